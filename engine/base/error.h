@@ -1,0 +1,37 @@
+// The one exception type: what happened, what to do about it, and the exit code it leads to.
+// Thrown wherever a user can be at fault, printed once, in main.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace gpt2 {
+
+// Stable: scripts and job managers depend on these numbers (README, "Exit codes").
+enum class ExitCode : int {
+  done = 0,
+  usage = 2,          // a flag, a value or a config key is wrong
+  data = 3,           // a shard is missing, truncated, foreign, or cannot be read
+  checkpoint = 4,     // nothing to resume from, or what is there cannot be used
+  numerics = 5,       // too many non-finite or anomalous steps in a row
+  device = 6,         // no usable GPU, out of device memory, a CUDA error
+  communication = 7,  // ranks cannot find or hear each other
+  disk = 8,           // an output cannot be written
+  stopped_early = 75, // Ctrl-C or SIGTERM: saved, resume later (EX_TEMPFAIL)
+};
+
+class Error : public std::runtime_error {
+ public:
+  Error(ExitCode code, const std::string& what, std::string hint = "")
+      : std::runtime_error(what), code_(code), hint_(std::move(hint)) {}
+
+  ExitCode code() const { return code_; }
+  const std::string& hint() const { return hint_; } // one imperative sentence, may be empty
+
+ private:
+  ExitCode code_;
+  std::string hint_;
+};
+
+} // namespace gpt2

@@ -1,0 +1,206 @@
+#include "engine/base/files.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+namespace gpt2 {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string hint_for(int error_number, ExitCode code) {
+  switch (error_number) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      return "free some disk space, or choose another folder";
+    case EACCES:
+    case EPERM:
+      return code == ExitCode::disk ? "choose a folder that you may write to" : "check who may read it (ls -l)";
+    case EROFS:
+      return "choose a folder on a disk that is not read-only";
+    case ENOENT:
+    case ENOTDIR:
+      return "check the path for a typing error";
+    case EISDIR:
+      return "give the name of a file, not of a folder";
+    case EMFILE:
+    case ENFILE:
+      return "raise the limit of open files (ulimit -n)";
+    case EIO:
+      return "check the disk's health (dmesg), or copy the file to another disk";
+    default:
+      return "";
+  }
+}
+
+// A set of a thousand shards would meet the usual soft limit of 1024 open files; the hard limit is far higher.
+bool raise_open_file_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return false;
+  limit.rlim_cur = limit.rlim_max;
+  return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+// O_NONBLOCK: a named pipe must not make us wait for a writer before we can refuse it.
+int open_descriptor(const char* path, int flags) {
+  int descriptor = ::open(path, flags | O_CLOEXEC | O_NONBLOCK, 0666);
+  if (descriptor < 0 && errno == EMFILE && raise_open_file_limit()) {
+    descriptor = ::open(path, flags | O_CLOEXEC | O_NONBLOCK, 0666);
+  }
+  return descriptor;
+}
+
+std::string parent_folder(const std::string& path) {
+  const fs::path parent = fs::path(path).parent_path();
+  return parent.empty() ? "." : parent.string();
+}
+
+} // namespace
+
+void throw_system_error(ExitCode code, std::string_view action, const std::string& path, int error_number) {
+  throw Error(code, "cannot " + std::string(action) + " " + path + ": " + std::strerror(error_number),
+              hint_for(error_number, code));
+}
+
+File::File(std::string path, int descriptor, ExitCode on_error)
+    : path_(std::move(path)), descriptor_(descriptor), on_error_(on_error) {}
+
+File::File(File&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), on_error_(other.on_error_) {}
+
+File& File::operator=(File&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(on_error_, other.on_error_);
+  return *this;
+}
+
+File::~File() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+File File::open(const std::string& path, ExitCode on_error) {
+  const int descriptor = open_descriptor(path.c_str(), O_RDONLY);
+  if (descriptor < 0) throw_system_error(on_error, "open", path, errno);
+  File file(path, descriptor, on_error);
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) throw_system_error(on_error, "examine", path, errno);
+  if (S_ISDIR(status.st_mode)) throw_system_error(on_error, "read", path, EISDIR);
+  if (!S_ISREG(status.st_mode)) throw Error(on_error, "cannot read " + path + ": it is not a regular file");
+  return file;
+}
+
+File File::create(const std::string& path) {
+  const int descriptor = open_descriptor(path.c_str(), O_RDWR | O_CREAT | O_TRUNC);
+  if (descriptor < 0) throw_system_error(ExitCode::disk, "create", path, errno);
+  return File(path, descriptor, ExitCode::disk);
+}
+
+int64_t File::size() const {
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0) throw_system_error(on_error_, "examine", path_, errno);
+  return status.st_size;
+}
+
+void File::read_at(int64_t offset, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const ssize_t got = ::pread(descriptor_, out.data(), out.size(), offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_system_error(on_error_, "read", path_, errno);
+    if (got == 0) {
+      throw Error(on_error_,
+                  path_ + " ends at byte " + std::to_string(size()) + ", but " + std::to_string(out.size()) +
+                      " bytes were expected at " + std::to_string(offset),
+                  "check whether the file was changed while in use, and make or copy it again");
+    }
+    offset += got;
+    out = out.subspan(static_cast<size_t>(got));
+  }
+}
+
+void File::write_at(int64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::pwrite(descriptor_, bytes.data(), bytes.size(), offset);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) throw_system_error(ExitCode::disk, "write", path_, errno);
+    offset += put;
+    bytes = bytes.subspan(static_cast<size_t>(put));
+  }
+}
+
+void File::sync() {
+  if (::fsync(descriptor_) != 0) throw_system_error(ExitCode::disk, "write", path_, errno);
+}
+
+PendingFile::PendingFile(std::string path)
+    : path_(std::move(path)), temporary_(path_ + ".tmp-" + std::to_string(::getpid())) {}
+
+PendingFile::~PendingFile() {
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void PendingFile::commit() {
+  sync_path(temporary_);
+  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    throw_system_error(ExitCode::disk, "replace", path_, errno);
+  }
+  temporary_.clear();
+  sync_path(parent_folder(path_)); // the name itself must survive a power cut
+}
+
+std::string read_text_file(const std::string& path, ExitCode on_error) {
+  std::FILE* stream = std::fopen(path.c_str(), "rb"); // a stream: /dev/stdin and pipes are fine here
+  if (stream == nullptr) throw_system_error(on_error, "open", path, errno);
+  std::string text;
+  char block[65536];
+  size_t got = 0;
+  while ((got = std::fread(block, 1, sizeof block, stream)) > 0) text.append(block, got);
+  const int error_number = std::ferror(stream) ? errno : 0;
+  std::fclose(stream);
+  if (error_number != 0) throw_system_error(on_error, "read", path, error_number);
+  return text;
+}
+
+void write_file_atomic(const std::string& path, std::string_view bytes) {
+  PendingFile pending(path);
+  File::create(pending.temporary_path()).write_at(0, std::as_bytes(std::span(bytes)));
+  pending.commit();
+}
+
+void make_folders(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  std::error_code ignored;
+  if (!error && !fs::is_directory(path, ignored)) error = std::make_error_code(std::errc::not_a_directory);
+  if (error) throw_system_error(ExitCode::disk, "create folder", path, error.value());
+}
+
+void sync_path(const std::string& path) {
+  const int descriptor = open_descriptor(path.c_str(), O_RDONLY);
+  if (descriptor < 0) throw_system_error(ExitCode::disk, "open", path, errno);
+  const int error_number = ::fsync(descriptor) == 0 ? 0 : errno;
+  ::close(descriptor);
+  // Some network file systems cannot sync a folder and say EINVAL: nothing more can be asked of them.
+  if (error_number != 0 && error_number != EINVAL) throw_system_error(ExitCode::disk, "write", path, error_number);
+}
+
+int64_t free_disk_space(const std::string& path) {
+  std::error_code error;
+  fs::path existing = fs::absolute(path, error);
+  while (!fs::exists(existing, error) && existing.has_relative_path()) existing = existing.parent_path();
+  const fs::space_info space = fs::space(existing, error);
+  if (error) throw_system_error(ExitCode::disk, "examine", existing.string(), error.value());
+  return static_cast<int64_t>(space.available);
+}
+
+} // namespace gpt2

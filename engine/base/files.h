@@ -1,0 +1,67 @@
+// Files by position, and files that appear whole or not at all. Every failure is an Error that names the path.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "engine/base/error.h"
+
+namespace gpt2 {
+
+// An open file. Reads and writes carry their own offset, so threads may share one.
+class File {
+ public:
+  // A regular file that exists. Failures, now and in later reads, are Error(on_error).
+  static File open(const std::string& path, ExitCode on_error = ExitCode::data);
+  // A new file, or an old one emptied. Failures are Error(disk).
+  static File create(const std::string& path);
+
+  File(File&& other) noexcept;
+  File& operator=(File&& other) noexcept;
+  ~File();
+
+  const std::string& path() const { return path_; }
+  int64_t size() const; // bytes, now
+
+  // All of `out` or an Error: a file that ends too early is one.
+  void read_at(int64_t offset, std::span<std::byte> out) const;
+  void write_at(int64_t offset, std::span<const std::byte> bytes);
+  void sync(); // returns when the bytes are on the disk
+
+ private:
+  File(std::string path, int descriptor, ExitCode on_error);
+
+  std::string path_;
+  int descriptor_;
+  ExitCode on_error_;
+};
+
+// A file under a temporary name in the folder of `path`. commit() puts it on the disk and gives it its name in one
+// step; without commit() it is removed, and whatever `path` held before is untouched.
+class PendingFile {
+ public:
+  explicit PendingFile(std::string path);
+  PendingFile(const PendingFile&) = delete;
+  ~PendingFile();
+
+  const std::string& temporary_path() const { return temporary_; }
+  void commit();
+
+ private:
+  std::string path_, temporary_;
+};
+
+std::string read_text_file(const std::string& path, ExitCode on_error = ExitCode::data);
+void write_file_atomic(const std::string& path, std::string_view bytes);
+
+void make_folders(const std::string& path);       // as mkdir -p
+void sync_path(const std::string& path);          // fsync of a file or a folder
+int64_t free_disk_space(const std::string& path); // bytes a user may still write at or above `path`
+
+// Error(code) for the failed system call that set `error_number`: "cannot <action> <path>: <reason>", with a hint.
+[[noreturn]] void throw_system_error(ExitCode code, std::string_view action, const std::string& path, int error_number);
+
+} // namespace gpt2

@@ -1,0 +1,60 @@
+#include "engine/base/log.h"
+
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+namespace gpt2 {
+
+namespace {
+
+// A line goes out whole: one write, so that ranks and threads that share a terminal do not mix their words.
+void write_line(std::FILE* stream, std::string line) {
+  line += '\n';
+  std::fwrite(line.data(), 1, line.size(), stream);
+  std::fflush(stream);
+}
+
+template <class... Args>
+std::string print(const char* format, Args... args) {
+  char text[64];
+  std::snprintf(text, sizeof text, format, args...);
+  return text;
+}
+
+// One decimal of the largest unit that leaves at least 1; the thresholds are where rounding would show "1000.0".
+std::string with_unit(double value, const char* const (&units)[5]) {
+  if (std::fabs(value) < 999.5) return print("%.0f%s", value, units[0]);
+  int unit = 0;
+  do value /= 1000.0, ++unit;
+  while (unit < 4 && std::fabs(value) >= 999.95);
+  return print("%.1f%s", value, units[unit]);
+}
+
+} // namespace
+
+void log_info(const std::string& line) { write_line(stdout, line); }
+void log_warn(const std::string& line) { write_line(stderr, "warning: " + line); }
+
+bool is_terminal() {
+  const char* term = std::getenv("TERM");
+  return isatty(STDOUT_FILENO) && term != nullptr && std::string_view(term) != "dumb";
+}
+
+std::string format_count(double count) { return with_unit(count, {"", "K", "M", "B", "T"}); }
+std::string format_bytes(double bytes) { return with_unit(bytes, {" B", " KB", " MB", " GB", " TB"}); }
+
+std::string format_duration(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return "?";
+  if (seconds < 0.9995) return print("%.0fms", seconds * 1e3);
+  if (seconds < 59.95) return print("%.1fs", seconds);
+  const auto whole = static_cast<long long>(std::llround(seconds));
+  if (whole < 3600) return print("%lldm %02llds", whole / 60, whole % 60);
+  if (whole < 86400) return print("%lldh %02lldm", whole / 3600, whole / 60 % 60);
+  return print("%lldd %02lldh", whole / 86400, whole / 3600 % 24);
+}
+
+} // namespace gpt2

@@ -1,0 +1,79 @@
+#include "engine/data/bpe_merges.h"
+
+#include <algorithm>
+#include <array>
+#include <queue>
+
+namespace gpt2 {
+namespace {
+constexpr size_t kScanLimit = 64;
+} // namespace
+
+MergeTable::MergeTable(std::span<const uint32_t> pairs) : slots_(size_t{1} << kBits) {
+  for (size_t rank = 0; rank < pairs.size(); rank++) {
+    uint32_t i = slot(pairs[rank]);
+    while (slots_[i].merged != kNone) i = (i + 1) & kMask;
+    slots_[i] = {pairs[rank], static_cast<uint16_t>(256 + rank)};
+  }
+}
+
+size_t MergeTable::merge(std::span<uint16_t> ids) const {
+  return ids.size() <= kScanLimit ? merge_by_scan(ids) : merge_by_heap(ids);
+}
+
+size_t MergeTable::merge_by_scan(std::span<uint16_t> ids) const {
+  size_t size = ids.size();
+  if (size < 2) return size;
+  std::array<uint16_t, kScanLimit> small;
+  std::vector<uint16_t> large(size > kScanLimit ? size : 0);
+  uint16_t* merged = large.empty() ? small.data() : large.data(); // merged[i]: what ids[i], ids[i+1] become
+  for (size_t i = 0; i + 1 < size; i++) merged[i] = find(ids[i], ids[i + 1]);
+
+  while (size > 1) {
+    const size_t at = std::min_element(merged, merged + size - 1) - merged;
+    if (merged[at] == kNone) break;
+    ids[at] = merged[at];
+    std::copy(ids.begin() + at + 2, ids.begin() + size, ids.begin() + at + 1);
+    std::copy(merged + at + 1, merged + size - 1, merged + at);
+    size--;
+    if (at > 0) merged[at - 1] = find(ids[at - 1], ids[at]);
+    if (at + 1 < size) merged[at] = find(ids[at], ids[at + 1]);
+  }
+  return size;
+}
+
+size_t MergeTable::merge_by_heap(std::span<uint16_t> ids) const {
+  const uint32_t size = static_cast<uint32_t>(ids.size());
+  // A list through the pieces: next[i] and previous[i] skip what was merged away.
+  std::vector<uint32_t> next(size), previous(size);
+  std::vector<bool> gone(size);
+  using Candidate = uint64_t; // merged id (= rank) << 32 | position: lowest rank first, leftmost among equals
+  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> heap;
+  auto propose = [&](uint32_t at) {
+    if (next[at] == size) return;
+    const uint16_t merged = find(ids[at], ids[next[at]]);
+    if (merged != kNone) heap.push(static_cast<uint64_t>(merged) << 32 | at);
+  };
+  for (uint32_t i = 0; i < size; i++) next[i] = i + 1, previous[i] = i - 1;
+  for (uint32_t i = 0; i < size; i++) propose(i);
+
+  while (!heap.empty()) {
+    const uint32_t at = static_cast<uint32_t>(heap.top());
+    const uint16_t merged = static_cast<uint16_t>(heap.top() >> 32);
+    heap.pop();
+    // Stale if either side has changed since it was proposed.
+    if (gone[at] || next[at] == size || find(ids[at], ids[next[at]]) != merged) continue;
+    ids[at] = merged;
+    gone[next[at]] = true;
+    next[at] = next[next[at]];
+    if (next[at] < size) previous[next[at]] = at;
+    propose(at);
+    if (at > 0) propose(previous[at]);
+  }
+
+  size_t kept = 0;
+  for (uint32_t i = 0; i < size; i = next[i]) ids[kept++] = ids[i];
+  return kept;
+}
+
+} // namespace gpt2

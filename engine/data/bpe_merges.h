@@ -1,0 +1,47 @@
+// Byte-pair merges: which two tokens become which one, and applying them lowest rank first.
+// In GPT-2's numbering the token made by merge number r is 256 + r, so the merged id is also its rank.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace gpt2 {
+
+class MergeTable {
+ public:
+  static constexpr uint16_t kNone = 0xFFFF;
+
+  // pairs[r] = (left << 16 | right), in order of rank.
+  explicit MergeTable(std::span<const uint32_t> pairs);
+
+  // The token that left and right merge into, or kNone.
+  uint16_t find(uint16_t left, uint16_t right) const {
+    const uint32_t pair = static_cast<uint32_t>(left) << 16 | right;
+    for (uint32_t i = slot(pair);; i = (i + 1) & kMask) {
+      if (slots_[i].pair == pair) return slots_[i].merged;
+      if (slots_[i].merged == kNone) return kNone;
+    }
+  }
+
+  // Merges in place until no pair is left; returns the new length.
+  size_t merge(std::span<uint16_t> ids) const;
+
+  // The two ways merge() works: scanning for the lowest rank (quadratic, fast on words), and a heap (n log n, for
+  // pieces like a page of dashes). Same result.
+  size_t merge_by_scan(std::span<uint16_t> ids) const;
+  size_t merge_by_heap(std::span<uint16_t> ids) const;
+
+ private:
+  static constexpr int kBits = 17; // 131,072 slots of 8 bytes, 38% full
+  static constexpr uint32_t kMask = (1u << kBits) - 1;
+  struct Slot {
+    uint32_t pair = 0;
+    uint16_t merged = kNone;
+  };
+  static uint32_t slot(uint32_t pair) { return pair * 0x9E3779B1u >> (32 - kBits); }
+
+  std::vector<Slot> slots_;
+};
+
+} // namespace gpt2

@@ -1,0 +1,90 @@
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/data/loader.h"
+
+namespace gpt2 {
+
+namespace {
+
+// Neighbours share one token: the last target of a sequence is the first input of the next.
+int64_t sequences_in(const TokenSource& shard, int seq_len) {
+  return std::max<int64_t>(shard.tokens() - 1, 0) / seq_len;
+}
+
+[[noreturn]] void throw_too_short(const std::vector<std::unique_ptr<TokenSource>>& shards, int seq_len) {
+  const auto longest = std::max_element(shards.begin(), shards.end(),
+                                        [](const auto& a, const auto& b) { return a->tokens() < b->tokens(); });
+  if (longest == shards.end()) throw Error(ExitCode::data, "no data: the list of shards is empty");
+  throw Error(ExitCode::data,
+              "no shard holds one sequence of " + std::to_string(seq_len) + " + 1 tokens; the longest, " +
+                  (*longest)->path() + ", has " + std::to_string((*longest)->tokens()),
+              "lower --seq_len, or give longer shards");
+}
+
+} // namespace
+
+Dataset::Dataset(std::vector<std::unique_ptr<TokenSource>> shards, int seq_len, int vocab)
+    : shards_(std::move(shards)), seq_len_(seq_len), vocab_(vocab) {
+  if (seq_len < 1) throw Error(ExitCode::usage, "--seq_len must be at least 1, not " + std::to_string(seq_len));
+  int64_t total = 0;
+  for (const auto& shard : shards_) {
+    first_sequence_.push_back(total);
+    total += sequences_in(*shard, seq_len);
+  }
+  first_sequence_.push_back(total);
+  if (total == 0) throw_too_short(shards_, seq_len);
+}
+
+int64_t Dataset::sequences() const { return first_sequence_.back(); }
+int Dataset::shards() const { return static_cast<int>(shards_.size()); }
+int Dataset::seq_len() const { return seq_len_; }
+
+int64_t Dataset::tokens() const {
+  int64_t total = 0;
+  for (const auto& shard : shards_) total += shard->tokens();
+  return total;
+}
+
+void Dataset::read(int64_t sequence, int32_t* inputs, int32_t* targets) const {
+  const auto after = std::upper_bound(first_sequence_.begin(), first_sequence_.end(), sequence);
+  const auto index = static_cast<size_t>(after - first_sequence_.begin()) - 1;
+  const TokenSource& shard = *shards_[index];
+  const int64_t position = (sequence - first_sequence_[index]) * seq_len_;
+
+  std::vector<uint16_t> tokens(static_cast<size_t>(seq_len_) + 1);
+  shard.read(position, tokens);
+  const auto bad = std::find_if(tokens.begin(), tokens.end(), [this](uint16_t token) { return token >= vocab_; });
+  if (bad != tokens.end()) {
+    throw Error(ExitCode::data,
+                shard.path() + ": token " + std::to_string(position + (bad - tokens.begin())) + " is " +
+                    std::to_string(*bad) + ", beyond the vocabulary of " + std::to_string(vocab_),
+                "use shards made with GPT-2's tokenizer; if these were, make or copy this one again");
+  }
+  std::copy(tokens.begin(), tokens.end() - 1, inputs);
+  std::copy(tokens.begin() + 1, tokens.end(), targets);
+}
+
+std::vector<HostBatch> validation_batches(const Dataset& dataset, int64_t sequences, int batch_size, int rank,
+                                          int ranks) {
+  const int64_t count = std::min(sequences, dataset.sequences());
+  const int64_t per_round = static_cast<int64_t>(batch_size) * ranks;
+  const size_t seq_len = static_cast<size_t>(dataset.seq_len());
+  const size_t batch_tokens = static_cast<size_t>(batch_size) * seq_len;
+
+  std::vector<HostBatch> batches;
+  for (int64_t round_start = 0; round_start < count; round_start += per_round) {
+    HostBatch batch{batch_size, dataset.seq_len(), std::vector<int32_t>(batch_tokens, 0),
+                    std::vector<int32_t>(batch_tokens, kIgnoredTarget)};
+    for (int row = 0; row < batch_size; ++row) {
+      const int64_t sequence = round_start + static_cast<int64_t>(rank) * batch_size + row;
+      const size_t at = static_cast<size_t>(row) * seq_len;
+      if (sequence < count) dataset.read(sequence, &batch.inputs[at], &batch.targets[at]);
+    }
+    batches.push_back(std::move(batch));
+  }
+  return batches;
+}
+
+} // namespace gpt2

@@ -1,0 +1,51 @@
+// Documents from text files, streamed in pieces of bounded size, so that a file of any length fits in memory.
+//   .txt    one document, or several with a line that is the separator between them
+//   .jsonl  one JSON object a line; the document is one of its fields
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gpt2 {
+
+struct DocumentPiece {
+  std::string text;     // of .jsonl: the whole line, still JSON
+  bool json = false;    // `text` is such a line: parsed by whoever takes it, on a thread of its own
+  bool first = true;    // the document starts here
+  int64_t document = 0; // number over all inputs, from 0
+  std::string path;     // and line, for messages
+  int64_t line = 0;     // of .jsonl, from 1
+};
+
+class DocumentReader {
+ public:
+  struct Options {
+    std::vector<std::string> inputs; // files; "-" is standard input
+    std::string input_format;        // "txt" or "jsonl"; empty: by extension
+    std::string separator = "<|endoftext|>";
+    size_t piece_bytes = size_t{1} << 20; // longer .txt documents are cut where the tokens stay the same
+  };
+  // Throws Error(usage) for an extension that is neither, Error(data) for a file that cannot be opened: before any
+  // reading.
+  explicit DocumentReader(Options options);
+  ~DocumentReader();
+
+  // False at the end of the last input. Empty documents are passed over. Throws Error(data) naming the file.
+  bool next(DocumentPiece& piece);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// The last place in `text` (not its start) where cutting it leaves the tokens unchanged; 0 if there is none.
+// Such is a space or line break after anything but white space: GPT-2's pattern always starts a piece there.
+size_t last_safe_cut(std::string_view text);
+
+// The string in a field of a JSON object. Throws Error(data) if the line is not JSON or has no such string.
+std::string json_document(const DocumentPiece& piece, const std::string& field);
+
+} // namespace gpt2

@@ -1,0 +1,86 @@
+// Batches of sequences in an order that is a pure function of (seed, sample number).
+//
+// The set is cut into sequences of T + 1 tokens (stride T, so each target is predicted once); each epoch visits
+// all of them once, shuffled anew by a seeded Feistel permutation that needs no memory. Ranks and micro-batches slice
+// that one order, so the position is a single integer and survives a change of ranks or batch size.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/data/shard.h"
+#include "engine/model/batch.h"
+
+namespace gpt2 {
+
+// A pseudo-random bijection on [0, size): Feistel rounds with cycle walking.
+class Permutation {
+ public:
+  Permutation(uint64_t size, uint64_t seed);
+  uint64_t operator()(uint64_t index) const;
+
+ private:
+  uint64_t size_, seed_;
+  int half_bits_;
+};
+
+// All shards as one array of sequences. Immutable after construction, safe to read from many threads.
+class Dataset {
+ public:
+  // Checks token ids against vocab as sequences are read. Throws Error(data) if no shard holds one whole sequence.
+  Dataset(std::vector<std::unique_ptr<TokenSource>> shards, int seq_len, int vocab);
+
+  int64_t sequences() const;
+  int64_t tokens() const; // in all shards
+  int shards() const;
+  int seq_len() const;
+  // Writes seq_len inputs and seq_len targets of one sequence.
+  void read(int64_t sequence, int32_t* inputs, int32_t* targets) const;
+
+ private:
+  std::vector<std::unique_ptr<TokenSource>> shards_;
+  std::vector<int64_t> first_sequence_; // per shard, then the total
+  int seq_len_, vocab_;
+};
+
+// Owns the tokens that a Batch points into.
+struct HostBatch {
+  int batch_size = 0, seq_len = 0;
+  std::vector<int32_t> inputs, targets;
+  Batch view() const { return {batch_size, seq_len, inputs, targets}; }
+};
+
+struct LoaderOptions {
+  int batch_size = 4; // sequences per micro-batch on this rank
+  int rank = 0, ranks = 1;
+  uint64_t seed = 1337;
+  bool shuffle = true;
+  int prefetch = 4; // micro-batches kept ready by the background threads; 0: read in next()
+  int threads = 2;
+};
+
+// next() hands out micro-batches in order: the k-th after `position` covers, over all ranks, samples
+// position + k*B*ranks ... ; rank r takes the r-th run of B.
+class Loader {
+ public:
+  Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options, int64_t position = 0);
+  ~Loader();
+  Loader(const Loader&) = delete;
+
+  HostBatch next();         // blocks until it is read; rethrows a background Error
+  int64_t position() const; // samples consumed by all ranks together
+  double epoch() const;     // position / sequences
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// The first `sequences` of the set in order, whatever the ranks: this rank's share in micro-batches of B, the tail
+// padded with ignored targets. Sum the losses over ranks, divide by tokens.
+std::vector<HostBatch> validation_batches(const Dataset& dataset, int64_t sequences, int batch_size, int rank,
+                                          int ranks);
+
+} // namespace gpt2

@@ -1,0 +1,117 @@
+#include "engine/data/shard.h"
+
+#include <glob.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+#include <utility>
+
+#include "engine/base/files.h"
+#include "engine/data/shard_formats.h"
+
+namespace gpt2 {
+
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "tokens are used as they lie in the file");
+
+const char* const kExpected = "give llm.c .bin shards (GPT-2 tokens) or .h5 shards; prepare_data writes both";
+
+class FileShard : public TokenSource {
+ public:
+  FileShard(File file, TokenExtent extent) : file_(std::move(file)), extent_(extent) {}
+
+  int64_t tokens() const override { return extent_.tokens; }
+  const std::string& path() const override { return file_.path(); }
+  void read(int64_t position, std::span<uint16_t> out) const override {
+    file_.read_at(extent_.offset + position * 2, std::as_writable_bytes(out));
+  }
+
+ private:
+  File file_;
+  TokenExtent extent_;
+};
+
+class MemoryShard : public TokenSource {
+ public:
+  MemoryShard(std::string name, std::vector<uint16_t> tokens) : name_(std::move(name)), tokens_(std::move(tokens)) {}
+
+  int64_t tokens() const override { return static_cast<int64_t>(tokens_.size()); }
+  const std::string& path() const override { return name_; }
+  void read(int64_t position, std::span<uint16_t> out) const override {
+    if (position < 0 || position + static_cast<int64_t>(out.size()) > tokens()) {
+      throw Error(ExitCode::data, name_ + " holds " + std::to_string(tokens()) + " tokens, but " +
+                                      std::to_string(out.size()) + " were expected at " + std::to_string(position));
+    }
+    std::copy_n(tokens_.begin() + position, out.size(), out.begin());
+  }
+
+ private:
+  std::string name_;
+  std::vector<uint16_t> tokens_;
+};
+
+TokenExtent find_tokens(const File& file) {
+  const int64_t size = file.size();
+  if (size == 0) throw Error(ExitCode::data, file.path() + " is empty", "make or copy the shard again");
+  char start[8] = {};
+  file.read_at(0, std::as_writable_bytes(std::span(start, static_cast<size_t>(std::min<int64_t>(size, 8)))));
+  if (std::string_view(start, sizeof start) == kHdf5Magic) return find_hdf5_tokens(file);
+  int32_t magic = 0;
+  std::memcpy(&magic, start, sizeof magic);
+  if (magic == kBinMagic) return find_bin_tokens(file);
+  throw Error(ExitCode::data,
+              file.path() + " is not a token shard: it starts neither with " + std::to_string(kBinMagic) +
+                  " (llm.c) nor with the HDF5 signature",
+              kExpected);
+}
+
+std::vector<std::string> expand_glob(const std::string& pattern) {
+  std::error_code ignored;
+  if (std::filesystem::exists(pattern, ignored)) return {pattern}; // a name may hold [ or *
+  glob_t matches{};
+  const int status = ::glob(pattern.c_str(), GLOB_TILDE, nullptr, &matches);
+  std::vector<std::string> paths;
+  if (status == 0) paths.assign(matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
+  ::globfree(&matches);
+  if (paths.empty()) {
+    throw Error(ExitCode::data, "no file matches " + pattern, "check the path, and quote the pattern in the shell");
+  }
+  return paths;
+}
+
+} // namespace
+
+std::unique_ptr<TokenSource> open_shard(const std::string& path) {
+  std::error_code ignored; // opening says it better
+  if (std::filesystem::is_directory(path, ignored)) {
+    throw Error(ExitCode::data, path + " is a folder, not a token shard",
+                "give a pattern, such as '" + path + "/*.bin'");
+  }
+  File file = File::open(path, ExitCode::data);
+  const TokenExtent extent = find_tokens(file);
+  return std::make_unique<FileShard>(std::move(file), extent);
+}
+
+std::unique_ptr<TokenSource> memory_shard(std::string name, std::vector<uint16_t> tokens) {
+  return std::make_unique<MemoryShard>(std::move(name), std::move(tokens));
+}
+
+std::vector<std::string> expand_globs(const std::string& patterns) {
+  std::vector<std::string> paths;
+  std::istringstream list(patterns);
+  for (std::string pattern; std::getline(list, pattern, ',');) {
+    if (pattern.empty()) continue;
+    const std::vector<std::string> matches = expand_glob(pattern);
+    paths.insert(paths.end(), matches.begin(), matches.end());
+  }
+  if (paths.empty()) throw Error(ExitCode::data, "an empty list of data files was given", kExpected);
+  std::sort(paths.begin(), paths.end());
+  paths.erase(std::unique(paths.begin(), paths.end()), paths.end()); // patterns may overlap
+  return paths;
+}
+
+} // namespace gpt2

@@ -1,0 +1,23 @@
+// What shard.cpp needs to know of each file format: how to recognise it and where its tokens lie.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "engine/base/files.h"
+
+namespace gpt2 {
+
+struct TokenExtent {
+  int64_t offset = 0; // of the first token, bytes from the start of the file
+  int64_t tokens = 0; // uint16, little-endian, back to back
+};
+
+constexpr int32_t kBinMagic = 20240520;
+constexpr std::string_view kHdf5Magic = "\x89HDF\r\n\x1a\n";
+
+// Both throw Error(data) if the file is truncated or not laid out as expected.
+TokenExtent find_bin_tokens(const File& file);
+TokenExtent find_hdf5_tokens(const File& file);
+
+} // namespace gpt2

@@ -1,0 +1,36 @@
+// GPT-2's byte-pair encoding.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gpt2 {
+
+class Tokenizer {
+ public:
+  static constexpr uint16_t kEndOfText = 50256;
+
+  // Reads encoder.json and vocab.bpe from a folder. Throws Error(data) with the set-up command as a hint.
+  explicit Tokenizer(const std::string& folder);
+  ~Tokenizer();
+
+  // Ordinary text only: "<|endoftext|>" in the input is text, as in tiktoken's encode_ordinary. Any bytes will do:
+  // those that are not UTF-8 become single-byte tokens. Thread-safe.
+  std::vector<uint16_t> encode(std::string_view text) const;
+  void encode(std::string_view text, std::vector<uint16_t>& append_to) const;
+  std::string decode(const std::vector<uint16_t>& tokens) const; // bytes, exactly those encoded
+  int vocab() const { return 50257; }
+
+  // --tokenizer DIR if given, else $GPT2_TOKENIZER, else .deps/gpt2_bpe beside the program, one folder above it (for
+  // bin/) or in the working folder. Empty if there is none.
+  static std::string find_folder(const std::string& asked_for);
+
+ private:
+  struct Tables;
+  std::unique_ptr<Tables> tables_;
+};
+
+} // namespace gpt2

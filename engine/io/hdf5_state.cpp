@@ -1,0 +1,227 @@
+#include "engine/io/hdf5_state.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <stdexcept>
+
+namespace gpt2 {
+namespace {
+
+constexpr size_t kLongestText = 64 << 20; // a larger size is damage, not text
+
+// HDF5 stacks its complaints; the innermost is the cause. Those of system calls are long, and one part says something:
+// "..., errno = 2, error message = 'No such file or directory', flags = 0, ..."
+std::string hdf5_reason() {
+  std::string reason;
+  const auto keep_first = [](unsigned, const H5E_error2_t* error, void* result) -> herr_t {
+    auto* text = static_cast<std::string*>(result);
+    if (text->empty() && error->desc) *text = error->desc;
+    return 0;
+  };
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &reason); // begins at the innermost
+  const std::string marker = "error message = '";
+  if (const size_t begin = reason.find(marker); begin != std::string::npos) {
+    const size_t from = begin + marker.size();
+    return reason.substr(from, reason.find('\'', from) - from);
+  }
+  return reason.empty() ? "unknown reason" : reason.substr(0, reason.find('\n'));
+}
+
+Hdf5Handle text_type(size_t length) {
+  Hdf5Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
+  H5Tset_size(type, length > 0 ? length : 1); // HDF5 has no empty type: "" is one zero byte
+  H5Tset_strpad(type, H5T_STR_NULLPAD);
+  H5Tset_cset(type, H5T_CSET_UTF8);
+  return type;
+}
+
+Hdf5Handle scalar_space() { return {H5Screate(H5S_SCALAR), H5Sclose}; }
+
+// Nobody writes a file that has its name, and many cluster file systems have no locks.
+Hdf5Handle access_without_locks() {
+  Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  H5Pset_file_locking(access, false, true);
+  return access;
+}
+
+bool is_fixed_text(hid_t type) {
+  return H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0 && H5Tget_size(type) <= kLongestText;
+}
+
+std::string without_padding(std::string text) {
+  text.erase(text.find_last_not_of('\0') + 1);
+  return text;
+}
+
+} // namespace
+
+// ---- the file ----
+
+Hdf5File::Hdf5File(std::string path, Mode mode, std::string hint)
+    : path_(std::move(path)),
+      hint_(std::move(hint)),
+      on_error_(mode == Mode::read ? ExitCode::checkpoint : ExitCode::disk),
+      driver_(mode == Mode::create ? std::make_unique<Hdf5WriteDriver>() : nullptr),
+      file_(driver_ ? H5Fcreate(path_.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, driver_->access())
+                    : H5Fopen(path_.c_str(), H5F_ACC_RDONLY, access_without_locks()),
+            H5Fclose) {
+  if (driver_) check_written("");
+  if (!file_.valid()) fail("");
+}
+
+void Hdf5File::fail(const std::string& name, std::string reason) const {
+  if (reason.empty()) reason = hdf5_reason();
+  const bool reading = on_error_ == ExitCode::checkpoint;
+  throw Error(on_error_,
+              std::string(reading ? "cannot read " : "cannot write ") + (name.empty() ? "" : name + " of ") + path_ +
+                  ": " + reason,
+              hint_);
+}
+
+void Hdf5File::check_written(const std::string& name) const {
+  if (driver_->error_number() != 0) fail(name, std::strerror(driver_->error_number()));
+}
+
+void Hdf5File::close() {
+  const bool closed = file_.close(); // writes what HDF5 still holds
+  check_written("");
+  if (!closed) fail("");
+}
+
+void Hdf5File::put_attribute(const std::string& name, hid_t type, const void* value) {
+  const Hdf5Handle attribute(H5Acreate2(file_, name.c_str(), type, scalar_space(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
+  const bool written = attribute.valid() && H5Awrite(attribute, type, value) >= 0;
+  check_written(name);
+  if (!written) fail(name);
+}
+
+void Hdf5File::write_attribute(const std::string& name, int64_t value) {
+  put_attribute(name, H5T_NATIVE_INT64, &value);
+}
+
+void Hdf5File::write_attribute(const std::string& name, const std::string& value) {
+  put_attribute(name, text_type(value.size()), value.c_str()); // c_str: the zero byte that stands for ""
+}
+
+bool Hdf5File::has_attribute(const std::string& name) const { return H5Aexists(file_, name.c_str()) > 0; }
+
+Hdf5Handle Hdf5File::open_attribute(const std::string& name) const {
+  Hdf5Handle attribute(H5Aopen(file_, name.c_str(), H5P_DEFAULT), H5Aclose);
+  if (!attribute.valid()) fail(name);
+  const Hdf5Handle space(H5Aget_space(attribute), H5Sclose);
+  if (H5Sget_simple_extent_npoints(space) != 1) fail(name, "it is not a single value");
+  return attribute;
+}
+
+int64_t Hdf5File::read_int_attribute(const std::string& name) const {
+  int64_t value = 0;
+  if (H5Aread(open_attribute(name), H5T_NATIVE_INT64, &value) < 0) fail(name);
+  return value;
+}
+
+std::string Hdf5File::read_text_attribute(const std::string& name) const {
+  const Hdf5Handle attribute = open_attribute(name);
+  const Hdf5Handle type(H5Aget_type(attribute), H5Tclose);
+  if (!is_fixed_text(type)) fail(name, "it is not a fixed-length text");
+  std::string text(H5Tget_size(type), '\0');
+  if (H5Aread(attribute, type, text.data()) < 0) fail(name);
+  return without_padding(std::move(text));
+}
+
+// ---- writing ----
+
+void Hdf5StateWriter::write_dataset(const std::string& name, hid_t type, hid_t space, const void* values) {
+  const std::string full_name = group_ + "/" + name;
+  const Hdf5Handle links(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
+  H5Pset_create_intermediate_group(links, 1);
+  const Hdf5Handle dataset(H5Dcreate2(file_.id(), full_name.c_str(), type, space, links, H5P_DEFAULT, H5P_DEFAULT),
+                           H5Dclose);
+  const bool written = dataset.valid() && H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0;
+  file_.check_written(full_name);
+  if (!written) file_.fail(full_name);
+}
+
+void Hdf5StateWriter::write_floats(const std::string& name, std::span<const int64_t> shape,
+                                   std::span<const float> values) {
+  const int64_t count = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  if (count != static_cast<int64_t>(values.size())) throw std::logic_error(name + ": the shape and the values differ");
+  const std::vector<hsize_t> extents(shape.begin(), shape.end());
+  const Hdf5Handle space(H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr), H5Sclose);
+  write_dataset(name, H5T_IEEE_F32LE, space, values.data());
+}
+
+void Hdf5StateWriter::write_int(const std::string& name, int64_t value) {
+  write_dataset(name, H5T_STD_I64LE, scalar_space(), &value);
+}
+
+void Hdf5StateWriter::write_real(const std::string& name, double value) {
+  write_dataset(name, H5T_IEEE_F64LE, scalar_space(), &value);
+}
+
+void Hdf5StateWriter::write_text(const std::string& name, const std::string& value) {
+  write_dataset(name, text_type(value.size()), scalar_space(), value.c_str());
+}
+
+// ---- reading ----
+
+bool Hdf5StateReader::has(const std::string& name) const {
+  return H5Lexists(file_.id(), full_name(name).c_str(), H5P_DEFAULT) > 0; // negative: a group on the way is not there
+}
+
+Hdf5Handle Hdf5StateReader::open_dataset(const std::string& name, H5T_class_t type_class) const {
+  if (!has(name)) file_.fail(full_name(name), "it is not there");
+  Hdf5Handle dataset(H5Dopen2(file_.id(), full_name(name).c_str(), H5P_DEFAULT), H5Dclose);
+  if (!dataset.valid()) file_.fail(full_name(name));
+  const Hdf5Handle type(H5Dget_type(dataset), H5Tclose);
+  if (H5Tget_class(type) != type_class) file_.fail(full_name(name), "it is of another type");
+  return dataset;
+}
+
+std::vector<int64_t> Hdf5StateReader::shape(const std::string& name) {
+  const Hdf5Handle dataset = open_dataset(name, H5T_FLOAT);
+  const Hdf5Handle space(H5Dget_space(dataset), H5Sclose);
+  std::vector<hsize_t> extents(static_cast<size_t>(std::max(0, H5Sget_simple_extent_ndims(space))));
+  H5Sget_simple_extent_dims(space, extents.data(), nullptr);
+  return {extents.begin(), extents.end()};
+}
+
+void Hdf5StateReader::read_floats(const std::string& name, std::span<float> values) {
+  const Hdf5Handle dataset = open_dataset(name, H5T_FLOAT);
+  const Hdf5Handle space(H5Dget_space(dataset), H5Sclose);
+  const auto count = static_cast<int64_t>(H5Sget_simple_extent_npoints(space));
+  if (count != static_cast<int64_t>(values.size())) {
+    file_.fail(full_name(name), "it holds " + std::to_string(count) + " values, not " + std::to_string(values.size()));
+  }
+  if (H5Dread(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) < 0) file_.fail(full_name(name));
+}
+
+void Hdf5StateReader::read_scalar(const std::string& name, H5T_class_t type_class, hid_t type, void* value) {
+  const Hdf5Handle dataset = open_dataset(name, type_class);
+  const Hdf5Handle space(H5Dget_space(dataset), H5Sclose);
+  if (H5Sget_simple_extent_npoints(space) != 1) file_.fail(full_name(name), "it is not a single value");
+  if (H5Dread(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, value) < 0) file_.fail(full_name(name));
+}
+
+int64_t Hdf5StateReader::read_int(const std::string& name) {
+  int64_t value = 0;
+  read_scalar(name, H5T_INTEGER, H5T_NATIVE_INT64, &value);
+  return value;
+}
+
+double Hdf5StateReader::read_real(const std::string& name) {
+  double value = 0;
+  read_scalar(name, H5T_FLOAT, H5T_NATIVE_DOUBLE, &value);
+  return value;
+}
+
+std::string Hdf5StateReader::read_text(const std::string& name) {
+  const Hdf5Handle type(H5Dget_type(open_dataset(name, H5T_STRING)), H5Tclose);
+  if (!is_fixed_text(type)) file_.fail(full_name(name), "it is not a fixed-length text");
+  std::string text(H5Tget_size(type), '\0');
+  read_scalar(name, H5T_STRING, type, text.data());
+  return without_padding(std::move(text));
+}
+
+} // namespace gpt2

@@ -1,0 +1,25 @@
+// Histograms with TensorFlow's default buckets: limits grow by a factor of 1.1 from 1e-12 to 1e20 on both sides of
+// zero, so one set of buckets serves weights and gradients of any size.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace gpt2 {
+
+// The upper limits (exclusive) of all buckets, ascending; the last is the largest double.
+std::span<const double> histogram_limits();
+
+struct Histogram {
+  double min = 0, max = 0;
+  int64_t count = 0;     // finite values
+  int64_t nonfinite = 0; // NaN and infinities: in no bucket and in no sum
+  double sum = 0, sum_squares = 0;
+  std::vector<int64_t> buckets; // one per limit
+};
+
+// One pass over the values, on all cores; the result does not depend on their number.
+Histogram make_histogram(std::span<const float> values);
+
+} // namespace gpt2

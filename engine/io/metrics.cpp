@@ -1,0 +1,111 @@
+#include "engine/io/metrics.h"
+
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <type_traits>
+
+#include "engine/base/files.h"
+#include "engine/io/utf8.h"
+
+namespace gpt2 {
+namespace {
+
+// The shortest digits that read back to the same number; std::to_chars gives valid JSON for finite ones.
+template <typename Number>
+void append_number(std::string& line, Number value) {
+  char digits[32];
+  line.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+}
+
+void append_string(std::string& line, std::string_view text) { line += nlohmann::json(to_valid_utf8(text)).dump(); }
+
+void append_value(std::string& line, const MetricValue& metric) {
+  std::visit(
+      [&line](const auto& value) {
+        using Value = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<Value, bool>) {
+          line += value ? "true" : "false";
+        } else if constexpr (std::is_same_v<Value, std::string>) {
+          append_string(line, value);
+        } else if constexpr (std::is_floating_point_v<Value>) {
+          if (std::isfinite(value))
+            append_number(line, value);
+          else
+            line += "null";
+        } else {
+          append_number(line, value);
+        }
+      },
+      metric);
+}
+
+bool is_before(const std::string& line, int64_t first_step) {
+  const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object() || !object.contains("step") || !object["step"].is_number_integer()) return false;
+  return object["step"].get<int64_t>() < first_step;
+}
+
+void keep_lines_before(const std::string& path, int64_t first_step) {
+  std::ifstream file(path, std::ios::binary);
+  std::string kept;
+  bool dropped = false;
+  for (std::string line; std::getline(file, line);) {
+    const bool torn = file.eof(); // no newline at its end
+    if (!torn && is_before(line, first_step))
+      kept += line + "\n";
+    else
+      dropped = true;
+  }
+  if (file.bad()) throw Error(ExitCode::disk, "cannot read " + path, "check the disk, or choose another --log_dir");
+  if (dropped) write_file_atomic(path, kept);
+}
+
+void set_aside(const std::string& path) {
+  for (int number = 1;; ++number) {
+    const std::string aside = path + "." + std::to_string(number);
+    if (std::filesystem::exists(aside)) continue;
+    std::error_code error;
+    std::filesystem::rename(path, aside, error);
+    if (error) throw_system_error(ExitCode::disk, "rename", path, error.value());
+    return;
+  }
+}
+
+// The path itself, once what an earlier run left there has been dealt with.
+std::string prepare(const std::string& path, int64_t first_step) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  if (!folder.empty()) make_folders(folder);
+  std::error_code absent;
+  if (!std::filesystem::is_regular_file(path, absent)) return path;
+  if (first_step > 0)
+    keep_lines_before(path, first_step);
+  else if (std::filesystem::file_size(path, absent) > 0)
+    set_aside(path);
+  return path;
+}
+
+} // namespace
+
+MetricsLog::MetricsLog(const std::string& path, int64_t first_step)
+    : file_(prepare(path, first_step), AppendFile::Mode::append) {}
+
+void MetricsLog::write(int64_t step, const std::vector<Metric>& metrics) {
+  std::string line = "{\"step\":";
+  append_number(line, step);
+  for (const Metric& metric : metrics) {
+    line += ',';
+    append_string(line, metric.name);
+    line += ':';
+    append_value(line, metric.value);
+  }
+  line += "}\n";
+  file_.append(line);
+}
+
+void MetricsLog::flush() { file_.sync(); }
+
+} // namespace gpt2

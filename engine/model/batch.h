@@ -1,0 +1,20 @@
+// One micro-batch of tokens, as the loader hands it to a model.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace gpt2 {
+
+constexpr int32_t kIgnoredTarget = -1; // no loss, no gradient at this position
+
+struct Batch {
+  int batch_size = 0;               // B, sequences
+  int seq_len = 0;                  // T
+  std::span<const int32_t> inputs;  // (B, T)
+  std::span<const int32_t> targets; // (B, T), kIgnoredTarget where there is nothing to predict
+
+  int64_t tokens() const { return static_cast<int64_t>(batch_size) * seq_len; }
+};
+
+} // namespace gpt2

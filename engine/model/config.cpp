@@ -1,0 +1,189 @@
+// The named shapes of GPT-2 and what follows from a shape alone.
+#include "engine/model/config.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <iterator>
+#include <limits>
+
+#include "engine/base/error.h"
+
+namespace gpt2 {
+namespace {
+
+struct NamedShape {
+  const char* name;
+  int layers, heads, channels, seq_len;
+};
+
+// nano: nine tenths of its work is the LM head (50,304 rows whatever the model), so it is narrow rather than shallow.
+constexpr std::array<NamedShape, 5> kNamedShapes = {{
+    {"nano", 4, 4, 64, 256},
+    {"gpt2", 12, 12, 768, 1024},
+    {"gpt2-medium", 24, 16, 1024, 1024},
+    {"gpt2-large", 36, 20, 1280, 1024},
+    {"gpt2-xl", 48, 25, 1600, 1024},
+}};
+
+constexpr int kHeadDim = 64;
+constexpr int kDeepest = 200;              // dN beyond this is a typing error
+constexpr int64_t kNanoScale = 16'000'000; // parameters: what is smaller is trained with nano's settings
+
+// llm.c's channels by depth, drawn as a line through the depths it knows and rounded up to whole heads.
+int channels_of_depth(int depth) {
+  struct Point {
+    int depth, channels;
+  };
+  constexpr std::array<Point, 6> known = {{{0, 0}, {12, 768}, {24, 1024}, {36, 1280}, {48, 1600}, {60, 1920}}};
+  size_t next = 1;
+  while (next + 1 < known.size() && depth > known[next].depth) ++next;
+  const Point a = known[next - 1], b = known[next];
+  const int rise = (b.channels - a.channels) * (depth - a.depth), run = b.depth - a.depth;
+  const int channels = a.channels + (rise + run - 1) / run;
+  return (channels + kHeadDim - 1) / kHeadDim * kHeadDim;
+}
+
+// N of "dN", or 0 if it is not of that form.
+int depth_of(const std::string& name) {
+  const bool digits = name.size() >= 2 && name.size() <= 4 && name[0] == 'd' &&
+                      std::all_of(name.begin() + 1, name.end(), [](char c) { return c >= '0' && c <= '9'; });
+  const int depth = digits ? std::atoi(name.c_str() + 1) : 0;
+  return depth <= kDeepest ? depth : 0;
+}
+
+// Levenshtein's: insertions, deletions and substitutions that turn a into b.
+size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substitute = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({substitute, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+[[noreturn]] void refuse_shape(const std::string& what, const std::string& hint) {
+  throw Error(ExitCode::usage, "impossible model shape: " + what, hint);
+}
+
+} // namespace
+
+std::vector<std::string> config_names() {
+  std::vector<std::string> names;
+  std::transform(kNamedShapes.begin(), kNamedShapes.end(), std::back_inserter(names),
+                 [](const NamedShape& shape) { return shape.name; });
+  return names;
+}
+
+GPT2Config config_by_name(const std::string& name) {
+  GPT2Config config;
+  config.name = name;
+  for (const NamedShape& shape : kNamedShapes) {
+    if (name != shape.name) continue;
+    config.layers = shape.layers;
+    config.heads = shape.heads;
+    config.channels = shape.channels;
+    config.seq_len = shape.seq_len;
+    return config;
+  }
+  if (const int depth = depth_of(name)) {
+    config.layers = depth;
+    config.channels = channels_of_depth(depth);
+    config.heads = config.channels / kHeadDim;
+    return config;
+  }
+
+  std::string all, nearest;
+  size_t nearest_distance = std::numeric_limits<size_t>::max();
+  for (const std::string& known : config_names()) {
+    all += known + ", ";
+    const size_t distance = edit_distance(name, known);
+    if (distance < nearest_distance) nearest_distance = distance, nearest = known;
+  }
+  const bool near = nearest_distance <= std::max<size_t>(2, name.size() / 3);
+  throw Error(ExitCode::usage, "--model: there is no model '" + name + "'",
+              near ? "did you mean '" + nearest + "'?"
+                   : "use one of " + all + "or dN for a depth of N layers (1 to " + std::to_string(kDeepest) + ")");
+}
+
+GPT2Config with_shape(const GPT2Config& base, int layers, int heads, int channels) {
+  GPT2Config config = base;
+  if (layers) config.layers = layers;
+  if (channels) config.channels = channels;
+  if (heads)
+    config.heads = heads;
+  else if (channels)
+    config.heads = std::max(1, channels / base.head_dim());
+  validate(config);
+  if (config.layers != base.layers || config.heads != base.heads || config.channels != base.channels) {
+    config.name = std::to_string(config.layers) + "x" + std::to_string(config.channels); // "6x384": layers x channels
+  }
+  return config;
+}
+
+void validate(const GPT2Config& config) {
+  const auto text = [](int value) { return std::to_string(value); };
+  if (config.layers < 1) refuse_shape(text(config.layers) + " layers", "give --layers a number from 1 up");
+  if (config.heads < 1) refuse_shape(text(config.heads) + " heads", "give --heads a number from 1 up");
+  if (config.channels < 1) refuse_shape(text(config.channels) + " channels", "give --channels a number from 1 up");
+  if (config.channels % config.heads != 0) {
+    refuse_shape(text(config.channels) + " channels cannot be shared by " + text(config.heads) + " heads",
+                 "make --channels a multiple of --heads (GPT-2 has 64 channels a head)");
+  }
+  if (config.layers > 1000 || config.channels > 65536) {
+    refuse_shape(text(config.layers) + " layers of " + text(config.channels) + " channels",
+                 "stay within 1000 layers and 65536 channels");
+  }
+  if (config.seq_len < 1 || config.seq_len > (1 << 20)) {
+    refuse_shape("sequences of " + text(config.seq_len) + " tokens", "give --seq_len a number from 1 to 1048576");
+  }
+  if (config.vocab < 1 || config.padded_vocab < config.vocab) {
+    refuse_shape("a vocabulary of " + text(config.vocab) + " tokens in " + text(config.padded_vocab) + " rows",
+                 "use GPT-2's 50257 tokens in 50304 rows");
+  }
+}
+
+int64_t parameter_count(const GPT2Config& config) {
+  const int64_t C = config.channels;
+  const int64_t block = 12 * C * C + 13 * C; // 4 matrices (3 + 1 + 4 + 4) C^2, their biases 9 C, two LayerNorms 4 C
+  return (config.vocab + config.seq_len) * C + config.layers * block + 2 * C;
+}
+
+double flops_per_token(const GPT2Config& config, int seq_len) {
+  const double multiplied = static_cast<double>(parameter_count(config)) - 1.0 * config.seq_len * config.channels;
+  return 6.0 * multiplied + 12.0 * config.layers * config.channels * seq_len;
+}
+
+ModelDefaults defaults_for(const GPT2Config& config) {
+  const int64_t parameters = parameter_count(config);
+  if (parameters < kNanoScale) {
+    // Tuned on the built-in sample, where stories of 100 tokens ask for sequences of 256 and many small steps beat few
+    // large ones. A rate of 1e-2 sat on a plateau for 100 steps and ended 0.27 nats above the grammar's entropy after
+    // 1,000 steps (seed 1337, 2026-11).
+    return {.seq_len = config.seq_len,
+            .batch_size = 2,
+            .target_batch_size = 2,
+            .max_lr = 6e-3f,
+            .warmup_steps = 20,
+            .max_steps = 1200};
+  }
+  // Learning rates of the GPT-3 paper's table 2.1 for these sizes; 19,560 steps of 512 x 1024 tokens are 10B tokens.
+  const float max_lr = parameters < 200'000'000     ? 6e-4f
+                       : parameters < 500'000'000   ? 3e-4f
+                       : parameters < 1'000'000'000 ? 2.5e-4f
+                                                    : 2e-4f;
+  return {.seq_len = config.seq_len,
+          .batch_size = 4,
+          .target_batch_size = 512,
+          .max_lr = max_lr,
+          .warmup_steps = 700,
+          .max_steps = 19560};
+}
+
+} // namespace gpt2

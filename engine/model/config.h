@@ -1,0 +1,52 @@
+// The shape of a GPT-2: everything about the architecture, nothing about training.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gpt2 {
+
+struct GPT2Config {
+  std::string name = "gpt2"; // the name it was asked for by, e.g. "gpt2-medium" or "d12"
+  int layers = 12;           // L
+  int heads = 12;            // NH
+  int channels = 768;        // C, a multiple of NH
+  int seq_len = 1024;        // T, rows of the position table
+  int vocab = 50257;         // V, real tokens: softmax covers these
+  int padded_vocab = 50304;  // Vp, rows of wte: a multiple of 128; the rest have zero gradient
+
+  int head_dim() const { return channels / heads; } // HS
+};
+
+// "nano" (made for CPUs), "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", or "dN" by depth as llm.c names them: d12,
+// d24, d36 and d48 are GPT-2's own four, depths in between are interpolated, heads have 64 channels. Throws
+// Error(usage) with the nearest name as a hint.
+GPT2Config config_by_name(const std::string& name);
+std::vector<std::string> config_names();
+
+// `base` with another shape: --layers --heads --channels. A zero keeps what `base` has, except that new channels
+// without heads keep `base`'s channels per head. Validated.
+GPT2Config with_shape(const GPT2Config& base, int layers, int heads, int channels);
+
+// Throws Error(usage) if the shape is impossible (zero, negative, channels not a multiple of heads, ...).
+void validate(const GPT2Config& config);
+
+int64_t parameter_count(const GPT2Config& config); // without the rows that only pad the vocabulary
+
+// Forward + backward FLOPs per token, attention included: 6 N + 12 L C T (the PaLM appendix's count; the
+// position table is not counted, the tied LM head is).
+double flops_per_token(const GPT2Config& config, int seq_len);
+
+// What a run uses where the user asks for nothing else: a property of the model's size.
+struct ModelDefaults {
+  int seq_len;           // tokens
+  int batch_size;        // sequences per micro-batch on the CPU
+  int target_batch_size; // sequences per optimizer step
+  float max_lr;
+  int64_t warmup_steps;
+  int64_t max_steps;
+};
+ModelDefaults defaults_for(const GPT2Config& config);
+
+} // namespace gpt2

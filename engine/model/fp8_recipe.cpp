@@ -1,0 +1,249 @@
+// Delayed scaling, tensor by tensor. Here FP8 is emulated: quantised values live as floats on the FP8 grid, so what is
+// multiplied has the bits that the GPU's codes stand for, and everything that decides about scales is real.
+#include "engine/model/fp8_recipe.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "engine/base/error.h"
+
+namespace gpt2 {
+namespace {
+
+constexpr int kSkipsBeforeCalibration = 2;
+
+constexpr const char* kSiteNames[] = {"qkv", "proj", "fc", "fcproj", "lm_head"};
+constexpr const char* kRoleNames[] = {"act", "act_t", "weight", "grad"};
+
+std::string tensor_name(int layer, Fp8Site site, Fp8Role role) {
+  const std::string where = site == Fp8Site::lm_head ? "" : "h." + std::to_string(layer) + "/";
+  return where + kSiteNames[static_cast<int>(site)] + "/" + kRoleNames[static_cast<int>(role)];
+}
+
+const char* recipe_name(Fp8Recipe recipe) {
+  return recipe == Fp8Recipe::hybrid ? "hybrid" : recipe == Fp8Recipe::e4m3 ? "e4m3" : "e5m2";
+}
+
+// "0 3 4": how a checkpoint holds a set of layers.
+template <class Holds>
+std::string list_layers(int layers, Holds&& holds) {
+  std::string text;
+  for (int layer = 0; layer < layers; ++layer) {
+    if (holds(layer)) text += (text.empty() ? "" : " ") + std::to_string(layer);
+  }
+  return text;
+}
+
+std::vector<bool> read_layers(const std::string& text, int layers) {
+  std::vector<bool> set(static_cast<size_t>(layers), false);
+  std::istringstream stream(text);
+  for (int layer = 0; stream >> layer;) {
+    if (layer >= 0 && layer < layers) set[static_cast<size_t>(layer)] = true;
+  }
+  return set;
+}
+
+} // namespace
+
+Fp8Format format_of(Fp8Recipe recipe, Fp8Role role) {
+  switch (role) {
+    case Fp8Role::act:
+      return recipe == Fp8Recipe::e5m2 ? Fp8Format::e5m2 : Fp8Format::e4m3;
+    case Fp8Role::grad:
+      return recipe == Fp8Recipe::e4m3 ? Fp8Format::e4m3 : Fp8Format::e5m2;
+    case Fp8Role::act_t:
+    case Fp8Role::weight:
+      break;
+  }
+  return Fp8Format::e4m3;
+}
+
+Fp8RecipeState::Fp8RecipeState(const Fp8Options& options, int layers) : options_(options), layers_(layers) {
+  if (options.margin < 0 || options.margin > 16) {
+    throw Error(ExitCode::usage, "--fp8_margin " + std::to_string(options.margin) + " is out of range",
+                "give it a power of two from 0 to 16");
+  }
+  if (options.interval < 1) {
+    throw Error(ExitCode::usage, "--fp8_interval " + std::to_string(options.interval) + " is out of range",
+                "give it a number of steps from 1 up");
+  }
+  if (options.amax_history < 1 || options.amax_history > 65536) {
+    throw Error(ExitCode::usage, "--fp8_amax_history " + std::to_string(options.amax_history) + " is out of range",
+                "give it a number of steps from 1 to 65536");
+  }
+  for (const int layer : options.bf16_layers) {
+    if (layer >= 0 && layer < layers) continue;
+    throw Error(ExitCode::usage, "--fp8_bf16_layers: there is no block " + std::to_string(layer),
+                "the model's blocks are 0 to " + std::to_string(layers - 1));
+  }
+  const auto add = [&](int layer, Fp8Site site) {
+    for (const Fp8Role role : {Fp8Role::act, Fp8Role::act_t, Fp8Role::weight, Fp8Role::grad}) {
+      const bool is_dlogits = site == Fp8Site::lm_head && role == Fp8Role::grad;
+      tensors_.push_back({.name = tensor_name(layer, site, role),
+                          .format = is_dlogits ? Fp8Format::e5m2 : format_of(options.format, role),
+                          .used = false,
+                          .delayed = !is_dlogits});
+    }
+  };
+  for (int layer = 0; layer < layers; ++layer) {
+    for (const Fp8Site site : {Fp8Site::qkv, Fp8Site::proj, Fp8Site::fc, Fp8Site::fcproj}) add(layer, site);
+  }
+  add(layers, Fp8Site::lm_head);
+  reset();
+}
+
+void Fp8RecipeState::reset() {
+  const size_t count = tensors_.size();
+  scales_.assign(count, 1.0f);
+  scales_[static_cast<size_t>(fp8_lm_head_id(layers_, Fp8Role::grad))] = kDlogitsScale;
+  histories_.assign(count * static_cast<size_t>(options_.amax_history), 0.0f);
+  counts_.assign(count, {});
+  last_counts_.assign(count, {});
+  last_scales_ = scales_;
+  applied_steps_ = 0;
+  skipped_in_a_row_ = 0;
+  calibration_due_ = true;
+  left_in_bf16_.assign(static_cast<size_t>(layers_), false);
+  choose_tensors();
+}
+
+void Fp8RecipeState::choose_tensors() {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const int layer = static_cast<int>(i) / (kSitesPerBlock * kFp8Roles);
+    const bool is_copy = static_cast<Fp8Role>(i % kFp8Roles) == Fp8Role::act_t;
+    tensors_[i].used = (layer < layers_ ? quantised_block(layer) : options_.lm_head) && (!is_copy || activation_copy());
+  }
+}
+
+bool Fp8RecipeState::quantised_block(int layer) const {
+  const std::vector<int>& asked = options_.bf16_layers;
+  return !left_in_bf16_[static_cast<size_t>(layer)] && std::find(asked.begin(), asked.end(), layer) == asked.end();
+}
+
+void Fp8RecipeState::leave_in_bf16(int layer) {
+  left_in_bf16_.at(static_cast<size_t>(layer)) = true;
+  choose_tensors();
+}
+
+int Fp8RecipeState::id(int layer, Fp8Site site, Fp8Role role) const {
+  return site == Fp8Site::lm_head ? fp8_lm_head_id(layers_, role) : fp8_tensor_id(layer, site, role);
+}
+
+std::span<const float> Fp8RecipeState::history(int id) const {
+  const size_t length = static_cast<size_t>(options_.amax_history);
+  return {&histories_[static_cast<size_t>(id) * length], length};
+}
+
+float Fp8RecipeState::current_scale(int id, float amax) const {
+  if (!tensors_[static_cast<size_t>(id)].delayed) return scale(id);
+  return fp8_scale(amax, fp8_max(format(id)), options_.margin, scale(id));
+}
+
+void Fp8RecipeState::calibrate(int id, float amax) {
+  if (!tensors_[static_cast<size_t>(id)].delayed) return;
+  scales_[static_cast<size_t>(id)] = current_scale(id, amax);
+  const int length = options_.amax_history;
+  std::fill_n(history_begin(id), length, 0.0f);
+  // The slot that the step before this one would have filled: it stays as long as any step's amax does.
+  const int slot = static_cast<int>((applied_steps_ + length - 1) % length);
+  history_begin(id)[slot] = amax <= 3.0e38f ? amax : 0.0f;
+}
+
+void Fp8RecipeState::end_calibration() {
+  calibration_due_ = false;
+  begin_step(); // what the calibrating micro-batch counted is not part of the step
+}
+
+void Fp8RecipeState::begin_step() { counts_.assign(counts_.size(), {}); }
+
+void Fp8RecipeState::end_step(bool applied) {
+  last_counts_ = counts_;
+  last_scales_ = scales_;
+  if (!applied) {
+    note_skips(skipped_in_a_row_ + 1);
+    return;
+  }
+  skipped_in_a_row_ = 0;
+  const int slot = static_cast<int>(applied_steps_ % options_.amax_history);
+  applied_steps_ += 1;
+  const bool update = applied_steps_ % options_.interval == 0;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (!tensors_[i].used || !tensors_[i].delayed) continue;
+    scales_[i] = fp8_delayed_scale(history_begin(static_cast<int>(i)), options_.amax_history, slot, counts_[i].amax,
+                                   update, fp8_max(tensors_[i].format), options_.margin, scales_[i]);
+  }
+}
+
+// What must agree for saved scales and histories to mean the same thing. Which blocks are quantised may differ: the
+// scales of those that are remain right.
+std::string Fp8RecipeState::signature() const {
+  return std::string(recipe_name(options_.format)) + ", " + std::to_string(tensors_.size()) + " tensors, history " +
+         std::to_string(options_.amax_history) + ", LM head " + (options_.lm_head ? "FP8" : "not quantised");
+}
+
+void Fp8RecipeState::save(StateWriter& writer) const {
+  const int64_t count = static_cast<int64_t>(tensors_.size());
+  const int64_t scale_shape[] = {count};
+  const int64_t history_shape[] = {count, options_.amax_history};
+  writer.write_text("fp8/recipe", signature());
+  writer.write_floats("fp8/scale", scale_shape, scales_);
+  writer.write_floats("fp8/amax_history", history_shape, histories_);
+  writer.write_int("fp8/applied_steps", applied_steps_);
+  writer.write_int("fp8/skipped_in_a_row", skipped_in_a_row_);
+  writer.write_int("fp8/calibration_due", calibration_due_ ? 1 : 0);
+  writer.write_text("fp8/bf16_blocks", list_layers(layers_, [&](int layer) { return !quantised_block(layer); }));
+  writer.write_text("fp8/left_in_bf16",
+                    list_layers(layers_, [&](int layer) { return left_in_bf16_[static_cast<size_t>(layer)]; }));
+}
+
+void Fp8RecipeState::load(StateReader& reader) {
+  reset();
+  if (!reader.has("fp8/recipe") || reader.read_text("fp8/recipe") != signature()) return;
+  reader.read_floats("fp8/scale", scales_);
+  reader.read_floats("fp8/amax_history", histories_);
+  applied_steps_ = reader.read_int("fp8/applied_steps");
+  skipped_in_a_row_ = reader.read_int("fp8/skipped_in_a_row");
+  calibration_due_ = reader.read_int("fp8/calibration_due") != 0;
+  last_scales_ = scales_;
+  left_in_bf16_ = read_layers(reader.read_text("fp8/left_in_bf16"), layers_);
+  choose_tensors();
+  const std::vector<bool> unscaled = read_layers(reader.read_text("fp8/bf16_blocks"), layers_);
+  for (int layer = 0; layer < layers_; ++layer) {
+    if (unscaled[static_cast<size_t>(layer)] && quantised_block(layer)) calibration_due_ = true;
+  }
+}
+
+void Fp8RecipeState::adopt(std::span<const float> scales, std::span<const float> histories, int64_t applied_steps) {
+  scales_.assign(scales.begin(), scales.end());
+  histories_.assign(histories.begin(), histories.end());
+  applied_steps_ = applied_steps;
+}
+
+void Fp8RecipeState::adopt_counts(int id, const Fp8Counts& counts, float scale) {
+  last_counts_[static_cast<size_t>(id)] = counts;
+  last_scales_[static_cast<size_t>(id)] = scale;
+}
+
+void Fp8RecipeState::note_skips(int64_t skipped_in_a_row) {
+  skipped_in_a_row_ = skipped_in_a_row;
+  if (skipped_in_a_row > 0 && skipped_in_a_row % kSkipsBeforeCalibration == 0) calibration_due_ = true;
+}
+
+std::vector<Fp8TensorStats> Fp8RecipeState::stats() const {
+  std::vector<Fp8TensorStats> all;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (!tensors_[i].used) continue;
+    const Fp8Counts& counts = last_counts_[i];
+    const double values = static_cast<double>(std::max<int64_t>(counts.values, 1));
+    all.push_back({.name = tensors_[i].name,
+                   .format = tensors_[i].format,
+                   .amax = counts.amax,
+                   .scale = last_scales_[i],
+                   .saturated = static_cast<double>(counts.saturated) / values,
+                   .flushed = static_cast<double>(counts.flushed) / values,
+                   .fixed_scale = !tensors_[i].delayed});
+  }
+  return all;
+}
+
+} // namespace gpt2

@@ -1,0 +1,176 @@
+// The FP8 recipe: which tensors are quantised, to which format, by which scale. The state machine of delayed
+// scaling is the same on the CPU (emulation) and on the GPU.
+//
+//   scale = fp8_max * 2^-margin / max(history of amax)        kept if that amax is zero or not finite
+//
+// updated once per optimizer step (every `interval` steps); the amaxes of a skipped step never enter the history.
+// Cold start (first step, resume from another precision, after two skipped steps in a row): one micro-batch calibrates
+// with current scaling and no update.
+//
+// A block is quantised unless the options name it or leave_in_bf16() has taken it out of the recipe.
+//
+//   recipe    activation  its copy for the weight gradient  weight  gradient  dlogits
+//   hybrid    E4M3        the same tensor                   E4M3    E5M2      E5M2, static scale
+//   e4m3      E4M3        the same tensor                   E4M3    E4M3      E5M2, static scale
+//   e5m2      E5M2        E4M3, a scale of its own          E4M3    E5M2      E5M2, static scale
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/float_formats.h"
+#include "engine/base/host_device.h"
+#include "engine/model/state.h"
+#include "kernels/fp8_quantize.h"
+
+namespace gpt2 {
+
+enum class Fp8Recipe { hybrid, e4m3, e5m2 };
+
+struct Fp8Options {
+  Fp8Recipe format = Fp8Recipe::hybrid;
+  int margin = 0;        // scales are 2^margin smaller than the history allows
+  int interval = 1;      // optimizer steps between scale updates
+  int amax_history = 16; // steps remembered
+  bool lm_head = true;   // quantise the LM head as well
+  bool current_scaling =
+      false; // --fp8_recipe current: each tensor's own amax sets its scale, at the cost of a second pass
+  std::vector<int> bf16_layers; // blocks whose products are not quantised
+};
+
+// The quantised tensors of one block, in forward order; gradients are of the matmul's output.
+// act_t: in the e5m2 recipe the weight gradient needs its activation in E4M3 (cuBLASLt has no E5M2 x E5M2),
+// with a scale of its own; in the other recipes it is the same quantised tensor as the forward's.
+enum class Fp8Role : uint8_t { act, act_t, weight, grad };
+enum class Fp8Site : uint8_t { qkv, proj, fc, fcproj, lm_head };
+constexpr int kSitesPerBlock = 4;
+constexpr int kFp8Roles = 4;
+
+Fp8Format format_of(Fp8Recipe recipe, Fp8Role role); // dlogits (lm_head, grad) are E5M2 in every recipe
+
+struct Fp8TensorStats {
+  std::string name; // "h.3/fc/act"
+  Fp8Format format;
+  float amax = 0, scale = 1;
+  double saturated = 0;     // share of values beyond the format's range
+  double flushed = 0;       // share of nonzero values that became zero
+  bool fixed_scale = false; // dlogits: no history, and the GPU does not meter them
+};
+
+// dlogits = softmax - onehot lies in [-1, 1]: a static scale, no history.
+constexpr float kDlogitsScale = 16384.0f; // 2^14: 1 maps to 16384 of E5M2's 57344
+
+// One new scale from a history maximum: shared with the device.
+GPT2_HOST_DEVICE inline float fp8_scale(float amax, float format_max, int margin, float old_scale) {
+  if (!(amax > 0.0f) || !(amax <= 3.0e38f)) return old_scale; // zero, NaN, infinity
+  float scale = format_max / amax;
+  if (scale * amax > format_max) scale *= 1.0f - 0x1.0p-23f; // rounded up: amax itself would count as saturated
+  for (int i = 0; i < margin; ++i) scale *= 0.5f;
+  return scale <= 3.0e38f ? scale : old_scale; // a denormal amax would overflow the scale
+}
+
+// The delayed scaling of one tensor at the end of an applied step: its amax takes its place in the ring and, on steps
+// that update, the ring's maximum gives the new scale. An amax that is not finite counts as unknown: it takes its place
+// as zero and the scale stays. Shared with the device.
+GPT2_HOST_DEVICE inline float fp8_delayed_scale(float* history, int length, int slot, float amax, bool update,
+                                                float format_max, int margin, float old_scale) {
+  const bool finite = amax <= 3.0e38f; // false for NaN too
+  history[slot] = finite ? amax : 0.0f;
+  if (!finite || !update) return old_scale;
+  float peak = 0.0f;
+  for (int i = 0; i < length; ++i) peak = history[i] > peak ? history[i] : peak;
+  return fp8_scale(peak, format_max, margin, old_scale);
+}
+
+// Where a tensor's entry stands in every array of the recipe: the blocks in order, then the LM head.
+constexpr int fp8_tensor_id(int layer, Fp8Site site, Fp8Role role) {
+  return (layer * kSitesPerBlock + static_cast<int>(site)) * kFp8Roles + static_cast<int>(role);
+}
+constexpr int fp8_lm_head_id(int layers, Fp8Role role) { return fp8_tensor_id(layers, Fp8Site::qkv, role); }
+constexpr int fp8_tensor_count(int layers) { return fp8_lm_head_id(layers, Fp8Role::act) + kFp8Roles; }
+
+// Formats, scales and histories of every quantised tensor of a model. A step is
+//
+//   begin_step()
+//   [ current_scale(id, amax) for every tensor, end_calibration() ]    where calibration_due()
+//   quantise with scale(id), gathering counts(id)
+//   end_step(applied)
+class Fp8RecipeState {
+ public:
+  Fp8RecipeState(const Fp8Options& options, int layers);
+
+  int id(int layer, Fp8Site site, Fp8Role role) const;
+  const Fp8Options& options() const { return options_; }
+  bool activation_copy() const { return options_.format == Fp8Recipe::e5m2; } // act_t is a tensor of its own
+
+  // A block that is left in BF16 stays there: the choice is saved, and undone only by a state of another recipe.
+  bool quantised_block(int layer) const;
+  void leave_in_bf16(int layer);
+
+  bool quantised(int id) const { return tensors_[static_cast<size_t>(id)].used; }
+  Fp8Format format(int id) const { return tensors_[static_cast<size_t>(id)].format; }
+  float scale(int id) const { return scales_[static_cast<size_t>(id)]; }
+  Fp8Counts& counts(int id) { return counts_[static_cast<size_t>(id)]; }
+  std::span<const float> history(int id) const;
+
+  // Current scaling: the scale that a tensor with this amax gets by itself.
+  float current_scale(int id, float amax) const;
+
+  bool calibration_due() const { return calibration_due_; }
+  void calibrate(int id, float amax); // the tensor's scale and its whole history come from this amax alone
+  void end_calibration();
+
+  void begin_step();
+  void end_step(bool applied);
+
+  void save(StateWriter& writer) const; // under "fp8/"
+  // A state saved under another precision, format or history length leaves the recipe as it was made: cold, so that it
+  // calibrates. So it does for a block that is quantised now and was not when the state was saved.
+  void load(StateReader& reader);
+
+  std::vector<Fp8TensorStats> stats() const; // of the last step that ended
+
+  // A GPU keeps scales and histories in its own memory, laid out as here, and brings them back for checkpoints and
+  // statistics.
+  bool delayed(int id) const {
+    return tensors_[static_cast<size_t>(id)].used && tensors_[static_cast<size_t>(id)].delayed;
+  }
+  std::span<const float> histories() const { return histories_; }
+  int64_t applied_steps() const { return applied_steps_; }
+  void adopt(std::span<const float> scales, std::span<const float> histories, int64_t applied_steps);
+  void adopt_counts(int id, const Fp8Counts& counts, float scale); // of the last step that ended
+  void note_skips(int64_t skipped_in_a_row);                       // as the guard on the device counts them
+
+ private:
+  struct Tensor {
+    std::string name;
+    Fp8Format format;
+    bool used;    // the recipe quantises it
+    bool delayed; // it has a history; dlogits have not
+  };
+
+  void reset(); // cold: scales 1, histories empty, calibration due, no block left in BF16 but those of the options
+  void choose_tensors();
+  std::string signature() const;
+  float* history_begin(int id) {
+    return &histories_[static_cast<size_t>(id) * static_cast<size_t>(options_.amax_history)];
+  }
+
+  Fp8Options options_;
+  int layers_;
+  std::vector<bool> left_in_bf16_; // by layer; those of the options are not among them
+  std::vector<Tensor> tensors_;    // by id
+  std::vector<float> scales_;      // by id
+  std::vector<float> histories_;   // (ids, amax_history), rings
+  std::vector<Fp8Counts> counts_;  // of the step under way
+  std::vector<Fp8Counts> last_counts_;
+  std::vector<float> last_scales_; // those that last_counts_ were gathered with
+  int64_t applied_steps_ = 0;      // gives the ring's slot and the interval
+  int64_t skipped_in_a_row_ = 0;
+  bool calibration_due_ = true;
+};
+
+} // namespace gpt2

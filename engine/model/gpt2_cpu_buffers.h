@@ -1,0 +1,73 @@
+// The CPU engine's memory: flat buffers of parameters, and one allocation for everything a forward and a backward
+// pass touch.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/model/model.h"
+
+namespace gpt2 {
+
+// Zeroed floats that start on a 256-byte boundary.
+class CpuBuffer {
+ public:
+  CpuBuffer() = default;
+  explicit CpuBuffer(int64_t count); // throws Error(device) if there is not that much memory
+
+  float* data() const { return data_.get(); }
+  int64_t count() const { return count_; }
+  int64_t bytes() const { return count_ * static_cast<int64_t>(sizeof(float)); }
+  std::span<float> span() const { return {data_.get(), static_cast<size_t>(count_)}; }
+
+ private:
+  struct Free {
+    void operator()(float* data) const { std::free(data); }
+  };
+  std::unique_ptr<float[], Free> data_;
+  int64_t count_ = 0;
+};
+
+// rows = B T, the largest micro-batch
+struct BlockActivations {
+  float* x;                   // (rows, C) residual stream on entry
+  float *ln1_mean, *ln1_rstd; // (rows)
+  float* h1;                  // (rows, C) LayerNorm's output, as the QKV product reads it
+  float* qkv;                 // (rows, 3, NH, HS)
+  float* attention_stats;     // (B, NH, T)
+  float* attention;           // (rows, C)
+  float* attention_kept;      // (rows, C) as the projection reads it: quantised under FP8, otherwise attention itself
+  float* middle;              // (rows, C) residual stream after attention
+  float *ln2_mean, *ln2_rstd; // (rows)
+  float* h2;                  // (rows, C)
+  float* pre;                 // (rows, 4C) before the GELU
+  float* gelu;                // (rows, 4C)
+};
+
+struct CpuActivations {
+  std::vector<BlockActivations> blocks;
+  float* last;                // (rows, C) residual stream after the last block
+  float *lnf_mean, *lnf_rstd; // (rows)
+  float* h;                   // (rows, C) what the LM head reads
+  float* branch;              // (rows, C) a block's branch on its way into the residual stream
+  float* logits;              // (kHeadChunk, Vp) of one chunk of rows, then their gradient
+  float* losses;              // (rows)
+
+  float* dresidual; // (rows, C)
+  float* dnarrow;   // (rows, C) gradient of a LayerNorm's output or of attention's
+  float* dwide;     // (rows, 4C) gradient of the GELU's input or of QKV
+  float* quantised; // (rows, 4C) one FP8 operand; null without FP8
+
+  static constexpr int64_t kHeadChunk = 256; // rows of logits at a time: 51 MB
+
+  explicit CpuActivations(const ModelOptions& options);
+  int64_t bytes() const { return memory_.bytes(); }
+
+ private:
+  CpuBuffer memory_;
+};
+
+} // namespace gpt2

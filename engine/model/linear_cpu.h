@@ -1,0 +1,80 @@
+// The linear layers of the CPU engine: plain FP32, or FP8 emulated at the doors of their three matrix products.
+//
+// Emulation: operands are rounded to the FP8 grid (kernels/fp8_quantize.h) and multiplied as FP32, which is what an FP8
+// tensor core with FP32 accumulation computes. Attention, LayerNorm, GELU and the residual stream stay FP32; that the
+// GPU rounds them to BF16 is not emulated.
+#pragma once
+
+#include <optional>
+
+#include "engine/model/fp8_recipe.h"
+#include "kernels/backend.h"
+
+namespace gpt2 {
+
+struct Linear {
+  int layer;
+  Fp8Site site;
+  int C, OC;      // inputs, outputs
+  int64_t weight; // offset of (OC, C)
+  int64_t bias;   // offset of (OC), or kNoBias
+};
+constexpr int64_t kNoBias = -1;
+
+// What a pass over the model may do to the recipe.
+enum class Fp8Pass {
+  training,    // delayed scales, counts gathered
+  calibrating, // current scaling sets scales and histories
+  reading,     // evaluation: leaves no trace; current scaling while calibration is due
+};
+
+class LinearLayersCpu {
+ public:
+  struct Buffers {
+    const float* params;      // flat, the master weights
+    float* grads;             // flat, of the same layout
+    float* quantised_weights; // flat, of the same layout; null without FP8
+    float* scratch;           // (rows, 4 C) for one quantised activation; null without FP8
+  };
+
+  LinearLayersCpu(Cpu& cpu, const Buffers& buffers, std::optional<Fp8RecipeState>& recipe)
+      : cpu_(cpu), buffers_(buffers), recipe_(recipe) {}
+
+  void begin_pass(Fp8Pass pass) { pass_ = pass; }
+
+  // All weights at once, when they have changed. Weights of the embedding are quantised for the LM head alone.
+  void quantize_weight(const Linear& linear);
+
+  struct Forward {
+    float* out;      // (rows, OC)
+    const float* in; // (rows, C)
+    float* kept;     // (rows, C) what the weight gradient will read; may be in itself
+    int64_t rows;
+  };
+  void forward(const Linear& linear, const Forward& args);
+
+  struct Backward {
+    float* din;        // (rows, C)
+    const float* dout; // (rows, OC)
+    float* quantised;  // (rows, OC) room for dout in FP8; may be dout itself
+    const float* kept; // (rows, C) from forward
+    int64_t rows;
+  };
+  void backward(const Linear& linear, const Backward& args); // din =, the weight's gradient +=
+
+  // Forward in two halves, for the LM head: one input, many chunks of rows.
+  const float* quantize_input(const Linear& linear, const float* in, float* kept, int64_t rows); // what multiply reads
+  void multiply(const Linear& linear, float* out, const float* in, int64_t rows);
+
+ private:
+  bool is_fp8(const Linear& linear) const;
+  const float* weight(const Linear& linear) const;
+  const float* quantize(const Linear& linear, Fp8Role role, const float* in, float* out, int64_t count);
+
+  Cpu& cpu_;
+  Buffers buffers_;
+  std::optional<Fp8RecipeState>& recipe_;
+  Fp8Pass pass_ = Fp8Pass::training;
+};
+
+} // namespace gpt2

@@ -1,0 +1,125 @@
+// The one seam between the training loop and the hardware. A step is
+//
+//   for i in 0..count-1:  model.micro_step(batch_i, i, count)     forward, backward, accumulate
+//   model.update(update)                                          norm, verdict, clip, AdamW
+//   StepResult r = model.step_result()                            the only call that waits
+//
+// Nothing but step_result() makes the host wait for a device, so the loop can fetch the next batch meanwhile.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/model/batch.h"
+#include "engine/model/config.h"
+#include "engine/model/fp8_recipe.h"
+#include "engine/model/parameters.h"
+#include "engine/model/state.h"
+#include "kernels/step_verdict.h"
+
+namespace gpt2 {
+
+enum class Precision { fp32, bf16, fp8 };
+
+struct AdamWSettings {
+  float lr = 0, beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, weight_decay = 0.1f;
+};
+
+struct UpdateSettings {
+  AdamWSettings adamw;
+  float grad_clip = 1.0f; // 0: off
+  VerdictLimits limits;   // when to skip the update
+};
+
+// What one optimizer step did. Losses and norms are per token, whatever the accumulation.
+struct StepResult {
+  float loss = 0;      // mean over the step's targets
+  float grad_norm = 0; // before clipping
+  int64_t tokens = 0;  // targets that counted
+  Verdict verdict = Verdict::applied;
+  int64_t adam_step = 0; // updates applied so far
+};
+
+struct LossSum {
+  double sum = 0;     // nats
+  int64_t tokens = 0; // targets that counted
+};
+
+// A named slice of host memory for histograms and tests.
+struct NamedTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::vector<float> values;
+};
+
+struct DeviceMetric {
+  std::string name; // "gpu/sm_clock_mhz"
+  double value;
+};
+
+enum class TensorKind { weight, gradient };
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual const GPT2Config& config() const = 0;
+  virtual const ParameterTable& parameters() const = 0;
+  virtual Precision precision() const = 0;
+  virtual std::string precision_label()
+      const = 0; // last field of the step line: "FP32", "BF16", "FP8", "FP8 (emulated)"
+  virtual std::string device_name() const = 0;
+
+  virtual void micro_step(const Batch& batch, int index, int count) = 0;
+  virtual void update(const UpdateSettings& settings) = 0;
+  virtual StepResult step_result() = 0;
+
+  // Forward only. Sum of losses over the targets that are not ignored.
+  virtual LossSum evaluate(const Batch& batch) = 0;
+
+  // Logits (vocab values, padding excluded) that follow the last of `tokens`; at most seq_len tokens.
+  virtual void next_token_logits(std::span<const int32_t> tokens, std::span<float> logits) = 0;
+
+  // Everything a checkpoint must hold to go on bit for bit: master weights, moments, Adam's step count,
+  // the guard's windows, the FP8 recipe's histories and scales.
+  virtual void save_state(StateWriter& writer) = 0;
+  virtual void load_state(StateReader& reader) = 0;
+
+  // For histograms and tests: copies one parameter tensor, or the gradient accumulated by the last micro-steps
+  // (of the sum over tokens, before clipping).
+  virtual NamedTensor read_tensor(const ParameterTensor& tensor, TensorKind kind) = 0;
+
+  // Per-tensor FP8 statistics of the last step; empty unless precision() is fp8.
+  virtual std::vector<Fp8TensorStats> fp8_stats() { return {}; }
+
+  // From the next step on the products of this block are not quantised; the choice is saved with the recipe. Nothing
+  // happens unless precision() is fp8.
+  virtual void leave_in_bf16(int /*layer*/) {}
+
+  // Clocks, power, temperature and the like, for the logs; empty where there is nothing to read.
+  virtual std::vector<DeviceMetric> device_metrics() { return {}; }
+
+  // Bytes by purpose (parameters, gradients, moments, activations, workspace).
+  struct MemoryLine {
+    std::string purpose;
+    int64_t bytes;
+  };
+  virtual std::vector<MemoryLine> memory_report() const = 0;
+};
+
+struct ModelOptions {
+  GPT2Config config;
+  Precision precision = Precision::fp32;
+  Fp8Options fp8;
+  int batch_size = 4; // largest B that micro_step will see
+  int seq_len = 1024; // largest T
+  uint64_t seed = 1337;
+};
+
+std::unique_ptr<Model> make_cpu_model(const ModelOptions& options);
+
+} // namespace gpt2

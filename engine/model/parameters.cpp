@@ -1,0 +1,116 @@
+// The layout of the flat parameter buffer, and GPT-2's initialisation of it.
+#include "engine/model/parameters.h"
+
+#include <cmath>
+#include <stdexcept>
+
+#include "engine/base/rng.h"
+
+namespace gpt2 {
+namespace {
+
+int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+bool ends_with(const std::string& text, const std::string& tail) {
+  return text.size() >= tail.size() && text.compare(text.size() - tail.size(), tail.size(), tail) == 0;
+}
+
+std::string block_prefix(int layer) { return "h." + std::to_string(layer) + "."; }
+
+} // namespace
+
+ParameterTable::ParameterTable(const GPT2Config& config) {
+  const int64_t C = config.channels;
+
+  const auto add = [this](const std::string& name, int64_t rows, int64_t cols = 0) {
+    const int bucket = static_cast<int>(buckets_.size());
+    tensors_.push_back(
+        {.name = name, .rows = rows, .cols = cols, .offset = size_, .bucket = bucket, .decay = cols > 0});
+    size_ = round_up(size_ + tensors_.back().count(), kTensorAlign);
+  };
+  const auto close_bucket = [this] {
+    const int64_t begin = buckets_.empty() ? 0 : buckets_.back().offset + buckets_.back().count;
+    size_ = round_up(size_, kBucketAlign);
+    buckets_.push_back({.offset = begin, .count = size_ - begin});
+  };
+
+  add("wte.weight", config.padded_vocab, C);
+  add("wpe.weight", config.seq_len, C);
+  close_bucket();
+  for (int layer = 0; layer < config.layers; ++layer) {
+    const std::string h = block_prefix(layer);
+    add(h + "ln_1.weight", C);
+    add(h + "ln_1.bias", C);
+    add(h + "attn.c_attn.weight", 3 * C, C);
+    add(h + "attn.c_attn.bias", 3 * C);
+    add(h + "attn.c_proj.weight", C, C);
+    add(h + "attn.c_proj.bias", C);
+    add(h + "ln_2.weight", C);
+    add(h + "ln_2.bias", C);
+    add(h + "mlp.c_fc.weight", 4 * C, C);
+    add(h + "mlp.c_fc.bias", 4 * C);
+    add(h + "mlp.c_proj.weight", C, 4 * C);
+    add(h + "mlp.c_proj.bias", C);
+    close_bucket();
+  }
+  add("ln_f.weight", C);
+  add("ln_f.bias", C);
+  close_bucket();
+}
+
+const ParameterTensor& ParameterTable::find(const std::string& name) const {
+  for (const ParameterTensor& tensor : tensors_) {
+    if (tensor.name == name) return tensor;
+  }
+  throw std::out_of_range("no parameter named '" + name + "'");
+}
+
+GPT2Offsets::GPT2Offsets(const ParameterTable& table) {
+  const auto offset = [&](const std::string& name) { return table.find(name).offset; };
+  wte = offset("wte.weight");
+  wpe = offset("wpe.weight");
+  const int layers = static_cast<int>(table.buckets().size()) - 2; // without the embeddings and the final LayerNorm
+  for (int layer = 0; layer < layers; ++layer) {
+    const std::string h = block_prefix(layer);
+    blocks.push_back({.ln1_weight = offset(h + "ln_1.weight"),
+                      .ln1_bias = offset(h + "ln_1.bias"),
+                      .qkv_weight = offset(h + "attn.c_attn.weight"),
+                      .qkv_bias = offset(h + "attn.c_attn.bias"),
+                      .proj_weight = offset(h + "attn.c_proj.weight"),
+                      .proj_bias = offset(h + "attn.c_proj.bias"),
+                      .ln2_weight = offset(h + "ln_2.weight"),
+                      .ln2_bias = offset(h + "ln_2.bias"),
+                      .fc_weight = offset(h + "mlp.c_fc.weight"),
+                      .fc_bias = offset(h + "mlp.c_fc.bias"),
+                      .fcproj_weight = offset(h + "mlp.c_proj.weight"),
+                      .fcproj_bias = offset(h + "mlp.c_proj.bias")});
+  }
+  lnf_weight = offset("ln_f.weight");
+  lnf_bias = offset("ln_f.bias");
+}
+
+TensorInit initial_values(const ParameterTensor& tensor, const GPT2Config& config) {
+  const bool is_matrix = tensor.cols > 0;
+  if (!is_matrix) return {.constant = ends_with(tensor.name, ".weight") ? 1.0f : 0.0f}; // LayerNorm weights are 1
+  const int64_t real_rows = tensor.name == "wte.weight" ? config.vocab : tensor.rows;
+  const double residual_deviation = 0.02 / std::sqrt(2.0 * config.layers);
+  return {.normals = real_rows * tensor.cols,
+          .deviation = static_cast<float>(ends_with(tensor.name, "c_proj.weight") ? residual_deviation : 0.02)};
+}
+
+void initialize_parameters(std::span<float> flat, const ParameterTable& table, const GPT2Config& config,
+                           uint64_t seed) {
+  for (size_t t = 0; t < table.tensors().size(); ++t) {
+    const ParameterTensor& tensor = table.tensors()[t];
+    const TensorInit init = initial_values(tensor, config);
+    float* const values = flat.data() + tensor.offset;
+    std::fill_n(values, tensor.count(), init.constant);
+    const Rng rng(seed, t); // one stream a tensor, one index an element: no thread or order can change a bit
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < init.normals; ++i) {
+      values[i] = static_cast<float>(init.deviation * rng.normal(static_cast<uint64_t>(i)));
+    }
+  }
+}
+
+} // namespace gpt2

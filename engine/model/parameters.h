@@ -1,0 +1,80 @@
+// Where each tensor stands in the flat parameter buffer. Master weights, gradients, Adam's moments and the
+// BF16 copies are separate buffers of the same layout, so one table addresses them all.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/model/config.h"
+
+namespace gpt2 {
+
+struct ParameterTensor {
+  std::string name; // Hugging Face's name without "transformer.": "wte.weight", "h.3.attn.c_attn.weight", ...
+  int64_t rows;     // matrices are (out, in) row-major: the transpose of Hugging Face's Conv1D
+  int64_t cols;     // 0 for vectors
+  int64_t offset;   // in elements, a multiple of kTensorAlign
+  int bucket;       // 0: embeddings, 1..L: blocks, L + 1: final LayerNorm
+  bool decay;       // weight decay: all 2-D tensors, embeddings included
+
+  int64_t count() const { return rows * (cols ? cols : 1); }
+};
+
+struct Bucket {
+  int64_t offset; // in elements
+  int64_t count;  // padding included; a multiple of kBucketAlign, so that any power of two up to 64 ranks splits it
+};
+
+class ParameterTable {
+ public:
+  static constexpr int64_t kTensorAlign = 256;      // elements: 256 bytes even as FP8
+  static constexpr int64_t kBucketAlign = 64 * 256; // elements
+
+  explicit ParameterTable(const GPT2Config& config);
+
+  std::span<const ParameterTensor> tensors() const { return tensors_; }
+  std::span<const Bucket> buckets() const { return buckets_; }
+  int64_t size() const { return size_; } // elements of the flat buffer, padding included
+
+  const ParameterTensor& find(const std::string& name) const; // throws std::out_of_range
+
+ private:
+  std::vector<ParameterTensor> tensors_;
+  std::vector<Bucket> buckets_;
+  int64_t size_ = 0;
+};
+
+// Offsets by role, so that the forward pass reads like the paper. One per block.
+struct BlockOffsets {
+  int64_t ln1_weight, ln1_bias;       // (C)
+  int64_t qkv_weight, qkv_bias;       // (3C, C), (3C)
+  int64_t proj_weight, proj_bias;     // (C, C), (C)
+  int64_t ln2_weight, ln2_bias;       // (C)
+  int64_t fc_weight, fc_bias;         // (4C, C), (4C)
+  int64_t fcproj_weight, fcproj_bias; // (C, 4C), (C)
+};
+
+struct GPT2Offsets {
+  int64_t wte; // (Vp, C), tied with the LM head
+  int64_t wpe; // (T, C)
+  std::vector<BlockOffsets> blocks;
+  int64_t lnf_weight, lnf_bias; // (C)
+
+  explicit GPT2Offsets(const ParameterTable& table);
+};
+
+// How one tensor starts: its first `normals` elements N(0, deviation), the rest zero; or, with no normals, a constant.
+struct TensorInit {
+  int64_t normals = 0;
+  float deviation = 0;
+  float constant = 0;
+};
+TensorInit initial_values(const ParameterTensor& tensor, const GPT2Config& config);
+
+// GPT-2's initialisation into a zeroed flat buffer: N(0, 0.02), residual projections N(0, 0.02 / sqrt(2L)), LayerNorm
+// weights 1, biases 0, padded vocabulary rows 0. A pure function of (config, seed).
+void initialize_parameters(std::span<float> flat, const ParameterTable& table, const GPT2Config& config, uint64_t seed);
+
+} // namespace gpt2

@@ -1,0 +1,110 @@
+#include "engine/train/fp8_health.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+namespace gpt2 {
+namespace {
+
+// Above these a tensor is named: delayed scaling saturates a value now and then, and E4M3 loses the smallest few.
+constexpr double kManySaturated = 0.01;
+constexpr double kManyFlushed = 0.25;
+
+struct Kind { // "fc/act" in every layer
+  std::string name;
+  Fp8Format format;
+  float smallest_amax, largest_amax, smallest_scale, largest_scale;
+  double worst_saturated, worst_flushed;
+  int tensors;
+  bool fixed_scale;
+};
+
+std::string kind_of(const std::string& name) { // "h.3/fc/act" -> "fc/act"
+  return name.rfind("h.", 0) == 0 ? name.substr(name.find('/') + 1) : name;
+}
+
+std::string range(float low, float high) {
+  char text[48];
+  std::snprintf(text, sizeof text, "%.2e..%.2e", static_cast<double>(low), static_cast<double>(high));
+  return text;
+}
+
+std::string percent(double share) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4f%%", 100 * share);
+  return text;
+}
+
+std::vector<Kind> group_by_kind(std::span<const Fp8TensorStats> stats) {
+  std::vector<Kind> kinds; // in order of first appearance: the order of the forward pass
+  for (const Fp8TensorStats& s : stats) {
+    const std::string name = kind_of(s.name);
+    const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const Kind& kind) { return kind.name == name; });
+    if (found == kinds.end()) {
+      kinds.push_back({name, s.format, s.amax, s.amax, s.scale, s.scale, s.saturated, s.flushed, 1, s.fixed_scale});
+      continue;
+    }
+    found->smallest_amax = std::min(found->smallest_amax, s.amax);
+    found->largest_amax = std::max(found->largest_amax, s.amax);
+    found->smallest_scale = std::min(found->smallest_scale, s.scale);
+    found->largest_scale = std::max(found->largest_scale, s.scale);
+    found->worst_saturated = std::max(found->worst_saturated, s.saturated);
+    found->worst_flushed = std::max(found->worst_flushed, s.flushed);
+    found->tensors += 1;
+  }
+  return kinds;
+}
+
+} // namespace
+
+std::string fp8_health_table(std::span<const Fp8TensorStats> stats) {
+  if (stats.empty()) return "";
+  char line[200];
+  std::snprintf(line, sizeof line, "  %-16s %-6s %7s  %-19s  %-19s  %9s  %9s\n", "tensor", "format", "tensors",
+                "amax, all layers", "scale", "saturated", "flushed");
+  std::string out = std::string("FP8 health of the last step (worst layer)\n") + line;
+  for (const Kind& kind : group_by_kind(stats)) {
+    const bool metered = !kind.fixed_scale;
+    std::snprintf(line, sizeof line, "  %-16s %-6s %7d  %-19s  %-19s  %9s  %9s\n", kind.name.c_str(),
+                  std::string(to_string(kind.format)).c_str(), kind.tensors,
+                  metered ? range(kind.smallest_amax, kind.largest_amax).c_str() : "static",
+                  range(kind.smallest_scale, kind.largest_scale).c_str(),
+                  metered ? percent(kind.worst_saturated).c_str() : "-",
+                  metered ? percent(kind.worst_flushed).c_str() : "-");
+    out += line;
+  }
+  for (const Fp8TensorStats& s : stats) {
+    if (s.fixed_scale || (s.saturated < kManySaturated && s.flushed < kManyFlushed)) continue;
+    std::snprintf(line, sizeof line, "  look at %s: %.2f%% saturated, %.2f%% flushed to zero\n", s.name.c_str(),
+                  100 * s.saturated, 100 * s.flushed);
+    out += line;
+  }
+  out.pop_back();
+  return out;
+}
+
+std::optional<int> block_of(const Fp8TensorStats& tensor) {
+  if (tensor.name.rfind("h.", 0) != 0) return std::nullopt;
+  return std::atoi(tensor.name.c_str() + 2);
+}
+
+std::vector<int> unquantised_blocks(std::span<const Fp8TensorStats> stats, int layers) {
+  std::vector<bool> quantised(static_cast<size_t>(layers), false);
+  for (const Fp8TensorStats& tensor : stats) {
+    if (const auto block = block_of(tensor); block && *block < layers) quantised[static_cast<size_t>(*block)] = true;
+  }
+  std::vector<int> blocks;
+  for (int block = 0; block < layers; ++block) {
+    if (!quantised[static_cast<size_t>(block)]) blocks.push_back(block);
+  }
+  return blocks;
+}
+
+std::string block_list(const std::vector<int>& blocks) {
+  std::string text = blocks.size() == 1 ? "block " : "blocks ";
+  for (size_t i = 0; i < blocks.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(blocks[i]);
+  return text;
+}
+
+} // namespace gpt2

@@ -1,0 +1,277 @@
+#include "engine/train/option_fields.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "engine/train/toml.h"
+
+namespace gpt2 {
+namespace {
+
+template <typename Number>
+std::string print(Number value) { // the shortest text that reads back to the same bits
+  char buffer[64];
+  const auto [end, status] = std::to_chars(buffer, buffer + sizeof buffer, value);
+  (void)status;
+  return std::string(buffer, end);
+}
+
+template <typename Number>
+Number read(const std::string& text) {
+  Number value{};
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status == std::errc::result_out_of_range) throw BadValue(text + " is too large");
+  if (status != std::errc() || end != text.data() + text.size()) {
+    throw BadValue("'" + text + "' is not " + (std::is_integral_v<Number> ? "a whole number" : "a number"));
+  }
+  if constexpr (std::is_floating_point_v<Number>) {
+    if (!std::isfinite(value)) throw BadValue(text + " is not a finite number");
+  }
+  return value;
+}
+
+// What a number may be, in words that finish the sentence "must be ...".
+template <typename Number>
+struct Check {
+  std::function<bool(Number)> holds;
+  std::string words;
+};
+
+template <typename Number>
+Check<Number> at_least(Number low) {
+  return {[low](Number v) { return v >= low; }, "at least " + print(low)};
+}
+Check<float> above_zero() {
+  return {[](float v) { return v > 0; }, "above 0"};
+}
+Check<float> within(float low, float high) {
+  return {[=](float v) { return v >= low && v <= high; }, "between " + print(low) + " and " + print(high)};
+}
+Check<float> below_one() {
+  return {[](float v) { return v >= 0 && v < 1; }, "at least 0 and below 1"};
+}
+
+class FieldList {
+ public:
+  void group(std::string name) { group_ = std::move(name); }
+
+  void text(const std::string& name, std::string& value, const std::string& value_name, const std::string& help) {
+    add(
+        name, value_name, help, [&value] { return toml_string(value); },
+        [&value](const std::string& given) { value = given; });
+  }
+
+  void choice(const std::string& name, std::string& value, std::vector<std::string> choices, const std::string& help) {
+    std::string joined;
+    for (const auto& c : choices) joined += (joined.empty() ? "" : "|") + c;
+    add(
+        name, joined, help, [&value] { return toml_string(value); },
+        [&value, choices, joined](const std::string& given) {
+          if (std::find(choices.begin(), choices.end(), given) == choices.end()) {
+            const std::string near = nearest_name(given, choices);
+            throw BadValue("'" + given + "' is not one of " + joined +
+                           (near.empty() ? "" : "; did you mean " + near + "?"));
+          }
+          value = given;
+        });
+  }
+
+  void toggle(const std::string& name, bool& value, const std::string& help) {
+    add(
+        name, "", help, [&value] { return std::string(value ? "true" : "false"); },
+        [&value](const std::string& given) {
+          if (given == "true" || given == "1" || given == "on")
+            value = true;
+          else if (given == "false" || given == "0" || given == "off")
+            value = false;
+          else
+            throw BadValue("'" + given + "' is neither true nor false");
+        });
+  }
+
+  template <typename Number>
+  void number(const std::string& name, Number& value, const Check<Number>& check, const std::string& help) {
+    add(
+        name, type_name<Number>(), help, [&value] { return print(value); },
+        [&value, check](const std::string& given) { value = checked(given, check); });
+  }
+
+  // `automatic` stands for "auto" inside the program and cannot be typed as a number.
+  template <typename Number>
+  void number_or_auto(const std::string& name, Number& value, Number automatic, const Check<Number>& check,
+                      const std::string& help) {
+    add(
+        name, type_name<Number>() + "|auto", help,
+        [&value, automatic] { return value == automatic ? toml_string("auto") : print(value); },
+        [&value, automatic, check](const std::string& given) {
+          value = given == "auto" ? automatic : checked(given, check, ", or auto");
+        });
+  }
+
+  std::vector<OptionField> take() { return std::move(fields_); }
+
+ private:
+  template <typename Number>
+  static std::string type_name() {
+    return std::is_integral_v<Number> ? "INT" : "FLOAT";
+  }
+
+  template <typename Number>
+  static Number checked(const std::string& given, const Check<Number>& check, const std::string& or_else = "") {
+    const Number number = read<Number>(given);
+    if (!check.holds(number)) throw BadValue(given + " does not fit: must be " + check.words + or_else);
+    return number;
+  }
+
+  void add(const std::string& name, const std::string& value_name, const std::string& help,
+           std::function<std::string()> toml, std::function<void(const std::string&)> set) {
+    fields_.push_back({name, group_, value_name, help, std::move(toml), std::move(set)});
+  }
+
+  std::string group_;
+  std::vector<OptionField> fields_;
+};
+
+size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substitute = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, substitute}));
+    }
+  }
+  return row.back();
+}
+
+} // namespace
+
+std::vector<OptionField> option_fields(Options& o) {
+  FieldList f;
+
+  f.group("Model");
+  f.text("model", o.model, "NAME",
+         "nano, gpt2 (124M), gpt2-medium, gpt2-large, gpt2-xl, or dN by depth; "
+         "auto: gpt2 on a GPU, nano on the CPU");
+  f.number_or_auto("layers", o.layers, 0, at_least(1), "transformer blocks, instead of the model's");
+  f.number_or_auto("heads", o.heads, 0, at_least(1), "attention heads, instead of the model's");
+  f.number_or_auto("channels", o.channels, 0, at_least(1), "width, a multiple of heads, instead of the model's");
+  f.number_or_auto("seq_len", o.seq_len, 0, at_least(1), "tokens per sequence; auto: the model's (1024)");
+
+  f.group("Data");
+  f.text("train_data", o.train_data, "GLOB",
+         "training shards (.bin or .h5), commas between globs; empty: the built-in sample");
+  f.text("val_data", o.val_data, "GLOB", "validation shards; empty: none, or the built-in sample's");
+  f.text("tokenizer", o.tokenizer, "DIR", "folder with encoder.json and vocab.bpe, to print samples and read prompts");
+  f.number("seed", o.seed, at_least<uint64_t>(0), "of initialisation and data order");
+
+  f.group("Batch");
+  f.number_or_auto("batch_size", o.batch_size, 0, at_least(1), "sequences per micro-batch on each rank");
+  f.number_or_auto("max_batch_size", o.max_batch_size, 0, at_least(1),
+                   "largest micro-batch that --batch_size auto may pick");
+  f.number_or_auto(
+      "target_batch_size", o.target_batch_size, 0, at_least(1),
+      "sequences per optimizer step over all ranks, met exactly by gradient accumulation; auto: 512, nano's own");
+
+  f.group("Duration");
+  f.number_or_auto<int64_t>("max_steps", o.max_steps, 0, at_least<int64_t>(1),
+                            "optimizer steps; auto: from --num_epochs, or the model's");
+  f.number_or_auto<double>("num_epochs", o.num_epochs, 0.0, {[](double v) { return v > 0; }, "above 0"},
+                           "passes over the training data, instead of --max_steps");
+
+  f.group("Optimizer");
+  f.number_or_auto("max_lr", o.max_lr, 0.0f, above_zero(), "peak learning rate; auto: the model's");
+  f.number("min_lr_ratio", o.min_lr_ratio, within(0, 1), "last learning rate as a share of --max_lr");
+  f.number_or_auto<int64_t>("warmup_steps", o.warmup_steps, -1, at_least<int64_t>(0),
+                            "steps of linear warm-up; auto: the model's, less in a short run");
+  f.choice("lr_schedule", o.lr_schedule, {"cosine", "linear", "constant", "wsd"}, "after the warm-up");
+  f.number("wsd_decay_ratio", o.wsd_decay_ratio, within(0, 1), "wsd: share of all steps spent cooling down");
+  f.number("weight_decay", o.weight_decay, at_least(0.0f), "AdamW's, on all 2-D tensors");
+  f.number("beta1", o.beta1, below_one(), "AdamW's first moment");
+  f.number("beta2", o.beta2, below_one(), "AdamW's second moment");
+  f.number("adam_eps", o.adam_eps, above_zero(), "AdamW's epsilon");
+  f.number("grad_clip", o.grad_clip, at_least(0.0f), "largest global gradient norm; 0: no clipping");
+
+  f.group("Precision and device");
+  f.choice("device", o.device, {"auto", "cuda", "cpu"}, "auto: a GPU if there is one");
+  f.choice("precision", o.precision, {"auto", "fp8", "bf16", "fp32"},
+           "auto: bf16 on a GPU, fp32 on the CPU; fp8 is emulated on the CPU");
+  f.toggle("use_fp8", o.use_fp8, "same as --precision fp8");
+  f.choice("fp8_format", o.fp8_format, {"hybrid", "e4m3", "e5m2"},
+           "hybrid: E4M3 forward, E5M2 gradients; e4m3: all but the logits' gradient; e5m2: activations and gradients, "
+           "weights and the weight gradient's activations stay E4M3");
+  f.number("fp8_margin", o.fp8_margin, {[](int v) { return v >= 0 && v <= 16; }, "between 0 and 16"},
+           "headroom: scales are 2^margin below the largest that fits");
+  f.number("fp8_interval", o.fp8_interval, at_least(1), "steps between updates of the scales");
+  f.number("fp8_amax_history", o.fp8_amax_history, {[](int v) { return v >= 1 && v <= 4096; }, "between 1 and 4096"},
+           "steps of largest values that a scale remembers");
+  f.toggle("fp8_lm_head", o.fp8_lm_head,
+           "LM head in FP8 as well: faster by an eighth at 124M, but the loss is worse (docs/fp8.md)");
+  f.choice("fp8_recipe", o.fp8_recipe, {"delayed", "current"},
+           "delayed: scales from the largest values of past steps; current: from the tensor itself, in a second pass");
+  f.choice("fp8_scenario", o.fp8_scenario, {"default", "mxfp8"},
+           "mxfp8 needs a Blackwell GPU; elsewhere a note says so and --fp8_recipe holds");
+  f.text("fp8_bf16_layers", o.fp8_bf16_layers, "LIST",
+         "blocks that stay in BF16: first, last, numbers from 0 and ranges, as first,last,3-5; empty: none");
+  f.toggle("fp8_auto_fallback", o.fp8_auto_fallback, "a block that saturates again and again goes on in BF16");
+  f.number_or_auto("threads", o.threads, 0, at_least(1), "CPU threads; auto: all cores");
+
+  f.group("GPU (no effect on the CPU)");
+  f.toggle("deterministic", o.deterministic,
+           "two runs give the same bits: no timing of plans, deterministic attention backward");
+  f.toggle("cuda_graph", o.cuda_graph, "capture the micro-step in a CUDA graph");
+  f.choice("recompute", o.recompute, {"none", "gelu", "block"},
+           "activations computed again in the backward pass to save memory");
+  f.choice("attention", o.attention, {"auto", "cudnn", "own"},
+           "auto: cuDNN where it is installed, else our own kernels");
+  f.text("plan_cache", o.plan_cache, "FILE", "tuned matrix-product plans; empty: keep none");
+
+  f.group("Evaluation and samples");
+  f.number("eval_freq", o.eval_freq, at_least<int64_t>(0), "steps between evaluations; 0: never");
+  f.number_or_auto("eval_sequences", o.eval_sequences, 0, at_least(1),
+                   "validation sequences per evaluation, always the same first ones");
+  f.toggle("eval_at_start", o.eval_at_start, "evaluate before the first step too");
+  f.number("sample_freq", o.sample_freq, at_least<int64_t>(0), "steps between text samples; 0: only at the end");
+  f.text("prompt", o.prompt, "TEXT", "beginning of every sample");
+  f.number("sample_tokens", o.sample_tokens, at_least(0), "tokens per sample; 0: no samples");
+  f.number("temperature", o.temperature, at_least(0.0f), "of samples; 0: always the likeliest token");
+  f.number("top_k", o.top_k, at_least(0), "samples choose among the k likeliest tokens; 0: all");
+  f.number("sample_seed", o.sample_seed, at_least<uint64_t>(0), "of samples");
+
+  f.group("Logs");
+  f.toggle("use_tensorboard", o.use_tensorboard, "write TensorBoard event files");
+  f.text("run_name", o.run_name, "NAME", "folder under --log_dir; empty: MODEL-PRECISION-DATE");
+  f.text("log_dir", o.log_dir, "DIR", "where runs are logged");
+
+  f.group("Checkpoints");
+  f.text("checkpoint_dir", o.checkpoint_dir, "DIR", "where checkpoints are written");
+  f.number("checkpoint_freq", o.checkpoint_freq, at_least<int64_t>(0),
+           "steps between checkpoints; 0: only at the end and at a new best");
+  f.text("resume", o.resume, "latest|best|STEP|PATH", "go on from a checkpoint, with its options unless given again");
+
+  f.group("Anomaly guard");
+  f.number("skip_loss_z", o.skip_loss_z, at_least(0.0f),
+           "skip a step whose loss is this many standard deviations high; 0: off");
+  f.number("skip_grad_z", o.skip_grad_z, at_least(0.0f),
+           "skip a step whose gradient norm is this many standard deviations high; 0: off");
+  f.number("max_skipped", o.max_skipped, at_least(1), "skipped steps in a row before giving up with exit code 5");
+
+  return f.take();
+}
+
+std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates) {
+  std::string best;
+  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1; // further than this is not a slip of the finger
+  for (const auto& candidate : candidates) {
+    const size_t distance = edit_distance(word, candidate);
+    if (distance < best_distance) best = candidate, best_distance = distance;
+  }
+  return best;
+}
+
+} // namespace gpt2

@@ -1,0 +1,109 @@
+// Every setting of a run, with its default. Flags, config files, checkpoints and the start-up table all read this
+// one struct; option_fields.cpp gives each field its flag, unit and check.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+
+namespace gpt2 {
+
+struct Options {
+  // model
+  std::string model = "auto";              // nano on the CPU, gpt2 on a GPU
+  int layers = 0, heads = 0, channels = 0; // explicit shape; 0: from --model
+  int seq_len = 0;                         // 0: the model's default (1024; nano's own)
+
+  // data
+  std::string train_data, val_data; // globs; empty: the built-in sample
+  std::string tokenizer;            // folder with encoder.json and vocab.bpe
+  uint64_t seed = 1337;
+
+  // batch
+  int batch_size = 0;        // sequences per micro-batch; 0: auto
+  int max_batch_size = 0;    // bound for auto; 0: none
+  int target_batch_size = 0; // sequences per step over all ranks; 0: 512, or nano's own
+
+  // duration
+  int64_t max_steps = 0; // 0: from num_epochs, or the model's default
+  double num_epochs = 0;
+
+  // optimizer
+  float max_lr = 0; // 0: the model's default (6e-4 for gpt2, ...)
+  float min_lr_ratio = 0.1f;
+  int64_t warmup_steps = -1;          // -1: the model's default
+  std::string lr_schedule = "cosine"; // cosine, linear, constant, wsd
+  float wsd_decay_ratio = 0.2f;       // wsd: share of the steps spent cooling down
+  float weight_decay = 0.1f, beta1 = 0.9f, beta2 = 0.95f, adam_eps = 1e-8f, grad_clip = 1.0f;
+
+  // precision and device
+  std::string device = "auto";    // auto, cuda, cpu
+  std::string precision = "auto"; // auto, fp8, bf16, fp32
+  bool use_fp8 = false;
+  std::string fp8_format = "hybrid";
+  int fp8_margin = 0, fp8_interval = 1, fp8_amax_history = 16;
+  bool fp8_lm_head = false;             // costs 0.1 nats at 124M: docs/fp8.md
+  std::string fp8_recipe = "delayed";   // delayed, current
+  std::string fp8_scenario = "default"; // default, mxfp8
+  std::string fp8_bf16_layers;          // "first,last,3-5"; empty: none
+  bool fp8_auto_fallback = true;
+  int threads = 0; // CPU engine; 0: all cores
+
+  // GPU: no effect on the CPU engine
+  bool deterministic = false;
+  bool cuda_graph = true;
+  std::string recompute = "none";                               // none, gelu, block
+  std::string attention = "auto";                               // auto, cudnn, own
+  std::string plan_cache = "~/.cache/train_gpt2_fp8/plans.txt"; // empty: none
+
+  // evaluation and sampling
+  int64_t eval_freq = 250; // steps; 0: never
+  int eval_sequences = 0;  // sequences evaluated; 0: the model's default
+  bool eval_at_start = false;
+  int64_t sample_freq = 1000; // steps; 0: only at the end
+  std::string prompt;
+  int sample_tokens = 64; // tokens written per sample; 0: no samples at all
+  float temperature = 0.8f;
+  int top_k = 50;
+  uint64_t sample_seed = 1;
+
+  // logs
+  bool use_tensorboard = true;
+  std::string run_name; // empty: <model>-<precision>-<date>
+  std::string log_dir = "runs";
+
+  // checkpoints
+  std::string checkpoint_dir = "checkpoints_fp8";
+  int64_t checkpoint_freq = 1000; // steps; 0: only at the end
+  std::string resume;             // latest, best, a step, a path
+
+  // anomaly guard
+  float skip_loss_z = 0, skip_grad_z = 0; // standard deviations; 0: off
+  int max_skipped = 10;                   // in a row, then exit 5
+
+  // actions
+  bool list_checkpoints = false, print_config = false;
+
+  bool operator==(const Options&) const = default;
+};
+
+struct CommandLine {
+  Options options;
+  std::set<std::string> given; // set by a flag or by --config; a resumed run takes the rest from its checkpoint
+};
+
+// Parses the command line (and --config). Throws Error(usage) with a "did you mean". Returns nullopt after --help or
+// --version, whose text has been printed to stdout.
+std::optional<CommandLine> parse_options(int argc, const char* const* argv, const std::string& version);
+
+// The options as a TOML file that --config reads back to the same values; actions are left out.
+std::string to_toml(const Options& options);
+
+// The other way round. `origin` names the text in errors. Throws Error(usage) for an unknown key or a bad value.
+CommandLine from_toml(const std::string& text, const std::string& origin);
+
+// Settings of a resumed run: what the checkpoint's run used, overridden by what this command line gives.
+Options merge_for_resume(const CommandLine& command_line, const Options& of_checkpoint);
+
+} // namespace gpt2

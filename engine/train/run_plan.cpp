@@ -1,0 +1,102 @@
+#include "engine/train/run_plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/train/layer_list.h"
+
+namespace gpt2 {
+namespace {
+
+Fp8Options fp8_options(const Options& options, int layers) {
+  Fp8Options fp8;
+  fp8.format = options.fp8_format == "e4m3"   ? Fp8Recipe::e4m3
+               : options.fp8_format == "e5m2" ? Fp8Recipe::e5m2
+                                              : Fp8Recipe::hybrid;
+  fp8.margin = options.fp8_margin;
+  fp8.interval = options.fp8_interval;
+  fp8.amax_history = options.fp8_amax_history;
+  fp8.lm_head = options.fp8_lm_head;
+  fp8.current_scaling = options.fp8_recipe == "current";
+  fp8.bf16_layers = parse_layer_list("--fp8_bf16_layers", options.fp8_bf16_layers, layers);
+  return fp8;
+}
+
+int64_t resolve_steps(const Options& options, const ModelDefaults& defaults, int64_t train_sequences, int target) {
+  if (options.max_steps > 0) return options.max_steps;
+  if (options.num_epochs > 0) {
+    return std::max<int64_t>(
+        1, std::llround(std::ceil(options.num_epochs * static_cast<double>(train_sequences) / target)));
+  }
+  return defaults.max_steps;
+}
+
+// A tenth of a run shorter than the model's usual one, but no fewer than 10 steps unless they are half of it: 124M at
+// the full rate from its second step on overshoots, and a run of 12 steps ends above where it began.
+int64_t automatic_warmup(const ModelDefaults& defaults, int64_t max_steps) {
+  const int64_t least = std::min<int64_t>(10, max_steps / 2);
+  return std::min(defaults.warmup_steps, std::max(max_steps / 10, least));
+}
+
+Schedule resolve_schedule(const Options& options, const ModelDefaults& defaults, int64_t max_steps) {
+  Schedule schedule;
+  schedule.decay = options.lr_schedule == "linear"     ? Decay::linear
+                   : options.lr_schedule == "constant" ? Decay::constant
+                   : options.lr_schedule == "wsd"      ? Decay::wsd
+                                                       : Decay::cosine;
+  schedule.max_lr = options.max_lr > 0 ? options.max_lr : defaults.max_lr;
+  schedule.min_lr_ratio = options.min_lr_ratio;
+  schedule.warmup_steps = options.warmup_steps >= 0 ? options.warmup_steps : automatic_warmup(defaults, max_steps);
+  schedule.max_steps = max_steps;
+  schedule.wsd_decay_ratio = options.wsd_decay_ratio;
+  return schedule;
+}
+
+} // namespace
+
+GPT2Config resolve_config(const Options& options, bool gpu) {
+  const std::string name = options.model != "auto" ? options.model : gpu ? "gpt2" : "nano";
+  GPT2Config config = with_shape(config_by_name(name), options.layers, options.heads, options.channels);
+  if (options.seq_len > 0) config.seq_len = options.seq_len;
+  validate(config);
+  return config;
+}
+
+RunPlan make_plan(const Options& options, const GPT2Config& config, Precision precision, int64_t train_sequences,
+                  Backend& backend, int ranks) {
+  const ModelDefaults defaults = defaults_for(config);
+  RunPlan plan;
+  plan.model.config = config;
+  plan.model.precision = precision;
+  plan.model.fp8 = fp8_options(options, config.layers);
+  plan.model.seq_len = config.seq_len;
+  plan.model.seed = options.seed;
+
+  plan.target_batch_size = options.target_batch_size > 0 ? options.target_batch_size : defaults.target_batch_size;
+  const int batch_size = options.batch_size > 0
+                             ? options.batch_size
+                             : backend.choose_batch_size(plan.model, target_per_rank(plan.target_batch_size, ranks),
+                                                         options.max_batch_size);
+  plan.batch = plan_batches(plan.target_batch_size, batch_size, ranks);
+  plan.model.batch_size = plan.batch.batch_size;
+
+  plan.max_steps = resolve_steps(options, defaults, train_sequences, plan.target_batch_size);
+  plan.schedule = resolve_schedule(options, defaults, plan.max_steps);
+  // Enough for a steady number, little beside the steps between two evaluations.
+  plan.eval_sequences =
+      options.eval_sequences > 0 ? options.eval_sequences : std::clamp(4 * plan.target_batch_size, 64, 256);
+
+  Options& resolved = plan.options = options;
+  if (resolved.model == "auto") resolved.model = backend.is_gpu() ? "gpt2" : "nano";
+  resolved.seq_len = config.seq_len;
+  resolved.batch_size = plan.batch.batch_size;
+  resolved.target_batch_size = plan.target_batch_size;
+  resolved.max_steps = plan.max_steps;
+  resolved.num_epochs = 0;
+  resolved.max_lr = plan.schedule.max_lr;
+  resolved.warmup_steps = plan.schedule.warmup_steps;
+  resolved.eval_sequences = static_cast<int>(plan.eval_sequences);
+  return plan;
+}
+
+} // namespace gpt2

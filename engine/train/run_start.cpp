@@ -1,0 +1,72 @@
+#include "engine/train/run_start.h"
+
+#include <cstdio>
+
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/io/checkpoint.h"
+#include "engine/train/run_plan.h"
+
+namespace gpt2 {
+namespace {
+
+std::string shape_text(const GPT2Config& config) {
+  return std::to_string(config.layers) + " layers, " + std::to_string(config.heads) + " heads, " +
+         std::to_string(config.channels) + " channels, sequences of " + std::to_string(config.seq_len);
+}
+
+Options options_of(const TrainState& state, const std::string& checkpoint) {
+  try {
+    return from_toml(state.options_toml, checkpoint + "/options.toml").options;
+  } catch (const Error& error) { // not the user's typing: another version wrote it
+    throw Error(ExitCode::checkpoint, std::string("cannot read the options of a checkpoint: ") + error.what(),
+                "resume it with the version that wrote it");
+  }
+}
+
+void check_same_run(const Options& merged, const Options& of_checkpoint, const std::string& checkpoint) {
+  const std::string asked = shape_text(resolve_config(merged, false));
+  const std::string there = shape_text(resolve_config(of_checkpoint, false));
+  if (asked != there) {
+    throw Error(ExitCode::checkpoint, checkpoint + " holds a model of " + there + ", but the flags ask for " + asked,
+                "leave out the flags of the shape, or start a new run in another --checkpoint_dir");
+  }
+  if (merged.seed != of_checkpoint.seed) {
+    throw Error(ExitCode::checkpoint,
+                checkpoint + " was trained with --seed " + std::to_string(of_checkpoint.seed) + ", not " +
+                    std::to_string(merged.seed),
+                "leave out --seed");
+  }
+}
+
+} // namespace
+
+RunStart prepare_start(const CommandLine& command_line) {
+  const Options& asked = command_line.options;
+  if (asked.resume.empty()) return {asked, ""};
+  const std::string checkpoint = CheckpointFolder(asked.checkpoint_dir).resolve(asked.resume);
+  const Options of_checkpoint = options_of(read_train_state(checkpoint), checkpoint);
+  Options merged = merge_for_resume(command_line, of_checkpoint);
+  merged.checkpoint_dir = asked.checkpoint_dir; // the folder may have been moved since
+  check_same_run(merged, of_checkpoint, checkpoint);
+  return {merged, checkpoint};
+}
+
+std::string describe_checkpoints(const std::string& checkpoint_dir) {
+  const auto checkpoints = CheckpointFolder(checkpoint_dir).list();
+  if (checkpoints.empty()) return "no checkpoints in " + checkpoint_dir + "\n";
+  std::string out;
+  for (const CheckpointInfo& info : checkpoints) {
+    char loss[32] = "        -";
+    if (info.val_loss < 1e30) std::snprintf(loss, sizeof loss, "%9.6f", info.val_loss);
+    char line[256];
+    std::snprintf(line, sizeof line, "step %8lld | val loss %s | %-4s | %9s | %s", static_cast<long long>(info.step),
+                  loss, info.precision.c_str(), format_bytes(static_cast<double>(info.bytes)).c_str(),
+                  info.written.c_str());
+    out +=
+        std::string(line) + " | " + info.path + (info.latest ? " (latest)" : "") + (info.best ? " (best)" : "") + "\n";
+  }
+  return out;
+}
+
+} // namespace gpt2

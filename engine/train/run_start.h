@@ -1,0 +1,22 @@
+// Where a run begins: at step 0, or at a checkpoint with the options of its run.
+#pragma once
+
+#include <string>
+
+#include "engine/train/options.h"
+
+namespace gpt2 {
+
+struct RunStart {
+  Options options;
+  std::string checkpoint; // folder to resume from; empty: a new run
+};
+
+// Follows --resume. Throws Error(checkpoint) if there is nothing to resume from, or if the command line asks for
+// another shape or seed than the checkpoint has.
+RunStart prepare_start(const CommandLine& command_line);
+
+// --list_checkpoints: one line a checkpoint.
+std::string describe_checkpoints(const std::string& checkpoint_dir);
+
+} // namespace gpt2

@@ -1,0 +1,22 @@
+// The learning rate as a pure function of the step.
+#pragma once
+
+#include <cstdint>
+
+namespace gpt2 {
+
+enum class Decay { cosine, linear, constant, wsd };
+
+struct Schedule {
+  Decay decay = Decay::cosine;
+  float max_lr = 6e-4f;
+  float min_lr_ratio = 0.1f;    // the last rate is min_lr_ratio * max_lr
+  int64_t warmup_steps = 0;     // linear from max_lr / warmup_steps
+  int64_t max_steps = 1;        // of the whole run
+  float wsd_decay_ratio = 0.2f; // wsd (warm-up, stable, decay): share of max_steps that cools down linearly
+};
+
+// `step` counts from 0. Beyond max_steps the last rate stays.
+float learning_rate(const Schedule& schedule, int64_t step);
+
+} // namespace gpt2

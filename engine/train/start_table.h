@@ -1,0 +1,18 @@
+// The table that opens a run: every setting that matters, resolved.
+#pragma once
+
+#include <string>
+
+#include "engine/model/model.h"
+#include "engine/train/run_data.h"
+#include "engine/train/run_plan.h"
+
+namespace gpt2 {
+
+std::string start_table(const RunPlan& plan, const RunData& data, Model& model, int ranks,
+                        const std::string& log_folder);
+
+std::string new_run_name(const RunPlan& plan); // "nano-fp32-20261115-014400"
+std::string to_string(Precision precision);    // "fp32", "bf16", "fp8"
+
+} // namespace gpt2

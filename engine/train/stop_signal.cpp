@@ -1,0 +1,33 @@
+#include "engine/train/stop_signal.h"
+
+namespace gpt2 {
+namespace {
+
+volatile std::sig_atomic_t stop_requested = 0; // a signal handler can reach nothing but a global
+
+extern "C" void request_stop(int) { stop_requested = 1; }
+
+void handle(int signal, struct sigaction& old) {
+  struct sigaction action = {};
+  action.sa_handler = request_stop;
+  action.sa_flags = SA_RESTART | SA_RESETHAND; // back to the default after the first: the second one kills
+  sigemptyset(&action.sa_mask);
+  sigaction(signal, &action, &old);
+}
+
+} // namespace
+
+StopSignal::StopSignal() {
+  stop_requested = 0;
+  handle(SIGINT, old_interrupt_);
+  handle(SIGTERM, old_terminate_);
+}
+
+StopSignal::~StopSignal() {
+  sigaction(SIGINT, &old_interrupt_, nullptr);
+  sigaction(SIGTERM, &old_terminate_, nullptr);
+}
+
+bool StopSignal::requested() const { return stop_requested != 0; }
+
+} // namespace gpt2

@@ -1,0 +1,21 @@
+// Ctrl-C and SIGTERM ask the loop to finish its step, save and leave; the second Ctrl-C ends the process at once.
+#pragma once
+
+#include <csignal>
+
+namespace gpt2 {
+
+// Handles both signals while it lives. One at a time.
+class StopSignal {
+ public:
+  StopSignal();
+  ~StopSignal();
+  StopSignal(const StopSignal&) = delete;
+
+  bool requested() const;
+
+ private:
+  struct sigaction old_interrupt_, old_terminate_;
+};
+
+} // namespace gpt2

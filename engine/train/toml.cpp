@@ -1,0 +1,142 @@
+#include "engine/train/toml.h"
+
+#include <cctype>
+#include <cstdio>
+#include <set>
+#include <sstream>
+
+#include "engine/base/error.h"
+
+namespace gpt2 {
+namespace {
+
+// Reads one line from left to right.
+class LineReader {
+ public:
+  LineReader(const std::string& text, std::string place) : text_(text), place_(std::move(place)) {}
+
+  bool at_end() { // of what matters: spaces and comments do not
+    while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
+    return at_ == text_.size() || text_[at_] == '#';
+  }
+
+  std::string key() {
+    const size_t begin = at_;
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_' ||
+                                  text_[at_] == '-' || text_[at_] == '.')) {
+      ++at_;
+    }
+    if (at_ == begin) fail("expected `key = value`");
+    return text_.substr(begin, at_ - begin);
+  }
+
+  void equals() {
+    if (at_end() || text_[at_] != '=') fail("expected = after the key");
+    ++at_;
+    if (at_end()) fail("there is no value after =");
+  }
+
+  std::string value() {
+    if (text_[at_] == '"') return basic_string();
+    if (text_[at_] == '\'') return literal_string();
+    const size_t begin = at_;
+    while (at_ < text_.size() && !std::isspace(static_cast<unsigned char>(text_[at_])) && text_[at_] != '#') ++at_;
+    const std::string word = text_.substr(begin, at_ - begin);
+    if (word != "true" && word != "false" && word.find_first_of("0123456789") == std::string::npos) {
+      fail("text must stand in quotes: \"" + word + "\"");
+    }
+    return word;
+  }
+
+  [[noreturn]] void fail(const std::string& reason) const { throw Error(ExitCode::usage, place_ + ": " + reason); }
+
+ private:
+  std::string basic_string() {
+    std::string out;
+    for (++at_; at_ < text_.size(); ++at_) {
+      const char c = text_[at_];
+      if (c == '"') return ++at_, out;
+      out += c == '\\' ? escape() : c;
+    }
+    fail("a string is not closed");
+  }
+
+  std::string literal_string() {
+    const size_t end = text_.find('\'', at_ + 1);
+    if (end == std::string::npos) fail("a string is not closed");
+    const std::string out = text_.substr(at_ + 1, end - at_ - 1);
+    at_ = end + 1;
+    return out;
+  }
+
+  char escape() { // at the backslash; leaves at_ on the last character of the escape
+    if (++at_ == text_.size()) fail("a string is not closed");
+    switch (text_[at_]) {
+      case 'n':
+        return '\n';
+      case 't':
+        return '\t';
+      case 'r':
+        return '\r';
+      case '"':
+        return '"';
+      case '\\':
+        return '\\';
+      case 'u': { // control characters are all that we write this way
+        unsigned code = 0;
+        if (std::sscanf(text_.c_str() + at_ + 1, "%4x", &code) != 1 || code > 0x7F)
+          fail("only \\u0000 to \\u007F are known");
+        at_ += 4;
+        return static_cast<char>(code);
+      }
+      default:
+        fail(std::string("unknown escape \\") + text_[at_]);
+    }
+  }
+
+  const std::string& text_;
+  std::string place_;
+  size_t at_ = 0;
+};
+
+} // namespace
+
+std::vector<TomlLine> read_toml(const std::string& text, const std::string& origin) {
+  std::vector<TomlLine> lines;
+  std::set<std::string> seen;
+  std::istringstream stream(text);
+  std::string line;
+  for (int number = 1; std::getline(stream, line); ++number) {
+    LineReader reader(line, origin + ":" + std::to_string(number));
+    if (reader.at_end()) continue;
+    if (line[line.find_first_not_of(" \t")] == '[')
+      reader.fail("sections are not used: write every key at the top level");
+    const std::string key = reader.key();
+    reader.equals();
+    const std::string value = reader.value();
+    if (!reader.at_end()) reader.fail("unexpected text after the value of " + key);
+    if (!seen.insert(key).second) reader.fail(key + " stands here a second time");
+    lines.push_back({key, value, number});
+  }
+  return lines;
+}
+
+std::string toml_string(const std::string& value) {
+  std::string out = "\"";
+  for (const char c : value) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\')
+      out += '\\', out += c;
+    else if (c == '\n')
+      out += "\\n";
+    else if (byte < 0x20 || byte == 0x7F) {
+      char escaped[8];
+      std::snprintf(escaped, sizeof escaped, "\\u%04x", byte);
+      out += escaped;
+    } else
+      out += c;
+  }
+  return out + '"';
+}
+
+} // namespace gpt2

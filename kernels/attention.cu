@@ -1,0 +1,432 @@
+// Causal attention on tensor cores, without cuDNN: tiles of 64 queries or keys, four warps of 16 rows, online softmax.
+// Backward computes the probabilities twice, once by key tile (dK, dV) and once by query tile (dQ), so that every
+// sum has one owner: no atomics, the same bits every time.
+#include "kernels/attention.h"
+
+#include <cuda_bf16.h>
+
+#include <cmath>
+
+#include "kernels/attention_cudnn.h"
+#include "kernels/cuda_backend.h"
+#include "kernels/mma.cuh"
+#include "kernels/profile.h"
+#include "kernels/vector.cuh"
+
+namespace gpt2 {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kRows = 64; // rows a block owns: 16 per warp
+constexpr float kLog2E = 1.4426950408889634f;
+
+// Columns per step of the loop. In backward two score tiles live beside the accumulators, which at D = 128 leaves
+// registers for 32 columns only.
+constexpr int kForwardColumns = 64;
+template <int D>
+constexpr int kBackwardColumns = D <= 64 ? 64 : 32;
+
+// One head of one sequence inside a (B, T, ...) tensor: row t starts at base + t * stride.
+template <class T>
+struct HeadRows {
+  T* base;
+  int64_t stride;
+};
+
+__device__ HeadRows<const bf16> head_of_qkv(const bf16* qkv, int which, int T, int NH, int HS) {
+  const int64_t C = int64_t{NH} * HS;
+  return {qkv + int64_t{blockIdx.z} * T * 3 * C + which * C + int64_t{blockIdx.y} * HS, 3 * C};
+}
+__device__ HeadRows<bf16> head_of_dqkv(bf16* dqkv, int which, int T, int NH, int HS) {
+  const int64_t C = int64_t{NH} * HS;
+  return {dqkv + int64_t{blockIdx.z} * T * 3 * C + which * C + int64_t{blockIdx.y} * HS, 3 * C};
+}
+template <class Element>
+__device__ HeadRows<Element> head_of_output(Element* out, int T, int NH, int HS) {
+  const int64_t C = int64_t{NH} * HS;
+  return {out + int64_t{blockIdx.z} * T * C + int64_t{blockIdx.y} * HS, C};
+}
+__device__ int64_t first_statistic(int T, int NH) { return (int64_t{blockIdx.z} * NH + blockIdx.y) * T; }
+
+// Rows first.. of a head into a tile (kCount, D); zeros beyond T rows and HS columns.
+template <int kCount, int D>
+__device__ void load_rows(bf16* tile, HeadRows<const bf16> head, int first, int T, int HS) {
+  constexpr int kChunks = D / 8; // of 16 bytes
+  for (int i = threadIdx.x; i < kCount * kChunks; i += kThreads) {
+    const int row = i / kChunks, column = i % kChunks * 8;
+    const bool inside = first + row < T && column < HS;
+    const bf16* from = inside ? head.base + (first + row) * head.stride + column : head.base;
+    copy_async_16(tile + row * kPitch<D> + column, from, inside);
+  }
+}
+
+// Accumulators (16, D) of a warp, times a factor per row, to rows first.. of a head; `staging` is (16, D) of shared
+// memory that only this warp uses, and turns 4-byte pieces into 16-byte stores.
+template <int D>
+__device__ void store_rows(HeadRows<bf16> head, int first, const float (&c)[D / 8][4], float low_factor,
+                           float high_factor, bf16* staging, int T, int HS, int lane) {
+  __syncwarp();
+#pragma unroll
+  for (int j = 0; j < D / 8; ++j) {
+    bf16* low = staging + lane / 4 * kPitch<D> + 8 * j + 2 * (lane % 4);
+    bf16* high = low + 8 * kPitch<D>;
+    *reinterpret_cast<uint32_t*>(low) = pack_bf16(c[j][0] * low_factor, c[j][1] * low_factor);
+    *reinterpret_cast<uint32_t*>(high) = pack_bf16(c[j][2] * high_factor, c[j][3] * high_factor);
+  }
+  __syncwarp();
+  constexpr int kChunks = D / 8;
+  for (int i = lane; i < 16 * kChunks; i += 32) {
+    const int row = i / kChunks, column = i % kChunks * 8;
+    if (first + row >= T || column >= HS) continue;
+    *reinterpret_cast<uint4*>(head.base + (first + row) * head.stride + column) =
+        *reinterpret_cast<const uint4*>(staging + row * kPitch<D> + column);
+  }
+}
+
+// The four threads that share a row of an accumulator.
+__device__ float row_maximum(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 2));
+}
+__device__ float row_total(float x) {
+  x += __shfl_xor_sync(0xFFFFFFFFu, x, 1);
+  return x + __shfl_xor_sync(0xFFFFFFFFu, x, 2);
+}
+
+// out and stats of 64 queries; the grid is (query tiles, NH, B). Longest rows start first.
+template <int D>
+__global__ __launch_bounds__(kThreads) void attention_forward_kernel(bf16* out, float* stats, const bf16* qkv, int T,
+                                                                     int NH, int HS, float scale) {
+  constexpr int kColumns = kForwardColumns;
+  extern __shared__ __align__(16) bf16 shared[];
+  bf16* q_tile = shared;                     // (64, D)
+  bf16* k_tile = q_tile + kRows * kPitch<D>; // 2 x (kColumns, D): one in use, one arriving
+  bf16* v_tile = k_tile + 2 * kColumns * kPitch<D>;
+  const auto q = head_of_qkv(qkv, 0, T, NH, HS), k = head_of_qkv(qkv, 1, T, NH, HS), v = head_of_qkv(qkv, 2, T, NH, HS);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int first_query = (gridDim.x - 1 - blockIdx.x) * kRows;
+  const int tiles = (min(first_query + kRows, T) + kColumns - 1) / kColumns;
+  const auto load_keys = [&](int tile) {
+    const int buffer = tile % 2 * kColumns * kPitch<D>;
+    load_rows<kColumns, D>(k_tile + buffer, k, tile * kColumns, T, HS);
+    load_rows<kColumns, D>(v_tile + buffer, v, tile * kColumns, T, HS);
+    copy_async_commit();
+  };
+
+  float o[D / 8][4] = {};
+  float maximum[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0}; // rows lane/4 and lane/4 + 8
+  const float scale_log2 = scale * kLog2E;
+  load_rows<kRows, D>(q_tile, q, first_query, T, HS);
+  load_keys(0);
+  for (int tile = 0; tile < tiles; ++tile) {
+    if (tile + 1 < tiles) {
+      load_keys(tile + 1);
+      copy_async_wait<1>();
+    } else {
+      copy_async_wait<0>();
+    }
+    __syncthreads();
+    const int buffer = tile % 2 * kColumns * kPitch<D>;
+    float s[kColumns / 8][4] = {};
+    multiply_by_transpose<kColumns, D>(s, q_tile + warp * 16 * kPitch<D>, k_tile + buffer, lane);
+
+    if ((tile + 1) * kColumns > first_query) { // on the diagonal: no query sees a later key
+#pragma unroll
+      for (int j = 0; j < kColumns / 8; ++j) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int query = first_query + warp * 16 + lane / 4 + i / 2 * 8;
+          const int key = tile * kColumns + 8 * j + 2 * (lane % 4) + i % 2;
+          if (key > query) s[j][i] = -INFINITY;
+        }
+      }
+    }
+
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float largest = maximum[r];
+#pragma unroll
+      for (int j = 0; j < kColumns / 8; ++j) largest = fmaxf(largest, fmaxf(s[j][2 * r], s[j][2 * r + 1]));
+      largest = row_maximum(largest);
+      const float correction = fast_exp2((maximum[r] - largest) * scale_log2); // 0 the first time
+      maximum[r] = largest;
+      total[r] *= correction;
+#pragma unroll
+      for (int j = 0; j < D / 8; ++j) {
+        o[j][2 * r] *= correction;
+        o[j][2 * r + 1] *= correction;
+      }
+#pragma unroll
+      for (int j = 0; j < kColumns / 8; ++j) {
+#pragma unroll
+        for (int i = 2 * r; i < 2 * r + 2; ++i) {
+          s[j][i] = fast_exp2(s[j][i] * scale_log2 - largest * scale_log2);
+          total[r] += s[j][i];
+        }
+      }
+    }
+    multiply_registers<kColumns, D>(o, s, v_tile + buffer, lane);
+    __syncthreads(); // the next step loads into the buffer just read
+  }
+
+  const int first_row = first_query + warp * 16;
+  for (int r = 0; r < 2; ++r) {
+    total[r] = row_total(total[r]);
+    const int row = first_row + lane / 4 + 8 * r;
+    if (lane % 4 == 0 && row < T) stats[first_statistic(T, NH) + row] = maximum[r] * scale + logf(total[r]);
+  }
+  store_rows<D>(head_of_output(out, T, NH, HS), first_row, o, 1.0f / total[0], 1.0f / total[1],
+                q_tile + warp * 16 * kPitch<D>, T, HS, lane);
+}
+
+// dots (B, NH, T) = sum over a head of dout * out; 16 threads a row. The grid covers B * T * NH rows.
+__global__ void attention_dots_kernel(float* dots, const bf16* dout, const bf16* out, int64_t rows, int T, int NH,
+                                      int HS) {
+  const int64_t row = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 16; // (b * T + t) * NH + head
+  const int column = threadIdx.x % 16 * kVector;
+  float sum = 0;
+  if (row < rows && column < HS) {
+    const Float8 a = load8(dout + row * HS, column / kVector), b = load8(out + row * HS, column / kVector);
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) sum += a.v[i] * b.v[i];
+  }
+  for (int offset = 8; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, offset);
+  if (row < rows && threadIdx.x % 16 == 0) {
+    const int64_t position = row / NH, head = row % NH;
+    dots[(position / T * NH + head) * T + position % T] = sum;
+  }
+}
+
+// What both backward kernels read.
+struct BackwardInputs {
+  const bf16* qkv;
+  const bf16* dout;
+  const float* stats; // (B, NH, T)
+  const float* dots;  // (B, NH, T)
+  int T, NH, HS;
+  float scale;
+};
+
+// dK and dV of 64 keys, over all queries from the first of them on; the grid is (key tiles, NH, B). Scores are held
+// transposed, (keys, queries), which makes them the left operand of both sums over queries.
+template <int D>
+__global__ __launch_bounds__(kThreads) void attention_backward_keys_kernel(bf16* dqkv, BackwardInputs x) {
+  constexpr int kColumns = kBackwardColumns<D>;
+  extern __shared__ __align__(16) bf16 shared[];
+  bf16* k_tile = shared;                     // (64, D)
+  bf16* v_tile = k_tile + kRows * kPitch<D>; // (64, D)
+  bf16* q_tile = v_tile + kRows * kPitch<D>; // 2 x (kColumns, D): one in use, one arriving
+  bf16* dout_tile = q_tile + 2 * kColumns * kPitch<D>;
+  float* stats_tile = reinterpret_cast<float*>(dout_tile + 2 * kColumns * kPitch<D>); // 2 x (kColumns)
+  float* dots_tile = stats_tile + 2 * kColumns;
+  const int T = x.T, NH = x.NH, HS = x.HS;
+  const auto q = head_of_qkv(x.qkv, 0, T, NH, HS);
+  const auto dout = head_of_output(x.dout, T, NH, HS);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int first_key = blockIdx.x * kRows;
+  const auto load_queries = [&](int first, int buffer) {
+    load_rows<kColumns, D>(q_tile + buffer * kColumns * kPitch<D>, q, first, T, HS);
+    load_rows<kColumns, D>(dout_tile + buffer * kColumns * kPitch<D>, dout, first, T, HS);
+    for (int i = threadIdx.x; i < kColumns; i += kThreads) {
+      const bool inside = first + i < T;
+      const int64_t from = first_statistic(T, NH) + (inside ? first + i : 0);
+      copy_async_4(stats_tile + buffer * kColumns + i, x.stats + from, inside);
+      copy_async_4(dots_tile + buffer * kColumns + i, x.dots + from, inside);
+    }
+    copy_async_commit();
+  };
+
+  float dk[D / 8][4] = {}, dv[D / 8][4] = {};
+  load_rows<kRows, D>(k_tile, head_of_qkv(x.qkv, 1, T, NH, HS), first_key, T, HS);
+  load_rows<kRows, D>(v_tile, head_of_qkv(x.qkv, 2, T, NH, HS), first_key, T, HS);
+  load_queries(first_key, 0);
+  int buffer = 0;
+  for (int first_query = first_key; first_query < T; first_query += kColumns, buffer ^= 1) {
+    if (first_query + kColumns < T) {
+      load_queries(first_query + kColumns, buffer ^ 1);
+      copy_async_wait<1>();
+    } else {
+      copy_async_wait<0>();
+    }
+    __syncthreads();
+    const bf16* queries = q_tile + buffer * kColumns * kPitch<D>;
+    const bf16* douts = dout_tile + buffer * kColumns * kPitch<D>;
+
+    float p[kColumns / 8][4] = {}; // scores, then probabilities
+    multiply_by_transpose<kColumns, D>(p, k_tile + warp * 16 * kPitch<D>, queries, lane);
+    const bool masked = first_query < first_key + kRows || first_query + kColumns > T;
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int column = 8 * j + 2 * (lane % 4) + i % 2;
+        const int query = first_query + column, key = first_key + warp * 16 + lane / 4 + i / 2 * 8;
+        const float log_sum = stats_tile[buffer * kColumns + column];
+        p[j][i] = fast_exp2((p[j][i] * x.scale - log_sum) * kLog2E);
+        if (masked && (key > query || query >= T)) p[j][i] = 0;
+      }
+    }
+    multiply_registers<kColumns, D>(dv, p, douts, lane);
+
+    float ds[kColumns / 8][4] = {}; // gradient of the probabilities, then of the scores
+    multiply_by_transpose<kColumns, D>(ds, v_tile + warp * 16 * kPitch<D>, douts, lane);
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        ds[j][i] = p[j][i] * (ds[j][i] - dots_tile[buffer * kColumns + 8 * j + 2 * (lane % 4) + i % 2]);
+      }
+    }
+    multiply_registers<kColumns, D>(dk, ds, queries, lane);
+    __syncthreads(); // the next step loads into the buffers just read
+  }
+
+  const int first_row = first_key + warp * 16;
+  store_rows<D>(head_of_dqkv(dqkv, 1, T, NH, HS), first_row, dk, x.scale, x.scale, k_tile + warp * 16 * kPitch<D>, T,
+                HS, lane);
+  store_rows<D>(head_of_dqkv(dqkv, 2, T, NH, HS), first_row, dv, 1, 1, v_tile + warp * 16 * kPitch<D>, T, HS, lane);
+}
+
+// dQ of 64 queries, over all keys up to the last of them; the grid is (query tiles, NH, B). Longest rows start first.
+template <int D>
+__global__ __launch_bounds__(kThreads) void attention_backward_queries_kernel(bf16* dqkv, BackwardInputs x) {
+  constexpr int kColumns = kBackwardColumns<D>;
+  extern __shared__ __align__(16) bf16 shared[];
+  bf16* q_tile = shared;                        // (64, D)
+  bf16* dout_tile = q_tile + kRows * kPitch<D>; // (64, D)
+  bf16* k_tile = dout_tile + kRows * kPitch<D>; // 2 x (kColumns, D): one in use, one arriving
+  bf16* v_tile = k_tile + 2 * kColumns * kPitch<D>;
+  const int T = x.T, NH = x.NH, HS = x.HS;
+  const auto k = head_of_qkv(x.qkv, 1, T, NH, HS), v = head_of_qkv(x.qkv, 2, T, NH, HS);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int first_query = (gridDim.x - 1 - blockIdx.x) * kRows;
+  const int tiles = (min(first_query + kRows, T) + kColumns - 1) / kColumns;
+  const auto load_keys = [&](int tile) {
+    const int buffer = tile % 2 * kColumns * kPitch<D>;
+    load_rows<kColumns, D>(k_tile + buffer, k, tile * kColumns, T, HS);
+    load_rows<kColumns, D>(v_tile + buffer, v, tile * kColumns, T, HS);
+    copy_async_commit();
+  };
+
+  float log_sum[2] = {}, dot[2] = {}; // rows lane/4 and lane/4 + 8
+  for (int r = 0; r < 2; ++r) {
+    const int query = first_query + warp * 16 + lane / 4 + 8 * r;
+    if (query >= T) continue;
+    log_sum[r] = x.stats[first_statistic(T, NH) + query];
+    dot[r] = x.dots[first_statistic(T, NH) + query];
+  }
+
+  float dq[D / 8][4] = {};
+  load_rows<kRows, D>(q_tile, head_of_qkv(x.qkv, 0, T, NH, HS), first_query, T, HS);
+  load_rows<kRows, D>(dout_tile, head_of_output(x.dout, T, NH, HS), first_query, T, HS);
+  load_keys(0);
+  for (int tile = 0; tile < tiles; ++tile) {
+    if (tile + 1 < tiles) {
+      load_keys(tile + 1);
+      copy_async_wait<1>();
+    } else {
+      copy_async_wait<0>();
+    }
+    __syncthreads();
+    const bf16* keys = k_tile + tile % 2 * kColumns * kPitch<D>;
+    const bf16* values = v_tile + tile % 2 * kColumns * kPitch<D>;
+    float s[kColumns / 8][4] = {}, ds[kColumns / 8][4] = {};
+    multiply_by_transpose<kColumns, D>(s, q_tile + warp * 16 * kPitch<D>, keys, lane);
+    multiply_by_transpose<kColumns, D>(ds, dout_tile + warp * 16 * kPitch<D>, values, lane);
+    const bool masked = (tile + 1) * kColumns > first_query;
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int query = first_query + warp * 16 + lane / 4 + i / 2 * 8;
+        const int key = tile * kColumns + 8 * j + 2 * (lane % 4) + i % 2;
+        float p = fast_exp2((s[j][i] * x.scale - log_sum[i / 2]) * kLog2E);
+        if (masked && key > query) p = 0;
+        ds[j][i] = p * (ds[j][i] - dot[i / 2]);
+      }
+    }
+    multiply_registers<kColumns, D>(dq, ds, keys, lane);
+    __syncthreads(); // the next step loads into the buffer just read
+  }
+  store_rows<D>(head_of_dqkv(dqkv, 0, T, NH, HS), first_query + warp * 16, dq, x.scale, x.scale,
+                q_tile + warp * 16 * kPitch<D>, T, HS, lane);
+}
+
+// -------------------------------------------------------------------------------------------------- launchers
+
+dim3 grid_of(int T, int NH, int B) {
+  return dim3(static_cast<unsigned>((T + kRows - 1) / kRows), static_cast<unsigned>(NH), static_cast<unsigned>(B));
+}
+
+// More than 48 KiB of shared memory has to be asked for.
+template <class Kernel>
+void allow_shared_memory(Kernel kernel, size_t bytes) {
+  CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+}
+
+template <int D>
+void launch_forward(Cuda& cuda, const AttentionForward<bf16>& a) {
+  const size_t bytes = (kRows + 4 * kForwardColumns) * kPitch<D> * sizeof(bf16);
+  allow_shared_memory(attention_forward_kernel<D>, bytes);
+  attention_forward_kernel<D><<<grid_of(a.T, a.NH, a.B), kThreads, bytes, cuda.stream>>>(
+      a.out, a.stats, a.qkv, a.T, a.NH, a.HS, 1.0f / std::sqrt(static_cast<float>(a.HS)));
+  CUDA_CHECK_LAUNCH("attention_forward");
+}
+
+template <int D>
+void launch_backward(Cuda& cuda, const AttentionBackward<bf16>& a) {
+  const int64_t rows = int64_t{a.B} * a.T * a.NH;
+  float* dots = cuda.scratch<float>(static_cast<size_t>(rows));
+  constexpr int kRowsPerBlock = 16; // of 16 threads
+  attention_dots_kernel<<<static_cast<unsigned>((rows + kRowsPerBlock - 1) / kRowsPerBlock), 16 * kRowsPerBlock, 0,
+                          cuda.stream>>>(dots, a.dout, a.out, rows, a.T, a.NH, a.HS);
+  CUDA_CHECK_LAUNCH("attention_dots");
+
+  const BackwardInputs inputs{a.qkv, a.dout, a.stats, dots,
+                              a.T,   a.NH,   a.HS,    1.0f / std::sqrt(static_cast<float>(a.HS))};
+  constexpr int kColumns = kBackwardColumns<D>;
+  constexpr size_t kTiles = (2 * kRows + 4 * kColumns) * kPitch<D> * sizeof(bf16);
+  constexpr size_t kStatistics = 4 * kColumns * sizeof(float);
+  allow_shared_memory(attention_backward_keys_kernel<D>, kTiles + kStatistics);
+  attention_backward_keys_kernel<D>
+      <<<grid_of(a.T, a.NH, a.B), kThreads, kTiles + kStatistics, cuda.stream>>>(a.dqkv, inputs);
+  CUDA_CHECK_LAUNCH("attention_backward_keys");
+  allow_shared_memory(attention_backward_queries_kernel<D>, kTiles);
+  attention_backward_queries_kernel<D><<<grid_of(a.T, a.NH, a.B), kThreads, kTiles, cuda.stream>>>(a.dqkv, inputs);
+  CUDA_CHECK_LAUNCH("attention_backward_queries");
+}
+
+void check_head_size(int HS) {
+  if (HS >= 8 && HS <= 128 && HS % 8 == 0) return;
+  throw Error(ExitCode::usage, "attention heads of " + std::to_string(HS) + " channels are not supported on the GPU",
+              "choose a number of heads that makes channels per head a multiple of 8, at most 128");
+}
+
+} // namespace
+
+namespace {
+
+// FLOPs of one product of T x T x HS per head, the upper triangle left out. Forward has two of them, backward five.
+double product_flops(int B, int T, int NH, int HS) { return static_cast<double>(B) * NH * HS * T * T; }
+
+} // namespace
+
+void attention_forward(Cuda& cuda, const AttentionForward<bf16>& args) {
+  const Range range(cuda, "attention_forward", 0, 2 * product_flops(args.B, args.T, args.NH, args.HS));
+  if (cuda.attentions->forward(args)) return;
+  check_head_size(args.HS);
+  if (args.HS <= 32) return launch_forward<32>(cuda, args);
+  if (args.HS <= 64) return launch_forward<64>(cuda, args);
+  launch_forward<128>(cuda, args);
+}
+
+void attention_backward(Cuda& cuda, const AttentionBackward<bf16>& args) {
+  const Range range(cuda, "attention_backward", 0, 5 * product_flops(args.B, args.T, args.NH, args.HS));
+  if (cuda.attentions->backward(args)) return;
+  check_head_size(args.HS);
+  if (args.HS <= 32) return launch_backward<32>(cuda, args);
+  if (args.HS <= 64) return launch_backward<64>(cuda, args);
+  launch_backward<128>(cuda, args);
+}
+
+} // namespace gpt2

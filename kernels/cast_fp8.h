@@ -1,0 +1,30 @@
+// Quantisation as a pass of its own, for tensors that no kernel of ours produces: attention's output and gradient (from
+// cuDNN), and the weights (once per optimizer step). GPU only.
+#pragma once
+
+#include "kernels/fp8_tensor.h"
+
+namespace gpt2 {
+
+// out = quantise(in), both ways round; 4 bytes per element (2 read, 1 + 1 written).
+struct CastFp8 {
+  Fp8Sink out;
+  float* dbias;            // (cols) += column sums of in, or null
+  const bf16* in;          // (rows, cols)
+  int64_t rows;            // a multiple of 16
+  int cols;                // a multiple of 16
+  bool meter_only = false; // as in gelu_fp8.h
+};
+void cast_fp8(Cuda&, const CastFp8&);
+
+// out = quantise(master); 6 bytes per parameter (4 read, 1 + 1 written).
+struct CastWeightFp8 {
+  Fp8Sink out;
+  const float* master; // (rows, cols)
+  int64_t rows;        // a multiple of 16
+  int cols;            // a multiple of 16
+  bool meter_only = false;
+};
+void cast_weight_fp8(Cuda&, const CastWeightFp8&);
+
+} // namespace gpt2

@@ -1,0 +1,41 @@
+// Adds rows of partial sums, in order.
+#include "kernels/column_sum.cuh"
+
+#include "kernels/vector.cuh"
+
+namespace gpt2 {
+
+namespace {
+
+constexpr int kLanes = 32;  // columns per block
+constexpr int kGroups = 32; // rows added side by side
+
+__global__ void add_column_partials_kernel(ColumnSums p) {
+  __shared__ float sums[kGroups][kLanes + 1];
+  float* const out = p.out[blockIdx.y];
+  if (!out) return;
+  const float* const partials = p.partials + static_cast<int64_t>(blockIdx.y) * p.cols;
+  const int64_t stride = static_cast<int64_t>(p.outputs) * p.cols;
+  const int column = blockIdx.x * kLanes + threadIdx.x;
+  float sum = 0;
+  if (column < p.cols) {
+#pragma unroll 8
+    for (int i = threadIdx.y; i < p.count; i += kGroups) sum += partials[i * stride + column];
+  }
+  sums[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  // Transposed, so that one warp adds the groups of one column.
+  const float total = warp_sum(sums[threadIdx.x][threadIdx.y]);
+  const int owned = blockIdx.x * kLanes + threadIdx.y;
+  if (threadIdx.x == 0 && owned < p.cols) out[owned] += total;
+}
+
+} // namespace
+
+void add_column_partials(Cuda& cuda, const ColumnSums& p) {
+  const dim3 grid(static_cast<unsigned>(ceil_div(p.cols, kLanes)), static_cast<unsigned>(p.outputs));
+  add_column_partials_kernel<<<grid, dim3(kLanes, kGroups), 0, cuda.stream>>>(p);
+  CUDA_CHECK_LAUNCH("add_column_partials");
+}
+
+} // namespace gpt2

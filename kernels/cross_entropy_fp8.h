@@ -1,0 +1,20 @@
+// Fused softmax + cross-entropy whose gradient goes to FP8 matrix products: dlogits in E5M2, both ways round, with a
+// static scale, since |dlogit| <= 1. GPU only.
+#pragma once
+
+#include "kernels/fp8_tensor.h"
+
+namespace gpt2 {
+
+// Two reads of the BF16 logits, two FP8 writes: 6 bytes per logit.
+struct CrossEntropyFp8 {
+  const bf16* logits;     // (rows, Vp), unchanged
+  float* losses;          // (rows) nats; 0 where the target is ignored
+  Fp8Sink dlogits;        // data (rows, Vp) and transposed (Vp, rows); E5M2; meter->scale is the static scale; silent
+  const int32_t* targets; // (rows), kIgnoredTarget (-1) to ignore
+  int64_t rows;           // a multiple of 16
+  int vocab, padded_vocab;
+};
+void cross_entropy_fp8(Cuda&, const CrossEntropyFp8&);
+
+} // namespace gpt2

@@ -1,0 +1,172 @@
+// Token + position embedding. The gradient sorts the tokens, so that each row of wte is summed by one block in token
+// order: deterministic, no atomics, no host work.
+#include "kernels/embedding.h"
+
+#include <cuda_bf16.h>
+
+#include <cub/device/device_radix_sort.cuh>
+
+#include "kernels/cuda_backend.h"
+#include "kernels/profile.h"
+#include "kernels/vector.cuh"
+
+namespace gpt2 {
+
+namespace {
+
+__global__ void embedding_forward_kernel(EmbeddingForward<bf16> p, int64_t count) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; // in vectors
+  if (i >= count) return;
+  const int vectors = p.C / kVector;
+  const int64_t row = i / vectors;
+  const int column = static_cast<int>(i % vectors);
+  const Float8 token = load8(p.wte, static_cast<int64_t>(p.tokens[row]) * vectors + column);
+  Float8 out = load8(p.wpe, row % p.T * vectors + column);
+#pragma unroll
+  for (int k = 0; k < kVector; ++k) out.v[k] += token.v[k];
+  store8(p.out, i, out);
+}
+
+__device__ inline void add_to(float* target, const Float8& values) {
+#pragma unroll
+  for (int k = 0; k < kVector; ++k) target[k] += values.v[k];
+}
+
+// dwpe[t] += sum over the batch, in order.
+__global__ void position_gradient_kernel(EmbeddingBackward<bf16> p, int64_t count) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; // vectors of one sequence
+  if (i >= count) return;
+  Float8 sum{};
+#pragma unroll 8
+  for (int b = 0; b < p.B; ++b) {
+    const Float8 gradient = load8(p.dout, b * count + i);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) sum.v[k] += gradient.v[k];
+  }
+  add_to(p.dwpe + i * kVector, sum);
+}
+
+__global__ void iota_kernel(int32_t* out, int count) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) out[i] = i;
+}
+
+// The sorted tokens are cut into chunks of kChunk positions. A run of equal tokens inside one chunk goes straight to
+// dwte. A run that crosses a border leaves one partial sum per chunk it touches: at its head if the run came in from
+// the chunk before, else at its tail; a second kernel adds those in order.
+constexpr int kChunk = 64;
+
+struct Sorted {
+  const int32_t* tokens;    // (count) ascending
+  const int32_t* positions; // (count) where each stood; ascending among equal tokens
+  int count;
+};
+
+// Sum of one run's rows for the 8 columns of this thread. Loads are issued eight at a time.
+__device__ inline Float8 sum_rows(const bf16* dout, const int32_t* positions, int count, int vectors, int column) {
+  Float8 sum{};
+#pragma unroll 8
+  for (int i = 0; i < count; ++i) {
+    const Float8 gradient = load8(dout, static_cast<int64_t>(positions[i]) * vectors + column);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) sum.v[k] += gradient.v[k];
+  }
+  return sum;
+}
+
+// partials: (chunks, 2, C): head, tail
+__global__ void token_gradient_kernel(EmbeddingBackward<bf16> p, Sorted sorted, float* partials) {
+  const int vectors = p.C / kVector, column = threadIdx.x;
+  if (column >= vectors) return;
+  const int begin = blockIdx.x * kChunk, end = min(sorted.count, begin + kChunk);
+  for (int run = begin; run < end;) {
+    const int token = sorted.tokens[run];
+    int stop = run + 1;
+    while (stop < end && sorted.tokens[stop] == token) ++stop;
+    const bool from_before = run == begin && begin > 0 && sorted.tokens[begin - 1] == token;
+    const bool goes_on = stop == end && end < sorted.count && sorted.tokens[end] == token;
+    const Float8 sum = sum_rows(p.dout, sorted.positions + run, stop - run, vectors, column);
+    if (!from_before && !goes_on) {
+      add_to(p.dwte + static_cast<int64_t>(token) * p.C + column * kVector, sum);
+    } else {
+      const int slot = from_before ? 0 : 1;
+      auto* const out =
+          reinterpret_cast<float4*>(partials + (static_cast<int64_t>(blockIdx.x) * 2 + slot) * p.C + column * kVector);
+      out[0] = make_float4(sum.v[0], sum.v[1], sum.v[2], sum.v[3]);
+      out[1] = make_float4(sum.v[4], sum.v[5], sum.v[6], sum.v[7]);
+    }
+    run = stop;
+  }
+}
+
+// Block b finishes the run that starts in chunk b and leaves it at its end, if there is one.
+__global__ void join_runs_kernel(EmbeddingBackward<bf16> p, Sorted sorted, const float* partials) {
+  const int chunk = blockIdx.x;
+  const int begin = chunk * kChunk, end = begin + kChunk;
+  if (end >= sorted.count || sorted.tokens[end - 1] != sorted.tokens[end]) return; // nothing goes on
+  const int token = sorted.tokens[end];
+  if (begin > 0 && sorted.tokens[begin - 1] == token && sorted.tokens[begin] == token) return; // started earlier
+  for (int column = threadIdx.x; column < p.C; column += blockDim.x) {
+    float sum = partials[(static_cast<int64_t>(chunk) * 2 + 1) * p.C + column];
+    for (int next = chunk + 1; next * kChunk < sorted.count && sorted.tokens[next * kChunk] == token; ++next)
+      sum += partials[static_cast<int64_t>(next) * 2 * p.C + column];
+    p.dwte[static_cast<int64_t>(token) * p.C + column] += sum;
+  }
+}
+
+// Scratch: keys, values, sorted keys, sorted values, then CUB's own; afterwards the partial sums behind the sorted
+// pair.
+Sorted sort_tokens(Cuda& cuda, const EmbeddingBackward<bf16>& p, float** partials) {
+  const int count = p.B * p.T;
+  const size_t stride = ceil_div(count, 64) * 64; // int32, 256-byte aligned
+  const size_t chunks = ceil_div(count, kChunk);
+  int bits = 1;
+  while ((1 << bits) < p.vocab) ++bits;
+
+  size_t cub_bytes = 0;
+  CUDA_CHECK(cub::DeviceRadixSort::SortPairs(nullptr, cub_bytes, p.tokens, static_cast<int32_t*>(nullptr),
+                                             static_cast<const int32_t*>(nullptr), static_cast<int32_t*>(nullptr),
+                                             count, 0, bits, cuda.stream));
+  const size_t partial_values = chunks * 2 * p.C;
+  auto* const base =
+      cuda.scratch<int32_t>(3 * stride + std::max(ceil_div(cub_bytes, 4), static_cast<int64_t>(partial_values)));
+  int32_t *const sorted_tokens = base, *const sorted_positions = base + stride, *const positions = base + 2 * stride;
+  void* const rest = base + 3 * stride;
+
+  iota_kernel<<<static_cast<unsigned>(ceil_div(count, 256)), 256, 0, cuda.stream>>>(positions, count);
+  CUDA_CHECK_LAUNCH("iota");
+  CUDA_CHECK(cub::DeviceRadixSort::SortPairs(rest, cub_bytes, p.tokens, sorted_tokens, positions, sorted_positions,
+                                             count, 0, bits, cuda.stream));
+  *partials = static_cast<float*>(rest);
+  return {sorted_tokens, sorted_positions, count};
+}
+
+} // namespace
+
+void embedding_forward(Cuda& cuda, const EmbeddingForward<bf16>& p) {
+  const int64_t vectors = static_cast<int64_t>(p.B) * p.T * p.C / kVector;
+  const Range range(cuda, "embedding_forward", 4.0 * kVector * static_cast<double>(vectors));
+  constexpr int kThreads = 256;
+  embedding_forward_kernel<<<static_cast<unsigned>(ceil_div(vectors, kThreads)), kThreads, 0, cuda.stream>>>(p,
+                                                                                                             vectors);
+  CUDA_CHECK_LAUNCH("embedding_forward");
+}
+
+void embedding_backward(Cuda& cuda, const EmbeddingBackward<bf16>& p) {
+  const Range range(cuda, "embedding_backward", 4.0 * p.B * static_cast<double>(p.T) * p.C);
+  const int64_t position_vectors = static_cast<int64_t>(p.T) * p.C / kVector;
+  position_gradient_kernel<<<static_cast<unsigned>(ceil_div(position_vectors, 128)), 128, 0, cuda.stream>>>(
+      p, position_vectors);
+  CUDA_CHECK_LAUNCH("position_gradient");
+
+  float* partials = nullptr;
+  const Sorted sorted = sort_tokens(cuda, p, &partials);
+  const auto chunks = static_cast<unsigned>(ceil_div(sorted.count, kChunk));
+  const auto threads = static_cast<unsigned>(ceil_div(p.C / kVector, kWarp) * kWarp);
+  token_gradient_kernel<<<chunks, threads, 0, cuda.stream>>>(p, sorted, partials);
+  CUDA_CHECK_LAUNCH("token_gradient");
+  join_runs_kernel<<<chunks, 256, 0, cuda.stream>>>(p, sorted, partials);
+  CUDA_CHECK_LAUNCH("join_runs");
+}
+
+} // namespace gpt2

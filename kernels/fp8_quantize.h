@@ -1,0 +1,30 @@
+// Quantisation to FP8 as a tensor passes from its producer to a matrix product. The CPU keeps the values as
+// floats on the FP8 grid (decode(encode(x * scale)) / scale): same bits as the GPU's codes, dequantised.
+#pragma once
+
+#include "engine/base/float_formats.h"
+#include "kernels/backend.h"
+
+namespace gpt2 {
+
+// Gathered while quantising; sums over micro-batches of a step.
+struct Fp8Counts {
+  float amax = 0; // of the unscaled input; max over micro-batches
+  int64_t values = 0;
+  int64_t saturated = 0; // |x * scale| beyond the largest finite value
+  int64_t flushed = 0;   // nonzero x that became zero
+};
+
+struct Fp8Quantize {
+  float* out;      // (count) dequantised; may be in itself
+  const float* in; // (count)
+  int64_t count;
+  Fp8Format format;
+  float scale; // quantisation factor: codes hold x * scale
+  Fp8Counts* counts;
+};
+void fp8_quantize(Cpu&, const Fp8Quantize&);
+
+float absolute_max(Cpu&, const float* in, int64_t count); // for current scaling
+
+} // namespace gpt2

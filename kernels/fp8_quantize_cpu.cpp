@@ -1,0 +1,69 @@
+// FP8 quantisation on the CPU: rounds to the FP8 grid and counts what was lost on the way.
+#include "kernels/fp8_quantize.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace gpt2 {
+namespace {
+
+constexpr int64_t kChunk = 1 << 14; // values; small enough for 32-bit counters, which vectorise with the floats
+
+// Magnitudes of floats order like their bits, and an integer maximum vectorises. NaN is above infinity: it stays.
+inline uint32_t magnitude_bits(float x) { return std::bit_cast<uint32_t>(x) & 0x7FFFFFFFu; }
+
+uint32_t max_magnitude_bits(const float* in, int64_t count) {
+  uint32_t highest = 0;
+  for (int64_t i = 0; i < count; ++i) highest = std::max(highest, magnitude_bits(in[i]));
+  return highest;
+}
+
+struct ChunkCounts {
+  int32_t saturated = 0, flushed = 0;
+};
+
+// A template, because the format's constants must be constants for the loop to vectorise well.
+template <Fp8Format format>
+ChunkCounts quantize_chunk(float* out, const float* in, int64_t count, float scale) {
+  const float inverse = 1 / scale; // the factor that a GPU matrix product gets for this tensor
+  int32_t saturated = 0, flushed = 0;
+#pragma omp simd reduction(+ : saturated, flushed)
+  for (int64_t i = 0; i < count; ++i) { // out may be in
+    const float x = in[i], scaled = x * scale, rounded = fp8_round(scaled, format);
+    saturated += (scaled > fp8_max(format)) | (scaled < -fp8_max(format));
+    flushed += (rounded == 0) & (x != 0);
+    out[i] = rounded * inverse;
+  }
+  return {saturated, flushed};
+}
+
+} // namespace
+
+void fp8_quantize(Cpu&, const Fp8Quantize& op) {
+  int64_t saturated = 0, flushed = 0;
+  uint32_t amax_bits = magnitude_bits(op.counts->amax);
+#pragma omp parallel for schedule(static) reduction(+ : saturated, flushed) reduction(max : amax_bits)
+  for (int64_t start = 0; start < op.count; start += kChunk) {
+    const int64_t count = std::min(kChunk, op.count - start);
+    amax_bits = std::max(amax_bits, max_magnitude_bits(op.in + start, count)); // before out overwrites in
+    const auto quantize =
+        op.format == Fp8Format::e4m3 ? quantize_chunk<Fp8Format::e4m3> : quantize_chunk<Fp8Format::e5m2>;
+    const ChunkCounts counts = quantize(op.out + start, op.in + start, count, op.scale);
+    saturated += counts.saturated;
+    flushed += counts.flushed;
+  }
+  op.counts->amax = std::bit_cast<float>(amax_bits);
+  op.counts->values += op.count;
+  op.counts->saturated += saturated;
+  op.counts->flushed += flushed;
+}
+
+float absolute_max(Cpu&, const float* in, int64_t count) {
+  uint32_t highest = 0;
+#pragma omp parallel for schedule(static) reduction(max : highest)
+  for (int64_t start = 0; start < count; start += kChunk)
+    highest = std::max(highest, max_magnitude_bits(in + start, std::min(kChunk, count - start)));
+  return std::bit_cast<float>(highest);
+}
+
+} // namespace gpt2

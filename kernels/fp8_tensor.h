@@ -1,0 +1,41 @@
+// An FP8 tensor on the device is its codes, its format and its meter: the scale in force and what was seen of the
+// values since the last update. Producers write through a sink (codes, and where the next product contracts over rows
+// their transpose); matrix products read a tensor.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/base/float_formats.h"
+#include "kernels/backend.h"
+
+namespace gpt2 {
+
+// One per quantised tensor, in device memory. Producers multiply by `scale`; cuBLASLt multiplies by `inverse`, whose
+// address it wants aligned to 16 bytes.
+struct alignas(16) Fp8Meter {
+  float inverse; // 1 / scale
+  float scale;
+  uint32_t amax_bits; // largest |value| before scaling, as the bits of a float (bits order as values do); atomicMax
+  unsigned long long saturated; // values beyond the format's range, as they were scaled
+  unsigned long long flushed;   // nonzero values that became zero, counted on one value in kFlushedSample
+};
+
+constexpr int kFlushedSample = 8; // the first of every 8 columns: a share needs no more, and counting all would cost 5%
+
+// A matrix as cuBLASLt reads it: row-major, its columns the dimension that is contracted.
+struct Fp8Tensor {
+  const uint8_t* data;
+  Fp8Format format;
+  const Fp8Meter* meter;
+};
+
+// Where a producer puts a (rows, cols) matrix.
+struct Fp8Sink {
+  uint8_t* data;       // (rows, cols), or null if only the transpose is wanted
+  uint8_t* transposed; // (cols, rows), or null
+  Fp8Format format;
+  Fp8Meter* meter;     // scale is read; amax, saturated and flushed are added to, unless `silent`
+  bool silent = false; // the same values were metered when they were first quantised
+};
+
+} // namespace gpt2

@@ -1,0 +1,55 @@
+// GELU on the CPU. 0.5 (1 + tanh(u)) = 1 / (1 + e^-2u), so the tanh form needs one exponential and keeps its relative
+// accuracy in the negative tail, where 1 + tanh(u) would cancel.
+#include "kernels/gelu.h"
+
+#include <algorithm>
+
+#include "kernels/vector_math.h"
+
+namespace gpt2 {
+namespace {
+
+constexpr float kTwoRootTwoOverPi = 1.5957691216057308f; // 2 sqrt(2/pi)
+constexpr float kCubic = 0.044715f;
+constexpr int kStrip = 64; // columns a thread takes at a time
+
+inline float gate(float x) {
+  const float twice_u = kTwoRootTwoOverPi * (x + kCubic * x * x * x);
+  return 1 / (1 + vector_exp(-twice_u));
+}
+
+inline float derivative(float x) {
+  const float g = gate(x);
+  return g + x * g * (1 - g) * (kTwoRootTwoOverPi * (1 + 3 * kCubic * x * x));
+}
+
+} // namespace
+
+void gelu_forward(Cpu&, const GeluForward<float>& op) {
+  const float* in = op.in;
+  float* out = op.out;
+  const int64_t count = op.rows * op.cols;
+#pragma omp parallel for simd schedule(static)
+  for (int64_t i = 0; i < count; ++i) out[i] = in[i] * gate(in[i]);
+}
+
+// Threads divide the columns, so that each column is summed in row order whatever the number of threads.
+void gelu_backward(Cpu&, const GeluBackward<float>& op) {
+#pragma omp parallel for schedule(static)
+  for (int start = 0; start < op.cols; start += kStrip) {
+    const int width = std::min(kStrip, op.cols - start);
+    double sums[kStrip] = {};
+    for (int64_t row = 0; row < op.rows; ++row) {
+      const int64_t offset = row * op.cols + start;
+      const float *dout = op.dout + offset, *in = op.in + offset;
+      float* din = op.din + offset;
+#pragma omp simd
+      for (int c = 0; c < width; ++c) din[c] = dout[c] * derivative(in[c]); // din may be dout
+      for (int c = 0; c < width; ++c) sums[c] += din[c];
+    }
+    if (op.dbias == nullptr) continue;
+    for (int c = 0; c < width; ++c) op.dbias[start + c] += static_cast<float>(sums[c]);
+  }
+}
+
+} // namespace gpt2

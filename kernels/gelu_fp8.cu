@@ -1,0 +1,88 @@
+// GELU into FP8, and its gradient with all that the two products behind it read, in one pass each.
+#include "kernels/gelu_fp8.h"
+
+#include <cuda_bf16.h>
+
+#include "kernels/fp8_tile.cuh"
+#include "kernels/gelu_math.cuh"
+#include "kernels/profile.h"
+
+namespace gpt2 {
+
+namespace {
+
+__device__ inline Float8 gelu8(const Float8& x) {
+  Float8 out;
+#pragma unroll
+  for (int k = 0; k < kVector; ++k) out.v[k] = gelu(x.v[k], gelu_sigmoid(x.v[k]));
+  return out;
+}
+
+// A thread turns 32 bytes into 16, four times.
+constexpr int kForwardThreads = 256, kForwardUnroll = 4;
+
+__global__ void __launch_bounds__(kForwardThreads) gelu_forward_fp8_kernel(Fp8Sink out, const bf16* in, int64_t count) {
+  Fp8Quantizer quantizer(out);
+  const int64_t first =
+      static_cast<int64_t>(blockIdx.x) * kForwardThreads * kForwardUnroll + threadIdx.x; // 16 values each
+  uint4 raw[kForwardUnroll][2];
+#pragma unroll
+  for (int u = 0; u < kForwardUnroll; ++u) {
+    const int64_t i = first + u * kForwardThreads;
+    if (i >= count) continue;
+    raw[u][0] = load_raw(in, 2 * i);
+    raw[u][1] = load_raw(in, 2 * i + 1);
+  }
+#pragma unroll
+  for (int u = 0; u < kForwardUnroll; ++u) {
+    const int64_t i = first + u * kForwardThreads;
+    if (i >= count) continue;
+    const uint2 low = quantizer(gelu8(unpack(raw[u][0]))), high = quantizer(gelu8(unpack(raw[u][1])));
+    reinterpret_cast<uint4*>(out.data)[i] = make_uint4(low.x, low.y, high.x, high.y);
+  }
+  quantizer.commit(out.meter);
+}
+
+struct GeluBackwardWork {
+  const bf16 *dout, *in;
+  int vectors; // per row
+
+  static constexpr int kRowsAtOnce = 4;
+  struct Raw {
+    uint4 dout, in;
+  };
+  __device__ Raw load(int64_t row, int col) const {
+    const int64_t i = row * vectors + col / kVector;
+    return {load_raw_streaming(dout, i), load_raw_streaming(in, i)};
+  }
+  __device__ void values(const Raw& raw, int64_t, int, Float8& main, Float8& second) const {
+    main = unpack(raw.dout);
+    const Float8 x = unpack(raw.in);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) {
+      const float sigmoid = gelu_sigmoid(x.v[k]);
+      main.v[k] *= gelu_gradient(x.v[k], sigmoid);
+      second.v[k] = gelu(x.v[k], sigmoid);
+    }
+  }
+};
+
+} // namespace
+
+void gelu_forward_fp8(Cuda& cuda, const GeluForwardFp8& p) {
+  const Range range(cuda, "gelu_forward_fp8", 3.0 * static_cast<double>(p.rows) * p.cols);
+  const int64_t count = p.rows * p.cols / 16;
+  gelu_forward_fp8_kernel<<<static_cast<unsigned>(ceil_div(count, kForwardThreads * kForwardUnroll)), kForwardThreads,
+                            0, cuda.stream>>>(p.out, p.in, count);
+  CUDA_CHECK_LAUNCH("gelu_forward_fp8");
+}
+
+void gelu_backward_fp8(Cuda& cuda, const GeluBackwardFp8& p) {
+  const Range range(cuda, "gelu_backward_fp8", 7.0 * static_cast<double>(p.rows) * p.cols);
+  launch_fp8_tiles(
+      cuda, GeluBackwardWork{p.dout, p.in, p.cols / kVector},
+      {.main = p.din, .second = p.out, .dbias = p.dbias, .rows = p.rows, .cols = p.cols, .meter_only = p.meter_only},
+      "gelu_backward_fp8");
+}
+
+} // namespace gpt2

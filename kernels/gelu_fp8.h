@@ -1,0 +1,31 @@
+// GELU into FP8 and its gradient into FP8, with the transposes that the weight gradients need. GPU only.
+#pragma once
+
+#include "kernels/fp8_tensor.h"
+
+namespace gpt2 {
+
+// out = quantise(gelu(in)). 3 bytes per element.
+struct GeluForwardFp8 {
+  Fp8Sink out;    // data only
+  const bf16* in; // (rows, cols)
+  int64_t rows;   // a multiple of 16
+  int cols;       // a multiple of 16
+};
+void gelu_forward_fp8(Cuda&, const GeluForwardFp8&);
+
+// din = quantise(dout * gelu'(in)), both ways round; gelu(in) again, transposed. 7 bytes per element (4 read, 3
+// written).
+struct GeluBackwardFp8 {
+  Fp8Sink din;      // data and transposed
+  Fp8Sink out;      // only .transposed: (cols, rows) codes of gelu(in); silent where they are forward's, bit for bit
+  float* dbias;     // (cols) += column sums of din before quantisation
+  const bf16* dout; // (rows, cols)
+  const bf16* in;   // (rows, cols)
+  int64_t rows;
+  int cols;
+  bool meter_only = false; // write only din's meter: the first of the two passes of current scaling
+};
+void gelu_backward_fp8(Cuda&, const GeluBackwardFp8&);
+
+} // namespace gpt2

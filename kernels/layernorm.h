@@ -1,0 +1,47 @@
+// LayerNorm fused with the residual add before it; epsilon is GPT-2's 1e-5.
+#pragma once
+
+#include "kernels/backend.h"
+
+namespace gpt2 {
+
+constexpr float kLayerNormEpsilon = 1e-5f;
+
+// residual_out = residual_in + branch;  out = LayerNorm(residual_out) * weight + bias
+template <class A>
+struct LayerNormForward {
+  A* out;               // (rows, C)
+  A* residual_out;      // (rows, C); ignored when branch is null
+  float* mean;          // (rows), kept for backward
+  float* rstd;          // (rows)
+  const A* residual_in; // (rows, C)
+  const A* branch;      // (rows, C), or null: plain LayerNorm of residual_in
+  const A* weight;      // (C)
+  const A* bias;        // (C)
+  int64_t rows;
+  int C;
+};
+void layernorm_forward(Cpu&, const LayerNormForward<float>&);
+void layernorm_forward(Cuda&, const LayerNormForward<bf16>&);
+
+// dresidual = (accumulate ? dresidual : 0) + gradient through the LayerNorm. Sums are in a fixed order.
+template <class A>
+struct LayerNormBackward {
+  A* dresidual;        // (rows, C)
+  float* dweight;      // (C) +=
+  float* dbias;        // (C) +=
+  float* dbranch_bias; // (C) += column sums of the resulting dresidual: the bias gradient of the matmul whose output
+                       // was the branch; null where there is none
+  const A* dout;       // (rows, C)
+  const A* x;          // (rows, C), the LayerNorm's input
+  const A* weight;     // (C)
+  const float* mean;   // (rows)
+  const float* rstd;   // (rows)
+  int64_t rows;
+  int C;
+  bool accumulate;
+};
+void layernorm_backward(Cpu&, const LayerNormBackward<float>&);
+void layernorm_backward(Cuda&, const LayerNormBackward<bf16>&);
+
+} // namespace gpt2

@@ -1,0 +1,53 @@
+// LayerNorm whose output goes to an FP8 matrix product, and its backward, which also quantises the residual gradient.
+// GPU only; tests compare with the CPU's layernorm and fp8_quantize.
+#pragma once
+
+#include "kernels/fp8_tensor.h"
+#include "kernels/layernorm.h"
+
+namespace gpt2 {
+
+// residual_out = residual_in + branch;  out = quantise(LayerNorm(residual_out) * weight + bias).
+// 7 bytes per element (4 read, 2 + 1 written), 8 with the transpose.
+struct LayerNormForwardFp8 {
+  Fp8Sink out;             // data always; transposed only for the final LayerNorm
+  bf16* residual_out;      // (rows, C); ignored when branch is null
+  float* mean;             // (rows)
+  float* rstd;             // (rows)
+  const bf16* residual_in; // (rows, C)
+  const bf16* branch;      // (rows, C), or null
+  const bf16* weight;      // (C)
+  const bf16* bias;        // (C)
+  int64_t rows;            // a multiple of 16
+  int C;                   // a multiple of 16
+};
+void layernorm_forward_fp8(Cuda&, const LayerNormForwardFp8&);
+
+// dresidual_out = dresidual_in + gradient through the LayerNorm, in BF16 and, for the matrix products before it, in FP8
+// and transposed. The LayerNorm's own output is made again from x and written transposed: the weight gradient of the
+// product behind it needs that, and so it need not be kept. 15 bytes per element: 4 read for the row and column sums,
+// then 6 read and 2 + 1 + 1 + 1 written by tiles. One pass over whole rows would take 11, but can write the transposes
+// only 16 bytes at a time, and was 1.7 times slower.
+struct LayerNormBackwardFp8 {
+  bf16* dresidual_out;      // (rows, C); never dresidual_in itself: the pass can then be repeated
+  const bf16* dresidual_in; // (rows, C), or null: zero
+  Fp8Sink dresidual_fp8;    // data and transposed of dresidual_out (quantised from FP32, before rounding to BF16); both
+                            // null for the first block, whose gradient goes to the embedding
+  Fp8Sink out;         // only .transposed: (C, rows) codes of the LayerNorm's output; silent where they are forward's,
+                       // bit for bit; a null pointer where forward kept them
+  float* dweight;      // (C) +=
+  float* dbias;        // (C) +=
+  float* dbranch_bias; // (C) += column sums of dresidual_out, or null
+  const bf16* dout;    // (rows, C)
+  const bf16* x;       // (rows, C)
+  const bf16* weight;  // (C)
+  const bf16* bias;    // (C), to make the output again
+  const float* mean;   // (rows)
+  const float* rstd;   // (rows)
+  int64_t rows;        // a multiple of 16
+  int C;               // a multiple of 16
+  bool meter_only = false; // write only the meter of dresidual_fp8: the first of the two passes of current scaling
+};
+void layernorm_backward_fp8(Cuda&, const LayerNormBackwardFp8&);
+
+} // namespace gpt2

@@ -1,0 +1,59 @@
+// FP8 products on cuBLASLt, all of the form D(m, n) = A(k, m)^T B(k, n).
+#include "kernels/matmul_fp8.h"
+
+#include "kernels/matmul_plans.h"
+#include "kernels/profile.h"
+
+namespace gpt2 {
+
+namespace {
+
+MatmulType type_of(const Fp8Tensor& tensor) {
+  return tensor.format == Fp8Format::e4m3 ? MatmulType::e4m3 : MatmulType::e5m2;
+}
+
+MatmulProduct product_of(const Fp8Tensor& a, const Fp8Tensor& b, int64_t m, int64_t n, int64_t k) {
+  return {.transpose_a = true, .m = m, .n = n, .k = k, .a = type_of(a), .b = type_of(b)};
+}
+
+double flops(int64_t m, int64_t n, int64_t k) {
+  return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+}
+
+} // namespace
+
+void matmul_forward_fp8(Cuda& cuda, const MatmulForwardFp8& x) {
+  const Range range(cuda, "matmul_forward_fp8", 0, flops(x.OC, x.rows, x.C));
+  MatmulProduct product = product_of(x.weight, x.in, x.OC, x.rows, x.C);
+  product.fast_accumulation = true;
+  if (x.bias) product.epilogue = MatmulEpilogue::bias;
+  cuda.matmuls->run(product, {.d = x.out,
+                              .a = x.weight.data,
+                              .b = x.in.data,
+                              .bias = x.bias,
+                              .a_scale = &x.weight.meter->inverse,
+                              .b_scale = &x.in.meter->inverse});
+}
+
+void matmul_backward_input_fp8(Cuda& cuda, const MatmulBackwardInputFp8& x) {
+  const Range range(cuda, "matmul_backward_input_fp8", 0, flops(x.C, x.rows, x.OC));
+  cuda.matmuls->run(product_of(x.weight_t, x.dout, x.C, x.rows, x.OC), {.d = x.din,
+                                                                        .a = x.weight_t.data,
+                                                                        .b = x.dout.data,
+                                                                        .a_scale = &x.weight_t.meter->inverse,
+                                                                        .b_scale = &x.dout.meter->inverse});
+}
+
+void matmul_backward_weight_fp8(Cuda& cuda, const MatmulBackwardWeightFp8& x) {
+  const Range range(cuda, "matmul_backward_weight_fp8", 0, flops(x.C, x.OC, x.rows));
+  MatmulProduct product = product_of(x.in_t, x.dout_t, x.C, x.OC, x.rows);
+  product.d = MatmulType::fp32;
+  product.accumulate = true;
+  cuda.matmuls->run(product, {.d = x.dweight,
+                              .a = x.in_t.data,
+                              .b = x.dout_t.data,
+                              .a_scale = &x.in_t.meter->inverse,
+                              .b_scale = &x.dout_t.meter->inverse});
+}
+
+} // namespace gpt2

@@ -1,0 +1,119 @@
+// The end of a step on the device: sums in a fixed order, one thread's verdict, AdamW predicated on it.
+#include "kernels/optimizer.h"
+
+#include <cuda_bf16.h>
+
+#include "engine/model/batch.h"
+#include "kernels/cuda_backend.h"
+#include "kernels/profile.h"
+#include "kernels/vector.cuh"
+
+namespace gpt2 {
+
+namespace {
+
+// One block: 8 bytes per row, 0.5 MB at 65,536 tokens.
+__global__ void __launch_bounds__(1024) accumulate_loss_kernel(LossAccumulate p) {
+  __shared__ double shared_sum[kWarp];
+  __shared__ long long shared_count[kWarp];
+  double sum = 0;
+  long long count = 0;
+  for (int64_t i = threadIdx.x; i < p.rows; i += blockDim.x) {
+    sum += p.losses[i];
+    count += p.targets[i] != kIgnoredTarget;
+  }
+  sum = block_sum(sum, shared_sum);
+  count = block_sum(count, shared_count);
+  if (threadIdx.x != 0) return;
+  p.scalars->loss_sum += sum;
+  p.scalars->tokens += count;
+}
+
+constexpr int kNormThreads = 512;
+
+__global__ void __launch_bounds__(kNormThreads) square_sum_kernel(const float4* grad, int64_t count, double* partials) {
+  __shared__ double shared[kWarp];
+  float sum = 0;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kNormThreads + threadIdx.x; i < count;
+       i += static_cast<int64_t>(gridDim.x) * kNormThreads) {
+    const float4 g = grad[i];
+    sum += g.x * g.x + g.y * g.y + g.z * g.z + g.w * g.w;
+  }
+  const double total = block_sum(static_cast<double>(sum), shared);
+  if (threadIdx.x == 0) partials[blockIdx.x] = total;
+}
+
+__global__ void __launch_bounds__(1024) add_squares_kernel(StepScalars* scalars, const double* partials, int count) {
+  __shared__ double shared[kWarp];
+  double sum = 0;
+  for (int i = threadIdx.x; i < count; i += blockDim.x) sum += partials[i];
+  sum = block_sum(sum, shared);
+  if (threadIdx.x == 0) scalars->norm_square = sum;
+}
+
+__global__ void judge_kernel(JudgeStep p) { conclude_step(*p.scalars, *p.guard, p.limits, p.grad_clip); }
+
+// 30 bytes per parameter: master, m and v read and written, gradient read, BF16 copy written.
+__global__ void __launch_bounds__(256) adamw_kernel(AdamW<bf16> p) {
+  if (p.scalars->verdict != Verdict::applied) return;
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; // groups of 4
+  if (i >= p.count / 4) return;
+  const float step = static_cast<float>(p.guard->adam_step);
+  const float correction1 = 1.0f / (1.0f - powf(p.beta1, step));
+  const float correction2 = 1.0f / (1.0f - powf(p.beta2, step));
+  const float decay = p.decay_mask[i / 64] ? p.weight_decay : 0.0f;
+  const float scale = p.scalars->grad_scale;
+
+  float4 w = reinterpret_cast<float4*>(p.master)[i], m = reinterpret_cast<float4*>(p.m)[i],
+         v = reinterpret_cast<float4*>(p.v)[i];
+  const float4 g = __ldcs(reinterpret_cast<const float4*>(p.grad) + i);
+  auto apply = [&](float& w, float& m, float& v, float g) {
+    g *= scale;
+    m = p.beta1 * m + (1.0f - p.beta1) * g;
+    v = p.beta2 * v + (1.0f - p.beta2) * g * g;
+    w -= p.lr * (m * correction1 / (sqrtf(v * correction2) + p.eps) + decay * w);
+  };
+  apply(w.x, m.x, v.x, g.x);
+  apply(w.y, m.y, v.y, g.y);
+  apply(w.z, m.z, v.z, g.z);
+  apply(w.w, m.w, v.w, g.w);
+  reinterpret_cast<float4*>(p.master)[i] = w;
+  reinterpret_cast<float4*>(p.m)[i] = m;
+  reinterpret_cast<float4*>(p.v)[i] = v;
+  auto* const out = reinterpret_cast<__nv_bfloat162*>(p.weights) + 2 * i;
+  out[0] = __floats2bfloat162_rn(w.x, w.y);
+  out[1] = __floats2bfloat162_rn(w.z, w.w);
+}
+
+} // namespace
+
+void accumulate_loss(Cuda& cuda, const LossAccumulate& p) {
+  const Range range(cuda, "accumulate_loss", 8.0 * static_cast<double>(p.rows));
+  accumulate_loss_kernel<<<1, 1024, 0, cuda.stream>>>(p);
+  CUDA_CHECK_LAUNCH("accumulate_loss");
+}
+
+void gradient_norm(Cuda& cuda, const GradientNorm& p) {
+  const Range range(cuda, "gradient_norm", 4.0 * static_cast<double>(p.count));
+  const int blocks = cuda.multiprocessors * 4;
+  double* const partials = cuda.scratch<double>(blocks);
+  square_sum_kernel<<<blocks, kNormThreads, 0, cuda.stream>>>(reinterpret_cast<const float4*>(p.grad), p.count / 4,
+                                                              partials);
+  CUDA_CHECK_LAUNCH("square_sum");
+  add_squares_kernel<<<1, 1024, 0, cuda.stream>>>(p.scalars, partials, blocks);
+  CUDA_CHECK_LAUNCH("add_squares");
+}
+
+void judge(Cuda& cuda, const JudgeStep& p) {
+  const Range range(cuda, "judge", 0);
+  judge_kernel<<<1, 1, 0, cuda.stream>>>(p);
+  CUDA_CHECK_LAUNCH("judge");
+}
+
+void adamw(Cuda& cuda, const AdamW<bf16>& p) {
+  const Range range(cuda, "adamw", 30.0 * static_cast<double>(p.count));
+  adamw_kernel<<<static_cast<unsigned>(ceil_div(p.count / 4, 256)), 256, 0, cuda.stream>>>(p);
+  CUDA_CHECK_LAUNCH("adamw");
+}
+
+} // namespace gpt2

@@ -1,0 +1,69 @@
+// The end of a step on the CPU: loss, gradient norm, verdict, AdamW.
+#include "kernels/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace gpt2 {
+namespace {
+
+constexpr int64_t kDecayBlock = 256; // elements that one byte of the decay mask speaks for
+
+double sum_of_squares(const float* x, int64_t count) {
+  double sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(x[i]) * x[i];
+  return sum;
+}
+
+} // namespace
+
+void accumulate_loss(Cpu&, const LossAccumulate& op) {
+  for (int64_t row = 0; row < op.rows; ++row) {
+    if (op.targets[row] < 0) continue; // kIgnoredTarget
+    op.scalars->loss_sum += op.losses[row];
+    op.scalars->tokens += 1;
+  }
+}
+
+// Sums of chunks of fixed size, added in order: the same bits for any number of threads.
+void gradient_norm(Cpu&, const GradientNorm& op) {
+  constexpr int64_t kChunk = 1 << 16;
+  const int64_t chunks = (op.count + kChunk - 1) / kChunk;
+  std::vector<double> sums(static_cast<size_t>(chunks));
+#pragma omp parallel for schedule(static)
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+    const int64_t start = chunk * kChunk;
+    sums[static_cast<size_t>(chunk)] = sum_of_squares(op.grad + start, std::min(kChunk, op.count - start));
+  }
+  double total = 0;
+  for (double sum : sums) total += sum;
+  op.scalars->norm_square = total;
+}
+
+void judge(Cpu&, const JudgeStep& op) { conclude_step(*op.scalars, *op.guard, op.limits, op.grad_clip); }
+
+void adamw(Cpu&, const AdamW<float>& op) {
+  if (op.scalars->verdict != Verdict::applied) return;
+  const double t = static_cast<double>(op.guard->adam_step);
+  const float correction1 = static_cast<float>(1 / (1 - std::pow(static_cast<double>(op.beta1), t)));
+  const float correction2 = static_cast<float>(1 / (1 - std::pow(static_cast<double>(op.beta2), t)));
+  const float grad_scale = op.scalars->grad_scale, lr = op.lr, beta1 = op.beta1, beta2 = op.beta2, eps = op.eps;
+#pragma omp parallel for schedule(static)
+  for (int64_t start = 0; start < op.count; start += kDecayBlock) {
+    const float decay = op.decay_mask[start / kDecayBlock] != 0 ? op.weight_decay : 0.0f;
+    float *master = op.master + start, *m = op.m + start, *v = op.v + start;
+    const float* grad = op.grad + start;
+#pragma omp simd
+    for (int i = 0; i < kDecayBlock; ++i) {
+      const float g = grad[i] * grad_scale;
+      m[i] = beta1 * m[i] + (1 - beta1) * g;
+      v[i] = beta2 * v[i] + (1 - beta2) * g * g;
+      const float update = m[i] * correction1 / (std::sqrt(v[i] * correction2) + eps);
+      master[i] -= lr * (update + decay * master[i]);
+    }
+    if (op.weights != nullptr) std::copy_n(master, kDecayBlock, op.weights + start);
+  }
+}
+
+} // namespace gpt2

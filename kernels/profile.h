@@ -1,0 +1,53 @@
+// Names an operation for Nsight (NVTX) and, when a profile is being taken, times it with CUDA events and counts its
+// bytes and FLOPs, so that the benchmark can print GB/s or TFLOP/s and the share of the step per operation.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace gpt2 {
+
+struct OperationTime {
+  std::string name;
+  int calls = 0;
+  double ms = 0;    // sum over calls
+  double bytes = 0; // least traffic with device memory, sum over calls
+  double flops = 0;
+};
+
+class Profile {
+ public:
+  explicit Profile(cudaStream_t stream) : stream_(stream) {}
+  ~Profile();
+  Profile(const Profile&) = delete;
+
+  void begin(const char* name, double bytes, double flops);
+  void end();
+  std::vector<OperationTime> results(); // waits for the stream; sorted by time
+
+ private:
+  struct Record {
+    const char* name;
+    double bytes, flops;
+    cudaEvent_t start, stop;
+  };
+  cudaStream_t stream_;
+  std::vector<Record> records_;
+};
+
+// Stands at the top of a launcher: Range range(cuda, "gelu_forward", 4.0 * rows * cols);
+class Range {
+ public:
+  Range(Cuda& cuda, const char* name, double bytes, double flops = 0);
+  ~Range();
+  Range(const Range&) = delete;
+
+ private:
+  Cuda& cuda_;
+};
+
+} // namespace gpt2

@@ -1,0 +1,90 @@
+// Device-side building blocks: 16-byte vectors of BF16, warp and block reductions.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include "kernels/backend.h"
+
+namespace gpt2 {
+
+constexpr int kWarp = 32;
+constexpr int kVector = 8; // BF16 values in a 16-byte access
+
+struct Float8 {
+  float v[kVector];
+};
+
+__device__ inline Float8 unpack(const uint4& packed) {
+  Float8 out;
+  const auto* pairs = reinterpret_cast<const __nv_bfloat162*>(&packed);
+#pragma unroll
+  for (int i = 0; i < kVector / 2; ++i) {
+    const float2 pair = __bfloat1622float2(pairs[i]);
+    out.v[2 * i] = pair.x;
+    out.v[2 * i + 1] = pair.y;
+  }
+  return out;
+}
+
+__device__ inline uint4 pack(const Float8& values) {
+  uint4 packed;
+  auto* pairs = reinterpret_cast<__nv_bfloat162*>(&packed);
+#pragma unroll
+  for (int i = 0; i < kVector / 2; ++i) pairs[i] = __floats2bfloat162_rn(values.v[2 * i], values.v[2 * i + 1]);
+  return packed;
+}
+
+// `index` counts vectors. Plain loads stay in L2 for the next reader; streaming ones are for data read once.
+__device__ inline uint4 load_raw(const bf16* data, int64_t index) {
+  return reinterpret_cast<const uint4*>(data)[index];
+}
+__device__ inline uint4 load_raw_streaming(const bf16* data, int64_t index) {
+  return __ldcs(reinterpret_cast<const uint4*>(data) + index);
+}
+__device__ inline Float8 load8(const bf16* data, int64_t index) { return unpack(load_raw(data, index)); }
+__device__ inline Float8 load8_streaming(const bf16* data, int64_t index) {
+  return unpack(load_raw_streaming(data, index));
+}
+__device__ inline void store8(bf16* data, int64_t index, const Float8& values) {
+  reinterpret_cast<uint4*>(data)[index] = pack(values);
+}
+__device__ inline void store8_streaming(bf16* data, int64_t index, const Float8& values) {
+  __stcs(reinterpret_cast<uint4*>(data) + index, pack(values));
+}
+
+template <class T>
+__device__ inline T warp_sum(T value) {
+#pragma unroll
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xFFFFFFFFu, value, offset);
+  return value;
+}
+
+__device__ inline float warp_max(float value) {
+#pragma unroll
+  for (int offset = kWarp / 2; offset > 0; offset /= 2)
+    value = fmaxf(value, __shfl_xor_sync(0xFFFFFFFFu, value, offset));
+  return value;
+}
+
+// Sum over a block of up to 1024 threads, in a fixed order; every thread gets it. `shared` holds 32 values and is free
+// again after the next __syncthreads().
+template <class T>
+__device__ inline T block_sum(T value, T* shared) {
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = (blockDim.x + kWarp - 1) / kWarp;
+  value = warp_sum(value);
+  if (lane == 0) shared[warp] = value;
+  __syncthreads();
+  return warp_sum(lane < warps ? shared[lane] : T(0));
+}
+
+__device__ inline float block_max(float value, float* shared) {
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = (blockDim.x + kWarp - 1) / kWarp;
+  value = warp_max(value);
+  if (lane == 0) shared[warp] = value;
+  __syncthreads();
+  return warp_max(lane < warps ? shared[lane] : -INFINITY);
+}
+
+__host__ __device__ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+} // namespace gpt2

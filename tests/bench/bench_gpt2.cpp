@@ -1,0 +1,173 @@
+// One table of what the GPU engine reaches: tokens/s, ms per step, share of the speed of light, MFU, memory, for the
+// four sizes in BF16 and FP8; then the time of each operation. Usage: bench_gpt2 [--models a,b] [--precisions bf16,fp8]
+// [--batch N] [--operations] [--step_tokens N] [--steps N] [--recompute none|gelu|block] [--attention auto|cudnn|own]
+// [--no_graph] [--fuse_gelu] [--plan_cache FILE]
+#include <cuda_runtime.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/base/rng.h"
+#include "engine/model/gpt2_cuda_model.h"
+#include "engine/train/light_speed.h"
+#include "kernels/profile.h"
+
+namespace {
+
+using namespace gpt2;
+
+constexpr double kPeakBf16 = 989e12, kPeakFp8 = 1979e12; // dense, by the H200's data sheet
+
+struct Settings {
+  std::vector<std::string> models{"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"};
+  std::vector<std::string> precisions{"bf16", "fp8"};
+  int batch = 0; // 0: the best known of each model
+  int64_t step_tokens = 524288;
+  bool operations = false;
+  int steps = 2;
+  CudaModelOptions cuda;
+};
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  std::stringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+Settings parse(int argc, char** argv) {
+  Settings s;
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    const auto value = [&]() -> std::string {
+      if (i + 1 >= argc) throw Error(ExitCode::usage, flag + " needs a value");
+      return argv[++i];
+    };
+    if (flag == "--models")
+      s.models = split(value());
+    else if (flag == "--precisions")
+      s.precisions = split(value());
+    else if (flag == "--batch")
+      s.batch = std::stoi(value());
+    else if (flag == "--step_tokens")
+      s.step_tokens = std::stoll(value());
+    else if (flag == "--steps")
+      s.steps = std::stoi(value());
+    else if (flag == "--plan_cache")
+      s.cuda.plan_cache = value();
+    else if (flag == "--recompute")
+      s.cuda.recompute = value();
+    else if (flag == "--attention")
+      s.cuda.attention = value();
+    else if (flag == "--no_graph")
+      s.cuda.cuda_graph = false;
+    else if (flag == "--fuse_gelu")
+      s.cuda.fuse_gelu = true;
+    else if (flag == "--operations")
+      s.operations = true;
+    else
+      throw Error(ExitCode::usage, "unknown flag " + flag);
+  }
+  return s;
+}
+
+int usual_batch(const std::string& model) { return model == "gpt2-xl" ? 32 : 64; }
+
+// Token frequencies fall off as in text, so that the embedding's gradient meets runs of equal tokens.
+struct Tokens {
+  std::vector<int32_t> inputs, targets;
+  Tokens(int64_t count, int vocab) : inputs(count), targets(count) {
+    const Rng rng(7);
+    for (int64_t i = 0; i < count; ++i) {
+      const double u = rng.uniform(i), v = rng.uniform(count + i);
+      inputs[i] = static_cast<int32_t>(vocab * u * u * u);
+      targets[i] = static_cast<int32_t>(vocab * v * v * v);
+    }
+  }
+};
+
+double run_step(Model& model, const Batch& batch, int count) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < count; ++i) model.micro_step(batch, i, count);
+  UpdateSettings settings;
+  settings.adamw.lr = 1e-4f;
+  model.update(settings);
+  const StepResult result = model.step_result();
+  if (result.verdict != Verdict::applied)
+    std::printf("  step skipped: loss %f norm %f\n", result.loss, result.grad_norm);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+void print_operations(GPT2Cuda& model, const Batch& batch) {
+  Profile profile(model.backend().stream);
+  model.backend().profile = &profile;
+  run_step(model, batch, 1);
+  model.backend().profile = nullptr;
+  const auto operations = profile.results();
+  double total = 0;
+  for (const auto& operation : operations) total += operation.ms;
+  std::printf("\n  %-28s %6s %9s %9s %9s %7s\n", "operation (one micro-step)", "calls", "ms", "GB/s", "TFLOP/s",
+              "share");
+  for (const auto& operation : operations) {
+    std::printf("  %-28s %6d %9.3f %9.0f %9.1f %6.1f%%\n", operation.name.c_str(), operation.calls, operation.ms,
+                operation.bytes / operation.ms / 1e6, operation.flops / operation.ms / 1e9, 100 * operation.ms / total);
+  }
+  std::printf("  %-28s %6s %9.3f\n\n", "sum", "", total);
+}
+
+void bench(const Settings& settings, const std::string& name, const std::string& precision) {
+  ModelOptions options;
+  options.config = config_by_name(name);
+  options.precision = precision == "fp8" ? Precision::fp8 : Precision::bf16;
+  options.batch_size = settings.batch ? settings.batch : usual_batch(name);
+  options.seq_len = 1024;
+  const auto begin = std::chrono::steady_clock::now();
+  GPT2Cuda model(options, settings.cuda);
+  const Tokens tokens(static_cast<int64_t>(options.batch_size) * options.seq_len, options.config.vocab);
+  const Batch batch{options.batch_size, options.seq_len, tokens.inputs, tokens.targets};
+  run_step(model, batch, 1);
+  const double first = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  run_step(model, batch, 2);
+  const int count = static_cast<int>(settings.step_tokens / batch.tokens());
+  double best = 1e30;
+  for (int i = 0; i < settings.steps; ++i) best = std::min(best, run_step(model, batch, count));
+
+  const double speed = static_cast<double>(count) * static_cast<double>(batch.tokens()) / best;
+  const double mfu =
+      speed * flops_per_token(options.config, options.seq_len) / (precision == "fp8" ? kPeakFp8 : kPeakBf16);
+  size_t free = 0, total = 0;
+  cudaMemGetInfo(&free, &total);
+  std::printf("%-12s %-5s %5d %11.0f %9.1f %6.1f%% %6.1f%% %9.2f %9.2f\n", name.c_str(), precision.c_str(),
+              options.batch_size, speed, best * 1e3,
+              100 * speed / hopper_light_speed(options.config, options.seq_len, options.precision), 100 * mfu,
+              static_cast<double>(total - free) / 1e9, first);
+  std::fflush(stdout);
+  if (settings.operations) print_operations(model, batch);
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const Settings settings = parse(argc, argv);
+    const CudaDeviceInfo device = probe_cuda_device();
+    if (!device.usable) {
+      std::printf("skipped: %s\n", device.why_not.c_str());
+      return 0;
+    }
+    std::printf("%s, T=1024, %lld tokens a step\n", device.name.c_str(), static_cast<long long>(settings.step_tokens));
+    std::printf("%-12s %-5s %5s %11s %9s %7s %7s %9s %9s\n", "model", "", "batch", "tokens/s", "ms/step", "SOL", "MFU",
+                "GB used", "1st step s");
+    for (const auto& model : settings.models)
+      for (const auto& precision : settings.precisions) bench(settings, model, precision);
+    return 0;
+  } catch (const Error& error) {
+    std::fprintf(stderr, "error: %s (%s)\n", error.what(), error.hint().c_str());
+    return static_cast<int>(error.code());
+  }
+}

@@ -1,0 +1,74 @@
+// Speed of the tokenizer on one core: bench_tokenizer [FILE...]. Without files: generated stories.
+// Prints a line per text: name, bytes, tokens, MB/s with an empty cache (a new tokenizer, one pass), MB/s once warm
+// (best of several passes). bench_tokenizer.py puts tiktoken beside it.
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "engine/base/files.h"
+#include "engine/data/sample_text.h"
+#include "engine/data/tokenizer.h"
+
+namespace {
+
+using namespace gpt2;
+
+struct Text {
+  std::string name;
+  std::vector<std::string> documents;
+};
+
+Text load(const std::string& path) {
+  Text text{std::filesystem::path(path).filename().string(), {}};
+  const std::string bytes = read_text_file(path);
+  if (!path.ends_with(".jsonl")) {
+    text.documents.push_back(bytes);
+    return text;
+  }
+  std::istringstream lines(bytes);
+  for (std::string line; std::getline(lines, line);) text.documents.push_back(nlohmann::json::parse(line).at("text"));
+  return text;
+}
+
+Text generate() {
+  Text text{"sample stories", {}};
+  for (int index = 0; index < 5000; index++) text.documents.push_back(sample_story(1, index));
+  return text;
+}
+
+double seconds_to_encode(const Tokenizer& tokenizer, const Text& text, std::vector<uint16_t>& tokens) {
+  tokens.clear();
+  const auto start = std::chrono::steady_clock::now();
+  for (const std::string& document : text.documents) tokenizer.encode(document, tokens);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void measure(const std::string& folder, const Text& text) {
+  size_t bytes = 0;
+  for (const std::string& document : text.documents) bytes += document.size();
+  const Tokenizer tokenizer(folder);
+  std::vector<uint16_t> tokens;
+  const double cold = seconds_to_encode(tokenizer, text, tokens);
+  double warm = cold;
+  for (int pass = 0; pass < 7; pass++) warm = std::min(warm, seconds_to_encode(tokenizer, text, tokens));
+  std::cout << text.name << "\t" << bytes << "\t" << tokens.size() << "\t" << static_cast<double>(bytes) / cold / 1e6
+            << "\t" << static_cast<double>(bytes) / warm / 1e6 << "\n";
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const std::string folder = Tokenizer::find_folder("");
+    if (folder.empty()) throw Error(ExitCode::data, "no tokenizer tables", "run tools/install_deps.sh");
+    for (int i = 1; i < argc; i++) measure(folder, load(argv[i]));
+    if (argc < 2) measure(folder, generate());
+    return 0;
+  } catch (const Error& error) {
+    std::cerr << "error: " << error.what() << " (" << error.hint() << ")\n";
+    return static_cast<int>(error.code());
+  }
+}

@@ -1,0 +1,147 @@
+// What the FP8 tests share: the CPU emulation of a sink, and how far two tensors of codes are apart.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "engine/base/float_formats.h"
+#include "kernels/fp8_quantize.h"
+#include "kernels/fp8_tensor.h"
+#include "tests/gpu/gpu_test.h"
+
+namespace gpt2 {
+
+constexpr Fp8Format kFormats[] = {Fp8Format::e4m3, Fp8Format::e5m2};
+
+// What a producer must write for these values, and what its meter must have seen.
+struct Quantised {
+  std::vector<uint8_t> codes;
+  Fp8Counts counts;
+};
+
+inline Quantised quantised(const std::vector<float>& values, Fp8Format format, float scale) {
+  Quantised out;
+  for (const float value : values) {
+    const float scaled = value * scale;
+    out.codes.push_back(fp8_encode(scaled, format));
+    out.counts.amax = std::max(out.counts.amax, std::fabs(value)); // a NaN is not seen
+    out.counts.saturated += std::fabs(scaled) > fp8_max(format);
+    const bool sampled = (out.codes.size() - 1) % kFlushedSample == 0;
+    out.counts.flushed += sampled && value != 0 && fp8_decode(out.codes.back(), format) == 0;
+  }
+  out.counts.values = static_cast<int64_t>(values.size());
+  return out;
+}
+
+// A scale that uses the format's range, saturates a few of the largest values and flushes a few of the smallest.
+inline float scale_for(const std::vector<float>& values, Fp8Format format) {
+  float amax = 0;
+  for (const float value : values) amax = std::max(amax, std::fabs(value));
+  return 1.25f * fp8_max(format) / amax;
+}
+
+template <class T>
+std::vector<T> transpose(const std::vector<T>& in, int64_t rows, int64_t cols) {
+  std::vector<T> out(in.size());
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < cols; ++c) out[static_cast<size_t>(c * rows + r)] = in[static_cast<size_t>(r * cols + c)];
+  }
+  return out;
+}
+
+// Codes count steps of the format's grid, by magnitude and sign: the neighbours of +0 and -0 are one step away.
+inline int grid_place(uint8_t code) { return code & 0x80 ? -(code & 0x7F) : code & 0x7F; }
+
+struct CodeDistance {
+  int worst = 0;    // steps
+  double share = 0; // of codes that differ
+};
+
+inline CodeDistance distance(const std::vector<uint8_t>& actual, const std::vector<uint8_t>& expected) {
+  REQUIRE(actual.size() == expected.size());
+  CodeDistance out;
+  size_t different = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    const int steps = std::abs(grid_place(actual[i]) - grid_place(expected[i]));
+    out.worst = std::max(out.worst, steps);
+    different += steps != 0;
+  }
+  out.share = static_cast<double>(different) / static_cast<double>(actual.size());
+  return out;
+}
+
+// At most one step apart, and that rarely: `share` of the values, or two of them where there are few.
+inline void check_codes(const std::vector<uint8_t>& actual, const std::vector<uint8_t>& expected, double share) {
+  const CodeDistance apart = distance(actual, expected);
+  CHECK(apart.worst <= 1);
+  CHECK(apart.share <= std::max(share, 2.0 / static_cast<double>(expected.size())));
+}
+
+// A meter in device memory, with the scale given and nothing seen.
+class MeterBuffer {
+ public:
+  explicit MeterBuffer(float scale)
+      : before_{.inverse = 1 / scale, .scale = scale, .amax_bits = 0, .saturated = 0, .flushed = 0},
+        buffer_(std::vector<Fp8Meter>{before_}) {}
+  operator Fp8Meter*() { return buffer_.get(); }
+  Fp8Meter read() const { return buffer_.download()[0]; }
+  float amax() const { return std::bit_cast<float>(read().amax_bits); }
+
+  bool untouched() const {
+    const Fp8Meter now = read();
+    return now.scale == before_.scale && now.inverse == before_.inverse && now.amax_bits == 0 && now.saturated == 0 &&
+           now.flushed == 0;
+  }
+
+  // `amax_tolerance` is relative; `slack` is the share of values whose last bit may have moved them over a border.
+  void check(const Fp8Counts& expected, double amax_tolerance, double slack) const {
+    const Fp8Meter now = read();
+    CHECK(now.scale == before_.scale);
+    CHECK(now.inverse == before_.inverse);
+    CHECK(std::fabs(static_cast<double>(amax()) - expected.amax) <= amax_tolerance * expected.amax);
+    const double allowed = slack * static_cast<double>(expected.values) + (slack > 0 ? 2 : 0);
+    CHECK(std::fabs(static_cast<double>(now.saturated) - static_cast<double>(expected.saturated)) <= allowed);
+    CHECK(std::fabs(static_cast<double>(now.flushed) - static_cast<double>(expected.flushed)) <= allowed);
+  }
+
+ private:
+  Fp8Meter before_;
+  DeviceBuffer<Fp8Meter> buffer_;
+};
+
+// A (rows, cols) tensor of codes, both ways round, poisoned.
+struct CodeBuffers {
+  CodeBuffers(int64_t rows, int64_t cols, float scale)
+      : rows(rows),
+        cols(cols),
+        data(static_cast<size_t>(rows * cols)),
+        transposed(static_cast<size_t>(rows * cols)),
+        meter(scale) {}
+  Fp8Sink sink(Fp8Format format, bool silent = false) { return {data, transposed, format, meter, silent}; }
+  Fp8Sink data_only(Fp8Format format, bool silent = false) { return {data, nullptr, format, meter, silent}; }
+  Fp8Sink transposed_only(Fp8Format format, bool silent) { return {nullptr, transposed, format, meter, silent}; }
+
+  void check_transpose() const { CHECK(same_bits(transposed.download(), transpose(data.download(), rows, cols))); }
+
+  int64_t rows, cols;
+  DeviceBuffer<uint8_t> data, transposed;
+  MeterBuffer meter;
+};
+
+// Nothing was written: every byte is still the poison.
+template <class T>
+bool poisoned(const DeviceBuffer<T>& buffer) {
+  const std::vector<T> values = buffer.download();
+  const auto* bytes = reinterpret_cast<const unsigned char*>(values.data());
+  return std::all_of(bytes, bytes + values.size() * sizeof(T), [](unsigned char byte) { return byte == 0xFF; });
+}
+
+inline std::string describe(int64_t rows, int64_t cols, Fp8Format format) {
+  return std::to_string(rows) + " x " + std::to_string(cols) + " " + std::string(to_string(format));
+}
+
+} // namespace gpt2

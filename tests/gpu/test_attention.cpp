@@ -1,0 +1,233 @@
+// Attention on the GPU, our own kernels and cuDNN, against the CPU reference and each other.
+#include "kernels/attention.h"
+
+#include "kernels/attention_cudnn.h"
+#include "tests/expect_error.h"
+#include "tests/gpu/gpu_test.h"
+
+namespace gpt2 {
+namespace {
+
+// Relative errors in norm. Probabilities and score gradients are rounded to BF16 before their products, and so are the
+// results: each about 2e-3. Statistics are FP32 throughout.
+constexpr double kOutTolerance = 5e-3;
+constexpr double kGradientTolerance = 1e-2;
+constexpr double kStatsTolerance = 1e-4;
+
+struct Shape {
+  int B, T, NH, HS;
+  size_t out_size() const { return static_cast<size_t>(B) * T * NH * HS; }
+  size_t stats_size() const { return static_cast<size_t>(B) * NH * T; }
+};
+
+std::string name_of(const Shape& s) {
+  return "B=" + std::to_string(s.B) + " T=" + std::to_string(s.T) + " NH=" + std::to_string(s.NH) +
+         " HS=" + std::to_string(s.HS);
+}
+
+CudaOptions options_of(AttentionKind kind, bool deterministic = false) {
+  CudaOptions options;
+  options.attention = kind;
+  options.deterministic = deterministic;
+  return options;
+}
+
+// The part `which` (q, k or v) of packed (B, T, 3, C) values.
+std::vector<float> part_of(const std::vector<float>& packed, const Shape& s, size_t which) {
+  const size_t C = static_cast<size_t>(s.NH) * s.HS;
+  std::vector<float> part;
+  for (size_t row = 0; row < packed.size() / (3 * C); ++row) {
+    const auto start = packed.begin() + static_cast<ptrdiff_t>((3 * row + which) * C);
+    part.insert(part.end(), start, start + static_cast<ptrdiff_t>(C));
+  }
+  return part;
+}
+
+struct Results {
+  std::vector<float> out, stats, dqkv;
+};
+
+// Forward, then backward from the reference's out (rounded) and stats, so that errors do not add up.
+struct Problem {
+  explicit Problem(const Shape& s)
+      : shape(s), qkv(random_values(3 * s.out_size(), 1)), dout(random_values(s.out_size(), 2)) {
+    Cpu cpu;
+    expected = {std::vector<float>(s.out_size()), std::vector<float>(s.stats_size()),
+                std::vector<float>(3 * s.out_size())};
+    attention_forward(
+        cpu, AttentionForward<float>{expected.out.data(), expected.stats.data(), qkv.data(), s.B, s.T, s.NH, s.HS});
+    rounded_out = to_float(to_bf16(expected.out));
+    attention_backward(cpu, AttentionBackward<float>{expected.dqkv.data(), dout.data(), rounded_out.data(), qkv.data(),
+                                                     expected.stats.data(), s.B, s.T, s.NH, s.HS});
+  }
+
+  Results run(Cuda& cuda) const {
+    DeviceBuffer<bf16> gpu_qkv(to_bf16(qkv)), gpu_dout(to_bf16(dout)), gpu_out(shape.out_size());
+    DeviceBuffer<float> gpu_stats(shape.stats_size());
+    attention_forward(cuda, AttentionForward<bf16>{gpu_out, gpu_stats, gpu_qkv, shape.B, shape.T, shape.NH, shape.HS});
+    Results results{download_floats(gpu_out), gpu_stats.download(), {}};
+
+    gpu_out.upload(to_bf16(rounded_out));
+    gpu_stats.upload(expected.stats);
+    DeviceBuffer<bf16> gpu_dqkv(3 * shape.out_size());
+    attention_backward(cuda, AttentionBackward<bf16>{gpu_dqkv, gpu_dout, gpu_out, gpu_qkv, gpu_stats, shape.B, shape.T,
+                                                     shape.NH, shape.HS});
+    results.dqkv = download_floats(gpu_dqkv);
+    return results;
+  }
+
+  Shape shape;
+  std::vector<float> qkv, dout, rounded_out;
+  Results expected;
+};
+
+void check_agreement(const Results& results, const Results& expected, const Shape& shape) {
+  CHECK(relative_error(results.out, expected.out) < kOutTolerance);
+  CHECK(relative_error(results.stats, expected.stats) < kStatsTolerance);
+  for (size_t which : {0, 1, 2}) { // dQ, dK, dV
+    CAPTURE(which);
+    if (which < 2 && shape.T == 1) continue; // one key: probability 1, and no gradient but dV
+    CHECK(relative_error(part_of(results.dqkv, shape, which), part_of(expected.dqkv, shape, which)) <
+          kGradientTolerance);
+  }
+}
+
+// Whole tiles, ragged ones, less than one; the head sizes of each kernel, and some that pad.
+const Shape kShapes[] = {{1, 16, 1, 64},   {2, 64, 3, 64},  {3, 100, 2, 64}, {1, 128, 12, 64}, {2, 257, 4, 64},
+                         {1, 1024, 2, 64}, {2, 100, 3, 32}, {1, 192, 5, 32}, {1, 129, 2, 128}, {2, 70, 2, 80},
+                         {1, 65, 3, 16},   {2, 1, 2, 64},   {1, 63, 1, 40}};
+
+bool has_cudnn(Cuda& cuda) {
+  if (!cuda.attentions->version().empty()) return true;
+  MESSAGE("skipped: " << cuda.attentions->reason());
+  return false;
+}
+
+} // namespace
+
+TEST_CASE("our own attention agrees with the CPU") {
+  TestDevice device(options_of(AttentionKind::handwritten));
+  for (const Shape& shape : kShapes) {
+    CAPTURE(name_of(shape));
+    const Problem problem(shape);
+    check_agreement(problem.run(device.cuda), problem.expected, shape);
+  }
+}
+
+TEST_CASE("cuDNN's attention agrees with the CPU and with ours") {
+  for (bool deterministic : {false, true}) {
+    CAPTURE(deterministic);
+    TestDevice device(options_of(AttentionKind::automatic, deterministic));
+    TestDevice own(options_of(AttentionKind::handwritten));
+    if (!has_cudnn(device.cuda)) return;
+    for (const Shape& shape : {Shape{2, 64, 3, 64}, Shape{1, 128, 12, 64}, Shape{3, 1024, 2, 64}, Shape{2, 128, 4, 32},
+                               Shape{3, 100, 2, 64}, Shape{2, 257, 4, 64}}) {
+      CAPTURE(name_of(shape));
+      const Problem problem(shape);
+      const Results results = problem.run(device.cuda);
+      check_agreement(results, problem.expected, shape);
+      check_agreement(results, problem.run(own.cuda), shape);
+      if (shape.T % 64 == 0) CHECK(device.cuda.attentions->reason() == ""); // GPT-2's shapes must not fall back
+    }
+  }
+}
+
+TEST_CASE("deterministic attention repeats bit for bit") {
+  for (AttentionKind kind : {AttentionKind::handwritten, AttentionKind::automatic}) {
+    TestDevice device(options_of(kind, true));
+    const Problem problem({2, 512, 4, 64});
+    const Results first = problem.run(device.cuda);
+    for (int run = 0; run < 3; ++run) {
+      const Results again = problem.run(device.cuda);
+      CHECK(same_bits(again.out, first.out));
+      CHECK(same_bits(again.stats, first.stats));
+      CHECK(same_bits(again.dqkv, first.dqkv));
+    }
+  }
+}
+
+TEST_CASE("a deterministic batch beyond cuDNN's workspace limit is computed in parts") {
+  const Shape shape{20, 4096, 4, 64}; // 2.7 GB of dP
+  TestDevice device(options_of(AttentionKind::automatic, true)), own(options_of(AttentionKind::handwritten));
+  if (!has_cudnn(device.cuda)) return;
+  const std::vector<float> noise = random_values(1 << 20, 3);
+  const auto repeat = [&](size_t count, size_t shift) {
+    std::vector<float> values(count);
+    for (size_t i = 0; i < count; ++i) values[i] = noise[(i + i / 786433 * 77 + shift) % noise.size()];
+    return to_bf16(values);
+  };
+  DeviceBuffer<bf16> qkv(repeat(3 * shape.out_size(), 0)), dout(repeat(shape.out_size(), 12345));
+  const auto run = [&](Cuda& cuda) {
+    DeviceBuffer<bf16> out(shape.out_size()), dqkv(3 * shape.out_size());
+    DeviceBuffer<float> stats(shape.stats_size());
+    attention_forward(cuda, AttentionForward<bf16>{out, stats, qkv, shape.B, shape.T, shape.NH, shape.HS});
+    attention_backward(cuda,
+                       AttentionBackward<bf16>{dqkv, dout, out, qkv, stats, shape.B, shape.T, shape.NH, shape.HS});
+    return download_floats(dqkv);
+  };
+  CHECK(relative_error(run(device.cuda), run(own.cuda)) < kGradientTolerance);
+  CHECK(device.cuda.attentions->reason() == "");
+  CHECK(device.cuda.attentions->workspace_bytes() < size_t{3} << 30);
+}
+
+TEST_CASE("attention can be captured in a graph") {
+  for (AttentionKind kind : {AttentionKind::handwritten, AttentionKind::automatic}) {
+    TestDevice device(options_of(kind));
+    Cuda& cuda = device.cuda;
+    const Shape shape{2, 128, 2, 64};
+    DeviceBuffer<bf16> qkv(to_bf16(random_values(3 * shape.out_size(), 4)));
+    DeviceBuffer<bf16> dout(to_bf16(random_values(shape.out_size(), 5)));
+    DeviceBuffer<bf16> out(shape.out_size()), dqkv(3 * shape.out_size());
+    DeviceBuffer<float> stats(shape.stats_size());
+    const auto step = [&] {
+      attention_forward(cuda, AttentionForward<bf16>{out, stats, qkv, shape.B, shape.T, shape.NH, shape.HS});
+      attention_backward(cuda,
+                         AttentionBackward<bf16>{dqkv, dout, out, qkv, stats, shape.B, shape.T, shape.NH, shape.HS});
+    };
+    step();
+    const std::vector<float> expected_out = download_floats(out), expected_dqkv = download_floats(dqkv);
+    out.poison();
+    dqkv.poison();
+    stats.poison();
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+    CUDA_CHECK(cudaStreamBeginCapture(cuda.stream, cudaStreamCaptureModeThreadLocal));
+    step();
+    CUDA_CHECK(cudaStreamEndCapture(cuda.stream, &graph));
+    CUDA_CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    CUDA_CHECK(cudaGraphLaunch(executable, cuda.stream));
+    CHECK(same_bits(download_floats(out), expected_out));
+    CHECK(relative_error(download_floats(dqkv), expected_dqkv) < kGradientTolerance); // cuDNN sums dQ by atomics
+    cudaGraphExecDestroy(executable);
+    cudaGraphDestroy(graph);
+  }
+}
+
+TEST_CASE("a shape that cuDNN has not planned cannot start inside a capture") {
+  TestDevice device;
+  if (!has_cudnn(device.cuda)) return;
+  const Shape shape{1, 64, 1, 64};
+  DeviceBuffer<bf16> qkv(to_bf16(random_values(3 * shape.out_size(), 6))), out(shape.out_size());
+  DeviceBuffer<float> stats(shape.stats_size());
+  cudaGraph_t graph = nullptr;
+  CUDA_CHECK(cudaStreamBeginCapture(device.cuda.stream, cudaStreamCaptureModeThreadLocal));
+  const Error error = expect_error([&] {
+    attention_forward(device.cuda, AttentionForward<bf16>{out, stats, qkv, shape.B, shape.T, shape.NH, shape.HS});
+  });
+  CUDA_CHECK(cudaStreamEndCapture(device.cuda.stream, &graph));
+  cudaGraphDestroy(graph);
+  CHECK(mentions(error, "T=64"));
+}
+
+TEST_CASE("head sizes that no kernel takes are refused") {
+  TestDevice device(options_of(AttentionKind::handwritten));
+  for (int HS : {4, 12, 136}) {
+    const Error error = expect_error([&] {
+      attention_forward(device.cuda, AttentionForward<bf16>{nullptr, nullptr, nullptr, 1, 16, 1, HS});
+    });
+    CHECK(error.code() == ExitCode::usage);
+    CHECK(mentions(error, std::to_string(HS)));
+  }
+}
+
+} // namespace gpt2

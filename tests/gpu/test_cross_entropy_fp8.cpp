@@ -1,0 +1,77 @@
+// Cross-entropy whose gradient leaves in E5M2, against the CPU's cross-entropy and quantisation.
+#include "kernels/cross_entropy_fp8.h"
+
+#include "engine/model/fp8_recipe.h"
+#include "tests/gpu/fp8_test.h"
+#include "tests/gpu/logits_test.h"
+
+namespace gpt2 {
+namespace {
+
+// A vocabulary that is a multiple of nothing, GPT-2's own, one without padding, rows on every side of a tile.
+std::vector<Logits> all_logits() {
+  return {{16, 101, 128}, {48, 1000, 1024}, {144, 101, 128}, {272, 333, 384}, {16, 50257, 50304}, {32, 128, 128}};
+}
+
+} // namespace
+
+TEST_CASE("losses, codes and their transpose; padding and ignored rows are zero; the meter is left alone") {
+  TestDevice device;
+  for (const Logits& logits : all_logits()) {
+    CAPTURE(logits.name());
+    std::vector<float> losses, gradient;
+    logits.expect(device.cpu, losses, gradient);
+    const Quantised expected = quantised(gradient, Fp8Format::e5m2, kDlogitsScale);
+    CHECK(expected.counts.saturated == 0);
+
+    const std::vector<bf16> in = logits.for_gpu();
+    DeviceBuffer<bf16> gpu_logits(in);
+    DeviceBuffer<float> gpu_losses(losses.size());
+    DeviceBuffer<int32_t> targets(logits.targets);
+    CodeBuffers dlogits(logits.rows, logits.padded, kDlogitsScale);
+    cross_entropy_fp8(device.cuda, {.logits = gpu_logits,
+                                    .losses = gpu_losses,
+                                    .dlogits = dlogits.sink(Fp8Format::e5m2, true),
+                                    .targets = targets,
+                                    .rows = logits.rows,
+                                    .vocab = logits.vocab,
+                                    .padded_vocab = logits.padded});
+    CHECK(relative_error(gpu_losses.download(), losses) < 1e-5);
+    CHECK(same_bits(gpu_logits.download(), in));
+    const std::vector<uint8_t> codes = dlogits.data.download();
+    check_codes(codes, expected.codes, 1e-3);
+    dlogits.check_transpose();
+    CHECK(dlogits.meter.untouched());
+
+    size_t nonzero = 0;
+    for (int64_t row = 0; row < logits.rows; ++row) {
+      const bool ignored = logits.targets[static_cast<size_t>(row)] == kIgnoredTarget;
+      if (ignored) CHECK(gpu_losses.download()[static_cast<size_t>(row)] == 0);
+      for (int v = ignored ? 0 : logits.vocab; v < logits.padded; ++v) nonzero += codes[logits.at(row, v)] != 0;
+    }
+    CHECK(nonzero == 0);
+  }
+}
+
+TEST_CASE("a NaN among the logits reaches the loss and the gradient") {
+  TestDevice device;
+  Logits logits(16, 101, 128);
+  logits.values[logits.at(1, 50)] = std::numeric_limits<float>::quiet_NaN();
+  logits.targets[1] = 7;
+  DeviceBuffer<bf16> gpu_logits(logits.for_gpu());
+  DeviceBuffer<float> losses(16);
+  DeviceBuffer<int32_t> targets(logits.targets);
+  CodeBuffers dlogits(16, 128, kDlogitsScale);
+  cross_entropy_fp8(device.cuda, {.logits = gpu_logits,
+                                  .losses = losses,
+                                  .dlogits = dlogits.sink(Fp8Format::e5m2, true),
+                                  .targets = targets,
+                                  .rows = 16,
+                                  .vocab = 101,
+                                  .padded_vocab = 128});
+  CHECK(std::isfinite(losses.download()[0]));
+  CHECK(std::isnan(losses.download()[1]));
+  CHECK(std::isnan(fp8_decode(dlogits.data.download()[logits.at(1, 50)], Fp8Format::e5m2)));
+}
+
+} // namespace gpt2

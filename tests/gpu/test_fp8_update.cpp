@@ -1,0 +1,229 @@
+// The recipe's state machine on the GPU against the CPU's, step by step.
+#include "kernels/fp8_update.h"
+
+#include <array>
+
+#include "engine/model/fp8_recipe.h"
+#include "tests/gpu/fp8_test.h"
+
+namespace gpt2 {
+namespace {
+
+constexpr int kLayers = 2;
+constexpr int kCount = fp8_tensor_count(kLayers);
+
+// The CPU's recipe and the GPU's, fed with the same amaxes.
+class Recipes {
+ public:
+  Recipes(TestDevice& device, const Fp8Options& options)
+      : device_(device),
+        options_(options),
+        cpu_(options, kLayers),
+        meters_(start(cpu_)),
+        seen_(kCount),
+        history_(std::vector<float>(cpu_.histories().begin(), cpu_.histories().end())),
+        format_max_(maxima(cpu_)),
+        applied_(std::vector<int64_t>{0}),
+        step_(1) {}
+
+  Fp8Scales scales() {
+    return {.meters = meters_,
+            .seen = seen_,
+            .history = history_,
+            .format_max = format_max_,
+            .applied_steps = applied_,
+            .count = kCount,
+            .history_length = options_.amax_history,
+            .margin = options_.margin,
+            .interval = options_.interval};
+  }
+
+  // What producers would have metered; the counters get marks of their own.
+  void meter(const std::vector<float>& amaxes) {
+    std::vector<Fp8Meter> now = meters_.download();
+    for (int id = 0; id < kCount; ++id) {
+      cpu_.counts(id).amax = amaxes[static_cast<size_t>(id)];
+      now[static_cast<size_t>(id)].amax_bits = std::bit_cast<uint32_t>(amaxes[static_cast<size_t>(id)]);
+      now[static_cast<size_t>(id)].saturated = static_cast<unsigned long long>(id);
+      now[static_cast<size_t>(id)].flushed = static_cast<unsigned long long>(2 * id);
+    }
+    meters_.upload(now);
+  }
+
+  void end_step(bool applied) {
+    StepScalars step{};
+    step.verdict = applied ? Verdict::applied : Verdict::skipped_nonfinite;
+    step_.upload({step});
+    before_ = meters_.download();
+    cpu_.end_step(applied);
+    fp8_end_step(device_.cuda, scales(), step_);
+  }
+
+  void calibrate(const std::vector<float>& amaxes) {
+    meter(amaxes);
+    for (int id = 0; id < kCount; ++id) {
+      if (!cpu_.delayed(id)) continue;
+      cpu_.calibrate(id, amaxes[static_cast<size_t>(id)]);
+      fp8_scale_now(device_.cuda, scales(), id, false);
+    }
+    cpu_.end_calibration();
+    fp8_end_calibration(device_.cuda, scales());
+  }
+
+  // Scales and histories have the CPU's bits, and the meters are fresh.
+  void check() {
+    const std::vector<Fp8Meter> meters = meters_.download();
+    const std::vector<float> history = history_.download();
+    const size_t length = static_cast<size_t>(options_.amax_history);
+    for (int id = 0; id < kCount; ++id) {
+      CAPTURE(id);
+      const Fp8Meter& meter = meters[static_cast<size_t>(id)];
+      CHECK(meter.scale == cpu_.scale(id));
+      CHECK(meter.inverse == 1.0f / cpu_.scale(id));
+      CHECK(meter.amax_bits == 0);
+      CHECK(meter.saturated == 0);
+      CHECK(meter.flushed == 0);
+      if (!cpu_.delayed(id)) continue;
+      const auto begin = history.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(id) * length);
+      CHECK(std::equal(begin, begin + static_cast<std::ptrdiff_t>(length), cpu_.history(id).begin()));
+    }
+    CHECK(applied_.download()[0] == cpu_.applied_steps());
+  }
+
+  // What the step saw, with the scales that were in force then.
+  void check_seen() {
+    const std::vector<Fp8Meter> seen = seen_.download();
+    CHECK(std::memcmp(seen.data(), before_.data(), seen.size() * sizeof(Fp8Meter)) == 0);
+  }
+
+  std::vector<Fp8Meter> meters() { return meters_.download(); }
+  float format_max(int id) { return format_max_.download()[static_cast<size_t>(id)]; }
+
+ private:
+  static std::vector<Fp8Meter> start(const Fp8RecipeState& recipe) {
+    std::vector<Fp8Meter> meters;
+    for (int id = 0; id < kCount; ++id)
+      meters.push_back({.inverse = 1.0f / recipe.scale(id),
+                        .scale = recipe.scale(id),
+                        .amax_bits = 0,
+                        .saturated = 0,
+                        .flushed = 0});
+    return meters;
+  }
+  static std::vector<float> maxima(const Fp8RecipeState& recipe) {
+    std::vector<float> maxima;
+    for (int id = 0; id < kCount; ++id) maxima.push_back(recipe.delayed(id) ? fp8_max(recipe.format(id)) : 0.0f);
+    return maxima;
+  }
+
+  TestDevice& device_;
+  Fp8Options options_;
+  Fp8RecipeState cpu_;
+  DeviceBuffer<Fp8Meter> meters_, seen_;
+  DeviceBuffer<float> history_, format_max_;
+  DeviceBuffer<int64_t> applied_;
+  DeviceBuffer<StepScalars> step_;
+  std::vector<Fp8Meter> before_;
+};
+
+// Amaxes of many sizes; some steps a tensor is zero, infinite, not a number or too small for any scale.
+std::vector<float> amaxes_of(int step) {
+  std::vector<float> amaxes;
+  for (int id = 0; id < kCount; ++id) {
+    const uint64_t index = static_cast<uint64_t>(step * kCount + id);
+    float amax = static_cast<float>(std::exp(4 * Rng(1).normal(index)));
+    switch (Rng(2).bits(index) % 16) {
+      case 0:
+        amax = 0;
+        break;
+      case 1:
+        amax = std::numeric_limits<float>::infinity();
+        break;
+      case 2:
+        amax = std::numeric_limits<float>::quiet_NaN();
+        break;
+      case 3:
+        amax = 1e-40f;
+        break;
+      default:
+        break;
+    }
+    amaxes.push_back(amax);
+  }
+  return amaxes;
+}
+
+} // namespace
+
+TEST_CASE("scales and histories follow the CPU's bit for bit, through skipped steps, intervals and margins") {
+  TestDevice device;
+  for (const Fp8Recipe format : {Fp8Recipe::hybrid, Fp8Recipe::e4m3, Fp8Recipe::e5m2}) {
+    for (const auto& [history, interval, margin] : {std::array{16, 1, 0}, {4, 3, 2}, {1, 1, 1}, {5, 7, 0}}) {
+      CAPTURE(history);
+      CAPTURE(interval);
+      Fp8Options options;
+      options.format = format;
+      options.amax_history = history;
+      options.interval = interval;
+      options.margin = margin;
+      options.lm_head = interval != 3;
+      Recipes recipes(device, options);
+      recipes.calibrate(amaxes_of(0));
+      recipes.check();
+      for (int step = 1; step <= 25; ++step) {
+        CAPTURE(step);
+        recipes.meter(amaxes_of(step));
+        recipes.end_step(step % 6 != 2);
+        recipes.check_seen();
+        recipes.check();
+      }
+      recipes.calibrate(amaxes_of(26)); // amid a run, as after two skipped steps
+      recipes.check();
+      recipes.meter(amaxes_of(27));
+      recipes.end_step(true);
+      recipes.check();
+    }
+  }
+}
+
+TEST_CASE("current scaling sets one scale, keeps the amax, clears the counters; a copy follows its original") {
+  TestDevice device;
+  Fp8Options options;
+  options.format = Fp8Recipe::e5m2; // activations have an E4M3 copy for the weight gradient
+  options.margin = 1;
+  Recipes recipes(device, options);
+  const int id = fp8_tensor_id(1, Fp8Site::fc, Fp8Role::act);
+  std::vector<float> amaxes(kCount, 3.0f);
+  recipes.meter(amaxes);
+  const std::vector<Fp8Meter> before = recipes.meters();
+  for (const bool shared : {false, true}) {
+    CAPTURE(shared);
+    fp8_scale_now(device.cuda, recipes.scales(), id, shared);
+    const std::vector<Fp8Meter> after = recipes.meters();
+    for (int other = 0; other < kCount; ++other) {
+      const Fp8Meter& meter = after[static_cast<size_t>(other)];
+      if (other == id || (shared && other == id + 1)) {
+        CHECK(meter.scale == fp8_scale(3.0f, recipes.format_max(other), 1, 1.0f));
+        CHECK(meter.inverse == 1.0f / meter.scale);
+        CHECK(meter.amax_bits == std::bit_cast<uint32_t>(3.0f));
+        CHECK(meter.saturated == 0);
+        CHECK(meter.flushed == 0);
+      } else {
+        CHECK(std::memcmp(&meter, &before[static_cast<size_t>(other)], sizeof(Fp8Meter)) == 0);
+      }
+    }
+  }
+  CHECK(recipes.format_max(id) == 57344.0f);
+  CHECK(recipes.format_max(id + 1) == 448.0f);
+}
+
+TEST_CASE("forgetting clears what was seen and keeps the scales") {
+  TestDevice device;
+  Recipes recipes(device, {});
+  recipes.calibrate(amaxes_of(3));
+  recipes.meter(amaxes_of(4));
+  fp8_forget(device.cuda, recipes.scales());
+  recipes.check();
+}
+
+} // namespace gpt2

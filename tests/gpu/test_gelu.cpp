@@ -1,0 +1,113 @@
+// GELU, its gradient and the bias gradient on the GPU against the CPU reference.
+#include "kernels/gelu.h"
+
+#include <string>
+
+#include "kernels/matmul.h"
+#include "tests/gpu/gpu_test.h"
+
+namespace gpt2 {
+namespace {
+
+constexpr double kBf16Tolerance = 3e-3; // the rounding of the result alone: 1.7e-3 in norm
+constexpr double kSumTolerance = 1e-3;  // the device's fast tanh is good to 2^-10.9, with errors of both signs
+
+struct Shape {
+  int64_t rows;
+  int cols;
+};
+
+const Shape kShapes[] = {{1, 64}, {7, 3072}, {130, 4096}, {1000, 768}, {33, 5120}, {130, 6400}, {5, 8}, {1000, 2304}};
+
+std::string name_of(const Shape& s) { return "rows=" + std::to_string(s.rows) + " cols=" + std::to_string(s.cols); }
+
+size_t size_of(const Shape& s) { return static_cast<size_t>(s.rows * s.cols); }
+
+} // namespace
+
+TEST_CASE("forward agrees with the CPU") {
+  TestDevice device;
+  for (const Shape& shape : kShapes) {
+    CAPTURE(name_of(shape));
+    const std::vector<float> in = random_values(size_of(shape), 1, 1.5f);
+    std::vector<float> expected(in.size());
+    gelu_forward(device.cpu, GeluForward<float>{expected.data(), in.data(), shape.rows, shape.cols});
+    DeviceBuffer<bf16> gpu_in(to_bf16(in)), out(in.size());
+    gelu_forward(device.cuda, GeluForward<bf16>{out, gpu_in, shape.rows, shape.cols});
+    CHECK(relative_error(download_floats(out), expected) < kBf16Tolerance);
+  }
+}
+
+TEST_CASE("forward is right at every BF16 number between -16 and 16, and keeps NaN") {
+  TestDevice device;
+  std::vector<float> in;
+  for (uint32_t code = 0; code < 65536; ++code) {
+    const float value = bf16_decode(static_cast<uint16_t>(code));
+    if (std::fabs(value) <= 16) in.push_back(value);
+  }
+  while (in.size() % 8 != 7) in.push_back(0);
+  in.push_back(std::numeric_limits<float>::quiet_NaN());
+  std::vector<float> expected(in.size());
+  const int cols = static_cast<int>(in.size());
+  gelu_forward(device.cpu, GeluForward<float>{expected.data(), in.data(), 1, cols});
+  DeviceBuffer<bf16> gpu_in(to_bf16(in)), out(in.size());
+  gelu_forward(device.cuda, GeluForward<bf16>{out, gpu_in, 1, cols});
+  const std::vector<float> actual = download_floats(out);
+  CHECK(std::isnan(actual.back()));
+  size_t wrong = 0;
+  for (size_t i = 0; i + 1 < in.size(); ++i) { // half a BF16 step, and what tanh's 2^-10.9 leaves of x/2 (1 + tanh)
+    const float allowed = std::fabs(expected[i]) * 0x1.0p-8f + std::fabs(in[i]) * 2.7e-4f + 1e-38f;
+    wrong += !(std::fabs(actual[i] - expected[i]) <= allowed);
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("backward agrees with the CPU, in place or not, and adds to the bias gradient") {
+  TestDevice device;
+  for (const Shape& shape : kShapes) {
+    for (const bool in_place : {false, true}) {
+      CAPTURE(name_of(shape));
+      CAPTURE(in_place);
+      const std::vector<float> in = random_values(size_of(shape), 1, 1.5f), dout = random_values(size_of(shape), 2);
+      std::vector<float> expected(in.size()), dbias = random_values(static_cast<size_t>(shape.cols), 3, 2.0f);
+      DeviceBuffer<float> gpu_dbias(dbias);
+      gelu_backward(device.cpu,
+                    GeluBackward<float>{expected.data(), dbias.data(), dout.data(), in.data(), shape.rows, shape.cols});
+      DeviceBuffer<bf16> gpu_in(to_bf16(in)), gpu_dout(to_bf16(dout)), din(in.size());
+      bf16* const target = in_place ? gpu_dout.get() : din.get();
+      gelu_backward(device.cuda, GeluBackward<bf16>{target, gpu_dbias, gpu_dout, gpu_in, shape.rows, shape.cols});
+      CHECK(relative_error(download_floats(in_place ? gpu_dout : din), expected) < kBf16Tolerance);
+      CHECK(relative_error(gpu_dbias.download(), dbias) < kSumTolerance);
+    }
+  }
+}
+
+TEST_CASE("backward without a bias gradient writes the same bits") {
+  TestDevice device;
+  const Shape shape{130, 3072};
+  const std::vector<float> in = random_values(size_of(shape), 1), dout = random_values(size_of(shape), 2);
+  DeviceBuffer<bf16> gpu_in(to_bf16(in)), gpu_dout(to_bf16(dout)), with(in.size()), without(in.size());
+  DeviceBuffer<float> dbias(std::vector<float>(static_cast<size_t>(shape.cols), 0.0f));
+  gelu_backward(device.cuda, GeluBackward<bf16>{with, dbias, gpu_dout, gpu_in, shape.rows, shape.cols});
+  gelu_backward(device.cuda, GeluBackward<bf16>{without, nullptr, gpu_dout, gpu_in, shape.rows, shape.cols});
+  CHECK(same_bits(with.download(), without.download()));
+}
+
+TEST_CASE("the bias gradient adds column sums, the same bits every time") {
+  TestDevice device;
+  for (const Shape& shape : kShapes) {
+    CAPTURE(name_of(shape));
+    const std::vector<float> dout = random_values(size_of(shape), 2);
+    const std::vector<float> before = random_values(static_cast<size_t>(shape.cols), 3, 2.0f);
+    std::vector<float> expected = before;
+    bias_backward(device.cpu, BiasBackward<float>{expected.data(), dout.data(), shape.rows, shape.cols});
+    DeviceBuffer<bf16> gpu_dout(to_bf16(dout));
+    DeviceBuffer<float> first(before), second(before);
+    bias_backward(device.cuda, BiasBackward<bf16>{first, gpu_dout, shape.rows, shape.cols});
+    bias_backward(device.cuda, BiasBackward<bf16>{second, gpu_dout, shape.rows, shape.cols});
+    CHECK(relative_error(first.download(), expected) < 1e-5); // exact products, FP32 sums in another order
+    CHECK(same_bits(first.download(), second.download()));
+  }
+}
+
+} // namespace gpt2

@@ -1,0 +1,252 @@
+// LayerNorm into FP8 and its backward against the CPU's LayerNorm and quantisation.
+#include "kernels/layernorm_fp8.h"
+
+#include "tests/gpu/fp8_test.h"
+
+namespace gpt2 {
+namespace {
+
+constexpr double kShare = 1e-3;         // of codes that FP32 rounding may move by one step
+constexpr double kAmaxTolerance = 1e-6; // the last bits of an FP32 mean and reciprocal root
+constexpr double kBf16Tolerance = 3e-3; // BF16's rounding: 1.7e-3 in norm
+constexpr double kSumTolerance = 2e-5;  // FP32 sums in another order
+
+struct Shape {
+  int64_t rows;
+  int C;
+};
+
+// Rows that are no multiple of a block's 64, GPT-2's widths, and rows enough for a second round of blocks (16 columns).
+const Shape kShapes[] = {{16, 16},    {48, 80},   {144, 208}, {272, 768}, {272, 1024},
+                         {144, 1280}, {48, 1600}, {16, 2048}, {70000, 16}};
+
+struct Layer {
+  explicit Layer(const Shape& shape)
+      : rows(shape.rows),
+        C(shape.C),
+        size(static_cast<size_t>(rows * C)),
+        x(random_values(size, 1, 1.0f, 0.3f)),
+        branch(random_values(size, 2)),
+        weight(random_values(static_cast<size_t>(C), 3, 0.2f, 1.0f)),
+        bias(random_values(static_cast<size_t>(C), 4, 0.3f)),
+        gpu_x(to_bf16(x)),
+        gpu_branch(to_bf16(branch)),
+        gpu_weight(to_bf16(weight)),
+        gpu_bias(to_bf16(bias)),
+        mean(static_cast<size_t>(rows)),
+        rstd(static_cast<size_t>(rows)),
+        gpu_mean(static_cast<size_t>(rows)),
+        gpu_rstd(static_cast<size_t>(rows)) {}
+
+  std::vector<float> normalise(Cpu& cpu, const std::vector<float>& input) {
+    std::vector<float> out(size);
+    layernorm_forward(cpu, LayerNormForward<float>{out.data(), nullptr, mean.data(), rstd.data(), input.data(), nullptr,
+                                                   weight.data(), bias.data(), rows, C});
+    return out;
+  }
+
+  // Without a branch: the LayerNorm of x.
+  LayerNormForwardFp8 forward(const Fp8Sink& out) {
+    return {out, nullptr, gpu_mean, gpu_rstd, gpu_x, nullptr, gpu_weight, gpu_bias, rows, C};
+  }
+
+  int64_t rows;
+  int C;
+  size_t size;
+  std::vector<float> x, branch, weight, bias;
+  DeviceBuffer<bf16> gpu_x, gpu_branch, gpu_weight, gpu_bias;
+  std::vector<float> mean, rstd;
+  DeviceBuffer<float> gpu_mean, gpu_rstd;
+};
+
+// One backward pass: inputs, everything it writes, and what the CPU says.
+struct Backward {
+  Backward(Cpu& cpu, Layer& layer, Fp8Format format)
+      : dout(random_values(layer.size, 5, 0.01f)),
+        before(random_values(layer.size, 6, 0.01f)),
+        initial(random_values(static_cast<size_t>(layer.C), 7)),
+        dresidual(before),
+        dweight(initial),
+        dbias(initial),
+        dbranch(initial),
+        gpu_dout(to_bf16(dout)),
+        gpu_before(to_bf16(before)),
+        gpu_dresidual(layer.size),
+        gpu_dweight(initial),
+        gpu_dbias(initial),
+        gpu_dbranch(initial) {
+    layernorm_backward(cpu, LayerNormBackward<float>{dresidual.data(), dweight.data(), dbias.data(), dbranch.data(),
+                                                     dout.data(), layer.x.data(), layer.weight.data(),
+                                                     layer.mean.data(), layer.rstd.data(), layer.rows, layer.C, true});
+    scale = scale_for(dresidual, format);
+  }
+
+  LayerNormBackwardFp8 args(Layer& layer, const Fp8Sink& gradient, const Fp8Sink& out) {
+    return {.dresidual_out = gpu_dresidual,
+            .dresidual_in = gpu_before,
+            .dresidual_fp8 = gradient,
+            .out = out,
+            .dweight = gpu_dweight,
+            .dbias = gpu_dbias,
+            .dbranch_bias = gpu_dbranch,
+            .dout = gpu_dout,
+            .x = layer.gpu_x,
+            .weight = layer.gpu_weight,
+            .bias = layer.gpu_bias,
+            .mean = layer.gpu_mean,
+            .rstd = layer.gpu_rstd,
+            .rows = layer.rows,
+            .C = layer.C};
+  }
+
+  void check_sums() {
+    CHECK(relative_error(gpu_dweight.download(), dweight) < kSumTolerance);
+    CHECK(relative_error(gpu_dbias.download(), dbias) < kSumTolerance);
+    CHECK(relative_error(gpu_dbranch.download(), dbranch) < kSumTolerance);
+    CHECK(relative_error(download_floats(gpu_dresidual), dresidual) < kBf16Tolerance);
+  }
+
+  float scale = 1;
+  std::vector<float> dout, before, initial, dresidual, dweight, dbias, dbranch;
+  DeviceBuffer<bf16> gpu_dout, gpu_before, gpu_dresidual;
+  DeviceBuffer<float> gpu_dweight, gpu_dbias, gpu_dbranch;
+};
+
+} // namespace
+
+TEST_CASE("forward: the residual sum, the codes, their transpose and the meter") {
+  TestDevice device;
+  for (const Shape& shape : kShapes) {
+    for (const Fp8Format format : kFormats) {
+      CAPTURE(describe(shape.rows, shape.C, format));
+      Layer layer(shape);
+      std::vector<float> sum(layer.size);
+      for (size_t i = 0; i < layer.size; ++i) sum[i] = layer.x[i] + layer.branch[i];
+      const std::vector<bf16> stream = to_bf16(sum);
+      const std::vector<float> normed = layer.normalise(device.cpu, to_float(stream));
+      const float scale = scale_for(normed, format);
+      const Quantised expected = quantised(normed, format, scale);
+      DeviceBuffer<bf16> residual(layer.size);
+      CodeBuffers out(shape.rows, shape.C, scale), plain(shape.rows, shape.C, scale);
+      LayerNormForwardFp8 args = layer.forward(out.sink(format));
+      args.residual_out = residual;
+      args.branch = layer.gpu_branch;
+      layernorm_forward_fp8(device.cuda, args);
+      CHECK(same_bits(residual.download(), stream));
+      check_codes(out.data.download(), expected.codes, kShare);
+      out.check_transpose();
+      out.meter.check(expected.counts, kAmaxTolerance, kShare);
+      CHECK(relative_error(layer.gpu_mean.download(), layer.mean) < 2e-5);
+      CHECK(relative_error(layer.gpu_rstd.download(), layer.rstd) < 2e-5);
+
+      args.out = plain.data_only(format); // another kernel: without the transpose
+      residual.poison();
+      layernorm_forward_fp8(device.cuda, args);
+      CHECK(same_bits(plain.data.download(), out.data.download()));
+      CHECK(same_bits(residual.download(), stream));
+      CHECK(plain.meter.read().amax_bits == out.meter.read().amax_bits);
+      CHECK(plain.meter.read().saturated == out.meter.read().saturated);
+      CHECK(plain.meter.read().flushed == out.meter.read().flushed);
+    }
+  }
+}
+
+TEST_CASE("forward without a branch, silently") {
+  TestDevice device;
+  Layer layer({144, 768});
+  const std::vector<float> normed = layer.normalise(device.cpu, layer.x);
+  CodeBuffers out(144, 768, 100.0f);
+  layernorm_forward_fp8(device.cuda, layer.forward(out.data_only(Fp8Format::e4m3, true)));
+  check_codes(out.data.download(), quantised(normed, Fp8Format::e4m3, 100.0f).codes, kShare);
+  CHECK(out.meter.untouched());
+  CHECK(poisoned(out.transposed));
+}
+
+TEST_CASE("backward: the gradient in BF16 and FP8, the output made again bit for bit, the sums") {
+  TestDevice device;
+  for (const Shape& shape : kShapes) {
+    for (const Fp8Format format : kFormats) {
+      CAPTURE(describe(shape.rows, shape.C, format));
+      Layer layer(shape);
+      const float out_scale = scale_for(layer.normalise(device.cpu, layer.x), Fp8Format::e4m3);
+      CodeBuffers made(shape.rows, shape.C, out_scale), again(shape.rows, shape.C, out_scale);
+      layernorm_forward_fp8(device.cuda, layer.forward(made.data_only(Fp8Format::e4m3)));
+
+      Backward backward(device.cpu, layer, format);
+      const Quantised expected = quantised(backward.dresidual, format, backward.scale);
+      CodeBuffers gradient(shape.rows, shape.C, backward.scale);
+      layernorm_backward_fp8(device.cuda,
+                             backward.args(layer, gradient.sink(format), again.transposed_only(Fp8Format::e4m3, true)));
+      backward.check_sums();
+      check_codes(gradient.data.download(), expected.codes, kShare);
+      gradient.check_transpose();
+      gradient.meter.check(expected.counts, 2e-6, kShare); // the gradient is a difference: a few last bits
+      CHECK(same_bits(again.transposed.download(), transpose(made.data.download(), shape.rows, shape.C)));
+      CHECK(again.meter.untouched());
+    }
+  }
+}
+
+TEST_CASE("backward with each output left out") {
+  TestDevice device;
+  const Shape shape{272, 768};
+  const Fp8Format format = Fp8Format::e5m2;
+  Layer layer(shape);
+  const std::vector<float> normed = layer.normalise(device.cpu, layer.x);
+  const float out_scale = scale_for(normed, Fp8Format::e4m3);
+  CodeBuffers made(shape.rows, shape.C, out_scale), again(shape.rows, shape.C, out_scale);
+  layernorm_forward_fp8(device.cuda, layer.forward(made.data_only(Fp8Format::e4m3)));
+  Backward backward(device.cpu, layer, format);
+  const Quantised expected = quantised(backward.dresidual, format, backward.scale);
+  CodeBuffers gradient(shape.rows, shape.C, backward.scale);
+
+  SUBCASE("the first block: no FP8 gradient; the output counted as a tensor of its own") {
+    layernorm_backward_fp8(device.cuda, backward.args(layer, Fp8Sink{}, again.transposed_only(Fp8Format::e4m3, false)));
+    backward.check_sums();
+    CHECK(same_bits(again.transposed.download(), transpose(made.data.download(), shape.rows, shape.C)));
+    CHECK(again.meter.read().amax_bits == made.meter.read().amax_bits);
+    CHECK(again.meter.read().flushed == made.meter.read().flushed);
+  }
+  SUBCASE("the final LayerNorm: no output, no gradient from above") {
+    LayerNormBackwardFp8 args = backward.args(layer, gradient.sink(format), Fp8Sink{});
+    args.dresidual_in = nullptr;
+    std::vector<float> dresidual(layer.size), unused(static_cast<size_t>(layer.C)), dbranch = backward.initial;
+    layernorm_backward(device.cpu,
+                       LayerNormBackward<float>{dresidual.data(), unused.data(), unused.data(), dbranch.data(),
+                                                backward.dout.data(), layer.x.data(), layer.weight.data(),
+                                                layer.mean.data(), layer.rstd.data(), layer.rows, layer.C, false});
+    layernorm_backward_fp8(device.cuda, args);
+    check_codes(gradient.data.download(), quantised(dresidual, format, backward.scale).codes, kShare);
+    gradient.check_transpose();
+    CHECK(relative_error(download_floats(backward.gpu_dresidual), dresidual) < kBf16Tolerance);
+    CHECK(relative_error(backward.gpu_dbranch.download(), dbranch) < kSumTolerance);
+  }
+  SUBCASE("neither, and no branch bias") {
+    LayerNormBackwardFp8 args = backward.args(layer, Fp8Sink{}, Fp8Sink{});
+    args.dbranch_bias = nullptr;
+    layernorm_backward_fp8(device.cuda, args);
+    CHECK(relative_error(download_floats(backward.gpu_dresidual), backward.dresidual) < kBf16Tolerance);
+    CHECK(relative_error(backward.gpu_dweight.download(), backward.dweight) < kSumTolerance);
+    CHECK(same_bits(backward.gpu_dbranch.download(), backward.initial));
+  }
+  SUBCASE("the meter only, then the same pass in full") {
+    LayerNormBackwardFp8 args =
+        backward.args(layer, gradient.sink(format), again.transposed_only(Fp8Format::e4m3, false));
+    args.meter_only = true;
+    layernorm_backward_fp8(device.cuda, args);
+    gradient.meter.check(expected.counts, 2e-6, kShare);
+    CHECK(again.meter.untouched());
+    CHECK(poisoned(gradient.data));
+    CHECK(poisoned(gradient.transposed));
+    CHECK(poisoned(again.transposed));
+    CHECK(poisoned(backward.gpu_dresidual));
+    CHECK(same_bits(backward.gpu_dweight.download(), backward.initial));
+    CHECK(same_bits(backward.gpu_dbranch.download(), backward.initial));
+    args.meter_only = false;
+    layernorm_backward_fp8(device.cuda, args);
+    backward.check_sums();
+    check_codes(gradient.data.download(), expected.codes, kShare);
+  }
+}
+
+} // namespace gpt2

@@ -1,0 +1,306 @@
+// The linear layer on cuBLASLt against the CPU reference, and the life of a plan.
+#include "kernels/matmul.h"
+
+#include <sstream>
+
+#include "engine/base/files.h"
+#include "kernels/gelu.h"
+#include "kernels/matmul_plans.h"
+#include "tests/gpu/gpu_test.h"
+#include "tests/temporary_folder.h"
+
+namespace gpt2 {
+namespace {
+
+// A BF16 result of exact FP32 sums differs by its rounding: 2^-9 at most, 1.7e-3 in norm.
+constexpr double kBf16Tolerance = 3e-3;
+constexpr double kFp32Tolerance = 1e-4; // FP32 sums in another order
+
+struct Shape {
+  int64_t rows;
+  int C, OC;
+};
+
+// QKV of every GPT-2 width, both MLP products, the LM head, and sizes that are not nice.
+const Shape kShapes[] = {{256, 768, 2304}, {128, 1024, 3072}, {128, 1280, 1280}, {128, 1600, 6400}, {128, 6400, 1600},
+                         {64, 768, 50304}, {96, 80, 208},     {1, 64, 64},       {100, 48, 24}};
+
+struct Layer { // the same numbers on both sides
+  explicit Layer(const Shape& s, uint64_t seed = 1)
+      : shape(s),
+        in(random_values(static_cast<size_t>(s.rows * s.C), seed)),
+        weight(random_values(static_cast<size_t>(s.C) * s.OC, seed + 1, 0.1f)),
+        bias(random_values(static_cast<size_t>(s.OC), seed + 2)),
+        dout(random_values(static_cast<size_t>(s.rows * s.OC), seed + 3)),
+        gpu_in(to_bf16(in)),
+        gpu_weight(to_bf16(weight)),
+        gpu_bias(to_bf16(bias)),
+        gpu_dout(to_bf16(dout)) {}
+
+  MatmulForward<bf16> forward(bf16* out, bool with_bias) {
+    return {out, gpu_in, gpu_weight, with_bias ? gpu_bias.get() : nullptr, shape.rows, shape.C, shape.OC};
+  }
+  MatmulForward<float> forward(std::vector<float>& out, bool with_bias) {
+    return {out.data(), in.data(), weight.data(), with_bias ? bias.data() : nullptr, shape.rows, shape.C, shape.OC};
+  }
+  size_t in_size() const { return in.size(); }
+  size_t out_size() const { return dout.size(); }
+
+  Shape shape;
+  std::vector<float> in, weight, bias, dout;
+  DeviceBuffer<bf16> gpu_in, gpu_weight, gpu_bias, gpu_dout;
+};
+
+std::string name_of(const Shape& s) {
+  return "rows=" + std::to_string(s.rows) + " C=" + std::to_string(s.C) + " OC=" + std::to_string(s.OC);
+}
+
+// Everything of a plan but its time.
+std::string without_times(const std::string& text) {
+  std::string kept;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) kept += line.substr(0, line.rfind('\t')) + '\n';
+  return kept;
+}
+
+CudaOptions deterministic_options() {
+  CudaOptions options;
+  options.deterministic = true;
+  return options;
+}
+
+} // namespace
+
+TEST_CASE("forward agrees with the CPU, with and without bias") {
+  TestDevice device;
+  for (const Shape& shape : kShapes) {
+    CAPTURE(name_of(shape));
+    Layer layer(shape);
+    for (bool with_bias : {true, false}) {
+      DeviceBuffer<bf16> out(layer.out_size());
+      std::vector<float> expected(layer.out_size());
+      matmul_forward(device.cpu, layer.forward(expected, with_bias));
+      for (int call = 0; call < 2; ++call) { // the first call tunes, the second runs the plan
+        out.poison();
+        matmul_forward(device.cuda, layer.forward(out.get(), with_bias));
+        CHECK(relative_error(download_floats(out), expected) < kBf16Tolerance);
+      }
+    }
+  }
+}
+
+TEST_CASE("the input's gradient agrees with the CPU") {
+  TestDevice device;
+  for (const Shape& shape : kShapes) {
+    CAPTURE(name_of(shape));
+    Layer layer(shape);
+    DeviceBuffer<bf16> din(layer.in_size());
+    std::vector<float> expected(layer.in_size());
+    matmul_backward_input(device.cpu, MatmulBackwardInput<float>{expected.data(), layer.dout.data(),
+                                                                 layer.weight.data(), shape.rows, shape.C, shape.OC});
+    matmul_backward_input(
+        device.cuda, MatmulBackwardInput<bf16>{din, layer.gpu_dout, layer.gpu_weight, shape.rows, shape.C, shape.OC});
+    CHECK(relative_error(download_floats(din), expected) < kBf16Tolerance);
+  }
+}
+
+TEST_CASE("the weight's gradient accumulates in FP32, tuning included") {
+  TestDevice device;
+  for (const Shape& shape : kShapes) {
+    CAPTURE(name_of(shape));
+    Layer layer(shape);
+    std::vector<float> expected = random_values(layer.weight.size(), 9, 3.0f);
+    DeviceBuffer<float> dweight(expected);
+    for (int micro_step = 0; micro_step < 2; ++micro_step) {
+      matmul_backward_weight(device.cpu, MatmulBackwardWeight<float>{expected.data(), layer.dout.data(),
+                                                                     layer.in.data(), shape.rows, shape.C, shape.OC});
+      matmul_backward_weight(device.cuda, MatmulBackwardWeight<bf16>{dweight, layer.gpu_dout, layer.gpu_in, shape.rows,
+                                                                     shape.C, shape.OC});
+      CHECK(relative_error(dweight.download(), expected) < kFp32Tolerance);
+    }
+  }
+}
+
+TEST_CASE("sizes and addresses that no kernel likes still work") {
+  TestDevice device;
+  const Shape shape{48, 72, 331};
+  Layer layer(shape);
+  DeviceBuffer<bf16> out(layer.out_size());
+  std::vector<float> expected(layer.out_size());
+  matmul_forward(device.cpu, layer.forward(expected, false));
+  matmul_forward(device.cuda, layer.forward(out.get(), false));
+  CHECK(relative_error(download_floats(out), expected) < kBf16Tolerance);
+
+  // Rows 1.. of the same matrices: 144 bytes further, so aligned to 16 only.
+  const int64_t rows = shape.rows - 1;
+  DeviceBuffer<bf16> shifted_out(static_cast<size_t>(rows * 72));
+  std::vector<float> shifted_expected(static_cast<size_t>(rows * 72));
+  const std::vector<float> weight(layer.weight.begin(), layer.weight.begin() + 72 * 72);
+  matmul_forward(device.cpu, MatmulForward<float>{shifted_expected.data(), layer.in.data() + 72, weight.data(), nullptr,
+                                                  rows, 72, 72});
+  matmul_forward(device.cuda,
+                 MatmulForward<bf16>{shifted_out, layer.gpu_in.get() + 72, layer.gpu_weight, nullptr, rows, 72, 72});
+  CHECK(relative_error(download_floats(shifted_out), shifted_expected) < kBf16Tolerance);
+  CHECK(device.cuda.matmuls->to_text().find("_unaligned") != std::string::npos);
+}
+
+TEST_CASE("GELU in the epilogue is the tanh form, forward and backward") {
+  TestDevice device;
+  for (const Shape& shape : {Shape{256, 768, 3072}, Shape{96, 80, 208}}) {
+    CAPTURE(name_of(shape));
+    Layer layer(shape);
+    DeviceBuffer<bf16> out(layer.out_size()), pre(layer.out_size());
+    std::vector<float> expected_pre(layer.out_size()), expected(layer.out_size());
+    matmul_forward(device.cpu, layer.forward(expected_pre, true));
+    gelu_forward(device.cpu, GeluForward<float>{expected.data(), expected_pre.data(), shape.rows, shape.OC});
+    matmul_forward_gelu(device.cuda,
+                        {out, pre, layer.gpu_in, layer.gpu_weight, layer.gpu_bias, shape.rows, shape.C, shape.OC});
+    CHECK(relative_error(download_floats(pre), expected_pre) < kBf16Tolerance);
+    CHECK(relative_error(download_floats(out), expected) < 1e-2);
+
+    DeviceBuffer<bf16> dpre(layer.in_size()); // the layer's input taken as another GELU's input
+    std::vector<float> expected_dpre(layer.in_size());
+    matmul_backward_input(device.cpu, MatmulBackwardInput<float>{expected_dpre.data(), layer.dout.data(),
+                                                                 layer.weight.data(), shape.rows, shape.C, shape.OC});
+    gelu_backward(device.cpu, GeluBackward<float>{expected_dpre.data(), nullptr, expected_dpre.data(), layer.in.data(),
+                                                  shape.rows, shape.C});
+    matmul_backward_input_gelu(device.cuda,
+                               {dpre, layer.gpu_dout, layer.gpu_weight, layer.gpu_in, shape.rows, shape.C, shape.OC});
+    CHECK(relative_error(download_floats(dpre), expected_dpre) < 1e-2);
+  }
+}
+
+TEST_CASE("a plan is tuned once, kept in the file, and found there by the next process") {
+  const TemporaryFolder folder;
+  CudaOptions options;
+  options.plan_cache = folder / "plans.txt";
+  const std::string foreign = "Another GPU\t1\tTN_1x1x1_bf16_bf16_bf16\t00\t1.00\n";
+  write_file_atomic(options.plan_cache, foreign);
+  Layer layer({256, 768, 768});
+  std::vector<bf16> first_bits;
+  std::string first_plans;
+  {
+    TestDevice device(options);
+    DeviceBuffer<bf16> out(layer.out_size());
+    matmul_forward(device.cuda, layer.forward(out.get(), true));
+    first_bits = out.download();
+    first_plans = device.cuda.matmuls->to_text();
+    const auto entries = device.cuda.matmuls->entries();
+    REQUIRE(entries.size() == 1);
+    CHECK(entries[0].tuned);
+    CHECK(entries[0].microseconds > 0);
+    CHECK(entries[0].product == "TN_768x256x768_bf16_bf16_bf16_bias");
+  }
+  const std::string text = read_text_file(options.plan_cache);
+  CHECK(text.find(foreign) != std::string::npos);
+  CHECK(text.find(without_times(first_plans).substr(0, first_plans.rfind('\t'))) != std::string::npos);
+
+  TestDevice device(options);
+  DeviceBuffer<bf16> out(layer.out_size());
+  matmul_forward(device.cuda, layer.forward(out.get(), true));
+  CHECK(same_bits(out.download(), first_bits));
+  CHECK(device.cuda.matmuls->to_text() == first_plans);
+  CHECK_FALSE(device.cuda.matmuls->entries()[0].tuned);
+}
+
+TEST_CASE("a damaged or unwritable plan file costs a tuning, not the run") {
+  const TemporaryFolder folder;
+  Layer layer({128, 768, 768});
+  std::vector<float> expected(layer.out_size());
+  Cpu cpu;
+  matmul_forward(cpu, layer.forward(expected, true));
+  const auto runs = [&](const std::string& path) {
+    CudaOptions options;
+    options.plan_cache = path;
+    TestDevice device(options);
+    DeviceBuffer<bf16> out(layer.out_size());
+    matmul_forward(device.cuda, layer.forward(out.get(), true));
+    CHECK(relative_error(download_floats(out), expected) < kBf16Tolerance);
+    CHECK(device.cuda.matmuls->entries()[0].tuned);
+  };
+  const std::string path = folder / "plans.txt";
+  runs(path);
+  std::string text = read_text_file(path);
+  const size_t algorithm = text.rfind('\t', text.rfind('\t') - 1) + 1;
+  write_file_atomic(path, text.substr(0, algorithm) + "zz" + text.substr(algorithm + 2)); // not hexadecimal
+  runs(path);
+  write_file_atomic(path, text.substr(0, algorithm + 10)); // cut short
+  runs(path);
+  write_file_atomic(path, std::string("\0\xFF\n\t\t\t\t\n", 8));
+  runs(path);
+  runs(folder / "missing/folder/plans.txt"); // may or may not be created; must not matter
+  runs(folder.path());                       // a folder, where a file is expected
+}
+
+TEST_CASE("deterministic runs never time, and take the plans of a checkpoint") {
+  Layer layer({512, 768, 3072});
+  std::string tuned_plans;
+  {
+    TestDevice tuned;
+    DeviceBuffer<bf16> out(layer.out_size());
+    matmul_forward(tuned.cuda, layer.forward(out.get(), true));
+    tuned_plans = tuned.cuda.matmuls->to_text();
+  }
+  std::vector<std::vector<bf16>> results;
+  std::vector<std::string> plans;
+  for (int run = 0; run < 2; ++run) {
+    TestDevice device(deterministic_options());
+    DeviceBuffer<bf16> out(layer.out_size());
+    matmul_forward(device.cuda, layer.forward(out.get(), true));
+    results.push_back(out.download());
+    plans.push_back(device.cuda.matmuls->to_text());
+    CHECK_FALSE(device.cuda.matmuls->entries()[0].tuned);
+    CHECK(device.cuda.matmuls->entries()[0].microseconds == 0);
+
+    device.cuda.matmuls->from_text(tuned_plans);
+    matmul_forward(device.cuda, layer.forward(out.get(), true));
+    CHECK(device.cuda.matmuls->to_text() == tuned_plans);
+  }
+  CHECK(plans[0] == plans[1]);
+  CHECK(same_bits(results[0], results[1]));
+}
+
+TEST_CASE("weight gradients repeat bit for bit") {
+  TestDevice device;
+  Layer layer({4096, 768, 768}); // few output tiles, long sums: where split-K would be chosen
+  std::vector<std::vector<float>> results;
+  for (int run = 0; run < 3; ++run) {
+    DeviceBuffer<float> dweight(std::vector<float>(layer.weight.size(), 0.0f));
+    matmul_backward_weight(device.cuda,
+                           MatmulBackwardWeight<bf16>{dweight, layer.gpu_dout, layer.gpu_in, 4096, 768, 768});
+    results.push_back(dweight.download());
+  }
+  CHECK(same_bits(results[0], results[1]));
+  CHECK(same_bits(results[0], results[2]));
+}
+
+TEST_CASE("products can be captured in a graph, planned before or not") {
+  TestDevice device;
+  Layer layer({128, 768, 768});
+  DeviceBuffer<bf16> out(layer.out_size()), din(layer.in_size());
+  std::vector<float> expected(layer.out_size()), expected_din(layer.in_size());
+  matmul_forward(device.cpu, layer.forward(expected, true));
+  matmul_backward_input(device.cpu, MatmulBackwardInput<float>{expected_din.data(), layer.dout.data(),
+                                                               layer.weight.data(), 128, 768, 768});
+  matmul_forward(device.cuda, layer.forward(out.get(), true));
+  CUDA_CHECK(cudaStreamSynchronize(device.cuda.stream));
+  out.poison();
+
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  CUDA_CHECK(cudaStreamBeginCapture(device.cuda.stream, cudaStreamCaptureModeThreadLocal));
+  matmul_forward(device.cuda, layer.forward(out.get(), true));
+  matmul_backward_input(device.cuda, MatmulBackwardInput<bf16>{din, layer.gpu_dout, layer.gpu_weight, 128, 768, 768});
+  CUDA_CHECK(cudaStreamEndCapture(device.cuda.stream, &graph));
+  CUDA_CHECK(cudaGraphInstantiate(&executable, graph, 0));
+  CUDA_CHECK(cudaGraphLaunch(executable, device.cuda.stream));
+  CHECK(relative_error(download_floats(out), expected) < kBf16Tolerance);
+  CHECK(relative_error(download_floats(din), expected_din) < kBf16Tolerance);
+  int tuned = 0;
+  for (const auto& entry : device.cuda.matmuls->entries()) tuned += entry.tuned;
+  CHECK(tuned == 1); // nothing is timed under capture
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
+}
+
+} // namespace gpt2

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Logits, loss and every gradient of the CPU engine against PyTorch's autograd, with the same weights.
+
+usage: test_parity_torch.py PATH/TO/dump_gradients
+
+Exit status: 0 they agree, 1 they do not, 77 PyTorch is not installed (ctest counts that as skipped).
+"""
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+try:
+    import numpy as np
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+HEADS = 4
+TOLERANCE = 1e-4  # norm of the difference / norm of PyTorch's, tensor by tensor
+
+
+class Block(nn.Module):
+    """A GPT-2 block with Hugging Face's names; weights are (out, in), as nn.Linear keeps them."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(channels, eps=1e-5)
+        self.attn = nn.ModuleDict(
+            {"c_attn": nn.Linear(channels, 3 * channels), "c_proj": nn.Linear(channels, channels)}
+        )
+        self.ln_2 = nn.LayerNorm(channels, eps=1e-5)
+        self.mlp = nn.ModuleDict(
+            {"c_fc": nn.Linear(channels, 4 * channels), "c_proj": nn.Linear(4 * channels, channels)}
+        )
+
+    def forward(self, x):
+        x = x + self.attn["c_proj"](self.attention(self.attn["c_attn"](self.ln_1(x))))
+        return x + self.mlp["c_proj"](F.gelu(self.mlp["c_fc"](self.ln_2(x)), approximate="tanh"))
+
+    @staticmethod
+    def attention(qkv):
+        batch, length, width = qkv.shape
+        channels = width // 3
+        q, k, v = (
+            part.view(batch, length, HEADS, channels // HEADS).transpose(1, 2) for part in qkv.split(channels, dim=2)
+        )
+        scores = q @ k.transpose(2, 3) / (channels // HEADS) ** 0.5
+        future = torch.ones(length, length, dtype=torch.bool).triu(1)
+        weights = scores.masked_fill(future, float("-inf")).softmax(dim=-1)
+        return (weights @ v).transpose(1, 2).reshape(batch, length, channels)
+
+
+class GPT2(nn.Module):
+    def __init__(self, layers, channels, positions, rows):
+        super().__init__()
+        self.wte = nn.Embedding(rows, channels)
+        self.wpe = nn.Embedding(positions, channels)
+        self.h = nn.ModuleList(Block(channels) for _ in range(layers))
+        self.ln_f = nn.LayerNorm(channels, eps=1e-5)
+
+    def forward(self, tokens):
+        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
+        for block in self.h:
+            x = block(x)
+        return self.ln_f(x) @ self.wte.weight.T
+
+
+def read_dump(folder):
+    arrays, offset = {}, 0
+    values = (folder / "values.bin").read_bytes()
+    for line in (folder / "manifest.txt").read_text().splitlines():
+        name, kind, *shape = line.split()
+        shape = [int(extent) for extent in shape]
+        count = int(np.prod(shape))
+        arrays[name] = np.frombuffer(values, dtype="<" + kind, count=count, offset=offset).reshape(shape).copy()
+        offset += 4 * count
+    assert offset == len(values), "the dump is longer than its manifest says"
+    return arrays
+
+
+class Comparison:
+    def __init__(self):
+        self.failures = 0
+        self.worst = 0.0
+
+    def check(self, name, ours, theirs, scale=None):
+        """Relative to PyTorch's norm, or to `scale` where the true value is zero."""
+        ours, theirs = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
+        error = np.linalg.norm(ours - theirs) / (scale if scale is not None else np.linalg.norm(theirs))
+        self.worst = max(self.worst, error)
+        ok = bool(error < TOLERANCE)  # false for NaN
+        self.failures += not ok
+        if not ok:
+            print(f"FAILED  {name}: relative error {error:.2e}")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.argv[1], folder], check=True)
+        dump = read_dump(Path(folder))
+
+    torch.set_default_dtype(torch.float64)  # the engine's FP32 is then the only rounding
+    weights = {name[len("weight/"):]: torch.tensor(value, dtype=torch.float64)
+               for name, value in dump.items() if name.startswith("weight/")}
+    layers = sum(name.endswith("ln_1.weight") for name in weights)
+    rows, channels = weights["wte.weight"].shape
+    model = GPT2(layers, channels, weights["wpe.weight"].shape[0], rows)
+    model.load_state_dict(weights)  # strict: every name and shape must match
+
+    inputs, targets = torch.tensor(dump["inputs"]).long(), torch.tensor(dump["targets"]).long()
+    vocab = dump["logits/0"].shape[0]
+    logits = model(inputs)[:, :, :vocab]  # softmax covers the real tokens only
+    loss = F.cross_entropy(logits.reshape(-1, vocab), targets.reshape(-1), ignore_index=-1, reduction="sum")
+    loss.backward()
+
+    comparison = Comparison()
+    comparison.check("loss", dump["loss_sum"][0], loss.item())
+    for position in range(inputs.shape[1]):
+        comparison.check(f"logits of position {position}", dump[f"logits/{position}"], logits[0, position].detach())
+    for name, parameter in model.named_parameters():
+        ours, theirs = dump["gradient/" + name], parameter.grad.numpy()
+        comparison.check("gradient of " + name, ours, theirs)
+        if name.endswith("c_attn.bias"):  # softmax does not see a shift of all keys: that gradient is zero
+            comparison.check("key part of " + name, ours[channels:2 * channels], theirs[channels:2 * channels],
+                             scale=np.linalg.norm(theirs))
+    tensors = len(weights)
+    print(f"torch {torch.__version__}: loss, {inputs.shape[1]} rows of logits and {tensors} gradients, "
+          f"largest relative error {comparison.worst:.1e} (allowed {TOLERANCE:.0e}), {comparison.failures} failures")
+    return 1 if comparison.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

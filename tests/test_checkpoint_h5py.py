@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Reads the demo checkpoint of test_checkpoint with h5py.
+
+    test_checkpoint_h5py.py path/to/test_checkpoint
+
+Exit 77: h5py is not installed.
+"""
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import h5py
+    import numpy
+except ImportError as error:
+    print(f"skipped: {error} (apt install python3-h5py)")
+    sys.exit(77)
+
+
+def check(found, expected, what):
+    if found != expected:
+        sys.exit(f"{what}: found {found!r}, expected {expected!r}")
+
+
+def text(dataset):
+    return dataset.asstr()[()]
+
+
+def check_file(file):
+    check(set(file), {"config", "model", "train"}, "groups")
+    check(file.attrs["format"].decode(), "GPT-2 training checkpoint", "format")
+    check(int(file.attrs["format_version"]), 1, "format version")
+    check({name: int(file["config"][name][()]) for name in ("layers", "heads", "channels", "seq_len", "vocab")},
+          {"layers": 2, "heads": 2, "channels": 16, "seq_len": 8, "vocab": 50257}, "config")
+
+    weights = file["model/params/wte.weight"]
+    check((weights.shape, weights.dtype), ((2000, 16), numpy.dtype("<f4")), "wte.weight")
+    check((weights.chunks, weights.compression), (None, None), "layout of wte.weight")
+    values = weights[:].ravel()
+    check(list(values[:3].view("<u4")), [1, 0x80000000, 0x7F800000], "denormal, -0 and infinity")
+    check(bool(numpy.isnan(values[3])), True, "NaN")
+    check(bool(0.95 < values[4:].std() < 1.05), True, "spread of the rest, N(0, 1)")
+    check(list(file["model/params/ln_f.bias"][:]), [1.0, 2.0, 3.0], "ln_f.bias")
+    check(int(file["model/adam_step"][()]), 5000, "adam_step")
+    check(text(file["model/fp8/recipe"]), "hybrid \u00e4", "recipe")
+    check(text(file["model/fp8/empty"]), "", "empty text")
+
+    train = file["train"]
+    check(int(train["step"][()]), 1234, "step")
+    check(int(train["loader_position"][()]), 123456789012345, "loader position")
+    check(float(train["last_val_loss"][()]), 2.5, "validation loss")
+    check(float(train["best_val_loss"][()]), 3.25 + 1e-15, "best validation loss, a double")
+    check(int(train["seed"][()]) % 2**64, 0xFEDCBA9876543210, "seed")
+    check(text(train["run_name"]), "test-run", "run name")
+    check(text(train["options_toml"]), '[model]\nmodel = "small"\n', "options")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.argv[1], "--test-case=the demo checkpoint"], check=True,
+                       env={**os.environ, "GPT2_CHECKPOINT_OUT": folder})
+        for marker in ("latest", "best"):
+            with open(os.path.join(folder, marker), encoding="utf-8") as file:
+                check(file.read(), "step_00001234\n", marker)
+        with h5py.File(os.path.join(folder, "step_00001234", "state.h5"), "r") as file:
+            check_file(file)
+    print("h5py reads the demo checkpoint")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,268 @@
+#!/usr/bin/env python3
+"""The built program from outside: exit codes, messages, files. Usage: test_cli.py PROGRAM"""
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "./train_gpt2_fp8"
+TINY = ["--device", "cpu", "--model", "nano", "--layers", "1", "--heads", "1", "--channels", "8", "--seq_len", "8",
+        "--batch_size", "2", "--target_batch_size", "4", "--eval_sequences", "4", "--sample_tokens", "4",
+        "--run_name", "run"]
+STEP_LINE = re.compile(
+    r"^step +\d+ \| epoch \d+ \| loss: \d+\.\d{6} \| lr: \d\.\d\de-\d\d \| norm: \d+\.\d{4} \| dt: \d+\.\d\dms "
+    r"\| tok/sec: \d+\.\d\d \| (.* \| )?(FP32|FP8 \(emulated\))$")
+LAUNCHERS = ("OMPI_", "PMI_", "SLURM_", "WORLD_SIZE", "RANK")
+
+
+def shard(tokens, count=None, magic=20240520):
+    """The bytes of an llm.c shard; `count` lies about how many tokens follow."""
+    header = struct.pack("<3i", magic, 1, len(tokens) if count is None else count)
+    return header + bytes(1024 - len(header)) + struct.pack(f"<{len(tokens)}H", *tokens)
+
+
+class CommandLine(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="test_cli_")
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
+        self.environment["CUDA_VISIBLE_DEVICES"] = ""
+        # A sanitized build looks for leaks for seconds at every exit; the unit tests have done so already.
+        self.environment.setdefault("ASAN_OPTIONS", "detect_leaks=0")
+
+    def write(self, name, content):
+        path = os.path.join(self.folder, name)
+        with open(path, "wb" if isinstance(content, bytes) else "w") as file:
+            file.write(content)
+        return path
+
+    def run_program(self, *arguments, **environment):
+        return subprocess.run([PROGRAM, *arguments], cwd=self.folder, env={**self.environment, **environment},
+                              capture_output=True, text=True, timeout=120)
+
+    def succeed(self, *arguments):
+        done = self.run_program(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr, "")
+        return done.stdout
+
+    def files(self):
+        """Every file with its content: what a failure must not change."""
+        found = {}
+        for root, _, names in os.walk(self.folder):
+            for name in names:
+                with open(os.path.join(root, name), "rb") as file:
+                    found[os.path.join(root, name)] = file.read()
+        return found
+
+    def fail_with(self, code, *arguments, says=(), **environment):
+        before = self.files()
+        done = self.run_program(*arguments, **environment)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertRegex(done.stderr, r"\Aerror: [^\n]+\n\Z")  # one line, and no stack trace
+        for words in says:
+            self.assertIn(words, done.stderr)
+        self.assertEqual(self.files(), before)
+        return done.stderr
+
+    # ---- what works ----
+
+    def test_version_and_help(self):
+        self.assertRegex(self.succeed("--version"), r"^train_gpt2_fp8 \d+\.\d+\.\d+, (CPU only|CUDA \d+\.\d+)\n$")
+        text = self.succeed("--help")
+        for flag in ("--use_fp8", "--train_data", "--resume", "--recompute", "--plan_cache", "--print_config"):
+            self.assertIn(flag, text)
+        self.assertIn("no effect on the CPU", text)
+
+    def test_trains_on_the_built_in_sample(self):
+        out = self.succeed(*TINY, "--max_steps", "3", "--eval_freq", "2")
+        self.assertIn("note: no --train_data", out)
+        self.assertIn("data/README.md", out)
+        steps = [line for line in out.splitlines() if " | lr: " in line]
+        self.assertEqual(len(steps), 3)
+        for line in steps:
+            self.assertRegex(line, STEP_LINE)
+        self.assertIn("the grammar's own entropy is", out)
+        self.assertNotIn("\x1b", out)  # plain lines in a pipe
+        self.assertTrue(os.path.isfile(os.path.join(self.folder, "checkpoints_fp8/step_00000003/state.h5")))
+        self.assertTrue(os.path.isfile(os.path.join(self.folder, "runs/run/metrics.jsonl")))
+
+    def test_fp8_is_emulated_and_says_so(self):
+        out = self.succeed(*TINY, "--max_steps", "2", "--use_fp8", "--run_name=")
+        self.assertRegex([line for line in out.splitlines() if " | lr: " in line][-1], r"\| FP8 \(emulated\)$")
+        self.assertIn("FP8 health", out)
+        self.assertEqual(len([name for name in os.listdir(os.path.join(self.folder, "runs")) if "fp8" in name]), 1)
+
+    def test_fp8_flags(self):
+        out = self.succeed(*TINY, "--max_steps", "2", "--use_fp8", "--fp8_recipe", "current", "--fp8_scenario", "mxfp8",
+                           "--fp8_bf16_layers", "last", "--no-fp8_auto_fallback", "--fp8_lm_head")
+        self.assertIn("note: --fp8_scenario mxfp8 needs a Blackwell GPU: going on with the current recipe\n", out)
+        self.assertIn("FP8 training enabled: hybrid (E4M3 forward, E5M2 backward) (emulated on the CPU)\n", out)
+        self.assertIn("block 0 not, no automatic fallback", out)
+        self.assertNotIn("fc/act", out)  # the only block is in BF16: nothing of it in the health table
+        self.assertRegex(out, r"lm_head/grad +E5M2 +1 +static ")
+        self.fail_with(2, *TINY, "--fp8_bf16_layers", "1", says=["--fp8_bf16_layers", "0 to 0"])
+        self.fail_with(2, "--fp8_recipe", "delay", says=["did you mean delayed?"])
+
+    def test_print_config_reads_back(self):
+        first = self.succeed(*TINY, "--prompt", 'say "hi" # now', "--no-use_tensorboard", "--print_config")
+        path = self.write("again.toml", first)
+        self.assertEqual(self.succeed("--config", path, "--print_config"), first)
+        self.assertIn("max_lr = 0.5", self.succeed("--config", path, "--max_lr", "0.5", "--print_config"))
+
+    def test_resume_and_list(self):
+        self.assertIn("no checkpoints", self.succeed("--list_checkpoints"))
+        self.succeed(*TINY, "--max_steps", "2")
+        listed = self.succeed("--list_checkpoints")
+        self.assertIn("step_00000002", listed)
+        self.assertIn("latest", listed)
+        out = self.succeed("--resume", "latest", "--max_steps", "4")
+        self.assertEqual([line[:9] for line in out.splitlines() if " | lr: " in line], ["step    3", "step    4"])
+        self.assertIn("nothing left", self.succeed("--resume", "latest"))
+
+    def interrupt(self, *signals):
+        process = subprocess.Popen([PROGRAM, *TINY, "--max_steps", "1000000"], cwd=self.folder, env=self.environment,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for line in process.stdout:
+            if line.startswith("step    3 "):
+                break
+        for number in signals:
+            process.send_signal(number)
+        out, error = process.communicate(timeout=60)
+        return process.returncode, out, error
+
+    def test_a_signal_saves_and_exits_75(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            code, out, error = self.interrupt(number)
+            self.assertEqual(code, 75, error)
+            self.assertIn("--resume latest", out)
+            self.assertEqual(error, "")
+            stopped = int(re.search(r"stopped at step (\d+)", out).group(1))
+            out = self.succeed("--resume", "latest", "--max_steps", str(stopped + 1))
+            self.assertIn(f"resumed checkpoints_fp8/step_{stopped:08d}", out)
+
+    # ---- usage: exit 2 ----
+
+    def test_unknown_flag(self):
+        error = self.fail_with(2, "--max_ler", "1")
+        self.assertEqual(error, "error: unknown flag --max_ler (did you mean --max_lr?)\n")
+
+    def test_conflicts(self):
+        self.fail_with(2, "--use_fp8", "--precision", "bf16", says=["--use_fp8", "--precision bf16"])
+        self.fail_with(2, "--max_steps", "1", "--num_epochs", "1", says=["--max_steps"])
+
+    def test_bad_numbers(self):
+        for flag in ("--batch_size", "--target_batch_size", "--seq_len", "--max_steps", "--layers", "--max_lr"):
+            for value in ("0", "-1", "many"):
+                self.fail_with(2, flag, value, says=[flag, value])
+
+    def test_config_with_an_unknown_key(self):
+        path = self.write("bad.toml", "seed = 3\nlerning_rate = 1\n")
+        self.fail_with(2, "--config", path, says=[path + ":2", "lerning_rate"])
+
+    def test_missing_config(self):
+        self.fail_with(2, "--config", "nowhere.toml", says=["nowhere.toml"])
+
+    def test_batch_sizes_that_do_not_divide(self):
+        self.fail_with(2, *TINY, "--batch_size", "3", says=["--batch_size 2 or 4", "--target_batch_size 3 or 6"])
+
+    def test_unknown_model_and_impossible_shape(self):
+        self.fail_with(2, "--device", "cpu", "--model", "gpt2-mediun", says=["gpt2-medium"])
+        self.fail_with(2, "--device", "cpu", "--heads", "3", says=["heads"])
+
+    # ---- data: exit 3 ----
+
+    def test_bad_shards(self):
+        good = list(range(100))
+        cases = {
+            "empty.bin": b"",
+            "header_only.bin": shard([]),
+            "truncated.bin": shard(good, count=200),
+            "cut_header.bin": shard(good)[:100],
+            "foreign.bin": shard(good, magic=1234),
+            "text.txt": "Once upon a time there was a file that was no shard.\n" * 100,
+            "truncated.h5": b"\x89HDF\r\n\x1a\n" + bytes(100),
+        }
+        for name, content in cases.items():
+            with self.subTest(name):
+                path = self.write(name, content)
+                self.fail_with(3, *TINY, "--train_data", path, says=[name])
+
+    def test_missing_shard(self):
+        self.fail_with(3, *TINY, "--train_data", "nowhere_*.bin", says=["nowhere_*.bin"])
+
+    def test_bad_validation_shard(self):
+        train = self.write("train.bin", shard(list(range(100))))
+        empty = self.write("val.bin", b"")
+        self.fail_with(3, *TINY, "--train_data", train, "--val_data", empty, says=["val.bin"])
+
+    def test_sequence_longer_than_the_shard(self):
+        path = self.write("short.bin", shard([1, 2, 3, 4]))
+        self.fail_with(3, *TINY, "--train_data", path, says=["short.bin"])
+
+    def test_token_beyond_the_vocabulary(self):
+        path = self.write("beyond.bin", shard([1, 2, 60000, 4] * 20))
+        done = self.run_program(*TINY, "--train_data", path)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertRegex(done.stderr, r"\Aerror: [^\n]*60000[^\n]*\n\Z")
+        self.assertIn("beyond.bin", done.stderr)
+        self.assertFalse([name for name in os.listdir(os.path.join(self.folder, "checkpoints_fp8")) if "step" in name])
+
+    # ---- checkpoints: exit 4 ----
+
+    def test_nothing_to_resume(self):
+        self.fail_with(4, "--resume", "latest", says=["checkpoints_fp8"])
+        self.succeed(*TINY, "--max_steps", "1")
+        self.fail_with(4, "--resume", "77", says=["77"])
+        self.fail_with(4, "--resume", "latest", "--channels", "16", says=["8 channels", "16 channels"])
+        self.fail_with(4, "--resume", "latest", "--seed", "5", says=["--seed"])
+
+    def test_damaged_checkpoint(self):
+        self.succeed(*TINY, "--max_steps", "1")
+        path = os.path.join(self.folder, "checkpoints_fp8/step_00000001/state.h5")
+        with open(path, "r+b") as file:
+            file.truncate(os.path.getsize(path) // 2)
+        self.fail_with(4, "--resume", "latest", "--max_steps", "2", says=["step_00000001"])
+
+    # ---- device, communication, disk: exit 6, 7, 8 ----
+
+    def test_no_gpu(self):
+        self.fail_with(6, "--device", "cuda", says=["--device cuda"])
+
+    def test_several_ranks(self):
+        self.fail_with(7, *TINY, OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="0", says=["mpirun"])
+
+    def test_unwritable_outputs(self):
+        self.write("a_file", "not a folder")
+        for flag in ("--checkpoint_dir", "--log_dir"):
+            done = self.run_program(*TINY, "--max_steps", "1", flag, "a_file/out")
+            self.assertEqual(done.returncode, 8, done.stderr)
+            self.assertRegex(done.stderr, r"\Aerror: [^\n]*a_file/out[^\n]*\n\Z")
+            self.assertNotIn(" | lr: ", done.stdout)  # found out before the first step, not after a thousand
+        with open(os.path.join(self.folder, "a_file")) as file:
+            self.assertEqual(file.read(), "not a folder")
+
+    def test_second_ctrl_c_ends_at_once(self):
+        process = subprocess.Popen(
+            [PROGRAM, *TINY, "--max_steps", "100000", "--target_batch_size", "200000", "--batch_size", "2"],
+            cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for line in process.stdout:
+            if line.strip().startswith("seed"):  # the table's last row: the first step has begun, and takes minutes
+                break
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+        self.assertEqual(process.returncode, -signal.SIGINT)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)

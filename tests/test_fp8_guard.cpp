@@ -1,0 +1,90 @@
+// When a block is found unfit for FP8, and what the table at the end of a run says.
+#include "engine/train/fp8_guard.h"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+
+#include "engine/train/fp8_health.h"
+
+using namespace gpt2;
+
+namespace {
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+Fp8TensorStats tensor(const std::string& name, double saturated, float amax = 1.0f, float scale = 448.0f) {
+  return {name, Fp8Format::e4m3, amax, scale, saturated, 0.0};
+}
+
+std::string findings_of(Fp8Guard& guard, const std::vector<Fp8TensorStats>& stats) { // "7: reason; "
+  std::string text;
+  for (const auto& [layer, reason] : guard.look(stats)) text += std::to_string(layer) + ": " + reason + "; ";
+  return text;
+}
+
+} // namespace
+
+TEST_CASE("the guard finds a block whose tensor saturates in three looks in a row, and finds it once") {
+  Fp8Guard guard;
+  const std::vector<Fp8TensorStats> bad{tensor("h.0/fc/act", 0.009), tensor("h.7/fc/grad", 0.032),
+                                        tensor("h.7/qkv/act", 0.5)};
+  const std::vector<Fp8TensorStats> good{tensor("h.0/fc/act", 0.0), tensor("h.7/fc/grad", 0.01)};
+  CHECK(findings_of(guard, bad).empty());
+  CHECK(findings_of(guard, bad).empty());
+  CHECK(findings_of(guard, good).empty()); // not in a row
+  CHECK(findings_of(guard, bad).empty());
+  CHECK(findings_of(guard, bad).empty());
+  CHECK(findings_of(guard, bad) == "7: h.7/fc/grad saturated 3.2% of its values three times in a row; ");
+  CHECK(findings_of(guard, bad).empty());
+}
+
+TEST_CASE("the guard counts tensors, not blocks: two that saturate in turn are no pattern") {
+  Fp8Guard guard;
+  for (int i = 0; i < 10; ++i) {
+    CHECK(findings_of(guard, {tensor("h.0/fc/act", i % 2 ? 0.1 : 0.0), tensor("h.0/fc/grad", i % 2 ? 0.0 : 0.1)}) ==
+          "");
+  }
+}
+
+TEST_CASE("overflow and lost scales count as saturation does; the LM head and several blocks are told apart") {
+  Fp8Guard guard;
+  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  Fp8TensorStats dlogits = tensor("lm_head/grad", 0.5);
+  dlogits.fixed_scale = true; // is not judged
+  const std::vector<Fp8TensorStats> bad{tensor("h.3/fc/act", 0, infinity), tensor("h.10/fc/act", 0, nan),
+                                        tensor("h.2/fc/act", 0, 1, 0),     tensor("h.4/fc/act", 0, 0),
+                                        tensor("lm_head/act", 0.02),       dlogits};
+  CHECK(findings_of(guard, bad).empty());
+  CHECK(findings_of(guard, bad).empty());
+  CHECK(findings_of(guard, bad) ==
+        "-1: lm_head/act saturated 2.0% of its values three times in a row; "
+        "2: h.2/fc/act lost its scale three times in a row; "
+        "3: h.3/fc/act overflowed three times in a row; "
+        "10: h.10/fc/act overflowed three times in a row; ");
+}
+
+TEST_CASE("the health table joins layers and names the tensors in trouble") {
+  const std::vector<Fp8TensorStats> stats{{"h.0/fc/act", Fp8Format::e4m3, 1.0f, 448.0f, 0.0, 0.01},
+                                          {"h.1/fc/act", Fp8Format::e4m3, 4.0f, 112.0f, 0.05, 0.02},
+                                          {"lm_head/grad", Fp8Format::e5m2, 0.0f, 16384.0f, 0.0, 0.0, true}};
+  const std::string table = fp8_health_table(stats);
+  CHECK(contains(table, "1.00e+00..4.00e+00"));
+  CHECK(contains(table, "look at h.1/fc/act: 5.00% saturated, 2.00% flushed"));
+  CHECK_FALSE(contains(table, "look at h.0"));
+  const std::string dlogits = table.substr(table.find("lm_head/grad"));
+  CHECK(contains(dlogits.substr(0, dlogits.find('\n')), " static "));
+  CHECK_FALSE(contains(dlogits, "0.00e+00"));
+  CHECK(fp8_health_table({}).empty());
+}
+
+TEST_CASE("blocks of which nothing is quantised are named") {
+  const std::vector<Fp8TensorStats> stats{tensor("h.1/fc/act", 0), tensor("h.10/qkv/grad", 0),
+                                          tensor("lm_head/act", 0)};
+  CHECK(block_of(stats[1]) == 10);
+  CHECK_FALSE(block_of(stats[2]).has_value());
+  CHECK(unquantised_blocks(stats, 2) == std::vector<int>{0});
+  CHECK(unquantised_blocks({}, 2) == std::vector<int>{0, 1});
+  CHECK(block_list({7}) == "block 7");
+  CHECK(block_list({0, 3}) == "blocks 0, 3");
+}

@@ -1,0 +1,106 @@
+#include "kernels/fp8_quantize.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/kernel_testing.h"
+
+using namespace gpt2;
+using namespace gpt2::testing;
+
+namespace {
+
+constexpr Fp8Format kFormats[] = {Fp8Format::e4m3, Fp8Format::e5m2};
+
+struct Expected {
+  std::vector<float> out;
+  Fp8Counts counts;
+};
+
+// One value at a time, through the codes themselves.
+Expected reference(const std::vector<float>& in, Fp8Format format, float scale) {
+  Expected expected;
+  const float inverse = 1 / scale;
+  for (float x : in) {
+    const float decoded = fp8_decode(fp8_encode(x * scale, format), format);
+    expected.out.push_back(decoded * inverse);
+    expected.counts.amax = std::max(expected.counts.amax, std::fabs(x));
+    expected.counts.values += 1;
+    expected.counts.saturated += std::fabs(x * scale) > fp8_max(format);
+    expected.counts.flushed += x != 0 && decoded == 0;
+  }
+  return expected;
+}
+
+// Magnitudes from far below the smallest subnormal to far above the largest number, and zeros of both signs.
+std::vector<float> wide_values(int count) {
+  auto values = random_tensor(count, 1);
+  for (int i = 0; i < count; ++i) values[static_cast<size_t>(i)] *= std::ldexp(1.0f, i % 48 - 30);
+  for (size_t i = 5; i < values.size(); i += 17) values[i] = i % 2 == 0 ? 0.0f : -0.0f;
+  return values;
+}
+
+} // namespace
+
+TEST_CASE("out is decode(encode(x * scale)) / scale bit for bit, and everything lost is counted") {
+  Cpu cpu;
+  for (Fp8Format format : kFormats) {
+    for (float scale : {1.0f, 0.37f, 1234.5f}) {
+      for (int count : {1, 7, 1000, 40'003}) {
+        const auto in = wide_values(count);
+        const auto want = reference(in, format, scale);
+        std::vector<float> out(in.size(), kNan);
+        Fp8Counts counts;
+        fp8_quantize(cpu, {out.data(), in.data(), count, format, scale, &counts});
+        CHECK(same_bits(out, want.out));
+        CHECK(counts.amax == want.counts.amax);
+        CHECK(counts.values == count);
+        CHECK(counts.saturated == want.counts.saturated);
+        CHECK(counts.flushed == want.counts.flushed);
+        CHECK(absolute_max(cpu, in.data(), count) == want.counts.amax);
+        if (count == 40'003) CHECK(counts.saturated > 0);
+        if (count == 40'003) CHECK(counts.flushed > 0);
+
+        auto in_place = in;
+        fp8_quantize(cpu, {in_place.data(), in_place.data(), count, format, scale, &counts});
+        CHECK(same_bits(in_place, want.out));
+        CHECK(counts.amax == want.counts.amax); // a maximum does not grow, sums do
+        CHECK(counts.values == 2 * count);
+        CHECK(counts.saturated == 2 * want.counts.saturated);
+      }
+    }
+  }
+}
+
+TEST_CASE("the largest number is not saturated, the next float is; half the smallest is flushed, more is not") {
+  Cpu cpu;
+  for (Fp8Format format : kFormats) {
+    const float largest = fp8_max(format), smallest = fp8_smallest(format);
+    const std::vector<float> in = {largest,
+                                   -largest,
+                                   std::nextafter(largest, 1e30f),
+                                   -std::numeric_limits<float>::infinity(),
+                                   smallest / 2,
+                                   std::nextafter(smallest / 2, 1.0f),
+                                   smallest};
+    std::vector<float> out(in.size());
+    Fp8Counts counts;
+    fp8_quantize(cpu, {out.data(), in.data(), static_cast<int64_t>(in.size()), format, 1.0f, &counts});
+    CHECK(out == std::vector<float>{largest, -largest, largest, -largest, 0.0f, smallest, smallest});
+    CHECK(counts.saturated == 2);
+    CHECK(counts.flushed == 1);
+  }
+}
+
+TEST_CASE("NaN stays NaN and shows in the maximum") {
+  Cpu cpu;
+  std::vector<float> values(100, 1.0f);
+  values[63] = kNan;
+  CHECK(std::isnan(absolute_max(cpu, values.data(), 100)));
+  Fp8Counts counts;
+  fp8_quantize(cpu, {values.data(), values.data(), 100, Fp8Format::e4m3, 1.0f, &counts});
+  CHECK(std::isnan(values[63]));
+  CHECK(values[62] == 1.0f);
+  CHECK(std::isnan(counts.amax));
+  CHECK(counts.saturated == 0);
+  CHECK(absolute_max(cpu, values.data(), 0) == 0.0f);
+}

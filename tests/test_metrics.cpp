@@ -1,0 +1,135 @@
+#include "engine/io/metrics.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "tests/expect_error.h"
+#include "tests/file_size_limit.h"
+#include "tests/temporary_folder.h"
+
+using namespace gpt2;
+
+namespace {
+
+std::vector<nlohmann::json> read_lines(const std::string& path) {
+  std::vector<nlohmann::json> lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line)); // throws if not JSON
+  return lines;
+}
+
+std::vector<int64_t> steps_of(const std::string& path) {
+  std::vector<int64_t> steps;
+  for (const auto& line : read_lines(path)) steps.push_back(line["step"]);
+  return steps;
+}
+
+std::string read_first_line(const std::string& path) {
+  std::string line;
+  std::ifstream file(path);
+  std::getline(file, line);
+  return line;
+}
+
+} // namespace
+
+TEST_CASE("one object a line, in the order given, with the shortest digits") {
+  TemporaryFolder folder;
+  const std::string path = folder / "new/folder/metrics.jsonl";
+  MetricsLog log(path);
+  log.write(250, {{"loss", 3.456789f}, {"lr", 6e-4}, {"tokens", 524288}, {"fp8", true}, {"verdict", "applied"}});
+  CHECK(read_first_line(path) ==
+        R"({"step":250,"loss":3.456789,"lr":6e-04,"tokens":524288,"fp8":true,"verdict":"applied"})");
+}
+
+TEST_CASE("numbers survive exactly, and what JSON cannot say is null") {
+  TemporaryFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  MetricsLog log(path);
+  const float float_value = 0.1f;
+  const double double_value = 1.0 / 3;
+  log.write(1, {{"a", float_value}, {"b", double_value}, {"c", int64_t{1} << 62}, {"tiny", 1e-300}});
+  log.write(2, {{"nan", std::nanf("")}, {"inf", HUGE_VAL}, {"minus", -HUGE_VAL}});
+  const auto lines = read_lines(path);
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0]["a"].get<float>() == float_value);
+  CHECK(lines[0]["b"].get<double>() == double_value);
+  CHECK(lines[0]["c"].get<int64_t>() == int64_t{1} << 62);
+  CHECK(lines[0]["tiny"].get<double>() == 1e-300);
+  CHECK(lines[1]["nan"].is_null());
+  CHECK(lines[1]["inf"].is_null());
+  CHECK(lines[1]["minus"].is_null());
+}
+
+TEST_CASE("text with quotes, newlines and bytes that are not UTF-8 stays one valid line") {
+  TemporaryFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  MetricsLog log(path);
+  log.write(1, {{"sample", "say \"hi\"\n\tthen \xC3\xA4 \xFF\\"}});
+  const auto lines = read_lines(path);
+  REQUIRE(lines.size() == 1);
+  CHECK(lines[0]["sample"] == "say \"hi\"\n\tthen \xC3\xA4 \xEF\xBF\xBD\\");
+}
+
+TEST_CASE("resume drops what the earlier life wrote from that step on, and a torn line") {
+  TemporaryFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  {
+    MetricsLog log(path);
+    for (int step = 1; step <= 10; ++step) log.write(step, {{"loss", 1.0f}});
+  }
+  std::ofstream(path, std::ios::app) << R"({"step":4,"loss":)"; // killed in the middle
+  {
+    MetricsLog log(path, 6);
+    for (int step = 6; step <= 7; ++step) log.write(step, {{"loss", 2.0f}});
+  }
+  CHECK(steps_of(path) == std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7});
+  CHECK(read_lines(path)[4]["loss"] == 1.0f);
+  CHECK(read_lines(path)[5]["loss"] == 2.0f);
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1); // nothing left beside it
+}
+
+TEST_CASE("resume with nothing to drop leaves the file as it is, and without a file starts one") {
+  TemporaryFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  { MetricsLog(path, 5).write(5, {}); }
+  { MetricsLog(path, 6).write(6, {}); }
+  CHECK(steps_of(path) == std::vector<int64_t>{5, 6});
+}
+
+TEST_CASE("a new run of the same name keeps the old file beside its own") {
+  TemporaryFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  for (int run = 1; run <= 3; ++run) MetricsLog(path).write(run, {});
+  CHECK(steps_of(path + ".1") == std::vector<int64_t>{1});
+  CHECK(steps_of(path + ".2") == std::vector<int64_t>{2});
+  CHECK(steps_of(path) == std::vector<int64_t>{3});
+}
+
+TEST_CASE("a full disk is an Error(disk), and every line in the file is whole") {
+  TemporaryFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  MetricsLog log(path);
+  log.write(1, {{"loss", 1.5f}});
+  {
+    FileSizeLimit limit(std::filesystem::file_size(path) + 5);
+    const Error error = expect_error([&] { log.write(2, {{"loss", 1.5f}}); });
+    CHECK(error.code() == ExitCode::disk);
+    CHECK(mentions(error, path));
+  }
+  log.write(3, {{"loss", 1.5f}});
+  log.flush();
+  CHECK(steps_of(path) == std::vector<int64_t>{1, 3});
+}
+
+TEST_CASE("a file where the folder should be is an Error(disk)") {
+  TemporaryFolder folder;
+  std::ofstream(folder / "run") << "in the way";
+  CHECK(expect_error([&] { MetricsLog log(folder / "run/metrics.jsonl"); }).code() == ExitCode::disk);
+}

@@ -1,0 +1,235 @@
+#include "engine/train/options.h"
+
+#include <doctest/doctest.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <initializer_list>
+#include <sstream>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/model/config.h"
+#include "engine/train/option_fields.h"
+#include "engine/train/run_plan.h"
+#include "engine/train/toml.h"
+
+using namespace gpt2;
+
+namespace {
+
+CommandLine parse(std::vector<std::string> words) {
+  std::vector<const char*> argv{"train_gpt2_fp8"};
+  for (const auto& word : words) argv.push_back(word.c_str());
+  auto line = parse_options(static_cast<int>(argv.size()), argv.data(), "version");
+  REQUIRE(line.has_value());
+  return *line;
+}
+
+std::string usage_error(std::vector<std::string> words) { // "what | hint"
+  std::vector<const char*> argv{"train_gpt2_fp8"};
+  for (const auto& word : words) argv.push_back(word.c_str());
+  try {
+    parse_options(static_cast<int>(argv.size()), argv.data(), "version");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::usage);
+    return std::string(error.what()) + " | " + error.hint();
+  }
+  return "accepted";
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+struct TemporaryFile {
+  std::string path =
+      (std::filesystem::temp_directory_path() / ("test_options_" + std::to_string(std::rand()) + ".toml"));
+  explicit TemporaryFile(const std::string& text) { std::ofstream(path) << text; }
+  ~TemporaryFile() { std::filesystem::remove(path); }
+};
+
+Options everything_changed() {
+  Options o;
+  o.model = "d4", o.layers = 3, o.heads = 2, o.channels = 48, o.seq_len = 96;
+  o.train_data = "a/*.bin,b \"quoted\" #1/*.h5", o.val_data = "C:\\v.bin", o.tokenizer = "tok", o.seed = UINT64_MAX;
+  o.batch_size = 3, o.max_batch_size = 9, o.target_batch_size = 27;
+  o.max_steps = 123456789012;
+  o.max_lr = 0.1234567f, o.min_lr_ratio = 1.0f / 3, o.warmup_steps = 0, o.lr_schedule = "wsd";
+  o.wsd_decay_ratio = 0.3f, o.weight_decay = 0.05f, o.beta1 = 0.8f, o.beta2 = 0.999f, o.adam_eps = 1e-6f;
+  o.grad_clip = 0;
+  o.device = "cpu", o.precision = "fp8", o.use_fp8 = true, o.fp8_format = "e5m2";
+  o.fp8_margin = 2, o.fp8_interval = 4, o.fp8_amax_history = 8, o.fp8_lm_head = true, o.threads = 2;
+  o.fp8_recipe = "current", o.fp8_scenario = "mxfp8", o.fp8_bf16_layers = "first,last,3-5", o.fp8_auto_fallback = false;
+  o.deterministic = true, o.cuda_graph = false, o.recompute = "block", o.attention = "own", o.plan_cache = "";
+  o.eval_freq = 7, o.eval_sequences = 11, o.eval_at_start = true, o.sample_freq = 13;
+  o.prompt = "two\nlines\tand 'both' \"quotes\" \x01 \xc3\xa9", o.sample_tokens = 5;
+  o.temperature = 1.5f, o.top_k = 3, o.sample_seed = 99;
+  o.use_tensorboard = false, o.run_name = "run", o.log_dir = "logs";
+  o.checkpoint_dir = "ckpt", o.checkpoint_freq = 17, o.resume = "best";
+  o.skip_loss_z = 4.5f, o.skip_grad_z = 6.25f, o.max_skipped = 3;
+  return o;
+}
+
+} // namespace
+
+TEST_CASE("no flags: the defaults") {
+  const CommandLine line = parse({});
+  CHECK(line.options == Options{});
+  CHECK(line.given.empty());
+}
+
+TEST_CASE("print_config and config are inverse for every field") {
+  Options changed = everything_changed(), defaults;
+  const auto changed_fields = option_fields(changed), default_fields = option_fields(defaults);
+  for (size_t i = 0; i < changed_fields.size(); ++i) {
+    CAPTURE(changed_fields[i].name);
+    if (changed_fields[i].name != "num_epochs") CHECK(changed_fields[i].toml() != default_fields[i].toml());
+  }
+  CHECK(from_toml(to_toml(changed), "test").options == changed);
+  CHECK(from_toml(to_toml(defaults), "test").options == defaults);
+
+  Options epochs; // excludes max_steps
+  epochs.num_epochs = 0.1;
+  CHECK(from_toml(to_toml(epochs), "test").options == epochs);
+}
+
+TEST_CASE("every flag is accepted on the command line with the value that print_config writes") {
+  Options changed = everything_changed();
+  std::vector<std::string> words;
+  for (const OptionField& field : option_fields(changed)) {
+    const std::string value = read_toml("x = " + field.toml(), "test").front().value;
+    words.push_back("--" + field.name + "=" + value);
+  }
+  const Options parsed = parse(words).options;
+  CHECK(to_toml(parsed) == to_toml(changed)); // a difference that can be read
+  CHECK(parsed == changed);
+}
+
+TEST_CASE("flags win over the config file, the file over defaults") {
+  const TemporaryFile file("max_lr = 0.5 # half\nseq_len = 32\nuse_tensorboard = false\n");
+  const CommandLine line = parse({"--config", file.path, "--max_lr", "0.25"});
+  CHECK(line.options.max_lr == 0.25f);
+  CHECK(line.options.seq_len == 32);
+  CHECK_FALSE(line.options.use_tensorboard);
+  CHECK(line.given == std::set<std::string>{"max_lr", "seq_len", "use_tensorboard"});
+}
+
+TEST_CASE("a bad config file is named with its line") {
+  const auto error_with = [](const std::string& text) {
+    const TemporaryFile file(text);
+    const std::string error = usage_error({"--config", file.path});
+    CHECK(contains(error, file.path));
+    return error;
+  };
+  CHECK(contains(error_with("seed = 1\nmax_lrr = 1\n"), ":2: unknown key max_lrr | did you mean max_lr?"));
+  CHECK(contains(error_with("max_lr = -1\n"), ":1: max_lr: -1"));
+  CHECK(contains(error_with("model = nano\n"), "quotes"));
+  CHECK(contains(error_with("model = \"nano\n"), "not closed"));
+  CHECK(contains(error_with("[model]\nlayers = 2\n"), "sections"));
+  CHECK(contains(error_with("seed = 1\nseed = 2\n"), "second time"));
+  CHECK(contains(error_with("seed = 1 2\n"), "unexpected text"));
+  CHECK(contains(error_with("seed\n"), "="));
+  CHECK(contains(usage_error({"--config", "/no/such.toml"}), "/no/such.toml"));
+}
+
+TEST_CASE("unknown flags get one line and a guess") {
+  CHECK(usage_error({"--max_ler", "1"}) == "unknown flag --max_ler | did you mean --max_lr?");
+  CHECK(usage_error({"--max-lr=1"}) == "unknown flag --max-lr | did you mean --max_lr?");
+  CHECK(usage_error({"--no-cuda_grap"}) == "unknown flag --no-cuda_grap | did you mean --no-cuda_graph?");
+  CHECK(usage_error({"--zzzzzzzzzzzz"}) == "unknown flag --zzzzzzzzzzzz | see --help");
+  CHECK(contains(usage_error({"nano"}), "unexpected argument 'nano'"));
+  CHECK(contains(usage_error({"--use_fp8", "true"}), "unexpected argument 'true'"));
+  CHECK(contains(usage_error({"--model"}), "--model"));
+}
+
+TEST_CASE("choices suggest the nearest") {
+  CHECK(contains(usage_error({"--lr_schedule", "cosin"}), "did you mean cosine?"));
+  CHECK(contains(usage_error({"--precision", "fp16"}), "did you mean fp"));
+}
+
+TEST_CASE("switches: --x, --no-x and --x=false; the last one counts") {
+  CHECK(parse({"--deterministic"}).options.deterministic);
+  CHECK_FALSE(parse({"--no-use_tensorboard"}).options.use_tensorboard);
+  CHECK_FALSE(parse({"--use_tensorboard=false"}).options.use_tensorboard);
+  CHECK(parse({"--no-cuda_graph", "--cuda_graph"}).options.cuda_graph);
+  CHECK(contains(usage_error({"--use_fp8=maybe"}), "neither true nor false"));
+}
+
+TEST_CASE("--use_fp8 means --precision fp8, and a contradiction is an error") {
+  CHECK(parse({"--use_fp8"}).options.precision == "fp8");
+  CHECK(parse({"--use_fp8", "--precision", "fp8"}).options.precision == "fp8");
+  CHECK(parse({"--use_fp8=false", "--precision", "bf16"}).options.precision == "bf16");
+  CHECK(contains(usage_error({"--use_fp8", "--precision", "bf16"}), "contradict"));
+  CHECK(contains(usage_error({"--max_steps", "5", "--num_epochs", "1"}), "--num_epochs"));
+  CHECK(contains(usage_error({"--val_data", "x.bin"}), "--train_data"));
+}
+
+TEST_CASE("the FP8 switches and choices are checked") {
+  CHECK(parse({"--fp8_recipe", "current"}).options.fp8_recipe == "current");
+  CHECK(parse({"--fp8_bf16_layers", "first,last,3-5"}).options.fp8_bf16_layers == "first,last,3-5");
+  CHECK(parse({}).options.fp8_auto_fallback);
+  CHECK_FALSE(parse({"--no-fp8_auto_fallback"}).options.fp8_auto_fallback);
+  CHECK(contains(usage_error({"--fp8_recipe", "curent"}), "did you mean current?"));
+  CHECK(contains(usage_error({"--fp8_scenario", "mxfp4"}), "did you mean mxfp8?"));
+}
+
+TEST_CASE("zero, negative and senseless numbers are refused") {
+  for (const char* name : {"layers", "heads", "channels", "seq_len", "batch_size", "max_batch_size",
+                           "target_batch_size", "max_steps", "num_epochs", "max_lr", "adam_eps", "fp8_interval",
+                           "fp8_amax_history", "threads", "eval_sequences", "max_skipped"}) {
+    const std::string flag = std::string("--") + name;
+    CHECK(contains(usage_error({flag, "0"}), flag + ": 0 does not fit"));
+  }
+  for (const char* name :
+       {"layers",      "seq_len",      "batch_size",      "target_batch_size", "max_steps",   "num_epochs",
+        "max_lr",      "warmup_steps", "weight_decay",    "grad_clip",         "beta1",       "fp8_margin",
+        "eval_freq",   "sample_freq",  "checkpoint_freq", "sample_tokens",     "temperature", "top_k",
+        "skip_loss_z", "skip_grad_z",  "max_skipped",     "min_lr_ratio"}) {
+    const std::string flag = std::string("--") + name;
+    CHECK(contains(usage_error({flag, "-1"}), flag + ": -1 does not fit"));
+  }
+  CHECK(contains(usage_error({"--beta1", "1"}), "below 1"));
+  CHECK(contains(usage_error({"--seed", "-1"}), "--seed"));
+  CHECK(contains(usage_error({"--batch_size", "four"}), "not a whole number"));
+  CHECK(contains(usage_error({"--batch_size", "1.5"}), "not a whole number"));
+  CHECK(contains(usage_error({"--batch_size", "99999999999"}), "too large"));
+  CHECK(contains(usage_error({"--max_lr", "nan"}), "finite"));
+  CHECK(parse({"--batch_size", "auto"}).options.batch_size == 0);
+}
+
+TEST_CASE("a resumed run keeps the checkpoint's options where the command line is silent") {
+  Options before;
+  before.max_lr = 0.5f;
+  before.max_steps = 100;
+  before.use_fp8 = true;
+  before.precision = "fp8";
+  before.prompt = "with \"quotes\"";
+
+  const Options silent = merge_for_resume(parse({"--resume", "latest"}), before);
+  CHECK(silent.max_lr == 0.5f);
+  CHECK(silent.max_steps == 100);
+  CHECK(silent.precision == "fp8");
+  CHECK(silent.prompt == before.prompt);
+
+  const Options spoken = merge_for_resume(
+      parse({"--resume", "latest", "--num_epochs", "3", "--precision", "bf16", "--no-use_tensorboard"}), before);
+  CHECK(spoken.max_steps == 0);
+  CHECK(spoken.num_epochs == 3);
+  CHECK(spoken.precision == "bf16");
+  CHECK_FALSE(spoken.use_fp8);
+  CHECK_FALSE(spoken.use_tensorboard);
+  CHECK(spoken.max_lr == 0.5f);
+}
+
+TEST_CASE("every ready config loads and names a model that exists") {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("configs")) {
+    if (entry.path().extension() != ".toml") continue;
+    CAPTURE(entry.path().string());
+    const CommandLine line = parse({"--config", entry.path().string()});
+    CHECK(line.given.count("model") == 1);
+    CHECK_NOTHROW(resolve_config(line.options, false));
+    files += 1;
+  }
+  CHECK(files >= 5);
+}

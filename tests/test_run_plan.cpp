@@ -1,0 +1,231 @@
+// What the options mean on a given machine: device and precision, batch arithmetic, steps, the speed of light.
+#include "engine/train/run_plan.h"
+
+#include <doctest/doctest.h>
+
+#include "engine/base/error.h"
+#include "engine/train/layer_list.h"
+#include "engine/train/light_speed.h"
+
+using namespace gpt2;
+
+namespace {
+
+const GpuReport kNone{false, "no driver", "", 0, ""};
+const GpuReport kHopper{true, "", "NVIDIA H200", 90, ""};
+const GpuReport kOldLibrary{true, "", "NVIDIA H200", 90, "cuBLASLt has no algorithm"};
+const GpuReport kBlackwell{true, "", "NVIDIA B200", 100, ""};
+const GpuReport kAmpere{true, "", "NVIDIA A100", 80, ""};
+
+Options with(std::string device, std::string precision) {
+  Options options;
+  options.device = std::move(device);
+  options.precision = std::move(precision);
+  return options;
+}
+
+template <typename Function>
+Error error_of(Function&& function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error;
+  }
+  FAIL("nothing was thrown");
+  return Error(ExitCode::done, "");
+}
+
+RunPlan plan_for(const Options& options, int64_t sequences = 1000, int ranks = 1) {
+  const auto backend = make_cpu_backend(0);
+  return make_plan(options, resolve_config(options, false), Precision::fp32, sequences, *backend, ranks);
+}
+
+} // namespace
+
+TEST_CASE("device auto takes the GPU, and says so when there is none") {
+  CHECK(choose_device(with("auto", "auto"), kHopper).gpu);
+  const DeviceChoice cpu = choose_device(with("auto", "auto"), kNone);
+  CHECK_FALSE(cpu.gpu);
+  CHECK(cpu.precision == Precision::fp32);
+  REQUIRE(cpu.notes.size() == 1);
+  CHECK(cpu.notes[0].find("no driver") != std::string::npos);
+}
+
+TEST_CASE("device cpu needs no excuse; device cuda without a GPU is exit 6") {
+  CHECK(choose_device(with("cpu", "auto"), kNone).notes.empty());
+  CHECK_FALSE(choose_device(with("cpu", "auto"), kHopper).gpu);
+  CHECK(error_of([] { choose_device(with("cuda", "auto"), kNone); }).code() == ExitCode::device);
+}
+
+TEST_CASE("precision by device") {
+  CHECK(choose_device(with("auto", "auto"), kHopper).precision == Precision::bf16);
+  CHECK(choose_device(with("auto", "fp8"), kHopper).precision == Precision::fp8);
+  CHECK(choose_device(with("cpu", "fp8"), kNone).precision == Precision::fp8); // emulated
+  CHECK(error_of([] { choose_device(with("cuda", "fp32"), kHopper); }).code() == ExitCode::usage);
+}
+
+TEST_CASE("FP8 on a GPU without it, and BF16 on the CPU, fall back with one line each") {
+  const DeviceChoice old_gpu = choose_device(with("auto", "fp8"), kAmpere);
+  CHECK(old_gpu.precision == Precision::bf16);
+  REQUIRE(old_gpu.notes.size() == 1);
+  CHECK(old_gpu.notes[0].find("8.0") != std::string::npos);
+  const DeviceChoice cpu = choose_device(with("cpu", "bf16"), kNone);
+  CHECK(cpu.precision == Precision::fp32);
+  CHECK(cpu.notes.size() == 1);
+}
+
+TEST_CASE("FP8 that the library refuses falls back to BF16 with its reason; nobody else hears of it") {
+  const DeviceChoice refused = choose_device(with("auto", "fp8"), kOldLibrary);
+  CHECK(refused.precision == Precision::bf16);
+  REQUIRE(refused.notes.size() == 1);
+  CHECK(refused.notes[0] == "FP8 products fail on NVIDIA H200 (cuBLASLt has no algorithm): training in BF16");
+  CHECK(choose_device(with("auto", "bf16"), kOldLibrary).notes.empty());
+  CHECK(choose_device(with("auto", "fp8"), kHopper).notes.empty());
+}
+
+TEST_CASE("--fp8_scenario mxfp8 says that it needs Blackwell and goes on with the recipe") {
+  Options options = with("auto", "fp8");
+  options.fp8_scenario = "mxfp8";
+  const DeviceChoice hopper = choose_device(options, kHopper);
+  CHECK(hopper.precision == Precision::fp8);
+  REQUIRE(hopper.notes.size() == 1);
+  CHECK(hopper.notes[0] == "--fp8_scenario mxfp8 needs a Blackwell GPU: going on with the delayed recipe");
+  CHECK(choose_device(options, kBlackwell).notes.at(0).find("NVIDIA B200") != std::string::npos);
+  CHECK(choose_device(options, kAmpere).notes.size() == 1); // BF16 for another reason: no second line
+  options.precision = "bf16";
+  CHECK(choose_device(options, kHopper).notes.empty());
+}
+
+TEST_CASE("lists of blocks: names, numbers and ranges; what is no block is exit 2 with a hint") {
+  const auto parse = [](const std::string& list) { return parse_layer_list("--fp8_bf16_layers", list, 12); };
+  CHECK(parse("").empty());
+  CHECK(parse("first,last,3-5") == std::vector<int>{0, 3, 4, 5, 11});
+  CHECK(parse("7") == std::vector<int>{7});
+  CHECK(parse(" 4, 2-4 ,last") == std::vector<int>{2, 3, 4, 11});
+  CHECK(parse("first-last").size() == 12);
+  for (const char* bad : {"12", "-1", "3-12", "5-3", "middle", "1,,2", ",", "1-2-3", "2-", "1.5", "99999999999"}) {
+    CAPTURE(bad);
+    const Error error = error_of([&] { parse(bad); });
+    CHECK(error.code() == ExitCode::usage);
+    CHECK(std::string(error.what()).find("--fp8_bf16_layers") != std::string::npos);
+    CHECK(error.hint().find("0 to 11") != std::string::npos);
+  }
+}
+
+TEST_CASE("every FP8 flag reaches the recipe") {
+  Options options;
+  options.model = "gpt2";
+  CHECK(plan_for(options).model.fp8.bf16_layers.empty());
+  CHECK_FALSE(plan_for(options).model.fp8.current_scaling);
+  options.fp8_format = "e5m2", options.fp8_recipe = "current", options.fp8_lm_head = true;
+  options.fp8_margin = 2, options.fp8_interval = 3, options.fp8_amax_history = 5;
+  options.fp8_bf16_layers = "first,last";
+  const Fp8Options fp8 = plan_for(options).model.fp8;
+  CHECK(fp8.format == Fp8Recipe::e5m2);
+  CHECK(fp8.current_scaling);
+  CHECK(fp8.lm_head);
+  CHECK(fp8.margin == 2);
+  CHECK(fp8.interval == 3);
+  CHECK(fp8.amax_history == 5);
+  CHECK(fp8.bf16_layers == std::vector<int>{0, 11});
+  options.fp8_bf16_layers = "12";
+  CHECK(error_of([&] { plan_for(options); }).code() == ExitCode::usage);
+}
+
+TEST_CASE("target = ranks * batch_size * accumulation") {
+  CHECK(plan_batches(512, 64, 1).accumulation == 8);
+  CHECK(plan_batches(512, 64, 8).accumulation == 1);
+  CHECK(plan_batches(6, 2, 1).accumulation == 3);
+}
+
+TEST_CASE("batch sizes that do not divide are refused with the nearest that do") {
+  const Error error = error_of([] { plan_batches(512, 48, 1); });
+  CHECK(error.code() == ExitCode::usage);
+  CHECK(error.hint() == "use --batch_size 32 or 64, or --target_batch_size 480 or 528");
+  const Error too_large = error_of([] { plan_batches(4, 8, 1); });
+  CHECK(too_large.hint() == "use --batch_size 4, or --target_batch_size 8");
+  const Error ranks = error_of([] { plan_batches(10, 1, 4); });
+  CHECK(ranks.hint() == "use --target_batch_size 8 or 12");
+}
+
+TEST_CASE("largest divisor at most") {
+  CHECK(largest_divisor_at_most(12, 5) == 4);
+  CHECK(largest_divisor_at_most(12, 100) == 12);
+  CHECK(largest_divisor_at_most(13, 12) == 1);
+}
+
+TEST_CASE("auto batch size divides the target and respects its bound") {
+  Options options;
+  options.model = "gpt2"; // would take 4
+  options.target_batch_size = 12;
+  options.max_batch_size = 5;
+  CHECK(plan_for(options).batch.batch_size == 4);
+  CHECK(plan_for(options).batch.accumulation == 3);
+  options.max_batch_size = 3;
+  CHECK(plan_for(options).batch.batch_size == 3);
+}
+
+TEST_CASE("steps come from --max_steps, from --num_epochs rounded up, or from the model") {
+  Options options;
+  options.target_batch_size = 16;
+  CHECK(plan_for(options).max_steps == defaults_for(config_by_name("nano")).max_steps);
+  options.num_epochs = 0.5;
+  CHECK(plan_for(options, 1000).max_steps == 32); // 500 / 16 = 31.25
+  options.num_epochs = 0;
+  options.max_steps = 7;
+  CHECK(plan_for(options).max_steps == 7);
+}
+
+TEST_CASE("the resolved options repeat the plan: resolving them again changes nothing") {
+  Options options;
+  options.num_epochs = 2;
+  const RunPlan once = plan_for(options);
+  const RunPlan twice = plan_for(once.options);
+  CHECK(once.options.model == "nano");
+  CHECK(once.options == twice.options);
+  CHECK(once.max_steps == twice.max_steps);
+}
+
+TEST_CASE("an automatic warm-up leaves room in a short run, an explicit one is obeyed") {
+  Options options;
+  const auto warmup = [&](int64_t steps) {
+    options.max_steps = steps;
+    return plan_for(options).schedule.warmup_steps;
+  };
+  CHECK(warmup(1) == 0);
+  CHECK(warmup(2) == 1);
+  CHECK(warmup(12) == 6); // half: a tenth would be one step
+  CHECK(warmup(50) == 10);
+  CHECK(warmup(200) == 20); // a tenth
+  CHECK(warmup(100000) == defaults_for(config_by_name("nano")).warmup_steps);
+  options.warmup_steps = 40;
+  CHECK(plan_for(options).schedule.warmup_steps == 40);
+}
+
+TEST_CASE("shape flags change the model; impossible shapes are exit 2") {
+  Options options;
+  options.model = "gpt2";
+  options.layers = 2, options.heads = 2, options.channels = 32, options.seq_len = 24;
+  const GPT2Config config = resolve_config(options, false);
+  CHECK(config.layers == 2);
+  CHECK(config.channels == 32);
+  CHECK(config.seq_len == 24);
+  options.heads = 5;
+  CHECK(error_of([&] { resolve_config(options, false); }).code() == ExitCode::usage);
+  CHECK(resolve_config(Options{}, true).name == "gpt2");
+  CHECK(resolve_config(Options{}, false).name == "nano");
+}
+
+TEST_CASE("the speed of light reproduces the measured floors of the four sizes within 2%") {
+  struct Row {
+    const char* model;
+    double fp8, bf16; // tokens per second on one H200
+  };
+  for (const Row& row : {Row{"gpt2", 860e3, 640e3}, Row{"gpt2-medium", 329e3, 236e3}, Row{"gpt2-large", 165e3, 111e3},
+                         Row{"gpt2-xl", 88e3, 58e3}}) {
+    CAPTURE(row.model);
+    const GPT2Config config = config_by_name(row.model);
+    CHECK(hopper_light_speed(config, 1024, Precision::fp8) == doctest::Approx(row.fp8).epsilon(0.02));
+    CHECK(hopper_light_speed(config, 1024, Precision::bf16) == doctest::Approx(row.bf16).epsilon(0.02));
+  }
+}

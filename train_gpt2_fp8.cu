@@ -8,6 +8,7 @@
 
 #include "engine/base/error.h"        // defines: Error, ExitCode
 #include "engine/base/log.h"          // defines: is_terminal
+#include "engine/base/process.h"      // defines: prepare_process
 #include "engine/dist/communicator.h" // defines: make_communicator
 #include "engine/train/backend.h"     // defines: Backend, choose_device
 #include "engine/train/options.h"     // defines: parse_options
@@ -69,16 +70,21 @@ std::unique_ptr<Backend> make_gpu_backend(const Options&, const GpuReport&) { re
 std::string version() { return "train_gpt2_fp8 " GPT2_VERSION ", CPU only"; }
 #endif
 
+ExitCode print(const std::string& text) {
+  std::cout << text << std::flush;
+  if (!std::cout)
+    throw Error(ExitCode::disk, "standard output cannot be written", "free some space, or print elsewhere");
+  return ExitCode::done;
+}
+
 ExitCode run(int argc, char** argv) {
   const auto command_line = parse_options(argc, argv, version());
   if (!command_line) return ExitCode::done;
   if (command_line->options.print_config) {
-    std::cout << to_toml(command_line->options);
-    return ExitCode::done;
+    return print(to_toml(command_line->options));
   }
   if (command_line->options.list_checkpoints) {
-    std::cout << describe_checkpoints(command_line->options.checkpoint_dir);
-    return ExitCode::done;
+    return print(describe_checkpoints(command_line->options.checkpoint_dir));
   }
 
   const auto communicator = make_communicator();
@@ -95,6 +101,7 @@ ExitCode run(int argc, char** argv) {
 } // namespace
 
 int main(int argc, char** argv) {
+  prepare_process();
   try {
     return static_cast<int>(run(argc, argv));
   } catch (const Error& error) {

@@ -263,6 +263,51 @@ class CommandLine(unittest.TestCase):
         process.communicate(timeout=20)
         self.assertEqual(process.returncode, -signal.SIGINT)
 
+    # ---- an unfriendly shell ----
+
+    def shell(self, script):
+        return subprocess.run(["bash", "-c", script, PROGRAM, *TINY], cwd=self.folder, env=self.environment,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+
+    def test_closed_descriptors_never_become_log_files(self):
+        self.assertEqual(self.shell('"$0" "$@" --max_steps 3 <&- >&- 2>&-').returncode, 0)
+        with open(os.path.join(self.folder, "runs/run/metrics.jsonl")) as lines:
+            self.assertEqual([line[0] for line in lines if '"loss"' in line], ["{"] * 3)
+
+    def test_a_closed_pipe_does_not_end_the_run(self):
+        self.shell('"$0" "$@" --max_steps 30 | head -n 1')
+        self.assertTrue(os.path.isdir(os.path.join(self.folder, "checkpoints_fp8/step_00000030")))
+
+    def test_a_file_size_limit_is_a_full_disk(self):
+        done = self.shell('ulimit -f 1; exec "$0" "$@" --max_steps 30')
+        self.assertEqual(done.returncode, 8, done.stderr)
+        self.assertRegex(done.stderr, r"error: cannot write [^\n]+\n\Z")
+
+    def test_a_lost_terminal_saves(self):
+        process = subprocess.Popen([PROGRAM, *TINY, "--max_steps", "1000000"], cwd=self.folder, env=self.environment,
+                                   stdout=subprocess.PIPE, text=True)
+        while not process.stdout.readline().startswith("step "):
+            pass
+        process.send_signal(signal.SIGHUP)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 75)
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full")
+    def test_print_config_notices_that_it_cannot_print(self):
+        self.assertEqual(self.shell('"$0" --print_config > /dev/full').returncode, 8)
+
+    def test_an_empty_config_is_a_config(self):
+        self.assertIn("max_steps", self.succeed("--config", self.write("empty.toml", ""), "--print_config"))
+
+    def test_too_many_threads(self):
+        self.fail_with(2, *TINY, "--threads", "100000", says=["--threads", "4096"])
+
+    def test_resuming_a_path_goes_on_beside_it(self):
+        self.succeed(*TINY, "--max_steps", "2", "--checkpoint_dir", "elsewhere")
+        self.succeed("--resume", "elsewhere/step_00000002", "--max_steps", "3")
+        self.assertTrue(os.path.isdir(os.path.join(self.folder, "elsewhere/step_00000003")))
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "checkpoints_fp8")))
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=1)

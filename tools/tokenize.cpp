@@ -7,6 +7,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/base/process.h"
 #include "engine/data/tokenize_files.h"
 
 namespace {
@@ -77,6 +78,7 @@ int run(const Command& command) {
 } // namespace
 
 int main(int argc, char** argv) {
+  gpt2::prepare_process();
   CLI::App app("Encodes text with GPT-2's tokenizer and writes token shards for training.", "tokenize");
   Command command;
   try {

@@ -18,7 +18,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "tokens are used as they lie in the file");
 
-const char* const kExpected = "give llm.c .bin shards (GPT-2 tokens) or .h5 shards; prepare_data writes both";
+const char* const kExpected = "give llm.c .bin shards (GPT-2 tokens) or .h5 shards; bin/tokenize writes both";
 
 class FileShard : public TokenSource {
  public:

@@ -28,7 +28,7 @@ TokenExtent find_bin_tokens(const File& file) {
     throw Error(
         ExitCode::data,
         file.path() + " has version " + std::to_string(header[1]) + " of the llm.c format, not 1 (uint16 tokens)",
-        "make the shard again with prepare_data");
+        "make the shard again with bin/tokenize");
   }
   const int64_t tokens = header[2];
   if (tokens <= 0) {

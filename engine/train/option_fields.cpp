@@ -48,8 +48,9 @@ Check<Number> at_least(Number low) {
 Check<float> above_zero() {
   return {[](float v) { return v > 0; }, "above 0"};
 }
-Check<float> within(float low, float high) {
-  return {[=](float v) { return v >= low && v <= high; }, "between " + print(low) + " and " + print(high)};
+template <typename Number>
+Check<Number> within(Number low, Number high) {
+  return {[=](Number v) { return v >= low && v <= high; }, "between " + print(low) + " and " + print(high)};
 }
 Check<float> below_one() {
   return {[](float v) { return v >= 0 && v < 1; }, "at least 0 and below 1"};
@@ -186,11 +187,11 @@ std::vector<OptionField> option_fields(Options& o) {
 
   f.group("Optimizer");
   f.number_or_auto("max_lr", o.max_lr, 0.0f, above_zero(), "peak learning rate; auto: the model's");
-  f.number("min_lr_ratio", o.min_lr_ratio, within(0, 1), "last learning rate as a share of --max_lr");
+  f.number("min_lr_ratio", o.min_lr_ratio, within(0.0f, 1.0f), "last learning rate as a share of --max_lr");
   f.number_or_auto<int64_t>("warmup_steps", o.warmup_steps, -1, at_least<int64_t>(0),
                             "steps of linear warm-up; auto: the model's, less in a short run");
   f.choice("lr_schedule", o.lr_schedule, {"cosine", "linear", "constant", "wsd"}, "after the warm-up");
-  f.number("wsd_decay_ratio", o.wsd_decay_ratio, within(0, 1), "wsd: share of all steps spent cooling down");
+  f.number("wsd_decay_ratio", o.wsd_decay_ratio, within(0.0f, 1.0f), "wsd: share of all steps spent cooling down");
   f.number("weight_decay", o.weight_decay, at_least(0.0f), "AdamW's, on all 2-D tensors");
   f.number("beta1", o.beta1, below_one(), "AdamW's first moment");
   f.number("beta2", o.beta2, below_one(), "AdamW's second moment");
@@ -219,7 +220,7 @@ std::vector<OptionField> option_fields(Options& o) {
   f.text("fp8_bf16_layers", o.fp8_bf16_layers, "LIST",
          "blocks that stay in BF16: first, last, numbers from 0 and ranges, as first,last,3-5; empty: none");
   f.toggle("fp8_auto_fallback", o.fp8_auto_fallback, "a block that saturates again and again goes on in BF16");
-  f.number_or_auto("threads", o.threads, 0, at_least(1), "CPU threads; auto: all cores");
+  f.number_or_auto("threads", o.threads, 0, within(1, 4096), "CPU threads; auto: all cores");
 
   f.group("GPU (no effect on the CPU)");
   f.toggle("deterministic", o.deterministic,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <sstream>
 
 #include "engine/base/error.h"
@@ -20,11 +21,11 @@ OptionField* find_field(std::vector<OptionField>& fields, const std::string& nam
 
 std::string read_text_file(const std::string& path) {
   std::ifstream file(path);
-  std::ostringstream text;
-  if (!(text << file.rdbuf())) {
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file.is_open() || file.bad()) {
     throw Error(ExitCode::usage, "--config: cannot read " + path, "check the name; ready files stand in configs/");
   }
-  return text.str();
+  return text;
 }
 
 // Sets every key of `text` that is not in `given` yet, and adds it there.

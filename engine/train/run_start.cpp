@@ -1,5 +1,7 @@
 #include "engine/train/run_start.h"
 
+#include <filesystem>
+
 #include <cstdio>
 
 #include "engine/base/error.h"
@@ -47,7 +49,9 @@ RunStart prepare_start(const CommandLine& command_line) {
   const std::string checkpoint = CheckpointFolder(asked.checkpoint_dir).resolve(asked.resume);
   const Options of_checkpoint = options_of(read_train_state(checkpoint), checkpoint);
   Options merged = merge_for_resume(command_line, of_checkpoint);
-  merged.checkpoint_dir = asked.checkpoint_dir; // the folder may have been moved since
+  // Where it was found, not where it was written: the folder may have been moved since.
+  const bool by_path = !command_line.given.count("checkpoint_dir") && std::filesystem::is_directory(asked.resume);
+  merged.checkpoint_dir = by_path ? std::filesystem::absolute(checkpoint).parent_path().string() : asked.checkpoint_dir;
   check_same_run(merged, of_checkpoint, checkpoint);
   return {merged, checkpoint};
 }

@@ -21,11 +21,14 @@ StopSignal::StopSignal() {
   stop_requested = 0;
   handle(SIGINT, old_interrupt_);
   handle(SIGTERM, old_terminate_);
+  handle(SIGHUP, old_hangup_);
+  if (old_hangup_.sa_handler == SIG_IGN) sigaction(SIGHUP, &old_hangup_, nullptr); // nohup: stay alive
 }
 
 StopSignal::~StopSignal() {
   sigaction(SIGINT, &old_interrupt_, nullptr);
   sigaction(SIGTERM, &old_terminate_, nullptr);
+  sigaction(SIGHUP, &old_hangup_, nullptr);
 }
 
 bool StopSignal::requested() const { return stop_requested != 0; }

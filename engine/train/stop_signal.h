@@ -1,11 +1,12 @@
-// Ctrl-C and SIGTERM ask the loop to finish its step, save and leave; the second Ctrl-C ends the process at once.
+// Ctrl-C, SIGTERM and a lost terminal (SIGHUP) ask the loop to finish its step, save and leave; the second Ctrl-C ends
+// the process at once.
 #pragma once
 
 #include <csignal>
 
 namespace gpt2 {
 
-// Handles both signals while it lives. One at a time.
+// Handles the signals while it lives. One at a time.
 class StopSignal {
  public:
   StopSignal();
@@ -15,7 +16,7 @@ class StopSignal {
   bool requested() const;
 
  private:
-  struct sigaction old_interrupt_, old_terminate_;
+  struct sigaction old_interrupt_, old_terminate_, old_hangup_;
 };
 
 } // namespace gpt2

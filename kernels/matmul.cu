@@ -35,13 +35,6 @@ void matmul_backward_input(Cuda& cuda, const MatmulBackwardInput<bf16>& x) {
   cuda.matmuls->run(product, {.d = x.din, .a = x.weight, .b = x.dout});
 }
 
-void matmul_backward_input_gelu(Cuda& cuda, const MatmulBackwardInputGelu& x) {
-  const Range range(cuda, "matmul_backward_input_gelu", 0, flops(x.rows, x.C, x.OC));
-  const MatmulProduct product{.m = x.C, .n = x.rows, .k = x.OC, .epilogue = MatmulEpilogue::dgelu};
-  // The epilogue only reads aux; cuBLASLt's attribute has one type for both directions.
-  cuda.matmuls->run(product, {.d = x.dpre, .a = x.weight, .b = x.dout, .aux = const_cast<bf16*>(x.pre)});
-}
-
 // dweight (C, OC) += in (C, rows) dout^T (rows, OC)
 void matmul_backward_weight(Cuda& cuda, const MatmulBackwardWeight<bf16>& x) {
   const Range range(cuda, "matmul_backward_weight", 0, flops(x.rows, x.C, x.OC));

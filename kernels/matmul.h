@@ -41,8 +41,8 @@ struct MatmulBackwardWeight {
 void matmul_backward_weight(Cpu&, const MatmulBackwardWeight<float>&);
 void matmul_backward_weight(Cuda&, const MatmulBackwardWeight<bf16>&);
 
-// Forward with GELU (tanh) in the product's epilogue, and the backward that meets it: GPU only, an alternative to
-// separate kernels where it measures faster.
+// Forward with GELU (tanh) in the product's epilogue: GPU only, faster in BF16 than a kernel of its own
+// (docs/benchmarks.md). Its backward counterpart, DGELU, is not: 1.5 ms instead of 0.22 at 124M.
 struct MatmulForwardGelu {
   bf16* out;          // (rows, OC) gelu(pre)
   bf16* pre;          // (rows, OC) in weight^T + bias; OC a multiple of 8
@@ -53,16 +53,6 @@ struct MatmulForwardGelu {
   int C, OC;
 };
 void matmul_forward_gelu(Cuda&, const MatmulForwardGelu&);
-
-struct MatmulBackwardInputGelu {
-  bf16* dpre;         // (rows, C) (dout weight) * gelu'(pre)
-  const bf16* dout;   // (rows, OC)
-  const bf16* weight; // (OC, C)
-  const bf16* pre;    // (rows, C); C a multiple of 8
-  int64_t rows;
-  int C, OC;
-};
-void matmul_backward_input_gelu(Cuda&, const MatmulBackwardInputGelu&);
 
 // dbias += column sums of dout, for layers whose dout no kernel of ours produces (QKV after attention)
 template <class A>

@@ -63,8 +63,6 @@ const char* name_of(MatmulEpilogue epilogue) {
       return "_bias";
     case MatmulEpilogue::gelu_aux_bias:
       return "_gelu";
-    case MatmulEpilogue::dgelu:
-      return "_dgelu";
     default:
       return "";
   }
@@ -76,8 +74,6 @@ cublasLtEpilogue_t cublas_epilogue(MatmulEpilogue epilogue) {
       return CUBLASLT_EPILOGUE_BIAS;
     case MatmulEpilogue::gelu_aux_bias:
       return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
-    case MatmulEpilogue::dgelu:
-      return CUBLASLT_EPILOGUE_DGELU;
     default:
       return CUBLASLT_EPILOGUE_DEFAULT;
   }
@@ -217,7 +213,7 @@ struct MatmulPlans::Plan {
     if (p.epilogue == MatmulEpilogue::bias || p.epilogue == MatmulEpilogue::gelu_aux_bias) {
       set(description, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_16BF);
     }
-    if (p.epilogue == MatmulEpilogue::gelu_aux_bias || p.epilogue == MatmulEpilogue::dgelu) {
+    if (p.epilogue == MatmulEpilogue::gelu_aux_bias) {
       set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.m);
     }
     if (p.fast_accumulation) set(description, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});

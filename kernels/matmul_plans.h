@@ -16,7 +16,7 @@ struct cublasLtContext; // cublasLt.h, which only matmul_plans.cu includes
 namespace gpt2 {
 
 enum class MatmulType : uint8_t { bf16, fp32, e4m3, e5m2 };
-enum class MatmulEpilogue : uint8_t { none, bias, gelu_aux_bias, dgelu };
+enum class MatmulEpilogue : uint8_t { none, bias, gelu_aux_bias };
 
 // D(m, n) = epilogue(op(A) op(B)) (+ D), packed and column-major as cuBLASLt counts; accumulation in FP32.
 struct MatmulProduct {
@@ -38,7 +38,7 @@ struct MatmulOperands {
   const void* a = nullptr;
   const void* b = nullptr;
   const void* bias = nullptr;     // (m) BF16
-  void* aux = nullptr;            // (m, n) BF16: GELU's input, written by gelu_aux_bias and read by dgelu
+  void* aux = nullptr;            // (m, n) BF16: GELU's input, written by gelu_aux_bias
   const float* a_scale = nullptr; // FP8: dequantisation factors of A and B, on the device
   const float* b_scale = nullptr;
 };

@@ -2,12 +2,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <sstream>
 
 #include "engine/base/error.h"
+#include "engine/base/files.h"
 #include "engine/train/option_fields.h"
 #include "engine/train/toml.h"
 
@@ -17,15 +16,6 @@ namespace {
 OptionField* find_field(std::vector<OptionField>& fields, const std::string& name) {
   const auto found = std::find_if(fields.begin(), fields.end(), [&](const auto& field) { return field.name == name; });
   return found == fields.end() ? nullptr : &*found;
-}
-
-std::string read_text_file(const std::string& path) {
-  std::ifstream file(path);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file.is_open() || file.bad()) {
-    throw Error(ExitCode::usage, "--config: cannot read " + path, "check the name; ready files stand in configs/");
-  }
-  return text;
 }
 
 // Sets every key of `text` that is not in `given` yet, and adds it there.
@@ -114,7 +104,7 @@ class CommandLineParser {
     apply_flags(given);
     if (config_->count()) {
       const std::string path = config_->results().back();
-      apply_toml(read_text_file(path), path, fields_, given);
+      apply_toml(read_text_file(path, ExitCode::usage), path, fields_, given);
     }
     options_.print_config = print_config_->count() > 0;
     options_.list_checkpoints = list_checkpoints_->count() > 0;

@@ -144,7 +144,7 @@ TEST_CASE("sizes and addresses that no kernel likes still work") {
   CHECK(device.cuda.matmuls->to_text().find("_unaligned") != std::string::npos);
 }
 
-TEST_CASE("GELU in the epilogue is the tanh form, forward and backward") {
+TEST_CASE("GELU in the epilogue is the tanh form") {
   TestDevice device;
   for (const Shape& shape : {Shape{256, 768, 3072}, Shape{96, 80, 208}}) {
     CAPTURE(name_of(shape));
@@ -157,16 +157,6 @@ TEST_CASE("GELU in the epilogue is the tanh form, forward and backward") {
                         {out, pre, layer.gpu_in, layer.gpu_weight, layer.gpu_bias, shape.rows, shape.C, shape.OC});
     CHECK(relative_error(download_floats(pre), expected_pre) < kBf16Tolerance);
     CHECK(relative_error(download_floats(out), expected) < 1e-2);
-
-    DeviceBuffer<bf16> dpre(layer.in_size()); // the layer's input taken as another GELU's input
-    std::vector<float> expected_dpre(layer.in_size());
-    matmul_backward_input(device.cpu, MatmulBackwardInput<float>{expected_dpre.data(), layer.dout.data(),
-                                                                 layer.weight.data(), shape.rows, shape.C, shape.OC});
-    gelu_backward(device.cpu, GeluBackward<float>{expected_dpre.data(), nullptr, expected_dpre.data(), layer.in.data(),
-                                                  shape.rows, shape.C});
-    matmul_backward_input_gelu(device.cuda,
-                               {dpre, layer.gpu_dout, layer.gpu_weight, layer.gpu_in, shape.rows, shape.C, shape.OC});
-    CHECK(relative_error(download_floats(dpre), expected_dpre) < 1e-2);
   }
 }
 

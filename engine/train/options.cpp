@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
-#include <sstream>
 
 #include "engine/base/error.h"
 #include "engine/base/files.h"

@@ -96,6 +96,7 @@ TrainState state_of(int64_t step, double val_loss = 1e30) {
   state.seed = 0xFEDCBA9876543210ull;
   state.best_val_loss = 3.25 + 1e-15;
   state.last_val_loss = val_loss;
+  state.last_val_step = step - 7;
   state.tokens = int64_t{1} << 40;
   state.run_name = "test-run";
   state.options_toml = "[model]\nmodel = \"small\"\n";
@@ -161,6 +162,7 @@ TEST_CASE("a checkpoint comes back bit for bit") {
   CHECK(state.seed == expected.seed);
   CHECK(state.best_val_loss == expected.best_val_loss);
   CHECK(state.last_val_loss == 3.5);
+  CHECK(state.last_val_step == 993);
   CHECK(state.tokens == expected.tokens);
   CHECK(state.run_name == expected.run_name);
   CHECK(state.options_toml == expected.options_toml);
@@ -197,6 +199,21 @@ TEST_CASE("latest, best, steps and paths are found") {
   CHECK(list[1].path == second);
   CHECK(list[1].latest);
   CHECK_FALSE(list[1].best);
+}
+
+TEST_CASE("a validation loss keeps the step it was measured at; a file from before that is read as not knowing it") {
+  TemporaryFolder root;
+  CheckpointFolder folder(root.path());
+  StateOnlyModel model(1);
+  const std::string path = folder.save(model, state_of(10, 4.0), false);
+  CHECK(folder.list()[0].val_step == 3);
+  {
+    const Hdf5Handle file(H5Fopen((path + "/state.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
+    REQUIRE(H5Ldelete(file, "/train/last_val_step", H5P_DEFAULT) >= 0);
+  }
+  CHECK(folder.list()[0].val_loss == 4.0);
+  CHECK(folder.list()[0].val_step == -1);
+  CHECK(load_checkpoint(path, model).last_val_step == -1);
 }
 
 TEST_CASE("what is not there is an Error(checkpoint) that says what is") {

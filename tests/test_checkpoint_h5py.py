@@ -50,6 +50,7 @@ def check_file(file):
     check(int(train["step"][()]), 1234, "step")
     check(int(train["loader_position"][()]), 123456789012345, "loader position")
     check(float(train["last_val_loss"][()]), 2.5, "validation loss")
+    check(int(train["last_val_step"][()]), 1227, "its step")
     check(float(train["best_val_loss"][()]), 3.25 + 1e-15, "best validation loss, a double")
     check(int(train["seed"][()]) % 2**64, 0xFEDCBA9876543210, "seed")
     check(text(train["run_name"]), "test-run", "run name")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The built program from outside: exit codes, messages, files. Usage: test_cli.py PROGRAM"""
+import json
 import os
 import re
 import shutil
@@ -18,6 +19,8 @@ TINY = ["--device", "cpu", "--model", "nano", "--layers", "1", "--heads", "1", "
 STEP_LINE = re.compile(
     r"^step +\d+ \| epoch \d+ \| loss: \d+\.\d{6} \| lr: \d\.\d\de-\d\d \| norm: \d+\.\d{4} \| dt: \d+\.\d\dms "
     r"\| tok/sec: \d+\.\d\d \| (.* \| )?(FP32|FP8 \(emulated\))$")
+PARITY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "parity")
+sys.path.insert(0, PARITY)
 LAUNCHERS = ("OMPI_", "PMI_", "SLURM_", "WORLD_SIZE", "RANK")
 
 
@@ -125,6 +128,61 @@ class CommandLine(unittest.TestCase):
         out = self.succeed("--resume", "latest", "--max_steps", "4")
         self.assertEqual([line[:9] for line in out.splitlines() if " | lr: " in line], ["step    3", "step    4"])
         self.assertIn("nothing left", self.succeed("--resume", "latest"))
+
+    def test_list_names_the_step_of_a_loss(self):
+        self.succeed(*TINY, "--max_steps", "4", "--eval_freq", "2", "--checkpoint_freq", "3", "--max_lr", "1e-3")
+        lines = {int(line.split()[1]): line for line in self.succeed("--list_checkpoints").splitlines()}
+        self.assertRegex(lines[3], r"val loss +\d+\.\d{6} at step 2 +\|")
+        self.assertRegex(lines[4], r"val loss +\d+\.\d{6} +\|")
+
+    def test_no_save_best(self):
+        self.assertRegex(self.succeed("--help"), r"--save_best")
+        out = self.succeed(*TINY, "--max_steps", "5", "--eval_freq", "1", "--checkpoint_freq", "0", "--no-save_best")
+        self.assertIn("best so far", out)
+        self.assertEqual(re.findall(r"saved checkpoints_fp8/(\S+)", out), ["step_00000005"])
+        with open(os.path.join(self.folder, "checkpoints_fp8/step_00000005/options.toml")) as file:
+            self.assertIn("save_best = false\n", file.read())
+        self.assertIn("save_best = true\n", self.succeed("--print_config"))
+
+    def test_two_runs_of_one_name(self):
+        process = subprocess.Popen([PROGRAM, *TINY, "--max_steps", "1000000", "--checkpoint_freq", "2"], cwd=self.folder,
+                                   env=self.environment, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.kill)
+        for line in process.stdout:
+            if " | saved " in line:
+                break
+        process.send_signal(signal.SIGSTOP)  # alive, but silent: what is there must not change
+        message = f"error: another run is writing to runs/run: process {process.pid} on "
+        for again in ([*TINY, "--max_steps", "1"], ["--resume", "latest"]):
+            error = self.fail_with(2, *again, says=[message])
+            self.assertIn("--run_name", error)
+        process.kill()
+        process.wait(timeout=60)
+        self.assertTrue(os.path.exists(os.path.join(self.folder, "runs/run/.lock")))  # stale, and no hindrance
+        out = self.succeed("--resume", "2", "--max_steps", "4")
+        self.assertIn("step    4 ", out)
+        with open(os.path.join(self.folder, "runs/run/metrics.jsonl")) as lines:
+            steps = [json.loads(line)["step"] for line in lines if '"loss"' in line]
+        self.assertEqual(steps, [1, 2, 3, 4])
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "runs/run/.lock")))
+
+    def test_learning_rates_are_those_of_the_parity_script(self):
+        try:
+            import train_torch
+        except ImportError as missing:
+            self.skipTest(str(missing))
+        for steps, warmup in ((1, 0), (2, 0), (2, 1), (9, 3), (9, 8), (4, 9)):
+            self.succeed(*TINY, "--max_steps", str(steps), "--warmup_steps", str(warmup), "--max_lr", "6e-4",
+                         "--min_lr_ratio", "0.1", "--checkpoint_dir", "other", "--run_name", f"{steps}-{warmup}")
+            with open(os.path.join(self.folder, f"runs/{steps}-{warmup}/metrics.jsonl")) as lines:
+                ours = [entry["lr"] for entry in map(json.loads, lines) if "lr" in entry]
+            theirs = [train_torch.learning_rate(step, 6e-4, 0.1, warmup, steps) for step in range(steps)]
+            self.assertEqual(len(ours), steps)
+            for our_rate, their_rate in zip(ours, theirs):
+                self.assertAlmostEqual(our_rate / their_rate, 1, places=6)
+            if warmup < steps:
+                self.assertAlmostEqual(ours[-1] / 6e-5, 1, places=6)
 
     def interrupt(self, *signals):
         process = subprocess.Popen([PROGRAM, *TINY, "--max_steps", "1000000"], cwd=self.folder, env=self.environment,

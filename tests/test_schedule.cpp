@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <initializer_list>
 
 using namespace gpt2;
@@ -14,9 +15,24 @@ Schedule schedule(Decay decay) {
   s.max_lr = 1.0f;
   s.min_lr_ratio = 0.1f;
   s.warmup_steps = 10;
-  s.max_steps = 110;
-  s.wsd_decay_ratio = 0.5f; // the last 55 steps
+  s.max_steps = 111;
+  s.wsd_decay_ratio = 0.5f; // the last 56 steps
   return s;
+}
+
+// From the peak, never up, to exactly the minimum.
+void check_run(Decay decay, int64_t steps, int64_t warmup, float ratio) {
+  CAPTURE(static_cast<int>(decay));
+  CAPTURE(steps);
+  CAPTURE(warmup);
+  CAPTURE(ratio);
+  Schedule s = schedule(decay);
+  s.max_lr = 6e-4f, s.min_lr_ratio = ratio, s.warmup_steps = warmup, s.max_steps = steps;
+  CHECK(learning_rate(s, steps - 1) == static_cast<float>(static_cast<double>(s.max_lr) * ratio));
+  if (steps == 1) return; // the first step is the last
+  const int64_t peak = std::max<int64_t>(warmup - 1, 0);
+  CHECK(learning_rate(s, peak) == s.max_lr);
+  for (int64_t step = peak; step + 1 < steps; ++step) CHECK(learning_rate(s, step) >= learning_rate(s, step + 1));
 }
 
 } // namespace
@@ -36,27 +52,50 @@ TEST_CASE("without a warm-up the first step has the peak rate") {
   CHECK(learning_rate(s, 0) == 1.0f);
 }
 
-TEST_CASE("cosine: half way at the mean, the minimum at the end and beyond") {
+TEST_CASE("cosine: half way at the mean, the minimum at the last step and beyond") {
   const Schedule s = schedule(Decay::cosine);
   CHECK(learning_rate(s, 60) == doctest::Approx(0.55));
   CHECK(learning_rate(s, 35) == doctest::Approx(0.1 + 0.9 * 0.5 * (1 + 0.70710678)));
-  CHECK(learning_rate(s, 110) == doctest::Approx(0.1));
-  CHECK(learning_rate(s, 100000) == doctest::Approx(0.1));
+  CHECK(learning_rate(s, 109) > 0.1f);
+  CHECK(learning_rate(s, 110) == 0.1f);
+  CHECK(learning_rate(s, 100000) == 0.1f);
 }
 
 TEST_CASE("linear") {
   const Schedule s = schedule(Decay::linear);
   CHECK(learning_rate(s, 35) == doctest::Approx(1 - 0.9 * 0.25));
-  CHECK(learning_rate(s, 110) == doctest::Approx(0.1));
+  CHECK(learning_rate(s, 109) == doctest::Approx(0.1 + 0.9 / 100));
+  CHECK(learning_rate(s, 110) == 0.1f);
 }
 
-TEST_CASE("constant stays") { CHECK(learning_rate(schedule(Decay::constant), 109) == 1.0f); }
+TEST_CASE("constant stays") { CHECK(learning_rate(schedule(Decay::constant), 110) == 1.0f); }
 
 TEST_CASE("wsd: stable until its share of the steps is left, then linear to the minimum") {
   const Schedule s = schedule(Decay::wsd);
-  CHECK(learning_rate(s, 55) == 1.0f);
-  CHECK(learning_rate(s, 66) == doctest::Approx(1 - 0.9 * 11 / 55));
-  CHECK(learning_rate(s, 110) == doctest::Approx(0.1));
+  CHECK(learning_rate(s, 54) == 1.0f);
+  CHECK(learning_rate(s, 55) == doctest::Approx(1 - 0.9 / 56)); // the first of 56
+  CHECK(learning_rate(s, 68) == doctest::Approx(1 - 0.9 * 14 / 56));
+  CHECK(learning_rate(s, 109) == doctest::Approx(0.1 + 0.9 / 56));
+  CHECK(learning_rate(s, 110) == 0.1f);
+}
+
+TEST_CASE("the last step has exactly min_lr_ratio * max_lr, however long the run and its warm-up") {
+  for (const Decay decay : {Decay::cosine, Decay::linear, Decay::wsd}) {
+    for (const int64_t steps : {1, 2, 3, 7, 50, 1000}) {
+      for (const int64_t warmup : {int64_t{0}, steps / 2, steps - 1}) {
+        for (const float ratio : {0.0f, 0.1f, 1.0f / 3, 0.7f, 1.0f}) check_run(decay, steps, warmup, ratio);
+      }
+    }
+  }
+}
+
+TEST_CASE("wsd without a share to cool down in stays; the smallest share is one step") {
+  Schedule s = schedule(Decay::wsd);
+  s.wsd_decay_ratio = 0;
+  CHECK(learning_rate(s, 110) == 1.0f);
+  s.wsd_decay_ratio = 0.001f;
+  CHECK(learning_rate(s, 109) == 1.0f);
+  CHECK(learning_rate(s, 110) == 0.1f);
 }
 
 TEST_CASE("wsd never cools down before the warm-up is over") {
@@ -70,4 +109,5 @@ TEST_CASE("a warm-up longer than the run is cut by the end of the run, not by th
   Schedule s = schedule(Decay::cosine);
   s.warmup_steps = 200;
   CHECK(learning_rate(s, 99) == doctest::Approx(0.5));
+  CHECK(learning_rate(s, 110) == doctest::Approx(111.0 / 200)); // the last
 }

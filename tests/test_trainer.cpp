@@ -432,6 +432,98 @@ TEST_CASE("a new best is saved and marked; the one before goes unless it was due
   CHECK(latest == std::vector<int64_t>{6});
 }
 
+TEST_CASE("without --save_best a new best saves nothing by itself; a checkpoint that is due is still marked") {
+  Playground play;
+  play.options.max_steps = 6;
+  play.options.eval_freq = 1;
+  play.options.checkpoint_freq = 4;
+  play.options.save_best = false;
+  Script script;
+  script.val_loss = [](int64_t step) { return step <= 5 ? 10.0 - static_cast<double>(step) : 7.0; }; // best at 5
+  ScriptedBackend backend(script);
+  const Outcome outcome = run({play.options, ""}, backend);
+  CHECK(outcome.state.best_val_loss == doctest::Approx(5.0));
+  CHECK_FALSE(contains(outcome.printed, "step 5 | saved"));
+  const auto saved = CheckpointFolder(play.options.checkpoint_dir).list();
+  REQUIRE(saved.size() == 2);
+  CHECK(saved[0].step == 4);
+  CHECK(saved[0].best);
+  CHECK(saved[1].step == 6);
+  CHECK_FALSE(resume(play.options, "latest").options.save_best); // a resumed run remembers
+}
+
+TEST_CASE("--list_checkpoints shows a loss of an earlier step with that step, and none where none was measured") {
+  Playground play;
+  play.options.max_steps = 7;
+  play.options.eval_freq = 4;
+  play.options.checkpoint_freq = 3;
+  Script script;
+  script.val_loss = [](int64_t step) { return 3.0 + static_cast<double>(step); };
+  ScriptedBackend backend(script);
+  run({play.options, ""}, backend);
+  std::istringstream listed(describe_checkpoints(play.options.checkpoint_dir));
+  for (const char* beginning : {"step        3 | val loss         -           | fp32 |",
+                                "step        4 | val loss  7.000000           | fp32 |",
+                                "step        6 | val loss  7.000000 at step 4 | fp32 |",
+                                "step        7 | val loss 10.000000           | fp32 |"}) {
+    std::string line;
+    std::getline(listed, line);
+    CHECK(line.substr(0, std::string(beginning).size()) == beginning);
+  }
+}
+
+TEST_CASE("a run whose log folder another run is writing to does not start, and touches nothing") {
+  Playground play;
+  Script script;
+  ScriptedBackend backend(script);
+  std::ostringstream printed;
+  Console console(printed, false);
+  const SingleRank communicator;
+  play.options.max_steps = 2;
+  {
+    Trainer first({play.options, ""}, choose_device(play.options, {}), backend, communicator, console);
+    try {
+      Trainer second({play.options, ""}, choose_device(play.options, {}), backend, communicator, console);
+      FAIL("two runs write to one folder");
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::usage);
+      CHECK(contains(error.what(), "runs/run"));
+      CHECK(contains(error.hint(), "--run_name"));
+    }
+    CHECK_FALSE(fs::exists(play.options.log_dir + "/run/metrics.jsonl.1")); // the first one's is not set aside
+    Options other = play.options;
+    other.run_name = "other";
+    CHECK(run({other, ""}, backend).code == ExitCode::done);
+    CHECK(first.run() == ExitCode::done);
+  }
+  CHECK_FALSE(fs::exists(play.options.log_dir + "/run/.lock"));
+  play.options.max_steps = 3;
+  CHECK(run(resume(play.options, "latest", {"max_steps"}), backend).state.step == 3);
+}
+
+TEST_CASE("a run that is refused leaves no log folder") {
+  Playground play;
+  play.options.batch_size = 3; // of 4
+  CHECK_THROWS_AS(run_cpu({play.options, ""}), Error);
+  CHECK_FALSE(fs::exists(play.options.log_dir + "/run"));
+}
+
+TEST_CASE("the last step of a run trains at the lowest rate") {
+  Playground play;
+  play.options.max_steps = 20;
+  play.options.max_lr = 1e-2f, play.options.min_lr_ratio = 0.25f;
+  for (const char* schedule : {"cosine", "linear", "wsd"}) {
+    CAPTURE(schedule);
+    play.options.lr_schedule = schedule;
+    Script script;
+    ScriptedBackend backend(script);
+    run({play.options, ""}, backend);
+    REQUIRE(script.rates.size() == 20);
+    CHECK(script.rates[18] > 0.25f * 1e-2f);
+    CHECK(script.rates[19] == 0.25f * 1e-2f);
+  }
+}
+
 TEST_CASE("a validation loss that is not finite is never the best") {
   Playground play;
   play.options.max_steps = 2;

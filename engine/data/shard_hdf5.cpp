@@ -2,13 +2,11 @@
 //   /tokens        uint16 (count), contiguous
 //   /block_hashes  uint64 (blocks), XXH64 of each MiB of the tokens' bytes; attribute block_bytes
 //   attributes of /: version, source, tokenizer
-#include <hdf5.h>
-
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "engine/base/hash.h"
+#include "engine/base/hdf5_handle.h"
 #include "engine/data/shard.h"
 #include "engine/data/shard_formats.h"
 
@@ -19,65 +17,33 @@ namespace {
 constexpr uint64_t kVersion = 1;
 constexpr uint64_t kBlockBytes = 1 << 20;
 
-// HDF5 prints a stack of its own for each failure; ours says it in one line.
-class SilentHdf5 {
- public:
-  SilentHdf5() {
-    H5Eget_auto2(H5E_DEFAULT, &print_, &client_);
-    H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-  }
-  ~SilentHdf5() { H5Eset_auto2(H5E_DEFAULT, print_, client_); }
-  SilentHdf5(const SilentHdf5&) = delete;
-
- private:
-  H5E_auto2_t print_ = nullptr;
-  void* client_ = nullptr;
-};
-
-// An HDF5 identifier that closes itself; negative: the call that made it failed.
-class Handle {
- public:
-  Handle(hid_t id, herr_t (*close)(hid_t)) : id_(id), close_(close) {}
-  ~Handle() {
-    if (id_ >= 0) close_(id_);
-  }
-  Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, -1)), close_(other.close_) {}
-
-  bool valid() const { return id_ >= 0; }
-  operator hid_t() const { return id_; }
-
- private:
-  hid_t id_;
-  herr_t (*close_)(hid_t);
-};
-
 [[noreturn]] void throw_data_error(const std::string& path, const std::string& what) {
   throw Error(ExitCode::data, path + " " + what, "make or copy the shard again");
 }
 
-Handle open_for_reading(const std::string& path) {
-  const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+Hdf5Handle open_for_reading(const std::string& path) {
+  const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_file_locking(access, false, true); // shards are often on file systems without locks, or read-only
-  return Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose);
+  return Hdf5Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose);
 }
 
 uint64_t read_attribute(hid_t object, const char* name, uint64_t if_absent) {
   if (H5Aexists(object, name) <= 0) return if_absent;
-  const Handle attribute(H5Aopen(object, name, H5P_DEFAULT), H5Aclose);
+  const Hdf5Handle attribute(H5Aopen(object, name, H5P_DEFAULT), H5Aclose);
   uint64_t value = if_absent;
   H5Aread(attribute, H5T_NATIVE_UINT64, &value);
   return value;
 }
 
 int64_t length_of(hid_t dataset) {
-  const Handle space(H5Dget_space(dataset), H5Sclose);
+  const Hdf5Handle space(H5Dget_space(dataset), H5Sclose);
   return H5Sget_simple_extent_ndims(space) == 1 ? H5Sget_simple_extent_npoints(space) : -1;
 }
 
 std::vector<uint64_t> read_block_hashes(const std::string& path, uint64_t& block_bytes) {
-  const SilentHdf5 silent;
-  const Handle file = open_for_reading(path);
-  const Handle dataset(H5Dopen2(file, "block_hashes", H5P_DEFAULT), H5Dclose);
+  const Hdf5Silence silent;
+  const Hdf5Handle file = open_for_reading(path);
+  const Hdf5Handle dataset(H5Dopen2(file, "block_hashes", H5P_DEFAULT), H5Dclose);
   if (!dataset.valid()) throw_data_error(path, "has no dataset \"block_hashes\" to be verified by");
   block_bytes = read_attribute(dataset, "block_bytes", kBlockBytes);
   std::vector<uint64_t> hashes(static_cast<size_t>(std::max<int64_t>(length_of(dataset), 0)));
@@ -88,27 +54,27 @@ std::vector<uint64_t> read_block_hashes(const std::string& path, uint64_t& block
 }
 
 bool write_attribute(hid_t object, const char* name, uint64_t value) {
-  const Handle space(H5Screate(H5S_SCALAR), H5Sclose);
-  const Handle attribute(H5Acreate2(object, name, H5T_STD_U64LE, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
+  const Hdf5Handle space(H5Screate(H5S_SCALAR), H5Sclose);
+  const Hdf5Handle attribute(H5Acreate2(object, name, H5T_STD_U64LE, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
   return H5Awrite(attribute, H5T_NATIVE_UINT64, &value) >= 0;
 }
 
 bool write_attribute(hid_t object, const char* name, const std::string& value) {
-  const Handle space(H5Screate(H5S_SCALAR), H5Sclose);
-  const Handle type(H5Tcopy(H5T_C_S1), H5Tclose); // variable-length UTF-8: a str in h5py
+  const Hdf5Handle space(H5Screate(H5S_SCALAR), H5Sclose);
+  const Hdf5Handle type(H5Tcopy(H5T_C_S1), H5Tclose); // variable-length UTF-8: a str in h5py
   H5Tset_size(type, H5T_VARIABLE);
   H5Tset_cset(type, H5T_CSET_UTF8);
-  const Handle attribute(H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
+  const Hdf5Handle attribute(H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
   const char* text = value.c_str();
   return H5Awrite(attribute, type, &text) >= 0;
 }
 
 // A contiguous 1-D dataset, its values written.
-Handle write_dataset(hid_t file, const char* name, hid_t file_type, hid_t memory_type, const void* data,
-                     hsize_t count) {
-  const Handle space(H5Screate_simple(1, &count, nullptr), H5Sclose);
-  Handle dataset(H5Dcreate2(file, name, file_type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Dclose);
-  if (H5Dwrite(dataset, memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0) return Handle(-1, H5Dclose);
+Hdf5Handle write_dataset(hid_t file, const char* name, hid_t file_type, hid_t memory_type, const void* data,
+                         hsize_t count) {
+  const Hdf5Handle space(H5Screate_simple(1, &count, nullptr), H5Sclose);
+  Hdf5Handle dataset(H5Dcreate2(file, name, file_type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Dclose);
+  if (H5Dwrite(dataset, memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0) return Hdf5Handle(-1, H5Dclose);
   return dataset;
 }
 
@@ -122,8 +88,8 @@ std::vector<uint64_t> hash_blocks(std::span<const std::byte> bytes) {
 
 bool write_contents(hid_t file, std::span<const uint16_t> tokens, const ShardMetadata& metadata) {
   const std::vector<uint64_t> hashes = hash_blocks(std::as_bytes(tokens));
-  const Handle data = write_dataset(file, "tokens", H5T_STD_U16LE, H5T_NATIVE_UINT16, tokens.data(), tokens.size());
-  const Handle blocks =
+  const Hdf5Handle data = write_dataset(file, "tokens", H5T_STD_U16LE, H5T_NATIVE_UINT16, tokens.data(), tokens.size());
+  const Hdf5Handle blocks =
       write_dataset(file, "block_hashes", H5T_STD_U64LE, H5T_NATIVE_UINT64, hashes.data(), hashes.size());
   return data.valid() && blocks.valid() && write_attribute(blocks, "block_bytes", kBlockBytes) &&
          write_attribute(file, "version", kVersion) && write_attribute(file, "source", metadata.source) &&
@@ -133,10 +99,10 @@ bool write_contents(hid_t file, std::span<const uint16_t> tokens, const ShardMet
 // The bytes of the file, made in memory: HDF5 1.10 cannot close a file on a full disk and crashes at exit if it
 // tried, whereas our own write reports it. Costs twice the shard in memory while it lasts.
 std::vector<std::byte> make_image(std::span<const uint16_t> tokens, const ShardMetadata& metadata) {
-  const SilentHdf5 silent;
-  const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  const Hdf5Silence silent;
+  const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_fapl_core(access, tokens.size_bytes() + kBlockBytes, /*backing_store=*/false);
-  const Handle file(H5Fcreate("shard", H5F_ACC_TRUNC, H5P_DEFAULT, access), H5Fclose);
+  const Hdf5Handle file(H5Fcreate("shard", H5F_ACC_TRUNC, H5P_DEFAULT, access), H5Fclose);
   const bool written = write_contents(file, tokens, metadata) && H5Fflush(file, H5F_SCOPE_GLOBAL) >= 0;
   const ssize_t size = written ? H5Fget_file_image(file, nullptr, 0) : -1;
   std::vector<std::byte> image(static_cast<size_t>(std::max<ssize_t>(size, 0)));
@@ -150,17 +116,17 @@ std::vector<std::byte> make_image(std::span<const uint16_t> tokens, const ShardM
 } // namespace
 
 TokenExtent find_hdf5_tokens(const File& file) {
-  const SilentHdf5 silent;
-  const Handle hdf5 = open_for_reading(file.path());
+  const Hdf5Silence silent;
+  const Hdf5Handle hdf5 = open_for_reading(file.path());
   if (!hdf5.valid()) throw_data_error(file.path(), "is a truncated or damaged HDF5 file");
   if (const uint64_t version = read_attribute(hdf5, "version", kVersion); version != kVersion) {
     throw_data_error(file.path(), "has version " + std::to_string(version) + " of the shard format, not 1");
   }
-  const Handle dataset(H5Dopen2(hdf5, "tokens", H5P_DEFAULT), H5Dclose);
+  const Hdf5Handle dataset(H5Dopen2(hdf5, "tokens", H5P_DEFAULT), H5Dclose);
   if (!dataset.valid()) throw_data_error(file.path(), "is an HDF5 file without a dataset \"tokens\"");
 
-  const Handle type(H5Dget_type(dataset), H5Tclose);
-  const Handle plan(H5Dget_create_plist(dataset), H5Pclose);
+  const Hdf5Handle type(H5Dget_type(dataset), H5Tclose);
+  const Hdf5Handle plan(H5Dget_create_plist(dataset), H5Pclose);
   const int64_t tokens = length_of(dataset);
   if (tokens < 0 || H5Tequal(type, H5T_STD_U16LE) <= 0 || H5Pget_layout(plan) != H5D_CONTIGUOUS) {
     throw_data_error(file.path(), "has a dataset \"tokens\" that is not one contiguous array of uint16");

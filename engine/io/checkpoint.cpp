@@ -58,10 +58,15 @@ void write_train_state(Hdf5StateWriter writer, const TrainState& state) {
   writer.write_int("seed", std::bit_cast<int64_t>(state.seed)); // all 64 bits; large seeds look negative in h5py
   writer.write_real("best_val_loss", state.best_val_loss);
   writer.write_real("last_val_loss", state.last_val_loss);
+  writer.write_int("last_val_step", state.last_val_step);
   writer.write_int("tokens", state.tokens);
   writer.write_text("run_name", state.run_name);
   writer.write_text("options_toml", state.options_toml);
   writer.write_text("precision", state.precision);
+}
+
+int64_t read_val_step(Hdf5StateReader& reader) { // the first checkpoints of format_version 1 have none
+  return reader.has("last_val_step") ? reader.read_int("last_val_step") : -1;
 }
 
 TrainState read_train_state(Hdf5StateReader reader) {
@@ -71,6 +76,7 @@ TrainState read_train_state(Hdf5StateReader reader) {
   state.seed = std::bit_cast<uint64_t>(reader.read_int("seed"));
   state.best_val_loss = reader.read_real("best_val_loss");
   state.last_val_loss = reader.read_real("last_val_loss");
+  state.last_val_step = read_val_step(reader);
   state.tokens = reader.read_int("tokens");
   state.run_name = reader.read_text("run_name");
   state.options_toml = reader.read_text("options_toml");
@@ -177,6 +183,7 @@ CheckpointHeader read_checkpoint_header(const std::string& checkpoint_folder) {
   CheckpointHeader header;
   header.step = train.read_int("step");
   header.val_loss = train.read_real("last_val_loss");
+  header.val_step = read_val_step(train);
   header.precision = train.read_text("precision");
   header.written = file.read_text_attribute("written");
   return header;

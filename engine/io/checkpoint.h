@@ -23,7 +23,8 @@ struct TrainState {
   uint64_t seed = 0;           // of the data order, initialisation and sampling
   double best_val_loss = 1e30;
   double last_val_loss = 1e30;
-  int64_t tokens = 0; // trained on so far
+  int64_t last_val_step = -1; // at which it was measured; -1: never, or not known
+  int64_t tokens = 0;         // trained on so far
   std::string run_name;
   std::string options_toml; // --print_config of the run
   std::string precision;    // "fp8", "bf16", "fp32"
@@ -32,7 +33,8 @@ struct TrainState {
 struct CheckpointInfo {
   std::string path;
   int64_t step = 0;
-  double val_loss = 0; // 1e30: not evaluated
+  double val_loss = 0;   // 1e30: not evaluated
+  int64_t val_step = -1; // at which it was measured, perhaps before `step`; -1: not known
   int64_t bytes = 0;
   std::string written; // ISO time
   std::string precision;

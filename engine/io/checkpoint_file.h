@@ -24,6 +24,7 @@ namespace gpt2 {
 struct CheckpointHeader {
   int64_t step = 0;
   double val_loss = 0;
+  int64_t val_step = -1;
   std::string precision, written;
 };
 

@@ -222,6 +222,7 @@ std::vector<CheckpointInfo> CheckpointFolder::list() const {
     try {
       const CheckpointHeader header = read_checkpoint_header(path);
       info.val_loss = header.val_loss;
+      info.val_step = header.val_step;
       info.written = header.written;
       info.precision = header.precision;
     } catch (const Error&) { // shown, so that nobody wonders where it went

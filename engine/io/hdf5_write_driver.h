@@ -4,7 +4,7 @@
 // Whoever writes asks error_number() afterwards.
 #pragma once
 
-#include "engine/io/hdf5_handle.h"
+#include "engine/base/hdf5_handle.h"
 
 namespace gpt2 {
 

@@ -211,8 +211,7 @@ std::vector<OptionField> option_fields(Options& o) {
   f.number("fp8_interval", o.fp8_interval, at_least(1), "steps between updates of the scales");
   f.number("fp8_amax_history", o.fp8_amax_history, {[](int v) { return v >= 1 && v <= 4096; }, "between 1 and 4096"},
            "steps of largest values that a scale remembers");
-  f.toggle("fp8_lm_head", o.fp8_lm_head,
-           "LM head in FP8 as well: faster by an eighth at 124M, but the loss is worse (docs/fp8.md)");
+  f.toggle("fp8_lm_head", o.fp8_lm_head, "LM head in FP8 as well");
   f.choice("fp8_recipe", o.fp8_recipe, {"delayed", "current"},
            "delayed: scales from the largest values of past steps; current: from the tensor itself, in a second pass");
   f.choice("fp8_scenario", o.fp8_scenario, {"default", "mxfp8"},
@@ -252,7 +251,9 @@ std::vector<OptionField> option_fields(Options& o) {
   f.group("Checkpoints");
   f.text("checkpoint_dir", o.checkpoint_dir, "DIR", "where checkpoints are written");
   f.number("checkpoint_freq", o.checkpoint_freq, at_least<int64_t>(0),
-           "steps between checkpoints; 0: only at the end and at a new best");
+           "steps between checkpoints; 0: only at the end and, with --save_best, at a new best");
+  f.toggle("save_best", o.save_best,
+           "a checkpoint at every new best validation loss too, in place of the best before; off: none but those due");
   f.text("resume", o.resume, "latest|best|STEP|PATH", "go on from a checkpoint, with its options unless given again");
 
   f.group("Anomaly guard");

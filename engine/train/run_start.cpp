@@ -1,8 +1,8 @@
 #include "engine/train/run_start.h"
 
-#include <filesystem>
-
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
@@ -41,14 +41,24 @@ void check_same_run(const Options& merged, const Options& of_checkpoint, const s
   }
 }
 
+// A loss is one of the checkpoint's own step, or says of which it is. Without a known step it says nothing.
+std::string loss_text(const CheckpointInfo& info) {
+  if (!(info.val_loss < 1e30) || info.val_step < 0) return "        -";
+  char loss[32];
+  std::snprintf(loss, sizeof loss, "%9.6f", info.val_loss);
+  return info.val_step == info.step ? loss : loss + (" at step " + std::to_string(info.val_step));
+}
+
 } // namespace
 
 RunStart prepare_start(const CommandLine& command_line) {
   const Options& asked = command_line.options;
   if (asked.resume.empty()) return {asked, ""};
   const std::string checkpoint = CheckpointFolder(asked.checkpoint_dir).resolve(asked.resume);
-  const Options of_checkpoint = options_of(read_train_state(checkpoint), checkpoint);
+  const TrainState state = read_train_state(checkpoint);
+  const Options of_checkpoint = options_of(state, checkpoint);
   Options merged = merge_for_resume(command_line, of_checkpoint);
+  if (merged.run_name.empty()) merged.run_name = state.run_name;
   // Where it was found, not where it was written: the folder may have been moved since.
   const bool by_path = !command_line.given.count("checkpoint_dir") && std::filesystem::is_directory(asked.resume);
   merged.checkpoint_dir = by_path ? std::filesystem::absolute(checkpoint).parent_path().string() : asked.checkpoint_dir;
@@ -59,14 +69,14 @@ RunStart prepare_start(const CommandLine& command_line) {
 std::string describe_checkpoints(const std::string& checkpoint_dir) {
   const auto checkpoints = CheckpointFolder(checkpoint_dir).list();
   if (checkpoints.empty()) return "no checkpoints in " + checkpoint_dir + "\n";
+  size_t width = 0;
+  for (const CheckpointInfo& info : checkpoints) width = std::max(width, loss_text(info).size());
   std::string out;
   for (const CheckpointInfo& info : checkpoints) {
-    char loss[32] = "        -";
-    if (info.val_loss < 1e30) std::snprintf(loss, sizeof loss, "%9.6f", info.val_loss);
     char line[256];
-    std::snprintf(line, sizeof line, "step %8lld | val loss %s | %-4s | %9s | %s", static_cast<long long>(info.step),
-                  loss, info.precision.c_str(), format_bytes(static_cast<double>(info.bytes)).c_str(),
-                  info.written.c_str());
+    std::snprintf(line, sizeof line, "step %8lld | val loss %-*s | %-4s | %9s | %s", static_cast<long long>(info.step),
+                  static_cast<int>(width), loss_text(info).c_str(), info.precision.c_str(),
+                  format_bytes(static_cast<double>(info.bytes)).c_str(), info.written.c_str());
     out +=
         std::string(line) + " | " + info.path + (info.latest ? " (latest)" : "") + (info.best ? " (best)" : "") + "\n";
   }

@@ -6,26 +6,33 @@
 namespace gpt2 {
 namespace {
 
-// 0 at `begin`, 1 at `end`.
+// 0 up to `begin`, 1 from `end` on. Where both are one step, that step is at the end.
 double progress(int64_t step, int64_t begin, int64_t end) {
-  if (step <= begin) return 0;
   if (step >= end) return 1;
+  if (step <= begin) return 0;
   return static_cast<double>(step - begin) / static_cast<double>(end - begin);
+}
+
+// Steps of wsd below the peak: one at least, unless none are wanted.
+int64_t cooling_steps(const Schedule& s) {
+  if (s.wsd_decay_ratio <= 0) return 0;
+  return std::max<int64_t>(1, std::llround(s.wsd_decay_ratio * static_cast<double>(s.max_steps)));
 }
 
 double remaining_share(const Schedule& s, int64_t step) { // of max_lr, after the warm-up
   const double low = s.min_lr_ratio;
+  const int64_t last = s.max_steps - 1;
   switch (s.decay) {
     case Decay::constant:
       return 1;
     case Decay::linear:
-      return 1 - (1 - low) * progress(step, s.warmup_steps, s.max_steps);
+      return low + (1 - low) * (1 - progress(step, s.warmup_steps, last));
     case Decay::cosine:
-      return low + (1 - low) * 0.5 * (1 + std::cos(M_PI * progress(step, s.warmup_steps, s.max_steps)));
+      return low + (1 - low) * 0.5 * (1 + std::cos(M_PI * progress(step, s.warmup_steps, last)));
     case Decay::wsd: {
-      const auto cooling = static_cast<int64_t>(std::llround(s.wsd_decay_ratio * static_cast<double>(s.max_steps)));
-      const int64_t begin = std::max(s.warmup_steps, s.max_steps - cooling);
-      return 1 - (1 - low) * progress(step, begin, s.max_steps);
+      const int64_t cooling = cooling_steps(s);
+      if (cooling == 0) return 1;
+      return low + (1 - low) * (1 - progress(step, std::max(s.warmup_steps, last - cooling), last));
     }
   }
   return 1;

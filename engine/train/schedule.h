@@ -10,7 +10,7 @@ enum class Decay { cosine, linear, constant, wsd };
 struct Schedule {
   Decay decay = Decay::cosine;
   float max_lr = 6e-4f;
-  float min_lr_ratio = 0.1f;    // the last rate is min_lr_ratio * max_lr
+  float min_lr_ratio = 0.1f;    // step max_steps - 1, the last, has min_lr_ratio * max_lr unless it still warms up
   int64_t warmup_steps = 0;     // linear from max_lr / warmup_steps
   int64_t max_steps = 1;        // of the whole run
   float wsd_decay_ratio = 0.2f; // wsd (warm-up, stable, decay): share of max_steps that cools down linearly

@@ -103,13 +103,13 @@ std::string start_table(const RunPlan& plan, const RunData& data, Model& model, 
   return format_table(rows);
 }
 
-std::string new_run_name(const RunPlan& plan) {
+std::string new_run_name(const GPT2Config& config, Precision precision) {
   const std::time_t now = std::time(nullptr);
   std::tm local{};
   localtime_r(&now, &local);
   char date[32];
   std::strftime(date, sizeof date, "%Y%m%d-%H%M%S", &local);
-  return plan.model.config.name + "-" + to_string(plan.model.precision) + "-" + date;
+  return config.name + "-" + to_string(precision) + "-" + date;
 }
 
 std::string to_string(Precision precision) {

@@ -57,6 +57,10 @@ Trainer::Trainer(const RunStart& start, const DeviceChoice& device, Backend& bac
     : backend_(backend), communicator_(communicator), console_(console), checkpoints_(start.options.checkpoint_dir) {
   const GPT2Config config = resolve_config(start.options, device.gpu);
   data_ = open_run_data(start.options, config);
+  const std::string run_name =
+      start.options.run_name.empty() ? new_run_name(config, device.precision) : start.options.run_name;
+  const std::string log_folder = start.options.log_dir + "/" + run_name;
+  log_lock_ = std::make_unique<FolderLock>(log_folder); // before the device: the other run may have all its memory
   plan_ = make_plan(start.options, config, device.precision, data_.train->sequences(), backend, communicator.ranks());
   const Options& options = plan_.options;
   text_ = std::make_unique<TextCodec>(Tokenizer::find_folder(options.tokenizer), data_.built_in);
@@ -66,15 +70,12 @@ Trainer::Trainer(const RunStart& start, const DeviceChoice& device, Backend& bac
   model_ = backend.make_model(plan_.model);
   state_.seed = options.seed;
   if (!start.checkpoint.empty()) restore(start.checkpoint);
-  if (!options.run_name.empty()) state_.run_name = options.run_name;
-  if (state_.run_name.empty()) state_.run_name = new_run_name(plan_);
-  plan_.options.run_name = state_.run_name;
+  state_.run_name = plan_.options.run_name = run_name;
   plan_.options.resume.clear(); // a checkpoint's options start a run, they do not resume one
   state_.precision = to_string(plan_.model.precision);
   state_.options_toml = to_toml(plan_.options);
 
-  log_ = std::make_unique<RunLog>(options.log_dir + "/" + state_.run_name, options.use_tensorboard,
-                                  start.checkpoint.empty() ? 0 : state_.step + 1);
+  log_ = std::make_unique<RunLog>(log_folder, options.use_tensorboard, start.checkpoint.empty() ? 0 : state_.step + 1);
   log_->hparams(plan_, *model_);
   loader_ = std::make_unique<Loader>(data_.train,
                                      LoaderOptions{.batch_size = plan_.batch.batch_size,
@@ -117,7 +118,7 @@ ExitCode Trainer::run() {
 
     const bool is_best = due(plan_.options.eval_freq) && evaluate();
     if (due(plan_.options.sample_freq)) sample();
-    if (is_best || due(plan_.options.checkpoint_freq)) save(is_best);
+    if ((is_best && plan_.options.save_best) || due(plan_.options.checkpoint_freq)) save(is_best);
   }
   return state_.step < plan_.max_steps ? stop_early() : finish();
 }
@@ -214,7 +215,7 @@ bool Trainer::evaluate() {
   const bool is_best = std::isfinite(loss) && loss < state_.best_val_loss;
   if (is_best) state_.best_val_loss = loss;
   state_.last_val_loss = loss;
-  evaluated_step_ = state_.step;
+  state_.last_val_step = state_.step;
   console_.line("step " + std::to_string(state_.step) + " | val loss: " + text_of("%.6f", loss) +
                 (is_best ? " | best so far" : " | best: " + text_of("%.6f", state_.best_val_loss)));
   log_->validation(state_.step, loss);
@@ -246,7 +247,7 @@ void Trainer::save(bool is_best) {
 }
 
 ExitCode Trainer::finish() {
-  const bool is_best = evaluated_step_ != state_.step && plan_.options.eval_freq > 0 && evaluate();
+  const bool is_best = state_.last_val_step != state_.step && plan_.options.eval_freq > 0 && evaluate();
   if (sampled_step_ != state_.step) sample();
   if (saved_step_ != state_.step || is_best) save(is_best);
   if (const std::string health = fp8_health_table(model_->fp8_stats()); !health.empty()) console_.line(health);
@@ -254,7 +255,7 @@ ExitCode Trainer::finish() {
   console_.clear_progress();
   console_.line("done: " + std::to_string(state_.step) + " steps, " + format_count(static_cast<double>(state_.tokens)) +
                 " tokens");
-  if (evaluated_step_ != state_.step) return ExitCode::done;
+  if (state_.last_val_step != state_.step) return ExitCode::done;
   console_.line("val loss " + text_of("%.3f", state_.last_val_loss) +
                 (data_.entropy
                      ? ", the grammar's own entropy is " + text_of("%.3f", *data_.entropy) + ": no model can do better"

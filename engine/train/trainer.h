@@ -9,6 +9,7 @@
 #include "engine/data/loader.h"
 #include "engine/dist/communicator.h"
 #include "engine/io/checkpoint.h"
+#include "engine/io/folder_lock.h"
 #include "engine/train/backend.h"
 #include "engine/train/console.h"
 #include "engine/train/fp8_guard.h"
@@ -68,6 +69,7 @@ class Trainer {
   std::vector<uint16_t> prompt_;
   CheckpointFolder checkpoints_;
   std::unique_ptr<Loader> loader_;
+  std::unique_ptr<FolderLock> log_lock_; // before the log: let go after it
   std::unique_ptr<RunLog> log_;
   std::vector<HostBatch> validation_;
 
@@ -75,8 +77,8 @@ class Trainer {
   int skipped_in_a_row_ = 0;
   bool throttling_told_ = false;
   Fp8Guard fp8_guard_;
-  int64_t evaluated_step_ = -1, sampled_step_ = -1, saved_step_ = -1; // so that the end does nothing twice
-  std::string extra_best_; // the last checkpoint saved only because it was the best
+  int64_t sampled_step_ = -1, saved_step_ = -1; // with state_.last_val_step, so that the end does nothing twice
+  std::string extra_best_;                      // the last checkpoint saved only because it was the best
 };
 
 } // namespace gpt2

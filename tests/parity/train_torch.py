@@ -206,7 +206,8 @@ def learning_rate(step, max_lr, min_lr_ratio, warmup, steps):
     max_lr, low = float(np.float32(max_lr)), float(np.float32(min_lr_ratio))
     if step < warmup:
         return max_lr * (step + 1) / warmup
-    progress = 0.0 if step <= warmup else (step - warmup) / (steps - warmup)
+    last = steps - 1
+    progress = 1.0 if step >= last else (step - warmup) / (last - warmup)
     return max_lr * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * progress)))
 
 

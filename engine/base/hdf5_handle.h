@@ -1,4 +1,5 @@
 // The two habits of the HDF5 library that every user of it must deal with: identifiers to close, errors to silence.
+// A header alone: shards (engine/data) and checkpoints (engine/io) share it, and engine/base stays without the library.
 #pragma once
 
 #include <hdf5.h>

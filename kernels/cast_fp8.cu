@@ -12,24 +12,24 @@ namespace {
 
 struct CastBf16Work {
   const bf16* in;
-  int vectors; // per row
 
   static constexpr int kRowsAtOnce = 8;
+  static constexpr int kBlocks = 6;
   using Raw = uint4;
-  __device__ Raw load(int64_t row, int col) const { return load_raw(in, row * vectors + col / kVector); }
+  __device__ Raw load(int64_t vector) const { return load_raw(in, vector); }
   __device__ void values(const Raw& raw, int64_t, int, Float8& main, Float8&) const { main = unpack(raw); }
 };
 
 struct CastFloatWork {
   const float* in;
-  int cols;
 
   static constexpr int kRowsAtOnce = 8;
+  static constexpr int kBlocks = 5;
   struct Raw {
     float4 low, high;
   };
-  __device__ Raw load(int64_t row, int col) const {
-    const auto* const source = reinterpret_cast<const float4*>(in + row * cols + col);
+  __device__ Raw load(int64_t vector) const {
+    const auto* const source = reinterpret_cast<const float4*>(in) + 2 * vector;
     return {source[0], source[1]};
   }
   __device__ void values(const Raw& raw, int64_t, int, Float8& main, Float8&) const {
@@ -42,14 +42,14 @@ struct CastFloatWork {
 void cast_fp8(Cuda& cuda, const CastFp8& p) {
   const Range range(cuda, "cast_fp8", 4.0 * static_cast<double>(p.rows) * p.cols);
   launch_fp8_tiles(
-      cuda, CastBf16Work{p.in, p.cols / kVector},
+      cuda, CastBf16Work{p.in},
       {.main = p.out, .second = {}, .dbias = p.dbias, .rows = p.rows, .cols = p.cols, .meter_only = p.meter_only},
       "cast_fp8");
 }
 
 void cast_weight_fp8(Cuda& cuda, const CastWeightFp8& p) {
   const Range range(cuda, "cast_weight_fp8", 6.0 * static_cast<double>(p.rows) * p.cols);
-  launch_fp8_tiles(cuda, CastFloatWork{p.master, p.cols},
+  launch_fp8_tiles(cuda, CastFloatWork{p.master},
                    {.main = p.out, .second = {}, .rows = p.rows, .cols = p.cols, .meter_only = p.meter_only},
                    "cast_weight_fp8");
 }

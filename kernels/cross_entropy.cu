@@ -12,9 +12,11 @@ namespace gpt2 {
 
 namespace {
 
-// Two passes over the row: maximum and sum together, then the gradient. The second
-// pass finds the row in L2: 100 kB a block, 2 blocks on each of 132 multiprocessors are 26 of 50 MB.
+// Two passes over the row: maximum and sum together, then the gradient. In between it waits in shared memory, 98 KiB
+// for GPT-2's vocabulary, two rows a multiprocessor; a longer row is read again, from L2 as a rule.
+template <bool kInShared>
 __global__ void __launch_bounds__(kSoftmaxThreads, 2) cross_entropy_kernel(CrossEntropy<bf16> p) {
+  extern __shared__ uint4 waiting[]; // kInShared: (padded_vocab / 8)
   __shared__ float shared_max[kWarp], shared_sum[kWarp];
   const int64_t row = blockIdx.x;
   bf16* const logits = p.logits + row * p.padded_vocab;
@@ -28,18 +30,28 @@ __global__ void __launch_bounds__(kSoftmaxThreads, 2) cross_entropy_kernel(Cross
     return;
   }
 
-  const auto [maximum, sum] = softmax_row(logits, p.vocab, p.padded_vocab, shared_max, shared_sum);
-  if (threadIdx.x == 0) p.losses[row] = maximum + logf(sum) - __bfloat162float(logits[target]);
+  const bf16* source = logits;
+  if constexpr (kInShared) {
+    for (int i = threadIdx.x; i < vectors; i += kSoftmaxThreads)
+      copy_async_16(waiting + i, logits + static_cast<int64_t>(i) * kVector, true);
+    copy_async_commit();
+    copy_async_wait<0>(); // a thread reads back only what it copied itself
+    source = reinterpret_cast<const bf16*>(waiting);
+  }
+  const float target_logit = threadIdx.x == 0 ? __bfloat162float(logits[target]) : 0.0f; // before it is overwritten
+  const auto [maximum, sum] = softmax_row(source, p.vocab, p.padded_vocab, shared_max, shared_sum);
+  if (threadIdx.x == 0) p.losses[row] = maximum + logf(sum) - target_logit;
   if (!p.write_gradient) return;
-  __syncthreads(); // the target's logit is read before it is overwritten
 
   const float inverse = 1.0f / sum, offset = maximum * kLog2e;
   for (int i = threadIdx.x; i < vectors; i += kSoftmaxThreads) {
-    Float8 x = load8(logits, i);
+    Float8 x = load8(source, i);
 #pragma unroll
-    for (int k = 0; k < kVector; ++k) {
-      const float probability = fast_exp2(fmaf(x.v[k], kLog2e, -offset)) * inverse;
-      x.v[k] = probability - (i * kVector + k == target ? 1.0f : 0.0f);
+    for (int k = 0; k < kVector; ++k) x.v[k] = fast_exp2(fmaf(x.v[k], kLog2e, -offset)) * inverse;
+    const int hit = target - i * kVector;
+    if (hit >= 0 && hit < kVector) { // one vector of the row
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) x.v[k] -= k == hit ? 1.0f : 0.0f;
     }
     if ((i + 1) * kVector > p.vocab) { // columns that only pad the vocabulary
 #pragma unroll
@@ -55,7 +67,15 @@ __global__ void __launch_bounds__(kSoftmaxThreads, 2) cross_entropy_kernel(Cross
 void cross_entropy(Cuda& cuda, const CrossEntropy<bf16>& p) {
   const Range range(cuda, "cross_entropy",
                     (p.write_gradient ? 4.0 : 2.0) * static_cast<double>(p.rows) * p.padded_vocab);
-  cross_entropy_kernel<<<static_cast<unsigned>(p.rows), kSoftmaxThreads, 0, cuda.stream>>>(p);
+  constexpr size_t kMostShared = 112u << 10; // half of Hopper's, so that two rows are in work
+  const size_t shared = static_cast<size_t>(p.padded_vocab) * sizeof(bf16);
+  if (shared <= kMostShared && static_cast<int>(shared) + 1024 <= cuda.shared_memory_per_block) {
+    CUDA_CHECK(cudaFuncSetAttribute(cross_entropy_kernel<true>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(shared)));
+    cross_entropy_kernel<true><<<static_cast<unsigned>(p.rows), kSoftmaxThreads, shared, cuda.stream>>>(p);
+  } else {
+    cross_entropy_kernel<false><<<static_cast<unsigned>(p.rows), kSoftmaxThreads, 0, cuda.stream>>>(p);
+  }
   CUDA_CHECK_LAUNCH("cross_entropy");
 }
 

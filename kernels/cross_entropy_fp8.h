@@ -1,5 +1,5 @@
 // Fused softmax + cross-entropy whose gradient goes to FP8 matrix products: dlogits in E5M2, both ways round, with a
-// static scale, since |dlogit| <= 1. GPU only.
+// static scale, since |dlogit| <= 1, rounded stochastically (stochastic_rounding.h). GPU only.
 #pragma once
 
 #include "kernels/fp8_tensor.h"
@@ -13,6 +13,7 @@ struct CrossEntropyFp8 {
   Fp8Sink dlogits;        // data (rows, Vp) and transposed (Vp, rows); E5M2; meter->scale is the static scale; silent
   const int32_t* targets; // (rows), kIgnoredTarget (-1) to ignore
   int64_t rows;           // a multiple of 16
+  int64_t first_row;      // position of row 0 in the micro-batch: a key of the rounding
   int vocab, padded_vocab;
 };
 void cross_entropy_fp8(Cuda&, const CrossEntropyFp8&);

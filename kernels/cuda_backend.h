@@ -48,7 +48,8 @@ struct Cuda {
   CudaOptions options;
   cudaStream_t stream = nullptr;
   int multiprocessors = 0;
-  int compute_capability = 0; // 90 for Hopper
+  int compute_capability = 0;      // 90 for Hopper
+  int shared_memory_per_block = 0; // bytes, with the opt-in: 227 KiB on Hopper
   std::byte* scratch_base = nullptr;
   size_t scratch_bytes = 0;
   std::unique_ptr<MatmulPlans> matmuls;

@@ -1,9 +1,11 @@
 // Device-side FP8: conversion by the hardware, and what is seen of the values on the way.
 #pragma once
 
+#include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
 #include "kernels/fp8_tensor.h"
+#include "kernels/stochastic_rounding.h"
 #include "kernels/vector.cuh"
 
 namespace gpt2 {
@@ -21,6 +23,19 @@ __device__ inline uint2 fp8_pack(const Float8& scaled, Fp8Format format) {
   codes.x = fp8_pair(scaled.v[0], scaled.v[1], format) | fp8_pair(scaled.v[2], scaled.v[3], format) << 16;
   codes.y = fp8_pair(scaled.v[4], scaled.v[5], format) | fp8_pair(scaled.v[6], scaled.v[7], format) << 16;
   return codes;
+}
+
+// The same, rounded stochastically to E5M2: the upper bytes of halves, dithered in their lower ones
+// (stochastic_rounding.h). |scaled| is at most 57344; a NaN keeps its code only with random bytes of 0.
+__device__ inline uint2 e5m2_pack_stochastic(const Float8& scaled, const RoundingBytes& random) {
+  uint32_t halves[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const __half2 pair = __floats2half2_rn(scaled.v[2 * i], scaled.v[2 * i + 1]);
+    const uint32_t word = i < 2 ? random.low : random.high;
+    halves[i] = *reinterpret_cast<const uint32_t*>(&pair) + ((i % 2 ? word >> 8 : word) & 0x00FF00FFu);
+  }
+  return {__byte_perm(halves[0], halves[1], 0x7531), __byte_perm(halves[2], halves[3], 0x7531)};
 }
 
 // A sink as one thread sees it: scales, encodes, and tallies what it sees.

@@ -25,6 +25,19 @@ struct Fp8Quantize {
 };
 void fp8_quantize(Cpu&, const Fp8Quantize&);
 
+// The logits' gradient: to E5M2, stochastically, keyed by token (stochastic_rounding.h).
+struct Fp8QuantizeDlogits {
+  float* out;             // (rows, padded_vocab) dequantised; may be in itself
+  const float* in;        // (rows, padded_vocab)
+  const int32_t* targets; // (rows)
+  int64_t first_row;      // position of row 0 in the micro-batch
+  int64_t rows;
+  int padded_vocab; // a multiple of 8
+  float scale;
+  Fp8Counts* counts;
+};
+void fp8_quantize_dlogits(Cpu&, const Fp8QuantizeDlogits&);
+
 float absolute_max(Cpu&, const float* in, int64_t count); // for current scaling
 
 } // namespace gpt2

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/stochastic_rounding.h"
+
 namespace gpt2 {
 namespace {
 
@@ -55,6 +57,30 @@ void fp8_quantize(Cpu&, const Fp8Quantize& op) {
   op.counts->amax = std::bit_cast<float>(amax_bits);
   op.counts->values += op.count;
   op.counts->saturated += saturated;
+  op.counts->flushed += flushed;
+}
+
+void fp8_quantize_dlogits(Cpu& cpu, const Fp8QuantizeDlogits& op) {
+  constexpr int kColumns = 8; // that share a draw of random bytes
+  const int64_t count = op.rows * op.padded_vocab;
+  const float amax = absolute_max(cpu, op.in, count), inverse = 1 / op.scale;
+  int64_t flushed = 0;
+#pragma omp parallel for schedule(static) reduction(+ : flushed)
+  for (int64_t row = 0; row < op.rows; ++row) {
+    const uint32_t key = rounding_key(op.first_row + row, op.targets[row]);
+    const float* in = op.in + row * op.padded_vocab;
+    float* out = op.out + row * op.padded_vocab;
+    for (int column = 0; column < op.padded_vocab; column += kColumns) {
+      const RoundingBytes random = rounding_bytes(key, column);
+      for (int k = 0; k < kColumns; ++k) {
+        const float x = in[column + k], rounded = e5m2_round_stochastic(x * op.scale, rounding_byte(random, k));
+        flushed += rounded == 0 && x != 0;
+        out[column + k] = rounded * inverse;
+      }
+    }
+  }
+  op.counts->amax = std::max(op.counts->amax, amax);
+  op.counts->values += count;
   op.counts->flushed += flushed;
 }
 

@@ -45,18 +45,20 @@ struct TransposedTile {
 struct TileOutputs {
   Fp8Sink main;    // data and/or transposed
   Fp8Sink second;  // transposed only; null pointer: none
-  bf16* plain;     // (rows, cols) the main values in BF16, or null
   float* partials; // (row tiles, cols) column sums of the main values, or null
   bool meter_only; // nothing but main's meter
 };
 
 // Work: struct with
-//   static constexpr int kRowsAtOnce;                            rows whose loads are in flight together: 8, or 4 to
-//   save registers struct Raw;                                                  loads in flight, 8 columns of one row
-//   Raw load(int64_t row, int col) const;                        col is a multiple of 8
+//   static constexpr int kRowsAtOnce;           rows whose loads are in flight together: 8, or 4 to save registers
+//   static constexpr int kBlocks;               on a multiprocessor at least: 5 leave 96 registers, 8 leave 64
+//   struct Raw;                                 loads in flight, 8 columns of one row
+//   Raw load(int64_t vector) const;             the vector of 8 columns, counted through the matrix
 //   void values(const Raw&, int64_t row, int col, Float8& main, Float8& second) const;
+//   uint2 encode(const Float8& main, float scale, int64_t row, int col) const;   instead of the quantizer: unmetered
+// Rows and columns are multiples of 16, so a thread's patch lies inside the matrix or outside.
 template <class Work, bool WithSecond>
-__global__ void __launch_bounds__(kTileThreads)
+__global__ void __launch_bounds__(kTileThreads, Work::kBlocks)
     fp8_tile_kernel(Work work, TileOutputs outputs, int64_t rows, int cols) {
   __shared__ TransposedTile main_tile;
   __shared__ std::conditional_t<WithSecond, TransposedTile, char> second_tile;
@@ -64,32 +66,37 @@ __global__ void __launch_bounds__(kTileThreads)
   const int col_group = threadIdx.x % 8, row_group = threadIdx.x / 8;
   const int64_t row0 = static_cast<int64_t>(blockIdx.y) * kTileRows;
   const int col0 = blockIdx.x * kTileCols;
-  const int col = col0 + col_group * 8;
+  const int64_t first_row = row0 + row_group * 8;
+  const int col = col0 + col_group * 8, vectors = cols / kVector;
+  const int64_t first_vector = first_row * vectors + col / kVector;
   Fp8Quantizer main_quantizer(outputs.main), second_quantizer(outputs.second);
 
   uint2 main_codes[8] = {}, second_codes[8] = {};
   Float8 sum{};
+  if (first_row < rows && col < cols) {
 #pragma unroll
-  for (int half = 0; half < 8; half += Work::kRowsAtOnce) {
-    typename Work::Raw raw[Work::kRowsAtOnce];
+    for (int half = 0; half < 8; half += Work::kRowsAtOnce) {
+      typename Work::Raw raw[Work::kRowsAtOnce];
 #pragma unroll
-    for (int i = 0; i < Work::kRowsAtOnce; ++i) {
-      const int64_t row = row0 + row_group * 8 + half + i;
-      if (row < rows && col < cols) raw[i] = work.load(row, col);
-    }
+      for (int i = 0; i < Work::kRowsAtOnce; ++i) raw[i] = work.load(first_vector + (half + i) * vectors);
 #pragma unroll
-    for (int i = 0; i < Work::kRowsAtOnce; ++i) {
-      const int64_t row = row0 + row_group * 8 + half + i;
-      if (row >= rows || col >= cols) continue;
-      Float8 main, second;
-      work.values(raw[i], row, col, main, second);
-      main_codes[half + i] = main_quantizer(main);
-      if (WithSecond) second_codes[half + i] = second_quantizer(second);
+      for (int i = 0; i < Work::kRowsAtOnce; ++i) {
+        const int64_t row = first_row + half + i, vector = first_vector + (half + i) * vectors;
+        Float8 main, second;
+        work.values(raw[i], row, col, main, second);
+        if constexpr (requires { &Work::encode; }) {
+          main_codes[half + i] = work.encode(main, outputs.main.meter->scale, row, col);
+        } else {
+          main_codes[half + i] = main_quantizer(main);
+        }
+        if (WithSecond) second_codes[half + i] = second_quantizer(second);
+        if (outputs.partials) {
 #pragma unroll
-      for (int k = 0; k < kVector; ++k) sum.v[k] += main.v[k];
-      if (outputs.meter_only) continue;
-      if (outputs.main.data) *reinterpret_cast<uint2*>(outputs.main.data + row * cols + col) = main_codes[half + i];
-      if (outputs.plain) store8(outputs.plain, (row * cols + col) / kVector, main);
+          for (int k = 0; k < kVector; ++k) sum.v[k] += main.v[k];
+        }
+        if (outputs.main.data && !outputs.meter_only)
+          reinterpret_cast<uint2*>(outputs.main.data)[vector] = main_codes[half + i];
+      }
     }
   }
   main_quantizer.commit(outputs.main.meter);
@@ -119,9 +126,7 @@ __global__ void __launch_bounds__(kTileThreads)
 
 struct TileLaunch {
   Fp8Sink main, second;
-  bf16* plain = nullptr;
-  float* dbias = nullptr;    // (cols) += column sums of the main values
-  float* partials = nullptr; // where the row tiles leave theirs; null: at the start of the scratch memory
+  float* dbias = nullptr; // (cols) += column sums of the main values
   int64_t rows;
   int cols;
   bool meter_only = false;
@@ -131,9 +136,8 @@ template <class Work>
 void launch_fp8_tiles(Cuda& cuda, const Work& work, const TileLaunch& p, const char* name) {
   const dim3 grid(static_cast<unsigned>(ceil_div(p.cols, kTileCols)),
                   static_cast<unsigned>(ceil_div(p.rows, kTileRows)));
-  TileOutputs outputs{p.main, p.second, p.plain, nullptr, p.meter_only};
-  if (p.dbias && !p.meter_only)
-    outputs.partials = p.partials ? p.partials : cuda.scratch<float>(static_cast<size_t>(grid.y) * p.cols);
+  TileOutputs outputs{p.main, p.second, nullptr, p.meter_only};
+  if (p.dbias && !p.meter_only) outputs.partials = cuda.scratch<float>(static_cast<size_t>(grid.y) * p.cols);
   if (p.second.transposed && !p.meter_only) {
     fp8_tile_kernel<Work, true><<<grid, kTileThreads, 0, cuda.stream>>>(work, outputs, p.rows, p.cols);
   } else {

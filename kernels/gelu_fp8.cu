@@ -45,15 +45,14 @@ __global__ void __launch_bounds__(kForwardThreads) gelu_forward_fp8_kernel(Fp8Si
 
 struct GeluBackwardWork {
   const bf16 *dout, *in;
-  int vectors; // per row
 
   static constexpr int kRowsAtOnce = 4;
+  static constexpr int kBlocks = 5;
   struct Raw {
     uint4 dout, in;
   };
-  __device__ Raw load(int64_t row, int col) const {
-    const int64_t i = row * vectors + col / kVector;
-    return {load_raw_streaming(dout, i), load_raw_streaming(in, i)};
+  __device__ Raw load(int64_t vector) const {
+    return {load_raw_streaming(dout, vector), load_raw_streaming(in, vector)};
   }
   __device__ void values(const Raw& raw, int64_t, int, Float8& main, Float8& second) const {
     main = unpack(raw.dout);
@@ -80,7 +79,7 @@ void gelu_forward_fp8(Cuda& cuda, const GeluForwardFp8& p) {
 void gelu_backward_fp8(Cuda& cuda, const GeluBackwardFp8& p) {
   const Range range(cuda, "gelu_backward_fp8", 7.0 * static_cast<double>(p.rows) * p.cols);
   launch_fp8_tiles(
-      cuda, GeluBackwardWork{p.dout, p.in, p.cols / kVector},
+      cuda, GeluBackwardWork{p.dout, p.in},
       {.main = p.din, .second = p.out, .dbias = p.dbias, .rows = p.rows, .cols = p.cols, .meter_only = p.meter_only},
       "gelu_backward_fp8");
 }

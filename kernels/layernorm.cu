@@ -4,73 +4,28 @@
 #include <cuda_bf16.h>
 
 #include "kernels/cuda_backend.h"
+#include "kernels/layernorm_row.cuh"
 #include "kernels/profile.h"
-#include "kernels/vector.cuh"
 
 namespace gpt2 {
 
 namespace {
 
-// A warp per row, the row in registers.
+// A warp per row.
 constexpr int kForwardWarps = 4;
 
-template <int Vectors> // 16-byte vectors per lane: ceil(C / 256)
+template <int Vectors>
 __global__ void __launch_bounds__(kForwardWarps* kWarp) layernorm_forward_kernel(LayerNormForward<bf16> p) {
-  const int lane = threadIdx.x % kWarp;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kForwardWarps + threadIdx.x / kWarp;
   if (row >= p.rows) return;
+  const LayerNormRow<Vectors> r = layernorm_row<Vectors>(p, row, load_row<Vectors>(p, row));
   const int vectors = p.C / kVector;
-  const int64_t base = row * vectors;
-
-  uint4 stream[Vectors], added[Vectors]; // all loads are on their way before the first store
 #pragma unroll
   for (int i = 0; i < Vectors; ++i) {
-    const int column = i * kWarp + lane;
-    stream[i] = column < vectors ? load_raw(p.residual_in, base + column) : uint4{};
-    added[i] = p.branch && column < vectors ? load_raw_streaming(p.branch, base + column) : uint4{};
-  }
-  Float8 x[Vectors];
-  float sum = 0;
-#pragma unroll
-  for (int i = 0; i < Vectors; ++i) {
-    const int column = i * kWarp + lane;
-    x[i] = unpack(stream[i]);
-    if (p.branch && column < vectors) {
-      const Float8 branch = unpack(added[i]);
-#pragma unroll
-      for (int k = 0; k < kVector; ++k) x[i].v[k] += branch.v[k];
-      // The stream is BF16: normalise what backward will read, not what the add gave.
-      const uint4 rounded = pack(x[i]);
-      reinterpret_cast<uint4*>(p.residual_out)[base + column] = rounded;
-      x[i] = unpack(rounded);
-    }
-#pragma unroll
-    for (int k = 0; k < kVector; ++k) sum += x[i].v[k];
-  }
-  const float mean = warp_sum(sum) / static_cast<float>(p.C);
-
-  float square = 0;
-#pragma unroll
-  for (int i = 0; i < Vectors; ++i) {
-    if (i * kWarp + lane >= vectors) continue;
-#pragma unroll
-    for (int k = 0; k < kVector; ++k) square += (x[i].v[k] - mean) * (x[i].v[k] - mean);
-  }
-  const float rstd = rsqrtf(warp_sum(square) / static_cast<float>(p.C) + kLayerNormEpsilon);
-
-#pragma unroll
-  for (int i = 0; i < Vectors; ++i) {
-    const int column = i * kWarp + lane;
+    const int column = i * kWarp + threadIdx.x % kWarp;
     if (column >= vectors) continue;
-    const Float8 weight = load8(p.weight, column), bias = load8(p.bias, column);
-    Float8 out;
-#pragma unroll
-    for (int k = 0; k < kVector; ++k) out.v[k] = (x[i].v[k] - mean) * rstd * weight.v[k] + bias.v[k];
-    store8(p.out, base + column, out);
-  }
-  if (lane == 0) {
-    p.mean[row] = mean;
-    p.rstd[row] = rstd;
+    store8(p.out, row * vectors + column,
+           layernorm_affine(r.x[i], r.mean, r.rstd, load8(p.weight, column), load8(p.bias, column)));
   }
 }
 

@@ -1,164 +1,295 @@
-// LayerNorm's backward with column sums: a block walks pairs of rows, a thread owns 8 columns of all of them, so column
-// sums stay in its registers. Rows come through a ring of asynchronous copies: the next pairs are on their way while
-// one waits at the barrier for its row sums.
-#include "kernels/layernorm_backward.cuh"
-
+// LayerNorm's backward, in BF16 and in FP8, in one pass over memory. A block walks over tiles of whole rows, so that a
+// row's sums need no kernel of their own. A tile goes through four phases:
+//
+//   copy   dout and x into shared memory, asynchronously
+//   sums   a warp per row: the means of dnorm and of dnorm * norm
+//   apply  a thread per 8 rows x 8 columns: the gradient, the column sums, the codes, turned in registers and left
+//          where the thread's own dout and x were
+//   turn   FP8: the codes leave transposed, gathered from the tile's row groups. A tile of 32 rows makes a column's
+//          piece a whole 32-byte sector; with 16 rows memory took half as much (1.3 instead of 2.6 TB/s)
+//
+// While one of a multiprocessor's blocks computes, the others copy. In BF16 a tile has 8 rows: more blocks, 3.3 TB/s.
 #include <cuda_bf16.h>
 
 #include "kernels/column_sum.cuh"
+#include "kernels/cuda_backend.h"
+#include "kernels/fp8.cuh"
+#include "kernels/layernorm.h"
+#include "kernels/layernorm_fp8.h"
+#include "kernels/layernorm_row.cuh"
 #include "kernels/profile.h"
 #include "kernels/ptx.cuh"
-#include "kernels/vector.cuh"
 
 namespace gpt2 {
 
 namespace {
 
-constexpr int kPair = 2;   // rows handled together: one barrier for both
-constexpr int kStages = 2; // pairs in the ring: one on its way while one is worked on
-constexpr int kInputs = 3; // dout, x, dresidual_in
-constexpr int kMaxWarps = 16;
+constexpr int kPatch = 8;         // rows and columns of a thread
+constexpr int kRowsAtOnce = 2;    // of a patch, whose loads of the residual gradient are in flight together
+constexpr int kTileBytes = 2 * 2; // per element: dout and x
 
-// Bytes of the ring per thread. Each thread copies and reads only its own vectors: waiting for its own copies is
-// enough.
-constexpr int kRingBytes = kStages * kPair * kInputs * 16;
+struct RowFactors {
+  float mean, rstd;
+  float mean_dnorm;      // mean of dout * weight
+  float mean_dnorm_norm; // mean of dout * weight * normalised x
+};
 
-// partials: (gridDim.x, 3, C): dweight, dbias, dbranch_bias of this block's rows. With `row_sums`, only those and the
-// sums dweight and dbias are written.
-__global__ void layernorm_backward_kernel(LayerNormBackward<bf16> p, LayerNormRowSums* row_sums, float* partials) {
-  extern __shared__ uint4 shared[];                // ring: (stage, row, input, thread)
-  __shared__ float2 exchange[2][kMaxWarps][kPair]; // double-buffered
-  uint4* const ring = shared + threadIdx.x;
-  const int vectors = p.C / kVector, column = threadIdx.x;
-  const bool active = column < vectors, with_residual = p.accumulate && !row_sums;
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
-  const Float8 weight = active ? load8(p.weight, column) : Float8{};
-
-  // This block's pairs are blockIdx.x, blockIdx.x + gridDim.x, ...
-  const int rows = static_cast<int>(p.rows), all_pairs = (rows + kPair - 1) / kPair;
-  const auto first_row = [&](int pair) { return pair * kPair; };
-  const auto slot = [&](int stage, int row, int input) {
-    return ring + ((stage * kPair + row) * kInputs + input) * blockDim.x;
-  };
-  const auto fetch = [&](int pair, int stage) {
-    if (pair < all_pairs && active) {
-      const int row = first_row(pair);
+// The sums of up to two rows of the tile, by one warp: two, so that one's shuffles hide the other's.
+template <int kRows>
+__device__ void sum_rows(RowFactors (&factors)[kRows], const uint4* dout_tile, const uint4* x_tile, const bf16* weight,
+                         int first, int second, int vectors) {
+  const int rows[2] = {first, second < kRows ? second : first};
+  float dnorm_sum[2] = {}, dnorm_norm_sum[2] = {};
+  for (int column = threadIdx.x % kWarp; column < vectors; column += kWarp) {
+    const Float8 w = load8(weight, column);
 #pragma unroll
-      for (int r = 0; r < kPair; ++r) {
-        const bool valid = row + r < rows;
-        const int64_t at = valid ? (static_cast<int64_t>(row + r) * vectors + column) * kVector : 0;
-        copy_async_16(slot(stage, r, 0), p.dout + at, valid);
-        copy_async_16(slot(stage, r, 1), p.x + at, valid);
-        if (with_residual) copy_async_16(slot(stage, r, 2), p.dresidual + at, valid);
-      }
-    }
-    copy_async_commit(); // an empty group where there is nothing: the count of groups stays that of pairs
-  };
-#pragma unroll
-  for (int i = 0; i < kStages - 1; ++i) fetch(static_cast<int>(blockIdx.x + i * gridDim.x), i);
-
-  Float8 dweight{}, dbias{}, dbranch{};
-  int stage = 0, buffer = 0;
-  for (int pair = blockIdx.x; pair < all_pairs; pair += gridDim.x) {
-    fetch(pair + (kStages - 1) * static_cast<int>(gridDim.x),
-          stage == 0 ? kStages - 1 : stage - 1); // where the last pair was
-    copy_async_wait<kStages - 1>();
-    const int first = first_row(pair);
-    float mean[kPair], rstd[kPair];
-#pragma unroll
-    for (int r = 0; r < kPair; ++r) {
-      const int row = first + r;
-      const bool valid = active && row < rows;
-      mean[r] = row < rows ? p.mean[row] : 0;
-      rstd[r] = row < rows ? p.rstd[row] : 0;
-      const Float8 dout = valid ? unpack(*slot(stage, r, 0)) : Float8{},
-                   x = valid ? unpack(*slot(stage, r, 1)) : Float8{};
-      float2 sums{0, 0}; // of dnorm and dnorm * norm
+    for (int i = 0; i < 2; ++i) {
+      const RowFactors& of_row = factors[rows[i]];
+      const Float8 dout = unpack(dout_tile[rows[i] * vectors + column]), x = unpack(x_tile[rows[i] * vectors + column]);
 #pragma unroll
       for (int k = 0; k < kVector; ++k) {
-        const float norm = (x.v[k] - mean[r]) * rstd[r],
-                    dnorm = dout.v[k] * weight.v[k]; // dout is 0 where nothing is valid
-        sums.x += dnorm;
-        sums.y += dnorm * norm;
-        dweight.v[k] += dout.v[k] * norm;
-        dbias.v[k] += dout.v[k];
+        const float dnorm = dout.v[k] * w.v[k];
+        dnorm_sum[i] += dnorm;
+        dnorm_norm_sum[i] += dnorm * ((x.v[k] - of_row.mean) * of_row.rstd);
       }
-      sums.x = warp_sum(sums.x);
-      sums.y = warp_sum(sums.y);
-      if (lane == 0) exchange[buffer][warp][r] = sums;
     }
-    __syncthreads();
+  }
+  const float scale = 1.0f / static_cast<float>(vectors * kVector);
 #pragma unroll
-    for (int r = 0; r < kPair; ++r) {
-      float2 sums{0, 0};
-      for (int w = 0; w < warps; ++w) {
-        sums.x += exchange[buffer][w][r].x;
-        sums.y += exchange[buffer][w][r].y;
+  for (int i = 0; i < 2; ++i) {
+    dnorm_sum[i] = warp_sum(dnorm_sum[i]) * scale;
+    dnorm_norm_sum[i] = warp_sum(dnorm_norm_sum[i]) * scale;
+  }
+  if (threadIdx.x % kWarp != 0) return;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    factors[rows[i]].mean_dnorm = dnorm_sum[i];
+    factors[rows[i]].mean_dnorm_norm = dnorm_norm_sum[i];
+  }
+}
+
+// A thread's codes wait in the low halves of its own vectors of a tile, a row in each. Turned, column j is where row j
+// was.
+__device__ inline uint2* waiting(uint4* own) { return reinterpret_cast<uint2*>(own); }
+
+__device__ inline void turn_patch(uint4* own, int vectors) {
+  uint2 codes[kPatch];
+#pragma unroll
+  for (int r = 0; r < kPatch; ++r) codes[r] = *waiting(own + r * vectors);
+  transpose_8x8(codes);
+#pragma unroll
+  for (int j = 0; j < kPatch; ++j) *waiting(own + j * vectors) = codes[j];
+}
+
+// partials: (gridDim.x, 3, C): this block's column sums dweight, dbias and dbranch_bias; null with meter_only.
+template <int kRowGroups, bool kFp8, int kThreads, int kBlocks>
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    layernorm_backward_kernel(LayerNormBackwardFp8 p, float* partials) {
+  constexpr int kRows = kRowGroups * kPatch;
+  extern __shared__ uint4 shared[];
+  __shared__ RowFactors factors[kRows];
+  const int vectors = p.C / kVector;
+  uint4* const dout_tile = shared; // (kRows, vectors)
+  uint4* const x_tile = shared + kRows * vectors;
+  const int warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
+  const int column = threadIdx.x % vectors, row_group = threadIdx.x / vectors;
+  const bool active = row_group < kRowGroups;
+  const int own = row_group * kPatch * vectors + column; // this thread's patch; rows are `vectors` apart
+  const uint4 weight = load_raw(p.weight, column);
+  Fp8Quantizer gradient_quantizer(p.dresidual_fp8);
+  Float8 dweight{}, dbias{}, dbranch{};
+
+  const int64_t tiles = ceil_div(p.rows, kRows);
+  for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const int64_t first_row = tile * kRows;
+    const int64_t patch_row = first_row + row_group * kPatch;
+    const int64_t patch_at = patch_row * vectors + column; // in vectors
+    // copy
+    if (active) {
+#pragma unroll
+      for (int r = 0; r < kPatch; ++r) {
+        const bool inside = patch_row + r < p.rows;
+        const int64_t at = inside ? (patch_at + r * vectors) * kVector : 0;
+        copy_async_16(dout_tile + own + r * vectors, p.dout + at, inside);
+        copy_async_16(x_tile + own + r * vectors, p.x + at, inside);
+        if (p.dresidual_in && column % 8 == 0) prefetch_l2(p.dresidual_in + at); // a 128-byte line is 8 vectors
       }
-      const LayerNormRowSums of_row{sums.x / static_cast<float>(p.C), sums.y / static_cast<float>(p.C)};
-      if (first + r >= rows) continue;
-      if (row_sums) {
-        if (threadIdx.x == 0) row_sums[first + r] = of_row;
+    }
+    for (int r = threadIdx.x; r < kRows; r += blockDim.x) {
+      const int64_t row = first_row + r;
+      copy_async_4(&factors[r].mean, p.mean + (row < p.rows ? row : 0), row < p.rows);
+      copy_async_4(&factors[r].rstd, p.rstd + (row < p.rows ? row : 0), row < p.rows);
+    }
+    copy_async_commit();
+    copy_async_wait<0>();
+    __syncthreads();
+
+    // sums
+    for (int r = warp; r < kRows; r += 2 * warps) sum_rows(factors, dout_tile, x_tile, p.weight, r, r + warps, vectors);
+    __syncthreads();
+
+    // apply
+    if (active) {
+#pragma unroll 1 // registers: 80 let two blocks live on a multiprocessor
+      for (int half = 0; half < kPatch; half += kRowsAtOnce) {
+        uint4 above[kRowsAtOnce];
+#pragma unroll
+        for (int i = 0; i < kRowsAtOnce; ++i) {
+          const bool read = p.dresidual_in && patch_row + half + i < p.rows;
+          above[i] = read ? load_raw_streaming(p.dresidual_in, patch_at + (half + i) * vectors) : uint4{};
+        }
+#pragma unroll
+        for (int i = 0; i < kRowsAtOnce; ++i) {
+          const int r = half + i;
+          const RowFactors of_row = factors[row_group * kPatch + r];
+          const Float8 dout = unpack(dout_tile[own + r * vectors]), x = unpack(x_tile[own + r * vectors]);
+          const Float8 w = unpack(weight);
+          Float8 dx = unpack(above[i]);
+#pragma unroll
+          for (int k = 0; k < kVector; ++k) { // all zeros in rows beyond the last
+            const float norm = (x.v[k] - of_row.mean) * of_row.rstd;
+            dweight.v[k] += dout.v[k] * norm;
+            dbias.v[k] += dout.v[k];
+            dx.v[k] += (dout.v[k] * w.v[k] - of_row.mean_dnorm - norm * of_row.mean_dnorm_norm) * of_row.rstd;
+            dbranch.v[k] += dx.v[k];
+          }
+          if (patch_row + r >= p.rows) continue;
+          if constexpr (kFp8) {
+            const uint2 codes = gradient_quantizer(dx);
+            if (p.meter_only) continue;
+            if (p.dresidual_fp8.data) reinterpret_cast<uint2*>(p.dresidual_fp8.data)[patch_at + r * vectors] = codes;
+            *waiting(dout_tile + own + r * vectors) = codes;
+          }
+          store8(p.dresidual_out, patch_at + r * vectors, dx);
+        }
+      }
+    }
+    if constexpr (kFp8) {
+      if (p.meter_only) {
+        __syncthreads();
         continue;
       }
-      if (!active) continue;
-      // From the ring again: cheaper than keeping 32 registers across the barrier.
-      const Float8 dout = unpack(*slot(stage, r, 0)), x = unpack(*slot(stage, r, 1));
-      Float8 dx = with_residual ? unpack(*slot(stage, r, 2)) : Float8{};
-#pragma unroll
-      for (int k = 0; k < kVector; ++k) {
-        const float norm = (x.v[k] - mean[r]) * rstd[r];
-        dx.v[k] += (dout.v[k] * weight.v[k] - of_row.mean_dnorm - norm * of_row.mean_dnorm_norm) * rstd[r];
-        dbranch.v[k] += dx.v[k];
+      if (active && p.dresidual_fp8.transposed) turn_patch(dout_tile + own, vectors);
+      if (p.out.transposed) {
+        Fp8Quantizer quantizer(p.out);
+        if (active) {
+          const Float8 w = unpack(weight), bias = load8(p.bias, column);
+#pragma unroll 2
+          for (int r = 0; r < kPatch; ++r) {
+            if (patch_row + r >= p.rows) break;
+            const RowFactors of_row = factors[row_group * kPatch + r];
+            const Float8 x = unpack(x_tile[own + r * vectors]);
+            *waiting(x_tile + own + r * vectors) = quantizer(layernorm_affine(x, of_row.mean, of_row.rstd, w, bias));
+          }
+          turn_patch(x_tile + own, vectors);
+        }
+        quantizer.commit(p.out.meter); // silent as a rule
       }
-      store8(p.dresidual, static_cast<int64_t>(first + r) * vectors + column, dx);
     }
-    stage = stage == kStages - 1 ? 0 : stage + 1;
-    buffer ^= 1;
+    __syncthreads();
+
+    // turn: 16 rows of a column are 16 bytes, from two row groups
+    if constexpr (kFp8) {
+      constexpr int kParts = kRowGroups / 2;
+      const int part = threadIdx.x % kParts, group = threadIdx.x / kParts % vectors;
+      const int64_t row = first_row + part * 2 * kPatch;
+      const auto write = [&](const uint4* codes, uint8_t* out, int j) {
+        const uint4* const from = codes + (part * 2 * kPatch + j) * vectors + group;
+        const uint2 upper = *reinterpret_cast<const uint2*>(from);
+        const uint2 lower = *reinterpret_cast<const uint2*>(from + kPatch * vectors);
+        *reinterpret_cast<uint4*>(out + (static_cast<int64_t>(group) * kPatch + j) * p.rows + row) =
+            make_uint4(upper.x, upper.y, lower.x, lower.y);
+      };
+      if (active && row < p.rows) {
+        for (int j = static_cast<int>(threadIdx.x) / kParts / vectors; j < kPatch; j += 2) {
+          if (p.dresidual_fp8.transposed) write(dout_tile, p.dresidual_fp8.transposed, j);
+          if (p.out.transposed) write(x_tile, p.out.transposed, j);
+        }
+      }
+      __syncthreads(); // the next copies overwrite the codes
+    }
   }
-  if (!active) return;
-  float* const sums = partials + static_cast<int64_t>(blockIdx.x) * 3 * p.C + column * kVector;
+
+  if constexpr (kFp8) {
+    if (p.dresidual_fp8.meter) gradient_quantizer.commit(p.dresidual_fp8.meter);
+  }
+  if (!partials) return;
+  // The row groups' sums, added in order.
+  auto* const sums = reinterpret_cast<float*>(shared); // (kRowGroups, 3, C)
+  if (active) {
+    float* const mine = sums + row_group * 3 * p.C + column * kVector;
 #pragma unroll
-  for (int k = 0; k < kVector; ++k) {
-    sums[k] = dweight.v[k];
-    sums[p.C + k] = dbias.v[k];
-    sums[2 * p.C + k] = dbranch.v[k];
+    for (int k = 0; k < kVector; ++k) {
+      mine[k] = dweight.v[k];
+      mine[p.C + k] = dbias.v[k];
+      mine[2 * p.C + k] = dbranch.v[k];
+    }
   }
+  __syncthreads();
+  for (int i = threadIdx.x; i < 3 * p.C; i += blockDim.x) {
+    float total = 0;
+#pragma unroll
+    for (int group = 0; group < kRowGroups; ++group) total += sums[group * 3 * p.C + i];
+    partials[static_cast<int64_t>(blockIdx.x) * 3 * p.C + i] = total;
+  }
+}
+
+template <int kRowGroups, bool kFp8, int kThreads, int kBlocks>
+void launch(Cuda& cuda, const LayerNormBackwardFp8& p) {
+  constexpr int kRows = kRowGroups * kPatch;
+  const auto kernel = layernorm_backward_kernel<kRowGroups, kFp8, kThreads, kBlocks>;
+  const auto threads = static_cast<unsigned>(ceil_div(p.C / kVector * kRowGroups, kWarp) * kWarp);
+  const size_t shared = static_cast<size_t>(kRows) * p.C * kTileBytes; // FP8: 96 KiB at C = 768, 200 KiB at 1600
+  CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
+  int resident = 0;
+  CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, static_cast<int>(threads), shared));
+  const int64_t wave = static_cast<int64_t>(cuda.multiprocessors) * max(resident, 1); // no block waits for another
+  const auto blocks = static_cast<unsigned>(min(ceil_div(p.rows, kRows), wave));
+  float* const partials = p.meter_only ? nullptr : cuda.scratch<float>(static_cast<size_t>(blocks) * 3 * p.C);
+  kernel<<<blocks, threads, shared, cuda.stream>>>(p, partials);
+  CUDA_CHECK_LAUNCH("layernorm_backward");
+  if (partials)
+    add_column_partials(cuda, {{p.dweight, p.dbias, p.dbranch_bias}, 3, partials, static_cast<int>(blocks), p.C});
+}
+
+void check_width(int C, int most) {
+  if (C % kVector == 0 && C <= most) return;
+  throw Error(ExitCode::usage, std::to_string(C) + " channels are not supported on the GPU",
+              "choose channels as a multiple of 8, at most " + std::to_string(most));
 }
 
 } // namespace
 
-// At most 2,048 threads or 32 blocks a multiprocessor: 26 MB at 768 channels, 23 MB at 1600.
-size_t layernorm_backward_partials(const Cuda& cuda, int C) {
-  const int64_t threads = ceil_div(C / kVector, kWarp) * kWarp;
-  return static_cast<size_t>(cuda.multiprocessors * min(int64_t{32}, 2048 / threads) * 3 * C);
-}
-
-// In place is fine: a thread reads a vector before it writes it, and nobody else does.
-void layernorm_backward_sums(Cuda& cuda, const LayerNormBackward<bf16>& p, LayerNormRowSums* row_sums,
-                             float* partials) {
-  const auto threads = static_cast<unsigned>(ceil_div(p.C / kVector, kWarp) * kWarp);
-  if (p.C % kVector != 0 || threads > kMaxWarps * kWarp)
-    throw Error(ExitCode::usage, std::to_string(p.C) + " channels are not supported on the GPU",
-                "choose channels as a multiple of 8, at most 4096");
-  const size_t shared = static_cast<size_t>(kRingBytes) * threads;
-  CUDA_CHECK(cudaFuncSetAttribute(layernorm_backward_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(shared)));
-  int resident = 0;
-  CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, layernorm_backward_kernel,
-                                                           static_cast<int>(threads), shared));
-  const int64_t wanted =
-      static_cast<int64_t>(cuda.multiprocessors) * max(resident, 1); // one wave: no block waits for another
-  const auto blocks = static_cast<unsigned>(min(ceil_div(p.rows, kPair), wanted));
-  layernorm_backward_kernel<<<blocks, threads, shared, cuda.stream>>>(p, row_sums, partials);
-  CUDA_CHECK_LAUNCH("layernorm_backward");
-  add_column_partials(
-      cuda, {{p.dweight, p.dbias, row_sums ? nullptr : p.dbranch_bias}, 3, partials, static_cast<int>(blocks), p.C});
-}
-
 void layernorm_backward(Cuda& cuda, const LayerNormBackward<bf16>& p) {
   const Range range(cuda, "layernorm_backward", (p.accumulate ? 8.0 : 6.0) * static_cast<double>(p.rows) * p.C);
-  layernorm_backward_sums(cuda, p, nullptr, cuda.scratch<float>(layernorm_backward_partials(cuda, p.C)));
+  check_width(p.C, 4096);
+  launch<1, false, 512, 1>(cuda, {.dresidual_out = p.dresidual,
+                                  .dresidual_in = p.accumulate ? p.dresidual : nullptr,
+                                  .dresidual_fp8 = {},
+                                  .out = {},
+                                  .dweight = p.dweight,
+                                  .dbias = p.dbias,
+                                  .dbranch_bias = p.dbranch_bias,
+                                  .dout = p.dout,
+                                  .x = p.x,
+                                  .weight = p.weight,
+                                  .bias = nullptr,
+                                  .mean = p.mean,
+                                  .rstd = p.rstd,
+                                  .rows = p.rows,
+                                  .C = p.C});
+}
+
+void layernorm_backward_fp8(Cuda& cuda, const LayerNormBackwardFp8& p) {
+  const double bytes =
+      6.0 + (p.dresidual_fp8.data ? 2.0 : 0.0) + (p.out.transposed ? 1.0 : 0.0) + (p.dresidual_in ? 2.0 : 0.0);
+  const Range range(cuda, "layernorm_backward_fp8", bytes * static_cast<double>(p.rows) * p.C);
+  check_width(p.C, 2048);
+  // 32 rows a tile, and as many registers as the threads leave; 16 where shared memory does not hold 32.
+  if (p.C <= 768) return launch<4, true, 384, 2>(cuda, p);
+  if (p.C <= 1280) return launch<4, true, 640, 1>(cuda, p);
+  if (p.C <= 1600) return launch<4, true, 800, 1>(cuda, p);
+  launch<2, true, 512, 1>(cuda, p);
 }
 
 } // namespace gpt2

@@ -1,23 +1,16 @@
-// LayerNorm into FP8, and its backward with all that the products around it read.
+// LayerNorm into FP8. Its backward is in layernorm_backward.cu, with BF16's.
 #include "kernels/layernorm_fp8.h"
 
 #include <cuda_bf16.h>
 
 #include "kernels/cuda_backend.h"
-#include "kernels/fp8_tile.cuh"
-#include "kernels/layernorm_backward.cuh"
+#include "kernels/fp8.cuh"
+#include "kernels/layernorm_row.cuh"
 #include "kernels/profile.h"
 
 namespace gpt2 {
 
 namespace {
-
-__device__ inline Float8 normalise(const Float8& x, float mean, float rstd, const Float8& weight, const Float8& bias) {
-  Float8 out;
-#pragma unroll
-  for (int k = 0; k < kVector; ++k) out.v[k] = (x.v[k] - mean) * rstd * weight.v[k] + bias.v[k];
-  return out;
-}
 
 // ---- forward: a warp takes a few rows, one after the other, each in its registers ----
 
@@ -62,52 +55,20 @@ __global__ void __launch_bounds__(kForwardWarps* kWarp) layernorm_forward_fp8_ke
   TransposeStage stage{stages + static_cast<size_t>(warp) * kTransposeRows * p.C, p.C};
   Fp8Quantizer quantizer(p.out);
 
-  for (int64_t row = first; row < min(first + kRowsPerWarp, p.rows); ++row) {
-    const int64_t base = row * vectors;
-    uint4 stream[Vectors], added[Vectors]; // all loads are on their way before the first store
-#pragma unroll
-    for (int i = 0; i < Vectors; ++i) {
-      const int column = i * kWarp + lane;
-      stream[i] = column < vectors ? load_raw(p.residual_in, base + column) : uint4{};
-      added[i] = p.branch && column < vectors ? load_raw_streaming(p.branch, base + column) : uint4{};
-    }
-    Float8 x[Vectors];
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < Vectors; ++i) {
-      const int column = i * kWarp + lane;
-      x[i] = unpack(stream[i]);
-      if (p.branch && column < vectors) {
-        const Float8 branch = unpack(added[i]);
-#pragma unroll
-        for (int k = 0; k < kVector; ++k) x[i].v[k] += branch.v[k];
-        const uint4 rounded = pack(x[i]); // the stream is BF16: normalise what backward will read
-        reinterpret_cast<uint4*>(p.residual_out)[base + column] = rounded;
-        x[i] = unpack(rounded);
-      }
-#pragma unroll
-      for (int k = 0; k < kVector; ++k) sum += x[i].v[k];
-    }
-    const float mean = warp_sum(sum) / static_cast<float>(p.C);
-    float square = 0;
-#pragma unroll
-    for (int i = 0; i < Vectors; ++i) {
-      if (i * kWarp + lane >= vectors) continue;
-#pragma unroll
-      for (int k = 0; k < kVector; ++k) square += (x[i].v[k] - mean) * (x[i].v[k] - mean);
-    }
-    const float rstd = rsqrtf(warp_sum(square) / static_cast<float>(p.C) + kLayerNormEpsilon);
+  const int64_t last = min(first + kRowsPerWarp, p.rows);
+  LayerNormLoads<Vectors> next = load_row<Vectors>(p, min(first, p.rows - 1));
+  for (int64_t row = first; row < last; ++row) {
+    const LayerNormLoads<Vectors> loads = next;
+    if (row + 1 < last) next = load_row<Vectors>(p, row + 1); // on its way while this one is worked on
+    const LayerNormRow<Vectors> r = layernorm_row<Vectors>(p, row, loads);
 #pragma unroll
     for (int i = 0; i < Vectors; ++i) {
       const int column = i * kWarp + lane;
       if (column >= vectors) continue;
-      const uint2 codes = quantizer(normalise(x[i], mean, rstd, load8(p.weight, column), load8(p.bias, column)));
-      reinterpret_cast<uint2*>(p.out.data)[base + column] = codes;
+      const uint2 codes =
+          quantizer(layernorm_affine(r.x[i], r.mean, r.rstd, load8(p.weight, column), load8(p.bias, column)));
+      reinterpret_cast<uint2*>(p.out.data)[row * vectors + column] = codes;
       if (Transpose) stage.put(static_cast<int>(row - first), column * kVector, codes);
-    }
-    if (lane == 0) {
-      p.mean[row] = mean;
-      p.rstd[row] = rstd;
     }
   }
   if (Transpose && first < p.rows) {
@@ -116,37 +77,6 @@ __global__ void __launch_bounds__(kForwardWarps* kWarp) layernorm_forward_fp8_ke
   }
   quantizer.commit(p.out.meter);
 }
-
-// ---- backward, by tiles, once the row sums are known ----
-
-struct BackwardWork {
-  const bf16 *dout, *x, *dresidual, *weight, *bias; // dresidual may be null
-  const float *mean, *rstd;
-  const LayerNormRowSums* sums;
-  int vectors; // per row
-
-  struct Raw {
-    uint4 dout, x, dresidual;
-  };
-  static constexpr int kRowsAtOnce = 4;
-  __device__ Raw load(int64_t row, int col) const {
-    const int64_t i = row * vectors + col / kVector;
-    return {load_raw_streaming(dout, i), load_raw_streaming(x, i),
-            dresidual ? load_raw_streaming(dresidual, i) : uint4{}};
-  }
-  __device__ void values(const Raw& raw, int64_t row, int col, Float8& main, Float8& second) const {
-    const float row_mean = mean[row], row_rstd = rstd[row];
-    const LayerNormRowSums of_row = sums[row];
-    const Float8 of_weight = load8(weight, col / kVector), of_dout = unpack(raw.dout), of_x = unpack(raw.x);
-    main = unpack(raw.dresidual);
-#pragma unroll
-    for (int k = 0; k < kVector; ++k) {
-      const float norm = (of_x.v[k] - row_mean) * row_rstd;
-      main.v[k] += (of_dout.v[k] * of_weight.v[k] - of_row.mean_dnorm - norm * of_row.mean_dnorm_norm) * row_rstd;
-    }
-    second = normalise(of_x, row_mean, row_rstd, of_weight, load8(bias, col / kVector));
-  }
-};
 
 // ---- launchers ----
 
@@ -178,45 +108,6 @@ void layernorm_forward_fp8(Cuda& cuda, const LayerNormForwardFp8& p) {
                 "choose at most 2048 channels, or --precision bf16");
   launch[vectors - 1](cuda, p);
   CUDA_CHECK_LAUNCH("layernorm_forward_fp8");
-}
-
-void layernorm_backward_fp8(Cuda& cuda, const LayerNormBackwardFp8& p) {
-  const double bytes =
-      10.0 + (p.dresidual_fp8.data ? 2.0 : 0.0) + (p.out.transposed ? 1.0 : 0.0) + (p.dresidual_in ? 2.0 : 0.0);
-  const Range range(cuda, "layernorm_backward_fp8", bytes * static_cast<double>(p.rows) * p.C);
-  // The sums: 4 bytes per element. Scratch: row sums, then partial sums, which are added before the tiles use their
-  // place.
-  const size_t row_sums = static_cast<size_t>(p.rows) * sizeof(LayerNormRowSums) / sizeof(float);
-  float* const scratch = cuda.scratch<float>(row_sums + layernorm_backward_partials(cuda, p.C));
-  auto* const sums = reinterpret_cast<LayerNormRowSums*>(scratch);
-  LayerNormBackward<bf16> for_sums{.dresidual = nullptr,
-                                   .dweight = p.dweight,
-                                   .dbias = p.dbias,
-                                   .dbranch_bias = nullptr,
-                                   .dout = p.dout,
-                                   .x = p.x,
-                                   .weight = p.weight,
-                                   .mean = p.mean,
-                                   .rstd = p.rstd,
-                                   .rows = p.rows,
-                                   .C = p.C,
-                                   .accumulate = false};
-  if (p.meter_only) for_sums.dweight = for_sums.dbias = nullptr;
-  layernorm_backward_sums(cuda, for_sums, sums, scratch + row_sums);
-
-  const BackwardWork work{p.dout, p.x, p.dresidual_in, p.weight, p.bias, p.mean, p.rstd, sums, p.C / kVector};
-  Fp8Sink main = p.dresidual_fp8;
-  if (!main.data) main.silent = true; // the first block's gradient goes to the embedding, in BF16 only
-  launch_fp8_tiles(cuda, work,
-                   {.main = main,
-                    .second = p.out,
-                    .plain = p.dresidual_out,
-                    .dbias = p.dbranch_bias,
-                    .partials = scratch + row_sums,
-                    .rows = p.rows,
-                    .cols = p.C,
-                    .meter_only = p.meter_only},
-                   "layernorm_backward_fp8");
 }
 
 } // namespace gpt2

@@ -25,11 +25,9 @@ void layernorm_forward_fp8(Cuda&, const LayerNormForwardFp8&);
 
 // dresidual_out = dresidual_in + gradient through the LayerNorm, in BF16 and, for the matrix products before it, in FP8
 // and transposed. The LayerNorm's own output is made again from x and written transposed: the weight gradient of the
-// product behind it needs that, and so it need not be kept. 15 bytes per element: 4 read for the row and column sums,
-// then 6 read and 2 + 1 + 1 + 1 written by tiles. One pass over whole rows would take 11, but can write the transposes
-// only 16 bytes at a time, and was 1.7 times slower.
+// product behind it needs that, and so it need not be kept. 11 bytes per element: 6 read, 2 + 1 + 1 + 1 written.
 struct LayerNormBackwardFp8 {
-  bf16* dresidual_out;      // (rows, C); never dresidual_in itself: the pass can then be repeated
+  bf16* dresidual_out;      // (rows, C); may be dresidual_in itself
   const bf16* dresidual_in; // (rows, C), or null: zero
   Fp8Sink dresidual_fp8;    // data and transposed of dresidual_out (quantised from FP32, before rounding to BF16); both
                             // null for the first block, whose gradient goes to the embedding

@@ -16,6 +16,8 @@ MatmulProduct product_of(const Fp8Tensor& a, const Fp8Tensor& b, int64_t m, int6
   return {.transpose_a = true, .m = m, .n = n, .k = k, .a = type_of(a), .b = type_of(b)};
 }
 
+constexpr int kMostTermsFast = 8192; // terms of a sum that may be accumulated fast
+
 double flops(int64_t m, int64_t n, int64_t k) {
   return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
 }
@@ -37,11 +39,13 @@ void matmul_forward_fp8(Cuda& cuda, const MatmulForwardFp8& x) {
 
 void matmul_backward_input_fp8(Cuda& cuda, const MatmulBackwardInputFp8& x) {
   const Range range(cuda, "matmul_backward_input_fp8", 0, flops(x.C, x.rows, x.OC));
-  cuda.matmuls->run(product_of(x.weight_t, x.dout, x.C, x.rows, x.OC), {.d = x.din,
-                                                                        .a = x.weight_t.data,
-                                                                        .b = x.dout.data,
-                                                                        .a_scale = &x.weight_t.meter->inverse,
-                                                                        .b_scale = &x.dout.meter->inverse});
+  MatmulProduct product = product_of(x.weight_t, x.dout, x.C, x.rows, x.OC);
+  product.fast_accumulation = x.OC <= kMostTermsFast;
+  cuda.matmuls->run(product, {.d = x.din,
+                              .a = x.weight_t.data,
+                              .b = x.dout.data,
+                              .a_scale = &x.weight_t.meter->inverse,
+                              .b_scale = &x.dout.meter->inverse});
 }
 
 void matmul_backward_weight_fp8(Cuda& cuda, const MatmulBackwardWeightFp8& x) {

@@ -1,11 +1,11 @@
 // The linear layer's three products in FP8. cuBLASLt on Hopper contracts over the innermost dimension of both operands
 // ("TN"), which is why transposes exist at all. GPU only; sizes are multiples of 16.
 //
-// Fast accumulation keeps sums in the tensor cores' own format, some 14 bits, and cuts off what falls below: good
-// enough forward, where a sum has 768 to 6,400 terms. Backward sums have up to 65,536 terms: with it the first step's
-// gradient norm at 124M was 7% below BF16's, and the LM head's gradients, where one target of magnitude 1 meets 50,000
-// small probabilities, had a cosine of 0.69 with BF16's (docs/fp8.md). So backward products move their sums to FP32
-// every 128 terms (1284 instead of 1333 TFLOP/s on 8192^3).
+// Fast accumulation keeps sums in the tensor cores' own format, some 14 bits, and truncates what falls below, so a sum
+// shrinks with its length: no loss over the 768 to 6,400 terms of a block's layer, but over the 65,536 tokens of a
+// weight gradient the norm at 124M came out 7% short, and over the vocabulary the LM head's gradients had a cosine of
+// 0.69 with BF16's (docs/fp8.md). So weight gradients and the head's input gradient move their sums to FP32 every 128
+// terms, a few percent slower.
 #pragma once
 
 #include "kernels/fp8_tensor.h"
@@ -23,7 +23,7 @@ struct MatmulForwardFp8 {
 };
 void matmul_forward_fp8(Cuda&, const MatmulForwardFp8&);
 
-// din = dout weight
+// din = dout weight, with fast accumulation up to 8,192 outputs
 struct MatmulBackwardInputFp8 {
   bf16* din;          // (rows, C)
   Fp8Tensor dout;     // (rows, OC)

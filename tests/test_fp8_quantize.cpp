@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include "kernels/stochastic_rounding.h"
+
 #include "tests/kernel_testing.h"
 
 using namespace gpt2;
@@ -103,4 +105,78 @@ TEST_CASE("NaN stays NaN and shows in the maximum") {
   CHECK(std::isnan(counts.amax));
   CHECK(counts.saturated == 0);
   CHECK(absolute_max(cpu, values.data(), 0) == 0.0f);
+}
+
+TEST_CASE("stochastic rounding: a neighbour on the grid, and over all random bytes the value itself on average") {
+  std::vector<float> values;
+  for (int i = 0; i < 4000; ++i) { // halves of every exponent, both signs, subnormals too: rounding to half is exact
+    const float magnitude = std::ldexp(1024.0f + static_cast<float>(i * 37 % 1024), i % 30 - 24);
+    values.push_back(i % 2 ? magnitude : -magnitude);
+    values.push_back(static_cast<float>(i % 1024) * 0x1.0p-24f);
+  }
+  for (const float value : values) {
+    if (std::fabs(value) > 49152.0f) continue;
+    double sum = 0;
+    bool neighbours = true;
+    const float nearest = fp8_round(value, Fp8Format::e5m2);
+    const float spacing =
+        std::max(std::ldexp(1.0f, std::ilogb(std::max(std::fabs(value), 0x1.0p-14f)) - 2), 0x1.0p-16f);
+    for (uint32_t random = 0; random < 256; ++random) {
+      const float rounded = e5m2_round_stochastic(value, random);
+      sum += rounded;
+      neighbours = neighbours && fp8_round(rounded, Fp8Format::e5m2) == rounded &&
+                   std::fabs(rounded - value) < spacing && std::fabs(rounded - nearest) <= spacing;
+    }
+    CHECK(neighbours);
+    CHECK(sum / 256 == value);
+  }
+  CHECK(std::isnan(e5m2_round_stochastic(kNan, 255)));
+  CHECK(std::signbit(e5m2_round_stochastic(-0.0f, 0)));
+}
+
+TEST_CASE("random bytes are spread evenly, over columns and over tokens") {
+  double bytes = 0, products = 0;
+  int count = 0;
+  int seen[256] = {};
+  for (int row = 0; row < 200; ++row) {
+    const uint32_t key = rounding_key(row, row * row % 50257);
+    uint32_t previous = 0;
+    for (int column = 0; column < 800; ++column) {
+      const uint32_t byte = rounding_byte(rounding_bytes(key, column / 8 * 8), column % 8);
+      bytes += byte;
+      products += (byte - 127.5) * (previous - 127.5);
+      previous = byte;
+      seen[byte] += 1;
+      count += 1;
+    }
+  }
+  CHECK(bytes / count == doctest::Approx(127.5).epsilon(0.01));
+  CHECK(std::fabs(products / count) < 0.02 * 73.9 * 73.9); // neighbours are not correlated
+  for (const int times : seen) CHECK(std::abs(times - count / 256) < 6 * std::sqrt(count / 256.0));
+}
+
+TEST_CASE("dlogits: rounded by token, unbiased where rounding to nearest is not, counted") {
+  Cpu cpu;
+  constexpr int kRows = 2000, kVocab = 16;
+  constexpr float kScale = 16384.0f, kValue = -0.95f; // nearest: -1 every time
+  std::vector<float> values(kRows * kVocab, kValue), rounded(values.size());
+  values[5] = 0x1.0p-40f; // scaled, a quarter of a step of a half: rounds to zero
+  std::vector<int32_t> targets(kRows);
+  for (int row = 0; row < kRows; ++row) targets[static_cast<size_t>(row)] = row % 7;
+  Fp8Counts counts;
+  const auto quantize = [&](int64_t first_row) {
+    fp8_quantize_dlogits(cpu,
+                         {rounded.data(), values.data(), targets.data(), first_row, kRows, kVocab, kScale, &counts});
+    return rounded;
+  };
+  const std::vector<float> once = quantize(0);
+  double sum = 0;
+  for (const float value : once) sum += value;
+  CHECK(sum / static_cast<double>(once.size()) == doctest::Approx(kValue).epsilon(0.002));
+  CHECK(once[5] == 0);
+  CHECK(counts.flushed == 1);
+  CHECK(counts.values == kRows * kVocab);
+  CHECK(counts.amax == -kValue);
+  CHECK(same_bits(quantize(0), once));
+  CHECK_FALSE(same_bits(quantize(kRows), once)); // other positions, other bytes
 }

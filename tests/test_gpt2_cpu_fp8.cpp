@@ -76,7 +76,7 @@ TEST_CASE("FP8: the first step calibrates, and the loss is close to FP32's") {
     if (tensor.name == "lm_head/grad")
       CHECK(tensor.scale == kDlogitsScale);
     else
-      CHECK(tensor.scale * tensor.amax == doctest::Approx(fp8_max(tensor.format)).epsilon(0.1));
+      CHECK(tensor.scale * tensor.amax == doctest::Approx(fp8_max(tensor.format) / 2).epsilon(0.1)); // a margin of 1
   }
 }
 

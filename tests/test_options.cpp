@@ -58,7 +58,7 @@ Options everything_changed() {
   o.wsd_decay_ratio = 0.3f, o.weight_decay = 0.05f, o.beta1 = 0.8f, o.beta2 = 0.999f, o.adam_eps = 1e-6f;
   o.grad_clip = 0;
   o.device = "cpu", o.precision = "fp8", o.use_fp8 = true, o.fp8_format = "e5m2";
-  o.fp8_margin = 2, o.fp8_interval = 4, o.fp8_amax_history = 8, o.fp8_lm_head = true, o.threads = 2;
+  o.fp8_margin = 2, o.fp8_interval = 4, o.fp8_amax_history = 8, o.fp8_lm_head = false, o.threads = 2;
   o.fp8_recipe = "current", o.fp8_scenario = "mxfp8", o.fp8_bf16_layers = "first,last,3-5", o.fp8_auto_fallback = false;
   o.deterministic = true, o.cuda_graph = false, o.recompute = "block", o.attention = "own", o.plan_cache = "";
   o.eval_freq = 7, o.eval_sequences = 11, o.eval_at_start = true, o.sample_freq = 13;

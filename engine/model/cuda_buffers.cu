@@ -126,11 +126,9 @@ CudaBuffers lay_out(Arena& arena, const ModelOptions& options, const ParameterTa
   BlockActivations shared{};
   b.branch = arena.take<bf16>(R * C, kShared);
   b.dx = arena.take<bf16>(R * C, kShared);
-  b.dh = arena.take<bf16>(R * C, kShared);
+  b.dh = b.branch; // the head reads a row's branch before it writes its dh; in a block either one or the other lives
   if (fp8) {
     take_fp8_state(arena, b, options, table);
-    // Backward has no use for the branch, unless it recomputes blocks.
-    b.dx_other = recompute == Recompute::block ? arena.take<bf16>(R * C, kShared) : b.branch;
     take_fp8_workspace(arena, b, shared, shape, chunk, config.padded_vocab, recompute);
   } else {
     b.dwide = arena.take<bf16>(R * 4 * C, kShared);

@@ -102,11 +102,10 @@ struct CudaBuffers {
   float *mean_final, *rstd_final; // (R)
 
   // Reused by every block.
-  bf16* branch;   // (R, C) output of attention's or the MLP's projection
-  bf16* dx;       // (R, C) gradient of the residual stream
-  bf16* dx_other; // (R, C) FP8: LayerNorm's backward goes from one to the other
-  bf16* dh;       // (R, C) gradient of a LayerNorm's output or of attention's
-  bf16* dwide;    // (R, 4C) gradient of the MLP's hidden layer, or of QKV
+  bf16* branch; // (R, C) output of attention's or the MLP's projection
+  bf16* dx;     // (R, C) gradient of the residual stream
+  bf16* dh;     // (R, C) gradient of a LayerNorm's output or of attention's; the same memory as branch
+  bf16* dwide;  // (R, 4C) gradient of the MLP's hidden layer, or of QKV
 
   bf16* logits;      // (chunk, Vp): logits, then their gradient
   float* losses;     // (R)

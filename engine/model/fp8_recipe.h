@@ -32,7 +32,7 @@ enum class Fp8Recipe { hybrid, e4m3, e5m2 };
 
 struct Fp8Options {
   Fp8Recipe format = Fp8Recipe::hybrid;
-  int margin = 0;        // scales are 2^margin smaller than the history allows
+  int margin = 1;        // scales are 2^margin smaller than the history allows: room for the next step to grow
   int interval = 1;      // optimizer steps between scale updates
   int amax_history = 16; // steps remembered
   bool lm_head = true;   // quantise the LM head as well

@@ -82,7 +82,8 @@ void GPT2Cpu::head(const Batch& batch, bool train) {
                          .write_gradient = train});
     if (!train) continue;
     linears_.backward(lm_head, {.din = a.dnarrow + row * C, .dout = a.logits, .quantised = a.logits,
-                                .kept = a.h + row * C, .rows = chunk});
+                                .kept = a.h + row * C, .rows = chunk,
+                                .targets = batch.targets.data() + row, .first_row = row});
   }
 }
 

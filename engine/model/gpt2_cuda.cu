@@ -1,264 +1,132 @@
-// GPT-2 on one GPU: forward and backward in the order of the paper, one line an operation.
+// GPT-2 on one GPU: forward and backward in the order of the paper, one line an operation. The blocks and the head are
+// here in BF16 and in gpt2_cuda_fp8.cu with their matrix products in FP8; a model may have blocks of both kinds.
+//
+// R = B T rows (tokens), C channels, Vp the padded vocabulary. An operation is named output first, then its inputs,
+// then the layer whose parameters it uses; gpt2_cuda_ops.cu turns it into a kernel's arguments.
 #include <cuda_bf16.h>
 
 #include <algorithm>
 
 #include "engine/model/gpt2_cuda_model.h"
-#include "kernels/attention.h"
-#include "kernels/cross_entropy.h"
-#include "kernels/embedding.h"
-#include "kernels/gelu.h"
-#include "kernels/layernorm.h"
-#include "kernels/matmul.h"
 
 namespace gpt2 {
 
 // ---- forward ----
 
+// Up to the last block's x_mid and branch; the final LayerNorm, which adds them, belongs to the head.
 void GPT2Cuda::forward(int B, int T) {
-  const int C = config_.channels;
   const int64_t R = static_cast<int64_t>(B) * T;
-  embedding_forward(cuda_, {.out = b_.blocks[0].x,
-                            .tokens = b_.inputs,
-                            .wte = weight(at_.wte),
-                            .wpe = weight(at_.wpe),
-                            .B = B,
-                            .T = T,
-                            .C = C});
+  embed(B, T); // blocks[0].x = wte[token] + wpe[position]
   for (int layer = 0; layer < config_.layers; ++layer) {
     enter_block(layer, R);
-    block_forward(layer, B, T);
+    if (fp8_block(layer))
+      block_forward_fp8(layer, B, T);
+    else
+      block_forward(layer, B, T);
   }
-  final_layernorm(R);
-}
-
-void GPT2Cuda::final_layernorm(int64_t R) {
-  layernorm_forward(cuda_, {.out = b_.h_final,
-                            .residual_out = b_.x_final,
-                            .mean = b_.mean_final,
-                            .rstd = b_.rstd_final,
-                            .residual_in = b_.blocks.back().x_mid,
-                            .branch = b_.branch,
-                            .weight = weight(at_.lnf_weight),
-                            .bias = weight(at_.lnf_bias),
-                            .rows = R,
-                            .C = config_.channels});
 }
 
 // x = x_mid + MLP's output of the block before; h1 = LayerNorm(x). The first block's x is the embedding.
 void GPT2Cuda::enter_block(int layer, int64_t R) {
-  const BlockActivations& a = b_.blocks[layer];
-  const BlockOffsets& w = at_.blocks[layer];
-  const bool first = layer == 0;
-  layernorm_forward(cuda_, {.out = a.h1,
-                            .residual_out = a.x,
-                            .mean = a.mean1,
-                            .rstd = a.rstd1,
-                            .residual_in = first ? a.x : b_.blocks[layer - 1].x_mid,
-                            .branch = first ? nullptr : b_.branch,
-                            .weight = weight(w.ln1_weight),
-                            .bias = weight(w.ln1_bias),
-                            .rows = R,
-                            .C = config_.channels});
+  const BlockLayers block = block_layers(layer);
+  if (fp8_block(layer))
+    layernorm_fp8(b_.fp8.h, block.ln1, R);
+  else
+    layernorm(b_.blocks[layer].h1, block.ln1, R);
 }
 
 // From h1 to the MLP's output, which stays in b_.branch for the next residual add.
 void GPT2Cuda::block_forward(int layer, int B, int T) {
+  const BlockLayers block = block_layers(layer);
   const BlockActivations& a = b_.blocks[layer];
-  const BlockOffsets& w = at_.blocks[layer];
-  const int C = config_.channels, NH = config_.heads;
   const int64_t R = static_cast<int64_t>(B) * T;
-  matmul_forward(cuda_, {.out = a.qkv,
-                         .in = a.h1,
-                         .weight = weight(w.qkv_weight),
-                         .bias = weight(w.qkv_bias),
-                         .rows = R,
-                         .C = C,
-                         .OC = 3 * C});
-  attention_forward(cuda_, {.out = a.o, .stats = a.stats, .qkv = a.qkv, .B = B, .T = T, .NH = NH, .HS = C / NH});
-  matmul_forward(cuda_, {.out = b_.branch,
-                         .in = a.o,
-                         .weight = weight(w.proj_weight),
-                         .bias = weight(w.proj_bias),
-                         .rows = R,
-                         .C = C,
-                         .OC = C});
-  layernorm_forward(cuda_, {.out = a.h2,
-                            .residual_out = a.x_mid,
-                            .mean = a.mean2,
-                            .rstd = a.rstd2,
-                            .residual_in = a.x,
-                            .branch = b_.branch,
-                            .weight = weight(w.ln2_weight),
-                            .bias = weight(w.ln2_bias),
-                            .rows = R,
-                            .C = C});
-  if (fuse_gelu_) {
-    matmul_forward_gelu(cuda_, {.out = a.gelu,
-                                .pre = a.pre,
-                                .in = a.h2,
-                                .weight = weight(w.fc_weight),
-                                .bias = weight(w.fc_bias),
-                                .rows = R,
-                                .C = C,
-                                .OC = 4 * C});
-  } else {
-    matmul_forward(cuda_, {.out = a.pre,
-                           .in = a.h2,
-                           .weight = weight(w.fc_weight),
-                           .bias = weight(w.fc_bias),
-                           .rows = R,
-                           .C = C,
-                           .OC = 4 * C});
-    gelu_forward(cuda_, {.out = a.gelu, .in = a.pre, .rows = R, .cols = 4 * C});
-  }
-  matmul_forward(cuda_, {.out = b_.branch,
-                         .in = a.gelu,
-                         .weight = weight(w.fcproj_weight),
-                         .bias = weight(w.fcproj_bias),
-                         .rows = R,
-                         .C = 4 * C,
-                         .OC = C});
+
+  linear(a.qkv, a.h1, block.qkv, R);             // (R, C) -> (R, 3C)
+  attention(a, B, T);                            // qkv (B, T, 3, NH, HS) -> o (B, T, NH, HS)
+  linear(b_.branch, a.o, block.proj, R);         // (R, C) -> (R, C)
+  layernorm(a.h2, block.ln2, R);                 // x_mid = x + branch; h2 = LayerNorm(x_mid)
+  linear_gelu(a.gelu, a.pre, a.h2, block.fc, R); // (R, C) -> pre (R, 4C), gelu(pre)
+  linear(b_.branch, a.gelu, block.fcproj, R);    // (R, 4C) -> (R, C)
 }
 
 // ---- LM head: a chunk of logits at a time, its gradient taken at once; the full logits never exist ----
 
 void GPT2Cuda::head(int64_t R, StepScalars* scalars, bool backward) {
-  const int C = config_.channels, Vp = config_.padded_vocab;
+  const LinearLayer lm_head = lm_head_layer();
   const int64_t chunk = logits_chunk(options_.precision);
+  layernorm(b_.h_final, final_layernorm_layer(), R); // x_final = x_mid + branch
   for (int64_t row = 0; row < R; row += chunk) {
-    const int64_t rows = std::min(chunk, R - row);
-    const bf16* h = b_.h_final + row * C;
-    matmul_forward(
-        cuda_, {.out = b_.logits, .in = h, .weight = weight(at_.wte), .bias = nullptr, .rows = rows, .C = C, .OC = Vp});
-    cross_entropy(cuda_, {.logits = b_.logits,
-                          .losses = b_.losses + row,
-                          .targets = b_.targets + row,
-                          .rows = rows,
-                          .vocab = config_.vocab,
-                          .padded_vocab = Vp,
-                          .write_gradient = backward});
+    const int64_t rows = std::min(chunk, R - row), first = row * config_.channels;
+    linear(b_.logits, b_.h_final + first, lm_head, rows); // (rows, C) -> (rows, Vp)
+    chunk_losses(row, rows, backward);                    // logits become their gradient, softmax - onehot
     if (!backward) continue;
-    matmul_backward_weight(cuda_,
-                           {.dweight = grad(at_.wte), .dout = b_.logits, .in = h, .rows = rows, .C = C, .OC = Vp});
-    matmul_backward_input(
-        cuda_, {.din = b_.dh + row * C, .dout = b_.logits, .weight = weight(at_.wte), .rows = rows, .C = C, .OC = Vp});
+    linear_weight_gradient(b_.logits, b_.h_final + first, lm_head, rows);
+    linear_input_gradient(b_.dh + first, b_.logits, lm_head, rows);
   }
-  accumulate_loss(cuda_, {.scalars = scalars, .losses = b_.losses, .targets = b_.targets, .rows = R});
+  sum_losses(scalars, R);
 }
 
 // ---- backward ----
 
+// From dh, the gradient of the final LayerNorm's output, down the residual stream: dx is its gradient all the way.
 void GPT2Cuda::backward(int B, int T) {
-  const int C = config_.channels;
   const int64_t R = static_cast<int64_t>(B) * T;
-  layernorm_backward(cuda_, {.dresidual = b_.dx,
-                             .dweight = grad(at_.lnf_weight),
-                             .dbias = grad(at_.lnf_bias),
-                             .dbranch_bias = grad(at_.blocks.back().fcproj_bias),
-                             .dout = b_.dh,
-                             .x = b_.x_final,
-                             .weight = weight(at_.lnf_weight),
-                             .mean = b_.mean_final,
-                             .rstd = b_.rstd_final,
-                             .rows = R,
-                             .C = C,
-                             .accumulate = false});
+  if (fp8())
+    layernorm_gradient_fp8({b_.fp8.dx, b_.fp8.dx_t}, nullptr, b_.dh, final_layernorm_layer(), R);
+  else
+    layernorm_gradient(b_.dx, b_.dh, final_layernorm_layer(), R);
   for (int layer = config_.layers - 1; layer >= 0; --layer) {
     recompute(layer, B, T);
-    block_backward(layer, B, T);
+    if (fp8_block(layer)) {
+      block_backward_fp8(layer, B, T);
+    } else {
+      block_backward(layer, B, T);
+      hand_down(layer, R);
+    }
   }
-  embedding_backward(cuda_, {.dwte = grad(at_.wte),
-                             .dwpe = grad(at_.wpe),
-                             .dout = b_.dx,
-                             .tokens = b_.inputs,
-                             .B = B,
-                             .T = T,
-                             .C = C,
-                             .vocab = config_.vocab});
+  embed_gradient(B, T);
 }
 
 // Enters with dx, the gradient of the residual stream after the block, whose column sums (the bias gradient of the last
 // projection) the LayerNorm above has taken; leaves with dx of the stream before it.
 void GPT2Cuda::block_backward(int layer, int B, int T) {
+  const BlockLayers block = block_layers(layer);
   const BlockActivations& a = b_.blocks[layer];
-  const BlockOffsets& w = at_.blocks[layer];
-  const int C = config_.channels, NH = config_.heads;
   const int64_t R = static_cast<int64_t>(B) * T;
-  float* const bias_below = layer > 0 ? grad(at_.blocks[layer - 1].fcproj_bias) : nullptr;
 
-  matmul_backward_weight(
-      cuda_, {.dweight = grad(w.fcproj_weight), .dout = b_.dx, .in = a.gelu, .rows = R, .C = 4 * C, .OC = C});
-  matmul_backward_input(
-      cuda_, {.din = b_.dwide, .dout = b_.dx, .weight = weight(w.fcproj_weight), .rows = R, .C = 4 * C, .OC = C});
-  gelu_backward(cuda_,
-                {.din = b_.dwide, .dbias = grad(w.fc_bias), .dout = b_.dwide, .in = a.pre, .rows = R, .cols = 4 * C});
-  matmul_backward_weight(cuda_,
-                         {.dweight = grad(w.fc_weight), .dout = b_.dwide, .in = a.h2, .rows = R, .C = C, .OC = 4 * C});
-  matmul_backward_input(
-      cuda_, {.din = b_.dh, .dout = b_.dwide, .weight = weight(w.fc_weight), .rows = R, .C = C, .OC = 4 * C});
-  layernorm_backward(cuda_, {.dresidual = b_.dx,
-                             .dweight = grad(w.ln2_weight),
-                             .dbias = grad(w.ln2_bias),
-                             .dbranch_bias = grad(w.proj_bias),
-                             .dout = b_.dh,
-                             .x = a.x_mid,
-                             .weight = weight(w.ln2_weight),
-                             .mean = a.mean2,
-                             .rstd = a.rstd2,
-                             .rows = R,
-                             .C = C,
-                             .accumulate = true});
-  matmul_backward_weight(cuda_, {.dweight = grad(w.proj_weight), .dout = b_.dx, .in = a.o, .rows = R, .C = C, .OC = C});
-  matmul_backward_input(cuda_,
-                        {.din = b_.dh, .dout = b_.dx, .weight = weight(w.proj_weight), .rows = R, .C = C, .OC = C});
-  attention_backward(cuda_, {.dqkv = b_.dwide,
-                             .dout = b_.dh,
-                             .out = a.o,
-                             .qkv = a.qkv,
-                             .stats = a.stats,
-                             .B = B,
-                             .T = T,
-                             .NH = NH,
-                             .HS = C / NH});
-  bias_backward(cuda_, {.dbias = grad(w.qkv_bias), .dout = b_.dwide, .rows = R, .cols = 3 * C});
-  matmul_backward_weight(cuda_,
-                         {.dweight = grad(w.qkv_weight), .dout = b_.dwide, .in = a.h1, .rows = R, .C = C, .OC = 3 * C});
-  matmul_backward_input(
-      cuda_, {.din = b_.dh, .dout = b_.dwide, .weight = weight(w.qkv_weight), .rows = R, .C = C, .OC = 3 * C});
-  layernorm_backward(cuda_, {.dresidual = b_.dx,
-                             .dweight = grad(w.ln1_weight),
-                             .dbias = grad(w.ln1_bias),
-                             .dbranch_bias = bias_below,
-                             .dout = b_.dh,
-                             .x = a.x,
-                             .weight = weight(w.ln1_weight),
-                             .mean = a.mean1,
-                             .rstd = a.rstd1,
-                             .rows = R,
-                             .C = C,
-                             .accumulate = true});
+  linear_weight_gradient(b_.dx, a.gelu, block.fcproj, R);  // (C, 4C) += dx^T gelu
+  linear_input_gradient(b_.dwide, b_.dx, block.fcproj, R); // (R, C) -> (R, 4C)
+  gelu_gradient(b_.dwide, a.pre, block.fc, R);             // in place; fc's bias gradient
+  linear_weight_gradient(b_.dwide, a.h2, block.fc, R);     // (4C, C) += dwide^T h2
+  linear_input_gradient(b_.dh, b_.dwide, block.fc, R);     // (R, 4C) -> (R, C)
+  layernorm_gradient(b_.dx, b_.dh, block.ln2, R);          // dx += ...; proj's bias gradient
+
+  linear_weight_gradient(b_.dx, a.o, block.proj, R);    // (C, C) += dx^T o
+  linear_input_gradient(b_.dh, b_.dx, block.proj, R);   // (R, C) -> (R, C)
+  attention_gradient(b_.dwide, b_.dh, a, B, T);         // (R, C) -> (R, 3C)
+  linear_bias_gradient(b_.dwide, block.qkv, R);         // (3C) += column sums
+  linear_weight_gradient(b_.dwide, a.h1, block.qkv, R); // (3C, C) += dwide^T h1
+  linear_input_gradient(b_.dh, b_.dwide, block.qkv, R); // (R, 3C) -> (R, C)
+  layernorm_gradient(b_.dx, b_.dh, block.ln1, R);       // dx += ...; bias gradient of the fcproj below
 }
 
-// Makes the block's shared activations again from what was kept. The gradients in flight (dx, dh) are not touched.
+// Makes again what backward reads of the block and forward did not keep. The gradients in flight (dx, dh) are not
+// touched.
 void GPT2Cuda::recompute(int layer, int B, int T) {
+  const BlockLayers block = block_layers(layer);
   const BlockActivations& a = b_.blocks[layer];
-  const BlockOffsets& w = at_.blocks[layer];
-  const int C = config_.channels;
   const int64_t R = static_cast<int64_t>(B) * T;
-  if (recompute_ == Recompute::gelu) gelu_forward(cuda_, {.out = a.gelu, .in = a.pre, .rows = R, .cols = 4 * C});
-  if (recompute_ != Recompute::block || layer == config_.layers - 1) return; // the last block's are still there
-  layernorm_forward(cuda_, {.out = a.h1,
-                            .residual_out = nullptr,
-                            .mean = a.mean1,
-                            .rstd = a.rstd1,
-                            .residual_in = a.x,
-                            .branch = nullptr,
-                            .weight = weight(w.ln1_weight),
-                            .bias = weight(w.ln1_bias),
-                            .rows = R,
-                            .C = C});
-  block_forward(layer, B, T);
+  const bool only_x = recompute_ == Recompute::block && layer != config_.layers - 1; // the last block's are still there
+  const bool among_fp8 = fp8(); // a block in BF16 among FP8 ones never keeps LayerNorm's and GELU's outputs
+
+  if (fp8_block(layer)) {
+    if (only_x) recompute_fp8(layer, B, T);
+    return;
+  }
+  if (only_x || among_fp8) layernorm_again(a.h1, block.ln1, R);
+  if (only_x) return block_forward(layer, B, T);
+  if (among_fp8) layernorm_again(a.h2, block.ln2, R);
+  if (among_fp8 || recompute_ == Recompute::gelu) gelu(a.gelu, a.pre, R);
 }
 
 } // namespace gpt2

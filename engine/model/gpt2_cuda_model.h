@@ -1,6 +1,7 @@
-// The Model on a GPU. gpt2_cuda.cu holds the architecture (forward, head, backward), gpt2_cuda_fp8.cu the same with FP8
-// products, gpt2_cuda_step.cu what stands around it: tokens up, graph, optimizer, results down; gpt2_cuda_state.cu the
-// initial weights and checkpoints.
+// The Model on a GPU. gpt2_cuda.cu holds the architecture (forward, head, backward), gpt2_cuda_fp8.cu its blocks and
+// head with FP8 products; gpt2_cuda_ops.cu and gpt2_cuda_fp8_ops.cu the operations they are made of; gpt2_cuda_step.cu
+// what stands around it: tokens up, graph, optimizer, results down; gpt2_cuda_state.cu the initial weights and
+// checkpoints.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -12,6 +13,7 @@
 #include "engine/model/cuda_buffers.h"
 #include "engine/model/cuda_memory.h"
 #include "engine/model/gpt2_cuda.h"
+#include "engine/model/gpt2_cuda_layers.h"
 #include "engine/model/nvml.h"
 #include "kernels/cuda_backend.h"
 
@@ -44,7 +46,7 @@ class GPT2Cuda final : public Model {
   Cuda& backend() { return cuda_; } // for the benchmark's profile
 
  private:
-  // The architecture.
+  // The architecture: gpt2_cuda.cu.
   void forward(int B, int T);
   void enter_block(int layer, int64_t R);
   void block_forward(int layer, int B, int T);
@@ -53,30 +55,74 @@ class GPT2Cuda final : public Model {
   void block_backward(int layer, int B, int T);
   void recompute(int layer, int B, int T);
 
-  // The same in FP8.
-  void forward_fp8(int B, int T);
-  void enter_block_fp8(int layer, int64_t R);
+  // What of it differs in FP8: gpt2_cuda_fp8.cu.
   void block_forward_fp8(int layer, int B, int T);
   void head_fp8(int64_t R, StepScalars* scalars, bool backward);
-  void final_layernorm(int64_t R); // BF16, into h_final
-  void backward_fp8(int B, int T);
   void block_backward_fp8(int layer, int B, int T);
-  void recompute_fp8(int layer, int B, int T);
   void hand_down(int layer, int64_t R);
+  void recompute_fp8(int layer, int B, int T);
   void quantise_weights();
   void calibrate(int B, int T);
-
   bool fp8() const { return recipe_ != nullptr; }
-  bool fp8_block(int layer) const { return layer >= 0 && recipe_->quantised_block(layer); }
-  template <class Pass>
-  void produce(int id, Pass&& pass);
-  Fp8Sink sink(int id, uint8_t* data, uint8_t* transposed) const;
-  Fp8Sink made_again(int layer, Fp8Site site, uint8_t* transposed) const;
-  Fp8Tensor codes(int id, const uint8_t* data) const;
-  int activation_for_wgrad(int layer, Fp8Site site) const;
+  bool fp8_block(int layer) const { return fp8() && layer >= 0 && recipe_->quantised_block(layer); }
 
+  // Its layers, and its operations: gpt2_cuda_ops.cu. Outputs, inputs, layer, rows, in this order. Gradients of
+  // parameters are added to; those of biases are column sums that a kernel takes of what it writes anyway.
+  LinearLayer linear_layer(int layer, Fp8Site site) const;
+  LinearLayer lm_head_layer() const { return linear_layer(0, Fp8Site::lm_head); }
+  BlockLayers block_layers(int layer) const;
+  LayerNormLayer final_layernorm_layer(int64_t row = 0) const; // of the rows from `row` on
   bf16* weight(int64_t offset) const { return b_.weights + offset; }
   float* grad(int64_t offset) const { return b_.grad + offset; }
+  const bf16* bias(const LinearLayer& layer) const; // null where there is none
+
+  void embed(int B, int T);
+  void embed_gradient(int B, int T);
+  void linear(bf16* out, const bf16* in, const LinearLayer& layer, int64_t R);
+  void linear_gelu(bf16* out, bf16* pre, const bf16* in, const LinearLayer& layer, int64_t R);
+  void linear_input_gradient(bf16* din, const bf16* dout, const LinearLayer& layer, int64_t R);
+  void linear_weight_gradient(const bf16* dout, const bf16* in, const LinearLayer& layer, int64_t R);
+  void linear_bias_gradient(const bf16* dout, const LinearLayer& layer, int64_t R);
+  void layernorm(bf16* out, const LayerNormLayer& norm, int64_t R);
+  void layernorm_again(bf16* out, const LayerNormLayer& norm, int64_t R); // from x, which is kept
+  // dx += gradient through the LayerNorm; the final one, where backward begins, writes dx.
+  void layernorm_gradient(bf16* dx, const bf16* dout, const LayerNormLayer& norm, int64_t R);
+  void attention(const BlockActivations& a, int B, int T); // a.o from a.qkv
+  void attention_gradient(bf16* dqkv, const bf16* dout, const BlockActivations& a, int B, int T);
+  void gelu(bf16* out, const bf16* in, int64_t R);
+  void gelu_gradient(bf16* gradient, const bf16* pre, const LinearLayer& fc, int64_t R); // in place
+  void chunk_losses(int64_t row, int64_t rows, bool write_gradient); // of b_.logits, rows from `row` on
+  void sum_losses(StepScalars* scalars, int64_t R);
+
+  // The operations in FP8: gpt2_cuda_fp8_ops.cu. The layer is the product that reads the codes, or, for a gradient,
+  // the one whose output it belongs to. `again`: made a second time and metered only once.
+  void linear_fp8(bf16* out, const uint8_t* in, const LinearLayer& layer, int64_t R);
+  void linear_input_gradient_fp8(bf16* din, const uint8_t* dout, const LinearLayer& layer, int64_t R);
+  void linear_weight_gradient_fp8(const uint8_t* dout_t, const uint8_t* in_t, const LinearLayer& layer, int64_t R);
+  void quantise(uint8_t* out, const bf16* in, const LinearLayer& layer, int64_t R);
+  void quantise_again(uint8_t* out_t, const bf16* in, const LinearLayer& layer, int64_t R);
+  void quantise_gradient(Fp8Codes out, float* dbias, const bf16* dout, const LinearLayer& layer, int64_t R);
+  void quantise_weight(const LinearLayer& layer);
+  void layernorm_fp8(uint8_t* out, const LayerNormLayer& norm, int64_t R);
+  void layernorm_again_fp8(uint8_t* out, LayerNormLayer norm, int64_t R); // from x, which is kept
+  void final_layernorm_fp8(int64_t row, int64_t rows, bool backward);
+  // dx as in layernorm_gradient, and its codes where the projection that it goes to is in FP8; the LayerNorm's output
+  // again in out_t, unless that is null.
+  void layernorm_gradient_fp8(Fp8Codes gradient, uint8_t* out_t, const bf16* dout, const LayerNormLayer& norm,
+                              int64_t R);
+  void gelu_fp8(uint8_t* out, const bf16* in, const LinearLayer& fcproj, int64_t R);
+  void gelu_gradient_fp8(Fp8Codes gradient, uint8_t* out_t, const bf16* dout, const bf16* pre, const BlockLayers& block,
+                         int64_t R);
+  void chunk_losses_fp8(Fp8Codes dlogits, int64_t row, int64_t rows);
+
+  int fp8_id(const LinearLayer& layer, Fp8Role role) const;
+  int activation_for_weight_gradient(const LinearLayer& layer) const;
+  Fp8Sink sink(int id, Fp8Codes codes) const;
+  Fp8Sink made_again(const LinearLayer& layer, uint8_t* transposed) const;
+  Fp8Tensor tensor(int id, const uint8_t* data) const;
+  void layernorm_into(Fp8Sink out, const LayerNormLayer& norm, int64_t R);
+  template <class Pass>
+  void produce(int id, Pass&& pass);
 
   // Around it.
   void forward_and_head(int B, int T, StepScalars* scalars, bool backward);

@@ -6,7 +6,6 @@
 
 #include "engine/base/log.h"
 #include "engine/model/gpt2_cuda_model.h"
-#include "kernels/matmul.h"
 #include "kernels/optimizer.h"
 
 namespace gpt2 {
@@ -96,7 +95,9 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
       at_(table_),
       recompute_(parse_recompute(cuda_options.recompute)),
       use_graph_(cuda_options.cuda_graph),
-      fuse_gelu_(cuda_options.fuse_gelu),
+      // --recompute gelu, and a block in BF16 among FP8 ones, make GELU's output again with our kernel, whose bits are
+      // not those of cuBLASLt's epilogue: forward then uses our kernel too, so that backward reads what forward used.
+      fuse_gelu_(cuda_options.fuse_gelu && recompute_ != Recompute::gelu && options.precision != Precision::fp8),
       cuda_(backend_options(cuda_options)),
       nvml_(pci_bus_id(cuda_.options.device)) {
   cudaDeviceProp properties{};
@@ -173,26 +174,16 @@ void GPT2Cuda::upload(const Batch& batch) {
 
 void GPT2Cuda::forward_and_head(int B, int T, StepScalars* scalars, bool backward) {
   const int64_t R = static_cast<int64_t>(B) * T;
-  if (!fp8()) {
-    forward(B, T);
-    head(R, scalars, backward);
-    return;
-  }
-  forward_fp8(B, T);
-  if (options_.fp8.lm_head) {
+  forward(B, T);
+  if (fp8() && options_.fp8.lm_head)
     head_fp8(R, scalars, backward);
-  } else {
-    final_layernorm(R);
+  else
     head(R, scalars, backward);
-  }
 }
 
 void GPT2Cuda::forward_backward(int B, int T) {
   forward_and_head(B, T, b_.step, true);
-  if (fp8())
-    backward_fp8(B, T);
-  else
-    backward(B, T);
+  backward(B, T);
 }
 
 void GPT2Cuda::begin_step(int B, int T) {
@@ -299,21 +290,16 @@ LossSum GPT2Cuda::evaluate(const Batch& batch) {
 // Always at full length: attention is causal, so what stands behind the last token changes nothing, and one shape
 // needs one set of plans.
 void GPT2Cuda::next_token_logits(std::span<const int32_t> tokens, std::span<float> logits) {
-  const int T = options_.seq_len, C = config_.channels, Vp = config_.padded_vocab;
+  const int T = options_.seq_len, C = config_.channels;
   std::vector<int32_t> inputs(T, 0), targets(T, kIgnoredTarget);
   std::copy(tokens.begin(), tokens.end(), inputs.begin());
   upload({.batch_size = 1, .seq_len = T, .inputs = inputs, .targets = targets});
   prepare_evaluation();
-  if (fp8()) {
-    forward_fp8(1, T);
-    final_layernorm(T);
-  } else {
-    forward(1, T);
-  }
+  forward(1, T);
+  layernorm(b_.h_final, final_layernorm_layer(), T); // in BF16: FP8 products want 16 rows, and this is one
   finish_evaluation();
   const bf16* const last = b_.h_final + (static_cast<int64_t>(tokens.size()) - 1) * C;
-  matmul_forward(
-      cuda_, {.out = b_.logits, .in = last, .weight = weight(at_.wte), .bias = nullptr, .rows = 1, .C = C, .OC = Vp});
+  linear(b_.logits, last, lm_head_layer(), 1); // (1, C) -> (1, Vp)
   std::vector<bf16> values(logits.size());
   CUDA_CHECK(
       cudaMemcpyAsync(values.data(), b_.logits, values.size() * sizeof(bf16), cudaMemcpyDeviceToHost, cuda_.stream));

@@ -33,6 +33,19 @@ const float* LinearLayersCpu::quantize(const Linear& linear, Fp8Role role, const
   return out;
 }
 
+const float* LinearLayersCpu::quantize_dlogits(const Linear& linear, const Backward& args) {
+  const int id = recipe_->id(linear.layer, linear.site, Fp8Role::grad); // a static scale: nothing to calibrate
+  fp8_quantize_dlogits(cpu_, {.out = args.quantised,
+                              .in = args.dout,
+                              .targets = args.targets,
+                              .first_row = args.first_row,
+                              .rows = args.rows,
+                              .padded_vocab = linear.OC,
+                              .scale = recipe_->scale(id),
+                              .counts = &recipe_->counts(id)});
+  return args.quantised;
+}
+
 void LinearLayersCpu::quantize_weight(const Linear& linear) {
   if (!is_fp8(linear)) return;
   quantize(linear, Fp8Role::weight, buffers_.params + linear.weight, buffers_.quantised_weights + linear.weight,
@@ -64,7 +77,10 @@ void LinearLayersCpu::forward(const Linear& linear, const Forward& args) {
 
 void LinearLayersCpu::backward(const Linear& linear, const Backward& args) {
   const float* dout = args.dout;
-  if (is_fp8(linear)) dout = quantize(linear, Fp8Role::grad, args.dout, args.quantised, args.rows * linear.OC);
+  if (is_fp8(linear)) {
+    dout = args.targets ? quantize_dlogits(linear, args)
+                        : quantize(linear, Fp8Role::grad, args.dout, args.quantised, args.rows * linear.OC);
+  }
   matmul_backward_input(
       cpu_,
       {.din = args.din, .dout = dout, .weight = weight(linear), .rows = args.rows, .C = linear.C, .OC = linear.OC});

@@ -59,6 +59,9 @@ class LinearLayersCpu {
     float* quantised;  // (rows, OC) room for dout in FP8; may be dout itself
     const float* kept; // (rows, C) from forward
     int64_t rows;
+    // LM head: dout is dlogits, rounded by token.
+    const int32_t* targets = nullptr; // (rows)
+    int64_t first_row = 0;            // position in the micro-batch
   };
   void backward(const Linear& linear, const Backward& args); // din =, the weight's gradient +=
 
@@ -69,6 +72,7 @@ class LinearLayersCpu {
  private:
   bool is_fp8(const Linear& linear) const;
   const float* weight(const Linear& linear) const;
+  const float* quantize_dlogits(const Linear& linear, const Backward& args);
   const float* quantize(const Linear& linear, Fp8Role role, const float* in, float* out, int64_t count);
 
   Cpu& cpu_;

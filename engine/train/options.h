@@ -42,8 +42,8 @@ struct Options {
   std::string precision = "auto"; // auto, fp8, bf16, fp32
   bool use_fp8 = false;
   std::string fp8_format = "hybrid";
-  int fp8_margin = 0, fp8_interval = 1, fp8_amax_history = 16;
-  bool fp8_lm_head = false;             // costs 0.1 nats at 124M: docs/fp8.md
+  int fp8_margin = 1, fp8_interval = 1, fp8_amax_history = 16;
+  bool fp8_lm_head = true;
   std::string fp8_recipe = "delayed";   // delayed, current
   std::string fp8_scenario = "default"; // default, mxfp8
   std::string fp8_bf16_layers;          // "first,last,3-5"; empty: none

@@ -1,7 +1,7 @@
 // One table of what the GPU engine reaches: tokens/s, ms per step, share of the speed of light, MFU, memory, for the
 // four sizes in BF16 and FP8; then the time of each operation. Usage: bench_gpt2 [--models a,b] [--precisions bf16,fp8]
 // [--batch N] [--operations] [--step_tokens N] [--steps N] [--recompute none|gelu|block] [--attention auto|cudnn|own]
-// [--no_graph] [--fuse_gelu] [--plan_cache FILE]
+// [--no_graph] [--no_fuse_gelu] [--bf16_lm_head] [--plan_cache FILE]
 #include <cuda_runtime.h>
 
 #include <chrono>
@@ -30,6 +30,7 @@ struct Settings {
   int64_t step_tokens = 524288;
   bool operations = false;
   int steps = 2;
+  bool fp8_lm_head = true;
   CudaModelOptions cuda;
 };
 
@@ -66,8 +67,10 @@ Settings parse(int argc, char** argv) {
       s.cuda.attention = value();
     else if (flag == "--no_graph")
       s.cuda.cuda_graph = false;
-    else if (flag == "--fuse_gelu")
-      s.cuda.fuse_gelu = true;
+    else if (flag == "--no_fuse_gelu")
+      s.cuda.fuse_gelu = false;
+    else if (flag == "--bf16_lm_head")
+      s.fp8_lm_head = false;
     else if (flag == "--operations")
       s.operations = true;
     else
@@ -124,6 +127,7 @@ void bench(const Settings& settings, const std::string& name, const std::string&
   ModelOptions options;
   options.config = config_by_name(name);
   options.precision = precision == "fp8" ? Precision::fp8 : Precision::bf16;
+  options.fp8.lm_head = settings.fp8_lm_head;
   options.batch_size = settings.batch ? settings.batch : usual_batch(name);
   options.seq_len = 1024;
   const auto begin = std::chrono::steady_clock::now();

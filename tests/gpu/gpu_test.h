@@ -7,8 +7,12 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <initializer_list>
+#include <iterator>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "engine/base/float_formats.h"
@@ -16,6 +20,35 @@
 #include "kernels/cuda_backend.h"
 
 namespace gpt2 {
+
+// GPT2_TEST_SMALL=1, as run_sanitizer.sh sets it: a sanitizer makes every access many times slower, and finds nothing
+// in a large shape that it does not find in a small ragged one.
+inline bool small_shapes_only() {
+  const char* const value = std::getenv("GPT2_TEST_SMALL");
+  return value && *value && std::strcmp(value, "0") != 0;
+}
+
+// What a suite is to run of its shapes: all of them, or those with at most 2^18 elements(). A number counts itself.
+template <class Shapes>
+auto tested(const Shapes& shapes) {
+  using Shape = std::decay_t<decltype(*std::begin(shapes))>;
+  const auto elements = [](const Shape& shape) {
+    if constexpr (std::is_integral_v<Shape>) {
+      return static_cast<int64_t>(shape);
+    } else {
+      return static_cast<int64_t>(shape.elements());
+    }
+  };
+  std::vector<Shape> kept;
+  for (const Shape& shape : shapes) {
+    if (!small_shapes_only() || elements(shape) <= int64_t{1} << 18) kept.push_back(shape);
+  }
+  return kept;
+}
+template <class Shape>
+auto tested(std::initializer_list<Shape> shapes) {
+  return tested(std::vector<Shape>(shapes));
+}
 
 // `count` elements of T on the device between two guards of 256 bytes, all of it 0xFF: NaN as BF16 or float, -1 as an
 // integer. What a kernel forgets to write stays NaN; what it writes outside fails download().

@@ -11,6 +11,7 @@ namespace {
 struct Shape {
   int64_t rows;
   int cols;
+  int64_t elements() const { return rows * cols; }
 };
 
 // Multiples of 16 on every side of the 128 x 64 tile, and GPT-2's own widths.
@@ -77,7 +78,7 @@ TEST_CASE("FP32 values around every tie become the code that the CPU gives them"
 
 TEST_CASE("any shape, with the meter and the column sums") {
   TestDevice device;
-  for (const Shape& shape : kShapes) {
+  for (const Shape& shape : tested(kShapes)) {
     for (const Fp8Format format : kFormats) {
       CAPTURE(describe(shape.rows, shape.cols, format));
       const std::vector<float> in = random_values(static_cast<size_t>(shape.rows * shape.cols), 1, 0.01f);
@@ -102,7 +103,7 @@ TEST_CASE("any shape, with the meter and the column sums") {
 
 TEST_CASE("weights are quantised from FP32, not from their BF16 copies") {
   TestDevice device;
-  for (const Shape& shape : kShapes) {
+  for (const Shape& shape : tested(kShapes)) {
     CAPTURE(describe(shape.rows, shape.cols, Fp8Format::e4m3));
     std::vector<float> master(static_cast<size_t>(shape.rows * shape.cols));
     for (size_t i = 0; i < master.size(); ++i) master[i] = static_cast<float>(0.02 * Rng(3).normal(i));

@@ -15,9 +15,11 @@ constexpr double kSumTolerance = 1e-3;  // the device's fast tanh is good to 2^-
 struct Shape {
   int64_t rows;
   int cols;
+  int64_t elements() const { return rows * cols; }
 };
 
-const Shape kShapes[] = {{1, 64}, {7, 3072}, {130, 4096}, {1000, 768}, {33, 5120}, {130, 6400}, {5, 8}, {1000, 2304}};
+const Shape kShapes[] = {{1, 64},    {7, 3072},   {130, 4096}, {1000, 768}, {33, 5120},
+                         {130, 200}, {130, 6400}, {5, 8},      {1000, 72},  {1000, 2304}};
 
 std::string name_of(const Shape& s) { return "rows=" + std::to_string(s.rows) + " cols=" + std::to_string(s.cols); }
 
@@ -27,7 +29,7 @@ size_t size_of(const Shape& s) { return static_cast<size_t>(s.rows * s.cols); }
 
 TEST_CASE("forward agrees with the CPU") {
   TestDevice device;
-  for (const Shape& shape : kShapes) {
+  for (const Shape& shape : tested(kShapes)) {
     CAPTURE(name_of(shape));
     const std::vector<float> in = random_values(size_of(shape), 1, 1.5f);
     std::vector<float> expected(in.size());
@@ -64,7 +66,7 @@ TEST_CASE("forward is right at every BF16 number between -16 and 16, and keeps N
 
 TEST_CASE("backward agrees with the CPU, in place or not, and adds to the bias gradient") {
   TestDevice device;
-  for (const Shape& shape : kShapes) {
+  for (const Shape& shape : tested(kShapes)) {
     for (const bool in_place : {false, true}) {
       CAPTURE(name_of(shape));
       CAPTURE(in_place);
@@ -84,7 +86,7 @@ TEST_CASE("backward agrees with the CPU, in place or not, and adds to the bias g
 
 TEST_CASE("backward without a bias gradient writes the same bits") {
   TestDevice device;
-  const Shape shape{130, 3072};
+  const Shape shape{130, small_shapes_only() ? 200 : 3072};
   const std::vector<float> in = random_values(size_of(shape), 1), dout = random_values(size_of(shape), 2);
   DeviceBuffer<bf16> gpu_in(to_bf16(in)), gpu_dout(to_bf16(dout)), with(in.size()), without(in.size());
   DeviceBuffer<float> dbias(std::vector<float>(static_cast<size_t>(shape.cols), 0.0f));
@@ -95,7 +97,7 @@ TEST_CASE("backward without a bias gradient writes the same bits") {
 
 TEST_CASE("the bias gradient adds column sums, the same bits every time") {
   TestDevice device;
-  for (const Shape& shape : kShapes) {
+  for (const Shape& shape : tested(kShapes)) {
     CAPTURE(name_of(shape));
     const std::vector<float> dout = random_values(size_of(shape), 2);
     const std::vector<float> before = random_values(static_cast<size_t>(shape.cols), 3, 2.0f);

@@ -1,6 +1,7 @@
 // The linear layer on cuBLASLt against the CPU reference, and the life of a plan.
 #include "kernels/matmul.h"
 
+#include <algorithm>
 #include <sstream>
 
 #include "engine/base/files.h"
@@ -19,6 +20,7 @@ constexpr double kFp32Tolerance = 1e-4; // FP32 sums in another order
 struct Shape {
   int64_t rows;
   int C, OC;
+  int64_t elements() const { return std::max({rows * C, rows * OC, int64_t{C} * OC}); }
 };
 
 // QKV of every GPT-2 width, both MLP products, the LM head, and sizes that are not nice.
@@ -73,7 +75,7 @@ CudaOptions deterministic_options() {
 
 TEST_CASE("forward agrees with the CPU, with and without bias") {
   TestDevice device;
-  for (const Shape& shape : kShapes) {
+  for (const Shape& shape : tested(kShapes)) {
     CAPTURE(name_of(shape));
     Layer layer(shape);
     for (bool with_bias : {true, false}) {
@@ -91,7 +93,7 @@ TEST_CASE("forward agrees with the CPU, with and without bias") {
 
 TEST_CASE("the input's gradient agrees with the CPU") {
   TestDevice device;
-  for (const Shape& shape : kShapes) {
+  for (const Shape& shape : tested(kShapes)) {
     CAPTURE(name_of(shape));
     Layer layer(shape);
     DeviceBuffer<bf16> din(layer.in_size());
@@ -106,7 +108,7 @@ TEST_CASE("the input's gradient agrees with the CPU") {
 
 TEST_CASE("the weight's gradient accumulates in FP32, tuning included") {
   TestDevice device;
-  for (const Shape& shape : kShapes) {
+  for (const Shape& shape : tested(kShapes)) {
     CAPTURE(name_of(shape));
     Layer layer(shape);
     std::vector<float> expected = random_values(layer.weight.size(), 9, 3.0f);
@@ -146,7 +148,7 @@ TEST_CASE("sizes and addresses that no kernel likes still work") {
 
 TEST_CASE("GELU in the epilogue is the tanh form") {
   TestDevice device;
-  for (const Shape& shape : {Shape{256, 768, 3072}, Shape{96, 80, 208}}) {
+  for (const Shape& shape : tested({Shape{256, 768, 3072}, Shape{96, 80, 208}})) {
     CAPTURE(name_of(shape));
     Layer layer(shape);
     DeviceBuffer<bf16> out(layer.out_size()), pre(layer.out_size());

@@ -56,7 +56,7 @@ TEST_CASE("losses add up over micro-batches; ignored targets do not count") {
 
 TEST_CASE("the gradient norm is right, repeats its bits, and shows a NaN") {
   TestDevice device;
-  for (const int64_t count : {int64_t{256}, int64_t{256} * 4099, int64_t{256} * 20001}) {
+  for (const int64_t count : tested<int64_t>({256, 256 * 777, 256 * 4099, 256 * 20001})) {
     CAPTURE(count);
     std::vector<float> grad = random_values(static_cast<size_t>(count), 1, 100.0f);
     StepScalars expected = fresh_scalars();

@@ -7,7 +7,7 @@ CONFIGURE := $(if $(ARCHS),'-DARCHS=$(ARCHS)')
 
 .DEFAULT_GOAL := build
 .NOTPARALLEL: # Ninja uses all cores by itself
-.PHONY: help build run test test-gpu asan debug bench format check-format clean deps-build deps-test configure
+.PHONY: help build run test test-gpu sanitize-gpu asan debug bench format check-format clean deps-build deps-test configure
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -22,9 +22,13 @@ test: deps-test configure ## build and run every test that this machine can run
 	cmake --build --preset release
 	@tools/run_tests.py $(RELEASE)
 
-test-gpu: deps-test configure ## the GPU tests alone
+test-gpu: deps-test configure ## the GPU tests alone; the comparison with Hugging Face needs torch and transformers
 	cmake --build --preset release
 	@tools/run_tests.py $(RELEASE) -L gpu
+
+sanitize-gpu: deps-test configure ## the GPU suites on small shapes under compute-sanitizer (TOOLS, SUITES, JOBS)
+	cmake --build --preset release
+	@tests/gpu/run_sanitizer.sh $(RELEASE)/tests || [ $$? = 77 ]
 
 asan: deps-test ## the CPU suite under the address and undefined-behaviour sanitizers
 	cmake --preset asan

@@ -6,7 +6,7 @@
 #   build   compiler, CMake and libraries; GPT-2's BPE tables; where there is nvcc, also cuDNN (if the machine has none)
 #           and the headers of its frontend
 #   test    what the tests read our files with (h5py, tensorboard), and clang-format
-#   extra   what single tests and benchmarks compare with: PyTorch, tiktoken
+#   extra   what single tests and benchmarks compare with: PyTorch, transformers, tiktoken
 #
 # Running it again costs a fraction of a second. What cannot be had (no network) is fatal only if the build needs it.
 set -euo pipefail
@@ -17,7 +17,7 @@ readonly build_packages=(g++ cmake ninja-build ccache ca-certificates python3 py
 readonly test_packages=(python3-numpy python3-h5py)
 readonly extra_packages=(python3-torch)
 readonly test_wheels=(clang-format==14.0.6 'tensorboard>=2.16')
-readonly extra_wheels=('tiktoken>=0.7')
+readonly extra_wheels=('tiktoken>=0.7' 'transformers>=4.40,<4.45') # this transformers runs on Debian 12's PyTorch 1.13
 readonly venv=.deps/venv
 
 say() { echo "install_deps: $*"; }

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Compares validation curves of training runs: our metrics.jsonl or train_torch.py's output.
 
-usage: compare_curves.py A.jsonl B.jsonl [--names PyTorch ours] [--tolerance 0.02] [--svg FILE]
-           every point that both have must lie within the tolerance
+usage: compare_curves.py A.jsonl B.jsonl [--names PyTorch ours] [--tolerance 0.02] [--early 100 0.06] [--svg FILE]
+           every point that both have must lie within the tolerance; --early STEP NATS: before STEP within NATS, because
+           around the peak of the learning rate two runs of the very same program lie further apart than later on
        compare_curves.py --series BF16 b1.jsonl b2.jsonl --series FP8 f1.jsonl f2.jsonl ... [--tolerance 0.01] [--svg FILE]
            the n-th run of every series has the n-th seed; the last points of each series must lie within the tolerance
            of the first series' on average over the seeds
@@ -74,19 +75,21 @@ def within(difference, tolerance):
     return abs(difference) <= tolerance  # false for NaN
 
 
-def compare_points(a, b, tolerance):
-    """Every point of one run against one other."""
+def compare_points(a, b, tolerance, early):
+    """Every point of one run against one other. `early`: (step, what is allowed before it)."""
     width = max(10, len(a.name), len(b.name))
     print(f"{'step':>6}  {a.name:>{width}}  {b.name:>{width}}  difference")
-    differences = []
+    differences, ok = [], True
     for step in common_steps(a, b):
         difference = b.mean(step) - a.mean(step)
         differences.append(difference)
-        mark = "" if within(difference, tolerance) else "  BEYOND"
+        allowed = early[1] if step < early[0] else tolerance
+        ok = ok and within(difference, allowed)
+        mark = "" if within(difference, allowed) else "  BEYOND"
         print(f"{step:>6}  {a.mean(step):>{width}.4f}  {b.mean(step):>{width}.4f}  {difference:+10.4f}{mark}")
-    ok = all(within(difference, tolerance) for difference in differences)
     largest = max(differences, key=lambda d: math.inf if math.isnan(d) else abs(d))
-    print(f"largest difference {largest:+.4f}, allowed {tolerance:g}: {'ok' if ok else 'FAILED'}")
+    before = f" ({early[1]:g} before step {early[0]:g})" if early[0] else ""
+    print(f"largest difference {largest:+.4f}, allowed {tolerance:g}{before}: {'ok' if ok else 'FAILED'}")
     return ok
 
 
@@ -157,9 +160,8 @@ class Panel:
             f'<text x="22" y="{middle}" text-anchor="middle" transform="rotate(-90 22 {middle})">{escape(self.label)}</text>')
 
     def line(self, points, colour, dashes="", width=1.8, dots=True):
-        """(step, value) pairs; values beyond the axes are cut at their edge."""
-        low, high = self.y_ticks[0], self.y_ticks[-1]
-        points = [(s, min(max(v, low), high)) for s, v in points if math.isfinite(v)]
+        """(step, value) pairs, those that are not finite left out."""
+        points = [(s, v) for s, v in points if math.isfinite(v)]
         text = " ".join(f"{self.x(s):.1f},{self.y(v):.1f}" for s, v in points)
         self.parts.append(
             f'<polyline points="{text}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-dasharray="{dashes}"/>')
@@ -186,10 +188,11 @@ def draw(all_series, tolerance, title, path):
     values = [v for series in all_series for c in series.curves for s, v in c.items() if s > 0 and math.isfinite(v)]
     differences = [[[(s, c[s] - r[s]) for s in steps if s in c] for r, c in zip(reference.curves, series.curves)]
                    for series in others]
-    spread = max([1.5 * tolerance] + [min(abs(d), 5 * tolerance) for runs in differences for run in runs for _, d in run])
+    # The axis shows every difference, and the whole band of the tolerance even where they are all on one side of it.
+    shown = [d for runs in differences for run in runs for _, d in run if math.isfinite(d)] + [-1.5 * tolerance, 1.5 * tolerance]
     x_range = (0, steps[-1])
     above = Panel(46, 250, x_range, ticks(min(values), max(values), 6), "validation loss (nats)", 2)
-    below = Panel(326, 130, x_range, ticks(-spread, spread, 4), f"difference to {reference.name}", 3)
+    below = Panel(326, 130, x_range, ticks(min(shown), max(shown), 4), f"difference to {reference.name}", 3)
     above.axes()
     below.axes("step")
     for i, series in enumerate(all_series):
@@ -218,6 +221,7 @@ def main():
     p.add_argument("--names", nargs=2, metavar="NAME", help="what to call the two")
     p.add_argument("--series", nargs="+", action="append", metavar="NAME|CURVE", help="a name and its runs; the first is the reference")
     p.add_argument("--tolerance", type=float, default=0.02, help="nats")
+    p.add_argument("--early", type=float, nargs=2, default=(0, 0), metavar=("STEP", "NATS"), help="allowed before STEP")
     p.add_argument("--key", default="val_loss", help="which value of the lines")
     p.add_argument("--svg", metavar="FILE", help="draw the curves")
     p.add_argument("--title", default="Validation loss")
@@ -228,7 +232,7 @@ def main():
     elif len(args.curves) == 2 and not args.series:
         names = args.names or [str(Path(curve)) for curve in args.curves]
         all_series = [Series(name, [path], args.key) for name, path in zip(names, args.curves)]
-        ok = compare_points(*all_series, args.tolerance)
+        ok = compare_points(*all_series, args.tolerance, args.early)
     else:
         p.error("give two curves, or two or more --series of at least one run each")
     if args.svg:

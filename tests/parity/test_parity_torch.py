@@ -1,33 +1,34 @@
 #!/usr/bin/env python3
-"""Logits, loss and every gradient of the CPU engine against PyTorch's autograd, with the same weights.
+"""Logits, loss and every accumulated gradient of the CPU engine against PyTorch's autograd in double precision, with
+the same weights and a model written here. test_parity_hf.py compares either engine with Hugging Face's.
 
 usage: test_parity_torch.py PATH/TO/dump_gradients
 
 Exit status: 0 they agree, 1 they do not, 77 PyTorch is not installed (ctest counts that as skipped).
 """
-import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
 try:
     import numpy as np
     import torch
     import torch.nn.functional as F
     from torch import nn
+
+    from gradient_dump import read_dump, write_dump
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
 
-HEADS = 4
 TOLERANCE = 1e-4  # norm of the difference / norm of PyTorch's, tensor by tensor
 
 
 class Block(nn.Module):
     """A GPT-2 block with Hugging Face's names; weights are (out, in), as nn.Linear keeps them."""
 
-    def __init__(self, channels):
+    def __init__(self, channels, heads):
         super().__init__()
+        self.heads = heads
         self.ln_1 = nn.LayerNorm(channels, eps=1e-5)
         self.attn = nn.ModuleDict(
             {"c_attn": nn.Linear(channels, 3 * channels), "c_proj": nn.Linear(channels, channels)}
@@ -41,25 +42,23 @@ class Block(nn.Module):
         x = x + self.attn["c_proj"](self.attention(self.attn["c_attn"](self.ln_1(x))))
         return x + self.mlp["c_proj"](F.gelu(self.mlp["c_fc"](self.ln_2(x)), approximate="tanh"))
 
-    @staticmethod
-    def attention(qkv):
+    def attention(self, qkv):
         batch, length, width = qkv.shape
         channels = width // 3
-        q, k, v = (
-            part.view(batch, length, HEADS, channels // HEADS).transpose(1, 2) for part in qkv.split(channels, dim=2)
-        )
-        scores = q @ k.transpose(2, 3) / (channels // HEADS) ** 0.5
+        shape = (batch, length, self.heads, channels // self.heads)
+        q, k, v = (part.view(shape).transpose(1, 2) for part in qkv.split(channels, dim=2))
+        scores = q @ k.transpose(2, 3) / shape[3] ** 0.5
         future = torch.ones(length, length, dtype=torch.bool).triu(1)
         weights = scores.masked_fill(future, float("-inf")).softmax(dim=-1)
         return (weights @ v).transpose(1, 2).reshape(batch, length, channels)
 
 
 class GPT2(nn.Module):
-    def __init__(self, layers, channels, positions, rows):
+    def __init__(self, layers, heads, channels, positions, rows):
         super().__init__()
         self.wte = nn.Embedding(rows, channels)
         self.wpe = nn.Embedding(positions, channels)
-        self.h = nn.ModuleList(Block(channels) for _ in range(layers))
+        self.h = nn.ModuleList(Block(channels, heads) for _ in range(layers))
         self.ln_f = nn.LayerNorm(channels, eps=1e-5)
 
     def forward(self, tokens):
@@ -67,19 +66,6 @@ class GPT2(nn.Module):
         for block in self.h:
             x = block(x)
         return self.ln_f(x) @ self.wte.weight.T
-
-
-def read_dump(folder):
-    arrays, offset = {}, 0
-    values = (folder / "values.bin").read_bytes()
-    for line in (folder / "manifest.txt").read_text().splitlines():
-        name, kind, *shape = line.split()
-        shape = [int(extent) for extent in shape]
-        count = int(np.prod(shape))
-        arrays[name] = np.frombuffer(values, dtype="<" + kind, count=count, offset=offset).reshape(shape).copy()
-        offset += 4 * count
-    assert offset == len(values), "the dump is longer than its manifest says"
-    return arrays
 
 
 class Comparison:
@@ -100,26 +86,28 @@ class Comparison:
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.argv[1], folder], check=True)
-        dump = read_dump(Path(folder))
+        write_dump(sys.argv[1:], folder)
+        notes, dump = read_dump(folder)
 
     torch.set_default_dtype(torch.float64)  # the engine's FP32 is then the only rounding
     weights = {name[len("weight/"):]: torch.tensor(value, dtype=torch.float64)
                for name, value in dump.items() if name.startswith("weight/")}
     layers = sum(name.endswith("ln_1.weight") for name in weights)
     rows, channels = weights["wte.weight"].shape
-    model = GPT2(layers, channels, weights["wpe.weight"].shape[0], rows)
+    model = GPT2(layers, int(notes["heads"]), channels, weights["wpe.weight"].shape[0], rows)
     model.load_state_dict(weights)  # strict: every name and shape must match
 
-    inputs, targets = torch.tensor(dump["inputs"]).long(), torch.tensor(dump["targets"]).long()
-    vocab = dump["logits/0"].shape[0]
+    # Micro-batches accumulate what one batch of all their sequences gives.
+    inputs, targets = (torch.tensor(dump[name]).long().flatten(0, 1) for name in ("inputs", "targets"))
+    positions = [int(name[len("logits/"):]) for name in dump if name.startswith("logits/")]
+    vocab = dump[f"logits/{positions[0]}"].shape[0]
     logits = model(inputs)[:, :, :vocab]  # softmax covers the real tokens only
     loss = F.cross_entropy(logits.reshape(-1, vocab), targets.reshape(-1), ignore_index=-1, reduction="sum")
     loss.backward()
 
     comparison = Comparison()
-    comparison.check("loss", dump["loss_sum"][0], loss.item())
-    for position in range(inputs.shape[1]):
+    comparison.check("loss", dump["loss"][0], loss.item() / (targets >= 0).sum().item())
+    for position in positions:
         comparison.check(f"logits of position {position}", dump[f"logits/{position}"], logits[0, position].detach())
     for name, parameter in model.named_parameters():
         ours, theirs = dump["gradient/" + name], parameter.grad.numpy()
@@ -128,7 +116,7 @@ def main():
             comparison.check("key part of " + name, ours[channels:2 * channels], theirs[channels:2 * channels],
                              scale=np.linalg.norm(theirs))
     tensors = len(weights)
-    print(f"torch {torch.__version__}: loss, {inputs.shape[1]} rows of logits and {tensors} gradients, "
+    print(f"torch {torch.__version__}: loss, {len(positions)} rows of logits and {tensors} gradients, "
           f"largest relative error {comparison.worst:.1e} (allowed {TOLERANCE:.0e}), {comparison.failures} failures")
     return 1 if comparison.failures else 0
 

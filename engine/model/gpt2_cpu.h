@@ -42,7 +42,7 @@ class GPT2Cpu final : public Model {
   void backward(const Batch& batch);         // gradient of h -> all gradients
   void block_forward(int layer, int B, int T);
   void block_backward(int layer, int B, int T);
-  Linear linear(int layer, Fp8Site site) const;
+  LinearLayer linear(int layer, Fp8Site site) const { return linear_layer(config_, at_, layer, site); }
 
   // Around it.
   void check(const Batch& batch) const;

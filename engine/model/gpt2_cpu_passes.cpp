@@ -11,19 +11,6 @@
 
 namespace gpt2 {
 
-Linear GPT2Cpu::linear(int layer, Fp8Site site) const {
-  const int C = config_.channels;
-  const auto make = [&](int in, int out, int64_t weight, int64_t bias) {
-    return Linear{.layer = layer, .site = site, .C = in, .OC = out, .weight = weight, .bias = bias};
-  };
-  if (site == Fp8Site::lm_head) return make(C, config_.padded_vocab, at_.wte, kNoBias);
-  const BlockOffsets& at = at_.blocks[layer];
-  if (site == Fp8Site::qkv) return make(C, 3 * C, at.qkv_weight, at.qkv_bias);
-  if (site == Fp8Site::proj) return make(C, C, at.proj_weight, at.proj_bias);
-  if (site == Fp8Site::fc) return make(C, 4 * C, at.fc_weight, at.fc_bias);
-  return make(4 * C, C, at.fcproj_weight, at.fcproj_bias);
-}
-
 // The arguments of an operation stand together, not one a line.
 // clang-format off
 
@@ -71,7 +58,7 @@ void GPT2Cpu::block_forward(int layer, int B, int T) {
 void GPT2Cpu::head(const Batch& batch, bool train) {
   const int64_t rows = batch.tokens(), C = config_.channels;
   const CpuActivations& a = activations_;
-  const Linear lm_head = linear(config_.layers, Fp8Site::lm_head);
+  const LinearLayer lm_head = linear(config_.layers, Fp8Site::lm_head);
 
   const float* h = linears_.quantize_input(lm_head, a.h, a.h, rows);
   for (int64_t row = 0; row < rows; row += CpuActivations::kHeadChunk) {

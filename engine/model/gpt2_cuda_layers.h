@@ -1,4 +1,4 @@
-// A layer of GPT-2 as an operation sees it: where its parameters stand, its shape, and its neighbours. With these,
+// A layer of GPT-2 as a GPU operation sees it: its parameters, tensors and neighbours. With these and LinearLayer,
 // gpt2_cuda.cu and gpt2_cuda_fp8.cu say an operation in one line, and gpt2_cuda_ops.cu and gpt2_cuda_fp8_ops.cu turn
 // that line into a kernel's arguments.
 #pragma once
@@ -6,21 +6,10 @@
 #include <cstdint>
 #include <optional>
 
-#include "engine/model/fp8_recipe.h"
+#include "engine/model/linear_layer.h"
 #include "kernels/backend.h"
 
 namespace gpt2 {
-
-// out = in weight^T + bias
-struct LinearLayer {
-  static constexpr int64_t kNoBias = -1;
-
-  int layer;      // the block it belongs to; of no meaning for the LM head
-  Fp8Site site;   // with `layer`, names its activation, weight and gradient in the FP8 recipe
-  int C, OC;      // inputs, outputs
-  int64_t weight; // offset of (OC, C) in the parameter table's layout
-  int64_t bias;   // offset of (OC), or kNoBias
-};
 
 // x = x_before + branch;  out = LayerNorm(x)
 struct LayerNormLayer {

@@ -14,16 +14,7 @@ namespace gpt2 {
 // ---- layers ----
 
 LinearLayer GPT2Cuda::linear_layer(int layer, Fp8Site site) const {
-  const int C = config_.channels;
-  const auto make = [&](int in, int out, int64_t weight, int64_t bias) {
-    return LinearLayer{.layer = layer, .site = site, .C = in, .OC = out, .weight = weight, .bias = bias};
-  };
-  if (site == Fp8Site::lm_head) return make(C, config_.padded_vocab, at_.wte, LinearLayer::kNoBias);
-  const BlockOffsets& at = at_.blocks[layer];
-  if (site == Fp8Site::qkv) return make(C, 3 * C, at.qkv_weight, at.qkv_bias);
-  if (site == Fp8Site::proj) return make(C, C, at.proj_weight, at.proj_bias);
-  if (site == Fp8Site::fc) return make(C, 4 * C, at.fc_weight, at.fc_bias);
-  return make(4 * C, C, at.fcproj_weight, at.fcproj_bias);
+  return gpt2::linear_layer(config_, at_, layer, site);
 }
 
 BlockLayers GPT2Cuda::block_layers(int layer) const {

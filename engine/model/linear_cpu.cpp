@@ -8,15 +8,16 @@
 
 namespace gpt2 {
 
-bool LinearLayersCpu::is_fp8(const Linear& linear) const {
+bool LinearLayersCpu::is_fp8(const LinearLayer& linear) const {
   return recipe_ && recipe_->quantised(recipe_->id(linear.layer, linear.site, Fp8Role::weight));
 }
 
-const float* LinearLayersCpu::weight(const Linear& linear) const {
+const float* LinearLayersCpu::weight(const LinearLayer& linear) const {
   return (is_fp8(linear) ? buffers_.quantised_weights : buffers_.params) + linear.weight;
 }
 
-const float* LinearLayersCpu::quantize(const Linear& linear, Fp8Role role, const float* in, float* out, int64_t count) {
+const float* LinearLayersCpu::quantize(const LinearLayer& linear, Fp8Role role, const float* in, float* out,
+                                       int64_t count) {
   const int id = recipe_->id(linear.layer, linear.site, role);
   const bool cold = recipe_->calibration_due() && pass_ != Fp8Pass::training;
   const bool current_scaling = cold || recipe_->options().current_scaling;
@@ -33,7 +34,7 @@ const float* LinearLayersCpu::quantize(const Linear& linear, Fp8Role role, const
   return out;
 }
 
-const float* LinearLayersCpu::quantize_dlogits(const Linear& linear, const Backward& args) {
+const float* LinearLayersCpu::quantize_dlogits(const LinearLayer& linear, const Backward& args) {
   const int id = recipe_->id(linear.layer, linear.site, Fp8Role::grad); // a static scale: nothing to calibrate
   fp8_quantize_dlogits(cpu_, {.out = args.quantised,
                               .in = args.dout,
@@ -46,13 +47,13 @@ const float* LinearLayersCpu::quantize_dlogits(const Linear& linear, const Backw
   return args.quantised;
 }
 
-void LinearLayersCpu::quantize_weight(const Linear& linear) {
+void LinearLayersCpu::quantize_weight(const LinearLayer& linear) {
   if (!is_fp8(linear)) return;
   quantize(linear, Fp8Role::weight, buffers_.params + linear.weight, buffers_.quantised_weights + linear.weight,
            static_cast<int64_t>(linear.OC) * linear.C);
 }
 
-const float* LinearLayersCpu::quantize_input(const Linear& linear, const float* in, float* kept, int64_t rows) {
+const float* LinearLayersCpu::quantize_input(const LinearLayer& linear, const float* in, float* kept, int64_t rows) {
   const int64_t count = rows * linear.C;
   if (!is_fp8(linear)) {
     if (kept != in) std::copy_n(in, count, kept); // a block left in BF16 among FP8 ones
@@ -64,18 +65,18 @@ const float* LinearLayersCpu::quantize_input(const Linear& linear, const float* 
   return input;
 }
 
-void LinearLayersCpu::multiply(const Linear& linear, float* out, const float* in, int64_t rows) {
-  const float* bias = linear.bias == kNoBias ? nullptr : buffers_.params + linear.bias;
+void LinearLayersCpu::multiply(const LinearLayer& linear, float* out, const float* in, int64_t rows) {
+  const float* bias = linear.bias == LinearLayer::kNoBias ? nullptr : buffers_.params + linear.bias;
   matmul_forward(
       cpu_,
       {.out = out, .in = in, .weight = weight(linear), .bias = bias, .rows = rows, .C = linear.C, .OC = linear.OC});
 }
 
-void LinearLayersCpu::forward(const Linear& linear, const Forward& args) {
+void LinearLayersCpu::forward(const LinearLayer& linear, const Forward& args) {
   multiply(linear, args.out, quantize_input(linear, args.in, args.kept, args.rows), args.rows);
 }
 
-void LinearLayersCpu::backward(const Linear& linear, const Backward& args) {
+void LinearLayersCpu::backward(const LinearLayer& linear, const Backward& args) {
   const float* dout = args.dout;
   if (is_fp8(linear)) {
     dout = args.targets ? quantize_dlogits(linear, args)

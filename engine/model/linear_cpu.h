@@ -8,18 +8,10 @@
 #include <optional>
 
 #include "engine/model/fp8_recipe.h"
+#include "engine/model/linear_layer.h"
 #include "kernels/backend.h"
 
 namespace gpt2 {
-
-struct Linear {
-  int layer;
-  Fp8Site site;
-  int C, OC;      // inputs, outputs
-  int64_t weight; // offset of (OC, C)
-  int64_t bias;   // offset of (OC), or kNoBias
-};
-constexpr int64_t kNoBias = -1;
 
 // What a pass over the model may do to the recipe.
 enum class Fp8Pass {
@@ -43,7 +35,7 @@ class LinearLayersCpu {
   void begin_pass(Fp8Pass pass) { pass_ = pass; }
 
   // All weights at once, when they have changed. Weights of the embedding are quantised for the LM head alone.
-  void quantize_weight(const Linear& linear);
+  void quantize_weight(const LinearLayer& linear);
 
   struct Forward {
     float* out;      // (rows, OC)
@@ -51,7 +43,7 @@ class LinearLayersCpu {
     float* kept;     // (rows, C) what the weight gradient will read; may be in itself
     int64_t rows;
   };
-  void forward(const Linear& linear, const Forward& args);
+  void forward(const LinearLayer& linear, const Forward& args);
 
   struct Backward {
     float* din;        // (rows, C)
@@ -63,17 +55,18 @@ class LinearLayersCpu {
     const int32_t* targets = nullptr; // (rows)
     int64_t first_row = 0;            // position in the micro-batch
   };
-  void backward(const Linear& linear, const Backward& args); // din =, the weight's gradient +=
+  void backward(const LinearLayer& linear, const Backward& args); // din =, the weight's gradient +=
 
   // Forward in two halves, for the LM head: one input, many chunks of rows.
-  const float* quantize_input(const Linear& linear, const float* in, float* kept, int64_t rows); // what multiply reads
-  void multiply(const Linear& linear, float* out, const float* in, int64_t rows);
+  const float* quantize_input(const LinearLayer& linear, const float* in, float* kept,
+                              int64_t rows); // what multiply reads
+  void multiply(const LinearLayer& linear, float* out, const float* in, int64_t rows);
 
  private:
-  bool is_fp8(const Linear& linear) const;
-  const float* weight(const Linear& linear) const;
-  const float* quantize_dlogits(const Linear& linear, const Backward& args);
-  const float* quantize(const Linear& linear, Fp8Role role, const float* in, float* out, int64_t count);
+  bool is_fp8(const LinearLayer& linear) const;
+  const float* weight(const LinearLayer& linear) const;
+  const float* quantize_dlogits(const LinearLayer& linear, const Backward& args);
+  const float* quantize(const LinearLayer& linear, Fp8Role role, const float* in, float* out, int64_t count);
 
   Cpu& cpu_;
   Buffers buffers_;

@@ -67,9 +67,9 @@ __global__ void __launch_bounds__(kSoftmaxThreads, 2) cross_entropy_kernel(Cross
 void cross_entropy(Cuda& cuda, const CrossEntropy<bf16>& p) {
   const Range range(cuda, "cross_entropy",
                     (p.write_gradient ? 4.0 : 2.0) * static_cast<double>(p.rows) * p.padded_vocab);
-  constexpr size_t kMostShared = 112u << 10; // half of Hopper's, so that two rows are in work
+  constexpr int kOtherShared = 1280; // of a block, ours and CUDA's own
   const size_t shared = static_cast<size_t>(p.padded_vocab) * sizeof(bf16);
-  if (shared <= kMostShared && static_cast<int>(shared) + 1024 <= cuda.shared_memory_per_block) {
+  if (2 * (shared + kOtherShared) <= static_cast<size_t>(cuda.shared_memory_per_multiprocessor)) { // two rows in work
     CUDA_CHECK(cudaFuncSetAttribute(cross_entropy_kernel<true>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(shared)));
     cross_entropy_kernel<true><<<static_cast<unsigned>(p.rows), kSoftmaxThreads, shared, cuda.stream>>>(p);

@@ -71,6 +71,8 @@ Cuda::Cuda(const CudaOptions& options) : options(options) {
   CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, options.device));
   CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, options.device));
   CUDA_CHECK(cudaDeviceGetAttribute(&shared_memory_per_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, options.device));
+  CUDA_CHECK(cudaDeviceGetAttribute(&shared_memory_per_multiprocessor, cudaDevAttrMaxSharedMemoryPerMultiprocessor,
+                                    options.device));
   compute_capability = 10 * major + minor;
   if (compute_capability < 80) {
     refuse_device(

@@ -48,8 +48,9 @@ struct Cuda {
   CudaOptions options;
   cudaStream_t stream = nullptr;
   int multiprocessors = 0;
-  int compute_capability = 0;      // 90 for Hopper
-  int shared_memory_per_block = 0; // bytes, with the opt-in: 227 KiB on Hopper
+  int compute_capability = 0;               // 90 for Hopper
+  int shared_memory_per_block = 0;          // bytes, with the opt-in: 227 KiB on Hopper
+  int shared_memory_per_multiprocessor = 0; // 228 KiB
   std::byte* scratch_base = nullptr;
   size_t scratch_bytes = 0;
   std::unique_ptr<MatmulPlans> matmuls;

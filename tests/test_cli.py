@@ -157,6 +157,12 @@ class CommandLine(unittest.TestCase):
         for again in ([*TINY, "--max_steps", "1"], ["--resume", "latest"]):
             error = self.fail_with(2, *again, says=[message])
             self.assertIn("--run_name", error)
+        # Another name, but the same checkpoints: the two would replace each other's.
+        error = self.fail_with(2, *TINY, "--max_steps", "1", "--run_name", "other",
+                               says=[f"error: another run is writing to checkpoints_fp8: process {process.pid} on "])
+        self.assertIn("--checkpoint_dir", error)
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "runs/other")))
+        self.succeed(*TINY, "--max_steps", "1", "--run_name", "other", "--checkpoint_dir", "elsewhere")
         process.kill()
         process.wait(timeout=60)
         self.assertTrue(os.path.exists(os.path.join(self.folder, "runs/run/.lock")))  # stale, and no hindrance
@@ -270,7 +276,7 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertRegex(done.stderr, r"\Aerror: [^\n]*60000[^\n]*\n\Z")
         self.assertIn("beyond.bin", done.stderr)
-        self.assertFalse([name for name in os.listdir(os.path.join(self.folder, "checkpoints_fp8")) if "step" in name])
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "checkpoints_fp8")))  # nothing was saved
 
     # ---- checkpoints: exit 4 ----
 

@@ -18,27 +18,27 @@ namespace fs = std::filesystem;
 
 TEST_CASE("a folder has one writer; the second hears who it is and what to do") {
   TemporaryFolder root;
-  const FolderLock first(root / "runs/run");
-  const Error error = expect_error([&] { FolderLock second(root / "runs/run"); });
+  const FolderLock first(root / "runs/run", "--run_name");
+  const Error error = expect_error([&] { FolderLock second(root / "runs/run", "--run_name"); });
   CHECK(error.code() == ExitCode::usage);
   CHECK(mentions(error, root / "runs/run"));
   CHECK(mentions(error, "process " + std::to_string(::getpid()) + " on "));
   CHECK(error.hint().find("--run_name") != std::string::npos);
-  CHECK_NOTHROW(FolderLock(root / "runs/other"));
-  CHECK(expect_error([&] { FolderLock third(root / "runs/run"); }).code() == ExitCode::usage); // still
+  CHECK_NOTHROW(FolderLock(root / "runs/other", "--run_name"));
+  CHECK(expect_error([&] { FolderLock third(root / "runs/run", "--run_name"); }).code() == ExitCode::usage); // still
 }
 
 TEST_CASE("what it leaves: nothing, or what was written") {
   TemporaryFolder root;
-  { const FolderLock lock(root / "run"); }
+  { const FolderLock lock(root / "run", "--run_name"); }
   CHECK_FALSE(fs::exists(root / "run"));
   {
-    const FolderLock lock(root / "run");
+    const FolderLock lock(root / "run", "--run_name");
     std::ofstream(root / "run/metrics.jsonl") << "{}\n";
   }
   CHECK(fs::exists(root / "run/metrics.jsonl"));
   CHECK_FALSE(fs::exists(root / "run/.lock"));
-  CHECK_NOTHROW(FolderLock(root / "run"));
+  CHECK_NOTHROW(FolderLock(root / "run", "--run_name"));
 }
 
 TEST_CASE("a writer that was killed blocks nobody, though its file is still there") {
@@ -47,19 +47,19 @@ TEST_CASE("a writer that was killed blocks nobody, though its file is still ther
   REQUIRE(::pipe(ready) == 0);
   const pid_t child = ::fork();
   if (child == 0) {
-    const FolderLock lock(root / "run");
+    const FolderLock lock(root / "run", "--run_name");
     char byte = 1;
     if (::write(ready[1], &byte, 1) == 1) ::pause();
     ::_exit(1);
   }
   char byte = 0;
   REQUIRE(::read(ready[0], &byte, 1) == 1);
-  const Error error = expect_error([&] { FolderLock lock(root / "run"); });
+  const Error error = expect_error([&] { FolderLock lock(root / "run", "--run_name"); });
   CHECK(mentions(error, "process " + std::to_string(child) + " on "));
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
   REQUIRE(fs::exists(root / "run/.lock"));
-  CHECK_NOTHROW(FolderLock(root / "run"));
+  CHECK_NOTHROW(FolderLock(root / "run", "--run_name"));
   ::close(ready[0]), ::close(ready[1]);
 }
 
@@ -74,7 +74,7 @@ TEST_CASE("many processes that come and go are never two at a time") {
     for (int turn = 0; turn < kTurns;) {
       std::unique_ptr<FolderLock> lock;
       try {
-        lock = std::make_unique<FolderLock>(root.path());
+        lock = std::make_unique<FolderLock>(root.path(), "--run_name");
       } catch (const Error& error) {
         if (error.code() != ExitCode::usage) ::_exit(2);
         continue; // taken
@@ -96,7 +96,7 @@ TEST_CASE("many processes that come and go are never two at a time") {
 TEST_CASE("a folder that cannot be made is an Error(disk)") {
   TemporaryFolder root;
   std::ofstream(root / "file") << "in the way";
-  const Error error = expect_error([&] { FolderLock lock(root / "file/run"); });
+  const Error error = expect_error([&] { FolderLock lock(root / "file/run", "--run_name"); });
   CHECK(error.code() == ExitCode::disk);
   CHECK(mentions(error, root / "file/run"));
 }

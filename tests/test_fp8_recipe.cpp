@@ -87,6 +87,26 @@ TEST_CASE("ids are dense and distinct") {
   for (const int count : seen) CHECK(count == 1);
 }
 
+TEST_CASE("shapes that FP8 products on a GPU cannot take are refused with a way out") {
+  CHECK_NOTHROW(check_fp8_shape(768, 1024));
+  CHECK_NOTHROW(check_fp8_shape(64, 16));
+  const auto refused = [](int channels, int seq_len) {
+    try {
+      check_fp8_shape(channels, seq_len);
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::usage);
+      return std::string(error.what()) + "|" + error.hint();
+    }
+    return std::string();
+  };
+  CHECK(refused(72, 64) ==
+        "FP8 on a GPU needs --channels in multiples of 16, not 72|choose --channels 64 or 80, or --precision bf16");
+  CHECK(refused(64, 100) ==
+        "FP8 on a GPU needs --seq_len in multiples of 16, not 100|choose --seq_len 96 or 112, or --precision bf16");
+  CHECK(refused(64, 8) ==
+        "FP8 on a GPU needs --seq_len in multiples of 16, not 8|choose --seq_len 16, or --precision bf16");
+}
+
 TEST_CASE("the scale follows the largest amax of the history") {
   Fp8Options options = plain_options();
   options.amax_history = 3;

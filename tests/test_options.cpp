@@ -132,6 +132,14 @@ TEST_CASE("a bad config file is named with its line") {
   CHECK(contains(usage_error({"--config", "/no/such.toml"}), "/no/such.toml"));
 }
 
+TEST_CASE("folders: never the root by an empty word, and a run's name stays below --log_dir") {
+  CHECK(contains(usage_error({"--log_dir", ""}), "must not be empty"));
+  CHECK(contains(usage_error({"--checkpoint_dir="}), "must not be empty"));
+  for (const std::string name : {"../x", "a/../../x", "/tmp/x"})
+    CHECK(contains(usage_error({"--run_name", name}), "'" + name + "' leads out"));
+  CHECK(parse({"--run_name", "sweep/lr..1"}).options.run_name == "sweep/lr..1");
+}
+
 TEST_CASE("unknown flags get one line and a guess") {
   CHECK(usage_error({"--max_ler", "1"}) == "unknown flag --max_ler | did you mean --max_lr?");
   CHECK(usage_error({"--max-lr=1"}) == "unknown flag --max-lr | did you mean --max_lr?");

@@ -40,7 +40,27 @@ RunPlan plan_for(const Options& options, int64_t sequences = 1000, int ranks = 1
   return make_plan(options, resolve_config(options, false), Precision::fp32, sequences, *backend, ranks);
 }
 
+struct FakeGpu : Backend { // of the plan's questions it answers only this one
+  bool is_gpu() const override { return true; }
+  std::unique_ptr<Model> make_model(const ModelOptions&) override { return nullptr; }
+  int choose_batch_size(const ModelOptions&, int, int) override { return 1; }
+};
+
 } // namespace
+
+TEST_CASE("FP8 on a GPU: a shape that its products cannot take is refused before anything is allocated") {
+  FakeGpu gpu;
+  Options options;
+  options.model = "nano", options.seq_len = 100;
+  const auto plan = [&](Precision precision) {
+    return make_plan(options, resolve_config(options, true), precision, 1000, gpu, 1);
+  };
+  CHECK(error_of([&] { plan(Precision::fp8); }).code() == ExitCode::usage);
+  CHECK_NOTHROW(plan(Precision::bf16));
+  options.seq_len = 96;
+  CHECK_NOTHROW(plan(Precision::fp8));
+  CHECK_NOTHROW(plan_for(options)); // the CPU's emulation takes any
+}
 
 TEST_CASE("device auto takes the GPU, and says so when there is none") {
   CHECK(choose_device(with("auto", "auto"), kHopper).gpu);

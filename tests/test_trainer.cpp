@@ -472,7 +472,7 @@ TEST_CASE("--list_checkpoints shows a loss of an earlier step with that step, an
   }
 }
 
-TEST_CASE("a run whose log folder another run is writing to does not start, and touches nothing") {
+TEST_CASE("a run whose log or checkpoint folder another run is writing to does not start, and touches nothing") {
   Playground play;
   Script script;
   ScriptedBackend backend(script);
@@ -492,7 +492,19 @@ TEST_CASE("a run whose log folder another run is writing to does not start, and 
     }
     CHECK_FALSE(fs::exists(play.options.log_dir + "/run/metrics.jsonl.1")); // the first one's is not set aside
     Options other = play.options;
-    other.run_name = "other";
+    other.run_name = "other"; // but the same checkpoints
+    try {
+      Trainer third({other, ""}, choose_device(other, {}), backend, communicator, console);
+      FAIL("two runs write checkpoints to one folder");
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::usage);
+      CHECK(contains(error.hint(), "--checkpoint_dir"));
+    }
+    CHECK_FALSE(fs::exists(play.options.log_dir + "/other"));
+    other.checkpoint_dir += "_other";
+    CHECK(run({other, ""}, backend).code == ExitCode::done);
+    other.log_dir = fs::path(other.checkpoint_dir).parent_path(); // one folder for both is one lock
+    other.run_name = fs::path(other.checkpoint_dir).filename();
     CHECK(run({other, ""}, backend).code == ExitCode::done);
     CHECK(first.run() == ExitCode::done);
   }

@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "engine/base/files.h"
+#include "engine/base/log.h"
 #include "engine/io/checkpoint.h"
 #include "engine/io/checkpoint_file.h"
 
@@ -77,10 +78,9 @@ void check_free_space(const std::string& root, const Model& model) {
   const int64_t needed = model.parameters().size() * 12 + (1 << 20); // weights and two moments in FP32, and the rest
   const int64_t available = free_disk_space(root);
   if (available >= needed) return;
-  char text[128];
-  std::snprintf(text, sizeof text, "needs %.1f GB, and %.1f GB are free", static_cast<double>(needed) / 1e9,
-                static_cast<double>(available) / 1e9);
-  throw Error(ExitCode::disk, "a checkpoint in " + root + " " + text,
+  throw Error(ExitCode::disk,
+              "a checkpoint in " + root + " needs " + format_bytes(static_cast<double>(needed)) + ", and " +
+                  format_bytes(static_cast<double>(available)) + " are free",
               "free some disk space, delete old checkpoints, or choose another --checkpoint_dir");
 }
 

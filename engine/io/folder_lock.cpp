@@ -40,16 +40,18 @@ std::string read_owner(int descriptor) {
 
 } // namespace
 
-FolderLock::FolderLock(std::string folder) : folder_(std::move(folder)), path_(folder_ + "/.lock") {
-  make_folders(folder_);
+FolderLock::FolderLock(std::string folder, const std::string& flag)
+    : folder_(std::move(folder)), path_(folder_ + "/.lock") {
   for (int attempt = 0;; ++attempt) {
+    make_folders(folder_);
     descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (descriptor_ < 0 && errno == ENOENT && attempt < kAttempts) continue; // a writer that ended removed the folder
     if (descriptor_ < 0) throw_system_error(ExitCode::disk, "create", path_, errno);
     if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
       const std::string owner = read_owner(descriptor_);
       ::close(descriptor_);
       throw Error(ExitCode::usage, "another run is writing to " + folder_ + ": " + owner,
-                  "give this run a --run_name of its own, or end the other one first");
+                  "give this run a " + flag + " of its own, or end the other one first");
     }
     if (has_name(descriptor_, path_) || attempt == kAttempts) break;
     ::close(descriptor_); // removed between our open and our lock: take the next one

@@ -9,8 +9,9 @@ namespace gpt2 {
 
 class FolderLock {
  public:
-  // Makes the folder if need be. Throws Error(usage) that names the writer it has already, or Error(disk).
-  explicit FolderLock(std::string folder);
+  // Makes the folder if need be. Throws Error(disk), or Error(usage) that names the writer it has already and `flag`,
+  // which chooses another folder.
+  FolderLock(std::string folder, const std::string& flag);
   ~FolderLock(); // removes the file, and the folder if nothing was written to it
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;

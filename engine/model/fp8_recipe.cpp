@@ -45,6 +45,18 @@ std::vector<bool> read_layers(const std::string& text, int layers) {
 
 } // namespace
 
+void check_fp8_shape(int channels, int seq_len) {
+  const auto refuse = [](const char* flag, int value) {
+    const int below = value / 16 * 16;
+    throw Error(ExitCode::usage,
+                "FP8 on a GPU needs " + std::string(flag) + " in multiples of 16, not " + std::to_string(value),
+                "choose " + std::string(flag) + " " + (below > 0 ? std::to_string(below) + " or " : "") +
+                    std::to_string(below + 16) + ", or --precision bf16");
+  };
+  if (channels % 16 != 0) refuse("--channels", channels);
+  if (seq_len % 16 != 0) refuse("--seq_len", seq_len);
+}
+
 Fp8Format format_of(Fp8Recipe recipe, Fp8Role role) {
   switch (role) {
     case Fp8Role::act:

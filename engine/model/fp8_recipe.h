@@ -30,6 +30,9 @@ namespace gpt2 {
 
 enum class Fp8Recipe { hybrid, e4m3, e5m2 };
 
+// FP8 products on a GPU contract over channels, and over tokens, in multiples of 16. Throws Error(usage).
+void check_fp8_shape(int channels, int seq_len);
+
 struct Fp8Options {
   Fp8Recipe format = Fp8Recipe::hybrid;
   int margin = 1;        // scales are 2^margin smaller than the history allows: room for the next step to grow

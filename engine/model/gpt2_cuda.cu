@@ -110,8 +110,8 @@ void GPT2Cuda::block_backward(int layer, int B, int T) {
   layernorm_gradient(b_.dx, b_.dh, block.ln1, R);       // dx += ...; bias gradient of the fcproj below
 }
 
-// Makes again what backward reads of the block and forward did not keep. The gradients in flight (dx, dh) are not
-// touched.
+// Makes again what backward reads of the block and forward did not keep. Of the gradients only dx is alive here: dh
+// shares its memory with the branch.
 void GPT2Cuda::recompute(int layer, int B, int T) {
   const BlockLayers block = block_layers(layer);
   const BlockActivations& a = b_.blocks[layer];

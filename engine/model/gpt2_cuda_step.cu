@@ -104,6 +104,7 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
   CUDA_CHECK(cudaGetDeviceProperties(&properties, cuda_.options.device));
   device_name_ = properties.name;
 
+  if (options.precision == Precision::fp8) check_fp8_shape(config_.channels, options.seq_len);
   Arena count(nullptr);
   lay_out(count, options, table_, recompute_);
   size_t free = 0, total = 0;

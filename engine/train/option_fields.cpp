@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <type_traits>
 #include <utility>
@@ -64,6 +65,27 @@ class FieldList {
     add(
         name, value_name, help, [&value] { return toml_string(value); },
         [&value](const std::string& given) { value = given; });
+  }
+
+  void folder(const std::string& name, std::string& value, const std::string& help) {
+    add(
+        name, "DIR", help, [&value] { return toml_string(value); },
+        [&value](const std::string& given) {
+          if (given.empty()) throw BadValue("must not be empty; . is the folder you are in");
+          value = given;
+        });
+  }
+
+  // One folder, or a path of them, below another one.
+  void folder_below(const std::string& name, std::string& value, const std::string& help) {
+    add(
+        name, "NAME", help, [&value] { return toml_string(value); },
+        [&value](const std::string& given) {
+          const std::filesystem::path path(given);
+          if (path.is_absolute() || std::find(path.begin(), path.end(), "..") != path.end())
+            throw BadValue("'" + given + "' leads out of the folder that it names a place in");
+          value = given;
+        });
   }
 
   void choice(const std::string& name, std::string& value, std::vector<std::string> choices, const std::string& help) {
@@ -245,11 +267,11 @@ std::vector<OptionField> option_fields(Options& o) {
 
   f.group("Logs");
   f.toggle("use_tensorboard", o.use_tensorboard, "write TensorBoard event files");
-  f.text("run_name", o.run_name, "NAME", "folder under --log_dir; empty: MODEL-PRECISION-DATE");
-  f.text("log_dir", o.log_dir, "DIR", "where runs are logged");
+  f.folder_below("run_name", o.run_name, "folder under --log_dir; empty: MODEL-PRECISION-DATE");
+  f.folder("log_dir", o.log_dir, "where runs are logged");
 
   f.group("Checkpoints");
-  f.text("checkpoint_dir", o.checkpoint_dir, "DIR", "where checkpoints are written");
+  f.folder("checkpoint_dir", o.checkpoint_dir, "where checkpoints are written");
   f.number("checkpoint_freq", o.checkpoint_freq, at_least<int64_t>(0),
            "steps between checkpoints; 0: only at the end and, with --save_best, at a new best");
   f.toggle("save_best", o.save_best,

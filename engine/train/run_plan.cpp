@@ -64,6 +64,7 @@ GPT2Config resolve_config(const Options& options, bool gpu) {
 
 RunPlan make_plan(const Options& options, const GPT2Config& config, Precision precision, int64_t train_sequences,
                   Backend& backend, int ranks) {
+  if (backend.is_gpu() && precision == Precision::fp8) check_fp8_shape(config.channels, config.seq_len);
   const ModelDefaults defaults = defaults_for(config);
   RunPlan plan;
   plan.model.config = config;

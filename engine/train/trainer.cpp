@@ -42,6 +42,12 @@ std::string reason_of(Verdict verdict) {
   }
 }
 
+bool same_folder(const std::string& a, const std::string& b) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  return fs::weakly_canonical(a, ignored) == fs::weakly_canonical(b, ignored);
+}
+
 std::string fp8_line(const RunPlan& plan, bool gpu) {
   const std::string& format = plan.options.fp8_format;
   const std::string meaning = format == "hybrid" ? "E4M3 forward, E5M2 backward"
@@ -60,7 +66,10 @@ Trainer::Trainer(const RunStart& start, const DeviceChoice& device, Backend& bac
   const std::string run_name =
       start.options.run_name.empty() ? new_run_name(config, device.precision) : start.options.run_name;
   const std::string log_folder = start.options.log_dir + "/" + run_name;
-  log_lock_ = std::make_unique<FolderLock>(log_folder); // before the device: the other run may have all its memory
+  // Before the device: the other run may have all its memory. Checkpoints of two runs would replace each other.
+  log_lock_ = std::make_unique<FolderLock>(log_folder, "--run_name");
+  if (!same_folder(log_folder, start.options.checkpoint_dir))
+    checkpoint_lock_ = std::make_unique<FolderLock>(start.options.checkpoint_dir, "--checkpoint_dir");
   plan_ = make_plan(start.options, config, device.precision, data_.train->sequences(), backend, communicator.ranks());
   const Options& options = plan_.options;
   text_ = std::make_unique<TextCodec>(Tokenizer::find_folder(options.tokenizer), data_.built_in);

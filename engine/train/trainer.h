@@ -69,7 +69,7 @@ class Trainer {
   std::vector<uint16_t> prompt_;
   CheckpointFolder checkpoints_;
   std::unique_ptr<Loader> loader_;
-  std::unique_ptr<FolderLock> log_lock_; // before the log: let go after it
+  std::unique_ptr<FolderLock> log_lock_, checkpoint_lock_; // before what they guard: let go after it
   std::unique_ptr<RunLog> log_;
   std::vector<HostBatch> validation_;
 

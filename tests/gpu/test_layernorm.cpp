@@ -9,17 +9,17 @@ namespace gpt2 {
 namespace {
 
 constexpr double kBf16Tolerance = 3e-3; // a BF16 result of FP32 arithmetic: its rounding alone is 1.7e-3 in norm
-constexpr double kFp32Tolerance = 2e-5; // FP32 sums of up to 7,000 terms in another order
+constexpr double kFp32Tolerance = 5e-5; // FP32 sums of up to 22,000 terms in another order
 
 struct Shape {
   int64_t rows;
   int C;
 };
 
-// Every width of GPT-2, widths that leave lanes idle, rows that leave warps idle, rows enough for a second round of
-// blocks.
-const Shape kShapes[] = {{1, 64},      {7, 768}, {130, 1024}, {1000, 768}, {130, 1280},
-                         {1000, 1600}, {5, 8},   {33, 40},    {9, 4096},   {7001, 64}};
+// Every width of GPT-2, widths that leave lanes idle, rows that leave warps idle. The last two give the blocks of an
+// H200 more than one tile each.
+const Shape kShapes[] = {{1, 64}, {7, 768}, {130, 1024}, {1000, 768}, {130, 1280}, {1000, 1600},
+                         {5, 8},  {33, 40}, {9, 4096},   {22001, 64}, {9001, 768}};
 
 struct Layer { // the same numbers on both sides
   explicit Layer(const Shape& shape)

@@ -52,7 +52,9 @@ class CheckpointFolder {
   std::string resolve(const std::string& which) const;
   std::vector<CheckpointInfo> list() const; // by step
 
-  void check_writable() const; // at start, not after the first thousand steps; Error(disk)
+  // At start, not after the first thousand steps: is there a folder to write to, and room for one checkpoint of a model
+  // with so many parameters? Throws Error(disk).
+  void check_writable(int64_t parameters) const;
 
  private:
   std::string root_;

@@ -74,8 +74,8 @@ class PendingFolder {
   std::string path_, temporary_;
 };
 
-void check_free_space(const std::string& root, const Model& model) {
-  const int64_t needed = model.parameters().size() * 12 + (1 << 20); // weights and two moments in FP32, and the rest
+void check_free_space(const std::string& root, int64_t parameters) {
+  const int64_t needed = parameters * 12 + (1 << 20); // weights and two moments in FP32, and the rest
   const int64_t available = free_disk_space(root);
   if (available >= needed) return;
   throw Error(ExitCode::disk,
@@ -193,7 +193,7 @@ CheckpointFolder::CheckpointFolder(std::string root) : root_(std::move(root)) {
 std::string CheckpointFolder::save(Model& model, const TrainState& state, bool is_best) {
   make_folders(root_);
   clean_leftovers(root_);
-  check_free_space(root_, model);
+  check_free_space(root_, model.parameters().size());
   const std::string name = step_folder_name(state.step), path = root_ + "/" + name;
   {
     PendingFolder pending(path);
@@ -254,11 +254,12 @@ std::string CheckpointFolder::resolve(const std::string& which) const {
   return resolve_path(root_, which);
 }
 
-void CheckpointFolder::check_writable() const {
+void CheckpointFolder::check_writable(int64_t parameters) const {
   make_folders(root_);
   const std::string probe = root_ + "/.probe-" + std::to_string(::getpid());
   write_file_atomic(probe, "");
   ::unlink(probe.c_str());
+  check_free_space(root_, parameters);
 }
 
 } // namespace gpt2

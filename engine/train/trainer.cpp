@@ -74,7 +74,7 @@ Trainer::Trainer(const RunStart& start, const DeviceChoice& device, Backend& bac
   const Options& options = plan_.options;
   text_ = std::make_unique<TextCodec>(Tokenizer::find_folder(options.tokenizer), data_.built_in);
   prompt_ = text_->encode(options.prompt);
-  checkpoints_.check_writable();
+  checkpoints_.check_writable(ParameterTable(config).size());
 
   model_ = backend.make_model(plan_.model);
   state_.seed = options.seed;

@@ -369,9 +369,9 @@ TEST_CASE("a folder that cannot be written is found out at the start") {
   TemporaryFolder root;
   CheckpointFolder(root / "a/b").check_writable(1000);
   CHECK(names_in(root / "a/b").empty());
-  const Error too_large = expect_error([&] { CheckpointFolder(root / "a").check_writable(int64_t{1} << 40); });
+  const Error too_large = expect_error([&] { CheckpointFolder(root / "a").check_writable(int64_t{1} << 50); });
   CHECK(too_large.code() == ExitCode::disk);
-  CHECK(mentions(too_large, "needs 13.2 TB, and "));
+  CHECK(mentions(too_large, "needs 13510.8 TB, and "));
   std::ofstream(root / "file") << "in the way";
   for (const std::string& path : {root / "file", root / "file/below"}) {
     const Error error = expect_error([&] { CheckpointFolder(path).check_writable(1000); });

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/base/error.h"
+#include "tests/contains.h"
 
 namespace gpt2 {
 
@@ -20,8 +21,6 @@ Error expect_error(Action action) {
   return Error(ExitCode::done, "");
 }
 
-inline bool mentions(const Error& error, const std::string& words) {
-  return std::string(error.what()).find(words) != std::string::npos;
-}
+inline bool mentions(const Error& error, const std::string& words) { return contains(error.what(), words); }
 
 } // namespace gpt2

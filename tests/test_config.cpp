@@ -1,24 +1,10 @@
 // Named shapes, their counts, and what is refused.
 #include <doctest/doctest.h>
 
-#include "engine/base/error.h"
 #include "engine/model/config.h"
+#include "tests/expect_error.h"
 
 using namespace gpt2;
-
-namespace {
-
-Error refused(auto&& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error;
-  }
-  FAIL("nothing was thrown");
-  return Error(ExitCode::done, "");
-}
-
-} // namespace
 
 TEST_CASE("the four sizes have OpenAI's parameter counts") {
   CHECK(parameter_count(config_by_name("gpt2")) == 124'439'808);
@@ -61,15 +47,15 @@ TEST_CASE("a depth names llm.c's models, and every depth in between a larger one
 }
 
 TEST_CASE("a wrong name gets the nearest one as a hint") {
-  const Error typo = refused([] { config_by_name("gpt2-meduim"); });
+  const Error typo = expect_error([] { config_by_name("gpt2-meduim"); });
   CHECK(typo.code() == ExitCode::usage);
   CHECK(std::string(typo.what()).find("gpt2-meduim") != std::string::npos);
   CHECK(typo.hint().find("gpt2-medium") != std::string::npos);
-  CHECK(refused([] { config_by_name("nanno"); }).hint().find("'nano'") != std::string::npos);
-  const Error foreign = refused([] { config_by_name("llama-3-405b-instruct"); });
+  CHECK(expect_error([] { config_by_name("nanno"); }).hint().find("'nano'") != std::string::npos);
+  const Error foreign = expect_error([] { config_by_name("llama-3-405b-instruct"); });
   CHECK(foreign.hint().find("nano, gpt2, gpt2-medium") != std::string::npos);
   for (const char* name : {"", "d", "d0", "d-3", "d9999", "d12x", "D12", "GPT2"}) {
-    CHECK(refused([&] { config_by_name(name); }).code() == ExitCode::usage);
+    CHECK(expect_error([&] { config_by_name(name); }).code() == ExitCode::usage);
   }
 }
 
@@ -77,7 +63,7 @@ TEST_CASE("impossible shapes are refused, each naming its flag") {
   const auto hint_for = [](auto change) {
     GPT2Config config = config_by_name("gpt2");
     change(config);
-    const Error error = refused([&] { validate(config); });
+    const Error error = expect_error([&] { validate(config); });
     CHECK(error.code() == ExitCode::usage);
     return error.hint();
   };

@@ -6,12 +6,11 @@
 #include <limits>
 
 #include "engine/train/fp8_health.h"
+#include "tests/contains.h"
 
 using namespace gpt2;
 
 namespace {
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 Fp8TensorStats tensor(const std::string& name, double saturated, float amax = 1.0f, float scale = 448.0f) {
   return {name, Fp8Format::e4m3, amax, scale, saturated, 0.0};

@@ -6,6 +6,7 @@
 
 #include "engine/base/error.h"
 #include "engine/model/fp8_recipe.h"
+#include "tests/expect_error.h"
 #include "tests/memory_state.h"
 
 using namespace gpt2;
@@ -91,13 +92,9 @@ TEST_CASE("shapes that FP8 products on a GPU cannot take are refused with a way 
   CHECK_NOTHROW(check_fp8_shape(768, 1024));
   CHECK_NOTHROW(check_fp8_shape(64, 16));
   const auto refused = [](int channels, int seq_len) {
-    try {
-      check_fp8_shape(channels, seq_len);
-    } catch (const Error& error) {
-      CHECK(error.code() == ExitCode::usage);
-      return std::string(error.what()) + "|" + error.hint();
-    }
-    return std::string();
+    const Error error = expect_error([&] { check_fp8_shape(channels, seq_len); });
+    CHECK(error.code() == ExitCode::usage);
+    return std::string(error.what()) + "|" + error.hint();
   };
   CHECK(refused(72, 64) ==
         "FP8 on a GPU needs --channels in multiples of 16, not 72|choose --channels 64 or 80, or --precision bf16");

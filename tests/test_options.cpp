@@ -14,6 +14,7 @@
 #include "engine/train/option_fields.h"
 #include "engine/train/run_plan.h"
 #include "engine/train/toml.h"
+#include "tests/expect_error.h"
 
 using namespace gpt2;
 
@@ -30,16 +31,10 @@ CommandLine parse(std::vector<std::string> words) {
 std::string usage_error(std::vector<std::string> words) { // "what | hint"
   std::vector<const char*> argv{"train_gpt2_fp8"};
   for (const auto& word : words) argv.push_back(word.c_str());
-  try {
-    parse_options(static_cast<int>(argv.size()), argv.data(), "version");
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::usage);
-    return std::string(error.what()) + " | " + error.hint();
-  }
-  return "accepted";
+  const Error error = expect_error([&] { parse_options(static_cast<int>(argv.size()), argv.data(), "version"); });
+  CHECK(error.code() == ExitCode::usage);
+  return std::string(error.what()) + " | " + error.hint();
 }
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 struct TemporaryFile {
   std::string path =

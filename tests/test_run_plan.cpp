@@ -3,9 +3,9 @@
 
 #include <doctest/doctest.h>
 
-#include "engine/base/error.h"
 #include "engine/train/layer_list.h"
 #include "engine/train/light_speed.h"
+#include "tests/expect_error.h"
 
 using namespace gpt2;
 
@@ -22,17 +22,6 @@ Options with(std::string device, std::string precision) {
   options.device = std::move(device);
   options.precision = std::move(precision);
   return options;
-}
-
-template <typename Function>
-Error error_of(Function&& function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error;
-  }
-  FAIL("nothing was thrown");
-  return Error(ExitCode::done, "");
 }
 
 RunPlan plan_for(const Options& options, int64_t sequences = 1000, int ranks = 1) {
@@ -55,7 +44,7 @@ TEST_CASE("FP8 on a GPU: a shape that its products cannot take is refused before
   const auto plan = [&](Precision precision) {
     return make_plan(options, resolve_config(options, true), precision, 1000, gpu, 1);
   };
-  CHECK(error_of([&] { plan(Precision::fp8); }).code() == ExitCode::usage);
+  CHECK(expect_error([&] { plan(Precision::fp8); }).code() == ExitCode::usage);
   CHECK_NOTHROW(plan(Precision::bf16));
   options.seq_len = 96;
   CHECK_NOTHROW(plan(Precision::fp8));
@@ -74,14 +63,14 @@ TEST_CASE("device auto takes the GPU, and says so when there is none") {
 TEST_CASE("device cpu needs no excuse; device cuda without a GPU is exit 6") {
   CHECK(choose_device(with("cpu", "auto"), kNone).notes.empty());
   CHECK_FALSE(choose_device(with("cpu", "auto"), kHopper).gpu);
-  CHECK(error_of([] { choose_device(with("cuda", "auto"), kNone); }).code() == ExitCode::device);
+  CHECK(expect_error([] { choose_device(with("cuda", "auto"), kNone); }).code() == ExitCode::device);
 }
 
 TEST_CASE("precision by device") {
   CHECK(choose_device(with("auto", "auto"), kHopper).precision == Precision::bf16);
   CHECK(choose_device(with("auto", "fp8"), kHopper).precision == Precision::fp8);
   CHECK(choose_device(with("cpu", "fp8"), kNone).precision == Precision::fp8); // emulated
-  CHECK(error_of([] { choose_device(with("cuda", "fp32"), kHopper); }).code() == ExitCode::usage);
+  CHECK(expect_error([] { choose_device(with("cuda", "fp32"), kHopper); }).code() == ExitCode::usage);
 }
 
 TEST_CASE("FP8 on a GPU without it, and BF16 on the CPU, fall back with one line each") {
@@ -125,7 +114,7 @@ TEST_CASE("lists of blocks: names, numbers and ranges; what is no block is exit 
   CHECK(parse("first-last").size() == 12);
   for (const char* bad : {"12", "-1", "3-12", "5-3", "middle", "1,,2", ",", "1-2-3", "2-", "1.5", "99999999999"}) {
     CAPTURE(bad);
-    const Error error = error_of([&] { parse(bad); });
+    const Error error = expect_error([&] { parse(bad); });
     CHECK(error.code() == ExitCode::usage);
     CHECK(std::string(error.what()).find("--fp8_bf16_layers") != std::string::npos);
     CHECK(error.hint().find("0 to 11") != std::string::npos);
@@ -149,7 +138,7 @@ TEST_CASE("every FP8 flag reaches the recipe") {
   CHECK(fp8.amax_history == 5);
   CHECK(fp8.bf16_layers == std::vector<int>{0, 11});
   options.fp8_bf16_layers = "12";
-  CHECK(error_of([&] { plan_for(options); }).code() == ExitCode::usage);
+  CHECK(expect_error([&] { plan_for(options); }).code() == ExitCode::usage);
 }
 
 TEST_CASE("target = ranks * batch_size * accumulation") {
@@ -159,12 +148,12 @@ TEST_CASE("target = ranks * batch_size * accumulation") {
 }
 
 TEST_CASE("batch sizes that do not divide are refused with the nearest that do") {
-  const Error error = error_of([] { plan_batches(512, 48, 1); });
+  const Error error = expect_error([] { plan_batches(512, 48, 1); });
   CHECK(error.code() == ExitCode::usage);
   CHECK(error.hint() == "use --batch_size 32 or 64, or --target_batch_size 480 or 528");
-  const Error too_large = error_of([] { plan_batches(4, 8, 1); });
+  const Error too_large = expect_error([] { plan_batches(4, 8, 1); });
   CHECK(too_large.hint() == "use --batch_size 4, or --target_batch_size 8");
-  const Error ranks = error_of([] { plan_batches(10, 1, 4); });
+  const Error ranks = expect_error([] { plan_batches(10, 1, 4); });
   CHECK(ranks.hint() == "use --target_batch_size 8 or 12");
 }
 
@@ -231,7 +220,7 @@ TEST_CASE("shape flags change the model; impossible shapes are exit 2") {
   CHECK(config.channels == 32);
   CHECK(config.seq_len == 24);
   options.heads = 5;
-  CHECK(error_of([&] { resolve_config(options, false); }).code() == ExitCode::usage);
+  CHECK(expect_error([&] { resolve_config(options, false); }).code() == ExitCode::usage);
   CHECK(resolve_config(Options{}, true).name == "gpt2");
   CHECK(resolve_config(Options{}, false).name == "nano");
 }

@@ -11,17 +11,11 @@
 #include "engine/data/shard.h"
 #include "tests/expect_error.h"
 #include "tests/temporary_folder.h"
+#include "tests/tokenizer_tables.h"
 
 using namespace gpt2;
 
 namespace {
-
-const Tokenizer* tokenizer() {
-  static const std::string folder = Tokenizer::find_folder("");
-  static const auto loaded = folder.empty() ? nullptr : std::make_unique<Tokenizer>(folder);
-  if (!loaded) MESSAGE("skipped: no tokenizer tables; run tools/install_deps.sh");
-  return loaded.get();
-}
 
 // All documents of some inputs, their pieces joined.
 std::vector<std::string> read_documents(const DocumentReader::Options& options, size_t* pieces = nullptr) {

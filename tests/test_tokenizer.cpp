@@ -14,18 +14,11 @@
 #include "tests/expect_error.h"
 #include "tests/shared_data.h"
 #include "tests/temporary_folder.h"
+#include "tests/tokenizer_tables.h"
 
 using namespace gpt2;
 
 namespace {
-
-// The tables are installed, not part of the tree: without them the cases that need them say so and pass.
-const Tokenizer* tokenizer() {
-  static const std::string folder = Tokenizer::find_folder("");
-  static const auto loaded = folder.empty() ? nullptr : std::make_unique<Tokenizer>(folder);
-  if (!loaded) MESSAGE("skipped: no tokenizer tables; run tools/install_deps.sh");
-  return loaded.get();
-}
 
 // Random text out of the given fragments.
 std::string random_text(const std::vector<std::string>& fragments, int count, uint64_t seed) {

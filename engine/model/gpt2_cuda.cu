@@ -123,9 +123,9 @@ void GPT2Cuda::recompute(int layer, int B, int T) {
     if (only_x) recompute_fp8(layer, B, T);
     return;
   }
-  if (only_x || among_fp8) layernorm_again(a.h1, block.ln1, R);
+  if (only_x || among_fp8) layernorm(a.h1, block.ln1.again(), R);
   if (only_x) return block_forward(layer, B, T);
-  if (among_fp8) layernorm_again(a.h2, block.ln2, R);
+  if (among_fp8) layernorm(a.h2, block.ln2.again(), R);
   if (among_fp8 || recompute_ == Recompute::gelu) gelu(a.gelu, a.pre, R);
 }
 

@@ -88,7 +88,7 @@ void GPT2Cuda::hand_down(int layer, int64_t R) {
 void GPT2Cuda::recompute_fp8(int layer, int B, int T) {
   const bool was_silent = std::exchange(silent_, true);
   const bool was_current = std::exchange(current_scaling_, false);
-  layernorm_again_fp8(b_.fp8.h, block_layers(layer).ln1, static_cast<int64_t>(B) * T);
+  layernorm_fp8(b_.fp8.h, block_layers(layer).ln1.again(), static_cast<int64_t>(B) * T);
   block_forward_fp8(layer, B, T);
   silent_ = was_silent;
   current_scaling_ = was_current;

@@ -126,27 +126,12 @@ void GPT2Cuda::quantise_weight(const LinearLayer& layer) {
 // ---- LayerNorm ----
 
 void GPT2Cuda::layernorm_into(Fp8Sink out, const LayerNormLayer& norm, int64_t R) {
-  layernorm_forward_fp8(cuda_, {.out = out,
-                                .residual_out = norm.x,
-                                .mean = norm.mean,
-                                .rstd = norm.rstd,
-                                .residual_in = norm.x_before,
-                                .branch = norm.branch,
-                                .weight = weight(norm.weight),
-                                .bias = weight(norm.bias),
-                                .rows = R,
-                                .C = config_.channels});
+  layernorm_forward_fp8(cuda_, layernorm_arguments<LayerNormForwardFp8>(out, norm, R));
 }
 
 void GPT2Cuda::layernorm_fp8(uint8_t* out, const LayerNormLayer& norm, int64_t R) {
   const int id = fp8_id(norm.feeds, Fp8Role::act);
   produce(id, [&](bool) { layernorm_into(sink(id, {out, nullptr}), norm, R); });
-}
-
-void GPT2Cuda::layernorm_again_fp8(uint8_t* out, LayerNormLayer norm, int64_t R) {
-  norm.x_before = std::exchange(norm.x, nullptr); // the stream is there: nothing to add, nothing to write
-  norm.branch = nullptr;
-  layernorm_fp8(out, norm, R);
 }
 
 // A chunk of the final LayerNorm: h_final, and h_final_t if there will be a backward pass. Where the recipe counts the

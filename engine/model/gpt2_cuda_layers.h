@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "engine/model/linear_layer.h"
 #include "kernels/backend.h"
@@ -22,7 +23,15 @@ struct LayerNormLayer {
   LinearLayer feeds;               // the product that reads the output
 
   bool is_final() const { return feeds.site == Fp8Site::lm_head; }
+  LayerNormLayer again() const; // the stream is there: nothing to add, nothing to write
 };
+
+inline LayerNormLayer LayerNormLayer::again() const {
+  LayerNormLayer norm = *this;
+  norm.x_before = std::exchange(norm.x, nullptr);
+  norm.branch = nullptr;
+  return norm;
+}
 
 struct BlockLayers { // in forward order
   LayerNormLayer ln1;

@@ -76,6 +76,21 @@ class GPT2Cuda final : public Model {
   float* grad(int64_t offset) const { return b_.grad + offset; }
   const bf16* bias(const LinearLayer& layer) const; // null where there is none
 
+  // Forward is LayerNormForward<bf16> or LayerNormForwardFp8: the same fields but for the output.
+  template <class Forward, class Out>
+  Forward layernorm_arguments(Out out, const LayerNormLayer& norm, int64_t R) const {
+    return {.out = out,
+            .residual_out = norm.x,
+            .mean = norm.mean,
+            .rstd = norm.rstd,
+            .residual_in = norm.x_before,
+            .branch = norm.branch,
+            .weight = weight(norm.weight),
+            .bias = weight(norm.bias),
+            .rows = R,
+            .C = config_.channels};
+  }
+
   void embed(int B, int T);
   void embed_gradient(int B, int T);
   void linear(bf16* out, const bf16* in, const LinearLayer& layer, int64_t R);
@@ -84,7 +99,6 @@ class GPT2Cuda final : public Model {
   void linear_weight_gradient(const bf16* dout, const bf16* in, const LinearLayer& layer, int64_t R);
   void linear_bias_gradient(const bf16* dout, const LinearLayer& layer, int64_t R);
   void layernorm(bf16* out, const LayerNormLayer& norm, int64_t R);
-  void layernorm_again(bf16* out, const LayerNormLayer& norm, int64_t R); // from x, which is kept
   // dx += gradient through the LayerNorm; the final one, where backward begins, writes dx.
   void layernorm_gradient(bf16* dx, const bf16* dout, const LayerNormLayer& norm, int64_t R);
   void attention(const BlockActivations& a, int B, int T); // a.o from a.qkv
@@ -104,7 +118,6 @@ class GPT2Cuda final : public Model {
   void quantise_gradient(Fp8Codes out, float* dbias, const bf16* dout, const LinearLayer& layer, int64_t R);
   void quantise_weight(const LinearLayer& layer);
   void layernorm_fp8(uint8_t* out, const LayerNormLayer& norm, int64_t R);
-  void layernorm_again_fp8(uint8_t* out, LayerNormLayer norm, int64_t R); // from x, which is kept
   void final_layernorm_fp8(int64_t row, int64_t rows, bool backward);
   // dx as in layernorm_gradient, and its codes where the projection that it goes to is in FP8; the LayerNorm's output
   // again in out_t, unless that is null.

@@ -133,29 +133,7 @@ void GPT2Cuda::linear_bias_gradient(const bf16* dout, const LinearLayer& layer, 
 // ---- LayerNorm ----
 
 void GPT2Cuda::layernorm(bf16* out, const LayerNormLayer& norm, int64_t R) {
-  layernorm_forward(cuda_, {.out = out,
-                            .residual_out = norm.x,
-                            .mean = norm.mean,
-                            .rstd = norm.rstd,
-                            .residual_in = norm.x_before,
-                            .branch = norm.branch,
-                            .weight = weight(norm.weight),
-                            .bias = weight(norm.bias),
-                            .rows = R,
-                            .C = config_.channels});
-}
-
-void GPT2Cuda::layernorm_again(bf16* out, const LayerNormLayer& norm, int64_t R) {
-  layernorm_forward(cuda_, {.out = out,
-                            .residual_out = nullptr,
-                            .mean = norm.mean,
-                            .rstd = norm.rstd,
-                            .residual_in = norm.x,
-                            .branch = nullptr,
-                            .weight = weight(norm.weight),
-                            .bias = weight(norm.bias),
-                            .rows = R,
-                            .C = config_.channels});
+  layernorm_forward(cuda_, layernorm_arguments<LayerNormForward<bf16>>(out, norm, R));
 }
 
 void GPT2Cuda::layernorm_gradient(bf16* dx, const bf16* dout, const LayerNormLayer& norm, int64_t R) {

@@ -1,0 +1,250 @@
+// The training loop and what it leaves on disk: resuming, stopping early, the best checkpoint, one writer a folder.
+#include <doctest/doctest.h>
+
+#include <csignal>
+#include <limits>
+
+#include "tests/expect_error.h"
+#include "tests/trainer_testing.h"
+
+using namespace gpt2;
+using namespace gpt2::testing;
+namespace fs = std::filesystem;
+
+TEST_CASE("10 steps are 5 steps, a checkpoint and 5 more: same lines, same bits") {
+  for (const char* precision : {"fp32", "fp8"}) {
+    CAPTURE(precision);
+    Playground straight, broken;
+    straight.options.precision = broken.options.precision = precision;
+    for (Playground* play : {&straight, &broken}) {
+      play->options.eval_freq = 3;
+      play->options.checkpoint_freq = 5;
+      play->options.skip_loss_z = 50;
+    }
+    const Outcome whole = run_cpu({straight.options, ""});
+
+    // Not a run of 5 steps, whose learning rates would differ: what it wrote at step 5 of the same 10.
+    run_cpu({broken.options, ""});
+    const RunStart second_life = resume(broken.options, "5");
+    CHECK(second_life.options.max_steps == 10);
+    const Outcome second = run_cpu(second_life);
+
+    REQUIRE(loss_lines(whole.printed).size() == 10);
+    const auto lines = loss_lines(whole.printed);
+    CHECK(loss_lines(second.printed) == std::vector<std::string>(lines.begin() + 5, lines.end()));
+    CHECK(second.weights == whole.weights);
+    CHECK(second.state.loader_position == whole.state.loader_position);
+    CHECK(second.state.best_val_loss == whole.state.best_val_loss);
+    CHECK(second.state.tokens == whole.state.tokens);
+  }
+}
+
+TEST_CASE("a resumed run keeps shape, seed and name without being told") {
+  Playground play;
+  play.options.seed = 7;
+  play.options.max_steps = 2;
+  run_cpu({play.options, ""});
+
+  Options silent;
+  silent.checkpoint_dir = play.options.checkpoint_dir;
+  silent.max_steps = 3;
+  const RunStart start = resume(silent, "latest", {"max_steps"});
+  CHECK(start.options.channels == 8);
+  CHECK(start.options.seed == 7);
+  const Outcome outcome = run_cpu(start);
+  CHECK(outcome.state.step == 3);
+  CHECK(outcome.state.run_name == "run");
+  CHECK(outcome.state.seed == 7);
+}
+
+TEST_CASE("another shape or seed than the checkpoint's is refused with exit 4") {
+  Playground play;
+  play.options.max_steps = 1;
+  run_cpu({play.options, ""});
+  for (const char* name : {"channels", "seed", "model"}) {
+    CAPTURE(name);
+    Options other = play.options;
+    if (std::string(name) == "channels") other.channels = 16;
+    if (std::string(name) == "seed") other.seed = 99;
+    if (std::string(name) == "model") other.seq_len = 4;
+    const Error error = expect_error([&] { resume(other, "latest", {"channels", "seed", "seq_len"}); });
+    CHECK(error.code() == ExitCode::checkpoint);
+    CHECK_FALSE(error.hint().empty());
+  }
+}
+
+TEST_CASE("--resume latest without a checkpoint is exit 4 with a hint") {
+  Playground play;
+  const Error error = expect_error([&] { resume(play.options, "latest"); });
+  CHECK(error.code() == ExitCode::checkpoint);
+  CHECK_FALSE(error.hint().empty());
+}
+
+TEST_CASE("a run that is done already says so and changes nothing") {
+  Playground play;
+  play.options.max_steps = 2;
+  run_cpu({play.options, ""});
+  const auto written = fs::last_write_time(play.options.checkpoint_dir + "/step_00000002/state.h5");
+  const Outcome again = run_cpu(resume(play.options, "latest"));
+  CHECK(again.code == ExitCode::done);
+  CHECK(contains(again.printed, "nothing left"));
+  CHECK(loss_lines(again.printed).empty());
+  CHECK(fs::last_write_time(play.options.checkpoint_dir + "/step_00000002/state.h5") == written);
+}
+
+TEST_CASE("a new run beside the checkpoints of another says so") {
+  Playground play;
+  play.options.max_steps = 1;
+  CHECK_FALSE(contains(run_cpu({play.options, ""}).printed, "another run"));
+  CHECK(contains(run_cpu({play.options, ""}).printed, "holds checkpoints of another run, up to step 1"));
+  CHECK_FALSE(contains(run_cpu(resume(play.options, "latest")).printed, "another run"));
+}
+
+TEST_CASE("SIGTERM and SIGINT finish the step, save and exit 75; the run can be resumed") {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    Playground play;
+    Script script;
+    script.result = [&](int64_t step) {
+      if (step == 3) std::raise(signal);
+      return StepResult{.loss = 1, .grad_norm = 1};
+    };
+    ScriptedBackend backend(script);
+    const Outcome outcome = run({play.options, ""}, backend);
+    CHECK(outcome.code == ExitCode::stopped_early);
+    CHECK(outcome.state.step == 3);
+    CHECK(contains(outcome.printed, "--resume latest"));
+
+    script.result = [](int64_t) { return StepResult{.loss = 1, .grad_norm = 1}; };
+    const Outcome rest = run(resume(play.options, "latest"), backend);
+    CHECK(rest.code == ExitCode::done);
+    CHECK(loss_lines(rest.printed).size() == 7);
+  }
+}
+
+TEST_CASE("a new best is saved and marked; the one before goes unless it was due") {
+  Playground play;
+  play.options.max_steps = 6;
+  play.options.eval_freq = 1;
+  play.options.checkpoint_freq = 2;
+  Script script;
+  script.val_loss = [](int64_t step) { return step <= 4 ? 10.0 - static_cast<double>(step) : 7.0; }; // best at 4
+  ScriptedBackend backend(script);
+  const Outcome outcome = run({play.options, ""}, backend);
+  CHECK(outcome.state.best_val_loss == doctest::Approx(6.0));
+  CHECK(outcome.state.last_val_loss == doctest::Approx(7.0));
+  std::vector<int64_t> steps, best, latest;
+  for (const CheckpointInfo& info : CheckpointFolder(play.options.checkpoint_dir).list()) {
+    steps.push_back(info.step);
+    if (info.best) best.push_back(info.step);
+    if (info.latest) latest.push_back(info.step);
+  }
+  CHECK(steps == std::vector<int64_t>{2, 4, 6});
+  CHECK(best == std::vector<int64_t>{4});
+  CHECK(latest == std::vector<int64_t>{6});
+}
+
+TEST_CASE("without --save_best a new best saves nothing by itself; a checkpoint that is due is still marked") {
+  Playground play;
+  play.options.max_steps = 6;
+  play.options.eval_freq = 1;
+  play.options.checkpoint_freq = 4;
+  play.options.save_best = false;
+  Script script;
+  script.val_loss = [](int64_t step) { return step <= 5 ? 10.0 - static_cast<double>(step) : 7.0; }; // best at 5
+  ScriptedBackend backend(script);
+  const Outcome outcome = run({play.options, ""}, backend);
+  CHECK(outcome.state.best_val_loss == doctest::Approx(5.0));
+  CHECK_FALSE(contains(outcome.printed, "step 5 | saved"));
+  const auto saved = CheckpointFolder(play.options.checkpoint_dir).list();
+  REQUIRE(saved.size() == 2);
+  CHECK(saved[0].step == 4);
+  CHECK(saved[0].best);
+  CHECK(saved[1].step == 6);
+  CHECK_FALSE(resume(play.options, "latest").options.save_best); // a resumed run remembers
+}
+
+TEST_CASE("--list_checkpoints shows a loss of an earlier step with that step, and none where none was measured") {
+  Playground play;
+  play.options.max_steps = 7;
+  play.options.eval_freq = 4;
+  play.options.checkpoint_freq = 3;
+  Script script;
+  script.val_loss = [](int64_t step) { return 3.0 + static_cast<double>(step); };
+  ScriptedBackend backend(script);
+  run({play.options, ""}, backend);
+  std::istringstream listed(describe_checkpoints(play.options.checkpoint_dir));
+  for (const char* beginning : {"step        3 | val loss         -           | fp32 |",
+                                "step        4 | val loss  7.000000           | fp32 |",
+                                "step        6 | val loss  7.000000 at step 4 | fp32 |",
+                                "step        7 | val loss 10.000000           | fp32 |"}) {
+    std::string line;
+    std::getline(listed, line);
+    CHECK(line.substr(0, std::string(beginning).size()) == beginning);
+  }
+}
+
+TEST_CASE("a run whose log or checkpoint folder another run is writing to does not start, and touches nothing") {
+  Playground play;
+  Script script;
+  ScriptedBackend backend(script);
+  std::ostringstream printed;
+  Console console(printed, false);
+  const SingleRank communicator;
+  play.options.max_steps = 2;
+  {
+    Trainer first({play.options, ""}, choose_device(play.options, {}), backend, communicator, console);
+    const auto refused = [&](const Options& options) {
+      const Error error = expect_error([&] {
+        Trainer(RunStart{options, ""}, choose_device(options, {}), backend, communicator, console);
+      });
+      CHECK(error.code() == ExitCode::usage);
+      return error;
+    };
+    const Error same_name = refused(play.options);
+    CHECK(mentions(same_name, "runs/run"));
+    CHECK(contains(same_name.hint(), "--run_name"));
+    CHECK_FALSE(fs::exists(play.options.log_dir + "/run/metrics.jsonl.1")); // the first one's is not set aside
+    Options other = play.options;
+    other.run_name = "other"; // but the same checkpoints
+    CHECK(contains(refused(other).hint(), "--checkpoint_dir"));
+    CHECK_FALSE(fs::exists(play.options.log_dir + "/other"));
+    other.checkpoint_dir += "_other";
+    CHECK(run({other, ""}, backend).code == ExitCode::done);
+    other.log_dir = fs::path(other.checkpoint_dir).parent_path(); // one folder for both is one lock
+    other.run_name = fs::path(other.checkpoint_dir).filename();
+    CHECK(run({other, ""}, backend).code == ExitCode::done);
+    CHECK(first.run() == ExitCode::done);
+  }
+  CHECK_FALSE(fs::exists(play.options.log_dir + "/run/.lock"));
+  play.options.max_steps = 3;
+  CHECK(run(resume(play.options, "latest", {"max_steps"}), backend).state.step == 3);
+}
+
+TEST_CASE("a validation loss that is not finite is never the best") {
+  Playground play;
+  play.options.max_steps = 2;
+  play.options.eval_freq = 1;
+  Script script;
+  script.val_loss = [](int64_t step) { return step == 1 ? 5.0 : std::numeric_limits<double>::quiet_NaN(); };
+  ScriptedBackend backend(script);
+  CHECK(run({play.options, ""}, backend).state.best_val_loss == doctest::Approx(5.0));
+}
+
+TEST_CASE("resuming in another precision is noted, with what becomes of the scales") {
+  Playground play;
+  play.options.max_steps = 1;
+  play.options.precision = "fp32";
+  run_cpu({play.options, ""});
+  Options next = play.options;
+  next.max_steps = 2;
+  next.precision = "fp8";
+  const std::string to_fp8 = run_cpu(resume(next, "latest", {"max_steps", "precision"})).printed;
+  CHECK(
+      contains(to_fp8, "note: trained in fp32 so far, fp8 from here on: the FP8 recipe calibrates at the first step"));
+  next.max_steps = 3;
+  CHECK_FALSE(contains(run_cpu(resume(next, "latest", {"max_steps"})).printed, "from here on"));
+  next.max_steps = 4;
+  next.precision = "fp32";
+  const std::string back = run_cpu(resume(next, "latest", {"max_steps", "precision"})).printed;
+  CHECK(contains(back, "note: trained in fp8 so far, fp32 from here on\n"));
+}

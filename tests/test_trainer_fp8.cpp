@@ -1,0 +1,129 @@
+// The training loop in FP8: health of the tensors, blocks that go on in BF16, what is announced.
+#include <doctest/doctest.h>
+
+#include "tests/trainer_testing.h"
+
+using namespace gpt2;
+using namespace gpt2::testing;
+
+namespace {
+
+Fp8TensorStats tensor(const std::string& name, double saturated, float amax = 1.0f, float scale = 448.0f) {
+  return {name, Fp8Format::e4m3, amax, scale, saturated, 0.0};
+}
+
+} // namespace
+
+TEST_CASE("FP8 ends with a health table of its tensors") {
+  Playground play;
+  play.options.max_steps = 2;
+  play.options.precision = "fp8";
+  const Outcome outcome = run_cpu({play.options, ""});
+  CHECK(contains(outcome.printed, "| FP8 (emulated)"));
+  CHECK(contains(outcome.printed, "FP8 health"));
+  CHECK(contains(outcome.printed, "fc/act"));
+}
+
+TEST_CASE("FP8: every evaluation logs each tensor's scale, amax and shares; of the static one the scale alone") {
+  Playground play;
+  play.options.max_steps = 2;
+  play.options.eval_freq = 2;
+  play.options.precision = "fp8";
+  play.options.fp8_lm_head = true;
+  run_cpu({play.options, ""});
+  const std::string events = events_of(play.options);
+  for (const char* what : {"scale", "amax", "saturated", "flushed"}) {
+    CAPTURE(what);
+    CHECK(contains(events, std::string("fp8/h.0/fc/grad/") + what));
+    CHECK(contains(events, std::string("fp8/lm_head/grad/") + what) == (std::string(what) == "scale"));
+  }
+}
+
+TEST_CASE("a block that saturates goes on in BF16: told once, logged, and only if it is wanted") {
+  for (const bool wanted : {true, false}) {
+    CAPTURE(wanted);
+    Playground play;
+    play.options.max_steps = 60;
+    play.options.precision = "fp8";
+    play.options.fp8_auto_fallback = wanted;
+    Script script;
+    script.fp8_stats = [](int64_t step) {
+      return std::vector{tensor("h.0/fc/grad", step >= 15 ? 0.032 : 0.0), tensor("lm_head/act", 0.02)};
+    };
+    ScriptedBackend backend(script);
+    const std::string printed = run({play.options, ""}, backend).printed;
+    const std::string line =
+        "block 0 stays in BF16 from step 41 on: h.0/fc/grad saturated 3.2% of its values three times in a row";
+    CHECK(contains(printed, line + "\n") == wanted); // looks at 20, 30 and 40
+    CHECK(contains(printed, "the LM head stays in FP8 although lm_head/act saturated 2.0%") == wanted);
+    std::ifstream file(play.options.log_dir + "/run/metrics.jsonl");
+    const std::string metrics{std::istreambuf_iterator<char>(file), {}};
+    CHECK(contains(metrics, "{\"step\":40,\"fp8_fallback_block\":0,") == wanted);
+    CHECK(contains(events_of(play.options), line) == wanted);
+    if (wanted)
+      CHECK(script.left_in_bf16 == std::vector<std::pair<int64_t, int>>{{40, 0}});
+    else
+      CHECK(script.left_in_bf16.empty());
+  }
+}
+
+TEST_CASE("an overflow that skips steps is looked at with every skip: BF16 comes before the run gives up") {
+  Playground play;
+  play.options.precision = "fp8";
+  Script script;
+  const float infinity = std::numeric_limits<float>::infinity();
+  script.fp8_stats = [&](int64_t) {
+    return std::vector{tensor("h.0/fc/grad", 0, script.left_in_bf16.empty() ? infinity : 1.0f)};
+  };
+  script.result = [&](int64_t step) {
+    const bool overflow = step > 1 && script.left_in_bf16.empty();
+    return StepResult{.loss = 1, .grad_norm = 1, .verdict = overflow ? Verdict::skipped_nonfinite : Verdict::applied};
+  };
+  ScriptedBackend backend(script);
+  const Outcome outcome = run({play.options, ""}, backend);
+  CHECK(outcome.code == ExitCode::done);
+  CHECK(script.left_in_bf16 == std::vector<std::pair<int64_t, int>>{{4, 0}}); // steps 2, 3 and 4 were skipped
+}
+
+TEST_CASE("a block left in BF16 stays there after a resume, and the table says so") {
+  Playground play;
+  play.options.layers = 2;
+  play.options.max_steps = 2;
+  play.options.precision = "fp8";
+  {
+    std::ostringstream printed;
+    Console console(printed, false);
+    const SingleRank communicator;
+    const auto backend = make_cpu_backend(0);
+    Trainer trainer({play.options, ""}, choose_device(play.options, {}), *backend, communicator, console);
+    trainer.model().leave_in_bf16(1);
+    trainer.run();
+    CHECK_FALSE(contains(printed.str(), "block 1 not"));
+  }
+  Options more = play.options;
+  more.max_steps = 3;
+  const std::string printed = run_cpu(resume(more, "latest", {"max_steps"})).printed;
+  CHECK(contains(printed, "block 1 not"));
+  CHECK(contains(printed, "FP8 health"));
+}
+
+TEST_CASE("FP8 announces its format, and the table its recipe") {
+  Playground play;
+  play.options.layers = 3;
+  play.options.max_steps = 1;
+  play.options.precision = "fp8";
+  play.options.fp8_bf16_layers = "first,last";
+  std::string printed = run_cpu({play.options, ""}).printed;
+  CHECK(contains(printed, "FP8 training enabled: hybrid (E4M3 forward, E5M2 backward) (emulated on the CPU)\n"));
+  CHECK(contains(printed, "hybrid, delayed scaling"));
+  CHECK(contains(printed, "blocks 0, 2 not"));
+  play.options.fp8_format = "e4m3";
+  CHECK(contains(run_cpu({play.options, ""}).printed, "FP8 training enabled: e4m3 (E4M3 forward and backward)"));
+  play.options.fp8_format = "e5m2";
+  play.options.fp8_recipe = "current";
+  printed = run_cpu({play.options, ""}).printed;
+  CHECK(contains(printed, "FP8 training enabled: e5m2 (E5M2 forward and backward, E4M3 weights)"));
+  CHECK(contains(printed, "e5m2, current scaling"));
+  play.options.precision = "fp32";
+  CHECK_FALSE(contains(run_cpu({play.options, ""}).printed, "FP8 training enabled"));
+}

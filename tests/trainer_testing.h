@@ -1,0 +1,182 @@
+// What the tests of the training loop share: a small run to play with, and a model that does as a script says.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/data/shard.h"
+#include "engine/train/trainer.h"
+#include "tests/contains.h"
+#include "tests/temporary_folder.h"
+
+namespace gpt2::testing {
+
+// 40 sequences of 8 tokens to train on, 5 to validate with; a model of one narrow block.
+struct Playground {
+  TemporaryFolder folder;
+  Options options;
+
+  Playground() {
+    write_bin_shard(folder / "train.bin", tokens(40 * 8 + 1));
+    write_bin_shard(folder / "val.bin", tokens(5 * 8 + 1));
+    options.model = "nano";
+    options.layers = 1, options.heads = 1, options.channels = 8, options.seq_len = 8;
+    options.train_data = folder / "train.bin";
+    options.val_data = folder / "val.bin";
+    options.batch_size = 2, options.target_batch_size = 4;
+    options.max_steps = 10;
+    options.eval_freq = 0, options.sample_tokens = 0, options.checkpoint_freq = 0;
+    options.device = "cpu";
+    options.run_name = "run";
+    options.log_dir = folder / "runs";
+    options.checkpoint_dir = folder / "checkpoints";
+  }
+
+  static std::vector<uint16_t> tokens(size_t count) {
+    std::vector<uint16_t> out(count);
+    for (size_t i = 0; i < count; ++i) out[i] = static_cast<uint16_t>(i * 37 % 101);
+    return out;
+  }
+};
+
+struct Outcome {
+  ExitCode code = ExitCode::done;
+  TrainState state;
+  std::string printed;
+  std::vector<float> weights; // all tensors, one after the other
+};
+
+class SingleRank : public Communicator {
+ public:
+  int rank() const override { return 0; }
+  int ranks() const override { return 1; }
+};
+
+inline Outcome run(const RunStart& start, Backend& backend) {
+  Outcome outcome;
+  std::ostringstream printed;
+  Console console(printed, false);
+  const SingleRank communicator;
+  Trainer trainer(start, choose_device(start.options, {}), backend, communicator, console);
+  outcome.code = trainer.run();
+  outcome.state = trainer.state();
+  outcome.printed = printed.str();
+  for (const ParameterTensor& tensor : trainer.model().parameters().tensors()) {
+    const auto values = trainer.model().read_tensor(tensor, TensorKind::weight).values;
+    outcome.weights.insert(outcome.weights.end(), values.begin(), values.end());
+  }
+  return outcome;
+}
+
+inline Outcome run_cpu(const RunStart& start) {
+  const auto backend = make_cpu_backend(0);
+  return run(start, *backend);
+}
+
+inline RunStart resume(const Options& options, const std::string& which, std::set<std::string> given = {}) {
+  CommandLine line{options, std::move(given)};
+  line.options.resume = which;
+  line.given.insert({"resume", "checkpoint_dir"});
+  return prepare_start(line);
+}
+
+// "step ... | norm: x" of every step line: all but the times.
+inline std::vector<std::string> loss_lines(const std::string& printed) {
+  std::vector<std::string> out;
+  std::istringstream stream(printed);
+  for (std::string line; std::getline(stream, line);) {
+    if (contains(line, "| lr:")) out.push_back(line.substr(0, line.find(" | dt:")));
+  }
+  return out;
+}
+
+// The bytes of a run's event files: tags stand in them as they are.
+inline std::string events_of(const Options& options) {
+  std::string bytes;
+  for (const auto& entry : std::filesystem::directory_iterator(options.log_dir + "/run")) {
+    if (!contains(entry.path().filename().string(), "tfevents")) continue;
+    std::ifstream file(entry.path(), std::ios::binary);
+    bytes.append(std::istreambuf_iterator<char>(file), {});
+  }
+  return bytes;
+}
+
+// A model without mathematics: it records how it is called and does as the test says.
+struct Script {
+  std::function<StepResult(int64_t step)> result = [](int64_t) { return StepResult{.loss = 1, .grad_norm = 1}; };
+  std::function<double(int64_t step)> val_loss = [](int64_t) { return 1.0; };
+  std::function<std::vector<Fp8TensorStats>(int64_t step)> fp8_stats = [](int64_t) {
+    return std::vector<Fp8TensorStats>{};
+  };
+  std::vector<DeviceMetric> device_metrics;
+  std::vector<std::pair<int64_t, int>> left_in_bf16; // after which step, which block
+  std::vector<std::string> calls;
+  std::vector<float> rates;
+  std::vector<std::vector<int32_t>> inputs;
+};
+
+class ScriptedModel : public Model {
+ public:
+  ScriptedModel(const ModelOptions& options, Script& script)
+      : config_(options.config), table_(options.config), script_(script) {}
+
+  const GPT2Config& config() const override { return config_; }
+  const ParameterTable& parameters() const override { return table_; }
+  Precision precision() const override { return Precision::fp32; }
+  std::string precision_label() const override { return "SCRIPT"; }
+  std::string device_name() const override { return "a script"; }
+  void micro_step(const Batch& batch, int index, int count) override {
+    script_.calls.push_back("micro " + std::to_string(index) + "/" + std::to_string(count));
+    script_.inputs.emplace_back(batch.inputs.begin(), batch.inputs.end());
+  }
+  void update(const UpdateSettings& settings) override {
+    script_.calls.push_back("update");
+    script_.rates.push_back(settings.adamw.lr);
+  }
+  StepResult step_result() override {
+    script_.calls.push_back("result");
+    return script_.result(++steps_);
+  }
+  LossSum evaluate(const Batch& batch) override {
+    return {script_.val_loss(steps_) * static_cast<double>(batch.tokens()), batch.tokens()};
+  }
+  void next_token_logits(std::span<const int32_t>, std::span<float>) override {}
+  void save_state(StateWriter& writer) override { writer.write_int("steps", steps_); }
+  void load_state(StateReader& reader) override { steps_ = reader.read_int("steps"); }
+  NamedTensor read_tensor(const ParameterTensor& tensor, TensorKind) override { return {tensor.name, {1}, {0.0f}}; }
+  std::vector<MemoryLine> memory_report() const override { return {}; }
+  std::vector<Fp8TensorStats> fp8_stats() override { return script_.fp8_stats(steps_); }
+  void leave_in_bf16(int layer) override { script_.left_in_bf16.emplace_back(steps_, layer); }
+  std::vector<DeviceMetric> device_metrics() override { return script_.device_metrics; }
+
+ private:
+  GPT2Config config_;
+  ParameterTable table_;
+  Script& script_;
+  int64_t steps_ = 0;
+};
+
+class ScriptedBackend : public Backend {
+ public:
+  explicit ScriptedBackend(Script& script) : script_(script) {}
+  bool is_gpu() const override { return false; }
+  std::unique_ptr<Model> make_model(const ModelOptions& options) override {
+    return std::make_unique<ScriptedModel>(options, script_);
+  }
+  int choose_batch_size(const ModelOptions&, int, int) override { return 1; }
+  std::optional<double> light_speed(const ModelOptions&) const override { return light_speed_; }
+
+  std::optional<double> light_speed_;
+
+ private:
+  Script& script_;
+};
+
+} // namespace gpt2::testing

@@ -40,7 +40,8 @@ struct CastFloatWork {
 } // namespace
 
 void cast_fp8(Cuda& cuda, const CastFp8& p) {
-  const Range range(cuda, "cast_fp8", 4.0 * static_cast<double>(p.rows) * p.cols);
+  const double bytes = 2.0 + (p.out.data ? 1.0 : 0.0) + (p.out.transposed ? 1.0 : 0.0);
+  const Range range(cuda, "cast_fp8", bytes * static_cast<double>(p.rows) * p.cols);
   launch_fp8_tiles(
       cuda, CastBf16Work{p.in},
       {.main = p.out, .second = {}, .dbias = p.dbias, .rows = p.rows, .cols = p.cols, .meter_only = p.meter_only},

@@ -6,7 +6,7 @@
 
 namespace gpt2 {
 
-// out = quantise(in), both ways round; 4 bytes per element (2 read, 1 + 1 written).
+// out = quantise(in), one way round or both; 3 or 4 bytes per element (2 read, 1 written each way).
 struct CastFp8 {
   Fp8Sink out;
   float* dbias;            // (cols) += column sums of in, or null

@@ -3,8 +3,8 @@
 
 #include <cuda_bf16.h>
 
-#include "engine/model/batch.h"
 #include "kernels/cuda_backend.h"
+#include "kernels/ignored_target.h"
 #include "kernels/profile.h"
 #include "kernels/softmax.cuh"
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/ignored_target.h"
 #include "kernels/vector_math.h"
 
 namespace gpt2 {
@@ -36,7 +37,7 @@ void cross_entropy(Cpu&, const CrossEntropy<float>& op) {
   for (int64_t row = 0; row < op.rows; ++row) {
     float* logits = op.logits + row * op.padded_vocab;
     const int32_t target = op.targets[row];
-    if (target < 0) { // kIgnoredTarget
+    if (target == kIgnoredTarget) {
       op.losses[row] = 0;
       if (op.write_gradient) std::fill_n(logits, op.padded_vocab, 0.0f);
       continue;

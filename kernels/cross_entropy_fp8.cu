@@ -4,8 +4,8 @@
 
 #include <cuda_bf16.h>
 
-#include "engine/model/batch.h"
 #include "kernels/fp8_tile.cuh"
+#include "kernels/ignored_target.h"
 #include "kernels/profile.h"
 #include "kernels/softmax.cuh"
 

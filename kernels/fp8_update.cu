@@ -1,8 +1,8 @@
 // Scales and histories on the device: a thread per tensor.
 #include "kernels/fp8_update.h"
 
-#include "engine/model/fp8_recipe.h"
 #include "kernels/cuda_backend.h"
+#include "kernels/fp8_scale.h"
 #include "kernels/profile.h"
 #include "kernels/vector.cuh"
 

@@ -5,7 +5,7 @@
 // shrinks with its length: no loss over the 768 to 6,400 terms of a block's layer, but over the 65,536 tokens of a
 // weight gradient the norm at 124M came out 7% short, and over the vocabulary the LM head's gradients had a cosine of
 // 0.69 with BF16's (docs/fp8.md). So weight gradients and the head's input gradient move their sums to FP32 every 128
-// terms, a few percent slower.
+// terms, 9% slower (docs/benchmarks.md).
 #pragma once
 
 #include "kernels/fp8_tensor.h"

@@ -6,6 +6,8 @@
 
 namespace gpt2 {
 
+constexpr int64_t kDecayGranule = 256; // elements that one byte of the decay mask speaks for
+
 // What the step came to; on the GPU it lives in device memory and is copied back once.
 struct StepScalars {
   double loss_sum;    // nats over the step's targets

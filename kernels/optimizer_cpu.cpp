@@ -5,10 +5,10 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/ignored_target.h"
+
 namespace gpt2 {
 namespace {
-
-constexpr int64_t kDecayBlock = 256; // elements that one byte of the decay mask speaks for
 
 double sum_of_squares(const float* x, int64_t count) {
   double sum = 0;
@@ -20,7 +20,7 @@ double sum_of_squares(const float* x, int64_t count) {
 
 void accumulate_loss(Cpu&, const LossAccumulate& op) {
   for (int64_t row = 0; row < op.rows; ++row) {
-    if (op.targets[row] < 0) continue; // kIgnoredTarget
+    if (op.targets[row] == kIgnoredTarget) continue;
     op.scalars->loss_sum += op.losses[row];
     op.scalars->tokens += 1;
   }
@@ -50,19 +50,19 @@ void adamw(Cpu&, const AdamW<float>& op) {
   const float correction2 = static_cast<float>(1 / (1 - std::pow(static_cast<double>(op.beta2), t)));
   const float grad_scale = op.scalars->grad_scale, lr = op.lr, beta1 = op.beta1, beta2 = op.beta2, eps = op.eps;
 #pragma omp parallel for schedule(static)
-  for (int64_t start = 0; start < op.count; start += kDecayBlock) {
-    const float decay = op.decay_mask[start / kDecayBlock] != 0 ? op.weight_decay : 0.0f;
+  for (int64_t start = 0; start < op.count; start += kDecayGranule) {
+    const float decay = op.decay_mask[start / kDecayGranule] != 0 ? op.weight_decay : 0.0f;
     float *master = op.master + start, *m = op.m + start, *v = op.v + start;
     const float* grad = op.grad + start;
 #pragma omp simd
-    for (int i = 0; i < kDecayBlock; ++i) {
+    for (int i = 0; i < kDecayGranule; ++i) {
       const float g = grad[i] * grad_scale;
       m[i] = beta1 * m[i] + (1 - beta1) * g;
       v[i] = beta2 * v[i] + (1 - beta2) * g * g;
       const float update = m[i] * correction1 / (std::sqrt(v[i] * correction2) + eps);
       master[i] -= lr * (update + decay * master[i]);
     }
-    if (op.weights != nullptr) std::copy_n(master, kDecayBlock, op.weights + start);
+    if (op.weights != nullptr) std::copy_n(master, kDecayGranule, op.weights + start);
   }
 }
 

@@ -42,14 +42,8 @@ __device__ inline uint4 load_raw_streaming(const bf16* data, int64_t index) {
   return __ldcs(reinterpret_cast<const uint4*>(data) + index);
 }
 __device__ inline Float8 load8(const bf16* data, int64_t index) { return unpack(load_raw(data, index)); }
-__device__ inline Float8 load8_streaming(const bf16* data, int64_t index) {
-  return unpack(load_raw_streaming(data, index));
-}
 __device__ inline void store8(bf16* data, int64_t index, const Float8& values) {
   reinterpret_cast<uint4*>(data)[index] = pack(values);
-}
-__device__ inline void store8_streaming(bf16* data, int64_t index, const Float8& values) {
-  __stcs(reinterpret_cast<uint4*>(data) + index, pack(values));
 }
 
 template <class T>

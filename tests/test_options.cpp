@@ -202,6 +202,7 @@ TEST_CASE("zero, negative and senseless numbers are refused") {
 
 TEST_CASE("a resumed run keeps the checkpoint's options where the command line is silent") {
   Options before;
+  before.model = "gpt2-medium";
   before.max_lr = 0.5f;
   before.max_steps = 100;
   before.use_fp8 = true;
@@ -209,6 +210,7 @@ TEST_CASE("a resumed run keeps the checkpoint's options where the command line i
   before.prompt = "with \"quotes\"";
 
   const Options silent = merge_for_resume(parse({"--resume", "latest"}), before);
+  CHECK(merge_for_resume(parse({"--resume", "latest", "--model", "auto"}), before).model == before.model);
   CHECK(silent.max_lr == 0.5f);
   CHECK(silent.max_steps == 100);
   CHECK(silent.precision == "fp8");

@@ -22,7 +22,6 @@ class Tokenizer {
   std::vector<uint16_t> encode(std::string_view text) const;
   void encode(std::string_view text, std::vector<uint16_t>& append_to) const;
   std::string decode(const std::vector<uint16_t>& tokens) const; // bytes, exactly those encoded
-  int vocab() const { return 50257; }
 
   // --tokenizer DIR if given, else $GPT2_TOKENIZER, else .deps/gpt2_bpe beside the program, one folder above it (for
   // bin/) or in the working folder. Empty if there is none.

@@ -20,7 +20,7 @@ namespace gpt2 {
 struct TrainState {
   int64_t step = 0;            // optimizer steps done (skipped ones count)
   int64_t loader_position = 0; // samples consumed
-  uint64_t seed = 0;           // of the data order, initialisation and sampling
+  uint64_t seed = 0;           // of the data order and initialisation
   double best_val_loss = 1e30;
   double last_val_loss = 1e30;
   int64_t last_val_step = -1; // at which it was measured; -1: never, or not known

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <span>
 
-namespace gpt2 {
+#include "kernels/ignored_target.h"
 
-constexpr int32_t kIgnoredTarget = -1; // no loss, no gradient at this position
+namespace gpt2 {
 
 struct Batch {
   int batch_size = 0;               // B, sequences

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "engine/base/error.h"
+#include "engine/base/nearest_name.h"
 
 namespace gpt2 {
 namespace {
@@ -52,22 +53,6 @@ int depth_of(const std::string& name) {
   return depth <= kDeepest ? depth : 0;
 }
 
-// Levenshtein's: insertions, deletions and substitutions that turn a into b.
-size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substitute = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({substitute, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
-
 [[noreturn]] void refuse_shape(const std::string& what, const std::string& hint) {
   throw Error(ExitCode::usage, "impossible model shape: " + what, hint);
 }
@@ -99,17 +84,13 @@ GPT2Config config_by_name(const std::string& name) {
     return config;
   }
 
-  std::string all, nearest;
-  size_t nearest_distance = std::numeric_limits<size_t>::max();
-  for (const std::string& known : config_names()) {
-    all += known + ", ";
-    const size_t distance = edit_distance(name, known);
-    if (distance < nearest_distance) nearest_distance = distance, nearest = known;
-  }
-  const bool near = nearest_distance <= std::max<size_t>(2, name.size() / 3);
+  std::string all;
+  for (const std::string& known : config_names()) all += known + ", ";
+  const std::string nearest = nearest_name(name, config_names());
   throw Error(ExitCode::usage, "--model: there is no model '" + name + "'",
-              near ? "did you mean '" + nearest + "'?"
-                   : "use one of " + all + "or dN for a depth of N layers (1 to " + std::to_string(kDeepest) + ")");
+              !nearest.empty()
+                  ? "did you mean '" + nearest + "'?"
+                  : "use one of " + all + "or dN for a depth of N layers (1 to " + std::to_string(kDeepest) + ")");
 }
 
 GPT2Config with_shape(const GPT2Config& base, int layers, int heads, int channels) {

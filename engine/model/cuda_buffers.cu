@@ -121,7 +121,7 @@ CudaBuffers lay_out(Arena& arena, const ModelOptions& options, const ParameterTa
   b.grad = arena.take<float>(table.size(), "gradients");
   b.adam_m = arena.take<float>(table.size(), "moments");
   b.adam_v = arena.take<float>(table.size(), "moments");
-  b.decay_mask = arena.take<uint8_t>(table.size() / 256, "parameters");
+  b.decay_mask = arena.take<uint8_t>(table.size() / kDecayGranule, "parameters");
 
   BlockActivations shared{};
   b.branch = arena.take<bf16>(R * C, kShared);

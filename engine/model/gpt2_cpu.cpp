@@ -12,8 +12,6 @@
 namespace gpt2 {
 namespace {
 
-constexpr int64_t kDecayGranule = 256; // elements that one byte of the decay mask speaks for
-
 const ModelOptions& validated(const ModelOptions& options) {
   validate(options.config);
   if (options.precision == Precision::bf16) {
@@ -36,16 +34,6 @@ const ModelOptions& validated(const ModelOptions& options) {
 std::optional<Fp8RecipeState> make_recipe(const ModelOptions& options) {
   if (options.precision != Precision::fp8) return std::nullopt;
   return Fp8RecipeState(options.fp8, options.config.layers);
-}
-
-std::vector<uint8_t> make_decay_mask(const ParameterTable& table) {
-  std::vector<uint8_t> mask(static_cast<size_t>(table.size() / kDecayGranule), 0);
-  for (const ParameterTensor& tensor : table.tensors()) {
-    const int64_t first = tensor.offset / kDecayGranule;
-    const int64_t end = (tensor.offset + tensor.count() + kDecayGranule - 1) / kDecayGranule;
-    std::fill(mask.begin() + first, mask.begin() + end, static_cast<uint8_t>(tensor.decay));
-  }
-  return mask;
 }
 
 } // namespace
@@ -230,9 +218,7 @@ void GPT2Cpu::load_state(StateReader& reader) {
 
 NamedTensor GPT2Cpu::read_tensor(const ParameterTensor& tensor, TensorKind kind) {
   const float* begin = (kind == TensorKind::weight ? params_ : grads_).data() + tensor.offset;
-  std::vector<int64_t> shape = {tensor.rows};
-  if (tensor.cols > 0) shape.push_back(tensor.cols);
-  return {.name = tensor.name, .shape = shape, .values = {begin, begin + tensor.count()}};
+  return {.name = tensor.name, .shape = tensor.shape(), .values = {begin, begin + tensor.count()}};
 }
 
 std::vector<Fp8TensorStats> GPT2Cpu::fp8_stats() { return recipe_ ? recipe_->stats() : std::vector<Fp8TensorStats>{}; }

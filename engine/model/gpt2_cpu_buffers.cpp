@@ -31,7 +31,7 @@ void lay_out(CpuActivations& a, Carver carve, const ModelOptions& options, int64
   const int64_t rows = static_cast<int64_t>(options.batch_size) * options.seq_len, C = options.config.channels;
   const bool fp8 = options.precision == Precision::fp8;
   a.blocks.resize(static_cast<size_t>(options.config.layers));
-  for (BlockActivations& block : a.blocks) {
+  for (CpuBlockActivations& block : a.blocks) {
     block.x = carve.take(rows * C);
     block.ln1_mean = carve.take(rows);
     block.ln1_rstd = carve.take(rows);

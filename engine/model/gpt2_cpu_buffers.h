@@ -32,7 +32,7 @@ class CpuBuffer {
 };
 
 // rows = B T, the largest micro-batch
-struct BlockActivations {
+struct CpuBlockActivations {
   float* x;                   // (rows, C) residual stream on entry
   float *ln1_mean, *ln1_rstd; // (rows)
   float* h1;                  // (rows, C) LayerNorm's output, as the QKV product reads it
@@ -48,7 +48,7 @@ struct BlockActivations {
 };
 
 struct CpuActivations {
-  std::vector<BlockActivations> blocks;
+  std::vector<CpuBlockActivations> blocks;
   float* last;                // (rows, C) residual stream after the last block
   float *lnf_mean, *lnf_rstd; // (rows)
   float* h;                   // (rows, C) what the LM head reads

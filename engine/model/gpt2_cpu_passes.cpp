@@ -34,7 +34,7 @@ void GPT2Cpu::block_forward(int layer, int B, int T) {
   const float* w = params_.data();
   const BlockOffsets& at = at_.blocks[layer];
   const CpuActivations& all = activations_;
-  const BlockActivations& a = all.blocks[layer];
+  const CpuBlockActivations& a = all.blocks[layer];
   const float* residual_in = layer == 0 ? a.x : all.blocks[layer - 1].middle; // the first block's x is the embedding
   const float* branch_in = layer == 0 ? nullptr : all.branch;
 
@@ -98,7 +98,7 @@ void GPT2Cpu::block_backward(int layer, int B, int T) {
   float* d = grads_.data();
   const BlockOffsets& at = at_.blocks[layer];
   const CpuActivations& all = activations_;
-  const BlockActivations& a = all.blocks[layer];
+  const CpuBlockActivations& a = all.blocks[layer];
   float* previous_branch_bias = layer == 0 ? nullptr : d + at_.blocks[layer - 1].fcproj_bias;
 
   linears_.backward(linear(layer, Fp8Site::fcproj), {.din = all.dwide, .dout = all.dresidual,

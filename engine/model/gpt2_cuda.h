@@ -14,7 +14,7 @@ struct CudaDeviceInfo {
   std::string why_not;        // one line for the user when it is not usable
   std::string name;           // "NVIDIA H200"
   int compute_capability = 0; // 90 for Hopper
-  int64_t memory_bytes = 0, free_bytes = 0;
+  int64_t free_bytes = 0;
 };
 
 // Never throws: without a driver or a GPU, usable is false and why_not says why.

@@ -100,14 +100,13 @@ void GPT2Cuda::download_recipe() {
 
 // Elements of a quantised tensor over all micro-batches of the last step, to turn counts into shares.
 int64_t GPT2Cuda::values_per_step(int id) const {
-  const int64_t C = config_.channels, tokens = step_tokens_;
   const bool is_head = id >= fp8_lm_head_id(config_.layers, Fp8Role::act);
-  const auto site = is_head ? Fp8Site::lm_head : static_cast<Fp8Site>(id / kFp8Roles % kSitesPerBlock);
+  const int block = id / (kFp8Roles * kSitesPerBlock);
+  const LinearLayer layer =
+      is_head ? lm_head_layer() : linear_layer(block, static_cast<Fp8Site>(id / kFp8Roles % kSitesPerBlock));
   const auto role = static_cast<Fp8Role>(id % kFp8Roles);
-  const int64_t in = site == Fp8Site::fcproj ? 4 * C : C;
-  const int64_t out = is_head ? config_.padded_vocab : site == Fp8Site::qkv ? 3 * C : site == Fp8Site::fc ? 4 * C : C;
-  if (role == Fp8Role::weight) return in * out;
-  return tokens * (role == Fp8Role::grad ? out : in);
+  if (role == Fp8Role::weight) return int64_t{layer.C} * layer.OC;
+  return step_tokens_ * (role == Fp8Role::grad ? layer.OC : layer.C);
 }
 
 std::vector<Fp8TensorStats> GPT2Cuda::fp8_stats() {
@@ -168,8 +167,7 @@ void GPT2Cuda::load_state(StateReader& reader) {
 }
 
 NamedTensor GPT2Cuda::read_tensor(const ParameterTensor& tensor, TensorKind kind) {
-  NamedTensor out{.name = tensor.name, .shape = {tensor.rows}, .values = std::vector<float>(tensor.count())};
-  if (tensor.cols > 0) out.shape.push_back(tensor.cols);
+  NamedTensor out{.name = tensor.name, .shape = tensor.shape(), .values = std::vector<float>(tensor.count())};
   const float* const source = (kind == TensorKind::weight ? b_.master : b_.grad) + tensor.offset;
   CUDA_CHECK(cudaMemcpyAsync(out.values.data(), source, out.values.size() * sizeof(float), cudaMemcpyDeviceToHost,
                              cuda_.stream));

@@ -71,7 +71,6 @@ CudaDeviceInfo probe_cuda_device() {
   }
   info.name = properties.name;
   info.compute_capability = properties.major * 10 + properties.minor;
-  info.memory_bytes = static_cast<int64_t>(total);
   info.free_bytes = static_cast<int64_t>(free);
   info.usable = info.compute_capability >= 80;
   if (!info.usable) info.why_not = info.name + " has compute capability below 8.0, which BF16 needs";
@@ -125,11 +124,7 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
   const size_t tokens = 2 * static_cast<size_t>(options.batch_size) * options.seq_len;
   for (size_t i = 0; i < kTokenSlots; ++i) slots_.push_back({Pinned<int32_t>(tokens), Event()});
 
-  std::vector<uint8_t> decay(static_cast<size_t>(table_.size() / 256), 0);
-  for (const ParameterTensor& tensor : table_.tensors()) {
-    const int64_t first = tensor.offset / 256, last = (tensor.offset + tensor.count() + 255) / 256;
-    std::fill(decay.begin() + first, decay.begin() + last, static_cast<uint8_t>(tensor.decay));
-  }
+  const std::vector<uint8_t> decay = make_decay_mask(table_);
   CUDA_CHECK(cudaMemcpy(b_.decay_mask, decay.data(), decay.size(), cudaMemcpyHostToDevice));
   for (float* buffer : {b_.master, b_.grad, b_.adam_m, b_.adam_v})
     CUDA_CHECK(cudaMemsetAsync(buffer, 0, table_.size() * sizeof(float), cuda_.stream));

@@ -19,11 +19,6 @@ std::array<Group, 3> groups(const FlatState& state) {
   return {{{"params/", state.params}, {"adam_m/", state.adam_m}, {"adam_v/", state.adam_v}}};
 }
 
-std::vector<int64_t> shape_of(const ParameterTensor& tensor) {
-  if (tensor.cols == 0) return {tensor.rows};
-  return {tensor.rows, tensor.cols};
-}
-
 std::string describe(const std::vector<int64_t>& shape) {
   std::string text = "(";
   for (const int64_t extent : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(extent);
@@ -50,7 +45,7 @@ void check_shape(StateReader& reader, const std::string& name, const std::vector
 void save_tensors(StateWriter& writer, const ParameterTable& table, const FlatState& state) {
   for (const Group& group : groups(state)) {
     for (const ParameterTensor& tensor : table.tensors()) {
-      writer.write_floats(group.prefix + tensor.name, shape_of(tensor), slice(group.flat, tensor));
+      writer.write_floats(group.prefix + tensor.name, tensor.shape(), slice(group.flat, tensor));
     }
   }
 }
@@ -58,7 +53,7 @@ void save_tensors(StateWriter& writer, const ParameterTable& table, const FlatSt
 void load_tensors(StateReader& reader, const ParameterTable& table, const FlatState& state) {
   for (const Group& group : groups(state)) {
     for (const ParameterTensor& tensor : table.tensors()) {
-      check_shape(reader, group.prefix + tensor.name, shape_of(tensor));
+      check_shape(reader, group.prefix + tensor.name, tensor.shape());
     }
   }
   for (const Group& group : groups(state)) {

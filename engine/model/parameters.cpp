@@ -1,6 +1,7 @@
 // The layout of the flat parameter buffer, and GPT-2's initialisation of it.
 #include "engine/model/parameters.h"
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 
@@ -10,10 +11,6 @@ namespace gpt2 {
 namespace {
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
-
-bool ends_with(const std::string& text, const std::string& tail) {
-  return text.size() >= tail.size() && text.compare(text.size() - tail.size(), tail.size(), tail) == 0;
-}
 
 std::string block_prefix(int layer) { return "h." + std::to_string(layer) + "."; }
 
@@ -65,6 +62,18 @@ const ParameterTensor& ParameterTable::find(const std::string& name) const {
   throw std::out_of_range("no parameter named '" + name + "'");
 }
 
+static_assert(ParameterTable::kTensorAlign % kDecayGranule == 0); // no granule belongs to two tensors
+
+std::vector<uint8_t> make_decay_mask(const ParameterTable& table) {
+  std::vector<uint8_t> mask(static_cast<size_t>(table.size() / kDecayGranule), 0);
+  for (const ParameterTensor& tensor : table.tensors()) {
+    const int64_t first = tensor.offset / kDecayGranule;
+    const int64_t end = (tensor.offset + tensor.count() + kDecayGranule - 1) / kDecayGranule;
+    std::fill(mask.begin() + first, mask.begin() + end, static_cast<uint8_t>(tensor.decay));
+  }
+  return mask;
+}
+
 GPT2Offsets::GPT2Offsets(const ParameterTable& table) {
   const auto offset = [&](const std::string& name) { return table.find(name).offset; };
   wte = offset("wte.weight");
@@ -91,11 +100,11 @@ GPT2Offsets::GPT2Offsets(const ParameterTable& table) {
 
 TensorInit initial_values(const ParameterTensor& tensor, const GPT2Config& config) {
   const bool is_matrix = tensor.cols > 0;
-  if (!is_matrix) return {.constant = ends_with(tensor.name, ".weight") ? 1.0f : 0.0f}; // LayerNorm weights are 1
+  if (!is_matrix) return {.constant = tensor.name.ends_with(".weight") ? 1.0f : 0.0f}; // LayerNorm weights are 1
   const int64_t real_rows = tensor.name == "wte.weight" ? config.vocab : tensor.rows;
   const double residual_deviation = 0.02 / std::sqrt(2.0 * config.layers);
   return {.normals = real_rows * tensor.cols,
-          .deviation = static_cast<float>(ends_with(tensor.name, "c_proj.weight") ? residual_deviation : 0.02)};
+          .deviation = static_cast<float>(tensor.name.ends_with("c_proj.weight") ? residual_deviation : 0.02)};
 }
 
 void initialize_parameters(std::span<float> flat, const ParameterTable& table, const GPT2Config& config,

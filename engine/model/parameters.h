@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/model/config.h"
+#include "kernels/optimizer.h"
 
 namespace gpt2 {
 
@@ -20,6 +21,7 @@ struct ParameterTensor {
   bool decay;       // weight decay: all 2-D tensors, embeddings included
 
   int64_t count() const { return rows * (cols ? cols : 1); }
+  std::vector<int64_t> shape() const { return cols ? std::vector{rows, cols} : std::vector{rows}; }
 };
 
 struct Bucket {
@@ -45,6 +47,9 @@ class ParameterTable {
   std::vector<Bucket> buckets_;
   int64_t size_ = 0;
 };
+
+// One byte per kDecayGranule elements: does weight decay apply to them?
+std::vector<uint8_t> make_decay_mask(const ParameterTable& table);
 
 // Offsets by role, so that the forward pass reads like the paper. One per block.
 struct BlockOffsets {

@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "engine/base/nearest_name.h"
 #include "engine/train/toml.h"
 
 namespace gpt2 {
@@ -159,19 +160,6 @@ class FieldList {
   std::vector<OptionField> fields_;
 };
 
-size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substitute = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, substitute}));
-    }
-  }
-  return row.back();
-}
-
 } // namespace
 
 std::vector<OptionField> option_fields(Options& o) {
@@ -286,16 +274,6 @@ std::vector<OptionField> option_fields(Options& o) {
   f.number("max_skipped", o.max_skipped, at_least(1), "skipped steps in a row before giving up with exit code 5");
 
   return f.take();
-}
-
-std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates) {
-  std::string best;
-  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1; // further than this is not a slip of the finger
-  for (const auto& candidate : candidates) {
-    const size_t distance = edit_distance(word, candidate);
-    if (distance < best_distance) best = candidate, best_distance = distance;
-  }
-  return best;
 }
 
 } // namespace gpt2

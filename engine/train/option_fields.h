@@ -29,7 +29,4 @@ struct OptionField {
 // The fields point into `options`, which must outlive them.
 std::vector<OptionField> option_fields(Options& options);
 
-// The candidate nearest to `word` by edit distance, or empty if none is near enough to be what was meant.
-std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates);
-
 } // namespace gpt2

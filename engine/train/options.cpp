@@ -6,6 +6,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/files.h"
+#include "engine/base/nearest_name.h"
 #include "engine/train/option_fields.h"
 #include "engine/train/toml.h"
 
@@ -205,6 +206,7 @@ Options merge_for_resume(const CommandLine& now, const Options& of_checkpoint) {
   std::vector<OptionField> from = option_fields(source), to = option_fields(merged);
   for (size_t i = 0; i < from.size(); ++i) {
     if (!now.given.count(from[i].name)) continue;
+    if (from[i].name == "model" && source.model == "auto") continue; // a checkpoint's model is no longer a choice
     to[i].set(read_toml("x = " + from[i].toml(), from[i].name).front().value);
   }
   check_conflicts(merged);

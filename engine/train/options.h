@@ -59,7 +59,7 @@ struct Options {
 
   // evaluation and sampling
   int64_t eval_freq = 250; // steps; 0: never
-  int eval_sequences = 0;  // sequences evaluated; 0: the model's default
+  int eval_sequences = 0;  // sequences evaluated; 0: four steps' worth, 64 to 256
   bool eval_at_start = false;
   int64_t sample_freq = 1000; // steps; 0: only at the end
   std::string prompt;

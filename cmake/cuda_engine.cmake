@@ -1,17 +1,18 @@
 # The CUDA engine: our kernels, cuBLASLt, cuDNN through its frontend headers. cuDNN, NVML and the driver are opened at
 # run time and the CUDA runtime is linked in, so the program starts (and says what is missing) on a machine without them.
-file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS kernels/*.cu engine/model/*.cu)
-gpt2_floor(gpt2_cuda SOURCES ${CUDA_SOURCES} LINK gpt2_model CUDA::cublasLt ${CMAKE_DL_LIBS})
-target_sources(gpt2_cuda PRIVATE kernels/attention_cudnn.cpp)
-target_include_directories(gpt2_cuda SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS})
+file(GLOB KERNEL_CUDA_SOURCES CONFIGURE_DEPENDS kernels/*.cu kernels/cuda/*.cu kernels/cuda/*.cpp kernels/sm90/*.cu)
+file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS engine/cuda/*.cu engine/cuda/*.cpp)
+gpt2_floor(gpt2_kernels_cuda SOURCES ${KERNEL_CUDA_SOURCES} LINK gpt2_kernels CUDA::cublasLt CUDA::cudart_static ${CMAKE_DL_LIBS})
+target_include_directories(gpt2_kernels_cuda SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS})
+gpt2_floor(gpt2_cuda SOURCES ${CUDA_SOURCES} LINK gpt2_model gpt2_dist gpt2_kernels_cuda ${CMAKE_DL_LIBS})
 
 find_path(CUDNN_INCLUDE cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${GPT2_DEPS_DIR}/cudnn/include)
 find_path(CUDNN_FRONTEND_INCLUDE cudnn_frontend.h HINTS ${GPT2_DEPS_DIR}/cudnn_frontend/include)
 if(CUDNN_INCLUDE AND CUDNN_FRONTEND_INCLUDE)
   # One file includes the frontend's headers, and the C++ compiler reads it: nvcc takes over eight minutes for it.
-  set_source_files_properties(kernels/attention_cudnn.cpp PROPERTIES COMPILE_DEFINITIONS
+  set_source_files_properties(kernels/cuda/attention_cudnn.cpp PROPERTIES COMPILE_DEFINITIONS
     "GPT2_WITH_CUDNN=1;NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING=1;CUDNN_FRONTEND_SKIP_JSON_LIB=1")
-  target_include_directories(gpt2_cuda SYSTEM PRIVATE ${CUDNN_INCLUDE} ${CUDNN_FRONTEND_INCLUDE})
+  target_include_directories(gpt2_kernels_cuda SYSTEM PRIVATE ${CUDNN_INCLUDE} ${CUDNN_FRONTEND_INCLUDE})
   message(STATUS "cuDNN: headers in ${CUDNN_INCLUDE}, frontend in ${CUDNN_FRONTEND_INCLUDE}")
 else()
   message(STATUS "cuDNN: no headers (tools/install_deps.sh build fetches them); attention uses our own kernels")

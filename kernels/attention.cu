@@ -7,11 +7,11 @@
 
 #include <cmath>
 
-#include "kernels/attention_cudnn.h"
-#include "kernels/cuda_backend.h"
-#include "kernels/mma.cuh"
-#include "kernels/profile.h"
-#include "kernels/vector.cuh"
+#include "kernels/cuda/attention_cudnn.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/profile.h"
+#include "kernels/device/mma.cuh"
+#include "kernels/device/vector.cuh"
 
 namespace gpt2 {
 namespace {

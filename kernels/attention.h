@@ -5,6 +5,8 @@
 
 namespace gpt2 {
 
+enum class AttentionKind { automatic, cudnn, handwritten }; // on a GPU; automatic: cuDNN where it is installed
+
 template <class A>
 struct AttentionForward {
   A* out;       // (B, T, NH, HS) = (B, T, C)

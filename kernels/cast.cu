@@ -4,8 +4,8 @@
 #include <cuda_bf16.h>
 
 #include "engine/base/rng.h"
-#include "kernels/cuda_backend.h"
-#include "kernels/vector.cuh"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/device/vector.cuh"
 
 namespace gpt2 {
 

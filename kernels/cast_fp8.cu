@@ -3,8 +3,8 @@
 
 #include <cuda_bf16.h>
 
-#include "kernels/fp8_tile.cuh"
-#include "kernels/profile.h"
+#include "kernels/cuda/profile.h"
+#include "kernels/device/fp8_tile.cuh"
 
 namespace gpt2 {
 

@@ -1,7 +1,7 @@
 // Adds rows of partial sums, in order.
-#include "kernels/column_sum.cuh"
+#include "kernels/device/column_sum.cuh"
 
-#include "kernels/vector.cuh"
+#include "kernels/device/vector.cuh"
 
 namespace gpt2 {
 

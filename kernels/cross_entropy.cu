@@ -3,10 +3,10 @@
 
 #include <cuda_bf16.h>
 
-#include "kernels/cuda_backend.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/profile.h"
+#include "kernels/device/softmax.cuh"
 #include "kernels/ignored_target.h"
-#include "kernels/profile.h"
-#include "kernels/softmax.cuh"
 
 namespace gpt2 {
 

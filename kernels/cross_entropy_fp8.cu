@@ -4,10 +4,10 @@
 
 #include <cuda_bf16.h>
 
-#include "kernels/fp8_tile.cuh"
+#include "kernels/cuda/profile.h"
+#include "kernels/device/fp8_tile.cuh"
+#include "kernels/device/softmax.cuh"
 #include "kernels/ignored_target.h"
-#include "kernels/profile.h"
-#include "kernels/softmax.cuh"
 
 namespace gpt2 {
 

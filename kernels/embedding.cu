@@ -6,9 +6,9 @@
 
 #include <cub/device/device_radix_sort.cuh>
 
-#include "kernels/cuda_backend.h"
-#include "kernels/profile.h"
-#include "kernels/vector.cuh"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/profile.h"
+#include "kernels/device/vector.cuh"
 
 namespace gpt2 {
 

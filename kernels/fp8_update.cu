@@ -1,10 +1,10 @@
 // Scales and histories on the device: a thread per tensor.
 #include "kernels/fp8_update.h"
 
-#include "kernels/cuda_backend.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/profile.h"
+#include "kernels/device/vector.cuh"
 #include "kernels/fp8_scale.h"
-#include "kernels/profile.h"
-#include "kernels/vector.cuh"
 
 namespace gpt2 {
 

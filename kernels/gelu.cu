@@ -3,12 +3,12 @@
 
 #include <cuda_bf16.h>
 
-#include "kernels/column_sum.cuh"
-#include "kernels/cuda_backend.h"
-#include "kernels/gelu_math.cuh"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/profile.h"
+#include "kernels/device/column_sum.cuh"
+#include "kernels/device/gelu_math.cuh"
+#include "kernels/device/vector.cuh"
 #include "kernels/matmul.h"
-#include "kernels/profile.h"
-#include "kernels/vector.cuh"
 
 namespace gpt2 {
 

@@ -3,9 +3,9 @@
 
 #include <cuda_bf16.h>
 
-#include "kernels/fp8_tile.cuh"
-#include "kernels/gelu_math.cuh"
-#include "kernels/profile.h"
+#include "kernels/cuda/profile.h"
+#include "kernels/device/fp8_tile.cuh"
+#include "kernels/device/gelu_math.cuh"
 
 namespace gpt2 {
 

@@ -3,9 +3,9 @@
 
 #include <cuda_bf16.h>
 
-#include "kernels/cuda_backend.h"
-#include "kernels/layernorm_row.cuh"
-#include "kernels/profile.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/profile.h"
+#include "kernels/device/layernorm_row.cuh"
 
 namespace gpt2 {
 

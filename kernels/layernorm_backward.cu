@@ -12,14 +12,14 @@
 // H200 at C = 768, BF16 takes 0.120 ms (3.3 TB/s) and FP8 0.216 ms (2.6 TB/s) for 65,536 rows.
 #include <cuda_bf16.h>
 
-#include "kernels/column_sum.cuh"
-#include "kernels/cuda_backend.h"
-#include "kernels/fp8.cuh"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/profile.h"
+#include "kernels/device/column_sum.cuh"
+#include "kernels/device/fp8.cuh"
+#include "kernels/device/layernorm_row.cuh"
+#include "kernels/device/ptx.cuh"
 #include "kernels/layernorm.h"
 #include "kernels/layernorm_fp8.h"
-#include "kernels/layernorm_row.cuh"
-#include "kernels/profile.h"
-#include "kernels/ptx.cuh"
 
 namespace gpt2 {
 

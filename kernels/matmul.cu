@@ -2,8 +2,8 @@
 // the transpose of the formula in matmul.h: D = op(A) op(B) with weights as A.
 #include "kernels/matmul.h"
 
-#include "kernels/matmul_plans.h"
-#include "kernels/profile.h"
+#include "kernels/cuda/matmul_plans.h"
+#include "kernels/cuda/profile.h"
 
 namespace gpt2 {
 

@@ -1,8 +1,8 @@
 // FP8 products on cuBLASLt, all of the form D(m, n) = A(k, m)^T B(k, n).
 #include "kernels/matmul_fp8.h"
 
-#include "kernels/matmul_plans.h"
-#include "kernels/profile.h"
+#include "kernels/cuda/matmul_plans.h"
+#include "kernels/cuda/profile.h"
 
 namespace gpt2 {
 

@@ -29,9 +29,9 @@ namespace {
 GPT2Config small_config() { return {.name = "small", .layers = 2, .heads = 2, .channels = 16, .seq_len = 8}; }
 
 // A model that is nothing but its state.
-class StateOnlyModel : public Model {
+class StateOnlyModel : public StatefulModel {
  public:
-  explicit StateOnlyModel(uint64_t seed, GPT2Config config = small_config()) : config_(config), table_(config) {
+  explicit StateOnlyModel(uint64_t seed, GPT2Config config = small_config()) : config_(config) {
     weights_.resize(2000 * 16); // 128 KB: larger than the limits that the tests set on files
     for (size_t i = 0; i < weights_.size(); ++i) weights_[i] = static_cast<float>(Rng(seed).normal(i));
     weights_[0] = std::numeric_limits<float>::denorm_min();
@@ -41,15 +41,8 @@ class StateOnlyModel : public Model {
     adam_step_ = static_cast<int64_t>(seed) * 1000;
   }
 
-  void save_state(StateWriter& writer) override {
-    const int64_t matrix[] = {2000, 16}, vector[] = {3};
-    writer.write_floats("params/wte.weight", matrix, weights_);
-    writer.write_floats("params/ln_f.bias", vector, bias_);
-    writer.write_int("adam_step", adam_step_);
-    writer.write_text("fp8/recipe", recipe_);
-    writer.write_text("fp8/empty", "");
-    if (fail_while_saving) throw Error(ExitCode::device, "the device fell off the bus");
-  }
+  std::unique_ptr<StateSnapshot> snapshot() override;
+  void load_weights(StateReader&) override {}
   void load_state(StateReader& reader) override {
     CHECK(reader.has("params/wte.weight"));
     CHECK_FALSE(reader.has("params/nothing"));
@@ -67,27 +60,32 @@ class StateOnlyModel : public Model {
   }
 
   const GPT2Config& config() const override { return config_; }
-  const ParameterTable& parameters() const override { return table_; }
-  Precision precision() const override { return Precision::fp32; }
-  std::string precision_label() const override { return "FP32"; }
-  std::string device_name() const override { return "none"; }
-  void micro_step(const Batch&, int, int) override {}
-  void update(const UpdateSettings&) override {}
-  StepResult step_result() override { return {}; }
-  LossSum evaluate(const Batch&) override { return {}; }
-  void next_token_logits(std::span<const int32_t>, std::span<float>) override {}
-  NamedTensor read_tensor(const ParameterTensor&, TensorKind) override { return {}; }
-  std::vector<MemoryLine> memory_report() const override { return {}; }
-
   bool fail_while_saving = false;
 
  private:
+  struct Copy;
+
   GPT2Config config_;
-  ParameterTable table_;
   std::vector<float> weights_, bias_{1, 2, 3};
   int64_t adam_step_ = 0;
   std::string recipe_ = "hybrid \xC3\xA4";
 };
+
+struct StateOnlyModel::Copy : StateSnapshot {
+  explicit Copy(const StateOnlyModel& model) : model(model) {}
+  void write(StateWriter& writer) const override {
+    const int64_t matrix[] = {2000, 16}, vector[] = {3};
+    writer.write_floats("params/wte.weight", matrix, model.weights_);
+    writer.write_floats("params/ln_f.bias", vector, model.bias_);
+    writer.write_int("adam_step", model.adam_step_);
+    writer.write_text("fp8/recipe", model.recipe_);
+    writer.write_text("fp8/empty", "");
+    if (model.fail_while_saving) throw Error(ExitCode::device, "the device fell off the bus");
+  }
+  StateOnlyModel model;
+};
+
+std::unique_ptr<StateSnapshot> StateOnlyModel::snapshot() { return std::make_unique<Copy>(*this); }
 
 TrainState state_of(int64_t step, double val_loss = 1e30) {
   TrainState state;

@@ -22,7 +22,7 @@ TEST_CASE("loss and every gradient agree with central differences in double prec
   std::vector<double> flat = flat_parameters(*model);
   const double loss_sum = reference.loss_sum(flat, batch.inputs, batch.targets, B, T);
   model->micro_step(batch.view, 0, 1);
-  const LossSum evaluated = model->evaluate(batch.view);
+  const LossSum evaluated = evaluate(*model, batch.view);
   CHECK(evaluated.tokens == B * T - 1);
   CHECK(evaluated.sum == doctest::Approx(loss_sum).epsilon(1e-6));
 
@@ -119,15 +119,15 @@ TEST_CASE("an ignored target has no loss and no gradient") {
   for (size_t t = 0; t < 4; ++t) batch.targets[t] = kIgnoredTarget;
   model->micro_step(batch.view, 0, 1);
   const auto all_five = all(*model, TensorKind::gradient);
-  CHECK(model->evaluate(batch.view).tokens == 1);
+  CHECK(evaluate(*model, batch.view).tokens == 1);
 
   batch.targets[4] = kIgnoredTarget;
   model->micro_step(batch.view, 0, 1);
   for (const NamedTensor& tensor : all(*model, TensorKind::gradient)) {
     for (const float value : tensor.values) REQUIRE(value == 0.0f);
   }
-  CHECK(model->evaluate(batch.view).tokens == 0);
-  CHECK(model->evaluate(batch.view).sum == 0.0);
+  CHECK(evaluate(*model, batch.view).tokens == 0);
+  CHECK(evaluate(*model, batch.view).sum == 0.0);
   CHECK_FALSE(same_bits(all_five[0].values,
                         model->read_tensor(model->parameters().find("wte.weight"), TensorKind::gradient).values));
 }
@@ -178,7 +178,7 @@ TEST_CASE("what does not fit is refused") {
   CHECK_THROWS_AS(model->micro_step(outside.view, 0, 1), Error);
   outside.inputs[4] = 0;
   outside.targets[9] = -2;
-  CHECK_THROWS_AS(model->evaluate(outside.view), Error);
+  CHECK_THROWS_AS(evaluate(*model, outside.view), Error);
 
   ModelOptions bf16 = tiny_options();
   bf16.precision = Precision::bf16;
@@ -191,7 +191,7 @@ TEST_CASE("what does not fit is refused") {
 TEST_CASE("memory is reported by purpose") {
   const auto model = make_cpu_model(with_fp8(tiny_options()));
   int64_t total = 0;
-  for (const Model::MemoryLine& line : model->memory_report()) total += line.bytes;
+  for (const MemoryLine& line : model->memory_report()) total += line.bytes;
   CHECK(model->memory_report()[0].bytes == model->parameters().size() * 4);
   CHECK(total > 5 * model->parameters().size() * 4);
 }

@@ -45,10 +45,10 @@ TEST_CASE("evaluation and sampling leave no trace") {
     TokenBatch batch(4, 5, 11, 31);
     std::vector<float> logits(11);
     for (int i = 0; i < 3; ++i) {
-      const double before = watched->evaluate(batch.view).sum; // the first time with calibration still due
+      const double before = evaluate(*watched, batch.view).sum; // the first time with calibration still due
       CHECK(std::isfinite(before));
       watched->next_token_logits(std::span(batch.inputs).first(3), logits);
-      CHECK(watched->evaluate(batch.view).sum == before);
+      CHECK(evaluate(*watched, batch.view).sum == before);
       CHECK(step(*quiet, batch.view).loss == step(*watched, batch.view).loss);
     }
     CHECK(saved(*quiet) == saved(*watched));
@@ -285,7 +285,7 @@ TEST_CASE("FP8 training reaches the FP32 loss within 2% on the built-in sample")
       }
       LossSum total;
       for (int i = steps; i < steps + held_out; ++i) {
-        const LossSum loss = model->evaluate(batch(i));
+        const LossSum loss = evaluate(*model, batch(i));
         total.sum += loss.sum;
         total.tokens += loss.tokens;
       }

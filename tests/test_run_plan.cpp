@@ -3,8 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include "engine/backend/light_speed.h"
+#include "engine/base/divisors.h"
 #include "engine/train/layer_list.h"
-#include "engine/train/light_speed.h"
 #include "tests/expect_error.h"
 
 using namespace gpt2;
@@ -22,6 +23,10 @@ Options with(std::string device, std::string precision) {
   options.device = std::move(device);
   options.precision = std::move(precision);
   return options;
+}
+
+DeviceChoice choose_device(const Options& options, const GpuReport& gpu) {
+  return gpt2::choose_device(backend_options(options), gpu);
 }
 
 RunPlan plan_for(const Options& options, int64_t sequences = 1000, int ranks = 1) {
@@ -98,7 +103,7 @@ TEST_CASE("--fp8_scenario mxfp8 says that it needs Blackwell and goes on with th
   const DeviceChoice hopper = choose_device(options, kHopper);
   CHECK(hopper.precision == Precision::fp8);
   REQUIRE(hopper.notes.size() == 1);
-  CHECK(hopper.notes[0] == "--fp8_scenario mxfp8 needs a Blackwell GPU: going on with the delayed recipe");
+  CHECK(hopper.notes[0] == "--fp8_scenario mxfp8 needs a Blackwell GPU: --fp8_recipe holds");
   CHECK(choose_device(options, kBlackwell).notes.at(0).find("NVIDIA B200") != std::string::npos);
   CHECK(choose_device(options, kAmpere).notes.size() == 1); // BF16 for another reason: no second line
   options.precision = "bf16";
@@ -233,8 +238,27 @@ TEST_CASE("the speed of light reproduces the measured floors of the four sizes w
   for (const Row& row : {Row{"gpt2", 860e3, 640e3}, Row{"gpt2-medium", 329e3, 236e3}, Row{"gpt2-large", 165e3, 111e3},
                          Row{"gpt2-xl", 88e3, 58e3}}) {
     CAPTURE(row.model);
-    const GPT2Config config = config_by_name(row.model);
-    CHECK(hopper_light_speed(config, 1024, Precision::fp8) == doctest::Approx(row.fp8).epsilon(0.02));
-    CHECK(hopper_light_speed(config, 1024, Precision::bf16) == doctest::Approx(row.bf16).epsilon(0.02));
+    ModelOptions model;
+    model.config = config_by_name(row.model);
+    model.precision = Precision::fp8;
+    CHECK(h200_light_speed(model) == doctest::Approx(row.fp8).epsilon(0.02));
+    model.precision = Precision::bf16;
+    CHECK(h200_light_speed(model) == doctest::Approx(row.bf16).epsilon(0.02));
   }
+}
+
+TEST_CASE("the speed of light is the H200's alone, and counts the LM head in the precision it has") {
+  ModelOptions model;
+  model.precision = Precision::fp8;
+  const auto light = [&](const char* name) {
+    CudaDeviceInfo device;
+    device.name = name;
+    return gpu_light_speed(device, model);
+  };
+  CHECK(light("NVIDIA H200").has_value());
+  for (const char* other : {"NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "NVIDIA GH200 480GB", "NVIDIA A100-SXM4-80GB"})
+    CHECK_FALSE(light(other).has_value());
+  const double with_head = h200_light_speed(model);
+  model.fp8.lm_head = false;
+  CHECK(h200_light_speed(model) < 0.95 * with_head);
 }

@@ -192,10 +192,10 @@ TEST_CASE("a run whose log or checkpoint folder another run is writing to does n
   const SingleRank communicator;
   play.options.max_steps = 2;
   {
-    Trainer first({play.options, ""}, choose_device(play.options, {}), backend, communicator, console);
+    Trainer first({play.options, ""}, choose_device(backend_options(play.options), {}), backend, communicator, console);
     const auto refused = [&](const Options& options) {
       const Error error = expect_error([&] {
-        Trainer(RunStart{options, ""}, choose_device(options, {}), backend, communicator, console);
+        Trainer(RunStart{options, ""}, choose_device(backend_options(options), {}), backend, communicator, console);
       });
       CHECK(error.code() == ExitCode::usage);
       return error;

@@ -95,7 +95,8 @@ TEST_CASE("a block left in BF16 stays there after a resume, and the table says s
     Console console(printed, false);
     const SingleRank communicator;
     const auto backend = make_cpu_backend(0);
-    Trainer trainer({play.options, ""}, choose_device(play.options, {}), *backend, communicator, console);
+    Trainer trainer({play.options, ""}, choose_device(backend_options(play.options), {}), *backend, communicator,
+                    console);
     trainer.model().leave_in_bf16(1);
     trainer.run();
     CHECK_FALSE(contains(printed.str(), "block 1 not"));

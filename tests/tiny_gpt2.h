@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/rng.h"
+#include "engine/cpu/gpt2_cpu.h"
 #include "engine/model/model.h"
 #include "tests/memory_state.h"
 
@@ -51,7 +52,7 @@ struct TokenBatch {
 // Parameters of order one, biases and LayerNorms included, so that no gradient is small by accident.
 inline void randomize_parameters(Model& model, double deviation) {
   MemoryState state;
-  model.save_state(state);
+  model.snapshot()->write(state);
   uint64_t stream = 100;
   for (auto& [name, tensor] : state.floats) {
     if (name.rfind("params/", 0) != 0) continue;
@@ -81,7 +82,7 @@ inline std::vector<NamedTensor> all(Model& model, TensorKind kind) {
 
 inline MemoryState saved(Model& model) {
   MemoryState state;
-  model.save_state(state);
+  model.snapshot()->write(state);
   return state;
 }
 

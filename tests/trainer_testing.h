@@ -64,7 +64,7 @@ inline Outcome run(const RunStart& start, Backend& backend) {
   std::ostringstream printed;
   Console console(printed, false);
   const SingleRank communicator;
-  Trainer trainer(start, choose_device(start.options, {}), backend, communicator, console);
+  Trainer trainer(start, choose_device(backend_options(start.options), {}), backend, communicator, console);
   outcome.code = trainer.run();
   outcome.state = trainer.state();
   outcome.printed = printed.str();
@@ -129,7 +129,6 @@ class ScriptedModel : public Model {
 
   const GPT2Config& config() const override { return config_; }
   const ParameterTable& parameters() const override { return table_; }
-  Precision precision() const override { return Precision::fp32; }
   std::string precision_label() const override { return "SCRIPT"; }
   std::string device_name() const override { return "a script"; }
   void micro_step(const Batch& batch, int index, int count) override {
@@ -144,11 +143,12 @@ class ScriptedModel : public Model {
     script_.calls.push_back("result");
     return script_.result(++steps_);
   }
-  LossSum evaluate(const Batch& batch) override {
-    return {script_.val_loss(steps_) * static_cast<double>(batch.tokens()), batch.tokens()};
+  void evaluate(const Batch& batch, std::span<LossSum> rows) override {
+    for (LossSum& row : rows) row = {script_.val_loss(steps_) * batch.seq_len, batch.seq_len};
   }
   void next_token_logits(std::span<const int32_t>, std::span<float>) override {}
-  void save_state(StateWriter& writer) override { writer.write_int("steps", steps_); }
+  std::unique_ptr<StateSnapshot> snapshot() override { return std::make_unique<StepCount>(steps_); }
+  void load_weights(StateReader&) override {}
   void load_state(StateReader& reader) override { steps_ = reader.read_int("steps"); }
   NamedTensor read_tensor(const ParameterTensor& tensor, TensorKind) override { return {tensor.name, {1}, {0.0f}}; }
   std::vector<MemoryLine> memory_report() const override { return {}; }
@@ -157,6 +157,12 @@ class ScriptedModel : public Model {
   std::vector<DeviceMetric> device_metrics() override { return script_.device_metrics; }
 
  private:
+  struct StepCount : StateSnapshot {
+    explicit StepCount(int64_t steps) : steps(steps) {}
+    void write(StateWriter& writer) const override { writer.write_int("steps", steps); }
+    int64_t steps;
+  };
+
   GPT2Config config_;
   ParameterTable table_;
   Script& script_;

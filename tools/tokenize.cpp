@@ -7,7 +7,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
-#include "engine/base/process.h"
+#include "engine/base/program.h"
 #include "engine/data/tokenize_files.h"
 
 namespace {
@@ -43,7 +43,7 @@ void add_options(CLI::App& app, Command& command) {
                  "folder with GPT-2's encoder.json and vocab.bpe; default: $GPT2_TOKENIZER, else .deps/gpt2_bpe");
 }
 
-int run(const Command& command) {
+ExitCode run(const Command& command) {
   const std::string folder = Tokenizer::find_folder(command.tokenizer);
   if (folder.empty()) {
     throw Error(ExitCode::data, "GPT-2's tokenizer tables are not here",
@@ -72,29 +72,24 @@ int run(const Command& command) {
       log_warn("no document fell to validation: too few of them (see --separator), or too small a fraction");
   }
   if (report.bad_lines > 0) log_warn(std::to_string(report.bad_lines) + " bad lines were passed over");
-  return static_cast<int>(ExitCode::done);
+  return ExitCode::done;
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
-  gpt2::prepare_process();
-  CLI::App app("Encodes text with GPT-2's tokenizer and writes token shards for training.", "tokenize");
-  Command command;
-  try {
+  return gpt2::run_program([&] {
+    CLI::App app("Encodes text with GPT-2's tokenizer and writes token shards for training.", "tokenize");
+    Command command;
     add_options(app, command);
-    app.parse(argc, argv);
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::CallForHelp& help) {
+      app.exit(help);
+      return ExitCode::done;
+    } catch (const CLI::ParseError& error) {
+      throw Error(ExitCode::usage, error.what(), "see --help");
+    }
     return run(command);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& error) {
-    std::cerr << "error: " << error.what() << " (see --help)\n";
-    return static_cast<int>(ExitCode::usage);
-  } catch (const Error& error) {
-    std::cerr << "error: " << error.what() << (error.hint().empty() ? "" : " (" + error.hint() + ")") << "\n";
-    return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    std::cerr << "error: " << error.what() << " (this is a bug: please report it with the command line)\n";
-    return 1;
-  }
+  });
 }

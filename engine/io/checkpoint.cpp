@@ -161,7 +161,7 @@ std::string step_folder_name(int64_t step) {
   return name;
 }
 
-void write_checkpoint_file(const std::string& path, Model& model, const TrainState& state) {
+void write_checkpoint_file(const std::string& path, StatefulModel& model, const TrainState& state) {
   Hdf5File file(path, Hdf5File::Mode::create, "free some disk space, or choose another --checkpoint_dir");
   file.write_attribute("format", kFormat);
   file.write_attribute("format_version", kFormatVersion);
@@ -170,7 +170,7 @@ void write_checkpoint_file(const std::string& path, Model& model, const TrainSta
   write_config({file, kConfigGroup}, model.config());
   write_train_state({file, kTrainGroup}, state);
   Hdf5StateWriter writer(file, kModelGroup);
-  model.save_state(writer);
+  model.snapshot()->write(writer);
   file.close();
   sync_path(path);
 }
@@ -189,7 +189,7 @@ CheckpointHeader read_checkpoint_header(const std::string& checkpoint_folder) {
   return header;
 }
 
-TrainState load_checkpoint(const std::string& path, Model& model) {
+TrainState load_checkpoint(const std::string& path, StatefulModel& model) {
   const std::string state_file = state_file_of(path);
   const Hdf5File file(state_file, Hdf5File::Mode::read, hint_if_damaged(path));
   check_format(file, state_file);

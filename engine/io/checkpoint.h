@@ -1,6 +1,6 @@
 // Checkpoints: one folder a step, written under a temporary name and renamed, so a name that exists is whole.
 //
-//   checkpoints_fp8/step_00001000/state.h5      parameters, moments, guard, FP8 state: what Model::save_state writes
+//   checkpoints_fp8/step_00001000/state.h5      parameters, moments, guard, FP8 state: what a StateSnapshot writes
 //                                               under /model, and TrainState under /train
 //   checkpoints_fp8/step_00001000/options.toml  the options of the run, for people
 //   checkpoints_fp8/latest, best                text files that name a folder; replaced atomically
@@ -46,7 +46,7 @@ class CheckpointFolder {
   explicit CheckpointFolder(std::string root);
 
   // Throws Error(disk) if it cannot be written; the old checkpoints are untouched then.
-  std::string save(Model& model, const TrainState& state, bool is_best);
+  std::string save(StatefulModel& model, const TrainState& state, bool is_best);
 
   // "latest", "best", a step number or a path. Throws Error(checkpoint) with what is there as a hint.
   std::string resolve(const std::string& which) const;
@@ -61,7 +61,7 @@ class CheckpointFolder {
 };
 
 // Reads the header first, so that a checkpoint of another model is refused before anything is changed.
-TrainState load_checkpoint(const std::string& path, Model& model);
+TrainState load_checkpoint(const std::string& path, StatefulModel& model);
 TrainState read_train_state(const std::string& path);
 
 } // namespace gpt2

@@ -36,7 +36,7 @@ int64_t step_of(const std::string& checkpoint_folder);
 std::string step_folder_name(int64_t step);
 
 // A new file, on the disk when this returns. Throws Error(disk).
-void write_checkpoint_file(const std::string& path, Model& model, const TrainState& state);
+void write_checkpoint_file(const std::string& path, StatefulModel& model, const TrainState& state);
 CheckpointHeader read_checkpoint_header(const std::string& checkpoint_folder); // throws Error(checkpoint)
 
 } // namespace gpt2

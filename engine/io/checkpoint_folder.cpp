@@ -190,10 +190,10 @@ CheckpointFolder::CheckpointFolder(std::string root) : root_(std::move(root)) {
   while (root_.size() > 1 && root_.ends_with('/')) root_.pop_back();
 }
 
-std::string CheckpointFolder::save(Model& model, const TrainState& state, bool is_best) {
+std::string CheckpointFolder::save(StatefulModel& model, const TrainState& state, bool is_best) {
   make_folders(root_);
   clean_leftovers(root_);
-  check_free_space(root_, model.parameters().size());
+  check_free_space(root_, ParameterTable(model.config()).size());
   const std::string name = step_folder_name(state.step), path = root_ + "/" + name;
   {
     PendingFolder pending(path);

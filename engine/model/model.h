@@ -1,4 +1,6 @@
-// The one seam between the training loop and the hardware. A step is
+// What a model can do, cut by use: the loop trains (TrainableModel), evaluation, sampling and tools read forward passes
+// (EvaluableModel), checkpoints take and give state (StatefulModel), logs and tests look inside (ObservableModel). Both
+// engines are all four: Model. A step is
 //
 //   for i in 0..count-1:  model.micro_step(batch_i, i, count)     forward, backward, accumulate
 //   model.update(update)                                          norm, verdict, clip, AdamW
@@ -24,6 +26,7 @@
 namespace gpt2 {
 
 enum class Precision { fp32, bf16, fp8 };
+std::string to_string(Precision precision); // "fp32", "bf16", "fp8": in file names, options and checkpoints
 
 struct AdamWSettings {
   float lr = 0, beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, weight_decay = 0.1f;
@@ -63,63 +66,94 @@ struct DeviceMetric {
 
 enum class TensorKind { weight, gradient };
 
-class Model {
- public:
-  virtual ~Model() = default;
+// Bytes by purpose (parameters, gradients, moments, activations, workspace).
+struct MemoryLine {
+  std::string purpose;
+  int64_t bytes;
+};
 
-  virtual const GPT2Config& config() const = 0;
-  virtual const ParameterTable& parameters() const = 0;
-  virtual Precision precision() const = 0;
-  virtual std::string precision_label()
-      const = 0; // last field of the step line: "FP32", "BF16", "FP8", "FP8 (emulated)"
-  virtual std::string device_name() const = 0;
+class TrainableModel {
+ public:
+  virtual ~TrainableModel() = default;
 
   virtual void micro_step(const Batch& batch, int index, int count) = 0;
   virtual void update(const UpdateSettings& settings) = 0;
   virtual StepResult step_result() = 0;
 
-  // Forward only. Sum of losses over the targets that are not ignored.
-  virtual LossSum evaluate(const Batch& batch) = 0;
+  // From the next step on the products of this block are not quantised; the choice is saved with the recipe. Nothing
+  // happens unless the model trains in FP8.
+  virtual void leave_in_bf16(int /*layer*/) {}
+};
+
+class EvaluableModel {
+ public:
+  virtual ~EvaluableModel() = default;
+
+  virtual const GPT2Config& config() const = 0;
+
+  // Forward only. rows[b]: the sum of losses over the targets of sequence b that are not ignored.
+  virtual void evaluate(const Batch& batch, std::span<LossSum> rows) = 0;
 
   // Logits (vocab values, padding excluded) that follow the last of `tokens`; at most seq_len tokens.
   virtual void next_token_logits(std::span<const int32_t> tokens, std::span<float> logits) = 0;
+};
 
-  // Everything a checkpoint must hold to go on bit for bit: master weights, moments, Adam's step count,
-  // the guard's windows, the FP8 recipe's histories and scales.
-  virtual void save_state(StateWriter& writer) = 0;
+LossSum evaluate(EvaluableModel& model, const Batch& batch); // over all sequences, added in order
+
+class StatefulModel {
+ public:
+  virtual ~StatefulModel() = default;
+
+  virtual const GPT2Config& config() const = 0;
+
+  // Everything that going on bit for bit needs: master weights, moments, Adam's step count, the guard's windows, the
+  // FP8 recipe's histories and scales. The snapshot owns its memory: training may go on while it is written.
+  virtual std::unique_ptr<StateSnapshot> snapshot() = 0;
   virtual void load_state(StateReader& reader) = 0;
 
-  // For histograms and tests: copies one parameter tensor, or the gradient accumulated by the last micro-steps
-  // (of the sum over tokens, before clipping).
+  // The weights alone, as from published ones: moments and counts start at zero, the FP8 recipe calibrates.
+  virtual void load_weights(StateReader& reader) = 0;
+};
+
+class ObservableModel {
+ public:
+  virtual ~ObservableModel() = default;
+
+  virtual const ParameterTable& parameters() const = 0;
+  virtual std::string precision_label() const = 0; // in step lines: "FP32", "BF16", "FP8", "FP8 (emulated)"
+  virtual std::string device_name() const = 0;
+
+  // Copies one parameter tensor, or the gradient accumulated by the last micro-steps (of the sum over tokens, before
+  // clipping).
   virtual NamedTensor read_tensor(const ParameterTensor& tensor, TensorKind kind) = 0;
 
-  // Per-tensor FP8 statistics of the last step; empty unless precision() is fp8.
+  // Per-tensor FP8 statistics of the last step; empty unless the model trains in FP8.
   virtual std::vector<Fp8TensorStats> fp8_stats() { return {}; }
-
-  // From the next step on the products of this block are not quantised; the choice is saved with the recipe. Nothing
-  // happens unless precision() is fp8.
-  virtual void leave_in_bf16(int /*layer*/) {}
 
   // Clocks, power, temperature and the like, for the logs; empty where there is nothing to read.
   virtual std::vector<DeviceMetric> device_metrics() { return {}; }
 
-  // Bytes by purpose (parameters, gradients, moments, activations, workspace).
-  struct MemoryLine {
-    std::string purpose;
-    int64_t bytes;
-  };
   virtual std::vector<MemoryLine> memory_report() const = 0;
+};
+
+class Model : public TrainableModel, public EvaluableModel, public StatefulModel, public ObservableModel {
+ public:
+  const GPT2Config& config() const override = 0; // one answer for both seams that ask
+};
+
+enum class Purpose {
+  training,
+  inference, // forward only: no gradients, no moments, nothing kept for backward
 };
 
 struct ModelOptions {
   GPT2Config config;
   Precision precision = Precision::fp32;
+  Purpose purpose = Purpose::training;
   Fp8Options fp8;
   int batch_size = 4; // largest B that micro_step will see
   int seq_len = 1024; // largest T
   uint64_t seed = 1337;
 };
-
-std::unique_ptr<Model> make_cpu_model(const ModelOptions& options);
 
 } // namespace gpt2

@@ -1,7 +1,7 @@
 // The engines' common part of a checkpoint.
 #include "engine/model/model_state.h"
 
-#include <array>
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -10,14 +10,7 @@
 namespace gpt2 {
 namespace {
 
-struct Group {
-  const char* prefix;
-  std::span<float> flat;
-};
-
-std::array<Group, 3> groups(const FlatState& state) {
-  return {{{"params/", state.params}, {"adam_m/", state.adam_m}, {"adam_v/", state.adam_v}}};
-}
+constexpr const char *kParams = "params/", *kAdamM = "adam_m/", *kAdamV = "adam_v/";
 
 std::string describe(const std::vector<int64_t>& shape) {
   std::string text = "(";
@@ -25,8 +18,18 @@ std::string describe(const std::vector<int64_t>& shape) {
   return text + ")";
 }
 
-std::span<float> slice(std::span<float> flat, const ParameterTensor& tensor) {
+template <class Float>
+std::span<Float> slice(std::span<Float> flat, const ParameterTensor& tensor) {
   return flat.subspan(static_cast<size_t>(tensor.offset), static_cast<size_t>(tensor.count()));
+}
+
+void save_tensors(StateWriter& writer, const ParameterTable& table, const char* prefix, std::span<const float> flat) {
+  for (const ParameterTensor& tensor : table.tensors())
+    writer.write_floats(prefix + tensor.name, tensor.shape(), slice(flat, tensor));
+}
+
+void load_tensors(StateReader& reader, const ParameterTable& table, const char* prefix, std::span<float> flat) {
+  for (const ParameterTensor& tensor : table.tensors()) reader.read_floats(prefix + tensor.name, slice(flat, tensor));
 }
 
 void check_shape(StateReader& reader, const std::string& name, const std::vector<int64_t>& expected) {
@@ -40,25 +43,53 @@ void check_shape(StateReader& reader, const std::string& name, const std::vector
       hint);
 }
 
-} // namespace
-
-void save_tensors(StateWriter& writer, const ParameterTable& table, const FlatState& state) {
-  for (const Group& group : groups(state)) {
-    for (const ParameterTensor& tensor : table.tensors()) {
-      writer.write_floats(group.prefix + tensor.name, tensor.shape(), slice(group.flat, tensor));
-    }
-  }
+void check_shapes(StateReader& reader, const ParameterTable& table, const char* prefix) {
+  for (const ParameterTensor& tensor : table.tensors()) check_shape(reader, prefix + tensor.name, tensor.shape());
 }
 
+} // namespace
+
 void load_tensors(StateReader& reader, const ParameterTable& table, const FlatState& state) {
-  for (const Group& group : groups(state)) {
-    for (const ParameterTensor& tensor : table.tensors()) {
-      check_shape(reader, group.prefix + tensor.name, tensor.shape());
-    }
-  }
-  for (const Group& group : groups(state)) {
-    for (const ParameterTensor& tensor : table.tensors()) {
-      reader.read_floats(group.prefix + tensor.name, slice(group.flat, tensor));
+  for (const char* prefix : {kParams, kAdamM, kAdamV}) check_shapes(reader, table, prefix);
+  load_tensors(reader, table, kParams, state.params);
+  load_tensors(reader, table, kAdamM, state.adam_m);
+  load_tensors(reader, table, kAdamV, state.adam_v);
+}
+
+void load_weights(StateReader& reader, const ParameterTable& table, std::span<float> params) {
+  check_shapes(reader, table, kParams);
+  load_tensors(reader, table, kParams, params);
+}
+
+FlatSnapshot::FlatSnapshot(const ParameterTable& table)
+    : table_(table),
+      params_(static_cast<size_t>(table.size())),
+      adam_m_(static_cast<size_t>(table.size())),
+      adam_v_(static_cast<size_t>(table.size())) {}
+
+void FlatSnapshot::take(const FlatState& state) {
+  std::ranges::copy(state.params, params_.begin());
+  std::ranges::copy(state.adam_m, adam_m_.begin());
+  std::ranges::copy(state.adam_v, adam_v_.begin());
+}
+
+void FlatSnapshot::write(StateWriter& writer) const {
+  save_tensors(writer, table_, kParams, params_);
+  save_tensors(writer, table_, kAdamM, adam_m_);
+  save_tensors(writer, table_, kAdamV, adam_v_);
+  save_guard(writer, guard);
+  if (recipe) recipe->save(writer);
+  if (!matmul_plans.empty()) writer.write_text("matmul_plans", matmul_plans);
+}
+
+void sum_rows(const Batch& batch, std::span<const float> losses, std::span<LossSum> rows) {
+  const auto T = static_cast<size_t>(batch.seq_len);
+  for (size_t b = 0; b < rows.size(); ++b) {
+    rows[b] = {};
+    for (size_t i = b * T; i < (b + 1) * T; ++i) {
+      if (batch.targets[i] == kIgnoredTarget) continue;
+      rows[b].sum += losses[i];
+      rows[b].tokens += 1;
     }
   }
 }

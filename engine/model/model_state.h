@@ -4,8 +4,13 @@
 //   guard/losses, guard/norms, guard/filled, guard/next, guard/skipped_in_a_row, adam_step
 #pragma once
 
+#include <optional>
 #include <span>
+#include <string>
+#include <vector>
 
+#include "engine/model/batch.h"
+#include "engine/model/model.h"
 #include "engine/model/parameters.h"
 #include "engine/model/state.h"
 #include "kernels/step_verdict.h"
@@ -17,11 +22,33 @@ struct FlatState {
   std::span<float> params, adam_m, adam_v;
 };
 
-void save_tensors(StateWriter& writer, const ParameterTable& table, const FlatState& state);
 // Every shape is checked first: a checkpoint of another model throws Error(checkpoint) and changes nothing.
 void load_tensors(StateReader& reader, const ParameterTable& table, const FlatState& state);
 
+// params/ alone.
+void load_weights(StateReader& reader, const ParameterTable& table, std::span<float> params);
+
 void save_guard(StateWriter& writer, const GuardState& guard);
 GuardState load_guard(StateReader& reader);
+
+// A whole state in host memory: what both engines' snapshots are.
+class FlatSnapshot : public StateSnapshot {
+ public:
+  explicit FlatSnapshot(const ParameterTable& table);
+  FlatState spans() { return {.params = params_, .adam_m = adam_m_, .adam_v = adam_v_}; }
+  void take(const FlatState& state); // copies it
+  void write(StateWriter& writer) const override;
+
+  GuardState guard{};
+  std::optional<Fp8RecipeState> recipe;
+  std::string matmul_plans; // empty: none
+
+ private:
+  const ParameterTable table_;
+  std::vector<float> params_, adam_m_, adam_v_;
+};
+
+// What evaluate() answers, from the loss of every position.
+void sum_rows(const Batch& batch, std::span<const float> losses, std::span<LossSum> rows);
 
 } // namespace gpt2

@@ -17,6 +17,13 @@ class StateWriter {
   virtual void write_text(const std::string& name, const std::string& value) = 0;
 };
 
+// A model's state at one moment, in memory of its own.
+class StateSnapshot {
+ public:
+  virtual ~StateSnapshot() = default;
+  virtual void write(StateWriter& writer) const = 0;
+};
+
 class StateReader {
  public:
   virtual ~StateReader() = default;

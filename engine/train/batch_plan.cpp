@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "engine/base/divisors.h"
 #include "engine/base/error.h"
 
 namespace gpt2 {
@@ -16,13 +17,6 @@ std::string nearest_multiples(int number, int unit) {
 }
 
 } // namespace
-
-int largest_divisor_at_most(int number, int limit) {
-  for (int divisor = std::min(number, limit); divisor > 1; --divisor) {
-    if (number % divisor == 0) return divisor;
-  }
-  return 1;
-}
 
 int target_per_rank(int target_batch_size, int ranks) {
   if (target_batch_size % ranks != 0) {

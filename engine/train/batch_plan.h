@@ -14,6 +14,4 @@ BatchPlan plan_batches(int target_batch_size, int batch_size, int ranks);
 // Sequences per step on each rank. Throws Error(usage) if the ranks cannot share the target evenly.
 int target_per_rank(int target_batch_size, int ranks);
 
-int largest_divisor_at_most(int number, int limit); // limit >= 1
-
 } // namespace gpt2

@@ -42,7 +42,7 @@ RunLog::RunLog(const std::string& folder, bool use_tensorboard, int64_t first_st
   if (use_tensorboard) tensorboard_ = std::make_unique<TensorBoardLogger>(folder, first_step);
 }
 
-void RunLog::hparams(const RunPlan& plan, const Model& model) {
+void RunLog::hparams(const RunPlan& plan, const ObservableModel& model) {
   if (!tensorboard_) return;
   const Options& o = plan.options;
   tensorboard_->add_hparams({{"model", plan.model.config.name},
@@ -96,7 +96,7 @@ void RunLog::device(int64_t step, std::span<const DeviceMetric> metrics) {
   for (const DeviceMetric& metric : metrics) tensorboard_->add_scalar(metric.name, metric.value, step);
 }
 
-void RunLog::tensors(int64_t step, Model& model) {
+void RunLog::tensors(int64_t step, ObservableModel& model) {
   if (!tensorboard_) return;
   for (const ParameterTensor& tensor : model.parameters().tensors()) {
     const auto weights = model.read_tensor(tensor, TensorKind::weight);

@@ -19,12 +19,12 @@ class RunLog {
   // `first_step` is the next step that will be logged: 0 for a new run. Throws Error(disk).
   RunLog(const std::string& folder, bool use_tensorboard, int64_t first_step);
 
-  void hparams(const RunPlan& plan, const Model& model);
+  void hparams(const RunPlan& plan, const ObservableModel& model);
   void step(const StepReport& report, Verdict verdict, int64_t tokens);
   void validation(int64_t step, double loss);
   void sample(int64_t step, const std::string& text);
   void device(int64_t step, std::span<const DeviceMetric> metrics);
-  void tensors(int64_t step, Model& model); // histograms of weights and gradients, FP8 statistics
+  void tensors(int64_t step, ObservableModel& model); // histograms of weights and gradients, FP8 statistics
   void fallback(int64_t step, int block, const std::string& line); // a block goes on in BF16
   void flush();
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "engine/train/layer_list.h"
 
@@ -60,6 +61,29 @@ GPT2Config resolve_config(const Options& options, bool gpu) {
   if (options.seq_len > 0) config.seq_len = options.seq_len;
   validate(config);
   return config;
+}
+
+BackendOptions backend_options(const Options& o) {
+  const char* const home = std::getenv("HOME");
+  const bool in_home = o.plan_cache.rfind("~/", 0) == 0 && home;
+  return {.device = o.device == "cuda"  ? DeviceKind::cuda
+                    : o.device == "cpu" ? DeviceKind::cpu
+                                        : DeviceKind::automatic,
+          .precision = o.precision == "fp8"    ? PrecisionChoice::fp8
+                       : o.precision == "bf16" ? PrecisionChoice::bf16
+                       : o.precision == "fp32" ? PrecisionChoice::fp32
+                                               : PrecisionChoice::automatic,
+          .mxfp8 = o.fp8_scenario == "mxfp8",
+          .threads = o.threads,
+          .cuda = {.deterministic = o.deterministic,
+                   .cuda_graph = o.cuda_graph,
+                   .recompute = o.recompute == "gelu"    ? Recompute::gelu
+                                : o.recompute == "block" ? Recompute::block
+                                                         : Recompute::none,
+                   .attention = o.attention == "cudnn" ? AttentionKind::cudnn
+                                : o.attention == "own" ? AttentionKind::handwritten
+                                                       : AttentionKind::automatic,
+                   .plan_cache = in_home ? home + o.plan_cache.substr(1) : o.plan_cache}};
 }
 
 RunPlan make_plan(const Options& options, const GPT2Config& config, Precision precision, int64_t train_sequences,

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "engine/backend/backend.h"
 #include "engine/model/model.h"
-#include "engine/train/backend.h"
 #include "engine/train/batch_plan.h"
 #include "engine/train/options.h"
 #include "engine/train/schedule.h"
@@ -25,6 +25,9 @@ struct RunPlan {
 
 // The shape that --model, --layers, --heads, --channels and --seq_len ask for. Throws Error(usage).
 GPT2Config resolve_config(const Options& options, bool gpu);
+
+// The part of the options that chooses and opens the hardware.
+BackendOptions backend_options(const Options& options);
 
 RunPlan make_plan(const Options& options, const GPT2Config& config, Precision precision, int64_t train_sequences,
                   Backend& backend, int ranks);

@@ -30,7 +30,7 @@ int32_t choose_token(std::span<const float> logits, float temperature, int top_k
   return order[0]; // rounding left a crumb
 }
 
-std::vector<uint16_t> generate(Model& model, std::vector<uint16_t> prompt, const SampleSettings& settings,
+std::vector<uint16_t> generate(EvaluableModel& model, std::vector<uint16_t> prompt, const SampleSettings& settings,
                                uint64_t stream) {
   const Rng rng(settings.seed, stream);
   const auto window = static_cast<size_t>(model.config().seq_len);

@@ -25,7 +25,7 @@ int32_t choose_token(std::span<const float> logits, float temperature, int top_k
 
 // Prompt and continuation. Stops early at end-of-text, which is not returned. `stream` tells one sample of a seed from
 // the next (the training step, say). A context longer than the model's slides.
-std::vector<uint16_t> generate(Model& model, std::vector<uint16_t> prompt, const SampleSettings& settings,
+std::vector<uint16_t> generate(EvaluableModel& model, std::vector<uint16_t> prompt, const SampleSettings& settings,
                                uint64_t stream);
 
 // Between text and tokens: GPT-2's BPE where its tables are installed; without them the built-in sample's own words can

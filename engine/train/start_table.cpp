@@ -47,7 +47,7 @@ std::string optimizer_text(const RunPlan& plan) {
          text("%g", o.beta2) + ", decay " + text("%g", o.weight_decay) + ", clip " + text("%g", o.grad_clip);
 }
 
-std::string precision_text(const RunPlan& plan, Model& model) {
+std::string precision_text(const RunPlan& plan, ObservableModel& model) {
   const Options& o = plan.options;
   if (plan.model.precision != Precision::fp8) return model.precision_label();
   const std::vector<int> in_bf16 = unquantised_blocks(model.fp8_stats(), plan.model.config.layers);
@@ -58,7 +58,7 @@ std::string precision_text(const RunPlan& plan, Model& model) {
          (o.fp8_auto_fallback ? "" : ", no automatic fallback");
 }
 
-std::string memory_text(const Model& model) {
+std::string memory_text(const ObservableModel& model) {
   int64_t total = 0;
   std::string parts;
   for (const auto& line : model.memory_report()) {
@@ -74,7 +74,7 @@ std::string every(int64_t frequency, const std::string& otherwise) {
 
 } // namespace
 
-std::string start_table(const RunPlan& plan, const RunData& data, Model& model, int ranks,
+std::string start_table(const RunPlan& plan, const RunData& data, ObservableModel& model, int ranks,
                         const std::string& log_folder) {
   const Options& o = plan.options;
   const GPT2Config& config = plan.model.config;
@@ -110,18 +110,6 @@ std::string new_run_name(const GPT2Config& config, Precision precision) {
   char date[32];
   std::strftime(date, sizeof date, "%Y%m%d-%H%M%S", &local);
   return config.name + "-" + to_string(precision) + "-" + date;
-}
-
-std::string to_string(Precision precision) {
-  switch (precision) {
-    case Precision::fp32:
-      return "fp32";
-    case Precision::bf16:
-      return "bf16";
-    case Precision::fp8:
-      return "fp8";
-  }
-  return "unknown";
 }
 
 } // namespace gpt2

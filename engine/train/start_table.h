@@ -9,10 +9,9 @@
 
 namespace gpt2 {
 
-std::string start_table(const RunPlan& plan, const RunData& data, Model& model, int ranks,
+std::string start_table(const RunPlan& plan, const RunData& data, ObservableModel& model, int ranks,
                         const std::string& log_folder);
 
 std::string new_run_name(const GPT2Config& config, Precision precision); // "nano-fp32-20261115-014400"
-std::string to_string(Precision precision);                              // "fp32", "bf16", "fp8"
 
 } // namespace gpt2

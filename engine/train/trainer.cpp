@@ -216,7 +216,7 @@ bool Trainer::evaluate() {
   if (validation_.empty()) return false;
   LossSum total;
   for (const HostBatch& batch : validation_) {
-    const LossSum sum = model_->evaluate(batch.view());
+    const LossSum sum = gpt2::evaluate(*model_, batch.view());
     total.sum += sum.sum;
     total.tokens += sum.tokens;
   }

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "engine/backend/backend.h"
 #include "engine/base/error.h"
 #include "engine/data/loader.h"
 #include "engine/dist/communicator.h"
 #include "engine/io/checkpoint.h"
 #include "engine/io/folder_lock.h"
-#include "engine/train/backend.h"
 #include "engine/train/console.h"
 #include "engine/train/fp8_guard.h"
 #include "engine/train/run_data.h"

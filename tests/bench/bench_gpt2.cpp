@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "engine/backend/light_speed.h"
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
-#include "engine/model/gpt2_cuda_model.h"
-#include "engine/train/light_speed.h"
-#include "kernels/profile.h"
+#include "engine/cuda/gpt2_cuda_model.h"
+#include "kernels/cuda/profile.h"
 
 namespace {
 
@@ -147,8 +147,7 @@ void bench(const Settings& settings, const std::string& name, const std::string&
   size_t free = 0, total = 0;
   cudaMemGetInfo(&free, &total);
   std::printf("%-12s %-5s %5d %11.0f %9.1f %6.1f%% %6.1f%% %9.2f %9.2f\n", name.c_str(), precision.c_str(),
-              options.batch_size, speed, best * 1e3,
-              100 * speed / hopper_light_speed(options.config, options.seq_len, options.precision), 100 * mfu,
+              options.batch_size, speed, best * 1e3, 100 * speed / h200_light_speed(options), 100 * mfu,
               static_cast<double>(total - free) / 1e9, first);
   std::fflush(stdout);
   if (settings.operations) print_operations(model, batch);

@@ -17,7 +17,7 @@
 
 #include "engine/base/float_formats.h"
 #include "engine/base/rng.h"
-#include "kernels/cuda_backend.h"
+#include "kernels/cuda/cuda_backend.h"
 
 namespace gpt2 {
 

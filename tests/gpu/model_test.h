@@ -9,7 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/model/gpt2_cuda.h"
+#include "engine/cpu/gpt2_cpu.h"
+#include "engine/cuda/gpt2_cuda.h"
 #include "engine/model/model.h"
 #include "tests/gpu/gpu_test.h"
 #include "tests/memory_state.h"
@@ -65,7 +66,7 @@ struct TokenBatch {
 
 inline MemoryState state_of(Model& model) {
   MemoryState state;
-  model.save_state(state);
+  model.snapshot()->write(state);
   return state;
 }
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernels/attention_cudnn.h"
+#include "kernels/cuda/attention_cudnn.h"
 #include "tests/expect_error.h"
 #include "tests/gpu/gpu_test.h"
 

@@ -1,5 +1,5 @@
 // GPT-2 on the GPU in BF16 against the CPU engine in FP32, tensor by tensor, and against itself, bit by bit.
-#include "engine/model/gpt2_cuda.h"
+#include "engine/cuda/gpt2_cuda.h"
 
 #include "tests/expect_error.h"
 #include "tests/gpu/model_test.h"
@@ -44,7 +44,7 @@ TEST_CASE("loss and every gradient agree with the CPU, accumulated over two micr
 
 TEST_CASE("the hand-written attention gives the same gradients") {
   CudaModelOptions own;
-  own.attention = "own";
+  own.attention = AttentionKind::handwritten;
   const auto cpu = cpu_model(), gpu = gpu_model(own);
   randomize(*cpu);
   copy_state(*cpu, *gpu);
@@ -61,7 +61,7 @@ TEST_CASE("a batch smaller than the model was built for") {
   for (const int T : {64, 32}) {
     CAPTURE(T);
     const TokenBatch batch(1, T, 1000, 3);
-    const LossSum expected = cpu->evaluate(batch.view), actual = gpu->evaluate(batch.view);
+    const LossSum expected = evaluate(*cpu, batch.view), actual = evaluate(*gpu, batch.view);
     CHECK(actual.tokens == expected.tokens);
     CHECK(std::fabs(actual.sum - expected.sum) < 2e-3 * expected.sum);
   }
@@ -80,7 +80,7 @@ TEST_CASE("124M: loss and next-token logits of a short text") {
   options.precision = Precision::bf16;
   const auto gpu = make_cuda_model(options, {});
   const TokenBatch batch(1, 128, 50257, 1);
-  const LossSum expected = cpu->evaluate(batch.view), actual = gpu->evaluate(batch.view);
+  const LossSum expected = evaluate(*cpu, batch.view), actual = evaluate(*gpu, batch.view);
   CHECK(actual.tokens == 128);
   CHECK(std::fabs(actual.sum - expected.sum) < 2e-3 * expected.sum);
   for (const size_t length : {size_t{1}, size_t{77}, size_t{128}}) {
@@ -176,7 +176,7 @@ TEST_CASE("bitwise equal: a second run, without the graph, with evaluations in b
   const TokenBatch batch(2, 32, 1000, 5);
   std::vector<float> other_losses;
   for (int step = 0; step < 4; ++step) {
-    if (evaluating) other->evaluate(batch.view);
+    if (evaluating) evaluate(*other, batch.view);
     other_losses.push_back(train(*other, step, 1)[0]);
   }
   CHECK(same_bits(other_losses, losses));
@@ -197,8 +197,8 @@ TEST_CASE("recomputation changes memory, not bits") {
   };
   const auto expected = accumulate(*reference);
   int64_t memory = cuda_model_bytes(small_options(Precision::bf16, config), deterministic());
-  for (const std::string recompute : {"gelu", "block"}) {
-    CAPTURE(recompute);
+  for (const Recompute recompute : {Recompute::gelu, Recompute::block}) {
+    CAPTURE(static_cast<int>(recompute));
     CudaModelOptions options = plain;
     options.recompute = recompute;
     const auto model = gpu_model(options, config);
@@ -213,7 +213,7 @@ TEST_CASE("recomputation changes memory, not bits") {
 TEST_CASE("evaluation gives the loss of training") {
   const auto gpu = gpu_model();
   const TokenBatch batch(4, 64, 1000, 1, 5);
-  const LossSum sum = gpu->evaluate(batch.view);
+  const LossSum sum = evaluate(*gpu, batch.view);
   const StepResult result = train_step(*gpu, {&batch});
   CHECK(sum.tokens == result.tokens);
   CHECK(static_cast<float>(sum.sum / static_cast<double>(sum.tokens)) == doctest::Approx(result.loss).epsilon(1e-6));
@@ -225,15 +225,6 @@ TEST_CASE("too large a batch is refused before anything is allocated, with advic
   const Error error = expect_error([&] { make_cuda_model(options, {}); });
   CHECK(error.code() == ExitCode::device);
   CHECK(error.hint().find("--batch_size") != std::string::npos);
-}
-
-TEST_CASE("options that do not exist are refused by name") {
-  CudaModelOptions options;
-  options.recompute = "everything";
-  CHECK(mentions(expect_error([&] { gpu_model(options); }), "everything"));
-  options = {};
-  options.attention = "none";
-  CHECK(mentions(expect_error([&] { gpu_model(options); }), "none"));
 }
 
 } // namespace gpt2

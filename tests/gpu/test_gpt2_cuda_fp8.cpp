@@ -1,5 +1,5 @@
 // GPT-2 on the GPU in FP8 against the CPU's emulation of the same recipe, against FP32 and BF16, and against itself.
-#include "engine/model/gpt2_cuda.h"
+#include "engine/cuda/gpt2_cuda.h"
 #include "tests/gpu/model_test.h"
 
 namespace gpt2 {
@@ -16,7 +16,7 @@ std::unique_ptr<Model> gpu_model(const Fp8Options& fp8 = {}, const CudaModelOpti
 }
 
 bool has_fp8() {
-  if (probe_cuda_device().compute_capability >= 90) return true;
+  if (probe_cuda_device(0).compute_capability >= 90) return true;
   MESSAGE("skipped: FP8 products need compute capability 9.0");
   return false;
 }
@@ -76,7 +76,7 @@ void check_scales_fit(Model& model) {
 
 TEST_CASE("a GPU that has FP8 does not refuse it") {
   if (!has_fp8()) return;
-  CHECK(fp8_refusal() == "");
+  CHECK(fp8_refusal(0) == "");
 }
 
 TEST_CASE("loss and every gradient agree with the emulation and stay near FP32") {
@@ -327,14 +327,14 @@ TEST_CASE("bitwise equal: a second run, without the graph, recomputing, with eva
   bool evaluating = false;
   SUBCASE("again") {}
   SUBCASE("without the graph") { options.cuda_graph = false; }
-  SUBCASE("recomputing blocks") { options.recompute = "block"; }
+  SUBCASE("recomputing blocks") { options.recompute = Recompute::block; }
   SUBCASE("with evaluations, one before the first step") { evaluating = true; }
   const auto other = gpu_model(fp8, options);
   const TokenBatch batch(4, 64, 1000, 5);
   std::vector<float> other_losses, logits(1000);
   for (int step = 0; step < 5; ++step) {
     if (evaluating) {
-      other->evaluate(batch.view);
+      evaluate(*other, batch.view);
       other->next_token_logits(std::span(batch.inputs).first(10), logits);
     }
     other_losses.push_back(train(*other, step, 1)[0]);
@@ -358,7 +358,7 @@ TEST_CASE("evaluation gives the loss of training, and logits near the emulation'
     gpu->next_token_logits(std::span(batch.inputs).first(64), actual);
     CHECK(agreement(actual, expected).cosine > 0.99);
     gpu->micro_step(batch.view, 0, 1);
-    const LossSum sum = gpu->evaluate(batch.view); // the same weights and scales
+    const LossSum sum = evaluate(*gpu, batch.view); // the same weights and scales
     gpu->update(update_settings());
     const StepResult result = gpu->step_result();
     CHECK(sum.tokens == result.tokens);

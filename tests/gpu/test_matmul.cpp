@@ -5,8 +5,8 @@
 #include <sstream>
 
 #include "engine/base/files.h"
+#include "kernels/cuda/matmul_plans.h"
 #include "kernels/gelu.h"
-#include "kernels/matmul_plans.h"
 #include "tests/gpu/gpu_test.h"
 #include "tests/temporary_folder.h"
 

@@ -20,7 +20,8 @@
 #include "engine/model/model.h"
 #include "tests/memory_state.h"
 #ifdef GPT2_WITH_CUDA
-#include "engine/model/gpt2_cuda.h"
+#include "engine/cpu/gpt2_cpu.h"
+#include "engine/cuda/gpt2_cuda.h"
 #endif
 
 namespace {
@@ -107,7 +108,7 @@ std::unique_ptr<Model> make_model(const Settings& settings) {
   if (settings.precision == "fp32")
     throw Error(ExitCode::usage, "the GPU computes in BF16 or FP8", "use --precision bf16 or fp8, or --device cpu");
 #ifdef GPT2_WITH_CUDA
-  const CudaDeviceInfo device = probe_cuda_device();
+  const CudaDeviceInfo device = probe_cuda_device(0);
   if (!device.usable) throw Skipped{device.why_not};
   if (fp8 && device.compute_capability < 90) throw Skipped{"FP8 needs compute capability 9.0"};
   options.precision = fp8 ? Precision::fp8 : Precision::bf16;
@@ -120,7 +121,7 @@ std::unique_ptr<Model> make_model(const Settings& settings) {
 // GPT-2's deviation of 0.02 would leave the small model so nearly linear that no test could tell one GELU from another.
 void widen(Model& model) {
   testing::MemoryState state;
-  model.save_state(state);
+  model.snapshot()->write(state);
   for (auto& [name, tensor] : state.floats) {
     if (name.rfind("params/", 0) != 0 || tensor.shape.size() != 2) continue;
     for (float& value : tensor.values) value *= 6;

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/cuda/gpt2_cuda.h"
 #include "engine/data/loader.h"
 #include "engine/data/shard.h"
-#include "engine/model/gpt2_cuda.h"
 #include "engine/train/schedule.h"
 #include "tests/memory_state.h"
 
@@ -95,7 +95,7 @@ void train(Model& model, Loader& loader, int steps) {
 
 void copy_state(Model& from, Model& to) {
   testing::MemoryState state;
-  from.save_state(state);
+  from.snapshot()->write(state);
   to.load_state(state);
 }
 

@@ -1,0 +1,66 @@
+// Which device and precision a run gets, and why.
+#include "engine/backend/backend.h"
+
+#include "engine/base/error.h"
+
+namespace gpt2 {
+namespace {
+
+constexpr int kBlackwellComputeCapability = 100;
+
+Precision cpu_precision(const BackendOptions& options, std::vector<std::string>& notes) {
+  if (options.precision == PrecisionChoice::fp8) return Precision::fp8;
+  if (options.precision == PrecisionChoice::bf16) notes.push_back("the CPU engine has no BF16: training in FP32");
+  return Precision::fp32;
+}
+
+Precision gpu_precision(const BackendOptions& options, const GpuReport& gpu, std::vector<std::string>& notes) {
+  if (options.precision == PrecisionChoice::fp32) {
+    throw Error(ExitCode::usage, "--precision fp32 is for the CPU engine; the GPU trains in bf16 or fp8",
+                "use --precision bf16 (master weights are FP32), or --device cpu");
+  }
+  if (options.precision != PrecisionChoice::fp8) return Precision::bf16;
+  if (gpu.compute_capability < kFp8ComputeCapability) {
+    notes.push_back(gpu.name + " has compute capability " + std::to_string(gpu.compute_capability / 10) + "." +
+                    std::to_string(gpu.compute_capability % 10) + ", FP8 needs 9.0: training in BF16");
+    return Precision::bf16;
+  }
+  if (!gpu.fp8_refusal.empty()) {
+    notes.push_back("FP8 products fail on " + gpu.name + " (" + gpu.fp8_refusal + "): training in BF16");
+    return Precision::bf16;
+  }
+  return Precision::fp8;
+}
+
+// MXFP8 scales every 32 values in hardware that begins with Blackwell; neither engine here has it.
+std::string mxfp8_note(const GpuReport& gpu) {
+  const bool blackwell = gpu.compute_capability >= kBlackwellComputeCapability;
+  return "--fp8_scenario mxfp8 " +
+         (blackwell ? "has no kernels in this version for " + gpu.name : std::string("needs a Blackwell GPU")) +
+         ": --fp8_recipe holds";
+}
+
+} // namespace
+
+DeviceChoice choose_device(const BackendOptions& options, const GpuReport& gpu) {
+  DeviceChoice choice;
+  if (options.device == DeviceKind::cuda && !gpu.usable) {
+    throw Error(ExitCode::device, "--device cuda: " + gpu.why_not, "use --device cpu, or auto to take what is there");
+  }
+  choice.gpu = options.device != DeviceKind::cpu && gpu.usable;
+  if (options.device == DeviceKind::automatic && !gpu.usable) {
+    choice.notes.push_back("no GPU (" + gpu.why_not + "): training on the CPU reference engine");
+  }
+  choice.precision = choice.gpu ? gpu_precision(options, gpu, choice.notes) : cpu_precision(options, choice.notes);
+  if (choice.precision == Precision::fp8 && options.mxfp8) choice.notes.push_back(mxfp8_note(gpu));
+  return choice;
+}
+
+OpenBackend open_backend(const BackendOptions& options) {
+  const GpuReport gpu = options.device == DeviceKind::cpu ? GpuReport{} : find_gpu(options);
+  OpenBackend open{.device = choose_device(options, gpu), .backend = nullptr};
+  open.backend = open.device.gpu ? make_cuda_backend(options.cuda) : make_cpu_backend(options.threads);
+  return open;
+}
+
+} // namespace gpt2

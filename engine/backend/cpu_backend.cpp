@@ -1,0 +1,30 @@
+#include <omp.h>
+
+#include <algorithm>
+
+#include "engine/backend/backend.h"
+#include "engine/base/divisors.h"
+#include "engine/cpu/gpt2_cpu.h"
+
+namespace gpt2 {
+namespace {
+
+class CpuBackend : public Backend {
+ public:
+  bool is_gpu() const override { return false; }
+  std::unique_ptr<Model> make_model(const ModelOptions& options) override { return make_cpu_model(options); }
+
+  int choose_batch_size(const ModelOptions& options, int target, int max_batch_size) override {
+    const int good = defaults_for(options.config).batch_size; // larger ones only cost memory
+    return largest_divisor_at_most(target, max_batch_size > 0 ? std::min(good, max_batch_size) : good);
+  }
+};
+
+} // namespace
+
+std::unique_ptr<Backend> make_cpu_backend(int threads) {
+  if (threads > 0) omp_set_num_threads(threads);
+  return std::make_unique<CpuBackend>();
+}
+
+} // namespace gpt2

@@ -1,0 +1,56 @@
+#include "engine/backend/light_speed.h"
+
+#include <algorithm>
+#include <array>
+
+namespace gpt2 {
+namespace {
+
+// TFLOP/s of forward + dgrad + wgrad over 65,536 tokens on one H200 SXM (CUDA 13.0, cuBLASLt 13.1, 2026-11).
+struct GemmRates {
+  double channels, block_bf16, block_fp8, head_bf16, head_fp8;
+};
+constexpr std::array<GemmRates, 4> kMeasured = {{
+    {768, 690, 1132, 727, 1298},
+    {1024, 708, 1208, 726, 1243},
+    {1280, 689, 1234, 692, 1333},
+    {1600, 694, 1240, 691, 1292},
+}};
+constexpr double kAttentionSeconds = 2.73e-14; // per layer, channel, token and context token: cuDNN BF16, both passes
+constexpr double kElementwiseBytes = 92;       // per layer, channel and token, every producer fused
+constexpr double kHeadSeconds = 7.2e-8;        // per token: logits read twice, their gradient written twice
+constexpr double kCopyBytesPerSecond = 4.2e12;
+
+double interpolate(double channels, double GemmRates::*rate) {
+  if (channels <= kMeasured.front().channels) return kMeasured.front().*rate;
+  for (size_t i = 1; i < kMeasured.size(); ++i) {
+    const GemmRates &a = kMeasured[i - 1], &b = kMeasured[i];
+    if (channels > b.channels) continue;
+    const double share = (channels - a.channels) / (b.channels - a.channels);
+    return a.*rate + share * (b.*rate - a.*rate);
+  }
+  return kMeasured.back().*rate;
+}
+
+} // namespace
+
+std::optional<double> gpu_light_speed(const CudaDeviceInfo& device, const ModelOptions& model) {
+  if (device.name.find("H200") == std::string::npos || device.name.find("GH200") != std::string::npos)
+    return std::nullopt;
+  return h200_light_speed(model);
+}
+
+double h200_light_speed(const ModelOptions& model) {
+  const GPT2Config& config = model.config;
+  const bool fp8 = model.precision == Precision::fp8, fp8_head = fp8 && model.fp8.lm_head;
+  const double L = config.layers, C = config.channels;
+  const double block_flops = 72 * L * C * C; // per token: 12 C^2 weights a block, 6 FLOPs each
+  const double head_flops = 6.0 * config.padded_vocab * C;
+  const double seconds = block_flops / (1e12 * interpolate(C, fp8 ? &GemmRates::block_fp8 : &GemmRates::block_bf16)) +
+                         head_flops / (1e12 * interpolate(C, fp8_head ? &GemmRates::head_fp8 : &GemmRates::head_bf16)) +
+                         kAttentionSeconds * L * C * model.seq_len + kElementwiseBytes * L * C / kCopyBytesPerSecond +
+                         kHeadSeconds;
+  return 1 / seconds;
+}
+
+} // namespace gpt2

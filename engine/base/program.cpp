@@ -1,0 +1,27 @@
+#include "engine/base/program.h"
+
+#include <exception>
+#include <iostream>
+#include <new>
+
+#include "engine/base/process.h"
+
+namespace gpt2 {
+
+int run_program(const std::function<ExitCode()>& body) {
+  prepare_process();
+  try {
+    return static_cast<int>(body());
+  } catch (const Error& error) {
+    std::cerr << "error: " << error.what() << (error.hint().empty() ? "" : " (" + error.hint() + ")") << "\n";
+    return static_cast<int>(error.code());
+  } catch (const std::bad_alloc&) {
+    std::cerr << "error: out of memory (use a smaller --batch_size or --model)\n";
+    return static_cast<int>(ExitCode::device);
+  } catch (const std::exception& error) {
+    std::cerr << "error: " << error.what() << " (this is a bug: please report it with the command line)\n";
+    return 1;
+  }
+}
+
+} // namespace gpt2

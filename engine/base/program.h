@@ -1,0 +1,15 @@
+// What every program's main() is: settle with the operating system, run, turn what was thrown into one line and an exit
+// code.
+#pragma once
+
+#include <functional>
+
+#include "engine/base/error.h"
+
+namespace gpt2 {
+
+// `body` returns the exit code or throws. An Error is printed as "error: what (hint)" and gives its own code, running
+// out of memory ExitCode::device, anything else 1.
+int run_program(const std::function<ExitCode()>& body);
+
+} // namespace gpt2

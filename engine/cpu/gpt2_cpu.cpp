@@ -1,0 +1,251 @@
+// The CPU engine around the architecture: steps, the optimizer, calibration, state.
+#include "engine/cpu/gpt2_cpu.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "engine/base/error.h"
+#include "engine/model/model_state.h"
+
+namespace gpt2 {
+namespace {
+
+const ModelOptions& validated(const ModelOptions& options) {
+  validate(options.config);
+  if (options.precision == Precision::bf16) {
+    throw Error(ExitCode::usage, "the CPU engine computes in FP32 or emulated FP8, not in BF16",
+                "use --precision fp32, or --precision fp8 to emulate FP8");
+  }
+  if (options.batch_size < 1) {
+    throw Error(ExitCode::usage, "--batch_size " + std::to_string(options.batch_size) + " is no batch",
+                "give it a number of sequences from 1 up");
+  }
+  if (options.seq_len < 1 || options.seq_len > options.config.seq_len) {
+    throw Error(ExitCode::usage,
+                "--seq_len " + std::to_string(options.seq_len) + " does not fit a model with " +
+                    std::to_string(options.config.seq_len) + " positions",
+                "give it a number of tokens from 1 to " + std::to_string(options.config.seq_len));
+  }
+  return options;
+}
+
+bool trains(const ModelOptions& options) { return options.purpose == Purpose::training; }
+
+std::optional<Fp8RecipeState> make_recipe(const ModelOptions& options) {
+  if (options.precision != Precision::fp8) return std::nullopt;
+  return Fp8RecipeState(options.fp8, options.config.layers);
+}
+
+} // namespace
+
+std::unique_ptr<Model> make_cpu_model(const ModelOptions& options) { return std::make_unique<GPT2Cpu>(options); }
+
+GPT2Cpu::GPT2Cpu(const ModelOptions& options)
+    : options_(validated(options)),
+      config_(options.config),
+      table_(config_),
+      at_(table_),
+      params_(table_.size()),
+      grads_(trains(options) ? table_.size() : 0),
+      adam_m_(trains(options) ? table_.size() : 0),
+      adam_v_(trains(options) ? table_.size() : 0),
+      quantised_weights_(options.precision == Precision::fp8 ? CpuBuffer(table_.size()) : CpuBuffer()),
+      decay_mask_(make_decay_mask(table_)),
+      activations_(options),
+      recipe_(make_recipe(options)),
+      linears_(cpu_,
+               {.params = params_.data(),
+                .grads = grads_.data(),
+                .quantised_weights = quantised_weights_.data(),
+                .scratch = activations_.quantised},
+               recipe_) {
+  initialize_parameters(params_.span(), table_, config_, options.seed);
+}
+
+std::string GPT2Cpu::device_name() const { return "CPU, " + std::to_string(omp_get_max_threads()) + " threads"; }
+
+// ---- one step ----
+
+// The kernels index tables with what a batch holds: nothing that does not fit may reach them.
+void GPT2Cpu::check(const Batch& batch) const {
+  if (batch.batch_size < 1 || batch.batch_size > options_.batch_size || batch.seq_len < 1 ||
+      batch.seq_len > options_.seq_len || static_cast<int64_t>(batch.inputs.size()) != batch.tokens() ||
+      static_cast<int64_t>(batch.targets.size()) != batch.tokens()) {
+    throw std::invalid_argument("a batch of " + std::to_string(batch.batch_size) + " x " +
+                                std::to_string(batch.seq_len) + " tokens does not fit a model made for " +
+                                std::to_string(options_.batch_size) + " x " + std::to_string(options_.seq_len));
+  }
+  const auto refuse = [&](int32_t token) {
+    throw Error(ExitCode::data,
+                "token id " + std::to_string(token) + " is outside the vocabulary of " + std::to_string(config_.vocab),
+                "check that the data was made with GPT-2's tokenizer");
+  };
+  for (const int32_t token : batch.inputs) {
+    if (token < 0 || token >= config_.vocab) refuse(token);
+  }
+  for (const int32_t target : batch.targets) {
+    if (target != kIgnoredTarget && (target < 0 || target >= config_.vocab)) refuse(target);
+  }
+}
+
+void GPT2Cpu::zero_gradients() {
+  float* grads = grads_.data();
+  const int64_t count = grads_.count();
+#pragma omp parallel for schedule(static)
+  for (int64_t i = 0; i < count; ++i) grads[i] = 0.0f;
+}
+
+void GPT2Cpu::quantize_weights() {
+  for (int layer = 0; layer < config_.layers; ++layer) {
+    for (const Fp8Site site : {Fp8Site::qkv, Fp8Site::proj, Fp8Site::fc, Fp8Site::fcproj}) {
+      linears_.quantize_weight(linear(layer, site));
+    }
+  }
+  linears_.quantize_weight(linear(config_.layers, Fp8Site::lm_head));
+  weights_stale_ = false;
+}
+
+void GPT2Cpu::forward_backward(const Batch& batch) {
+  forward(batch);
+  head(batch, true);
+  backward(batch);
+}
+
+// A cold recipe first sees the step's first micro-batch once for its amaxes alone: gradients and loss are thrown away.
+void GPT2Cpu::begin_step(const Batch& first) {
+  scalars_ = {};
+  zero_gradients();
+  if (!recipe_) return;
+  recipe_->begin_step();
+  if (recipe_->calibration_due()) {
+    linears_.begin_pass(Fp8Pass::calibrating);
+    quantize_weights();
+    forward_backward(first);
+    recipe_->end_calibration();
+    zero_gradients();
+  }
+  linears_.begin_pass(Fp8Pass::training);
+  quantize_weights();
+}
+
+void GPT2Cpu::micro_step(const Batch& batch, int index, int /*count*/) {
+  if (!trains(options_)) throw std::logic_error("a model made for inference cannot train");
+  check(batch);
+  if (index == 0) begin_step(batch);
+  linears_.begin_pass(Fp8Pass::training);
+  forward_backward(batch);
+  accumulate_loss(
+      cpu_,
+      {.scalars = &scalars_, .losses = activations_.losses, .targets = batch.targets.data(), .rows = batch.tokens()});
+}
+
+void GPT2Cpu::update(const UpdateSettings& settings) {
+  const AdamWSettings& adam = settings.adamw;
+  gradient_norm(cpu_, {.scalars = &scalars_, .grad = grads_.data(), .count = grads_.count()});
+  judge(cpu_, {.scalars = &scalars_, .guard = &guard_, .limits = settings.limits, .grad_clip = settings.grad_clip});
+  adamw(cpu_, {.master = params_.data(),
+               .weights = nullptr,
+               .m = adam_m_.data(),
+               .v = adam_v_.data(),
+               .grad = grads_.data(),
+               .decay_mask = decay_mask_.data(),
+               .scalars = &scalars_,
+               .guard = &guard_,
+               .count = params_.count(),
+               .lr = adam.lr,
+               .beta1 = adam.beta1,
+               .beta2 = adam.beta2,
+               .eps = adam.eps,
+               .weight_decay = adam.weight_decay});
+  if (recipe_) recipe_->end_step(scalars_.verdict == Verdict::applied);
+  weights_stale_ = true;
+}
+
+StepResult GPT2Cpu::step_result() {
+  return {.loss = scalars_.loss,
+          .grad_norm = scalars_.grad_norm,
+          .tokens = scalars_.tokens,
+          .verdict = scalars_.verdict,
+          .adam_step = guard_.adam_step};
+}
+
+// ---- forward only ----
+
+void GPT2Cpu::begin_reading() {
+  linears_.begin_pass(Fp8Pass::reading);
+  if (recipe_ && weights_stale_) quantize_weights();
+}
+
+void GPT2Cpu::evaluate(const Batch& batch, std::span<LossSum> rows) {
+  check(batch);
+  begin_reading();
+  forward(batch);
+  head(batch, false);
+  sum_rows(batch, {activations_.losses, static_cast<size_t>(batch.tokens())}, rows);
+}
+
+void GPT2Cpu::next_token_logits(std::span<const int32_t> tokens, std::span<float> logits) {
+  if (static_cast<int>(logits.size()) != config_.vocab) throw std::invalid_argument("logits must hold the vocabulary");
+  const std::vector<int32_t> no_targets(tokens.size(), kIgnoredTarget);
+  const Batch batch = {
+      .batch_size = 1, .seq_len = static_cast<int>(tokens.size()), .inputs = tokens, .targets = no_targets};
+  check(batch);
+  begin_reading();
+  forward(batch);
+  const LinearLayer lm_head = linear(config_.layers, Fp8Site::lm_head);
+  float* last = activations_.h + (batch.tokens() - 1) * config_.channels;
+  linears_.forward(lm_head, {.out = activations_.logits, .in = last, .kept = last, .rows = 1});
+  std::copy_n(activations_.logits, config_.vocab, logits.begin());
+}
+
+// ---- state ----
+
+std::unique_ptr<StateSnapshot> GPT2Cpu::snapshot() {
+  auto copy = std::make_unique<FlatSnapshot>(table_);
+  copy->take({.params = params_.span(), .adam_m = adam_m_.span(), .adam_v = adam_v_.span()});
+  copy->guard = guard_;
+  copy->recipe = recipe_;
+  return copy;
+}
+
+void GPT2Cpu::load_state(StateReader& reader) {
+  load_tensors(reader, table_, {.params = params_.span(), .adam_m = adam_m_.span(), .adam_v = adam_v_.span()});
+  guard_ = load_guard(reader);
+  if (recipe_) recipe_->load(reader);
+  scalars_ = {};
+  weights_stale_ = true;
+}
+
+void GPT2Cpu::load_weights(StateReader& reader) {
+  gpt2::load_weights(reader, table_, params_.span());
+  std::ranges::fill(adam_m_.span(), 0.0f);
+  std::ranges::fill(adam_v_.span(), 0.0f);
+  guard_ = {};
+  scalars_ = {};
+  recipe_ = make_recipe(options_);
+  weights_stale_ = true;
+}
+
+NamedTensor GPT2Cpu::read_tensor(const ParameterTensor& tensor, TensorKind kind) {
+  const float* begin = (kind == TensorKind::weight ? params_ : grads_).data() + tensor.offset;
+  return {.name = tensor.name, .shape = tensor.shape(), .values = {begin, begin + tensor.count()}};
+}
+
+std::vector<Fp8TensorStats> GPT2Cpu::fp8_stats() { return recipe_ ? recipe_->stats() : std::vector<Fp8TensorStats>{}; }
+
+void GPT2Cpu::leave_in_bf16(int layer) {
+  if (recipe_) recipe_->leave_in_bf16(layer);
+}
+
+std::vector<MemoryLine> GPT2Cpu::memory_report() const {
+  std::vector<MemoryLine> lines = {{"parameters", params_.bytes()},
+                                   {"gradients", grads_.bytes()},
+                                   {"Adam moments", adam_m_.bytes() + adam_v_.bytes()},
+                                   {"activations", activations_.bytes()}};
+  if (recipe_) lines.push_back({"FP8 weights (emulated)", quantised_weights_.bytes()});
+  return lines;
+}
+
+} // namespace gpt2

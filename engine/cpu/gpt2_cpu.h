@@ -1,0 +1,76 @@
+// GPT-2 on the CPU in FP32, with the FP8 recipe emulated on request: the readable reference, and the oracle that the
+// GPU engine must agree with. gpt2_cpu_passes.cpp holds the architecture, gpt2_cpu.cpp what stands around it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/cpu/gpt2_cpu_buffers.h"
+#include "engine/cpu/linear_cpu.h"
+#include "engine/model/model.h"
+#include "kernels/optimizer.h"
+
+namespace gpt2 {
+
+std::unique_ptr<Model> make_cpu_model(const ModelOptions& options);
+
+class GPT2Cpu final : public Model {
+ public:
+  explicit GPT2Cpu(const ModelOptions& options);
+
+  const GPT2Config& config() const override { return config_; }
+  const ParameterTable& parameters() const override { return table_; }
+  std::string precision_label() const override { return recipe_ ? "FP8 (emulated)" : "FP32"; }
+  std::string device_name() const override;
+
+  void micro_step(const Batch& batch, int index, int count) override;
+  void update(const UpdateSettings& settings) override;
+  StepResult step_result() override;
+  void evaluate(const Batch& batch, std::span<LossSum> rows) override;
+  void next_token_logits(std::span<const int32_t> tokens, std::span<float> logits) override;
+  std::unique_ptr<StateSnapshot> snapshot() override;
+  void load_state(StateReader& reader) override;
+  void load_weights(StateReader& reader) override;
+  NamedTensor read_tensor(const ParameterTensor& tensor, TensorKind kind) override;
+  std::vector<Fp8TensorStats> fp8_stats() override;
+  void leave_in_bf16(int layer) override;
+  std::vector<MemoryLine> memory_report() const override;
+
+ private:
+  // The architecture.
+  void forward(const Batch& batch);          // tokens -> activations_.h
+  void head(const Batch& batch, bool train); // activations_.h -> losses and, in training, the gradient of h
+  void backward(const Batch& batch);         // gradient of h -> all gradients
+  void block_forward(int layer, int B, int T);
+  void block_backward(int layer, int B, int T);
+  LinearLayer linear(int layer, Fp8Site site) const { return linear_layer(config_, at_, layer, site); }
+
+  // Around it.
+  void check(const Batch& batch) const;
+  void forward_backward(const Batch& batch);
+  void begin_step(const Batch& first);
+  void begin_reading();
+  void quantize_weights();
+  void zero_gradients();
+
+  const ModelOptions options_;
+  const GPT2Config config_;
+  const ParameterTable table_;
+  const GPT2Offsets at_;
+  Cpu cpu_;
+
+  CpuBuffer params_;                  // flat, in the table's layout
+  CpuBuffer grads_, adam_m_, adam_v_; // the same; empty unless the model trains
+  CpuBuffer quantised_weights_;       // flat; empty without FP8
+  std::vector<uint8_t> decay_mask_;   // one byte per 256 elements
+  CpuActivations activations_;
+  std::optional<Fp8RecipeState> recipe_; // with FP8
+  LinearLayersCpu linears_;
+  bool weights_stale_ = true; // the quantised copy is older than the weights or their scales
+
+  StepScalars scalars_{};
+  GuardState guard_{};
+};
+
+} // namespace gpt2

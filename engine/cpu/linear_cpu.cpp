@@ -1,0 +1,96 @@
+// Quantise, multiply: the only place where the CPU engine meets FP8.
+#include "engine/cpu/linear_cpu.h"
+
+#include <algorithm>
+
+#include "kernels/fp8_quantize.h"
+#include "kernels/matmul.h"
+
+namespace gpt2 {
+
+bool LinearLayersCpu::is_fp8(const LinearLayer& linear) const {
+  return recipe_ && recipe_->quantised(recipe_->id(linear.layer, linear.site, Fp8Role::weight));
+}
+
+const float* LinearLayersCpu::weight(const LinearLayer& linear) const {
+  return (is_fp8(linear) ? buffers_.quantised_weights : buffers_.params) + linear.weight;
+}
+
+const float* LinearLayersCpu::quantize(const LinearLayer& linear, Fp8Role role, const float* in, float* out,
+                                       int64_t count) {
+  const int id = recipe_->id(linear.layer, linear.site, role);
+  const bool cold = recipe_->calibration_due() && pass_ != Fp8Pass::training;
+  const bool current_scaling = cold || recipe_->options().current_scaling;
+  float scale = recipe_->scale(id);
+  if (current_scaling) {
+    const float amax = absolute_max(cpu_, in, count);
+    scale = recipe_->current_scale(id, amax);
+    if (pass_ == Fp8Pass::calibrating) recipe_->calibrate(id, amax);
+  }
+  Fp8Counts ignored;
+  Fp8Counts* counts = pass_ == Fp8Pass::reading ? &ignored : &recipe_->counts(id);
+  fp8_quantize(cpu_,
+               {.out = out, .in = in, .count = count, .format = recipe_->format(id), .scale = scale, .counts = counts});
+  return out;
+}
+
+const float* LinearLayersCpu::quantize_dlogits(const LinearLayer& linear, const Backward& args) {
+  const int id = recipe_->id(linear.layer, linear.site, Fp8Role::grad); // a static scale: nothing to calibrate
+  fp8_quantize_dlogits(cpu_, {.out = args.quantised,
+                              .in = args.dout,
+                              .targets = args.targets,
+                              .first_row = args.first_row,
+                              .rows = args.rows,
+                              .padded_vocab = linear.OC,
+                              .scale = recipe_->scale(id),
+                              .counts = &recipe_->counts(id)});
+  return args.quantised;
+}
+
+void LinearLayersCpu::quantize_weight(const LinearLayer& linear) {
+  if (!is_fp8(linear)) return;
+  quantize(linear, Fp8Role::weight, buffers_.params + linear.weight, buffers_.quantised_weights + linear.weight,
+           static_cast<int64_t>(linear.OC) * linear.C);
+}
+
+const float* LinearLayersCpu::quantize_input(const LinearLayer& linear, const float* in, float* kept, int64_t rows) {
+  const int64_t count = rows * linear.C;
+  if (!is_fp8(linear)) {
+    if (kept != in) std::copy_n(in, count, kept); // a block left in BF16 among FP8 ones
+    return in;
+  }
+  if (!recipe_->activation_copy()) return quantize(linear, Fp8Role::act, in, kept, count);
+  const float* input = quantize(linear, Fp8Role::act, in, buffers_.scratch, count);
+  quantize(linear, Fp8Role::act_t, in, kept, count); // last: kept may be in
+  return input;
+}
+
+void LinearLayersCpu::multiply(const LinearLayer& linear, float* out, const float* in, int64_t rows) {
+  const float* bias = linear.bias == LinearLayer::kNoBias ? nullptr : buffers_.params + linear.bias;
+  matmul_forward(
+      cpu_,
+      {.out = out, .in = in, .weight = weight(linear), .bias = bias, .rows = rows, .C = linear.C, .OC = linear.OC});
+}
+
+void LinearLayersCpu::forward(const LinearLayer& linear, const Forward& args) {
+  multiply(linear, args.out, quantize_input(linear, args.in, args.kept, args.rows), args.rows);
+}
+
+void LinearLayersCpu::backward(const LinearLayer& linear, const Backward& args) {
+  const float* dout = args.dout;
+  if (is_fp8(linear)) {
+    dout = args.targets ? quantize_dlogits(linear, args)
+                        : quantize(linear, Fp8Role::grad, args.dout, args.quantised, args.rows * linear.OC);
+  }
+  matmul_backward_input(
+      cpu_,
+      {.din = args.din, .dout = dout, .weight = weight(linear), .rows = args.rows, .C = linear.C, .OC = linear.OC});
+  matmul_backward_weight(cpu_, {.dweight = buffers_.grads + linear.weight,
+                                .dout = dout,
+                                .in = args.kept,
+                                .rows = args.rows,
+                                .C = linear.C,
+                                .OC = linear.OC});
+}
+
+} // namespace gpt2

@@ -1,0 +1,155 @@
+// The layout of device memory.
+#include "engine/cuda/cuda_buffers.h"
+
+#include <cuda_bf16.h>
+
+namespace gpt2 {
+
+void Arena::note(const char* purpose, int64_t bytes) {
+  auto found =
+      std::find_if(report_.begin(), report_.end(), [&](const MemoryLine& line) { return line.purpose == purpose; });
+  if (found == report_.end()) found = report_.insert(report_.end(), {purpose, 0});
+  found->bytes += bytes;
+}
+
+namespace {
+
+constexpr const char* kKept = "activations";
+constexpr const char* kShared = "workspace";
+
+struct Shape {
+  int64_t R, C;
+  int64_t stats; // B * NH * T
+};
+
+// What a block keeps besides x, whatever the precision: 18 bytes per channel and token.
+void take_kept(Arena& arena, BlockActivations& block, const Shape& shape) {
+  const auto [R, C, stats] = shape;
+  block.qkv = arena.take<bf16>(R * 3 * C, kKept);
+  block.o = arena.take<bf16>(R * C, kKept);
+  block.x_mid = arena.take<bf16>(R * C, kKept);
+  block.pre = arena.take<bf16>(R * 4 * C, kKept);
+  block.stats = arena.take<float>(stats, kKept);
+  block.mean1 = arena.take<float>(R, kKept);
+  block.rstd1 = arena.take<float>(R, kKept);
+  block.mean2 = arena.take<float>(R, kKept);
+  block.rstd2 = arena.take<float>(R, kKept);
+}
+
+void take_normed(Arena& arena, BlockActivations& block, const Shape& shape, const char* purpose) {
+  block.h1 = arena.take<bf16>(shape.R * shape.C, purpose);
+  block.h2 = arena.take<bf16>(shape.R * shape.C, purpose);
+}
+
+void take_blocks(Arena& arena, std::vector<BlockActivations>& blocks, BlockActivations shared, const Shape& shape,
+                 Recompute recompute, bool fp8) {
+  const bool keep_inner = recompute != Recompute::block;
+  if (!keep_inner) take_kept(arena, shared, shape);
+  for (BlockActivations& block : blocks) {
+    block = shared;
+    block.x = arena.take<bf16>(shape.R * shape.C, kKept);
+    if (keep_inner) take_kept(arena, block, shape);
+    if (fp8 || !keep_inner) continue;
+    take_normed(arena, block, shape, kKept);
+    if (recompute == Recompute::none) block.gelu = arena.take<bf16>(shape.R * 4 * shape.C, kKept);
+  }
+}
+
+// Codes of the head, of a block's forward and of a block's backward are never alive together, unless blocks are
+// recomputed amid backward. Neither are the BF16 outputs of LayerNorm and GELU that a block needs which was told to
+// stay in BF16.
+void take_fp8_workspace(Arena& arena, CudaBuffers& b, BlockActivations& shared, const Shape& shape, int64_t chunk,
+                        int64_t Vp, Recompute recompute) {
+  const int64_t RC = shape.R * shape.C;
+  Fp8Buffers& f = b.fp8;
+  size_t start = arena.mark();
+  f.h = arena.take<uint8_t>(RC, kShared);
+  f.o = arena.take<uint8_t>(RC, kShared);
+  f.gelu = arena.take<uint8_t>(4 * RC, kShared);
+
+  if (recompute == Recompute::block) start = arena.mark();
+  arena.rewind(start);
+  f.h_final = arena.take<uint8_t>(RC, kShared);
+  f.h_final_t = arena.take<uint8_t>(RC, kShared);
+  b.h_final = arena.take<bf16>(RC, kShared);
+  b.logits = arena.take<bf16>(chunk * Vp, kShared);
+  f.dlogits = arena.take<uint8_t>(chunk * Vp, kShared);
+  f.dlogits_t = arena.take<uint8_t>(chunk * Vp, kShared);
+
+  arena.rewind(start);
+  f.dx = arena.take<uint8_t>(RC, kShared);
+  f.dx_t = arena.take<uint8_t>(RC, kShared);
+  f.h_t = arena.take<uint8_t>(RC, kShared);
+  b.dwide = arena.take<bf16>(4 * RC, kShared);
+  const size_t wide = arena.mark();
+  f.wide = arena.take<uint8_t>(4 * RC, kShared);
+  f.wide_t = arena.take<uint8_t>(4 * RC, kShared);
+  f.gelu_t = arena.take<uint8_t>(4 * RC, kShared);
+  arena.rewind(wide);
+  take_normed(arena, shared, shape, kShared);
+  shared.gelu = arena.take<bf16>(4 * RC, kShared);
+  arena.skip_to_peak();
+}
+
+void take_fp8_state(Arena& arena, CudaBuffers& b, const ModelOptions& options, const ParameterTable& table) {
+  const int count = fp8_tensor_count(options.config.layers);
+  b.fp8.weights = arena.take<uint8_t>(table.size(), "parameters");
+  b.fp8.weights_t = arena.take<uint8_t>(table.size(), "parameters");
+  b.fp8.scales = {.meters = arena.take<Fp8Meter>(count, kShared),
+                  .seen = arena.take<Fp8Meter>(count, kShared),
+                  .history = arena.take<float>(static_cast<int64_t>(count) * options.fp8.amax_history, kShared),
+                  .format_max = arena.take<float>(count, kShared),
+                  .applied_steps = arena.take<int64_t>(1, kShared),
+                  .count = count,
+                  .history_length = options.fp8.amax_history,
+                  .margin = options.fp8.margin,
+                  .interval = options.fp8.interval};
+}
+
+} // namespace
+
+CudaBuffers lay_out(Arena& arena, const ModelOptions& options, const ParameterTable& table, Recompute recompute) {
+  const GPT2Config& config = options.config;
+  const bool fp8 = options.precision == Precision::fp8;
+  const int64_t C = config.channels, R = static_cast<int64_t>(options.batch_size) * options.seq_len;
+  const int64_t chunk = std::min(R, logits_chunk(options.precision));
+  const Shape shape{R, C, R * config.heads};
+
+  CudaBuffers b{};
+  b.master = arena.take<float>(table.size(), "parameters");
+  b.weights = arena.take<bf16>(table.size(), "parameters");
+  b.grad = arena.take<float>(table.size(), "gradients");
+  b.adam_m = arena.take<float>(table.size(), "moments");
+  b.adam_v = arena.take<float>(table.size(), "moments");
+  b.decay_mask = arena.take<uint8_t>(table.size() / kDecayGranule, "parameters");
+
+  BlockActivations shared{};
+  b.branch = arena.take<bf16>(R * C, kShared);
+  b.dx = arena.take<bf16>(R * C, kShared);
+  b.dh = b.branch; // the head reads a row's branch before it writes its dh; in a block either one or the other lives
+  if (fp8) {
+    take_fp8_state(arena, b, options, table);
+    take_fp8_workspace(arena, b, shared, shape, chunk, config.padded_vocab, recompute);
+  } else {
+    b.dwide = arena.take<bf16>(R * 4 * C, kShared);
+    b.h_final = arena.take<bf16>(R * C, kKept);
+    b.logits = arena.take<bf16>(chunk * config.padded_vocab, kShared);
+    if (recompute == Recompute::block) take_normed(arena, shared, shape, kKept);
+    if (recompute != Recompute::none) shared.gelu = arena.take<bf16>(R * 4 * C, kKept);
+  }
+  b.blocks.resize(config.layers);
+  take_blocks(arena, b.blocks, shared, shape, recompute, fp8);
+  b.x_final = arena.take<bf16>(R * C, kKept);
+  b.mean_final = arena.take<float>(R, kKept);
+  b.rstd_final = arena.take<float>(R, kKept);
+
+  b.losses = arena.take<float>(R, kShared);
+  b.inputs = arena.take<int32_t>(R, kShared);
+  b.targets = arena.take<int32_t>(R, kShared);
+  b.step = arena.take<StepScalars>(1, kShared);
+  b.eval = arena.take<StepScalars>(1, kShared);
+  b.guard = arena.take<GuardState>(1, kShared);
+  return b;
+}
+
+} // namespace gpt2

@@ -1,0 +1,52 @@
+// GPT-2 on one NVIDIA GPU, in BF16 or FP8 with FP32 master weights, moments, gradients and statistics.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "engine/model/model.h"
+#include "kernels/attention.h"
+
+namespace gpt2 {
+
+struct CudaDeviceInfo {
+  bool usable = false;
+  std::string why_not;        // one line for the user when it is not usable
+  std::string name;           // "NVIDIA H200"
+  int compute_capability = 0; // 90 for Hopper
+  int64_t free_bytes = 0;
+};
+
+// Never throws: without a driver or a GPU, usable is false and why_not says why.
+CudaDeviceInfo probe_cuda_device(int device);
+
+// Multiplies once in FP8 in each of the three ways that training needs. Empty if that works, else why not.
+std::string fp8_refusal(int device);
+
+int cuda_runtime_version(); // 13000 for CUDA 13.0
+
+// Activations made again in the backward pass instead of kept.
+enum class Recompute { none, gelu, block };
+
+struct CudaModelOptions {
+  int device = 0; // as CUDA counts
+  bool deterministic = false;
+  bool cuda_graph = true;
+  Recompute recompute = Recompute::none;
+  AttentionKind attention = AttentionKind::automatic;
+  std::string plan_cache; // file of tuned plans; empty: none
+  bool fuse_gelu = true;  // BF16: GELU in the product's epilogue (cuBLASLt) instead of a kernel of its own
+};
+
+// Throws Error(device) if the memory does not suffice, saying what to change.
+std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaModelOptions& cuda_options);
+
+// Device memory that such a model takes, before anything is allocated.
+int64_t cuda_model_bytes(const ModelOptions& options, const CudaModelOptions& cuda_options);
+
+// The micro-batch that trains fastest among the divisors of `target` sequences that fit, measured in a few seconds and
+// remembered beside the plans. Deterministic runs take the largest that fits, without timing.
+int choose_cuda_batch_size(ModelOptions options, const CudaModelOptions& cuda_options, int target, int max_batch_size);
+
+} // namespace gpt2

@@ -1,0 +1,61 @@
+#include "engine/cuda/nvml.h"
+
+#include <dlfcn.h>
+
+namespace gpt2 {
+
+namespace {
+
+// From NVML's public interface; numbers are part of its ABI.
+constexpr int kSuccess = 0;
+constexpr unsigned kClockSm = 1, kClockMemory = 2;
+constexpr unsigned kTemperatureGpu = 0;
+constexpr unsigned long long kPowerCap = 0x4, kHardwareSlowdown = 0x8, kThermalSoftware = 0x20, kThermalHardware = 0x40,
+                             kPowerBrake = 0x80;
+
+template <class... Arguments>
+bool call(void* library, const char* name, Arguments... arguments) {
+  using Function = int (*)(Arguments...);
+  auto function = reinterpret_cast<Function>(dlsym(library, name));
+  return function && function(arguments...) == kSuccess;
+}
+
+} // namespace
+
+Nvml::Nvml(const std::string& pci_bus_id) : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
+  if (!library_) return;
+  if (!call(library_, "nvmlInit_v2") ||
+      !call(library_, "nvmlDeviceGetHandleByPciBusId_v2", pci_bus_id.c_str(), &device_)) {
+    device_ = nullptr;
+  }
+}
+
+Nvml::~Nvml() {
+  if (!library_) return;
+  call(library_, "nvmlShutdown");
+  dlclose(library_);
+}
+
+std::vector<DeviceMetric> Nvml::metrics() const {
+  std::vector<DeviceMetric> metrics;
+  if (!device_) return metrics;
+  unsigned value = 0;
+  if (call(library_, "nvmlDeviceGetClockInfo", device_, kClockSm, &value))
+    metrics.push_back({"gpu/sm_clock_mhz", static_cast<double>(value)});
+  if (call(library_, "nvmlDeviceGetClockInfo", device_, kClockMemory, &value))
+    metrics.push_back({"gpu/memory_clock_mhz", static_cast<double>(value)});
+  if (call(library_, "nvmlDeviceGetPowerUsage", device_, &value))
+    metrics.push_back({"gpu/power_watts", value / 1000.0});
+  if (call(library_, "nvmlDeviceGetTemperature", device_, kTemperatureGpu, &value))
+    metrics.push_back({"gpu/temperature_c", static_cast<double>(value)});
+  unsigned long long reasons = 0;
+  if (call(library_, "nvmlDeviceGetCurrentClocksEventReasons", device_, &reasons) ||
+      call(library_, "nvmlDeviceGetCurrentClocksThrottleReasons", device_, &reasons)) {
+    const auto slow = kHardwareSlowdown | kThermalSoftware | kThermalHardware | kPowerBrake;
+    metrics.push_back({"gpu/throttled", (reasons & slow) ? 1.0 : 0.0});
+    metrics.push_back({"gpu/power_capped", (reasons & kPowerCap) ? 1.0 : 0.0});
+  }
+  return metrics;
+}
+
+} // namespace gpt2

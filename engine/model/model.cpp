@@ -1,0 +1,28 @@
+#include "engine/model/model.h"
+
+namespace gpt2 {
+
+std::string to_string(Precision precision) {
+  switch (precision) {
+    case Precision::fp32:
+      return "fp32";
+    case Precision::bf16:
+      return "bf16";
+    case Precision::fp8:
+      return "fp8";
+  }
+  return "unknown";
+}
+
+LossSum evaluate(EvaluableModel& model, const Batch& batch) {
+  std::vector<LossSum> rows(static_cast<size_t>(batch.batch_size));
+  model.evaluate(batch, rows);
+  LossSum total;
+  for (const LossSum& row : rows) {
+    total.sum += row.sum;
+    total.tokens += row.tokens;
+  }
+  return total;
+}
+
+} // namespace gpt2

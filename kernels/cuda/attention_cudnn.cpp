@@ -1,0 +1,311 @@
+// cuDNN SDPA on packed QKV, through cudnn-frontend. Nothing else includes cudnn_frontend.h: it takes 90 s to compile.
+#include "kernels/cuda/attention_cudnn.h"
+
+#include <cuda_bf16.h>
+
+#include "engine/base/log.h"
+
+#ifdef GPT2_WITH_CUDNN
+
+#include <cudnn_frontend.h>
+#include <dlfcn.h>
+
+#include <cmath>
+#include <compare>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+namespace cudnn_frontend {
+void* cudnn_dlhandle = nullptr; // the frontend looks up every cuDNN function through this
+}
+
+namespace gpt2 {
+namespace {
+
+namespace fe = cudnn_frontend;
+
+// The deterministic backward keeps dP, (B, NH, T, T) in BF16; beyond this size the batch is cut into equal parts.
+constexpr int64_t kDeterministicWorkspace = int64_t{2} << 30;
+
+enum Uid : int64_t { kQ = 1, kK, kV, kOut, kStats, kDout, kDq, kDk, kDv };
+
+struct Shape {
+  bool backward;
+  int B, T, NH, HS;
+  auto operator<=>(const Shape&) const = default;
+
+  std::string to_string() const {
+    return "B=" + std::to_string(B) + " T=" + std::to_string(T) + " NH=" + std::to_string(NH) +
+           " HS=" + std::to_string(HS) + (backward ? " backward" : " forward");
+  }
+};
+
+// A built graph for `batch` sequences, run B / batch times; null where cuDNN refuses the shape.
+struct Plan {
+  std::unique_ptr<fe::graph::Graph> graph;
+  int batch = 0;
+  std::string refusal;
+};
+
+using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
+
+void check(fe::error_t status) {
+  if (status.is_bad()) throw std::runtime_error(status.get_message());
+}
+
+void check(cudnnStatus_t status, const char* what) {
+  if (status != CUDNN_STATUS_SUCCESS) {
+    throw std::runtime_error(std::string(what) + " failed with status " + std::to_string(status));
+  }
+}
+
+// Seen by cuDNN as (B, NH, T, HS): a slice of (B, T, 3, NH, HS), or all of (B, T, NH, HS).
+fe::graph::Tensor_attributes slice(const Shape& s, int batch, int64_t slices, Uid uid) {
+  const int64_t row = slices * s.NH * s.HS;
+  fe::graph::Tensor_attributes tensor;
+  tensor.set_uid(uid).set_dim({batch, s.NH, s.T, s.HS}).set_stride({s.T * row, s.HS, row, 1});
+  tensor.set_data_type(fe::DataType_t::BFLOAT16);
+  return tensor;
+}
+
+fe::graph::Tensor_attributes stats_tensor(const Shape& s, int batch) {
+  const int64_t NH = s.NH, T = s.T;
+  fe::graph::Tensor_attributes tensor;
+  tensor.set_uid(kStats).set_dim({batch, NH, T, 1}).set_stride({NH * T, T, 1, 1});
+  tensor.set_data_type(fe::DataType_t::FLOAT);
+  return tensor;
+}
+
+// The graph infers dimensions of its outputs; layout and identity are ours.
+void describe_output(const Tensor& output, const fe::graph::Tensor_attributes& as) {
+  output->set_output(true).set_uid(as.get_uid()).set_dim(as.get_dim()).set_stride(as.get_stride());
+  output->set_data_type(as.get_data_type());
+}
+
+void describe_forward(fe::graph::Graph& graph, const Shape& s, int batch) {
+  const Tensor q = graph.tensor(slice(s, batch, 3, kQ));
+  const Tensor k = graph.tensor(slice(s, batch, 3, kK));
+  const Tensor v = graph.tensor(slice(s, batch, 3, kV));
+  fe::graph::SDPA_attributes options;
+  options.set_name("attention_forward").set_generate_stats(true).set_causal_mask(true);
+  options.set_attn_scale(1.0f / std::sqrt(static_cast<float>(s.HS)));
+  const auto [out, stats] = graph.sdpa(q, k, v, options);
+  describe_output(out, slice(s, batch, 1, kOut));
+  describe_output(stats, stats_tensor(s, batch));
+}
+
+void describe_backward(fe::graph::Graph& graph, const Shape& s, int batch, bool deterministic) {
+  const Tensor q = graph.tensor(slice(s, batch, 3, kQ));
+  const Tensor k = graph.tensor(slice(s, batch, 3, kK));
+  const Tensor v = graph.tensor(slice(s, batch, 3, kV));
+  const Tensor out = graph.tensor(slice(s, batch, 1, kOut));
+  const Tensor dout = graph.tensor(slice(s, batch, 1, kDout));
+  const Tensor stats = graph.tensor(stats_tensor(s, batch));
+  fe::graph::SDPA_backward_attributes options;
+  options.set_name("attention_backward").set_causal_mask(true).set_deterministic_algorithm(deterministic);
+  options.set_attn_scale(1.0f / std::sqrt(static_cast<float>(s.HS)));
+  const auto [dq, dk, dv] = graph.sdpa_backward(q, k, v, out, dout, stats, options);
+  describe_output(dq, slice(s, batch, 3, kDq));
+  describe_output(dk, slice(s, batch, 3, kDk));
+  describe_output(dv, slice(s, batch, 3, kDv));
+}
+
+// The largest divisor of B whose deterministic backward stays within its workspace limit.
+int batch_of(const Shape& s, bool deterministic) {
+  if (!s.backward || !deterministic) return s.B;
+  const int64_t bytes_per_sequence = int64_t{2} * s.NH * s.T * s.T;
+  for (int batch = s.B; batch > 1; --batch) {
+    if (s.B % batch == 0 && batch * bytes_per_sequence <= kDeterministicWorkspace) return batch;
+  }
+  return 1;
+}
+
+} // namespace
+
+struct AttentionPlans::Cudnn {
+  explicit Cudnn(Cuda& cuda) : cuda(cuda) {
+    // With two CUDA runtimes on the library path the frontend would take the older one, whose structures differ.
+    setenv("CUDNN_FRONTEND_CUDART_LIB_NAME", "libcudart.so.13", 0);
+    static_assert(CUDART_VERSION / 1000 == 13);
+    if (!fe::cudnn_dlhandle) fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
+    if (!fe::cudnn_dlhandle) throw std::runtime_error(dlerror());
+    check(fe::detail::create_handle(&handle), "cudnnCreate");
+    check(fe::detail::set_stream(handle, cuda.stream), "cudnnSetStream");
+  }
+  ~Cudnn() {
+    plans.clear();
+    for (void* workspace : workspaces) cudaFree(workspace);
+    fe::detail::destroy_handle(handle);
+  }
+  Cudnn(const Cudnn&) = delete;
+
+  const Plan& plan(const Shape& shape) {
+    const auto found = plans.find(shape);
+    if (found != plans.end()) return found->second;
+    cudaStreamCaptureStatus capture;
+    CUDA_CHECK(cudaStreamIsCapturing(cuda.stream, &capture));
+    if (capture != cudaStreamCaptureStatusNone) {
+      throw Error(ExitCode::device, "attention of a new shape inside a captured graph: " + shape.to_string(),
+                  "run a step with this batch shape once before capturing it");
+    }
+    Plan plan;
+    try {
+      plan = build(shape);
+    } catch (const Error&) {
+      throw; // out of memory, a lost device
+    } catch (const std::exception& error) {
+      plan.refusal = "cuDNN refuses " + shape.to_string() + ": " + error.what();
+    }
+    return plans.emplace(shape, std::move(plan)).first->second;
+  }
+
+  Plan build(const Shape& shape) {
+    Plan plan;
+    plan.batch = batch_of(shape, cuda.options.deterministic);
+    plan.graph = std::make_unique<fe::graph::Graph>();
+    plan.graph->set_io_data_type(fe::DataType_t::BFLOAT16);
+    plan.graph->set_intermediate_data_type(fe::DataType_t::FLOAT).set_compute_data_type(fe::DataType_t::FLOAT);
+    if (shape.backward) {
+      describe_backward(*plan.graph, shape, plan.batch, cuda.options.deterministic);
+    } else {
+      describe_forward(*plan.graph, shape, plan.batch);
+    }
+    check(plan.graph->validate());
+    check(plan.graph->build_operation_graph(handle));
+    check(plan.graph->create_execution_plans({fe::HeurMode_t::A}));
+    check(plan.graph->check_support());
+    check(plan.graph->build_plans());
+    int64_t bytes = 0;
+    check(plan.graph->get_workspace_size(bytes));
+    reserve(static_cast<size_t>(bytes));
+    return plan;
+  }
+
+  // Graphs captured earlier hold the address of the old workspace, so it stays.
+  void reserve(size_t bytes) {
+    if (bytes <= workspace_bytes) return;
+    void* workspace = nullptr;
+    CUDA_CHECK(cudaMalloc(&workspace, bytes));
+    workspaces.push_back(workspace);
+    workspace_bytes = bytes;
+    held_bytes += bytes;
+  }
+
+  void execute(const Plan& plan, std::unordered_map<int64_t, void*>& tensors) {
+    try {
+      check(plan.graph->execute(handle, tensors, workspaces.empty() ? nullptr : workspaces.back()));
+    } catch (const std::runtime_error& error) {
+      CUDA_CHECK(cudaPeekAtLastError()); // a lost device explains more than cuDNN's status
+      throw Error(ExitCode::device, std::string("cuDNN attention failed: ") + error.what(),
+                  "try --attention own, or another cuDNN 9 release");
+    }
+  }
+
+  Cuda& cuda;
+  cudnnHandle_t handle = nullptr;
+  std::map<Shape, Plan> plans;
+  std::vector<void*> workspaces; // the last is the largest
+  size_t workspace_bytes = 0;    // of the last
+  size_t held_bytes = 0;         // of all
+};
+
+AttentionPlans::AttentionPlans(Cuda& cuda) : cuda_(cuda) {
+  if (cuda.options.attention == AttentionKind::handwritten) {
+    reason_ = "not asked for";
+    return;
+  }
+  try {
+    cudnn_ = std::make_unique<Cudnn>(cuda);
+  } catch (const std::exception& error) {
+    refuse(std::string("cuDNN cannot be opened: ") + error.what());
+  }
+}
+
+bool AttentionPlans::forward(const AttentionForward<bf16>& a) {
+  if (!cudnn_) return false;
+  const Plan& plan = cudnn_->plan({false, a.B, a.T, a.NH, a.HS});
+  if (!plan.graph) return refuse(plan.refusal);
+  const int64_t C = int64_t{a.NH} * a.HS;
+  for (int b = 0; b < a.B; b += plan.batch) {
+    const int64_t row = int64_t{b} * a.T;
+    bf16* qkv = const_cast<bf16*>(a.qkv) + row * 3 * C;
+    std::unordered_map<int64_t, void*> tensors = {
+        {kQ, qkv}, {kK, qkv + C}, {kV, qkv + 2 * C}, {kOut, a.out + row * C}, {kStats, a.stats + row * a.NH}};
+    cudnn_->execute(plan, tensors);
+  }
+  return true;
+}
+
+bool AttentionPlans::backward(const AttentionBackward<bf16>& a) {
+  if (!cudnn_) return false;
+  const Plan& plan = cudnn_->plan({true, a.B, a.T, a.NH, a.HS});
+  if (!plan.graph) return refuse(plan.refusal);
+  const int64_t C = int64_t{a.NH} * a.HS;
+  for (int b = 0; b < a.B; b += plan.batch) {
+    const int64_t row = int64_t{b} * a.T;
+    bf16* qkv = const_cast<bf16*>(a.qkv) + row * 3 * C;
+    bf16* dqkv = a.dqkv + row * 3 * C;
+    std::unordered_map<int64_t, void*> tensors = {{kQ, qkv},
+                                                  {kK, qkv + C},
+                                                  {kV, qkv + 2 * C},
+                                                  {kOut, const_cast<bf16*>(a.out) + row * C},
+                                                  {kDout, const_cast<bf16*>(a.dout) + row * C},
+                                                  {kStats, const_cast<float*>(a.stats) + row * a.NH},
+                                                  {kDq, dqkv},
+                                                  {kDk, dqkv + C},
+                                                  {kDv, dqkv + 2 * C}};
+    cudnn_->execute(plan, tensors);
+  }
+  return true;
+}
+
+// Each reason is said once; a user who named cuDNN gets an error instead of another kernel.
+bool AttentionPlans::refuse(const std::string& reason) {
+  if (cuda_.options.attention == AttentionKind::cudnn) {
+    throw Error(ExitCode::device, reason,
+                "install cuDNN 9 and put its lib directory on LD_LIBRARY_PATH, or choose --attention auto");
+  }
+  if (said_.insert(reason).second) log_warn("attention: " + reason + "; using our own kernels");
+  reason_ = reason;
+  return false;
+}
+
+std::string AttentionPlans::version() const {
+  if (!cudnn_) return "";
+  const size_t version = fe::detail::get_backend_version(); // 91900
+  return "cuDNN " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
+size_t AttentionPlans::workspace_bytes() const { return cudnn_ ? cudnn_->held_bytes : 0; }
+
+} // namespace gpt2
+
+#else // built without cuDNN's headers
+
+namespace gpt2 {
+
+struct AttentionPlans::Cudnn {};
+
+AttentionPlans::AttentionPlans(Cuda& cuda) : cuda_(cuda) {
+  reason_ = "built without cuDNN";
+  if (cuda_.options.attention == AttentionKind::cudnn) {
+    throw Error(ExitCode::usage, "this program was built without cuDNN", "choose --attention auto, or rebuild with it");
+  }
+}
+bool AttentionPlans::forward(const AttentionForward<bf16>&) { return false; }
+bool AttentionPlans::backward(const AttentionBackward<bf16>&) { return false; }
+bool AttentionPlans::refuse(const std::string&) { return false; }
+std::string AttentionPlans::version() const { return ""; }
+size_t AttentionPlans::workspace_bytes() const { return 0; }
+
+} // namespace gpt2
+
+#endif
+
+namespace gpt2 {
+AttentionPlans::~AttentionPlans() = default;
+}

@@ -1,0 +1,89 @@
+// Owners of CUDA resources: device memory, pinned host memory, events, captured graphs.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <utility>
+
+#include "kernels/cuda/cuda_backend.h"
+
+namespace gpt2 {
+
+class DeviceMemory {
+ public:
+  explicit DeviceMemory(size_t bytes) { CUDA_CHECK(cudaMalloc(&data_, bytes)); }
+  ~DeviceMemory() { cudaFree(data_); }
+  DeviceMemory(const DeviceMemory&) = delete;
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+
+ private:
+  void* data_ = nullptr;
+};
+
+// Page-locked host memory, so that copies to and from the device do not make the host wait.
+template <class T>
+class Pinned {
+ public:
+  explicit Pinned(size_t count) { CUDA_CHECK(cudaMallocHost(reinterpret_cast<void**>(&data_), count * sizeof(T))); }
+  ~Pinned() {
+    if (data_) cudaFreeHost(data_);
+  }
+  Pinned(Pinned&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+  Pinned& operator=(Pinned&&) = delete;
+  T* get() const { return data_; }
+
+ private:
+  T* data_ = nullptr;
+};
+
+class Event {
+ public:
+  Event() { CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
+  ~Event() {
+    if (event_) cudaEventDestroy(event_);
+  }
+  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  Event& operator=(Event&&) = delete;
+  void record(cudaStream_t stream) { CUDA_CHECK(cudaEventRecord(event_, stream)); }
+  void wait() const { CUDA_CHECK(cudaEventSynchronize(event_)); }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+// Work captured once and launched many times: a micro-step is some 300 launches at 124M, and the gaps between them
+// would cost about 2% of it.
+class Graph {
+ public:
+  Graph() = default;
+  ~Graph() { reset(); }
+  Graph(const Graph&) = delete;
+  explicit operator bool() const { return executable_ != nullptr; }
+  void reset() {
+    if (executable_) cudaGraphExecDestroy(std::exchange(executable_, nullptr));
+  }
+
+  template <class Work>
+  void capture(cudaStream_t stream, Work&& work) {
+    cudaGraph_t graph = nullptr;
+    CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    try {
+      work();
+    } catch (...) { // leave the stream usable, then report
+      cudaStreamEndCapture(stream, &graph);
+      if (graph) cudaGraphDestroy(graph);
+      throw;
+    }
+    CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+    const cudaError_t status = cudaGraphInstantiate(&executable_, graph, 0);
+    cudaGraphDestroy(graph);
+    CUDA_CHECK(status);
+  }
+  void launch(cudaStream_t stream) const { CUDA_CHECK(cudaGraphLaunch(executable_, stream)); }
+
+ private:
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+} // namespace gpt2

@@ -1,0 +1,125 @@
+// Device-side FP8: conversion by the hardware, and what is seen of the values on the way.
+#pragma once
+
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include "kernels/device/vector.cuh"
+#include "kernels/fp8_tensor.h"
+#include "kernels/stochastic_rounding.h"
+
+namespace gpt2 {
+
+// Two codes, `low` in the low byte. Saturating, round to nearest even: as fp8_encode on the CPU.
+__device__ inline uint32_t fp8_pair(float low, float high, Fp8Format format) {
+  const float2 pair = make_float2(low, high);
+  return format == Fp8Format::e4m3 ? __nv_cvt_float2_to_fp8x2(pair, __NV_SATFINITE, __NV_E4M3)
+                                   : __nv_cvt_float2_to_fp8x2(pair, __NV_SATFINITE, __NV_E5M2);
+}
+
+// Eight codes of values already scaled, first value in the lowest byte.
+__device__ inline uint2 fp8_pack(const Float8& scaled, Fp8Format format) {
+  uint2 codes;
+  codes.x = fp8_pair(scaled.v[0], scaled.v[1], format) | fp8_pair(scaled.v[2], scaled.v[3], format) << 16;
+  codes.y = fp8_pair(scaled.v[4], scaled.v[5], format) | fp8_pair(scaled.v[6], scaled.v[7], format) << 16;
+  return codes;
+}
+
+// The same, rounded stochastically to E5M2: the upper bytes of halves, dithered in their lower ones
+// (stochastic_rounding.h). |scaled| is at most 57344; a NaN keeps its code only with random bytes of 0.
+__device__ inline uint2 e5m2_pack_stochastic(const Float8& scaled, const RoundingBytes& random) {
+  uint32_t halves[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const __half2 pair = __floats2half2_rn(scaled.v[2 * i], scaled.v[2 * i + 1]);
+    const uint32_t word = i < 2 ? random.low : random.high;
+    halves[i] = *reinterpret_cast<const uint32_t*>(&pair) + ((i % 2 ? word >> 8 : word) & 0x00FF00FFu);
+  }
+  return {__byte_perm(halves[0], halves[1], 0x7531), __byte_perm(halves[2], halves[3], 0x7531)};
+}
+
+// A sink as one thread sees it: scales, encodes, and tallies what it sees.
+class Fp8Quantizer {
+ public:
+  __device__ explicit Fp8Quantizer(const Fp8Sink& sink)
+      : format_(sink.format),
+        silent_(sink.silent),
+        scale_(sink.meter ? sink.meter->scale : 1.0f),
+        largest_(sink.format == Fp8Format::e4m3 ? 448.0f : 57344.0f),
+        flushed_below_(sink.format == Fp8Format::e4m3 ? 0x1.0p-10f : 0x1.0p-17f) {
+  } // half of the smallest code: a tie goes to 0
+
+  __device__ uint2 operator()(const Float8& values) {
+    Float8 scaled;
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) scaled.v[k] = values.v[k] * scale_;
+    if (!silent_) {
+      float largest_here = 0;
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) largest_here = fmaxf(largest_here, fabsf(values.v[k]));
+      amax_ = fmaxf(amax_, largest_here);
+      if (largest_here * scale_ > largest_) { // rare, so that counting costs nothing
+#pragma unroll
+        for (int k = 0; k < kVector; ++k) saturated_ += fabsf(scaled.v[k]) > largest_;
+      }
+      flushed_ += values.v[0] != 0.0f && fabsf(scaled.v[0]) <= flushed_below_;
+    }
+    return fp8_pack(scaled, format_);
+  }
+
+  // Adds this block's tally to the meter; every thread of the block must call it. One atomic per block, and for the
+  // amax only while it still grows.
+  __device__ void commit(Fp8Meter* meter) const {
+    if (silent_) return;
+    __shared__ unsigned amax, saturated, flushed;
+    __syncthreads(); // a block may commit more than one quantizer
+    if (threadIdx.x == 0) amax = saturated = flushed = 0;
+    __syncthreads();
+    const unsigned warp_amax = __reduce_max_sync(0xFFFFFFFFu, __float_as_uint(amax_));
+    const unsigned warp_saturated = __reduce_add_sync(0xFFFFFFFFu, saturated_);
+    const unsigned warp_flushed = __reduce_add_sync(0xFFFFFFFFu, flushed_);
+    if (threadIdx.x % kWarp == 0) {
+      atomicMax(&amax, warp_amax);
+      if (warp_saturated) atomicAdd(&saturated, warp_saturated);
+      if (warp_flushed) atomicAdd(&flushed, warp_flushed);
+    }
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    if (amax > *static_cast<volatile uint32_t*>(&meter->amax_bits)) atomicMax(&meter->amax_bits, amax);
+    if (saturated) atomicAdd(&meter->saturated, static_cast<unsigned long long>(saturated));
+    if (flushed) atomicAdd(&meter->flushed, static_cast<unsigned long long>(flushed));
+  }
+
+ private:
+  Fp8Format format_;
+  bool silent_;
+  float scale_, largest_, flushed_below_;
+  float amax_ = 0;
+  unsigned saturated_ = 0, flushed_ = 0;
+};
+
+// Transposes 4x4 bytes: word r holds row r; afterwards word c holds column c.
+__device__ inline void transpose_4x4(uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) {
+  const uint32_t ab_low = __byte_perm(a, b, 0x5140), ab_high = __byte_perm(a, b, 0x7362); // a0 b0 a1 b1, a2 b2 a3 b3
+  const uint32_t cd_low = __byte_perm(c, d, 0x5140), cd_high = __byte_perm(c, d, 0x7362);
+  a = __byte_perm(ab_low, cd_low, 0x5410);
+  b = __byte_perm(ab_low, cd_low, 0x7632);
+  c = __byte_perm(ab_high, cd_high, 0x5410);
+  d = __byte_perm(ab_high, cd_high, 0x7632);
+}
+
+// 8 rows of 8 codes -> 8 columns of 8 codes.
+__device__ inline void transpose_8x8(uint2 (&codes)[8]) {
+  transpose_4x4(codes[0].x, codes[1].x, codes[2].x, codes[3].x);
+  transpose_4x4(codes[0].y, codes[1].y, codes[2].y, codes[3].y);
+  transpose_4x4(codes[4].x, codes[5].x, codes[6].x, codes[7].x);
+  transpose_4x4(codes[4].y, codes[5].y, codes[6].y, codes[7].y);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) { // the off-diagonal 4x4 blocks change places
+    const uint32_t upper_right = codes[i].y;
+    codes[i].y = codes[i + 4].x;
+    codes[i + 4].x = upper_right;
+  }
+}
+
+} // namespace gpt2

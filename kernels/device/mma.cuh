@@ -1,0 +1,91 @@
+// Tensor-core building blocks for compute capability 8.0 and above: 16x8x16 BF16 products, and their fragments from
+// shared memory. A warp acts together; `lane` is threadIdx.x % 32.
+//
+// Fragments of mma.m16n8k16: thread `lane` holds of the accumulator (16, 8) the elements
+//   c[0], c[1]: row lane/4,     columns 2*(lane%4) and +1
+//   c[2], c[3]: row lane/4 + 8, the same columns
+// Two neighbouring accumulators, packed to BF16, are the left operand (16, 16) of a following product.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+#include "kernels/backend.h"
+#include "kernels/device/ptx.cuh"
+
+namespace gpt2 {
+
+// Rows of a tile in shared memory are D + 8 elements apart: 16-byte aligned, and the eight rows that one ldmatrix
+// reads fall into different banks for D = 32, 64 and 128.
+template <int D>
+constexpr int kPitch = D + 8;
+
+// Four 8x8 matrices; lane i gives the address of row i%8 of matrix i/8.
+__device__ inline void load_matrices(uint32_t (&fragment)[4], const bf16* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+__device__ inline void load_matrices_transposed(uint32_t (&fragment)[4], const bf16* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+// c (16, 8) += a (16, 16) b (16, 8)
+__device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ inline uint32_t pack_bf16(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+
+// c (16, N) += a (16, D) b (N, D)^T, both in shared memory.
+template <int N, int D>
+__device__ inline void multiply_by_transpose(float (&c)[N / 8][4], const bf16* a, const bf16* b, int lane) {
+  const bf16* a_row = a + lane % 16 * kPitch<D> + lane / 16 * 8;
+  const bf16* b_row = b + (lane % 8 + lane / 16 * 8) * kPitch<D> + lane / 8 % 2 * 8;
+#pragma unroll
+  for (int k = 0; k < D; k += 16) {
+    uint32_t left[4];
+    load_matrices(left, a_row + k);
+#pragma unroll
+    for (int n = 0; n < N; n += 16) {
+      uint32_t right[4];
+      load_matrices(right, b_row + n * kPitch<D> + k);
+      mma(c[n / 8], left, right[0], right[1]);
+      mma(c[n / 8 + 1], left, right[2], right[3]);
+    }
+  }
+}
+
+// c (16, D) += a (16, N) b (N, D), a the accumulators of a product before, rounded to BF16; b in shared memory.
+template <int N, int D>
+__device__ inline void multiply_registers(float (&c)[D / 8][4], const float (&a)[N / 8][4], const bf16* b, int lane) {
+  const bf16* b_row = b + lane % 16 * kPitch<D> + lane / 16 * 8;
+#pragma unroll
+  for (int k = 0; k < N; k += 16) {
+    const float(&left_half)[4] = a[k / 8];
+    const float(&right_half)[4] = a[k / 8 + 1];
+    const uint32_t left[4] = {pack_bf16(left_half[0], left_half[1]), pack_bf16(left_half[2], left_half[3]),
+                              pack_bf16(right_half[0], right_half[1]), pack_bf16(right_half[2], right_half[3])};
+#pragma unroll
+    for (int n = 0; n < D; n += 16) {
+      uint32_t right[4];
+      load_matrices_transposed(right, b_row + k * kPitch<D> + n);
+      mma(c[n / 8], left, right[0], right[1]);
+      mma(c[n / 8 + 1], left, right[2], right[3]);
+    }
+  }
+}
+
+} // namespace gpt2

@@ -1,0 +1,56 @@
+// Maximum and sum of exponentials of one row of logits, by one block, in one pass over the row.
+#pragma once
+
+#include "kernels/device/ptx.cuh"
+#include "kernels/device/vector.cuh"
+
+namespace gpt2 {
+
+constexpr int kSoftmaxThreads = 1024;
+constexpr float kLog2e = 1.4426950408889634f;
+
+struct SoftmaxRow {
+  float maximum;
+  float sum; // of exp(x - maximum) over the real vocabulary
+};
+
+// Every thread of the block gets the result; each shared array holds 32 values. The sum is rescaled as the maximum
+// grows.
+__device__ inline SoftmaxRow softmax_row(const bf16* logits, int vocab, int padded_vocab, float* shared_max,
+                                         float* shared_sum) {
+  const int whole = vocab / kVector; // vectors without padding
+  const int vectors = padded_vocab / kVector;
+  float maximum = -INFINITY, sum = 0;
+  uint4 next = static_cast<int>(threadIdx.x) < vectors ? load_raw(logits, threadIdx.x) : uint4{};
+  for (int i = threadIdx.x; i < vectors; i += kSoftmaxThreads) {
+    Float8 x = unpack(next);
+    if (i + kSoftmaxThreads < vectors)
+      next = load_raw(logits, i + kSoftmaxThreads); // in flight while this one is added
+    if (i >= whole) {
+#pragma unroll
+      for (int k = 0; k < kVector; ++k)
+        if (i * kVector + k >= vocab) x.v[k] = -INFINITY;
+    }
+    float larger = maximum;
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) larger = fmaxf(larger, x.v[k]);
+    if (larger == -INFINITY) { // nothing but padding so far, unless it is NaN, which a maximum passes over
+#pragma unroll
+      for (int k = 0; k < kVector; ++k)
+        if (isnan(x.v[k])) sum = x.v[k];
+      continue;
+    }
+    if (larger > maximum) {
+      sum *= fast_exp2((maximum - larger) * kLog2e);
+      maximum = larger;
+    }
+    const float offset = maximum * kLog2e;
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) sum += fast_exp2(fmaf(x.v[k], kLog2e, -offset));
+  }
+  const float row_maximum = block_max(maximum, shared_max);
+  sum *= maximum == -INFINITY ? 0.0f : fast_exp2((maximum - row_maximum) * kLog2e);
+  return {row_maximum, block_sum(sum, shared_sum)};
+}
+
+} // namespace gpt2

@@ -1,4 +1,4 @@
-// Quantisation of BF16 activations and FP32 weights, both ways round.
+// Quantization of BF16 activations and FP32 weights, both ways round.
 #include "kernels/cast_fp8.h"
 
 #include <cuda_bf16.h>

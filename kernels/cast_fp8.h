@@ -1,4 +1,4 @@
-// Quantisation as a pass of its own, for tensors that no kernel of ours produces: attention's output and gradient (from
+// Quantization as a pass of its own, for tensors that no kernel of ours produces: attention's output and gradient (from
 // cuDNN), and the weights (once per optimizer step). GPU only.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace gpt2 {
 
-// out = quantise(in), one way round or both; 3 or 4 bytes per element (2 read, 1 written each way).
+// out = quantize(in), one way round or both; 3 or 4 bytes per element (2 read, 1 written each way).
 struct CastFp8 {
   Fp8Sink out;
   float* dbias;            // (cols) += column sums of in, or null
@@ -17,7 +17,7 @@ struct CastFp8 {
 };
 void cast_fp8(Cuda&, const CastFp8&);
 
-// out = quantise(master); 6 bytes per parameter (4 read, 1 + 1 written).
+// out = quantize(master); 6 bytes per parameter (4 read, 1 + 1 written).
 struct CastWeightFp8 {
   Fp8Sink out;
   const float* master; // (rows, cols)

@@ -1,5 +1,5 @@
-// Quantisation to FP8 as a tensor passes from its producer to a matrix product. The CPU keeps the values as
-// floats on the FP8 grid (decode(encode(x * scale)) / scale): same bits as the GPU's codes, dequantised.
+// Quantization to FP8 as a tensor passes from its producer to a matrix product. The CPU keeps the values as
+// floats on the FP8 grid (decode(encode(x * scale)) / scale): same bits as the GPU's codes, dequantized.
 #pragma once
 
 #include "engine/base/float_formats.h"
@@ -7,7 +7,7 @@
 
 namespace gpt2 {
 
-// Gathered while quantising; sums over micro-batches of a step.
+// Gathered while quantizing; sums over micro-batches of a step.
 struct Fp8Counts {
   float amax = 0; // of the unscaled input; max over micro-batches
   int64_t values = 0;
@@ -16,18 +16,18 @@ struct Fp8Counts {
 };
 
 struct Fp8Quantize {
-  float* out;      // (count) dequantised; may be in itself
+  float* out;      // (count) dequantized; may be in itself
   const float* in; // (count)
   int64_t count;
   Fp8Format format;
-  float scale; // quantisation factor: codes hold x * scale
+  float scale; // quantization factor: codes hold x * scale
   Fp8Counts* counts;
 };
 void fp8_quantize(Cpu&, const Fp8Quantize&);
 
 // The logits' gradient: to E5M2, stochastically, keyed by token (stochastic_rounding.h).
 struct Fp8QuantizeDlogits {
-  float* out;             // (rows, padded_vocab) dequantised; may be in itself
+  float* out;             // (rows, padded_vocab) dequantized; may be in itself
   const float* in;        // (rows, padded_vocab)
   const int32_t* targets; // (rows)
   int64_t first_row;      // position of row 0 in the micro-batch

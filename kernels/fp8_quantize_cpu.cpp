@@ -1,4 +1,4 @@
-// FP8 quantisation on the CPU: rounds to the FP8 grid and counts what was lost on the way.
+// FP8 quantization on the CPU: rounds to the FP8 grid and counts what was lost on the way.
 #include "kernels/fp8_quantize.h"
 
 #include <algorithm>

@@ -10,7 +10,7 @@
 
 namespace gpt2 {
 
-// One per quantised tensor, in device memory. Producers multiply by `scale`; cuBLASLt multiplies by `inverse`, whose
+// One per quantized tensor, in device memory. Producers multiply by `scale`; cuBLASLt multiplies by `inverse`, whose
 // address it wants aligned to 16 bytes.
 struct alignas(16) Fp8Meter {
   float inverse; // 1 / scale
@@ -35,7 +35,7 @@ struct Fp8Sink {
   uint8_t* transposed; // (cols, rows), or null
   Fp8Format format;
   Fp8Meter* meter;     // scale is read; amax, saturated and flushed are added to, unless `silent`
-  bool silent = false; // the same values were metered when they were first quantised
+  bool silent = false; // the same values were metered when they were first quantized
 };
 
 } // namespace gpt2

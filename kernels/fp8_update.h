@@ -10,9 +10,9 @@ namespace gpt2 {
 // Indexed by fp8_tensor_id(); in device memory.
 struct Fp8Scales {
   Fp8Meter* meters;        // (count) of the step under way
-  Fp8Meter* seen;          // (count) of the last step that ended, with the scales it was quantised with
+  Fp8Meter* seen;          // (count) of the last step that ended, with the scales it was quantized with
   float* history;          // (count, history_length) rings of amaxes
-  const float* format_max; // (count) 448 or 57344; 0: not quantised, or with a static scale: left alone
+  const float* format_max; // (count) 448 or 57344; 0: not quantized, or with a static scale: left alone
   int64_t* applied_steps;  // (1) gives the ring's slot and the interval
   int count, history_length, margin, interval;
 };
@@ -22,7 +22,7 @@ void fp8_end_step(Cuda&, const Fp8Scales&, const StepScalars* step);
 
 // Current scaling: the meter takes the scale of its own amax at once. The amax stays, so that the
 // history sees it at the end of the step; the counters are cleared for the pass that follows. `shared`: the meter after
-// it quantises the same values in another format, and takes its scale from the same amax.
+// it quantizes the same values in another format, and takes its scale from the same amax.
 void fp8_scale_now(Cuda&, const Fp8Scales&, int id, bool shared);
 
 // End of a calibrating micro-batch: every history forgets all but the amax just seen.

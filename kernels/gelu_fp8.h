@@ -5,7 +5,7 @@
 
 namespace gpt2 {
 
-// out = quantise(gelu(in)). 3 bytes per element.
+// out = quantize(gelu(in)). 3 bytes per element.
 struct GeluForwardFp8 {
   Fp8Sink out;    // data only
   const bf16* in; // (rows, cols)
@@ -14,12 +14,12 @@ struct GeluForwardFp8 {
 };
 void gelu_forward_fp8(Cuda&, const GeluForwardFp8&);
 
-// din = quantise(dout * gelu'(in)), both ways round; gelu(in) again, transposed. 7 bytes per element (4 read, 3
+// din = quantize(dout * gelu'(in)), both ways round; gelu(in) again, transposed. 7 bytes per element (4 read, 3
 // written).
 struct GeluBackwardFp8 {
   Fp8Sink din;      // data and transposed
   Fp8Sink out;      // only .transposed: (cols, rows) codes of gelu(in); silent where they are forward's, bit for bit
-  float* dbias;     // (cols) += column sums of din before quantisation
+  float* dbias;     // (cols) += column sums of din before quantization
   const bf16* dout; // (rows, cols)
   const bf16* in;   // (rows, cols)
   int64_t rows;

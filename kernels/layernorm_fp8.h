@@ -1,4 +1,4 @@
-// LayerNorm whose output goes to an FP8 matrix product, and its backward, which also quantises the residual gradient.
+// LayerNorm whose output goes to an FP8 matrix product, and its backward, which also quantizes the residual gradient.
 // GPU only; tests compare with the CPU's layernorm and fp8_quantize.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace gpt2 {
 
-// residual_out = residual_in + branch;  out = quantise(LayerNorm(residual_out) * weight + bias).
+// residual_out = residual_in + branch;  out = quantize(LayerNorm(residual_out) * weight + bias).
 // 7 bytes per element (4 read, 2 + 1 written), 8 with the transpose.
 struct LayerNormForwardFp8 {
   Fp8Sink out;             // data always; transposed only for the final LayerNorm
@@ -29,7 +29,7 @@ void layernorm_forward_fp8(Cuda&, const LayerNormForwardFp8&);
 struct LayerNormBackwardFp8 {
   bf16* dresidual_out;      // (rows, C); may be dresidual_in itself
   const bf16* dresidual_in; // (rows, C), or null: zero
-  Fp8Sink dresidual_fp8;    // data and transposed of dresidual_out (quantised from FP32, before rounding to BF16); both
+  Fp8Sink dresidual_fp8;    // data and transposed of dresidual_out (quantized from FP32, before rounding to BF16); both
                             // null for the first block, whose gradient goes to the embedding
   Fp8Sink out;         // only .transposed: (C, rows) codes of the LayerNorm's output; silent where they are forward's,
                        // bit for bit; a null pointer where forward kept them

@@ -213,7 +213,7 @@ TEST_CASE("what a calibrating pass counted is not part of the step") {
   recipe.counts(id).flushed = 1;
   recipe.end_step(true);
   for (const Fp8TensorStats& tensor : recipe.stats()) {
-    if (tensor.name != "h.0/qkv/weight") continue;
+    if (tensor.tensor.text() != "h.0/qkv/weight") continue;
     CHECK(tensor.amax == 3.0f);
     CHECK(tensor.saturated == 0.0);
     CHECK(tensor.flushed == doctest::Approx(0.1));
@@ -234,13 +234,13 @@ TEST_CASE("dlogits keep their static scale") {
   CHECK(kDlogitsScale * 1.0f < fp8_max(Fp8Format::e5m2)); // |dlogit| <= 1 never saturates
 }
 
-TEST_CASE("statistics name what the recipe quantises, and nothing else") {
+TEST_CASE("statistics name what the recipe quantizes, and nothing else") {
   const auto names = [](Fp8Recipe format, bool lm_head) {
     Fp8Options options;
     options.format = format;
     options.lm_head = lm_head;
     std::vector<std::string> found;
-    for (const Fp8TensorStats& tensor : Fp8RecipeState(options, 2).stats()) found.push_back(tensor.name);
+    for (const Fp8TensorStats& tensor : Fp8RecipeState(options, 2).stats()) found.push_back(tensor.tensor.text());
     return found;
   };
   const auto hybrid = names(Fp8Recipe::hybrid, true);
@@ -301,23 +301,23 @@ TEST_CASE("a block left in BF16 drops out of the recipe; the others keep their s
   Fp8Options options;
   options.bf16_layers = {0};
   Fp8RecipeState recipe(options, 4);
-  CHECK_FALSE(recipe.quantised_block(0));
-  CHECK(recipe.quantised_block(2));
+  CHECK_FALSE(recipe.quantized_block(0));
+  CHECK(recipe.quantized_block(2));
   recipe.leave_in_bf16(2);
-  CHECK_FALSE(recipe.quantised_block(2));
-  CHECK(recipe.quantised_block(1));
-  CHECK(recipe.quantised_block(3));
+  CHECK_FALSE(recipe.quantized_block(2));
+  CHECK(recipe.quantized_block(1));
+  CHECK(recipe.quantized_block(3));
   for (const Fp8Site site : {Fp8Site::qkv, Fp8Site::proj, Fp8Site::fc, Fp8Site::fcproj}) {
     for (const Fp8Role role : {Fp8Role::act, Fp8Role::weight, Fp8Role::grad}) {
-      CHECK_FALSE(recipe.quantised(recipe.id(2, site, role)));
+      CHECK_FALSE(recipe.quantized(recipe.id(2, site, role)));
       CHECK_FALSE(recipe.delayed(recipe.id(2, site, role)));
-      CHECK(recipe.quantised(recipe.id(3, site, role)));
+      CHECK(recipe.quantized(recipe.id(3, site, role)));
     }
   }
-  CHECK(recipe.quantised(recipe.id(0, Fp8Site::lm_head, Fp8Role::act)));
+  CHECK(recipe.quantized(recipe.id(0, Fp8Site::lm_head, Fp8Role::act)));
   for (const Fp8TensorStats& tensor : recipe.stats()) {
-    CHECK(tensor.name.rfind("h.0/", 0) != 0);
-    CHECK(tensor.name.rfind("h.2/", 0) != 0);
+    CHECK(tensor.tensor.text().rfind("h.0/", 0) != 0);
+    CHECK(tensor.tensor.text().rfind("h.2/", 0) != 0);
   }
 }
 
@@ -331,8 +331,8 @@ TEST_CASE("which blocks were left in BF16 is saved; another choice of blocks may
 
   Watched resumed(Fp8Options{}, 9.0f);
   resumed.recipe.load(state);
-  CHECK_FALSE(resumed.recipe.quantised_block(0));
-  CHECK(resumed.recipe.quantised_block(1));
+  CHECK_FALSE(resumed.recipe.quantized_block(0));
+  CHECK(resumed.recipe.quantized_block(1));
   CHECK_FALSE(resumed.recipe.calibration_due());
   CHECK(resumed.recipe.scale(resumed.id) == original.recipe.scale(original.id));
 
@@ -341,7 +341,7 @@ TEST_CASE("which blocks were left in BF16 is saved; another choice of blocks may
   Fp8RecipeState fewer(asked, 2);
   fewer.load(state);
   CHECK_FALSE(fewer.calibration_due());
-  CHECK_FALSE(fewer.quantised_block(0));
+  CHECK_FALSE(fewer.quantized_block(0));
   MemoryState of_fewer;
   fewer.save(of_fewer);
   CHECK(of_fewer.texts.at("fp8/left_in_bf16") == "0"); // what was asked for is not among them
@@ -349,14 +349,14 @@ TEST_CASE("which blocks were left in BF16 is saved; another choice of blocks may
 
   Fp8RecipeState more(Fp8Options{}, 2); // block 1 comes back and has no scale that is worth anything
   more.load(of_fewer);
-  CHECK(more.quantised_block(1));
+  CHECK(more.quantized_block(1));
   CHECK(more.calibration_due());
 
   Fp8Options other; // another recipe: every block gets its chance again
   other.format = Fp8Recipe::e5m2;
   Fp8RecipeState converted(other, 2);
   converted.load(state);
-  CHECK(converted.quantised_block(0));
+  CHECK(converted.quantized_block(0));
   CHECK(converted.calibration_due());
 }
 

@@ -1,6 +1,7 @@
 // The training loop in FP8: health of the tensors, blocks that go on in BF16, what is announced.
 #include <doctest/doctest.h>
 
+#include "tests/fp8_names.h"
 #include "tests/trainer_testing.h"
 
 using namespace gpt2;
@@ -9,7 +10,7 @@ using namespace gpt2::testing;
 namespace {
 
 Fp8TensorStats tensor(const std::string& name, double saturated, float amax = 1.0f, float scale = 448.0f) {
-  return {name, Fp8Format::e4m3, amax, scale, saturated, 0.0};
+  return {testing::named(name), Fp8Format::e4m3, amax, scale, saturated, 0.0};
 }
 
 } // namespace

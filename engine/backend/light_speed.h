@@ -10,7 +10,7 @@
 namespace gpt2 {
 
 // Only for the GPU that the rates were measured on: an H100 or GH200 has other clocks, memory and power. The LM head
-// counts as FP8 only where the recipe quantises it.
+// counts as FP8 only where the recipe quantizes it.
 std::optional<double> gpu_light_speed(const CudaDeviceInfo& device, const ModelOptions& model);
 double h200_light_speed(const ModelOptions& model);
 

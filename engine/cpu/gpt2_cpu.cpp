@@ -51,15 +51,15 @@ GPT2Cpu::GPT2Cpu(const ModelOptions& options)
       grads_(trains(options) ? table_.size() : 0),
       adam_m_(trains(options) ? table_.size() : 0),
       adam_v_(trains(options) ? table_.size() : 0),
-      quantised_weights_(options.precision == Precision::fp8 ? CpuBuffer(table_.size()) : CpuBuffer()),
+      quantized_weights_(options.precision == Precision::fp8 ? CpuBuffer(table_.size()) : CpuBuffer()),
       decay_mask_(make_decay_mask(table_)),
       activations_(options),
       recipe_(make_recipe(options)),
       linears_(cpu_,
                {.params = params_.data(),
                 .grads = grads_.data(),
-                .quantised_weights = quantised_weights_.data(),
-                .scratch = activations_.quantised},
+                .quantized_weights = quantized_weights_.data(),
+                .scratch = activations_.quantized},
                recipe_) {
   initialize_parameters(params_.span(), table_, config_, options.seed);
 }
@@ -244,7 +244,7 @@ std::vector<MemoryLine> GPT2Cpu::memory_report() const {
                                    {"gradients", grads_.bytes()},
                                    {"Adam moments", adam_m_.bytes() + adam_v_.bytes()},
                                    {"activations", activations_.bytes()}};
-  if (recipe_) lines.push_back({"FP8 weights (emulated)", quantised_weights_.bytes()});
+  if (recipe_) lines.push_back({"FP8 weights (emulated)", quantized_weights_.bytes()});
   return lines;
 }
 

@@ -62,12 +62,12 @@ class GPT2Cpu final : public Model {
 
   CpuBuffer params_;                  // flat, in the table's layout
   CpuBuffer grads_, adam_m_, adam_v_; // the same; empty unless the model trains
-  CpuBuffer quantised_weights_;       // flat; empty without FP8
+  CpuBuffer quantized_weights_;       // flat; empty without FP8
   std::vector<uint8_t> decay_mask_;   // one byte per 256 elements
   CpuActivations activations_;
   std::optional<Fp8RecipeState> recipe_; // with FP8
   LinearLayersCpu linears_;
-  bool weights_stale_ = true; // the quantised copy is older than the weights or their scales
+  bool weights_stale_ = true; // the quantized copy is older than the weights or their scales
 
   StepScalars scalars_{};
   GuardState guard_{};

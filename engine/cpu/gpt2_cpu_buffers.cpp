@@ -60,7 +60,7 @@ void lay_out(CpuActivations& a, Carver carve, const ModelOptions& options, int64
   a.dresidual = train ? carve.take(rows * C) : nullptr;
   a.dnarrow = train ? carve.take(rows * C) : nullptr;
   a.dwide = train ? carve.take(rows * 4 * C) : nullptr;
-  a.quantised = fp8 ? carve.take(rows * 4 * C) : nullptr;
+  a.quantized = fp8 ? carve.take(rows * 4 * C) : nullptr;
   *used = carve.used();
 }
 

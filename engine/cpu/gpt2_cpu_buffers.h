@@ -39,7 +39,7 @@ struct CpuBlockActivations {
   float* qkv;                 // (rows, 3, NH, HS)
   float* attention_stats;     // (B, NH, T)
   float* attention;           // (rows, C)
-  float* attention_kept;      // (rows, C) as the projection reads it: quantised under FP8, otherwise attention itself
+  float* attention_kept;      // (rows, C) as the projection reads it: quantized under FP8, otherwise attention itself
   float* middle;              // (rows, C) residual stream after attention
   float *ln2_mean, *ln2_rstd; // (rows)
   float* h2;                  // (rows, C)
@@ -59,7 +59,7 @@ struct CpuActivations {
   float* dresidual; // (rows, C)
   float* dnarrow;   // (rows, C) gradient of a LayerNorm's output or of attention's
   float* dwide;     // (rows, 4C) gradient of the GELU's input or of QKV
-  float* quantised; // (rows, 4C) one FP8 operand; null without FP8
+  float* quantized; // (rows, 4C) one FP8 operand; null without FP8
 
   static constexpr int64_t kHeadChunk = 256; // rows of logits at a time: 51 MB
 

@@ -68,7 +68,7 @@ void GPT2Cpu::head(const Batch& batch, bool train) {
                          .rows = chunk, .vocab = config_.vocab, .padded_vocab = config_.padded_vocab,
                          .write_gradient = train});
     if (!train) continue;
-    linears_.backward(lm_head, {.din = a.dnarrow + row * C, .dout = a.logits, .quantised = a.logits,
+    linears_.backward(lm_head, {.din = a.dnarrow + row * C, .dout = a.logits, .quantized = a.logits,
                                 .kept = a.h + row * C, .rows = chunk,
                                 .targets = batch.targets.data() + row, .first_row = row});
   }
@@ -102,21 +102,21 @@ void GPT2Cpu::block_backward(int layer, int B, int T) {
   float* previous_branch_bias = layer == 0 ? nullptr : d + at_.blocks[layer - 1].fcproj_bias;
 
   linears_.backward(linear(layer, Fp8Site::fcproj), {.din = all.dwide, .dout = all.dresidual,
-                                                     .quantised = all.quantised, .kept = a.gelu, .rows = rows});
+                                                     .quantized = all.quantized, .kept = a.gelu, .rows = rows});
   gelu_backward(cpu_, {.din = all.dwide, .dbias = d + at.fc_bias, .dout = all.dwide, .in = a.pre,
                        .rows = rows, .cols = 4 * C});
-  linears_.backward(linear(layer, Fp8Site::fc), {.din = all.dnarrow, .dout = all.dwide, .quantised = all.dwide,
+  linears_.backward(linear(layer, Fp8Site::fc), {.din = all.dnarrow, .dout = all.dwide, .quantized = all.dwide,
                                                  .kept = a.h2, .rows = rows});
   layernorm_backward(cpu_, {.dresidual = all.dresidual, .dweight = d + at.ln2_weight, .dbias = d + at.ln2_bias,
                             .dbranch_bias = d + at.proj_bias, .dout = all.dnarrow, .x = a.middle,
                             .weight = w + at.ln2_weight, .mean = a.ln2_mean, .rstd = a.ln2_rstd,
                             .rows = rows, .C = C, .accumulate = true});
   linears_.backward(linear(layer, Fp8Site::proj), {.din = all.dnarrow, .dout = all.dresidual,
-                                                   .quantised = all.quantised, .kept = a.attention_kept, .rows = rows});
+                                                   .quantized = all.quantized, .kept = a.attention_kept, .rows = rows});
   attention_backward(cpu_, {.dqkv = all.dwide, .dout = all.dnarrow, .out = a.attention, .qkv = a.qkv,
                             .stats = a.attention_stats, .B = B, .T = T, .NH = NH, .HS = HS});
   bias_backward(cpu_, {.dbias = d + at.qkv_bias, .dout = all.dwide, .rows = rows, .cols = 3 * C});
-  linears_.backward(linear(layer, Fp8Site::qkv), {.din = all.dnarrow, .dout = all.dwide, .quantised = all.dwide,
+  linears_.backward(linear(layer, Fp8Site::qkv), {.din = all.dnarrow, .dout = all.dwide, .quantized = all.dwide,
                                                   .kept = a.h1, .rows = rows});
   layernorm_backward(cpu_, {.dresidual = all.dresidual, .dweight = d + at.ln1_weight, .dbias = d + at.ln1_bias,
                             .dbranch_bias = previous_branch_bias, .dout = all.dnarrow, .x = a.x,

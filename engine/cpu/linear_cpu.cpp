@@ -1,4 +1,4 @@
-// Quantise, multiply: the only place where the CPU engine meets FP8.
+// Quantize, multiply: the only place where the CPU engine meets FP8.
 #include "engine/cpu/linear_cpu.h"
 
 #include <algorithm>
@@ -9,11 +9,11 @@
 namespace gpt2 {
 
 bool LinearLayersCpu::is_fp8(const LinearLayer& linear) const {
-  return recipe_ && recipe_->quantised(recipe_->id(linear.layer, linear.site, Fp8Role::weight));
+  return recipe_ && recipe_->quantized(recipe_->id(linear.layer, linear.site, Fp8Role::weight));
 }
 
 const float* LinearLayersCpu::weight(const LinearLayer& linear) const {
-  return (is_fp8(linear) ? buffers_.quantised_weights : buffers_.params) + linear.weight;
+  return (is_fp8(linear) ? buffers_.quantized_weights : buffers_.params) + linear.weight;
 }
 
 const float* LinearLayersCpu::quantize(const LinearLayer& linear, Fp8Role role, const float* in, float* out,
@@ -36,7 +36,7 @@ const float* LinearLayersCpu::quantize(const LinearLayer& linear, Fp8Role role, 
 
 const float* LinearLayersCpu::quantize_dlogits(const LinearLayer& linear, const Backward& args) {
   const int id = recipe_->id(linear.layer, linear.site, Fp8Role::grad); // a static scale: nothing to calibrate
-  fp8_quantize_dlogits(cpu_, {.out = args.quantised,
+  fp8_quantize_dlogits(cpu_, {.out = args.quantized,
                               .in = args.dout,
                               .targets = args.targets,
                               .first_row = args.first_row,
@@ -44,12 +44,12 @@ const float* LinearLayersCpu::quantize_dlogits(const LinearLayer& linear, const 
                               .padded_vocab = linear.OC,
                               .scale = recipe_->scale(id),
                               .counts = &recipe_->counts(id)});
-  return args.quantised;
+  return args.quantized;
 }
 
 void LinearLayersCpu::quantize_weight(const LinearLayer& linear) {
   if (!is_fp8(linear)) return;
-  quantize(linear, Fp8Role::weight, buffers_.params + linear.weight, buffers_.quantised_weights + linear.weight,
+  quantize(linear, Fp8Role::weight, buffers_.params + linear.weight, buffers_.quantized_weights + linear.weight,
            static_cast<int64_t>(linear.OC) * linear.C);
 }
 
@@ -80,7 +80,7 @@ void LinearLayersCpu::backward(const LinearLayer& linear, const Backward& args) 
   const float* dout = args.dout;
   if (is_fp8(linear)) {
     dout = args.targets ? quantize_dlogits(linear, args)
-                        : quantize(linear, Fp8Role::grad, args.dout, args.quantised, args.rows * linear.OC);
+                        : quantize(linear, Fp8Role::grad, args.dout, args.quantized, args.rows * linear.OC);
   }
   matmul_backward_input(
       cpu_,

@@ -25,8 +25,8 @@ class LinearLayersCpu {
   struct Buffers {
     const float* params;      // flat, the master weights
     float* grads;             // flat, of the same layout
-    float* quantised_weights; // flat, of the same layout; null without FP8
-    float* scratch;           // (rows, 4 C) for one quantised activation; null without FP8
+    float* quantized_weights; // flat, of the same layout; null without FP8
+    float* scratch;           // (rows, 4 C) for one quantized activation; null without FP8
   };
 
   LinearLayersCpu(Cpu& cpu, const Buffers& buffers, std::optional<Fp8RecipeState>& recipe)
@@ -34,7 +34,7 @@ class LinearLayersCpu {
 
   void begin_pass(Fp8Pass pass) { pass_ = pass; }
 
-  // All weights at once, when they have changed. Weights of the embedding are quantised for the LM head alone.
+  // All weights at once, when they have changed. Weights of the embedding are quantized for the LM head alone.
   void quantize_weight(const LinearLayer& linear);
 
   struct Forward {
@@ -48,7 +48,7 @@ class LinearLayersCpu {
   struct Backward {
     float* din;        // (rows, C)
     const float* dout; // (rows, OC)
-    float* quantised;  // (rows, OC) room for dout in FP8; may be dout itself
+    float* quantized;  // (rows, OC) room for dout in FP8; may be dout itself
     const float* kept; // (rows, C) from forward
     int64_t rows;
     // LM head: dout is dlogits, rounded by token.

@@ -1,4 +1,4 @@
-// The same GPT-2 with its matrix products in FP8. Every producer writes what the next product reads, quantised and,
+// The same GPT-2 with its matrix products in FP8. Every producer writes what the next product reads, quantized and,
 // where that product contracts over tokens, transposed; the residual stream and attention stay in BF16. Codes stand in
 // f = b_.fp8 (bytes), all else in BF16; gpt2_cuda_fp8_ops.cu holds the operations.
 #include <cuda_bf16.h>
@@ -21,7 +21,7 @@ void GPT2Cuda::block_forward_fp8(int layer, int B, int T) {
 
   linear_fp8(a.qkv, f.h, block.qkv, R);           // (R, C) -> (R, 3C)
   attention(a, B, T);                             // qkv (B, T, 3, NH, HS) -> o (B, T, NH, HS)
-  quantise(f.o, a.o, block.proj, R);              // cuDNN made o: a pass of its own
+  quantize(f.o, a.o, block.proj, R);              // cuDNN made o: a pass of its own
   linear_fp8(b_.branch, f.o, block.proj, R);      // (R, C) -> (R, C)
   layernorm_fp8(f.h, block.ln2, R);               // x_mid = x + branch; h2's codes
   linear_fp8(a.pre, f.h, block.fc, R);            // (R, C) -> (R, 4C)
@@ -69,19 +69,19 @@ void GPT2Cuda::block_backward_fp8(int layer, int B, int T) {
   linear_weight_gradient_fp8(f.wide_t, f.h_t, block.fc, R);      // (4C, C) += wide^T h2
 
   linear_input_gradient_fp8(b_.dh, f.dx, block.proj, R);                 // (R, C) -> (R, C)
-  quantise_again(f.h_t, a.o, block.proj, R);                             // o^T: forward kept o in BF16 alone
+  quantize_again(f.h_t, a.o, block.proj, R);                             // o^T: forward kept o in BF16 alone
   linear_weight_gradient_fp8(f.dx_t, f.h_t, block.proj, R);              // (C, C) += dx^T o
   attention_gradient(b_.dwide, b_.dh, a, B, T);                          // (R, C) -> (R, 3C)
-  quantise_gradient(wide, grad(block.qkv.bias), b_.dwide, block.qkv, R); // and qkv's bias; a pass of its own
+  quantize_gradient(wide, grad(block.qkv.bias), b_.dwide, block.qkv, R); // and qkv's bias; a pass of its own
   linear_input_gradient_fp8(b_.dh, f.wide, block.qkv, R);                // (R, 3C) -> (R, C)
   layernorm_gradient_fp8(dx, f.h_t, b_.dh, block.ln1, R);                // b_.dx += ...; fcproj's bias below; h1 again
   linear_weight_gradient_fp8(f.wide_t, f.h_t, block.qkv, R);             // (3C, C) += wide^T h1
 }
 
-// Below a block in BF16, a block in FP8 finds its gradient quantised by a pass of its own. The bias gradient is taken.
+// Below a block in BF16, a block in FP8 finds its gradient quantized by a pass of its own. The bias gradient is taken.
 void GPT2Cuda::hand_down(int layer, int64_t R) {
   if (!fp8_block(layer - 1)) return;
-  quantise_gradient({b_.fp8.dx, b_.fp8.dx_t}, nullptr, b_.dx, linear_layer(layer - 1, Fp8Site::fcproj), R);
+  quantize_gradient({b_.fp8.dx, b_.fp8.dx_t}, nullptr, b_.dx, linear_layer(layer - 1, Fp8Site::fcproj), R);
 }
 
 // The scales of forward, so the same codes, and no trace in the meters.
@@ -96,23 +96,23 @@ void GPT2Cuda::recompute_fp8(int layer, int B, int T) {
 
 // ---- weights and calibration ----
 
-void GPT2Cuda::quantise_weights() {
+void GPT2Cuda::quantize_weights() {
   for (int layer = 0; layer < config_.layers; ++layer) {
     if (!fp8_block(layer)) continue;
     const BlockLayers block = block_layers(layer);
-    quantise_weight(block.qkv);
-    quantise_weight(block.proj);
-    quantise_weight(block.fc);
-    quantise_weight(block.fcproj);
+    quantize_weight(block.qkv);
+    quantize_weight(block.proj);
+    quantize_weight(block.fc);
+    quantize_weight(block.fcproj);
   }
-  if (options_.fp8.lm_head) quantise_weight(lm_head_layer());
+  if (options_.fp8.lm_head) quantize_weight(lm_head_layer());
   weights_stale_ = false;
 }
 
 // One micro-batch with current scaling sets every scale; what it computed is thrown away.
 void GPT2Cuda::calibrate(int B, int T) {
   const bool was_current = std::exchange(current_scaling_, true);
-  quantise_weights();
+  quantize_weights();
   forward_backward(B, T);
   fp8_end_calibration(cuda_, b_.fp8.scales);
   current_scaling_ = was_current;

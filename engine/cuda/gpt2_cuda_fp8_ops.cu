@@ -49,7 +49,7 @@ template <class Pass>
 void GPT2Cuda::produce(int id, Pass&& pass) {
   if (current_scaling_) {
     pass(true);
-    const bool has_copy = recipe_->activation_copy() && id % kFp8Roles == static_cast<int>(Fp8Role::act);
+    const bool has_copy = recipe_->activation_copy() && recipe_->name(id).role == Fp8Role::act;
     fp8_scale_now(cuda_, b_.fp8.scales, id, has_copy);
   }
   pass(false);
@@ -86,9 +86,9 @@ void GPT2Cuda::linear_weight_gradient_fp8(const uint8_t* dout_t, const uint8_t* 
                                      .OC = layer.OC});
 }
 
-// ---- quantisation as a pass of its own ----
+// ---- quantization as a pass of its own ----
 
-void GPT2Cuda::quantise(uint8_t* out, const bf16* in, const LinearLayer& layer, int64_t R) {
+void GPT2Cuda::quantize(uint8_t* out, const bf16* in, const LinearLayer& layer, int64_t R) {
   const int id = fp8_id(layer, Fp8Role::act);
   produce(id, [&](bool meter_only) {
     cast_fp8(cuda_, {.out = sink(id, {out, nullptr}),
@@ -100,11 +100,11 @@ void GPT2Cuda::quantise(uint8_t* out, const bf16* in, const LinearLayer& layer, 
   });
 }
 
-void GPT2Cuda::quantise_again(uint8_t* out_t, const bf16* in, const LinearLayer& layer, int64_t R) {
+void GPT2Cuda::quantize_again(uint8_t* out_t, const bf16* in, const LinearLayer& layer, int64_t R) {
   cast_fp8(cuda_, {.out = made_again(layer, out_t), .dbias = nullptr, .in = in, .rows = R, .cols = layer.C});
 }
 
-void GPT2Cuda::quantise_gradient(Fp8Codes out, float* dbias, const bf16* dout, const LinearLayer& layer, int64_t R) {
+void GPT2Cuda::quantize_gradient(Fp8Codes out, float* dbias, const bf16* dout, const LinearLayer& layer, int64_t R) {
   const int id = fp8_id(layer, Fp8Role::grad);
   produce(id, [&](bool meter_only) {
     cast_fp8(cuda_,
@@ -112,7 +112,7 @@ void GPT2Cuda::quantise_gradient(Fp8Codes out, float* dbias, const bf16* dout, c
   });
 }
 
-void GPT2Cuda::quantise_weight(const LinearLayer& layer) {
+void GPT2Cuda::quantize_weight(const LinearLayer& layer) {
   const int id = fp8_id(layer, Fp8Role::weight);
   produce(id, [&](bool meter_only) {
     cast_weight_fp8(cuda_, {.out = sink(id, {b_.fp8.weights + layer.weight, b_.fp8.weights_t + layer.weight}),
@@ -155,12 +155,12 @@ void GPT2Cuda::final_layernorm_fp8(int64_t row, int64_t rows, bool backward) {
 // In place in b_.dx: current scaling's first pass only meters, so the second one still finds what it adds to.
 void GPT2Cuda::layernorm_gradient_fp8(Fp8Codes gradient, uint8_t* out_t, const bf16* dout, const LayerNormLayer& norm,
                                       int64_t R) {
-  const bool quantised = norm.adds && fp8_block(norm.adds->layer);
-  const int id = quantised ? fp8_id(*norm.adds, Fp8Role::grad) : -1;
+  const bool quantized = norm.adds && fp8_block(norm.adds->layer);
+  const int id = quantized ? fp8_id(*norm.adds, Fp8Role::grad) : -1;
   const auto pass = [&](bool meter_only) {
     layernorm_backward_fp8(cuda_, {.dresidual_out = b_.dx,
                                    .dresidual_in = norm.is_final() ? nullptr : b_.dx, // the gradient begins there
-                                   .dresidual_fp8 = quantised ? sink(id, gradient) : Fp8Sink{},
+                                   .dresidual_fp8 = quantized ? sink(id, gradient) : Fp8Sink{},
                                    .out = out_t ? made_again(norm.feeds, out_t) : Fp8Sink{},
                                    .dweight = grad(norm.weight),
                                    .dbias = grad(norm.bias),
@@ -175,7 +175,7 @@ void GPT2Cuda::layernorm_gradient_fp8(Fp8Codes gradient, uint8_t* out_t, const b
                                    .C = config_.channels,
                                    .meter_only = meter_only});
   };
-  if (quantised)
+  if (quantized)
     produce(id, pass);
   else
     pass(false);

@@ -62,10 +62,10 @@ class GPT2Cuda final : public Model {
   void block_backward_fp8(int layer, int B, int T);
   void hand_down(int layer, int64_t R);
   void recompute_fp8(int layer, int B, int T);
-  void quantise_weights();
+  void quantize_weights();
   void calibrate(int B, int T);
   bool fp8() const { return recipe_ != nullptr; }
-  bool fp8_block(int layer) const { return fp8() && layer >= 0 && recipe_->quantised_block(layer); }
+  bool fp8_block(int layer) const { return fp8() && layer >= 0 && recipe_->quantized_block(layer); }
 
   // Its layers, and its operations: gpt2_cuda_ops.cu. Outputs, inputs, layer, rows, in this order. Gradients of
   // parameters are added to; those of biases are column sums that a kernel takes of what it writes anyway.
@@ -114,10 +114,10 @@ class GPT2Cuda final : public Model {
   void linear_fp8(bf16* out, const uint8_t* in, const LinearLayer& layer, int64_t R);
   void linear_input_gradient_fp8(bf16* din, const uint8_t* dout, const LinearLayer& layer, int64_t R);
   void linear_weight_gradient_fp8(const uint8_t* dout_t, const uint8_t* in_t, const LinearLayer& layer, int64_t R);
-  void quantise(uint8_t* out, const bf16* in, const LinearLayer& layer, int64_t R);
-  void quantise_again(uint8_t* out_t, const bf16* in, const LinearLayer& layer, int64_t R);
-  void quantise_gradient(Fp8Codes out, float* dbias, const bf16* dout, const LinearLayer& layer, int64_t R);
-  void quantise_weight(const LinearLayer& layer);
+  void quantize(uint8_t* out, const bf16* in, const LinearLayer& layer, int64_t R);
+  void quantize_again(uint8_t* out_t, const bf16* in, const LinearLayer& layer, int64_t R);
+  void quantize_gradient(Fp8Codes out, float* dbias, const bf16* dout, const LinearLayer& layer, int64_t R);
+  void quantize_weight(const LinearLayer& layer);
   void layernorm_fp8(uint8_t* out, const LayerNormLayer& norm, int64_t R);
   void final_layernorm_fp8(int64_t row, int64_t rows, bool backward);
   // dx as in layernorm_gradient, and its codes where the projection that it goes to is in FP8; the LayerNorm's output

@@ -98,13 +98,10 @@ void GPT2Cuda::download_recipe() {
   recipe_->adopt(in_force, history, applied);
 }
 
-// Elements of a quantised tensor over all micro-batches of the last step, to turn counts into shares.
+// Elements of a quantized tensor over all micro-batches of the last step, to turn counts into shares.
 int64_t GPT2Cuda::values_per_step(int id) const {
-  const bool is_head = id >= fp8_lm_head_id(config_.layers, Fp8Role::act);
-  const int block = id / (kFp8Roles * kSitesPerBlock);
-  const LinearLayer layer =
-      is_head ? lm_head_layer() : linear_layer(block, static_cast<Fp8Site>(id / kFp8Roles % kSitesPerBlock));
-  const auto role = static_cast<Fp8Role>(id % kFp8Roles);
+  const auto& [block, site, role] = recipe_->name(id);
+  const LinearLayer layer = linear_layer(block, site);
   if (role == Fp8Role::weight) return int64_t{layer.C} * layer.OC;
   return step_tokens_ * (role == Fp8Role::grad ? layer.OC : layer.C);
 }

@@ -192,7 +192,7 @@ void GPT2Cuda::begin_step(int B, int T) {
     calibrate(B, T);
     zero();
   }
-  if (weights_stale_) quantise_weights();
+  if (weights_stale_) quantize_weights();
 }
 
 // The first micro-step of a shape runs eagerly, because plans are made then; the second is captured and replayed.
@@ -257,7 +257,7 @@ void GPT2Cuda::prepare_evaluation() {
   if (!fp8()) return;
   const bool cold = recipe_->calibration_due();
   current_scaling_ = cold || options_.fp8.current_scaling;
-  if (weights_stale_) quantise_weights();
+  if (weights_stale_) quantize_weights();
   silent_ = !current_scaling_;
 }
 

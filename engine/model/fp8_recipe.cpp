@@ -1,4 +1,4 @@
-// Delayed scaling, tensor by tensor. Here FP8 is emulated: quantised values live as floats on the FP8 grid, so what is
+// Delayed scaling, tensor by tensor. Here FP8 is emulated: quantized values live as floats on the FP8 grid, so what is
 // multiplied has the bits that the GPU's codes stand for, and everything that decides about scales is real.
 #include "engine/model/fp8_recipe.h"
 
@@ -14,11 +14,6 @@ constexpr int kSkipsBeforeCalibration = 2;
 
 constexpr const char* kSiteNames[] = {"qkv", "proj", "fc", "fcproj", "lm_head"};
 constexpr const char* kRoleNames[] = {"act", "act_t", "weight", "grad"};
-
-std::string tensor_name(int layer, Fp8Site site, Fp8Role role) {
-  const std::string where = site == Fp8Site::lm_head ? "" : "h." + std::to_string(layer) + "/";
-  return where + kSiteNames[static_cast<int>(site)] + "/" + kRoleNames[static_cast<int>(role)];
-}
 
 const char* recipe_name(Fp8Recipe recipe) {
   return recipe == Fp8Recipe::hybrid ? "hybrid" : recipe == Fp8Recipe::e4m3 ? "e4m3" : "e5m2";
@@ -44,6 +39,12 @@ std::vector<bool> read_layers(const std::string& text, int layers) {
 }
 
 } // namespace
+
+std::string Fp8TensorName::kind() const {
+  return std::string(kSiteNames[static_cast<int>(site)]) + "/" + kRoleNames[static_cast<int>(role)];
+}
+
+std::string Fp8TensorName::text() const { return (is_lm_head() ? "" : "h." + std::to_string(layer) + "/") + kind(); }
 
 void check_fp8_shape(int channels, int seq_len) {
   const auto refuse = [](const char* flag, int value) {
@@ -91,7 +92,7 @@ Fp8RecipeState::Fp8RecipeState(const Fp8Options& options, int layers) : options_
   const auto add = [&](int layer, Fp8Site site) {
     for (const Fp8Role role : {Fp8Role::act, Fp8Role::act_t, Fp8Role::weight, Fp8Role::grad}) {
       const bool is_dlogits = site == Fp8Site::lm_head && role == Fp8Role::grad;
-      tensors_.push_back({.name = tensor_name(layer, site, role),
+      tensors_.push_back({.name = {.layer = layer, .site = site, .role = role},
                           .format = is_dlogits ? Fp8Format::e5m2 : format_of(options.format, role),
                           .used = false,
                           .delayed = !is_dlogits});
@@ -107,7 +108,7 @@ Fp8RecipeState::Fp8RecipeState(const Fp8Options& options, int layers) : options_
 void Fp8RecipeState::reset() {
   const size_t count = tensors_.size();
   scales_.assign(count, 1.0f);
-  scales_[static_cast<size_t>(fp8_lm_head_id(layers_, Fp8Role::grad))] = kDlogitsScale;
+  scales_[static_cast<size_t>(id(layers_, Fp8Site::lm_head, Fp8Role::grad))] = kDlogitsScale;
   histories_.assign(count * static_cast<size_t>(options_.amax_history), 0.0f);
   counts_.assign(count, {});
   last_counts_.assign(count, {});
@@ -120,14 +121,15 @@ void Fp8RecipeState::reset() {
 }
 
 void Fp8RecipeState::choose_tensors() {
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    const int layer = static_cast<int>(i) / (kSitesPerBlock * kFp8Roles);
-    const bool is_copy = static_cast<Fp8Role>(i % kFp8Roles) == Fp8Role::act_t;
-    tensors_[i].used = (layer < layers_ ? quantised_block(layer) : options_.lm_head) && (!is_copy || activation_copy());
+  for (Tensor& tensor : tensors_) {
+    const Fp8TensorName& name = tensor.name;
+    const bool is_copy = name.role == Fp8Role::act_t;
+    tensor.used =
+        (name.is_lm_head() ? options_.lm_head : quantized_block(name.layer)) && (!is_copy || activation_copy());
   }
 }
 
-bool Fp8RecipeState::quantised_block(int layer) const {
+bool Fp8RecipeState::quantized_block(int layer) const {
   const std::vector<int>& asked = options_.bf16_layers;
   return !left_in_bf16_[static_cast<size_t>(layer)] && std::find(asked.begin(), asked.end(), layer) == asked.end();
 }
@@ -138,7 +140,8 @@ void Fp8RecipeState::leave_in_bf16(int layer) {
 }
 
 int Fp8RecipeState::id(int layer, Fp8Site site, Fp8Role role) const {
-  return site == Fp8Site::lm_head ? fp8_lm_head_id(layers_, role) : fp8_tensor_id(layer, site, role);
+  const int row = site == Fp8Site::lm_head ? layers_ * kSitesPerBlock : layer * kSitesPerBlock + static_cast<int>(site);
+  return row * kFp8Roles + static_cast<int>(role);
 }
 
 std::span<const float> Fp8RecipeState::history(int id) const {
@@ -186,11 +189,12 @@ void Fp8RecipeState::end_step(bool applied) {
   }
 }
 
-// What must agree for saved scales and histories to mean the same thing. Which blocks are quantised may differ: the
+// What must agree for saved scales and histories to mean the same thing. Which blocks are quantized may differ: the
 // scales of those that are remain right.
 std::string Fp8RecipeState::signature() const {
   return std::string(recipe_name(options_.format)) + ", " + std::to_string(tensors_.size()) + " tensors, history " +
-         std::to_string(options_.amax_history) + ", LM head " + (options_.lm_head ? "FP8" : "not quantised");
+         std::to_string(options_.amax_history) + ", LM head " +
+         (options_.lm_head ? "FP8" : "not quantised") /* so spelt in the files there are */;
 }
 
 void Fp8RecipeState::save(StateWriter& writer) const {
@@ -203,7 +207,7 @@ void Fp8RecipeState::save(StateWriter& writer) const {
   writer.write_int("fp8/applied_steps", applied_steps_);
   writer.write_int("fp8/skipped_in_a_row", skipped_in_a_row_);
   writer.write_int("fp8/calibration_due", calibration_due_ ? 1 : 0);
-  writer.write_text("fp8/bf16_blocks", list_layers(layers_, [&](int layer) { return !quantised_block(layer); }));
+  writer.write_text("fp8/bf16_blocks", list_layers(layers_, [&](int layer) { return !quantized_block(layer); }));
   writer.write_text("fp8/left_in_bf16",
                     list_layers(layers_, [&](int layer) { return left_in_bf16_[static_cast<size_t>(layer)]; }));
 }
@@ -221,7 +225,7 @@ void Fp8RecipeState::load(StateReader& reader) {
   choose_tensors();
   const std::vector<bool> unscaled = read_layers(reader.read_text("fp8/bf16_blocks"), layers_);
   for (int layer = 0; layer < layers_; ++layer) {
-    if (unscaled[static_cast<size_t>(layer)] && quantised_block(layer)) calibration_due_ = true;
+    if (unscaled[static_cast<size_t>(layer)] && quantized_block(layer)) calibration_due_ = true;
   }
 }
 
@@ -247,7 +251,7 @@ std::vector<Fp8TensorStats> Fp8RecipeState::stats() const {
     if (!tensors_[i].used) continue;
     const Fp8Counts& counts = last_counts_[i];
     const double values = static_cast<double>(std::max<int64_t>(counts.values, 1));
-    all.push_back({.name = tensors_[i].name,
+    all.push_back({.tensor = tensors_[i].name,
                    .format = tensors_[i].format,
                    .amax = counts.amax,
                    .scale = last_scales_[i],

@@ -1,4 +1,4 @@
-// The FP8 recipe: which tensors are quantised, to which format, by which scale. The state machine of delayed
+// The FP8 recipe: which tensors are quantized, to which format, by which scale. The state machine of delayed
 // scaling is the same on the CPU (emulation) and on the GPU.
 //
 //   scale = fp8_max * 2^-margin / max(history of amax)        kept if that amax is zero or not finite
@@ -7,7 +7,7 @@
 // Cold start (first step, resume from another precision, after two skipped steps in a row): one micro-batch calibrates
 // with current scaling and no update.
 //
-// A block is quantised unless the options name it or leave_in_bf16() has taken it out of the recipe.
+// A block is quantized unless the options name it or leave_in_bf16() has taken it out of the recipe.
 //
 //   recipe    activation  its copy for the weight gradient  weight  gradient  dlogits
 //   hybrid    E4M3        the same tensor                   E4M3    E5M2      E5M2, static scale
@@ -38,24 +38,35 @@ struct Fp8Options {
   int margin = 1;        // scales are 2^margin smaller than the history allows: room for the next step to grow
   int interval = 1;      // optimizer steps between scale updates
   int amax_history = 16; // steps remembered
-  bool lm_head = true;   // quantise the LM head as well
+  bool lm_head = true;   // quantize the LM head as well
   bool current_scaling =
       false; // --fp8_recipe current: each tensor's own amax sets its scale, at the cost of a second pass
-  std::vector<int> bf16_layers; // blocks whose products are not quantised
+  std::vector<int> bf16_layers; // blocks whose products are not quantized
 };
 
-// The quantised tensors of one block, in forward order; gradients are of the matmul's output.
+// The quantized tensors of one block, in forward order; gradients are of the matmul's output.
 // act_t: in the e5m2 recipe the weight gradient needs its activation in E4M3 (cuBLASLt has no E5M2 x E5M2),
-// with a scale of its own; in the other recipes it is the same quantised tensor as the forward's.
+// with a scale of its own; in the other recipes it is the same quantized tensor as the forward's.
 enum class Fp8Role : uint8_t { act, act_t, weight, grad };
 enum class Fp8Site : uint8_t { qkv, proj, fc, fcproj, lm_head };
 constexpr int kSitesPerBlock = 4;
 constexpr int kFp8Roles = 4;
 
+// The name of a quantized tensor.
+struct Fp8TensorName {
+  int layer; // the block; of no meaning for the LM head
+  Fp8Site site;
+  Fp8Role role;
+
+  bool is_lm_head() const { return site == Fp8Site::lm_head; }
+  std::string kind() const; // "fc/act": the same in every block
+  std::string text() const; // "h.3/fc/act", "lm_head/weight"
+};
+
 Fp8Format format_of(Fp8Recipe recipe, Fp8Role role); // dlogits (lm_head, grad) are E5M2 in every recipe
 
 struct Fp8TensorStats {
-  std::string name; // "h.3/fc/act"
+  Fp8TensorName tensor;
   Fp8Format format;
   float amax = 0, scale = 1;
   double saturated = 0;     // share of values beyond the format's range
@@ -66,32 +77,29 @@ struct Fp8TensorStats {
 // dlogits = softmax - onehot lies in [-1, 1]: a static scale, no history.
 constexpr float kDlogitsScale = 16384.0f; // 2^14: 1 maps to 16384 of E5M2's 57344
 
-// Where a tensor's entry stands in every array of the recipe: the blocks in order, then the LM head.
-constexpr int fp8_tensor_id(int layer, Fp8Site site, Fp8Role role) {
-  return (layer * kSitesPerBlock + static_cast<int>(site)) * kFp8Roles + static_cast<int>(role);
-}
-constexpr int fp8_lm_head_id(int layers, Fp8Role role) { return fp8_tensor_id(layers, Fp8Site::qkv, role); }
-constexpr int fp8_tensor_count(int layers) { return fp8_lm_head_id(layers, Fp8Role::act) + kFp8Roles; }
+constexpr int fp8_tensor_count(int layers) { return (layers * kSitesPerBlock + 1) * kFp8Roles; }
 
-// Formats, scales and histories of every quantised tensor of a model. A step is
+// Formats, scales and histories of every quantized tensor of a model. A step is
 //
 //   begin_step()
 //   [ current_scale(id, amax) for every tensor, end_calibration() ]    where calibration_due()
-//   quantise with scale(id), gathering counts(id)
+//   quantize with scale(id), gathering counts(id)
 //   end_step(applied)
 class Fp8RecipeState {
  public:
   Fp8RecipeState(const Fp8Options& options, int layers);
 
+  // Where a tensor's entry stands in every array of the recipe: the blocks in order, then the LM head. And back.
   int id(int layer, Fp8Site site, Fp8Role role) const;
+  const Fp8TensorName& name(int id) const { return tensors_[static_cast<size_t>(id)].name; }
   const Fp8Options& options() const { return options_; }
   bool activation_copy() const { return options_.format == Fp8Recipe::e5m2; } // act_t is a tensor of its own
 
   // A block that is left in BF16 stays there: the choice is saved, and undone only by a state of another recipe.
-  bool quantised_block(int layer) const;
+  bool quantized_block(int layer) const;
   void leave_in_bf16(int layer);
 
-  bool quantised(int id) const { return tensors_[static_cast<size_t>(id)].used; }
+  bool quantized(int id) const { return tensors_[static_cast<size_t>(id)].used; }
   Fp8Format format(int id) const { return tensors_[static_cast<size_t>(id)].format; }
   float scale(int id) const { return scales_[static_cast<size_t>(id)]; }
   Fp8Counts& counts(int id) { return counts_[static_cast<size_t>(id)]; }
@@ -109,7 +117,7 @@ class Fp8RecipeState {
 
   void save(StateWriter& writer) const; // under "fp8/"
   // A state saved under another precision, format or history length leaves the recipe as it was made: cold, so that it
-  // calibrates. So it does for a block that is quantised now and was not when the state was saved.
+  // calibrates. So it does for a block that is quantized now and was not when the state was saved.
   void load(StateReader& reader);
 
   std::vector<Fp8TensorStats> stats() const; // of the last step that ended
@@ -127,9 +135,9 @@ class Fp8RecipeState {
 
  private:
   struct Tensor {
-    std::string name;
+    Fp8TensorName name;
     Fp8Format format;
-    bool used;    // the recipe quantises it
+    bool used;    // the recipe quantizes it
     bool delayed; // it has a history; dlogits have not
   };
 

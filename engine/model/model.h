@@ -80,7 +80,7 @@ class TrainableModel {
   virtual void update(const UpdateSettings& settings) = 0;
   virtual StepResult step_result() = 0;
 
-  // From the next step on the products of this block are not quantised; the choice is saved with the recipe. Nothing
+  // From the next step on the products of this block are not quantized; the choice is saved with the recipe. Nothing
   // happens unless the model trains in FP8.
   virtual void leave_in_bf16(int /*layer*/) {}
 };

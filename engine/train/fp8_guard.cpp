@@ -3,8 +3,6 @@
 #include <cmath>
 #include <cstdio>
 
-#include "engine/train/fp8_health.h"
-
 namespace gpt2 {
 namespace {
 
@@ -27,9 +25,10 @@ std::vector<Fp8Guard::Finding> Fp8Guard::look(std::span<const Fp8TensorStats> st
   for (const Fp8TensorStats& tensor : stats) {
     const std::string trouble = trouble_of(tensor);
     if (trouble.empty()) continue;
-    const int looks = bad_looks[tensor.name] = bad_looks_[tensor.name] + 1;
-    const int layer = block_of(tensor).value_or(kLmHead);
-    if (looks >= kLooksInARow) reasons.emplace(layer, tensor.name + " " + trouble + " three times in a row");
+    const std::string name = tensor.tensor.text();
+    const int looks = bad_looks[name] = bad_looks_[name] + 1;
+    const int layer = tensor.tensor.is_lm_head() ? kLmHead : tensor.tensor.layer;
+    if (looks >= kLooksInARow) reasons.emplace(layer, name + " " + trouble + " three times in a row");
   }
   bad_looks_ = std::move(bad_looks);
 

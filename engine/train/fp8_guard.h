@@ -30,7 +30,7 @@ class Fp8Guard {
   std::vector<Finding> look(std::span<const Fp8TensorStats> stats);
 
  private:
-  std::map<std::string, int> bad_looks_; // in a row, by tensor; good ones are not listed
+  std::map<std::string, int> bad_looks_; // in a row, by the tensor's name; good ones are not listed
   std::set<int> found_;                  // layers
 };
 

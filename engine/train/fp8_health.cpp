@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 
 namespace gpt2 {
 namespace {
@@ -20,10 +19,6 @@ struct Kind { // "fc/act" in every layer
   bool fixed_scale;
 };
 
-std::string kind_of(const std::string& name) { // "h.3/fc/act" -> "fc/act"
-  return name.rfind("h.", 0) == 0 ? name.substr(name.find('/') + 1) : name;
-}
-
 std::string range(float low, float high) {
   char text[48];
   std::snprintf(text, sizeof text, "%.2e..%.2e", static_cast<double>(low), static_cast<double>(high));
@@ -39,7 +34,7 @@ std::string percent(double share) {
 std::vector<Kind> group_by_kind(std::span<const Fp8TensorStats> stats) {
   std::vector<Kind> kinds; // in order of first appearance: the order of the forward pass
   for (const Fp8TensorStats& s : stats) {
-    const std::string name = kind_of(s.name);
+    const std::string name = s.tensor.kind();
     const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const Kind& kind) { return kind.name == name; });
     if (found == kinds.end()) {
       kinds.push_back({name, s.format, s.amax, s.amax, s.scale, s.scale, s.saturated, s.flushed, 1, s.fixed_scale});
@@ -76,27 +71,22 @@ std::string fp8_health_table(std::span<const Fp8TensorStats> stats) {
   }
   for (const Fp8TensorStats& s : stats) {
     if (s.fixed_scale || (s.saturated < kManySaturated && s.flushed < kManyFlushed)) continue;
-    std::snprintf(line, sizeof line, "  look at %s: %.2f%% saturated, %.2f%% flushed to zero\n", s.name.c_str(),
-                  100 * s.saturated, 100 * s.flushed);
+    std::snprintf(line, sizeof line, "  look at %s: %.2f%% saturated, %.2f%% flushed to zero\n",
+                  s.tensor.text().c_str(), 100 * s.saturated, 100 * s.flushed);
     out += line;
   }
   out.pop_back();
   return out;
 }
 
-std::optional<int> block_of(const Fp8TensorStats& tensor) {
-  if (tensor.name.rfind("h.", 0) != 0) return std::nullopt;
-  return std::atoi(tensor.name.c_str() + 2);
-}
-
-std::vector<int> unquantised_blocks(std::span<const Fp8TensorStats> stats, int layers) {
-  std::vector<bool> quantised(static_cast<size_t>(layers), false);
+std::vector<int> unquantized_blocks(std::span<const Fp8TensorStats> stats, int layers) {
+  std::vector<bool> quantized(static_cast<size_t>(layers), false);
   for (const Fp8TensorStats& tensor : stats) {
-    if (const auto block = block_of(tensor); block && *block < layers) quantised[static_cast<size_t>(*block)] = true;
+    if (!tensor.tensor.is_lm_head()) quantized[static_cast<size_t>(tensor.tensor.layer)] = true;
   }
   std::vector<int> blocks;
   for (int block = 0; block < layers; ++block) {
-    if (!quantised[static_cast<size_t>(block)]) blocks.push_back(block);
+    if (!quantized[static_cast<size_t>(block)]) blocks.push_back(block);
   }
   return blocks;
 }

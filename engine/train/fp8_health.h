@@ -1,7 +1,6 @@
 // How well the FP8 recipe fits: one row per kind of tensor over all layers, and the tensors that need attention.
 #pragma once
 
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,10 +12,8 @@ namespace gpt2 {
 // A table; empty if there are no statistics.
 std::string fp8_health_table(std::span<const Fp8TensorStats> stats);
 
-std::optional<int> block_of(const Fp8TensorStats& tensor); // 3 for "h.3/fc/act"; none for the LM head's
-
-// Blocks of a model of `layers` of which no tensor is quantised.
-std::vector<int> unquantised_blocks(std::span<const Fp8TensorStats> stats, int layers);
+// Blocks of a model of `layers` of which no tensor is quantized.
+std::vector<int> unquantized_blocks(std::span<const Fp8TensorStats> stats, int layers);
 std::string block_list(const std::vector<int>& blocks); // "block 7", "blocks 0, 3, 4"
 
 } // namespace gpt2

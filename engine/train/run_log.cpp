@@ -105,11 +105,11 @@ void RunLog::tensors(int64_t step, ObservableModel& model) {
     tensorboard_->add_histogram("gradients/" + tensor.name, evenly_sampled(gradients.values), step);
   }
   for (const Fp8TensorStats& stats : model.fp8_stats()) {
-    tensorboard_->add_scalar("fp8/" + stats.name + "/scale", stats.scale, step);
+    tensorboard_->add_scalar("fp8/" + stats.tensor.text() + "/scale", stats.scale, step);
     if (stats.fixed_scale) continue;
-    tensorboard_->add_scalar("fp8/" + stats.name + "/amax", stats.amax, step);
-    tensorboard_->add_scalar("fp8/" + stats.name + "/saturated", stats.saturated, step);
-    tensorboard_->add_scalar("fp8/" + stats.name + "/flushed", stats.flushed, step);
+    tensorboard_->add_scalar("fp8/" + stats.tensor.text() + "/amax", stats.amax, step);
+    tensorboard_->add_scalar("fp8/" + stats.tensor.text() + "/saturated", stats.saturated, step);
+    tensorboard_->add_scalar("fp8/" + stats.tensor.text() + "/flushed", stats.flushed, step);
   }
 }
 

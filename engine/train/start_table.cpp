@@ -50,7 +50,7 @@ std::string optimizer_text(const RunPlan& plan) {
 std::string precision_text(const RunPlan& plan, ObservableModel& model) {
   const Options& o = plan.options;
   if (plan.model.precision != Precision::fp8) return model.precision_label();
-  const std::vector<int> in_bf16 = unquantised_blocks(model.fp8_stats(), plan.model.config.layers);
+  const std::vector<int> in_bf16 = unquantized_blocks(model.fp8_stats(), plan.model.config.layers);
   return model.precision_label() + ", " + o.fp8_format + ", " + o.fp8_recipe + " scaling, margin " +
          std::to_string(o.fp8_margin) + ", interval " + std::to_string(o.fp8_interval) + ", amax history " +
          std::to_string(o.fp8_amax_history) + (o.fp8_lm_head ? ", LM head too" : ", LM head not") +

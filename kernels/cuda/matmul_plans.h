@@ -39,7 +39,7 @@ struct MatmulOperands {
   const void* b = nullptr;
   const void* bias = nullptr;     // (m) BF16
   void* aux = nullptr;            // (m, n) BF16: GELU's input, written by gelu_aux_bias
-  const float* a_scale = nullptr; // FP8: dequantisation factors of A and B, on the device
+  const float* a_scale = nullptr; // FP8: dequantization factors of A and B, on the device
   const float* b_scale = nullptr;
 };
 

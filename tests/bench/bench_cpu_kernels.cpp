@@ -207,6 +207,6 @@ int main(int argc, char** argv) {
         fp8_quantize(cpu, {values.data(), values.data(), rows * 4 * kC, Fp8Format::e4m3, 100.0f, &counts});
       },
       5);
-  std::printf("not in that step: fp8 quantise %.2f ms for (%lld, %d)\n", 1e3 * fp8_seconds,
+  std::printf("not in that step: fp8 quantize %.2f ms for (%lld, %d)\n", 1e3 * fp8_seconds,
               static_cast<long long>(rows), 4 * kC);
 }

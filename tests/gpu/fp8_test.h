@@ -18,13 +18,13 @@ namespace gpt2 {
 constexpr Fp8Format kFormats[] = {Fp8Format::e4m3, Fp8Format::e5m2};
 
 // What a producer must write for these values, and what its meter must have seen.
-struct Quantised {
+struct Quantized {
   std::vector<uint8_t> codes;
   Fp8Counts counts;
 };
 
-inline Quantised quantised(const std::vector<float>& values, Fp8Format format, float scale) {
-  Quantised out;
+inline Quantized quantized(const std::vector<float>& values, Fp8Format format, float scale) {
+  Quantized out;
   for (const float value : values) {
     const float scaled = value * scale;
     out.codes.push_back(fp8_encode(scaled, format));

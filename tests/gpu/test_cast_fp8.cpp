@@ -1,4 +1,4 @@
-// Quantisation to FP8 on the GPU: bit for bit the CPU emulation's codes, both ways round.
+// Quantization to FP8 on the GPU: bit for bit the CPU emulation's codes, both ways round.
 #include "kernels/cast_fp8.h"
 
 #include <bit>
@@ -45,7 +45,7 @@ TEST_CASE("every BF16 number becomes the code that the CPU gives it") {
     cast_fp8(device.cuda, {.out = out.sink(format), .dbias = nullptr, .in = gpu_in, .rows = 256, .cols = 256});
     CHECK(wrong_codes(out.data.download(), in, format) == 0);
     out.check_transpose();
-    const Quantised expected = quantised(in, format, 1.0f); // its amax is infinite: NaNs are not seen, infinities are
+    const Quantized expected = quantized(in, format, 1.0f); // its amax is infinite: NaNs are not seen, infinities are
     const Fp8Meter meter = out.meter.read();
     CHECK(std::isinf(out.meter.amax()));
     CHECK(meter.saturated == expected.counts.saturated);
@@ -83,7 +83,7 @@ TEST_CASE("any shape, with the meter and the column sums") {
       CAPTURE(describe(shape.rows, shape.cols, format));
       const std::vector<float> in = random_values(static_cast<size_t>(shape.rows * shape.cols), 1, 0.01f);
       const float scale = scale_for(in, format);
-      const Quantised expected = quantised(in, format, scale);
+      const Quantized expected = quantized(in, format, scale);
       const std::vector<float> before = random_values(static_cast<size_t>(shape.cols), 2);
       std::vector<double> sums(before.begin(), before.end());
       for (size_t i = 0; i < in.size(); ++i) sums[i % sums.size()] += in[i];
@@ -101,14 +101,14 @@ TEST_CASE("any shape, with the meter and the column sums") {
   }
 }
 
-TEST_CASE("weights are quantised from FP32, not from their BF16 copies") {
+TEST_CASE("weights are quantized from FP32, not from their BF16 copies") {
   TestDevice device;
   for (const Shape& shape : tested(kShapes)) {
     CAPTURE(describe(shape.rows, shape.cols, Fp8Format::e4m3));
     std::vector<float> master(static_cast<size_t>(shape.rows * shape.cols));
     for (size_t i = 0; i < master.size(); ++i) master[i] = static_cast<float>(0.02 * Rng(3).normal(i));
     const float scale = scale_for(master, Fp8Format::e4m3);
-    const Quantised expected = quantised(master, Fp8Format::e4m3, scale);
+    const Quantized expected = quantized(master, Fp8Format::e4m3, scale);
     DeviceBuffer<float> gpu_master(master);
     CodeBuffers out(shape.rows, shape.cols, scale);
     cast_weight_fp8(device.cuda,
@@ -125,7 +125,7 @@ TEST_CASE("each output can be left out, and the meter adds up") {
   const Fp8Format format = Fp8Format::e4m3;
   const std::vector<float> in = random_values(static_cast<size_t>(shape.rows * shape.cols), 1);
   const float scale = scale_for(in, format);
-  const Quantised expected = quantised(in, format, scale);
+  const Quantized expected = quantized(in, format, scale);
   DeviceBuffer<bf16> gpu_in(to_bf16(in));
   const std::vector<float> before = random_values(208, 2);
   DeviceBuffer<float> dbias(before);
@@ -161,7 +161,7 @@ TEST_CASE("each output can be left out, and the meter adds up") {
     DeviceBuffer<bf16> gpu_smaller(to_bf16(smaller));
     cast.in = gpu_smaller;
     cast_fp8(device.cuda, cast);
-    const Quantised second = quantised(smaller, format, scale);
+    const Quantized second = quantized(smaller, format, scale);
     Fp8Counts both = expected.counts;
     both.saturated += second.counts.saturated;
     both.flushed += second.counts.flushed;

@@ -1,4 +1,4 @@
-// Cross-entropy whose gradient leaves in E5M2, against the CPU's cross-entropy and quantisation.
+// Cross-entropy whose gradient leaves in E5M2, against the CPU's cross-entropy and quantization.
 #include "kernels/cross_entropy_fp8.h"
 
 #include "engine/model/fp8_recipe.h"

@@ -192,7 +192,7 @@ TEST_CASE("current scaling sets one scale, keeps the amax, clears the counters; 
   options.format = Fp8Recipe::e5m2; // activations have an E4M3 copy for the weight gradient
   options.margin = 1;
   Recipes recipes(device, options);
-  const int id = fp8_tensor_id(1, Fp8Site::fc, Fp8Role::act);
+  const int id = Fp8RecipeState(options, kLayers).id(1, Fp8Site::fc, Fp8Role::act);
   std::vector<float> amaxes(kCount, 3.0f);
   recipes.meter(amaxes);
   const std::vector<Fp8Meter> before = recipes.meters();

@@ -1,4 +1,4 @@
-// GELU into FP8 and its gradient into FP8 against the CPU's GELU and quantisation.
+// GELU into FP8 and its gradient into FP8 against the CPU's GELU and quantization.
 #include "kernels/gelu_fp8.h"
 
 #include "kernels/gelu.h"
@@ -62,7 +62,7 @@ TEST_CASE("forward: codes at most one step from the CPU's, and the meter") {
       CAPTURE(describe(shape.rows, shape.cols, format));
       Layer layer(device.cpu, shape);
       const float scale = scale_for(layer.out, format);
-      const Quantised expected = quantised(layer.out, format, scale);
+      const Quantized expected = quantized(layer.out, format, scale);
       CodeBuffers out(shape.rows, shape.cols, scale);
       gelu_forward_fp8(device.cuda,
                        {.out = out.data_only(format), .in = layer.gpu_in, .rows = shape.rows, .cols = shape.cols});
@@ -85,7 +85,7 @@ TEST_CASE("backward: the gradient both ways round, the activation made again bit
           device.cuda,
           {.out = made.data_only(Fp8Format::e4m3), .in = layer.gpu_in, .rows = shape.rows, .cols = shape.cols});
 
-      const Quantised expected = quantised(layer.din, format, scale);
+      const Quantized expected = quantized(layer.din, format, scale);
       CodeBuffers gradient(shape.rows, shape.cols, scale);
       gelu_backward_fp8(device.cuda,
                         layer.backward(gradient.sink(format), again.transposed_only(Fp8Format::e4m3, true)));
@@ -114,7 +114,7 @@ TEST_CASE("the negative tail keeps its values: one step even where GELU is a tho
   const float scale = 448.0f / 4; // as if the largest activation were 4
   CodeBuffers out(rows, 16, scale);
   gelu_forward_fp8(device.cuda, {.out = out.data_only(Fp8Format::e4m3), .in = gpu_in, .rows = rows, .cols = 16});
-  CHECK(distance(out.data.download(), quantised(values, Fp8Format::e4m3, scale).codes).worst <= 1);
+  CHECK(distance(out.data.download(), quantized(values, Fp8Format::e4m3, scale).codes).worst <= 1);
 }
 
 TEST_CASE("backward in its other uses") {
@@ -123,7 +123,7 @@ TEST_CASE("backward in its other uses") {
   Layer layer(device.cpu, shape);
   const Fp8Format format = Fp8Format::e5m2;
   const float out_scale = scale_for(layer.out, Fp8Format::e4m3), scale = scale_for(layer.din, format);
-  const Quantised expected = quantised(layer.din, format, scale);
+  const Quantized expected = quantized(layer.din, format, scale);
   CodeBuffers gradient(shape.rows, shape.cols, scale), again(shape.rows, shape.cols, out_scale);
 
   SUBCASE("the meter only") {

@@ -1,4 +1,4 @@
-// LayerNorm into FP8 and its backward against the CPU's LayerNorm and quantisation.
+// LayerNorm into FP8 and its backward against the CPU's LayerNorm and quantization.
 #include "kernels/layernorm_fp8.h"
 
 #include "tests/gpu/fp8_test.h"
@@ -126,7 +126,7 @@ TEST_CASE("forward: the residual sum, the codes, their transpose and the meter")
       const std::vector<bf16> stream = to_bf16(sum);
       const std::vector<float> normed = layer.normalise(device.cpu, to_float(stream));
       const float scale = scale_for(normed, format);
-      const Quantised expected = quantised(normed, format, scale);
+      const Quantized expected = quantized(normed, format, scale);
       DeviceBuffer<bf16> residual(layer.size);
       CodeBuffers out(shape.rows, shape.C, scale), plain(shape.rows, shape.C, scale);
       LayerNormForwardFp8 args = layer.forward(out.sink(format));
@@ -158,7 +158,7 @@ TEST_CASE("forward without a branch, silently") {
   const std::vector<float> normed = layer.normalise(device.cpu, layer.x);
   CodeBuffers out(144, 768, 100.0f);
   layernorm_forward_fp8(device.cuda, layer.forward(out.data_only(Fp8Format::e4m3, true)));
-  check_codes(out.data.download(), quantised(normed, Fp8Format::e4m3, 100.0f).codes, kShare);
+  check_codes(out.data.download(), quantized(normed, Fp8Format::e4m3, 100.0f).codes, kShare);
   CHECK(out.meter.untouched());
   CHECK(poisoned(out.transposed));
 }
@@ -174,7 +174,7 @@ TEST_CASE("backward: the gradient in BF16 and FP8, the output made again bit for
       layernorm_forward_fp8(device.cuda, layer.forward(made.data_only(Fp8Format::e4m3)));
 
       Backward backward(device.cpu, layer, format);
-      const Quantised expected = quantised(backward.dresidual, format, backward.scale);
+      const Quantized expected = quantized(backward.dresidual, format, backward.scale);
       CodeBuffers gradient(shape.rows, shape.C, backward.scale);
       layernorm_backward_fp8(device.cuda,
                              backward.args(layer, gradient.sink(format), again.transposed_only(Fp8Format::e4m3, true)));
@@ -198,7 +198,7 @@ TEST_CASE("backward with each output left out") {
   CodeBuffers made(shape.rows, shape.C, out_scale), again(shape.rows, shape.C, out_scale);
   layernorm_forward_fp8(device.cuda, layer.forward(made.data_only(Fp8Format::e4m3)));
   Backward backward(device.cpu, layer, format);
-  const Quantised expected = quantised(backward.dresidual, format, backward.scale);
+  const Quantized expected = quantized(backward.dresidual, format, backward.scale);
   CodeBuffers gradient(shape.rows, shape.C, backward.scale);
 
   SUBCASE("the first block: no FP8 gradient; the output counted as a tensor of its own") {
@@ -217,7 +217,7 @@ TEST_CASE("backward with each output left out") {
                                                 backward.dout.data(), layer.x.data(), layer.weight.data(),
                                                 layer.mean.data(), layer.rstd.data(), layer.rows, layer.C, false});
     layernorm_backward_fp8(device.cuda, args);
-    check_codes(gradient.data.download(), quantised(dresidual, format, backward.scale).codes, kShare);
+    check_codes(gradient.data.download(), quantized(dresidual, format, backward.scale).codes, kShare);
     gradient.check_transpose();
     CHECK(relative_error(download_floats(backward.gpu_dresidual), dresidual) < kBf16Tolerance);
     CHECK(relative_error(backward.gpu_dbranch.download(), dbranch) < kSumTolerance);

@@ -1,4 +1,4 @@
-// The FP8 products against the product of the dequantised operands, in double.
+// The FP8 products against the product of the dequantized operands, in double.
 #include "kernels/matmul_fp8.h"
 
 #include <algorithm>
@@ -36,11 +36,11 @@ struct Matrix {
   Matrix(int64_t rows, int64_t cols, Fp8Format format, uint64_t seed, float deviation)
       : format(format), scale(fp8_max(format) / (5 * deviation)), meter(scale) {
     const std::vector<float> real = random_values(static_cast<size_t>(rows * cols), seed, deviation);
-    const Quantised quantised_values = quantised(real, format, scale);
-    for (const uint8_t code : quantised_values.codes)
+    const Quantized quantized_values = quantized(real, format, scale);
+    for (const uint8_t code : quantized_values.codes)
       values.push_back(static_cast<double>(fp8_decode(code, format)) / scale);
-    data = std::make_unique<DeviceBuffer<uint8_t>>(quantised_values.codes);
-    transposed = std::make_unique<DeviceBuffer<uint8_t>>(transpose(quantised_values.codes, rows, cols));
+    data = std::make_unique<DeviceBuffer<uint8_t>>(quantized_values.codes);
+    transposed = std::make_unique<DeviceBuffer<uint8_t>>(transpose(quantized_values.codes, rows, cols));
   }
   Fp8Tensor tensor() { return {data->get(), format, meter}; }
   Fp8Tensor tensor_t() { return {transposed->get(), format, meter}; }

@@ -228,7 +228,7 @@ int parse(int argc, char** argv, Settings& settings) {
   app.add_option("--micro_steps", settings.micro_steps, "accumulated before the gradients are written")
       ->check(CLI::Range(1, 1024));
   app.add_option("--warm_up", settings.warm_up, "optimizer steps before")->check(CLI::Range(0, 100000));
-  app.add_flag("--fp8_lm_head", settings.fp8_lm_head, "quantise the LM head, too");
+  app.add_flag("--fp8_lm_head", settings.fp8_lm_head, "quantize the LM head, too");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,5 +1,5 @@
 // Quantization as a pass of its own, for tensors that no kernel of ours produces: attention's output and gradient (from
-// cuDNN), and the weights (once per optimizer step). GPU only.
+// cuDNN), and the BF16 weights (once per optimizer step). GPU only.
 #pragma once
 
 #include "kernels/fp8_tensor.h"
@@ -9,22 +9,11 @@ namespace gpt2 {
 // out = quantize(in), one way round or both; 3 or 4 bytes per element (2 read, 1 written each way).
 struct CastFp8 {
   Fp8Sink out;
-  float* dbias;            // (cols) += column sums of in, or null
-  const bf16* in;          // (rows, cols)
-  int64_t rows;            // a multiple of 16
-  int cols;                // a multiple of 16
-  bool meter_only = false; // as in gelu_fp8.h
+  float* dbias;   // (cols) += column sums of in, or null
+  const bf16* in; // (rows, cols)
+  int64_t rows;   // a multiple of 16
+  int cols;       // a multiple of 16
 };
 void cast_fp8(Cuda&, const CastFp8&);
-
-// out = quantize(master); 6 bytes per parameter (4 read, 1 + 1 written).
-struct CastWeightFp8 {
-  Fp8Sink out;
-  const float* master; // (rows, cols)
-  int64_t rows;        // a multiple of 16
-  int cols;            // a multiple of 16
-  bool meter_only = false;
-};
-void cast_weight_fp8(Cuda&, const CastWeightFp8&);
 
 } // namespace gpt2

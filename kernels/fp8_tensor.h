@@ -1,11 +1,13 @@
-// An FP8 tensor on the device is its codes, its format and its meter: the scale in force and what was seen of the
-// values since the last update. Producers write through a sink (codes, and where the next product contracts over rows
-// their transpose); matrix products read a tensor.
+// An FP8 tensor on the device is its codes, its format and its meter: the scale in force and what was counted of the
+// values since the last update; their amaxes stand in an array of their own, which ranks can maximise in one go.
+// Producers write through a sink (codes, and where the next product contracts over rows their transpose); matrix
+// products read a tensor.
 #pragma once
 
 #include <cstdint>
 
 #include "engine/base/float_formats.h"
+#include "engine/base/host_device.h"
 #include "kernels/backend.h"
 
 namespace gpt2 {
@@ -15,7 +17,6 @@ namespace gpt2 {
 struct alignas(16) Fp8Meter {
   float inverse; // 1 / scale
   float scale;
-  uint32_t amax_bits; // largest |value| before scaling, as the bits of a float (bits order as values do); atomicMax
   unsigned long long saturated; // values beyond the format's range, as they were scaled
   unsigned long long flushed;   // nonzero values that became zero, counted on one value in kFlushedSample
 };
@@ -29,13 +30,23 @@ struct Fp8Tensor {
   const Fp8Meter* meter;
 };
 
+// What a producer tells of the values it quantizes.
+enum class Fp8Metering : uint8_t {
+  all,     // amax, saturated and flushed
+  none,    // the same values were metered when they were first quantized, or nobody asks
+  measure, // nothing is wanted but the amax: the first of the two passes of current scaling
+};
+
 // Where a producer puts a (rows, cols) matrix.
 struct Fp8Sink {
   uint8_t* data;       // (rows, cols), or null if only the transpose is wanted
   uint8_t* transposed; // (cols, rows), or null
   Fp8Format format;
-  Fp8Meter* meter;     // scale is read; amax, saturated and flushed are added to, unless `silent`
-  bool silent = false; // the same values were metered when they were first quantized
+  Fp8Meter* meter; // scale is read; saturated and flushed are added to
+  uint32_t* amax;  // largest |value| before scaling, as the bits of a float (bits order as values do); atomicMax
+  Fp8Metering metering = Fp8Metering::all;
+
+  GPT2_HOST_DEVICE bool measures() const { return metering == Fp8Metering::measure; }
 };
 
 } // namespace gpt2

@@ -17,10 +17,10 @@ __device__ void set_scale(Fp8Meter& meter, float scale) {
   meter.inverse = 1.0f / scale;
 }
 
-__device__ void start_afresh(Fp8Meter& meter) {
-  meter.amax_bits = 0;
-  meter.saturated = 0;
-  meter.flushed = 0;
+__device__ void start_afresh(const Fp8Scales& p, int i) {
+  p.amaxes[i] = 0;
+  p.meters[i].saturated = 0;
+  p.meters[i].flushed = 0;
 }
 
 __global__ void end_step_kernel(Fp8Scales p, const StepScalars* step) {
@@ -30,44 +30,37 @@ __global__ void end_step_kernel(Fp8Scales p, const StepScalars* step) {
   for (int i = threadIdx.x; i < p.count; i += blockDim.x) {
     Fp8Meter& meter = p.meters[i];
     p.seen[i] = meter;
+    p.seen_amaxes[i] = p.amaxes[i];
     if (applied && p.format_max[i] > 0) {
       const int slot = static_cast<int>(steps % p.history_length);
       const bool update = (steps + 1) % p.interval == 0;
-      set_scale(meter,
-                fp8_delayed_scale(p.history + static_cast<int64_t>(i) * p.history_length, p.history_length, slot,
-                                  __uint_as_float(meter.amax_bits), update, p.format_max[i], p.margin, meter.scale));
+      set_scale(meter, fp8_delayed_scale(p.history + static_cast<int64_t>(i) * p.history_length, p.history_length, slot,
+                                         __uint_as_float(p.amaxes[i]), update, p.format_max[i], p.margin, meter.scale));
     }
-    start_afresh(meter);
+    start_afresh(p, i);
   }
   if (threadIdx.x == 0 && applied) *p.applied_steps = steps + 1;
 }
 
-__global__ void scale_now_kernel(Fp8Scales p, int id, bool shared) {
-  const uint32_t amax = p.meters[id].amax_bits;
-  for (int i = id; i <= id + shared; ++i) {
+__global__ void scale_now_kernel(Fp8Scales p, Fp8ScaleNow now) {
+  const uint32_t amax = p.measured[now.id];
+  p.measured[now.id] = 0;
+  for (int i = now.id; i <= now.id + now.shared; ++i) {
     if (!(p.format_max[i] > 0)) continue;
-    Fp8Meter& meter = p.meters[i];
-    set_scale(meter, fp8_scale(__uint_as_float(amax), p.format_max[i], p.margin, meter.scale));
-    meter.amax_bits = amax;
-    meter.saturated = 0;
-    meter.flushed = 0;
+    set_scale(p.meters[i], fp8_scale(__uint_as_float(amax), p.format_max[i], p.margin, p.meters[i].scale));
+    if (now.noted) p.amaxes[i] = max(p.amaxes[i], amax);
   }
 }
 
 __global__ void end_calibration_kernel(Fp8Scales p) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= p.count) return;
-  const float amax = __uint_as_float(p.meters[i].amax_bits);
+  const float amax = __uint_as_float(p.amaxes[i]);
   const int slot =
       static_cast<int>((*p.applied_steps + p.history_length - 1) % p.history_length); // the last to be overwritten
   for (int k = 0; k < p.history_length; ++k)
     p.history[static_cast<int64_t>(i) * p.history_length + k] = k == slot && amax <= 3.0e38f ? amax : 0.0f;
-  start_afresh(p.meters[i]);
-}
-
-__global__ void forget_kernel(Fp8Scales p) {
-  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (i < p.count) start_afresh(p.meters[i]);
+  start_afresh(p, i);
 }
 
 unsigned blocks(int count) { return static_cast<unsigned>(ceil_div(count, kThreads)); }
@@ -80,19 +73,14 @@ void fp8_end_step(Cuda& cuda, const Fp8Scales& p, const StepScalars* step) {
   CUDA_CHECK_LAUNCH("fp8_end_step");
 }
 
-void fp8_scale_now(Cuda& cuda, const Fp8Scales& p, int id, bool shared) {
-  scale_now_kernel<<<1, 1, 0, cuda.stream>>>(p, id, shared);
+void fp8_scale_now(Cuda& cuda, const Fp8Scales& p, const Fp8ScaleNow& now) {
+  scale_now_kernel<<<1, 1, 0, cuda.stream>>>(p, now);
   CUDA_CHECK_LAUNCH("fp8_scale_now");
 }
 
 void fp8_end_calibration(Cuda& cuda, const Fp8Scales& p) {
   end_calibration_kernel<<<blocks(p.count), kThreads, 0, cuda.stream>>>(p);
   CUDA_CHECK_LAUNCH("fp8_end_calibration");
-}
-
-void fp8_forget(Cuda& cuda, const Fp8Scales& p) {
-  forget_kernel<<<blocks(p.count), kThreads, 0, cuda.stream>>>(p);
-  CUDA_CHECK_LAUNCH("fp8_forget");
 }
 
 } // namespace gpt2

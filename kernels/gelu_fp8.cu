@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kForwardThreads) gelu_forward_fp8_kernel(Fp8Si
     const uint2 low = quantizer(gelu8(unpack(raw[u][0]))), high = quantizer(gelu8(unpack(raw[u][1])));
     reinterpret_cast<uint4*>(out.data)[i] = make_uint4(low.x, low.y, high.x, high.y);
   }
-  quantizer.commit(out.meter);
+  quantizer.commit(out);
 }
 
 struct GeluBackwardWork {
@@ -78,10 +78,9 @@ void gelu_forward_fp8(Cuda& cuda, const GeluForwardFp8& p) {
 
 void gelu_backward_fp8(Cuda& cuda, const GeluBackwardFp8& p) {
   const Range range(cuda, "gelu_backward_fp8", 7.0 * static_cast<double>(p.rows) * p.cols);
-  launch_fp8_tiles(
-      cuda, GeluBackwardWork{p.dout, p.in},
-      {.main = p.din, .second = p.out, .dbias = p.dbias, .rows = p.rows, .cols = p.cols, .meter_only = p.meter_only},
-      "gelu_backward_fp8");
+  launch_fp8_tiles(cuda, GeluBackwardWork{p.dout, p.in},
+                   {.main = p.din, .second = p.out, .dbias = p.dbias, .rows = p.rows, .cols = p.cols},
+                   "gelu_backward_fp8");
 }
 
 } // namespace gpt2

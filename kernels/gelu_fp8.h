@@ -17,14 +17,13 @@ void gelu_forward_fp8(Cuda&, const GeluForwardFp8&);
 // din = quantize(dout * gelu'(in)), both ways round; gelu(in) again, transposed. 7 bytes per element (4 read, 3
 // written).
 struct GeluBackwardFp8 {
-  Fp8Sink din;      // data and transposed
-  Fp8Sink out;      // only .transposed: (cols, rows) codes of gelu(in); silent where they are forward's, bit for bit
+  Fp8Sink din;      // data and transposed; where it measures, nothing else is written
+  Fp8Sink out;      // only .transposed: (cols, rows) codes of gelu(in); unmetered where they are forward's
   float* dbias;     // (cols) += column sums of din before quantization
   const bf16* dout; // (rows, cols)
   const bf16* in;   // (rows, cols)
   int64_t rows;
   int cols;
-  bool meter_only = false; // write only din's meter: the first of the two passes of current scaling
 };
 void gelu_backward_fp8(Cuda&, const GeluBackwardFp8&);
 

@@ -37,7 +37,7 @@ struct RowFactors {
 
 // The sums of up to two rows of the tile, by one warp: two, so that one's shuffles hide the other's.
 template <int kRows>
-__device__ void sum_rows(RowFactors (&factors)[kRows], const uint4* dout_tile, const uint4* x_tile, const bf16* weight,
+__device__ void sum_rows(RowFactors (&factors)[kRows], const uint4* dout_tile, const uint4* x_tile, const float* weight,
                          int first, int second, int vectors) {
   const int rows[2] = {first, second < kRows ? second : first};
   float dnorm_sum[2] = {}, dnorm_norm_sum[2] = {};
@@ -82,7 +82,7 @@ __device__ inline void turn_patch(uint4* own, int vectors) {
   for (int j = 0; j < kPatch; ++j) *waiting(own + j * vectors) = codes[j];
 }
 
-// partials: (gridDim.x, 3, C): this block's column sums dweight, dbias and dbranch_bias; null with meter_only.
+// partials: (gridDim.x, 3, C): this block's column sums dweight, dbias and dbranch_bias; null where it only measures.
 template <int kRowGroups, bool kFp8, int kThreads, int kBlocks>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     layernorm_backward_kernel(LayerNormBackwardFp8 p, float* partials) {
@@ -96,7 +96,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const int column = threadIdx.x % vectors, row_group = threadIdx.x / vectors;
   const bool active = row_group < kRowGroups;
   const int own = row_group * kPatch * vectors + column; // this thread's patch; rows are `vectors` apart
-  const uint4 weight = load_raw(p.weight, column);
   Fp8Quantizer gradient_quantizer(p.dresidual_fp8);
   Float8 dweight{}, dbias{}, dbranch{};
 
@@ -144,7 +143,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
           const int r = half + i;
           const RowFactors of_row = factors[row_group * kPatch + r];
           const Float8 dout = unpack(dout_tile[own + r * vectors]), x = unpack(x_tile[own + r * vectors]);
-          const Float8 w = unpack(weight);
+          const Float8 w = load8(p.weight, column); // from L1: registers are short
           Float8 dx = unpack(above[i]);
 #pragma unroll
           for (int k = 0; k < kVector; ++k) { // all zeros in rows beyond the last
@@ -157,7 +156,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
           if (patch_row + r >= p.rows) continue;
           if constexpr (kFp8) {
             const uint2 codes = gradient_quantizer(dx);
-            if (p.meter_only) continue;
+            if (p.dresidual_fp8.measures()) continue;
             if (p.dresidual_fp8.data) reinterpret_cast<uint2*>(p.dresidual_fp8.data)[patch_at + r * vectors] = codes;
             *waiting(dout_tile + own + r * vectors) = codes;
           }
@@ -166,7 +165,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       }
     }
     if constexpr (kFp8) {
-      if (p.meter_only) {
+      if (p.dresidual_fp8.measures()) {
         __syncthreads();
         continue;
       }
@@ -174,7 +173,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       if (p.out.transposed) {
         Fp8Quantizer quantizer(p.out);
         if (active) {
-          const Float8 w = unpack(weight), bias = load8(p.bias, column);
+          const Float8 w = load8(p.weight, column), bias = load8(p.bias, column);
 #pragma unroll 2
           for (int r = 0; r < kPatch; ++r) {
             if (patch_row + r >= p.rows) break;
@@ -184,7 +183,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
           }
           turn_patch(x_tile + own, vectors);
         }
-        quantizer.commit(p.out.meter); // silent as a rule
+        quantizer.commit(p.out); // unmetered as a rule
       }
     }
     __syncthreads();
@@ -212,7 +211,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   }
 
   if constexpr (kFp8) {
-    if (p.dresidual_fp8.meter) gradient_quantizer.commit(p.dresidual_fp8.meter);
+    if (p.dresidual_fp8.meter) gradient_quantizer.commit(p.dresidual_fp8);
   }
   if (!partials) return;
   // The row groups' sums, added in order.
@@ -246,7 +245,8 @@ void launch(Cuda& cuda, const LayerNormBackwardFp8& p) {
   CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, static_cast<int>(threads), shared));
   const int64_t wave = static_cast<int64_t>(cuda.multiprocessors) * max(resident, 1); // no block waits for another
   const auto blocks = static_cast<unsigned>(min(ceil_div(p.rows, kRows), wave));
-  float* const partials = p.meter_only ? nullptr : cuda.scratch<float>(static_cast<size_t>(blocks) * 3 * p.C);
+  float* const partials =
+      p.dresidual_fp8.measures() ? nullptr : cuda.scratch<float>(static_cast<size_t>(blocks) * 3 * p.C);
   kernel<<<blocks, threads, shared, cuda.stream>>>(p, partials);
   CUDA_CHECK_LAUNCH("layernorm_backward");
   if (partials)

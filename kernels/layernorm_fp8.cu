@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kForwardWarps* kWarp) layernorm_forward_fp8_ke
     for (int column = lane; column < vectors; column += kWarp)
       stage.write(p.out.transposed + static_cast<int64_t>(column) * kVector * p.rows + first, column * kVector, p.rows);
   }
-  quantizer.commit(p.out.meter);
+  quantizer.commit(p.out);
 }
 
 // ---- launchers ----

@@ -16,8 +16,8 @@ struct LayerNormForwardFp8 {
   float* rstd;             // (rows)
   const bf16* residual_in; // (rows, C)
   const bf16* branch;      // (rows, C), or null
-  const bf16* weight;      // (C)
-  const bf16* bias;        // (C)
+  const float* weight;     // (C)
+  const float* bias;       // (C)
   int64_t rows;            // a multiple of 16
   int C;                   // a multiple of 16
 };
@@ -29,22 +29,22 @@ void layernorm_forward_fp8(Cuda&, const LayerNormForwardFp8&);
 struct LayerNormBackwardFp8 {
   bf16* dresidual_out;      // (rows, C); may be dresidual_in itself
   const bf16* dresidual_in; // (rows, C), or null: zero
-  Fp8Sink dresidual_fp8;    // data and transposed of dresidual_out (quantized from FP32, before rounding to BF16); both
-                            // null for the first block, whose gradient goes to the embedding
-  Fp8Sink out;         // only .transposed: (C, rows) codes of the LayerNorm's output; silent where they are forward's,
-                       // bit for bit; a null pointer where forward kept them
-  float* dweight;      // (C) +=
-  float* dbias;        // (C) +=
+  Fp8Sink dresidual_fp8; // where it measures, nothing else is written; data and transposed of dresidual_out (quantized
+                         // from FP32, before rounding to BF16); both null for the first block, whose gradient goes to
+                         // the embedding
+  Fp8Sink out;    // only .transposed: (C, rows) codes of the LayerNorm's output; unmetered where they are forward's,
+                  // bit for bit; a null pointer where forward kept them
+  float* dweight; // (C) +=
+  float* dbias;   // (C) +=
   float* dbranch_bias; // (C) += column sums of dresidual_out, or null
   const bf16* dout;    // (rows, C)
   const bf16* x;       // (rows, C)
-  const bf16* weight;  // (C)
-  const bf16* bias;    // (C), to make the output again
+  const float* weight; // (C)
+  const float* bias;   // (C), to make the output again
   const float* mean;   // (rows)
   const float* rstd;   // (rows)
   int64_t rows;        // a multiple of 16
   int C;               // a multiple of 16
-  bool meter_only = false; // write only the meter of dresidual_fp8: the first of the two passes of current scaling
 };
 void layernorm_backward_fp8(Cuda&, const LayerNormBackwardFp8&);
 

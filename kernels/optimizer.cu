@@ -25,8 +25,8 @@ __global__ void __launch_bounds__(1024) accumulate_loss_kernel(LossAccumulate p)
   sum = block_sum(sum, shared_sum);
   count = block_sum(count, shared_count);
   if (threadIdx.x != 0) return;
-  p.scalars->loss_sum += sum;
-  p.scalars->tokens += count;
+  p.sums->loss += sum;
+  p.sums->tokens += static_cast<double>(count);
 }
 
 constexpr int kNormThreads = 512;
@@ -43,12 +43,12 @@ __global__ void __launch_bounds__(kNormThreads) square_sum_kernel(const float4* 
   if (threadIdx.x == 0) partials[blockIdx.x] = total;
 }
 
-__global__ void __launch_bounds__(1024) add_squares_kernel(StepScalars* scalars, const double* partials, int count) {
+__global__ void __launch_bounds__(1024) add_squares_kernel(StepSums* sums, const double* partials, int count) {
   __shared__ double shared[kWarp];
   double sum = 0;
   for (int i = threadIdx.x; i < count; i += blockDim.x) sum += partials[i];
   sum = block_sum(sum, shared);
-  if (threadIdx.x == 0) scalars->norm_square = sum;
+  if (threadIdx.x == 0) sums->norm_square += sum;
 }
 
 __global__ void judge_kernel(JudgeStep p) { conclude_step(*p.scalars, *p.guard, p.limits, p.grad_clip); }
@@ -100,7 +100,7 @@ void gradient_norm(Cuda& cuda, const GradientNorm& p) {
   square_sum_kernel<<<blocks, kNormThreads, 0, cuda.stream>>>(reinterpret_cast<const float4*>(p.grad), p.count / 4,
                                                               partials);
   CUDA_CHECK_LAUNCH("square_sum");
-  add_squares_kernel<<<1, 1024, 0, cuda.stream>>>(p.scalars, partials, blocks);
+  add_squares_kernel<<<1, 1024, 0, cuda.stream>>>(p.sums, partials, blocks);
   CUDA_CHECK_LAUNCH("add_squares");
 }
 

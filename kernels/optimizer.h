@@ -8,14 +8,19 @@ namespace gpt2 {
 
 constexpr int64_t kDecayGranule = 256; // elements that one byte of the decay mask speaks for
 
+// What a step adds up, over micro-batches and shards: one block of doubles, so that ranks can add it in one go.
+struct StepSums {
+  double loss;        // nats over the step's targets
+  double tokens;      // targets that counted; exact
+  double norm_square; // of the gradient of the sum
+};
+
 // What the step came to; on the GPU it lives in device memory and is copied back once.
 struct StepScalars {
-  double loss_sum;    // nats over the step's targets
-  double norm_square; // of the gradient of the sum
-  int64_t tokens;     // targets that counted
-  float loss;         // loss_sum / tokens
-  float grad_norm;    // sqrt(norm_square) / tokens, before clipping
-  float grad_scale;   // what AdamW multiplies the summed gradient with: clip factor / tokens
+  StepSums sums;
+  float loss;       // sums.loss / sums.tokens
+  float grad_norm;  // sqrt(sums.norm_square) / sums.tokens, before clipping
+  float grad_scale; // what AdamW multiplies the summed gradient with: clip factor / tokens
   Verdict verdict;
 };
 
@@ -23,9 +28,9 @@ struct StepScalars {
 // single target, loss and norm are NaN and the step is skipped.
 GPT2_HOST_DEVICE inline void conclude_step(StepScalars& step, GuardState& guard, VerdictLimits limits,
                                            float grad_clip) {
-  const double tokens = static_cast<double>(step.tokens);
-  const double norm = sqrt(step.norm_square) / tokens;
-  step.loss = static_cast<float>(step.loss_sum / tokens);
+  const double tokens = step.sums.tokens;
+  const double norm = sqrt(step.sums.norm_square) / tokens;
+  step.loss = static_cast<float>(step.sums.loss / tokens);
   step.grad_norm = static_cast<float>(norm);
   step.verdict = judge_step(guard, step.loss, step.grad_norm, limits);
   const double clip = grad_clip > 0 && norm > grad_clip ? grad_clip / norm : 1.0;
@@ -34,7 +39,7 @@ GPT2_HOST_DEVICE inline void conclude_step(StepScalars& step, GuardState& guard,
 
 // Adds the losses of one micro-batch and counts its targets.
 struct LossAccumulate {
-  StepScalars* scalars;   // loss_sum +=, tokens +=
+  StepSums* sums;         // loss +=, tokens +=
   const float* losses;    // (rows)
   const int32_t* targets; // (rows)
   int64_t rows;
@@ -42,15 +47,16 @@ struct LossAccumulate {
 void accumulate_loss(Cpu&, const LossAccumulate&);
 void accumulate_loss(Cuda&, const LossAccumulate&);
 
+// Of one slice of the gradient: a rank sums those it owns.
 struct GradientNorm {
-  StepScalars* scalars; // norm_square =
-  const float* grad;    // (count)
-  int64_t count;
+  StepSums* sums;    // norm_square +=
+  const float* grad; // (count)
+  int64_t count;     // a multiple of 4
 };
 void gradient_norm(Cpu&, const GradientNorm&);
 void gradient_norm(Cuda&, const GradientNorm&);
 
-// Fills loss, grad_norm, grad_scale and verdict from the sums, by judge_step().
+// Fills loss, grad_norm, grad_scale and verdict from the sums of all ranks, by judge_step().
 struct JudgeStep {
   StepScalars* scalars;
   GuardState* guard;
@@ -60,9 +66,9 @@ struct JudgeStep {
 void judge(Cpu&, const JudgeStep&);
 void judge(Cuda&, const JudgeStep&);
 
-// w -= lr (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + decay w), unless the verdict says skip.
-// t = guard->adam_step, already advanced by judge(). Where decay_mask[i / 256] is 0 there is no decay: tensors start at
-// multiples of 256 elements, so one byte speaks for 256 elements.
+// One slice, as of the norm: w -= lr (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + decay w), unless the
+// verdict says skip. t = guard->adam_step, already advanced by judge(). Where decay_mask[i / 256] is 0 there is no
+// decay: tensors start at multiples of 256 elements, so one byte speaks for 256 elements.
 template <class A>
 struct AdamW {
   float* master;             // (count) FP32 weights

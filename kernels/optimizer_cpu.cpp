@@ -21,8 +21,8 @@ double sum_of_squares(const float* x, int64_t count) {
 void accumulate_loss(Cpu&, const LossAccumulate& op) {
   for (int64_t row = 0; row < op.rows; ++row) {
     if (op.targets[row] == kIgnoredTarget) continue;
-    op.scalars->loss_sum += op.losses[row];
-    op.scalars->tokens += 1;
+    op.sums->loss += op.losses[row];
+    op.sums->tokens += 1;
   }
 }
 
@@ -38,7 +38,7 @@ void gradient_norm(Cpu&, const GradientNorm& op) {
   }
   double total = 0;
   for (double sum : sums) total += sum;
-  op.scalars->norm_square = total;
+  op.sums->norm_square += total;
 }
 
 void judge(Cpu&, const JudgeStep& op) { conclude_step(*op.scalars, *op.guard, op.limits, op.grad_clip); }

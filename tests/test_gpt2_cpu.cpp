@@ -11,6 +11,49 @@
 using namespace gpt2;
 using namespace gpt2::testing;
 
+TEST_CASE("a model for inference reads a training model's state and gives its losses and logits, in less memory") {
+  for (const ModelOptions& options : {tiny_options(), with_fp8(tiny_options())}) {
+    const auto trained = make_cpu_model(options);
+    TokenBatch batch(4, 5, 11, 21);
+    step(*trained, batch.view);
+    ModelOptions reading = options;
+    reading.purpose = Purpose::inference;
+    const auto reader = make_cpu_model(reading);
+    MemoryState state = saved(*trained);
+    reader->load_state(state);
+    std::vector<LossSum> expected(4), actual(4);
+    trained->evaluate(batch.view, expected);
+    reader->evaluate(batch.view, actual);
+    for (size_t row = 0; row < expected.size(); ++row) {
+      CHECK(actual[row].sum == expected[row].sum);
+      CHECK(actual[row].tokens == expected[row].tokens);
+    }
+    CHECK_THROWS_AS(reader->micro_step(batch.view, 0, 1), std::logic_error);
+    const auto bytes = [](const Model& model) {
+      int64_t total = 0;
+      for (const MemoryLine& line : model.memory_report()) total += line.bytes;
+      return total;
+    };
+    CHECK(bytes(*reader) < bytes(*trained));
+  }
+}
+
+TEST_CASE("weights alone leave the optimizer and the FP8 recipe as new") {
+  const auto trained = make_cpu_model(with_fp8(tiny_options())), other = make_cpu_model(with_fp8(tiny_options()));
+  TokenBatch batch(4, 5, 11, 21);
+  step(*trained, batch.view);
+  step(*other, batch.view);
+  MemoryState state = saved(*trained);
+  other->load_weights(state);
+  const MemoryState loaded = saved(*other);
+  for (const auto& [name, tensor] : loaded.floats) {
+    if (name.starts_with("params/")) CHECK(tensor.values == state.floats.at(name).values);
+    if (name.starts_with("adam_")) CHECK(std::ranges::all_of(tensor.values, [](float x) { return x == 0; }));
+  }
+  CHECK(loaded.ints.at("adam_step") == 0);
+  CHECK(loaded.ints.at("fp8/calibration_due") == 1);
+}
+
 TEST_CASE("loss and every gradient agree with central differences in double precision") {
   const int B = 2, T = 5;
   const auto model = make_cpu_model(tiny_options(B));

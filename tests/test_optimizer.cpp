@@ -11,9 +11,7 @@ namespace {
 
 StepScalars step_of(double loss_sum, double norm_square, int64_t tokens) {
   StepScalars scalars{};
-  scalars.loss_sum = loss_sum;
-  scalars.norm_square = norm_square;
-  scalars.tokens = tokens;
+  scalars.sums = {.loss = loss_sum, .tokens = static_cast<double>(tokens), .norm_square = norm_square};
   return scalars;
 }
 
@@ -49,9 +47,9 @@ TEST_CASE("accumulate_loss sums over micro-batches and counts only real targets"
   StepScalars scalars = step_of(10.0, 0, 5);
   const std::vector<float> losses = {1.5f, 0.0f, 2.25f};
   const std::vector<int32_t> targets = {3, -1, 0};
-  accumulate_loss(cpu, {&scalars, losses.data(), targets.data(), 3});
-  CHECK(scalars.loss_sum == 13.75);
-  CHECK(scalars.tokens == 7);
+  accumulate_loss(cpu, {&scalars.sums, losses.data(), targets.data(), 3});
+  CHECK(scalars.sums.loss == 13.75);
+  CHECK(scalars.sums.tokens == 7);
 }
 
 TEST_CASE("gradient_norm sums squares in double over any size, with the same bits for any number of threads") {
@@ -60,21 +58,22 @@ TEST_CASE("gradient_norm sums squares in double over any size, with the same bit
     const auto grad = random_tensor(count, 1, 1e15f); // squares overflow no double
     double want = 0;
     for (float g : grad) want += static_cast<double>(g) * static_cast<double>(g);
-    StepScalars scalars = step_of(0, 123.0, 1);
-    gradient_norm(cpu, {&scalars, grad.data(), count});
-    CHECK(scalars.norm_square == doctest::Approx(want).epsilon(1e-12));
+    StepScalars scalars = step_of(0, 123.0, 1); // of the slices before
+    gradient_norm(cpu, {&scalars.sums, grad.data(), count});
+    CHECK(scalars.sums.norm_square == doctest::Approx(want + 123.0).epsilon(1e-12));
     CHECK(same_for_any_threads([&] {
-      gradient_norm(cpu, {&scalars, grad.data(), count});
+      StepSums sums{};
+      gradient_norm(cpu, {&sums, grad.data(), count});
       std::vector<float> bits(2);
-      std::memcpy(bits.data(), &scalars.norm_square, sizeof(double));
+      std::memcpy(bits.data(), &sums.norm_square, sizeof(double));
       return bits;
     }));
   }
   auto grad = random_tensor(100'000, 1);
   grad[77'777] = kNan;
   StepScalars scalars{};
-  gradient_norm(cpu, {&scalars, grad.data(), 100'000});
-  CHECK(std::isnan(scalars.norm_square));
+  gradient_norm(cpu, {&scalars.sums, grad.data(), 100'000});
+  CHECK(std::isnan(scalars.sums.norm_square));
 }
 
 TEST_CASE("judge turns sums into means, and clips only above the limit") {

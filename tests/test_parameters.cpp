@@ -1,6 +1,7 @@
 // The flat buffer: names, places, and GPT-2's initialisation.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <stdexcept>
@@ -38,6 +39,25 @@ Moments moments(std::span<const float> values) {
 }
 
 } // namespace
+
+TEST_CASE("shards of any number of ranks cover every bucket once, cut where tensors may be") {
+  const ParameterTable table(GPT2Config{.name = "x", .layers = 2, .heads = 2, .channels = 32, .seq_len = 16});
+  CHECK(table.shard(0, 1).size() == 1);
+  CHECK(table.shard(0, 1).front().count == table.size());
+  for (const int ranks : {1, 2, 3, 5, 8, 64, 200}) {
+    CAPTURE(ranks);
+    std::vector<int> owners(static_cast<size_t>(table.size() / ParameterTable::kTensorAlign));
+    for (int rank = 0; rank < ranks; ++rank) {
+      for (const Slice& slice : table.shard(rank, ranks)) {
+        REQUIRE(slice.offset % ParameterTable::kTensorAlign == 0);
+        REQUIRE(slice.count % ParameterTable::kTensorAlign == 0);
+        for (int64_t i = 0; i < slice.count / ParameterTable::kTensorAlign; ++i)
+          owners[static_cast<size_t>(slice.offset / ParameterTable::kTensorAlign + i)] += 1;
+      }
+    }
+    CHECK(std::ranges::all_of(owners, [](int count) { return count == 1; }));
+  }
+}
 
 TEST_CASE("tensors carry Hugging Face's names, in order") {
   const ParameterTable table(small_config());

@@ -53,6 +53,7 @@ GPT2Cpu::GPT2Cpu(const ModelOptions& options)
       adam_v_(trains(options) ? table_.size() : 0),
       quantized_weights_(options.precision == Precision::fp8 ? CpuBuffer(table_.size()) : CpuBuffer()),
       decay_mask_(make_decay_mask(table_)),
+      owned_(table_.shard(0, 1)),
       activations_(options),
       recipe_(make_recipe(options)),
       linears_(cpu_,
@@ -138,27 +139,32 @@ void GPT2Cpu::micro_step(const Batch& batch, int index, int /*count*/) {
   forward_backward(batch);
   accumulate_loss(
       cpu_,
-      {.scalars = &scalars_, .losses = activations_.losses, .targets = batch.targets.data(), .rows = batch.tokens()});
+      {.sums = &scalars_.sums, .losses = activations_.losses, .targets = batch.targets.data(), .rows = batch.tokens()});
 }
 
 void GPT2Cpu::update(const UpdateSettings& settings) {
   const AdamWSettings& adam = settings.adamw;
-  gradient_norm(cpu_, {.scalars = &scalars_, .grad = grads_.data(), .count = grads_.count()});
+  for (const auto [offset, count] : owned_)
+    gradient_norm(cpu_, {.sums = &scalars_.sums, .grad = grads_.data() + offset, .count = count});
+  // Many ranks add scalars_.sums here,
   judge(cpu_, {.scalars = &scalars_, .guard = &guard_, .limits = settings.limits, .grad_clip = settings.grad_clip});
-  adamw(cpu_, {.master = params_.data(),
-               .weights = nullptr,
-               .m = adam_m_.data(),
-               .v = adam_v_.data(),
-               .grad = grads_.data(),
-               .decay_mask = decay_mask_.data(),
-               .scalars = &scalars_,
-               .guard = &guard_,
-               .count = params_.count(),
-               .lr = adam.lr,
-               .beta1 = adam.beta1,
-               .beta2 = adam.beta2,
-               .eps = adam.eps,
-               .weight_decay = adam.weight_decay});
+  for (const auto [offset, count] : owned_) {
+    adamw(cpu_, {.master = params_.data() + offset,
+                 .weights = nullptr,
+                 .m = adam_m_.data() + offset,
+                 .v = adam_v_.data() + offset,
+                 .grad = grads_.data() + offset,
+                 .decay_mask = decay_mask_.data() + offset / kDecayGranule,
+                 .scalars = &scalars_,
+                 .guard = &guard_,
+                 .count = count,
+                 .lr = adam.lr,
+                 .beta1 = adam.beta1,
+                 .beta2 = adam.beta2,
+                 .eps = adam.eps,
+                 .weight_decay = adam.weight_decay});
+  }
+  // and gather the weights they own here.
   if (recipe_) recipe_->end_step(scalars_.verdict == Verdict::applied);
   weights_stale_ = true;
 }
@@ -166,7 +172,7 @@ void GPT2Cpu::update(const UpdateSettings& settings) {
 StepResult GPT2Cpu::step_result() {
   return {.loss = scalars_.loss,
           .grad_norm = scalars_.grad_norm,
-          .tokens = scalars_.tokens,
+          .tokens = static_cast<int64_t>(scalars_.sums.tokens),
           .verdict = scalars_.verdict,
           .adam_step = guard_.adam_step};
 }
@@ -203,7 +209,7 @@ void GPT2Cpu::next_token_logits(std::span<const int32_t> tokens, std::span<float
 // ---- state ----
 
 std::unique_ptr<StateSnapshot> GPT2Cpu::snapshot() {
-  auto copy = std::make_unique<FlatSnapshot>(table_);
+  auto copy = std::make_unique<FlatSnapshot>(table_, trains(options_));
   copy->take({.params = params_.span(), .adam_m = adam_m_.span(), .adam_v = adam_v_.span()});
   copy->guard = guard_;
   copy->recipe = recipe_;

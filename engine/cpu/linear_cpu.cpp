@@ -19,10 +19,8 @@ const float* LinearLayersCpu::weight(const LinearLayer& linear) const {
 const float* LinearLayersCpu::quantize(const LinearLayer& linear, Fp8Role role, const float* in, float* out,
                                        int64_t count) {
   const int id = recipe_->id(linear.layer, linear.site, role);
-  const bool cold = recipe_->calibration_due() && pass_ != Fp8Pass::training;
-  const bool current_scaling = cold || recipe_->options().current_scaling;
   float scale = recipe_->scale(id);
-  if (current_scaling) {
+  if (recipe_->measures(pass_)) {
     const float amax = absolute_max(cpu_, in, count);
     scale = recipe_->current_scale(id, amax);
     if (pass_ == Fp8Pass::calibrating) recipe_->calibrate(id, amax);
@@ -49,8 +47,12 @@ const float* LinearLayersCpu::quantize_dlogits(const LinearLayer& linear, const 
 
 void LinearLayersCpu::quantize_weight(const LinearLayer& linear) {
   if (!is_fp8(linear)) return;
-  quantize(linear, Fp8Role::weight, buffers_.params + linear.weight, buffers_.quantized_weights + linear.weight,
-           static_cast<int64_t>(linear.OC) * linear.C);
+  const int64_t count = static_cast<int64_t>(linear.OC) * linear.C;
+  const float* const master = buffers_.params + linear.weight;
+  float* const rounded = buffers_.quantized_weights + linear.weight;
+#pragma omp parallel for schedule(static)
+  for (int64_t i = 0; i < count; ++i) rounded[i] = bf16_decode(bf16_encode(master[i]));
+  quantize(linear, Fp8Role::weight, rounded, rounded, count);
 }
 
 const float* LinearLayersCpu::quantize_input(const LinearLayer& linear, const float* in, float* kept, int64_t rows) {

@@ -13,13 +13,6 @@
 
 namespace gpt2 {
 
-// What a pass over the model may do to the recipe.
-enum class Fp8Pass {
-  training,    // delayed scales, counts gathered
-  calibrating, // current scaling sets scales and histories
-  reading,     // evaluation: leaves no trace; current scaling while calibration is due
-};
-
 class LinearLayersCpu {
  public:
   struct Buffers {
@@ -34,7 +27,8 @@ class LinearLayersCpu {
 
   void begin_pass(Fp8Pass pass) { pass_ = pass; }
 
-  // All weights at once, when they have changed. Weights of the embedding are quantized for the LM head alone.
+  // All weights at once, when they have changed. Weights of the embedding are quantized for the LM head alone. The
+  // master is rounded to BF16 and that to FP8: one rule for any number of ranks, which may exchange either.
   void quantize_weight(const LinearLayer& linear);
 
   struct Forward {

@@ -94,9 +94,12 @@ void take_fp8_workspace(Arena& arena, CudaBuffers& b, BlockActivations& shared, 
 void take_fp8_state(Arena& arena, CudaBuffers& b, const ModelOptions& options, const ParameterTable& table) {
   const int count = fp8_tensor_count(options.config.layers);
   b.fp8.weights = arena.take<uint8_t>(table.size(), "parameters");
-  b.fp8.weights_t = arena.take<uint8_t>(table.size(), "parameters");
+  if (options.purpose == Purpose::training) b.fp8.weights_t = arena.take<uint8_t>(table.size(), "parameters");
   b.fp8.scales = {.meters = arena.take<Fp8Meter>(count, kShared),
+                  .amaxes = arena.take<uint32_t>(count, kShared),
+                  .measured = arena.take<uint32_t>(count, kShared),
                   .seen = arena.take<Fp8Meter>(count, kShared),
+                  .seen_amaxes = arena.take<uint32_t>(count, kShared),
                   .history = arena.take<float>(static_cast<int64_t>(count) * options.fp8.amax_history, kShared),
                   .format_max = arena.take<float>(count, kShared),
                   .applied_steps = arena.take<int64_t>(1, kShared),
@@ -106,39 +109,68 @@ void take_fp8_state(Arena& arena, CudaBuffers& b, const ModelOptions& options, c
                   .interval = options.fp8.interval};
 }
 
-} // namespace
-
-CudaBuffers lay_out(Arena& arena, const ModelOptions& options, const ParameterTable& table, Recompute recompute) {
-  const GPT2Config& config = options.config;
+// Everything that training touches and inference does not.
+void take_training(Arena& arena, CudaBuffers& b, const ModelOptions& options, const ParameterTable& table,
+                   const Shape& shape, int64_t chunk, Recompute recompute) {
   const bool fp8 = options.precision == Precision::fp8;
-  const int64_t C = config.channels, R = static_cast<int64_t>(options.batch_size) * options.seq_len;
-  const int64_t chunk = std::min(R, logits_chunk(options.precision));
-  const Shape shape{R, C, R * config.heads};
-
-  CudaBuffers b{};
-  b.master = arena.take<float>(table.size(), "parameters");
-  b.weights = arena.take<bf16>(table.size(), "parameters");
+  const int64_t RC = shape.R * shape.C, Vp = options.config.padded_vocab;
   b.grad = arena.take<float>(table.size(), "gradients");
   b.adam_m = arena.take<float>(table.size(), "moments");
   b.adam_v = arena.take<float>(table.size(), "moments");
   b.decay_mask = arena.take<uint8_t>(table.size() / kDecayGranule, "parameters");
 
   BlockActivations shared{};
-  b.branch = arena.take<bf16>(R * C, kShared);
-  b.dx = arena.take<bf16>(R * C, kShared);
+  b.branch = arena.take<bf16>(RC, kShared);
+  b.dx = arena.take<bf16>(RC, kShared);
   b.dh = b.branch; // the head reads a row's branch before it writes its dh; in a block either one or the other lives
   if (fp8) {
-    take_fp8_state(arena, b, options, table);
-    take_fp8_workspace(arena, b, shared, shape, chunk, config.padded_vocab, recompute);
+    take_fp8_workspace(arena, b, shared, shape, chunk, Vp, recompute);
   } else {
-    b.dwide = arena.take<bf16>(R * 4 * C, kShared);
-    b.h_final = arena.take<bf16>(R * C, kKept);
-    b.logits = arena.take<bf16>(chunk * config.padded_vocab, kShared);
+    b.dwide = arena.take<bf16>(4 * RC, kShared);
+    b.h_final = arena.take<bf16>(RC, kKept);
+    b.logits = arena.take<bf16>(chunk * Vp, kShared);
     if (recompute == Recompute::block) take_normed(arena, shared, shape, kKept);
-    if (recompute != Recompute::none) shared.gelu = arena.take<bf16>(R * 4 * C, kKept);
+    if (recompute != Recompute::none) shared.gelu = arena.take<bf16>(4 * RC, kKept);
   }
-  b.blocks.resize(config.layers);
   take_blocks(arena, b.blocks, shared, shape, recompute, fp8);
+}
+
+// Forward only: one set of activations for all blocks.
+void take_inference(Arena& arena, CudaBuffers& b, const ModelOptions& options, const Shape& shape, int64_t chunk) {
+  const int64_t RC = shape.R * shape.C;
+  BlockActivations shared{};
+  take_kept(arena, shared, shape);
+  take_normed(arena, shared, shape, kShared);
+  shared.x = arena.take<bf16>(RC, kKept);
+  shared.gelu = arena.take<bf16>(4 * RC, kShared);
+  std::fill(b.blocks.begin(), b.blocks.end(), shared);
+  b.branch = arena.take<bf16>(RC, kShared);
+  b.h_final = arena.take<bf16>(RC, kShared);
+  b.logits = arena.take<bf16>(chunk * options.config.padded_vocab, kShared);
+  if (options.precision != Precision::fp8) return;
+  b.fp8.h = arena.take<uint8_t>(RC, kShared);
+  b.fp8.o = arena.take<uint8_t>(RC, kShared);
+  b.fp8.gelu = arena.take<uint8_t>(4 * RC, kShared);
+  b.fp8.h_final = arena.take<uint8_t>(RC, kShared);
+}
+
+} // namespace
+
+CudaBuffers lay_out(Arena& arena, const ModelOptions& options, const ParameterTable& table, Recompute recompute) {
+  const GPT2Config& config = options.config;
+  const int64_t C = config.channels, R = static_cast<int64_t>(options.batch_size) * options.seq_len;
+  const int64_t chunk = std::min(R, logits_chunk(options.precision));
+  const Shape shape{R, C, R * config.heads};
+
+  CudaBuffers b{};
+  b.blocks.resize(config.layers);
+  b.master = arena.take<float>(table.size(), "parameters");
+  b.weights = arena.take<bf16>(table.size(), "parameters");
+  if (options.precision == Precision::fp8) take_fp8_state(arena, b, options, table);
+  if (options.purpose == Purpose::training)
+    take_training(arena, b, options, table, shape, chunk, recompute);
+  else
+    take_inference(arena, b, options, shape, chunk);
   b.x_final = arena.take<bf16>(R * C, kKept);
   b.mean_final = arena.take<float>(R, kKept);
   b.rstd_final = arena.take<float>(R, kKept);
@@ -147,7 +179,6 @@ CudaBuffers lay_out(Arena& arena, const ModelOptions& options, const ParameterTa
   b.inputs = arena.take<int32_t>(R, kShared);
   b.targets = arena.take<int32_t>(R, kShared);
   b.step = arena.take<StepScalars>(1, kShared);
-  b.eval = arena.take<StepScalars>(1, kShared);
   b.guard = arena.take<GuardState>(1, kShared);
   return b;
 }

@@ -48,9 +48,10 @@ class Arena {
   std::vector<MemoryLine> report_;
 };
 
-// What backward reads of one block; R = B*T rows. BF16: 32 bytes per channel and token, 24 with Recompute::gelu (gelu
-// is shared by all blocks), 2 with Recompute::block (all but x are shared). FP8: 20, because LayerNorm's and GELU's
-// outputs are made again, transposed, by the backward kernels that hold their inputs anyway.
+// What backward reads of one block; R = B*T rows. A model that does not train keeps nothing: all blocks share one set.
+// BF16: 32 bytes per channel and token, 24 with Recompute::gelu (gelu is shared by all blocks), 2 with Recompute::block
+// (all but x are shared). FP8: 20, because LayerNorm's and GELU's outputs are made again, transposed, by the backward
+// kernels that hold their inputs anyway.
 struct BlockActivations {
   bf16* x;              // (R, C) residual stream entering the block
   bf16* h1;             // (R, C) first LayerNorm's output
@@ -106,12 +107,11 @@ struct CudaBuffers {
   bf16* dh;     // (R, C) gradient of a LayerNorm's output or of attention's; the same memory as branch
   bf16* dwide;  // (R, 4C) gradient of the MLP's hidden layer, or of QKV
 
-  bf16* logits;      // (chunk, Vp): logits, then their gradient
-  float* losses;     // (R)
-  int32_t* inputs;   // (R)
-  int32_t* targets;  // (R)
-  StepScalars* step; // of training
-  StepScalars* eval; // of evaluation
+  bf16* logits;     // (chunk, Vp): logits, then their gradient
+  float* losses;    // (R)
+  int32_t* inputs;  // (R)
+  int32_t* targets; // (R)
+  StepScalars* step;
   GuardState* guard;
 
   Fp8Buffers fp8; // zero unless the precision is FP8

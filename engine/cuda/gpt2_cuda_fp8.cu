@@ -1,10 +1,9 @@
 // The same GPT-2 with its matrix products in FP8. Every producer writes what the next product reads, quantized and,
 // where that product contracts over tokens, transposed; the residual stream and attention stay in BF16. Codes stand in
-// f = b_.fp8 (bytes), all else in BF16; gpt2_cuda_fp8_ops.cu holds the operations.
+// f = b_.fp8 (bytes), all else in BF16; layers_cuda_fp8.cu holds the operations.
 #include <cuda_bf16.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "engine/cuda/gpt2_cuda_model.h"
 
@@ -13,111 +12,104 @@ namespace gpt2 {
 // ---- forward ----
 
 // From h1's codes in f.h to the MLP's output in b_.branch.
-void GPT2Cuda::block_forward_fp8(int layer, int B, int T) {
+void GPT2Cuda::block_forward_fp8(int layer, int B, int T, Fp8Pass pass) {
   const BlockLayers block = block_layers(layer);
   const BlockActivations& a = b_.blocks[layer];
   const Fp8Buffers& f = b_.fp8;
+  const auto& [linears, norms, losses] = fp8_->layers;
   const int64_t R = static_cast<int64_t>(B) * T;
 
-  linear_fp8(a.qkv, f.h, block.qkv, R);           // (R, C) -> (R, 3C)
-  attention(a, B, T);                             // qkv (B, T, 3, NH, HS) -> o (B, T, NH, HS)
-  quantize(f.o, a.o, block.proj, R);              // cuDNN made o: a pass of its own
-  linear_fp8(b_.branch, f.o, block.proj, R);      // (R, C) -> (R, C)
-  layernorm_fp8(f.h, block.ln2, R);               // x_mid = x + branch; h2's codes
-  linear_fp8(a.pre, f.h, block.fc, R);            // (R, C) -> (R, 4C)
-  gelu_fp8(f.gelu, a.pre, block.fcproj, R);       // (R, 4C)
-  linear_fp8(b_.branch, f.gelu, block.fcproj, R); // (R, 4C) -> (R, C)
+  linears.forward(a.qkv, f.h, block.qkv, R);           // (R, C) -> (R, 3C)
+  attention_.forward(a, B, T);                         // qkv (B, T, 3, NH, HS) -> o (B, T, NH, HS)
+  linears.quantize(f.o, a.o, block.proj, R, pass);     // cuDNN made o: a pass of its own
+  linears.forward(b_.branch, f.o, block.proj, R);      // (R, C) -> (R, C)
+  norms.forward(f.h, block.ln2, R, pass);              // x_mid = x + branch; h2's codes
+  linears.forward(a.pre, f.h, block.fc, R);            // (R, C) -> (R, 4C)
+  linears.gelu(f.gelu, a.pre, block.fcproj, R, pass);  // (R, 4C)
+  linears.forward(b_.branch, f.gelu, block.fcproj, R); // (R, 4C) -> (R, C)
 }
 
 // ---- LM head: the final LayerNorm goes with it, a chunk at a time, so that its transpose is packed by chunk ----
 
-void GPT2Cuda::head_fp8(int64_t R, StepScalars* scalars, bool backward) {
+void GPT2Cuda::head_fp8(int64_t R, bool backward, Fp8Pass pass) {
   const LinearLayer lm_head = lm_head_layer();
   const Fp8Buffers& f = b_.fp8;
+  const auto& [linears, norms, losses] = fp8_->layers;
   const int64_t chunk = logits_chunk(options_.precision);
+  norms.measure_final(f.h_final, final_layernorm_layer(), R, pass); // current scaling: the whole tensor's amax
   for (int64_t row = 0; row < R; row += chunk) {
     const int64_t rows = std::min(chunk, R - row), first = row * config_.channels;
-    final_layernorm_fp8(row, rows, backward);                // x_final = x_mid + branch; h_final, h_final_t
-    linear_fp8(b_.logits, f.h_final + first, lm_head, rows); // (rows, C) -> (rows, Vp)
+    const Fp8Codes h{f.h_final + first, backward ? f.h_final_t + first : nullptr};
+    norms.final_chunk(h, final_layernorm_layer(row), rows, pass); // x_final = x_mid + branch; h_final both ways round
+    linears.forward(b_.logits, h.data, lm_head, rows);            // (rows, C) -> (rows, Vp)
     if (!backward) {
-      chunk_losses(row, rows, false);
+      losses_.of_chunk(row, rows, false);
       continue;
     }
-    chunk_losses_fp8({f.dlogits, f.dlogits_t}, row, rows);                       // softmax - onehot, both ways round
-    linear_weight_gradient_fp8(f.dlogits_t, f.h_final_t + first, lm_head, rows); // (Vp, C) += dlogits^T h_final
-    linear_input_gradient_fp8(b_.dh + first, f.dlogits, lm_head, rows);          // (rows, Vp) -> (rows, C)
+    losses.of_chunk({f.dlogits, f.dlogits_t}, lm_head, row, rows);     // softmax - onehot, both ways round
+    linears.weight_gradient(f.dlogits_t, h.transposed, lm_head, rows); // (Vp, C) += dlogits^T h_final
+    linears.input_gradient(b_.dh + first, f.dlogits, lm_head, rows);   // (rows, Vp) -> (rows, C)
   }
-  sum_losses(scalars, R);
 }
 
 // ---- backward ----
 
 // Enters with the gradient of the residual stream after the block in b_.dx, and its codes in f.dx and f.dx_t. A product
 // over tokens runs after the kernel that makes its activation again. "Bias": that kernel takes its gradient as well.
-void GPT2Cuda::block_backward_fp8(int layer, int B, int T) {
+void GPT2Cuda::block_backward_fp8(int layer, int B, int T, Fp8Pass pass) {
   const BlockLayers block = block_layers(layer);
   const BlockActivations& a = b_.blocks[layer];
   const Fp8Buffers& f = b_.fp8;
+  const auto& [linears, norms, losses] = fp8_->layers;
   const Fp8Codes dx{f.dx, f.dx_t}, wide{f.wide, f.wide_t};
+  float* const qkv_bias = b_.grad + block.qkv.bias;
   const int64_t R = static_cast<int64_t>(B) * T;
 
-  linear_input_gradient_fp8(b_.dwide, f.dx, block.fcproj, R);    // (R, C) -> (R, 4C)
-  gelu_gradient_fp8(wide, f.gelu_t, b_.dwide, a.pre, block, R);  // and fc's bias; gelu(pre) again
-  linear_weight_gradient_fp8(f.dx_t, f.gelu_t, block.fcproj, R); // (C, 4C) += dx^T gelu
-  linear_input_gradient_fp8(b_.dh, f.wide, block.fc, R);         // (R, 4C) -> (R, C)
-  layernorm_gradient_fp8(dx, f.h_t, b_.dh, block.ln2, R);        // b_.dx += ...; proj's bias; h2 again
-  linear_weight_gradient_fp8(f.wide_t, f.h_t, block.fc, R);      // (4C, C) += wide^T h2
+  linears.input_gradient(b_.dwide, f.dx, block.fcproj, R);                // (R, C) -> (R, 4C)
+  linears.gelu_gradient(wide, f.gelu_t, b_.dwide, a.pre, block, R, pass); // and fc's bias; gelu(pre) again
+  linears.weight_gradient(f.dx_t, f.gelu_t, block.fcproj, R);             // (C, 4C) += dx^T gelu
+  linears.input_gradient(b_.dh, f.wide, block.fc, R);                     // (R, 4C) -> (R, C)
+  norms.gradient(b_.dx, dx, f.h_t, b_.dh, block.ln2, R, pass);            // dx += ...; proj's bias; h2 again
+  linears.weight_gradient(f.wide_t, f.h_t, block.fc, R);                  // (4C, C) += wide^T h2
 
-  linear_input_gradient_fp8(b_.dh, f.dx, block.proj, R);                 // (R, C) -> (R, C)
-  quantize_again(f.h_t, a.o, block.proj, R);                             // o^T: forward kept o in BF16 alone
-  linear_weight_gradient_fp8(f.dx_t, f.h_t, block.proj, R);              // (C, C) += dx^T o
-  attention_gradient(b_.dwide, b_.dh, a, B, T);                          // (R, C) -> (R, 3C)
-  quantize_gradient(wide, grad(block.qkv.bias), b_.dwide, block.qkv, R); // and qkv's bias; a pass of its own
-  linear_input_gradient_fp8(b_.dh, f.wide, block.qkv, R);                // (R, 3C) -> (R, C)
-  layernorm_gradient_fp8(dx, f.h_t, b_.dh, block.ln1, R);                // b_.dx += ...; fcproj's bias below; h1 again
-  linear_weight_gradient_fp8(f.wide_t, f.h_t, block.qkv, R);             // (3C, C) += wide^T h1
+  linears.input_gradient(b_.dh, f.dx, block.proj, R);                      // (R, C) -> (R, C)
+  linears.quantize_again(f.h_t, a.o, block.proj, R, pass);                 // o^T: forward kept o in BF16 alone
+  linears.weight_gradient(f.dx_t, f.h_t, block.proj, R);                   // (C, C) += dx^T o
+  attention_.gradient(b_.dwide, b_.dh, a, B, T);                           // (R, C) -> (R, 3C)
+  linears.quantize_gradient(wide, qkv_bias, b_.dwide, block.qkv, R, pass); // and qkv's bias; a pass of its own
+  linears.input_gradient(b_.dh, f.wide, block.qkv, R);                     // (R, 3C) -> (R, C)
+  norms.gradient(b_.dx, dx, f.h_t, b_.dh, block.ln1, R, pass);             // dx += ...; fcproj's bias below; h1 again
+  linears.weight_gradient(f.wide_t, f.h_t, block.qkv, R);                  // (3C, C) += wide^T h1
 }
 
 // Below a block in BF16, a block in FP8 finds its gradient quantized by a pass of its own. The bias gradient is taken.
-void GPT2Cuda::hand_down(int layer, int64_t R) {
+void GPT2Cuda::hand_down(int layer, int64_t R, Fp8Pass pass) {
   if (!fp8_block(layer - 1)) return;
-  quantize_gradient({b_.fp8.dx, b_.fp8.dx_t}, nullptr, b_.dx, linear_layer(layer - 1, Fp8Site::fcproj), R);
-}
-
-// The scales of forward, so the same codes, and no trace in the meters.
-void GPT2Cuda::recompute_fp8(int layer, int B, int T) {
-  const bool was_silent = std::exchange(silent_, true);
-  const bool was_current = std::exchange(current_scaling_, false);
-  layernorm_fp8(b_.fp8.h, block_layers(layer).ln1.again(), static_cast<int64_t>(B) * T);
-  block_forward_fp8(layer, B, T);
-  silent_ = was_silent;
-  current_scaling_ = was_current;
+  const LinearLayer below = linear_layer(layer - 1, Fp8Site::fcproj);
+  fp8_->layers.linears.quantize_gradient({b_.fp8.dx, b_.fp8.dx_t}, nullptr, b_.dx, below, R, pass);
 }
 
 // ---- weights and calibration ----
 
-void GPT2Cuda::quantize_weights() {
+void GPT2Cuda::quantize_weights(Fp8Pass pass) {
+  const LinearsFp8& linears = fp8_->layers.linears;
   for (int layer = 0; layer < config_.layers; ++layer) {
     if (!fp8_block(layer)) continue;
     const BlockLayers block = block_layers(layer);
-    quantize_weight(block.qkv);
-    quantize_weight(block.proj);
-    quantize_weight(block.fc);
-    quantize_weight(block.fcproj);
+    linears.quantize_weight(block.qkv, pass);
+    linears.quantize_weight(block.proj, pass);
+    linears.quantize_weight(block.fc, pass);
+    linears.quantize_weight(block.fcproj, pass);
   }
-  if (options_.fp8.lm_head) quantize_weight(lm_head_layer());
-  weights_stale_ = false;
+  if (options_.fp8.lm_head) linears.quantize_weight(lm_head_layer(), pass);
 }
 
-// One micro-batch with current scaling sets every scale; what it computed is thrown away.
+// One micro-batch in which every tensor's own amax sets its scale; what it computed is thrown away.
 void GPT2Cuda::calibrate(int B, int T) {
-  const bool was_current = std::exchange(current_scaling_, true);
-  quantize_weights();
-  forward_backward(B, T);
-  fp8_end_calibration(cuda_, b_.fp8.scales);
-  current_scaling_ = was_current;
-  recipe_->end_calibration();
-  weights_stale_ = true; // the amax of the weights belongs to the step that begins now
+  quantize_weights(Fp8Pass::calibrating);
+  forward_backward(B, T, Fp8Pass::calibrating);
+  fp8_->scaling.end_calibration();
+  fp8_->weights_stale = true; // their amax belongs to the step that begins now
 }
 
 } // namespace gpt2

@@ -1,5 +1,5 @@
-// Can this GPU, its driver and its cuBLASLt multiply in FP8? Asked once at start, before a model is built on the
-// answer.
+// What is there: the GPU, its driver, and whether its cuBLASLt multiplies in FP8. Asked once at start, before a model
+// is built on the answer.
 #include <cuda_bf16.h>
 
 #include "engine/cuda/gpt2_cuda.h"
@@ -32,6 +32,49 @@ void multiply_zeros(Cuda& cuda) {
 }
 
 } // namespace
+
+int cuda_runtime_version() {
+  int version = 0;
+  cudaRuntimeGetVersion(&version);
+  return version;
+}
+
+CudaDeviceInfo probe_cuda_device(int device) {
+  CudaDeviceInfo info;
+  int devices = 0;
+  const cudaError_t status = cudaGetDeviceCount(&devices);
+  if (status == cudaErrorInsufficientDriver) {
+    int driver = 0, runtime = 0;
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    info.why_not = driver == 0 ? "no NVIDIA driver"
+                               : "the NVIDIA driver (CUDA " + std::to_string(driver / 1000) + "." +
+                                     std::to_string(driver % 1000 / 10) + ") is older than this program's CUDA " +
+                                     std::to_string(runtime / 1000) + "." + std::to_string(runtime % 1000 / 10);
+    return info;
+  }
+  if (status != cudaSuccess || devices == 0) {
+    info.why_not = status == cudaSuccess || status == cudaErrorNoDevice ? "no GPU" : cudaGetErrorString(status);
+    return info;
+  }
+  if (device < 0 || device >= devices) {
+    info.why_not = "there is no GPU " + std::to_string(device) + ": this process sees " + std::to_string(devices);
+    return info;
+  }
+  cudaDeviceProp properties{};
+  size_t free = 0, total = 0;
+  if (cudaSetDevice(device) != cudaSuccess || cudaGetDeviceProperties(&properties, device) != cudaSuccess ||
+      cudaMemGetInfo(&free, &total) != cudaSuccess) {
+    info.why_not = cudaGetErrorString(cudaGetLastError());
+    return info;
+  }
+  info.name = properties.name;
+  info.compute_capability = properties.major * 10 + properties.minor;
+  info.free_bytes = static_cast<int64_t>(free);
+  info.usable = info.compute_capability >= 80;
+  if (!info.usable) info.why_not = info.name + " has compute capability below 8.0, which BF16 needs";
+  return info;
+}
 
 std::string fp8_refusal(int device) {
   try {

@@ -149,6 +149,11 @@ std::span<const float> Fp8RecipeState::history(int id) const {
   return {&histories_[static_cast<size_t>(id) * length], length};
 }
 
+bool Fp8RecipeState::measures(Fp8Pass pass) const {
+  if (pass == Fp8Pass::recomputing) return false;
+  return options_.current_scaling || pass == Fp8Pass::calibrating || (pass == Fp8Pass::reading && calibration_due_);
+}
+
 float Fp8RecipeState::current_scale(int id, float amax) const {
   if (!tensors_[static_cast<size_t>(id)].delayed) return scale(id);
   return fp8_scale(amax, fp8_max(format(id)), options_.margin, scale(id));
@@ -239,6 +244,8 @@ void Fp8RecipeState::adopt_counts(int id, const Fp8Counts& counts, float scale) 
   last_counts_[static_cast<size_t>(id)] = counts;
   last_scales_[static_cast<size_t>(id)] = scale;
 }
+
+void Fp8RecipeState::adopt_values(int id, int64_t values) { last_counts_[static_cast<size_t>(id)].values = values; }
 
 void Fp8RecipeState::note_skips(int64_t skipped_in_a_row) {
   skipped_in_a_row_ = skipped_in_a_row;

@@ -79,6 +79,14 @@ constexpr float kDlogitsScale = 16384.0f; // 2^14: 1 maps to 16384 of E5M2's 573
 
 constexpr int fp8_tensor_count(int layers) { return (layers * kSitesPerBlock + 1) * kFp8Roles; }
 
+// What a pass over the model may do to the recipe.
+enum class Fp8Pass {
+  training,    // scales in force, or each tensor's own under current scaling; what is seen is metered
+  calibrating, // each tensor's own amax sets its scale and history
+  reading,     // evaluation: leaves no trace; each tensor's own scale while calibration is due
+  recomputing, // the codes of forward once more: the same scales, no trace
+};
+
 // Formats, scales and histories of every quantized tensor of a model. A step is
 //
 //   begin_step()
@@ -105,7 +113,8 @@ class Fp8RecipeState {
   Fp8Counts& counts(int id) { return counts_[static_cast<size_t>(id)]; }
   std::span<const float> history(int id) const;
 
-  // Current scaling: the scale that a tensor with this amax gets by itself.
+  // Current scaling: does a tensor's own amax set its scale in this pass, and which scale does it give?
+  bool measures(Fp8Pass pass) const;
   float current_scale(int id, float amax) const;
 
   bool calibration_due() const { return calibration_due_; }
@@ -131,6 +140,7 @@ class Fp8RecipeState {
   int64_t applied_steps() const { return applied_steps_; }
   void adopt(std::span<const float> scales, std::span<const float> histories, int64_t applied_steps);
   void adopt_counts(int id, const Fp8Counts& counts, float scale); // of the last step that ended
+  void adopt_values(int id, int64_t values);                       // how many those counts are of
   void note_skips(int64_t skipped_in_a_row);                       // as the guard on the device counts them
 
  private:

@@ -52,6 +52,7 @@ void check_shapes(StateReader& reader, const ParameterTable& table, const char* 
 void load_tensors(StateReader& reader, const ParameterTable& table, const FlatState& state) {
   for (const char* prefix : {kParams, kAdamM, kAdamV}) check_shapes(reader, table, prefix);
   load_tensors(reader, table, kParams, state.params);
+  if (state.adam_m.empty()) return;
   load_tensors(reader, table, kAdamM, state.adam_m);
   load_tensors(reader, table, kAdamV, state.adam_v);
 }
@@ -61,11 +62,11 @@ void load_weights(StateReader& reader, const ParameterTable& table, std::span<fl
   load_tensors(reader, table, kParams, params);
 }
 
-FlatSnapshot::FlatSnapshot(const ParameterTable& table)
+FlatSnapshot::FlatSnapshot(const ParameterTable& table, bool with_moments)
     : table_(table),
       params_(static_cast<size_t>(table.size())),
-      adam_m_(static_cast<size_t>(table.size())),
-      adam_v_(static_cast<size_t>(table.size())) {}
+      adam_m_(with_moments ? params_.size() : 0),
+      adam_v_(with_moments ? params_.size() : 0) {}
 
 void FlatSnapshot::take(const FlatState& state) {
   std::ranges::copy(state.params, params_.begin());
@@ -75,8 +76,10 @@ void FlatSnapshot::take(const FlatState& state) {
 
 void FlatSnapshot::write(StateWriter& writer) const {
   save_tensors(writer, table_, kParams, params_);
-  save_tensors(writer, table_, kAdamM, adam_m_);
-  save_tensors(writer, table_, kAdamV, adam_v_);
+  if (!adam_m_.empty()) {
+    save_tensors(writer, table_, kAdamM, adam_m_);
+    save_tensors(writer, table_, kAdamV, adam_v_);
+  }
   save_guard(writer, guard);
   if (recipe) recipe->save(writer);
   if (!matmul_plans.empty()) writer.write_text("matmul_plans", matmul_plans);

@@ -22,7 +22,8 @@ struct FlatState {
   std::span<float> params, adam_m, adam_v;
 };
 
-// Every shape is checked first: a checkpoint of another model throws Error(checkpoint) and changes nothing.
+// Every shape is checked first: a checkpoint of another model throws Error(checkpoint) and changes nothing. Without
+// room for moments (a model that does not train) they are left out.
 void load_tensors(StateReader& reader, const ParameterTable& table, const FlatState& state);
 
 // params/ alone.
@@ -34,7 +35,7 @@ GuardState load_guard(StateReader& reader);
 // A whole state in host memory: what both engines' snapshots are.
 class FlatSnapshot : public StateSnapshot {
  public:
-  explicit FlatSnapshot(const ParameterTable& table);
+  explicit FlatSnapshot(const ParameterTable& table, bool with_moments = true);
   FlatState spans() { return {.params = params_, .adam_m = adam_m_, .adam_v = adam_v_}; }
   void take(const FlatState& state); // copies it
   void write(StateWriter& writer) const override;

@@ -62,6 +62,18 @@ const ParameterTensor& ParameterTable::find(const std::string& name) const {
   throw std::out_of_range("no parameter named '" + name + "'");
 }
 
+std::vector<Slice> ParameterTable::shard(int rank, int ranks) const {
+  if (ranks == 1) return {{.offset = 0, .count = size_}};
+  std::vector<Slice> slices;
+  for (const Bucket& bucket : buckets_) {
+    const int64_t granules = bucket.count / kTensorAlign;
+    const int64_t begin = granules * rank / ranks, end = granules * (rank + 1) / ranks;
+    if (begin < end)
+      slices.push_back({.offset = bucket.offset + begin * kTensorAlign, .count = (end - begin) * kTensorAlign});
+  }
+  return slices;
+}
+
 static_assert(ParameterTable::kTensorAlign % kDecayGranule == 0); // no granule belongs to two tensors
 
 std::vector<uint8_t> make_decay_mask(const ParameterTable& table) {

@@ -26,7 +26,12 @@ struct ParameterTensor {
 
 struct Bucket {
   int64_t offset; // in elements
-  int64_t count;  // padding included; a multiple of kBucketAlign, so that any power of two up to 64 ranks splits it
+  int64_t count;  // padding included; a multiple of kBucketAlign, so that powers of two up to 64 ranks split it evenly
+};
+
+// A piece of the flat buffer.
+struct Slice {
+  int64_t offset, count; // in elements
 };
 
 class ParameterTable {
@@ -41,6 +46,10 @@ class ParameterTable {
   int64_t size() const { return size_; } // elements of the flat buffer, padding included
 
   const ParameterTensor& find(const std::string& name) const; // throws std::out_of_range
+
+  // What one of `ranks` owns of the optimizer's state: a slice of every bucket, cut at multiples of kTensorAlign as
+  // evenly as that allows; for a single rank the whole buffer in one.
+  std::vector<Slice> shard(int rank, int ranks) const;
 
  private:
   std::vector<ParameterTensor> tensors_;

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <span>
 #include <utility>
 
 #include "kernels/cuda/cuda_backend.h"
@@ -20,6 +21,19 @@ class DeviceMemory {
  private:
   void* data_ = nullptr;
 };
+
+// Copies between device and pageable memory, ordered with the work of a stream and done when they return: a plain
+// cudaMemcpy belongs to the default stream, which a non-blocking one does not wait for.
+template <class T>
+void copy_to_device(cudaStream_t stream, T* device, std::span<const T> host) {
+  CUDA_CHECK(cudaMemcpyAsync(device, host.data(), host.size_bytes(), cudaMemcpyHostToDevice, stream));
+  CUDA_CHECK(cudaStreamSynchronize(stream));
+}
+template <class T>
+void copy_to_host(cudaStream_t stream, std::span<T> host, const T* device) {
+  CUDA_CHECK(cudaMemcpyAsync(host.data(), device, host.size_bytes(), cudaMemcpyDeviceToHost, stream));
+  CUDA_CHECK(cudaStreamSynchronize(stream));
+}
 
 // Page-locked host memory, so that copies to and from the device do not make the host wait.
 template <class T>

@@ -43,7 +43,7 @@ class Fp8Quantizer {
  public:
   __device__ explicit Fp8Quantizer(const Fp8Sink& sink)
       : format_(sink.format),
-        silent_(sink.silent),
+        metering_(sink.metering),
         scale_(sink.meter ? sink.meter->scale : 1.0f),
         largest_(sink.format == Fp8Format::e4m3 ? 448.0f : 57344.0f),
         flushed_below_(sink.format == Fp8Format::e4m3 ? 0x1.0p-10f : 0x1.0p-17f) {
@@ -53,7 +53,7 @@ class Fp8Quantizer {
     Float8 scaled;
 #pragma unroll
     for (int k = 0; k < kVector; ++k) scaled.v[k] = values.v[k] * scale_;
-    if (!silent_) {
+    if (metering_ != Fp8Metering::none) {
       float largest_here = 0;
 #pragma unroll
       for (int k = 0; k < kVector; ++k) largest_here = fmaxf(largest_here, fabsf(values.v[k]));
@@ -67,10 +67,10 @@ class Fp8Quantizer {
     return fp8_pack(scaled, format_);
   }
 
-  // Adds this block's tally to the meter; every thread of the block must call it. One atomic per block, and for the
+  // Adds this block's tally to the sink's; every thread of the block must call it. One atomic per block, and for the
   // amax only while it still grows.
-  __device__ void commit(Fp8Meter* meter) const {
-    if (silent_) return;
+  __device__ void commit(const Fp8Sink& sink) const {
+    if (metering_ == Fp8Metering::none) return;
     __shared__ unsigned amax, saturated, flushed;
     __syncthreads(); // a block may commit more than one quantizer
     if (threadIdx.x == 0) amax = saturated = flushed = 0;
@@ -85,14 +85,15 @@ class Fp8Quantizer {
     }
     __syncthreads();
     if (threadIdx.x != 0) return;
-    if (amax > *static_cast<volatile uint32_t*>(&meter->amax_bits)) atomicMax(&meter->amax_bits, amax);
-    if (saturated) atomicAdd(&meter->saturated, static_cast<unsigned long long>(saturated));
-    if (flushed) atomicAdd(&meter->flushed, static_cast<unsigned long long>(flushed));
+    if (amax > *static_cast<volatile uint32_t*>(sink.amax)) atomicMax(sink.amax, amax);
+    if (metering_ == Fp8Metering::measure) return; // counted by the pass that writes
+    if (saturated) atomicAdd(&sink.meter->saturated, static_cast<unsigned long long>(saturated));
+    if (flushed) atomicAdd(&sink.meter->flushed, static_cast<unsigned long long>(flushed));
   }
 
  private:
   Fp8Format format_;
-  bool silent_;
+  Fp8Metering metering_;
   float scale_, largest_, flushed_below_;
   float amax_ = 0;
   unsigned saturated_ = 0, flushed_ = 0;

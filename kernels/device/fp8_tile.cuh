@@ -46,7 +46,6 @@ struct TileOutputs {
   Fp8Sink main;    // data and/or transposed
   Fp8Sink second;  // transposed only; null pointer: none
   float* partials; // (row tiles, cols) column sums of the main values, or null
-  bool meter_only; // nothing but main's meter
 };
 
 // Work: struct with
@@ -94,14 +93,14 @@ __global__ void __launch_bounds__(kTileThreads, Work::kBlocks)
 #pragma unroll
           for (int k = 0; k < kVector; ++k) sum.v[k] += main.v[k];
         }
-        if (outputs.main.data && !outputs.meter_only)
+        if (outputs.main.data && !outputs.main.measures())
           reinterpret_cast<uint2*>(outputs.main.data)[vector] = main_codes[half + i];
       }
     }
   }
-  main_quantizer.commit(outputs.main.meter);
-  if (outputs.meter_only) return;
-  if (WithSecond) second_quantizer.commit(outputs.second.meter);
+  main_quantizer.commit(outputs.main);
+  if (outputs.main.measures()) return;
+  if (WithSecond) second_quantizer.commit(outputs.second);
 
   if (outputs.main.transposed) main_tile.put(row_group, col_group, main_codes);
   if constexpr (WithSecond) second_tile.put(row_group, col_group, second_codes);
@@ -129,16 +128,16 @@ struct TileLaunch {
   float* dbias = nullptr; // (cols) += column sums of the main values
   int64_t rows;
   int cols;
-  bool meter_only = false;
 };
 
 template <class Work>
 void launch_fp8_tiles(Cuda& cuda, const Work& work, const TileLaunch& p, const char* name) {
   const dim3 grid(static_cast<unsigned>(ceil_div(p.cols, kTileCols)),
                   static_cast<unsigned>(ceil_div(p.rows, kTileRows)));
-  TileOutputs outputs{p.main, p.second, nullptr, p.meter_only};
-  if (p.dbias && !p.meter_only) outputs.partials = cuda.scratch<float>(static_cast<size_t>(grid.y) * p.cols);
-  if (p.second.transposed && !p.meter_only) {
+  const bool measures = p.main.measures(); // then nothing but main's amax is wanted
+  TileOutputs outputs{p.main, p.second, nullptr};
+  if (p.dbias && !measures) outputs.partials = cuda.scratch<float>(static_cast<size_t>(grid.y) * p.cols);
+  if (p.second.transposed && !measures) {
     fp8_tile_kernel<Work, true><<<grid, kTileThreads, 0, cuda.stream>>>(work, outputs, p.rows, p.cols);
   } else {
     fp8_tile_kernel<Work, false><<<grid, kTileThreads, 0, cuda.stream>>>(work, outputs, p.rows, p.cols);

@@ -42,6 +42,11 @@ __device__ inline uint4 load_raw_streaming(const bf16* data, int64_t index) {
   return __ldcs(reinterpret_cast<const uint4*>(data) + index);
 }
 __device__ inline Float8 load8(const bf16* data, int64_t index) { return unpack(load_raw(data, index)); }
+__device__ inline Float8 load8(const float* data, int64_t index) {
+  const float4 low = reinterpret_cast<const float4*>(data)[2 * index];
+  const float4 high = reinterpret_cast<const float4*>(data)[2 * index + 1];
+  return {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+}
 __device__ inline void store8(bf16* data, int64_t index, const Float8& values) {
   reinterpret_cast<uint4*>(data)[index] = pack(values);
 }

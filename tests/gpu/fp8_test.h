@@ -81,20 +81,29 @@ inline void check_codes(const std::vector<uint8_t>& actual, const std::vector<ui
   CHECK(apart.share <= std::max(share, 2.0 / static_cast<double>(expected.size())));
 }
 
-// A meter in device memory, with the scale given and nothing seen.
+// A meter and an amax in device memory, with the scale given and nothing seen.
 class MeterBuffer {
  public:
   explicit MeterBuffer(float scale)
-      : before_{.inverse = 1 / scale, .scale = scale, .amax_bits = 0, .saturated = 0, .flushed = 0},
-        buffer_(std::vector<Fp8Meter>{before_}) {}
+      : before_{.inverse = 1 / scale, .scale = scale, .saturated = 0, .flushed = 0},
+        buffer_(std::vector<Fp8Meter>{before_}),
+        amax_(std::vector<uint32_t>{0}) {}
   operator Fp8Meter*() { return buffer_.get(); }
   Fp8Meter read() const { return buffer_.download()[0]; }
-  float amax() const { return std::bit_cast<float>(read().amax_bits); }
+  uint32_t* amax_bits() { return amax_.get(); }
+  float amax() const { return std::bit_cast<float>(amax_.download()[0]); }
 
   bool untouched() const {
     const Fp8Meter now = read();
-    return now.scale == before_.scale && now.inverse == before_.inverse && now.amax_bits == 0 && now.saturated == 0 &&
+    return now.scale == before_.scale && now.inverse == before_.inverse && amax() == 0 && now.saturated == 0 &&
            now.flushed == 0;
+  }
+
+  // Nothing but the amax was told.
+  void check_measured(float expected, double amax_tolerance) const {
+    CHECK(std::fabs(static_cast<double>(amax()) - expected) <= amax_tolerance * expected);
+    CHECK(read().saturated == 0);
+    CHECK(read().flushed == 0);
   }
 
   // `amax_tolerance` is relative; `slack` is the share of values whose last bit may have moved them over a border.
@@ -111,6 +120,7 @@ class MeterBuffer {
  private:
   Fp8Meter before_;
   DeviceBuffer<Fp8Meter> buffer_;
+  DeviceBuffer<uint32_t> amax_;
 };
 
 // A (rows, cols) tensor of codes, both ways round, poisoned.
@@ -121,9 +131,15 @@ struct CodeBuffers {
         data(static_cast<size_t>(rows * cols)),
         transposed(static_cast<size_t>(rows * cols)),
         meter(scale) {}
-  Fp8Sink sink(Fp8Format format, bool silent = false) { return {data, transposed, format, meter, silent}; }
-  Fp8Sink data_only(Fp8Format format, bool silent = false) { return {data, nullptr, format, meter, silent}; }
-  Fp8Sink transposed_only(Fp8Format format, bool silent) { return {nullptr, transposed, format, meter, silent}; }
+  Fp8Sink sink(Fp8Format format, Fp8Metering metering = Fp8Metering::all) {
+    return {data, transposed, format, meter, meter.amax_bits(), metering};
+  }
+  Fp8Sink data_only(Fp8Format format, Fp8Metering metering = Fp8Metering::all) {
+    return {data, nullptr, format, meter, meter.amax_bits(), metering};
+  }
+  Fp8Sink transposed_only(Fp8Format format, Fp8Metering metering) {
+    return {nullptr, transposed, format, meter, meter.amax_bits(), metering};
+  }
 
   void check_transpose() const { CHECK(same_bits(transposed.download(), transpose(data.download(), rows, cols))); }
 

@@ -21,6 +21,9 @@ class Recipes {
         cpu_(options, kLayers),
         meters_(start(cpu_)),
         seen_(kCount),
+        amaxes_(std::vector<uint32_t>(kCount)),
+        measured_(std::vector<uint32_t>(kCount)),
+        seen_amaxes_(kCount),
         history_(std::vector<float>(cpu_.histories().begin(), cpu_.histories().end())),
         format_max_(maxima(cpu_)),
         applied_(std::vector<int64_t>{0}),
@@ -28,7 +31,10 @@ class Recipes {
 
   Fp8Scales scales() {
     return {.meters = meters_,
+            .amaxes = amaxes_,
+            .measured = measured_,
             .seen = seen_,
+            .seen_amaxes = seen_amaxes_,
             .history = history_,
             .format_max = format_max_,
             .applied_steps = applied_,
@@ -41,13 +47,22 @@ class Recipes {
   // What producers would have metered; the counters get marks of their own.
   void meter(const std::vector<float>& amaxes) {
     std::vector<Fp8Meter> now = meters_.download();
+    std::vector<uint32_t> bits(kCount);
     for (int id = 0; id < kCount; ++id) {
       cpu_.counts(id).amax = amaxes[static_cast<size_t>(id)];
-      now[static_cast<size_t>(id)].amax_bits = std::bit_cast<uint32_t>(amaxes[static_cast<size_t>(id)]);
+      bits[static_cast<size_t>(id)] = std::bit_cast<uint32_t>(amaxes[static_cast<size_t>(id)]);
       now[static_cast<size_t>(id)].saturated = static_cast<unsigned long long>(id);
       now[static_cast<size_t>(id)].flushed = static_cast<unsigned long long>(2 * id);
     }
     meters_.upload(now);
+    amaxes_.upload(bits);
+  }
+
+  // What the first pass of current scaling would have left.
+  void measure(const std::vector<float>& amaxes) {
+    std::vector<uint32_t> bits(kCount);
+    for (size_t id = 0; id < bits.size(); ++id) bits[id] = std::bit_cast<uint32_t>(amaxes[id]);
+    measured_.upload(bits);
   }
 
   void end_step(bool applied) {
@@ -55,16 +70,18 @@ class Recipes {
     step.verdict = applied ? Verdict::applied : Verdict::skipped_nonfinite;
     step_.upload({step});
     before_ = meters_.download();
+    amaxes_before_ = amaxes_.download();
     cpu_.end_step(applied);
     fp8_end_step(device_.cuda, scales(), step_);
   }
 
   void calibrate(const std::vector<float>& amaxes) {
-    meter(amaxes);
+    meter(std::vector<float>(kCount));
+    measure(amaxes);
     for (int id = 0; id < kCount; ++id) {
       if (!cpu_.delayed(id)) continue;
       cpu_.calibrate(id, amaxes[static_cast<size_t>(id)]);
-      fp8_scale_now(device_.cuda, scales(), id, false);
+      fp8_scale_now(device_.cuda, scales(), {.id = id, .shared = false, .noted = true});
     }
     cpu_.end_calibration();
     fp8_end_calibration(device_.cuda, scales());
@@ -73,6 +90,7 @@ class Recipes {
   // Scales and histories have the CPU's bits, and the meters are fresh.
   void check() {
     const std::vector<Fp8Meter> meters = meters_.download();
+    const std::vector<uint32_t> bits = amaxes_.download();
     const std::vector<float> history = history_.download();
     const size_t length = static_cast<size_t>(options_.amax_history);
     for (int id = 0; id < kCount; ++id) {
@@ -80,7 +98,7 @@ class Recipes {
       const Fp8Meter& meter = meters[static_cast<size_t>(id)];
       CHECK(meter.scale == cpu_.scale(id));
       CHECK(meter.inverse == 1.0f / cpu_.scale(id));
-      CHECK(meter.amax_bits == 0);
+      CHECK(bits[static_cast<size_t>(id)] == 0);
       CHECK(meter.saturated == 0);
       CHECK(meter.flushed == 0);
       if (!cpu_.delayed(id)) continue;
@@ -94,20 +112,18 @@ class Recipes {
   void check_seen() {
     const std::vector<Fp8Meter> seen = seen_.download();
     CHECK(std::memcmp(seen.data(), before_.data(), seen.size() * sizeof(Fp8Meter)) == 0);
+    CHECK(seen_amaxes_.download() == amaxes_before_);
   }
 
   std::vector<Fp8Meter> meters() { return meters_.download(); }
+  std::vector<uint32_t> amaxes() { return amaxes_.download(); }
   float format_max(int id) { return format_max_.download()[static_cast<size_t>(id)]; }
 
  private:
   static std::vector<Fp8Meter> start(const Fp8RecipeState& recipe) {
     std::vector<Fp8Meter> meters;
     for (int id = 0; id < kCount; ++id)
-      meters.push_back({.inverse = 1.0f / recipe.scale(id),
-                        .scale = recipe.scale(id),
-                        .amax_bits = 0,
-                        .saturated = 0,
-                        .flushed = 0});
+      meters.push_back({.inverse = 1.0f / recipe.scale(id), .scale = recipe.scale(id), .saturated = 0, .flushed = 0});
     return meters;
   }
   static std::vector<float> maxima(const Fp8RecipeState& recipe) {
@@ -120,10 +136,12 @@ class Recipes {
   Fp8Options options_;
   Fp8RecipeState cpu_;
   DeviceBuffer<Fp8Meter> meters_, seen_;
+  DeviceBuffer<uint32_t> amaxes_, measured_, seen_amaxes_;
   DeviceBuffer<float> history_, format_max_;
   DeviceBuffer<int64_t> applied_;
   DeviceBuffer<StepScalars> step_;
   std::vector<Fp8Meter> before_;
+  std::vector<uint32_t> amaxes_before_;
 };
 
 // Amaxes of many sizes; some steps a tensor is zero, infinite, not a number or too small for any scale.
@@ -186,44 +204,41 @@ TEST_CASE("scales and histories follow the CPU's bit for bit, through skipped st
   }
 }
 
-TEST_CASE("current scaling sets one scale, keeps the amax, clears the counters; a copy follows its original") {
+TEST_CASE("current scaling: the scale is of what was measured, counters go on, the step's amax sees the largest") {
   TestDevice device;
   Fp8Options options;
   options.format = Fp8Recipe::e5m2; // activations have an E4M3 copy for the weight gradient
   options.margin = 1;
   Recipes recipes(device, options);
   const int id = Fp8RecipeState(options, kLayers).id(1, Fp8Site::fc, Fp8Role::act);
-  std::vector<float> amaxes(kCount, 3.0f);
-  recipes.meter(amaxes);
-  const std::vector<Fp8Meter> before = recipes.meters();
+  const auto bits = [](float value) { return std::bit_cast<uint32_t>(value); };
+  recipes.meter(std::vector<float>(kCount, 2.0f)); // of the micro-batches before
   for (const bool shared : {false, true}) {
-    CAPTURE(shared);
-    fp8_scale_now(device.cuda, recipes.scales(), id, shared);
-    const std::vector<Fp8Meter> after = recipes.meters();
-    for (int other = 0; other < kCount; ++other) {
-      const Fp8Meter& meter = after[static_cast<size_t>(other)];
-      if (other == id || (shared && other == id + 1)) {
-        CHECK(meter.scale == fp8_scale(3.0f, recipes.format_max(other), 1, 1.0f));
-        CHECK(meter.inverse == 1.0f / meter.scale);
-        CHECK(meter.amax_bits == std::bit_cast<uint32_t>(3.0f));
-        CHECK(meter.saturated == 0);
-        CHECK(meter.flushed == 0);
-      } else {
-        CHECK(std::memcmp(&meter, &before[static_cast<size_t>(other)], sizeof(Fp8Meter)) == 0);
+    for (const bool noted : {false, true}) {
+      for (const float measured : {1.0f, 3.0f}) {
+        CAPTURE(shared);
+        CAPTURE(noted);
+        CAPTURE(measured);
+        recipes.meter(std::vector<float>(kCount, 2.0f));
+        recipes.measure(std::vector<float>(kCount, measured));
+        const std::vector<Fp8Meter> before = recipes.meters();
+        fp8_scale_now(device.cuda, recipes.scales(), {.id = id, .shared = shared, .noted = noted});
+        const std::vector<Fp8Meter> after = recipes.meters();
+        const std::vector<uint32_t> amaxes = recipes.amaxes();
+        for (int other = 0; other < kCount; ++other) {
+          const Fp8Meter &now = after[static_cast<size_t>(other)], &then = before[static_cast<size_t>(other)];
+          const bool set = other == id || (shared && other == id + 1);
+          CHECK(now.scale == (set ? fp8_scale(measured, recipes.format_max(other), 1, 1.0f) : then.scale));
+          CHECK(now.inverse == 1.0f / now.scale);
+          CHECK(now.saturated == then.saturated);
+          CHECK(now.flushed == then.flushed);
+          CHECK(amaxes[static_cast<size_t>(other)] == bits(set && noted ? std::max(2.0f, measured) : 2.0f));
+        }
       }
     }
   }
   CHECK(recipes.format_max(id) == 57344.0f);
   CHECK(recipes.format_max(id + 1) == 448.0f);
-}
-
-TEST_CASE("forgetting clears what was seen and keeps the scales") {
-  TestDevice device;
-  Recipes recipes(device, {});
-  recipes.calibrate(amaxes_of(3));
-  recipes.meter(amaxes_of(4));
-  fp8_forget(device.cuda, recipes.scales());
-  recipes.check();
 }
 
 } // namespace gpt2

@@ -87,8 +87,8 @@ TEST_CASE("backward: the gradient both ways round, the activation made again bit
 
       const Quantized expected = quantized(layer.din, format, scale);
       CodeBuffers gradient(shape.rows, shape.cols, scale);
-      gelu_backward_fp8(device.cuda,
-                        layer.backward(gradient.sink(format), again.transposed_only(Fp8Format::e4m3, true)));
+      gelu_backward_fp8(device.cuda, layer.backward(gradient.sink(format),
+                                                    again.transposed_only(Fp8Format::e4m3, Fp8Metering::none)));
       check_codes(gradient.data.download(), expected.codes, kShare);
       gradient.check_transpose();
       gradient.meter.check(expected.counts, kAmaxTolerance, kShare);
@@ -126,11 +126,10 @@ TEST_CASE("backward in its other uses") {
   const Quantized expected = quantized(layer.din, format, scale);
   CodeBuffers gradient(shape.rows, shape.cols, scale), again(shape.rows, shape.cols, out_scale);
 
-  SUBCASE("the meter only") {
-    GeluBackwardFp8 args = layer.backward(gradient.sink(format), again.transposed_only(Fp8Format::e4m3, false));
-    args.meter_only = true;
-    gelu_backward_fp8(device.cuda, args);
-    gradient.meter.check(expected.counts, kAmaxTolerance, kShare);
+  SUBCASE("the amax only") {
+    gelu_backward_fp8(device.cuda, layer.backward(gradient.sink(format, Fp8Metering::measure),
+                                                  again.transposed_only(Fp8Format::e4m3, Fp8Metering::all)));
+    gradient.meter.check_measured(expected.counts.amax, kAmaxTolerance);
     CHECK(again.meter.untouched());
     CHECK(poisoned(gradient.data));
     CHECK(poisoned(gradient.transposed));
@@ -143,8 +142,8 @@ TEST_CASE("backward in its other uses") {
         device.cuda,
         {.out = made.data_only(Fp8Format::e4m3), .in = layer.gpu_in, .rows = shape.rows, .cols = shape.cols});
     gelu_backward_fp8(device.cuda,
-                      layer.backward(gradient.sink(format), again.transposed_only(Fp8Format::e4m3, false)));
-    CHECK(again.meter.read().amax_bits == made.meter.read().amax_bits);
+                      layer.backward(gradient.sink(format), again.transposed_only(Fp8Format::e4m3, Fp8Metering::all)));
+    CHECK(again.meter.amax() == made.meter.amax());
     CHECK(again.meter.read().saturated == made.meter.read().saturated);
     CHECK(again.meter.read().flushed == made.meter.read().flushed);
     gradient.meter.check(expected.counts, kAmaxTolerance, kShare);

@@ -71,6 +71,21 @@ TEST_CASE("a batch smaller than the model was built for") {
   check_gradients(*gpu, *cpu, 0.999, 0.02);
 }
 
+TEST_CASE("more than one chunk of the LM head") {
+  ModelOptions options = small_options(Precision::fp32);
+  options.batch_size = 132; // 8,448 rows: a whole chunk of 8,192 and a piece
+  const auto cpu = make_cpu_model(options);
+  options.precision = Precision::bf16;
+  const auto gpu = make_cuda_model(options, {});
+  randomize(*cpu);
+  copy_state(*cpu, *gpu);
+  const TokenBatch batch(132, 64, 1000, 3, 5);
+  const StepResult expected = train_step(*cpu, {&batch}), actual = train_step(*gpu, {&batch});
+  CHECK(actual.tokens == expected.tokens);
+  CHECK(std::fabs(actual.loss - expected.loss) < 2e-3 * expected.loss);
+  check_gradients(*gpu, *cpu, 0.999, 0.02);
+}
+
 TEST_CASE("124M: loss and next-token logits of a short text") {
   ModelOptions options;
   options.config = config_by_name("gpt2");

@@ -104,6 +104,91 @@ TEST_CASE("loss and every gradient agree with the emulation and stay near FP32")
   }
 }
 
+TEST_CASE("current scaling agrees with the emulation, and over more than one chunk of the LM head") {
+  if (!has_fp8()) return;
+  ModelOptions options = fp8_options();
+  options.batch_size = 68; // 4,352 rows: a whole chunk of 4,096 and a piece
+  const TokenBatch batch(68, 64, 1000, 3, 5);
+  for (const bool current : {false, true}) {
+    for (const Fp8Recipe format : {Fp8Recipe::hybrid, Fp8Recipe::e5m2}) {
+      CAPTURE(current);
+      CAPTURE(static_cast<int>(format));
+      options.fp8.current_scaling = current;
+      options.fp8.format = format;
+      const auto cpu = make_cpu_model(options), gpu = make_cuda_model(options, {});
+      randomize(*cpu);
+      randomize(*gpu);
+      const StepResult expected = train_step(*cpu, {&batch}), actual = train_step(*gpu, {&batch});
+      CHECK(std::fabs(actual.loss - expected.loss) < 3e-3 * expected.loss);
+      check_gradients(*gpu, *cpu, 0.98, 0.05);
+      const float amax = find(cpu->fp8_stats(), "lm_head/act").amax; // of all chunks
+      CHECK(find(gpu->fp8_stats(), "lm_head/act").amax == doctest::Approx(amax).epsilon(0.05));
+    }
+  }
+}
+
+TEST_CASE("current scaling: a micro-batch is scaled by its own values, whatever came before it in the step") {
+  if (!has_fp8()) return;
+  Fp8Options options;
+  options.current_scaling = true;
+  const TokenBatch a(4, 64, 1000, 1), b(4, 64, 1000, 2);
+  const auto total_loss = [&](const std::vector<const TokenBatch*>& batches) {
+    const auto model = gpu_model(options, deterministic());
+    randomize(*model);
+    const StepResult result = train_step(*model, batches);
+    for (const Fp8TensorStats& tensor : model->fp8_stats()) CHECK(tensor.saturated <= 1.0);
+    return static_cast<double>(result.loss) * static_cast<double>(result.tokens);
+  };
+  const double apart = total_loss({&a}) + total_loss({&b});
+  CHECK(total_loss({&a, &b}) == doctest::Approx(apart).epsilon(1e-6));
+  CHECK(total_loss({&b, &a}) == doctest::Approx(apart).epsilon(1e-6));
+}
+
+TEST_CASE("a model for inference reads a training model's state and gives its losses and logits, in less memory") {
+  if (!has_fp8()) return;
+  for (const Precision precision : {Precision::bf16, Precision::fp8}) {
+    CAPTURE(static_cast<int>(precision));
+    ModelOptions options = small_options(precision);
+    const auto trained = make_cuda_model(options, deterministic());
+    train(*trained, 0, 3);
+    options.purpose = Purpose::inference;
+    const auto reader = make_cuda_model(options, deterministic());
+    copy_state(*trained, *reader);
+    const TokenBatch batch(4, 64, 1000, 5, 9);
+    std::vector<LossSum> expected(4), actual(4);
+    trained->evaluate(batch.view, expected);
+    reader->evaluate(batch.view, actual);
+    for (size_t row = 0; row < expected.size(); ++row) {
+      CHECK(actual[row].tokens == expected[row].tokens);
+      CHECK(actual[row].sum == expected[row].sum);
+    }
+    std::vector<float> expected_logits(1000), logits(1000);
+    trained->next_token_logits(std::span(batch.inputs).first(40), expected_logits);
+    reader->next_token_logits(std::span(batch.inputs).first(40), logits);
+    CHECK(same_bits(logits, expected_logits));
+    CHECK_THROWS_AS(reader->micro_step(batch.view, 0, 1), std::logic_error);
+    const int64_t training = cuda_model_bytes(small_options(precision), {}), inference = cuda_model_bytes(options, {});
+    CHECK(inference < training);
+  }
+}
+
+TEST_CASE("weights alone: a fresh optimizer and a cold recipe on them") {
+  if (!has_fp8()) return;
+  const auto trained = gpu_model({}, deterministic()), other = gpu_model({}, deterministic());
+  train(*trained, 0, 3);
+  train(*other, 10, 2);
+  MemoryState state = state_of(*trained);
+  other->load_weights(state);
+  const MemoryState loaded = state_of(*other);
+  for (const auto& [name, tensor] : loaded.floats) {
+    CAPTURE(name);
+    if (name.starts_with("params/")) CHECK(same_bits(tensor.values, state.floats.at(name).values));
+    if (name.starts_with("adam_")) CHECK(std::ranges::all_of(tensor.values, [](float x) { return x == 0; }));
+  }
+  CHECK(loaded.ints.at("adam_step") == 0);
+  CHECK(loaded.ints.at("fp8/calibration_due") == 1);
+}
+
 TEST_CASE("the statistics are the emulation's: names, formats, amaxes and scales") {
   if (!has_fp8()) return;
   const Steps steps;

@@ -28,13 +28,13 @@ struct Layer { // the same numbers on both sides
         size(static_cast<size_t>(rows * C)),
         x(random_values(size, 1, 1.0f, 0.5f)),
         branch(random_values(size, 2)),
-        weight(random_values(static_cast<size_t>(C), 3, 0.2f, 1.0f)),
-        bias(random_values(static_cast<size_t>(C), 4, 0.3f)),
+        weight(between_bf16(random_values(static_cast<size_t>(C), 3, 0.2f, 1.0f))),
+        bias(between_bf16(random_values(static_cast<size_t>(C), 4, 0.3f))),
         dout(random_values(size, 5)),
         gpu_x(to_bf16(x)),
         gpu_branch(to_bf16(branch)),
-        gpu_weight(to_bf16(weight)),
-        gpu_bias(to_bf16(bias)),
+        gpu_weight(weight),
+        gpu_bias(bias),
         gpu_dout(to_bf16(dout)),
         mean(static_cast<size_t>(rows)),
         rstd(static_cast<size_t>(rows)) {}
@@ -51,7 +51,9 @@ struct Layer { // the same numbers on both sides
   int C;
   size_t size;
   std::vector<float> x, branch, weight, bias, dout;
-  DeviceBuffer<bf16> gpu_x, gpu_branch, gpu_weight, gpu_bias, gpu_dout;
+  DeviceBuffer<bf16> gpu_x, gpu_branch;
+  DeviceBuffer<float> gpu_weight, gpu_bias;
+  DeviceBuffer<bf16> gpu_dout;
   std::vector<float> mean, rstd;
 };
 
@@ -113,8 +115,8 @@ TEST_CASE("a mean far above the deviation costs no accuracy") {
   std::vector<float> expected(C), mean(1), rstd(1);
   layernorm_forward(device.cpu, LayerNormForward<float>{expected.data(), nullptr, mean.data(), rstd.data(), x.data(),
                                                         nullptr, one.data(), zero.data(), 1, C});
-  DeviceBuffer<bf16> gpu_x(to_bf16(x)), gpu_one(to_bf16(one)), gpu_zero(to_bf16(zero)), out(C);
-  DeviceBuffer<float> gpu_mean(1), gpu_rstd(1);
+  DeviceBuffer<bf16> gpu_x(to_bf16(x)), out(C);
+  DeviceBuffer<float> gpu_one(one), gpu_zero(zero), gpu_mean(1), gpu_rstd(1);
   layernorm_forward(device.cuda,
                     LayerNormForward<bf16>{out, nullptr, gpu_mean, gpu_rstd, gpu_x, nullptr, gpu_one, gpu_zero, 1, C});
   CHECK(relative_error(download_floats(out), expected) < kBf16Tolerance);

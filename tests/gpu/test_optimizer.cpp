@@ -45,12 +45,12 @@ TEST_CASE("losses add up over micro-batches; ignored targets do not count") {
     DeviceBuffer<float> gpu_losses(losses);
     DeviceBuffer<int32_t> gpu_targets(targets);
     for (int micro_step = 0; micro_step < 3; ++micro_step) {
-      accumulate_loss(device.cpu, LossAccumulate{&expected, losses.data(), targets.data(), rows});
-      accumulate_loss(device.cuda, LossAccumulate{scalars, gpu_losses, gpu_targets, rows});
+      accumulate_loss(device.cpu, LossAccumulate{&expected.sums, losses.data(), targets.data(), rows});
+      accumulate_loss(device.cuda, LossAccumulate{&scalars.get()->sums, gpu_losses, gpu_targets, rows});
     }
     const StepScalars actual = scalars.download()[0];
-    CHECK(actual.tokens == expected.tokens);
-    CHECK(actual.loss_sum == doctest::Approx(expected.loss_sum).epsilon(1e-12)); // sums in double
+    CHECK(actual.sums.tokens == expected.sums.tokens);
+    CHECK(actual.sums.loss == doctest::Approx(expected.sums.loss).epsilon(1e-12)); // sums in double
   }
 }
 
@@ -60,18 +60,19 @@ TEST_CASE("the gradient norm is right, repeats its bits, and shows a NaN") {
     CAPTURE(count);
     std::vector<float> grad = random_values(static_cast<size_t>(count), 1, 100.0f);
     StepScalars expected = fresh_scalars();
-    gradient_norm(device.cpu, GradientNorm{&expected, grad.data(), count});
+    gradient_norm(device.cpu, GradientNorm{&expected.sums, grad.data(), count});
     DeviceBuffer<float> gpu_grad(grad);
-    DeviceBuffer<StepScalars> scalars(1); // poisoned: norm_square is set, not added to
-    gradient_norm(device.cuda, GradientNorm{scalars, gpu_grad, count});
-    const double first = scalars.download()[0].norm_square;
-    CHECK(first == doctest::Approx(expected.norm_square).epsilon(kFp32Tolerance));
-    gradient_norm(device.cuda, GradientNorm{scalars, gpu_grad, count});
-    CHECK(scalars.download()[0].norm_square == first);
+    DeviceBuffer<StepScalars> scalars(std::vector<StepScalars>{fresh_scalars()});
+    StepSums* const sums = &scalars.get()->sums;
+    gradient_norm(device.cuda, GradientNorm{sums, gpu_grad, count});
+    const double first = scalars.download()[0].sums.norm_square;
+    CHECK(first == doctest::Approx(expected.sums.norm_square).epsilon(kFp32Tolerance));
+    gradient_norm(device.cuda, GradientNorm{sums, gpu_grad, count}); // slices add up
+    CHECK(scalars.download()[0].sums.norm_square == 2 * first);
     grad.back() = std::numeric_limits<float>::quiet_NaN();
     gpu_grad.upload(grad);
-    gradient_norm(device.cuda, GradientNorm{scalars, gpu_grad, count});
-    CHECK(std::isnan(scalars.download()[0].norm_square));
+    gradient_norm(device.cuda, GradientNorm{sums, gpu_grad, count});
+    CHECK(std::isnan(scalars.download()[0].sums.norm_square));
   }
 }
 
@@ -100,9 +101,8 @@ TEST_CASE("verdicts, windows and gradient scales are the CPU's, bit for bit") {
   DeviceBuffer<StepScalars> scalars(1);
   for (const Step& step : steps) {
     StepScalars expected = fresh_scalars();
-    expected.loss_sum = step.loss_sum;
-    expected.norm_square = step.norm_square;
-    expected.tokens = step.tokens;
+    expected.sums = {
+        .loss = step.loss_sum, .tokens = static_cast<double>(step.tokens), .norm_square = step.norm_square};
     scalars.upload({expected});
     const VerdictLimits limits{.loss_z = 8, .norm_z = 8};
     judge(device.cpu, JudgeStep{&expected, &expected_guard, limits, 0.5f});

@@ -1,0 +1,149 @@
+// Sinks and tensors by name, and the recipe's way to the device and back.
+#include "engine/cuda/fp8_scaling.h"
+
+#include <bit>
+
+#include "kernels/cuda/memory.h"
+
+namespace gpt2 {
+
+namespace {
+
+Fp8Metering metering_in(Fp8Pass pass) {
+  const bool leaves_a_trace = pass == Fp8Pass::training || pass == Fp8Pass::calibrating;
+  return leaves_a_trace ? Fp8Metering::all : Fp8Metering::none;
+}
+
+} // namespace
+
+Fp8Scaling::Fp8Scaling(Cuda& cuda, const Fp8Scales& scales, const Fp8Options& options, int layers)
+    : cuda_(cuda), scales_(scales), recipe_(options, layers) {
+  const auto clear = [&](void* data, size_t element) {
+    CUDA_CHECK(cudaMemsetAsync(data, 0, static_cast<size_t>(scales.count) * element, cuda.stream));
+  };
+  clear(scales.seen, sizeof(Fp8Meter));
+  clear(scales.seen_amaxes, sizeof(uint32_t));
+  clear(scales.measured, sizeof(uint32_t));
+  upload();
+}
+
+void Fp8Scaling::leave_in_bf16(int layer) {
+  recipe_.leave_in_bf16(layer);
+  upload_formats();
+}
+
+// ---- what products read ----
+
+Fp8Tensor Fp8Scaling::tensor(const LinearLayer& layer, Fp8Role role, const uint8_t* codes) const {
+  const int at = id(layer, role);
+  return {.data = codes, .format = recipe_.format(at), .meter = scales_.meters + at};
+}
+
+Fp8Tensor Fp8Scaling::activation_for_weight_gradient(const LinearLayer& layer, const uint8_t* codes) const {
+  return tensor(layer, recipe_.activation_copy() ? Fp8Role::act_t : Fp8Role::act, codes);
+}
+
+// ---- what producers write ----
+
+Fp8Sink Fp8Scaling::sink(int id, Fp8Codes codes, Fp8Metering metering) const {
+  return {.data = codes.data,
+          .transposed = codes.transposed,
+          .format = recipe_.format(id),
+          .meter = scales_.meters + id,
+          .amax = scales_.amaxes + id,
+          .metering = metering};
+}
+
+Fp8Sink Fp8Scaling::sink(const LinearLayer& layer, Fp8Role role, Fp8Codes codes, Fp8Pass pass) const {
+  return sink(id(layer, role), codes, metering_in(pass));
+}
+
+Fp8Sink Fp8Scaling::measuring_sink(const LinearLayer& layer, Fp8Role role, Fp8Codes codes) const {
+  Fp8Sink measuring = sink(id(layer, role), codes, Fp8Metering::measure);
+  measuring.amax = scales_.measured + id(layer, role);
+  return measuring;
+}
+
+void Fp8Scaling::take_scale(const LinearLayer& layer, Fp8Role role, Fp8Pass pass) const {
+  fp8_scale_now(cuda_, scales_,
+                {.id = id(layer, role),
+                 .shared = role == Fp8Role::act && recipe_.activation_copy(),
+                 .noted = metering_in(pass) == Fp8Metering::all});
+}
+
+Fp8Sink Fp8Scaling::made_again(const LinearLayer& layer, uint8_t* transposed, Fp8Pass pass) const {
+  const bool copy = recipe_.activation_copy();
+  return sink(id(layer, copy ? Fp8Role::act_t : Fp8Role::act), {nullptr, transposed},
+              copy ? metering_in(pass) : Fp8Metering::none);
+}
+
+Fp8Sink Fp8Scaling::dlogits(const LinearLayer& lm_head, Fp8Codes codes) const {
+  return sink(id(lm_head, Fp8Role::grad), codes, Fp8Metering::none);
+}
+
+// ---- the state machine ----
+
+void Fp8Scaling::end_step(const StepScalars* step) const { fp8_end_step(cuda_, scales_, step); }
+
+void Fp8Scaling::end_calibration() {
+  fp8_end_calibration(cuda_, scales_);
+  recipe_.end_calibration();
+}
+
+// ---- to and from the device ----
+
+void Fp8Scaling::upload_formats() {
+  std::vector<float> format_max(static_cast<size_t>(scales_.count));
+  for (int at = 0; at < scales_.count; ++at)
+    format_max[static_cast<size_t>(at)] = recipe_.delayed(at) ? fp8_max(recipe_.format(at)) : 0.0f;
+  copy_to_device(cuda_.stream, scales_.format_max, std::span<const float>(format_max));
+}
+
+void Fp8Scaling::upload() {
+  upload_formats();
+  std::vector<Fp8Meter> meters(static_cast<size_t>(scales_.count));
+  for (int at = 0; at < scales_.count; ++at)
+    meters[static_cast<size_t>(at)] = {
+        .inverse = 1.0f / recipe_.scale(at), .scale = recipe_.scale(at), .saturated = 0, .flushed = 0};
+  const int64_t applied = recipe_.applied_steps();
+  CUDA_CHECK(cudaMemsetAsync(scales_.amaxes, 0, static_cast<size_t>(scales_.count) * sizeof(uint32_t), cuda_.stream));
+  copy_to_device(cuda_.stream, scales_.meters, std::span<const Fp8Meter>(meters));
+  copy_to_device(cuda_.stream, scales_.history, recipe_.histories());
+  copy_to_device(cuda_.stream, scales_.applied_steps, std::span(&applied, 1));
+}
+
+void Fp8Scaling::download() {
+  const auto count = static_cast<size_t>(scales_.count);
+  std::vector<Fp8Meter> meters(count), seen(count);
+  std::vector<uint32_t> amaxes(count);
+  std::vector<float> history(recipe_.histories().size()), in_force(count);
+  int64_t applied = 0;
+  copy_to_host(cuda_.stream, std::span(meters), scales_.meters);
+  copy_to_host(cuda_.stream, std::span(seen), scales_.seen);
+  copy_to_host(cuda_.stream, std::span(amaxes), scales_.seen_amaxes);
+  copy_to_host(cuda_.stream, std::span(history), scales_.history);
+  copy_to_host(cuda_.stream, std::span(&applied, 1), scales_.applied_steps);
+  for (size_t at = 0; at < count; ++at) {
+    in_force[at] = meters[at].scale;
+    const Fp8Counts counts{.amax = std::bit_cast<float>(amaxes[at]),
+                           .values = 0,
+                           .saturated = static_cast<int64_t>(seen[at].saturated),
+                           .flushed = static_cast<int64_t>(seen[at].flushed) * kFlushedSample};
+    recipe_.adopt_counts(static_cast<int>(at), counts, seen[at].scale);
+  }
+  recipe_.adopt(in_force, history, applied);
+}
+
+// Counts become shares of a tensor's elements over all micro-batches of the step.
+std::vector<Fp8TensorStats> Fp8Scaling::stats(const GPT2Config& config, const GPT2Offsets& at, int64_t step_tokens) {
+  download();
+  for (int i = 0; i < scales_.count; ++i) {
+    const auto& [block, site, role] = recipe_.name(i);
+    const LinearLayer layer = linear_layer(config, at, block, site);
+    recipe_.adopt_values(i, role == Fp8Role::weight ? int64_t{layer.C} * layer.OC
+                                                    : step_tokens * (role == Fp8Role::grad ? layer.OC : layer.C));
+  }
+  return recipe_.stats();
+}
+
+} // namespace gpt2

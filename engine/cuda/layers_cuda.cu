@@ -1,0 +1,149 @@
+// The layers in BF16: from a line of gpt2_cuda.cu to a kernel's arguments.
+#include "engine/cuda/layers_cuda.h"
+
+#include <cuda_bf16.h>
+
+#include "kernels/attention.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/embedding.h"
+#include "kernels/gelu.h"
+#include "kernels/layernorm.h"
+#include "kernels/matmul.h"
+#include "kernels/optimizer.h"
+
+namespace gpt2 {
+
+// ---- linear layers ----
+
+void Linears::forward(bf16* out, const bf16* in, const LinearLayer& layer, int64_t R) const {
+  matmul_forward(at_.cuda, {.out = out,
+                            .in = in,
+                            .weight = at_.weight(layer.weight),
+                            .bias = at_.bias(layer),
+                            .rows = R,
+                            .C = layer.C,
+                            .OC = layer.OC});
+}
+
+void Linears::forward_gelu(bf16* out, bf16* pre, const bf16* in, const LinearLayer& layer, int64_t R) const {
+  if (!fused_gelu_) {
+    forward(pre, in, layer, R);
+    gelu(out, pre, R);
+    return;
+  }
+  matmul_forward_gelu(at_.cuda, {.out = out,
+                                 .pre = pre,
+                                 .in = in,
+                                 .weight = at_.weight(layer.weight),
+                                 .bias = at_.bias(layer),
+                                 .rows = R,
+                                 .C = layer.C,
+                                 .OC = layer.OC});
+}
+
+void Linears::input_gradient(bf16* din, const bf16* dout, const LinearLayer& layer, int64_t R) const {
+  matmul_backward_input(
+      at_.cuda,
+      {.din = din, .dout = dout, .weight = at_.weight(layer.weight), .rows = R, .C = layer.C, .OC = layer.OC});
+}
+
+void Linears::weight_gradient(const bf16* dout, const bf16* in, const LinearLayer& layer, int64_t R) const {
+  matmul_backward_weight(
+      at_.cuda, {.dweight = at_.grad(layer.weight), .dout = dout, .in = in, .rows = R, .C = layer.C, .OC = layer.OC});
+}
+
+void Linears::bias_gradient(const bf16* dout, const LinearLayer& layer, int64_t R) const {
+  bias_backward(at_.cuda, {.dbias = at_.grad(layer.bias), .dout = dout, .rows = R, .cols = layer.OC});
+}
+
+void Linears::gelu(bf16* out, const bf16* pre, int64_t R) const {
+  gelu_forward(at_.cuda, {.out = out, .in = pre, .rows = R, .cols = 4 * at_.config.channels});
+}
+
+void Linears::gelu_gradient(bf16* gradient, const bf16* pre, const LinearLayer& fc, int64_t R) const {
+  gelu_backward(at_.cuda,
+                {.din = gradient, .dbias = at_.grad(fc.bias), .dout = gradient, .in = pre, .rows = R, .cols = fc.OC});
+}
+
+// ---- LayerNorms ----
+
+void LayerNorms::forward(bf16* out, const LayerNormLayer& norm, int64_t R) const {
+  layernorm_forward(at_.cuda, layernorm_arguments<LayerNormForward<bf16>>(at_, out, norm, R));
+}
+
+void LayerNorms::gradient(bf16* dx, const bf16* dout, const LayerNormLayer& norm, int64_t R) const {
+  layernorm_backward(at_.cuda, {.dresidual = dx,
+                                .dweight = at_.grad(norm.weight),
+                                .dbias = at_.grad(norm.bias),
+                                .dbranch_bias = norm.adds ? at_.grad(norm.adds->bias) : nullptr,
+                                .dout = dout,
+                                .x = norm.x,
+                                .weight = at_.vector(norm.weight),
+                                .mean = norm.mean,
+                                .rstd = norm.rstd,
+                                .rows = R,
+                                .C = at_.config.channels,
+                                .accumulate = !norm.is_final()});
+}
+
+// ---- attention ----
+
+void Attention::forward(const BlockActivations& a, int B, int T) const {
+  const GPT2Config& config = at_.config;
+  attention_forward(
+      at_.cuda,
+      {.out = a.o, .stats = a.stats, .qkv = a.qkv, .B = B, .T = T, .NH = config.heads, .HS = config.head_dim()});
+}
+
+void Attention::gradient(bf16* dqkv, const bf16* dout, const BlockActivations& a, int B, int T) const {
+  attention_backward(at_.cuda, {.dqkv = dqkv,
+                                .dout = dout,
+                                .out = a.o,
+                                .qkv = a.qkv,
+                                .stats = a.stats,
+                                .B = B,
+                                .T = T,
+                                .NH = at_.config.heads,
+                                .HS = at_.config.head_dim()});
+}
+
+// ---- embedding ----
+
+void Embedding::forward(bf16* x, int B, int T) const {
+  embedding_forward(at_.cuda, {.out = x,
+                               .tokens = at_.b.inputs,
+                               .wte = at_.weight(wte_),
+                               .wpe = at_.weight(wpe_),
+                               .B = B,
+                               .T = T,
+                               .C = at_.config.channels});
+}
+
+void Embedding::gradient(const bf16* dx, int B, int T) const {
+  embedding_backward(at_.cuda, {.dwte = at_.grad(wte_),
+                                .dwpe = at_.grad(wpe_),
+                                .dout = dx,
+                                .tokens = at_.b.inputs,
+                                .B = B,
+                                .T = T,
+                                .C = at_.config.channels,
+                                .vocab = at_.config.vocab});
+}
+
+// ---- losses ----
+
+void Losses::of_chunk(int64_t row, int64_t rows, bool write_gradient) const {
+  cross_entropy(at_.cuda, {.logits = at_.b.logits,
+                           .losses = at_.b.losses + row,
+                           .targets = at_.b.targets + row,
+                           .rows = rows,
+                           .vocab = at_.config.vocab,
+                           .padded_vocab = at_.config.padded_vocab,
+                           .write_gradient = write_gradient});
+}
+
+void Losses::add_up(StepSums* sums, int64_t R) const {
+  accumulate_loss(at_.cuda, {.sums = sums, .losses = at_.b.losses, .targets = at_.b.targets, .rows = R});
+}
+
+} // namespace gpt2

@@ -1,4 +1,5 @@
-// The program: options -> backend -> trainer.run(). No device code: plain C++ on top of the engine's library.
+// The program: options -> backend -> session -> trainer.run(). No device code: plain C++ on top of the engine's
+// library.
 #include <iostream>
 #include <string>
 
@@ -7,8 +8,9 @@
 #include "engine/base/program.h"      // defines: run_program, Error, ExitCode
 #include "engine/dist/communicator.h" // defines: make_communicator
 #include "engine/train/options.h"     // defines: parse_options
+#include "engine/train/resume.h"      // defines: prepare_start (--resume), describe_checkpoints
 #include "engine/train/run_plan.h"    // defines: backend_options
-#include "engine/train/run_start.h"   // defines: prepare_start (--resume), describe_checkpoints
+#include "engine/train/session.h"     // defines: Session
 #include "engine/train/trainer.h"     // defines: Trainer
 
 namespace {
@@ -29,12 +31,12 @@ ExitCode run(int argc, char** argv) {
   if (asked.print_config) return print(to_toml(asked));
   if (asked.list_checkpoints) return print(describe_checkpoints(asked.checkpoint_dir));
 
-  const auto communicator = make_communicator();
+  const auto communicator = make_communicator(process_environment());
   const RunStart start = prepare_start(*command_line);
   const OpenBackend open = open_backend(backend_options(start.options));
   Console console(std::cout, is_terminal());
-  Trainer trainer(start, open.device, *open.backend, *communicator, console);
-  return trainer.run();
+  Session session(start, open.device, *open.backend, *communicator, console);
+  return Trainer(session).run();
 }
 
 } // namespace

@@ -291,7 +291,7 @@ void layernorm_backward_fp8(Cuda& cuda, const LayerNormBackwardFp8& p) {
   const double bytes =
       6.0 + (p.dresidual_fp8.data ? 2.0 : 0.0) + (p.out.transposed ? 1.0 : 0.0) + (p.dresidual_in ? 2.0 : 0.0);
   const Range range(cuda, "layernorm_backward_fp8", bytes * static_cast<double>(p.rows) * p.C);
-  check_width(p.C, 16, p.C <= 2048 && fits(cuda, 2 * kPatch, p.C));
+  check_width(p.C, 16, p.C <= kMostFp8Channels && fits(cuda, 2 * kPatch, p.C));
   // 32 rows a tile, and as many registers as the threads leave; 16 where shared memory does not hold 32.
   const bool high = fits(cuda, 4 * kPatch, p.C);
   if (high && p.C <= 768) return launch<4, true, 384, 2>(cuda, p);

@@ -106,9 +106,10 @@ void layernorm_forward_fp8(Cuda& cuda, const LayerNormForwardFp8& p) {
   constexpr Launch launch[] = {launch_forward<1>, launch_forward<2>, launch_forward<3>, launch_forward<4>,
                                launch_forward<5>, launch_forward<6>, launch_forward<7>, launch_forward<8>};
   const int64_t vectors = ceil_div(p.C, kVector * kWarp);
-  if (vectors > 8)
+  static_assert(std::size(launch) * kVector * kWarp == kMostFp8Channels);
+  if (p.C > kMostFp8Channels)
     throw Error(ExitCode::usage, "FP8 with " + std::to_string(p.C) + " channels is not supported",
-                "choose at most 2048 channels, or --precision bf16");
+                "choose at most " + std::to_string(kMostFp8Channels) + " channels, or --precision bf16");
   launch[vectors - 1](cuda, p);
   CUDA_CHECK_LAUNCH("layernorm_forward_fp8");
 }

@@ -1,4 +1,4 @@
-#include "engine/io/checkpoint.h"
+#include "engine/io/checkpoint_folder.h"
 
 #include <doctest/doctest.h>
 #include <signal.h>
@@ -165,7 +165,7 @@ TEST_CASE("a checkpoint comes back bit for bit") {
   CHECK(state.run_name == expected.run_name);
   CHECK(state.options_toml == expected.options_toml);
   CHECK(state.precision == expected.precision);
-  CHECK(read_train_state(path).step == 1000);
+  CHECK(read_checkpoint(path).step == 1000);
 }
 
 TEST_CASE("latest, best, steps and paths are found") {
@@ -399,7 +399,7 @@ TEST_CASE("a damaged file is an Error(checkpoint) whose hint names the next olde
     CHECK(mentions(error, file));
     CHECK(hint_mentions(error, "--resume 10"));
     CHECK(target.same_bits(StateOnlyModel(7)));
-    CHECK(expect_error([&] { read_train_state(path); }).code() == ExitCode::checkpoint);
+    CHECK(expect_error([&] { read_checkpoint(path); }).code() == ExitCode::checkpoint);
   };
   for (const size_t size : {size_t{0}, size_t{100}, size_t{4096}, whole.size() / 2, whole.size() - 1}) {
     CAPTURE(size);
@@ -410,7 +410,7 @@ TEST_CASE("a damaged file is an Error(checkpoint) whose hint names the next olde
 
   fs::resize_file(root / "step_00000010/state.h5", 1); // nothing older is left
   std::ofstream(file, std::ios::binary | std::ios::trunc) << "x";
-  CHECK(hint_mentions(expect_error([&] { read_train_state(path); }), "without --resume"));
+  CHECK(hint_mentions(expect_error([&] { read_checkpoint(path); }), "without --resume"));
 }
 
 TEST_CASE("a foreign HDF5 file and another format version are refused") {

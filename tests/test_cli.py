@@ -299,6 +299,14 @@ class CommandLine(unittest.TestCase):
     def test_no_gpu(self):
         self.fail_with(6, "--device", "cuda", says=["--device cuda"])
 
+    def test_one_rank_inside_an_allocation(self):
+        """The first launcher that is found decides: mpirun -np 1, or torchrun with one process, in a job of eight tasks."""
+        slurm = {"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}
+        self.fail_with(7, *TINY, **slurm, says=["srun"])
+        for one in ({"OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"}, {"WORLD_SIZE": "1", "RANK": "0"}):
+            done = self.run_program(*TINY, "--max_steps", "1", **slurm, **one)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_several_ranks(self):
         self.fail_with(7, *TINY, OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="0", says=["mpirun"])
 

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "engine/model/config.h"
+#include "engine/model/model.h"
 #include "tests/expect_error.h"
 
 using namespace gpt2;
@@ -73,6 +74,23 @@ TEST_CASE("impossible shapes are refused, each naming its flag") {
   CHECK(hint_for([](GPT2Config& c) { c.heads = 7; }).find("multiple of --heads") != std::string::npos);
   CHECK(hint_for([](GPT2Config& c) { c.seq_len = 0; }).find("--seq_len") != std::string::npos);
   CHECK(hint_for([](GPT2Config& c) { c.padded_vocab = 50256; }).find("50304") != std::string::npos);
+}
+
+TEST_CASE("a model is refused for a batch without sequences and for more tokens than it has positions") {
+  const auto refused = [](int batch_size, int seq_len) {
+    ModelOptions options;
+    options.batch_size = batch_size, options.seq_len = seq_len;
+    const Error error = expect_error([&] { validate(options); });
+    CHECK(error.code() == ExitCode::usage);
+    return std::string(error.what());
+  };
+  CHECK(refused(0, 1024).find("--batch_size 0") != std::string::npos);
+  CHECK(refused(4, 0).find("--seq_len 0") != std::string::npos);
+  CHECK(refused(4, 1025).find("1024 positions") != std::string::npos);
+  CHECK_NOTHROW(validate(ModelOptions{}));
+  ModelOptions impossible;
+  impossible.config.heads = 7;
+  CHECK_THROWS_AS(validate(impossible), Error);
 }
 
 TEST_CASE("an explicit shape replaces only what it names") {

@@ -6,6 +6,7 @@
 
 #include "engine/base/error.h"
 #include "engine/model/fp8_recipe.h"
+#include "kernels/layernorm_fp8.h"
 #include "tests/expect_error.h"
 #include "tests/memory_state.h"
 
@@ -100,6 +101,9 @@ TEST_CASE("shapes that FP8 products on a GPU cannot take are refused with a way 
         "FP8 on a GPU needs --channels in multiples of 16, not 72|choose --channels 64 or 80, or --precision bf16");
   CHECK(refused(64, 100) ==
         "FP8 on a GPU needs --seq_len in multiples of 16, not 100|choose --seq_len 96 or 112, or --precision bf16");
+  CHECK_NOTHROW(check_fp8_shape(kMostFp8Channels, 1024));
+  CHECK(refused(2064, 1024) ==
+        "FP8 on a GPU has kernels for at most 2048 channels, not 2064|choose fewer --channels, or --precision bf16");
   CHECK(refused(64, 8) ==
         "FP8 on a GPU needs --seq_len in multiples of 16, not 8|choose --seq_len 16, or --precision bf16");
 }
@@ -367,6 +371,8 @@ TEST_CASE("options out of range are refused") {
     CHECK_THROWS_AS(Fp8RecipeState(options, 1), Error);
   };
   refuse([](Fp8Options& o) { o.margin = -1; });
+  refuse([](Fp8Options& o) { o.margin = kLargestFp8Margin + 1; });
+  refuse([](Fp8Options& o) { o.amax_history = kLongestAmaxHistory + 1; });
   refuse([](Fp8Options& o) { o.interval = 0; });
   refuse([](Fp8Options& o) { o.amax_history = 0; });
   refuse([](Fp8Options& o) { o.bf16_layers = {1}; }); // a model of one block

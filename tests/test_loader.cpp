@@ -175,11 +175,7 @@ TEST_CASE("ranks slice one order") {
     const std::vector<int> rest = take(second, 1);
     both.insert(both.end(), rest.begin(), rest.end());
     CHECK(both == take(whole, 1));
-    CHECK(first.position() == whole.position());
-    CHECK(second.position() == whole.position());
   }
-  CHECK(whole.position() == 200);
-  CHECK(whole.epoch() == doctest::Approx(200.0 / 90));
 }
 
 TEST_CASE("a batch may span two epochs") {
@@ -197,15 +193,14 @@ TEST_CASE("resuming at any position continues the same order") {
   const std::vector<int> reference = order(dataset, {.batch_size = 1}, 100);
   Loader loader(dataset, {.batch_size = 3});
   for (int taken = 0; taken <= 25; ++taken) {
-    const int64_t position = loader.position(); // prefetched batches do not count
-    REQUIRE(position == 3 * taken);
+    const int64_t position = 3 * taken;
+    const std::vector<int> next_of_loader = sequences_of(loader.next());
     const std::vector<int> expected(reference.begin() + position, reference.begin() + position + 24);
     CHECK(order(dataset, {.batch_size = 3}, 8, position) == expected);
     CHECK(order(dataset, {.batch_size = 4}, 6, position) == expected);           // with another batch size
     Loader resumed(dataset, {.batch_size = 2, .rank = 1, .ranks = 3}, position); // with other ranks
     CHECK(sequences_of(resumed.next()) == std::vector<int>{expected[2], expected[3]});
-    CHECK(resumed.position() == position + 6);
-    loader.next();
+    CHECK(next_of_loader == std::vector<int>(expected.begin(), expected.begin() + 3));
   }
 }
 
@@ -252,7 +247,6 @@ TEST_CASE("a token beyond the vocabulary is named with its file and place") {
     CHECK(error.code() == ExitCode::data);
     CHECK(mentions(error, "bad.bin: token 777 is 50300"));
     CHECK(mentions(error, "50257"));
-    CHECK(loader.position() == good);
     CHECK(mentions(expect_error([&] { loader.next(); }), "token 777")); // and again
   }
 }

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/base/toml.h"
 #include "engine/model/config.h"
 #include "engine/train/option_fields.h"
 #include "engine/train/run_plan.h"
-#include "engine/train/toml.h"
 #include "tests/expect_error.h"
 
 using namespace gpt2;
@@ -49,13 +49,15 @@ Options everything_changed() {
   o.train_data = "a/*.bin,b \"quoted\" #1/*.h5", o.val_data = "C:\\v.bin", o.tokenizer = "tok", o.seed = UINT64_MAX;
   o.batch_size = 3, o.max_batch_size = 9, o.target_batch_size = 27;
   o.max_steps = 123456789012;
-  o.max_lr = 0.1234567f, o.min_lr_ratio = 1.0f / 3, o.warmup_steps = 0, o.lr_schedule = "wsd";
+  o.max_lr = 0.1234567f, o.min_lr_ratio = 1.0f / 3, o.warmup_steps = 0, o.lr_schedule = Decay::wsd;
   o.wsd_decay_ratio = 0.3f, o.weight_decay = 0.05f, o.beta1 = 0.8f, o.beta2 = 0.999f, o.adam_eps = 1e-6f;
   o.grad_clip = 0;
-  o.device = "cpu", o.precision = "fp8", o.use_fp8 = true, o.fp8_format = "e5m2";
+  o.device = DeviceKind::cpu, o.precision = PrecisionChoice::fp8, o.use_fp8 = true, o.fp8_format = Fp8Recipe::e5m2;
   o.fp8_margin = 2, o.fp8_interval = 4, o.fp8_amax_history = 8, o.fp8_lm_head = false, o.threads = 2;
-  o.fp8_recipe = "current", o.fp8_scenario = "mxfp8", o.fp8_bf16_layers = "first,last,3-5", o.fp8_auto_fallback = false;
-  o.deterministic = true, o.cuda_graph = false, o.recompute = "block", o.attention = "own", o.plan_cache = "";
+  o.fp8_recipe = Fp8Scaling::current, o.fp8_scenario = Fp8Scenario::mxfp8, o.fp8_bf16_layers = "first,last,3-5",
+  o.fp8_auto_fallback = false;
+  o.deterministic = true, o.cuda_graph = false, o.recompute = Recompute::block,
+  o.attention = AttentionKind::handwritten, o.plan_cache = "";
   o.eval_freq = 7, o.eval_sequences = 11, o.eval_at_start = true, o.sample_freq = 13;
   o.prompt = "two\nlines\tand 'both' \"quotes\" \x01 \xc3\xa9", o.sample_tokens = 5;
   o.temperature = 1.5f, o.top_k = 3, o.sample_seed = 99;
@@ -150,6 +152,15 @@ TEST_CASE("choices suggest the nearest") {
   CHECK(contains(usage_error({"--precision", "fp16"}), "did you mean fp"));
 }
 
+TEST_CASE("bounds are the model's and the recipe's own") {
+  const auto beyond = [](int bound) { return std::to_string(bound + 1); };
+  CHECK(contains(usage_error({"--fp8_margin", beyond(kLargestFp8Margin)}), "between 0 and 16"));
+  CHECK(contains(usage_error({"--fp8_amax_history", beyond(kLongestAmaxHistory)}), "between 1 and 4096"));
+  CHECK(contains(usage_error({"--layers", beyond(kMostLayers)}), "between 1 and 1000"));
+  CHECK(contains(usage_error({"--channels", beyond(kMostChannels)}), "between 1 and 65536"));
+  CHECK(contains(usage_error({"--seq_len", beyond(kLongestSequence)}), "between 1 and 1048576"));
+}
+
 TEST_CASE("switches: --x, --no-x and --x=false; the last one counts") {
   CHECK(parse({"--deterministic"}).options.deterministic);
   CHECK_FALSE(parse({"--no-use_tensorboard"}).options.use_tensorboard);
@@ -159,16 +170,16 @@ TEST_CASE("switches: --x, --no-x and --x=false; the last one counts") {
 }
 
 TEST_CASE("--use_fp8 means --precision fp8, and a contradiction is an error") {
-  CHECK(parse({"--use_fp8"}).options.precision == "fp8");
-  CHECK(parse({"--use_fp8", "--precision", "fp8"}).options.precision == "fp8");
-  CHECK(parse({"--use_fp8=false", "--precision", "bf16"}).options.precision == "bf16");
+  CHECK(parse({"--use_fp8"}).options.precision == PrecisionChoice::fp8);
+  CHECK(parse({"--use_fp8", "--precision", "fp8"}).options.precision == PrecisionChoice::fp8);
+  CHECK(parse({"--use_fp8=false", "--precision", "bf16"}).options.precision == PrecisionChoice::bf16);
   CHECK(contains(usage_error({"--use_fp8", "--precision", "bf16"}), "contradict"));
   CHECK(contains(usage_error({"--max_steps", "5", "--num_epochs", "1"}), "--num_epochs"));
   CHECK(contains(usage_error({"--val_data", "x.bin"}), "--train_data"));
 }
 
 TEST_CASE("the FP8 switches and choices are checked") {
-  CHECK(parse({"--fp8_recipe", "current"}).options.fp8_recipe == "current");
+  CHECK(parse({"--fp8_recipe", "current"}).options.fp8_recipe == Fp8Scaling::current);
   CHECK(parse({"--fp8_bf16_layers", "first,last,3-5"}).options.fp8_bf16_layers == "first,last,3-5");
   CHECK(parse({}).options.fp8_auto_fallback);
   CHECK_FALSE(parse({"--no-fp8_auto_fallback"}).options.fp8_auto_fallback);
@@ -206,21 +217,21 @@ TEST_CASE("a resumed run keeps the checkpoint's options where the command line i
   before.max_lr = 0.5f;
   before.max_steps = 100;
   before.use_fp8 = true;
-  before.precision = "fp8";
+  before.precision = PrecisionChoice::fp8;
   before.prompt = "with \"quotes\"";
 
   const Options silent = merge_for_resume(parse({"--resume", "latest"}), before);
   CHECK(merge_for_resume(parse({"--resume", "latest", "--model", "auto"}), before).model == before.model);
   CHECK(silent.max_lr == 0.5f);
   CHECK(silent.max_steps == 100);
-  CHECK(silent.precision == "fp8");
+  CHECK(silent.precision == PrecisionChoice::fp8);
   CHECK(silent.prompt == before.prompt);
 
   const Options spoken = merge_for_resume(
       parse({"--resume", "latest", "--num_epochs", "3", "--precision", "bf16", "--no-use_tensorboard"}), before);
   CHECK(spoken.max_steps == 0);
   CHECK(spoken.num_epochs == 3);
-  CHECK(spoken.precision == "bf16");
+  CHECK(spoken.precision == PrecisionChoice::bf16);
   CHECK_FALSE(spoken.use_fp8);
   CHECK_FALSE(spoken.use_tensorboard);
   CHECK(spoken.max_lr == 0.5f);

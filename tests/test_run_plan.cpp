@@ -5,7 +5,6 @@
 
 #include "engine/backend/light_speed.h"
 #include "engine/base/divisors.h"
-#include "engine/train/layer_list.h"
 #include "tests/expect_error.h"
 
 using namespace gpt2;
@@ -18,10 +17,10 @@ const GpuReport kOldLibrary{true, "", "NVIDIA H200", 90, "cuBLASLt has no algori
 const GpuReport kBlackwell{true, "", "NVIDIA B200", 100, ""};
 const GpuReport kAmpere{true, "", "NVIDIA A100", 80, ""};
 
-Options with(std::string device, std::string precision) {
+Options with(const char* device, const char* precision) {
   Options options;
-  options.device = std::move(device);
-  options.precision = std::move(precision);
+  options.device = value_named<DeviceKind>(device).value();
+  options.precision = value_named<PrecisionChoice>(precision).value();
   return options;
 }
 
@@ -53,7 +52,10 @@ TEST_CASE("FP8 on a GPU: a shape that its products cannot take is refused before
   CHECK_NOTHROW(plan(Precision::bf16));
   options.seq_len = 96;
   CHECK_NOTHROW(plan(Precision::fp8));
-  CHECK_NOTHROW(plan_for(options)); // the CPU's emulation takes any
+  CHECK_NOTHROW(plan_for(options));            // the CPU's emulation takes any
+  options.heads = 16, options.channels = 2064; // beyond what its LayerNorm holds
+  CHECK(mentions(expect_error([&] { plan(Precision::fp8); }), "at most 2048 channels, not 2064"));
+  CHECK_NOTHROW(plan(Precision::bf16));
 }
 
 TEST_CASE("device auto takes the GPU, and says so when there is none") {
@@ -99,14 +101,14 @@ TEST_CASE("FP8 that the library refuses falls back to BF16 with its reason; nobo
 
 TEST_CASE("--fp8_scenario mxfp8 says that it needs Blackwell and goes on with the recipe") {
   Options options = with("auto", "fp8");
-  options.fp8_scenario = "mxfp8";
+  options.fp8_scenario = Fp8Scenario::mxfp8;
   const DeviceChoice hopper = choose_device(options, kHopper);
   CHECK(hopper.precision == Precision::fp8);
   REQUIRE(hopper.notes.size() == 1);
   CHECK(hopper.notes[0] == "--fp8_scenario mxfp8 needs a Blackwell GPU: --fp8_recipe holds");
   CHECK(choose_device(options, kBlackwell).notes.at(0).find("NVIDIA B200") != std::string::npos);
   CHECK(choose_device(options, kAmpere).notes.size() == 1); // BF16 for another reason: no second line
-  options.precision = "bf16";
+  options.precision = PrecisionChoice::bf16;
   CHECK(choose_device(options, kHopper).notes.empty());
 }
 
@@ -131,7 +133,7 @@ TEST_CASE("every FP8 flag reaches the recipe") {
   options.model = "gpt2";
   CHECK(plan_for(options).model.fp8.bf16_layers.empty());
   CHECK_FALSE(plan_for(options).model.fp8.current_scaling);
-  options.fp8_format = "e5m2", options.fp8_recipe = "current", options.fp8_lm_head = true;
+  options.fp8_format = Fp8Recipe::e5m2, options.fp8_recipe = Fp8Scaling::current, options.fp8_lm_head = true;
   options.fp8_margin = 2, options.fp8_interval = 3, options.fp8_amax_history = 5;
   options.fp8_bf16_layers = "first,last";
   const Fp8Options fp8 = plan_for(options).model.fp8;

@@ -23,98 +23,15 @@
 #include "engine/io/crc32c.h"
 #include "engine/io/histogram.h"
 #include "engine/io/protobuf_writer.h"
-#include "engine/io/utf8.h"
+#include "tests/event_file.h"
 #include "tests/expect_error.h"
 #include "tests/file_size_limit.h"
 #include "tests/temporary_folder.h"
 
 using namespace gpt2;
+using namespace gpt2::testing;
 
 namespace {
-
-std::string read_file(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
-
-template <typename Value>
-Value read_as(std::string_view bytes) {
-  REQUIRE(bytes.size() >= sizeof(Value));
-  Value value;
-  std::memcpy(&value, bytes.data(), sizeof value);
-  return value;
-}
-
-// The whole records of a file; a torn last one is left out, a wrong CRC fails the test.
-std::vector<std::string> read_records(const std::string& path) {
-  const std::string bytes = read_file(path);
-  std::vector<std::string> records;
-  for (std::string_view rest = bytes; rest.size() >= 12;) {
-    const auto length = read_as<uint64_t>(rest);
-    CHECK(read_as<uint32_t>(rest.substr(8)) == masked_crc32c(rest.substr(0, 8)));
-    if (rest.size() < 16 + length) break;
-    records.emplace_back(rest.substr(12, length));
-    CHECK(read_as<uint32_t>(rest.substr(12 + length)) == masked_crc32c(records.back()));
-    rest.remove_prefix(16 + length);
-  }
-  return records;
-}
-
-struct Field {
-  int number;
-  uint64_t integer;  // varint
-  std::string bytes; // everything else
-};
-
-uint64_t take_varint(std::string_view& rest) {
-  uint64_t value = 0;
-  for (int shift = 0;; shift += 7) {
-    const auto byte = read_as<uint8_t>(rest);
-    rest.remove_prefix(1);
-    value |= static_cast<uint64_t>(byte & 0x7F) << shift;
-    if (byte < 0x80) return value;
-  }
-}
-
-std::vector<Field> parse(std::string_view rest) {
-  std::vector<Field> fields;
-  while (!rest.empty()) {
-    const uint64_t key = take_varint(rest);
-    Field field{static_cast<int>(key >> 3), 0, ""};
-    if ((key & 7) == 0) {
-      field.integer = take_varint(rest);
-    } else {
-      const size_t size = (key & 7) == 1 ? 8 : (key & 7) == 5 ? 4 : take_varint(rest);
-      REQUIRE(size <= rest.size());
-      field.bytes = rest.substr(0, size);
-      rest.remove_prefix(size);
-    }
-    fields.push_back(field);
-  }
-  return fields;
-}
-
-Field find(std::string_view message, int number) {
-  for (const Field& field : parse(message)) {
-    if (field.number == number) return field;
-  }
-  FAIL("field ", number, " is not there");
-  return {};
-}
-
-std::vector<std::string> event_files(const std::string& folder) {
-  std::vector<std::string> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) paths.push_back(entry.path().string());
-  std::sort(paths.begin(), paths.end());
-  return paths;
-}
-
-std::vector<double> doubles(const std::string& bytes) {
-  std::vector<double> values(bytes.size() / sizeof(double));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
-  return values;
-}
 
 // Two lives of one run: the first is killed in the middle of a record, the second goes on from step 5.
 void write_demo(const std::string& folder) {
@@ -286,19 +203,6 @@ TEST_CASE("a histogram event keeps all counts and writes empty runs as one bucke
   CHECK(limits[2] <= 1.0);
   const std::string empty = find(find(find(records.at(3), 5).bytes, 1).bytes, 5).bytes;
   CHECK(doubles(find(empty, 7).bytes) == std::vector<double>{0});
-}
-
-TEST_CASE("text that is not UTF-8 is repaired, the rest is left alone") {
-  CHECK(to_valid_utf8("plain \xC3\xA4 \xE2\x82\xAC \xF0\x9F\x99\x82") ==
-        "plain \xC3\xA4 \xE2\x82\xAC \xF0\x9F\x99\x82");
-  CHECK(to_valid_utf8("a\xFF"
-                      "b") ==
-        "a\xEF\xBF\xBD"
-        "b");
-  CHECK(to_valid_utf8("\xC3") == "\xEF\xBF\xBD");                                 // cut short
-  CHECK(to_valid_utf8("\xC0\xAF") == "\xEF\xBF\xBD\xEF\xBF\xBD");                 // overlong
-  CHECK(to_valid_utf8("\xED\xA0\x80") == "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"); // surrogate
-  CHECK(to_valid_utf8("\xF4\x90\x80\x80").size() == 12);                          // above U+10FFFF
 }
 
 TEST_CASE("a disk that is full is an Error(disk), and the file stays whole") {

@@ -9,6 +9,7 @@
 
 #include "engine/base/files.h"
 #include "engine/base/rng.h"
+#include "engine/base/utf8.h"
 #include "engine/data/bpe_merges.h"
 #include "engine/data/pretokenize.h"
 #include "tests/expect_error.h"
@@ -73,17 +74,6 @@ TEST_CASE("the ASCII path splits exactly as PCRE2") {
       const std::string text = random_text(fragments, 300, seed);
       REQUIRE(pieces(text) == pieces(text, true));
     }
-  }
-}
-
-TEST_CASE("valid UTF-8 is told from what is not") {
-  const std::string good = "plain ascii, é, 語, 🙂, \U0010FFFF, \u07FF\uFFFD";
-  CHECK(valid_utf8_prefix(good) == good.size());
-  for (const char* bad : {"\x80", "\xC0\xAF", "\xC1\xBF", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xF0\x8F\xBF\xBF",
-                          "\xF4\x90\x80\x80", "\xF5", "\xC3", "\xE2\x82", "\xF0\x9F\x99"}) {
-    CHECK(valid_utf8_prefix(bad) == 0);
-    CHECK(valid_utf8_prefix(good + bad) == good.size());
-    CHECK(valid_utf8_prefix(good + bad + "tail") == good.size());
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "engine/train/report.h"
 #include "tests/expect_error.h"
 #include "tests/trainer_testing.h"
 
@@ -94,12 +95,12 @@ TEST_CASE("skipped steps are explained, and too many in a row end the run with e
   std::ostringstream printed;
   Console console(printed, false);
   const SingleRank communicator;
-  Trainer trainer({play.options, ""}, {}, backend, communicator, console);
-  const Error error = expect_error([&] { trainer.run(); });
+  Session session({play.options, ""}, {}, backend, communicator, console);
+  const Error error = expect_error([&] { Trainer(session).run(); });
   CHECK(error.code() == ExitCode::numerics);
   CHECK(mentions(error, "step 6"));
   CHECK(mentions(error, "not finite"));
-  CHECK(trainer.state().step == 6); // 2 is skipped, 3 is not, 4 to 6 are
+  CHECK(session.state.step == 6); // 2 is skipped, 3 is not, 4 to 6 are
   CHECK(contains(printed.str(), "step 2 skipped"));
   CHECK(contains(printed.str(), "--skip_loss_z"));
   CHECK(contains(printed.str(), "(1 in a row, stops at 3)"));
@@ -117,8 +118,8 @@ TEST_CASE("the last step of a run trains at the lowest rate") {
   Playground play;
   play.options.max_steps = 20;
   play.options.max_lr = 1e-2f, play.options.min_lr_ratio = 0.25f;
-  for (const char* schedule : {"cosine", "linear", "wsd"}) {
-    CAPTURE(schedule);
+  for (const Decay schedule : {Decay::cosine, Decay::linear, Decay::wsd}) {
+    CAPTURE(name_of(schedule));
     play.options.lr_schedule = schedule;
     Script script;
     ScriptedBackend backend(script);
@@ -134,7 +135,7 @@ TEST_CASE("the start-up table names what matters, and each fallback has a line")
   play.options.max_steps = 1;
   play.options.val_data.clear();
   play.options.eval_freq = 10;
-  play.options.precision = "bf16";
+  play.options.precision = PrecisionChoice::bf16;
   const std::string printed = run_cpu({play.options, ""}).printed;
   for (const char* part : {"1 layers, 1 heads, 8 channels", "parameters", "FP32", "train.bin: 321 tokens",
                            "40 sequences", "4 sequences = 2 per micro-batch x 2 accumulated x 1 rank", "AdamW",

@@ -12,8 +12,8 @@ using namespace gpt2::testing;
 namespace fs = std::filesystem;
 
 TEST_CASE("10 steps are 5 steps, a checkpoint and 5 more: same lines, same bits") {
-  for (const char* precision : {"fp32", "fp8"}) {
-    CAPTURE(precision);
+  for (const PrecisionChoice precision : {PrecisionChoice::fp32, PrecisionChoice::fp8}) {
+    CAPTURE(name_of(precision));
     Playground straight, broken;
     straight.options.precision = broken.options.precision = precision;
     for (Playground* play : {&straight, &broken}) {
@@ -192,10 +192,10 @@ TEST_CASE("a run whose log or checkpoint folder another run is writing to does n
   const SingleRank communicator;
   play.options.max_steps = 2;
   {
-    Trainer first({play.options, ""}, choose_device(backend_options(play.options), {}), backend, communicator, console);
+    Session first({play.options, ""}, choose_device(backend_options(play.options), {}), backend, communicator, console);
     const auto refused = [&](const Options& options) {
       const Error error = expect_error([&] {
-        Trainer(RunStart{options, ""}, choose_device(backend_options(options), {}), backend, communicator, console);
+        Session(RunStart{options, ""}, choose_device(backend_options(options), {}), backend, communicator, console);
       });
       CHECK(error.code() == ExitCode::usage);
       return error;
@@ -213,7 +213,7 @@ TEST_CASE("a run whose log or checkpoint folder another run is writing to does n
     other.log_dir = fs::path(other.checkpoint_dir).parent_path(); // one folder for both is one lock
     other.run_name = fs::path(other.checkpoint_dir).filename();
     CHECK(run({other, ""}, backend).code == ExitCode::done);
-    CHECK(first.run() == ExitCode::done);
+    CHECK(Trainer(first).run() == ExitCode::done);
   }
   CHECK_FALSE(fs::exists(play.options.log_dir + "/run/.lock"));
   play.options.max_steps = 3;
@@ -233,18 +233,18 @@ TEST_CASE("a validation loss that is not finite is never the best") {
 TEST_CASE("resuming in another precision is noted, with what becomes of the scales") {
   Playground play;
   play.options.max_steps = 1;
-  play.options.precision = "fp32";
+  play.options.precision = PrecisionChoice::fp32;
   run_cpu({play.options, ""});
   Options next = play.options;
   next.max_steps = 2;
-  next.precision = "fp8";
+  next.precision = PrecisionChoice::fp8;
   const std::string to_fp8 = run_cpu(resume(next, "latest", {"max_steps", "precision"})).printed;
   CHECK(
       contains(to_fp8, "note: trained in fp32 so far, fp8 from here on: the FP8 recipe calibrates at the first step"));
   next.max_steps = 3;
   CHECK_FALSE(contains(run_cpu(resume(next, "latest", {"max_steps"})).printed, "from here on"));
   next.max_steps = 4;
-  next.precision = "fp32";
+  next.precision = PrecisionChoice::fp32;
   const std::string back = run_cpu(resume(next, "latest", {"max_steps", "precision"})).printed;
   CHECK(contains(back, "note: trained in fp8 so far, fp32 from here on\n"));
 }

@@ -18,7 +18,7 @@ Fp8TensorStats tensor(const std::string& name, double saturated, float amax = 1.
 TEST_CASE("FP8 ends with a health table of its tensors") {
   Playground play;
   play.options.max_steps = 2;
-  play.options.precision = "fp8";
+  play.options.precision = PrecisionChoice::fp8;
   const Outcome outcome = run_cpu({play.options, ""});
   CHECK(contains(outcome.printed, "| FP8 (emulated)"));
   CHECK(contains(outcome.printed, "FP8 health"));
@@ -29,7 +29,7 @@ TEST_CASE("FP8: every evaluation logs each tensor's scale, amax and shares; of t
   Playground play;
   play.options.max_steps = 2;
   play.options.eval_freq = 2;
-  play.options.precision = "fp8";
+  play.options.precision = PrecisionChoice::fp8;
   play.options.fp8_lm_head = true;
   run_cpu({play.options, ""});
   const std::string events = events_of(play.options);
@@ -45,7 +45,7 @@ TEST_CASE("a block that saturates goes on in BF16: told once, logged, and only i
     CAPTURE(wanted);
     Playground play;
     play.options.max_steps = 60;
-    play.options.precision = "fp8";
+    play.options.precision = PrecisionChoice::fp8;
     play.options.fp8_auto_fallback = wanted;
     Script script;
     script.fp8_stats = [](int64_t step) {
@@ -70,7 +70,7 @@ TEST_CASE("a block that saturates goes on in BF16: told once, logged, and only i
 
 TEST_CASE("an overflow that skips steps is looked at with every skip: BF16 comes before the run gives up") {
   Playground play;
-  play.options.precision = "fp8";
+  play.options.precision = PrecisionChoice::fp8;
   Script script;
   const float infinity = std::numeric_limits<float>::infinity();
   script.fp8_stats = [&](int64_t) {
@@ -90,16 +90,16 @@ TEST_CASE("a block left in BF16 stays there after a resume, and the table says s
   Playground play;
   play.options.layers = 2;
   play.options.max_steps = 2;
-  play.options.precision = "fp8";
+  play.options.precision = PrecisionChoice::fp8;
   {
     std::ostringstream printed;
     Console console(printed, false);
     const SingleRank communicator;
     const auto backend = make_cpu_backend(0);
-    Trainer trainer({play.options, ""}, choose_device(backend_options(play.options), {}), *backend, communicator,
+    Session session({play.options, ""}, choose_device(backend_options(play.options), {}), *backend, communicator,
                     console);
-    trainer.model().leave_in_bf16(1);
-    trainer.run();
+    session.model->leave_in_bf16(1);
+    Trainer(session).run();
     CHECK_FALSE(contains(printed.str(), "block 1 not"));
   }
   Options more = play.options;
@@ -113,19 +113,19 @@ TEST_CASE("FP8 announces its format, and the table its recipe") {
   Playground play;
   play.options.layers = 3;
   play.options.max_steps = 1;
-  play.options.precision = "fp8";
+  play.options.precision = PrecisionChoice::fp8;
   play.options.fp8_bf16_layers = "first,last";
   std::string printed = run_cpu({play.options, ""}).printed;
   CHECK(contains(printed, "FP8 training enabled: hybrid (E4M3 forward, E5M2 backward) (emulated on the CPU)\n"));
   CHECK(contains(printed, "hybrid, delayed scaling"));
   CHECK(contains(printed, "blocks 0, 2 not"));
-  play.options.fp8_format = "e4m3";
+  play.options.fp8_format = Fp8Recipe::e4m3;
   CHECK(contains(run_cpu({play.options, ""}).printed, "FP8 training enabled: e4m3 (E4M3 forward and backward)"));
-  play.options.fp8_format = "e5m2";
-  play.options.fp8_recipe = "current";
+  play.options.fp8_format = Fp8Recipe::e5m2;
+  play.options.fp8_recipe = Fp8Scaling::current;
   printed = run_cpu({play.options, ""}).printed;
   CHECK(contains(printed, "FP8 training enabled: e5m2 (E5M2 forward and backward, E4M3 weights)"));
   CHECK(contains(printed, "e5m2, current scaling"));
-  play.options.precision = "fp32";
+  play.options.precision = PrecisionChoice::fp32;
   CHECK_FALSE(contains(run_cpu({play.options, ""}).printed, "FP8 training enabled"));
 }

@@ -33,7 +33,7 @@ struct Playground {
     options.batch_size = 2, options.target_batch_size = 4;
     options.max_steps = 10;
     options.eval_freq = 0, options.sample_tokens = 0, options.checkpoint_freq = 0;
-    options.device = "cpu";
+    options.device = DeviceKind::cpu;
     options.run_name = "run";
     options.log_dir = folder / "runs";
     options.checkpoint_dir = folder / "checkpoints";
@@ -64,12 +64,12 @@ inline Outcome run(const RunStart& start, Backend& backend) {
   std::ostringstream printed;
   Console console(printed, false);
   const SingleRank communicator;
-  Trainer trainer(start, choose_device(backend_options(start.options), {}), backend, communicator, console);
-  outcome.code = trainer.run();
-  outcome.state = trainer.state();
+  Session session(start, choose_device(backend_options(start.options), {}), backend, communicator, console);
+  outcome.code = Trainer(session).run();
+  outcome.state = session.state;
   outcome.printed = printed.str();
-  for (const ParameterTensor& tensor : trainer.model().parameters().tensors()) {
-    const auto values = trainer.model().read_tensor(tensor, TensorKind::weight).values;
+  for (const ParameterTensor& tensor : session.model->parameters().tensors()) {
+    const auto values = session.model->read_tensor(tensor, TensorKind::weight).values;
     outcome.weights.insert(outcome.weights.end(), values.begin(), values.end());
   }
   return outcome;

@@ -13,20 +13,10 @@ namespace gpt2 {
 namespace {
 
 const ModelOptions& validated(const ModelOptions& options) {
-  validate(options.config);
+  validate(options);
   if (options.precision == Precision::bf16) {
     throw Error(ExitCode::usage, "the CPU engine computes in FP32 or emulated FP8, not in BF16",
                 "use --precision fp32, or --precision fp8 to emulate FP8");
-  }
-  if (options.batch_size < 1) {
-    throw Error(ExitCode::usage, "--batch_size " + std::to_string(options.batch_size) + " is no batch",
-                "give it a number of sequences from 1 up");
-  }
-  if (options.seq_len < 1 || options.seq_len > options.config.seq_len) {
-    throw Error(ExitCode::usage,
-                "--seq_len " + std::to_string(options.seq_len) + " does not fit a model with " +
-                    std::to_string(options.config.seq_len) + " positions",
-                "give it a number of tokens from 1 to " + std::to_string(options.config.seq_len));
   }
   return options;
 }
@@ -68,28 +58,6 @@ GPT2Cpu::GPT2Cpu(const ModelOptions& options)
 std::string GPT2Cpu::device_name() const { return "CPU, " + std::to_string(omp_get_max_threads()) + " threads"; }
 
 // ---- one step ----
-
-// The kernels index tables with what a batch holds: nothing that does not fit may reach them.
-void GPT2Cpu::check(const Batch& batch) const {
-  if (batch.batch_size < 1 || batch.batch_size > options_.batch_size || batch.seq_len < 1 ||
-      batch.seq_len > options_.seq_len || static_cast<int64_t>(batch.inputs.size()) != batch.tokens() ||
-      static_cast<int64_t>(batch.targets.size()) != batch.tokens()) {
-    throw std::invalid_argument("a batch of " + std::to_string(batch.batch_size) + " x " +
-                                std::to_string(batch.seq_len) + " tokens does not fit a model made for " +
-                                std::to_string(options_.batch_size) + " x " + std::to_string(options_.seq_len));
-  }
-  const auto refuse = [&](int32_t token) {
-    throw Error(ExitCode::data,
-                "token id " + std::to_string(token) + " is outside the vocabulary of " + std::to_string(config_.vocab),
-                "check that the data was made with GPT-2's tokenizer");
-  };
-  for (const int32_t token : batch.inputs) {
-    if (token < 0 || token >= config_.vocab) refuse(token);
-  }
-  for (const int32_t target : batch.targets) {
-    if (target != kIgnoredTarget && (target < 0 || target >= config_.vocab)) refuse(target);
-  }
-}
 
 void GPT2Cpu::zero_gradients() {
   float* grads = grads_.data();
@@ -133,7 +101,7 @@ void GPT2Cpu::begin_step(const Batch& first) {
 
 void GPT2Cpu::micro_step(const Batch& batch, int index, int /*count*/) {
   if (!trains(options_)) throw std::logic_error("a model made for inference cannot train");
-  check(batch);
+  check_batch(batch, options_);
   if (index == 0) begin_step(batch);
   linears_.begin_pass(Fp8Pass::training);
   forward_backward(batch);
@@ -185,7 +153,7 @@ void GPT2Cpu::begin_reading() {
 }
 
 void GPT2Cpu::evaluate(const Batch& batch, std::span<LossSum> rows) {
-  check(batch);
+  check_batch(batch, options_);
   begin_reading();
   forward(batch);
   head(batch, false);
@@ -197,7 +165,7 @@ void GPT2Cpu::next_token_logits(std::span<const int32_t> tokens, std::span<float
   const std::vector<int32_t> no_targets(tokens.size(), kIgnoredTarget);
   const Batch batch = {
       .batch_size = 1, .seq_len = static_cast<int>(tokens.size()), .inputs = tokens, .targets = no_targets};
-  check(batch);
+  check_batch(batch, options_);
   begin_reading();
   forward(batch);
   const LinearLayer lm_head = linear(config_.layers, Fp8Site::lm_head);

@@ -47,7 +47,6 @@ class GPT2Cpu final : public Model {
   LinearLayer linear(int layer, Fp8Site site) const { return linear_layer(config_, at_, layer, site); }
 
   // Around it.
-  void check(const Batch& batch) const;
   void forward_backward(const Batch& batch);
   void begin_step(const Batch& first);
   void begin_reading();

@@ -119,12 +119,4 @@ Loader::~Loader() = default;
 
 HostBatch Loader::next() { return impl_->take(); }
 
-int64_t Loader::position() const {
-  return impl_->start + impl_->handed_out * impl_->options.batch_size * impl_->options.ranks;
-}
-
-double Loader::epoch() const {
-  return static_cast<double>(position()) / static_cast<double>(impl_->dataset->sequences());
-}
-
 } // namespace gpt2

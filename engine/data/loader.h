@@ -69,9 +69,7 @@ class Loader {
   ~Loader();
   Loader(const Loader&) = delete;
 
-  HostBatch next();         // blocks until it is read; rethrows a background Error
-  int64_t position() const; // samples consumed by all ranks together
-  double epoch() const;     // position / sequences
+  HostBatch next(); // blocks until it is read; rethrows a background Error
 
  private:
   struct Impl;

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstdint>
-#include <cstring>
 
 #include "engine/base/error.h"
 
@@ -93,39 +92,6 @@ size_t Splitter::next_ascii(std::string_view text, size_t begin) {
   if (class_at(text, end) == beyond_ascii) return 0;
   // White space before a word leaves its last character to the word: \s+(?!\S), unless it has only that one.
   return kind == space && end - begin > 1 ? end - 1 : end;
-}
-
-size_t valid_utf8_prefix(std::string_view bytes) {
-  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
-  const size_t size = bytes.size();
-  size_t i = 0;
-  auto continues = [&](size_t at, uint8_t low, uint8_t high) {
-    return at < size && data[at] >= low && data[at] <= high;
-  };
-  while (i < size) {
-    uint64_t word;
-    if (i + 8 <= size && (std::memcpy(&word, data + i, 8), (word & 0x8080808080808080ull) == 0)) {
-      i += 8;
-      continue;
-    }
-    const uint8_t lead = data[i];
-    if (lead < 0x80) {
-      i++;
-      continue;
-    }
-    // The second byte's range excludes overlong forms, surrogates and what lies beyond U+10FFFF (Unicode, table 3-7).
-    const int length = lead >= 0xC2 && lead <= 0xDF   ? 2
-                       : (lead & 0xF0) == 0xE0        ? 3
-                       : lead >= 0xF0 && lead <= 0xF4 ? 4
-                                                      : 0;
-    const uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-    const uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-    if (!length || !continues(i + 1, low, high)) break;
-    if (length > 2 && !continues(i + 2, 0x80, 0xBF)) break;
-    if (length > 3 && !continues(i + 3, 0x80, 0xBF)) break;
-    i += length;
-  }
-  return i;
 }
 
 } // namespace gpt2

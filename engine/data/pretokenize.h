@@ -45,7 +45,4 @@ class Splitter {
   void* match_; // pcre2_match_data
 };
 
-// Length of the longest prefix of `bytes` that is valid UTF-8 (no overlong forms, no surrogates, at most U+10FFFF).
-size_t valid_utf8_prefix(std::string_view bytes);
-
 } // namespace gpt2

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "engine/base/files.h"
+#include "engine/base/utf8.h"
 #include "engine/data/bpe_merges.h"
 #include "engine/data/pretokenize.h"
 

@@ -4,6 +4,8 @@
 
 #include <memory>
 
+#include "engine/dist/launch.h"
+
 namespace gpt2 {
 
 class Communicator {
@@ -11,11 +13,9 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
-  bool is_root() const { return rank() == 0; }
 };
 
-// Looks at what mpirun, torchrun or srun left in the environment. Throws Error(communication) if it was started as
-// one of several ranks, which this build cannot do.
-std::unique_ptr<Communicator> make_communicator();
+// Throws Error(communication) if this process was started as one of several ranks, which this build cannot do.
+std::unique_ptr<Communicator> make_communicator(const Environment& environment);
 
 } // namespace gpt2

@@ -1,4 +1,6 @@
-// The folder of checkpoints: how one comes into being, what a crash may leave behind, and how one is found again.
+// How a checkpoint comes into being, what a crash may leave behind, and how one is found again.
+#include "engine/io/checkpoint_folder.h"
+
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -13,8 +15,6 @@
 
 #include "engine/base/files.h"
 #include "engine/base/log.h"
-#include "engine/io/checkpoint.h"
-#include "engine/io/checkpoint_file.h"
 
 namespace gpt2 {
 namespace {
@@ -23,6 +23,29 @@ namespace fs = std::filesystem;
 
 const std::string kDamaged = "damaged";              // in place of the precision, in a list
 constexpr auto kStillWarm = std::chrono::minutes(2); // a writer on another host, whose process id means nothing here
+
+// ---- names ----
+
+std::string state_file_of(const std::string& checkpoint_folder) { return checkpoint_folder + "/state.h5"; }
+
+bool is_complete(const std::string& checkpoint_folder) {
+  std::error_code absent;
+  return fs::is_regular_file(state_file_of(checkpoint_folder), absent);
+}
+
+int64_t step_of(const std::string& checkpoint_folder) {
+  const std::string name = fs::path(checkpoint_folder).filename().string(), prefix = "step_";
+  if (!name.starts_with(prefix)) return -1;
+  int64_t step = -1;
+  const auto [end, error] = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), step);
+  return error == std::errc() && end == name.data() + name.size() ? step : -1;
+}
+
+std::string step_folder_name(int64_t step) {
+  char name[32];
+  std::snprintf(name, sizeof name, "step_%08lld", static_cast<long long>(step));
+  return name;
+}
 
 // ---- coming into being ----
 
@@ -184,6 +207,33 @@ std::string resolve_path(const std::string& root, const std::string& which) {
               what_is_there(root, CheckpointFolder(root).list()));
 }
 
+// ---- reading one ----
+
+bool can_be_opened(const std::string& checkpoint_folder) {
+  try {
+    read_state_header(state_file_of(checkpoint_folder));
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// What to do if this checkpoint turns out to be damaged: the newest older one in the same folder that can be opened.
+std::string hint_if_damaged(const std::string& checkpoint_folder) {
+  const int64_t step = step_of(checkpoint_folder);
+  const fs::path siblings = fs::absolute(checkpoint_folder).parent_path();
+  std::string older;
+  std::error_code unreadable;
+  for (const auto& entry : fs::directory_iterator(siblings, unreadable)) {
+    const std::string candidate = entry.path().string();
+    const int64_t candidate_step = step_of(candidate);
+    if (candidate_step < 0 || candidate_step >= step || candidate_step <= step_of(older)) continue;
+    if (can_be_opened(candidate)) older = candidate;
+  }
+  if (older.empty()) return "start a new run without --resume: there is no older checkpoint beside it";
+  return "resume from the one before it: --resume " + std::to_string(step_of(older));
+}
+
 } // namespace
 
 CheckpointFolder::CheckpointFolder(std::string root) : root_(std::move(root)) {
@@ -197,7 +247,7 @@ std::string CheckpointFolder::save(StatefulModel& model, const TrainState& state
   const std::string name = step_folder_name(state.step), path = root_ + "/" + name;
   {
     PendingFolder pending(path);
-    write_checkpoint_file(state_file_of(pending.temporary_path()), model, state);
+    write_state_file(state_file_of(pending.temporary_path()), model, state);
     write_file_atomic(pending.temporary_path() + "/options.toml", state.options_toml);
     pending.commit();
   }
@@ -220,7 +270,7 @@ std::vector<CheckpointInfo> CheckpointFolder::list() const {
     info.latest = path == latest;
     info.best = path == best;
     try {
-      const CheckpointHeader header = read_checkpoint_header(path);
+      const StateHeader header = read_state_header(state_file_of(path));
       info.val_loss = header.val_loss;
       info.val_step = header.val_step;
       info.written = header.written;
@@ -260,6 +310,14 @@ void CheckpointFolder::check_writable(int64_t parameters) const {
   write_file_atomic(probe, "");
   ::unlink(probe.c_str());
   check_free_space(root_, parameters);
+}
+
+TrainState load_checkpoint(const std::string& folder, StatefulModel& model) {
+  return load_state_file(state_file_of(folder), hint_if_damaged(folder), model);
+}
+
+TrainState read_checkpoint(const std::string& folder) {
+  return read_train_state(state_file_of(folder), hint_if_damaged(folder));
 }
 
 } // namespace gpt2

@@ -9,7 +9,7 @@
 #include <type_traits>
 
 #include "engine/base/files.h"
-#include "engine/io/utf8.h"
+#include "engine/base/utf8.h"
 
 namespace gpt2 {
 namespace {

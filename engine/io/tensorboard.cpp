@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "engine/base/files.h"
+#include "engine/base/utf8.h"
 #include "engine/io/append_file.h"
 #include "engine/io/crc32c.h"
 #include "engine/io/histogram.h"
 #include "engine/io/protobuf_writer.h"
-#include "engine/io/utf8.h"
 
 namespace gpt2 {
 namespace {

@@ -17,4 +17,9 @@ struct Batch {
   int64_t tokens() const { return static_cast<int64_t>(batch_size) * seq_len; }
 };
 
+// Kernels index tables with what a batch holds: nothing that does not fit may reach them. Throws Error(data) for a
+// token outside the vocabulary, std::invalid_argument for a shape that a model of these options was not made for.
+struct ModelOptions;
+void check_batch(const Batch& batch, const ModelOptions& options);
+
 } // namespace gpt2

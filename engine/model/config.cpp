@@ -5,10 +5,10 @@
 #include <array>
 #include <cstdlib>
 #include <iterator>
-#include <limits>
 
 #include "engine/base/error.h"
 #include "engine/base/nearest_name.h"
+#include "engine/model/model.h"
 
 namespace gpt2 {
 namespace {
@@ -117,16 +117,31 @@ void validate(const GPT2Config& config) {
     refuse_shape(text(config.channels) + " channels cannot be shared by " + text(config.heads) + " heads",
                  "make --channels a multiple of --heads (GPT-2 has 64 channels a head)");
   }
-  if (config.layers > 1000 || config.channels > 65536) {
+  if (config.layers > kMostLayers || config.channels > kMostChannels) {
     refuse_shape(text(config.layers) + " layers of " + text(config.channels) + " channels",
-                 "stay within 1000 layers and 65536 channels");
+                 "stay within " + text(kMostLayers) + " layers and " + text(kMostChannels) + " channels");
   }
-  if (config.seq_len < 1 || config.seq_len > (1 << 20)) {
-    refuse_shape("sequences of " + text(config.seq_len) + " tokens", "give --seq_len a number from 1 to 1048576");
+  if (config.seq_len < 1 || config.seq_len > kLongestSequence) {
+    refuse_shape("sequences of " + text(config.seq_len) + " tokens",
+                 "give --seq_len a number from 1 to " + text(kLongestSequence));
   }
   if (config.vocab < 1 || config.padded_vocab < config.vocab) {
     refuse_shape("a vocabulary of " + text(config.vocab) + " tokens in " + text(config.padded_vocab) + " rows",
                  "use GPT-2's 50257 tokens in 50304 rows");
+  }
+}
+
+void validate(const ModelOptions& options) {
+  validate(options.config);
+  if (options.batch_size < 1) {
+    throw Error(ExitCode::usage, "--batch_size " + std::to_string(options.batch_size) + " is no batch",
+                "give it a number of sequences from 1 up");
+  }
+  if (options.seq_len < 1 || options.seq_len > options.config.seq_len) {
+    throw Error(ExitCode::usage,
+                "--seq_len " + std::to_string(options.seq_len) + " does not fit a model with " +
+                    std::to_string(options.config.seq_len) + " positions",
+                "give it a number of tokens from 1 to " + std::to_string(options.config.seq_len));
   }
 }
 

@@ -19,6 +19,9 @@ struct GPT2Config {
   int head_dim() const { return channels / heads; } // HS
 };
 
+// Beyond these a shape is a typing error.
+constexpr int kMostLayers = 1000, kMostChannels = 65536, kLongestSequence = 1 << 20;
+
 // "nano" (made for CPUs), "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", or "dN" by depth as llm.c names them: d12,
 // d24, d36 and d48 are GPT-2's own four, depths in between are interpolated, heads have 64 channels. Throws
 // Error(usage) with the nearest name as a hint.
@@ -31,6 +34,10 @@ GPT2Config with_shape(const GPT2Config& base, int layers, int heads, int channel
 
 // Throws Error(usage) if the shape is impossible (zero, negative, channels not a multiple of heads, ...).
 void validate(const GPT2Config& config);
+
+// The same, and for a batch that no model can be made for. Both engines ask this first, then what only they need.
+struct ModelOptions;
+void validate(const ModelOptions& options);
 
 int64_t parameter_count(const GPT2Config& config); // without the rows that only pad the vocabulary
 

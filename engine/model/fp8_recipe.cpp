@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "engine/base/error.h"
+#include "kernels/layernorm_fp8.h"
 
 namespace gpt2 {
 namespace {
@@ -14,10 +15,6 @@ constexpr int kSkipsBeforeCalibration = 2;
 
 constexpr const char* kSiteNames[] = {"qkv", "proj", "fc", "fcproj", "lm_head"};
 constexpr const char* kRoleNames[] = {"act", "act_t", "weight", "grad"};
-
-const char* recipe_name(Fp8Recipe recipe) {
-  return recipe == Fp8Recipe::hybrid ? "hybrid" : recipe == Fp8Recipe::e4m3 ? "e4m3" : "e5m2";
-}
 
 // "0 3 4": how a checkpoint holds a set of layers.
 template <class Holds>
@@ -54,6 +51,12 @@ void check_fp8_shape(int channels, int seq_len) {
                 "choose " + std::string(flag) + " " + (below > 0 ? std::to_string(below) + " or " : "") +
                     std::to_string(below + 16) + ", or --precision bf16");
   };
+  if (channels > kMostFp8Channels) {
+    throw Error(ExitCode::usage,
+                "FP8 on a GPU has kernels for at most " + std::to_string(kMostFp8Channels) + " channels, not " +
+                    std::to_string(channels),
+                "choose fewer --channels, or --precision bf16");
+  }
   if (channels % 16 != 0) refuse("--channels", channels);
   if (seq_len % 16 != 0) refuse("--seq_len", seq_len);
 }
@@ -72,17 +75,17 @@ Fp8Format format_of(Fp8Recipe recipe, Fp8Role role) {
 }
 
 Fp8RecipeState::Fp8RecipeState(const Fp8Options& options, int layers) : options_(options), layers_(layers) {
-  if (options.margin < 0 || options.margin > 16) {
+  if (options.margin < 0 || options.margin > kLargestFp8Margin) {
     throw Error(ExitCode::usage, "--fp8_margin " + std::to_string(options.margin) + " is out of range",
-                "give it a power of two from 0 to 16");
+                "give it a power of two from 0 to " + std::to_string(kLargestFp8Margin));
   }
   if (options.interval < 1) {
     throw Error(ExitCode::usage, "--fp8_interval " + std::to_string(options.interval) + " is out of range",
                 "give it a number of steps from 1 up");
   }
-  if (options.amax_history < 1 || options.amax_history > 65536) {
+  if (options.amax_history < 1 || options.amax_history > kLongestAmaxHistory) {
     throw Error(ExitCode::usage, "--fp8_amax_history " + std::to_string(options.amax_history) + " is out of range",
-                "give it a number of steps from 1 to 65536");
+                "give it a number of steps from 1 to " + std::to_string(kLongestAmaxHistory));
   }
   for (const int layer : options.bf16_layers) {
     if (layer >= 0 && layer < layers) continue;
@@ -197,7 +200,7 @@ void Fp8RecipeState::end_step(bool applied) {
 // What must agree for saved scales and histories to mean the same thing. Which blocks are quantized may differ: the
 // scales of those that are remain right.
 std::string Fp8RecipeState::signature() const {
-  return std::string(recipe_name(options_.format)) + ", " + std::to_string(tensors_.size()) + " tensors, history " +
+  return name_of(options_.format) + ", " + std::to_string(tensors_.size()) + " tensors, history " +
          std::to_string(options_.amax_history) + ", LM head " +
          (options_.lm_head ? "FP8" : "not quantised") /* so spelt in the files there are */;
 }

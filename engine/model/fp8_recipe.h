@@ -21,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/enum_names.h"
 #include "engine/base/float_formats.h"
 #include "engine/model/state.h"
 #include "kernels/fp8_quantize.h"
@@ -29,9 +30,17 @@
 namespace gpt2 {
 
 enum class Fp8Recipe { hybrid, e4m3, e5m2 };
+constexpr auto names_of(Fp8Recipe) {
+  using enum Fp8Recipe;
+  return std::to_array<EnumName<Fp8Recipe>>({{hybrid, "hybrid"}, {e4m3, "e4m3"}, {e5m2, "e5m2"}});
+}
 
-// FP8 products on a GPU contract over channels, and over tokens, in multiples of 16. Throws Error(usage).
+// What FP8 on a GPU cannot compute: its products contract over channels, and over tokens, in multiples of 16, and its
+// LayerNorm holds rows of at most kMostFp8Channels. Throws Error(usage).
 void check_fp8_shape(int channels, int seq_len);
+
+constexpr int kLargestFp8Margin = 16;     // halvings: more than E4M3 has from its largest value to its smallest
+constexpr int kLongestAmaxHistory = 4096; // steps
 
 struct Fp8Options {
   Fp8Recipe format = Fp8Recipe::hybrid;

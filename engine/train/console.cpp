@@ -8,16 +8,6 @@
 
 namespace gpt2 {
 
-std::string step_line(const StepReport& r) {
-  char fields[256], light[32] = "";
-  std::snprintf(fields, sizeof fields,
-                "step %4lld | epoch %lld | loss: %.6f | lr: %.2e | norm: %.4f | dt: %.2fms | tok/sec: %.2f | ",
-                static_cast<long long>(r.step), static_cast<long long>(r.epoch), static_cast<double>(r.loss),
-                static_cast<double>(r.lr), static_cast<double>(r.grad_norm), 1e3 * r.seconds, r.tokens_per_second);
-  if (r.speed_of_light) std::snprintf(light, sizeof light, "SOL: %.1f%% | ", 100 * *r.speed_of_light);
-  return std::string(fields) + light + "eta: " + format_duration(r.eta_seconds) + " | " + r.precision;
-}
-
 std::string progress_bar(int64_t step, int64_t steps, double eta_seconds) {
   constexpr int kWidth = 40;
   const double share = steps > 0 ? std::min(1.0, static_cast<double>(step) / static_cast<double>(steps)) : 1.0;

@@ -3,27 +3,11 @@
 
 #include <cstdint>
 #include <iosfwd>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace gpt2 {
-
-struct StepReport {
-  int64_t step; // from 1
-  int64_t epoch;
-  float loss, lr, grad_norm;
-  double seconds;
-  double tokens_per_second;
-  std::optional<double> speed_of_light; // share, where the floor is known
-  double eta_seconds;
-  std::string precision; // "FP8", "FP8 (emulated)", ...
-};
-
-// step  250 | epoch 0 | loss: 3.456789 | lr: 6.00e-04 | norm: 0.8234 | dt: 156.78ms | tok/sec: 3345.67 | eta: 2m 05s |
-// FP8
-std::string step_line(const StepReport& report);
 
 std::string progress_bar(int64_t step, int64_t steps, double eta_seconds);
 

@@ -4,12 +4,12 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <limits>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
 #include "engine/base/nearest_name.h"
-#include "engine/train/toml.h"
+#include "engine/base/toml.h"
 
 namespace gpt2 {
 namespace {
@@ -89,18 +89,24 @@ class FieldList {
         });
   }
 
-  void choice(const std::string& name, std::string& value, std::vector<std::string> choices, const std::string& help) {
+  template <class Enum>
+  void choice(const std::string& name, Enum& value, const std::string& help) {
+    std::vector<std::string> words;
     std::string joined;
-    for (const auto& c : choices) joined += (joined.empty() ? "" : "|") + c;
+    for (const auto& entry : names_of(Enum{})) {
+      words.emplace_back(entry.name);
+      joined += (joined.empty() ? "" : "|") + words.back();
+    }
     add(
-        name, joined, help, [&value] { return toml_string(value); },
-        [&value, choices, joined](const std::string& given) {
-          if (std::find(choices.begin(), choices.end(), given) == choices.end()) {
-            const std::string near = nearest_name(given, choices);
+        name, joined, help, [&value] { return toml_string(name_of(value)); },
+        [&value, words, joined](const std::string& given) {
+          const std::optional<Enum> chosen = value_named<Enum>(given);
+          if (!chosen) {
+            const std::string near = nearest_name(given, words);
             throw BadValue("'" + given + "' is not one of " + joined +
                            (near.empty() ? "" : "; did you mean " + near + "?"));
           }
-          value = given;
+          value = *chosen;
         });
   }
 
@@ -169,10 +175,12 @@ std::vector<OptionField> option_fields(Options& o) {
   f.text("model", o.model, "NAME",
          "nano, gpt2 (124M), gpt2-medium, gpt2-large, gpt2-xl, or dN by depth; "
          "auto: gpt2 on a GPU, nano on the CPU");
-  f.number_or_auto("layers", o.layers, 0, at_least(1), "transformer blocks, instead of the model's");
-  f.number_or_auto("heads", o.heads, 0, at_least(1), "attention heads, instead of the model's");
-  f.number_or_auto("channels", o.channels, 0, at_least(1), "width, a multiple of heads, instead of the model's");
-  f.number_or_auto("seq_len", o.seq_len, 0, at_least(1), "tokens per sequence; auto: the model's (1024)");
+  f.number_or_auto("layers", o.layers, 0, within(1, kMostLayers), "transformer blocks, instead of the model's");
+  f.number_or_auto("heads", o.heads, 0, within(1, kMostChannels), "attention heads, instead of the model's");
+  f.number_or_auto("channels", o.channels, 0, within(1, kMostChannels),
+                   "width, a multiple of heads, instead of the model's");
+  f.number_or_auto("seq_len", o.seq_len, 0, within(1, kLongestSequence),
+                   "tokens per sequence; auto: the model's (1024)");
 
   f.group("Data");
   f.text("train_data", o.train_data, "GLOB",
@@ -200,7 +208,7 @@ std::vector<OptionField> option_fields(Options& o) {
   f.number("min_lr_ratio", o.min_lr_ratio, within(0.0f, 1.0f), "last learning rate as a share of --max_lr");
   f.number_or_auto<int64_t>("warmup_steps", o.warmup_steps, -1, at_least<int64_t>(0),
                             "steps of linear warm-up; auto: the model's, less in a short run");
-  f.choice("lr_schedule", o.lr_schedule, {"cosine", "linear", "constant", "wsd"}, "after the warm-up");
+  f.choice("lr_schedule", o.lr_schedule, "after the warm-up");
   f.number("wsd_decay_ratio", o.wsd_decay_ratio, within(0.0f, 1.0f), "wsd: share of all steps spent cooling down");
   f.number("weight_decay", o.weight_decay, at_least(0.0f), "AdamW's, on all 2-D tensors");
   f.number("beta1", o.beta1, below_one(), "AdamW's first moment");
@@ -209,22 +217,21 @@ std::vector<OptionField> option_fields(Options& o) {
   f.number("grad_clip", o.grad_clip, at_least(0.0f), "largest global gradient norm; 0: no clipping");
 
   f.group("Precision and device");
-  f.choice("device", o.device, {"auto", "cuda", "cpu"}, "auto: a GPU if there is one");
-  f.choice("precision", o.precision, {"auto", "fp8", "bf16", "fp32"},
-           "auto: bf16 on a GPU, fp32 on the CPU; fp8 is emulated on the CPU");
+  f.choice("device", o.device, "auto: a GPU if there is one");
+  f.choice("precision", o.precision, "auto: bf16 on a GPU, fp32 on the CPU; fp8 is emulated on the CPU");
   f.toggle("use_fp8", o.use_fp8, "same as --precision fp8");
-  f.choice("fp8_format", o.fp8_format, {"hybrid", "e4m3", "e5m2"},
+  f.choice("fp8_format", o.fp8_format,
            "hybrid: E4M3 forward, E5M2 gradients; e4m3: all but the logits' gradient; e5m2: activations and gradients, "
            "weights and the weight gradient's activations stay E4M3");
-  f.number("fp8_margin", o.fp8_margin, {[](int v) { return v >= 0 && v <= 16; }, "between 0 and 16"},
+  f.number("fp8_margin", o.fp8_margin, within(0, kLargestFp8Margin),
            "headroom: scales are 2^margin below the largest that fits");
   f.number("fp8_interval", o.fp8_interval, at_least(1), "steps between updates of the scales");
-  f.number("fp8_amax_history", o.fp8_amax_history, {[](int v) { return v >= 1 && v <= 4096; }, "between 1 and 4096"},
+  f.number("fp8_amax_history", o.fp8_amax_history, within(1, kLongestAmaxHistory),
            "steps of largest values that a scale remembers");
   f.toggle("fp8_lm_head", o.fp8_lm_head, "LM head in FP8 as well");
-  f.choice("fp8_recipe", o.fp8_recipe, {"delayed", "current"},
+  f.choice("fp8_recipe", o.fp8_recipe,
            "delayed: scales from the largest values of past steps; current: from the tensor itself, in a second pass");
-  f.choice("fp8_scenario", o.fp8_scenario, {"default", "mxfp8"},
+  f.choice("fp8_scenario", o.fp8_scenario,
            "mxfp8 needs a Blackwell GPU; elsewhere a note says so and --fp8_recipe holds");
   f.text("fp8_bf16_layers", o.fp8_bf16_layers, "LIST",
          "blocks that stay in BF16: first, last, numbers from 0 and ranges, as first,last,3-5; empty: none");
@@ -235,10 +242,8 @@ std::vector<OptionField> option_fields(Options& o) {
   f.toggle("deterministic", o.deterministic,
            "two runs give the same bits: no timing of plans, deterministic attention backward");
   f.toggle("cuda_graph", o.cuda_graph, "capture the micro-step in a CUDA graph");
-  f.choice("recompute", o.recompute, {"none", "gelu", "block"},
-           "activations computed again in the backward pass to save memory");
-  f.choice("attention", o.attention, {"auto", "cudnn", "own"},
-           "auto: cuDNN where it is installed, else our own kernels");
+  f.choice("recompute", o.recompute, "activations computed again in the backward pass to save memory");
+  f.choice("attention", o.attention, "auto: cuDNN where it is installed, else our own kernels");
   f.text("plan_cache", o.plan_cache, "FILE", "tuned matrix-product plans; empty: keep none");
 
   f.group("Evaluation and samples");

@@ -7,8 +7,8 @@
 #include "engine/base/error.h"
 #include "engine/base/files.h"
 #include "engine/base/nearest_name.h"
+#include "engine/base/toml.h"
 #include "engine/train/option_fields.h"
-#include "engine/train/toml.h"
 
 namespace gpt2 {
 namespace {
@@ -44,11 +44,11 @@ void apply_toml(const std::string& text, const std::string& origin, std::vector<
 // Two ways to say one thing must not contradict each other.
 void check_conflicts(Options& options) {
   if (options.use_fp8) {
-    if (options.precision != "auto" && options.precision != "fp8") {
-      throw Error(ExitCode::usage, "--use_fp8 and --precision " + options.precision + " contradict each other",
+    if (options.precision != PrecisionChoice::automatic && options.precision != PrecisionChoice::fp8) {
+      throw Error(ExitCode::usage, "--use_fp8 and --precision " + name_of(options.precision) + " contradict each other",
                   "give one of the two");
     }
-    options.precision = "fp8";
+    options.precision = PrecisionChoice::fp8;
   }
   if (options.max_steps > 0 && options.num_epochs > 0) {
     throw Error(ExitCode::usage, "--max_steps and --num_epochs both say how long to train", "give one of the two");
@@ -200,7 +200,10 @@ Options merge_for_resume(const CommandLine& now, const Options& of_checkpoint) {
   Options merged = of_checkpoint;
   // Either flag of these pairs replaces both of the checkpoint's.
   if (now.given.count("max_steps") || now.given.count("num_epochs")) merged.max_steps = 0, merged.num_epochs = 0;
-  if (now.given.count("precision") || now.given.count("use_fp8")) merged.precision = "auto", merged.use_fp8 = false;
+  if (now.given.count("precision") || now.given.count("use_fp8")) {
+    merged.precision = PrecisionChoice::automatic;
+    merged.use_fp8 = false;
+  }
 
   Options source = now.options;
   std::vector<OptionField> from = option_fields(source), to = option_fields(merged);

@@ -7,7 +7,48 @@
 #include <set>
 #include <string>
 
+#include "engine/backend/backend.h"
+#include "engine/base/enum_names.h"
+#include "engine/train/schedule.h"
+
 namespace gpt2 {
+
+// Where a quantized tensor's scale comes from.
+enum class Fp8Scaling {
+  delayed, // the largest values of past steps
+  current, // the tensor itself, in a second pass
+};
+enum class Fp8Scenario { standard, mxfp8 };
+
+// The words of every choice, for flags, files and messages alike.
+constexpr auto names_of(DeviceKind) {
+  using enum DeviceKind;
+  return std::to_array<EnumName<DeviceKind>>({{automatic, "auto"}, {cuda, "cuda"}, {cpu, "cpu"}});
+}
+constexpr auto names_of(PrecisionChoice) {
+  using enum PrecisionChoice;
+  return std::to_array<EnumName<PrecisionChoice>>({{automatic, "auto"}, {fp8, "fp8"}, {bf16, "bf16"}, {fp32, "fp32"}});
+}
+constexpr auto names_of(Decay) {
+  using enum Decay;
+  return std::to_array<EnumName<Decay>>({{cosine, "cosine"}, {linear, "linear"}, {constant, "constant"}, {wsd, "wsd"}});
+}
+constexpr auto names_of(Fp8Scaling) {
+  using enum Fp8Scaling;
+  return std::to_array<EnumName<Fp8Scaling>>({{delayed, "delayed"}, {current, "current"}});
+}
+constexpr auto names_of(Fp8Scenario) {
+  using enum Fp8Scenario;
+  return std::to_array<EnumName<Fp8Scenario>>({{standard, "default"}, {mxfp8, "mxfp8"}});
+}
+constexpr auto names_of(Recompute) {
+  using enum Recompute;
+  return std::to_array<EnumName<Recompute>>({{none, "none"}, {gelu, "gelu"}, {block, "block"}});
+}
+constexpr auto names_of(AttentionKind) {
+  using enum AttentionKind;
+  return std::to_array<EnumName<AttentionKind>>({{automatic, "auto"}, {cudnn, "cudnn"}, {handwritten, "own"}});
+}
 
 struct Options {
   // model
@@ -32,29 +73,29 @@ struct Options {
   // optimizer
   float max_lr = 0; // 0: the model's default (6e-4 for gpt2, ...)
   float min_lr_ratio = 0.1f;
-  int64_t warmup_steps = -1;          // -1: the model's default
-  std::string lr_schedule = "cosine"; // cosine, linear, constant, wsd
-  float wsd_decay_ratio = 0.2f;       // wsd: share of the steps spent cooling down
+  int64_t warmup_steps = -1; // -1: the model's default
+  Decay lr_schedule = Decay::cosine;
+  float wsd_decay_ratio = 0.2f; // wsd: share of the steps spent cooling down
   float weight_decay = 0.1f, beta1 = 0.9f, beta2 = 0.95f, adam_eps = 1e-8f, grad_clip = 1.0f;
 
   // precision and device
-  std::string device = "auto";    // auto, cuda, cpu
-  std::string precision = "auto"; // auto, fp8, bf16, fp32
+  DeviceKind device = DeviceKind::automatic;
+  PrecisionChoice precision = PrecisionChoice::automatic;
   bool use_fp8 = false;
-  std::string fp8_format = "hybrid";
+  Fp8Recipe fp8_format = Fp8Recipe::hybrid;
   int fp8_margin = 1, fp8_interval = 1, fp8_amax_history = 16;
   bool fp8_lm_head = true;
-  std::string fp8_recipe = "delayed";   // delayed, current
-  std::string fp8_scenario = "default"; // default, mxfp8
-  std::string fp8_bf16_layers;          // "first,last,3-5"; empty: none
+  Fp8Scaling fp8_recipe = Fp8Scaling::delayed;
+  Fp8Scenario fp8_scenario = Fp8Scenario::standard;
+  std::string fp8_bf16_layers; // "first,last,3-5"; empty: none
   bool fp8_auto_fallback = true;
   int threads = 0; // CPU engine; 0: all cores
 
   // GPU: no effect on the CPU engine
   bool deterministic = false;
   bool cuda_graph = true;
-  std::string recompute = "none";                               // none, gelu, block
-  std::string attention = "auto";                               // auto, cudnn, own
+  Recompute recompute = Recompute::none;
+  AttentionKind attention = AttentionKind::automatic;
   std::string plan_cache = "~/.cache/train_gpt2_fp8/plans.txt"; // empty: none
 
   // evaluation and sampling

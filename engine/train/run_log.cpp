@@ -1,5 +1,6 @@
 #include "engine/train/run_log.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "engine/base/files.h"
@@ -9,9 +10,9 @@ namespace {
 
 constexpr size_t kHistogramValues = 1 << 18; // an even sample of a large tensor has the same shape
 
-std::string with_folder(const std::string& folder) {
+std::string metrics_path(const std::string& folder) {
   make_folders(folder);
-  return folder;
+  return folder + "/metrics.jsonl";
 }
 
 std::string verdict_text(Verdict verdict) {
@@ -38,7 +39,7 @@ std::vector<float> evenly_sampled(const std::vector<float>& values) {
 } // namespace
 
 RunLog::RunLog(const std::string& folder, bool use_tensorboard, int64_t first_step)
-    : folder_(with_folder(folder)), metrics_(folder + "/metrics.jsonl", first_step) {
+    : metrics_(metrics_path(folder), first_step) {
   if (use_tensorboard) tensorboard_ = std::make_unique<TensorBoardLogger>(folder, first_step);
 }
 
@@ -47,10 +48,10 @@ void RunLog::hparams(const RunPlan& plan, const ObservableModel& model) {
   const Options& o = plan.options;
   tensorboard_->add_hparams({{"model", plan.model.config.name},
                              {"precision", model.precision_label()},
-                             {"fp8_format", o.fp8_format},
+                             {"fp8_format", name_of(o.fp8_format)},
                              {"max_lr", static_cast<double>(plan.schedule.max_lr)},
                              {"min_lr_ratio", static_cast<double>(o.min_lr_ratio)},
-                             {"lr_schedule", o.lr_schedule},
+                             {"lr_schedule", name_of(o.lr_schedule)},
                              {"warmup_steps", static_cast<double>(plan.schedule.warmup_steps)},
                              {"max_steps", static_cast<double>(plan.max_steps)},
                              {"target_batch_size", static_cast<double>(plan.target_batch_size)},
@@ -96,13 +97,15 @@ void RunLog::device(int64_t step, std::span<const DeviceMetric> metrics) {
   for (const DeviceMetric& metric : metrics) tensorboard_->add_scalar(metric.name, metric.value, step);
 }
 
-void RunLog::tensors(int64_t step, ObservableModel& model) {
+void RunLog::tensors(int64_t step, ObservableModel& model, int64_t tokens) {
   if (!tensorboard_) return;
+  const float per_token = 1.0f / static_cast<float>(std::max<int64_t>(tokens, 1)); // 0: every target was ignored
   for (const ParameterTensor& tensor : model.parameters().tensors()) {
     const auto weights = model.read_tensor(tensor, TensorKind::weight);
     tensorboard_->add_histogram("weights/" + tensor.name, evenly_sampled(weights.values), step);
-    const auto gradients = model.read_tensor(tensor, TensorKind::gradient);
-    tensorboard_->add_histogram("gradients/" + tensor.name, evenly_sampled(gradients.values), step);
+    std::vector<float> gradients = evenly_sampled(model.read_tensor(tensor, TensorKind::gradient).values);
+    for (float& gradient : gradients) gradient *= per_token;
+    tensorboard_->add_histogram("gradients/" + tensor.name, gradients, step);
   }
   for (const Fp8TensorStats& stats : model.fp8_stats()) {
     tensorboard_->add_scalar("fp8/" + stats.tensor.text() + "/scale", stats.scale, step);

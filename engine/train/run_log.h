@@ -9,7 +9,7 @@
 #include "engine/io/metrics.h"
 #include "engine/io/tensorboard.h"
 #include "engine/model/model.h"
-#include "engine/train/console.h"
+#include "engine/train/report.h"
 #include "engine/train/run_plan.h"
 
 namespace gpt2 {
@@ -24,14 +24,13 @@ class RunLog {
   void validation(int64_t step, double loss);
   void sample(int64_t step, const std::string& text);
   void device(int64_t step, std::span<const DeviceMetric> metrics);
-  void tensors(int64_t step, ObservableModel& model); // histograms of weights and gradients, FP8 statistics
+  // Histograms of weights and gradients, FP8 statistics. `tokens`, those of the step, turn the model's gradients of the
+  // sum over tokens into those of the mean: what train/grad_norm is the norm of.
+  void tensors(int64_t step, ObservableModel& model, int64_t tokens);
   void fallback(int64_t step, int block, const std::string& line); // a block goes on in BF16
   void flush();
 
-  const std::string& folder() const { return folder_; }
-
  private:
-  std::string folder_;
   MetricsLog metrics_;
   std::unique_ptr<TensorBoardLogger> tensorboard_; // null: not wanted
 };

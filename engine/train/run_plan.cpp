@@ -1,24 +1,70 @@
 #include "engine/train/run_plan.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <optional>
+#include <set>
 
-#include "engine/train/layer_list.h"
+#include "engine/base/divisors.h"
+#include "engine/base/error.h"
 
 namespace gpt2 {
 namespace {
 
+// ---- batches ----
+
+// The multiples of `unit` around `number`, as "480 or 528".
+std::string nearest_multiples(int number, int unit) {
+  const int below = number / unit * unit;
+  const std::string above = std::to_string(below + unit);
+  return below > 0 ? std::to_string(below) + " or " + above : above;
+}
+
+// Sequences per step on each rank.
+int target_per_rank(int target_batch_size, int ranks) {
+  if (target_batch_size % ranks != 0) {
+    throw Error(ExitCode::usage,
+                std::to_string(ranks) + " ranks cannot share --target_batch_size " + std::to_string(target_batch_size) +
+                    " sequences evenly",
+                "use --target_batch_size " + nearest_multiples(target_batch_size, ranks));
+  }
+  return target_batch_size / ranks;
+}
+
+// ---- lists of blocks ----
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts{""};
+  for (const char c : text) {
+    if (c == separator)
+      parts.emplace_back();
+    else if (c != ' ')
+      parts.back() += c;
+  }
+  return parts;
+}
+
+std::optional<int> block_of(const std::string& word, int layers) {
+  if (word == "first") return 0;
+  if (word == "last") return layers - 1;
+  int number = -1;
+  const auto [end, status] = std::from_chars(word.data(), word.data() + word.size(), number);
+  if (status != std::errc() || end != word.data() + word.size() || number < 0 || number >= layers) return std::nullopt;
+  return number;
+}
+
+// ---- what "auto" stands for ----
+
 Fp8Options fp8_options(const Options& options, int layers) {
   Fp8Options fp8;
-  fp8.format = options.fp8_format == "e4m3"   ? Fp8Recipe::e4m3
-               : options.fp8_format == "e5m2" ? Fp8Recipe::e5m2
-                                              : Fp8Recipe::hybrid;
+  fp8.format = options.fp8_format;
   fp8.margin = options.fp8_margin;
   fp8.interval = options.fp8_interval;
   fp8.amax_history = options.fp8_amax_history;
   fp8.lm_head = options.fp8_lm_head;
-  fp8.current_scaling = options.fp8_recipe == "current";
+  fp8.current_scaling = options.fp8_recipe == Fp8Scaling::current;
   fp8.bf16_layers = parse_layer_list("--fp8_bf16_layers", options.fp8_bf16_layers, layers);
   return fp8;
 }
@@ -41,10 +87,7 @@ int64_t automatic_warmup(const ModelDefaults& defaults, int64_t max_steps) {
 
 Schedule resolve_schedule(const Options& options, const ModelDefaults& defaults, int64_t max_steps) {
   Schedule schedule;
-  schedule.decay = options.lr_schedule == "linear"     ? Decay::linear
-                   : options.lr_schedule == "constant" ? Decay::constant
-                   : options.lr_schedule == "wsd"      ? Decay::wsd
-                                                       : Decay::cosine;
+  schedule.decay = options.lr_schedule;
   schedule.max_lr = options.max_lr > 0 ? options.max_lr : defaults.max_lr;
   schedule.min_lr_ratio = options.min_lr_ratio;
   schedule.warmup_steps = options.warmup_steps >= 0 ? options.warmup_steps : automatic_warmup(defaults, max_steps);
@@ -55,34 +98,57 @@ Schedule resolve_schedule(const Options& options, const ModelDefaults& defaults,
 
 } // namespace
 
+BatchPlan plan_batches(int target_batch_size, int batch_size, int ranks) {
+  const int per_rank = target_per_rank(target_batch_size, ranks);
+  if (per_rank % batch_size == 0) return {batch_size, per_rank / batch_size};
+
+  std::string sizes = std::to_string(largest_divisor_at_most(per_rank, batch_size));
+  for (int above = batch_size + 1; above <= per_rank; ++above) {
+    if (per_rank % above == 0) {
+      sizes += " or " + std::to_string(above);
+      break;
+    }
+  }
+  throw Error(ExitCode::usage,
+              "--target_batch_size " + std::to_string(target_batch_size) + " is not a multiple of --batch_size " +
+                  std::to_string(batch_size) + (ranks > 1 ? " on " + std::to_string(ranks) + " ranks" : ""),
+              "use --batch_size " + sizes + ", or --target_batch_size " +
+                  nearest_multiples(target_batch_size, batch_size * ranks));
+}
+
+std::vector<int> parse_layer_list(const std::string& flag, const std::string& list, int layers) {
+  std::set<int> blocks;
+  if (list.empty()) return {};
+  for (const std::string& item : split(list, ',')) {
+    const std::vector<std::string> ends = split(item, '-');
+    const std::optional<int> first = block_of(ends.front(), layers), last = block_of(ends.back(), layers);
+    if (!first || !last || ends.size() > 2 || *first > *last) {
+      throw Error(ExitCode::usage, flag + ": '" + item + "' names no block of this model",
+                  "give first, last, numbers from 0 to " + std::to_string(layers - 1) + " and ranges, as first,2-3");
+    }
+    for (int block = *first; block <= *last; ++block) blocks.insert(block);
+  }
+  return {blocks.begin(), blocks.end()};
+}
+
 GPT2Config resolve_config(const Options& options, bool gpu) {
   const std::string name = options.model != "auto" ? options.model : gpu ? "gpt2" : "nano";
-  GPT2Config config = with_shape(config_by_name(name), options.layers, options.heads, options.channels);
-  if (options.seq_len > 0) config.seq_len = options.seq_len;
-  validate(config);
-  return config;
+  GPT2Config named = config_by_name(name);
+  if (options.seq_len > 0) named.seq_len = options.seq_len;
+  return with_shape(named, options.layers, options.heads, options.channels);
 }
 
 BackendOptions backend_options(const Options& o) {
   const char* const home = std::getenv("HOME");
   const bool in_home = o.plan_cache.rfind("~/", 0) == 0 && home;
-  return {.device = o.device == "cuda"  ? DeviceKind::cuda
-                    : o.device == "cpu" ? DeviceKind::cpu
-                                        : DeviceKind::automatic,
-          .precision = o.precision == "fp8"    ? PrecisionChoice::fp8
-                       : o.precision == "bf16" ? PrecisionChoice::bf16
-                       : o.precision == "fp32" ? PrecisionChoice::fp32
-                                               : PrecisionChoice::automatic,
-          .mxfp8 = o.fp8_scenario == "mxfp8",
+  return {.device = o.device,
+          .precision = o.precision,
+          .mxfp8 = o.fp8_scenario == Fp8Scenario::mxfp8,
           .threads = o.threads,
           .cuda = {.deterministic = o.deterministic,
                    .cuda_graph = o.cuda_graph,
-                   .recompute = o.recompute == "gelu"    ? Recompute::gelu
-                                : o.recompute == "block" ? Recompute::block
-                                                         : Recompute::none,
-                   .attention = o.attention == "cudnn" ? AttentionKind::cudnn
-                                : o.attention == "own" ? AttentionKind::handwritten
-                                                       : AttentionKind::automatic,
+                   .recompute = o.recompute,
+                   .attention = o.attention,
                    .plan_cache = in_home ? home + o.plan_cache.substr(1) : o.plan_cache}};
 }
 

@@ -2,14 +2,28 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "engine/backend/backend.h"
 #include "engine/model/model.h"
-#include "engine/train/batch_plan.h"
 #include "engine/train/options.h"
 #include "engine/train/schedule.h"
 
 namespace gpt2 {
+
+// How the sequences of one optimizer step are cut: target = ranks * batch_size * accumulation, exactly.
+struct BatchPlan {
+  int batch_size;   // sequences per micro-batch on each rank
+  int accumulation; // micro-batches per step on each rank
+};
+
+// Throws Error(usage) that proposes the nearest values that divide.
+BatchPlan plan_batches(int target_batch_size, int batch_size, int ranks);
+
+// Blocks as a user types them, "first,last,3-5": numbers count from 0; the result is sorted, each block once, and an
+// empty list is no block. Throws Error(usage) that names `flag` for a word that is no block of a model of `layers`.
+std::vector<int> parse_layer_list(const std::string& flag, const std::string& list, int layers);
 
 struct RunPlan {
   Options options; // resolved, so that a checkpoint can say what its run did

@@ -12,9 +12,10 @@
 #include <vector>
 
 #include "engine/backend/light_speed.h"
-#include "engine/base/error.h"
+#include "engine/base/program.h"
 #include "engine/base/rng.h"
 #include "engine/cuda/gpt2_cuda_model.h"
+#include "engine/train/options.h" // the words of choices
 #include "kernels/cuda/profile.h"
 
 namespace {
@@ -41,6 +42,13 @@ std::vector<std::string> split(const std::string& text) {
   return parts;
 }
 
+template <class Enum>
+Enum word(const std::string& flag, const std::string& given) {
+  const auto value = value_named<Enum>(given);
+  if (!value) throw Error(ExitCode::usage, flag + " cannot be '" + given + "'");
+  return *value;
+}
+
 Settings parse(int argc, char** argv) {
   Settings s;
   for (int i = 1; i < argc; ++i) {
@@ -62,9 +70,9 @@ Settings parse(int argc, char** argv) {
     else if (flag == "--plan_cache")
       s.cuda.plan_cache = value();
     else if (flag == "--recompute")
-      s.cuda.recompute = value();
+      s.cuda.recompute = word<Recompute>(flag, value());
     else if (flag == "--attention")
-      s.cuda.attention = value();
+      s.cuda.attention = word<AttentionKind>(flag, value());
     else if (flag == "--no_graph")
       s.cuda.cuda_graph = false;
     else if (flag == "--no_fuse_gelu")
@@ -156,21 +164,18 @@ void bench(const Settings& settings, const std::string& name, const std::string&
 } // namespace
 
 int main(int argc, char** argv) {
-  try {
+  return run_program([&] {
     const Settings settings = parse(argc, argv);
-    const CudaDeviceInfo device = probe_cuda_device();
+    const CudaDeviceInfo device = probe_cuda_device(settings.cuda.device);
     if (!device.usable) {
       std::printf("skipped: %s\n", device.why_not.c_str());
-      return 0;
+      return ExitCode::done;
     }
     std::printf("%s, T=1024, %lld tokens a step\n", device.name.c_str(), static_cast<long long>(settings.step_tokens));
     std::printf("%-12s %-5s %5s %11s %9s %7s %7s %9s %9s\n", "model", "", "batch", "tokens/s", "ms/step", "SOL", "MFU",
                 "GB used", "1st step s");
     for (const auto& model : settings.models)
       for (const auto& precision : settings.precisions) bench(settings, model, precision);
-    return 0;
-  } catch (const Error& error) {
-    std::fprintf(stderr, "error: %s (%s)\n", error.what(), error.hint().c_str());
-    return static_cast<int>(error.code());
-  }
+    return ExitCode::done;
+  });
 }

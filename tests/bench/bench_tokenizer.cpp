@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "engine/base/files.h"
+#include "engine/base/program.h"
 #include "engine/data/sample_text.h"
 #include "engine/data/tokenizer.h"
 
@@ -61,14 +62,11 @@ void measure(const std::string& folder, const Text& text) {
 } // namespace
 
 int main(int argc, char** argv) {
-  try {
+  return run_program([&] {
     const std::string folder = Tokenizer::find_folder("");
     if (folder.empty()) throw Error(ExitCode::data, "no tokenizer tables", "run tools/install_deps.sh");
     for (int i = 1; i < argc; i++) measure(folder, load(argv[i]));
     if (argc < 2) measure(folder, generate());
-    return 0;
-  } catch (const Error& error) {
-    std::cerr << "error: " << error.what() << " (" << error.hint() << ")\n";
-    return static_cast<int>(error.code());
-  }
+    return ExitCode::done;
+  });
 }

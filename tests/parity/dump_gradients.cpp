@@ -15,20 +15,18 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/error.h"
+#include "engine/base/program.h"
 #include "engine/base/rng.h"
-#include "engine/model/model.h"
-#include "tests/memory_state.h"
-#ifdef GPT2_WITH_CUDA
 #include "engine/cpu/gpt2_cpu.h"
 #include "engine/cuda/gpt2_cuda.h"
-#endif
+#include "engine/model/model.h"
+#include "tests/memory_state.h"
 
 namespace {
 
 using namespace gpt2;
 
-constexpr int kSkipped = 77;        // what ctest counts as skipped
+constexpr ExitCode kSkipped{77};    // what ctest counts as skipped
 constexpr int kSmallSeqLen = 32;    // less than the small model has positions: the others get no gradient
 constexpr int kLogitPositions = 24; // at least so many, where the sequence has them
 
@@ -213,8 +211,8 @@ void dump(const Settings& settings) {
   out.finish();
 }
 
-// Returns -1 to go on, else the exit status.
-int parse(int argc, char** argv, Settings& settings) {
+// False after --help.
+bool parse(int argc, char** argv, Settings& settings) {
   CLI::App app("Writes weights, logits, loss and gradients of one accumulated step");
   app.option_defaults()->always_capture_default();
   app.add_option("folder", settings.folder, "where to")->required();
@@ -231,27 +229,30 @@ int parse(int argc, char** argv, Settings& settings) {
   app.add_flag("--fp8_lm_head", settings.fp8_lm_head, "quantize the LM head, too");
   try {
     app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    app.exit(help);
+    return false;
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::usage);
+    throw Error(ExitCode::usage, error.what(), "see --help");
   }
   if (settings.precision.empty()) settings.precision = settings.device == "cpu" ? "fp32" : "bf16";
-  return -1;
+  return true;
+}
+
+ExitCode run(int argc, char** argv) {
+  Settings settings;
+  if (!parse(argc, argv, settings)) return ExitCode::done;
+  try {
+    dump(settings);
+    return ExitCode::done;
+  } catch (const Skipped& skipped) {
+    std::printf("skipped: %s\n", skipped.why.c_str());
+    return kSkipped;
+  }
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
-  Settings settings;
-  if (const int status = parse(argc, argv, settings); status >= 0) return status;
-  try {
-    dump(settings);
-    return 0;
-  } catch (const Skipped& skipped) {
-    std::printf("skipped: %s\n", skipped.why.c_str());
-    return kSkipped;
-  } catch (const Error& error) {
-    std::fprintf(stderr, "dump_gradients: %s%s%s\n", error.what(),
-                 error.hint().empty() ? "" : "; hint: ", error.hint().c_str());
-    return static_cast<int>(error.code());
-  }
+  return gpt2::run_program([&] { return run(argc, argv); });
 }

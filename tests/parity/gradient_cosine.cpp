@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/error.h"
+#include "engine/base/program.h"
 #include "engine/cuda/gpt2_cuda.h"
 #include "engine/data/loader.h"
 #include "engine/data/shard.h"
@@ -25,7 +25,8 @@ using namespace gpt2;
 
 constexpr double kLeastCosine = 0.98, kLeastMean = 0.99;
 constexpr int kAccumulation = 2; // micro-steps, in training and in the comparison
-constexpr int kSkipped = 77;     // what ctest counts as skipped
+constexpr ExitCode kSkipped{77}; // what ctest counts as skipped
+constexpr ExitCode kTooFarApart{1};
 
 struct Settings {
   std::string shard, model = "gpt2";
@@ -160,8 +161,8 @@ bool report(std::vector<Agreement> found) {
   return ok;
 }
 
-int run(const Settings& settings) {
-  const CudaDeviceInfo device = probe_cuda_device();
+ExitCode run(const Settings& settings) {
+  const CudaDeviceInfo device = probe_cuda_device(0);
   if (!device.usable || device.compute_capability < 90) {
     std::printf("skipped: %s\n", device.usable ? "FP8 needs compute capability 9.0" : device.why_not.c_str());
     return kSkipped;
@@ -171,17 +172,11 @@ int run(const Settings& settings) {
   train(*fp8, *loader, settings.steps);
   const auto bf16 = make_model(settings, Precision::bf16);
   copy_state(*fp8, *bf16);
-  return report(compare_gradients(*fp8, *bf16, *loader)) ? 0 : 1;
+  return report(compare_gradients(*fp8, *bf16, *loader)) ? ExitCode::done : kTooFarApart;
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(parse(argc, argv));
-  } catch (const gpt2::Error& error) {
-    std::fprintf(stderr, "gradient_cosine: %s%s%s\n", error.what(),
-                 error.hint().empty() ? "" : "; hint: ", error.hint().c_str());
-    return static_cast<int>(error.code());
-  }
+  return gpt2::run_program([&] { return run(parse(argc, argv)); });
 }

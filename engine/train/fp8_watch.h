@@ -1,5 +1,5 @@
-// --fp8_auto_fallback: watches the statistics of the FP8 recipe and says which blocks it does not fit. What it has
-// counted is not part of a checkpoint: after a resume it counts anew.
+// How well the FP8 recipe fits, read from its statistics: the guard that finds blocks it does not fit, and the table at
+// the end of a run.
 #pragma once
 
 #include <map>
@@ -12,6 +12,7 @@
 
 namespace gpt2 {
 
+// --fp8_auto_fallback. What it has counted is not part of a checkpoint: after a resume it counts anew.
 class Fp8Guard {
  public:
   // Delayed scaling follows a jump within a step, and then saturates at most a growing tensor's few largest values: one
@@ -33,5 +34,12 @@ class Fp8Guard {
   std::map<std::string, int> bad_looks_; // in a row, by the tensor's name; good ones are not listed
   std::set<int> found_;                  // layers
 };
+
+// One row per kind of tensor over all layers, and the tensors that need attention; empty if there are no statistics.
+std::string fp8_health_table(std::span<const Fp8TensorStats> stats);
+
+// Blocks of a model of `layers` of which no tensor is quantized.
+std::vector<int> unquantized_blocks(std::span<const Fp8TensorStats> stats, int layers);
+std::string block_list(const std::vector<int>& blocks); // "block 7", "blocks 0, 3, 4"
 
 } // namespace gpt2

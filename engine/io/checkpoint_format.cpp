@@ -1,19 +1,13 @@
-#include "engine/io/checkpoint.h"
+#include "engine/io/checkpoint_format.h"
 
 #include <bit>
-#include <charconv>
-#include <cstdio>
 #include <ctime>
-#include <filesystem>
 
 #include "engine/base/files.h"
-#include "engine/io/checkpoint_file.h"
 #include "engine/io/hdf5_state.h"
 
 namespace gpt2 {
 namespace {
-
-namespace fs = std::filesystem;
 
 const std::string kFormat = "GPT-2 training checkpoint";
 constexpr int64_t kFormatVersion = 1;
@@ -52,7 +46,7 @@ GPT2Config read_config(Hdf5StateReader reader) {
   return config;
 }
 
-void write_train_state(Hdf5StateWriter writer, const TrainState& state) {
+void write_train_group(Hdf5StateWriter writer, const TrainState& state) {
   writer.write_int("step", state.step);
   writer.write_int("loader_position", state.loader_position);
   writer.write_int("seed", std::bit_cast<int64_t>(state.seed)); // all 64 bits; large seeds look negative in h5py
@@ -69,7 +63,7 @@ int64_t read_val_step(Hdf5StateReader& reader) { // the first checkpoints of for
   return reader.has("last_val_step") ? reader.read_int("last_val_step") : -1;
 }
 
-TrainState read_train_state(Hdf5StateReader reader) {
+TrainState read_train_group(Hdf5StateReader reader) {
   TrainState state;
   state.step = reader.read_int("step");
   state.loader_position = reader.read_int("loader_position");
@@ -99,31 +93,6 @@ void check_format(const Hdf5File& file, const std::string& path) {
               "resume with the version of the program that wrote it");
 }
 
-bool can_be_opened(const std::string& checkpoint_folder) {
-  try {
-    read_checkpoint_header(checkpoint_folder);
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
-}
-
-// What to do if this checkpoint turns out to be damaged: the newest older one in the same folder that can be opened.
-std::string hint_if_damaged(const std::string& checkpoint_folder) {
-  const int64_t step = step_of(checkpoint_folder);
-  const fs::path siblings = fs::absolute(checkpoint_folder).parent_path();
-  std::string older;
-  std::error_code unreadable;
-  for (const auto& entry : fs::directory_iterator(siblings, unreadable)) {
-    const std::string candidate = entry.path().string();
-    const int64_t candidate_step = step_of(candidate);
-    if (candidate_step < 0 || candidate_step >= step || candidate_step <= step_of(older)) continue;
-    if (can_be_opened(candidate)) older = candidate;
-  }
-  if (older.empty()) return "start a new run without --resume: there is no older checkpoint beside it";
-  return "resume from the one before it: --resume " + std::to_string(step_of(older));
-}
-
 std::string describe(const GPT2Config& config) {
   return std::to_string(config.layers) + " layers, " + std::to_string(config.heads) + " heads, " +
          std::to_string(config.channels) + " channels, " + std::to_string(config.seq_len) + " positions, " +
@@ -140,47 +109,25 @@ void check_same_shape(const std::string& path, const GPT2Config& saved, const GP
 
 } // namespace
 
-std::string state_file_of(const std::string& checkpoint_folder) { return checkpoint_folder + "/state.h5"; }
-
-bool is_complete(const std::string& checkpoint_folder) {
-  std::error_code absent;
-  return fs::is_regular_file(state_file_of(checkpoint_folder), absent);
-}
-
-int64_t step_of(const std::string& checkpoint_folder) {
-  const std::string name = fs::path(checkpoint_folder).filename().string(), prefix = "step_";
-  if (!name.starts_with(prefix)) return -1;
-  int64_t step = -1;
-  const auto [end, error] = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), step);
-  return error == std::errc() && end == name.data() + name.size() ? step : -1;
-}
-
-std::string step_folder_name(int64_t step) {
-  char name[32];
-  std::snprintf(name, sizeof name, "step_%08lld", static_cast<long long>(step));
-  return name;
-}
-
-void write_checkpoint_file(const std::string& path, StatefulModel& model, const TrainState& state) {
+void write_state_file(const std::string& path, StatefulModel& model, const TrainState& state) {
   Hdf5File file(path, Hdf5File::Mode::create, "free some disk space, or choose another --checkpoint_dir");
   file.write_attribute("format", kFormat);
   file.write_attribute("format_version", kFormatVersion);
   file.write_attribute("program_version", std::string(GPT2_VERSION));
   file.write_attribute("written", utc_now());
   write_config({file, kConfigGroup}, model.config());
-  write_train_state({file, kTrainGroup}, state);
+  write_train_group({file, kTrainGroup}, state);
   Hdf5StateWriter writer(file, kModelGroup);
   model.snapshot()->write(writer);
   file.close();
   sync_path(path);
 }
 
-CheckpointHeader read_checkpoint_header(const std::string& checkpoint_folder) {
-  const std::string path = state_file_of(checkpoint_folder);
+StateHeader read_state_header(const std::string& path) {
   const Hdf5File file(path, Hdf5File::Mode::read, "");
   check_format(file, path);
   Hdf5StateReader train(file, kTrainGroup);
-  CheckpointHeader header;
+  StateHeader header;
   header.step = train.read_int("step");
   header.val_loss = train.read_real("last_val_loss");
   header.val_step = read_val_step(train);
@@ -189,22 +136,20 @@ CheckpointHeader read_checkpoint_header(const std::string& checkpoint_folder) {
   return header;
 }
 
-TrainState load_checkpoint(const std::string& path, StatefulModel& model) {
-  const std::string state_file = state_file_of(path);
-  const Hdf5File file(state_file, Hdf5File::Mode::read, hint_if_damaged(path));
-  check_format(file, state_file);
-  const TrainState state = read_train_state({file, kTrainGroup});
+TrainState read_train_state(const std::string& path, const std::string& hint) {
+  const Hdf5File file(path, Hdf5File::Mode::read, hint);
+  check_format(file, path);
+  return read_train_group({file, kTrainGroup});
+}
+
+TrainState load_state_file(const std::string& path, const std::string& hint, StatefulModel& model) {
+  const Hdf5File file(path, Hdf5File::Mode::read, hint);
+  check_format(file, path);
+  const TrainState state = read_train_group({file, kTrainGroup});
   check_same_shape(path, read_config({file, kConfigGroup}), model.config());
   Hdf5StateReader reader(file, kModelGroup);
   model.load_state(reader);
   return state;
-}
-
-TrainState read_train_state(const std::string& path) {
-  const std::string state_file = state_file_of(path);
-  const Hdf5File file(state_file, Hdf5File::Mode::read, hint_if_damaged(path));
-  check_format(file, state_file);
-  return read_train_state(Hdf5StateReader(file, kTrainGroup));
 }
 
 } // namespace gpt2

@@ -1,12 +1,11 @@
-#include "engine/train/start_table.h"
+#include "engine/train/report.h"
 
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
 
 #include "engine/base/log.h"
-#include "engine/train/console.h"
-#include "engine/train/fp8_health.h"
+#include "engine/train/fp8_watch.h"
+#include "engine/train/session.h"
 
 namespace gpt2 {
 namespace {
@@ -40,7 +39,7 @@ std::string steps_text(const RunPlan& plan, const RunData& data) {
 
 std::string optimizer_text(const RunPlan& plan) {
   const Options& o = plan.options;
-  return "AdamW, lr " + text("%.2e", plan.schedule.max_lr) + " " + o.lr_schedule + " to " +
+  return "AdamW, lr " + text("%.2e", plan.schedule.max_lr) + " " + name_of(o.lr_schedule) + " to " +
          text("%.2e", static_cast<double>(plan.schedule.max_lr) * o.min_lr_ratio) + ", warm-up " +
          std::to_string(plan.schedule.warmup_steps) +
          (plan.schedule.warmup_steps == 1 ? " step, betas " : " steps, betas ") + text("%g", o.beta1) + " " +
@@ -51,7 +50,7 @@ std::string precision_text(const RunPlan& plan, ObservableModel& model) {
   const Options& o = plan.options;
   if (plan.model.precision != Precision::fp8) return model.precision_label();
   const std::vector<int> in_bf16 = unquantized_blocks(model.fp8_stats(), plan.model.config.layers);
-  return model.precision_label() + ", " + o.fp8_format + ", " + o.fp8_recipe + " scaling, margin " +
+  return model.precision_label() + ", " + name_of(o.fp8_format) + ", " + name_of(o.fp8_recipe) + " scaling, margin " +
          std::to_string(o.fp8_margin) + ", interval " + std::to_string(o.fp8_interval) + ", amax history " +
          std::to_string(o.fp8_amax_history) + (o.fp8_lm_head ? ", LM head too" : ", LM head not") +
          (in_bf16.empty() ? "" : ", " + block_list(in_bf16) + " not") +
@@ -74,8 +73,20 @@ std::string every(int64_t frequency, const std::string& otherwise) {
 
 } // namespace
 
-std::string start_table(const RunPlan& plan, const RunData& data, ObservableModel& model, int ranks,
-                        const std::string& log_folder) {
+std::string step_line(const StepReport& r) {
+  char fields[256], light[32] = "";
+  std::snprintf(fields, sizeof fields,
+                "step %4lld | epoch %lld | loss: %.6f | lr: %.2e | norm: %.4f | dt: %.2fms | tok/sec: %.2f | ",
+                static_cast<long long>(r.step), static_cast<long long>(r.epoch), static_cast<double>(r.loss),
+                static_cast<double>(r.lr), static_cast<double>(r.grad_norm), 1e3 * r.seconds, r.tokens_per_second);
+  if (r.speed_of_light) std::snprintf(light, sizeof light, "SOL: %.1f%% | ", 100 * *r.speed_of_light);
+  return std::string(fields) + light + "eta: " + format_duration(r.eta_seconds) + " | " + r.precision;
+}
+
+std::string start_table(const Session& session) {
+  const RunPlan& plan = session.plan;
+  const RunData& data = session.data;
+  ObservableModel& model = *session.model;
   const Options& o = plan.options;
   const GPT2Config& config = plan.model.config;
   TableRows rows{
@@ -93,23 +104,55 @@ std::string start_table(const RunPlan& plan, const RunData& data, ObservableMode
                                     std::to_string(used) + " evaluated " + every(o.eval_freq, "never")});
   }
   rows.insert(rows.end(),
-              {{"batch", batch_text(plan, ranks)},
+              {{"batch", batch_text(plan, session.communicator.ranks())},
                {"steps", steps_text(plan, data)},
                {"optimizer", optimizer_text(plan)},
                {"memory", memory_text(model)},
                {"checkpoints", o.checkpoint_dir + ", " + every(o.checkpoint_freq, "at the end")},
-               {"logs", log_folder + (o.use_tensorboard ? " (tensorboard --logdir " + o.log_dir + ")" : "")},
+               {"logs", session.log_folder + (o.use_tensorboard ? " (tensorboard --logdir " + o.log_dir + ")" : "")},
                {"seed", std::to_string(o.seed)}});
   return format_table(rows);
 }
 
-std::string new_run_name(const GPT2Config& config, Precision precision) {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  char date[32];
-  std::strftime(date, sizeof date, "%Y%m%d-%H%M%S", &local);
-  return config.name + "-" + to_string(precision) + "-" + date;
+std::string fp8_line(const Session& session) {
+  const Fp8Recipe format = session.plan.options.fp8_format;
+  const std::string meaning = format == Fp8Recipe::hybrid ? "E4M3 forward, E5M2 backward"
+                              : format == Fp8Recipe::e4m3 ? "E4M3 forward and backward"
+                                                          : "E5M2 forward and backward, E4M3 weights";
+  return "FP8 training enabled: " + name_of(format) + " (" + meaning + ")" +
+         (session.backend.is_gpu() ? "" : " (emulated on the CPU)");
+}
+
+std::string reason_of(Verdict skipped) {
+  switch (skipped) {
+    case Verdict::skipped_loss_z:
+      return "its loss is an outlier (--skip_loss_z)";
+    case Verdict::skipped_norm_z:
+      return "its gradient norm is an outlier (--skip_grad_z)";
+    default:
+      return "its loss or gradient norm is not finite";
+  }
+}
+
+std::string skip_line(int64_t step, Verdict verdict, int in_a_row, int limit) {
+  return "step " + std::to_string(step) + " skipped, the weights are unchanged: " + reason_of(verdict) + " (" +
+         std::to_string(in_a_row) + " in a row, stops at " + std::to_string(limit) + ")";
+}
+
+std::string validation_line(int64_t step, double loss, bool is_best, double best_loss) {
+  return "step " + std::to_string(step) + " | val loss: " + text("%.6f", loss) +
+         (is_best ? " | best so far" : " | best: " + text("%.6f", best_loss));
+}
+
+std::string closing_lines(const Session& session) {
+  const TrainState& state = session.state;
+  const std::string done =
+      "done: " + std::to_string(state.step) + " steps, " + count(static_cast<double>(state.tokens)) + " tokens";
+  if (state.last_val_step != state.step) return done;
+  const std::optional<double> entropy = session.data.entropy;
+  return done + "\nval loss " + text("%.3f", state.last_val_loss) +
+         (entropy ? ", the grammar's own entropy is " + text("%.3f", *entropy) + ": no model can do better"
+                  : ", best " + text("%.3f", state.best_val_loss));
 }
 
 } // namespace gpt2

@@ -1,34 +1,17 @@
 // Checkpoints: one folder a step, written under a temporary name and renamed, so a name that exists is whole.
 //
-//   checkpoints_fp8/step_00001000/state.h5      parameters, moments, guard, FP8 state: what a StateSnapshot writes
-//                                               under /model, and TrainState under /train
+//   checkpoints_fp8/step_00001000/state.h5      checkpoint_format.h
 //   checkpoints_fp8/step_00001000/options.toml  the options of the run, for people
 //   checkpoints_fp8/latest, best                text files that name a folder; replaced atomically
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "engine/model/model.h"
+#include "engine/io/checkpoint_format.h"
 
 namespace gpt2 {
-
-// What the loop itself needs to go on.
-struct TrainState {
-  int64_t step = 0;            // optimizer steps done (skipped ones count)
-  int64_t loader_position = 0; // samples consumed
-  uint64_t seed = 0;           // of the data order and initialisation
-  double best_val_loss = 1e30;
-  double last_val_loss = 1e30;
-  int64_t last_val_step = -1; // at which it was measured; -1: never, or not known
-  int64_t tokens = 0;         // trained on so far
-  std::string run_name;
-  std::string options_toml; // --print_config of the run
-  std::string precision;    // "fp8", "bf16", "fp32"
-};
 
 struct CheckpointInfo {
   std::string path;
@@ -60,8 +43,9 @@ class CheckpointFolder {
   std::string root_;
 };
 
-// Reads the header first, so that a checkpoint of another model is refused before anything is changed.
-TrainState load_checkpoint(const std::string& path, StatefulModel& model);
-TrainState read_train_state(const std::string& path);
+// One checkpoint, by its folder as resolve() and list() name it. Where it is damaged, the error's hint is the newest
+// older one beside it that can be read.
+TrainState load_checkpoint(const std::string& folder, StatefulModel& model);
+TrainState read_checkpoint(const std::string& folder); // without the model
 
 } // namespace gpt2

@@ -1,4 +1,4 @@
-#include "engine/train/toml.h"
+#include "engine/base/toml.h"
 
 #include <cctype>
 #include <cstdio>

@@ -1,11 +1,10 @@
 // When a block is found unfit for FP8, and what the table at the end of a run says.
-#include "engine/train/fp8_guard.h"
+#include "engine/train/fp8_watch.h"
 
 #include <doctest/doctest.h>
 
 #include <limits>
 
-#include "engine/train/fp8_health.h"
 #include "tests/contains.h"
 #include "tests/fp8_names.h"
 

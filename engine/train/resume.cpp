@@ -1,4 +1,4 @@
-#include "engine/train/run_start.h"
+#include "engine/train/resume.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -6,7 +6,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
-#include "engine/io/checkpoint.h"
+#include "engine/io/checkpoint_folder.h"
 #include "engine/train/run_plan.h"
 
 namespace gpt2 {
@@ -55,7 +55,7 @@ RunStart prepare_start(const CommandLine& command_line) {
   const Options& asked = command_line.options;
   if (asked.resume.empty()) return {asked, ""};
   const std::string checkpoint = CheckpointFolder(asked.checkpoint_dir).resolve(asked.resume);
-  const TrainState state = read_train_state(checkpoint);
+  const TrainState state = read_checkpoint(checkpoint);
   const Options of_checkpoint = options_of(state, checkpoint);
   Options merged = merge_for_resume(command_line, of_checkpoint);
   if (merged.run_name.empty()) merged.run_name = state.run_name;

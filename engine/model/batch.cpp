@@ -1,0 +1,35 @@
+#include "engine/model/batch.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "engine/base/error.h"
+#include "engine/model/model.h"
+
+namespace gpt2 {
+
+void check_batch(const Batch& batch, const ModelOptions& options) {
+  const auto tokens = static_cast<size_t>(std::max<int64_t>(batch.tokens(), 0));
+  if (batch.batch_size < 1 || batch.batch_size > options.batch_size || batch.seq_len < 1 ||
+      batch.seq_len > options.seq_len || batch.inputs.size() != tokens || batch.targets.size() != tokens) {
+    throw std::invalid_argument("a batch of " + std::to_string(batch.batch_size) + " x " +
+                                std::to_string(batch.seq_len) + " tokens does not fit a model made for " +
+                                std::to_string(options.batch_size) + " x " + std::to_string(options.seq_len));
+  }
+  const int vocab = options.config.vocab;
+  const auto known = [vocab](int32_t token) { return token >= 0 && token < vocab; };
+  const auto refuse = [vocab](int32_t token) {
+    throw Error(ExitCode::data,
+                "token id " + std::to_string(token) + " is outside the vocabulary of " + std::to_string(vocab),
+                "check that the data was made with GPT-2's tokenizer");
+  };
+  for (const int32_t token : batch.inputs) {
+    if (!known(token)) refuse(token);
+  }
+  for (const int32_t target : batch.targets) {
+    if (target != kIgnoredTarget && !known(target)) refuse(target);
+  }
+}
+
+} // namespace gpt2

@@ -1,0 +1,37 @@
+// What a run says about itself, in words: the table that opens it, a line for each step, how it ended.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "engine/model/model.h"
+
+namespace gpt2 {
+
+struct Session;
+
+struct StepReport {
+  int64_t step; // from 1
+  int64_t epoch;
+  float loss, lr, grad_norm;
+  double seconds;
+  double tokens_per_second;
+  std::optional<double> speed_of_light; // share, where the floor is known
+  double eta_seconds;
+  std::string precision; // "FP8", "FP8 (emulated)", ...
+};
+
+// step  250 | epoch 0 | loss: 3.456789 | lr: 6.00e-04 | norm: 0.8234 | dt: 156.78ms | tok/sec: 3345.67 | eta: 2m 05s |
+// FP8
+std::string step_line(const StepReport& report);
+
+std::string start_table(const Session& session); // every setting that matters, resolved
+std::string fp8_line(const Session& session);    // "FP8 training enabled: hybrid (E4M3 forward, E5M2 backward)"
+std::string skip_line(int64_t step, Verdict verdict, int in_a_row, int limit);
+std::string validation_line(int64_t step, double loss, bool is_best, double best_loss);
+std::string closing_lines(const Session& session); // steps and tokens; the loss where the last step was evaluated
+
+std::string reason_of(Verdict skipped); // "its loss is an outlier (--skip_loss_z)"
+
+} // namespace gpt2

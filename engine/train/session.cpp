@@ -1,0 +1,172 @@
+#include "engine/train/session.h"
+
+#include <ctime>
+#include <filesystem>
+
+#include "engine/data/sample_text.h"
+#include "engine/data/shard.h"
+#include "engine/train/report.h"
+
+namespace gpt2 {
+namespace {
+
+// ---- data ----
+
+constexpr int64_t kTrainStories = 40000;
+constexpr int64_t kValidationStories = 2000;
+constexpr uint64_t kTrainStorySeed = 1, kValidationStorySeed = 2; // not --seed: the sample is always the same text
+
+std::shared_ptr<const Dataset> open_shards(const std::string& patterns, const GPT2Config& config) {
+  std::vector<std::unique_ptr<TokenSource>> shards;
+  for (const std::string& path : expand_globs(patterns)) shards.push_back(open_shard(path));
+  return std::make_shared<Dataset>(std::move(shards), config.seq_len, config.vocab);
+}
+
+std::shared_ptr<const Dataset> in_memory(const std::string& name, std::vector<uint16_t> tokens,
+                                         const GPT2Config& config) {
+  std::vector<std::unique_ptr<TokenSource>> shards;
+  shards.push_back(memory_shard(name, std::move(tokens)));
+  return std::make_shared<Dataset>(std::move(shards), config.seq_len, config.vocab);
+}
+
+RunData built_in_sample(const GPT2Config& config) {
+  RunData data;
+  data.built_in = true;
+  data.train = in_memory("built-in sample", sample_tokens(kTrainStorySeed, kTrainStories).tokens, config);
+  SampleTokens validation = sample_tokens(kValidationStorySeed, kValidationStories);
+  data.entropy = validation.entropy_per_token;
+  data.validation = in_memory("built-in sample, validation", std::move(validation.tokens), config);
+  data.notes.push_back(
+      "no --train_data: training on the built-in sample, simple stories from a small grammar; "
+      "for FineWeb-Edu see data/README.md and bin/tokenize");
+  return data;
+}
+
+// ---- folders ----
+
+std::string new_run_name(const GPT2Config& config, Precision precision) { // "nano-fp32-20261115-014400"
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  char date[32];
+  std::strftime(date, sizeof date, "%Y%m%d-%H%M%S", &local);
+  return config.name + "-" + to_string(precision) + "-" + date;
+}
+
+// Checkpoints of two runs would replace each other.
+std::optional<FolderLock> lock_checkpoints(const std::string& folder, const std::string& locked_already) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (fs::weakly_canonical(folder, ignored) == fs::weakly_canonical(locked_already, ignored)) return std::nullopt;
+  return std::optional<FolderLock>(std::in_place, folder, "--checkpoint_dir");
+}
+
+CheckpointFolder open_checkpoints(const std::string& folder, const GPT2Config& config) {
+  CheckpointFolder checkpoints(folder);
+  checkpoints.check_writable(ParameterTable(config).size());
+  return checkpoints;
+}
+
+// ---- model ----
+
+void say_where_it_resumes(Console& console, const std::string& checkpoint, const TrainState& state,
+                          Precision precision) {
+  console.line("resumed " + checkpoint + " at step " + std::to_string(state.step));
+  if (state.precision == to_string(precision)) return;
+  console.line("note: trained in " + state.precision + " so far, " + to_string(precision) + " from here on" +
+               (precision == Precision::fp8 ? ": the FP8 recipe calibrates at the first step" : ""));
+}
+
+// The plan as it will stand in checkpoints: a checkpoint's options start a run, they do not resume one.
+RunPlan named_plan(RunPlan plan, const std::string& run_name) {
+  plan.options.run_name = run_name;
+  plan.options.resume.clear();
+  return plan;
+}
+
+TrainState open_state(const std::string& checkpoint, const RunPlan& plan, Model& model, Console& console) {
+  TrainState state;
+  state.seed = plan.options.seed;
+  if (!checkpoint.empty()) {
+    state = load_checkpoint(checkpoint, model);
+    say_where_it_resumes(console, checkpoint, state, plan.model.precision);
+  }
+  state.run_name = plan.options.run_name;
+  state.precision = to_string(plan.model.precision);
+  state.options_toml = to_toml(plan.options);
+  return state;
+}
+
+std::vector<HostBatch> open_validation(const RunData& data, const RunPlan& plan, const Communicator& communicator) {
+  if (!data.validation || (plan.options.eval_freq == 0 && !plan.options.eval_at_start)) return {};
+  return validation_batches(*data.validation, plan.eval_sequences, plan.batch.batch_size, communicator.rank(),
+                            communicator.ranks());
+}
+
+// ---- what the user should know ----
+
+std::vector<std::string> notes_of(const Session& session, const DeviceChoice& device) {
+  std::vector<std::string> notes = device.notes;
+  notes.insert(notes.end(), session.data.notes.begin(), session.data.notes.end());
+  const Options& options = session.plan.options;
+  if (!session.text.can_decode() && options.sample_tokens > 0) {
+    notes.push_back("no BPE tables: samples are not printed; run tools/install_deps.sh or give --tokenizer DIR");
+  }
+  if (session.resumed) return notes;
+  if (const std::vector<CheckpointInfo> older = session.checkpoints.list(); !older.empty()) {
+    notes.push_back(options.checkpoint_dir + " holds checkpoints of another run, up to step " +
+                    std::to_string(older.back().step) +
+                    ": those of equal steps will be replaced; --resume latest would go on with that run instead");
+  }
+  return notes;
+}
+
+} // namespace
+
+RunData open_run_data(const Options& options, const GPT2Config& config) {
+  if (options.train_data.empty()) return built_in_sample(config);
+  RunData data;
+  data.train = open_shards(options.train_data, config);
+  if (!options.val_data.empty()) {
+    data.validation = open_shards(options.val_data, config);
+  } else if (options.eval_freq > 0) {
+    data.notes.push_back("no --val_data: training without evaluation");
+  }
+  return data;
+}
+
+Session::Session(const RunStart& start, const DeviceChoice& device, Backend& backend, const Communicator& communicator,
+                 Console& console)
+    : backend(backend),
+      communicator(communicator),
+      console(console),
+      config(resolve_config(start.options, device.gpu)),
+      data(open_run_data(start.options, config)),
+      run_name(start.options.run_name.empty() ? new_run_name(config, device.precision) : start.options.run_name),
+      log_folder(start.options.log_dir + "/" + run_name),
+      log_lock(log_folder, "--run_name"),
+      checkpoint_lock(lock_checkpoints(start.options.checkpoint_dir, log_folder)),
+      plan(named_plan(
+          make_plan(start.options, config, device.precision, data.train->sequences(), backend, communicator.ranks()),
+          run_name)),
+      text(Tokenizer::find_folder(plan.options.tokenizer), data.built_in),
+      prompt(text.encode(plan.options.prompt)),
+      checkpoints(open_checkpoints(plan.options.checkpoint_dir, config)),
+      model(backend.make_model(plan.model)),
+      resumed(!start.checkpoint.empty()),
+      state(open_state(start.checkpoint, plan, *model, console)),
+      log(log_folder, plan.options.use_tensorboard, resumed ? state.step + 1 : 0),
+      loader(data.train,
+             {.batch_size = plan.batch.batch_size,
+              .rank = communicator.rank(),
+              .ranks = communicator.ranks(),
+              .seed = state.seed},
+             state.loader_position),
+      validation(open_validation(data, plan, communicator)) {
+  log.hparams(plan, *model);
+  for (const std::string& note : notes_of(*this, device)) console.line("note: " + note);
+  if (plan.model.precision == Precision::fp8) console.line(fp8_line(*this));
+  console.line(start_table(*this));
+}
+
+} // namespace gpt2

@@ -1,0 +1,64 @@
+// A run, opened: its data, its plan, its model and everything that it writes to.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/backend/backend.h"
+#include "engine/data/loader.h"
+#include "engine/dist/communicator.h"
+#include "engine/io/checkpoint_folder.h"
+#include "engine/io/folder_lock.h"
+#include "engine/train/console.h"
+#include "engine/train/resume.h"
+#include "engine/train/run_log.h"
+#include "engine/train/run_plan.h"
+#include "engine/train/sampling.h"
+
+namespace gpt2 {
+
+// The shards that were asked for, or the built-in sample.
+struct RunData {
+  std::shared_ptr<const Dataset> train;
+  std::shared_ptr<const Dataset> validation; // null: none was given
+  bool built_in = false;
+  std::optional<double> entropy;  // nats per token: the floor of the built-in sample's validation loss
+  std::vector<std::string> notes; // one line for each fallback taken
+};
+
+// Throws Error(data) for shards that cannot be used.
+RunData open_run_data(const Options& options, const GPT2Config& config);
+
+// Members are opened in the order in which they stand here, and closed in reverse. What is cheap to refuse comes first;
+// the locks come before the device, whose memory another run may hold; nothing is written before all else is known to
+// work.
+struct Session {
+  // `backend`, `communicator` and `console` must outlive it. Ends by printing the notes and the start-up table.
+  Session(const RunStart& start, const DeviceChoice& device, Backend& backend, const Communicator& communicator,
+          Console& console);
+
+  Backend& backend;
+  const Communicator& communicator;
+  Console& console;
+
+  const GPT2Config config;
+  const RunData data;
+  const std::string run_name, log_folder;
+  const FolderLock log_lock;
+  const std::optional<FolderLock> checkpoint_lock; // none where logs and checkpoints share a folder
+  RunPlan plan;
+  const TextCodec text;
+  const std::vector<uint16_t> prompt;
+  CheckpointFolder checkpoints;
+  const std::unique_ptr<Model> model;
+  const bool resumed; // from a checkpoint
+  TrainState state;
+  RunLog log;
+  Loader loader;
+  const std::vector<HostBatch> validation; // empty: nothing to evaluate
+};
+
+} // namespace gpt2

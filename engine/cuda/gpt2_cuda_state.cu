@@ -8,6 +8,7 @@
 #include "engine/model/model_state.h"
 #include "kernels/cast.h"
 #include "kernels/cuda/matmul_plans.h"
+#include "kernels/fill.h"
 
 namespace gpt2 {
 
@@ -129,7 +130,7 @@ std::unique_ptr<StateSnapshot> GPT2Cuda::snapshot() {
     download_recipe();
     copy->recipe = *recipe_;
   }
-  copy->matmul_plans = cuda_.matmuls->to_text(); // --deterministic goes on with these
+  copy->matmul_plans = cuda_.device->matmuls->to_text(); // --deterministic goes on with these
   return copy;
 }
 
@@ -137,7 +138,7 @@ void GPT2Cuda::load_state(StateReader& reader) {
   FlatSnapshot state(table_);
   load_tensors(reader, table_, state.spans());
   state.guard = load_guard(reader);
-  if (reader.has("matmul_plans")) cuda_.matmuls->from_text(reader.read_text("matmul_plans"));
+  if (reader.has("matmul_plans")) cuda_.device->matmuls->from_text(reader.read_text("matmul_plans"));
   if (fp8()) recipe_->load(reader);
   upload_state(state);
 }

@@ -78,7 +78,7 @@ CudaDeviceInfo probe_cuda_device(int device) {
 int64_t cuda_model_bytes(const ModelOptions& options, const CudaModelOptions& cuda_options) {
   Arena count(nullptr);
   lay_out(count, options, ParameterTable(options.config), cuda_options.recompute);
-  return static_cast<int64_t>(count.size() + backend_options(cuda_options).scratch_bytes);
+  return static_cast<int64_t>(count.size() + backend_options(cuda_options).bytes_per_stream());
 }
 
 std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaModelOptions& cuda_options) {
@@ -96,9 +96,9 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
       // not those of cuBLASLt's epilogue: forward then uses our kernel too, so that backward reads what forward used.
       fuse_gelu_(cuda_options.fuse_gelu && recompute_ != Recompute::gelu && options.precision != Precision::fp8),
       cuda_(backend_options(cuda_options)),
-      nvml_(pci_bus_id(cuda_.options.device)) {
+      nvml_(pci_bus_id(cuda_.device->options.device)) {
   cudaDeviceProp properties{};
-  CUDA_CHECK(cudaGetDeviceProperties(&properties, cuda_.options.device));
+  CUDA_CHECK(cudaGetDeviceProperties(&properties, cuda_.device->options.device));
   device_name_ = properties.name;
 
   if (options.precision == Precision::fp8) check_fp8_shape(config_.channels, options.seq_len);
@@ -117,7 +117,7 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
   Arena arena(memory_->data());
   b_ = lay_out(arena, options, table_, recompute_);
   memory_report_ = arena.report();
-  memory_report_.push_back({"library workspace", static_cast<int64_t>(cuda_.scratch_bytes)});
+  memory_report_.push_back({"library workspace", static_cast<int64_t>(cuda_.device->options.bytes_per_stream())});
 
   const size_t tokens = 2 * static_cast<size_t>(options.batch_size) * options.seq_len;
   for (size_t i = 0; i < kTokenSlots; ++i) slots_.push_back({Pinned<int32_t>(tokens), Event()});

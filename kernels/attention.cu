@@ -10,6 +10,7 @@
 #include "kernels/cuda/attention_cudnn.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/profile.h"
+#include "kernels/cuda/require.h"
 #include "kernels/device/mma.cuh"
 #include "kernels/device/vector.cuh"
 
@@ -207,152 +208,107 @@ struct BackwardInputs {
   float scale;
 };
 
-// dK and dV of 64 keys, over all queries from the first of them on; the grid is (key tiles, NH, B). Scores are held
-// transposed, (keys, queries), which makes them the left operand of both sums over queries.
-template <int D>
-__global__ __launch_bounds__(kThreads) void attention_backward_keys_kernel(bf16* dqkv, BackwardInputs x) {
+// dK and dV of 64 keys, over all queries from the first of them on; or dQ of 64 queries, over all keys up to the last
+// of them. Either way a block owns 64 rows of the scores' gradient and goes through its columns, which makes it the
+// left operand of the sums over columns; the keys' scores are held transposed, (keys, queries). The grid is (tiles, NH,
+// B); longest rows start first.
+template <int D, bool kOfKeys>
+__global__ __launch_bounds__(kThreads) void attention_backward_kernel(bf16* dqkv, BackwardInputs x) {
   constexpr int kColumns = kBackwardColumns<D>;
+  static_assert(kRows % kColumns == 0, "a block's first column is the first of a tile");
   extern __shared__ __align__(16) bf16 shared[];
-  bf16* k_tile = shared;                     // (64, D)
-  bf16* v_tile = k_tile + kRows * kPitch<D>; // (64, D)
-  bf16* q_tile = v_tile + kRows * kPitch<D>; // 2 x (kColumns, D): one in use, one arriving
-  bf16* dout_tile = q_tile + 2 * kColumns * kPitch<D>;
-  float* stats_tile = reinterpret_cast<float*>(dout_tile + 2 * kColumns * kPitch<D>); // 2 x (kColumns)
+  bf16* row_tile = shared;                                // (64, D): K or Q
+  bf16* row_value_tile = row_tile + kRows * kPitch<D>;    // (64, D): V or dO
+  bf16* column_tile = row_value_tile + kRows * kPitch<D>; // 2 x (kColumns, D), one in use, one arriving: Q or K
+  bf16* column_value_tile = column_tile + 2 * kColumns * kPitch<D>;                           // the same: dO or V
+  float* stats_tile = reinterpret_cast<float*>(column_value_tile + 2 * kColumns * kPitch<D>); // kOfKeys: 2 x (kColumns)
   float* dots_tile = stats_tile + 2 * kColumns;
   const int T = x.T, NH = x.NH, HS = x.HS;
-  const auto q = head_of_qkv(x.qkv, 0, T, NH, HS);
-  const auto dout = head_of_output(x.dout, T, NH, HS);
+  const auto q = head_of_qkv(x.qkv, 0, T, NH, HS), k = head_of_qkv(x.qkv, 1, T, NH, HS),
+             v = head_of_qkv(x.qkv, 2, T, NH, HS), dout = head_of_output(x.dout, T, NH, HS);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int first_key = blockIdx.x * kRows;
-  const auto load_queries = [&](int first, int buffer) {
-    load_rows<kColumns, D>(q_tile + buffer * kColumns * kPitch<D>, q, first, T, HS);
-    load_rows<kColumns, D>(dout_tile + buffer * kColumns * kPitch<D>, dout, first, T, HS);
-    for (int i = threadIdx.x; i < kColumns; i += kThreads) {
-      const bool inside = first + i < T;
-      const int64_t from = first_statistic(T, NH) + (inside ? first + i : 0);
-      copy_async_4(stats_tile + buffer * kColumns + i, x.stats + from, inside);
-      copy_async_4(dots_tile + buffer * kColumns + i, x.dots + from, inside);
+  const int first_row = (kOfKeys ? blockIdx.x : gridDim.x - 1 - blockIdx.x) * kRows;
+  const int first_column = kOfKeys ? first_row : 0, end = kOfKeys ? T : min(first_row + kRows, T);
+  const auto load_columns = [&](int first, int buffer) {
+    load_rows<kColumns, D>(column_tile + buffer * kColumns * kPitch<D>, kOfKeys ? q : k, first, T, HS);
+    load_rows<kColumns, D>(column_value_tile + buffer * kColumns * kPitch<D>, kOfKeys ? dout : v, first, T, HS);
+    if constexpr (kOfKeys) {
+      for (int i = threadIdx.x; i < kColumns; i += kThreads) {
+        const bool inside = first + i < T;
+        const int64_t from = first_statistic(T, NH) + (inside ? first + i : 0);
+        copy_async_4(stats_tile + buffer * kColumns + i, x.stats + from, inside);
+        copy_async_4(dots_tile + buffer * kColumns + i, x.dots + from, inside);
+      }
     }
     copy_async_commit();
   };
 
-  float dk[D / 8][4] = {}, dv[D / 8][4] = {};
-  load_rows<kRows, D>(k_tile, head_of_qkv(x.qkv, 1, T, NH, HS), first_key, T, HS);
-  load_rows<kRows, D>(v_tile, head_of_qkv(x.qkv, 2, T, NH, HS), first_key, T, HS);
-  load_queries(first_key, 0);
+  float log_sum[2] = {}, dot[2] = {}; // of queries, where those are the rows: lane/4 and lane/4 + 8
+  for (int r = 0; r < 2; ++r) {
+    const int query = first_row + warp * 16 + lane / 4 + 8 * r;
+    if (kOfKeys || query >= T) continue;
+    log_sum[r] = x.stats[first_statistic(T, NH) + query];
+    dot[r] = x.dots[first_statistic(T, NH) + query];
+  }
+
+  float drow[D / 8][4] = {}, dvalue[D / 8][4] = {}; // dK and dV, or dQ and nothing
+  load_rows<kRows, D>(row_tile, kOfKeys ? k : q, first_row, T, HS);
+  load_rows<kRows, D>(row_value_tile, kOfKeys ? v : dout, first_row, T, HS);
+  load_columns(first_column, 0);
   int buffer = 0;
-  for (int first_query = first_key; first_query < T; first_query += kColumns, buffer ^= 1) {
-    if (first_query + kColumns < T) {
-      load_queries(first_query + kColumns, buffer ^ 1);
+  for (int first = first_column; first < end; first += kColumns, buffer ^= 1) {
+    if (first + kColumns < end) {
+      load_columns(first + kColumns, buffer ^ 1);
       copy_async_wait<1>();
     } else {
       copy_async_wait<0>();
     }
     __syncthreads();
-    const bf16* queries = q_tile + buffer * kColumns * kPitch<D>;
-    const bf16* douts = dout_tile + buffer * kColumns * kPitch<D>;
+    const bf16* columns = column_tile + buffer * kColumns * kPitch<D>;
+    const bf16* column_values = column_value_tile + buffer * kColumns * kPitch<D>;
 
     float p[kColumns / 8][4] = {}; // scores, then probabilities
-    multiply_by_transpose<kColumns, D>(p, k_tile + warp * 16 * kPitch<D>, queries, lane);
-    const bool masked = first_query < first_key + kRows || first_query + kColumns > T;
+    multiply_by_transpose<kColumns, D>(p, row_tile + warp * 16 * kPitch<D>, columns, lane);
+    const bool masked = kOfKeys ? first < first_row + kRows || first + kColumns > T : first + kColumns > first_row;
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int column = 8 * j + 2 * (lane % 4) + i % 2, row = first_row + warp * 16 + lane / 4 + i / 2 * 8;
+        const int query = kOfKeys ? first + column : row, key = kOfKeys ? row : first + column;
+        const float of_query = kOfKeys ? stats_tile[buffer * kColumns + column] : log_sum[i / 2];
+        p[j][i] = fast_exp2((p[j][i] * x.scale - of_query) * kLog2E);
+        if (masked && (key > query || (kOfKeys && query >= T))) p[j][i] = 0;
+      }
+    }
+    if constexpr (kOfKeys) multiply_registers<kColumns, D>(dvalue, p, column_values, lane);
+
+    float ds[kColumns / 8][4] = {}; // gradient of the probabilities, then of the scores
+    multiply_by_transpose<kColumns, D>(ds, row_value_tile + warp * 16 * kPitch<D>, column_values, lane);
 #pragma unroll
     for (int j = 0; j < kColumns / 8; ++j) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int column = 8 * j + 2 * (lane % 4) + i % 2;
-        const int query = first_query + column, key = first_key + warp * 16 + lane / 4 + i / 2 * 8;
-        const float log_sum = stats_tile[buffer * kColumns + column];
-        p[j][i] = fast_exp2((p[j][i] * x.scale - log_sum) * kLog2E);
-        if (masked && (key > query || query >= T)) p[j][i] = 0;
+        ds[j][i] = p[j][i] * (ds[j][i] - (kOfKeys ? dots_tile[buffer * kColumns + column] : dot[i / 2]));
       }
     }
-    multiply_registers<kColumns, D>(dv, p, douts, lane);
-
-    float ds[kColumns / 8][4] = {}; // gradient of the probabilities, then of the scores
-    multiply_by_transpose<kColumns, D>(ds, v_tile + warp * 16 * kPitch<D>, douts, lane);
-#pragma unroll
-    for (int j = 0; j < kColumns / 8; ++j) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        ds[j][i] = p[j][i] * (ds[j][i] - dots_tile[buffer * kColumns + 8 * j + 2 * (lane % 4) + i % 2]);
-      }
-    }
-    multiply_registers<kColumns, D>(dk, ds, queries, lane);
+    multiply_registers<kColumns, D>(drow, ds, columns, lane);
     __syncthreads(); // the next step loads into the buffers just read
   }
 
-  const int first_row = first_key + warp * 16;
-  store_rows<D>(head_of_dqkv(dqkv, 1, T, NH, HS), first_row, dk, x.scale, x.scale, k_tile + warp * 16 * kPitch<D>, T,
-                HS, lane);
-  store_rows<D>(head_of_dqkv(dqkv, 2, T, NH, HS), first_row, dv, 1, 1, v_tile + warp * 16 * kPitch<D>, T, HS, lane);
-}
-
-// dQ of 64 queries, over all keys up to the last of them; the grid is (query tiles, NH, B). Longest rows start first.
-template <int D>
-__global__ __launch_bounds__(kThreads) void attention_backward_queries_kernel(bf16* dqkv, BackwardInputs x) {
-  constexpr int kColumns = kBackwardColumns<D>;
-  extern __shared__ __align__(16) bf16 shared[];
-  bf16* q_tile = shared;                        // (64, D)
-  bf16* dout_tile = q_tile + kRows * kPitch<D>; // (64, D)
-  bf16* k_tile = dout_tile + kRows * kPitch<D>; // 2 x (kColumns, D): one in use, one arriving
-  bf16* v_tile = k_tile + 2 * kColumns * kPitch<D>;
-  const int T = x.T, NH = x.NH, HS = x.HS;
-  const auto k = head_of_qkv(x.qkv, 1, T, NH, HS), v = head_of_qkv(x.qkv, 2, T, NH, HS);
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int first_query = (gridDim.x - 1 - blockIdx.x) * kRows;
-  const int tiles = (min(first_query + kRows, T) + kColumns - 1) / kColumns;
-  const auto load_keys = [&](int tile) {
-    const int buffer = tile % 2 * kColumns * kPitch<D>;
-    load_rows<kColumns, D>(k_tile + buffer, k, tile * kColumns, T, HS);
-    load_rows<kColumns, D>(v_tile + buffer, v, tile * kColumns, T, HS);
-    copy_async_commit();
-  };
-
-  float log_sum[2] = {}, dot[2] = {}; // rows lane/4 and lane/4 + 8
-  for (int r = 0; r < 2; ++r) {
-    const int query = first_query + warp * 16 + lane / 4 + 8 * r;
-    if (query >= T) continue;
-    log_sum[r] = x.stats[first_statistic(T, NH) + query];
-    dot[r] = x.dots[first_statistic(T, NH) + query];
+  const int first_own = first_row + warp * 16;
+  store_rows<D>(head_of_dqkv(dqkv, kOfKeys ? 1 : 0, T, NH, HS), first_own, drow, x.scale, x.scale,
+                row_tile + warp * 16 * kPitch<D>, T, HS, lane);
+  if constexpr (kOfKeys) {
+    store_rows<D>(head_of_dqkv(dqkv, 2, T, NH, HS), first_own, dvalue, 1, 1, row_value_tile + warp * 16 * kPitch<D>, T,
+                  HS, lane);
   }
-
-  float dq[D / 8][4] = {};
-  load_rows<kRows, D>(q_tile, head_of_qkv(x.qkv, 0, T, NH, HS), first_query, T, HS);
-  load_rows<kRows, D>(dout_tile, head_of_output(x.dout, T, NH, HS), first_query, T, HS);
-  load_keys(0);
-  for (int tile = 0; tile < tiles; ++tile) {
-    if (tile + 1 < tiles) {
-      load_keys(tile + 1);
-      copy_async_wait<1>();
-    } else {
-      copy_async_wait<0>();
-    }
-    __syncthreads();
-    const bf16* keys = k_tile + tile % 2 * kColumns * kPitch<D>;
-    const bf16* values = v_tile + tile % 2 * kColumns * kPitch<D>;
-    float s[kColumns / 8][4] = {}, ds[kColumns / 8][4] = {};
-    multiply_by_transpose<kColumns, D>(s, q_tile + warp * 16 * kPitch<D>, keys, lane);
-    multiply_by_transpose<kColumns, D>(ds, dout_tile + warp * 16 * kPitch<D>, values, lane);
-    const bool masked = (tile + 1) * kColumns > first_query;
-#pragma unroll
-    for (int j = 0; j < kColumns / 8; ++j) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int query = first_query + warp * 16 + lane / 4 + i / 2 * 8;
-        const int key = tile * kColumns + 8 * j + 2 * (lane % 4) + i % 2;
-        float p = fast_exp2((s[j][i] * x.scale - log_sum[i / 2]) * kLog2E);
-        if (masked && key > query) p = 0;
-        ds[j][i] = p * (ds[j][i] - dot[i / 2]);
-      }
-    }
-    multiply_registers<kColumns, D>(dq, ds, keys, lane);
-    __syncthreads(); // the next step loads into the buffer just read
-  }
-  store_rows<D>(head_of_dqkv(dqkv, 0, T, NH, HS), first_query + warp * 16, dq, x.scale, x.scale,
-                q_tile + warp * 16 * kPitch<D>, T, HS, lane);
 }
 
 // -------------------------------------------------------------------------------------------------- launchers
+
+constexpr int kMostBlocks = 65535; // a grid's, in its second and third dimension
 
 dim3 grid_of(int T, int NH, int B) {
   return dim3(static_cast<unsigned>((T + kRows - 1) / kRows), static_cast<unsigned>(NH), static_cast<unsigned>(B));
@@ -366,6 +322,8 @@ void allow_shared_memory(Kernel kernel, size_t bytes) {
 
 template <int D>
 void launch_forward(Cuda& cuda, const AttentionForward<bf16>& a) {
+  const Requirements require("attention_forward");
+  require(a.B <= kMostBlocks && a.NH <= kMostBlocks, "B and NH are at most 65535");
   const size_t bytes = (kRows + 4 * kForwardColumns) * kPitch<D> * sizeof(bf16);
   allow_shared_memory(attention_forward_kernel<D>, bytes);
   attention_forward_kernel<D><<<grid_of(a.T, a.NH, a.B), kThreads, bytes, cuda.stream>>>(
@@ -373,8 +331,20 @@ void launch_forward(Cuda& cuda, const AttentionForward<bf16>& a) {
   CUDA_CHECK_LAUNCH("attention_forward");
 }
 
+template <int D, bool kOfKeys>
+void launch_backward_half(Cuda& cuda, bf16* dqkv, const BackwardInputs& x, int B) {
+  constexpr int kColumns = kBackwardColumns<D>;
+  constexpr size_t kTiles = (2 * kRows + 4 * kColumns) * kPitch<D> * sizeof(bf16);
+  constexpr size_t kBytes = kTiles + (kOfKeys ? 4 * kColumns * sizeof(float) : 0);
+  allow_shared_memory(attention_backward_kernel<D, kOfKeys>, kBytes);
+  attention_backward_kernel<D, kOfKeys><<<grid_of(x.T, x.NH, B), kThreads, kBytes, cuda.stream>>>(dqkv, x);
+  CUDA_CHECK_LAUNCH(kOfKeys ? "attention_backward_keys" : "attention_backward_queries");
+}
+
 template <int D>
 void launch_backward(Cuda& cuda, const AttentionBackward<bf16>& a) {
+  const Requirements require("attention_backward");
+  require(a.B <= kMostBlocks && a.NH <= kMostBlocks, "B and NH are at most 65535");
   const int64_t rows = int64_t{a.B} * a.T * a.NH;
   float* dots = cuda.scratch<float>(static_cast<size_t>(rows));
   constexpr int kRowsPerBlock = 16; // of 16 threads
@@ -384,16 +354,8 @@ void launch_backward(Cuda& cuda, const AttentionBackward<bf16>& a) {
 
   const BackwardInputs inputs{a.qkv, a.dout, a.stats, dots,
                               a.T,   a.NH,   a.HS,    1.0f / std::sqrt(static_cast<float>(a.HS))};
-  constexpr int kColumns = kBackwardColumns<D>;
-  constexpr size_t kTiles = (2 * kRows + 4 * kColumns) * kPitch<D> * sizeof(bf16);
-  constexpr size_t kStatistics = 4 * kColumns * sizeof(float);
-  allow_shared_memory(attention_backward_keys_kernel<D>, kTiles + kStatistics);
-  attention_backward_keys_kernel<D>
-      <<<grid_of(a.T, a.NH, a.B), kThreads, kTiles + kStatistics, cuda.stream>>>(a.dqkv, inputs);
-  CUDA_CHECK_LAUNCH("attention_backward_keys");
-  allow_shared_memory(attention_backward_queries_kernel<D>, kTiles);
-  attention_backward_queries_kernel<D><<<grid_of(a.T, a.NH, a.B), kThreads, kTiles, cuda.stream>>>(a.dqkv, inputs);
-  CUDA_CHECK_LAUNCH("attention_backward_queries");
+  launch_backward_half<D, true>(cuda, a.dqkv, inputs, a.B);
+  launch_backward_half<D, false>(cuda, a.dqkv, inputs, a.B);
 }
 
 void check_head_size(int HS) {
@@ -402,10 +364,6 @@ void check_head_size(int HS) {
               "choose a number of heads that makes channels per head a multiple of 8, at most 128");
 }
 
-} // namespace
-
-namespace {
-
 // FLOPs of one product of T x T x HS per head, the upper triangle left out. Forward has two of them, backward five.
 double product_flops(int B, int T, int NH, int HS) { return static_cast<double>(B) * NH * HS * T * T; }
 
@@ -413,7 +371,7 @@ double product_flops(int B, int T, int NH, int HS) { return static_cast<double>(
 
 void attention_forward(Cuda& cuda, const AttentionForward<bf16>& args) {
   const Range range(cuda, "attention_forward", 0, 2 * product_flops(args.B, args.T, args.NH, args.HS));
-  if (cuda.attentions->forward(args)) return;
+  if (cuda.device->attentions->forward(cuda, args)) return;
   check_head_size(args.HS);
   if (args.HS <= 32) return launch_forward<32>(cuda, args);
   if (args.HS <= 64) return launch_forward<64>(cuda, args);
@@ -422,7 +380,7 @@ void attention_forward(Cuda& cuda, const AttentionForward<bf16>& args) {
 
 void attention_backward(Cuda& cuda, const AttentionBackward<bf16>& args) {
   const Range range(cuda, "attention_backward", 0, 5 * product_flops(args.B, args.T, args.NH, args.HS));
-  if (cuda.attentions->backward(args)) return;
+  if (cuda.device->attentions->backward(cuda, args)) return;
   check_head_size(args.HS);
   if (args.HS <= 32) return launch_backward<32>(cuda, args);
   if (args.HS <= 64) return launch_backward<64>(cuda, args);

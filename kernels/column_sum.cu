@@ -1,6 +1,7 @@
 // Adds rows of partial sums, in order.
 #include "kernels/device/column_sum.cuh"
 
+#include "kernels/cuda/require.h"
 #include "kernels/device/vector.cuh"
 
 namespace gpt2 {
@@ -11,6 +12,7 @@ constexpr int kLanes = 32;  // columns per block
 constexpr int kGroups = 32; // rows added side by side
 
 __global__ void add_column_partials_kernel(ColumnSums p) {
+  static_assert(kLanes == kWarp && kGroups == kWarp, "a warp adds the groups of a column");
   __shared__ float sums[kGroups][kLanes + 1];
   float* const out = p.out[blockIdx.y];
   if (!out) return;
@@ -33,6 +35,8 @@ __global__ void add_column_partials_kernel(ColumnSums p) {
 } // namespace
 
 void add_column_partials(Cuda& cuda, const ColumnSums& p) {
+  const Requirements require("add_column_partials");
+  require(p.outputs >= 1 && p.outputs <= 3, "outputs is 1 to 3");
   const dim3 grid(static_cast<unsigned>(ceil_div(p.cols, kLanes)), static_cast<unsigned>(p.outputs));
   add_column_partials_kernel<<<grid, dim3(kLanes, kGroups), 0, cuda.stream>>>(p);
   CUDA_CHECK_LAUNCH("add_column_partials");

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/profile.h"
+#include "kernels/cuda/require.h"
 #include "kernels/device/softmax.cuh"
 #include "kernels/ignored_target.h"
 
@@ -67,9 +68,13 @@ __global__ void __launch_bounds__(kSoftmaxThreads, 2) cross_entropy_kernel(Cross
 void cross_entropy(Cuda& cuda, const CrossEntropy<bf16>& p) {
   const Range range(cuda, "cross_entropy",
                     (p.write_gradient ? 4.0 : 2.0) * static_cast<double>(p.rows) * p.padded_vocab);
+  const Requirements require("cross_entropy");
+  require(p.padded_vocab % kVector == 0, "padded_vocab is a multiple of 8");
+  require(p.vocab <= p.padded_vocab, "vocab is at most padded_vocab");
   constexpr int kOtherShared = 1280; // of a block, ours and CUDA's own
   const size_t shared = static_cast<size_t>(p.padded_vocab) * sizeof(bf16);
-  if (2 * (shared + kOtherShared) <= static_cast<size_t>(cuda.shared_memory_per_multiprocessor)) { // two rows in work
+  if (2 * (shared + kOtherShared) <=
+      static_cast<size_t>(cuda.device->shared_memory_per_multiprocessor)) { // two rows in work
     CUDA_CHECK(cudaFuncSetAttribute(cross_entropy_kernel<true>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(shared)));
     cross_entropy_kernel<true><<<static_cast<unsigned>(p.rows), kSoftmaxThreads, shared, cuda.stream>>>(p);

@@ -5,6 +5,7 @@
 #include <cuda_bf16.h>
 
 #include "kernels/cuda/profile.h"
+#include "kernels/cuda/require.h"
 #include "kernels/device/fp8_tile.cuh"
 #include "kernels/device/softmax.cuh"
 #include "kernels/ignored_target.h"
@@ -79,6 +80,11 @@ struct GradientWork {
 
 void cross_entropy_fp8(Cuda& cuda, const CrossEntropyFp8& p) {
   const Range range(cuda, "cross_entropy_fp8", 6.0 * static_cast<double>(p.rows) * p.padded_vocab);
+  const Requirements require("cross_entropy_fp8");
+  require(p.rows % 16 == 0, "rows is a multiple of 16");
+  require(p.padded_vocab % 16 == 0, "padded_vocab is a multiple of 16");
+  require(p.vocab <= p.padded_vocab, "vocab is at most padded_vocab");
+  require(p.dlogits.format == Fp8Format::e5m2, "the gradient is E5M2");
   auto* const statistics = cuda.scratch<RowStatistics>(static_cast<size_t>(p.rows));
   row_statistics_kernel<<<static_cast<unsigned>(p.rows), kSoftmaxThreads, 0, cuda.stream>>>(p, statistics);
   CUDA_CHECK_LAUNCH("row_statistics");

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/profile.h"
+#include "kernels/cuda/require.h"
 #include "kernels/device/vector.cuh"
 
 namespace gpt2 {
@@ -55,6 +56,7 @@ __global__ void iota_kernel(int32_t* out, int count) {
 // dwte. A run that crosses a border leaves one partial sum per chunk it touches: at its head if the run came in from
 // the chunk before, else at its tail; a second kernel adds those in order.
 constexpr int kChunk = 64;
+constexpr int kMostChannels = 1024 * kVector; // a block's threads
 
 struct Sorted {
   const int32_t* tokens;    // (count) ascending
@@ -146,6 +148,8 @@ Sorted sort_tokens(Cuda& cuda, const EmbeddingBackward<bf16>& p, float** partial
 void embedding_forward(Cuda& cuda, const EmbeddingForward<bf16>& p) {
   const int64_t vectors = static_cast<int64_t>(p.B) * p.T * p.C / kVector;
   const Range range(cuda, "embedding_forward", 4.0 * kVector * static_cast<double>(vectors));
+  const Requirements require("embedding_forward");
+  require(p.C % kVector == 0, "C is a multiple of 8");
   constexpr int kThreads = 256;
   embedding_forward_kernel<<<static_cast<unsigned>(ceil_div(vectors, kThreads)), kThreads, 0, cuda.stream>>>(p,
                                                                                                              vectors);
@@ -154,6 +158,10 @@ void embedding_forward(Cuda& cuda, const EmbeddingForward<bf16>& p) {
 
 void embedding_backward(Cuda& cuda, const EmbeddingBackward<bf16>& p) {
   const Range range(cuda, "embedding_backward", 4.0 * p.B * static_cast<double>(p.T) * p.C);
+  const Requirements require("embedding_backward");
+  require(p.C % kVector == 0, "C is a multiple of 8");
+  require(p.C <= kMostChannels, "C is at most 8192, a thread for each vector");
+  require(int64_t{p.B} * p.T <= INT32_MAX, "tokens are counted in 32 bits");
   const int64_t position_vectors = static_cast<int64_t>(p.T) * p.C / kVector;
   position_gradient_kernel<<<static_cast<unsigned>(ceil_div(position_vectors, 128)), 128, 0, cuda.stream>>>(
       p, position_vectors);

@@ -3,6 +3,8 @@
 #include "kernels/gelu.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "kernels/vector_math.h"
 
@@ -18,9 +20,15 @@ inline float gate(float x) {
   return 1 / (1 + vector_exp(-twice_u));
 }
 
+// Beyond |x| = 11 the gate is 0 or 1 and the slope is the gate; further out the square overflows, and 0 * infinity is
+// NaN. An infinite x does give NaN, as on the GPU and in PyTorch: such a step must be skipped.
 inline float derivative(float x) {
+  using Float = std::numeric_limits<float>;
+  constexpr float kFlat = 100;
   const float g = gate(x);
-  return g + x * g * (1 - g) * (kTwoRootTwoOverPi * (1 + 3 * kCubic * x * x));
+  const float slope = g + x * g * (1 - g) * (kTwoRootTwoOverPi * (1 + 3 * kCubic * x * x));
+  const float beyond = std::fabs(x) <= Float::max() ? g : Float::quiet_NaN();
+  return std::fabs(x) < kFlat ? slope : beyond;
 }
 
 } // namespace

@@ -4,6 +4,7 @@
 #include <cuda_bf16.h>
 
 #include "kernels/cuda/profile.h"
+#include "kernels/cuda/require.h"
 #include "kernels/device/fp8_tile.cuh"
 #include "kernels/device/gelu_math.cuh"
 
@@ -60,8 +61,8 @@ struct GeluBackwardWork {
 #pragma unroll
     for (int k = 0; k < kVector; ++k) {
       const float sigmoid = gelu_sigmoid(x.v[k]);
-      main.v[k] *= gelu_gradient(x.v[k], sigmoid);
       second.v[k] = gelu(x.v[k], sigmoid);
+      main.v[k] *= gelu_gradient(x.v[k], sigmoid, second.v[k]);
     }
   }
 };
@@ -70,6 +71,9 @@ struct GeluBackwardWork {
 
 void gelu_forward_fp8(Cuda& cuda, const GeluForwardFp8& p) {
   const Range range(cuda, "gelu_forward_fp8", 3.0 * static_cast<double>(p.rows) * p.cols);
+  const Requirements require("gelu_forward_fp8");
+  require(p.rows * p.cols % 16 == 0, "rows * cols is a multiple of 16");
+  require(p.out.data && !p.out.transposed, "codes are wanted one way round");
   const int64_t count = p.rows * p.cols / 16;
   gelu_forward_fp8_kernel<<<static_cast<unsigned>(ceil_div(count, kForwardThreads * kForwardUnroll)), kForwardThreads,
                             0, cuda.stream>>>(p.out, p.in, count);
@@ -78,6 +82,9 @@ void gelu_forward_fp8(Cuda& cuda, const GeluForwardFp8& p) {
 
 void gelu_backward_fp8(Cuda& cuda, const GeluBackwardFp8& p) {
   const Range range(cuda, "gelu_backward_fp8", 7.0 * static_cast<double>(p.rows) * p.cols);
+  const Requirements require("gelu_backward_fp8");
+  require(p.rows % 16 == 0, "rows is a multiple of 16");
+  require(p.cols % 16 == 0, "cols is a multiple of 16");
   launch_fp8_tiles(cuda, GeluBackwardWork{p.dout, p.in},
                    {.main = p.din, .second = p.out, .dbias = p.dbias, .rows = p.rows, .cols = p.cols},
                    "gelu_backward_fp8");

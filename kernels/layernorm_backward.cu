@@ -243,7 +243,8 @@ void launch(Cuda& cuda, const LayerNormBackwardFp8& p) {
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
   int resident = 0;
   CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, static_cast<int>(threads), shared));
-  const int64_t wave = static_cast<int64_t>(cuda.multiprocessors) * max(resident, 1); // no block waits for another
+  const int64_t wave =
+      static_cast<int64_t>(cuda.device->multiprocessors) * max(resident, 1); // no block waits for another
   const auto blocks = static_cast<unsigned>(min(ceil_div(p.rows, kRows), wave));
   float* const partials =
       p.dresidual_fp8.measures() ? nullptr : cuda.scratch<float>(static_cast<size_t>(blocks) * 3 * p.C);
@@ -256,7 +257,7 @@ void launch(Cuda& cuda, const LayerNormBackwardFp8& p) {
 // Does a tile of so many rows go into shared memory?
 bool fits(const Cuda& cuda, int rows, int C) {
   constexpr int kStaticBytes = 2048;
-  return rows * C * kTileBytes + kStaticBytes <= cuda.shared_memory_per_block;
+  return rows * C * kTileBytes + kStaticBytes <= cuda.device->shared_memory_per_block;
 }
 
 void check_width(int C, int multiple, bool possible) {

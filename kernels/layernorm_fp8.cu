@@ -89,7 +89,7 @@ void launch_forward(Cuda& cuda, const LayerNormForwardFp8& p) {
     return;
   }
   const size_t shared = static_cast<size_t>(kForwardWarps) * kTransposeRows * p.C; // 49 kB at C = 768
-  if (shared > static_cast<size_t>(cuda.shared_memory_per_block))
+  if (shared > static_cast<size_t>(cuda.device->shared_memory_per_block))
     throw Error(ExitCode::usage, "FP8 with " + std::to_string(p.C) + " channels is not supported on this GPU",
                 "choose fewer channels, or --precision bf16");
   CUDA_CHECK(cudaFuncSetAttribute(layernorm_forward_fp8_kernel<Vectors, true>,

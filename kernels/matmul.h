@@ -54,15 +54,4 @@ struct MatmulForwardGelu {
 };
 void matmul_forward_gelu(Cuda&, const MatmulForwardGelu&);
 
-// dbias += column sums of dout, for layers whose dout no kernel of ours produces (QKV after attention)
-template <class A>
-struct BiasBackward {
-  float* dbias;  // (cols) +=
-  const A* dout; // (rows, cols)
-  int64_t rows;
-  int cols;
-};
-void bias_backward(Cpu&, const BiasBackward<float>&);
-void bias_backward(Cuda&, const BiasBackward<bf16>&);
-
 } // namespace gpt2

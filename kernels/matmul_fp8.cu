@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/matmul_plans.h"
 #include "kernels/cuda/profile.h"
+#include "kernels/cuda/require.h"
 
 namespace gpt2 {
 
@@ -18,6 +19,13 @@ MatmulProduct product_of(const Fp8Tensor& a, const Fp8Tensor& b, int64_t m, int6
 
 constexpr int kMostTermsFast = 8192; // terms of a sum that may be accumulated fast
 
+// Sums over anything else than 16 codes at a time do not exist on Hopper, nor do products of two E5M2 matrices.
+void check_fp8(const char* operation, const Fp8Tensor& a, const Fp8Tensor& b, int64_t m, int64_t n, int64_t k) {
+  const Requirements require(operation);
+  require(m % 16 == 0 && n % 16 == 0 && k % 16 == 0, "rows, C and OC are multiples of 16");
+  require(a.format == Fp8Format::e4m3 || b.format == Fp8Format::e4m3, "one of the factors is E4M3");
+}
+
 double flops(int64_t m, int64_t n, int64_t k) {
   return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
 }
@@ -26,38 +34,44 @@ double flops(int64_t m, int64_t n, int64_t k) {
 
 void matmul_forward_fp8(Cuda& cuda, const MatmulForwardFp8& x) {
   const Range range(cuda, "matmul_forward_fp8", 0, flops(x.OC, x.rows, x.C));
+  check_fp8("matmul_forward_fp8", x.weight, x.in, x.OC, x.rows, x.C);
   MatmulProduct product = product_of(x.weight, x.in, x.OC, x.rows, x.C);
   product.fast_accumulation = true;
   if (x.bias) product.epilogue = MatmulEpilogue::bias;
-  cuda.matmuls->run(product, {.d = x.out,
-                              .a = x.weight.data,
-                              .b = x.in.data,
-                              .bias = x.bias,
-                              .a_scale = &x.weight.meter->inverse,
-                              .b_scale = &x.in.meter->inverse});
+  cuda.device->matmuls->run(cuda, product,
+                            {.d = x.out,
+                             .a = x.weight.data,
+                             .b = x.in.data,
+                             .bias = x.bias,
+                             .a_scale = &x.weight.meter->inverse,
+                             .b_scale = &x.in.meter->inverse});
 }
 
 void matmul_backward_input_fp8(Cuda& cuda, const MatmulBackwardInputFp8& x) {
   const Range range(cuda, "matmul_backward_input_fp8", 0, flops(x.C, x.rows, x.OC));
+  check_fp8("matmul_backward_input_fp8", x.weight_t, x.dout, x.C, x.rows, x.OC);
   MatmulProduct product = product_of(x.weight_t, x.dout, x.C, x.rows, x.OC);
   product.fast_accumulation = x.OC <= kMostTermsFast;
-  cuda.matmuls->run(product, {.d = x.din,
-                              .a = x.weight_t.data,
-                              .b = x.dout.data,
-                              .a_scale = &x.weight_t.meter->inverse,
-                              .b_scale = &x.dout.meter->inverse});
+  cuda.device->matmuls->run(cuda, product,
+                            {.d = x.din,
+                             .a = x.weight_t.data,
+                             .b = x.dout.data,
+                             .a_scale = &x.weight_t.meter->inverse,
+                             .b_scale = &x.dout.meter->inverse});
 }
 
 void matmul_backward_weight_fp8(Cuda& cuda, const MatmulBackwardWeightFp8& x) {
   const Range range(cuda, "matmul_backward_weight_fp8", 0, flops(x.C, x.OC, x.rows));
+  check_fp8("matmul_backward_weight_fp8", x.in_t, x.dout_t, x.C, x.OC, x.rows);
   MatmulProduct product = product_of(x.in_t, x.dout_t, x.C, x.OC, x.rows);
   product.d = MatmulType::fp32;
   product.accumulate = true;
-  cuda.matmuls->run(product, {.d = x.dweight,
-                              .a = x.in_t.data,
-                              .b = x.dout_t.data,
-                              .a_scale = &x.in_t.meter->inverse,
-                              .b_scale = &x.dout_t.meter->inverse});
+  cuda.device->matmuls->run(cuda, product,
+                            {.d = x.dweight,
+                             .a = x.in_t.data,
+                             .b = x.dout_t.data,
+                             .a_scale = &x.in_t.meter->inverse,
+                             .b_scale = &x.dout_t.meter->inverse});
 }
 
 } // namespace gpt2

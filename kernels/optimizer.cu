@@ -95,7 +95,7 @@ void accumulate_loss(Cuda& cuda, const LossAccumulate& p) {
 
 void gradient_norm(Cuda& cuda, const GradientNorm& p) {
   const Range range(cuda, "gradient_norm", 4.0 * static_cast<double>(p.count));
-  const int blocks = cuda.multiprocessors * 4;
+  const int blocks = cuda.device->multiprocessors * 4;
   double* const partials = cuda.scratch<double>(blocks);
   square_sum_kernel<<<blocks, kNormThreads, 0, cuda.stream>>>(reinterpret_cast<const float4*>(p.grad), p.count / 4,
                                                               partials);

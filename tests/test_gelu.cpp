@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <numbers>
 
 #include "tests/kernel_testing.h"
@@ -55,6 +56,34 @@ TEST_CASE("forward at the extremes") {
   CHECK(out[3] == 20.0f);
   CHECK(out[4] == 1e15f);
   CHECK(std::isnan(out[5]));
+}
+
+TEST_CASE("the slope is a number over the whole range of floats, and NaN of what is none") {
+  Cpu cpu;
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  std::vector<float> in = {kNan, kInfinity, -kInfinity};
+  for (uint32_t exponent = 0; exponent < 255; ++exponent) { // 0: zero and the denormals
+    for (const uint32_t fraction : {0u, 1u, 0x2AAAAAu, 0x7FFFFFu}) {
+      const float x = std::bit_cast<float>(exponent << 23 | fraction);
+      in.push_back(x);
+      in.push_back(-x);
+    }
+  }
+  const std::vector<float> ones(in.size(), 1.0f);
+  std::vector<float> slope(in.size());
+  gelu_backward(cpu, {slope.data(), nullptr, ones.data(), in.data(), 1, static_cast<int>(in.size())});
+  size_t wrong = 0;
+  for (size_t i = 0; i < in.size(); ++i) {
+    const double x = static_cast<double>(in[i]);
+    if (i < 3) {
+      wrong += !std::isnan(slope[i]);
+    } else if (std::fabs(x) >= 16) {
+      wrong += slope[i] != (x > 0 ? 1.0f : 0.0f);
+    } else {
+      wrong += !(std::fabs(static_cast<double>(slope[i]) - reference_slope(x)) < 1e-6);
+    }
+  }
+  CHECK(wrong == 0);
 }
 
 TEST_CASE("backward: slope times dout, and its column sums added to dbias") {

@@ -3,6 +3,7 @@
 
 #include "engine/cpu/gpt2_cpu.h"
 #include "kernels/attention.h"
+#include "kernels/bias.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
 #include "kernels/gelu.h"

@@ -38,7 +38,7 @@ class GPT2Cuda final : public Model {
   const GPT2Config& config() const override { return config_; }
   const ParameterTable& parameters() const override { return table_; }
   std::string precision_label() const override { return fp8_ ? "FP8" : "BF16"; }
-  std::string device_name() const override { return device_name_; }
+  std::string device_name() const override { return cuda_.device->name; }
   NamedTensor read_tensor(const ParameterTensor& tensor, TensorKind kind) override;
   std::vector<Fp8TensorStats> fp8_stats() override;
   std::vector<MemoryLine> memory_report() const override { return memory_report_; }
@@ -110,7 +110,6 @@ class GPT2Cuda final : public Model {
   const Recompute recompute_;
   const bool use_graph_;
   Cuda cuda_;
-  std::string device_name_;
   std::unique_ptr<DeviceMemory> memory_;
   std::vector<MemoryLine> memory_report_;
   const CudaBuffers b_;

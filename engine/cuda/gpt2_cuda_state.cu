@@ -7,6 +7,7 @@
 #include "engine/model/model_state.h"
 #include "kernels/cast.h"
 #include "kernels/cuda/matmul_plans.h"
+#include "kernels/fill.h"
 
 namespace gpt2 {
 
@@ -43,7 +44,7 @@ std::unique_ptr<StateSnapshot> GPT2Cuda::snapshot() {
     fp8_->scaling.download();
     copy->recipe = fp8_->scaling.recipe();
   }
-  copy->matmul_plans = cuda_.matmuls->to_text(); // --deterministic goes on with these
+  copy->matmul_plans = cuda_.device->matmuls->to_text(); // --deterministic goes on with these
   return copy;
 }
 
@@ -51,7 +52,7 @@ void GPT2Cuda::load_state(StateReader& reader) {
   FlatSnapshot state(table_, trains());
   load_tensors(reader, table_, state.spans());
   state.guard = load_guard(reader);
-  if (reader.has("matmul_plans")) cuda_.matmuls->from_text(reader.read_text("matmul_plans"));
+  if (reader.has("matmul_plans")) cuda_.device->matmuls->from_text(reader.read_text("matmul_plans"));
   if (fp8_) fp8_->scaling.recipe().load(reader);
   upload_state(state);
 }

@@ -7,6 +7,7 @@
 
 #include "engine/base/log.h"
 #include "engine/cuda/gpt2_cuda_model.h"
+#include "kernels/cuda/attention_cudnn.h"
 #include "kernels/optimizer.h"
 
 namespace gpt2 {
@@ -28,26 +29,28 @@ std::string pci_bus_id(int device) {
   return id;
 }
 
-std::string name_of(int device) {
-  cudaDeviceProp properties{};
-  CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
-  return properties.name;
-}
-
 // FP8 keeps nothing that --recompute gelu could save.
 std::string smaller_hint(const ModelOptions& options) {
   return "use a smaller --batch_size (accumulation keeps the step the same), or --recompute " +
          std::string(options.precision == Precision::fp8 ? "block" : "gelu or block");
 }
 
-std::unique_ptr<DeviceMemory> allocate(const ModelOptions& options, const ParameterTable& table, Recompute recompute) {
+// What cuDNN will ask for at the first step.
+size_t attention_bytes(const ModelOptions& options, const CudaModelOptions& cuda_options) {
+  return attention_workspace_bytes(cuda_options.attention, cuda_options.deterministic, options.batch_size,
+                                   options.seq_len, options.config.heads, options.config.head_dim());
+}
+
+std::unique_ptr<DeviceMemory> allocate(const ModelOptions& options, const CudaModelOptions& cuda_options,
+                                       const ParameterTable& table) {
   Arena count(nullptr);
-  lay_out(count, options, table, recompute);
+  lay_out(count, options, table, cuda_options.recompute);
+  const size_t needed = count.size() + attention_bytes(options, cuda_options);
   size_t free = 0, total = 0;
   CUDA_CHECK(cudaMemGetInfo(&free, &total));
-  if (count.size() > free) {
+  if (needed > free) {
     throw Error(ExitCode::device,
-                "the model needs " + format_bytes(static_cast<double>(count.size())) + " of GPU memory and " +
+                "the model needs " + format_bytes(static_cast<double>(needed)) + " of GPU memory and " +
                     format_bytes(static_cast<double>(free)) + " of " + format_bytes(static_cast<double>(total)) +
                     " are free",
                 smaller_hint(options));
@@ -68,19 +71,6 @@ const ModelOptions& checked(const ModelOptions& options) {
   return options;
 }
 
-void check_batch(const Batch& batch, const ModelOptions& options) { // TEMPORARY
-  const size_t tokens = static_cast<size_t>(batch.tokens());
-  if (batch.batch_size > options.batch_size || batch.seq_len > options.seq_len || batch.inputs.size() != tokens ||
-      batch.targets.size() != tokens)
-    throw std::logic_error("batch does not fit the shape the model was built for");
-  const auto foreign = [&](int32_t token) { return token >= options.config.vocab || token < 0; };
-  const auto input = std::find_if(batch.inputs.begin(), batch.inputs.end(), foreign);
-  const auto target = std::find_if(batch.targets.begin(), batch.targets.end(),
-                                   [&](int32_t token) { return token != kIgnoredTarget && foreign(token); });
-  if (input == batch.inputs.end() && target == batch.targets.end()) return;
-  throw Error(ExitCode::data, "a token is outside the vocabulary");
-}
-
 } // namespace
 
 // ---- life ----
@@ -88,7 +78,8 @@ void check_batch(const Batch& batch, const ModelOptions& options) { // TEMPORARY
 int64_t cuda_model_bytes(const ModelOptions& options, const CudaModelOptions& cuda_options) {
   Arena count(nullptr);
   lay_out(count, options, ParameterTable(options.config), cuda_options.recompute);
-  return static_cast<int64_t>(count.size() + backend_options(cuda_options).scratch_bytes);
+  return static_cast<int64_t>(count.size() + backend_options(cuda_options).bytes_per_stream() +
+                              attention_bytes(options, cuda_options));
 }
 
 std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaModelOptions& cuda_options) {
@@ -104,8 +95,7 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
       recompute_(cuda_options.recompute),
       use_graph_(cuda_options.cuda_graph),
       cuda_(backend_options(cuda_options)),
-      device_name_(name_of(cuda_options.device)),
-      memory_(allocate(options, table_, recompute_)),
+      memory_(allocate(options, cuda_options, table_)),
       b_(lay_out_in(*memory_, options, table_, recompute_, memory_report_)),
       context_{cuda_, config_, b_},
       // --recompute gelu, and a block in BF16 among FP8 ones, make GELU's output again with our kernel, whose bits are
@@ -117,7 +107,9 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
       embedding_(context_, at_),
       losses_(context_),
       nvml_(pci_bus_id(cuda_options.device)) {
-  memory_report_.push_back({"library workspace", static_cast<int64_t>(cuda_.scratch_bytes)});
+  memory_report_.push_back(
+      {"library workspace",
+       static_cast<int64_t>(cuda_.device->options.bytes_per_stream() + attention_bytes(options, cuda_options))});
   const size_t tokens = 2 * static_cast<size_t>(options.batch_size) * options.seq_len;
   for (size_t i = 0; i < kTokenSlots; ++i) slots_.push_back({Pinned<int32_t>(tokens), Event()});
 

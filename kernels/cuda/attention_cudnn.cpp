@@ -3,7 +3,44 @@
 
 #include <cuda_bf16.h>
 
+#include <algorithm>
+#include <cstdint>
+
+#include "engine/base/divisors.h"
 #include "engine/base/log.h"
+
+namespace gpt2 {
+namespace {
+
+// The deterministic backward keeps dP, (B, NH, T, T) in BF16, with T in whole tiles; beyond this size the batch is cut
+// into equal parts.
+constexpr int64_t kDeterministicWorkspace = int64_t{2} << 30;
+
+int64_t deterministic_bytes_per_sequence(int T, int NH) {
+  const int64_t queries = (T + 63) / 64 * 64, keys = (T + 127) / 128 * 128;
+  return 2 * NH * queries * keys;
+}
+
+// Sequences in a part: the largest divisor of B that stays within the limit, or one.
+int deterministic_part(int B, int T, int NH) {
+  const int64_t fitting = kDeterministicWorkspace / deterministic_bytes_per_sequence(T, NH);
+  return largest_divisor_at_most(B, static_cast<int>(std::clamp<int64_t>(fitting, 1, B)));
+}
+
+} // namespace
+
+// As cudnn-frontend counts for the backward pass: the row sums of dO * O and, one or the other, FP32 sums of dQ or dP.
+// What cuDNN's engines add of their own (counters, padding) is not documented; 16 MiB are set aside for it, and a GPU
+// test compares with what was asked for.
+size_t attention_workspace_bytes(AttentionKind kind, bool deterministic, int B, int T, int NH, int HS) {
+  if (kind == AttentionKind::handwritten) return 0;
+  const int64_t rows = int64_t{B} * T * NH;
+  const int64_t gradient = deterministic ? deterministic_part(B, T, NH) * deterministic_bytes_per_sequence(T, NH)
+                                         : rows * HS * int64_t{sizeof(float)};
+  return static_cast<size_t>(rows * int64_t{sizeof(float)} + gradient + (int64_t{16} << 20));
+}
+
+} // namespace gpt2
 
 #ifdef GPT2_WITH_CUDNN
 
@@ -12,7 +49,6 @@
 
 #include <cmath>
 #include <compare>
-#include <cstdint>
 #include <cstdlib>
 #include <map>
 #include <unordered_map>
@@ -26,9 +62,6 @@ namespace gpt2 {
 namespace {
 
 namespace fe = cudnn_frontend;
-
-// The deterministic backward keeps dP, (B, NH, T, T) in BF16; beyond this size the batch is cut into equal parts.
-constexpr int64_t kDeterministicWorkspace = int64_t{2} << 30;
 
 enum Uid : int64_t { kQ = 1, kK, kV, kOut, kStats, kDout, kDq, kDk, kDv };
 
@@ -47,6 +80,7 @@ struct Shape {
 struct Plan {
   std::unique_ptr<fe::graph::Graph> graph;
   int batch = 0;
+  size_t workspace_bytes = 0;
   std::string refusal;
 };
 
@@ -113,41 +147,27 @@ void describe_backward(fe::graph::Graph& graph, const Shape& s, int batch, bool 
   describe_output(dv, slice(s, batch, 3, kDv));
 }
 
-// The largest divisor of B whose deterministic backward stays within its workspace limit.
-int batch_of(const Shape& s, bool deterministic) {
-  if (!s.backward || !deterministic) return s.B;
-  const int64_t bytes_per_sequence = int64_t{2} * s.NH * s.T * s.T;
-  for (int batch = s.B; batch > 1; --batch) {
-    if (s.B % batch == 0 && batch * bytes_per_sequence <= kDeterministicWorkspace) return batch;
-  }
-  return 1;
-}
-
 } // namespace
 
 struct AttentionPlans::Cudnn {
-  explicit Cudnn(Cuda& cuda) : cuda(cuda) {
+  explicit Cudnn(bool deterministic) : deterministic(deterministic) {
     // With two CUDA runtimes on the library path the frontend would take the older one, whose structures differ.
     setenv("CUDNN_FRONTEND_CUDART_LIB_NAME", "libcudart.so.13", 0);
     static_assert(CUDART_VERSION / 1000 == 13);
     if (!fe::cudnn_dlhandle) fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
     if (!fe::cudnn_dlhandle) throw std::runtime_error(dlerror());
     check(fe::detail::create_handle(&handle), "cudnnCreate");
-    check(fe::detail::set_stream(handle, cuda.stream), "cudnnSetStream");
   }
   ~Cudnn() {
     plans.clear();
-    for (void* workspace : workspaces) cudaFree(workspace);
     fe::detail::destroy_handle(handle);
   }
   Cudnn(const Cudnn&) = delete;
 
-  const Plan& plan(const Shape& shape) {
+  const Plan& plan(const Cuda& cuda, const Shape& shape) {
     const auto found = plans.find(shape);
     if (found != plans.end()) return found->second;
-    cudaStreamCaptureStatus capture;
-    CUDA_CHECK(cudaStreamIsCapturing(cuda.stream, &capture));
-    if (capture != cudaStreamCaptureStatusNone) {
+    if (cuda.capturing()) {
       throw Error(ExitCode::device, "attention of a new shape inside a captured graph: " + shape.to_string(),
                   "run a step with this batch shape once before capturing it");
     }
@@ -164,12 +184,12 @@ struct AttentionPlans::Cudnn {
 
   Plan build(const Shape& shape) {
     Plan plan;
-    plan.batch = batch_of(shape, cuda.options.deterministic);
+    plan.batch = shape.backward && deterministic ? deterministic_part(shape.B, shape.T, shape.NH) : shape.B;
     plan.graph = std::make_unique<fe::graph::Graph>();
     plan.graph->set_io_data_type(fe::DataType_t::BFLOAT16);
     plan.graph->set_intermediate_data_type(fe::DataType_t::FLOAT).set_compute_data_type(fe::DataType_t::FLOAT);
     if (shape.backward) {
-      describe_backward(*plan.graph, shape, plan.batch, cuda.options.deterministic);
+      describe_backward(*plan.graph, shape, plan.batch, deterministic);
     } else {
       describe_forward(*plan.graph, shape, plan.batch);
     }
@@ -180,23 +200,16 @@ struct AttentionPlans::Cudnn {
     check(plan.graph->build_plans());
     int64_t bytes = 0;
     check(plan.graph->get_workspace_size(bytes));
-    reserve(static_cast<size_t>(bytes));
+    plan.workspace_bytes = static_cast<size_t>(bytes);
     return plan;
   }
 
-  // Graphs captured earlier hold the address of the old workspace, so it stays.
-  void reserve(size_t bytes) {
-    if (bytes <= workspace_bytes) return;
-    void* workspace = nullptr;
-    CUDA_CHECK(cudaMalloc(&workspace, bytes));
-    workspaces.push_back(workspace);
-    workspace_bytes = bytes;
-    held_bytes += bytes;
-  }
-
-  void execute(const Plan& plan, std::unordered_map<int64_t, void*>& tensors) {
+  void execute(Cuda& cuda, const Plan& plan, std::unordered_map<int64_t, void*>& tensors) {
+    void* const workspace = cuda.attention_workspace(plan.workspace_bytes);
     try {
-      check(plan.graph->execute(handle, tensors, workspaces.empty() ? nullptr : workspaces.back()));
+      if (stream != cuda.stream) check(fe::detail::set_stream(handle, cuda.stream), "cudnnSetStream");
+      stream = cuda.stream;
+      check(plan.graph->execute(handle, tensors, workspace));
     } catch (const std::runtime_error& error) {
       CUDA_CHECK(cudaPeekAtLastError()); // a lost device explains more than cuDNN's status
       throw Error(ExitCode::device, std::string("cuDNN attention failed: ") + error.what(),
@@ -204,29 +217,27 @@ struct AttentionPlans::Cudnn {
     }
   }
 
-  Cuda& cuda;
+  bool deterministic;
   cudnnHandle_t handle = nullptr;
+  cudaStream_t stream = nullptr; // the handle's, at present
   std::map<Shape, Plan> plans;
-  std::vector<void*> workspaces; // the last is the largest
-  size_t workspace_bytes = 0;    // of the last
-  size_t held_bytes = 0;         // of all
 };
 
-AttentionPlans::AttentionPlans(Cuda& cuda) : cuda_(cuda) {
-  if (cuda.options.attention == AttentionKind::handwritten) {
+AttentionPlans::AttentionPlans(const CudaDevice& device) : device_(device) {
+  if (device.options.attention == AttentionKind::handwritten) {
     reason_ = "not asked for";
     return;
   }
   try {
-    cudnn_ = std::make_unique<Cudnn>(cuda);
+    cudnn_ = std::make_unique<Cudnn>(device.options.deterministic);
   } catch (const std::exception& error) {
     refuse(std::string("cuDNN cannot be opened: ") + error.what());
   }
 }
 
-bool AttentionPlans::forward(const AttentionForward<bf16>& a) {
+bool AttentionPlans::forward(Cuda& cuda, const AttentionForward<bf16>& a) {
   if (!cudnn_) return false;
-  const Plan& plan = cudnn_->plan({false, a.B, a.T, a.NH, a.HS});
+  const Plan& plan = cudnn_->plan(cuda, {false, a.B, a.T, a.NH, a.HS});
   if (!plan.graph) return refuse(plan.refusal);
   const int64_t C = int64_t{a.NH} * a.HS;
   for (int b = 0; b < a.B; b += plan.batch) {
@@ -234,14 +245,14 @@ bool AttentionPlans::forward(const AttentionForward<bf16>& a) {
     bf16* qkv = const_cast<bf16*>(a.qkv) + row * 3 * C;
     std::unordered_map<int64_t, void*> tensors = {
         {kQ, qkv}, {kK, qkv + C}, {kV, qkv + 2 * C}, {kOut, a.out + row * C}, {kStats, a.stats + row * a.NH}};
-    cudnn_->execute(plan, tensors);
+    cudnn_->execute(cuda, plan, tensors);
   }
   return true;
 }
 
-bool AttentionPlans::backward(const AttentionBackward<bf16>& a) {
+bool AttentionPlans::backward(Cuda& cuda, const AttentionBackward<bf16>& a) {
   if (!cudnn_) return false;
-  const Plan& plan = cudnn_->plan({true, a.B, a.T, a.NH, a.HS});
+  const Plan& plan = cudnn_->plan(cuda, {true, a.B, a.T, a.NH, a.HS});
   if (!plan.graph) return refuse(plan.refusal);
   const int64_t C = int64_t{a.NH} * a.HS;
   for (int b = 0; b < a.B; b += plan.batch) {
@@ -257,14 +268,14 @@ bool AttentionPlans::backward(const AttentionBackward<bf16>& a) {
                                                   {kDq, dqkv},
                                                   {kDk, dqkv + C},
                                                   {kDv, dqkv + 2 * C}};
-    cudnn_->execute(plan, tensors);
+    cudnn_->execute(cuda, plan, tensors);
   }
   return true;
 }
 
 // Each reason is said once; a user who named cuDNN gets an error instead of another kernel.
 bool AttentionPlans::refuse(const std::string& reason) {
-  if (cuda_.options.attention == AttentionKind::cudnn) {
+  if (device_.options.attention == AttentionKind::cudnn) {
     throw Error(ExitCode::device, reason,
                 "install cuDNN 9 and put its lib directory on LD_LIBRARY_PATH, or choose --attention auto");
   }
@@ -280,8 +291,6 @@ std::string AttentionPlans::version() const {
          std::to_string(version % 100);
 }
 
-size_t AttentionPlans::workspace_bytes() const { return cudnn_ ? cudnn_->held_bytes : 0; }
-
 } // namespace gpt2
 
 #else // built without cuDNN's headers
@@ -290,17 +299,16 @@ namespace gpt2 {
 
 struct AttentionPlans::Cudnn {};
 
-AttentionPlans::AttentionPlans(Cuda& cuda) : cuda_(cuda) {
+AttentionPlans::AttentionPlans(const CudaDevice& device) : device_(device) {
   reason_ = "built without cuDNN";
-  if (cuda_.options.attention == AttentionKind::cudnn) {
+  if (device_.options.attention == AttentionKind::cudnn) {
     throw Error(ExitCode::usage, "this program was built without cuDNN", "choose --attention auto, or rebuild with it");
   }
 }
-bool AttentionPlans::forward(const AttentionForward<bf16>&) { return false; }
-bool AttentionPlans::backward(const AttentionBackward<bf16>&) { return false; }
+bool AttentionPlans::forward(Cuda&, const AttentionForward<bf16>&) { return false; }
+bool AttentionPlans::backward(Cuda&, const AttentionBackward<bf16>&) { return false; }
 bool AttentionPlans::refuse(const std::string&) { return false; }
 std::string AttentionPlans::version() const { return ""; }
-size_t AttentionPlans::workspace_bytes() const { return 0; }
 
 } // namespace gpt2
 

@@ -1,5 +1,5 @@
-// cuDNN's scaled dot product attention: one graph per shape and direction, built once, executed on the Cuda's stream.
-// cuDNN is opened at run time, so the program starts without it.
+// cuDNN's scaled dot product attention: one graph per shape and direction, built once, executed on the caller's stream
+// in the caller's workspace. cuDNN is opened at run time, so the program starts without it.
 #pragma once
 
 #include <cstddef>
@@ -12,26 +12,29 @@
 
 namespace gpt2 {
 
+// Device memory that cuDNN's workspace takes on one stream, at most, for batches of this shape: counted before anything
+// is allocated. 0 where attention is ours.
+size_t attention_workspace_bytes(AttentionKind kind, bool deterministic, int B, int T, int NH, int HS);
+
 class AttentionPlans {
  public:
-  explicit AttentionPlans(Cuda& cuda);
+  explicit AttentionPlans(const CudaDevice& device);
   ~AttentionPlans();
   AttentionPlans(const AttentionPlans&) = delete;
 
   // False, with the reason kept, where cuDNN is missing or refuses the shape: the caller then has to compute. The first
   // call for a shape builds its graph and allocates workspace, and so must not be under stream capture.
-  bool forward(const AttentionForward<bf16>& args);
-  bool backward(const AttentionBackward<bf16>& args);
+  bool forward(Cuda& cuda, const AttentionForward<bf16>& args);
+  bool backward(Cuda& cuda, const AttentionBackward<bf16>& args);
 
   const std::string& reason() const { return reason_; } // why cuDNN did not serve; empty while it does
   std::string version() const;                          // "cuDNN 9.19.0", or empty without the library
-  size_t workspace_bytes() const;                       // device memory held besides the Cuda's scratch
 
  private:
   struct Cudnn;
   bool refuse(const std::string& reason);
 
-  Cuda& cuda_;
+  const CudaDevice& device_;
   std::unique_ptr<Cudnn> cudnn_; // null: the library is missing
   std::string reason_;
   std::set<std::string> said_; // reasons already printed

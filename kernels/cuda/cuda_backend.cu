@@ -1,6 +1,8 @@
 // Opening a GPU, and turning CUDA's error codes into a line that says what to do.
 #include "kernels/cuda/cuda_backend.h"
 
+#include <utility>
+
 #include "kernels/cuda/attention_cudnn.h"
 #include "kernels/cuda/matmul_plans.h"
 
@@ -57,7 +59,7 @@ void cuda_check(cudaError_t status, const char* what, const char* file, int line
               hint_for(status));
 }
 
-Cuda::Cuda(const CudaOptions& options) : options(options) {
+CudaDevice::CudaDevice(const CudaOptions& options) : options(options) {
   int devices = 0;
   CUDA_CHECK(cudaGetDeviceCount(&devices));
   if (options.device < 0 || options.device >= devices) {
@@ -66,25 +68,33 @@ Cuda::Cuda(const CudaOptions& options) : options(options) {
         "check nvidia-smi and CUDA_VISIBLE_DEVICES");
   }
   CUDA_CHECK(cudaSetDevice(options.device));
-  int major = 0, minor = 0;
-  CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, options.device));
-  CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, options.device));
-  CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, options.device));
-  CUDA_CHECK(cudaDeviceGetAttribute(&shared_memory_per_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, options.device));
-  CUDA_CHECK(cudaDeviceGetAttribute(&shared_memory_per_multiprocessor, cudaDevAttrMaxSharedMemoryPerMultiprocessor,
-                                    options.device));
-  compute_capability = 10 * major + minor;
+  cudaDeviceProp properties;
+  CUDA_CHECK(cudaGetDeviceProperties(&properties, options.device));
+  name = properties.name;
+  multiprocessors = properties.multiProcessorCount;
+  shared_memory_per_block = static_cast<int>(properties.sharedMemPerBlockOptin);
+  shared_memory_per_multiprocessor = static_cast<int>(properties.sharedMemPerMultiprocessor);
+  compute_capability = 10 * properties.major + properties.minor;
   if (compute_capability < 80) {
-    refuse_device(
-        "this GPU has compute capability " + std::to_string(major) + "." + std::to_string(minor) + "; BF16 needs 8.0",
-        "train on the CPU engine, or use an A100, H100 or newer");
+    refuse_device("this GPU has compute capability " + std::to_string(properties.major) + "." +
+                      std::to_string(properties.minor) + "; BF16 needs 8.0",
+                  "train on the CPU engine, or use an A100, H100 or newer");
   }
+  matmuls = std::make_unique<MatmulPlans>(*this);
+  attentions = std::make_unique<AttentionPlans>(*this);
+}
+
+CudaDevice::~CudaDevice() = default;
+
+Cuda::Cuda(const CudaOptions& options) : Cuda(std::make_shared<CudaDevice>(options)) {}
+
+Cuda::Cuda(std::shared_ptr<CudaDevice> on) : device(std::move(on)) {
   try {
+    CUDA_CHECK(cudaSetDevice(device->options.device));
     CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    CUDA_CHECK(cudaMalloc(&scratch_base, options.scratch_bytes));
-    scratch_bytes = options.scratch_bytes;
-    matmuls = std::make_unique<MatmulPlans>(*this);
-    attentions = std::make_unique<AttentionPlans>(*this);
+    CUDA_CHECK(cudaMalloc(&scratch_base, device->options.scratch_bytes));
+    scratch_bytes = device->options.scratch_bytes;
+    CUDA_CHECK(cudaMalloc(&matmul_workspace, kMatmulWorkspaceBytes));
   } catch (...) {
     release();
     throw;
@@ -96,10 +106,27 @@ Cuda::~Cuda() { release(); }
 // Errors are ignored: after a lost device every call fails, and the first failure has been reported.
 void Cuda::release() noexcept {
   if (stream) cudaStreamSynchronize(stream);
-  attentions.reset();
-  matmuls.reset();
+  for (void* workspace : attention_workspaces_) cudaFree(workspace);
+  cudaFree(matmul_workspace);
   cudaFree(scratch_base);
   if (stream) cudaStreamDestroy(stream);
+}
+
+void* Cuda::attention_workspace(size_t bytes) {
+  if (bytes > attention_workspace_largest_) {
+    void* workspace = nullptr;
+    CUDA_CHECK(cudaMalloc(&workspace, bytes));
+    attention_workspaces_.push_back(workspace);
+    attention_workspace_largest_ = bytes;
+    attention_workspace_held_ += bytes;
+  }
+  return attention_workspaces_.empty() ? nullptr : attention_workspaces_.back();
+}
+
+bool Cuda::capturing() const {
+  cudaStreamCaptureStatus status;
+  CUDA_CHECK(cudaStreamIsCapturing(stream, &status));
+  return status != cudaStreamCaptureStatusNone;
 }
 
 void Cuda::throw_scratch_too_small(size_t bytes) const {

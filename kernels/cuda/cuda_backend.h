@@ -1,4 +1,4 @@
-// What a CUDA kernel launch needs: a stream, scratch memory, and the tuned plans of the libraries.
+// What a CUDA kernel launch needs: a device with the tuned plans of the libraries, a stream on it, and scratch memory.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/base/error.h"
 #include "kernels/attention.h"
@@ -17,22 +18,45 @@ namespace gpt2 {
 void cuda_check(cudaError_t status, const char* what, const char* file, int line);
 #define CUDA_CHECK(call) ::gpt2::cuda_check((call), #call, __FILE__, __LINE__)
 
-class MatmulPlans;    // kernels/cuda/matmul_plans.h: cuBLASLt handle, tuned algorithms by shape
+class AttentionPlans; // kernels/cuda/attention_cudnn.h: cuDNN SDPA graphs by shape
+class MatmulPlans;    // kernels/cuda/matmul_plans.h: how each matrix product is computed
 class Profile;        // kernels/cuda/profile.h: times operations while a benchmark asks for it
-class AttentionPlans; // kernels/cuda/attention_cudnn.cpp: cuDNN SDPA graphs by shape
+
+constexpr size_t kMatmulWorkspaceBytes = size_t{32} << 20; // what cuBLAS recommends for Hopper
 
 struct CudaOptions {
   int device = 0;
   bool deterministic = false; // never choose by timing; deterministic attention backward
-  std::string plan_cache;     // file of tuned plans, read at start and rewritten when plans are added; empty: none
+  std::string plan_cache;     // file of remembered tuning (engine/base/tuning_store.h); empty: none
   AttentionKind attention = AttentionKind::automatic;
-  size_t scratch_bytes = 96u << 20; // partial sums, sort buffers, cuBLASLt's 32 MiB
+  size_t scratch_bytes = size_t{64} << 20; // of each stream: partial sums, sort buffers
+
+  size_t bytes_per_stream() const { return scratch_bytes + kMatmulWorkspaceBytes; }
 };
 
-// One per model. Kernels of a step are ordered by the stream, so an operation may use all of the scratch memory and
-// leave nothing in it for the next.
+// One GPU as a model uses it: what it can do, and how products and attention are computed on it. One host thread
+// launches for it, on as many streams as it likes.
+struct CudaDevice {
+  explicit CudaDevice(const CudaOptions& options);
+  ~CudaDevice();
+  CudaDevice(const CudaDevice&) = delete;
+
+  CudaOptions options;
+  std::string name; // "NVIDIA H200"
+  int multiprocessors = 0;
+  int compute_capability = 0;               // 90 for Hopper
+  int shared_memory_per_block = 0;          // bytes, with the opt-in: 227 KiB on Hopper
+  int shared_memory_per_multiprocessor = 0; // 228 KiB
+  std::unique_ptr<MatmulPlans> matmuls;
+  std::unique_ptr<AttentionPlans> attentions;
+};
+
+// What an operation runs on: a stream with its own scratch memory and workspaces. Operations of one stream follow one
+// another, so each may use all of the scratch memory and leave nothing in it for the next; operations of two streams
+// run side by side and share nothing but the device's plans.
 struct Cuda {
-  explicit Cuda(const CudaOptions& options);
+  explicit Cuda(const CudaOptions& options); // opens the device, and its first stream
+  explicit Cuda(std::shared_ptr<CudaDevice> device);
   ~Cuda();
   Cuda(const Cuda&) = delete;
 
@@ -44,20 +68,25 @@ struct Cuda {
   }
   [[noreturn]] void throw_scratch_too_small(size_t bytes) const;
 
-  CudaOptions options;
+  // cuDNN's workspace of this stream, at least so many bytes. It grows at the first operation of a shape.
+  void* attention_workspace(size_t bytes);
+  size_t attention_workspace_bytes() const { return attention_workspace_held_; }
+
+  bool capturing() const; // under stream capture
+
+  std::shared_ptr<CudaDevice> device;
   cudaStream_t stream = nullptr;
-  int multiprocessors = 0;
-  int compute_capability = 0;               // 90 for Hopper
-  int shared_memory_per_block = 0;          // bytes, with the opt-in: 227 KiB on Hopper
-  int shared_memory_per_multiprocessor = 0; // 228 KiB
   std::byte* scratch_base = nullptr;
   size_t scratch_bytes = 0;
-  std::unique_ptr<MatmulPlans> matmuls;
-  std::unique_ptr<AttentionPlans> attentions;
-  Profile* profile = nullptr; // not owned; null: no timing
+  std::byte* matmul_workspace = nullptr; // kMatmulWorkspaceBytes, for cuBLASLt
+  Profile* profile = nullptr;            // not owned; null: no timing
 
  private:
   void release() noexcept;
+
+  // Graphs captured earlier hold the addresses of the smaller ones, so those stay; the last is the largest.
+  std::vector<void*> attention_workspaces_;
+  size_t attention_workspace_largest_ = 0, attention_workspace_held_ = 0; // bytes
 };
 
 // Launch errors surface here, with the kernel's name.

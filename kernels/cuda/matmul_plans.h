@@ -1,64 +1,37 @@
-// cuBLASLt plans: for each product the fastest of its heuristics, timed once on the real buffers, kept in memory and in
-// a text file. Only algorithms that sum in a fixed order are considered, so the same plan gives the same bits.
+// Matrix products, each by the way that was fastest: remembered, or timed the first time the product is met.
 #pragma once
 
-#include <compare>
-#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/cuda_backend.h"
-
-struct cublasLtContext; // cublasLt.h, which only matmul_plans.cu includes
+#include "engine/base/tuning_store.h"
+#include "kernels/cuda/matmul_tuner.h"
 
 namespace gpt2 {
 
-enum class MatmulType : uint8_t { bf16, fp32, e4m3, e5m2 };
-enum class MatmulEpilogue : uint8_t { none, bias, gelu_aux_bias };
-
-// D(m, n) = epilogue(op(A) op(B)) (+ D), packed and column-major as cuBLASLt counts; accumulation in FP32.
-struct MatmulProduct {
-  bool transpose_a = false; // A is stored (k, m) instead of (m, k)
-  bool transpose_b = false; // B is stored (n, k) instead of (k, n)
-  int64_t m = 0, n = 0, k = 0;
-  MatmulType a = MatmulType::bf16, b = MatmulType::bf16, d = MatmulType::bf16;
-  MatmulEpilogue epilogue = MatmulEpilogue::none;
-  bool accumulate = false;        // beta = 1
-  bool fast_accumulation = false; // FP8: fewer promotions to FP32
-  int alignment = 256;            // bytes, of every operand: 256, else 16
-
-  auto operator<=>(const MatmulProduct&) const = default;
-  std::string name() const; // "TN_3072x65536x768_bf16_bf16_bf16_bias", the key in files
-};
-
-struct MatmulOperands {
-  void* d = nullptr;
-  const void* a = nullptr;
-  const void* b = nullptr;
-  const void* bias = nullptr;     // (m) BF16
-  void* aux = nullptr;            // (m, n) BF16: GELU's input, written by gelu_aux_bias
-  const float* a_scale = nullptr; // FP8: dequantization factors of A and B, on the device
-  const float* b_scale = nullptr;
-};
-
 class MatmulPlans {
  public:
-  explicit MatmulPlans(Cuda& cuda);
+  explicit MatmulPlans(const CudaDevice& device);
   ~MatmulPlans();
   MatmulPlans(const MatmulPlans&) = delete;
 
-  // Enqueues the product. The first time a product is seen it is looked up among the saved plans, else tuned (some
-  // milliseconds, synchronous); a deterministic Cuda, or a stream under capture, takes the first heuristic instead.
-  void run(MatmulProduct product, const MatmulOperands& operands);
+  // A kernel of ours competes from now on for every product that it takes.
+  void add(const MatmulKernel& kernel);
 
-  // All plans in use, one line each, for a checkpoint; and back, with precedence over the plans of the file.
+  // Enqueues the product. The first time it is met: by the plan of a checkpoint if there is one; else as remembered, or
+  // timed (some milliseconds, synchronous). A deterministic device, whose choices must not depend on what was timed
+  // here or earlier, takes cuBLASLt's first heuristic instead, and so does a stream under capture.
+  void run(Cuda& cuda, MatmulProduct product, const MatmulOperands& operands);
+
+  // All plans in use, one line each, for a checkpoint; and back, with precedence over what was remembered.
   std::string to_text() const;
   void from_text(const std::string& text);
 
   struct Entry {
     std::string product;
+    std::string method; // "cublaslt", or the name of a kernel of ours
     float microseconds; // 0: chosen without timing
     bool tuned;         // timed by this process
   };
@@ -66,22 +39,19 @@ class MatmulPlans {
 
  private:
   struct Plan;
-  struct Algorithm;
-  Plan& plan_for(const MatmulProduct& product, const MatmulOperands& operands);
-  bool use_saved(Plan& plan) const;
-  std::vector<Algorithm> heuristics(const Plan& plan) const;
-  void tune(Plan& plan, std::vector<Algorithm>& candidates, const MatmulOperands& operands) const;
-  float time(const Plan& plan, const Algorithm& algorithm, const MatmulOperands& operands, int repeats) const;
-  bool launch(const Plan& plan, const Algorithm& algorithm, const MatmulOperands& operands) const;
-  bool capturing() const;
-  void save(const Plan& plan);
+  const Plan& plan_for(Cuda& cuda, const MatmulProduct& product, const MatmulOperands& operands);
+  std::vector<const MatmulKernel*> kernels_for(const MatmulProduct& product) const;
+  TuningQuestion question_for(const MatmulProduct& product) const;
+  std::optional<TimedMethod> known(const CublasLtProduct& library, const MatmulProduct& product) const;
+  std::optional<MatmulMethod> method_of(const std::string& choice, const CublasLtProduct& library,
+                                        const MatmulProduct& product) const;
 
-  Cuda& cuda_;
-  cublasLtContext* handle_ = nullptr;
-  std::string prefix_;                       // "NVIDIA H200\t130100\t": device and library version
-  std::map<std::string, std::string> saved_; // prefix + product -> "algorithm in hex\tmicroseconds"
+  const CudaDevice& device_;
+  CublasLt library_;
+  TuningStore store_;
+  TuningNotes pinned_; // from a checkpoint
+  std::vector<std::unique_ptr<const MatmulKernel>> kernels_;
   std::map<MatmulProduct, std::unique_ptr<Plan>> plans_;
-  bool save_failed_ = false;
 };
 
 } // namespace gpt2

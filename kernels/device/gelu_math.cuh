@@ -20,12 +20,16 @@ __device__ inline float gelu_sigmoid(float x) {
 
 __device__ inline float gelu(float x, float sigmoid) { return x * sigmoid; } // sigmoid = gelu_sigmoid(x)
 
-// sigmoid + x sigmoid (1 - sigmoid) 2 u'
-__device__ inline float gelu_gradient(float x, float sigmoid) {
-  constexpr float kLinear = static_cast<float>(2 * kSqrt2OverPi);
-  constexpr float kCubic = static_cast<float>(6 * kSqrt2OverPi * kGeluCubic);
-  const float slope = x * fmaf(kCubic, x * x, kLinear);
-  return fmaf(fmaf(-sigmoid, sigmoid, sigmoid), slope, sigmoid);
+// sigmoid + gelu (1 - sigmoid) 2 u', with sigmoid = gelu_sigmoid(x) and gelu = gelu(x, sigmoid). Beyond |x| = 11 the
+// sigmoid is 0 or 1 and so is the gradient: gelu (1 - sigmoid) is then an exact 0, and u' is kept finite, because
+// 0 * infinity would be NaN. An infinite x gives NaN, as its product with 0 does in PyTorch: such a step must be
+// skipped.
+__device__ inline float gelu_gradient(float x, float sigmoid, float gelu) {
+  constexpr float kConstant = static_cast<float>(2 * kSqrt2OverPi);
+  constexpr float kSquare = static_cast<float>(6 * kSqrt2OverPi * kGeluCubic);
+  constexpr float kSquareBeyond = 1e4f; // of |x| = 100
+  const float slope = fmaf(kSquare, fminf(x * x, kSquareBeyond), kConstant);
+  return fmaf(fmaf(-gelu, sigmoid, gelu), slope, sigmoid);
 }
 
 } // namespace gpt2

@@ -81,6 +81,21 @@ inline void check_codes(const std::vector<uint8_t>& actual, const std::vector<ui
   CHECK(apart.share <= std::max(share, 2.0 / static_cast<double>(expected.size())));
 }
 
+// For values that are sums whose terms may cancel: `errors` says how far FP32 rounding of the terms may move each
+// value. Codes are relative, so where the terms cancel almost to nothing the same error spans many codes, and both
+// signs. Codes also grow with the values: what lies within v - e and v + e has a code within theirs, and nothing beyond
+// is right. Where no terms cancel these are one code or two neighbours, as above.
+inline void check_codes(const std::vector<uint8_t>& actual, const std::vector<float>& values,
+                        const std::vector<double>& errors, Fp8Format format, float scale, double share) {
+  std::vector<uint8_t> nearest = quantized(values, format, scale).codes;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto place = [&](double value) { return grid_place(fp8_encode(static_cast<float>(value * scale), format)); };
+    const int low = place(values[i] - errors[i]), high = place(values[i] + errors[i]), is = grid_place(actual[i]);
+    if (std::abs(is - grid_place(nearest[i])) > 1 && low <= is && is <= high) nearest[i] = actual[i]; // explained
+  }
+  check_codes(actual, nearest, share);
+}
+
 // A meter and an amax in device memory, with the scale given and nothing seen.
 class MeterBuffer {
  public:

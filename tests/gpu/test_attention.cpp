@@ -101,8 +101,8 @@ const Shape kShapes[] = {{1, 16, 1, 64},   {2, 64, 3, 64},  {3, 100, 2, 64}, {1,
                          {1, 65, 3, 16},   {2, 1, 2, 64},   {1, 63, 1, 40}};
 
 bool has_cudnn(Cuda& cuda) {
-  if (!cuda.attentions->version().empty()) return true;
-  MESSAGE("skipped: " << cuda.attentions->reason());
+  if (!cuda.device->attentions->version().empty()) return true;
+  MESSAGE("skipped: " << cuda.device->attentions->reason());
   return false;
 }
 
@@ -130,7 +130,7 @@ TEST_CASE("cuDNN's attention agrees with the CPU and with ours") {
       const Results results = problem.run(device.cuda);
       check_agreement(results, problem.expected, shape);
       check_agreement(results, problem.run(own.cuda), shape);
-      if (shape.T % 64 == 0) CHECK(device.cuda.attentions->reason() == ""); // GPT-2's shapes must not fall back
+      if (shape.T % 64 == 0) CHECK(device.cuda.device->attentions->reason() == ""); // GPT-2's shapes must not fall back
     }
   }
 }
@@ -170,8 +170,24 @@ TEST_CASE("a deterministic batch beyond cuDNN's workspace limit is computed in p
     return download_floats(dqkv);
   };
   CHECK(relative_error(run(device.cuda), run(own.cuda)) < kGradientTolerance);
-  CHECK(device.cuda.attentions->reason() == "");
-  CHECK(device.cuda.attentions->workspace_bytes() < size_t{3} << 30);
+  CHECK(device.cuda.device->attentions->reason() == "");
+  CHECK(device.cuda.attention_workspace_bytes() < size_t{3} << 30);
+  CHECK(device.cuda.attention_workspace_bytes() <=
+        attention_workspace_bytes(AttentionKind::automatic, true, shape.B, shape.T, shape.NH, shape.HS));
+}
+
+TEST_CASE("cuDNN takes no more workspace than was counted before") {
+  CHECK(attention_workspace_bytes(AttentionKind::handwritten, false, 64, 1024, 12, 64) == 0);
+  for (bool deterministic : {false, true}) {
+    for (const Shape& shape : tested({Shape{2, 64, 3, 64}, Shape{3, 100, 2, 64}, Shape{8, 1024, 12, 64}})) {
+      CAPTURE(name_of(shape));
+      TestDevice device(options_of(AttentionKind::automatic, deterministic));
+      if (!has_cudnn(device.cuda)) return;
+      Problem(shape).run(device.cuda);
+      CHECK(device.cuda.attention_workspace_bytes() <=
+            attention_workspace_bytes(AttentionKind::automatic, deterministic, shape.B, shape.T, shape.NH, shape.HS));
+    }
+  }
 }
 
 TEST_CASE("attention can be captured in a graph") {

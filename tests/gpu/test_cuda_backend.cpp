@@ -1,4 +1,8 @@
-// Opening a device, its scratch memory, and what a user reads when CUDA fails.
+// Opening a device, streams side by side, scratch memory, and what a user reads when CUDA fails.
+#include "kernels/attention.h"
+#include "kernels/bias.h"
+#include "kernels/embedding.h"
+#include "kernels/matmul.h"
 #include "tests/expect_error.h"
 #include "tests/gpu/gpu_test.h"
 
@@ -7,14 +11,103 @@ namespace gpt2 {
 TEST_CASE("an opened device has a stream, scratch memory and plans") {
   TestDevice device;
   CHECK(device.cuda.stream != nullptr);
-  CHECK(device.cuda.multiprocessors > 0);
-  CHECK(device.cuda.compute_capability >= 80);
-  CHECK(device.cuda.matmuls != nullptr);
-  CHECK(device.cuda.attentions != nullptr);
-  char* scratch = device.cuda.scratch<char>(device.cuda.options.scratch_bytes);
+  CHECK(device.cuda.device->multiprocessors > 0);
+  CHECK(device.cuda.device->compute_capability >= 80);
+  CHECK(device.cuda.device->matmuls != nullptr);
+  CHECK(device.cuda.device->attentions != nullptr);
+  char* scratch = device.cuda.scratch<char>(device.cuda.device->options.scratch_bytes);
   CHECK(reinterpret_cast<uintptr_t>(scratch) % 256 == 0);
   CHECK_NOTHROW(CUDA_CHECK(cudaMemsetAsync(scratch, 1, device.cuda.scratch_bytes, device.cuda.stream)));
   CHECK_NOTHROW(CUDA_CHECK(cudaStreamSynchronize(device.cuda.stream)));
+}
+
+TEST_CASE("a stream takes 96 MiB, and shares none of them with another") {
+  TestDevice device;
+  CHECK(device.cuda.device->options.bytes_per_stream() == size_t{96} << 20);
+  Cuda second(device.cuda.device);
+  CHECK(second.device == device.cuda.device);
+  CHECK(second.stream != device.cuda.stream);
+  CHECK(second.scratch_base != device.cuda.scratch_base);
+  CHECK(second.matmul_workspace != device.cuda.matmul_workspace);
+}
+
+// Products by cuBLASLt, and operations that keep partial sums and sorted tokens in scratch memory.
+TEST_CASE("two streams at once compute what they compute one after another") {
+  constexpr int B = 4, T = 256, C = 768, V = 5000, kRounds = 20;
+  constexpr int64_t kRowCount = int64_t{B} * T;
+  CudaOptions options;
+  options.deterministic = true; // the same algorithm for the same product, whenever it is first met
+  TestDevice device(options);
+  Cuda second(device.cuda.device);
+
+  struct Work {
+    explicit Work(uint64_t seed)
+        : in(to_bf16(random_values(kRowCount * C, seed))),
+          weight(to_bf16(random_values(size_t{C} * C, seed + 1, 0.05f))),
+          dout(to_bf16(random_values(kRowCount * C, seed + 2))),
+          tokens(static_cast<size_t>(kRowCount)),
+          out(static_cast<size_t>(kRowCount) * C),
+          dweight(size_t{C} * C),
+          dbias(C),
+          dwte(size_t{V} * C),
+          dwpe(size_t{T} * C) {
+      std::vector<int32_t> ids(static_cast<size_t>(kRowCount));
+      for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(Rng(seed).bits(i) % 97 * 51 % V);
+      tokens.upload(ids);
+    }
+    void clear() {
+      out.poison();
+      for (DeviceBuffer<float>* sums : {&dweight, &dbias, &dwte, &dwpe}) {
+        sums->upload(std::vector<float>(sums->size(), 0.0f));
+      }
+    }
+    void run(Cuda& cuda) {
+      matmul_forward(cuda, MatmulForward<bf16>{out, in, weight, nullptr, kRowCount, C, C});
+      matmul_backward_weight(cuda, MatmulBackwardWeight<bf16>{dweight, dout, in, kRowCount, C, C});
+      bias_backward(cuda, BiasBackward<bf16>{dbias, dout, kRowCount, C});
+      embedding_backward(cuda, EmbeddingBackward<bf16>{dwte, dwpe, dout, tokens, B, T, C, V});
+    }
+    std::vector<std::vector<float>> results() const {
+      return {download_floats(out), dweight.download(), dbias.download(), dwte.download(), dwpe.download()};
+    }
+    DeviceBuffer<bf16> in, weight, dout;
+    DeviceBuffer<int32_t> tokens;
+    DeviceBuffer<bf16> out;
+    DeviceBuffer<float> dweight, dbias, dwte, dwpe;
+  };
+  Work a(1), b(100);
+  std::vector<std::vector<std::vector<float>>> alone;
+  for (Work* work : {&a, &b}) {
+    work->clear();
+    for (int round = 0; round < kRounds; ++round) work->run(device.cuda);
+    alone.push_back(work->results());
+    work->clear();
+  }
+  for (int round = 0; round < kRounds; ++round) {
+    a.run(device.cuda);
+    b.run(second);
+  }
+  const auto together_a = a.results(), together_b = b.results();
+  for (size_t i = 0; i < alone[0].size(); ++i) {
+    CAPTURE(i);
+    CHECK(same_bits(together_a[i], alone[0][i]));
+    CHECK(same_bits(together_b[i], alone[1][i]));
+  }
+}
+
+TEST_CASE("attention on two streams has a workspace on each") {
+  TestDevice device;
+  Cuda second(device.cuda.device);
+  constexpr int B = 4, T = 256, NH = 4, HS = 64, C = NH * HS;
+  constexpr size_t kSize = size_t{B} * T * C;
+  DeviceBuffer<bf16> qkv(to_bf16(random_values(3 * kSize, 1))), out(kSize), out_second(kSize);
+  DeviceBuffer<float> stats(size_t{B} * T * NH), stats_second(size_t{B} * T * NH);
+  attention_forward(device.cuda, AttentionForward<bf16>{out, stats, qkv, B, T, NH, HS});
+  attention_forward(second, AttentionForward<bf16>{out_second, stats_second, qkv, B, T, NH, HS});
+  CHECK(same_bits(out.download(), out_second.download()));
+  CHECK(same_bits(stats.download(), stats_second.download()));
+  const size_t held = device.cuda.attention_workspace_bytes();
+  CHECK(second.attention_workspace_bytes() == held);
 }
 
 TEST_CASE("more scratch than there is throws, and says how much was asked for") {

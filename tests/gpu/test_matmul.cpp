@@ -1,14 +1,11 @@
-// The linear layer on cuBLASLt against the CPU reference, and the life of a plan.
+// The linear layer on the GPU against the CPU reference.
 #include "kernels/matmul.h"
 
 #include <algorithm>
-#include <sstream>
 
-#include "engine/base/files.h"
 #include "kernels/cuda/matmul_plans.h"
 #include "kernels/gelu.h"
 #include "tests/gpu/gpu_test.h"
-#include "tests/temporary_folder.h"
 
 namespace gpt2 {
 namespace {
@@ -55,20 +52,6 @@ struct Layer { // the same numbers on both sides
 
 std::string name_of(const Shape& s) {
   return "rows=" + std::to_string(s.rows) + " C=" + std::to_string(s.C) + " OC=" + std::to_string(s.OC);
-}
-
-// Everything of a plan but its time.
-std::string without_times(const std::string& text) {
-  std::string kept;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) kept += line.substr(0, line.rfind('\t')) + '\n';
-  return kept;
-}
-
-CudaOptions deterministic_options() {
-  CudaOptions options;
-  options.deterministic = true;
-  return options;
 }
 
 } // namespace
@@ -143,7 +126,7 @@ TEST_CASE("sizes and addresses that no kernel likes still work") {
   matmul_forward(device.cuda,
                  MatmulForward<bf16>{shifted_out, layer.gpu_in.get() + 72, layer.gpu_weight, nullptr, rows, 72, 72});
   CHECK(relative_error(download_floats(shifted_out), shifted_expected) < kBf16Tolerance);
-  CHECK(device.cuda.matmuls->to_text().find("_unaligned") != std::string::npos);
+  CHECK(device.cuda.device->matmuls->to_text().find("_unaligned") != std::string::npos);
 }
 
 TEST_CASE("GELU in the epilogue is the tanh form") {
@@ -160,96 +143,6 @@ TEST_CASE("GELU in the epilogue is the tanh form") {
     CHECK(relative_error(download_floats(pre), expected_pre) < kBf16Tolerance);
     CHECK(relative_error(download_floats(out), expected) < 1e-2);
   }
-}
-
-TEST_CASE("a plan is tuned once, kept in the file, and found there by the next process") {
-  const TemporaryFolder folder;
-  CudaOptions options;
-  options.plan_cache = folder / "plans.txt";
-  const std::string foreign = "Another GPU\t1\tTN_1x1x1_bf16_bf16_bf16\t00\t1.00\n";
-  write_file_atomic(options.plan_cache, foreign);
-  Layer layer({256, 768, 768});
-  std::vector<bf16> first_bits;
-  std::string first_plans;
-  {
-    TestDevice device(options);
-    DeviceBuffer<bf16> out(layer.out_size());
-    matmul_forward(device.cuda, layer.forward(out.get(), true));
-    first_bits = out.download();
-    first_plans = device.cuda.matmuls->to_text();
-    const auto entries = device.cuda.matmuls->entries();
-    REQUIRE(entries.size() == 1);
-    CHECK(entries[0].tuned);
-    CHECK(entries[0].microseconds > 0);
-    CHECK(entries[0].product == "TN_768x256x768_bf16_bf16_bf16_bias");
-  }
-  const std::string text = read_text_file(options.plan_cache);
-  CHECK(text.find(foreign) != std::string::npos);
-  CHECK(text.find(without_times(first_plans).substr(0, first_plans.rfind('\t'))) != std::string::npos);
-
-  TestDevice device(options);
-  DeviceBuffer<bf16> out(layer.out_size());
-  matmul_forward(device.cuda, layer.forward(out.get(), true));
-  CHECK(same_bits(out.download(), first_bits));
-  CHECK(device.cuda.matmuls->to_text() == first_plans);
-  CHECK_FALSE(device.cuda.matmuls->entries()[0].tuned);
-}
-
-TEST_CASE("a damaged or unwritable plan file costs a tuning, not the run") {
-  const TemporaryFolder folder;
-  Layer layer({128, 768, 768});
-  std::vector<float> expected(layer.out_size());
-  Cpu cpu;
-  matmul_forward(cpu, layer.forward(expected, true));
-  const auto runs = [&](const std::string& path) {
-    CudaOptions options;
-    options.plan_cache = path;
-    TestDevice device(options);
-    DeviceBuffer<bf16> out(layer.out_size());
-    matmul_forward(device.cuda, layer.forward(out.get(), true));
-    CHECK(relative_error(download_floats(out), expected) < kBf16Tolerance);
-    CHECK(device.cuda.matmuls->entries()[0].tuned);
-  };
-  const std::string path = folder / "plans.txt";
-  runs(path);
-  std::string text = read_text_file(path);
-  const size_t algorithm = text.rfind('\t', text.rfind('\t') - 1) + 1;
-  write_file_atomic(path, text.substr(0, algorithm) + "zz" + text.substr(algorithm + 2)); // not hexadecimal
-  runs(path);
-  write_file_atomic(path, text.substr(0, algorithm + 10)); // cut short
-  runs(path);
-  write_file_atomic(path, std::string("\0\xFF\n\t\t\t\t\n", 8));
-  runs(path);
-  runs(folder / "missing/folder/plans.txt"); // may or may not be created; must not matter
-  runs(folder.path());                       // a folder, where a file is expected
-}
-
-TEST_CASE("deterministic runs never time, and take the plans of a checkpoint") {
-  Layer layer({512, 768, 3072});
-  std::string tuned_plans;
-  {
-    TestDevice tuned;
-    DeviceBuffer<bf16> out(layer.out_size());
-    matmul_forward(tuned.cuda, layer.forward(out.get(), true));
-    tuned_plans = tuned.cuda.matmuls->to_text();
-  }
-  std::vector<std::vector<bf16>> results;
-  std::vector<std::string> plans;
-  for (int run = 0; run < 2; ++run) {
-    TestDevice device(deterministic_options());
-    DeviceBuffer<bf16> out(layer.out_size());
-    matmul_forward(device.cuda, layer.forward(out.get(), true));
-    results.push_back(out.download());
-    plans.push_back(device.cuda.matmuls->to_text());
-    CHECK_FALSE(device.cuda.matmuls->entries()[0].tuned);
-    CHECK(device.cuda.matmuls->entries()[0].microseconds == 0);
-
-    device.cuda.matmuls->from_text(tuned_plans);
-    matmul_forward(device.cuda, layer.forward(out.get(), true));
-    CHECK(device.cuda.matmuls->to_text() == tuned_plans);
-  }
-  CHECK(plans[0] == plans[1]);
-  CHECK(same_bits(results[0], results[1]));
 }
 
 TEST_CASE("weight gradients repeat bit for bit") {
@@ -289,7 +182,7 @@ TEST_CASE("products can be captured in a graph, planned before or not") {
   CHECK(relative_error(download_floats(out), expected) < kBf16Tolerance);
   CHECK(relative_error(download_floats(din), expected_din) < kBf16Tolerance);
   int tuned = 0;
-  for (const auto& entry : device.cuda.matmuls->entries()) tuned += entry.tuned;
+  for (const auto& entry : device.cuda.device->matmuls->entries()) tuned += entry.tuned;
   CHECK(tuned == 1); // nothing is timed under capture
   cudaGraphExecDestroy(executable);
   cudaGraphDestroy(graph);

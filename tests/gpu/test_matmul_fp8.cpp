@@ -67,7 +67,7 @@ void multiply_add(std::vector<double>& out, const std::vector<double>& a, const 
 std::vector<float> to_floats(const std::vector<double>& values) { return {values.begin(), values.end()}; }
 
 bool has_fp8(const TestDevice& device) {
-  if (device.cuda.compute_capability >= 90) return true;
+  if (device.cuda.device->compute_capability >= 90) return true;
   MESSAGE("skipped: FP8 products need compute capability 9.0");
   return false;
 }

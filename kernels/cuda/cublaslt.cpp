@@ -1,0 +1,194 @@
+#include "kernels/cuda/cublaslt.h"
+
+#include <cublasLt.h>
+
+#include <cstring>
+
+namespace gpt2 {
+namespace {
+
+static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(CublasLtAlgorithm));
+
+constexpr int kHeuristics = 16;
+
+void check(cublasStatus_t status, const char* what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  CUDA_CHECK(cudaGetLastError()); // a lost device or a kernel's fault explains more
+  throw Error(ExitCode::device, std::string(what) + ": " + cublasLtGetStatusString(status),
+              "check that cuBLASLt and the driver belong to the same CUDA 13");
+}
+#define CUBLAS_CHECK(call) check((call), #call)
+
+cudaDataType_t cuda_type(MatmulType type) {
+  switch (type) {
+    case MatmulType::fp32:
+      return CUDA_R_32F;
+    case MatmulType::e4m3:
+      return CUDA_R_8F_E4M3;
+    case MatmulType::e5m2:
+      return CUDA_R_8F_E5M2;
+    default:
+      return CUDA_R_16BF;
+  }
+}
+
+cublasLtEpilogue_t cublas_epilogue(MatmulEpilogue epilogue) {
+  switch (epilogue) {
+    case MatmulEpilogue::bias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case MatmulEpilogue::gelu_aux_bias:
+      return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    default:
+      return CUBLASLT_EPILOGUE_DEFAULT;
+  }
+}
+
+template <class T>
+void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t attribute, const T& value) {
+  CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(description, attribute, &value, sizeof(value)));
+}
+
+cublasLtMatrixLayout_t make_layout(MatmulType type, int64_t rows, int64_t columns) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&layout, cuda_type(type), static_cast<uint64_t>(rows),
+                                          static_cast<uint64_t>(columns), rows));
+  return layout;
+}
+
+struct Preference {
+  Preference() { CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&value)); }
+  ~Preference() { cublasLtMatmulPreferenceDestroy(value); }
+  Preference(const Preference&) = delete;
+  template <class T>
+  void set(cublasLtMatmulPreferenceAttributes_t attribute, T setting) {
+    CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(value, attribute, &setting, sizeof(setting)));
+  }
+  cublasLtMatmulPreference_t value = nullptr;
+};
+
+cublasLtMatmulAlgo_t library_form(const CublasLtAlgorithm& algorithm) {
+  cublasLtMatmulAlgo_t form;
+  std::memcpy(&form, algorithm.bits.data(), sizeof(form));
+  return form;
+}
+
+} // namespace
+
+size_t cublaslt_version() { return cublasLtGetVersion(); }
+
+CublasLt::CublasLt() { CUBLAS_CHECK(cublasLtCreate(&handle_)); }
+CublasLt::~CublasLt() { cublasLtDestroy(handle_); }
+
+// ---- algorithms as text: the bytes in memory order ----
+
+std::string CublasLtAlgorithm::to_hex() const {
+  std::string hex;
+  for (unsigned char byte : std::string(reinterpret_cast<const char*>(bits.data()), sizeof(bits))) {
+    hex += "0123456789abcdef"[byte >> 4];
+    hex += "0123456789abcdef"[byte & 15];
+  }
+  return hex;
+}
+
+std::optional<CublasLtAlgorithm> CublasLtAlgorithm::from_hex(const std::string& hex) {
+  unsigned char bytes[sizeof(CublasLtAlgorithm)];
+  if (hex.size() != 2 * sizeof(bytes)) return std::nullopt;
+  for (size_t i = 0; i < sizeof(bytes); ++i) {
+    int value = 0;
+    for (char c : {hex[2 * i], hex[2 * i + 1]}) {
+      const char* digit = std::strchr("0123456789abcdef", c);
+      if (!digit || !c) return std::nullopt;
+      value = 16 * value + static_cast<int>(digit - "0123456789abcdef");
+    }
+    bytes[i] = static_cast<unsigned char>(value);
+  }
+  CublasLtAlgorithm algorithm;
+  std::memcpy(algorithm.bits.data(), bytes, sizeof(bytes));
+  return algorithm;
+}
+
+// ---- one product ----
+
+struct CublasLtProduct::Description {
+  explicit Description(const MatmulProduct& p) {
+    CUBLAS_CHECK(cublasLtMatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    set(product, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(product, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(product, CUBLASLT_MATMUL_DESC_EPILOGUE, cublas_epilogue(p.epilogue));
+    if (p.epilogue == MatmulEpilogue::bias || p.epilogue == MatmulEpilogue::gelu_aux_bias) {
+      set(product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_16BF);
+    }
+    if (p.epilogue == MatmulEpilogue::gelu_aux_bias) set(product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.m);
+    if (p.fast_accumulation) set(product, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
+    a = p.transpose_a ? make_layout(p.a, p.k, p.m) : make_layout(p.a, p.m, p.k);
+    b = p.transpose_b ? make_layout(p.b, p.n, p.k) : make_layout(p.b, p.k, p.n);
+    d = make_layout(p.d, p.m, p.n);
+  }
+  ~Description() {
+    cublasLtMatrixLayoutDestroy(d);
+    cublasLtMatrixLayoutDestroy(b);
+    cublasLtMatrixLayoutDestroy(a);
+    cublasLtMatmulDescDestroy(product);
+  }
+  Description(const Description&) = delete;
+
+  cublasLtMatmulDesc_t product = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, d = nullptr;
+};
+
+CublasLtProduct::CublasLtProduct(const CublasLt& library, const MatmulProduct& product)
+    : library_(library), product_(product), is_(std::make_unique<Description>(product)) {}
+CublasLtProduct::~CublasLtProduct() = default;
+
+void CublasLtProduct::bind(const MatmulOperands& operands) const {
+  if (operands.bias) set(is_->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
+  if (operands.aux) set(is_->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.aux);
+  if (operands.a_scale) set(is_->product, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, operands.a_scale);
+  if (operands.b_scale) set(is_->product, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, operands.b_scale);
+}
+
+// Split sums must be kept in FP32 and added by a second pass: neither in the order in which blocks finish, nor rounded
+// to BF16.
+std::vector<CublasLtAlgorithm> CublasLtProduct::heuristics() const {
+  Preference preference;
+  preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kMatmulWorkspaceBytes});
+  preference.set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+  for (auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    preference.set(attribute, static_cast<uint32_t>(product_.alignment));
+  }
+
+  cublasLtMatmulHeuristicResult_t results[kHeuristics];
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(library_.handle(), is_->product, is_->a, is_->b, is_->d,
+                                                               is_->d, preference.value, kHeuristics, results, &count);
+  std::vector<CublasLtAlgorithm> algorithms;
+  for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < count; ++i) {
+    if (results[i].state != CUBLAS_STATUS_SUCCESS) continue;
+    std::memcpy(algorithms.emplace_back().bits.data(), &results[i].algo, sizeof(results[i].algo));
+  }
+  if (algorithms.empty()) {
+    throw Error(ExitCode::device,
+                "cuBLASLt has no algorithm for " + product_.name() + ": " + cublasLtGetStatusString(status),
+                "check that cuBLASLt and the driver belong to the same CUDA 13");
+  }
+  return algorithms;
+}
+
+bool CublasLtProduct::accepts(const CublasLtAlgorithm& algorithm) const {
+  const cublasLtMatmulAlgo_t form = library_form(algorithm);
+  cublasLtMatmulHeuristicResult_t result;
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoCheck(library_.handle(), is_->product, is_->a, is_->b, is_->d, is_->d, &form, &result);
+  return status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= kMatmulWorkspaceBytes;
+}
+
+bool CublasLtProduct::launch(Cuda& cuda, const CublasLtAlgorithm& algorithm, const MatmulOperands& operands) const {
+  const cublasLtMatmulAlgo_t form = library_form(algorithm);
+  const float alpha = 1.0f, beta = product_.accumulate ? 1.0f : 0.0f;
+  return cublasLtMatmul(library_.handle(), is_->product, &alpha, operands.a, is_->a, operands.b, is_->b, &beta,
+                        operands.d, is_->d, operands.d, is_->d, &form, cuda.matmul_workspace, kMatmulWorkspaceBytes,
+                        cuda.stream) == CUBLAS_STATUS_SUCCESS;
+}
+
+} // namespace gpt2

@@ -1,0 +1,50 @@
+// A matrix product as a thing to choose for: its shape and types, its operands, and a kernel of ours that may compute
+// it.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+
+#include "kernels/cuda/cuda_backend.h"
+
+namespace gpt2 {
+
+enum class MatmulType : uint8_t { bf16, fp32, e4m3, e5m2 };
+enum class MatmulEpilogue : uint8_t { none, bias, gelu_aux_bias };
+
+// D(m, n) = epilogue(op(A) op(B)) (+ D), packed and column-major as cuBLASLt counts; accumulation in FP32.
+struct MatmulProduct {
+  bool transpose_a = false; // A is stored (k, m) instead of (m, k)
+  bool transpose_b = false; // B is stored (n, k) instead of (k, n)
+  int64_t m = 0, n = 0, k = 0;
+  MatmulType a = MatmulType::bf16, b = MatmulType::bf16, d = MatmulType::bf16;
+  MatmulEpilogue epilogue = MatmulEpilogue::none;
+  bool accumulate = false;        // beta = 1
+  bool fast_accumulation = false; // FP8: fewer promotions to FP32
+  int alignment = 256;            // bytes, of every operand: 256, else 16
+
+  auto operator<=>(const MatmulProduct&) const = default;
+  std::string name() const; // "TN_3072x65536x768_bf16_bf16_bf16_bias", the key in files
+  size_t output_bytes() const;
+};
+
+struct MatmulOperands {
+  void* d = nullptr;
+  const void* a = nullptr;
+  const void* b = nullptr;
+  const void* bias = nullptr;     // (m) BF16
+  void* aux = nullptr;            // (m, n) BF16: GELU's input, written by gelu_aux_bias
+  const float* a_scale = nullptr; // FP8: dequantization factors of A and B, on the device
+  const float* b_scale = nullptr;
+};
+
+// A kernel of ours, timed against cuBLASLt's and remembered by its name.
+struct MatmulKernel {
+  std::string name; // letters, digits and _; another one when what it computes or its speed changes
+  bool (*takes)(const CudaDevice&, const MatmulProduct&);
+  // Enqueues the product. Sums in a fixed order: the same operands give the same bits every time.
+  void (*launch)(Cuda&, const MatmulProduct&, const MatmulOperands&);
+};
+
+} // namespace gpt2

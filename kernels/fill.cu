@@ -1,0 +1,38 @@
+// One thread a value.
+#include "kernels/fill.h"
+
+#include "engine/base/rng.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/device/vector.cuh"
+
+namespace gpt2 {
+
+namespace {
+
+constexpr int kThreads = 256;
+
+__global__ void fill_normal_kernel(FillNormal p) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < p.count) p.out[i] = static_cast<float>(p.deviation * Rng(p.seed, p.stream).normal(i));
+}
+
+__global__ void fill_constant_kernel(FillConstant p) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < p.count) p.out[i] = p.value;
+}
+
+unsigned blocks(int64_t count) { return static_cast<unsigned>(ceil_div(count, kThreads)); }
+
+} // namespace
+
+void fill_normal(Cuda& cuda, const FillNormal& p) {
+  fill_normal_kernel<<<blocks(p.count), kThreads, 0, cuda.stream>>>(p);
+  CUDA_CHECK_LAUNCH("fill_normal");
+}
+
+void fill_constant(Cuda& cuda, const FillConstant& p) {
+  fill_constant_kernel<<<blocks(p.count), kThreads, 0, cuda.stream>>>(p);
+  CUDA_CHECK_LAUNCH("fill_constant");
+}
+
+} // namespace gpt2

@@ -69,9 +69,10 @@ format: deps-test ## lay out all sources by .clang-format
 check-format: deps-test ## fail if `make format` would change a file
 	@tools/format.sh --check
 
-tidy: deps-test ## clang-tidy over the C++ sources, by .clang-tidy
-	$(call configure,asan)
-	@tools/tidy.sh build/asan
+tidy: ## clang-tidy over the C++ sources, by .clang-tidy
+	@tools/install_deps.sh build lint
+	$(call configure,cpu-only)
+	@tools/tidy.sh build/cpu-only
 
 clean: ## remove what was built; checkpoints, runs and .deps stay
 	rm -rf build bin lib train_gpt2_fp8

@@ -19,8 +19,8 @@ else()
   message(STATUS "cuDNN: no headers (tools/install_deps.sh build fetches them); attention uses our own kernels")
 endif()
 
-# Where programs look for libcublasLt.so.13 and libcudnn.so.9, beside the system's folders. What is in the tree is named
-# relative to the library that opens it (BUILD/lib/libgpt2.so), so that a moved tree still finds it.
+# Where libgpt2.so looks for libcublasLt.so.13 and libcudnn.so.9, beside the system's folders (GPT2_CUDA_RPATH). What is in
+# the tree is named relative to BUILD/lib, so that a moved tree still finds it.
 if(NOT CMAKE_CROSSCOMPILING)
   set(CUDNN_FOLDER ${GPT2_DEPS_DIR}/cudnn/lib)
   cmake_path(IS_PREFIX CMAKE_SOURCE_DIR ${CUDNN_FOLDER} NORMALIZE CUDNN_IN_TREE)
@@ -29,5 +29,5 @@ if(NOT CMAKE_CROSSCOMPILING)
     file(RELATIVE_PATH CUDNN_FOLDER ${CMAKE_BINARY_DIR}/lib ${CUDNN_FOLDER})
     set(CUDNN_FOLDER "$ORIGIN/${CUDNN_FOLDER}")
   endif()
-  list(APPEND CMAKE_BUILD_RPATH ${CUDAToolkit_LIBRARY_DIR} ${CUDNN_FOLDER})
+  set(GPT2_CUDA_RPATH ${CUDAToolkit_LIBRARY_DIR} ${CUDNN_FOLDER})
 endif()

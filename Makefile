@@ -1,45 +1,65 @@
 # A short front for CMake (CMakeLists.txt, CMakePresets.json). `make help` lists what there is.
 # Every target installs what it lacks first (tools/install_deps.sh) and works on a bare Debian 12 or Ubuntu 24.04.
-#   make ARCHS=90a-real        compile for these GPUs only (default: "90a-real;80-real;90-virtual"; kept until changed)
+#   make ARCHS=all             code for every GPU that the engine knows, or a list such as "90a-real;80-real"; kept until
+#                              changed. The default, auto: the GPUs of this machine; without one, all
 #   make run ARGS="..."        options of ./train_gpt2_fp8
 RELEASE := build/release
-CONFIGURE := $(if $(ARCHS),'-DARCHS=$(ARCHS)')
+ARCHS_OPTION := $(if $(ARCHS),'-DARCHS=$(ARCHS)')
+# `make run` builds what it will run on: without a GPU, and until `make` has built both engines, the CPU engine alone.
+RUN_PRESET = $(if $(or $(ARCHS),$(shell tools/gpu_archs.sh),$(wildcard $(RELEASE)/train_gpt2_fp8)),release,cpu-only)
+
+# $(call configure,PRESET): a build folder that came along with a copied or moved tree is set up anew.
+define configure
+  @home=$$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' build/$(1)/CMakeCache.txt 2>/dev/null) || :; \
+    [ -z "$$home" ] || [ "$$home" -ef . ] || fresh=--fresh; cmake $$fresh --preset $(1) $(ARCHS_OPTION)
+endef
+# $(call build,PRESET,TARGETS): in its own folder; links in the root of the tree lead to what was built last.
+define build
+  cmake --build --preset $(1) --target $(2)
+  @[ -L bin ] || rm -rf bin
+  @ln -sfn build/$(1)/bin bin && ln -sf build/$(1)/train_gpt2_fp8 train_gpt2_fp8
+endef
 
 .DEFAULT_GOAL := build
 .NOTPARALLEL: # Ninja uses all cores by itself
-.PHONY: help build run test test-gpu sanitize-gpu asan debug bench format check-format clean deps-build deps-test configure
+.PHONY: help build run test test-gpu sanitize-gpu asan debug bench format check-format tidy clean deps-build deps-test \
+        release
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
-build: configure ## ./train_gpt2_fp8 and the tools in bin/ (what plain `make` does)
-	cmake --build --preset release --target programs
+build: deps-build ## ./train_gpt2_fp8 and the tools in bin/ (what plain `make` does)
+	$(call configure,release)
+	$(call build,release,programs)
 
-run: build ## train a small model on the built-in sample: a few minutes, no download
+run: deps-build ## train a small model on the built-in sample: a few minutes, no download
+	$(call configure,$(RUN_PRESET))
+	$(call build,$(RUN_PRESET),programs)
 	./train_gpt2_fp8 --config configs/nano.toml $(ARGS)
 
-test: deps-test configure ## build and run every test that this machine can run
-	cmake --build --preset release
+test: release ## build and run every test that this machine can run
+	$(call build,release,all floors)
 	@tools/run_tests.py $(RELEASE)
 
-test-gpu: deps-test configure ## the GPU tests alone; the comparison with Hugging Face needs torch and transformers
-	cmake --build --preset release
+test-gpu: release ## the GPU tests alone; the comparison with Hugging Face needs torch and transformers
+	$(call build,release,all)
 	@tools/run_tests.py $(RELEASE) -L gpu
 
-sanitize-gpu: deps-test configure ## the GPU suites on small shapes under compute-sanitizer (TOOLS, SUITES, JOBS)
-	cmake --build --preset release
+sanitize-gpu: release ## the GPU suites on small shapes under compute-sanitizer (TOOLS, SUITES, JOBS)
+	$(call build,release,all)
 	@tests/gpu/run_sanitizer.sh $(RELEASE)/tests || [ $$? = 77 ]
 
 asan: deps-test ## the CPU suite under the address and undefined-behaviour sanitizers
-	cmake --preset asan
+	$(call configure,asan)
 	cmake --build --preset asan
 	@tools/run_tests.py build/asan
 
 debug: deps-build ## build/debug/train_gpt2_fp8, for a debugger
-	cmake --preset debug $(CONFIGURE)
+	$(call configure,debug)
 	cmake --build --preset debug --target programs
 
-bench: configure ## tables of speed: kernels, tokenizer and, on a GPU, training
+bench: deps-build ## tables of speed: kernels, tokenizer and, on a GPU, training
+	$(call configure,release)
 	cmake --build --preset release --target bench
 	@tools/run_benchmarks.sh $(RELEASE)
 
@@ -49,11 +69,16 @@ format: deps-test ## lay out all sources by .clang-format
 check-format: deps-test ## fail if `make format` would change a file
 	@tools/format.sh --check
 
-clean: ## remove what was built; checkpoints, runs and .deps stay
-	rm -rf build bin train_gpt2_fp8
+tidy: ## clang-tidy over the C++ sources, by .clang-tidy
+	@tools/install_deps.sh build lint
+	$(call configure,cpu-only)
+	@tools/tidy.sh build/cpu-only
 
-configure: deps-build
-	cmake --preset release $(CONFIGURE)
+clean: ## remove what was built; checkpoints, runs and .deps stay
+	rm -rf build bin lib train_gpt2_fp8
+
+release: deps-test
+	$(call configure,release)
 
 deps-build:
 	@tools/install_deps.sh build

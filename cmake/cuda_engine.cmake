@@ -1,6 +1,7 @@
 # The CUDA engine: our kernels, cuBLASLt, cuDNN through its frontend headers. cuDNN, NVML and the driver are opened at
 # run time and the CUDA runtime is linked in, so the program starts (and says what is missing) on a machine without them.
-file(GLOB KERNEL_CUDA_SOURCES CONFIGURE_DEPENDS kernels/*.cu kernels/cuda/*.cu kernels/cuda/*.cpp kernels/sm90/*.cu)
+file(GLOB KERNEL_CUDA_SOURCES CONFIGURE_DEPENDS kernels/*.cu kernels/cuda/*.cu kernels/cuda/*.cpp
+     kernels/sm90/*.cu kernels/device/*.cuh)
 file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS engine/cuda/*.cu engine/cuda/*.cpp)
 gpt2_floor(gpt2_kernels_cuda SOURCES ${KERNEL_CUDA_SOURCES} LINK gpt2_kernels CUDA::cublasLt CUDA::cudart_static ${CMAKE_DL_LIBS})
 target_include_directories(gpt2_kernels_cuda SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS})
@@ -18,7 +19,15 @@ else()
   message(STATUS "cuDNN: no headers (tools/install_deps.sh build fetches them); attention uses our own kernels")
 endif()
 
-# Where the programs look for libcublasLt.so.13 and libcudnn.so.9, beside the system's folders.
+# Where libgpt2.so looks for libcublasLt.so.13 and libcudnn.so.9, beside the system's folders (GPT2_CUDA_RPATH). What is in
+# the tree is named relative to BUILD/lib, so that a moved tree still finds it.
 if(NOT CMAKE_CROSSCOMPILING)
-  set(CMAKE_BUILD_RPATH ${CUDAToolkit_LIBRARY_DIR} ${GPT2_DEPS_DIR}/cudnn/lib)
+  set(CUDNN_FOLDER ${GPT2_DEPS_DIR}/cudnn/lib)
+  cmake_path(IS_PREFIX CMAKE_SOURCE_DIR ${CUDNN_FOLDER} NORMALIZE CUDNN_IN_TREE)
+  cmake_path(IS_PREFIX CMAKE_SOURCE_DIR ${CMAKE_BINARY_DIR} NORMALIZE BUILD_IN_TREE)
+  if(CUDNN_IN_TREE AND BUILD_IN_TREE)
+    file(RELATIVE_PATH CUDNN_FOLDER ${CMAKE_BINARY_DIR}/lib ${CUDNN_FOLDER})
+    set(CUDNN_FOLDER "$ORIGIN/${CUDNN_FOLDER}")
+  endif()
+  set(GPT2_CUDA_RPATH ${CUDAToolkit_LIBRARY_DIR} ${CUDNN_FOLDER})
 endif()

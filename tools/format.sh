@@ -4,7 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-clang_format=.deps/venv/bin/clang-format
+# The wheel's own binary: the script beside python3 names the folder that it was made in, and the tree may have moved.
+clang_format=$(echo .deps/venv/lib/python3*/site-packages/clang_format/data/bin/clang-format)
 [ -x "$clang_format" ] || clang_format=$(command -v clang-format) || {
   echo "error: clang-format is not installed (hint: run tools/install_deps.sh test)" >&2
   exit 1

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Installs what is missing, and says what: Debian packages by apt (root or sudo), wheels from PyPI under .deps/.
 #
-#   tools/install_deps.sh [build] [test] [extra]        default: build
+#   tools/install_deps.sh [build] [test] [lint] [extra]        default: build
 #
 #   build   compiler, CMake and libraries; GPT-2's BPE tables; where there is nvcc, also cuDNN (if the machine has none)
 #           and the headers of its frontend
 #   test    what the tests read our files with (h5py, tensorboard), and clang-format
+#   lint    clang-tidy
 #   extra   what single tests and benchmarks compare with: PyTorch, transformers, tiktoken
 #
 # Running it again costs a fraction of a second. What cannot be had (no network) is fatal only if the build needs it.
@@ -15,6 +16,7 @@ cd "$(dirname "$0")/.."
 readonly build_packages=(g++ cmake ninja-build ccache ca-certificates python3 python3-venv libcli11-dev doctest-dev
   libpcre2-dev 'libopenblas-openmp-dev|libopenblas-pthread-dev' nlohmann-json3-dev libhdf5-dev)
 readonly test_packages=(python3-numpy python3-h5py)
+readonly lint_packages=('clang-tidy-14|clang-tidy')
 readonly extra_packages=(python3-torch)
 readonly test_wheels=(clang-format==14.0.6 'tensorboard>=2.16')
 readonly extra_wheels=('tiktoken>=0.7' 'transformers>=4.40,<4.45') # this transformers runs on Debian 12's PyTorch 1.13
@@ -65,8 +67,10 @@ apt_packages() { # fails if a package stays missing
 
 # ---- wheels ----
 
-make_venv() { # sees Debian's own modules (h5py, torch) beside what pip puts into it
-  [ -x $venv/bin/pip ] && $venv/bin/python3 -c '' 2>/dev/null && return 0
+# Sees Debian's own modules (h5py, torch) beside what pip puts into it. Always used as `python3 -m NAME`: the scripts in
+# its bin/ name the folder that they were made in, and the tree may have moved since.
+make_venv() {
+  $venv/bin/python3 -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("pip"))' 2>/dev/null && return 0
   say "Python environment in $venv"
   local python=/usr/bin/python3
   [ -x $python ] || python=python3
@@ -85,7 +89,7 @@ pip_install() {
   for wheel in "$@"; do
     have_wheel "$wheel" && continue
     say "pip install $wheel (into $venv)"
-    $venv/bin/pip install -q --disable-pip-version-check "$wheel" || { warn "no $wheel: what needs it is skipped"; status=1; }
+    $venv/bin/python3 -m pip install -q --disable-pip-version-check "$wheel" || { warn "no $wheel: what needs it is skipped"; status=1; }
   done
   return $status
 }
@@ -98,7 +102,7 @@ unpack_wheel() {
   make_venv || return 1
   say "$requirement from PyPI into $folder"
   rm -rf "$work" && mkdir -p "$work/wheel" "$work/kept"
-  $venv/bin/pip download -q --disable-pip-version-check --no-deps --only-binary=:all: -d "$work" "$requirement" &&
+  $venv/bin/python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: -d "$work" "$requirement" &&
     $venv/bin/python3 -m zipfile -e "$work"/*.whl "$work/wheel" || { rm -rf "$work"; return 1; }
   for path in "$@"; do mv "$work/wheel/$path" "$work/kept/" || { rm -rf "$work"; return 1; }; done
   rm -rf "$folder" && mv "$work/kept" "$folder" && rm -rf "$work"
@@ -162,6 +166,10 @@ group_test() {
   pip_install "${test_wheels[@]}" || true
 }
 
+group_lint() {
+  ! command -v apt-get >/dev/null || apt_packages "${lint_packages[@]}" || warn "no clang-tidy"
+}
+
 group_extra() {
   ! command -v apt-get >/dev/null || apt_packages "${extra_packages[@]}" || warn "PyTorch is missing: its tests are skipped"
   pip_install "${extra_wheels[@]}" || true
@@ -169,9 +177,9 @@ group_extra() {
 
 for group in "${@:-build}"; do
   case $group in
-    build | test | extra) group_$group ;;
+    build | test | lint | extra) group_$group ;;
     *)
-      echo "error: unknown group '$group' (hint: build, test or extra)" >&2
+      echo "error: unknown group '$group' (hint: build, test, lint or extra)" >&2
       exit 2
       ;;
   esac

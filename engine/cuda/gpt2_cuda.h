@@ -18,7 +18,8 @@ struct CudaDeviceInfo {
   int64_t free_bytes = 0;
 };
 
-// Never throws: without a driver or a GPU, usable is false and why_not says why.
+// Without a driver or a GPU, usable is false and why_not says why. Throws Error(device) only for a usable GPU for which
+// this program was not compiled: training on the CPU instead would not be what anybody wants.
 CudaDeviceInfo probe_cuda_device(int device);
 
 // Multiplies once in FP8 in each of the three ways that training needs. Empty if that works, else why not.

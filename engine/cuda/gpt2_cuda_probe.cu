@@ -73,6 +73,7 @@ CudaDeviceInfo probe_cuda_device(int device) {
   info.free_bytes = static_cast<int64_t>(free);
   info.usable = info.compute_capability >= 80;
   if (!info.usable) info.why_not = info.name + " has compute capability below 8.0, which BF16 needs";
+  if (info.usable) require_device_code(device);
   return info;
 }
 

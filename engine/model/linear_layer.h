@@ -21,6 +21,6 @@ struct LinearLayer {
   int64_t bias;   // offset of (OC), or kNoBias
 };
 
-LinearLayer linear_layer(const GPT2Config& config, const GPT2Offsets& at, int layer, Fp8Site site);
+LinearLayer linear_layer(const GPT2Config& config, const GPT2Offsets& offsets, int layer, Fp8Site site);
 
 } // namespace gpt2

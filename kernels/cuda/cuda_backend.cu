@@ -9,8 +9,29 @@
 namespace gpt2 {
 namespace {
 
+__global__ void empty_kernel() {}
+
+int compute_capability_of(int device) { // 90 for Hopper; 0 if it cannot be asked
+  int major = 0, minor = 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  return 10 * major + minor;
+}
+
+int current_device() {
+  int device = 0;
+  cudaGetDevice(&device);
+  return device;
+}
+
+bool means_no_code(cudaError_t status) {
+  return status == cudaErrorNoKernelImageForDevice || status == cudaErrorUnsupportedPtxVersion ||
+         status == cudaErrorInvalidPtx;
+}
+
 // One imperative sentence per kind of failure.
-const char* hint_for(cudaError_t status) {
+std::string hint_for(cudaError_t status) {
+  if (means_no_code(status)) return rebuild_hint(compute_capability_of(current_device()));
   switch (status) {
     case cudaErrorMemoryAllocation:
       return "lower --batch_size, turn on --recompute, or free the GPU of other programs (nvidia-smi lists them)";
@@ -21,10 +42,6 @@ const char* hint_for(cudaError_t status) {
     case cudaErrorNoDevice:
     case cudaErrorInvalidDevice:
       return "check nvidia-smi and CUDA_VISIBLE_DEVICES";
-    case cudaErrorNoKernelImageForDevice:
-    case cudaErrorUnsupportedPtxVersion:
-    case cudaErrorInvalidPtx:
-      return "rebuild with your GPU's architecture in ARCHS";
     case cudaErrorDevicesUnavailable:
       return "free the GPU of other programs, or take it out of exclusive mode";
     case cudaErrorECCUncorrectable:
@@ -40,7 +57,7 @@ const char* hint_for(cudaError_t status) {
   }
 }
 
-[[noreturn]] void refuse_device(const std::string& what, const char* hint) {
+[[noreturn]] void refuse_device(const std::string& what, const std::string& hint) {
   throw Error(ExitCode::device, what, hint);
 }
 
@@ -57,6 +74,25 @@ void cuda_check(cudaError_t status, const char* what, const char* file, int line
               std::string(what) + ": " + cudaGetErrorString(status) + " (" + cudaGetErrorName(status) + ", " + name +
                   ":" + std::to_string(line) + ")",
               hint_for(status));
+}
+
+std::string rebuild_hint(int compute_capability) {
+  const std::string letter = compute_capability == 90 ? "a" : ""; // Hopper's own instructions
+  return "run: make ARCHS=" + std::to_string(compute_capability) + letter + "-real";
+}
+
+void require_device_code(int device) {
+  CUDA_CHECK(cudaSetDevice(device));
+  cudaFuncAttributes attributes{};
+  const cudaError_t status = cudaFuncGetAttributes(&attributes, empty_kernel);
+  if (!means_no_code(status)) return CUDA_CHECK(status);
+  cudaGetLastError(); // reported here
+  const int compute_capability = compute_capability_of(device);
+  cudaDeviceProp properties{};
+  CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+  refuse_device("this program has no code for " + std::string(properties.name) + ", compute capability " +
+                    std::to_string(compute_capability / 10) + "." + std::to_string(compute_capability % 10),
+                rebuild_hint(compute_capability));
 }
 
 CudaDevice::CudaDevice(const CudaOptions& options) : options(options) {
@@ -80,6 +116,7 @@ CudaDevice::CudaDevice(const CudaOptions& options) : options(options) {
                       std::to_string(properties.minor) + "; BF16 needs 8.0",
                   "train on the CPU engine, or use an A100, H100 or newer");
   }
+  require_device_code(options.device);
   matmuls = std::make_unique<MatmulPlans>(*this);
   attentions = std::make_unique<AttentionPlans>(*this);
 }

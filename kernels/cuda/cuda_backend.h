@@ -18,6 +18,10 @@ namespace gpt2 {
 void cuda_check(cudaError_t status, const char* what, const char* file, int line);
 #define CUDA_CHECK(call) ::gpt2::cuda_check((call), #call, __FILE__, __LINE__)
 
+// Throws Error(device) if this program was compiled for other GPUs than `device`, and says how to compile for it.
+void require_device_code(int device);
+std::string rebuild_hint(int compute_capability); // 90 for Hopper
+
 class AttentionPlans; // kernels/cuda/attention_cudnn.h: cuDNN SDPA graphs by shape
 class MatmulPlans;    // kernels/cuda/matmul_plans.h: how each matrix product is computed
 class Profile;        // kernels/cuda/profile.h: times operations while a benchmark asks for it

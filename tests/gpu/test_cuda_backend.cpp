@@ -120,6 +120,16 @@ TEST_CASE("more scratch than there is throws, and says how much was asked for") 
   CHECK(mentions(error, "60 MiB"));
 }
 
+TEST_CASE("this program has code for its GPU, and says how to build it for another") {
+  CHECK_NOTHROW(require_device_code(0));
+  CHECK(rebuild_hint(80) == "run: make ARCHS=80-real");
+  CHECK(rebuild_hint(90) == "run: make ARCHS=90a-real");
+  const Error error =
+      expect_error([] { cuda_check(cudaErrorNoKernelImageForDevice, "a launch", "kernels/any.cu", 1); });
+  CHECK(error.code() == ExitCode::device);
+  CHECK(error.hint().find("make ARCHS=") != std::string::npos);
+}
+
 TEST_CASE("a device that is not there is refused by its number") {
   for (int index : {-1, 4096}) {
     CudaOptions options;

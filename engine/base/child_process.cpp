@@ -39,8 +39,15 @@ std::string last_line(std::FILE* file) {
 
 ChildProcess::ChildProcess(const std::vector<std::string>& arguments) {
   int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw_system_error(ExitCode::data, "run", arguments[0], errno);
+  output_ = ::fdopen(ends[0], "rb");
   errors_ = std::tmpfile();
-  if (!errors_ || ::pipe2(ends, O_CLOEXEC) != 0) throw_system_error(ExitCode::data, "run", arguments[0], errno);
+  if (!errors_) {
+    const int failure = errno;
+    std::fclose(output_);
+    ::close(ends[1]);
+    throw_system_error(ExitCode::disk, "make", "a temporary file", failure);
+  }
 
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
@@ -62,7 +69,6 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments) {
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&files);
   ::close(ends[1]);
-  output_ = ::fdopen(ends[0], "rb");
   if (failure == 0) return;
   std::fclose(output_);
   std::fclose(errors_);

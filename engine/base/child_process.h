@@ -11,7 +11,8 @@ namespace gpt2 {
 // A child whose reader has gone is ended by the closed pipe.
 class ChildProcess {
  public:
-  // arguments[0] is looked up on PATH. Throws Error(data) if it cannot be started.
+  // arguments[0] is looked up on PATH. Throws Error(data) if it cannot be started, Error(disk) without room for its
+  // errors.
   explicit ChildProcess(const std::vector<std::string>& arguments);
   ChildProcess(const ChildProcess&) = delete;
   ~ChildProcess();

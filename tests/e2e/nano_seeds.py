@@ -1,26 +1,29 @@
 #!/usr/bin/env python3
 """Does nano train without a spike, whatever the seed?
 
-    tests/e2e/nano_seeds.py PROGRAM [--seeds N] [--steps S] [--jobs J] [--largest_val_loss L] [-- FLAG...]
+    tests/e2e/nano_seeds.py PROGRAM [--seeds N] [--first_seed K] [--steps S] [--jobs J] [--largest_val_loss L] [-- FLAG...]
 
-Runs PROGRAM --config configs/nano.toml --seed 1 ... N, each on one thread, J at a time, with the FLAGs added, and prints
+Runs PROGRAM --config configs/nano.toml --seed K ... K + N - 1, each on one thread, J at a time, with the FLAGs added, and prints
 a table: where the loss spiked and by how much, the last losses. Exit 1 if a run spiked, failed, or ended above L.
 
 A spike is a training loss more than 1.0 above the lowest mean of ten successive losses so far, at any step after the
-tenth. Without --steps a run is as long as nano's default; a shorter one keeps the rate up (a constant schedule), since a
-cosine over few steps would hide what the same step does in a long run.
+tenth. --steps S stops a run after S steps of its schedule, as Ctrl-C would: it shows what those steps do in a whole run,
+but has no last validation loss. Without it runs are as long as nano's default.
 """
 import argparse
 import concurrent.futures
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 
-WINDOW = 10       # losses
-SPIKE = 1.0       # nats
+WINDOW = 10         # losses
+SPIKE = 1.0         # nats
+STOPPED_EARLY = 75  # exit code
+AT_THE_END = 10**6  # steps between evaluations: the last step always has one
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -51,15 +54,20 @@ def train(program, seed, steps, flags):
     with tempfile.TemporaryDirectory(prefix="nano_seeds_") as folder:
         command = [program, "--config", os.path.join(ROOT, "configs/nano.toml"), "--device", "cpu", "--threads", "1",
                    "--seed", str(seed), "--run_name", "run", "--checkpoint_freq", "0", "--no-save_best",
-                   "--no-use_tensorboard", "--sample_tokens", "0"]
-        if steps:
-            command += ["--max_steps", str(steps), "--lr_schedule", "constant"]
+                   "--no-use_tensorboard", "--sample_tokens", "0", "--eval_freq", str(AT_THE_END)]
         one_thread = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        done = subprocess.run(command + flags, cwd=folder, env=one_thread, capture_output=True, text=True)
-        if done.returncode != 0:
-            return f"exit code {done.returncode}: {done.stderr.strip()}"
+        with subprocess.Popen(command + flags, cwd=folder, env=one_thread, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) as process:
+            output = ""
+            for line in process.stdout:
+                output += line
+                if steps and (step := re.match(r"step +(\d+) \| epoch", line)) and int(step.group(1)) == steps:
+                    process.send_signal(signal.SIGINT)
+            error = process.stderr.read()
+        if process.returncode != (STOPPED_EARLY if steps else 0):
+            return f"exit code {process.returncode}: {error.strip()}"
         losses, validation = read_metrics(os.path.join(folder, "runs/run/metrics.jsonl"))
-        entropy = re.search(r"entropy is (\d+\.\d+)", done.stdout)
+        entropy = re.search(r"entropy is (\d+\.\d+)", output)
     jump, step = largest_jump(losses)
     return {"jump": jump, "step": step, "train": sum(losses[-WINDOW:]) / WINDOW, "val": validation,
             "entropy": float(entropy.group(1)) if entropy else None}
@@ -74,6 +82,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("--seeds", type=int, default=20, metavar="N")
+    parser.add_argument("--first_seed", type=int, default=1, metavar="K")
     parser.add_argument("--steps", type=int, default=0, metavar="S")
     parser.add_argument("--jobs", type=int, default=1, metavar="J")
     parser.add_argument("--largest_val_loss", type=float, default=float("inf"), metavar="L")
@@ -85,7 +94,7 @@ def main():
     print("seed | spike    | largest jump | train loss | val loss", flush=True)
     results = []
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        seeds = range(1, options.seeds + 1)
+        seeds = range(options.first_seed, options.first_seed + options.seeds)
         for seed, result in zip(seeds, pool.map(lambda seed: train(program, seed, options.steps, flags), seeds)):
             if isinstance(result, str):
                 print(f"{seed:4} | {result}", flush=True)

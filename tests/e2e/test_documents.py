@@ -136,8 +136,9 @@ class Documents(unittest.TestCase):
         elif words[0].startswith(BUILDS_OR_TESTS) or EXCUSE.search(command):
             return
         elif words[0] == "tools/start_tensorboard.sh":
-            if TENSORBOARD:
-                self.serve(command)
+            if not TENSORBOARD:
+                self.skipTest("no tensorboard")
+            self.serve(command)
         elif words[0] == "./train_gpt2_fp8":
             self.train(command)
         else:

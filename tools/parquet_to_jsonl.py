@@ -1,15 +1,39 @@
 #!/usr/bin/env python3
-"""Prints one column of Parquet files as JSON lines, for bin/tokenize - --input_format jsonl.
+"""Prints one column of Parquet files as JSON lines. bin/tokenize runs it for .parquet inputs.
 
     python3 tools/parquet_to_jsonl.py FILE... [--column text]
 
-Needs the pyarrow package. Reads a few thousand rows at a time, so files of any size will do.
+Needs the pyarrow package: of the Python that runs it, or of .deps/venv. Reads a few thousand rows at a time, so files of
+any size will do. A failure is one line on standard error and exit code 3; in a pipe it is also the last line that is
+printed, so that bin/tokenize, which cannot see this exit code, does not take a part for the whole.
 """
 import argparse
 import json
+import os
+import stat
 import sys
 
-import pyarrow.parquet
+VENV = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), ".deps", "venv")
+FAILURE_KEY = "parquet_to_jsonl_failed"  # as in engine/data/parquet.cpp
+
+
+def fail(message):
+    if stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
+        print(json.dumps({FAILURE_KEY: message}), flush=True)
+    print("error: " + message, file=sys.stderr)
+    sys.exit(3)
+
+
+def import_parquet():
+    try:
+        import pyarrow.parquet
+        return pyarrow
+    except ImportError:
+        python = os.path.join(VENV, "bin", "python3")
+        if os.path.realpath(sys.prefix) != os.path.realpath(VENV) and os.access(python, os.X_OK):
+            os.execv(python, [python, *sys.argv])
+        fail(f"Parquet files need the pyarrow package (python3 -m venv {os.path.relpath(VENV)}; "
+             f"{os.path.relpath(VENV)}/bin/pip install pyarrow)")
 
 
 def main():
@@ -17,13 +41,25 @@ def main():
     parser.add_argument("files", nargs="+", metavar="FILE")
     parser.add_argument("--column", default="text", help="which holds the documents (default: text)")
     options = parser.parse_args()
+    pyarrow = import_parquet()
     for path in options.files:
         try:
-            for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=4096, columns=[options.column]):
-                sys.stdout.writelines(json.dumps({"text": text}) + "\n" for text in batch.column(0).to_pylist())
-        except (OSError, pyarrow.ArrowInvalid, IndexError) as error:
-            sys.exit(f"error: {path}: {error} (check the file and --column)")
+            file = pyarrow.parquet.ParquetFile(path)
+            if options.column not in file.schema_arrow.names:
+                fail(f"{path} has no column \"{options.column}\", but {', '.join(file.schema_arrow.names)}")
+            for batch in file.iter_batches(batch_size=4096, columns=[options.column]):
+                documents = (text for text in batch.column(0).to_pylist() if text)
+                sys.stdout.writelines(json.dumps({options.column: text}) + "\n" for text in documents)
+        except BrokenPipeError:
+            raise
+        except (OSError, pyarrow.ArrowException) as error:
+            fail(f"{path}: {str(error).splitlines()[0]}")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read us has gone, and has said why
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

@@ -1,4 +1,4 @@
-// Text files to token shards: tokenize FILE... --output PREFIX.
+// Text files to token shards: tokenize FILE... --output FOLDER.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
@@ -21,22 +21,20 @@ struct Command {
 
 void add_options(CLI::App& app, Command& command) {
   TokenizeOptions& o = command.options;
-  app.add_option("inputs", o.documents.inputs, ".txt and .jsonl files; - is standard input")->required();
+  app.add_option("inputs", o.documents.inputs, ".txt, .jsonl and .parquet files; - is standard input")->required();
   app.option_defaults()->always_capture_default();
-  app.add_option("-o,--output", o.output, "prefix of the shards, with or without .bin or .h5; its folder is made")
-      ->required();
-  app.add_option("--format", o.format, "bin (llm.c) or h5 (HDF5); default: by the extension of --output, else bin")
-      ->check(CLI::IsMember({"bin", "h5"}));
-  app.add_option("--input_format", o.documents.input_format, "txt or jsonl; default: by extension")
-      ->check(CLI::IsMember({"txt", "jsonl"}));
-  app.add_option("--field", o.field, "of .jsonl: the field that holds the text");
+  app.add_option("-o,--output", o.output, "folder for the shards, made if need be: train_*.bin, val_*.bin")->required();
+  app.add_option("--format", o.format, "bin (llm.c) or h5 (HDF5)")->check(CLI::IsMember({"bin", "h5"}));
+  app.add_option("--input_format", o.documents.input_format, "txt, jsonl or parquet; default: by extension")
+      ->check(CLI::IsMember({"txt", "jsonl", "parquet"}));
+  app.add_option("--field", o.documents.field, "of .jsonl and .parquet: the field or column that holds the text");
   app.add_flag("--skip_bad_lines", o.skip_bad_lines, "of .jsonl: pass over lines without that field, and count them");
   app.add_option("--separator", o.documents.separator, "of .txt: the line between documents; \"\": blank lines");
   app.add_option("--shard_tokens", o.shard_tokens, "tokens per shard; the last one is shorter")
       ->check(CLI::Range(int64_t{1}, int64_t{INT32_MAX}));
-  app.add_option("--val_fraction", o.val_fraction, "share of the documents that goes to PREFIX_val_*; 0: none")
+  app.add_option("--val_fraction", o.val_fraction, "share of the documents that goes to val_*; 0: none")
       ->check(CLI::Range(0.0, 1.0));
-  app.add_flag("--overwrite", o.overwrite, "remove shards of the same prefix first");
+  app.add_flag("--overwrite", o.overwrite, "remove the shards that are there first");
   o.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   app.add_option("-j,--threads", o.threads, "threads that encode")->check(CLI::Range(1, 1024));
   app.add_option("--tokenizer", command.tokenizer,

@@ -4,6 +4,7 @@
 #include <cuda_bf16.h>
 
 #include "kernels/attention.h"
+#include "kernels/bias.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
 #include "kernels/gelu.h"

@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "engine/base/child_process.h"
 #include "engine/base/files.h"
+#include "engine/data/parquet.h"
 
 namespace gpt2 {
 namespace {
@@ -14,15 +16,22 @@ namespace {
 constexpr int kLongestWithoutCut = 16; // in pieces: text without a safe place to cut is cut anyway
 constexpr size_t kNoLimit = SIZE_MAX;
 
-// Lines of a file or of standard input, through one buffer.
+enum class Format { text, json, parquet };
+
+// Lines of a file, of standard input or of the converter, through one buffer.
 class LineReader {
  public:
-  explicit LineReader(const std::string& path) : path_(path), buffer_(size_t{1} << 20) {
+  LineReader(const std::string& path, Format format, const std::string& field) : path_(path), buffer_(size_t{1} << 20) {
+    if (format == Format::parquet) {
+      converter_ = std::make_unique<ChildProcess>(parquet_command(path, field));
+      file_ = converter_->output();
+      return;
+    }
     file_ = path == "-" ? stdin : std::fopen(path.c_str(), "rb");
     if (!file_) throw_system_error(ExitCode::data, "open", path, errno);
   }
   ~LineReader() {
-    if (file_ != stdin) std::fclose(file_);
+    if (!converter_ && file_ != stdin) std::fclose(file_);
   }
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
@@ -43,6 +52,11 @@ class LineReader {
     return line.size() > before;
   }
 
+  // To be called at the end: was that all there is?
+  void check_ending() {
+    if (converter_) check_parquet_ending(path_, converter_->wait());
+  }
+
  private:
   bool refill() {
     begin_ = 0;
@@ -53,6 +67,7 @@ class LineReader {
 
   std::string path_;
   std::vector<char> buffer_;
+  std::unique_ptr<ChildProcess> converter_; // of a Parquet file
   std::FILE* file_;
   size_t begin_ = 0, end_ = 0;
 };
@@ -63,13 +78,14 @@ std::string_view without_line_break(std::string_view line) {
   return line;
 }
 
-bool is_json(const std::string& path, const std::string& input_format) {
-  if (!input_format.empty()) return input_format == "jsonl";
-  const std::string extension = std::filesystem::path(path).extension().string();
-  if (extension == ".jsonl") return true;
-  if (extension == ".txt") return false;
-  throw Error(ExitCode::usage, "cannot tell the format of " + path + " by its name",
-              path == "-" ? "say --input_format txt or jsonl" : "unpack it to .txt or .jsonl, or say --input_format");
+Format format_of(const std::string& path, const std::string& input_format) {
+  const std::string name = input_format.empty() ? std::filesystem::path(path).extension().string() : "." + input_format;
+  if (name == ".jsonl") return Format::json;
+  if (name == ".txt") return Format::text;
+  if (name == ".parquet" && path != "-") return Format::parquet;
+  throw Error(
+      ExitCode::usage, "cannot tell the format of " + path + " by its name",
+      path == "-" ? "say --input_format txt or jsonl" : "unpack it to .txt, .jsonl or .parquet, or say --input_format");
 }
 
 size_t last_character(std::string_view text) {
@@ -90,7 +106,7 @@ struct DocumentReader::Impl {
   bool first = true;     // nothing of it has been handed out
   bool at_line_start = true;
 
-  bool json() const { return is_json(options.inputs[input], options.input_format); }
+  Format format() const { return format_of(options.inputs[input], options.input_format); }
 
   // Hands out the first `length` bytes of pending text.
   void emit(DocumentPiece& piece, size_t length) {
@@ -101,6 +117,7 @@ struct DocumentReader::Impl {
   }
 
   void next_input() {
+    reader->check_ending();
     reader.reset();
     input++;
     line = 0;
@@ -111,6 +128,7 @@ struct DocumentReader::Impl {
     std::string text;
     if (!reader->append_line(text, kNoLimit)) return false;
     line++;
+    check_producer_is_well(text);
     piece = {std::move(text), true, true, document, options.inputs[input], line};
     return true;
   }
@@ -139,7 +157,7 @@ struct DocumentReader::Impl {
 
 DocumentReader::DocumentReader(Options options) : impl_(std::make_unique<Impl>()) {
   for (const std::string& path : options.inputs) {
-    is_json(path, options.input_format);
+    format_of(path, options.input_format);
     if (path != "-") File::open(path);
   }
   impl_->options = std::move(options);
@@ -150,9 +168,11 @@ DocumentReader::~DocumentReader() = default;
 bool DocumentReader::next(DocumentPiece& piece) {
   Impl& self = *impl_;
   while (self.input < self.options.inputs.size()) {
-    if (!self.reader) self.reader = std::make_unique<LineReader>(self.options.inputs[self.input]);
+    if (!self.reader) {
+      self.reader = std::make_unique<LineReader>(self.options.inputs[self.input], self.format(), self.options.field);
+    }
     bool ended = false;
-    if (self.json()) {
+    if (self.format() != Format::text) {
       ended = !self.next_line_of_json(piece);
       if (!ended && !without_line_break(piece.text).empty()) return piece.document = ++self.document, true;
     } else {

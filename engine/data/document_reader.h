@@ -1,6 +1,7 @@
 // Documents from text files, streamed in pieces of bounded size, so that a file of any length fits in memory.
 //   .txt    one document, or several with a line that is the separator between them
 //   .jsonl  one JSON object a line; the document is one of its fields
+//   .parquet  the same, one of its columns: tools/parquet_to_jsonl.py prints it as JSON lines
 #pragma once
 
 #include <cstdint>
@@ -24,16 +25,18 @@ class DocumentReader {
  public:
   struct Options {
     std::vector<std::string> inputs; // files; "-" is standard input
-    std::string input_format;        // "txt" or "jsonl"; empty: by extension
+    std::string input_format;        // "txt", "jsonl" or "parquet"; empty: by extension
     std::string separator = "<|endoftext|>";
+    std::string field = "text";           // of .jsonl and .parquet: what holds the document
     size_t piece_bytes = size_t{1} << 20; // longer .txt documents are cut where the tokens stay the same
   };
-  // Throws Error(usage) for an extension that is neither, Error(data) for a file that cannot be opened: before any
-  // reading.
+  // Throws Error(usage) for an extension that is none of these, Error(data) for a file that cannot be opened: before
+  // any reading.
   explicit DocumentReader(Options options);
   ~DocumentReader();
 
-  // False at the end of the last input. Empty documents are passed over. Throws Error(data) naming the file.
+  // False at the end of the last input. Empty documents are passed over. Throws Error(data) naming the file; an input
+  // whose producer failed on the way is one, however many documents came before.
   bool next(DocumentPiece& piece);
 
  private:

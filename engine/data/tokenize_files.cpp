@@ -42,7 +42,7 @@ EncodedBatch encode_batch(const Tokenizer& tokenizer, const TokenizeOptions& opt
   for (DocumentPiece& piece : batch) {
     if (piece.json) {
       try {
-        piece.text = json_document(piece, options.field);
+        piece.text = json_document(piece, options.documents.field);
       } catch (const Error&) {
         if (!options.skip_bad_lines) throw;
         encoded.bad_lines++;
@@ -59,20 +59,19 @@ EncodedBatch encode_batch(const Tokenizer& tokenizer, const TokenizeOptions& opt
   return encoded;
 }
 
-struct Output {
-  std::string prefix, extension;
-};
-
-Output output_of(const TokenizeOptions& options) {
-  const fs::path path(options.output);
-  const std::string extension = path.extension().string();
-  const bool named = extension == ".bin" || extension == ".h5";
-  if (named && !options.format.empty() && extension != "." + options.format) {
-    throw Error(ExitCode::usage, "--output " + options.output + " and --format " + options.format + " disagree",
-                "leave out one of them");
+void refuse_file_name(const std::string& output) {
+  const std::string extension = fs::path(output).extension().string();
+  if (extension == ".bin" || extension == ".h5") {
+    throw Error(ExitCode::usage, "--output " + output + " names a file, but a folder is wanted",
+                "say --output " + fs::path(output).replace_extension().string() + " --format " + extension.substr(1));
   }
-  if (named) return {(path.parent_path() / path.stem()).string(), extension.substr(1)};
-  return {options.output, options.format.empty() ? "bin" : options.format};
+}
+
+void remove_shards(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    std::error_code error;
+    if (!fs::remove(path, error) && error) throw_system_error(ExitCode::disk, "remove", path, error.value());
+  }
 }
 
 void make_way(const std::string& prefix, const std::string& extension, bool overwrite) {
@@ -81,10 +80,7 @@ void make_way(const std::string& prefix, const std::string& extension, bool over
     throw Error(ExitCode::usage, existing.front() + " exists already",
                 "choose another --output, or remove old shards with --overwrite");
   }
-  for (const std::string& path : existing) {
-    std::error_code error;
-    if (!fs::remove(path, error) && error) throw_system_error(ExitCode::disk, "remove", path, error.value());
-  }
+  remove_shards(existing);
 }
 
 std::string sources(const std::vector<std::string>& inputs) {
@@ -92,21 +88,10 @@ std::string sources(const std::vector<std::string>& inputs) {
   return inputs.size() == 1 ? names : names + " and " + std::to_string(inputs.size() - 1) + " more";
 }
 
-} // namespace
-
-TokenizeReport tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions& options,
-                              const std::function<void(const TokenizeReport&)>& progress) {
-  DocumentReader reader(options.documents);
-  const Output output = output_of(options);
-  const bool split = options.val_fraction > 0;
-  const std::string train_prefix = output.prefix + (split ? "_train" : ""), val_prefix = output.prefix + "_val";
-  if (const fs::path folder = fs::path(output.prefix).parent_path(); !folder.empty()) make_folders(folder.string());
-  make_way(train_prefix, output.extension, options.overwrite);
-  if (split) make_way(val_prefix, output.extension, options.overwrite);
-
-  const ShardMetadata metadata{sources(options.documents.inputs), "gpt2"};
-  ShardWriter train(train_prefix, output.extension, options.shard_tokens, metadata);
-  ShardWriter val(val_prefix, output.extension, options.shard_tokens, metadata);
+// Encodes all documents into two series; returns when both are on the disk.
+TokenizeReport write_shards(const Tokenizer& tokenizer, const TokenizeOptions& options, DocumentReader& reader,
+                            ShardWriter& train, ShardWriter& val,
+                            const std::function<void(const TokenizeReport&)>& progress) {
   TokenizeReport report;
   auto write = [&](const EncodedBatch& encoded) {
     train.append(encoded.train);
@@ -139,6 +124,30 @@ TokenizeReport tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions&
   report.shards = train.paths();
   report.shards.insert(report.shards.end(), val.paths().begin(), val.paths().end());
   return report;
+}
+
+} // namespace
+
+TokenizeReport tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions& options,
+                              const std::function<void(const TokenizeReport&)>& progress) {
+  DocumentReader reader(options.documents);
+  refuse_file_name(options.output);
+  make_folders(options.output);
+  const std::string train_prefix = fs::path(options.output) / "train", val_prefix = fs::path(options.output) / "val";
+  // Both, even if only one is written: training shards beside another text's validation shards would look like a pair.
+  make_way(train_prefix, options.format, options.overwrite);
+  make_way(val_prefix, options.format, options.overwrite);
+
+  const ShardMetadata metadata{sources(options.documents.inputs), "gpt2"};
+  ShardWriter train(train_prefix, options.format, options.shard_tokens, metadata);
+  ShardWriter val(val_prefix, options.format, options.shard_tokens, metadata);
+  try {
+    return write_shards(tokenizer, options, reader, train, val, progress);
+  } catch (...) {
+    remove_shards(train.paths());
+    remove_shards(val.paths());
+    throw;
+  }
 }
 
 } // namespace gpt2

@@ -14,11 +14,10 @@ namespace gpt2 {
 
 struct TokenizeOptions {
   DocumentReader::Options documents;
-  std::string field = "text"; // of .jsonl
   bool skip_bad_lines = false;
 
-  std::string output;                 // PREFIX, or PREFIX.bin or PREFIX.h5
-  std::string format;                 // "bin" or "h5"; empty: by the extension of output, else bin
+  std::string output;                 // folder
+  std::string format = "bin";         // or "h5"
   int64_t shard_tokens = 100'000'000; // per shard, the last one shorter
   double val_fraction = 0;            // of the documents, evenly spread; 0: no validation shards
   bool overwrite = false;
@@ -33,9 +32,10 @@ struct TokenizeReport {
   std::vector<std::string> shards;
 };
 
-// Writes PREFIX_000000.bin ... or, with validation, PREFIX_train_000000.bin ... and PREFIX_val_000000.bin ...; each
-// document follows an end-of-text token. Refuses to mix with shards of these names from an earlier run: Error(usage),
-// unless overwrite removes them. `progress` is called after every few megabytes.
+// Writes train_000000.bin ... and, with validation, val_000000.bin ... into the folder; each document follows an
+// end-of-text token. Refuses to mix with shards of these names from an earlier run: Error(usage), unless overwrite
+// removes them. All or nothing: after an Error no shard of this call is left. `progress` is called after every few
+// megabytes.
 TokenizeReport tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions& options,
                               const std::function<void(const TokenizeReport&)>& progress = {});
 

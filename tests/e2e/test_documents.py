@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""Runs every command of README.md, data/README.md, docs/*.md and the configs' comments, as a newcomer would type it.
+
+    tests/e2e/test_documents.py TRAINER TOKENIZE
+
+Commands are the lines of ```sh blocks and the comments `#   ./...` of the option files. They run in order, each document
+in a folder of its own that looks like the tree, with small data where downloads would have put it, and training
+commands get a tiny model and few steps. A line is not run if its comment says so (`# needs a GPU`, `# needs a network`,
+`# needs a cluster`), or if it builds or tests the tree itself.
+"""
+import glob
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+EXCUSE = re.compile(r"#.*\bneeds a (GPU|network|cluster)\b")
+BUILDS_OR_TESTS = ("cmake", "ctest", "build/", ".ci/run", "tools/run_tests.py")
+STARTS_OF_COMMANDS = ("./", "bin/", "tools/", "make", "cmake", "ctest", "python3 ", "pip ", "mpirun ", "torchrun ", "srun ")
+TINY = ["--model", "nano", "--layers", "1", "--heads", "1", "--channels", "8", "--seq_len", "8", "--batch_size", "2",
+        "--target_batch_size", "4", "--eval_sequences", "4", "--sample_tokens", "4"]
+ACTIONS = ("--help", "--list_checkpoints", "--print_config", "--version")
+STEPS = 2
+LAUNCHERS = ("OMPI_", "PMI_", "SLURM_", "WORLD_SIZE", "RANK")
+
+
+def document(path):
+    with open(os.path.join(ROOT, path)) as file:
+        return file.read()
+
+
+def commands_of(path):
+    """Whole commands with their comments: lines that end in | or \\ go on."""
+    if path.endswith(".toml"):
+        return re.findall(r"^#   (\./.*)$", document(path), re.MULTILINE)
+    commands = []
+    for block in re.findall(r"^```sh\n(.*?)^```$", document(path), re.MULTILINE | re.DOTALL):
+        whole = re.sub(r"(\\|(?<=\|))\n\s*", " ", block)
+        commands += [line for line in whole.splitlines() if line.strip() and not line.startswith("#")]
+    return commands
+
+
+def documents():
+    pages = ["README.md", "data/README.md"] + sorted(glob.glob("docs/*.md", root_dir=ROOT))
+    return pages + sorted(glob.glob("configs/*.toml", root_dir=ROOT))
+
+
+class Documents(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="test_documents_")
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
+        self.environment.update(CUDA_VISIBLE_DEVICES="", GPT2_TOKENIZER=TABLES, ASAN_OPTIONS="detect_leaks=0",
+                                PYTHONPATH=os.path.join(ROOT, "tests", "stand_ins"),
+                                PATH=os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])
+        for name in ("configs", "tools"):
+            shutil.copytree(os.path.join(ROOT, name), os.path.join(self.folder, name))
+        os.makedirs(os.path.join(self.folder, "bin"))
+        os.symlink(TRAINER, os.path.join(self.folder, "train_gpt2_fp8"))
+        os.symlink(TOKENIZE, os.path.join(self.folder, "bin", "tokenize"))
+        if os.path.isdir(os.path.join(ROOT, ".deps")):
+            os.symlink(os.path.join(ROOT, ".deps"), os.path.join(self.folder, ".deps"))
+        self.steps = STEPS
+
+    def write(self, name, text):
+        path = os.path.join(self.folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as file:
+            file.write(text)
+
+    def downloads(self):
+        """What the commands that need a network would have left, in small."""
+        speeches = [f"Speaker {number}: a speech of some words, and number {number} of many.\n" for number in range(2400)]
+        self.write("input.txt", "\n".join(speeches[:100]))  # TinyShakespeare: blank lines between speeches
+        self.write("book1.txt", "".join(speeches[:50]))
+        self.write("book2.txt", "".join(speeches[50:100]))
+        for name in ("fineweb_edu/sample/10BT/000_00000", "openwebtext/plain_text/train-00000"):
+            self.write(f"data/{name}.parquet", "".join(speeches))
+
+    def shards(self):
+        """What data/README.md's FineWeb-Edu section leaves, for documents that start from there."""
+        self.bash("bin/tokenize data/fineweb_edu/sample/10BT/*.parquet --val_fraction 0.001 --output data/fineweb_edu")
+
+    def bash(self, command):
+        done = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=self.folder, env=self.environment,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, f"{command}\n{done.stdout[-2000:]}{done.stderr}")
+
+    def train(self, command):
+        words = shlex.split(command, comments=True)
+        if any(word in ACTIONS for word in words):
+            return self.bash(command)
+        extra = ["--max_steps", str(self.steps)]
+        if "--resume" in words:
+            self.steps += 1
+            extra = ["--max_steps", str(self.steps)]
+        else:
+            extra += TINY
+        self.bash(shlex.join(words + extra))
+
+    def serve(self, command):
+        """TensorBoard does not end by itself: it is well when it answers."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        words = shlex.split(command, comments=True)
+        server = subprocess.Popen(words + ["--host", "127.0.0.1", "--port", str(port)], cwd=self.folder,
+                                  env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(server.stderr.close)
+        self.addCleanup(server.wait, 30)
+        self.addCleanup(server.terminate)
+        for _ in range(120):
+            self.assertIsNone(server.poll(), "it ended by itself")
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30) as page:
+                    self.assertIn("TensorBoard", page.read().decode())
+                return
+            except urllib.error.URLError:
+                time.sleep(0.5)
+        self.fail("no answer from TensorBoard within a minute")
+
+    def run_command(self, command):
+        words = shlex.split(command, comments=True)
+        if words[0] == "make":
+            subprocess.run(["make", "-n", *words[1:]], cwd=ROOT, env=self.environment, check=True,
+                           stdout=subprocess.DEVNULL)
+        elif words[0].startswith(BUILDS_OR_TESTS) or EXCUSE.search(command):
+            return
+        elif words[0] == "tools/start_tensorboard.sh":
+            if not TENSORBOARD:
+                self.skipTest("no tensorboard")
+            self.serve(command)
+        elif words[0] == "./train_gpt2_fp8":
+            self.train(command)
+        else:
+            self.bash(command)
+
+    def run_document(self, path):
+        self.downloads()
+        if path.startswith("configs/") or path == "README.md":
+            self.shards()
+        for command in commands_of(path):
+            with self.subTest(command):
+                self.run_command(command)
+
+
+def add_tests():
+    for path in documents():
+        name = "test_" + re.sub(r"\W+", "_", path).lower()
+        setattr(Documents, name, lambda self, path=path: self.run_document(path))
+
+
+class Blocks(unittest.TestCase):
+    def test_commands_are_found(self):
+        self.assertGreater(len(commands_of("README.md")), 8)
+        self.assertGreater(len(commands_of("data/README.md")), 6)
+        for path in glob.glob("configs/*.toml", root_dir=ROOT):
+            self.assertEqual(len(commands_of(path)), 1, path)
+
+    def test_no_command_hides_in_an_indented_block(self):
+        for path in documents():
+            for line in re.findall(r"^    (\S.*)$", document(path), re.MULTILINE):
+                self.assertFalse(line.startswith(STARTS_OF_COMMANDS) and "FILE..." not in line, f"{path}: {line}")
+
+
+if __name__ == "__main__":
+    TRAINER, TOKENIZE = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
+    TABLES = os.environ.get("GPT2_TOKENIZER") or os.path.join(ROOT, ".deps", "gpt2_bpe")
+    TENSORBOARD = shutil.which("tensorboard") or os.path.exists(os.path.join(ROOT, ".deps/venv/bin/tensorboard"))
+    if not os.path.exists(os.path.join(TABLES, "vocab.bpe")):
+        print("skipped: no tokenizer tables")
+        sys.exit(77)
+    add_tests()
+    unittest.main(verbosity=1)

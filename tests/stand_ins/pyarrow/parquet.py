@@ -1,0 +1,1 @@
+from pyarrow import ParquetFile

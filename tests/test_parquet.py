@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""bin/tokenize and Parquet files, with a stand-in for pyarrow. Usage: test_parquet.py TOKENIZE"""
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TOKENIZE = os.path.abspath(sys.argv.pop(1))
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+CONVERTER = os.path.join(ROOT, "tools", "parquet_to_jsonl.py")
+STAND_INS = os.path.join(ROOT, "tests", "stand_ins")  # a pyarrow for this test
+
+
+class Parquet(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="test_parquet_")
+        self.addCleanup(shutil.rmtree, self.folder)
+        tables = os.environ.get("GPT2_TOKENIZER") or os.path.join(ROOT, ".deps", "gpt2_bpe")
+        if not os.path.exists(os.path.join(tables, "vocab.bpe")):
+            self.skipTest("no tokenizer tables")
+        # Of a program outside the tree, the converter is found where it is started.
+        os.makedirs(os.path.join(self.folder, "tools"))
+        shutil.copy(CONVERTER, os.path.join(self.folder, "tools"))
+        self.environment = {**os.environ, "PYTHONPATH": STAND_INS, "GPT2_TOKENIZER": tables}
+
+    def write(self, name, content):
+        with open(os.path.join(self.folder, name), "w") as file:
+            file.write(content)
+
+    def shell(self, script):
+        return subprocess.run(["bash", "-c", script, TOKENIZE], cwd=self.folder, env=self.environment,
+                              capture_output=True, text=True, timeout=60)
+
+    def shards(self):
+        return sorted(os.listdir(os.path.join(self.folder, "out")))
+
+    def test_a_good_file(self):
+        self.write("a.parquet", "one\ntwo\n")
+        self.write("b.parquet", "three\n")
+        done = self.shell('"$0" a.parquet b.parquet --output out')
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        with open(os.path.join(self.folder, "out/train_000000.bin"), "rb") as file:
+            tokens = struct.unpack("<6H", file.read()[1024:])
+        self.assertEqual(tokens, (50256, 505, 50256, 11545, 50256, 15542))
+
+    def test_what_goes_wrong_is_one_line_and_leaves_nothing(self):
+        self.write("good.parquet", "one\ntwo\n")
+        self.write("broken.parquet", "one\nBREAK\ntwo\n")
+        self.write("killer.parquet", "one\nDIE\n")
+        cases = {
+            "broken.parquet": "error: broken.parquet: Corrupt snappy compressed data.\n",
+            "killer.parquet": "error: killer.parquet: its converter ended with 137\n",
+            "good.parquet --field content": 'error: good.parquet has no column "content", but id, text\n',
+        }
+        for arguments, message in cases.items():
+            with self.subTest(arguments):
+                done = self.shell(f'"$0" good.parquet {arguments} --output out --shard_tokens 1')
+                self.assertEqual((done.returncode, done.stderr), (3, message))
+                self.assertEqual(self.shards(), [])
+
+    def test_a_pipe_that_breaks_is_not_taken_for_the_whole(self):
+        self.write("broken.parquet", "one\nBREAK\ntwo\n")
+        done = self.shell('python3 tools/parquet_to_jsonl.py broken.parquet 2>/dev/null |'
+                          ' "$0" - --input_format jsonl --skip_bad_lines --output out')
+        self.assertEqual((done.returncode, done.stderr), (3, "error: broken.parquet: Corrupt snappy compressed data.\n"))
+        self.assertEqual(self.shards(), [])
+
+    def test_no_pyarrow(self):
+        self.write("pyarrow.py", "raise ImportError('as if it were not there')\n")
+        self.environment["PYTHONPATH"] = self.folder
+        self.write("a.parquet", "one\n")
+        done = self.shell('"$0" a.parquet --output out')
+        self.assertEqual(done.returncode, 3)
+        self.assertRegex(done.stderr, r"\Aerror: Parquet files need the pyarrow package \([^\n]*pip install[^\n]*\)\n\Z")
+        self.assertEqual(self.shell("python3 tools/parquet_to_jsonl.py a.parquet").returncode, 3)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# TensorBoard over the runs in this folder, installed if need be.
+#
+#   tools/start_tensorboard.sh [OPTION OF TENSORBOARD...]        default: --logdir runs
+#
+# Uses a tensorboard on PATH, else the one in .deps/venv, else puts it there (tools/install_deps.sh tensorboard: PyPI).
+set -euo pipefail
+root=$(dirname "$(dirname "$(readlink -f "$0")")")
+own=$root/.deps/venv/bin/tensorboard
+
+program=$(command -v tensorboard) || program=$own
+if [ ! -x "$program" ]; then
+  "$root/tools/install_deps.sh" tensorboard || true
+  if [ ! -x "$program" ]; then
+    echo "error: there is no tensorboard, and it cannot be installed (check the network, or pip install tensorboard yourself)" >&2
+    exit 1
+  fi
+fi
+
+for argument in "$@"; do
+  case $argument in --logdir | --logdir=* | --logdir_spec | --logdir_spec=* | --help | -h | --version) exec "$program" "$@" ;; esac
+done
+exec "$program" --logdir runs "$@"

@@ -108,7 +108,7 @@ void GPT2Cuda::quantize_weights(Fp8Pass pass) {
 void GPT2Cuda::calibrate(int B, int T) {
   quantize_weights(Fp8Pass::calibrating);
   forward_backward(B, T, Fp8Pass::calibrating);
-  fp8_->scaling.end_calibration();
+  fp8_->scaler.end_calibration();
   fp8_->weights_stale = true; // their amax belongs to the step that begins now
 }
 

@@ -63,7 +63,7 @@ class GPT2Cuda final : public Model {
   void hand_down(int layer, int64_t R, Fp8Pass pass);
   void quantize_weights(Fp8Pass pass);
   void calibrate(int B, int T);
-  bool fp8_block(int layer) const { return fp8_ && fp8_->scaling.quantizes(layer); }
+  bool fp8_block(int layer) const { return fp8_ && fp8_->scaler.quantizes(layer); }
 
   LinearLayer linear_layer(int layer, Fp8Site site) const;
   LinearLayer lm_head_layer() const { return linear_layer(0, Fp8Site::lm_head); }
@@ -91,9 +91,9 @@ class GPT2Cuda final : public Model {
   };
   struct Fp8 {
     Fp8(const LayerContext& at, const Fp8Options& options)
-        : scaling(at.cuda, at.b.fp8.scales, options, at.config.layers),
-          layers{{at, scaling}, {at, scaling}, {at, scaling}} {}
-    Fp8Scaling scaling;
+        : scaler(at.cuda, at.b.fp8.scales, options, at.config.layers),
+          layers{{at, scaler}, {at, scaler}, {at, scaler}} {}
+    Fp8Scaler scaler;
     struct {
       LinearsFp8 linears;
       LayerNormsFp8 norms;

@@ -41,8 +41,8 @@ std::unique_ptr<StateSnapshot> GPT2Cuda::snapshot() {
   }
   copy_to_host(cuda_.stream, std::span(&copy->guard, 1), b_.guard);
   if (fp8_) {
-    fp8_->scaling.download();
-    copy->recipe = fp8_->scaling.recipe();
+    fp8_->scaler.download();
+    copy->recipe = fp8_->scaler.recipe();
   }
   copy->matmul_plans = cuda_.device->matmuls->to_text(); // --deterministic goes on with these
   return copy;
@@ -53,14 +53,14 @@ void GPT2Cuda::load_state(StateReader& reader) {
   load_tensors(reader, table_, state.spans());
   state.guard = load_guard(reader);
   if (reader.has("matmul_plans")) cuda_.device->matmuls->from_text(reader.read_text("matmul_plans"));
-  if (fp8_) fp8_->scaling.recipe().load(reader);
+  if (fp8_) fp8_->scaler.recipe().load(reader);
   upload_state(state);
 }
 
 void GPT2Cuda::load_weights(StateReader& reader) {
   FlatSnapshot state(table_, trains()); // moments and counts at zero
   gpt2::load_weights(reader, table_, state.spans().params);
-  if (fp8_) fp8_->scaling.recipe() = Fp8RecipeState(options_.fp8, config_.layers);
+  if (fp8_) fp8_->scaler.recipe() = Fp8RecipeState(options_.fp8, config_.layers);
   upload_state(state);
 }
 
@@ -76,12 +76,12 @@ void GPT2Cuda::upload_state(FlatSnapshot& state) {
   cast_to_bf16(cuda_, {.out = b_.weights, .in = b_.master, .count = table_.size()});
   forget_graph();
   if (!fp8_) return;
-  fp8_->scaling.upload();
+  fp8_->scaler.upload();
   fp8_->weights_stale = true;
 }
 
 std::vector<Fp8TensorStats> GPT2Cuda::fp8_stats() {
-  return fp8_ ? fp8_->scaling.stats(config_, at_, step_tokens_) : std::vector<Fp8TensorStats>{};
+  return fp8_ ? fp8_->scaler.stats(config_, at_, step_tokens_) : std::vector<Fp8TensorStats>{};
 }
 
 NamedTensor GPT2Cuda::read_tensor(const ParameterTensor& tensor, TensorKind kind) {

@@ -166,7 +166,7 @@ void GPT2Cuda::begin_step(int B, int T) {
   zero();
   step_tokens_ = 0;
   if (!fp8_) return;
-  if (fp8_->scaling.recipe().calibration_due()) {
+  if (fp8_->scaler.recipe().calibration_due()) {
     calibrate(B, T);
     zero();
   }
@@ -198,7 +198,7 @@ void GPT2Cuda::forget_graph() { warm_batch_ = warm_seq_ = 0; }
 
 void GPT2Cuda::leave_in_bf16(int layer) {
   if (!fp8_) return;
-  fp8_->scaling.leave_in_bf16(layer);
+  fp8_->scaler.leave_in_bf16(layer);
   forget_graph();
 }
 
@@ -227,7 +227,7 @@ void GPT2Cuda::update(const UpdateSettings& settings) {
   }
   // and gather b_.weights and LayerNorm's vectors of b_.master here.
   if (fp8_) {
-    fp8_->scaling.end_step(b_.step);
+    fp8_->scaler.end_step(b_.step);
     fp8_->weights_stale = true;
   }
   StepOutcome* const outcome = outcome_.get();
@@ -239,7 +239,7 @@ void GPT2Cuda::update(const UpdateSettings& settings) {
 StepResult GPT2Cuda::step_result() {
   outcome_ready_.wait();
   const StepOutcome& outcome = *outcome_.get();
-  if (fp8_) fp8_->scaling.recipe().note_skips(outcome.guard.skipped_in_a_row);
+  if (fp8_) fp8_->scaler.recipe().note_skips(outcome.guard.skipped_in_a_row);
   return {.loss = outcome.scalars.loss,
           .grad_norm = outcome.scalars.grad_norm,
           .tokens = static_cast<int64_t>(outcome.scalars.sums.tokens),
@@ -253,7 +253,7 @@ StepResult GPT2Cuda::step_result() {
 // scales (before the first step, or under current scaling) are the reading's alone.
 void GPT2Cuda::prepare_reading() {
   if (!fp8_ || !fp8_->weights_stale) return;
-  const bool measures = fp8_->scaling.recipe().measures(Fp8Pass::reading);
+  const bool measures = fp8_->scaler.recipe().measures(Fp8Pass::reading);
   quantize_weights(measures ? Fp8Pass::reading : Fp8Pass::training);
   fp8_->weights_stale = measures;
 }

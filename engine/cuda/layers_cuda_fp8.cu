@@ -15,8 +15,8 @@ namespace gpt2 {
 
 void LinearsFp8::forward(bf16* out, const uint8_t* in, const LinearLayer& layer, int64_t R) const {
   matmul_forward_fp8(at_.cuda, {.out = out,
-                                .in = scaling_.tensor(layer, Fp8Role::act, in),
-                                .weight = scaling_.tensor(layer, Fp8Role::weight, at_.b.fp8.weights + layer.weight),
+                                .in = scaler_.tensor(layer, Fp8Role::act, in),
+                                .weight = scaler_.tensor(layer, Fp8Role::weight, at_.b.fp8.weights + layer.weight),
                                 .bias = at_.bias(layer),
                                 .rows = R,
                                 .C = layer.C,
@@ -26,8 +26,8 @@ void LinearsFp8::forward(bf16* out, const uint8_t* in, const LinearLayer& layer,
 void LinearsFp8::input_gradient(bf16* din, const uint8_t* dout, const LinearLayer& layer, int64_t R) const {
   matmul_backward_input_fp8(at_.cuda,
                             {.din = din,
-                             .dout = scaling_.tensor(layer, Fp8Role::grad, dout),
-                             .weight_t = scaling_.tensor(layer, Fp8Role::weight, at_.b.fp8.weights_t + layer.weight),
+                             .dout = scaler_.tensor(layer, Fp8Role::grad, dout),
+                             .weight_t = scaler_.tensor(layer, Fp8Role::weight, at_.b.fp8.weights_t + layer.weight),
                              .rows = R,
                              .C = layer.C,
                              .OC = layer.OC});
@@ -36,8 +36,8 @@ void LinearsFp8::input_gradient(bf16* din, const uint8_t* dout, const LinearLaye
 void LinearsFp8::weight_gradient(const uint8_t* dout_t, const uint8_t* in_t, const LinearLayer& layer,
                                  int64_t R) const {
   matmul_backward_weight_fp8(at_.cuda, {.dweight = at_.grad(layer.weight),
-                                        .dout_t = scaling_.tensor(layer, Fp8Role::grad, dout_t),
-                                        .in_t = scaling_.activation_for_weight_gradient(layer, in_t),
+                                        .dout_t = scaler_.tensor(layer, Fp8Role::grad, dout_t),
+                                        .in_t = scaler_.activation_for_weight_gradient(layer, in_t),
                                         .rows = R,
                                         .C = layer.C,
                                         .OC = layer.OC});
@@ -46,7 +46,7 @@ void LinearsFp8::weight_gradient(const uint8_t* dout_t, const uint8_t* in_t, con
 // ---- quantization as a pass of its own ----
 
 void LinearsFp8::quantize(uint8_t* out, const bf16* in, const LinearLayer& layer, int64_t R, Fp8Pass pass) const {
-  scaling_.produce(layer, Fp8Role::act, {out, nullptr}, pass, [&](const Fp8Sink& sink) {
+  scaler_.produce(layer, Fp8Role::act, {out, nullptr}, pass, [&](const Fp8Sink& sink) {
     cast_fp8(at_.cuda, {.out = sink, .dbias = nullptr, .in = in, .rows = R, .cols = layer.C});
   });
 }
@@ -54,12 +54,12 @@ void LinearsFp8::quantize(uint8_t* out, const bf16* in, const LinearLayer& layer
 void LinearsFp8::quantize_again(uint8_t* out_t, const bf16* in, const LinearLayer& layer, int64_t R,
                                 Fp8Pass pass) const {
   cast_fp8(at_.cuda,
-           {.out = scaling_.made_again(layer, out_t, pass), .dbias = nullptr, .in = in, .rows = R, .cols = layer.C});
+           {.out = scaler_.made_again(layer, out_t, pass), .dbias = nullptr, .in = in, .rows = R, .cols = layer.C});
 }
 
 void LinearsFp8::quantize_gradient(Fp8Codes out, float* dbias, const bf16* dout, const LinearLayer& layer, int64_t R,
                                    Fp8Pass pass) const {
-  scaling_.produce(layer, Fp8Role::grad, out, pass, [&](const Fp8Sink& sink) {
+  scaler_.produce(layer, Fp8Role::grad, out, pass, [&](const Fp8Sink& sink) {
     cast_fp8(at_.cuda, {.out = sink, .dbias = dbias, .in = dout, .rows = R, .cols = layer.OC});
   });
 }
@@ -67,7 +67,7 @@ void LinearsFp8::quantize_gradient(Fp8Codes out, float* dbias, const bf16* dout,
 void LinearsFp8::quantize_weight(const LinearLayer& layer, Fp8Pass pass) const {
   const Fp8Codes codes{at_.b.fp8.weights + layer.weight,
                        at_.b.fp8.weights_t ? at_.b.fp8.weights_t + layer.weight : nullptr};
-  scaling_.produce(layer, Fp8Role::weight, codes, pass, [&](const Fp8Sink& sink) {
+  scaler_.produce(layer, Fp8Role::weight, codes, pass, [&](const Fp8Sink& sink) {
     cast_fp8(at_.cuda,
              {.out = sink, .dbias = nullptr, .in = at_.weight(layer.weight), .rows = layer.OC, .cols = layer.C});
   });
@@ -76,16 +76,16 @@ void LinearsFp8::quantize_weight(const LinearLayer& layer, Fp8Pass pass) const {
 // ---- GELU ----
 
 void LinearsFp8::gelu(uint8_t* out, const bf16* pre, const LinearLayer& fcproj, int64_t R, Fp8Pass pass) const {
-  scaling_.produce(fcproj, Fp8Role::act, {out, nullptr}, pass, [&](const Fp8Sink& sink) {
+  scaler_.produce(fcproj, Fp8Role::act, {out, nullptr}, pass, [&](const Fp8Sink& sink) {
     gelu_forward_fp8(at_.cuda, {.out = sink, .in = pre, .rows = R, .cols = fcproj.C});
   });
 }
 
 void LinearsFp8::gelu_gradient(Fp8Codes gradient, uint8_t* out_t, const bf16* dout, const bf16* pre,
                                const BlockLayers& block, int64_t R, Fp8Pass pass) const {
-  scaling_.produce(block.fc, Fp8Role::grad, gradient, pass, [&](const Fp8Sink& sink) {
+  scaler_.produce(block.fc, Fp8Role::grad, gradient, pass, [&](const Fp8Sink& sink) {
     gelu_backward_fp8(at_.cuda, {.din = sink,
-                                 .out = scaling_.made_again(block.fcproj, out_t, pass),
+                                 .out = scaler_.made_again(block.fcproj, out_t, pass),
                                  .dbias = at_.grad(block.fc.bias),
                                  .dout = dout,
                                  .in = pre,
@@ -101,13 +101,13 @@ void LayerNormsFp8::into(Fp8Sink out, const LayerNormLayer& norm, int64_t R) con
 }
 
 void LayerNormsFp8::forward(uint8_t* out, const LayerNormLayer& norm, int64_t R, Fp8Pass pass) const {
-  scaling_.produce(norm.feeds, Fp8Role::act, {out, nullptr}, pass, [&](const Fp8Sink& sink) { into(sink, norm, R); });
+  scaler_.produce(norm.feeds, Fp8Role::act, {out, nullptr}, pass, [&](const Fp8Sink& sink) { into(sink, norm, R); });
 }
 
 void LayerNormsFp8::measure_final(uint8_t* room, const LayerNormLayer& norm, int64_t R, Fp8Pass pass) const {
-  if (!scaling_.recipe().measures(pass)) return;
-  into(scaling_.measuring_sink(norm.feeds, Fp8Role::act, {room, nullptr}), norm, R);
-  scaling_.take_scale(norm.feeds, Fp8Role::act, pass);
+  if (!scaler_.recipe().measures(pass)) return;
+  into(scaler_.measuring_sink(norm.feeds, Fp8Role::act, {room, nullptr}), norm, R);
+  scaler_.take_scale(norm.feeds, Fp8Role::act, pass);
 }
 
 // Where the recipe counts the transpose as a tensor of its own (E4M3 besides E5M2), it is written with that one's
@@ -115,10 +115,10 @@ void LayerNormsFp8::measure_final(uint8_t* room, const LayerNormLayer& norm, int
 // the same stream.
 void LayerNormsFp8::final_chunk(Fp8Codes out, const LayerNormLayer& chunk, int64_t rows, Fp8Pass pass) const {
   const LinearLayer& lm_head = chunk.feeds;
-  const bool copy = out.transposed && scaling_.recipe().activation_copy();
-  if (!copy) return into(scaling_.sink(lm_head, Fp8Role::act, out, pass), chunk, rows);
-  into(scaling_.sink(lm_head, Fp8Role::act_t, out, pass), chunk, rows);
-  into(scaling_.sink(lm_head, Fp8Role::act, {out.data, nullptr}, pass), chunk, rows);
+  const bool copy = out.transposed && scaler_.recipe().activation_copy();
+  if (!copy) return into(scaler_.sink(lm_head, Fp8Role::act, out, pass), chunk, rows);
+  into(scaler_.sink(lm_head, Fp8Role::act_t, out, pass), chunk, rows);
+  into(scaler_.sink(lm_head, Fp8Role::act, {out.data, nullptr}, pass), chunk, rows);
 }
 
 // In place in dx: a measuring pass writes nothing, so the second one still finds what it adds to.
@@ -128,7 +128,7 @@ void LayerNormsFp8::gradient(bf16* dx, Fp8Codes codes, uint8_t* out_t, const bf1
     layernorm_backward_fp8(at_.cuda, {.dresidual_out = dx,
                                       .dresidual_in = norm.is_final() ? nullptr : dx, // the gradient begins there
                                       .dresidual_fp8 = sink,
-                                      .out = out_t ? scaling_.made_again(norm.feeds, out_t, pass) : Fp8Sink{},
+                                      .out = out_t ? scaler_.made_again(norm.feeds, out_t, pass) : Fp8Sink{},
                                       .dweight = at_.grad(norm.weight),
                                       .dbias = at_.grad(norm.bias),
                                       .dbranch_bias = norm.adds ? at_.grad(norm.adds->bias) : nullptr,
@@ -141,8 +141,8 @@ void LayerNormsFp8::gradient(bf16* dx, Fp8Codes codes, uint8_t* out_t, const bf1
                                       .rows = R,
                                       .C = at_.config.channels});
   };
-  if (norm.adds && scaling_.quantizes(norm.adds->layer))
-    scaling_.produce(*norm.adds, Fp8Role::grad, codes, pass, write);
+  if (norm.adds && scaler_.quantizes(norm.adds->layer))
+    scaler_.produce(*norm.adds, Fp8Role::grad, codes, pass, write);
   else
     write(Fp8Sink{}); // the gradient goes to the embedding, or to a block in BF16
 }
@@ -152,7 +152,7 @@ void LayerNormsFp8::gradient(bf16* dx, Fp8Codes codes, uint8_t* out_t, const bf1
 void LossesFp8::of_chunk(Fp8Codes dlogits, const LinearLayer& lm_head, int64_t row, int64_t rows) const {
   cross_entropy_fp8(at_.cuda, {.logits = at_.b.logits,
                                .losses = at_.b.losses + row,
-                               .dlogits = scaling_.dlogits(lm_head, dlogits),
+                               .dlogits = scaler_.dlogits(lm_head, dlogits),
                                .targets = at_.b.targets + row,
                                .rows = rows,
                                .first_row = row,

@@ -3,14 +3,14 @@
 // caller's choice, and the pass says what may happen to the recipe.
 #pragma once
 
-#include "engine/cuda/fp8_scaling.h"
+#include "engine/cuda/fp8_scaler.h"
 #include "engine/cuda/layers_cuda.h"
 
 namespace gpt2 {
 
 class LinearsFp8 {
  public:
-  LinearsFp8(const LayerContext& at, const Fp8Scaling& scaling) : at_(at), scaling_(scaling) {}
+  LinearsFp8(const LayerContext& at, const Fp8Scaler& scaler) : at_(at), scaler_(scaler) {}
 
   void forward(bf16* out, const uint8_t* in, const LinearLayer& layer, int64_t R) const;
   void input_gradient(bf16* din, const uint8_t* dout, const LinearLayer& layer, int64_t R) const;
@@ -31,12 +31,12 @@ class LinearsFp8 {
 
  private:
   LayerContext at_;
-  const Fp8Scaling& scaling_;
+  const Fp8Scaler& scaler_;
 };
 
 class LayerNormsFp8 {
  public:
-  LayerNormsFp8(const LayerContext& at, const Fp8Scaling& scaling) : at_(at), scaling_(scaling) {}
+  LayerNormsFp8(const LayerContext& at, const Fp8Scaler& scaler) : at_(at), scaler_(scaler) {}
 
   void forward(uint8_t* out, const LayerNormLayer& norm, int64_t R, Fp8Pass pass) const;
 
@@ -54,18 +54,18 @@ class LayerNormsFp8 {
   void into(Fp8Sink out, const LayerNormLayer& norm, int64_t R) const;
 
   LayerContext at_;
-  const Fp8Scaling& scaling_;
+  const Fp8Scaler& scaler_;
 };
 
 class LossesFp8 {
  public:
-  LossesFp8(const LayerContext& at, const Fp8Scaling& scaling) : at_(at), scaling_(scaling) {}
+  LossesFp8(const LayerContext& at, const Fp8Scaler& scaler) : at_(at), scaler_(scaler) {}
 
   void of_chunk(Fp8Codes dlogits, const LinearLayer& lm_head, int64_t row, int64_t rows) const; // as in Losses
 
  private:
   LayerContext at_;
-  const Fp8Scaling& scaling_;
+  const Fp8Scaler& scaler_;
 };
 
 } // namespace gpt2

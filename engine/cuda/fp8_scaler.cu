@@ -1,5 +1,5 @@
 // Sinks and tensors by name, and the recipe's way to the device and back.
-#include "engine/cuda/fp8_scaling.h"
+#include "engine/cuda/fp8_scaler.h"
 
 #include <bit>
 
@@ -16,7 +16,7 @@ Fp8Metering metering_in(Fp8Pass pass) {
 
 } // namespace
 
-Fp8Scaling::Fp8Scaling(Cuda& cuda, const Fp8Scales& scales, const Fp8Options& options, int layers)
+Fp8Scaler::Fp8Scaler(Cuda& cuda, const Fp8Scales& scales, const Fp8Options& options, int layers)
     : cuda_(cuda), scales_(scales), recipe_(options, layers) {
   const auto clear = [&](void* data, size_t element) {
     CUDA_CHECK(cudaMemsetAsync(data, 0, static_cast<size_t>(scales.count) * element, cuda.stream));
@@ -27,25 +27,25 @@ Fp8Scaling::Fp8Scaling(Cuda& cuda, const Fp8Scales& scales, const Fp8Options& op
   upload();
 }
 
-void Fp8Scaling::leave_in_bf16(int layer) {
+void Fp8Scaler::leave_in_bf16(int layer) {
   recipe_.leave_in_bf16(layer);
   upload_formats();
 }
 
 // ---- what products read ----
 
-Fp8Tensor Fp8Scaling::tensor(const LinearLayer& layer, Fp8Role role, const uint8_t* codes) const {
+Fp8Tensor Fp8Scaler::tensor(const LinearLayer& layer, Fp8Role role, const uint8_t* codes) const {
   const int at = id(layer, role);
   return {.data = codes, .format = recipe_.format(at), .meter = scales_.meters + at};
 }
 
-Fp8Tensor Fp8Scaling::activation_for_weight_gradient(const LinearLayer& layer, const uint8_t* codes) const {
+Fp8Tensor Fp8Scaler::activation_for_weight_gradient(const LinearLayer& layer, const uint8_t* codes) const {
   return tensor(layer, recipe_.activation_copy() ? Fp8Role::act_t : Fp8Role::act, codes);
 }
 
 // ---- what producers write ----
 
-Fp8Sink Fp8Scaling::sink(int id, Fp8Codes codes, Fp8Metering metering) const {
+Fp8Sink Fp8Scaler::sink(int id, Fp8Codes codes, Fp8Metering metering) const {
   return {.data = codes.data,
           .transposed = codes.transposed,
           .format = recipe_.format(id),
@@ -54,52 +54,52 @@ Fp8Sink Fp8Scaling::sink(int id, Fp8Codes codes, Fp8Metering metering) const {
           .metering = metering};
 }
 
-Fp8Sink Fp8Scaling::sink(const LinearLayer& layer, Fp8Role role, Fp8Codes codes, Fp8Pass pass) const {
+Fp8Sink Fp8Scaler::sink(const LinearLayer& layer, Fp8Role role, Fp8Codes codes, Fp8Pass pass) const {
   return sink(id(layer, role), codes, metering_in(pass));
 }
 
-Fp8Sink Fp8Scaling::measuring_sink(const LinearLayer& layer, Fp8Role role, Fp8Codes codes) const {
+Fp8Sink Fp8Scaler::measuring_sink(const LinearLayer& layer, Fp8Role role, Fp8Codes codes) const {
   Fp8Sink measuring = sink(id(layer, role), codes, Fp8Metering::measure);
   measuring.amax = scales_.measured + id(layer, role);
   return measuring;
 }
 
-void Fp8Scaling::take_scale(const LinearLayer& layer, Fp8Role role, Fp8Pass pass) const {
+void Fp8Scaler::take_scale(const LinearLayer& layer, Fp8Role role, Fp8Pass pass) const {
   fp8_scale_now(cuda_, scales_,
                 {.id = id(layer, role),
                  .shared = role == Fp8Role::act && recipe_.activation_copy(),
                  .noted = metering_in(pass) == Fp8Metering::all});
 }
 
-Fp8Sink Fp8Scaling::made_again(const LinearLayer& layer, uint8_t* transposed, Fp8Pass pass) const {
+Fp8Sink Fp8Scaler::made_again(const LinearLayer& layer, uint8_t* transposed, Fp8Pass pass) const {
   const bool copy = recipe_.activation_copy();
   return sink(id(layer, copy ? Fp8Role::act_t : Fp8Role::act), {nullptr, transposed},
               copy ? metering_in(pass) : Fp8Metering::none);
 }
 
-Fp8Sink Fp8Scaling::dlogits(const LinearLayer& lm_head, Fp8Codes codes) const {
+Fp8Sink Fp8Scaler::dlogits(const LinearLayer& lm_head, Fp8Codes codes) const {
   return sink(id(lm_head, Fp8Role::grad), codes, Fp8Metering::none);
 }
 
 // ---- the state machine ----
 
-void Fp8Scaling::end_step(const StepScalars* step) const { fp8_end_step(cuda_, scales_, step); }
+void Fp8Scaler::end_step(const StepScalars* step) const { fp8_end_step(cuda_, scales_, step); }
 
-void Fp8Scaling::end_calibration() {
+void Fp8Scaler::end_calibration() {
   fp8_end_calibration(cuda_, scales_);
   recipe_.end_calibration();
 }
 
 // ---- to and from the device ----
 
-void Fp8Scaling::upload_formats() {
+void Fp8Scaler::upload_formats() {
   std::vector<float> format_max(static_cast<size_t>(scales_.count));
   for (int at = 0; at < scales_.count; ++at)
     format_max[static_cast<size_t>(at)] = recipe_.delayed(at) ? fp8_max(recipe_.format(at)) : 0.0f;
   copy_to_device(cuda_.stream, scales_.format_max, std::span<const float>(format_max));
 }
 
-void Fp8Scaling::upload() {
+void Fp8Scaler::upload() {
   upload_formats();
   std::vector<Fp8Meter> meters(static_cast<size_t>(scales_.count));
   for (int at = 0; at < scales_.count; ++at)
@@ -112,7 +112,7 @@ void Fp8Scaling::upload() {
   copy_to_device(cuda_.stream, scales_.applied_steps, std::span(&applied, 1));
 }
 
-void Fp8Scaling::download() {
+void Fp8Scaler::download() {
   const auto count = static_cast<size_t>(scales_.count);
   std::vector<Fp8Meter> meters(count), seen(count);
   std::vector<uint32_t> amaxes(count);
@@ -135,7 +135,7 @@ void Fp8Scaling::download() {
 }
 
 // Counts become shares of a tensor's elements over all micro-batches of the step.
-std::vector<Fp8TensorStats> Fp8Scaling::stats(const GPT2Config& config, const GPT2Offsets& at, int64_t step_tokens) {
+std::vector<Fp8TensorStats> Fp8Scaler::stats(const GPT2Config& config, const GPT2Offsets& at, int64_t step_tokens) {
   download();
   for (int i = 0; i < scales_.count; ++i) {
     const auto& [block, site, role] = recipe_.name(i);

@@ -19,9 +19,9 @@ struct Fp8Codes {
   uint8_t* transposed; // (N, R): weight gradients contract over R
 };
 
-class Fp8Scaling {
+class Fp8Scaler {
  public:
-  Fp8Scaling(Cuda& cuda, const Fp8Scales& scales, const Fp8Options& options, int layers);
+  Fp8Scaler(Cuda& cuda, const Fp8Scales& scales, const Fp8Options& options, int layers);
 
   Fp8RecipeState& recipe() { return recipe_; }
   const Fp8RecipeState& recipe() const { return recipe_; }

@@ -11,6 +11,6 @@ namespace gpt2 {
 using bf16 = ::__nv_bfloat16;
 
 struct Cpu {}; // FP32 activations; threads are OpenMP's
-struct Cuda;   // kernels/cuda/cuda_backend.h: a stream, scratch memory, matmul and attention plans; BF16 activations
+struct Cuda;   // kernels/cuda/cuda_backend.h: a stream of a device, scratch memory; BF16 activations
 
 } // namespace gpt2

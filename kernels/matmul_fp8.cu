@@ -19,7 +19,7 @@ MatmulProduct product_of(const Fp8Tensor& a, const Fp8Tensor& b, int64_t m, int6
 
 constexpr int kMostTermsFast = 8192; // terms of a sum that may be accumulated fast
 
-// Sums over anything else than 16 codes at a time do not exist on Hopper, nor do products of two E5M2 matrices.
+// cuBLASLt wants every dimension in whole 16-byte pieces, and multiplies no two E5M2 matrices.
 void check_fp8(const char* operation, const Fp8Tensor& a, const Fp8Tensor& b, int64_t m, int64_t n, int64_t k) {
   const Requirements require(operation);
   require(m % 16 == 0 && n % 16 == 0 && k % 16 == 0, "rows, C and OC are multiples of 16");

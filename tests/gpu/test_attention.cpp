@@ -179,7 +179,7 @@ TEST_CASE("a deterministic batch beyond cuDNN's workspace limit is computed in p
 TEST_CASE("cuDNN takes no more workspace than was counted before") {
   CHECK(attention_workspace_bytes(AttentionKind::handwritten, false, 64, 1024, 12, 64) == 0);
   for (bool deterministic : {false, true}) {
-    for (const Shape& shape : tested({Shape{2, 64, 3, 64}, Shape{3, 100, 2, 64}, Shape{8, 1024, 12, 64}})) {
+    for (const Shape& shape : tested({Shape{2, 64, 3, 64}, Shape{3, 100, 2, 64}, Shape{2, 1024, 12, 64}})) {
       CAPTURE(name_of(shape));
       TestDevice device(options_of(AttentionKind::automatic, deterministic));
       if (!has_cudnn(device.cuda)) return;

@@ -30,7 +30,8 @@ class FirstDay:
     def type(self, *arguments):
         environment = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
         environment.update(TERM="xterm-256color", CUDA_VISIBLE_DEVICES="", ASAN_OPTIONS="detect_leaks=0")
-        return Terminal(["./train_gpt2_fp8", *arguments], self.folder, environment, self.columns)
+        # One thread: two that wait for each other on a busy machine take twenty times as long.
+        return Terminal(["./train_gpt2_fp8", *arguments, "--threads", "1"], self.folder, environment, self.columns)
 
     def steps(self, terminal):
         return [int(number) for number in re.findall(r"^step +(\d+) \| epoch", "\n".join(terminal.lines()), re.MULTILINE)]

@@ -32,7 +32,7 @@ class Terminal:
         self.text += some.decode(errors="replace")
         return bool(some)
 
-    def wait_for(self, pattern, seconds=120):
+    def wait_for(self, pattern, seconds=240):
         """The first match of a regular expression in what has been printed."""
         limit = time.monotonic() + seconds
         while not (found := re.search(pattern, self.text)):
@@ -43,7 +43,7 @@ class Terminal:
     def press(self, keys):
         os.write(self.master, keys)
 
-    def end(self, seconds=120):
+    def end(self, seconds=240):
         """The exit code; negative for the signal that ended it."""
         limit = time.monotonic() + seconds
         while self._read(0.5):

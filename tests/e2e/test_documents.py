@@ -27,7 +27,8 @@ EXCUSE = re.compile(r"#.*\bneeds a (GPU|network|cluster)\b")
 BUILDS_OR_TESTS = ("cmake", "ctest", "build/", ".ci/run", "tools/run_tests.py")
 STARTS_OF_COMMANDS = ("./", "bin/", "tools/", "make", "cmake", "ctest", "python3 ", "pip ", "mpirun ", "torchrun ", "srun ")
 TINY = ["--model", "nano", "--layers", "1", "--heads", "1", "--channels", "8", "--seq_len", "8", "--batch_size", "2",
-        "--target_batch_size", "4", "--eval_sequences", "4", "--sample_tokens", "4"]
+        "--target_batch_size", "4", "--eval_sequences", "4", "--sample_tokens", "4",
+        "--threads", "1"]
 ACTIONS = ("--help", "--list_checkpoints", "--print_config", "--version")
 STEPS = 2
 LAUNCHERS = ("OMPI_", "PMI_", "SLURM_", "WORLD_SIZE", "RANK")

@@ -107,9 +107,8 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
       embedding_(context_, at_),
       losses_(context_),
       nvml_(pci_bus_id(cuda_options.device)) {
-  memory_report_.push_back(
-      {"library workspace",
-       static_cast<int64_t>(cuda_.device->options.bytes_per_stream() + attention_bytes(options, cuda_options))});
+  memory_report_.push_back({"library workspace", static_cast<int64_t>(cuda_.device->options.bytes_per_stream() +
+                                                                      attention_bytes(options, cuda_options))});
   const size_t tokens = 2 * static_cast<size_t>(options.batch_size) * options.seq_len;
   for (size_t i = 0; i < kTokenSlots; ++i) slots_.push_back({Pinned<int32_t>(tokens), Event()});
 

@@ -4,6 +4,7 @@
 #include <cuda_bf16.h>
 
 #include "kernels/cuda/profile.h"
+#include "kernels/cuda/require.h"
 #include "kernels/device/fp8_tile.cuh"
 
 namespace gpt2 {
@@ -25,6 +26,9 @@ struct CastWork {
 void cast_fp8(Cuda& cuda, const CastFp8& p) {
   const double bytes = 2.0 + (p.out.data ? 1.0 : 0.0) + (p.out.transposed ? 1.0 : 0.0);
   const Range range(cuda, "cast_fp8", bytes * static_cast<double>(p.rows) * p.cols);
+  const Requirements require("cast_fp8");
+  require(p.rows % 16 == 0, "rows is a multiple of 16");
+  require(p.cols % 16 == 0, "cols is a multiple of 16");
   launch_fp8_tiles(cuda, CastWork{p.in},
                    {.main = p.out, .second = {}, .dbias = p.dbias, .rows = p.rows, .cols = p.cols}, "cast_fp8");
 }

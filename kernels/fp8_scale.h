@@ -2,6 +2,8 @@
 // scales (fp8_update.cu).
 #pragma once
 
+#include <cstdint>
+
 #include "engine/base/host_device.h"
 
 namespace gpt2 {
@@ -26,6 +28,13 @@ GPT2_HOST_DEVICE inline float fp8_delayed_scale(float* history, int length, int 
   float peak = 0.0f;
   for (int i = 0; i < length; ++i) peak = history[i] > peak ? history[i] : peak;
   return fp8_scale(peak, format_max, margin, old_scale);
+}
+
+// A history that has seen nothing but a calibrating micro-batch. The amax stands where the step before this one would
+// have left it: it stays as long as any step's does.
+GPT2_HOST_DEVICE inline void fp8_calibrated_history(float* history, int length, int64_t applied_steps, float amax) {
+  const int slot = static_cast<int>((applied_steps + length - 1) % length);
+  for (int i = 0; i < length; ++i) history[i] = i == slot && amax <= 3.0e38f ? amax : 0.0f;
 }
 
 } // namespace gpt2

@@ -55,11 +55,8 @@ __global__ void scale_now_kernel(Fp8Scales p, Fp8ScaleNow now) {
 __global__ void end_calibration_kernel(Fp8Scales p) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= p.count) return;
-  const float amax = __uint_as_float(p.amaxes[i]);
-  const int slot =
-      static_cast<int>((*p.applied_steps + p.history_length - 1) % p.history_length); // the last to be overwritten
-  for (int k = 0; k < p.history_length; ++k)
-    p.history[static_cast<int64_t>(i) * p.history_length + k] = k == slot && amax <= 3.0e38f ? amax : 0.0f;
+  fp8_calibrated_history(p.history + static_cast<int64_t>(i) * p.history_length, p.history_length, *p.applied_steps,
+                         __uint_as_float(p.amaxes[i]));
   start_afresh(p, i);
 }
 

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/profile.h"
+#include "kernels/cuda/require.h"
 #include "kernels/device/layernorm_row.cuh"
 
 namespace gpt2 {
@@ -44,9 +45,10 @@ void layernorm_forward(Cuda& cuda, const LayerNormForward<bf16>& p) {
                                launch_forward<5>,  launch_forward<6>, launch_forward<7>, launch_forward<8>,
                                launch_forward<12>, launch_forward<16>};
   const int64_t vectors = ceil_div(p.C, kVector * kWarp);
-  if (p.C % kVector != 0 || vectors > 16)
-    throw Error(ExitCode::usage, "LayerNorm over " + std::to_string(p.C) + " channels is not supported on the GPU",
-                "choose channels as a multiple of 8, at most 4096");
+  static_assert(16 * kVector * kWarp == kMostGpuChannels);
+  const Requirements require("layernorm_forward");
+  require(p.C % kVector == 0, "C is a multiple of 8");
+  require(p.C <= kMostGpuChannels, "C is at most 4096");
   launch[vectors <= 8 ? vectors - 1 : (vectors <= 12 ? 8 : 9)](cuda, p);
   CUDA_CHECK_LAUNCH("layernorm_forward");
 }

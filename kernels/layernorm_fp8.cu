@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/profile.h"
+#include "kernels/cuda/require.h"
 #include "kernels/device/fp8.cuh"
 #include "kernels/device/layernorm_row.cuh"
 
@@ -107,9 +108,10 @@ void layernorm_forward_fp8(Cuda& cuda, const LayerNormForwardFp8& p) {
                                launch_forward<5>, launch_forward<6>, launch_forward<7>, launch_forward<8>};
   const int64_t vectors = ceil_div(p.C, kVector * kWarp);
   static_assert(std::size(launch) * kVector * kWarp == kMostFp8Channels);
-  if (p.C > kMostFp8Channels)
-    throw Error(ExitCode::usage, "FP8 with " + std::to_string(p.C) + " channels is not supported",
-                "choose at most " + std::to_string(kMostFp8Channels) + " channels, or --precision bf16");
+  const Requirements require("layernorm_forward_fp8");
+  require(p.rows % 16 == 0, "rows is a multiple of 16");
+  require(p.C % 16 == 0, "C is a multiple of 16");
+  require(p.C <= kMostFp8Channels, "C is at most 2048");
   launch[vectors - 1](cuda, p);
   CUDA_CHECK_LAUNCH("layernorm_forward_fp8");
 }

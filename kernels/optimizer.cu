@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/profile.h"
+#include "kernels/cuda/require.h"
 #include "kernels/device/vector.cuh"
 #include "kernels/ignored_target.h"
 
@@ -95,6 +96,8 @@ void accumulate_loss(Cuda& cuda, const LossAccumulate& p) {
 
 void gradient_norm(Cuda& cuda, const GradientNorm& p) {
   const Range range(cuda, "gradient_norm", 4.0 * static_cast<double>(p.count));
+  const Requirements require("gradient_norm");
+  require(p.count % 4 == 0, "count is a multiple of 4");
   const int blocks = cuda.device->multiprocessors * 4;
   double* const partials = cuda.scratch<double>(blocks);
   square_sum_kernel<<<blocks, kNormThreads, 0, cuda.stream>>>(reinterpret_cast<const float4*>(p.grad), p.count / 4,
@@ -112,6 +115,8 @@ void judge(Cuda& cuda, const JudgeStep& p) {
 
 void adamw(Cuda& cuda, const AdamW<bf16>& p) {
   const Range range(cuda, "adamw", 30.0 * static_cast<double>(p.count));
+  const Requirements require("adamw");
+  require(p.count % kDecayGranule == 0, "count is a multiple of 256");
   adamw_kernel<<<static_cast<unsigned>(ceil_div(p.count / 4, 256)), 256, 0, cuda.stream>>>(p);
   CUDA_CHECK_LAUNCH("adamw");
 }

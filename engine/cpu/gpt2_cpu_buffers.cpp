@@ -4,69 +4,54 @@
 #include <algorithm>
 
 #include "engine/base/error.h"
+#include "engine/model/arena.h"
 
 namespace gpt2 {
 namespace {
 
 constexpr int64_t kAlignFloats = 64; // 256 bytes
 
-// Hands out pieces of a buffer; without a buffer it only counts them.
-class Carver {
- public:
-  explicit Carver(float* base) : base_(base) {}
-
-  float* take(int64_t count) {
-    float* piece = base_ ? base_ + used_ : nullptr;
-    used_ += (count + kAlignFloats - 1) / kAlignFloats * kAlignFloats;
-    return piece;
-  }
-  int64_t used() const { return used_; }
-
- private:
-  float* base_;
-  int64_t used_ = 0;
-};
-
-void lay_out(CpuActivations& a, Carver carve, const ModelOptions& options, int64_t* used) {
+void lay_out(CpuActivations& a, Arena& arena, const ModelOptions& options) {
+  const auto take = [&](int64_t count) { return arena.take<float>(count, "activations"); };
   const int64_t rows = static_cast<int64_t>(options.batch_size) * options.seq_len, C = options.config.channels;
   const bool fp8 = options.precision == Precision::fp8;
   const bool train = options.purpose == Purpose::training;
   const size_t layers = static_cast<size_t>(options.config.layers);
   a.blocks.resize(train ? layers : 1); // nothing is kept for a backward pass: all blocks share one set
   for (CpuBlockActivations& block : a.blocks) {
-    block.x = carve.take(rows * C);
-    block.ln1_mean = carve.take(rows);
-    block.ln1_rstd = carve.take(rows);
-    block.h1 = carve.take(rows * C);
-    block.qkv = carve.take(rows * 3 * C);
-    block.attention_stats = carve.take(rows * options.config.heads);
-    block.attention = carve.take(rows * C);
-    block.attention_kept = fp8 ? carve.take(rows * C) : block.attention;
-    block.middle = carve.take(rows * C);
-    block.ln2_mean = carve.take(rows);
-    block.ln2_rstd = carve.take(rows);
-    block.h2 = carve.take(rows * C);
-    block.pre = carve.take(rows * 4 * C);
-    block.gelu = carve.take(rows * 4 * C);
+    block.x = take(rows * C);
+    block.ln1_mean = take(rows);
+    block.ln1_rstd = take(rows);
+    block.h1 = take(rows * C);
+    block.qkv = take(rows * 3 * C);
+    block.attention_stats = take(rows * options.config.heads);
+    block.attention = take(rows * C);
+    block.attention_kept = fp8 ? take(rows * C) : block.attention;
+    block.middle = take(rows * C);
+    block.ln2_mean = take(rows);
+    block.ln2_rstd = take(rows);
+    block.h2 = take(rows * C);
+    block.pre = take(rows * 4 * C);
+    block.gelu = take(rows * 4 * C);
   }
   a.blocks.resize(layers, a.blocks.front());
-  a.last = carve.take(rows * C);
-  a.lnf_mean = carve.take(rows);
-  a.lnf_rstd = carve.take(rows);
-  a.h = carve.take(rows * C);
-  a.branch = carve.take(rows * C);
-  a.logits = carve.take(std::min(rows, CpuActivations::kHeadChunk) * options.config.padded_vocab);
-  a.losses = carve.take(rows);
-  a.dresidual = train ? carve.take(rows * C) : nullptr;
-  a.dnarrow = train ? carve.take(rows * C) : nullptr;
-  a.dwide = train ? carve.take(rows * 4 * C) : nullptr;
-  a.quantized = fp8 ? carve.take(rows * 4 * C) : nullptr;
-  *used = carve.used();
+  a.last = take(rows * C);
+  a.lnf_mean = take(rows);
+  a.lnf_rstd = take(rows);
+  a.h = take(rows * C);
+  a.branch = take(rows * C);
+  a.logits = take(std::min(rows, CpuActivations::kHeadChunk) * options.config.padded_vocab);
+  a.losses = take(rows);
+  a.dresidual = train ? take(rows * C) : nullptr;
+  a.dnarrow = train ? take(rows * C) : nullptr;
+  a.dwide = train ? take(rows * 4 * C) : nullptr;
+  a.quantized = fp8 ? take(rows * 4 * C) : nullptr;
 }
 
 } // namespace
 
 CpuBuffer::CpuBuffer(int64_t count) : count_((count + kAlignFloats - 1) / kAlignFloats * kAlignFloats) {
+  if (count == 0) return;
   const size_t bytes = static_cast<size_t>(count_) * sizeof(float);
   float* data = static_cast<float*>(std::aligned_alloc(kAlignFloats * sizeof(float), bytes));
   if (!data) {
@@ -79,10 +64,11 @@ CpuBuffer::CpuBuffer(int64_t count) : count_((count + kAlignFloats - 1) / kAlign
 }
 
 CpuActivations::CpuActivations(const ModelOptions& options) {
-  int64_t count = 0;
-  lay_out(*this, Carver(nullptr), options, &count);
-  memory_ = CpuBuffer(count);
-  lay_out(*this, Carver(memory_.data()), options, &count);
+  Arena count(nullptr);
+  lay_out(*this, count, options);
+  memory_ = CpuBuffer(static_cast<int64_t>(count.size() / sizeof(float)));
+  Arena arena(reinterpret_cast<std::byte*>(memory_.data()));
+  lay_out(*this, arena, options);
 }
 
 } // namespace gpt2

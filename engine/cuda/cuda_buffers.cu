@@ -5,13 +5,6 @@
 
 namespace gpt2 {
 
-void Arena::note(const char* purpose, int64_t bytes) {
-  auto found =
-      std::find_if(report_.begin(), report_.end(), [&](const MemoryLine& line) { return line.purpose == purpose; });
-  if (found == report_.end()) found = report_.insert(report_.end(), {purpose, 0});
-  found->bytes += bytes;
-}
-
 namespace {
 
 constexpr const char* kKept = "activations";

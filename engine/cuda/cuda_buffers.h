@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/cuda/gpt2_cuda.h"
+#include "engine/model/arena.h"
 #include "engine/model/model.h"
 #include "kernels/backend.h"
 #include "kernels/fp8_tensor.h"
@@ -17,36 +18,6 @@
 #include "kernels/optimizer.h"
 
 namespace gpt2 {
-
-// Hands out 256-byte aligned pieces of [base, ...); with a null base it only counts.
-class Arena {
- public:
-  explicit Arena(std::byte* base) : base_(base) {}
-
-  template <class T>
-  T* take(int64_t count, const char* purpose) {
-    const size_t offset = used_;
-    used_ += (static_cast<size_t>(count) * sizeof(T) + 255) / 256 * 256;
-    if (used_ > peak_) note(purpose, static_cast<int64_t>(used_ - std::max(peak_, offset)));
-    peak_ = std::max(peak_, used_);
-    return reinterpret_cast<T*>(base_ + offset);
-  }
-
-  // Buffers that are never alive together share memory: take one set, rewind to the mark, take the other.
-  size_t mark() const { return used_; }
-  void rewind(size_t mark) { used_ = mark; }
-  void skip_to_peak() { used_ = peak_; }
-
-  size_t size() const { return peak_; }
-  const std::vector<MemoryLine>& report() const { return report_; }
-
- private:
-  void note(const char* purpose, int64_t bytes);
-
-  std::byte* base_;
-  size_t used_ = 0, peak_ = 0;
-  std::vector<MemoryLine> report_;
-};
 
 // What backward reads of one block; R = B*T rows. A model that does not train keeps nothing: all blocks share one set.
 // BF16: 32 bytes per channel and token, 24 with Recompute::gelu (gelu is shared by all blocks), 2 with Recompute::block

@@ -8,6 +8,7 @@
 #include "engine/base/log.h"
 #include "engine/cuda/gpt2_cuda_model.h"
 #include "kernels/cuda/attention_cudnn.h"
+#include "kernels/layernorm.h"
 #include "kernels/optimizer.h"
 
 namespace gpt2 {
@@ -67,6 +68,12 @@ CudaBuffers lay_out_in(DeviceMemory& memory, const ModelOptions& options, const 
 }
 
 const ModelOptions& checked(const ModelOptions& options) {
+  validate(options);
+  const int channels = options.config.channels;
+  if (channels % 8 != 0 || channels > kMostGpuChannels) {
+    throw Error(ExitCode::usage, std::to_string(channels) + " channels are not supported on the GPU",
+                "choose a multiple of 8, at most " + std::to_string(kMostGpuChannels));
+  }
   if (options.precision == Precision::fp8) check_fp8_shape(options.config.channels, options.seq_len);
   return options;
 }

@@ -165,11 +165,7 @@ float Fp8RecipeState::current_scale(int id, float amax) const {
 void Fp8RecipeState::calibrate(int id, float amax) {
   if (!tensors_[static_cast<size_t>(id)].delayed) return;
   scales_[static_cast<size_t>(id)] = current_scale(id, amax);
-  const int length = options_.amax_history;
-  std::fill_n(history_begin(id), length, 0.0f);
-  // The slot that the step before this one would have filled: it stays as long as any step's amax does.
-  const int slot = static_cast<int>((applied_steps_ + length - 1) % length);
-  history_begin(id)[slot] = amax <= 3.0e38f ? amax : 0.0f;
+  fp8_calibrated_history(history_begin(id), options_.amax_history, applied_steps_, amax);
 }
 
 void Fp8RecipeState::end_calibration() {

@@ -1,0 +1,44 @@
+// One allocation for many buffers: laid out twice by the same code, once to count, once to place.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/model/model.h"
+
+namespace gpt2 {
+
+// Hands out 256-byte aligned pieces of [base, ...); with a null base it only counts.
+class Arena {
+ public:
+  explicit Arena(std::byte* base) : base_(base) {}
+
+  template <class T>
+  T* take(int64_t count, const char* purpose) {
+    const size_t offset = used_;
+    used_ += (static_cast<size_t>(count) * sizeof(T) + 255) / 256 * 256;
+    if (used_ > peak_) note(purpose, static_cast<int64_t>(used_ - std::max(peak_, offset)));
+    peak_ = std::max(peak_, used_);
+    return base_ ? reinterpret_cast<T*>(base_ + offset) : nullptr;
+  }
+
+  // Buffers that are never alive together share memory: take one set, rewind to the mark, take the other.
+  size_t mark() const { return used_; }
+  void rewind(size_t mark) { used_ = mark; }
+  void skip_to_peak() { used_ = peak_; }
+
+  size_t size() const { return peak_; }
+  const std::vector<MemoryLine>& report() const { return report_; } // by purpose, in the order of taking
+
+ private:
+  void note(const char* purpose, int64_t bytes);
+
+  std::byte* base_;
+  size_t used_ = 0, peak_ = 0;
+  std::vector<MemoryLine> report_;
+};
+
+} // namespace gpt2

@@ -12,8 +12,8 @@
 #
 # memcheck looks at every kernel, at those of cuBLASLt and cuDNN too: a wrong pointer or size of ours shows in theirs.
 # Calls that CUDA refuses are not reported, because some suites make them on purpose and all check what is returned.
-# The other tools look at our kernels and CUB's: what cuBLASLt and cuDNN do inside is not ours to judge. Hence the suites
-# of matrix products, which have no kernel of ours, run under memcheck alone, and so do a few cases of the whole models:
+# The other tools look at our kernels and CUB's: what cuBLASLt and cuDNN do inside is not ours to judge (racecheck reports
+# cuBLASLt's own pipelines). Hence the suites of matrix products, which have no kernel of ours, run under memcheck alone, and so do a few cases of the whole models:
 # initcheck would have to follow what the libraries write. (Buffers of the kernel suites start as NaN, which their checks
 # find; what initcheck watches there is the scratch memory of the device.)
 set -euo pipefail
@@ -71,7 +71,7 @@ run_one() { # SUITE TOOL PORT
   local options=(--tool "$2" --port "$3" --target-processes application-only --launch-timeout 60 --error-exitcode 99
     --check-exit-code no --print-limit 20) words=() status=0
   [ "$2" != memcheck ] || options+=(--report-api-errors no)
-  [ "$1" != attention ] || [ "$2" = memcheck ] || options+=(--kernel-name kns=gpt2)
+  case $1 in attention | cuda_backend | matmul_plans) [ "$2" = memcheck ] || options+=(--kernel-name kns=gpt2) ;; esac
   [[ $1 != gpt2_cuda* ]] || words=("--test-case=$model_cases")
   # shellcheck disable=SC2086 # OPTIONS are words
   timeout -k 10 "$limit" "$sanitizer" "${options[@]}" ${OPTIONS:-} "$programs/gpu_test_$1" "${words[@]}" \

@@ -106,7 +106,7 @@ class CommandLine(unittest.TestCase):
         out = self.succeed(*TINY, "--max_steps", "2", "--use_fp8", "--fp8_recipe", "current", "--fp8_scenario", "mxfp8",
                            "--fp8_bf16_layers", "last", "--no-fp8_auto_fallback", "--fp8_lm_head")
         self.assertIn("note: --fp8_scenario mxfp8 needs a Blackwell GPU: --fp8_recipe holds\n", out)
-        self.assertIn("FP8 training enabled: hybrid (E4M3 forward, E5M2 backward) (emulated on the CPU)\n", out)
+        self.assertIn("FP8 Training Enabled: hybrid (E4M3 forward, E5M2 backward) (emulated on the CPU)\n", out)
         self.assertIn("block 0 not, no automatic fallback", out)
         self.assertNotIn("fc/act", out)  # the only block is in BF16: nothing of it in the health table
         self.assertRegex(out, r"lm_head/grad +E5M2 +1 +static ")
@@ -265,6 +265,17 @@ class CommandLine(unittest.TestCase):
         train = self.write("train.bin", shard(list(range(100))))
         empty = self.write("val.bin", b"")
         self.fail_with(3, *TINY, "--train_data", train, "--val_data", empty, says=["val.bin"])
+
+    def test_a_shard_for_training_and_validation(self):
+        train = self.write("train_000000.bin", shard(list(range(100))))
+        self.write("val_000000.bin", shard(list(range(100, 150))))
+        pattern = os.path.join(self.folder, "*.bin")
+        for validation in (pattern, os.path.join(self.folder, "train_*.bin")):
+            error = self.fail_with(3, *TINY, "--train_data", pattern, "--val_data", validation,
+                                   says=["is given for training and for validation", "--val_data"])
+            self.assertIn(train, error)
+        self.succeed(*TINY, "--max_steps", "1", "--train_data", train, "--val_data",
+                     os.path.join(self.folder, "val_*.bin"))
 
     def test_sequence_longer_than_the_shard(self):
         path = self.write("short.bin", shard([1, 2, 3, 4]))

@@ -5,6 +5,7 @@
 
 #include "engine/data/sample_text.h"
 #include "engine/data/shard.h"
+#include "engine/data/shard_overlap.h"
 #include "engine/train/report.h"
 
 namespace gpt2 {
@@ -128,6 +129,7 @@ RunData open_run_data(const Options& options, const GPT2Config& config) {
   RunData data;
   data.train = open_shards(options.train_data, config);
   if (!options.val_data.empty()) {
+    refuse_shared_shards(expand_globs(options.train_data), expand_globs(options.val_data));
     data.validation = open_shards(options.val_data, config);
   } else if (options.eval_freq > 0) {
     data.notes.push_back("no --val_data: training without evaluation");

@@ -89,10 +89,11 @@ TokenExtent find_tokens(const File& file) {
   int32_t magic = 0;
   std::memcpy(&magic, start, sizeof magic);
   if (magic == kBinMagic) return find_bin_tokens(file);
-  throw Error(ExitCode::data,
-              file.path() + " is not a token shard: it starts neither with " + std::to_string(kBinMagic) +
-                  " (llm.c) nor with the HDF5 signature",
-              is_text(file.path()) ? tokenize_first(file.path(), std::filesystem::path(file.path()).stem()) : kExpected);
+  throw Error(
+      ExitCode::data,
+      file.path() + " is not a token shard: it starts neither with " + std::to_string(kBinMagic) +
+          " (llm.c) nor with the HDF5 signature",
+      is_text(file.path()) ? tokenize_first(file.path(), std::filesystem::path(file.path()).stem()) : kExpected);
 }
 
 std::vector<std::string> expand_glob(const std::string& pattern) {

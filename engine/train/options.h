@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "engine/backend/backend.h"
 #include "engine/base/enum_names.h"
@@ -125,14 +126,15 @@ struct Options {
   int max_skipped = 10;                   // in a row, then exit 5
 
   // actions
-  bool list_checkpoints = false, print_config = false;
+  bool list_checkpoints = false, print_config = false, eval_only = false;
 
   bool operator==(const Options&) const = default;
 };
 
 struct CommandLine {
   Options options;
-  std::set<std::string> given; // set by a flag or by --config; a resumed run takes the rest from its checkpoint
+  std::set<std::string> given;         // set by a flag or by --config; a resumed run takes the rest from its checkpoint
+  std::vector<std::string> notes = {}; // one line for each flag of another trainer that was taken for ours
 };
 
 // Parses the command line (and --config). Throws Error(usage) with a "did you mean". Returns nullopt after --help or

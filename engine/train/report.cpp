@@ -109,7 +109,8 @@ std::string start_table(const Session& session) {
                {"optimizer", optimizer_text(plan)},
                {"memory", memory_text(model)},
                {"checkpoints", o.checkpoint_dir + ", " + every(o.checkpoint_freq, "at the end")},
-               {"logs", session.log_folder + (o.use_tensorboard ? " (tools/start_tensorboard.sh --logdir " + o.log_dir + ")" : "")},
+               {"logs", session.log_folder +
+                            (o.use_tensorboard ? " (tools/start_tensorboard.sh --logdir " + o.log_dir + ")" : "")},
                {"seed", std::to_string(o.seed)}});
   return format_table(rows);
 }

@@ -58,8 +58,17 @@ TEST_CASE("options that others make idle") {
   CHECK(run.notes({"save_best"}).empty());
 
   CHECK(run.notes({"cuda_graph", "recompute"}) == Lines{"--cuda_graph and --recompute have no effect on the CPU"});
+  CHECK(run.notes({"threads"}).empty());
   run.gpu = true;
+  CHECK(run.notes({"threads"}) == Lines{"--threads has no effect on a GPU"});
   CHECK(run.notes({"cuda_graph", "recompute"}).empty());
+}
+
+TEST_CASE("a share of cooling down where nothing cools down so") {
+  Case run;
+  CHECK(run.notes({"wsd_decay_ratio"}) == Lines{"--wsd_decay_ratio has no effect without --lr_schedule wsd"});
+  run.options.lr_schedule = Decay::wsd;
+  CHECK(run.notes({"wsd_decay_ratio"}).empty());
 }
 
 TEST_CASE("a warm-up that is longer than the run") {

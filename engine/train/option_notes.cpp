@@ -71,7 +71,10 @@ std::vector<std::string> notes_on_options_without_effect(const RunStart& start, 
     notes.push_back("--warmup_steps " + std::to_string(plan.schedule.warmup_steps) + " is not over in this run of " +
                     std::to_string(plan.max_steps) + " steps: the learning rate only climbs, and never decays");
   }
-  if (!gpu) {
+  if (options.lr_schedule != Decay::wsd) note(flags_among(given, {"wsd_decay_ratio"}), "without --lr_schedule wsd");
+  if (gpu) {
+    note(flags_among(given, {"threads"}), "on a GPU");
+  } else {
     note(flags_among(given, {"deterministic", "cuda_graph", "recompute", "attention", "plan_cache"}), "on the CPU");
   }
   return notes;

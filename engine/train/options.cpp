@@ -28,7 +28,7 @@ std::string with_underscores(std::string name) {
 
 std::string taken_for(const std::string& theirs, const std::string& ours) { return theirs + " is " + ours + " here"; }
 
-// Sets every key of `lines` that is not in `line.given` yet, and adds it there.
+// Sets every key of `lines` that is not in `command_line.given` yet, and adds it there.
 void apply_lines(const std::vector<TomlLine>& lines, const std::string& origin, std::vector<OptionField>& fields,
                  CommandLine& command_line) {
   const std::set<std::string> stronger = command_line.given;

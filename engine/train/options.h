@@ -65,10 +65,10 @@ struct Options {
   // batch
   int batch_size = 0;        // sequences per micro-batch; 0: auto
   int max_batch_size = 0;    // bound for auto; 0: none
-  int target_batch_size = 0; // sequences per step over all ranks; 0: 512, or nano's own
+  int target_batch_size = 0; // sequences per step over all ranks; 0: 512, nano's own, fewer if the data has few
 
   // duration
-  int64_t max_steps = 0; // 0: from num_epochs, or the model's default
+  int64_t max_steps = 0; // 0: from num_epochs, or the model's default up to 40 epochs
   double num_epochs = 0;
 
   // optimizer

@@ -22,8 +22,8 @@ endef
 
 .DEFAULT_GOAL := build
 .NOTPARALLEL: # Ninja uses all cores by itself
-.PHONY: help build run test test-gpu sanitize-gpu asan debug bench format check-format tidy clean deps-build deps-test \
-        release
+.PHONY: help build run test test-gpu sanitize-gpu asan debug bench format check-format tidy tensorboard clean deps-build \
+        deps-test release
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -73,6 +73,9 @@ tidy: ## clang-tidy over the C++ sources, by .clang-tidy
 	@tools/install_deps.sh build lint
 	$(call configure,cpu-only)
 	@tools/tidy.sh build/cpu-only
+
+tensorboard: ## TensorBoard over runs/ (ARGS)
+	@tools/start_tensorboard.sh $(ARGS)
 
 clean: ## remove what was built; checkpoints, runs and .deps stay
 	rm -rf build bin lib train_gpt2_fp8

@@ -7,6 +7,7 @@
 #include "engine/base/log.h"          // defines: is_terminal
 #include "engine/base/program.h"      // defines: run_program, Error, ExitCode
 #include "engine/dist/communicator.h" // defines: make_communicator
+#include "engine/train/evaluation.h"  // defines: evaluate_only
 #include "engine/train/options.h"     // defines: parse_options
 #include "engine/train/resume.h"      // defines: prepare_start (--resume), describe_checkpoints
 #include "engine/train/run_plan.h"    // defines: backend_options
@@ -35,6 +36,7 @@ ExitCode run(int argc, char** argv) {
   const RunStart start = prepare_start(*command_line);
   const OpenBackend open = open_backend(backend_options(start.options));
   Console console(std::cout, is_terminal());
+  if (asked.eval_only) return evaluate_only(start, open.device, *open.backend, *communicator, console);
   Session session(start, open.device, *open.backend, *communicator, console);
   return Trainer(session).run();
 }

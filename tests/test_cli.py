@@ -106,7 +106,7 @@ class CommandLine(unittest.TestCase):
         out = self.succeed(*TINY, "--max_steps", "2", "--use_fp8", "--fp8_recipe", "current", "--fp8_scenario", "mxfp8",
                            "--fp8_bf16_layers", "last", "--no-fp8_auto_fallback", "--fp8_lm_head")
         self.assertIn("note: --fp8_scenario mxfp8 needs a Blackwell GPU: --fp8_recipe holds\n", out)
-        self.assertIn("FP8 training enabled: hybrid (E4M3 forward, E5M2 backward) (emulated on the CPU)\n", out)
+        self.assertIn("FP8 Training Enabled: hybrid (E4M3 forward, E5M2 backward) (emulated on the CPU)\n", out)
         self.assertIn("block 0 not, no automatic fallback", out)
         self.assertNotIn("fc/act", out)  # the only block is in BF16: nothing of it in the health table
         self.assertRegex(out, r"lm_head/grad +E5M2 +1 +static ")
@@ -128,6 +128,55 @@ class CommandLine(unittest.TestCase):
         out = self.succeed("--resume", "latest", "--max_steps", "4")
         self.assertEqual([line[:9] for line in out.splitlines() if " | lr: " in line], ["step    3", "step    4"])
         self.assertIn("nothing left", self.succeed("--resume", "latest"))
+
+    def test_resume_says_what_changed(self):
+        self.succeed(*TINY, "--max_steps", "10", "--max_lr", "1e-3")
+        out = self.succeed("--resume", "latest", "--max_steps", "20", "--max_lr", "2e-3")
+        self.assertIn("note: changed since the checkpoint: max_steps 10 -> 20, max_lr 0.001 -> 0.002\n", out)
+        self.assertRegex(out, r"note: the learning rate climbs again: 1\.00e-04 at the checkpoint, \S+ at step 11\n")
+
+    def test_eval_only(self):
+        out = self.succeed(*TINY, "--eval_only")
+        self.assertRegex(out, r"step 0 \| val loss: 1\d\.\d{6} \| perplexity: \d+\.\d\d\n")
+        self.assertEqual(os.listdir(self.folder), [])  # it only reads
+        trained = self.succeed(*TINY, "--max_steps", "4", "--eval_freq", "2", "--checkpoint_freq", "2")
+        self.succeed("--resume", "2", "--eval_only")
+        before = self.files()
+        out = self.succeed("--resume", "latest", "--eval_only")
+        self.assertEqual(self.files(), before)
+        loss = re.search(r"step 4 \| val loss: (\S+)", trained).group(1)
+        self.assertIn(f"step 4 | val loss: {loss} | perplexity: ", out)
+        self.assertIn("checkpoints_fp8/step_00000004", out)
+        train = self.write("train.bin", shard(list(range(100))))
+        self.fail_with(2, *TINY, "--eval_only", "--train_data", train, says=["--val_data"])
+
+    def test_a_prompt_on_a_finished_run(self):
+        self.succeed(*TINY, "--max_steps", "2")
+        done = self.run_program("--resume", "2", "--prompt", "Once upon a time")
+        if "BPE tables" in done.stderr:
+            self.skipTest("no BPE tables")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("step 2 | sample: Once upon a time", done.stdout)
+        self.assertNotIn("nothing left", done.stdout)
+
+    def test_other_trainers_words(self):
+        out = self.succeed(*TINY, "--max_iters", "2", "--learning-rate", "1e-3", "--cuda_graph")
+        for note in ("--max_iters is --max_steps here", "--learning-rate is --max_lr here",
+                     "--cuda_graph has no effect on the CPU"):
+            self.assertIn(f"note: {note}\n", out)
+        self.fail_with(2, "--gradient_accumulation_steps", "4", says=["--target_batch_size says sequences per step"])
+        self.fail_with(2, "configs/nano.toml", says=["use --config configs/nano.toml"])
+        path = self.write("tiny.yaml", "max_steps: 1\nrun_name: from yaml\n")
+        self.assertIn('run_name = "from yaml"\n', self.succeed("--config", path, "--print_config"))
+
+    def test_a_short_text_is_not_trained_on_for_ever(self):
+        train = self.write("train.bin", shard(list(range(100))))
+        out = self.succeed(*TINY, "--train_data", train)
+        self.assertIn("note: the default of 1200 steps would pass over this data 400 times: stopping after 120 steps, "
+                      "40 epochs; --max_steps or --num_epochs says otherwise\n", out)
+        self.assertIn("done: 120 steps", out)
+        self.fail_with(2, *TINY, "--train_data", train, "--target_batch_size", "14",
+                       says=["more than the 12 sequences", "--target_batch_size 12"])
 
     def test_list_names_the_step_of_a_loss(self):
         self.succeed(*TINY, "--max_steps", "4", "--eval_freq", "2", "--checkpoint_freq", "3", "--max_lr", "1e-3")
@@ -265,6 +314,17 @@ class CommandLine(unittest.TestCase):
         train = self.write("train.bin", shard(list(range(100))))
         empty = self.write("val.bin", b"")
         self.fail_with(3, *TINY, "--train_data", train, "--val_data", empty, says=["val.bin"])
+
+    def test_a_shard_for_training_and_validation(self):
+        train = self.write("train_000000.bin", shard(list(range(100))))
+        self.write("val_000000.bin", shard(list(range(100, 150))))
+        pattern = os.path.join(self.folder, "*.bin")
+        for validation in (pattern, os.path.join(self.folder, "train_*.bin")):
+            error = self.fail_with(3, *TINY, "--train_data", pattern, "--val_data", validation,
+                                   says=["is given for training and for validation", "--val_data"])
+            self.assertIn(train, error)
+        self.succeed(*TINY, "--max_steps", "1", "--train_data", train, "--val_data",
+                     os.path.join(self.folder, "val_*.bin"))
 
     def test_sequence_longer_than_the_shard(self):
         path = self.write("short.bin", shard([1, 2, 3, 4]))

@@ -13,6 +13,7 @@
 #include "engine/base/toml.h"
 #include "engine/model/config.h"
 #include "engine/train/option_fields.h"
+#include "engine/train/peer_flags.h"
 #include "engine/train/run_plan.h"
 #include "tests/expect_error.h"
 
@@ -37,9 +38,11 @@ std::string usage_error(std::vector<std::string> words) { // "what | hint"
 }
 
 struct TemporaryFile {
-  std::string path =
-      (std::filesystem::temp_directory_path() / ("test_options_" + std::to_string(std::rand()) + ".toml"));
-  explicit TemporaryFile(const std::string& text) { std::ofstream(path) << text; }
+  std::string path;
+  explicit TemporaryFile(const std::string& text, const std::string& ending = ".toml")
+      : path(std::filesystem::temp_directory_path() / ("test_options_" + std::to_string(std::rand()) + ending)) {
+    std::ofstream(path) << text;
+  }
   ~TemporaryFile() { std::filesystem::remove(path); }
 };
 
@@ -139,12 +142,134 @@ TEST_CASE("folders: never the root by an empty word, and a run's name stays belo
 
 TEST_CASE("unknown flags get one line and a guess") {
   CHECK(usage_error({"--max_ler", "1"}) == "unknown flag --max_ler | did you mean --max_lr?");
-  CHECK(usage_error({"--max-lr=1"}) == "unknown flag --max-lr | did you mean --max_lr?");
   CHECK(usage_error({"--no-cuda_grap"}) == "unknown flag --no-cuda_grap | did you mean --no-cuda_graph?");
   CHECK(usage_error({"--zzzzzzzzzzzz"}) == "unknown flag --zzzzzzzzzzzz | see --help");
   CHECK(contains(usage_error({"nano"}), "unexpected argument 'nano'"));
   CHECK(contains(usage_error({"--use_fp8", "true"}), "unexpected argument 'true'"));
   CHECK(contains(usage_error({"--model"}), "--model"));
+}
+
+TEST_CASE("dashes for underscores are as good") {
+  const CommandLine line = parse({"--max-lr=1e-3", "--seq-len", "32", "--no-use-tensorboard", "--no_cuda_graph"});
+  CHECK(line.options.max_lr == 1e-3f);
+  CHECK(line.options.seq_len == 32);
+  CHECK_FALSE(line.options.use_tensorboard);
+  CHECK_FALSE(line.options.cuda_graph);
+  CHECK(line.notes.empty());
+  CHECK(parse({"--prompt", "--max-lr"}).options.prompt == "--max-lr"); // a value stays what it is
+  CHECK(parse({"--print-config"}).options.print_config);
+}
+
+TEST_CASE("whole numbers may be written as 1e3") {
+  CHECK(parse({"--max_steps", "1e3"}).options.max_steps == 1000);
+  CHECK(parse({"--max_steps", "1.5E3"}).options.max_steps == 1500);
+  CHECK(contains(usage_error({"--max_steps", "1e-1"}), "not a whole number"));
+  CHECK(contains(usage_error({"--max_steps", "1e30"}), "too large"));
+  CHECK(contains(usage_error({"--batch_size", "1e10"}), "too large"));
+  CHECK(contains(usage_error({"--seed", "-1e1"}), "not a whole number"));
+  CHECK(contains(usage_error({"--max_steps", "1e3x"}), "not a number"));
+}
+
+TEST_CASE("other trainers' flags of the same meaning are taken, with a note") {
+  const CommandLine line = parse({"--learning_rate", "1e-3", "--block-size=64", "--max_iters", "7", "--fp8",
+                                  "--eval_interval", "5", "--save_steps", "9", "--max_grad_norm", "0.5"});
+  CHECK(line.options.max_lr == 1e-3f);
+  CHECK(line.options.seq_len == 64);
+  CHECK(line.options.max_steps == 7);
+  CHECK(line.options.use_fp8);
+  CHECK(line.options.eval_freq == 5);
+  CHECK(line.options.checkpoint_freq == 9);
+  CHECK(line.options.grad_clip == 0.5f);
+  CHECK(line.given.count("max_lr") == 1);
+  REQUIRE(line.notes.size() == 7);
+  CHECK(line.notes[0] == "--learning_rate is --max_lr here");
+  CHECK(line.notes[1] == "--block-size is --seq_len here");
+  CHECK_FALSE(parse({"--no_tensorboard"}).options.use_tensorboard);
+  CHECK(contains(usage_error({"--lr", "fast"}), "--max_lr: 'fast' is not a number"));
+}
+
+TEST_CASE("other trainers' flags without an equal get the sentence that helps") {
+  for (const auto& [flag, help] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"--gradient_accumulation_steps", "--target_batch_size says sequences per step"},
+           {"--bf16", "--precision bf16"},
+           {"--dtype", "--precision"},
+           {"--mixed-precision", "--precision"},
+           {"--out_dir", "--checkpoint_dir"},
+           {"--gradient_checkpointing", "--recompute block"},
+           {"--auto_batch_size", "--batch_size auto is the default"},
+           {"--lr_decay_iters", "--max_steps"},
+           {"--min_lr", "--min_lr_ratio"},
+           {"--num_workers", "nothing to set"},
+           {"--use_wandb", "--use_tensorboard"},
+           {"--no_wandb", "--use_tensorboard"}}) {
+    CHECK(contains(usage_error({flag, "8"}), std::string("unknown flag ") + flag + " | "));
+    CHECK(contains(usage_error({flag, "8"}), help));
+  }
+  for (const auto& [letter, help] :
+       std::initializer_list<std::pair<const char*, const char*>>{{"-i", "--train_data"},
+                                                                  {"-j", "--val_data"},
+                                                                  {"-o", "--log_dir"},
+                                                                  {"-v", "--eval_freq"},
+                                                                  {"-s", "--sample_freq"},
+                                                                  {"-g", "--sample_tokens"},
+                                                                  {"-b", "--batch_size"},
+                                                                  {"-t", "--seq_len"},
+                                                                  {"-d", "--target_batch_size"},
+                                                                  {"-l", "--max_lr"},
+                                                                  {"-x", "--max_steps"},
+                                                                  {"-z", "one GPU"},
+                                                                  {"-e", "--model"}}) {
+    CHECK(contains(usage_error({letter, "8"}), std::string("unknown flag ") + letter + " | "));
+    CHECK(contains(usage_error({letter, "8"}), help));
+  }
+}
+
+TEST_CASE("every word of another trainer leads to an option that exists, and hides none") {
+  Options options;
+  std::set<std::string> ours, theirs;
+  for (const OptionField& field : option_fields(options)) ours.insert(field.name);
+  for (const PeerFlag& flag : peer_flags()) {
+    CAPTURE(flag.name);
+    CHECK(theirs.insert(flag.name).second);
+    CHECK(ours.count(flag.name) == 0);
+    CHECK((flag.ours == nullptr) != (flag.instead == nullptr));
+    if (flag.ours) CHECK(ours.count(flag.ours) == 1);
+  }
+}
+
+TEST_CASE("a word without a flag gets the flag that it needs") {
+  CHECK(contains(usage_error({"configs/nano.toml"}), "use --config configs/nano.toml"));
+  CHECK(contains(usage_error({"nano.yml"}), "use --config nano.yml"));
+  CHECK(contains(usage_error({"train.bin"}), "use --train_data train.bin"));
+  CHECK(contains(usage_error({"play.txt"}), "bin/tokenize play.txt"));
+  CHECK(contains(usage_error({"configs"}), "--train_data 'configs/train_*.bin'"));
+  CHECK(contains(usage_error({"gpt2-xl"}), "use --model gpt2-xl"));
+}
+
+TEST_CASE("a config in YAML is read like TOML") {
+  const TemporaryFile file(
+      "---\n# a comment\nmodel: gpt2-medium\nmax_lr: 3e-4 # the peak\nprompt: \"Once: upon\"\ntrain_data: data/a "
+      "b/*.bin\n"
+      "use_fp8: yes\nlearning_rate: 1e-3\n",
+      ".yaml");
+  const CommandLine line = parse({"--config", file.path});
+  CHECK(line.options.model == "gpt2-medium");
+  CHECK(line.options.max_lr == 1e-3f); // the last word
+  CHECK(line.options.prompt == "Once: upon");
+  CHECK(line.options.train_data == "data/a b/*.bin");
+  CHECK(line.options.use_fp8);
+  REQUIRE(line.notes.size() == 1);
+  CHECK(contains(line.notes[0], ":8: learning_rate is max_lr here"));
+
+  const auto error_with = [](const std::string& text) {
+    const TemporaryFile bad(text, ".yml");
+    return usage_error({"--config", bad.path});
+  };
+  CHECK(contains(error_with("optimizer:\n  lr: 1\n"), ":1: there is no value"));
+  CHECK(contains(error_with("seed: 1\n  max_lr: 1\n"), ":2: nested"));
+  CHECK(contains(error_with("seed = 1\n"), ":1: expected :"));
+  CHECK(contains(error_with("seed: [1]\n"), "lists"));
+  CHECK(contains(error_with("dtype: bf16\n"), ":1: unknown key dtype | use --precision"));
 }
 
 TEST_CASE("choices suggest the nearest") {

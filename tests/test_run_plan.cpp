@@ -192,6 +192,55 @@ TEST_CASE("steps come from --max_steps, from --num_epochs rounded up, or from th
   CHECK(plan_for(options).max_steps == 7);
 }
 
+TEST_CASE("a run without a length stops after 40 epochs of its data, and says so") {
+  Options options;
+  options.model = "gpt2";
+  const RunPlan sample = plan_for(options, 4229); // the built-in sample
+  CHECK(sample.target_batch_size == 512);
+  CHECK(sample.max_steps == 331);
+  REQUIRE(sample.notes.size() == 1);
+  CHECK(sample.notes[0] ==
+        "the default of 19560 steps would pass over this data 2368 times: stopping after 331 steps, 40 epochs; "
+        "--max_steps or --num_epochs says otherwise");
+  CHECK(plan_for(options, 10'000'000).max_steps == 19560);
+  CHECK(plan_for(options, 10'000'000).notes.empty());
+  CHECK(plan_for(options, 9).max_steps == 360); // one sequence a step
+  options.batch_size = 8;
+  CHECK(plan_for(options, 9).max_steps == 100); // 88 epochs, but something to look at
+
+  options = {}, options.model = "gpt2", options.max_steps = 19560;
+  CHECK(plan_for(options, 4229).max_steps == 19560);
+  CHECK(plan_for(options, 4229).notes.empty());
+  options.max_steps = 0, options.num_epochs = 100;
+  CHECK(plan_for(options, 4229).max_steps == 826);
+  CHECK(plan_for(Options{}, 16917).notes.empty()); // nano on the built-in sample
+}
+
+TEST_CASE("the default batch follows the data; one beyond the data is exit 2 with a proposal") {
+  Options options;
+  options.model = "gpt2";
+  const RunPlan play = plan_for(options, 293); // TinyShakespeare
+  CHECK(play.target_batch_size == 32);
+  CHECK(play.max_steps == 367);
+  REQUIRE(play.notes.size() == 2);
+  CHECK(contains(play.notes[0], "the data has 293 sequences: a step takes 32 of them, not 512"));
+  CHECK(plan_for(options, 293, 32).target_batch_size == 32);
+  CHECK(plan_for(options, 293, 64).target_batch_size == 64); // as many as there are ranks
+  options.batch_size = 128;
+  CHECK(plan_for(options, 293).target_batch_size == 128);
+  options.batch_size = 0;
+
+  options.target_batch_size = 293;
+  CHECK(plan_for(options, 293).target_batch_size == 293);
+  options.target_batch_size = 294;
+  const Error beyond = expect_error([&] { plan_for(options, 293); });
+  CHECK(beyond.code() == ExitCode::usage);
+  CHECK(mentions(beyond, "--target_batch_size 294 is more than the 293 sequences of the training data"));
+  CHECK(contains(beyond.hint(), "use --target_batch_size 293 or less"));
+  options.target_batch_size = 512, options.batch_size = 16;
+  CHECK(contains(expect_error([&] { plan_for(options, 293, 2); }).hint(), "--target_batch_size 288 or less"));
+}
+
 TEST_CASE("the resolved options repeat the plan: resolving them again changes nothing") {
   Options options;
   options.num_epochs = 2;

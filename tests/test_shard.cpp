@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "engine/base/files.h"
@@ -135,6 +136,16 @@ TEST_CASE("missing, empty and unreadable files") {
   const Error is_folder = expect_bad_shard(folder.path());
   CHECK(mentions(is_folder, "is a folder"));
   CHECK(is_folder.hint().find(folder.path() + "/*.bin") != std::string::npos);
+
+  // Text where shards belong: the command that makes shards of it.
+  std::ofstream(folder / "play.txt") << "To be, or not to be, that is the question.\n";
+  CHECK(contains(expect_bad_shard(folder / "play.txt").hint(), "bin/tokenize " + folder / "play.txt"));
+  CHECK(contains(expect_bad_shard(folder / "play.txt").hint(), "--train_data 'data/play/train_*.bin'"));
+  const TemporaryFolder texts, shards;
+  std::ofstream(texts / "a.parquet") << "PAR1 and more";
+  CHECK(contains(expect_bad_shard(texts.path() + "/").hint(), "bin/tokenize " + texts / "*.parquet"));
+  write_bin_shard(shards / "train_000000.bin", std::vector<uint16_t>{1, 2, 3});
+  CHECK(contains(expect_bad_shard(shards.path()).hint(), "'" + shards / "train_*.bin" + "'"));
 
   ::mkfifo((folder / "pipe").c_str(), 0600); // must be refused, not waited for
   CHECK(expect_error([&] { open_shard(folder / "pipe"); }).code() == ExitCode::data);

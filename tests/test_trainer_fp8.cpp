@@ -116,16 +116,16 @@ TEST_CASE("FP8 announces its format, and the table its recipe") {
   play.options.precision = PrecisionChoice::fp8;
   play.options.fp8_bf16_layers = "first,last";
   std::string printed = run_cpu({play.options, ""}).printed;
-  CHECK(contains(printed, "FP8 training enabled: hybrid (E4M3 forward, E5M2 backward) (emulated on the CPU)\n"));
+  CHECK(contains(printed, "FP8 Training Enabled: hybrid (E4M3 forward, E5M2 backward) (emulated on the CPU)\n"));
   CHECK(contains(printed, "hybrid, delayed scaling"));
   CHECK(contains(printed, "blocks 0, 2 not"));
   play.options.fp8_format = Fp8Recipe::e4m3;
-  CHECK(contains(run_cpu({play.options, ""}).printed, "FP8 training enabled: e4m3 (E4M3 forward and backward)"));
+  CHECK(contains(run_cpu({play.options, ""}).printed, "FP8 Training Enabled: e4m3 (E4M3 forward and backward)"));
   play.options.fp8_format = Fp8Recipe::e5m2;
   play.options.fp8_recipe = Fp8Scaling::current;
   printed = run_cpu({play.options, ""}).printed;
-  CHECK(contains(printed, "FP8 training enabled: e5m2 (E5M2 forward and backward, E4M3 weights)"));
+  CHECK(contains(printed, "FP8 Training Enabled: e5m2 (E5M2 forward and backward, E4M3 weights)"));
   CHECK(contains(printed, "e5m2, current scaling"));
   play.options.precision = PrecisionChoice::fp32;
-  CHECK_FALSE(contains(run_cpu({play.options, ""}).printed, "FP8 training enabled"));
+  CHECK_FALSE(contains(run_cpu({play.options, ""}).printed, "FP8 Training Enabled"));
 }

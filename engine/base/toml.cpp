@@ -1,9 +1,11 @@
 #include "engine/base/toml.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "engine/base/error.h"
 
@@ -46,6 +48,23 @@ class LineReader {
       fail("text must stand in quotes: \"" + word + "\"");
     }
     return word;
+  }
+
+  void colon() {
+    if (at_end() || text_[at_] != ':') fail("expected : after the key");
+    ++at_;
+    if (at_end()) fail("there is no value after the colon: nested keys are not used");
+  }
+
+  std::string yaml_value() { // text needs no quotes: it goes on to the end or to a comment
+    if (text_[at_] == '"') return basic_string();
+    if (text_[at_] == '\'') return literal_string();
+    if (text_[at_] == '[' || text_[at_] == '{') fail("lists and maps are not used: write one value");
+    const size_t begin = at_;
+    at_ = std::min(text_.find(" #", at_), text_.size());
+    while (std::isspace(static_cast<unsigned char>(text_[at_ - 1]))) --at_;
+    const std::string word = text_.substr(begin, at_ - begin);
+    return word == "yes" ? "true" : word == "no" ? "false" : word;
   }
 
   [[noreturn]] void fail(const std::string& reason) const { throw Error(ExitCode::usage, place_ + ": " + reason); }
@@ -99,9 +118,9 @@ class LineReader {
   size_t at_ = 0;
 };
 
-} // namespace
-
-std::vector<TomlLine> read_toml(const std::string& text, const std::string& origin) {
+// `read_line(reader, line)` gives key and value of a line that holds something.
+template <class ReadLine>
+std::vector<TomlLine> read_lines(const std::string& text, const std::string& origin, ReadLine read_line) {
   std::vector<TomlLine> lines;
   std::set<std::string> seen;
   std::istringstream stream(text);
@@ -109,16 +128,35 @@ std::vector<TomlLine> read_toml(const std::string& text, const std::string& orig
   for (int number = 1; std::getline(stream, line); ++number) {
     LineReader reader(line, origin + ":" + std::to_string(number));
     if (reader.at_end()) continue;
-    if (line[line.find_first_not_of(" \t")] == '[')
-      reader.fail("sections are not used: write every key at the top level");
-    const std::string key = reader.key();
-    reader.equals();
-    const std::string value = reader.value();
+    const auto [key, value] = read_line(reader, line);
     if (!reader.at_end()) reader.fail("unexpected text after the value of " + key);
     if (!seen.insert(key).second) reader.fail(key + " stands here a second time");
     lines.push_back({key, value, number});
   }
   return lines;
+}
+
+} // namespace
+
+std::vector<TomlLine> read_toml(const std::string& text, const std::string& origin) {
+  return read_lines(text, origin, [](LineReader& reader, const std::string& line) {
+    if (line[line.find_first_not_of(" \t")] == '[')
+      reader.fail("sections are not used: write every key at the top level");
+    const std::string key = reader.key();
+    reader.equals();
+    return std::pair(key, reader.value());
+  });
+}
+
+std::vector<TomlLine> read_yaml(const std::string& text, const std::string& origin) {
+  const std::string body = text.rfind("---", 0) == 0 ? "#" + text : text; // the start of a document says nothing
+  return read_lines(body, origin, [](LineReader& reader, const std::string& line) {
+    if (line[0] == ' ' || line[0] == '\t' || line.rfind("- ", 0) == 0)
+      reader.fail("nested keys and lists are not used: write every `key: value` at the top level");
+    const std::string key = reader.key();
+    reader.colon();
+    return std::pair(key, reader.yaml_value());
+  });
 }
 
 std::string toml_string(const std::string& value) {

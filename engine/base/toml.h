@@ -16,6 +16,9 @@ struct TomlLine {
 // Throws Error(usage) that names `origin` and the line.
 std::vector<TomlLine> read_toml(const std::string& text, const std::string& origin);
 
+// The same from YAML as option files use it: flat `key: value` lines, text with or without quotes, comments, `---`.
+std::vector<TomlLine> read_yaml(const std::string& text, const std::string& origin);
+
 std::string toml_string(const std::string& value); // quoted and escaped
 
 } // namespace gpt2

@@ -54,6 +54,32 @@ class MemoryShard : public TokenSource {
   std::vector<uint16_t> tokens_;
 };
 
+// ---- what to do about a path that is no shard ----
+
+bool is_text(const std::filesystem::path& path) { // what bin/tokenize reads
+  const std::string ending = path.extension();
+  return ending == ".txt" || ending == ".jsonl" || ending == ".parquet";
+}
+
+std::string tokenize_first(const std::filesystem::path& input, const std::string& name) {
+  const std::string folder = "data/" + name;
+  return "make shards of it: bin/tokenize " + input.string() + " --val_fraction 0.01 --output " + folder +
+         ", then --train_data '" + folder + "/train_*.bin' --val_data '" + folder + "/val_*.bin'";
+}
+
+std::string advice_for_folder(const std::filesystem::path& folder) {
+  std::error_code ignored; // a folder that cannot be read gets the general advice
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string ending = entry.path().extension();
+    if (is_text(entry.path())) return tokenize_first(folder / ("*" + ending), folder.filename());
+    if ((ending == ".bin" || ending == ".h5") && entry.path().stem().string().rfind("train_", 0) == 0)
+      return "give a pattern, such as '" + (folder / ("train_*" + ending)).string() + "'";
+  }
+  return "give a pattern, such as '" + (folder / "*.bin").string() + "'";
+}
+
+// ---- opening ----
+
 TokenExtent find_tokens(const File& file) {
   const int64_t size = file.size();
   if (size == 0) throw Error(ExitCode::data, file.path() + " is empty", "make or copy the shard again");
@@ -63,10 +89,11 @@ TokenExtent find_tokens(const File& file) {
   int32_t magic = 0;
   std::memcpy(&magic, start, sizeof magic);
   if (magic == kBinMagic) return find_bin_tokens(file);
-  throw Error(ExitCode::data,
-              file.path() + " is not a token shard: it starts neither with " + std::to_string(kBinMagic) +
-                  " (llm.c) nor with the HDF5 signature",
-              kExpected);
+  throw Error(
+      ExitCode::data,
+      file.path() + " is not a token shard: it starts neither with " + std::to_string(kBinMagic) +
+          " (llm.c) nor with the HDF5 signature",
+      is_text(file.path()) ? tokenize_first(file.path(), std::filesystem::path(file.path()).stem()) : kExpected);
 }
 
 std::vector<std::string> expand_glob(const std::string& pattern) {
@@ -89,7 +116,7 @@ std::unique_ptr<TokenSource> open_shard(const std::string& path) {
   std::error_code ignored; // opening says it better
   if (std::filesystem::is_directory(path, ignored)) {
     throw Error(ExitCode::data, path + " is a folder, not a token shard",
-                "give a pattern, such as '" + path + "/*.bin'");
+                advice_for_folder(std::filesystem::path(path + "/").parent_path()));
   }
   File file = File::open(path, ExitCode::data);
   const TokenExtent extent = find_tokens(file);

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -23,10 +24,27 @@ std::string print(Number value) { // the shortest text that reads back to the sa
 }
 
 template <typename Number>
+Number read(const std::string& text);
+
+template <typename Number>
+Number whole(const std::string& text) {         // "1e3", as people write steps
+  constexpr double kExact = 9007199254740992.0; // 2^53: up to here a double is that number
+  const double value = read<double>(text);
+  if (value != std::floor(value)) throw BadValue("'" + text + "' is not a whole number");
+  if (std::abs(value) > std::min(kExact, static_cast<double>(std::numeric_limits<Number>::max())))
+    throw BadValue(text + " is too large");
+  if (value < 0 && std::is_unsigned_v<Number>) throw BadValue("'" + text + "' is not a whole number");
+  return static_cast<Number>(value);
+}
+
+template <typename Number>
 Number read(const std::string& text) {
   Number value{};
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (status == std::errc::result_out_of_range) throw BadValue(text + " is too large");
+  if constexpr (std::is_integral_v<Number>) {
+    if (text.find_first_of("eE") != std::string::npos) return whole<Number>(text);
+  }
   if (status != std::errc() || end != text.data() + text.size()) {
     throw BadValue("'" + text + "' is not " + (std::is_integral_v<Number> ? "a whole number" : "a number"));
   }

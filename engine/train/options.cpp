@@ -2,13 +2,16 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 
 #include "engine/base/error.h"
 #include "engine/base/files.h"
 #include "engine/base/nearest_name.h"
 #include "engine/base/toml.h"
+#include "engine/model/config.h"
 #include "engine/train/option_fields.h"
+#include "engine/train/peer_flags.h"
 
 namespace gpt2 {
 namespace {
@@ -18,27 +21,64 @@ OptionField* find_field(std::vector<OptionField>& fields, const std::string& nam
   return found == fields.end() ? nullptr : &*found;
 }
 
-// Sets every key of `text` that is not in `given` yet, and adds it there.
-void apply_toml(const std::string& text, const std::string& origin, std::vector<OptionField>& fields,
-                std::set<std::string>& given) {
-  const std::set<std::string> stronger = given;
-  for (const TomlLine& line : read_toml(text, origin)) {
+std::string with_underscores(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+std::string taken_for(const std::string& theirs, const std::string& ours) { return theirs + " is " + ours + " here"; }
+
+// Sets every key of `lines` that is not in `command_line.given` yet, and adds it there.
+void apply_lines(const std::vector<TomlLine>& lines, const std::string& origin, std::vector<OptionField>& fields,
+                 CommandLine& command_line) {
+  const std::set<std::string> stronger = command_line.given;
+  for (const TomlLine& line : lines) {
     const std::string place = origin + ":" + std::to_string(line.line) + ": ";
     OptionField* field = find_field(fields, line.key);
+    const PeerFlag* const peer = field ? nullptr : find_peer_flag(line.key);
+    if (peer && peer->ours) {
+      field = find_field(fields, peer->ours);
+      command_line.notes.push_back(place + taken_for(line.key, peer->ours));
+    }
     if (!field) {
       std::vector<std::string> names;
       for (const auto& f : fields) names.push_back(f.name);
       const std::string near = nearest_name(line.key, names);
-      throw Error(ExitCode::usage, place + "unknown key " + line.key, near.empty() ? "" : "did you mean " + near + "?");
+      throw Error(ExitCode::usage, place + "unknown key " + line.key,
+                  peer           ? peer->instead
+                  : near.empty() ? ""
+                                 : "did you mean " + near + "?");
     }
-    if (stronger.count(line.key)) continue;
+    if (stronger.count(field->name)) continue;
     try {
       field->set(line.value);
     } catch (const BadValue& bad) {
       throw Error(ExitCode::usage, place + line.key + ": " + bad.what());
     }
-    given.insert(line.key);
+    command_line.given.insert(field->name);
   }
+}
+
+std::vector<TomlLine> read_option_file(const std::string& path) {
+  const std::string text = read_text_file(path, ExitCode::usage);
+  const bool yaml = path.ends_with(".yaml") || path.ends_with(".yml");
+  return yaml ? read_yaml(text, path) : read_toml(text, path);
+}
+
+// A word that belongs to no flag: what its writer will have meant.
+std::string advice_for_word(const std::string& word) {
+  const std::string ending = std::filesystem::path(word).extension();
+  const std::vector<std::string> models = config_names();
+  std::error_code ignored;
+  if (ending == ".toml" || ending == ".yaml" || ending == ".yml") return "use --config " + word;
+  if (ending == ".bin" || ending == ".h5") return "use --train_data " + word;
+  if (ending == ".txt" || ending == ".jsonl" || ending == ".parquet")
+    return "make shards of it with bin/tokenize " + word +
+           " --output data/NAME, then --train_data 'data/NAME/train_*.bin'";
+  if (std::filesystem::is_directory(word, ignored))
+    return "use --train_data '" + word + "/train_*.bin' for data, or --resume " + word + " for a checkpoint";
+  if (std::find(models.begin(), models.end(), word) != models.end()) return "use --model " + word;
+  return "values follow their flag; a switch takes none, or --switch=false";
 }
 
 // Two ways to say one thing must not contradict each other.
@@ -59,19 +99,6 @@ void check_conflicts(Options& options) {
   }
 }
 
-// In the order that CLI11 wants, last first. `--x=` becomes `--x ""`, for it would take the next word as the value.
-std::vector<std::string> words_of(int argc, const char* const* argv) {
-  std::vector<std::string> words;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const bool empty_value = word.rfind("--", 0) == 0 && word.back() == '=' && word.find('=') == word.size() - 1;
-    words.push_back(empty_value ? word.substr(0, word.size() - 1) : word);
-    if (empty_value) words.push_back("");
-  }
-  std::reverse(words.begin(), words.end());
-  return words;
-}
-
 class CommandLineParser {
  public:
   explicit CommandLineParser(Options& options) : options_(options), fields_(option_fields(options)) {
@@ -84,15 +111,16 @@ class CommandLineParser {
                   ->group("Actions");
     print_config_ = action("--print_config", "write the options as such a file and exit");
     list_checkpoints_ = action("--list_checkpoints", "say what can be resumed and exit");
+    eval_only_ = action("--eval_only", "evaluate --resume's or the initial model on the validation data and exit");
     version_ = action("--version", "print the version and exit");
     app_.get_help_ptr()->group("Actions");
     app_.footer("A switch --x is turned off by --no-x or --x=false.");
   }
 
   // False after --help or --version.
-  bool parse(int argc, const char* const* argv, const std::string& version, std::set<std::string>& given) {
+  bool parse(int argc, const char* const* argv, const std::string& version, CommandLine& line) {
     try {
-      app_.parse(words_of(argc, argv));
+      app_.parse(words_of(argc, argv, line.notes));
     } catch (const CLI::CallForHelp&) {
       std::cout << app_.help();
       return false;
@@ -101,13 +129,14 @@ class CommandLineParser {
     }
     if (version_->count()) return std::cout << version << "\n", false;
     check_extras();
-    apply_flags(given);
+    apply_flags(line.given);
     if (config_->count()) {
       const std::string path = config_->results().back();
-      apply_toml(read_text_file(path, ExitCode::usage), path, fields_, given);
+      apply_lines(read_option_file(path), path, fields_, line);
     }
     options_.print_config = print_config_->count() > 0;
     options_.list_checkpoints = list_checkpoints_->count() > 0;
+    options_.eval_only = eval_only_->count() > 0;
     return true;
   }
 
@@ -130,6 +159,48 @@ class CommandLineParser {
     declared_.push_back(option);
   }
 
+  // In the order that CLI11 wants, last first, and in our words: dashes become underscores, a flag of another trainer
+  // that means the same becomes ours. `--x=` becomes `--x ""`, for it would take the next word as the value.
+  std::vector<std::string> words_of(int argc, const char* const* argv, std::vector<std::string>& notes) {
+    std::vector<std::string> words;
+    for (int i = 1; i < argc; ++i) {
+      const std::string word = argv[i];
+      if (word.size() < 3 || word.rfind("--", 0) != 0) {
+        words.push_back(word);
+        continue;
+      }
+      const size_t equals = std::min(word.find('='), word.size());
+      const std::string name = our_name(word.substr(2, equals - 2), notes), value = word.substr(equals);
+      words.push_back("--" + name + (value == "=" ? "" : value));
+      if (value == "=") words.emplace_back();
+      if (value.empty() && takes_value(name) && i + 1 < argc) words.emplace_back(argv[++i]); // whatever it looks like
+    }
+    std::reverse(words.begin(), words.end());
+    return words;
+  }
+
+  bool takes_value(const std::string& name) {
+    const OptionField* const field = find_field(fields_, name);
+    return field ? !field->is_switch() : name == "config";
+  }
+
+  // What is not known even so stays as it was typed.
+  std::string our_name(const std::string& typed, std::vector<std::string>& notes) {
+    const bool off = typed.rfind("no-", 0) == 0 || typed.rfind("no_", 0) == 0;
+    for (const bool negated : {false, true}) {
+      if (negated && !off) break;
+      const std::string name = with_underscores(negated ? typed.substr(3) : typed), no = negated ? "no-" : "";
+      const OptionField* field = find_field(fields_, name);
+      if (!field && !negated && app_.get_option_no_throw("--" + name)) return name; // an action
+      const PeerFlag* const peer = field ? nullptr : find_peer_flag(name);
+      if (peer && peer->ours && name.size() > 1) field = find_field(fields_, peer->ours);
+      if (!field || (negated && !field->is_switch())) continue;
+      if (peer) notes.push_back(taken_for("--" + typed, "--" + no + field->name));
+      return no + field->name;
+    }
+    return typed;
+  }
+
   void apply_flags(std::set<std::string>& given) {
     for (size_t i = 0; i < fields_.size(); ++i) {
       if (declared_[i]->count() == 0) continue;
@@ -147,10 +218,14 @@ class CommandLineParser {
     if (extras.empty()) return;
     const std::string word = extras.front().substr(0, extras.front().find('='));
     if (word.substr(0, 1) != "-") {
-      throw Error(ExitCode::usage, "unexpected argument '" + extras.front() + "'",
-                  "values follow their flag; a switch takes none, or --switch=false");
+      throw Error(ExitCode::usage, "unexpected argument '" + extras.front() + "'", advice_for_word(extras.front()));
     }
-    std::vector<std::string> names{"--config", "--print_config", "--list_checkpoints", "--version", "--help"};
+    if (const PeerFlag* const peer = find_peer_flag(with_underscores(word.substr(word.find_first_not_of('-'))));
+        peer && peer->instead) {
+      throw Error(ExitCode::usage, "unknown flag " + word, peer->instead);
+    }
+    std::vector<std::string> names{"--config",    "--print_config", "--list_checkpoints",
+                                   "--eval_only", "--version",      "--help"};
     for (const auto& field : fields_) {
       names.push_back("--" + field.name);
       if (field.is_switch()) names.push_back("--no-" + field.name);
@@ -164,7 +239,7 @@ class CommandLineParser {
   std::vector<CLI::Option*> declared_; // one per field
   CLI::App app_{"Pretrains GPT-2, in FP8 where the GPU can. Without flags it trains on what it finds.",
                 "train_gpt2_fp8"};
-  CLI::Option *config_, *print_config_, *list_checkpoints_, *version_;
+  CLI::Option *config_, *print_config_, *list_checkpoints_, *eval_only_, *version_;
 };
 
 } // namespace
@@ -172,7 +247,7 @@ class CommandLineParser {
 std::optional<CommandLine> parse_options(int argc, const char* const* argv, const std::string& version) {
   CommandLine line;
   CommandLineParser parser(line.options);
-  if (!parser.parse(argc, argv, version, line.given)) return std::nullopt;
+  if (!parser.parse(argc, argv, version, line)) return std::nullopt;
   check_conflicts(line.options);
   return line;
 }
@@ -191,7 +266,7 @@ std::string to_toml(const Options& options) {
 CommandLine from_toml(const std::string& text, const std::string& origin) {
   CommandLine line;
   std::vector<OptionField> fields = option_fields(line.options);
-  apply_toml(text, origin, fields, line.given);
+  apply_lines(read_toml(text, origin), origin, fields, line);
   check_conflicts(line.options);
   return line;
 }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "engine/backend/backend.h"
 #include "engine/base/enum_names.h"
@@ -64,10 +65,10 @@ struct Options {
   // batch
   int batch_size = 0;        // sequences per micro-batch; 0: auto
   int max_batch_size = 0;    // bound for auto; 0: none
-  int target_batch_size = 0; // sequences per step over all ranks; 0: 512, or nano's own
+  int target_batch_size = 0; // sequences per step over all ranks; 0: 512, nano's own, fewer if the data has few
 
   // duration
-  int64_t max_steps = 0; // 0: from num_epochs, or the model's default
+  int64_t max_steps = 0; // 0: from num_epochs, or the model's default up to 40 epochs
   double num_epochs = 0;
 
   // optimizer
@@ -125,14 +126,15 @@ struct Options {
   int max_skipped = 10;                   // in a row, then exit 5
 
   // actions
-  bool list_checkpoints = false, print_config = false;
+  bool list_checkpoints = false, print_config = false, eval_only = false;
 
   bool operator==(const Options&) const = default;
 };
 
 struct CommandLine {
   Options options;
-  std::set<std::string> given; // set by a flag or by --config; a resumed run takes the rest from its checkpoint
+  std::set<std::string> given;         // set by a flag or by --config; a resumed run takes the rest from its checkpoint
+  std::vector<std::string> notes = {}; // one line for each flag of another trainer that was taken for ours
 };
 
 // Parses the command line (and --config). Throws Error(usage) with a "did you mean". Returns nullopt after --help or

@@ -109,7 +109,8 @@ std::string start_table(const Session& session) {
                {"optimizer", optimizer_text(plan)},
                {"memory", memory_text(model)},
                {"checkpoints", o.checkpoint_dir + ", " + every(o.checkpoint_freq, "at the end")},
-               {"logs", session.log_folder + (o.use_tensorboard ? " (tensorboard --logdir " + o.log_dir + ")" : "")},
+               {"logs", session.log_folder +
+                            (o.use_tensorboard ? " (tools/start_tensorboard.sh --logdir " + o.log_dir + ")" : "")},
                {"seed", std::to_string(o.seed)}});
   return format_table(rows);
 }
@@ -119,7 +120,7 @@ std::string fp8_line(const Session& session) {
   const std::string meaning = format == Fp8Recipe::hybrid ? "E4M3 forward, E5M2 backward"
                               : format == Fp8Recipe::e4m3 ? "E4M3 forward and backward"
                                                           : "E5M2 forward and backward, E4M3 weights";
-  return "FP8 training enabled: " + name_of(format) + " (" + meaning + ")" +
+  return "FP8 Training Enabled: " + name_of(format) + " (" + meaning + ")" +
          (session.backend.is_gpu() ? "" : " (emulated on the CPU)");
 }
 

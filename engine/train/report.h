@@ -27,7 +27,7 @@ struct StepReport {
 std::string step_line(const StepReport& report);
 
 std::string start_table(const Session& session); // every setting that matters, resolved
-std::string fp8_line(const Session& session);    // "FP8 training enabled: hybrid (E4M3 forward, E5M2 backward)"
+std::string fp8_line(const Session& session);    // "FP8 Training Enabled: hybrid (E4M3 forward, E5M2 backward)"
 std::string skip_line(int64_t step, Verdict verdict, int in_a_row, int limit);
 std::string validation_line(int64_t step, double loss, bool is_best, double best_loss);
 std::string closing_lines(const Session& session); // steps and tokens; the loss where the last step was evaluated

@@ -53,7 +53,7 @@ std::string loss_text(const CheckpointInfo& info) {
 
 RunStart prepare_start(const CommandLine& command_line) {
   const Options& asked = command_line.options;
-  if (asked.resume.empty()) return {asked, ""};
+  if (asked.resume.empty()) return {asked, "", std::nullopt, command_line.given, command_line.notes};
   const std::string checkpoint = CheckpointFolder(asked.checkpoint_dir).resolve(asked.resume);
   const TrainState state = read_checkpoint(checkpoint);
   const Options of_checkpoint = options_of(state, checkpoint);
@@ -63,7 +63,7 @@ RunStart prepare_start(const CommandLine& command_line) {
   const bool by_path = !command_line.given.count("checkpoint_dir") && std::filesystem::is_directory(asked.resume);
   merged.checkpoint_dir = by_path ? std::filesystem::absolute(checkpoint).parent_path().string() : asked.checkpoint_dir;
   check_same_run(merged, of_checkpoint, checkpoint);
-  return {merged, checkpoint};
+  return {merged, checkpoint, of_checkpoint, command_line.given, command_line.notes};
 }
 
 std::string describe_checkpoints(const std::string& checkpoint_dir) {

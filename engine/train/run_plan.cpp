@@ -69,13 +69,54 @@ Fp8Options fp8_options(const Options& options, int layers) {
   return fp8;
 }
 
-int64_t resolve_steps(const Options& options, const ModelDefaults& defaults, int64_t train_sequences, int target) {
-  if (options.max_steps > 0) return options.max_steps;
-  if (options.num_epochs > 0) {
-    return std::max<int64_t>(
-        1, std::llround(std::ceil(options.num_epochs * static_cast<double>(train_sequences) / target)));
+// What one step trains on has to come from somewhere: each sequence at most once.
+void check_target(int target, int64_t train_sequences, int unit) {
+  if (target <= train_sequences) return;
+  const int64_t largest = train_sequences / unit * unit;
+  throw Error(ExitCode::usage,
+              "--target_batch_size " + std::to_string(target) + " is more than the " + std::to_string(train_sequences) +
+                  " sequences of the training data",
+              (largest > 0 ? "use --target_batch_size " + std::to_string(largest) + " or less" : "lower --batch_size") +
+                  ", a smaller --seq_len, or more data");
+}
+
+// Sequences per step. The model's default is halved while an epoch has fewer than 8 steps of it and a half can be cut
+// into the micro-batches that were asked for: 512 sequences of a text that has 293 would be one step over and over.
+int resolve_target(const Options& options, const ModelDefaults& defaults, int64_t train_sequences, int ranks,
+                   std::vector<std::string>& notes) {
+  constexpr int kFewestStepsPerEpoch = 8;
+  const int unit = ranks * std::max(1, options.batch_size);
+  int target = options.target_batch_size > 0 ? options.target_batch_size : defaults.target_batch_size;
+  if (options.target_batch_size == 0) {
+    while (target > train_sequences / kFewestStepsPerEpoch && target % 2 == 0 && target / 2 % unit == 0) target /= 2;
   }
-  return defaults.max_steps;
+  check_target(target, train_sequences, unit);
+  if (options.target_batch_size == 0 && target < defaults.target_batch_size) {
+    notes.push_back("the data has " + std::to_string(train_sequences) + " sequences: a step takes " +
+                    std::to_string(target) + " of them, not " + std::to_string(defaults.target_batch_size) +
+                    "; --target_batch_size says otherwise");
+  }
+  return target;
+}
+
+int64_t steps_of(double epochs, int64_t train_sequences, int target) {
+  return std::max<int64_t>(1, std::llround(std::ceil(epochs * static_cast<double>(train_sequences) / target)));
+}
+
+// Nobody who gives no length means hundreds of epochs: beyond some tens a model learns its data by heart.
+int64_t resolve_steps(const Options& options, const ModelDefaults& defaults, int64_t train_sequences, int target,
+                      std::vector<std::string>& notes) {
+  constexpr int kMostEpochs = 40;
+  constexpr int64_t kFewestSteps = 100; // of a handful of sequences: too few to see a loss fall otherwise
+  if (options.max_steps > 0) return options.max_steps;
+  if (options.num_epochs > 0) return steps_of(options.num_epochs, train_sequences, target);
+  const int64_t enough = std::max(kFewestSteps, steps_of(kMostEpochs, train_sequences, target));
+  if (defaults.max_steps <= enough) return defaults.max_steps;
+  const auto epochs = [&](int64_t steps) { return std::to_string(steps * target / train_sequences); };
+  notes.push_back("the default of " + std::to_string(defaults.max_steps) + " steps would pass over this data " +
+                  epochs(defaults.max_steps) + " times: stopping after " + std::to_string(enough) + " steps, " +
+                  epochs(enough) + " epochs; --max_steps or --num_epochs says otherwise");
+  return enough;
 }
 
 // A tenth of a run shorter than the model's usual one, but no fewer than 10 steps unless they are half of it: 124M at
@@ -83,17 +124,6 @@ int64_t resolve_steps(const Options& options, const ModelDefaults& defaults, int
 int64_t automatic_warmup(const ModelDefaults& defaults, int64_t max_steps) {
   const int64_t least = std::min<int64_t>(10, max_steps / 2);
   return std::min(defaults.warmup_steps, std::max(max_steps / 10, least));
-}
-
-Schedule resolve_schedule(const Options& options, const ModelDefaults& defaults, int64_t max_steps) {
-  Schedule schedule;
-  schedule.decay = options.lr_schedule;
-  schedule.max_lr = options.max_lr > 0 ? options.max_lr : defaults.max_lr;
-  schedule.min_lr_ratio = options.min_lr_ratio;
-  schedule.warmup_steps = options.warmup_steps >= 0 ? options.warmup_steps : automatic_warmup(defaults, max_steps);
-  schedule.max_steps = max_steps;
-  schedule.wsd_decay_ratio = options.wsd_decay_ratio;
-  return schedule;
 }
 
 } // namespace
@@ -152,6 +182,15 @@ BackendOptions backend_options(const Options& o) {
                    .plan_cache = in_home ? home + o.plan_cache.substr(1) : o.plan_cache}};
 }
 
+Schedule schedule_of(const Options& resolved) {
+  return {.decay = resolved.lr_schedule,
+          .max_lr = resolved.max_lr,
+          .min_lr_ratio = resolved.min_lr_ratio,
+          .warmup_steps = resolved.warmup_steps,
+          .max_steps = resolved.max_steps,
+          .wsd_decay_ratio = resolved.wsd_decay_ratio};
+}
+
 RunPlan make_plan(const Options& options, const GPT2Config& config, Precision precision, int64_t train_sequences,
                   Backend& backend, int ranks) {
   if (backend.is_gpu() && precision == Precision::fp8) check_fp8_shape(config.channels, config.seq_len);
@@ -163,7 +202,7 @@ RunPlan make_plan(const Options& options, const GPT2Config& config, Precision pr
   plan.model.seq_len = config.seq_len;
   plan.model.seed = options.seed;
 
-  plan.target_batch_size = options.target_batch_size > 0 ? options.target_batch_size : defaults.target_batch_size;
+  plan.target_batch_size = resolve_target(options, defaults, train_sequences, ranks, plan.notes);
   const int batch_size = options.batch_size > 0
                              ? options.batch_size
                              : backend.choose_batch_size(plan.model, target_per_rank(plan.target_batch_size, ranks),
@@ -171,8 +210,7 @@ RunPlan make_plan(const Options& options, const GPT2Config& config, Precision pr
   plan.batch = plan_batches(plan.target_batch_size, batch_size, ranks);
   plan.model.batch_size = plan.batch.batch_size;
 
-  plan.max_steps = resolve_steps(options, defaults, train_sequences, plan.target_batch_size);
-  plan.schedule = resolve_schedule(options, defaults, plan.max_steps);
+  plan.max_steps = resolve_steps(options, defaults, train_sequences, plan.target_batch_size, plan.notes);
   // Enough for a steady number, little beside the steps between two evaluations.
   plan.eval_sequences =
       options.eval_sequences > 0 ? options.eval_sequences : std::clamp(4 * plan.target_batch_size, 64, 256);
@@ -184,9 +222,10 @@ RunPlan make_plan(const Options& options, const GPT2Config& config, Precision pr
   resolved.target_batch_size = plan.target_batch_size;
   resolved.max_steps = plan.max_steps;
   resolved.num_epochs = 0;
-  resolved.max_lr = plan.schedule.max_lr;
-  resolved.warmup_steps = plan.schedule.warmup_steps;
+  if (resolved.max_lr == 0) resolved.max_lr = defaults.max_lr;
+  if (resolved.warmup_steps < 0) resolved.warmup_steps = automatic_warmup(defaults, plan.max_steps);
   resolved.eval_sequences = static_cast<int>(plan.eval_sequences);
+  plan.schedule = schedule_of(resolved);
   return plan;
 }
 

@@ -33,6 +33,7 @@ struct RunPlan {
   int64_t max_steps;
   Schedule schedule;
   int64_t eval_sequences;
+  std::vector<std::string> notes; // one line for each default that followed the data
 
   int64_t tokens_per_step() const { return static_cast<int64_t>(target_batch_size) * model.seq_len; }
 };
@@ -43,6 +44,11 @@ GPT2Config resolve_config(const Options& options, bool gpu);
 // The part of the options that chooses and opens the hardware.
 BackendOptions backend_options(const Options& options);
 
+// The learning rates of a run whose options are resolved, such as a checkpoint's.
+Schedule schedule_of(const Options& resolved);
+
+// Defaults follow the data: a run that nobody gave a length stops after 40 epochs, and one that nobody gave a batch
+// takes at least 8 steps for an epoch. Throws Error(usage) for a batch beyond the data set.
 RunPlan make_plan(const Options& options, const GPT2Config& config, Precision precision, int64_t train_sequences,
                   Backend& backend, int ranks);
 

@@ -5,6 +5,8 @@
 
 #include "engine/data/sample_text.h"
 #include "engine/data/shard.h"
+#include "engine/data/shard_overlap.h"
+#include "engine/train/option_notes.h"
 #include "engine/train/report.h"
 
 namespace gpt2 {
@@ -105,10 +107,18 @@ std::vector<HostBatch> open_validation(const RunData& data, const RunPlan& plan,
 
 // ---- what the user should know ----
 
-std::vector<std::string> notes_of(const Session& session, const DeviceChoice& device) {
-  std::vector<std::string> notes = device.notes;
-  notes.insert(notes.end(), session.data.notes.begin(), session.data.notes.end());
+void append(std::vector<std::string>& notes, const std::vector<std::string>& more) {
+  notes.insert(notes.end(), more.begin(), more.end());
+}
+
+std::vector<std::string> notes_of(const Session& session, const RunStart& start, const DeviceChoice& device) {
+  std::vector<std::string> notes = start.notes;
+  append(notes, device.notes);
+  append(notes, session.data.notes);
+  append(notes, session.plan.notes);
   const Options& options = session.plan.options;
+  append(notes, notes_on_options_without_effect(start, session.plan, device.gpu, !session.validation.empty()));
+  if (start.of_checkpoint) append(notes, notes_on_resume(*start.of_checkpoint, options, session.state.step));
   if (!session.text.can_decode() && options.sample_tokens > 0) {
     notes.push_back("no BPE tables: samples are not printed; run tools/install_deps.sh or give --tokenizer DIR");
   }
@@ -128,6 +138,7 @@ RunData open_run_data(const Options& options, const GPT2Config& config) {
   RunData data;
   data.train = open_shards(options.train_data, config);
   if (!options.val_data.empty()) {
+    refuse_shared_shards(expand_globs(options.train_data), expand_globs(options.val_data));
     data.validation = open_shards(options.val_data, config);
   } else if (options.eval_freq > 0) {
     data.notes.push_back("no --val_data: training without evaluation");
@@ -151,6 +162,7 @@ Session::Session(const RunStart& start, const DeviceChoice& device, Backend& bac
           run_name)),
       text(Tokenizer::find_folder(plan.options.tokenizer), data.built_in),
       prompt(text.encode(plan.options.prompt)),
+      prompt_given(start.given.count("prompt") > 0),
       checkpoints(open_checkpoints(plan.options.checkpoint_dir, config)),
       model(backend.make_model(plan.model)),
       resumed(!start.checkpoint.empty()),
@@ -164,7 +176,7 @@ Session::Session(const RunStart& start, const DeviceChoice& device, Backend& bac
              state.loader_position),
       validation(open_validation(data, plan, communicator)) {
   log.hparams(plan, *model);
-  for (const std::string& note : notes_of(*this, device)) console.line("note: " + note);
+  for (const std::string& note : notes_of(*this, start, device)) console.line("note: " + note);
   if (plan.model.precision == Precision::fp8) console.line(fp8_line(*this));
   console.line(start_table(*this));
 }

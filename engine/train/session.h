@@ -52,6 +52,7 @@ struct Session {
   RunPlan plan;
   const TextCodec text;
   const std::vector<uint16_t> prompt;
+  const bool prompt_given; // on this command line, not by the run that is resumed
   CheckpointFolder checkpoints;
   const std::unique_ptr<Model> model;
   const bool resumed; // from a checkpoint

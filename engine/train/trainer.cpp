@@ -6,6 +6,7 @@
 
 #include "engine/base/process.h"
 #include "engine/base/utf8.h"
+#include "engine/train/evaluation.h"
 #include "engine/train/report.h"
 
 namespace gpt2 {
@@ -146,13 +147,7 @@ void Trainer::watch_fp8() {
 
 bool Trainer::evaluate() {
   if (session_.validation.empty()) return false;
-  LossSum total;
-  for (const HostBatch& batch : session_.validation) {
-    const LossSum sum = gpt2::evaluate(model_, batch.view());
-    total.sum += sum.sum;
-    total.tokens += sum.tokens;
-  }
-  const double loss = total.sum / static_cast<double>(total.tokens);
+  const double loss = mean_loss(model_, session_.validation);
   const bool is_best = std::isfinite(loss) && loss < state_.best_val_loss;
   if (is_best) state_.best_val_loss = loss;
   state_.last_val_loss = loss;
@@ -209,6 +204,10 @@ ExitCode Trainer::stop_early() {
 }
 
 ExitCode Trainer::nothing_left() {
+  if (session_.prompt_given) { // then a sample is what it was resumed for
+    sample();
+    return ExitCode::done;
+  }
   console_.line("step " + std::to_string(state_.step) + " of " + std::to_string(plan_.max_steps) +
                 " is done already: nothing left to train; a larger --max_steps goes on");
   return ExitCode::done;

@@ -1,0 +1,48 @@
+#include "engine/train/evaluation.h"
+
+#include <cmath>
+#include <cstdio>
+
+#include "engine/io/checkpoint_folder.h"
+#include "engine/train/run_plan.h"
+#include "engine/train/session.h"
+
+namespace gpt2 {
+
+double mean_loss(EvaluableModel& model, const std::vector<HostBatch>& batches) {
+  LossSum total;
+  for (const HostBatch& batch : batches) {
+    const LossSum sum = evaluate(model, batch.view());
+    total.sum += sum.sum;
+    total.tokens += sum.tokens;
+  }
+  return total.sum / static_cast<double>(total.tokens);
+}
+
+ExitCode evaluate_only(const RunStart& start, const DeviceChoice& device, Backend& backend,
+                       const Communicator& communicator, Console& console) {
+  const GPT2Config config = resolve_config(start.options, device.gpu);
+  const RunData data = open_run_data(start.options, config);
+  if (!data.validation) throw Error(ExitCode::usage, "--eval_only without validation data", "give --val_data");
+  const RunPlan plan =
+      make_plan(start.options, config, device.precision, data.train->sequences(), backend, communicator.ranks());
+  const std::unique_ptr<Model> model = backend.make_model(plan.model);
+  const bool resumed = !start.checkpoint.empty();
+  const int64_t step = resumed ? load_checkpoint(start.checkpoint, *model).step : 0;
+  const std::vector<HostBatch> batches = validation_batches(
+      *data.validation, plan.eval_sequences, plan.batch.batch_size, communicator.rank(), communicator.ranks());
+  const double loss = mean_loss(*model, batches);
+
+  for (const std::string& note : start.notes) console.line("note: " + note);
+  for (const std::string& note : device.notes) console.line("note: " + note);
+  console.line("evaluated " + (resumed ? start.checkpoint : "the initial " + config.name) + " on " +
+               std::to_string(std::min(plan.eval_sequences, data.validation->sequences())) + " sequences of " +
+               (data.built_in ? "the built-in sample" : start.options.val_data));
+  char line[96];
+  std::snprintf(line, sizeof line, "step %lld | val loss: %.6f | perplexity: %.2f", static_cast<long long>(step), loss,
+                std::exp(loss));
+  console.line(line);
+  return ExitCode::done;
+}
+
+} // namespace gpt2

@@ -1,0 +1,22 @@
+// The loss on held-out data: between the steps of a run, or on its own (--eval_only).
+#pragma once
+
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/data/loader.h"
+#include "engine/dist/communicator.h"
+#include "engine/model/model.h"
+#include "engine/train/console.h"
+#include "engine/train/resume.h"
+
+namespace gpt2 {
+
+double mean_loss(EvaluableModel& model, const std::vector<HostBatch>& batches); // nats per token
+
+// Prints loss and perplexity of the checkpoint that `start` resumes, or of the initial model, on the validation data.
+// Reads only: no folder, log or checkpoint is touched. Throws Error(usage) if there is no validation data.
+ExitCode evaluate_only(const RunStart& start, const DeviceChoice& device, Backend& backend,
+                       const Communicator& communicator, Console& console);
+
+} // namespace gpt2

@@ -1,0 +1,102 @@
+#include "engine/train/option_notes.h"
+
+#include <cstdio>
+#include <initializer_list>
+#include <set>
+
+#include "engine/train/option_fields.h"
+
+namespace gpt2 {
+namespace {
+
+// "--a, --b and --c"; empty: none of them was given.
+std::string flags_among(const std::set<std::string>& given, std::initializer_list<const char*> names) {
+  std::vector<std::string> flags;
+  for (const char* const name : names) {
+    if (given.count(name)) flags.push_back(std::string("--") + name);
+  }
+  std::string out;
+  for (size_t i = 0; i < flags.size(); ++i) {
+    out += (i == 0 ? "" : i + 1 == flags.size() ? " and " : ", ") + flags[i];
+  }
+  return out;
+}
+
+std::string without_effect(const std::string& flags, const std::string& reason) {
+  const bool several = flags.find(" and ") != std::string::npos;
+  return flags + (several ? " have" : " has") + " no effect " + reason;
+}
+
+std::string rate_text(float rate) {
+  char out[32];
+  std::snprintf(out, sizeof out, "%.2e", static_cast<double>(rate));
+  return out;
+}
+
+std::vector<std::string> changed_options(const Options& before, const Options& now) {
+  static const std::set<std::string> told_elsewhere{"precision", "use_fp8", "run_name", "checkpoint_dir", "resume"};
+  Options old_values = before, new_values = now;
+  const std::vector<OptionField> from = option_fields(old_values), to = option_fields(new_values);
+  std::vector<std::string> changes;
+  for (size_t i = 0; i < from.size(); ++i) {
+    const std::string old_value = from[i].toml(), new_value = to[i].toml();
+    if (old_value == new_value || told_elsewhere.count(from[i].name)) continue;
+    changes.push_back(from[i].name + " " + old_value + " -> " + new_value);
+  }
+  return changes;
+}
+
+} // namespace
+
+std::vector<std::string> notes_on_options_without_effect(const RunStart& start, const RunPlan& plan, bool gpu,
+                                                         bool evaluates) {
+  const std::set<std::string>& given = start.given;
+  const Options& options = plan.options;
+  std::vector<std::string> notes;
+  const auto note = [&](const std::string& flags, const std::string& reason) {
+    if (!flags.empty()) notes.push_back(without_effect(flags, reason));
+  };
+  // Where FP8 was asked for and cannot be had, the device's own note says why.
+  if (plan.model.precision != Precision::fp8 && options.precision != PrecisionChoice::fp8) {
+    note(flags_among(given, {"fp8_format", "fp8_margin", "fp8_interval", "fp8_amax_history", "fp8_lm_head",
+                             "fp8_recipe", "fp8_scenario", "fp8_bf16_layers", "fp8_auto_fallback"}),
+         "without FP8: --use_fp8 turns it on");
+  } else if (plan.model.precision == Precision::fp8 && options.fp8_recipe == Fp8Scaling::current) {
+    note(flags_among(given, {"fp8_interval", "fp8_amax_history"}),
+         "under --fp8_recipe current, where a scale remembers nothing");
+  }
+  if (start.options.batch_size > 0) note(flags_among(given, {"max_batch_size"}), "beside --batch_size");
+  if (options.save_best && !evaluates) note(flags_among(given, {"save_best"}), "without evaluation on --val_data");
+  if (given.count("warmup_steps") && plan.schedule.warmup_steps >= plan.max_steps) {
+    notes.push_back("--warmup_steps " + std::to_string(plan.schedule.warmup_steps) + " is not over in this run of " +
+                    std::to_string(plan.max_steps) + " steps: the learning rate only climbs, and never decays");
+  }
+  if (options.lr_schedule != Decay::wsd) note(flags_among(given, {"wsd_decay_ratio"}), "without --lr_schedule wsd");
+  if (gpu) {
+    note(flags_among(given, {"threads"}), "on a GPU");
+  } else {
+    note(flags_among(given, {"deterministic", "cuda_graph", "recompute", "attention", "plan_cache"}), "on the CPU");
+  }
+  return notes;
+}
+
+std::vector<std::string> notes_on_resume(const Options& of_checkpoint, const Options& now, int64_t step) {
+  std::vector<std::string> notes;
+  std::string list;
+  for (const std::string& change : changed_options(of_checkpoint, now)) list += (list.empty() ? "" : ", ") + change;
+  if (!list.empty()) notes.push_back("changed since the checkpoint: " + list);
+
+  // A warm-up that goes on as it was is no surprise.
+  const Schedule before = schedule_of(of_checkpoint), after = schedule_of(now);
+  const float last = learning_rate(before, step > 0 ? step - 1 : 0);
+  for (int64_t at = step; at < after.max_steps; ++at) {
+    const float rate = learning_rate(after, at);
+    if (rate <= last || rate == learning_rate(before, at)) continue;
+    notes.push_back("the learning rate climbs again: " + rate_text(last) + " at the checkpoint, " + rate_text(rate) +
+                    " at step " + std::to_string(at + 1));
+    break;
+  }
+  return notes;
+}
+
+} // namespace gpt2

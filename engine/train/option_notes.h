@@ -1,0 +1,21 @@
+// What a user should know about the options of a run: which of them do nothing, and what a resumed run does otherwise.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/train/resume.h"
+#include "engine/train/run_plan.h"
+
+namespace gpt2 {
+
+// One line for each option that was given and changes nothing in this run.
+std::vector<std::string> notes_on_options_without_effect(const RunStart& start, const RunPlan& plan, bool gpu,
+                                                         bool evaluates);
+
+// What differs from the checkpoint's run, old -> new, and where the learning rate climbs above the checkpoint's, which
+// was trained for `step` steps. Both are resolved. Precision is left out: the line that says where it resumes has it.
+std::vector<std::string> notes_on_resume(const Options& of_checkpoint, const Options& now, int64_t step);
+
+} // namespace gpt2

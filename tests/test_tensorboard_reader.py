@@ -89,7 +89,7 @@ def check_fp8_run(program, folder, *flags):
     tags = events.Tags()
     check(groups_in_order(tags["scalars"] + tags["histograms"])[:2], ["train", "val"], "the groups that open on top")
     check("sample/text_summary" in tags["tensors"] or "sample" in tags["tensors"], True, "a sample as text")
-    check([e.step for e in events.Histograms("weights/wte")], [2], "steps of histograms")
+    check([e.step for e in events.Histograms("weights/wte.weight")], [2], "steps of histograms")
     return set(tags["scalars"])
 
 

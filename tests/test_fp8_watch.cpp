@@ -86,3 +86,18 @@ TEST_CASE("blocks of which nothing is quantized are named") {
   CHECK(block_list({7}) == "block 7");
   CHECK(block_list({0, 3}) == "blocks 0, 3");
 }
+
+TEST_CASE("the summary: geometric means of scales, the worst shares with their tensors, blocks in BF16") {
+  std::vector<Fp8TensorStats> stats{tensor("h.0/fc/act", 0.0, 1, 2), tensor("h.0/fc/weight", 0.25, 1, 8),
+                                    tensor("h.2/fc/grad", 0.125, 1, 1024), tensor("lm_head/grad", 0.9, 1, 1)};
+  stats[2].flushed = 0.5;
+  stats[3].fixed_scale = true; // says nothing
+  const Fp8Summary summary = summarize(stats, 3);
+  CHECK(summary.forward_scale == doctest::Approx(4));
+  CHECK(summary.backward_scale == doctest::Approx(1024));
+  CHECK(summary.worst_saturated == 0.25);
+  CHECK(summary.worst_saturated_tensor == "h.0/fc/weight");
+  CHECK(summary.worst_flushed == 0.5);
+  CHECK(summary.worst_flushed_tensor == "h.2/fc/grad");
+  CHECK(summary.blocks_in_bf16 == 1); // block 1
+}

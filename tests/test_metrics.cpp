@@ -7,6 +7,7 @@
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <vector>
 
 #include "tests/expect_error.h"
@@ -39,13 +40,25 @@ std::string read_first_line(const std::string& path) {
 
 } // namespace
 
-TEST_CASE("one object a line, in the order given, with the shortest digits") {
+TEST_CASE("one object a line: type, step and time, then what is given in its order, with the shortest digits") {
   TemporaryFolder folder;
   const std::string path = folder / "new/folder/metrics.jsonl";
   MetricsLog log(path);
-  log.write(250, {{"loss", 3.456789f}, {"lr", 6e-4}, {"tokens", 524288}, {"fp8", true}, {"verdict", "applied"}});
-  CHECK(read_first_line(path) ==
-        R"({"step":250,"loss":3.456789,"lr":6e-04,"tokens":524288,"fp8":true,"verdict":"applied"})");
+  log.write("step", 250,
+            {{"loss", 3.456789f}, {"lr", 6e-4}, {"tokens", 524288}, {"fp8", true}, {"verdict", "applied"}});
+  const std::regex expected(
+      R"(\{"type":"step","step":250,"timestamp":"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z","seconds":[0-9.e-]+,)"
+      R"("loss":3\.456789,"lr":6e-04,"tokens":524288,"fp8":true,"verdict":"applied"\})");
+  const std::string line = read_first_line(path);
+  CAPTURE(line);
+  CHECK(std::regex_match(line, expected));
+}
+
+TEST_CASE("what is JSON already is written as it stands") {
+  TemporaryFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  MetricsLog(path).write("run", 0, {{"options", JsonText(R"({"max_lr":6e-04,"model":"nano"})")}});
+  CHECK(read_lines(path)[0]["options"] == nlohmann::json({{"max_lr", 6e-4}, {"model", "nano"}}));
 }
 
 TEST_CASE("numbers survive exactly, and what JSON cannot say is null") {
@@ -54,8 +67,8 @@ TEST_CASE("numbers survive exactly, and what JSON cannot say is null") {
   MetricsLog log(path);
   const float float_value = 0.1f;
   const double double_value = 1.0 / 3;
-  log.write(1, {{"a", float_value}, {"b", double_value}, {"c", int64_t{1} << 62}, {"tiny", 1e-300}});
-  log.write(2, {{"nan", std::nanf("")}, {"inf", HUGE_VAL}, {"minus", -HUGE_VAL}});
+  log.write("step", 1, {{"a", float_value}, {"b", double_value}, {"c", int64_t{1} << 62}, {"tiny", 1e-300}});
+  log.write("step", 2, {{"nan", std::nanf("")}, {"inf", HUGE_VAL}, {"minus", -HUGE_VAL}});
   const auto lines = read_lines(path);
   REQUIRE(lines.size() == 2);
   CHECK(lines[0]["a"].get<float>() == float_value);
@@ -71,7 +84,7 @@ TEST_CASE("text with quotes, newlines and bytes that are not UTF-8 stays one val
   TemporaryFolder folder;
   const std::string path = folder / "metrics.jsonl";
   MetricsLog log(path);
-  log.write(1, {{"sample", "say \"hi\"\n\tthen \xC3\xA4 \xFF\\"}});
+  log.write("step", 1, {{"sample", "say \"hi\"\n\tthen \xC3\xA4 \xFF\\"}});
   const auto lines = read_lines(path);
   REQUIRE(lines.size() == 1);
   CHECK(lines[0]["sample"] == "say \"hi\"\n\tthen \xC3\xA4 \xEF\xBF\xBD\\");
@@ -82,12 +95,12 @@ TEST_CASE("resume drops what the earlier life wrote from that step on, and a tor
   const std::string path = folder / "metrics.jsonl";
   {
     MetricsLog log(path);
-    for (int step = 1; step <= 10; ++step) log.write(step, {{"loss", 1.0f}});
+    for (int step = 1; step <= 10; ++step) log.write("step", step, {{"loss", 1.0f}});
   }
   std::ofstream(path, std::ios::app) << R"({"step":4,"loss":)"; // killed in the middle
   {
     MetricsLog log(path, 6);
-    for (int step = 6; step <= 7; ++step) log.write(step, {{"loss", 2.0f}});
+    for (int step = 6; step <= 7; ++step) log.write("step", step, {{"loss", 2.0f}});
   }
   CHECK(steps_of(path) == std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7});
   CHECK(read_lines(path)[4]["loss"] == 1.0f);
@@ -98,15 +111,15 @@ TEST_CASE("resume drops what the earlier life wrote from that step on, and a tor
 TEST_CASE("resume with nothing to drop leaves the file as it is, and without a file starts one") {
   TemporaryFolder folder;
   const std::string path = folder / "metrics.jsonl";
-  { MetricsLog(path, 5).write(5, {}); }
-  { MetricsLog(path, 6).write(6, {}); }
+  { MetricsLog(path, 5).write("step", 5, {}); }
+  { MetricsLog(path, 6).write("step", 6, {}); }
   CHECK(steps_of(path) == std::vector<int64_t>{5, 6});
 }
 
 TEST_CASE("a new run of the same name keeps the old file beside its own") {
   TemporaryFolder folder;
   const std::string path = folder / "metrics.jsonl";
-  for (int run = 1; run <= 3; ++run) MetricsLog(path).write(run, {});
+  for (int run = 1; run <= 3; ++run) MetricsLog(path).write("step", run, {});
   CHECK(steps_of(path + ".1") == std::vector<int64_t>{1});
   CHECK(steps_of(path + ".2") == std::vector<int64_t>{2});
   CHECK(steps_of(path) == std::vector<int64_t>{3});
@@ -116,14 +129,14 @@ TEST_CASE("a full disk is an Error(disk), and every line in the file is whole") 
   TemporaryFolder folder;
   const std::string path = folder / "metrics.jsonl";
   MetricsLog log(path);
-  log.write(1, {{"loss", 1.5f}});
+  log.write("step", 1, {{"loss", 1.5f}});
   {
     FileSizeLimit limit(std::filesystem::file_size(path) + 5);
-    const Error error = expect_error([&] { log.write(2, {{"loss", 1.5f}}); });
+    const Error error = expect_error([&] { log.write("step", 2, {{"loss", 1.5f}}); });
     CHECK(error.code() == ExitCode::disk);
     CHECK(mentions(error, path));
   }
-  log.write(3, {{"loss", 1.5f}});
+  log.write("step", 3, {{"loss", 1.5f}});
   log.flush();
   CHECK(steps_of(path) == std::vector<int64_t>{1, 3});
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Reads the demo run of test_tensorboard with the real tensorboard package.
+"""Reads the demo run of test_tensorboard, and a short run of nano in FP8, with the real tensorboard package.
 
-    test_tensorboard_reader.py path/to/test_tensorboard
+    test_tensorboard_reader.py path/to/test_tensorboard path/to/train_gpt2_fp8
 
 Exit 77: tensorboard is not installed.
 """
@@ -74,13 +74,49 @@ def check_dashboards(folder):
     check(end.status, 1, "status of the session")
 
 
+def groups_in_order(tags):
+    """As TensorBoard's page has them: by the first part of their tags, sorted."""
+    return list(dict.fromkeys(tag.split("/", 1)[0] for tag in sorted(tags)))
+
+
+def check_fp8_run(program, folder, *flags):
+    """The scalar tags of nano, two steps in emulated FP8."""
+    subprocess.run([program, "--model", "nano", "--precision", "fp8", "--device", "cpu", "--max_steps", "2", "--batch_size",
+                    "1", "--target_batch_size", "1", "--eval_sequences", "1", "--sample_tokens", "4", "--run_name", "run",
+                    *flags], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    events = EventAccumulator(os.path.join(folder, "runs/run"))
+    events.Reload()
+    tags = events.Tags()
+    check(groups_in_order(tags["scalars"] + tags["histograms"])[:2], ["train", "val"], "the groups that open on top")
+    check("sample/text_summary" in tags["tensors"] or "sample" in tags["tensors"], True, "a sample as text")
+    check([e.step for e in events.Histograms("weights/wte.weight")], [2], "steps of histograms")
+    return set(tags["scalars"])
+
+
+SUMMARIES = {"vitals_fp8/" + name
+             for name in ("fwd_scale", "bwd_scale", "worst_saturated", "worst_flushed", "blocks_in_bf16")}
+
+
+def check_fp8_tags(program):
+    with tempfile.TemporaryDirectory() as folder:
+        tags = check_fp8_run(program, folder)
+        check({tag for tag in tags if "fp8" in tag}, SUMMARIES, "FP8 tags by default")
+        check(len(tags) < 40, True, f"fewer than 40 scalar tags, not {len(tags)}")
+    with tempfile.TemporaryDirectory() as folder:
+        detail = {tag for tag in check_fp8_run(program, folder, "--fp8_detail") if "fp8" in tag} - SUMMARIES
+        check({tag.split("/")[0] for tag in detail},
+              {"vitals_fp8_scale", "vitals_fp8_saturated", "vitals_fp8_flushed"}, "groups of --fp8_detail")
+        check(len(detail), 3 * 14, "charts of --fp8_detail, whatever the depth")
+
+
 def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = os.path.join(temporary, "demo")
         subprocess.run([sys.argv[1], "--test-case=the demo run"], check=True, env={**os.environ, "GPT2_TB_OUT": folder})
         check_classic(folder)
         check_dashboards(folder)
-    print("tensorboard reads the demo run")
+    check_fp8_tags(sys.argv[2])
+    print("tensorboard reads the demo run and finds nano's tags")
 
 
 if __name__ == "__main__":

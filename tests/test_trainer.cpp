@@ -145,18 +145,20 @@ TEST_CASE("the start-up table names what matters, and each fallback has a line")
   }
 }
 
-TEST_CASE("logs: one metrics line a step and event files, continued on resume") {
+TEST_CASE("logs: one metrics line a step and event files, continued on resume, no step twice") {
   Playground play;
   play.options.max_steps = 4;
   play.options.checkpoint_freq = 2;
   run_cpu({play.options, ""});
   run_cpu(resume(play.options, "2"));
-  std::ifstream metrics(play.options.log_dir + "/run/metrics.jsonl");
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(metrics, line);) lines.push_back(line);
-  REQUIRE(lines.size() == 4);
-  CHECK(contains(lines[3], "\"step\":4"));
-  CHECK(contains(lines[3], "\"verdict\":\"applied\""));
+  const auto steps = metrics_of(play.options, "step");
+  REQUIRE(steps.size() == 4);
+  for (int i = 0; i < 4; ++i) CHECK(steps[static_cast<size_t>(i)].at("step") == i + 1);
+  CHECK(steps[3].at("verdict") == "applied");
+  const auto runs = metrics_of(play.options, "run"); // one for each life
+  REQUIRE(runs.size() == 2);
+  CHECK((runs[0].at("event") == "start" && runs[0].at("step") == 0));
+  CHECK((runs[1].at("event") == "resume" && runs[1].at("step") == 2));
   int event_files = 0;
   for (const auto& entry : fs::directory_iterator(play.options.log_dir + "/run")) {
     event_files += contains(entry.path().filename().string(), "tfevents");

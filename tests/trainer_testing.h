@@ -5,6 +5,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 #include <string>
@@ -106,6 +107,17 @@ inline std::string events_of(const Options& options) {
     bytes.append(std::istreambuf_iterator<char>(file), {});
   }
   return bytes;
+}
+
+// The lines of a run's metrics.jsonl that are of this type; "": all.
+inline std::vector<nlohmann::json> metrics_of(const Options& options, const std::string& type = "") {
+  std::vector<nlohmann::json> lines;
+  std::ifstream file(options.log_dir + "/run/metrics.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    nlohmann::json fields = nlohmann::json::parse(line);
+    if (type.empty() || fields.at("type") == type) lines.push_back(std::move(fields));
+  }
+  return lines;
 }
 
 // A model without mathematics: it records how it is called and does as the test says.

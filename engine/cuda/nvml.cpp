@@ -13,6 +13,13 @@ constexpr unsigned kTemperatureGpu = 0;
 constexpr unsigned long long kPowerCap = 0x4, kHardwareSlowdown = 0x8, kThermalSoftware = 0x20, kThermalHardware = 0x40,
                              kPowerBrake = 0x80;
 
+struct Utilization { // nvmlUtilization_t: percent of the last sample period
+  unsigned gpu, memory;
+};
+struct Memory { // nvmlMemory_t: bytes
+  unsigned long long total, free, used;
+};
+
 template <class... Arguments>
 bool call(void* library, const char* name, Arguments... arguments) {
   using Function = int (*)(Arguments...);
@@ -39,6 +46,12 @@ Nvml::~Nvml() {
 std::vector<DeviceMetric> Nvml::metrics() const {
   std::vector<DeviceMetric> metrics;
   if (!device_) return metrics;
+  Utilization utilization{};
+  if (call(library_, "nvmlDeviceGetUtilizationRates", device_, &utilization))
+    metrics.push_back({"gpu/utilization", utilization.gpu / 100.0});
+  Memory memory{};
+  if (call(library_, "nvmlDeviceGetMemoryInfo", device_, &memory))
+    metrics.push_back({"gpu/memory_gb", static_cast<double>(memory.used) / 1e9});
   unsigned value = 0;
   if (call(library_, "nvmlDeviceGetClockInfo", device_, kClockSm, &value))
     metrics.push_back({"gpu/sm_clock_mhz", static_cast<double>(value)});

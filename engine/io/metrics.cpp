@@ -2,10 +2,11 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <type_traits>
 
 #include "engine/base/files.h"
@@ -31,6 +32,8 @@ void append_value(std::string& line, const MetricValue& metric) {
           line += value ? "true" : "false";
         } else if constexpr (std::is_same_v<Value, std::string>) {
           append_string(line, value);
+        } else if constexpr (std::is_same_v<Value, JsonText>) {
+          line += value.text;
         } else if constexpr (std::is_floating_point_v<Value>) {
           if (std::isfinite(value))
             append_number(line, value);
@@ -41,6 +44,19 @@ void append_value(std::string& line, const MetricValue& metric) {
         }
       },
       metric);
+}
+
+// "2026-11-15T11:42:18.125Z": UTC, in ISO 8601.
+std::string utc_now() {
+  using namespace std::chrono;
+  const auto since_epoch = duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+  const std::time_t whole_seconds = static_cast<std::time_t>(since_epoch / 1000);
+  std::tm utc{};
+  gmtime_r(&whole_seconds, &utc);
+  char date[32], text[48];
+  std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &utc);
+  std::snprintf(text, sizeof text, "%s.%03dZ", date, static_cast<int>(since_epoch % 1000));
+  return text;
 }
 
 bool is_before(const std::string& line, int64_t first_step) {
@@ -93,9 +109,15 @@ std::string prepare(const std::string& path, int64_t first_step) {
 MetricsLog::MetricsLog(const std::string& path, int64_t first_step)
     : file_(prepare(path, first_step), AppendFile::Mode::append) {}
 
-void MetricsLog::write(int64_t step, const std::vector<Metric>& metrics) {
-  std::string line = "{\"step\":";
+void MetricsLog::write(std::string_view type, int64_t step, const std::vector<Metric>& metrics) {
+  using namespace std::chrono;
+  const auto milliseconds_open = duration_cast<milliseconds>(steady_clock::now() - opened_).count();
+  std::string line = "{\"type\":";
+  append_string(line, type);
+  line += ",\"step\":";
   append_number(line, step);
+  line += ",\"timestamp\":\"" + utc_now() + "\",\"seconds\":";
+  append_number(line, static_cast<double>(milliseconds_open) / 1000);
   for (const Metric& metric : metrics) {
     line += ',';
     append_string(line, metric.name);

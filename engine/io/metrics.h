@@ -1,10 +1,14 @@
-// metrics.jsonl: one JSON object a line, one line a step, for anything that is not TensorBoard.
+// metrics.jsonl: one JSON object a line, each of a type, for anything that is not TensorBoard; docs/metrics.md says
+// what each type holds.
 //
-//   {"step":250,"loss":3.456789,"lr":0.0006,"verdict":"applied"}
+//   {"type":"step","step":250,"timestamp":"2026-11-15T11:42:18.125Z","seconds":61.5,"loss":3.456789,"lr":0.0006}
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -12,7 +16,12 @@
 
 namespace gpt2 {
 
-using MetricValue = std::variant<float, double, int64_t, bool, std::string>;
+struct JsonText { // is JSON already: written as it stands
+  explicit JsonText(std::string json) : text(std::move(json)) {}
+  std::string text;
+};
+
+using MetricValue = std::variant<float, double, int64_t, bool, std::string, JsonText>;
 
 struct Metric {
   std::string name;
@@ -26,12 +35,14 @@ class MetricsLog {
   // is there already is kept as PATH.1, PATH.2, ...  Throws Error(disk).
   explicit MetricsLog(const std::string& path, int64_t first_step = 0);
 
-  // One line, one write. NaN and infinities become null, so that any JSON parser reads it and the column stays numeric.
-  void write(int64_t step, const std::vector<Metric>& metrics);
+  // One line, one write: type, step, time and the metrics. NaN and infinities become null, so that any JSON parser
+  // reads it and the column stays numeric.
+  void write(std::string_view type, int64_t step, const std::vector<Metric>& metrics);
   void flush(); // to the disk
 
  private:
   AppendFile file_;
+  const std::chrono::steady_clock::time_point opened_ = std::chrono::steady_clock::now();
 };
 
 } // namespace gpt2

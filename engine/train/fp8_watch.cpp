@@ -20,20 +20,25 @@ std::string trouble_of(const Fp8TensorStats& tensor) {
   return text;
 }
 
+// ---- the summary ----
+
+// Scales differ by powers of two: their mean is taken in exponents, so that no large one hides the others.
+struct GeometricMean {
+  double log_sum = 0;
+  int count = 0;
+
+  void add(double value) {
+    log_sum += std::log(value);
+    count += 1;
+  }
+  double value() const { return count == 0 ? 0.0 : std::exp(log_sum / count); }
+};
+
 // ---- the table ----
 
 // Above these a tensor is named: delayed scaling saturates a value now and then, and E4M3 loses the smallest few.
 constexpr double kManySaturated = 0.01;
 constexpr double kManyFlushed = 0.25;
-
-struct Kind { // "fc/act" in every layer
-  std::string name;
-  Fp8Format format;
-  float smallest_amax, largest_amax, smallest_scale, largest_scale;
-  double worst_saturated, worst_flushed;
-  int tensors;
-  bool fixed_scale;
-};
 
 std::string range(float low, float high) {
   char text[48];
@@ -45,26 +50,6 @@ std::string percent(double share) {
   char text[32];
   std::snprintf(text, sizeof text, "%.4f%%", 100 * share);
   return text;
-}
-
-std::vector<Kind> group_by_kind(std::span<const Fp8TensorStats> stats) {
-  std::vector<Kind> kinds; // in order of first appearance: the order of the forward pass
-  for (const Fp8TensorStats& s : stats) {
-    const std::string name = s.tensor.kind();
-    const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const Kind& kind) { return kind.name == name; });
-    if (found == kinds.end()) {
-      kinds.push_back({name, s.format, s.amax, s.amax, s.scale, s.scale, s.saturated, s.flushed, 1, s.fixed_scale});
-      continue;
-    }
-    found->smallest_amax = std::min(found->smallest_amax, s.amax);
-    found->largest_amax = std::max(found->largest_amax, s.amax);
-    found->smallest_scale = std::min(found->smallest_scale, s.scale);
-    found->largest_scale = std::max(found->largest_scale, s.scale);
-    found->worst_saturated = std::max(found->worst_saturated, s.saturated);
-    found->worst_flushed = std::max(found->worst_flushed, s.flushed);
-    found->tensors += 1;
-  }
-  return kinds;
 }
 
 } // namespace
@@ -89,13 +74,54 @@ std::vector<Fp8Guard::Finding> Fp8Guard::look(std::span<const Fp8TensorStats> st
   return findings;
 }
 
+Fp8Summary summarize(std::span<const Fp8TensorStats> stats, int layers) {
+  Fp8Summary summary;
+  summary.blocks_in_bf16 = static_cast<int>(unquantized_blocks(stats, layers).size());
+  GeometricMean forward, backward;
+  for (const Fp8TensorStats& s : stats) {
+    if (s.fixed_scale) continue;
+    (s.tensor.role == Fp8Role::grad ? backward : forward).add(static_cast<double>(s.scale));
+    if (s.saturated > summary.worst_saturated) {
+      summary.worst_saturated = s.saturated;
+      summary.worst_saturated_tensor = s.tensor.text();
+    }
+    if (s.flushed > summary.worst_flushed) {
+      summary.worst_flushed = s.flushed;
+      summary.worst_flushed_tensor = s.tensor.text();
+    }
+  }
+  summary.forward_scale = forward.value();
+  summary.backward_scale = backward.value();
+  return summary;
+}
+
+std::vector<Fp8Kind> group_by_kind(std::span<const Fp8TensorStats> stats) {
+  std::vector<Fp8Kind> kinds; // in order of first appearance: the order of the forward pass
+  for (const Fp8TensorStats& s : stats) {
+    const std::string name = s.tensor.kind();
+    const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const Fp8Kind& kind) { return kind.name == name; });
+    if (found == kinds.end()) {
+      kinds.push_back({name, s.format, s.amax, s.amax, s.scale, s.scale, s.saturated, s.flushed, 1, s.fixed_scale});
+      continue;
+    }
+    found->smallest_amax = std::min(found->smallest_amax, s.amax);
+    found->largest_amax = std::max(found->largest_amax, s.amax);
+    found->smallest_scale = std::min(found->smallest_scale, s.scale);
+    found->largest_scale = std::max(found->largest_scale, s.scale);
+    found->worst_saturated = std::max(found->worst_saturated, s.saturated);
+    found->worst_flushed = std::max(found->worst_flushed, s.flushed);
+    found->tensors += 1;
+  }
+  return kinds;
+}
+
 std::string fp8_health_table(std::span<const Fp8TensorStats> stats) {
   if (stats.empty()) return "";
   char line[200];
   std::snprintf(line, sizeof line, "  %-16s %-6s %7s  %-19s  %-19s  %9s  %9s\n", "tensor", "format", "tensors",
                 "amax, all layers", "scale", "saturated", "flushed");
   std::string out = std::string("FP8 health of the last step (worst layer)\n") + line;
-  for (const Kind& kind : group_by_kind(stats)) {
+  for (const Fp8Kind& kind : group_by_kind(stats)) {
     const bool metered = !kind.fixed_scale;
     std::snprintf(line, sizeof line, "  %-16s %-6s %7d  %-19s  %-19s  %9s  %9s\n", kind.name.c_str(),
                   std::string(to_string(kind.format)).c_str(), kind.tensors,

@@ -1,5 +1,5 @@
-// How well the FP8 recipe fits, read from its statistics: the guard that finds blocks it does not fit, and the table at
-// the end of a run.
+// How well the FP8 recipe fits, read from its statistics: the guard that finds blocks it does not fit, the summary that
+// is logged, and the table at the end of a run.
 #pragma once
 
 #include <map>
@@ -34,6 +34,26 @@ class Fp8Guard {
   std::map<std::string, int> bad_looks_; // in a row, by the tensor's name; good ones are not listed
   std::set<int> found_;                  // layers
 };
+
+// All tensors of a step in a few numbers.
+struct Fp8Summary {
+  double forward_scale = 0, backward_scale = 0; // geometric means, of activations and weights, and of gradients
+  double worst_saturated = 0, worst_flushed = 0;
+  std::string worst_saturated_tensor, worst_flushed_tensor; // "h.3/fc/act"; empty: no value of any tensor was
+  int blocks_in_bf16 = 0;
+};
+Fp8Summary summarize(std::span<const Fp8TensorStats> stats, int layers);
+
+// The same tensor of all layers.
+struct Fp8Kind {
+  std::string name; // "fc/act"
+  Fp8Format format;
+  float smallest_amax, largest_amax, smallest_scale, largest_scale;
+  double worst_saturated, worst_flushed;
+  int tensors;
+  bool fixed_scale;
+};
+std::vector<Fp8Kind> group_by_kind(std::span<const Fp8TensorStats> stats); // in the order of the forward pass
 
 // One row per kind of tensor over all layers, and the tensors that need attention; empty if there are no statistics.
 std::string fp8_health_table(std::span<const Fp8TensorStats> stats);

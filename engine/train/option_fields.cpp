@@ -278,6 +278,11 @@ std::vector<OptionField> option_fields(Options& o) {
 
   f.group("Logs");
   f.toggle("use_tensorboard", o.use_tensorboard, "write TensorBoard event files");
+  f.number_or_auto<int64_t>("histogram_freq", o.histogram_freq, -1, at_least<int64_t>(0),
+                            "steps between histograms of weights and gradients; 0: never; auto: with every evaluation, "
+                            "or every 250 steps without one");
+  f.toggle("fp8_detail", o.fp8_detail,
+           "with every histogram, log each kind of FP8 tensor, and each tensor in metrics.jsonl; off: summaries alone");
   f.folder_below("run_name", o.run_name, "folder under --log_dir; empty: MODEL-PRECISION-DATE");
   f.folder("log_dir", o.log_dir, "where runs are logged");
 

@@ -112,7 +112,9 @@ struct Options {
 
   // logs
   bool use_tensorboard = true;
-  std::string run_name; // empty: <model>-<precision>-<date>
+  int64_t histogram_freq = -1; // steps; 0: never; -1: as evaluation, or every 250 without it
+  bool fp8_detail = false;     // each kind of quantized tensor, and each tensor in metrics.jsonl
+  std::string run_name;        // empty: <model>-<precision>-<date>
   std::string log_dir = "runs";
 
   // checkpoints

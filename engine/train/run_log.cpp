@@ -1,9 +1,15 @@
 #include "engine/train/run_log.h"
 
+#include <unistd.h>
+
 #include <algorithm>
-#include <vector>
+#include <map>
+#include <thread>
+#include <utility>
 
 #include "engine/base/files.h"
+#include "engine/base/utf8.h"
+#include "engine/train/option_fields.h"
 
 namespace gpt2 {
 namespace {
@@ -29,6 +35,76 @@ std::string verdict_text(Verdict verdict) {
   return "unknown";
 }
 
+// What an option writes to a TOML file, a number, a word or a text in quotes, is JSON too.
+JsonText options_json(const Options& options) {
+  Options copy = options;
+  std::string json;
+  for (const OptionField& field : option_fields(copy)) {
+    json += (json.empty() ? "{\"" : ",\"") + field.name + "\":" + field.toml();
+  }
+  return JsonText(to_valid_utf8(json) + "}");
+}
+
+std::string host_name() {
+  char name[256] = "localhost";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// Only what bears on this run: a comparison of runs gets a column for each.
+std::map<std::string, HParam> hparams_of(const RunPlan& plan, const ObservableModel& model) {
+  const Options& o = plan.options;
+  std::map<std::string, HParam> hparams = {
+      {"model", plan.model.config.name},
+      {"precision", model.precision_label()},
+      {"max_lr", static_cast<double>(plan.schedule.max_lr)},
+      {"lr_schedule", name_of(o.lr_schedule)},
+      {"warmup_steps", static_cast<double>(plan.schedule.warmup_steps)},
+      {"max_steps", static_cast<double>(plan.max_steps)},
+      {"target_batch_size", static_cast<double>(plan.target_batch_size)},
+      {"batch_size", static_cast<double>(plan.batch.batch_size)},
+      {"seq_len", static_cast<double>(plan.model.seq_len)},
+      {"weight_decay", static_cast<double>(o.weight_decay)},
+      {"beta1", static_cast<double>(o.beta1)},
+      {"beta2", static_cast<double>(o.beta2)},
+      {"grad_clip", static_cast<double>(o.grad_clip)},
+      {"seed", static_cast<double>(o.seed)},
+  };
+  if (o.lr_schedule != Decay::constant) hparams["min_lr_ratio"] = static_cast<double>(o.min_lr_ratio);
+  if (o.lr_schedule == Decay::wsd) hparams["wsd_decay_ratio"] = static_cast<double>(o.wsd_decay_ratio);
+  if (plan.model.precision == Precision::fp8) {
+    hparams["fp8_format"] = name_of(o.fp8_format);
+    hparams["fp8_recipe"] = name_of(o.fp8_recipe);
+    hparams["fp8_margin"] = static_cast<double>(o.fp8_margin);
+    hparams["fp8_lm_head"] = o.fp8_lm_head;
+  }
+  return hparams;
+}
+
+// Text as Markdown that shows it as it is: its line breaks stay, and the browser wraps what is longer than the page.
+std::string as_markdown(const std::string& text) {
+  std::string out;
+  bool line_begins = true;
+  for (const char c : text) {
+    if (c == '\n')
+      out += "  \n"; // a break within the paragraph
+    else if (c == ' ' && line_begins)
+      out += "&nbsp;"; // four spaces would be code
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '&')
+      out += "&amp;";
+    else if (c == '|')
+      out += "&#124;"; // a table's
+    else if (std::string_view("\\`*_{}[]()#+-.!>").find(c) != std::string_view::npos)
+      out += '\\', out += c;
+    else
+      out += c;
+    line_begins = c == '\n' || (c == ' ' && line_begins);
+  }
+  return out;
+}
+
 std::vector<float> evenly_sampled(const std::vector<float>& values) {
   if (values.size() <= kHistogramValues) return values;
   std::vector<float> sample(kHistogramValues);
@@ -43,58 +119,60 @@ RunLog::RunLog(const std::string& folder, bool use_tensorboard, int64_t first_st
   if (use_tensorboard) tensorboard_ = std::make_unique<TensorBoardLogger>(folder, first_step);
 }
 
-void RunLog::hparams(const RunPlan& plan, const ObservableModel& model) {
-  if (!tensorboard_) return;
-  const Options& o = plan.options;
-  tensorboard_->add_hparams({{"model", plan.model.config.name},
-                             {"precision", model.precision_label()},
-                             {"fp8_format", name_of(o.fp8_format)},
-                             {"max_lr", static_cast<double>(plan.schedule.max_lr)},
-                             {"min_lr_ratio", static_cast<double>(o.min_lr_ratio)},
-                             {"lr_schedule", name_of(o.lr_schedule)},
-                             {"warmup_steps", static_cast<double>(plan.schedule.warmup_steps)},
-                             {"max_steps", static_cast<double>(plan.max_steps)},
-                             {"target_batch_size", static_cast<double>(plan.target_batch_size)},
-                             {"batch_size", static_cast<double>(plan.batch.batch_size)},
-                             {"seq_len", static_cast<double>(plan.model.seq_len)},
-                             {"weight_decay", static_cast<double>(o.weight_decay)},
-                             {"beta1", static_cast<double>(o.beta1)},
-                             {"beta2", static_cast<double>(o.beta2)},
-                             {"grad_clip", static_cast<double>(o.grad_clip)},
-                             {"seed", static_cast<double>(o.seed)}},
-                            "val/loss");
+void RunLog::begin(int64_t step, const RunPlan& plan, const ObservableModel& model) {
+  metrics_.write("run", step,
+                 {{"event", step == 0 ? "start" : "resume"},
+                  {"run_name", plan.options.run_name},
+                  {"version", GPT2_VERSION},
+                  {"host", host_name()},
+                  {"cpu_threads", static_cast<int64_t>(std::thread::hardware_concurrency())},
+                  {"device", model.device_name()},
+                  {"precision", model.precision_label()},
+                  {"parameters", parameter_count(plan.model.config)},
+                  {"max_steps", plan.max_steps},
+                  {"tokens_per_step", plan.tokens_per_step()},
+                  {"options", options_json(plan.options)}});
+  if (tensorboard_) tensorboard_->add_hparams(hparams_of(plan, model), "val/loss");
+}
+
+void RunLog::scalar(const std::string& tag, double value, int64_t step) {
+  if (tensorboard_) tensorboard_->add_scalar(tag, value, step);
 }
 
 void RunLog::step(const StepReport& r, Verdict verdict, int64_t tokens) {
-  metrics_.write(r.step, {{"epoch", r.epoch},
-                          {"loss", r.loss},
-                          {"lr", r.lr},
-                          {"grad_norm", r.grad_norm},
-                          {"dt_ms", 1e3 * r.seconds},
-                          {"tokens_per_sec", r.tokens_per_second},
-                          {"tokens", tokens},
-                          {"precision", r.precision},
-                          {"verdict", verdict_text(verdict)}});
-  if (!tensorboard_) return;
-  tensorboard_->add_scalar("train/loss", r.loss, r.step);
-  tensorboard_->add_scalar("train/lr", r.lr, r.step);
-  tensorboard_->add_scalar("train/grad_norm", r.grad_norm, r.step);
-  tensorboard_->add_scalar("train/tokens_per_sec", r.tokens_per_second, r.step);
-  if (r.speed_of_light) tensorboard_->add_scalar("train/speed_of_light", *r.speed_of_light, r.step);
+  std::vector<Metric> metrics = {
+      {"epoch", r.epoch},         {"loss", r.loss},           {"lr", r.lr},
+      {"grad_norm", r.grad_norm}, {"dt_ms", 1e3 * r.seconds}, {"tokens_per_sec", r.tokens_per_second},
+      {"tokens", tokens},         {"precision", r.precision}, {"verdict", verdict_text(verdict)}};
+  if (r.speed_of_light) metrics.push_back({"speed_of_light", *r.speed_of_light});
+  metrics_.write("step", r.step, metrics);
+  scalar("train/loss", r.loss, r.step);
+  scalar("train/lr", r.lr, r.step);
+  scalar("train/grad_norm", r.grad_norm, r.step);
+  scalar("train/tokens_per_sec", r.tokens_per_second, r.step);
+  if (r.speed_of_light) scalar("train/speed_of_light", *r.speed_of_light, r.step);
 }
 
-void RunLog::validation(int64_t step, double loss) {
-  metrics_.write(step, {{"val_loss", loss}});
-  if (tensorboard_) tensorboard_->add_scalar("val/loss", loss, step);
+void RunLog::validation(int64_t step, double loss, bool is_best) {
+  metrics_.write("validation", step, {{"val_loss", loss}, {"best", is_best}});
+  scalar("val/loss", loss, step);
 }
 
 void RunLog::sample(int64_t step, const std::string& text) {
-  if (tensorboard_) tensorboard_->add_text("sample", "```\n" + text + "\n```", step);
+  metrics_.write("sample", step, {{"text", text}});
+  if (tensorboard_) tensorboard_->add_text("sample", as_markdown(text), step);
 }
 
 void RunLog::device(int64_t step, std::span<const DeviceMetric> metrics) {
-  if (!tensorboard_) return;
-  for (const DeviceMetric& metric : metrics) tensorboard_->add_scalar(metric.name, metric.value, step);
+  if (metrics.empty()) return;
+  std::vector<Metric> fields;
+  for (const DeviceMetric& metric : metrics) {
+    std::string name = metric.name; // "gpu/power_watts", and gpu_power_watts as a column
+    std::replace(name.begin(), name.end(), '/', '_');
+    fields.push_back({name, metric.value});
+    scalar("vitals_" + metric.name, metric.value, step);
+  }
+  metrics_.write("device", step, fields);
 }
 
 void RunLog::tensors(int64_t step, ObservableModel& model, int64_t tokens) {
@@ -105,20 +183,61 @@ void RunLog::tensors(int64_t step, ObservableModel& model, int64_t tokens) {
     tensorboard_->add_histogram("weights/" + tensor.name, evenly_sampled(weights.values), step);
     std::vector<float> gradients = evenly_sampled(model.read_tensor(tensor, TensorKind::gradient).values);
     for (float& gradient : gradients) gradient *= per_token;
-    tensorboard_->add_histogram("gradients/" + tensor.name, gradients, step);
-  }
-  for (const Fp8TensorStats& stats : model.fp8_stats()) {
-    tensorboard_->add_scalar("fp8/" + stats.tensor.text() + "/scale", stats.scale, step);
-    if (stats.fixed_scale) continue;
-    tensorboard_->add_scalar("fp8/" + stats.tensor.text() + "/amax", stats.amax, step);
-    tensorboard_->add_scalar("fp8/" + stats.tensor.text() + "/saturated", stats.saturated, step);
-    tensorboard_->add_scalar("fp8/" + stats.tensor.text() + "/flushed", stats.flushed, step);
+    tensorboard_->add_histogram("weights_grad/" + tensor.name, gradients, step);
   }
 }
 
+void RunLog::fp8(int64_t step, const Fp8Summary& s) {
+  metrics_.write("fp8", step,
+                 {{"fwd_scale", s.forward_scale},
+                  {"bwd_scale", s.backward_scale},
+                  {"worst_saturated", s.worst_saturated},
+                  {"worst_saturated_tensor", s.worst_saturated_tensor},
+                  {"worst_flushed", s.worst_flushed},
+                  {"worst_flushed_tensor", s.worst_flushed_tensor},
+                  {"blocks_in_bf16", int64_t{s.blocks_in_bf16}}});
+  scalar("vitals_fp8/fwd_scale", s.forward_scale, step);
+  scalar("vitals_fp8/bwd_scale", s.backward_scale, step);
+  scalar("vitals_fp8/worst_saturated", s.worst_saturated, step);
+  scalar("vitals_fp8/worst_flushed", s.worst_flushed, step);
+  scalar("vitals_fp8/blocks_in_bf16", s.blocks_in_bf16, step);
+}
+
+void RunLog::fp8_detail(int64_t step, std::span<const Fp8TensorStats> stats) {
+  for (const Fp8TensorStats& s : stats) {
+    std::vector<Metric> metrics = {
+        {"tensor", s.tensor.text()}, {"format", std::string(to_string(s.format))}, {"scale", s.scale}};
+    if (!s.fixed_scale) {
+      metrics.push_back({"amax", s.amax});
+      metrics.push_back({"saturated", s.saturated});
+      metrics.push_back({"flushed", s.flushed});
+    }
+    metrics_.write("fp8_tensor", step, metrics);
+  }
+  for (const Fp8Kind& kind : group_by_kind(stats)) {
+    if (kind.fixed_scale) continue;
+    scalar("vitals_fp8_scale/" + kind.name, kind.smallest_scale, step);
+    scalar("vitals_fp8_saturated/" + kind.name, kind.worst_saturated, step);
+    scalar("vitals_fp8_flushed/" + kind.name, kind.worst_flushed, step);
+  }
+}
+
+// ---- events ----
+
+void RunLog::event(int64_t step, const std::string& what, std::vector<Metric> more) {
+  more.insert(more.begin(), {"event", what});
+  metrics_.write("event", step, more);
+}
+
+void RunLog::skipped(int64_t step, const std::string& line) { event(step, "skip", {{"text", line}}); }
+
 void RunLog::fallback(int64_t step, int block, const std::string& line) {
-  metrics_.write(step, {{"fp8_fallback_block", int64_t{block}}, {"fp8_fallback_reason", line}});
-  if (tensorboard_) tensorboard_->add_text("fp8/fallback", line, step);
+  event(step, "fallback", {{"text", line}, {"block", int64_t{block}}});
+  if (tensorboard_) tensorboard_->add_text("fp8_fallback", line, step);
+}
+
+void RunLog::saved(int64_t step, const std::string& path, bool is_best) {
+  event(step, "save", {{"path", path}, {"best", is_best}});
 }
 
 void RunLog::flush() {

@@ -1,14 +1,19 @@
-// Everything a run writes to its log folder: TensorBoard events and metrics.jsonl.
+// Everything a run writes to its log folder: TensorBoard events and metrics.jsonl (docs/metrics.md).
+//
+// TensorBoard sorts its groups, the first parts of tags, by name, and unfolds the first two. All that is neither train
+// nor val is therefore named to come after them: vitals_fp8, vitals_gpu, weights, weights_grad.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "engine/io/metrics.h"
 #include "engine/io/tensorboard.h"
 #include "engine/model/model.h"
+#include "engine/train/fp8_watch.h"
 #include "engine/train/report.h"
 #include "engine/train/run_plan.h"
 
@@ -19,18 +24,28 @@ class RunLog {
   // `first_step` is the next step that will be logged: 0 for a new run. Throws Error(disk).
   RunLog(const std::string& folder, bool use_tensorboard, int64_t first_step);
 
-  void hparams(const RunPlan& plan, const ObservableModel& model);
+  // The line that opens every life of a run, `step` being the last one that is done already; TensorBoard's hparams.
+  void begin(int64_t step, const RunPlan& plan, const ObservableModel& model);
   void step(const StepReport& report, Verdict verdict, int64_t tokens);
-  void validation(int64_t step, double loss);
+  void validation(int64_t step, double loss, bool is_best);
   void sample(int64_t step, const std::string& text);
   void device(int64_t step, std::span<const DeviceMetric> metrics);
-  // Histograms of weights and gradients, FP8 statistics. `tokens`, those of the step, turn the model's gradients of the
-  // sum over tokens into those of the mean: what train/grad_norm is the norm of.
+  // Histograms of weights and gradients. `tokens`, those of the step, turn the model's gradients of the sum over tokens
+  // into those of the mean: what train/grad_norm is the norm of.
   void tensors(int64_t step, ObservableModel& model, int64_t tokens);
-  void fallback(int64_t step, int block, const std::string& line); // a block goes on in BF16
+  void fp8(int64_t step, const Fp8Summary& summary);
+  void fp8_detail(int64_t step, std::span<const Fp8TensorStats> stats); // by kind; each tensor in metrics.jsonl alone
   void flush();
 
+  // Events.
+  void skipped(int64_t step, const std::string& line);
+  void fallback(int64_t step, int block, const std::string& line); // a block goes on in BF16
+  void saved(int64_t step, const std::string& path, bool is_best);
+
  private:
+  void scalar(const std::string& tag, double value, int64_t step);
+  void event(int64_t step, const std::string& what, std::vector<Metric> more);
+
   MetricsLog metrics_;
   std::unique_ptr<TensorBoardLogger> tensorboard_; // null: not wanted
 };

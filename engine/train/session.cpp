@@ -175,7 +175,7 @@ Session::Session(const RunStart& start, const DeviceChoice& device, Backend& bac
               .seed = state.seed},
              state.loader_position),
       validation(open_validation(data, plan, communicator)) {
-  log.hparams(plan, *model);
+  log.begin(state.step, plan, *model);
   for (const std::string& note : notes_of(*this, start, device)) console.line("note: " + note);
   if (plan.model.precision == Precision::fp8) console.line(fp8_line(*this));
   console.line(start_table(*this));

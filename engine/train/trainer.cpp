@@ -22,6 +22,13 @@ class Stopwatch {
 
 constexpr int64_t kDeviceMetricsFreq = 10; // steps: NVML answers in milliseconds
 constexpr int64_t kFp8LookFreq = 10;       // steps: a look waits for the device
+constexpr int64_t kHistogramFreq = 250;    // steps, where no evaluation sets the pace: every tensor is copied
+
+int64_t histogram_freq(const Session& session) {
+  const Options& o = session.plan.options;
+  if (o.histogram_freq >= 0) return o.histogram_freq;
+  return session.validation.empty() || o.eval_freq == 0 ? kHistogramFreq : o.eval_freq;
+}
 
 } // namespace
 
@@ -32,6 +39,7 @@ Trainer::Trainer(Session& session)
       model_(*session.model),
       state_(session.state),
       console_(session.console),
+      histogram_freq_(histogram_freq(session)),
       saved_step_(session.resumed ? session.state.step : -1) {}
 
 ExitCode Trainer::run() {
@@ -43,6 +51,7 @@ ExitCode Trainer::run() {
   while (state_.step < plan_.max_steps && !stop.requested()) {
     step();
     const bool is_best = due(options_.eval_freq) && evaluate();
+    if (due(histogram_freq_)) log_tensors();
     if (due(options_.sample_freq)) sample();
     if ((is_best && options_.save_best) || due(options_.checkpoint_freq)) save(is_best);
   }
@@ -107,7 +116,9 @@ void Trainer::count_skipped() {
   }
   skipped_in_a_row_ += 1;
   const int limit = options_.max_skipped;
-  console_.line(skip_line(state_.step, result_.verdict, skipped_in_a_row_, limit));
+  const std::string line = skip_line(state_.step, result_.verdict, skipped_in_a_row_, limit);
+  console_.line(line);
+  session_.log.skipped(state_.step, line);
   if (skipped_in_a_row_ < limit) return;
   session_.log.flush();
   throw Error(ExitCode::numerics,
@@ -128,8 +139,11 @@ void Trainer::watch_device() {
 
 // What saturates or overflows repeatedly goes on without FP8. The LM head has a flag of its own, and is only named.
 void Trainer::watch_fp8() {
-  if (!options_.fp8_auto_fallback || plan_.model.precision != Precision::fp8) return;
-  for (const Fp8Guard::Finding& finding : fp8_guard_.look(model_.fp8_stats())) {
+  if (plan_.model.precision != Precision::fp8) return;
+  const std::vector<Fp8TensorStats> stats = model_.fp8_stats();
+  log_fp8(stats);
+  if (!options_.fp8_auto_fallback) return;
+  for (const Fp8Guard::Finding& finding : fp8_guard_.look(stats)) {
     if (finding.layer == Fp8Guard::kLmHead) {
       console_.line("the LM head stays in FP8 although " + finding.reason +
                     ": --no-fp8_lm_head would leave it in BF16");
@@ -143,7 +157,19 @@ void Trainer::watch_fp8() {
   }
 }
 
+void Trainer::log_fp8(std::span<const Fp8TensorStats> stats) {
+  session_.log.fp8(state_.step, summarize(stats, plan_.model.config.layers));
+  fp8_step_ = state_.step;
+}
+
 // ---- now and then ----
+
+void Trainer::log_tensors() {
+  session_.log.tensors(state_.step, model_, result_.tokens);
+  if (options_.fp8_detail) session_.log.fp8_detail(state_.step, model_.fp8_stats());
+  session_.log.flush();
+  tensors_step_ = state_.step;
+}
 
 bool Trainer::evaluate() {
   if (session_.validation.empty()) return false;
@@ -153,8 +179,7 @@ bool Trainer::evaluate() {
   state_.last_val_loss = loss;
   state_.last_val_step = state_.step;
   console_.line(validation_line(state_.step, loss, is_best, state_.best_val_loss));
-  session_.log.validation(state_.step, loss);
-  if (state_.step > 0) session_.log.tensors(state_.step, model_, result_.tokens);
+  session_.log.validation(state_.step, loss, is_best);
   session_.log.flush();
   return is_best;
 }
@@ -173,6 +198,7 @@ void Trainer::sample() {
 void Trainer::save(bool is_best) {
   const std::string path = session_.checkpoints.save(model_, state_, is_best);
   saved_step_ = state_.step;
+  session_.log.saved(state_.step, path, is_best);
   console_.line("step " + std::to_string(state_.step) + " | saved " + path + (is_best ? " (best)" : ""));
   if (!is_best) return;
   // A new best makes the one before superfluous, unless it was due anyway.
@@ -185,9 +211,14 @@ void Trainer::save(bool is_best) {
 
 ExitCode Trainer::finish() {
   const bool is_best = state_.last_val_step != state_.step && options_.eval_freq > 0 && evaluate();
+  if (histogram_freq_ > 0 && tensors_step_ != state_.step) log_tensors();
   if (sampled_step_ != state_.step) sample();
   if (saved_step_ != state_.step || is_best) save(is_best);
-  if (const std::string health = fp8_health_table(model_.fp8_stats()); !health.empty()) console_.line(health);
+  if (plan_.model.precision == Precision::fp8) {
+    const std::vector<Fp8TensorStats> stats = model_.fp8_stats();
+    if (fp8_step_ != state_.step) log_fp8(stats);
+    if (const std::string health = fp8_health_table(stats); !health.empty()) console_.line(health);
+  }
   session_.log.flush();
   console_.clear_progress();
   console_.line(closing_lines(session_));

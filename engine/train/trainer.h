@@ -1,6 +1,7 @@
 // The training loop: steps, and between them evaluation, samples and checkpoints.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "engine/base/error.h"
@@ -24,6 +25,8 @@ class Trainer {
   void count_skipped();
   void watch_device();
   void watch_fp8();
+  void log_tensors();
+  void log_fp8(std::span<const Fp8TensorStats> stats);
   bool due(int64_t frequency) const { return frequency > 0 && state_.step % frequency == 0; }
   bool evaluate(); // true: the best so far
   void sample();
@@ -46,8 +49,10 @@ class Trainer {
   int skipped_in_a_row_ = 0;
   bool throttling_told_ = false;
   Fp8Guard fp8_guard_;
-  int64_t sampled_step_ = -1, saved_step_ = -1; // with state_.last_val_step, so that the end does nothing twice
-  std::string extra_best_;                      // the last checkpoint saved only because it was the best
+  const int64_t histogram_freq_;
+  // With state_.last_val_step, so that the end does nothing twice.
+  int64_t sampled_step_ = -1, saved_step_ = -1, tensors_step_ = -1, fp8_step_ = -1;
+  std::string extra_best_; // the last checkpoint saved only because it was the best
 };
 
 } // namespace gpt2

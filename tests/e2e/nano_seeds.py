@@ -42,9 +42,9 @@ def read_metrics(path):
     losses, validation = [], None
     with open(path) as lines:
         for entry in map(json.loads, lines):
-            if "val_loss" in entry:
+            if entry["type"] == "validation":
                 validation = entry["val_loss"]
-            elif "grad_norm" in entry:
+            elif entry["type"] == "step":
                 losses.append(entry["loss"])
     return losses, validation
 

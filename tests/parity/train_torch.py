@@ -4,7 +4,7 @@ same schedule, same AdamW, same validation sequences. What differs is the arithm
 
 usage: train_torch.py --train SHARD.bin --val SHARD.bin --out curve.jsonl [options]
 
-Writes one JSON object a line, as metrics.jsonl of our runs: {"step":1,"loss":..,"lr":..}, {"step":50,"val_loss":..}.
+Writes one JSON object a line, with the keys of metrics.jsonl of our runs: {"step":1,"loss":..,"lr":..}, {"step":50,"val_loss":..}.
 """
 import argparse
 import json

@@ -30,6 +30,7 @@ TEST_CASE("FP8's options without FP8") {
   Case run;
   CHECK(run.notes({"max_lr", "seed"}).empty());
   CHECK(run.notes({"fp8_margin"}) == Lines{"--fp8_margin has no effect without FP8: --use_fp8 turns it on"});
+  CHECK(run.notes({"fp8_detail"}) == Lines{"--fp8_detail has no effect without FP8: --use_fp8 turns it on"});
   CHECK(run.notes({"fp8_interval", "fp8_margin", "fp8_recipe"}) ==
         Lines{"--fp8_margin, --fp8_interval and --fp8_recipe have no effect without FP8: --use_fp8 turns it on"});
   run.options.precision = PrecisionChoice::fp8; // asked for: the device has said why not

@@ -64,7 +64,7 @@ Options everything_changed() {
   o.eval_freq = 7, o.eval_sequences = 11, o.eval_at_start = true, o.sample_freq = 13;
   o.prompt = "two\nlines\tand 'both' \"quotes\" \x01 \xc3\xa9", o.sample_tokens = 5;
   o.temperature = 1.5f, o.top_k = 3, o.sample_seed = 99;
-  o.use_tensorboard = false, o.histogram_freq = 19, o.fp8_detail = true, o.run_name = "run", o.log_dir = "logs";
+  o.log_freq = 5, o.use_tensorboard = false, o.histogram_freq = 19, o.fp8_detail = true, o.run_name = "run", o.log_dir = "logs";
   o.checkpoint_dir = "ckpt", o.checkpoint_freq = 17, o.save_best = false, o.resume = "best";
   o.skip_loss_z = 4.5f, o.skip_grad_z = 6.25f, o.max_skipped = 3;
   return o;
@@ -315,7 +315,7 @@ TEST_CASE("the FP8 switches and choices are checked") {
 TEST_CASE("zero, negative and senseless numbers are refused") {
   for (const char* name : {"layers", "heads", "channels", "seq_len", "batch_size", "max_batch_size",
                            "target_batch_size", "max_steps", "num_epochs", "max_lr", "adam_eps", "fp8_interval",
-                           "fp8_amax_history", "threads", "eval_sequences", "max_skipped"}) {
+                           "fp8_amax_history", "threads", "log_freq", "eval_sequences", "max_skipped"}) {
     const std::string flag = std::string("--") + name;
     CHECK(contains(usage_error({flag, "0"}), flag + ": 0 does not fit"));
   }

@@ -31,7 +31,7 @@ ExitCode run(int argc, char** argv) {
   const auto command_line = parse_options(argc, argv, "train_gpt2_fp8 " GPT2_VERSION ", " + cuda_version());
   if (!command_line) return ExitCode::done;
   const Options& asked = command_line->options;
-  if (asked.print_config) return print(to_toml(asked));
+  if (asked.print_config) return print(to_explained_toml(asked));
   if (asked.list_checkpoints) return print(describe_checkpoints(asked.checkpoint_dir));
 
   std::optional<StopSignal> stop; // from here on Ctrl-C is answered; the trainer obeys

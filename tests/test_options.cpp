@@ -12,6 +12,7 @@
 #include "engine/base/error.h"
 #include "engine/base/toml.h"
 #include "engine/model/config.h"
+#include "engine/train/help.h"
 #include "engine/train/option_fields.h"
 #include "engine/train/peer_flags.h"
 #include "engine/train/run_plan.h"
@@ -334,6 +335,30 @@ TEST_CASE("zero, negative and senseless numbers are refused") {
   CHECK(contains(usage_error({"--batch_size", "99999999999"}), "too large"));
   CHECK(contains(usage_error({"--max_lr", "nan"}), "finite"));
   CHECK(parse({"--batch_size", "auto"}).options.batch_size == 0);
+}
+
+TEST_CASE("what auto means is told in numbers, and reads back as auto") {
+  Options options;
+  CHECK(meaning_of_auto("max_lr", options) == "0.0006 for gpt2, 0.003 for nano");
+  CHECK(meaning_of_auto("batch_size", options).empty()); // the device decides
+  options.model = "gpt2";
+  const std::string text = to_explained_toml(options);
+  CHECK(contains(text, "max_lr = \"auto\" # 0.0006 for gpt2\n"));
+  CHECK(contains(text, "warmup_steps = \"auto\" # 700 for gpt2; a tenth of a run if that is less\n"));
+  CHECK(from_toml(text, "test").options == options);
+}
+
+TEST_CASE("the short help is a part of the whole one, and a switch has no value") {
+  const std::string all = help_all_text({}, 100), some = help_text({}, 100);
+  Options options;
+  int common = 0;
+  for (const OptionField& field : option_fields(options)) {
+    CHECK(contains(all, "\n  --" + field.name));
+    common += contains(some, "\n  --" + field.name + " ");
+  }
+  CHECK(common == 25);
+  CHECK_FALSE(contains(all, "{false}"));
+  CHECK(contains(completion_script("zsh"), "'--lr_schedule=[after the warm-up]:cosine|linear|constant|wsd:(cosine"));
 }
 
 TEST_CASE("a resumed run keeps the checkpoint's options where the command line is silent") {

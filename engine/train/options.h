@@ -147,6 +147,9 @@ std::optional<CommandLine> parse_options(int argc, const char* const* argv, cons
 // The options as a TOML file that --config reads back to the same values; actions are left out.
 std::string to_toml(const Options& options);
 
+// The same with a comment where the model alone decides what "auto" stands for: max_lr = "auto" # 0.0006 for gpt2
+std::string to_explained_toml(const Options& options);
+
 // The other way round. `origin` names the text in errors. Throws Error(usage) for an unknown key or a bad value.
 CommandLine from_toml(const std::string& text, const std::string& origin);
 

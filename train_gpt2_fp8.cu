@@ -1,11 +1,13 @@
 // The program: options -> backend -> session -> trainer.run(). No device code: plain C++ on top of the engine's
 // library.
 #include <iostream>
+#include <optional>
 #include <string>
 
 #include "engine/backend/backend.h"   // defines: open_backend, cuda_version
-#include "engine/base/log.h"          // defines: is_terminal
+#include "engine/base/process.h"      // defines: StopSignal
 #include "engine/base/program.h"      // defines: run_program, Error, ExitCode
+#include "engine/base/terminal.h"     // defines: is_terminal, wants_colour
 #include "engine/dist/communicator.h" // defines: make_communicator
 #include "engine/train/evaluation.h"  // defines: evaluate_only
 #include "engine/train/options.h"     // defines: parse_options
@@ -29,13 +31,15 @@ ExitCode run(int argc, char** argv) {
   const auto command_line = parse_options(argc, argv, "train_gpt2_fp8 " GPT2_VERSION ", " + cuda_version());
   if (!command_line) return ExitCode::done;
   const Options& asked = command_line->options;
-  if (asked.print_config) return print(to_toml(asked));
+  if (asked.print_config) return print(to_explained_toml(asked));
   if (asked.list_checkpoints) return print(describe_checkpoints(asked.checkpoint_dir));
 
+  std::optional<StopSignal> stop; // from here on Ctrl-C is answered; the trainer obeys
+  if (!asked.eval_only) stop.emplace();
   const auto communicator = make_communicator(process_environment());
   const RunStart start = prepare_start(*command_line);
   const OpenBackend open = open_backend(backend_options(start.options));
-  Console console(std::cout, is_terminal());
+  Console console(std::cout, is_terminal(), wants_colour());
   if (asked.eval_only) return evaluate_only(start, open.device, *open.backend, *communicator, console);
   Session session(start, open.device, *open.backend, *communicator, console);
   return Trainer(session).run();

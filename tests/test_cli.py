@@ -79,9 +79,53 @@ class CommandLine(unittest.TestCase):
     def test_version_and_help(self):
         self.assertRegex(self.succeed("--version"), r"^train_gpt2_fp8 \d+\.\d+\.\d+, (CPU only|CUDA \d+\.\d+)\n$")
         text = self.succeed("--help")
+        for flag in ("--use_fp8", "--train_data", "--resume", "--help_all", "--print_config"):
+            self.assertIn(flag, text)
+        self.assertNotIn("--plan_cache", text)
+        text = self.succeed("--help_all")
         for flag in ("--use_fp8", "--train_data", "--resume", "--recompute", "--plan_cache", "--print_config"):
             self.assertIn(flag, text)
         self.assertIn("no effect on the CPU", text)
+
+    def test_help_fits_the_width_and_knows_the_model(self):
+        for columns in (60, 80, 120):
+            for flag in ("--help", "--help_all"):
+                text = self.run_program(flag, COLUMNS=str(columns)).stdout
+                self.assertLessEqual(max(map(len, text.splitlines())), columns)
+        words = " ".join(self.succeed("--help", "--model", "gpt2").split())
+        for number in ("0.0006 for gpt2", "700 for gpt2", "19560 for gpt2"):
+            self.assertIn(number, words)
+
+    def test_print_config_says_what_auto_means(self):
+        text = self.succeed("--print_config", "--model", "gpt2")
+        self.assertRegex(text, r'(?m)^max_lr = "auto" # 0\.0006 for gpt2$')
+        self.assertRegex(text, r'(?m)^max_steps = "auto" # 19560 for gpt2; less on little data$')
+        again = self.succeed("--config", self.write("printed.toml", text), "--print_config")
+        self.assertEqual(again, text)
+
+    def test_completion_in_bash(self):
+        script = self.write("completion.bash", self.succeed("--completion", "bash"))
+        def complete(*words):
+            commands = f"""source {script}; COMP_WORDS=({" ".join(words)} ''); COMP_CWORD={len(words)}
+                COMP_WORDS[{len(words)}]=$LAST; _train_gpt2_fp8; printf '%s\\n' "${{COMPREPLY[@]}}" """
+            def ask(last):
+                done = subprocess.run(["bash", "-c", commands], env={**self.environment, "LAST": last}, text=True,
+                                      capture_output=True, check=True)
+                return done.stdout.split()
+            return ask
+        self.assertEqual(complete("train_gpt2_fp8")("--max_l"), ["--max_lr"])
+        self.assertEqual(complete("train_gpt2_fp8")("--no-use_t"), ["--no-use_tensorboard"])
+        self.assertEqual(complete("train_gpt2_fp8", "--lr_schedule")("co"), ["cosine", "constant"])
+        self.assertEqual(complete("train_gpt2_fp8", "--model")("gpt2-x"), ["gpt2-xl"])
+        self.fail_with(2, "--completion", "fish", says=["bash", "zsh"])
+
+    @unittest.skipUnless(shutil.which("groff"), "no groff")
+    def test_the_man_page_formats(self):
+        page = self.succeed("--man_page")
+        done = subprocess.run(["groff", "-man", "-Tascii", "-ww"], input=page, text=True, capture_output=True)
+        self.assertEqual(done.stderr, "")
+        for words in ("--target_batch_size", "EXAMPLES", "EXIT STATUS"):
+            self.assertIn(words, re.sub(r".\x08|\x1b\[\d*m", "", done.stdout))
 
     def test_trains_on_the_built_in_sample(self):
         out = self.succeed(*TINY, "--max_steps", "3", "--eval_freq", "2")
@@ -185,7 +229,7 @@ class CommandLine(unittest.TestCase):
         self.assertRegex(lines[4], r"val loss +\d+\.\d{6} +\|")
 
     def test_no_save_best(self):
-        self.assertRegex(self.succeed("--help"), r"--save_best")
+        self.assertRegex(self.succeed("--help_all"), r"--save_best")
         out = self.succeed(*TINY, "--max_steps", "5", "--eval_freq", "1", "--checkpoint_freq", "0", "--no-save_best")
         self.assertIn("best so far", out)
         self.assertEqual(re.findall(r"saved checkpoints_fp8/(\S+)", out), ["step_00000005"])
@@ -255,7 +299,7 @@ class CommandLine(unittest.TestCase):
             code, out, error = self.interrupt(number)
             self.assertEqual(code, 75, error)
             self.assertIn("--resume latest", out)
-            self.assertEqual(error, "")
+            self.assertEqual(error, "stopping after this step; again to quit now\n")
             stopped = int(re.search(r"stopped at step (\d+)", out).group(1))
             out = self.succeed("--resume", "latest", "--max_steps", str(stopped + 1))
             self.assertIn(f"resumed checkpoints_fp8/step_{stopped:08d}", out)

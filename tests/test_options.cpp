@@ -12,6 +12,7 @@
 #include "engine/base/error.h"
 #include "engine/base/toml.h"
 #include "engine/model/config.h"
+#include "engine/train/help.h"
 #include "engine/train/option_fields.h"
 #include "engine/train/peer_flags.h"
 #include "engine/train/run_plan.h"
@@ -64,7 +65,7 @@ Options everything_changed() {
   o.eval_freq = 7, o.eval_sequences = 11, o.eval_at_start = true, o.sample_freq = 13;
   o.prompt = "two\nlines\tand 'both' \"quotes\" \x01 \xc3\xa9", o.sample_tokens = 5;
   o.temperature = 1.5f, o.top_k = 3, o.sample_seed = 99;
-  o.use_tensorboard = false, o.histogram_freq = 19, o.fp8_detail = true, o.run_name = "run", o.log_dir = "logs";
+  o.log_freq = 5, o.use_tensorboard = false, o.histogram_freq = 19, o.fp8_detail = true, o.run_name = "run", o.log_dir = "logs";
   o.checkpoint_dir = "ckpt", o.checkpoint_freq = 17, o.save_best = false, o.resume = "best";
   o.skip_loss_z = 4.5f, o.skip_grad_z = 6.25f, o.max_skipped = 3;
   return o;
@@ -315,7 +316,7 @@ TEST_CASE("the FP8 switches and choices are checked") {
 TEST_CASE("zero, negative and senseless numbers are refused") {
   for (const char* name : {"layers", "heads", "channels", "seq_len", "batch_size", "max_batch_size",
                            "target_batch_size", "max_steps", "num_epochs", "max_lr", "adam_eps", "fp8_interval",
-                           "fp8_amax_history", "threads", "eval_sequences", "max_skipped"}) {
+                           "fp8_amax_history", "threads", "log_freq", "eval_sequences", "max_skipped"}) {
     const std::string flag = std::string("--") + name;
     CHECK(contains(usage_error({flag, "0"}), flag + ": 0 does not fit"));
   }
@@ -334,6 +335,30 @@ TEST_CASE("zero, negative and senseless numbers are refused") {
   CHECK(contains(usage_error({"--batch_size", "99999999999"}), "too large"));
   CHECK(contains(usage_error({"--max_lr", "nan"}), "finite"));
   CHECK(parse({"--batch_size", "auto"}).options.batch_size == 0);
+}
+
+TEST_CASE("what auto means is told in numbers, and reads back as auto") {
+  Options options;
+  CHECK(meaning_of_auto("max_lr", options) == "0.0006 for gpt2, 0.003 for nano");
+  CHECK(meaning_of_auto("batch_size", options).empty()); // the device decides
+  options.model = "gpt2";
+  const std::string text = to_explained_toml(options);
+  CHECK(contains(text, "max_lr = \"auto\" # 0.0006 for gpt2\n"));
+  CHECK(contains(text, "warmup_steps = \"auto\" # 700 for gpt2; a tenth of a run if that is less\n"));
+  CHECK(from_toml(text, "test").options == options);
+}
+
+TEST_CASE("the short help is a part of the whole one, and a switch has no value") {
+  const std::string all = help_all_text({}, 100), some = help_text({}, 100);
+  Options options;
+  int common = 0;
+  for (const OptionField& field : option_fields(options)) {
+    CHECK(contains(all, "\n  --" + field.name));
+    common += contains(some, "\n  --" + field.name + " ");
+  }
+  CHECK(common == 25);
+  CHECK_FALSE(contains(all, "{false}"));
+  CHECK(contains(completion_script("zsh"), "'--lr_schedule=[after the warm-up]:cosine|linear|constant|wsd:(cosine"));
 }
 
 TEST_CASE("a resumed run keeps the checkpoint's options where the command line is silent") {

@@ -11,37 +11,6 @@ using namespace gpt2;
 using namespace gpt2::testing;
 namespace fs = std::filesystem;
 
-TEST_CASE("the step line has its fields in order, further ones before the precision") {
-  StepReport report{.step = 250,
-                    .epoch = 0,
-                    .loss = 3.456789f,
-                    .lr = 6e-4f,
-                    .grad_norm = 0.8234f,
-                    .seconds = 0.15678,
-                    .tokens_per_second = 3345.67,
-                    .speed_of_light = std::nullopt,
-                    .eta_seconds = 4.2,
-                    .precision = "FP8"};
-  CHECK(step_line(report) ==
-        "step  250 | epoch 0 | loss: 3.456789 | lr: 6.00e-04 | norm: 0.8234 | dt: 156.78ms | tok/sec: 3345.67 | "
-        "eta: 4.2s | FP8");
-  report.speed_of_light = 0.8125;
-  CHECK(contains(step_line(report), "| tok/sec: 3345.67 | SOL: 81.2% | eta: 4.2s | FP8"));
-}
-
-TEST_CASE("in a file there are plain lines; on a terminal a bar stays below them") {
-  std::ostringstream file, terminal;
-  for (const bool is_terminal : {false, true}) {
-    Console console(is_terminal ? terminal : file, is_terminal);
-    console.progress(progress_bar(5, 10, 60));
-    console.line("hello");
-  }
-  CHECK(file.str() == "hello\n");
-  const std::string bar = progress_bar(5, 10, 60);
-  CHECK(contains(bar, " 50%  step 5/10"));
-  CHECK(terminal.str() == "\r" + bar + "\x1b[K" + "\r\x1b[K" + "hello\n" + "\r" + bar + "\x1b[K" + "\r\x1b[K");
-}
-
 TEST_CASE("a step is its micro-steps, the update, then the result") {
   Playground play;
   play.options.max_steps = 2;

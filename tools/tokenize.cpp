@@ -8,6 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/program.h"
+#include "engine/base/terminal.h"
 #include "engine/data/tokenize_files.h"
 
 namespace {

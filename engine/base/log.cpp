@@ -1,11 +1,7 @@
 #include "engine/base/log.h"
 
-#include <unistd.h>
-
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
-#include <string_view>
 
 namespace gpt2 {
 
@@ -38,11 +34,6 @@ std::string with_unit(double value, const char* const (&units)[5]) {
 
 void log_info(const std::string& line) { write_line(stdout, line); }
 void log_warn(const std::string& line) { write_line(stderr, "warning: " + line); }
-
-bool is_terminal() {
-  const char* term = std::getenv("TERM");
-  return isatty(STDOUT_FILENO) && term != nullptr && std::string_view(term) != "dumb";
-}
 
 std::string format_count(double count) { return with_unit(count, {"", "K", "M", "B", "T"}); }
 std::string format_bytes(double bytes) { return with_unit(bytes, {" B", " KB", " MB", " GB", " TB"}); }

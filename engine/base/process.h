@@ -2,6 +2,7 @@
 #pragma once
 
 #include <csignal>
+#include <string>
 
 namespace gpt2 {
 
@@ -9,8 +10,11 @@ namespace gpt2 {
 // ever gets their numbers; a file-size limit and a closed pipe are write errors with a message, not a death by signal.
 void prepare_process();
 
-// Ctrl-C, SIGTERM and a lost terminal (SIGHUP) ask a loop to finish its step, save and leave; the second Ctrl-C ends
-// the process at once. Handles the signals while it lives. One at a time.
+std::string program_as_called(); // "./train_gpt2_fp8": argv[0]
+
+// Ctrl-C, SIGTERM and a lost terminal (SIGHUP) ask a loop to finish its step, save and leave, and say so on stderr at
+// once; the second Ctrl-C ends the process. Handles the signals while it lives. They nest: the outermost one handles,
+// all are asked.
 class StopSignal {
  public:
   StopSignal();
@@ -20,6 +24,7 @@ class StopSignal {
   bool requested() const;
 
  private:
+  const bool outermost_;
   struct sigaction old_interrupt_, old_terminate_, old_hangup_;
 };
 

@@ -277,6 +277,9 @@ std::vector<OptionField> option_fields(Options& o) {
   f.number("sample_seed", o.sample_seed, at_least<uint64_t>(0), "of samples");
 
   f.group("Logs");
+  f.number_or_auto<int64_t>("log_freq", o.log_freq, 0, at_least<int64_t>(1),
+                            "steps from one printed line to the next; auto: about one a second on a terminal, every "
+                            "step in a file; metrics.jsonl and TensorBoard get every step");
   f.toggle("use_tensorboard", o.use_tensorboard, "write TensorBoard event files");
   f.number_or_auto<int64_t>("histogram_freq", o.histogram_freq, -1, at_least<int64_t>(0),
                             "steps between histograms of weights and gradients; 0: never; auto: with every evaluation, "

@@ -8,8 +8,10 @@
 #include "engine/base/error.h"
 #include "engine/base/files.h"
 #include "engine/base/nearest_name.h"
+#include "engine/base/terminal.h"
 #include "engine/base/toml.h"
 #include "engine/model/config.h"
+#include "engine/train/help.h"
 #include "engine/train/option_fields.h"
 #include "engine/train/peer_flags.h"
 
@@ -99,63 +101,76 @@ void check_conflicts(Options& options) {
   }
 }
 
+// `comment` is what follows a field's value.
+template <class Comment>
+std::string write_toml(const Options& options, Comment comment) {
+  Options copy = options;
+  std::string out = "# train_gpt2_fp8 --config THIS_FILE\n";
+  std::string group;
+  for (const OptionField& field : option_fields(copy)) {
+    if (field.group != group) out += "\n# " + (group = field.group) + "\n";
+    out += field.name + " = " + field.toml() + comment(field) + "\n";
+  }
+  return out;
+}
+
 class CommandLineParser {
  public:
   explicit CommandLineParser(Options& options) : options_(options), fields_(option_fields(options)) {
-    app_.allow_extras(); // we word the error ourselves
-    app_.get_formatter()->column_width(38);
+    app_.allow_extras();    // we word the error ourselves
+    app_.set_help_flag(""); // and the help
     for (const OptionField& field : fields_) declare(field);
-    config_ = app_.add_option("--config")
-                  ->description("option file, TOML; flags win over it")
-                  ->type_name("FILE")
-                  ->group("Actions");
-    print_config_ = action("--print_config", "write the options as such a file and exit");
-    list_checkpoints_ = action("--list_checkpoints", "say what can be resumed and exit");
-    eval_only_ = action("--eval_only", "evaluate --resume's or the initial model on the validation data and exit");
-    version_ = action("--version", "print the version and exit");
-    app_.get_help_ptr()->group("Actions");
-    app_.footer("A switch --x is turned off by --no-x or --x=false.");
+    for (const Action& action : actions()) {
+      const std::string flags = (action.name == "help" ? "-h,--" : "--") + action.name;
+      if (action.value_name.empty())
+        app_.add_flag(flags);
+      else
+        app_.add_option(flags);
+    }
   }
 
-  // False after --help or --version.
+  // False after --help, --version and the like, which have printed what was asked for.
   bool parse(int argc, const char* const* argv, const std::string& version, CommandLine& line) {
     try {
       app_.parse(words_of(argc, argv, line.notes));
-    } catch (const CLI::CallForHelp&) {
-      std::cout << app_.help();
-      return false;
     } catch (const CLI::ParseError& error) {
       throw Error(ExitCode::usage, error.what(), "see --help");
     }
-    if (version_->count()) return std::cout << version << "\n", false;
+    if (asked("version")) return std::cout << version << "\n", false;
+    if (asked("completion")) return std::cout << completion_script(app_["--completion"]->results().back()), false;
+    if (asked("man_page")) return std::cout << man_page(version), false;
+    if (asked("help") || asked("help_all")) return print_help(line.given), false;
     check_extras();
     apply_flags(line.given);
-    if (config_->count()) {
-      const std::string path = config_->results().back();
+    if (asked("config")) {
+      const std::string path = app_["--config"]->results().back();
       apply_lines(read_option_file(path), path, fields_, line);
     }
-    options_.print_config = print_config_->count() > 0;
-    options_.list_checkpoints = list_checkpoints_->count() > 0;
-    options_.eval_only = eval_only_->count() > 0;
+    options_.print_config = asked("print_config");
+    options_.list_checkpoints = asked("list_checkpoints");
+    options_.eval_only = asked("eval_only");
     return true;
   }
 
  private:
-  CLI::Option* action(const std::string& flag, const std::string& help) {
-    return app_.add_flag(flag)->description(help)->group("Actions");
+  bool asked(const std::string& action) const { return app_["--" + action]->count() > 0; }
+
+  // With the numbers of the model that is asked for, whatever else is wrong with the command line.
+  void print_help(std::set<std::string>& given) {
+    try {
+      apply_flags(given);
+      config_by_name(options_.model == "auto" ? "nano" : options_.model);
+    } catch (const Error&) {
+      options_.model = "auto";
+    }
+    const auto columns = static_cast<size_t>(std::clamp(terminal_columns(), 40, 120)); // wider is hard to read
+    std::cout << (asked("help_all") ? help_all_text(options_, columns) : help_text(options_, columns));
   }
 
   void declare(const OptionField& field) {
     const std::string flag = "--" + field.name;
-    CLI::Option* option;
-    if (field.is_switch()) {
-      option = app_.add_flag(flag + ",!--no-" + field.name);
-      option->description(field.help + (field.toml() == "true" ? " [on]" : " [off]"));
-    } else {
-      const std::string shown = read_toml("x = " + field.toml(), field.name).front().value;
-      option = app_.add_option(flag)->description(field.help)->type_name(field.value_name)->default_str(shown);
-    }
-    option->group(field.group)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    CLI::Option* option = field.is_switch() ? app_.add_flag(flag + ",!--no-" + field.name) : app_.add_option(flag);
+    option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     declared_.push_back(option);
   }
 
@@ -181,7 +196,7 @@ class CommandLineParser {
 
   bool takes_value(const std::string& name) {
     const OptionField* const field = find_field(fields_, name);
-    return field ? !field->is_switch() : name == "config";
+    return field ? !field->is_switch() : name == "config" || name == "completion";
   }
 
   // What is not known even so stays as it was typed.
@@ -224,8 +239,8 @@ class CommandLineParser {
         peer && peer->instead) {
       throw Error(ExitCode::usage, "unknown flag " + word, peer->instead);
     }
-    std::vector<std::string> names{"--config",    "--print_config", "--list_checkpoints",
-                                   "--eval_only", "--version",      "--help"};
+    std::vector<std::string> names;
+    for (const Action& action : actions()) names.push_back("--" + action.name);
     for (const auto& field : fields_) {
       names.push_back("--" + field.name);
       if (field.is_switch()) names.push_back("--no-" + field.name);
@@ -237,9 +252,7 @@ class CommandLineParser {
   Options& options_;
   std::vector<OptionField> fields_;
   std::vector<CLI::Option*> declared_; // one per field
-  CLI::App app_{"Pretrains GPT-2, in FP8 where the GPU can. Without flags it trains on what it finds.",
-                "train_gpt2_fp8"};
-  CLI::Option *config_, *print_config_, *list_checkpoints_, *eval_only_, *version_;
+  CLI::App app_;
 };
 
 } // namespace
@@ -253,14 +266,14 @@ std::optional<CommandLine> parse_options(int argc, const char* const* argv, cons
 }
 
 std::string to_toml(const Options& options) {
-  Options copy = options;
-  std::string out = "# train_gpt2_fp8 --config THIS_FILE\n";
-  std::string group;
-  for (const OptionField& field : option_fields(copy)) {
-    if (field.group != group) out += "\n# " + (group = field.group) + "\n";
-    out += field.name + " = " + field.toml() + "\n";
-  }
-  return out;
+  return write_toml(options, [](const OptionField&) { return std::string(); });
+}
+
+std::string to_explained_toml(const Options& options) {
+  return write_toml(options, [&](const OptionField& field) {
+    const std::string numbers = field.toml() == toml_string("auto") ? meaning_of_auto(field.name, options) : "";
+    return numbers.empty() ? "" : " # " + numbers;
+  });
 }
 
 CommandLine from_toml(const std::string& text, const std::string& origin) {

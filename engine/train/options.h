@@ -111,6 +111,7 @@ struct Options {
   uint64_t sample_seed = 1;
 
   // logs
+  int64_t log_freq = 0; // steps from one printed line to the next; 0: every step in a file, fewer on a terminal
   bool use_tensorboard = true;
   int64_t histogram_freq = -1; // steps; 0: never; -1: as evaluation, or every 250 without it
   bool fp8_detail = false;     // each kind of quantized tensor, and each tensor in metrics.jsonl
@@ -139,12 +140,15 @@ struct CommandLine {
   std::vector<std::string> notes = {}; // one line for each flag of another trainer that was taken for ours
 };
 
-// Parses the command line (and --config). Throws Error(usage) with a "did you mean". Returns nullopt after --help or
-// --version, whose text has been printed to stdout.
+// Parses the command line (and --config). Throws Error(usage) with a "did you mean". Returns nullopt after --help,
+// --version and the like, whose text has been printed to stdout.
 std::optional<CommandLine> parse_options(int argc, const char* const* argv, const std::string& version);
 
 // The options as a TOML file that --config reads back to the same values; actions are left out.
 std::string to_toml(const Options& options);
+
+// The same with a comment where the model alone decides what "auto" stands for: max_lr = "auto" # 0.0006 for gpt2
+std::string to_explained_toml(const Options& options);
 
 // The other way round. `origin` names the text in errors. Throws Error(usage) for an unknown key or a bad value.
 CommandLine from_toml(const std::string& text, const std::string& origin);

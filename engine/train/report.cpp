@@ -1,9 +1,12 @@
 #include "engine/train/report.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
+#include <string_view>
 
 #include "engine/base/log.h"
+#include "engine/base/process.h"
 #include "engine/train/fp8_watch.h"
 #include "engine/train/session.h"
 
@@ -16,6 +19,11 @@ std::string text(const char* format, double value) {
   char out[64];
   std::snprintf(out, sizeof out, format, value);
   return out;
+}
+
+std::string padded(int64_t number, size_t width) {
+  const std::string digits = std::to_string(number);
+  return std::string(width - std::min(width, digits.size()), ' ') + digits;
 }
 
 std::string data_text(const Dataset& dataset, const std::string& source) {
@@ -67,52 +75,68 @@ std::string memory_text(const ObservableModel& model) {
   return format_bytes(static_cast<double>(total)) + ": " + parts;
 }
 
+// A word that a shell reads as it is.
+std::string shell_word(const std::string& word) {
+  const bool harmless = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+    return std::isalnum(c) || std::string_view("/._-+=:,@%").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  if (harmless) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
 std::string every(int64_t frequency, const std::string& otherwise) {
   return frequency > 0 ? "every " + std::to_string(frequency) + " steps" : otherwise;
 }
 
 } // namespace
 
-std::string step_line(const StepReport& r) {
-  char fields[256], light[32] = "";
-  std::snprintf(fields, sizeof fields,
-                "step %4lld | epoch %lld | loss: %.6f | lr: %.2e | norm: %.4f | dt: %.2fms | tok/sec: %.2f | ",
-                static_cast<long long>(r.step), static_cast<long long>(r.epoch), static_cast<double>(r.loss),
-                static_cast<double>(r.lr), static_cast<double>(r.grad_norm), 1e3 * r.seconds, r.tokens_per_second);
-  if (r.speed_of_light) std::snprintf(light, sizeof light, "SOL: %.1f%% | ", 100 * *r.speed_of_light);
-  return std::string(fields) + light + "eta: " + format_duration(r.eta_seconds) + " | " + r.precision;
+std::vector<std::string> step_fields(const StepReport& r) {
+  std::vector<std::string> fields{"step " + padded(r.step, 4),
+                                  "epoch " + std::to_string(r.epoch),
+                                  "loss: " + text("%.6f", r.loss),
+                                  "lr: " + text("%.2e", r.lr),
+                                  "norm: " + text("%.4f", r.grad_norm),
+                                  "dt: " + text("%.2fms", 1e3 * r.seconds),
+                                  "tok/sec: " + text("%.2f", r.tokens_per_second)};
+  if (r.speed_of_light) fields.push_back("SOL: " + text("%.1f%%", 100 * *r.speed_of_light));
+  fields.push_back("eta: " + format_duration(r.eta_seconds));
+  fields.push_back(r.precision);
+  return fields;
 }
 
-std::string start_table(const Session& session) {
+std::vector<TableSection> start_table(const Session& session) {
   const RunPlan& plan = session.plan;
   const RunData& data = session.data;
   ObservableModel& model = *session.model;
   const Options& o = plan.options;
   const GPT2Config& config = plan.model.config;
-  TableRows rows{
-      {"model", config.name + ": " + std::to_string(config.layers) + " layers, " + std::to_string(config.heads) +
-                    " heads, " + std::to_string(config.channels) + " channels, sequences of " +
-                    std::to_string(config.seq_len)},
-      {"parameters", count(static_cast<double>(parameter_count(config)))},
-      {"device", model.device_name()},
-      {"precision", precision_text(plan, model)},
-      {"train data", data_text(*data.train, data.built_in ? "built-in sample" : o.train_data)},
-  };
+  std::vector<TableSection> sections{
+      {"Model",
+       {{"model", config.name + ": " + std::to_string(config.layers) + " layers, " + std::to_string(config.heads) +
+                      " heads, " + std::to_string(config.channels) + " channels, sequences of " +
+                      std::to_string(config.seq_len)},
+        {"parameters", count(static_cast<double>(parameter_count(config)))},
+        {"device", model.device_name()},
+        {"precision", precision_text(plan, model)},
+        {"memory", memory_text(model)}}},
+      {"Data", {{"train data", data_text(*data.train, data.built_in ? "built-in sample" : o.train_data)}}},
+      {"Output",
+       {{"checkpoints", o.checkpoint_dir + ", " + every(o.checkpoint_freq, "at the end")},
+        {"logs", session.log_folder + (o.use_tensorboard ? " (tools/start_tensorboard.sh --logdir " + o.log_dir + ")" : "")}}},
+      {"Training",
+       {{"batch", batch_text(plan, session.communicator.ranks())},
+        {"steps", steps_text(plan, data)},
+        {"optimizer", optimizer_text(plan)},
+        {"seed", std::to_string(o.seed)}}}};
   if (data.validation) {
     const int64_t used = std::min(plan.eval_sequences, data.validation->sequences());
-    rows.push_back({"val data", data_text(*data.validation, data.built_in ? "built-in sample" : o.val_data) + "; " +
-                                    std::to_string(used) + " evaluated " + every(o.eval_freq, "never")});
+    sections[1].rows.push_back(
+        {"val data", data_text(*data.validation, data.built_in ? "built-in sample" : o.val_data) + "; " +
+                         std::to_string(used) + " evaluated " + every(o.eval_freq, "never")});
   }
-  rows.insert(rows.end(),
-              {{"batch", batch_text(plan, session.communicator.ranks())},
-               {"steps", steps_text(plan, data)},
-               {"optimizer", optimizer_text(plan)},
-               {"memory", memory_text(model)},
-               {"checkpoints", o.checkpoint_dir + ", " + every(o.checkpoint_freq, "at the end")},
-               {"logs", session.log_folder +
-                            (o.use_tensorboard ? " (tools/start_tensorboard.sh --logdir " + o.log_dir + ")" : "")},
-               {"seed", std::to_string(o.seed)}});
-  return format_table(rows);
+  return sections;
 }
 
 std::string fp8_line(const Session& session) {
@@ -143,6 +167,12 @@ std::string skip_line(int64_t step, Verdict verdict, int in_a_row, int limit) {
 std::string validation_line(int64_t step, double loss, bool is_best, double best_loss) {
   return "step " + std::to_string(step) + " | val loss: " + text("%.6f", loss) +
          (is_best ? " | best so far" : " | best: " + text("%.6f", best_loss));
+}
+
+std::string resume_command(const Session& session) {
+  const std::string folder = session.plan.options.checkpoint_dir;
+  return shell_word(program_as_called()) + " --resume latest" +
+         (folder == Options{}.checkpoint_dir ? "" : " --checkpoint_dir " + shell_word(folder));
 }
 
 std::string closing_lines(const Session& session) {

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/model/model.h"
+#include "engine/train/console.h"
 
 namespace gpt2 {
 
@@ -24,13 +26,14 @@ struct StepReport {
 
 // step  250 | epoch 0 | loss: 3.456789 | lr: 6.00e-04 | norm: 0.8234 | dt: 156.78ms | tok/sec: 3345.67 | eta: 2m 05s |
 // FP8
-std::string step_line(const StepReport& report);
+std::vector<std::string> step_fields(const StepReport& report); // the parts between the bars
 
-std::string start_table(const Session& session); // every setting that matters, resolved
-std::string fp8_line(const Session& session);    // "FP8 Training Enabled: hybrid (E4M3 forward, E5M2 backward)"
+std::vector<TableSection> start_table(const Session& session); // every setting that matters, resolved
+std::string fp8_line(const Session& session); // "FP8 Training Enabled: hybrid (E4M3 forward, E5M2 backward)"
 std::string skip_line(int64_t step, Verdict verdict, int in_a_row, int limit);
 std::string validation_line(int64_t step, double loss, bool is_best, double best_loss);
-std::string closing_lines(const Session& session); // steps and tokens; the loss where the last step was evaluated
+std::string resume_command(const Session& session); // "./train_gpt2_fp8 --resume latest"
+std::string closing_lines(const Session& session);  // steps and tokens; the loss where the last step was evaluated
 
 std::string reason_of(Verdict skipped); // "its loss is an outlier (--skip_loss_z)"
 

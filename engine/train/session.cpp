@@ -176,9 +176,9 @@ Session::Session(const RunStart& start, const DeviceChoice& device, Backend& bac
              state.loader_position),
       validation(open_validation(data, plan, communicator)) {
   log.begin(state.step, plan, *model);
-  for (const std::string& note : notes_of(*this, start, device)) console.line("note: " + note);
+  for (const std::string& note : notes_of(*this, start, device)) console.line("note: " + note, Style::warning);
   if (plan.model.precision == Precision::fp8) console.line(fp8_line(*this));
-  console.line(start_table(*this));
+  console.table(start_table(*this));
 }
 
 } // namespace gpt2

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <filesystem>
 
-#include "engine/base/process.h"
 #include "engine/base/utf8.h"
 #include "engine/train/evaluation.h"
 #include "engine/train/report.h"
@@ -39,21 +38,20 @@ Trainer::Trainer(Session& session)
       model_(*session.model),
       state_(session.state),
       console_(session.console),
+      progress_(session.console, options_.log_freq, plan_.max_steps, plan_.tokens_per_step()),
       histogram_freq_(histogram_freq(session)),
       saved_step_(session.resumed ? session.state.step : -1) {}
 
 ExitCode Trainer::run() {
   if (state_.step >= plan_.max_steps) return nothing_left();
-  StopSignal stop;
   if (options_.eval_at_start && state_.step == 0) evaluate();
+  first_step_ = state_.step;
 
   batch_ = session_.loader.next();
-  while (state_.step < plan_.max_steps && !stop.requested()) {
+  while (state_.step < plan_.max_steps && !stop_.requested()) {
     step();
-    const bool is_best = due(options_.eval_freq) && evaluate();
-    if (due(histogram_freq_)) log_tensors();
-    if (due(options_.sample_freq)) sample();
-    if ((is_best && options_.save_best) || due(options_.checkpoint_freq)) save(is_best);
+    if (due(options_.eval_freq) || due(histogram_freq_) || due(options_.sample_freq) || due(options_.checkpoint_freq))
+      between_steps();
   }
   return state_.step < plan_.max_steps ? stop_early() : finish();
 }
@@ -90,8 +88,7 @@ void Trainer::report_step(float lr, double seconds) {
   state_.loader_position += plan_.target_batch_size;
   state_.tokens += result_.tokens;
 
-  smoothed_seconds_ = smoothed_seconds_ == 0 ? seconds : 0.9 * smoothed_seconds_ + 0.1 * seconds;
-  const double eta = smoothed_seconds_ * static_cast<double>(plan_.max_steps - state_.step);
+  progress_.timed_step(seconds);
   const double speed = static_cast<double>(plan_.tokens_per_step()) / seconds;
   const auto light_speed = session_.backend.light_speed(plan_.model);
   const StepReport report{.step = state_.step,
@@ -102,10 +99,9 @@ void Trainer::report_step(float lr, double seconds) {
                           .seconds = seconds,
                           .tokens_per_second = speed,
                           .speed_of_light = light_speed ? std::optional(speed / *light_speed) : std::nullopt,
-                          .eta_seconds = eta,
+                          .eta_seconds = progress_.eta_seconds(state_.step),
                           .precision = model_.precision_label()};
-  console_.line(step_line(report));
-  console_.progress(progress_bar(state_.step, plan_.max_steps, eta));
+  progress_.show(report, result_.verdict);
   session_.log.step(report, result_.verdict, state_.tokens);
 }
 
@@ -117,7 +113,7 @@ void Trainer::count_skipped() {
   skipped_in_a_row_ += 1;
   const int limit = options_.max_skipped;
   const std::string line = skip_line(state_.step, result_.verdict, skipped_in_a_row_, limit);
-  console_.line(line);
+  console_.line(line, Style::warning);
   session_.log.skipped(state_.step, line);
   if (skipped_in_a_row_ < limit) return;
   session_.log.flush();
@@ -132,7 +128,8 @@ void Trainer::watch_device() {
   session_.log.device(state_.step, metrics);
   for (const DeviceMetric& metric : metrics) {
     if (metric.name != "gpu/throttled" || metric.value == 0 || throttling_told_) continue;
-    console_.line("the GPU is throttled (temperature or hardware slowdown): steps are slower than they could be");
+    console_.line("the GPU is throttled (temperature or hardware slowdown): steps are slower than they could be",
+                  Style::warning);
     throttling_told_ = true;
   }
 }
@@ -145,14 +142,14 @@ void Trainer::watch_fp8() {
   if (!options_.fp8_auto_fallback) return;
   for (const Fp8Guard::Finding& finding : fp8_guard_.look(stats)) {
     if (finding.layer == Fp8Guard::kLmHead) {
-      console_.line("the LM head stays in FP8 although " + finding.reason +
-                    ": --no-fp8_lm_head would leave it in BF16");
+      console_.line("the LM head stays in FP8 although " + finding.reason + ": --no-fp8_lm_head would leave it in BF16",
+                    Style::warning);
       continue;
     }
     model_.leave_in_bf16(finding.layer);
     const std::string line = "block " + std::to_string(finding.layer) + " stays in BF16 from step " +
                              std::to_string(state_.step + 1) + " on: " + finding.reason;
-    console_.line(line);
+    console_.line(line, Style::warning);
     session_.log.fallback(state_.step, finding.layer, line);
   }
 }
@@ -163,6 +160,15 @@ void Trainer::log_fp8(std::span<const Fp8TensorStats> stats) {
 }
 
 // ---- now and then ----
+
+void Trainer::between_steps() {
+  const Stopwatch watch;
+  const bool is_best = due(options_.eval_freq) && evaluate();
+  if (due(histogram_freq_)) log_tensors();
+  if (due(options_.sample_freq)) sample();
+  if ((is_best && options_.save_best) || due(options_.checkpoint_freq)) save(is_best);
+  progress_.timed_between_steps(watch.seconds());
+}
 
 void Trainer::log_tensors() {
   session_.log.tensors(state_.step, model_, result_.tokens);
@@ -178,7 +184,8 @@ bool Trainer::evaluate() {
   if (is_best) state_.best_val_loss = loss;
   state_.last_val_loss = loss;
   state_.last_val_step = state_.step;
-  console_.line(validation_line(state_.step, loss, is_best, state_.best_val_loss));
+  console_.line(validation_line(state_.step, loss, is_best, state_.best_val_loss),
+                is_best ? Style::good : Style::plain);
   session_.log.validation(state_.step, loss, is_best);
   session_.log.flush();
   return is_best;
@@ -186,7 +193,7 @@ bool Trainer::evaluate() {
 
 void Trainer::sample() {
   const Options& o = options_;
-  if (o.sample_tokens == 0 || !session_.text.can_decode()) return;
+  if (o.sample_tokens == 0 || !session_.text.can_decode() || stop_.requested()) return;
   const SampleSettings settings{o.sample_tokens, o.temperature, o.top_k, o.sample_seed};
   const auto tokens = generate(model_, session_.prompt, settings, static_cast<uint64_t>(state_.step));
   const std::string text = to_valid_utf8(session_.text.decode(tokens));
@@ -227,10 +234,15 @@ ExitCode Trainer::finish() {
 
 ExitCode Trainer::stop_early() {
   console_.clear_progress();
+  if (state_.step == first_step_) {
+    console_.line("stopped before the first step: there is nothing to save");
+    return ExitCode::stopped_early;
+  }
   if (saved_step_ != state_.step) save(false);
   session_.log.flush();
   console_.line("stopped at step " + std::to_string(state_.step) + " of " + std::to_string(plan_.max_steps) +
-                ", saved: --resume latest goes on from here");
+                ", saved; this goes on from here:");
+  console_.command(resume_command(session_));
   return ExitCode::stopped_early;
 }
 

@@ -5,7 +5,9 @@
 #include <string>
 
 #include "engine/base/error.h"
+#include "engine/base/process.h"
 #include "engine/train/fp8_watch.h"
+#include "engine/train/progress.h"
 #include "engine/train/session.h"
 
 namespace gpt2 {
@@ -14,12 +16,14 @@ class Trainer {
  public:
   explicit Trainer(Session& session); // which must outlive it
 
-  // Trains to the last step: ExitCode::done, or stopped_early after a signal, saved. Throws Error(numerics) after
+  // Trains to the last step: ExitCode::done, or stopped_early after a signal, saved if it took a step. Throws
+  // Error(numerics) after
   // --max_skipped skipped steps in a row.
   ExitCode run();
 
  private:
   void step();
+  void between_steps();
   UpdateSettings update_settings(float lr) const;
   void report_step(float lr, double seconds);
   void count_skipped();
@@ -43,9 +47,11 @@ class Trainer {
   TrainState& state_;
   Console& console_;
 
-  HostBatch batch_;             // the next micro-batch, fetched while the device works
-  StepResult result_;           // of the last step
-  double smoothed_seconds_ = 0; // of a step, for the ETA
+  const StopSignal stop_;
+  Progress progress_;
+  HostBatch batch_;        // the next micro-batch, fetched while the device works
+  StepResult result_;      // of the last step
+  int64_t first_step_ = 0; // where this process began
   int skipped_in_a_row_ = 0;
   bool throttling_told_ = false;
   Fp8Guard fp8_guard_;

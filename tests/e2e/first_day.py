@@ -2,11 +2,11 @@
 """Plays a newcomer's first day in a terminal of 80 and of 120 columns. Usage: first_day.py TRAINER"""
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
 import tempfile
-import time
 import unittest
 
 from terminal import Terminal
@@ -27,14 +27,20 @@ class FirstDay:
         shutil.copytree(os.path.join(ROOT, "configs"), os.path.join(self.folder, "configs"))
         os.symlink(TRAINER, os.path.join(self.folder, "train_gpt2_fp8"))
 
-    def type(self, *arguments):
+    def type(self, *arguments, **variables):
         environment = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
-        environment.update(TERM="xterm-256color", CUDA_VISIBLE_DEVICES="", ASAN_OPTIONS="detect_leaks=0")
+        environment.pop("NO_COLOR", None)
+        environment.update({"TERM": "xterm-256color", "CUDA_VISIBLE_DEVICES": "", "ASAN_OPTIONS": "detect_leaks=0",
+                            **variables})
         # One thread: two that wait for each other on a busy machine take twenty times as long.
         return Terminal(["./train_gpt2_fp8", *arguments, "--threads", "1"], self.folder, environment, self.columns)
 
     def steps(self, terminal):
-        return [int(number) for number in re.findall(r"^step +(\d+) \| epoch", "\n".join(terminal.lines()), re.MULTILINE)]
+        return [int(number) for number in re.findall(r"^step +(\d+)(?: !)? \| epoch", "\n".join(terminal.lines()),
+                                                     re.MULTILINE)]
+
+    def assert_fits(self, terminal):
+        self.assertLessEqual(max(map(len, terminal.lines())), self.columns, terminal.text)
 
     def fail_with(self, code, *arguments, says):
         terminal = self.type(*arguments)
@@ -46,7 +52,11 @@ class FirstDay:
     def test_the_first_run(self):
         terminal = self.type("--config", "configs/nano.toml", "--max_steps", "30")
         self.assertEqual(terminal.end(), 0, terminal.text)
-        self.assertEqual(self.steps(terminal), list(range(1, 31)))
+        steps = self.steps(terminal)  # all of them on a slow machine
+        self.assertEqual(steps[:10], list(range(1, 11)))
+        self.assertEqual(steps[-1], 30)
+        self.assert_fits(terminal)
+        self.assertIn("\x1b[33mnote:", terminal.text)
         losses = [float(loss) for loss in re.findall(r"\| loss: (\d+\.\d+)", terminal.text)]
         self.assertLess(losses[-1], losses[0] - 2)
         for words in ("no --train_data: training on the built-in sample", "val loss", "done: 30 steps"):
@@ -56,20 +66,47 @@ class FirstDay:
         terminal = self.type("--config", "configs/nano.toml", *SMALL, "--max_steps", "1000000")
         terminal.wait_for(r"step +3 \|")
         terminal.press(CTRL_C)
+        terminal.wait_for("stopping after this step; again to quit now", seconds=30)
         self.assertEqual(terminal.end(), 75, terminal.text)
+        self.assert_fits(terminal)
         stopped = int(re.search(r"stopped at step (\d+) of 1000000, saved", terminal.text).group(1))
-        self.assertIn("--resume latest", terminal.lines()[-2])
+        command = terminal.lines()[-2].split()
+        self.assertEqual(command, ["./train_gpt2_fp8", "--resume", "latest"])
 
-        terminal = self.type("--resume", "latest", "--max_steps", str(stopped + 2))
+        terminal = self.type(*command[1:], "--max_steps", str(stopped + 2))
         self.assertEqual(terminal.end(), 0, terminal.text)
         self.assertEqual(self.steps(terminal), [stopped + 1, stopped + 2])
+
+    def test_the_closing_command_names_another_folder(self):
+        terminal = self.type("--config", "configs/nano.toml", *SMALL, "--checkpoint_dir", "my runs")
+        terminal.wait_for(r"step +3 \|")
+        terminal.press(CTRL_C)
+        self.assertEqual(terminal.end(), 75, terminal.text)
+        command = shlex.split(terminal.lines()[-2])
+        self.assertEqual(command, ["./train_gpt2_fp8", "--resume", "latest", "--checkpoint_dir", "my runs"])
+        terminal = self.type(*command[1:])
+        terminal.wait_for(r"resumed my runs/step_")
+        terminal.press(CTRL_C)
+        self.assertEqual(terminal.end(), 75, terminal.text)
+
+    def test_no_colour(self):
+        terminal = self.type("--config", "configs/nano.toml", *SMALL, "--max_steps", "3", NO_COLOR="1")
+        self.assertEqual(terminal.end(), 0, terminal.text)
+        self.assertNotRegex(terminal.text, r"\x1b\[\d*m")
+        self.assert_fits(terminal)
+
+    def test_a_dumb_terminal_is_a_file(self):
+        terminal = self.type("--config", "configs/nano.toml", *SMALL, "--max_steps", "30", TERM="dumb")
+        self.assertEqual(terminal.end(), 0, terminal.text)
+        self.assertNotIn("\x1b", terminal.text)
+        self.assertEqual(self.steps(terminal), list(range(1, 31)))
 
     def test_ctrl_c_twice_ends_at_once(self):
         # A step that takes minutes: the second Ctrl-C must not wait for it.
         terminal = self.type("--config", "configs/nano.toml", *SMALL, "--target_batch_size", "200000")
         terminal.wait_for(r"  seed ")
         terminal.press(CTRL_C)
-        time.sleep(0.5)  # two signals at once would be one
+        terminal.wait_for("again to quit now", seconds=30)
         terminal.press(CTRL_C)
         self.assertEqual(terminal.end(seconds=30), -signal.SIGINT, terminal.text)
 

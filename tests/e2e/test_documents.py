@@ -29,7 +29,8 @@ STARTS_OF_COMMANDS = ("./", "bin/", "tools/", "make", "cmake", "ctest", "python3
 TINY = ["--model", "nano", "--layers", "1", "--heads", "1", "--channels", "8", "--seq_len", "8", "--batch_size", "2",
         "--target_batch_size", "4", "--eval_sequences", "4", "--sample_tokens", "4",
         "--threads", "1"]
-ACTIONS = ("--eval_only", "--help", "--list_checkpoints", "--print_config", "--version")
+ACTIONS = ("--eval_only", "--help", "--help_all", "--completion", "--man_page", "--list_checkpoints", "--print_config",
+           "--version")
 STEPS = 2
 LAUNCHERS = ("OMPI_", "PMI_", "SLURM_", "WORLD_SIZE", "RANK")
 

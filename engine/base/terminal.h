@@ -1,0 +1,20 @@
+// The terminal that a program prints to: how wide it is, whether it wants colours, and text cut to fit it.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace gpt2 {
+
+bool is_terminal();     // stdout is one, and not TERM=dumb: progress bars are welcome
+bool wants_colour();    // a terminal, and NO_COLOR (no-color.org) is not set
+int terminal_columns(); // as it is now, for a window can be resized; COLUMNS where it does not say, else 80
+
+size_t text_width(std::string_view utf8); // in characters
+
+// Breaks every line of `text` at spaces so that none is wider than `columns`; what goes on starts with `indent` spaces.
+// A word that is wider than a line stays whole: it may be a path to be copied.
+std::string wrap_text(const std::string& text, size_t columns, size_t indent);
+
+} // namespace gpt2

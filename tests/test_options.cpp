@@ -65,7 +65,8 @@ Options everything_changed() {
   o.eval_freq = 7, o.eval_sequences = 11, o.eval_at_start = true, o.sample_freq = 13;
   o.prompt = "two\nlines\tand 'both' \"quotes\" \x01 \xc3\xa9", o.sample_tokens = 5;
   o.temperature = 1.5f, o.top_k = 3, o.sample_seed = 99;
-  o.log_freq = 5, o.use_tensorboard = false, o.histogram_freq = 19, o.fp8_detail = true, o.run_name = "run", o.log_dir = "logs";
+  o.log_freq = 5, o.use_tensorboard = false, o.histogram_freq = 19, o.fp8_detail = true, o.run_name = "run",
+  o.log_dir = "logs";
   o.checkpoint_dir = "ckpt", o.checkpoint_freq = 17, o.save_best = false, o.resume = "best";
   o.skip_loss_z = 4.5f, o.skip_grad_z = 6.25f, o.max_skipped = 3;
   return o;

@@ -11,7 +11,7 @@
 
 #include "engine/base/files.h"
 
-extern char** environ;
+extern char** environ; // NOLINT(readability-redundant-declaration): only glibc declares it too
 
 namespace gpt2 {
 namespace {

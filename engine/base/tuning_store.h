@@ -14,7 +14,7 @@ struct TuningQuestion {
   std::string device;  // "NVIDIA H200"
   std::string subject; // what the answer depends on besides: a library's version, or "batch_size"
   std::string text;    // "TN_3072x65536x768_bf16_bf16_bf16_bias"
-  auto operator<=>(const TuningQuestion&) const = default;
+  auto operator<=>(const TuningQuestion&) const = default; // NOLINT(modernize-use-nullptr): its own expansion
 };
 
 struct TuningAnswer {

@@ -197,15 +197,16 @@ std::string roff_entry(const std::string& name, const std::string& value_name, c
 } // namespace
 
 const std::vector<Action>& actions() {
-  static const std::vector<Action> all{{"config", "FILE", "option file, TOML; flags win over it"},
-                                       {"print_config", "", "write the options as such a file and exit"},
-                                       {"list_checkpoints", "", "say what can be resumed and exit"},
-                                       {"eval_only", "", "evaluate --resume's or the initial model on the validation data and exit"},
+  static const std::vector<Action> all{
+      {"config", "FILE", "option file, TOML; flags win over it"},
+      {"print_config", "", "write the options as such a file and exit"},
+      {"list_checkpoints", "", "say what can be resumed and exit"},
+      {"eval_only", "", "evaluate --resume's or the initial model on the validation data and exit"},
       {"help", "", "print the options that most people need and exit"},
-                                       {"help_all", "", "print every option and exit"},
-                                       {"completion", "bash|zsh", "print a completion script for that shell and exit"},
-                                       {"man_page", "", "print a man page and exit"},
-                                       {"version", "", "print the version and exit"}};
+      {"help_all", "", "print every option and exit"},
+      {"completion", "bash|zsh", "print a completion script for that shell and exit"},
+      {"man_page", "", "print a man page and exit"},
+      {"version", "", "print the version and exit"}};
   return all;
 }
 

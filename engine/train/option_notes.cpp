@@ -13,7 +13,7 @@ namespace {
 std::string flags_among(const std::set<std::string>& given, std::initializer_list<const char*> names) {
   std::vector<std::string> flags;
   for (const char* const name : names) {
-    if (given.count(name)) flags.push_back(std::string("--") + name);
+    if (given.contains(name)) flags.push_back(std::string("--") + name);
   }
   std::string out;
   for (size_t i = 0; i < flags.size(); ++i) {
@@ -40,7 +40,7 @@ std::vector<std::string> changed_options(const Options& before, const Options& n
   std::vector<std::string> changes;
   for (size_t i = 0; i < from.size(); ++i) {
     const std::string old_value = from[i].toml(), new_value = to[i].toml();
-    if (old_value == new_value || told_elsewhere.count(from[i].name)) continue;
+    if (old_value == new_value || told_elsewhere.contains(from[i].name)) continue;
     changes.push_back(from[i].name + " " + old_value + " -> " + new_value);
   }
   return changes;
@@ -67,7 +67,7 @@ std::vector<std::string> notes_on_options_without_effect(const RunStart& start, 
   }
   if (start.options.batch_size > 0) note(flags_among(given, {"max_batch_size"}), "beside --batch_size");
   if (options.save_best && !evaluates) note(flags_among(given, {"save_best"}), "without evaluation on --val_data");
-  if (given.count("warmup_steps") && plan.schedule.warmup_steps >= plan.max_steps) {
+  if (given.contains("warmup_steps") && plan.schedule.warmup_steps >= plan.max_steps) {
     notes.push_back("--warmup_steps " + std::to_string(plan.schedule.warmup_steps) + " is not over in this run of " +
                     std::to_string(plan.max_steps) + " steps: the learning rate only climbs, and never decays");
   }

@@ -51,7 +51,7 @@ void apply_lines(const std::vector<TomlLine>& lines, const std::string& origin, 
                   : near.empty() ? ""
                                  : "did you mean " + near + "?");
     }
-    if (stronger.count(field->name)) continue;
+    if (stronger.contains(field->name)) continue;
     try {
       field->set(line.value);
     } catch (const BadValue& bad) {
@@ -287,8 +287,8 @@ CommandLine from_toml(const std::string& text, const std::string& origin) {
 Options merge_for_resume(const CommandLine& now, const Options& of_checkpoint) {
   Options merged = of_checkpoint;
   // Either flag of these pairs replaces both of the checkpoint's.
-  if (now.given.count("max_steps") || now.given.count("num_epochs")) merged.max_steps = 0, merged.num_epochs = 0;
-  if (now.given.count("precision") || now.given.count("use_fp8")) {
+  if (now.given.contains("max_steps") || now.given.contains("num_epochs")) merged.max_steps = 0, merged.num_epochs = 0;
+  if (now.given.contains("precision") || now.given.contains("use_fp8")) {
     merged.precision = PrecisionChoice::automatic;
     merged.use_fp8 = false;
   }
@@ -296,7 +296,7 @@ Options merge_for_resume(const CommandLine& now, const Options& of_checkpoint) {
   Options source = now.options;
   std::vector<OptionField> from = option_fields(source), to = option_fields(merged);
   for (size_t i = 0; i < from.size(); ++i) {
-    if (!now.given.count(from[i].name)) continue;
+    if (!now.given.contains(from[i].name)) continue;
     if (from[i].name == "model" && source.model == "auto") continue; // a checkpoint's model is no longer a choice
     to[i].set(read_toml("x = " + from[i].toml(), from[i].name).front().value);
   }

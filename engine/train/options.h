@@ -154,6 +154,6 @@ std::string to_explained_toml(const Options& options);
 CommandLine from_toml(const std::string& text, const std::string& origin);
 
 // Settings of a resumed run: what the checkpoint's run used, overridden by what this command line gives.
-Options merge_for_resume(const CommandLine& command_line, const Options& of_checkpoint);
+Options merge_for_resume(const CommandLine& now, const Options& of_checkpoint);
 
 } // namespace gpt2

@@ -60,7 +60,7 @@ RunStart prepare_start(const CommandLine& command_line) {
   Options merged = merge_for_resume(command_line, of_checkpoint);
   if (merged.run_name.empty()) merged.run_name = state.run_name;
   // Where it was found, not where it was written: the folder may have been moved since.
-  const bool by_path = !command_line.given.count("checkpoint_dir") && std::filesystem::is_directory(asked.resume);
+  const bool by_path = !command_line.given.contains("checkpoint_dir") && std::filesystem::is_directory(asked.resume);
   merged.checkpoint_dir = by_path ? std::filesystem::absolute(checkpoint).parent_path().string() : asked.checkpoint_dir;
   check_same_run(merged, of_checkpoint, checkpoint);
   return {merged, checkpoint, of_checkpoint, command_line.given, command_line.notes};

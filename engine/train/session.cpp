@@ -162,7 +162,7 @@ Session::Session(const RunStart& start, const DeviceChoice& device, Backend& bac
           run_name)),
       text(Tokenizer::find_folder(plan.options.tokenizer), data.built_in),
       prompt(text.encode(plan.options.prompt)),
-      prompt_given(start.given.count("prompt") > 0),
+      prompt_given(start.given.contains("prompt")),
       checkpoints(open_checkpoints(plan.options.checkpoint_dir, config)),
       model(backend.make_model(plan.model)),
       resumed(!start.checkpoint.empty()),

@@ -71,7 +71,7 @@ std::string explanation(const OptionField& field, const Options& options) {
 
 // The flag, then its meaning in a column of its own, or below where there is no room.
 std::string entry(const std::string& flag, const std::string& meaning, size_t columns) {
-  const size_t column = columns >= 100 ? 34 : 28;
+  const size_t column = columns >= 100 ? 34 : columns >= 70 ? 28 : 20;
   const std::string left = "  " + flag;
   const bool below = left.size() + 2 > column;
   const std::string gap = below ? "\n" + std::string(column, ' ') : std::string(column - left.size(), ' ');

@@ -123,6 +123,8 @@ constexpr PeerFlag kPeerFlags[] = {
     {"out_dir", nullptr, "use --checkpoint_dir for checkpoints and --log_dir for logs"},
     {"output_dir", nullptr, "use --checkpoint_dir for checkpoints and --log_dir for logs"},
     {"logging_dir", "log_dir", nullptr},
+    {"log_interval", "log_freq", nullptr},
+    {"logging_steps", "log_freq", nullptr},
     {"tensorboard", "use_tensorboard", nullptr},
     {"resume_from_checkpoint", "resume", nullptr},
     {"use_wandb", nullptr, kWandb},

@@ -24,8 +24,9 @@ ExitCode evaluate_only(const RunStart& start, const DeviceChoice& device, Backen
   const GPT2Config config = resolve_config(start.options, device.gpu);
   const RunData data = open_run_data(start.options, config);
   if (!data.validation) throw Error(ExitCode::usage, "--eval_only without validation data", "give --val_data");
-  const RunPlan plan =
+  RunPlan plan =
       make_plan(start.options, config, device.precision, data.train->sequences(), backend, communicator.ranks());
+  plan.model.purpose = Purpose::inference;
   const std::unique_ptr<Model> model = backend.make_model(plan.model);
   const bool resumed = !start.checkpoint.empty();
   const int64_t step = resumed ? load_checkpoint(start.checkpoint, *model).step : 0;

@@ -5,24 +5,9 @@
 
 #include "tests/expect_error.h"
 #include "tests/gpu/gpu_test.h"
+#include "tests/gpu/matrix_shapes.h"
 
 namespace gpt2 {
-namespace {
-
-struct Shape {
-  int64_t rows;
-  int cols;
-  int64_t elements() const { return rows * cols; }
-};
-
-const Shape kShapes[] = {{1, 64},    {7, 3072},   {130, 4096}, {1000, 768}, {33, 5120},
-                         {130, 200}, {130, 6400}, {5, 8},      {1000, 72},  {1000, 2304}};
-
-std::string name_of(const Shape& s) { return "rows=" + std::to_string(s.rows) + " cols=" + std::to_string(s.cols); }
-
-size_t size_of(const Shape& s) { return static_cast<size_t>(s.rows * s.cols); }
-
-} // namespace
 
 TEST_CASE("adds column sums, the same bits every time") {
   TestDevice device;

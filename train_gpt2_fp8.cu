@@ -1,20 +1,21 @@
 // The program: options -> backend -> session -> trainer.run(). No device code: plain C++ on top of the engine's
 // library.
 #include <iostream>
+#include <memory>
 #include <optional>
 #include <string>
 
-#include "engine/backend/backend.h"   // defines: open_backend, cuda_version
-#include "engine/base/process.h"      // defines: StopSignal
-#include "engine/base/program.h"      // defines: run_program, Error, ExitCode
-#include "engine/base/terminal.h"     // defines: is_terminal, wants_colour
-#include "engine/dist/communicator.h" // defines: make_communicator
-#include "engine/train/evaluation.h"  // defines: evaluate_only
-#include "engine/train/options.h"     // defines: parse_options
-#include "engine/train/resume.h"      // defines: prepare_start (--resume), describe_checkpoints
-#include "engine/train/run_plan.h"    // defines: backend_options
-#include "engine/train/session.h"     // defines: Session
-#include "engine/train/trainer.h"     // defines: Trainer
+#include "engine/backend/backend.h"  // defines: open_backend, cuda_version
+#include "engine/base/process.h"     // defines: StopSignal
+#include "engine/base/program.h"     // defines: run_program, Error, ExitCode
+#include "engine/base/terminal.h"    // defines: is_terminal, wants_colour
+#include "engine/dist/rank_group.h"  // defines: RankGroup
+#include "engine/train/evaluation.h" // defines: evaluate_only
+#include "engine/train/options.h"    // defines: parse_options
+#include "engine/train/resume.h"     // defines: prepare_start (--resume), describe_checkpoints
+#include "engine/train/run_plan.h"   // defines: backend_options
+#include "engine/train/session.h"    // defines: Session
+#include "engine/train/trainer.h"    // defines: Trainer
 
 namespace {
 
@@ -36,12 +37,13 @@ ExitCode run(int argc, char** argv) {
 
   std::optional<StopSignal> stop; // from here on Ctrl-C is answered; the trainer obeys
   if (!asked.eval_only) stop.emplace();
-  const auto communicator = make_communicator(process_environment());
+  const std::optional<Launch> launch = find_launch(process_environment());
+  const auto group = launch ? RankGroup::join(*launch, {}) : std::make_unique<RankGroup>();
   const RunStart start = prepare_start(*command_line);
   const OpenBackend open = open_backend(backend_options(start.options));
   Console console(std::cout, is_terminal(), wants_colour());
-  if (asked.eval_only) return evaluate_only(start, open.device, *open.backend, *communicator, console);
-  Session session(start, open.device, *open.backend, *communicator, console);
+  if (asked.eval_only) return evaluate_only(start, open.device, *open.backend, *group, console);
+  Session session(start, open.device, *open.backend, *group, console);
   return Trainer(session).run();
 }
 

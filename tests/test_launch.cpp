@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "engine/dist/communicator.h"
+#include "engine/dist/rank_group.h"
 #include "tests/expect_error.h"
 
 using namespace gpt2;
@@ -32,9 +32,9 @@ std::string refusal(const Variables& variables) { // "what | hint"
 
 TEST_CASE("one process by itself") {
   CHECK_FALSE(find_launch(of({})).has_value());
-  const auto communicator = make_communicator(of({}));
-  CHECK(communicator->rank() == 0);
-  CHECK(communicator->ranks() == 1);
+  const RankGroup alone;
+  CHECK(alone.rank() == 0);
+  CHECK(alone.ranks() == 1);
 }
 
 TEST_CASE("each launcher is known by its own words") {
@@ -46,10 +46,6 @@ TEST_CASE("each launcher is known by its own words") {
     CHECK(launch->rank == 5);
     CHECK(launch->ranks == 8);
     CHECK(launch->local_rank == 1);
-    const Error error = expect_error([&] { make_communicator(of(variables)); });
-    CHECK(error.code() == ExitCode::communication);
-    CHECK(mentions(error, program + " as rank 5 of 8"));
-    CHECK_FALSE(error.hint().empty());
   };
   check("mpirun", {{"OMPI_COMM_WORLD_SIZE", "8"}, {"OMPI_COMM_WORLD_RANK", "5"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}});
   check("mpiexec", {{"PMI_SIZE", "8"}, {"PMI_RANK", "5"}, {"MPI_LOCALRANKID", "1"}});
@@ -59,24 +55,23 @@ TEST_CASE("each launcher is known by its own words") {
 
 TEST_CASE("the first launcher that is found decides: one rank inside a larger allocation trains alone") {
   const Variables allocation{{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}};
-  CHECK_THROWS_AS(make_communicator(of(allocation)), Error);
+  CHECK(find_launch(of(allocation))->ranks == 8);
 
   Variables mpirun = allocation;
   mpirun["OMPI_COMM_WORLD_SIZE"] = "1", mpirun["OMPI_COMM_WORLD_RANK"] = "0";
   CHECK(find_launch(of(mpirun))->program == "mpirun");
-  CHECK(make_communicator(of(mpirun))->ranks() == 1);
+  CHECK(find_launch(of(mpirun))->ranks == 1);
 
   Variables torchrun = allocation;
   torchrun["WORLD_SIZE"] = "1", torchrun["RANK"] = "0";
   CHECK(find_launch(of(torchrun))->program == "torchrun");
   CHECK_FALSE(find_launch(of(torchrun))->local_rank.has_value()); // Slurm's is not torchrun's
-  CHECK(make_communicator(of(torchrun))->ranks() == 1);
+  CHECK(find_launch(of(torchrun))->ranks == 1);
 }
 
 TEST_CASE("a size without a rank is a batch job's variable, not a launcher's") {
   const Variables batch_job{{"SLURM_NTASKS", "8"}, {"WORLD_SIZE", "8"}};
   CHECK_FALSE(find_launch(of(batch_job)).has_value());
-  CHECK(make_communicator(of(batch_job))->ranks() == 1);
 }
 
 TEST_CASE("sizes and ranks that make no sense are refused, naming the variable") {

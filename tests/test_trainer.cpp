@@ -63,8 +63,8 @@ TEST_CASE("skipped steps are explained, and too many in a row end the run with e
   ScriptedBackend backend(script);
   std::ostringstream printed;
   Console console(printed, false);
-  const SingleRank communicator;
-  Session session({play.options, ""}, {}, backend, communicator, console);
+  RankGroup group;
+  Session session({play.options, ""}, {}, backend, group, console);
   const Error error = expect_error([&] { Trainer(session).run(); });
   CHECK(error.code() == ExitCode::numerics);
   CHECK(mentions(error, "step 6"));

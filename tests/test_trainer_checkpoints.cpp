@@ -189,13 +189,13 @@ TEST_CASE("a run whose log or checkpoint folder another run is writing to does n
   ScriptedBackend backend(script);
   std::ostringstream printed;
   Console console(printed, false);
-  const SingleRank communicator;
+  RankGroup group;
   play.options.max_steps = 2;
   {
-    Session first({play.options, ""}, choose_device(backend_options(play.options), {}), backend, communicator, console);
+    Session first({play.options, ""}, choose_device(backend_options(play.options), {}), backend, group, console);
     const auto refused = [&](const Options& options) {
       const Error error = expect_error([&] {
-        Session(RunStart{options, ""}, choose_device(backend_options(options), {}), backend, communicator, console);
+        Session(RunStart{options, ""}, choose_device(backend_options(options), {}), backend, group, console);
       });
       CHECK(error.code() == ExitCode::usage);
       return error;

@@ -83,10 +83,9 @@ TEST_CASE("a block left in BF16 stays there after a resume, and the table says s
   {
     std::ostringstream printed;
     Console console(printed, false);
-    const SingleRank communicator;
+    RankGroup group;
     const auto backend = make_cpu_backend(0);
-    Session session({play.options, ""}, choose_device(backend_options(play.options), {}), *backend, communicator,
-                    console);
+    Session session({play.options, ""}, choose_device(backend_options(play.options), {}), *backend, group, console);
     session.model->leave_in_bf16(1);
     Trainer(session).run();
     CHECK_FALSE(contains(printed.str(), "block 1 not"));

@@ -54,18 +54,12 @@ struct Outcome {
   std::vector<float> weights; // all tensors, one after the other
 };
 
-class SingleRank : public Communicator {
- public:
-  int rank() const override { return 0; }
-  int ranks() const override { return 1; }
-};
-
 inline Outcome run(const RunStart& start, Backend& backend) {
   Outcome outcome;
   std::ostringstream printed;
   Console console(printed, false);
-  const SingleRank communicator;
-  Session session(start, choose_device(backend_options(start.options), {}), backend, communicator, console);
+  RankGroup group;
+  Session session(start, choose_device(backend_options(start.options), {}), backend, group, console);
   outcome.code = Trainer(session).run();
   outcome.state = session.state;
   outcome.printed = printed.str();

@@ -43,7 +43,7 @@ GPT2Cpu::GPT2Cpu(const ModelOptions& options)
       adam_v_(trains(options) ? table_.size() : 0),
       quantized_weights_(options.precision == Precision::fp8 ? CpuBuffer(table_.size()) : CpuBuffer()),
       decay_mask_(make_decay_mask(table_)),
-      owned_(table_.shard(0, 1)),
+      owned_(table_.shard(0)),
       activations_(options),
       recipe_(make_recipe(options)),
       linears_(cpu_,
@@ -112,11 +112,11 @@ void GPT2Cpu::micro_step(const Batch& batch, int index, int /*count*/) {
 
 void GPT2Cpu::update(const UpdateSettings& settings) {
   const AdamWSettings& adam = settings.adamw;
-  for (const auto [offset, count] : owned_)
+  for (const auto [offset, count, at] : owned_)
     gradient_norm(cpu_, {.sums = &scalars_.sums, .grad = grads_.data() + offset, .count = count});
   // Many ranks add scalars_.sums here,
   judge(cpu_, {.scalars = &scalars_, .guard = &guard_, .limits = settings.limits, .grad_clip = settings.grad_clip});
-  for (const auto [offset, count] : owned_) {
+  for (const auto [offset, count, at] : owned_) {
     adamw(cpu_, {.master = params_.data() + offset,
                  .weights = nullptr,
                  .m = adam_m_.data() + offset,

@@ -59,11 +59,11 @@ class GPT2Cpu final : public Model {
   const GPT2Offsets at_;
   Cpu cpu_;
 
-  CpuBuffer params_;                  // flat, in the table's layout
-  CpuBuffer grads_, adam_m_, adam_v_; // the same; empty unless the model trains
-  CpuBuffer quantized_weights_;       // flat; empty without FP8
-  std::vector<uint8_t> decay_mask_;   // one byte per 256 elements
-  const std::vector<Slice> owned_;    // what this rank updates: all of it
+  CpuBuffer params_;                    // flat, in the table's layout
+  CpuBuffer grads_, adam_m_, adam_v_;   // the same; empty unless the model trains
+  CpuBuffer quantized_weights_;         // flat; empty without FP8
+  std::vector<uint8_t> decay_mask_;     // one byte per 256 elements
+  const std::vector<OwnedSlice> owned_; // what this rank updates: all of it
   CpuActivations activations_;
   std::optional<Fp8RecipeState> recipe_; // with FP8
   LinearLayersCpu linears_;

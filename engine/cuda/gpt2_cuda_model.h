@@ -106,7 +106,7 @@ class GPT2Cuda final : public Model {
   const ModelOptions options_;
   const ParameterTable table_;
   const GPT2Offsets at_;
-  const std::vector<Slice> owned_; // what this rank updates: all of it
+  const std::vector<OwnedSlice> owned_; // what this rank updates: all of it
   const Recompute recompute_;
   const bool use_graph_;
   Cuda cuda_;

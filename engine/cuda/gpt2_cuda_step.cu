@@ -98,7 +98,7 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
       options_(checked(options)),
       table_(config_),
       at_(table_),
-      owned_(table_.shard(0, 1)),
+      owned_(table_.shard(0)),
       recompute_(cuda_options.recompute),
       use_graph_(cuda_options.cuda_graph),
       cuda_(backend_options(cuda_options)),
@@ -211,11 +211,11 @@ void GPT2Cuda::leave_in_bf16(int layer) {
 // Norm, verdict, AdamW, each on what this rank owns; between them is where ranks exchange.
 void GPT2Cuda::update(const UpdateSettings& settings) {
   const AdamWSettings& a = settings.adamw;
-  for (const auto [offset, count] : owned_)
+  for (const auto [offset, count, at] : owned_)
     gradient_norm(cuda_, {.sums = &b_.step->sums, .grad = b_.grad + offset, .count = count});
   // Many ranks add b_.step->sums and maximise b_.fp8.scales.amaxes here,
   judge(cuda_, {.scalars = b_.step, .guard = b_.guard, .limits = settings.limits, .grad_clip = settings.grad_clip});
-  for (const auto [offset, count] : owned_) {
+  for (const auto [offset, count, at] : owned_) {
     adamw(cuda_, {.master = b_.master + offset,
                   .weights = b_.weights + offset,
                   .m = b_.adam_m + offset,

@@ -1,21 +1,42 @@
-// Who else trains this model. One process for now; NCCL (GPU) and MPI (CPU) communicators stand behind the same
-// interface later.
+// Sums and copies of large buffers over all ranks. Every rank makes the same calls in the same order, and every rank
+// ends with the same bits. On a GPU a call is work on the communicator's stream, and returns before it is done.
+//
+// Buffers are cut evenly: `count` (or `bytes`) is one rank's part, and part r begins at r * count.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
 
-#include "engine/dist/launch.h"
+#include "engine/dist/rank_group.h"
 
 namespace gpt2 {
+
+// How gradients travel. bf16: half the bytes, each part rounded once and added in FP32 where it arrives; the sums of a
+// BF16 ring would be rounded at every hop.
+enum class GradExchange { fp32, bf16 };
 
 class Communicator {
  public:
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
+
+  // This rank's part becomes the sum of all ranks' values of it; the other parts are undefined afterwards.
+  virtual void reduce_scatter(float* buffer, int64_t count, GradExchange exchange) = 0;
+  // Every rank's part comes from its owner.
+  virtual void all_gather(void* buffer, int64_t bytes) = 0;
+
+  virtual void all_reduce_sum(float* values, int64_t count) = 0;
+  virtual void all_reduce_sum(double* values, int64_t count) = 0;
+  virtual void all_reduce_max(uint32_t* values, int64_t count) = 0; // also non-negative floats, by their bits
 };
 
-// Throws Error(communication) if this process was started as one of several ranks, which this build cannot do.
-std::unique_ptr<Communicator> make_communicator(const Environment& environment);
+// For buffers in host memory: each pair of ranks has a TCP connection, and parts are added in the order of ranks.
+// `group` must outlive it.
+std::unique_ptr<Communicator> make_socket_communicator(RankGroup& group);
+
+// One process: nothing to add, nothing to fetch.
+std::unique_ptr<Communicator> make_single_communicator();
 
 } // namespace gpt2

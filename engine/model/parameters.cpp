@@ -16,8 +16,9 @@ std::string block_prefix(int layer) { return "h." + std::to_string(layer) + ".";
 
 } // namespace
 
-ParameterTable::ParameterTable(const GPT2Config& config) {
+ParameterTable::ParameterTable(const GPT2Config& config, int ranks) : ranks_(ranks) {
   const int64_t C = config.channels;
+  const int64_t bucket_align = kTensorAlign * (64 % ranks == 0 ? 64 : ranks);
 
   const auto add = [this](const std::string& name, int64_t rows, int64_t cols = 0) {
     const int bucket = static_cast<int>(buckets_.size());
@@ -25,9 +26,9 @@ ParameterTable::ParameterTable(const GPT2Config& config) {
         {.name = name, .rows = rows, .cols = cols, .offset = size_, .bucket = bucket, .decay = cols > 0});
     size_ = round_up(size_ + tensors_.back().count(), kTensorAlign);
   };
-  const auto close_bucket = [this] {
+  const auto close_bucket = [&] {
     const int64_t begin = buckets_.empty() ? 0 : buckets_.back().offset + buckets_.back().count;
-    size_ = round_up(size_, kBucketAlign);
+    size_ = round_up(size_, bucket_align);
     buckets_.push_back({.offset = begin, .count = size_ - begin});
   };
 
@@ -62,14 +63,12 @@ const ParameterTensor& ParameterTable::find(const std::string& name) const {
   throw std::out_of_range("no parameter named '" + name + "'");
 }
 
-std::vector<Slice> ParameterTable::shard(int rank, int ranks) const {
-  if (ranks == 1) return {{.offset = 0, .count = size_}};
-  std::vector<Slice> slices;
+std::vector<OwnedSlice> ParameterTable::shard(int rank) const {
+  if (ranks_ == 1) return {{.offset = 0, .count = size_, .at = 0}};
+  std::vector<OwnedSlice> slices;
   for (const Bucket& bucket : buckets_) {
-    const int64_t granules = bucket.count / kTensorAlign;
-    const int64_t begin = granules * rank / ranks, end = granules * (rank + 1) / ranks;
-    if (begin < end)
-      slices.push_back({.offset = bucket.offset + begin * kTensorAlign, .count = (end - begin) * kTensorAlign});
+    const int64_t count = bucket.count / ranks_;
+    slices.push_back({.offset = bucket.offset + rank * count, .count = count, .at = bucket.offset / ranks_});
   }
   return slices;
 }

@@ -26,20 +26,22 @@ struct ParameterTensor {
 
 struct Bucket {
   int64_t offset; // in elements
-  int64_t count;  // padding included; a multiple of kBucketAlign, so that powers of two up to 64 ranks split it evenly
+  int64_t count;  // padding included; the ranks split it evenly, at multiples of kTensorAlign
 };
 
-// A piece of the flat buffer.
-struct Slice {
-  int64_t offset, count; // in elements
+// A piece of the flat buffer that one rank owns, and where it stands in that rank's own compact buffers (master weights
+// and moments), which hold nothing but such pieces, one after the other.
+struct OwnedSlice {
+  int64_t offset, count; // in elements of the flat buffer
+  int64_t at;            // in elements of the compact one
 };
 
 class ParameterTable {
  public:
-  static constexpr int64_t kTensorAlign = 256;      // elements: 256 bytes even as FP8
-  static constexpr int64_t kBucketAlign = 64 * 256; // elements
+  static constexpr int64_t kTensorAlign = 256; // elements: 256 bytes even as FP8
 
-  explicit ParameterTable(const GPT2Config& config);
+  // Buckets are padded so that `ranks` split them evenly; up to 64 ranks, powers of two share one layout.
+  explicit ParameterTable(const GPT2Config& config, int ranks = 1);
 
   std::span<const ParameterTensor> tensors() const { return tensors_; }
   std::span<const Bucket> buckets() const { return buckets_; }
@@ -47,11 +49,13 @@ class ParameterTable {
 
   const ParameterTensor& find(const std::string& name) const; // throws std::out_of_range
 
-  // What one of `ranks` owns of the optimizer's state: a slice of every bucket, cut at multiples of kTensorAlign as
-  // evenly as that allows; for a single rank the whole buffer in one.
-  std::vector<Slice> shard(int rank, int ranks) const;
+  // What one of the table's ranks owns of the optimizer's state: an equal slice of every bucket, in their order; for a
+  // single rank the whole buffer in one.
+  std::vector<OwnedSlice> shard(int rank) const;
+  int64_t shard_size() const { return size_ / ranks_; } // elements of a rank's compact buffer
 
  private:
+  int ranks_;
   std::vector<ParameterTensor> tensors_;
   std::vector<Bucket> buckets_;
   int64_t size_ = 0;

@@ -19,19 +19,18 @@ double mean_loss(EvaluableModel& model, const std::vector<HostBatch>& batches) {
   return total.sum / static_cast<double>(total.tokens);
 }
 
-ExitCode evaluate_only(const RunStart& start, const DeviceChoice& device, Backend& backend,
-                       const Communicator& communicator, Console& console) {
+ExitCode evaluate_only(const RunStart& start, const DeviceChoice& device, Backend& backend, RankGroup& group,
+                       Console& console) {
   const GPT2Config config = resolve_config(start.options, device.gpu);
   const RunData data = open_run_data(start.options, config);
   if (!data.validation) throw Error(ExitCode::usage, "--eval_only without validation data", "give --val_data");
-  RunPlan plan =
-      make_plan(start.options, config, device.precision, data.train->sequences(), backend, communicator.ranks());
+  RunPlan plan = make_plan(start.options, config, device.precision, data.train->sequences(), backend, group.ranks());
   plan.model.purpose = Purpose::inference;
   const std::unique_ptr<Model> model = backend.make_model(plan.model);
   const bool resumed = !start.checkpoint.empty();
   const int64_t step = resumed ? load_checkpoint(start.checkpoint, *model).step : 0;
-  const std::vector<HostBatch> batches = validation_batches(
-      *data.validation, plan.eval_sequences, plan.batch.batch_size, communicator.rank(), communicator.ranks());
+  const std::vector<HostBatch> batches =
+      validation_batches(*data.validation, plan.eval_sequences, plan.batch.batch_size, group.rank(), group.ranks());
   const double loss = mean_loss(*model, batches);
 
   for (const std::string& note : start.notes) console.line("note: " + note);

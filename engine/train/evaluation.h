@@ -5,7 +5,7 @@
 
 #include "engine/base/error.h"
 #include "engine/data/loader.h"
-#include "engine/dist/communicator.h"
+#include "engine/dist/rank_group.h"
 #include "engine/model/model.h"
 #include "engine/train/console.h"
 #include "engine/train/resume.h"
@@ -16,7 +16,7 @@ double mean_loss(EvaluableModel& model, const std::vector<HostBatch>& batches); 
 
 // Prints loss and perplexity of the checkpoint that `start` resumes, or of the initial model, on the validation data.
 // Reads only: no folder, log or checkpoint is touched. Throws Error(usage) if there is no validation data.
-ExitCode evaluate_only(const RunStart& start, const DeviceChoice& device, Backend& backend,
-                       const Communicator& communicator, Console& console);
+ExitCode evaluate_only(const RunStart& start, const DeviceChoice& device, Backend& backend, RankGroup& group,
+                       Console& console);
 
 } // namespace gpt2

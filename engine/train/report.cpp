@@ -127,7 +127,7 @@ std::vector<TableSection> start_table(const Session& session) {
         {"logs",
          session.log_folder + (o.use_tensorboard ? " (tools/start_tensorboard.sh --logdir " + o.log_dir + ")" : "")}}},
       {"Training",
-       {{"batch", batch_text(plan, session.communicator.ranks())},
+       {{"batch", batch_text(plan, session.group.ranks())},
         {"steps", steps_text(plan, data)},
         {"optimizer", optimizer_text(plan)},
         {"seed", std::to_string(o.seed)}}}};

@@ -99,10 +99,9 @@ TrainState open_state(const std::string& checkpoint, const RunPlan& plan, Model&
   return state;
 }
 
-std::vector<HostBatch> open_validation(const RunData& data, const RunPlan& plan, const Communicator& communicator) {
+std::vector<HostBatch> open_validation(const RunData& data, const RunPlan& plan, RankGroup& group) {
   if (!data.validation || (plan.options.eval_freq == 0 && !plan.options.eval_at_start)) return {};
-  return validation_batches(*data.validation, plan.eval_sequences, plan.batch.batch_size, communicator.rank(),
-                            communicator.ranks());
+  return validation_batches(*data.validation, plan.eval_sequences, plan.batch.batch_size, group.rank(), group.ranks());
 }
 
 // ---- what the user should know ----
@@ -146,10 +145,10 @@ RunData open_run_data(const Options& options, const GPT2Config& config) {
   return data;
 }
 
-Session::Session(const RunStart& start, const DeviceChoice& device, Backend& backend, const Communicator& communicator,
+Session::Session(const RunStart& start, const DeviceChoice& device, Backend& backend, RankGroup& group,
                  Console& console)
     : backend(backend),
-      communicator(communicator),
+      group(group),
       console(console),
       config(resolve_config(start.options, device.gpu)),
       data(open_run_data(start.options, config)),
@@ -158,7 +157,7 @@ Session::Session(const RunStart& start, const DeviceChoice& device, Backend& bac
       log_lock(log_folder, "--run_name"),
       checkpoint_lock(lock_checkpoints(start.options.checkpoint_dir, log_folder)),
       plan(named_plan(
-          make_plan(start.options, config, device.precision, data.train->sequences(), backend, communicator.ranks()),
+          make_plan(start.options, config, device.precision, data.train->sequences(), backend, group.ranks()),
           run_name)),
       text(Tokenizer::find_folder(plan.options.tokenizer), data.built_in),
       prompt(text.encode(plan.options.prompt)),
@@ -169,12 +168,9 @@ Session::Session(const RunStart& start, const DeviceChoice& device, Backend& bac
       state(open_state(start.checkpoint, plan, *model, console)),
       log(log_folder, plan.options.use_tensorboard, resumed ? state.step + 1 : 0),
       loader(data.train,
-             {.batch_size = plan.batch.batch_size,
-              .rank = communicator.rank(),
-              .ranks = communicator.ranks(),
-              .seed = state.seed},
+             {.batch_size = plan.batch.batch_size, .rank = group.rank(), .ranks = group.ranks(), .seed = state.seed},
              state.loader_position),
-      validation(open_validation(data, plan, communicator)) {
+      validation(open_validation(data, plan, group)) {
   log.begin(state.step, plan, *model);
   for (const std::string& note : notes_of(*this, start, device)) console.line("note: " + note, Style::warning);
   if (plan.model.precision == Precision::fp8) console.line(fp8_line(*this));

@@ -9,7 +9,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/data/loader.h"
-#include "engine/dist/communicator.h"
+#include "engine/dist/rank_group.h"
 #include "engine/io/checkpoint_folder.h"
 #include "engine/io/folder_lock.h"
 #include "engine/train/console.h"
@@ -36,12 +36,11 @@ RunData open_run_data(const Options& options, const GPT2Config& config);
 // the locks come before the device, whose memory another run may hold; nothing is written before all else is known to
 // work.
 struct Session {
-  // `backend`, `communicator` and `console` must outlive it. Ends by printing the notes and the start-up table.
-  Session(const RunStart& start, const DeviceChoice& device, Backend& backend, const Communicator& communicator,
-          Console& console);
+  // `backend`, `group` and `console` must outlive it. Ends by printing the notes and the start-up table.
+  Session(const RunStart& start, const DeviceChoice& device, Backend& backend, RankGroup& group, Console& console);
 
   Backend& backend;
-  const Communicator& communicator;
+  RankGroup& group;
   Console& console;
 
   const GPT2Config config;

@@ -30,7 +30,7 @@ struct Fp8QuantizeDlogits {
   float* out;             // (rows, padded_vocab) dequantized; may be in itself
   const float* in;        // (rows, padded_vocab)
   const int32_t* targets; // (rows)
-  int64_t first_row;      // position of row 0 in the micro-batch
+  int64_t first_row;      // position of row 0 in the step, over all micro-batches and ranks
   int64_t rows;
   int padded_vocab; // a multiple of 8
   float scale;

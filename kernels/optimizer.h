@@ -13,6 +13,7 @@ struct StepSums {
   double loss;        // nats over the step's targets
   double tokens;      // targets that counted; exact
   double norm_square; // of the gradient of the sum
+  double stops;       // ranks that were asked to stop
 };
 
 // What the step came to; on the GPU it lives in device memory and is copied back once.

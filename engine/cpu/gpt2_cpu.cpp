@@ -23,6 +23,11 @@ const ModelOptions& validated(const ModelOptions& options) {
 
 bool trains(const ModelOptions& options) { return options.purpose == Purpose::training; }
 
+int64_t moments_count(const ModelOptions& options, const ParameterTable& table, bool sharded) {
+  if (!trains(options)) return 0;
+  return sharded ? table.shard_size() : table.size();
+}
+
 std::optional<Fp8RecipeState> make_recipe(const ModelOptions& options) {
   if (options.precision != Precision::fp8) return std::nullopt;
   return Fp8RecipeState(options.fp8, options.config.layers);
@@ -30,20 +35,31 @@ std::optional<Fp8RecipeState> make_recipe(const ModelOptions& options) {
 
 } // namespace
 
-std::unique_ptr<Model> make_cpu_model(const ModelOptions& options) { return std::make_unique<GPT2Cpu>(options); }
+std::unique_ptr<Model> make_cpu_model(const ModelOptions& options) {
+  return make_cpu_model(options, make_single_communicator(), {});
+}
 
-GPT2Cpu::GPT2Cpu(const ModelOptions& options)
+std::unique_ptr<Model> make_cpu_model(const ModelOptions& options, std::unique_ptr<Communicator> communicator,
+                                      const SharingOptions& sharing) {
+  return std::make_unique<GPT2Cpu>(options, std::move(communicator), sharing);
+}
+
+GPT2Cpu::GPT2Cpu(const ModelOptions& options, std::unique_ptr<Communicator> communicator, const SharingOptions& sharing)
     : options_(validated(options)),
+      communicator_(std::move(communicator)),
+      sharing_(sharing),
+      sharded_(communicator_->ranks() > 1 && sharing.shard_optimizer),
       config_(options.config),
-      table_(config_),
+      table_(config_, communicator_->ranks()),
       at_(table_),
       params_(table_.size()),
       grads_(trains(options) ? table_.size() : 0),
-      adam_m_(trains(options) ? table_.size() : 0),
-      adam_v_(trains(options) ? table_.size() : 0),
+      adam_m_(moments_count(options, table_, sharded_)),
+      adam_v_(moments_count(options, table_, sharded_)),
       quantized_weights_(options.precision == Precision::fp8 ? CpuBuffer(table_.size()) : CpuBuffer()),
       decay_mask_(make_decay_mask(table_)),
-      owned_(table_.shard(0)),
+      owned_(table_.shard(communicator_->rank())),
+      updated_(sharded_ ? owned_ : whole(table_)),
       activations_(options),
       recipe_(make_recipe(options)),
       linears_(cpu_,
@@ -51,7 +67,7 @@ GPT2Cpu::GPT2Cpu(const ModelOptions& options)
                 .grads = grads_.data(),
                 .quantized_weights = quantized_weights_.data(),
                 .scratch = activations_.quantized},
-               recipe_) {
+               recipe_, *communicator_) {
   initialize_parameters(params_.span(), table_, config_, options.seed);
 }
 
@@ -84,6 +100,8 @@ void GPT2Cpu::forward_backward(const Batch& batch) {
 
 // A cold recipe first sees the step's first micro-batch once for its amaxes alone: gradients and loss are thrown away.
 void GPT2Cpu::begin_step(const Batch& first) {
+  step_watch_ = {};
+  waited_before_ = communicator_->waited_seconds();
   scalars_ = {};
   zero_gradients();
   if (!recipe_) return;
@@ -102,6 +120,7 @@ void GPT2Cpu::begin_step(const Batch& first) {
 void GPT2Cpu::micro_step(const Batch& batch, int index, int /*count*/) {
   if (!trains(options_)) throw std::logic_error("a model made for inference cannot train");
   check_batch(batch, options_);
+  first_token_ = (int64_t{index} * communicator_->ranks() + communicator_->rank()) * batch.tokens();
   if (index == 0) begin_step(batch);
   linears_.begin_pass(Fp8Pass::training);
   forward_backward(batch);
@@ -110,17 +129,40 @@ void GPT2Cpu::micro_step(const Batch& batch, int index, int /*count*/) {
       {.sums = &scalars_.sums, .losses = activations_.losses, .targets = batch.targets.data(), .rows = batch.tokens()});
 }
 
+// Rank by rank the gradients of their own tokens -> on each rank the sum of those that it owns, or of all.
+void GPT2Cpu::reduce_gradients() {
+  const int ranks = communicator_->ranks();
+  if (ranks == 1) return;
+  for (const Bucket& bucket : table_.buckets()) {
+    float* const grad = grads_.data() + bucket.offset;
+    communicator_->reduce_scatter(grad, bucket.count / ranks, sharing_.grad_exchange);
+    if (!sharded_) communicator_->all_gather(grad, bucket.count / ranks * static_cast<int64_t>(sizeof(float)));
+  }
+}
+
+// Of the slices that each rank updated.
+void GPT2Cpu::gather_weights() {
+  if (!sharded_) return;
+  for (const Bucket& bucket : table_.buckets()) {
+    const int64_t part = bucket.count / communicator_->ranks();
+    communicator_->all_gather(params_.data() + bucket.offset, part * static_cast<int64_t>(sizeof(float)));
+  }
+}
+
+// Norm, verdict, AdamW, each on what this rank owns; ranks exchange before, between and after.
 void GPT2Cpu::update(const UpdateSettings& settings) {
   const AdamWSettings& adam = settings.adamw;
+  reduce_gradients();
   for (const auto [offset, count, at] : owned_)
     gradient_norm(cpu_, {.sums = &scalars_.sums, .grad = grads_.data() + offset, .count = count});
-  // Many ranks add scalars_.sums here,
+  scalars_.sums.stops = settings.stop_requested ? 1 : 0;
+  communicator_->all_reduce_sum(&scalars_.sums.loss, sizeof(StepSums) / sizeof(double));
   judge(cpu_, {.scalars = &scalars_, .guard = &guard_, .limits = settings.limits, .grad_clip = settings.grad_clip});
-  for (const auto [offset, count, at] : owned_) {
+  for (const auto [offset, count, at] : updated_) {
     adamw(cpu_, {.master = params_.data() + offset,
                  .weights = nullptr,
-                 .m = adam_m_.data() + offset,
-                 .v = adam_v_.data() + offset,
+                 .m = adam_m_.data() + at,
+                 .v = adam_v_.data() + at,
                  .grad = grads_.data() + offset,
                  .decay_mask = decay_mask_.data() + offset / kDecayGranule,
                  .scalars = &scalars_,
@@ -132,9 +174,15 @@ void GPT2Cpu::update(const UpdateSettings& settings) {
                  .eps = adam.eps,
                  .weight_decay = adam.weight_decay});
   }
-  // and gather the weights they own here.
-  if (recipe_) recipe_->end_step(scalars_.verdict == Verdict::applied);
+  gather_weights();
+  if (recipe_) {
+    std::vector<uint32_t> amaxes = recipe_->amaxes();
+    communicator_->all_reduce_max(amaxes.data(), static_cast<int64_t>(amaxes.size()));
+    recipe_->adopt_amaxes(amaxes);
+    recipe_->end_step(scalars_.verdict == Verdict::applied);
+  }
   weights_stale_ = true;
+  own_seconds_ = step_watch_.seconds() - (communicator_->waited_seconds() - waited_before_);
 }
 
 StepResult GPT2Cpu::step_result() {
@@ -142,7 +190,9 @@ StepResult GPT2Cpu::step_result() {
           .grad_norm = scalars_.grad_norm,
           .tokens = static_cast<int64_t>(scalars_.sums.tokens),
           .verdict = scalars_.verdict,
-          .adam_step = guard_.adam_step};
+          .adam_step = guard_.adam_step,
+          .stop_requested = scalars_.sums.stops > 0,
+          .own_seconds = own_seconds_};
 }
 
 // ---- forward only ----
@@ -203,8 +253,15 @@ void GPT2Cpu::load_weights(StateReader& reader) {
 }
 
 NamedTensor GPT2Cpu::read_tensor(const ParameterTensor& tensor, TensorKind kind) {
-  const float* begin = (kind == TensorKind::weight ? params_ : grads_).data() + tensor.offset;
-  return {.name = tensor.name, .shape = tensor.shape(), .values = {begin, begin + tensor.count()}};
+  NamedTensor out{.name = tensor.name, .shape = tensor.shape(), .values = {}, .begin = 0};
+  for (const OwnedSlice& slice : owned_) {
+    const TensorPiece piece = piece_of(tensor, slice);
+    if (piece.count == 0) continue;
+    const float* const values = (kind == TensorKind::weight ? params_ : grads_).data() + tensor.offset + piece.begin;
+    out.values.assign(values, values + piece.count);
+    out.begin = piece.begin;
+  }
+  return out;
 }
 
 std::vector<Fp8TensorStats> GPT2Cpu::fp8_stats() { return recipe_ ? recipe_->stats() : std::vector<Fp8TensorStats>{}; }

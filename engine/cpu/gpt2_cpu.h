@@ -6,18 +6,23 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/stopwatch.h"
 #include "engine/cpu/gpt2_cpu_buffers.h"
 #include "engine/cpu/linear_cpu.h"
+#include "engine/dist/communicator.h"
 #include "engine/model/model.h"
 #include "kernels/optimizer.h"
 
 namespace gpt2 {
 
 std::unique_ptr<Model> make_cpu_model(const ModelOptions& options);
+// One of several ranks, which share the work of `communicator`'s job.
+std::unique_ptr<Model> make_cpu_model(const ModelOptions& options, std::unique_ptr<Communicator> communicator,
+                                      const SharingOptions& sharing);
 
 class GPT2Cpu final : public Model {
  public:
-  explicit GPT2Cpu(const ModelOptions& options);
+  GPT2Cpu(const ModelOptions& options, std::unique_ptr<Communicator> communicator, const SharingOptions& sharing);
 
   const GPT2Config& config() const override { return config_; }
   const ParameterTable& parameters() const override { return table_; }
@@ -52,21 +57,32 @@ class GPT2Cpu final : public Model {
   void begin_reading();
   void quantize_weights();
   void zero_gradients();
+  void reduce_gradients();
+  void gather_weights();
 
   const ModelOptions options_;
+  const std::unique_ptr<Communicator> communicator_;
+  const SharingOptions sharing_;
+  const bool sharded_; // moments are kept for the owned slices alone
   const GPT2Config config_;
   const ParameterTable table_;
   const GPT2Offsets at_;
   Cpu cpu_;
 
-  CpuBuffer params_;                    // flat, in the table's layout
-  CpuBuffer grads_, adam_m_, adam_v_;   // the same; empty unless the model trains
-  CpuBuffer quantized_weights_;         // flat; empty without FP8
-  std::vector<uint8_t> decay_mask_;     // one byte per 256 elements
-  const std::vector<OwnedSlice> owned_; // what this rank updates: all of it
+  CpuBuffer params_;                      // flat, in the table's layout
+  CpuBuffer grads_;                       // the same; empty unless the model trains
+  CpuBuffer adam_m_, adam_v_;             // the same, or of the owned slices alone
+  CpuBuffer quantized_weights_;           // flat; empty without FP8
+  std::vector<uint8_t> decay_mask_;       // one byte per 256 elements
+  const std::vector<OwnedSlice> owned_;   // one of each bucket, or for a single rank everything
+  const std::vector<OwnedSlice> updated_; // what this rank updates: what it owns, or everything
   CpuActivations activations_;
   std::optional<Fp8RecipeState> recipe_; // with FP8
   LinearLayersCpu linears_;
+  int64_t first_token_ = 0;  // of the micro-batch, in the step over all ranks: a key of the rounding
+  double waited_before_ = 0; // the communicator's seconds when the step began
+  double own_seconds_ = 0;   // of the last step, without them
+  Stopwatch step_watch_;
   bool weights_stale_ = true; // the quantized copy is older than the weights or their scales
 
   StepScalars scalars_{};

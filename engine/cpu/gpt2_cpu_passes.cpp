@@ -71,7 +71,7 @@ void GPT2Cpu::head(const Batch& batch, bool train) {
     if (!train) continue;
     linears_.backward(lm_head, {.din = a.dnarrow + row * C, .dout = a.logits, .quantized = a.logits,
                                 .kept = a.h + row * C, .rows = chunk,
-                                .targets = batch.targets.data() + row, .first_row = row});
+                                .targets = batch.targets.data() + row, .first_row = first_token_ + row});
   }
 }
 

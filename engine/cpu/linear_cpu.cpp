@@ -2,6 +2,7 @@
 #include "engine/cpu/linear_cpu.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "kernels/fp8_quantize.h"
 #include "kernels/matmul.h"
@@ -16,12 +17,20 @@ const float* LinearLayersCpu::weight(const LinearLayer& linear) const {
   return (is_fp8(linear) ? buffers_.quantized_weights : buffers_.params) + linear.weight;
 }
 
+// Ranks see different tokens and must take the same scale. In an evaluation they read different numbers of batches, and
+// each takes its own.
+float LinearLayersCpu::measure(const float* in, int64_t count) {
+  uint32_t bits = std::bit_cast<uint32_t>(absolute_max(cpu_, in, count));
+  if (pass_ != Fp8Pass::reading) communicator_.all_reduce_max(&bits, 1);
+  return std::bit_cast<float>(bits);
+}
+
 const float* LinearLayersCpu::quantize(const LinearLayer& linear, Fp8Role role, const float* in, float* out,
                                        int64_t count) {
   const int id = recipe_->id(linear.layer, linear.site, role);
   float scale = recipe_->scale(id);
   if (recipe_->measures(pass_)) {
-    const float amax = absolute_max(cpu_, in, count);
+    const float amax = measure(in, count);
     scale = recipe_->current_scale(id, amax);
     if (pass_ == Fp8Pass::calibrating) recipe_->calibrate(id, amax);
   }

@@ -7,6 +7,7 @@
 
 #include <optional>
 
+#include "engine/dist/communicator.h"
 #include "engine/model/fp8_recipe.h"
 #include "engine/model/linear_layer.h"
 #include "kernels/backend.h"
@@ -22,8 +23,8 @@ class LinearLayersCpu {
     float* scratch;           // (rows, 4 C) for one quantized activation; null without FP8
   };
 
-  LinearLayersCpu(Cpu& cpu, const Buffers& buffers, std::optional<Fp8RecipeState>& recipe)
-      : cpu_(cpu), buffers_(buffers), recipe_(recipe) {}
+  LinearLayersCpu(Cpu& cpu, const Buffers& buffers, std::optional<Fp8RecipeState>& recipe, Communicator& communicator)
+      : cpu_(cpu), buffers_(buffers), recipe_(recipe), communicator_(communicator) {}
 
   void begin_pass(Fp8Pass pass) { pass_ = pass; }
 
@@ -47,7 +48,7 @@ class LinearLayersCpu {
     int64_t rows;
     // LM head: dout is dlogits, rounded by token.
     const int32_t* targets = nullptr; // (rows)
-    int64_t first_row = 0;            // position in the micro-batch
+    int64_t first_row = 0;            // position in the step, over all micro-batches and ranks
   };
   void backward(const LinearLayer& linear, const Backward& args); // din =, the weight's gradient +=
 
@@ -59,12 +60,14 @@ class LinearLayersCpu {
  private:
   bool is_fp8(const LinearLayer& linear) const;
   const float* weight(const LinearLayer& linear) const;
+  float measure(const float* in, int64_t count); // the tensor's amax
   const float* quantize_dlogits(const LinearLayer& linear, const Backward& args);
   const float* quantize(const LinearLayer& linear, Fp8Role role, const float* in, float* out, int64_t count);
 
   Cpu& cpu_;
   Buffers buffers_;
   std::optional<Fp8RecipeState>& recipe_;
+  Communicator& communicator_;
   Fp8Pass pass_ = Fp8Pass::training;
 };
 

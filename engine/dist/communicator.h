@@ -16,6 +16,12 @@ namespace gpt2 {
 // BF16 ring would be rounded at every hop.
 enum class GradExchange { fp32, bf16 };
 
+// How the ranks of a job divide the work of an update.
+struct SharingOptions {
+  bool shard_optimizer = true; // ZeRO-1: a rank owns a slice of master weights and moments; else each holds all of them
+  GradExchange grad_exchange = GradExchange::fp32;
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -30,6 +36,9 @@ class Communicator {
   virtual void all_reduce_sum(float* values, int64_t count) = 0;
   virtual void all_reduce_sum(double* values, int64_t count) = 0;
   virtual void all_reduce_max(uint32_t* values, int64_t count) = 0; // also non-negative floats, by their bits
+
+  // Seconds that the calling thread has spent in here waiting for other ranks.
+  virtual double waited_seconds() const { return 0; }
 };
 
 // For buffers in host memory: each pair of ranks has a TCP connection, and parts are added in the order of ranks.

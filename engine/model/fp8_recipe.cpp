@@ -3,6 +3,7 @@
 #include "engine/model/fp8_recipe.h"
 
 #include <algorithm>
+#include <bit>
 #include <sstream>
 
 #include "engine/base/error.h"
@@ -174,6 +175,16 @@ void Fp8RecipeState::end_calibration() {
 }
 
 void Fp8RecipeState::begin_step() { counts_.assign(counts_.size(), {}); }
+
+std::vector<uint32_t> Fp8RecipeState::amaxes() const {
+  std::vector<uint32_t> bits;
+  for (const Fp8Counts& counts : counts_) bits.push_back(std::bit_cast<uint32_t>(counts.amax));
+  return bits;
+}
+
+void Fp8RecipeState::adopt_amaxes(std::span<const uint32_t> amaxes) {
+  for (size_t i = 0; i < counts_.size(); ++i) counts_[i].amax = std::bit_cast<float>(amaxes[i]);
+}
 
 void Fp8RecipeState::end_step(bool applied) {
   last_counts_ = counts_;

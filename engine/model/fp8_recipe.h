@@ -131,6 +131,8 @@ class Fp8RecipeState {
   void end_calibration();
 
   void begin_step();
+  std::vector<uint32_t> amaxes() const; // by id, as the bits of floats, of the step under way: ranks maximise them
+  void adopt_amaxes(std::span<const uint32_t> amaxes);
   void end_step(bool applied);
 
   void save(StateWriter& writer) const; // under "fp8/"

@@ -34,8 +34,9 @@ struct AdamWSettings {
 
 struct UpdateSettings {
   AdamWSettings adamw;
-  float grad_clip = 1.0f; // 0: off
-  VerdictLimits limits;   // when to skip the update
+  float grad_clip = 1.0f;      // 0: off
+  VerdictLimits limits;        // when to skip the update
+  bool stop_requested = false; // this rank was asked to stop: StepResult tells all of them
 };
 
 // What one optimizer step did. Losses and norms are per token, whatever the accumulation.
@@ -44,7 +45,9 @@ struct StepResult {
   float grad_norm = 0; // before clipping
   int64_t tokens = 0;  // targets that counted
   Verdict verdict = Verdict::applied;
-  int64_t adam_step = 0; // updates applied so far
+  int64_t adam_step = 0;       // updates applied so far
+  bool stop_requested = false; // some rank was asked to stop before its update
+  double own_seconds = 0;      // many ranks: of this step, without waiting for the others; 0: not known
 };
 
 struct LossSum {
@@ -52,11 +55,12 @@ struct LossSum {
   int64_t tokens = 0; // targets that counted
 };
 
-// A named slice of host memory for histograms and tests.
+// A tensor in host memory, for histograms and tests. Where ranks share the optimizer's state, this rank's part of it.
 struct NamedTensor {
   std::string name;
-  std::vector<int64_t> shape;
-  std::vector<float> values;
+  std::vector<int64_t> shape; // of the whole tensor
+  std::vector<float> values;  // row-major, from element `begin` on
+  int64_t begin = 0;
 };
 
 struct DeviceMetric {
@@ -123,8 +127,8 @@ class ObservableModel {
   virtual std::string precision_label() const = 0; // in step lines: "FP32", "BF16", "FP8", "FP8 (emulated)"
   virtual std::string device_name() const = 0;
 
-  // Copies one parameter tensor, or the gradient accumulated by the last micro-steps (of the sum over tokens, before
-  // clipping).
+  // Copies one parameter tensor, or the gradient accumulated by the last micro-steps (of the sum over tokens and, after
+  // update(), over ranks; before clipping).
   virtual NamedTensor read_tensor(const ParameterTensor& tensor, TensorKind kind) = 0;
 
   // Per-tensor FP8 statistics of the last step; empty unless the model trains in FP8.

@@ -73,6 +73,13 @@ std::vector<OwnedSlice> ParameterTable::shard(int rank) const {
   return slices;
 }
 
+TensorPiece piece_of(const ParameterTensor& tensor, const OwnedSlice& slice) {
+  const int64_t begin = std::max(tensor.offset, slice.offset);
+  const int64_t end = std::min(tensor.offset + tensor.count(), slice.offset + slice.count);
+  if (begin >= end) return {};
+  return {.begin = begin - tensor.offset, .count = end - begin, .at = slice.at + begin - slice.offset};
+}
+
 static_assert(ParameterTable::kTensorAlign % kDecayGranule == 0); // no granule belongs to two tensors
 
 std::vector<uint8_t> make_decay_mask(const ParameterTable& table) {

@@ -61,6 +61,18 @@ class ParameterTable {
   int64_t size_ = 0;
 };
 
+// All of the buffer as one slice.
+inline std::vector<OwnedSlice> whole(const ParameterTable& table) {
+  return {{.offset = 0, .count = table.size(), .at = 0}};
+}
+
+// The part of a tensor that a slice holds; empty where they do not meet.
+struct TensorPiece {
+  int64_t begin = 0, count = 0; // in elements of the tensor
+  int64_t at = 0;               // in elements of the compact buffer
+};
+TensorPiece piece_of(const ParameterTensor& tensor, const OwnedSlice& slice);
+
 // One byte per kDecayGranule elements: does weight decay apply to them?
 std::vector<uint8_t> make_decay_mask(const ParameterTable& table);
 

@@ -1,23 +1,15 @@
 #include "engine/train/trainer.h"
 
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 
+#include "engine/base/stopwatch.h"
 #include "engine/base/utf8.h"
 #include "engine/train/evaluation.h"
 #include "engine/train/report.h"
 
 namespace gpt2 {
 namespace {
-
-class Stopwatch {
- public:
-  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
-
- private:
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-};
 
 constexpr int64_t kDeviceMetricsFreq = 10; // steps: NVML answers in milliseconds
 constexpr int64_t kFp8LookFreq = 10;       // steps: a look waits for the device

@@ -1,0 +1,16 @@
+// Seconds of the steady clock since it was made.
+#pragma once
+
+#include <chrono>
+
+namespace gpt2 {
+
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+} // namespace gpt2

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -29,6 +31,15 @@ class MemoryState final : public StateWriter, public StateReader {
   void write_floats(const std::string& name, std::span<const int64_t> shape, std::span<const float> values) override {
     floats[name] = {{shape.begin(), shape.end()}, {values.begin(), values.end()}};
   }
+  // Pieces of all ranks, written one after the other, become the whole.
+  void write_piece(const std::string& name, std::span<const int64_t> shape, int64_t begin,
+                   std::span<const float> values) override {
+    Floats& whole = floats[name];
+    whole.shape.assign(shape.begin(), shape.end());
+    whole.values.resize(
+        static_cast<size_t>(std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>())));
+    std::copy(values.begin(), values.end(), whole.values.begin() + begin);
+  }
   void write_int(const std::string& name, int64_t value) override { ints[name] = value; }
   void write_text(const std::string& name, const std::string& value) override { texts[name] = value; }
 
@@ -39,6 +50,11 @@ class MemoryState final : public StateWriter, public StateReader {
     const Floats& found = entry(floats, name);
     if (found.values.size() != values.size()) throw Error(ExitCode::checkpoint, name + " has another size");
     std::copy(found.values.begin(), found.values.end(), values.begin());
+  }
+  void read_range(const std::string& name, int64_t begin, std::span<float> values) override {
+    const std::vector<float>& whole = entry(floats, name).values;
+    if (begin < 0 || begin + values.size() > whole.size()) throw Error(ExitCode::checkpoint, name + " is smaller");
+    std::copy_n(whole.begin() + begin, values.size(), values.begin());
   }
   std::vector<int64_t> shape(const std::string& name) override { return entry(floats, name).shape; }
   int64_t read_int(const std::string& name) override { return entry(ints, name); }

@@ -1,125 +1,23 @@
-#include "engine/io/checkpoint_folder.h"
-
+// One checkpoint and its writer: bits, damage, full disks, leftovers.
 #include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <limits>
-#include <sstream>
 #include <stdexcept>
 
-#include "engine/base/rng.h"
 #include "engine/io/hdf5_state.h"
+#include "tests/checkpoint_testing.h"
 #include "tests/expect_error.h"
 #include "tests/file_size_limit.h"
-#include "tests/temporary_folder.h"
 
 using namespace gpt2;
+using namespace gpt2::testing;
 namespace fs = std::filesystem;
 
 namespace {
-
-GPT2Config small_config() { return {.name = "small", .layers = 2, .heads = 2, .channels = 16, .seq_len = 8}; }
-
-// A model that is nothing but its state.
-class StateOnlyModel : public StatefulModel {
- public:
-  explicit StateOnlyModel(uint64_t seed, GPT2Config config = small_config()) : config_(config) {
-    weights_.resize(2000 * 16); // 128 KB: larger than the limits that the tests set on files
-    for (size_t i = 0; i < weights_.size(); ++i) weights_[i] = static_cast<float>(Rng(seed).normal(i));
-    weights_[0] = std::numeric_limits<float>::denorm_min();
-    weights_[1] = -0.0f;
-    weights_[2] = std::numeric_limits<float>::infinity();
-    weights_[3] = std::numeric_limits<float>::signaling_NaN();
-    adam_step_ = static_cast<int64_t>(seed) * 1000;
-  }
-
-  std::unique_ptr<StateSnapshot> snapshot() override;
-  void load_weights(StateReader&) override {}
-  void load_state(StateReader& reader) override {
-    CHECK(reader.has("params/wte.weight"));
-    CHECK_FALSE(reader.has("params/nothing"));
-    CHECK_FALSE(reader.has("nowhere/at/all"));
-    CHECK(reader.shape("params/wte.weight") == std::vector<int64_t>{2000, 16});
-    reader.read_floats("params/wte.weight", weights_);
-    reader.read_floats("params/ln_f.bias", bias_);
-    adam_step_ = reader.read_int("adam_step");
-    recipe_ = reader.read_text("fp8/recipe");
-    CHECK(reader.read_text("fp8/empty") == "");
-  }
-  bool same_bits(const StateOnlyModel& other) const {
-    return std::memcmp(weights_.data(), other.weights_.data(), weights_.size() * sizeof(float)) == 0 &&
-           bias_ == other.bias_ && adam_step_ == other.adam_step_ && recipe_ == other.recipe_;
-  }
-
-  const GPT2Config& config() const override { return config_; }
-  bool fail_while_saving = false;
-
- private:
-  struct Copy;
-
-  GPT2Config config_;
-  std::vector<float> weights_, bias_{1, 2, 3};
-  int64_t adam_step_ = 0;
-  std::string recipe_ = "hybrid \xC3\xA4";
-};
-
-struct StateOnlyModel::Copy : StateSnapshot {
-  explicit Copy(const StateOnlyModel& model) : model(model) {}
-  void write(StateWriter& writer) const override {
-    const int64_t matrix[] = {2000, 16}, vector[] = {3};
-    writer.write_floats("params/wte.weight", matrix, model.weights_);
-    writer.write_floats("params/ln_f.bias", vector, model.bias_);
-    writer.write_int("adam_step", model.adam_step_);
-    writer.write_text("fp8/recipe", model.recipe_);
-    writer.write_text("fp8/empty", "");
-    if (model.fail_while_saving) throw Error(ExitCode::device, "the device fell off the bus");
-  }
-  StateOnlyModel model;
-};
-
-std::unique_ptr<StateSnapshot> StateOnlyModel::snapshot() { return std::make_unique<Copy>(*this); }
-
-TrainState state_of(int64_t step, double val_loss = 1e30) {
-  TrainState state;
-  state.step = step;
-  state.loader_position = 123456789012345;
-  state.seed = 0xFEDCBA9876543210ull;
-  state.best_val_loss = 3.25 + 1e-15;
-  state.last_val_loss = val_loss;
-  state.last_val_step = step - 7;
-  state.tokens = int64_t{1} << 40;
-  state.run_name = "test-run";
-  state.options_toml = "[model]\nmodel = \"small\"\n";
-  state.precision = "fp32";
-  return state;
-}
-
-std::string read_file(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
-
-std::vector<std::string> names_in(const std::string& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-bool holds(const std::string& checkpoint, uint64_t seed) {
-  StateOnlyModel loaded(999), expected(seed);
-  load_checkpoint(checkpoint, loaded);
-  return loaded.same_bits(expected);
-}
 
 bool hint_mentions(const Error& error, const std::string& words) {
   return error.hint().find(words) != std::string::npos;
@@ -146,9 +44,10 @@ TEST_CASE("a checkpoint comes back bit for bit") {
   TemporaryFolder root;
   StateOnlyModel model(1), other(2);
   REQUIRE_FALSE(model.same_bits(other));
-  const std::string path = CheckpointFolder(root.path()).save(model, state_of(1000, 3.5), false);
-  CHECK(path == root / "step_00001000");
-  CHECK(names_in(root.path()) == std::vector<std::string>{"latest", "step_00001000"});
+  const std::string path = Run(root.path()).save(model, state_of(1000, 3.5), false);
+  CHECK(path == root / "test-run/step_00001000");
+  CHECK(names_in(root.path()) == std::vector<std::string>{"latest", "test-run"});
+  CHECK(names_in(root / "test-run") == std::vector<std::string>{"latest", "step_00001000"});
   CHECK(names_in(path) == std::vector<std::string>{"options.toml", "state.h5"});
   CHECK(read_file(path + "/options.toml") == state_of(1000).options_toml);
 
@@ -168,40 +67,9 @@ TEST_CASE("a checkpoint comes back bit for bit") {
   CHECK(read_checkpoint(path).step == 1000);
 }
 
-TEST_CASE("latest, best, steps and paths are found") {
-  TemporaryFolder root;
-  const CheckpointFolder folder(root / "checkpoints/"); // created by the first save; the slash is harmless
-  StateOnlyModel model(1);
-  const std::string first = CheckpointFolder(root / "checkpoints").save(model, state_of(10, 4.0), true);
-  const std::string second = CheckpointFolder(root / "checkpoints").save(model, state_of(20, 5.0), false);
-  CHECK(folder.resolve("latest") == second);
-  CHECK(folder.resolve("best") == first);
-  CHECK(folder.resolve("10") == first);
-  CHECK(folder.resolve("00000020") == second);
-  CHECK(folder.resolve("step_00000010") == first);
-  CHECK(folder.resolve(first) == first);
-  CHECK(folder.resolve(first + "/") == first);
-  CHECK(folder.resolve(first + "/state.h5") == first);
-  CHECK(CheckpointFolder(root / "elsewhere").resolve(root / "checkpoints") == second);
-  CHECK(read_file(root / "checkpoints/latest") == "step_00000020\n");
-
-  const auto list = folder.list();
-  REQUIRE(list.size() == 2);
-  CHECK(list[0].step == 10);
-  CHECK(list[0].best);
-  CHECK_FALSE(list[0].latest);
-  CHECK(list[0].val_loss == 4.0);
-  CHECK(list[0].precision == "fp32");
-  CHECK(list[0].written.size() == std::strlen("2026-01-01T00:00:00Z"));
-  CHECK(list[0].bytes > 128'000);
-  CHECK(list[1].path == second);
-  CHECK(list[1].latest);
-  CHECK_FALSE(list[1].best);
-}
-
 TEST_CASE("a validation loss keeps the step it was measured at; a file from before that is read as not knowing it") {
   TemporaryFolder root;
-  CheckpointFolder folder(root.path());
+  Run folder(root.path());
   StateOnlyModel model(1);
   const std::string path = folder.save(model, state_of(10, 4.0), false);
   CHECK(folder.list()[0].val_step == 3);
@@ -214,70 +82,33 @@ TEST_CASE("a validation loss keeps the step it was measured at; a file from befo
   CHECK(load_checkpoint(path, model).last_val_step == -1);
 }
 
-TEST_CASE("what is not there is an Error(checkpoint) that says what is") {
-  TemporaryFolder root;
-  CheckpointFolder folder(root.path());
-  const Error nothing = expect_error([&] { folder.resolve("latest"); });
-  CHECK(nothing.code() == ExitCode::checkpoint);
-  CHECK(hint_mentions(nothing, "without --resume"));
-  CHECK(CheckpointFolder(root / "absent").list().empty());
-
-  StateOnlyModel model(1);
-  for (int step = 100; step <= 1200; step += 100) folder.save(model, state_of(step), false);
-  const Error step = expect_error([&] { folder.resolve("150"); });
-  CHECK(step.code() == ExitCode::checkpoint);
-  CHECK(mentions(step, "step 150"));
-  CHECK(hint_mentions(step, "500, 600"));
-  CHECK(hint_mentions(step, "1200"));
-  CHECK(expect_error([&] { folder.resolve("best"); }).code() == ExitCode::checkpoint);
-  CHECK(expect_error([&] { folder.resolve(""); }).code() == ExitCode::checkpoint);
-  const Error path = expect_error([&] { folder.resolve("no/such/folder"); });
-  CHECK(mentions(path, "no/such/folder"));
-  CHECK(expect_error([&] { load_checkpoint(root / "absent", model); }).code() == ExitCode::checkpoint);
-}
-
-TEST_CASE("latest falls back to the newest that can be used") {
-  TemporaryFolder root;
-  CheckpointFolder folder(root.path());
-  StateOnlyModel model(1);
-  const std::string older = folder.save(model, state_of(10), false), newer = folder.save(model, state_of(20), false);
-  fs::remove(root / "latest"); // killed between the rename and the marker
-  CHECK(folder.resolve("latest") == newer);
-  std::ofstream(root / "latest") << "step_00000099\n"; // deleted by hand
-  CHECK(folder.resolve("latest") == newer);
-  std::ofstream(root / "latest") << "../../etc\n";
-  CHECK(folder.resolve("latest") == newer);
-  fs::resize_file(newer + "/state.h5", 1000);
-  CHECK(folder.resolve("latest") == older);
-  CHECK(folder.list()[1].precision == "damaged");
-}
-
 TEST_CASE("saving the same step again replaces it") {
   TemporaryFolder root;
-  CheckpointFolder folder(root.path());
+  Run folder(root.path());
   StateOnlyModel first(1), second(2);
   const std::string path = folder.save(first, state_of(10), true);
   CHECK(folder.save(second, state_of(10), false) == path);
   CHECK(holds(path, 2));
-  CHECK(names_in(root.path()) == std::vector<std::string>{"best", "latest", "step_00000010"});
+  CHECK(names_in(folder.path()) == std::vector<std::string>{"best", "latest", "step_00000010"});
 }
 
 TEST_CASE("leftovers of dead writers are ignored, and cleaned by the next save") {
   TemporaryFolder root;
-  CheckpointFolder folder(root.path());
+  Run folder(root.path());
   StateOnlyModel model(1);
   folder.save(model, state_of(10), false);
   const std::string dead = std::to_string(dead_process());
-  const std::string stale = root / ("step_00000020.tmp-" + dead), fresh = root / ("step_00000030.tmp-" + dead);
-  const std::string ours = root / ("step_00000040.tmp-" + std::to_string(::getpid()));
-  const std::string alive = root / ("step_00000050.tmp-" + std::to_string(::getppid()));
-  const std::string foreign = root / "step_00000060.tmp-notes";
+  const std::string stale = root / ("test-run/step_00000020.tmp-" + dead),
+                    fresh = root / ("test-run/step_00000030.tmp-" + dead);
+  const std::string ours = root / ("test-run/step_00000040.tmp-" + std::to_string(::getpid()));
+  const std::string alive = root / ("test-run/step_00000050.tmp-" + std::to_string(::getppid()));
+  const std::string foreign = root / "test-run/step_00000060.tmp-notes";
   for (const std::string& leftover : {stale, fresh, ours, alive, foreign}) {
-    fs::copy(root / "step_00000010", leftover);
+    fs::copy(root / "test-run/step_00000010", leftover);
     if (leftover != fresh) make_old(leftover);
   }
   CHECK(folder.list().size() == 1);
-  CHECK(expect_error([&] { folder.resolve("20"); }).code() == ExitCode::checkpoint);
+  CHECK(expect_error([&] { folder.find("20"); }).code() == ExitCode::checkpoint);
   folder.save(model, state_of(70), false);
   CHECK_FALSE(fs::exists(stale));
   CHECK_FALSE(fs::exists(ours));
@@ -288,22 +119,23 @@ TEST_CASE("leftovers of dead writers are ignored, and cleaned by the next save")
 
 TEST_CASE("a checkpoint that stepped aside for one that never came is brought back") {
   TemporaryFolder root;
-  CheckpointFolder folder(root.path());
+  Run folder(root.path());
   StateOnlyModel first(1), second(2);
   folder.save(first, state_of(10), false);
   folder.save(second, state_of(20), false);
   const std::string suffix = ".old-" + std::to_string(dead_process());
-  fs::rename(root / "step_00000010", root / ("step_00000010" + suffix));
-  fs::copy(root / "step_00000020", root / ("step_00000020" + suffix)); // here the new one did come
-  for (const char* step : {"step_00000010", "step_00000020"}) make_old(root / (step + suffix));
+  fs::rename(root / "test-run/step_00000010", root / ("test-run/step_00000010" + suffix));
+  fs::copy(root / "test-run/step_00000020", root / ("test-run/step_00000020" + suffix)); // here the new one did come
+  for (const char* step : {"step_00000010", "step_00000020"}) make_old(root / ("test-run/" + (step + suffix)));
   folder.save(second, state_of(30), false);
-  CHECK(holds(root / "step_00000010", 1));
-  CHECK(names_in(root.path()) == std::vector<std::string>{"latest", "step_00000010", "step_00000020", "step_00000030"});
+  CHECK(holds(root / "test-run/step_00000010", 1));
+  CHECK(names_in(folder.path()) ==
+        std::vector<std::string>{"latest", "step_00000010", "step_00000020", "step_00000030"});
 }
 
 TEST_CASE("a writer killed at any moment leaves a latest that loads") {
   TemporaryFolder root;
-  CheckpointFolder folder(root.path());
+  Run folder(root.path());
   StateOnlyModel model(1);
   folder.save(model, state_of(1), true);
   for (int kill_number = 0; kill_number < 12; ++kill_number) {
@@ -314,15 +146,15 @@ TEST_CASE("a writer killed at any moment leaves a latest that loads") {
     ::usleep(static_cast<useconds_t>(Rng(11).uniform(static_cast<uint64_t>(kill_number)) * 80'000));
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
-    CHECK(holds(folder.resolve("latest"), 1));
-    CHECK(holds(folder.resolve("best"), 1));
+    CHECK(holds(folder.find("latest"), 1));
+    CHECK(holds(folder.find("best"), 1));
     for (const CheckpointInfo& info : folder.list()) CHECK(holds(info.path, 1));
   }
 }
 
 TEST_CASE("a full disk is an Error(disk); the old checkpoints stay and the next save works") {
   TemporaryFolder root;
-  CheckpointFolder folder(root.path());
+  Run folder(root.path());
   StateOnlyModel first(1), second(2);
   const std::string path = folder.save(first, state_of(10), true);
   const rlim_t size = fs::file_size(path + "/state.h5");
@@ -338,58 +170,56 @@ TEST_CASE("a full disk is an Error(disk); the old checkpoints stay and the next 
       CHECK_FALSE(error.hint().empty());
     }
   }
-  CHECK(names_in(root.path()) == std::vector<std::string>{"best", "latest", "step_00000010"});
+  CHECK(names_in(folder.path()) == std::vector<std::string>{"best", "latest", "step_00000010"});
   CHECK(holds(path, 1));
   folder.save(second, state_of(20), false);
-  CHECK(holds(folder.resolve("latest"), 2));
+  CHECK(holds(folder.find("latest"), 2));
 }
 
 TEST_CASE("a disk without room for the checkpoint is refused before anything is written") {
   TemporaryFolder root;
   StateOnlyModel huge(1, {.name = "huge", .layers = 1000, .heads = 64, .channels = 65536, .seq_len = 8});
-  const Error error = expect_error([&] { CheckpointFolder(root.path()).save(huge, state_of(10), false); });
+  const Error error = expect_error([&] { Run(root.path()).save(huge, state_of(10), false); });
   CHECK(error.code() == ExitCode::disk);
   CHECK(mentions(error, "free"));
   CHECK(hint_mentions(error, "--checkpoint_dir"));
-  CHECK(names_in(root.path()).empty());
+  CHECK(names_in(root / "test-run").empty());
 }
 
 TEST_CASE("a model that fails while saving leaves nothing behind") {
   TemporaryFolder root;
   StateOnlyModel model(1);
   model.fail_while_saving = true;
-  CHECK(expect_error([&] { CheckpointFolder(root.path()).save(model, state_of(1), false); }).code() ==
-        ExitCode::device);
-  CHECK(names_in(root.path()).empty());
+  CHECK(expect_error([&] { Run(root.path()).save(model, state_of(1), false); }).code() == ExitCode::device);
+  CHECK(names_in(root / "test-run").empty());
 }
 
 TEST_CASE("a folder that cannot be written is found out at the start") {
   TemporaryFolder root;
-  CheckpointFolder(root / "a/b").check_writable(1000);
+  CheckpointFolder(root / "a", "b").check_writable(1000);
   CHECK(names_in(root / "a/b").empty());
-  const Error too_large = expect_error([&] { CheckpointFolder(root / "a").check_writable(int64_t{1} << 50); });
+  const Error too_large = expect_error([&] { CheckpointFolder(root / "a", "b").check_writable(int64_t{1} << 50); });
   CHECK(too_large.code() == ExitCode::disk);
   CHECK(mentions(too_large, "needs 13510.8 TB, and "));
   std::ofstream(root / "file") << "in the way";
   for (const std::string& path : {root / "file", root / "file/below"}) {
-    const Error error = expect_error([&] { CheckpointFolder(path).check_writable(1000); });
+    const Error error = expect_error([&] { CheckpointFolder(path, "run").check_writable(1000); });
     CHECK(error.code() == ExitCode::disk);
     CHECK(mentions(error, path));
   }
   StateOnlyModel model(1);
-  CHECK(expect_error([&] { CheckpointFolder(root / "file").save(model, state_of(1), false); }).code() ==
-        ExitCode::disk);
+  CHECK(expect_error([&] { Run(root / "file").save(model, state_of(1), false); }).code() == ExitCode::disk);
   CHECK(read_file(root / "file") == "in the way");
 }
 
 TEST_CASE("a damaged file is an Error(checkpoint) whose hint names the next older one") {
   TemporaryFolder root;
-  CheckpointFolder folder(root.path());
+  Run folder(root.path());
   StateOnlyModel model(1);
   folder.save(model, state_of(10), false);
   folder.save(model, state_of(20), false);
   const std::string path = folder.save(model, state_of(30), false), file = path + "/state.h5";
-  fs::resize_file(root / "step_00000020/state.h5", 5000); // the one before is damaged too
+  fs::resize_file(root / "test-run/step_00000020/state.h5", 5000); // the one before is damaged too
   const std::string whole = read_file(file);
   const auto refuses = [&](const std::string& bytes) {
     std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
@@ -397,7 +227,7 @@ TEST_CASE("a damaged file is an Error(checkpoint) whose hint names the next olde
     const Error error = expect_error([&] { load_checkpoint(path, target); });
     CHECK(error.code() == ExitCode::checkpoint);
     CHECK(mentions(error, file));
-    CHECK(hint_mentions(error, "--resume 10"));
+    CHECK(hint_mentions(error, "--resume " + root / "test-run/step_00000010"));
     CHECK(target.same_bits(StateOnlyModel(7)));
     CHECK(expect_error([&] { read_checkpoint(path); }).code() == ExitCode::checkpoint);
   };
@@ -408,7 +238,7 @@ TEST_CASE("a damaged file is an Error(checkpoint) whose hint names the next olde
   refuses(std::string(10'000, 'x'));
   refuses(whole.substr(0, 96) + std::string(4000, '\xA5') + whole.substr(4096));
 
-  fs::resize_file(root / "step_00000010/state.h5", 1); // nothing older is left
+  fs::resize_file(root / "test-run/step_00000010/state.h5", 1); // nothing older is left
   std::ofstream(file, std::ios::binary | std::ios::trunc) << "x";
   CHECK(hint_mentions(expect_error([&] { read_checkpoint(path); }), "without --resume"));
 }
@@ -425,19 +255,19 @@ TEST_CASE("a foreign HDF5 file and another format version are refused") {
   };
   make_file("foreign", "", 1);
   make_file("other", "weather data", 1);
-  make_file("newer", "GPT-2 training checkpoint", 2);
+  make_file("newer", "GPT-2 training checkpoint", 3);
   CHECK(mentions(expect_error([&] { load_checkpoint(root / "foreign", model); }), "not a checkpoint"));
   CHECK(mentions(expect_error([&] { load_checkpoint(root / "other", model); }), "not a checkpoint"));
   const Error newer = expect_error([&] { load_checkpoint(root / "newer", model); });
   CHECK(newer.code() == ExitCode::checkpoint);
-  CHECK(mentions(newer, "version 2"));
+  CHECK(mentions(newer, "version 3"));
 }
 
 TEST_CASE("a model of another shape is refused, with both shapes, before anything is changed") {
   TemporaryFolder root;
   StateOnlyModel saved(1), wider(2, {.name = "wider", .layers = 2, .heads = 2, .channels = 32, .seq_len = 8});
   const StateOnlyModel untouched(2, wider.config());
-  const std::string path = CheckpointFolder(root.path()).save(saved, state_of(10), false);
+  const std::string path = Run(root.path()).save(saved, state_of(10), false);
   const Error error = expect_error([&] { load_checkpoint(path, wider); });
   CHECK(error.code() == ExitCode::checkpoint);
   CHECK(mentions(error, "2 layers, 2 heads, 16 channels, 8 positions"));
@@ -481,6 +311,6 @@ TEST_CASE("the demo checkpoint") {
   TemporaryFolder temporary;
   const char* wanted = std::getenv("GPT2_CHECKPOINT_OUT");
   StateOnlyModel model(5);
-  const std::string path = CheckpointFolder(wanted ? wanted : temporary.path()).save(model, state_of(1234, 2.5), true);
+  const std::string path = Run(wanted ? wanted : temporary.path()).save(model, state_of(1234, 2.5), true);
   CHECK(holds(path, 5));
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Reads the demo checkpoint of test_checkpoint with h5py.
+"""Reads the demo checkpoints of test_checkpoint and test_checkpoint_ranks with h5py.
 
-    test_checkpoint_h5py.py path/to/test_checkpoint
+    test_checkpoint_h5py.py path/to/test_checkpoint path/to/test_checkpoint_ranks
 
 Exit 77: h5py is not installed.
 """
@@ -57,16 +57,57 @@ def check_file(file):
     check(text(train["options_toml"]), '[model]\nmodel = "small"\n', "options")
 
 
+def read_tensor(files, name):
+    """A tensor from the files of all ranks, as docs/checkpoints.md shows it."""
+    whole = None
+    for file in files:
+        if name not in file:
+            continue
+        piece = file[name]
+        if "begin" not in piece.attrs:
+            return piece[:]
+        if whole is None:
+            whole = numpy.full(numpy.prod(piece.attrs["shape"]), numpy.nan, "<f4")
+        begin = int(piece.attrs["begin"])
+        whole[begin:begin + len(piece)] = piece[:]
+        shape = piece.attrs["shape"]
+    return whole.reshape(shape)
+
+
+def check_ranks(folder):
+    names = ["state.h5", "rank_00001.h5", "rank_00002.h5"]
+    files = [h5py.File(os.path.join(folder, name), "r") for name in names]
+    check([int(file.attrs["ranks"]) for file in files], [3, 3, 3], "ranks")
+    check([int(file.attrs["format_version"]) for file in files], [2, 2, 2], "format version")
+    check([int(file.attrs["rank"]) for file in files[1:]], [1, 2], "rank")
+    check([int(file.attrs["step"]) for file in files[1:]], [1000, 1000], "step")
+    check(["train" in file for file in files], [True, False, False], "files with the loop's state")
+    piece = files[1]["model/params/wte.weight"]
+    check((piece.ndim, piece.dtype, piece.chunks), (1, numpy.dtype("<f4"), None), "a piece")
+    check((piece.attrs["shape"].tolist(), piece.attrs["begin"].shape), ([512, 24], ()), "its attributes")
+    for name, shape in {"params/wte.weight": (512, 24), "adam_v/h.1.mlp.c_proj.weight": (24, 96),
+                        "adam_m/ln_f.bias": (24,)}.items():
+        tensor = read_tensor(files, "model/" + name)
+        check((tensor.shape, bool(numpy.isfinite(tensor).all())), (shape, True), name)
+        steps = numpy.diff(tensor.ravel().astype("f8")) * 65536  # its elements are a constant + element / 65536
+        check(bool((abs(steps - 1) < 64).all()), True, "order of " + name)
+    for file in files:
+        file.close()
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.argv[1], "--test-case=the demo checkpoint"], check=True,
                        env={**os.environ, "GPT2_CHECKPOINT_OUT": folder})
         for marker in ("latest", "best"):
             with open(os.path.join(folder, marker), encoding="utf-8") as file:
-                check(file.read(), "step_00001234\n", marker)
-        with h5py.File(os.path.join(folder, "step_00001234", "state.h5"), "r") as file:
+                check(file.read(), "test-run/step_00001234\n", marker)
+        with h5py.File(os.path.join(folder, "test-run", "step_00001234", "state.h5"), "r") as file:
             check_file(file)
-    print("h5py reads the demo checkpoint")
+        subprocess.run([sys.argv[2], "--test-case=the demo checkpoint of three ranks"], check=True,
+                       env={**os.environ, "GPT2_CHECKPOINT_OUT": folder})
+        check_ranks(os.path.join(folder, "step_00001000"))
+    print("h5py reads the demo checkpoints")
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ class CommandLine(unittest.TestCase):
             self.assertRegex(line, STEP_LINE)
         self.assertIn("the grammar's own entropy is", out)
         self.assertNotIn("\x1b", out)  # plain lines in a pipe
-        self.assertTrue(os.path.isfile(os.path.join(self.folder, "checkpoints_fp8/step_00000003/state.h5")))
+        self.assertTrue(os.path.isfile(os.path.join(self.folder, "checkpoints_fp8/run/step_00000003/state.h5")))
         self.assertTrue(os.path.isfile(os.path.join(self.folder, "runs/run/metrics.jsonl")))
 
     def test_fp8_is_emulated_and_says_so(self):
@@ -190,7 +190,7 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(self.files(), before)
         loss = re.search(r"step 4 \| val loss: (\S+)", trained).group(1)
         self.assertIn(f"step 4 | val loss: {loss} | perplexity: ", out)
-        self.assertIn("checkpoints_fp8/step_00000004", out)
+        self.assertIn("checkpoints_fp8/run/step_00000004", out)
         train = self.write("train.bin", shard(list(range(100))))
         self.fail_with(2, *TINY, "--eval_only", "--train_data", train, says=["--val_data"])
 
@@ -224,7 +224,9 @@ class CommandLine(unittest.TestCase):
 
     def test_list_names_the_step_of_a_loss(self):
         self.succeed(*TINY, "--max_steps", "4", "--eval_freq", "2", "--checkpoint_freq", "3", "--max_lr", "1e-3")
-        lines = {int(line.split()[1]): line for line in self.succeed("--list_checkpoints").splitlines()}
+        run, *lines = self.succeed("--list_checkpoints").splitlines()
+        self.assertEqual(run, "run run")
+        lines = {int(line.split()[1]): line for line in lines}
         self.assertRegex(lines[3], r"val loss +\d+\.\d{6} at step 2 +\|")
         self.assertRegex(lines[4], r"val loss +\d+\.\d{6} +\|")
 
@@ -232,8 +234,8 @@ class CommandLine(unittest.TestCase):
         self.assertRegex(self.succeed("--help_all"), r"--save_best")
         out = self.succeed(*TINY, "--max_steps", "5", "--eval_freq", "1", "--checkpoint_freq", "0", "--no-save_best")
         self.assertIn("best so far", out)
-        self.assertEqual(re.findall(r"saved checkpoints_fp8/(\S+)", out), ["step_00000005"])
-        with open(os.path.join(self.folder, "checkpoints_fp8/step_00000005/options.toml")) as file:
+        self.assertEqual(re.findall(r"saved checkpoints_fp8/(\S+)", out), ["run/step_00000005"])
+        with open(os.path.join(self.folder, "checkpoints_fp8/run/step_00000005/options.toml")) as file:
             self.assertIn("save_best = false\n", file.read())
         self.assertIn("save_best = true\n", self.succeed("--print_config"))
 
@@ -250,12 +252,11 @@ class CommandLine(unittest.TestCase):
         for again in ([*TINY, "--max_steps", "1"], ["--resume", "latest"]):
             error = self.fail_with(2, *again, says=[message])
             self.assertIn("--run_name", error)
-        # Another name, but the same checkpoints: the two would replace each other's.
-        error = self.fail_with(2, *TINY, "--max_steps", "1", "--run_name", "other",
-                               says=[f"error: another run is writing to checkpoints_fp8: process {process.pid} on "])
-        self.assertIn("--checkpoint_dir", error)
-        self.assertFalse(os.path.exists(os.path.join(self.folder, "runs/other")))
-        self.succeed(*TINY, "--max_steps", "1", "--run_name", "other", "--checkpoint_dir", "elsewhere")
+        # Other logs, but the same checkpoints: the two would replace each other's.
+        error = self.fail_with(2, *TINY, "--max_steps", "1", "--log_dir", "logs",
+                               says=[f"error: another run is writing to checkpoints_fp8/run: process {process.pid} on "])
+        self.assertIn("--run_name", error)
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "logs/run")))
         process.kill()
         process.wait(timeout=60)
         self.assertTrue(os.path.exists(os.path.join(self.folder, "runs/run/.lock")))  # stale, and no hindrance
@@ -265,6 +266,62 @@ class CommandLine(unittest.TestCase):
             steps = [entry["step"] for entry in map(json.loads, lines) if entry["type"] == "step"]
         self.assertEqual(steps, [1, 2, 3, 4])
         self.assertFalse(os.path.exists(os.path.join(self.folder, "runs/run/.lock")))
+
+    def test_two_runs_share_a_checkpoint_dir(self):
+        process = subprocess.Popen([PROGRAM, *TINY, "--max_steps", "1000000", "--checkpoint_freq", "2"], cwd=self.folder,
+                                   env=self.environment, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.kill)
+        for line in process.stdout:
+            if " | saved " in line:
+                break
+        self.succeed(*TINY, "--max_steps", "4", "--checkpoint_freq", "2", "--run_name", "other")  # at the same time
+        process.send_signal(signal.SIGTERM)
+        rest = process.communicate(timeout=60)[0]
+        self.assertEqual(process.returncode, 75)
+        last = int(re.search(r"stopped at step (\d+)", rest).group(1))
+        self.assertIn(f"  {PROGRAM} --resume checkpoints_fp8/run\n", rest)
+
+        def steps(run):
+            names = os.listdir(os.path.join(self.folder, "checkpoints_fp8", run))
+            return sorted(int(name[5:]) for name in names if name.startswith("step_"))
+        self.assertEqual(steps("other"), [2, 4])
+        self.assertEqual(steps("run")[:2] + steps("run")[-1:], [2, 4, last])
+        listed = self.succeed("--list_checkpoints").splitlines()
+        self.assertEqual([line for line in listed if line.startswith("run ")], ["run other", "run run"])
+        self.assertEqual(len([line for line in listed if "(latest)" in line]), 2)
+
+    def test_resume_forms(self):
+        for run, steps in (("one", 2), ("two", 3)):
+            self.succeed(*TINY, "--max_steps", str(steps), "--checkpoint_freq", "1", "--run_name", run, "--eval_freq", "1")
+        for arguments, found in {
+                "latest": "two/step_00000003", "1": "two/step_00000001", "one": "one/step_00000002",
+                "latest --run_name one": "one/step_00000002", "1 --run_name one": "one/step_00000001",
+                "one/step_00000001": "one/step_00000001", "checkpoints_fp8": "two/step_00000003",
+                "checkpoints_fp8/one": "one/step_00000002", "checkpoints_fp8/one/latest": "one/step_00000002",
+                "checkpoints_fp8/latest": "two/step_00000003",
+                "checkpoints_fp8/one/step_00000001/state.h5": "one/step_00000001"}.items():
+            out = self.succeed("--resume", *arguments.split(), "--eval_only")
+            self.assertIn(f"evaluated checkpoints_fp8/{found} on", out.replace("/state.h5", ""), arguments)
+        for run in ("one", "two"):
+            best = self.succeed("--resume", "best", "--run_name", run, "--eval_only")
+            self.assertEqual(self.succeed("--resume", f"checkpoints_fp8/{run}/best", "--eval_only"), best)
+        self.fail_with(4, "--resume", "latest", "--run_name", "three", says=["checkpoints_fp8/three"])
+        os.remove(os.path.join(self.folder, "checkpoints_fp8/latest"))
+        self.fail_with(4, "--resume", "1", says=["several runs", "checkpoints_fp8/one/step_00000001", "--run_name"])
+        self.fail_with(2, *TINY, "--run_name", "latest", says=["'latest' is a name that checkpoints use"])
+
+    def test_checkpoints_of_the_old_layout(self):
+        self.succeed(*TINY, "--max_steps", "2")
+        folder = os.path.join(self.folder, "checkpoints_fp8")
+        os.rename(os.path.join(folder, "run/step_00000002"), os.path.join(folder, "step_00000002"))
+        shutil.rmtree(os.path.join(folder, "run"))
+        self.write("checkpoints_fp8/latest", "step_00000002\n")
+        self.assertIn("checkpoints_fp8/step_00000002 (latest)\n", self.succeed("--list_checkpoints"))
+        out = self.succeed("--resume", "latest", "--max_steps", "3")
+        self.assertIn("resumed checkpoints_fp8/step_00000002 at step 2\n", out)
+        self.assertIn("saved checkpoints_fp8/run/step_00000003", out)
+        self.assertIn("resumed checkpoints_fp8/run/step_00000003", self.succeed("--resume", "latest"))
 
     def test_learning_rates_are_those_of_the_parity_script(self):
         try:
@@ -298,11 +355,11 @@ class CommandLine(unittest.TestCase):
         for number in (signal.SIGINT, signal.SIGTERM):
             code, out, error = self.interrupt(number)
             self.assertEqual(code, 75, error)
-            self.assertIn("--resume latest", out)
+            self.assertIn("--resume checkpoints_fp8/run\n", out)
             self.assertEqual(error, "stopping after this step; again to quit now\n")
             stopped = int(re.search(r"stopped at step (\d+)", out).group(1))
             out = self.succeed("--resume", "latest", "--max_steps", str(stopped + 1))
-            self.assertIn(f"resumed checkpoints_fp8/step_{stopped:08d}", out)
+            self.assertIn(f"resumed checkpoints_fp8/run/step_{stopped:08d}", out)
 
     # ---- usage: exit 2 ----
 
@@ -380,7 +437,7 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertRegex(done.stderr, r"\Aerror: [^\n]*60000[^\n]*\n\Z")
         self.assertIn("beyond.bin", done.stderr)
-        self.assertFalse(os.path.exists(os.path.join(self.folder, "checkpoints_fp8")))  # nothing was saved
+        self.assertEqual(os.listdir(os.path.join(self.folder, "checkpoints_fp8")), [])  # nothing was saved
 
     # ---- checkpoints: exit 4 ----
 
@@ -393,7 +450,7 @@ class CommandLine(unittest.TestCase):
 
     def test_damaged_checkpoint(self):
         self.succeed(*TINY, "--max_steps", "1")
-        path = os.path.join(self.folder, "checkpoints_fp8/step_00000001/state.h5")
+        path = os.path.join(self.folder, "checkpoints_fp8/run/step_00000001/state.h5")
         with open(path, "r+b") as file:
             file.truncate(os.path.getsize(path) // 2)
         self.fail_with(4, "--resume", "latest", "--max_steps", "2", says=["step_00000001"])
@@ -452,7 +509,7 @@ class CommandLine(unittest.TestCase):
 
     def test_a_closed_pipe_does_not_end_the_run(self):
         self.shell('"$0" "$@" --max_steps 30 | head -n 1')
-        self.assertTrue(os.path.isdir(os.path.join(self.folder, "checkpoints_fp8/step_00000030")))
+        self.assertTrue(os.path.isdir(os.path.join(self.folder, "checkpoints_fp8/run/step_00000030")))
 
     def test_a_file_size_limit_is_a_full_disk(self):
         done = self.shell('ulimit -f 1; exec "$0" "$@" --max_steps 30')
@@ -480,8 +537,9 @@ class CommandLine(unittest.TestCase):
 
     def test_resuming_a_path_goes_on_beside_it(self):
         self.succeed(*TINY, "--max_steps", "2", "--checkpoint_dir", "elsewhere")
-        self.succeed("--resume", "elsewhere/step_00000002", "--max_steps", "3")
-        self.assertTrue(os.path.isdir(os.path.join(self.folder, "elsewhere/step_00000003")))
+        for step, path in ((3, "elsewhere/run/step_00000002"), (4, "elsewhere/run"), (5, "elsewhere/latest")):
+            self.succeed("--resume", path, "--max_steps", str(step))
+            self.assertTrue(os.path.isdir(os.path.join(self.folder, f"elsewhere/run/step_{step:08d}")))
         self.assertFalse(os.path.exists(os.path.join(self.folder, "checkpoints_fp8")))
 
 

@@ -96,7 +96,7 @@ TEST_CASE("long lines and tables wrap at words, with an indent; a command does n
         "Model\n  model       nano: 4 layers, 4 heads\n  device      CPU\nData\n  train data  x\n");
   CHECK(printed(30, [&](Console& c) { c.table(table); }) ==
         "Model\n  model       nano: 4 layers,\n              4 heads\n  device      CPU\nData\n  train data  x\n");
-  const std::string command = "./train_gpt2_fp8 --resume latest --checkpoint_dir elsewhere";
+  const std::string command = "./train_gpt2_fp8 --resume elsewhere/nano-fp32-20261115-014400";
   CHECK(printed(20, [&](Console& c) { c.command(command); }) == "  " + command + "\n");
 }
 

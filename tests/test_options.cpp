@@ -139,6 +139,8 @@ TEST_CASE("folders: never the root by an empty word, and a run's name stays belo
   CHECK(contains(usage_error({"--checkpoint_dir="}), "must not be empty"));
   for (const std::string name : {"../x", "a/../../x", "/tmp/x"})
     CHECK(contains(usage_error({"--run_name", name}), "'" + name + "' leads out"));
+  for (const std::string name : {"latest", "best", "sweep/step_00001000", "."})
+    CHECK(contains(usage_error({"--run_name", name}), "is a name that checkpoints use"));
   CHECK(parse({"--run_name", "sweep/lr..1"}).options.run_name == "sweep/lr..1");
 }
 

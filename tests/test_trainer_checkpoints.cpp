@@ -4,6 +4,7 @@
 #include <csignal>
 #include <limits>
 
+#include "engine/io/checkpoint_search.h"
 #include "tests/expect_error.h"
 #include "tests/trainer_testing.h"
 
@@ -84,20 +85,67 @@ TEST_CASE("a run that is done already says so and changes nothing") {
   Playground play;
   play.options.max_steps = 2;
   run_cpu({play.options, ""});
-  const auto written = fs::last_write_time(play.options.checkpoint_dir + "/step_00000002/state.h5");
+  const auto written = fs::last_write_time(play.options.checkpoint_dir + "/run/step_00000002/state.h5");
   const Outcome again = run_cpu(resume(play.options, "latest"));
   CHECK(again.code == ExitCode::done);
   CHECK(contains(again.printed, "nothing left"));
   CHECK(loss_lines(again.printed).empty());
-  CHECK(fs::last_write_time(play.options.checkpoint_dir + "/step_00000002/state.h5") == written);
+  CHECK(fs::last_write_time(play.options.checkpoint_dir + "/run/step_00000002/state.h5") == written);
 }
 
-TEST_CASE("a new run beside the checkpoints of another says so") {
+TEST_CASE("a new run of a name that has checkpoints says so; beside those of other runs there is nothing to say") {
   Playground play;
   play.options.max_steps = 1;
-  CHECK_FALSE(contains(run_cpu({play.options, ""}).printed, "another run"));
-  CHECK(contains(run_cpu({play.options, ""}).printed, "holds checkpoints of another run, up to step 1"));
-  CHECK_FALSE(contains(run_cpu(resume(play.options, "latest")).printed, "another run"));
+  CHECK_FALSE(contains(run_cpu({play.options, ""}).printed, "earlier run"));
+  const std::string again = run_cpu({play.options, ""}).printed;
+  CHECK(contains(again,
+                 play.options.checkpoint_dir + "/run holds checkpoints of an earlier run of this name, up to step 1"));
+  CHECK(contains(again, " --resume " + play.options.checkpoint_dir + "/run would go on"));
+  CHECK_FALSE(contains(run_cpu(resume(play.options, "latest")).printed, "earlier run"));
+  play.options.run_name = "other";
+  CHECK_FALSE(contains(run_cpu({play.options, ""}).printed, "earlier run"));
+}
+
+TEST_CASE("--resume means the run that saved last, or the one that --run_name names") {
+  Playground play;
+  play.options.checkpoint_freq = 1;
+  play.options.max_steps = 2;
+  run_cpu({play.options, ""});
+  play.options.run_name = "other";
+  play.options.max_steps = 3;
+  run_cpu({play.options, ""});
+  const std::string dir = play.options.checkpoint_dir;
+  CHECK(resume(play.options, "latest").checkpoint == dir + "/other/step_00000003");
+  CHECK(resume(play.options, "1").checkpoint == dir + "/other/step_00000001");
+  play.options.run_name = "run";
+  CHECK(resume(play.options, "latest", {"run_name"}).checkpoint == dir + "/run/step_00000002");
+  CHECK(resume(play.options, "1", {"run_name"}).checkpoint == dir + "/run/step_00000001");
+  play.options.max_steps = 4;
+  const Outcome outcome = run_cpu(resume(play.options, dir + "/run", {"max_steps"}));
+  CHECK(outcome.state.run_name == "run");
+  CHECK(fs::exists(dir + "/run/step_00000004"));
+  CHECK_FALSE(fs::exists(dir + "/other/step_00000004"));
+  play.options.run_name = "branch"; // of another run's checkpoint
+  run_cpu(resume(play.options, dir + "/other", {"max_steps", "run_name"}));
+  CHECK(fs::exists(dir + "/branch/step_00000004"));
+  CHECK(expect_error([&] { play.options.run_name = "nobody", resume(play.options, "latest", {"run_name"}); }).code() ==
+        ExitCode::checkpoint);
+}
+
+TEST_CASE("a checkpoint that stands in --checkpoint_dir itself, as they used to, is listed and resumed") {
+  Playground play;
+  play.options.max_steps = 2;
+  run_cpu({play.options, ""});
+  const std::string dir = play.options.checkpoint_dir;
+  fs::rename(dir + "/run/step_00000002", dir + "/step_00000002");
+  fs::remove_all(dir + "/run");
+  std::ofstream(dir + "/latest") << "step_00000002\n";
+  CHECK(contains(describe_checkpoints(dir), "without a run folder\nstep        2 |"));
+  play.options.max_steps = 3;
+  const Outcome outcome = run_cpu(resume(play.options, "latest", {"max_steps"}));
+  CHECK(loss_lines(outcome.printed).size() == 1);
+  CHECK(fs::exists(dir + "/run/step_00000003"));
+  CHECK(resume(play.options, "latest").checkpoint == dir + "/run/step_00000003");
 }
 
 TEST_CASE("SIGTERM and SIGINT finish the step, save and exit 75; the run can be resumed") {
@@ -112,7 +160,7 @@ TEST_CASE("SIGTERM and SIGINT finish the step, save and exit 75; the run can be 
     const Outcome outcome = run({play.options, ""}, backend);
     CHECK(outcome.code == ExitCode::stopped_early);
     CHECK(outcome.state.step == 3);
-    CHECK(contains(outcome.printed, "--resume latest"));
+    CHECK(contains(outcome.printed, " --resume " + play.options.checkpoint_dir + "/run\n"));
 
     script.result = [](int64_t) { return StepResult{.loss = 1, .grad_norm = 1}; };
     const Outcome rest = run(resume(play.options, "latest"), backend);
@@ -133,7 +181,7 @@ TEST_CASE("a new best is saved and marked; the one before goes unless it was due
   CHECK(outcome.state.best_val_loss == doctest::Approx(6.0));
   CHECK(outcome.state.last_val_loss == doctest::Approx(7.0));
   std::vector<int64_t> steps, best, latest;
-  for (const CheckpointInfo& info : CheckpointFolder(play.options.checkpoint_dir).list()) {
+  for (const CheckpointInfo& info : list_checkpoints(play.options.checkpoint_dir)) {
     steps.push_back(info.step);
     if (info.best) best.push_back(info.step);
     if (info.latest) latest.push_back(info.step);
@@ -155,7 +203,7 @@ TEST_CASE("without --save_best a new best saves nothing by itself; a checkpoint 
   const Outcome outcome = run({play.options, ""}, backend);
   CHECK(outcome.state.best_val_loss == doctest::Approx(5.0));
   CHECK_FALSE(contains(outcome.printed, "step 5 | saved"));
-  const auto saved = CheckpointFolder(play.options.checkpoint_dir).list();
+  const auto saved = list_checkpoints(play.options.checkpoint_dir);
   REQUIRE(saved.size() == 2);
   CHECK(saved[0].step == 4);
   CHECK(saved[0].best);
@@ -173,7 +221,7 @@ TEST_CASE("--list_checkpoints shows a loss of an earlier step with that step, an
   ScriptedBackend backend(script);
   run({play.options, ""}, backend);
   std::istringstream listed(describe_checkpoints(play.options.checkpoint_dir));
-  for (const char* beginning : {"step        3 | val loss         -           | fp32 |",
+  for (const char* beginning : {"run run", "step        3 | val loss         -           | fp32 |",
                                 "step        4 | val loss  7.000000           | fp32 |",
                                 "step        6 | val loss  7.000000 at step 4 | fp32 |",
                                 "step        7 | val loss 10.000000           | fp32 |"}) {
@@ -205,13 +253,14 @@ TEST_CASE("a run whose log or checkpoint folder another run is writing to does n
     CHECK(contains(same_name.hint(), "--run_name"));
     CHECK_FALSE(fs::exists(play.options.log_dir + "/run/metrics.jsonl.1")); // the first one's is not set aside
     Options other = play.options;
-    other.run_name = "other"; // but the same checkpoints
-    CHECK(contains(refused(other).hint(), "--checkpoint_dir"));
-    CHECK_FALSE(fs::exists(play.options.log_dir + "/other"));
-    other.checkpoint_dir += "_other";
+    other.log_dir += "_other"; // but the same checkpoints
+    const Error same_checkpoints = refused(other);
+    CHECK(mentions(same_checkpoints, "checkpoints/run"));
+    CHECK(contains(same_checkpoints.hint(), "--run_name"));
+    CHECK_FALSE(fs::exists(other.log_dir + "/run"));
+    other.run_name = "other"; // another run beside it
     CHECK(run({other, ""}, backend).code == ExitCode::done);
-    other.log_dir = fs::path(other.checkpoint_dir).parent_path(); // one folder for both is one lock
-    other.run_name = fs::path(other.checkpoint_dir).filename();
+    other.log_dir = other.checkpoint_dir; // one folder for both is one lock
     CHECK(run({other, ""}, backend).code == ExitCode::done);
     CHECK(Trainer(first).run() == ExitCode::done);
   }

@@ -165,7 +165,8 @@ class ScriptedModel : public Model {
  private:
   struct StepCount : StateSnapshot {
     explicit StepCount(int64_t steps) : steps(steps) {}
-    void write(StateWriter& writer) const override { writer.write_int("steps", steps); }
+    void write_own(StateWriter&) const override {}
+    void write_common(StateWriter& writer) const override { writer.write_int("steps", steps); }
     int64_t steps;
   };
 

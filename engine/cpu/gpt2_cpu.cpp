@@ -227,7 +227,7 @@ void GPT2Cpu::next_token_logits(std::span<const int32_t> tokens, std::span<float
 // ---- state ----
 
 std::unique_ptr<StateSnapshot> GPT2Cpu::snapshot() {
-  auto copy = std::make_unique<FlatSnapshot>(table_, trains(options_));
+  auto copy = std::make_unique<FlatSnapshot>(table_, table_.shard(0), trains(options_));
   copy->take({.params = params_.span(), .adam_m = adam_m_.span(), .adam_v = adam_v_.span()});
   copy->guard = guard_;
   copy->recipe = recipe_;
@@ -235,7 +235,8 @@ std::unique_ptr<StateSnapshot> GPT2Cpu::snapshot() {
 }
 
 void GPT2Cpu::load_state(StateReader& reader) {
-  load_tensors(reader, table_, {.params = params_.span(), .adam_m = adam_m_.span(), .adam_v = adam_v_.span()});
+  load_tensors(reader, table_, table_.shard(0),
+               {.params = params_.span(), .adam_m = adam_m_.span(), .adam_v = adam_v_.span()});
   guard_ = load_guard(reader);
   if (recipe_) recipe_->load(reader);
   scalars_ = {};
@@ -243,7 +244,7 @@ void GPT2Cpu::load_state(StateReader& reader) {
 }
 
 void GPT2Cpu::load_weights(StateReader& reader) {
-  gpt2::load_weights(reader, table_, params_.span());
+  gpt2::load_weights(reader, table_, table_.shard(0), params_.span());
   std::ranges::fill(adam_m_.span(), 0.0f);
   std::ranges::fill(adam_v_.span(), 0.0f);
   guard_ = {};

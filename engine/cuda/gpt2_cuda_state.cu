@@ -32,7 +32,7 @@ void GPT2Cuda::initialize_on_device() {
 // ---- checkpoints ----
 
 std::unique_ptr<StateSnapshot> GPT2Cuda::snapshot() {
-  auto copy = std::make_unique<FlatSnapshot>(table_, trains());
+  auto copy = std::make_unique<FlatSnapshot>(table_, table_.shard(0), trains());
   const FlatState host = copy->spans();
   copy_to_host(cuda_.stream, host.params, b_.master);
   if (trains()) {
@@ -49,8 +49,9 @@ std::unique_ptr<StateSnapshot> GPT2Cuda::snapshot() {
 }
 
 void GPT2Cuda::load_state(StateReader& reader) {
-  FlatSnapshot state(table_, trains());
-  load_tensors(reader, table_, state.spans());
+  const std::vector<OwnedSlice> slices = table_.shard(0);
+  FlatSnapshot state(table_, slices, trains());
+  load_tensors(reader, table_, slices, state.spans());
   state.guard = load_guard(reader);
   if (reader.has("matmul_plans")) cuda_.device->matmuls->from_text(reader.read_text("matmul_plans"));
   if (fp8_) fp8_->scaler.recipe().load(reader);
@@ -58,8 +59,9 @@ void GPT2Cuda::load_state(StateReader& reader) {
 }
 
 void GPT2Cuda::load_weights(StateReader& reader) {
-  FlatSnapshot state(table_, trains()); // moments and counts at zero
-  gpt2::load_weights(reader, table_, state.spans().params);
+  const std::vector<OwnedSlice> slices = table_.shard(0);
+  FlatSnapshot state(table_, slices, trains()); // moments and counts at zero
+  gpt2::load_weights(reader, table_, slices, state.spans().params);
   if (fp8_) fp8_->scaler.recipe() = Fp8RecipeState(options_.fp8, config_.layers);
   upload_state(state);
 }

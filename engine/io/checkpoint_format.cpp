@@ -1,16 +1,23 @@
 #include "engine/io/checkpoint_format.h"
 
 #include <bit>
+#include <cstdio>
 #include <ctime>
+#include <filesystem>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "engine/base/files.h"
-#include "engine/io/hdf5_state.h"
+#include "engine/io/checkpoint_reader.h"
 
 namespace gpt2 {
 namespace {
 
-const std::string kFormat = "GPT-2 training checkpoint";
-constexpr int64_t kFormatVersion = 1;
+const std::string kFormat = "GPT-2 training checkpoint", kRankFormat = kFormat + ", part of a rank";
+// One rank writes what the first programs can read; they would take the pieces of several for another model's tensors.
+constexpr int64_t kOneRank = 1, kSeveralRanks = 2;
+constexpr int64_t kMostRanks = 99999; // five digits in a file's name; more is damage
 const std::string kConfigGroup = "/config", kTrainGroup = "/train", kModelGroup = "/model";
 
 std::string utc_now() {
@@ -80,17 +87,64 @@ TrainState read_train_group(Hdf5StateReader reader) {
 
 // ---- opening one ----
 
-void check_format(const Hdf5File& file, const std::string& path) {
-  if (!file.has_attribute("format") || file.read_text_attribute("format") != kFormat) {
-    throw Error(ExitCode::checkpoint, path + " is an HDF5 file, but not a checkpoint of this program",
+void check_format(const Hdf5File& file, const std::string& format) {
+  if (!file.has_attribute("format") || file.read_text_attribute("format") != format) {
+    throw Error(ExitCode::checkpoint, file.path() + " is an HDF5 file, but not a checkpoint of this program",
                 "give --resume a step, a folder that --list_checkpoints shows, latest or best");
   }
   const int64_t version = file.read_int_attribute("format_version");
-  if (version == kFormatVersion) return;
+  if (version == kOneRank || version == kSeveralRanks) return;
   throw Error(ExitCode::checkpoint,
-              path + " has format version " + std::to_string(version) + "; this program reads version " +
-                  std::to_string(kFormatVersion),
+              file.path() + " has format version " + std::to_string(version) + "; this program reads versions " +
+                  std::to_string(kOneRank) + " and " + std::to_string(kSeveralRanks),
               "resume with the version of the program that wrote it");
+}
+
+std::unique_ptr<Hdf5File> open_state_file(const std::string& folder, const std::string& hint) {
+  auto file = std::make_unique<Hdf5File>(rank_file(folder, 0), Hdf5File::Mode::read, hint);
+  check_format(*file, kFormat);
+  return file;
+}
+
+int read_ranks(const Hdf5File& file) {
+  if (!file.has_attribute("ranks")) return 1;
+  const int64_t ranks = file.read_int_attribute("ranks");
+  if (ranks < 1 || ranks > kMostRanks) file.fail("ranks", "it is " + std::to_string(ranks));
+  return static_cast<int>(ranks);
+}
+
+bool is_there(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
+}
+
+// The file of a rank other than 0. One that belongs to another rank or another checkpoint does not pass.
+std::unique_ptr<Hdf5File> open_rank_file(const std::string& path, int rank, int ranks, int64_t step,
+                                         const std::string& hint) {
+  auto file = std::make_unique<Hdf5File>(path, Hdf5File::Mode::read, hint);
+  check_format(*file, kRankFormat);
+  const std::pair<const char*, int64_t> expected[] = {{"rank", rank}, {"ranks", ranks}, {"step", step}};
+  for (const auto& [name, value] : expected) {
+    const int64_t found = file->read_int_attribute(name);
+    if (found != value) file->fail(name, "it is " + std::to_string(found) + ", not " + std::to_string(value));
+  }
+  return file;
+}
+
+CheckpointReader open_model(std::unique_ptr<Hdf5File> state_file, const std::string& folder, int64_t step,
+                            const std::string& hint) {
+  const int ranks = read_ranks(*state_file);
+  std::vector<std::unique_ptr<Hdf5File>> files;
+  files.push_back(std::move(state_file));
+  std::string absent;
+  for (int rank = 1; rank < ranks; ++rank) {
+    const std::string path = rank_file(folder, rank);
+    if (is_there(path))
+      files.push_back(open_rank_file(path, rank, ranks, step, hint));
+    else if (absent.empty())
+      absent = path;
+  }
+  return {std::move(files), kModelGroup, absent, hint};
 }
 
 std::string describe(const GPT2Config& config) {
@@ -99,55 +153,72 @@ std::string describe(const GPT2Config& config) {
          std::to_string(config.vocab) + " tokens (" + std::to_string(config.padded_vocab) + " rows)";
 }
 
-void check_same_shape(const std::string& path, const GPT2Config& saved, const GPT2Config& wanted) {
+void check_same_shape(const std::string& folder, const GPT2Config& saved, const GPT2Config& wanted) {
   if (describe(saved) == describe(wanted)) return;
   throw Error(ExitCode::checkpoint,
-              path + " holds another model: " + describe(saved) + "; this run's model has " + describe(wanted),
+              folder + " holds another model: " + describe(saved) + "; this run's model has " + describe(wanted),
               "resume with the shape it was trained with (--model " + saved.name + ", --seq_len " +
                   std::to_string(saved.seq_len) + "), or start a new run in another --checkpoint_dir");
 }
 
 } // namespace
 
-void write_state_file(const std::string& path, StatefulModel& model, const TrainState& state) {
+std::string rank_file(const std::string& folder, int rank) {
+  if (rank == 0) return folder + "/state.h5";
+  char name[32];
+  std::snprintf(name, sizeof name, "/rank_%05d.h5", rank);
+  return folder + name;
+}
+
+void write_rank_file(const std::string& folder, int rank, int ranks, const GPT2Config& config, const TrainState& state,
+                     const StateSnapshot& snapshot) {
+  const std::string path = rank_file(folder, rank);
   Hdf5File file(path, Hdf5File::Mode::create, "free some disk space, or choose another --checkpoint_dir");
-  file.write_attribute("format", kFormat);
-  file.write_attribute("format_version", kFormatVersion);
+  file.write_attribute("format", rank == 0 ? kFormat : kRankFormat);
+  file.write_attribute("format_version", ranks == 1 ? kOneRank : kSeveralRanks);
   file.write_attribute("program_version", std::string(GPT2_VERSION));
   file.write_attribute("written", utc_now());
-  write_config({file, kConfigGroup}, model.config());
-  write_train_group({file, kTrainGroup}, state);
+  if (ranks > 1) file.write_attribute("ranks", int64_t{ranks});
+  if (rank == 0) {
+    write_config({file, kConfigGroup}, config);
+    write_train_group({file, kTrainGroup}, state);
+  } else {
+    file.write_attribute("rank", int64_t{rank});
+    file.write_attribute("step", state.step);
+  }
   Hdf5StateWriter writer(file, kModelGroup);
-  model.snapshot()->write(writer);
+  snapshot.write_own(writer);
+  if (rank == 0) snapshot.write_common(writer);
   file.close();
   sync_path(path);
 }
 
-StateHeader read_state_header(const std::string& path) {
-  const Hdf5File file(path, Hdf5File::Mode::read, "");
-  check_format(file, path);
-  Hdf5StateReader train(file, kTrainGroup);
+StateHeader read_state_header(const std::string& folder) {
+  const auto file = open_state_file(folder, "");
+  Hdf5StateReader train(*file, kTrainGroup);
   StateHeader header;
   header.step = train.read_int("step");
   header.val_loss = train.read_real("last_val_loss");
   header.val_step = read_val_step(train);
   header.precision = train.read_text("precision");
-  header.written = file.read_text_attribute("written");
+  header.written = file->read_text_attribute("written");
+  header.ranks = read_ranks(*file);
+  for (int rank = 1; rank < header.ranks; ++rank) {
+    if (!is_there(rank_file(folder, rank))) file->fail("", rank_file(folder, rank) + " is not there");
+  }
   return header;
 }
 
-TrainState read_train_state(const std::string& path, const std::string& hint) {
-  const Hdf5File file(path, Hdf5File::Mode::read, hint);
-  check_format(file, path);
-  return read_train_group({file, kTrainGroup});
+TrainState read_train_state(const std::string& folder, const std::string& hint) {
+  return read_train_group({*open_state_file(folder, hint), kTrainGroup});
 }
 
-TrainState load_state_file(const std::string& path, const std::string& hint, StatefulModel& model) {
-  const Hdf5File file(path, Hdf5File::Mode::read, hint);
-  check_format(file, path);
-  const TrainState state = read_train_group({file, kTrainGroup});
-  check_same_shape(path, read_config({file, kConfigGroup}), model.config());
-  Hdf5StateReader reader(file, kModelGroup);
+TrainState load_state(const std::string& folder, const std::string& hint, StatefulModel& model) {
+  const Hdf5Silence silence; // around those of all files, which are not closed in reverse order
+  auto file = open_state_file(folder, hint);
+  const TrainState state = read_train_group({*file, kTrainGroup});
+  check_same_shape(folder, read_config({*file, kConfigGroup}), model.config());
+  CheckpointReader reader = open_model(std::move(file), folder, state.step, hint);
   model.load_state(reader);
   return state;
 }

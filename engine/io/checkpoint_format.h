@@ -1,16 +1,16 @@
-// What one checkpoint's state.h5 holds, and how it is written and read.
+// What the files of one checkpoint hold, and how they are written and read (docs/checkpoints.md).
 //
-//   attributes of /   format, format_version, program_version, written
-//   /config/          name, layers, heads, channels, seq_len, vocab, padded_vocab
-//   /train/           TrainState
-//   /model/           what the model's StateSnapshot writes: parameters, moments, guard, FP8 state
+//   state.h5           of rank 0
+//     attributes of /  format, format_version, program_version, written; ranks where they are several
+//     /config/         name, layers, heads, channels, seq_len, vocab, padded_vocab
+//     /train/          TrainState
+//     /model/          what the rank's StateSnapshot writes: its parameters and moments, and guard and FP8 state
+//   rank_00001.h5 ...  of the others
+//     attributes of /  format, format_version, program_version, written, ranks, rank, step
+//     /model/          the rank's parameters and moments
 //
-// Room to grow, with format_version 1 kept as long as old files can be read:
-//   hashes        an attribute beside each dataset, written by Hdf5StateWriter::write_dataset, checked by read_floats
-//   asynchronous  a StateSnapshot owns its memory, so write_state_file can run on a thread of its own; one thread at a
-//                 time, because the HDF5 library must not be entered by two
-//   many ranks    each rank writes its own file into the temporary folder; the rename, after a barrier, stays the one
-//                 moment at which the checkpoint begins to exist
+// Room to grow: docs/checkpoints.md, "What comes next". A StateSnapshot owns its memory, so write_rank_file can run on
+// a thread of its own; one thread at a time, because the HDF5 library must not be entered by two.
 #pragma once
 
 #include <cstdint>
@@ -39,16 +39,21 @@ struct StateHeader {
   int64_t step = 0;
   double val_loss = 0;
   int64_t val_step = -1;
+  int ranks = 1; // that wrote it
   std::string precision, written;
 };
 
-// A new file, on the disk when this returns. Throws Error(disk).
-void write_state_file(const std::string& path, StatefulModel& model, const TrainState& state);
+std::string rank_file(const std::string& folder, int rank); // FOLDER/state.h5 of rank 0, FOLDER/rank_00001.h5, ...
 
-// Readers throw Error(checkpoint); `hint` says what to do if the file turns out to be damaged.
-StateHeader read_state_header(const std::string& path);
-TrainState read_train_state(const std::string& path, const std::string& hint);
-// Looks at the shape first, so that the state of another model is refused before anything is changed.
-TrainState load_state_file(const std::string& path, const std::string& hint, StatefulModel& model);
+// One rank's file, new, and on the disk when this returns. Throws Error(disk).
+void write_rank_file(const std::string& folder, int rank, int ranks, const GPT2Config& config, const TrainState& state,
+                     const StateSnapshot& snapshot);
+
+// Readers throw Error(checkpoint); `hint` says what to do if a file turns out to be damaged.
+StateHeader read_state_header(const std::string& folder); // and looks whether every rank's file is there
+TrainState read_train_state(const std::string& folder, const std::string& hint);
+// What `model` wants of it, whatever the ranks that wrote it. Looks at the shape first, so that the state of another
+// model is refused before anything is changed.
+TrainState load_state(const std::string& folder, const std::string& hint, StatefulModel& model);
 
 } // namespace gpt2

@@ -50,6 +50,24 @@ bool is_fixed_text(hid_t type) {
   return H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0 && H5Tget_size(type) <= kLongestText;
 }
 
+int64_t product(std::span<const int64_t> shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+// What a tensor can be: anything else is damage, and its product might not fit a number.
+bool is_sane(std::span<const int64_t> shape) {
+  constexpr int64_t kLargest = int64_t{1} << 31;
+  return (shape.size() == 1 || shape.size() == 2) &&
+         std::all_of(shape.begin(), shape.end(), [](int64_t extent) { return extent >= 0 && extent <= kLargest; });
+}
+
+std::vector<int64_t> extents_of(hid_t dataset) {
+  const Hdf5Handle space(H5Dget_space(dataset), H5Sclose);
+  std::vector<hsize_t> extents(static_cast<size_t>(std::max(0, H5Sget_simple_extent_ndims(space))));
+  H5Sget_simple_extent_dims(space, extents.data(), nullptr);
+  return {extents.begin(), extents.end()};
+}
+
 std::string without_padding(std::string text) {
   text.erase(text.find_last_not_of('\0') + 1);
   return text;
@@ -132,24 +150,44 @@ std::string Hdf5File::read_text_attribute(const std::string& name) const {
 
 // ---- writing ----
 
-void Hdf5StateWriter::write_dataset(const std::string& name, hid_t type, hid_t space, const void* values) {
+Hdf5Handle Hdf5StateWriter::write_dataset(const std::string& name, hid_t type, hid_t space, const void* values) {
   const std::string full_name = group_ + "/" + name;
   const Hdf5Handle links(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
   H5Pset_create_intermediate_group(links, 1);
-  const Hdf5Handle dataset(H5Dcreate2(file_.id(), full_name.c_str(), type, space, links, H5P_DEFAULT, H5P_DEFAULT),
-                           H5Dclose);
+  Hdf5Handle dataset(H5Dcreate2(file_.id(), full_name.c_str(), type, space, links, H5P_DEFAULT, H5P_DEFAULT), H5Dclose);
   const bool written = dataset.valid() && H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0;
   file_.check_written(full_name);
   if (!written) file_.fail(full_name);
+  return dataset;
 }
 
 void Hdf5StateWriter::write_floats(const std::string& name, std::span<const int64_t> shape,
                                    std::span<const float> values) {
-  const int64_t count = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-  if (count != static_cast<int64_t>(values.size())) throw std::logic_error(name + ": the shape and the values differ");
+  if (product(shape) != static_cast<int64_t>(values.size()))
+    throw std::logic_error(name + ": the shape and the values differ");
   const std::vector<hsize_t> extents(shape.begin(), shape.end());
   const Hdf5Handle space(H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr), H5Sclose);
   write_dataset(name, H5T_IEEE_F32LE, space, values.data());
+}
+
+void Hdf5StateWriter::write_piece(const std::string& name, std::span<const int64_t> shape, int64_t begin,
+                                  std::span<const float> values) {
+  if (begin < 0 || begin + static_cast<int64_t>(values.size()) > product(shape))
+    throw std::logic_error(name + ": the piece is not inside its tensor");
+  const hsize_t count = values.size(), dimensions = shape.size();
+  const Hdf5Handle space(H5Screate_simple(1, &count, nullptr), H5Sclose);
+  const Hdf5Handle dataset = write_dataset(name, H5T_IEEE_F32LE, space, values.data());
+  write_numbers(dataset, "shape", {H5Screate_simple(1, &dimensions, nullptr), H5Sclose}, shape.data());
+  write_numbers(dataset, "begin", scalar_space(), &begin);
+}
+
+void Hdf5StateWriter::write_numbers(hid_t dataset, const std::string& name, const Hdf5Handle& space,
+                                    const int64_t* values) {
+  const Hdf5Handle attribute(H5Acreate2(dataset, name.c_str(), H5T_STD_I64LE, space, H5P_DEFAULT, H5P_DEFAULT),
+                             H5Aclose);
+  const bool written = attribute.valid() && H5Awrite(attribute, H5T_NATIVE_INT64, values) >= 0;
+  file_.check_written(name);
+  if (!written) file_.fail(name);
 }
 
 void Hdf5StateWriter::write_int(const std::string& name, int64_t value) {
@@ -179,12 +217,85 @@ Hdf5Handle Hdf5StateReader::open_dataset(const std::string& name, H5T_class_t ty
   return dataset;
 }
 
-std::vector<int64_t> Hdf5StateReader::shape(const std::string& name) {
+std::vector<int64_t> Hdf5StateReader::read_numbers(hid_t dataset, const std::string& name,
+                                                   const char* attribute_name) const {
+  const Hdf5Handle attribute(H5Aopen(dataset, attribute_name, H5P_DEFAULT), H5Aclose);
+  const Hdf5Handle space(attribute.valid() ? H5Aget_space(attribute) : -1, H5Sclose);
+  const hssize_t count = space.valid() ? H5Sget_simple_extent_npoints(space) : -1;
+  if (count < 1 || count > H5S_MAX_RANK) file_.fail(full_name(name), std::string("it has no ") + attribute_name);
+  std::vector<int64_t> values(static_cast<size_t>(count));
+  if (H5Aread(attribute, H5T_NATIVE_INT64, values.data()) < 0) file_.fail(full_name(name));
+  return values;
+}
+
+TensorPart Hdf5StateReader::part(const std::string& name) const {
   const Hdf5Handle dataset = open_dataset(name, H5T_FLOAT);
+  const std::vector<int64_t> extents = extents_of(dataset);
+  if (!is_sane(extents)) file_.fail(full_name(name), "it is neither a vector nor a matrix");
+  TensorPart part{.shape = extents, .begin = 0, .count = product(extents)};
+  if (H5Aexists(dataset, "begin") <= 0) return part;
+  part.shape = read_numbers(dataset, name, "shape");
+  part.begin = read_numbers(dataset, name, "begin").front();
+  if (extents.size() != 1 || !is_sane(part.shape) || part.begin < 0 || part.begin > product(part.shape) - part.count)
+    file_.fail(full_name(name), "it is a piece that is not inside its tensor");
+  return part;
+}
+
+std::vector<std::string> Hdf5StateReader::tensors() const {
+  std::vector<std::string> all, tensors;
+  const auto collect = [](hid_t, const char* name, const H5L_info_t*, void* names) -> herr_t {
+    static_cast<std::vector<std::string>*>(names)->emplace_back(name);
+    return 0;
+  };
+  if (H5Lexists(file_.id(), group_.c_str(), H5P_DEFAULT) <= 0) return {}; // a rank that owns nothing
+  if (H5Lvisit_by_name(file_.id(), group_.c_str(), H5_INDEX_NAME, H5_ITER_INC, collect, &all, H5P_DEFAULT) < 0)
+    file_.fail(group_);
+  for (const std::string& name : all) {
+    const Hdf5Handle object(H5Oopen(file_.id(), full_name(name).c_str(), H5P_DEFAULT), H5Oclose);
+    if (!object.valid()) file_.fail(full_name(name));
+    if (H5Iget_type(object) != H5I_DATASET) continue;
+    const Hdf5Handle type(H5Dget_type(object), H5Tclose);
+    if (H5Tget_class(type) == H5T_FLOAT) tensors.push_back(name);
+  }
+  return tensors;
+}
+
+void Hdf5StateReader::read_box(hid_t dataset, const std::string& name, std::span<const hsize_t> begin,
+                               std::span<const hsize_t> extents, float* values) const {
+  const hsize_t count = std::accumulate(extents.begin(), extents.end(), hsize_t{1}, std::multiplies<>());
+  if (count == 0) return;
+  const Hdf5Handle memory(H5Screate_simple(1, &count, nullptr), H5Sclose);
   const Hdf5Handle space(H5Dget_space(dataset), H5Sclose);
-  std::vector<hsize_t> extents(static_cast<size_t>(std::max(0, H5Sget_simple_extent_ndims(space))));
-  H5Sget_simple_extent_dims(space, extents.data(), nullptr);
-  return {extents.begin(), extents.end()};
+  if (H5Sselect_hyperslab(space, H5S_SELECT_SET, begin.data(), nullptr, extents.data(), nullptr) < 0 ||
+      H5Dread(dataset, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, values) < 0)
+    file_.fail(full_name(name));
+}
+
+void Hdf5StateReader::read_range(const std::string& name, int64_t begin, std::span<float> values) {
+  const TensorPart there = part(name);
+  const auto count = static_cast<int64_t>(values.size());
+  if (begin < there.begin || begin + count > there.begin + there.count) {
+    file_.fail(full_name(name), "it holds elements " + std::to_string(there.begin) + " to " +
+                                    std::to_string(there.begin + there.count) + ", not " + std::to_string(begin) +
+                                    " to " + std::to_string(begin + count));
+  }
+  const Hdf5Handle dataset = open_dataset(name, H5T_FLOAT);
+  const std::vector<int64_t> extents = extents_of(dataset);
+  if (extents.size() == 1) {
+    const hsize_t from[] = {static_cast<hsize_t>(begin - there.begin)}, box[] = {values.size()};
+    return read_box(dataset, name, from, box, values.data());
+  }
+  const hsize_t columns = static_cast<hsize_t>(extents[1]), end = static_cast<hsize_t>(begin + count);
+  float* out = values.data();
+  for (hsize_t at = static_cast<hsize_t>(begin); at < end;) {
+    const hsize_t column = at % columns, left = end - at;
+    const bool whole_rows = column == 0 && left >= columns;
+    const hsize_t from[] = {at / columns, column};
+    const hsize_t box[] = {whole_rows ? left / columns : 1, whole_rows ? columns : std::min(columns - column, left)};
+    read_box(dataset, name, from, box, out);
+    out += box[0] * box[1];
+    at += box[0] * box[1];
+  }
 }
 
 void Hdf5StateReader::read_floats(const std::string& name, std::span<float> values) {

@@ -1,6 +1,8 @@
 // A model's state in an HDF5 file: "params/wte.weight" is the dataset wte.weight in the group params.
 //
 //   floats   contiguous float32 datasets of their shape     h5py: file["params/wte.weight"][:]
+//   pieces   contiguous float32 datasets of one dimension, with attributes `shape` of the whole tensor and `begin`,
+//            the piece's place in it, counted in elements in row-major order
 //   numbers  scalar int64 or float64 datasets               h5py: file["adam_step"][()]
 //   text     scalar fixed-length UTF-8 datasets             h5py: file["train/run_name"].asstr()[()]
 #pragma once
@@ -23,6 +25,7 @@ class Hdf5File {
   Hdf5File(std::string path, Mode mode, std::string hint); // the hint goes with every Error
 
   hid_t id() const { return file_; }
+  const std::string& path() const { return path_; }
   // A new file. Errors may show as late as in close(); a file that was not closed has to be thrown away.
   void check_written(const std::string& name) const;
   void close();
@@ -53,15 +56,24 @@ class Hdf5StateWriter : public StateWriter {
   Hdf5StateWriter(Hdf5File& file, std::string group) : file_(file), group_(std::move(group)) {}
 
   void write_floats(const std::string& name, std::span<const int64_t> shape, std::span<const float> values) override;
+  void write_piece(const std::string& name, std::span<const int64_t> shape, int64_t begin,
+                   std::span<const float> values) override;
   void write_int(const std::string& name, int64_t value) override;
   void write_text(const std::string& name, const std::string& value) override;
   void write_real(const std::string& name, double value);
 
  private:
-  void write_dataset(const std::string& name, hid_t type, hid_t space, const void* values);
+  Hdf5Handle write_dataset(const std::string& name, hid_t type, hid_t space, const void* values);
+  void write_numbers(hid_t dataset, const std::string& name, const Hdf5Handle& space, const int64_t* values);
 
   Hdf5File& file_;
   std::string group_;
+};
+
+// What one dataset holds of a tensor: all of it, or a piece.
+struct TensorPart {
+  std::vector<int64_t> shape; // of the whole tensor
+  int64_t begin = 0, count = 0;
 };
 
 class Hdf5StateReader : public StateReader {
@@ -70,13 +82,20 @@ class Hdf5StateReader : public StateReader {
 
   bool has(const std::string& name) const override;
   void read_floats(const std::string& name, std::span<float> values) override;
-  std::vector<int64_t> shape(const std::string& name) override;
+  // Inside what this file holds of the tensor. At most three reads: the end of a row, whole rows, the beginning of one.
+  void read_range(const std::string& name, int64_t begin, std::span<float> values) override;
+  std::vector<int64_t> shape(const std::string& name) override { return part(name).shape; }
+  TensorPart part(const std::string& name) const;
+  std::vector<std::string> tensors() const; // every dataset of floats, and every piece of one
   int64_t read_int(const std::string& name) override;
   std::string read_text(const std::string& name) override;
   double read_real(const std::string& name);
 
  private:
   Hdf5Handle open_dataset(const std::string& name, H5T_class_t type_class) const;
+  std::vector<int64_t> read_numbers(hid_t dataset, const std::string& name, const char* attribute) const;
+  void read_box(hid_t dataset, const std::string& name, std::span<const hsize_t> begin,
+                std::span<const hsize_t> extents, float* values) const;
   void read_scalar(const std::string& name, H5T_class_t type_class, hid_t type, void* value);
   std::string full_name(const std::string& name) const { return group_ + "/" + name; }
 

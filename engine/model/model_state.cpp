@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/error.h"
@@ -18,18 +19,51 @@ std::string describe(const std::vector<int64_t>& shape) {
   return text + ")";
 }
 
-template <class Float>
-std::span<Float> slice(std::span<Float> flat, const ParameterTensor& tensor) {
-  return flat.subspan(static_cast<size_t>(tensor.offset), static_cast<size_t>(tensor.count()));
+// What a rank owns of one tensor.
+struct Piece {
+  const ParameterTensor& tensor;
+  int64_t begin, count; // in elements of the tensor
+  int64_t at;           // in the rank's compact buffer
+
+  template <class Float>
+  std::span<Float> in(std::span<Float> compact) const {
+    return compact.subspan(static_cast<size_t>(at), static_cast<size_t>(count));
+  }
+};
+
+// By tensor and then by slice. A rank's slices end where buckets do, so that none has two pieces of one tensor.
+std::vector<Piece> pieces_of(const ParameterTable& table, std::span<const OwnedSlice> slices) {
+  std::vector<Piece> pieces;
+  for (const ParameterTensor& tensor : table.tensors()) {
+    for (const OwnedSlice& slice : slices) {
+      const int64_t begin = std::max(tensor.offset, slice.offset);
+      const int64_t end = std::min(tensor.offset + tensor.count(), slice.offset + slice.count);
+      if (begin >= end) continue;
+      pieces.push_back({tensor, begin - tensor.offset, end - begin, slice.at + begin - slice.offset});
+    }
+  }
+  return pieces;
 }
 
-void save_tensors(StateWriter& writer, const ParameterTable& table, const char* prefix, std::span<const float> flat) {
-  for (const ParameterTensor& tensor : table.tensors())
-    writer.write_floats(prefix + tensor.name, tensor.shape(), slice(flat, tensor));
+void save_tensors(StateWriter& writer, std::span<const Piece> pieces, const char* prefix,
+                  std::span<const float> compact) {
+  for (const Piece& piece : pieces) {
+    const std::string name = prefix + piece.tensor.name;
+    if (piece.count == piece.tensor.count())
+      writer.write_floats(name, piece.tensor.shape(), piece.in(compact));
+    else
+      writer.write_piece(name, piece.tensor.shape(), piece.begin, piece.in(compact));
+  }
 }
 
-void load_tensors(StateReader& reader, const ParameterTable& table, const char* prefix, std::span<float> flat) {
-  for (const ParameterTensor& tensor : table.tensors()) reader.read_floats(prefix + tensor.name, slice(flat, tensor));
+void load_pieces(StateReader& reader, std::span<const Piece> pieces, const char* prefix, std::span<float> compact) {
+  for (const Piece& piece : pieces) reader.read_range(prefix + piece.tensor.name, piece.begin, piece.in(compact));
+}
+
+size_t compact_size(std::span<const OwnedSlice> slices) {
+  int64_t size = 0;
+  for (const OwnedSlice& slice : slices) size = std::max(size, slice.at + slice.count);
+  return static_cast<size_t>(size);
 }
 
 void check_shape(StateReader& reader, const std::string& name, const std::vector<int64_t>& expected) {
@@ -49,22 +83,26 @@ void check_shapes(StateReader& reader, const ParameterTable& table, const char* 
 
 } // namespace
 
-void load_tensors(StateReader& reader, const ParameterTable& table, const FlatState& state) {
+void load_tensors(StateReader& reader, const ParameterTable& table, std::span<const OwnedSlice> slices,
+                  const FlatState& state) {
   for (const char* prefix : {kParams, kAdamM, kAdamV}) check_shapes(reader, table, prefix);
-  load_tensors(reader, table, kParams, state.params);
+  const std::vector<Piece> pieces = pieces_of(table, slices);
+  load_pieces(reader, pieces, kParams, state.params);
   if (state.adam_m.empty()) return;
-  load_tensors(reader, table, kAdamM, state.adam_m);
-  load_tensors(reader, table, kAdamV, state.adam_v);
+  load_pieces(reader, pieces, kAdamM, state.adam_m);
+  load_pieces(reader, pieces, kAdamV, state.adam_v);
 }
 
-void load_weights(StateReader& reader, const ParameterTable& table, std::span<float> params) {
+void load_weights(StateReader& reader, const ParameterTable& table, std::span<const OwnedSlice> slices,
+                  std::span<float> params) {
   check_shapes(reader, table, kParams);
-  load_tensors(reader, table, kParams, params);
+  load_pieces(reader, pieces_of(table, slices), kParams, params);
 }
 
-FlatSnapshot::FlatSnapshot(const ParameterTable& table, bool with_moments)
+FlatSnapshot::FlatSnapshot(const ParameterTable& table, std::vector<OwnedSlice> slices, bool with_moments)
     : table_(table),
-      params_(static_cast<size_t>(table.size())),
+      slices_(std::move(slices)),
+      params_(compact_size(slices_)),
       adam_m_(with_moments ? params_.size() : 0),
       adam_v_(with_moments ? params_.size() : 0) {}
 
@@ -74,12 +112,15 @@ void FlatSnapshot::take(const FlatState& state) {
   std::ranges::copy(state.adam_v, adam_v_.begin());
 }
 
-void FlatSnapshot::write(StateWriter& writer) const {
-  save_tensors(writer, table_, kParams, params_);
-  if (!adam_m_.empty()) {
-    save_tensors(writer, table_, kAdamM, adam_m_);
-    save_tensors(writer, table_, kAdamV, adam_v_);
-  }
+void FlatSnapshot::write_own(StateWriter& writer) const {
+  const std::vector<Piece> pieces = pieces_of(table_, slices_);
+  save_tensors(writer, pieces, kParams, params_);
+  if (adam_m_.empty()) return;
+  save_tensors(writer, pieces, kAdamM, adam_m_);
+  save_tensors(writer, pieces, kAdamV, adam_v_);
+}
+
+void FlatSnapshot::write_common(StateWriter& writer) const {
   save_guard(writer, guard);
   if (recipe) recipe->save(writer);
   if (!matmul_plans.empty()) writer.write_text("matmul_plans", matmul_plans);

@@ -1,6 +1,6 @@
 // What both engines write into a checkpoint, under the same names, so that one continues what the other began:
 //
-//   params/<name>, adam_m/<name>, adam_v/<name>   (rows, cols) or (rows), FP32
+//   params/<name>, adam_m/<name>, adam_v/<name>   (rows, cols) or (rows), FP32; each rank its own pieces of them
 //   guard/losses, guard/norms, guard/filled, guard/next, guard/skipped_in_a_row, adam_step
 #pragma once
 
@@ -17,28 +17,32 @@
 
 namespace gpt2 {
 
-// Flat buffers in the table's layout, in host memory.
+// A rank's compact buffers, in host memory: the slices it owns, each at its OwnedSlice::at. One slice over everything
+// makes them the table's flat layout.
 struct FlatState {
   std::span<float> params, adam_m, adam_v;
 };
 
 // Every shape is checked first: a checkpoint of another model throws Error(checkpoint) and changes nothing. Without
-// room for moments (a model that does not train) they are left out.
-void load_tensors(StateReader& reader, const ParameterTable& table, const FlatState& state);
+// room for moments (a model that does not train) they are left out. How many ranks wrote it does not matter.
+void load_tensors(StateReader& reader, const ParameterTable& table, std::span<const OwnedSlice> slices,
+                  const FlatState& state);
 
 // params/ alone.
-void load_weights(StateReader& reader, const ParameterTable& table, std::span<float> params);
+void load_weights(StateReader& reader, const ParameterTable& table, std::span<const OwnedSlice> slices,
+                  std::span<float> params);
 
 void save_guard(StateWriter& writer, const GuardState& guard);
 GuardState load_guard(StateReader& reader);
 
-// A whole state in host memory: what both engines' snapshots are.
+// A rank's slices of the state in host memory: what both engines' snapshots are.
 class FlatSnapshot : public StateSnapshot {
  public:
-  explicit FlatSnapshot(const ParameterTable& table, bool with_moments = true);
+  FlatSnapshot(const ParameterTable& table, std::vector<OwnedSlice> slices, bool with_moments = true);
   FlatState spans() { return {.params = params_, .adam_m = adam_m_, .adam_v = adam_v_}; }
   void take(const FlatState& state); // copies it
-  void write(StateWriter& writer) const override;
+  void write_own(StateWriter& writer) const override;
+  void write_common(StateWriter& writer) const override;
 
   GuardState guard{};
   std::optional<Fp8RecipeState> recipe;
@@ -46,6 +50,7 @@ class FlatSnapshot : public StateSnapshot {
 
  private:
   const ParameterTable table_;
+  const std::vector<OwnedSlice> slices_;
   std::vector<float> params_, adam_m_, adam_v_;
 };
 

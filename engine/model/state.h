@@ -13,15 +13,23 @@ class StateWriter {
  public:
   virtual ~StateWriter() = default;
   virtual void write_floats(const std::string& name, std::span<const int64_t> shape, std::span<const float> values) = 0;
+  // A part of a tensor of this shape: its elements from `begin` on, in row-major order. Other ranks write the others.
+  virtual void write_piece(const std::string& name, std::span<const int64_t> shape, int64_t begin,
+                           std::span<const float> values) = 0;
   virtual void write_int(const std::string& name, int64_t value) = 0;
   virtual void write_text(const std::string& name, const std::string& value) = 0;
 };
 
-// A model's state at one moment, in memory of its own.
+// A rank's share of a model's state at one moment, in memory of its own.
 class StateSnapshot {
  public:
   virtual ~StateSnapshot() = default;
-  virtual void write(StateWriter& writer) const = 0;
+  virtual void write_own(StateWriter& writer) const = 0;    // what this rank owns of the tensors
+  virtual void write_common(StateWriter& writer) const = 0; // what is the same on every rank: rank 0 writes it
+  void write(StateWriter& writer) const {
+    write_own(writer);
+    write_common(writer);
+  }
 };
 
 class StateReader {
@@ -30,7 +38,9 @@ class StateReader {
   virtual bool has(const std::string& name) const = 0;
   // Throws Error(checkpoint) if it is missing or its element count differs from values.size().
   virtual void read_floats(const std::string& name, std::span<float> values) = 0;
-  virtual std::vector<int64_t> shape(const std::string& name) = 0;
+  // Elements [begin, begin + values.size()) of a tensor in row-major order, whoever wrote them.
+  virtual void read_range(const std::string& name, int64_t begin, std::span<float> values) = 0;
+  virtual std::vector<int64_t> shape(const std::string& name) = 0; // of the whole tensor
   virtual int64_t read_int(const std::string& name) = 0;
   virtual std::string read_text(const std::string& name) = 0;
 };

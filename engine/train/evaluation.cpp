@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "engine/io/checkpoint_folder.h"
+#include "engine/io/checkpoint_search.h"
 #include "engine/train/run_plan.h"
 #include "engine/train/session.h"
 

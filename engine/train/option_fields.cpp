@@ -11,6 +11,7 @@
 
 #include "engine/base/nearest_name.h"
 #include "engine/base/toml.h"
+#include "engine/io/checkpoint_names.h"
 
 namespace gpt2 {
 namespace {
@@ -103,6 +104,10 @@ class FieldList {
           const std::filesystem::path path(given);
           if (path.is_absolute() || std::find(path.begin(), path.end(), "..") != path.end())
             throw BadValue("'" + given + "' leads out of the folder that it names a place in");
+          for (const std::filesystem::path& part : path) {
+            if (is_reserved_name(part.string()))
+              throw BadValue("'" + part.string() + "' is a name that checkpoints use");
+          }
           value = given;
         });
   }
@@ -286,11 +291,11 @@ std::vector<OptionField> option_fields(Options& o) {
                             "or every 250 steps without one");
   f.toggle("fp8_detail", o.fp8_detail,
            "with every histogram, log each kind of FP8 tensor, and each tensor in metrics.jsonl; off: summaries alone");
-  f.folder_below("run_name", o.run_name, "folder under --log_dir; empty: MODEL-PRECISION-DATE");
+  f.folder_below("run_name", o.run_name, "folder under --log_dir and --checkpoint_dir; empty: MODEL-PRECISION-DATE");
   f.folder("log_dir", o.log_dir, "where runs are logged");
 
   f.group("Checkpoints");
-  f.folder("checkpoint_dir", o.checkpoint_dir, "where checkpoints are written");
+  f.folder("checkpoint_dir", o.checkpoint_dir, "where each run has a folder of checkpoints");
   f.number("checkpoint_freq", o.checkpoint_freq, at_least<int64_t>(0),
            "steps between checkpoints; 0: only at the end and, with --save_best, at a new best");
   f.toggle("save_best", o.save_best,

@@ -123,7 +123,7 @@ std::vector<TableSection> start_table(const Session& session) {
         {"memory", memory_text(model)}}},
       {"Data", {{"train data", data_text(*data.train, data.built_in ? "built-in sample" : o.train_data)}}},
       {"Output",
-       {{"checkpoints", o.checkpoint_dir + ", " + every(o.checkpoint_freq, "at the end")},
+       {{"checkpoints", session.checkpoints.path() + ", " + every(o.checkpoint_freq, "at the end")},
         {"logs",
          session.log_folder + (o.use_tensorboard ? " (tools/start_tensorboard.sh --logdir " + o.log_dir + ")" : "")}}},
       {"Training",
@@ -171,9 +171,7 @@ std::string validation_line(int64_t step, double loss, bool is_best, double best
 }
 
 std::string resume_command(const Session& session) {
-  const std::string folder = session.plan.options.checkpoint_dir;
-  return shell_word(program_as_called()) + " --resume latest" +
-         (folder == Options{}.checkpoint_dir ? "" : " --checkpoint_dir " + shell_word(folder));
+  return shell_word(program_as_called()) + " --resume " + shell_word(session.checkpoints.path());
 }
 
 std::string closing_lines(const Session& session) {

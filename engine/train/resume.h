@@ -22,7 +22,7 @@ struct RunStart {
 // another shape or seed than the checkpoint has.
 RunStart prepare_start(const CommandLine& command_line);
 
-// --list_checkpoints: one line a checkpoint.
+// --list_checkpoints: one line a checkpoint, below the name of its run; the run that saved last at the end.
 std::string describe_checkpoints(const std::string& checkpoint_dir);
 
 } // namespace gpt2

@@ -6,6 +6,7 @@
 #include "engine/data/sample_text.h"
 #include "engine/data/shard.h"
 #include "engine/data/shard_overlap.h"
+#include "engine/io/checkpoint_search.h"
 #include "engine/train/option_notes.h"
 #include "engine/train/report.h"
 
@@ -55,16 +56,17 @@ std::string new_run_name(const GPT2Config& config, Precision precision) { // "na
   return config.name + "-" + to_string(precision) + "-" + date;
 }
 
-// Checkpoints of two runs would replace each other.
+// Two writers of one run would replace each other's checkpoints; other runs have folders of their own.
 std::optional<FolderLock> lock_checkpoints(const std::string& folder, const std::string& locked_already) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   if (fs::weakly_canonical(folder, ignored) == fs::weakly_canonical(locked_already, ignored)) return std::nullopt;
-  return std::optional<FolderLock>(std::in_place, folder, "--checkpoint_dir");
+  return std::optional<FolderLock>(std::in_place, folder, "--run_name");
 }
 
-CheckpointFolder open_checkpoints(const std::string& folder, const GPT2Config& config) {
-  CheckpointFolder checkpoints(folder);
+CheckpointFolder open_checkpoints(const std::string& checkpoint_dir, const std::string& run_name,
+                                  const GPT2Config& config) {
+  CheckpointFolder checkpoints(checkpoint_dir, run_name);
   checkpoints.check_writable(ParameterTable(config).size());
   return checkpoints;
 }
@@ -122,10 +124,11 @@ std::vector<std::string> notes_of(const Session& session, const RunStart& start,
     notes.push_back("no BPE tables: samples are not printed; run tools/install_deps.sh or give --tokenizer DIR");
   }
   if (session.resumed) return notes;
-  if (const std::vector<CheckpointInfo> older = session.checkpoints.list(); !older.empty()) {
-    notes.push_back(options.checkpoint_dir + " holds checkpoints of another run, up to step " +
-                    std::to_string(older.back().step) +
-                    ": those of equal steps will be replaced; --resume latest would go on with that run instead");
+  const std::string& folder = session.checkpoints.path();
+  if (const std::vector<CheckpointInfo> older = list_run(folder); !older.empty()) {
+    notes.push_back(folder + " holds checkpoints of an earlier run of this name, up to step " +
+                    std::to_string(older.back().step) + ": those of equal steps will be replaced; " +
+                    resume_command(session) + " would go on with that run, another --run_name keeps both");
   }
   return notes;
 }
@@ -155,14 +158,14 @@ Session::Session(const RunStart& start, const DeviceChoice& device, Backend& bac
       run_name(start.options.run_name.empty() ? new_run_name(config, device.precision) : start.options.run_name),
       log_folder(start.options.log_dir + "/" + run_name),
       log_lock(log_folder, "--run_name"),
-      checkpoint_lock(lock_checkpoints(start.options.checkpoint_dir, log_folder)),
+      checkpoint_lock(lock_checkpoints(CheckpointFolder(start.options.checkpoint_dir, run_name).path(), log_folder)),
       plan(named_plan(
           make_plan(start.options, config, device.precision, data.train->sequences(), backend, group.ranks()),
           run_name)),
       text(Tokenizer::find_folder(plan.options.tokenizer), data.built_in),
       prompt(text.encode(plan.options.prompt)),
       prompt_given(start.given.contains("prompt")),
-      checkpoints(open_checkpoints(plan.options.checkpoint_dir, config)),
+      checkpoints(open_checkpoints(plan.options.checkpoint_dir, run_name, config)),
       model(backend.make_model(plan.model)),
       resumed(!start.checkpoint.empty()),
       state(open_state(start.checkpoint, plan, *model, console)),

@@ -195,7 +195,7 @@ void Trainer::sample() {
 }
 
 void Trainer::save(bool is_best) {
-  const std::string path = session_.checkpoints.save(model_, state_, is_best);
+  const std::string path = session_.checkpoints.save(model_, state_, is_best, session_.group);
   saved_step_ = state_.step;
   session_.log.saved(state_.step, path, is_best);
   console_.line("step " + std::to_string(state_.step) + " | saved " + path + (is_best ? " (best)" : ""));

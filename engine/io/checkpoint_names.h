@@ -1,0 +1,28 @@
+// Names of checkpoints in a --checkpoint_dir (docs/checkpoints.md).
+//
+//   checkpoints_fp8/RUN/step_00001000/   one checkpoint: its files are in checkpoint_format.h
+//   checkpoints_fp8/RUN/latest, best     text files that name one of the run's: "step_00001000"
+//   checkpoints_fp8/latest, best         those of the run that saved last: "RUN/step_00001000"
+//
+// A run folder stands for itself: checkpoints directly in a --checkpoint_dir are those of a run without a name, as the
+// first programs wrote them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace gpt2 {
+
+inline constexpr const char *kLatest = "latest", *kBest = "best";
+
+std::string step_folder_name(int64_t step);          // "step_00001000"
+int64_t step_of(const std::string& checkpoint);      // of a path or a name; -1: not a checkpoint's
+bool is_complete(const std::string& checkpoint);     // its state.h5 has its name only once all else is there
+std::string without_slashes(std::string path);       // at its end
+bool is_reserved_name(std::string_view folder_name); // a run's folder cannot have it: latest, best, step_N
+
+// The checkpoint that the marker `latest` or `best` in a folder names; "" if there is none.
+std::string follow_marker(const std::string& folder, const std::string& marker);
+
+} // namespace gpt2

@@ -1,0 +1,94 @@
+#include "engine/io/checkpoint_reader.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <numeric>
+
+namespace gpt2 {
+namespace {
+
+int64_t product(const std::vector<int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+std::string elements(int64_t begin, int64_t end) { // [begin, end), for people
+  return "elements " + std::to_string(begin) + " to " + std::to_string(end - 1);
+}
+
+} // namespace
+
+CheckpointReader::CheckpointReader(std::vector<std::unique_ptr<Hdf5File>> files, const std::string& group,
+                                   const std::string& absent, const std::string& hint)
+    : files_(std::move(files)), group_(group), hint_(hint) {
+  for (size_t file = 0; file < files_.size(); ++file) index(file);
+  const std::string gap = find_gap();
+  if (!absent.empty())
+    throw Error(ExitCode::checkpoint, absent + " is not there" + (gap.empty() ? "" : ": " + gap), hint_);
+  if (!gap.empty()) {
+    const std::string folder = std::filesystem::path(files_.front()->path()).parent_path().string();
+    throw Error(ExitCode::checkpoint, folder + " is damaged: " + gap, hint_);
+  }
+}
+
+void CheckpointReader::index(size_t file) {
+  const Hdf5StateReader reader(*files_[file], group_);
+  for (const std::string& name : reader.tensors()) {
+    TensorPart part = reader.part(name);
+    Tensor& tensor = tensors_[name];
+    if (tensor.pieces.empty())
+      tensor.shape = std::move(part.shape);
+    else if (tensor.shape != part.shape)
+      files_[file]->fail(group_ + "/" + name, "it is a piece of another shape than in the other files");
+    const auto after = [&](const Piece& other) { return other.begin >= part.begin; };
+    tensor.pieces.insert(std::find_if(tensor.pieces.begin(), tensor.pieces.end(), after),
+                         {.file = file, .begin = part.begin, .count = part.count});
+  }
+}
+
+std::string CheckpointReader::find_gap() const {
+  for (const auto& [name, tensor] : tensors_) {
+    int64_t end = 0; // of what was found so far
+    std::string before = "the beginning";
+    for (const Piece& piece : tensor.pieces) {
+      const std::string& path = files_[piece.file]->path();
+      if (piece.begin > end)
+        return elements(end, piece.begin) + " of " + name + ", before those in " + path + ", are in no file";
+      if (piece.begin < end)
+        return elements(piece.begin, end) + " of " + name + " are in " + before + " and in " + path;
+      end = piece.begin + piece.count;
+      before = path;
+    }
+    if (end < product(tensor.shape))
+      return elements(end, product(tensor.shape)) + " of " + name + ", after those in " + before + ", are in no file";
+  }
+  return "";
+}
+
+std::vector<int64_t> CheckpointReader::shape(const std::string& name) {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? common().shape(name) : found->second.shape; // the former says what is wrong
+}
+
+void CheckpointReader::read_floats(const std::string& name, std::span<float> values) {
+  const int64_t count = product(shape(name));
+  if (count != static_cast<int64_t>(values.size())) {
+    files_.front()->fail(group_ + "/" + name,
+                         "it holds " + std::to_string(count) + " values, not " + std::to_string(values.size()));
+  }
+  read_range(name, 0, values);
+}
+
+void CheckpointReader::read_range(const std::string& name, int64_t begin, std::span<float> values) {
+  const auto end = begin + static_cast<int64_t>(values.size());
+  if (begin < 0 || end > product(shape(name)))
+    files_.front()->fail(group_ + "/" + name, "it has no " + elements(begin, end));
+  for (const Piece& piece : tensors_.at(name).pieces) {
+    const int64_t from = std::max(begin, piece.begin), to = std::min(end, piece.begin + piece.count);
+    if (from >= to) continue;
+    const auto part = values.subspan(static_cast<size_t>(from - begin), static_cast<size_t>(to - from));
+    Hdf5StateReader(*files_[piece.file], group_).read_range(name, from, part);
+  }
+}
+
+} // namespace gpt2

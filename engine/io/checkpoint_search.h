@@ -1,0 +1,42 @@
+// Which checkpoints there are, which one a user means, and reading it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/io/checkpoint_format.h"
+
+namespace gpt2 {
+
+struct CheckpointInfo {
+  std::string path;
+  std::string run; // its folder below --checkpoint_dir; "": the checkpoint stands there directly
+  int64_t step = 0;
+  double val_loss = 0;   // 1e30: not evaluated
+  int64_t val_step = -1; // at which it was measured, perhaps before `step`; -1: not known
+  int ranks = 1;         // that wrote it
+  int64_t bytes = 0;     // of all files
+  std::string written;   // ISO time; "": damaged
+  std::string precision;
+  bool latest = false, best = false; // of its run
+};
+
+// All runs, the one that saved last at the end; within a run by step.
+std::vector<CheckpointInfo> list_checkpoints(const std::string& checkpoint_dir);
+// Those of one run, or of any folder that holds checkpoints.
+std::vector<CheckpointInfo> list_run(const std::string& run_folder);
+
+// What --resume says: "latest", "best", a step number, a path, or a path below `checkpoint_dir`. Without a path it
+// means `run`, or with "" the run that saved last. Throws Error(checkpoint) with what is there as a hint.
+std::string find_checkpoint(const std::string& checkpoint_dir, const std::string& run, const std::string& which);
+
+// The --checkpoint_dir of a checkpoint of this run, wherever it stands.
+std::string checkpoint_dir_of(const std::string& checkpoint, const std::string& run);
+
+// One checkpoint, by the path that the functions above answer. Where it is damaged, the error's hint is the newest
+// older one beside it that can be read.
+TrainState load_checkpoint(const std::string& checkpoint, StatefulModel& model);
+TrainState read_checkpoint(const std::string& checkpoint); // without the model
+
+} // namespace gpt2

@@ -1,0 +1,302 @@
+// Checkpoints that many ranks write and any number of ranks reads. Ranks here are a loop: each one's file is written by
+// the function that a process of many calls.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "engine/io/checkpoint_reader.h"
+#include "engine/model/model_state.h"
+#include "tests/checkpoint_testing.h"
+#include "tests/expect_error.h"
+
+using namespace gpt2;
+using namespace gpt2::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+// 24 channels: pieces of multiples of 256 elements begin and end inside rows.
+GPT2Config odd_config() {
+  return {.name = "odd", .layers = 2, .heads = 2, .channels = 24, .seq_len = 20, .vocab = 500, .padded_vocab = 512};
+}
+
+// Every element of the flat layout of one rank has a value of its own; layouts of other numbers of ranks differ in
+// padding only, so a value is named by tensor and element.
+float value_of(const std::string& tensor, int64_t element, int buffer) {
+  return static_cast<float>(std::hash<std::string>{}(tensor) % 1000) + static_cast<float>(element) / 65536.0f +
+         2000.0f * static_cast<float>(buffer);
+}
+
+// One rank's share of a model.
+class ShardedModel : public StatefulModel {
+ public:
+  ShardedModel(int rank, int ranks, bool empty, GPT2Config config = odd_config())
+      : config_(config), table_(config, ranks), slices_(table_.shard(rank)), state_(table_, slices_) {
+    if (empty) return;
+    for_each([](float& value, const std::string& tensor, int64_t element, int buffer) {
+      value = value_of(tensor, element, buffer);
+    });
+    state_.guard.adam_step = 77;
+    state_.guard.losses[3] = 1.5f;
+    state_.matmul_plans = "plans";
+  }
+
+  const GPT2Config& config() const override { return config_; }
+  std::unique_ptr<StateSnapshot> snapshot() override { return std::make_unique<FlatSnapshot>(state_); }
+  void load_weights(StateReader&) override {}
+  void load_state(StateReader& reader) override {
+    load_tensors(reader, table_, slices_, state_.spans());
+    state_.guard = load_guard(reader);
+    state_.matmul_plans = reader.read_text("matmul_plans");
+  }
+
+  bool is_whole() {
+    bool whole = state_.guard.adam_step == 77 && state_.guard.losses[3] == 1.5f && state_.matmul_plans == "plans";
+    for_each([&](float& value, const std::string& tensor, int64_t element, int buffer) {
+      whole &= value == value_of(tensor, element, buffer);
+    });
+    return whole;
+  }
+  bool is_untouched() {
+    bool zero = true;
+    for_each([&](float& value, const std::string&, int64_t, int) { zero &= value == 0; });
+    return zero;
+  }
+  int64_t elements() {
+    int64_t count = 0;
+    for_each([&](float&, const std::string&, int64_t, int) { count += 1; });
+    return count;
+  }
+
+ private:
+  // Independent of how FlatSnapshot finds its pieces: element by element.
+  void for_each(const std::function<void(float&, const std::string&, int64_t, int)>& visit) {
+    const FlatState spans = state_.spans();
+    const std::span<float> buffers[] = {spans.params, spans.adam_m, spans.adam_v};
+    for (const ParameterTensor& tensor : table_.tensors()) {
+      for (const OwnedSlice& slice : slices_) {
+        for (int64_t i = 0; i < slice.count; ++i) {
+          const int64_t element = slice.offset + i - tensor.offset;
+          if (element < 0 || element >= tensor.count()) continue;
+          for (int buffer = 0; buffer < 3; ++buffer)
+            visit(buffers[buffer][static_cast<size_t>(slice.at + i)], tensor.name, element, buffer);
+        }
+      }
+    }
+  }
+
+  GPT2Config config_;
+  ParameterTable table_;
+  std::vector<OwnedSlice> slices_;
+  FlatSnapshot state_;
+};
+
+void write_all(const std::string& folder, int ranks, GPT2Config config = odd_config()) {
+  fs::create_directories(folder);
+  for (int rank = 0; rank < ranks; ++rank) {
+    ShardedModel model(rank, ranks, false, config);
+    write_rank_file(folder, rank, ranks, config, state_of(1000), *model.snapshot());
+  }
+}
+
+// Nothing of a checkpoint is taken if something is wrong with it.
+Error refusal(const std::string& folder) {
+  ShardedModel model(1, 2, true);
+  const Error error = expect_error([&] { load_checkpoint(folder, model); });
+  CHECK(error.code() == ExitCode::checkpoint);
+  CHECK(model.is_untouched());
+  return error;
+}
+
+} // namespace
+
+TEST_CASE("what some ranks wrote, any number of ranks reads, bit for bit") {
+  for (const int writers : {1, 2, 3, 4, 7}) {
+    TemporaryFolder root;
+    const std::string folder = root / "run/step_00001000";
+    write_all(folder, writers);
+    CHECK(names_in(folder).size() == static_cast<size_t>(writers));
+    CHECK(read_state_header(folder).ranks == writers);
+    CHECK(list_run(root / "run")[0].ranks == writers);
+    for (const int readers : {1, 2, 3, 4, 5}) {
+      CAPTURE(writers);
+      CAPTURE(readers);
+      int64_t elements = 0;
+      for (int rank = 0; rank < readers; ++rank) {
+        ShardedModel model(rank, readers, true);
+        CHECK(load_checkpoint(folder, model).step == 1000);
+        CHECK(model.is_whole());
+        elements += model.elements();
+      }
+      CHECK(elements == ShardedModel(0, 1, true).elements());
+    }
+  }
+}
+
+TEST_CASE("one rank writes whole tensors and no word about ranks, as the first programs did") {
+  TemporaryFolder root;
+  write_all(root / "step_00001000", 1);
+  const Hdf5File file(root / "step_00001000/state.h5", Hdf5File::Mode::read, "");
+  CHECK_FALSE(file.has_attribute("ranks"));
+  CHECK(file.read_int_attribute("format_version") == 1);
+  const Hdf5StateReader reader(file, "/model");
+  CHECK(reader.part("params/wte.weight").shape == std::vector<int64_t>{512, 24});
+  CHECK(H5Aexists_by_name(file.id(), "/model/params/wte.weight", "begin", H5P_DEFAULT) == 0);
+}
+
+TEST_CASE("the file of a rank says what it is; what all ranks share stands in state.h5 alone") {
+  TemporaryFolder root;
+  write_all(root / "step_00001000", 4);
+  const Hdf5File file(root / "step_00001000/rank_00002.h5", Hdf5File::Mode::read, "");
+  CHECK(file.read_int_attribute("rank") == 2);
+  CHECK(file.read_int_attribute("ranks") == 4);
+  CHECK(file.read_int_attribute("step") == 1000);
+  CHECK(file.read_int_attribute("format_version") == 2);
+  Hdf5StateReader reader(file, "/model");
+  CHECK_FALSE(reader.has("adam_step"));
+  CHECK_FALSE(reader.has("guard"));
+  const TensorPart part = reader.part("params/wte.weight");
+  CHECK(part.shape == std::vector<int64_t>{512, 24});
+  CHECK(part.begin % 256 == 0);
+  CHECK(part.begin > 0);
+  CHECK(part.count < 512 * 24);
+  std::vector<float> values(10);
+  reader.read_range("params/wte.weight", part.begin + 5, values);
+  CHECK(values[0] == value_of("wte.weight", part.begin + 5, 0));
+  CHECK(mentions(expect_error([&] { reader.read_range("params/wte.weight", part.begin - 1, values); }),
+                 "it holds elements"));
+}
+
+TEST_CASE("any range of a tensor is read, whole or in pieces") {
+  TemporaryFolder root;
+  for (const int writers : {1, 3}) {
+    const std::string folder = root / std::to_string(writers);
+    write_all(folder, writers);
+    const Hdf5Silence silence; // the files' own end in another order than they begin
+    std::vector<std::unique_ptr<Hdf5File>> files;
+    for (int rank = 0; rank < writers; ++rank)
+      files.push_back(std::make_unique<Hdf5File>(rank_file(folder, rank), Hdf5File::Mode::read, ""));
+    CheckpointReader reader(std::move(files), "/model", "", "");
+    const int64_t all = 512 * 24;
+    CHECK(reader.shape("adam_m/wte.weight") == std::vector<int64_t>{512, 24});
+    for (const auto& [begin, count] : std::vector<std::pair<int64_t, int64_t>>{{0, all},
+                                                                               {0, 1},
+                                                                               {all - 1, 1},
+                                                                               {5, 3},
+                                                                               {5, 19},
+                                                                               {5, 20},
+                                                                               {24, 24},
+                                                                               {23, 2},
+                                                                               {23, 26},
+                                                                               {24, 240},
+                                                                               {30, 6000},
+                                                                               {1, all - 2},
+                                                                               {4095, 4099},
+                                                                               {100, 0}}) {
+      CAPTURE(begin);
+      CAPTURE(count);
+      std::vector<float> values(static_cast<size_t>(count));
+      reader.read_range("adam_m/wte.weight", begin, values);
+      for (int64_t i = 0; i < count; ++i)
+        REQUIRE(values[static_cast<size_t>(i)] == value_of("wte.weight", begin + i, 1));
+    }
+    std::vector<float> values(10);
+    for (const int64_t begin : {int64_t{-1}, all - 9}) {
+      const Error beyond = expect_error([&] { reader.read_range("adam_m/wte.weight", begin, values); });
+      CHECK(beyond.code() == ExitCode::checkpoint);
+      CHECK(mentions(beyond, "adam_m/wte.weight"));
+    }
+    CHECK(mentions(expect_error([&] { reader.read_floats("adam_m/wte.weight", values); }), "12288 values, not 10"));
+    CHECK(mentions(expect_error([&] { reader.read_range("adam_m/nothing", 0, values); }), "adam_m/nothing"));
+    CHECK(reader.has("adam_m/wte.weight"));
+    CHECK_FALSE(reader.has("adam_m/nothing"));
+  }
+}
+
+TEST_CASE("a file of a rank that is missing, damaged, swapped or of another checkpoint is named, with its tensor") {
+  TemporaryFolder root;
+  const std::string folder = root / "step_00001000", file = folder + "/rank_00002.h5";
+  const auto write_anew = [&] {
+    fs::remove_all(folder);
+    write_all(folder, 4);
+  };
+  write_anew();
+  CHECK(list_run(root.path())[0].precision == "fp32");
+  fs::remove(file);
+  const Error missing = refusal(folder);
+  CHECK(mentions(missing, file + " is not there"));
+  CHECK(mentions(missing, "of adam_m/h.0."));
+  CHECK(list_run(root.path())[0].precision == "damaged");
+
+  write_anew();
+  fs::resize_file(file, fs::file_size(file) / 2);
+  CHECK(mentions(refusal(folder), file));
+
+  write_anew();
+  fs::copy_file(folder + "/rank_00001.h5", file, fs::copy_options::overwrite_existing);
+  const Error swapped = refusal(folder);
+  CHECK(mentions(swapped, "rank of " + file));
+  CHECK(mentions(swapped, "it is 1, not 2"));
+
+  write_anew();
+  write_all(root / "three", 3);
+  fs::copy_file(root / "three/rank_00002.h5", file, fs::copy_options::overwrite_existing);
+  CHECK(mentions(refusal(folder), "ranks of " + file));
+
+  write_anew();
+  fs::copy_file(folder + "/state.h5", file, fs::copy_options::overwrite_existing);
+  CHECK(mentions(refusal(folder), file + " is an HDF5 file, but not a checkpoint"));
+}
+
+TEST_CASE("a piece that is missing, overlaps another or lies outside its tensor is named") {
+  TemporaryFolder root;
+  const std::string folder = root / "step_00001000", dataset = "/model/params/wte.weight";
+  const auto change = [&](const std::function<void(hid_t)>& edit) {
+    fs::remove_all(folder);
+    write_all(folder, 3);
+    const Hdf5Handle file(H5Fopen((folder + "/rank_00001.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
+    edit(file);
+  };
+  const auto move_to = [&](int64_t begin) {
+    change([&](hid_t file) {
+      const Hdf5Handle piece(H5Dopen2(file, dataset.c_str(), H5P_DEFAULT), H5Dclose);
+      const Hdf5Handle attribute(H5Aopen(piece, "begin", H5P_DEFAULT), H5Aclose);
+      REQUIRE(H5Awrite(attribute, H5T_NATIVE_INT64, &begin) >= 0);
+    });
+  };
+  change([&](hid_t file) { REQUIRE(H5Ldelete(file, dataset.c_str(), H5P_DEFAULT) >= 0); });
+  const Error gap = refusal(folder);
+  CHECK(mentions(gap, folder + " is damaged: elements "));
+  CHECK(mentions(gap, "of params/wte.weight, before those in " + folder + "/rank_00002.h5, are in no file"));
+  move_to(256);
+  const Error twice = refusal(folder);
+  CHECK(mentions(twice, "of params/wte.weight are in " + folder + "/state.h5 and in " + folder + "/rank_00001.h5"));
+  for (const int64_t begin : {int64_t{-256}, int64_t{512 * 24}, std::numeric_limits<int64_t>::max()}) {
+    move_to(begin);
+    CHECK(mentions(refusal(folder), "a piece that is not inside its tensor"));
+  }
+  change([&](hid_t file) { REQUIRE(H5Adelete_by_name(file, dataset.c_str(), "shape", H5P_DEFAULT) >= 0); });
+  CHECK(mentions(refusal(folder), "it has no shape"));
+}
+
+TEST_CASE("a checkpoint of many ranks and another model is refused with both shapes") {
+  TemporaryFolder root;
+  GPT2Config wider = odd_config();
+  wider.channels = 32;
+  write_all(root / "step_00001000", 2, wider);
+  const Error error = refusal(root / "step_00001000");
+  CHECK(mentions(error, "24 channels"));
+  CHECK(mentions(error, "32 channels"));
+}
+
+// GPT2_CHECKPOINT_OUT: where test_checkpoint_h5py.py wants it.
+TEST_CASE("the demo checkpoint of three ranks") {
+  TemporaryFolder temporary;
+  const char* wanted = std::getenv("GPT2_CHECKPOINT_OUT");
+  const std::string folder = (wanted ? wanted : temporary.path()) + std::string("/step_00001000");
+  write_all(folder, 3);
+  ShardedModel model(0, 1, true);
+  CHECK(load_checkpoint(folder, model).step == 1000);
+  CHECK(model.is_whole());
+}

@@ -1,0 +1,185 @@
+// Which checkpoint a user means: runs, markers, steps, paths.
+#include "engine/io/checkpoint_search.h"
+
+#include <doctest/doctest.h>
+
+#include "engine/base/hdf5_handle.h"
+#include "engine/io/checkpoint_names.h"
+#include "tests/checkpoint_testing.h"
+#include "tests/expect_error.h"
+
+using namespace gpt2;
+using namespace gpt2::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+bool hint_mentions(const Error& error, const std::string& words) { return contains(error.hint(), words); }
+
+// "written" has seconds; a test must not wait for the next one.
+void make_written(const std::string& checkpoint, const std::string& time) {
+  const Hdf5Handle file(H5Fopen((checkpoint + "/state.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
+  const Hdf5Handle attribute(H5Aopen(file, "written", H5P_DEFAULT), H5Aclose);
+  const Hdf5Handle type(H5Aget_type(attribute), H5Tclose);
+  REQUIRE(time.size() == H5Tget_size(type));
+  REQUIRE(H5Awrite(attribute, type, time.c_str()) >= 0);
+}
+
+} // namespace
+
+TEST_CASE("latest, best, steps and paths of a run are found") {
+  TemporaryFolder root;
+  const std::string dir = root / "checkpoints";
+  StateOnlyModel model(1);
+  Run run(dir + "/"); // created by the first save; the slash is harmless
+  const std::string first = run.save(model, state_of(10, 4.0), true),
+                    second = run.save(model, state_of(20, 5.0), false);
+  CHECK(second == dir + "/test-run/step_00000020");
+  for (const std::string& name : {std::string("test-run"), std::string()}) {
+    CHECK(find_checkpoint(dir, name, "latest") == second);
+    CHECK(find_checkpoint(dir, name, "best") == first);
+    CHECK(find_checkpoint(dir, name, "10") == first);
+    CHECK(find_checkpoint(dir, name, "00000020") == second);
+    CHECK(find_checkpoint(dir, name, "test-run") == second);
+    CHECK(find_checkpoint(dir, name, "test-run/best") == first);
+    CHECK(find_checkpoint(dir, name, "test-run/step_00000010") == first);
+  }
+  CHECK(find_checkpoint(dir, "test-run", "step_00000010") == first);
+  const std::string elsewhere = root / "elsewhere";
+  CHECK(find_checkpoint(elsewhere, "", first) == first);
+  CHECK(find_checkpoint(elsewhere, "", first + "/") == first);
+  CHECK(find_checkpoint(elsewhere, "", first + "/state.h5") == first);
+  for (const std::string& folder : {dir, dir + "/", dir + "/test-run", dir + "/latest", dir + "/test-run/latest"}) {
+    CAPTURE(folder);
+    CHECK(find_checkpoint(elsewhere, "", folder) == second);
+  }
+  for (const std::string& folder : {dir + "/best", dir + "/test-run/best"})
+    CHECK(find_checkpoint(elsewhere, "", folder) == first);
+  CHECK(read_file(dir + "/latest") == "test-run/step_00000020\n");
+  CHECK(read_file(dir + "/best") == "test-run/step_00000010\n");
+  CHECK(read_file(dir + "/test-run/latest") == "step_00000020\n");
+  CHECK(names_in(dir) == std::vector<std::string>{"best", "latest", "test-run"});
+
+  const auto list = list_checkpoints(dir);
+  REQUIRE(list.size() == 2);
+  CHECK(list[0].step == 10);
+  CHECK(list[0].run == "test-run");
+  CHECK(list[0].best);
+  CHECK_FALSE(list[0].latest);
+  CHECK(list[0].val_loss == 4.0);
+  CHECK(list[0].precision == "fp32");
+  CHECK(list[0].written.size() == std::strlen("2026-01-01T00:00:00Z"));
+  CHECK(list[0].bytes > 128'000);
+  CHECK(list[0].ranks == 1);
+  CHECK(list[1].path == second);
+  CHECK(list[1].latest);
+  CHECK_FALSE(list[1].best);
+}
+
+TEST_CASE("what is not there is an Error(checkpoint) that says what is") {
+  TemporaryFolder root;
+  Run run(root.path());
+  const Error nothing = expect_error([&] { run.find("latest"); });
+  CHECK(nothing.code() == ExitCode::checkpoint);
+  CHECK(hint_mentions(nothing, "without --resume"));
+  CHECK(list_checkpoints(root / "absent").empty());
+
+  StateOnlyModel model(1);
+  for (int step = 100; step <= 1200; step += 100) run.save(model, state_of(step), false);
+  const Error step = expect_error([&] { run.find("150"); });
+  CHECK(step.code() == ExitCode::checkpoint);
+  CHECK(mentions(step, "step 150"));
+  CHECK(hint_mentions(step, "500, 600"));
+  CHECK(hint_mentions(step, "1200"));
+  CHECK(expect_error([&] { run.find("best"); }).code() == ExitCode::checkpoint);
+  CHECK(expect_error([&] { run.find(""); }).code() == ExitCode::checkpoint);
+  CHECK(mentions(expect_error([&] { run.find("no/such/folder"); }), "no/such/folder"));
+  const Error other_run = expect_error([&] { find_checkpoint(root.path(), "other", "latest"); });
+  CHECK(mentions(other_run, root / "other"));
+  CHECK(expect_error([&] { load_checkpoint(root / "absent", model); }).code() == ExitCode::checkpoint);
+}
+
+TEST_CASE("latest falls back to the newest that can be used") {
+  TemporaryFolder root;
+  Run run(root.path());
+  StateOnlyModel model(1);
+  const std::string older = run.save(model, state_of(10), false), newer = run.save(model, state_of(20), false);
+  for (const std::string& name : {std::string("test-run"), std::string()}) {
+    const std::string folder = name.empty() ? root.path() : root / name;
+    const auto latest = [&] { return find_checkpoint(root.path(), name, "latest"); };
+    fs::remove(folder + "/latest"); // killed between the rename and the marker
+    CHECK(latest() == newer);
+    for (const char* nonsense : {"step_00000099\n", "../../etc\n", "/etc\n", "nobody/step_00000020\n", ""}) {
+      std::ofstream(folder + "/latest") << nonsense;
+      CHECK(latest() == newer);
+    }
+  }
+  fs::resize_file(newer + "/state.h5", 1000);
+  CHECK(run.find("latest") == older);
+  CHECK(find_checkpoint(root.path(), "", "latest") == older);
+  CHECK(list_checkpoints(root.path())[1].precision == "damaged");
+}
+
+TEST_CASE("runs share a folder: each has its own latest and best, the folder has those of the one that saved last") {
+  TemporaryFolder root;
+  StateOnlyModel model(1);
+  Run first(root.path(), "first"), second(root.path(), "sweep/second");
+  const std::string first_10 = first.save(model, state_of(10), true),
+                    second_10 = second.save(model, state_of(10), true);
+  CHECK(find_checkpoint(root.path(), "", "latest") == second_10);
+  const std::string first_20 = first.save(model, state_of(20), false),
+                    second_30 = second.save(model, state_of(30), false);
+  CHECK(first.find("latest") == first_20);
+  CHECK(first.find("best") == first_10);
+  CHECK(first.find("10") == first_10);
+  CHECK(second.find("best") == second_10);
+  CHECK(find_checkpoint(root.path(), "", "latest") == second_30);
+  CHECK(find_checkpoint(root.path(), "", "best") == second_10);
+  CHECK(find_checkpoint(root.path(), "", "10") == second_10); // the latest run's
+  CHECK(read_file(root / "latest") == "sweep/second/step_00000030\n");
+  const Error elsewhere = expect_error([&] { find_checkpoint(root.path(), "", "20"); });
+  CHECK(mentions(elsewhere, "no checkpoint of step 20 in " + root / "sweep/second"));
+  CHECK(hint_mentions(elsewhere, first_20));
+
+  fs::remove(root / "latest"); // now nothing says which run is meant
+  const Error several = expect_error([&] { find_checkpoint(root.path(), "", "10"); });
+  CHECK(several.code() == ExitCode::checkpoint);
+  CHECK(mentions(several, "several runs"));
+  for (const std::string& path : {first_10, second_10}) CHECK(hint_mentions(several, path));
+  CHECK(find_checkpoint(root.path(), "", "20") == first_20); // only one has it
+  for (const std::string& path : {second_10, second_30}) make_written(path, "2026-01-01T00:00:00Z");
+  CHECK(find_checkpoint(root.path(), "", "latest") == first_20); // by time, not by step
+  fs::remove(root / "best");
+  CHECK(find_checkpoint(root.path(), "", "best") == first_10);
+
+  std::vector<std::string> order;
+  for (const CheckpointInfo& info : list_checkpoints(root.path()))
+    order.push_back(info.run + " " + std::to_string(info.step));
+  CHECK(order == std::vector<std::string>{"sweep/second 10", "sweep/second 30", "first 10", "first 20"});
+}
+
+TEST_CASE("checkpoints that stand directly in the folder, as they used to, are found beside those of runs") {
+  TemporaryFolder root;
+  StateOnlyModel old(1), model(2);
+  Run(root.path(), "x").save(old, state_of(10), true);
+  for (const char* entry : {"latest", "best"}) fs::remove(root / entry);
+  for (const char* entry : {"step_00000010", "latest", "best"}) fs::rename(root / "x" + "/" + entry, root / entry);
+  const std::string path = root / "step_00000010";
+  for (const char* which : {"latest", "best", "10", "step_00000010"})
+    CHECK(find_checkpoint(root.path(), "", which) == path);
+  CHECK(holds(path, 1));
+  CHECK(checkpoint_dir_of(path, "test-run") == root.path());
+
+  const std::string newer = Run(root.path()).save(model, state_of(20), false);
+  CHECK(find_checkpoint(root.path(), "", "latest") == newer);
+  CHECK(find_checkpoint(root.path(), "", "best") == path);
+  CHECK(expect_error([&] { find_checkpoint(root.path(), "", "10"); }).hint().find(path) != std::string::npos);
+  CHECK(list_checkpoints(root.path()).size() == 2);
+  CHECK(checkpoint_dir_of(newer, "test-run") == root.path());
+  CHECK(checkpoint_dir_of(root / "a/b/step_00000001", "a/b") == root.path());
+}
+
+TEST_CASE("a run cannot have a name that checkpoints use") {
+  for (const char* name : {"latest", "best", "step_00000010", "."}) CHECK(is_reserved_name(name));
+  for (const char* name : {"run", "step_one", "latest2"}) CHECK_FALSE(is_reserved_name(name));
+}

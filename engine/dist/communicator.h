@@ -30,6 +30,10 @@ class Communicator {
   virtual void all_reduce_sum(float* values, int64_t count) = 0;
   virtual void all_reduce_sum(double* values, int64_t count) = 0;
   virtual void all_reduce_max(uint32_t* values, int64_t count) = 0; // also non-negative floats, by their bits
+
+  // Of the calling thread in the calls above, since the start: what a step took beyond it was this rank's own work, so
+  // that a straggler can be told from those who wait for it. 0 where calls return before they are done.
+  virtual double waited_seconds() const { return 0; }
 };
 
 // For buffers in host memory: each pair of ranks has a TCP connection, and parts are added in the order of ranks.

@@ -393,7 +393,7 @@ TEST_CASE("the rule of the watch") {
     hear(watch, 1, Activity::computing, 0, 9);
     CHECK_FALSE(watch.silent(at(10)).has_value());
     CHECK(watch.silent(at(11))->rank == 2);
-    watch.forgive_silence(at(11));
+    watch.forgive(at(11));
     CHECK_FALSE(watch.silent(at(21)).has_value());
     CHECK(watch.silent(at(22))->rank == 0);
     for (const int rank : {0, 1, 2}) watch.leave(rank);
@@ -419,5 +419,8 @@ TEST_CASE("the rule of the watch") {
     hear(watch, 1, Activity::waiting, 8, 20);
     CHECK_FALSE(watch.stalled(at(20))->rank.has_value()); // all wait
     CHECK(watch.stalled(at(20))->for_how_long == seconds(12));
+    watch.forgive(at(20)); // all were suspended
+    CHECK_FALSE(watch.stalled(at(30)).has_value());
+    CHECK(watch.stalled(at(31)).has_value());
   }
 }

@@ -223,6 +223,7 @@ TEST_CASE("ranks that are missing are named, on all ranks that came") {
     CHECK(outcome.error->code() == ExitCode::communication);
     CHECK(contains(outcome.error->hint(), "docs/cluster.md"));
     CHECK(contains(outcome.error->hint(), "--master"));
+    CHECK(contains(outcome.error->hint(), "has test started all 7 ranks")); // the launcher's name
   }
   const Error alone = expect_error([] { meet(rank_of_job(0, 2, new_job()), 100ms, kNothing); });
   CHECK(mentions(alone, "rank 1 did not join within 100 ms"));

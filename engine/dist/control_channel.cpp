@@ -241,8 +241,8 @@ void ControlChannel::beat() {
 
 void ControlChannel::judge() {
   const Clock::time_point now = Clock::now();
-  // This process itself stood still or was starved: what the others sent meanwhile is still on its way to us.
-  if (now - last_round_ > 3 * beat_interval_) watch_.forgive_silence(now);
+  // This process itself stood still, maybe with all others (Ctrl-Z, a suspended job): nobody is to blame for that time.
+  if (now - last_round_ > 3 * beat_interval_) watch_.forgive(now);
   if (has_failed() || leaving_) return;
   if (const auto verdict = watch_.silent(now)) {
     record_failure(name_of(*verdict->rank) + " has stalled for " + seconds_text(verdict->for_how_long));

@@ -19,9 +19,10 @@ namespace {
 using std::chrono::milliseconds;
 constexpr uint32_t kVersion = 1;
 
-[[noreturn]] void fail(const std::string& what) {
+[[noreturn]] void fail(const Launch& launch, const std::string& what) {
   throw Error(ExitCode::communication, what,
-              "see docs/cluster.md: are all ranks started, does a firewall stand between them, is --master right?");
+              "has " + launch.program + " started all " + std::to_string(launch.ranks) +
+                  " ranks, does a firewall stand between them, is --master right? see docs/cluster.md");
 }
 
 std::string seconds_of(milliseconds limit) {
@@ -66,14 +67,14 @@ std::string pack(const std::vector<Member>& members) {
   return packer.bytes();
 }
 
-std::vector<Member> unpack_roster(const Frame& frame, int ranks) {
+std::vector<Member> unpack_roster(const Frame& frame, const Launch& launch) {
   Unpacker unpacker(frame.body);
-  std::vector<Member> members(static_cast<size_t>(ranks));
+  std::vector<Member> members(static_cast<size_t>(launch.ranks));
   for (Member& member : members) {
     member.process = unpacker.take<int>();
     member.host = unpacker.take_text(), member.address = unpacker.take_text();
   }
-  if (!unpacker.complete()) fail("rank 0 sent a list of ranks that cannot be read");
+  if (!unpacker.complete()) fail(launch, "rank 0 sent a list of ranks that cannot be read");
   return members;
 }
 
@@ -96,7 +97,8 @@ std::string address_for_others(const Connection& connection) {
 class Reception {
  public:
   Reception(const Launch& launch, uint64_t token, milliseconds limit)
-      : ranks_(launch.ranks),
+      : launch_(launch),
+        ranks_(launch.ranks),
         token_(token),
         limit_(limit),
         place_(MeetingPlace::of(launch, token)),
@@ -204,7 +206,7 @@ class Reception {
         guest.connection.flush();
       }
     }
-    fail(reason);
+    fail(launch_, reason);
   }
 
   Meeting close_list() {
@@ -223,6 +225,7 @@ class Reception {
     return meeting;
   }
 
+  const Launch& launch_;
   const int ranks_;
   const uint64_t token_;
   const milliseconds limit_;
@@ -236,11 +239,7 @@ class Reception {
 class Visitor {
  public:
   Visitor(const Launch& launch, uint64_t token, milliseconds limit)
-      : rank_(launch.rank),
-        ranks_(launch.ranks),
-        token_(token),
-        limit_(limit),
-        place_(MeetingPlace::of(launch, token)) {}
+      : launch_(launch), token_(token), limit_(limit), place_(MeetingPlace::of(launch, token)) {}
 
   Meeting go() {
     const Clock::time_point deadline = Clock::now() + limit_;
@@ -254,19 +253,21 @@ class Visitor {
       std::this_thread::sleep_for(pause);
       pause = std::min(2 * pause, milliseconds(500));
     }
-    fail("rank " + std::to_string(rank_) + " could not reach rank 0 at " + place_->description() + " within " +
-         seconds_of(limit_) + (problem_.empty() ? "" : " (" + problem_ + ")"));
+    fail(launch_, "rank " + std::to_string(launch_.rank) + " could not reach rank 0 at " + place_->description() +
+                      " within " + seconds_of(limit_) + (problem_.empty() ? "" : " (" + problem_ + ")"));
   }
 
  private:
   std::optional<Connection> knock(const Endpoint& endpoint, Clock::time_point deadline) {
     Connection connection(connect_to(endpoint.host, endpoint.port, deadline, nullptr, problem_));
     if (!connection.socket().is_open() || is_connected_to_itself(connection.socket())) return std::nullopt;
-    connection.queue(
-        FrameType::hello,
-        pack(Hello{.token = token_, .nonce = place_->nonce(), .rank = rank_, .ranks = ranks_, .from = this_process()}));
+    connection.queue(FrameType::hello, pack(Hello{.token = token_,
+                                                  .nonce = place_->nonce(),
+                                                  .rank = launch_.rank,
+                                                  .ranks = launch_.ranks,
+                                                  .from = this_process()}));
     const auto answer = wait_for_frame(connection, deadline, nullptr);
-    if (answer && answer->type == FrameType::refused) fail(answer->body);
+    if (answer && answer->type == FrameType::refused) fail(launch_, answer->body);
     if (answer && answer->type == FrameType::welcome && answer->body == Packer().put(proof_of(token_)).bytes()) {
       return connection;
     }
@@ -278,10 +279,11 @@ class Visitor {
     connection.trust();
     connection.queue(FrameType::joined, "");
     const auto answer = wait_for_frame(connection, deadline + limit_, nullptr); // rank 0 may have begun later
-    if (!answer) fail("rank 0 at " + peer_address(connection.socket()) + " ended while the ranks were joining");
-    if (answer->type != FrameType::roster) fail(answer->body);
+    if (!answer)
+      fail(launch_, "rank 0 at " + peer_address(connection.socket()) + " ended while the ranks were joining");
+    if (answer->type != FrameType::roster) fail(launch_, answer->body);
     Meeting meeting;
-    meeting.members = unpack_roster(*answer, ranks_);
+    meeting.members = unpack_roster(*answer, launch_);
     // Where rank 0 is, are those that share its host.
     for (Member& member : meeting.members) {
       if (member.address.empty()) member.address = peer_address(connection.socket());
@@ -291,7 +293,7 @@ class Visitor {
     return meeting;
   }
 
-  const int rank_, ranks_;
+  const Launch& launch_;
   const uint64_t token_;
   const milliseconds limit_;
   const std::unique_ptr<MeetingPlace> place_;

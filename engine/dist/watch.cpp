@@ -5,7 +5,7 @@
 namespace gpt2 {
 
 Watch::Watch(int ranks, Clock::duration limit, Clock::time_point now)
-    : limit_(limit), ranks_(static_cast<size_t>(ranks), {.heard = now, .since = now}) {}
+    : limit_(limit), forgiven_(now), ranks_(static_cast<size_t>(ranks), {.heard = now, .since = now}) {}
 
 void Watch::hear(int rank, Activity activity, Clock::duration for_how_long, Clock::time_point now) {
   Sighting& sighting = ranks_[static_cast<size_t>(rank)];
@@ -16,7 +16,8 @@ void Watch::hear(int rank, Activity activity, Clock::duration for_how_long, Cloc
 
 void Watch::leave(int rank) { ranks_[static_cast<size_t>(rank)].gone = true; }
 
-void Watch::forgive_silence(Clock::time_point now) {
+void Watch::forgive(Clock::time_point now) {
+  forgiven_ = now;
   for (Sighting& sighting : ranks_) sighting.heard = now;
 }
 
@@ -35,7 +36,7 @@ std::optional<Watch::Verdict> Watch::stalled(Clock::time_point now) const {
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     const Sighting& sighting = ranks_[rank];
     if (sighting.gone) continue;
-    const Clock::duration lasts = now - sighting.since;
+    const Clock::duration lasts = now - std::max(sighting.since, forgiven_);
     const bool waits_too_long = sighting.activity == Activity::waiting && lasts > limit_;
     somebody_waits |= waits_too_long;
     all_wait &= waits_too_long;

@@ -18,8 +18,8 @@ class Watch {
   Watch(int ranks, Clock::duration limit, Clock::time_point now);
 
   void hear(int rank, Activity activity, Clock::duration for_how_long, Clock::time_point now);
-  void leave(int rank);                        // it has said goodbye
-  void forgive_silence(Clock::time_point now); // the listener itself was away
+  void leave(int rank);                // it has said goodbye
+  void forgive(Clock::time_point now); // the judge itself stood still, and maybe all did: everything counts from now
 
   struct Verdict {
     std::optional<int> rank; // none: all wait for one another
@@ -38,6 +38,7 @@ class Watch {
     bool gone = false;
   };
   const Clock::duration limit_;
+  Clock::time_point forgiven_;
   std::vector<Sighting> ranks_;
 };
 

@@ -1,6 +1,8 @@
 // libgpt2_mpi.so: the only code that is linked with MPI. Built where CMake finds MPI, opened at run time.
 #include <mpi.h>
 
+#include <type_traits>
+
 #include "engine/dist/mpi/mpi_module.h"
 
 extern "C" const char* gpt2_mpi_broadcast(char* bytes, int size, int ranks) {
@@ -19,4 +21,4 @@ extern "C" const char* gpt2_mpi_broadcast(char* bytes, int size, int ranks) {
   return problem;
 }
 
-static_assert(gpt2::MpiBroadcast{gpt2_mpi_broadcast} != nullptr);
+static_assert(std::is_same_v<decltype(&gpt2_mpi_broadcast), gpt2::MpiBroadcast>);

@@ -462,14 +462,14 @@ class CommandLine(unittest.TestCase):
 
     def test_one_rank_inside_an_allocation(self):
         """The first launcher that is found decides: mpirun -np 1, or torchrun with one process, in a job of eight tasks."""
-        slurm = {"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}
+        slurm = {"SLURM_STEP_ID": "0", "SLURM_NTASKS": "8", "SLURM_PROCID": "8"}
         self.fail_with(7, *TINY, **slurm, says=["srun"])
         for one in ({"OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"}, {"WORLD_SIZE": "1", "RANK": "0"}):
             done = self.run_program(*TINY, "--max_steps", "1", **slurm, **one)
             self.assertEqual(done.returncode, 0, done.stderr)
 
-    def test_several_ranks(self):
-        self.fail_with(7, *TINY, OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="0", says=["mpirun"])
+    def test_a_rank_beyond_the_last(self):
+        self.fail_with(7, *TINY, OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="2", says=["mpirun"])
 
     def test_unwritable_outputs(self):
         self.write("a_file", "not a folder")

@@ -5,7 +5,8 @@
 #
 #   build   compiler, CMake and libraries; GPT-2's BPE tables; where there is nvcc, also cuDNN (if the machine has none)
 #           and the headers of its frontend
-#   test    what the tests read our files with (h5py, tensorboard), and clang-format
+#   test    what the tests read our files with (h5py, tensorboard), and clang-format; OpenMPI, which starts ranks (with
+#           its headers CMake builds libgpt2_mpi.so, which only jobs of mpirun on several nodes use)
 #   lint    clang-tidy
 #   extra   what single tests and benchmarks compare with: PyTorch, transformers, tiktoken
 #   tensorboard   that wheel alone, for tools/start_tensorboard.sh; no root needed
@@ -16,7 +17,7 @@ cd "$(dirname "$0")/.."
 
 readonly build_packages=(g++ cmake ninja-build ccache ca-certificates python3 python3-venv libcli11-dev doctest-dev
   libpcre2-dev 'libopenblas-openmp-dev|libopenblas-pthread-dev' nlohmann-json3-dev libhdf5-dev)
-readonly test_packages=(python3-numpy python3-h5py)
+readonly test_packages=(python3-numpy python3-h5py openmpi-bin libopenmpi-dev)
 readonly lint_packages=('clang-tidy-14|clang-tidy')
 readonly extra_packages=(python3-torch)
 readonly tensorboard_wheel='tensorboard>=2.16'
@@ -164,7 +165,7 @@ group_build() {
 }
 
 group_test() {
-  ! command -v apt-get >/dev/null || apt_packages "${test_packages[@]}" || warn "h5py is missing: its test is skipped"
+  ! command -v apt-get >/dev/null || apt_packages "${test_packages[@]}" || warn "h5py or OpenMPI is missing: their tests are skipped"
   pip_install "${test_wheels[@]}" || true
 }
 

@@ -37,7 +37,8 @@ class Communicator {
   virtual void all_reduce_sum(double* values, int64_t count) = 0;
   virtual void all_reduce_max(uint32_t* values, int64_t count) = 0; // also non-negative floats, by their bits
 
-  // Seconds that the calling thread has spent in here waiting for other ranks.
+  // Of the calling thread in the calls above, since the start: what a step took beyond it was this rank's own work, so
+  // that a straggler can be told from those who wait for it. 0 where calls return before they are done.
   virtual double waited_seconds() const { return 0; }
 };
 

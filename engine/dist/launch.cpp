@@ -1,6 +1,7 @@
 #include "engine/dist/launch.h"
 
 #include <charconv>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
@@ -14,13 +15,14 @@ struct Launcher {
   const char* size_variable;
   const char* rank_variable;
   const char* local_rank_variable;
+  const char* local_size_variable;
 };
-constexpr Launcher kLaunchers[] = {
-    {"mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"},
-    {"mpiexec", "PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID"},
-    {"torchrun", "WORLD_SIZE", "RANK", "LOCAL_RANK"},
-    {"srun", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"},
-};
+constexpr Launcher kOwn = {"--gpus", "GPT2_RANKS", "GPT2_RANK", "GPT2_LOCAL_RANK", "GPT2_LOCAL_RANKS"};
+constexpr Launcher kOpenMpi = {"mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
+                               "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Launcher kPmi = {"mpiexec", "PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
+constexpr Launcher kTorchrun = {"torchrun", "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+constexpr Launcher kSlurm = {"srun", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID", nullptr};
 
 [[noreturn]] void refuse(const char* variable, const char* text, const Launcher& launcher, const std::string& what) {
   throw Error(ExitCode::communication, std::string(variable) + "=" + text + " (" + launcher.program + "): " + what,
@@ -28,12 +30,111 @@ constexpr Launcher kLaunchers[] = {
                   launcher.rank_variable + " to train in one process");
 }
 
-int read_number(const char* variable, const char* text, const Launcher& launcher) {
-  int number = 0;
+template <class Number>
+bool parse_number(const char* text, Number& number) {
   const char* const end = text + std::strlen(text);
   const auto [stopped, status] = std::from_chars(text, end, number);
-  if (status != std::errc() || stopped != end || number < 0) refuse(variable, text, launcher, "not a whole number");
+  return status == std::errc() && stopped == end;
+}
+
+int read_number(const char* variable, const char* text, const Launcher& launcher) {
+  int number = 0;
+  if (!parse_number(text, number) || number < 0) refuse(variable, text, launcher, "not a whole number");
   return number;
+}
+
+std::optional<Launch> read_launch(const Launcher& launcher, const Environment& environment) {
+  const char* const size = environment(launcher.size_variable);
+  const char* const rank = environment(launcher.rank_variable);
+  if (!size || !rank) return std::nullopt;
+  Launch launch{.program = launcher.program,
+                .rank = read_number(launcher.rank_variable, rank, launcher),
+                .ranks = read_number(launcher.size_variable, size, launcher),
+                .job = launcher.program};
+  if (launch.ranks < 1) refuse(launcher.size_variable, size, launcher, "there is at least one rank");
+  if (launch.rank >= launch.ranks) {
+    refuse(launcher.rank_variable, rank, launcher, "ranks are 0 to " + std::to_string(launch.ranks - 1));
+  }
+  if (const char* const local_rank = environment(launcher.local_rank_variable)) {
+    launch.local_rank = read_number(launcher.local_rank_variable, local_rank, launcher);
+  }
+  const char* const local_size = launcher.local_size_variable ? environment(launcher.local_size_variable) : nullptr;
+  if (local_size) launch.local_ranks = read_number(launcher.local_size_variable, local_size, launcher);
+  return launch;
+}
+
+std::string text_of(const Environment& environment, const char* variable) {
+  const char* const text = environment(variable);
+  return text ? text : "";
+}
+
+template <class... Names>
+std::string job_of(const Launch& launch, const Environment& environment, Names... variables) {
+  return (launch.program + ... + (" " + text_of(environment, variables)));
+}
+
+// Slurm numbers the steps of a job from 0; batch scripts, interactive shells and the like have numbers near 2^32.
+bool is_under_srun(const Environment& environment) {
+  const char* const step = environment("SLURM_STEP_ID");
+  uint32_t number = 0;
+  return step && parse_number(step, number) && number < 0xFFFFFFF0u;
+}
+
+// Every launcher but torchrun leaves MASTER_PORT to us.
+void use_master_variables(Launch& launch, const Environment& environment) {
+  launch.master = text_of(environment, "MASTER_ADDR");
+  const std::string port = text_of(environment, "MASTER_PORT");
+  if (!launch.master.empty() && !port.empty()) launch.master += ":" + port;
+}
+
+std::optional<Launch> find_own(const Environment& environment) {
+  auto launch = read_launch(kOwn, environment);
+  if (launch) launch->job = job_of(*launch, environment, "GPT2_JOB");
+  return launch;
+}
+
+// OpenMPI and whatever speaks PMI. On several nodes only MPI itself knows where rank 0 is.
+std::optional<Launch> find_mpi(const Launcher& launcher, const Environment& environment) {
+  auto launch = read_launch(launcher, environment);
+  if (!launch) return launch;
+  launch->job = job_of(*launch, environment, "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "SLURM_JOB_ID",
+                       "SLURM_STEP_ID");
+  use_master_variables(*launch, environment);
+  if (launch->master.empty() && launch->local_ranks && *launch->local_ranks < launch->ranks) launch->master = "mpi:";
+  return launch;
+}
+
+// Its agent may itself listen on MASTER_PORT. Where the same variables were set by hand or by another system, there is
+// no agent, and the port is meant for rank 0.
+std::optional<Launch> find_torchrun(const Environment& environment) {
+  auto launch = read_launch(kTorchrun, environment);
+  if (!launch) return launch;
+  launch->job =
+      job_of(*launch, environment, "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT");
+  if (!environment("TORCHELASTIC_RUN_ID")) {
+    use_master_variables(*launch, environment);
+    return launch;
+  }
+  launch->master = text_of(environment, "MASTER_ADDR");
+  if (const char* const port = environment("MASTER_PORT")) {
+    launch->avoid_port = read_number("MASTER_PORT", port, kTorchrun);
+  }
+  return launch;
+}
+
+std::optional<Launch> find_slurm(const Environment& environment) {
+  if (!is_under_srun(environment)) return std::nullopt;
+  auto launch = read_launch(kSlurm, environment);
+  if (!launch) return launch;
+  launch->job = job_of(*launch, environment, "SLURM_JOB_ID", "SLURM_STEP_ID");
+  use_master_variables(*launch, environment);
+  if (text_of(environment, "SLURM_STEP_NUM_NODES") == "1") {
+    launch->local_ranks = launch->ranks;
+  } else if (launch->master.empty()) {
+    const std::string of_step = text_of(environment, "SLURM_STEP_NODELIST"); // a step may use some nodes of its job
+    launch->master = first_host(of_step.empty() ? text_of(environment, "SLURM_JOB_NODELIST") : of_step);
+  }
+  return launch;
 }
 
 } // namespace
@@ -43,24 +144,38 @@ Environment process_environment() {
 }
 
 std::optional<Launch> find_launch(const Environment& environment) {
-  for (const Launcher& launcher : kLaunchers) {
-    const char* const size = environment(launcher.size_variable);
-    const char* const rank = environment(launcher.rank_variable);
-    if (!size || !rank) continue;
-    Launch launch{.program = launcher.program,
-                  .rank = read_number(launcher.rank_variable, rank, launcher),
-                  .ranks = read_number(launcher.size_variable, size, launcher),
-                  .local_rank = std::nullopt};
-    if (launch.ranks < 1) refuse(launcher.size_variable, size, launcher, "there is at least one rank");
-    if (launch.rank >= launch.ranks) {
-      refuse(launcher.rank_variable, rank, launcher, "ranks are 0 to " + std::to_string(launch.ranks - 1));
-    }
-    if (const char* const local_rank = environment(launcher.local_rank_variable)) {
-      launch.local_rank = read_number(launcher.local_rank_variable, local_rank, launcher);
-    }
-    return launch;
+  if (auto launch = find_own(environment)) return launch;
+  if (auto launch = find_mpi(kOpenMpi, environment)) return launch;
+  if (auto launch = find_mpi(kPmi, environment)) return launch;
+  if (auto launch = find_torchrun(environment)) return launch;
+  return find_slurm(environment);
+}
+
+Launch explicit_launch(int ranks, int rank, const std::string& master) {
+  const auto refuse_option = [](const std::string& what, const std::string& hint) {
+    throw Error(ExitCode::usage, what, hint);
+  };
+  if (ranks < 1) refuse_option("--ranks " + std::to_string(ranks) + ": there is at least one rank", "");
+  if (rank < 0 || rank >= ranks) {
+    refuse_option("--rank " + std::to_string(rank) + " of --ranks " + std::to_string(ranks),
+                  "give each process one of 0 to " + std::to_string(ranks - 1));
   }
-  return std::nullopt;
+  return {.program = "--ranks", .rank = rank, .ranks = ranks, .job = "--ranks " + master, .master = master};
+}
+
+std::string first_host(const std::string& slurm_node_list) {
+  std::string host;
+  for (size_t at = 0; at < slurm_node_list.size() && slurm_node_list[at] != ','; ++at) {
+    if (slurm_node_list[at] != '[') {
+      host += slurm_node_list[at];
+      continue;
+    }
+    const size_t end = slurm_node_list.find(']', at);
+    host += slurm_node_list.substr(at + 1, slurm_node_list.find_first_of(",-]", at) - at - 1);
+    if (end == std::string::npos) break;
+    at = end;
+  }
+  return host;
 }
 
 } // namespace gpt2

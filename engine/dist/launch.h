@@ -1,5 +1,5 @@
-// How this process was started: by itself, or by a launcher as one rank of a job. Only words in the environment are
-// read; connecting the ranks is the communicator's affair.
+// How this process was started: by itself, or by a launcher as one rank of a job. Only words in the environment and on
+// the command line are read; the ranks find each other in rendezvous.h.
 #pragma once
 
 #include <functional>
@@ -12,15 +12,26 @@ using Environment = std::function<const char*(const char* name)>; // as getenv: 
 Environment process_environment();
 
 struct Launch {
-  std::string program; // "mpirun", "mpiexec", "torchrun" or "srun"
+  std::string program; // "--gpus", "mpirun", "mpiexec", "torchrun", "srun" or "--ranks"
   int rank = 0, ranks = 1;
-  std::optional<int> local_rank; // on this node, where the launcher tells
+  std::optional<int> local_rank = std::nullopt; // on this node, where the launcher tells
+  std::optional<int> local_ranks = std::nullopt;
+  std::string job = ""; // a text that the ranks of this job share and nobody else has, as far as the launcher tells one
+  // Where rank 0 is found: "host", "host:port", "file:PATH", "mpi:" (rank 0 says it over MPI), or empty: on this host.
+  std::string master = "";
+  int avoid_port = 0; // held by the launcher: torchrun's MASTER_PORT
 };
 
-// The first launcher that left both a size and a rank decides, innermost first: OpenMPI, PMI, torchrun, Slurm. So
-// mpirun -np 1 inside an allocation of eight tasks is one rank. A size alone proves nothing: sbatch exports
-// SLURM_NTASKS to plain commands, and WORLD_SIZE is a common name. Throws Error(communication) for numbers that make no
-// sense.
+// The first launcher that left both a size and a rank decides, innermost first: our own --gpus, OpenMPI, PMI, torchrun,
+// Slurm. So mpirun -np 1 inside an allocation of eight tasks is one rank. A size alone proves nothing: sbatch exports
+// SLURM_NTASKS to plain commands, and WORLD_SIZE is a common name. Slurm counts only under srun: a batch script has a
+// SLURM_PROCID too, and is one process. Throws Error(communication) for numbers that make no sense.
 std::optional<Launch> find_launch(const Environment& environment);
+
+// --ranks N --rank R --master HOST[:PORT]|file:PATH, for processes that no launcher has started. Error(usage).
+Launch explicit_launch(int ranks, int rank, const std::string& master);
+
+// "node[003-007,9],x" -> "node003"; "gpu-[01-02]-rack3" -> "gpu-01-rack3".
+std::string first_host(const std::string& slurm_node_list);
 
 } // namespace gpt2

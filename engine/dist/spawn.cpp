@@ -1,0 +1,201 @@
+#include "engine/dist/spawn.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/base/error.h"
+
+extern char** environ; // NOLINT(readability-redundant-declaration): only glibc declares it too
+
+namespace gpt2 {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::seconds;
+constexpr int kDied = static_cast<int>(ExitCode::communication); // by a signal: as the others see it
+
+std::string new_job() {
+  std::random_device device;
+  return std::to_string(::getpid()) + "-" + std::to_string(device()) + std::to_string(device());
+}
+
+// This process's variables, and those of one rank.
+class RankEnvironment {
+ public:
+  RankEnvironment(int rank, int ranks, const std::string& job) {
+    for (char** variable = environ; *variable; ++variable) {
+      if (std::strncmp(*variable, "GPT2_RANK", 9) != 0 && std::strncmp(*variable, "GPT2_LOCAL_RANK", 15) != 0 &&
+          std::strncmp(*variable, "GPT2_JOB=", 9) != 0) {
+        texts_.emplace_back(*variable);
+      }
+    }
+    const std::string of_rank = std::to_string(rank), of_ranks = std::to_string(ranks);
+    for (const auto& [name, value] : {std::pair{"GPT2_RANK=", of_rank},
+                                      {"GPT2_RANKS=", of_ranks},
+                                      {"GPT2_LOCAL_RANK=", of_rank},
+                                      {"GPT2_LOCAL_RANKS=", of_ranks},
+                                      {"GPT2_JOB=", job}}) {
+      texts_.push_back(name + value);
+    }
+    for (std::string& text : texts_) pointers_.push_back(text.data());
+    pointers_.push_back(nullptr);
+  }
+  char** get() { return pointers_.data(); }
+
+ private:
+  std::vector<std::string> texts_;
+  std::vector<char*> pointers_;
+};
+
+// Signals wait while it lives, for sigtimedwait.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigemptyset(&set_);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGTSTP, SIGCHLD}) sigaddset(&set_, signal);
+    ::sigprocmask(SIG_BLOCK, &set_, &before_);
+  }
+  ~BlockedSignals() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+
+  const sigset_t& before() const { return before_; }
+  int wait(seconds limit) const { // the next signal, or -1
+    const timespec time = {limit.count(), 0};
+    return ::sigtimedwait(&set_, nullptr, &time);
+  }
+
+ private:
+  sigset_t set_, before_;
+};
+
+class Ranks {
+ public:
+  Ranks(int count, char** argv, seconds patience) : patience_(patience) {
+    const std::string job = new_job();
+    for (int rank = 0; rank < count; ++rank) {
+      RankEnvironment environment(rank, count, job);
+      start(argv, environment.get());
+    }
+  }
+  ~Ranks() { // after an exception
+    send(SIGKILL);
+    for (const pid_t process : running_) ::waitpid(process, nullptr, 0);
+  }
+  Ranks(const Ranks&) = delete;
+
+  int wait_for_all() {
+    while (!running_.empty()) {
+      const int signal = signals_.wait(seconds(1));
+      if (signal == SIGTSTP) {
+        pause();
+      } else if (signal > 0 && signal != SIGCHLD) {
+        send(signal);
+      }
+      collect();
+      hurry();
+    }
+    return worst_exit_code(codes_);
+  }
+
+ private:
+  void start(char** argv, char** environment) {
+    const pid_t parent = ::getpid();
+    const pid_t process = ::fork();
+    if (process < 0) {
+      throw Error(ExitCode::communication, std::string("cannot start a rank: ") + std::strerror(errno),
+                  "see what ulimit -u allows, or use fewer --gpus");
+    }
+    if (process > 0) {
+      running_.push_back(process);
+      return;
+    }
+    // The new process: nothing but system calls until exec.
+    ::setpgid(0, 0);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(kDied); // it ended before the line above
+    if (const int nothing = ::open("/dev/null", O_RDONLY); nothing >= 0) ::dup2(nothing, STDIN_FILENO);
+    ::sigprocmask(SIG_SETMASK, &signals_.before(), nullptr);
+    ::execve("/proc/self/exe", argv, environment);
+    constexpr char kLine[] = "error: cannot start a rank from /proc/self/exe\n";
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kLine, sizeof kLine - 1);
+    ::_exit(kDied);
+  }
+
+  void send(int signal) const {
+    for (const pid_t process : running_) ::kill(process, signal);
+  }
+
+  // Ctrl-Z: the ranks, in groups of their own, would run on.
+  void pause() const {
+    send(SIGSTOP);
+    ::raise(SIGSTOP);
+    send(SIGCONT);
+  }
+
+  void collect() {
+    int status = 0;
+    for (auto process = running_.begin(); process != running_.end();) {
+      if (::waitpid(*process, &status, WNOHANG) != *process) {
+        ++process;
+        continue;
+      }
+      codes_.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : kDied);
+      const bool by_an_error = codes_.back() != 0 && codes_.back() != static_cast<int>(ExitCode::stopped_early);
+      if (by_an_error && !first_error_) first_error_ = Clock::now();
+      process = running_.erase(process);
+    }
+  }
+
+  // A rank that ended before it had joined the others is missed only at their deadline.
+  void hurry() {
+    if (!first_error_) return;
+    const auto since = Clock::now() - *first_error_;
+    if (since > patience_ && !asked_) asked_ = true, send(SIGTERM);
+    if (since > 2 * patience_) send(SIGKILL);
+  }
+
+  const seconds patience_;
+  const BlockedSignals signals_; // before the first rank starts
+  std::vector<pid_t> running_;
+  std::vector<int> codes_; // of those that have ended, in this order
+  std::optional<Clock::time_point> first_error_;
+  bool asked_ = false;
+};
+
+} // namespace
+
+int worst_exit_code(std::span<const int> codes) {
+  const auto badness = [](int code) {
+    switch (static_cast<ExitCode>(code)) {
+      case ExitCode::done:
+        return 0;
+      case ExitCode::stopped_early:
+        return 1;
+      case ExitCode::communication:
+        return 2;
+      default:
+        return 3;
+    }
+  };
+  int worst = 0;
+  for (const int code : codes) {
+    if (badness(code) > badness(worst)) worst = code;
+  }
+  return worst;
+}
+
+int run_ranks(int count, char** argv, seconds patience) { return Ranks(count, argv, patience).wait_for_all(); }
+
+} // namespace gpt2

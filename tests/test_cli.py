@@ -516,14 +516,20 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(done.returncode, 8, done.stderr)
         self.assertRegex(done.stderr, r"error: cannot write [^\n]+\n\Z")
 
-    def test_a_lost_terminal_saves(self):
+    def stop_by(self, number):
         process = subprocess.Popen([PROGRAM, *TINY, "--max_steps", "1000000"], cwd=self.folder, env=self.environment,
                                    stdout=subprocess.PIPE, text=True)
         while not process.stdout.readline().startswith("step "):
             pass
-        process.send_signal(signal.SIGHUP)
+        process.send_signal(number)
         process.communicate(timeout=60)
         self.assertEqual(process.returncode, 75)
+
+    def test_a_lost_terminal_saves(self):
+        self.stop_by(signal.SIGHUP)
+
+    def test_a_job_managers_warning_saves(self):
+        self.stop_by(signal.SIGUSR1)
 
     @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full")
     def test_print_config_notices_that_it_cannot_print(self):

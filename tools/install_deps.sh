@@ -8,7 +8,8 @@
 #   test    what the tests read our files with (h5py, tensorboard), and clang-format; OpenMPI, which starts ranks (with
 #           its headers CMake builds libgpt2_mpi.so, which only jobs of mpirun on several nodes use)
 #   lint    clang-tidy
-#   extra   what single tests and benchmarks compare with: PyTorch, transformers, tiktoken
+#   extra   what single tests and benchmarks compare with: PyTorch, transformers, tiktoken; Slurm, for a cluster of one
+#           machine (nothing of it is configured or left running)
 #   tensorboard   that wheel alone, for tools/start_tensorboard.sh; no root needed
 #
 # Running it again costs a fraction of a second. What cannot be had (no network) is fatal only if the build needs it.
@@ -20,6 +21,7 @@ readonly build_packages=(g++ cmake ninja-build ccache ca-certificates python3 py
 readonly test_packages=(python3-numpy python3-h5py openmpi-bin libopenmpi-dev)
 readonly lint_packages=('clang-tidy-14|clang-tidy')
 readonly extra_packages=(python3-torch)
+readonly slurm_packages=(slurmctld slurmd slurm-client munge)
 readonly tensorboard_wheel='tensorboard>=2.16'
 readonly test_wheels=(clang-format==14.0.6 $tensorboard_wheel)
 readonly extra_wheels=('tiktoken>=0.7' 'transformers>=4.40,<4.45') # this transformers runs on Debian 12's PyTorch 1.13
@@ -175,6 +177,7 @@ group_lint() {
 
 group_extra() {
   ! command -v apt-get >/dev/null || apt_packages "${extra_packages[@]}" || warn "PyTorch is missing: its tests are skipped"
+  ! command -v apt-get >/dev/null || apt_packages "${slurm_packages[@]}" || warn "Slurm is missing: its test is skipped"
   pip_install "${extra_wheels[@]}" || true
 }
 

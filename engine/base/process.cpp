@@ -57,6 +57,7 @@ StopSignal::StopSignal() : outermost_(!handling) {
   handle(SIGTERM, old_terminate_);
   handle(SIGHUP, old_hangup_);
   if (old_hangup_.sa_handler == SIG_IGN) sigaction(SIGHUP, &old_hangup_, nullptr); // nohup: stay alive
+  handle(SIGUSR1, old_user_);
 }
 
 StopSignal::~StopSignal() {
@@ -65,6 +66,7 @@ StopSignal::~StopSignal() {
   sigaction(SIGINT, &old_interrupt_, nullptr);
   sigaction(SIGTERM, &old_terminate_, nullptr);
   sigaction(SIGHUP, &old_hangup_, nullptr);
+  sigaction(SIGUSR1, &old_user_, nullptr);
 }
 
 bool StopSignal::requested() const { return stop_requested != 0; }

@@ -12,9 +12,9 @@ void prepare_process();
 
 std::string program_as_called(); // "./train_gpt2_fp8": argv[0]
 
-// Ctrl-C, SIGTERM and a lost terminal (SIGHUP) ask a loop to finish its step, save and leave, and say so on stderr at
-// once; the second Ctrl-C ends the process. Handles the signals while it lives. They nest: the outermost one handles,
-// all are asked.
+// Ctrl-C, SIGTERM, a lost terminal (SIGHUP) and SIGUSR1 (a job manager's warning that time is running out) ask a loop
+// to finish its step, save and leave, and say so on stderr at once; the second Ctrl-C ends the process. Handles the
+// signals while it lives. They nest: the outermost one handles, all are asked.
 class StopSignal {
  public:
   StopSignal();
@@ -25,7 +25,7 @@ class StopSignal {
 
  private:
   const bool outermost_;
-  struct sigaction old_interrupt_, old_terminate_, old_hangup_;
+  struct sigaction old_interrupt_, old_terminate_, old_hangup_, old_user_;
 };
 
 } // namespace gpt2

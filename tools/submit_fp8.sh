@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# A Slurm job that trains over as many time limits as it takes: two minutes before the limit it saves and goes back into
+# the queue, and goes on from there when its turn comes. The log is logs/train_gpt2_fp8-JOB.log, of all turns.
+#
+#   sbatch tools/submit_fp8.sh                                      in the root of the tree, after make
+#   CONFIG=configs/gpt2_1558m.toml ARGS="--use_fp8 --max_steps 5000" sbatch --nodes=4 --time=12:00:00 tools/submit_fp8.sh
+#
+#   CONFIG        an option file                                    default: configs/gpt2_124m.toml
+#   ARGS          flags that win over it, separated by blanks       default: --use_fp8
+#   RUN           name of the run                                   default: slurm-JOB
+#   CHECKPOINTS   --checkpoint_dir, on a disk that all nodes see    default: checkpoints_fp8
+#   PROGRAM       the program                                       default: ./train_gpt2_fp8
+#
+# With RUN=slurm-JOB of an earlier job, the new one goes on with that run, with its options unless CONFIG or ARGS are set.
+# Flags of sbatch win over the lines below; --ntasks-per-node is the number of GPUs of a node. `scancel JOB` ends the job
+# for good and leaves it Slurm's KillWait (30 s) to save; `scancel --signal=TERM JOB` gives it the time it needs. The job
+# ends with the exit code of the program.
+#SBATCH --job-name=train_gpt2_fp8
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=8
+#SBATCH --gpus-per-node=8
+#SBATCH --cpus-per-task=8
+#SBATCH --time=24:00:00
+#SBATCH --signal=B:USR1@120
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=logs/%x-%j.log
+set -uo pipefail
+
+readonly stopped_and_saved=75
+say() { echo "submit_fp8: $*"; }
+give_up() { # EXIT_CODE WHAT
+  echo "error: $2" >&2
+  exit "$1"
+}
+
+[ -n "${SLURM_JOB_ID:-}" ] || give_up 2 "this is a job (hint: sbatch $0)"
+cd "$SLURM_SUBMIT_DIR" || exit
+readonly program=${PROGRAM:-./train_gpt2_fp8} run=${RUN:-slurm-$SLURM_JOB_ID} checkpoints=${CHECKPOINTS:-checkpoints_fp8}
+[ -x "$program" ] || give_up 2 "there is no $program in $PWD (hint: make, then sbatch in the root of the tree)"
+
+newest_step() { # of the whole checkpoints of this run; -1 without any
+  local step
+  step=$(find "$checkpoints/$run" -maxdepth 1 -type d -regex '.*/step_[0-9]+' 2>/dev/null |
+    sed 's/.*step_0*\(.\)/\1/' | sort -n | tail -n 1)
+  echo "${step:--1}"
+}
+
+# ---- train ----
+
+time_is_up=no training=
+# srun hands the signal to every rank.
+trap 'time_is_up=yes; [ -z "$training" ] || kill -USR1 "$training"' USR1
+
+before=$(newest_step)
+if ((before < 0)); then
+  from="from the start" config=${CONFIG:-configs/gpt2_124m.toml} args=${ARGS---use_fp8} flags=()
+else # its checkpoint knows the options
+  from="from step $before" config=${CONFIG:-} args=${ARGS:-} flags=(--resume latest) # of this run
+fi
+[ -z "$config" ] || flags+=(--config "$config")
+read -ra words <<<"$args"
+flags+=(${words[@]+"${words[@]}"})
+say "job $SLURM_JOB_ID, run $run, turn $((${SLURM_RESTART_COUNT:-0} + 1)), $SLURM_NTASKS ranks on $SLURM_JOB_NODELIST, $from"
+
+# A rank that fails is named by the others, which end by themselves within --nccl_timeout (120 s): srun waits for that.
+# Slurm 22.05 and later do not hand sbatch's --cpus-per-task to srun.
+srun --mpi=none --kill-on-bad-exit=0 --wait=600 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" \
+  "$program" --run_name "$run" --checkpoint_dir "$checkpoints" "${flags[@]}" &
+training=$!
+while kill -0 "$training" 2>/dev/null; do wait "$training"; done # the trap ends a wait, not the training
+wait "$training"
+readonly status=$?
+
+# ---- and again, if it was only the time ----
+
+after=$(newest_step)
+if [ $status = $stopped_and_saved ] && [ $time_is_up = yes ]; then
+  # A limit too short for a single step would send the job round for ever.
+  ((after > before)) || give_up $status "the time limit came before a step was done (hint: a longer --time, or an earlier --signal)"
+  say "the time limit came at step $after: back into the queue"
+  scontrol requeue "$SLURM_JOB_ID" || give_up $status "cannot be requeued (hint: RUN=$run sbatch tools/submit_fp8.sh goes on)"
+fi
+exit $status

@@ -22,7 +22,7 @@ endef
 
 .DEFAULT_GOAL := build
 .NOTPARALLEL: # Ninja uses all cores by itself
-.PHONY: help build run test test-gpu sanitize-gpu asan debug bench format check-format tidy tensorboard clean deps-build \
+.PHONY: help build run test test-gpu sanitize-gpu parity asan debug bench format check-format tidy tensorboard clean deps-build \
         deps-test release
 
 help: ## list the targets
@@ -48,6 +48,12 @@ test-gpu: release ## the GPU tests alone; the comparison with Hugging Face needs
 sanitize-gpu: release ## the GPU suites on small shapes under compute-sanitizer (TOOLS, SUITES, JOBS)
 	$(call build,release,all)
 	@tests/gpu/run_sanitizer.sh $(RELEASE)/tests || [ $$? = 77 ]
+
+# Few seeds in little time: it fails where the gap is surely beyond the bar. The curves of a build stay: a second call goes on.
+parity: build ## is FP8's loss that of BF16? ten minutes on a GPU (ARGS="--train_data GLOB --val_data GLOB")
+	@tests/parity/loss_gap.py --seeds 8 --judge refute --budget 540 --picture runs/parity/loss_gap.svg \
+	  --out runs/parity/$$(cat $(RELEASE)/train_gpt2_fp8 $(RELEASE)/lib/libgpt2.so | sha256sum | head -c 12) $(ARGS) \
+	  || [ $$? = 77 ]
 
 asan: deps-test ## the CPU suite under the address and undefined-behaviour sanitizers
 	$(call configure,asan)

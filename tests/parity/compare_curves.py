@@ -14,10 +14,9 @@ import argparse
 import json
 import math
 import sys
-from html import escape
 from pathlib import Path
 
-COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")  # Okabe and Ito's: told apart by everyone
+from svg_panels import Panel, colour_of, legend, ticks, write_page
 
 
 def fail(message):
@@ -112,74 +111,6 @@ def compare_means(reference, other, tolerance):
 # ---- plot ----
 
 
-def ticks(low, high, count):
-    """Round numbers that cover [low, high]."""
-    raw = (high - low) / count or 1.0
-    unit = 10 ** math.floor(math.log10(raw))
-    step = next(unit * m for m in (1, 2, 5, 10) if unit * m >= raw * 0.999)
-    return [step * i for i in range(math.floor(low / step), math.ceil(high / step) + 1)]
-
-
-class Panel:
-    """One set of axes, `top` pixels down, and the lines within."""
-
-    LEFT, WIDTH = 80, 600
-
-    def __init__(self, top, height, x_range, y_ticks, label, decimals):
-        self.top, self.height, self.x_range, self.label = top, height, x_range, label
-        self.y_ticks, self.decimals, self.parts = y_ticks, decimals, []
-
-    def x(self, value):
-        low, high = self.x_range
-        return self.LEFT + self.WIDTH * (value - low) / ((high - low) or 1)
-
-    def y(self, value):
-        low, high = self.y_ticks[0], self.y_ticks[-1]
-        return self.top + self.height * (high - value) / (high - low)
-
-    def axes(self, x_label=None):
-        right, bottom = self.LEFT + self.WIDTH, self.top + self.height
-        for value in self.y_ticks:
-            y = self.y(value)
-            self.parts.append(f'<line x1="{self.LEFT}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}" stroke="#dddddd"/>')
-            self.parts.append(f'<text x="{self.LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{value:.{self.decimals}f}</text>')
-        for value in ticks(*self.x_range, 6):
-            if not self.x_range[0] <= value <= self.x_range[1]:
-                continue
-            x = self.x(value)
-            self.parts.append(f'<line x1="{x:.1f}" y1="{bottom}" x2="{x:.1f}" y2="{bottom + 5}" stroke="#333333"/>')
-            if x_label:
-                self.parts.append(f'<text x="{x:.1f}" y="{bottom + 20}" text-anchor="middle">{value:g}</text>')
-        self.parts.append(
-            f'<rect x="{self.LEFT}" y="{self.top}" width="{self.WIDTH}" height="{self.height}" fill="none" stroke="#333333"/>')
-        if x_label:
-            self.parts.append(
-                f'<text x="{self.LEFT + self.WIDTH / 2}" y="{bottom + 42}" text-anchor="middle">{escape(x_label)}</text>')
-        middle = self.top + self.height / 2
-        self.parts.append(
-            f'<text x="22" y="{middle}" text-anchor="middle" transform="rotate(-90 22 {middle})">{escape(self.label)}</text>')
-
-    def line(self, points, colour, dashes="", width=1.8, dots=True):
-        """(step, value) pairs, those that are not finite left out."""
-        points = [(s, v) for s, v in points if math.isfinite(v)]
-        text = " ".join(f"{self.x(s):.1f},{self.y(v):.1f}" for s, v in points)
-        self.parts.append(
-            f'<polyline points="{text}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-dasharray="{dashes}"/>')
-        if dots and len(points) <= 20:
-            self.parts += [f'<circle cx="{self.x(s):.1f}" cy="{self.y(v):.1f}" r="2.6" fill="{colour}"/>' for s, v in points]
-
-
-def legend(all_series, right, top):
-    width = 46 + 7.6 * max(len(series.name) for series in all_series)
-    left = right - width - 10
-    parts = [f'<rect x="{left}" y="{top}" width="{width}" height="{20 * len(all_series) + 8}" fill="#ffffff" stroke="#bbbbbb"/>']
-    for i, series in enumerate(all_series):
-        y = top + 14 + 20 * i
-        parts.append(f'<line x1="{left + 8}" y1="{y}" x2="{left + 30}" y2="{y}" stroke="{COLOURS[i % len(COLOURS)]}" stroke-width="2.4"/>')
-        parts.append(f'<text x="{left + 36}" y="{y + 4}">{escape(series.name)}</text>')
-    return parts
-
-
 def draw(all_series, tolerance, title, path):
     """Above, the losses; below, what each run lies above the first series' run of the same seed, and the tolerance.
     The untrained model's loss would flatten the rest: step 0 stays out."""
@@ -198,21 +129,14 @@ def draw(all_series, tolerance, title, path):
     for i, series in enumerate(all_series):
         for curve in series.curves:
             points = sorted((s, v) for s, v in curve.items() if s > 0)
-            above.line(points, COLOURS[i % len(COLOURS)], dashes="" if i == 0 else "6 3")
+            above.line(points, colour_of(i), dashes="" if i == 0 else "6 3")
     for bound in (-tolerance, tolerance):
         below.line([(0, bound), (steps[-1], bound)], "#888888", dashes="6 4", width=1.2, dots=False)
     for i, runs in enumerate(differences, 1):
         for points in runs:
-            below.line(points, COLOURS[i % len(COLOURS)])
-    body = above.parts + legend(all_series, Panel.LEFT + Panel.WIDTH, 56) + below.parts
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text(
-        '<svg xmlns="http://www.w3.org/2000/svg" width="720" height="510" viewBox="0 0 720 510" '
-        'font-family="Helvetica, Arial, sans-serif" font-size="13" fill="#222222">\n'
-        '<rect width="720" height="510" fill="#ffffff"/>\n'
-        f'<text x="{Panel.LEFT + Panel.WIDTH / 2}" y="28" text-anchor="middle" font-size="16">{escape(title)}</text>\n'
-        + "\n".join(body) + "\n</svg>\n")
-    print(f"drawn: {path}")
+            below.line(points, colour_of(i))
+    names = legend([series.name for series in all_series], above.left + above.width, 56)
+    write_page(path, 720, 510, title, above.parts + names + below.parts)
 
 
 def main():

@@ -10,7 +10,9 @@
 #include "engine/base/program.h"     // defines: run_program, Error, ExitCode
 #include "engine/base/terminal.h"    // defines: is_terminal, wants_colour
 #include "engine/dist/rank_group.h"  // defines: RankGroup
+#include "engine/dist/spawn.h"       // defines: run_ranks (--gpus)
 #include "engine/train/evaluation.h" // defines: evaluate_only
+#include "engine/train/many_ranks.h" // defines: join_ranks, agree_on_resume, as_one_of
 #include "engine/train/options.h"    // defines: parse_options
 #include "engine/train/resume.h"     // defines: prepare_start (--resume), describe_checkpoints
 #include "engine/train/run_plan.h"   // defines: backend_options
@@ -28,23 +30,29 @@ ExitCode print(const std::string& text) {
   return ExitCode::done;
 }
 
+ExitCode train_or_evaluate(const CommandLine& command_line, RankGroup& group, Console& console) {
+  const RunStart start = prepare_start(agree_on_resume(command_line, group));
+  const OpenBackend open = open_backend(backend_options(start.options, group));
+  if (command_line.options.eval_only) return evaluate_only(start, open.device, *open.backend, group, console);
+  Session session(start, open.device, *open.backend, group, console);
+  return as_one_of(group, [&] { return Trainer(session).run(); }); // while the model still stands
+}
+
 ExitCode run(int argc, char** argv) {
   const auto command_line = parse_options(argc, argv, "train_gpt2_fp8 " GPT2_VERSION ", " + cuda_version());
   if (!command_line) return ExitCode::done;
   const Options& asked = command_line->options;
   if (asked.print_config) return print(to_explained_toml(asked));
   if (asked.list_checkpoints) return print(describe_checkpoints(asked.checkpoint_dir));
+  if (const int children = ranks_to_start(asked, process_environment()))
+    return static_cast<ExitCode>(run_ranks(children, argv)); // the worst of theirs
 
   std::optional<StopSignal> stop; // from here on Ctrl-C is answered; the trainer obeys
   if (!asked.eval_only) stop.emplace();
-  const std::optional<Launch> launch = find_launch(process_environment());
-  const auto group = launch ? RankGroup::join(*launch, {}) : std::make_unique<RankGroup>();
-  const RunStart start = prepare_start(*command_line);
-  const OpenBackend open = open_backend(backend_options(start.options));
-  Console console(std::cout, is_terminal(), wants_colour());
-  if (asked.eval_only) return evaluate_only(start, open.device, *open.backend, *group, console);
-  Session session(start, open.device, *open.backend, *group, console);
-  return Trainer(session).run();
+  const std::unique_ptr<RankGroup> group = join_ranks(asked, process_environment());
+  std::ostream nowhere(nullptr);
+  Console console(group->leads() ? std::cout : nowhere, group->leads() && is_terminal(), wants_colour());
+  return as_one_of(*group, [&] { return train_or_evaluate(*command_line, *group, console); });
 }
 
 } // namespace

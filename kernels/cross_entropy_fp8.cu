@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kSoftmaxThreads, 2)
   if (threadIdx.x != 0) return;
   const float log_sum = softmax.maximum + logf(softmax.sum);
   p.losses[row] = log_sum - __bfloat162float(logits[target]);
-  statistics[row] = {log_sum * kLog2e, target, rounding_key(p.first_row + row, target), 0};
+  statistics[row] = {log_sum * kLog2e, target, rounding_key(*p.first_token + p.first_row + row, target), 0};
 }
 
 struct GradientWork {

@@ -13,7 +13,8 @@ struct CrossEntropyFp8 {
   Fp8Sink dlogits;        // data (rows, Vp) and transposed (Vp, rows); E5M2; meter->scale is the static scale; silent
   const int32_t* targets; // (rows), kIgnoredTarget (-1) to ignore
   int64_t rows;           // a multiple of 16
-  int64_t first_row;      // position of row 0 in the micro-batch: a key of the rounding
+  int64_t first_row;      // position of row 0 in the micro-batch: with the next one a key of the rounding
+  const int64_t* first_token; // position of the micro-batch in the step, in device memory: a graph serves them all
   int vocab, padded_vocab;
 };
 void cross_entropy_fp8(Cuda&, const CrossEntropyFp8&);

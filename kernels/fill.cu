@@ -13,15 +13,22 @@ constexpr int kThreads = 256;
 
 __global__ void fill_normal_kernel(FillNormal p) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < p.count) p.out[i] = static_cast<float>(p.deviation * Rng(p.seed, p.stream).normal(i));
+  if (i < p.count) p.out[i] = static_cast<float>(p.deviation * Rng(p.seed, p.stream).normal(p.first + i));
 }
 
-__global__ void fill_constant_kernel(FillConstant p) {
+template <class T>
+__global__ void fill_constant_kernel(FillConstant<T> p) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i < p.count) p.out[i] = p.value;
 }
 
 unsigned blocks(int64_t count) { return static_cast<unsigned>(ceil_div(count, kThreads)); }
+
+template <class T>
+void launch_constant(Cuda& cuda, const FillConstant<T>& p) {
+  fill_constant_kernel<<<blocks(p.count), kThreads, 0, cuda.stream>>>(p);
+  CUDA_CHECK_LAUNCH("fill_constant");
+}
 
 } // namespace
 
@@ -30,9 +37,7 @@ void fill_normal(Cuda& cuda, const FillNormal& p) {
   CUDA_CHECK_LAUNCH("fill_normal");
 }
 
-void fill_constant(Cuda& cuda, const FillConstant& p) {
-  fill_constant_kernel<<<blocks(p.count), kThreads, 0, cuda.stream>>>(p);
-  CUDA_CHECK_LAUNCH("fill_constant");
-}
+void fill_constant(Cuda& cuda, const FillConstant<float>& p) { launch_constant(cuda, p); }
+void fill_constant(Cuda& cuda, const FillConstant<double>& p) { launch_constant(cuda, p); }
 
 } // namespace gpt2

@@ -5,21 +5,24 @@
 
 namespace gpt2 {
 
-// GPT-2's initialisation of one tensor: out[i] = deviation * normal(seed, stream, i); the same numbers as the CPU's up
-// to the last bit of log and cos.
+// GPT-2's initialisation of one tensor: out[i] = deviation * normal(seed, stream, first + i); the same numbers as the
+// CPU's up to the last bit of log and cos.
 struct FillNormal {
   float* out; // (count)
   int64_t count;
+  int64_t first; // i of out[0]: a rank makes its part of a tensor
   uint64_t seed, stream;
   float deviation;
 };
 void fill_normal(Cuda&, const FillNormal&);
 
+template <class T>
 struct FillConstant {
-  float* out; // (count)
+  T* out; // (count)
   int64_t count;
-  float value;
+  T value;
 };
-void fill_constant(Cuda&, const FillConstant&);
+void fill_constant(Cuda&, const FillConstant<float>&);
+void fill_constant(Cuda&, const FillConstant<double>&);
 
 } // namespace gpt2

@@ -35,7 +35,8 @@ RunPlan plan_for(const Options& options, int64_t sequences = 1000, int ranks = 1
 
 struct FakeGpu : Backend { // of the plan's questions it answers only this one
   bool is_gpu() const override { return true; }
-  std::unique_ptr<Model> make_model(const ModelOptions&) override { return nullptr; }
+  std::unique_ptr<Model> make_model(const ModelOptions&, RankGroup&) override { return nullptr; }
+  std::string versions() const override { return ""; }
   int choose_batch_size(const ModelOptions&, int, int) override { return 1; }
 };
 

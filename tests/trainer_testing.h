@@ -180,9 +180,10 @@ class ScriptedBackend : public Backend {
  public:
   explicit ScriptedBackend(Script& script) : script_(script) {}
   bool is_gpu() const override { return false; }
-  std::unique_ptr<Model> make_model(const ModelOptions& options) override {
+  std::unique_ptr<Model> make_model(const ModelOptions& options, RankGroup&) override {
     return std::make_unique<ScriptedModel>(options, script_);
   }
+  std::string versions() const override { return "scripted"; }
   int choose_batch_size(const ModelOptions&, int, int) override { return 1; }
   std::optional<double> light_speed(const ModelOptions&) const override { return light_speed_; }
 

@@ -42,6 +42,8 @@ std::string mxfp8_note(const GpuReport& gpu) {
 
 } // namespace
 
+std::unique_ptr<Model> Backend::make_model(const ModelOptions& options) { return make_model(options, alone_); }
+
 DeviceChoice choose_device(const BackendOptions& options, const GpuReport& gpu) {
   DeviceChoice choice;
   if (options.device == DeviceKind::cuda && !gpu.usable) {
@@ -59,7 +61,8 @@ DeviceChoice choose_device(const BackendOptions& options, const GpuReport& gpu) 
 OpenBackend open_backend(const BackendOptions& options) {
   const GpuReport gpu = options.device == DeviceKind::cpu ? GpuReport{} : find_gpu(options);
   OpenBackend open{.device = choose_device(options, gpu), .backend = nullptr};
-  open.backend = open.device.gpu ? make_cuda_backend(options.cuda) : make_cpu_backend(options.threads);
+  open.backend =
+      open.device.gpu ? make_cuda_backend(options.cuda) : make_cpu_backend(options.threads, options.cuda.sharing);
   return open;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/cuda/gpt2_cuda.h"
+#include "engine/dist/communicator.h"
 #include "engine/model/model.h"
 
 namespace gpt2 {
@@ -16,16 +17,23 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual bool is_gpu() const = 0;
-  virtual std::unique_ptr<Model> make_model(const ModelOptions& options) = 0;
+  // One of the ranks of `group`, which must outlive it; every rank makes its own at the same time.
+  virtual std::unique_ptr<Model> make_model(const ModelOptions& options, RankGroup& group) = 0;
+  std::unique_ptr<Model> make_model(const ModelOptions& options); // of one process
+
+  virtual std::string versions() const = 0; // of the device and its libraries: ranks compare them
 
   // The micro-batch for --batch_size auto: a divisor of `target`, at most `max_batch_size` (0: no bound).
   virtual int choose_batch_size(const ModelOptions& options, int target, int max_batch_size) = 0;
 
   // Tokens per second that this hardware cannot exceed, where it is known.
   virtual std::optional<double> light_speed(const ModelOptions&) const { return std::nullopt; }
+
+ private:
+  RankGroup alone_;
 };
 
-std::unique_ptr<Backend> make_cpu_backend(int threads);                      // 0: all cores
+std::unique_ptr<Backend> make_cpu_backend(int threads, const SharingOptions& sharing = {}); // 0: all cores
 std::unique_ptr<Backend> make_cuda_backend(const CudaModelOptions& options); // only where a GPU was found
 
 enum class DeviceKind { automatic, cuda, cpu };
@@ -47,6 +55,7 @@ struct GpuReport {
   int compute_capability = 0; // 90 for Hopper
   std::string fp8_refusal;    // why FP8 products fail although the GPU should have them; empty: they do not
 };
+int gpu_count();                                   // that this process may use
 GpuReport find_gpu(const BackendOptions& options); // multiplies once in FP8 if that is what is asked for
 
 constexpr int kFp8ComputeCapability = 90; // Hopper: the first whose E4M3 and E5M2 tensor cores we use

@@ -11,20 +11,30 @@ namespace {
 
 class CpuBackend : public Backend {
  public:
+  explicit CpuBackend(const SharingOptions& sharing) : sharing_(sharing) {}
+
+  using Backend::make_model;
   bool is_gpu() const override { return false; }
-  std::unique_ptr<Model> make_model(const ModelOptions& options) override { return make_cpu_model(options); }
+  std::unique_ptr<Model> make_model(const ModelOptions& options, RankGroup& group) override {
+    return make_cpu_model(options, group.alone() ? make_single_communicator() : make_socket_communicator(group),
+                          sharing_);
+  }
+  std::string versions() const override { return "CPU engine"; }
 
   int choose_batch_size(const ModelOptions& options, int target, int max_batch_size) override {
     const int good = defaults_for(options.config).batch_size; // larger ones only cost memory
     return largest_divisor_at_most(target, max_batch_size > 0 ? std::min(good, max_batch_size) : good);
   }
+
+ private:
+  const SharingOptions sharing_;
 };
 
 } // namespace
 
-std::unique_ptr<Backend> make_cpu_backend(int threads) {
+std::unique_ptr<Backend> make_cpu_backend(int threads, const SharingOptions& sharing) {
   if (threads > 0) omp_set_num_threads(threads);
-  return std::make_unique<CpuBackend>();
+  return std::make_unique<CpuBackend>(sharing);
 }
 
 } // namespace gpt2

@@ -1,8 +1,10 @@
 // The GPU as a backend; in a build without CUDA, a report that there is none.
+#include <cstdlib>
 #include <stdexcept>
 
 #include "engine/backend/backend.h"
 #include "engine/backend/light_speed.h"
+#include "engine/base/error.h"
 
 namespace gpt2 {
 
@@ -14,8 +16,15 @@ class CudaBackend : public Backend {
   explicit CudaBackend(const CudaModelOptions& options)
       : options_(options), device_(probe_cuda_device(options.device)) {}
 
+  using Backend::make_model;
   bool is_gpu() const override { return true; }
-  std::unique_ptr<Model> make_model(const ModelOptions& model) override { return make_cuda_model(model, options_); }
+  std::unique_ptr<Model> make_model(const ModelOptions& model, RankGroup& group) override {
+    if (!group.alone()) settle_devices(group);
+    return make_cuda_model(model, options_, group);
+  }
+  std::string versions() const override {
+    return device_.name + ", " + cuda_version() + ", " + cuda_library_versions();
+  }
   int choose_batch_size(const ModelOptions& model, int target, int max_batch_size) override {
     return choose_cuda_batch_size(model, options_, target, max_batch_size > 0 ? max_batch_size : target);
   }
@@ -24,6 +33,25 @@ class CudaBackend : public Backend {
   }
 
  private:
+  // Two ranks on one device would halve its speed, and NCCL refuses them unless they look like two machines.
+  void settle_devices(RankGroup& group) {
+    const std::vector<std::string> all = group.all_gather(device_.uuid);
+    for (int rank = 0; rank < group.ranks(); ++rank) {
+      for (int other = 0; other < rank; ++other) {
+        if (all[static_cast<size_t>(rank)] != all[static_cast<size_t>(other)]) continue;
+        if (options_.share_device) {
+          ::setenv("NCCL_HOSTID", ("rank" + std::to_string(group.rank())).c_str(), 0);
+          ::setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+          return;
+        }
+        throw AgreedError(ExitCode::communication,
+                          group.name_of(other) + " and " + group.name_of(rank) + " use the same GPU",
+                          "start one rank for each GPU, and let every rank see them all or only its own "
+                          "(CUDA_VISIBLE_DEVICES)");
+      }
+    }
+  }
+
   CudaModelOptions options_;
   CudaDeviceInfo device_;
 };
@@ -42,6 +70,8 @@ GpuReport find_gpu(const BackendOptions& options) {
           try_fp8 ? fp8_refusal(options.cuda.device) : ""};
 }
 
+int gpu_count() { return cuda_device_count(); }
+
 std::string cuda_version() {
   const int version = cuda_runtime_version();
   return "CUDA " + std::to_string(version / 1000) + "." + std::to_string(version / 10 % 100);
@@ -53,6 +83,7 @@ std::unique_ptr<Backend> make_cuda_backend(const CudaModelOptions&) {
   throw std::logic_error("this build has no CUDA engine");
 }
 GpuReport find_gpu(const BackendOptions&) { return {}; }
+int gpu_count() { return 0; }
 std::string cuda_version() { return "CPU only"; }
 
 #endif

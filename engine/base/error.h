@@ -34,4 +34,10 @@ class Error : public std::runtime_error {
   std::string hint_;
 };
 
+// Every rank of a job throws it alike, from what they all know: rank 0 prints it for all.
+class AgreedError : public Error {
+ public:
+  using Error::Error;
+};
+
 } // namespace gpt2

@@ -227,16 +227,29 @@ void GPT2Cpu::next_token_logits(std::span<const int32_t> tokens, std::span<float
 // ---- state ----
 
 std::unique_ptr<StateSnapshot> GPT2Cpu::snapshot() {
-  auto copy = std::make_unique<FlatSnapshot>(table_, table_.shard(0), trains(options_));
-  copy->take({.params = params_.span(), .adam_m = adam_m_.span(), .adam_v = adam_v_.span()});
+  auto copy = std::make_unique<FlatSnapshot>(table_, owned_, trains(options_));
+  const FlatState own = copy->spans();
+  for (const auto [offset, count, at] : owned_) {
+    std::copy_n(params_.data() + offset, count, own.params.begin() + at);
+    if (!trains(options_)) continue;
+    std::copy_n(adam_m_.data() + (sharded_ ? at : offset), count, own.adam_m.begin() + at);
+    std::copy_n(adam_v_.data() + (sharded_ ? at : offset), count, own.adam_v.begin() + at);
+  }
   copy->guard = guard_;
   copy->recipe = recipe_;
   return copy;
 }
 
+// Compact ones, of what this rank updates; the others bring theirs.
+void GPT2Cpu::adopt_weights(std::span<const float> own) {
+  for (const auto [offset, count, at] : updated_) std::copy_n(own.begin() + at, count, params_.data() + offset);
+  gather_weights();
+}
+
 void GPT2Cpu::load_state(StateReader& reader) {
-  load_tensors(reader, table_, table_.shard(0),
-               {.params = params_.span(), .adam_m = adam_m_.span(), .adam_v = adam_v_.span()});
+  std::vector<float> own(static_cast<size_t>(sharded_ ? table_.shard_size() : table_.size()));
+  load_tensors(reader, table_, updated_, {.params = own, .adam_m = adam_m_.span(), .adam_v = adam_v_.span()});
+  adopt_weights(own);
   guard_ = load_guard(reader);
   if (recipe_) recipe_->load(reader);
   scalars_ = {};
@@ -244,7 +257,9 @@ void GPT2Cpu::load_state(StateReader& reader) {
 }
 
 void GPT2Cpu::load_weights(StateReader& reader) {
-  gpt2::load_weights(reader, table_, table_.shard(0), params_.span());
+  std::vector<float> own(static_cast<size_t>(sharded_ ? table_.shard_size() : table_.size()));
+  gpt2::load_weights(reader, table_, updated_, own);
+  adopt_weights(own);
   std::ranges::fill(adam_m_.span(), 0.0f);
   std::ranges::fill(adam_v_.span(), 0.0f);
   guard_ = {};

@@ -59,6 +59,7 @@ class GPT2Cpu final : public Model {
   void zero_gradients();
   void reduce_gradients();
   void gather_weights();
+  void adopt_weights(std::span<const float> own);
 
   const ModelOptions options_;
   const std::unique_ptr<Communicator> communicator_;

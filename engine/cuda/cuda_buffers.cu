@@ -102,14 +102,23 @@ void take_fp8_state(Arena& arena, CudaBuffers& b, const ModelOptions& options, c
                   .interval = options.fp8.interval};
 }
 
-// Everything that training touches and inference does not.
+void take_vectors(Arena& arena, CudaBuffers& b, const ParameterTable& table) {
+  for (const ParameterTensor& tensor : table.tensors()) {
+    if (tensor.cols > 0) continue;
+    b.vectors_at[tensor.offset] = b.vectors_count;
+    b.vectors_count += (tensor.count() + 3) / 4 * 4; // kernels read four at a time
+  }
+  b.vectors = arena.take<float>(b.vectors_count, "parameters");
+}
+
+// Everything that training touches and inference does not. `owned`: elements of the optimizer's state.
 void take_training(Arena& arena, CudaBuffers& b, const ModelOptions& options, const ParameterTable& table,
-                   const Shape& shape, int64_t chunk, Recompute recompute) {
+                   const Shape& shape, int64_t chunk, Recompute recompute, int64_t owned) {
   const bool fp8 = options.precision == Precision::fp8;
   const int64_t RC = shape.R * shape.C, Vp = options.config.padded_vocab;
   b.grad = arena.take<float>(table.size(), "gradients");
-  b.adam_m = arena.take<float>(table.size(), "moments");
-  b.adam_v = arena.take<float>(table.size(), "moments");
+  b.adam_m = arena.take<float>(owned, "moments");
+  b.adam_v = arena.take<float>(owned, "moments");
   b.decay_mask = arena.take<uint8_t>(table.size() / kDecayGranule, "parameters");
 
   BlockActivations shared{};
@@ -149,7 +158,8 @@ void take_inference(Arena& arena, CudaBuffers& b, const ModelOptions& options, c
 
 } // namespace
 
-CudaBuffers lay_out(Arena& arena, const ModelOptions& options, const ParameterTable& table, Recompute recompute) {
+CudaBuffers lay_out(Arena& arena, const ModelOptions& options, const ParameterTable& table, Recompute recompute,
+                    bool sharded) {
   const GPT2Config& config = options.config;
   const int64_t C = config.channels, R = static_cast<int64_t>(options.batch_size) * options.seq_len;
   const int64_t chunk = std::min(R, logits_chunk(options.precision));
@@ -157,11 +167,13 @@ CudaBuffers lay_out(Arena& arena, const ModelOptions& options, const ParameterTa
 
   CudaBuffers b{};
   b.blocks.resize(config.layers);
-  b.master = arena.take<float>(table.size(), "parameters");
+  const int64_t owned = sharded ? table.shard_size() : table.size();
+  b.master = arena.take<float>(owned, "parameters");
+  if (sharded) take_vectors(arena, b, table);
   b.weights = arena.take<bf16>(table.size(), "parameters");
   if (options.precision == Precision::fp8) take_fp8_state(arena, b, options, table);
   if (options.purpose == Purpose::training)
-    take_training(arena, b, options, table, shape, chunk, recompute);
+    take_training(arena, b, options, table, shape, chunk, recompute, owned);
   else
     take_inference(arena, b, options, shape, chunk);
   b.x_final = arena.take<bf16>(R * C, kKept);
@@ -171,6 +183,7 @@ CudaBuffers lay_out(Arena& arena, const ModelOptions& options, const ParameterTa
   b.losses = arena.take<float>(R, kShared);
   b.inputs = arena.take<int32_t>(R, kShared);
   b.targets = arena.take<int32_t>(R, kShared);
+  b.first_token = arena.take<int64_t>(1, kShared);
   b.step = arena.take<StepScalars>(1, kShared);
   b.guard = arena.take<GuardState>(1, kShared);
   return b;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/cuda/gpt2_cuda.h"
@@ -60,12 +61,21 @@ struct Fp8Buffers {
 
 struct CudaBuffers {
   // Flat, in the parameter table's layout.
+  bf16* weights;       // what the forward pass reads
+  float* grad;         // of the sum over tokens
+  uint8_t* decay_mask; // one byte per 256 elements
+
+  // The same, or, where ranks share the optimizer's state, this rank's slices alone.
   float* master;
-  bf16* weights; // what the forward pass reads
-  float* grad;   // of the sum over tokens
   float* adam_m;
   float* adam_v;
-  uint8_t* decay_mask; // one byte per 256 elements
+
+  // LayerNorm's vectors and the products' biases, which every rank then holds whole beside its slices of the master.
+  float* vectors; // null: the master is whole
+  int64_t vectors_count;
+  std::unordered_map<int64_t, int64_t> vectors_at; // by the tensor's offset
+
+  const float* vector(int64_t offset) const { return vectors ? vectors + vectors_at.at(offset) : master + offset; }
 
   std::vector<BlockActivations> blocks;
   bf16* x_final;                  // (R, C) residual stream after the last block
@@ -78,10 +88,11 @@ struct CudaBuffers {
   bf16* dh;     // (R, C) gradient of a LayerNorm's output or of attention's; the same memory as branch
   bf16* dwide;  // (R, 4C) gradient of the MLP's hidden layer, or of QKV
 
-  bf16* logits;     // (chunk, Vp): logits, then their gradient
-  float* losses;    // (R)
-  int32_t* inputs;  // (R)
-  int32_t* targets; // (R)
+  bf16* logits;         // (chunk, Vp): logits, then their gradient
+  float* losses;        // (R)
+  int32_t* inputs;      // (R)
+  int32_t* targets;     // (R)
+  int64_t* first_token; // (1) its position in the step, over all micro-batches and ranks: a key of the rounding
   StepScalars* step;
   GuardState* guard;
 
@@ -93,6 +104,8 @@ struct CudaBuffers {
 // 2, and 4,096 rows keep the whole head inside the memory that the blocks' backward needs anyway.
 constexpr int64_t logits_chunk(Precision precision) { return precision == Precision::fp8 ? 4096 : 8192; }
 
-CudaBuffers lay_out(Arena& arena, const ModelOptions& options, const ParameterTable& table, Recompute recompute);
+// sharded: the optimizer's state of one of the table's ranks.
+CudaBuffers lay_out(Arena& arena, const ModelOptions& options, const ParameterTable& table, Recompute recompute,
+                    bool sharded);
 
 } // namespace gpt2

@@ -16,8 +16,8 @@ Fp8Metering metering_in(Fp8Pass pass) {
 
 } // namespace
 
-Fp8Scaler::Fp8Scaler(Cuda& cuda, const Fp8Scales& scales, const Fp8Options& options, int layers)
-    : cuda_(cuda), scales_(scales), recipe_(options, layers) {
+Fp8Scaler::Fp8Scaler(Cuda& cuda, const Fp8Scales& scales, const Fp8Options& options, int layers, CudaRanks* ranks)
+    : cuda_(cuda), scales_(scales), recipe_(options, layers), ranks_(ranks) {
   const auto clear = [&](void* data, size_t element) {
     CUDA_CHECK(cudaMemsetAsync(data, 0, static_cast<size_t>(scales.count) * element, cuda.stream));
   };
@@ -64,7 +64,10 @@ Fp8Sink Fp8Scaler::measuring_sink(const LinearLayer& layer, Fp8Role role, Fp8Cod
   return measuring;
 }
 
+// Ranks see different tokens and must take the same scale. In an evaluation they read different numbers of batches, and
+// each takes its own.
 void Fp8Scaler::take_scale(const LinearLayer& layer, Fp8Role role, Fp8Pass pass) const {
+  if (ranks_ && pass != Fp8Pass::reading) ranks_->maximise(scales_.measured + id(layer, role), 1);
   fp8_scale_now(cuda_, scales_,
                 {.id = id(layer, role),
                  .shared = role == Fp8Role::act && recipe_.activation_copy(),
@@ -135,13 +138,15 @@ void Fp8Scaler::download() {
 }
 
 // Counts become shares of a tensor's elements over all micro-batches of the step.
-std::vector<Fp8TensorStats> Fp8Scaler::stats(const GPT2Config& config, const GPT2Offsets& at, int64_t step_tokens) {
+std::vector<Fp8TensorStats> Fp8Scaler::stats(const GPT2Config& config, const GPT2Offsets& at, int64_t step_tokens,
+                                             int weight_parts) {
   download();
   for (int i = 0; i < scales_.count; ++i) {
     const auto& [block, site, role] = recipe_.name(i);
     const LinearLayer layer = linear_layer(config, at, block, site);
-    recipe_.adopt_values(i, role == Fp8Role::weight ? int64_t{layer.C} * layer.OC
-                                                    : step_tokens * (role == Fp8Role::grad ? layer.OC : layer.C));
+    const int64_t weights = int64_t{layer.C} * layer.OC / (site == Fp8Site::lm_head ? 1 : weight_parts);
+    recipe_.adopt_values(
+        i, role == Fp8Role::weight ? weights : step_tokens * (role == Fp8Role::grad ? layer.OC : layer.C));
   }
   return recipe_.stats();
 }

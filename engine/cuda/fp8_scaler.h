@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/cuda/cuda_buffers.h"
+#include "engine/cuda/cuda_ranks.h"
 #include "engine/model/fp8_recipe.h"
 #include "engine/model/linear_layer.h"
 #include "kernels/cuda/cuda_backend.h"
@@ -21,7 +22,8 @@ struct Fp8Codes {
 
 class Fp8Scaler {
  public:
-  Fp8Scaler(Cuda& cuda, const Fp8Scales& scales, const Fp8Options& options, int layers);
+  // `ranks`: those that must agree on a measured scale; null: one process.
+  Fp8Scaler(Cuda& cuda, const Fp8Scales& scales, const Fp8Options& options, int layers, CudaRanks* ranks);
 
   Fp8RecipeState& recipe() { return recipe_; }
   const Fp8RecipeState& recipe() const { return recipe_; }
@@ -62,7 +64,9 @@ class Fp8Scaler {
   // ---- to and from the device ----
   void upload();   // formats, scales and histories of the recipe
   void download(); // scales and histories, and what was counted in the last step, into the recipe
-  std::vector<Fp8TensorStats> stats(const GPT2Config& config, const GPT2Offsets& at, int64_t step_tokens);
+  // weight_parts: ranks that quantize a block's weights together.
+  std::vector<Fp8TensorStats> stats(const GPT2Config& config, const GPT2Offsets& at, int64_t step_tokens,
+                                    int weight_parts);
 
  private:
   void upload_formats();
@@ -72,6 +76,7 @@ class Fp8Scaler {
   Cuda& cuda_;
   const Fp8Scales scales_;
   Fp8RecipeState recipe_;
+  CudaRanks* const ranks_;
 };
 
 } // namespace gpt2

@@ -65,10 +65,16 @@ LayerNormLayer GPT2Cuda::final_layernorm_layer(int64_t row) const {
 // ---- forward ----
 
 // Up to the last block's x_mid and branch; the final LayerNorm, which adds them, belongs to the head.
-void GPT2Cuda::forward(int B, int T, Fp8Pass pass) {
+void GPT2Cuda::forward(int B, int T, Fp8Pass pass, Exchange exchange) {
   const int64_t R = static_cast<int64_t>(B) * T;
+  const bool fetches = ranks_ && exchange != Exchange::none;
+  if (fetches) {
+    ranks_->await(ParameterTable::kEmbeddings);
+    ranks_->begin_own_work();
+  }
   embedding_.forward(b_.blocks[0].x, B, T); // wte[token] + wpe[position]
   for (int layer = 0; layer < config_.layers; ++layer) {
+    if (fetches) ranks_->await(ParameterTable::block_bucket(layer));
     enter_block(layer, R, pass);
     if (fp8_block(layer))
       block_forward_fp8(layer, B, T, pass);
@@ -119,12 +125,14 @@ void GPT2Cuda::head(int64_t R, bool backward) {
 // ---- backward ----
 
 // From dh, the gradient of the final LayerNorm's output, down the residual stream: dx is its gradient all the way.
-void GPT2Cuda::backward(int B, int T, Fp8Pass pass) {
+void GPT2Cuda::backward(int B, int T, Fp8Pass pass, Exchange exchange) {
   const int64_t R = static_cast<int64_t>(B) * T;
+  const bool contributes = ranks_ && exchange == Exchange::contributing;
   if (fp8_)
     fp8_->layers.norms.gradient(b_.dx, {b_.fp8.dx, b_.fp8.dx_t}, nullptr, b_.dh, final_layernorm_layer(), R, pass);
   else
     norms_.gradient(b_.dx, b_.dh, final_layernorm_layer(), R);
+  if (contributes) ranks_->reduce(ParameterTable::block_bucket(config_.layers)); // the final LayerNorm's own
   for (int layer = config_.layers - 1; layer >= 0; --layer) {
     recompute(layer, B, T);
     if (fp8_block(layer)) {
@@ -133,8 +141,13 @@ void GPT2Cuda::backward(int B, int T, Fp8Pass pass) {
       block_backward(layer, B, T);
       hand_down(layer, R, pass);
     }
+    if (contributes) ranks_->reduce(ParameterTable::block_bucket(layer));
   }
   embedding_.gradient(b_.dx, B, T);
+  if (!contributes) return;
+  ranks_->end_own_work();
+  ranks_->reduce(ParameterTable::kEmbeddings); // last: the LM head began it, the embedding has just ended it
+  ranks_->join();
 }
 
 // Enters with dx, the gradient of the residual stream after the block, whose column sums (the bias gradient of the last

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "engine/dist/communicator.h"
 #include "engine/model/model.h"
 #include "kernels/attention.h"
 
@@ -16,6 +17,7 @@ struct CudaDeviceInfo {
   std::string name;           // "NVIDIA H200"
   int compute_capability = 0; // 90 for Hopper
   int64_t free_bytes = 0;
+  std::string uuid; // the same whatever CUDA_VISIBLE_DEVICES calls it
 };
 
 // Without a driver or a GPU, usable is false and why_not says why. Throws Error(device) only for a usable GPU for which
@@ -25,7 +27,9 @@ CudaDeviceInfo probe_cuda_device(int device);
 // Multiplies once in FP8 in each of the three ways that training needs. Empty if that works, else why not.
 std::string fp8_refusal(int device);
 
-int cuda_runtime_version(); // 13000 for CUDA 13.0
+int cuda_device_count();             // 0 without a driver
+int cuda_runtime_version();          // 13000 for CUDA 13.0
+std::string cuda_library_versions(); // "cuBLASLt 13.1.0, NCCL 2.28.3"
 
 // Activations made again in the backward pass instead of kept.
 enum class Recompute { none, gelu, block };
@@ -36,12 +40,20 @@ struct CudaModelOptions {
   bool cuda_graph = true;
   Recompute recompute = Recompute::none;
   AttentionKind attention = AttentionKind::automatic;
-  std::string plan_cache; // file of tuned plans; empty: none
-  bool fuse_gelu = true;  // BF16: GELU in the product's epilogue (cuBLASLt) instead of a kernel of its own
+  std::string plan_cache;    // file of tuned plans; empty: none
+  SharingOptions sharing;    // of several ranks
+  int ranks = 1;             // that share it, as far as memory is counted
+  bool share_device = false; // several ranks may use one GPU
+  bool fuse_gelu = true;     // BF16: GELU in the product's epilogue (cuBLASLt) instead of a kernel of its own
 };
 
 // Throws Error(device) if the memory does not suffice, saying what to change.
 std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaModelOptions& cuda_options);
+
+// One of the ranks of `group`, which must outlive it. Every rank makes its own at the same time; rank 0 tunes, and
+// hands the plans to the others.
+std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaModelOptions& cuda_options,
+                                       RankGroup& group);
 
 // Device memory that such a model takes, before anything is allocated.
 int64_t cuda_model_bytes(const ModelOptions& options, const CudaModelOptions& cuda_options);

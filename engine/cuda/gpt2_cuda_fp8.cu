@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "engine/cuda/gpt2_cuda_model.h"
+#include "kernels/ranks.h"
 
 namespace gpt2 {
 
@@ -104,10 +105,40 @@ void GPT2Cuda::quantize_weights(Fp8Pass pass) {
   if (options_.fp8.lm_head) linears.quantize_weight(lm_head_layer(), pass);
 }
 
+// Under current scaling a matrix's scale takes all of it, and all ranks have that only in BF16.
+bool GPT2Cuda::codes_travel() const { return sharded_ && fp8_ && !options_.fp8.current_scaling; }
+
+// The rank's part of a block's matrices, one way round.
+void GPT2Cuda::quantize_owned(int layer, const OwnedSlice& slice) {
+  const BlockLayers block = block_layers(layer);
+  for (const LinearLayer& linear : {block.qkv, block.proj, block.fc, block.fcproj}) {
+    const int64_t begin = std::max(linear.weight, slice.offset);
+    const int64_t end = std::min(linear.weight + int64_t{linear.OC} * linear.C, slice.offset + slice.count);
+    if (begin < end) fp8_->layers.linears.quantize_weight_part(linear, begin, end - begin);
+  }
+}
+
+// The other way round, from codes that have come.
+void GPT2Cuda::receive_block(int layer) {
+  const BlockLayers block = block_layers(layer);
+  for (const LinearLayer& linear : {block.qkv, block.proj, block.fc, block.fcproj}) {
+    transpose_fp8(ranks_->stream(), {.out = b_.fp8.weights_t + linear.weight,
+                                     .in = b_.fp8.weights + linear.weight,
+                                     .rows = linear.OC,
+                                     .cols = linear.C});
+  }
+}
+
+// The embedding reads the same matrix in BF16, so that is what has come.
+void GPT2Cuda::receive_lm_head() {
+  const LayerContext arriving{ranks_->stream(), config_, b_};
+  LinearsFp8(arriving, fp8_->scaler).quantize_weight(lm_head_layer(), Fp8Pass::training);
+}
+
 // One micro-batch in which every tensor's own amax sets its scale; what it computed is thrown away.
 void GPT2Cuda::calibrate(int B, int T) {
   quantize_weights(Fp8Pass::calibrating);
-  forward_backward(B, T, Fp8Pass::calibrating);
+  forward_backward(B, T, Fp8Pass::calibrating, Exchange::none);
   fp8_->scaler.end_calibration();
   fp8_->weights_stale = true; // their amax belongs to the step that begins now
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/cuda/cuda_buffers.h"
+#include "engine/cuda/cuda_ranks.h"
 #include "engine/cuda/gpt2_cuda.h"
 #include "engine/cuda/layers_cuda.h"
 #include "engine/cuda/layers_cuda_fp8.h"
@@ -20,7 +21,7 @@ namespace gpt2 {
 
 class GPT2Cuda final : public Model {
  public:
-  GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_options);
+  GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_options, RankGroup& group);
   ~GPT2Cuda() override;
 
   void micro_step(const Batch& batch, int index, int count) override;
@@ -47,12 +48,19 @@ class GPT2Cuda final : public Model {
   Cuda& backend() { return cuda_; } // for the benchmark's profile
 
  private:
+  // What a pass does with other ranks. A captured graph holds it.
+  enum class Exchange {
+    none,
+    fetching,     // a micro-step: blocks wait until their weights have come
+    contributing, // and, the last of a step, hand over their gradients
+  };
+
   // The architecture: gpt2_cuda.cu.
-  void forward(int B, int T, Fp8Pass pass);
+  void forward(int B, int T, Fp8Pass pass, Exchange exchange);
   void enter_block(int layer, int64_t R, Fp8Pass pass);
   void block_forward(int layer, int B, int T);
   void head(int64_t R, bool backward);
-  void backward(int B, int T, Fp8Pass pass);
+  void backward(int B, int T, Fp8Pass pass, Exchange exchange);
   void block_backward(int layer, int B, int T);
   void recompute(int layer, int B, int T);
 
@@ -63,6 +71,10 @@ class GPT2Cuda final : public Model {
   void hand_down(int layer, int64_t R, Fp8Pass pass);
   void quantize_weights(Fp8Pass pass);
   void calibrate(int B, int T);
+  bool codes_travel() const; // instead of BF16 weights, from the rank that updates them
+  void quantize_owned(int layer, const OwnedSlice& slice);
+  void receive_block(int layer);
+  void receive_lm_head();
   bool fp8_block(int layer) const { return fp8_ && fp8_->scaler.quantizes(layer); }
 
   LinearLayer linear_layer(int layer, Fp8Site site) const;
@@ -71,18 +83,23 @@ class GPT2Cuda final : public Model {
   LayerNormLayer final_layernorm_layer(int64_t row = 0) const; // of the rows from `row` on
 
   // Around it: gpt2_cuda_step.cu, gpt2_cuda_state.cu.
-  void upload(const Batch& batch);
+  void upload(const Batch& batch, int64_t first_token = 0); // its position in the step, over all ranks
   void begin_step(int B, int T);
-  void forward_and_losses(int B, int T, bool backward, Fp8Pass pass);
-  void forward_backward(int B, int T, Fp8Pass pass);
+  void forward_and_losses(int B, int T, bool backward, Fp8Pass pass, Exchange exchange);
+  void forward_backward(int B, int T, Fp8Pass pass, Exchange exchange);
+  void tune(RankGroup& group);
+  void share_weights();
+  void share_update();
   void prepare_reading();
   void initialize_on_device();
+  void master_to_weights();
   void upload_state(FlatSnapshot& state);
   void forget_graph();
   bool trains() const { return options_.purpose == Purpose::training; }
 
   struct TokenSlot {        // a micro-batch on its way up
     Pinned<int32_t> tokens; // inputs, then targets
+    Pinned<int64_t> first_token;
     Event copied;
   };
   struct StepOutcome { // comes back once a step
@@ -90,8 +107,8 @@ class GPT2Cuda final : public Model {
     GuardState guard;
   };
   struct Fp8 {
-    Fp8(const LayerContext& at, const Fp8Options& options)
-        : scaler(at.cuda, at.b.fp8.scales, options, at.config.layers),
+    Fp8(const LayerContext& at, const Fp8Options& options, CudaRanks* ranks)
+        : scaler(at.cuda, at.b.fp8.scales, options, at.config.layers, ranks),
           layers{{at, scaler}, {at, scaler}, {at, scaler}} {}
     Fp8Scaler scaler;
     struct {
@@ -106,7 +123,9 @@ class GPT2Cuda final : public Model {
   const ModelOptions options_;
   const ParameterTable table_;
   const GPT2Offsets at_;
-  const std::vector<OwnedSlice> owned_; // what this rank updates: all of it
+  const std::vector<OwnedSlice> owned_; // one of each bucket, or for a single rank everything
+  const bool sharded_;                  // the optimizer's state is kept for them alone
+  const std::vector<OwnedSlice> updated_;
   const Recompute recompute_;
   const bool use_graph_;
   Cuda cuda_;
@@ -120,15 +139,18 @@ class GPT2Cuda final : public Model {
   const Attention attention_;
   const Embedding embedding_;
   const Losses losses_;
-  std::unique_ptr<Fp8> fp8_; // null: BF16
+  std::unique_ptr<CudaRanks> ranks_; // null: one process
+  std::unique_ptr<Fp8> fp8_;         // null: BF16
+  const int rank_, rank_count_;
 
   std::vector<TokenSlot> slots_;
   size_t next_slot_ = 0;
   Pinned<StepOutcome> outcome_{1};
   Event outcome_ready_;
+  int micro_steps_ = 0;     // of the last step
   int64_t step_tokens_ = 0; // positions of the last step's micro-batches, ignored targets included
 
-  Graph micro_step_graph_;            // for the training shape
+  Graph micro_step_graphs_[2];        // for the training shape: fetching, contributing; one process has the first alone
   int warm_batch_ = 0, warm_seq_ = 0; // shape whose plans are made; captured at its second micro-step
   Nvml nvml_;
 };

@@ -1,8 +1,10 @@
 // What is there: the GPU, its driver, and whether its cuBLASLt multiplies in FP8. Asked once at start, before a model
 // is built on the answer.
+#include <cublasLt.h>
 #include <cuda_bf16.h>
 
 #include "engine/cuda/gpt2_cuda.h"
+#include "engine/cuda/nccl_communicator.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/matmul_fp8.h"
 
@@ -32,6 +34,18 @@ void multiply_zeros(Cuda& cuda) {
 }
 
 } // namespace
+
+int cuda_device_count() {
+  int devices = 0;
+  return cudaGetDeviceCount(&devices) == cudaSuccess ? devices : 0;
+}
+
+std::string cuda_library_versions() {
+  const size_t blas = cublasLtGetVersion();
+  const NcclVersion nccl = nccl_version();
+  return "cuBLASLt " + std::to_string(blas / 10000) + "." + std::to_string(blas / 100 % 100) + "." +
+         std::to_string(blas % 100) + ", NCCL " + (nccl.found ? nccl.text : "none");
+}
 
 int cuda_runtime_version() {
   int version = 0;
@@ -69,6 +83,11 @@ CudaDeviceInfo probe_cuda_device(int device) {
     return info;
   }
   info.name = properties.name;
+  for (const char byte : properties.uuid.bytes) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(byte));
+    info.uuid += digits;
+  }
   info.compute_capability = properties.major * 10 + properties.minor;
   info.free_bytes = static_cast<int64_t>(free);
   info.usable = info.compute_capability >= 80;

@@ -1,6 +1,7 @@
 // Initial weights, checkpoints and copies of single tensors.
 #include <cuda_bf16.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "engine/cuda/gpt2_cuda_model.h"
@@ -16,28 +17,44 @@ void GPT2Cuda::initialize_on_device() {
   for (size_t i = 0; i < table_.tensors().size(); ++i) {
     const ParameterTensor& tensor = table_.tensors()[i];
     const TensorInit init = initial_values(tensor, config_);
-    if (init.normals > 0) {
-      fill_normal(cuda_, {.out = b_.master + tensor.offset,
-                          .count = init.normals,
-                          .seed = options_.seed,
-                          .stream = i,
-                          .deviation = init.deviation});
-    } else {
-      fill_constant(cuda_, {.out = b_.master + tensor.offset, .count = tensor.count(), .value = init.constant});
+    for (const OwnedSlice& slice : updated_) {
+      const TensorPiece piece = piece_of(tensor, slice);
+      if (init.normals > piece.begin) {
+        fill_normal(cuda_, {.out = b_.master + piece.at,
+                            .count = std::min(piece.count, init.normals - piece.begin),
+                            .first = piece.begin,
+                            .seed = options_.seed,
+                            .stream = i,
+                            .deviation = init.deviation});
+      } else if (init.normals == 0 && piece.count > 0) {
+        fill_constant(cuda_, {.out = b_.master + piece.at, .count = piece.count, .value = init.constant});
+      }
     }
   }
-  cast_to_bf16(cuda_, {.out = b_.weights, .in = b_.master, .count = table_.size()});
+  master_to_weights();
+}
+
+// The BF16 weights of what this rank updates, and from the other ranks theirs.
+void GPT2Cuda::master_to_weights() {
+  for (const auto [offset, count, at] : updated_)
+    cast_to_bf16(cuda_, {.out = b_.weights + offset, .in = b_.master + at, .count = count});
+  share_weights();
 }
 
 // ---- checkpoints ----
 
 std::unique_ptr<StateSnapshot> GPT2Cuda::snapshot() {
-  auto copy = std::make_unique<FlatSnapshot>(table_, table_.shard(0), trains());
+  auto copy = std::make_unique<FlatSnapshot>(table_, owned_, trains());
   const FlatState host = copy->spans();
-  copy_to_host(cuda_.stream, host.params, b_.master);
+  const auto fetch = [&](std::span<float> to, const float* from) {
+    for (const auto [offset, count, at] : owned_)
+      copy_to_host(cuda_.stream, to.subspan(static_cast<size_t>(at), static_cast<size_t>(count)),
+                   from + (sharded_ ? at : offset));
+  };
+  fetch(host.params, b_.master);
   if (trains()) {
-    copy_to_host(cuda_.stream, host.adam_m, b_.adam_m);
-    copy_to_host(cuda_.stream, host.adam_v, b_.adam_v);
+    fetch(host.adam_m, b_.adam_m);
+    fetch(host.adam_v, b_.adam_v);
   }
   copy_to_host(cuda_.stream, std::span(&copy->guard, 1), b_.guard);
   if (fp8_) {
@@ -49,9 +66,8 @@ std::unique_ptr<StateSnapshot> GPT2Cuda::snapshot() {
 }
 
 void GPT2Cuda::load_state(StateReader& reader) {
-  const std::vector<OwnedSlice> slices = table_.shard(0);
-  FlatSnapshot state(table_, slices, trains());
-  load_tensors(reader, table_, slices, state.spans());
+  FlatSnapshot state(table_, updated_, trains());
+  load_tensors(reader, table_, updated_, state.spans());
   state.guard = load_guard(reader);
   if (reader.has("matmul_plans")) cuda_.device->matmuls->from_text(reader.read_text("matmul_plans"));
   if (fp8_) fp8_->scaler.recipe().load(reader);
@@ -59,9 +75,8 @@ void GPT2Cuda::load_state(StateReader& reader) {
 }
 
 void GPT2Cuda::load_weights(StateReader& reader) {
-  const std::vector<OwnedSlice> slices = table_.shard(0);
-  FlatSnapshot state(table_, slices, trains()); // moments and counts at zero
-  gpt2::load_weights(reader, table_, slices, state.spans().params);
+  FlatSnapshot state(table_, updated_, trains()); // moments and counts at zero
+  gpt2::load_weights(reader, table_, updated_, state.spans().params);
   if (fp8_) fp8_->scaler.recipe() = Fp8RecipeState(options_.fp8, config_.layers);
   upload_state(state);
 }
@@ -75,7 +90,7 @@ void GPT2Cuda::upload_state(FlatSnapshot& state) {
     copy_to_device(cuda_.stream, b_.adam_v, std::span<const float>(host.adam_v));
   }
   copy_to_device(cuda_.stream, b_.guard, std::span<const GuardState>(&state.guard, 1));
-  cast_to_bf16(cuda_, {.out = b_.weights, .in = b_.master, .count = table_.size()});
+  master_to_weights();
   forget_graph();
   if (!fp8_) return;
   fp8_->scaler.upload();
@@ -83,13 +98,21 @@ void GPT2Cuda::upload_state(FlatSnapshot& state) {
 }
 
 std::vector<Fp8TensorStats> GPT2Cuda::fp8_stats() {
-  return fp8_ ? fp8_->scaler.stats(config_, at_, step_tokens_) : std::vector<Fp8TensorStats>{};
+  if (!fp8_) return {};
+  return fp8_->scaler.stats(config_, at_, step_tokens_, codes_travel() ? rank_count_ : 1);
 }
 
 NamedTensor GPT2Cuda::read_tensor(const ParameterTensor& tensor, TensorKind kind) {
-  NamedTensor out{.name = tensor.name, .shape = tensor.shape(), .values = std::vector<float>(tensor.count())};
-  const float* const source = (kind == TensorKind::weight ? b_.master : b_.grad) + tensor.offset;
-  copy_to_host(cuda_.stream, std::span(out.values), source);
+  NamedTensor out{.name = tensor.name, .shape = tensor.shape(), .values = {}, .begin = 0};
+  for (const OwnedSlice& slice : owned_) {
+    const TensorPiece piece = piece_of(tensor, slice);
+    if (piece.count == 0) continue;
+    out.begin = piece.begin;
+    out.values.resize(static_cast<size_t>(piece.count));
+    const int64_t flat = tensor.offset + piece.begin;
+    const float* const source = kind == TensorKind::weight ? b_.master + (sharded_ ? piece.at : flat) : b_.grad + flat;
+    copy_to_host(cuda_.stream, std::span(out.values), source);
+  }
   return out;
 }
 

@@ -8,6 +8,8 @@
 #include "engine/base/log.h"
 #include "engine/cuda/gpt2_cuda_model.h"
 #include "kernels/cuda/attention_cudnn.h"
+#include "kernels/cuda/matmul_plans.h"
+#include "kernels/fill.h"
 #include "kernels/layernorm.h"
 #include "kernels/optimizer.h"
 
@@ -36,6 +38,16 @@ std::string smaller_hint(const ModelOptions& options) {
          std::string(options.precision == Precision::fp8 ? "block" : "gelu or block");
 }
 
+bool shards(const CudaModelOptions& options) { return options.ranks > 1 && options.sharing.shard_optimizer; }
+
+// Room to send and to receive gradients in BF16.
+size_t exchange_bytes(const ParameterTable& table, const CudaModelOptions& options) {
+  if (options.ranks == 1 || options.sharing.grad_exchange != GradExchange::bf16) return 0;
+  int64_t largest = 0;
+  for (const Bucket& bucket : table.buckets()) largest = std::max(largest, bucket.count);
+  return 2 * static_cast<size_t>(largest) * sizeof(bf16);
+}
+
 // What cuDNN will ask for at the first step.
 size_t attention_bytes(const ModelOptions& options, const CudaModelOptions& cuda_options) {
   return attention_workspace_bytes(cuda_options.attention, cuda_options.deterministic, options.batch_size,
@@ -45,8 +57,8 @@ size_t attention_bytes(const ModelOptions& options, const CudaModelOptions& cuda
 std::unique_ptr<DeviceMemory> allocate(const ModelOptions& options, const CudaModelOptions& cuda_options,
                                        const ParameterTable& table) {
   Arena count(nullptr);
-  lay_out(count, options, table, cuda_options.recompute);
-  const size_t needed = count.size() + attention_bytes(options, cuda_options);
+  lay_out(count, options, table, cuda_options.recompute, shards(cuda_options));
+  const size_t needed = count.size() + attention_bytes(options, cuda_options) + exchange_bytes(table, cuda_options);
   size_t free = 0, total = 0;
   CUDA_CHECK(cudaMemGetInfo(&free, &total));
   if (needed > free) {
@@ -60,9 +72,9 @@ std::unique_ptr<DeviceMemory> allocate(const ModelOptions& options, const CudaMo
 }
 
 CudaBuffers lay_out_in(DeviceMemory& memory, const ModelOptions& options, const ParameterTable& table,
-                       Recompute recompute, std::vector<MemoryLine>& report) {
+                       const CudaModelOptions& cuda_options, std::vector<MemoryLine>& report) {
   Arena arena(memory.data());
-  const CudaBuffers buffers = lay_out(arena, options, table, recompute);
+  const CudaBuffers buffers = lay_out(arena, options, table, cuda_options.recompute, shards(cuda_options));
   report = arena.report();
   return buffers;
 }
@@ -84,26 +96,38 @@ const ModelOptions& checked(const ModelOptions& options) {
 
 int64_t cuda_model_bytes(const ModelOptions& options, const CudaModelOptions& cuda_options) {
   Arena count(nullptr);
-  lay_out(count, options, ParameterTable(options.config), cuda_options.recompute);
-  return static_cast<int64_t>(count.size() + backend_options(cuda_options).bytes_per_stream() +
-                              attention_bytes(options, cuda_options));
+  const ParameterTable table(options.config, cuda_options.ranks);
+  lay_out(count, options, table, cuda_options.recompute, shards(cuda_options));
+  const size_t streams = cuda_options.ranks > 1 ? 2 : 1;
+  return static_cast<int64_t>(count.size() + streams * backend_options(cuda_options).bytes_per_stream() +
+                              attention_bytes(options, cuda_options) + exchange_bytes(table, cuda_options));
 }
 
 std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaModelOptions& cuda_options) {
-  return std::make_unique<GPT2Cuda>(options, cuda_options);
+  RankGroup alone;
+  return make_cuda_model(options, cuda_options, alone);
 }
 
-GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_options)
+std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaModelOptions& cuda_options,
+                                       RankGroup& group) {
+  CudaModelOptions of_ranks = cuda_options;
+  of_ranks.ranks = group.ranks();
+  return std::make_unique<GPT2Cuda>(options, of_ranks, group);
+}
+
+GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_options, RankGroup& group)
     : config_(options.config),
       options_(checked(options)),
-      table_(config_),
+      table_(config_, group.ranks()),
       at_(table_),
-      owned_(table_.shard(0)),
+      owned_(table_.shard(group.rank())),
+      sharded_(shards(cuda_options)),
+      updated_(sharded_ ? owned_ : whole(table_)),
       recompute_(cuda_options.recompute),
       use_graph_(cuda_options.cuda_graph),
       cuda_(backend_options(cuda_options)),
       memory_(allocate(options, cuda_options, table_)),
-      b_(lay_out_in(*memory_, options, table_, recompute_, memory_report_)),
+      b_(lay_out_in(*memory_, options, table_, cuda_options, memory_report_)),
       context_{cuda_, config_, b_},
       // --recompute gelu, and a block in BF16 among FP8 ones, make GELU's output again with our kernel, whose bits are
       // not those of cuBLASLt's epilogue: forward then uses our kernel too, so that backward reads what forward used.
@@ -113,30 +137,55 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
       attention_(context_),
       embedding_(context_, at_),
       losses_(context_),
+      rank_(group.rank()),
+      rank_count_(group.ranks()),
       nvml_(pci_bus_id(cuda_options.device)) {
   memory_report_.push_back({"library workspace", static_cast<int64_t>(cuda_.device->options.bytes_per_stream() +
                                                                       attention_bytes(options, cuda_options))});
   const size_t tokens = 2 * static_cast<size_t>(options.batch_size) * options.seq_len;
-  for (size_t i = 0; i < kTokenSlots; ++i) slots_.push_back({Pinned<int32_t>(tokens), Event()});
+  for (size_t i = 0; i < kTokenSlots; ++i) slots_.push_back({Pinned<int32_t>(tokens), Pinned<int64_t>(1), Event()});
 
-  const auto zero = [&](float* buffer) {
-    CUDA_CHECK(cudaMemsetAsync(buffer, 0, table_.size() * sizeof(float), cuda_.stream));
+  const auto zero = [&](float* buffer, int64_t count) {
+    CUDA_CHECK(cudaMemsetAsync(buffer, 0, static_cast<size_t>(count) * sizeof(float), cuda_.stream));
   };
+  const int64_t owned = sharded_ ? table_.shard_size() : table_.size();
   CUDA_CHECK(cudaMemsetAsync(b_.guard, 0, sizeof(GuardState), cuda_.stream));
-  zero(b_.master); // padding between tensors and rows beyond the vocabulary stay so
+  zero(b_.master, owned); // padding between tensors and rows beyond the vocabulary stay so
   if (trains()) {
     copy_to_device(cuda_.stream, b_.decay_mask, std::span<const uint8_t>(make_decay_mask(table_)));
-    for (float* buffer : {b_.grad, b_.adam_m, b_.adam_v}) zero(buffer);
+    zero(b_.grad, table_.size());
+    for (float* buffer : {b_.adam_m, b_.adam_v}) zero(buffer, owned);
   }
-  if (options.precision == Precision::fp8) fp8_ = std::make_unique<Fp8>(context_, options.fp8);
+  if (!group.alone()) ranks_ = std::make_unique<CudaRanks>(group, cuda_, cuda_options.sharing, table_, b_);
+  if (options.precision == Precision::fp8) fp8_ = std::make_unique<Fp8>(context_, options.fp8, ranks_.get());
   initialize_on_device();
+  if (ranks_) tune(group);
 }
 
-GPT2Cuda::~GPT2Cuda() { cudaStreamSynchronize(cuda_.stream); } // the buffers are in use until then
+GPT2Cuda::~GPT2Cuda() {
+  if (ranks_) ranks_->abort_if_lost();
+  cudaStreamSynchronize(cuda_.stream); // the buffers are in use until then
+  if (ranks_) cudaStreamSynchronize(ranks_->stream().stream);
+}
+
+// One micro-batch of nothing on rank 0 finds a plan for every product; the others take those over, so that no rank
+// tunes beside another and all compute alike.
+void GPT2Cuda::tune(RankGroup& group) {
+  if (group.leads()) {
+    const auto busy = group.busy();
+    const int B = options_.batch_size, T = options_.seq_len;
+    for (int32_t* tokens : {b_.inputs, b_.targets})
+      CUDA_CHECK(cudaMemsetAsync(tokens, 0, static_cast<size_t>(B) * T * sizeof(int32_t), cuda_.stream));
+    if (fp8_) quantize_weights(Fp8Pass::recomputing); // which leaves no trace, and asks no other rank
+    forward_backward(B, T, Fp8Pass::recomputing, Exchange::none);
+  }
+  const std::string plans = group.broadcast(cuda_.device->matmuls->to_text());
+  if (!group.leads()) cuda_.device->matmuls->from_text(plans);
+}
 
 // ---- one step ----
 
-void GPT2Cuda::upload(const Batch& batch) {
+void GPT2Cuda::upload(const Batch& batch, int64_t first_token) {
   check_batch(batch, options_);
   TokenSlot& slot = slots_[next_slot_++ % slots_.size()];
   slot.copied.wait(); // returns at once unless the host is kTokenSlots micro-batches ahead
@@ -144,24 +193,27 @@ void GPT2Cuda::upload(const Batch& batch) {
   int32_t* const host_targets = slot.tokens.get() + batch.inputs.size();
   std::memcpy(slot.tokens.get(), batch.inputs.data(), bytes);
   std::memcpy(host_targets, batch.targets.data(), bytes);
+  *slot.first_token.get() = first_token;
   CUDA_CHECK(cudaMemcpyAsync(b_.inputs, slot.tokens.get(), bytes, cudaMemcpyHostToDevice, cuda_.stream));
   CUDA_CHECK(cudaMemcpyAsync(b_.targets, host_targets, bytes, cudaMemcpyHostToDevice, cuda_.stream));
+  CUDA_CHECK(
+      cudaMemcpyAsync(b_.first_token, slot.first_token.get(), sizeof(int64_t), cudaMemcpyHostToDevice, cuda_.stream));
   slot.copied.record(cuda_.stream);
 }
 
-void GPT2Cuda::forward_and_losses(int B, int T, bool backward, Fp8Pass pass) {
+void GPT2Cuda::forward_and_losses(int B, int T, bool backward, Fp8Pass pass, Exchange exchange) {
   const int64_t R = static_cast<int64_t>(B) * T;
-  forward(B, T, pass);
+  forward(B, T, pass, exchange);
   if (fp8_ && options_.fp8.lm_head)
     head_fp8(R, backward, pass);
   else
     head(R, backward);
 }
 
-void GPT2Cuda::forward_backward(int B, int T, Fp8Pass pass) {
-  forward_and_losses(B, T, true, pass);
+void GPT2Cuda::forward_backward(int B, int T, Fp8Pass pass, Exchange exchange) {
+  forward_and_losses(B, T, true, pass, exchange);
   losses_.add_up(&b_.step->sums, static_cast<int64_t>(B) * T);
-  backward(B, T, pass);
+  backward(B, T, pass, exchange);
 }
 
 void GPT2Cuda::begin_step(int B, int T) {
@@ -173,30 +225,39 @@ void GPT2Cuda::begin_step(int B, int T) {
   step_tokens_ = 0;
   if (!fp8_) return;
   if (fp8_->scaler.recipe().calibration_due()) {
+    share_weights(); // calibration reads the BF16 weights of all blocks
     calibrate(B, T);
     zero();
   }
+  if (ranks_ && fp8_->weights_stale) ranks_->await_all();
   if (fp8_->weights_stale) quantize_weights(Fp8Pass::training);
   fp8_->weights_stale = false;
 }
 
 // The first micro-step of a shape runs eagerly, because plans are made then; the second is captured and replayed.
-void GPT2Cuda::micro_step(const Batch& batch, int index, int /*count*/) {
+void GPT2Cuda::micro_step(const Batch& batch, int index, int count) {
   if (!trains()) throw std::logic_error("a model made for inference cannot train");
   const int B = batch.batch_size, T = batch.seq_len;
-  upload(batch);
+  upload(batch, (int64_t{index} * rank_count_ + rank_) * batch.tokens());
   if (index == 0) begin_step(B, T);
+  micro_steps_ = count;
   step_tokens_ += batch.tokens();
+  const Exchange exchange = ranks_ && index == count - 1 ? Exchange::contributing : Exchange::fetching;
   const bool warm = B == warm_batch_ && T == warm_seq_;
   if (!use_graph_ || cuda_.profile || !warm) {
-    if (!warm) micro_step_graph_.reset();
-    forward_backward(B, T, Fp8Pass::training);
+    if (!warm) {
+      for (Graph& graph : micro_step_graphs_) graph.reset();
+    }
+    forward_backward(B, T, Fp8Pass::training, exchange);
+    // NCCL connects at the first exchange: not under capture.
+    if (ranks_ && exchange != Exchange::contributing) return;
     warm_batch_ = B;
     warm_seq_ = T;
     return;
   }
-  if (!micro_step_graph_) micro_step_graph_.capture(cuda_.stream, [&] { forward_backward(B, T, Fp8Pass::training); });
-  micro_step_graph_.launch(cuda_.stream);
+  Graph& graph = micro_step_graphs_[exchange == Exchange::contributing];
+  if (!graph) graph.capture(cuda_.stream, [&] { forward_backward(B, T, Fp8Pass::training, exchange); });
+  graph.launch(cuda_.stream);
 }
 
 // The next micro-step runs eagerly again: what was captured no longer holds.
@@ -208,18 +269,26 @@ void GPT2Cuda::leave_in_bf16(int layer) {
   forget_graph();
 }
 
-// Norm, verdict, AdamW, each on what this rank owns; between them is where ranks exchange.
+// Norm, verdict, AdamW, each on what this rank owns; between them ranks exchange.
 void GPT2Cuda::update(const UpdateSettings& settings) {
   const AdamWSettings& a = settings.adamw;
   for (const auto [offset, count, at] : owned_)
     gradient_norm(cuda_, {.sums = &b_.step->sums, .grad = b_.grad + offset, .count = count});
-  // Many ranks add b_.step->sums and maximise b_.fp8.scales.amaxes here,
+  if (ranks_) {
+    if (settings.stop_requested) fill_constant(cuda_, {.out = &b_.step->sums.stops, .count = 1, .value = 1.0});
+    ranks_->add_up(&b_.step->sums);
+    if (fp8_) ranks_->maximise(b_.fp8.scales.amaxes, b_.fp8.scales.count);
+  }
   judge(cuda_, {.scalars = b_.step, .guard = b_.guard, .limits = settings.limits, .grad_clip = settings.grad_clip});
-  for (const auto [offset, count, at] : owned_) {
-    adamw(cuda_, {.master = b_.master + offset,
+  if (fp8_) {
+    fp8_->scaler.end_step(b_.step);
+    fp8_->weights_stale = true;
+  }
+  for (const auto [offset, count, at] : updated_) {
+    adamw(cuda_, {.master = b_.master + at,
                   .weights = b_.weights + offset,
-                  .m = b_.adam_m + offset,
-                  .v = b_.adam_v + offset,
+                  .m = b_.adam_m + at,
+                  .v = b_.adam_v + at,
                   .grad = b_.grad + offset,
                   .decay_mask = b_.decay_mask + offset / kDecayGranule,
                   .scalars = b_.step,
@@ -231,11 +300,7 @@ void GPT2Cuda::update(const UpdateSettings& settings) {
                   .eps = a.eps,
                   .weight_decay = a.weight_decay});
   }
-  // and gather b_.weights and LayerNorm's vectors of b_.master here.
-  if (fp8_) {
-    fp8_->scaler.end_step(b_.step);
-    fp8_->weights_stale = true;
-  }
+  if (sharded_) share_update();
   StepOutcome* const outcome = outcome_.get();
   CUDA_CHECK(cudaMemcpyAsync(&outcome->scalars, b_.step, sizeof(StepScalars), cudaMemcpyDeviceToHost, cuda_.stream));
   CUDA_CHECK(cudaMemcpyAsync(&outcome->guard, b_.guard, sizeof(GuardState), cudaMemcpyDeviceToHost, cuda_.stream));
@@ -243,14 +308,61 @@ void GPT2Cuda::update(const UpdateSettings& settings) {
 }
 
 StepResult GPT2Cuda::step_result() {
-  outcome_ready_.wait();
+  if (ranks_)
+    ranks_->wait(outcome_ready_);
+  else
+    outcome_ready_.wait();
   const StepOutcome& outcome = *outcome_.get();
   if (fp8_) fp8_->scaler.recipe().note_skips(outcome.guard.skipped_in_a_row);
   return {.loss = outcome.scalars.loss,
           .grad_norm = outcome.scalars.grad_norm,
           .tokens = static_cast<int64_t>(outcome.scalars.sums.tokens),
           .verdict = outcome.scalars.verdict,
-          .adam_step = outcome.guard.adam_step};
+          .adam_step = outcome.guard.adam_step,
+          .stop_requested = outcome.scalars.sums.stops > 0,
+          .own_seconds = ranks_ ? micro_steps_ * ranks_->own_seconds() : 0};
+}
+
+// ---- weights from their owners ----
+
+// In BF16: the first weights, those of a checkpoint, and what a calibrating pass reads.
+void GPT2Cuda::share_weights() {
+  if (!sharded_) return;
+  ranks_->begin_sharing();
+  ranks_->share_vectors();
+  for (int bucket = 0; bucket <= config_.layers; ++bucket) {
+    ranks_->share_weights(table_.buckets()[static_cast<size_t>(bucket)]);
+    ranks_->arrived(bucket);
+  }
+  ranks_->await_all();
+}
+
+// Of an update: FP8 blocks as E4M3 codes, half the bytes, of which each rank makes the transposes; the rest in BF16.
+// The compute stream meets them block by block in the next forward pass.
+void GPT2Cuda::share_update() {
+  const bool codes = codes_travel();
+  if (codes) {
+    for (int layer = 0; layer < config_.layers; ++layer) {
+      if (fp8_block(layer)) quantize_owned(layer, owned_[static_cast<size_t>(ParameterTable::block_bucket(layer))]);
+    }
+  }
+  ranks_->begin_sharing();
+  ranks_->share_vectors();
+  ranks_->share_weights(table_.buckets()[ParameterTable::kEmbeddings]);
+  if (codes && options_.fp8.lm_head) receive_lm_head();
+  ranks_->arrived(ParameterTable::kEmbeddings);
+  for (int layer = 0; layer < config_.layers; ++layer) {
+    const int index = ParameterTable::block_bucket(layer);
+    const Bucket& bucket = table_.buckets()[static_cast<size_t>(index)];
+    if (codes && fp8_block(layer)) {
+      ranks_->share_codes(bucket);
+      receive_block(layer);
+    } else {
+      ranks_->share_weights(bucket);
+    }
+    ranks_->arrived(index);
+  }
+  if (codes) fp8_->weights_stale = false;
 }
 
 // ---- forward only ----
@@ -258,6 +370,7 @@ StepResult GPT2Cuda::step_result() {
 // Weights that are quantized with the scales in force serve the next step too, and are metered as its own. Measured
 // scales (before the first step, or under current scaling) are the reading's alone.
 void GPT2Cuda::prepare_reading() {
+  if (ranks_) ranks_->await_all();
   if (!fp8_ || !fp8_->weights_stale) return;
   const bool measures = fp8_->scaler.recipe().measures(Fp8Pass::reading);
   quantize_weights(measures ? Fp8Pass::reading : Fp8Pass::training);
@@ -267,7 +380,7 @@ void GPT2Cuda::prepare_reading() {
 void GPT2Cuda::evaluate(const Batch& batch, std::span<LossSum> rows) {
   upload(batch);
   prepare_reading();
-  forward_and_losses(batch.batch_size, batch.seq_len, false, Fp8Pass::reading);
+  forward_and_losses(batch.batch_size, batch.seq_len, false, Fp8Pass::reading, Exchange::none);
   std::vector<float> losses(batch.inputs.size()); // 4 bytes a token: nothing beside the pass that made them
   copy_to_host(cuda_.stream, std::span(losses), b_.losses);
   sum_rows(batch, losses, rows);
@@ -281,7 +394,7 @@ void GPT2Cuda::next_token_logits(std::span<const int32_t> tokens, std::span<floa
   std::copy(tokens.begin(), tokens.end(), inputs.begin());
   upload({.batch_size = 1, .seq_len = T, .inputs = inputs, .targets = targets});
   prepare_reading();
-  forward(1, T, Fp8Pass::reading);
+  forward(1, T, Fp8Pass::reading, Exchange::none);
   norms_.forward(b_.h_final, final_layernorm_layer(), T); // in BF16: FP8 products want 16 rows, and this is one
   const bf16* const last = b_.h_final + (static_cast<int64_t>(tokens.size()) - 1) * C;
   linears_.forward(b_.logits, last, lm_head_layer(), 1); // (1, C) -> (1, Vp)

@@ -52,8 +52,8 @@ struct LayerContext {
   const GPT2Config& config;
   const CudaBuffers& b;
 
-  bf16* weight(int64_t offset) const { return b.weights + offset; }       // as products read it
-  const float* vector(int64_t offset) const { return b.master + offset; } // LayerNorm's, which are read in FP32
+  bf16* weight(int64_t offset) const { return b.weights + offset; }      // as products read it
+  const float* vector(int64_t offset) const { return b.vector(offset); } // LayerNorm's, which are read in FP32
   float* grad(int64_t offset) const { return b.grad + offset; }
   const bf16* bias(const LinearLayer& layer) const { // null where there is none
     return layer.bias == LinearLayer::kNoBias ? nullptr : weight(layer.bias);

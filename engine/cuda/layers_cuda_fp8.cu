@@ -73,6 +73,14 @@ void LinearsFp8::quantize_weight(const LinearLayer& layer, Fp8Pass pass) const {
   });
 }
 
+// As a matrix whose rows are as long as the count allows: 256 elements and more are 16 rows of 16 and more.
+void LinearsFp8::quantize_weight_part(const LinearLayer& layer, int64_t offset, int64_t count) const {
+  int cols = 1024;
+  while (count % (16 * cols) != 0) cols /= 2;
+  const Fp8Sink sink = scaler_.sink(layer, Fp8Role::weight, {at_.b.fp8.weights + offset, nullptr}, Fp8Pass::training);
+  cast_fp8(at_.cuda, {.out = sink, .dbias = nullptr, .in = at_.weight(offset), .rows = count / cols, .cols = cols});
+}
+
 // ---- GELU ----
 
 void LinearsFp8::gelu(uint8_t* out, const bf16* pre, const LinearLayer& fcproj, int64_t R, Fp8Pass pass) const {
@@ -156,6 +164,7 @@ void LossesFp8::of_chunk(Fp8Codes dlogits, const LinearLayer& lm_head, int64_t r
                                .targets = at_.b.targets + row,
                                .rows = rows,
                                .first_row = row,
+                               .first_token = at_.b.first_token,
                                .vocab = at_.config.vocab,
                                .padded_vocab = at_.config.padded_vocab});
 }

@@ -23,6 +23,9 @@ class LinearsFp8 {
                          Fp8Pass pass) const;
   // The BF16 weight, which the owner rounded from the master: ranks may exchange that or the codes.
   void quantize_weight(const LinearLayer& layer, Fp8Pass pass) const;
+  // A rank's part of it, `count` elements from `offset` of the flat buffer on, one way round and with the scale in
+  // force.
+  void quantize_weight_part(const LinearLayer& layer, int64_t offset, int64_t count) const;
 
   void gelu(uint8_t* out, const bf16* pre, const LinearLayer& fcproj, int64_t R, Fp8Pass pass) const;
   // And fc's bias gradient, and gelu(pre) again in out_t.

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/hash.h"
 #include "engine/data/loader.h"
 
 namespace gpt2 {
@@ -85,6 +86,21 @@ std::vector<HostBatch> validation_batches(const Dataset& dataset, int64_t sequen
     batches.push_back(std::move(batch));
   }
   return batches;
+}
+
+std::string Dataset::fingerprint() const {
+  constexpr int64_t kSampled = 64; // sequences: a few pages of each file
+  std::vector<int32_t> tokens(2 * static_cast<size_t>(seq_len_));
+  uint64_t hash = 0;
+  const int64_t count = std::min(kSampled, sequences());
+  for (int64_t i = 0; i < count; ++i) {
+    read(i * sequences() / count, tokens.data(), tokens.data() + seq_len_);
+    hash = xxh64(std::as_bytes(std::span(tokens)), hash);
+  }
+  char text[96];
+  std::snprintf(text, sizeof text, "%d shards, %lld tokens, hash %016llx", shards(),
+                static_cast<long long>(this->tokens()), static_cast<unsigned long long>(hash));
+  return text;
 }
 
 } // namespace gpt2

@@ -36,6 +36,7 @@ class Dataset {
   int64_t tokens() const; // in all shards
   int shards() const;
   int seq_len() const;
+  std::string fingerprint() const; // of sizes and of sequences here and there: other data has another one
   // Writes seq_len inputs and seq_len targets of one sequence.
   void read(int64_t sequence, int32_t* inputs, int32_t* targets) const;
 

@@ -39,6 +39,8 @@ struct OwnedSlice {
 class ParameterTable {
  public:
   static constexpr int64_t kTensorAlign = 256; // elements: 256 bytes even as FP8
+  static constexpr int kEmbeddings = 0;        // buckets: the embeddings, the blocks, the final LayerNorm
+  static constexpr int block_bucket(int layer) { return layer + 1; }
 
   // Buckets are padded so that `ranks` split them evenly; up to 64 ranks, powers of two share one layout.
   explicit ParameterTable(const GPT2Config& config, int ranks = 1);

@@ -9,14 +9,15 @@
 
 namespace gpt2 {
 
-double mean_loss(EvaluableModel& model, const std::vector<HostBatch>& batches) {
-  LossSum total;
+double mean_loss(EvaluableModel& model, const std::vector<HostBatch>& batches, RankGroup& group) {
+  double total[2] = {0, 0}; // nats, tokens
   for (const HostBatch& batch : batches) {
     const LossSum sum = evaluate(model, batch.view());
-    total.sum += sum.sum;
-    total.tokens += sum.tokens;
+    total[0] += sum.sum;
+    total[1] += static_cast<double>(sum.tokens);
   }
-  return total.sum / static_cast<double>(total.tokens);
+  group.sum(total);
+  return total[0] / total[1];
 }
 
 ExitCode evaluate_only(const RunStart& start, const DeviceChoice& device, Backend& backend, RankGroup& group,
@@ -26,12 +27,12 @@ ExitCode evaluate_only(const RunStart& start, const DeviceChoice& device, Backen
   if (!data.validation) throw Error(ExitCode::usage, "--eval_only without validation data", "give --val_data");
   RunPlan plan = make_plan(start.options, config, device.precision, data.train->sequences(), backend, group.ranks());
   plan.model.purpose = Purpose::inference;
-  const std::unique_ptr<Model> model = backend.make_model(plan.model);
+  const std::unique_ptr<Model> model = backend.make_model(plan.model); // each rank has all of it
   const bool resumed = !start.checkpoint.empty();
   const int64_t step = resumed ? load_checkpoint(start.checkpoint, *model).step : 0;
   const std::vector<HostBatch> batches =
       validation_batches(*data.validation, plan.eval_sequences, plan.batch.batch_size, group.rank(), group.ranks());
-  const double loss = mean_loss(*model, batches);
+  const double loss = mean_loss(*model, batches, group);
 
   for (const std::string& note : start.notes) console.line("note: " + note);
   for (const std::string& note : device.notes) console.line("note: " + note);

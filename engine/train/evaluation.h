@@ -12,7 +12,8 @@
 
 namespace gpt2 {
 
-double mean_loss(EvaluableModel& model, const std::vector<HostBatch>& batches); // nats per token
+// Nats per token over the batches of all ranks.
+double mean_loss(EvaluableModel& model, const std::vector<HostBatch>& batches, RankGroup& group);
 
 // Prints loss and perplexity of the checkpoint that `start` resumes, or of the initial model, on the validation data.
 // Reads only: no folder, log or checkpoint is touched. Throws Error(usage) if there is no validation data.

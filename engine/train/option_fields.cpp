@@ -80,6 +80,7 @@ Check<float> below_one() {
 class FieldList {
  public:
   void group(std::string name) { group_ = std::move(name); }
+  void of_this_start() { of_this_start_ = true; } // what follows
 
   void text(const std::string& name, std::string& value, const std::string& value_name, const std::string& help) {
     add(
@@ -182,10 +183,11 @@ class FieldList {
 
   void add(const std::string& name, const std::string& value_name, const std::string& help,
            std::function<std::string()> toml, std::function<void(const std::string&)> set) {
-    fields_.push_back({name, group_, value_name, help, std::move(toml), std::move(set)});
+    fields_.push_back({name, group_, value_name, help, std::move(toml), std::move(set), of_this_start_});
   }
 
   std::string group_;
+  bool of_this_start_ = false;
   std::vector<OptionField> fields_;
 };
 
@@ -308,6 +310,20 @@ std::vector<OptionField> option_fields(Options& o) {
   f.number("skip_grad_z", o.skip_grad_z, at_least(0.0f),
            "skip a step whose gradient norm is this many standard deviations high; 0: off");
   f.number("max_skipped", o.max_skipped, at_least(1), "skipped steps in a row before giving up with exit code 5");
+
+  f.group("Many ranks (docs/cluster.md)");
+  f.number("zero", o.zero, within(0, 1),
+           "1: each rank keeps its share of master weights and moments (ZeRO-1); 0: all of them");
+  f.choice("grad_reduce", o.grad_reduce, "how gradients travel; bf16 halves the bytes, sums stay FP32");
+  f.number("nccl_timeout", o.nccl_timeout, at_least(1),
+           "seconds that a rank may be missing or keep the others waiting before all give up with exit code 7");
+  f.toggle("log_ranks", o.log_ranks, "ranks other than 0 write rank_NNNNN.jsonl into the run's folder");
+  f.of_this_start();
+  f.text("gpus", o.gpus, "INT|all", "start a rank on each of so many GPUs of this machine, without a launcher");
+  f.number_or_auto("ranks", o.ranks, 0, at_least(1), "with --rank and --master: ranks of a job of no known launcher");
+  f.number_or_auto("rank", o.rank, -1, at_least(0), "this process among --ranks");
+  f.text("master", o.master, "HOST[:PORT]|file:PATH", "where rank 0 is, or a shared file in which it says so");
+  f.toggle("share_gpu", o.share_gpu, "several ranks may use one GPU: slow, for tests");
 
   return f.take();
 }

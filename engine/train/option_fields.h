@@ -22,6 +22,7 @@ struct OptionField {
   std::string help;
   std::function<std::string()> toml;           // the field's value as TOML
   std::function<void(const std::string&)> set; // throws BadValue
+  bool of_this_start = false;                  // says how processes are started: no run or file remembers it
 
   bool is_switch() const { return value_name.empty(); }
 };

@@ -95,6 +95,17 @@ void check_conflicts(Options& options) {
   if (options.max_steps > 0 && options.num_epochs > 0) {
     throw Error(ExitCode::usage, "--max_steps and --num_epochs both say how long to train", "give one of the two");
   }
+  if ((options.ranks > 0) != (options.rank >= 0)) {
+    throw Error(ExitCode::usage, "--ranks and --rank belong together", "give both, and --master; or --gpus N alone");
+  }
+  if (options.ranks > 0 && (!options.gpus.empty() || options.rank >= options.ranks)) {
+    throw Error(ExitCode::usage,
+                options.gpus.empty() ? "--rank " + std::to_string(options.rank) + " is not one of --ranks " +
+                                           std::to_string(options.ranks)
+                                     : "--gpus starts all ranks itself",
+                options.gpus.empty() ? "ranks are 0 to " + std::to_string(options.ranks - 1)
+                                     : "give --gpus, or --ranks, --rank and --master");
+  }
   if (options.train_data.empty() && !options.val_data.empty()) {
     throw Error(ExitCode::usage, "--val_data is given but --train_data is not",
                 "give both, or neither for the built-in sample");
@@ -108,6 +119,7 @@ std::string write_toml(const Options& options, Comment comment) {
   std::string out = "# train_gpt2_fp8 --config THIS_FILE\n";
   std::string group;
   for (const OptionField& field : option_fields(copy)) {
+    if (field.of_this_start) continue;
     if (field.group != group) out += "\n# " + (group = field.group) + "\n";
     out += field.name + " = " + field.toml() + comment(field) + "\n";
   }

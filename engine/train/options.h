@@ -51,6 +51,11 @@ constexpr auto names_of(AttentionKind) {
   return std::to_array<EnumName<AttentionKind>>({{automatic, "auto"}, {cudnn, "cudnn"}, {handwritten, "own"}});
 }
 
+constexpr auto names_of(GradExchange) {
+  using enum GradExchange;
+  return std::to_array<EnumName<GradExchange>>({{fp32, "fp32"}, {bf16, "bf16"}});
+}
+
 struct Options {
   // model
   std::string model = "auto";              // nano on the CPU, gpt2 on a GPU
@@ -127,6 +132,17 @@ struct Options {
   // anomaly guard
   float skip_loss_z = 0, skip_grad_z = 0; // standard deviations; 0: off
   int max_skipped = 10;                   // in a row, then exit 5
+
+  // many ranks
+  int zero = 1;                                  // stage of ZeRO: 1 shares out the optimizer's state, 0 does not
+  GradExchange grad_reduce = GradExchange::fp32; // how gradients travel
+  int nccl_timeout = 120;                        // seconds that a rank may keep the others waiting
+  bool log_ranks = false;                        // a file of metrics for each rank
+  // of one start, not of the run
+  std::string gpus;         // start so many ranks; "all": one for each GPU
+  int ranks = 0, rank = -1; // of a job that no known launcher started
+  std::string master;       // where rank 0 is
+  bool share_gpu = false;   // several ranks may use one GPU
 
   // actions
   bool list_checkpoints = false, print_config = false, eval_only = false;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <thread>
 #include <utility>
@@ -16,9 +17,9 @@ namespace {
 
 constexpr size_t kHistogramValues = 1 << 18; // an even sample of a large tensor has the same shape
 
-std::string metrics_path(const std::string& folder) {
+std::string metrics_path(const std::string& folder, const std::string& file) {
   make_folders(folder);
-  return folder + "/metrics.jsonl";
+  return folder + "/" + file;
 }
 
 std::string verdict_text(Verdict verdict) {
@@ -40,6 +41,7 @@ JsonText options_json(const Options& options) {
   Options copy = options;
   std::string json;
   for (const OptionField& field : option_fields(copy)) {
+    if (field.of_this_start) continue;
     json += (json.empty() ? "{\"" : ",\"") + field.name + "\":" + field.toml();
   }
   return JsonText(to_valid_utf8(json) + "}");
@@ -105,34 +107,52 @@ std::string as_markdown(const std::string& text) {
   return out;
 }
 
-std::vector<float> evenly_sampled(const std::vector<float>& values) {
-  if (values.size() <= kHistogramValues) return values;
-  std::vector<float> sample(kHistogramValues);
+std::vector<float> evenly_sampled(const std::vector<float>& values, size_t most) {
+  if (values.size() <= most) return values;
+  std::vector<float> sample(most);
   for (size_t i = 0; i < sample.size(); ++i) sample[i] = values[i * values.size() / sample.size()];
   return sample;
 }
 
+// On rank 0 a sample of what all ranks hold.
+std::vector<float> gathered(RankGroup& group, const std::vector<float>& mine) {
+  const std::vector<float> sample = evenly_sampled(mine, kHistogramValues / static_cast<size_t>(group.ranks()));
+  if (group.alone()) return sample;
+  std::vector<float> all;
+  for (const std::string& part : group.gather({reinterpret_cast<const char*>(sample.data()), sample.size() * 4})) {
+    const size_t before = all.size();
+    all.resize(before + part.size() / sizeof(float));
+    std::memcpy(all.data() + before, part.data(), part.size());
+  }
+  return all;
+}
+
 } // namespace
 
-RunLog::RunLog(const std::string& folder, bool use_tensorboard, int64_t first_step)
-    : metrics_(metrics_path(folder), first_step) {
+RunLog::RunLog(const std::string& folder, bool use_tensorboard, int64_t first_step, const std::string& file) {
+  if (file.empty()) return;
+  metrics_.emplace(metrics_path(folder, file), first_step);
   if (use_tensorboard) tensorboard_ = std::make_unique<TensorBoardLogger>(folder, first_step);
 }
 
 void RunLog::begin(int64_t step, const RunPlan& plan, const ObservableModel& model) {
-  metrics_.write("run", step,
-                 {{"event", step == 0 ? "start" : "resume"},
-                  {"run_name", plan.options.run_name},
-                  {"version", GPT2_VERSION},
-                  {"host", host_name()},
-                  {"cpu_threads", static_cast<int64_t>(std::thread::hardware_concurrency())},
-                  {"device", model.device_name()},
-                  {"precision", model.precision_label()},
-                  {"parameters", parameter_count(plan.model.config)},
-                  {"max_steps", plan.max_steps},
-                  {"tokens_per_step", plan.tokens_per_step()},
-                  {"options", options_json(plan.options)}});
+  write("run", step,
+        {{"event", step == 0 ? "start" : "resume"},
+         {"run_name", plan.options.run_name},
+         {"version", GPT2_VERSION},
+         {"host", host_name()},
+         {"cpu_threads", static_cast<int64_t>(std::thread::hardware_concurrency())},
+         {"device", model.device_name()},
+         {"precision", model.precision_label()},
+         {"parameters", parameter_count(plan.model.config)},
+         {"max_steps", plan.max_steps},
+         {"tokens_per_step", plan.tokens_per_step()},
+         {"options", options_json(plan.options)}});
   if (tensorboard_) tensorboard_->add_hparams(hparams_of(plan, model), "val/loss");
+}
+
+void RunLog::write(std::string_view type, int64_t step, const std::vector<Metric>& metrics) {
+  if (metrics_) metrics_->write(type, step, metrics);
 }
 
 void RunLog::scalar(const std::string& tag, double value, int64_t step) {
@@ -145,7 +165,7 @@ void RunLog::step(const StepReport& r, Verdict verdict, int64_t tokens) {
       {"grad_norm", r.grad_norm}, {"dt_ms", 1e3 * r.seconds}, {"tokens_per_sec", r.tokens_per_second},
       {"tokens", tokens},         {"precision", r.precision}, {"verdict", verdict_text(verdict)}};
   if (r.speed_of_light) metrics.push_back({"speed_of_light", *r.speed_of_light});
-  metrics_.write("step", r.step, metrics);
+  write("step", r.step, metrics);
   scalar("train/loss", r.loss, r.step);
   scalar("train/lr", r.lr, r.step);
   scalar("train/grad_norm", r.grad_norm, r.step);
@@ -154,12 +174,12 @@ void RunLog::step(const StepReport& r, Verdict verdict, int64_t tokens) {
 }
 
 void RunLog::validation(int64_t step, double loss, bool is_best) {
-  metrics_.write("validation", step, {{"val_loss", loss}, {"best", is_best}});
+  write("validation", step, {{"val_loss", loss}, {"best", is_best}});
   scalar("val/loss", loss, step);
 }
 
 void RunLog::sample(int64_t step, const std::string& text) {
-  metrics_.write("sample", step, {{"text", text}});
+  write("sample", step, {{"text", text}});
   if (tensorboard_) tensorboard_->add_text("sample", as_markdown(text), step);
 }
 
@@ -172,30 +192,31 @@ void RunLog::device(int64_t step, std::span<const DeviceMetric> metrics) {
     fields.push_back({name, metric.value});
     scalar("vitals_" + metric.name, metric.value, step);
   }
-  metrics_.write("device", step, fields);
+  write("device", step, fields);
 }
 
-void RunLog::tensors(int64_t step, ObservableModel& model, int64_t tokens) {
-  if (!tensorboard_) return;
+void RunLog::tensors(int64_t step, ObservableModel& model, int64_t tokens, RankGroup& group) {
+  if (group.alone() && !tensorboard_) return;
   const float per_token = 1.0f / static_cast<float>(std::max<int64_t>(tokens, 1)); // 0: every target was ignored
   for (const ParameterTensor& tensor : model.parameters().tensors()) {
-    const auto weights = model.read_tensor(tensor, TensorKind::weight);
-    tensorboard_->add_histogram("weights/" + tensor.name, evenly_sampled(weights.values), step);
-    std::vector<float> gradients = evenly_sampled(model.read_tensor(tensor, TensorKind::gradient).values);
+    const std::vector<float> weights = gathered(group, model.read_tensor(tensor, TensorKind::weight).values);
+    std::vector<float> gradients = gathered(group, model.read_tensor(tensor, TensorKind::gradient).values);
+    if (!tensorboard_) continue;
+    tensorboard_->add_histogram("weights/" + tensor.name, weights, step);
     for (float& gradient : gradients) gradient *= per_token;
     tensorboard_->add_histogram("weights_grad/" + tensor.name, gradients, step);
   }
 }
 
 void RunLog::fp8(int64_t step, const Fp8Summary& s) {
-  metrics_.write("fp8", step,
-                 {{"fwd_scale", s.forward_scale},
-                  {"bwd_scale", s.backward_scale},
-                  {"worst_saturated", s.worst_saturated},
-                  {"worst_saturated_tensor", s.worst_saturated_tensor},
-                  {"worst_flushed", s.worst_flushed},
-                  {"worst_flushed_tensor", s.worst_flushed_tensor},
-                  {"blocks_in_bf16", int64_t{s.blocks_in_bf16}}});
+  write("fp8", step,
+        {{"fwd_scale", s.forward_scale},
+         {"bwd_scale", s.backward_scale},
+         {"worst_saturated", s.worst_saturated},
+         {"worst_saturated_tensor", s.worst_saturated_tensor},
+         {"worst_flushed", s.worst_flushed},
+         {"worst_flushed_tensor", s.worst_flushed_tensor},
+         {"blocks_in_bf16", int64_t{s.blocks_in_bf16}}});
   scalar("vitals_fp8/fwd_scale", s.forward_scale, step);
   scalar("vitals_fp8/bwd_scale", s.backward_scale, step);
   scalar("vitals_fp8/worst_saturated", s.worst_saturated, step);
@@ -212,7 +233,7 @@ void RunLog::fp8_detail(int64_t step, std::span<const Fp8TensorStats> stats) {
       metrics.push_back({"saturated", s.saturated});
       metrics.push_back({"flushed", s.flushed});
     }
-    metrics_.write("fp8_tensor", step, metrics);
+    write("fp8_tensor", step, metrics);
   }
   for (const Fp8Kind& kind : group_by_kind(stats)) {
     if (kind.fixed_scale) continue;
@@ -226,7 +247,7 @@ void RunLog::fp8_detail(int64_t step, std::span<const Fp8TensorStats> stats) {
 
 void RunLog::event(int64_t step, const std::string& what, std::vector<Metric> more) {
   more.insert(more.begin(), {"event", what});
-  metrics_.write("event", step, more);
+  write("event", step, more);
 }
 
 void RunLog::skipped(int64_t step, const std::string& line) { event(step, "skip", {{"text", line}}); }
@@ -241,7 +262,7 @@ void RunLog::saved(int64_t step, const std::string& path, bool is_best) {
 }
 
 void RunLog::flush() {
-  metrics_.flush();
+  if (metrics_) metrics_->flush();
   if (tensorboard_) tensorboard_->flush();
 }
 

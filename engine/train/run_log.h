@@ -6,10 +6,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "engine/dist/rank_group.h"
 #include "engine/io/metrics.h"
 #include "engine/io/tensorboard.h"
 #include "engine/model/model.h"
@@ -21,8 +24,10 @@ namespace gpt2 {
 
 class RunLog {
  public:
-  // `first_step` is the next step that will be logged: 0 for a new run. Throws Error(disk).
-  RunLog(const std::string& folder, bool use_tensorboard, int64_t first_step);
+  // `first_step` is the next step that will be logged: 0 for a new run. `file`: where metrics go in the folder; empty:
+  // nothing is written at all. Throws Error(disk).
+  RunLog(const std::string& folder, bool use_tensorboard, int64_t first_step,
+         const std::string& file = "metrics.jsonl");
 
   // The line that opens every life of a run, `step` being the last one that is done already; TensorBoard's hparams.
   void begin(int64_t step, const RunPlan& plan, const ObservableModel& model);
@@ -32,7 +37,8 @@ class RunLog {
   void device(int64_t step, std::span<const DeviceMetric> metrics);
   // Histograms of weights and gradients. `tokens`, those of the step, turn the model's gradients of the sum over tokens
   // into those of the mean: what train/grad_norm is the norm of.
-  void tensors(int64_t step, ObservableModel& model, int64_t tokens);
+  // Every rank of `group` calls it with its parts of them.
+  void tensors(int64_t step, ObservableModel& model, int64_t tokens, RankGroup& group);
   void fp8(int64_t step, const Fp8Summary& summary);
   void fp8_detail(int64_t step, std::span<const Fp8TensorStats> stats); // by kind; each tensor in metrics.jsonl alone
   void flush();
@@ -46,7 +52,9 @@ class RunLog {
   void scalar(const std::string& tag, double value, int64_t step);
   void event(int64_t step, const std::string& what, std::vector<Metric> more);
 
-  MetricsLog metrics_;
+  void write(std::string_view type, int64_t step, const std::vector<Metric>& metrics);
+
+  std::optional<MetricsLog> metrics_;
   std::unique_ptr<TensorBoardLogger> tensorboard_; // null: not wanted
 };
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <optional>
 #include <set>
+#include <thread>
 
 #include "engine/base/divisors.h"
 #include "engine/base/error.h"
@@ -179,7 +180,27 @@ BackendOptions backend_options(const Options& o) {
                    .cuda_graph = o.cuda_graph,
                    .recompute = o.recompute,
                    .attention = o.attention,
-                   .plan_cache = in_home ? home + o.plan_cache.substr(1) : o.plan_cache}};
+                   .plan_cache = in_home ? home + o.plan_cache.substr(1) : o.plan_cache,
+                   .sharing = {.shard_optimizer = o.zero == 1, .grad_exchange = o.grad_reduce},
+                   .share_device = o.share_gpu}};
+}
+
+BackendOptions backend_options(const Options& options, const RankGroup& group) {
+  BackendOptions of_rank = backend_options(options);
+  if (group.alone()) return of_rank;
+  const int gpus = options.device == DeviceKind::cpu ? 0 : gpu_count();
+  if (gpus > 1 && group.local_rank() >= gpus && !options.share_gpu) {
+    throw Error(ExitCode::communication,
+                group.name_of(group.rank()) + " is the " + std::to_string(group.local_rank() + 1) +
+                    "th of its machine, which has " + std::to_string(gpus) + " GPUs",
+                "start one rank for each GPU");
+  }
+  if (gpus > 1) of_rank.cuda.device = group.local_rank() % gpus; // the launcher may show each rank its own alone
+  if (of_rank.threads == 0) {
+    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    of_rank.threads = std::max(1, cores / group.local_ranks());
+  }
+  return of_rank;
 }
 
 Schedule schedule_of(const Options& resolved) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/backend/backend.h"
+#include "engine/dist/rank_group.h"
 #include "engine/model/model.h"
 #include "engine/train/options.h"
 #include "engine/train/schedule.h"
@@ -43,6 +44,8 @@ GPT2Config resolve_config(const Options& options, bool gpu);
 
 // The part of the options that chooses and opens the hardware.
 BackendOptions backend_options(const Options& options);
+// The same for one of several ranks: its own GPU, its share of the cores.
+BackendOptions backend_options(const Options& options, const RankGroup& group);
 
 // The learning rates of a run whose options are resolved, such as a checkpoint's.
 Schedule schedule_of(const Options& resolved);

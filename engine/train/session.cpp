@@ -1,12 +1,16 @@
 #include "engine/train/session.h"
 
+#include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 
+#include "engine/base/divisors.h"
 #include "engine/data/sample_text.h"
 #include "engine/data/shard.h"
 #include "engine/data/shard_overlap.h"
 #include "engine/io/checkpoint_search.h"
+#include "engine/train/many_ranks.h"
 #include "engine/train/option_notes.h"
 #include "engine/train/report.h"
 
@@ -57,7 +61,14 @@ std::string new_run_name(const GPT2Config& config, Precision precision) { // "na
 }
 
 // Two writers of one run would replace each other's checkpoints; other runs have folders of their own.
-std::optional<FolderLock> lock_checkpoints(const std::string& folder, const std::string& locked_already) {
+std::optional<FolderLock> lock_logs(const std::string& folder, const RankGroup& group) {
+  if (!group.leads()) return std::nullopt;
+  return std::optional<FolderLock>(std::in_place, folder, "--run_name");
+}
+
+std::optional<FolderLock> lock_checkpoints(const std::string& folder, const std::string& locked_already,
+                                           const RankGroup& group) {
+  if (!group.leads()) return std::nullopt;
   namespace fs = std::filesystem;
   std::error_code ignored;
   if (fs::weakly_canonical(folder, ignored) == fs::weakly_canonical(locked_already, ignored)) return std::nullopt;
@@ -65,10 +76,53 @@ std::optional<FolderLock> lock_checkpoints(const std::string& folder, const std:
 }
 
 CheckpointFolder open_checkpoints(const std::string& checkpoint_dir, const std::string& run_name,
-                                  const GPT2Config& config) {
+                                  const GPT2Config& config, const RankGroup& group) {
   CheckpointFolder checkpoints(checkpoint_dir, run_name);
-  checkpoints.check_writable(ParameterTable(config).size());
+  if (group.leads()) checkpoints.check_writable(ParameterTable(config).size());
   return checkpoints;
+}
+
+// Rank 0 names the run; a rank that knows no name yet may read another second on its clock.
+std::string agree_on_name(const std::string& asked, const GPT2Config& config, Precision precision, RankGroup& group) {
+  return group.broadcast(asked.empty() ? new_run_name(config, precision) : asked);
+}
+
+std::string metrics_file(const Options& options, const RankGroup& group) {
+  if (group.leads()) return "metrics.jsonl";
+  char name[32];
+  std::snprintf(name, sizeof name, "rank_%05d.jsonl", group.rank());
+  return options.log_ranks ? name : "";
+}
+
+// ---- plan ----
+
+// What a checkpoint's run used on its ranks need not divide what these get.
+Options fitted_to_ranks(const RunStart& start, int ranks) {
+  Options options = start.options;
+  const bool from_checkpoint = start.of_checkpoint && !start.given.contains("batch_size");
+  if (!from_checkpoint || options.batch_size == 0 || options.target_batch_size % ranks != 0) return options;
+  options.batch_size = largest_divisor_at_most(options.target_batch_size / ranks, options.batch_size);
+  return options;
+}
+
+// Rank 0 chooses, after all have shown that they would choose from the same.
+RunPlan agreed_plan(const RunStart& start, const GPT2Config& config, Precision precision, const RunData& data,
+                    Backend& backend, RankGroup& group) {
+  Options options = fitted_to_ranks(start, group.ranks());
+  if (!group.alone()) check_agreement(group, facts_of(options, backend, *data.train, data.validation.get()));
+  const auto plan_of = [&](const Options& chosen) {
+    return make_plan(chosen, config, precision, data.train->sequences(), backend, group.ranks());
+  };
+  if (group.alone()) return plan_of(options);
+  RunPlan plan;
+  std::string batch_size;
+  if (group.leads()) {
+    const auto busy = group.busy(); // it may time a few sizes
+    plan = plan_of(options);
+    batch_size = std::to_string(plan.batch.batch_size);
+  }
+  options.batch_size = std::atoi(group.broadcast(batch_size).c_str());
+  return group.leads() ? plan : plan_of(options);
 }
 
 // ---- model ----
@@ -155,21 +209,21 @@ Session::Session(const RunStart& start, const DeviceChoice& device, Backend& bac
       console(console),
       config(resolve_config(start.options, device.gpu)),
       data(open_run_data(start.options, config)),
-      run_name(start.options.run_name.empty() ? new_run_name(config, device.precision) : start.options.run_name),
+      run_name(agree_on_name(start.options.run_name, config, device.precision, group)),
       log_folder(start.options.log_dir + "/" + run_name),
-      log_lock(log_folder, "--run_name"),
-      checkpoint_lock(lock_checkpoints(CheckpointFolder(start.options.checkpoint_dir, run_name).path(), log_folder)),
-      plan(named_plan(
-          make_plan(start.options, config, device.precision, data.train->sequences(), backend, group.ranks()),
-          run_name)),
+      log_lock(lock_logs(log_folder, group)),
+      checkpoint_lock(
+          lock_checkpoints(CheckpointFolder(start.options.checkpoint_dir, run_name).path(), log_folder, group)),
+      plan(named_plan(agreed_plan(start, config, device.precision, data, backend, group), run_name)),
       text(Tokenizer::find_folder(plan.options.tokenizer), data.built_in),
       prompt(text.encode(plan.options.prompt)),
       prompt_given(start.given.contains("prompt")),
-      checkpoints(open_checkpoints(plan.options.checkpoint_dir, run_name, config)),
-      model(backend.make_model(plan.model)),
+      checkpoints(open_checkpoints(plan.options.checkpoint_dir, run_name, config, group)),
+      model(backend.make_model(plan.model, group)),
       resumed(!start.checkpoint.empty()),
       state(open_state(start.checkpoint, plan, *model, console)),
-      log(log_folder, plan.options.use_tensorboard, resumed ? state.step + 1 : 0),
+      log(log_folder, plan.options.use_tensorboard && group.leads(), resumed ? state.step + 1 : 0,
+          metrics_file(plan.options, group)),
       loader(data.train,
              {.batch_size = plan.batch.batch_size, .rank = group.rank(), .ranks = group.ranks(), .seed = state.seed},
              state.loader_position),

@@ -46,7 +46,7 @@ struct Session {
   const GPT2Config config;
   const RunData data;
   const std::string run_name, log_folder;
-  const FolderLock log_lock;
+  const std::optional<FolderLock> log_lock;        // rank 0 holds it for all
   const std::optional<FolderLock> checkpoint_lock; // none where logs and checkpoints share a folder
   RunPlan plan;
   const TextCodec text;

@@ -40,7 +40,7 @@ ExitCode Trainer::run() {
   first_step_ = state_.step;
 
   batch_ = session_.loader.next();
-  while (state_.step < plan_.max_steps && !stop_.requested()) {
+  while (state_.step < plan_.max_steps && !stopping()) {
     step();
     if (due(options_.eval_freq) || due(histogram_freq_) || due(options_.sample_freq) || due(options_.checkpoint_freq))
       between_steps();
@@ -69,7 +69,8 @@ UpdateSettings Trainer::update_settings(float lr) const {
   const Options& o = options_;
   return {.adamw = {.lr = lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.adam_eps, .weight_decay = o.weight_decay},
           .grad_clip = o.grad_clip,
-          .limits = {.loss_z = o.skip_loss_z, .norm_z = o.skip_grad_z}};
+          .limits = {.loss_z = o.skip_loss_z, .norm_z = o.skip_grad_z},
+          .stop_requested = stop_.requested()};
 }
 
 // ---- after a step ----
@@ -109,13 +110,15 @@ void Trainer::count_skipped() {
   session_.log.skipped(state_.step, line);
   if (skipped_in_a_row_ < limit) return;
   session_.log.flush();
-  throw Error(ExitCode::numerics,
-              std::to_string(limit) + " steps in a row were skipped, the last at step " + std::to_string(state_.step) +
-                  ": " + reason_of(result_.verdict),
-              "resume an earlier checkpoint (--list_checkpoints) with a lower --max_lr or a smaller --grad_clip");
+  throw AgreedError(ExitCode::numerics,
+                    std::to_string(limit) + " steps in a row were skipped, the last at step " +
+                        std::to_string(state_.step) + ": " + reason_of(result_.verdict),
+                    "resume an earlier checkpoint (--list_checkpoints) with a lower --max_lr or a smaller --grad_clip");
 }
 
 void Trainer::watch_device() {
+  if (const auto straggler = stragglers_.look(session_.group, result_.own_seconds))
+    console_.line(*straggler, Style::warning);
   const std::vector<DeviceMetric> metrics = model_.device_metrics();
   session_.log.device(state_.step, metrics);
   for (const DeviceMetric& metric : metrics) {
@@ -129,7 +132,7 @@ void Trainer::watch_device() {
 // What saturates or overflows repeatedly goes on without FP8. The LM head has a flag of its own, and is only named.
 void Trainer::watch_fp8() {
   if (plan_.model.precision != Precision::fp8) return;
-  const std::vector<Fp8TensorStats> stats = model_.fp8_stats();
+  const std::vector<Fp8TensorStats> stats = over_ranks(session_.group, model_.fp8_stats());
   log_fp8(stats);
   if (!options_.fp8_auto_fallback) return;
   for (const Fp8Guard::Finding& finding : fp8_guard_.look(stats)) {
@@ -163,15 +166,15 @@ void Trainer::between_steps() {
 }
 
 void Trainer::log_tensors() {
-  session_.log.tensors(state_.step, model_, result_.tokens);
-  if (options_.fp8_detail) session_.log.fp8_detail(state_.step, model_.fp8_stats());
+  if (options_.use_tensorboard) session_.log.tensors(state_.step, model_, result_.tokens, session_.group);
+  if (options_.fp8_detail) session_.log.fp8_detail(state_.step, over_ranks(session_.group, model_.fp8_stats()));
   session_.log.flush();
   tensors_step_ = state_.step;
 }
 
 bool Trainer::evaluate() {
   if (session_.validation.empty()) return false;
-  const double loss = mean_loss(model_, session_.validation);
+  const double loss = mean_loss(model_, session_.validation, session_.group);
   const bool is_best = std::isfinite(loss) && loss < state_.best_val_loss;
   if (is_best) state_.best_val_loss = loss;
   state_.last_val_loss = loss;
@@ -185,11 +188,12 @@ bool Trainer::evaluate() {
 
 void Trainer::sample() {
   const Options& o = options_;
-  if (o.sample_tokens == 0 || !session_.text.can_decode() || stop_.requested()) return;
+  sampled_step_ = state_.step;
+  if (o.sample_tokens == 0 || !session_.text.can_decode() || stop_.requested() || !session_.group.leads()) return;
+  const auto busy = session_.group.busy(); // the others wait with their next step
   const SampleSettings settings{o.sample_tokens, o.temperature, o.top_k, o.sample_seed};
   const auto tokens = generate(model_, session_.prompt, settings, static_cast<uint64_t>(state_.step));
   const std::string text = to_valid_utf8(session_.text.decode(tokens));
-  sampled_step_ = state_.step;
   console_.line("step " + std::to_string(state_.step) + " | sample: " + text);
   session_.log.sample(state_.step, text);
 }
@@ -214,7 +218,7 @@ ExitCode Trainer::finish() {
   if (sampled_step_ != state_.step) sample();
   if (saved_step_ != state_.step || is_best) save(is_best);
   if (plan_.model.precision == Precision::fp8) {
-    const std::vector<Fp8TensorStats> stats = model_.fp8_stats();
+    const std::vector<Fp8TensorStats> stats = over_ranks(session_.group, model_.fp8_stats());
     if (fp8_step_ != state_.step) log_fp8(stats);
     if (const std::string health = fp8_health_table(stats); !health.empty()) console_.line(health);
   }

@@ -7,6 +7,7 @@
 #include "engine/base/error.h"
 #include "engine/base/process.h"
 #include "engine/train/fp8_watch.h"
+#include "engine/train/many_ranks.h"
 #include "engine/train/progress.h"
 #include "engine/train/session.h"
 
@@ -31,6 +32,8 @@ class Trainer {
   void watch_fp8();
   void log_tensors();
   void log_fp8(std::span<const Fp8TensorStats> stats);
+  // One process obeys at once; ranks do when all have heard of it, with the step's sums.
+  bool stopping() const { return session_.group.alone() ? stop_.requested() : result_.stop_requested; }
   bool due(int64_t frequency) const { return frequency > 0 && state_.step % frequency == 0; }
   bool evaluate(); // true: the best so far
   void sample();
@@ -48,6 +51,7 @@ class Trainer {
   Console& console_;
 
   const StopSignal stop_;
+  StragglerWatch stragglers_;
   Progress progress_;
   HostBatch batch_;        // the next micro-batch, fetched while the device works
   StepResult result_;      // of the last step

@@ -53,7 +53,10 @@ class Pinned {
 
 class Event {
  public:
-  Event() { CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
+  enum class Kind { plain, timed };
+  explicit Event(Kind kind = Kind::plain) {
+    CUDA_CHECK(cudaEventCreateWithFlags(&event_, kind == Kind::timed ? cudaEventDefault : cudaEventDisableTiming));
+  }
   ~Event() {
     if (event_) cudaEventDestroy(event_);
   }
@@ -61,10 +64,44 @@ class Event {
   Event& operator=(Event&&) = delete;
   void record(cudaStream_t stream) { CUDA_CHECK(cudaEventRecord(event_, stream)); }
   void wait() const { CUDA_CHECK(cudaEventSynchronize(event_)); }
+  void hold(cudaStream_t stream) const { CUDA_CHECK(cudaStreamWaitEvent(stream, event_)); } // what follows waits for it
+  bool happened() const;
+  double seconds_since(const Event& earlier) const; // both timed, both happened
+
+  // Between work inside a captured graph and work outside of it: recorded, or waited for, at every launch.
+  void record_across_graphs(cudaStream_t stream);
+  void hold_across_graphs(cudaStream_t stream) const;
 
  private:
   cudaEvent_t event_ = nullptr;
 };
+
+inline bool Event::happened() const {
+  const cudaError_t status = cudaEventQuery(event_);
+  if (status != cudaErrorNotReady) CUDA_CHECK(status);
+  return status == cudaSuccess;
+}
+
+inline double Event::seconds_since(const Event& earlier) const {
+  float milliseconds = 0;
+  CUDA_CHECK(cudaEventElapsedTime(&milliseconds, earlier.event_, event_));
+  return milliseconds * 1e-3;
+}
+
+inline bool is_capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  CUDA_CHECK(cudaStreamIsCapturing(stream, &status));
+  return status == cudaStreamCaptureStatusActive;
+}
+
+inline void Event::record_across_graphs(cudaStream_t stream) {
+  CUDA_CHECK(cudaEventRecordWithFlags(event_, stream,
+                                      is_capturing(stream) ? cudaEventRecordExternal : cudaEventRecordDefault));
+}
+
+inline void Event::hold_across_graphs(cudaStream_t stream) const {
+  CUDA_CHECK(cudaStreamWaitEvent(stream, event_, is_capturing(stream) ? cudaEventWaitExternal : cudaEventWaitDefault));
+}
 
 // Work captured once and launched many times: a micro-step is some 300 launches at 124M, and the gaps between them
 // would cost about 2% of it.

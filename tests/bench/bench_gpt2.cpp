@@ -139,7 +139,8 @@ void bench(const Settings& settings, const std::string& name, const std::string&
   options.batch_size = settings.batch ? settings.batch : usual_batch(name);
   options.seq_len = 1024;
   const auto begin = std::chrono::steady_clock::now();
-  GPT2Cuda model(options, settings.cuda);
+  RankGroup alone;
+  GPT2Cuda model(options, settings.cuda, alone);
   const Tokens tokens(static_cast<int64_t>(options.batch_size) * options.seq_len, options.config.vocab);
   const Batch batch{options.batch_size, options.seq_len, tokens.inputs, tokens.targets};
   run_step(model, batch, 1);

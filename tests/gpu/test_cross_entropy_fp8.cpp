@@ -13,7 +13,8 @@ std::vector<Logits> all_logits() {
   return {{16, 101, 128}, {48, 1000, 1024}, {144, 101, 128}, {272, 333, 384}, {16, 50257, 50304}, {32, 128, 128}};
 }
 
-constexpr int64_t kFirstRow = 4096; // a chunk further on
+constexpr int64_t kFirstRow = 4096;    // a chunk further on
+constexpr int64_t kFirstToken = 65536; // of a later micro-batch
 
 // The CPU's stochastic rounding, as codes.
 std::vector<uint8_t> rounded_codes(Cpu& cpu, const Logits& logits, const std::vector<float>& gradient) {
@@ -22,7 +23,7 @@ std::vector<uint8_t> rounded_codes(Cpu& cpu, const Logits& logits, const std::ve
   fp8_quantize_dlogits(cpu, {.out = rounded.data(),
                              .in = gradient.data(),
                              .targets = logits.targets.data(),
-                             .first_row = kFirstRow,
+                             .first_row = kFirstToken + kFirstRow,
                              .rows = logits.rows,
                              .padded_vocab = logits.padded,
                              .scale = kDlogitsScale,
@@ -46,6 +47,7 @@ TEST_CASE("losses, codes and their transpose; padding and ignored rows are zero;
     DeviceBuffer<bf16> gpu_logits(in);
     DeviceBuffer<float> gpu_losses(losses.size());
     DeviceBuffer<int32_t> targets(logits.targets);
+    DeviceBuffer<int64_t> first_token(std::vector<int64_t>{kFirstToken});
     CodeBuffers dlogits(logits.rows, logits.padded, kDlogitsScale);
     cross_entropy_fp8(device.cuda, {.logits = gpu_logits,
                                     .losses = gpu_losses,
@@ -53,6 +55,7 @@ TEST_CASE("losses, codes and their transpose; padding and ignored rows are zero;
                                     .targets = targets,
                                     .rows = logits.rows,
                                     .first_row = kFirstRow,
+                                    .first_token = first_token,
                                     .vocab = logits.vocab,
                                     .padded_vocab = logits.padded});
     CHECK(relative_error(gpu_losses.download(), losses) < 1e-5);
@@ -80,6 +83,7 @@ TEST_CASE("a NaN among the logits reaches the loss and the gradient") {
   DeviceBuffer<bf16> gpu_logits(logits.for_gpu());
   DeviceBuffer<float> losses(16);
   DeviceBuffer<int32_t> targets(logits.targets);
+  DeviceBuffer<int64_t> first_token(std::vector<int64_t>{0});
   CodeBuffers dlogits(16, 128, kDlogitsScale);
   cross_entropy_fp8(device.cuda, {.logits = gpu_logits,
                                   .losses = losses,
@@ -87,6 +91,7 @@ TEST_CASE("a NaN among the logits reaches the loss and the gradient") {
                                   .targets = targets,
                                   .rows = 16,
                                   .first_row = 0,
+                                  .first_token = first_token,
                                   .vocab = 101,
                                   .padded_vocab = 128});
   CHECK(std::isfinite(losses.download()[0]));

@@ -1,0 +1,127 @@
+#include "engine/cuda/cuda_ranks.h"
+
+#include <cuda_bf16.h>
+
+#include <algorithm>
+
+namespace gpt2 {
+
+namespace {
+
+int64_t largest_part(const ParameterTable& table, int ranks) {
+  int64_t largest = 0;
+  for (const Bucket& bucket : table.buckets()) largest = std::max(largest, bucket.count / ranks);
+  return largest;
+}
+
+} // namespace
+
+CudaRanks::CudaRanks(RankGroup& group, Cuda& compute, const SharingOptions& sharing, const ParameterTable& table,
+                     const CudaBuffers& b)
+    : compute_(compute),
+      sharing_(sharing),
+      table_(table),
+      b_(b),
+      cuda_(compute.device),
+      communicator_(group, cuda_, sharing.grad_exchange == GradExchange::bf16 ? largest_part(table, group.ranks()) : 0),
+      arrived_(table.buckets().size()),
+      pieces_(2 * table.tensors().size() * sizeof(Piece)) {
+  if (!sharing.shard_optimizer) return;
+  std::vector<Piece> pieces;
+  for (const ParameterTensor& tensor : table.tensors()) {
+    if (tensor.cols > 0) continue;
+    longest_ = std::max(longest_, tensor.count());
+    for (const OwnedSlice& slice : table.shard(group.rank())) {
+      const TensorPiece piece = piece_of(tensor, slice);
+      if (piece.count == 0) continue;
+      pieces.push_back({.from = piece.at, .to = b.vectors_at.at(tensor.offset) + piece.begin, .count = piece.count});
+    }
+  }
+  owned_pieces_ = static_cast<int>(pieces.size());
+  for (const ParameterTensor& tensor : table.tensors()) {
+    if (tensor.cols > 0) continue;
+    pieces.push_back({.from = b.vectors_at.at(tensor.offset), .to = tensor.offset, .count = tensor.count()});
+  }
+  all_pieces_ = static_cast<int>(pieces.size()) - owned_pieces_;
+  copy_to_device(cuda_.stream, reinterpret_cast<Piece*>(pieces_.data()), std::span<const Piece>(pieces));
+}
+
+void CudaRanks::after_compute() {
+  reached_.record(compute_.stream);
+  reached_.hold(cuda_.stream);
+}
+
+// ---- gradients ----
+
+void CudaRanks::reduce(int bucket) {
+  const Bucket& all = table_.buckets()[static_cast<size_t>(bucket)];
+  const int64_t part = all.count / communicator_.ranks();
+  float* const grad = b_.grad + all.offset;
+  after_compute();
+  if (!sharded() && sharing_.grad_exchange == GradExchange::fp32) return communicator_.all_reduce_sum(grad, all.count);
+  communicator_.reduce_scatter(grad, part, sharing_.grad_exchange);
+  if (!sharded()) communicator_.all_gather(grad, part * static_cast<int64_t>(sizeof(float)));
+}
+
+void CudaRanks::join() {
+  done_.record(cuda_.stream);
+  done_.hold(compute_.stream);
+}
+
+// ---- between norm and verdict ----
+
+void CudaRanks::add_up(StepSums* sums) {
+  after_compute();
+  communicator_.all_reduce_sum(&sums->loss, sizeof(StepSums) / sizeof(double));
+  join();
+}
+
+void CudaRanks::maximise(uint32_t* amaxes, int64_t count) {
+  after_compute();
+  communicator_.all_reduce_max(amaxes, count);
+  join();
+}
+
+// ---- weights ----
+
+void CudaRanks::begin_sharing() { after_compute(); }
+
+// Each vector has one owner or, where a slice ends within it, two: all others add zeros.
+void CudaRanks::share_vectors() {
+  auto* const pieces = reinterpret_cast<const Piece*>(pieces_.data());
+  CUDA_CHECK(cudaMemsetAsync(b_.vectors, 0, static_cast<size_t>(b_.vectors_count) * sizeof(float), cuda_.stream));
+  copy_pieces(cuda_,
+              CopyPieces<float>{
+                  .out = b_.vectors, .in = b_.master, .pieces = pieces, .count = owned_pieces_, .longest = longest_});
+  communicator_.all_reduce_sum(b_.vectors, b_.vectors_count);
+  copy_pieces(cuda_, CopyPieces<bf16>{.out = b_.weights,
+                                      .in = b_.vectors,
+                                      .pieces = pieces + owned_pieces_,
+                                      .count = all_pieces_,
+                                      .longest = longest_});
+}
+
+void CudaRanks::share_weights(const Bucket& bucket) {
+  communicator_.all_gather(b_.weights + bucket.offset,
+                           bucket.count / communicator_.ranks() * static_cast<int64_t>(sizeof(bf16)));
+}
+
+void CudaRanks::share_codes(const Bucket& bucket) {
+  communicator_.all_gather(b_.fp8.weights + bucket.offset, bucket.count / communicator_.ranks());
+}
+
+void CudaRanks::arrived(int bucket) { arrived_[static_cast<size_t>(bucket)].record(cuda_.stream); }
+void CudaRanks::await(int bucket) {
+  if (sharded()) arrived_[static_cast<size_t>(bucket)].hold_across_graphs(compute_.stream);
+}
+void CudaRanks::await_all() {
+  if (!sharded()) return;
+  for (const Event& event : arrived_) event.hold_across_graphs(compute_.stream);
+}
+
+// ---- this rank's own time ----
+
+void CudaRanks::begin_own_work() { own_begin_.record_across_graphs(compute_.stream); }
+void CudaRanks::end_own_work() { own_end_.record_across_graphs(compute_.stream); }
+
+} // namespace gpt2

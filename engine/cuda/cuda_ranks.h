@@ -1,0 +1,68 @@
+// One rank's exchanges with the others: gradients out as backward completes them, sums and amaxes between, weights in
+// as the next forward pass needs them. They run on a stream of their own, beside the compute stream.
+#pragma once
+
+#include <vector>
+
+#include "engine/cuda/cuda_buffers.h"
+#include "engine/cuda/nccl_communicator.h"
+#include "engine/dist/communicator.h"
+#include "engine/model/parameters.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/memory.h"
+#include "kernels/optimizer.h"
+#include "kernels/ranks.h"
+
+namespace gpt2 {
+
+class CudaRanks {
+ public:
+  // `compute`, `table` and `b` must outlive it.
+  CudaRanks(RankGroup& group, Cuda& compute, const SharingOptions& sharing, const ParameterTable& table,
+            const CudaBuffers& b);
+
+  Cuda& stream() { return cuda_; } // where weights arrive
+  bool sharded() const { return sharing_.shard_optimizer; }
+
+  // ---- gradients ----
+  void reduce(int bucket); // complete on the compute stream: summed over ranks, this rank's part or all of it
+  void join();             // the compute stream goes on when all that was asked for here is done
+
+  // ---- between norm and verdict ----
+  void add_up(StepSums* sums);
+  void maximise(uint32_t* amaxes, int64_t count);
+
+  // ---- weights ----
+  void begin_sharing();                     // what the compute stream has updated may leave
+  void share_vectors();                     // LayerNorm's vectors and the products' biases: FP32, then the biases' BF16
+  void share_weights(const Bucket& bucket); // BF16
+  void share_codes(const Bucket& bucket);   // E4M3
+  void arrived(int bucket);                 // it is complete on this stream
+  void await(int bucket);                   // the compute stream goes on when it has arrived; also inside a graph
+  void await_all();
+
+  // ---- this rank's own time ----
+  void begin_own_work();
+  void end_own_work();
+  double own_seconds() const { return own_end_.seconds_since(own_begin_); } // of the last micro-step
+  void wait(const Event& event) { communicator_.wait(own_end_, event); }    // the host
+  void abort_if_lost() noexcept { communicator_.abort_if_lost(); }
+
+ private:
+  void after_compute(); // this stream goes on where the compute stream is now
+
+  Cuda& compute_;
+  const SharingOptions sharing_;
+  const ParameterTable& table_;
+  const CudaBuffers& b_;
+  Cuda cuda_;
+  NcclCommunicator communicator_;
+  std::vector<Event> arrived_; // by bucket
+  Event reached_, done_;
+  Event own_begin_{Event::Kind::timed}, own_end_{Event::Kind::timed};
+  DeviceMemory pieces_; // of Piece: owned parts of vectors in the master, then all vectors in the weights
+  int owned_pieces_ = 0, all_pieces_ = 0;
+  int64_t longest_ = 0; // vector
+};
+
+} // namespace gpt2

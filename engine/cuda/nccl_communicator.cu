@@ -1,0 +1,236 @@
+// NCCL's public interface by hand, as nvml.cpp does it: numbers and layouts here are part of its ABI since 2.14.
+#include "engine/cuda/nccl_communicator.h"
+
+#include <cuda_bf16.h>
+#include <dlfcn.h>
+
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "kernels/cast.h"
+#include "kernels/ranks.h"
+
+namespace gpt2 {
+
+namespace {
+
+constexpr int kSuccess = 0, kInProgress = 7;
+constexpr int kUint8 = 1, kUint32 = 3, kFloat = 7, kDouble = 8, kBf16 = 9;
+constexpr int kSum = 0, kMax = 2;
+constexpr auto kPoll = std::chrono::microseconds(50);
+
+struct UniqueId {
+  char bytes[128];
+};
+
+// ncclConfig_t up to the one field that is set; NCCL takes defaults for what a config of version 2.14 does not have.
+struct Config {
+  size_t size = sizeof(Config);
+  unsigned magic = 0xcafebeef;
+  unsigned version = 21400;
+  int blocking = 0;
+};
+
+} // namespace
+
+class NcclLibrary {
+ public:
+  static const NcclLibrary& open() {
+    static const NcclLibrary library;
+    if (!library.missing.empty())
+      throw Error(ExitCode::communication, "several GPUs need NCCL: " + library.missing,
+                  "install libnccl2 (or the wheel nvidia-nccl-cu13), or put libnccl.so.2 on LD_LIBRARY_PATH");
+    return library;
+  }
+  static NcclVersion version() {
+    try {
+      int number = 0;
+      open().get_version(&number);
+      return {true, std::to_string(number / 10000) + "." + std::to_string(number / 100 % 100) + "." +
+                        std::to_string(number % 100)};
+    } catch (const Error& error) {
+      return {false, error.what()};
+    }
+  }
+
+  std::string missing; // why it cannot be used; empty: it can
+
+  int (*get_version)(int*);
+  int (*get_unique_id)(UniqueId*);
+  int (*comm_init_rank_config)(void**, int, UniqueId, int, Config*);
+  int (*comm_get_async_error)(void*, int*);
+  int (*comm_abort)(void*);
+  int (*comm_finalize)(void*);
+  int (*comm_destroy)(void*);
+  int (*group_start)();
+  int (*group_end)();
+  int (*reduce_scatter)(const void*, void*, size_t, int, int, void*, cudaStream_t);
+  int (*all_gather)(const void*, void*, size_t, int, void*, cudaStream_t);
+  int (*all_reduce)(const void*, void*, size_t, int, int, void*, cudaStream_t);
+  int (*send)(const void*, size_t, int, int, void*, cudaStream_t);
+  int (*receive)(void*, size_t, int, int, void*, cudaStream_t);
+  const char* (*error_string)(int);
+  const char* (*last_error)(void*);
+
+ private:
+  NcclLibrary() {
+    void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+      missing = "libnccl.so.2 cannot be opened";
+      return;
+    }
+    const auto find = [&](auto& function, const char* name) {
+      void* const symbol = dlsym(library, name);
+      if (!symbol) missing = std::string("libnccl.so.2 has no ") + name;
+      std::memcpy(&function, &symbol, sizeof symbol);
+    };
+    find(get_version, "ncclGetVersion");
+    find(get_unique_id, "ncclGetUniqueId");
+    find(comm_init_rank_config, "ncclCommInitRankConfig");
+    find(comm_get_async_error, "ncclCommGetAsyncError");
+    find(comm_abort, "ncclCommAbort");
+    find(comm_finalize, "ncclCommFinalize");
+    find(comm_destroy, "ncclCommDestroy");
+    find(group_start, "ncclGroupStart");
+    find(group_end, "ncclGroupEnd");
+    find(reduce_scatter, "ncclReduceScatter");
+    find(all_gather, "ncclAllGather");
+    find(all_reduce, "ncclAllReduce");
+    find(send, "ncclSend");
+    find(receive, "ncclRecv");
+    find(error_string, "ncclGetErrorString");
+    find(last_error, "ncclGetLastError");
+  }
+};
+
+NcclVersion nccl_version() { return NcclLibrary::version(); }
+
+// ---- life ----
+
+NcclCommunicator::NcclCommunicator(RankGroup& group, Cuda& cuda, int64_t largest_part)
+    : group_(group), cuda_(cuda), nccl_(NcclLibrary::open()) {
+  UniqueId id{};
+  std::string failure;
+  if (group.leads()) {
+    const int result = nccl_.get_unique_id(&id);
+    if (result != kSuccess) failure = nccl_.error_string(result);
+  }
+  const std::string answer = group.broadcast(failure.empty() ? std::string(id.bytes, sizeof id.bytes) : failure);
+  if (answer.size() != sizeof id.bytes)
+    throw Error(ExitCode::communication, "NCCL cannot start on rank 0: " + answer, "set NCCL_DEBUG=INFO to see why");
+  std::memcpy(id.bytes, answer.data(), sizeof id.bytes);
+  Config config;
+  settle(nccl_.comm_init_rank_config(&comm_, group.ranks(), id, group.rank(), &config), "ncclCommInitRankConfig");
+  if (largest_part == 0) return;
+  const size_t bytes = static_cast<size_t>(largest_part) * static_cast<size_t>(ranks()) * sizeof(bf16);
+  sent_ = std::make_unique<DeviceMemory>(bytes);
+  received_ = std::make_unique<DeviceMemory>(bytes);
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  if (!comm_) return;
+  try {
+    group_.check();
+    settle(nccl_.comm_finalize(comm_), "ncclCommFinalize"); // with the peers: they are all here
+    nccl_.comm_destroy(comm_);
+  } catch (const Error&) {
+    abort(); // without them
+  }
+}
+
+void NcclCommunicator::abort() noexcept {
+  if (comm_) nccl_.comm_abort(std::exchange(comm_, nullptr));
+}
+
+void NcclCommunicator::abort_if_lost() noexcept {
+  try {
+    group_.check();
+  } catch (const Error&) {
+    abort();
+  }
+}
+
+void NcclCommunicator::settle(int result, const char* what) {
+  if (result == kSuccess) return;
+  const auto waiting = group_.waiting();
+  while (result == kInProgress) {
+    group_.check();
+    if (!comm_) break; // a communicator that is being made answers once it has a handle
+    if (nccl_.comm_get_async_error(comm_, &result) != kSuccess) break;
+    if (result == kInProgress) std::this_thread::sleep_for(kPoll);
+  }
+  if (result == kSuccess) return;
+  const char* const detail = nccl_.last_error(comm_);
+  throw Error(
+      ExitCode::communication,
+      std::string(what) + ": " + nccl_.error_string(result) + (detail && *detail ? std::string(": ") + detail : ""),
+      "set NCCL_DEBUG=INFO to see why; docs/cluster.md lists the usual causes");
+}
+
+void NcclCommunicator::poll() {
+  group_.check();
+  int result = kSuccess;
+  nccl_.comm_get_async_error(comm_, &result);
+  if (result != kInProgress) settle(result, "NCCL");
+  std::this_thread::sleep_for(kPoll);
+}
+
+void NcclCommunicator::wait(const Event& own, const Event& shared) {
+  try {
+    while (!own.happened()) poll();
+    const auto waiting = group_.waiting();
+    while (!shared.happened()) poll();
+  } catch (const Error&) {
+    abort();
+    throw;
+  }
+}
+
+// ---- collectives ----
+
+void NcclCommunicator::reduce_scatter(float* buffer, int64_t count, GradExchange exchange) {
+  if (exchange == GradExchange::bf16) return exchange_bf16(buffer, count);
+  settle(nccl_.reduce_scatter(buffer, buffer + rank() * count, static_cast<size_t>(count), kFloat, kSum, comm_,
+                              cuda_.stream),
+         "ncclReduceScatter");
+}
+
+// Each rank's parts to their owners, each owner's sum in FP32. One rounding a value, whatever the ranks.
+void NcclCommunicator::exchange_bf16(float* buffer, int64_t count) {
+  auto* const sent = reinterpret_cast<bf16*>(sent_->data());
+  auto* const received = reinterpret_cast<bf16*>(received_->data());
+  cast_to_bf16(cuda_, {.out = sent, .in = buffer, .count = count * ranks()});
+  settle(nccl_.group_start(), "ncclGroupStart");
+  for (int peer = 0; peer < ranks(); ++peer) {
+    nccl_.send(sent + peer * count, static_cast<size_t>(count), kBf16, peer, comm_, cuda_.stream);
+    nccl_.receive(received + peer * count, static_cast<size_t>(count), kBf16, peer, comm_, cuda_.stream);
+  }
+  settle(nccl_.group_end(), "ncclGroupEnd");
+  sum_parts(cuda_, {.out = buffer + rank() * count, .parts = received, .ranks = ranks(), .count = count});
+}
+
+void NcclCommunicator::all_gather(void* buffer, int64_t bytes) {
+  settle(nccl_.all_gather(static_cast<std::byte*>(buffer) + rank() * bytes, buffer, static_cast<size_t>(bytes), kUint8,
+                          comm_, cuda_.stream),
+         "ncclAllGather");
+}
+
+void NcclCommunicator::all_reduce_sum(float* values, int64_t count) {
+  settle(nccl_.all_reduce(values, values, static_cast<size_t>(count), kFloat, kSum, comm_, cuda_.stream),
+         "ncclAllReduce");
+}
+
+void NcclCommunicator::all_reduce_sum(double* values, int64_t count) {
+  settle(nccl_.all_reduce(values, values, static_cast<size_t>(count), kDouble, kSum, comm_, cuda_.stream),
+         "ncclAllReduce");
+}
+
+void NcclCommunicator::all_reduce_max(uint32_t* values, int64_t count) {
+  settle(nccl_.all_reduce(values, values, static_cast<size_t>(count), kUint32, kMax, comm_, cuda_.stream),
+         "ncclAllReduce");
+}
+
+} // namespace gpt2

@@ -1,0 +1,152 @@
+#include "engine/train/many_ranks.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+
+#include "engine/io/checkpoint_search.h"
+#include "engine/train/option_fields.h"
+
+namespace gpt2 {
+namespace {
+
+// What may differ between machines that hold the same data.
+bool is_a_place(const std::string& option) {
+  return option == "train_data" || option == "val_data" || option == "tokenizer" || option == "plan_cache";
+}
+
+// "name\tvalue\n": neither holds a tab or a line break.
+std::string to_text(const std::vector<Fact>& facts) {
+  std::string text;
+  for (const auto& [name, value] : facts) text += name + "\t" + value + "\n";
+  return text;
+}
+
+std::map<std::string, std::string> from_text(const std::string& text) {
+  std::map<std::string, std::string> facts;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t tab = text.find('\t', begin), end = text.find('\n', tab);
+    facts[text.substr(begin, tab - begin)] = text.substr(tab + 1, end - tab - 1);
+    begin = end + 1;
+  }
+  return facts;
+}
+
+} // namespace
+
+std::unique_ptr<RankGroup> join_ranks(const Options& options, const Environment& environment) {
+  const std::optional<Launch> launch =
+      options.ranks > 0 ? explicit_launch(options.ranks, options.rank, options.master) : find_launch(environment);
+  if (!launch || launch->ranks == 1) return std::make_unique<RankGroup>();
+  Launch of_options = *launch;
+  if (!options.master.empty()) of_options.master = options.master;
+  return RankGroup::join(of_options, {.stall = std::chrono::seconds(options.nccl_timeout)});
+}
+
+int ranks_to_start(const Options& options, const Environment& environment) {
+  if (options.gpus.empty() || find_launch(environment)) return 0;
+  if (options.gpus == "all") {
+    const int gpus = gpu_count();
+    if (gpus == 0) throw Error(ExitCode::device, "--gpus all: there is no GPU", "give a number, or leave it out");
+    return gpus;
+  }
+  int count = 0;
+  const char* const end = options.gpus.data() + options.gpus.size();
+  const auto [stopped, status] = std::from_chars(options.gpus.data(), end, count);
+  if (status == std::errc() && stopped == end && count >= 1) return count;
+  throw Error(ExitCode::usage, "--gpus: '" + options.gpus + "' is neither a number nor all", "as in --gpus 8");
+}
+
+ExitCode as_one_of(RankGroup& group, const std::function<ExitCode()>& work) {
+  try {
+    return work();
+  } catch (const AgreedError& error) {
+    if (group.leads()) throw;
+    return error.code();
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::communication) group.announce_failure(error.what());
+    throw;
+  } catch (const std::exception& error) {
+    group.announce_failure(error.what());
+    throw;
+  }
+}
+
+CommandLine agree_on_resume(const CommandLine& command_line, RankGroup& group) {
+  CommandLine agreed = command_line;
+  if (group.alone() || command_line.options.resume.empty()) return agreed;
+  const Options& asked = command_line.options;
+  const std::string run = command_line.given.contains("run_name") ? asked.run_name : "";
+  agreed.options.resume =
+      group.broadcast(group.leads() ? find_checkpoint(asked.checkpoint_dir, run, asked.resume) : "");
+  return agreed;
+}
+
+std::vector<Fact> facts_of(const Options& options, const Backend& backend, const Dataset& train,
+                           const Dataset* validation) {
+  Options copy = options;
+  std::vector<Fact> facts = {{"version", GPT2_VERSION}, {"device and libraries", backend.versions()}};
+  for (const OptionField& field : option_fields(copy)) {
+    if (!field.of_this_start && !is_a_place(field.name)) facts.push_back({"--" + field.name, field.toml()});
+  }
+  facts.push_back({"training data", train.fingerprint()});
+  facts.push_back({"validation data", validation ? validation->fingerprint() : "none"});
+  return facts;
+}
+
+void check_agreement(RankGroup& group, const std::vector<Fact>& mine) {
+  if (group.alone()) return;
+  const std::vector<std::string> all = group.all_gather(to_text(mine));
+  const std::map<std::string, std::string> of_rank_0 = from_text(all[0]);
+  for (int rank = 1; rank < group.ranks(); ++rank) {
+    for (const auto& [name, value] : from_text(all[static_cast<size_t>(rank)])) {
+      const auto found = of_rank_0.find(name);
+      const std::string there = found == of_rank_0.end() ? "nothing" : found->second;
+      if (value == there) continue;
+      throw AgreedError(ExitCode::communication,
+                        "the ranks do not run the same: " + name + " is " + value + " on " + group.name_of(rank) +
+                            " and " + there + " on rank 0",
+                        "start every rank with the same program, flags and data");
+    }
+  }
+}
+
+std::vector<Fp8TensorStats> over_ranks(RankGroup& group, std::vector<Fp8TensorStats> mine) {
+  if (group.alone()) return mine;
+  std::vector<double> shares;
+  for (const Fp8TensorStats& tensor : mine) shares.insert(shares.end(), {tensor.saturated, tensor.flushed});
+  group.sum(shares);
+  for (size_t i = 0; i < mine.size(); ++i) {
+    mine[i].saturated = shares[2 * i] / group.ranks();
+    mine[i].flushed = shares[2 * i + 1] / group.ranks();
+  }
+  return mine;
+}
+
+std::optional<std::string> StragglerWatch::look(RankGroup& group, double own_seconds) {
+  if (group.alone()) return std::nullopt;
+  const std::vector<std::string> all = group.gather(std::to_string(own_seconds));
+  if (all.empty()) return std::nullopt;
+  std::vector<double> seconds;
+  for (const std::string& text : all) seconds.push_back(std::strtod(text.c_str(), nullptr));
+  const int slowest = static_cast<int>(std::max_element(seconds.begin(), seconds.end()) - seconds.begin());
+  const double longest = seconds[static_cast<size_t>(slowest)];
+  std::nth_element(seconds.begin(), seconds.begin() + (all.size() - 1) / 2, seconds.end());
+  const double median = seconds[(all.size() - 1) / 2];
+  if (longest < kSlow * median) {
+    slowest_ = -1;
+    return std::nullopt;
+  }
+  times_ = slowest == slowest_ ? times_ + 1 : 1;
+  slowest_ = slowest;
+  if (times_ < kPatience || told_ == slowest) return std::nullopt;
+  told_ = slowest;
+  char line[256];
+  std::snprintf(line, sizeof line, "%s takes %.0f ms for its part of a step, the median rank %.0f: the others wait",
+                group.name_of(slowest).c_str(), 1e3 * longest, 1e3 * median);
+  return line;
+}
+
+} // namespace gpt2

@@ -1,0 +1,57 @@
+// What the ranks of a run settle among themselves beside the steps: that they run the same, what rank 0 has chosen, how
+// FP8 fares on all of them, and which of them is slow. With one process all of it answers at once.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/backend/backend.h"
+#include "engine/base/error.h"
+#include "engine/data/loader.h"
+#include "engine/dist/rank_group.h"
+#include "engine/model/fp8_recipe.h"
+#include "engine/train/options.h"
+
+namespace gpt2 {
+
+// How this process was started, and the ranks that were started with it.
+std::unique_ptr<RankGroup> join_ranks(const Options& options, const Environment& environment);
+
+// --gpus: how many ranks to start from here; 0: none, for this process is one of them or there is no such flag.
+int ranks_to_start(const Options& options, const Environment& environment);
+
+// Runs the work of one rank. The other ranks hear of its failure and end; of one that all ranks have alike only rank 0
+// speaks.
+ExitCode as_one_of(RankGroup& group, const std::function<ExitCode()>& work);
+
+// The checkpoint that rank 0 finds for --resume, for all of them.
+CommandLine agree_on_resume(const CommandLine& command_line, RankGroup& group);
+
+// Something that must be the same on every rank: {"max_lr", "0.0006"}.
+using Fact = std::pair<std::string, std::string>;
+std::vector<Fact> facts_of(const Options& options, const Backend& backend, const Dataset& train,
+                           const Dataset* validation);
+// Throws AgreedError with both sides of the first difference.
+void check_agreement(RankGroup& group, const std::vector<Fact>& mine);
+
+// Statistics over all ranks, from each rank's own. Amaxes and scales are the same already.
+std::vector<Fp8TensorStats> over_ranks(RankGroup& group, std::vector<Fp8TensorStats> mine);
+
+// Names the rank that all others wait for.
+class StragglerWatch {
+ public:
+  // Every rank calls it with its own seconds of a step; rank 0 gets a line once the same rank has been slow kPatience
+  // times in a row, and again only when another one is.
+  std::optional<std::string> look(RankGroup& group, double own_seconds);
+
+ private:
+  static constexpr double kSlow = 1.2; // times the median
+  static constexpr int kPatience = 3;
+  int slowest_ = -1, times_ = 0, told_ = -1;
+};
+
+} // namespace gpt2

@@ -1,0 +1,45 @@
+// What ranks need beside collectives: parts added where they arrive, scattered vectors collected, codes turned. GPU
+// only.
+#pragma once
+
+#include "kernels/backend.h"
+
+namespace gpt2 {
+
+// out[i] = parts[0][i] + parts[1][i] + ..., in FP32 and in the order of ranks; 2 ranks + 4 bytes an element.
+struct SumParts {
+  float* out;        // (count)
+  const bf16* parts; // (ranks, count)
+  int ranks;
+  int64_t count; // a multiple of 8
+};
+void sum_parts(Cuda&, const SumParts&);
+
+// A piece of one buffer and its place in another, in elements.
+struct Piece {
+  int64_t from, to, count;
+};
+
+// Copies pieces of one buffer to places in another; as BF16 where out is.
+template <class T>
+struct CopyPieces {
+  T* out;
+  const float* in;
+  const Piece* pieces; // (count), in device memory
+  int count;
+  int64_t longest; // elements of the longest piece
+};
+void copy_pieces(Cuda&, const CopyPieces<float>&);
+void copy_pieces(Cuda&, const CopyPieces<bf16>&);
+
+// out (cols, rows) = in (rows, cols) transposed: codes that came from their owner, for products that contract over
+// rows.
+struct TransposeFp8 {
+  uint8_t* out;
+  const uint8_t* in;
+  int64_t rows; // a multiple of 16
+  int cols;     // a multiple of 16
+};
+void transpose_fp8(Cuda&, const TransposeFp8&);
+
+} // namespace gpt2

@@ -151,6 +151,10 @@ TEST_CASE("where rank 0 is") {
   srun["SLURM_STEP_NUM_NODES"] = "1";
   CHECK(find(srun).master.empty());
   CHECK(find(srun).local_ranks == 4);
+
+  Variables pmi_of_srun{
+      {"SLURM_STEP_ID", "0"}, {"PMI_SIZE", "4"}, {"PMI_RANK", "1"}, {"SLURM_STEP_NODELIST", "a[1-2]"}};
+  CHECK(find(pmi_of_srun).master == "a1");
 }
 
 TEST_CASE("the first host of Slurm's list of nodes") {

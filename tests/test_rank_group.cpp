@@ -320,7 +320,7 @@ TEST_CASE("a rank that computes for too long while others wait has stalled; a bu
   });
   for (const Outcome& outcome : outcomes) {
     CHECK(contains(outcome.what(), "rank 2 ("));
-    CHECK(contains(outcome.what(), ") has stalled for 1 s"));
+    CHECK(contains(outcome.what(), ") has stalled for "));
   }
 }
 
@@ -329,7 +329,7 @@ TEST_CASE("ranks that all wait for one another are told so") {
     const auto waiting = group.waiting();
     while (true) std::this_thread::sleep_for(10ms), group.check();
   });
-  for (const Outcome& outcome : outcomes) CHECK(outcome.what() == "all ranks wait for one another since 1 s");
+  for (const Outcome& outcome : outcomes) CHECK(contains(outcome.what(), "all ranks wait for one another since "));
 }
 
 TEST_CASE("a main thread that does not leave after a failure is ended, once, with the line") {
@@ -396,6 +396,8 @@ TEST_CASE("the rule of the watch") {
     watch.forgive(at(11));
     CHECK_FALSE(watch.silent(at(21)).has_value());
     CHECK(watch.silent(at(22))->rank == 0);
+    watch.hear(0, at(22));
+    CHECK(watch.silent(at(22))->rank == 1);
     for (const int rank : {0, 1, 2}) watch.leave(rank);
     CHECK_FALSE(watch.silent(at(100)).has_value());
   }

@@ -107,7 +107,8 @@ TEST_CASE("numbers and texts travel, and bytes that are cut short are noticed") 
     cut.take<uint64_t>(), cut.take_text(), cut.take<int>();
     CHECK_FALSE(cut.complete());
   }
-  Unpacker huge(Packer().put(uint32_t{0xFFFFFFFF}).bytes());
+  const std::string length_of_4_gb = Packer().put(uint32_t{0xFFFFFFFF}).bytes();
+  Unpacker huge(length_of_4_gb);
   CHECK(huge.take_text() == "");
   CHECK_FALSE(huge.complete());
 }
@@ -236,9 +237,6 @@ TEST_CASE("a rank without a rank 0 says where it looked") {
   const Error error = expect_error([] { meet(rank_of_job(3, 4, new_job(), "localhost:9"), 200ms, kNothing); });
   CHECK(mentions(error,
                  "rank 3 could not reach rank 0 at localhost, port 9 within 200 ms (localhost port 9: Connection"));
-  const Error nameless =
-      expect_error([] { meet(rank_of_job(1, 2, new_job(), "no.such.host.invalid"), 100ms, kNothing); });
-  CHECK(mentions(nameless, "no.such.host.invalid"));
 }
 
 TEST_CASE("two processes that claim one rank, or count differently, are told so on all sides") {

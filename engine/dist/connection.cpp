@@ -27,8 +27,9 @@ void Connection::close() {
   outgoing_.clear(), sent_ = 0;
 }
 
-void Connection::receive() {
+bool Connection::receive() {
   char bytes[16384];
+  const size_t before = incoming_.size();
   while (!ended_) {
     const ssize_t got = ::recv(socket_.descriptor(), bytes, sizeof bytes, 0);
     if (got > 0) {
@@ -36,9 +37,10 @@ void Connection::receive() {
     } else if (got == 0 || (errno != EINTR && !would_block())) {
       ended_ = true;
     } else if (would_block()) {
-      return;
+      break;
     }
   }
+  return incoming_.size() > before;
 }
 
 std::optional<Frame> Connection::next() {

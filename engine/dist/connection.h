@@ -40,7 +40,7 @@ class Connection {
   void close();
   void trust() { trusted_ = true; } // bodies may be large from now on
 
-  void receive();                       // all that has arrived
+  bool receive();                       // all that has arrived; whether it was anything
   std::optional<Frame> next();          // of what was received
   bool ended() const { return ended_; } // by the peer, by the network, or by bytes that are no frame of ours
 

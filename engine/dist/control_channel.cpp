@@ -1,6 +1,7 @@
 #include "engine/dist/control_channel.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -50,7 +51,12 @@ ControlChannel::ControlChannel(int rank, Meeting meeting, const JoinOptions& opt
   for (int other = 1; other < static_cast<int>(peers_.size()) && !leads(); ++other)
     watch_.leave(other); // rank 0's care
   next_beat_ = last_round_ = Clock::now();
+  // Signals are for the main thread: its system calls are the ones that a signal should interrupt.
+  sigset_t all, before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
   thread_ = std::thread([this] { serve(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 ControlChannel::~ControlChannel() {
@@ -181,7 +187,7 @@ void ControlChannel::wait_for_work() {
 void ControlChannel::serve_peer(int rank) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   if (!peer.connection.socket().is_open()) return;
-  peer.connection.receive();
+  if (peer.connection.receive()) watch_.hear(rank, Clock::now());
   while (auto frame = peer.connection.next()) handle(rank, *frame);
   peer.connection.flush();
   if (peer.connection.ended()) lost(rank);

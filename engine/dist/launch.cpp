@@ -93,14 +93,26 @@ std::optional<Launch> find_own(const Environment& environment) {
   return launch;
 }
 
-// OpenMPI and whatever speaks PMI. On several nodes only MPI itself knows where rank 0 is.
+// The first node of the step; empty: the step has one node.
+std::string slurm_master(const Environment& environment) {
+  if (text_of(environment, "SLURM_STEP_NUM_NODES") == "1") return "";
+  const std::string of_step = text_of(environment, "SLURM_STEP_NODELIST"); // a step may use some nodes of its job
+  return first_host(of_step.empty() ? text_of(environment, "SLURM_JOB_NODELIST") : of_step);
+}
+
+// OpenMPI and whatever speaks PMI. On several nodes only MPI itself knows where rank 0 is, or srun, where it plays PMI.
 std::optional<Launch> find_mpi(const Launcher& launcher, const Environment& environment) {
   auto launch = read_launch(launcher, environment);
   if (!launch) return launch;
   launch->job = job_of(*launch, environment, "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "SLURM_JOB_ID",
                        "SLURM_STEP_ID");
   use_master_variables(*launch, environment);
-  if (launch->master.empty() && launch->local_ranks && *launch->local_ranks < launch->ranks) launch->master = "mpi:";
+  if (!launch->master.empty()) return launch;
+  if (launch->local_ranks && *launch->local_ranks < launch->ranks) {
+    launch->master = "mpi:";
+  } else if (!launch->local_ranks && is_under_srun(environment)) {
+    launch->master = slurm_master(environment);
+  }
   return launch;
 }
 
@@ -128,12 +140,8 @@ std::optional<Launch> find_slurm(const Environment& environment) {
   if (!launch) return launch;
   launch->job = job_of(*launch, environment, "SLURM_JOB_ID", "SLURM_STEP_ID");
   use_master_variables(*launch, environment);
-  if (text_of(environment, "SLURM_STEP_NUM_NODES") == "1") {
-    launch->local_ranks = launch->ranks;
-  } else if (launch->master.empty()) {
-    const std::string of_step = text_of(environment, "SLURM_STEP_NODELIST"); // a step may use some nodes of its job
-    launch->master = first_host(of_step.empty() ? text_of(environment, "SLURM_JOB_NODELIST") : of_step);
-  }
+  if (launch->master.empty()) launch->master = slurm_master(environment);
+  if (text_of(environment, "SLURM_STEP_NUM_NODES") == "1") launch->local_ranks = launch->ranks;
   return launch;
 }
 

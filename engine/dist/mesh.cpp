@@ -62,11 +62,12 @@ std::vector<Socket> connect_mesh(const MeshPlan& plan, const Socket& listener, c
       caller.connection.receive();
       const auto hello = caller.connection.next();
       if (!hello) return caller.connection.ended() || Clock::now() > caller.patience_ends;
-      Connection* const place = &connections[static_cast<size_t>(rank_of(*hello, plan))];
-      if (rank_of(*hello, plan) == 0 || place->socket().is_open()) return true;
+      const int rank = rank_of(*hello, plan);
+      Connection& place = connections[static_cast<size_t>(rank)];
+      if (rank == 0 || place.socket().is_open()) return true;
       caller.connection.queue(FrameType::welcome, proof);
       caller.connection.flush();
-      *place = std::move(caller.connection);
+      place = std::move(caller.connection);
       --missing;
       return true;
     });

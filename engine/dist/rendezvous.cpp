@@ -175,12 +175,11 @@ class Reception {
     if (hello->ranks != ranks_ || hello->rank < 0 || hello->rank >= ranks_) {
       end(who + " counts " + std::to_string(hello->ranks) + " ranks, rank 0 counts " + std::to_string(ranks_));
     }
-    refuse_double(*hello);
     guest.connection.queue(FrameType::welcome, Packer().put(proof_of(token_)).bytes());
   }
 
   void admit(Guest& guest) {
-    refuse_double(*guest.hello); // two may have said hello
+    refuse_double(*guest.hello);
     guest.joined = true;
     guest.connection.trust();
     joined_[static_cast<size_t>(guest.hello->rank)] = &guest;

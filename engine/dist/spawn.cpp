@@ -1,6 +1,7 @@
 #include "engine/dist/spawn.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -10,6 +11,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <random>
 #include <string>
@@ -59,25 +61,52 @@ class RankEnvironment {
   std::vector<char*> pointers_;
 };
 
-// Signals wait while it lives, for sigtimedwait.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    sigemptyset(&set_);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGTSTP, SIGCHLD}) sigaddset(&set_, signal);
-    ::sigprocmask(SIG_BLOCK, &set_, &before_);
-  }
-  ~BlockedSignals() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
-  BlockedSignals(const BlockedSignals&) = delete;
+// A signal handler can reach nothing but globals.
+int signal_pipe[2] = {-1, -1};
 
-  const sigset_t& before() const { return before_; }
-  int wait(seconds limit) const { // the next signal, or -1
-    const timespec time = {limit.count(), 0};
-    return ::sigtimedwait(&set_, nullptr, &time);
+extern "C" void put_into_pipe(int signal) {
+  const int saved_errno = errno;
+  const auto number = static_cast<unsigned char>(signal);
+  [[maybe_unused]] const ssize_t written = ::write(signal_pipe[1], &number, 1);
+  errno = saved_errno;
+}
+
+// Signals come out of a pipe while it lives, whichever thread the kernel gave them to. Those that this process was told
+// to ignore (nohup) stay ignored.
+class CaughtSignals {
+ public:
+  CaughtSignals() {
+    if (::pipe2(signal_pipe, O_CLOEXEC | O_NONBLOCK) != 0) {
+      throw Error(ExitCode::communication, std::string("cannot make a pipe: ") + std::strerror(errno),
+                  "see what ulimit -n allows");
+    }
+    struct sigaction action = {};
+    action.sa_handler = put_into_pipe;
+    action.sa_flags = SA_RESTART;
+    for (size_t i = 0; i < std::size(kSignals); ++i) {
+      ::sigaction(kSignals[i], &action, &before_[i]);
+      if (before_[i].sa_handler == SIG_IGN && kSignals[i] != SIGCHLD) ::sigaction(kSignals[i], &before_[i], nullptr);
+    }
+  }
+  ~CaughtSignals() {
+    let_go();
+    ::close(signal_pipe[0]), ::close(signal_pipe[1]);
+  }
+  CaughtSignals(const CaughtSignals&) = delete;
+
+  void let_go() const {
+    for (size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
+  }
+  static int wait(seconds limit) { // the next signal, or 0
+    pollfd pipe = {signal_pipe[0], POLLIN, 0};
+    unsigned char number = 0;
+    ::poll(&pipe, 1, static_cast<int>(std::chrono::milliseconds(limit).count()));
+    return ::read(signal_pipe[0], &number, 1) == 1 ? number : 0;
   }
 
  private:
-  sigset_t set_, before_;
+  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGTSTP, SIGCHLD};
+  struct sigaction before_[std::size(kSignals)];
 };
 
 class Ranks {
@@ -97,7 +126,7 @@ class Ranks {
 
   int wait_for_all() {
     while (!running_.empty()) {
-      const int signal = signals_.wait(seconds(1));
+      const int signal = CaughtSignals::wait(seconds(1));
       if (signal == SIGTSTP) {
         pause();
       } else if (signal > 0 && signal != SIGCHLD) {
@@ -112,7 +141,11 @@ class Ranks {
  private:
   void start(char** argv, char** environment) {
     const pid_t parent = ::getpid();
+    sigset_t all, before; // the handlers above are not for the new process
+    sigfillset(&all);
+    ::sigprocmask(SIG_SETMASK, &all, &before);
     const pid_t process = ::fork();
+    if (process != 0) ::sigprocmask(SIG_SETMASK, &before, nullptr);
     if (process < 0) {
       throw Error(ExitCode::communication, std::string("cannot start a rank: ") + std::strerror(errno),
                   "see what ulimit -u allows, or use fewer --gpus");
@@ -126,7 +159,8 @@ class Ranks {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(kDied); // it ended before the line above
     if (const int nothing = ::open("/dev/null", O_RDONLY); nothing >= 0) ::dup2(nothing, STDIN_FILENO);
-    ::sigprocmask(SIG_SETMASK, &signals_.before(), nullptr);
+    signals_.let_go();
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
     ::execve("/proc/self/exe", argv, environment);
     constexpr char kLine[] = "error: cannot start a rank from /proc/self/exe\n";
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kLine, sizeof kLine - 1);
@@ -167,7 +201,7 @@ class Ranks {
   }
 
   const seconds patience_;
-  const BlockedSignals signals_; // before the first rank starts
+  const CaughtSignals signals_; // before the first rank starts
   std::vector<pid_t> running_;
   std::vector<int> codes_; // of those that have ended, in this order
   std::optional<Clock::time_point> first_error_;

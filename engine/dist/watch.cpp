@@ -14,6 +14,8 @@ void Watch::hear(int rank, Activity activity, Clock::duration for_how_long, Cloc
   sighting.since = now - for_how_long;
 }
 
+void Watch::hear(int rank, Clock::time_point now) { ranks_[static_cast<size_t>(rank)].heard = now; }
+
 void Watch::leave(int rank) { ranks_[static_cast<size_t>(rank)].gone = true; }
 
 void Watch::forgive(Clock::time_point now) {

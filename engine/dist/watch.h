@@ -18,7 +18,8 @@ class Watch {
   Watch(int ranks, Clock::duration limit, Clock::time_point now);
 
   void hear(int rank, Activity activity, Clock::duration for_how_long, Clock::time_point now);
-  void leave(int rank);                // it has said goodbye
+  void hear(int rank, Clock::time_point now); // anything: a long message is a sign of life too
+  void leave(int rank);                       // it has said goodbye
   void forgive(Clock::time_point now); // the judge itself stood still, and maybe all did: everything counts from now
 
   struct Verdict {

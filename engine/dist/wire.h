@@ -35,6 +35,7 @@ class Packer {
 class Unpacker {
  public:
   explicit Unpacker(std::string_view bytes) : left_(bytes) {}
+  explicit Unpacker(std::string&& gone_too_soon) = delete;
 
   template <class Number>
   Number take() {

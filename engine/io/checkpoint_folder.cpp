@@ -115,24 +115,22 @@ void agree(RankGroup& group, const std::optional<Error>& mine) {
   }
 }
 
-const std::string kMustBeShared = "--checkpoint_dir must be on a file system that all nodes share";
+void expect_from(int rank, const std::string& path) {
+  std::error_code unreadable;
+  if (fs::exists(path, unreadable)) return;
+  throw Error(ExitCode::disk, "cannot see " + path + ", which rank " + std::to_string(rank) + " made",
+              "--checkpoint_dir must be on a file system that all nodes share");
+}
 
-// Whoever does not see rank 0's folder would write into one that is lost with this node.
 void write_part(const std::string& folder, StatefulModel& model, const TrainState& state, const RankGroup& group) {
-  if (!fs::is_directory(folder))
-    throw Error(ExitCode::disk, "cannot see " + folder + ", which rank 0 made", kMustBeShared);
+  expect_from(0, folder);
   write_rank_file(folder, group.rank(), group.ranks(), model.config(), state, *model.snapshot());
   if (group.leads()) write_file_atomic(folder + "/options.toml", state.options_toml);
 }
 
-// The same seen from rank 0: a folder of that name that was left behind on another node takes its file all the same.
-void check_parts(const std::string& folder, int ranks) {
-  for (int rank = 1; rank < ranks; ++rank) {
-    if (fs::is_regular_file(rank_file(folder, rank))) continue;
-    throw Error(ExitCode::disk,
-                "cannot see " + rank_file(folder, rank) + ", which rank " + std::to_string(rank) + " wrote",
-                kMustBeShared);
-  }
+// A folder of rank 0's name that was once left behind on another node would take that rank's file all the same.
+void expect_all_parts(const std::string& folder, int ranks) {
+  for (int rank = 1; rank < ranks; ++rank) expect_from(rank, rank_file(folder, rank));
 }
 
 // ---- what a crash may leave behind ----
@@ -205,7 +203,7 @@ std::string CheckpointFolder::save(StatefulModel& model, const TrainState& state
   agree(group, attempt([&] { write_part(temporary, model, state, group); }));
   agree(group, attempt([&] {
           if (!group.leads()) return;
-          check_parts(temporary, group.ranks());
+          expect_all_parts(temporary, group.ranks());
           pending->commit();
           write_file_atomic(folder_ + "/" + kLatest, name + "\n");
           if (is_best) write_file_atomic(folder_ + "/" + kBest, name + "\n");

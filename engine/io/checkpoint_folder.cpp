@@ -97,22 +97,30 @@ std::optional<Error> attempt(const Work& work) {
   }
 }
 
+std::string to_message(const std::optional<Error>& error) {
+  if (!error) return "";
+  const std::string separator(1, '\0');
+  return std::to_string(static_cast<int>(error->code())) + separator + error->what() + separator + error->hint();
+}
+
+Error from_message(const std::string& message, const std::string& rank) {
+  const size_t what = message.find('\0') + 1, hint = message.find('\0', what) + 1;
+  return Error(static_cast<ExitCode>(std::stoi(message)), rank + ": " + message.substr(what, hint - 1 - what),
+               message.substr(hint));
+}
+
 // Every rank hears how the others fared: all go on, or all throw the error of the first that failed.
 void agree(RankGroup& group, const std::optional<Error>& mine) {
   if (group.alone()) {
     if (mine) throw *mine;
     return;
   }
-  const std::string separator(1, '\0');
-  const std::vector<std::string> all = group.all_gather(
-      mine ? std::to_string(static_cast<int>(mine->code())) + separator + mine->what() + separator + mine->hint() : "");
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].empty()) continue;
-    const size_t what = all[rank].find('\0') + 1, hint = all[rank].find('\0', what) + 1;
-    throw Error(static_cast<ExitCode>(std::stoi(all[rank])),
-                group.name_of(static_cast<int>(rank)) + ": " + all[rank].substr(what, hint - 1 - what),
-                all[rank].substr(hint));
-  }
+  const std::vector<std::string> all = group.all_gather(to_message(mine));
+  const auto failed = std::find_if(all.begin(), all.end(), [](const std::string& message) { return !message.empty(); });
+  if (failed == all.end()) return;
+  // Whoever throws may end at once, and would be taken for the failure by those that have not heard the reason yet.
+  attempt([&] { group.barrier(); });
+  throw from_message(*failed, group.name_of(static_cast<int>(failed - all.begin())));
 }
 
 void expect_from(int rank, const std::string& path) {

@@ -6,6 +6,7 @@
 Exit 77: h5py is not installed.
 """
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,8 @@ try:
 except ImportError as error:
     print(f"skipped: {error} (apt install python3-h5py)")
     sys.exit(77)
+
+DOCUMENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs", "checkpoints.md")
 
 
 def check(found, expected, what):
@@ -57,24 +60,17 @@ def check_file(file):
     check(text(train["options_toml"]), '[model]\nmodel = "small"\n', "options")
 
 
-def read_tensor(files, name):
-    """A tensor from the files of all ranks, as docs/checkpoints.md shows it."""
-    whole = None
-    for file in files:
-        if name not in file:
-            continue
-        piece = file[name]
-        if "begin" not in piece.attrs:
-            return piece[:]
-        if whole is None:
-            whole = numpy.full(numpy.prod(piece.attrs["shape"]), numpy.nan, "<f4")
-        begin = int(piece.attrs["begin"])
-        whole[begin:begin + len(piece)] = piece[:]
-        shape = piece.attrs["shape"]
-    return whole.reshape(shape)
+def documented(name):
+    """A function out of docs/checkpoints.md."""
+    with open(DOCUMENT, encoding="utf-8") as file:
+        block = re.search(r"^```python\n(.*?)^```$", file.read(), re.MULTILINE | re.DOTALL).group(1)
+    names = {}
+    exec(block, names)
+    return names[name]
 
 
 def check_ranks(folder):
+    read_tensor = documented("read_tensor")
     names = ["state.h5", "rank_00001.h5", "rank_00002.h5"]
     files = [h5py.File(os.path.join(folder, name), "r") for name in names]
     check([int(file.attrs["ranks"]) for file in files], [3, 3, 3], "ranks")
@@ -87,7 +83,7 @@ def check_ranks(folder):
     check((piece.attrs["shape"].tolist(), piece.attrs["begin"].shape), ([512, 24], ()), "its attributes")
     for name, shape in {"params/wte.weight": (512, 24), "adam_v/h.1.mlp.c_proj.weight": (24, 96),
                         "adam_m/ln_f.bias": (24,)}.items():
-        tensor = read_tensor(files, "model/" + name)
+        tensor = read_tensor(folder, name)
         check((tensor.shape, bool(numpy.isfinite(tensor).all())), (shape, True), name)
         steps = numpy.diff(tensor.ravel().astype("f8")) * 65536  # its elements are a constant + element / 65536
         check(bool((abs(steps - 1) < 64).all()), True, "order of " + name)
@@ -104,6 +100,8 @@ def main():
                 check(file.read(), "test-run/step_00001234\n", marker)
         with h5py.File(os.path.join(folder, "test-run", "step_00001234", "state.h5"), "r") as file:
             check_file(file)
+        whole = documented("read_tensor")(os.path.join(folder, "test-run", "step_00001234"), "params/wte.weight")
+        check(whole.shape, (2000, 16), "a tensor of one file")
         subprocess.run([sys.argv[2], "--test-case=the demo checkpoint of three ranks"], check=True,
                        env={**os.environ, "GPT2_CHECKPOINT_OUT": folder})
         check_ranks(os.path.join(folder, "step_00001000"))

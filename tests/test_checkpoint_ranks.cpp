@@ -1,14 +1,18 @@
-// Checkpoints that many ranks write and any number of ranks reads. Ranks here are a loop: each one's file is written by
-// the function that a process of many calls.
+// Checkpoints that many ranks write and any number of ranks reads. Where only files matter, ranks are a loop; where
+// they have to agree, they are processes.
 #include <doctest/doctest.h>
+#include <sched.h>
+#include <sys/mount.h>
 
-#include <cmath>
 #include <functional>
+#include <limits>
 
 #include "engine/io/checkpoint_reader.h"
 #include "engine/model/model_state.h"
 #include "tests/checkpoint_testing.h"
 #include "tests/expect_error.h"
+#include "tests/file_size_limit.h"
+#include "tests/ranks_testing.h"
 
 using namespace gpt2;
 using namespace gpt2::testing;
@@ -107,6 +111,59 @@ Error refusal(const std::string& folder) {
   CHECK(error.code() == ExitCode::checkpoint);
   CHECK(model.is_untouched());
   return error;
+}
+
+// What save() answered or threw on each rank of a group, each a process of its own: HDF5 has no room for two threads.
+std::vector<std::string> run_processes(int ranks, const std::function<std::string(RankGroup&)>& body) {
+  TemporaryFolder answers;
+  const std::string job = new_job();
+  std::vector<pid_t> processes;
+  for (int rank = 0; rank < ranks; ++rank) {
+    processes.push_back(::fork());
+    if (processes.back() != 0) continue;
+    std::string answer;
+    try {
+      const auto group = RankGroup::join(rank_of_job(rank, ranks, job), patient());
+      answer = body(*group);
+    } catch (const Error& error) {
+      answer = std::to_string(static_cast<int>(error.code())) + " " + error.what() + " (hint: " + error.hint() + ")";
+    }
+    std::ofstream(answers / std::to_string(rank)) << answer;
+    ::_exit(0); // no test framework, no leak checker
+  }
+  std::vector<std::string> all;
+  for (int rank = 0; rank < ranks; ++rank) {
+    ::waitpid(processes[static_cast<size_t>(rank)], nullptr, 0);
+    all.push_back(read_file(answers / std::to_string(rank)));
+  }
+  return all;
+}
+
+std::string save_as_rank(RankGroup& group, const std::string& checkpoint_dir, int64_t step) {
+  ShardedModel model(group.rank(), group.ranks(), false);
+  return CheckpointFolder(checkpoint_dir, "run").save(model, state_of(step), step == 10, group);
+}
+
+// A node of its own, as far as this folder is concerned. false: this process may not do that.
+bool mount_own_disk(const std::string& folder) {
+  return ::unshare(CLONE_NEWNS) == 0 && ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         ::mount("none", folder.c_str(), "tmpfs", 0, nullptr) == 0;
+}
+
+// All ranks threw the same error.
+std::string common_error(const std::vector<std::string>& answers) {
+  for (const std::string& answer : answers) CHECK(answer == answers.front());
+  return answers.front();
+}
+
+bool is_readable_by_three(const std::string& checkpoint) {
+  bool whole = true;
+  for (int rank = 0; rank < 3; ++rank) {
+    ShardedModel model(rank, 3, true);
+    load_checkpoint(checkpoint, model);
+    whole &= model.is_whole();
+  }
+  return whole;
 }
 
 } // namespace
@@ -288,6 +345,95 @@ TEST_CASE("a checkpoint of many ranks and another model is refused with both sha
   const Error error = refusal(root / "step_00001000");
   CHECK(mentions(error, "24 channels"));
   CHECK(mentions(error, "32 channels"));
+}
+
+TEST_CASE("ranks save together: one folder, one file each, and markers once it is whole") {
+  TemporaryFolder root;
+  for (const int64_t step : {10, 20, 20}) { // the last one replaces the one before
+    const auto answers = run_processes(4, [&](RankGroup& group) { return save_as_rank(group, root.path(), step); });
+    for (const std::string& answer : answers) CHECK(answer == root / ("run/step_000000" + std::to_string(step)));
+  }
+  CHECK(names_in(root.path()) == std::vector<std::string>{"best", "latest", "run"});
+  CHECK(names_in(root / "run") == std::vector<std::string>{"best", "latest", "step_00000010", "step_00000020"});
+  CHECK(names_in(root / "run/step_00000020") ==
+        std::vector<std::string>{"options.toml", "rank_00001.h5", "rank_00002.h5", "rank_00003.h5", "state.h5"});
+  CHECK(find_checkpoint(root.path(), "", "latest") == root / "run/step_00000020");
+  CHECK(find_checkpoint(root.path(), "", "best") == root / "run/step_00000010");
+  const CheckpointInfo info = list_checkpoints(root.path())[1];
+  CHECK(info.ranks == 4);
+  CHECK(info.bytes > ShardedModel(0, 1, true).elements() * 4);
+  CHECK(is_readable_by_three(info.path));
+}
+
+TEST_CASE("a rank whose disk is full is named by all ranks; what was there stays, and the next save works") {
+  TemporaryFolder root;
+  const auto save = [&](int64_t step, int unlucky) {
+    return run_processes(3, [&, step, unlucky](RankGroup& group) {
+      std::optional<FileSizeLimit> limit;
+      if (group.rank() == unlucky) limit.emplace(20'000);
+      return save_as_rank(group, root.path(), step);
+    });
+  };
+  save(10, -1);
+  for (const int unlucky : {0, 2}) {
+    const std::string error = common_error(save(20, unlucky));
+    CAPTURE(error);
+    CHECK(
+        contains(error, std::to_string(static_cast<int>(ExitCode::disk)) + " rank " + std::to_string(unlucky) + " ("));
+    CHECK(contains(error, "File too large"));
+    CHECK(contains(error, "--checkpoint_dir"));
+    CHECK(names_in(root / "run") == std::vector<std::string>{"best", "latest", "step_00000010"});
+  }
+  CHECK(is_readable_by_three(find_checkpoint(root.path(), "run", "latest")));
+  save(20, -1);
+  CHECK(is_readable_by_three(root / "run/step_00000020"));
+}
+
+TEST_CASE("what rank 0 alone finds out, all ranks say") {
+  TemporaryFolder root;
+  const std::string error = common_error(run_processes(2, [&](RankGroup& group) {
+    StateOnlyModel huge(1, {.name = "huge", .layers = 1000, .heads = 64, .channels = 65536, .seq_len = 8});
+    return CheckpointFolder(root.path(), "run").save(huge, state_of(10), false, group);
+  }));
+  CHECK(contains(error, "rank 0 ("));
+  CHECK(contains(error, "are free"));
+}
+
+TEST_CASE(
+    "a rank that dies while all save is named; the checkpoint that was being written is gone, the one before stays") {
+  TemporaryFolder root;
+  run_processes(3, [&](RankGroup& group) { return save_as_rank(group, root.path(), 10); });
+  struct DeadlyModel : ShardedModel {
+    using ShardedModel::ShardedModel;
+    std::unique_ptr<StateSnapshot> snapshot() override { ::_exit(1); }
+  };
+  const auto answers = run_processes(3, [&](RankGroup& group) {
+    if (group.rank() != 1) return save_as_rank(group, root.path(), 20);
+    DeadlyModel model(1, 3, false);
+    return CheckpointFolder(root.path(), "run").save(model, state_of(20), false, group);
+  });
+  for (const int rank : {0, 2}) {
+    CHECK(answers[static_cast<size_t>(rank)].starts_with(std::to_string(static_cast<int>(ExitCode::communication)) +
+                                                         " rank 1 ("));
+  }
+  CHECK(names_in(root / "run") == std::vector<std::string>{"best", "latest", "step_00000010"});
+  CHECK(is_readable_by_three(find_checkpoint(root.path(), "", "latest")));
+}
+
+TEST_CASE("a rank on a node that does not share the folder says so") {
+  TemporaryFolder root;
+  const std::string error = common_error(run_processes(2, [&](RankGroup& group) -> std::string {
+    const bool other_node = group.leads() || mount_own_disk(root.path());
+    if (group.all_gather(other_node ? "yes" : "no")[1] == "no") return "not allowed";
+    return save_as_rank(group, root.path(), 10);
+  }));
+  if (error == "not allowed") {
+    MESSAGE("skipped: this process may not mount");
+    return;
+  }
+  CHECK(contains(error, "rank 1 ("));
+  CHECK(contains(error, "which rank 0 made (hint: --checkpoint_dir must be on a file system that all nodes share)"));
+  CHECK(names_in(root / "run").empty());
 }
 
 // GPT2_CHECKPOINT_OUT: where test_checkpoint_h5py.py wants it.

@@ -97,42 +97,48 @@ std::optional<Error> attempt(const Work& work) {
   }
 }
 
+std::string to_message(const std::optional<Error>& error) {
+  if (!error) return "";
+  const std::string separator(1, '\0');
+  return std::to_string(static_cast<int>(error->code())) + separator + error->what() + separator + error->hint();
+}
+
+Error from_message(const std::string& message, const std::string& rank) {
+  const size_t what = message.find('\0') + 1, hint = message.find('\0', what) + 1;
+  return Error(static_cast<ExitCode>(std::stoi(message)), rank + ": " + message.substr(what, hint - 1 - what),
+               message.substr(hint));
+}
+
 // Every rank hears how the others fared: all go on, or all throw the error of the first that failed.
 void agree(RankGroup& group, const std::optional<Error>& mine) {
   if (group.alone()) {
     if (mine) throw *mine;
     return;
   }
-  const std::string separator(1, '\0');
-  const std::vector<std::string> all = group.all_gather(
-      mine ? std::to_string(static_cast<int>(mine->code())) + separator + mine->what() + separator + mine->hint() : "");
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].empty()) continue;
-    const size_t what = all[rank].find('\0') + 1, hint = all[rank].find('\0', what) + 1;
-    throw Error(static_cast<ExitCode>(std::stoi(all[rank])),
-                group.name_of(static_cast<int>(rank)) + ": " + all[rank].substr(what, hint - 1 - what),
-                all[rank].substr(hint));
-  }
+  const std::vector<std::string> all = group.all_gather(to_message(mine));
+  const auto failed = std::find_if(all.begin(), all.end(), [](const std::string& message) { return !message.empty(); });
+  if (failed == all.end()) return;
+  // Whoever throws may end at once, and would be taken for the failure by those that have not heard the reason yet.
+  attempt([&] { group.barrier(); });
+  throw from_message(*failed, group.name_of(static_cast<int>(failed - all.begin())));
 }
 
-const std::string kMustBeShared = "--checkpoint_dir must be on a file system that all nodes share";
+void expect_from(int rank, const std::string& path) {
+  std::error_code unreadable;
+  if (fs::exists(path, unreadable)) return;
+  throw Error(ExitCode::disk, "cannot see " + path + ", which rank " + std::to_string(rank) + " made",
+              "--checkpoint_dir must be on a file system that all nodes share");
+}
 
-// Whoever does not see rank 0's folder would write into one that is lost with this node.
 void write_part(const std::string& folder, StatefulModel& model, const TrainState& state, const RankGroup& group) {
-  if (!fs::is_directory(folder))
-    throw Error(ExitCode::disk, "cannot see " + folder + ", which rank 0 made", kMustBeShared);
+  expect_from(0, folder);
   write_rank_file(folder, group.rank(), group.ranks(), model.config(), state, *model.snapshot());
   if (group.leads()) write_file_atomic(folder + "/options.toml", state.options_toml);
 }
 
-// The same seen from rank 0: a folder of that name that was left behind on another node takes its file all the same.
-void check_parts(const std::string& folder, int ranks) {
-  for (int rank = 1; rank < ranks; ++rank) {
-    if (fs::is_regular_file(rank_file(folder, rank))) continue;
-    throw Error(ExitCode::disk,
-                "cannot see " + rank_file(folder, rank) + ", which rank " + std::to_string(rank) + " wrote",
-                kMustBeShared);
-  }
+// A folder of rank 0's name that was once left behind on another node would take that rank's file all the same.
+void expect_all_parts(const std::string& folder, int ranks) {
+  for (int rank = 1; rank < ranks; ++rank) expect_from(rank, rank_file(folder, rank));
 }
 
 // ---- what a crash may leave behind ----
@@ -205,7 +211,7 @@ std::string CheckpointFolder::save(StatefulModel& model, const TrainState& state
   agree(group, attempt([&] { write_part(temporary, model, state, group); }));
   agree(group, attempt([&] {
           if (!group.leads()) return;
-          check_parts(temporary, group.ranks());
+          expect_all_parts(temporary, group.ranks());
           pending->commit();
           write_file_atomic(folder_ + "/" + kLatest, name + "\n");
           if (is_best) write_file_atomic(folder_ + "/" + kBest, name + "\n");

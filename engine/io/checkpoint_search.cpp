@@ -161,12 +161,13 @@ bool is_number(const std::string& text) {
 // What to do if this checkpoint turns out to be damaged: the newest older one in the same folder that can be opened.
 std::string hint_if_damaged(const std::string& checkpoint) {
   const std::string folder = fs::path(checkpoint).parent_path().string();
-  std::string older;
-  for (const std::string& candidate : checkpoints_in(folder.empty() ? "." : folder)) {
-    if (step_of(candidate) < step_of(checkpoint) && !is_damaged(describe(candidate))) older = candidate;
-  }
-  if (older.empty()) return "start a new run without --resume: there is no older checkpoint beside it";
-  return "resume from the one before it: --resume " + older;
+  const std::vector<std::string> beside = checkpoints_in(folder.empty() ? "." : folder);
+  const auto usable = [&](const std::string& other) {
+    return step_of(other) < step_of(checkpoint) && !is_damaged(describe(other));
+  };
+  const auto older = std::find_if(beside.rbegin(), beside.rend(), usable);
+  if (older == beside.rend()) return "start a new run without --resume: there is no older checkpoint beside it";
+  return "resume from the one before it: --resume " + *older;
 }
 
 } // namespace

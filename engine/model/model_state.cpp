@@ -20,44 +20,42 @@ std::string describe(const std::vector<int64_t>& shape) {
 }
 
 // What a rank owns of one tensor.
-struct Piece {
+struct OwnedPiece {
   const ParameterTensor& tensor;
-  int64_t begin, count; // in elements of the tensor
-  int64_t at;           // in the rank's compact buffer
+  TensorPiece piece;
 
+  std::string name(const char* prefix) const { return prefix + tensor.name; }
   template <class Float>
   std::span<Float> in(std::span<Float> compact) const {
-    return compact.subspan(static_cast<size_t>(at), static_cast<size_t>(count));
+    return compact.subspan(static_cast<size_t>(piece.at), static_cast<size_t>(piece.count));
   }
 };
 
-// By tensor and then by slice. A rank's slices end where buckets do, so that none has two pieces of one tensor.
-std::vector<Piece> pieces_of(const ParameterTable& table, std::span<const OwnedSlice> slices) {
-  std::vector<Piece> pieces;
+// One of each tensor at most: there is one slice a bucket.
+std::vector<OwnedPiece> pieces_of(const ParameterTable& table, std::span<const OwnedSlice> slices) {
+  std::vector<OwnedPiece> pieces;
   for (const ParameterTensor& tensor : table.tensors()) {
     for (const OwnedSlice& slice : slices) {
-      const int64_t begin = std::max(tensor.offset, slice.offset);
-      const int64_t end = std::min(tensor.offset + tensor.count(), slice.offset + slice.count);
-      if (begin >= end) continue;
-      pieces.push_back({tensor, begin - tensor.offset, end - begin, slice.at + begin - slice.offset});
+      const TensorPiece piece = piece_of(tensor, slice);
+      if (piece.count > 0) pieces.push_back({tensor, piece});
     }
   }
   return pieces;
 }
 
-void save_tensors(StateWriter& writer, std::span<const Piece> pieces, const char* prefix,
-                  std::span<const float> compact) {
-  for (const Piece& piece : pieces) {
-    const std::string name = prefix + piece.tensor.name;
-    if (piece.count == piece.tensor.count())
-      writer.write_floats(name, piece.tensor.shape(), piece.in(compact));
+void save_pieces(StateWriter& writer, std::span<const OwnedPiece> pieces, const char* prefix,
+                 std::span<const float> compact) {
+  for (const OwnedPiece& owned : pieces) {
+    if (owned.piece.count == owned.tensor.count())
+      writer.write_floats(owned.name(prefix), owned.tensor.shape(), owned.in(compact));
     else
-      writer.write_piece(name, piece.tensor.shape(), piece.begin, piece.in(compact));
+      writer.write_piece(owned.name(prefix), owned.tensor.shape(), owned.piece.begin, owned.in(compact));
   }
 }
 
-void load_pieces(StateReader& reader, std::span<const Piece> pieces, const char* prefix, std::span<float> compact) {
-  for (const Piece& piece : pieces) reader.read_range(prefix + piece.tensor.name, piece.begin, piece.in(compact));
+void load_pieces(StateReader& reader, std::span<const OwnedPiece> pieces, const char* prefix,
+                 std::span<float> compact) {
+  for (const OwnedPiece& owned : pieces) reader.read_range(owned.name(prefix), owned.piece.begin, owned.in(compact));
 }
 
 size_t compact_size(std::span<const OwnedSlice> slices) {
@@ -86,7 +84,7 @@ void check_shapes(StateReader& reader, const ParameterTable& table, const char* 
 void load_tensors(StateReader& reader, const ParameterTable& table, std::span<const OwnedSlice> slices,
                   const FlatState& state) {
   for (const char* prefix : {kParams, kAdamM, kAdamV}) check_shapes(reader, table, prefix);
-  const std::vector<Piece> pieces = pieces_of(table, slices);
+  const std::vector<OwnedPiece> pieces = pieces_of(table, slices);
   load_pieces(reader, pieces, kParams, state.params);
   if (state.adam_m.empty()) return;
   load_pieces(reader, pieces, kAdamM, state.adam_m);
@@ -113,11 +111,11 @@ void FlatSnapshot::take(const FlatState& state) {
 }
 
 void FlatSnapshot::write_own(StateWriter& writer) const {
-  const std::vector<Piece> pieces = pieces_of(table_, slices_);
-  save_tensors(writer, pieces, kParams, params_);
+  const std::vector<OwnedPiece> pieces = pieces_of(table_, slices_);
+  save_pieces(writer, pieces, kParams, params_);
   if (adam_m_.empty()) return;
-  save_tensors(writer, pieces, kAdamM, adam_m_);
-  save_tensors(writer, pieces, kAdamV, adam_v_);
+  save_pieces(writer, pieces, kAdamM, adam_m_);
+  save_pieces(writer, pieces, kAdamV, adam_v_);
 }
 
 void FlatSnapshot::write_common(StateWriter& writer) const {

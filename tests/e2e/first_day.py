@@ -72,7 +72,7 @@ class FirstDay:
         stopped = int(re.search(r"stopped at step (\d+) of 1000000, saved", terminal.text).group(1))
         command = terminal.lines()[-2].split()
         self.assertEqual(command[:2], ["./train_gpt2_fp8", "--resume"])
-        self.assertRegex(command[2], r"^checkpoints_fp8/nano-fp32-\d{8}-\d{6}$")
+        self.assertRegex(command[2], r"^checkpoints_fp8/1x8-fp32-\d{8}-\d{6}$")
 
         terminal = self.type(*command[1:], "--max_steps", str(stopped + 2))
         self.assertEqual(terminal.end(), 0, terminal.text)
@@ -85,9 +85,9 @@ class FirstDay:
         self.assertEqual(terminal.end(), 75, terminal.text)
         command = shlex.split(terminal.lines()[-2])
         self.assertEqual(command[:2], ["./train_gpt2_fp8", "--resume"])
-        self.assertRegex(command[2], r"^my runs/nano-fp32-")
+        self.assertRegex(command[2], r"^my runs/1x8-fp32-")
         terminal = self.type(*command[1:])
-        terminal.wait_for(r"resumed my runs/nano-fp32-\S+/step_")
+        terminal.wait_for(r"resumed my runs/1x8-fp32-\S+/step_")
         terminal.press(CTRL_C)
         self.assertEqual(terminal.end(), 75, terminal.text)
 

@@ -11,7 +11,7 @@ namespace {
 
 StepScalars step_of(double loss_sum, double norm_square, int64_t tokens) {
   StepScalars scalars{};
-  scalars.sums = {.loss = loss_sum, .tokens = static_cast<double>(tokens), .norm_square = norm_square};
+  scalars.sums = {.loss = loss_sum, .tokens = static_cast<double>(tokens), .norm_square = norm_square, .stops = 0};
   return scalars;
 }
 

@@ -3,17 +3,22 @@
 #include <exception>
 #include <iostream>
 #include <new>
+#include <string>
 
 #include "engine/base/process.h"
 
 namespace gpt2 {
+
+void print_error(const Error& error) {
+  std::cerr << "error: " + std::string(error.what()) + (error.hint().empty() ? "" : " (" + error.hint() + ")") + "\n";
+}
 
 int run_program(const std::function<ExitCode()>& body) {
   prepare_process();
   try {
     return static_cast<int>(body());
   } catch (const Error& error) {
-    std::cerr << "error: " << error.what() << (error.hint().empty() ? "" : " (" + error.hint() + ")") << "\n";
+    print_error(error);
     return static_cast<int>(error.code());
   } catch (const std::bad_alloc&) {
     std::cerr << "error: out of memory (use a smaller --batch_size or --model)\n";

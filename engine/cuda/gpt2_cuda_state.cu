@@ -19,6 +19,7 @@ void GPT2Cuda::initialize_on_device() {
     const TensorInit init = initial_values(tensor, config_);
     for (const OwnedSlice& slice : updated_) {
       const TensorPiece piece = piece_of(tensor, slice);
+      if (piece.count == 0) continue;
       if (init.normals > piece.begin) {
         fill_normal(cuda_, {.out = b_.master + piece.at,
                             .count = std::min(piece.count, init.normals - piece.begin),
@@ -26,7 +27,7 @@ void GPT2Cuda::initialize_on_device() {
                             .seed = options_.seed,
                             .stream = i,
                             .deviation = init.deviation});
-      } else if (init.normals == 0 && piece.count > 0) {
+      } else if (init.normals == 0) {
         fill_constant(cuda_, {.out = b_.master + piece.at, .count = piece.count, .value = init.constant});
       }
     }

@@ -2,10 +2,15 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <iostream>
 #include <map>
+#include <thread>
 
+#include "engine/base/program.h"
+#include "engine/base/stopwatch.h"
 #include "engine/io/checkpoint_search.h"
 #include "engine/train/option_fields.h"
 
@@ -32,6 +37,28 @@ std::map<std::string, std::string> from_text(const std::string& text) {
     begin = end + 1;
   }
   return facts;
+}
+
+// Another rank's end, where that is what is behind an error. NCCL may notice it before the group does.
+std::optional<Error> lost_rank(const RankGroup& group, const Error& error) {
+  const Stopwatch watch;
+  do {
+    try {
+      group.check();
+    } catch (const Error& lost) {
+      return lost;
+    }
+    if (error.code() == ExitCode::communication) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  } while (error.code() == ExitCode::communication && watch.seconds() < 1);
+  return std::nullopt;
+}
+
+// A device that waits for a lost rank may never let go of this process, and a launcher kills it a second after the
+// other one died: the line comes first, and nothing is left to clean up but what the system does.
+[[noreturn]] void leave_at_once(const Error& error) {
+  print_error(error);
+  std::cout << std::flush;
+  std::_Exit(static_cast<int>(ExitCode::communication));
 }
 
 } // namespace
@@ -66,7 +93,8 @@ ExitCode as_one_of(RankGroup& group, const std::function<ExitCode()>& work) {
     if (group.leads()) throw;
     return error.code();
   } catch (const Error& error) {
-    if (error.code() != ExitCode::communication) group.announce_failure(error.what());
+    if (const auto lost = lost_rank(group, error)) leave_at_once(*lost);
+    group.announce_failure(error.what());
     throw;
   } catch (const std::exception& error) {
     group.announce_failure(error.what());

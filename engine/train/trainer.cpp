@@ -206,7 +206,8 @@ void Trainer::save(bool is_best) {
   if (!is_best) return;
   // A new best makes the one before superfluous, unless it was due anyway.
   std::error_code ignored; // it costs only disk space
-  if (!extra_best_.empty() && extra_best_ != path) std::filesystem::remove_all(extra_best_, ignored);
+  if (session_.group.leads() && !extra_best_.empty() && extra_best_ != path)
+    std::filesystem::remove_all(extra_best_, ignored);
   extra_best_ = due(options_.checkpoint_freq) || state_.step == plan_.max_steps ? "" : path;
 }
 

@@ -254,7 +254,7 @@ TEST_CASE("the death of a process is named by all survivors at once") {
       std::atomic<int> joined = 0;
       std::vector<Outcome> outcomes = run_threads(3, [&](int rank) {
         if (rank == victim) {
-          while (joined < 2) std::this_thread::sleep_for(1ms);
+          while (killed && joined < 2) std::this_thread::sleep_for(1ms);
           if (killed) process->signal(SIGKILL);
           return;
         }
@@ -341,9 +341,13 @@ TEST_CASE("a main thread that does not leave after a failure is ended, once, wit
     CHECK(contains(line, ") failed: out of luck ("));
     ++ends;
   };
-  const auto outcomes = run_group(3, options, [](RankGroup& group) {
-    group.barrier();
-    if (group.rank() == 1) return group.announce_failure("out of luck");
+  std::atomic<int> stuck = 0;
+  const auto outcomes = run_group(3, options, [&](RankGroup& group) {
+    if (group.rank() == 1) {
+      while (stuck < 2) std::this_thread::sleep_for(1ms);
+      return group.announce_failure("out of luck");
+    }
+    ++stuck;
     std::this_thread::sleep_for(2500ms); // stuck in a device
   });
   for (const Outcome& outcome : outcomes) CHECK(outcome.what() == "");

@@ -16,9 +16,9 @@ struct Launch {
   int rank = 0, ranks = 1;
   std::optional<int> local_rank = std::nullopt; // on this node, where the launcher tells
   std::optional<int> local_ranks = std::nullopt;
-  std::string job = ""; // a text that the ranks of this job share and nobody else has, as far as the launcher tells one
+  std::string job = {}; // a text that the ranks of this job share and nobody else has, as far as the launcher tells one
   // Where rank 0 is found: "host", "host:port", "file:PATH", "mpi:" (rank 0 says it over MPI), or empty: on this host.
-  std::string master = "";
+  std::string master = {};
   int avoid_port = 0; // held by the launcher: torchrun's MASTER_PORT
 };
 

@@ -51,7 +51,8 @@ ExitCode run(int argc, char** argv) {
   if (!asked.eval_only) stop.emplace();
   const std::unique_ptr<RankGroup> group = join_ranks(asked, process_environment());
   std::ostream nowhere(nullptr);
-  Console console(group->leads() ? std::cout : nowhere, group->leads() && is_terminal(), wants_colour());
+  const bool terminal = is_terminal() && !behind_launcher(process_environment());
+  Console console(group->leads() ? std::cout : nowhere, group->leads() && terminal, terminal && wants_colour());
   return as_one_of(*group, [&] { return train_or_evaluate(*command_line, *group, console); });
 }
 

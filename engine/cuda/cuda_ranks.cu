@@ -58,6 +58,7 @@ void CudaRanks::reduce(int bucket) {
   const int64_t part = all.count / communicator_.ranks();
   float* const grad = b_.grad + all.offset;
   after_compute();
+  const auto recorded = span("reduce " + std::to_string(bucket));
   if (!sharded() && sharing_.grad_exchange == GradExchange::fp32) return communicator_.all_reduce_sum(grad, all.count);
   communicator_.reduce_scatter(grad, part, sharing_.grad_exchange);
   if (!sharded()) communicator_.all_gather(grad, part * static_cast<int64_t>(sizeof(float)));
@@ -88,6 +89,7 @@ void CudaRanks::begin_sharing() { after_compute(); }
 
 // Each vector has one owner or, where a slice ends within it, two: all others add zeros.
 void CudaRanks::share_vectors() {
+  const auto recorded = span("gather vectors");
   auto* const pieces = reinterpret_cast<const Piece*>(pieces_.data());
   CUDA_CHECK(cudaMemsetAsync(b_.vectors, 0, static_cast<size_t>(b_.vectors_count) * sizeof(float), cuda_.stream));
   copy_pieces(cuda_,
@@ -102,11 +104,13 @@ void CudaRanks::share_vectors() {
 }
 
 void CudaRanks::share_weights(const Bucket& bucket) {
+  const auto recorded = span("gather BF16");
   communicator_.all_gather(b_.weights + bucket.offset,
                            bucket.count / communicator_.ranks() * static_cast<int64_t>(sizeof(bf16)));
 }
 
 void CudaRanks::share_codes(const Bucket& bucket) {
+  const auto recorded = span("gather E4M3");
   communicator_.all_gather(b_.fp8.weights + bucket.offset, bucket.count / communicator_.ranks());
 }
 

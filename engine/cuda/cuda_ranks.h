@@ -10,6 +10,7 @@
 #include "engine/model/parameters.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/memory.h"
+#include "kernels/cuda/timeline.h"
 #include "kernels/optimizer.h"
 #include "kernels/ranks.h"
 
@@ -41,6 +42,8 @@ class CudaRanks {
   void await(int bucket);                   // the compute stream goes on when it has arrived; also inside a graph
   void await_all();
 
+  void record(Timeline* timeline) { timeline_ = timeline; } // null: nothing
+
   // ---- this rank's own time ----
   void begin_own_work();
   void end_own_work();
@@ -49,6 +52,7 @@ class CudaRanks {
   void abort_if_lost() noexcept { communicator_.abort_if_lost(); }
 
  private:
+  Timeline::Span span(const std::string& name) { return {timeline_, cuda_.stream, "ranks", name}; }
   void after_compute(); // this stream goes on where the compute stream is now
 
   Cuda& compute_;
@@ -58,6 +62,7 @@ class CudaRanks {
   Cuda cuda_;
   NcclCommunicator communicator_;
   std::vector<Event> arrived_; // by bucket
+  Timeline* timeline_ = nullptr;
   Event reached_, done_;
   Event own_begin_{Event::Kind::timed}, own_end_{Event::Kind::timed};
   DeviceMemory pieces_; // of Piece: owned parts of vectors in the master, then all vectors in the weights

@@ -75,6 +75,7 @@ void GPT2Cuda::forward(int B, int T, Fp8Pass pass, Exchange exchange) {
   embedding_.forward(b_.blocks[0].x, B, T); // wte[token] + wpe[position]
   for (int layer = 0; layer < config_.layers; ++layer) {
     if (fetches) ranks_->await(ParameterTable::block_bucket(layer));
+    const Timeline::Span span(timeline_.get(), cuda_.stream, "compute", "forward " + std::to_string(layer));
     enter_block(layer, R, pass);
     if (fp8_block(layer))
       block_forward_fp8(layer, B, T, pass);
@@ -134,12 +135,15 @@ void GPT2Cuda::backward(int B, int T, Fp8Pass pass, Exchange exchange) {
     norms_.gradient(b_.dx, b_.dh, final_layernorm_layer(), R);
   if (contributes) ranks_->reduce(ParameterTable::block_bucket(config_.layers)); // the final LayerNorm's own
   for (int layer = config_.layers - 1; layer >= 0; --layer) {
-    recompute(layer, B, T);
-    if (fp8_block(layer)) {
-      block_backward_fp8(layer, B, T, pass);
-    } else {
-      block_backward(layer, B, T);
-      hand_down(layer, R, pass);
+    {
+      const Timeline::Span span(timeline_.get(), cuda_.stream, "compute", "backward " + std::to_string(layer));
+      recompute(layer, B, T);
+      if (fp8_block(layer)) {
+        block_backward_fp8(layer, B, T, pass);
+      } else {
+        block_backward(layer, B, T);
+        hand_down(layer, R, pass);
+      }
     }
     if (contributes) ranks_->reduce(ParameterTable::block_bucket(layer));
   }

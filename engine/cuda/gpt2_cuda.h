@@ -44,6 +44,7 @@ struct CudaModelOptions {
   SharingOptions sharing;    // of several ranks
   int ranks = 1;             // that share it, as far as memory is counted
   bool share_device = false; // several ranks may use one GPU
+  std::string timeline;      // file for a trace of what two steps do on which stream; empty: none
   bool fuse_gelu = true;     // BF16: GELU in the product's epilogue (cuBLASLt) instead of a kernel of its own
 };
 

@@ -16,6 +16,7 @@
 #include "engine/model/model_state.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/memory.h"
+#include "kernels/cuda/timeline.h"
 
 namespace gpt2 {
 
@@ -90,6 +91,7 @@ class GPT2Cuda final : public Model {
   void tune(RankGroup& group);
   void share_weights();
   void share_update();
+  void record_timeline();
   void prepare_reading();
   void initialize_on_device();
   void master_to_weights();
@@ -148,7 +150,10 @@ class GPT2Cuda final : public Model {
   Pinned<StepOutcome> outcome_{1};
   Event outcome_ready_;
   int micro_steps_ = 0;     // of the last step
-  int64_t step_tokens_ = 0; // positions of the last step's micro-batches, ignored targets included
+  int64_t steps_begun_ = 0; // since this process began
+  const std::string timeline_path_;
+  std::unique_ptr<Timeline> timeline_; // while it is recorded
+  int64_t step_tokens_ = 0;            // positions of the last step's micro-batches, ignored targets included
 
   Graph micro_step_graphs_[2];        // for the training shape: fetching, contributing; one process has the first alone
   int warm_batch_ = 0, warm_seq_ = 0; // shape whose plans are made; captured at its second micro-step

@@ -139,6 +139,7 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
       losses_(context_),
       rank_(group.rank()),
       rank_count_(group.ranks()),
+      timeline_path_(cuda_options.timeline),
       nvml_(pci_bus_id(cuda_options.device)) {
   memory_report_.push_back({"library workspace", static_cast<int64_t>(cuda_.device->options.bytes_per_stream() +
                                                                       attention_bytes(options, cuda_options))});
@@ -222,6 +223,8 @@ void GPT2Cuda::begin_step(int B, int T) {
     CUDA_CHECK(cudaMemsetAsync(b_.step, 0, sizeof(StepScalars), cuda_.stream));
   };
   zero();
+  steps_begun_ += 1;
+  if (!timeline_path_.empty()) record_timeline();
   step_tokens_ = 0;
   if (!fp8_) return;
   if (fp8_->scaler.recipe().calibration_due()) {
@@ -244,7 +247,7 @@ void GPT2Cuda::micro_step(const Batch& batch, int index, int count) {
   step_tokens_ += batch.tokens();
   const Exchange exchange = ranks_ && index == count - 1 ? Exchange::contributing : Exchange::fetching;
   const bool warm = B == warm_batch_ && T == warm_seq_;
-  if (!use_graph_ || cuda_.profile || !warm) {
+  if (!use_graph_ || cuda_.profile || timeline_ || !warm) {
     if (!warm) {
       for (Graph& graph : micro_step_graphs_) graph.reset();
     }
@@ -272,6 +275,7 @@ void GPT2Cuda::leave_in_bf16(int layer) {
 // Norm, verdict, AdamW, each on what this rank owns; between them ranks exchange.
 void GPT2Cuda::update(const UpdateSettings& settings) {
   const AdamWSettings& a = settings.adamw;
+  const Timeline::Span span(timeline_.get(), cuda_.stream, "compute", "update");
   for (const auto [offset, count, at] : owned_)
     gradient_norm(cuda_, {.sums = &b_.step->sums, .grad = b_.grad + offset, .count = count});
   if (ranks_) {
@@ -321,6 +325,14 @@ StepResult GPT2Cuda::step_result() {
           .adam_step = outcome.guard.adam_step,
           .stop_requested = outcome.scalars.sums.stops > 0,
           .own_seconds = ranks_ ? micro_steps_ * ranks_->own_seconds() : 0};
+}
+
+// Two steps, once plans and connections are made: the weights that one updates arrive in the next.
+void GPT2Cuda::record_timeline() {
+  constexpr int64_t kFirst = 4;
+  if (steps_begun_ == kFirst) timeline_ = std::make_unique<Timeline>();
+  if (steps_begun_ == kFirst + 2) std::exchange(timeline_, nullptr)->write(timeline_path_);
+  if (ranks_) ranks_->record(timeline_.get());
 }
 
 // ---- weights from their owners ----

@@ -69,7 +69,13 @@ std::unique_ptr<RankGroup> join_ranks(const Options& options, const Environment&
   if (!launch || launch->ranks == 1) return std::make_unique<RankGroup>();
   Launch of_options = *launch;
   if (!options.master.empty()) of_options.master = options.master;
-  return RankGroup::join(of_options, {.stall = std::chrono::seconds(options.nccl_timeout)});
+  const std::chrono::seconds limit(options.nccl_timeout);
+  return RankGroup::join(of_options, {.deadline = limit, .stall = limit});
+}
+
+bool behind_launcher(const Environment& environment) {
+  const std::optional<Launch> launch = find_launch(environment);
+  return launch && launch->program != "--gpus";
 }
 
 int ranks_to_start(const Options& options, const Environment& environment) {

@@ -21,6 +21,9 @@ namespace gpt2 {
 // How this process was started, and the ranks that were started with it.
 std::unique_ptr<RankGroup> join_ranks(const Options& options, const Environment& environment);
 
+// mpirun gives its ranks a terminal of their own and copies what they write to wherever its own output goes.
+bool behind_launcher(const Environment& environment);
+
 // --gpus: how many ranks to start from here; 0: none, for this process is one of them or there is no such flag.
 int ranks_to_start(const Options& options, const Environment& environment);
 

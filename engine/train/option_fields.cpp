@@ -270,6 +270,8 @@ std::vector<OptionField> option_fields(Options& o) {
   f.choice("recompute", o.recompute, "activations computed again in the backward pass to save memory");
   f.choice("attention", o.attention, "auto: cuDNN where it is installed, else our own kernels");
   f.text("plan_cache", o.plan_cache, "FILE", "tuned matrix-product plans; empty: keep none");
+  f.text("timeline", o.timeline, "FILE",
+         "steps 4 and 5 of rank 0 as a Chrome trace (ui.perfetto.dev): blocks and exchanges, stream by stream");
 
   f.group("Evaluation and samples");
   f.number("eval_freq", o.eval_freq, at_least<int64_t>(0), "steps between evaluations; 0: never");

@@ -103,6 +103,7 @@ struct Options {
   Recompute recompute = Recompute::none;
   AttentionKind attention = AttentionKind::automatic;
   std::string plan_cache = "~/.cache/train_gpt2_fp8/plans.txt"; // empty: none
+  std::string timeline;                                         // file for a trace of two steps; empty: none
 
   // evaluation and sampling
   int64_t eval_freq = 250; // steps; 0: never

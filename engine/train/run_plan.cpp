@@ -182,7 +182,8 @@ BackendOptions backend_options(const Options& o) {
                    .attention = o.attention,
                    .plan_cache = in_home ? home + o.plan_cache.substr(1) : o.plan_cache,
                    .sharing = {.shard_optimizer = o.zero == 1, .grad_exchange = o.grad_reduce},
-                   .share_device = o.share_gpu}};
+                   .share_device = o.share_gpu,
+                   .timeline = o.timeline}};
 }
 
 BackendOptions backend_options(const Options& options, const RankGroup& group) {
@@ -195,6 +196,7 @@ BackendOptions backend_options(const Options& options, const RankGroup& group) {
                     "th of its machine, which has " + std::to_string(gpus) + " GPUs",
                 "start one rank for each GPU");
   }
+  if (!group.leads()) of_rank.cuda.timeline.clear();
   if (gpus > 1) of_rank.cuda.device = group.local_rank() % gpus; // the launcher may show each rank its own alone
   if (of_rank.threads == 0) {
     const int cores = static_cast<int>(std::thread::hardware_concurrency());

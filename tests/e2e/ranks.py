@@ -24,24 +24,28 @@ if "--times" in sys.argv:
 
 STEPS = 20
 LAUNCHERS = ("OMPI_", "PMI_", "PMIX_", "SLURM_", "WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_", "GPT2_", "TORCHELASTIC_")
-# A rate at which rounding noise grows little in 20 steps: the runs are compared, not the model.
+# A rate at which noise grows little in 20 steps: the runs are compared, not the model. At 1e-4, FP32 still agrees to 1e-6, but codes
+# of FP8 flip where a scale differs in its last bit, and losses by 3e-4.
 COMMON = ["--device", "cpu", "--layers", "2", "--heads", "2", "--channels", "64", "--seq_len", "32", "--target_batch_size", "12",
-          "--max_steps", str(STEPS), "--max_lr", "1e-4", "--eval_freq", "10", "--eval_sequences", "22", "--sample_tokens", "0",
-          "--checkpoint_freq", "0", "--no-save_best", "--no-use_tensorboard", "--threads", "1", "--nccl_timeout", "60"]
+          "--max_steps", str(STEPS), "--max_lr", "3e-5", "--eval_freq", "10", "--eval_sequences", "22", "--sample_tokens", "0",
+          "--checkpoint_freq", "0", "--no-save_best", "--no-use_tensorboard", "--threads", "1", "--log_freq", "1", "--nccl_timeout", "60"]
 STEP = re.compile(r"^step +(\d+) \| epoch .*loss: ([\d.]+) .*norm: ([\d.]+)", re.MULTILINE)
 VALIDATION = re.compile(r"^step (\d+) \| val loss: ([\d.]+)", re.MULTILINE)
 
 
 def numbers(out):
-    """{step: loss} and {step: validation loss} of what a run printed."""
+    """{step: loss}, {step: validation loss} and {step: gradient norm} of what a run printed."""
     return ({int(step): float(loss) for step, loss, _ in STEP.findall(out)},
-            {int(step): float(loss) for step, loss in VALIDATION.findall(out)})
+            {int(step): float(loss) for step, loss in VALIDATION.findall(out)},
+            {int(step): float(norm) for step, _, norm in STEP.findall(out)})
 
 
 def torchrun():
+    """The command, where there is one that works: that of Debian 12 (torch 1.13 under Python 3.11) does not."""
     for python in (sys.executable, "/usr/bin/python3"):
-        if subprocess.run([python, "-c", "import torch.distributed.run"], capture_output=True).returncode == 0:
-            return [python, "-m", "torch.distributed.run", "--no-python"]
+        command = [python, "-m", "torch.distributed.run", "--no_python"]
+        if subprocess.run([*command, "--nproc_per_node=1", "true"], capture_output=True).returncode == 0:
+            return command
     return None
 
 
@@ -106,7 +110,7 @@ class Ranks(unittest.TestCase):
         for mine, expected in zip(numbers(out), numbers(of_one)):
             self.assertEqual(sorted(mine), sorted(expected))
             for step, loss in expected.items():
-                self.assertAlmostEqual(mine[step], loss, delta=tolerance, msg=f"step {step}")
+                self.assertAlmostEqual(mine[step], loss, delta=tolerance + 1e-9, msg=f"step {step}")
         self.assertIn(STEPS, numbers(out)[0])
 
     # ---- the same losses ----
@@ -144,7 +148,7 @@ class Ranks(unittest.TestCase):
     def test_torchrun(self):
         command = torchrun()
         if not command:
-            self.skipTest("no torch")
+            self.skipTest("no torchrun that can start `true`")
         one = self.with_gpus(1)
         out = self.run_to_end([*command, "--nproc_per_node=2", "--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0", PROGRAM,
                                *self.arguments(2)])
@@ -175,7 +179,7 @@ class Ranks(unittest.TestCase):
                 start = ["--gpus", str(ranks)] if ranks > 1 else []
                 out = self.run_to_end([PROGRAM, "--resume", self.folder + f"/checkpoints/go{ranks}/step_00000010", "--run_name",
                                        f"go{ranks}", "--log_dir", self.folder + "/runs", "--device", "cpu", *start])
-                losses, validation = numbers(out)
+                losses, validation, _ = numbers(out)
                 expected = numbers(whole if ranks == 4 else one)
                 tolerance = 0 if ranks == 4 else 1e-4  # the same ranks go on bit for bit
                 for step in range(11, STEPS + 1):

@@ -22,7 +22,7 @@ endef
 
 .DEFAULT_GOAL := build
 .NOTPARALLEL: # Ninja uses all cores by itself
-.PHONY: help build run test test-gpu sanitize-gpu parity asan debug bench format check-format tidy tensorboard clean deps-build \
+.PHONY: help build run test test-gpu sanitize-gpu parity faults asan debug bench format check-format tidy tensorboard clean deps-build \
         deps-test release
 
 help: ## list the targets
@@ -54,6 +54,10 @@ parity: build ## is FP8's loss that of BF16? ten minutes on a GPU (ARGS="--train
 	@tests/parity/loss_gap.py --seeds 8 --judge refute --budget 540 --picture runs/parity/loss_gap.svg \
 	  --out runs/parity/$$(cat $(RELEASE)/train_gpt2_fp8 $(RELEASE)/lib/libgpt2.so | sha256sum | head -c 12) $(ARGS) \
 	  || [ $$? = 77 ]
+
+faults: release ## ranks killed and stopped twenty times each, in real runs of the CPU engine
+	$(call build,release,programs)
+	@tests/e2e/ranks.py $(RELEASE)/train_gpt2_fp8 --times 20
 
 asan: deps-test ## the CPU suite under the address and undefined-behaviour sanitizers
 	$(call configure,asan)

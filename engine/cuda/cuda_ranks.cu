@@ -22,7 +22,8 @@ CudaRanks::CudaRanks(RankGroup& group, Cuda& compute, const SharingOptions& shar
       sharing_(sharing),
       table_(table),
       b_(b),
-      cuda_(compute.device),
+      cuda_(compute.device,
+            Cuda::Priority::high), // the others wait for what is sent, and products leave it little room
       communicator_(group, cuda_, sharing.grad_exchange == GradExchange::bf16 ? largest_part(table, group.ranks()) : 0),
       arrived_(table.buckets().size()),
       pieces_(2 * table.tensors().size() * sizeof(Piece)) {

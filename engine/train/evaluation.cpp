@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "engine/io/checkpoint_search.h"
-#include "engine/train/run_plan.h"
+#include "engine/train/many_ranks.h"
 #include "engine/train/session.h"
 
 namespace gpt2 {
@@ -25,7 +25,7 @@ ExitCode evaluate_only(const RunStart& start, const DeviceChoice& device, Backen
   const GPT2Config config = resolve_config(start.options, device.gpu);
   const RunData data = open_run_data(start.options, config);
   if (!data.validation) throw Error(ExitCode::usage, "--eval_only without validation data", "give --val_data");
-  RunPlan plan = make_plan(start.options, config, device.precision, data.train->sequences(), backend, group.ranks());
+  RunPlan plan = agree_on_plan(start, config, device.precision, *data.train, data.validation.get(), backend, group);
   plan.model.purpose = Purpose::inference;
   const std::unique_ptr<Model> model = backend.make_model(plan.model); // each rank has all of it
   const bool resumed = !start.checkpoint.empty();

@@ -9,6 +9,7 @@
 #include <map>
 #include <thread>
 
+#include "engine/base/divisors.h"
 #include "engine/base/program.h"
 #include "engine/base/stopwatch.h"
 #include "engine/io/checkpoint_search.h"
@@ -59,6 +60,14 @@ std::optional<Error> lost_rank(const RankGroup& group, const Error& error) {
   print_error(error);
   std::cout << std::flush;
   std::_Exit(static_cast<int>(ExitCode::communication));
+}
+
+Options fitted_to_ranks(const RunStart& start, int ranks) {
+  Options options = start.options;
+  const bool from_checkpoint = start.of_checkpoint && !start.given.contains("batch_size");
+  if (!from_checkpoint || options.batch_size == 0 || options.target_batch_size % ranks != 0) return options;
+  options.batch_size = largest_divisor_at_most(options.target_batch_size / ranks, options.batch_size);
+  return options;
 }
 
 } // namespace
@@ -145,6 +154,20 @@ void check_agreement(RankGroup& group, const std::vector<Fact>& mine) {
                         "start every rank with the same program, flags and data");
     }
   }
+}
+
+RunPlan agree_on_plan(const RunStart& start, const GPT2Config& config, Precision precision, const Dataset& train,
+                      const Dataset* validation, Backend& backend, RankGroup& group) {
+  Options options = fitted_to_ranks(start, group.ranks());
+  const auto plan_of = [&] { return make_plan(options, config, precision, train.sequences(), backend, group.ranks()); };
+  if (group.alone()) return plan_of();
+  check_agreement(group, facts_of(options, backend, train, validation));
+  if (group.leads()) {
+    const auto busy = group.busy(); // it may time a few sizes
+    options.batch_size = plan_of().batch.batch_size;
+  }
+  options.batch_size = std::atoi(group.broadcast(std::to_string(options.batch_size)).c_str());
+  return plan_of();
 }
 
 std::vector<Fp8TensorStats> over_ranks(RankGroup& group, std::vector<Fp8TensorStats> mine) {

@@ -15,6 +15,8 @@
 #include "engine/dist/rank_group.h"
 #include "engine/model/fp8_recipe.h"
 #include "engine/train/options.h"
+#include "engine/train/resume.h"
+#include "engine/train/run_plan.h"
 
 namespace gpt2 {
 
@@ -40,6 +42,11 @@ std::vector<Fact> facts_of(const Options& options, const Backend& backend, const
                            const Dataset* validation);
 // Throws AgreedError with both sides of the first difference.
 void check_agreement(RankGroup& group, const std::vector<Fact>& mine);
+
+// Rank 0's plan, after all have shown that they would choose from the same. A micro-batch of a checkpoint's run that
+// these ranks cannot divide their share by becomes the largest that they can.
+RunPlan agree_on_plan(const RunStart& start, const GPT2Config& config, Precision precision, const Dataset& train,
+                      const Dataset* validation, Backend& backend, RankGroup& group);
 
 // Statistics over all ranks, from each rank's own. Amaxes and scales are the same already.
 std::vector<Fp8TensorStats> over_ranks(RankGroup& group, std::vector<Fp8TensorStats> mine);

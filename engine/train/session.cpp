@@ -1,11 +1,9 @@
 #include "engine/train/session.h"
 
 #include <cstdio>
-#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 
-#include "engine/base/divisors.h"
 #include "engine/data/sample_text.h"
 #include "engine/data/shard.h"
 #include "engine/data/shard_overlap.h"
@@ -92,37 +90,6 @@ std::string metrics_file(const Options& options, const RankGroup& group) {
   char name[32];
   std::snprintf(name, sizeof name, "rank_%05d.jsonl", group.rank());
   return options.log_ranks ? name : "";
-}
-
-// ---- plan ----
-
-// What a checkpoint's run used on its ranks need not divide what these get.
-Options fitted_to_ranks(const RunStart& start, int ranks) {
-  Options options = start.options;
-  const bool from_checkpoint = start.of_checkpoint && !start.given.contains("batch_size");
-  if (!from_checkpoint || options.batch_size == 0 || options.target_batch_size % ranks != 0) return options;
-  options.batch_size = largest_divisor_at_most(options.target_batch_size / ranks, options.batch_size);
-  return options;
-}
-
-// Rank 0 chooses, after all have shown that they would choose from the same.
-RunPlan agreed_plan(const RunStart& start, const GPT2Config& config, Precision precision, const RunData& data,
-                    Backend& backend, RankGroup& group) {
-  Options options = fitted_to_ranks(start, group.ranks());
-  if (!group.alone()) check_agreement(group, facts_of(options, backend, *data.train, data.validation.get()));
-  const auto plan_of = [&](const Options& chosen) {
-    return make_plan(chosen, config, precision, data.train->sequences(), backend, group.ranks());
-  };
-  if (group.alone()) return plan_of(options);
-  RunPlan plan;
-  std::string batch_size;
-  if (group.leads()) {
-    const auto busy = group.busy(); // it may time a few sizes
-    plan = plan_of(options);
-    batch_size = std::to_string(plan.batch.batch_size);
-  }
-  options.batch_size = std::atoi(group.broadcast(batch_size).c_str());
-  return group.leads() ? plan : plan_of(options);
 }
 
 // ---- model ----
@@ -214,7 +181,9 @@ Session::Session(const RunStart& start, const DeviceChoice& device, Backend& bac
       log_lock(lock_logs(log_folder, group)),
       checkpoint_lock(
           lock_checkpoints(CheckpointFolder(start.options.checkpoint_dir, run_name).path(), log_folder, group)),
-      plan(named_plan(agreed_plan(start, config, device.precision, data, backend, group), run_name)),
+      plan(
+          named_plan(agree_on_plan(start, config, device.precision, *data.train, data.validation.get(), backend, group),
+                     run_name)),
       text(Tokenizer::find_folder(plan.options.tokenizer), data.built_in),
       prompt(text.encode(plan.options.prompt)),
       prompt_given(start.given.contains("prompt")),

@@ -125,10 +125,13 @@ CudaDevice::~CudaDevice() = default;
 
 Cuda::Cuda(const CudaOptions& options) : Cuda(std::make_shared<CudaDevice>(options)) {}
 
-Cuda::Cuda(std::shared_ptr<CudaDevice> on) : device(std::move(on)) {
+Cuda::Cuda(std::shared_ptr<CudaDevice> on, Priority priority) : device(std::move(on)) {
   try {
     CUDA_CHECK(cudaSetDevice(device->options.device));
-    CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    int least = 0, greatest = 0;
+    CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    CUDA_CHECK(
+        cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority == Priority::high ? greatest : least));
     CUDA_CHECK(cudaMalloc(&scratch_base, device->options.scratch_bytes));
     scratch_bytes = device->options.scratch_bytes;
     CUDA_CHECK(cudaMalloc(&matmul_workspace, kMatmulWorkspaceBytes));

@@ -60,7 +60,8 @@ struct CudaDevice {
 // run side by side and share nothing but the device's plans.
 struct Cuda {
   explicit Cuda(const CudaOptions& options); // opens the device, and its first stream
-  explicit Cuda(std::shared_ptr<CudaDevice> device);
+  enum class Priority { normal, high };      // whose blocks are taken first when a multiprocessor has room
+  explicit Cuda(std::shared_ptr<CudaDevice> device, Priority priority = Priority::normal);
   ~Cuda();
   Cuda(const Cuda&) = delete;
 

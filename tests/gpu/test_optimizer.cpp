@@ -102,7 +102,7 @@ TEST_CASE("verdicts, windows and gradient scales are the CPU's, bit for bit") {
   for (const Step& step : steps) {
     StepScalars expected = fresh_scalars();
     expected.sums = {
-        .loss = step.loss_sum, .tokens = static_cast<double>(step.tokens), .norm_square = step.norm_square};
+        .loss = step.loss_sum, .tokens = static_cast<double>(step.tokens), .norm_square = step.norm_square, .stops = 0};
     scalars.upload({expected});
     const VerdictLimits limits{.loss_z = 8, .norm_z = 8};
     judge(device.cpu, JudgeStep{&expected, &expected_guard, limits, 0.5f});

@@ -1,0 +1,111 @@
+// What ranks settle besides the steps, with real groups in threads.
+#include "engine/train/many_ranks.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/contains.h"
+#include "tests/ranks_testing.h"
+
+using namespace gpt2;
+
+namespace {
+
+void with_groups(int ranks, const std::function<void(RankGroup&)>& body) {
+  const std::string job = new_job();
+  const std::vector<Outcome> outcomes = run_threads(ranks, [&](int rank) {
+    const auto group = RankGroup::join(rank_of_job(rank, ranks, job), patient());
+    body(*group);
+    group->barrier();
+  });
+  for (const Outcome& outcome : outcomes) CHECK(outcome.what() == "");
+}
+
+Environment of(const std::string& name, const std::string& value) {
+  return [=](const char* asked) -> const char* { return name == asked ? value.c_str() : nullptr; };
+}
+
+} // namespace
+
+TEST_CASE("a difference is refused with both sides, by all ranks alike") {
+  std::vector<std::string> said(3);
+  const std::string job = new_job();
+  run_threads(3, [&](int rank) {
+    const auto group = RankGroup::join(rank_of_job(rank, 3, job), patient());
+    check_agreement(*group, {{"--max_lr", "0.0006"}, {"training data", "4 shards"}});
+    try {
+      check_agreement(*group, {{"--max_lr", rank == 2 ? "0.001" : "0.0006"}, {"training data", "4 shards"}});
+    } catch (const AgreedError& error) {
+      CHECK(error.code() == ExitCode::communication);
+      said[static_cast<size_t>(rank)] = error.what();
+    }
+    group->barrier();
+  });
+  CHECK(contains(said[0], "--max_lr is 0.001 on rank 2 ("));
+  CHECK(contains(said[0], "and 0.0006 on rank 0"));
+  CHECK(said[1] == said[0]);
+  CHECK(said[2] == said[0]);
+}
+
+TEST_CASE("shares of FP8 are those of all ranks") {
+  with_groups(2, [](RankGroup& group) {
+    Fp8TensorStats mine{.tensor = {.layer = 0, .site = Fp8Site::qkv, .role = Fp8Role::act}, .format = Fp8Format::e4m3};
+    mine.amax = 3;
+    mine.saturated = group.rank() == 0 ? 0.0 : 0.5;
+    mine.flushed = group.rank() == 0 ? 0.25 : 0.75;
+    const std::vector<Fp8TensorStats> all = over_ranks(group, {mine});
+    CHECK(all[0].saturated == 0.25);
+    CHECK(all[0].flushed == 0.5);
+    CHECK(all[0].amax == 3);
+  });
+}
+
+TEST_CASE("a rank that is slow again and again is named once; one slow step is nobody's fault") {
+  with_groups(3, [](RankGroup& group) {
+    StragglerWatch watch;
+    int lines = 0;
+    const auto step = [&](double slow) {
+      const auto line = watch.look(group, group.rank() == 1 ? slow : 1.0);
+      if (!line) return;
+      lines += 1;
+      CHECK(group.leads());
+      CHECK(contains(*line, "rank 1 ("));
+      CHECK(contains(*line, "1500 ms"));
+    };
+    for (const double seconds : {1.5, 1.0, 1.5, 1.5, 1.0, 1.1}) step(seconds);
+    CHECK(lines == 0);
+    for (int i = 0; i < 5; ++i) step(1.5);
+    CHECK(lines == (group.leads() ? 1 : 0));
+  });
+}
+
+TEST_CASE("one process settles everything with itself") {
+  RankGroup alone;
+  check_agreement(alone, {{"x", "1"}});
+  CHECK_FALSE(StragglerWatch().look(alone, 1.0));
+  CHECK(join_ranks({}, of("", ""))->alone());
+}
+
+TEST_CASE("--gpus starts ranks, unless this process is one of them") {
+  Options options;
+  CHECK(ranks_to_start(options, of("", "")) == 0);
+  options.gpus = "4";
+  CHECK(ranks_to_start(options, of("", "")) == 4);
+  const Environment child = [](const char* name) -> const char* {
+    const std::string asked = name;
+    return asked == "GPT2_RANKS" ? "4" : asked == "GPT2_RANK" ? "1" : nullptr;
+  };
+  CHECK(ranks_to_start(options, child) == 0);
+  for (const char* bad : {"0", "-1", "four", "4x"}) {
+    options.gpus = bad;
+    CHECK_THROWS_AS(ranks_to_start(options, of("", "")), Error);
+  }
+}
+
+TEST_CASE("mpirun's terminal is not the user's") {
+  CHECK_FALSE(behind_launcher(of("", "")));
+  const Environment mpirun = [](const char* name) -> const char* {
+    const std::string asked = name;
+    return asked == "OMPI_COMM_WORLD_SIZE" ? "1" : asked == "OMPI_COMM_WORLD_RANK" ? "0" : nullptr;
+  };
+  CHECK(behind_launcher(mpirun));
+}

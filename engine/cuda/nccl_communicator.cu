@@ -179,14 +179,9 @@ void NcclCommunicator::poll() {
 }
 
 void NcclCommunicator::wait(const Event& own, const Event& shared) {
-  try {
-    while (!own.happened()) poll();
-    const auto waiting = group_.waiting();
-    while (!shared.happened()) poll();
-  } catch (const Error&) {
-    abort();
-    throw;
-  }
+  while (!own.happened()) poll();
+  const auto waiting = group_.waiting();
+  while (!shared.happened()) poll();
 }
 
 // ---- collectives ----

@@ -38,9 +38,9 @@ class NcclCommunicator final : public Communicator {
   void all_reduce_max(uint32_t* values, int64_t count) override;
 
   // Returns when `shared`, which takes all ranks, has happened; until `own` has, this rank works and does not wait.
-  // Throws Error(communication), after an abort that frees the device, if a rank is lost meanwhile.
+  // Throws Error(communication) if a rank is lost meanwhile.
   void wait(const Event& own, const Event& shared);
-  void abort_if_lost() noexcept; // work that waits for a lost rank would never end
+  void abort_if_lost() noexcept; // work that waits for a lost rank would never end; takes seconds
 
  private:
   void poll();

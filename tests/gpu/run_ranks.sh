@@ -5,7 +5,8 @@
 #   run_ranks.sh PROGRAM        environment: RANKS="2 4", STEPS=20, KEEP=FOLDER keeps all output
 #
 # Losses must equal those of one rank up to what the order of sums does, which is measured first: one rank with the whole
-# step as a micro-batch against one rank with a quarter of it. Exit status: 0, 1 something differs, 77 there is no GPU,
+# step as a micro-batch against one rank with a quarter of it. (At ten times this rate a flipped FP8 code has grown to 0.006 nats
+# after 20 steps, in one rank as in many.) Exit status: 0, 1 something differs, 77 there is no GPU,
 # NCCL or launcher here.
 set -uo pipefail
 
@@ -25,7 +26,7 @@ gpus=$(wc -l < gpus)
 share=() ; [ "$gpus" -ge "${counts[-1]}" ] || share=(--share_gpu)
 
 common=(--device cuda --layers 4 --heads 4 --channels 256 --seq_len 256 --target_batch_size 32 --max_steps "$steps"
-  --max_lr 3e-4 --warmup_steps 5 --eval_freq 10 --eval_sequences 50 --sample_tokens 0 --checkpoint_freq 0 --no-save_best
+  --max_lr 3e-5 --warmup_steps 5 --eval_freq 10 --eval_sequences 50 --sample_tokens 0 --checkpoint_freq 0 --no-save_best
   --histogram_freq 10 --log_freq 1 --nccl_timeout 60 --plan_cache "$work/plans.txt")
 
 # run NAME RANKS LAUNCHER FLAGS...: its output goes to NAME.out; the status is the launcher's

@@ -194,11 +194,13 @@ void GPT2Cuda::upload(const Batch& batch, int64_t first_token) {
   int32_t* const host_targets = slot.tokens.get() + batch.inputs.size();
   std::memcpy(slot.tokens.get(), batch.inputs.data(), bytes);
   std::memcpy(host_targets, batch.targets.data(), bytes);
-  *slot.first_token.get() = first_token;
   CUDA_CHECK(cudaMemcpyAsync(b_.inputs, slot.tokens.get(), bytes, cudaMemcpyHostToDevice, cuda_.stream));
   CUDA_CHECK(cudaMemcpyAsync(b_.targets, host_targets, bytes, cudaMemcpyHostToDevice, cuda_.stream));
-  CUDA_CHECK(
-      cudaMemcpyAsync(b_.first_token, slot.first_token.get(), sizeof(int64_t), cudaMemcpyHostToDevice, cuda_.stream));
+  if (fp8_) { // a key of its rounding
+    *slot.first_token.get() = first_token;
+    CUDA_CHECK(
+        cudaMemcpyAsync(b_.first_token, slot.first_token.get(), sizeof(int64_t), cudaMemcpyHostToDevice, cuda_.stream));
+  }
   slot.copied.record(cuda_.stream);
 }
 

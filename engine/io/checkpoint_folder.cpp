@@ -112,7 +112,7 @@ Error from_message(const std::string& message, const std::string& rank) {
 // Every rank hears how the others fared: all go on, or all throw the error of the first that failed.
 void agree(RankGroup& group, const std::optional<Error>& mine) {
   if (group.alone()) {
-    if (mine) throw *mine;
+    if (mine) throw Error(*mine);
     return;
   }
   const std::vector<std::string> all = group.all_gather(to_message(mine));

@@ -285,7 +285,8 @@ void Hdf5StateReader::read_range(const std::string& name, int64_t begin, std::sp
     const hsize_t from[] = {static_cast<hsize_t>(begin - there.begin)}, box[] = {values.size()};
     return read_box(dataset, name, from, box, values.data());
   }
-  const hsize_t columns = static_cast<hsize_t>(extents[1]), end = static_cast<hsize_t>(begin + count);
+  const auto columns = static_cast<hsize_t>(extents[1]);
+  const hsize_t end = static_cast<hsize_t>(begin) + static_cast<hsize_t>(count);
   float* out = values.data();
   for (hsize_t at = static_cast<hsize_t>(begin); at < end;) {
     const hsize_t column = at % columns, left = end - at;

@@ -271,6 +271,7 @@ void GPT2Cuda::forget_graph() { warm_batch_ = warm_seq_ = 0; }
 void GPT2Cuda::leave_in_bf16(int layer) {
   if (!fp8_) return;
   fp8_->scaler.leave_in_bf16(layer);
+  if (codes_travel()) share_weights(); // of this block only codes have come so far
   forget_graph();
 }
 

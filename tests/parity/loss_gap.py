@@ -283,7 +283,9 @@ def report(options, runs, finished):
     comparisons, missing = compare(curves, options.baseline.name, names, settings, options.all_seeds)
     passes = print_report(comparisons, missing, options.bars, options.baseline.name)
     if options.picture:
-        title = f"{options.model}, {options.steps} steps of {options.tokens_per_step:,} tokens, {options.seeds} seeds"
+        paired = min(len(comparison.gaps) for comparison in comparisons)
+        seeds = f"{options.seeds} seeds" if paired == options.seeds else f"{paired} of {options.seeds} seeds"
+        title = f"{options.model}, {options.steps} steps of {options.tokens_per_step:,} tokens, {seeds}"
         draw(options.picture, title, curves, options.baseline.name, names, settings, options.bars)
     return 0 if passes else 1
 

@@ -169,7 +169,7 @@ def compare(curves, baseline, variants, settings, seeds):
     for setting in settings:
         for variant in variants:
             comparison = Comparison(setting, variant, {})
-            theirs = []
+            theirs, incomplete = [], {}  # {"bf16 and fp8": [7, 8]}
             for seed in seeds:
                 curve, reference = curves.get((setting, variant, seed)), curves.get((setting, baseline, seed))
                 if curve and reference:
@@ -178,7 +178,9 @@ def compare(curves, baseline, variants, settings, seeds):
                     theirs.append(reference.last(reference.precision))
                     continue
                 absent = " and ".join(name for name, there in ((baseline, reference), (variant, curve)) if not there)
-                missing.append(f"{setting} seed {seed}: no {absent}")
+                incomplete.setdefault(absent, []).append(seed)
+            for absent, of_seeds in incomplete.items():
+                missing.append(f"{setting} seed{'s' if len(of_seeds) > 1 else ''} {', '.join(map(str, of_seeds))}: no {absent}")
             comparison.baseline_loss = estimate(theirs).mean
             comparisons.append(comparison)
     return comparisons, missing

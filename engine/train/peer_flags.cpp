@@ -99,7 +99,6 @@ constexpr PeerFlag kPeerFlags[] = {
     {"dtype", nullptr, kPrecision},
     {"mixed_precision", nullptr, kPrecision},
     {"gpu", nullptr, "use --device cuda; CUDA_VISIBLE_DEVICES chooses which"},
-    {"gpus", nullptr, "a run has one GPU; CUDA_VISIBLE_DEVICES chooses which"},
     {"gradient_checkpointing", nullptr, "use --recompute block"},
     {"activation_checkpointing", nullptr, "use --recompute block"},
     {"compile", nullptr, "there is nothing to compile: kernels are built in, --cuda_graph is on"},

@@ -233,7 +233,7 @@ TEST_CASE("other trainers' flags without an equal get the sentence that helps") 
                                                                   {"-d", "--target_batch_size"},
                                                                   {"-l", "--max_lr"},
                                                                   {"-x", "--max_steps"},
-                                                                  {"-z", "one GPU"},
+                                                                  {"-z", "--zero"},
                                                                   {"-e", "--model"}}) {
     CHECK(contains(usage_error({letter, "8"}), std::string("unknown flag ") + letter + " | "));
     CHECK(contains(usage_error({letter, "8"}), help));

@@ -17,8 +17,8 @@ const float* LinearLayersCpu::weight(const LinearLayer& linear) const {
   return (is_fp8(linear) ? buffers_.quantized_weights : buffers_.params) + linear.weight;
 }
 
-// Ranks see different tokens and must take the same scale. In an evaluation they read different numbers of batches, and
-// each takes its own.
+// Ranks see different tokens and must take the same scale. What is only read takes its own: samples are rank 0's
+// alone, and the others would not answer.
 float LinearLayersCpu::measure(const float* in, int64_t count) {
   uint32_t bits = std::bit_cast<uint32_t>(absolute_max(cpu_, in, count));
   if (pass_ != Fp8Pass::reading) communicator_.all_reduce_max(&bits, 1);

@@ -64,8 +64,8 @@ Fp8Sink Fp8Scaler::measuring_sink(const LinearLayer& layer, Fp8Role role, Fp8Cod
   return measuring;
 }
 
-// Ranks see different tokens and must take the same scale. In an evaluation they read different numbers of batches, and
-// each takes its own.
+// Ranks see different tokens and must take the same scale. What is only read takes its own: samples are rank 0's
+// alone, and the others would not answer.
 void Fp8Scaler::take_scale(const LinearLayer& layer, Fp8Role role, Fp8Pass pass) const {
   if (ranks_ && pass != Fp8Pass::reading) ranks_->maximise(scales_.measured + id(layer, role), 1);
   fp8_scale_now(cuda_, scales_,

@@ -17,7 +17,7 @@ ELSEWHERE = "OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0"
 
 class Mpirun(unittest.TestCase):
     def run_ranks(self, *command, **variables):
-        root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "ASAN_OPTIONS": "detect_leaks=0"}  # OpenMPI's own
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "PMI", "MASTER_"))}
         return subprocess.run([MPIRUN, "--oversubscribe", "-np", "3", *command], env={**environment, **root, **variables},
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)

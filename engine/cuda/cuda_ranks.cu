@@ -124,6 +124,11 @@ void CudaRanks::await_all() {
   for (const Event& event : arrived_) event.hold_across_graphs(compute_.stream);
 }
 
+void CudaRanks::wait_until_here() {
+  done_.record(cuda_.stream);
+  communicator_.wait(done_, done_);
+}
+
 // ---- this rank's own time ----
 
 void CudaRanks::begin_own_work() { own_begin_.record_across_graphs(compute_.stream); }

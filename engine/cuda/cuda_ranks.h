@@ -48,7 +48,10 @@ class CudaRanks {
   void begin_own_work();
   void end_own_work();
   double own_seconds() const { return own_end_.seconds_since(own_begin_); } // of the last micro-step
-  void wait(const Event& event) { communicator_.wait(own_end_, event); }    // the host
+  // The host waits. `alone`: until own work ends it waits for nobody else, as it does where scales are agreed on amid
+  // it.
+  void wait(const Event& event, bool alone) { communicator_.wait(alone ? own_end_ : event, event); }
+  void wait_until_here(); // for all that was asked of this stream
   void abort_if_lost() noexcept { communicator_.abort_if_lost(); }
 
  private:

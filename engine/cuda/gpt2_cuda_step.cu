@@ -167,6 +167,10 @@ GPT2Cuda::~GPT2Cuda() {
   if (ranks_) ranks_->abort_if_lost();
   cudaStreamSynchronize(cuda_.stream); // the buffers are in use until then
   if (ranks_) cudaStreamSynchronize(ranks_->stream().stream);
+  try {
+    if (timeline_) timeline_->write(timeline_path_); // a run that ended while it was recorded
+  } catch (const Error&) {
+  }
 }
 
 // One micro-batch of nothing on rank 0 finds a plan for every product; the others take those over, so that no rank
@@ -316,7 +320,7 @@ void GPT2Cuda::update(const UpdateSettings& settings) {
 
 StepResult GPT2Cuda::step_result() {
   if (ranks_)
-    ranks_->wait(outcome_ready_);
+    ranks_->wait(outcome_ready_, !(fp8_ && options_.fp8.current_scaling));
   else
     outcome_ready_.wait();
   const StepOutcome& outcome = *outcome_.get();
@@ -350,6 +354,7 @@ void GPT2Cuda::share_weights() {
     ranks_->arrived(bucket);
   }
   ranks_->await_all();
+  ranks_->wait_until_here(); // what follows may block the host, and would hide that it waits for others
 }
 
 // Of an update: FP8 blocks as E4M3 codes, half the bytes, of which each rank makes the transposes; the rest in BF16.

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <thread>
 #include <utility>
@@ -134,11 +135,14 @@ NcclCommunicator::~NcclCommunicator() {
   if (!comm_) return;
   try {
     group_.check();
-    settle(nccl_.comm_finalize(comm_), "ncclCommFinalize"); // with the peers: they are all here
-    nccl_.comm_destroy(comm_);
+    const bool unwinding = std::uncaught_exceptions() > 0; // then the peers may be in the midst of something
+    if (!unwinding) {
+      settle(nccl_.comm_finalize(comm_), "ncclCommFinalize"); // with the peers: they are all here
+      nccl_.comm_destroy(std::exchange(comm_, nullptr));
+    }
   } catch (const Error&) {
-    abort(); // without them
   }
+  abort(); // without them, unless it is gone
 }
 
 void NcclCommunicator::abort() noexcept {
@@ -179,7 +183,7 @@ void NcclCommunicator::poll() {
 }
 
 void NcclCommunicator::wait(const Event& own, const Event& shared) {
-  while (!own.happened()) poll();
+  while (&own != &shared && !own.happened()) poll();
   const auto waiting = group_.waiting();
   while (!shared.happened()) poll();
 }

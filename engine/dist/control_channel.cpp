@@ -93,7 +93,7 @@ std::string ControlChannel::receive(int rank) {
   std::unique_lock lock(mutex_);
   Peer& peer = peers_[static_cast<size_t>(rank)];
   news_.wait(lock, [&] { return !peer.messages.empty() || peer.has_left || has_failed(); });
-  if (peer.messages.empty() || has_failed()) {
+  if (peer.messages.empty()) { // what came before a failure is delivered: it may say why
     if (!has_failed()) record_failure(name_of(rank) + " ended while " + name_of(rank_) + " still waits for it");
     lock.unlock();
     wake();

@@ -103,10 +103,10 @@ std::string to_message(const std::optional<Error>& error) {
   return std::to_string(static_cast<int>(error->code())) + separator + error->what() + separator + error->hint();
 }
 
-Error from_message(const std::string& message, const std::string& rank) {
+AgreedError from_message(const std::string& message, const std::string& rank) {
   const size_t what = message.find('\0') + 1, hint = message.find('\0', what) + 1;
-  return Error(static_cast<ExitCode>(std::stoi(message)), rank + ": " + message.substr(what, hint - 1 - what),
-               message.substr(hint));
+  return AgreedError(static_cast<ExitCode>(std::stoi(message)), rank + ": " + message.substr(what, hint - 1 - what),
+                     message.substr(hint));
 }
 
 // Every rank hears how the others fared: all go on, or all throw the error of the first that failed.

@@ -54,12 +54,12 @@ std::optional<Error> lost_rank(const RankGroup& group, const Error& error) {
   return std::nullopt;
 }
 
-// A device that waits for a lost rank may never let go of this process, and a launcher kills it a second after the
-// other one died: the line comes first, and nothing is left to clean up but what the system does.
+// A device that waits for other ranks may never let go of this process, and a launcher kills the rest a second after
+// the first died: the line comes first, and nothing is left to clean up but what the system does.
 [[noreturn]] void leave_at_once(const Error& error) {
   print_error(error);
   std::cout << std::flush;
-  std::_Exit(static_cast<int>(ExitCode::communication));
+  std::_Exit(static_cast<int>(error.code()));
 }
 
 Options fitted_to_ranks(const RunStart& start, int ranks) {
@@ -88,7 +88,8 @@ bool behind_launcher(const Environment& environment) {
 }
 
 int ranks_to_start(const Options& options, const Environment& environment) {
-  if (options.gpus.empty() || find_launch(environment)) return 0;
+  const std::optional<Launch> launch = find_launch(environment);
+  if (options.gpus.empty() || (launch && (launch->ranks > 1 || launch->program == "--gpus"))) return 0;
   if (options.gpus == "all") {
     const int gpus = gpu_count();
     if (gpus == 0) throw Error(ExitCode::device, "--gpus all: there is no GPU", "give a number, or leave it out");
@@ -108,9 +109,10 @@ ExitCode as_one_of(RankGroup& group, const std::function<ExitCode()>& work) {
     if (group.leads()) throw;
     return error.code();
   } catch (const Error& error) {
+    if (group.alone()) throw;
     if (const auto lost = lost_rank(group, error)) leave_at_once(*lost);
     group.announce_failure(error.what());
-    throw;
+    leave_at_once(error);
   } catch (const std::exception& error) {
     group.announce_failure(error.what());
     throw;
@@ -161,7 +163,9 @@ RunPlan agree_on_plan(const RunStart& start, const GPT2Config& config, Precision
   Options options = fitted_to_ranks(start, group.ranks());
   const auto plan_of = [&] { return make_plan(options, config, precision, train.sequences(), backend, group.ranks()); };
   if (group.alone()) return plan_of();
-  check_agreement(group, facts_of(options, backend, train, validation));
+  std::vector<Fact> facts = facts_of(options, backend, train, validation);
+  facts.push_back({"precision", to_string(precision)}); // a rank may have fallen back to another
+  check_agreement(group, facts);
   if (group.leads()) {
     const auto busy = group.busy(); // it may time a few sizes
     options.batch_size = plan_of().batch.batch_size;

@@ -29,8 +29,8 @@ bool behind_launcher(const Environment& environment);
 // --gpus: how many ranks to start from here; 0: none, for this process is one of them or there is no such flag.
 int ranks_to_start(const Options& options, const Environment& environment);
 
-// Runs the work of one rank. The other ranks hear of its failure and end; of one that all ranks have alike only rank 0
-// speaks.
+// Runs the work of one rank. The other ranks hear of its failure and end, and this process ends without another step;
+// of an error that all ranks have alike only rank 0 speaks.
 ExitCode as_one_of(RankGroup& group, const std::function<ExitCode()>& work);
 
 // The checkpoint that rank 0 finds for --resume, for all of them.

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -208,6 +209,23 @@ class Ranks(unittest.TestCase):
         self.assertEqual([end[0] for end in ends], [7, 3], ends)
         self.assertIn("nowhere", ends[1][2])
         self.assertRegex(ends[0][2], r"rank 1 .*nowhere")
+
+    def test_a_rank_whose_data_turns_out_to_be_bad(self):
+        # The same data on both but for token ids that GPT-2 does not have, in sequences that no rank looks at when they compare.
+        sequences, length = 4096, 32
+        compared = {i * sequences // 64 for i in range(64)}
+        tokens = [i * 37 % 1000 for i in range(sequences * length + 1)]
+        for rank in (0, 1):
+            if rank == 1:
+                for sequence in set(range(1, sequences - 1)) - {s + d for s in compared for d in (-1, 0, 1)}:
+                    tokens[sequence * length + 5] = 60000
+            with open(f"{self.folder}/data{rank}.bin", "wb") as file:
+                file.write(struct.pack("<3i", 20240520, 1, len(tokens)) + bytes(1012) + struct.pack(f"<{len(tokens)}H", *tokens))
+        ends = self.end_of(self.start_each(2, environment=self.torchrun_words(2, 29414),
+                                           flags=lambda rank: ["--train_data", f"data{rank}.bin", "--eval_freq", "0"]), 60)
+        self.assertEqual([end[0] for end in ends], [7, 3], ends)  # the cause keeps its code
+        self.assertRegex(ends[1][2], r"\Aerror: data1\.bin")
+        self.assertRegex(ends[0][2], r"\Aerror: rank 1 .* failed: data1\.bin")
 
     # ---- faults ----
 

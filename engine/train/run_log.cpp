@@ -120,6 +120,7 @@ std::vector<float> gathered(RankGroup& group, const std::vector<float>& mine) {
   if (group.alone()) return sample;
   std::vector<float> all;
   for (const std::string& part : group.gather({reinterpret_cast<const char*>(sample.data()), sample.size() * 4})) {
+    if (part.empty()) continue; // a rank that owns nothing of this tensor
     const size_t before = all.size();
     all.resize(before + part.size() / sizeof(float));
     std::memcpy(all.data() + before, part.data(), part.size());

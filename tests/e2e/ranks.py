@@ -172,7 +172,7 @@ class Ranks(unittest.TestCase):
 
     def test_any_number_of_ranks_resumes(self):
         one = self.with_gpus(1)
-        whole = self.with_gpus(4, "--checkpoint_freq", "10", name="whole")
+        whole = self.with_gpus(4, "--checkpoint_freq", "10", "--use_tensorboard", "--histogram_freq", "10", name="whole")
         for ranks in (4, 2, 3, 1):
             with self.subTest(ranks=ranks):
                 shutil.copytree(self.folder + "/checkpoints/whole/step_00000010",

@@ -22,7 +22,7 @@ const std::set<std::string> kCommon{
     "model",       "seq_len",    "train_data",   "val_data",        "tokenizer", "batch_size",     "target_batch_size",
     "max_steps",   "max_lr",     "warmup_steps", "device",          "precision", "use_fp8",        "eval_freq",
     "sample_freq", "prompt",     "log_freq",     "use_tensorboard", "run_name",  "checkpoint_dir", "checkpoint_freq",
-    "resume",      "num_epochs", "seed",         "threads"};
+    "resume",      "num_epochs", "seed",         "threads",         "gpus"};
 
 struct Example {
   std::string command, meaning;

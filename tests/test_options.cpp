@@ -371,7 +371,7 @@ TEST_CASE("the short help is a part of the whole one, and a switch has no value"
     CHECK(contains(all, "\n  --" + field.name));
     common += contains(some, "\n  --" + field.name + " ");
   }
-  CHECK(common == 25);
+  CHECK(common == 26);
   CHECK_FALSE(contains(all, "{false}"));
   CHECK(contains(completion_script("zsh"), "'--lr_schedule=[after the warm-up]:cosine|linear|constant|wsd:(cosine"));
 }

@@ -93,6 +93,7 @@ void GPT2Cuda::hand_down(int layer, int64_t R, Fp8Pass pass) {
 // ---- weights and calibration ----
 
 void GPT2Cuda::quantize_weights(Fp8Pass pass) {
+  fp8_->in_parts = false;
   const LinearsFp8& linears = fp8_->layers.linears;
   for (int layer = 0; layer < config_.layers; ++layer) {
     if (!fp8_block(layer)) continue;

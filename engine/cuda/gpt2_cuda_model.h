@@ -119,6 +119,9 @@ class GPT2Cuda final : public Model {
       LossesFp8 losses;
     } layers;
     bool weights_stale = true; // the codes are older than the weights
+    // Each rank has quantized its part of the blocks' weights, not all of them: for the step under way, and for the one
+    // whose statistics can be read.
+    bool in_parts = false, seen_in_parts = false;
   };
 
   const GPT2Config config_;

@@ -100,7 +100,7 @@ void GPT2Cuda::upload_state(FlatSnapshot& state) {
 
 std::vector<Fp8TensorStats> GPT2Cuda::fp8_stats() {
   if (!fp8_) return {};
-  return fp8_->scaler.stats(config_, at_, step_tokens_, codes_travel() ? rank_count_ : 1);
+  return fp8_->scaler.stats(config_, at_, step_tokens_, fp8_->seen_in_parts ? rank_count_ : 1);
 }
 
 NamedTensor GPT2Cuda::read_tensor(const ParameterTensor& tensor, TensorKind kind) {

@@ -293,6 +293,7 @@ void GPT2Cuda::update(const UpdateSettings& settings) {
   judge(cuda_, {.scalars = b_.step, .guard = b_.guard, .limits = settings.limits, .grad_clip = settings.grad_clip});
   if (fp8_) {
     fp8_->scaler.end_step(b_.step);
+    fp8_->seen_in_parts = fp8_->in_parts;
     fp8_->weights_stale = true;
   }
   for (const auto [offset, count, at] : updated_) {
@@ -382,7 +383,9 @@ void GPT2Cuda::share_update() {
     }
     ranks_->arrived(index);
   }
-  if (codes) fp8_->weights_stale = false;
+  if (!codes) return;
+  fp8_->weights_stale = false;
+  fp8_->in_parts = true;
 }
 
 // ---- forward only ----

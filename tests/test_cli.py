@@ -239,7 +239,8 @@ class CommandLine(unittest.TestCase):
             self.assertIn("save_best = false\n", file.read())
         self.assertIn("save_best = true\n", self.succeed("--print_config"))
 
-    def test_two_runs_of_one_name(self):
+    def start_and_save(self):
+        """A run without an end that has saved its first checkpoint."""
         process = subprocess.Popen([PROGRAM, *TINY, "--max_steps", "1000000", "--checkpoint_freq", "2"], cwd=self.folder,
                                    env=self.environment, stdout=subprocess.PIPE, text=True)
         self.addCleanup(process.stdout.close)
@@ -247,6 +248,10 @@ class CommandLine(unittest.TestCase):
         for line in process.stdout:
             if " | saved " in line:
                 break
+        return process
+
+    def test_two_runs_of_one_name(self):
+        process = self.start_and_save()
         process.send_signal(signal.SIGSTOP)  # alive, but silent: what is there must not change
         message = f"error: another run is writing to runs/run: process {process.pid} on "
         for again in ([*TINY, "--max_steps", "1"], ["--resume", "latest"]):
@@ -268,13 +273,7 @@ class CommandLine(unittest.TestCase):
         self.assertFalse(os.path.exists(os.path.join(self.folder, "runs/run/.lock")))
 
     def test_two_runs_share_a_checkpoint_dir(self):
-        process = subprocess.Popen([PROGRAM, *TINY, "--max_steps", "1000000", "--checkpoint_freq", "2"], cwd=self.folder,
-                                   env=self.environment, stdout=subprocess.PIPE, text=True)
-        self.addCleanup(process.stdout.close)
-        self.addCleanup(process.kill)
-        for line in process.stdout:
-            if " | saved " in line:
-                break
+        process = self.start_and_save()
         self.succeed(*TINY, "--max_steps", "4", "--checkpoint_freq", "2", "--run_name", "other")  # at the same time
         process.send_signal(signal.SIGTERM)
         rest = process.communicate(timeout=60)[0]

@@ -103,7 +103,8 @@ TEST_CASE("how processes are started is remembered by no file") {
   CHECK(to_toml(options) == to_toml(Options{}));
   CHECK(parse({"--gpus", "8"}).options.gpus == "8");
   CHECK(contains(usage_error({"--ranks", "2"}), "--ranks and --rank belong together"));
-  CHECK(contains(usage_error({"--ranks", "2", "--rank", "2"}), "--rank 2 is not one of --ranks 2 | ranks are 0 to 1"));
+  CHECK(contains(usage_error({"--ranks", "2", "--rank", "2"}),
+                 "--rank 2 of --ranks 2 | give each process one of 0 to 1"));
   CHECK(contains(usage_error({"--ranks", "2", "--rank", "0", "--gpus", "2"}), "--gpus starts all ranks itself"));
 }
 

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "engine/base/files.h"
+#include "engine/base/process.h"
 #include "engine/dist/meeting_place.h"
 #include "engine/dist/wire.h"
 #include "tests/expect_error.h"

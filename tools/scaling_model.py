@@ -317,20 +317,23 @@ def sequences_for(size, plan, gpus, goal, options):
     return None
 
 
+def cases(options):
+    """Every size on every number of GPUs: (name, size, gpus)."""
+    return [(name, options.sizes[name], gpus) for name in options.models for gpus in options.gpus]
+
+
 def print_overlap(options):
     print("### Where overlap ends: tokens per GPU\n")
     rows = []
-    for name in options.models:
-        size = options.sizes[name]
-        for gpus in options.gpus:
-            reduce = exchange(block_matrices(size) + block_vectors(size), gpus, Plan(), options)
-            weights = gather(block_matrices(size), block_vectors(size), 1, gpus, options)
-            needed = sequences_for(size, Plan(), gpus, 0.9, options)
-            rows.append([name, str(gpus), milliseconds(reduce),
-                         f"{tokens_that_hide(size, reduce, 2 / 3, 'fp8', options):,.0f}", milliseconds(weights),
-                         f"{tokens_that_hide(size, weights, 1 / 3, 'fp8', options):,.0f}",
-                         f"{options.sequences * options.seq_len / gpus:,.0f}",
-                         f"{needed * options.seq_len:,}" if needed else "-"])
+    for name, size, gpus in cases(options):
+        reduce = exchange(block_matrices(size) + block_vectors(size), gpus, Plan(), options)
+        weights = gather(block_matrices(size), block_vectors(size), 1, gpus, options)
+        needed = sequences_for(size, Plan(), gpus, 0.9, options)
+        rows.append([name, str(gpus), milliseconds(reduce),
+                     f"{tokens_that_hide(size, reduce, 2 / 3, 'fp8', options):,.0f}", milliseconds(weights),
+                     f"{tokens_that_hide(size, weights, 1 / 3, 'fp8', options):,.0f}",
+                     f"{options.sequences * options.seq_len / gpus:,.0f}",
+                     f"{needed * options.seq_len:,}" if needed else "-"])
     table(["model", "GPUs", "reduce a block, ms", "hidden from", "gather a block, ms", "hidden from", "tokens a step",
            "90% from"], rows)
 
@@ -338,16 +341,14 @@ def print_overlap(options):
 def print_embedding(options):
     print("### The tied embedding's bucket\n")
     rows = []
-    for name in options.models:
-        size = options.sizes[name]
-        for gpus in options.gpus:
-            whole = model_step(size, Plan(), gpus, options)
-            split = model_step(size, Plan(split_embedding=True), gpus, options)
-            rows.append([name, str(gpus), milliseconds(whole.exposed_embedding),
-                         f"{100 * whole.exposed_embedding / whole.seconds:.1f}%",
-                         milliseconds(gather(embedding(size, options), 0, 2, gpus, options)),
-                         milliseconds(split.exposed_embedding), milliseconds(whole.seconds - split.seconds),
-                         f"{100 * (whole.seconds / split.seconds - 1):+.1f}%"])
+    for name, size, gpus in cases(options):
+        whole = model_step(size, Plan(), gpus, options)
+        split = model_step(size, Plan(split_embedding=True), gpus, options)
+        rows.append([name, str(gpus), milliseconds(whole.exposed_embedding),
+                     f"{100 * whole.exposed_embedding / whole.seconds:.1f}%",
+                     milliseconds(gather(embedding(size, options), 0, 2, gpus, options)),
+                     milliseconds(split.exposed_embedding), milliseconds(whole.seconds - split.seconds),
+                     f"{100 * (whole.seconds / split.seconds - 1):+.1f}%"])
     table(["model", "GPUs", "reduce, exposed ms", "of the step", "gather, exposed ms", "late part if split, ms",
            "split saves, ms", "speed"], rows)
 

@@ -42,7 +42,10 @@ std::string mxfp8_note(const GpuReport& gpu) {
 
 } // namespace
 
-std::unique_ptr<Model> Backend::make_model(const ModelOptions& options) { return make_model(options, alone_); }
+std::unique_ptr<Model> Backend::make_model(const ModelOptions& options) {
+  RankGroup alone; // which no model keeps
+  return make_model(options, alone);
+}
 
 DeviceChoice choose_device(const BackendOptions& options, const GpuReport& gpu) {
   DeviceChoice choice;

@@ -28,9 +28,6 @@ class Backend {
 
   // Tokens per second that this hardware cannot exceed, where it is known.
   virtual std::optional<double> light_speed(const ModelOptions&) const { return std::nullopt; }
-
- private:
-  RankGroup alone_;
 };
 
 std::unique_ptr<Backend> make_cpu_backend(int threads, const SharingOptions& sharing = {}); // 0: all cores

@@ -45,6 +45,12 @@ void prepare_process() {
   std::signal(SIGPIPE, SIG_IGN);
 }
 
+std::string host_name() {
+  char name[256] = "localhost";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
 std::string program_as_called() { return program_invocation_name; }
 
 StopSignal::StopSignal() : outermost_(!handling) {

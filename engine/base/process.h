@@ -11,6 +11,7 @@ namespace gpt2 {
 void prepare_process();
 
 std::string program_as_called(); // "./train_gpt2_fp8": argv[0]
+std::string host_name();         // "localhost" where the system does not tell
 
 // Ctrl-C, SIGTERM, a lost terminal (SIGHUP) and SIGUSR1 (a job manager's warning that time is running out) ask a loop
 // to finish its step, save and leave, and say so on stderr at once; the second Ctrl-C ends the process. Handles the

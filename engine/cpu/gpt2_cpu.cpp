@@ -23,11 +23,6 @@ const ModelOptions& validated(const ModelOptions& options) {
 
 bool trains(const ModelOptions& options) { return options.purpose == Purpose::training; }
 
-int64_t moments_count(const ModelOptions& options, const ParameterTable& table, bool sharded) {
-  if (!trains(options)) return 0;
-  return sharded ? table.shard_size() : table.size();
-}
-
 std::optional<Fp8RecipeState> make_recipe(const ModelOptions& options) {
   if (options.precision != Precision::fp8) return std::nullopt;
   return Fp8RecipeState(options.fp8, options.config.layers);
@@ -52,14 +47,14 @@ GPT2Cpu::GPT2Cpu(const ModelOptions& options, std::unique_ptr<Communicator> comm
       config_(options.config),
       table_(config_, communicator_->ranks()),
       at_(table_),
-      params_(table_.size()),
-      grads_(trains(options) ? table_.size() : 0),
-      adam_m_(moments_count(options, table_, sharded_)),
-      adam_v_(moments_count(options, table_, sharded_)),
-      quantized_weights_(options.precision == Precision::fp8 ? CpuBuffer(table_.size()) : CpuBuffer()),
-      decay_mask_(make_decay_mask(table_)),
       owned_(table_.shard(communicator_->rank())),
       updated_(sharded_ ? owned_ : whole(table_)),
+      params_(table_.size()),
+      grads_(trains(options) ? table_.size() : 0),
+      adam_m_(trains(options) ? compact_size(updated_) : 0),
+      adam_v_(trains(options) ? compact_size(updated_) : 0),
+      quantized_weights_(options.precision == Precision::fp8 ? CpuBuffer(table_.size()) : CpuBuffer()),
+      decay_mask_(make_decay_mask(table_)),
       activations_(options),
       recipe_(make_recipe(options)),
       linears_(cpu_,
@@ -247,7 +242,7 @@ void GPT2Cpu::adopt_weights(std::span<const float> own) {
 }
 
 void GPT2Cpu::load_state(StateReader& reader) {
-  std::vector<float> own(static_cast<size_t>(sharded_ ? table_.shard_size() : table_.size()));
+  std::vector<float> own(static_cast<size_t>(compact_size(updated_)));
   load_tensors(reader, table_, updated_, {.params = own, .adam_m = adam_m_.span(), .adam_v = adam_v_.span()});
   adopt_weights(own);
   guard_ = load_guard(reader);
@@ -257,7 +252,7 @@ void GPT2Cpu::load_state(StateReader& reader) {
 }
 
 void GPT2Cpu::load_weights(StateReader& reader) {
-  std::vector<float> own(static_cast<size_t>(sharded_ ? table_.shard_size() : table_.size()));
+  std::vector<float> own(static_cast<size_t>(compact_size(updated_)));
   gpt2::load_weights(reader, table_, updated_, own);
   adopt_weights(own);
   std::ranges::fill(adam_m_.span(), 0.0f);

@@ -68,15 +68,15 @@ class GPT2Cpu final : public Model {
   const GPT2Config config_;
   const ParameterTable table_;
   const GPT2Offsets at_;
-  Cpu cpu_;
-
-  CpuBuffer params_;                      // flat, in the table's layout
-  CpuBuffer grads_;                       // the same; empty unless the model trains
-  CpuBuffer adam_m_, adam_v_;             // the same, or of the owned slices alone
-  CpuBuffer quantized_weights_;           // flat; empty without FP8
-  std::vector<uint8_t> decay_mask_;       // one byte per 256 elements
   const std::vector<OwnedSlice> owned_;   // one of each bucket, or for a single rank everything
   const std::vector<OwnedSlice> updated_; // what this rank updates: what it owns, or everything
+  Cpu cpu_;
+
+  CpuBuffer params_;                // flat, in the table's layout
+  CpuBuffer grads_;                 // the same; empty unless the model trains
+  CpuBuffer adam_m_, adam_v_;       // the same, or of the owned slices alone
+  CpuBuffer quantized_weights_;     // flat; empty without FP8
+  std::vector<uint8_t> decay_mask_; // one byte per 256 elements
   CpuActivations activations_;
   std::optional<Fp8RecipeState> recipe_; // with FP8
   LinearLayersCpu linears_;

@@ -6,16 +6,6 @@
 
 namespace gpt2 {
 
-namespace {
-
-int64_t largest_part(const ParameterTable& table, int ranks) {
-  int64_t largest = 0;
-  for (const Bucket& bucket : table.buckets()) largest = std::max(largest, bucket.count / ranks);
-  return largest;
-}
-
-} // namespace
-
 CudaRanks::CudaRanks(RankGroup& group, Cuda& compute, const SharingOptions& sharing, const ParameterTable& table,
                      const CudaBuffers& b)
     : compute_(compute),
@@ -24,7 +14,8 @@ CudaRanks::CudaRanks(RankGroup& group, Cuda& compute, const SharingOptions& shar
       b_(b),
       cuda_(compute.device,
             Cuda::Priority::high), // the others wait for what is sent, and products leave it little room
-      communicator_(group, cuda_, sharing.grad_exchange == GradExchange::bf16 ? largest_part(table, group.ranks()) : 0),
+      communicator_(group, cuda_,
+                    sharing.grad_exchange == GradExchange::bf16 ? table.largest_bucket() / group.ranks() : 0),
       arrived_(table.buckets().size()),
       pieces_(2 * table.tensors().size() * sizeof(Piece)) {
   if (!sharing.shard_optimizer) return;

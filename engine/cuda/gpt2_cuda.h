@@ -42,7 +42,6 @@ struct CudaModelOptions {
   AttentionKind attention = AttentionKind::automatic;
   std::string plan_cache;    // file of tuned plans; empty: none
   SharingOptions sharing;    // of several ranks
-  int ranks = 1;             // that share it, as far as memory is counted
   bool share_device = false; // several ranks may use one GPU
   std::string timeline;      // file for a trace of what two steps do on which stream; empty: none
   bool fuse_gelu = true;     // BF16: GELU in the product's epilogue (cuBLASLt) instead of a kernel of its own
@@ -56,7 +55,7 @@ std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaMo
 std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaModelOptions& cuda_options,
                                        RankGroup& group);
 
-// Device memory that such a model takes, before anything is allocated.
+// Device memory that such a model takes in one process, before anything is allocated.
 int64_t cuda_model_bytes(const ModelOptions& options, const CudaModelOptions& cuda_options);
 
 // The micro-batch that trains fastest among the divisors of `target` sequences that fit, measured in a few seconds and

@@ -38,14 +38,10 @@ std::string smaller_hint(const ModelOptions& options) {
          std::string(options.precision == Precision::fp8 ? "block" : "gelu or block");
 }
 
-bool shards(const CudaModelOptions& options) { return options.ranks > 1 && options.sharing.shard_optimizer; }
-
 // Room to send and to receive gradients in BF16.
-size_t exchange_bytes(const ParameterTable& table, const CudaModelOptions& options) {
-  if (options.ranks == 1 || options.sharing.grad_exchange != GradExchange::bf16) return 0;
-  int64_t largest = 0;
-  for (const Bucket& bucket : table.buckets()) largest = std::max(largest, bucket.count);
-  return 2 * static_cast<size_t>(largest) * sizeof(bf16);
+size_t exchange_bytes(const ParameterTable& table, const SharingOptions& sharing, const RankGroup& group) {
+  if (group.alone() || sharing.grad_exchange != GradExchange::bf16) return 0;
+  return 2 * static_cast<size_t>(table.largest_bucket()) * sizeof(bf16);
 }
 
 // What cuDNN will ask for at the first step.
@@ -55,10 +51,10 @@ size_t attention_bytes(const ModelOptions& options, const CudaModelOptions& cuda
 }
 
 std::unique_ptr<DeviceMemory> allocate(const ModelOptions& options, const CudaModelOptions& cuda_options,
-                                       const ParameterTable& table) {
+                                       const ParameterTable& table, bool sharded, size_t exchange) {
   Arena count(nullptr);
-  lay_out(count, options, table, cuda_options.recompute, shards(cuda_options));
-  const size_t needed = count.size() + attention_bytes(options, cuda_options) + exchange_bytes(table, cuda_options);
+  lay_out(count, options, table, cuda_options.recompute, sharded);
+  const size_t needed = count.size() + attention_bytes(options, cuda_options) + exchange;
   size_t free = 0, total = 0;
   CUDA_CHECK(cudaMemGetInfo(&free, &total));
   if (needed > free) {
@@ -72,9 +68,9 @@ std::unique_ptr<DeviceMemory> allocate(const ModelOptions& options, const CudaMo
 }
 
 CudaBuffers lay_out_in(DeviceMemory& memory, const ModelOptions& options, const ParameterTable& table,
-                       const CudaModelOptions& cuda_options, std::vector<MemoryLine>& report) {
+                       Recompute recompute, bool sharded, std::vector<MemoryLine>& report) {
   Arena arena(memory.data());
-  const CudaBuffers buffers = lay_out(arena, options, table, cuda_options.recompute, shards(cuda_options));
+  const CudaBuffers buffers = lay_out(arena, options, table, recompute, sharded);
   report = arena.report();
   return buffers;
 }
@@ -96,11 +92,9 @@ const ModelOptions& checked(const ModelOptions& options) {
 
 int64_t cuda_model_bytes(const ModelOptions& options, const CudaModelOptions& cuda_options) {
   Arena count(nullptr);
-  const ParameterTable table(options.config, cuda_options.ranks);
-  lay_out(count, options, table, cuda_options.recompute, shards(cuda_options));
-  const size_t streams = cuda_options.ranks > 1 ? 2 : 1;
-  return static_cast<int64_t>(count.size() + streams * backend_options(cuda_options).bytes_per_stream() +
-                              attention_bytes(options, cuda_options) + exchange_bytes(table, cuda_options));
+  lay_out(count, options, ParameterTable(options.config), cuda_options.recompute, false);
+  return static_cast<int64_t>(count.size() + backend_options(cuda_options).bytes_per_stream() +
+                              attention_bytes(options, cuda_options));
 }
 
 std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaModelOptions& cuda_options) {
@@ -110,9 +104,7 @@ std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaMo
 
 std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaModelOptions& cuda_options,
                                        RankGroup& group) {
-  CudaModelOptions of_ranks = cuda_options;
-  of_ranks.ranks = group.ranks();
-  return std::make_unique<GPT2Cuda>(options, of_ranks, group);
+  return std::make_unique<GPT2Cuda>(options, cuda_options, group);
 }
 
 GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_options, RankGroup& group)
@@ -121,13 +113,13 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
       table_(config_, group.ranks()),
       at_(table_),
       owned_(table_.shard(group.rank())),
-      sharded_(shards(cuda_options)),
+      sharded_(!group.alone() && cuda_options.sharing.shard_optimizer),
       updated_(sharded_ ? owned_ : whole(table_)),
       recompute_(cuda_options.recompute),
       use_graph_(cuda_options.cuda_graph),
       cuda_(backend_options(cuda_options)),
-      memory_(allocate(options, cuda_options, table_)),
-      b_(lay_out_in(*memory_, options, table_, cuda_options, memory_report_)),
+      memory_(allocate(options, cuda_options, table_, sharded_, exchange_bytes(table_, cuda_options.sharing, group))),
+      b_(lay_out_in(*memory_, options, table_, recompute_, sharded_, memory_report_)),
       context_{cuda_, config_, b_},
       // --recompute gelu, and a block in BF16 among FP8 ones, make GELU's output again with our kernel, whose bits are
       // not those of cuBLASLt's epilogue: forward then uses our kernel too, so that backward reads what forward used.
@@ -149,7 +141,7 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
   const auto zero = [&](float* buffer, int64_t count) {
     CUDA_CHECK(cudaMemsetAsync(buffer, 0, static_cast<size_t>(count) * sizeof(float), cuda_.stream));
   };
-  const int64_t owned = sharded_ ? table_.shard_size() : table_.size();
+  const int64_t owned = compact_size(updated_);
   CUDA_CHECK(cudaMemsetAsync(b_.guard, 0, sizeof(GuardState), cuda_.stream));
   zero(b_.master, owned); // padding between tensors and rows beyond the vocabulary stay so
   if (trains()) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "engine/base/error.h"
 #include "engine/dist/control_channel.h"
@@ -159,6 +160,11 @@ void RankGroup::barrier() { all_gather(""); }
 
 void RankGroup::check() const {
   if (impl_) impl_->channel.check();
+}
+
+void RankGroup::check_within(std::chrono::milliseconds limit) const {
+  const Clock::time_point deadline = Clock::now() + limit;
+  for (check(); Clock::now() < deadline; check()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
 RankGroup::Scope::Scope(RankGroup& group, int state)

@@ -55,6 +55,8 @@ class RankGroup {
   // ---- the watch ----
   // Throws Error(communication) once a rank is known to be dead, stalled or failed. Cheap: one atomic load.
   void check() const;
+  // The same, if that becomes known within the limit: a broken connection shows before its reason does.
+  void check_within(std::chrono::milliseconds limit) const;
   // What the calling (main) thread is at, for the others' patience. A rank that neither waits nor is busy, and for
   // which others have waited longer than the limit, has stalled.
   class Scope {

@@ -10,6 +10,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/hash.h"
+#include "engine/base/process.h"
 #include "engine/dist/meeting_place.h"
 #include "engine/dist/wire.h"
 

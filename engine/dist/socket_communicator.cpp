@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <thread>
 #include <vector>
 
 #include "engine/base/error.h"
@@ -189,11 +188,7 @@ class SocketCommunicator : public Communicator {
 
   // The control channel knows better why, and mostly at once.
   [[noreturn]] void lost(int other) {
-    const Clock::time_point deadline = Clock::now() + std::chrono::seconds(2);
-    while (Clock::now() < deadline) {
-      group_.check();
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
+    group_.check_within(std::chrono::seconds(2));
     throw Error(ExitCode::communication, "the connection to " + group_.name_of(other) + " broke off",
                 "look at what that rank printed last; docs/cluster.md tells what each line means");
   }

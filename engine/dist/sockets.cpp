@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cstring>
 #include <utility>
 
@@ -170,11 +169,6 @@ bool wait_until_ready(int descriptor, short events, Clock::duration limit) {
   pollfd waiting = {descriptor, events, 0};
   const auto left = std::chrono::ceil<milliseconds>(limit).count();
   return ::poll(&waiting, 1, static_cast<int>(std::max<int64_t>(left, 0))) > 0;
-}
-
-std::string host_name() {
-  char name[HOST_NAME_MAX + 1] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
 }
 
 } // namespace gpt2

@@ -44,6 +44,4 @@ bool is_connected_to_itself(const Socket& socket); // a port without a listener 
 // Waits until the descriptor is ready, `limit` has passed (then false) or a signal came (false too).
 bool wait_until_ready(int descriptor, short events, Clock::duration limit);
 
-std::string host_name();
-
 } // namespace gpt2

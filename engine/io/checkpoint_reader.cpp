@@ -2,15 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
-#include <numeric>
 
 namespace gpt2 {
 namespace {
-
-int64_t product(const std::vector<int64_t>& shape) {
-  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-}
 
 std::string elements(int64_t begin, int64_t end) { // [begin, end), for people
   return "elements " + std::to_string(begin) + " to " + std::to_string(end - 1);
@@ -59,8 +53,9 @@ std::string CheckpointReader::find_gap() const {
       end = piece.begin + piece.count;
       before = path;
     }
-    if (end < product(tensor.shape))
-      return elements(end, product(tensor.shape)) + " of " + name + ", after those in " + before + ", are in no file";
+    if (end < element_count(tensor.shape))
+      return elements(end, element_count(tensor.shape)) + " of " + name + ", after those in " + before +
+             ", are in no file";
   }
   return "";
 }
@@ -71,7 +66,7 @@ std::vector<int64_t> CheckpointReader::shape(const std::string& name) {
 }
 
 void CheckpointReader::read_floats(const std::string& name, std::span<float> values) {
-  const int64_t count = product(shape(name));
+  const int64_t count = element_count(shape(name));
   if (count != static_cast<int64_t>(values.size())) {
     files_.front()->fail(group_ + "/" + name,
                          "it holds " + std::to_string(count) + " values, not " + std::to_string(values.size()));
@@ -81,7 +76,7 @@ void CheckpointReader::read_floats(const std::string& name, std::span<float> val
 
 void CheckpointReader::read_range(const std::string& name, int64_t begin, std::span<float> values) {
   const auto end = begin + static_cast<int64_t>(values.size());
-  if (begin < 0 || end > product(shape(name)))
+  if (begin < 0 || end > element_count(shape(name)))
     files_.front()->fail(group_ + "/" + name, "it has no " + elements(begin, end));
   for (const Piece& piece : tensors_.at(name).pieces) {
     const int64_t from = std::max(begin, piece.begin), to = std::min(end, piece.begin + piece.count);

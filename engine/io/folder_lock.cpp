@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/base/files.h"
+#include "engine/base/process.h"
 
 namespace gpt2 {
 namespace {
@@ -24,9 +25,7 @@ bool has_name(int descriptor, const std::string& path) {
 }
 
 void write_owner(int descriptor) {
-  char host[256] = "";
-  ::gethostname(host, sizeof host - 1);
-  const std::string owner = "process " + std::to_string(::getpid()) + " on " + host;
+  const std::string owner = "process " + std::to_string(::getpid()) + " on " + host_name();
   // For the message below only: the lock holds without it.
   if (::ftruncate(descriptor, 0) != 0) return;
   [[maybe_unused]] const ssize_t ignored = ::pwrite(descriptor, owner.data(), owner.size(), 0);

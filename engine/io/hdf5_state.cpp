@@ -50,10 +50,6 @@ bool is_fixed_text(hid_t type) {
   return H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0 && H5Tget_size(type) <= kLongestText;
 }
 
-int64_t product(std::span<const int64_t> shape) {
-  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-}
-
 // What a tensor can be: anything else is damage, and its product might not fit a number.
 bool is_sane(std::span<const int64_t> shape) {
   constexpr int64_t kLargest = int64_t{1} << 31;
@@ -163,7 +159,7 @@ Hdf5Handle Hdf5StateWriter::write_dataset(const std::string& name, hid_t type, h
 
 void Hdf5StateWriter::write_floats(const std::string& name, std::span<const int64_t> shape,
                                    std::span<const float> values) {
-  if (product(shape) != static_cast<int64_t>(values.size()))
+  if (element_count(shape) != static_cast<int64_t>(values.size()))
     throw std::logic_error(name + ": the shape and the values differ");
   const std::vector<hsize_t> extents(shape.begin(), shape.end());
   const Hdf5Handle space(H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr), H5Sclose);
@@ -172,7 +168,7 @@ void Hdf5StateWriter::write_floats(const std::string& name, std::span<const int6
 
 void Hdf5StateWriter::write_piece(const std::string& name, std::span<const int64_t> shape, int64_t begin,
                                   std::span<const float> values) {
-  if (begin < 0 || begin + static_cast<int64_t>(values.size()) > product(shape))
+  if (begin < 0 || begin + static_cast<int64_t>(values.size()) > element_count(shape))
     throw std::logic_error(name + ": the piece is not inside its tensor");
   const hsize_t count = values.size(), dimensions = shape.size();
   const Hdf5Handle space(H5Screate_simple(1, &count, nullptr), H5Sclose);
@@ -232,11 +228,12 @@ TensorPart Hdf5StateReader::part(const std::string& name) const {
   const Hdf5Handle dataset = open_dataset(name, H5T_FLOAT);
   const std::vector<int64_t> extents = extents_of(dataset);
   if (!is_sane(extents)) file_.fail(full_name(name), "it is neither a vector nor a matrix");
-  TensorPart part{.shape = extents, .begin = 0, .count = product(extents)};
+  TensorPart part{.shape = extents, .begin = 0, .count = element_count(extents)};
   if (H5Aexists(dataset, "begin") <= 0) return part;
   part.shape = read_numbers(dataset, name, "shape");
   part.begin = read_numbers(dataset, name, "begin").front();
-  if (extents.size() != 1 || !is_sane(part.shape) || part.begin < 0 || part.begin > product(part.shape) - part.count)
+  if (extents.size() != 1 || !is_sane(part.shape) || part.begin < 0 ||
+      part.begin > element_count(part.shape) - part.count)
     file_.fail(full_name(name), "it is a piece that is not inside its tensor");
   return part;
 }

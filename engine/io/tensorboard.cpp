@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/base/files.h"
+#include "engine/base/process.h"
 #include "engine/base/utf8.h"
 #include "engine/io/append_file.h"
 #include "engine/io/crc32c.h"
@@ -47,11 +48,9 @@ int64_t next_file_time(const std::string& folder) {
 
 std::string new_file_path(const std::string& folder) {
   make_folders(folder);
-  char host[256] = "localhost";
-  ::gethostname(host, sizeof host - 1);
   char time[32];
   std::snprintf(time, sizeof time, "%010lld", static_cast<long long>(next_file_time(folder)));
-  return folder + "/" + std::string(kFilePrefix) + time + "." + host + "." + std::to_string(::getpid());
+  return folder + "/" + std::string(kFilePrefix) + time + "." + host_name() + "." + std::to_string(::getpid());
 }
 
 // u64 length, u32 masked CRC of the length, the data, u32 masked CRC of the data; little-endian.

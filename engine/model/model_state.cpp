@@ -58,12 +58,6 @@ void load_pieces(StateReader& reader, std::span<const OwnedPiece> pieces, const 
   for (const OwnedPiece& owned : pieces) reader.read_range(owned.name(prefix), owned.piece.begin, owned.in(compact));
 }
 
-size_t compact_size(std::span<const OwnedSlice> slices) {
-  int64_t size = 0;
-  for (const OwnedSlice& slice : slices) size = std::max(size, slice.at + slice.count);
-  return static_cast<size_t>(size);
-}
-
 void check_shape(StateReader& reader, const std::string& name, const std::vector<int64_t>& expected) {
   const std::string hint = "resume with the --model, --seq_len and shape that the checkpoint was written with";
   if (!reader.has(name)) throw Error(ExitCode::checkpoint, "the checkpoint has no tensor " + name, hint);
@@ -100,7 +94,7 @@ void load_weights(StateReader& reader, const ParameterTable& table, std::span<co
 FlatSnapshot::FlatSnapshot(const ParameterTable& table, std::vector<OwnedSlice> slices, bool with_moments)
     : table_(table),
       slices_(std::move(slices)),
-      params_(compact_size(slices_)),
+      params_(static_cast<size_t>(compact_size(slices_))),
       adam_m_(with_moments ? params_.size() : 0),
       adam_v_(with_moments ? params_.size() : 0) {}
 

@@ -63,6 +63,8 @@ const ParameterTensor& ParameterTable::find(const std::string& name) const {
   throw std::out_of_range("no parameter named '" + name + "'");
 }
 
+int64_t ParameterTable::largest_bucket() const { return std::ranges::max_element(buckets_, {}, &Bucket::count)->count; }
+
 std::vector<OwnedSlice> ParameterTable::shard(int rank) const {
   if (ranks_ == 1) return {{.offset = 0, .count = size_, .at = 0}};
   std::vector<OwnedSlice> slices;

@@ -48,6 +48,7 @@ class ParameterTable {
   std::span<const ParameterTensor> tensors() const { return tensors_; }
   std::span<const Bucket> buckets() const { return buckets_; }
   int64_t size() const { return size_; } // elements of the flat buffer, padding included
+  int64_t largest_bucket() const;        // elements
 
   const ParameterTensor& find(const std::string& name) const; // throws std::out_of_range
 
@@ -66,6 +67,11 @@ class ParameterTable {
 // All of the buffer as one slice.
 inline std::vector<OwnedSlice> whole(const ParameterTable& table) {
   return {{.offset = 0, .count = table.size(), .at = 0}};
+}
+
+// Elements of a compact buffer that holds them.
+inline int64_t compact_size(std::span<const OwnedSlice> slices) {
+  return slices.empty() ? 0 : slices.back().at + slices.back().count;
 }
 
 // The part of a tensor that a slice holds; empty where they do not meet.

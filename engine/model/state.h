@@ -3,11 +3,17 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace gpt2 {
+
+inline int64_t element_count(std::span<const int64_t> shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
 
 class StateWriter {
  public:

@@ -7,11 +7,9 @@
 #include <cstdlib>
 #include <iostream>
 #include <map>
-#include <thread>
 
 #include "engine/base/divisors.h"
 #include "engine/base/program.h"
-#include "engine/base/stopwatch.h"
 #include "engine/io/checkpoint_search.h"
 #include "engine/train/option_fields.h"
 
@@ -42,16 +40,12 @@ std::map<std::string, std::string> from_text(const std::string& text) {
 
 // Another rank's end, where that is what is behind an error. NCCL may notice it before the group does.
 std::optional<Error> lost_rank(const RankGroup& group, const Error& error) {
-  const Stopwatch watch;
-  do {
-    try {
-      group.check();
-    } catch (const Error& lost) {
-      return lost;
-    }
-    if (error.code() == ExitCode::communication) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  } while (error.code() == ExitCode::communication && watch.seconds() < 1);
-  return std::nullopt;
+  try {
+    group.check_within(std::chrono::seconds(error.code() == ExitCode::communication ? 1 : 0));
+    return std::nullopt;
+  } catch (const Error& lost) {
+    return lost;
+  }
 }
 
 // A device that waits for other ranks may never let go of this process, and a launcher kills the rest a second after

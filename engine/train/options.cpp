@@ -10,6 +10,7 @@
 #include "engine/base/nearest_name.h"
 #include "engine/base/terminal.h"
 #include "engine/base/toml.h"
+#include "engine/dist/launch.h"
 #include "engine/model/config.h"
 #include "engine/train/help.h"
 #include "engine/train/option_fields.h"
@@ -98,13 +99,10 @@ void check_conflicts(Options& options) {
   if ((options.ranks > 0) != (options.rank >= 0)) {
     throw Error(ExitCode::usage, "--ranks and --rank belong together", "give both, and --master; or --gpus N alone");
   }
-  if (options.ranks > 0 && (!options.gpus.empty() || options.rank >= options.ranks)) {
-    throw Error(ExitCode::usage,
-                options.gpus.empty() ? "--rank " + std::to_string(options.rank) + " is not one of --ranks " +
-                                           std::to_string(options.ranks)
-                                     : "--gpus starts all ranks itself",
-                options.gpus.empty() ? "ranks are 0 to " + std::to_string(options.ranks - 1)
-                                     : "give --gpus, or --ranks, --rank and --master");
+  if (options.ranks > 0) {
+    explicit_launch(options.ranks, options.rank, options.master); // refuses what is no rank of them
+    if (!options.gpus.empty())
+      throw Error(ExitCode::usage, "--gpus starts all ranks itself", "give --gpus, or --ranks, --rank and --master");
   }
   if (options.train_data.empty() && !options.val_data.empty()) {
     throw Error(ExitCode::usage, "--val_data is given but --train_data is not",

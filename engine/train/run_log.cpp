@@ -1,7 +1,5 @@
 #include "engine/train/run_log.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -9,6 +7,7 @@
 #include <utility>
 
 #include "engine/base/files.h"
+#include "engine/base/process.h"
 #include "engine/base/utf8.h"
 #include "engine/train/option_fields.h"
 
@@ -45,12 +44,6 @@ JsonText options_json(const Options& options) {
     json += (json.empty() ? "{\"" : ",\"") + field.name + "\":" + field.toml();
   }
   return JsonText(to_valid_utf8(json) + "}");
-}
-
-std::string host_name() {
-  char name[256] = "localhost";
-  ::gethostname(name, sizeof name - 1);
-  return name;
 }
 
 // Only what bears on this run: a comparison of runs gets a column for each.

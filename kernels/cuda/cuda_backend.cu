@@ -163,7 +163,7 @@ void* Cuda::attention_workspace(size_t bytes) {
   return attention_workspaces_.empty() ? nullptr : attention_workspaces_.back();
 }
 
-bool Cuda::capturing() const {
+bool is_capturing(cudaStream_t stream) {
   cudaStreamCaptureStatus status;
   CUDA_CHECK(cudaStreamIsCapturing(stream, &status));
   return status != cudaStreamCaptureStatusNone;

@@ -22,6 +22,8 @@ void cuda_check(cudaError_t status, const char* what, const char* file, int line
 void require_device_code(int device);
 std::string rebuild_hint(int compute_capability); // 90 for Hopper
 
+bool is_capturing(cudaStream_t stream); // under stream capture
+
 class AttentionPlans; // kernels/cuda/attention_cudnn.h: cuDNN SDPA graphs by shape
 class MatmulPlans;    // kernels/cuda/matmul_plans.h: how each matrix product is computed
 class Profile;        // kernels/cuda/profile.h: times operations while a benchmark asks for it
@@ -77,7 +79,7 @@ struct Cuda {
   void* attention_workspace(size_t bytes);
   size_t attention_workspace_bytes() const { return attention_workspace_held_; }
 
-  bool capturing() const; // under stream capture
+  bool capturing() const { return is_capturing(stream); }
 
   std::shared_ptr<CudaDevice> device;
   cudaStream_t stream = nullptr;

@@ -88,12 +88,6 @@ inline double Event::seconds_since(const Event& earlier) const {
   return milliseconds * 1e-3;
 }
 
-inline bool is_capturing(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  CUDA_CHECK(cudaStreamIsCapturing(stream, &status));
-  return status == cudaStreamCaptureStatusActive;
-}
-
 inline void Event::record_across_graphs(cudaStream_t stream) {
   CUDA_CHECK(cudaEventRecordWithFlags(event_, stream,
                                       is_capturing(stream) ? cudaEventRecordExternal : cudaEventRecordDefault));

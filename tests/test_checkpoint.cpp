@@ -40,6 +40,65 @@ void make_old(const std::string& path) {
 
 } // namespace
 
+// ---- saves that training does not wait for ----
+
+TEST_CASE("a save that was begun holds the state of that moment, and appears when it is ended") {
+  TemporaryFolder root;
+  RankGroup alone;
+  CheckpointFolder folder(root.path(), "run");
+  StateOnlyModel model(1);
+  folder.begin(model, state_of(10), true, alone);
+  CHECK(folder.saving());
+  StateOnlyModel trained(2);
+  model = trained; // while the thread writes
+  std::optional<SaveResult> result;
+  while (!result) {
+    CHECK_FALSE(fs::exists(root / "run/latest"));
+    result = folder.end_if_written(alone);
+  }
+  CHECK_FALSE(folder.saving());
+  CHECK_FALSE(result->error);
+  CHECK(result->step == 10);
+  CHECK(result->is_best);
+  CHECK(result->path == root / "run/step_00000010");
+  CHECK(holds(result->path, 1));
+  CHECK(names_in(root / "run") == std::vector<std::string>{"best", "latest", "step_00000010"});
+  CHECK_FALSE(folder.end_if_written(alone)); // there is none under way
+}
+
+TEST_CASE("a save that cannot begin, or cannot be written, says so when it is ended; the next one may succeed") {
+  TemporaryFolder root;
+  RankGroup alone;
+  CheckpointFolder folder(root.path(), "run");
+  StateOnlyModel model(1);
+  std::ofstream(root / "run") << "a file where the folder should be";
+  folder.begin(model, state_of(10), false, alone);
+  const SaveResult no_folder = folder.end(alone);
+  REQUIRE(no_folder.error);
+  CHECK(no_folder.error->code() == ExitCode::disk);
+  fs::remove(root / "run");
+
+  folder.save(model, state_of(10), false, alone);
+  {
+    const FileSizeLimit limit(4096);
+    folder.begin(model, state_of(20), false, alone);
+    const SaveResult too_large = folder.end(alone);
+    REQUIRE(too_large.error);
+    CHECK(mentions(*too_large.error, "File too large"));
+  }
+  CHECK(names_in(root / "run") == std::vector<std::string>{"latest", "step_00000010"});
+  folder.save(model, state_of(20), false, alone);
+  CHECK(holds(find_checkpoint(root.path(), "run", "latest"), 1));
+}
+
+TEST_CASE("a save that nobody ends leaves nothing behind") {
+  TemporaryFolder root;
+  RankGroup alone;
+  StateOnlyModel model(1);
+  CheckpointFolder(root.path(), "run").begin(model, state_of(10), false, alone);
+  CHECK(names_in(root / "run").empty());
+}
+
 TEST_CASE("a checkpoint comes back bit for bit") {
   TemporaryFolder root;
   StateOnlyModel model(1), other(2);

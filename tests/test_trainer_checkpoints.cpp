@@ -169,6 +169,67 @@ TEST_CASE("SIGTERM and SIGINT finish the step, save and exit 75; the run can be 
   }
 }
 
+TEST_CASE("a checkpoint that cannot be written is a warning; the next one is tried, and only the last must be there") {
+  Playground play;
+  play.options.checkpoint_freq = 2;
+  const std::string folder = play.options.checkpoint_dir + "/run";
+  Script script;
+  script.result = [&](int64_t step) {
+    if (step == 3) { // the one of step 4 meets a file where the folder was
+      std::filesystem::remove_all(folder);
+      std::ofstream(folder) << "in the way";
+    }
+    if (step == 7) std::filesystem::remove(folder);
+    return StepResult{.loss = 1, .grad_norm = 1};
+  };
+  ScriptedBackend backend(script);
+  const Outcome outcome = run({play.options, ""}, backend);
+  CHECK(outcome.code == ExitCode::done);
+  for (const char* step : {"step 4 | ", "step 6 | "})
+    CHECK(contains(outcome.printed, step + std::string("not saved, training goes on: cannot create folder ")));
+  CHECK(contains(outcome.printed, "step 8 | saved "));
+  CHECK(contains(outcome.printed, "step 10 | saved "));
+  int failed = 0;
+  for (const auto& event : metrics_of(play.options, "event")) failed += event.at("event") == "save_failed";
+  CHECK(failed >= 2); // that of step 2 may still be under way
+}
+
+TEST_CASE("a last checkpoint that cannot be written, or with --strict_saves any, is exit code 8") {
+  for (const bool strict : {false, true}) {
+    Playground play;
+    play.options.checkpoint_freq = 2;
+    play.options.strict_saves = strict;
+    int64_t steps = 0;
+    Script script;
+    script.result = [&](int64_t step) {
+      if (step == 3) {
+        std::filesystem::remove_all(play.options.checkpoint_dir + "/run");
+        std::ofstream(play.options.checkpoint_dir + "/run") << "in the way";
+      }
+      steps = step;
+      return StepResult{.loss = 1, .grad_norm = 1};
+    };
+    ScriptedBackend backend(script);
+    const Error error = expect_error([&] { run({play.options, ""}, backend); });
+    CHECK(error.code() == ExitCode::disk);
+    CHECK((steps < 10) == strict);
+  }
+}
+
+TEST_CASE("an error of the loop still ends the save that was under way") {
+  Playground play;
+  play.options.checkpoint_freq = 2;
+  Script script;
+  script.result = [](int64_t step) {
+    if (step == 3) throw Error(ExitCode::device, "the GPU fell off the bus");
+    return StepResult{.loss = 1, .grad_norm = 1};
+  };
+  ScriptedBackend backend(script);
+  CHECK(expect_error([&] { run({play.options, ""}, backend); }).code() == ExitCode::device);
+  CHECK(find_checkpoint(play.options.checkpoint_dir, "run", "latest") ==
+        play.options.checkpoint_dir + "/run/step_00000002");
+}
+
 TEST_CASE("a new best is saved and marked; the one before goes unless it was due") {
   Playground play;
   play.options.max_steps = 6;

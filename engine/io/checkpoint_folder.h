@@ -3,12 +3,23 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/dist/rank_group.h"
 #include "engine/io/checkpoint_format.h"
+#include "engine/io/checkpoint_save.h"
 
 namespace gpt2 {
+
+// What became of a save.
+struct SaveResult {
+  int64_t step = 0;
+  std::string path;
+  bool is_best = false;
+  std::optional<Error> error = std::nullopt; // why there is no such checkpoint; the older ones are untouched then
+};
 
 class CheckpointFolder {
  public:
@@ -16,8 +27,17 @@ class CheckpointFolder {
 
   const std::string& path() const { return folder_; } // CHECKPOINT_DIR/RUN
 
-  // Every rank calls it, each with its own share of the model; the checkpoint's path. Throws the same Error on all of
-  // them, Error(disk) where it cannot be written; the old checkpoints are untouched then.
+  // ---- saving: every rank makes the same calls, between two steps ----
+  // Begins a save, and returns when this rank's share of the model is copied: a thread writes it while training goes
+  // on. One at a time: the one before must have been ended.
+  void begin(StatefulModel& model, const TrainState& state, bool is_best, RankGroup& group);
+  bool saving() const { return save_ != nullptr; }
+  // Makes the save that was begun real, and says what became of it, once every rank has written its share; until then
+  // nothing. Throws for lost ranks alone.
+  std::optional<SaveResult> end_if_written(RankGroup& group);
+  SaveResult end(RankGroup& group); // waits for that
+
+  // Both at once; the checkpoint's path. Throws the same Error on all ranks.
   std::string save(StatefulModel& model, const TrainState& state, bool is_best, RankGroup& group);
 
   // At start, not after the first thousand steps: is there a folder to write to, and room for one checkpoint of a model
@@ -25,9 +45,12 @@ class CheckpointFolder {
   void check_writable(int64_t parameters) const;
 
  private:
+  void mark(const std::string& name, bool is_best) const;
   void show_in_root(const char* marker) const;
 
   std::string root_, run_, folder_;
+  std::unique_ptr<CheckpointSave> save_; // the one under way
+  SaveResult result_;                    // what it will be
 };
 
 } // namespace gpt2

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/files.h"
+#include "engine/base/log.h"
 #include "engine/io/checkpoint_reader.h"
 
 namespace gpt2 {
@@ -191,6 +192,16 @@ void write_rank_file(const std::string& folder, int rank, int ranks, const GPT2C
   if (rank == 0) snapshot.write_common(writer);
   file.close();
   sync_path(path);
+}
+
+void check_room_for_checkpoint(const std::string& folder, int64_t parameters) {
+  const int64_t needed = parameters * 12 + (1 << 20); // weights and two moments in FP32, and the rest
+  const int64_t available = free_disk_space(folder);
+  if (available >= needed) return;
+  throw Error(ExitCode::disk,
+              "a checkpoint in " + folder + " needs " + format_bytes(static_cast<double>(needed)) + ", and " +
+                  format_bytes(static_cast<double>(available)) + " are free",
+              "free some disk space, delete old checkpoints, or choose another --checkpoint_dir");
 }
 
 StateHeader read_state_header(const std::string& folder) {

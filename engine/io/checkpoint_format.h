@@ -9,8 +9,8 @@
 //     attributes of /  format, format_version, program_version, written, ranks, rank, step
 //     /model/          the rank's parameters and moments
 //
-// Room to grow: docs/checkpoints.md, "What comes next". A StateSnapshot owns its memory, so write_rank_file can run on
-// a thread of its own; one thread at a time, because the HDF5 library must not be entered by two.
+// A StateSnapshot owns its memory, so write_rank_file can run on a thread of its own; one thread at a time, because the
+// HDF5 library must not be entered by two.
 #pragma once
 
 #include <cstdint>
@@ -48,6 +48,9 @@ std::string rank_file(const std::string& folder, int rank); // FOLDER/state.h5 o
 // One rank's file, new, and on the disk when this returns. Throws Error(disk).
 void write_rank_file(const std::string& folder, int rank, int ranks, const GPT2Config& config, const TrainState& state,
                      const StateSnapshot& snapshot);
+
+// Throws Error(disk) if a folder has no room for a checkpoint of a model with so many parameters.
+void check_room_for_checkpoint(const std::string& folder, int64_t parameters);
 
 // Readers throw Error(checkpoint); `hint` says what to do if a file turns out to be damaged.
 StateHeader read_state_header(const std::string& folder); // and looks whether every rank's file is there

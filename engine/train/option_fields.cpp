@@ -304,6 +304,9 @@ std::vector<OptionField> option_fields(Options& o) {
            "steps between checkpoints; 0: only at the end and, with --save_best, at a new best");
   f.toggle("save_best", o.save_best,
            "a checkpoint at every new best validation loss too, in place of the best before; off: none but those due");
+  f.toggle(
+      "strict_saves", o.strict_saves,
+      "end with exit code 8 when a checkpoint cannot be written; off: warn, train on, try again when the next is due");
   f.text("resume", o.resume, "latest|best|STEP|PATH", "go on from a checkpoint, with its options unless given again");
 
   f.group("Anomaly guard");

@@ -128,6 +128,7 @@ struct Options {
   std::string checkpoint_dir = "checkpoints_fp8";
   int64_t checkpoint_freq = 1000; // steps; 0: only at the end
   bool save_best = true;          // at every new best validation loss too
+  bool strict_saves = false;      // a checkpoint that cannot be written ends the run
   std::string resume;             // latest, best, a step, a path
 
   // anomaly guard

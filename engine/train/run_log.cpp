@@ -255,6 +255,8 @@ void RunLog::saved(int64_t step, const std::string& path, bool is_best) {
   event(step, "save", {{"path", path}, {"best", is_best}});
 }
 
+void RunLog::not_saved(int64_t step, const std::string& line) { event(step, "save_failed", {{"text", line}}); }
+
 void RunLog::flush() {
   if (metrics_) metrics_->flush();
   if (tensorboard_) tensorboard_->flush();

@@ -47,6 +47,7 @@ class RunLog {
   void skipped(int64_t step, const std::string& line);
   void fallback(int64_t step, int block, const std::string& line); // a block goes on in BF16
   void saved(int64_t step, const std::string& path, bool is_best);
+  void not_saved(int64_t step, const std::string& line);
 
  private:
   void scalar(const std::string& tag, double value, int64_t step);

@@ -5,6 +5,7 @@
 
 #include "engine/base/stopwatch.h"
 #include "engine/base/utf8.h"
+#include "engine/dist/agreement.h"
 #include "engine/train/evaluation.h"
 #include "engine/train/report.h"
 
@@ -35,6 +36,15 @@ Trainer::Trainer(Session& session)
       saved_step_(session.resumed ? session.state.step : -1) {}
 
 ExitCode Trainer::run() {
+  try {
+    return train();
+  } catch (const Error&) { // the save under way is of a sound state
+    if (session_.group.alone()) attempt([&] { wait_for_save(IfNotSaved::go_on); });
+    throw;
+  }
+}
+
+ExitCode Trainer::train() {
   if (state_.step >= plan_.max_steps) return nothing_left();
   if (options_.eval_at_start && state_.step == 0) evaluate();
   first_step_ = state_.step;
@@ -42,6 +52,7 @@ ExitCode Trainer::run() {
   batch_ = session_.loader.next();
   while (state_.step < plan_.max_steps && !stopping()) {
     step();
+    end_save_if_written();
     if (due(options_.eval_freq) || due(histogram_freq_) || due(options_.sample_freq) || due(options_.checkpoint_freq))
       between_steps();
   }
@@ -199,16 +210,40 @@ void Trainer::sample() {
 }
 
 void Trainer::save(bool is_best) {
-  const std::string path = session_.checkpoints.save(model_, state_, is_best, session_.group);
+  wait_for_save(IfNotSaved::go_on); // one at a time
+  session_.checkpoints.begin(model_, state_, is_best, session_.group);
   saved_step_ = state_.step;
-  session_.log.saved(state_.step, path, is_best);
-  console_.line("step " + std::to_string(state_.step) + " | saved " + path + (is_best ? " (best)" : ""));
+}
+
+void Trainer::end_save_if_written() {
+  if (const auto result = session_.checkpoints.end_if_written(session_.group)) tell(*result, IfNotSaved::go_on);
+}
+
+void Trainer::wait_for_save(IfNotSaved then) {
+  if (session_.checkpoints.saving()) tell(session_.checkpoints.end(session_.group), then);
+}
+
+void Trainer::tell(const SaveResult& result, IfNotSaved then) {
+  const std::string step = "step " + std::to_string(result.step) + " | ";
+  if (result.error) {
+    if (then == IfNotSaved::stop || options_.strict_saves) throw_agreed(session_.group, *result.error);
+    if (saved_step_ == result.step) saved_step_ = -1;
+    const std::string line = step + "not saved, training goes on: " + result.error->what() +
+                             (result.error->hint().empty() ? "" : " (" + result.error->hint() + ")");
+    console_.line(line, Style::warning);
+    session_.log.not_saved(result.step, line);
+    return;
+  }
+  const auto& [saved_step, path, is_best, none] = result;
+  session_.log.saved(saved_step, path, is_best);
+  console_.line(step + "saved " + path + (is_best ? " (best)" : ""));
   if (!is_best) return;
   // A new best makes the one before superfluous, unless it was due anyway.
   std::error_code ignored; // it costs only disk space
   if (session_.group.leads() && !extra_best_.empty() && extra_best_ != path)
     std::filesystem::remove_all(extra_best_, ignored);
-  extra_best_ = due(options_.checkpoint_freq) || state_.step == plan_.max_steps ? "" : path;
+  const bool was_due = options_.checkpoint_freq > 0 && saved_step % options_.checkpoint_freq == 0;
+  extra_best_ = was_due || saved_step == plan_.max_steps ? "" : path;
 }
 
 // ---- the end ----
@@ -217,7 +252,9 @@ ExitCode Trainer::finish() {
   const bool is_best = state_.last_val_step != state_.step && options_.eval_freq > 0 && evaluate();
   if (histogram_freq_ > 0 && tensors_step_ != state_.step) log_tensors();
   if (sampled_step_ != state_.step) sample();
+  wait_for_save(IfNotSaved::go_on);
   if (saved_step_ != state_.step || is_best) save(is_best);
+  wait_for_save(IfNotSaved::stop);
   if (plan_.model.precision == Precision::fp8) {
     const std::vector<Fp8TensorStats> stats = over_ranks(session_.group, model_.fp8_stats());
     if (fp8_step_ != state_.step) log_fp8(stats);
@@ -235,7 +272,9 @@ ExitCode Trainer::stop_early() {
     console_.line("stopped before the first step: there is nothing to save");
     return ExitCode::stopped_early;
   }
+  wait_for_save(IfNotSaved::go_on);
   if (saved_step_ != state_.step) save(false);
+  wait_for_save(IfNotSaved::stop);
   session_.log.flush();
   console_.line("stopped at step " + std::to_string(state_.step) + " of " + std::to_string(plan_.max_steps) +
                 ", saved; this goes on from here:");

@@ -23,6 +23,7 @@ class Trainer {
   ExitCode run();
 
  private:
+  ExitCode train();
   void step();
   void between_steps();
   UpdateSettings update_settings(float lr) const;
@@ -37,7 +38,11 @@ class Trainer {
   bool due(int64_t frequency) const { return frequency > 0 && state_.step % frequency == 0; }
   bool evaluate(); // true: the best so far
   void sample();
-  void save(bool is_best);
+  void save(bool is_best); // begins to: a thread writes while training goes on
+  void end_save_if_written();
+  enum class IfNotSaved { go_on, stop };
+  void wait_for_save(IfNotSaved);
+  void tell(const SaveResult& result, IfNotSaved);
 
   ExitCode finish();
   ExitCode stop_early();

@@ -1,0 +1,37 @@
+#include "engine/dist/agreement.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace gpt2 {
+namespace {
+
+std::string to_message(const std::optional<Error>& error) {
+  if (!error) return "";
+  const std::string separator(1, '\0');
+  return std::to_string(static_cast<int>(error->code())) + separator + error->what() + separator + error->hint();
+}
+
+Error from_message(const std::string& message, const std::string& rank) {
+  const size_t what = message.find('\0') + 1, hint = message.find('\0', what) + 1;
+  return {static_cast<ExitCode>(std::stoi(message)), rank + ": " + message.substr(what, hint - 1 - what),
+          message.substr(hint)};
+}
+
+} // namespace
+
+std::optional<Error> agree(RankGroup& group, const std::optional<Error>& mine) {
+  if (group.alone()) return mine;
+  const std::vector<std::string> all = group.all_gather(to_message(mine));
+  const auto failed = std::find_if(all.begin(), all.end(), [](const std::string& message) { return !message.empty(); });
+  if (failed == all.end()) return std::nullopt;
+  return from_message(*failed, group.name_of(static_cast<int>(failed - all.begin())));
+}
+
+void throw_agreed(RankGroup& group, const Error& error) {
+  attempt([&] { group.barrier(); });
+  throw AgreedError(error.code(), error.what(), error.hint());
+}
+
+} // namespace gpt2

@@ -1,0 +1,28 @@
+// Work that any rank may fail at, and after which all go on or all give up.
+#pragma once
+
+#include <optional>
+
+#include "engine/base/error.h"
+#include "engine/dist/rank_group.h"
+
+namespace gpt2 {
+
+template <class Work>
+std::optional<Error> attempt(const Work& work) {
+  try {
+    work();
+    return std::nullopt;
+  } catch (const Error& error) {
+    return error;
+  }
+}
+
+// Every rank hears how the others fared: the error of the first that failed, on all of them, with its name.
+std::optional<Error> agree(RankGroup& group, const std::optional<Error>& mine);
+
+// Whoever throws what was agreed may end at once, and would be taken for the failure by those that have not heard the
+// reason yet: all wait for each other first.
+[[noreturn]] void throw_agreed(RankGroup& group, const Error& error);
+
+} // namespace gpt2

@@ -1,0 +1,114 @@
+#include "engine/io/pending_folder.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "engine/base/files.h"
+#include "engine/io/checkpoint_names.h"
+
+namespace gpt2 {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kStillWarm = std::chrono::minutes(2); // a writer on another host, whose process id means nothing here
+
+void rename(const std::string& from, const std::string& to) {
+  if (std::rename(from.c_str(), to.c_str()) != 0) throw_system_error(ExitCode::disk, "replace", to, errno);
+}
+
+fs::file_time_type last_write(const fs::path& path) {
+  std::error_code gone;
+  fs::file_time_type newest = fs::last_write_time(path, gone);
+  for (const auto& entry : fs::directory_iterator(path, gone)) newest = std::max(newest, entry.last_write_time(gone));
+  return newest;
+}
+
+// Ours: left by an earlier process of the same id (in a container it is always the same). Another's: only if no such
+// process lives here and nothing was written lately.
+bool is_abandoned(const fs::path& path, pid_t writer) {
+  if (writer == ::getpid()) return true;
+  if (::kill(writer, 0) == 0 || errno != ESRCH) return false;
+  return fs::file_time_type::clock::now() - last_write(path) > kStillWarm;
+}
+
+// "step_00001000.tmp-4711" -> {"step_00001000", 4711}; also latest.tmp-4711 and best.tmp-4711.
+struct Leftover {
+  std::string name;
+  pid_t writer = 0; // 0: not a leftover of ours
+};
+
+Leftover parse_leftover(const std::string& name, const std::string& marker) {
+  const size_t at = name.find(marker);
+  if (at == std::string::npos) return {};
+  const std::string base = name.substr(0, at);
+  if (step_of(base) < 0 && base != kLatest && base != kBest) return {};
+  pid_t writer = 0;
+  const auto [end, error] = std::from_chars(name.data() + at + marker.size(), name.data() + name.size(), writer);
+  const bool good = error == std::errc() && end == name.data() + name.size() && writer > 0;
+  return good ? Leftover{base, writer} : Leftover{};
+}
+
+} // namespace
+
+PendingFolder::PendingFolder(std::string path)
+    : path_(std::move(path)), temporary_(path_ + ".tmp-" + std::to_string(::getpid())) {
+  make_folders(temporary_);
+}
+
+PendingFolder::~PendingFolder() {
+  std::error_code ignored;
+  fs::remove_all(temporary_, ignored); // after commit(): what was there before, if anything
+}
+
+void PendingFolder::commit() {
+  sync_path(temporary_);
+  if (fs::is_directory(path_))
+    exchange();
+  else
+    rename(temporary_, path_);
+  sync_path(fs::absolute(path_).parent_path().string());
+}
+
+// The old folder and the new one swap names in one step. Where the file system cannot do that (NFS), the old one
+// steps aside first; clean_leftovers brings it back should we die in between.
+void PendingFolder::exchange() {
+  if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) == 0) return;
+  if (errno != EINVAL && errno != ENOSYS) throw_system_error(ExitCode::disk, "replace", path_, errno);
+  const std::string aside = path_ + ".old-" + std::to_string(::getpid());
+  rename(path_, aside);
+  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    const int error_number = errno;
+    std::rename(aside.c_str(), path_.c_str());
+    throw_system_error(ExitCode::disk, "replace", path_, error_number);
+  }
+  temporary_ = aside;
+}
+
+void clean_leftovers(const std::string& folder) {
+  std::error_code ignored; // cleaning is a courtesy: what cannot be removed stays
+  std::vector<fs::path> entries;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) entries.push_back(entry.path());
+  for (const fs::path& path : entries) {
+    const std::string name = path.filename().string();
+    const Leftover unfinished = parse_leftover(name, ".tmp-"), aside = parse_leftover(name, ".old-");
+    if (unfinished.writer && is_abandoned(path, unfinished.writer)) fs::remove_all(path, ignored);
+    if (!aside.writer || !is_abandoned(path, aside.writer)) continue;
+    if (fs::exists(fs::path(folder) / aside.name))
+      fs::remove_all(path, ignored);
+    else
+      fs::rename(path, fs::path(folder) / aside.name, ignored);
+  }
+}
+
+} // namespace gpt2

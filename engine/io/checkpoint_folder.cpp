@@ -17,6 +17,7 @@
 #include "engine/base/files.h"
 #include "engine/base/log.h"
 #include "engine/io/checkpoint_names.h"
+#include "engine/io/manifest.h"
 
 namespace gpt2 {
 namespace {
@@ -130,10 +131,13 @@ void expect_from(int rank, const std::string& path) {
               "--checkpoint_dir must be on a file system that all nodes share");
 }
 
-void write_part(const std::string& folder, StatefulModel& model, const TrainState& state, const RankGroup& group) {
+// The rank's line of the manifest.
+std::string write_part(const std::string& folder, StatefulModel& model, const TrainState& state,
+                       const RankGroup& group) {
   expect_from(0, folder);
   write_rank_file(folder, group.rank(), group.ranks(), model.config(), state, *model.snapshot());
   if (group.leads()) write_file_atomic(folder + "/options.toml", state.options_toml);
+  return manifest_entry(rank_file(folder, group.rank()));
 }
 
 // A folder of rank 0's name that was once left behind on another node would take that rank's file all the same.
@@ -208,10 +212,13 @@ std::string CheckpointFolder::save(StatefulModel& model, const TrainState& state
           pending.emplace(path);
         }));
   const std::string temporary = group.broadcast(pending ? fs::absolute(pending->temporary_path()).string() : "");
-  agree(group, attempt([&] { write_part(temporary, model, state, group); }));
+  std::string hashes; // of this rank's file
+  agree(group, attempt([&] { hashes = write_part(temporary, model, state, group); }));
+  const std::vector<std::string> hashes_of_all = group.gather(hashes);
   agree(group, attempt([&] {
           if (!group.leads()) return;
           expect_all_parts(temporary, group.ranks());
+          write_manifest(temporary, state.step, hashes_of_all);
           pending->commit();
           write_file_atomic(folder_ + "/" + kLatest, name + "\n");
           if (is_best) write_file_atomic(folder_ + "/" + kBest, name + "\n");

@@ -17,6 +17,7 @@
 #include "engine/base/rng.h"
 #include "engine/io/checkpoint_folder.h"
 #include "engine/io/checkpoint_search.h"
+#include "engine/io/manifest.h"
 #include "tests/temporary_folder.h"
 
 namespace gpt2::testing {
@@ -33,7 +34,7 @@ class StateOnlyModel : public StatefulModel {
     weights_[1] = -0.0f;
     weights_[2] = std::numeric_limits<float>::infinity();
     weights_[3] = std::numeric_limits<float>::signaling_NaN();
-    adam_step_ = static_cast<int64_t>(seed) * 1000;
+    adam_step_ = static_cast<int64_t>(seed);
   }
 
   std::unique_ptr<StateSnapshot> snapshot() override;
@@ -91,7 +92,7 @@ inline TrainState state_of(int64_t step, double val_loss = 1e30) {
   state.seed = 0xFEDCBA9876543210ull;
   state.best_val_loss = 3.25 + 1e-15;
   state.last_val_loss = val_loss;
-  state.last_val_step = step - 7;
+  state.last_val_step = std::max<int64_t>(step - 7, -1);
   state.tokens = int64_t{1} << 40;
   state.run_name = "test-run";
   state.options_toml = "[model]\nmodel = \"small\"\n";
@@ -117,6 +118,13 @@ inline bool holds(const std::string& checkpoint, uint64_t seed) {
   StateOnlyModel loaded(999), expected(seed);
   load_checkpoint(checkpoint, loaded);
   return loaded.same_bits(expected);
+}
+
+// Hashes as of now: for tests that change a file and want to see what its reader says.
+inline void seal(const std::string& checkpoint, int64_t step, int ranks = 1) {
+  std::vector<std::string> entries;
+  for (int rank = 0; rank < ranks; ++rank) entries.push_back(manifest_entry(rank_file(checkpoint, rank)));
+  write_manifest(checkpoint, step, entries);
 }
 
 // One process that saves as one run.

@@ -107,7 +107,7 @@ TEST_CASE("a checkpoint comes back bit for bit") {
   CHECK(path == root / "test-run/step_00001000");
   CHECK(names_in(root.path()) == std::vector<std::string>{"latest", "test-run"});
   CHECK(names_in(root / "test-run") == std::vector<std::string>{"latest", "step_00001000"});
-  CHECK(names_in(path) == std::vector<std::string>{"options.toml", "state.h5"});
+  CHECK(names_in(path) == std::vector<std::string>{"manifest.json", "options.toml", "state.h5"});
   CHECK(read_file(path + "/options.toml") == state_of(1000).options_toml);
 
   const TrainState state = load_checkpoint(path, other);
@@ -136,6 +136,7 @@ TEST_CASE("a validation loss keeps the step it was measured at; a file from befo
     const Hdf5Handle file(H5Fopen((path + "/state.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
     REQUIRE(H5Ldelete(file, "/train/last_val_step", H5P_DEFAULT) >= 0);
   }
+  seal(path, 10);
   CHECK(folder.list()[0].val_loss == 4.0);
   CHECK(folder.list()[0].val_step == -1);
   CHECK(load_checkpoint(path, model).last_val_step == -1);
@@ -314,12 +315,12 @@ TEST_CASE("a foreign HDF5 file and another format version are refused") {
   };
   make_file("foreign", "", 1);
   make_file("other", "weather data", 1);
-  make_file("newer", "GPT-2 training checkpoint", 3);
+  make_file("newer", "GPT-2 training checkpoint", 4);
   CHECK(mentions(expect_error([&] { load_checkpoint(root / "foreign", model); }), "not a checkpoint"));
   CHECK(mentions(expect_error([&] { load_checkpoint(root / "other", model); }), "not a checkpoint"));
   const Error newer = expect_error([&] { load_checkpoint(root / "newer", model); });
   CHECK(newer.code() == ExitCode::checkpoint);
-  CHECK(mentions(newer, "version 3"));
+  CHECK(mentions(newer, "version 4"));
 }
 
 TEST_CASE("a model of another shape is refused, with both shapes, before anything is changed") {

@@ -33,7 +33,7 @@ def text(dataset):
 def check_file(file):
     check(set(file), {"config", "model", "train"}, "groups")
     check(file.attrs["format"].decode(), "GPT-2 training checkpoint", "format")
-    check(int(file.attrs["format_version"]), 1, "format version")
+    check(int(file.attrs["format_version"]), 3, "format version")
     check({name: int(file["config"][name][()]) for name in ("layers", "heads", "channels", "seq_len", "vocab")},
           {"layers": 2, "heads": 2, "channels": 16, "seq_len": 8, "vocab": 50257}, "config")
 
@@ -45,7 +45,7 @@ def check_file(file):
     check(bool(numpy.isnan(values[3])), True, "NaN")
     check(bool(0.95 < values[4:].std() < 1.05), True, "spread of the rest, N(0, 1)")
     check(list(file["model/params/ln_f.bias"][:]), [1.0, 2.0, 3.0], "ln_f.bias")
-    check(int(file["model/adam_step"][()]), 5000, "adam_step")
+    check(int(file["model/adam_step"][()]), 5, "adam_step")
     check(text(file["model/fp8/recipe"]), "hybrid \u00e4", "recipe")
     check(text(file["model/fp8/empty"]), "", "empty text")
 
@@ -74,7 +74,7 @@ def check_ranks(folder):
     names = ["state.h5", "rank_00001.h5", "rank_00002.h5"]
     files = [h5py.File(os.path.join(folder, name), "r") for name in names]
     check([int(file.attrs["ranks"]) for file in files], [3, 3, 3], "ranks")
-    check([int(file.attrs["format_version"]) for file in files], [2, 2, 2], "format version")
+    check([int(file.attrs["format_version"]) for file in files], [3, 3, 3], "format version")
     check([int(file.attrs["rank"]) for file in files[1:]], [1, 2], "rank")
     check([int(file.attrs["step"]) for file in files[1:]], [1000, 1000], "step")
     check(["train" in file for file in files], [True, False, False], "files with the loop's state")

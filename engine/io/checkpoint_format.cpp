@@ -5,20 +5,21 @@
 #include <ctime>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "engine/base/files.h"
 #include "engine/base/log.h"
 #include "engine/io/checkpoint_reader.h"
+#include "engine/io/manifest.h"
 
 namespace gpt2 {
 namespace {
 
 const std::string kFormat = "GPT-2 training checkpoint", kRankFormat = kFormat + ", part of a rank";
-// One rank writes what the first programs can read; they would take the pieces of several for another model's tensors.
-constexpr int64_t kOneRank = 1, kSeveralRanks = 2;
-constexpr int64_t kMostRanks = 99999; // five digits in a file's name; more is damage
+// 1: of one rank, and 2: of several, without a manifest; 3: a manifest belongs to it.
+constexpr int64_t kOldest = 1, kHashed = 3;
 const std::string kConfigGroup = "/config", kTrainGroup = "/train", kModelGroup = "/model";
 
 std::string utc_now() {
@@ -88,30 +89,20 @@ TrainState read_train_group(Hdf5StateReader reader) {
 
 // ---- opening one ----
 
-void check_format(const Hdf5File& file, const std::string& format) {
+void check_format(const Hdf5File& file, const std::string& format, bool has_manifest) {
   if (!file.has_attribute("format") || file.read_text_attribute("format") != format) {
     throw Error(ExitCode::checkpoint, file.path() + " is an HDF5 file, but not a checkpoint of this program",
                 "give --resume a step, a folder that --list_checkpoints shows, latest or best");
   }
   const int64_t version = file.read_int_attribute("format_version");
-  if (version == kOneRank || version == kSeveralRanks) return;
-  throw Error(ExitCode::checkpoint,
-              file.path() + " has format version " + std::to_string(version) + "; this program reads versions " +
-                  std::to_string(kOneRank) + " and " + std::to_string(kSeveralRanks),
-              "resume with the version of the program that wrote it");
-}
-
-std::unique_ptr<Hdf5File> open_state_file(const std::string& folder, const std::string& hint) {
-  auto file = std::make_unique<Hdf5File>(rank_file(folder, 0), Hdf5File::Mode::read, hint);
-  check_format(*file, kFormat);
-  return file;
-}
-
-int read_ranks(const Hdf5File& file) {
-  if (!file.has_attribute("ranks")) return 1;
-  const int64_t ranks = file.read_int_attribute("ranks");
-  if (ranks < 1 || ranks > kMostRanks) file.fail("ranks", "it is " + std::to_string(ranks));
-  return static_cast<int>(ranks);
+  if (version < kOldest || version > kHashed) {
+    throw Error(ExitCode::checkpoint,
+                file.path() + " has format version " + std::to_string(version) + "; this program reads versions " +
+                    std::to_string(kOldest) + " to " + std::to_string(kHashed),
+                "resume with the version of the program that wrote it");
+  }
+  if (version == kHashed && !has_manifest)
+    throw Error(ExitCode::checkpoint, file.path() + " cannot be verified: the manifest.json beside it is gone");
 }
 
 bool is_there(const std::string& path) {
@@ -119,33 +110,65 @@ bool is_there(const std::string& path) {
   return std::filesystem::is_regular_file(path, ignored);
 }
 
-// The file of a rank other than 0. One that belongs to another rank or another checkpoint does not pass.
-std::unique_ptr<Hdf5File> open_rank_file(const std::string& path, int rank, int ranks, int64_t step,
-                                         const std::string& hint) {
-  auto file = std::make_unique<Hdf5File>(path, Hdf5File::Mode::read, hint);
-  check_format(*file, kRankFormat);
-  const std::pair<const char*, int64_t> expected[] = {{"rank", rank}, {"ranks", ranks}, {"step", step}};
-  for (const auto& [name, value] : expected) {
-    const int64_t found = file->read_int_attribute(name);
-    if (found != value) file->fail(name, "it is " + std::to_string(found) + ", not " + std::to_string(value));
-  }
-  return file;
-}
+// The files of one checkpoint. HDF5 sees them through their hashes, where there are some.
+class CheckpointFiles {
+ public:
+  explicit CheckpointFiles(std::string folder)
+      : folder_(std::move(folder)),
+        manifest_(read_manifest(folder_)),
+        cache_(std::make_shared<BlockCache>(manifest_ ? manifest_->ranks : 0)) {}
 
-CheckpointReader open_model(std::unique_ptr<Hdf5File> state_file, const std::string& folder, int64_t step,
-                            const std::string& hint) {
-  const int ranks = read_ranks(*state_file);
+  std::unique_ptr<Hdf5File> state_file() const {
+    auto file = open(0);
+    check_format(*file, kFormat, manifest_.has_value());
+    return file;
+  }
+
+  int ranks(const Hdf5File& state_file) const {
+    const int64_t ranks = state_file.has_attribute("ranks") ? state_file.read_int_attribute("ranks") : 1;
+    if (ranks < 1 || ranks > kMostRanks || (manifest_ && ranks != manifest_->ranks))
+      state_file.fail("ranks", "it is " + std::to_string(ranks));
+    return static_cast<int>(ranks);
+  }
+
+  // The file of a rank other than 0. One that belongs to another rank or another checkpoint does not pass.
+  std::unique_ptr<Hdf5File> file_of(int rank, int ranks, int64_t step) const {
+    auto file = open(rank);
+    check_format(*file, kRankFormat, manifest_.has_value());
+    const std::pair<const char*, int64_t> expected[] = {{"rank", rank}, {"ranks", ranks}, {"step", step}};
+    for (const auto& [name, value] : expected) {
+      const int64_t found = file->read_int_attribute(name);
+      if (found != value) file->fail(name, "it is " + std::to_string(found) + ", not " + std::to_string(value));
+    }
+    return file;
+  }
+
+  const std::string& folder() const { return folder_; }
+
+ private:
+  std::unique_ptr<Hdf5File> open(int rank) const {
+    if (!manifest_) return std::make_unique<Hdf5File>(rank_file(folder_, rank), Hdf5File::Mode::read, "");
+    return std::make_unique<Hdf5File>(VerifiedFile(folder_, manifest_->of_rank(rank), cache_), "");
+  }
+
+  std::string folder_;
+  std::optional<Manifest> manifest_;
+  std::shared_ptr<BlockCache> cache_;
+};
+
+CheckpointReader open_model(const CheckpointFiles& checkpoint, std::unique_ptr<Hdf5File> state_file, int64_t step) {
+  const int ranks = checkpoint.ranks(*state_file);
   std::vector<std::unique_ptr<Hdf5File>> files;
   files.push_back(std::move(state_file));
   std::string absent;
   for (int rank = 1; rank < ranks; ++rank) {
-    const std::string path = rank_file(folder, rank);
+    const std::string path = rank_file(checkpoint.folder(), rank);
     if (is_there(path))
-      files.push_back(open_rank_file(path, rank, ranks, step, hint));
+      files.push_back(checkpoint.file_of(rank, ranks, step));
     else if (absent.empty())
       absent = path;
   }
-  return {std::move(files), kModelGroup, absent, hint};
+  return {std::move(files), kModelGroup, absent, ""};
 }
 
 std::string describe(const GPT2Config& config) {
@@ -176,7 +199,7 @@ void write_rank_file(const std::string& folder, int rank, int ranks, const GPT2C
   const std::string path = rank_file(folder, rank);
   Hdf5File file(path, Hdf5File::Mode::create, "free some disk space, or choose another --checkpoint_dir");
   file.write_attribute("format", rank == 0 ? kFormat : kRankFormat);
-  file.write_attribute("format_version", ranks == 1 ? kOneRank : kSeveralRanks);
+  file.write_attribute("format_version", kHashed);
   file.write_attribute("program_version", std::string(GPT2_VERSION));
   file.write_attribute("written", utc_now());
   if (ranks > 1) file.write_attribute("ranks", int64_t{ranks});
@@ -205,7 +228,8 @@ void check_room_for_checkpoint(const std::string& folder, int64_t parameters) {
 }
 
 StateHeader read_state_header(const std::string& folder) {
-  const auto file = open_state_file(folder, "");
+  const CheckpointFiles checkpoint(folder);
+  const auto file = checkpoint.state_file();
   Hdf5StateReader train(*file, kTrainGroup);
   StateHeader header;
   header.step = train.read_int("step");
@@ -213,23 +237,24 @@ StateHeader read_state_header(const std::string& folder) {
   header.val_step = read_val_step(train);
   header.precision = train.read_text("precision");
   header.written = file->read_text_attribute("written");
-  header.ranks = read_ranks(*file);
+  header.ranks = checkpoint.ranks(*file);
   for (int rank = 1; rank < header.ranks; ++rank) {
     if (!is_there(rank_file(folder, rank))) file->fail("", rank_file(folder, rank) + " is not there");
   }
   return header;
 }
 
-TrainState read_train_state(const std::string& folder, const std::string& hint) {
-  return read_train_group({*open_state_file(folder, hint), kTrainGroup});
+TrainState read_train_state(const std::string& folder) {
+  return read_train_group({*CheckpointFiles(folder).state_file(), kTrainGroup});
 }
 
-TrainState load_state(const std::string& folder, const std::string& hint, StatefulModel& model) {
+TrainState load_state(const std::string& folder, StatefulModel& model) {
   const Hdf5Silence silence; // around those of all files, which are not closed in reverse order
-  auto file = open_state_file(folder, hint);
+  const CheckpointFiles checkpoint(folder);
+  auto file = checkpoint.state_file();
   const TrainState state = read_train_group({*file, kTrainGroup});
   check_same_shape(folder, read_config({*file, kConfigGroup}), model.config());
-  CheckpointReader reader = open_model(std::move(file), folder, state.step, hint);
+  CheckpointReader reader = open_model(checkpoint, std::move(file), state.step);
   model.load_state(reader);
   return state;
 }

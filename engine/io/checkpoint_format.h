@@ -8,6 +8,7 @@
 //   rank_00001.h5 ...  of the others
 //     attributes of /  format, format_version, program_version, written, ranks, rank, step
 //     /model/          the rank's parameters and moments
+//   manifest.json      hashes of all files: engine/io/manifest.h
 //
 // A StateSnapshot owns its memory, so write_rank_file can run on a thread of its own; one thread at a time, because the
 // HDF5 library must not be entered by two.
@@ -43,6 +44,8 @@ struct StateHeader {
   std::string precision, written;
 };
 
+constexpr int kMostRanks = 99999; // five digits in a file's name
+
 std::string rank_file(const std::string& folder, int rank); // FOLDER/state.h5 of rank 0, FOLDER/rank_00001.h5, ...
 
 // One rank's file, new, and on the disk when this returns. Throws Error(disk).
@@ -52,11 +55,12 @@ void write_rank_file(const std::string& folder, int rank, int ranks, const GPT2C
 // Throws Error(disk) if a folder has no room for a checkpoint of a model with so many parameters.
 void check_room_for_checkpoint(const std::string& folder, int64_t parameters);
 
-// Readers throw Error(checkpoint); `hint` says what to do if a file turns out to be damaged.
-StateHeader read_state_header(const std::string& folder); // and looks whether every rank's file is there
-TrainState read_train_state(const std::string& folder, const std::string& hint);
+// Readers throw Error(checkpoint), without a hint where a file is damaged. Where there is a manifest, HDF5 gets no byte
+// whose hash has not been compared with it, and every file is there and as long as it should be.
+StateHeader read_state_header(const std::string& folder);
+TrainState read_train_state(const std::string& folder);
 // What `model` wants of it, whatever the ranks that wrote it. Looks at the shape first, so that the state of another
 // model is refused before anything is changed.
-TrainState load_state(const std::string& folder, const std::string& hint, StatefulModel& model);
+TrainState load_state(const std::string& folder, StatefulModel& model);
 
 } // namespace gpt2

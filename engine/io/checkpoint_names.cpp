@@ -7,6 +7,7 @@
 
 #include "engine/base/files.h"
 #include "engine/io/checkpoint_format.h"
+#include "engine/io/manifest.h"
 
 namespace gpt2 {
 
@@ -14,7 +15,8 @@ namespace fs = std::filesystem;
 
 bool is_complete(const std::string& checkpoint) {
   std::error_code absent;
-  return fs::is_regular_file(rank_file(checkpoint, 0), absent);
+  return fs::is_regular_file(rank_file(checkpoint, 0), absent) ||
+         fs::is_regular_file(manifest_path(checkpoint), absent);
 }
 
 int64_t step_of(const std::string& checkpoint) {

@@ -18,7 +18,7 @@ inline constexpr const char *kLatest = "latest", *kBest = "best";
 
 std::string step_folder_name(int64_t step);          // "step_00001000"
 int64_t step_of(const std::string& checkpoint);      // of a path or a name; -1: not a checkpoint's
-bool is_complete(const std::string& checkpoint);     // its state.h5 has its name only once all else is there
+bool is_complete(const std::string& checkpoint);     // has been once: without state.h5, its manifest says so
 std::string without_slashes(std::string path);       // at its end
 bool is_reserved_name(std::string_view folder_name); // a run's folder cannot have it: latest, best, step_N
 

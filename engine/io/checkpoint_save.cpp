@@ -2,10 +2,11 @@
 
 #include <filesystem>
 #include <new>
+#include <vector>
 
 #include "engine/base/files.h"
-#include "engine/base/log.h"
 #include "engine/dist/agreement.h"
+#include "engine/io/manifest.h"
 
 namespace gpt2 {
 namespace {
@@ -54,6 +55,7 @@ void CheckpointSave::write(int rank, int ranks) noexcept {
     expect_from(0, temporary_);
     write_rank_file(temporary_, rank, ranks, config_, state_, *snapshot_);
     if (rank == 0) write_file_atomic(temporary_ + "/options.toml", state_.options_toml);
+    hashes_ = manifest_entry(rank_file(temporary_, rank));
   } catch (const Error& error) {
     error_ = error;
   } catch (const std::bad_alloc&) {
@@ -69,9 +71,11 @@ std::optional<Error> CheckpointSave::commit(RankGroup& group) {
   if (temporary_.empty()) return error_;
   thread_.join();
   if (const std::optional<Error> failed = agree(group, error_)) return failed;
+  const std::vector<std::string> hashes_of_all = group.gather(hashes_);
   return agree(group, attempt([&] {
                  if (!group.leads()) return;
                  expect_all_parts(temporary_, group.ranks());
+                 write_manifest(temporary_, state_.step, hashes_of_all);
                  pending_->commit();
                }));
 }

@@ -35,6 +35,7 @@ class CheckpointSave {
   std::optional<PendingFolder> pending_;    // rank 0's
   std::string temporary_;                   // its path, for all; "": the save could not begin
   std::unique_ptr<StateSnapshot> snapshot_; // until it is written
+  std::string hashes_;                      // of the file it wrote: its lines of the manifest
   std::optional<Error> error_;
   std::atomic<bool> written_ = false;
   std::thread thread_; // last: it uses the others

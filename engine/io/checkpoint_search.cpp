@@ -7,6 +7,7 @@
 
 #include "engine/base/error.h"
 #include "engine/io/checkpoint_names.h"
+#include "engine/io/checkpoint_verify.h"
 
 namespace gpt2 {
 namespace {
@@ -158,16 +159,15 @@ bool is_number(const std::string& text) {
 
 // ---- reading one ----
 
-// What to do if this checkpoint turns out to be damaged: the newest older one in the same folder that can be opened.
-std::string hint_if_damaged(const std::string& checkpoint) {
-  const std::string folder = fs::path(checkpoint).parent_path().string();
-  const std::vector<std::string> beside = checkpoints_in(folder.empty() ? "." : folder);
-  const auto usable = [&](const std::string& other) {
-    return step_of(other) < step_of(checkpoint) && !is_damaged(describe(other));
-  };
-  const auto older = std::find_if(beside.rbegin(), beside.rend(), usable);
-  if (older == beside.rend()) return "start a new run without --resume: there is no older checkpoint beside it";
-  return "resume from the one before it: --resume " + *older;
+// An Error without a hint is about a damaged file: the newest older one beside it that is valid goes with it.
+template <class Read>
+TrainState with_hint(const std::string& checkpoint, const Read& read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    if (!error.hint().empty() || error.code() != ExitCode::checkpoint) throw;
+    throw Error(error.code(), error.what(), hint_if_damaged(checkpoint));
+  }
 }
 
 } // namespace
@@ -223,11 +223,11 @@ std::string checkpoint_dir_of(const std::string& checkpoint, const std::string& 
 }
 
 TrainState load_checkpoint(const std::string& checkpoint, StatefulModel& model) {
-  return load_state(checkpoint, hint_if_damaged(checkpoint), model);
+  return with_hint(checkpoint, [&] { return load_state(checkpoint, model); });
 }
 
 TrainState read_checkpoint(const std::string& checkpoint) {
-  return read_train_state(checkpoint, hint_if_damaged(checkpoint));
+  return with_hint(checkpoint, [&] { return read_train_state(checkpoint); });
 }
 
 } // namespace gpt2

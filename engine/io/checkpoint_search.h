@@ -35,7 +35,7 @@ std::string find_checkpoint(const std::string& checkpoint_dir, const std::string
 std::string checkpoint_dir_of(const std::string& checkpoint, const std::string& run);
 
 // One checkpoint, by the path that the functions above answer. Where it is damaged, the error's hint is the newest
-// older one beside it that can be read.
+// older one beside it that is valid.
 TrainState load_checkpoint(const std::string& checkpoint, StatefulModel& model);
 TrainState read_checkpoint(const std::string& checkpoint); // without the model
 

@@ -26,7 +26,7 @@ std::string hdf5_reason() {
     const size_t from = begin + marker.size();
     return reason.substr(from, reason.find('\'', from) - from);
   }
-  return reason.empty() ? "unknown reason" : reason.substr(0, reason.find('\n'));
+  return reason.empty() ? "it is damaged" : reason.substr(0, reason.find('\n'));
 }
 
 Hdf5Handle text_type(size_t length) {
@@ -85,7 +85,21 @@ Hdf5File::Hdf5File(std::string path, Mode mode, std::string hint)
   if (!file_.valid()) fail("");
 }
 
+Hdf5File::Hdf5File(VerifiedFile file, std::string hint)
+    : path_(file.path()),
+      hint_(std::move(hint)),
+      on_error_(ExitCode::checkpoint),
+      verified_(std::make_unique<Hdf5ReadDriver>(std::move(file))),
+      file_(H5Fopen(path_.c_str(), H5F_ACC_RDONLY, verified_->access()), H5Fclose) {
+  if (!file_.valid()) fail("");
+}
+
+void Hdf5File::check_read() const {
+  if (verified_ && verified_->error()) throw Error(ExitCode::checkpoint, verified_->error()->what(), hint_);
+}
+
 void Hdf5File::fail(const std::string& name, std::string reason) const {
+  check_read(); // the cause of all that follows
   if (reason.empty()) reason = hdf5_reason();
   const bool reading = on_error_ == ExitCode::checkpoint;
   throw Error(on_error_,
@@ -119,7 +133,11 @@ void Hdf5File::write_attribute(const std::string& name, const std::string& value
   put_attribute(name, text_type(value.size()), value.c_str()); // c_str: the zero byte that stands for ""
 }
 
-bool Hdf5File::has_attribute(const std::string& name) const { return H5Aexists(file_, name.c_str()) > 0; }
+bool Hdf5File::has_attribute(const std::string& name) const {
+  const bool there = H5Aexists(file_, name.c_str()) > 0;
+  check_read();
+  return there;
+}
 
 Hdf5Handle Hdf5File::open_attribute(const std::string& name) const {
   Hdf5Handle attribute(H5Aopen(file_, name.c_str(), H5P_DEFAULT), H5Aclose);
@@ -201,7 +219,9 @@ void Hdf5StateWriter::write_text(const std::string& name, const std::string& val
 // ---- reading ----
 
 bool Hdf5StateReader::has(const std::string& name) const {
-  return H5Lexists(file_.id(), full_name(name).c_str(), H5P_DEFAULT) > 0; // negative: a group on the way is not there
+  const bool there = H5Lexists(file_.id(), full_name(name).c_str(), H5P_DEFAULT) > 0; // < 0: a group is not there
+  file_.check_read();
+  return there;
 }
 
 Hdf5Handle Hdf5StateReader::open_dataset(const std::string& name, H5T_class_t type_class) const {
@@ -229,7 +249,9 @@ TensorPart Hdf5StateReader::part(const std::string& name) const {
   const std::vector<int64_t> extents = extents_of(dataset);
   if (!is_sane(extents)) file_.fail(full_name(name), "it is neither a vector nor a matrix");
   TensorPart part{.shape = extents, .begin = 0, .count = element_count(extents)};
-  if (H5Aexists(dataset, "begin") <= 0) return part;
+  const bool is_piece = H5Aexists(dataset, "begin") > 0;
+  file_.check_read();
+  if (!is_piece) return part;
   part.shape = read_numbers(dataset, name, "shape");
   part.begin = read_numbers(dataset, name, "begin").front();
   if (extents.size() != 1 || !is_sane(part.shape) || part.begin < 0 ||
@@ -244,7 +266,9 @@ std::vector<std::string> Hdf5StateReader::tensors() const {
     static_cast<std::vector<std::string>*>(names)->emplace_back(name);
     return 0;
   };
-  if (H5Lexists(file_.id(), group_.c_str(), H5P_DEFAULT) <= 0) return {}; // a rank that owns nothing
+  const bool owns_some = H5Lexists(file_.id(), group_.c_str(), H5P_DEFAULT) > 0;
+  file_.check_read();
+  if (!owns_some) return {};
   if (H5Lvisit_by_name(file_.id(), group_.c_str(), H5_INDEX_NAME, H5_ITER_INC, collect, &all, H5P_DEFAULT) < 0)
     file_.fail(group_);
   for (const std::string& name : all) {

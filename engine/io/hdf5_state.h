@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/io/hdf5_read_driver.h"
 #include "engine/io/hdf5_write_driver.h"
 #include "engine/model/state.h"
 
@@ -23,12 +24,15 @@ class Hdf5File {
  public:
   enum class Mode { read, create };
   Hdf5File(std::string path, Mode mode, std::string hint); // the hint goes with every Error
+  Hdf5File(VerifiedFile file, std::string hint);           // to be read
 
   hid_t id() const { return file_; }
   const std::string& path() const { return path_; }
   // A new file. Errors may show as late as in close(); a file that was not closed has to be thrown away.
   void check_written(const std::string& name) const;
   void close();
+  // A file to be read. HDF5 takes what it could not read for absent, where it is only asked whether it is there.
+  void check_read() const;
 
   // Attributes of the root group: what the file is.
   void write_attribute(const std::string& name, int64_t value);
@@ -47,7 +51,8 @@ class Hdf5File {
   Hdf5Silence silence_; // first in, last out: closing may complain as well
   std::string path_, hint_;
   ExitCode on_error_;
-  std::unique_ptr<Hdf5WriteDriver> driver_; // of a new file
+  std::unique_ptr<Hdf5WriteDriver> driver_;  // of a new file
+  std::unique_ptr<Hdf5ReadDriver> verified_; // of one whose hashes are known
   Hdf5Handle file_;
 };
 

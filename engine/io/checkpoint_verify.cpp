@@ -1,0 +1,92 @@
+#include "engine/io/checkpoint_verify.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <tuple>
+
+#include "engine/io/checkpoint_names.h"
+#include "engine/io/checkpoint_search.h"
+#include "engine/io/manifest.h"
+#include "engine/io/parallel_jobs.h"
+
+namespace gpt2 {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Every `ranks`-th block, over all files, from number `rank` on.
+void verify_share(const std::string& checkpoint, const Manifest& manifest, int rank, int ranks) {
+  struct Block {
+    size_t file, number;
+  };
+  std::vector<Block> share;
+  std::vector<File> files;
+  size_t counted = 0;
+  for (const FileHashes& hashes : manifest.files) {
+    for (size_t number = 0; number < hashes.blocks.size(); ++number) {
+      if (counted++ % static_cast<size_t>(ranks) == static_cast<size_t>(rank)) share.push_back({files.size(), number});
+    }
+    files.push_back(File::open(checkpoint + "/" + hashes.name, ExitCode::checkpoint));
+  }
+  run_jobs(share.size(), [&](size_t i) {
+    const auto [file, number] = share[i];
+    const FileHashes& hashes = manifest.files[file];
+    const int64_t begin = static_cast<int64_t>(number) * kBlockBytes;
+    if (hash_of_range(files[file], begin, hashes.block_bytes(number)) != hashes.blocks[number])
+      throw damaged_block(files[file].path(), hashes, number);
+  });
+}
+
+std::string fault_in_share(const std::string& checkpoint, int rank, int ranks) {
+  try {
+    if (const auto manifest = read_manifest(checkpoint)) verify_share(checkpoint, *manifest, rank, ranks);
+    if (rank == 0) read_state_header(checkpoint);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+} // namespace
+
+std::string why_invalid(const std::string& checkpoint, RankGroup& group) {
+  const auto busy = group.busy();
+  const std::vector<std::string> faults = group.all_gather(fault_in_share(checkpoint, group.rank(), group.ranks()));
+  const auto found = std::ranges::find_if(faults, [](const std::string& fault) { return !fault.empty(); });
+  return found == faults.end() ? "" : *found;
+}
+
+std::string why_invalid(const std::string& checkpoint) {
+  RankGroup alone;
+  return why_invalid(checkpoint, alone);
+}
+
+bool is_unverified(const std::string& checkpoint) {
+  std::error_code unreadable;
+  return !fs::exists(manifest_path(checkpoint), unreadable);
+}
+
+std::vector<std::string> others_of_run(const std::string& checkpoint) {
+  const std::string parent = fs::path(checkpoint).parent_path().string();
+  std::vector<CheckpointInfo> run = list_run(parent.empty() ? "." : parent);
+  const std::string name = fs::path(checkpoint).filename().string();
+  std::erase_if(run, [&](const CheckpointInfo& info) {
+    return info.written.empty() || fs::path(info.path).filename() == name; // without a header there is no time
+  });
+  std::ranges::sort(run, [](const CheckpointInfo& a, const CheckpointInfo& b) {
+    return std::tie(a.written, a.step) > std::tie(b.written, b.step);
+  });
+  std::vector<std::string> paths;
+  for (const CheckpointInfo& info : run) paths.push_back(info.path);
+  return paths;
+}
+
+std::string hint_if_damaged(const std::string& checkpoint) {
+  for (const std::string& other : others_of_run(checkpoint)) {
+    if (step_of(other) < step_of(checkpoint) && why_invalid(other).empty())
+      return "resume from the one before it: --resume " + other;
+  }
+  return "start a new run without --resume: there is no valid older checkpoint beside it";
+}
+
+} // namespace gpt2

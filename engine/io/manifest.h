@@ -1,0 +1,71 @@
+// manifest.json of a checkpoint: which files belong to it, how long they are, and a hash of each of their 16 MiB
+// blocks.
+//
+//   {
+//    "format": "GPT-2 training checkpoint, manifest", "version": 1,
+//    "step": 1000, "ranks": 2, "block_bytes": 16777216,
+//    "files": [{"name": "state.h5", "bytes": 20000000, "xxh3_128": ["0123...", "4567..."]}, ...],
+//    "xxh3_128": "89ab..."                                 of this text without this line
+//   }
+//
+// There is one text for one manifest: what reads back to anything else than its own bytes is damaged.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/base/files.h"
+
+namespace gpt2 {
+
+constexpr int64_t kBlockBytes = int64_t{16} << 20; // what is hashed, and read, as one
+
+struct FileHashes {
+  std::string name;  // in the checkpoint's folder
+  int64_t bytes = 0; // of the file
+  std::vector<std::string>
+      blocks; // XXH3-128, 32 hexadecimal digits as xxh128sum prints them; the last block is shorter
+
+  int64_t block_bytes(size_t block) const;
+  bool operator==(const FileHashes&) const = default;
+};
+
+struct Manifest {
+  int64_t step = 0;
+  int ranks = 1;
+  std::vector<FileHashes> files; // state.h5, rank_00001.h5, ..., options.toml
+
+  const FileHashes& of_rank(int rank) const { return files[static_cast<size_t>(rank)]; }
+  bool operator==(const Manifest&) const = default;
+};
+
+// ---- hashing ----
+
+std::string hash_of(std::span<const std::byte> bytes);
+std::string hash_of_range(const File& file, int64_t begin, int64_t count); // without holding it in memory
+FileHashes hash_file(const std::string& path);                             // on several threads; throws Error(disk)
+// "PATH is damaged: bytes 16777216 to 33554431 do not have the hash that manifest.json says"
+Error damaged_block(const std::string& path, const FileHashes& hashes, size_t block);
+
+// ---- writing: each rank hashes its own file, rank 0 writes what they found ----
+
+std::string manifest_entry(const std::string& path); // hash_file() as a text that can be sent
+// `entries`: by rank. options.toml is hashed here. On the disk when this returns; throws Error(disk).
+void write_manifest(const std::string& folder, int64_t step, const std::vector<std::string>& entries);
+
+// ---- reading ----
+
+std::string manifest_path(const std::string& folder);
+std::string to_text(const Manifest& manifest);
+Manifest parse_manifest(const std::string& text,
+                        const std::string& path); // throws Error(checkpoint), which names `path`
+
+// The manifest of a checkpoint, with a look at its folder: every file is there and as long as it should be, and there
+// is no other HDF5 file. nullopt: it has none, as before format version 3. Throws Error(checkpoint).
+std::optional<Manifest> read_manifest(const std::string& folder);
+
+} // namespace gpt2

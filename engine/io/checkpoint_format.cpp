@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -20,6 +21,7 @@ namespace {
 const std::string kFormat = "GPT-2 training checkpoint", kRankFormat = kFormat + ", part of a rank";
 // 1: of one rank, and 2: of several, without a manifest; 3: a manifest belongs to it.
 constexpr int64_t kOldest = 1, kHashed = 3;
+constexpr double kNoLoss = 1e30;
 const std::string kConfigGroup = "/config", kTrainGroup = "/train", kModelGroup = "/model";
 
 std::string utc_now() {
@@ -43,15 +45,19 @@ void write_config(Hdf5StateWriter writer, const GPT2Config& config) {
   writer.write_int("padded_vocab", config.padded_vocab);
 }
 
+int read_extent(Hdf5StateReader& reader, const std::string& name) {
+  return static_cast<int>(read_count(reader, name, std::numeric_limits<int>::max()));
+}
+
 GPT2Config read_config(Hdf5StateReader reader) {
   GPT2Config config;
   config.name = reader.read_text("name");
-  config.layers = static_cast<int>(reader.read_int("layers"));
-  config.heads = static_cast<int>(reader.read_int("heads"));
-  config.channels = static_cast<int>(reader.read_int("channels"));
-  config.seq_len = static_cast<int>(reader.read_int("seq_len"));
-  config.vocab = static_cast<int>(reader.read_int("vocab"));
-  config.padded_vocab = static_cast<int>(reader.read_int("padded_vocab"));
+  config.layers = read_extent(reader, "layers");
+  config.heads = read_extent(reader, "heads");
+  config.channels = read_extent(reader, "channels");
+  config.seq_len = read_extent(reader, "seq_len");
+  config.vocab = read_extent(reader, "vocab");
+  config.padded_vocab = read_extent(reader, "padded_vocab");
   return config;
 }
 
@@ -72,19 +78,45 @@ int64_t read_val_step(Hdf5StateReader& reader) { // the first checkpoints of for
   return reader.has("last_val_step") ? reader.read_int("last_val_step") : -1;
 }
 
+[[noreturn]] void refuse(const std::string& name, const std::string& value) {
+  throw Error(ExitCode::checkpoint, "the checkpoint's " + name + " is " + value);
+}
+
+// A loss that is no number was never better than another: a run keeps 1e30 for "none", and so it always was for the
+// best.
+double read_best_loss(Hdf5StateReader& reader) {
+  const double loss = reader.read_real("best_val_loss");
+  if (!(loss >= 0 && loss <= kNoLoss)) refuse("best_val_loss", std::to_string(loss));
+  return loss;
+}
+
+double read_last_loss(Hdf5StateReader& reader) { // of a run that diverged it may be NaN
+  const double loss = reader.read_real("last_val_loss");
+  return loss >= 0 && loss <= kNoLoss ? loss : kNoLoss;
+}
+
 TrainState read_train_group(Hdf5StateReader reader) {
   TrainState state;
-  state.step = reader.read_int("step");
-  state.loader_position = reader.read_int("loader_position");
+  state.step = read_count(reader, "step");
+  state.loader_position = read_count(reader, "loader_position");
   state.seed = std::bit_cast<uint64_t>(reader.read_int("seed"));
-  state.best_val_loss = reader.read_real("best_val_loss");
-  state.last_val_loss = reader.read_real("last_val_loss");
+  state.best_val_loss = read_best_loss(reader);
+  state.last_val_loss = read_last_loss(reader);
   state.last_val_step = read_val_step(reader);
-  state.tokens = reader.read_int("tokens");
+  if (state.last_val_step < -1 || state.last_val_step > state.step)
+    refuse("last_val_step", std::to_string(state.last_val_step) + " at step " + std::to_string(state.step));
+  state.tokens = read_count(reader, "tokens");
   state.run_name = reader.read_text("run_name");
   state.options_toml = reader.read_text("options_toml");
   state.precision = reader.read_text("precision");
   return state;
+}
+
+// A step updates the weights once, or is skipped.
+void check_updates(StateReader& model, int64_t step) {
+  if (!model.has("adam_step")) return;
+  const int64_t updates = read_count(model, "adam_step");
+  if (updates > step) refuse("adam_step", std::to_string(updates) + " at step " + std::to_string(step));
 }
 
 // ---- opening one ----
@@ -232,7 +264,7 @@ StateHeader read_state_header(const std::string& folder) {
   const auto file = checkpoint.state_file();
   Hdf5StateReader train(*file, kTrainGroup);
   StateHeader header;
-  header.step = train.read_int("step");
+  header.step = read_count(train, "step");
   header.val_loss = train.read_real("last_val_loss");
   header.val_step = read_val_step(train);
   header.precision = train.read_text("precision");
@@ -255,6 +287,7 @@ TrainState load_state(const std::string& folder, StatefulModel& model) {
   const TrainState state = read_train_group({*file, kTrainGroup});
   check_same_shape(folder, read_config({*file, kConfigGroup}), model.config());
   CheckpointReader reader = open_model(checkpoint, std::move(file), state.step);
+  check_updates(reader, state.step);
   model.load_state(reader);
   return state;
 }

@@ -166,7 +166,8 @@ TrainState with_hint(const std::string& checkpoint, const Read& read) {
     return read();
   } catch (const Error& error) {
     if (!error.hint().empty() || error.code() != ExitCode::checkpoint) throw;
-    throw Error(error.code(), error.what(), hint_if_damaged(checkpoint));
+    const std::string what = error.what(), where = what.find(checkpoint) == std::string::npos ? checkpoint + ": " : "";
+    throw Error(error.code(), where + what, hint_if_damaged(checkpoint));
   }
 }
 

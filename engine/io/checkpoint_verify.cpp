@@ -37,28 +37,38 @@ void verify_share(const std::string& checkpoint, const Manifest& manifest, int r
   });
 }
 
+constexpr char kSeparator = '\0'; // between what is wrong and what to do
+
 std::string fault_in_share(const std::string& checkpoint, int rank, int ranks) {
   try {
     if (const auto manifest = read_manifest(checkpoint)) verify_share(checkpoint, *manifest, rank, ranks);
     if (rank == 0) read_state_header(checkpoint);
     return "";
   } catch (const Error& error) {
-    return error.what();
+    return std::string(error.what()) + kSeparator + error.hint();
   }
 }
 
 } // namespace
 
-std::string why_invalid(const std::string& checkpoint, RankGroup& group) {
-  const auto busy = group.busy();
-  const std::vector<std::string> faults = group.all_gather(fault_in_share(checkpoint, group.rank(), group.ranks()));
-  const auto found = std::ranges::find_if(faults, [](const std::string& fault) { return !fault.empty(); });
-  return found == faults.end() ? "" : *found;
+std::optional<Error> find_fault(const std::string& checkpoint, RankGroup& group) {
+  std::string mine;
+  {
+    const auto busy = group.busy(); // a disk may be slower than the others' patience
+    mine = fault_in_share(checkpoint, group.rank(), group.ranks());
+  }
+  for (const std::string& fault : group.all_gather(mine)) {
+    if (fault.empty()) continue;
+    const size_t end = fault.find(kSeparator);
+    return Error(ExitCode::checkpoint, fault.substr(0, end), fault.substr(end + 1));
+  }
+  return std::nullopt;
 }
 
 std::string why_invalid(const std::string& checkpoint) {
   RankGroup alone;
-  return why_invalid(checkpoint, alone);
+  const std::optional<Error> fault = find_fault(checkpoint, alone);
+  return fault ? fault->what() : "";
 }
 
 bool is_unverified(const std::string& checkpoint) {
@@ -70,12 +80,9 @@ std::vector<std::string> others_of_run(const std::string& checkpoint) {
   const std::string parent = fs::path(checkpoint).parent_path().string();
   std::vector<CheckpointInfo> run = list_run(parent.empty() ? "." : parent);
   const std::string name = fs::path(checkpoint).filename().string();
-  std::erase_if(run, [&](const CheckpointInfo& info) {
-    return info.written.empty() || fs::path(info.path).filename() == name; // without a header there is no time
-  });
-  std::ranges::sort(run, [](const CheckpointInfo& a, const CheckpointInfo& b) {
-    return std::tie(a.written, a.step) > std::tie(b.written, b.step);
-  });
+  std::erase_if(run, [&](const CheckpointInfo& info) { return fs::path(info.path).filename() == name; });
+  const auto age = [](const CheckpointInfo& info) { return std::tuple(info.written.empty(), info.written, info.step); };
+  std::ranges::sort(run, [&](const CheckpointInfo& a, const CheckpointInfo& b) { return age(a) > age(b); });
   std::vector<std::string> paths;
   for (const CheckpointInfo& info : run) paths.push_back(info.path);
   return paths;

@@ -1,9 +1,11 @@
 // Is a checkpoint still what was written, and which other one is?
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "engine/base/error.h"
 #include "engine/dist/rank_group.h"
 
 namespace gpt2 {
@@ -12,12 +14,15 @@ namespace gpt2 {
 // be read. Else one line that names the file and what is wrong with it. Of a checkpoint from before manifests only the
 // header is looked at (is_unverified()).
 std::string why_invalid(const std::string& checkpoint);
-// The same on every rank: each hashes its share of the blocks.
-std::string why_invalid(const std::string& checkpoint, RankGroup& group);
+
+// The same with what to do about it, if that is not to take another checkpoint: nullopt if it is valid. Every rank
+// calls it and hashes its share of the blocks; all get the same answer.
+std::optional<Error> find_fault(const std::string& checkpoint, RankGroup& group);
 
 bool is_unverified(const std::string& checkpoint); // it has no manifest
 
-// The other checkpoints of its run that look usable, the one that was written last first. None has been verified.
+// The other checkpoints of its run, unverified: the one that was written last first, but before it those of which that
+// cannot be read, so that whoever goes through them can say what is wrong with them.
 std::vector<std::string> others_of_run(const std::string& checkpoint);
 
 // What to do about a damaged checkpoint: "resume from ..." with the newest valid older one of its run.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <sstream>
 
 #include "engine/base/error.h"
@@ -34,6 +35,13 @@ std::vector<bool> read_layers(const std::string& text, int layers) {
     if (layer >= 0 && layer < layers) set[static_cast<size_t>(layer)] = true;
   }
   return set;
+}
+
+void check_range(const std::string& name, std::span<const float> values, float least) {
+  const auto good = [&](float value) { return value >= least && value <= std::numeric_limits<float>::max(); };
+  const auto bad = std::find_if_not(values.begin(), values.end(), good); // NaN too
+  if (bad == values.end()) return;
+  throw Error(ExitCode::checkpoint, "the checkpoint's " + name + " holds " + std::to_string(*bad));
 }
 
 } // namespace
@@ -232,9 +240,11 @@ void Fp8RecipeState::load(StateReader& reader) {
   if (!reader.has("fp8/recipe") || reader.read_text("fp8/recipe") != signature()) return;
   reader.read_floats("fp8/scale", scales_);
   reader.read_floats("fp8/amax_history", histories_);
-  applied_steps_ = reader.read_int("fp8/applied_steps");
-  skipped_in_a_row_ = reader.read_int("fp8/skipped_in_a_row");
-  calibration_due_ = reader.read_int("fp8/calibration_due") != 0;
+  check_range("fp8/scale", scales_, std::numeric_limits<float>::denorm_min());
+  check_range("fp8/amax_history", histories_, 0);
+  applied_steps_ = read_count(reader, "fp8/applied_steps");
+  skipped_in_a_row_ = read_count(reader, "fp8/skipped_in_a_row");
+  calibration_due_ = read_count(reader, "fp8/calibration_due", 1) != 0;
   last_scales_ = scales_;
   left_in_bf16_ = read_layers(reader.read_text("fp8/left_in_bf16"), layers_);
   choose_tensors();

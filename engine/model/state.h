@@ -51,4 +51,10 @@ class StateReader {
   virtual std::string read_text(const std::string& name) = 0;
 };
 
+constexpr int64_t kLargestCount = int64_t{1}
+                                  << 53; // of steps, tokens, samples: what a double counts, and no run reaches
+
+// A number that counts something. Throws Error(checkpoint) if it is negative or larger than `most`.
+int64_t read_count(StateReader& reader, const std::string& name, int64_t most = kLargestCount);
+
 } // namespace gpt2

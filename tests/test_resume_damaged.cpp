@@ -1,0 +1,153 @@
+// --resume and damaged checkpoints: `latest` goes back to the newest valid one and says so; a step that was named does
+// not.
+#include <doctest/doctest.h>
+
+#include "engine/io/checkpoint_search.h"
+#include "engine/train/many_ranks.h"
+#include "tests/expect_error.h"
+#include "tests/ranks_testing.h"
+#include "tests/sharded_model.h"
+
+using namespace gpt2;
+using namespace gpt2::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+// Three checkpoints of a run.
+struct Saved {
+  TemporaryFolder root;
+  Run run{root.path(), "demo"};
+  std::string paths[3];
+
+  Saved() {
+    StateOnlyModel model(1);
+    for (int i = 0; i < 3; ++i) paths[i] = run.save(model, state_of(10 * (i + 1)), i == 2);
+  }
+  void damage(int which, const char* file = "/state.h5") const {
+    std::fstream(paths[which] + file, std::ios::in | std::ios::out | std::ios::binary).seekp(5000).put('\x5A');
+  }
+  CommandLine asks(const std::string& which) const {
+    CommandLine line{.options = {}, .given = {"resume"}};
+    line.options.checkpoint_dir = root.path();
+    line.options.resume = which;
+    return line;
+  }
+  CommandLine chosen(const std::string& which) const {
+    RankGroup alone;
+    return agree_on_resume(asks(which), alone);
+  }
+};
+
+std::string joined(const std::vector<std::string>& notes) {
+  std::string text;
+  for (const std::string& note : notes) text += note + "\n";
+  return text;
+}
+
+} // namespace
+
+TEST_CASE("a valid checkpoint is taken without a word") {
+  const Saved saved;
+  for (const char* which : {"latest", "best", "30", "demo", "demo/step_00000030"}) {
+    const CommandLine line = saved.chosen(which);
+    CHECK(line.options.resume == saved.paths[2]);
+    CHECK(line.notes.empty());
+  }
+}
+
+TEST_CASE("latest and a run go back to the newest valid checkpoint, and name what is damaged") {
+  const Saved saved;
+  saved.damage(2);
+  for (const std::string& which : {std::string("latest"), std::string("demo"), std::string("demo/latest"),
+                                   saved.root.path(), saved.root / "demo/", saved.root / "latest"}) {
+    CAPTURE(which);
+    const CommandLine line = saved.chosen(which);
+    CHECK(line.options.resume == saved.paths[1]);
+    REQUIRE(line.notes.size() == 2);
+    CHECK(contains(line.notes[0], saved.paths[2] + "/state.h5 is damaged: bytes 0 to "));
+    CHECK(line.notes[1] == "going back to " + saved.paths[1] + ", the newest valid checkpoint of the run");
+  }
+  fs::remove(saved.paths[1] + "/options.toml");
+  const CommandLine further = saved.chosen("latest");
+  CHECK(further.options.resume == saved.paths[0]);
+  CHECK(further.notes.size() == 3);
+  CHECK(contains(joined(further.notes), saved.paths[1] + "/options.toml is not there"));
+
+  fs::remove(saved.paths[0] + "/manifest.json");
+  const Error error = expect_error([&] { saved.chosen("latest"); });
+  CHECK(error.code() == ExitCode::checkpoint);
+  CHECK(mentions(error, saved.paths[2] + "/state.h5 is damaged"));
+  CHECK(contains(error.hint(), "start a new run"));
+}
+
+TEST_CASE("a checkpoint whose state.h5 is gone is not passed over in silence") {
+  const Saved saved;
+  fs::remove(saved.paths[2] + "/state.h5");
+  const CommandLine line = saved.chosen("latest");
+  CHECK(line.options.resume == saved.paths[1]);
+  CHECK(contains(joined(line.notes), saved.paths[2] + "/state.h5 is not there"));
+}
+
+TEST_CASE("a step or path that was named is refused, and the newest valid older one is the hint") {
+  const Saved saved;
+  saved.damage(2);
+  saved.damage(1);
+  for (const std::string& which : {std::string("30"), std::string("best"), std::string("demo/best"),
+                                   std::string("demo/step_00000030"), saved.paths[2], saved.paths[2] + "/state.h5"}) {
+    CAPTURE(which);
+    const Error error = expect_error([&] { saved.chosen(which); });
+    CHECK(error.code() == ExitCode::checkpoint);
+    CHECK(mentions(error, saved.paths[2] + "/state.h5 is damaged: bytes 0 to "));
+    CHECK(error.hint() == "resume from the one before it: --resume " + saved.paths[0]);
+  }
+}
+
+TEST_CASE("a checkpoint from before manifests is taken, and named as unverified") {
+  TemporaryFolder root;
+  fs::create_directories(root / "old");
+  fs::copy("tests/data/old_checkpoints/version_1/step_00001000", root / "old/step_00001000");
+  RankGroup alone;
+  CommandLine line{.options = {}, .given = {"resume"}};
+  line.options.checkpoint_dir = root.path();
+  line.options.resume = "latest";
+  const CommandLine chosen = agree_on_resume(line, alone);
+  CHECK(chosen.options.resume == root / "old/step_00001000");
+  REQUIRE(chosen.notes.size() == 1);
+  CHECK(contains(chosen.notes[0], "it is read unverified"));
+}
+
+TEST_CASE("all ranks go back to the same checkpoint, or are refused alike") {
+  const Saved saved;
+  saved.damage(2);
+  std::vector<std::string> taken(3), refused(3);
+  run_group_without_error(3, [&](RankGroup& group) {
+    const auto rank = static_cast<size_t>(group.rank());
+    const CommandLine line = agree_on_resume(saved.asks("latest"), group);
+    taken[rank] = line.options.resume + "\n" + joined(line.notes);
+    try {
+      agree_on_resume(saved.asks("30"), group);
+    } catch (const AgreedError& error) {
+      refused[rank] = std::string(error.what()) + error.hint();
+    }
+    group.barrier();
+  });
+  for (size_t rank = 0; rank < 3; ++rank) {
+    CHECK(taken[rank] == taken[0]);
+    CHECK(refused[rank] == refused[0]);
+  }
+  CHECK(taken[0].starts_with(saved.paths[1] + "\n"));
+  CHECK(contains(taken[0], saved.paths[2] + "/state.h5 is damaged"));
+  CHECK(contains(refused[0], "--resume " + saved.paths[1]));
+}
+
+TEST_CASE("what changes after it was verified is still found when it is read") {
+  const Saved saved;
+  const std::string checkpoint = saved.chosen("latest").options.resume;
+  saved.damage(2);
+  StateOnlyModel model(7);
+  const Error error = expect_error([&] { load_checkpoint(checkpoint, model); });
+  CHECK(mentions(error, checkpoint + "/state.h5 is damaged: bytes 0 to "));
+  CHECK(contains(error.hint(), "--resume " + saved.paths[1]));
+  CHECK(model.same_bits(StateOnlyModel(7)));
+}

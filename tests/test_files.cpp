@@ -150,6 +150,19 @@ TEST_CASE("folders") {
   }
 }
 
+TEST_CASE("a symbolic link to nothing is named as such, wherever it stands in a path") {
+  const TemporaryFolder folder;
+  std::filesystem::create_symlink("/no/such/disk", folder / "link");
+  for (const char* path : {"link", "link/run"}) {
+    const Error error = expect_error([&] { make_folders(folder / path); });
+    CHECK(error.code() == ExitCode::disk);
+    CHECK(mentions(error, folder / "link" + " is a symbolic link to /no/such/disk, which does not exist"));
+  }
+  std::filesystem::create_directory(folder / "target");
+  std::filesystem::create_symlink("target", folder / "good");
+  CHECK_NOTHROW(make_folders(folder / "good/run"));
+}
+
 TEST_CASE("free space is found for a folder that does not exist yet") {
   const TemporaryFolder folder;
   const int64_t here = free_disk_space(folder.path());

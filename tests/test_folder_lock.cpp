@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 
 #include "tests/expect_error.h"
 #include "tests/temporary_folder.h"
@@ -91,6 +92,45 @@ TEST_CASE("many processes that come and go are never two at a time") {
     CHECK(WIFEXITED(status));
     CHECK(WEXITSTATUS(status) == 0);
   }
+}
+
+TEST_CASE("a folder that is removed takes the lock with it: it is locked again, unless another run was faster") {
+  TemporaryFolder root;
+  FolderLock lock(root / "runs/run", "--run_name");
+  CHECK_FALSE(lock.hold());
+  fs::remove_all(root / "runs");
+  CHECK(lock.hold());
+  CHECK_FALSE(lock.hold());
+  CHECK(expect_error([&] { FolderLock second(root / "runs/run", "--run_name"); }).code() == ExitCode::usage);
+
+  fs::remove_all(root / "runs");
+  {
+    const FolderLock faster(root / "runs/run", "--run_name");
+    const Error error = expect_error([&] { lock.hold(); });
+    CHECK(error.code() == ExitCode::usage);
+    CHECK(mentions(error, "another run is writing to " + root / "runs/run"));
+    std::ofstream(root / "runs/run/metrics.jsonl") << "{}\n";
+  }
+  CHECK(lock.hold()); // the other one has ended
+}
+
+TEST_CASE("a lock that another run has taken over is not removed at the end") {
+  TemporaryFolder root;
+  std::optional<FolderLock> lock(std::in_place, root / "run", "--run_name");
+  fs::remove_all(root / "run");
+  const FolderLock faster(root / "run", "--run_name");
+  lock.reset();
+  CHECK(fs::exists(root / "run/.lock"));
+}
+
+TEST_CASE("a folder that cannot be made again does not end the run") {
+  TemporaryFolder root;
+  FolderLock lock(root / "run", "--run_name");
+  fs::remove_all(root / "run");
+  std::ofstream(root / "run") << "in the way";
+  CHECK_FALSE(lock.hold());
+  fs::remove(root / "run");
+  CHECK(lock.hold());
 }
 
 TEST_CASE("a folder that cannot be made is an Error(disk)") {

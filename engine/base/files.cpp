@@ -53,11 +53,24 @@ bool raise_open_file_limit() {
 
 // O_NONBLOCK: a named pipe must not make us wait for a writer before we can refuse it.
 int open_descriptor(const char* path, int flags) {
-  int descriptor = ::open(path, flags | O_CLOEXEC | O_NONBLOCK, 0666);
-  if (descriptor < 0 && errno == EMFILE && raise_open_file_limit()) {
-    descriptor = ::open(path, flags | O_CLOEXEC | O_NONBLOCK, 0666);
-  }
+  const auto open = [&] { return uninterrupted([&] { return ::open(path, flags | O_CLOEXEC | O_NONBLOCK, 0666); }); };
+  int descriptor = open();
+  if (descriptor < 0 && errno == EMFILE && raise_open_file_limit()) descriptor = open();
   return descriptor;
+}
+
+// The part of `path` that is a symbolic link to nothing: mkdir(2) would only say that it exists.
+void refuse_dangling_link(const fs::path& path) {
+  fs::path part;
+  for (const fs::path& name : path) {
+    part /= name;
+    std::error_code unreadable;
+    if (!fs::is_symlink(part, unreadable) || fs::exists(part, unreadable)) continue;
+    throw Error(ExitCode::disk,
+                part.string() + " is a symbolic link to " + fs::read_symlink(part, unreadable).string() +
+                    ", which does not exist",
+                "make what it points to, mount its disk, or choose another folder");
+  }
 }
 
 std::string parent_folder(const std::string& path) {
@@ -114,8 +127,7 @@ int64_t File::size() const {
 
 void File::read_at(int64_t offset, std::span<std::byte> out) const {
   while (!out.empty()) {
-    const ssize_t got = ::pread(descriptor_, out.data(), out.size(), offset);
-    if (got < 0 && errno == EINTR) continue;
+    const ssize_t got = uninterrupted([&] { return ::pread(descriptor_, out.data(), out.size(), offset); });
     if (got < 0) throw_system_error(on_error_, "read", path_, errno);
     if (got == 0) {
       throw Error(on_error_,
@@ -130,8 +142,7 @@ void File::read_at(int64_t offset, std::span<std::byte> out) const {
 
 void File::write_at(int64_t offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const ssize_t put = ::pwrite(descriptor_, bytes.data(), bytes.size(), offset);
-    if (put < 0 && errno == EINTR) continue;
+    const ssize_t put = uninterrupted([&] { return ::pwrite(descriptor_, bytes.data(), bytes.size(), offset); });
     if (put < 0) throw_system_error(ExitCode::disk, "write", path_, errno);
     offset += put;
     bytes = bytes.subspan(static_cast<size_t>(put));
@@ -139,7 +150,8 @@ void File::write_at(int64_t offset, std::span<const std::byte> bytes) {
 }
 
 void File::sync() {
-  if (::fsync(descriptor_) != 0) throw_system_error(ExitCode::disk, "write", path_, errno);
+  if (uninterrupted([&] { return ::fsync(descriptor_); }) != 0)
+    throw_system_error(ExitCode::disk, "write", path_, errno);
 }
 
 PendingFile::PendingFile(std::string path)
@@ -151,7 +163,7 @@ PendingFile::~PendingFile() {
 
 void PendingFile::commit() {
   sync_path(temporary_);
-  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {
+  if (uninterrupted([&] { return std::rename(temporary_.c_str(), path_.c_str()); }) != 0) {
     throw_system_error(ExitCode::disk, "replace", path_, errno);
   }
   temporary_.clear();
@@ -178,8 +190,10 @@ void write_file_atomic(const std::string& path, std::string_view bytes) {
 }
 
 void make_folders(const std::string& path) {
+  refuse_dangling_link(path);
   std::error_code error;
-  fs::create_directories(path, error);
+  do fs::create_directories(path, error);
+  while (error == std::errc::interrupted);
   std::error_code ignored;
   if (!error && !fs::is_directory(path, ignored)) error = std::make_error_code(std::errc::not_a_directory);
   if (error) throw_system_error(ExitCode::disk, "create folder", path, error.value());
@@ -188,10 +202,17 @@ void make_folders(const std::string& path) {
 void sync_path(const std::string& path) {
   const int descriptor = open_descriptor(path.c_str(), O_RDONLY);
   if (descriptor < 0) throw_system_error(ExitCode::disk, "open", path, errno);
-  const int error_number = ::fsync(descriptor) == 0 ? 0 : errno;
+  const int error_number = uninterrupted([&] { return ::fsync(descriptor); }) == 0 ? 0 : errno;
   ::close(descriptor);
   // Some network file systems cannot sync a folder and say EINVAL: nothing more can be asked of them.
   if (error_number != 0 && error_number != EINVAL) throw_system_error(ExitCode::disk, "write", path, error_number);
+}
+
+bool has_name(int descriptor, const std::string& path) {
+  struct stat open_file {
+  }, named_file{};
+  if (::fstat(descriptor, &open_file) != 0 || ::stat(path.c_str(), &named_file) != 0) return false;
+  return open_file.st_dev == named_file.st_dev && open_file.st_ino == named_file.st_ino;
 }
 
 int64_t free_disk_space(const std::string& path) {

@@ -1,6 +1,7 @@
 // Files by position, and files that appear whole or not at all. Every failure is an Error that names the path.
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -10,6 +11,15 @@
 #include "engine/base/error.h"
 
 namespace gpt2 {
+
+// Makes a system call again that a signal has interrupted: on network file systems any of them may be, SA_RESTART or
+// not. Not for close(2), whose descriptor is gone either way.
+template <class Call>
+auto uninterrupted(const Call& call) {
+  auto result = call();
+  while (result == -1 && errno == EINTR) result = call();
+  return result;
+}
 
 // An open file. Reads and writes carry their own offset, so threads may share one.
 class File {
@@ -57,9 +67,10 @@ class PendingFile {
 std::string read_text_file(const std::string& path, ExitCode on_error = ExitCode::data);
 void write_file_atomic(const std::string& path, std::string_view bytes);
 
-void make_folders(const std::string& path);       // as mkdir -p
-void sync_path(const std::string& path);          // fsync of a file or a folder
-int64_t free_disk_space(const std::string& path); // bytes a user may still write at or above `path`
+void make_folders(const std::string& path);             // as mkdir -p
+void sync_path(const std::string& path);                // fsync of a file or a folder
+bool has_name(int descriptor, const std::string& path); // is the open file still the one of that name?
+int64_t free_disk_space(const std::string& path);       // bytes a user may still write at or above `path`
 
 // Error(code) for the failed system call that set `error_number`: "cannot <action> <path>: <reason>", with a hint.
 [[noreturn]] void throw_system_error(ExitCode code, std::string_view action, const std::string& path, int error_number);

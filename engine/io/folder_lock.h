@@ -16,9 +16,18 @@ class FolderLock {
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
+  // Now and then, before something is written: a folder that was removed took the lock with it. True: so it was, and
+  // is made and locked again. Throws Error(usage) if another run was faster. What else fails is left for the next time.
+  bool hold();
+  const std::string& folder() const { return folder_; }
+
  private:
-  std::string folder_, path_;
-  int descriptor_ = -1;
+  void lock();
+  bool is_ours() const;
+
+  const std::string folder_, path_, flag_;
+  int descriptor_ = -1;      // -1: was removed, and could not be made again yet
+  bool recognizable_ = true; // no: a file system that numbers its files anew each time
 };
 
 } // namespace gpt2

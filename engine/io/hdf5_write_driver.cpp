@@ -13,6 +13,8 @@
 #include <cstring>
 #include <iterator>
 
+#include "engine/base/files.h"
+
 namespace gpt2 {
 namespace {
 
@@ -41,7 +43,7 @@ void remember(OpenFile* file, int error_number) {
 H5FD_t* open_file(const char* path, unsigned flags, hid_t access, haddr_t) {
   const auto* info = static_cast<const DriverInfo*>(H5Pget_driver_info(access));
   if (!info || !(flags & H5F_ACC_CREAT)) return nullptr; // new files only
-  const int descriptor = ::open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  const int descriptor = uninterrupted([&] { return ::open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
   if (descriptor < 0) {
     *info->error_number = errno;
     return nullptr;
@@ -54,7 +56,8 @@ H5FD_t* open_file(const char* path, unsigned flags, hid_t access, haddr_t) {
 
 herr_t close_file(H5FD_t* base) {
   OpenFile* file = ours(base);
-  if (::close(file->descriptor) != 0) remember(file, errno); // where network file systems report a full disk
+  if (::close(file->descriptor) != 0 && errno != EINTR)
+    remember(file, errno); // where network file systems report a full disk
   delete file;
   return 0;
 }
@@ -78,8 +81,8 @@ herr_t read(H5FD_t* base, H5FD_mem_t, hid_t, haddr_t address, size_t size, void*
   OpenFile* file = ours(base);
   auto* bytes = static_cast<char*>(buffer);
   while (size > 0) {
-    const ssize_t got = ::pread(file->descriptor, bytes, size, static_cast<off_t>(address));
-    if (got < 0 && errno == EINTR) continue;
+    const ssize_t got =
+        uninterrupted([&] { return ::pread(file->descriptor, bytes, size, static_cast<off_t>(address)); });
     if (got < 0) remember(file, errno);
     if (got <= 0) break;
     bytes += got;
@@ -95,8 +98,8 @@ herr_t write(H5FD_t* base, H5FD_mem_t, hid_t, haddr_t address, size_t size, cons
   const auto* bytes = static_cast<const char*>(buffer);
   file->end_of_file = std::max<haddr_t>(file->end_of_file, address + size);
   while (size > 0 && *file->error_number == 0) {
-    const ssize_t put = ::pwrite(file->descriptor, bytes, size, static_cast<off_t>(address));
-    if (put < 0 && errno == EINTR) continue;
+    const ssize_t put =
+        uninterrupted([&] { return ::pwrite(file->descriptor, bytes, size, static_cast<off_t>(address)); });
     if (put < 0) {
       remember(file, errno);
       break;
@@ -111,7 +114,8 @@ herr_t write(H5FD_t* base, H5FD_mem_t, hid_t, haddr_t address, size_t size, cons
 herr_t truncate(H5FD_t* base, hid_t, hbool_t) {
   OpenFile* file = ours(base);
   if (file->end_of_file == file->end_of_allocation || *file->error_number != 0) return 0;
-  if (::ftruncate(file->descriptor, static_cast<off_t>(file->end_of_allocation)) != 0) remember(file, errno);
+  const auto size = static_cast<off_t>(file->end_of_allocation);
+  if (uninterrupted([&] { return ::ftruncate(file->descriptor, size); }) != 0) remember(file, errno);
   file->end_of_file = file->end_of_allocation;
   return 0;
 }

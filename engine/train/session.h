@@ -46,8 +46,8 @@ struct Session {
   const GPT2Config config;
   const RunData data;
   const std::string run_name, log_folder;
-  const std::optional<FolderLock> log_lock;        // rank 0 holds it for all
-  const std::optional<FolderLock> checkpoint_lock; // none where logs and checkpoints share a folder
+  std::optional<FolderLock> log_lock;        // rank 0 holds it for all
+  std::optional<FolderLock> checkpoint_lock; // none where logs and checkpoints share a folder
   RunPlan plan;
   const TextCodec text;
   const std::vector<uint16_t> prompt;

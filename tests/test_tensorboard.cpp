@@ -205,22 +205,35 @@ TEST_CASE("a histogram event keeps all counts and writes empty runs as one bucke
   CHECK(doubles(find(empty, 7).bytes) == std::vector<double>{0});
 }
 
-TEST_CASE("a disk that is full is an Error(disk), and the file stays whole") {
+TEST_CASE("a disk that is full is a warning, and the file stays whole") {
   TemporaryFolder folder;
-  TensorBoardLogger logger(folder.path());
+  std::vector<std::string> warnings;
+  TensorBoardLogger logger(folder.path(), 0, [&](const std::string& line) { warnings.push_back(line); });
   logger.add_scalar("loss", 1, 1);
   const std::string path = event_files(folder.path()).front();
   const auto size = std::filesystem::file_size(path);
   {
     FileSizeLimit limit(size + 10); // the system takes ten bytes of the record, then no more
-    const Error error = expect_error([&] { logger.add_scalar("loss", 2, 2); });
-    CHECK(error.code() == ExitCode::disk);
-    CHECK(mentions(error, path));
-    CHECK_FALSE(error.hint().empty());
+    logger.add_scalar("loss", 2, 2);
   }
   CHECK(std::filesystem::file_size(path) == size);
   logger.add_scalar("loss", 3, 3); // space again: the run goes on
   CHECK(read_records(path).size() == 4);
+  REQUIRE(warnings.size() == 2);
+  CHECK(warnings[0].find(path) != std::string::npos);
+}
+
+TEST_CASE("an event file that was removed is made again with all that TensorBoard needs to read it") {
+  TemporaryFolder folder;
+  std::vector<std::string> warnings;
+  TensorBoardLogger logger(folder / "run", 0, [&](const std::string& line) { warnings.push_back(line); });
+  logger.add_hparams({{"max_lr", 1.0}}, "loss");
+  logger.add_scalar("loss", 1, 1);
+  std::filesystem::remove_all(folder / "run");
+  logger.flush();
+  logger.add_scalar("loss", 2, 2);
+  CHECK(read_records(event_files(folder / "run").front()).size() == 5); // version, start, two of hparams, one loss
+  CHECK(warnings.size() == 1);
 }
 
 TEST_CASE("a folder that cannot be created is an Error(disk)") {

@@ -106,8 +106,8 @@ std::string prepare(const std::string& path, int64_t first_step) {
 
 } // namespace
 
-MetricsLog::MetricsLog(const std::string& path, int64_t first_step)
-    : file_(prepare(path, first_step), AppendFile::Mode::append) {}
+MetricsLog::MetricsLog(const std::string& path, int64_t first_step, Warn warn)
+    : file_(prepare(path, first_step), AppendFile::Mode::append, std::move(warn)) {}
 
 void MetricsLog::write(std::string_view type, int64_t step, const std::vector<Metric>& metrics) {
   using namespace std::chrono;
@@ -128,6 +128,6 @@ void MetricsLog::write(std::string_view type, int64_t step, const std::vector<Me
   file_.append(line);
 }
 
-void MetricsLog::flush() { file_.sync(); }
+void MetricsLog::flush() { file_.flush(); }
 
 } // namespace gpt2

@@ -12,7 +12,8 @@
 #include <variant>
 #include <vector>
 
-#include "engine/io/append_file.h"
+#include "engine/base/log.h"
+#include "engine/io/log_file.h"
 
 namespace gpt2 {
 
@@ -32,8 +33,8 @@ class MetricsLog {
  public:
   // Opens `path` to log `first_step` next. On resume (first_step > 0) the lines of an earlier life from that step on,
   // and a line torn by a kill, are dropped; the rest stay. A new run (first_step 0) starts an empty file, and one that
-  // is there already is kept as PATH.1, PATH.2, ...  Throws Error(disk).
-  explicit MetricsLog(const std::string& path, int64_t first_step = 0);
+  // is there already is kept as PATH.1, PATH.2, ...  Throws Error(disk); later failures are warnings (LogFile).
+  explicit MetricsLog(const std::string& path, int64_t first_step = 0, Warn warn = log_warn);
 
   // One line, one write: type, step, time and the metrics. NaN and infinities become null, so that any JSON parser
   // reads it and the column stays numeric.
@@ -41,7 +42,7 @@ class MetricsLog {
   void flush(); // to the disk
 
  private:
-  AppendFile file_;
+  LogFile file_;
   const std::chrono::steady_clock::time_point opened_ = std::chrono::steady_clock::now();
 };
 

@@ -12,12 +12,12 @@
 #include <exception>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "engine/base/files.h"
 #include "engine/base/process.h"
 #include "engine/base/utf8.h"
-#include "engine/io/append_file.h"
 #include "engine/io/crc32c.h"
 #include "engine/io/histogram.h"
 #include "engine/io/protobuf_writer.h"
@@ -140,46 +140,46 @@ ProtobufWriter encode_value(const HParam& value) { // google.protobuf.Value
 } // namespace
 
 struct TensorBoardLogger::Impl {
-  AppendFile file;
+  LogFile file;
   bool session_open = false; // hparams were written, their session has no end yet
 
-  explicit Impl(const std::string& folder) : file(new_file_path(folder), AppendFile::Mode::create) {}
+  Impl(const std::string& folder, Warn warn) : file(new_file_path(folder), AppendFile::Mode::create, std::move(warn)) {}
 
   // `payload` is the field of Event that holds it: 3 file_version, 5 summary, 7 session_log.
-  void write_event(int64_t step, int field, std::string_view payload) {
+  static std::string event_record(int64_t step, int field, std::string_view payload) {
     ProtobufWriter event;
     event.real(1, wall_seconds()).integer(2, step).text(field, payload);
-    file.append(frame_record(event.bytes()));
+    return frame_record(event.bytes());
   }
 
-  void write_summary(int64_t step, const ProtobufWriter& value) {
-    write_event(step, 5, ProtobufWriter().message(1, value).bytes());
+  static std::string summary_record(int64_t step, const ProtobufWriter& value) {
+    return event_record(step, 5, ProtobufWriter().message(1, value).bytes());
   }
+
+  void write_summary(int64_t step, const ProtobufWriter& value) { file.append(summary_record(step, value)); }
 
   // Step 0, always: TensorBoard reads these from the metadata, whatever the step.
-  void write_hparams_data(const std::string& tag, int field, const ProtobufWriter& payload) {
+  static std::string hparams_record(const std::string& tag, int field, const ProtobufWriter& payload) {
     const ProtobufWriter plugin_data = ProtobufWriter().message(field, payload);
     ProtobufWriter value;
     value.text(1, "_hparams_/" + tag).message(8, encode_empty_tensor());
     value.message(9, encode_metadata("hparams", plugin_data.bytes(), 0));
-    write_summary(0, value);
+    return summary_record(0, value);
   }
 };
 
-TensorBoardLogger::TensorBoardLogger(const std::string& folder, int64_t resume_step)
-    : impl_(std::make_unique<Impl>(folder)) {
-  impl_->write_event(0, 3, "brain.Event:2");
-  impl_->write_event(resume_step, 7, session_log(kSessionStart).bytes());
+TensorBoardLogger::TensorBoardLogger(const std::string& folder, int64_t resume_step, Warn warn)
+    : impl_(std::make_unique<Impl>(folder, std::move(warn))) {
+  impl_->file.append_to_head(Impl::event_record(0, 3, "brain.Event:2"));
+  impl_->file.append_to_head(Impl::event_record(resume_step, 7, session_log(kSessionStart).bytes()));
 }
 
 TensorBoardLogger::~TensorBoardLogger() {
   if (!impl_->session_open) return;
   constexpr int kSuccess = 1, kFailure = 2;
   const int status = std::uncaught_exceptions() > 0 ? kFailure : kSuccess;
-  try {
-    impl_->write_hparams_data("session_end_info", 4, ProtobufWriter().integer(1, status).real(2, wall_seconds()));
-  } catch (const Error&) { // a full disk has been reported by the write before this one
-  }
+  const ProtobufWriter end_info = ProtobufWriter().integer(1, status).real(2, wall_seconds());
+  impl_->file.append(Impl::hparams_record("session_end_info", 4, end_info));
 }
 
 void TensorBoardLogger::add_scalar(const std::string& tag, double value, int64_t step) {
@@ -209,11 +209,11 @@ void TensorBoardLogger::add_hparams(const std::map<std::string, HParam>& hparams
   experiment.message(5, ProtobufWriter().message(1, ProtobufWriter().text(2, metric_tag)));
   session_start.real(5, wall_seconds());
 
-  impl_->write_hparams_data("experiment", 2, experiment);
-  impl_->write_hparams_data("session_start_info", 3, session_start);
+  impl_->file.append_to_head(Impl::hparams_record("experiment", 2, experiment));
+  impl_->file.append_to_head(Impl::hparams_record("session_start_info", 3, session_start));
   impl_->session_open = true;
 }
 
-void TensorBoardLogger::flush() { impl_->file.sync(); }
+void TensorBoardLogger::flush() { impl_->file.flush(); }
 
 } // namespace gpt2

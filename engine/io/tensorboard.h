@@ -9,6 +9,9 @@
 #include <string>
 #include <variant>
 
+#include "engine/base/log.h"
+#include "engine/io/log_file.h"
+
 namespace gpt2 {
 
 using HParam = std::variant<double, std::string, bool>;
@@ -16,8 +19,9 @@ using HParam = std::variant<double, std::string, bool>;
 class TensorBoardLogger {
  public:
   // Creates `folder` and a new events.out.tfevents.* in it. On resume, pass the step to go on from: TensorBoard then
-  // drops what an earlier file of the folder holds from that step on (SessionLog START).
-  explicit TensorBoardLogger(const std::string& folder, int64_t resume_step = 0);
+  // drops what an earlier file of the folder holds from that step on (SessionLog START). Throws Error(disk); later
+  // failures are warnings (LogFile).
+  explicit TensorBoardLogger(const std::string& folder, int64_t resume_step = 0, Warn warn = log_warn);
   ~TensorBoardLogger();
 
   void add_scalar(const std::string& tag, double value, int64_t step);

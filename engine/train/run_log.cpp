@@ -123,10 +123,11 @@ std::vector<float> gathered(RankGroup& group, const std::vector<float>& mine) {
 
 } // namespace
 
-RunLog::RunLog(const std::string& folder, bool use_tensorboard, int64_t first_step, const std::string& file) {
+RunLog::RunLog(const std::string& folder, bool use_tensorboard, int64_t first_step, const std::string& file,
+               const Warn& warn) {
   if (file.empty()) return;
-  metrics_.emplace(metrics_path(folder, file), first_step);
-  if (use_tensorboard) tensorboard_ = std::make_unique<TensorBoardLogger>(folder, first_step);
+  metrics_.emplace(metrics_path(folder, file), first_step, warn);
+  if (use_tensorboard) tensorboard_ = std::make_unique<TensorBoardLogger>(folder, first_step, warn);
 }
 
 void RunLog::begin(int64_t step, const RunPlan& plan, const ObservableModel& model) {
@@ -245,6 +246,8 @@ void RunLog::event(int64_t step, const std::string& what, std::vector<Metric> mo
 }
 
 void RunLog::skipped(int64_t step, const std::string& line) { event(step, "skip", {{"text", line}}); }
+
+void RunLog::bad_data(int64_t step, const std::string& line) { event(step, "bad_data", {{"text", line}}); }
 
 void RunLog::fallback(int64_t step, int block, const std::string& line) {
   event(step, "fallback", {{"text", line}, {"block", int64_t{block}}});

@@ -25,9 +25,9 @@ namespace gpt2 {
 class RunLog {
  public:
   // `first_step` is the next step that will be logged: 0 for a new run. `file`: where metrics go in the folder; empty:
-  // nothing is written at all. Throws Error(disk).
-  RunLog(const std::string& folder, bool use_tensorboard, int64_t first_step,
-         const std::string& file = "metrics.jsonl");
+  // nothing is written at all. Throws Error(disk); once it is open, a failure is no more than a line to `warn`.
+  RunLog(const std::string& folder, bool use_tensorboard, int64_t first_step, const std::string& file = "metrics.jsonl",
+         const Warn& warn = log_warn);
 
   // The line that opens every life of a run, `step` being the last one that is done already; TensorBoard's hparams.
   void begin(int64_t step, const RunPlan& plan, const ObservableModel& model);
@@ -46,6 +46,7 @@ class RunLog {
   // Events.
   void skipped(int64_t step, const std::string& line);
   void fallback(int64_t step, int block, const std::string& line); // a block goes on in BF16
+  void bad_data(int64_t step, const std::string& line);
   void saved(int64_t step, const std::string& path, bool is_best);
   void not_saved(int64_t step, const std::string& line);
 

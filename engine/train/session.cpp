@@ -92,6 +92,12 @@ std::string metrics_file(const Options& options, const RankGroup& group) {
   return options.log_ranks ? name : "";
 }
 
+// Above the progress bar where there is one. The consoles of other ranks are mute.
+Warn log_warnings(Console& console, const RankGroup& group) {
+  if (!group.leads()) return log_warn;
+  return [&console](const std::string& line) { console.line("warning: " + line, Style::warning); };
+}
+
 // ---- model ----
 
 void say_where_it_resumes(Console& console, const std::string& checkpoint, const TrainState& state,
@@ -192,7 +198,7 @@ Session::Session(const RunStart& start, const DeviceChoice& device, Backend& bac
       resumed(!start.checkpoint.empty()),
       state(open_state(start.checkpoint, plan, *model, console)),
       log(log_folder, plan.options.use_tensorboard && group.leads(), resumed ? state.step + 1 : 0,
-          metrics_file(plan.options, group)),
+          metrics_file(plan.options, group), log_warnings(console, group)),
       loader(data.train,
              {.batch_size = plan.batch.batch_size, .rank = group.rank(), .ranks = group.ranks(), .seed = state.seed},
              state.loader_position),

@@ -2,7 +2,6 @@
 // library.
 #include <iostream>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "engine/backend/backend.h"  // defines: open_backend, cuda_version
@@ -38,7 +37,7 @@ ExitCode train_or_evaluate(const CommandLine& command_line, RankGroup& group, Co
   return as_one_of(group, [&] { return Trainer(session).run(); }); // while the model still stands
 }
 
-ExitCode run(int argc, char** argv) {
+ExitCode run(int argc, char** argv, const StopSignal& stop) {
   const auto command_line = parse_options(argc, argv, "train_gpt2_fp8 " GPT2_VERSION ", " + cuda_version());
   if (!command_line) return ExitCode::done;
   const Options& asked = command_line->options;
@@ -47,9 +46,8 @@ ExitCode run(int argc, char** argv) {
   if (const int children = ranks_to_start(asked, process_environment()))
     return static_cast<ExitCode>(run_ranks(children, argv)); // the worst of theirs
 
-  std::optional<StopSignal> stop; // from here on Ctrl-C is answered; the trainer obeys
-  if (!asked.eval_only) stop.emplace();
   const std::unique_ptr<RankGroup> group = join_ranks(asked, process_environment());
+  if (!group->alone()) stop.defer(); // ranks leave together, where they agree on it
   std::ostream nowhere(nullptr);
   const bool terminal = is_terminal() && !behind_launcher(process_environment());
   Console console(group->leads() ? std::cout : nowhere, group->leads() && terminal, terminal && wants_colour());
@@ -59,5 +57,6 @@ ExitCode run(int argc, char** argv) {
 } // namespace
 
 int main(int argc, char** argv) {
-  return run_program([&] { return run(argc, argv); });
+  const StopSignal stop; // before all else: no moment of a run is without an answer
+  return run_program([&] { return run(argc, argv, stop); });
 }

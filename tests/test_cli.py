@@ -360,6 +360,33 @@ class CommandLine(unittest.TestCase):
             out = self.succeed("--resume", "latest", "--max_steps", str(stopped + 1))
             self.assertIn(f"resumed checkpoints_fp8/run/step_{stopped:08d}", out)
 
+    def test_a_signal_sent_twice_in_one_blow_saves(self):
+        """timeout and terminals signal the process and its group."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            code, out, error = self.interrupt(number, number)
+            self.assertEqual(code, 75, error)
+            self.assertIn(", saved; this goes on from here:", out)
+
+    def test_a_signal_after_another_one_saves(self):
+        code, out, error = self.interrupt(signal.SIGUSR1, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        self.assertEqual(code, 75, error)
+        self.assertIn(", saved; this goes on from here:", out)
+
+    def test_a_signal_before_the_first_step(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
+            process = subprocess.Popen([PROGRAM, *TINY, "--config", "/dev/stdin"], cwd=self.folder, env=self.environment,
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            self.addCleanup(process.kill)
+            caught = 0  # signals that it answers: it has come as far as main
+            while not caught >> (number - 1) & 1:
+                with open(f"/proc/{process.pid}/status") as status:
+                    caught = int(re.search(r"SigCgt:\s*(\w+)", status.read()).group(1), 16)
+            process.send_signal(number)
+            self.assertEqual(process.wait(timeout=20), 75)
+            self.assertEqual(process.stderr.read(), "stopped before the first step: there is nothing to save\n")
+            for stream in (process.stdin, process.stdout, process.stderr):
+                stream.close()
+
     # ---- usage: exit 2 ----
 
     def test_unknown_flag(self):
@@ -436,7 +463,27 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertRegex(done.stderr, r"\Aerror: [^\n]*60000[^\n]*\n\Z")
         self.assertIn("beyond.bin", done.stderr)
-        self.assertEqual(os.listdir(os.path.join(self.folder, "checkpoints_fp8")), [])  # nothing was saved
+
+    def test_one_token_beyond_the_vocabulary(self):
+        path = self.write("one_bad.bin", shard([1] * 100 + [60000] + [2] * 300))
+        out = self.succeed(*TINY, "--train_data", path, "--max_steps", "13")
+        self.assertEqual(out.count("one_bad.bin: token 100 is 60000, beyond the vocabulary"), 1)
+        self.assertIn("step   13 ", out)
+
+    def test_a_shard_cut_short_while_it_is_read(self):
+        path = self.write("cut.bin", shard([1] * 4000))
+        process = subprocess.Popen([PROGRAM, *TINY, "--max_steps", "100000", "--train_data", path], cwd=self.folder,
+                                   env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
+        while not process.stdout.readline().startswith("step    3 "):
+            pass
+        os.truncate(path, 2000)
+        out, error = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 3, error)
+        self.assertRegex(error, r"\Aerror: [^\n]*cut.bin[^\n]*\n\Z")
+        saved = int(re.search(r"step (\d+) was saved because", out).group(1))
+        self.write("cut.bin", shard([1] * 4000))
+        self.assertIn(f"at step {saved}\n", self.succeed("--resume", "latest", "--max_steps", str(saved + 1)))
 
     # ---- checkpoints: exit 4 ----
 
@@ -493,7 +540,15 @@ class CommandLine(unittest.TestCase):
         self.assertIsNone(process.poll())
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=20)
-        self.assertEqual(process.returncode, -signal.SIGINT)
+        self.assertEqual(process.returncode, 75)
+
+    # ---- numerics: exit 5 ----
+
+    def test_a_run_that_diverges_ends_with_exit_5(self):
+        done = self.run_program(*TINY, "--max_steps", "8", "--max_lr", "1e30", "--checkpoint_freq", "2")
+        self.assertEqual(done.returncode, 5, done.stdout + done.stderr)
+        self.assertRegex(done.stderr, r"\Aerror: the run ends at step 8 [^\n]+\n\Z")
+        self.assertNotIn(" | saved ", done.stdout)
 
     # ---- an unfriendly shell ----
 

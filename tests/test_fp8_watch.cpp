@@ -38,6 +38,17 @@ TEST_CASE("the guard finds a block whose tensor saturates in three looks in a ro
   CHECK(findings_of(guard, bad).empty());
 }
 
+TEST_CASE("what the guard has counted can be written down and read back") {
+  const std::vector<Fp8TensorStats> bad{tensor("h.7/fc/grad", 0.032), tensor("lm_head/act", 0.1)};
+  Fp8Guard guard;
+  CHECK(guard.text().empty());
+  for (int look = 0; look < 6; ++look) {
+    guard = Fp8Guard(guard.text());
+    CHECK(findings_of(guard, bad).empty() == (look != 2)); // at the third look, once
+  }
+  CHECK(Fp8Guard("nonsense\x01 \n7 7 7").text() != guard.text()); // is no reason to fail
+}
+
 TEST_CASE("the guard counts tensors, not blocks: two that saturate in turn are no pattern") {
   Fp8Guard guard;
   for (int i = 0; i < 10; ++i) {

@@ -332,10 +332,10 @@ TEST_CASE("a run whose log or checkpoint folder another run is writing to does n
 
 TEST_CASE("a validation loss that is not finite is never the best") {
   Playground play;
-  play.options.max_steps = 2;
+  play.options.max_steps = 3;
   play.options.eval_freq = 1;
   Script script;
-  script.val_loss = [](int64_t step) { return step == 1 ? 5.0 : std::numeric_limits<double>::quiet_NaN(); };
+  script.val_loss = [](int64_t step) { return step == 2 ? std::numeric_limits<double>::quiet_NaN() : 4.0 + step; };
   ScriptedBackend backend(script);
   CHECK(run({play.options, ""}, backend).state.best_val_loss == doctest::Approx(5.0));
 }

@@ -75,6 +75,20 @@ TEST_CASE("an overflow that skips steps is looked at with every skip: BF16 comes
   CHECK(script.left_in_bf16 == std::vector<std::pair<int64_t, int>>{{4, 0}}); // steps 2, 3 and 4 were skipped
 }
 
+TEST_CASE("what the FP8 guard has counted survives a resume") {
+  Playground play;
+  play.options.max_steps = 25;
+  play.options.precision = PrecisionChoice::fp8;
+  Script script;
+  script.fp8_stats = [](int64_t) { return std::vector{tensor("h.0/fc/grad", 0.032)}; };
+  ScriptedBackend backend(script);
+  run({play.options, ""}, backend); // two looks
+  CHECK(script.left_in_bf16.empty());
+  play.options.max_steps = 35;
+  run(resume(play.options, "latest", {"max_steps"}), backend);
+  CHECK(script.left_in_bf16 == std::vector<std::pair<int64_t, int>>{{30, 0}});
+}
+
 TEST_CASE("a block left in BF16 stays there after a resume, and the table says so") {
   Playground play;
   play.options.layers = 2;

@@ -147,15 +147,21 @@ class ScriptedModel : public Model {
   }
   StepResult step_result() override {
     script_.calls.push_back("result");
-    return script_.result(++steps_);
+    StepResult result = script_.result(++steps_);
+    skipped_in_a_row_ = result.verdict == Verdict::applied ? 0 : skipped_in_a_row_ + 1;
+    result.skipped_in_a_row = skipped_in_a_row_;
+    return result;
   }
   void evaluate(const Batch& batch, std::span<LossSum> rows) override {
     for (LossSum& row : rows) row = {script_.val_loss(steps_) * batch.seq_len, batch.seq_len};
   }
   void next_token_logits(std::span<const int32_t>, std::span<float>) override {}
-  std::unique_ptr<StateSnapshot> snapshot() override { return std::make_unique<StepCount>(steps_); }
+  std::unique_ptr<StateSnapshot> snapshot() override { return std::make_unique<Counts>(steps_, skipped_in_a_row_); }
   void load_weights(StateReader&) override {}
-  void load_state(StateReader& reader) override { steps_ = reader.read_int("steps"); }
+  void load_state(StateReader& reader) override {
+    steps_ = reader.read_int("steps");
+    skipped_in_a_row_ = static_cast<int>(reader.read_int("skipped_in_a_row"));
+  }
   NamedTensor read_tensor(const ParameterTensor& tensor, TensorKind) override { return {tensor.name, {1}, {0.0f}}; }
   std::vector<MemoryLine> memory_report() const override { return {}; }
   std::vector<Fp8TensorStats> fp8_stats() override { return script_.fp8_stats(steps_); }
@@ -163,17 +169,22 @@ class ScriptedModel : public Model {
   std::vector<DeviceMetric> device_metrics() override { return script_.device_metrics; }
 
  private:
-  struct StepCount : StateSnapshot {
-    explicit StepCount(int64_t steps) : steps(steps) {}
+  struct Counts : StateSnapshot {
+    Counts(int64_t steps, int skipped_in_a_row) : steps(steps), skipped_in_a_row(skipped_in_a_row) {}
     void write_own(StateWriter&) const override {}
-    void write_common(StateWriter& writer) const override { writer.write_int("steps", steps); }
+    void write_common(StateWriter& writer) const override {
+      writer.write_int("steps", steps);
+      writer.write_int("skipped_in_a_row", skipped_in_a_row);
+    }
     int64_t steps;
+    int skipped_in_a_row;
   };
 
   GPT2Config config_;
   ParameterTable table_;
   Script& script_;
   int64_t steps_ = 0;
+  int skipped_in_a_row_ = 0;
 };
 
 class ScriptedBackend : public Backend {

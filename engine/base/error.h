@@ -14,11 +14,11 @@ enum class ExitCode : int {
   usage = 2,          // a flag, a value or a config key is wrong
   data = 3,           // a shard is missing, truncated, foreign, or cannot be read
   checkpoint = 4,     // nothing to resume from, or what is there cannot be used
-  numerics = 5,       // too many non-finite or anomalous steps in a row
+  numerics = 5,       // too many non-finite or anomalous steps in a row, or a run that ends so
   device = 6,         // no usable GPU, out of device memory, a CUDA error
   communication = 7,  // ranks cannot find or hear each other
   disk = 8,           // an output cannot be written
-  stopped_early = 75, // Ctrl-C or SIGTERM: saved, resume later (EX_TEMPFAIL)
+  stopped_early = 75, // Ctrl-C or another signal: saved, resume later (EX_TEMPFAIL)
 };
 
 class Error : public std::runtime_error {

@@ -3,36 +3,64 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
+#include <ctime>
+#include <iterator>
 #include <string_view>
+
+#include "engine/base/error.h"
 
 namespace gpt2 {
 namespace {
 
+constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+constexpr int64_t kOneBlow = 200'000'000; // nanoseconds: no person presses Ctrl-C twice in that time
+
 // A signal handler can reach nothing but globals.
-volatile std::sig_atomic_t stop_requested = 0;
-volatile std::sig_atomic_t stderr_is_terminal = 0;
+std::atomic<bool> stop_requested = false, stop_deferred = false;
+std::atomic<int64_t> first_blow[NSIG]; // nanoseconds; 0: none yet
+std::atomic<bool> stderr_is_terminal = false;
 bool handling = false;
 
-extern "C" void request_stop(int) {
-  stop_requested = 1;
-  const int saved_errno = errno;
-  // On a terminal it replaces the progress bar and the echoed ^C.
-  constexpr char kPlain[] = "stopping after this step; again to quit now\n";
-  constexpr char kOverBar[] = "\r\x1b[Kstopping after this step; again to quit now\n";
-  const ssize_t written = stderr_is_terminal ? write(STDERR_FILENO, kOverBar, sizeof kOverBar - 1)
-                                             : write(STDERR_FILENO, kPlain, sizeof kPlain - 1);
+void say(std::string_view line) {
+  constexpr std::string_view kOverBar = "\r\x1b[K"; // on a terminal it replaces the progress bar and the echoed ^C
+  ssize_t written = stderr_is_terminal ? write(STDERR_FILENO, kOverBar.data(), kOverBar.size()) : 0;
+  written += write(STDERR_FILENO, line.data(), line.size());
   (void)written; // a lost terminal cannot be told
+}
+
+[[noreturn]] void leave(std::string_view line) {
+  say(line);
+  _exit(static_cast<int>(ExitCode::stopped_early));
+}
+
+int64_t now_in_nanoseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+extern "C" void answer(int signal) {
+  const int saved_errno = errno;
+  if (!stop_deferred) leave("stopped before the first step: there is nothing to save\n");
+  const int64_t now = now_in_nanoseconds();
+  int64_t first = 0;
+  if (first_blow[signal].compare_exchange_strong(first, now)) {
+    if (!stop_requested.exchange(true)) say("stopping after this step; again to quit now\n");
+  } else if (now - first > kOneBlow) {
+    leave("stopped at once: steps since the last checkpoint are lost, the checkpoint itself is whole\n");
+  }
   errno = saved_errno;
 }
 
-void handle(int signal, struct sigaction& old) {
-  struct sigaction action = {};
-  action.sa_handler = request_stop;
-  action.sa_flags = SA_RESTART | SA_RESETHAND; // back to the default after the first: the second one kills
-  sigemptyset(&action.sa_mask);
-  sigaction(signal, &action, &old);
+sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : kStopSignals) sigaddset(&set, signal);
+  return set;
 }
 
 } // namespace
@@ -43,6 +71,8 @@ void prepare_process() {
   if (descriptor > STDERR_FILENO) close(descriptor);
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
+  const sigset_t held_back = stop_signals();
+  sigprocmask(SIG_UNBLOCK, &held_back, nullptr);
 }
 
 std::string host_name() {
@@ -54,27 +84,30 @@ std::string host_name() {
 std::string program_as_called() { return program_invocation_name; }
 
 StopSignal::StopSignal() : outermost_(!handling) {
+  static_assert(std::size(kStopSignals) == std::size(decltype(old_){}));
   if (!outermost_) return;
   handling = true;
-  stop_requested = 0;
+  stop_requested = stop_deferred = false;
+  for (const int signal : kStopSignals) first_blow[signal] = 0;
   const char* const term = std::getenv("TERM");
   stderr_is_terminal = isatty(STDERR_FILENO) && term != nullptr && std::string_view(term) != "dumb";
-  handle(SIGINT, old_interrupt_);
-  handle(SIGTERM, old_terminate_);
-  handle(SIGHUP, old_hangup_);
-  if (old_hangup_.sa_handler == SIG_IGN) sigaction(SIGHUP, &old_hangup_, nullptr); // nohup: stay alive
-  handle(SIGUSR1, old_user_);
+  struct sigaction action = {};
+  action.sa_handler = answer;
+  action.sa_flags = SA_RESTART;
+  action.sa_mask = stop_signals();
+  for (size_t i = 0; i < std::size(kStopSignals); ++i) sigaction(kStopSignals[i], &action, &old_[i]);
+  struct sigaction& old_hangup = old_[2];
+  if (old_hangup.sa_handler == SIG_IGN) sigaction(SIGHUP, &old_hangup, nullptr); // nohup: stay alive
 }
 
 StopSignal::~StopSignal() {
   if (!outermost_) return;
   handling = false;
-  sigaction(SIGINT, &old_interrupt_, nullptr);
-  sigaction(SIGTERM, &old_terminate_, nullptr);
-  sigaction(SIGHUP, &old_hangup_, nullptr);
-  sigaction(SIGUSR1, &old_user_, nullptr);
+  for (size_t i = 0; i < std::size(kStopSignals); ++i) sigaction(kStopSignals[i], &old_[i], nullptr);
 }
 
-bool StopSignal::requested() const { return stop_requested != 0; }
+void StopSignal::defer() const { stop_deferred = true; }
+
+bool StopSignal::requested() const { return stop_requested; }
 
 } // namespace gpt2

@@ -7,26 +7,30 @@
 namespace gpt2 {
 
 // Before anything else. Standard input, output and error are open, if only on /dev/null, so that no log or checkpoint
-// ever gets their numbers; a file-size limit and a closed pipe are write errors with a message, not a death by signal.
+// ever gets their numbers; a file-size limit and a closed pipe are write errors with a message, not a death by signal;
+// signals to stop that a launcher held back until this program could answer them come now.
 void prepare_process();
 
 std::string program_as_called(); // "./train_gpt2_fp8": argv[0]
 std::string host_name();         // "localhost" where the system does not tell
 
-// Ctrl-C, SIGTERM, a lost terminal (SIGHUP) and SIGUSR1 (a job manager's warning that time is running out) ask a loop
-// to finish its step, save and leave, and say so on stderr at once; the second Ctrl-C ends the process. Handles the
-// signals while it lives. They nest: the outermost one handles, all are asked.
+// Ctrl-C, SIGTERM, a lost terminal (SIGHUP) and SIGUSR1 (a job manager's warning that time is running out) ask a
+// program to stop. While nothing is to be saved the answer comes at once: a line on stderr and exit code 75. After
+// defer() a loop asks requested(), finishes its step, saves and leaves. The same signal again ends the process on the
+// spot, with 75 too; unless it comes so soon that it is the same blow: a terminal, mpirun and `timeout` signal both the
+// process and its group. Handles the signals while it lives. They nest: the outermost one handles, all are asked.
 class StopSignal {
  public:
   StopSignal();
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
 
+  void defer() const;
   bool requested() const;
 
  private:
   const bool outermost_;
-  struct sigaction old_interrupt_, old_terminate_, old_hangup_, old_user_;
+  struct sigaction old_[4];
 };
 
 } // namespace gpt2

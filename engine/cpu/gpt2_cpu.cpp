@@ -185,6 +185,7 @@ StepResult GPT2Cpu::step_result() {
           .grad_norm = scalars_.grad_norm,
           .tokens = static_cast<int64_t>(scalars_.sums.tokens),
           .verdict = scalars_.verdict,
+          .skipped_in_a_row = guard_.skipped_in_a_row,
           .adam_step = guard_.adam_step,
           .stop_requested = scalars_.sums.stops > 0,
           .own_seconds = own_seconds_};

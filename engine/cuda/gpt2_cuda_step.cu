@@ -322,6 +322,7 @@ StepResult GPT2Cuda::step_result() {
           .grad_norm = outcome.scalars.grad_norm,
           .tokens = static_cast<int64_t>(outcome.scalars.sums.tokens),
           .verdict = outcome.scalars.verdict,
+          .skipped_in_a_row = outcome.guard.skipped_in_a_row,
           .adam_step = outcome.guard.adam_step,
           .stop_requested = outcome.scalars.sums.stops > 0,
           .own_seconds = ranks_ ? micro_steps_ * ranks_->own_seconds() : 0};

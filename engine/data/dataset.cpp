@@ -24,6 +24,13 @@ int64_t sequences_in(const TokenSource& shard, int seq_len) {
               "lower --seq_len, or give longer shards");
 }
 
+[[noreturn]] void throw_bad_token(const BadToken& bad) {
+  throw Error(ExitCode::data,
+              bad.shard + ": token " + std::to_string(bad.position) + " is " + std::to_string(bad.token) +
+                  ", beyond the vocabulary",
+              "use shards made with GPT-2's tokenizer; if these were, make or copy this one again");
+}
+
 } // namespace
 
 Dataset::Dataset(std::vector<std::unique_ptr<TokenSource>> shards, int seq_len, int vocab)
@@ -48,7 +55,7 @@ int64_t Dataset::tokens() const {
   return total;
 }
 
-void Dataset::read(int64_t sequence, int32_t* inputs, int32_t* targets) const {
+std::optional<BadToken> Dataset::read(int64_t sequence, int32_t* inputs, int32_t* targets) const {
   const auto after = std::upper_bound(first_sequence_.begin(), first_sequence_.end(), sequence);
   const auto index = static_cast<size_t>(after - first_sequence_.begin()) - 1;
   const TokenSource& shard = *shards_[index];
@@ -58,13 +65,13 @@ void Dataset::read(int64_t sequence, int32_t* inputs, int32_t* targets) const {
   shard.read(position, tokens);
   const auto bad = std::find_if(tokens.begin(), tokens.end(), [this](uint16_t token) { return token >= vocab_; });
   if (bad != tokens.end()) {
-    throw Error(ExitCode::data,
-                shard.path() + ": token " + std::to_string(position + (bad - tokens.begin())) + " is " +
-                    std::to_string(*bad) + ", beyond the vocabulary of " + std::to_string(vocab_),
-                "use shards made with GPT-2's tokenizer; if these were, make or copy this one again");
+    std::fill_n(inputs, seq_len_, 0);
+    std::fill_n(targets, seq_len_, kIgnoredTarget);
+    return BadToken{shard.path(), position + (bad - tokens.begin()), *bad};
   }
   std::copy(tokens.begin(), tokens.end() - 1, inputs);
   std::copy(tokens.begin() + 1, tokens.end(), targets);
+  return std::nullopt;
 }
 
 std::vector<HostBatch> validation_batches(const Dataset& dataset, int64_t sequences, int batch_size, int rank,
@@ -81,7 +88,8 @@ std::vector<HostBatch> validation_batches(const Dataset& dataset, int64_t sequen
     for (int row = 0; row < batch_size; ++row) {
       const int64_t sequence = round_start + static_cast<int64_t>(rank) * batch_size + row;
       const size_t at = static_cast<size_t>(row) * seq_len;
-      if (sequence < count) dataset.read(sequence, &batch.inputs[at], &batch.targets[at]);
+      if (sequence >= count) continue;
+      if (const auto bad = dataset.read(sequence, &batch.inputs[at], &batch.targets[at])) throw_bad_token(*bad);
     }
     batches.push_back(std::move(batch));
   }

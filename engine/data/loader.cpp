@@ -64,7 +64,8 @@ HostBatch Loader::Impl::read(int64_t number) const {
   const int64_t first_sample = start + (number * options.ranks + options.rank) * options.batch_size;
   for (int row = 0; row < options.batch_size; ++row) {
     const size_t at = static_cast<size_t>(row) * seq_len;
-    dataset->read(sequence_of(first_sample + row), &batch.inputs[at], &batch.targets[at]);
+    if (auto bad = dataset->read(sequence_of(first_sample + row), &batch.inputs[at], &batch.targets[at]))
+      batch.bad.push_back(std::move(*bad));
   }
   return batch;
 }

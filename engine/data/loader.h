@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,10 +27,17 @@ class Permutation {
   int half_bits_;
 };
 
+// A token that no model has a row for: a damaged shard, or one of another tokenizer.
+struct BadToken {
+  std::string shard;
+  int64_t position; // in the shard
+  uint16_t token;
+};
+
 // All shards as one array of sequences. Immutable after construction, safe to read from many threads.
 class Dataset {
  public:
-  // Checks token ids against vocab as sequences are read. Throws Error(data) if no shard holds one whole sequence.
+  // Throws Error(data) if no shard holds one whole sequence.
   Dataset(std::vector<std::unique_ptr<TokenSource>> shards, int seq_len, int vocab);
 
   int64_t sequences() const;
@@ -37,8 +45,9 @@ class Dataset {
   int shards() const;
   int seq_len() const;
   std::string fingerprint() const; // of sizes and of sequences here and there: other data has another one
-  // Writes seq_len inputs and seq_len targets of one sequence.
-  void read(int64_t sequence, int32_t* inputs, int32_t* targets) const;
+  // Writes seq_len inputs and seq_len targets of one sequence. One with a token beyond the vocabulary, the first of
+  // which is returned, becomes a blank: zeros, and every target ignored. One bad token must not end a run of days.
+  std::optional<BadToken> read(int64_t sequence, int32_t* inputs, int32_t* targets) const;
 
  private:
   std::vector<std::unique_ptr<TokenSource>> shards_;
@@ -50,6 +59,7 @@ class Dataset {
 struct HostBatch {
   int batch_size = 0, seq_len = 0;
   std::vector<int32_t> inputs, targets;
+  std::vector<BadToken> bad = {}; // one for each sequence that was blanked
   Batch view() const { return {batch_size, seq_len, inputs, targets}; }
 };
 
@@ -78,7 +88,8 @@ class Loader {
 };
 
 // The first `sequences` of the set in order, whatever the ranks: this rank's share in micro-batches of B, the tail
-// padded with ignored targets. Sum the losses over ranks, divide by tokens.
+// padded with ignored targets. Sum the losses over ranks, divide by tokens. Throws Error(data) for a token beyond the
+// vocabulary: a loss without it could not be compared.
 std::vector<HostBatch> validation_batches(const Dataset& dataset, int64_t sequences, int batch_size, int rank,
                                           int ranks);
 

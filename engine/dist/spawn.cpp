@@ -97,6 +97,11 @@ class CaughtSignals {
   void let_go() const {
     for (size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
   }
+  // Those that the new program must not miss wait until it can answer them (prepare_process).
+  static sigset_t held_back(sigset_t mask) {
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) sigaddset(&mask, signal);
+    return mask;
+  }
   static int wait(seconds limit) { // the next signal, or 0
     pollfd pipe = {signal_pipe[0], POLLIN, 0};
     unsigned char number = 0;
@@ -160,7 +165,8 @@ class Ranks {
     if (::getppid() != parent) ::_exit(kDied); // it ended before the line above
     if (const int nothing = ::open("/dev/null", O_RDONLY); nothing >= 0) ::dup2(nothing, STDIN_FILENO);
     signals_.let_go();
-    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    const sigset_t mask = CaughtSignals::held_back(before);
+    ::sigprocmask(SIG_SETMASK, &mask, nullptr);
     ::execve("/proc/self/exe", argv, environment);
     constexpr char kLine[] = "error: cannot start a rank from /proc/self/exe\n";
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kLine, sizeof kLine - 1);

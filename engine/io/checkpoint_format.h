@@ -33,6 +33,7 @@ struct TrainState {
   std::string run_name;
   std::string options_toml; // --print_config of the run
   std::string precision;    // "fp8", "bf16", "fp32"
+  std::string fp8_guard;    // Fp8Guard::text(): the trouble it has counted so far
 };
 
 // What a list of checkpoints shows.

@@ -45,6 +45,7 @@ struct StepResult {
   float grad_norm = 0; // before clipping
   int64_t tokens = 0;  // targets that counted
   Verdict verdict = Verdict::applied;
+  int skipped_in_a_row = 0;    // steps, this one included; a checkpoint remembers them
   int64_t adam_step = 0;       // updates applied so far
   bool stop_requested = false; // some rank was asked to stop before its update
   double own_seconds = 0;      // many ranks: of this step, without waiting for the others; 0: not known

@@ -8,11 +8,19 @@
 #include "engine/train/session.h"
 
 namespace gpt2 {
+namespace {
 
-double mean_loss(EvaluableModel& model, const std::vector<HostBatch>& batches, RankGroup& group) {
+constexpr size_t kBatchesToAgreement = 16; // a message to each rank costs a fraction of one batch
+
+} // namespace
+
+std::optional<double> mean_loss(EvaluableModel& model, const std::vector<HostBatch>& batches, RankGroup& group,
+                                const StopSignal& stop) {
   double total[2] = {0, 0}; // nats, tokens
-  for (const HostBatch& batch : batches) {
-    const LossSum sum = evaluate(model, batch.view());
+  for (size_t i = 0; i < batches.size(); ++i) {
+    // One process obeys at once; ranks, which have equally many batches, agree on it now and then.
+    if ((group.alone() || i % kBatchesToAgreement == 0) && any_rank(group, stop.requested())) return std::nullopt;
+    const LossSum sum = evaluate(model, batches[i].view());
     total[0] += sum.sum;
     total[1] += static_cast<double>(sum.tokens);
   }
@@ -32,7 +40,10 @@ ExitCode evaluate_only(const RunStart& start, const DeviceChoice& device, Backen
   const int64_t step = resumed ? load_checkpoint(start.checkpoint, *model).step : 0;
   const std::vector<HostBatch> batches =
       validation_batches(*data.validation, plan.eval_sequences, plan.batch.batch_size, group.rank(), group.ranks());
-  const double loss = mean_loss(*model, batches, group);
+  const StopSignal stop;
+  const std::optional<double> evaluated = mean_loss(*model, batches, group, stop);
+  if (!evaluated) return ExitCode::stopped_early;
+  const double loss = *evaluated;
 
   for (const std::string& note : start.notes) console.line("note: " + note);
   for (const std::string& note : device.notes) console.line("note: " + note);

@@ -1,9 +1,11 @@
 // The loss on held-out data: between the steps of a run, or on its own (--eval_only).
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/base/process.h"
 #include "engine/data/loader.h"
 #include "engine/dist/rank_group.h"
 #include "engine/model/model.h"
@@ -12,8 +14,9 @@
 
 namespace gpt2 {
 
-// Nats per token over the batches of all ranks.
-double mean_loss(EvaluableModel& model, const std::vector<HostBatch>& batches, RankGroup& group);
+// Nats per token over the batches of all ranks; nothing if a rank was asked to stop meanwhile.
+std::optional<double> mean_loss(EvaluableModel& model, const std::vector<HostBatch>& batches, RankGroup& group,
+                                const StopSignal& stop);
 
 // Prints loss and perplexity of the checkpoint that `start` resumes, or of the initial model, on the validation data.
 // Reads only: no folder, log or checkpoint is touched. Throws Error(usage) if there is no validation data.

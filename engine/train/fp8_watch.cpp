@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <sstream>
 
 namespace gpt2 {
 namespace {
 
 // ---- the guard ----
+
+constexpr const char* kFound = "found"; // no tensor's name: those have slashes
 
 // What is wrong with the tensor; empty: nothing.
 std::string trouble_of(const Fp8TensorStats& tensor) {
@@ -53,6 +56,24 @@ std::string percent(double share) {
 }
 
 } // namespace
+
+Fp8Guard::Fp8Guard(const std::string& text) {
+  std::istringstream lines(text);
+  std::string name;
+  for (int number = 0; lines >> name >> number;) {
+    if (name == kFound)
+      found_.insert(number);
+    else
+      bad_looks_[name] = number;
+  }
+}
+
+std::string Fp8Guard::text() const {
+  std::string text;
+  for (const auto& [name, looks] : bad_looks_) text += name + " " + std::to_string(looks) + "\n";
+  for (const int layer : found_) text += std::string(kFound) + " " + std::to_string(layer) + "\n";
+  return text;
+}
 
 std::vector<Fp8Guard::Finding> Fp8Guard::look(std::span<const Fp8TensorStats> stats) {
   std::map<std::string, int> bad_looks;

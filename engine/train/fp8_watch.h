@@ -12,9 +12,13 @@
 
 namespace gpt2 {
 
-// --fp8_auto_fallback. What it has counted is not part of a checkpoint: after a resume it counts anew.
+// --fp8_auto_fallback. What it has counted goes into checkpoints.
 class Fp8Guard {
  public:
+  Fp8Guard() = default;
+  explicit Fp8Guard(const std::string& text); // as text() wrote it; lines that say nothing are passed over
+  std::string text() const;                   // "h.7/fc/grad 2\nfound 3\n"; empty: nothing counted
+
   // Delayed scaling follows a jump within a step, and then saturates at most a growing tensor's few largest values: one
   // value in a hundred means that the scale is wrong. Three looks in a row mean that it stays so.
   static constexpr double kTooManySaturated = 0.01;

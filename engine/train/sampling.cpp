@@ -31,13 +31,13 @@ int32_t choose_token(std::span<const float> logits, float temperature, int top_k
 }
 
 std::vector<uint16_t> generate(EvaluableModel& model, std::vector<uint16_t> prompt, const SampleSettings& settings,
-                               uint64_t stream) {
+                               uint64_t stream, const std::function<bool()>& stop) {
   const Rng rng(settings.seed, stream);
   const auto window = static_cast<size_t>(model.config().seq_len);
   std::vector<float> logits(static_cast<size_t>(model.config().vocab));
   std::vector<int32_t> context{Tokenizer::kEndOfText}; // a document begins after this token
   context.insert(context.end(), prompt.begin(), prompt.end());
-  for (int i = 0; i < settings.tokens; ++i) {
+  for (int i = 0; i < settings.tokens && !stop(); ++i) {
     const size_t seen = std::min(window, context.size());
     model.next_token_logits(std::span<const int32_t>(context).last(seen), logits);
     const int32_t token =

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,9 +25,11 @@ struct SampleSettings {
 int32_t choose_token(std::span<const float> logits, float temperature, int top_k, double uniform);
 
 // Prompt and continuation. Stops early at end-of-text, which is not returned. `stream` tells one sample of a seed from
-// the next (the training step, say). A context longer than the model's slides.
-std::vector<uint16_t> generate(EvaluableModel& model, std::vector<uint16_t> prompt, const SampleSettings& settings,
-                               uint64_t stream);
+// the next (the training step, say). A context longer than the model's slides. `stop` is asked before each token: true
+// ends the text there.
+std::vector<uint16_t> generate(
+    EvaluableModel& model, std::vector<uint16_t> prompt, const SampleSettings& settings, uint64_t stream,
+    const std::function<bool()>& stop = [] { return false; });
 
 // Between text and tokens: GPT-2's BPE where its tables are installed; without them the built-in sample's own words can
 // still be printed.

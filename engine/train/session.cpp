@@ -196,6 +196,7 @@ Session::Session(const RunStart& start, const DeviceChoice& device, Backend& bac
       checkpoints(open_checkpoints(plan.options.checkpoint_dir, run_name, config, group)),
       model(backend.make_model(plan.model, group)),
       resumed(!start.checkpoint.empty()),
+      resumed_from(start.checkpoint),
       state(open_state(start.checkpoint, plan, *model, console)),
       log(log_folder, plan.options.use_tensorboard && group.leads(), resumed ? state.step + 1 : 0,
           metrics_file(plan.options, group), log_warnings(console, group)),

@@ -54,7 +54,8 @@ struct Session {
   const bool prompt_given; // on this command line, not by the run that is resumed
   CheckpointFolder checkpoints;
   const std::unique_ptr<Model> model;
-  const bool resumed; // from a checkpoint
+  const bool resumed;             // from a checkpoint
+  const std::string resumed_from; // its folder
   TrainState state;
   RunLog log;
   Loader loader;

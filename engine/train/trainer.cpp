@@ -2,8 +2,9 @@
 
 #include <cmath>
 #include <filesystem>
+#include <new>
 
-#include "engine/base/stopwatch.h"
+#include "engine/base/log.h"
 #include "engine/base/utf8.h"
 #include "engine/dist/agreement.h"
 #include "engine/train/evaluation.h"
@@ -14,6 +15,7 @@ namespace {
 
 constexpr int64_t kDeviceMetricsFreq = 10; // steps: NVML answers in milliseconds
 constexpr int64_t kFp8LookFreq = 10;       // steps: a look waits for the device
+constexpr double kFilesLookSeconds = 30;   // bounds what a power cut takes of the logs
 constexpr int64_t kHistogramFreq = 250;    // steps, where no evaluation sets the pace: every tensor is copied
 
 int64_t histogram_freq(const Session& session) {
@@ -32,14 +34,21 @@ Trainer::Trainer(Session& session)
       state_(session.state),
       console_(session.console),
       progress_(session.console, options_.log_freq, plan_.max_steps, plan_.tokens_per_step()),
+      fp8_guard_(session.state.fp8_guard),
       histogram_freq_(histogram_freq(session)),
-      saved_step_(session.resumed ? session.state.step : -1) {}
+      saved_step_(session.resumed ? session.state.step : -1),
+      last_good_(session.resumed_from) {}
 
 ExitCode Trainer::run() {
   try {
     return train();
-  } catch (const Error&) { // the save under way is of a sound state
-    if (session_.group.alone()) attempt([&] { wait_for_save(IfNotSaved::go_on); });
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::data) rescue();
+    end_save_under_way();
+    throw;
+  } catch (const std::bad_alloc&) {
+    rescue();
+    end_save_under_way();
     throw;
   }
 }
@@ -48,13 +57,14 @@ ExitCode Trainer::train() {
   if (state_.step >= plan_.max_steps) return nothing_left();
   if (options_.eval_at_start && state_.step == 0) evaluate();
   first_step_ = state_.step;
+  stop_.defer();
+  stop_agreed_ = any_rank(session_.group, stop_.requested()); // while ranks started, each could only take note of it
 
-  batch_ = session_.loader.next();
+  fetch();
   while (state_.step < plan_.max_steps && !stopping()) {
     step();
     end_save_if_written();
-    if (due(options_.eval_freq) || due(histogram_freq_) || due(options_.sample_freq) || due(options_.checkpoint_freq))
-      between_steps();
+    if (anything_due()) between_steps();
   }
   return state_.step < plan_.max_steps ? stop_early() : finish();
 }
@@ -64,16 +74,39 @@ void Trainer::step() {
   const float lr = learning_rate(plan_.schedule, state_.step);
   const int accumulation = plan_.batch.accumulation;
   for (int i = 0; i < accumulation; ++i) {
-    if (i > 0) batch_ = session_.loader.next();
-    model_.micro_step(batch_.view(), i, accumulation);
+    if (i > 0) fetch();
+    model_.micro_step(fetched().view(), i, accumulation);
   }
+  updating_ = true;
   model_.update(update_settings(lr));
-  batch_ = session_.loader.next(); // while the device works
+  fetch(); // while the device works
   result_ = model_.step_result();
   report_step(lr, watch.seconds());
   if (due(kDeviceMetricsFreq)) watch_device();
   if (due(kFp8LookFreq) || result_.verdict != Verdict::applied) watch_fp8();
   count_skipped();
+  if (since_look_.seconds() > kFilesLookSeconds) look_after_files();
+}
+
+// An error waits for the step that needs the batch: the one under way is complete without it.
+void Trainer::fetch() {
+  try {
+    batch_ = session_.loader.next();
+    const std::optional<std::string> line = data_watch_.look(batch_);
+    if (!line) return;
+    if (session_.group.leads())
+      console_.line("warning: " + *line, Style::warning);
+    else
+      log_warn(*line);
+    session_.log.bad_data(state_.step, *line);
+  } catch (...) {
+    fetch_error_ = std::current_exception();
+  }
+}
+
+const HostBatch& Trainer::fetched() {
+  if (fetch_error_) std::rethrow_exception(fetch_error_);
+  return batch_;
 }
 
 UpdateSettings Trainer::update_settings(float lr) const {
@@ -91,6 +124,7 @@ void Trainer::report_step(float lr, double seconds) {
   state_.step += 1;
   state_.loader_position += plan_.target_batch_size;
   state_.tokens += result_.tokens;
+  updating_ = false;
 
   progress_.timed_step(seconds);
   const double speed = static_cast<double>(plan_.tokens_per_step()) / seconds;
@@ -110,21 +144,27 @@ void Trainer::report_step(float lr, double seconds) {
 }
 
 void Trainer::count_skipped() {
-  if (result_.verdict == Verdict::applied) {
-    skipped_in_a_row_ = 0;
-    return;
-  }
-  skipped_in_a_row_ += 1;
+  if (result_.verdict == Verdict::applied) return;
   const int limit = options_.max_skipped;
-  const std::string line = skip_line(state_.step, result_.verdict, skipped_in_a_row_, limit);
+  const std::string line = skip_line(state_.step, result_.verdict, result_.skipped_in_a_row, limit);
   console_.line(line, Style::warning);
   session_.log.skipped(state_.step, line);
-  if (skipped_in_a_row_ < limit) return;
+  if (result_.skipped_in_a_row < limit) return;
+  throw diverged(std::to_string(result_.skipped_in_a_row) + " steps in a row were skipped, the last at step " +
+                 std::to_string(state_.step) + ": " + reason_of(result_.verdict));
+}
+
+// Somebody may remove what a run of days writes to.
+void Trainer::look_after_files() {
+  since_look_ = {};
+  if (session_.checkpoint_lock && session_.checkpoint_lock->hold()) {
+    console_.line("warning: " + session_.checkpoint_lock->folder() +
+                      " was removed while the run was writing to it, with the checkpoints in it: it is made again",
+                  Style::warning);
+    save_postponed_ = session_.group.alone(); // ranks save together, at the next interval
+  }
+  if (session_.log_lock) session_.log_lock->hold(); // the log itself tells
   session_.log.flush();
-  throw AgreedError(ExitCode::numerics,
-                    std::to_string(limit) + " steps in a row were skipped, the last at step " +
-                        std::to_string(state_.step) + ": " + reason_of(result_.verdict),
-                    "resume an earlier checkpoint (--list_checkpoints) with a lower --max_lr or a smaller --grad_clip");
 }
 
 void Trainer::watch_device() {
@@ -146,7 +186,9 @@ void Trainer::watch_fp8() {
   const std::vector<Fp8TensorStats> stats = over_ranks(session_.group, model_.fp8_stats());
   log_fp8(stats);
   if (!options_.fp8_auto_fallback) return;
-  for (const Fp8Guard::Finding& finding : fp8_guard_.look(stats)) {
+  const std::vector<Fp8Guard::Finding> findings = fp8_guard_.look(stats);
+  state_.fp8_guard = fp8_guard_.text();
+  for (const Fp8Guard::Finding& finding : findings) {
     if (finding.layer == Fp8Guard::kLmHead) {
       console_.line("the LM head stays in FP8 although " + finding.reason + ": --no-fp8_lm_head would leave it in BF16",
                     Style::warning);
@@ -167,12 +209,17 @@ void Trainer::log_fp8(std::span<const Fp8TensorStats> stats) {
 
 // ---- now and then ----
 
+bool Trainer::anything_due() const {
+  return due(options_.eval_freq) || due(histogram_freq_) || due(options_.sample_freq) ||
+         due(options_.checkpoint_freq) || (save_postponed_ && unsound().empty());
+}
+
 void Trainer::between_steps() {
   const Stopwatch watch;
   const bool is_best = due(options_.eval_freq) && evaluate();
-  if (due(histogram_freq_)) log_tensors();
+  if (due(histogram_freq_) && !stopping()) log_tensors();
   if (due(options_.sample_freq)) sample();
-  if ((is_best && options_.save_best) || due(options_.checkpoint_freq)) save(is_best);
+  if ((is_best && options_.save_best) || due(options_.checkpoint_freq) || save_postponed_) save_if_sound(is_best);
   progress_.timed_between_steps(watch.seconds());
 }
 
@@ -185,8 +232,13 @@ void Trainer::log_tensors() {
 
 bool Trainer::evaluate() {
   if (session_.validation.empty()) return false;
-  const double loss = mean_loss(model_, session_.validation, session_.group);
-  const bool is_best = std::isfinite(loss) && loss < state_.best_val_loss;
+  const std::optional<double> evaluated = mean_loss(model_, session_.validation, session_.group, stop_);
+  if (!evaluated) {
+    stop_agreed_ = true;
+    return false;
+  }
+  const double loss = *evaluated;
+  const bool is_best = std::isfinite(loss) && loss < state_.best_val_loss && unsound().empty();
   if (is_best) state_.best_val_loss = loss;
   state_.last_val_loss = loss;
   state_.last_val_step = state_.step;
@@ -203,10 +255,72 @@ void Trainer::sample() {
   if (o.sample_tokens == 0 || !session_.text.can_decode() || stop_.requested() || !session_.group.leads()) return;
   const auto busy = session_.group.busy(); // the others wait with their next step
   const SampleSettings settings{o.sample_tokens, o.temperature, o.top_k, o.sample_seed};
-  const auto tokens = generate(model_, session_.prompt, settings, static_cast<uint64_t>(state_.step));
+  const auto tokens = generate(model_, session_.prompt, settings, static_cast<uint64_t>(state_.step),
+                               [this] { return stop_.requested(); });
+  if (stop_.requested()) return;
   const std::string text = to_valid_utf8(session_.text.decode(tokens));
   console_.line("step " + std::to_string(state_.step) + " | sample: " + text);
   session_.log.sample(state_.step, text);
+}
+
+// ---- saving ----
+
+std::string Trainer::unsound() const {
+  if (result_.skipped_in_a_row > 0) {
+    return result_.skipped_in_a_row == 1 ? "the last step was skipped: " + reason_of(result_.verdict)
+                                         : "the last " + std::to_string(result_.skipped_in_a_row) +
+                                               " steps were skipped, the latest because " + reason_of(result_.verdict);
+  }
+  if (state_.last_val_step == state_.step && !std::isfinite(state_.last_val_loss))
+    return "the validation loss is not finite";
+  return "";
+}
+
+void Trainer::save_if_sound(bool is_best) {
+  const std::string trouble = unsound();
+  if (!trouble.empty()) {
+    if (!save_postponed_)
+      console_.line("step " + std::to_string(state_.step) + " | not saved until a step is applied again: " + trouble,
+                    Style::warning);
+    save_postponed_ = true;
+    return;
+  }
+  look_after_files(); // not into the folder of another run
+  save(is_best);
+  save_postponed_ = false;
+}
+
+// One try to keep what was trained, before an error that the model has no part in ends the run. An error of one rank
+// alone leaves the others where they are: nothing can be saved with them.
+void Trainer::rescue() {
+  if (!session_.group.alone() || updating_ || !unsound().empty()) return;
+  if (state_.step == first_step_ || saved_step_ == state_.step) return;
+  console_.clear_progress();
+  try {
+    look_after_files();
+    save(false);
+    wait_for_save(IfNotSaved::stop);
+    console_.line("step " + std::to_string(state_.step) +
+                  " was saved because the run ends with an error; once that is mended, this goes on from here:");
+    console_.command(resume_command(session_));
+  } catch (const std::exception& error) {
+    console_.line("step " + std::to_string(state_.step) + " could not be saved either: " + error.what(),
+                  Style::warning);
+  }
+}
+
+void Trainer::end_save_under_way() { // it is of a sound state
+  if (session_.group.alone()) attempt([&] { wait_for_save(IfNotSaved::go_on); });
+}
+
+AgreedError Trainer::diverged(const std::string& what) {
+  wait_for_save(IfNotSaved::go_on);
+  session_.log.flush();
+  if (last_good_.empty())
+    return {ExitCode::numerics, what + "; no checkpoint was saved",
+            "start again with a lower --max_lr or a smaller --grad_clip"};
+  return {ExitCode::numerics, what + "; the last good checkpoint is " + last_good_,
+          "go on from it with a lower rate: " + resume_command(last_good_, plan_.schedule.max_lr / 2)};
 }
 
 void Trainer::save(bool is_best) {
@@ -235,6 +349,7 @@ void Trainer::tell(const SaveResult& result, IfNotSaved then) {
     return;
   }
   const auto& [saved_step, path, is_best, none] = result;
+  last_good_ = path;
   session_.log.saved(saved_step, path, is_best);
   console_.line(step + "saved " + path + (is_best ? " (best)" : ""));
   if (!is_best) return;
@@ -250,10 +365,13 @@ void Trainer::tell(const SaveResult& result, IfNotSaved then) {
 
 ExitCode Trainer::finish() {
   const bool is_best = state_.last_val_step != state_.step && options_.eval_freq > 0 && evaluate();
-  if (histogram_freq_ > 0 && tensors_step_ != state_.step) log_tensors();
+  if (histogram_freq_ > 0 && tensors_step_ != state_.step && !stopping()) log_tensors();
   if (sampled_step_ != state_.step) sample();
   wait_for_save(IfNotSaved::go_on);
-  if (saved_step_ != state_.step || is_best) save(is_best);
+  if (const std::string trouble = unsound(); !trouble.empty())
+    throw diverged("the run ends at step " + std::to_string(state_.step) +
+                   " with weights that are not saved: " + trouble);
+  if (saved_step_ != state_.step || is_best) save_if_sound(is_best);
   wait_for_save(IfNotSaved::stop);
   if (plan_.model.precision == Precision::fp8) {
     const std::vector<Fp8TensorStats> stats = over_ranks(session_.group, model_.fp8_stats());
@@ -262,8 +380,11 @@ ExitCode Trainer::finish() {
   }
   session_.log.flush();
   console_.clear_progress();
+  tell_left_out();
   console_.line(closing_lines(session_));
-  return ExitCode::done;
+  if (!stopping()) return ExitCode::done;
+  console_.line("stopped after the last step: all of it is saved");
+  return ExitCode::stopped_early;
 }
 
 ExitCode Trainer::stop_early() {
@@ -273,13 +394,31 @@ ExitCode Trainer::stop_early() {
     return ExitCode::stopped_early;
   }
   wait_for_save(IfNotSaved::go_on);
-  if (saved_step_ != state_.step) save(false);
+  const std::string stopped =
+      "stopped at step " + std::to_string(state_.step) + " of " + std::to_string(plan_.max_steps);
+  tell_left_out();
+  if (const std::string trouble = unsound(); !trouble.empty()) {
+    session_.log.flush();
+    console_.line(stopped + ", not saved: " + trouble +
+                      (last_good_.empty() ? "; there is no earlier checkpoint"
+                                          : "; the last good checkpoint is " + last_good_ + ", this goes on from it:"),
+                  Style::warning);
+    if (!last_good_.empty()) console_.command(resume_command(last_good_));
+    return ExitCode::stopped_early;
+  }
+  if (saved_step_ != state_.step) save_if_sound(false);
   wait_for_save(IfNotSaved::stop);
   session_.log.flush();
-  console_.line("stopped at step " + std::to_string(state_.step) + " of " + std::to_string(plan_.max_steps) +
-                ", saved; this goes on from here:");
+  console_.line(stopped + ", saved; this goes on from here:");
   console_.command(resume_command(session_));
   return ExitCode::stopped_early;
+}
+
+void Trainer::tell_left_out() {
+  if (const int64_t bad = data_watch_.bad_sequences(); bad > 0)
+    console_.line("warning: " + std::to_string(bad) + (bad == 1 ? " sequence was" : " sequences were") +
+                      " left out because of tokens beyond the vocabulary",
+                  Style::warning);
 }
 
 ExitCode Trainer::nothing_left() {

@@ -1,11 +1,15 @@
 // The training loop: steps, and between them evaluation, samples and checkpoints.
 #pragma once
 
+#include <exception>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "engine/base/error.h"
 #include "engine/base/process.h"
+#include "engine/base/stopwatch.h"
+#include "engine/train/data_watch.h"
 #include "engine/train/fp8_watch.h"
 #include "engine/train/many_ranks.h"
 #include "engine/train/progress.h"
@@ -18,34 +22,46 @@ class Trainer {
   explicit Trainer(Session& session); // which must outlive it
 
   // Trains to the last step: ExitCode::done, or stopped_early after a signal, saved if it took a step. Throws
-  // Error(numerics) after
-  // --max_skipped skipped steps in a row.
+  // Error(numerics) after --max_skipped skipped steps in a row, or if the run ends with a skipped step or a validation
+  // loss that is not finite. Before an Error that is not about the model the weights are saved.
   ExitCode run();
 
  private:
   ExitCode train();
   void step();
+  void fetch();
+  const HostBatch& fetched();
   void between_steps();
   UpdateSettings update_settings(float lr) const;
   void report_step(float lr, double seconds);
   void count_skipped();
+  void look_after_files();
   void watch_device();
   void watch_fp8();
   void log_tensors();
   void log_fp8(std::span<const Fp8TensorStats> stats);
-  // One process obeys at once; ranks do when all have heard of it, with the step's sums.
-  bool stopping() const { return session_.group.alone() ? stop_.requested() : result_.stop_requested; }
+  // One process obeys at once; ranks do when all have heard of it, with the step's sums or during an evaluation.
+  bool stopping() const { return session_.group.alone() ? stop_.requested() : result_.stop_requested || stop_agreed_; }
   bool due(int64_t frequency) const { return frequency > 0 && state_.step % frequency == 0; }
+  bool anything_due() const;
   bool evaluate(); // true: the best so far
   void sample();
+
+  // ---- saving: only what is sound ----
+  std::string unsound() const; // why the weights are not to be trusted; empty: they are
+  void save_if_sound(bool is_best);
   void save(bool is_best); // begins to: a thread writes while training goes on
   void end_save_if_written();
   enum class IfNotSaved { go_on, stop };
   void wait_for_save(IfNotSaved);
   void tell(const SaveResult& result, IfNotSaved);
+  void rescue();
+  void end_save_under_way();
+  AgreedError diverged(const std::string& what);
 
   ExitCode finish();
   ExitCode stop_early();
+  void tell_left_out();
   ExitCode nothing_left();
 
   Session& session_;
@@ -58,15 +74,21 @@ class Trainer {
   const StopSignal stop_;
   StragglerWatch stragglers_;
   Progress progress_;
-  HostBatch batch_;        // the next micro-batch, fetched while the device works
-  StepResult result_;      // of the last step
-  int64_t first_step_ = 0; // where this process began
-  int skipped_in_a_row_ = 0;
+  HostBatch batch_;                // the next micro-batch, fetched while the device works
+  std::exception_ptr fetch_error_; // instead of it
+  DataWatch data_watch_;
+  StepResult result_;           // of the last step
+  int64_t first_step_ = 0;      // where this process began
+  bool stop_agreed_ = false;    // many ranks, beside result_.stop_requested
+  bool updating_ = false;       // the weights are between two steps
+  bool save_postponed_ = false; // until a step is applied
+  Stopwatch since_look_;        // at files, by look_after_files
   bool throttling_told_ = false;
   Fp8Guard fp8_guard_;
   const int64_t histogram_freq_;
   // With state_.last_val_step, so that the end does nothing twice.
   int64_t sampled_step_ = -1, saved_step_ = -1, tensors_step_ = -1, fp8_step_ = -1;
+  std::string last_good_;  // checkpoint; empty: none yet
   std::string extra_best_; // the last checkpoint saved only because it was the best
 };
 

@@ -1,0 +1,276 @@
+// A loop that holds: divergence, bad data, lost folders and signals in every phase cost no more than they must.
+#include <doctest/doctest.h>
+
+#include <csignal>
+#include <limits>
+
+#include "engine/io/checkpoint_search.h"
+#include "tests/expect_error.h"
+#include "tests/file_size_limit.h"
+#include "tests/trainer_testing.h"
+
+using namespace gpt2;
+using namespace gpt2::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+const float kNan = std::numeric_limits<float>::quiet_NaN();
+
+StepResult applied() { return {.loss = 1, .grad_norm = 1}; }
+StepResult skipped() { return {.loss = kNan, .grad_norm = kNan, .verdict = Verdict::skipped_nonfinite}; }
+
+// What a run prints, and the Error that ends it.
+struct Failure {
+  std::optional<Error> error;
+  std::string printed;
+};
+
+Failure run_to_error(const RunStart& start, Backend& backend) {
+  std::ostringstream printed;
+  Console console(printed, false);
+  RankGroup group;
+  Session session(start, choose_device(backend_options(start.options), {}), backend, group, console);
+  Failure failure;
+  failure.error = expect_error([&] { Trainer(session).run(); });
+  failure.printed = printed.str();
+  return failure;
+}
+
+std::vector<int64_t> saved_steps(const Options& options) {
+  std::vector<int64_t> steps;
+  for (const CheckpointInfo& info : list_checkpoints(options.checkpoint_dir)) steps.push_back(info.step);
+  return steps;
+}
+
+size_t count(const std::string& text, const std::string& part) {
+  size_t found = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+void write_shard(const Playground& play, const std::vector<size_t>& bad_tokens, size_t sequences) {
+  std::vector<uint16_t> tokens = Playground::tokens(sequences * 8 + 1);
+  for (const size_t at : bad_tokens) tokens[at] = 60000;
+  write_bin_shard(play.options.train_data, tokens);
+}
+
+} // namespace
+
+// ---- divergence ----
+
+TEST_CASE("a checkpoint that is due while steps are skipped waits until one is applied") {
+  Playground play;
+  play.options.checkpoint_freq = 2;
+  Script script;
+  script.result = [](int64_t step) { return step >= 3 && step <= 6 ? skipped() : applied(); };
+  ScriptedBackend backend(script);
+  const Outcome outcome = run({play.options, ""}, backend);
+  CHECK(outcome.code == ExitCode::done);
+  CHECK(saved_steps(play.options) == std::vector<int64_t>{2, 7, 8, 10});
+  CHECK(count(outcome.printed, "not saved until a step is applied again") == 1);
+  CHECK(contains(outcome.printed, "step 4 | not saved until a step is applied again: the last 2 steps were skipped"));
+}
+
+TEST_CASE("a signal while steps are skipped saves nothing and names the last good checkpoint") {
+  Playground play;
+  play.options.checkpoint_freq = 2;
+  Script script;
+  script.result = [](int64_t step) {
+    if (step == 5) std::raise(SIGTERM);
+    return step >= 3 ? skipped() : applied();
+  };
+  ScriptedBackend backend(script);
+  const Outcome outcome = run({play.options, ""}, backend);
+  CHECK(outcome.code == ExitCode::stopped_early);
+  CHECK(saved_steps(play.options) == std::vector<int64_t>{2});
+  const std::string good = play.options.checkpoint_dir + "/run/step_00000002";
+  CHECK(contains(outcome.printed, "stopped at step 5 of 10, not saved: the last 3 steps were skipped"));
+  CHECK(contains(outcome.printed, " --resume " + good + "\n"));
+}
+
+TEST_CASE("a run whose last step was skipped ends with exit 5 and the command that goes on from the last good one") {
+  Playground play;
+  play.options.checkpoint_freq = 4;
+  Script script;
+  script.result = [](int64_t step) { return step > 8 ? skipped() : applied(); };
+  ScriptedBackend backend(script);
+  const Failure failure = run_to_error({play.options, ""}, backend);
+  CHECK(failure.error->code() == ExitCode::numerics);
+  const std::string good = play.options.checkpoint_dir + "/run/step_00000008";
+  CHECK(mentions(*failure.error, "the last good checkpoint is " + good));
+  CHECK(contains(failure.error->hint(), " --resume " + good + " --max_lr "));
+  CHECK(saved_steps(play.options) == std::vector<int64_t>{4, 8});
+}
+
+TEST_CASE("too many skipped steps name the last good checkpoint; after a resume the one that was resumed") {
+  Playground play;
+  play.options.checkpoint_freq = 4;
+  play.options.max_steps = 5, play.options.max_skipped = 3;
+  Script script;
+  ScriptedBackend backend(script);
+  run({play.options, ""}, backend);
+  script.result = [](int64_t) { return skipped(); };
+  play.options.max_steps = 100;
+  const Failure failure = run_to_error(resume(play.options, "4", {"max_steps"}), backend);
+  CHECK(failure.error->code() == ExitCode::numerics);
+  CHECK(mentions(*failure.error, "3 steps in a row were skipped, the last at step 7"));
+  CHECK(mentions(*failure.error, "the last good checkpoint is " + play.options.checkpoint_dir + "/run/step_00000004"));
+}
+
+TEST_CASE("a validation loss that is not finite at the end is exit 5, and nothing is saved") {
+  Playground play;
+  play.options.eval_freq = 5, play.options.checkpoint_freq = 5;
+  Script script;
+  script.val_loss = [](int64_t step) { return step < 10 ? 1.0 : std::numeric_limits<double>::quiet_NaN(); };
+  ScriptedBackend backend(script);
+  const Failure failure = run_to_error({play.options, ""}, backend);
+  CHECK(failure.error->code() == ExitCode::numerics);
+  CHECK(mentions(*failure.error, "the validation loss is not finite"));
+  CHECK(saved_steps(play.options) == std::vector<int64_t>{5});
+}
+
+TEST_CASE("steps that were skipped before a checkpoint count after it") {
+  Playground play;
+  play.options.max_skipped = 5;
+  Script script;
+  script.result = [](int64_t) { return skipped(); };
+  ScriptedBackend backend(script);
+  { // as an earlier version of the program saved it: in the middle of skipped steps
+    std::ostringstream printed;
+    Console console(printed, false);
+    RankGroup group;
+    Session session({play.options, ""}, {}, backend, group, console);
+    for (int i = 0; i < 3; ++i) session.model->step_result(), session.state.step += 1;
+    session.checkpoints.save(*session.model, session.state, false, group);
+  }
+  const Failure failure = run_to_error(resume(play.options, "latest"), backend);
+  CHECK(mentions(*failure.error, "5 steps in a row were skipped, the last at step 5"));
+}
+
+// ---- data ----
+
+TEST_CASE("one bad token costs its sequence, not the run") {
+  Playground play;
+  write_shard(play, {100}, 40);
+  play.options.max_steps = 12; // a little more than one pass
+  const Outcome outcome = run_cpu({play.options, ""});
+  CHECK(outcome.code == ExitCode::done);
+  CHECK(outcome.state.step == 12);
+  CHECK(count(outcome.printed, "train.bin: token 100 is 60000, beyond the vocabulary") == 1);
+  CHECK(contains(outcome.printed, "left out because of tokens beyond the vocabulary"));
+  const auto events = metrics_of(play.options, "event");
+  CHECK(std::any_of(events.begin(), events.end(), [](const auto& event) { return event.at("event") == "bad_data"; }));
+}
+
+TEST_CASE("too many bad tokens end the run with exit 3, and what was trained is saved") {
+  Playground play;
+  std::vector<size_t> bad;
+  for (size_t i = 0; i < 40; i += 3) bad.push_back(i * 8 + 4);
+  write_shard(play, bad, 40);
+  play.options.max_steps = 100;
+  const auto backend = make_cpu_backend(0);
+  const Failure failure = run_to_error({play.options, ""}, *backend);
+  CHECK(failure.error->code() == ExitCode::data);
+  CHECK(mentions(*failure.error, "train.bin: token "));
+  REQUIRE(saved_steps(play.options).size() == 1);
+  CHECK(saved_steps(play.options)[0] > 2);
+  CHECK(contains(failure.printed, "was saved because the run ends with an error"));
+  CHECK(contains(failure.printed, " --resume " + play.options.checkpoint_dir + "/run\n"));
+}
+
+TEST_CASE("a shard that is cut short under a run: the step under way is completed and saved, then exit 3") {
+  Playground play;
+  play.options.max_steps = 1000;
+  Script script;
+  script.result = [&](int64_t step) {
+    if (step == 7) fs::resize_file(play.options.train_data, 1024);
+    return applied();
+  };
+  ScriptedBackend backend(script);
+  const Failure failure = run_to_error({play.options, ""}, backend);
+  CHECK(failure.error->code() == ExitCode::data);
+  CHECK(mentions(*failure.error, "train.bin"));
+  const std::vector<int64_t> saved = saved_steps(play.options);
+  REQUIRE(saved.size() == 1);
+  CHECK(saved[0] >= 7);
+  CHECK(static_cast<size_t>(saved[0]) == loss_lines(failure.printed).size());
+}
+
+// ---- folders ----
+
+TEST_CASE("logs and locks that are removed under a run are made again; a full disk leaves gaps in the logs") {
+  Playground play;
+  play.options.checkpoint_freq = 4;
+  std::optional<FileSizeLimit> limit;
+  Script script;
+  script.result = [&](int64_t step) {
+    if (step == 2) limit.emplace(1); // nothing can be written
+    if (step == 4) limit.reset();
+    if (step == 6) fs::remove_all(play.options.log_dir), fs::remove_all(play.options.checkpoint_dir);
+    return applied();
+  };
+  ScriptedBackend backend(script);
+  const Outcome outcome = run({play.options, ""}, backend);
+  CHECK(outcome.code == ExitCode::done);
+  CHECK(saved_steps(play.options) == std::vector<int64_t>{8, 10});
+  for (const char* file : {"/metrics.jsonl", "/events.out.tfevents."}) {
+    CHECK(count(outcome.printed, "warning: cannot write " + play.options.log_dir + "/run" + file) == 1);
+  }
+  CHECK(contains(outcome.printed, "metrics.jsonl is written again; 2 records are missing"));
+  CHECK(contains(outcome.printed, "metrics.jsonl was removed while the run was writing to it"));
+  CHECK(contains(outcome.printed, play.options.checkpoint_dir + "/run was removed while"));
+  std::vector<int64_t> steps;
+  for (const auto& line : metrics_of(play.options, "step")) steps.push_back(line.at("step"));
+  CHECK(steps == std::vector<int64_t>{9, 10});
+}
+
+TEST_CASE("a run whose removed folder another run has taken stops, and saves nothing there") {
+  Playground play;
+  play.options.checkpoint_freq = 4;
+  std::optional<FolderLock> other;
+  Script script;
+  script.result = [&](int64_t step) {
+    if (step == 2) {
+      fs::remove_all(play.options.checkpoint_dir);
+      other.emplace(play.options.checkpoint_dir + "/run", "--run_name");
+    }
+    return applied();
+  };
+  ScriptedBackend backend(script);
+  const Failure failure = run_to_error({play.options, ""}, backend);
+  CHECK(failure.error->code() == ExitCode::usage);
+  CHECK(mentions(*failure.error, "another run is writing to"));
+  CHECK(saved_steps(play.options).empty());
+}
+
+// ---- signals ----
+
+TEST_CASE("every signal, during a step, an evaluation, a sample and the end: what is sound is saved, exit 75") {
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGHUP}) {
+    CAPTURE(signal);
+    for (const std::string phase : {"step", "evaluation", "end"}) {
+      CAPTURE(phase);
+      Playground play;
+      play.options.eval_freq = phase == "end" ? 100 : 5;
+      Script script;
+      int evaluated = 0;
+      script.result = [&](int64_t step) {
+        if (phase == "step" && step == 5) std::raise(signal);
+        return applied();
+      };
+      script.val_loss = [&](int64_t) {
+        ++evaluated;
+        if (phase != "step") std::raise(signal), std::raise(signal); // twice is once, so soon after the first
+        return 1.0;
+      };
+      ScriptedBackend backend(script);
+      const Outcome outcome = run({play.options, ""}, backend);
+      CHECK(outcome.code == ExitCode::stopped_early);
+      const int64_t last = phase == "end" ? 10 : 5;
+      CHECK(saved_steps(play.options) == std::vector<int64_t>{last});
+      CHECK(evaluated == (phase == "step" ? 0 : 2)); // rows of the first batch of three
+      CHECK(contains(outcome.printed, phase == "end" ? "stopped after the last step" : "stopped at step 5 of 10"));
+    }
+  }
+}

@@ -585,6 +585,28 @@ class CommandLine(unittest.TestCase):
     def test_a_job_managers_warning_saves(self):
         self.stop_by(signal.SIGUSR1)
 
+    def test_little_address_space(self):
+        """Down to where the loader itself fails: a line and an exit code, never a hang."""
+        if "asan" in subprocess.run(["ldd", PROGRAM], capture_output=True, text=True).stdout:
+            self.skipTest("the sanitizer maps terabytes")
+        for kilobytes in (150_000, 250_000, 350_000, 450_000, 600_000):
+            done = self.shell(f'ulimit -v {kilobytes}; OMP_NUM_THREADS=1 timeout --signal KILL 60 "$0" "$@" --max_steps 3')
+            self.assertIn(done.returncode, (0, 6), done.stderr)
+            if done.returncode == 6:
+                self.assertRegex(done.stderr, r"\Aerror: [^\n]+\n\Z")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_few_file_descriptors(self):
+        self.shell('"$0" "$@" --max_steps 4 --checkpoint_freq 2')
+        before = self.files()
+        for limit in (5, 6, 7, 8, 10, 24):
+            done = self.shell(f'ulimit -n {limit}; exec "$0" "$@" --max_steps 4 --checkpoint_freq 2 --run_name other')
+            if done.returncode != 0:
+                self.assertRegex(done.stderr, r"\Aerror: [^\n]*open files[^\n]*\n\Z", limit)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual({path: data for path, data in self.files().items() if "/run/" in path},
+                         {path: data for path, data in before.items() if "/run/" in path})
+
     @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full")
     def test_print_config_notices_that_it_cannot_print(self):
         self.assertEqual(self.shell('"$0" --print_config > /dev/full').returncode, 8)

@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <limits>
+#include <new>
 
 #include "engine/io/checkpoint_search.h"
 #include "tests/expect_error.h"
@@ -195,6 +196,20 @@ TEST_CASE("a shard that is cut short under a run: the step under way is complete
   REQUIRE(saved.size() == 1);
   CHECK(saved[0] >= 7);
   CHECK(static_cast<size_t>(saved[0]) == loss_lines(failure.printed).size());
+}
+
+TEST_CASE("out of memory between two steps: what was trained is saved first") {
+  Playground play;
+  play.options.precision = PrecisionChoice::fp8;
+  play.options.max_steps = 30;
+  Script script;
+  script.fp8_stats = [](int64_t step) -> std::vector<Fp8TensorStats> {
+    if (step == 20) throw std::bad_alloc();
+    return {};
+  };
+  ScriptedBackend backend(script);
+  CHECK_THROWS_AS(run({play.options, ""}, backend), std::bad_alloc);
+  CHECK(saved_steps(play.options) == std::vector<int64_t>{20});
 }
 
 // ---- folders ----

@@ -1,10 +1,13 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "engine/backend/backend.h"
+#include "engine/base/address_space.h"
 #include "engine/base/divisors.h"
 #include "engine/cpu/gpt2_cpu.h"
+#include "kernels/matmul.h"
 
 namespace gpt2 {
 namespace {
@@ -30,10 +33,27 @@ class CpuBackend : public Backend {
   const SharingOptions sharing_;
 };
 
+// OpenBLAS maps what it needs at the first one: now, not when the model has taken the last of a limited address space.
+void make_first_product() {
+  constexpr int kSize = 128; // small ones do without
+  const std::vector<float> zeros(kSize * kSize);
+  std::vector<float> product(kSize * kSize);
+  Cpu cpu;
+  matmul_forward(cpu, {.out = product.data(),
+                       .in = zeros.data(),
+                       .weight = zeros.data(),
+                       .bias = nullptr,
+                       .rows = kSize,
+                       .C = kSize,
+                       .OC = kSize});
+}
+
 } // namespace
 
 std::unique_ptr<Backend> make_cpu_backend(int threads, const SharingOptions& sharing) {
+  require_address_space(threads);
   if (threads > 0) omp_set_num_threads(threads);
+  make_first_product();
   return std::make_unique<CpuBackend>(sharing);
 }
 

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <new>
 #include <string>
+#include <system_error>
 
 #include "engine/base/process.h"
 
@@ -22,6 +23,9 @@ int run_program(const std::function<ExitCode()>& body) {
     return static_cast<int>(error.code());
   } catch (const std::bad_alloc&) {
     std::cerr << "error: out of memory (use a smaller --batch_size or --model)\n";
+    return static_cast<int>(ExitCode::device);
+  } catch (const std::system_error& error) { // a thread that cannot be started
+    std::cerr << "error: " << error.what() << " (see what ulimit -u, -v and -n allow)\n";
     return static_cast<int>(ExitCode::device);
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << " (this is a bug: please report it with the command line)\n";

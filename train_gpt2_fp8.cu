@@ -55,7 +55,8 @@ ExitCode run(int argc, char** argv, const StopSignal& stop) {
   std::ostream nowhere(nullptr);
   const bool terminal = is_terminal() && !behind_launcher(process_environment());
   Console console(group->leads() ? std::cout : nowhere, group->leads() && terminal, terminal && wants_colour());
-  return as_one_of(*group, [&] { return train_or_evaluate(*command_line, *group, console); });
+  return as_one_of(
+      *group, [&] { return train_or_evaluate(*command_line, *group, console); }, &stop);
 }
 
 } // namespace

@@ -154,7 +154,7 @@ int ranks_to_start(const Options& options, const Environment& environment) {
   throw Error(ExitCode::usage, "--gpus: '" + options.gpus + "' is neither a number nor all", "as in --gpus 8");
 }
 
-ExitCode as_one_of(RankGroup& group, const std::function<ExitCode()>& work) {
+ExitCode as_one_of(RankGroup& group, const std::function<ExitCode()>& work, const StopSignal* stop) {
   try {
     return work();
   } catch (const AgreedError& error) {
@@ -162,7 +162,10 @@ ExitCode as_one_of(RankGroup& group, const std::function<ExitCode()>& work) {
     return error.code();
   } catch (const Error& error) {
     if (group.alone()) throw;
-    if (const auto lost = lost_rank(group, error)) leave_at_once(*lost);
+    if (const auto lost = lost_rank(group, error)) {
+      if (stop && stop->requested()) std::_Exit(static_cast<int>(ExitCode::stopped_early));
+      leave_at_once(*lost);
+    }
     group.announce_failure(error.what());
     leave_at_once(error);
   } catch (const std::exception& error) {

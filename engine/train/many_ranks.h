@@ -11,6 +11,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/base/error.h"
+#include "engine/base/process.h"
 #include "engine/data/loader.h"
 #include "engine/dist/rank_group.h"
 #include "engine/model/fp8_recipe.h"
@@ -30,8 +31,9 @@ bool behind_launcher(const Environment& environment);
 int ranks_to_start(const Options& options, const Environment& environment);
 
 // Runs the work of one rank. The other ranks hear of its failure and end, and this process ends without another step;
-// of an error that all ranks have alike only rank 0 speaks.
-ExitCode as_one_of(RankGroup& group, const std::function<ExitCode()>& work);
+// of an error that all ranks have alike only rank 0 speaks. `stop`, where there is nothing to save yet: a rank that was
+// asked to stop does not take the end of the others, who were asked too, for a failure.
+ExitCode as_one_of(RankGroup& group, const std::function<ExitCode()>& work, const StopSignal* stop = nullptr);
 
 // --resume becomes the checkpoint that rank 0 finds, for all ranks, once they have verified it together. Where it is
 // damaged and --resume said no certain step (latest, a run), the newest valid one of its run takes its place, and notes

@@ -4,20 +4,21 @@
 #include <memory>
 #include <string>
 
-#include "engine/backend/backend.h"    // defines: open_backend, cuda_version
-#include "engine/base/address_space.h" // defines: refuse_little_address_space
-#include "engine/base/process.h"       // defines: StopSignal
-#include "engine/base/program.h"       // defines: run_program, Error, ExitCode
-#include "engine/base/terminal.h"      // defines: is_terminal, wants_colour
-#include "engine/dist/rank_group.h"    // defines: RankGroup
-#include "engine/dist/spawn.h"         // defines: run_ranks (--gpus)
-#include "engine/train/evaluation.h"   // defines: evaluate_only
-#include "engine/train/many_ranks.h"   // defines: join_ranks, agree_on_resume, as_one_of
-#include "engine/train/options.h"      // defines: parse_options
-#include "engine/train/resume.h"       // defines: prepare_start (--resume), describe_checkpoints
-#include "engine/train/run_plan.h"     // defines: backend_options
-#include "engine/train/session.h"      // defines: Session
-#include "engine/train/trainer.h"      // defines: Trainer
+#include "engine/backend/backend.h"        // defines: open_backend, cuda_version
+#include "engine/base/address_space.h"     // defines: refuse_little_address_space
+#include "engine/base/process.h"           // defines: StopSignal
+#include "engine/base/program.h"           // defines: run_program, Error, ExitCode
+#include "engine/base/terminal.h"          // defines: is_terminal, wants_colour
+#include "engine/dist/rank_group.h"        // defines: RankGroup
+#include "engine/dist/spawn.h"             // defines: run_ranks (--gpus)
+#include "engine/train/evaluation.h"       // defines: evaluate_only
+#include "engine/train/many_ranks.h"       // defines: join_ranks, agree_on_resume, as_one_of
+#include "engine/train/options.h"          // defines: parse_options
+#include "engine/train/resume.h"           // defines: prepare_start (--resume), describe_checkpoints
+#include "engine/train/run_plan.h"         // defines: backend_options
+#include "engine/train/session.h"          // defines: Session
+#include "engine/train/trainer.h"          // defines: Trainer
+#include "engine/train/valid_checkpoint.h" // defines: with_valid_checkpoint (--resume)
 
 namespace {
 
@@ -34,7 +35,7 @@ ExitCode print(const std::string& text) {
 }
 
 ExitCode train_or_evaluate(const CommandLine& command_line, RankGroup& group, Console& console) {
-  const RunStart start = prepare_start(agree_on_resume(command_line, group));
+  const RunStart start = prepare_start(agree_on_resume(with_valid_checkpoint(command_line, group), group));
   const OpenBackend open = open_backend(backend_options(start.options, group));
   if (command_line.options.eval_only) return evaluate_only(start, open.device, *open.backend, group, console);
   Session session(start, open.device, *open.backend, group, console);

@@ -499,7 +499,23 @@ class CommandLine(unittest.TestCase):
         path = os.path.join(self.folder, "checkpoints_fp8/run/step_00000001/state.h5")
         with open(path, "r+b") as file:
             file.truncate(os.path.getsize(path) // 2)
-        self.fail_with(4, "--resume", "latest", "--max_steps", "2", says=["step_00000001"])
+        self.fail_with(4, "--resume", "latest", "--max_steps", "2", says=["step_00000001", "start a new run"])
+
+    def test_latest_goes_back_to_a_valid_checkpoint(self):
+        self.succeed(*TINY, "--max_steps", "2", "--checkpoint_freq", "1")
+        path = "checkpoints_fp8/run/step_00000002/state.h5"
+        with open(os.path.join(self.folder, path), "r+b") as file:
+            file.seek(1000)
+            byte = file.read(1)[0]
+            file.seek(1000)
+            file.write(bytes([byte ^ 1]))
+        self.fail_with(4, "--resume", "2", "--max_steps", "3",
+                       says=[path + " is damaged: bytes 0 to ", "--resume checkpoints_fp8/run/step_00000001"])
+        done = self.run_program("--resume", "latest", "--max_steps", "2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("resumed checkpoints_fp8/run/step_00000001", done.stdout)
+        self.assertIn("note: " + path + " is damaged: bytes 0 to ", done.stdout)
+        self.assertIn("note: going back to checkpoints_fp8/run/step_00000001", done.stdout)
 
     # ---- device, communication, disk: exit 6, 7, 8 ----
 

@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "engine/io/checkpoint_search.h"
-#include "engine/train/many_ranks.h"
+#include "engine/train/valid_checkpoint.h"
 #include "tests/expect_error.h"
 #include "tests/ranks_testing.h"
 #include "tests/sharded_model.h"
@@ -35,7 +35,7 @@ struct Saved {
   }
   CommandLine chosen(const std::string& which) const {
     RankGroup alone;
-    return agree_on_resume(asks(which), alone);
+    return with_valid_checkpoint(asks(which), alone);
   }
 };
 
@@ -111,7 +111,7 @@ TEST_CASE("a checkpoint from before manifests is taken, and named as unverified"
   CommandLine line{.options = {}, .given = {"resume"}};
   line.options.checkpoint_dir = root.path();
   line.options.resume = "latest";
-  const CommandLine chosen = agree_on_resume(line, alone);
+  const CommandLine chosen = with_valid_checkpoint(line, alone);
   CHECK(chosen.options.resume == root / "old/step_00001000");
   REQUIRE(chosen.notes.size() == 1);
   CHECK(contains(chosen.notes[0], "it is read unverified"));
@@ -123,10 +123,10 @@ TEST_CASE("all ranks go back to the same checkpoint, or are refused alike") {
   std::vector<std::string> taken(3), refused(3);
   run_group_without_error(3, [&](RankGroup& group) {
     const auto rank = static_cast<size_t>(group.rank());
-    const CommandLine line = agree_on_resume(saved.asks("latest"), group);
+    const CommandLine line = with_valid_checkpoint(saved.asks("latest"), group);
     taken[rank] = line.options.resume + "\n" + joined(line.notes);
     try {
-      agree_on_resume(saved.asks("30"), group);
+      with_valid_checkpoint(saved.asks("30"), group);
     } catch (const AgreedError& error) {
       refused[rank] = std::string(error.what()) + error.hint();
     }

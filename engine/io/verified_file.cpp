@@ -7,13 +7,13 @@
 namespace gpt2 {
 namespace {
 
-// Ranks hold neighbouring pieces of a tensor, so a reader goes through the files round and round; and each has a block
-// with the headers. Beyond half a gigabyte some blocks are read more than once instead.
+// Ranks hold neighbouring pieces of a tensor, so a reader goes through the files round and round: two blocks of each,
+// one with headers and one with values. Beyond half a gigabyte some are read more than once instead.
 constexpr int kMostBlocks = 32;
 
 } // namespace
 
-BlockCache::BlockCache(int files) : capacity_(static_cast<size_t>(std::min(files + 3, kMostBlocks))) {}
+BlockCache::BlockCache(int files) : capacity_(static_cast<size_t>(std::min(2 * files + 2, kMostBlocks))) {}
 
 BlockCache::Block& BlockCache::find(const std::string& path, size_t number) {
   const auto is_it = [&](const auto& block) { return block->number == number && block->path == path; };

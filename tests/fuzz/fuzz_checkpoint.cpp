@@ -3,10 +3,8 @@
 #include <vector>
 
 #include "engine/io/checkpoint_format.h"
-#include "tests/fuzz/fuzz_input.h"
-#if __has_include("engine/io/manifest.h")
 #include "engine/io/manifest.h"
-#endif
+#include "tests/fuzz/fuzz_input.h"
 
 using namespace gpt2;
 
@@ -36,15 +34,13 @@ class AnyModel : public StatefulModel {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   const std::string& folder = fuzz::folder().path();
   fuzz::folder().write("state.h5", fuzz::text_of(bytes, size));
-#if __has_include("engine/io/manifest.h")
   fuzz::folder().write("options.toml", "");
   write_manifest(folder, 1, {manifest_entry(folder + "/state.h5")});
-#endif
   fuzz::expect_answer([&] { read_state_header(folder); });
-  fuzz::expect_answer([&] { read_train_state(folder, "take another"); });
+  fuzz::expect_answer([&] { read_train_state(folder); });
   fuzz::expect_answer([&] {
     AnyModel model;
-    load_state(folder, "take another", model);
+    load_state(folder, model);
   });
   return 0;
 }

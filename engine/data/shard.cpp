@@ -22,8 +22,8 @@ static_assert(std::endian::native == std::endian::little, "tokens are used as th
 
 const char* const kExpected = "give llm.c .bin shards (GPT-2 tokens) or .h5 shards; bin/tokenize writes both";
 
-// Where the file has hashes, a block is compared with its own before the first of its tokens is given out; after that it
-// costs nothing. Training thus reads a set once from front to back, a MiB for the first sample of each block.
+// Where the file has hashes, a block is compared with its own before the first of its tokens is given out; after that
+// it costs nothing. Training thus reads a set once from front to back, a MiB for the first sample of each block.
 class FileShard : public TokenSource {
  public:
   FileShard(File file, TokenExtent extent)
@@ -34,7 +34,8 @@ class FileShard : public TokenSource {
   void read(int64_t position, std::span<uint16_t> out) const override {
     if (!verified_.empty() && !out.empty()) {
       const int64_t last = std::min(position + static_cast<int64_t>(out.size()), tokens()) - 1;
-      for (int64_t block = position / extent_.block_tokens; block <= last / extent_.block_tokens; ++block) verify(block);
+      for (int64_t block = position / extent_.block_tokens; block <= last / extent_.block_tokens; ++block)
+        verify(block);
     }
     file_.read_at(extent_.offset + position * 2, std::as_writable_bytes(out));
   }

@@ -51,8 +51,8 @@ void read_block_hashes(const std::string& path, hid_t file, TokenExtent& extent)
   extent.block_tokens = static_cast<int64_t>(block_bytes / 2);
   const int64_t blocks = (extent.tokens + extent.block_tokens - 1) / extent.block_tokens;
   if (const int64_t found = length_of(dataset); found != blocks) {
-    throw_data_error(path, "has " + std::to_string(found) + " block hashes where " + std::to_string(blocks) +
-                               " were expected");
+    throw_data_error(
+        path, "has " + std::to_string(found) + " block hashes where " + std::to_string(blocks) + " were expected");
   }
   extent.block_hashes.resize(static_cast<size_t>(blocks));
   if (H5Dread(dataset, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, extent.block_hashes.data()) < 0) {

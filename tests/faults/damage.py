@@ -78,7 +78,10 @@ def truncations(bench, times):
 
         names = [files[i % len(files)] for i in range(times)]
         sizes = [bench.random.choice([0, 1, None]) for _ in names]
-        cases = [(n, bench.random.randrange(os.path.getsize(template.path(FOLDER, n))) if s is None else s) for n, s in zip(names, sizes)]
+        cases = []
+        for name, size in zip(names, sizes):
+            anywhere = bench.random.randrange(os.path.getsize(template.path(FOLDER, name)))
+            cases.append((name, anywhere if size is None else size))
         bench.for_each(cases, strike)
 
 
@@ -123,7 +126,7 @@ def wrong_files(bench, _):
 
         bench.for_each(cases.items(), strike)
         if "manifest.json" in files:
-            with bench.world(template) as world, bench.case("no manifest at all: as before there were any, and named as unverified"):
+            with bench.world(template) as world, bench.case("no manifest at all: as before there were any"):
                 os.remove(world.path(FOLDER, "manifest.json"))
                 done = world.run("--resume", FOLDER, "--log_dir", "runs", "--max_steps", "9", *gpus)
                 assert done.code in (0, 4) and ("verified" in done.out + done.error or "manifest" in done.out + done.error), done

@@ -26,8 +26,9 @@ LAUNCHERS = ("OMPI_", "PMI_", "PMIX_", "SLURM_", "WORLD_SIZE", "RANK", "LOCAL_RA
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # A constant rate: where a run ends does not change its steps, so that any two runs can be compared bit for bit.
 TINY = ["--device", "cpu", "--model", "nano", "--layers", "1", "--heads", "1", "--channels", "8", "--seq_len", "16",
-        "--target_batch_size", "4", "--threads", "1", "--lr_schedule", "constant", "--warmup_steps", "0", "--train_data", "train.bin",
-        "--eval_freq", "0", "--sample_tokens", "0", "--histogram_freq", "0", "--log_freq", "1", "--nccl_timeout", "20"]
+        "--target_batch_size", "4", "--threads", "1", "--lr_schedule", "constant", "--warmup_steps", "0",
+        "--train_data", "train.bin", "--eval_freq", "0", "--sample_tokens", "0", "--histogram_freq", "0", "--log_freq", "1",
+        "--nccl_timeout", "20"]
 FOLDERS = ["--checkpoint_dir", "checkpoints", "--log_dir", "runs"]
 LIMIT = 60  # seconds until a run counts as hanging
 STEP_FOLDER = re.compile(r"step_(\d{8})")
@@ -110,7 +111,8 @@ class World:
         return self.finish(self.start(*arguments, **how), limit)
 
     def train(self, steps, *more, freq=4, **how):
-        return self.run(*TINY, *FOLDERS, "--run_name", "run", "--max_steps", str(steps), "--checkpoint_freq", str(freq), *more, **how)
+        return self.run(*TINY, *FOLDERS, "--run_name", "run", "--max_steps", str(steps), "--checkpoint_freq", str(freq),
+                        *more, **how)
 
     def resume(self, *more, **how):
         return self.run("--resume", "latest", *FOLDERS, *more, **how)

@@ -1,7 +1,8 @@
 """A run that is cut anywhere and resumed ends with the same bits as one that never stopped."""
 from harness import difference, state_of, test
 
-SCHEDULE = ["--lr_schedule", "cosine", "--warmup_steps", "10", "--val_data", "val.bin", "--eval_freq", "20", "--eval_sequences", "4"]
+SCHEDULE = ["--lr_schedule", "cosine", "--warmup_steps", "10",
+            "--val_data", "val.bin", "--eval_freq", "20", "--eval_sequences", "4"]
 
 
 def stop_after(step):

@@ -28,7 +28,7 @@ def main():
     arguments.add_argument("tests", nargs="*")
     arguments.add_argument("--full", action="store_true")
     arguments.add_argument("--seed", type=int, default=1)
-    asked = arguments.parse_args()
+    asked = arguments.parse_intermixed_args()
     bench = harness.Bench(asked.build, asked.full, asked.seed)
     sys.exit(0 if harness.run_tests(bench, asked.tests) else 1)
 

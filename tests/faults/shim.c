@@ -2,12 +2,15 @@
 //
 //   FAULTS="PATH|CALLS|AT|TIMES|ACTION;..."     up to 8 rules, each with a count of its own
 //     PATH    counts are calls that touch a path containing this text
-//     CALLS   names between commas, or * for all but reads: open (for reading), create (for writing), write, read, fsync, close,
+//     CALLS   names between commas, or * for all but reads: open (for reading), create (for writing), write, read,
+//     fsync, close,
 //             ftruncate, rename, renameat2, link, unlink, mkdir; variants of a call go by the same name
 //     AT      the first call that is struck, from 1; 0: never, only counted
 //     TIMES   how many from there on; 0: all
-//     ACTION  crash (SIGKILL to the process group: a power cut), die (SIGKILL to this process), crash_after:MICROSECONDS,
-//             signal:NUMBER, signal:NUMBER:MICROSECONDS (that much later), pause:MICROSECONDS, short (half of a write), or an error: ENOSPC EIO EINTR EINVAL EROFS EMFILE
+//     ACTION  crash (SIGKILL to the process group: a power cut), die (SIGKILL to this process),
+//     crash_after:MICROSECONDS,
+//             signal:NUMBER, signal:NUMBER:MICROSECONDS (that much later), pause:MICROSECONDS, short (half of a write),
+//             or an error: ENOSPC EIO EINTR EINVAL EROFS EMFILE
 //   FAULTS_LOG=FILE     a line "PID CALL PATH" for every call that a rule counts
 //   FAULTS_CLOCK=N      after N looks at the wall clock it stands an hour back
 //
@@ -48,7 +51,8 @@ static atomic_long clock_looks;
 
 static void add_rule(const char* text) {
   struct Rule* rule = &rules[rule_count];
-  if (sscanf(text, "%255[^|]|%255[^|]|%ld|%ld|%63s", rule->path, rule->calls, &rule->at, &rule->times, rule->action) != 5) {
+  if (sscanf(text, "%255[^|]|%255[^|]|%ld|%ld|%63s", rule->path, rule->calls, &rule->at, &rule->times, rule->action) !=
+      5) {
     fprintf(stderr, "shim: not a rule: %s\n", text);
     _exit(99);
   }
@@ -59,12 +63,14 @@ __attribute__((constructor)) static void read_environment(void) {
   if (getenv("FAULTS")) {
     char* text = strdup(getenv("FAULTS"));
     char* rest = NULL;
-    for (char* rule = strtok_r(text, ";", &rest); rule && rule_count < kMaxRules; rule = strtok_r(NULL, ";", &rest)) add_rule(rule);
+    for (char* rule = strtok_r(text, ";", &rest); rule && rule_count < kMaxRules; rule = strtok_r(NULL, ";", &rest))
+      add_rule(rule);
     free(text);
   }
   if (getenv("FAULTS_CLOCK")) clock_limit = atol(getenv("FAULTS_CLOCK"));
   if (getenv("FAULTS_LOG")) // by number: open() below is ours
-    log_descriptor = (int)syscall(SYS_openat, AT_FDCWD, getenv("FAULTS_LOG"), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    log_descriptor =
+        (int)syscall(SYS_openat, AT_FDCWD, getenv("FAULTS_LOG"), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 }
 
 static int names(const char* list, const char* call, int reads) {
@@ -100,8 +106,11 @@ static void start_kill(int target, int number, long delay) {
 }
 
 static int error_of(const char* action) {
-  static const struct { const char* name; int number; } kErrors[] = {
-      {"ENOSPC", ENOSPC}, {"EIO", EIO}, {"EINTR", EINTR}, {"EINVAL", EINVAL}, {"EROFS", EROFS}, {"EMFILE", EMFILE}};
+  static const struct {
+    const char* name;
+    int number;
+  } kErrors[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO},     {"EINTR", EINTR},
+                 {"EINVAL", EINVAL}, {"EROFS", EROFS}, {"EMFILE", EMFILE}};
   for (size_t i = 0; i < sizeof kErrors / sizeof *kErrors; ++i)
     if (strcmp(action, kErrors[i].name) == 0) return kErrors[i].number;
   fprintf(stderr, "shim: unknown action %s\n", action);
@@ -181,31 +190,31 @@ static int on_two_paths(const char* call, const char* from, const char* to) {
 
 // ---- the calls ----
 
-#define REAL(type, name, ...)                           \
-  static type (*real)(__VA_ARGS__);                     \
-  if (!real) real = (type (*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name)
+#define REAL(type, name, ...)       \
+  static type (*real)(__VA_ARGS__); \
+  if (!real) real = (type(*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name)
 
 static const char* opening(int flags) { return flags & (O_WRONLY | O_RDWR | O_CREAT) ? "create" : "open"; }
 
-#define OPEN(name)                                                        \
-  int name(const char* path, int flags, ...) {                            \
-    REAL(int, name, const char*, int, ...);                               \
-    va_list rest;                                                         \
-    va_start(rest, flags);                                                \
-    const mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0; \
-    va_end(rest);                                                         \
+#define OPEN(name)                                                                     \
+  int name(const char* path, int flags, ...) {                                         \
+    REAL(int, name, const char*, int, ...);                                            \
+    va_list rest;                                                                      \
+    va_start(rest, flags);                                                             \
+    const mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0;      \
+    va_end(rest);                                                                      \
     return on_path(opening(flags), AT_FDCWD, path) > 0 ? -1 : real(path, flags, mode); \
   }
 OPEN(open)
 OPEN(open64)
 
-#define OPENAT(name)                                                      \
-  int name(int folder, const char* path, int flags, ...) {                \
-    REAL(int, name, int, const char*, int, ...);                          \
-    va_list rest;                                                         \
-    va_start(rest, flags);                                                \
-    const mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0; \
-    va_end(rest);                                                         \
+#define OPENAT(name)                                                                         \
+  int name(int folder, const char* path, int flags, ...) {                                   \
+    REAL(int, name, int, const char*, int, ...);                                             \
+    va_list rest;                                                                            \
+    va_start(rest, flags);                                                                   \
+    const mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0;            \
+    va_end(rest);                                                                            \
     return on_path(opening(flags), folder, path) > 0 ? -1 : real(folder, path, flags, mode); \
   }
 OPENAT(openat)
@@ -214,7 +223,7 @@ OPENAT(openat64)
 #define CREAT(name)                                                       \
   int name(const char* path, mode_t mode) {                               \
     REAL(int, name, const char*, mode_t);                                 \
-    return on_path("create", AT_FDCWD, path) > 0 ? -1 : real(path, mode);   \
+    return on_path("create", AT_FDCWD, path) > 0 ? -1 : real(path, mode); \
   }
 CREAT(creat)
 CREAT(creat64)
@@ -227,10 +236,10 @@ ssize_t write(int descriptor, const void* bytes, size_t count) {
   return verdict > 0 ? -1 : real(descriptor, bytes, verdict == kShort ? half(count) : count);
 }
 
-#define PWRITE(name, offset_type)                                         \
-  ssize_t name(int descriptor, const void* bytes, size_t count, offset_type offset) { \
-    REAL(ssize_t, name, int, const void*, size_t, offset_type);           \
-    const int verdict = on_descriptor("write", descriptor, 0);            \
+#define PWRITE(name, offset_type)                                                                       \
+  ssize_t name(int descriptor, const void* bytes, size_t count, offset_type offset) {                   \
+    REAL(ssize_t, name, int, const void*, size_t, offset_type);                                         \
+    const int verdict = on_descriptor("write", descriptor, 0);                                          \
     return verdict > 0 ? -1 : real(descriptor, bytes, verdict == kShort ? half(count) : count, offset); \
   }
 PWRITE(pwrite, off_t)
@@ -249,18 +258,18 @@ ssize_t read(int descriptor, void* bytes, size_t count) {
   return verdict > 0 ? -1 : real(descriptor, bytes, verdict == kShort ? half(count) : count);
 }
 
-#define PREAD(name, offset_type)                                          \
-  ssize_t name(int descriptor, void* bytes, size_t count, offset_type offset) { \
-    REAL(ssize_t, name, int, void*, size_t, offset_type);                 \
-    const int verdict = on_descriptor("read", descriptor, 1);             \
+#define PREAD(name, offset_type)                                                                        \
+  ssize_t name(int descriptor, void* bytes, size_t count, offset_type offset) {                         \
+    REAL(ssize_t, name, int, void*, size_t, offset_type);                                               \
+    const int verdict = on_descriptor("read", descriptor, 1);                                           \
     return verdict > 0 ? -1 : real(descriptor, bytes, verdict == kShort ? half(count) : count, offset); \
   }
 PREAD(pread, off_t)
 PREAD(pread64, off64_t)
 
-#define ON_DESCRIPTOR(name, call)                                         \
-  int name(int descriptor) {                                              \
-    REAL(int, name, int);                                                 \
+#define ON_DESCRIPTOR(name, call)                                          \
+  int name(int descriptor) {                                               \
+    REAL(int, name, int);                                                  \
     return on_descriptor(call, descriptor, 0) > 0 ? -1 : real(descriptor); \
   }
 ON_DESCRIPTOR(fsync, "fsync")
@@ -275,18 +284,18 @@ int close(int descriptor) { // Linux has closed the file, whatever it answers
   return -1;
 }
 
-#define TRUNCATE(name, offset_type)                                       \
-  int name(int descriptor, offset_type length) {                          \
-    REAL(int, name, int, offset_type);                                    \
+#define TRUNCATE(name, offset_type)                                                       \
+  int name(int descriptor, offset_type length) {                                          \
+    REAL(int, name, int, offset_type);                                                    \
     return on_descriptor("ftruncate", descriptor, 0) > 0 ? -1 : real(descriptor, length); \
   }
 TRUNCATE(ftruncate, off_t)
 TRUNCATE(ftruncate64, off64_t)
 
-#define TWO_PATHS(name, call)                                             \
-  int name(const char* from, const char* to) {                            \
-    REAL(int, name, const char*, const char*);                            \
-    return on_two_paths(call, from, to) > 0 ? -1 : real(from, to);        \
+#define TWO_PATHS(name, call)                                      \
+  int name(const char* from, const char* to) {                     \
+    REAL(int, name, const char*, const char*);                     \
+    return on_two_paths(call, from, to) > 0 ? -1 : real(from, to); \
   }
 TWO_PATHS(rename, "rename")
 TWO_PATHS(link, "link")
@@ -313,10 +322,10 @@ long syscall(long number, ...) {
   return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
-#define ON_PATH(name, call)                                               \
-  int name(const char* path) {                                            \
-    REAL(int, name, const char*);                                         \
-    return on_path(call, AT_FDCWD, path) > 0 ? -1 : real(path);           \
+#define ON_PATH(name, call)                                     \
+  int name(const char* path) {                                  \
+    REAL(int, name, const char*);                               \
+    return on_path(call, AT_FDCWD, path) > 0 ? -1 : real(path); \
   }
 ON_PATH(unlink, "unlink")
 ON_PATH(rmdir, "unlink")

@@ -153,8 +153,8 @@ def mutated_shards(bench, times):
         words = [bench.random.choice("the a cat dog sat on and with mat hat".split()) for _ in range(6000)]
         with open(template.path("text.txt"), "w") as file:
             file.write(" ".join(words))
-        made = subprocess.run([tokenize, "text.txt", "--output", "shards", "--format", "h5"], cwd=template.folder, capture_output=True,
-                              text=True, env=template.environment())
+        made = subprocess.run([tokenize, "text.txt", "--output", "shards", "--format", "h5"], cwd=template.folder,
+                              capture_output=True, text=True, env=template.environment())
         assert made.returncode == 0, made.stdout + made.stderr
         name = next(n for n in sorted(os.listdir(template.path("shards"))) if n.endswith(".h5"))
         size = os.path.getsize(template.path("shards", name))

@@ -102,7 +102,8 @@ def tiny_file_system(bench, times):
     with bench.world() as world:
         os.mkdir(world.path("checkpoints"))
         for _ in range(times):
-            mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", world.path("checkpoints")], capture_output=True, text=True)
+            mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", world.path("checkpoints")],
+                                   capture_output=True, text=True)
             if mount.returncode != 0:
                 bench.note("tiny_file_system: skipped, " + mount.stderr.strip())
                 return
@@ -126,7 +127,8 @@ def folders_removed(bench, times):
         for folder, more in (("checkpoints", []), ("runs", ["--use_tensorboard"])):
             with bench.world() as world, bench.case(f"rm -rf {folder} at step 6 of 14"):
                 # The pause is long enough for the removal: the shim stops the run where it logs step 6.
-                process = world.start(*TINY, *FOLDERS, "--run_name", "run", "--max_steps", "14", "--checkpoint_freq", "4", *more, faults=["metrics.jsonl|write|7|1|pause:1500000"])
+                process = world.start(*TINY, *FOLDERS, "--run_name", "run", "--max_steps", "14", "--checkpoint_freq", "4", *more,
+                                      faults=["metrics.jsonl|write|7|1|pause:1500000"])
                 for line in process.stdout:
                     if line.startswith("step    6 "):
                         break

@@ -1,5 +1,5 @@
-// A checkpoint of one rank, through HDF5. Its manifest is made anew for each input, so that mutations pass the hashes and
-// reach the parsers behind them.
+// A checkpoint of one rank, through HDF5. Its manifest is made anew for each input, so that mutations pass the hashes
+// and reach the parsers behind them.
 #include <vector>
 
 #include "engine/io/checkpoint_format.h"

@@ -1,6 +1,6 @@
-// What every fuzz target needs. A target is one function that must come back from any bytes: refusing them by an Error is
-// right, anything else (another exception, a crash, a leak, a hang) is a finding.
-// tests/fuzz/run.sh builds targets with libFuzzer; `make test` feeds them the corpus through replay_corpus.cpp.
+// What every fuzz target needs. A target is one function that must come back from any bytes: refusing them by an Error
+// is right, anything else (another exception, a crash, a leak, a hang) is a finding. tests/fuzz/run.sh builds targets
+// with libFuzzer; `make test` feeds them the corpus through replay_corpus.cpp.
 #pragma once
 
 #include <fcntl.h>

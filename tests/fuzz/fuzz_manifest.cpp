@@ -1,5 +1,5 @@
-// manifest.json, as it is and with its own hash made anew, so that mutations reach the parser behind it; what the parser
-// takes reads back to the same text.
+// manifest.json, as it is and with its own hash made anew, so that mutations reach the parser behind it; what the
+// parser takes reads back to the same text.
 #include <nlohmann/json.hpp>
 
 #include "engine/io/manifest.h"

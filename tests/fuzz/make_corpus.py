@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Makes the seeds of tests/fuzz/corpus anew; inputs that once broke a reader (found_*) stay. Usage: make_corpus.py [CHECKPOINT_STATE]"""
+"""Makes the seeds of tests/fuzz/corpus anew; inputs that once broke a reader (found_*) stay. Usage: make_corpus.py"""
 import os
 import random
 import struct
-import sys
 
 import h5py
 import numpy
@@ -22,7 +21,8 @@ def text(value):
 
 
 def config():
-    put("config", "flat.toml", 'model = "nano"\nmax_lr = 6e-4 # peak\nuse_fp8 = true\nmax_steps = "auto"\nprompt = "a # \\"b\\" \\u00e4\\n"\n')
+    put("config", "flat.toml", 'model = "nano"\nmax_lr = 6e-4 # peak\nuse_fp8 = true\nmax_steps = "auto"\n'
+        'prompt = "a # \\"b\\" \\u00e4\\n"\n')
     put("config", "literal.toml", "prompt = 'C:\\path'\nseed = 1_337\nbeta1 = 0.9\n\n# nothing\n")
     put("config", "flat.yaml", "---\nmodel: nano\nmax_lr: 6e-4 # peak\nprompt: \"a: b\"\nname: 'it''s'\n")
     put("config", "broken.toml", 'a = "no end\nb\n= 3\nc = [1, 2]\n[table]\n')
@@ -61,12 +61,14 @@ def tokenizer():
 def checkpoint():
     path = os.path.join(CORPUS, "state.h5")
     with h5py.File(path, "w", libver="earliest") as file:
-        for name, value in (("format", "GPT-2 training checkpoint"), ("program_version", "0.1.0"), ("written", "2026-11-15T14:09:31Z")):
+        for name, value in (("format", "GPT-2 training checkpoint"), ("program_version", "0.1.0"),
+                            ("written", "2026-11-15T14:09:31Z")):
             file.attrs.create(name, text(value))
         file.attrs["format_version"] = numpy.int64(1)
         config = file.create_group("config")
         config["name"] = text("small")
-        for name, value in (("layers", 1), ("heads", 1), ("channels", 8), ("seq_len", 8), ("vocab", 50257), ("padded_vocab", 50304)):
+        for name, value in (("layers", 1), ("heads", 1), ("channels", 8), ("seq_len", 8), ("vocab", 50257),
+                            ("padded_vocab", 50304)):
             config[name] = numpy.int64(value)
         train = file.create_group("train")
         for name, value in (("step", 1), ("loader_position", 4), ("tokens", 64), ("last_val_step", -1)):
@@ -84,9 +86,6 @@ def checkpoint():
     with open(path, "rb") as file:
         put("checkpoint", "one_rank.h5", file.read())
     os.remove(path)
-    if len(sys.argv) > 1:
-        with open(sys.argv[1], "rb") as file:
-            put("checkpoint", "written.h5", file.read())
 
 
 for make in (config, shards, tokenizer, checkpoint):

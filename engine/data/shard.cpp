@@ -3,6 +3,7 @@
 #include <glob.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <filesystem>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "engine/base/files.h"
+#include "engine/base/hash.h"
 #include "engine/data/shard_formats.h"
 
 namespace gpt2 {
@@ -20,19 +22,44 @@ static_assert(std::endian::native == std::endian::little, "tokens are used as th
 
 const char* const kExpected = "give llm.c .bin shards (GPT-2 tokens) or .h5 shards; bin/tokenize writes both";
 
+// Where the file has hashes, a block is compared with its own before the first of its tokens is given out; after that
+// it costs nothing. Training thus reads a set once from front to back, a MiB for the first sample of each block.
 class FileShard : public TokenSource {
  public:
-  FileShard(File file, TokenExtent extent) : file_(std::move(file)), extent_(extent) {}
+  FileShard(File file, TokenExtent extent)
+      : file_(std::move(file)), extent_(std::move(extent)), verified_(extent_.block_hashes.size()) {}
 
   int64_t tokens() const override { return extent_.tokens; }
   const std::string& path() const override { return file_.path(); }
   void read(int64_t position, std::span<uint16_t> out) const override {
+    if (!verified_.empty() && !out.empty()) {
+      const int64_t last = std::min(position + static_cast<int64_t>(out.size()), tokens()) - 1;
+      for (int64_t block = position / extent_.block_tokens; block <= last / extent_.block_tokens; ++block)
+        verify(block);
+    }
     file_.read_at(extent_.offset + position * 2, std::as_writable_bytes(out));
   }
 
  private:
+  void verify(int64_t block) const {
+    const auto i = static_cast<size_t>(block);
+    if (verified_[i]) return; // two threads may both compare it: the answer is the same
+    const int64_t first = block * extent_.block_tokens;
+    std::vector<uint16_t> block_of_tokens(static_cast<size_t>(std::min(extent_.block_tokens, tokens() - first)));
+    file_.read_at(extent_.offset + first * 2, std::as_writable_bytes(std::span(block_of_tokens)));
+    if (xxh64(std::as_bytes(std::span(block_of_tokens))) != extent_.block_hashes[i]) {
+      throw Error(ExitCode::data,
+                  path() + " is damaged: block " + std::to_string(block) + " (tokens " + std::to_string(first) +
+                      " to " + std::to_string(first + static_cast<int64_t>(block_of_tokens.size()) - 1) +
+                      ") does not match its hash",
+                  "make or copy the shard again");
+    }
+    verified_[i] = true;
+  }
+
   File file_;
   TokenExtent extent_;
+  mutable std::vector<std::atomic<bool>> verified_; // by block
 };
 
 class MemoryShard : public TokenSource {
@@ -119,8 +146,8 @@ std::unique_ptr<TokenSource> open_shard(const std::string& path) {
                 advice_for_folder(std::filesystem::path(path + "/").parent_path()));
   }
   File file = File::open(path, ExitCode::data);
-  const TokenExtent extent = find_tokens(file);
-  return std::make_unique<FileShard>(std::move(file), extent);
+  TokenExtent extent = find_tokens(file);
+  return std::make_unique<FileShard>(std::move(file), std::move(extent));
 }
 
 std::unique_ptr<TokenSource> memory_shard(std::string name, std::vector<uint16_t> tokens) {

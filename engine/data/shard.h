@@ -3,7 +3,8 @@
 //   .h5   HDF5: the same tokens in one contiguous dataset "tokens", xxh64 per block in "block_hashes",
 //         source and tokenizer as attributes
 // The offset of an HDF5 shard's data is looked up once at opening; after that both are pread at known offsets, so
-// HDF5's global lock is never taken in the loop and an I/O error is an Error(data), not a bus error.
+// HDF5's global lock is never taken in the loop and an I/O error is an Error(data), not a bus error. A block of an HDF5
+// shard is compared with its hash when it is first read: damaged tokens are never trained on.
 #pragma once
 
 #include <cstdint>

@@ -43,7 +43,7 @@ TokenExtent find_bin_tokens(const File& file) {
                     std::to_string(size),
                 "make or copy the shard again");
   }
-  return {kHeaderBytes, tokens};
+  return {.offset = kHeaderBytes, .tokens = tokens};
 }
 
 void write_bin_shard(const std::string& path, std::span<const uint16_t> tokens) {

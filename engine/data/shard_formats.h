@@ -3,14 +3,17 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "engine/base/files.h"
 
 namespace gpt2 {
 
 struct TokenExtent {
-  int64_t offset = 0; // of the first token, bytes from the start of the file
-  int64_t tokens = 0; // uint16, little-endian, back to back
+  int64_t offset = 0;                      // of the first token, bytes from the start of the file
+  int64_t tokens = 0;                      // uint16, little-endian, back to back
+  int64_t block_tokens = 0;                // that one hash covers; the last block may be shorter
+  std::vector<uint64_t> block_hashes = {}; // XXH64 of each block; empty: the file has none
 };
 
 constexpr int32_t kBinMagic = 20240520;

@@ -74,7 +74,7 @@ TEST_CASE("skipped steps are explained, and too many in a row end the run with e
   CHECK(contains(printed.str(), "step 2 skipped"));
   CHECK(contains(printed.str(), "--skip_loss_z"));
   CHECK(contains(printed.str(), "(1 in a row, stops at 3)"));
-  CHECK(list_checkpoints(play.options.checkpoint_dir).empty());
+  CHECK(list_checkpoints({play.options.checkpoint_dir}).empty());
 }
 
 TEST_CASE("a run that is refused leaves no log folder") {

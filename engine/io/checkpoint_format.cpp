@@ -268,6 +268,7 @@ StateHeader read_state_header(const std::string& folder) {
   header.val_loss = train.read_real("last_val_loss");
   header.val_step = read_val_step(train);
   header.precision = train.read_text("precision");
+  header.model = Hdf5StateReader(*file, kConfigGroup).read_text("name");
   header.written = file->read_text_attribute("written");
   header.ranks = checkpoint.ranks(*file);
   for (int rank = 1; rank < header.ranks; ++rank) {

@@ -41,7 +41,7 @@ struct StateHeader {
   double val_loss = 0;
   int64_t val_step = -1;
   int ranks = 1; // that wrote it
-  std::string precision, written;
+  std::string model, precision, written;
 };
 
 constexpr int kMostRanks = 99999; // five digits in a file's name

@@ -177,10 +177,21 @@ CommandLine agree_on_resume(const CommandLine& command_line, RankGroup& group) {
   if (asked.resume.empty()) return agreed;
   const std::string run = command_line.given.contains("run_name") ? asked.run_name : "";
   const std::string found =
-      group.broadcast(group.leads() ? find_checkpoint(asked.checkpoint_dir, run, asked.resume) : "");
+      group.broadcast(group.leads() ? find_checkpoint(checkpoint_dirs(asked), run, asked.resume) : "");
   agreed.options.resume = choose_valid(found, names_a_step(asked.resume, found), group, agreed.notes);
   if (is_unverified(agreed.options.resume))
     agreed.notes.push_back(agreed.options.resume + " is from before checkpoints had hashes: it is read unverified");
+  if (group.alone()) return agreed;
+  // Where it goes on, rank 0 says too: the others may look when its folders are there already.
+  if (group.leads()) {
+    const RunStart start = prepare_start(agreed);
+    agreed.options.checkpoint_dir = start.options.checkpoint_dir;
+    agreed.options.run_name = start.options.run_name;
+    agreed.notes = start.notes;
+  }
+  agreed.options.checkpoint_dir = group.broadcast(agreed.options.checkpoint_dir);
+  agreed.options.run_name = group.broadcast(agreed.options.run_name);
+  agreed.given.insert({"checkpoint_dir", "run_name"});
   return agreed;
 }
 

@@ -35,7 +35,8 @@ ExitCode as_one_of(RankGroup& group, const std::function<ExitCode()>& work);
 
 // --resume becomes the checkpoint that rank 0 finds, for all ranks, once they have verified it together. Where it is
 // damaged and --resume said no certain step (latest, a run), the newest valid one of its run takes its place, and notes
-// say so; else AgreedError(checkpoint), with that one as the hint.
+// say so; else AgreedError(checkpoint), with that one as the hint. --checkpoint_dir and --run_name become where rank 0
+// goes on.
 CommandLine agree_on_resume(const CommandLine& command_line, RankGroup& group);
 
 // Something that must be the same on every rank: {"max_lr", "0.0006"}.

@@ -97,6 +97,16 @@ class FieldList {
         });
   }
 
+  // "" stands for "auto" inside the program; a folder of that name is ./auto.
+  void folder_or_auto(const std::string& name, std::string& value, const std::string& help) {
+    add(
+        name, "DIR|auto", help, [&value] { return toml_string(value.empty() ? "auto" : value); },
+        [&value](const std::string& given) {
+          if (given.empty()) throw BadValue("must not be empty; . is the folder you are in");
+          value = given == "auto" ? "" : given;
+        });
+  }
+
   // One folder, or a path of them, below another one.
   void folder_below(const std::string& name, std::string& value, const std::string& help) {
     add(
@@ -299,7 +309,9 @@ std::vector<OptionField> option_fields(Options& o) {
   f.folder("log_dir", o.log_dir, "where runs are logged");
 
   f.group("Checkpoints");
-  f.folder("checkpoint_dir", o.checkpoint_dir, "where each run has a folder of checkpoints");
+  f.folder_or_auto("checkpoint_dir", o.checkpoint_dir,
+                   "where each run has a folder of checkpoints; auto: checkpoints_bf16 for BF16, else "
+                   "checkpoints_fp8; --resume and --list_checkpoints look in both");
   f.number("checkpoint_freq", o.checkpoint_freq, at_least<int64_t>(0),
            "steps between checkpoints; 0: only at the end and, with --save_best, at a new best");
   f.toggle("save_best", o.save_best,
@@ -307,7 +319,8 @@ std::vector<OptionField> option_fields(Options& o) {
   f.toggle(
       "strict_saves", o.strict_saves,
       "end with exit code 8 when a checkpoint cannot be written; off: warn, train on, try again when the next is due");
-  f.text("resume", o.resume, "latest|best|STEP|PATH", "go on from a checkpoint, with its options unless given again");
+  f.text("resume", o.resume, "latest|best|STEP|RUN|RUN/STEP|PATH",
+         "go on from a checkpoint, with its options unless given again");
 
   f.group("Anomaly guard");
   f.number("skip_loss_z", o.skip_loss_z, at_least(0.0f),

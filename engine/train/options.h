@@ -125,7 +125,7 @@ struct Options {
   std::string log_dir = "runs";
 
   // checkpoints
-  std::string checkpoint_dir = "checkpoints_fp8";
+  std::string checkpoint_dir;     // empty: by precision, checkpoints_fp8 or checkpoints_bf16
   int64_t checkpoint_freq = 1000; // steps; 0: only at the end
   bool save_best = true;          // at every new best validation loss too
   bool strict_saves = false;      // a checkpoint that cannot be written ends the run

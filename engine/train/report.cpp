@@ -170,8 +170,8 @@ std::string validation_line(int64_t step, double loss, bool is_best, double best
          (is_best ? " | best so far" : " | best: " + text("%.6f", best_loss));
 }
 
-std::string resume_command(const Session& session) {
-  return shell_word(program_as_called()) + " --resume " + shell_word(session.checkpoints.path());
+std::string resume_command(const std::string& folder) {
+  return shell_word(program_as_called()) + " --resume " + shell_word(folder);
 }
 
 std::string closing_lines(const Session& session) {

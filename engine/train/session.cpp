@@ -73,9 +73,10 @@ std::optional<FolderLock> lock_checkpoints(const std::string& folder, const std:
   return std::optional<FolderLock>(std::in_place, folder, "--run_name");
 }
 
-CheckpointFolder open_checkpoints(const std::string& checkpoint_dir, const std::string& run_name,
+CheckpointFolder open_checkpoints(const std::string& checkpoint_dir, const std::string& run_name, bool resumed,
                                   const GPT2Config& config, const RankGroup& group) {
   CheckpointFolder checkpoints(checkpoint_dir, run_name);
+  if (group.leads() && !resumed) refuse_taken_name(checkpoints.path());
   if (group.leads()) checkpoints.check_writable(ParameterTable(config).size());
   return checkpoints;
 }
@@ -144,13 +145,6 @@ std::vector<std::string> notes_of(const Session& session, const RunStart& start,
   if (!session.text.can_decode() && options.sample_tokens > 0) {
     notes.push_back("no BPE tables: samples are not printed; run tools/install_deps.sh or give --tokenizer DIR");
   }
-  if (session.resumed) return notes;
-  const std::string& folder = session.checkpoints.path();
-  if (const std::vector<CheckpointInfo> older = list_run(folder); !older.empty()) {
-    notes.push_back(folder + " holds checkpoints of an earlier run of this name, up to step " +
-                    std::to_string(older.back().step) + ": those of equal steps will be replaced; " +
-                    resume_command(session) + " would go on with that run, another --run_name keeps both");
-  }
   return notes;
 }
 
@@ -179,15 +173,15 @@ Session::Session(const RunStart& start, const DeviceChoice& device, Backend& bac
       run_name(agree_on_name(start.options.run_name, config, device.precision, group)),
       log_folder(start.options.log_dir + "/" + run_name),
       log_lock(lock_logs(log_folder, group)),
-      checkpoint_lock(
-          lock_checkpoints(CheckpointFolder(start.options.checkpoint_dir, run_name).path(), log_folder, group)),
+      checkpoint_dir(checkpoint_dir_for(start.options, device.precision)),
+      checkpoint_lock(lock_checkpoints(checkpoint_dir + "/" + run_name, log_folder, group)),
+      checkpoints(open_checkpoints(checkpoint_dir, run_name, !start.checkpoint.empty(), config, group)),
       plan(
           named_plan(agree_on_plan(start, config, device.precision, *data.train, data.validation.get(), backend, group),
                      run_name)),
       text(Tokenizer::find_folder(plan.options.tokenizer), data.built_in),
       prompt(text.encode(plan.options.prompt)),
       prompt_given(start.given.contains("prompt")),
-      checkpoints(open_checkpoints(plan.options.checkpoint_dir, run_name, config, group)),
       model(backend.make_model(plan.model, group)),
       resumed(!start.checkpoint.empty()),
       state(open_state(start.checkpoint, plan, *model, console)),

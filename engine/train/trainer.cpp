@@ -278,7 +278,7 @@ ExitCode Trainer::stop_early() {
   session_.log.flush();
   console_.line("stopped at step " + std::to_string(state_.step) + " of " + std::to_string(plan_.max_steps) +
                 ", saved; this goes on from here:");
-  console_.command(resume_command(session_));
+  console_.command(resume_command(session_.checkpoints.path()));
   return ExitCode::stopped_early;
 }
 

@@ -80,16 +80,6 @@ Place place_of(const std::string& checkpoint, const std::string& run_name, const
   return {dir, run_name, canonical(dir + "/" + run_name) == canonical(folder)};
 }
 
-// "demo-from-500", or where that is taken "demo-from-500-2", ...
-std::string free_name(const std::string& run_name, int64_t step, const std::string& checkpoint_dir,
-                      const std::string& log_dir) {
-  const std::string name = run_name + "-from-" + std::to_string(step);
-  for (int count = 1;; ++count) {
-    const std::string numbered = count == 1 ? name : name + "-" + std::to_string(count);
-    if (!fs::exists(checkpoint_dir + "/" + numbered) && !fs::exists(log_dir + "/" + numbered)) return numbered;
-  }
-}
-
 // Sets the folder and the name of the resumed run.
 void settle(Options& merged, std::vector<std::string>& notes, const CommandLine& line, const std::string& checkpoint,
             const TrainState& state) {
@@ -102,7 +92,8 @@ void settle(Options& merged, std::vector<std::string>& notes, const CommandLine&
   if (named && canonical(found) != canonical(wanted)) return refuse_taken_name(wanted); // a branch that has its name
   const bool later = has_later(found, state.step) || has_later(wanted, state.step);
   if (!later && (place.own_logs || elsewhere || !fs::exists(merged.log_dir + "/" + merged.run_name))) return;
-  const std::string name = free_name(merged.run_name, state.step, merged.checkpoint_dir, merged.log_dir);
+  const std::string name = free_run_name(merged.run_name + "-from-" + std::to_string(state.step), merged.checkpoint_dir,
+                                         merged.log_dir);
   if (!line.options.eval_only)
     notes.push_back((later ? "there are later checkpoints of " + merged.run_name + " than step "
                            : "the logs of " + merged.run_name + " go on elsewhere after step ") +
@@ -142,6 +133,13 @@ RunStart prepare_start(const CommandLine& command_line) {
 std::vector<std::string> checkpoint_dirs(const Options& options) {
   if (options.checkpoint_dir.empty()) return default_checkpoint_dirs();
   return {options.checkpoint_dir};
+}
+
+std::string free_run_name(const std::string& name, const std::string& checkpoint_dir, const std::string& log_dir) {
+  std::string free = name;
+  for (int count = 2; fs::exists(checkpoint_dir + "/" + free) || fs::exists(log_dir + "/" + free); ++count)
+    free = name + "-" + std::to_string(count);
+  return free;
 }
 
 void refuse_taken_name(const std::string& run_folder) {

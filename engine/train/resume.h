@@ -29,6 +29,9 @@ std::vector<std::string> checkpoint_dirs(const Options& options);
 // --list_checkpoints: one line a checkpoint, below the name of its run; the run that saved last at the end.
 std::string describe_checkpoints(const std::vector<std::string>& checkpoint_dirs);
 
+// `name`, or where a run of that name is there already `name`-2, `name`-3, ...
+std::string free_run_name(const std::string& name, const std::string& checkpoint_dir, const std::string& log_dir);
+
 // What a run would write to belongs to another one: throws Error(usage) if the folder holds checkpoints.
 void refuse_taken_name(const std::string& run_folder);
 

@@ -82,8 +82,10 @@ CheckpointFolder open_checkpoints(const std::string& checkpoint_dir, const std::
 }
 
 // Rank 0 names the run; a rank that knows no name yet may read another second on its clock.
-std::string agree_on_name(const std::string& asked, const GPT2Config& config, Precision precision, RankGroup& group) {
-  return group.broadcast(asked.empty() ? new_run_name(config, precision) : asked);
+std::string agree_on_name(const Options& options, const std::string& checkpoint_dir, const GPT2Config& config,
+                          Precision precision, RankGroup& group) {
+  if (!options.run_name.empty()) return group.broadcast(options.run_name);
+  return group.broadcast(free_run_name(new_run_name(config, precision), checkpoint_dir, options.log_dir));
 }
 
 std::string metrics_file(const Options& options, const RankGroup& group) {
@@ -170,10 +172,10 @@ Session::Session(const RunStart& start, const DeviceChoice& device, Backend& bac
       console(console),
       config(resolve_config(start.options, device.gpu)),
       data(open_run_data(start.options, config)),
-      run_name(agree_on_name(start.options.run_name, config, device.precision, group)),
+      checkpoint_dir(checkpoint_dir_for(start.options, device.precision)),
+      run_name(agree_on_name(start.options, checkpoint_dir, config, device.precision, group)),
       log_folder(start.options.log_dir + "/" + run_name),
       log_lock(lock_logs(log_folder, group)),
-      checkpoint_dir(checkpoint_dir_for(start.options, device.precision)),
       checkpoint_lock(lock_checkpoints(checkpoint_dir + "/" + run_name, log_folder, group)),
       checkpoints(open_checkpoints(checkpoint_dir, run_name, !start.checkpoint.empty(), config, group)),
       plan(

@@ -297,7 +297,7 @@ TEST_CASE("an error of the loop still ends the save that was under way") {
   };
   ScriptedBackend backend(script);
   CHECK(expect_error([&] { run({play.options, ""}, backend); }).code() == ExitCode::device);
-  CHECK(find_checkpoint(play.options.checkpoint_dir, "run", "latest") ==
+  CHECK(find_checkpoint({play.options.checkpoint_dir}, "run", "latest") ==
         play.options.checkpoint_dir + "/run/step_00000002");
 }
 

@@ -6,9 +6,9 @@
 #include <tuple>
 
 #include "engine/base/error.h"
-#include "engine/io/pending_folder.h"
 #include "engine/io/checkpoint_names.h"
 #include "engine/io/checkpoint_verify.h"
+#include "engine/io/pending_folder.h"
 
 namespace gpt2 {
 namespace {
@@ -17,18 +17,11 @@ namespace fs = std::filesystem;
 
 // ---- what is there ----
 
-int64_t size_of_files(const std::string& folder) {
-  int64_t bytes = 0;
-  std::error_code gone;
-  for (const auto& entry : fs::directory_iterator(folder, gone)) bytes += static_cast<int64_t>(entry.file_size(gone));
-  return bytes;
-}
-
 CheckpointInfo describe(const std::string& path) {
   CheckpointInfo info;
   info.path = path;
   info.step = step_of(path);
-  info.bytes = size_of_files(path);
+  info.bytes = bytes_of(path);
   try {
     const StateHeader header = read_state_header(path);
     info.val_loss = header.val_loss;
@@ -296,6 +289,14 @@ std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, con
     }
   }
   throw_not_there("there is no checkpoint at \"" + which + "\"", roots);
+}
+
+int64_t bytes_of(const std::string& checkpoint) {
+  int64_t bytes = 0;
+  std::error_code gone;
+  for (const auto& entry : fs::directory_iterator(checkpoint, gone))
+    bytes += static_cast<int64_t>(entry.file_size(gone));
+  return bytes;
 }
 
 std::string checkpoint_dir_of(const std::string& checkpoint, const std::string& run) {

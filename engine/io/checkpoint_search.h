@@ -37,6 +37,8 @@ std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, con
 // The newest usable checkpoint of a run's folder, whose marker may lag behind it after a kill; "" if there is none.
 std::string latest_in(const std::string& run_folder);
 
+int64_t bytes_of(const std::string& checkpoint); // of all its files
+
 // The --checkpoint_dir of a checkpoint of this run, wherever it stands.
 std::string checkpoint_dir_of(const std::string& checkpoint, const std::string& run);
 

@@ -70,8 +70,7 @@ std::vector<fs::path> entries_of(const std::string& folder) {
 
 } // namespace
 
-PendingFolder::PendingFolder(std::string path)
-    : path_(std::move(path)), temporary_(temporary_name(path_)) {
+PendingFolder::PendingFolder(std::string path) : path_(std::move(path)), temporary_(temporary_name(path_)) {
   make_folders(temporary_);
 }
 

@@ -314,6 +314,12 @@ std::vector<OptionField> option_fields(Options& o) {
                    "checkpoints_fp8; --resume and --list_checkpoints look in both");
   f.number("checkpoint_freq", o.checkpoint_freq, at_least<int64_t>(0),
            "steps between checkpoints; 0: only at the end and, with --save_best, at a new best");
+  f.number(
+      "keep_checkpoints", o.keep_checkpoints, at_least<int64_t>(0),
+      "the newest N of this run stay, with the best, and older ones are removed once a newer one is verified; 0: all "
+      "stay");
+  f.number("keep_every", o.keep_every, at_least<int64_t>(0),
+           "beside --keep_checkpoints: checkpoints of steps that are multiples of N stay for ever; 0: none");
   f.toggle("save_best", o.save_best,
            "a checkpoint at every new best validation loss too, in place of the best before; off: none but those due");
   f.toggle(

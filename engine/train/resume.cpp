@@ -92,8 +92,8 @@ void settle(Options& merged, std::vector<std::string>& notes, const CommandLine&
   if (named && canonical(found) != canonical(wanted)) return refuse_taken_name(wanted); // a branch that has its name
   const bool later = has_later(found, state.step) || has_later(wanted, state.step);
   if (!later && (place.own_logs || elsewhere || !fs::exists(merged.log_dir + "/" + merged.run_name))) return;
-  const std::string name = free_run_name(merged.run_name + "-from-" + std::to_string(state.step), merged.checkpoint_dir,
-                                         merged.log_dir);
+  const std::string name =
+      free_run_name(merged.run_name + "-from-" + std::to_string(state.step), merged.checkpoint_dir, merged.log_dir);
   if (!line.options.eval_only)
     notes.push_back((later ? "there are later checkpoints of " + merged.run_name + " than step "
                            : "the logs of " + merged.run_name + " go on elsewhere after step ") +

@@ -73,10 +73,12 @@ std::optional<FolderLock> lock_checkpoints(const std::string& folder, const std:
   return std::optional<FolderLock>(std::in_place, folder, "--run_name");
 }
 
-CheckpointFolder open_checkpoints(const std::string& checkpoint_dir, const std::string& run_name, bool resumed,
+CheckpointFolder open_checkpoints(const std::string& checkpoint_dir, const std::string& run_name, const RunStart& start,
                                   const GPT2Config& config, const RankGroup& group) {
-  CheckpointFolder checkpoints(checkpoint_dir, run_name);
-  if (group.leads() && !resumed) refuse_taken_name(checkpoints.path());
+  const Options& o = start.options;
+  CheckpointFolder checkpoints(checkpoint_dir, run_name,
+                               {.newest = o.keep_checkpoints, .every = o.keep_every, .due_every = o.checkpoint_freq});
+  if (group.leads() && start.checkpoint.empty()) refuse_taken_name(checkpoints.path());
   if (group.leads()) checkpoints.check_writable(ParameterTable(config).size());
   return checkpoints;
 }
@@ -177,7 +179,7 @@ Session::Session(const RunStart& start, const DeviceChoice& device, Backend& bac
       log_folder(start.options.log_dir + "/" + run_name),
       log_lock(lock_logs(log_folder, group)),
       checkpoint_lock(lock_checkpoints(checkpoint_dir + "/" + run_name, log_folder, group)),
-      checkpoints(open_checkpoints(checkpoint_dir, run_name, !start.checkpoint.empty(), config, group)),
+      checkpoints(open_checkpoints(checkpoint_dir, run_name, start, config, group)),
       plan(
           named_plan(agree_on_plan(start, config, device.precision, *data.train, data.validation.get(), backend, group),
                      run_name)),

@@ -46,7 +46,7 @@ struct Session {
   const GPT2Config config;
   const RunData data;
   const std::string checkpoint_dir, run_name, log_folder;
-  const std::optional<FolderLock> log_lock; // rank 0 holds it for all
+  const std::optional<FolderLock> log_lock;        // rank 0 holds it for all
   const std::optional<FolderLock> checkpoint_lock; // none where logs and checkpoints share a folder
   CheckpointFolder checkpoints;
   RunPlan plan;

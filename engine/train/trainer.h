@@ -67,7 +67,6 @@ class Trainer {
   const int64_t histogram_freq_;
   // With state_.last_val_step, so that the end does nothing twice.
   int64_t sampled_step_ = -1, saved_step_ = -1, tensors_step_ = -1, fp8_step_ = -1;
-  std::string extra_best_; // the last checkpoint saved only because it was the best
 };
 
 } // namespace gpt2

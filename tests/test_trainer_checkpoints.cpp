@@ -74,6 +74,34 @@ TEST_CASE("another shape or seed than the checkpoint's is refused with exit 4") 
   }
 }
 
+TEST_CASE("other data than the checkpoint's is refused with both sides, unless --allow_other_data") {
+  Playground play;
+  play.options.max_steps = 1;
+  run_cpu({play.options, ""});
+  play.options.max_steps = 2;
+  fs::rename(play.folder / "train.bin", play.folder / "moved.bin"); // the same data under another name
+  play.options.train_data = play.folder / "moved.bin";
+  CHECK(run_cpu(resume(play.options, "latest", {"max_steps", "train_data"})).state.step == 2);
+
+  std::vector<uint16_t> other = Playground::tokens(40 * 8 + 1);
+  other[3] += 1;
+  write_bin_shard(play.folder / "moved.bin", other);
+  play.options.max_steps = 3;
+  const Error error = expect_error([&] { run_cpu(resume(play.options, "latest", {"max_steps"})); });
+  CHECK(error.code() == ExitCode::checkpoint);
+  CHECK(mentions(error, "step_00000002 was trained on other data: 1 shards, 321 tokens, hash "));
+  CHECK(mentions(error, "; --train_data has 1 shards, 321 tokens, hash "));
+  CHECK(contains(error.hint(), "--allow_other_data"));
+  CHECK(list_run(play.options.checkpoint_dir + "/run").size() == 2);
+  play.options.allow_other_data = true;
+  const Outcome outcome = run_cpu(resume(play.options, "latest", {"max_steps", "allow_other_data"}));
+  CHECK(outcome.state.step == 3);
+  CHECK(contains(outcome.printed, "step_00000002 was trained on other data"));
+  play.options.max_steps = 4; // from here on that is its data
+  play.options.allow_other_data = false;
+  CHECK_FALSE(contains(run_cpu(resume(play.options, "latest", {"max_steps"})).printed, "other data"));
+}
+
 TEST_CASE("--resume latest without a checkpoint is exit 4 with a hint") {
   Playground play;
   const Error error = expect_error([&] { resume(play.options, "latest"); });

@@ -72,6 +72,7 @@ void write_train_group(Hdf5StateWriter writer, const TrainState& state) {
   writer.write_text("run_name", state.run_name);
   writer.write_text("options_toml", state.options_toml);
   writer.write_text("precision", state.precision);
+  writer.write_text("data", state.data);
 }
 
 int64_t read_val_step(Hdf5StateReader& reader) { // the first checkpoints of format_version 1 have none
@@ -109,6 +110,7 @@ TrainState read_train_group(Hdf5StateReader reader) {
   state.run_name = reader.read_text("run_name");
   state.options_toml = reader.read_text("options_toml");
   state.precision = reader.read_text("precision");
+  if (reader.has("data")) state.data = reader.read_text("data");
   return state;
 }
 

@@ -33,6 +33,7 @@ struct TrainState {
   std::string run_name;
   std::string options_toml; // --print_config of the run
   std::string precision;    // "fp8", "bf16", "fp32"
+  std::string data;         // Dataset::fingerprint() of what it was trained on; "": not known
 };
 
 // What a list of checkpoints shows.

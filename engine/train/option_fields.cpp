@@ -80,7 +80,7 @@ Check<float> below_one() {
 class FieldList {
  public:
   void group(std::string name) { group_ = std::move(name); }
-  void of_this_start() { of_this_start_ = true; } // what follows
+  void of_this_start(bool yes) { of_this_start_ = yes; } // what follows
 
   void text(const std::string& name, std::string& value, const std::string& value_name, const std::string& help) {
     add(
@@ -327,6 +327,10 @@ std::vector<OptionField> option_fields(Options& o) {
       "end with exit code 8 when a checkpoint cannot be written; off: warn, train on, try again when the next is due");
   f.text("resume", o.resume, "latest|best|STEP|RUN|RUN/STEP|PATH",
          "go on from a checkpoint, with its options unless given again");
+  f.of_this_start(true);
+  f.toggle("allow_other_data", o.allow_other_data,
+           "--resume on other training data than the checkpoint's, at the same place in its order; off: refuse");
+  f.of_this_start(false);
 
   f.group("Anomaly guard");
   f.number("skip_loss_z", o.skip_loss_z, at_least(0.0f),
@@ -342,7 +346,7 @@ std::vector<OptionField> option_fields(Options& o) {
   f.number("nccl_timeout", o.nccl_timeout, at_least(1),
            "seconds that a rank may be missing or keep the others waiting before all give up with exit code 7");
   f.toggle("log_ranks", o.log_ranks, "ranks other than 0 write rank_NNNNN.jsonl into the run's folder");
-  f.of_this_start();
+  f.of_this_start(true);
   f.text("gpus", o.gpus, "INT|all", "start a rank on each of so many GPUs of this machine, without a launcher");
   f.number_or_auto("ranks", o.ranks, 0, at_least(1), "with --rank and --master: ranks of a job of no known launcher");
   f.number_or_auto("rank", o.rank, -1, at_least(0), "this process among --ranks");

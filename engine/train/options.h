@@ -132,6 +132,7 @@ struct Options {
   bool save_best = true;          // at every new best validation loss too
   bool strict_saves = false;      // a checkpoint that cannot be written ends the run
   std::string resume;             // latest, best, a step, a path
+  bool allow_other_data = false;  // of one start: than the checkpoint was trained on
 
   // anomaly guard
   float skip_loss_z = 0, skip_grad_z = 0; // standard deviations; 0: off

@@ -114,16 +114,33 @@ RunPlan named_plan(RunPlan plan, const std::string& run_name) {
   return plan;
 }
 
-TrainState open_state(const std::string& checkpoint, const RunPlan& plan, Model& model, Console& console) {
+// The place in the order of the data means nothing in other data.
+void check_same_data(const std::string& checkpoint, const TrainState& state, const std::string& data, bool allowed,
+                     Console& console) {
+  if (state.data == data) return;
+  if (state.data.empty())
+    return console.line("note: " + checkpoint + " does not say which data it was trained on: not compared",
+                        Style::warning);
+  const std::string difference = " was trained on other data: " + state.data + "; --train_data has " + data;
+  if (!allowed)
+    throw Error(ExitCode::checkpoint, checkpoint + difference,
+                "give it the data it was trained on, or --allow_other_data to go on all the same");
+  console.line("note: " + checkpoint + difference, Style::warning);
+}
+
+TrainState open_state(const std::string& checkpoint, const RunPlan& plan, const std::string& data, Model& model,
+                      Console& console) {
   TrainState state;
   state.seed = plan.options.seed;
   if (!checkpoint.empty()) {
+    check_same_data(checkpoint, read_checkpoint(checkpoint), data, plan.options.allow_other_data, console);
     state = load_checkpoint(checkpoint, model);
     say_where_it_resumes(console, checkpoint, state, plan.model.precision);
   }
   state.run_name = plan.options.run_name;
   state.precision = to_string(plan.model.precision);
   state.options_toml = to_toml(plan.options);
+  state.data = data;
   return state;
 }
 
@@ -188,7 +205,7 @@ Session::Session(const RunStart& start, const DeviceChoice& device, Backend& bac
       prompt_given(start.given.contains("prompt")),
       model(backend.make_model(plan.model, group)),
       resumed(!start.checkpoint.empty()),
-      state(open_state(start.checkpoint, plan, *model, console)),
+      state(open_state(start.checkpoint, plan, data.train->fingerprint(), *model, console)),
       log(log_folder, plan.options.use_tensorboard && group.leads(), resumed ? state.step + 1 : 0,
           metrics_file(plan.options, group)),
       loader(data.train,

@@ -47,7 +47,7 @@ ExitCode run(int argc, char** argv, const StopSignal& stop) {
   if (!command_line) return ExitCode::done;
   const Options& asked = command_line->options;
   if (asked.print_config) return print(to_explained_toml(asked));
-  if (asked.list_checkpoints) return print(describe_checkpoints(asked.checkpoint_dir));
+  if (asked.list_checkpoints) return print(describe_checkpoints(checkpoint_dirs(asked)));
   if (const int children = ranks_to_start(asked, process_environment()))
     return static_cast<ExitCode>(run_ranks(children, argv)); // the worst of theirs
 

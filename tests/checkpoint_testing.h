@@ -138,7 +138,7 @@ class Run {
     RankGroup alone;
     return folder_.save(model, state, is_best, alone);
   }
-  std::string find(const std::string& which) const { return find_checkpoint(checkpoint_dir_, name_, which); }
+  std::string find(const std::string& which) const { return find_checkpoint({checkpoint_dir_}, name_, which); }
   std::vector<CheckpointInfo> list() const { return list_run(path()); }
 
  private:

@@ -88,7 +88,7 @@ TEST_CASE("a save that cannot begin, or cannot be written, says so when it is en
   }
   CHECK(names_in(root / "run") == std::vector<std::string>{"latest", "step_00000010"});
   folder.save(model, state_of(20), false, alone);
-  CHECK(holds(find_checkpoint(root.path(), "run", "latest"), 1));
+  CHECK(holds(find_checkpoint({root.path()}, "run", "latest"), 1));
 }
 
 TEST_CASE("a save that nobody ends leaves nothing behind") {

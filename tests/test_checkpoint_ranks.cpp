@@ -278,9 +278,9 @@ TEST_CASE("ranks save together: one folder, one file each, and markers once it i
   CHECK(names_in(root / "run/step_00000020") == std::vector<std::string>{"manifest.json", "options.toml",
                                                                          "rank_00001.h5", "rank_00002.h5",
                                                                          "rank_00003.h5", "state.h5"});
-  CHECK(find_checkpoint(root.path(), "", "latest") == root / "run/step_00000020");
-  CHECK(find_checkpoint(root.path(), "", "best") == root / "run/step_00000010");
-  const CheckpointInfo info = list_checkpoints(root.path())[1];
+  CHECK(find_checkpoint({root.path()}, "", "latest") == root / "run/step_00000020");
+  CHECK(find_checkpoint({root.path()}, "", "best") == root / "run/step_00000010");
+  const CheckpointInfo info = list_checkpoints({root.path()})[1];
   CHECK(info.ranks == 4);
   CHECK(info.bytes > ShardedModel(0, 1, true).elements() * 4);
   CHECK(is_readable_by_three(info.path));
@@ -305,7 +305,7 @@ TEST_CASE("a rank whose disk is full is named by all ranks; what was there stays
     CHECK(contains(error, "--checkpoint_dir"));
     CHECK(names_in(root / "run") == std::vector<std::string>{"best", "latest", "step_00000010"});
   }
-  CHECK(is_readable_by_three(find_checkpoint(root.path(), "run", "latest")));
+  CHECK(is_readable_by_three(find_checkpoint({root.path()}, "run", "latest")));
   save(20, -1);
   CHECK(is_readable_by_three(root / "run/step_00000020"));
 }
@@ -338,7 +338,7 @@ TEST_CASE(
                                                          " rank 1 ("));
   }
   CHECK(names_in(root / "run") == std::vector<std::string>{"best", "latest", "step_00000010"});
-  CHECK(is_readable_by_three(find_checkpoint(root.path(), "", "latest")));
+  CHECK(is_readable_by_three(find_checkpoint({root.path()}, "", "latest")));
 }
 
 TEST_CASE("a rank on a node that does not share the folder says so") {

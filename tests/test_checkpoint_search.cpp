@@ -2,9 +2,12 @@
 #include "engine/io/checkpoint_search.h"
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "engine/base/hdf5_handle.h"
 #include "engine/io/checkpoint_names.h"
+#include "engine/io/folder_lock.h"
 #include "tests/checkpoint_testing.h"
 #include "tests/expect_error.h"
 
@@ -38,31 +41,33 @@ TEST_CASE("latest, best, steps and paths of a run are found") {
                     second = run.save(model, state_of(20, 5.0), false);
   CHECK(second == dir + "/test-run/step_00000020");
   for (const std::string& name : {std::string("test-run"), std::string()}) {
-    CHECK(find_checkpoint(dir, name, "latest") == second);
-    CHECK(find_checkpoint(dir, name, "best") == first);
-    CHECK(find_checkpoint(dir, name, "10") == first);
-    CHECK(find_checkpoint(dir, name, "00000020") == second);
-    CHECK(find_checkpoint(dir, name, "test-run") == second);
-    CHECK(find_checkpoint(dir, name, "test-run/best") == first);
-    CHECK(find_checkpoint(dir, name, "test-run/step_00000010") == first);
+    CHECK(find_checkpoint({dir}, name, "latest") == second);
+    CHECK(find_checkpoint({dir}, name, "best") == first);
+    CHECK(find_checkpoint({dir}, name, "10") == first);
+    CHECK(find_checkpoint({dir}, name, "00000020") == second);
+    CHECK(find_checkpoint({dir}, name, "test-run") == second);
+    CHECK(find_checkpoint({dir}, name, "test-run/best") == first);
+    CHECK(find_checkpoint({dir}, name, "test-run/step_00000010") == first);
+    CHECK(find_checkpoint({dir}, name, "test-run/10") == first);
+    CHECK(find_checkpoint({dir}, name, "test-run/latest") == second);
   }
-  CHECK(find_checkpoint(dir, "test-run", "step_00000010") == first);
+  CHECK(find_checkpoint({dir}, "test-run", "step_00000010") == first);
   const std::string elsewhere = root / "elsewhere";
-  CHECK(find_checkpoint(elsewhere, "", first) == first);
-  CHECK(find_checkpoint(elsewhere, "", first + "/") == first);
-  CHECK(find_checkpoint(elsewhere, "", first + "/state.h5") == first);
+  CHECK(find_checkpoint({elsewhere}, "", first) == first);
+  CHECK(find_checkpoint({elsewhere}, "", first + "/") == first);
+  CHECK(find_checkpoint({elsewhere}, "", first + "/state.h5") == first);
   for (const std::string& folder : {dir, dir + "/", dir + "/test-run", dir + "/latest", dir + "/test-run/latest"}) {
     CAPTURE(folder);
-    CHECK(find_checkpoint(elsewhere, "", folder) == second);
+    CHECK(find_checkpoint({elsewhere}, "", folder) == second);
   }
   for (const std::string& folder : {dir + "/best", dir + "/test-run/best"})
-    CHECK(find_checkpoint(elsewhere, "", folder) == first);
+    CHECK(find_checkpoint({elsewhere}, "", folder) == first);
   CHECK(read_file(dir + "/latest") == "test-run/step_00000020\n");
   CHECK(read_file(dir + "/best") == "test-run/step_00000010\n");
   CHECK(read_file(dir + "/test-run/latest") == "step_00000020\n");
   CHECK(names_in(dir) == std::vector<std::string>{"best", "latest", "test-run"});
 
-  const auto list = list_checkpoints(dir);
+  const auto list = list_checkpoints({dir});
   REQUIRE(list.size() == 2);
   CHECK(list[0].step == 10);
   CHECK(list[0].run == "test-run");
@@ -84,19 +89,19 @@ TEST_CASE("what is not there is an Error(checkpoint) that says what is") {
   const Error nothing = expect_error([&] { run.find("latest"); });
   CHECK(nothing.code() == ExitCode::checkpoint);
   CHECK(hint_mentions(nothing, "without --resume"));
-  CHECK(list_checkpoints(root / "absent").empty());
+  CHECK(list_checkpoints({root / "absent"}).empty());
 
   StateOnlyModel model(1);
   for (int step = 100; step <= 1200; step += 100) run.save(model, state_of(step), false);
   const Error step = expect_error([&] { run.find("150"); });
   CHECK(step.code() == ExitCode::checkpoint);
   CHECK(mentions(step, "step 150"));
-  CHECK(hint_mentions(step, "500, 600"));
-  CHECK(hint_mentions(step, "1200"));
+  CHECK(hint_mentions(step, "... " + root / "test-run/step_00000500, " + root / "test-run/step_00000600, "));
+  CHECK(hint_mentions(step, "step_00001200"));
   CHECK(expect_error([&] { run.find("best"); }).code() == ExitCode::checkpoint);
   CHECK(expect_error([&] { run.find(""); }).code() == ExitCode::checkpoint);
   CHECK(mentions(expect_error([&] { run.find("no/such/folder"); }), "no/such/folder"));
-  const Error other_run = expect_error([&] { find_checkpoint(root.path(), "other", "latest"); });
+  const Error other_run = expect_error([&] { find_checkpoint({root.path()}, "other", "latest"); });
   CHECK(mentions(other_run, root / "other"));
   CHECK(expect_error([&] { load_checkpoint(root / "absent", model); }).code() == ExitCode::checkpoint);
 }
@@ -108,7 +113,7 @@ TEST_CASE("latest falls back to the newest that can be used") {
   const std::string older = run.save(model, state_of(10), false), newer = run.save(model, state_of(20), false);
   for (const std::string& name : {std::string("test-run"), std::string()}) {
     const std::string folder = name.empty() ? root.path() : root / name;
-    const auto latest = [&] { return find_checkpoint(root.path(), name, "latest"); };
+    const auto latest = [&] { return find_checkpoint({root.path()}, name, "latest"); };
     fs::remove(folder + "/latest"); // killed between the rename and the marker
     CHECK(latest() == newer);
     for (const char* nonsense : {"step_00000099\n", "../../etc\n", "/etc\n", "nobody/step_00000020\n", ""}) {
@@ -116,10 +121,11 @@ TEST_CASE("latest falls back to the newest that can be used") {
       CHECK(latest() == newer);
     }
   }
+  run.save(model, state_of(20), false); // markers again
   fs::resize_file(newer + "/state.h5", 1000);
   CHECK(run.find("latest") == older);
-  CHECK(find_checkpoint(root.path(), "", "latest") == older);
-  CHECK(list_checkpoints(root.path())[1].precision == "damaged");
+  CHECK(find_checkpoint({root.path()}, "", "latest") == older);
+  CHECK(list_checkpoints({root.path()})[1].precision == "damaged");
 }
 
 TEST_CASE("runs share a folder: each has its own latest and best, the folder has those of the one that saved last") {
@@ -128,36 +134,130 @@ TEST_CASE("runs share a folder: each has its own latest and best, the folder has
   Run first(root.path(), "first"), second(root.path(), "sweep/second");
   const std::string first_10 = first.save(model, state_of(10), true),
                     second_10 = second.save(model, state_of(10), true);
-  CHECK(find_checkpoint(root.path(), "", "latest") == second_10);
+  CHECK(find_checkpoint({root.path()}, "", "latest") == second_10);
   const std::string first_20 = first.save(model, state_of(20), false),
                     second_30 = second.save(model, state_of(30), false);
   CHECK(first.find("latest") == first_20);
   CHECK(first.find("best") == first_10);
   CHECK(first.find("10") == first_10);
   CHECK(second.find("best") == second_10);
-  CHECK(find_checkpoint(root.path(), "", "latest") == second_30);
-  CHECK(find_checkpoint(root.path(), "", "best") == second_10);
-  CHECK(find_checkpoint(root.path(), "", "10") == second_10); // the latest run's
+  CHECK(find_checkpoint({root.path()}, "", "latest") == second_30);
+  CHECK(find_checkpoint({root.path()}, "", "best") == second_10);
+  CHECK(find_checkpoint({root.path()}, "", "10") == second_10); // the latest run's
   CHECK(read_file(root / "latest") == "sweep/second/step_00000030\n");
-  const Error elsewhere = expect_error([&] { find_checkpoint(root.path(), "", "20"); });
+  const Error elsewhere = expect_error([&] { find_checkpoint({root.path()}, "", "20"); });
   CHECK(mentions(elsewhere, "no checkpoint of step 20 in " + root / "sweep/second"));
   CHECK(hint_mentions(elsewhere, first_20));
 
   fs::remove(root / "latest"); // now nothing says which run is meant
-  const Error several = expect_error([&] { find_checkpoint(root.path(), "", "10"); });
+  const Error several = expect_error([&] { find_checkpoint({root.path()}, "", "10"); });
   CHECK(several.code() == ExitCode::checkpoint);
   CHECK(mentions(several, "several runs"));
   for (const std::string& path : {first_10, second_10}) CHECK(hint_mentions(several, path));
-  CHECK(find_checkpoint(root.path(), "", "20") == first_20); // only one has it
+  CHECK(find_checkpoint({root.path()}, "", "20") == first_20); // only one has it
   for (const std::string& path : {second_10, second_30}) make_written(path, "2026-01-01T00:00:00Z");
-  CHECK(find_checkpoint(root.path(), "", "latest") == first_20); // by time, not by step
+  CHECK(find_checkpoint({root.path()}, "", "latest") == first_20); // by time, not by step
   fs::remove(root / "best");
-  CHECK(find_checkpoint(root.path(), "", "best") == first_10);
+  CHECK(find_checkpoint({root.path()}, "", "best") == first_10);
 
   std::vector<std::string> order;
-  for (const CheckpointInfo& info : list_checkpoints(root.path()))
+  for (const CheckpointInfo& info : list_checkpoints({root.path()}))
     order.push_back(info.run + " " + std::to_string(info.step));
   CHECK(order == std::vector<std::string>{"sweep/second 10", "sweep/second 30", "first 10", "first 20"});
+}
+
+TEST_CASE("a kill between the rename and the marker: latest is the newest complete one of that run") {
+  TemporaryFolder root;
+  Run run(root.path());
+  StateOnlyModel model(1);
+  run.save(model, state_of(10), false);
+  const std::string newer = run.save(model, state_of(20), false);
+  for (const std::string& marker : {root / "test-run/latest", root / "latest"})
+    std::ofstream(marker) << (marker == root / "latest" ? "test-run/step_00000010\n" : "step_00000010\n");
+  for (const std::string& name : {std::string("test-run"), std::string()})
+    CHECK(find_checkpoint({root.path()}, name, "latest") == newer);
+  CHECK(find_checkpoint({root.path()}, "", root / "latest") == newer);
+  CHECK(find_checkpoint({root.path()}, "", "test-run") == newer);
+  CHECK(run.list()[1].latest);
+  // A higher step that was written before the marked one is of an older life of the run.
+  make_written(newer, "2026-01-01T00:00:00Z");
+  CHECK(run.find("latest") == root / "test-run/step_00000010");
+}
+
+TEST_CASE("a kill between the two renames of NFS: what was set aside by a dead writer is found and has its name back") {
+  const auto set_aside = [](const std::string& path, pid_t writer) {
+    fs::rename(path, path + ".old-" + std::to_string(writer));
+  };
+  const pid_t dead = [] { // a process id that was one a moment ago
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(0);
+    ::waitpid(child, nullptr, 0);
+    return child;
+  }();
+  TemporaryFolder root;
+  Run run(root.path());
+  StateOnlyModel model(1);
+  const std::string path = run.save(model, state_of(10), true);
+  for (const std::string& which : {std::string("latest"), std::string("best"), std::string("10"), path,
+                                   std::string("test-run"), std::string("test-run/10")}) {
+    CAPTURE(which);
+    set_aside(path, dead);
+    CHECK(find_checkpoint({root.path()}, "", which) == path);
+    CHECK(names_in(root / "test-run") == std::vector<std::string>{"best", "latest", "step_00000010"});
+  }
+  set_aside(path, dead);
+  CHECK(list_checkpoints({root.path()}).size() == 1);
+  CHECK(holds(path, 1));
+
+  set_aside(path, ::getppid()); // alive: it may be about to put its own there
+  CHECK(expect_error([&] { run.find("latest"); }).code() == ExitCode::checkpoint);
+  fs::rename(path + ".old-" + std::to_string(::getppid()), path);
+  set_aside(path, dead);
+  {
+    const FolderLock other(root / "test-run", "--run_name"); // a writer, perhaps on another host
+    CHECK(expect_error([&] { run.find("latest"); }).code() == ExitCode::checkpoint);
+  }
+  CHECK(run.find("latest") == path);
+}
+
+TEST_CASE(
+    "without --checkpoint_dir the run that saved last is meant, in whichever folder; runs of one name in both too") {
+  TemporaryFolder root;
+  StateOnlyModel model(1);
+  const std::string fp8 = root / "checkpoints_fp8", bf16 = root / "checkpoints_bf16";
+  const std::vector<std::string> both{fp8, bf16};
+  CHECK(mentions(expect_error([&] { find_checkpoint(both, "", "latest"); }),
+                 "there is no checkpoint in " + fp8 + " or " + bf16));
+  Run(fp8, "demo").save(model, state_of(10), true);
+  Run(fp8, "demo").save(model, state_of(20), false);
+  Run(bf16, "demo").save(model, state_of(10), true);
+  Run(bf16, "only").save(model, state_of(5), false);
+  const auto at = [&](const std::string& path, const char* time) { make_written(path, time); };
+  at(fp8 + "/demo/step_00000010", "2026-01-01T00:00:00Z"), at(fp8 + "/demo/step_00000020", "2026-01-02T00:00:00Z");
+  at(bf16 + "/demo/step_00000010", "2026-01-03T00:00:00Z"), at(bf16 + "/only/step_00000005", "2026-01-04T00:00:00Z");
+  const auto find = [&](const std::string& run, const std::string& which) { return find_checkpoint(both, run, which); };
+  CHECK(find("", "latest") == bf16 + "/only/step_00000005");
+  CHECK(find("", "5") == bf16 + "/only/step_00000005");
+  CHECK(find("", "best") == bf16 + "/demo/step_00000010"); // the newest run has none
+  CHECK(find("demo", "latest") == bf16 + "/demo/step_00000010");
+  CHECK(find("", "demo") == bf16 + "/demo/step_00000010");
+  CHECK(find("", "demo/20") == fp8 + "/demo/step_00000020");
+  CHECK(find("", "demo/best") == bf16 + "/demo/step_00000010");
+  CHECK(find("", fp8 + "/latest") == fp8 + "/demo/step_00000020");
+  CHECK(find("", fp8 + "/best") == fp8 + "/demo/step_00000010");
+  CHECK(find_checkpoint({fp8}, "", "latest") == fp8 + "/demo/step_00000020");
+  const Error elsewhere = expect_error([&] { find("", "20"); });
+  CHECK(mentions(elsewhere, bf16 + "/only"));
+  CHECK(hint_mentions(elsewhere, fp8 + "/demo/step_00000020"));
+  std::vector<std::string> order;
+  for (const CheckpointInfo& info : list_checkpoints(both)) order.push_back(info.path.substr(root.path().size() + 1));
+  CHECK(order == std::vector<std::string>{"checkpoints_fp8/demo/step_00000010", "checkpoints_fp8/demo/step_00000020",
+                                          "checkpoints_bf16/demo/step_00000010",
+                                          "checkpoints_bf16/only/step_00000005"});
+  CHECK(list_checkpoints(both)[0].model == "small");
+  CHECK(default_checkpoint_dir(Precision::bf16) == "checkpoints_bf16");
+  for (const Precision precision : {Precision::fp8, Precision::fp32})
+    CHECK(default_checkpoint_dir(precision) == "checkpoints_fp8");
 }
 
 TEST_CASE("checkpoints that stand directly in the folder, as they used to, are found beside those of runs") {
@@ -168,15 +268,15 @@ TEST_CASE("checkpoints that stand directly in the folder, as they used to, are f
   for (const char* entry : {"step_00000010", "latest", "best"}) fs::rename(root / "x" + "/" + entry, root / entry);
   const std::string path = root / "step_00000010";
   for (const char* which : {"latest", "best", "10", "step_00000010"})
-    CHECK(find_checkpoint(root.path(), "", which) == path);
+    CHECK(find_checkpoint({root.path()}, "", which) == path);
   CHECK(holds(path, 1));
   CHECK(checkpoint_dir_of(path, "test-run") == root.path());
 
   const std::string newer = Run(root.path()).save(model, state_of(20), false);
-  CHECK(find_checkpoint(root.path(), "", "latest") == newer);
-  CHECK(find_checkpoint(root.path(), "", "best") == path);
-  CHECK(expect_error([&] { find_checkpoint(root.path(), "", "10"); }).hint().find(path) != std::string::npos);
-  CHECK(list_checkpoints(root.path()).size() == 2);
+  CHECK(find_checkpoint({root.path()}, "", "latest") == newer);
+  CHECK(find_checkpoint({root.path()}, "", "best") == path);
+  CHECK(expect_error([&] { find_checkpoint({root.path()}, "", "10"); }).hint().find(path) != std::string::npos);
+  CHECK(list_checkpoints({root.path()}).size() == 2);
   CHECK(checkpoint_dir_of(newer, "test-run") == root.path());
   CHECK(checkpoint_dir_of(root / "a/b/step_00000001", "a/b") == root.path());
 }

@@ -154,7 +154,7 @@ class CommandLine(unittest.TestCase):
         self.assertIn("block 0 not, no automatic fallback", out)
         self.assertNotIn("fc/act", out)  # the only block is in BF16: nothing of it in the health table
         self.assertRegex(out, r"lm_head/grad +E5M2 +1 +static ")
-        self.fail_with(2, *TINY, "--fp8_bf16_layers", "1", says=["--fp8_bf16_layers", "0 to 0"])
+        self.fail_with(2, *TINY, "--run_name", "two", "--fp8_bf16_layers", "1", says=["--fp8_bf16_layers", "0 to 0"])
         self.fail_with(2, "--fp8_recipe", "delay", says=["did you mean delayed?"])
 
     def test_print_config_reads_back(self):
@@ -219,13 +219,13 @@ class CommandLine(unittest.TestCase):
         self.assertIn("note: the default of 1200 steps would pass over this data 400 times: stopping after 120 steps, "
                       "40 epochs; --max_steps or --num_epochs says otherwise\n", out)
         self.assertIn("done: 120 steps", out)
-        self.fail_with(2, *TINY, "--train_data", train, "--target_batch_size", "14",
+        self.fail_with(2, *TINY, "--run_name", "two", "--train_data", train, "--target_batch_size", "14",
                        says=["more than the 12 sequences", "--target_batch_size 12"])
 
     def test_list_names_the_step_of_a_loss(self):
         self.succeed(*TINY, "--max_steps", "4", "--eval_freq", "2", "--checkpoint_freq", "3", "--max_lr", "1e-3")
         run, *lines = self.succeed("--list_checkpoints").splitlines()
-        self.assertEqual(run, "run run")
+        self.assertEqual(run, "run run | 1x8")
         lines = {int(line.split()[1]): line for line in lines}
         self.assertRegex(lines[3], r"val loss +\d+\.\d{6} at step 2 +\|")
         self.assertRegex(lines[4], r"val loss +\d+\.\d{6} +\|")
@@ -265,7 +265,10 @@ class CommandLine(unittest.TestCase):
         process.kill()
         process.wait(timeout=60)
         self.assertTrue(os.path.exists(os.path.join(self.folder, "runs/run/.lock")))  # stale, and no hindrance
-        out = self.succeed("--resume", "2", "--max_steps", "4")
+        for name in os.listdir(os.path.join(self.folder, "checkpoints_fp8/run")):
+            if name.startswith("step_") and name != "step_00000002":
+                shutil.rmtree(os.path.join(self.folder, "checkpoints_fp8/run", name))
+        out = self.succeed("--resume", "2", "--max_steps", "4")  # where the kill left lines of later steps
         self.assertIn("step    4 ", out)
         with open(os.path.join(self.folder, "runs/run/metrics.jsonl")) as lines:
             steps = [entry["step"] for entry in map(json.loads, lines) if entry["type"] == "step"]
@@ -287,7 +290,7 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(steps("other"), [2, 4])
         self.assertEqual(steps("run")[:2] + steps("run")[-1:], [2, 4, last])
         listed = self.succeed("--list_checkpoints").splitlines()
-        self.assertEqual([line for line in listed if line.startswith("run ")], ["run other", "run run"])
+        self.assertEqual([line for line in listed if line.startswith("run ")], ["run other | 1x8", "run run | 1x8"])
         self.assertEqual(len([line for line in listed if "(latest)" in line]), 2)
 
     def test_resume_forms(self):
@@ -296,7 +299,7 @@ class CommandLine(unittest.TestCase):
         for arguments, found in {
                 "latest": "two/step_00000003", "1": "two/step_00000001", "one": "one/step_00000002",
                 "latest --run_name one": "one/step_00000002", "1 --run_name one": "one/step_00000001",
-                "one/step_00000001": "one/step_00000001", "checkpoints_fp8": "two/step_00000003",
+                "one/step_00000001": "one/step_00000001", "one/1": "one/step_00000001", "checkpoints_fp8": "two/step_00000003",
                 "checkpoints_fp8/one": "one/step_00000002", "checkpoints_fp8/one/latest": "one/step_00000002",
                 "checkpoints_fp8/latest": "two/step_00000003",
                 "checkpoints_fp8/one/step_00000001/state.h5": "one/step_00000001"}.items():
@@ -309,6 +312,48 @@ class CommandLine(unittest.TestCase):
         os.remove(os.path.join(self.folder, "checkpoints_fp8/latest"))
         self.fail_with(4, "--resume", "1", says=["several runs", "checkpoints_fp8/one/step_00000001", "--run_name"])
         self.fail_with(2, *TINY, "--run_name", "latest", says=["'latest' is a name that checkpoints use"])
+
+    def move_to_bf16(self, run):
+        """As if it had been trained in BF16: only a GPU can."""
+        os.makedirs(os.path.join(self.folder, "checkpoints_bf16"), exist_ok=True)
+        os.rename(os.path.join(self.folder, "checkpoints_fp8", run), os.path.join(self.folder, "checkpoints_bf16", run))
+
+    def test_both_default_folders(self):
+        self.succeed(*TINY, "--max_steps", "2", "--checkpoint_freq", "1", "--run_name", "baseline")
+        self.move_to_bf16("baseline")
+        self.succeed(*TINY, "--max_steps", "3", "--run_name", "candidate")
+        listed = self.succeed("--list_checkpoints")
+        self.assertEqual([line for line in listed.splitlines() if line.startswith("run ")],
+                         ["run baseline | 1x8", "run candidate | 1x8"])
+        for path in ("checkpoints_bf16/baseline/step_00000001", "checkpoints_fp8/candidate/step_00000003 (latest)"):
+            self.assertIn(path, listed)
+        for which, found in {"baseline": "checkpoints_bf16/baseline/step_00000002",
+                             "baseline/1": "checkpoints_bf16/baseline/step_00000001",
+                             "latest": "checkpoints_fp8/candidate/step_00000003"}.items():
+            self.assertIn(f"evaluated {found} on", self.succeed("--resume", which, "--eval_only"))
+        out = self.succeed("--resume", "baseline", "--max_steps", "3")  # goes on where it is
+        self.assertIn("saved checkpoints_bf16/baseline/step_00000003", out)
+        self.assertIn("baseline", self.succeed("--list_checkpoints", "--checkpoint_dir", "checkpoints_bf16"))
+        self.assertNotIn("baseline", self.succeed("--list_checkpoints", "--checkpoint_dir", "checkpoints_fp8"))
+
+    def test_a_name_is_given_once(self):
+        self.succeed(*TINY, "--max_steps", "2")
+        self.fail_with(2, *TINY, "--max_steps", "2", says=[
+            "checkpoints_fp8/run holds the checkpoints of an earlier run of this name, up to step 2",
+            f"{PROGRAM} --resume checkpoints_fp8/run)"])
+
+    def test_an_earlier_step_branches_off(self):
+        self.succeed(*TINY, "--max_steps", "4", "--checkpoint_freq", "2")
+        kept = {path: content for path, content in self.files().items()
+                if "/runs/run/" in path or "/checkpoints_fp8/run/" in path}
+        out = self.succeed("--resume", "2", "--max_steps", "5")
+        self.assertIn("note: there are later checkpoints of run than step 2: this run branches off as run-from-2, and "
+                      "leaves run as it is\n", out)
+        self.assertIn("saved checkpoints_fp8/run-from-2/step_00000005", out)
+        after = self.files()
+        self.assertEqual({path: after[path] for path in kept}, kept)
+        self.assertIn("evaluated checkpoints_fp8/run-from-2/step_00000005", self.succeed("--resume", "latest", "--eval_only"))
+        self.assertNotIn("branches off", self.succeed("--resume", "run/2", "--eval_only"))
 
     def test_checkpoints_of_the_old_layout(self):
         self.succeed(*TINY, "--max_steps", "2")
@@ -339,8 +384,8 @@ class CommandLine(unittest.TestCase):
             if warmup < steps:
                 self.assertAlmostEqual(ours[-1] / 6e-5, 1, places=6)
 
-    def interrupt(self, *signals):
-        process = subprocess.Popen([PROGRAM, *TINY, "--max_steps", "1000000"], cwd=self.folder, env=self.environment,
+    def interrupt(self, run, *signals):
+        process = subprocess.Popen([PROGRAM, *TINY, "--run_name", run, "--max_steps", "1000000"], cwd=self.folder, env=self.environment,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for line in process.stdout:
             if line.startswith("step    3 "):
@@ -352,13 +397,14 @@ class CommandLine(unittest.TestCase):
 
     def test_a_signal_saves_and_exits_75(self):
         for number in (signal.SIGINT, signal.SIGTERM):
-            code, out, error = self.interrupt(number)
+            run = f"run-{int(number)}"
+            code, out, error = self.interrupt(run, number)
             self.assertEqual(code, 75, error)
-            self.assertIn("--resume checkpoints_fp8/run\n", out)
+            self.assertIn(f"{PROGRAM} --resume checkpoints_fp8/{run}\n", out)
             self.assertEqual(error, "stopping after this step; again to quit now\n")
             stopped = int(re.search(r"stopped at step (\d+)", out).group(1))
             out = self.succeed("--resume", "latest", "--max_steps", str(stopped + 1))
-            self.assertIn(f"resumed checkpoints_fp8/run/step_{stopped:08d}", out)
+            self.assertIn(f"resumed checkpoints_fp8/{run}/step_{stopped:08d}", out)
 
     def test_a_signal_sent_twice_in_one_blow_saves(self):
         """timeout and terminals signal the process and its group."""
@@ -527,7 +573,7 @@ class CommandLine(unittest.TestCase):
         slurm = {"SLURM_STEP_ID": "0", "SLURM_NTASKS": "8", "SLURM_PROCID": "8"}
         self.fail_with(7, *TINY, **slurm, says=["srun"])
         for one in ({"OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"}, {"WORLD_SIZE": "1", "RANK": "0"}):
-            done = self.run_program(*TINY, "--max_steps", "1", **slurm, **one)
+            done = self.run_program(*TINY, "--max_steps", "1", "--run_name", list(one)[0], **slurm, **one)
             self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_a_rank_beyond_the_last(self):

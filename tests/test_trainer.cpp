@@ -36,6 +36,7 @@ TEST_CASE("the speed of light is printed where the backend knows it") {
   ScriptedBackend backend(script);
   CHECK_FALSE(contains(run({play.options, ""}, backend).printed, "SOL:"));
   backend.light_speed_ = 1e6;
+  play.options.run_name = "again";
   CHECK(contains(run({play.options, ""}, backend).printed, "| SOL: "));
 }
 
@@ -74,7 +75,7 @@ TEST_CASE("skipped steps are explained, and too many in a row end the run with e
   CHECK(contains(printed.str(), "step 2 skipped"));
   CHECK(contains(printed.str(), "--skip_loss_z"));
   CHECK(contains(printed.str(), "(1 in a row, stops at 3)"));
-  CHECK(list_checkpoints(play.options.checkpoint_dir).empty());
+  CHECK(list_checkpoints({play.options.checkpoint_dir}).empty());
 }
 
 TEST_CASE("a run that is refused leaves no log folder") {
@@ -91,6 +92,7 @@ TEST_CASE("the last step of a run trains at the lowest rate") {
   for (const Decay schedule : {Decay::cosine, Decay::linear, Decay::wsd}) {
     CAPTURE(name_of(schedule));
     play.options.lr_schedule = schedule;
+    play.options.run_name = name_of(schedule);
     Script script;
     ScriptedBackend backend(script);
     run({play.options, ""}, backend);
@@ -120,6 +122,7 @@ TEST_CASE("logs: one metrics line a step and event files, continued on resume, n
   play.options.max_steps = 4;
   play.options.checkpoint_freq = 2;
   run_cpu({play.options, ""});
+  fs::remove_all(play.options.checkpoint_dir + "/run/step_00000004"); // as if killed before it was saved
   run_cpu(resume(play.options, "2"));
   const auto steps = metrics_of(play.options, "step");
   REQUIRE(steps.size() == 4);
@@ -157,6 +160,7 @@ TEST_CASE("a GPU at its power limit is normal; one that is throttled is told, on
   ScriptedBackend backend(script);
   script.device_metrics = {{"gpu/throttled", 0}, {"gpu/power_capped", 1}};
   CHECK_FALSE(contains(run({play.options, ""}, backend).printed, "throttled"));
+  play.options.run_name = "again";
   script.device_metrics = {{"gpu/throttled", 1}, {"gpu/power_capped", 1}};
   const std::string printed = run({play.options, ""}, backend).printed;
   const size_t told = printed.find("the GPU is throttled");
@@ -168,6 +172,6 @@ TEST_CASE("one step of warm-up is one step") {
   Playground play;
   play.options.max_steps = 2;
   CHECK(contains(run_cpu({play.options, ""}).printed, "warm-up 1 step, "));
-  play.options.warmup_steps = 2;
+  play.options.run_name = "again", play.options.warmup_steps = 2;
   CHECK(contains(run_cpu({play.options, ""}).printed, "warm-up 2 steps, "));
 }

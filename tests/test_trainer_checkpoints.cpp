@@ -74,6 +74,34 @@ TEST_CASE("another shape or seed than the checkpoint's is refused with exit 4") 
   }
 }
 
+TEST_CASE("other data than the checkpoint's is refused with both sides, unless --allow_other_data") {
+  Playground play;
+  play.options.max_steps = 1;
+  run_cpu({play.options, ""});
+  play.options.max_steps = 2;
+  fs::rename(play.folder / "train.bin", play.folder / "moved.bin"); // the same data under another name
+  play.options.train_data = play.folder / "moved.bin";
+  CHECK(run_cpu(resume(play.options, "latest", {"max_steps", "train_data"})).state.step == 2);
+
+  std::vector<uint16_t> other = Playground::tokens(40 * 8 + 1);
+  other[3] += 1;
+  write_bin_shard(play.folder / "moved.bin", other);
+  play.options.max_steps = 3;
+  const Error error = expect_error([&] { run_cpu(resume(play.options, "latest", {"max_steps"})); });
+  CHECK(error.code() == ExitCode::checkpoint);
+  CHECK(mentions(error, "step_00000002 was trained on other data: 1 shards, 321 tokens, hash "));
+  CHECK(mentions(error, "; --train_data has 1 shards, 321 tokens, hash "));
+  CHECK(contains(error.hint(), "--allow_other_data"));
+  CHECK(list_run(play.options.checkpoint_dir + "/run").size() == 2);
+  play.options.allow_other_data = true;
+  const Outcome outcome = run_cpu(resume(play.options, "latest", {"max_steps", "allow_other_data"}));
+  CHECK(outcome.state.step == 3);
+  CHECK(contains(outcome.printed, "step_00000002 was trained on other data"));
+  play.options.max_steps = 4; // from here on that is its data
+  play.options.allow_other_data = false;
+  CHECK_FALSE(contains(run_cpu(resume(play.options, "latest", {"max_steps"})).printed, "other data"));
+}
+
 TEST_CASE("--resume latest without a checkpoint is exit 4 with a hint") {
   Playground play;
   const Error error = expect_error([&] { resume(play.options, "latest"); });
@@ -93,17 +121,88 @@ TEST_CASE("a run that is done already says so and changes nothing") {
   CHECK(fs::last_write_time(play.options.checkpoint_dir + "/run/step_00000002/state.h5") == written);
 }
 
-TEST_CASE("a new run of a name that has checkpoints says so; beside those of other runs there is nothing to say") {
+TEST_CASE("a new run of a name that has checkpoints is refused, and nothing of the old one is touched") {
   Playground play;
   play.options.max_steps = 1;
-  CHECK_FALSE(contains(run_cpu({play.options, ""}).printed, "earlier run"));
-  const std::string again = run_cpu({play.options, ""}).printed;
-  CHECK(contains(again,
-                 play.options.checkpoint_dir + "/run holds checkpoints of an earlier run of this name, up to step 1"));
-  CHECK(contains(again, " --resume " + play.options.checkpoint_dir + "/run would go on"));
-  CHECK_FALSE(contains(run_cpu(resume(play.options, "latest")).printed, "earlier run"));
+  run_cpu({play.options, ""});
+  const std::string state = play.options.checkpoint_dir + "/run/step_00000001/state.h5";
+  const auto written = fs::last_write_time(state);
+  const Error refused = expect_error([&] { run_cpu({play.options, ""}); });
+  CHECK(refused.code() == ExitCode::usage);
+  CHECK(mentions(refused, play.options.checkpoint_dir +
+                              "/run holds the checkpoints of an earlier run of this name, up to step 1"));
+  CHECK(contains(refused.hint(), " --resume " + play.options.checkpoint_dir + "/run"));
+  CHECK(fs::last_write_time(state) == written);
+  CHECK_FALSE(fs::exists(play.options.log_dir + "/run/metrics.jsonl.1"));
+  CHECK(contains(run_cpu(resume(play.options, "latest")).printed, "nothing left"));
   play.options.run_name = "other";
-  CHECK_FALSE(contains(run_cpu({play.options, ""}).printed, "earlier run"));
+  CHECK(run_cpu({play.options, ""}).code == ExitCode::done);
+  const Error taken = expect_error([&] {
+    play.options.run_name = "run"; // a branch of the other run cannot have it either
+    resume(play.options, play.options.checkpoint_dir + "/other", {"run_name"});
+  });
+  CHECK(taken.code() == ExitCode::usage);
+  CHECK(mentions(taken, "/run holds the checkpoints"));
+}
+
+TEST_CASE("an earlier step than the newest branches off under a name of its own, and nothing of the run is cut") {
+  Playground play;
+  play.options.max_steps = 6;
+  play.options.checkpoint_freq = 2;
+  run_cpu({play.options, ""});
+  const std::string dir = play.options.checkpoint_dir;
+  const size_t lines = metrics_of(play.options).size();
+  const auto written = fs::last_write_time(dir + "/run/step_00000004/state.h5");
+
+  const RunStart start = resume(play.options, "2");
+  CHECK(start.options.run_name == "run-from-2");
+  const Outcome outcome = run_cpu(start);
+  CHECK(contains(outcome.printed,
+                 "note: there are later checkpoints of run than step 2: this run branches off as "
+                 "run-from-2, and leaves run as it is"));
+  CHECK(outcome.state.run_name == "run-from-2");
+  CHECK(fs::exists(dir + "/run-from-2/step_00000006"));
+  CHECK(fs::last_write_time(dir + "/run/step_00000004/state.h5") == written);
+  CHECK(metrics_of(play.options).size() == lines);
+  CHECK(fs::exists(play.options.log_dir + "/run-from-2/metrics.jsonl"));
+
+  CHECK(resume(play.options, dir + "/run/2").options.run_name == "run-from-2-2"); // the first is taken
+  CHECK(resume(play.options, dir + "/run").options.run_name == "run");            // the newest goes on in place
+  CHECK(resume(play.options, dir + "/run-from-2").options.run_name == "run-from-2");
+  play.options.run_name = "run";
+  CHECK(resume(play.options, "4", {"run_name"}).options.run_name == "run-from-4"); // named is not overwritten either
+  play.options.run_name = "mine";
+  CHECK(resume(play.options, dir + "/run/4", {"run_name"}).options.run_name == "mine");
+  fs::resize_file(dir + "/run/step_00000006/state.h5", 1000); // nothing to keep: the run goes on from before it
+  CHECK(resume(play.options, dir + "/run/4").options.run_name == "run");
+}
+
+TEST_CASE("a run goes on in the folder where it was found, also where that was copied or moved") {
+  Playground play;
+  play.options.max_steps = 2;
+  play.options.checkpoint_freq = 1;
+  run_cpu({play.options, ""});
+  const std::string dir = play.options.checkpoint_dir;
+  fs::copy(dir + "/run", dir + "/copy", fs::copy_options::recursive);
+  const RunStart copy = resume(play.options, "copy");
+  CHECK(copy.checkpoint == dir + "/copy/step_00000002");
+  CHECK(copy.options.run_name == "copy");
+
+  // One step, copied out of its run: the run's logs are not its own.
+  const auto resume_path = [&](const std::string& path) {
+    CommandLine line;
+    line.options.resume = path;
+    line.given = {"resume"};
+    return prepare_start(line).options;
+  };
+  const std::string outside = play.folder / "outside";
+  fs::create_directories(outside);
+  fs::copy(dir + "/run/step_00000001", outside + "/step_00000001", fs::copy_options::recursive);
+  CHECK(resume_path(outside + "/step_00000001").run_name == "run-from-1");
+  CHECK(resume_path(outside + "/step_00000001").checkpoint_dir == outside);
+  fs::rename(dir, play.folder / "moved");
+  CHECK(resume_path(play.folder / "moved/run").run_name == "run");
+  CHECK(resume_path(play.folder / "moved/run").checkpoint_dir == play.folder / "moved");
 }
 
 TEST_CASE("--resume means the run that saved last, or the one that --run_name names") {
@@ -140,7 +239,7 @@ TEST_CASE("a checkpoint that stands in --checkpoint_dir itself, as they used to,
   fs::rename(dir + "/run/step_00000002", dir + "/step_00000002");
   fs::remove_all(dir + "/run");
   std::ofstream(dir + "/latest") << "step_00000002\n";
-  CHECK(contains(describe_checkpoints(dir), "without a run folder\nstep        2 |"));
+  CHECK(contains(describe_checkpoints({dir}), "without a run folder | 1x8\nstep        2 |"));
   play.options.max_steps = 3;
   const Outcome outcome = run_cpu(resume(play.options, "latest", {"max_steps"}));
   CHECK(loss_lines(outcome.printed).size() == 1);
@@ -226,7 +325,7 @@ TEST_CASE("an error of the loop still ends the save that was under way") {
   };
   ScriptedBackend backend(script);
   CHECK(expect_error([&] { run({play.options, ""}, backend); }).code() == ExitCode::device);
-  CHECK(find_checkpoint(play.options.checkpoint_dir, "run", "latest") ==
+  CHECK(find_checkpoint({play.options.checkpoint_dir}, "run", "latest") ==
         play.options.checkpoint_dir + "/run/step_00000002");
 }
 
@@ -242,7 +341,7 @@ TEST_CASE("a new best is saved and marked; the one before goes unless it was due
   CHECK(outcome.state.best_val_loss == doctest::Approx(6.0));
   CHECK(outcome.state.last_val_loss == doctest::Approx(7.0));
   std::vector<int64_t> steps, best, latest;
-  for (const CheckpointInfo& info : list_checkpoints(play.options.checkpoint_dir)) {
+  for (const CheckpointInfo& info : list_checkpoints({play.options.checkpoint_dir})) {
     steps.push_back(info.step);
     if (info.best) best.push_back(info.step);
     if (info.latest) latest.push_back(info.step);
@@ -264,7 +363,7 @@ TEST_CASE("without --save_best a new best saves nothing by itself; a checkpoint 
   const Outcome outcome = run({play.options, ""}, backend);
   CHECK(outcome.state.best_val_loss == doctest::Approx(5.0));
   CHECK_FALSE(contains(outcome.printed, "step 5 | saved"));
-  const auto saved = list_checkpoints(play.options.checkpoint_dir);
+  const auto saved = list_checkpoints({play.options.checkpoint_dir});
   REQUIRE(saved.size() == 2);
   CHECK(saved[0].step == 4);
   CHECK(saved[0].best);
@@ -281,8 +380,8 @@ TEST_CASE("--list_checkpoints shows a loss of an earlier step with that step, an
   script.val_loss = [](int64_t step) { return 3.0 + static_cast<double>(step); };
   ScriptedBackend backend(script);
   run({play.options, ""}, backend);
-  std::istringstream listed(describe_checkpoints(play.options.checkpoint_dir));
-  for (const char* beginning : {"run run", "step        3 | val loss         -           | fp32 |",
+  std::istringstream listed(describe_checkpoints({play.options.checkpoint_dir}));
+  for (const char* beginning : {"run run | 1x8", "step        3 | val loss         -           | fp32 |",
                                 "step        4 | val loss  7.000000           | fp32 |",
                                 "step        6 | val loss  7.000000 at step 4 | fp32 |",
                                 "step        7 | val loss 10.000000           | fp32 |"}) {
@@ -321,7 +420,7 @@ TEST_CASE("a run whose log or checkpoint folder another run is writing to does n
     CHECK_FALSE(fs::exists(other.log_dir + "/run"));
     other.run_name = "other"; // another run beside it
     CHECK(run({other, ""}, backend).code == ExitCode::done);
-    other.log_dir = other.checkpoint_dir; // one folder for both is one lock
+    other.run_name = "third", other.log_dir = other.checkpoint_dir; // one folder for both is one lock
     CHECK(run({other, ""}, backend).code == ExitCode::done);
     CHECK(Trainer(first).run() == ExitCode::done);
   }

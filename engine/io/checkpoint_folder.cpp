@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <stdexcept>
@@ -14,6 +15,7 @@
 #include "engine/base/files.h"
 #include "engine/dist/agreement.h"
 #include "engine/io/checkpoint_names.h"
+#include "engine/io/checkpoint_search.h"
 
 namespace gpt2 {
 namespace {
@@ -26,14 +28,23 @@ bool written_everywhere(const CheckpointSave& save, RankGroup& group) {
   return std::ranges::none_of(written, &std::string::empty);
 }
 
+std::vector<std::string> clean_up(const std::string& folder, const KeepRule& keep, const std::string& saved) {
+  std::vector<std::string> warnings{prune(folder, keep).why_not};
+  const auto room = attempt([&] { warnings.push_back(little_room(folder, bytes_of(saved), free_disk_space(folder))); });
+  if (room) warnings.push_back(room->what());
+  std::erase(warnings, "");
+  return warnings;
+}
+
 } // namespace
 
-CheckpointFolder::CheckpointFolder(const std::string& checkpoint_dir, const std::string& run)
-    : root_(without_slashes(checkpoint_dir)), run_(without_slashes(run)), folder_(root_ + "/" + run_) {}
+CheckpointFolder::CheckpointFolder(const std::string& checkpoint_dir, const std::string& run, const KeepRule& keep)
+    : root_(without_slashes(checkpoint_dir)), run_(without_slashes(run)), folder_(root_ + "/" + run_), keep_(keep) {}
 
 void CheckpointFolder::begin(StatefulModel& model, const TrainState& state, bool is_best, RankGroup& group) {
   if (saving()) throw std::logic_error("a save begins before the one before it has ended");
   const auto busy = group.busy(); // a folder full of leftovers may take longer than the others' patience
+  end_cleaning();
   result_ = {.step = state.step, .path = folder_ + "/" + step_folder_name(state.step), .is_best = is_best};
   save_ = std::make_unique<CheckpointSave>(result_.path, model, state, group);
 }
@@ -51,7 +62,20 @@ SaveResult CheckpointFolder::end(RankGroup& group) {
     result_.error = agree(group, attempt([&] {
                             if (group.leads()) mark(step_folder_name(result_.step), result_.is_best);
                           }));
+  if (!result_.error && group.leads())
+    cleaning_ = std::async(std::launch::async, clean_up, folder_, keep_, result_.path);
   return result_;
+}
+
+void CheckpointFolder::end_cleaning() {
+  if (!cleaning_.valid()) return;
+  const std::vector<std::string> found = cleaning_.get();
+  warnings_.insert(warnings_.end(), found.begin(), found.end());
+}
+
+std::vector<std::string> CheckpointFolder::take_warnings() {
+  if (cleaning_.valid() && cleaning_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) end_cleaning();
+  return std::exchange(warnings_, {});
 }
 
 std::string CheckpointFolder::save(StatefulModel& model, const TrainState& state, bool is_best, RankGroup& group) {

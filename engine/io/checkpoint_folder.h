@@ -3,12 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/dist/rank_group.h"
 #include "engine/io/checkpoint_format.h"
+#include "engine/io/checkpoint_pruning.h"
 #include "engine/io/checkpoint_save.h"
 
 namespace gpt2 {
@@ -23,7 +26,8 @@ struct SaveResult {
 
 class CheckpointFolder {
  public:
-  CheckpointFolder(const std::string& checkpoint_dir, const std::string& run);
+  // A save is followed by what `keep` says of older checkpoints, on a thread of rank 0.
+  CheckpointFolder(const std::string& checkpoint_dir, const std::string& run, const KeepRule& keep = {});
 
   const std::string& path() const { return folder_; } // CHECKPOINT_DIR/RUN
 
@@ -37,6 +41,10 @@ class CheckpointFolder {
   std::optional<SaveResult> end_if_written(RankGroup& group);
   SaveResult end(RankGroup& group); // waits for that
 
+  // What that thread has found since the last call, one line each: little room for the next checkpoint, old ones that
+  // cannot be removed.
+  std::vector<std::string> take_warnings();
+
   // Both at once; the checkpoint's path. Throws the same Error on all ranks.
   std::string save(StatefulModel& model, const TrainState& state, bool is_best, RankGroup& group);
 
@@ -45,12 +53,16 @@ class CheckpointFolder {
   void check_writable(int64_t parameters) const;
 
  private:
+  void end_cleaning();
   void mark(const std::string& name, bool is_best) const;
   void show_in_root(const char* marker) const;
 
   std::string root_, run_, folder_;
-  std::unique_ptr<CheckpointSave> save_; // the one under way
-  SaveResult result_;                    // what it will be
+  KeepRule keep_;
+  std::future<std::vector<std::string>> cleaning_; // rank 0's: ends before the next save begins, for both enter HDF5
+  std::vector<std::string> warnings_;              // of those that have ended
+  std::unique_ptr<CheckpointSave> save_;           // the one under way
+  SaveResult result_;                              // what it will be
 };
 
 } // namespace gpt2

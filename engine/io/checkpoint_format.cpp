@@ -73,6 +73,7 @@ void write_train_group(Hdf5StateWriter writer, const TrainState& state) {
   writer.write_text("options_toml", state.options_toml);
   writer.write_text("precision", state.precision);
   if (!state.fp8_guard.empty()) writer.write_text("fp8_guard", state.fp8_guard);
+  writer.write_text("data", state.data);
 }
 
 int64_t read_val_step(Hdf5StateReader& reader) { // the first checkpoints of format_version 1 have none
@@ -111,6 +112,7 @@ TrainState read_train_group(Hdf5StateReader reader) {
   state.options_toml = reader.read_text("options_toml");
   state.precision = reader.read_text("precision");
   if (reader.has("fp8_guard")) state.fp8_guard = reader.read_text("fp8_guard");
+  if (reader.has("data")) state.data = reader.read_text("data");
   return state;
 }
 
@@ -270,6 +272,7 @@ StateHeader read_state_header(const std::string& folder) {
   header.val_loss = train.read_real("last_val_loss");
   header.val_step = read_val_step(train);
   header.precision = train.read_text("precision");
+  header.model = Hdf5StateReader(*file, kConfigGroup).read_text("name");
   header.written = file->read_text_attribute("written");
   header.ranks = checkpoint.ranks(*file);
   for (int rank = 1; rank < header.ranks; ++rank) {

@@ -34,6 +34,7 @@ struct TrainState {
   std::string options_toml; // --print_config of the run
   std::string precision;    // "fp8", "bf16", "fp32"
   std::string fp8_guard;    // Fp8Guard::text(): the trouble it has counted so far
+  std::string data;         // Dataset::fingerprint() of what it was trained on; "": not known
 };
 
 // What a list of checkpoints shows.
@@ -42,7 +43,7 @@ struct StateHeader {
   double val_loss = 0;
   int64_t val_step = -1;
   int ranks = 1; // that wrote it
-  std::string precision, written;
+  std::string model, precision, written;
 };
 
 constexpr int kMostRanks = 99999; // five digits in a file's name

@@ -13,6 +13,15 @@ namespace gpt2 {
 
 namespace fs = std::filesystem;
 
+std::string default_checkpoint_dir(Precision precision) {
+  return default_checkpoint_dirs()[precision == Precision::bf16 ? 1 : 0];
+}
+
+const std::vector<std::string>& default_checkpoint_dirs() {
+  static const std::vector<std::string> dirs{"checkpoints_fp8", "checkpoints_bf16"};
+  return dirs;
+}
+
 bool is_complete(const std::string& checkpoint) {
   std::error_code absent;
   return fs::is_regular_file(rank_file(checkpoint, 0), absent) ||

@@ -3,6 +3,7 @@
 //   checkpoints_fp8/RUN/step_00001000/   one checkpoint: its files are in checkpoint_format.h
 //   checkpoints_fp8/RUN/latest, best     text files that name one of the run's: "step_00001000"
 //   checkpoints_fp8/latest, best         those of the run that saved last: "RUN/step_00001000"
+//   checkpoints_bf16/...                 the same, by default, for runs in BF16
 //
 // A run folder stands for itself: checkpoints directly in a --checkpoint_dir are those of a run without a name, as the
 // first programs wrote them.
@@ -11,10 +12,17 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "engine/model/model.h"
 
 namespace gpt2 {
 
 inline constexpr const char *kLatest = "latest", *kBest = "best";
+
+// Without --checkpoint_dir. FP32 has no third folder: it is what FP8 is emulated with on the CPU, and compared with.
+std::string default_checkpoint_dir(Precision precision);
+const std::vector<std::string>& default_checkpoint_dirs(); // all of them
 
 std::string step_folder_name(int64_t step);          // "step_00001000"
 int64_t step_of(const std::string& checkpoint);      // of a path or a name; -1: not a checkpoint's

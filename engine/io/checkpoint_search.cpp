@@ -8,28 +8,20 @@
 #include "engine/base/error.h"
 #include "engine/io/checkpoint_names.h"
 #include "engine/io/checkpoint_verify.h"
+#include "engine/io/pending_folder.h"
 
 namespace gpt2 {
 namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kDamaged = "damaged"; // in place of the precision, in a list
-
 // ---- what is there ----
-
-int64_t size_of_files(const std::string& folder) {
-  int64_t bytes = 0;
-  std::error_code gone;
-  for (const auto& entry : fs::directory_iterator(folder, gone)) bytes += static_cast<int64_t>(entry.file_size(gone));
-  return bytes;
-}
 
 CheckpointInfo describe(const std::string& path) {
   CheckpointInfo info;
   info.path = path;
   info.step = step_of(path);
-  info.bytes = size_of_files(path);
+  info.bytes = bytes_of(path);
   try {
     const StateHeader header = read_state_header(path);
     info.val_loss = header.val_loss;
@@ -37,15 +29,24 @@ CheckpointInfo describe(const std::string& path) {
     info.ranks = header.ranks;
     info.written = header.written;
     info.precision = header.precision;
+    info.model = header.model;
   } catch (const Error&) { // shown, so that nobody wonders where it went
     info.val_loss = 1e30;
-    info.precision = kDamaged;
+    info.precision = "damaged";
   }
   return info;
 }
 
+// Also where a kill left it under another name.
+bool is_there(const std::string& checkpoint) {
+  if (step_of(checkpoint) < 0 || is_complete(checkpoint)) return is_complete(checkpoint);
+  bring_back_set_aside(fs::path(checkpoint).parent_path().string());
+  return is_complete(checkpoint);
+}
+
 // The folder's own checkpoints, unread: by step.
 std::vector<std::string> checkpoints_in(const std::string& folder) {
+  bring_back_set_aside(folder);
   std::vector<std::string> paths;
   std::error_code absent; // no folder: no checkpoints
   for (const auto& entry : fs::directory_iterator(folder, absent)) {
@@ -79,82 +80,128 @@ std::string run_folder(const std::string& root, const std::string& run) {
   return run.empty() ? root : root + "/" + run;
 }
 
-auto age(const CheckpointInfo& info) {
-  return std::tie(info.written, info.step);
-} // steps of one second by their number
+// Of two, the one that was written last; steps of one second by their number.
+bool is_older(const CheckpointInfo& a, const CheckpointInfo& b) {
+  return std::tie(a.written, a.step) < std::tie(b.written, b.step);
+}
 
-bool is_damaged(const CheckpointInfo& info) { return info.precision == kDamaged; }
+std::string newest_of(const std::vector<std::string>& checkpoints) { // "": of none
+  std::vector<CheckpointInfo> infos;
+  for (const std::string& path : checkpoints) infos.push_back(describe(path));
+  const auto newest = std::max_element(infos.begin(), infos.end(), is_older);
+  return newest == infos.end() ? "" : newest->path;
+}
 
 // ---- which one is meant ----
 
-std::string what_is_there(const std::string& folder, std::vector<CheckpointInfo> checkpoints) {
-  std::erase_if(checkpoints, is_damaged);
-  if (checkpoints.empty()) return "start a new run without --resume, or check --checkpoint_dir and --run_name";
+using Folders = std::vector<std::string>;
+
+std::string joined(const Folders& names, const std::string& between) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : between) + name;
+  return out;
+}
+
+[[noreturn]] void throw_not_there(const std::string& what, const Folders& folders) {
+  std::vector<CheckpointInfo> checkpoints = list_checkpoints(folders);
+  std::erase_if(checkpoints, [](const CheckpointInfo& info) { return info.is_damaged(); });
+  if (checkpoints.empty())
+    throw Error(ExitCode::checkpoint, what,
+                "start a new run without --resume, or check --checkpoint_dir and --run_name");
   constexpr size_t kShown = 8;
-  std::string steps = checkpoints.size() > kShown ? "... " : "";
   const size_t first = checkpoints.size() > kShown ? checkpoints.size() - kShown : 0;
-  for (size_t i = first; i < checkpoints.size(); ++i) {
-    const CheckpointInfo& info = checkpoints[i];
-    steps += (i > first ? ", " : "") + (info.run.empty() ? std::to_string(info.step) : info.path);
-  }
-  return "choose one of the checkpoints in " + folder + ": " + steps;
+  std::string list = first > 0 ? "... " : "";
+  for (size_t i = first; i < checkpoints.size(); ++i) list += (i > first ? ", " : "") + checkpoints[i].path;
+  throw Error(ExitCode::checkpoint, what, "give --resume one of these: " + list);
 }
 
-[[noreturn]] void throw_not_there(const std::string& what, const std::string& folder) {
-  throw Error(ExitCode::checkpoint, what, what_is_there(folder, list_checkpoints(folder)));
+std::vector<CheckpointInfo> usable_in(const Folders& folders, const std::string& marker) {
+  std::vector<CheckpointInfo> usable = list_checkpoints(folders);
+  std::erase_if(usable,
+                [&](const CheckpointInfo& info) { return info.is_damaged() || (marker == kBest && !info.best); });
+  return usable;
 }
 
-// In a run's folder or in a --checkpoint_dir: what its marker says; where that leads nowhere, the newest by time.
-std::string find_marked(const std::string& folder, const std::string& marker) {
-  if (const std::string path = follow_marker(folder, marker); !path.empty()) return path;
-  std::vector<CheckpointInfo> candidates = list_checkpoints(folder);
-  std::erase_if(candidates,
-                [&](const CheckpointInfo& info) { return is_damaged(info) || (marker == kBest && !info.best); });
-  if (!candidates.empty()) {
-    const auto older = [](const CheckpointInfo& a, const CheckpointInfo& b) { return age(a) < age(b); };
-    return std::max_element(candidates.begin(), candidates.end(), older)->path;
-  }
-  throw_not_there(
-      marker == kBest ? "no checkpoint in " + folder + " is marked as best" : "there is no checkpoint in " + folder,
-      folder);
+std::string newest_usable(const Folders& folders, const std::string& marker) {
+  const std::vector<CheckpointInfo> usable = usable_in(folders, marker);
+  const auto newest = std::max_element(usable.begin(), usable.end(), is_older);
+  return newest == usable.end() ? "" : newest->path;
 }
 
-// Of one run, or of the run that saved last; where nothing tells which that was, of the only one that has this step.
-std::string find_step(const std::string& root, const std::string& run, int64_t step) {
-  const std::string name = step_folder_name(step);
-  const std::string latest = run.empty() ? follow_marker(root, kLatest) : "";
-  const std::string folder = !run.empty() ? run_folder(root, run) : fs::path(latest).parent_path().string();
-  if (!folder.empty() && is_complete(folder + "/" + name)) return folder + "/" + name;
+// Of a run's folder or a --checkpoint_dir: that of the run that its marker names.
+std::string latest_by_marker(const std::string& folder) {
+  const std::string marked = follow_marker(folder, kLatest);
+  return marked.empty() ? "" : latest_in(fs::path(marked).parent_path().string());
+}
+
+// Where markers lead nowhere, the newest by time.
+std::string find_latest(const Folders& folders) {
   std::vector<std::string> candidates;
-  for (const std::string& other : runs_in(root)) {
-    const std::string path = run_folder(root, other) + "/" + name;
-    if (is_complete(path)) candidates.push_back(path);
+  for (const std::string& folder : folders) {
+    std::string latest = latest_by_marker(folder);
+    if (latest.empty()) latest = newest_usable({folder}, kLatest);
+    if (!latest.empty()) candidates.push_back(latest);
   }
-  if (folder.empty() && candidates.size() == 1) return candidates.front();
-  if (candidates.empty())
-    throw_not_there(
-        "there is no checkpoint of step " + std::to_string(step) + " in " + (folder.empty() ? root : folder),
-        folder.empty() ? root : folder);
-  std::string list;
-  for (const std::string& path : candidates) list += (list.empty() ? "" : ", ") + path;
-  throw Error(ExitCode::checkpoint,
-              folder.empty() ? "several runs in " + root + " have a checkpoint of step " + std::to_string(step)
-                             : "there is no checkpoint of step " + std::to_string(step) + " in " + folder,
-              "give --resume a path, or --run_name; this step is there: " + list);
+  return newest_of(candidates);
 }
 
-// A checkpoint, its state file, a run's folder, a --checkpoint_dir, or the marker in one of these; "": none.
-std::string find_at(const std::string& path) {
-  if (is_complete(path)) return path;
-  const fs::path parent = fs::path(path).parent_path();
-  const std::string name = fs::path(path).filename().string(), folder = parent.empty() ? "." : parent.string();
-  if (name == "state.h5" && is_complete(folder)) return folder;
-  if ((name == kLatest || name == kBest) && !runs_in(folder).empty()) return find_marked(folder, name);
-  return !path.empty() && !runs_in(path).empty() ? find_marked(path, kLatest) : "";
+// That of the run that saved last; where it has none, the newest that another run marks.
+std::string find_best(const Folders& folders) {
+  const std::string latest = find_latest(folders);
+  const std::string best = latest.empty() ? "" : follow_marker(fs::path(latest).parent_path().string(), kBest);
+  return best.empty() ? newest_usable(folders, kBest) : best;
+}
+
+std::string find_marked(const Folders& folders, const std::string& marker) {
+  return marker == kBest ? find_best(folders) : find_latest(folders);
+}
+
+// Of the run that saved last; where no marker tells which that was, of the only one that has this step.
+std::string find_step(const Folders& roots, const std::string& run, int64_t step) {
+  const std::string name = step_folder_name(step);
+  std::vector<std::string> marked, candidates;
+  Folders meant;
+  for (const std::string& root : roots) {
+    meant.push_back(run_folder(root, run));
+    if (const std::string latest = latest_by_marker(meant.back()); !latest.empty()) marked.push_back(latest);
+    for (const std::string& other : runs_in(root)) {
+      const std::string path = run_folder(root, other) + "/" + name;
+      if (is_there(path)) candidates.push_back(path);
+    }
+  }
+  const std::string newest = newest_of(marked);
+  if (!newest.empty()) meant = {fs::path(newest).parent_path().string()};
+  for (const std::string& folder : meant) {
+    if (is_there(folder + "/" + name)) return folder + "/" + name;
+  }
+  const bool any_run = run.empty() && newest.empty();
+  if (any_run && candidates.size() == 1) return candidates.front();
+  const std::string missing = "there is no checkpoint of step " + std::to_string(step) + " in " + joined(meant, " or ");
+  if (candidates.empty()) throw_not_there(missing, meant);
+  throw Error(ExitCode::checkpoint,
+              any_run
+                  ? "several runs in " + joined(roots, " and ") + " have a checkpoint of step " + std::to_string(step)
+                  : missing,
+              "give --resume a path, or --run_name; this step is there: " + joined(candidates, ", "));
 }
 
 bool is_number(const std::string& text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+int64_t to_step(const std::string& digits) { return std::strtoll(digits.c_str(), nullptr, 10); }
+
+// A checkpoint, its state file or its step's number in a run's folder, a run's folder, a --checkpoint_dir, or a marker
+// in one of these; "": none.
+std::string find_at(const std::string& path) {
+  if (is_there(path)) return path;
+  const fs::path parent = fs::path(path).parent_path();
+  const std::string name = fs::path(path).filename().string(), folder = parent.empty() ? "." : parent.string();
+  if (name == "state.h5" && is_there(folder)) return folder;
+  if ((name == kLatest || name == kBest) && !runs_in(folder).empty()) return find_marked({folder}, name);
+  if (const std::string step = folder + "/" + step_folder_name(to_step(name)); is_number(name) && is_there(step))
+    return step;
+  return !path.empty() && !runs_in(path).empty() ? find_latest({path}) : "";
 }
 
 // ---- reading one ----
@@ -174,7 +221,7 @@ TrainState with_hint(const std::string& checkpoint, const Read& read) {
 } // namespace
 
 std::vector<CheckpointInfo> list_run(const std::string& folder) {
-  const std::string latest = follow_marker(folder, kLatest), best = follow_marker(folder, kBest);
+  const std::string latest = latest_in(folder), best = follow_marker(folder, kBest);
   std::vector<CheckpointInfo> checkpoints;
   for (const std::string& path : checkpoints_in(folder)) {
     checkpoints.push_back(describe(path));
@@ -184,12 +231,14 @@ std::vector<CheckpointInfo> list_run(const std::string& folder) {
   return checkpoints;
 }
 
-std::vector<CheckpointInfo> list_checkpoints(const std::string& checkpoint_dir) {
-  const std::string root = without_slashes(checkpoint_dir);
+std::vector<CheckpointInfo> list_checkpoints(const std::vector<std::string>& checkpoint_dirs) {
   std::vector<std::vector<CheckpointInfo>> runs;
-  for (const std::string& run : runs_in(root)) {
-    runs.push_back(list_run(run_folder(root, run)));
-    for (CheckpointInfo& info : runs.back()) info.run = run;
+  for (const std::string& checkpoint_dir : checkpoint_dirs) {
+    const std::string root = without_slashes(checkpoint_dir);
+    for (const std::string& run : runs_in(root)) {
+      runs.push_back(list_run(run_folder(root, run)));
+      for (CheckpointInfo& info : runs.back()) info.run = run;
+    }
   }
   const auto newest = [](const std::vector<CheckpointInfo>& run) {
     std::string written;
@@ -202,16 +251,52 @@ std::vector<CheckpointInfo> list_checkpoints(const std::string& checkpoint_dir) 
   return all;
 }
 
-std::string find_checkpoint(const std::string& checkpoint_dir, const std::string& run, const std::string& which) {
-  const std::string root = without_slashes(checkpoint_dir), path = without_slashes(which);
-  if (which == kLatest || which == kBest) return find_marked(run_folder(root, run), which);
-  if (is_number(which)) return find_step(root, run, std::strtoll(which.c_str(), nullptr, 10));
-  if (!path.empty()) {
-    for (const std::string& place : {path, run_folder(root, run) + "/" + path, root + "/" + path}) {
-      if (const std::string found = find_at(place); !found.empty()) return found;
+std::string latest_in(const std::string& folder) {
+  const std::vector<std::string> paths = checkpoints_in(folder);
+  const std::string marked = follow_marker(folder, kLatest);
+  CheckpointInfo newest = marked.empty() ? CheckpointInfo{} : describe(marked);
+  const bool sound = !marked.empty() && !newest.is_damaged();
+  for (const std::string& path : paths) {
+    if (sound && step_of(path) <= newest.step) continue; // an older one: not even opened
+    const CheckpointInfo info = describe(path);
+    if (!info.is_damaged() && (newest.path.empty() || is_older(newest, info))) newest = info;
+  }
+  return newest.path;
+}
+
+std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, const std::string& run,
+                            const std::string& which) {
+  Folders roots, meant;
+  for (const std::string& dir : checkpoint_dirs) {
+    roots.push_back(without_slashes(dir));
+    meant.push_back(run_folder(roots.back(), run));
+  }
+  if (is_number(which)) return find_step(roots, run, to_step(which));
+  if (which == kLatest || which == kBest) {
+    if (const std::string found = find_marked(meant, which); !found.empty()) return found;
+    const std::string where = " in " + joined(meant, " or ");
+    throw_not_there(which == kBest ? "no checkpoint" + where + " is marked as best" : "there is no checkpoint" + where,
+                    meant);
+  }
+  if (const std::string path = without_slashes(which); !path.empty()) {
+    if (const std::string found = find_at(path); !found.empty()) return found;
+    for (const Folders& places : {meant, roots}) {
+      std::vector<std::string> candidates;
+      for (const std::string& place : places) {
+        if (const std::string found = find_at(place + "/" + path); !found.empty()) candidates.push_back(found);
+      }
+      if (!candidates.empty()) return newest_of(candidates);
     }
   }
-  throw_not_there("there is no checkpoint at \"" + which + "\"", root);
+  throw_not_there("there is no checkpoint at \"" + which + "\"", roots);
+}
+
+int64_t bytes_of(const std::string& checkpoint) {
+  int64_t bytes = 0;
+  std::error_code gone;
+  for (const auto& entry : fs::directory_iterator(checkpoint, gone))
+    bytes += static_cast<int64_t>(entry.file_size(gone));
+  return bytes;
 }
 
 std::string checkpoint_dir_of(const std::string& checkpoint, const std::string& run) {

@@ -18,18 +18,26 @@ struct CheckpointInfo {
   int ranks = 1;         // that wrote it
   int64_t bytes = 0;     // of all files
   std::string written;   // ISO time; "": damaged
-  std::string precision;
+  std::string precision, model;
   bool latest = false, best = false; // of its run
+  bool is_damaged() const { return written.empty(); }
 };
 
-// All runs, the one that saved last at the end; within a run by step.
-std::vector<CheckpointInfo> list_checkpoints(const std::string& checkpoint_dir);
+// All runs in these folders, the one that saved last at the end; within a run by step.
+std::vector<CheckpointInfo> list_checkpoints(const std::vector<std::string>& checkpoint_dirs);
 // Those of one run, or of any folder that holds checkpoints.
 std::vector<CheckpointInfo> list_run(const std::string& run_folder);
 
-// What --resume says: "latest", "best", a step number, a path, or a path below `checkpoint_dir`. Without a path it
-// means `run`, or with "" the run that saved last. Throws Error(checkpoint) with what is there as a hint.
-std::string find_checkpoint(const std::string& checkpoint_dir, const std::string& run, const std::string& which);
+// What --resume says: "latest", "best", a step number, a path, or a path below one of `checkpoint_dirs`, each of which
+// may end in a step number. Without a path it means `run`, or with "" the run that saved last; where several folders
+// have what is meant, that of the run that saved last. Throws Error(checkpoint) with what is there as a hint.
+std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, const std::string& run,
+                            const std::string& which);
+
+// The newest usable checkpoint of a run's folder, whose marker may lag behind it after a kill; "" if there is none.
+std::string latest_in(const std::string& run_folder);
+
+int64_t bytes_of(const std::string& checkpoint); // of all its files
 
 // The --checkpoint_dir of a checkpoint of this run, wherever it stands.
 std::string checkpoint_dir_of(const std::string& checkpoint, const std::string& run);

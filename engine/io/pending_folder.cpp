@@ -15,6 +15,7 @@
 
 #include "engine/base/files.h"
 #include "engine/io/checkpoint_names.h"
+#include "engine/io/folder_lock.h"
 
 namespace gpt2 {
 namespace {
@@ -34,12 +35,13 @@ fs::file_time_type last_write(const fs::path& path) {
   return newest;
 }
 
-// Ours: left by an earlier process of the same id (in a container it is always the same). Another's: only if no such
-// process lives here and nothing was written lately.
+// Ours: left by an earlier process of the same id (in a container it is always the same).
+bool is_dead(pid_t writer) { return writer == ::getpid() || (::kill(writer, 0) != 0 && errno == ESRCH); }
+
+// Another's: only if no such process lives here and nothing was written lately.
 bool is_abandoned(const fs::path& path, pid_t writer) {
   if (writer == ::getpid()) return true;
-  if (::kill(writer, 0) == 0 || errno != ESRCH) return false;
-  return fs::file_time_type::clock::now() - last_write(path) > kStillWarm;
+  return is_dead(writer) && fs::file_time_type::clock::now() - last_write(path) > kStillWarm;
 }
 
 // "step_00001000.tmp-4711" -> {"step_00001000", 4711}; also latest.tmp-4711 and best.tmp-4711.
@@ -59,10 +61,16 @@ Leftover parse_leftover(const std::string& name, const std::string& marker) {
   return good ? Leftover{base, writer} : Leftover{};
 }
 
+std::vector<fs::path> entries_of(const std::string& folder) {
+  std::error_code absent;
+  std::vector<fs::path> entries;
+  for (const auto& entry : fs::directory_iterator(folder, absent)) entries.push_back(entry.path());
+  return entries;
+}
+
 } // namespace
 
-PendingFolder::PendingFolder(std::string path)
-    : path_(std::move(path)), temporary_(path_ + ".tmp-" + std::to_string(::getpid())) {
+PendingFolder::PendingFolder(std::string path) : path_(std::move(path)), temporary_(temporary_name(path_)) {
   make_folders(temporary_);
 }
 
@@ -81,7 +89,7 @@ void PendingFolder::commit() {
 }
 
 // The old folder and the new one swap names in one step. Where the file system cannot do that (NFS), the old one
-// steps aside first; clean_leftovers brings it back should we die in between.
+// steps aside first; the next writer or reader brings it back should we die in between.
 void PendingFolder::exchange() {
   if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) == 0) return;
   if (errno != EINVAL && errno != ENOSYS) throw_system_error(ExitCode::disk, "replace", path_, errno);
@@ -95,11 +103,11 @@ void PendingFolder::exchange() {
   temporary_ = aside;
 }
 
+std::string temporary_name(const std::string& path) { return path + ".tmp-" + std::to_string(::getpid()); }
+
 void clean_leftovers(const std::string& folder) {
   std::error_code ignored; // cleaning is a courtesy: what cannot be removed stays
-  std::vector<fs::path> entries;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) entries.push_back(entry.path());
-  for (const fs::path& path : entries) {
+  for (const fs::path& path : entries_of(folder)) {
     const std::string name = path.filename().string();
     const Leftover unfinished = parse_leftover(name, ".tmp-"), aside = parse_leftover(name, ".old-");
     if (unfinished.writer && is_abandoned(path, unfinished.writer)) fs::remove_all(path, ignored);
@@ -108,6 +116,21 @@ void clean_leftovers(const std::string& folder) {
       fs::remove_all(path, ignored);
     else
       fs::rename(path, fs::path(folder) / aside.name, ignored);
+  }
+}
+
+void bring_back_set_aside(const std::string& folder) {
+  std::error_code ignored;
+  for (const fs::path& path : entries_of(folder)) {
+    const Leftover aside = parse_leftover(path.filename().string(), ".old-");
+    const fs::path wanted = fs::path(folder) / aside.name;
+    if (!aside.writer || !is_dead(aside.writer) || fs::exists(wanted, ignored)) continue;
+    try {
+      const FolderLock alone(folder, "--run_name"); // a writer on another host may be between its two renames
+      fs::rename(path, wanted, ignored);
+    } catch (const Error&) { // there is one, or nothing may be changed here
+      return;
+    }
   }
 }
 

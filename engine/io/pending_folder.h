@@ -22,7 +22,13 @@ class PendingFolder {
   std::string path_, temporary_;
 };
 
-// Removes what dead writers left in a folder of checkpoints, and brings back what had stepped aside for them.
+std::string temporary_name(const std::string& path); // PATH.tmp-PID: ignored, and removed once its writer is dead
+
+// For the writer of a folder of checkpoints: removes what dead ones left, and brings back what had stepped aside for
+// them.
 void clean_leftovers(const std::string& folder);
+
+// For a reader: gives step_N.old-PID its name back where nothing else has it, nobody writes here and PID is dead.
+void bring_back_set_aside(const std::string& folder);
 
 } // namespace gpt2

@@ -115,7 +115,7 @@ std::vector<std::string> choices_of(const std::string& name, const std::string& 
 }
 
 bool names_a_file(const std::string& value_name) {
-  return value_name == "FILE" || value_name == "DIR" || value_name == "GLOB";
+  return value_name == "FILE" || value_name.starts_with("DIR") || value_name == "GLOB";
 }
 
 std::string joined(const std::vector<std::string>& words) {
@@ -167,7 +167,7 @@ std::string zsh_completion() {
     const std::vector<std::string> words = choices_of(name, value_name);
     specs += " \\\n  '--" + name + (value_name.empty() ? "" : "=") + "[" + quoted(help) + "]";
     if (!value_name.empty()) specs += ":" + quoted(value_name) + ":";
-    if (names_a_file(value_name)) specs += value_name == "DIR" ? "_files -/" : "_files";
+    if (names_a_file(value_name)) specs += value_name.starts_with("DIR") ? "_files -/" : "_files";
     if (!words.empty()) specs += "(" + joined(words) + ")";
     specs += "'";
   };

@@ -10,7 +10,6 @@
 
 #include "engine/base/divisors.h"
 #include "engine/base/program.h"
-#include "engine/io/checkpoint_search.h"
 #include "engine/train/option_fields.h"
 
 namespace gpt2 {
@@ -119,10 +118,16 @@ ExitCode as_one_of(RankGroup& group, const std::function<ExitCode()>& work, cons
 CommandLine agree_on_resume(const CommandLine& command_line, RankGroup& group) {
   CommandLine agreed = command_line;
   if (group.alone() || command_line.options.resume.empty()) return agreed;
-  const Options& asked = command_line.options;
-  const std::string run = command_line.given.contains("run_name") ? asked.run_name : "";
-  agreed.options.resume =
-      group.broadcast(group.leads() ? find_checkpoint(asked.checkpoint_dir, run, asked.resume) : "");
+  // The others may look when its folders are there already.
+  if (group.leads()) {
+    const RunStart start = prepare_start(agreed);
+    agreed.options.checkpoint_dir = start.options.checkpoint_dir;
+    agreed.options.run_name = start.options.run_name;
+    agreed.notes = start.notes;
+  }
+  agreed.options.checkpoint_dir = group.broadcast(agreed.options.checkpoint_dir);
+  agreed.options.run_name = group.broadcast(agreed.options.run_name);
+  agreed.given.insert({"checkpoint_dir", "run_name"});
   return agreed;
 }
 

@@ -35,7 +35,7 @@ int ranks_to_start(const Options& options, const Environment& environment);
 // asked to stop does not take the end of the others, who were asked too, for a failure.
 ExitCode as_one_of(RankGroup& group, const std::function<ExitCode()>& work, const StopSignal* stop = nullptr);
 
-// The checkpoint that rank 0 finds for --resume, for all of them.
+// Where a run that is resumed goes on: --checkpoint_dir and --run_name become what rank 0 says.
 CommandLine agree_on_resume(const CommandLine& command_line, RankGroup& group);
 
 // Something that must be the same on every rank: {"max_lr", "0.0006"}.

@@ -80,7 +80,7 @@ Check<float> below_one() {
 class FieldList {
  public:
   void group(std::string name) { group_ = std::move(name); }
-  void of_this_start() { of_this_start_ = true; } // what follows
+  void of_this_start(bool yes) { of_this_start_ = yes; } // what follows
 
   void text(const std::string& name, std::string& value, const std::string& value_name, const std::string& help) {
     add(
@@ -94,6 +94,16 @@ class FieldList {
         [&value](const std::string& given) {
           if (given.empty()) throw BadValue("must not be empty; . is the folder you are in");
           value = given;
+        });
+  }
+
+  // "" stands for "auto" inside the program; a folder of that name is ./auto.
+  void folder_or_auto(const std::string& name, std::string& value, const std::string& help) {
+    add(
+        name, "DIR|auto", help, [&value] { return toml_string(value.empty() ? "auto" : value); },
+        [&value](const std::string& given) {
+          if (given.empty()) throw BadValue("must not be empty; . is the folder you are in");
+          value = given == "auto" ? "" : given;
         });
   }
 
@@ -299,15 +309,28 @@ std::vector<OptionField> option_fields(Options& o) {
   f.folder("log_dir", o.log_dir, "where runs are logged");
 
   f.group("Checkpoints");
-  f.folder("checkpoint_dir", o.checkpoint_dir, "where each run has a folder of checkpoints");
+  f.folder_or_auto("checkpoint_dir", o.checkpoint_dir,
+                   "where each run has a folder of checkpoints; auto: checkpoints_bf16 for BF16, else "
+                   "checkpoints_fp8; --resume and --list_checkpoints look in both");
   f.number("checkpoint_freq", o.checkpoint_freq, at_least<int64_t>(0),
            "steps between checkpoints; 0: only at the end and, with --save_best, at a new best");
+  f.number(
+      "keep_checkpoints", o.keep_checkpoints, at_least<int64_t>(0),
+      "the newest N of this run stay, with the best, and older ones are removed once a newer one is verified; 0: all "
+      "stay");
+  f.number("keep_every", o.keep_every, at_least<int64_t>(0),
+           "beside --keep_checkpoints: checkpoints of steps that are multiples of N stay for ever; 0: none");
   f.toggle("save_best", o.save_best,
            "a checkpoint at every new best validation loss too, in place of the best before; off: none but those due");
   f.toggle(
       "strict_saves", o.strict_saves,
       "end with exit code 8 when a checkpoint cannot be written; off: warn, train on, try again when the next is due");
-  f.text("resume", o.resume, "latest|best|STEP|PATH", "go on from a checkpoint, with its options unless given again");
+  f.text("resume", o.resume, "latest|best|STEP|RUN|RUN/STEP|PATH",
+         "go on from a checkpoint, with its options unless given again");
+  f.of_this_start(true);
+  f.toggle("allow_other_data", o.allow_other_data,
+           "--resume on other training data than the checkpoint's, at the same place in its order; off: refuse");
+  f.of_this_start(false);
 
   f.group("Anomaly guard");
   f.number("skip_loss_z", o.skip_loss_z, at_least(0.0f),
@@ -323,7 +346,7 @@ std::vector<OptionField> option_fields(Options& o) {
   f.number("nccl_timeout", o.nccl_timeout, at_least(1),
            "seconds that a rank may be missing or keep the others waiting before all give up with exit code 7");
   f.toggle("log_ranks", o.log_ranks, "ranks other than 0 write rank_NNNNN.jsonl into the run's folder");
-  f.of_this_start();
+  f.of_this_start(true);
   f.text("gpus", o.gpus, "INT|all", "start a rank on each of so many GPUs of this machine, without a launcher");
   f.number_or_auto("ranks", o.ranks, 0, at_least(1), "with --rank and --master: ranks of a job of no known launcher");
   f.number_or_auto("rank", o.rank, -1, at_least(0), "this process among --ranks");

@@ -66,6 +66,8 @@ std::vector<std::string> notes_on_options_without_effect(const RunStart& start, 
          "under --fp8_recipe current, where a scale remembers nothing");
   }
   if (start.options.batch_size > 0) note(flags_among(given, {"max_batch_size"}), "beside --batch_size");
+  if (options.keep_checkpoints == 0)
+    note(flags_among(given, {"keep_every"}), "without --keep_checkpoints: all checkpoints stay");
   if (options.save_best && !evaluates) note(flags_among(given, {"save_best"}), "without evaluation on --val_data");
   if (given.contains("warmup_steps") && plan.schedule.warmup_steps >= plan.max_steps) {
     notes.push_back("--warmup_steps " + std::to_string(plan.schedule.warmup_steps) + " is not over in this run of " +

@@ -125,11 +125,14 @@ struct Options {
   std::string log_dir = "runs";
 
   // checkpoints
-  std::string checkpoint_dir = "checkpoints_fp8";
+  std::string checkpoint_dir;     // empty: by precision, checkpoints_fp8 or checkpoints_bf16
   int64_t checkpoint_freq = 1000; // steps; 0: only at the end
+  int64_t keep_checkpoints = 0;   // the newest so many of this run; 0: all
+  int64_t keep_every = 0;         // steps: multiples of it stay for ever; 0: none
   bool save_best = true;          // at every new best validation loss too
   bool strict_saves = false;      // a checkpoint that cannot be written ends the run
   std::string resume;             // latest, best, a step, a path
+  bool allow_other_data = false;  // of one start: than the checkpoint was trained on
 
   // anomaly guard
   float skip_loss_z = 0, skip_grad_z = 0; // standard deviations; 0: off

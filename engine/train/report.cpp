@@ -170,8 +170,6 @@ std::string validation_line(int64_t step, double loss, bool is_best, double best
          (is_best ? " | best so far" : " | best: " + text("%.6f", best_loss));
 }
 
-std::string resume_command(const Session& session) { return resume_command(session.checkpoints.path()); }
-
 std::string resume_command(const std::string& checkpoint, std::optional<double> max_lr) {
   return shell_word(program_as_called()) + " --resume " + shell_word(checkpoint) +
          (max_lr ? " --max_lr " + text("%.3g", *max_lr) : "");

@@ -32,8 +32,7 @@ std::vector<TableSection> start_table(const Session& session); // every setting 
 std::string fp8_line(const Session& session); // "FP8 Training Enabled: hybrid (E4M3 forward, E5M2 backward)"
 std::string skip_line(int64_t step, Verdict verdict, int in_a_row, int limit);
 std::string validation_line(int64_t step, double loss, bool is_best, double best_loss);
-std::string resume_command(const Session& session); // "./train_gpt2_fp8 --resume checkpoints_fp8/RUN"
-// The same from one checkpoint; "--max_lr 3e-4" at its end where it is to go on with half the rate.
+// "./train_gpt2_fp8 --resume checkpoints_fp8/RUN"; "--max_lr 3e-4" at its end where it is to go on with half the rate.
 std::string resume_command(const std::string& checkpoint, std::optional<double> max_lr = std::nullopt);
 std::string closing_lines(const Session& session); // steps and tokens; the loss where the last step was evaluated
 

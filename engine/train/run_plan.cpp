@@ -10,6 +10,7 @@
 
 #include "engine/base/divisors.h"
 #include "engine/base/error.h"
+#include "engine/io/checkpoint_names.h"
 
 namespace gpt2 {
 namespace {
@@ -205,6 +206,10 @@ BackendOptions backend_options(const Options& options, const RankGroup& group) {
   return of_rank;
 }
 
+std::string checkpoint_dir_for(const Options& options, Precision precision) {
+  return options.checkpoint_dir.empty() ? default_checkpoint_dir(precision) : options.checkpoint_dir;
+}
+
 Schedule schedule_of(const Options& resolved) {
   return {.decay = resolved.lr_schedule,
           .max_lr = resolved.max_lr,
@@ -248,6 +253,7 @@ RunPlan make_plan(const Options& options, const GPT2Config& config, Precision pr
   if (resolved.max_lr == 0) resolved.max_lr = defaults.max_lr;
   if (resolved.warmup_steps < 0) resolved.warmup_steps = automatic_warmup(defaults, plan.max_steps);
   resolved.eval_sequences = static_cast<int>(plan.eval_sequences);
+  resolved.checkpoint_dir = checkpoint_dir_for(options, precision);
   plan.schedule = schedule_of(resolved);
   return plan;
 }

@@ -47,6 +47,9 @@ BackendOptions backend_options(const Options& options);
 // The same for one of several ranks: its own GPU, its share of the cores.
 BackendOptions backend_options(const Options& options, const RankGroup& group);
 
+// --checkpoint_dir, or what it is by default.
+std::string checkpoint_dir_for(const Options& options, Precision precision);
+
 // The learning rates of a run whose options are resolved, such as a checkpoint's.
 Schedule schedule_of(const Options& resolved);
 

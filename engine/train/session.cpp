@@ -73,16 +73,21 @@ std::optional<FolderLock> lock_checkpoints(const std::string& folder, const std:
   return std::optional<FolderLock>(std::in_place, folder, "--run_name");
 }
 
-CheckpointFolder open_checkpoints(const std::string& checkpoint_dir, const std::string& run_name,
+CheckpointFolder open_checkpoints(const std::string& checkpoint_dir, const std::string& run_name, const RunStart& start,
                                   const GPT2Config& config, const RankGroup& group) {
-  CheckpointFolder checkpoints(checkpoint_dir, run_name);
+  const Options& o = start.options;
+  CheckpointFolder checkpoints(checkpoint_dir, run_name,
+                               {.newest = o.keep_checkpoints, .every = o.keep_every, .due_every = o.checkpoint_freq});
+  if (group.leads() && start.checkpoint.empty()) refuse_taken_name(checkpoints.path());
   if (group.leads()) checkpoints.check_writable(ParameterTable(config).size());
   return checkpoints;
 }
 
 // Rank 0 names the run; a rank that knows no name yet may read another second on its clock.
-std::string agree_on_name(const std::string& asked, const GPT2Config& config, Precision precision, RankGroup& group) {
-  return group.broadcast(asked.empty() ? new_run_name(config, precision) : asked);
+std::string agree_on_name(const Options& options, const std::string& checkpoint_dir, const GPT2Config& config,
+                          Precision precision, RankGroup& group) {
+  if (!options.run_name.empty()) return group.broadcast(options.run_name);
+  return group.broadcast(free_run_name(new_run_name(config, precision), checkpoint_dir, options.log_dir));
 }
 
 std::string metrics_file(const Options& options, const RankGroup& group) {
@@ -115,16 +120,33 @@ RunPlan named_plan(RunPlan plan, const std::string& run_name) {
   return plan;
 }
 
-TrainState open_state(const std::string& checkpoint, const RunPlan& plan, Model& model, Console& console) {
+// The place in the order of the data means nothing in other data.
+void check_same_data(const std::string& checkpoint, const TrainState& state, const std::string& data, bool allowed,
+                     Console& console) {
+  if (state.data == data) return;
+  if (state.data.empty())
+    return console.line("note: " + checkpoint + " does not say which data it was trained on: not compared",
+                        Style::warning);
+  const std::string difference = " was trained on other data: " + state.data + "; --train_data has " + data;
+  if (!allowed)
+    throw Error(ExitCode::checkpoint, checkpoint + difference,
+                "give it the data it was trained on, or --allow_other_data to go on all the same");
+  console.line("note: " + checkpoint + difference, Style::warning);
+}
+
+TrainState open_state(const std::string& checkpoint, const RunPlan& plan, const std::string& data, Model& model,
+                      Console& console) {
   TrainState state;
   state.seed = plan.options.seed;
   if (!checkpoint.empty()) {
+    check_same_data(checkpoint, read_checkpoint(checkpoint), data, plan.options.allow_other_data, console);
     state = load_checkpoint(checkpoint, model);
     say_where_it_resumes(console, checkpoint, state, plan.model.precision);
   }
   state.run_name = plan.options.run_name;
   state.precision = to_string(plan.model.precision);
   state.options_toml = to_toml(plan.options);
+  state.data = data;
   return state;
 }
 
@@ -149,13 +171,6 @@ std::vector<std::string> notes_of(const Session& session, const RunStart& start,
   if (start.of_checkpoint) append(notes, notes_on_resume(*start.of_checkpoint, options, session.state.step));
   if (!session.text.can_decode() && options.sample_tokens > 0) {
     notes.push_back("no BPE tables: samples are not printed; run tools/install_deps.sh or give --tokenizer DIR");
-  }
-  if (session.resumed) return notes;
-  const std::string& folder = session.checkpoints.path();
-  if (const std::vector<CheckpointInfo> older = list_run(folder); !older.empty()) {
-    notes.push_back(folder + " holds checkpoints of an earlier run of this name, up to step " +
-                    std::to_string(older.back().step) + ": those of equal steps will be replaced; " +
-                    resume_command(session) + " would go on with that run, another --run_name keeps both");
   }
   return notes;
 }
@@ -182,22 +197,22 @@ Session::Session(const RunStart& start, const DeviceChoice& device, Backend& bac
       console(console),
       config(resolve_config(start.options, device.gpu)),
       data(open_run_data(start.options, config)),
-      run_name(agree_on_name(start.options.run_name, config, device.precision, group)),
+      checkpoint_dir(checkpoint_dir_for(start.options, device.precision)),
+      run_name(agree_on_name(start.options, checkpoint_dir, config, device.precision, group)),
       log_folder(start.options.log_dir + "/" + run_name),
       log_lock(lock_logs(log_folder, group)),
-      checkpoint_lock(
-          lock_checkpoints(CheckpointFolder(start.options.checkpoint_dir, run_name).path(), log_folder, group)),
+      checkpoint_lock(lock_checkpoints(checkpoint_dir + "/" + run_name, log_folder, group)),
+      checkpoints(open_checkpoints(checkpoint_dir, run_name, start, config, group)),
       plan(
           named_plan(agree_on_plan(start, config, device.precision, *data.train, data.validation.get(), backend, group),
                      run_name)),
       text(Tokenizer::find_folder(plan.options.tokenizer), data.built_in),
       prompt(text.encode(plan.options.prompt)),
       prompt_given(start.given.contains("prompt")),
-      checkpoints(open_checkpoints(plan.options.checkpoint_dir, run_name, config, group)),
       model(backend.make_model(plan.model, group)),
       resumed(!start.checkpoint.empty()),
       resumed_from(start.checkpoint),
-      state(open_state(start.checkpoint, plan, *model, console)),
+      state(open_state(start.checkpoint, plan, data.train->fingerprint(), *model, console)),
       log(log_folder, plan.options.use_tensorboard && group.leads(), resumed ? state.step + 1 : 0,
           metrics_file(plan.options, group), log_warnings(console, group)),
       loader(data.train,

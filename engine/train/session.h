@@ -45,14 +45,14 @@ struct Session {
 
   const GPT2Config config;
   const RunData data;
-  const std::string run_name, log_folder;
+  const std::string checkpoint_dir, run_name, log_folder;
   std::optional<FolderLock> log_lock;        // rank 0 holds it for all
   std::optional<FolderLock> checkpoint_lock; // none where logs and checkpoints share a folder
+  CheckpointFolder checkpoints;
   RunPlan plan;
   const TextCodec text;
   const std::vector<uint16_t> prompt;
   const bool prompt_given; // on this command line, not by the run that is resumed
-  CheckpointFolder checkpoints;
   const std::unique_ptr<Model> model;
   const bool resumed;             // from a checkpoint
   const std::string resumed_from; // its folder

@@ -1,7 +1,6 @@
 #include "engine/train/trainer.h"
 
 #include <cmath>
-#include <filesystem>
 #include <new>
 
 #include "engine/base/log.h"
@@ -302,7 +301,7 @@ void Trainer::rescue() {
     wait_for_save(IfNotSaved::stop);
     console_.line("step " + std::to_string(state_.step) +
                   " was saved because the run ends with an error; once that is mended, this goes on from here:");
-    console_.command(resume_command(session_));
+    console_.command(resume_command(session_.checkpoints.path()));
   } catch (const std::exception& error) {
     console_.line("step " + std::to_string(state_.step) + " could not be saved either: " + error.what(),
                   Style::warning);
@@ -331,6 +330,7 @@ void Trainer::save(bool is_best) {
 
 void Trainer::end_save_if_written() {
   if (const auto result = session_.checkpoints.end_if_written(session_.group)) tell(*result, IfNotSaved::go_on);
+  for (const std::string& line : session_.checkpoints.take_warnings()) console_.line(line, Style::warning);
 }
 
 void Trainer::wait_for_save(IfNotSaved then) {
@@ -352,13 +352,6 @@ void Trainer::tell(const SaveResult& result, IfNotSaved then) {
   last_good_ = path;
   session_.log.saved(saved_step, path, is_best);
   console_.line(step + "saved " + path + (is_best ? " (best)" : ""));
-  if (!is_best) return;
-  // A new best makes the one before superfluous, unless it was due anyway.
-  std::error_code ignored; // it costs only disk space
-  if (session_.group.leads() && !extra_best_.empty() && extra_best_ != path)
-    std::filesystem::remove_all(extra_best_, ignored);
-  const bool was_due = options_.checkpoint_freq > 0 && saved_step % options_.checkpoint_freq == 0;
-  extra_best_ = was_due || saved_step == plan_.max_steps ? "" : path;
 }
 
 // ---- the end ----
@@ -410,7 +403,7 @@ ExitCode Trainer::stop_early() {
   wait_for_save(IfNotSaved::stop);
   session_.log.flush();
   console_.line(stopped + ", saved; this goes on from here:");
-  console_.command(resume_command(session_));
+  console_.command(resume_command(session_.checkpoints.path()));
   return ExitCode::stopped_early;
 }
 

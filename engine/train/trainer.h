@@ -88,8 +88,7 @@ class Trainer {
   const int64_t histogram_freq_;
   // With state_.last_val_step, so that the end does nothing twice.
   int64_t sampled_step_ = -1, saved_step_ = -1, tensors_step_ = -1, fp8_step_ = -1;
-  std::string last_good_;  // checkpoint; empty: none yet
-  std::string extra_best_; // the last checkpoint saved only because it was the best
+  std::string last_good_; // checkpoint; empty: none yet
 };
 
 } // namespace gpt2

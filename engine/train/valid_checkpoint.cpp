@@ -10,6 +10,7 @@
 #include "engine/io/checkpoint_names.h"
 #include "engine/io/checkpoint_search.h"
 #include "engine/io/checkpoint_verify.h"
+#include "engine/train/resume.h"
 
 namespace gpt2 {
 namespace {
@@ -76,7 +77,7 @@ CommandLine with_valid_checkpoint(const CommandLine& command_line, RankGroup& gr
   if (asked.resume.empty()) return agreed;
   const std::string run = command_line.given.contains("run_name") ? asked.run_name : "";
   const std::string found =
-      group.broadcast(group.leads() ? find_checkpoint(asked.checkpoint_dir, run, asked.resume) : "");
+      group.broadcast(group.leads() ? find_checkpoint(checkpoint_dirs(asked), run, asked.resume) : "");
   agreed.options.resume = choose_valid(found, names_a_step(asked.resume, found), group, agreed.notes);
   if (is_unverified(agreed.options.resume))
     agreed.notes.push_back(agreed.options.resume + " is from before checkpoints had hashes: it is read unverified");

@@ -40,6 +40,7 @@ run() {
       --rdzv_endpoint=localhost:0) ;;
     gpus) set -- "$@" --gpus "$ranks" ;;
   esac
+  rm -rf "checkpoints_fp8/$name" "checkpoints_bf16/$name" # a new run cannot have a name that is taken
   timeout 180 "${start[@]}" "$program" "${common[@]}" --run_name "$name" "$@" "${share[@]}" > "$name.out" 2> "$name.err"
 }
 

@@ -1,0 +1,98 @@
+#include "engine/io/checkpoint_pruning.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/base/toml.h"
+#include "engine/io/checkpoint_format.h"
+#include "engine/io/checkpoint_names.h"
+#include "engine/io/checkpoint_search.h"
+#include "engine/io/checkpoint_verify.h"
+#include "engine/io/pending_folder.h"
+
+namespace gpt2 {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string option(const std::string& options_toml, const std::string& name) {
+  for (const TomlLine& line : read_toml(options_toml, "options.toml")) {
+    if (line.key == name) return line.value;
+  }
+  return "";
+}
+
+// By what the checkpoint says of itself: --save_best saved it, and it was neither due nor its run's last step. In
+// doubt, as where it cannot be read, it was not.
+bool was_saved_as_best_only(const std::string& checkpoint) {
+  try {
+    const TrainState state = read_checkpoint(checkpoint);
+    const auto number = [&](const std::string& name) { return std::stoll(option(state.options_toml, name)); };
+    const int64_t due_every = number("checkpoint_freq");
+    return state.last_val_step == state.step && state.last_val_loss == state.best_val_loss &&
+           option(state.options_toml, "save_best") == "true" && state.step != number("max_steps") &&
+           (due_every == 0 || state.step % due_every != 0);
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+bool is_multiple(int64_t step, int64_t of) { return of > 0 && step % of == 0; }
+
+} // namespace
+
+std::vector<int64_t> steps_to_remove(const std::vector<KeptStep>& steps, const KeepRule& rule) {
+  std::vector<int64_t> without;
+  for (size_t i = 0; i + 1 < steps.size(); ++i) {
+    const KeptStep& step = steps[i];
+    const bool among_newest = rule.newest == 0 || i + static_cast<size_t>(rule.newest) >= steps.size();
+    if (!step.marked && !is_multiple(step.step, rule.every) && (step.only_best || !among_newest))
+      without.push_back(step.step);
+  }
+  return without;
+}
+
+Pruned prune(const std::string& run_folder, const KeepRule& rule, bool dry_run) {
+  Pruned pruned;
+  std::vector<KeptStep> steps;
+  for (const CheckpointInfo& info : list_run(run_folder)) {
+    const bool marked = info.latest || info.best;
+    steps.push_back(
+        {.step = info.step,
+         .marked = marked,
+         .only_best = !marked && !is_multiple(info.step, rule.due_every) && was_saved_as_best_only(info.path)});
+  }
+  const std::vector<int64_t> without = steps_to_remove(steps, rule);
+  if (without.empty()) return pruned;
+  const std::string newest = run_folder + "/" + step_folder_name(steps.back().step);
+  if (const std::string reason = why_invalid(newest); !reason.empty()) {
+    pruned.why_not = "no old checkpoint is removed while the newest one is not valid: " + reason;
+    return pruned;
+  }
+  for (const int64_t step : without) {
+    const std::string path = run_folder + "/" + step_folder_name(step), nameless = temporary_name(path);
+    if (!dry_run && std::rename(path.c_str(), nameless.c_str()) != 0) {
+      pruned.why_not = "cannot remove " + path + ": " + std::strerror(errno);
+      continue;
+    }
+    pruned.removed.push_back(path);
+    std::error_code ignored; // what is left has no name of a checkpoint, and the next save removes it
+    if (!dry_run) fs::remove_all(nameless, ignored);
+  }
+  return pruned;
+}
+
+std::string little_room(const std::string& run_folder, int64_t bytes, int64_t free_bytes) {
+  if (free_bytes >= bytes) return "";
+  const auto text = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
+  return "the next checkpoint in " + run_folder + " needs " + text(bytes) + ", and " + text(free_bytes) +
+         " are free: " + text(bytes - free_bytes) +
+         " are missing (free some disk space; --keep_checkpoints N keeps fewer)";
+}
+
+} // namespace gpt2

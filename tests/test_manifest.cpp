@@ -48,8 +48,11 @@ struct Patient {
     }
   }
   std::string path(size_t file) const { return folder + "/" + names[file]; }
+  // In place: a file that is emptied and written anew goes to the disk at once on ext4, ten thousand times.
   void put(size_t file, const std::string& bytes) const {
-    std::ofstream(path(file), std::ios::binary | std::ios::trunc) << bytes;
+    std::ofstream(path(file), std::ios::binary | std::ios::app).close(); // where it is not there
+    std::fstream(path(file), std::ios::binary | std::ios::in | std::ios::out) << bytes;
+    fs::resize_file(path(file), bytes.size());
   }
   void heal() const {
     for (const std::string& name : names_in(folder)) fs::remove_all(folder + "/" + name);

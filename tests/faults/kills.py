@@ -11,7 +11,7 @@ LONGEST = 150  # steps of a chain, then a new one begins
 
 
 def chain(bench, world, kills, more, after):
-    """Kills and resumes one run until it has ended or `kills` are used up; yields nothing, calls after(killed, resumed).
+    """Kills and resumes one run until it has ended or `kills` are used up, with after(world, done) between; those left.
 
     Every second kill strikes inside a save: the shim starts a clock at a call that touches the folder being written.
     """
@@ -52,11 +52,19 @@ def chain(bench, world, kills, more, after):
     return kills
 
 
+def kill_in_chains(bench, kills, more, after):
+    """One chain after the other, as many at a time as there are cores."""
+    def share(count):
+        while count > 0:
+            with bench.world() as world:
+                count = chain(bench, world, count, more, after)
+
+    bench.for_each([len(range(i, kills, bench.workers)) for i in range(bench.workers)], share)
+
+
 @test("kill -9 at random moments, half inside a save", full=1000, reduced=15)
 def kill_at_random(bench, kills):
-    while kills > 0:
-        with bench.world() as world:
-            kills = chain(bench, world, kills, ["--no-use_tensorboard"], lambda world, done: None)
+    kill_in_chains(bench, kills, ["--no-use_tensorboard"], lambda world, done: None)
 
 
 def read_events(folder):
@@ -88,9 +96,7 @@ def logs_after_kills(bench, kills):
                 assert len(steps) == len(set(steps)), f"{tag} has a step twice: {steps}"
                 assert steps == sorted(steps), f"{tag} goes back: {steps}"
 
-    while kills > 0:
-        with bench.world() as world:
-            kills = chain(bench, world, kills, ["--use_tensorboard"], read)
+    kill_in_chains(bench, kills, ["--use_tensorboard"], read)
 
 
 @test("two runs of one name in turn keep their logs apart", full=5, reduced=1)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Faults put into real runs until nothing breaks (CPU, a tiny model). Usage: run.py BUILD [--full] [--seed N] [TEST...]
+"""Faults put into real runs until nothing breaks (CPU, a tiny model).
+Usage: run.py BUILD [--full] [--count N] [--seed N] [TEST...]
 
 `make faults` runs all with --full; `make test` a reduced number of cases of the same code. docs/reliability.md has the figures.
 """
@@ -27,10 +28,11 @@ def main():
     arguments.add_argument("build")
     arguments.add_argument("tests", nargs="*")
     arguments.add_argument("--full", action="store_true")
+    arguments.add_argument("--count", type=int, help="cases, where a test has a count and not a list")
     arguments.add_argument("--seed", type=int, default=1)
     asked = arguments.parse_intermixed_args()
     bench = harness.Bench(asked.build, asked.full, asked.seed)
-    sys.exit(0 if harness.run_tests(bench, asked.tests) else 1)
+    sys.exit(0 if harness.run_tests(bench, asked.tests, asked.count) else 1)
 
 
 main()

@@ -55,8 +55,8 @@ fs::path canonical(const std::string& path) {
 
 std::string folder_of(const std::string& checkpoint) { return fs::absolute(checkpoint).parent_path().string(); }
 
-// Is there something in the folder that going on from `step` would replace, sooner or later? The newest is the likeliest
-// to be valid, and one is enough.
+// Is there something in the folder that going on from `step` would replace, sooner or later? The newest is the
+// likeliest to be valid, and one is enough.
 bool has_later(const std::string& folder, int64_t step) {
   const std::vector<CheckpointInfo> all = list_run(folder);
   return std::any_of(all.rbegin(), all.rend(),

@@ -297,4 +297,22 @@ TrainState load_state(const std::string& folder, StatefulModel& model) {
   return state;
 }
 
+OpenCheckpoint open_checkpoint(const std::string& folder) {
+  const Hdf5Silence silence;
+  const CheckpointFiles checkpoint(folder);
+  auto file = checkpoint.state_file();
+  OpenCheckpoint open;
+  for (const std::string& group : {kConfigGroup, kTrainGroup}) {
+    for (const auto& [name, value] : Hdf5StateReader(*file, group).scalars())
+      open.scalars.emplace_back(group.substr(1) + "/" + name, value);
+  }
+  Hdf5StateReader train(*file, kTrainGroup);
+  const int64_t step = read_count(train, "step");
+  auto model = std::make_unique<CheckpointReader>(open_model(checkpoint, std::move(file), step));
+  for (const auto& [name, value] : model->scalars()) open.scalars.emplace_back("model/" + name, value);
+  open.tensors = model->tensors();
+  open.model = std::move(model);
+  return open;
+}
+
 } // namespace gpt2

@@ -15,7 +15,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "engine/model/model.h"
 
@@ -64,5 +67,14 @@ TrainState read_train_state(const std::string& folder);
 // What `model` wants of it, whatever the ranks that wrote it. Looks at the shape first, so that the state of another
 // model is refused before anything is changed.
 TrainState load_state(const std::string& folder, StatefulModel& model);
+
+// For whoever looks at a checkpoint and is no model: everything scalar in state.h5 ("train/step", "1000"), and the
+// model's state as one, whatever the ranks.
+struct OpenCheckpoint {
+  std::vector<std::pair<std::string, std::string>> scalars;
+  std::vector<std::string> tensors; // of the model, by name
+  std::unique_ptr<StateReader> model;
+};
+OpenCheckpoint open_checkpoint(const std::string& folder);
 
 } // namespace gpt2

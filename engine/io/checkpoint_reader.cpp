@@ -60,6 +60,12 @@ std::string CheckpointReader::find_gap() const {
   return "";
 }
 
+std::vector<std::string> CheckpointReader::tensors() const {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors_) names.push_back(name);
+  return names;
+}
+
 std::vector<int64_t> CheckpointReader::shape(const std::string& name) {
   const auto found = tensors_.find(name);
   return found == tensors_.end() ? common().shape(name) : found->second.shape; // the former says what is wrong

@@ -24,6 +24,8 @@ class CheckpointReader : public StateReader {
   std::vector<int64_t> shape(const std::string& name) override;
   int64_t read_int(const std::string& name) override { return common().read_int(name); }
   std::string read_text(const std::string& name) override { return common().read_text(name); }
+  std::vector<std::string> tensors() const; // by name
+  std::vector<std::pair<std::string, std::string>> scalars() { return common().scalars(); }
 
  private:
   struct Piece {

@@ -1,6 +1,7 @@
 #include "engine/io/hdf5_state.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <numeric>
@@ -260,25 +261,47 @@ TensorPart Hdf5StateReader::part(const std::string& name) const {
   return part;
 }
 
-std::vector<std::string> Hdf5StateReader::tensors() const {
-  std::vector<std::string> all, tensors;
+std::vector<std::string> Hdf5StateReader::datasets() const {
+  std::vector<std::string> all, datasets;
   const auto collect = [](hid_t, const char* name, const H5L_info_t*, void* names) -> herr_t {
     static_cast<std::vector<std::string>*>(names)->emplace_back(name);
     return 0;
   };
-  const bool owns_some = H5Lexists(file_.id(), group_.c_str(), H5P_DEFAULT) > 0;
-  file_.check_read();
-  if (!owns_some) return {};
+  if (H5Lexists(file_.id(), group_.c_str(), H5P_DEFAULT) <= 0) return {}; // a rank that owns nothing
   if (H5Lvisit_by_name(file_.id(), group_.c_str(), H5_INDEX_NAME, H5_ITER_INC, collect, &all, H5P_DEFAULT) < 0)
     file_.fail(group_);
   for (const std::string& name : all) {
     const Hdf5Handle object(H5Oopen(file_.id(), full_name(name).c_str(), H5P_DEFAULT), H5Oclose);
     if (!object.valid()) file_.fail(full_name(name));
-    if (H5Iget_type(object) != H5I_DATASET) continue;
-    const Hdf5Handle type(H5Dget_type(object), H5Tclose);
+    if (H5Iget_type(object) == H5I_DATASET) datasets.push_back(name);
+  }
+  return datasets;
+}
+
+std::vector<std::string> Hdf5StateReader::tensors() const {
+  std::vector<std::string> tensors;
+  for (const std::string& name : datasets()) {
+    const Hdf5Handle dataset(H5Dopen2(file_.id(), full_name(name).c_str(), H5P_DEFAULT), H5Dclose);
+    const Hdf5Handle type(H5Dget_type(dataset), H5Tclose);
     if (H5Tget_class(type) == H5T_FLOAT) tensors.push_back(name);
   }
   return tensors;
+}
+
+std::vector<std::pair<std::string, std::string>> Hdf5StateReader::scalars() {
+  std::vector<std::pair<std::string, std::string>> scalars;
+  for (const std::string& name : datasets()) {
+    const Hdf5Handle dataset(H5Dopen2(file_.id(), full_name(name).c_str(), H5P_DEFAULT), H5Dclose);
+    const Hdf5Handle type(H5Dget_type(dataset), H5Tclose), space(H5Dget_space(dataset), H5Sclose);
+    if (H5Sget_simple_extent_type(space) != H5S_SCALAR) continue;
+    const H5T_class_t kind = H5Tget_class(type);
+    char real[32];
+    if (kind == H5T_FLOAT) std::snprintf(real, sizeof real, "%.17g", read_real(name));
+    scalars.emplace_back(name, kind == H5T_STRING  ? read_text(name)
+                               : kind == H5T_FLOAT ? std::string(real)
+                                                   : std::to_string(read_int(name)));
+  }
+  return scalars;
 }
 
 void Hdf5StateReader::read_box(hid_t dataset, const std::string& name, std::span<const hsize_t> begin,

@@ -91,12 +91,14 @@ class Hdf5StateReader : public StateReader {
   void read_range(const std::string& name, int64_t begin, std::span<float> values) override;
   std::vector<int64_t> shape(const std::string& name) override { return part(name).shape; }
   TensorPart part(const std::string& name) const;
-  std::vector<std::string> tensors() const; // every dataset of floats, and every piece of one
+  std::vector<std::string> tensors() const;                   // every dataset of floats, and every piece of one
+  std::vector<std::pair<std::string, std::string>> scalars(); // every number and text, as text, by name
   int64_t read_int(const std::string& name) override;
   std::string read_text(const std::string& name) override;
   double read_real(const std::string& name);
 
  private:
+  std::vector<std::string> datasets() const;
   Hdf5Handle open_dataset(const std::string& name, H5T_class_t type_class) const;
   std::vector<int64_t> read_numbers(hid_t dataset, const std::string& name, const char* attribute) const;
   void read_box(hid_t dataset, const std::string& name, std::span<const hsize_t> begin,

@@ -1,0 +1,37 @@
+// What a checkpoint holds in numbers, and what distinguishes two: bin/ckpt.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/io/checkpoint_format.h"
+
+namespace gpt2 {
+
+struct TensorSummary {
+  std::string name; // "params/wte.weight"
+  std::vector<int64_t> shape;
+  double min = 0, max = 0, mean = 0, norm = 0; // of the finite values
+  int64_t not_finite = 0;
+};
+std::vector<TensorSummary> summarize(OpenCheckpoint& checkpoint);
+
+struct TensorDifference {
+  std::string name;
+  std::string only_in;              // "A" or "B": the other has no such tensor, or one of another shape
+  int64_t count = 0, of = 0;        // elements of other bits
+  double largest = 0, relative = 0; // |a - b|; its norm beside that of a
+};
+struct ScalarDifference {
+  std::string name, a, b; // "-": it is not there; a text of several lines is told by its first that differs
+};
+struct CheckpointDifference {
+  std::vector<TensorDifference> tensors;
+  std::vector<ScalarDifference> scalars;
+  bool none() const { return tensors.empty() && scalars.empty(); }
+};
+// Whatever the ranks that wrote them.
+CheckpointDifference compare(OpenCheckpoint& a, OpenCheckpoint& b);
+
+} // namespace gpt2

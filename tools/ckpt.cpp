@@ -1,0 +1,211 @@
+// Looks at checkpoints and tidies them up: ckpt list|show|verify|diff|prune (docs/checkpoints.md).
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/base/program.h"
+#include "engine/io/checkpoint_diff.h"
+#include "engine/io/checkpoint_names.h"
+#include "engine/io/checkpoint_pruning.h"
+#include "engine/io/checkpoint_search.h"
+#include "engine/io/checkpoint_verify.h"
+#include "engine/io/folder_lock.h"
+
+namespace {
+
+using namespace gpt2;
+
+constexpr ExitCode kDifferent = static_cast<ExitCode>(1); // as diff and cmp have it
+
+struct Command {
+  std::vector<std::string> folders; // list, verify
+  std::string a, b;                 // checkpoints
+  bool quick = false, dry_run = false;
+  KeepRule keep;
+};
+
+template <class... Values>
+std::string text(const char* format, Values... values) {
+  char out[256];
+  std::snprintf(out, sizeof out, format, values...);
+  return out;
+}
+
+std::string find(const std::string& which) { return find_checkpoint(default_checkpoint_dirs(), "", which); }
+
+// ---- list ----
+
+std::string validity(const CheckpointInfo& info, bool quick) {
+  if (info.is_damaged() || !quick) {
+    const std::string reason = why_invalid(info.path);
+    if (!reason.empty()) return reason;
+  }
+  return is_unverified(info.path) ? "no hashes" : quick ? "not verified" : "valid";
+}
+
+std::string loss_text(const CheckpointInfo& info) {
+  return info.val_loss < 1e30 && info.val_step >= 0 ? text("%.4f", info.val_loss) : "-";
+}
+
+ExitCode list(const Command& command) {
+  const std::vector<CheckpointInfo> all =
+      list_checkpoints(command.folders.empty() ? default_checkpoint_dirs() : command.folders);
+  std::string folder;
+  for (const CheckpointInfo& info : all) {
+    if (const std::string its = std::filesystem::path(info.path).parent_path().string(); its != folder) {
+      std::cout << (folder.empty() ? "" : "\n") << (folder = its) << (info.model.empty() ? "" : ": " + info.model)
+                << "\n     step     loss  written              size type ranks\n";
+    }
+    std::cout << text("%9lld %8s  %-16.16s %8s %-4.4s %5d  %s%s%s\n", static_cast<long long>(info.step),
+                      loss_text(info).c_str(), info.is_damaged() ? "-" : info.written.c_str(),
+                      format_bytes(static_cast<double>(info.bytes)).c_str(),
+                      info.is_damaged() ? "-" : info.precision.c_str(), info.ranks,
+                      validity(info, command.quick).c_str(), info.latest ? ", latest" : "", info.best ? ", best" : "");
+  }
+  if (all.empty()) log_info("no checkpoints");
+  return ExitCode::done;
+}
+
+// ---- show ----
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string out;
+  for (const int64_t extent : shape) out += (out.empty() ? "" : " x ") + std::to_string(extent);
+  return out;
+}
+
+ExitCode show(const Command& command) {
+  const std::string path = find(command.a);
+  OpenCheckpoint checkpoint = open_checkpoint(path);
+  std::cout << path << "\n";
+  for (const auto& [name, value] : checkpoint.scalars) {
+    const bool lines = value.find('\n') != std::string::npos;
+    std::cout << name << (lines ? ":\n" : " = ") << value << (lines && value.ends_with('\n') ? "" : "\n");
+  }
+  std::cout << text("\n%-34s %-14s %10s %10s %10s %10s\n", "tensor", "shape", "min", "max", "mean", "norm");
+  for (const TensorSummary& tensor : summarize(checkpoint)) {
+    std::cout << text("%-34s %-14s %10.3e %10.3e %10.3e %10.3e", tensor.name.c_str(), shape_text(tensor.shape).c_str(),
+                      tensor.min, tensor.max, tensor.mean, tensor.norm);
+    if (tensor.not_finite > 0) std::cout << "  " << tensor.not_finite << " not finite";
+    std::cout << "\n";
+  }
+  return ExitCode::done;
+}
+
+// ---- verify ----
+
+ExitCode verify(const Command& command) {
+  std::vector<std::string> paths;
+  for (const std::string& folder : command.folders.empty() ? default_checkpoint_dirs() : command.folders) {
+    const std::vector<CheckpointInfo> inside = list_checkpoints({folder});
+    for (const CheckpointInfo& info : inside) paths.push_back(info.path);
+    if (inside.empty() && !command.folders.empty()) paths.push_back(find(folder));
+  }
+  size_t invalid = 0;
+  for (const std::string& path : paths) {
+    const std::string reason = why_invalid(path);
+    invalid += reason.empty() ? 0 : 1;
+    log_info(path + ": " +
+             (!reason.empty()       ? reason
+              : is_unverified(path) ? "no hashes, from before they were"
+                                    : "valid"));
+  }
+  if (invalid > 0)
+    throw Error(ExitCode::checkpoint,
+                std::to_string(invalid) + " of " + std::to_string(paths.size()) + " are not valid");
+  if (paths.empty()) log_info("no checkpoints");
+  return ExitCode::done;
+}
+
+// ---- diff ----
+
+ExitCode diff(const Command& command) {
+  const std::string path_a = find(command.a), path_b = find(command.b);
+  OpenCheckpoint a = open_checkpoint(path_a), b = open_checkpoint(path_b);
+  const CheckpointDifference difference = compare(a, b);
+  if (difference.none()) {
+    log_info("no difference");
+    return ExitCode::done;
+  }
+  std::cout << "A " << path_a << "\nB " << path_b << "\n";
+  for (const ScalarDifference& scalar : difference.scalars)
+    std::cout << scalar.name << ": " << scalar.a << " | " << scalar.b << "\n";
+  if (!difference.tensors.empty())
+    std::cout << text("%-34s %12s %12s %10s %10s\n", "tensor", "differ", "of", "largest", "relative");
+  for (const TensorDifference& tensor : difference.tensors) {
+    if (!tensor.only_in.empty())
+      std::cout << text("%-34s only in %s, or of another shape\n", tensor.name.c_str(), tensor.only_in.c_str());
+    else
+      std::cout << text("%-34s %12lld %12lld %10.3e %10.3e\n", tensor.name.c_str(),
+                        static_cast<long long>(tensor.count), static_cast<long long>(tensor.of), tensor.largest,
+                        tensor.relative);
+  }
+  return kDifferent;
+}
+
+// ---- prune ----
+
+ExitCode prune_run(const Command& command) {
+  const std::string folder = std::filesystem::path(find(command.a + "/latest")).parent_path().string();
+  const FolderLock alone(folder, "--run_name"); // not under a run that writes
+  const Pruned pruned = prune(folder, command.keep, command.dry_run);
+  for (const std::string& path : pruned.removed) log_info((command.dry_run ? "would remove " : "removed ") + path);
+  if (!pruned.why_not.empty()) throw Error(ExitCode::checkpoint, pruned.why_not);
+  if (pruned.removed.empty()) log_info("nothing to remove in " + folder);
+  return ExitCode::done;
+}
+
+// ---- the command line ----
+
+struct Action {
+  CLI::App* app;
+  ExitCode (*run)(const Command&);
+};
+
+std::vector<Action> add_actions(CLI::App& app, Command& c) {
+  const char* const one = "latest, best, STEP, RUN, RUN/STEP, RUN/best or a path, as for --resume";
+  CLI::App* const list_app = app.add_subcommand("list", "a table of all checkpoints, and whether they are valid");
+  list_app->add_option("folders", c.folders, "where to look; default: checkpoints_fp8 and checkpoints_bf16");
+  list_app->add_flag("--quick", c.quick, "do not read all bytes to compare their hashes");
+  CLI::App* const show_app = app.add_subcommand("show", "everything in one checkpoint; tensors by their statistics");
+  show_app->add_option("checkpoint", c.a, one)->required();
+  CLI::App* const verify_app = app.add_subcommand("verify", "compare every byte with its hash; exit 4 if one is wrong");
+  verify_app->add_option("what", c.folders, "checkpoints, runs or folders of runs; default: all that list shows");
+  CLI::App* const diff_app = app.add_subcommand("diff", "which tensors differ and by how much; exit 1 if any does");
+  diff_app->add_option("A", c.a, one)->required();
+  diff_app->add_option("B", c.b, "the same")->required();
+  CLI::App* const prune_app = app.add_subcommand("prune", "remove old checkpoints of one run; the best stays");
+  prune_app->add_option("run", c.a, "a run's name or folder")->required();
+  prune_app->add_option("--keep", c.keep.newest, "the newest so many stay")->required()->check(CLI::PositiveNumber);
+  prune_app->add_option("--keep_every", c.keep.every, "steps that are multiples of it stay")
+      ->check(CLI::NonNegativeNumber);
+  prune_app->add_flag("--dry-run,--dry_run", c.dry_run, "only say what would be removed");
+  return {{list_app, list}, {show_app, show}, {verify_app, verify}, {diff_app, diff}, {prune_app, prune_run}};
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  return run_program([&] {
+    CLI::App app("Looks at checkpoints, and tidies them up.", "ckpt");
+    app.require_subcommand(1);
+    Command command;
+    const std::vector<Action> actions = add_actions(app, command);
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::CallForHelp& help) {
+      app.exit(help);
+      return ExitCode::done;
+    } catch (const CLI::ParseError& error) {
+      throw Error(ExitCode::usage, error.what(), "see --help");
+    }
+    for (const auto& [subcommand, run] : actions) {
+      if (subcommand->parsed()) return run(command);
+    }
+    return ExitCode::usage;
+  });
+}

@@ -255,9 +255,8 @@ std::string latest_in(const std::string& folder) {
   const std::vector<std::string> paths = checkpoints_in(folder);
   const std::string marked = follow_marker(folder, kLatest);
   CheckpointInfo newest = marked.empty() ? CheckpointInfo{} : describe(marked);
-  const bool sound = !marked.empty() && !newest.is_damaged();
   for (const std::string& path : paths) {
-    if (sound && step_of(path) <= newest.step) continue; // an older one: not even opened
+    if (!marked.empty() && step_of(path) <= step_of(marked)) continue; // older: not a fallback, which has to be told
     const CheckpointInfo info = describe(path);
     if (!info.is_damaged() && (newest.path.empty() || is_older(newest, info))) newest = info;
   }

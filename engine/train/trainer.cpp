@@ -218,7 +218,9 @@ void Trainer::between_steps() {
   const bool is_best = due(options_.eval_freq) && evaluate();
   if (due(histogram_freq_) && !stopping()) log_tensors();
   if (due(options_.sample_freq)) sample();
-  if ((is_best && options_.save_best) || due(options_.checkpoint_freq) || save_postponed_) save_if_sound(is_best);
+  const bool is_last = state_.step == plan_.max_steps; // finish() saves that, once all is known about it
+  if ((is_best && options_.save_best) || (due(options_.checkpoint_freq) && !is_last) || save_postponed_)
+    save_if_sound(is_best);
   progress_.timed_between_steps(watch.seconds());
 }
 

@@ -32,8 +32,8 @@ class StateOnlyModel : public StatefulModel {
     for (size_t i = 0; i < weights_.size(); ++i) weights_[i] = static_cast<float>(Rng(seed).normal(i));
     weights_[0] = std::numeric_limits<float>::denorm_min();
     weights_[1] = -0.0f;
-    weights_[2] = std::numeric_limits<float>::infinity();
-    weights_[3] = std::numeric_limits<float>::signaling_NaN();
+    weights_[2] = std::numeric_limits<float>::max();
+    weights_[3] = std::numeric_limits<float>::lowest();
     adam_step_ = static_cast<int64_t>(seed);
   }
 

@@ -409,12 +409,12 @@ class CommandLine(unittest.TestCase):
     def test_a_signal_sent_twice_in_one_blow_saves(self):
         """timeout and terminals signal the process and its group."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            code, out, error = self.interrupt(number, number)
+            code, out, error = self.interrupt(f"run-{int(number)}", number, number)
             self.assertEqual(code, 75, error)
             self.assertIn(", saved; this goes on from here:", out)
 
     def test_a_signal_after_another_one_saves(self):
-        code, out, error = self.interrupt(signal.SIGUSR1, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        code, out, error = self.interrupt("run", signal.SIGUSR1, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         self.assertEqual(code, 75, error)
         self.assertIn(", saved; this goes on from here:", out)
 
@@ -662,7 +662,7 @@ class CommandLine(unittest.TestCase):
         self.shell('"$0" "$@" --max_steps 4 --checkpoint_freq 2')
         before = self.files()
         for limit in (5, 6, 7, 8, 10, 24):
-            done = self.shell(f'ulimit -n {limit}; exec "$0" "$@" --max_steps 4 --checkpoint_freq 2 --run_name other')
+            done = self.shell(f'ulimit -n {limit}; exec "$0" "$@" --max_steps 4 --checkpoint_freq 2 --run_name other{limit}')
             if done.returncode != 0:
                 self.assertRegex(done.stderr, r"\Aerror: [^\n]*open files[^\n]*\n\Z", limit)
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -40,7 +40,7 @@ Failure run_to_error(const RunStart& start, Backend& backend) {
 
 std::vector<int64_t> saved_steps(const Options& options) {
   std::vector<int64_t> steps;
-  for (const CheckpointInfo& info : list_checkpoints(options.checkpoint_dir)) steps.push_back(info.step);
+  for (const CheckpointInfo& info : list_checkpoints({options.checkpoint_dir})) steps.push_back(info.step);
   return steps;
 }
 

@@ -17,7 +17,7 @@ namespace gpt2 {
 namespace {
 
 constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
-constexpr int64_t kOneBlow = 200'000'000; // nanoseconds: no person presses Ctrl-C twice in that time
+constexpr int64_t kOneBlow = 100'000'000; // nanoseconds: hardly a person presses Ctrl-C twice in that time
 
 // A signal handler can reach nothing but globals.
 std::atomic<bool> stop_requested = false, stop_deferred = false;

@@ -13,6 +13,7 @@
 #include "engine/base/files.h"
 #include "engine/base/log.h"
 #include "engine/io/checkpoint_reader.h"
+#include "engine/io/finite_reader.h"
 #include "engine/io/manifest.h"
 
 namespace gpt2 {
@@ -293,7 +294,8 @@ TrainState load_state(const std::string& folder, StatefulModel& model) {
   check_same_shape(folder, read_config({*file, kConfigGroup}), model.config());
   CheckpointReader reader = open_model(checkpoint, std::move(file), state.step);
   check_updates(reader, state.step);
-  model.load_state(reader);
+  FiniteReader checked(reader);
+  model.load_state(checked);
   return state;
 }
 

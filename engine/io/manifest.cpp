@@ -48,12 +48,25 @@ Json to_json(const Manifest& manifest) {
   return json;
 }
 
+// What the library writes or frees it walks by recursion: a file of brackets alone would end the process. Brackets in a
+// name count too, and no name of ours has any.
+bool is_too_deep(const std::string& text) {
+  constexpr int kDeepest = 4; // manifest, files, file, hashes
+  int depth = 0, deepest = 0;
+  for (const char c : text) {
+    depth += (c == '[' || c == '{') - (c == ']' || c == '}');
+    deepest = std::max(deepest, depth);
+  }
+  return deepest > kDeepest;
+}
+
 // Every value is looked at before it is used; what is wrong is said once, with the path.
 class Parser {
  public:
   explicit Parser(std::string path) : path_(std::move(path)) {}
 
   Manifest manifest(const std::string& text) const {
+    if (is_too_deep(text)) fail("it is not a JSON object like that of a manifest");
     Json json = Json::parse(text, nullptr, false);
     if (!json.is_object()) fail("it is not a JSON object");
     const std::string expected = this->text(json, "xxh3_128");

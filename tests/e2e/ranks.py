@@ -5,6 +5,7 @@ Ranks exchange over real sockets; mpirun and torchrun are the real ones where th
 is killed and how often one is stopped (3; `make faults` asks for 20).
 """
 import contextlib
+import glob
 import os
 import re
 import shutil
@@ -53,6 +54,7 @@ def torchrun():
 class Ranks(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="ranks_")
+        self.runs = 0
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
         self.environment.update(CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
@@ -66,9 +68,10 @@ class Ranks(unittest.TestCase):
                 os.kill(int(process), signal.SIGKILL)
         self.assertEqual(left, [], "processes were left behind")
 
-    def arguments(self, ranks, *more, name="run"):
+    def arguments(self, ranks, *more, name=None):
         # --log_dir names the folder, so that a process left behind can be told
-        return [*COMMON, "--batch_size", str(12 // ranks), "--run_name", name, "--log_dir", self.folder + "/runs",
+        self.runs += 1  # a name that is taken is refused
+        return [*COMMON, "--batch_size", str(12 // ranks), "--run_name", name or f"run{self.runs}", "--log_dir", self.folder + "/runs",
                 "--checkpoint_dir", self.folder + "/checkpoints", *more]
 
     def run_to_end(self, command, code=0, **environment):
@@ -77,15 +80,15 @@ class Ranks(unittest.TestCase):
         self.assertEqual(done.returncode, code, done.stdout[-2000:] + done.stderr[-2000:])
         return done.stdout + (done.stderr if code else "")
 
-    def with_gpus(self, ranks, *more, code=0, name="run"):
+    def with_gpus(self, ranks, *more, code=0, name=None):
         start = ["--gpus", str(ranks)] if ranks > 1 else []
         return self.run_to_end([PROGRAM, *self.arguments(ranks, *more, name=name), *start], code)
 
     def start_each(self, ranks, *more, environment=lambda rank: {}, flags=lambda rank: []):
         """One process a rank, as any launcher would: [Popen]."""
-        processes = []
+        processes, arguments = [], self.arguments(ranks, *more)
         for rank in range(ranks):
-            processes.append(subprocess.Popen([PROGRAM, *self.arguments(ranks, *more), *flags(rank)], cwd=self.folder,
+            processes.append(subprocess.Popen([PROGRAM, *arguments, *flags(rank)], cwd=self.folder,
                                               env={**self.environment, **environment(rank)}, stdout=subprocess.PIPE,
                                               stderr=subprocess.PIPE, text=True))
         self.addCleanup(lambda: [p.kill() for p in processes if p.poll() is None])
@@ -282,8 +285,7 @@ class Ranks(unittest.TestCase):
         processes[2].send_signal(signal.SIGTERM)
         ends = self.end_of(processes, 10)
         self.assertEqual([ends[0][0], ends[2][0]], [7, 7], ends)
-        checkpoints = self.folder + "/checkpoints/run"
-        self.assertEqual([n for n in os.listdir(checkpoints) if n.startswith("step_")] if os.path.isdir(checkpoints) else [], [])
+        self.assertEqual(glob.glob(self.folder + "/checkpoints/*/step_*"), [])
 
     def test_gpus_forwards_a_signal_and_ends_with_its_ranks(self):
         process = subprocess.Popen([PROGRAM, *self.arguments(2, *self.LONG), "--gpus", "2"], cwd=self.folder, env=self.environment,

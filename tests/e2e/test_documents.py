@@ -68,7 +68,8 @@ class Documents(unittest.TestCase):
             shutil.copytree(os.path.join(ROOT, name), os.path.join(self.folder, name))
         os.makedirs(os.path.join(self.folder, "bin"))
         os.symlink(TRAINER, os.path.join(self.folder, "train_gpt2_fp8"))
-        os.symlink(TOKENIZE, os.path.join(self.folder, "bin", "tokenize"))
+        for tool in glob.glob(os.path.join(os.path.dirname(TOKENIZE), "*")):
+            os.symlink(tool, os.path.join(self.folder, "bin", os.path.basename(tool)))
         if os.path.isdir(os.path.join(ROOT, ".deps")):
             os.symlink(os.path.join(ROOT, ".deps"), os.path.join(self.folder, ".deps"))
         self.steps = STEPS

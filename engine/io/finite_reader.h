@@ -1,0 +1,24 @@
+// A checkpoint's state on its way into a model: what no training can have left behind is refused by its name.
+#pragma once
+
+#include "engine/model/state.h"
+
+namespace gpt2 {
+
+// Every float is finite, and a mean of squares is not negative. Throws Error(checkpoint).
+class FiniteReader : public StateReader {
+ public:
+  explicit FiniteReader(StateReader& reader) : reader_(reader) {}
+
+  bool has(const std::string& name) const override { return reader_.has(name); }
+  void read_floats(const std::string& name, std::span<float> values) override;
+  void read_range(const std::string& name, int64_t begin, std::span<float> values) override;
+  std::vector<int64_t> shape(const std::string& name) override { return reader_.shape(name); }
+  int64_t read_int(const std::string& name) override { return reader_.read_int(name); }
+  std::string read_text(const std::string& name) override { return reader_.read_text(name); }
+
+ private:
+  StateReader& reader_;
+};
+
+} // namespace gpt2

@@ -11,7 +11,6 @@
 #include "tests/temporary_folder.h"
 
 using namespace gpt2;
-using namespace gpt2::testing;
 
 namespace {
 
@@ -54,7 +53,8 @@ TEST_CASE("tensors come back, bit for bit in FP32 and rounded in BF16; ranges to
     file.read("b", 2, part);
     const double tolerance = type == WeightType::f32 ? 0 : 1.0 / 256;
     for (size_t i = 0; i < a.size(); ++i) CHECK(std::abs(a[i] - values[i]) <= tolerance * std::abs(values[i]));
-    for (size_t i = 0; i < part.size(); ++i) CHECK(std::abs(part[i] - values[17 + i]) <= tolerance * std::abs(values[17 + i]));
+    for (size_t i = 0; i < part.size(); ++i)
+      CHECK(std::abs(part[i] - values[17 + i]) <= tolerance * std::abs(values[17 + i]));
   }
 }
 
@@ -92,6 +92,7 @@ TEST_CASE("what is not a whole safetensors file is refused, with the reason") {
   refuses(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "1234", "4 bytes, not 8");
   refuses(R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", "12345678", "cannot be right");
   refuses(R"({"a":{"dtype":"F32","shape":[1099511627776,1099511627776],"data_offsets":[0,8]}})", "12345678", "large");
-  refuses(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})",
-          "123456", "share bytes");
+  refuses(
+      R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})",
+      "123456", "share bytes");
 }

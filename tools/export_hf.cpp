@@ -19,7 +19,8 @@ struct Command {
 
 void add_options(CLI::App& app, Command& command) {
   app.add_option("source", command.source,
-                 "a checkpoint (its folder, its run's, CHECKPOINT_DIR/latest), llm.c's .bin, or another model of Hugging Face's")
+                 "a checkpoint (its folder, its run's, CHECKPOINT_DIR/latest), llm.c's .bin, or another model of "
+                 "Hugging Face's")
       ->required();
   app.add_option("-o,--output", command.options.output, "folder to write; it appears when all is in it")->required();
   app.option_defaults()->always_capture_default();
@@ -27,7 +28,8 @@ void add_options(CLI::App& app, Command& command) {
   app.add_flag("--overwrite", command.options.overwrite, "replace a model that was exported to that folder before");
   app.add_option("--tokenizer", command.tokenizer,
                  "folder with GPT-2's encoder.json and vocab.bpe; default: $GPT2_TOKENIZER, else .deps/gpt2_bpe");
-  app.add_option("--hf_cache", command.hf_cache, "where names of the hub are looked up; default: where its tools keep them");
+  app.add_option("--hf_cache", command.hf_cache,
+                 "where names of the hub are looked up; default: where its tools keep them");
 }
 
 ExitCode run(Command& command) {
@@ -37,7 +39,8 @@ ExitCode run(Command& command) {
   options.type = command.type == "bf16" ? WeightType::bf16 : WeightType::f32;
   options.tokenizer = Tokenizer::find_folder(command.tokenizer);
   if (options.tokenizer.empty())
-    log_warn("GPT-2's tokenizer tables are not here: the model goes without them (tools/install_deps.sh, or --tokenizer)");
+    log_warn(
+        "GPT-2's tokenizer tables are not here: the model goes without them (tools/install_deps.sh, or --tokenizer)");
   for (const std::string& path : export_hugging_face(*weights, options)) log_info(path);
   log_info(format_count(static_cast<double>(parameter_count(weights->config()))) + " parameters of " + weights->path() +
            " in " + command.type);

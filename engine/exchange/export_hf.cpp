@@ -52,8 +52,7 @@ std::vector<Part> cut(const GPT2Config& config, const ExportOptions& options) {
   }
   for (size_t i = 0; i < parts.size(); ++i) {
     char name[64] = "model.safetensors";
-    if (parts.size() > 1)
-      std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", i + 1, parts.size());
+    if (parts.size() > 1) std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", i + 1, parts.size());
     parts[i].name = name;
   }
   return parts;
@@ -135,9 +134,8 @@ void write_tokenizer(const std::string& folder, const GPT2Config& config, const 
   write_file_atomic(folder + "/merges.txt", read_text_file(tables + "/vocab.bpe"));
   const Json special = {{"bos_token", end}, {"eos_token", end}, {"unk_token", end}};
   write_json(folder + "/special_tokens_map.json", special);
-  Json settings = {{"tokenizer_class", "GPT2Tokenizer"},
-                   {"model_max_length", config.seq_len},
-                   {"add_prefix_space", false}};
+  Json settings = {
+      {"tokenizer_class", "GPT2Tokenizer"}, {"model_max_length", config.seq_len}, {"add_prefix_space", false}};
   settings.update(special);
   write_json(folder + "/tokenizer_config.json", settings);
   write_json(folder + "/generation_config.json", {{"bos_token_id", kEndOfText}, {"eos_token_id", kEndOfText}});
@@ -150,9 +148,9 @@ void expect_free(const std::string& folder, bool overwrite) {
     throw Error(ExitCode::usage, folder + " is there, and it is not a folder", "choose another --output");
   const bool empty = fs::is_empty(folder, unreadable), exported = fs::exists(folder + "/config.json", unreadable);
   if (empty || (overwrite && exported)) return;
-  throw Error(ExitCode::usage, folder + " is not empty",
-              exported ? "choose another --output, or replace the model there with --overwrite"
-                       : "choose another --output");
+  throw Error(
+      ExitCode::usage, folder + " is not empty",
+      exported ? "choose another --output, or replace the model there with --overwrite" : "choose another --output");
 }
 
 } // namespace

@@ -1,7 +1,7 @@
 // GPT-2 as transformers saves it: config.json beside model.safetensors, or beside its parts and their index.
 //
-// Names are ours, mostly with "transformer." before them. Its Conv1D keeps (in, out), we keep (out, in): matrices of the
-// blocks are turned while they are read, one at a time.
+// Names are ours, mostly with "transformer." before them. Its Conv1D keeps (in, out), we keep (out, in): matrices of
+// the blocks are turned while they are read, one at a time.
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
-// llm.c's gpt2_124M.bin (FP32, version 3) and gpt2_124M_bf16.bin (version 5): 256 int32 of header, then the tensors, kind by
-// kind and not block by block, (out, in) as ours.
+// llm.c's gpt2_124M.bin (FP32, version 3) and gpt2_124M_bf16.bin (version 5): 256 int32 of header, then the tensors,
+// kind by kind and not block by block, (out, in) as ours.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -18,10 +18,11 @@ constexpr int32_t kMagic = 20240326, kFp32 = 3, kBf16 = 5;
 constexpr int64_t kHeaderBytes = 1024;
 
 // The order of llm.c's file, where L stands before the name: one of each block, one after the other.
-constexpr const char* kOrder[] = {"wte.weight",           "wpe.weight",        "L ln_1.weight",      "L ln_1.bias",
-                                  "L attn.c_attn.weight", "L attn.c_attn.bias", "L attn.c_proj.weight", "L attn.c_proj.bias",
-                                  "L ln_2.weight",        "L ln_2.bias",       "L mlp.c_fc.weight",  "L mlp.c_fc.bias",
-                                  "L mlp.c_proj.weight",  "L mlp.c_proj.bias", "ln_f.weight",        "ln_f.bias"};
+constexpr const char* kOrder[] = {
+    "wte.weight",           "wpe.weight",         "L ln_1.weight",        "L ln_1.bias",
+    "L attn.c_attn.weight", "L attn.c_attn.bias", "L attn.c_proj.weight", "L attn.c_proj.bias",
+    "L ln_2.weight",        "L ln_2.bias",        "L mlp.c_fc.weight",    "L mlp.c_fc.bias",
+    "L mlp.c_proj.weight",  "L mlp.c_proj.bias",  "ln_f.weight",          "ln_f.bias"};
 
 class LlmcWeights : public WeightSource {
  public:
@@ -54,7 +55,8 @@ class LlmcWeights : public WeightSource {
     }
     const int64_t expected = lay_out();
     if (file_.size() != expected)
-      refuse("it has " + std::to_string(file_.size()) + " bytes, and a model of this shape " + std::to_string(expected));
+      refuse("it has " + std::to_string(file_.size()) + " bytes, and a model of this shape " +
+             std::to_string(expected));
   }
 
  private:

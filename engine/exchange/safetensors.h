@@ -1,5 +1,5 @@
-// Hugging Face's file format for weights: u64 length of a JSON header, the header (name -> type, shape, bytes), the bytes.
-// Read piece by piece, written in one pass, never held whole.
+// Hugging Face's file format for weights: u64 length of a JSON header, the header (name -> type, shape, bytes), the
+// bytes. Read piece by piece, written in one pass, never held whole.
 #pragma once
 
 #include <cstdint>

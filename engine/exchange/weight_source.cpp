@@ -66,6 +66,15 @@ std::string find_in_cache(const std::string& cache, const std::string& name) {
   return "";
 }
 
+// What --resume would take: latest, best, a run's name, RUN/STEP; "": nothing.
+std::string find_own(const std::string& which) {
+  try {
+    return find_checkpoint(default_checkpoint_dirs(), "", which);
+  } catch (const Error&) {
+    return "";
+  }
+}
+
 bool ends_with(const std::string& path, const std::string& ending) { return fs::path(path).extension() == ending; }
 
 } // namespace
@@ -103,7 +112,9 @@ void WeightSource::read_range(const std::string& name, int64_t begin, std::span<
 }
 
 int64_t WeightSource::read_int(const std::string& name) { throw std::out_of_range("weights hold no number " + name); }
-std::string WeightSource::read_text(const std::string& name) { throw std::out_of_range("weights hold no text " + name); }
+std::string WeightSource::read_text(const std::string& name) {
+  throw std::out_of_range("weights hold no text " + name);
+}
 
 std::unique_ptr<WeightSource> open_weights(const std::string& path_or_name, const std::string& hf_cache) {
   std::error_code absent;
@@ -116,9 +127,10 @@ std::unique_ptr<WeightSource> open_weights(const std::string& path_or_name, cons
   }
   const std::string cache = hf_cache.empty() ? default_cache() : without_slashes(hf_cache);
   if (const std::string snapshot = find_in_cache(cache, path); !snapshot.empty()) return open_hugging_face(snapshot);
+  if (const std::string checkpoint = find_own(path); !checkpoint.empty()) return open_checkpoint_weights(checkpoint);
   throw Error(ExitCode::checkpoint,
               "there are no weights at \"" + path_or_name + "\", and none of that name in " + cache,
-              "give a folder with config.json and model.safetensors, an llm.c .bin, a checkpoint's folder, or a name that "
+              "give a folder with config.json and model.safetensors, llm.c's .bin, a checkpoint, or a name that "
               "`huggingface-cli download` has fetched (--hf_cache says where)");
 }
 

@@ -39,9 +39,9 @@ class WeightSource : public StateReader {
 };
 
 // PATH: a folder with config.json and model.safetensors (or its parts and their index), a .safetensors file, llm.c's
-// gpt2_124M.bin, one of our checkpoints; or a name of Hugging Face's hub (gpt2, openai-community/gpt2-medium) that is in
-// `hf_cache`; "": where its tools keep it ($HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub). Throws
-// Error(checkpoint).
+// gpt2_124M.bin, one of our checkpoints (all that --resume takes); or a name of Hugging Face's hub (gpt2,
+// openai-community/gpt2-medium) that is in `hf_cache`; "": where its tools keep it ($HF_HUB_CACHE, $HF_HOME/hub,
+// ~/.cache/huggingface/hub). Throws Error(checkpoint).
 std::unique_ptr<WeightSource> open_weights(const std::string& path_or_name, const std::string& hf_cache);
 
 std::unique_ptr<WeightSource> open_hugging_face(const std::string& file_or_folder);

@@ -40,10 +40,11 @@ std::shared_ptr<WeightSource> open_initial_weights(Options& options) {
   if (options.seq_len == 0) options.seq_len = std::min(theirs.seq_len, 1024);
   const GPT2Config ours = resolve_config(options, true);
   if (!same_shape(ours, theirs) || ours.vocab != theirs.vocab) {
-    throw Error(ExitCode::usage,
-                weights->path() + " is a model of " + shape_text(theirs) + " and " + std::to_string(theirs.vocab) +
-                    " tokens; the flags ask for " + shape_text(ours) + " and " + std::to_string(ours.vocab),
-                asked ? "leave out --model, --layers, --heads and --channels" : "only GPT-2's vocabulary can be trained");
+    throw Error(
+        ExitCode::usage,
+        weights->path() + " is a model of " + shape_text(theirs) + " and " + std::to_string(theirs.vocab) +
+            " tokens; the flags ask for " + shape_text(ours) + " and " + std::to_string(ours.vocab),
+        asked ? "leave out --model, --layers, --heads and --channels" : "only GPT-2's vocabulary can be trained");
   }
   weights->use_positions(options.seq_len);
   return weights;

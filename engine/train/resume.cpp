@@ -118,7 +118,8 @@ std::string model_text(const CheckpointInfo& info) { return info.is_damaged() ? 
 RunStart new_run(const CommandLine& line) {
   RunStart start{.options = line.options, .checkpoint = "", .given = line.given, .notes = line.notes};
   start.weights = open_initial_weights(start.options);
-  if (start.weights) start.notes.insert(start.notes.end(), start.weights->notes().begin(), start.weights->notes().end());
+  if (start.weights)
+    start.notes.insert(start.notes.end(), start.weights->notes().begin(), start.weights->notes().end());
   return start;
 }
 

@@ -329,7 +329,8 @@ std::vector<OptionField> option_fields(Options& o) {
          "begin with these weights: a folder or .safetensors of Hugging Face's, llm.c's .bin, one of our checkpoints, "
          "or a name "
          "in --hf_cache (gpt2)");
-  f.folder("hf_cache", o.hf_cache, "where names of Hugging Face's hub are looked up; empty: where its tools keep them");
+  f.text("hf_cache", o.hf_cache, "FOLDER",
+         "where names of Hugging Face's hub are looked up; empty: where its tools keep them");
   f.text("resume", o.resume, "latest|best|STEP|RUN|RUN/STEP|PATH",
          "go on from a checkpoint, with its options unless given again");
   f.of_this_start(true);

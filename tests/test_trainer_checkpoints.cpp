@@ -371,6 +371,32 @@ TEST_CASE("without --save_best a new best saves nothing by itself; a checkpoint 
   CHECK_FALSE(resume(play.options, "latest").options.save_best); // a resumed run remembers
 }
 
+TEST_CASE("the last step is saved once, and marked if it is the best, with --save_best and without") {
+  for (const bool save_best : {true, false}) {
+    Playground play;
+    play.options.max_steps = 4, play.options.eval_freq = 2, play.options.checkpoint_freq = 2;
+    play.options.save_best = save_best;
+    Script script;
+    script.val_loss = [](int64_t step) { return 10.0 - static_cast<double>(step); };
+    ScriptedBackend backend(script);
+    const Outcome outcome = run({play.options, ""}, backend);
+    CHECK(contains(outcome.printed, "/run/step_00000004 (best)"));
+    CHECK_FALSE(contains(outcome.printed, "/run/step_00000004\n"));
+  }
+}
+
+TEST_CASE("a marker that cannot be written is a warning: the checkpoint is there") {
+  Playground play;
+  play.options.checkpoint_freq = 4;
+  std::filesystem::create_directories(play.options.checkpoint_dir + "/latest");
+  Script script;
+  ScriptedBackend backend(script);
+  const Outcome outcome = run({play.options, ""}, backend);
+  CHECK(outcome.code == ExitCode::done);
+  CHECK(contains(outcome.printed, "step 10 | saved "));
+  CHECK(contains(outcome.printed, "warning: cannot replace "));
+}
+
 TEST_CASE("--list_checkpoints shows a loss of an earlier step with that step, and none where none was measured") {
   Playground play;
   play.options.max_steps = 7;

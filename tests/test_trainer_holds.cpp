@@ -64,13 +64,48 @@ TEST_CASE("a checkpoint that is due while steps are skipped waits until one is a
   Playground play;
   play.options.checkpoint_freq = 2;
   Script script;
-  script.result = [](int64_t step) { return step >= 3 && step <= 6 ? skipped() : applied(); };
+  script.result = [](int64_t step) { return step >= 4 && step <= 6 ? skipped() : applied(); };
   ScriptedBackend backend(script);
   const Outcome outcome = run({play.options, ""}, backend);
   CHECK(outcome.code == ExitCode::done);
   CHECK(saved_steps(play.options) == std::vector<int64_t>{2, 7, 8, 10});
   CHECK(count(outcome.printed, "not saved until a step is applied again") == 1);
-  CHECK(contains(outcome.printed, "step 4 | not saved until a step is applied again: the last 2 steps were skipped"));
+  CHECK(contains(outcome.printed, "step 4 | not saved until a step is applied again: the last step was skipped"));
+}
+
+TEST_CASE("a checkpoint that the next step does not bear out takes no place, and the one before stays the newest") {
+  Playground play;
+  play.options.checkpoint_freq = 2, play.options.keep_checkpoints = 1;
+  Script script;
+  script.result = [](int64_t step) { return step >= 5 ? skipped() : applied(); }; // the update of step 4 ruined it
+  ScriptedBackend backend(script);
+  const Failure failure = run_to_error({play.options, ""}, backend);
+  CHECK(failure.error->code() == ExitCode::numerics);
+  CHECK(contains(failure.printed, "step 4 | not saved: the last step was skipped"));
+  CHECK(saved_steps(play.options) == std::vector<int64_t>{2});
+  CHECK(mentions(*failure.error, "the last good checkpoint is " + play.options.checkpoint_dir + "/run/step_00000002"));
+}
+
+TEST_CASE("weights that the last update ruined are not saved, with evaluation or without") {
+  for (const bool signal : {false, true}) {
+    Playground play;
+    play.options.eval_freq = 0, play.options.checkpoint_freq = 5;
+    Script script;
+    script.val_loss = [](int64_t step) { return step < 7 ? 1.0 : std::numeric_limits<double>::quiet_NaN(); };
+    script.result = [&](int64_t step) {
+      if (signal && step == 7) std::raise(SIGTERM);
+      return applied();
+    };
+    ScriptedBackend backend(script);
+    if (signal) {
+      const Outcome outcome = run({play.options, ""}, backend);
+      CHECK(contains(outcome.printed,
+                     "stopped at step 7 of 10, not saved: the loss after the last update is not finite"));
+    } else {
+      CHECK(run_to_error({play.options, ""}, backend).error->code() == ExitCode::numerics);
+    }
+    CHECK(saved_steps(play.options) == std::vector<int64_t>{5});
+  }
 }
 
 TEST_CASE("a signal while steps are skipped saves nothing and names the last good checkpoint") {
@@ -79,14 +114,14 @@ TEST_CASE("a signal while steps are skipped saves nothing and names the last goo
   Script script;
   script.result = [](int64_t step) {
     if (step == 5) std::raise(SIGTERM);
-    return step >= 3 ? skipped() : applied();
+    return step >= 4 ? skipped() : applied();
   };
   ScriptedBackend backend(script);
   const Outcome outcome = run({play.options, ""}, backend);
   CHECK(outcome.code == ExitCode::stopped_early);
   CHECK(saved_steps(play.options) == std::vector<int64_t>{2});
   const std::string good = play.options.checkpoint_dir + "/run/step_00000002";
-  CHECK(contains(outcome.printed, "stopped at step 5 of 10, not saved: the last 3 steps were skipped"));
+  CHECK(contains(outcome.printed, "stopped at step 5 of 10, not saved: the last 2 steps were skipped"));
   CHECK(contains(outcome.printed, " --resume " + good + "\n"));
 }
 
@@ -94,7 +129,7 @@ TEST_CASE("a run whose last step was skipped ends with exit 5 and the command th
   Playground play;
   play.options.checkpoint_freq = 4;
   Script script;
-  script.result = [](int64_t step) { return step > 8 ? skipped() : applied(); };
+  script.result = [](int64_t step) { return step > 9 ? skipped() : applied(); };
   ScriptedBackend backend(script);
   const Failure failure = run_to_error({play.options, ""}, backend);
   CHECK(failure.error->code() == ExitCode::numerics);
@@ -284,7 +319,8 @@ TEST_CASE("every signal, during a step, an evaluation, a sample and the end: wha
       CHECK(outcome.code == ExitCode::stopped_early);
       const int64_t last = phase == "end" ? 10 : 5;
       CHECK(saved_steps(play.options) == std::vector<int64_t>{last});
-      CHECK(evaluated == (phase == "step" ? 0 : 2)); // rows of the first batch of three
+      CHECK(evaluated ==
+            (phase == "step" ? 2 : 4)); // the last 2: are the weights worth saving? // rows of the first batch of three
       CHECK(contains(outcome.printed, phase == "end" ? "stopped after the last step" : "stopped at step 5 of 10"));
     }
   }

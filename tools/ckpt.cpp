@@ -150,7 +150,10 @@ ExitCode diff(const Command& command) {
 // ---- prune ----
 
 ExitCode prune_run(const Command& command) {
-  const std::string folder = std::filesystem::path(find(command.a + "/latest")).parent_path().string();
+  const std::string folder = std::filesystem::path(find(command.a)).parent_path().string();
+  if (std::filesystem::path(folder).filename() != std::filesystem::path(without_slashes(command.a)).filename())
+    throw Error(ExitCode::usage, command.a + " is not the folder or the name of one run",
+                "the newest below it is " + folder);
   const FolderLock alone(folder, "--run_name"); // not under a run that writes
   const Pruned pruned = prune(folder, command.keep, command.dry_run);
   for (const std::string& path : pruned.removed) log_info((command.dry_run ? "would remove " : "removed ") + path);

@@ -1,6 +1,7 @@
 // Work that any rank may fail at, and after which all go on or all give up.
 #pragma once
 
+#include <new>
 #include <optional>
 
 #include "engine/base/error.h"
@@ -8,6 +9,8 @@
 
 namespace gpt2 {
 
+// What went wrong, if anything. Exceptions of the standard library are the machine's: its memory, its threads, its
+// disks.
 template <class Work>
 std::optional<Error> attempt(const Work& work) {
   try {
@@ -15,6 +18,10 @@ std::optional<Error> attempt(const Work& work) {
     return std::nullopt;
   } catch (const Error& error) {
     return error;
+  } catch (const std::bad_alloc&) {
+    return Error(ExitCode::disk, "out of memory", "free some of the host's memory");
+  } catch (const std::exception& error) {
+    return Error(ExitCode::disk, error.what());
   }
 }
 

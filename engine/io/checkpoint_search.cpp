@@ -185,6 +185,14 @@ std::string find_step(const Folders& roots, const std::string& run, int64_t step
               "give --resume a path, or --run_name; this step is there: " + joined(candidates, ", "));
 }
 
+// Without what would hide a name: "step_00000010/." is one, and so is "." in its folder.
+std::string plain_path(const std::string& path) {
+  const std::string plain = without_slashes(fs::path(path).lexically_normal().string());
+  const std::string name = fs::path(plain).filename().string();
+  std::error_code ignored;
+  return name == "." || name == ".." ? fs::weakly_canonical(plain, ignored).string() : plain;
+}
+
 bool is_number(const std::string& text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
@@ -277,7 +285,7 @@ std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, con
     throw_not_there(which == kBest ? "no checkpoint" + where + " is marked as best" : "there is no checkpoint" + where,
                     meant);
   }
-  if (const std::string path = without_slashes(which); !path.empty()) {
+  if (const std::string path = plain_path(which); !path.empty()) {
     if (const std::string found = find_at(path); !found.empty()) return found;
     for (const Folders& places : {meant, roots}) {
       std::vector<std::string> candidates;

@@ -52,6 +52,8 @@ class Trainer {
   void save_if_sound(bool is_best);
   void save(bool is_best); // begins to: a thread writes while training goes on
   void end_save_if_written();
+  void drop_doubtful_save();
+  void probe(); // are the weights sound that the last update has left?
   enum class IfNotSaved { go_on, stop };
   void wait_for_save(IfNotSaved);
   void tell(const SaveResult& result, IfNotSaved);
@@ -88,6 +90,11 @@ class Trainer {
   const int64_t histogram_freq_;
   // With state_.last_val_step, so that the end does nothing twice.
   int64_t sampled_step_ = -1, saved_step_ = -1, tensors_step_ = -1, fp8_step_ = -1;
+  int64_t probed_step_ = -1;
+  bool probed_finite_ = true;
+  bool vindicated_ = false; // the save under way: by a step after it
+  int64_t best_step_ = -1;  // of the best evaluation in this process
+  double best_before_ = 1e30;
   std::string last_good_; // checkpoint; empty: none yet
 };
 

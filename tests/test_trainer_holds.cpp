@@ -319,8 +319,8 @@ TEST_CASE("every signal, during a step, an evaluation, a sample and the end: wha
       CHECK(outcome.code == ExitCode::stopped_early);
       const int64_t last = phase == "end" ? 10 : 5;
       CHECK(saved_steps(play.options) == std::vector<int64_t>{last});
-      CHECK(evaluated ==
-            (phase == "step" ? 2 : 4)); // the last 2: are the weights worth saving? // rows of the first batch of three
+      // Rows of the first batch of three, and of one more that tells whether the weights are worth saving.
+      CHECK(evaluated == (phase == "step" ? 2 : 4));
       CHECK(contains(outcome.printed, phase == "end" ? "stopped after the last step" : "stopped at step 5 of 10"));
     }
   }

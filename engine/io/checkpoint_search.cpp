@@ -248,12 +248,10 @@ std::vector<CheckpointInfo> list_checkpoints(const std::vector<std::string>& che
       for (CheckpointInfo& info : runs.back()) info.run = run;
     }
   }
-  const auto newest = [](const std::vector<CheckpointInfo>& run) {
-    std::string written;
-    for (const CheckpointInfo& info : run) written = std::max(written, info.written);
-    return written;
-  };
-  std::stable_sort(runs.begin(), runs.end(), [&](const auto& a, const auto& b) { return newest(a) < newest(b); });
+  std::erase_if(runs, [](const auto& run) { return run.empty(); }); // removed while we looked
+  const auto newest = [](const auto& run) { return *std::max_element(run.begin(), run.end(), is_older); };
+  std::stable_sort(runs.begin(), runs.end(),
+                   [&](const auto& a, const auto& b) { return is_older(newest(a), newest(b)); });
   std::vector<CheckpointInfo> all;
   for (const std::vector<CheckpointInfo>& run : runs) all.insert(all.end(), run.begin(), run.end());
   return all;

@@ -237,7 +237,7 @@ TEST_CASE("a checkpoint that stands in --checkpoint_dir itself, as they used to,
   run_cpu({play.options, ""});
   const std::string dir = play.options.checkpoint_dir;
   fs::rename(dir + "/run/step_00000002", dir + "/step_00000002");
-  fs::remove_all(dir + "/run");
+  remove_folder(dir + "/run");
   std::ofstream(dir + "/latest") << "step_00000002\n";
   CHECK(contains(describe_checkpoints({dir}), "without a run folder | 1x8\nstep        2 |"));
   play.options.max_steps = 3;
@@ -275,7 +275,7 @@ TEST_CASE("a checkpoint that cannot be written is a warning; the next one is tri
   Script script;
   script.result = [&](int64_t step) {
     if (step == 3) { // the one of step 4 meets a file where the folder was
-      std::filesystem::remove_all(folder);
+      remove_folder(folder);
       std::ofstream(folder) << "in the way";
     }
     if (step == 7) std::filesystem::remove(folder);
@@ -302,7 +302,7 @@ TEST_CASE("a last checkpoint that cannot be written, or with --strict_saves any,
     Script script;
     script.result = [&](int64_t step) {
       if (step == 3) {
-        std::filesystem::remove_all(play.options.checkpoint_dir + "/run");
+        remove_folder(play.options.checkpoint_dir + "/run");
         std::ofstream(play.options.checkpoint_dir + "/run") << "in the way";
       }
       steps = step;

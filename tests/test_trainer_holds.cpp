@@ -257,7 +257,7 @@ TEST_CASE("logs and locks that are removed under a run are made again; a full di
   script.result = [&](int64_t step) {
     if (step == 2) limit.emplace(1); // nothing can be written
     if (step == 4) limit.reset();
-    if (step == 6) fs::remove_all(play.options.log_dir), fs::remove_all(play.options.checkpoint_dir);
+    if (step == 6) remove_folder(play.options.log_dir), fs::remove_all(play.options.checkpoint_dir);
     return applied();
   };
   ScriptedBackend backend(script);
@@ -282,7 +282,7 @@ TEST_CASE("a run whose removed folder another run has taken stops, and saves not
   Script script;
   script.result = [&](int64_t step) {
     if (step == 2) {
-      fs::remove_all(play.options.checkpoint_dir);
+      remove_folder(play.options.checkpoint_dir);
       other.emplace(play.options.checkpoint_dir + "/run", "--run_name");
     }
     return applied();

@@ -25,7 +25,13 @@ std::optional<Error> attempt(const Work& work) {
   }
 }
 
-// Every rank hears how the others fared: the error of the first that failed, on all of them, with its name.
+// Every rank hears how the others fared: the error of the first that failed, on all of them.
+struct RankError {
+  int rank;
+  Error error;
+};
+std::optional<RankError> first_error(RankGroup& group, const std::optional<Error>& mine);
+// The same with the rank's name before it, where there are several.
 std::optional<Error> agree(RankGroup& group, const std::optional<Error>& mine);
 
 // Whoever throws what was agreed may end at once, and would be taken for the failure by those that have not heard the

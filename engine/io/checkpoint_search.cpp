@@ -44,7 +44,8 @@ bool is_there(const std::string& checkpoint) {
   return is_complete(checkpoint);
 }
 
-// The folder's own checkpoints, unread: by step.
+} // namespace
+
 std::vector<std::string> checkpoints_in(const std::string& folder) {
   bring_back_set_aside(folder);
   std::vector<std::string> paths;
@@ -56,6 +57,8 @@ std::vector<std::string> checkpoints_in(const std::string& folder) {
   std::sort(paths.begin(), paths.end(), [](const auto& a, const auto& b) { return step_of(a) < step_of(b); });
   return paths;
 }
+
+namespace {
 
 // Names of the runs in a --checkpoint_dir: "" for checkpoints that stand there directly. A name may be a path
 // (--run_name sweep/lr3); three levels of it are looked at, because the folder may be any, as "." is.
@@ -193,10 +196,6 @@ std::string plain_path(const std::string& path) {
   return name == "." || name == ".." ? fs::weakly_canonical(plain, ignored).string() : plain;
 }
 
-bool is_number(const std::string& text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
 int64_t to_step(const std::string& digits) { return std::strtoll(digits.c_str(), nullptr, 10); }
 
 // A checkpoint, its state file or its step's number in a run's folder, a run's folder, a --checkpoint_dir, or a marker
@@ -300,7 +299,7 @@ int64_t bytes_of(const std::string& checkpoint) {
   int64_t bytes = 0;
   std::error_code gone;
   for (const auto& entry : fs::directory_iterator(checkpoint, gone))
-    bytes += static_cast<int64_t>(entry.file_size(gone));
+    if (const uintmax_t size = entry.file_size(gone); !gone) bytes += static_cast<int64_t>(size); // no folder's
   return bytes;
 }
 

@@ -118,8 +118,7 @@ class FieldList {
           for (const std::filesystem::path& part : path) {
             if (is_reserved_name(part.string()))
               throw BadValue("'" + part.string() + "' is a name that checkpoints use");
-            if (part.string().find_first_not_of("0123456789") == std::string::npos)
-              throw BadValue("'" + part.string() + "' would be taken for a step");
+            if (is_number(part.string())) throw BadValue("'" + part.string() + "' would be taken for a step");
             if (part.string().starts_with('.')) throw BadValue("'" + part.string() + "' would be hidden");
           }
           if (std::distance(path.begin(), path.end()) > 3) throw BadValue("more than three folders deep");

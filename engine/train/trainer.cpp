@@ -278,15 +278,15 @@ std::string Trainer::unsound() const {
   }
   if (state_.last_val_step == state_.step && !std::isfinite(state_.last_val_loss))
     return "the validation loss is not finite";
-  if (probed_step_ == state_.step && !probed_finite_) return "the loss after the last update is not finite";
+  if (ruined_step_ == state_.step) return "the loss after the last update is not finite";
   return "";
 }
 
 // A step's loss is that of the weights before its update: of the last ones no step will tell.
 void Trainer::probe() {
-  if (probed_step_ == state_.step || state_.last_val_step == state_.step || fetch_error_) return;
-  probed_finite_ = !any_rank(session_.group, !std::isfinite(gpt2::evaluate(model_, batch_.view()).sum));
-  probed_step_ = state_.step;
+  if (state_.last_val_step == state_.step) return;
+  const bool finite = fetch_error_ || std::isfinite(gpt2::evaluate(model_, batch_.view()).sum); // no batch: no answer
+  if (any_rank(session_.group, !finite)) ruined_step_ = state_.step;
 }
 
 void Trainer::save_if_sound(bool is_best) {

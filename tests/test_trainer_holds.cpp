@@ -5,6 +5,7 @@
 #include <limits>
 #include <new>
 
+#include "engine/io/checkpoint_names.h"
 #include "engine/io/checkpoint_search.h"
 #include "tests/expect_error.h"
 #include "tests/file_size_limit.h"
@@ -323,5 +324,30 @@ TEST_CASE("every signal, during a step, an evaluation, a sample and the end: wha
       CHECK(evaluated == (phase == "step" ? 2 : 4));
       CHECK(contains(outcome.printed, phase == "end" ? "stopped after the last step" : "stopped at step 5 of 10"));
     }
+  }
+}
+
+TEST_CASE("an evaluation that a signal cut short is made up for when the run goes on") {
+  for (const int64_t step : {5, 10}) { // in between, and at the end
+    CAPTURE(step);
+    Playground play;
+    play.options.eval_freq = 5;
+    Script script;
+    script.val_loss = [&](int64_t at) {
+      if (at == step) std::raise(SIGTERM);
+      return 1.0 / static_cast<double>(at);
+    };
+    ScriptedBackend backend(script);
+    CHECK(run({play.options, ""}, backend).code == ExitCode::stopped_early);
+
+    script.val_loss = [](int64_t at) { return 1.0 / static_cast<double>(at); };
+    const Outcome rest = run(resume(play.options, "latest"), backend);
+    CHECK(rest.code == ExitCode::done);
+    CHECK(rest.state.last_val_step == 10);
+    std::vector<int64_t> evaluated;
+    for (const auto& line : metrics_of(play.options, "validation")) evaluated.push_back(line.at("step"));
+    CHECK(evaluated == std::vector<int64_t>{5, 10});
+    CHECK(step_of(follow_marker(play.options.checkpoint_dir + "/run", "best")) == 10);
+    CHECK(contains(run(resume(play.options, "latest"), backend).printed, "nothing left"));
   }
 }

@@ -53,12 +53,14 @@ ExitCode Trainer::run() {
 }
 
 ExitCode Trainer::train() {
-  if (state_.step >= plan_.max_steps) return nothing_left();
+  const bool evaluation_is_missing = session_.resumed && evaluation_was_cut_short();
+  if (state_.step >= plan_.max_steps && !evaluation_is_missing) return nothing_left();
   if (options_.eval_at_start && state_.step == 0) evaluate();
   first_step_ = state_.step;
   stop_.defer();
   stop_agreed_ = any_rank(session_.group, stop_.requested()); // while ranks started, each could only take note of it
 
+  if (evaluation_is_missing && !stopping()) make_up_evaluation();
   fetch();
   while (state_.step < plan_.max_steps && !stopping()) {
     step();
@@ -252,6 +254,21 @@ bool Trainer::evaluate() {
   session_.log.validation(state_.step, loss, is_best);
   session_.log.flush();
   return is_best;
+}
+
+// By the signal that ended the run: the curve of the run that goes on shall have no gap.
+bool Trainer::evaluation_was_cut_short() const {
+  const bool is_last = state_.step == plan_.max_steps && options_.eval_freq > 0 && !session_.prompt_given;
+  const bool was_due = state_.step < plan_.max_steps ? due(options_.eval_freq) : is_last;
+  return was_due && state_.last_val_step != state_.step && !session_.validation.empty();
+}
+
+void Trainer::make_up_evaluation() {
+  const bool is_best = evaluate();
+  if (state_.step == plan_.max_steps)
+    saved_step_ = -1; // finish() saves it again, with its loss
+  else if (is_best && options_.save_best)
+    save(true);
 }
 
 void Trainer::sample() {

@@ -45,6 +45,8 @@ class Trainer {
   bool due(int64_t frequency) const { return frequency > 0 && state_.step % frequency == 0; }
   bool anything_due() const;
   bool evaluate(); // true: the best so far
+  bool evaluation_was_cut_short() const;
+  void make_up_evaluation();
   void sample();
 
   // ---- saving: only what is sound ----

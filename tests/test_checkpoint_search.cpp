@@ -281,6 +281,14 @@ TEST_CASE("checkpoints that stand directly in the folder, as they used to, are f
   CHECK(checkpoint_dir_of(root / "a/b/step_00000001", "a/b") == root.path());
 }
 
+TEST_CASE("a path that ends in . is the checkpoint that it leads to") {
+  TemporaryFolder root;
+  StateOnlyModel model(1);
+  const std::string path = Run(root.path()).save(model, state_of(10), false);
+  CHECK(find_checkpoint({root.path()}, "", path + "/.") == path);
+  CHECK(find_checkpoint({root.path()}, "", path + "//") == path);
+}
+
 TEST_CASE("a run cannot have a name that checkpoints use") {
   for (const char* name : {"latest", "best", "step_00000010", "."}) CHECK(is_reserved_name(name));
   for (const char* name : {"run", "step_one", "latest2"}) CHECK_FALSE(is_reserved_name(name));

@@ -237,7 +237,7 @@ TEST_CASE("a checkpoint that stands in --checkpoint_dir itself, as they used to,
   run_cpu({play.options, ""});
   const std::string dir = play.options.checkpoint_dir;
   fs::rename(dir + "/run/step_00000002", dir + "/step_00000002");
-  fs::remove_all(dir + "/run");
+  remove_folder(dir + "/run");
   std::ofstream(dir + "/latest") << "step_00000002\n";
   CHECK(contains(describe_checkpoints({dir}), "without a run folder | 1x8\nstep        2 |"));
   play.options.max_steps = 3;
@@ -275,7 +275,7 @@ TEST_CASE("a checkpoint that cannot be written is a warning; the next one is tri
   Script script;
   script.result = [&](int64_t step) {
     if (step == 3) { // the one of step 4 meets a file where the folder was
-      std::filesystem::remove_all(folder);
+      remove_folder(folder);
       std::ofstream(folder) << "in the way";
     }
     if (step == 7) std::filesystem::remove(folder);
@@ -302,7 +302,7 @@ TEST_CASE("a last checkpoint that cannot be written, or with --strict_saves any,
     Script script;
     script.result = [&](int64_t step) {
       if (step == 3) {
-        std::filesystem::remove_all(play.options.checkpoint_dir + "/run");
+        remove_folder(play.options.checkpoint_dir + "/run");
         std::ofstream(play.options.checkpoint_dir + "/run") << "in the way";
       }
       steps = step;
@@ -369,6 +369,32 @@ TEST_CASE("without --save_best a new best saves nothing by itself; a checkpoint 
   CHECK(saved[0].best);
   CHECK(saved[1].step == 6);
   CHECK_FALSE(resume(play.options, "latest").options.save_best); // a resumed run remembers
+}
+
+TEST_CASE("the last step is saved once, and marked if it is the best, with --save_best and without") {
+  for (const bool save_best : {true, false}) {
+    Playground play;
+    play.options.max_steps = 4, play.options.eval_freq = 2, play.options.checkpoint_freq = 2;
+    play.options.save_best = save_best;
+    Script script;
+    script.val_loss = [](int64_t step) { return 10.0 - static_cast<double>(step); };
+    ScriptedBackend backend(script);
+    const Outcome outcome = run({play.options, ""}, backend);
+    CHECK(contains(outcome.printed, "/run/step_00000004 (best)"));
+    CHECK_FALSE(contains(outcome.printed, "/run/step_00000004\n"));
+  }
+}
+
+TEST_CASE("a marker that cannot be written is a warning: the checkpoint is there") {
+  Playground play;
+  play.options.checkpoint_freq = 4;
+  std::filesystem::create_directories(play.options.checkpoint_dir + "/latest");
+  Script script;
+  ScriptedBackend backend(script);
+  const Outcome outcome = run({play.options, ""}, backend);
+  CHECK(outcome.code == ExitCode::done);
+  CHECK(contains(outcome.printed, "step 10 | saved "));
+  CHECK(contains(outcome.printed, "warning: cannot replace "));
 }
 
 TEST_CASE("--list_checkpoints shows a loss of an earlier step with that step, and none where none was measured") {

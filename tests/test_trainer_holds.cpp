@@ -5,6 +5,7 @@
 #include <limits>
 #include <new>
 
+#include "engine/io/checkpoint_names.h"
 #include "engine/io/checkpoint_search.h"
 #include "tests/expect_error.h"
 #include "tests/file_size_limit.h"
@@ -64,13 +65,48 @@ TEST_CASE("a checkpoint that is due while steps are skipped waits until one is a
   Playground play;
   play.options.checkpoint_freq = 2;
   Script script;
-  script.result = [](int64_t step) { return step >= 3 && step <= 6 ? skipped() : applied(); };
+  script.result = [](int64_t step) { return step >= 4 && step <= 6 ? skipped() : applied(); };
   ScriptedBackend backend(script);
   const Outcome outcome = run({play.options, ""}, backend);
   CHECK(outcome.code == ExitCode::done);
   CHECK(saved_steps(play.options) == std::vector<int64_t>{2, 7, 8, 10});
   CHECK(count(outcome.printed, "not saved until a step is applied again") == 1);
-  CHECK(contains(outcome.printed, "step 4 | not saved until a step is applied again: the last 2 steps were skipped"));
+  CHECK(contains(outcome.printed, "step 4 | not saved until a step is applied again: the last step was skipped"));
+}
+
+TEST_CASE("a checkpoint that the next step does not bear out takes no place, and the one before stays the newest") {
+  Playground play;
+  play.options.checkpoint_freq = 2, play.options.keep_checkpoints = 1;
+  Script script;
+  script.result = [](int64_t step) { return step >= 5 ? skipped() : applied(); }; // the update of step 4 ruined it
+  ScriptedBackend backend(script);
+  const Failure failure = run_to_error({play.options, ""}, backend);
+  CHECK(failure.error->code() == ExitCode::numerics);
+  CHECK(contains(failure.printed, "step 4 | not saved: the last step was skipped"));
+  CHECK(saved_steps(play.options) == std::vector<int64_t>{2});
+  CHECK(mentions(*failure.error, "the last good checkpoint is " + play.options.checkpoint_dir + "/run/step_00000002"));
+}
+
+TEST_CASE("weights that the last update ruined are not saved, with evaluation or without") {
+  for (const bool signal : {false, true}) {
+    Playground play;
+    play.options.eval_freq = 0, play.options.checkpoint_freq = 5;
+    Script script;
+    script.val_loss = [](int64_t step) { return step < 7 ? 1.0 : std::numeric_limits<double>::quiet_NaN(); };
+    script.result = [&](int64_t step) {
+      if (signal && step == 7) std::raise(SIGTERM);
+      return applied();
+    };
+    ScriptedBackend backend(script);
+    if (signal) {
+      const Outcome outcome = run({play.options, ""}, backend);
+      CHECK(contains(outcome.printed,
+                     "stopped at step 7 of 10, not saved: the loss after the last update is not finite"));
+    } else {
+      CHECK(run_to_error({play.options, ""}, backend).error->code() == ExitCode::numerics);
+    }
+    CHECK(saved_steps(play.options) == std::vector<int64_t>{5});
+  }
 }
 
 TEST_CASE("a signal while steps are skipped saves nothing and names the last good checkpoint") {
@@ -79,14 +115,14 @@ TEST_CASE("a signal while steps are skipped saves nothing and names the last goo
   Script script;
   script.result = [](int64_t step) {
     if (step == 5) std::raise(SIGTERM);
-    return step >= 3 ? skipped() : applied();
+    return step >= 4 ? skipped() : applied();
   };
   ScriptedBackend backend(script);
   const Outcome outcome = run({play.options, ""}, backend);
   CHECK(outcome.code == ExitCode::stopped_early);
   CHECK(saved_steps(play.options) == std::vector<int64_t>{2});
   const std::string good = play.options.checkpoint_dir + "/run/step_00000002";
-  CHECK(contains(outcome.printed, "stopped at step 5 of 10, not saved: the last 3 steps were skipped"));
+  CHECK(contains(outcome.printed, "stopped at step 5 of 10, not saved: the last 2 steps were skipped"));
   CHECK(contains(outcome.printed, " --resume " + good + "\n"));
 }
 
@@ -94,7 +130,7 @@ TEST_CASE("a run whose last step was skipped ends with exit 5 and the command th
   Playground play;
   play.options.checkpoint_freq = 4;
   Script script;
-  script.result = [](int64_t step) { return step > 8 ? skipped() : applied(); };
+  script.result = [](int64_t step) { return step > 9 ? skipped() : applied(); };
   ScriptedBackend backend(script);
   const Failure failure = run_to_error({play.options, ""}, backend);
   CHECK(failure.error->code() == ExitCode::numerics);
@@ -222,7 +258,7 @@ TEST_CASE("logs and locks that are removed under a run are made again; a full di
   script.result = [&](int64_t step) {
     if (step == 2) limit.emplace(1); // nothing can be written
     if (step == 4) limit.reset();
-    if (step == 6) fs::remove_all(play.options.log_dir), fs::remove_all(play.options.checkpoint_dir);
+    if (step == 6) remove_folder(play.options.log_dir), fs::remove_all(play.options.checkpoint_dir);
     return applied();
   };
   ScriptedBackend backend(script);
@@ -247,7 +283,7 @@ TEST_CASE("a run whose removed folder another run has taken stops, and saves not
   Script script;
   script.result = [&](int64_t step) {
     if (step == 2) {
-      fs::remove_all(play.options.checkpoint_dir);
+      remove_folder(play.options.checkpoint_dir);
       other.emplace(play.options.checkpoint_dir + "/run", "--run_name");
     }
     return applied();
@@ -284,8 +320,34 @@ TEST_CASE("every signal, during a step, an evaluation, a sample and the end: wha
       CHECK(outcome.code == ExitCode::stopped_early);
       const int64_t last = phase == "end" ? 10 : 5;
       CHECK(saved_steps(play.options) == std::vector<int64_t>{last});
-      CHECK(evaluated == (phase == "step" ? 0 : 2)); // rows of the first batch of three
+      // Rows of the first batch of three, and of one more that tells whether the weights are worth saving.
+      CHECK(evaluated == (phase == "step" ? 2 : 4));
       CHECK(contains(outcome.printed, phase == "end" ? "stopped after the last step" : "stopped at step 5 of 10"));
     }
+  }
+}
+
+TEST_CASE("an evaluation that a signal cut short is made up for when the run goes on") {
+  for (const int64_t step : {5, 10}) { // in between, and at the end
+    CAPTURE(step);
+    Playground play;
+    play.options.eval_freq = 5;
+    Script script;
+    script.val_loss = [&](int64_t at) {
+      if (at == step) std::raise(SIGTERM);
+      return 1.0 / static_cast<double>(at);
+    };
+    ScriptedBackend backend(script);
+    CHECK(run({play.options, ""}, backend).code == ExitCode::stopped_early);
+
+    script.val_loss = [](int64_t at) { return 1.0 / static_cast<double>(at); };
+    const Outcome rest = run(resume(play.options, "latest"), backend);
+    CHECK(rest.code == ExitCode::done);
+    CHECK(rest.state.last_val_step == 10);
+    std::vector<int64_t> evaluated;
+    for (const auto& line : metrics_of(play.options, "validation")) evaluated.push_back(line.at("step"));
+    CHECK(evaluated == std::vector<int64_t>{5, 10});
+    CHECK(step_of(follow_marker(play.options.checkpoint_dir + "/run", "best")) == 10);
+    CHECK(contains(run(resume(play.options, "latest"), backend).printed, "nothing left"));
   }
 }

@@ -47,6 +47,12 @@ struct Playground {
   }
 };
 
+// As rm -rf does, under a thread that may be writing there.
+inline void remove_folder(const std::string& path) {
+  std::error_code ignored;
+  while (std::filesystem::exists(path)) std::filesystem::remove_all(path, ignored);
+}
+
 struct Outcome {
   ExitCode code = ExitCode::done;
   TrainState state;

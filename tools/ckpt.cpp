@@ -1,5 +1,4 @@
 // Looks at checkpoints and tidies them up: ckpt list|show|verify|diff|prune (docs/checkpoints.md).
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -8,6 +7,7 @@
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/program.h"
+#include "engine/base/tool_arguments.h"
 #include "engine/io/checkpoint_diff.h"
 #include "engine/io/checkpoint_names.h"
 #include "engine/io/checkpoint_pruning.h"
@@ -48,7 +48,7 @@ std::string validity(const CheckpointInfo& info, bool quick) {
 }
 
 std::string loss_text(const CheckpointInfo& info) {
-  return info.val_loss < 1e30 && info.val_step >= 0 ? text("%.4f", info.val_loss) : "-";
+  return info.val_loss < 1e30 && info.val_step == info.step ? text("%.4f", info.val_loss) : "-";
 }
 
 ExitCode list(const Command& command) {
@@ -150,7 +150,10 @@ ExitCode diff(const Command& command) {
 // ---- prune ----
 
 ExitCode prune_run(const Command& command) {
-  const std::string folder = std::filesystem::path(find(command.a + "/latest")).parent_path().string();
+  const std::string folder = std::filesystem::path(find(command.a)).parent_path().string();
+  if (std::filesystem::path(folder).filename() != std::filesystem::path(without_slashes(command.a)).filename())
+    throw Error(ExitCode::usage, command.a + " is not the folder or the name of one run",
+                "the newest below it is " + folder);
   const FolderLock alone(folder, "--run_name"); // not under a run that writes
   const Pruned pruned = prune(folder, command.keep, command.dry_run);
   for (const std::string& path : pruned.removed) log_info((command.dry_run ? "would remove " : "removed ") + path);
@@ -195,14 +198,7 @@ int main(int argc, char** argv) {
     app.require_subcommand(1);
     Command command;
     const std::vector<Action> actions = add_actions(app, command);
-    try {
-      app.parse(argc, argv);
-    } catch (const CLI::CallForHelp& help) {
-      app.exit(help);
-      return ExitCode::done;
-    } catch (const CLI::ParseError& error) {
-      throw Error(ExitCode::usage, error.what(), "see --help");
-    }
+    if (!parse_arguments(app, argc, argv)) return ExitCode::done;
     for (const auto& [subcommand, run] : actions) {
       if (subcommand->parsed()) return run(command);
     }

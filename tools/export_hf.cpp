@@ -1,10 +1,11 @@
 // A checkpoint to a folder that transformers loads: export_hf CHECKPOINT --output FOLDER.
-#include <CLI/CLI.hpp>
-#include <iostream>
+#include <memory>
+#include <string>
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/program.h"
+#include "engine/base/tool_arguments.h"
 #include "engine/data/tokenizer.h"
 #include "engine/exchange/export_hf.h"
 
@@ -54,14 +55,7 @@ int main(int argc, char** argv) {
     CLI::App app("Writes a trained model as a folder that Hugging Face's transformers loads.", "export_hf");
     Command command;
     add_options(app, command);
-    try {
-      app.parse(argc, argv);
-    } catch (const CLI::CallForHelp& help) {
-      app.exit(help);
-      return ExitCode::done;
-    } catch (const CLI::ParseError& error) {
-      throw Error(ExitCode::usage, error.what(), "see --help");
-    }
+    if (!parse_arguments(app, argc, argv)) return ExitCode::done;
     return run(command);
   });
 }

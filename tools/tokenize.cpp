@@ -1,5 +1,4 @@
 // Text files to token shards: tokenize FILE... --output FOLDER.
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <iostream>
@@ -9,6 +8,7 @@
 #include "engine/base/log.h"
 #include "engine/base/program.h"
 #include "engine/base/terminal.h"
+#include "engine/base/tool_arguments.h"
 #include "engine/data/tokenize_files.h"
 
 namespace {
@@ -81,14 +81,7 @@ int main(int argc, char** argv) {
     CLI::App app("Encodes text with GPT-2's tokenizer and writes token shards for training.", "tokenize");
     Command command;
     add_options(app, command);
-    try {
-      app.parse(argc, argv);
-    } catch (const CLI::CallForHelp& help) {
-      app.exit(help);
-      return ExitCode::done;
-    } catch (const CLI::ParseError& error) {
-      throw Error(ExitCode::usage, error.what(), "see --help");
-    }
+    if (!parse_arguments(app, argc, argv)) return ExitCode::done;
     return run(command);
   });
 }

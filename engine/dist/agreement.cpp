@@ -13,20 +13,26 @@ std::string to_message(const std::optional<Error>& error) {
   return std::to_string(static_cast<int>(error->code())) + separator + error->what() + separator + error->hint();
 }
 
-Error from_message(const std::string& message, const std::string& rank) {
+Error from_message(const std::string& message) {
   const size_t what = message.find('\0') + 1, hint = message.find('\0', what) + 1;
-  return {static_cast<ExitCode>(std::stoi(message)), rank + ": " + message.substr(what, hint - 1 - what),
-          message.substr(hint)};
+  return {static_cast<ExitCode>(std::stoi(message)), message.substr(what, hint - 1 - what), message.substr(hint)};
 }
 
 } // namespace
 
-std::optional<Error> agree(RankGroup& group, const std::optional<Error>& mine) {
-  if (group.alone()) return mine;
+std::optional<RankError> first_error(RankGroup& group, const std::optional<Error>& mine) {
   const std::vector<std::string> all = group.all_gather(to_message(mine));
   const auto failed = std::find_if(all.begin(), all.end(), [](const std::string& message) { return !message.empty(); });
   if (failed == all.end()) return std::nullopt;
-  return from_message(*failed, group.name_of(static_cast<int>(failed - all.begin())));
+  return RankError{static_cast<int>(failed - all.begin()), from_message(*failed)};
+}
+
+std::optional<Error> agree(RankGroup& group, const std::optional<Error>& mine) {
+  if (group.alone()) return mine;
+  const std::optional<RankError> first = first_error(group, mine);
+  if (!first) return std::nullopt;
+  const auto& [rank, error] = *first;
+  return Error(error.code(), group.name_of(rank) + ": " + error.what(), error.hint());
 }
 
 void throw_agreed(RankGroup& group, const Error& error) {

@@ -1,6 +1,7 @@
 // Work that any rank may fail at, and after which all go on or all give up.
 #pragma once
 
+#include <new>
 #include <optional>
 
 #include "engine/base/error.h"
@@ -8,6 +9,8 @@
 
 namespace gpt2 {
 
+// What went wrong, if anything. Exceptions of the standard library are the machine's: its memory, its threads, its
+// disks.
 template <class Work>
 std::optional<Error> attempt(const Work& work) {
   try {
@@ -15,10 +18,20 @@ std::optional<Error> attempt(const Work& work) {
     return std::nullopt;
   } catch (const Error& error) {
     return error;
+  } catch (const std::bad_alloc&) {
+    return Error(ExitCode::disk, "out of memory", "free some of the host's memory");
+  } catch (const std::exception& error) {
+    return Error(ExitCode::disk, error.what());
   }
 }
 
-// Every rank hears how the others fared: the error of the first that failed, on all of them, with its name.
+// Every rank hears how the others fared: the error of the first that failed, on all of them.
+struct RankError {
+  int rank;
+  Error error;
+};
+std::optional<RankError> first_error(RankGroup& group, const std::optional<Error>& mine);
+// The same with the rank's name before it, where there are several.
 std::optional<Error> agree(RankGroup& group, const std::optional<Error>& mine);
 
 // Whoever throws what was agreed may end at once, and would be taken for the failure by those that have not heard the

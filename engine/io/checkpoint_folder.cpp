@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -29,9 +30,12 @@ bool written_everywhere(const CheckpointSave& save, RankGroup& group) {
 }
 
 std::vector<std::string> clean_up(const std::string& folder, const KeepRule& keep, const std::string& saved) {
-  std::vector<std::string> warnings{prune(folder, keep).why_not};
-  const auto room = attempt([&] { warnings.push_back(little_room(folder, bytes_of(saved), free_disk_space(folder))); });
-  if (room) warnings.push_back(room->what());
+  std::vector<std::string> warnings;
+  const auto failed = attempt([&] {
+    warnings.push_back(prune(folder, keep).why_not);
+    warnings.push_back(little_room(folder, bytes_of(saved), free_disk_space(folder)));
+  });
+  if (failed) warnings.push_back(failed->what());
   std::erase(warnings, "");
   return warnings;
 }
@@ -58,13 +62,23 @@ SaveResult CheckpointFolder::end(RankGroup& group) {
   const auto busy = group.busy(); // a disk may be slower than that as well
   const std::unique_ptr<CheckpointSave> save = std::move(save_);
   result_.error = save->commit(group);
-  if (!result_.error)
-    result_.error = agree(group, attempt([&] {
-                            if (group.leads()) mark(step_folder_name(result_.step), result_.is_best);
-                          }));
-  if (!result_.error && group.leads())
-    cleaning_ = std::async(std::launch::async, clean_up, folder_, keep_, result_.path);
+  if (!result_.error && group.leads()) {
+    // It is there, whatever becomes of the markers: --resume latest looks for the newest one too.
+    if (const auto error = attempt([&] { mark(step_folder_name(result_.step), result_.is_best); }))
+      warnings_.push_back(std::string("warning: ") + error->what());
+    start_cleaning();
+  }
+  group.barrier(); // nobody goes on before the markers tell of it
   return result_;
+}
+
+void CheckpointFolder::start_cleaning() {
+  const auto work = [folder = folder_, keep = keep_, saved = result_.path] { return clean_up(folder, keep, saved); };
+  try {
+    cleaning_ = std::async(std::launch::async, work);
+  } catch (const std::system_error&) { // no thread to be had
+    cleaning_ = std::async(std::launch::deferred, work);
+  }
 }
 
 void CheckpointFolder::end_cleaning() {

@@ -40,6 +40,7 @@ class CheckpointFolder {
   // nothing. Throws for lost ranks alone.
   std::optional<SaveResult> end_if_written(RankGroup& group);
   SaveResult end(RankGroup& group); // waits for that
+  void drop() { save_.reset(); }    // nothing of it stays
 
   // What that thread has found since the last call, one line each: little room for the next checkpoint, old ones that
   // cannot be removed.
@@ -53,6 +54,7 @@ class CheckpointFolder {
   void check_writable(int64_t parameters) const;
 
  private:
+  void start_cleaning();
   void end_cleaning();
   void mark(const std::string& name, bool is_best) const;
   void show_in_root(const char* marker) const;

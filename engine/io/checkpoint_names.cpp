@@ -62,4 +62,8 @@ std::string follow_marker(const std::string& folder, const std::string& marker) 
   return step_of(name) >= 0 && is_complete(checkpoint) ? checkpoint : "";
 }
 
+bool is_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 } // namespace gpt2

@@ -29,6 +29,7 @@ int64_t step_of(const std::string& checkpoint);      // of a path or a name; -1:
 bool is_complete(const std::string& checkpoint);     // has been once: without state.h5, its manifest says so
 std::string without_slashes(std::string path);       // at its end
 bool is_reserved_name(std::string_view folder_name); // a run's folder cannot have it: latest, best, step_N
+bool is_number(std::string_view text);               // of digits alone, as a step is given
 
 // The checkpoint that the marker `latest` or `best` in a folder names; "" if there is none.
 std::string follow_marker(const std::string& folder, const std::string& marker);

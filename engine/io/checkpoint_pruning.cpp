@@ -59,13 +59,14 @@ std::vector<int64_t> steps_to_remove(const std::vector<KeptStep>& steps, const K
 
 Pruned prune(const std::string& run_folder, const KeepRule& rule, bool dry_run) {
   Pruned pruned;
-  std::vector<KeptStep> steps;
-  for (const CheckpointInfo& info : list_run(run_folder)) {
-    const bool marked = info.latest || info.best;
-    steps.push_back(
-        {.step = info.step,
-         .marked = marked,
-         .only_best = !marked && !is_multiple(info.step, rule.due_every) && was_saved_as_best_only(info.path)});
+  std::vector<KeptStep> steps; // headers are read of those alone that may have been saved for being the best
+  const int64_t latest = step_of(follow_marker(run_folder, kLatest)), best = step_of(follow_marker(run_folder, kBest));
+  for (const std::string& path : checkpoints_in(run_folder)) {
+    const int64_t step = step_of(path);
+    const bool may_be_former_best = step != latest && step < best && !is_multiple(step, rule.due_every);
+    steps.push_back({.step = step,
+                     .marked = step == latest || step == best,
+                     .only_best = may_be_former_best && was_saved_as_best_only(path)});
   }
   const std::vector<int64_t> without = steps_to_remove(steps, rule);
   if (without.empty()) return pruned;

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <new>
+#include <system_error>
 #include <vector>
 
 #include "engine/base/files.h"
@@ -41,9 +42,20 @@ CheckpointSave::CheckpointSave(const std::string& path, StatefulModel& model, co
     written_ = true;
     return;
   }
-  temporary_ = group.broadcast(pending_ ? fs::absolute(pending_->temporary_path()).string() : "");
-  snapshot_ = model.snapshot();
-  thread_ = std::thread(&CheckpointSave::write, this, group.rank(), group.ranks());
+  const std::string temporary = group.broadcast(pending_ ? fs::absolute(pending_->temporary_path()).string() : "");
+  error_ = agree(group, attempt([&] { snapshot_ = model.snapshot(); }));
+  if (error_) {
+    snapshot_.reset();
+    written_ = true;
+    return;
+  }
+  temporary_ = temporary;
+  const int rank = group.rank(), ranks = group.ranks();
+  try {
+    thread_ = std::thread(&CheckpointSave::write, this, rank, ranks);
+  } catch (const std::system_error&) { // no thread to be had: training waits
+    write(rank, ranks);
+  }
 }
 
 CheckpointSave::~CheckpointSave() {
@@ -69,7 +81,7 @@ void CheckpointSave::write(int rank, int ranks) noexcept {
 
 std::optional<Error> CheckpointSave::commit(RankGroup& group) {
   if (temporary_.empty()) return error_;
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
   if (const std::optional<Error> failed = agree(group, error_)) return failed;
   const std::vector<std::string> hashes_of_all = group.gather(hashes_);
   return agree(group, attempt([&] {

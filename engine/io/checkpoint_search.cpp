@@ -44,7 +44,8 @@ bool is_there(const std::string& checkpoint) {
   return is_complete(checkpoint);
 }
 
-// The folder's own checkpoints, unread: by step.
+} // namespace
+
 std::vector<std::string> checkpoints_in(const std::string& folder) {
   bring_back_set_aside(folder);
   std::vector<std::string> paths;
@@ -56,6 +57,8 @@ std::vector<std::string> checkpoints_in(const std::string& folder) {
   std::sort(paths.begin(), paths.end(), [](const auto& a, const auto& b) { return step_of(a) < step_of(b); });
   return paths;
 }
+
+namespace {
 
 // Names of the runs in a --checkpoint_dir: "" for checkpoints that stand there directly. A name may be a path
 // (--run_name sweep/lr3); three levels of it are looked at, because the folder may be any, as "." is.
@@ -185,8 +188,12 @@ std::string find_step(const Folders& roots, const std::string& run, int64_t step
               "give --resume a path, or --run_name; this step is there: " + joined(candidates, ", "));
 }
 
-bool is_number(const std::string& text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+// Without what would hide a name: "step_00000010/." is one, and so is "." in its folder.
+std::string plain_path(const std::string& path) {
+  const std::string plain = without_slashes(fs::path(path).lexically_normal().string());
+  const std::string name = fs::path(plain).filename().string();
+  std::error_code ignored;
+  return name == "." || name == ".." ? fs::weakly_canonical(plain, ignored).string() : plain;
 }
 
 int64_t to_step(const std::string& digits) { return std::strtoll(digits.c_str(), nullptr, 10); }
@@ -240,12 +247,10 @@ std::vector<CheckpointInfo> list_checkpoints(const std::vector<std::string>& che
       for (CheckpointInfo& info : runs.back()) info.run = run;
     }
   }
-  const auto newest = [](const std::vector<CheckpointInfo>& run) {
-    std::string written;
-    for (const CheckpointInfo& info : run) written = std::max(written, info.written);
-    return written;
-  };
-  std::stable_sort(runs.begin(), runs.end(), [&](const auto& a, const auto& b) { return newest(a) < newest(b); });
+  std::erase_if(runs, [](const auto& run) { return run.empty(); }); // removed while we looked
+  const auto newest = [](const auto& run) { return *std::max_element(run.begin(), run.end(), is_older); };
+  std::stable_sort(runs.begin(), runs.end(),
+                   [&](const auto& a, const auto& b) { return is_older(newest(a), newest(b)); });
   std::vector<CheckpointInfo> all;
   for (const std::vector<CheckpointInfo>& run : runs) all.insert(all.end(), run.begin(), run.end());
   return all;
@@ -277,7 +282,7 @@ std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, con
     throw_not_there(which == kBest ? "no checkpoint" + where + " is marked as best" : "there is no checkpoint" + where,
                     meant);
   }
-  if (const std::string path = without_slashes(which); !path.empty()) {
+  if (const std::string path = plain_path(which); !path.empty()) {
     if (const std::string found = find_at(path); !found.empty()) return found;
     for (const Folders& places : {meant, roots}) {
       std::vector<std::string> candidates;
@@ -294,7 +299,7 @@ int64_t bytes_of(const std::string& checkpoint) {
   int64_t bytes = 0;
   std::error_code gone;
   for (const auto& entry : fs::directory_iterator(checkpoint, gone))
-    bytes += static_cast<int64_t>(entry.file_size(gone));
+    if (const uintmax_t size = entry.file_size(gone); !gone) bytes += static_cast<int64_t>(size); // no folder's
   return bytes;
 }
 

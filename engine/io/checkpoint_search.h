@@ -25,6 +25,8 @@ struct CheckpointInfo {
 
 // All runs in these folders, the one that saved last at the end; within a run by step.
 std::vector<CheckpointInfo> list_checkpoints(const std::vector<std::string>& checkpoint_dirs);
+// The paths of those in one folder, unread: by step.
+std::vector<std::string> checkpoints_in(const std::string& run_folder);
 // Those of one run, or of any folder that holds checkpoints.
 std::vector<CheckpointInfo> list_run(const std::string& run_folder);
 

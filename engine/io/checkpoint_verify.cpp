@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <tuple>
 
+#include "engine/dist/agreement.h"
 #include "engine/io/checkpoint_names.h"
 #include "engine/io/checkpoint_search.h"
 #include "engine/io/manifest.h"
@@ -37,32 +38,20 @@ void verify_share(const std::string& checkpoint, const Manifest& manifest, int r
   });
 }
 
-constexpr char kSeparator = '\0'; // between what is wrong and what to do
-
-std::string fault_in_share(const std::string& checkpoint, int rank, int ranks) {
-  try {
-    if (const auto manifest = read_manifest(checkpoint)) verify_share(checkpoint, *manifest, rank, ranks);
-    if (rank == 0) read_state_header(checkpoint);
-    return "";
-  } catch (const Error& error) {
-    return std::string(error.what()) + kSeparator + error.hint();
-  }
-}
-
 } // namespace
 
 std::optional<Error> find_fault(const std::string& checkpoint, RankGroup& group) {
-  std::string mine;
+  std::optional<Error> mine;
   {
     const auto busy = group.busy(); // a disk may be slower than the others' patience
-    mine = fault_in_share(checkpoint, group.rank(), group.ranks());
+    mine = attempt([&] {
+      if (const auto manifest = read_manifest(checkpoint))
+        verify_share(checkpoint, *manifest, group.rank(), group.ranks());
+      if (group.leads()) read_state_header(checkpoint);
+    });
   }
-  for (const std::string& fault : group.all_gather(mine)) {
-    if (fault.empty()) continue;
-    const size_t end = fault.find(kSeparator);
-    return Error(ExitCode::checkpoint, fault.substr(0, end), fault.substr(end + 1));
-  }
-  return std::nullopt;
+  const std::optional<RankError> fault = first_error(group, mine); // whichever rank found it: it is the file's
+  return fault ? std::optional(fault->error) : std::nullopt;
 }
 
 std::string why_invalid(const std::string& checkpoint) {

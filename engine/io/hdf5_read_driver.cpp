@@ -1,12 +1,9 @@
 #include "engine/io/hdf5_read_driver.h"
 
-#if __has_include(<H5FDdevelop.h>) // HDF5 1.14 moved the interface for drivers there
-#include <H5FDdevelop.h>
-#endif
-
 #include <algorithm>
 #include <cstdint>
-#include <iterator>
+
+#include "engine/io/hdf5_driver.h"
 
 namespace gpt2 {
 namespace {
@@ -58,13 +55,6 @@ herr_t write(H5FD_t*, H5FD_mem_t, hid_t, haddr_t, size_t, const void*) { return 
 
 hid_t register_driver() {
   H5FD_class_t driver{};
-#if H5_VERSION_GE(1, 14, 0)
-  driver.version = H5FD_CLASS_VERSION;
-  driver.value = static_cast<H5FD_class_value_t>(601); // 512 to 65535 are free for drivers like this one
-#endif
-  driver.name = "read_driver";
-  driver.maxaddr = static_cast<haddr_t>(INT64_MAX);
-  driver.fc_degree = H5F_CLOSE_WEAK;
   driver.fapl_size = sizeof(DriverInfo);
   driver.open = open_file;
   driver.close = close_file;
@@ -74,9 +64,7 @@ hid_t register_driver() {
   driver.get_eof = get_end_of_file;
   driver.read = read;
   driver.write = write;
-  const H5FD_mem_t types[H5FD_MEM_NTYPES] = H5FD_FLMAP_DICHOTOMY;
-  std::copy(std::begin(types), std::end(types), std::begin(driver.fl_map));
-  return H5FDregister(&driver);
+  return register_hdf5_driver(driver, "read_driver", 601);
 }
 
 } // namespace

@@ -1,9 +1,5 @@
 #include "engine/io/hdf5_write_driver.h"
 
-#if __has_include(<H5FDdevelop.h>) // HDF5 1.14 moved the interface for drivers there
-#include <H5FDdevelop.h>
-#endif
-
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -11,9 +7,9 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <iterator>
 
 #include "engine/base/files.h"
+#include "engine/io/hdf5_driver.h"
 
 namespace gpt2 {
 namespace {
@@ -122,13 +118,6 @@ herr_t truncate(H5FD_t* base, hid_t, hbool_t) {
 
 hid_t register_driver() {
   H5FD_class_t driver{};
-#if H5_VERSION_GE(1, 14, 0)
-  driver.version = H5FD_CLASS_VERSION;
-  driver.value = static_cast<H5FD_class_value_t>(600); // 512 to 65535 are free for drivers like this one
-#endif
-  driver.name = "write_driver";
-  driver.maxaddr = static_cast<haddr_t>(INT64_MAX);
-  driver.fc_degree = H5F_CLOSE_WEAK;
   driver.fapl_size = sizeof(DriverInfo);
   driver.open = open_file;
   driver.close = close_file;
@@ -139,9 +128,7 @@ hid_t register_driver() {
   driver.read = read;
   driver.write = write;
   driver.truncate = truncate;
-  const H5FD_mem_t types[H5FD_MEM_NTYPES] = H5FD_FLMAP_DICHOTOMY;
-  std::copy(std::begin(types), std::end(types), std::begin(driver.fl_map));
-  return H5FDregister(&driver);
+  return register_hdf5_driver(driver, "write_driver", 600);
 }
 
 } // namespace

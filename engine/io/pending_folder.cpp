@@ -81,7 +81,8 @@ PendingFolder::~PendingFolder() {
 
 void PendingFolder::commit() {
   sync_path(temporary_);
-  if (fs::is_directory(path_))
+  std::error_code unreadable;
+  if (fs::is_directory(path_, unreadable))
     exchange();
   else
     rename(temporary_, path_);
@@ -112,7 +113,7 @@ void clean_leftovers(const std::string& folder) {
     const Leftover unfinished = parse_leftover(name, ".tmp-"), aside = parse_leftover(name, ".old-");
     if (unfinished.writer && is_abandoned(path, unfinished.writer)) fs::remove_all(path, ignored);
     if (!aside.writer || !is_abandoned(path, aside.writer)) continue;
-    if (fs::exists(fs::path(folder) / aside.name))
+    if (fs::exists(fs::path(folder) / aside.name, ignored))
       fs::remove_all(path, ignored);
     else
       fs::rename(path, fs::path(folder) / aside.name, ignored);

@@ -120,6 +120,7 @@ CommandLine agree_on_resume(const CommandLine& command_line, RankGroup& group) {
   if (group.alone() || command_line.options.resume.empty()) return agreed;
   // The others may look when its folders are there already.
   if (group.leads()) {
+    const auto busy = group.busy(); // it may verify checkpoints
     const RunStart start = prepare_start(agreed);
     agreed.options.checkpoint_dir = start.options.checkpoint_dir;
     agreed.options.run_name = start.options.run_name;

@@ -118,7 +118,12 @@ class FieldList {
           for (const std::filesystem::path& part : path) {
             if (is_reserved_name(part.string()))
               throw BadValue("'" + part.string() + "' is a name that checkpoints use");
+            if (is_number(part.string())) throw BadValue("'" + part.string() + "' would be taken for a step");
+            if (part.string().starts_with('.')) throw BadValue("'" + part.string() + "' would be hidden");
           }
+          if (std::distance(path.begin(), path.end()) > 3) throw BadValue("more than three folders deep");
+          if (std::ranges::any_of(given, [](unsigned char c) { return c < ' '; }))
+            throw BadValue("it has a line break or another control character");
           value = given;
         });
   }

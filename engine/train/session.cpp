@@ -7,6 +7,7 @@
 #include "engine/data/sample_text.h"
 #include "engine/data/shard.h"
 #include "engine/data/shard_overlap.h"
+#include "engine/io/checkpoint_names.h"
 #include "engine/io/checkpoint_search.h"
 #include "engine/train/many_ranks.h"
 #include "engine/train/option_notes.h"
@@ -78,7 +79,11 @@ CheckpointFolder open_checkpoints(const std::string& checkpoint_dir, const std::
   const Options& o = start.options;
   CheckpointFolder checkpoints(checkpoint_dir, run_name,
                                {.newest = o.keep_checkpoints, .every = o.keep_every, .due_every = o.checkpoint_freq});
-  if (group.leads() && start.checkpoint.empty()) refuse_taken_name(checkpoints.path());
+  if (group.leads() && start.checkpoint.empty()) {
+    refuse_taken_name(checkpoints.path());
+    for (const std::string& dir : default_checkpoint_dirs())
+      refuse_taken_name(dir + "/" + run_name); // logs share a name
+  }
   if (group.leads()) checkpoints.check_writable(ParameterTable(config).size());
   return checkpoints;
 }

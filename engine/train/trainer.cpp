@@ -53,12 +53,14 @@ ExitCode Trainer::run() {
 }
 
 ExitCode Trainer::train() {
-  if (state_.step >= plan_.max_steps) return nothing_left();
+  const bool evaluation_is_missing = session_.resumed && evaluation_was_cut_short();
+  if (state_.step >= plan_.max_steps && !evaluation_is_missing) return nothing_left();
   if (options_.eval_at_start && state_.step == 0) evaluate();
   first_step_ = state_.step;
   stop_.defer();
   stop_agreed_ = any_rank(session_.group, stop_.requested()); // while ranks started, each could only take note of it
 
+  if (evaluation_is_missing && !stopping()) make_up_evaluation();
   fetch();
   while (state_.step < plan_.max_steps && !stopping()) {
     step();
@@ -160,7 +162,7 @@ void Trainer::look_after_files() {
     console_.line("warning: " + session_.checkpoint_lock->folder() +
                       " was removed while the run was writing to it, with the checkpoints in it: it is made again",
                   Style::warning);
-    save_postponed_ = session_.group.alone(); // ranks save together, at the next interval
+    if (session_.group.alone()) save_postponed_ = true; // ranks save together, at the next interval
   }
   if (session_.log_lock) session_.log_lock->hold(); // the log itself tells
   session_.log.flush();
@@ -219,7 +221,7 @@ void Trainer::between_steps() {
   if (due(histogram_freq_) && !stopping()) log_tensors();
   if (due(options_.sample_freq)) sample();
   const bool is_last = state_.step == plan_.max_steps; // finish() saves that, once all is known about it
-  if ((is_best && options_.save_best) || (due(options_.checkpoint_freq) && !is_last) || save_postponed_)
+  if (!is_last && ((is_best && options_.save_best) || due(options_.checkpoint_freq) || save_postponed_))
     save_if_sound(is_best);
   progress_.timed_between_steps(watch.seconds());
 }
@@ -240,7 +242,11 @@ bool Trainer::evaluate() {
   }
   const double loss = *evaluated;
   const bool is_best = std::isfinite(loss) && loss < state_.best_val_loss && unsound().empty();
-  if (is_best) state_.best_val_loss = loss;
+  if (is_best) {
+    best_before_ = state_.best_val_loss;
+    state_.best_val_loss = loss;
+    best_step_ = state_.step;
+  }
   state_.last_val_loss = loss;
   state_.last_val_step = state_.step;
   console_.line(validation_line(state_.step, loss, is_best, state_.best_val_loss),
@@ -248,6 +254,21 @@ bool Trainer::evaluate() {
   session_.log.validation(state_.step, loss, is_best);
   session_.log.flush();
   return is_best;
+}
+
+// By the signal that ended the run: the curve of the run that goes on shall have no gap.
+bool Trainer::evaluation_was_cut_short() const {
+  const bool is_last = state_.step == plan_.max_steps && options_.eval_freq > 0 && !session_.prompt_given;
+  const bool was_due = state_.step < plan_.max_steps ? due(options_.eval_freq) : is_last;
+  return was_due && state_.last_val_step != state_.step && !session_.validation.empty();
+}
+
+void Trainer::make_up_evaluation() {
+  const bool is_best = evaluate();
+  if (state_.step == plan_.max_steps)
+    saved_step_ = -1; // finish() saves it again, with its loss
+  else if (is_best && options_.save_best)
+    save(true);
 }
 
 void Trainer::sample() {
@@ -274,7 +295,15 @@ std::string Trainer::unsound() const {
   }
   if (state_.last_val_step == state_.step && !std::isfinite(state_.last_val_loss))
     return "the validation loss is not finite";
+  if (ruined_step_ == state_.step) return "the loss after the last update is not finite";
   return "";
+}
+
+// A step's loss is that of the weights before its update: of the last ones no step will tell.
+void Trainer::probe() {
+  if (state_.last_val_step == state_.step) return;
+  const bool finite = fetch_error_ || std::isfinite(gpt2::evaluate(model_, batch_.view()).sum); // no batch: no answer
+  if (any_rank(session_.group, !finite)) ruined_step_ = state_.step;
 }
 
 void Trainer::save_if_sound(bool is_best) {
@@ -298,6 +327,8 @@ void Trainer::rescue() {
   if (state_.step == first_step_ || saved_step_ == state_.step) return;
   console_.clear_progress();
   try {
+    probe();
+    if (!unsound().empty()) return;
     look_after_files();
     save(false);
     wait_for_save(IfNotSaved::stop);
@@ -310,7 +341,7 @@ void Trainer::rescue() {
   }
 }
 
-void Trainer::end_save_under_way() { // it is of a sound state
+void Trainer::end_save_under_way() {
   if (session_.group.alone()) attempt([&] { wait_for_save(IfNotSaved::go_on); });
 }
 
@@ -328,14 +359,30 @@ void Trainer::save(bool is_best) {
   wait_for_save(IfNotSaved::go_on); // one at a time
   session_.checkpoints.begin(model_, state_, is_best, session_.group);
   saved_step_ = state_.step;
+  vindicated_ = false;
 }
 
+// What is saved was left by an update that its own step knew nothing about. The step after it read those weights: only
+// if that one was applied may the checkpoint take the place of older ones.
 void Trainer::end_save_if_written() {
+  if (result_.verdict == Verdict::applied)
+    vindicated_ = true;
+  else
+    drop_doubtful_save();
   if (const auto result = session_.checkpoints.end_if_written(session_.group)) tell(*result, IfNotSaved::go_on);
   for (const std::string& line : session_.checkpoints.take_warnings()) console_.line(line, Style::warning);
 }
 
+void Trainer::drop_doubtful_save() {
+  if (!session_.checkpoints.saving() || vindicated_) return;
+  session_.checkpoints.drop();
+  console_.line("step " + std::to_string(saved_step_) + " | not saved: " + unsound(), Style::warning);
+  saved_step_ = -1;
+  save_postponed_ = true;
+}
+
 void Trainer::wait_for_save(IfNotSaved then) {
+  if (!unsound().empty()) drop_doubtful_save();
   if (session_.checkpoints.saving()) tell(session_.checkpoints.end(session_.group), then);
 }
 
@@ -344,6 +391,7 @@ void Trainer::tell(const SaveResult& result, IfNotSaved then) {
   if (result.error) {
     if (then == IfNotSaved::stop || options_.strict_saves) throw_agreed(session_.group, *result.error);
     if (saved_step_ == result.step) saved_step_ = -1;
+    if (result.is_best) state_.best_val_loss = best_before_; // the next that is better than that is saved
     const std::string line = step + "not saved, training goes on: " + result.error->what() +
                              (result.error->hint().empty() ? "" : " (" + result.error->hint() + ")");
     console_.line(line, Style::warning);
@@ -359,14 +407,15 @@ void Trainer::tell(const SaveResult& result, IfNotSaved then) {
 // ---- the end ----
 
 ExitCode Trainer::finish() {
-  const bool is_best = state_.last_val_step != state_.step && options_.eval_freq > 0 && evaluate();
+  if (state_.last_val_step != state_.step && options_.eval_freq > 0) evaluate();
+  probe();
   if (histogram_freq_ > 0 && tensors_step_ != state_.step && !stopping()) log_tensors();
   if (sampled_step_ != state_.step) sample();
   wait_for_save(IfNotSaved::go_on);
   if (const std::string trouble = unsound(); !trouble.empty())
     throw diverged("the run ends at step " + std::to_string(state_.step) +
                    " with weights that are not saved: " + trouble);
-  if (saved_step_ != state_.step || is_best) save_if_sound(is_best);
+  if (saved_step_ != state_.step) save_if_sound(best_step_ == state_.step);
   wait_for_save(IfNotSaved::stop);
   if (plan_.model.precision == Precision::fp8) {
     const std::vector<Fp8TensorStats> stats = over_ranks(session_.group, model_.fp8_stats());
@@ -388,6 +437,7 @@ ExitCode Trainer::stop_early() {
     console_.line("stopped before the first step: there is nothing to save");
     return ExitCode::stopped_early;
   }
+  probe();
   wait_for_save(IfNotSaved::go_on);
   const std::string stopped =
       "stopped at step " + std::to_string(state_.step) + " of " + std::to_string(plan_.max_steps);

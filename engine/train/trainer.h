@@ -23,7 +23,7 @@ class Trainer {
 
   // Trains to the last step: ExitCode::done, or stopped_early after a signal, saved if it took a step. Throws
   // Error(numerics) after --max_skipped skipped steps in a row, or if the run ends with a skipped step or a validation
-  // loss that is not finite. Before an Error that is not about the model the weights are saved.
+  // loss that is not finite. One process saves its weights before it ends with an error of its data or its memory.
   ExitCode run();
 
  private:
@@ -45,6 +45,8 @@ class Trainer {
   bool due(int64_t frequency) const { return frequency > 0 && state_.step % frequency == 0; }
   bool anything_due() const;
   bool evaluate(); // true: the best so far
+  bool evaluation_was_cut_short() const;
+  void make_up_evaluation();
   void sample();
 
   // ---- saving: only what is sound ----
@@ -52,6 +54,8 @@ class Trainer {
   void save_if_sound(bool is_best);
   void save(bool is_best); // begins to: a thread writes while training goes on
   void end_save_if_written();
+  void drop_doubtful_save();
+  void probe(); // are the weights sound that the last update has left?
   enum class IfNotSaved { go_on, stop };
   void wait_for_save(IfNotSaved);
   void tell(const SaveResult& result, IfNotSaved);
@@ -88,6 +92,10 @@ class Trainer {
   const int64_t histogram_freq_;
   // With state_.last_val_step, so that the end does nothing twice.
   int64_t sampled_step_ = -1, saved_step_ = -1, tensors_step_ = -1, fp8_step_ = -1;
+  int64_t ruined_step_ = -1; // after whose update the loss was not finite
+  bool vindicated_ = false;  // the save under way: by a step after it
+  int64_t best_step_ = -1;   // of the best evaluation in this process
+  double best_before_ = 1e30;
   std::string last_good_; // checkpoint; empty: none yet
 };
 

@@ -18,8 +18,7 @@ namespace {
 // Is it a certain checkpoint that --resume asks for, or just the newest of a run?
 bool names_a_step(const std::string& which, const std::string& found) {
   const std::string name = std::filesystem::path(without_slashes(which)).filename().string();
-  const bool number = !name.empty() && name.find_first_not_of("0123456789") == std::string::npos;
-  return number || name == kBest || name == "state.h5" || name == std::filesystem::path(found).filename();
+  return is_number(name) || name == kBest || name == "state.h5" || name == std::filesystem::path(found).filename();
 }
 
 // Paths, one a line.

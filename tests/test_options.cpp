@@ -68,7 +68,7 @@ Options everything_changed() {
   o.log_freq = 5, o.use_tensorboard = false, o.histogram_freq = 19, o.fp8_detail = true, o.run_name = "run",
   o.log_dir = "logs";
   o.checkpoint_dir = "ckpt", o.checkpoint_freq = 17, o.keep_checkpoints = 5, o.keep_every = 34, o.save_best = false,
-  o.strict_saves = true, o.resume = "best";
+  o.strict_saves = true, o.init_from = "gpt2", o.hf_cache = "hub", o.resume = "best";
   o.skip_loss_z = 4.5f, o.skip_grad_z = 6.25f, o.max_skipped = 3;
   o.zero = 0, o.grad_reduce = GradExchange::bf16, o.nccl_timeout = 7, o.log_ranks = true;
   return o;

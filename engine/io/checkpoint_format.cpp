@@ -304,6 +304,7 @@ OpenCheckpoint open_checkpoint(const std::string& folder) {
   const CheckpointFiles checkpoint(folder);
   auto file = checkpoint.state_file();
   OpenCheckpoint open;
+  open.config = read_config({*file, kConfigGroup});
   for (const std::string& group : {kConfigGroup, kTrainGroup}) {
     for (const auto& [name, value] : Hdf5StateReader(*file, group).scalars())
       open.scalars.emplace_back(group.substr(1) + "/" + name, value);

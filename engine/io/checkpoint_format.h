@@ -71,6 +71,7 @@ TrainState load_state(const std::string& folder, StatefulModel& model);
 // For whoever looks at a checkpoint and is no model: everything scalar in state.h5 ("train/step", "1000"), and the
 // model's state as one, whatever the ranks.
 struct OpenCheckpoint {
+  GPT2Config config;
   std::vector<std::pair<std::string, std::string>> scalars;
   std::vector<std::string> tensors; // of the model, by name
   std::unique_ptr<StateReader> model;

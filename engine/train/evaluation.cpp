@@ -38,6 +38,7 @@ ExitCode evaluate_only(const RunStart& start, const DeviceChoice& device, Backen
   const std::unique_ptr<Model> model = backend.make_model(plan.model); // each rank has all of it
   const bool resumed = !start.checkpoint.empty();
   const int64_t step = resumed ? load_checkpoint(start.checkpoint, *model).step : 0;
+  if (start.weights) model->load_weights(*start.weights);
   const std::vector<HostBatch> batches =
       validation_batches(*data.validation, plan.eval_sequences, plan.batch.batch_size, group.rank(), group.ranks());
   const StopSignal stop;
@@ -47,7 +48,10 @@ ExitCode evaluate_only(const RunStart& start, const DeviceChoice& device, Backen
 
   for (const std::string& note : start.notes) console.line("note: " + note);
   for (const std::string& note : device.notes) console.line("note: " + note);
-  console.line("evaluated " + (resumed ? start.checkpoint : "the initial " + config.name) + " on " +
+  const std::string what = resumed         ? start.checkpoint
+                           : start.weights ? start.weights->path()
+                                           : "the initial " + config.name;
+  console.line("evaluated " + what + " on " +
                std::to_string(std::min(plan.eval_sequences, data.validation->sequences())) + " sequences of " +
                (data.built_in ? "the built-in sample" : start.options.val_data));
   char line[96];

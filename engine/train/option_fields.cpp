@@ -330,6 +330,12 @@ std::vector<OptionField> option_fields(Options& o) {
   f.toggle(
       "strict_saves", o.strict_saves,
       "end with exit code 8 when a checkpoint cannot be written; off: warn, train on, try again when the next is due");
+  f.text("init_from", o.init_from, "PATH|NAME",
+         "begin with these weights: a folder or .safetensors of Hugging Face's, llm.c's .bin, one of our checkpoints, "
+         "or a name "
+         "in --hf_cache (gpt2)");
+  f.text("hf_cache", o.hf_cache, "FOLDER",
+         "where names of Hugging Face's hub are looked up; empty: where its tools keep them");
   f.text("resume", o.resume, "latest|best|STEP|RUN|RUN/STEP|PATH",
          "go on from a checkpoint, with its options unless given again");
   f.of_this_start(true);

@@ -131,6 +131,8 @@ struct Options {
   int64_t keep_every = 0;         // steps: multiples of it stay for ever; 0: none
   bool save_best = true;          // at every new best validation loss too
   bool strict_saves = false;      // a checkpoint that cannot be written ends the run
+  std::string init_from;          // weights to begin with; empty: GPT-2's initialisation
+  std::string hf_cache;           // where names of Hugging Face's hub are looked up; empty: where its tools keep them
   std::string resume;             // latest, best, a step, a path
   bool allow_other_data = false;  // of one start: than the checkpoint was trained on
 

@@ -32,7 +32,6 @@ constexpr PeerFlag kPeerFlags[] = {
     {"model_name", "model", nullptr},
     {"model_type", "model", nullptr},
     {"model_name_or_path", nullptr, "use --model; a run starts from new weights"},
-    {"init_from", nullptr, "a run starts from new weights; --resume goes on from a checkpoint"},
     {"dropout", nullptr, "there is no dropout: pretraining passes over its data about once"},
     {"bias", nullptr, "GPT-2's biases are always there"},
 

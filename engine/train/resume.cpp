@@ -9,6 +9,7 @@
 #include "engine/io/checkpoint_names.h"
 #include "engine/io/checkpoint_search.h"
 #include "engine/io/checkpoint_verify.h"
+#include "engine/train/init_from.h"
 #include "engine/train/report.h"
 #include "engine/train/run_plan.h"
 
@@ -114,11 +115,19 @@ std::string loss_text(const CheckpointInfo& info) {
 
 std::string model_text(const CheckpointInfo& info) { return info.is_damaged() ? "" : " | " + info.model; }
 
+RunStart new_run(const CommandLine& line) {
+  RunStart start{.options = line.options, .checkpoint = "", .given = line.given, .notes = line.notes};
+  start.weights = open_initial_weights(start.options);
+  if (start.weights)
+    start.notes.insert(start.notes.end(), start.weights->notes().begin(), start.weights->notes().end());
+  return start;
+}
+
 } // namespace
 
 RunStart prepare_start(const CommandLine& command_line) {
   const Options& asked = command_line.options;
-  if (asked.resume.empty()) return {asked, "", std::nullopt, command_line.given, command_line.notes};
+  if (asked.resume.empty()) return new_run(command_line);
   const std::string run = command_line.given.contains("run_name") ? asked.run_name : "";
   const std::string checkpoint = find_checkpoint(checkpoint_dirs(asked), run, asked.resume);
   const TrainState state = read_checkpoint(checkpoint);

@@ -1,21 +1,24 @@
 // Where a run begins: at step 0, or at a checkpoint with the options of its run.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "engine/exchange/weight_source.h"
 #include "engine/train/options.h"
 
 namespace gpt2 {
 
 struct RunStart {
   Options options;
-  std::string checkpoint;                    // folder to resume from; empty: a new run
-  std::optional<Options> of_checkpoint = {}; // as its run resolved them
-  std::set<std::string> given = {};          // options that the command line or its --config set
-  std::vector<std::string> notes = {};       // of the command line, and on where the run goes on
+  std::string checkpoint;                     // folder to resume from; empty: a new run
+  std::optional<Options> of_checkpoint = {};  // as its run resolved them
+  std::set<std::string> given = {};           // options that the command line or its --config set
+  std::vector<std::string> notes = {};        // of the command line, and on where the run goes on
+  std::shared_ptr<WeightSource> weights = {}; // --init_from, of a new run
 };
 
 // Follows --resume, to the folder and the name under which the run goes on: its own from its newest checkpoint, those

@@ -139,10 +139,15 @@ void check_same_data(const std::string& checkpoint, const TrainState& state, con
   console.line("note: " + checkpoint + difference, Style::warning);
 }
 
-TrainState open_state(const std::string& checkpoint, const RunPlan& plan, const std::string& data, Model& model,
+TrainState open_state(const RunStart& start, const RunPlan& plan, const std::string& data, Model& model,
                       Console& console) {
+  const std::string& checkpoint = start.checkpoint;
   TrainState state;
   state.seed = plan.options.seed;
+  if (start.weights) {
+    model.load_weights(*start.weights);
+    console.line("begins with the weights of " + start.weights->path());
+  }
   if (!checkpoint.empty()) {
     check_same_data(checkpoint, read_checkpoint(checkpoint), data, plan.options.allow_other_data, console);
     state = load_checkpoint(checkpoint, model);
@@ -217,7 +222,7 @@ Session::Session(const RunStart& start, const DeviceChoice& device, Backend& bac
       model(backend.make_model(plan.model, group)),
       resumed(!start.checkpoint.empty()),
       resumed_from(start.checkpoint),
-      state(open_state(start.checkpoint, plan, data.train->fingerprint(), *model, console)),
+      state(open_state(start, plan, data.train->fingerprint(), *model, console)),
       log(log_folder, plan.options.use_tensorboard && group.leads(), resumed ? state.step + 1 : 0,
           metrics_file(plan.options, group), log_warnings(console, group)),
       loader(data.train,

@@ -1,0 +1,37 @@
+// One of our checkpoints, its optimizer's state left out.
+#include "engine/base/error.h"
+#include "engine/exchange/weight_source.h"
+#include "engine/io/checkpoint_format.h"
+#include "engine/io/checkpoint_verify.h"
+#include "engine/io/finite_reader.h"
+
+namespace gpt2 {
+namespace {
+
+class CheckpointWeights : public WeightSource {
+ public:
+  explicit CheckpointWeights(const std::string& checkpoint) : WeightSource(checkpoint), open_(verified(checkpoint)) {
+    config_ = open_.config;
+  }
+
+ private:
+  static OpenCheckpoint verified(const std::string& checkpoint) {
+    if (const std::string why = why_invalid(checkpoint); !why.empty())
+      throw Error(ExitCode::checkpoint, why, hint_if_damaged(checkpoint));
+    return open_checkpoint(checkpoint);
+  }
+
+  void fetch(const std::string& name, int64_t begin, std::span<float> values) override {
+    FiniteReader(*open_.model).read_range("params/" + name, begin, values);
+  }
+
+  OpenCheckpoint open_;
+};
+
+} // namespace
+
+std::unique_ptr<WeightSource> open_checkpoint_weights(const std::string& checkpoint) {
+  return std::make_unique<CheckpointWeights>(checkpoint);
+}
+
+} // namespace gpt2

@@ -1,0 +1,23 @@
+// A model as transformers loads it: AutoModelForCausalLM.from_pretrained(FOLDER), and its tokenizer.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/exchange/safetensors.h"
+#include "engine/exchange/weight_source.h"
+
+namespace gpt2 {
+
+struct ExportOptions {
+  std::string output;                 // the folder; appears whole or not at all
+  bool overwrite = false;             // an earlier export may be there
+  WeightType type = WeightType::f32;  // f32 or bf16
+  std::string tokenizer;              // folder with encoder.json and vocab.bpe; "": the model goes without one
+  int64_t file_bytes = 5'000'000'000; // a larger model is cut into files of at most so many
+};
+
+// The files that were written. Throws Error(usage) if `output` is in use, Error(disk) if it cannot be written.
+std::vector<std::string> export_hugging_face(WeightSource& weights, const ExportOptions& options);
+
+} // namespace gpt2

@@ -1,0 +1,61 @@
+// A checkpoint to a folder that transformers loads: export_hf CHECKPOINT --output FOLDER.
+#include <memory>
+#include <string>
+
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/base/program.h"
+#include "engine/base/tool_arguments.h"
+#include "engine/data/tokenizer.h"
+#include "engine/exchange/export_hf.h"
+
+namespace {
+
+using namespace gpt2;
+
+struct Command {
+  std::string source, type = "fp32", tokenizer, hf_cache;
+  ExportOptions options;
+};
+
+void add_options(CLI::App& app, Command& command) {
+  app.add_option("source", command.source,
+                 "a checkpoint (its folder, its run's, CHECKPOINT_DIR/latest), llm.c's .bin, or another model of "
+                 "Hugging Face's")
+      ->required();
+  app.add_option("-o,--output", command.options.output, "folder to write; it appears when all is in it")->required();
+  app.option_defaults()->always_capture_default();
+  app.add_option("--type", command.type, "fp32, or bf16 at half the size")->check(CLI::IsMember({"fp32", "bf16"}));
+  app.add_flag("--overwrite", command.options.overwrite, "replace a model that was exported to that folder before");
+  app.add_option("--tokenizer", command.tokenizer,
+                 "folder with GPT-2's encoder.json and vocab.bpe; default: $GPT2_TOKENIZER, else .deps/gpt2_bpe");
+  app.add_option("--hf_cache", command.hf_cache,
+                 "where names of the hub are looked up; default: where its tools keep them");
+}
+
+ExitCode run(Command& command) {
+  const std::unique_ptr<WeightSource> weights = open_weights(command.source, command.hf_cache);
+  for (const std::string& note : weights->notes()) log_warn(note);
+  ExportOptions& options = command.options;
+  options.type = command.type == "bf16" ? WeightType::bf16 : WeightType::f32;
+  options.tokenizer = Tokenizer::find_folder(command.tokenizer);
+  if (options.tokenizer.empty())
+    log_warn(
+        "GPT-2's tokenizer tables are not here: the model goes without them (tools/install_deps.sh, or --tokenizer)");
+  for (const std::string& path : export_hugging_face(*weights, options)) log_info(path);
+  log_info(format_count(static_cast<double>(parameter_count(weights->config()))) + " parameters of " + weights->path() +
+           " in " + command.type);
+  return ExitCode::done;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  return gpt2::run_program([&] {
+    CLI::App app("Writes a trained model as a folder that Hugging Face's transformers loads.", "export_hf");
+    Command command;
+    add_options(app, command);
+    if (!parse_arguments(app, argc, argv)) return ExitCode::done;
+    return run(command);
+  });
+}

@@ -10,7 +10,7 @@ constexpr int kBlackwellComputeCapability = 100;
 
 Precision cpu_precision(const BackendOptions& options, std::vector<std::string>& notes) {
   if (options.precision == PrecisionChoice::fp8) return Precision::fp8;
-  if (options.precision == PrecisionChoice::bf16) notes.push_back("the CPU engine has no BF16: training in FP32");
+  if (options.precision == PrecisionChoice::bf16) notes.push_back("the CPU engine has no BF16: it computes in FP32");
   return Precision::fp32;
 }
 
@@ -54,7 +54,7 @@ DeviceChoice choose_device(const BackendOptions& options, const GpuReport& gpu) 
   }
   choice.gpu = options.device != DeviceKind::cpu && gpu.usable;
   if (options.device == DeviceKind::automatic && !gpu.usable) {
-    choice.notes.push_back("no GPU (" + gpu.why_not + "): training on the CPU reference engine");
+    choice.notes.push_back("no GPU (" + gpu.why_not + "): the CPU reference engine computes");
   }
   choice.precision = choice.gpu ? gpu_precision(options, gpu, choice.notes) : cpu_precision(options, choice.notes);
   if (choice.precision == Precision::fp8 && options.mxfp8) choice.notes.push_back(mxfp8_note(gpu));

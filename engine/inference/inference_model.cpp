@@ -1,0 +1,38 @@
+#include "engine/inference/inference_model.h"
+
+#include "engine/base/log.h"
+
+namespace gpt2 {
+
+InferenceModel open_inference_model(const InferenceOptions& options) {
+  const std::unique_ptr<WeightSource> weights = open_weights(options.source, options.hf_cache);
+  return open_inference_model(options, *weights);
+}
+
+InferenceModel open_inference_model(const InferenceOptions& options, WeightSource& weights) {
+  if (options.seq_len > 0) weights.use_positions(options.seq_len);
+  BackendOptions device;
+  device.device = options.device;
+  device.precision = options.precision;
+  device.threads = options.threads;
+  OpenBackend open = open_backend(device);
+
+  ModelOptions shape;
+  shape.config = weights.config();
+  shape.precision = open.device.precision;
+  shape.purpose = Purpose::inference;
+  shape.batch_size = options.batch_size;
+  shape.seq_len = shape.config.seq_len;
+  InferenceModel inference;
+  inference.backend = std::move(open.backend);
+  inference.model = inference.backend->make_model(shape);
+  inference.model->load_weights(weights);
+  inference.description = format_count(static_cast<double>(parameter_count(weights.config()))) + " parameters of " +
+                          weights.path() + ", " + inference.model->precision_label() + " on " +
+                          inference.model->device_name();
+  inference.notes = weights.notes();
+  inference.notes.insert(inference.notes.end(), open.device.notes.begin(), open.device.notes.end());
+  return inference;
+}
+
+} // namespace gpt2

@@ -1,10 +1,10 @@
 // Looks at checkpoints and tidies them up: ckpt list|show|verify|diff|prune (docs/checkpoints.md).
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <iostream>
 
 #include "engine/base/error.h"
+#include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/base/program.h"
 #include "engine/base/tool_arguments.h"
@@ -28,13 +28,6 @@ struct Command {
   KeepRule keep;
 };
 
-template <class... Values>
-std::string text(const char* format, Values... values) {
-  char out[256];
-  std::snprintf(out, sizeof out, format, values...);
-  return out;
-}
-
 std::string find(const std::string& which) { return find_checkpoint(default_checkpoint_dirs(), "", which); }
 
 // ---- list ----
@@ -48,7 +41,7 @@ std::string validity(const CheckpointInfo& info, bool quick) {
 }
 
 std::string loss_text(const CheckpointInfo& info) {
-  return info.val_loss < 1e30 && info.val_step == info.step ? text("%.4f", info.val_loss) : "-";
+  return info.val_loss < 1e30 && info.val_step == info.step ? formatted("%.4f", info.val_loss) : "-";
 }
 
 ExitCode list(const Command& command) {
@@ -60,11 +53,11 @@ ExitCode list(const Command& command) {
       std::cout << (folder.empty() ? "" : "\n") << (folder = its) << (info.model.empty() ? "" : ": " + info.model)
                 << "\n     step     loss  written              size type ranks\n";
     }
-    std::cout << text("%9lld %8s  %-16.16s %8s %-4.4s %5d  %s%s%s\n", static_cast<long long>(info.step),
-                      loss_text(info).c_str(), info.is_damaged() ? "-" : info.written.c_str(),
-                      format_bytes(static_cast<double>(info.bytes)).c_str(),
-                      info.is_damaged() ? "-" : info.precision.c_str(), info.ranks,
-                      validity(info, command.quick).c_str(), info.latest ? ", latest" : "", info.best ? ", best" : "");
+    std::cout << formatted(
+        "%9lld %8s  %-16.16s %8s %-4.4s %5d  %s%s%s\n", static_cast<long long>(info.step), loss_text(info).c_str(),
+        info.is_damaged() ? "-" : info.written.c_str(), format_bytes(static_cast<double>(info.bytes)).c_str(),
+        info.is_damaged() ? "-" : info.precision.c_str(), info.ranks, validity(info, command.quick).c_str(),
+        info.latest ? ", latest" : "", info.best ? ", best" : "");
   }
   if (all.empty()) log_info("no checkpoints");
   return ExitCode::done;
@@ -86,10 +79,10 @@ ExitCode show(const Command& command) {
     const bool lines = value.find('\n') != std::string::npos;
     std::cout << name << (lines ? ":\n" : " = ") << value << (lines && value.ends_with('\n') ? "" : "\n");
   }
-  std::cout << text("\n%-34s %-14s %10s %10s %10s %10s\n", "tensor", "shape", "min", "max", "mean", "norm");
+  std::cout << formatted("\n%-34s %-14s %10s %10s %10s %10s\n", "tensor", "shape", "min", "max", "mean", "norm");
   for (const TensorSummary& tensor : summarize(checkpoint)) {
-    std::cout << text("%-34s %-14s %10.3e %10.3e %10.3e %10.3e", tensor.name.c_str(), shape_text(tensor.shape).c_str(),
-                      tensor.min, tensor.max, tensor.mean, tensor.norm);
+    std::cout << formatted("%-34s %-14s %10.3e %10.3e %10.3e %10.3e", tensor.name.c_str(),
+                           shape_text(tensor.shape).c_str(), tensor.min, tensor.max, tensor.mean, tensor.norm);
     if (tensor.not_finite > 0) std::cout << "  " << tensor.not_finite << " not finite";
     std::cout << "\n";
   }
@@ -135,14 +128,14 @@ ExitCode diff(const Command& command) {
   for (const ScalarDifference& scalar : difference.scalars)
     std::cout << scalar.name << ": " << scalar.a << " | " << scalar.b << "\n";
   if (!difference.tensors.empty())
-    std::cout << text("%-34s %12s %12s %10s %10s\n", "tensor", "differ", "of", "largest", "relative");
+    std::cout << formatted("%-34s %12s %12s %10s %10s\n", "tensor", "differ", "of", "largest", "relative");
   for (const TensorDifference& tensor : difference.tensors) {
     if (!tensor.only_in.empty())
-      std::cout << text("%-34s only in %s, or of another shape\n", tensor.name.c_str(), tensor.only_in.c_str());
+      std::cout << formatted("%-34s only in %s, or of another shape\n", tensor.name.c_str(), tensor.only_in.c_str());
     else
-      std::cout << text("%-34s %12lld %12lld %10.3e %10.3e\n", tensor.name.c_str(),
-                        static_cast<long long>(tensor.count), static_cast<long long>(tensor.of), tensor.largest,
-                        tensor.relative);
+      std::cout << formatted("%-34s %12lld %12lld %10.3e %10.3e\n", tensor.name.c_str(),
+                             static_cast<long long>(tensor.count), static_cast<long long>(tensor.of), tensor.largest,
+                             tensor.relative);
   }
   return kDifferent;
 }

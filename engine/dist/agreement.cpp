@@ -20,6 +20,12 @@ Error from_message(const std::string& message) {
 
 } // namespace
 
+bool any_rank(RankGroup& group, bool mine) {
+  double count[] = {mine ? 1.0 : 0.0};
+  group.sum(count);
+  return count[0] > 0;
+}
+
 std::optional<RankError> first_error(RankGroup& group, const std::optional<Error>& mine) {
   const std::vector<std::string> all = group.all_gather(to_message(mine));
   const auto failed = std::find_if(all.begin(), all.end(), [](const std::string& message) { return !message.empty(); });

@@ -25,6 +25,8 @@ std::optional<Error> attempt(const Work& work) {
   }
 }
 
+bool any_rank(RankGroup& group, bool mine); // every rank calls it: is it so on any of them?
+
 // Every rank hears how the others fared: the error of the first that failed, on all of them.
 struct RankError {
   int rank;

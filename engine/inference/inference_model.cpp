@@ -1,5 +1,6 @@
 #include "engine/inference/inference_model.h"
 
+#include "engine/base/error.h"
 #include "engine/base/log.h"
 
 namespace gpt2 {
@@ -10,7 +11,10 @@ InferenceModel open_inference_model(const InferenceOptions& options) {
 }
 
 InferenceModel open_inference_model(const InferenceOptions& options, WeightSource& weights) {
-  if (options.seq_len > 0) weights.use_positions(options.seq_len);
+  const int positions = weights.config().seq_len;
+  if (options.longest > positions)
+    throw Error(ExitCode::usage, std::to_string(options.longest) + " tokens are more than the " +
+                                     std::to_string(positions) + " positions of " + weights.path());
   BackendOptions device;
   device.device = options.device;
   device.precision = options.precision;
@@ -22,7 +26,7 @@ InferenceModel open_inference_model(const InferenceOptions& options, WeightSourc
   shape.precision = open.device.precision;
   shape.purpose = Purpose::inference;
   shape.batch_size = options.batch_size;
-  shape.seq_len = shape.config.seq_len;
+  shape.seq_len = options.longest > 0 ? options.longest : positions;
   InferenceModel inference;
   inference.backend = std::move(open.backend);
   inference.model = inference.backend->make_model(shape);

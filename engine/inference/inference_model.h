@@ -17,7 +17,7 @@ struct InferenceOptions {
   PrecisionChoice precision = PrecisionChoice::automatic; // BF16 on a GPU, FP32 on the CPU
   int threads = 0;                                        // of the CPU engine; 0: all cores
   int batch_size = 1;                                     // rows at a time
-  int seq_len = 0;                                        // positions; 0: all that the model has
+  int longest = 0;                                        // tokens of a row; 0: all the positions that the model has
 };
 
 struct InferenceModel {
@@ -27,7 +27,7 @@ struct InferenceModel {
   std::vector<std::string> notes; // one line for each thing that is not as one might expect
 };
 
-// Throws Error(usage) for more positions than the model has, Error(device) for a GPU that is not there,
+// Throws Error(usage) for rows longer than the model's positions, Error(device) for a GPU that is not there,
 // Error(checkpoint) for a source that is not there or not to be used.
 InferenceModel open_inference_model(const InferenceOptions& options);
 // The same of a source that has been opened already, for who must know its shape before.

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "engine/dist/agreement.h"
 #include "engine/io/checkpoint_search.h"
 #include "engine/train/many_ranks.h"
 #include "engine/train/session.h"

@@ -177,12 +177,6 @@ RunPlan agree_on_plan(const RunStart& start, const GPT2Config& config, Precision
   return plan_of();
 }
 
-bool any_rank(RankGroup& group, bool mine) {
-  double count[] = {mine ? 1.0 : 0.0};
-  group.sum(count);
-  return count[0] > 0;
-}
-
 std::vector<Fp8TensorStats> over_ranks(RankGroup& group, std::vector<Fp8TensorStats> mine) {
   if (group.alone()) return mine;
   std::vector<double> shares;

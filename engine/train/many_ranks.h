@@ -50,8 +50,6 @@ void check_agreement(RankGroup& group, const std::vector<Fact>& mine);
 RunPlan agree_on_plan(const RunStart& start, const GPT2Config& config, Precision precision, const Dataset& train,
                       const Dataset* validation, Backend& backend, RankGroup& group);
 
-bool any_rank(RankGroup& group, bool mine); // every rank calls it: is it so on any of them?
-
 // Statistics over all ranks, from each rank's own. Amaxes and scales are the same already.
 std::vector<Fp8TensorStats> over_ranks(RankGroup& group, std::vector<Fp8TensorStats> mine);
 

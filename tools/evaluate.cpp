@@ -1,0 +1,240 @@
+// What a model has learnt: evaluate MODEL [--hellaswag FILE] [--val_data GLOB] ... (docs/tools.md).
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "engine/base/error.h"
+#include "engine/base/files.h"
+#include "engine/base/formatted.h"
+#include "engine/base/log.h"
+#include "engine/base/process.h"
+#include "engine/base/program.h"
+#include "engine/base/stopwatch.h"
+#include "engine/base/terminal.h"
+#include "engine/data/loader.h"
+#include "engine/inference/task_scores.h"
+#include "tools/inference_arguments.h"
+
+namespace {
+
+using namespace gpt2;
+using Json = nlohmann::ordered_json;
+
+constexpr int kGpuTokensAtOnce = 65536, kCpuTokensAtOnce = 4096; // forward: enough to fill either
+
+struct Command {
+  InferenceArguments model;
+  std::map<TaskKind, std::string> files; // of tasks
+  std::string val_data, details;
+  int64_t limit = 0;
+  int batch_size = 0;
+  bool json = false;
+};
+
+void add_options(CLI::App& app, Command& command) {
+  add_inference_arguments(app, command.model);
+  for (const auto& [kind, name] : names_of(TaskKind{}))
+    app.add_option("--" + std::string(name), command.files[kind], "its tasks, a .jsonl file");
+  app.add_option("--val_data", command.val_data, "token shards (paths or globs): loss per token and perplexity");
+  app.add_option("--limit", command.limit, "tasks of each file, and sequences of the shards; 0: all")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+  app.add_option("--batch_size", command.batch_size, "rows at a time; 0: as many as fill the device")
+      ->check(CLI::Range(0, 65536));
+  app.add_option("--details", command.details, "file for every task's losses and choice, one JSON object a line");
+  app.add_flag("--json", command.json, "print one JSON object instead of a table");
+}
+
+// One line of the table; what does not apply is left out.
+struct Result {
+  std::string name;
+  int64_t count = 0;
+  Json values;
+  double seconds = 0;
+};
+
+class Evaluation {
+ public:
+  Evaluation(const Command& command, InferenceModel& model, const InferenceOptions& options)
+      : command_(command), model_(*model.model), batch_size_(options.batch_size), window_(options.longest) {
+    stop_.defer();
+  }
+
+  Result tasks(TaskKind kind, const std::vector<Task>& tasks) {
+    const Stopwatch watch;
+    const std::string name = name_of(kind);
+    ScoringOptions options;
+    options.batch_size = batch_size_;
+    options.window = window_;
+    options.stop = [this] { return stop_.requested(); };
+    options.progress = [&](int64_t done, int64_t of) { show(name, done, of); };
+    const std::optional<TaskLosses> losses = task_losses(model_, tasks, group_, options);
+    if (!losses) throw Error(ExitCode::stopped_early, "stopped");
+    if (!command_.details.empty()) note_details(name, tasks, *losses);
+    Result result{.name = name, .count = static_cast<int64_t>(tasks.size()), .values = {}, .seconds = 0};
+    if (kind == TaskKind::lambada) {
+      const LastWords words = last_words(model_, tasks, *losses);
+      result.values = {{"accuracy", words.accuracy}, {"perplexity", words.perplexity}};
+    } else {
+      const Accuracy shares = accuracy(tasks, *losses);
+      result.values = {{"accuracy", shares.summed}, {"per_token", shares.per_token}, {"per_byte", shares.per_byte}};
+    }
+    result.values["standard_error"] = standard_error(result.values["accuracy"].get<double>(), result.count);
+    result.seconds = watch.seconds();
+    return result;
+  }
+
+  Result shards(const Dataset& data) {
+    const Stopwatch watch;
+    const int64_t all = command_.limit > 0 ? std::min(command_.limit, data.sequences()) : data.sequences();
+    double nats = 0;
+    int64_t tokens = 0;
+    for (int64_t first = 0; first < all; first += batch_size_) {
+      if (stop_.requested()) throw Error(ExitCode::stopped_early, "stopped");
+      const LossSum sum = evaluate(model_, read(data, first, std::min<int64_t>(batch_size_, all - first)).view());
+      nats += sum.sum;
+      tokens += sum.tokens;
+      show("val_data", first + batch_size_, all);
+    }
+    const double loss = nats / static_cast<double>(tokens);
+    return {.name = "val_data",
+            .count = all,
+            .values = {{"tokens", tokens}, {"loss", loss}, {"perplexity", std::exp(loss)}},
+            .seconds = watch.seconds()};
+  }
+
+  std::string take_details() { return std::move(details_); }
+
+ private:
+  static HostBatch read(const Dataset& data, int64_t first, int64_t count) {
+    HostBatch batch{.batch_size = static_cast<int>(count), .seq_len = data.seq_len(), .inputs = {}, .targets = {}};
+    batch.inputs.resize(static_cast<size_t>(count * data.seq_len()));
+    batch.targets.resize(batch.inputs.size());
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t at = i * data.seq_len();
+      if (const auto bad = data.read(first + i, batch.inputs.data() + at, batch.targets.data() + at))
+        throw Error(ExitCode::data,
+                    bad->shard + " holds token " + std::to_string(bad->token) + ", which the model has no row for");
+    }
+    return batch;
+  }
+
+  void note_details(const std::string& name, const std::vector<Task>& tasks, const TaskLosses& losses) {
+    for (size_t i = 0; i < tasks.size(); ++i)
+      details_ += Json{{"task", name},
+                       {"index", i},
+                       {"right", tasks[i].right},
+                       {"chosen", chosen(losses[i])},
+                       {"losses", losses[i]}}
+                      .dump() +
+                  "\n";
+  }
+
+  void show(const std::string& name, int64_t done, int64_t of) const {
+    if (!terminal_ || command_.json) return;
+    std::cout << (done < of ? "\r" + name + " " + std::to_string(done) + " of " + std::to_string(of) : "\r") + "\033[K"
+              << std::flush;
+  }
+
+  const Command& command_;
+  Model& model_;
+  const int batch_size_, window_;
+  const StopSignal stop_;
+  const bool terminal_ = is_terminal();
+  RankGroup group_; // one process
+  std::string details_;
+};
+
+std::string share(const Json& values, const char* name) {
+  return values.contains(name) ? formatted("%.4f", values[name].get<double>()) : "-";
+}
+
+void print_table(const std::vector<Result>& results) {
+  log_info(formatted("%-11s %8s  %-17s %9s %9s %8s %10s %8s", "", "number", "accuracy", "per token", "per byte", "loss",
+                     "perplexity", "seconds"));
+  for (const auto& [name, count, values, seconds] : results) {
+    const std::string accuracy =
+        share(values, "accuracy") +
+        (values.contains("standard_error") ? formatted(" +- %.4f", values["standard_error"].get<double>()) : "");
+    const std::string perplexity =
+        values.contains("perplexity") ? formatted("%.2f", values["perplexity"].get<double>()) : "-";
+    log_info(formatted("%-11s %8lld  %-17s %9s %9s %8s %10s %8.1f", name.c_str(), static_cast<long long>(count),
+                       accuracy.c_str(), share(values, "per_token").c_str(), share(values, "per_byte").c_str(),
+                       share(values, "loss").c_str(), perplexity.c_str(), seconds));
+  }
+}
+
+void print_json(const std::string& model, const std::vector<Result>& results) {
+  Json all = {{"model", model}};
+  for (const auto& [name, count, values, seconds] : results) {
+    all[name] = {{"number", count}};
+    all[name].update(values);
+    all[name]["seconds"] = seconds;
+  }
+  log_info(all.dump(2));
+}
+
+// The longest window that any of the work needs: less padding, more rows at a time.
+int window_for(const std::map<TaskKind, std::vector<Task>>& tasks, bool shards, int positions) {
+  if (shards) return positions;
+  size_t longest = 1;
+  for (const auto& [kind, of_kind] : tasks)
+    for (const Task& task : of_kind)
+      for (const Candidate& candidate : task.candidates) longest = std::max(longest, candidate.tokens.size());
+  return batch_length(static_cast<int>(longest), positions);
+}
+
+ExitCode run(Command& command) {
+  std::erase_if(command.files, [](const auto& entry) { return entry.second.empty(); });
+  if (command.files.empty() && command.val_data.empty())
+    throw Error(ExitCode::usage, "nothing to evaluate",
+                "give --hellaswag FILE, --val_data GLOB or another; see --help");
+  InferenceOptions options = inference_options(command.model);
+  const std::unique_ptr<WeightSource> weights = open_weights(options.source, options.hf_cache);
+  std::map<TaskKind, std::vector<Task>> tasks;
+  if (!command.files.empty()) {
+    const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(command.model.tokenizer);
+    for (const auto& [kind, path] : command.files) tasks[kind] = read_tasks(kind, path, *tokenizer, command.limit);
+  }
+  const int positions = weights->config().seq_len;
+  std::optional<Dataset> data;
+  if (!command.val_data.empty()) {
+    std::vector<std::unique_ptr<TokenSource>> shards;
+    for (const std::string& path : expand_globs(command.val_data)) shards.push_back(open_shard(path));
+    data.emplace(std::move(shards), positions, weights->config().vocab);
+  }
+  options.longest = window_for(tasks, data.has_value(), positions);
+  const bool gpu = options.device != DeviceKind::cpu && gpu_count() > 0;
+  const int tokens_at_once = gpu ? kGpuTokensAtOnce : kCpuTokensAtOnce;
+  options.batch_size =
+      command.batch_size > 0 ? command.batch_size : std::clamp(tokens_at_once / options.longest, 1, 1024);
+  if (!command.details.empty()) write_file_atomic(command.details, ""); // not after the work is done
+
+  InferenceModel model = open_inference_model(options, *weights);
+  for (const std::string& note : model.notes) log_warn(note);
+  if (!command.json) log_info(model.description);
+  Evaluation evaluation(command, model, options);
+  std::vector<Result> results;
+  for (const auto& [kind, of_kind] : tasks) results.push_back(evaluation.tasks(kind, of_kind));
+  if (data) results.push_back(evaluation.shards(*data));
+  if (!command.details.empty()) write_file_atomic(command.details, evaluation.take_details());
+  if (command.json)
+    print_json(model.description, results);
+  else
+    print_table(results);
+  return ExitCode::done;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  return gpt2::run_program([&] {
+    CLI::App app("Scores a model: HellaSwag and tasks of its kind, and the perplexity of token shards.", "evaluate");
+    Command command;
+    add_options(app, command);
+    if (!parse_arguments(app, argc, argv)) return ExitCode::done;
+    return run(command);
+  });
+}

@@ -63,6 +63,7 @@ Options everything_changed() {
   o.deterministic = true, o.cuda_graph = false, o.recompute = Recompute::block,
   o.attention = AttentionKind::handwritten, o.plan_cache = "", o.timeline = "steps.json";
   o.eval_freq = 7, o.eval_sequences = 11, o.eval_at_start = true, o.sample_freq = 13;
+  o.hellaswag_freq = 17, o.hellaswag_data = "tasks.jsonl", o.hellaswag_tasks = 23;
   o.prompt = "two\nlines\tand 'both' \"quotes\" \x01 \xc3\xa9", o.sample_tokens = 5;
   o.temperature = 1.5f, o.top_k = 3, o.sample_seed = 99;
   o.log_freq = 5, o.use_tensorboard = false, o.histogram_freq = 19, o.fp8_detail = true, o.run_name = "run",

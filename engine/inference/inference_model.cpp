@@ -16,7 +16,8 @@ InferenceModel open_inference_model(const InferenceOptions& options, WeightSourc
     throw Error(ExitCode::usage, std::to_string(options.longest) + " tokens are more than the " +
                                      std::to_string(positions) + " positions of " + weights.path());
   BackendOptions device;
-  device.device = options.device;
+  const bool nothing_to_choose = options.device == DeviceKind::automatic && gpu_count() == 0; // nor to remark on
+  device.device = nothing_to_choose ? DeviceKind::cpu : options.device;
   device.precision = options.precision;
   device.threads = options.threads;
   OpenBackend open = open_backend(device);

@@ -293,6 +293,10 @@ std::vector<OptionField> option_fields(Options& o) {
   f.number_or_auto("eval_sequences", o.eval_sequences, 0, at_least(1),
                    "validation sequences per evaluation, always the same first ones");
   f.toggle("eval_at_start", o.eval_at_start, "evaluate before the first step too");
+  f.number("hellaswag_freq", o.hellaswag_freq, at_least<int64_t>(0),
+           "steps between scores on HellaSwag, and one at the end; 0: never");
+  f.text("hellaswag_data", o.hellaswag_data, "FILE", "its tasks, as its authors publish them (hellaswag_val.jsonl)");
+  f.number("hellaswag_tasks", o.hellaswag_tasks, at_least<int64_t>(0), "only the first so many; 0: all");
   f.number("sample_freq", o.sample_freq, at_least<int64_t>(0), "steps between text samples; 0: only at the end");
   f.text("prompt", o.prompt, "TEXT", "beginning of every sample");
   f.number("sample_tokens", o.sample_tokens, at_least(0), "tokens per sample; 0: no samples");

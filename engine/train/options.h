@@ -109,7 +109,10 @@ struct Options {
   int64_t eval_freq = 250; // steps; 0: never
   int eval_sequences = 0;  // sequences evaluated; 0: four steps' worth, 64 to 256
   bool eval_at_start = false;
-  int64_t sample_freq = 1000; // steps; 0: only at the end
+  int64_t hellaswag_freq = 0; // steps; 0: never
+  std::string hellaswag_data = "data/hellaswag/hellaswag_val.jsonl";
+  int64_t hellaswag_tasks = 0; // the first so many; 0: all
+  int64_t sample_freq = 1000;  // steps; 0: only at the end
   std::string prompt;
   int sample_tokens = 64; // tokens written per sample; 0: no samples at all
   float temperature = 0.8f;

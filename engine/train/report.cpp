@@ -170,6 +170,12 @@ std::string validation_line(int64_t step, double loss, bool is_best, double best
          (is_best ? " | best so far" : " | best: " + text("%.6f", best_loss));
 }
 
+std::string hellaswag_line(int64_t step, const Accuracy& scores) {
+  return "step " + std::to_string(step) + " | HellaSwag: " + text("%.4f", scores.per_token) + " per token | " +
+         text("%.4f", scores.per_byte) + " per byte | " + text("%.4f", scores.summed) + " summed | " +
+         std::to_string(scores.tasks) + " tasks";
+}
+
 std::string resume_command(const std::string& checkpoint, std::optional<double> max_lr) {
   return shell_word(program_as_called()) + " --resume " + shell_word(checkpoint) +
          (max_lr ? " --max_lr " + text("%.3g", *max_lr) : "");

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/inference/task_scores.h"
 #include "engine/model/model.h"
 #include "engine/train/console.h"
 
@@ -32,6 +33,7 @@ std::vector<TableSection> start_table(const Session& session); // every setting 
 std::string fp8_line(const Session& session); // "FP8 Training Enabled: hybrid (E4M3 forward, E5M2 backward)"
 std::string skip_line(int64_t step, Verdict verdict, int in_a_row, int limit);
 std::string validation_line(int64_t step, double loss, bool is_best, double best_loss);
+std::string hellaswag_line(int64_t step, const Accuracy& scores);
 // "./train_gpt2_fp8 --resume checkpoints_fp8/RUN"; "--max_lr 3e-4" at its end where it is to go on with half the rate.
 std::string resume_command(const std::string& checkpoint, std::optional<double> max_lr = std::nullopt);
 std::string closing_lines(const Session& session); // steps and tokens; the loss where the last step was evaluated

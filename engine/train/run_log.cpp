@@ -173,6 +173,15 @@ void RunLog::validation(int64_t step, double loss, bool is_best) {
   scalar("val/loss", loss, step);
 }
 
+void RunLog::hellaswag(int64_t step, const Accuracy& scores) {
+  write("hellaswag", step,
+        {{"tasks", scores.tasks},
+         {"accuracy", scores.summed},
+         {"per_token", scores.per_token},
+         {"per_byte", scores.per_byte}});
+  scalar("val/hellaswag", scores.per_token, step);
+}
+
 void RunLog::sample(int64_t step, const std::string& text) {
   write("sample", step, {{"text", text}});
   if (tensorboard_) tensorboard_->add_text("sample", as_markdown(text), step);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/dist/rank_group.h"
+#include "engine/inference/task_scores.h"
 #include "engine/io/metrics.h"
 #include "engine/io/tensorboard.h"
 #include "engine/model/model.h"
@@ -33,6 +34,7 @@ class RunLog {
   void begin(int64_t step, const RunPlan& plan, const ObservableModel& model);
   void step(const StepReport& report, Verdict verdict, int64_t tokens);
   void validation(int64_t step, double loss, bool is_best);
+  void hellaswag(int64_t step, const Accuracy& scores);
   void sample(int64_t step, const std::string& text);
   void device(int64_t step, std::span<const DeviceMetric> metrics);
   // Histograms of weights and gradients. `tokens`, those of the step, turn the model's gradients of the sum over tokens

@@ -4,6 +4,7 @@
 #include <ctime>
 #include <filesystem>
 
+#include "engine/base/hash.h"
 #include "engine/data/sample_text.h"
 #include "engine/data/shard.h"
 #include "engine/data/shard_overlap.h"
@@ -46,6 +47,23 @@ RunData built_in_sample(const GPT2Config& config) {
       "no --train_data: training on the built-in sample, simple stories from a small grammar; "
       "for FineWeb-Edu see data/README.md and bin/tokenize");
   return data;
+}
+
+// Ranks that share the tasks must have the same ones.
+std::vector<Task> open_hellaswag(const Options& options, RankGroup& group) {
+  if (options.hellaswag_freq == 0) return {};
+  const std::string tables = Tokenizer::find_folder(options.tokenizer);
+  if (tables.empty()) {
+    throw Error(ExitCode::data, "--hellaswag_freq needs GPT-2's BPE tables, and they are not installed",
+                "run tools/install_deps.sh, or give --tokenizer DIR");
+  }
+  std::vector<Task> tasks =
+      read_tasks(TaskKind::hellaswag, options.hellaswag_data, Tokenizer(tables), options.hellaswag_tasks);
+  uint64_t hash = 0;
+  for (const Task& task : tasks)
+    for (const Candidate& candidate : task.candidates) hash = xxh64(std::as_bytes(std::span(candidate.tokens)), hash);
+  check_agreement(group, {{"tasks of HellaSwag", std::to_string(tasks.size()) + ", hash " + std::to_string(hash)}});
+  return tasks;
 }
 
 // ---- folders ----
@@ -218,6 +236,7 @@ Session::Session(const RunStart& start, const DeviceChoice& device, Backend& bac
                      run_name)),
       text(Tokenizer::find_folder(plan.options.tokenizer), data.built_in),
       prompt(text.encode(plan.options.prompt)),
+      hellaswag(open_hellaswag(plan.options, group)),
       prompt_given(start.given.contains("prompt")),
       model(backend.make_model(plan.model, group)),
       resumed(!start.checkpoint.empty()),

@@ -10,6 +10,7 @@
 #include "engine/backend/backend.h"
 #include "engine/data/loader.h"
 #include "engine/dist/rank_group.h"
+#include "engine/inference/tasks.h"
 #include "engine/io/checkpoint_folder.h"
 #include "engine/io/folder_lock.h"
 #include "engine/train/console.h"
@@ -52,7 +53,8 @@ struct Session {
   RunPlan plan;
   const TextCodec text;
   const std::vector<uint16_t> prompt;
-  const bool prompt_given; // on this command line, not by the run that is resumed
+  const std::vector<Task> hellaswag; // empty: not wanted
+  const bool prompt_given;           // on this command line, not by the run that is resumed
   const std::unique_ptr<Model> model;
   const bool resumed;             // from a checkpoint
   const std::string resumed_from; // its folder

@@ -211,13 +211,14 @@ void Trainer::log_fp8(std::span<const Fp8TensorStats> stats) {
 // ---- now and then ----
 
 bool Trainer::anything_due() const {
-  return due(options_.eval_freq) || due(histogram_freq_) || due(options_.sample_freq) ||
+  return due(options_.eval_freq) || due(options_.hellaswag_freq) || due(histogram_freq_) || due(options_.sample_freq) ||
          due(options_.checkpoint_freq) || (save_postponed_ && unsound().empty());
 }
 
 void Trainer::between_steps() {
   const Stopwatch watch;
   const bool is_best = due(options_.eval_freq) && evaluate();
+  if (due(options_.hellaswag_freq) && !stopping()) score_hellaswag();
   if (due(histogram_freq_) && !stopping()) log_tensors();
   if (due(options_.sample_freq)) sample();
   const bool is_last = state_.step == plan_.max_steps; // finish() saves that, once all is known about it
@@ -269,6 +270,23 @@ void Trainer::make_up_evaluation() {
     saved_step_ = -1; // finish() saves it again, with its loss
   else if (is_best && options_.save_best)
     save(true);
+}
+
+void Trainer::score_hellaswag() {
+  ScoringOptions scoring;
+  scoring.batch_size = plan_.batch.batch_size;
+  scoring.window = plan_.model.seq_len;
+  scoring.stop = [this] { return stop_.requested(); };
+  const auto losses = task_losses(model_, session_.hellaswag, session_.group, scoring);
+  if (!losses) {
+    stop_agreed_ = true;
+    return;
+  }
+  const Accuracy scores = accuracy(session_.hellaswag, *losses);
+  console_.line(hellaswag_line(state_.step, scores));
+  session_.log.hellaswag(state_.step, scores);
+  session_.log.flush();
+  hellaswag_step_ = state_.step;
 }
 
 void Trainer::sample() {
@@ -409,6 +427,7 @@ void Trainer::tell(const SaveResult& result, IfNotSaved then) {
 ExitCode Trainer::finish() {
   if (state_.last_val_step != state_.step && options_.eval_freq > 0) evaluate();
   probe();
+  if (options_.hellaswag_freq > 0 && hellaswag_step_ != state_.step && !stopping()) score_hellaswag();
   if (histogram_freq_ > 0 && tensors_step_ != state_.step && !stopping()) log_tensors();
   if (sampled_step_ != state_.step) sample();
   wait_for_save(IfNotSaved::go_on);

@@ -47,6 +47,7 @@ class Trainer {
   bool evaluate(); // true: the best so far
   bool evaluation_was_cut_short() const;
   void make_up_evaluation();
+  void score_hellaswag();
   void sample();
 
   // ---- saving: only what is sound ----
@@ -91,7 +92,7 @@ class Trainer {
   Fp8Guard fp8_guard_;
   const int64_t histogram_freq_;
   // With state_.last_val_step, so that the end does nothing twice.
-  int64_t sampled_step_ = -1, saved_step_ = -1, tensors_step_ = -1, fp8_step_ = -1;
+  int64_t hellaswag_step_ = -1, sampled_step_ = -1, saved_step_ = -1, tensors_step_ = -1, fp8_step_ = -1;
   int64_t ruined_step_ = -1; // after whose update the loss was not finite
   bool vindicated_ = false;  // the save under way: by a step after it
   int64_t best_step_ = -1;   // of the best evaluation in this process

@@ -68,7 +68,9 @@ class Ckpt(unittest.TestCase):
         table = self.ckpt("list")
         self.assertEqual(table.count(" valid"), 7)
         self.assertIn("two/step_00000003/state.h5 is damaged: bytes 0 to", table)
+        os.mkdir(self.folder + "/elsewhere")
         self.assertIn("no checkpoints", self.ckpt("list", "elsewhere"))
+        self.fail_with(4, "list", "nowhere", says=["there is no folder nowhere"])
 
     def test_show(self):
         text = self.ckpt("show", "one/2")

@@ -313,6 +313,13 @@ TEST_CASE("switches: --x, --no-x and --x=false; the last one counts") {
   CHECK(contains(usage_error({"--use_fp8=maybe"}), "neither true nor false"));
 }
 
+TEST_CASE("--resume and --init_from without a value are no new run") {
+  for (const std::string flag : {"--resume", "--init_from"}) {
+    CHECK(contains(usage_error({flag.c_str(), ""}), flag + " is given without a value"));
+    CHECK(contains(usage_error({(flag + "=").c_str()}), flag + " is given without a value"));
+  }
+}
+
 TEST_CASE("--use_fp8 means --precision fp8, and a contradiction is an error") {
   CHECK(parse({"--use_fp8"}).options.precision == PrecisionChoice::fp8);
   CHECK(parse({"--use_fp8", "--precision", "fp8"}).options.precision == PrecisionChoice::fp8);

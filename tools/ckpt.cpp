@@ -45,6 +45,10 @@ std::string loss_text(const CheckpointInfo& info) {
 }
 
 ExitCode list(const Command& command) {
+  for (const std::string& folder : command.folders) {
+    if (!std::filesystem::is_directory(folder))
+      throw Error(ExitCode::checkpoint, "there is no folder " + folder, "give a --checkpoint_dir, or none for all");
+  }
   const std::vector<CheckpointInfo> all =
       list_checkpoints(command.folders.empty() ? default_checkpoint_dirs() : command.folders);
   std::string folder;

@@ -152,6 +152,7 @@ class CommandLineParser {
     if (asked("help") || asked("help_all")) return print_help(line.given), false;
     check_extras();
     apply_flags(line.given);
+    refuse_empty_origin();
     if (asked("config")) {
       const std::string path = app_["--config"]->results().back();
       apply_lines(read_option_file(path), path, fields_, line);
@@ -235,6 +236,16 @@ class CommandLineParser {
         throw Error(ExitCode::usage, "--" + fields_[i].name + ": " + bad.what());
       }
       given.insert(fields_[i].name);
+    }
+  }
+
+  // --resume "$RUN" where RUN is not set: not a new run by mistake.
+  void refuse_empty_origin() const {
+    for (const char* name : {"resume", "init_from"}) {
+      const CLI::Option& option = *app_["--" + std::string(name)];
+      if (option.count() > 0 && option.results().back().empty())
+        throw Error(ExitCode::usage, "--" + std::string(name) + " is given without a value",
+                    "leave it out for a new run");
     }
   }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/dist/agreement.h"
 #include "engine/io/checkpoint_names.h"
 #include "engine/io/checkpoint_search.h"
 #include "engine/io/checkpoint_verify.h"
@@ -35,6 +36,17 @@ std::vector<std::string> agree_on_others(const std::string& checkpoint, RankGrou
     for (const std::string& other : others_of_run(checkpoint)) text += other + "\n";
   }
   return lines_of(group.broadcast(text));
+}
+
+// Rank 0 looks for it. What it does not find, one line says for all.
+std::string agree_on_checkpoint(const std::vector<std::string>& folders, const std::string& run,
+                                const std::string& which, RankGroup& group) {
+  std::string found;
+  const std::optional<Error> error = attempt([&] {
+    if (group.leads()) found = find_checkpoint(folders, run, which);
+  });
+  if (const std::optional<RankError> of_rank_0 = first_error(group, error)) throw_agreed(group, of_rank_0->error);
+  return group.broadcast(found);
 }
 
 [[noreturn]] void refuse(const Error& fault, const std::string& checkpoint, RankGroup& group) {
@@ -75,8 +87,7 @@ CommandLine with_valid_checkpoint(const CommandLine& command_line, RankGroup& gr
   const Options& asked = command_line.options;
   if (asked.resume.empty()) return agreed;
   const std::string run = command_line.given.contains("run_name") ? asked.run_name : "";
-  const std::string found =
-      group.broadcast(group.leads() ? find_checkpoint(checkpoint_dirs(asked), run, asked.resume) : "");
+  const std::string found = agree_on_checkpoint(checkpoint_dirs(asked), run, asked.resume, group);
   agreed.options.resume = choose_valid(found, names_a_step(asked.resume, found), group, agreed.notes);
   if (is_unverified(agreed.options.resume))
     agreed.notes.push_back(agreed.options.resume + " is from before checkpoints had hashes: it is read unverified");

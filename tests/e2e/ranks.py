@@ -199,6 +199,12 @@ class Ranks(unittest.TestCase):
         self.assertRegex(ends[0][2], r"--weight_decay is 0\.2 on rank 1 .* and 0\.1 on rank 0")
         self.assertEqual(ends[1][2], "")  # said once
 
+    def test_nothing_to_resume_is_said_once(self):
+        ends = self.end_of(self.start_each(2, environment=self.torchrun_words(2, 29414), flags=lambda rank: ["--resume", "latest"]), 60)
+        self.assertEqual([end[0] for end in ends], [4, 4], ends)
+        self.assertRegex(ends[0][2], r"\Aerror: .*no checkpoint.*\n\Z")
+        self.assertEqual(ends[1][2], "")
+
     def test_a_missing_rank_is_named(self):
         words = self.torchrun_words(3, 29412)
         processes = self.start_each(2, environment=lambda rank: words(rank), flags=lambda rank: ["--nccl_timeout", "2"])

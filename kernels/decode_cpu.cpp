@@ -1,5 +1,5 @@
-// Decoding on the CPU. A head's keys and values are read once, in order: at 1,024 positions of 64 channels 512 KB, which
-// the second cache holds for a head and memory streams for a batch.
+// Decoding on the CPU. A head's keys and values are read once, in order: at 1,024 positions of 64 channels 512 KB,
+// which the second cache holds for a head and memory streams for a batch.
 #include "kernels/decode.h"
 
 #include <omp.h>
@@ -58,8 +58,8 @@ void keep_keys_values(Cpu&, const KeepKeysValues<float>& op) {
     const float* keys = op.qkv + (token * 3 + 1) * NH * HS;
     const float* values = keys + int64_t{NH} * HS;
     for (int head = 0; head < NH; ++head) {
-      const int64_t to = head_offset(op.places, token, head, NH, op.kept.positions, HS) +
-                         int64_t{op.places.positions[token]} * HS;
+      const int64_t to =
+          head_offset(op.places, token, head, NH, op.kept.positions, HS) + int64_t{op.places.positions[token]} * HS;
       std::copy_n(keys + int64_t{head} * HS, HS, op.kept.keys + to);
       std::copy_n(values + int64_t{head} * HS, HS, op.kept.values + to);
     }

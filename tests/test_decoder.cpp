@@ -17,8 +17,8 @@ namespace {
 // Big enough to tell tokens apart, small enough to read 200 of them 200 times.
 ModelOptions small_options(Precision precision) {
   ModelOptions options;
-  options.config = {.name = "small", .layers = 3, .heads = 4, .channels = 64, .seq_len = 256, .vocab = 301,
-                    .padded_vocab = 384};
+  options.config = {
+      .name = "small", .layers = 3, .heads = 4, .channels = 64, .seq_len = 256, .vocab = 301, .padded_vocab = 384};
   options.batch_size = 4;
   options.seq_len = 64;
   options.precision = precision;

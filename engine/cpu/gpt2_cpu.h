@@ -1,6 +1,6 @@
 // GPT-2 on the CPU in FP32, with the FP8 recipe emulated on request: the readable reference, and the oracle that the
-// GPU engine must agree with. gpt2_cpu_passes.cpp holds the architecture, gpt2_cpu_decode.cpp its reading of one token more,
-// gpt2_cpu.cpp what stands around it.
+// GPU engine must agree with. gpt2_cpu_passes.cpp holds the architecture, gpt2_cpu_decode.cpp its reading of one token
+// more, gpt2_cpu.cpp what stands around it.
 #pragma once
 
 #include <functional>

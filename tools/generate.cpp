@@ -46,8 +46,7 @@ void add_options(CLI::App& app, Command& command) {
                  "a checkpoint (its folder, its run's, CHECKPOINT_DIR/latest), a folder or a cached name of Hugging "
                  "Face's, or llm.c's .bin")
       ->required();
-  app.add_option("stdin", command.standard_input, "-: the prompt is what standard input says")
-      ->check(CLI::IsMember({"-"}));
+  app.add_option("input", command.standard_input, "-: the prompt is what standard input says");
   app.option_defaults()->always_capture_default();
   app.add_option("--prompt", command.prompts, "what the text begins with; several times: a batch")
       ->allow_extra_args(false);
@@ -108,6 +107,10 @@ std::vector<std::string> read_prompts(const Command& command) {
   if (sources > 1) {
     throw Error(ExitCode::usage, "prompts from more than one place",
                 "give one of --prompt, --prompt_file, --prompts_file and -");
+  }
+  if (!command.standard_input.empty() && command.standard_input != "-") {
+    throw Error(ExitCode::usage, "what is \"" + command.standard_input + "\"?",
+                "give a prompt by --prompt, or - for standard input");
   }
   if (!command.prompts.empty()) return command.prompts;
   std::vector<std::string> prompts;

@@ -61,9 +61,9 @@ void probabilities(const std::vector<std::string>& words) {
   std::vector<float> values(bytes.size() / sizeof(float));
   std::copy_n(bytes.data(), bytes.size(), reinterpret_cast<char*>(values.data()));
   penalize_repetition(values, tokens_from(words, 6), settings.repetition_penalty);
-  const std::vector<Candidate> kept = candidates(values, settings);
+  const std::vector<TokenWeight> kept = candidates(values, settings);
   const double total =
-      std::accumulate(kept.begin(), kept.end(), 0.0, [](double sum, const Candidate& c) { return sum + c.weight; });
+      std::accumulate(kept.begin(), kept.end(), 0.0, [](double sum, const TokenWeight& c) { return sum + c.weight; });
   std::vector<float> shares(values.size());
   for (const auto& [token, weight] : kept) shares[static_cast<size_t>(token)] = static_cast<float>(weight / total);
   put(shares);

@@ -13,9 +13,9 @@ using namespace gpt2;
 
 namespace {
 
-std::vector<int32_t> tokens_of(const std::vector<Candidate>& candidates) {
+std::vector<int32_t> tokens_of(const std::vector<TokenWeight>& candidates) {
   std::vector<int32_t> tokens;
-  for (const Candidate& candidate : candidates) tokens.push_back(candidate.token);
+  for (const TokenWeight& candidate : candidates) tokens.push_back(candidate.token);
   return tokens;
 }
 

@@ -10,20 +10,17 @@
 #include "engine/base/log.h"
 #include "engine/base/process.h"
 #include "engine/base/program.h"
-#include "engine/base/tool_arguments.h"
 #include "engine/base/utf8.h"
 #include "engine/inference/generate.h"
-#include "engine/inference/inference_model.h"
-#include "engine/inference/text_codec.h"
 #include "engine/inference/text_stream.h"
+#include "tools/inference_arguments.h"
 
 namespace {
 
 using namespace gpt2;
 
 struct Command {
-  InferenceOptions model;
-  std::string device = "auto", precision = "auto", tokenizer;
+  InferenceArguments model;
   std::vector<std::string> prompts;
   std::string prompt_file, prompts_file, standard_input;
   GenerationSettings settings;
@@ -32,22 +29,11 @@ struct Command {
   bool no_slide = false, json = false;
 };
 
-template <class Enum>
-std::vector<std::string> words_of() {
-  std::vector<std::string> words;
-  for (const auto& entry : names_of(Enum{})) words.emplace_back(entry.name);
-  return words;
-}
-
 void add_options(CLI::App& app, Command& command) {
   GenerationSettings& settings = command.settings;
   SamplingSettings& sampling = settings.sampling;
-  app.add_option("model", command.model.source,
-                 "a checkpoint (its folder, its run's, CHECKPOINT_DIR/latest), a folder or a cached name of Hugging "
-                 "Face's, or llm.c's .bin")
-      ->required();
+  add_inference_arguments(app, command.model);
   app.add_option("input", command.standard_input, "-: the prompt is what standard input says");
-  app.option_defaults()->always_capture_default();
   app.add_option("--prompt", command.prompts, "what the text begins with; several times: a batch")
       ->allow_extra_args(false);
   app.add_option("--prompt_file", command.prompt_file, "a file that is the prompt; its last newline is left out");
@@ -70,14 +56,6 @@ void add_options(CLI::App& app, Command& command) {
                "end at the model's last position; otherwise the text goes on from the last half of them");
   app.add_flag("--json", command.json, "one object a text");
   app.add_option("--batch_size", command.rows, "texts at a time")->check(CLI::Range(1, 1 << 16));
-  app.add_option("--device", command.device, "auto, cuda or cpu")->check(CLI::IsMember(words_of<DeviceKind>()));
-  app.add_option("--precision", command.precision, "auto: BF16 on a GPU, FP32 on the CPU")
-      ->check(CLI::IsMember(words_of<PrecisionChoice>()));
-  app.add_option("-j,--threads", command.model.threads, "of the CPU engine; 0: all cores")->check(CLI::Range(0, 1024));
-  app.add_option("--tokenizer", command.tokenizer,
-                 "folder with GPT-2's encoder.json and vocab.bpe; default: $GPT2_TOKENIZER, else .deps/gpt2_bpe");
-  app.add_option("--hf_cache", command.model.hf_cache,
-                 "where names of the hub are looked up; default: where its tools keep them");
 }
 
 // ---- prompts ----
@@ -168,8 +146,8 @@ void show(const std::string& text) {
 
 class Program {
  public:
-  Program(const Command& command, const TextCodec& codec, Model& model, const StopSignal& signal)
-      : command_(command), codec_(codec), model_(model), signal_(signal) {}
+  Program(const Command& command, const Tokenizer& tokenizer, Model& model, const StopSignal& signal)
+      : command_(command), tokenizer_(tokenizer), model_(model), signal_(signal) {}
 
   ExitCode write(const std::vector<Request>& requests) {
     const auto at_once = static_cast<size_t>(command_.rows);
@@ -202,7 +180,7 @@ class Program {
     if (streaming) show(to_valid_utf8(requests[0].prompt));
     Listeners listeners;
     listeners.token = [&](size_t text, uint16_t token) {
-      const std::string shown = streams[text].add(codec_.decode({token}));
+      const std::string shown = streams[text].add(tokenizer_.decode({token}));
       if (streaming) show(shown);
       texts[text] += shown;
       return !streams[text].stopped();
@@ -265,19 +243,19 @@ class Program {
   }
 
   const Command& command_;
-  const TextCodec& codec_;
+  const Tokenizer& tokenizer_;
   Model& model_;
   const StopSignal& signal_;
   Generation total_;
   bool slid_ = false, out_of_positions_ = false, not_finite_ = false;
 };
 
-std::vector<Request> make_requests(const Command& command, const TextCodec& codec, int positions) {
+std::vector<Request> make_requests(const Command& command, const Tokenizer& tokenizer, int positions) {
   std::vector<Request> requests;
   int number = 0;
   for (const std::string& prompt : read_prompts(command)) {
     number += 1;
-    const std::vector<uint16_t> tokens = codec.encode(prompt);
+    const std::vector<uint16_t> tokens = tokenizer.encode(prompt);
     if (tokens.size() >= static_cast<size_t>(positions)) { // end-of-text takes one
       throw Error(ExitCode::usage,
                   "prompt " + std::to_string(number) + " has " + std::to_string(tokens.size()) +
@@ -293,22 +271,16 @@ ExitCode run(Command& command) {
   const StopSignal signal;
   if (std::ranges::any_of(command.stop_strings, &std::string::empty))
     throw Error(ExitCode::usage, "--stop is empty", "name the text to stop at");
-  const std::string tables = Tokenizer::find_folder(command.tokenizer);
-  if (tables.empty()) {
-    throw Error(ExitCode::data, "GPT-2's tokenizer tables are not here",
-                "run tools/install_deps.sh, or name their folder by --tokenizer");
-  }
   command.settings.slide = !command.no_slide;
-  command.model.device = *value_named<DeviceKind>(command.device);
-  command.model.precision = *value_named<PrecisionChoice>(command.precision);
-  const TextCodec codec(tables, false);
-  const std::unique_ptr<WeightSource> weights = open_weights(command.model.source, command.model.hf_cache);
-  const std::vector<Request> requests = make_requests(command, codec, weights->config().seq_len);
-  const InferenceModel inference = open_inference_model(command.model, *weights);
+  const InferenceOptions options = inference_options(command.model);
+  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(command.model.tokenizer);
+  const std::unique_ptr<WeightSource> weights = open_weights(options.source, options.hf_cache);
+  const std::vector<Request> requests = make_requests(command, *tokenizer, weights->config().seq_len);
+  const InferenceModel inference = open_inference_model(options, *weights);
   for (const std::string& note : inference.notes) log_warn(note);
   std::cerr << inference.description << "\n";
   signal.defer();
-  return Program(command, codec, *inference.model, signal).write(requests);
+  return Program(command, *tokenizer, *inference.model, signal).write(requests);
 }
 
 } // namespace

@@ -22,12 +22,12 @@ std::vector<int32_t> likeliest(std::span<const float> logits, size_t count) {
   return order;
 }
 
-double total_weight(std::span<const Candidate> candidates) {
+double total_weight(std::span<const TokenWeight> candidates) {
   return std::accumulate(candidates.begin(), candidates.end(), 0.0,
-                         [](double sum, const Candidate& candidate) { return sum + candidate.weight; });
+                         [](double sum, const TokenWeight& candidate) { return sum + candidate.weight; });
 }
 
-void keep_top_p(std::vector<Candidate>& candidates, float top_p) {
+void keep_top_p(std::vector<TokenWeight>& candidates, float top_p) {
   if (!(top_p < 1)) return;
   const double enough = top_p * total_weight(candidates);
   size_t kept = 0;
@@ -35,9 +35,9 @@ void keep_top_p(std::vector<Candidate>& candidates, float top_p) {
   candidates.resize(kept);
 }
 
-void keep_min_p(std::vector<Candidate>& candidates, float min_p) {
+void keep_min_p(std::vector<TokenWeight>& candidates, float min_p) {
   const auto rest = std::find_if(candidates.begin() + 1, candidates.end(),
-                                 [&](const Candidate& candidate) { return candidate.weight < min_p; });
+                                 [&](const TokenWeight& candidate) { return candidate.weight < min_p; });
   candidates.erase(rest, candidates.end());
 }
 
@@ -54,11 +54,11 @@ void penalize_repetition(std::span<float> logits, std::span<const int32_t> text,
   }
 }
 
-std::vector<Candidate> candidates(std::span<const float> logits, const SamplingSettings& settings) {
+std::vector<TokenWeight> candidates(std::span<const float> logits, const SamplingSettings& settings) {
   if (!(settings.temperature > 0)) return {{likeliest(logits, 1)[0], 1.0}};
   const size_t all = logits.size();
   const size_t top_k = settings.top_k > 0 ? std::min(static_cast<size_t>(settings.top_k), all) : all;
-  std::vector<Candidate> kept;
+  std::vector<TokenWeight> kept;
   for (const int32_t token : likeliest(logits, top_k)) {
     const double largest = logits[static_cast<size_t>(kept.empty() ? token : kept.front().token)];
     kept.push_back({token, std::exp((logits[static_cast<size_t>(token)] - largest) / settings.temperature)});
@@ -68,7 +68,7 @@ std::vector<Candidate> candidates(std::span<const float> logits, const SamplingS
   return kept;
 }
 
-int32_t draw(std::span<const Candidate> candidates, double uniform) {
+int32_t draw(std::span<const TokenWeight> candidates, double uniform) {
   double left = uniform * total_weight(candidates);
   for (const auto& [token, weight] : candidates) {
     left -= weight;

@@ -22,16 +22,16 @@ struct SamplingSettings {
 // Logits of tokens in `text` are divided by the penalty, negative ones multiplied; each once (Keskar et al., CTRL).
 void penalize_repetition(std::span<float> logits, std::span<const int32_t> text, float penalty);
 
-struct Candidate {
+struct TokenWeight {
   int32_t token;
   double weight; // its probability over that of the likeliest
 };
 
 // What temperature, top-k, top-p and min-p leave, likeliest first, at least one; equals by id. NaN counts as least
 // likely. `logits` holds real tokens only, so padding is never drawn. Temperature 0: the likeliest alone.
-std::vector<Candidate> candidates(std::span<const float> logits, const SamplingSettings& settings);
+std::vector<TokenWeight> candidates(std::span<const float> logits, const SamplingSettings& settings);
 
 // The token that `uniform` falls on when the candidates share [0, 1) by weight.
-int32_t draw(std::span<const Candidate> candidates, double uniform);
+int32_t draw(std::span<const TokenWeight> candidates, double uniform);
 
 } // namespace gpt2

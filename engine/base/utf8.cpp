@@ -43,6 +43,22 @@ size_t valid_utf8_prefix(std::string_view bytes) {
   return at;
 }
 
+// By finishing it: what may follow a first byte and its first continuation is the same 0x80 for all, and 0x90 or 0xA0
+// where the second byte's range is narrower.
+size_t unfinished_utf8_suffix(std::string_view bytes) {
+  for (size_t length = 1; length <= 3 && length <= bytes.size(); ++length) {
+    std::string sequence(bytes.substr(bytes.size() - length));
+    const auto lead = static_cast<uint8_t>(sequence[0]);
+    if ((lead & 0xC0) == 0x80) continue; // a continuation: its first byte stands further left
+    const size_t whole = lead < 0xC0 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    if (whole <= length) return 0;
+    if (length == 1) sequence += lead == 0xE0 ? '\xA0' : lead == 0xF0 ? '\x90' : '\x80';
+    sequence.resize(whole, '\x80');
+    return sequence_length(sequence, 0) == whole ? length : 0;
+  }
+  return 0;
+}
+
 std::string to_valid_utf8(std::string_view bytes) {
   std::string valid;
   valid.reserve(bytes.size());

@@ -214,10 +214,7 @@ void GPT2Cpu::next_token_logits(std::span<const int32_t> tokens, std::span<float
   check_batch(batch, options_);
   begin_reading();
   forward(batch);
-  const LinearLayer lm_head = linear(config_.layers, Fp8Site::lm_head);
-  float* last = activations_.h + (batch.tokens() - 1) * config_.channels;
-  linears_.forward(lm_head, {.out = activations_.logits, .in = last, .kept = last, .rows = 1});
-  std::copy_n(activations_.logits, config_.vocab, logits.begin());
+  read_logits(batch.tokens() - 1, 1, logits);
 }
 
 // ---- state ----

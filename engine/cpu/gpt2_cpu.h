@@ -1,13 +1,16 @@
 // GPT-2 on the CPU in FP32, with the FP8 recipe emulated on request: the readable reference, and the oracle that the
-// GPU engine must agree with. gpt2_cpu_passes.cpp holds the architecture, gpt2_cpu.cpp what stands around it.
+// GPU engine must agree with. gpt2_cpu_passes.cpp holds the architecture, gpt2_cpu_decode.cpp its reading of one token
+// more, gpt2_cpu.cpp what stands around it.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/base/stopwatch.h"
 #include "engine/cpu/gpt2_cpu_buffers.h"
+#include "engine/cpu/key_value_cache_cpu.h"
 #include "engine/cpu/linear_cpu.h"
 #include "engine/dist/communicator.h"
 #include "engine/model/model.h"
@@ -34,6 +37,7 @@ class GPT2Cpu final : public Model {
   StepResult step_result() override;
   void evaluate(const Batch& batch, std::span<LossSum> rows) override;
   void next_token_logits(std::span<const int32_t> tokens, std::span<float> logits) override;
+  std::unique_ptr<Decoder> make_decoder(int rows, int positions) override;
   std::unique_ptr<StateSnapshot> snapshot() override;
   void load_state(StateReader& reader) override;
   void load_weights(StateReader& reader) override;
@@ -42,14 +46,28 @@ class GPT2Cpu final : public Model {
   void leave_in_bf16(int layer) override;
   std::vector<MemoryLine> memory_report() const override;
 
+  // What its decoders do. logits: (vocab), (tokens, vocab).
+  void prefill(const KeyValueCacheCpu& cache, int row, std::span<const int32_t> tokens, std::span<float> logits);
+  void decode(const KeyValueCacheCpu& cache, std::span<const int32_t> tokens, const TokenPlaces& places,
+              std::span<float> logits);
+
  private:
+  using Attend = std::function<void(int layer)>; // the block's qkv -> its attention
+
   // The architecture.
-  void forward(const Batch& batch);          // tokens -> activations_.h
+  void forward(const Batch& batch); // tokens -> activations_.h
+  void embed(const Batch& batch);   // tokens -> the first block's x
+  void attend(int layer, const Batch& batch);
+  void forward_blocks(int64_t rows, const Attend& attend); // the first block's x -> activations_.h
   void head(const Batch& batch, bool train); // activations_.h -> losses and, in training, the gradient of h
   void backward(const Batch& batch);         // gradient of h -> all gradients
-  void block_forward(int layer, int B, int T);
+  void block_forward(int layer, int64_t rows, const Attend& attend);
   void block_backward(int layer, int B, int T);
   LinearLayer linear(int layer, Fp8Site site) const { return linear_layer(config_, at_, layer, site); }
+
+  void decode_at_once(const KeyValueCacheCpu& cache, std::span<const int32_t> tokens, const TokenPlaces& places,
+                      std::span<float> logits);
+  void read_logits(int64_t first, int64_t rows, std::span<float> logits); // of rows of activations_.h
 
   // Around it.
   void forward_backward(const Batch& batch);

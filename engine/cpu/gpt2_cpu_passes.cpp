@@ -15,23 +15,37 @@ namespace gpt2 {
 // The arguments of an operation stand together, not one a line.
 // clang-format off
 
+void GPT2Cpu::embed(const Batch& batch) {
+  const float* w = params_.data();
+  embedding_forward(cpu_, {.out = activations_.blocks[0].x, .tokens = batch.inputs.data(), .wte = w + at_.wte,
+                           .wpe = w + at_.wpe, .B = batch.batch_size, .T = batch.seq_len, .C = config_.channels});
+}
+
+void GPT2Cpu::attend(int layer, const Batch& batch) {
+  const CpuBlockActivations& a = activations_.blocks[layer];
+  attention_forward(cpu_, {.out = a.attention, .stats = a.attention_stats, .qkv = a.qkv,
+                           .B = batch.batch_size, .T = batch.seq_len, .NH = config_.heads, .HS = config_.head_dim()});
+}
+
 void GPT2Cpu::forward(const Batch& batch) {
-  const int B = batch.batch_size, T = batch.seq_len, C = config_.channels;
+  embed(batch);
+  forward_blocks(batch.tokens(), [&](int layer) { attend(layer, batch); });
+}
+
+void GPT2Cpu::forward_blocks(int64_t rows, const Attend& attend) {
   const float* w = params_.data();
   const CpuActivations& a = activations_;
 
-  embedding_forward(cpu_, {.out = a.blocks[0].x, .tokens = batch.inputs.data(), .wte = w + at_.wte, .wpe = w + at_.wpe,
-                           .B = B, .T = T, .C = C});
-  for (int layer = 0; layer < config_.layers; ++layer) block_forward(layer, B, T);
+  for (int layer = 0; layer < config_.layers; ++layer) block_forward(layer, rows, attend);
   layernorm_forward(cpu_, {.out = a.h, .residual_out = a.last, .mean = a.lnf_mean, .rstd = a.lnf_rstd,
                            .residual_in = a.blocks.back().middle, .branch = a.branch,
-                           .weight = w + at_.lnf_weight, .bias = w + at_.lnf_bias, .rows = batch.tokens(), .C = C});
+                           .weight = w + at_.lnf_weight, .bias = w + at_.lnf_bias, .rows = rows,
+                           .C = config_.channels});
 }
 
 // middle = x + attention(LN(x)); middle + mlp(LN(middle)) is left as (middle, branch) for the next LayerNorm to add.
-void GPT2Cpu::block_forward(int layer, int B, int T) {
-  const int C = config_.channels, NH = config_.heads, HS = config_.head_dim();
-  const int64_t rows = int64_t{B} * T;
+void GPT2Cpu::block_forward(int layer, int64_t rows, const Attend& attend) {
+  const int C = config_.channels;
   const float* w = params_.data();
   const BlockOffsets& at = at_.blocks[layer];
   const CpuActivations& all = activations_;
@@ -43,8 +57,7 @@ void GPT2Cpu::block_forward(int layer, int B, int T) {
                            .residual_in = residual_in, .branch = branch_in,
                            .weight = w + at.ln1_weight, .bias = w + at.ln1_bias, .rows = rows, .C = C});
   linears_.forward(linear(layer, Fp8Site::qkv), {.out = a.qkv, .in = a.h1, .kept = a.h1, .rows = rows});
-  attention_forward(cpu_, {.out = a.attention, .stats = a.attention_stats, .qkv = a.qkv,
-                           .B = B, .T = T, .NH = NH, .HS = HS});
+  attend(layer);
   linears_.forward(linear(layer, Fp8Site::proj), {.out = all.branch, .in = a.attention, .kept = a.attention_kept,
                                                   .rows = rows});
   layernorm_forward(cpu_, {.out = a.h2, .residual_out = a.middle, .mean = a.ln2_mean, .rstd = a.ln2_rstd,

@@ -14,6 +14,10 @@ std::string to_string(Precision precision) {
   return "unknown";
 }
 
+std::unique_ptr<Decoder> EvaluableModel::make_decoder(int rows, int positions) {
+  return make_recomputing_decoder(*this, rows, positions);
+}
+
 LossSum evaluate(EvaluableModel& model, const Batch& batch) {
   std::vector<LossSum> rows(static_cast<size_t>(batch.batch_size));
   model.evaluate(batch, rows);

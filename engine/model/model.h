@@ -18,6 +18,7 @@
 
 #include "engine/model/batch.h"
 #include "engine/model/config.h"
+#include "engine/model/decoder.h"
 #include "engine/model/fp8_recipe.h"
 #include "engine/model/parameters.h"
 #include "engine/model/state.h"
@@ -101,6 +102,9 @@ class EvaluableModel {
 
   // Logits (vocab values, padding excluded) that follow the last of `tokens`; at most seq_len tokens.
   virtual void next_token_logits(std::span<const int32_t> tokens, std::span<float> logits) = 0;
+
+  // For texts of at most `positions` tokens, at most seq_len.
+  virtual std::unique_ptr<Decoder> make_decoder(int rows, int positions);
 };
 
 LossSum evaluate(EvaluableModel& model, const Batch& batch); // over all sequences, added in order

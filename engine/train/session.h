@@ -11,13 +11,13 @@
 #include "engine/data/loader.h"
 #include "engine/dist/rank_group.h"
 #include "engine/inference/tasks.h"
+#include "engine/inference/text_codec.h"
 #include "engine/io/checkpoint_folder.h"
 #include "engine/io/folder_lock.h"
 #include "engine/train/console.h"
 #include "engine/train/resume.h"
 #include "engine/train/run_log.h"
 #include "engine/train/run_plan.h"
-#include "engine/train/sampling.h"
 
 namespace gpt2 {
 

@@ -6,6 +6,7 @@
 #include "engine/base/log.h"
 #include "engine/base/utf8.h"
 #include "engine/dist/agreement.h"
+#include "engine/inference/generate.h"
 #include "engine/train/evaluation.h"
 #include "engine/train/report.h"
 
@@ -294,9 +295,13 @@ void Trainer::sample() {
   sampled_step_ = state_.step;
   if (o.sample_tokens == 0 || !session_.text.can_decode() || stop_.requested() || !session_.group.leads()) return;
   const auto busy = session_.group.busy(); // the others wait with their next step
-  const SampleSettings settings{o.sample_tokens, o.temperature, o.top_k, o.sample_seed};
-  const auto tokens = generate(model_, session_.prompt, settings, static_cast<uint64_t>(state_.step),
-                               [this] { return stop_.requested(); });
+  const GenerationSettings settings{
+      .tokens = o.sample_tokens,
+      .sampling = {.temperature = o.temperature, .top_k = o.top_k},
+      .seed = o.sample_seed,
+  };
+  const auto tokens = write_sample(model_, {session_.prompt, static_cast<uint64_t>(state_.step)}, settings,
+                                   [this] { return stop_.requested(); });
   if (stop_.requested()) return;
   const std::string text = to_valid_utf8(session_.text.decode(tokens));
   console_.line("step " + std::to_string(state_.step) + " | sample: " + text);

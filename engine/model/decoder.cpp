@@ -1,0 +1,90 @@
+#include "engine/model/decoder.h"
+
+#include <stdexcept>
+
+#include "engine/model/model.h"
+
+namespace gpt2 {
+
+Decoder::Decoder(const GPT2Config& config, int rows, int positions)
+    : config_(config), positions_(positions), lengths_(static_cast<size_t>(rows)) {
+  if (rows < 1 || positions < 1 || positions > config.seq_len)
+    throw std::invalid_argument("a decoder has rows, and at most the model's positions");
+}
+
+void Decoder::check_call(std::span<const RowTokens> texts, std::span<const float> logits) const {
+  if (logits.size() != texts.size() * static_cast<size_t>(config_.vocab))
+    throw std::invalid_argument("logits must hold the vocabulary for each row");
+  std::vector<bool> named(lengths_.size());
+  for (const auto& [row, tokens] : texts) {
+    if (row < 0 || row >= rows() || named[static_cast<size_t>(row)])
+      throw std::invalid_argument("a row that the decoder does not have, or twice the same");
+    named[static_cast<size_t>(row)] = true;
+    for (const int32_t token : tokens) {
+      if (token < 0 || token >= config_.vocab) throw std::invalid_argument("a token outside the vocabulary");
+    }
+  }
+}
+
+void Decoder::prefill(std::span<const RowTokens> prompts, std::span<float> logits) {
+  check_call(prompts, logits);
+  for (const auto& [row, tokens] : prompts) {
+    if (tokens.empty() || tokens.size() > static_cast<size_t>(positions_))
+      throw std::invalid_argument("a prompt of no tokens, or of more than the decoder has positions");
+  }
+  read_prompts(prompts, logits);
+  for (const auto& [row, tokens] : prompts) lengths_[static_cast<size_t>(row)] = static_cast<int>(tokens.size());
+}
+
+void Decoder::decode(std::span<const RowToken> next, std::span<float> logits) {
+  std::vector<RowTokens> texts;
+  for (const RowToken& step : next) texts.push_back({step.row, {&step.token, 1}});
+  check_call(texts, logits);
+  for (const auto& [row, token] : next) {
+    if (length(row) == 0 || length(row) == positions_)
+      throw std::invalid_argument("a row that has read no prompt, or is full");
+  }
+  read_next(next, logits);
+  for (const auto& [row, token] : next) lengths_[static_cast<size_t>(row)] += 1;
+}
+
+namespace {
+
+class RecomputingDecoder final : public Decoder {
+ public:
+  RecomputingDecoder(EvaluableModel& model, int rows, int positions)
+      : Decoder(model.config(), rows, positions), model_(model), texts_(static_cast<size_t>(rows)) {}
+
+ private:
+  void read_prompts(std::span<const RowTokens> prompts, std::span<float> logits) override {
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      std::vector<int32_t>& text = texts_[static_cast<size_t>(prompts[i].row)];
+      text.assign(prompts[i].tokens.begin(), prompts[i].tokens.end());
+      read(text, logits, i);
+    }
+  }
+
+  void read_next(std::span<const RowToken> next, std::span<float> logits) override {
+    for (size_t i = 0; i < next.size(); ++i) {
+      std::vector<int32_t>& text = texts_[static_cast<size_t>(next[i].row)];
+      text.push_back(next[i].token);
+      read(text, logits, i);
+    }
+  }
+
+  void read(const std::vector<int32_t>& text, std::span<float> logits, size_t index) {
+    const auto vocab = static_cast<size_t>(config().vocab);
+    model_.next_token_logits(text, logits.subspan(index * vocab, vocab));
+  }
+
+  EvaluableModel& model_;
+  std::vector<std::vector<int32_t>> texts_; // by row
+};
+
+} // namespace
+
+std::unique_ptr<Decoder> make_recomputing_decoder(EvaluableModel& model, int rows, int positions) {
+  return std::make_unique<RecomputingDecoder>(model, rows, positions);
+}
+
+} // namespace gpt2

@@ -1,0 +1,296 @@
+// Text from a model: generate MODEL --prompt TEXT.
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/base/process.h"
+#include "engine/base/program.h"
+#include "engine/base/utf8.h"
+#include "engine/inference/generate.h"
+#include "engine/inference/text_stream.h"
+#include "tools/inference_arguments.h"
+
+namespace {
+
+using namespace gpt2;
+
+struct Command {
+  InferenceArguments model;
+  std::vector<std::string> prompts;
+  std::string prompt_file, prompts_file, standard_input;
+  GenerationSettings settings;
+  std::vector<std::string> stop_strings;
+  int samples = 1, rows = 32;
+  bool no_slide = false, json = false;
+};
+
+void add_options(CLI::App& app, Command& command) {
+  GenerationSettings& settings = command.settings;
+  SamplingSettings& sampling = settings.sampling;
+  add_inference_arguments(app, command.model);
+  app.add_option("input", command.standard_input, "-: the prompt is what standard input says");
+  app.add_option("--prompt", command.prompts, "what the text begins with; several times: a batch")
+      ->allow_extra_args(false);
+  app.add_option("--prompt_file", command.prompt_file, "a file that is the prompt; its last newline is left out");
+  app.add_option("--prompts_file", command.prompts_file, "a file with a prompt a line");
+  app.add_option("-n,--samples", command.samples, "texts of each prompt")->check(CLI::Range(1, 1 << 20));
+  app.add_option("--tokens", settings.tokens, "to write after the prompt")->check(CLI::Range(1, 1 << 24));
+  app.add_option("--temperature", sampling.temperature, "0: always the likeliest token")->check(CLI::Range(0.0, 1e6));
+  app.add_option("--top_k", sampling.top_k, "of the likeliest tokens; 0: of all")->check(CLI::NonNegativeNumber);
+  app.add_option("--top_p", sampling.top_p, "of the fewest tokens that have this probability together")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--min_p", sampling.min_p, "of tokens at least this times as likely as the likeliest")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--repetition_penalty", sampling.repetition_penalty,
+                 "above 1: tokens that the text has become less likely")
+      ->check(CLI::Range(0.01, 100.0));
+  app.add_option("--seed", settings.seed, "the same seed, the same texts");
+  app.add_option("--stop", command.stop_strings, "ends the text and is not shown; several times: any of them")
+      ->allow_extra_args(false);
+  app.add_flag("--no_slide", command.no_slide,
+               "end at the model's last position; otherwise the text goes on from the last half of them");
+  app.add_flag("--json", command.json, "one object a text");
+  app.add_option("--batch_size", command.rows, "texts at a time")->check(CLI::Range(1, 1 << 16));
+}
+
+// ---- prompts ----
+
+std::string read_all(std::istream& in, const std::string& name) {
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!in || in.bad()) throw Error(ExitCode::data, name + " cannot be read");
+  return text;
+}
+
+std::string read_prompt_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file || file.peek() == std::ifstream::traits_type::eof()) {
+    throw Error(ExitCode::data, path + (file.is_open() ? " is empty, or a folder" : " cannot be read"),
+                "name a file with text in it");
+  }
+  return read_all(file, path);
+}
+
+void drop_last_newline(std::string& text) {
+  if (text.ends_with('\n')) text.pop_back();
+}
+
+std::vector<std::string> read_prompts(const Command& command) {
+  const int sources = !command.prompts.empty() + !command.prompt_file.empty() + !command.prompts_file.empty() +
+                      !command.standard_input.empty();
+  if (sources > 1) {
+    throw Error(ExitCode::usage, "prompts from more than one place",
+                "give one of --prompt, --prompt_file, --prompts_file and -");
+  }
+  if (!command.standard_input.empty() && command.standard_input != "-") {
+    throw Error(ExitCode::usage, "what is \"" + command.standard_input + "\"?",
+                "give a prompt by --prompt, or - for standard input");
+  }
+  if (!command.prompts.empty()) return command.prompts;
+  std::vector<std::string> prompts;
+  if (!command.prompts_file.empty()) {
+    std::istringstream lines(read_prompt_file(command.prompts_file));
+    for (std::string line; std::getline(lines, line);) {
+      if (line.ends_with('\r')) line.pop_back();
+      if (!line.empty()) prompts.push_back(line);
+    }
+    if (prompts.empty()) throw Error(ExitCode::data, command.prompts_file + " has no line with text");
+    return prompts;
+  }
+  if (!command.prompt_file.empty())
+    prompts.push_back(read_prompt_file(command.prompt_file));
+  else if (!command.standard_input.empty())
+    prompts.push_back(read_all(std::cin, "standard input"));
+  else
+    prompts.emplace_back(); // a text from nothing
+  drop_last_newline(prompts.back());
+  return prompts;
+}
+
+// ---- texts ----
+
+struct Request {
+  std::string prompt;
+  std::vector<uint16_t> tokens;
+  int sample; // from 1
+};
+
+std::string name_of_ending(Ending ending) {
+  switch (ending) {
+    case Ending::length:
+      return "length";
+    case Ending::end_of_text:
+      return "end_of_text";
+    case Ending::stopped:
+      return "stop";
+    case Ending::interrupted:
+      return "interrupted";
+    case Ending::no_positions:
+      return "positions";
+    case Ending::not_finite:
+      return "not_finite";
+  }
+  return "unknown";
+}
+
+void show(const std::string& text) {
+  if (!(std::cout << text << std::flush)) {
+    throw Error(ExitCode::disk, "the text cannot be written to standard output",
+                "see whether a disk is full or a pipe was closed");
+  }
+}
+
+class Program {
+ public:
+  Program(const Command& command, const Tokenizer& tokenizer, Model& model, const StopSignal& signal)
+      : command_(command), tokenizer_(tokenizer), model_(model), signal_(signal) {}
+
+  ExitCode write(const std::vector<Request>& requests) {
+    const auto at_once = static_cast<size_t>(command_.rows);
+    for (size_t first = 0; first < requests.size() && !signal_.requested(); first += at_once)
+      write_batch(std::span(requests).subspan(first, std::min(at_once, requests.size() - first)), first,
+                  requests.size());
+    report();
+    if (not_finite_) {
+      throw Error(ExitCode::numerics, "the model's logits are not finite: its weights are ruined",
+                  "take an earlier checkpoint");
+    }
+    return signal_.requested() ? ExitCode::stopped_early : ExitCode::done;
+  }
+
+ private:
+  void write_batch(std::span<const Request> requests, size_t first, size_t of) {
+    size_t longest = 0;
+    std::vector<Prompt> prompts;
+    std::vector<TextStream> streams(requests.size(), TextStream(command_.stop_strings));
+    std::vector<std::string> texts(requests.size());
+    for (size_t i = 0; i < requests.size(); ++i) {
+      prompts.push_back({requests[i].tokens, first + i});
+      longest = std::max(longest, requests[i].tokens.size());
+    }
+    const size_t positions = std::min<size_t>(1 + longest + static_cast<size_t>(command_.settings.tokens),
+                                              static_cast<size_t>(model_.config().seq_len));
+    const auto decoder = model_.make_decoder(static_cast<int>(requests.size()), static_cast<int>(positions));
+
+    const bool streaming = of == 1 && !command_.json;
+    if (streaming) show(to_valid_utf8(requests[0].prompt));
+    Listeners listeners;
+    listeners.token = [&](size_t text, uint16_t token) {
+      const std::string shown = streams[text].add(tokenizer_.decode({token}));
+      if (streaming) show(shown);
+      texts[text] += shown;
+      return !streams[text].stopped();
+    };
+    listeners.interrupted = [&] { return signal_.requested(); };
+    const Generation generation = generate(*decoder, prompts, command_.settings, listeners);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const std::string rest = streams[i].finish();
+      const WrittenText& written = generation.texts[i];
+      if (streaming)
+        show(rest + "\n");
+      else if (command_.json)
+        show_json(requests[i], texts[i] + rest, written);
+      else
+        show_whole(requests[i], texts[i] + rest, first + i + 1, of);
+    }
+    add_up(generation);
+  }
+
+  static void show_whole(const Request& request, const std::string& text, size_t number, size_t of) {
+    show("--- " + std::to_string(number) + " of " + std::to_string(of) + "\n" + to_valid_utf8(request.prompt) + text +
+         "\n");
+  }
+
+  void show_json(const Request& request, const std::string& text, const WrittenText& written) const {
+    const nlohmann::ordered_json object{{"prompt", to_valid_utf8(request.prompt)},
+                                        {"sample", request.sample},
+                                        {"text", text},
+                                        {"ending", name_of_ending(written.ending)},
+                                        {"tokens", written.tokens}};
+    show(object.dump() + "\n");
+  }
+
+  void add_up(const Generation& generation) {
+    total_.prompt_tokens += generation.prompt_tokens;
+    total_.decoded_tokens += generation.decoded_tokens;
+    total_.prefill_seconds += generation.prefill_seconds;
+    total_.decode_seconds += generation.decode_seconds;
+    for (const WrittenText& text : generation.texts) {
+      slid_ = slid_ || text.slides > 0;
+      out_of_positions_ = out_of_positions_ || text.ending == Ending::no_positions;
+      not_finite_ = not_finite_ || text.ending == Ending::not_finite;
+    }
+  }
+
+  void report() const {
+    const std::string positions = std::to_string(model_.config().seq_len);
+    if (slid_) {
+      std::cerr << "the model has " << positions << " positions: longer texts went on from their last "
+                << model_.config().seq_len / 2 << " tokens\n";
+    }
+    if (out_of_positions_) std::cerr << "the model has " << positions << " positions: longer texts ended there\n";
+    std::cerr << "prefill " << speed(total_.prompt_tokens, total_.prefill_seconds) << ", decode "
+              << speed(total_.decoded_tokens, total_.decode_seconds) << "\n";
+  }
+
+  static std::string speed(int64_t tokens, double seconds) {
+    return std::to_string(tokens) + " tokens in " + format_duration(seconds) + " (" +
+           format_count(static_cast<double>(tokens) / std::max(seconds, 1e-9)) + "/s)";
+  }
+
+  const Command& command_;
+  const Tokenizer& tokenizer_;
+  Model& model_;
+  const StopSignal& signal_;
+  Generation total_;
+  bool slid_ = false, out_of_positions_ = false, not_finite_ = false;
+};
+
+std::vector<Request> make_requests(const Command& command, const Tokenizer& tokenizer, int positions) {
+  std::vector<Request> requests;
+  int number = 0;
+  for (const std::string& prompt : read_prompts(command)) {
+    number += 1;
+    const std::vector<uint16_t> tokens = tokenizer.encode(prompt);
+    if (tokens.size() >= static_cast<size_t>(positions)) { // end-of-text takes one
+      throw Error(ExitCode::usage,
+                  "prompt " + std::to_string(number) + " has " + std::to_string(tokens.size()) +
+                      " tokens, and the model reads " + std::to_string(positions - 1),
+                  "shorten it");
+    }
+    for (int sample = 1; sample <= command.samples; ++sample) requests.push_back({prompt, tokens, sample});
+  }
+  return requests;
+}
+
+ExitCode run(Command& command) {
+  const StopSignal signal;
+  if (std::ranges::any_of(command.stop_strings, &std::string::empty))
+    throw Error(ExitCode::usage, "--stop is empty", "name the text to stop at");
+  command.settings.slide = !command.no_slide;
+  const InferenceOptions options = inference_options(command.model);
+  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(command.model.tokenizer);
+  const std::unique_ptr<WeightSource> weights = open_weights(options.source, options.hf_cache);
+  const std::vector<Request> requests = make_requests(command, *tokenizer, weights->config().seq_len);
+  const InferenceModel inference = open_inference_model(options, *weights);
+  for (const std::string& note : inference.notes) log_warn(note);
+  std::cerr << inference.description << "\n";
+  signal.defer();
+  return Program(command, *tokenizer, *inference.model, signal).write(requests);
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  return gpt2::run_program([&] {
+    CLI::App app("Writes text: one token after the other, each drawn from what the model expects next.", "generate");
+    Command command;
+    add_options(app, command);
+    if (!parse_arguments(app, argc, argv)) return ExitCode::done;
+    return run(command);
+  });
+}

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Prints one column of Parquet files as JSON lines. bin/tokenize runs it for .parquet inputs.
+"""Prints one column of Parquet files as JSON lines. bin/prepare_data runs it for .parquet inputs.
 
     python3 tools/parquet_to_jsonl.py FILE... [--column text]
 
 Needs the pyarrow package: of the Python that runs it, or of .deps/venv. Reads a few thousand rows at a time, so files of
 any size will do. A failure is one line on standard error and exit code 3; in a pipe it is also the last line that is
-printed, so that bin/tokenize, which cannot see this exit code, does not take a part for the whole.
+printed, so that bin/prepare_data, which cannot see this exit code, does not take a part for the whole.
 """
 import argparse
 import json

@@ -8,7 +8,6 @@
 #include "engine/base/content_hash.h"
 #include "engine/data/dataset_json.h"
 #include "engine/data/prepare_journal.h"
-#include "engine/data/shard.h"
 
 namespace gpt2 {
 namespace fs = std::filesystem;
@@ -36,18 +35,19 @@ std::string hash_of_ends(const File& file) {
 }
 
 // What costs no more than opening the file.
-void check_shard(const std::string& path, const ShardEntry& entry) {
+void check_shard(const TokenSource& shard, const ShardEntry& entry) {
+  const std::string& path = shard.path();
   const File file = File::open(path);
   if (file.size() != entry.bytes)
     throw_mismatch(path, "bytes", std::to_string(file.size()), std::to_string(entry.bytes));
-  if (const int64_t tokens = open_shard(path)->tokens(); tokens != entry.tokens)
-    throw_mismatch(path, "tokens", std::to_string(tokens), std::to_string(entry.tokens));
+  if (shard.tokens() != entry.tokens)
+    throw_mismatch(path, "tokens", std::to_string(shard.tokens()), std::to_string(entry.tokens));
   if (hash_of_ends(file) != entry.ends)
     throw Error(ExitCode::data, path + " is another shard than dataset.json says: its first or last tokens differ",
                 kMakeAgain);
 }
 
-void check_folder(const std::string& folder, const DatasetManifest& manifest, const std::vector<std::string>& given,
+void check_folder(const std::string& folder, const DatasetManifest& manifest, const std::vector<const TokenSource*>& given,
                   int vocabulary) {
   if (manifest.vocabulary > vocabulary) {
     throw Error(ExitCode::data,
@@ -55,14 +55,14 @@ void check_folder(const std::string& folder, const DatasetManifest& manifest, co
                     " tokens, the model has " + std::to_string(vocabulary),
                 "prepare the data with the model's tokenizer");
   }
-  for (const std::string& path : given) {
-    const std::string name = fs::path(path).filename().string();
+  for (const TokenSource* const shard : given) {
+    const std::string name = fs::path(shard->path()).filename().string();
     const auto entry = std::ranges::find(manifest.shards, name, &ShardEntry::name);
     if (entry == manifest.shards.end())
-      throw Error(ExitCode::data, path + " does not belong to the data set: " + manifest_of_dataset(folder) +
+      throw Error(ExitCode::data, shard->path() + " does not belong to the data set: " + manifest_of_dataset(folder) +
                                       " does not name it",
                   "remove it, or give a pattern that does not match it");
-    check_shard(path, *entry);
+    check_shard(*shard, *entry);
   }
   for (const ShardEntry& shard : manifest.shards) {
     std::error_code ignored;
@@ -170,11 +170,11 @@ ShardEntry describe_shard(const std::string& path, int64_t tokens) {
   return {fs::path(path).filename().string(), bytes, tokens, hash_of_range(file, 0, bytes), hash_of_ends(file)};
 }
 
-void check_shards(const std::vector<std::string>& paths, int vocabulary) {
-  std::map<std::string, std::vector<std::string>> by_folder;
-  for (const std::string& path : paths) {
-    const std::string folder = fs::path(path).parent_path().string();
-    by_folder[folder.empty() ? "." : folder].push_back(path);
+void check_shards(const std::vector<std::unique_ptr<TokenSource>>& shards, int vocabulary) {
+  std::map<std::string, std::vector<const TokenSource*>> by_folder;
+  for (const auto& shard : shards) {
+    const std::string folder = fs::path(shard->path()).parent_path().string();
+    by_folder[folder.empty() ? "." : folder].push_back(shard.get());
   }
   for (const auto& [folder, given] : by_folder) {
     if (const auto manifest = read_dataset_manifest(folder))
@@ -194,7 +194,7 @@ DatasetManifest verify_dataset(const std::string& folder, const std::function<vo
   for (const ShardEntry& shard : manifest->shards) total += shard.bytes;
   for (const ShardEntry& shard : manifest->shards) {
     const std::string path = folder + "/" + shard.name;
-    check_shard(path, shard);
+    check_shard(*open_shard(path), shard);
     if (hash_of_range(File::open(path), 0, shard.bytes) != shard.hash)
       throw Error(ExitCode::data, path + " is damaged: it does not have the hash that dataset.json says", kMakeAgain);
     done += shard.bytes;

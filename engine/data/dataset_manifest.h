@@ -13,9 +13,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "engine/data/shard.h"
 
 namespace gpt2 {
 
@@ -62,7 +65,7 @@ ShardEntry describe_shard(const std::string& path, int64_t tokens); // reads all
 // Are these shards what the dataset.json of their folder says, and is all there that it names? Sizes, token counts, the
 // vocabulary and both ends of each file are compared; a folder without one passes, unless its making was broken off.
 // Throws Error(data) that tells both sides.
-void check_shards(const std::vector<std::string>& paths, int vocabulary);
+void check_shards(const std::vector<std::unique_ptr<TokenSource>>& shards, int vocabulary);
 
 // Reads every shard of a folder and compares its hash. `progress` is told the bytes read so far and in all.
 // Throws Error(data) for the first one that differs, or a folder without dataset.json.

@@ -1,31 +1,19 @@
 #include "engine/data/parquet.h"
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "engine/base/error.h"
+#include "engine/data/our_script.h"
 
 namespace gpt2 {
-namespace fs = std::filesystem;
 namespace {
 
-const std::string kConverter = "tools/parquet_to_jsonl.py";
 const std::string kFailureKey = "parquet_to_jsonl_failed"; // as in the converter
-
-std::string find_converter() {
-  std::error_code ignored;
-  const fs::path program = fs::read_symlink("/proc/self/exe", ignored).parent_path();
-  for (const fs::path& root : {program.parent_path(), fs::path(".")}) { // tools stand one folder below the tree's root
-    if (fs::exists(root / kConverter, ignored)) return (root / kConverter).string();
-  }
-  throw Error(ExitCode::data, kConverter + ", which reads Parquet files, is not here",
-              "run bin/tokenize in the tree it was built in");
-}
 
 } // namespace
 
 std::vector<std::string> parquet_command(const std::string& path, const std::string& column) {
-  return {"python3", find_converter(), "--column", column, "--", path};
+  return {"python3", find_script("tools/parquet_to_jsonl.py", "reads Parquet files"), "--column", column, "--", path};
 }
 
 void check_parquet_ending(const std::string& path, const ChildProcess::Ending& ending) {

@@ -216,7 +216,8 @@ TEST_CASE("a long document is shuffled in pieces, all of them in one series") {
   const DatasetManifest manifest = prepare_data(*t, options).manifest;
   CHECK(manifest.documents == 2);
   CHECK(read_documents(folder / "set", "val") == encode_all(*t, {"short\n"}));
-  std::vector<uint16_t> pieces = read_shard(folder / "set/train_000000.bin"), whole = t->encode(text.substr(0, text.size() - 1));
+  std::vector<uint16_t> pieces = read_shard(folder / "set/train_000000.bin"),
+                        whole = t->encode(text.substr(0, text.size() - 1));
   whole.push_back(Tokenizer::kEndOfText);
   CHECK(pieces.front() != Tokenizer::kEndOfText); // with this seed
   std::ranges::sort(pieces);

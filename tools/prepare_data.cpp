@@ -26,6 +26,7 @@ struct Command {
   std::string dataset, data_dir = "data", from, verify, tokenizer;
   std::optional<double> val_fraction; // as given
   std::optional<std::string> separator;
+  bool keep_order = false;
   int64_t memory_mb = 256;
 };
 
@@ -34,9 +35,10 @@ void add_options(CLI::App& app, Command& command) {
   app.add_option("-i,--input,inputs", o.documents.inputs,
                  ".txt and .jsonl files, also .gz and .zst, and .parquet files; patterns and folders of them; - is "
                  "standard input");
-  app.add_option("--dataset", command.dataset,
-                 "its name: shards go to DATA_DIR/NAME, where the trainer's --dataset NAME finds them. Without --input: " +
-                     known_dataset_names() + " are downloaded");
+  app.add_option(
+      "--dataset", command.dataset,
+      "its name: shards go to DATA_DIR/NAME, where the trainer's --dataset NAME finds them. Without --input: " +
+          known_dataset_names() + " are downloaded");
   app.add_option("--from", command.from, "instead of the hub: a mirror's address, or a folder with its files");
   app.add_option("--verify", command.verify, "read a data set again, compare every shard with its hash, and exit");
   app.option_defaults()->always_capture_default();
@@ -46,7 +48,7 @@ void add_options(CLI::App& app, Command& command) {
   app.add_option("--val_fraction", command.val_fraction,
                  "share of the documents that goes to val_*; 0: none; default: 0.01, known data sets have their own")
       ->check(CLI::Range(0.0, 1.0));
-  app.add_flag("!--no-shuffle", o.shuffle, "documents stay in the order of the input");
+  app.add_flag("--no-shuffle", command.keep_order, "documents stay in the order of the input");
   app.add_option("--seed", o.seed, "of the shuffle");
   app.add_flag("--deduplicate", o.deduplicate, "of documents that are equal, keep the first one");
   app.add_option("--shard_tokens", o.shard_tokens, "tokens per shard; the last one is shorter")
@@ -90,6 +92,7 @@ void settle(Command& command) {
                                     : std::filesystem::path(o.output + "/").parent_path().filename().string();
   o.val_fraction = command.val_fraction.value_or(known ? known->val_fraction : 0.01);
   if (command.separator || known) o.documents.separator = command.separator.value_or(known ? known->separator : "");
+  o.shuffle = !command.keep_order;
   o.memory = command.memory_mb << 20;
 }
 
@@ -110,8 +113,8 @@ class Display {
     const double seconds = watch_.seconds();
     const double share = total > 0 ? std::min(1.0, static_cast<double>(done) / static_cast<double>(total)) : 0;
     if (total > 0 && done > first_ && seconds > 1)
-      notes.push_back("eta " + format_duration(seconds * static_cast<double>(total - done) /
-                                               static_cast<double>(done - first_)));
+      notes.push_back(
+          "eta " + format_duration(seconds * static_cast<double>(total - done) / static_cast<double>(done - first_)));
     notes.insert(notes.begin(), stage);
     if (console_.is_terminal()) return console_.progress(share, notes);
     if (seconds - said_ < kSecondsBetweenLines) return;
@@ -134,8 +137,9 @@ class Display {
 };
 
 std::string quoted(const std::string& word) {
-  if (!word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@") ==
-                           std::string::npos)
+  if (!word.empty() &&
+      word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@") ==
+          std::string::npos)
     return word;
   std::string out = "'";
   for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -159,9 +163,9 @@ void print_summary(const Command& command, const PrepareReport& report, double s
   for (const ShardEntry& shard : made.shards)
     console.line(command.options.output + "/" + shard.name + ": " + std::to_string(shard.tokens) + " tokens");
   console.line(std::to_string(made.documents) + " documents of " + std::to_string(made.sources.size()) +
-               (made.sources.size() == 1 ? " file, " : " files, ") + size_text(text) + " of text: " +
-               std::to_string(made.train_tokens) + " tokens for training, " + std::to_string(made.val_tokens) +
-               " for validation");
+               (made.sources.size() == 1 ? " file, " : " files, ") + size_text(text) +
+               " of text: " + std::to_string(made.train_tokens) + " tokens for training, " +
+               std::to_string(made.val_tokens) + " for validation");
   if (made.duplicates > 0) console.line(std::to_string(made.duplicates) + " duplicates were left out");
   if (encoded > 0)
     console.line("done in " + format_duration(seconds) + ", " +
@@ -217,29 +221,29 @@ ExitCode run(Command& command, int argc, char** argv) {
   };
 
   if (command.options.documents.inputs.empty()) {
-    const std::string text = fetch_dataset(
-        *find_known_dataset(command.dataset), command.from, command.options.output + "/download",
-        {.progress =
-             [&](int64_t done, int64_t total) {
-               display.show("downloading", done, total, {size_text(done), display.rate(done)});
-             },
-         .stop = stopped});
+    const std::string text =
+        fetch_dataset(*find_known_dataset(command.dataset), command.from, command.options.output + "/download",
+                      {.progress =
+                           [&](int64_t done, int64_t total) {
+                             display.show("downloading", done, total, {size_text(done), display.rate(done)});
+                           },
+                       .stop = stopped});
     if (text.empty()) return say_how_to_go_on();
     command.options.documents.inputs = {text};
   }
 
   int64_t encoded = 0;
-  const PrepareReport report = prepare_data(
-      tokenizer, command.options,
-      {.progress =
-           [&](const PrepareProgress& now) {
-             encoded = std::max(encoded, now.text_bytes);
-             const std::string documents = format_count(static_cast<double>(now.documents)) + " documents";
-             if (now.dealing) return display.show("writing shards", now.done, now.total, {documents});
-             display.show("encoding", now.done, now.total,
-                          {display.rate(now.text_bytes), documents, size_text(now.text_bytes)});
-           },
-       .stop = stopped});
+  const PrepareReport report =
+      prepare_data(tokenizer, command.options,
+                   {.progress =
+                        [&](const PrepareProgress& now) {
+                          encoded = std::max(encoded, now.text_bytes);
+                          const std::string documents = format_count(static_cast<double>(now.documents)) + " documents";
+                          if (now.dealing) return display.show("writing shards", now.done, now.total, {documents});
+                          display.show("encoding", now.done, now.total,
+                                       {display.rate(now.text_bytes), documents, size_text(now.text_bytes)});
+                        },
+                    .stop = stopped});
   if (!report.finished) return say_how_to_go_on();
   display.clear();
   print_summary(command, report, watch.seconds(), encoded, console);

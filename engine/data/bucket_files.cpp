@@ -73,9 +73,8 @@ void drop_duplicates(BucketFiles::Records& loaded) {
   size_t first_of_key = 0; // in `kept`
   for (const BucketFiles::Record& record : loaded.records) {
     if (kept.empty() || kept.back().key != record.key) first_of_key = kept.size();
-    const bool seen = std::any_of(kept.begin() + static_cast<ptrdiff_t>(first_of_key), kept.end(), [&](const auto& other) {
-      return std::ranges::equal(other.tokens, record.tokens);
-    });
+    const bool seen = std::any_of(kept.begin() + static_cast<ptrdiff_t>(first_of_key), kept.end(),
+                                  [&](const auto& other) { return std::ranges::equal(other.tokens, record.tokens); });
     if (!seen)
       kept.push_back(record);
     else if (record.tokens.front() == Tokenizer::kEndOfText) // not the later piece of a document
@@ -88,8 +87,8 @@ void drop_duplicates(BucketFiles::Records& loaded) {
 
 BucketFiles::BucketFiles(BucketOptions options, const std::vector<int64_t>& bytes)
     : options_(std::move(options)),
-      buffer_bytes_(static_cast<size_t>(std::clamp<int64_t>(
-          options_.most_bytes / 4 / static_cast<int64_t>(options_.count), 4 << 10, 1 << 20))) {
+      buffer_bytes_(static_cast<size_t>(
+          std::clamp<int64_t>(options_.most_bytes / 4 / static_cast<int64_t>(options_.count), 4 << 10, 1 << 20))) {
   const size_t count = std::max(options_.keep_order ? 1 : options_.count, bytes.size());
   for (size_t i = 0; i < count; ++i) open_next(i < bytes.size() ? bytes[i] : 0);
 }
@@ -116,7 +115,8 @@ void BucketFiles::flush(Bucket& bucket) {
 }
 
 void BucketFiles::append(uint64_t key, bool validation, std::span<const uint16_t> tokens) {
-  if (options_.keep_order && buckets_.back().bytes + static_cast<int64_t>(buckets_.back().tail.size()) >= options_.most_bytes)
+  if (options_.keep_order &&
+      buckets_.back().bytes + static_cast<int64_t>(buckets_.back().tail.size()) >= options_.most_bytes)
     open_next(0);
   Bucket& bucket = options_.keep_order ? buckets_.back() : buckets_[range_of(key, options_.count)];
   const Header header{key, static_cast<uint32_t>(tokens.size()), validation};

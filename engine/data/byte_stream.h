@@ -1,5 +1,6 @@
 // The bytes of a text file as they were before it was compressed: a file, standard input, gzip, zstd, or what the
-// converter prints of a Parquet file. A stream that ends too early or is damaged is an Error(data) with the file's name.
+// converter prints of a Parquet file. A stream that ends too early or is damaged is an Error(data) with the file's
+// name.
 #pragma once
 
 #include <cstddef>

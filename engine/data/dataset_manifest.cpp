@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json; // keys stay in the order in which a person
 
 const std::string kFormat = "GPT-2 token shards";
 constexpr int kVersion = 1;
-constexpr int64_t kEnd = 4096;                        // bytes at each end of a shard
+constexpr int64_t kEnd = 4096;                          // bytes at each end of a shard
 constexpr int64_t kLargestManifest = int64_t{64} << 20; // bytes: 300,000 shards
 const char* const kMakeAgain = "make or copy the data set again; without its dataset.json nothing is compared";
 
@@ -47,8 +47,8 @@ void check_shard(const TokenSource& shard, const ShardEntry& entry) {
                 kMakeAgain);
 }
 
-void check_folder(const std::string& folder, const DatasetManifest& manifest, const std::vector<const TokenSource*>& given,
-                  int vocabulary) {
+void check_folder(const std::string& folder, const DatasetManifest& manifest,
+                  const std::vector<const TokenSource*>& given, int vocabulary) {
   if (manifest.vocabulary > vocabulary) {
     throw Error(ExitCode::data,
                 folder + " was made with a vocabulary of " + std::to_string(manifest.vocabulary) +
@@ -59,9 +59,10 @@ void check_folder(const std::string& folder, const DatasetManifest& manifest, co
     const std::string name = fs::path(shard->path()).filename().string();
     const auto entry = std::ranges::find(manifest.shards, name, &ShardEntry::name);
     if (entry == manifest.shards.end())
-      throw Error(ExitCode::data, shard->path() + " does not belong to the data set: " + manifest_of_dataset(folder) +
-                                      " does not name it",
-                  "remove it, or give a pattern that does not match it");
+      throw Error(
+          ExitCode::data,
+          shard->path() + " does not belong to the data set: " + manifest_of_dataset(folder) + " does not name it",
+          "remove it, or give a pattern that does not match it");
     check_shard(*shard, *entry);
   }
   for (const ShardEntry& shard : manifest.shards) {
@@ -108,8 +109,7 @@ std::string to_text(const DatasetManifest& manifest) {
       {"format", kFormat},
       {"version", kVersion},
       {"name", manifest.name},
-      {"tokenizer",
-       {{"name", "gpt2"}, {"vocabulary", manifest.vocabulary}, {"xxh3_128", manifest.tokenizer_hash}}},
+      {"tokenizer", {{"name", "gpt2"}, {"vocabulary", manifest.vocabulary}, {"xxh3_128", manifest.tokenizer_hash}}},
       {"options", Json::parse(manifest.options)},
       {"sources", manifest.sources},
       {"documents", manifest.documents},
@@ -129,10 +129,10 @@ DatasetManifest parse_dataset_manifest(const std::string& text, const std::strin
     const Json json = Json::parse(text);
     if (json.at("format") != kFormat) fail("it is not the manifest of a data set");
     if (const int version = json.at("version").get<int>(); version != kVersion)
-      throw Error(ExitCode::data,
-                  path + " has version " + std::to_string(version) + "; this program reads version " +
-                      std::to_string(kVersion),
-                  "use the version of the program that wrote it");
+      throw Error(
+          ExitCode::data,
+          path + " has version " + std::to_string(version) + "; this program reads version " + std::to_string(kVersion),
+          "use the version of the program that wrote it");
     DatasetManifest manifest;
     json.at("name").get_to(manifest.name);
     json.at("tokenizer").at("vocabulary").get_to(manifest.vocabulary);

@@ -58,7 +58,7 @@ struct DatasetManifest {
 std::string manifest_of_dataset(const std::string& folder); // the path of its dataset.json
 std::string to_text(const DatasetManifest& manifest);
 DatasetManifest parse_dataset_manifest(const std::string& text, const std::string& path); // throws Error(data)
-std::optional<DatasetManifest> read_dataset_manifest(const std::string& folder); // nullopt: there is none
+std::optional<DatasetManifest> read_dataset_manifest(const std::string& folder);          // nullopt: there is none
 
 ShardEntry describe_shard(const std::string& path, int64_t tokens); // reads all of it
 

@@ -152,8 +152,8 @@ bool DocumentReader::next(DocumentPiece& piece) {
   while (self.at.input < self.inputs.size()) {
     if (!self.reader) self.open();
     bool ended = false;
-    const bool some = self.input().format == TextFormat::text ? self.advance_text(piece, ended)
-                                                              : self.advance_json(piece, ended);
+    const bool some =
+        self.input().format == TextFormat::text ? self.advance_text(piece, ended) : self.advance_json(piece, ended);
     if (ended) self.next_input();
     if (some) return true;
   }

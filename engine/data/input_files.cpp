@@ -74,7 +74,7 @@ std::vector<std::string> expand(const std::string& word) {
 } // namespace
 
 int64_t InputFile::expected_text_bytes() const {
-  if (compression != Compression::none) return 4 * bytes; // English text; gzip reaches 2.5, zstd 3
+  if (compression != Compression::none) return 4 * bytes;   // English text; gzip reaches 2.5, zstd 3
   return format == TextFormat::parquet ? 2 * bytes : bytes; // FineWeb-Edu: 1.6
 }
 

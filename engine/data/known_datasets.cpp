@@ -33,8 +33,8 @@ std::string in_folder(const KnownDataset& dataset, const std::string& from) {
 
 std::vector<std::string> download_command(const KnownDataset& dataset, const std::string& from,
                                           const std::string& folder) {
-  std::vector<std::string> command = {"python3", find_script("tools/download_dataset.py", "downloads data sets"), "--to",
-                                      folder};
+  std::vector<std::string> command = {"python3", find_script("tools/download_dataset.py", "downloads data sets"),
+                                      "--to", folder};
   const auto add = [&](std::initializer_list<std::string> words) { command.insert(command.end(), words); };
   if (dataset.repository) {
     add({"--hub", dataset.repository, "--path", dataset.path});
@@ -47,7 +47,8 @@ std::vector<std::string> download_command(const KnownDataset& dataset, const std
 
 void tell_progress(const std::string& line, const DownloadHooks& hooks) {
   const auto json = nlohmann::json::parse(line, nullptr, false);
-  if (hooks.progress && json.is_object()) hooks.progress(json.value("done", int64_t{0}), json.value("total", int64_t{0}));
+  if (hooks.progress && json.is_object())
+    hooks.progress(json.value("done", int64_t{0}), json.value("total", int64_t{0}));
 }
 
 // "error: what": the prefix is added again by whoever prints it.

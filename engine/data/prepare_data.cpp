@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kMostBuckets = 4096;
-constexpr int64_t kBucketsOfStdin = 64; // whose length nobody knows
+constexpr int64_t kBucketsOfStdin = 64;         // whose length nobody knows
 constexpr uint64_t kOrderStream = 0x6f72646572; // of the random numbers: "order"
 
 // Spreads floor(n * fraction) of the first n documents evenly, for every n.
@@ -137,7 +137,8 @@ class Preparation {
     if (!options_.overwrite && repeatable) {
       if (auto earlier = read_journal(options_.output)) {
         if (const std::string other = difference(earlier->order, order); !other.empty())
-          throw Error(ExitCode::usage, options_.output + " holds a data set that is not finished, of another order: " + other,
+          throw Error(ExitCode::usage,
+                      options_.output + " holds a data set that is not finished, of another order: " + other,
                       "give the same options and inputs to go on, or --overwrite to start anew");
         journal_ = std::move(*earlier);
         went_on_ = true;
@@ -167,7 +168,10 @@ class Preparation {
   }
 
   ShardSeries open_series(const std::string& prefix, const ShardSeries::State& state) const {
-    return ShardSeries({folder_, prefix, options_.format, options_.shard_tokens,
+    return ShardSeries({folder_,
+                        prefix,
+                        options_.format,
+                        options_.shard_tokens,
                         {.source = source_names(reader_.inputs()), .tokenizer = "gpt2"}},
                        state);
   }

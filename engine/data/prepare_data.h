@@ -38,9 +38,9 @@ struct PrepareOptions {
 };
 
 struct PrepareProgress {
-  bool dealing = false;         // or encoding
-  int64_t done = 0, total = 0;  // bytes of the input files, or of the buckets; total 0: nobody knows
-  int64_t text_bytes = 0;       // encoded by this process
+  bool dealing = false;        // or encoding
+  int64_t done = 0, total = 0; // bytes of the input files, or of the buckets; total 0: nobody knows
+  int64_t text_bytes = 0;      // encoded by this process
   int64_t documents = 0;
 };
 
@@ -55,10 +55,10 @@ struct PrepareReport {
   DatasetManifest manifest = {};
 };
 
-// Writes train_000000.bin ..., val_000000.bin ... and dataset.json into the folder; each document follows an end-of-text
-// token. Works in OUTPUT/.prepare and moves the shards to their place when all are whole. Refuses to mix with shards
-// from an earlier run: Error(usage), unless overwrite replaces them. After an Error no shard of this call is in the
-// folder; what was journaled stays in .prepare to go on from. One process a folder: the caller holds a lock.
+// Writes train_000000.bin ..., val_000000.bin ... and dataset.json into the folder; each document follows an
+// end-of-text token. Works in OUTPUT/.prepare and moves the shards to their place when all are whole. Refuses to mix
+// with shards from an earlier run: Error(usage), unless overwrite replaces them. After an Error no shard of this call
+// is in the folder; what was journaled stays in .prepare to go on from. One process a folder: the caller holds a lock.
 PrepareReport prepare_data(const Tokenizer& tokenizer, const PrepareOptions& options, const PrepareHooks& hooks = {});
 
 } // namespace gpt2

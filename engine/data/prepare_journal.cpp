@@ -15,18 +15,16 @@ constexpr int kVersion = 1;
 
 std::string journal_path(const std::string& output) { return prepare_folder(output) + "/journal"; }
 
-Json to_json(const ShardSeries::State& state) {
-  return {{"shards", state.shards}, {"open_tokens", state.open_tokens}};
-}
+Json to_json(const ShardSeries::State& state) { return {{"shards", state.shards}, {"open_tokens", state.open_tokens}}; }
 
 ShardSeries::State series_state(const Json& json) {
   return {json.at("shards").get<std::vector<ShardEntry>>(), json.at("open_tokens").get<int64_t>()};
 }
 
 Json to_json(const DocumentReader::Position& at) {
-  return {{"input", at.input}, {"offset", at.offset},       {"pending", at.pending}, {"line", at.line},
-          {"documents", at.documents}, {"pieces", at.pieces}, {"first", at.first},
-          {"at_line_start", at.at_line_start}};
+  return {
+      {"input", at.input},         {"offset", at.offset}, {"pending", at.pending}, {"line", at.line},
+      {"documents", at.documents}, {"pieces", at.pieces}, {"first", at.first},     {"at_line_start", at.at_line_start}};
 }
 
 DocumentReader::Position position(const Json& json) {

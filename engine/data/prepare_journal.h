@@ -19,7 +19,7 @@ enum class PrepareStage {
 };
 
 struct PrepareJournal {
-  std::string order; // a JSON object: options and inputs, all that the result depends on
+  std::string order;      // a JSON object: options and inputs, all that the result depends on
   bool overwrite = false; // shards that are in OUTPUT may be replaced
   PrepareStage stage = PrepareStage::encode;
 

@@ -40,8 +40,7 @@ std::string ShardSeries::path(size_t shard) const {
 }
 
 std::string ShardSeries::raw_path(size_t shard) const {
-  return options_.format == "bin" ? path(shard)
-                                  : options_.folder + "/" + numbered(options_.prefix, shard, "tokens");
+  return options_.format == "bin" ? path(shard) : options_.folder + "/" + numbered(options_.prefix, shard, "tokens");
 }
 
 void ShardSeries::append(std::span<const uint16_t> tokens) {

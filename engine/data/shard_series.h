@@ -1,6 +1,6 @@
-// A stream of tokens to numbered shards of equal size, train_000000.bin, train_000001.bin, ..., made in a working folder
-// where none of them is mistaken for a part of a data set, and moved to their own place when all are whole. The shard
-// being filled grows on the disk, not in memory, and what was written behind a known place can be taken back.
+// A stream of tokens to numbered shards of equal size, train_000000.bin, train_000001.bin, ..., made in a working
+// folder where none of them is mistaken for a part of a data set, and moved to their own place when all are whole. The
+// shard being filled grows on the disk, not in memory, and what was written behind a known place can be taken back.
 #pragma once
 
 #include <cstdint>

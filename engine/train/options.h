@@ -65,7 +65,7 @@ struct Options {
   // data
   std::string dataset, data_dir = "data"; // by name: DATA_DIR/DATASET/train_*, val_*
   std::string train_data, val_data;       // globs, stronger than `dataset`; both empty: the built-in sample
-  std::string tokenizer;            // folder with encoder.json and vocab.bpe
+  std::string tokenizer;                  // folder with encoder.json and vocab.bpe
   uint64_t seed = 1337;
 
   // batch

@@ -133,9 +133,8 @@ std::vector<TableSection> start_table(const Session& session) {
         {"seed", std::to_string(o.seed)}}}};
   if (data.validation) {
     const int64_t used = std::min(plan.eval_sequences, data.validation->sequences());
-    sections[1].rows.push_back(
-        {"val data", data_text(*data.validation, data.validation_from) + "; " +
-                         std::to_string(used) + " evaluated " + every(o.eval_freq, "never")});
+    sections[1].rows.push_back({"val data", data_text(*data.validation, data.validation_from) + "; " +
+                                                std::to_string(used) + " evaluated " + every(o.eval_freq, "never")});
   }
   return sections;
 }

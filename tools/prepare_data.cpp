@@ -94,6 +94,7 @@ void settle(Command& command) {
   if (command.separator || known) o.documents.separator = command.separator.value_or(known ? known->separator : "");
   o.shuffle = !command.keep_order;
   o.memory = command.memory_mb << 20;
+  o.documents.parquet_readers = std::clamp(o.threads / 4, 1, 16);
 }
 
 std::string size_text(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
@@ -103,28 +104,29 @@ class Display {
  public:
   explicit Display(Console& console) : console_(console) {}
 
-  void show(const std::string& stage, int64_t done, int64_t total, std::vector<std::string> notes) {
+  // `bytes`: what the speed is of.
+  void show(const std::string& stage, int64_t done, int64_t total, int64_t bytes, const std::string& note = "") {
     if (stage != stage_) {
       stage_ = stage;
       watch_ = {};
       first_ = done;
+      first_bytes_ = bytes;
       said_ = 0;
     }
     const double seconds = watch_.seconds();
     const double share = total > 0 ? std::min(1.0, static_cast<double>(done) / static_cast<double>(total)) : 0;
-    if (total > 0 && done > first_ && seconds > 1)
+    std::vector<std::string> notes = {stage, size_text(bytes)};
+    if (seconds > 0.5) notes.push_back(format_bytes(static_cast<double>(bytes - first_bytes_) / seconds) + "/s");
+    if (seconds > 1 && total > 0 && done > first_)
       notes.push_back(
           "eta " + format_duration(seconds * static_cast<double>(total - done) / static_cast<double>(done - first_)));
-    notes.insert(notes.begin(), stage);
+    if (!note.empty()) notes.push_back(note);
     if (console_.is_terminal()) return console_.progress(share, notes);
     if (seconds - said_ < kSecondsBetweenLines) return;
     said_ = seconds;
-    std::string line = std::to_string(static_cast<int>(100 * share)) + "%";
-    for (const std::string& note : notes) line += " | " + note;
+    std::string line = total > 0 ? std::to_string(static_cast<int>(100 * share)) + "%" : "so far";
+    for (const std::string& each : notes) line += " | " + each;
     console_.line(line);
-  }
-  std::string rate(int64_t bytes) const {
-    return format_bytes(static_cast<double>(bytes) / std::max(watch_.seconds(), 1e-3)) + "/s";
   }
   void clear() { console_.clear_progress(); }
 
@@ -132,7 +134,7 @@ class Display {
   Console& console_;
   std::string stage_;
   Stopwatch watch_;
-  int64_t first_ = 0; // done when the stage began
+  int64_t first_ = 0, first_bytes_ = 0; // done when the stage began
   double said_ = 0;
 };
 
@@ -186,9 +188,8 @@ void print_summary(const Command& command, const PrepareReport& report, double s
 
 ExitCode verify(const std::string& folder, Console& console) {
   Display display(console);
-  const DatasetManifest manifest = verify_dataset(folder, [&](int64_t done, int64_t total) {
-    display.show("verifying", done, total, {size_text(done), display.rate(done)});
-  });
+  const DatasetManifest manifest =
+      verify_dataset(folder, [&](int64_t done, int64_t total) { display.show("verifying", done, total, done); });
   display.clear();
   console.line(folder + ": " + std::to_string(manifest.shards.size()) + " shards, " +
                std::to_string(manifest.train_tokens + manifest.val_tokens) + " tokens; every hash is right");
@@ -223,10 +224,7 @@ ExitCode run(Command& command, int argc, char** argv) {
   if (command.options.documents.inputs.empty()) {
     const std::string text =
         fetch_dataset(*find_known_dataset(command.dataset), command.from, command.options.output + "/download",
-                      {.progress =
-                           [&](int64_t done, int64_t total) {
-                             display.show("downloading", done, total, {size_text(done), display.rate(done)});
-                           },
+                      {.progress = [&](int64_t done, int64_t total) { display.show("downloading", done, total, done); },
                        .stop = stopped});
     if (text.empty()) return say_how_to_go_on();
     command.options.documents.inputs = {text};
@@ -239,9 +237,9 @@ ExitCode run(Command& command, int argc, char** argv) {
                         [&](const PrepareProgress& now) {
                           encoded = std::max(encoded, now.text_bytes);
                           const std::string documents = format_count(static_cast<double>(now.documents)) + " documents";
-                          if (now.dealing) return display.show("writing shards", now.done, now.total, {documents});
-                          display.show("encoding", now.done, now.total,
-                                       {display.rate(now.text_bytes), documents, size_text(now.text_bytes)});
+                          if (now.dealing)
+                            return display.show("writing shards", now.done, now.total, now.done, documents);
+                          display.show("encoding", now.done, now.total, now.text_bytes, documents);
                         },
                     .stop = stopped});
   if (!report.finished) return say_how_to_go_on();

@@ -158,7 +158,9 @@ std::vector<BucketFiles::Slice> BucketFiles::slices() const {
 BucketFiles::Records BucketFiles::load(const Slice& slice) const {
   Records loaded;
   std::vector<size_t> begins;
-  RecordReader reader(path(slice.bucket), buckets_[slice.bucket].bytes);
+  const int64_t bytes = buckets_[slice.bucket].bytes;
+  loaded.memory.reserve(static_cast<size_t>(std::min(bytes, options_.most_bytes + options_.most_bytes / 8)) / 2);
+  RecordReader reader(path(slice.bucket), bytes);
   for (Header header{}; reader.next(header);) {
     const std::byte* const tokens = reader.take(size_t{header.tokens} * 2);
     if (!options_.keep_order && (header.key < slice.first_key || header.key > slice.last_key)) continue;

@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <vector>
 
-#include "engine/base/child_process.h"
 #include "engine/base/files.h"
 #include "engine/data/parquet.h"
 
@@ -152,27 +151,6 @@ class ZstdStream : public CompressedStream {
   std::unique_ptr<ZSTD_DCtx, size_t (*)(ZSTD_DCtx*)> state_;
 };
 
-class ParquetStream : public ByteStream {
- public:
-  ParquetStream(const InputFile& input, const std::string& column)
-      : input_(input), converter_(parquet_command(input.path, column)) {}
-
-  size_t read(std::span<char> out) override {
-    const size_t got = ended_ ? 0 : read_some(converter_.output(), input_.path, out);
-    read_ += static_cast<int64_t>(got);
-    if (got == 0 && !std::exchange(ended_, true)) check_parquet_ending(input_.path, converter_.wait());
-    return got;
-  }
-  // The converter does not say: FineWeb-Edu's files hold 1.6 times their size as text.
-  int64_t bytes_of_file() const override { return ended_ ? input_.bytes : std::min(input_.bytes, read_ * 5 / 8); }
-
- private:
-  InputFile input_;
-  ChildProcess converter_;
-  int64_t read_ = 0;
-  bool ended_ = false;
-};
-
 } // namespace
 
 void ByteStream::skip(int64_t bytes) {
@@ -184,8 +162,8 @@ void ByteStream::skip(int64_t bytes) {
   }
 }
 
-std::unique_ptr<ByteStream> open_stream(const InputFile& file, const std::string& field) {
-  if (file.format == TextFormat::parquet) return std::make_unique<ParquetStream>(file, field);
+std::unique_ptr<ByteStream> open_stream(const InputFile& file, const std::string& field, int parquet_readers) {
+  if (file.format == TextFormat::parquet) return open_parquet(file, field, parquet_readers);
   if (file.compression == Compression::gzip) return std::make_unique<GzipStream>(file);
   if (file.compression == Compression::zstd) return std::make_unique<ZstdStream>(file);
   return std::make_unique<PlainStream>(file);

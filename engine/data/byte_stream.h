@@ -22,7 +22,7 @@ class ByteStream {
   virtual void skip(int64_t bytes);          // by reading, where nothing faster will do
 };
 
-// `field`: of a Parquet file, the column that is printed as JSON lines.
-std::unique_ptr<ByteStream> open_stream(const InputFile& file, const std::string& field);
+// `field`: of a Parquet file, the column that is printed as JSON lines, by `parquet_readers` processes.
+std::unique_ptr<ByteStream> open_stream(const InputFile& file, const std::string& field, int parquet_readers);
 
 } // namespace gpt2

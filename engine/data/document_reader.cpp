@@ -16,8 +16,8 @@ constexpr size_t kNoLimit = SIZE_MAX;
 // Lines of a stream through one buffer.
 class LineReader {
  public:
-  LineReader(const InputFile& file, const std::string& field)
-      : stream_(open_stream(file, field)), buffer_(size_t{1} << 20) {}
+  LineReader(const InputFile& file, const DocumentReader::Options& options)
+      : stream_(open_stream(file, options.field, options.parquet_readers)), buffer_(size_t{1} << 20) {}
 
   void skip(int64_t bytes) {
     stream_->skip(bytes);
@@ -92,7 +92,7 @@ struct DocumentReader::Impl {
   }
 
   void open() {
-    reader = std::make_unique<LineReader>(input(), options.field);
+    reader = std::make_unique<LineReader>(input(), options);
     if (at.offset == 0) return;
     reader->skip(at.offset - at.pending);
     const auto pending = static_cast<size_t>(at.pending);

@@ -33,6 +33,7 @@ class DocumentReader {
     std::string input_format;        // "txt", "jsonl" or "parquet"; empty: by extension
     std::string separator = "<|endoftext|>";
     std::string field = "text";           // of .jsonl and .parquet: what holds the document
+    int parquet_readers = 1;              // processes that read one .parquet file
     size_t piece_bytes = size_t{4} << 20; // longer .txt documents are cut where the tokens stay the same
   };
   // Throws Error(usage) for an extension that is none of these, Error(data) for a file that cannot be opened: before

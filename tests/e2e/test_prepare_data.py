@@ -133,6 +133,8 @@ class Bytes(Case):
         self.write("parquet/b.parquet", "\n".join(texts[3500:]))
         self.write("text/a.txt.gz", gzip.compress("\n<|endoftext|>\n".join(texts).encode()))
         wrappings = ["gz", "parquet", "text"]
+        self.prepare("parquet", "-o", "out_many_readers", "-j", "16", *common)  # four converters share a file
+        self.assertEqual((self.tokens("out_many_readers"), self.tokens("out_many_readers", "val")), expected)
         if shutil.which("zstd"):
             for name in ("a", "b"):
                 self.write("zst/.keep", "")
@@ -282,6 +284,11 @@ class Refusals(Case):
             with self.subTest(name):
                 self.refused("good.jsonl", name, "-o", "out", code=3, says=words, leaves="out")
         self.refused("blank.txt", "-o", "out", code=3, says="no text in blank.txt", leaves="out")
+        lines = stories(3000)
+        for word, words in (("BREAK", "Corrupt snappy compressed data."), ("DIE", "its converter ended with 137")):
+            self.write("late.parquet", "\n".join([*lines[:2000], word, *lines[2000:]]))
+            for threads in ("1", "16"):
+                self.refused("late.parquet", "-o", "out", "-j", threads, code=3, says="late.parquet: " + words, leaves="out")
 
     def test_wrong_flags(self):
         self.write("a.jsonl", as_lines(stories(10)))

@@ -27,7 +27,7 @@ std::vector<std::string> converter_command(const std::string& path, const std::s
 
 // One process, and what it has printed and nobody has taken.
 struct Converter {
-  explicit Converter(const std::vector<std::string>& command) : process(command) {}
+  explicit Converter(const std::vector<std::string>& command) : process(command, ChildProcess::Signals::shielded) {}
 
   // False at the end of its output.
   bool refill(const std::string& path) {

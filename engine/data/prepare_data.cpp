@@ -56,6 +56,12 @@ void remove_file(const std::string& path) {
   if (!fs::remove(path, error) && error) throw_system_error(ExitCode::disk, "remove", path, error.value());
 }
 
+void move_file(const std::string& from, const std::string& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  if (error) throw_system_error(ExitCode::disk, "make", to, error.value());
+}
+
 void remove_folder(const std::string& path) {
   std::error_code error;
   fs::remove_all(path, error);
@@ -293,7 +299,9 @@ class Preparation {
     train.publish(options_.output);
     val.publish(options_.output);
     sync_path(options_.output);
-    write_file_atomic(manifest_of_dataset(options_.output), to_text(manifest));
+    write_file_atomic(manifest_of_dataset(folder_), to_text(manifest)); // not beside the shards: a kill leaves no litter
+    move_file(manifest_of_dataset(folder_), manifest_of_dataset(options_.output));
+    sync_path(options_.output);
     remove_folder(folder_);
     return manifest;
   }

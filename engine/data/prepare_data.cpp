@@ -299,7 +299,8 @@ class Preparation {
     train.publish(options_.output);
     val.publish(options_.output);
     sync_path(options_.output);
-    write_file_atomic(manifest_of_dataset(folder_), to_text(manifest)); // not beside the shards: a kill leaves no litter
+    write_file_atomic(manifest_of_dataset(folder_),
+                      to_text(manifest)); // not beside the shards: a kill leaves no litter
     move_file(manifest_of_dataset(folder_), manifest_of_dataset(options_.output));
     sync_path(options_.output);
     remove_folder(folder_);

@@ -2,7 +2,7 @@
 """bin/prepare_data as people use it: from text to a trained model, killed and stopped on the way, with broken inputs, and
 with downloads from a server that misbehaves.
 
-    tests/e2e/test_prepare_data.py PREPARE_DATA TRAINER
+    tests/e2e/test_prepare_data.py PREPARE_DATA TRAINER [FAULT_SHIM]
 """
 import filecmp
 import gzip
@@ -170,9 +170,10 @@ class Bytes(Case):
 class Interrupted(Case):
     def setUp(self):
         super().setUp()
-        self.write("a.txt", "\n<|endoftext|>\n".join(stories(40000)))
-        self.write("b.jsonl.gz", gzip.compress(as_lines(stories(40000, seed=2)).encode(), 1))
-        self.command = ["a.txt", "b.jsonl.gz", "--dataset", "set", "--val_fraction", "0.01", "--shard_tokens", "500000",
+        self.write("p.parquet", "\n".join(stories(25000, seed=3)))
+        self.write("a.txt", "\n<|endoftext|>\n".join(stories(25000)))
+        self.write("b.jsonl.gz", gzip.compress(as_lines(stories(25000, seed=2)).encode(), 1))
+        self.command = ["p.parquet", "a.txt", "b.jsonl.gz", "--dataset", "set", "--val_fraction", "0.01", "--shard_tokens", "500000",
                         "--memory", "1", "--journal_seconds", "0", "-j", "2"]
         begin = time.monotonic()
         self.prepare(*self.command, "-o", "whole")
@@ -181,7 +182,7 @@ class Interrupted(Case):
 
     def start(self, *more):
         return subprocess.Popen([PREPARE, *self.command, "-o", "out", *more], cwd=self.folder, env=self.environment,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
     def wait_for_journal(self, running):
         """Until it has been written by this process."""
@@ -216,7 +217,10 @@ class Interrupted(Case):
         for number in (signal.SIGINT, signal.SIGTERM):
             running = self.start()
             self.wait_for_journal(running)
-            running.send_signal(number)
+            if number == signal.SIGINT:  # Ctrl-C reaches what it has started, too
+                os.killpg(running.pid, number)
+            else:
+                running.send_signal(number)
             out, err = running.communicate(timeout=30)
             self.assertEqual(running.returncode, 75, out + err)
             self.assertIn("this goes on where it was:\n", out)
@@ -235,11 +239,69 @@ class Interrupted(Case):
         running.kill()
         running.communicate()
         self.refused(*self.command, "-o", "out", "--seed", "9", code=2, says=["seed was 1337, is 9", "--overwrite"])
-        self.refused("a.txt", *self.command[2:], "-o", "out", code=2, says=["b.jsonl.gz is not among the inputs any more"])
+        self.refused(*self.command[1:], "-o", "out", code=2, says=["p.parquet is not among the inputs any more"])
         self.refused(*TRAIN, "--train_data", "out/train_*.bin", code=3, says=["no file matches"], program=TRAINER)
         self.refused(*TRAIN, "--dataset", "out", "--data_dir", ".", code=3, says="is not finished", program=TRAINER)
         self.prepare(*self.command, "-o", "out")
         self.assert_same("whole", "out")
+
+
+class EveryCall(Case):
+    """Killed, or refused by the disk, at one call after the other that touches the output folder."""
+
+    def setUp(self):
+        super().setUp()
+        if not SHIM:
+            self.skipTest("no shim: a build with sanitizers")
+        self.write("a.jsonl", as_lines(stories(300)))
+        self.command = ["a.jsonl", "-o", "out", "--dataset", "set", "--shard_tokens", "8000", "--val_fraction", "0.1",
+                        "--journal_seconds", "0", "--memory", "1"]
+        self.prepare(*self.command)
+        os.rename(self.path("out"), self.path("whole"))
+        self.prepare("a.jsonl", "-o", "out", "--shard_tokens", "3000")  # more shards than the new set has
+        os.rename(self.path("out"), self.path("old"))
+
+    def strike(self, at, action):
+        """The old set, then one run that is struck."""
+        shutil.rmtree(self.path("out"), ignore_errors=True)
+        shutil.copytree(self.path("old"), self.path("out"))
+        environment = {**self.environment, "LD_PRELOAD": SHIM, "FAULTS": f"out|*|{at}|1|{action}",
+                       "FAULTS_LOG": self.path("calls")}
+        return subprocess.run([PREPARE, *self.command, "--overwrite"], cwd=self.folder, env=environment, text=True,
+                              capture_output=True, timeout=60)
+
+    def struck_everywhere(self, action):
+        self.assertEqual(self.strike(0, action).returncode, 0)
+        with open(self.path("calls")) as file:
+            calls = len(file.readlines())
+        self.assertGreater(calls, 100)
+        for at in [*range(2, calls - 30, calls // 6), *range(calls - 30, calls, 4)]:
+            with self.subTest(at=at, of=calls):
+                yield self.strike(at, action)
+                self.follow_up()
+
+    def follow_up(self):
+        """Whatever is there is whole, or no trainer takes it; and the same command ends as if nothing had been."""
+        done = subprocess.run([PREPARE, "--verify", "out"], cwd=self.folder, env=self.environment, capture_output=True)
+        if done.returncode != 0:
+            self.refused(*TRAIN, "--dataset", "out", "--data_dir", ".", code=3, says="", program=TRAINER)
+        again = subprocess.run([PREPARE, *self.command], cwd=self.folder, env=self.environment, capture_output=True,
+                               text=True)
+        if again.returncode == 2:  # it was struck before the first journal, or when all was done
+            self.assertIn("exists already", again.stderr)
+            self.assertEqual(done.returncode, 0)
+        else:
+            self.assertEqual(again.returncode, 0, again.stderr)
+            self.assert_same("whole", "out")
+
+    def test_kills(self):
+        for done in self.struck_everywhere("die"):
+            self.assertEqual(done.returncode, -signal.SIGKILL, done.stderr)
+
+    def test_a_disk_that_fills_up(self):
+        for done in self.struck_everywhere("ENOSPC"):
+            self.assertIn(done.returncode, (0, 8), done.stderr)
+            self.assertRegex(done.stderr, r"\A(error: [^\n]*\n)?\Z")
 
 
 class Refusals(Case):
@@ -505,6 +567,7 @@ class Downloads(Case):
 
 if __name__ == "__main__":
     PREPARE, TRAINER = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
+    SHIM = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 and sys.argv[1].endswith(".so") else None
     TABLES = os.environ.get("GPT2_TOKENIZER") or os.path.join(ROOT, ".deps", "gpt2_bpe")
     if not os.path.exists(os.path.join(TABLES, "vocab.bpe")):
         print("skipped: no tokenizer tables")

@@ -231,10 +231,12 @@ ExitCode run(Command& command, int argc, char** argv) {
   }
 
   int64_t encoded = 0;
+  bool said = false;
   const PrepareReport report =
       prepare_data(tokenizer, command.options,
                    {.progress =
                         [&](const PrepareProgress& now) {
+                          if (now.went_on && !std::exchange(said, true)) console.line("going on where it was");
                           encoded = std::max(encoded, now.text_bytes);
                           const std::string documents = format_count(static_cast<double>(now.documents)) + " documents";
                           if (now.dealing)

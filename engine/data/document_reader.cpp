@@ -10,7 +10,7 @@
 namespace gpt2 {
 namespace {
 
-constexpr int kLongestWithoutCut = 16; // in pieces: text without a safe place to cut is cut anyway
+constexpr int kLongestWithoutCut = 4; // in pieces: text without a safe place to cut is cut anyway
 constexpr size_t kNoLimit = SIZE_MAX;
 
 // Lines of a stream through one buffer.

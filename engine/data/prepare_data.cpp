@@ -20,7 +20,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kMostBuckets = 4096;
+constexpr int64_t kMostBuckets = 1000;          // open files
 constexpr int64_t kBucketsOfStdin = 64;         // whose length nobody knows
 constexpr uint64_t kOrderStream = 0x6f72646572; // of the random numbers: "order"
 
@@ -203,7 +203,7 @@ class Preparation {
       journal_.bucket_bytes = buckets.bytes();
       write_journal(options_.output, journal_);
     };
-    PrepareProgress progress;
+    PrepareProgress progress{.went_on = went_on_};
     for (const InputFile& input : reader_.inputs()) progress.total += input.bytes;
     bool stopped = stop_requested();
     reader_.go_to(journal_.position);
@@ -250,7 +250,7 @@ class Preparation {
       val.forget();
     };
     const auto slices = buckets.slices();
-    PrepareProgress progress{.dealing = true};
+    PrepareProgress progress{.went_on = went_on_, .dealing = true};
     for (const int64_t bytes : journal_.bucket_bytes) progress.total += bytes;
     for (auto i = static_cast<size_t>(journal_.slices); i < slices.size(); ++i) {
       const BucketFiles::Records loaded = buckets.load(slices[i]);

@@ -38,6 +38,7 @@ struct PrepareOptions {
 };
 
 struct PrepareProgress {
+  bool went_on = false;        // with what an earlier run began
   bool dealing = false;        // or encoding
   int64_t done = 0, total = 0; // bytes of the input files, or of the buckets; total 0: nobody knows
   int64_t text_bytes = 0;      // encoded by this process

@@ -50,6 +50,7 @@ struct TemporaryFile {
 Options everything_changed() {
   Options o;
   o.model = "d4", o.layers = 3, o.heads = 2, o.channels = 48, o.seq_len = 96;
+  o.dataset = "books", o.data_dir = "sets";
   o.train_data = "a/*.bin,b \"quoted\" #1/*.h5", o.val_data = "C:\\v.bin", o.tokenizer = "tok", o.seed = UINT64_MAX;
   o.batch_size = 3, o.max_batch_size = 9, o.target_batch_size = 27;
   o.max_steps = 123456789012;
@@ -97,6 +98,22 @@ TEST_CASE("print_config and config are inverse for every field") {
   Options epochs; // excludes max_steps
   epochs.num_epochs = 0.1;
   CHECK(from_toml(to_toml(epochs), "test").options == epochs);
+}
+
+TEST_CASE("of two ways to name the data, the stronger place decides") {
+  const TemporaryFile by_name("dataset = \"books\"\n"), by_pattern("train_data = \"a.bin\"\nval_data = \"b.bin\"\n");
+  CHECK(parse({"--config", by_name.path}).options.dataset == "books");
+  CHECK(parse({"--config", by_name.path, "--train_data", "c.bin"}).options.dataset.empty());
+  const Options named = parse({"--config", by_pattern.path, "--dataset", "books", "--data_dir", "sets"}).options;
+  CHECK(named.dataset == "books");
+  CHECK(named.train_data.empty());
+  CHECK(named.val_data.empty());
+  CHECK(parse({"--dataset", "books", "--val_data", "v.bin"}).options.val_data == "v.bin");
+
+  CHECK(merge_for_resume(parse({"--dataset", "books"}), parse({"--train_data", "a", "--val_data", "b"}).options)
+            .train_data.empty());
+  CHECK(merge_for_resume(parse({"--train_data", "a"}), parse({"--dataset", "books"}).options).dataset.empty());
+  CHECK(merge_for_resume(parse({}), parse({"--dataset", "books"}).options).dataset == "books");
 }
 
 TEST_CASE("how processes are started is remembered by no file") {
@@ -260,7 +277,7 @@ TEST_CASE("a word without a flag gets the flag that it needs") {
   CHECK(contains(usage_error({"configs/nano.toml"}), "use --config configs/nano.toml"));
   CHECK(contains(usage_error({"nano.yml"}), "use --config nano.yml"));
   CHECK(contains(usage_error({"train.bin"}), "use --train_data train.bin"));
-  CHECK(contains(usage_error({"play.txt"}), "bin/tokenize play.txt"));
+  CHECK(contains(usage_error({"play.txt"}), "bin/prepare_data play.txt"));
   CHECK(contains(usage_error({"configs"}), "--train_data 'configs/train_*.bin'"));
   CHECK(contains(usage_error({"gpt2-xl"}), "use --model gpt2-xl"));
 }
@@ -381,7 +398,7 @@ TEST_CASE("the short help is a part of the whole one, and a switch has no value"
     CHECK(contains(all, "\n  --" + field.name));
     common += contains(some, "\n  --" + field.name + " ");
   }
-  CHECK(common == 26);
+  CHECK(common == 27);
   CHECK_FALSE(contains(all, "{false}"));
   CHECK(contains(completion_script("zsh"), "'--lr_schedule=[after the warm-up]:cosine|linear|constant|wsd:(cosine"));
 }

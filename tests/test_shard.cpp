@@ -139,11 +139,11 @@ TEST_CASE("missing, empty and unreadable files") {
 
   // Text where shards belong: the command that makes shards of it.
   std::ofstream(folder / "play.txt") << "To be, or not to be, that is the question.\n";
-  CHECK(contains(expect_bad_shard(folder / "play.txt").hint(), "bin/tokenize " + folder / "play.txt"));
-  CHECK(contains(expect_bad_shard(folder / "play.txt").hint(), "--train_data 'data/play/train_*.bin'"));
+  CHECK(contains(expect_bad_shard(folder / "play.txt").hint(), "bin/prepare_data " + folder / "play.txt"));
+  CHECK(contains(expect_bad_shard(folder / "play.txt").hint(), "then --dataset play"));
   const TemporaryFolder texts, shards;
   std::ofstream(texts / "a.parquet") << "PAR1 and more";
-  CHECK(contains(expect_bad_shard(texts.path() + "/").hint(), "bin/tokenize " + texts / "*.parquet"));
+  CHECK(contains(expect_bad_shard(texts.path() + "/").hint(), "bin/prepare_data " + texts / "*.parquet"));
   write_bin_shard(shards / "train_000000.bin", std::vector<uint16_t>{1, 2, 3});
   CHECK(contains(expect_bad_shard(shards.path()).hint(), "'" + shards / "train_*.bin" + "'"));
 

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Prints one column of Parquet files as JSON lines. bin/tokenize runs it for .parquet inputs.
+"""Prints one column of Parquet files as JSON lines. bin/prepare_data runs it for .parquet inputs.
 
     python3 tools/parquet_to_jsonl.py FILE... [--column text]
 
+Several of it share one file with --part I --of N: the I-th prints row groups I, I + N, ..., each followed by the byte 1E, which no line
+holds, so that bin/prepare_data puts them together again in their order.
+
 Needs the pyarrow package: of the Python that runs it, or of .deps/venv. Reads a few thousand rows at a time, so files of
 any size will do. A failure is one line on standard error and exit code 3; in a pipe it is also the last line that is
-printed, so that bin/tokenize, which cannot see this exit code, does not take a part for the whole.
+printed, so that bin/prepare_data, which cannot see this exit code, does not take a part for the whole.
 """
 import argparse
 import json
@@ -14,6 +17,7 @@ import stat
 import sys
 
 VENV = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), ".deps", "venv")
+END_OF_GROUP = "\x1e"  # as in engine/data/parquet.cpp
 FAILURE_KEY = "parquet_to_jsonl_failed"  # as in engine/data/parquet.cpp
 
 
@@ -40,6 +44,8 @@ def main():
     parser = argparse.ArgumentParser(description="Parquet files to JSON lines on standard output.")
     parser.add_argument("files", nargs="+", metavar="FILE")
     parser.add_argument("--column", default="text", help="which holds the documents (default: text)")
+    parser.add_argument("--part", type=int, default=0, metavar="I", help="row groups I, I + N, ... (default: all)")
+    parser.add_argument("--of", type=int, default=0, metavar="N")
     options = parser.parse_args()
     pyarrow = import_parquet()
     for path in options.files:
@@ -47,9 +53,13 @@ def main():
             file = pyarrow.parquet.ParquetFile(path)
             if options.column not in file.schema_arrow.names:
                 fail(f"{path} has no column \"{options.column}\", but {', '.join(file.schema_arrow.names)}")
-            for batch in file.iter_batches(batch_size=4096, columns=[options.column]):
-                documents = (text for text in batch.column(0).to_pylist() if text)
-                sys.stdout.writelines(json.dumps({options.column: text}) + "\n" for text in documents)
+            for group in range(options.part, file.num_row_groups, options.of or 1):
+                for batch in file.iter_batches(batch_size=4096, row_groups=[group], columns=[options.column]):
+                    documents = (text for text in batch.column(0).to_pylist() if text)
+                    lines = "".join(json.dumps({options.column: text}) + "\n" for text in documents)
+                    sys.stdout.write(lines)  # whole, so that we are ahead of whoever reads another one first
+                if options.of:
+                    sys.stdout.write(END_OF_GROUP)
         except BrokenPipeError:
             raise
         except (OSError, pyarrow.ArrowException) as error:

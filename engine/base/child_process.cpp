@@ -37,7 +37,7 @@ std::string last_line(std::FILE* file) {
 
 } // namespace
 
-ChildProcess::ChildProcess(const std::vector<std::string>& arguments) {
+ChildProcess::ChildProcess(const std::vector<std::string>& arguments, Signals signals) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw_system_error(ExitCode::data, "run", arguments[0], errno);
   output_ = ::fdopen(ends[0], "rb");
@@ -60,7 +60,8 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments) {
   sigaddset(&pipe_signal, SIGPIPE);
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setsigdefault(&attributes, &pipe_signal);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+  const int own_group = signals == Signals::shielded ? POSIX_SPAWN_SETPGROUP : 0; // 0 is the default's group: its own
+  posix_spawnattr_setflags(&attributes, static_cast<short>(POSIX_SPAWN_SETSIGDEF | own_group));
 
   std::vector<char*> words;
   for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));

@@ -11,9 +11,13 @@ namespace gpt2 {
 // A child whose reader has gone is ended by the closed pipe.
 class ChildProcess {
  public:
+  enum class Signals {
+    shared,   // Ctrl-C in the terminal reaches it too
+    shielded, // it has a process group of its own: it ends when we let go of its output
+  };
   // arguments[0] is looked up on PATH. Throws Error(data) if it cannot be started, Error(disk) without room for its
   // errors.
-  explicit ChildProcess(const std::vector<std::string>& arguments);
+  explicit ChildProcess(const std::vector<std::string>& arguments, Signals signals = Signals::shared);
   ChildProcess(const ChildProcess&) = delete;
   ~ChildProcess();
 

@@ -119,6 +119,17 @@ File File::create(const std::string& path) {
   return File(path, descriptor, ExitCode::disk);
 }
 
+File File::update(const std::string& path) {
+  const int descriptor = open_descriptor(path.c_str(), O_RDWR | O_CREAT);
+  if (descriptor < 0) throw_system_error(ExitCode::disk, "open", path, errno);
+  return File(path, descriptor, ExitCode::disk);
+}
+
+void File::resize(int64_t bytes) {
+  if (uninterrupted([&] { return ::ftruncate(descriptor_, bytes); }) != 0)
+    throw_system_error(ExitCode::disk, "write", path_, errno);
+}
+
 int64_t File::size() const {
   struct stat status {};
   if (::fstat(descriptor_, &status) != 0) throw_system_error(on_error_, "examine", path_, errno);

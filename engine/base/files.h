@@ -28,6 +28,8 @@ class File {
   static File open(const std::string& path, ExitCode on_error = ExitCode::data);
   // A new file, or an old one emptied. Failures are Error(disk).
   static File create(const std::string& path);
+  // A new file, or an old one as it is, to be written on. Failures are Error(disk).
+  static File update(const std::string& path);
 
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
@@ -39,7 +41,8 @@ class File {
   // All of `out` or an Error: a file that ends too early is one.
   void read_at(int64_t offset, std::span<std::byte> out) const;
   void write_at(int64_t offset, std::span<const std::byte> bytes);
-  void sync(); // returns when the bytes are on the disk
+  void resize(int64_t bytes); // cuts off what is behind, or adds zeros
+  void sync();                // returns when the bytes are on the disk
 
  private:
   File(std::string path, int descriptor, ExitCode on_error);

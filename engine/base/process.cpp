@@ -24,6 +24,7 @@ std::atomic<bool> stop_requested = false, stop_deferred = false;
 std::atomic<int64_t> first_blow[NSIG]; // nanoseconds; 0: none yet
 std::atomic<bool> stderr_is_terminal = false;
 bool handling = false;
+StopWords stop_words;
 
 void say(std::string_view line) {
   constexpr std::string_view kOverBar = "\r\x1b[K"; // on a terminal it replaces the progress bar and the echoed ^C
@@ -45,13 +46,13 @@ int64_t now_in_nanoseconds() {
 
 extern "C" void answer(int signal) {
   const int saved_errno = errno;
-  if (!stop_deferred) leave("stopped before the first step: there is nothing to save\n");
+  if (!stop_deferred) leave(stop_words.at_once);
   const int64_t now = now_in_nanoseconds();
   int64_t first = 0;
   if (first_blow[signal].compare_exchange_strong(first, now)) {
-    if (!stop_requested.exchange(true)) say("stopping after this step; again to quit now\n");
+    if (!stop_requested.exchange(true)) say(stop_words.later);
   } else if (now - first > kOneBlow) {
-    leave("stopped at once: steps since the last checkpoint are lost, the checkpoint itself is whole\n");
+    leave(stop_words.again);
   }
   errno = saved_errno;
 }
@@ -83,10 +84,11 @@ std::string host_name() {
 
 std::string program_as_called() { return program_invocation_name; }
 
-StopSignal::StopSignal() : outermost_(!handling) {
+StopSignal::StopSignal(const StopWords& words) : outermost_(!handling) {
   static_assert(std::size(kStopSignals) == std::size(decltype(old_){}));
   if (!outermost_) return;
   handling = true;
+  stop_words = words;
   stop_requested = stop_deferred = false;
   for (const int signal : kStopSignals) first_blow[signal] = 0;
   const char* const term = std::getenv("TERM");

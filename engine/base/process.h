@@ -14,6 +14,13 @@ void prepare_process();
 std::string program_as_called(); // "./train_gpt2_fp8": argv[0]
 std::string host_name();         // "localhost" where the system does not tell
 
+// What a program says when it is asked to stop: each a line, with its line break.
+struct StopWords {
+  const char* at_once = "stopped before the first step: there is nothing to save\n";
+  const char* later = "stopping after this step; again to quit now\n";
+  const char* again = "stopped at once: steps since the last checkpoint are lost, the checkpoint itself is whole\n";
+};
+
 // Ctrl-C, SIGTERM, a lost terminal (SIGHUP) and SIGUSR1 (a job manager's warning that time is running out) ask a
 // program to stop. While nothing is to be saved the answer comes at once: a line on stderr and exit code 75. After
 // defer() a loop asks requested(), finishes its step, saves and leaves. The same signal again ends the process on the
@@ -21,7 +28,7 @@ std::string host_name();         // "localhost" where the system does not tell
 // process and its group. Handles the signals while it lives. They nest: the outermost one handles, all are asked.
 class StopSignal {
  public:
-  StopSignal();
+  explicit StopSignal(const StopWords& words = {});
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
 

@@ -1,40 +1,30 @@
 #include "engine/data/document_reader.h"
 
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "engine/base/child_process.h"
-#include "engine/base/files.h"
+#include "engine/base/error.h"
+#include "engine/data/byte_stream.h"
 #include "engine/data/parquet.h"
 
 namespace gpt2 {
 namespace {
 
-constexpr int kLongestWithoutCut = 16; // in pieces: text without a safe place to cut is cut anyway
+constexpr int kLongestWithoutCut = 4; // in pieces: text without a safe place to cut is cut anyway
 constexpr size_t kNoLimit = SIZE_MAX;
 
-enum class Format { text, json, parquet };
-
-// Lines of a file, of standard input or of the converter, through one buffer.
+// Lines of a stream through one buffer.
 class LineReader {
  public:
-  LineReader(const std::string& path, Format format, const std::string& field) : path_(path), buffer_(size_t{1} << 20) {
-    if (format == Format::parquet) {
-      converter_ = std::make_unique<ChildProcess>(parquet_command(path, field));
-      file_ = converter_->output();
-      return;
-    }
-    file_ = path == "-" ? stdin : std::fopen(path.c_str(), "rb");
-    if (!file_) throw_system_error(ExitCode::data, "open", path, errno);
+  LineReader(const InputFile& file, const DocumentReader::Options& options)
+      : stream_(open_stream(file, options.field, options.parquet_readers)), buffer_(size_t{1} << 20) {}
+
+  void skip(int64_t bytes) {
+    stream_->skip(bytes);
+    offset_ += bytes;
   }
-  ~LineReader() {
-    if (!converter_ && file_ != stdin) std::fclose(file_);
-  }
-  LineReader(const LineReader&) = delete;
-  LineReader& operator=(const LineReader&) = delete;
+  int64_t offset() const { return offset_; } // of the next byte, decompressed
+  int64_t bytes_of_file() const { return stream_->bytes_of_file(); }
 
   // Appends the next line with its line break, or the first `limit` bytes of a longer one. False at the end.
   bool append_line(std::string& line, size_t limit) {
@@ -47,45 +37,29 @@ class LineReader {
       const size_t length = newline ? static_cast<const char*>(newline) - from + 1 : room;
       line.append(from, length);
       begin_ += length;
+      offset_ += static_cast<int64_t>(length);
       if (newline) break;
     }
     return line.size() > before;
   }
 
-  // To be called at the end: was that all there is?
-  void check_ending() {
-    if (converter_) check_parquet_ending(path_, converter_->wait());
-  }
-
  private:
   bool refill() {
     begin_ = 0;
-    end_ = std::fread(buffer_.data(), 1, buffer_.size(), file_);
-    if (end_ == 0 && std::ferror(file_)) throw_system_error(ExitCode::data, "read", path_, errno);
+    end_ = stream_->read(buffer_);
     return end_ > 0;
   }
 
-  std::string path_;
+  std::unique_ptr<ByteStream> stream_;
   std::vector<char> buffer_;
-  std::unique_ptr<ChildProcess> converter_; // of a Parquet file
-  std::FILE* file_;
   size_t begin_ = 0, end_ = 0;
+  int64_t offset_ = 0;
 };
 
 std::string_view without_line_break(std::string_view line) {
   if (line.ends_with('\n')) line.remove_suffix(1);
   if (line.ends_with('\r')) line.remove_suffix(1);
   return line;
-}
-
-Format format_of(const std::string& path, const std::string& input_format) {
-  const std::string name = input_format.empty() ? std::filesystem::path(path).extension().string() : "." + input_format;
-  if (name == ".jsonl") return Format::json;
-  if (name == ".txt") return Format::text;
-  if (name == ".parquet" && path != "-") return Format::parquet;
-  throw Error(
-      ExitCode::usage, "cannot tell the format of " + path + " by its name",
-      path == "-" ? "say --input_format txt or jsonl" : "unpack it to .txt, .jsonl or .parquet, or say --input_format");
 }
 
 size_t last_character(std::string_view text) {
@@ -98,68 +72,76 @@ size_t last_character(std::string_view text) {
 
 struct DocumentReader::Impl {
   Options options;
-  size_t input = 0; // in options.inputs
+  std::vector<InputFile> inputs;
+  Position at; // while `reader` is open, it and `text` know the offset and the pending bytes
   std::unique_ptr<LineReader> reader;
-  int64_t line = 0;
-  int64_t document = -1; // the current one; a number is taken when its first piece is handed out
-  std::string pending;   // text of the current document, not yet handed out
-  bool first = true;     // nothing of it has been handed out
-  bool at_line_start = true;
+  std::string text; // of the current document, not yet handed out
 
-  Format format() const { return format_of(options.inputs[input], options.input_format); }
+  const InputFile& input() const { return inputs[at.input]; }
 
-  // Hands out the first `length` bytes of pending text.
+  DocumentPiece piece_of(std::string content, bool json) {
+    at.documents += at.first;
+    return {std::move(content), json, at.first, at.documents - 1, input().path, at.line, at.input, at.pieces++};
+  }
+
+  // Hands out the first `length` bytes of the pending text.
   void emit(DocumentPiece& piece, size_t length) {
-    document += first;
-    piece = {pending.substr(0, length), false, first, document, options.inputs[input], 0};
-    pending.erase(0, length);
-    first = false;
+    piece = piece_of(text.substr(0, length), false);
+    text.erase(0, length);
+    at.first = false;
+  }
+
+  void open() {
+    reader = std::make_unique<LineReader>(input(), options);
+    if (at.offset == 0) return;
+    reader->skip(at.offset - at.pending);
+    const auto pending = static_cast<size_t>(at.pending);
+    while (text.size() < pending && reader->append_line(text, pending - text.size())) continue;
   }
 
   void next_input() {
-    reader->check_ending();
     reader.reset();
-    input++;
-    line = 0;
-    first = at_line_start = true;
+    at.input++;
+    at.offset = at.pending = at.line = 0;
+    at.first = at.at_line_start = true;
   }
 
-  bool next_line_of_json(DocumentPiece& piece) {
-    std::string text;
-    if (!reader->append_line(text, kNoLimit)) return false;
-    line++;
-    check_producer_is_well(text);
-    piece = {std::move(text), true, true, document, options.inputs[input], line};
+  // True if a piece came out of the next line.
+  bool advance_json(DocumentPiece& piece, bool& ended) {
+    std::string json;
+    ended = !reader->append_line(json, kNoLimit);
+    if (ended) return false;
+    at.line++;
+    check_producer_is_well(json);
+    if (without_line_break(json).empty()) return false;
+    piece = piece_of(std::move(json), true);
     return true;
   }
 
-  // One more line into `pending`; true if a piece came out of it. `ended`: the file has no more.
+  // One more line into `text`; true if a piece came out of it. `ended`: the file has no more.
   bool advance_text(DocumentPiece& piece, bool& ended) {
-    const size_t before = pending.size();
-    ended = !reader->append_line(pending, options.piece_bytes);
-    const std::string_view added = std::string_view(pending).substr(before);
-    const bool separator = !ended && at_line_start && without_line_break(added) == options.separator;
-    if (!ended) at_line_start = added.ends_with('\n');
-    if (separator) pending.resize(without_line_break({pending.data(), before}).size());
+    const size_t before = text.size();
+    ended = !reader->append_line(text, options.piece_bytes);
+    const std::string_view added = std::string_view(text).substr(before);
+    const bool separator = !ended && at.at_line_start && without_line_break(added) == options.separator;
+    if (!ended) at.at_line_start = added.ends_with('\n');
+    if (separator) text.resize(without_line_break({text.data(), before}).size());
     if (ended || separator) {
-      const bool some = !pending.empty();
-      if (some) emit(piece, pending.size());
-      first = true;
+      const bool some = !text.empty();
+      if (some) emit(piece, text.size());
+      at.first = true;
       return some;
     }
-    if (pending.size() < options.piece_bytes) return false;
-    size_t cut = last_safe_cut(pending);
-    if (cut == 0 && pending.size() >= kLongestWithoutCut * options.piece_bytes) cut = last_character(pending);
+    if (text.size() < options.piece_bytes) return false;
+    size_t cut = last_safe_cut(text);
+    if (cut == 0 && text.size() >= kLongestWithoutCut * options.piece_bytes) cut = last_character(text);
     if (cut > 0) emit(piece, cut);
     return cut > 0;
   }
 };
 
 DocumentReader::DocumentReader(Options options) : impl_(std::make_unique<Impl>()) {
-  for (const std::string& path : options.inputs) {
-    format_of(path, options.input_format);
-    if (path != "-") File::open(path);
-  }
+  impl_->inputs = find_inputs(options.inputs, options.input_format);
   impl_->options = std::move(options);
 }
 
@@ -167,23 +149,33 @@ DocumentReader::~DocumentReader() = default;
 
 bool DocumentReader::next(DocumentPiece& piece) {
   Impl& self = *impl_;
-  while (self.input < self.options.inputs.size()) {
-    if (!self.reader) {
-      self.reader = std::make_unique<LineReader>(self.options.inputs[self.input], self.format(), self.options.field);
-    }
+  while (self.at.input < self.inputs.size()) {
+    if (!self.reader) self.open();
     bool ended = false;
-    if (self.format() != Format::text) {
-      ended = !self.next_line_of_json(piece);
-      if (!ended && !without_line_break(piece.text).empty()) return piece.document = ++self.document, true;
-    } else {
-      const bool some = self.advance_text(piece, ended);
-      if (ended) self.next_input();
-      if (some) return true;
-      continue;
-    }
+    const bool some =
+        self.input().format == TextFormat::text ? self.advance_text(piece, ended) : self.advance_json(piece, ended);
     if (ended) self.next_input();
+    if (some) return true;
   }
   return false;
+}
+
+DocumentReader::Position DocumentReader::position() const {
+  Position position = impl_->at;
+  if (!impl_->reader) return position; // between two inputs
+  position.offset = impl_->reader->offset();
+  position.pending = static_cast<int64_t>(impl_->text.size());
+  return position;
+}
+
+void DocumentReader::go_to(const Position& from) { impl_->at = from; }
+
+const std::vector<InputFile>& DocumentReader::inputs() const { return impl_->inputs; }
+
+int64_t DocumentReader::bytes_read() const {
+  int64_t bytes = impl_->reader ? impl_->reader->bytes_of_file() : 0;
+  for (size_t i = 0; i < impl_->at.input; ++i) bytes += impl_->inputs[i].bytes;
+  return bytes;
 }
 
 size_t last_safe_cut(std::string_view text) {

@@ -2,6 +2,7 @@
 //   .txt    one document, or several with a line that is the separator between them
 //   .jsonl  one JSON object a line; the document is one of its fields
 //   .parquet  the same, one of its columns: tools/parquet_to_jsonl.py prints it as JSON lines
+// Where it stands can be written down, and another reader of the same files goes on from there with the same pieces.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "engine/data/input_files.h"
 
 namespace gpt2 {
 
@@ -19,16 +22,19 @@ struct DocumentPiece {
   int64_t document = 0; // number over all inputs, from 0
   std::string path;     // and line, for messages
   int64_t line = 0;     // of .jsonl, from 1
+  size_t input = 0;     // which of the inputs it is from
+  int64_t number = 0;   // of the piece, over all inputs, from 0
 };
 
 class DocumentReader {
  public:
   struct Options {
-    std::vector<std::string> inputs; // files; "-" is standard input
+    std::vector<std::string> inputs; // files, patterns and folders; "-" is standard input
     std::string input_format;        // "txt", "jsonl" or "parquet"; empty: by extension
     std::string separator = "<|endoftext|>";
     std::string field = "text";           // of .jsonl and .parquet: what holds the document
-    size_t piece_bytes = size_t{1} << 20; // longer .txt documents are cut where the tokens stay the same
+    int parquet_readers = 1;              // processes that read one .parquet file
+    size_t piece_bytes = size_t{4} << 20; // longer .txt documents are cut where the tokens stay the same
   };
   // Throws Error(usage) for an extension that is none of these, Error(data) for a file that cannot be opened: before
   // any reading.
@@ -38,6 +44,21 @@ class DocumentReader {
   // False at the end of the last input. Empty documents are passed over. Throws Error(data) naming the file; an input
   // whose producer failed on the way is one, however many documents came before.
   bool next(DocumentPiece& piece);
+
+  struct Position {
+    size_t input = 0;    // the file being read
+    int64_t offset = 0;  // of the next byte in it, decompressed
+    int64_t pending = 0; // bytes before `offset` that no piece holds yet
+    int64_t line = 0, documents = 0, pieces = 0;
+    bool first = true, at_line_start = true; // of a document, of a line
+
+    bool operator==(const Position&) const = default;
+  };
+  Position position() const;        // after the last piece
+  void go_to(const Position& from); // before the first
+
+  const std::vector<InputFile>& inputs() const;
+  int64_t bytes_read() const; // of the files on the disk, all of them together
 
  private:
   struct Impl;

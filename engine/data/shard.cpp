@@ -12,6 +12,7 @@
 
 #include "engine/base/files.h"
 #include "engine/base/hash.h"
+#include "engine/data/input_files.h"
 #include "engine/data/shard_formats.h"
 
 namespace gpt2 {
@@ -20,7 +21,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "tokens are used as they lie in the file");
 
-const char* const kExpected = "give llm.c .bin shards (GPT-2 tokens) or .h5 shards; bin/tokenize writes both";
+const char* const kExpected = "give llm.c .bin shards (GPT-2 tokens) or .h5 shards; bin/prepare_data writes both";
 
 // Where the file has hashes, a block is compared with its own before the first of its tokens is given out; after that
 // it costs nothing. Training thus reads a set once from front to back, a MiB for the first sample of each block.
@@ -83,22 +84,15 @@ class MemoryShard : public TokenSource {
 
 // ---- what to do about a path that is no shard ----
 
-bool is_text(const std::filesystem::path& path) { // what bin/tokenize reads
-  const std::string ending = path.extension();
-  return ending == ".txt" || ending == ".jsonl" || ending == ".parquet";
-}
-
-std::string tokenize_first(const std::filesystem::path& input, const std::string& name) {
-  const std::string folder = "data/" + name;
-  return "make shards of it: bin/tokenize " + input.string() + " --val_fraction 0.01 --output " + folder +
-         ", then --train_data '" + folder + "/train_*.bin' --val_data '" + folder + "/val_*.bin'";
+std::string prepare_first(const std::filesystem::path& input, const std::string& name) {
+  return "make shards of it: bin/prepare_data " + input.string() + " --dataset " + name + ", then --dataset " + name;
 }
 
 std::string advice_for_folder(const std::filesystem::path& folder) {
   std::error_code ignored; // a folder that cannot be read gets the general advice
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
     const std::string ending = entry.path().extension();
-    if (is_text(entry.path())) return tokenize_first(folder / ("*" + ending), folder.filename());
+    if (is_text_file(entry.path().string())) return prepare_first(folder / ("*" + ending), folder.filename());
     if ((ending == ".bin" || ending == ".h5") && entry.path().stem().string().rfind("train_", 0) == 0)
       return "give a pattern, such as '" + (folder / ("train_*" + ending)).string() + "'";
   }
@@ -120,7 +114,7 @@ TokenExtent find_tokens(const File& file) {
       ExitCode::data,
       file.path() + " is not a token shard: it starts neither with " + std::to_string(kBinMagic) +
           " (llm.c) nor with the HDF5 signature",
-      is_text(file.path()) ? tokenize_first(file.path(), std::filesystem::path(file.path()).stem()) : kExpected);
+      is_text_file(file.path()) ? prepare_first(file.path(), std::filesystem::path(file.path()).stem()) : kExpected);
 }
 
 std::vector<std::string> expand_glob(const std::string& pattern) {

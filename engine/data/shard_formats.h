@@ -1,6 +1,7 @@
 // What shard.cpp needs to know of each file format: how to recognise it and where its tokens lie.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,9 @@ struct TokenExtent {
 
 constexpr int32_t kBinMagic = 20240520;
 constexpr std::string_view kHdf5Magic = "\x89HDF\r\n\x1a\n";
+
+constexpr int64_t kBinHeaderBytes = 1024;
+std::array<int32_t, kBinHeaderBytes / 4> bin_header(int64_t tokens);
 
 // Both throw Error(data) if the file is truncated or not laid out as expected.
 TokenExtent find_bin_tokens(const File& file);

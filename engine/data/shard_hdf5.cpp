@@ -80,7 +80,9 @@ bool write_attribute(hid_t object, const char* name, const std::string& value) {
 Hdf5Handle write_dataset(hid_t file, const char* name, hid_t file_type, hid_t memory_type, const void* data,
                          hsize_t count) {
   const Hdf5Handle space(H5Screate_simple(1, &count, nullptr), H5Sclose);
-  Hdf5Handle dataset(H5Dcreate2(file, name, file_type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Dclose);
+  const Hdf5Handle plan(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+  H5Pset_obj_track_times(plan, false); // the same tokens make the same file, whenever
+  Hdf5Handle dataset(H5Dcreate2(file, name, file_type, space, H5P_DEFAULT, plan, H5P_DEFAULT), H5Dclose);
   if (H5Dwrite(dataset, memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0) return Hdf5Handle(-1, H5Dclose);
   return dataset;
 }

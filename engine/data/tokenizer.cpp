@@ -9,6 +9,7 @@
 #include <sstream>
 #include <unordered_map>
 
+#include "engine/base/content_hash.h"
 #include "engine/base/files.h"
 #include "engine/base/utf8.h"
 #include "engine/data/bpe_merges.h"
@@ -175,12 +176,15 @@ struct Tokenizer::Tables {
   Vocabulary vocabulary;
   MergeTable merges;
   SplitPattern pattern;
+  std::string hash;
   std::mutex idle_mutex;
   std::vector<std::unique_ptr<Scratch>> idle;
 
   explicit Tables(const fs::path& folder)
       : vocabulary(read_merges(folder / "vocab.bpe", alphabet)), merges(vocabulary.merges) {
     check_ids(folder / "encoder.json", vocabulary, alphabet);
+    const std::string files = read_table(folder / "encoder.json") + read_table(folder / "vocab.bpe");
+    hash = hash_of(std::as_bytes(std::span(files)));
   }
 
   std::unique_ptr<Scratch> borrow() {
@@ -234,6 +238,8 @@ uint16_t* Tokenizer::Tables::encode_valid(std::string_view text, uint16_t* out, 
 
 Tokenizer::Tokenizer(const std::string& folder) : tables_(std::make_unique<Tables>(folder)) {}
 Tokenizer::~Tokenizer() = default;
+
+const std::string& Tokenizer::hash() const { return tables_->hash; }
 
 std::vector<uint16_t> Tokenizer::encode(std::string_view text) const {
   std::vector<uint16_t> tokens;

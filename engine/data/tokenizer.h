@@ -17,6 +17,8 @@ class Tokenizer {
   explicit Tokenizer(const std::string& folder);
   ~Tokenizer();
 
+  const std::string& hash() const; // XXH3-128 of the two files, one after the other
+
   // Ordinary text only: "<|endoftext|>" in the input is text, as in tiktoken's encode_ordinary. Any bytes will do:
   // those that are not UTF-8 become single-byte tokens. Thread-safe.
   std::vector<uint16_t> encode(std::string_view text) const;

@@ -1,12 +1,7 @@
 #include "engine/io/manifest.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "engine/io/checkpoint_format.h"
@@ -22,13 +17,6 @@ const std::string kFormat = "GPT-2 training checkpoint, manifest", kOptions = "o
 constexpr int64_t kVersion = 1;
 constexpr int64_t kLargest = int64_t{1} << 53;           // of any number in it
 constexpr int64_t kLargestManifest = int64_t{256} << 20; // bytes: 100 TB of checkpoint
-
-std::string hex(XXH128_hash_t hash) {
-  char text[33];
-  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
-                static_cast<unsigned long long>(hash.low64));
-  return text;
-}
 
 size_t block_count(int64_t bytes) { return static_cast<size_t>((bytes + kBlockBytes - 1) / kBlockBytes); }
 
@@ -178,21 +166,6 @@ void check_no_others(const std::string& folder, const Manifest& manifest) {
 
 int64_t FileHashes::block_bytes(size_t block) const {
   return std::min(kBlockBytes, bytes - static_cast<int64_t>(block) * kBlockBytes);
-}
-
-std::string hash_of(std::span<const std::byte> bytes) { return hex(XXH3_128bits(bytes.data(), bytes.size())); }
-
-std::string hash_of_range(const File& file, int64_t begin, int64_t count) {
-  const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(), XXH3_freeState);
-  XXH3_128bits_reset(state.get());
-  std::vector<std::byte> buffer(static_cast<size_t>(std::min<int64_t>(count, 1 << 20))); // stays in the core's cache
-  for (int64_t at = begin; at < begin + count;) {
-    const auto part = std::span(buffer).first(static_cast<size_t>(std::min<int64_t>(begin + count - at, 1 << 20)));
-    file.read_at(at, part);
-    XXH3_128bits_update(state.get(), part.data(), part.size());
-    at += static_cast<int64_t>(part.size());
-  }
-  return hex(XXH3_128bits_digest(state.get()));
 }
 
 FileHashes hash_file(const std::string& path) {

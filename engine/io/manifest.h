@@ -11,14 +11,12 @@
 // There is one text for one manifest: what reads back to anything else than its own bytes is damaged.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "engine/base/files.h"
+#include "engine/base/content_hash.h"
 
 namespace gpt2 {
 
@@ -45,9 +43,7 @@ struct Manifest {
 
 // ---- hashing ----
 
-std::string hash_of(std::span<const std::byte> bytes);
-std::string hash_of_range(const File& file, int64_t begin, int64_t count); // without holding it in memory
-FileHashes hash_file(const std::string& path);                             // on several threads; throws Error(disk)
+FileHashes hash_file(const std::string& path); // on several threads; throws Error(disk)
 // "PATH is damaged: bytes 16777216 to 33554431 do not have the hash that manifest.json says"
 Error damaged_block(const std::string& path, const FileHashes& hashes, size_t block);
 

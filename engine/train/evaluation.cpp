@@ -54,7 +54,7 @@ ExitCode evaluate_only(const RunStart& start, const DeviceChoice& device, Backen
                                            : "the initial " + config.name;
   console.line("evaluated " + what + " on " +
                std::to_string(std::min(plan.eval_sequences, data.validation->sequences())) + " sequences of " +
-               (data.built_in ? "the built-in sample" : start.options.val_data));
+               (data.built_in ? "the " : "") + data.validation_from);
   char line[96];
   std::snprintf(line, sizeof line, "step %lld | val loss: %.6f | perplexity: %.2f", static_cast<long long>(step), loss,
                 std::exp(loss));

@@ -18,11 +18,33 @@ namespace {
 const char* const kPurpose = "Pretrains GPT-2, in FP8 where the GPU can. Without flags it trains on what it finds.";
 const char* const kSwitches = "A switch --x is turned off by --no-x or --x=false.";
 
-const std::set<std::string> kCommon{
-    "model",       "seq_len",    "train_data",   "val_data",        "tokenizer", "batch_size",     "target_batch_size",
-    "max_steps",   "max_lr",     "warmup_steps", "device",          "precision", "use_fp8",        "eval_freq",
-    "sample_freq", "prompt",     "log_freq",     "use_tensorboard", "run_name",  "checkpoint_dir", "checkpoint_freq",
-    "resume",      "num_epochs", "seed",         "threads",         "gpus"};
+const std::set<std::string> kCommon{"model",
+                                    "seq_len",
+                                    "dataset",
+                                    "train_data",
+                                    "val_data",
+                                    "tokenizer",
+                                    "batch_size",
+                                    "target_batch_size",
+                                    "max_steps",
+                                    "max_lr",
+                                    "warmup_steps",
+                                    "device",
+                                    "precision",
+                                    "use_fp8",
+                                    "eval_freq",
+                                    "sample_freq",
+                                    "prompt",
+                                    "log_freq",
+                                    "use_tensorboard",
+                                    "run_name",
+                                    "checkpoint_dir",
+                                    "checkpoint_freq",
+                                    "resume",
+                                    "num_epochs",
+                                    "seed",
+                                    "threads",
+                                    "gpus"};
 
 struct Example {
   std::string command, meaning;
@@ -30,7 +52,7 @@ struct Example {
 const std::vector<Example>& examples() {
   static const std::vector<Example> all{
       {"train_gpt2_fp8 --use_fp8", "on built-in stories: gpt2 on a GPU, nano on the CPU"},
-      {"train_gpt2_fp8 --use_fp8 --train_data 'data/books/train_*.bin'", "on your own shards, made by bin/tokenize"},
+      {"train_gpt2_fp8 --use_fp8 --dataset books", "on your own text, made ready by bin/prepare_data"},
       {"train_gpt2_fp8 --resume latest", "go on where a run stopped, with its options"}};
   return all;
 }

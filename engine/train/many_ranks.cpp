@@ -17,7 +17,8 @@ namespace {
 
 // What may differ between machines that hold the same data.
 bool is_a_place(const std::string& option) {
-  return option == "train_data" || option == "val_data" || option == "tokenizer" || option == "plan_cache";
+  return option == "data_dir" || option == "train_data" || option == "val_data" || option == "tokenizer" ||
+         option == "plan_cache";
 }
 
 // "name\tvalue\n": neither holds a tab or a line break.

@@ -223,8 +223,11 @@ std::vector<OptionField> option_fields(Options& o) {
                    "tokens per sequence; auto: the model's (1024)");
 
   f.group("Data");
+  f.text("dataset", o.dataset, "NAME",
+         "data set that bin/prepare_data made: train_* and val_* in DATA_DIR/NAME; empty: none");
+  f.folder("data_dir", o.data_dir, "where data sets have their folders");
   f.text("train_data", o.train_data, "GLOB",
-         "training shards (.bin or .h5), commas between globs; empty: the built-in sample");
+         "training shards (.bin or .h5), commas between globs; empty: --dataset, or the built-in sample");
   f.text("val_data", o.val_data, "GLOB", "validation shards; empty: none, or the built-in sample's");
   f.text("tokenizer", o.tokenizer, "DIR", "folder with encoder.json and vocab.bpe, to print samples and read prompts");
   f.number("seed", o.seed, at_least<uint64_t>(0), "of initialisation and data order");

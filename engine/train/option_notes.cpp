@@ -66,6 +66,10 @@ std::vector<std::string> notes_on_options_without_effect(const RunStart& start, 
          "under --fp8_recipe current, where a scale remembers nothing");
   }
   if (start.options.batch_size > 0) note(flags_among(given, {"max_batch_size"}), "beside --batch_size");
+  if (!options.train_data.empty())
+    note(flags_among(given, {"dataset", "data_dir"}), "beside --train_data");
+  else if (options.dataset.empty())
+    note(flags_among(given, {"data_dir"}), "without --dataset");
   if (options.keep_checkpoints == 0)
     note(flags_among(given, {"keep_every"}), "without --keep_checkpoints: all checkpoints stay");
   if (options.save_best && !evaluates) note(flags_among(given, {"save_best"}), "without evaluation on --val_data");

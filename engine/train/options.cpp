@@ -31,6 +31,12 @@ std::string with_underscores(std::string name) {
 
 std::string taken_for(const std::string& theirs, const std::string& ours) { return theirs + " is " + ours + " here"; }
 
+// Of two ways to say which data to train on, that of the stronger place counts; none: "".
+std::string rival_of(const std::string& name) {
+  if (name == "dataset") return "train_data";
+  return name == "train_data" || name == "val_data" ? "dataset" : "";
+}
+
 // Sets every key of `lines` that is not in `command_line.given` yet, and adds it there.
 void apply_lines(const std::vector<TomlLine>& lines, const std::string& origin, std::vector<OptionField>& fields,
                  CommandLine& command_line) {
@@ -52,7 +58,7 @@ void apply_lines(const std::vector<TomlLine>& lines, const std::string& origin, 
                   : near.empty() ? ""
                                  : "did you mean " + near + "?");
     }
-    if (stronger.contains(field->name)) continue;
+    if (stronger.contains(field->name) || stronger.contains(rival_of(field->name))) continue;
     try {
       field->set(line.value);
     } catch (const BadValue& bad) {
@@ -76,8 +82,7 @@ std::string advice_for_word(const std::string& word) {
   if (ending == ".toml" || ending == ".yaml" || ending == ".yml") return "use --config " + word;
   if (ending == ".bin" || ending == ".h5") return "use --train_data " + word;
   if (ending == ".txt" || ending == ".jsonl" || ending == ".parquet")
-    return "make shards of it with bin/tokenize " + word +
-           " --output data/NAME, then --train_data 'data/NAME/train_*.bin'";
+    return "make shards of it with bin/prepare_data " + word + " --dataset NAME, then --dataset NAME";
   if (std::filesystem::is_directory(word, ignored))
     return "use --train_data '" + word + "/train_*.bin' for data, or --resume " + word + " for a checkpoint";
   if (std::find(models.begin(), models.end(), word) != models.end()) return "use --model " + word;
@@ -104,7 +109,7 @@ void check_conflicts(Options& options) {
     if (!options.gpus.empty())
       throw Error(ExitCode::usage, "--gpus starts all ranks itself", "give --gpus, or --ranks, --rank and --master");
   }
-  if (options.train_data.empty() && !options.val_data.empty()) {
+  if (options.train_data.empty() && options.dataset.empty() && !options.val_data.empty()) {
     throw Error(ExitCode::usage, "--val_data is given but --train_data is not",
                 "give both, or neither for the built-in sample");
   }
@@ -309,6 +314,8 @@ Options merge_for_resume(const CommandLine& now, const Options& of_checkpoint) {
   Options merged = of_checkpoint;
   // Either flag of these pairs replaces both of the checkpoint's.
   if (now.given.contains("max_steps") || now.given.contains("num_epochs")) merged.max_steps = 0, merged.num_epochs = 0;
+  if (now.given.contains("dataset")) merged.train_data.clear(), merged.val_data.clear();
+  if (now.given.contains("train_data")) merged.dataset.clear();
   if (now.given.contains("precision") || now.given.contains("use_fp8")) {
     merged.precision = PrecisionChoice::automatic;
     merged.use_fp8 = false;

@@ -63,8 +63,9 @@ struct Options {
   int seq_len = 0;                         // 0: the model's default (1024; nano's own)
 
   // data
-  std::string train_data, val_data; // globs; empty: the built-in sample
-  std::string tokenizer;            // folder with encoder.json and vocab.bpe
+  std::string dataset, data_dir = "data"; // by name: DATA_DIR/DATASET/train_*, val_*
+  std::string train_data, val_data;       // globs, stronger than `dataset`; both empty: the built-in sample
+  std::string tokenizer;                  // folder with encoder.json and vocab.bpe
   uint64_t seed = 1337;
 
   // batch

@@ -36,9 +36,7 @@ constexpr PeerFlag kPeerFlags[] = {
     {"bias", nullptr, "GPT-2's biases are always there"},
 
     // data
-    {"dataset", nullptr, "use --train_data and --val_data with patterns of token shards (data/README.md)"},
-    {"data_dir", nullptr, "use --train_data 'DIR/train_*.bin' --val_data 'DIR/val_*.bin'"},
-    {"train_file", nullptr, "bin/tokenize makes shards of text; --train_data takes those"},
+    {"train_file", nullptr, "bin/prepare_data makes a data set of text; --dataset takes it"},
     {"train_bin", "train_data", nullptr},
     {"input_bin", "train_data", nullptr},
     {"input_val_bin", "val_data", nullptr},

@@ -121,7 +121,7 @@ std::vector<TableSection> start_table(const Session& session) {
         {"device", model.device_name()},
         {"precision", precision_text(plan, model)},
         {"memory", memory_text(model)}}},
-      {"Data", {{"train data", data_text(*data.train, data.built_in ? "built-in sample" : o.train_data)}}},
+      {"Data", {{"train data", data_text(*data.train, data.train_from)}}},
       {"Output",
        {{"checkpoints", session.checkpoints.path() + ", " + every(o.checkpoint_freq, "at the end")},
         {"logs",
@@ -133,9 +133,8 @@ std::vector<TableSection> start_table(const Session& session) {
         {"seed", std::to_string(o.seed)}}}};
   if (data.validation) {
     const int64_t used = std::min(plan.eval_sequences, data.validation->sequences());
-    sections[1].rows.push_back(
-        {"val data", data_text(*data.validation, data.built_in ? "built-in sample" : o.val_data) + "; " +
-                         std::to_string(used) + " evaluated " + every(o.eval_freq, "never")});
+    sections[1].rows.push_back({"val data", data_text(*data.validation, data.validation_from) + "; " +
+                                                std::to_string(used) + " evaluated " + every(o.eval_freq, "never")});
   }
   return sections;
 }

@@ -5,6 +5,8 @@
 #include <filesystem>
 
 #include "engine/base/hash.h"
+#include "engine/data/dataset_folder.h"
+#include "engine/data/dataset_manifest.h"
 #include "engine/data/sample_text.h"
 #include "engine/data/shard.h"
 #include "engine/data/shard_overlap.h"
@@ -26,6 +28,7 @@ constexpr uint64_t kTrainStorySeed = 1, kValidationStorySeed = 2; // not --seed:
 std::shared_ptr<const Dataset> open_shards(const std::string& patterns, const GPT2Config& config) {
   std::vector<std::unique_ptr<TokenSource>> shards;
   for (const std::string& path : expand_globs(patterns)) shards.push_back(open_shard(path));
+  check_shards(shards, config.vocab);
   return std::make_shared<Dataset>(std::move(shards), config.seq_len, config.vocab);
 }
 
@@ -36,16 +39,25 @@ std::shared_ptr<const Dataset> in_memory(const std::string& name, std::vector<ui
   return std::make_shared<Dataset>(std::move(shards), config.seq_len, config.vocab);
 }
 
+// --train_data, or what --dataset stands for; a --val_data goes with either.
+DatasetPatterns data_patterns(const Options& options) {
+  if (!options.train_data.empty() || options.dataset.empty()) return {options.train_data, options.val_data};
+  DatasetPatterns found = find_dataset(options.data_dir, options.dataset);
+  if (!options.val_data.empty()) found.val = options.val_data;
+  return found;
+}
+
 RunData built_in_sample(const GPT2Config& config) {
   RunData data;
   data.built_in = true;
+  data.train_from = data.validation_from = "built-in sample";
   data.train = in_memory("built-in sample", sample_tokens(kTrainStorySeed, kTrainStories).tokens, config);
   SampleTokens validation = sample_tokens(kValidationStorySeed, kValidationStories);
   data.entropy = validation.entropy_per_token;
   data.validation = in_memory("built-in sample, validation", std::move(validation.tokens), config);
   data.notes.push_back(
       "no --train_data: training on the built-in sample, simple stories from a small grammar; "
-      "for FineWeb-Edu see data/README.md and bin/tokenize");
+      "for FineWeb-Edu see data/README.md and bin/prepare_data");
   return data;
 }
 
@@ -206,12 +218,15 @@ std::vector<std::string> notes_of(const Session& session, const RunStart& start,
 } // namespace
 
 RunData open_run_data(const Options& options, const GPT2Config& config) {
-  if (options.train_data.empty()) return built_in_sample(config);
+  const auto [train, val] = data_patterns(options);
+  if (train.empty()) return built_in_sample(config);
   RunData data;
-  data.train = open_shards(options.train_data, config);
-  if (!options.val_data.empty()) {
-    refuse_shared_shards(expand_globs(options.train_data), expand_globs(options.val_data));
-    data.validation = open_shards(options.val_data, config);
+  data.train_from = train;
+  data.validation_from = val;
+  data.train = open_shards(train, config);
+  if (!val.empty()) {
+    refuse_shared_shards(expand_globs(train), expand_globs(val));
+    data.validation = open_shards(val, config);
   } else if (options.eval_freq > 0) {
     data.notes.push_back("no --val_data: training without evaluation");
   }

@@ -25,6 +25,7 @@ namespace gpt2 {
 struct RunData {
   std::shared_ptr<const Dataset> train;
   std::shared_ptr<const Dataset> validation; // null: none was given
+  std::string train_from, validation_from;   // patterns, or words for the built-in sample
   bool built_in = false;
   std::optional<double> entropy;  // nats per token: the floor of the built-in sample's validation loss
   std::vector<std::string> notes; // one line for each fallback taken

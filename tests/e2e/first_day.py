@@ -118,7 +118,7 @@ class FirstDay:
         self.fail_with(2, "--max_ler", "1", says=["unknown flag --max_ler", "did you mean --max_lr?"])
 
     def test_missing_data(self):
-        self.fail_with(3, "--config", "configs/gpt2_124m.toml", "--model", "nano", says=["data/fineweb_edu/train_*.bin"])
+        self.fail_with(3, "--config", "configs/gpt2_124m.toml", "--model", "nano", says=["data/fineweb-edu/train_*.bin", "bin/prepare_data --dataset fineweb-edu"])
         self.fail_with(3, "--train_data", "nowhere/*.bin", says=["nowhere/*.bin"])
 
     def test_nothing_to_resume(self):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs every command of README.md, data/README.md, docs/*.md and the configs' comments, as a newcomer would type it.
 
-    tests/e2e/test_documents.py TRAINER TOKENIZE
+    tests/e2e/test_documents.py TRAINER PREPARE_DATA
 
 Commands are the lines of ```sh blocks and the comments `#   ./...` of the option files. They run in order, each document
 in a folder of its own that looks like the tree, with small data where downloads would have put it, and training
@@ -68,7 +68,7 @@ class Documents(unittest.TestCase):
             shutil.copytree(os.path.join(ROOT, name), os.path.join(self.folder, name))
         os.makedirs(os.path.join(self.folder, "bin"))
         os.symlink(TRAINER, os.path.join(self.folder, "train_gpt2_fp8"))
-        for tool in glob.glob(os.path.join(os.path.dirname(TOKENIZE), "*")):
+        for tool in glob.glob(os.path.join(os.path.dirname(PREPARE_DATA), "*")):
             os.symlink(tool, os.path.join(self.folder, "bin", os.path.basename(tool)))
         if os.path.isdir(os.path.join(ROOT, ".deps")):
             os.symlink(os.path.join(ROOT, ".deps"), os.path.join(self.folder, ".deps"))
@@ -86,12 +86,10 @@ class Documents(unittest.TestCase):
         self.write("input.txt", "\n".join(speeches[:100]))  # TinyShakespeare: blank lines between speeches
         self.write("book1.txt", "".join(speeches[:50]))
         self.write("book2.txt", "".join(speeches[50:100]))
-        for name in ("fineweb_edu/sample/10BT/000_00000", "openwebtext/plain_text/train-00000"):
-            self.write(f"data/{name}.parquet", "".join(speeches))
-
-    def shards(self):
-        """What data/README.md's FineWeb-Edu section leaves, for documents that start from there."""
-        self.bash("bin/tokenize data/fineweb_edu/sample/10BT/*.parquet --val_fraction 0.001 --output data/fineweb_edu")
+        self.write("hub/input.txt", "\n".join(speeches[:100]))
+        self.write("hub/sample/10BT/000_00000.parquet", "".join(speeches))
+        self.bash("bin/prepare_data --dataset tinyshakespeare --from hub")
+        self.bash("bin/prepare_data --dataset fineweb-edu --from hub")
 
     def bash(self, command):
         done = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=self.folder, env=self.environment,
@@ -149,8 +147,6 @@ class Documents(unittest.TestCase):
 
     def run_document(self, path):
         self.downloads()
-        if path.startswith("configs/") or path == "README.md":
-            self.shards()
         for command in commands_of(path):
             with self.subTest(command):
                 self.run_command(command)
@@ -176,7 +172,7 @@ class Blocks(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    TRAINER, TOKENIZE = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
+    TRAINER, PREPARE_DATA = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
     TABLES = os.environ.get("GPT2_TOKENIZER") or os.path.join(ROOT, ".deps", "gpt2_bpe")
     TENSORBOARD = shutil.which("tensorboard") or os.path.exists(os.path.join(ROOT, ".deps/venv/bin/tensorboard"))
     if not os.path.exists(os.path.join(TABLES, "vocab.bpe")):

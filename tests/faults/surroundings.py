@@ -145,15 +145,15 @@ def little_memory(bench, cases):
 @test("a shard with a changed bit or cut short under a run", full=300, reduced=6)
 def mutated_shards(bench, times):
     """HDF5 shards carry hashes: what differs from them is told, never trained on."""
-    tokenize = os.path.join(bench.build, "bin", "tokenize")
-    if not os.path.exists(tokenize) or not os.path.isdir(bench.tokenizer):
-        bench.note("mutated_shards: skipped, no bin/tokenize or no BPE tables")
+    prepare_data = os.path.join(bench.build, "bin", "prepare_data")
+    if not os.path.exists(prepare_data) or not os.path.isdir(bench.tokenizer):
+        bench.note("mutated_shards: skipped, no bin/prepare_data or no BPE tables")
         return
     with bench.world() as template:
         words = [bench.random.choice("the a cat dog sat on and with mat hat".split()) for _ in range(6000)]
         with open(template.path("text.txt"), "w") as file:
             file.write(" ".join(words))
-        made = subprocess.run([tokenize, "text.txt", "--output", "shards", "--format", "h5"], cwd=template.folder,
+        made = subprocess.run([prepare_data, "text.txt", "--output", "shards", "--format", "h5"], cwd=template.folder,
                               capture_output=True, text=True, env=template.environment())
         assert made.returncode == 0, made.stdout + made.stderr
         name = next(n for n in sorted(os.listdir(template.path("shards"))) if n.endswith(".h5"))

@@ -1,0 +1,28 @@
+// The bytes of a text file as they were before it was compressed: a file, standard input, gzip, zstd, or what the
+// converter prints of a Parquet file. A stream that ends too early or is damaged is an Error(data) with the file's
+// name.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "engine/data/input_files.h"
+
+namespace gpt2 {
+
+class ByteStream {
+ public:
+  virtual ~ByteStream() = default;
+  // Fills `out`, or less of it at the end: 0 means that all has been read and was whole.
+  virtual size_t read(std::span<char> out) = 0;
+  virtual int64_t bytes_of_file() const = 0; // read so far of what lies on the disk
+  virtual void skip(int64_t bytes);          // by reading, where nothing faster will do
+};
+
+// `field`: of a Parquet file, the column that is printed as JSON lines, by `parquet_readers` processes.
+std::unique_ptr<ByteStream> open_stream(const InputFile& file, const std::string& field, int parquet_readers);
+
+} // namespace gpt2

@@ -1,0 +1,58 @@
+#include "engine/data/dataset_folder.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/data/prepare_journal.h"
+#include "engine/data/shard_series.h"
+
+namespace gpt2 {
+namespace fs = std::filesystem;
+namespace {
+
+bool has_shards(const std::string& folder, const std::string& prefix, const std::string& extension) {
+  return !existing_shards(folder, prefix, extension).empty();
+}
+
+// "books, fineweb-edu": the names that would have been found.
+std::string names_in(const std::string& data_dir) {
+  std::vector<std::string> names;
+  std::error_code missing_folder;
+  for (const auto& entry : fs::directory_iterator(data_dir, missing_folder)) {
+    const std::string folder = entry.path().string();
+    if (has_shards(folder, "train", "bin") || has_shards(folder, "train", "h5"))
+      names.push_back(entry.path().filename().string());
+  }
+  std::ranges::sort(names);
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  return list;
+}
+
+} // namespace
+
+DatasetPatterns find_dataset(const std::string& data_dir, const std::string& name) {
+  const std::string folder = (fs::path(data_dir) / name).string();
+  const bool bin = has_shards(folder, "train", "bin"), h5 = has_shards(folder, "train", "h5");
+  if (!bin && !h5 && is_being_prepared(folder)) {
+    throw Error(ExitCode::data, "the data set in " + folder + " is not finished",
+                "run the bin/prepare_data command that makes it again: it goes on where it was");
+  }
+  if (!bin && !h5) {
+    const std::string others = names_in(data_dir);
+    throw Error(ExitCode::data, "there is no data set " + name + ": no " + folder + "/train_*.bin or .h5",
+                "make it with bin/prepare_data --dataset " + name +
+                    (others.empty() ? "" : ", or take one of those in " + data_dir + ": " + others));
+  }
+  if (bin && h5) {
+    throw Error(ExitCode::data, folder + " holds training shards of both formats, .bin and .h5",
+                "remove those of one, or choose by --train_data and --val_data");
+  }
+  const std::string extension = bin ? "bin" : "h5";
+  const bool val = has_shards(folder, "val", extension);
+  return {folder + "/train_*." + extension, val ? folder + "/val_*." + extension : ""};
+}
+
+} // namespace gpt2

@@ -1,0 +1,206 @@
+#include "engine/data/dataset_manifest.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "engine/base/content_hash.h"
+#include "engine/data/dataset_json.h"
+#include "engine/data/prepare_journal.h"
+
+namespace gpt2 {
+namespace fs = std::filesystem;
+namespace {
+
+using Json = nlohmann::ordered_json; // keys stay in the order in which a person wants to read them
+
+const std::string kFormat = "GPT-2 token shards";
+constexpr int kVersion = 1;
+constexpr int64_t kEnd = 4096;                          // bytes at each end of a shard
+constexpr int64_t kLargestManifest = int64_t{64} << 20; // bytes: 300,000 shards
+const char* const kMakeAgain = "make or copy the data set again; without its dataset.json nothing is compared";
+
+std::string hash_of_ends(const File& file) {
+  const int64_t bytes = file.size(), end = std::min(kEnd, bytes);
+  std::vector<std::byte> ends(static_cast<size_t>(2 * end));
+  file.read_at(0, std::span(ends).first(static_cast<size_t>(end)));
+  file.read_at(bytes - end, std::span(ends).last(static_cast<size_t>(end)));
+  return hash_of(ends);
+}
+
+[[noreturn]] void throw_mismatch(const std::string& path, const std::string& what, const std::string& found,
+                                 const std::string& expected) {
+  throw Error(ExitCode::data, path + " has " + found + " " + what + ", dataset.json says " + expected, kMakeAgain);
+}
+
+// What costs no more than opening the file.
+void check_shard(const TokenSource& shard, const ShardEntry& entry) {
+  const std::string& path = shard.path();
+  const File file = File::open(path);
+  if (file.size() != entry.bytes)
+    throw_mismatch(path, "bytes", std::to_string(file.size()), std::to_string(entry.bytes));
+  if (shard.tokens() != entry.tokens)
+    throw_mismatch(path, "tokens", std::to_string(shard.tokens()), std::to_string(entry.tokens));
+  if (hash_of_ends(file) != entry.ends)
+    throw Error(ExitCode::data, path + " is another shard than dataset.json says: its first or last tokens differ",
+                kMakeAgain);
+}
+
+void check_folder(const std::string& folder, const DatasetManifest& manifest,
+                  const std::vector<const TokenSource*>& given, int vocabulary) {
+  if (manifest.vocabulary > vocabulary) {
+    throw Error(ExitCode::data,
+                folder + " was made with a vocabulary of " + std::to_string(manifest.vocabulary) +
+                    " tokens, the model has " + std::to_string(vocabulary),
+                "prepare the data with the model's tokenizer");
+  }
+  for (const TokenSource* const shard : given) {
+    const std::string name = fs::path(shard->path()).filename().string();
+    const auto entry = std::ranges::find(manifest.shards, name, &ShardEntry::name);
+    if (entry == manifest.shards.end())
+      throw Error(
+          ExitCode::data,
+          shard->path() + " does not belong to the data set: " + manifest_of_dataset(folder) + " does not name it",
+          "remove it, or give a pattern that does not match it");
+    check_shard(*shard, *entry);
+  }
+  for (const ShardEntry& shard : manifest.shards) {
+    std::error_code ignored;
+    if (!fs::exists(fs::path(folder) / shard.name, ignored))
+      throw Error(ExitCode::data, folder + "/" + shard.name + " is not there, and dataset.json says that it is",
+                  kMakeAgain);
+  }
+}
+
+} // namespace
+
+void to_json(Json& json, const ShardEntry& shard) {
+  json = {{"name", shard.name},
+          {"bytes", shard.bytes},
+          {"tokens", shard.tokens},
+          {"xxh3_128", shard.hash},
+          {"ends", shard.ends}};
+}
+void from_json(const Json& json, ShardEntry& shard) {
+  json.at("name").get_to(shard.name);
+  json.at("bytes").get_to(shard.bytes);
+  json.at("tokens").get_to(shard.tokens);
+  json.at("xxh3_128").get_to(shard.hash);
+  json.at("ends").get_to(shard.ends);
+}
+void to_json(Json& json, const SourceEntry& source) {
+  json = {{"path", source.path},
+          {"bytes", source.bytes},
+          {"documents", source.documents},
+          {"text_bytes", source.text_bytes}};
+}
+void from_json(const Json& json, SourceEntry& source) {
+  json.at("path").get_to(source.path);
+  json.at("bytes").get_to(source.bytes);
+  json.at("documents").get_to(source.documents);
+  json.at("text_bytes").get_to(source.text_bytes);
+}
+
+std::string manifest_of_dataset(const std::string& folder) { return folder + "/dataset.json"; }
+
+std::string to_text(const DatasetManifest& manifest) {
+  const Json json = {
+      {"format", kFormat},
+      {"version", kVersion},
+      {"name", manifest.name},
+      {"tokenizer", {{"name", "gpt2"}, {"vocabulary", manifest.vocabulary}, {"xxh3_128", manifest.tokenizer_hash}}},
+      {"options", Json::parse(manifest.options)},
+      {"sources", manifest.sources},
+      {"documents", manifest.documents},
+      {"duplicates", manifest.duplicates},
+      {"bad_lines", manifest.bad_lines},
+      {"train_tokens", manifest.train_tokens},
+      {"val_tokens", manifest.val_tokens},
+      {"shards", manifest.shards}};
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n"; // a path need not be UTF-8
+}
+
+DatasetManifest parse_dataset_manifest(const std::string& text, const std::string& path) {
+  const auto fail = [&](const std::string& why) {
+    throw Error(ExitCode::data, path + " is damaged: " + why, kMakeAgain);
+  };
+  try {
+    const Json json = Json::parse(text);
+    if (json.at("format") != kFormat) fail("it is not the manifest of a data set");
+    if (const int version = json.at("version").get<int>(); version != kVersion)
+      throw Error(
+          ExitCode::data,
+          path + " has version " + std::to_string(version) + "; this program reads version " + std::to_string(kVersion),
+          "use the version of the program that wrote it");
+    DatasetManifest manifest;
+    json.at("name").get_to(manifest.name);
+    json.at("tokenizer").at("vocabulary").get_to(manifest.vocabulary);
+    json.at("tokenizer").at("xxh3_128").get_to(manifest.tokenizer_hash);
+    manifest.options = json.at("options").dump();
+    json.at("sources").get_to(manifest.sources);
+    json.at("documents").get_to(manifest.documents);
+    json.at("duplicates").get_to(manifest.duplicates);
+    json.at("bad_lines").get_to(manifest.bad_lines);
+    json.at("train_tokens").get_to(manifest.train_tokens);
+    json.at("val_tokens").get_to(manifest.val_tokens);
+    json.at("shards").get_to(manifest.shards);
+    for (const ShardEntry& shard : manifest.shards) {
+      if (shard.name.empty() || shard.name.find('/') != std::string::npos) fail("a shard is named " + shard.name);
+    }
+    return manifest;
+  } catch (const nlohmann::json::exception& error) {
+    fail(error.what());
+    throw; // not reached
+  }
+}
+
+std::optional<DatasetManifest> read_dataset_manifest(const std::string& folder) {
+  const std::string path = manifest_of_dataset(folder);
+  std::error_code unreadable;
+  if (!fs::exists(path, unreadable)) return std::nullopt;
+  if (File::open(path).size() > kLargestManifest)
+    throw Error(ExitCode::data, path + " is larger than any manifest of a data set", kMakeAgain);
+  return parse_dataset_manifest(read_text_file(path), path);
+}
+
+ShardEntry describe_shard(const std::string& path, int64_t tokens) {
+  const File file = File::open(path, ExitCode::disk);
+  const int64_t bytes = file.size();
+  return {fs::path(path).filename().string(), bytes, tokens, hash_of_range(file, 0, bytes), hash_of_ends(file)};
+}
+
+void check_shards(const std::vector<std::unique_ptr<TokenSource>>& shards, int vocabulary) {
+  std::map<std::string, std::vector<const TokenSource*>> by_folder;
+  for (const auto& shard : shards) {
+    const std::string folder = fs::path(shard->path()).parent_path().string();
+    by_folder[folder.empty() ? "." : folder].push_back(shard.get());
+  }
+  for (const auto& [folder, given] : by_folder) {
+    if (const auto manifest = read_dataset_manifest(folder))
+      check_folder(folder, *manifest, given, vocabulary);
+    else if (is_being_prepared(folder))
+      throw Error(ExitCode::data, "the data set in " + folder + " is not finished",
+                  "run the bin/prepare_data command that makes it again: it goes on where it was");
+  }
+}
+
+DatasetManifest verify_dataset(const std::string& folder, const std::function<void(int64_t, int64_t)>& progress) {
+  auto manifest = read_dataset_manifest(folder);
+  if (!manifest)
+    throw Error(ExitCode::data, folder + " has no dataset.json to be verified by",
+                "give a folder that bin/prepare_data made");
+  int64_t total = 0, done = 0;
+  for (const ShardEntry& shard : manifest->shards) total += shard.bytes;
+  for (const ShardEntry& shard : manifest->shards) {
+    const std::string path = folder + "/" + shard.name;
+    check_shard(*open_shard(path), shard);
+    if (hash_of_range(File::open(path), 0, shard.bytes) != shard.hash)
+      throw Error(ExitCode::data, path + " is damaged: it does not have the hash that dataset.json says", kMakeAgain);
+    done += shard.bytes;
+    if (progress) progress(done, total);
+  }
+  return *manifest;
+}
+
+} // namespace gpt2

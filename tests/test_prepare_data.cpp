@@ -1,0 +1,370 @@
+#include "engine/data/prepare_data.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "engine/base/files.h"
+#include "engine/data/prepare_journal.h"
+#include "engine/data/sample_text.h"
+#include "engine/data/shard.h"
+#include "tests/expect_error.h"
+#include "tests/temporary_folder.h"
+#include "tests/tokenizer_tables.h"
+
+using namespace gpt2;
+
+namespace {
+
+std::vector<uint16_t> read_shard(const std::string& path) {
+  const auto shard = open_shard(path);
+  std::vector<uint16_t> tokens(static_cast<size_t>(shard->tokens()));
+  shard->read(0, tokens);
+  return tokens;
+}
+
+std::string json_line(const std::string& text) { return nlohmann::json{{"id", 7}, {"text", text}}.dump() + "\n"; }
+
+using Document = std::vector<uint16_t>; // its tokens, without end-of-text
+using Documents = std::vector<Document>;
+
+// A series of shards, cut at its end-of-text tokens.
+Documents read_documents(const std::string& folder, const std::string& prefix, const std::string& extension = "bin") {
+  Documents documents;
+  for (const std::string& path : existing_shards(folder, prefix, extension)) {
+    for (const uint16_t token : read_shard(path)) {
+      if (token == Tokenizer::kEndOfText)
+        documents.emplace_back();
+      else
+        documents.back().push_back(token);
+    }
+  }
+  return documents;
+}
+
+// Every file of a folder by name, with its bytes.
+std::vector<std::string> contents(const std::string& folder) {
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+    files.push_back(entry.path().filename().string() + "\n" +
+                    (entry.is_regular_file() ? read_text_file(entry.path().string()) : ""));
+  std::ranges::sort(files);
+  return files;
+}
+
+Documents encode_all(const Tokenizer& t, const std::vector<std::string>& texts) {
+  Documents documents;
+  for (const std::string& text : texts) documents.push_back(t.encode(text));
+  return documents;
+}
+
+std::vector<std::string> stories(int count) {
+  std::vector<std::string> all;
+  for (int i = 0; i < count; i++) all.push_back(sample_story(1, i));
+  return all;
+}
+
+std::string as_lines(const std::vector<std::string>& texts) {
+  std::string lines;
+  for (const std::string& text : texts) lines += json_line(text);
+  return lines;
+}
+
+PrepareOptions options_for(const std::string& input, const std::string& output) {
+  PrepareOptions options;
+  options.documents.inputs = {input};
+  options.output = output;
+  return options;
+}
+
+} // namespace
+
+TEST_CASE("without a shuffle shards hold every document in order, whatever the threads, sizes and formats") {
+  const Tokenizer* t = tokenizer();
+  if (!t) return;
+  const TemporaryFolder folder;
+  const std::vector<std::string> texts = stories(300);
+  std::string text;
+  for (const std::string& story : texts) text += (text.empty() ? "" : "\n<|endoftext|>\n") + story;
+  const Documents expected = encode_all(*t, texts);
+  write_file_atomic(folder / "a.txt", text);
+  write_file_atomic(folder / "a.jsonl", as_lines(texts));
+  for (const std::string input : {"a.txt", "a.jsonl"}) {
+    for (const std::string extension : {"bin", "h5"}) {
+      for (const int threads : {1, 3}) {
+        const std::string output = folder / ("new/folder/" + input);
+        PrepareOptions options = options_for(folder / input, output);
+        options.documents.piece_bytes = 3000;
+        options.format = extension;
+        options.shard_tokens = 10000;
+        options.threads = threads;
+        options.shuffle = false;
+        options.overwrite = true; // of the other format too
+        options.memory = threads > 1 ? 20000 : 1 << 20;
+        const DatasetManifest manifest = prepare_data(*t, options).manifest;
+        CHECK(manifest.shards[1].name == "train_000001." + extension);
+        CHECK(manifest.shards[0].tokens == 10000);
+        CHECK((read_documents(output, "train", extension) == expected));
+        CHECK(manifest.documents == 300);
+        CHECK(existing_shards(output, "train", extension == "bin" ? "h5" : "bin").empty());
+        CHECK_FALSE(std::filesystem::exists(prepare_folder(output)));
+        CHECK(verify_dataset(output) == manifest);
+      }
+    }
+  }
+}
+
+TEST_CASE("validation takes its share of whole documents") {
+  const Tokenizer* t = tokenizer();
+  if (!t) return;
+  const TemporaryFolder folder;
+  const std::vector<std::string> texts = stories(100);
+  std::vector<std::string> train, val;
+  for (size_t i = 0; i < texts.size(); i++) (i % 10 == 9 ? val : train).push_back(texts[i]);
+  write_file_atomic(folder / "a.jsonl", as_lines(texts));
+  PrepareOptions options = options_for(folder / "a.jsonl", folder / "set");
+  options.val_fraction = 0.1;
+  options.shuffle = false;
+  prepare_data(*t, options);
+  CHECK(read_documents(folder / "set", "train") == encode_all(*t, train));
+  CHECK(read_documents(folder / "set", "val") == encode_all(*t, val));
+}
+
+TEST_CASE("a shuffle is of the whole set, by the seed, and the same for any memory and number of threads") {
+  const Tokenizer* t = tokenizer();
+  if (!t) return;
+  const TemporaryFolder folder;
+  const Documents in_order = encode_all(*t, stories(2000));
+  write_file_atomic(folder / "a.jsonl", as_lines(stories(2000)));
+  PrepareOptions options = options_for(folder / "a.jsonl", folder / "one");
+  options.val_fraction = 0.05;
+  prepare_data(*t, options);
+  const Documents train = read_documents(folder / "one", "train"), val = read_documents(folder / "one", "val");
+  CHECK(train.size() == 1900);
+  CHECK(val.size() == 100);
+  Documents all = train, sorted = in_order;
+  all.insert(all.end(), val.begin(), val.end());
+  std::ranges::sort(all);
+  std::ranges::sort(sorted);
+  CHECK((all == sorted));
+  // Where the documents of the first half ended up: a shuffle puts about half of them into each half.
+  const size_t early = std::ranges::count_if(train.begin(), train.begin() + 950, [&](const Document& document) {
+    return std::find(in_order.begin(), in_order.begin() + 1000, document) != in_order.begin() + 1000;
+  });
+  CHECK(early > 400);
+  CHECK(early < 550);
+
+  for (const int64_t memory : {10'000, 100'000}) {
+    options.memory = memory;
+    options.threads = 3;
+    options.output = folder / ("memory" + std::to_string(memory));
+    prepare_data(*t, options);
+    CHECK((contents(options.output) == contents(folder / "one")));
+  }
+  options.seed = 2;
+  options.output = folder / "seed2";
+  prepare_data(*t, options);
+  CHECK((read_documents(folder / "seed2", "train") != train));
+  auto again = read_documents(folder / "seed2", "train"), before = train;
+  std::ranges::sort(again);
+  std::ranges::sort(before);
+  CHECK((again == before)); // which ones are for validation does not depend on the seed
+}
+
+TEST_CASE("of equal documents the first one stays") {
+  const Tokenizer* t = tokenizer();
+  if (!t) return;
+  const TemporaryFolder folder;
+  std::vector<std::string> texts = stories(200);
+  texts.resize(250);
+  for (size_t i = 200; i < 250; i++) texts[i] = texts[i - 200]; // where every tenth is for validation
+  write_file_atomic(folder / "a.jsonl", as_lines(texts));
+  for (const int64_t memory : {1 << 20, 5000}) {
+    PrepareOptions options = options_for(folder / "a.jsonl", folder / std::to_string(memory));
+    options.deduplicate = true;
+    options.val_fraction = 0.1;
+    options.memory = memory;
+    const DatasetManifest manifest = prepare_data(*t, options).manifest;
+    CHECK(manifest.documents == 200);
+    CHECK(manifest.duplicates == 50);
+    Documents found = read_documents(options.output, "train"), val = read_documents(options.output, "val");
+    CHECK(val.size() == 20);
+    found.insert(found.end(), val.begin(), val.end());
+    std::ranges::sort(found);
+    Documents expected = encode_all(*t, stories(200));
+    std::ranges::sort(expected);
+    CHECK((found == expected));
+  }
+  PrepareOptions options = options_for(folder / "a.jsonl", folder / "no");
+  options.deduplicate = true;
+  options.shuffle = false;
+  CHECK(expect_error([&] { prepare_data(*t, options); }).code() == ExitCode::usage);
+}
+
+TEST_CASE("a long document is shuffled in pieces, all of them in one series") {
+  const Tokenizer* t = tokenizer();
+  if (!t) return;
+  const TemporaryFolder folder;
+  std::string text;
+  for (const std::string& story : stories(100)) text += story + "\n";
+  write_file_atomic(folder / "a.txt", text + "<|endoftext|>\nshort\n");
+  PrepareOptions options = options_for(folder / "a.txt", folder / "set");
+  options.documents.piece_bytes = 1000;
+  options.val_fraction = 0.5; // the second of the two
+  const DatasetManifest manifest = prepare_data(*t, options).manifest;
+  CHECK(manifest.documents == 2);
+  CHECK(read_documents(folder / "set", "val") == encode_all(*t, {"short\n"}));
+  std::vector<uint16_t> pieces = read_shard(folder / "set/train_000000.bin"),
+                        whole = t->encode(text.substr(0, text.size() - 1));
+  whole.push_back(Tokenizer::kEndOfText);
+  CHECK(pieces.front() != Tokenizer::kEndOfText); // with this seed
+  std::ranges::sort(pieces);
+  std::ranges::sort(whole);
+  CHECK((pieces == whole));
+}
+
+TEST_CASE("stopped anywhere and called again, it ends with the same bytes") {
+  const Tokenizer* t = tokenizer();
+  if (!t) return;
+  const TemporaryFolder folder;
+  std::string text;
+  for (const std::string& story : stories(3000)) text += story + "\n<|endoftext|>\n";
+  write_file_atomic(folder / "a.txt", text);
+  write_file_atomic(folder / "b.jsonl", as_lines(stories(20000)));
+  for (const std::string format : {"bin", "h5"}) {
+    PrepareOptions options = options_for(folder / "a.txt", folder / ("whole_" + format));
+    options.documents.inputs.push_back(folder / "b.jsonl");
+    options.name = "set";
+    options.format = format;
+    options.val_fraction = 0.02;
+    options.shard_tokens = 300'000;
+    options.memory = 1 << 20;
+    options.threads = 2;
+    prepare_data(*t, options);
+
+    options.output = folder / ("stopped_" + format);
+    int runs = 0;
+    for (PrepareReport report{.finished = false}; !report.finished; ++runs) {
+      REQUIRE(runs < 200);
+      int asked = 0; // it goes a little further each time
+      report = prepare_data(*t, options, {.progress = {}, .stop = [&] { return ++asked > 2; }});
+      CHECK(report.went_on == (runs > 0));
+      if (!report.finished) CHECK(existing_shards(options.output, "train", format).empty());
+    }
+    CHECK(runs > 10);
+    CHECK((contents(options.output) == contents(folder / ("whole_" + format))));
+  }
+}
+
+TEST_CASE("what was begun with another order is not gone on with") {
+  const Tokenizer* t = tokenizer();
+  if (!t) return;
+  const TemporaryFolder folder;
+  write_file_atomic(folder / "a.jsonl", as_lines(stories(50)));
+  PrepareOptions options = options_for(folder / "a.jsonl", folder / "set");
+  const PrepareHooks at_once{.progress = {}, .stop = [] { return true; }};
+  CHECK_FALSE(prepare_data(*t, options, at_once).finished);
+  options.seed = 5;
+  const Error other = expect_error([&] { prepare_data(*t, options); });
+  CHECK(other.code() == ExitCode::usage);
+  CHECK(mentions(other, "seed was 1337, is 5"));
+  options.seed = 1337;
+  write_file_atomic(folder / "a.jsonl", as_lines(stories(51)));
+  CHECK(mentions(expect_error([&] { prepare_data(*t, options); }), "a.jsonl has changed since"));
+  options.overwrite = true;
+  CHECK_FALSE(prepare_data(*t, options, at_once).finished);
+  options.overwrite = false; // it was allowed when it began
+  CHECK(prepare_data(*t, options).manifest.documents == 51);
+  CHECK(mentions(expect_error([&] { prepare_data(*t, options); }), "exists already"));
+}
+
+TEST_CASE("an old set stays whole until the new one is") {
+  const Tokenizer* t = tokenizer();
+  if (!t) return;
+  const TemporaryFolder folder;
+  write_file_atomic(folder / "a.jsonl", as_lines(stories(50)));
+  PrepareOptions options = options_for(folder / "a.jsonl", folder / "set");
+  options.shard_tokens = 1000;
+  const DatasetManifest before = prepare_data(*t, options).manifest;
+  options.overwrite = true;
+  options.shard_tokens = 5000;
+  CHECK_FALSE(prepare_data(*t, options, {.progress = {}, .stop = [] { return true; }}).finished);
+  CHECK(verify_dataset(folder / "set") == before);
+  const DatasetManifest after = prepare_data(*t, options).manifest;
+  CHECK(after.shards.size() < before.shards.size());
+  CHECK(existing_shards(folder / "set", "train", "bin").size() == after.shards.size());
+  CHECK(verify_dataset(folder / "set") == after);
+}
+
+TEST_CASE("bad input is named, and nothing is overwritten") {
+  const Tokenizer* t = tokenizer();
+  if (!t) return;
+  const TemporaryFolder folder;
+  write_file_atomic(folder / "a.jsonl", json_line("fine") + "{\"text\": 5}\nnot json\n" + json_line("also fine"));
+  write_file_atomic(folder / "empty.txt", "\n");
+  PrepareOptions options;
+  options.output = folder / "out";
+  auto error_for = [&](const std::string& input) {
+    options.documents.inputs = {folder / input};
+    return expect_error([&] { prepare_data(*t, options); });
+  };
+  CHECK(error_for("missing.txt").code() == ExitCode::data);
+  CHECK(mentions(error_for("missing.txt"), "missing.txt"));
+  CHECK(error_for("a.zip").code() == ExitCode::usage);
+  CHECK(mentions(error_for("a.jsonl"), "a.jsonl:2 has no string in a field \"text\""));
+  options.documents.separator = "";
+  CHECK(error_for("empty.txt").code() == ExitCode::data);
+  CHECK(std::filesystem::is_empty(folder / "out"));
+
+  options.skip_bad_lines = true;
+  options.documents.inputs = {folder / "a.jsonl"};
+  CHECK(prepare_data(*t, options).manifest.bad_lines == 2);
+  const auto before = read_shard(folder / "out/train_000000.bin");
+  const Error exists = error_for("a.jsonl");
+  CHECK(exists.code() == ExitCode::usage);
+  CHECK(mentions(exists, "out/train_000000.bin exists"));
+  CHECK(read_shard(folder / "out/train_000000.bin") == before);
+
+  options.output = folder / "new.h5";
+  const Error file_name = error_for("a.jsonl");
+  CHECK(file_name.code() == ExitCode::usage);
+  CHECK(contains(file_name.hint(), "--output " + folder / "new --format h5"));
+}
+
+TEST_CASE("validation shards of another text are in the way of training shards alone") {
+  const Tokenizer* t = tokenizer();
+  if (!t) return;
+  const TemporaryFolder folder;
+  write_file_atomic(folder / "a.txt", "one\n<|endoftext|>\ntwo");
+  PrepareOptions options;
+  options.documents.inputs = {folder / "a.txt"};
+  options.output = folder / "out";
+  options.val_fraction = 0.5;
+  prepare_data(*t, options);
+  std::filesystem::remove(folder / "out/train_000000.bin");
+  options.val_fraction = 0;
+  CHECK(mentions(expect_error([&] { prepare_data(*t, options); }), "out/val_000000.bin exists"));
+  options.overwrite = true;
+  prepare_data(*t, options);
+  CHECK_FALSE(std::filesystem::exists(folder / "out/val_000000.bin"));
+}
+
+TEST_CASE("a producer that fails on the way leaves no shards, whatever it gave before") {
+  const Tokenizer* t = tokenizer();
+  if (!t) return;
+  const TemporaryFolder folder;
+  std::string lines;
+  for (int i = 0; i < 100; i++) lines += json_line("document " + std::to_string(i));
+  write_file_atomic(folder / "piped.jsonl", lines + R"({"parquet_to_jsonl_failed": "b.parquet: broken"})" + "\n");
+  PrepareOptions options;
+  options.documents.inputs = {folder / "piped.jsonl"};
+  options.output = folder / "out";
+  options.shard_tokens = 50;
+  options.skip_bad_lines = true;
+  const Error error = expect_error([&] { prepare_data(*t, options); });
+  CHECK(error.code() == ExitCode::data);
+  CHECK(mentions(error, "b.parquet: broken"));
+  CHECK(std::filesystem::is_empty(folder / "out"));
+}

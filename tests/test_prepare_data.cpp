@@ -280,6 +280,20 @@ TEST_CASE("what was begun with another order is not gone on with") {
   CHECK(mentions(expect_error([&] { prepare_data(*t, options); }), "exists already"));
 }
 
+TEST_CASE("shards that somebody put there meanwhile are not replaced") {
+  const Tokenizer* t = tokenizer();
+  if (!t) return;
+  const TemporaryFolder folder;
+  write_file_atomic(folder / "a.jsonl", as_lines(stories(50)));
+  const PrepareOptions options = options_for(folder / "a.jsonl", folder / "set");
+  CHECK_FALSE(prepare_data(*t, options, {.progress = {}, .stop = [] { return true; }}).finished);
+  write_file_atomic(folder / "set/train_000000.bin", "theirs");
+  CHECK(mentions(expect_error([&] { prepare_data(*t, options); }), "train_000000.bin exists already"));
+  CHECK(read_text_file(folder / "set/train_000000.bin") == "theirs");
+  std::filesystem::remove(folder / "set/train_000000.bin");
+  CHECK(prepare_data(*t, options).went_on);
+}
+
 TEST_CASE("an old set stays whole until the new one is") {
   const Tokenizer* t = tokenizer();
   if (!t) return;

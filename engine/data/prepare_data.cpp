@@ -139,22 +139,11 @@ class Preparation {
                   "give one of the two");
     const auto& inputs = reader_.inputs();
     const std::string order = order_of(options_, tokenizer_.hash(), inputs);
-    const bool repeatable = std::ranges::none_of(inputs, &InputFile::is_stdin);
-    if (!options_.overwrite && repeatable) {
-      if (auto earlier = read_journal(options_.output)) {
-        if (const std::string other = difference(earlier->order, order); !other.empty())
-          throw Error(ExitCode::usage,
-                      options_.output + " holds a data set that is not finished, of another order: " + other,
-                      "give the same options and inputs to go on, or --overwrite to start anew");
-        journal_ = std::move(*earlier);
-        went_on_ = true;
-        return;
-      }
+    if (!options_.overwrite) {
+      find_earlier(order);
+      if (!journal_.overwrite && journal_.stage != PrepareStage::publish) refuse_existing();
+      if (went_on_) return;
     }
-    const auto existing = shards_in(options_.output);
-    if (!existing.empty() && !options_.overwrite)
-      throw Error(ExitCode::usage, existing.front() + " exists already",
-                  "choose another --output, or replace the old shards with --overwrite");
     remove_folder(folder_);
     make_folders(folder_);
     journal_.order = order;
@@ -162,6 +151,24 @@ class Preparation {
     journal_.slice_bytes = options_.memory;
     journal_.bucket_bytes.resize(options_.shuffle ? bucket_count(inputs, options_.memory) : 1);
     for (const InputFile& input : inputs) journal_.sources.push_back({.path = input.path, .bytes = input.bytes});
+  }
+
+  void find_earlier(const std::string& order) {
+    auto earlier = read_journal(options_.output);
+    if (!earlier) return;
+    if (const std::string other = difference(earlier->order, order); !other.empty())
+      throw Error(ExitCode::usage,
+                  options_.output + " holds a data set that is not finished, of another order: " + other,
+                  "give the same options and inputs to go on, or --overwrite to start anew");
+    went_on_ = std::ranges::none_of(reader_.inputs(), &InputFile::is_stdin); // which is not read twice
+    if (went_on_) journal_ = std::move(*earlier);
+  }
+
+  void refuse_existing() const {
+    const auto existing = shards_in(options_.output);
+    if (!existing.empty())
+      throw Error(ExitCode::usage, existing.front() + " exists already",
+                  "choose another --output, or replace the old shards with --overwrite");
   }
 
   BucketFiles open_buckets() const {
@@ -299,8 +306,8 @@ class Preparation {
     train.publish(options_.output);
     val.publish(options_.output);
     sync_path(options_.output);
-    write_file_atomic(manifest_of_dataset(folder_),
-                      to_text(manifest)); // not beside the shards: a kill leaves no litter
+    // Not made beside the shards: a kill leaves no litter there.
+    write_file_atomic(manifest_of_dataset(folder_), to_text(manifest));
     move_file(manifest_of_dataset(folder_), manifest_of_dataset(options_.output));
     sync_path(options_.output);
     remove_folder(folder_);

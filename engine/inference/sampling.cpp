@@ -18,6 +18,7 @@ std::vector<int32_t> likeliest(std::span<const float> logits, size_t count) {
   const auto likelier = [&](int32_t a, int32_t b) { return logit(a) != logit(b) ? logit(a) > logit(b) : a < b; };
   std::vector<int32_t> best(count); // a heap with the least likely in front
   std::iota(best.begin(), best.end(), 0);
+  if (count == logits.size()) return std::ranges::sort(best, likelier), best;
   std::ranges::make_heap(best, likelier);
   float least = logit(best.front());
   for (size_t token = count; token < logits.size(); ++token) {

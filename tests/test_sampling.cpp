@@ -41,6 +41,21 @@ TEST_CASE("tokens outside the top k are never drawn") {
   for (int i = 0; i < 1000; ++i) CHECK(draw(candidates(logits, {.temperature = 1.0f, .top_k = 2}), i / 1000.0) >= 3);
 }
 
+TEST_CASE("the likeliest of many come in order, equals by id") {
+  std::vector<float> logits(5000);
+  const Rng rng(9);
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(rng.bits(i) % 300); // many equals
+  const auto all = tokens_of(candidates(logits, {.temperature = 1, .top_k = 0}));
+  REQUIRE(all.size() == logits.size());
+  for (size_t i = 1; i < all.size(); ++i) {
+    const float before = logits[static_cast<size_t>(all[i - 1])], after = logits[static_cast<size_t>(all[i])];
+    CHECK((before > after || (before == after && all[i - 1] < all[i])));
+  }
+  for (const int top_k : {1, 2, 50, 4999})
+    CHECK(tokens_of(candidates(logits, {.temperature = 1, .top_k = top_k})) ==
+          std::vector<int32_t>(all.begin(), all.begin() + top_k));
+}
+
 TEST_CASE("draws follow the softmax at the given temperature") {
   const std::vector<float> logits{0.0f, 1.0f, 2.0f};
   const float temperature = 0.5f;

@@ -77,7 +77,9 @@ std::string title_of(const std::vector<RunReader>& runs) {
 
 std::string default_output(const std::vector<RunReader>& runs) {
   if (runs.size() == 1) return (fs::path(runs[0].folder()) / "report.html").string();
-  return (fs::weakly_canonical(runs[0].folder()).parent_path() / "report.html").lexically_proximate(fs::current_path()).string();
+  return (fs::weakly_canonical(runs[0].folder()).parent_path() / "report.html")
+      .lexically_proximate(fs::current_path())
+      .string();
 }
 
 bool any_is_running(const std::vector<RunReader>& runs) {
@@ -123,7 +125,8 @@ Socket listen_for_browsers(const Command& command) {
   Socket listener = listen_at(port, Reach::this_host);
   if (!listener.is_open() && command.serve.empty()) listener = listen_at(0, Reach::this_host);
   if (!listener.is_open())
-    throw Error(ExitCode::communication, "port " + std::to_string(port) + " is in use", "give --serve another one, or none");
+    throw Error(ExitCode::communication, "port " + std::to_string(port) + " is in use",
+                "give --serve another one, or none");
   return listener;
 }
 

@@ -49,12 +49,16 @@ std::string heat_code(double value) {
 nlohmann::json heat_map_json(const TensorRecords& records, size_t most_cells) {
   const size_t maps = 3 * std::max<size_t>(records.tensors.size(), 1);
   const int64_t bucket = bucket_steps(records.at, std::max<size_t>(most_cells / maps, 10));
-  nlohmann::json out = {{"bucket", bucket}, {"step", nlohmann::json::array()}, {"tokens", nlohmann::json::array()},
-                        {"seconds", nlohmann::json::array()}, {"layers", nlohmann::json::array()},
+  nlohmann::json out = {{"bucket", bucket},
+                        {"step", nlohmann::json::array()},
+                        {"tokens", nlohmann::json::array()},
+                        {"seconds", nlohmann::json::array()},
+                        {"layers", nlohmann::json::array()},
                         {"kinds", nlohmann::json::object()}};
   std::vector<size_t> column_of;
   for (size_t i = 0; i < records.at.size(); ++i) {
-    const bool opens = i == 0 || bucket == 1 || bucket_of(records.at[i].step, bucket) != bucket_of(records.at[i - 1].step, bucket);
+    const bool opens =
+        i == 0 || bucket == 1 || bucket_of(records.at[i].step, bucket) != bucket_of(records.at[i - 1].step, bucket);
     column_of.push_back(i == 0 ? 0 : column_of.back() + (opens ? 1 : 0));
     if (opens) {
       for (const char* axis : {"step", "tokens", "seconds"}) out[axis].push_back(nullptr);

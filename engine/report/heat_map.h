@@ -9,8 +9,8 @@
 
 namespace gpt2 {
 
-// A cell in two characters of base64: 0 is "none", 1 is zero, 2 to 4095 are the logarithms from 1e-12 to 1e8, each 1.1 %
-// above the one before. The page's script reads them back.
+// A cell in two characters of base64: 0 is "none", 1 is zero, 2 to 4095 are the logarithms from 1e-12 to 1e8, each 1.1
+// % above the one before. The page's script reads them back.
 std::string heat_code(double value);
 
 // {"step": [..], "tokens": [..], "seconds": [..], "layers": ["h.0", ..., "lm_head"],

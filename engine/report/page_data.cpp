@@ -17,7 +17,7 @@ using Json = nlohmann::json;
 
 // What all runs of a page share, chosen so that a page of 30,000 steps and 48 layers has about 1.2 MB.
 constexpr size_t kPoints = 6000, kPointsOfOne = 3000, kOtherPoints = 1200; // of curves
-constexpr size_t kCells = 300'000;                                         // of heat maps, 2 bytes each
+constexpr size_t kCells = 360'000;                                         // of heat maps, 2 bytes each
 constexpr size_t kEvents = 1500;
 constexpr size_t kSampleBytes = 200'000;
 
@@ -43,8 +43,8 @@ void put_moment(Json& out, const Moment& at) {
   out["seconds"] = std::round(at.seconds * 1000) / 1000;
 }
 
-// {"bucket": 10, "step": [..], "tokens": [..], "seconds": [..], "loss": {"mean": [..], "min": [..], "max": [..]}}; a table
-// that is not thinned has no min and max, and a column without any number is left out.
+// {"bucket": 10, "step": [..], "tokens": [..], "seconds": [..], "loss": {"mean": [..], "min": [..], "max": [..]}}; a
+// table that is not thinned has no min and max, and a column without any number is left out.
 Json table_json(const MetricTable& table, size_t most) {
   const ThinnedTable thinned = thin(table, most);
   Json out = {{"bucket", thinned.bucket}, {"rows", table.at.size()}};
@@ -59,7 +59,8 @@ Json table_json(const MetricTable& table, size_t most) {
   out["seconds"] = std::move(seconds);
   const bool every_row = thinned.at.size() == table.at.size();
   for (const auto& [name, column] : thinned.columns) {
-    if (std::none_of(column.mean.begin(), column.mean.end(), [](double value) { return std::isfinite(value); })) continue;
+    if (std::none_of(column.mean.begin(), column.mean.end(), [](double value) { return std::isfinite(value); }))
+      continue;
     Json& of = out[name];
     of["mean"] = numbers(column.mean);
     if (every_row) continue;
@@ -90,8 +91,8 @@ Json samples_json(const std::vector<SampleText>& samples, size_t bytes) {
   return out;
 }
 
-// [{"name", "group", "value", "default", "differs"}]: "differs" is "yes", "auto" (the default let the program choose, and
-// the file does not tell whether it did) or "".
+// [{"name", "group", "value", "default", "differs"}]: "differs" is "yes", "auto" (the default let the program choose,
+// and the file does not tell whether it did) or "".
 Json settings_json(const Json& options, const std::vector<OptionDefault>& defaults) {
   Json out = Json::array();
   std::set<std::string> known;
@@ -101,7 +102,8 @@ Json settings_json(const Json& options, const std::vector<OptionDefault>& defaul
     const Json& value = options[option.name];
     const Json usual = Json::parse(option.json, nullptr, /*allow_exceptions=*/false);
     const char* differs = value == usual ? "" : usual == "auto" ? "auto" : "yes";
-    out.push_back({{"name", option.name}, {"group", option.group}, {"value", value}, {"default", usual}, {"differs", differs}});
+    out.push_back(
+        {{"name", option.name}, {"group", option.group}, {"value", value}, {"default", usual}, {"differs", differs}});
   }
   for (const auto& [name, value] : options.items())
     if (!known.contains(name))
@@ -125,14 +127,19 @@ Json device_json(const MetricTable& device) { // least, mean and greatest of eac
   return out;
 }
 
-Json run_json(const RunReader& run, const std::vector<OptionDefault>& defaults, size_t runs) {
+size_t cells_of(const RunReader& run) {
+  return 3 * run.metrics().fp8_tensors.tensors.size() * run.metrics().fp8_tensors.at.size();
+}
+
+Json run_json(const RunReader& run, const std::vector<OptionDefault>& defaults, size_t runs, double share_of_cells) {
   const RunMetrics& m = run.metrics();
   const Json& life = m.lives.back();
   Json out = {{"name", run.name()},
               {"state", state_of(run)},
               {"last_timestamp", m.last_timestamp},
               {"skips_in_a_row", m.skips_in_a_row}};
-  for (const char* field : {"version", "host", "cpu_threads", "device", "precision", "parameters", "max_steps", "tokens_per_step"})
+  for (const char* field :
+       {"version", "host", "cpu_threads", "device", "precision", "parameters", "max_steps", "tokens_per_step"})
     out[field] = life.value(field, Json());
   for (size_t i = 0; i < m.lives.size(); ++i) {
     Json one;
@@ -146,7 +153,7 @@ Json run_json(const RunReader& run, const std::vector<OptionDefault>& defaults, 
   out["validations"] = table_json(m.validations, other_points);
   out["hellaswags"] = table_json(m.hellaswags, other_points);
   out["fp8"] = table_json(m.fp8, other_points);
-  out["heat"] = heat_map_json(m.fp8_tensors, kCells / runs);
+  out["heat"] = heat_map_json(m.fp8_tensors, static_cast<size_t>(share_of_cells * static_cast<double>(cells_of(run))));
   out["machine"] = device_json(m.device);
   out["events"] = events_json(m.events, std::max<size_t>(kEvents / runs, 40));
   out["samples"] = samples_json(m.samples, kSampleBytes / runs);
@@ -165,13 +172,17 @@ std::string state_of(const RunReader& run) {
   if (m.steps.at.back().step >= life.value("max_steps", int64_t{0})) return "done";
   const Json most_skips = life["options"].value("max_skipped", Json());
   if ((most_skips.is_number() && m.skips_in_a_row >= most_skips.get<double>()) ||
-      !std::isfinite(m.steps.columns.at("loss").back())) return "diverged";
+      !std::isfinite(m.steps.columns.at("loss").back()))
+    return "diverged";
   return "stopped";
 }
 
 Json page_data(const std::vector<RunReader>& runs, const std::vector<OptionDefault>& defaults) {
   Json out = {{"runs", Json::array()}};
-  for (const RunReader& run : runs) out["runs"].push_back(run_json(run, defaults, runs.size()));
+  size_t cells = 1;
+  for (const RunReader& run : runs) cells += cells_of(run);
+  const double share = std::min(1.0, static_cast<double>(kCells) / static_cast<double>(cells));
+  for (const RunReader& run : runs) out["runs"].push_back(run_json(run, defaults, runs.size(), share));
   return out;
 }
 

@@ -1,4 +1,5 @@
-// The files of engine/report/page/, made part of the program by cmake/embed_files.cmake: a report needs none at run time.
+// The files of engine/report/page/, made part of the program by cmake/embed_files.cmake: a report needs none at run
+// time.
 #pragma once
 
 #include <string_view>

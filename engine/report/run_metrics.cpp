@@ -25,9 +25,9 @@ const std::vector<std::string> kValidationColumns = {"val_loss"};
 const std::vector<std::string> kHellaswagColumns = {"accuracy", "per_token", "per_byte"};
 const std::vector<std::string> kFp8Columns = {"fwd_scale", "bwd_scale", "worst_saturated", "worst_flushed",
                                               "blocks_in_bf16"};
-const std::vector<std::string> kDeviceColumns = {
-    "gpu_utilization", "gpu_memory_gb",     "gpu_sm_clock_mhz", "gpu_memory_clock_mhz",
-    "gpu_power_watts", "gpu_temperature_c", "gpu_throttled",    "gpu_power_capped"};
+const std::vector<std::string> kDeviceColumns = {"gpu_utilization",      "gpu_memory_gb",   "gpu_sm_clock_mhz",
+                                                 "gpu_memory_clock_mhz", "gpu_power_watts", "gpu_temperature_c",
+                                                 "gpu_throttled",        "gpu_power_capped"};
 
 struct NotOurs { // a line; why is in `reason`
   std::string reason;
@@ -62,7 +62,8 @@ std::string event_text(const Json& line, const std::string& kind) {
 
 RunReader::RunReader(std::string folder) : folder_(std::move(folder)), path_(folder_ + "/metrics.jsonl") {
   if (!fs::is_regular_file(path_))
-    throw Error(ExitCode::data, "there is no metrics.jsonl in " + folder_, "name the folder of a run, such as runs/NAME");
+    throw Error(ExitCode::data, "there is no metrics.jsonl in " + folder_,
+                "name the folder of a run, such as runs/NAME");
   read();
   if (metrics_.lives.empty())
     throw Error(ExitCode::data, path_ + " holds no `run` line", "is this the file of a run that has begun?");
@@ -120,7 +121,8 @@ void RunReader::take(const std::string& bytes) {
     if (type == "run") {
       seconds_before_ = last_.seconds;
       tokens_per_step_ = number(line, "tokens_per_step");
-      if (std::isnan(number(line, "max_steps")) || std::isnan(tokens_per_step_) || !line.value("options", Json()).is_object())
+      if (std::isnan(number(line, "max_steps")) || std::isnan(tokens_per_step_) ||
+          !line.value("options", Json()).is_object())
         throw NotOurs{"a `run` line has max_steps, tokens_per_step and options"};
     }
     const Moment at = moment_of(line);
@@ -150,7 +152,7 @@ void RunReader::take(const std::string& bytes) {
       metrics_.events.push_back({at, at, kind, event_text(line, kind)});
     } else if (type.empty()) {
       throw NotOurs{"it has no type"};
-    } // other types are those of a later version
+    }                                      // other types are those of a later version
     if (at.step >= last_.step) last_ = at; // a `save` line holds an earlier step
     metrics_.last_timestamp = text(line, "timestamp");
   } catch (const NotOurs& line) {

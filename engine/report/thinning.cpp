@@ -69,7 +69,6 @@ ThinnedTable thin(const MetricTable& table, size_t most) {
       column.mean.push_back(count > 0 ? sum / count : kMissing);
       column.min.push_back(low);
       column.max.push_back(high);
-      column.has_missing.push_back(count < static_cast<double>(end - begin));
     }
   }
   return out;
@@ -102,7 +101,8 @@ std::vector<RunEvent> thin(const std::vector<RunEvent>& events, size_t most) {
 std::vector<SampleText> thin(const std::vector<SampleText>& samples, size_t bytes) {
   const auto chosen = [&](size_t count) {
     std::vector<SampleText> out;
-    for (size_t i = 0; i < count; ++i) out.push_back(samples[i * (samples.size() - 1) / std::max<size_t>(count - 1, 1)]);
+    for (size_t i = 0; i < count; ++i)
+      out.push_back(samples[i * (samples.size() - 1) / std::max<size_t>(count - 1, 1)]);
     return out;
   };
   const auto size_of = [](const std::vector<SampleText>& texts) {
@@ -111,7 +111,8 @@ std::vector<SampleText> thin(const std::vector<SampleText>& samples, size_t byte
     return size;
   };
   std::vector<SampleText> out = samples;
-  for (size_t count = samples.size(); count > 2 && size_of(out) > bytes;) out = chosen(count = std::max<size_t>(2, count * 3 / 4));
+  for (size_t count = samples.size(); count > 2 && size_of(out) > bytes;)
+    out = chosen(count = std::max<size_t>(2, count * 3 / 4));
   return out;
 }
 

@@ -13,7 +13,6 @@ namespace gpt2 {
 
 struct Thinned {
   std::vector<double> mean, min, max; // NaN: no number in that bucket
-  std::vector<bool> has_missing;      // a step in it had none (NaN, infinity)
 };
 
 struct ThinnedTable {

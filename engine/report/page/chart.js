@@ -45,7 +45,7 @@ function formatValue(value) { // five digits
   return String(Number(value.toPrecision(5)));
 }
 
-const formatShare = (value) => (value === 0 ? "0" : value < 1e-4 ? value.toExponential(1).replace(/e\+?/, "e") : trimmed((100 * value).toPrecision(2)) + " %");
+const formatShare = (value) => (value === 0 ? "0" : value < 1e-8 ? value.toExponential(1) : trimmed(String(Number((100 * value).toPrecision(2)))) + " %");
 
 function formatSeconds(seconds) {
   if (seconds < 120) return trimmed(seconds.toFixed(1)) + " s";
@@ -66,16 +66,18 @@ function ticks(low, high, count, least = 0) {
   return { at: out, step };
 }
 
+// At most `count` of them, evenly told apart: 1, 2, 5; 1, 3; or powers of ten; or every so many of these.
 function logTicks(low, high, count) {
   const from = Math.floor(Math.log10(low)), to = Math.ceil(Math.log10(high));
-  const every = Math.max(1, Math.ceil((to - from) / count));
-  const within = (values) => values.filter((v) => v >= low * 0.999 && v <= high * 1.001);
-  const powers = [];
-  for (let k = Math.ceil(from / every) * every; k <= to; k += every) powers.push(10 ** k);
-  if (within(powers).length >= 3) return within(powers);
-  const finer = [];
-  for (let k = from; k <= to; ++k) finer.push(10 ** k, 2 * 10 ** k, 5 * 10 ** k);
-  return within(finer).length >= 2 ? within(finer) : ticks(low, high, count).at;
+  const least = Math.log10(high / low) / Math.max(count, 1);
+  for (const [steps, every, gap] of [[[1, 2, 5], 1, 0.3], [[1, 3], 1, 0.47], ...[1, 2, 3, 5, 10].map((n) => [[1], n, n])]) {
+    if (gap < least) continue;
+    const out = [];
+    for (let k = Math.ceil(from / every) * every; k <= to; k += every) out.push(...steps.map((m) => m * 10 ** k));
+    const within = out.filter((v) => v >= low * 0.999 && v <= high * 1.001);
+    return within.length >= 2 ? within : ticks(low, high, count).at.filter((v) => v > 0);
+  }
+  return [low, high];
 }
 
 function tickText(value, step) {
@@ -120,9 +122,11 @@ function visible(xs, from, to) { // [first, last] with one point on either side,
   return [first, last];
 }
 
-// Mean over a window centred on each point (no lag), narrower at the ends and beside a step without a number.
-function smoothed(values, reach) {
-  if (reach < 1) return values;
+// A mean that is centred on each point (no lag) and weighs near ones more, narrower at the ends and beside a step
+// without a number: a moving average, twice.
+const smoothed = (values, reach) => (reach < 1 ? values : averaged(averaged(values, reach), reach));
+
+function averaged(values, reach) {
   const sums = [0], counts = [0];
   for (const v of values) {
     sums.push(sums[sums.length - 1] + (v === null ? 0 : v));
@@ -138,12 +142,12 @@ function smoothed(values, reach) {
 
 // ---- a panel ----
 
-// options: { title, keys: [nodes], height, bottom: labels below, label: for screen readers }
+// options: { title, keys: [nodes], height, label: for screen readers, covered: no lines behind it }
 // It must have draw(svg, frame) and may have tell(x, y) -> { x, content } for the tooltip, and stops() -> [x]: where
 // the arrow keys go.
 class Panel {
   constructor(view, options) {
-    Object.assign(this, { height: 130, bottom: true }, options);
+    Object.assign(this, { height: 130 }, options);
     this.view = view;
     this.plot = element("div", { class: "plot" });
     this.caption = element("figcaption", {}, element("span", {}, this.title), ...(this.keys || []));
@@ -158,7 +162,7 @@ class Panel {
   frame() {
     const width = this.width;
     const [from, to] = this.view.range();
-    const left = MARGIN.left, right = width - MARGIN.right, top = MARGIN.top, bottom = this.height - (this.bottom ? MARGIN.bottom : 6);
+    const left = MARGIN.left, right = width - MARGIN.right, top = MARGIN.top, bottom = this.height - MARGIN.bottom;
     return {
       width, left, right, top, bottom, from, to,
       x: (v) => left + ((v - from) / (to - from)) * (right - left),
@@ -175,7 +179,7 @@ class Panel {
     this.drawXAxis(svg, f);
     const id = "clip" + this.view.panels.indexOf(this);
     const clip = shape("clipPath", { id });
-    clip.append(shape("rect", { x: f.left, y: 0, width: f.right - f.left, height: this.height }));
+    clip.append(shape("rect", { x: f.left, y: f.top - 3, width: f.right - f.left, height: f.bottom - f.top + 6 }));
     svg.append(clip);
     this.inside = shape("g", { "clip-path": `url(#${id})` });
     this.draw(svg, f);
@@ -191,8 +195,7 @@ class Panel {
     const { at, step } = ticks(f.from / unit, f.to / unit, (f.right - f.left) / 90, axis.least);
     for (const tick of at) {
       const x = f.x(tick * unit);
-      svg.append(shape("line", { class: "grid", x1: x, x2: x, y1: f.top, y2: f.bottom }));
-      if (!this.bottom) continue;
+      svg.append(shape("line", { class: "grid", x1: x, x2: x, y1: this.covered ? f.bottom : f.top, y2: f.bottom + (this.covered ? 4 : 0) }));
       const near = x > f.right - 24 ? "end" : x < f.left + 12 ? "start" : "middle";
       svg.append(shape("text", { x: near === "end" ? f.right + 8 : x, y: f.bottom + 15, "text-anchor": near }, axis.text(tick, step) + suffix));
     }
@@ -272,7 +275,8 @@ class Panel {
 // series: { run, name, colour, dash, x: [..], y: [..], low, high, bucket, kind: "line" | "band" | "points", smooth: [..] }
 class CurvePanel extends Panel {
   constructor(view, options) {
-    super(view, options); // and: series() -> [..], format, log: "never" | "always" | "auto", marks() -> [x], zero: from 0
+    super(view, options); // and: series() -> [..], format, log: "never" | "always" | "auto", marks() -> [x],
+    // zero: from 0, whole: only whole numbers, close() -> bool: see closeRange
   }
 
   shown() { return this.series().filter((s) => s.x.length > 0 && !this.view.hidden.has(s.run)); }
@@ -289,6 +293,7 @@ class CurvePanel extends Panel {
       }
     }
     if (!values.length) return [0, 1, false];
+    if (this.close && this.close()) return this.closeRange(f);
     values.sort((a, b) => a - b);
     let low = values[0], high = values[values.length - 1];
     const middle = values[values.length >> 1];
@@ -304,17 +309,31 @@ class CurvePanel extends Panel {
     return [this.zero && low === 0 ? 0 : low - room, high + room, false];
   }
 
+  // Of the smoothed curves where they have left the first fall behind: after a twentieth of what is in view.
+  closeRange(f) {
+    let low = Infinity, high = -Infinity;
+    for (const s of this.shown()) {
+      const from = f.from + 0.05 * (Math.min(f.to, s.x[s.x.length - 1]) - f.from);
+      const values = s.smooth || s.y;
+      const known = values.filter((v, i) => v !== null && s.x[i] >= from && s.x[i] <= f.to);
+      for (const v of known) [low, high] = [Math.min(low, v), Math.max(high, v)];
+    }
+    if (!(high > low)) [low, high] = Number.isFinite(low) ? [low - 0.5, low + 0.5] : [0, 1];
+    return [low - 0.08 * (high - low), high + 0.08 * (high - low), false];
+  }
+
   draw(svg, f) {
     const [low, high, log] = this.yRange(f);
     const map = log ? Math.log : (v) => v;
     const y = (v) => f.bottom - ((map(Math.max(v, log ? low : -Infinity)) - map(low)) / (map(high) - map(low))) * (f.bottom - f.top);
-    const count = Math.max(2, (f.bottom - f.top) / 38);
-    const linear = log ? null : ticks(low, high, count);
+    const count = (f.bottom - f.top) / (f.bottom - f.top > 150 ? 36 : 22); // so many pixels apart at least
+    const linear = log ? null : ticks(low, high, count, this.whole ? 1 : 0);
     for (const tick of log ? logTicks(low, high, count) : linear.at) {
       svg.append(shape("line", { class: "grid", x1: f.left, x2: f.right, y1: y(tick), y2: y(tick) }));
       svg.append(shape("text", { x: f.left - 6, y: y(tick) + 4, "text-anchor": "end" }, (this.tick || tickText)(tick, linear ? linear.step : 0)));
     }
     this.caption.classList.toggle("log", log);
+    this.caption.classList.toggle("cut", Boolean(this.close && this.close()));
     for (const x of this.marks ? this.marks() : [])
       this.inside.append(shape("line", { class: "mark", x1: f.x(x), x2: f.x(x), y1: f.top, y2: f.bottom }));
     for (const s of this.shown()) this.drawSeries(s, f, y);
@@ -346,7 +365,7 @@ class CurvePanel extends Panel {
     }
     line(s.smooth || s.y, { "stroke-width": s.kind === "points" ? 1.3 : 1.7, ...dash });
     if (s.kind === "points" || last - first < 2) {
-      const radius = last - first > 120 ? 1.5 : 2.8;
+      const radius = last - first > 150 ? 1.2 : last - first > 60 ? 1.8 : 2.8;
       for (let i = first; i <= last; ++i)
         if (s.y[i] !== null) this.inside.append(shape("circle", { cx: f.x(s.x[i]), cy: y(s.y[i]), r: radius, style: `fill:${s.colour}` }));
     }

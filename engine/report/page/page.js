@@ -10,7 +10,7 @@ const EVENT_KINDS = { // in the order of their lanes
 const DASHES = ["", "7 3", "2 3"]; // after eight runs the colours begin again, with another line
 const HEAT_COLOURS = ["#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725"]; // viridis
 const HEAT_MAPS = {
-  amax: { title: "Largest magnitude (amax)", format: formatValue },
+  amax: { title: "Largest magnitude (amax)", format: (v) => trimmed(Number(v.toPrecision(2)).toString()) },
   saturated: { title: "Saturated: share of values beyond the format's range", format: formatShare, range: [1e-6, 1e-1] },
   flushed: { title: "Flushed: share of nonzero values that became zero", format: formatShare, range: [1e-6, 1e-1] },
 };
@@ -32,7 +32,7 @@ const last = (list) => list[list.length - 1];
 // ---- what all panels share ----
 
 const view = {
-  axis: "step", smoothing: "auto", from: null, to: null, cursor: null, hidden: new Set(), panels: [],
+  axis: "step", smoothing: "auto", lossRange: null, from: null, to: null, cursor: null, hidden: new Set(), panels: [],
   heatRun: 0, heatKind: "", sample: null,
 
   full() {
@@ -45,6 +45,9 @@ const view = {
     }
     if (!(high > low)) [low, high] = Number.isFinite(low) ? [low - 0.5, low + 0.5] : [0, 1];
     return [low, high];
+  },
+  closeLoss() { // unless chosen: for runs so long that the first fall would leave the rest flat
+    return this.lossRange ? this.lossRange === "close" : data.runs.some((run) => run.steps.rows >= 2000);
   },
   range() { return this.from === null ? this.full() : [this.from, this.to]; },
   zoom(from, to) {
@@ -115,7 +118,7 @@ function facts(run) {
     train: [loss === null || loss === undefined ? "–" : loss.toFixed(4), "smoothed"],
     validation: val.length ? [formatLoss(last(val)), `at step ${grouped(last(validations.step))}`] : ["–", "not measured"],
     best: best >= 0 ? [formatLoss(lowest[best]), `at step ${grouped(validations.step[best])}`] : ["–", ""],
-    speed: [speed ? formatCount(speed) + "/s" : "–", run.steps.speed_of_light ? `${(100 * meanOf(run.steps.speed_of_light.mean)).toFixed(1)} % of the speed of light` : "tokens, of late"],
+    speed: [speed ? formatCount(speed) : "–", run.steps.speed_of_light ? `tokens/s, ${(100 * meanOf(run.steps.speed_of_light.mean)).toFixed(0)} % of light` : "tokens per second"],
     left: run.state === "running" && speed ? [formatSeconds(((run.max_steps - done) * run.tokens_per_step) / speed), "left, about"] : null,
   };
 }
@@ -140,10 +143,10 @@ function buildHeader() {
   const header = byId("header");
   if (several()) {
     const columns = ["steps", "tokens", "time", "train", "validation", "best", "speed"];
-    const names = { steps: "steps", tokens: "tokens", time: "time", train: "train loss", validation: "validation", best: "best", speed: "tokens" };
+    const names = { steps: "steps", tokens: "tokens", time: "time", train: "train loss", validation: "validation", best: "best", speed: "tokens/s" };
     const rows = data.runs.map((run, i) => {
       const all = facts(run);
-      return element("tr", {}, element("td", { class: "value" }, swatch(i), " ", element("b", {}, run.name)), element("td", {}, stateNode(run)),
+      return element("tr", {}, element("td", { class: "run" }, swatch(i), " ", element("b", {}, run.name)), element("td", {}, stateNode(run)),
         element("td", {}, run.precision), ...columns.map((c) => element("td", { class: "number" }, all[c][0])));
     });
     header.replaceChildren(element("h1", {}, `${data.runs.length} runs`),
@@ -181,6 +184,7 @@ function buildToolbar() {
   bar.replaceChildren(
     choice("against", "axis", [["step", "steps"], ["tokens", "tokens"], ["seconds", "time"]], view.axis, (v) => view.changeAxis(v)),
     choice("smoothing", "smoothing", [["none", "none"], ["auto", "some"], ["strong", "more"]], view.smoothing, (v) => { view.smoothing = v; buildHeader(); renderPanels(); }),
+    choice("loss axis", "loss-axis", [["whole", "all of it"], ["close", "after the first fall"]], view.closeLoss() ? "close" : "whole", (v) => { view.lossRange = v; renderPanels(); }),
     element("button", { id: "reset", type: "button", title: "or double click in a curve", onclick: () => view.zoom(null, null) }, "whole run"),
     ...(legend ? [legend] : []),
     element("span", { id: "live", class: "soft" }));
@@ -189,7 +193,7 @@ function buildToolbar() {
 // ---- curves ----
 
 function reachOf(count) { // points on either side
-  if (view.smoothing === "none" || count < 20) return 0;
+  if (view.smoothing === "none" || count < 100) return 0; // few points need none
   return Math.max(2, Math.round(count * (view.smoothing === "strong" ? 0.03 : 0.008)));
 }
 
@@ -229,7 +233,7 @@ function curvePanels() {
     keys: [several() ? words("nats per token; solid: training, dashed with points: validation") : key("var(--c0)", "training"),
       !several() && any("validations", "val_loss") ? key("var(--c1)", "validation") : null,
       several() ? null : words("nats per token"), thinned].filter(Boolean),
-    series: lossSeries, marks, empty: "no step yet",
+    series: lossSeries, marks, empty: "no step yet", close: () => view.closeLoss(),
   })];
   panels[0].node.id = "loss";
   const add = (column, title, options) => {
@@ -299,7 +303,7 @@ function eventPanel() {
   const found = new Set(data.runs.flatMap((run) => run.events.map((event) => event.kind)));
   if (!found.size) return null;
   const kinds = [...Object.keys(EVENT_KINDS).filter((k) => found.has(k)), ...[...found].filter((k) => !EVENT_KINDS[k])];
-  const laneHeight = Math.max(17, 5 + 5 * data.runs.length);
+  const laneHeight = Math.max(17, 5 + 6 * data.runs.length);
   const panel = new EventPanel(view, { title: "Events", label: "Events; arrow keys go from one to the next", kinds, laneHeight, height: MARGIN.top + kinds.length * laneHeight + MARGIN.bottom });
   panel.node.id = "events";
   const lines = data.runs.flatMap((run) => run.events.map((event) => [event.step, eventText(event, run)])).sort((a, b) => a[0] - b[0]);
@@ -325,6 +329,20 @@ function heatColour(share) {
 }
 
 class HeatPanel extends Panel {
+  constructor(view, options) {
+    super(view, options); // and: metric, heat
+    const kinds = view.heatKind ? [view.heatKind] : Object.keys(this.heat.kinds);
+    this.cells = this.heat.layers.map((_, row) => this.heat.step.map((_, column) => { // the worst of all kinds, and which
+      let worst = { value: null, kind: "" };
+      for (const kind of kinds) {
+        const value = heatValue(this.heat.kinds[kind][this.metric][row], column);
+        if (value !== null && (worst.value === null || value > worst.value)) worst = { value, kind };
+      }
+      return worst;
+    }));
+    this.range = HEAT_MAPS[this.metric].range || this.measure();
+  }
+
   stops() { return this.heat[view.axis]; }
 
   draw(svg, f) {
@@ -343,12 +361,12 @@ class HeatPanel extends Panel {
     for (const [side, share] of Object.entries(place)) canvas.style[side] = 100 * share + "%";
     const picture = canvas.getContext("2d").createImageData(width, height);
     const rows = layers.map((_, row) => Math.floor(row * rowHeight));
-    for (let x = 0; x < width; ++x) {
+    for (let x = 0, column = 0; x < width; ++x) {
       const value = f.value(f.left + x + 0.5);
-      let column = columns.findIndex((end) => end >= value); // a record stands for the steps before it
-      if (column < 0) continue;
+      while (column < columns.length && columns[column] < value) ++column; // a record stands for the steps before it
+      if (column === columns.length) break;
       for (let row = 0; row < layers.length; ++row) {
-        const cell = this.cell(row, column);
+        const cell = this.cells[row][column].value;
         if (cell === null) continue;
         const [r, g, b, a] = cell === 0 ? [128, 128, 128, 40] : [...heatColour(this.share(cell)), 255];
         for (let y = rows[row]; y < (row + 1 < rows.length ? rows[row + 1] : height); ++y) picture.data.set([r, g, b, a], 4 * (y * width + x));
@@ -358,28 +376,11 @@ class HeatPanel extends Panel {
     this.plot.prepend(canvas);
   }
 
-  kinds() { return view.heatKind ? [view.heatKind] : Object.keys(this.heat.kinds); }
-
-  cell(row, column, kinds = this.kinds()) { // the worst of all kinds
-    let worst = null;
-    for (const kind of kinds) {
-      const value = heatValue(this.heat.kinds[kind][this.metric][row], column);
-      if (value !== null && (worst === null || value > worst)) worst = value;
-    }
-    return worst;
-  }
-
   share(value) { return Math.log(value / this.range[0]) / Math.log(this.range[1] / this.range[0]); }
 
   measure() { // the colours' range
-    const preset = HEAT_MAPS[this.metric].range;
-    if (preset) return preset;
     let low = Infinity, high = 0;
-    for (let row = 0; row < this.heat.layers.length; ++row)
-      for (let column = 0; column < this.heat.step.length; ++column) {
-        const value = this.cell(row, column);
-        if (value) [low, high] = [Math.min(low, value), Math.max(high, value)];
-      }
+    for (const { value } of this.cells.flat()) if (value) [low, high] = [Math.min(low, value), Math.max(high, value)];
     return high > low ? [low, high] : [1e-3, 1];
   }
 
@@ -388,8 +389,7 @@ class HeatPanel extends Panel {
     let column = columns.findIndex((end) => end >= x - 1e-9);
     if (column < 0) column = columns.length - 1;
     const row = y === undefined ? 0 : Math.min(Math.max(Math.floor(((y - f.top) / (f.bottom - f.top)) * layers.length), 0), layers.length - 1);
-    const value = this.cell(row, column);
-    const kind = this.kinds().find((k) => this.cell(row, column, [k]) === value) || "";
+    const { value, kind } = this.cells[row][column];
     return { x: columns[column], content: [
       element("div", { class: "soft" }, this.view.moment({ table: this.heat, low: this.heat.bucket > 1 }, column)),
       element("div", {}, `${layers[row]}/${kind}: `, element("b", { "data-series": this.metric }, value === null ? "none" : HEAT_MAPS[this.metric].format(value)))] };
@@ -424,8 +424,7 @@ function fp8Panels() {
       (heat.bucket > 1 ? `a cell is the worst of up to ${heat.bucket} steps' records.` : "a cell is a record, drawn over the steps since the one before it.")));
     const rows = heat.layers.length, height = Math.round(Math.min(Math.max(rows * 12, 60), 260)) + MARGIN.top + MARGIN.bottom;
     for (const metric of Object.keys(HEAT_MAPS)) {
-      const panel = new HeatPanel(view, { title: HEAT_MAPS[metric].title, metric, heat, height });
-      panel.range = panel.measure();
+      const panel = new HeatPanel(view, { title: HEAT_MAPS[metric].title, metric, heat, height, covered: true });
       panel.caption.append(rampNodes(panel.range, HEAT_MAPS[metric].format));
       panel.node.id = "heat-" + metric;
       panels.push(panel);
@@ -440,7 +439,7 @@ function fp8Panels() {
       series: ofAllRuns((run, i) => series(run, i, run.fp8, column, { name: column.replace("_", " "), colour })) }));
   }
   if (data.runs.some((run) => run.fp8.fwd_scale))
-    panels.push(new CurvePanel(view, { title: "Scales", height: 128, log: "always",
+    panels.push(new CurvePanel(view, { title: "Scales", height: 128, log: "always", tick: (v) => formatCount(v),
       keys: several() ? [words("geometric means; dashed: gradients")] : [key("var(--c0)", "activations and weights"), key("var(--c1)", "gradients"), words("geometric means")],
       series: () => data.runs.flatMap((run, i) => {
         const forward = series(run, i, run.fp8, "fwd_scale", { name: "activations and weights" });
@@ -449,7 +448,7 @@ function fp8Panels() {
         return [forward, backward].filter(Boolean);
       }) }));
   if (data.runs.some((run) => run.fp8.blocks_in_bf16 && Math.max(...run.fp8.blocks_in_bf16.mean) > 0))
-    panels.push(new CurvePanel(view, { title: "Blocks in BF16", height: 100, zero: true, series: ofAllRuns((run, i) => series(run, i, run.fp8, "blocks_in_bf16", { name: "blocks" })) }));
+    panels.push(new CurvePanel(view, { title: "Blocks in BF16", height: 100, zero: true, whole: true, series: ofAllRuns((run, i) => series(run, i, run.fp8, "blocks_in_bf16", { name: "blocks" })) }));
   section.append(...panels.map((panel) => panel.node));
   return panels;
 }
@@ -494,15 +493,12 @@ const settingText = (value) => (value === "" ? "(empty)" : value === true ? "on"
 const table = (...rows) => element("div", { class: "scroll" }, element("table", { class: "data" }, ...rows));
 const head = (...titles) => element("tr", {}, ...titles.map((t) => element("th", {}, t)));
 
-function settingRows(settings) {
-  const rows = [];
-  let group = null;
-  for (const s of settings) {
-    if (s.group !== group) rows.push(element("tr", { class: "group" }, element("th", { colspan: 3 }, (group = s.group))));
-    rows.push(element("tr", { class: s.differs === "yes" ? "differs" : "" }, element("td", { class: "name" }, s.name),
-      element("td", { class: "value" }, settingText(s.value)), element("td", { class: "soft" }, s.differs ? settingText(s.default) : "same")));
-  }
-  return rows;
+function settingTables(settings) { // one for each group, set in columns
+  const groups = [...new Set(settings.map((s) => s.group))];
+  return element("div", { class: "columns" }, ...groups.map((group) => element("table", { class: "data" }, element("colgroup", {}, element("col", { class: "wide" }), element("col", { class: "wide" }), element("col")), head(group, "", "default"),
+    ...settings.filter((s) => s.group === group).map((s) => element("tr", { class: s.differs === "yes" ? "differs" : "" },
+      element("td", { class: "name" }, s.name), element("td", { class: "value" }, settingText(s.value)),
+      element("td", { class: "soft" }, s.differs ? settingText(s.default) : "same"))))));
 }
 
 function buildSettings() {
@@ -520,11 +516,9 @@ function buildSettings() {
   }
   for (const run of data.runs) {
     const differ = run.settings.filter((s) => s.differs);
-    const all = element("details", {}, element("summary", {}, `${several() ? run.name + ": " : ""}all ${run.settings.length} settings`),
-      table(head("option", "value", "default"), ...settingRows(run.settings)));
+    const all = element("details", {}, element("summary", {}, `${several() ? run.name + ": " : ""}all ${run.settings.length} settings`), settingTables(run.settings));
     if (!several()) {
-      section.append(element("p", { class: "note" }, "What is not as by default. Where the default is auto, the program may have chosen the value: the log does not tell."),
-        table(head("option", "value", "default"), ...settingRows(differ)));
+      section.append(element("p", { class: "note" }, "What is not as by default: in bold, what was given. Where the default is auto, the program may have chosen the value itself: the log does not tell."), settingTables(differ));
     }
     section.append(all);
   }
@@ -532,21 +526,23 @@ function buildSettings() {
 
 function buildMachine() {
   const section = byId("machine");
-  section.replaceChildren(element("h2", { id: "machine-title" }, several() ? "Machines" : "Machine"));
-  for (const run of data.runs) {
-    const rows = [["device", run.device], ["host", run.host], ["CPU threads", run.cpu_threads], ["program", run.version]];
-    section.append(several() && element("p", {}, element("b", {}, run.name)) || "", table(...rows.map(([n, v]) => element("tr", {}, element("td", { class: "name" }, n), element("td", { class: "value" }, settingText(v))))));
-    if (run.lives.length > 1)
-      section.append(table(head("part", "from step", "began", "on"), ...run.lives.map((life, i) => element("tr", {}, element("td", {}, `${i + 1}`), element("td", { class: "number" }, grouped(life.step)),
-        element("td", {}, String(life.timestamp).replace("T", " ").replace(/\.\d+Z$/, " UTC")), element("td", { class: "value" }, `${life.host}, ${life.device}`)))));
-    const known = Object.keys(MACHINE_NAMES).filter((n) => run.machine[n]);
-    if (known.length)
-      section.append(table(element("tr", {}, element("th", {}, ""), ...["least", "mean", "greatest"].map((t) => element("th", { class: "number" }, t))), ...known.map((n) => {
-        const [name, format] = MACHINE_NAMES[n], shares = n === "gpu_throttled" || n === "gpu_power_capped";
-        const cells = shares ? ["", format(run.machine[n].mean) + " of the time", ""] : ["min", "mean", "max"].map((k) => format(run.machine[n][k]));
-        return element("tr", {}, element("td", {}, name), ...cells.map((c) => element("td", { class: "number" }, c)));
-      })));
+  const { runs } = data;
+  const row = (name, cells) => element("tr", {}, element("td", { class: "name" }, name), ...cells.map((c) => element("td", { class: "value" }, c)));
+  const rows = [["device", "device"], ["host", "host"], ["CPU threads", "cpu_threads"], ["program", "version"]].map(([name, field]) => row(name, runs.map((run) => settingText(run[field]))));
+  for (const [field, [name, format]] of Object.entries(MACHINE_NAMES)) {
+    if (!runs.some((run) => run.machine[field])) continue;
+    const share = field === "gpu_throttled" || field === "gpu_power_capped";
+    rows.push(row(name, runs.map((run) => {
+      const of = run.machine[field];
+      return !of ? "–" : share ? `${format(of.mean)} of the time` : `${format(of.mean)} (${format(of.min)} to ${format(of.max)})`;
+    })));
   }
+  section.replaceChildren(element("h2", { id: "machine-title" }, several() ? "Machines" : "Machine"),
+    table(several() && element("tr", {}, element("th", {}, ""), ...runs.map((run, i) => element("th", {}, swatch(i), " " + run.name))), ...rows));
+  for (const run of runs.filter((one) => one.lives.length > 1))
+    section.append(element("p", { class: "note" }, `${several() ? run.name + " was" : "Was"} trained in ${run.lives.length} parts:`),
+      table(head("part", "from step", "began", "on"), ...run.lives.map((life, i) => element("tr", {}, element("td", {}, `${i + 1}`), element("td", {}, grouped(life.step)),
+        element("td", {}, String(life.timestamp).replace("T", " ").replace(/\.\d+Z$/, " UTC")), element("td", { class: "value" }, `${life.host}, ${life.device}`)))));
 }
 
 // ---- the whole page ----
@@ -600,7 +596,7 @@ async function fetchMore() {
   }
 }
 
-const REMEMBERED = ["axis", "smoothing", "from", "to", "heatRun", "heatKind", "sample"];
+const REMEMBERED = ["axis", "smoothing", "lossRange", "from", "to", "heatRun", "heatKind", "sample"];
 
 function followFile() { // a file cannot ask for more: it is loaded again, and the view outlives that
   const place = "report " + location.pathname;

@@ -111,7 +111,7 @@ class Page:
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]})
 
     def open(self, url):
-        self.browser.events.clear()
+        self.browser.events = [event for event in self.browser.events if event.get("sessionId") != self.session]
         self.call("Page.navigate", {"url": url})
         self.wait_for("document.readyState === 'complete' && document.querySelector('#footer').textContent !== ''")
 

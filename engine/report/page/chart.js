@@ -309,17 +309,24 @@ class CurvePanel extends Panel {
     return [this.zero && low === 0 ? 0 : low - room, high + room, false];
   }
 
-  // Of the smoothed curves where they have left the first fall behind: after a twentieth of what is in view.
+  // Of the curves where they have left the first fall behind, after a twentieth of what is in view, and all but the
+  // outermost hundredth of the single steps around them.
   closeRange(f) {
-    let low = Infinity, high = -Infinity;
+    const lines = [], steps = [];
     for (const s of this.shown()) {
       const from = f.from + 0.05 * (Math.min(f.to, s.x[s.x.length - 1]) - f.from);
-      const values = s.smooth || s.y;
-      const known = values.filter((v, i) => v !== null && s.x[i] >= from && s.x[i] <= f.to);
-      for (const v of known) [low, high] = [Math.min(low, v), Math.max(high, v)];
+      for (let i = 0; i < s.x.length; ++i) {
+        if (s.x[i] < from || s.x[i] > f.to || s.y[i] === null) continue;
+        lines.push((s.smooth || s.y)[i]);
+        steps.push(s.low ? s.low[i] : s.y[i], s.high ? s.high[i] : s.y[i]);
+      }
     }
-    if (!(high > low)) [low, high] = Number.isFinite(low) ? [low - 0.5, low + 0.5] : [0, 1];
-    return [low - 0.08 * (high - low), high + 0.08 * (high - low), false];
+    if (!lines.length) return [0, 1, false];
+    steps.sort((a, b) => a - b);
+    const at = (share) => steps[Math.round(share * (steps.length - 1))];
+    let low = lines.reduce((a, b) => Math.min(a, b), at(0.005)), high = lines.reduce((a, b) => Math.max(a, b), at(0.995));
+    if (!(high > low)) [low, high] = [low - 0.5, low + 0.5];
+    return [low - 0.05 * (high - low), high + 0.05 * (high - low), false];
   }
 
   draw(svg, f) {
@@ -383,7 +390,7 @@ class CurvePanel extends Panel {
       const smooth = s.smooth && s.smooth !== s.y && s.smooth[i] !== null ? `, smoothed ${format(s.smooth[i])}` : "";
       return element("tr", {},
         element("td", {}, element("span", { class: "swatch", style: `color:${s.colour}` }), " " + s.name),
-        element("td", { class: "value" }, element("b", { "data-series": s.name }, format(s.y[i])), span + smooth), element("td", {}, elsewhere));
+        element("td", {}, element("b", { "data-series": s.name }, format(s.y[i])), span + smooth + elsewhere));
     });
     return { x: lead.x[at], content: [element("div", { class: "soft" }, this.view.moment(lead, at)), element("table", {}, ...rows)] };
   }

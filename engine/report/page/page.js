@@ -202,7 +202,8 @@ const smoothedLoss = (run) => smoothed(run.steps.loss.mean, reachOf(run.steps.lo
 function series(run, index, table, column, more = {}) {
   if (!table[column]) return null;
   const { mean, min, max } = table[column];
-  const reach = more.smooth ? reachOf(mean.length) : 0;
+  const [first, end] = visible(table[view.axis], ...view.range()); // a closer look is smoothed less
+  const reach = more.smooth ? reachOf(end - first + 1) : 0;
   return {
     run: run.name, name: several() ? run.name : more.name || column, colour: several() ? colourOf(index) : more.colour || "var(--c0)",
     dash: several() ? dashOf(index) : "", kind: more.kind || "line", table, x: table[view.axis], y: mean, low: min, high: max,
@@ -341,6 +342,7 @@ class HeatPanel extends Panel {
       return worst;
     }));
     this.range = HEAT_MAPS[this.metric].range || this.measure();
+    for (const cell of this.cells.flat()) cell.colour = this.colour(cell.value);
   }
 
   stops() { return this.heat[view.axis]; }
@@ -354,29 +356,27 @@ class HeatPanel extends Panel {
       if (!named && (row % every !== 0 || (every > 1 && row + every / 2 > layers.length - 1))) return;
       svg.append(shape("text", { x: f.left - 6, y: f.top + (row + 0.5) * rowHeight + 4, "text-anchor": "end" }, named ? layer : layer.slice(2)));
     });
-    // one picture, a pixel of it a pixel of the plot; scaled by the page as the curves are
-    const width = Math.max(1, Math.round(f.right - f.left)), height = Math.max(1, Math.round(f.bottom - f.top));
-    const canvas = element("canvas", { width, height, role: "img", "aria-label": this.title });
+    // a picture of one pixel a layer, stretched by the page as the curves are
+    const width = Math.max(1, Math.round(f.right - f.left));
+    const canvas = element("canvas", { width, height: layers.length, role: "img", "aria-label": this.title });
     const place = { left: f.left / f.width, top: f.top / this.height, width: (f.right - f.left) / f.width, height: (f.bottom - f.top) / this.height };
     for (const [side, share] of Object.entries(place)) canvas.style[side] = 100 * share + "%";
-    const picture = canvas.getContext("2d").createImageData(width, height);
-    const rows = layers.map((_, row) => Math.floor(row * rowHeight));
+    const picture = canvas.getContext("2d").createImageData(width, layers.length);
     for (let x = 0, column = 0; x < width; ++x) {
       const value = f.value(f.left + x + 0.5);
       while (column < columns.length && columns[column] < value) ++column; // a record stands for the steps before it
       if (column === columns.length) break;
-      for (let row = 0; row < layers.length; ++row) {
-        const cell = this.cells[row][column].value;
-        if (cell === null) continue;
-        const [r, g, b, a] = cell === 0 ? [128, 128, 128, 40] : [...heatColour(this.share(cell)), 255];
-        for (let y = rows[row]; y < (row + 1 < rows.length ? rows[row + 1] : height); ++y) picture.data.set([r, g, b, a], 4 * (y * width + x));
-      }
+      for (let row = 0; row < layers.length; ++row) picture.data.set(this.cells[row][column].colour, 4 * (row * width + x));
     }
     canvas.getContext("2d").putImageData(picture, 0, 0);
     this.plot.prepend(canvas);
   }
 
-  share(value) { return Math.log(value / this.range[0]) / Math.log(this.range[1] / this.range[0]); }
+  colour(value) { // red, green, blue, opacity
+    if (value === null) return [0, 0, 0, 0];
+    if (value === 0) return [128, 128, 128, 40];
+    return [...heatColour(Math.log(value / this.range[0]) / Math.log(this.range[1] / this.range[0])), 255];
+  }
 
   measure() { // the colours' range
     let low = Infinity, high = 0;

@@ -18,6 +18,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
+constexpr double kMostCount = 9e15;       // of steps or tokens: below it a double counts exactly
 constexpr int64_t kReadAtOnce = 16 << 20; // bytes: a file of gigabytes is never whole in memory
 
 const std::vector<std::string> kStepColumns = {"loss", "lr", "grad_norm", "tokens_per_sec", "speed_of_light"};
@@ -108,8 +109,10 @@ bool RunReader::read() {
 Moment RunReader::moment_of(const Json& line) const {
   const double step = number(line, "step"), seconds = number(line, "seconds");
   if (std::isnan(step) || std::isnan(seconds)) throw NotOurs{"it has no step or no seconds"};
+  if (!(step >= 0 && step < kMostCount)) throw NotOurs{"its step is none"};
   Moment at{static_cast<int64_t>(step), number(line, "tokens"), seconds_before_ + seconds};
   if (std::isnan(at.tokens)) at.tokens = last_.tokens + tokens_per_step_ * static_cast<double>(at.step - last_.step);
+  if (!(std::abs(at.tokens) < kMostCount)) throw NotOurs{"so many tokens there are not"};
   return at;
 }
 

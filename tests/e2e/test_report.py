@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bin/report from outside, and its page in a real browser. Usage: test_report.py TRAIN_GPT2_FP8 REPORT
+"""bin/report from outside, its page in a real browser, bin/watch. Usage: test_report.py TRAIN_GPT2_FP8 REPORT WATCH
 
 Without a Chromium the browser's part is skipped. REPORT_SCREENSHOTS=FOLDER keeps pictures of what it saw."""
 import contextlib
@@ -7,7 +7,9 @@ import fcntl
 import http.client
 import json
 import os
+import pty
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -19,6 +21,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from browser import Browser, find_browser  # noqa: E402
 
+WATCH = os.path.abspath(sys.argv.pop(3))
 REPORT = os.path.abspath(sys.argv.pop(2))
 PROGRAM = os.path.abspath(sys.argv.pop(1))
 TINY = ["--device", "cpu", "--model", "nano", "--layers", "2", "--heads", "1", "--channels", "16", "--seq_len", "16", "--threads", "1",
@@ -175,6 +178,47 @@ class CommandLine(Runs):
             status, text = get("/data.json")
             self.assertEqual(status, 503)
             self.assertIn(b"is no line of metrics", text)
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(process.wait(timeout=10), 0)
+
+
+class InTheTerminal(Runs):
+    def test_once(self):
+        for arguments in (["fp8"], ["--log_dir", self.path("runs")]):  # the newest without a name
+            done = subprocess.run([WATCH, *arguments], cwd=self.folder, capture_output=True, text=True, timeout=30)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("step 60 of 60 (100.0 %)", done.stdout)
+            self.assertLessEqual(max(map(len, done.stdout.splitlines())), 80)
+            self.assertNotIn("\x1b", done.stdout)
+        for arguments in (["fp9"], ["--log_dir", "nowhere"]):
+            done = subprocess.run([WATCH, *arguments], cwd=self.folder, capture_output=True, text=True, timeout=30)
+            self.assertEqual(done.returncode, 3)
+            self.assertRegex(done.stderr, r"\Aerror: [^\n]+\n\Z")
+
+    def test_follows_a_run_until_ctrl_c(self):
+        lines = self.copy_of("fp32", "followed")
+        self.write("followed", lines[:20])
+        leader, follower = pty.openpty()
+        self.addCleanup(os.close, leader)
+        seen = ""
+
+        def wait_for(words):
+            nonlocal seen
+            deadline = time.monotonic() + 10
+            while words not in seen:
+                if time.monotonic() > deadline:
+                    self.fail(f"no {words!r} in {seen!r}")
+                if select.select([leader], [], [], 0.1)[0]:
+                    seen += os.read(leader, 1 << 16).decode(errors="replace")
+
+        with self.training("followed"):
+            process = subprocess.Popen([WATCH, "followed", "--every", "0.1"], cwd=self.folder, stdin=follower, stdout=follower,
+                                       stderr=follower, env={**os.environ, "TERM": "xterm"})
+            os.close(follower)
+            wait_for("running")
+            self.assertNotIn("step 60 of 60", seen)
+            self.write("followed", lines)
+            wait_for("step 60 of 60")
             process.send_signal(signal.SIGINT)
             self.assertEqual(process.wait(timeout=10), 0)
 

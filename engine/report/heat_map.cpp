@@ -74,12 +74,12 @@ nlohmann::json heat_map_json(const TensorRecords& records, size_t most_cells) {
     if (row_of.try_emplace(layer, row_of.size()).second) out["layers"].push_back(layer);
   }
   for (size_t i = 0; i < records.tensors.size(); ++i) {
-    const auto [layer, kind] = layer_and_kind(records.tensors[i]);
-    nlohmann::json& maps_of_kind = out["kinds"][kind];
+    const std::pair<std::string, std::string> named = layer_and_kind(records.tensors[i]);
+    nlohmann::json& maps_of_kind = out["kinds"][named.second];
     const auto put = [&](const char* name, float TensorRecords::Values::*field) {
       nlohmann::json& rows = maps_of_kind[name];
       if (rows.is_null()) rows = std::vector<std::string>(row_of.size());
-      rows[row_of.at(layer)] = codes(records.values[i], field, column_of);
+      rows[row_of.at(named.first)] = codes(records.values[i], field, column_of);
     };
     put("amax", &TensorRecords::Values::amax);
     put("saturated", &TensorRecords::Values::saturated);

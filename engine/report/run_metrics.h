@@ -68,7 +68,7 @@ class RunReader {
   std::string name() const; // that of the folder
 
  private:
-  void take(const std::string& line);
+  void take(const std::string& bytes); // of a line
   void take_tensor(const nlohmann::json& line, const Moment& at);
   void take_throttling(const Moment& at);
   Moment moment_of(const nlohmann::json& line) const;

@@ -115,7 +115,7 @@ function facts(run) {
     steps: [grouped(done), `of ${grouped(run.max_steps)}`],
     tokens: [formatCount(steps.tokens.length ? last(steps.tokens) : 0), run.parameters ? formatRatio(last(steps.tokens) / run.parameters) : ""],
     time: [formatSeconds(steps.seconds.length ? last(steps.seconds) : 0), run.lives.length > 1 ? `in ${run.lives.length} parts` : ""],
-    train: [loss === null || loss === undefined ? "–" : loss.toFixed(4), "smoothed"],
+    train: [loss === null || loss === undefined ? "–" : loss.toFixed(4), steps.loss && reachOf(steps.loss.mean.length) > 0 ? "smoothed" : "last step"],
     validation: val.length ? [formatLoss(last(val)), `at step ${grouped(last(validations.step))}`] : ["–", "not measured"],
     best: best >= 0 ? [formatLoss(lowest[best]), `at step ${grouped(validations.step[best])}`] : ["–", ""],
     speed: [speed ? formatCount(speed) : "–", run.steps.speed_of_light ? `tokens/s, ${(100 * meanOf(run.steps.speed_of_light.mean)).toFixed(0)} % of light` : "tokens per second"],
@@ -124,7 +124,7 @@ function facts(run) {
 }
 
 const formatLoss = (value) => (value === null ? "not a number" : value.toFixed(4));
-const formatRatio = (value) => (Number.isFinite(value) ? `${value < 10 ? Number(value.toPrecision(2)) : grouped(value)} per parameter` : "");
+const formatRatio = (value) => (value >= 0.01 ? `${value < 10 ? Number(value.toPrecision(2)) : grouped(value)} per parameter` : "");
 const meanOf = (list) => { const v = list.filter((x) => x !== null); return v.reduce((a, b) => a + b, 0) / Math.max(v.length, 1); };
 const recentSpeed = (run) => {
   const speeds = run.steps.tokens_per_sec ? run.steps.tokens_per_sec.mean : [];
@@ -567,8 +567,8 @@ function build() {
   buildSamples();
   buildSettings();
   buildMachine();
-  byId("footer").textContent = `bin/report, from metrics.jsonl; last line ${data.runs.map((run) => run.last_timestamp).sort().pop()}. ` +
-    "Drag in a curve to zoom, double click to see all; with the keyboard: Tab to a curve, arrows, plus, minus, 0. Times are of training, without pauses.";
+  byId("footer").replaceChildren(`bin/report, from metrics.jsonl; last line ${data.runs.map((run) => run.last_timestamp).sort().pop()}. Times are of training, without pauses. `,
+    element("span", { class: "only-screen" }, "Drag in a curve to zoom, double click to see all; with the keyboard: Tab to a curve, arrows, plus, minus, 0."));
   live("");
 }
 

@@ -29,6 +29,19 @@ TEST_CASE("a folder has one writer; the second hears who it is and what to do") 
   CHECK(expect_error([&] { FolderLock third(root / "runs/run", "--run_name"); }).code() == ExitCode::usage); // still
 }
 
+TEST_CASE("who only looks learns whether there is a writer, and is in nobody's way") {
+  TemporaryFolder root;
+  CHECK_FALSE(has_writer(root / "run"));
+  fs::create_directory(root / "run");
+  std::ofstream(root / "run/.lock") << "process 1 on a machine that lost its power";
+  CHECK_FALSE(has_writer(root / "run"));
+  {
+    const FolderLock lock(root / "run", "--run_name");
+    CHECK(has_writer(root / "run"));
+  }
+  CHECK_FALSE(has_writer(root / "run"));
+}
+
 TEST_CASE("what it leaves: nothing, or what was written") {
   TemporaryFolder root;
   { const FolderLock lock(root / "run", "--run_name"); }

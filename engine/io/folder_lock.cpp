@@ -77,4 +77,12 @@ FolderLock::~FolderLock() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
+bool has_writer(const std::string& folder) {
+  const int descriptor = uninterrupted([&] { return ::open((folder + "/.lock").c_str(), O_RDONLY | O_CLOEXEC); });
+  if (descriptor < 0) return false;
+  const bool held = uninterrupted([&] { return ::flock(descriptor, LOCK_SH | LOCK_NB); }) != 0 && errno == EWOULDBLOCK;
+  ::close(descriptor);
+  return held;
+}
+
 } // namespace gpt2

@@ -30,4 +30,8 @@ class FolderLock {
   bool recognizable_ = true; // no: a file system that numbers its files anew each time
 };
 
+// Does anybody hold the lock now? For those who only look: makes nothing, and keeps nobody out but for the moment of
+// the question. A file system without locks says no.
+bool has_writer(const std::string& folder);
+
 } // namespace gpt2

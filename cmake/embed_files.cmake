@@ -1,0 +1,18 @@
+# cmake -D OUTPUT=FILE.cpp -D FILES=FOLDER/page.html,FOLDER/page.js,... -P embed_files.cmake
+# A source that holds each file as text: page.html is gpt2::kPageHtml, as engine/report/page_files.h declares it.
+string(REPLACE "," ";" FILES "${FILES}")
+set(source "#include \"engine/report/page_files.h\"\n\nnamespace gpt2 {\n\n")
+foreach(file IN LISTS FILES)
+  file(READ ${file} text)
+  get_filename_component(name ${file} NAME)
+  string(REGEX MATCHALL "[a-z0-9]+" words ${name})
+  set(constant k)
+  foreach(word IN LISTS words)
+    string(SUBSTRING ${word} 0 1 first)
+    string(SUBSTRING ${word} 1 -1 rest)
+    string(TOUPPER ${first} first)
+    string(APPEND constant ${first}${rest})
+  endforeach()
+  string(APPEND source "const std::string_view ${constant} = R\"embedded(${text})embedded\";\n\n")
+endforeach()
+file(WRITE ${OUTPUT} "${source}} // namespace gpt2\n")

@@ -1,0 +1,397 @@
+"use strict";
+// Panels over one x axis: curves, events and heat maps. They share a view (axis, zoom, cursor), so that what happened at
+// one moment stands in one vertical line on the whole page.
+
+const SVG = "http://www.w3.org/2000/svg";
+const MARGIN = { left: 62, right: 14, top: 8, bottom: 22 };
+
+function element(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "class") node.className = value;
+    else if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value === true) node.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) node.setAttribute(name, value);
+  }
+  node.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
+  return node;
+}
+
+function shape(tag, attributes = {}, text = null) {
+  const node = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  if (text !== null) node.textContent = text;
+  return node;
+}
+
+// ---- numbers as people read them ----
+
+const grouped = (value) => Math.round(value).toLocaleString("en-GB");
+
+function formatCount(value) { // 950, 50.3K, 124.5M, 9.9B
+  for (const [size, letter] of [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "K"]])
+    if (Math.abs(value) >= size) return trimmed((value / size).toFixed(value / size < 10 ? 2 : 1)) + letter;
+  return trimmed(value.toFixed(Number.isInteger(value) ? 0 : 1));
+}
+
+const trimmed = (text) => (text.includes(".") ? text.replace(/\.?0+$/, "") : text);
+
+function formatValue(value) { // five digits
+  if (value === null || value === undefined || !Number.isFinite(value)) return "not a number";
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size < 1e-3 || size >= 1e7) return trimmed(value.toExponential(3).replace(/e\+?/, "e")).replace(/\.?0+e/, "e");
+  if (size >= 1e4) return grouped(value);
+  return String(Number(value.toPrecision(5)));
+}
+
+const formatShare = (value) => (value === 0 ? "0" : value < 1e-8 ? value.toExponential(1) : trimmed(String(Number((100 * value).toPrecision(2)))) + " %");
+
+function formatSeconds(seconds) {
+  if (seconds < 120) return trimmed(seconds.toFixed(1)) + " s";
+  if (seconds < 7200) return trimmed((seconds / 60).toFixed(1)) + " min";
+  if (seconds < 360000) return trimmed((seconds / 3600).toFixed(2)) + " h";
+  return trimmed((seconds / 86400).toFixed(1)) + " days";
+}
+
+// ---- axes ----
+
+// About `count` round numbers from `low` to `high`: 1, 2 or 5 times a power of ten apart, at least `least` apart.
+function ticks(low, high, count, least = 0) {
+  const rough = Math.max((high - low) / Math.max(count, 1), least, Number.MIN_VALUE);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough * 0.999);
+  const out = [];
+  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9 && out.length < 50; ++k) out.push(k * step);
+  return { at: out, step };
+}
+
+// At most `count` of them, evenly told apart: 1, 2, 5; 1, 3; or powers of ten; or every so many of these.
+function logTicks(low, high, count) {
+  const from = Math.floor(Math.log10(low)), to = Math.ceil(Math.log10(high));
+  const least = Math.log10(high / low) / Math.max(count, 1);
+  for (const [steps, every, gap] of [[[1, 2, 5], 1, 0.3], [[1, 3], 1, 0.47], ...[1, 2, 3, 5, 10].map((n) => [[1], n, n])]) {
+    if (gap < least) continue;
+    const out = [];
+    for (let k = Math.ceil(from / every) * every; k <= to; k += every) out.push(...steps.map((m) => m * 10 ** k));
+    const within = out.filter((v) => v >= low * 0.999 && v <= high * 1.001);
+    return within.length >= 2 ? within : ticks(low, high, count).at.filter((v) => v > 0);
+  }
+  return [low, high];
+}
+
+function tickText(value, step) {
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size < 1e-3 || size >= 1e6) {
+    if (size >= 1e6) return formatCount(value);
+    return trimmed(value.toExponential(2).replace(/e\+?/, "e").replace(/\.?0+e/, "e"));
+  }
+  const digits = step ? Math.max(0, -Math.floor(Math.log10(step) + 1e-9)) : 6;
+  const text = value.toFixed(Math.min(digits, 8));
+  return step ? (size >= 1e4 ? Number(text).toLocaleString("en-GB") : text) : trimmed(text);
+}
+
+const AXES = {
+  step: { name: "steps", least: 1, unit: () => [1, ""], text: (v, step) => Number(v.toFixed(0)).toLocaleString("en-GB") },
+  tokens: { name: "tokens", least: 1, unit: () => [1, ""], text: (v) => formatCount(v) },
+  seconds: {
+    name: "time", least: 0,
+    unit: (span) => (span < 180 ? [1, " s"] : span < 10800 ? [60, " min"] : [3600, " h"]),
+    text: (v, step) => tickText(v, step),
+  },
+};
+
+// ---- finding points ----
+
+function nearest(xs, x) { // index; xs grow
+  let low = 0, high = xs.length - 1;
+  if (high < 0) return -1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (xs[middle] < x) low = middle + 1;
+    else high = middle;
+  }
+  return low > 0 && x - xs[low - 1] <= xs[low] - x ? low - 1 : low;
+}
+
+function visible(xs, from, to) { // [first, last] with one point on either side, so that lines reach the edge
+  let first = 0, last = xs.length - 1;
+  while (first < last && xs[first + 1] < from) ++first;
+  while (last > first && xs[last - 1] > to) --last;
+  return [first, last];
+}
+
+// A mean that is centred on each point (no lag) and weighs near ones more, narrower at the ends and beside a step
+// without a number: a moving average, twice.
+const smoothed = (values, reach) => (reach < 1 ? values : averaged(averaged(values, reach), reach));
+
+function averaged(values, reach) {
+  const sums = [0], counts = [0];
+  for (const v of values) {
+    sums.push(sums[sums.length - 1] + (v === null ? 0 : v));
+    counts.push(counts[counts.length - 1] + (v === null ? 0 : 1));
+  }
+  return values.map((v, i) => {
+    if (v === null) return null;
+    const side = Math.min(reach, i, values.length - 1 - i);
+    const from = i - side, to = i + side + 1;
+    return (sums[to] - sums[from]) / (counts[to] - counts[from]);
+  });
+}
+
+// ---- a panel ----
+
+// options: { title, keys: [nodes], height, label: for screen readers, covered: no lines behind it }
+// It must have draw(svg, frame) and may have tell(x, y) -> { x, content } for the tooltip, and stops() -> [x]: where
+// the arrow keys go.
+class Panel {
+  constructor(view, options) {
+    Object.assign(this, { height: 130 }, options);
+    this.view = view;
+    this.plot = element("div", { class: "plot" });
+    this.caption = element("figcaption", {}, element("span", {}, this.title), ...(this.keys || []));
+    this.node = element("figure", { class: "panel", tabindex: 0, role: "group", "aria-label": this.label || this.title }, this.caption, this.plot);
+    this.listen();
+  }
+
+  stops() { return []; }
+
+  tell() { return null; }
+
+  frame() {
+    const width = this.width;
+    const [from, to] = this.view.range();
+    const left = MARGIN.left, right = width - MARGIN.right, top = MARGIN.top, bottom = this.height - MARGIN.bottom;
+    return {
+      width, left, right, top, bottom, from, to,
+      x: (v) => left + ((v - from) / (to - from)) * (right - left),
+      value: (px) => from + ((px - left) / (right - left)) * (to - from),
+    };
+  }
+
+  render(width) {
+    this.width = width;
+    const svg = shape("svg", { viewBox: `0 0 ${width} ${this.height}`, "aria-hidden": "true" });
+    const f = this.frame();
+    this.svg = svg;
+    this.plot.replaceChildren(svg);
+    this.drawXAxis(svg, f);
+    const id = "clip" + this.view.panels.indexOf(this);
+    const clip = shape("clipPath", { id });
+    clip.append(shape("rect", { x: f.left, y: f.top - 3, width: f.right - f.left, height: f.bottom - f.top + 6 }));
+    svg.append(clip);
+    this.inside = shape("g", { "clip-path": `url(#${id})` });
+    this.draw(svg, f);
+    svg.append(this.inside);
+    this.cursor = shape("line", { class: "cursor", y1: f.top, y2: f.bottom, visibility: "hidden" });
+    this.selection = shape("rect", { class: "selection", y: f.top, height: f.bottom - f.top, width: 0, visibility: "hidden" });
+    svg.append(this.selection, this.cursor);
+  }
+
+  drawXAxis(svg, f) {
+    const axis = AXES[this.view.axis];
+    const [unit, suffix] = axis.unit(f.to - f.from);
+    const { at, step } = ticks(f.from / unit, f.to / unit, (f.right - f.left) / 90, axis.least);
+    for (const tick of at) {
+      const x = f.x(tick * unit);
+      svg.append(shape("line", { class: "grid", x1: x, x2: x, y1: this.covered ? f.bottom : f.top, y2: f.bottom + (this.covered ? 4 : 0) }));
+      const near = x > f.right - 24 ? "end" : x < f.left + 12 ? "start" : "middle";
+      svg.append(shape("text", { x: near === "end" ? f.right + 8 : x, y: f.bottom + 15, "text-anchor": near }, axis.text(tick, step) + suffix));
+    }
+    svg.append(shape("line", { class: "frame", x1: f.left, x2: f.right, y1: f.bottom, y2: f.bottom }));
+  }
+
+  // ---- what the reader does ----
+
+  position(event) {
+    const box = this.svg.getBoundingClientRect();
+    const scale = this.width / box.width;
+    return { x: (event.clientX - box.left) * scale, y: (event.clientY - box.top) * scale };
+  }
+
+  listen() {
+    let start = null;
+    const inside = (x) => Math.min(Math.max(x, MARGIN.left), this.width - MARGIN.right);
+    this.plot.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0) return;
+      start = inside(this.position(event).x);
+      this.plot.setPointerCapture(event.pointerId);
+    });
+    this.plot.addEventListener("pointermove", (event) => {
+      const { x, y } = this.position(event);
+      if (start !== null && Math.abs(x - start) > 5) {
+        this.selection.setAttribute("visibility", "visible");
+        this.selection.setAttribute("x", Math.min(start, inside(x)));
+        this.selection.setAttribute("width", Math.abs(inside(x) - start));
+      }
+      this.view.point(this, this.frame().value(inside(x)), y);
+    });
+    this.plot.addEventListener("pointerup", (event) => {
+      if (start === null) return;
+      const end = inside(this.position(event).x), f = this.frame();
+      const pixels = Math.abs(end - start);
+      const [a, b] = [f.value(Math.min(start, end)), f.value(Math.max(start, end))];
+      start = null;
+      this.selection.setAttribute("visibility", "hidden");
+      if (pixels > 5) this.view.zoom(a, b);
+    });
+    this.plot.addEventListener("pointercancel", () => {
+      start = null;
+      this.selection.setAttribute("visibility", "hidden");
+    });
+    this.plot.addEventListener("pointerleave", () => start === null && this.view.point(null));
+    this.plot.addEventListener("dblclick", () => this.view.zoom(null, null));
+    this.node.addEventListener("blur", () => this.view.point(null));
+    this.node.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const { view } = this;
+    const [from, to] = view.range();
+    const middle = view.cursor ?? (from + to) / 2, span = to - from;
+    const move = (count) => {
+      const stops = this.stops().filter((x) => x >= from && x <= to);
+      if (!stops.length) return;
+      const now = view.cursor === null ? (count > 0 ? -1 : stops.length) : nearest(stops, view.cursor);
+      view.point(this, stops[Math.min(Math.max(now + count, 0), stops.length - 1)]);
+    };
+    const actions = {
+      ArrowRight: () => move(event.shiftKey ? 10 : 1), ArrowLeft: () => move(event.shiftKey ? -10 : -1),
+      Home: () => move(-1e9), End: () => move(1e9),
+      "+": () => view.zoom(middle - span / 4, middle + span / 4), "=": () => view.zoom(middle - span / 4, middle + span / 4),
+      "-": () => view.zoom(middle - span, middle + span), 0: () => view.zoom(null, null),
+      Escape: () => (view.cursor === null ? view.zoom(null, null) : view.point(null)),
+    };
+    if (!actions[event.key]) return;
+    event.preventDefault();
+    actions[event.key]();
+  }
+}
+
+// ---- curves ----
+
+// series: { run, name, colour, dash, x: [..], y: [..], low, high, bucket, kind: "line" | "band" | "points", smooth: [..] }
+class CurvePanel extends Panel {
+  constructor(view, options) {
+    super(view, options); // and: series() -> [..], format, log: "never" | "always" | "auto", marks() -> [x],
+    // zero: from 0, whole: only whole numbers, close() -> bool: see closeRange
+  }
+
+  shown() { return this.series().filter((s) => s.x.length > 0 && !this.view.hidden.has(s.run)); }
+
+  stops() { return this.shown().length ? this.shown()[0].x : []; }
+
+  yRange(f) {
+    const values = [];
+    for (const s of this.shown()) {
+      const [first, last] = visible(s.x, f.from, f.to);
+      for (let i = first; i <= last; ++i) {
+        if (s.x[i] < f.from || s.x[i] > f.to) continue;
+        for (const v of [s.y[i], s.low && s.low[i], s.high && s.high[i]]) if (v !== null && v !== undefined && v !== false) values.push(v);
+      }
+    }
+    if (!values.length) return [0, 1, false];
+    if (this.close && this.close()) return this.closeRange(f);
+    values.sort((a, b) => a - b);
+    let low = values[0], high = values[values.length - 1];
+    const middle = values[values.length >> 1];
+    const log = this.log === "always" ? high > 0 : this.log === "auto" && low > 0 && high > 20 * middle;
+    if (log) {
+      low = values.find((v) => v > 0);
+      if (high < low * 1.05) [low, high] = [low / 2, high * 2];
+      return [low / (high / low) ** 0.04, high * (high / low) ** 0.04, true];
+    }
+    if (this.zero) low = Math.min(low, 0);
+    if (high - low < 1e-9 * Math.max(Math.abs(high), 1e-30)) [low, high] = high === 0 ? [0, 1] : [Math.min(0, 2 * high), Math.max(0, 2 * high)];
+    const room = 0.05 * (high - low);
+    return [this.zero && low === 0 ? 0 : low - room, high + room, false];
+  }
+
+  // Of the curves where they have left the first fall behind, after a twentieth of what is in view, and all but the
+  // outermost hundredth of the single steps around them.
+  closeRange(f) {
+    const lines = [], steps = [];
+    for (const s of this.shown()) {
+      const from = f.from + 0.05 * (Math.min(f.to, s.x[s.x.length - 1]) - f.from);
+      for (let i = 0; i < s.x.length; ++i) {
+        if (s.x[i] < from || s.x[i] > f.to || s.y[i] === null) continue;
+        lines.push((s.smooth || s.y)[i]);
+        steps.push(s.low ? s.low[i] : s.y[i], s.high ? s.high[i] : s.y[i]);
+      }
+    }
+    if (!lines.length) return [0, 1, false];
+    steps.sort((a, b) => a - b);
+    const at = (share) => steps[Math.round(share * (steps.length - 1))];
+    let low = lines.reduce((a, b) => Math.min(a, b), at(0.005)), high = lines.reduce((a, b) => Math.max(a, b), at(0.995));
+    if (!(high > low)) [low, high] = [low - 0.5, low + 0.5];
+    return [low - 0.05 * (high - low), high + 0.05 * (high - low), false];
+  }
+
+  draw(svg, f) {
+    const [low, high, log] = this.yRange(f);
+    const map = log ? Math.log : (v) => v;
+    const y = (v) => f.bottom - ((map(Math.max(v, log ? low : -Infinity)) - map(low)) / (map(high) - map(low))) * (f.bottom - f.top);
+    const count = (f.bottom - f.top) / (f.bottom - f.top > 150 ? 36 : 22); // so many pixels apart at least
+    const linear = log ? null : ticks(low, high, count, this.whole ? 1 : 0);
+    for (const tick of log ? logTicks(low, high, count) : linear.at) {
+      svg.append(shape("line", { class: "grid", x1: f.left, x2: f.right, y1: y(tick), y2: y(tick) }));
+      svg.append(shape("text", { x: f.left - 6, y: y(tick) + 4, "text-anchor": "end" }, (this.tick || tickText)(tick, linear ? linear.step : 0)));
+    }
+    this.caption.classList.toggle("log", log);
+    this.caption.classList.toggle("cut", Boolean(this.close && this.close()));
+    for (const x of this.marks ? this.marks() : [])
+      this.inside.append(shape("line", { class: "mark", x1: f.x(x), x2: f.x(x), y1: f.top, y2: f.bottom }));
+    for (const s of this.shown()) this.drawSeries(s, f, y);
+    if (!this.shown().length)
+      svg.append(shape("text", { x: (f.left + f.right) / 2, y: (f.top + f.bottom) / 2, "text-anchor": "middle" }, this.empty || "nothing yet"));
+  }
+
+  drawSeries(s, f, y) {
+    const [first, last] = visible(s.x, f.from, f.to);
+    const path = (values) => {
+      let out = "", pen = false;
+      for (let i = first; i <= last; ++i) {
+        if (values[i] === null) { pen = false; continue; }
+        out += (pen ? "L" : "M") + f.x(s.x[i]).toFixed(1) + " " + y(values[i]).toFixed(1);
+        pen = true;
+      }
+      return out;
+    };
+    const line = (values, more) => this.inside.append(shape("path", { d: path(values), fill: "none", style: `stroke:${s.colour}`, "stroke-linejoin": "round", ...more }));
+    const dash = s.dash ? { "stroke-dasharray": s.dash } : {};
+    if (s.low) {
+      let d = "";
+      for (let i = first; i <= last; ++i) if (s.high[i] !== null) d += (d ? "L" : "M") + f.x(s.x[i]).toFixed(1) + " " + y(s.high[i]).toFixed(1);
+      for (let i = last; i >= first; --i) if (s.low[i] !== null) d += "L" + f.x(s.x[i]).toFixed(1) + " " + y(s.low[i]).toFixed(1);
+      // the outline keeps a spike of one bucket visible where the band is thinner than a pixel
+      this.inside.append(shape("path", { d: d + "Z", style: `fill:${s.colour};stroke:${s.colour}`, "fill-opacity": 0.22, "stroke-opacity": 0.3, "stroke-width": 0.7 }));
+    } else if (s.smooth) {
+      line(s.y, { "stroke-width": 1, "stroke-opacity": 0.35 });
+    }
+    line(s.smooth || s.y, { "stroke-width": s.kind === "points" ? 1.3 : 1.7, ...dash });
+    if (s.kind === "points" || last - first < 2) {
+      const radius = last - first > 150 ? 1.2 : last - first > 60 ? 1.8 : 2.8;
+      for (let i = first; i <= last; ++i)
+        if (s.y[i] !== null) this.inside.append(shape("circle", { cx: f.x(s.x[i]), cy: y(s.y[i]), r: radius, style: `fill:${s.colour}` }));
+    }
+  }
+
+  tell(x) {
+    const shown = this.shown();
+    if (!shown.length) return null;
+    const format = this.format || formatValue;
+    const lead = shown[0], at = nearest(lead.x, x);
+    const rows = shown.map((s) => {
+      const i = nearest(s.x, lead.x[at]);
+      const elsewhere = s.x[i] !== lead.x[at] ? ` at ${this.view.where(s.x[i])}` : "";
+      const span = s.low && s.low[i] !== null ? ` (${format(s.low[i])} to ${format(s.high[i])})` : "";
+      const smooth = s.smooth && s.smooth !== s.y && s.smooth[i] !== null ? `, smoothed ${format(s.smooth[i])}` : "";
+      return element("tr", {},
+        element("td", {}, element("span", { class: "swatch", style: `color:${s.colour}` }), " " + s.name),
+        element("td", {}, element("b", { "data-series": s.name }, format(s.y[i])), span + smooth + elsewhere));
+    });
+    return { x: lead.x[at], content: [element("div", { class: "soft" }, this.view.moment(lead, at)), element("table", {}, ...rows)] };
+  }
+}

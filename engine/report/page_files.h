@@ -1,0 +1,11 @@
+// The files of engine/report/page/, made part of the program by cmake/embed_files.cmake: a report needs none at run
+// time.
+#pragma once
+
+#include <string_view>
+
+namespace gpt2 {
+
+extern const std::string_view kPageHtml, kPageCss, kChartJs, kPageJs;
+
+} // namespace gpt2

@@ -1,0 +1,17 @@
+// The metrics.jsonl of a run, up to what bin/report and bin/watch make of it.
+#include "engine/report/page_data.h"
+#include "engine/report/terminal_screen.h"
+#include "tests/fuzz/fuzz_input.h"
+
+using namespace gpt2;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+  fuzz::folder().write("metrics.jsonl", fuzz::text_of(bytes, size));
+  fuzz::expect_answer([&] {
+    std::vector<RunReader> runs;
+    runs.emplace_back(fuzz::folder().path());
+    page_data(runs, {{"seed", "Data", "1337"}});
+    terminal_screen(runs[0], 80);
+  });
+  return 0;
+}

@@ -1,0 +1,179 @@
+// One self-contained HTML page of a run, or of several; while they train, too (docs/tools.md).
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <thread>
+
+#include "engine/base/error.h"
+#include "engine/base/files.h"
+#include "engine/base/log.h"
+#include "engine/base/process.h"
+#include "engine/base/program.h"
+#include "engine/base/tool_arguments.h"
+#include "engine/dist/sockets.h"
+#include "engine/report/page.h"
+#include "engine/report/page_data.h"
+#include "engine/report/page_server.h"
+#include "engine/train/option_fields.h"
+
+namespace {
+
+using namespace gpt2;
+namespace fs = std::filesystem;
+
+constexpr int kUsualPort = 6007; // beside TensorBoard's 6006
+constexpr double kFetchSeconds = 5;
+
+struct Command {
+  std::vector<std::string> runs;
+  std::string output, log_dir = "runs", serve;
+  double watch = 0; // seconds; 0: once
+  bool serves = false;
+};
+
+void add_options(CLI::App& app, Command& command) {
+  app.footer("One run: RUN/report.html. Several runs are laid over each other: report.html beside the first.");
+  app.add_option("runs", command.runs, "folders of runs, or names below --log_dir")->type_name("RUN");
+  app.add_option("-o,--output", command.output, "the file to write")->type_name("FILE");
+  app.add_option("--log_dir", command.log_dir, "where runs are looked up by name")->capture_default_str();
+  app.add_option("--watch", command.watch, "write it again every so many seconds, until the runs end")
+      ->check(CLI::Range(0.1, 86400.0))
+      ->type_name("SECONDS");
+  app.add_option("--serve", command.serve,
+                 "write nothing: show it at http://127.0.0.1:PORT/, following the runs; default: 6007, or a free one")
+      ->expected(0, 1)
+      ->type_name("PORT");
+}
+
+// `--serve RUN`: what follows is no port but a run.
+void sort_out_serve(const CLI::App& app, Command& command) {
+  command.serves = app.count("--serve") > 0;
+  const std::string& word = command.serve;
+  if (word.empty() || std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isdigit(c); })) return;
+  command.runs.push_back(word);
+  command.serve.clear();
+}
+
+std::vector<OptionDefault> option_defaults() {
+  Options options;
+  std::vector<OptionDefault> out;
+  for (const OptionField& field : option_fields(options))
+    if (!field.of_this_start) out.push_back({field.name, field.group, field.toml()});
+  return out;
+}
+
+std::vector<RunReader> open_runs(const Command& command) {
+  if (command.runs.empty()) throw Error(ExitCode::usage, "no run is named", "bin/report RUN, or see --help");
+  std::vector<RunReader> runs;
+  for (const std::string& run : command.runs) runs.emplace_back(find_run(run, command.log_dir));
+  return runs;
+}
+
+std::string title_of(const std::vector<RunReader>& runs) {
+  std::string title;
+  for (const RunReader& run : runs) title += (title.empty() ? "" : ", ") + run.name();
+  return title;
+}
+
+std::string default_output(const std::vector<RunReader>& runs) {
+  if (runs.size() == 1) return (fs::path(runs[0].folder()) / "report.html").string();
+  return (fs::weakly_canonical(runs[0].folder()).parent_path() / "report.html")
+      .lexically_proximate(fs::current_path())
+      .string();
+}
+
+bool any_is_running(const std::vector<RunReader>& runs) {
+  return std::any_of(runs.begin(), runs.end(), [](const RunReader& run) { return state_of(run) == "running"; });
+}
+
+bool read_all(std::vector<RunReader>& runs) {
+  bool more = false;
+  for (RunReader& run : runs) more = run.read() || more;
+  return more;
+}
+
+void write_page(const std::vector<RunReader>& runs, const std::string& path, Refresh refresh, double seconds) {
+  const std::string page = page_html(page_data(runs, option_defaults()), title_of(runs), refresh, seconds);
+  write_file_atomic(path, page);
+  log_info(path + ": " + format_bytes(static_cast<double>(page.size())));
+}
+
+// ---- once, and again and again ----
+
+ExitCode write(const Command& command) {
+  std::vector<RunReader> runs = open_runs(command);
+  const std::string path = command.output.empty() ? default_output(runs) : command.output;
+  const StopSignal stop;
+  if (command.watch > 0) stop.defer();
+  while (command.watch > 0 && any_is_running(runs) && !stop.requested()) {
+    write_page(runs, path, Refresh::reload, command.watch);
+    const auto next = std::chrono::steady_clock::now() + std::chrono::duration<double>(command.watch);
+    while (std::chrono::steady_clock::now() < next && !stop.requested())
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    read_all(runs);
+  }
+  write_page(runs, path, Refresh::none, 0);
+  return ExitCode::done;
+}
+
+// ---- on a local address ----
+
+Socket listen_for_browsers(const Command& command) {
+  const int port = command.serve.empty() ? kUsualPort : std::atoi(command.serve.c_str());
+  if (command.serve.size() > 5 || port > 65535)
+    throw Error(ExitCode::usage, "--serve " + command.serve + " is no port", "0 to 65535; 0: any free one");
+  Socket listener = listen_at(port, Reach::this_host);
+  if (!listener.is_open() && command.serve.empty()) listener = listen_at(0, Reach::this_host);
+  if (!listener.is_open())
+    throw Error(ExitCode::communication, "port " + std::to_string(port) + " is in use",
+                "give --serve another one, or none");
+  return listener;
+}
+
+ExitCode serve(const Command& command) {
+  if (!command.output.empty() || command.watch > 0)
+    throw Error(ExitCode::usage, "--serve writes no file", "leave out --output and --watch");
+  std::vector<RunReader> runs = open_runs(command);
+  const std::vector<OptionDefault> defaults = option_defaults();
+  const Socket listener = listen_for_browsers(command);
+  const StopSignal stop;
+  stop.defer();
+  log_info("http://127.0.0.1:" + std::to_string(local_port(listener)) + "/ (Ctrl-C ends it)");
+
+  int64_t version = 1;
+  bool was_running = any_is_running(runs);
+  const auto look = [&] { // what is new in the files, as a number that grows
+    const bool more = read_all(runs), running = any_is_running(runs);
+    version += more || running != was_running ? 1 : 0;
+    was_running = running;
+  };
+  const auto answer = [&](const std::string& target) -> HttpAnswer {
+    const std::string path = target.substr(0, target.find('?'));
+    if (path != "/" && path != "/data.json") return {404, "text/plain", "there is only /\n"};
+    try {
+      look();
+    } catch (const Error& error) {
+      return {503, "text/plain", std::string(error.what()) + "\n"};
+    }
+    if (target == "/data.json?have=" + std::to_string(version)) return {204, "", ""};
+    nlohmann::json data = page_data(runs, defaults);
+    data["version"] = version;
+    if (path == "/") return {200, "text/html", page_html(data, title_of(runs), Refresh::fetch, kFetchSeconds)};
+    return {200, "application/json", json_text(data)};
+  };
+  serve_http(listener, answer, [&] { return stop.requested(); });
+  return ExitCode::done;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  return gpt2::run_program([&] {
+    CLI::App app("Shows what happened in a run, or in several, as one HTML page that needs nothing else.", "report");
+    Command command;
+    add_options(app, command);
+    if (!parse_arguments(app, argc, argv)) return ExitCode::done;
+    sort_out_serve(app, command);
+    return command.serves ? serve(command) : write(command);
+  });
+}

@@ -1,0 +1,88 @@
+// A run on one screen of the terminal, as it trains (docs/tools.md).
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <thread>
+
+#include "engine/base/error.h"
+#include "engine/base/process.h"
+#include "engine/base/program.h"
+#include "engine/base/terminal.h"
+#include "engine/base/tool_arguments.h"
+#include "engine/report/page_data.h"
+#include "engine/report/terminal_screen.h"
+
+namespace {
+
+using namespace gpt2;
+namespace fs = std::filesystem;
+
+constexpr int kNarrowest = 40, kWidest = 120; // columns
+
+struct Command {
+  std::string run, log_dir = "runs";
+  double every = 2; // seconds
+  bool once = false;
+};
+
+std::string newest_run(const std::string& log_dir) {
+  std::string newest;
+  fs::file_time_type written{};
+  std::error_code absent;
+  for (const auto& entry : fs::directory_iterator(log_dir, absent)) {
+    const fs::file_time_type time = fs::last_write_time(entry.path() / "metrics.jsonl", absent);
+    if (absent || (!newest.empty() && time <= written)) continue;
+    newest = entry.path().string();
+    written = time;
+  }
+  if (newest.empty()) throw Error(ExitCode::data, "there is no run below " + log_dir, "name one, or its --log_dir");
+  return newest;
+}
+
+void print(const RunReader& run, bool over) { // over: in place of the last one
+  const int columns = std::clamp(terminal_columns() - 1, kNarrowest, kWidest);
+  std::string out = over ? "\033[H" : "";
+  for (const std::string& line : terminal_screen(run, static_cast<size_t>(columns)))
+    out += line + (over ? "\033[K\n" : "\n");
+  std::cout << out << (over ? "\033[J" : "") << std::flush;
+}
+
+ExitCode watch(const Command& command) {
+  RunReader run(command.run.empty() ? newest_run(command.log_dir) : find_run(command.run, command.log_dir));
+  if (command.once || !is_terminal()) {
+    print(run, false);
+    return ExitCode::done;
+  }
+  const StopSignal stop;
+  stop.defer();
+  std::cout << "\033[2J";
+  for (;;) {
+    const bool goes_on = state_of(run) == "running";
+    print(run, true);
+    if (!goes_on) return ExitCode::done;
+    const auto next = std::chrono::steady_clock::now() + std::chrono::duration<double>(command.every);
+    while (std::chrono::steady_clock::now() < next) {
+      if (stop.requested()) return ExitCode::done;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    run.read();
+  }
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  return gpt2::run_program([&] {
+    CLI::App app("Shows a run on one screen, again and again until it ends: loss, speed, health, time to go.", "watch");
+    Command command;
+    app.add_option("run", command.run, "folder of a run, or its name below --log_dir; default: the newest")
+        ->type_name("RUN");
+    app.add_option("--log_dir", command.log_dir, "where runs are looked up")->capture_default_str();
+    app.add_option("--every", command.every, "seconds from one look to the next")
+        ->check(CLI::Range(0.1, 86400.0))
+        ->capture_default_str();
+    app.add_flag("--once", command.once, "print it once, as if this were no terminal");
+    if (!parse_arguments(app, argc, argv)) return ExitCode::done;
+    return watch(command);
+  });
+}

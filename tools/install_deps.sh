@@ -5,11 +5,11 @@
 #
 #   build   compiler, CMake and libraries; GPT-2's BPE tables; where there is nvcc, also cuDNN (if the machine has none)
 #           and the headers of its frontend
-#   test    what the tests read our files with (h5py, tensorboard; Chromium), and clang-format; OpenMPI, which starts ranks
+#   test    what the tests read our files with (h5py, tensorboard), and clang-format; OpenMPI, which starts ranks
 #           (with its headers CMake builds libgpt2_mpi.so, which only jobs of mpirun on several nodes use)
 #   lint    clang-tidy
 #   faults  the clang whose libFuzzer tests/fuzz/run.sh uses
-#   extra   what single tests and benchmarks compare with: PyTorch, transformers, tiktoken; Slurm, for a cluster of one
+#   extra   what single tests and benchmarks compare with: PyTorch, transformers, tiktoken; Chromium; Slurm, for a cluster of one
 #           machine (nothing of it is configured or left running)
 #   tensorboard   that wheel alone, for tools/start_tensorboard.sh; no root needed
 #
@@ -21,10 +21,10 @@ readonly build_packages=(g++ cmake ninja-build ccache ca-certificates python3 py
   libpcre2-dev 'libopenblas-openmp-dev|libopenblas-pthread-dev' nlohmann-json3-dev libhdf5-dev
   libxxhash-dev zlib1g-dev libzstd-dev)
 readonly test_packages=(python3-numpy python3-h5py openmpi-bin libopenmpi-dev)
-readonly browser_packages=('chromium|chromium-browser')
 readonly lint_packages=('clang-tidy-14|clang-tidy')
 readonly faults_packages=(clang-19 libclang-rt-19-dev)
 readonly extra_packages=(python3-torch)
+readonly browser_packages=('chromium|chromium-browser')
 readonly slurm_packages=(slurmctld slurmd slurm-client munge)
 readonly tensorboard_wheel='tensorboard>=2.16'
 readonly test_wheels=(clang-format==14.0.6 $tensorboard_wheel)
@@ -172,8 +172,6 @@ group_build() {
 
 group_test() {
   ! command -v apt-get >/dev/null || apt_packages "${test_packages[@]}" || warn "h5py or OpenMPI is missing: their tests are skipped"
-  ! command -v apt-get >/dev/null || command -v chromium chromium-browser google-chrome >/dev/null ||
-    apt_packages "${browser_packages[@]}" || warn "no Chromium: the pages of bin/report are not looked at"
   pip_install "${test_wheels[@]}" || true
 }
 
@@ -188,6 +186,8 @@ group_faults() {
 group_extra() {
   ! command -v apt-get >/dev/null || apt_packages "${extra_packages[@]}" || warn "PyTorch is missing: its tests are skipped"
   ! command -v apt-get >/dev/null || apt_packages "${slurm_packages[@]}" || warn "Slurm is missing: its test is skipped"
+  ! command -v apt-get >/dev/null || command -v chromium chromium-browser google-chrome >/dev/null ||
+    apt_packages "${browser_packages[@]}" || warn "no Chromium: the pages of bin/report are not looked at"
   pip_install "${extra_wheels[@]}" || true
 }
 

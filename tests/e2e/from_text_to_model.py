@@ -29,7 +29,7 @@ if not os.path.isdir(TABLES):
     sys.exit(77)
 
 ANIMALS, PLACES = ("dog", "cat", "bird", "fox", "hen"), ("the river", "the old mill", "the garden", "the hill")
-STEPS, KILLED_AFTER = 80, 30
+STEPS, SAVED_EVERY = 80, 20
 
 
 def stories(count):
@@ -56,17 +56,17 @@ class FromTextToModel(unittest.TestCase):
     def training(self):
         return [TRAINER, "--device", DEVICE, "--precision", "bf16" if DEVICE == "cuda" else "fp32", "--dataset", "stories",
                 "--layers", "2", "--heads", "2", "--channels", "64", "--seq_len", "64", "--batch_size", "4", "--target_batch_size", "4",
-                "--max_steps", str(STEPS), "--max_lr", "6e-3", "--warmup_steps", "10", "--eval_freq", "40", "--checkpoint_freq", "20",
+                "--max_steps", str(STEPS), "--max_lr", "6e-3", "--warmup_steps", "10", "--eval_freq", "40", "--checkpoint_freq", str(SAVED_EVERY),
                 "--checkpoint_dir", "checkpoints", "--run_name", "tale", "--sample_tokens", "0", "--log_freq", "1"]
 
-    def kill_after(self, step):
-        """Not a signal that it could answer."""
+    def kill_once_saved(self):
+        """Not by a signal that it could answer."""
         with open(self.folder + "/killed.txt", "w") as out:
             process = subprocess.Popen(self.training(), cwd=self.folder, env=self.environment, stdout=out, stderr=subprocess.STDOUT)
         deadline = time.monotonic() + 120
         while process.poll() is None and time.monotonic() < deadline:
             with open(self.folder + "/killed.txt") as out:
-                if re.search(rf"^step +{step} \| epoch", out.read(), re.MULTILINE):
+                if re.search(r"^step \d+ \| saved", out.read(), re.MULTILINE):
                     break
             time.sleep(0.02)
         process.send_signal(signal.SIGKILL)
@@ -80,9 +80,10 @@ class FromTextToModel(unittest.TestCase):
         self.assertTrue({"dataset.json", "train_000000.bin", "val_000000.bin"} <= set(os.listdir(self.folder + "/data/stories")))
 
         # ---- training, killed and resumed
-        self.kill_after(KILLED_AFTER)
+        self.kill_once_saved()
         out = self.call(TRAINER, "--resume", "latest", "--checkpoint_dir", "checkpoints")
         first = int(re.search(r"^step +(\d+) \| epoch", out, re.MULTILINE).group(1))
+        self.assertEqual(first % SAVED_EVERY, 1)
         self.assertGreater(first, 1)
         loss = float(re.findall(r"val loss: ([\d.]+)", out)[-1])
         self.assertLess(loss, 3.0)  # of 10.8 at the start

@@ -86,6 +86,7 @@ class Documents(unittest.TestCase):
         self.write("input.txt", "\n".join(speeches[:100]))  # TinyShakespeare: blank lines between speeches
         self.write("book1.txt", "".join(speeches[:50]))
         self.write("book2.txt", "".join(speeches[50:100]))
+        self.write("data/hellaswag/hellaswag_val.jsonl", '{"ctx": "A dog", "endings": ["runs.", "is a boat."], "label": 0}\n' * 3)
         self.write("hub/input.txt", "\n".join(speeches[:100]))
         self.write("hub/sample/10BT/000_00000.parquet", "".join(speeches))
         self.bash("bin/prepare_data --dataset tinyshakespeare --from hub")

@@ -83,7 +83,7 @@ class Writer {
 
   void read_new_tokens() {
     // Full rows first: the order in which read_again() and the decoder lay out logits.
-    std::ranges::stable_partition(rows_, [this](const Row& row) { return is_full(row); });
+    std::stable_partition(rows_.begin(), rows_.end(), [this](const Row& row) { return is_full(row); });
     std::vector<RowTokens> full;
     std::vector<RowToken> next;
     for (const Row& row : rows_) {

@@ -72,7 +72,7 @@ class Browser:
         message, self.buffer = self.buffer.split(b"\0", 1)
         return json.loads(message)
 
-    def call(self, method, parameters=None, session=None, seconds=30):
+    def call(self, method, parameters=None, session=None, seconds=120):
         number = self.send(method, parameters, session)
         while True:
             message = self.receive(seconds)
@@ -121,7 +121,7 @@ class Page:
             raise RuntimeError(json.dumps(result["exceptionDetails"]))
         return result["result"].get("value")
 
-    def wait_for(self, script, seconds=20):
+    def wait_for(self, script, seconds=60):
         deadline = time.monotonic() + seconds
         while True:
             try:

@@ -221,7 +221,7 @@ class Interrupted(Case):
                 os.killpg(running.pid, number)
             else:
                 running.send_signal(number)
-            out, err = running.communicate(timeout=30)
+            out, err = running.communicate(timeout=120)
             self.assertEqual(running.returncode, 75, out + err)
             self.assertIn("this goes on where it was:\n", out)
             self.assertEqual(os.listdir(self.path("out")), [".prepare"])
@@ -560,7 +560,7 @@ class Downloads(Case):
         while not Hub.asked:
             time.sleep(0.01)
         os.killpg(running.pid, signal.SIGINT)
-        out, err = running.communicate(timeout=30)
+        out, err = running.communicate(timeout=120)
         self.assertEqual(running.returncode, 75, out + err)
         self.check_made("--from", self.mirror)
 

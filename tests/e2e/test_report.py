@@ -150,7 +150,7 @@ class CommandLine(Runs):
             self.assertIsNone(process.poll())
             os.remove(self.path("runs/watched/.lock"))
             open(self.path("runs/watched/.lock"), "w").close()
-            self.assertEqual(process.wait(timeout=10), 0)
+            self.assertEqual(process.wait(timeout=60), 0)
         with open(page) as file:
             text = file.read()
         self.assertIn('"how":"none"', text)
@@ -163,7 +163,7 @@ class CommandLine(Runs):
             port = int(re.search(r"http://127\.0\.0\.1:(\d+)/", line)[1])
 
             def get(path, host=None, method="GET"):
-                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
                 connection.request(method, path, headers={"Host": host or f"127.0.0.1:{port}"})
                 answer = connection.getresponse()
                 body = answer.read()
@@ -186,19 +186,19 @@ class CommandLine(Runs):
             self.assertEqual(status, 503)
             self.assertIn(b"is no line of metrics", text)
             process.send_signal(signal.SIGINT)
-            self.assertEqual(process.wait(timeout=10), 0)
+            self.assertEqual(process.wait(timeout=60), 0)
 
 
 class InTheTerminal(Runs):
     def test_once(self):
         for arguments in (["fp8"], ["--log_dir", self.path("runs")]):  # the newest without a name
-            done = subprocess.run([WATCH, *arguments], cwd=self.folder, capture_output=True, text=True, timeout=30)
+            done = subprocess.run([WATCH, *arguments], cwd=self.folder, capture_output=True, text=True, timeout=120)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("step 60 of 60 (100.0 %)", done.stdout)
             self.assertLessEqual(max(map(len, done.stdout.splitlines())), 80)
             self.assertNotIn("\x1b", done.stdout)
         for arguments in (["fp9"], ["--log_dir", "nowhere"]):
-            done = subprocess.run([WATCH, *arguments], cwd=self.folder, capture_output=True, text=True, timeout=30)
+            done = subprocess.run([WATCH, *arguments], cwd=self.folder, capture_output=True, text=True, timeout=120)
             self.assertEqual(done.returncode, 3)
             self.assertRegex(done.stderr, r"\Aerror: [^\n]+\n\Z")
 
@@ -211,7 +211,7 @@ class InTheTerminal(Runs):
 
         def wait_for(words):
             nonlocal seen
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while words not in seen:
                 if time.monotonic() > deadline:
                     self.fail(f"no {words!r} in {seen!r}")
@@ -227,7 +227,7 @@ class InTheTerminal(Runs):
             self.write("followed", lines)
             wait_for("step 60 of 60")
             process.send_signal(signal.SIGINT)
-            self.assertEqual(process.wait(timeout=10), 0)
+            self.assertEqual(process.wait(timeout=60), 0)
 
 
 @unittest.skipUnless(find_browser(), "no Chromium here (tools/install_deps.sh test)")
@@ -389,7 +389,7 @@ class InABrowser(Runs):
             self.assertEqual(page.problems(), [])
             self.assertTrue(all(url.startswith(address) for url in page.requests()), page.requests())
             process.send_signal(signal.SIGTERM)
-            process.wait(timeout=10)
+            process.wait(timeout=60)
             page.evaluate("fetchMore()")
             self.assertIn("does not answer", page.evaluate("document.getElementById('live').textContent"))
 

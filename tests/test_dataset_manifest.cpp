@@ -122,7 +122,7 @@ TEST_CASE("a data set is found by its name") {
   const Error missing = expect_error([&] { find_dataset(folder.path(), "big"); });
   CHECK(missing.code() == ExitCode::data);
   CHECK(mentions(missing, "there is no data set big"));
-  CHECK(contains(missing.hint(), "bin/prepare_data --dataset big"));
+  CHECK(contains(missing.hint(), "bin/prepare_data FILE... --dataset big"));
   CHECK(contains(missing.hint(), ": small"));
   write_file_atomic(folder / "small/train_000000.h5", "");
   CHECK(mentions(expect_error([&] { find_dataset(folder.path(), "small"); }), "both formats"));

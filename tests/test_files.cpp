@@ -1,6 +1,7 @@
 #include "engine/base/files.h"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -108,6 +109,17 @@ TEST_CASE("a full disk is Error(disk), and the old file survives") {
   CHECK(no_space.code() == ExitCode::disk);
   CHECK(mentions(no_space, "No space left"));
   CHECK(no_space.hint() == "free some disk space, or choose another folder");
+}
+
+TEST_CASE("a device or a pipe is not replaced by a file") {
+  TemporaryFolder folder;
+  const std::string pipe = folder / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  for (const std::string& path : {pipe, std::string("/dev/null")}) {
+    const Error error = expect_error([&] { write_file_atomic(path, "text"); });
+    CHECK(error.code() == ExitCode::disk);
+    CHECK(std::filesystem::is_other(path));
+  }
 }
 
 TEST_CASE("a pending file that is not committed disappears") {

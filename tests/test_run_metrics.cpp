@@ -78,6 +78,22 @@ TEST_CASE("a resumed run has made its file anew; its time goes on without the pa
   CHECK(m.events[0].from.seconds == 10);
 }
 
+TEST_CASE("a file that is empty or away for a moment leaves what is known") {
+  TemporaryFolder root;
+  RunReader run(new_file(root, run_line() + step_line(1, 0.5, "10.5")));
+  for (const char* const text : {"", "{\"type\":"}) {
+    new_file(root, text);
+    CHECK_FALSE(run.read());
+    CHECK(run.metrics().lives.size() == 1);
+    CHECK(run.metrics().steps.at.size() == 1);
+  }
+  fs::remove(root / "metrics.jsonl");
+  CHECK_FALSE(run.read());
+  new_file(root, run_line());
+  CHECK(run.read());
+  CHECK(run.metrics().steps.at.empty());
+}
+
 TEST_CASE("a GPU that is slowed down is one event from the first line that says so to the last") {
   TemporaryFolder root;
   std::string lines = run_line();

@@ -127,6 +127,7 @@ TEST_CASE("three ways to compare endings, and the first of equals") {
   CHECK(shares.per_token == doctest::Approx(1.0 / 3)); // chooses 1
   CHECK(shares.per_byte == doctest::Approx(1.0 / 3));  // chooses 0
   CHECK(chosen(std::vector<double>{2, 1, 1}) == 1);
+  CHECK(chosen(std::vector<double>{2, std::nan(""), 1}) == -1);
   CHECK(standard_error(0.5, 100) == doctest::Approx(0.05));
 }
 

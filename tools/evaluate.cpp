@@ -72,6 +72,9 @@ class Evaluation {
     options.progress = [&](int64_t done, int64_t of) { show(name, done, of); };
     const std::optional<TaskLosses> losses = task_losses(model_, tasks, group_, options);
     if (!losses) throw Error(ExitCode::stopped_early, "stopped");
+    for (const std::vector<double>& of_task : *losses) {
+      for (const double loss : of_task) expect_finite(loss);
+    }
     if (!command_.details.empty()) note_details(name, tasks, *losses);
     Result result{.name = name, .count = static_cast<int64_t>(tasks.size()), .values = {}, .seconds = 0};
     if (kind == TaskKind::lambada) {
@@ -99,6 +102,7 @@ class Evaluation {
       show("val_data", first + batch_size_, all);
     }
     const double loss = nats / static_cast<double>(tokens);
+    expect_finite(loss);
     return {.name = "val_data",
             .count = all,
             .values = {{"tokens", tokens}, {"loss", loss}, {"perplexity", std::exp(loss)}},
@@ -108,6 +112,12 @@ class Evaluation {
   std::string take_details() { return std::move(details_); }
 
  private:
+  static void expect_finite(double loss) {
+    if (!std::isfinite(loss))
+      throw Error(ExitCode::numerics, "the model's loss is not finite: its weights are ruined",
+                  "take an earlier checkpoint");
+  }
+
   static HostBatch read(const Dataset& data, int64_t first, int64_t count) {
     HostBatch batch{.batch_size = static_cast<int>(count), .seq_len = data.seq_len(), .inputs = {}, .targets = {}};
     batch.inputs.resize(static_cast<size_t>(count * data.seq_len()));
@@ -210,7 +220,8 @@ ExitCode run(Command& command) {
   const int tokens_at_once = gpu ? kGpuTokensAtOnce : kCpuTokensAtOnce;
   options.batch_size =
       command.batch_size > 0 ? command.batch_size : std::clamp(tokens_at_once / options.longest, 1, 1024);
-  if (!command.details.empty()) write_file_atomic(command.details, ""); // not after the work is done
+  std::optional<PendingFile> details; // refused now, not after the work is done
+  if (!command.details.empty()) File::create(details.emplace(command.details).temporary_path());
 
   InferenceModel model = open_inference_model(options, *weights);
   for (const std::string& note : model.notes) log_warn(note);
@@ -219,7 +230,11 @@ ExitCode run(Command& command) {
   std::vector<Result> results;
   for (const auto& [kind, of_kind] : tasks) results.push_back(evaluation.tasks(kind, of_kind));
   if (data) results.push_back(evaluation.shards(*data));
-  if (!command.details.empty()) write_file_atomic(command.details, evaluation.take_details());
+  if (details) {
+    const std::string lines = evaluation.take_details();
+    File::create(details->temporary_path()).write_at(0, std::as_bytes(std::span(lines)));
+    details->commit();
+  }
   if (command.json)
     print_json(model.description, results);
   else

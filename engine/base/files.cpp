@@ -166,7 +166,14 @@ void File::sync() {
 }
 
 PendingFile::PendingFile(std::string path)
-    : path_(std::move(path)), temporary_(path_ + ".tmp-" + std::to_string(::getpid())) {}
+    : path_(std::move(path)), temporary_(path_ + ".tmp-" + std::to_string(::getpid())) {
+  std::error_code absent;
+  const fs::file_status status = fs::status(path_, absent);
+  if (fs::is_other(status)) { // a rename would put a file in the place of /dev/null
+    temporary_.clear();
+    throw Error(ExitCode::disk, path_ + " is a device or a pipe, not a file", "name a file that may be replaced");
+  }
+}
 
 PendingFile::~PendingFile() {
   if (!temporary_.empty()) ::unlink(temporary_.c_str());

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/data/known_datasets.h"
 #include "engine/data/prepare_journal.h"
 #include "engine/data/shard_series.h"
 
@@ -43,7 +44,8 @@ DatasetPatterns find_dataset(const std::string& data_dir, const std::string& nam
   if (!bin && !h5) {
     const std::string others = names_in(data_dir);
     throw Error(ExitCode::data, "there is no data set " + name + ": no " + folder + "/train_*.bin or .h5",
-                "make it with bin/prepare_data --dataset " + name +
+                std::string("make it with bin/prepare_data ") + (find_known_dataset(name) ? "" : "FILE... ") +
+                    "--dataset " + name +
                     (others.empty() ? "" : ", or take one of those in " + data_dir + ": " + others));
   }
   if (bin && h5) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/error.h"
+#include "engine/io/checkpoint_names.h"
 #include "engine/io/pending_folder.h"
 #include "engine/model/parameters.h"
 
@@ -156,8 +157,10 @@ void expect_free(const std::string& folder, bool overwrite) {
 } // namespace
 
 std::vector<std::string> export_hugging_face(WeightSource& weights, const ExportOptions& options) {
-  expect_free(options.output, options.overwrite);
-  PendingFolder pending(options.output);
+  const std::string output = without_slashes(options.output);
+  if (output.empty()) throw Error(ExitCode::usage, "--output is empty", "name a folder");
+  expect_free(output, options.overwrite);
+  PendingFolder pending(output);
   const std::string& folder = pending.temporary_path();
   const std::vector<Part> parts = cut(weights.config(), options);
   for (const Part& part : parts) write_part(folder, part, weights, options.type);
@@ -166,7 +169,7 @@ std::vector<std::string> export_hugging_face(WeightSource& weights, const Export
   if (!options.tokenizer.empty()) write_tokenizer(folder, weights.config(), options.tokenizer);
   std::vector<std::string> written;
   for (const auto& entry : fs::directory_iterator(folder))
-    written.push_back(options.output + "/" + entry.path().filename().string());
+    written.push_back(output + "/" + entry.path().filename().string());
   std::ranges::sort(written);
   pending.commit();
   return written;

@@ -20,13 +20,10 @@ struct Row {
 
 int inputs_of(const Candidate& candidate) { return static_cast<int>(candidate.tokens.size()) - 1; }
 
-std::vector<Row> rows_by_length(std::span<const Task> tasks, int window) {
+std::vector<Row> rows_by_length(std::span<const Task> tasks) {
   std::vector<Row> rows;
   for (const Task& task : tasks) {
     for (const Candidate& candidate : task.candidates) {
-      if (candidate.counted > window)
-        throw Error(ExitCode::data, "an ending of " + std::to_string(candidate.counted) +
-                                        " tokens is longer than the model's " + std::to_string(window) + " positions");
       rows.push_back({&candidate, rows.size()});
     }
   }
@@ -75,6 +72,18 @@ bool writes(EvaluableModel& model, const Candidate& candidate, std::vector<float
 
 } // namespace
 
+void refuse_long_endings(std::span<const Task> tasks, int window) {
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    for (const Candidate& candidate : tasks[i].candidates) {
+      if (candidate.counted > window)
+        throw Error(ExitCode::data,
+                    "an ending of task " + std::to_string(i + 1) + " has " + std::to_string(candidate.counted) +
+                        " tokens, more than the model's " + std::to_string(window) + " positions",
+                    "leave that task out, or use a model of longer sequences");
+    }
+  }
+}
+
 int batch_length(int longest, int positions) {
   constexpr int kGranule = 32; // few shapes, so that products are tuned for few
   return std::min(positions, (longest + kGranule - 1) / kGranule * kGranule);
@@ -83,7 +92,8 @@ int batch_length(int longest, int positions) {
 std::optional<TaskLosses> task_losses(EvaluableModel& model, std::span<const Task> tasks, RankGroup& group,
                                       const ScoringOptions& options) {
   const int window = options.window;
-  const std::vector<Row> rows = rows_by_length(tasks, window);
+  refuse_long_endings(tasks, window);
+  const std::vector<Row> rows = rows_by_length(tasks);
   std::vector<double> losses(rows.size(), 0.0);
   std::vector<LossSum> sums;
   const auto batch_size = static_cast<size_t>(options.batch_size), ranks = static_cast<size_t>(group.ranks());
@@ -107,6 +117,7 @@ std::optional<TaskLosses> task_losses(EvaluableModel& model, std::span<const Tas
 }
 
 int chosen(std::span<const double> losses) {
+  if (std::ranges::any_of(losses, [](double loss) { return std::isnan(loss); })) return -1;
   return static_cast<int>(std::ranges::min_element(losses) - losses.begin());
 }
 

@@ -23,12 +23,15 @@ struct ScoringOptions {
   std::function<void(int64_t done, int64_t of)> progress = nullptr; // candidates; on every rank
 };
 
+// Throws Error(data) for an ending that is longer than the window: there would be nothing before it.
+void refuse_long_endings(std::span<const Task> tasks, int window);
+
 // Of a batch whose longest row has so many tokens, for a model of so many positions.
 int batch_length(int longest, int positions);
 
 // Rows of about the same length make a batch, so that little is padded; the batches are dealt to the ranks of `group`,
 // and each ends up with all losses. Of a text longer than the window the beginning is left out. Nothing if a
-// rank was asked to stop meanwhile. Throws Error(data) for an ending that is longer than the window.
+// rank was asked to stop meanwhile. Throws Error(data) as refuse_long_endings does.
 std::optional<TaskLosses> task_losses(EvaluableModel& model, std::span<const Task> tasks, RankGroup& group,
                                       const ScoringOptions& options);
 
@@ -39,7 +42,7 @@ struct Accuracy {
   double summed = 0, per_token = 0, per_byte = 0;
 };
 Accuracy accuracy(std::span<const Task> tasks, const TaskLosses& losses);
-int chosen(std::span<const double> losses); // the lowest; the first of equals
+int chosen(std::span<const double> losses); // the lowest, the first of equals; -1: one of them is no number
 
 double standard_error(double share, int64_t tasks);
 

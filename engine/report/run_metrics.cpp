@@ -59,6 +59,13 @@ std::string event_text(const Json& line, const std::string& kind) {
   return text(line, "path") + (best ? ", the best so far" : "");
 }
 
+// Its first one says what run it is, and is written at once.
+bool has_a_line(const File& file) {
+  std::string bytes(static_cast<size_t>(std::min(kReadAtOnce, file.size())), ' ');
+  file.read_at(0, std::as_writable_bytes(std::span(bytes)));
+  return bytes.find('\n') != std::string::npos;
+}
+
 } // namespace
 
 RunReader::RunReader(std::string folder) : folder_(std::move(folder)), path_(folder_ + "/metrics.jsonl") {
@@ -73,10 +80,12 @@ RunReader::RunReader(std::string folder) : folder_(std::move(folder)), path_(fol
 std::string RunReader::name() const { return fs::weakly_canonical(folder_).filename().string(); }
 
 bool RunReader::read() {
-  const File file = File::open(path_);
   struct stat status {};
-  if (::stat(path_.c_str(), &status) != 0) return false; // replaced just now: next time
+  if (inode_ != 0 && ::stat(path_.c_str(), &status) != 0) return false; // being replaced: next time
+  const File file = File::open(path_);
+  if (::stat(path_.c_str(), &status) != 0) return false;
   const bool anew = inode_ != 0 && (status.st_ino != inode_ || file.size() < offset_);
+  if (anew && !has_a_line(file)) return false; // what is known stays until there is something instead
   if (anew) {
     metrics_ = {};
     offset_ = line_number_ = 0;

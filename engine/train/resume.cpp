@@ -136,6 +136,8 @@ RunStart prepare_start(const CommandLine& command_line) {
   check_same_run(merged, of_checkpoint, checkpoint);
   std::vector<std::string> notes = command_line.notes;
   settle(merged, notes, command_line, checkpoint, state);
+  if (command_line.given.contains("init_from") && !asked.init_from.empty())
+    notes.push_back("--init_from has no effect: the run goes on with the weights of its checkpoint");
   return {merged, checkpoint, of_checkpoint, command_line.given, notes};
 }
 

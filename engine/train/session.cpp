@@ -10,6 +10,7 @@
 #include "engine/data/sample_text.h"
 #include "engine/data/shard.h"
 #include "engine/data/shard_overlap.h"
+#include "engine/inference/task_scores.h"
 #include "engine/io/checkpoint_names.h"
 #include "engine/io/checkpoint_search.h"
 #include "engine/train/many_ranks.h"
@@ -62,7 +63,7 @@ RunData built_in_sample(const GPT2Config& config) {
 }
 
 // Ranks that share the tasks must have the same ones.
-std::vector<Task> open_hellaswag(const Options& options, RankGroup& group) {
+std::vector<Task> open_hellaswag(const Options& options, int seq_len, RankGroup& group) {
   if (options.hellaswag_freq == 0) return {};
   const std::string tables = Tokenizer::find_folder(options.tokenizer);
   if (tables.empty()) {
@@ -71,6 +72,7 @@ std::vector<Task> open_hellaswag(const Options& options, RankGroup& group) {
   }
   std::vector<Task> tasks =
       read_tasks(TaskKind::hellaswag, options.hellaswag_data, Tokenizer(tables), options.hellaswag_tasks);
+  refuse_long_endings(tasks, seq_len);
   uint64_t hash = 0;
   for (const Task& task : tasks)
     for (const Candidate& candidate : task.candidates) hash = xxh64(std::as_bytes(std::span(candidate.tokens)), hash);
@@ -169,12 +171,26 @@ void check_same_data(const std::string& checkpoint, const TrainState& state, con
   console.line("note: " + checkpoint + difference, Style::warning);
 }
 
+// Each rank reads only what it owns: a name that means other weights on another node would train a mixture.
+void check_same_weights(WeightSource& weights, const ParameterTable& table, RankGroup& group) {
+  if (group.alone()) return;
+  constexpr int64_t kLookedAt = 4096; // elements of each tensor
+  uint64_t hash = 0;
+  for (const ParameterTensor& tensor : table.tensors()) {
+    std::vector<float> values(static_cast<size_t>(std::min(kLookedAt, tensor.count())));
+    weights.read_range("params/" + tensor.name, 0, values);
+    hash = xxh64(std::as_bytes(std::span(values)), hash);
+  }
+  check_agreement(group, {{"weights of --init_from", "hash " + std::to_string(hash)}});
+}
+
 TrainState open_state(const RunStart& start, const RunPlan& plan, const std::string& data, Model& model,
-                      Console& console) {
+                      RankGroup& group, Console& console) {
   const std::string& checkpoint = start.checkpoint;
   TrainState state;
   state.seed = plan.options.seed;
   if (start.weights) {
+    check_same_weights(*start.weights, model.parameters(), group);
     model.load_weights(*start.weights);
     console.line("begins with the weights of " + start.weights->path());
   }
@@ -251,12 +267,12 @@ Session::Session(const RunStart& start, const DeviceChoice& device, Backend& bac
                      run_name)),
       text(Tokenizer::find_folder(plan.options.tokenizer), data.built_in),
       prompt(text.encode(plan.options.prompt)),
-      hellaswag(open_hellaswag(plan.options, group)),
+      hellaswag(open_hellaswag(plan.options, plan.model.seq_len, group)),
       prompt_given(start.given.contains("prompt")),
       model(backend.make_model(plan.model, group)),
       resumed(!start.checkpoint.empty()),
       resumed_from(start.checkpoint),
-      state(open_state(start, plan, data.train->fingerprint(), *model, console)),
+      state(open_state(start, plan, data.train->fingerprint(), *model, group, console)),
       log(log_folder, plan.options.use_tensorboard && group.leads(), resumed ? state.step + 1 : 0,
           metrics_file(plan.options, group), log_warnings(console, group)),
       loader(data.train,

@@ -16,7 +16,11 @@ FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
 
 
 def find_browser():
-    return next(filter(None, map(shutil.which, NAMES)), None)
+    """One that starts: some distributions' chromium-browser only says where to get it."""
+    for path in filter(None, map(shutil.which, NAMES)):
+        if "Chrom" in subprocess.run([path, "--version"], capture_output=True, text=True).stdout:
+            return path
+    return None
 
 
 class Browser:

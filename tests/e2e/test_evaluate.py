@@ -202,7 +202,7 @@ class Evaluate(unittest.TestCase):
         self.assertIn("nowhere.jsonl", refused(3, "--hellaswag", "nowhere.jsonl"))
         for line, what in (("{", "not a JSON object"), ({"ctx": "a", "label": 0}, '"endings"'), ({"ctx": "a", "endings": ["b"], "label": 1}, "ending 1 of 1"),
                            ({"ctx": "", "endings": ["b"], "label": 0}, "empty"), ({"ctx": "a", "endings": [1], "label": 0}, "not a text"),
-                           ({"ctx": "a", "endings": ["word " * 80], "label": 0}, "longer than the model's 64 positions")):
+                           ({"ctx": "a", "endings": ["word " * 80], "label": 0}, "more than the model's 64 positions")):
             self.write("bad.jsonl", [self.tasks[0], line])
             self.assertIn(what, refused(3, "--hellaswag", "bad.jsonl"))
         self.write("empty.jsonl", [])

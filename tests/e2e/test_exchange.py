@@ -14,9 +14,8 @@ import sys
 import tempfile
 import unittest
 
-import numpy
-
 try:
+    import numpy
     import torch
     import transformers
     transformers.logging.set_verbosity_error()
@@ -93,7 +92,7 @@ class Exchange(unittest.TestCase):
         self.assertAlmostEqual(self.our_loss("checkpoints_fp8/tuned/latest"), ours, delta=1e-5)
         again = self.call(2, EXPORT, "checkpoints_fp8/tuned", "--output", "out_fp32")
         self.assertIn("--overwrite", again)
-        self.call(0, EXPORT, "checkpoints_fp8/tuned", "--output", "out_fp32", "--overwrite")
+        self.call(0, EXPORT, "checkpoints_fp8/tuned", "--output", "out_fp32/", "--overwrite")
         self.assertEqual([name for name in os.listdir(self.folder) if ".tmp-" in name or ".old-" in name], [])
 
     def test_the_tokenizer_comes_along(self):

@@ -14,9 +14,8 @@ import tempfile
 import time
 import unittest
 
-import numpy
-
 try:
+    import numpy
     import torch
     import transformers
     transformers.logging.set_verbosity_error()

@@ -196,7 +196,12 @@ class Interrupted(Case):
 
     def test_killed_at_any_moment_it_ends_with_the_same_bytes(self):
         chance = random.Random(7)
-        for kill in range(10):
+        running = self.start()
+        self.wait_for_journal(running)
+        running.kill()
+        running.communicate()
+        self.assertEqual(running.returncode, -signal.SIGKILL)
+        for _ in range(9):
             running = self.start()
             try:
                 running.communicate(timeout=chance.uniform(0.05, 0.6) * self.seconds)
@@ -210,7 +215,6 @@ class Interrupted(Case):
         if running.returncode != 0:
             self.assertTrue(os.path.exists(self.path("out/.prepare/journal")))
             self.prepare(*self.command, "-o", "out")
-        self.assertGreater(kill, 0)
         self.assert_same("whole", "out")
 
     def test_signals_stop_it_and_it_says_how_to_go_on(self):
@@ -544,8 +548,6 @@ class Downloads(Case):
         with_nobody.server_close()
         self.environment["HF_ENDPOINT"] = f"http://127.0.0.1:{with_nobody.server_port}"
         self.refused("--dataset", "fineweb-edu", code=3, says=["cannot reach 127.0.0.1", "Connection refused", "--from"])
-        self.environment["HF_ENDPOINT"] = "https://no.such.host.invalid"
-        self.refused("--dataset", "fineweb-edu", code=3, says=["cannot reach no.such.host.invalid", "--from"])
 
     def test_tinyshakespeare(self):
         self.prepare("--dataset", "tinyshakespeare", "--from", self.mirror)
@@ -557,7 +559,7 @@ class Downloads(Case):
         running = subprocess.Popen([PREPARE, "--dataset", "fineweb-edu", "--from", self.mirror], cwd=self.folder,
                                    env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    start_new_session=True)
-        while not Hub.asked:
+        while not Hub.asked and running.poll() is None:
             time.sleep(0.01)
         os.killpg(running.pid, signal.SIGINT)
         out, err = running.communicate(timeout=120)

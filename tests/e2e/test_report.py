@@ -80,8 +80,10 @@ class Runs(unittest.TestCase):
         return lines
 
     def write(self, name, lines):
-        with open(self.path("runs", name, "metrics.jsonl"), "w") as file:
+        path = self.path("runs", name, "metrics.jsonl")
+        with open(path + ".new", "w") as file:
             file.writelines(lines)
+        os.replace(path + ".new", path)  # somebody may be reading
 
     @contextlib.contextmanager
     def training(self, name):
@@ -400,10 +402,9 @@ class InABrowser(Runs):
             process.stdout.readline()
             page = self.browser.page("file://" + self.path("runs/watched/report.html"))
             self.addCleanup(page.close)
-            page.evaluate("view.zoom(5, 15)")
+            page.wait_for("view.zoom(5, 15), view.range()[0] === 5")  # it may be loading just now
             self.write("watched", lines)
-            page.wait_for("view.full()[1] === 60", seconds=10)
-            self.assertEqual(page.evaluate("view.range()"), [5, 15])
+            page.wait_for("view.full()[1] === 60 && view.range()[0] === 5 && view.range()[1] === 15")
 
 
 if __name__ == "__main__":

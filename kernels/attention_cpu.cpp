@@ -62,19 +62,10 @@ HeadOffsets head_offsets(int head, int T, int NH, int HS) {
 }
 
 // Turns a row of scores into unnormalised probabilities, zero beyond the visible keys.
-struct RowSoftmax {
-  float highest, sum;
-};
-RowSoftmax exponentiate_row(float* row, int visible, int keys) {
-  const float highest = vector_max(row, visible);
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int j = 0; j < visible; ++j) {
-    row[j] = vector_exp(row[j] - highest);
-    sum += row[j];
-  }
+Exponentiated exponentiate_row(float* row, int visible, int keys) {
+  const Exponentiated softmax = exponentiate(row, visible);
   std::fill(row + visible, row + keys, 0.0f);
-  return {highest, sum};
+  return softmax;
 }
 
 void forward_block(const AttentionForward<float>& op, const HeadOffsets& head, QueryBlock block, float* scores) {

@@ -25,13 +25,7 @@ void attend(float* out, const float* q, const float* keys, const float* values, 
     for (int i = 0; i < HS; ++i) dot += q[i] * keys[int64_t{j} * HS + i];
     scores[j] = dot * scale;
   }
-  const float highest = vector_max(scores, visible);
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int j = 0; j < visible; ++j) {
-    scores[j] = vector_exp(scores[j] - highest);
-    sum += scores[j];
-  }
+  const float sum = exponentiate(scores, visible).sum;
   std::fill_n(out, HS, 0.0f);
   for (int j = 0; j < visible; ++j) {
 #pragma omp simd

@@ -49,4 +49,19 @@ inline float vector_max(const float* x, int64_t count) {
   return highest;
 }
 
+// Turns scores into unnormalised probabilities.
+struct Exponentiated {
+  float highest, sum; // of the scores, and of what they have become
+};
+inline Exponentiated exponentiate(float* scores, int count) {
+  const float highest = vector_max(scores, count);
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int i = 0; i < count; ++i) {
+    scores[i] = vector_exp(scores[i] - highest);
+    sum += scores[i];
+  }
+  return {highest, sum};
+}
+
 } // namespace gpt2

@@ -11,7 +11,6 @@
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/base/process.h"
-#include "engine/base/program.h"
 #include "engine/base/stopwatch.h"
 #include "engine/base/terminal.h"
 #include "engine/data/loader.h"
@@ -96,7 +95,7 @@ class Evaluation {
     int64_t tokens = 0;
     for (int64_t first = 0; first < all; first += batch_size_) {
       if (stop_.requested()) throw Error(ExitCode::stopped_early, "stopped");
-      const LossSum sum = evaluate(model_, read(data, first, std::min<int64_t>(batch_size_, all - first)).view());
+      const LossSum sum = evaluate(model_, read_sequences(data, first, all, batch_size_).view());
       nats += sum.sum;
       tokens += sum.tokens;
       show("val_data", first + batch_size_, all);
@@ -116,19 +115,6 @@ class Evaluation {
     if (!std::isfinite(loss))
       throw Error(ExitCode::numerics, "the model's loss is not finite: its weights are ruined",
                   "take an earlier checkpoint");
-  }
-
-  static HostBatch read(const Dataset& data, int64_t first, int64_t count) {
-    HostBatch batch{.batch_size = static_cast<int>(count), .seq_len = data.seq_len(), .inputs = {}, .targets = {}};
-    batch.inputs.resize(static_cast<size_t>(count * data.seq_len()));
-    batch.targets.resize(batch.inputs.size());
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t at = i * data.seq_len();
-      if (const auto bad = data.read(first + i, batch.inputs.data() + at, batch.targets.data() + at))
-        throw Error(ExitCode::data,
-                    bad->shard + " holds token " + std::to_string(bad->token) + ", which the model has no row for");
-    }
-    return batch;
   }
 
   void note_details(const std::string& name, const std::vector<Task>& tasks, const TaskLosses& losses) {
@@ -245,11 +231,7 @@ ExitCode run(Command& command) {
 } // namespace
 
 int main(int argc, char** argv) {
-  return gpt2::run_program([&] {
-    CLI::App app("Scores a model: HellaSwag and tasks of its kind, and the perplexity of token shards.", "evaluate");
-    Command command;
-    add_options(app, command);
-    if (!parse_arguments(app, argc, argv)) return ExitCode::done;
-    return run(command);
-  });
+  return gpt2::run_tool<Command>(argc, argv,
+                                 "Scores a model: HellaSwag and tasks of its kind, and the perplexity of token shards.",
+                                 "evaluate", add_options, run);
 }

@@ -4,7 +4,6 @@
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
-#include "engine/base/program.h"
 #include "engine/base/tool_arguments.h"
 #include "engine/data/tokenizer.h"
 #include "engine/exchange/export_hf.h"
@@ -51,11 +50,7 @@ ExitCode run(Command& command) {
 } // namespace
 
 int main(int argc, char** argv) {
-  return gpt2::run_program([&] {
-    CLI::App app("Writes a trained model as a folder that Hugging Face's transformers loads.", "export_hf");
-    Command command;
-    add_options(app, command);
-    if (!parse_arguments(app, argc, argv)) return ExitCode::done;
-    return run(command);
-  });
+  return gpt2::run_tool<Command>(argc, argv,
+                                 "Writes a trained model as a folder that Hugging Face's transformers loads.",
+                                 "export_hf", add_options, run);
 }

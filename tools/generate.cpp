@@ -1,15 +1,13 @@
 // Text from a model: generate MODEL --prompt TEXT.
 #include <algorithm>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "engine/base/error.h"
+#include "engine/base/files.h"
 #include "engine/base/log.h"
 #include "engine/base/process.h"
-#include "engine/base/program.h"
 #include "engine/base/utf8.h"
 #include "engine/inference/generate.h"
 #include "engine/inference/text_stream.h"
@@ -60,19 +58,10 @@ void add_options(CLI::App& app, Command& command) {
 
 // ---- prompts ----
 
-std::string read_all(std::istream& in, const std::string& name) {
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in || in.bad()) throw Error(ExitCode::data, name + " cannot be read");
-  return text;
-}
-
 std::string read_prompt_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file || file.peek() == std::ifstream::traits_type::eof()) {
-    throw Error(ExitCode::data, path + (file.is_open() ? " is empty, or a folder" : " cannot be read"),
-                "name a file with text in it");
-  }
-  return read_all(file, path);
+  std::string text = read_text_file(path);
+  if (text.empty()) throw Error(ExitCode::data, path + " is empty", "name a file with text in it");
+  return text;
 }
 
 void drop_last_newline(std::string& text) {
@@ -104,7 +93,7 @@ std::vector<std::string> read_prompts(const Command& command) {
   if (!command.prompt_file.empty())
     prompts.push_back(read_prompt_file(command.prompt_file));
   else if (!command.standard_input.empty())
-    prompts.push_back(read_all(std::cin, "standard input"));
+    prompts.push_back(read_text_file("/dev/stdin"));
   else
     prompts.emplace_back(); // a text from nothing
   drop_last_newline(prompts.back());
@@ -118,24 +107,6 @@ struct Request {
   std::vector<uint16_t> tokens;
   int sample; // from 1
 };
-
-std::string name_of_ending(Ending ending) {
-  switch (ending) {
-    case Ending::length:
-      return "length";
-    case Ending::end_of_text:
-      return "end_of_text";
-    case Ending::stopped:
-      return "stop";
-    case Ending::interrupted:
-      return "interrupted";
-    case Ending::no_positions:
-      return "positions";
-    case Ending::not_finite:
-      return "not_finite";
-  }
-  return "unknown";
-}
 
 void show(const std::string& text) {
   if (!(std::cout << text << std::flush)) {
@@ -209,7 +180,7 @@ class Program {
     const nlohmann::ordered_json object{{"prompt", to_valid_utf8(request.prompt)},
                                         {"sample", request.sample},
                                         {"text", text},
-                                        {"ending", name_of_ending(written.ending)},
+                                        {"ending", name_of(written.ending)},
                                         {"tokens", written.tokens}};
     show(object.dump() + "\n");
   }
@@ -286,11 +257,7 @@ ExitCode run(Command& command) {
 } // namespace
 
 int main(int argc, char** argv) {
-  return gpt2::run_program([&] {
-    CLI::App app("Writes text: one token after the other, each drawn from what the model expects next.", "generate");
-    Command command;
-    add_options(app, command);
-    if (!parse_arguments(app, argc, argv)) return ExitCode::done;
-    return run(command);
-  });
+  return gpt2::run_tool<Command>(argc, argv,
+                                 "Writes text: one token after the other, each drawn from what the model expects next.",
+                                 "generate", add_options, run);
 }

@@ -43,12 +43,4 @@ inline InferenceOptions inference_options(const InferenceArguments& arguments) {
   return options;
 }
 
-// Throws Error(data) where its tables are not installed.
-inline std::unique_ptr<Tokenizer> open_tokenizer(const std::string& asked_for) {
-  const std::string folder = Tokenizer::find_folder(asked_for);
-  if (!folder.empty()) return std::make_unique<Tokenizer>(folder);
-  throw Error(ExitCode::data, "GPT-2's tokenizer tables are not here",
-              "run tools/install_deps.sh, or name their folder by --tokenizer");
-}
-
 } // namespace gpt2

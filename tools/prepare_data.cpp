@@ -203,12 +203,7 @@ ExitCode run(Command& command, int argc, char** argv) {
                          .again = "stopped at once; the same command goes on from what was written down last\n"});
   if (!command.verify.empty()) return verify(command.verify, console);
   settle(command);
-  const std::string tables = Tokenizer::find_folder(command.tokenizer);
-  if (tables.empty()) {
-    throw Error(ExitCode::data, "GPT-2's tokenizer tables are not here",
-                "run tools/install_deps.sh, or name their folder by --tokenizer");
-  }
-  const Tokenizer tokenizer(tables);
+  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(command.tokenizer);
   stop.defer();
   const FolderLock lock(command.options.output, "--output");
   const Stopwatch watch;
@@ -233,7 +228,7 @@ ExitCode run(Command& command, int argc, char** argv) {
   int64_t encoded = 0;
   bool said = false;
   const PrepareReport report =
-      prepare_data(tokenizer, command.options,
+      prepare_data(*tokenizer, command.options,
                    {.progress =
                         [&](const PrepareProgress& now) {
                           if (now.went_on && !std::exchange(said, true)) console.line("going on where it was");

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "engine/base/error.h"
+#include "engine/base/program.h"
 
 namespace gpt2 {
 
@@ -18,6 +19,18 @@ inline bool parse_arguments(CLI::App& app, int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     throw Error(ExitCode::usage, error.what(), "see --help");
   }
+}
+
+// The main() of a tool: its options, then its work.
+template <class Command>
+int run_tool(int argc, char** argv, const std::string& description, const std::string& name,
+             void (*add_options)(CLI::App&, Command&), ExitCode (*run)(Command&)) {
+  return run_program([&] {
+    CLI::App app(description, name);
+    Command command;
+    add_options(app, command);
+    return parse_arguments(app, argc, argv) ? run(command) : ExitCode::done;
+  });
 }
 
 } // namespace gpt2

@@ -74,25 +74,25 @@ std::optional<BadToken> Dataset::read(int64_t sequence, int32_t* inputs, int32_t
   return std::nullopt;
 }
 
+HostBatch read_sequences(const Dataset& dataset, int64_t first, int64_t end, int batch_size) {
+  const auto seq_len = static_cast<size_t>(dataset.seq_len()), tokens = static_cast<size_t>(batch_size) * seq_len;
+  HostBatch batch{batch_size, dataset.seq_len(), std::vector<int32_t>(tokens, 0),
+                  std::vector<int32_t>(tokens, kIgnoredTarget)};
+  for (int64_t row = 0; row < std::min<int64_t>(batch_size, end - first); ++row) {
+    const size_t at = static_cast<size_t>(row) * seq_len;
+    if (const auto bad = dataset.read(first + row, &batch.inputs[at], &batch.targets[at])) throw_bad_token(*bad);
+  }
+  return batch;
+}
+
 std::vector<HostBatch> validation_batches(const Dataset& dataset, int64_t sequences, int batch_size, int rank,
                                           int ranks) {
   const int64_t count = std::min(sequences, dataset.sequences());
   const int64_t per_round = static_cast<int64_t>(batch_size) * ranks;
-  const size_t seq_len = static_cast<size_t>(dataset.seq_len());
-  const size_t batch_tokens = static_cast<size_t>(batch_size) * seq_len;
-
   std::vector<HostBatch> batches;
-  for (int64_t round_start = 0; round_start < count; round_start += per_round) {
-    HostBatch batch{batch_size, dataset.seq_len(), std::vector<int32_t>(batch_tokens, 0),
-                    std::vector<int32_t>(batch_tokens, kIgnoredTarget)};
-    for (int row = 0; row < batch_size; ++row) {
-      const int64_t sequence = round_start + static_cast<int64_t>(rank) * batch_size + row;
-      const size_t at = static_cast<size_t>(row) * seq_len;
-      if (sequence >= count) continue;
-      if (const auto bad = dataset.read(sequence, &batch.inputs[at], &batch.targets[at])) throw_bad_token(*bad);
-    }
-    batches.push_back(std::move(batch));
-  }
+  for (int64_t round_start = 0; round_start < count; round_start += per_round)
+    batches.push_back(
+        read_sequences(dataset, round_start + static_cast<int64_t>(rank) * batch_size, count, batch_size));
   return batches;
 }
 

@@ -13,13 +13,42 @@ namespace gpt2 {
 namespace fs = std::filesystem;
 namespace {
 
-using Json = nlohmann::ordered_json; // keys stay in the order in which a person wants to read them
+using Json = OrderedJson;
 
 const std::string kFormat = "GPT-2 token shards";
 constexpr int kVersion = 1;
 constexpr int64_t kEnd = 4096;                          // bytes at each end of a shard
 constexpr int64_t kLargestManifest = int64_t{64} << 20; // bytes: 300,000 shards
 const char* const kMakeAgain = "make or copy the data set again; without its dataset.json nothing is compared";
+
+template <class Shard, class Visit>
+void visit_shard(Shard& shard, Visit visit) {
+  visit("name", shard.name);
+  visit("bytes", shard.bytes);
+  visit("tokens", shard.tokens);
+  visit("xxh3_128", shard.hash);
+  visit("ends", shard.ends);
+}
+
+template <class Source, class Visit>
+void visit_source(Source& source, Visit visit) {
+  visit("path", source.path);
+  visit("bytes", source.bytes);
+  visit("documents", source.documents);
+  visit("text_bytes", source.text_bytes);
+}
+
+// All but its name, tokenizer and options.
+template <class Manifest, class Visit>
+void visit_content(Manifest& manifest, Visit visit) {
+  visit("sources", manifest.sources);
+  visit("documents", manifest.documents);
+  visit("duplicates", manifest.duplicates);
+  visit("bad_lines", manifest.bad_lines);
+  visit("train_tokens", manifest.train_tokens);
+  visit("val_tokens", manifest.val_tokens);
+  visit("shards", manifest.shards);
+}
 
 std::string hash_of_ends(const File& file) {
   const int64_t bytes = file.size(), end = std::min(kEnd, bytes);
@@ -75,49 +104,21 @@ void check_folder(const std::string& folder, const DatasetManifest& manifest,
 
 } // namespace
 
-void to_json(Json& json, const ShardEntry& shard) {
-  json = {{"name", shard.name},
-          {"bytes", shard.bytes},
-          {"tokens", shard.tokens},
-          {"xxh3_128", shard.hash},
-          {"ends", shard.ends}};
-}
-void from_json(const Json& json, ShardEntry& shard) {
-  json.at("name").get_to(shard.name);
-  json.at("bytes").get_to(shard.bytes);
-  json.at("tokens").get_to(shard.tokens);
-  json.at("xxh3_128").get_to(shard.hash);
-  json.at("ends").get_to(shard.ends);
-}
-void to_json(Json& json, const SourceEntry& source) {
-  json = {{"path", source.path},
-          {"bytes", source.bytes},
-          {"documents", source.documents},
-          {"text_bytes", source.text_bytes}};
-}
-void from_json(const Json& json, SourceEntry& source) {
-  json.at("path").get_to(source.path);
-  json.at("bytes").get_to(source.bytes);
-  json.at("documents").get_to(source.documents);
-  json.at("text_bytes").get_to(source.text_bytes);
-}
+void to_json(OrderedJson& json, const ShardEntry& shard) { visit_shard(shard, WriteFields{json}); }
+void from_json(const OrderedJson& json, ShardEntry& shard) { visit_shard(shard, ReadFields{json}); }
+void to_json(OrderedJson& json, const SourceEntry& source) { visit_source(source, WriteFields{json}); }
+void from_json(const OrderedJson& json, SourceEntry& source) { visit_source(source, ReadFields{json}); }
 
 std::string manifest_of_dataset(const std::string& folder) { return folder + "/dataset.json"; }
 
 std::string to_text(const DatasetManifest& manifest) {
-  const Json json = {
+  Json json = {
       {"format", kFormat},
       {"version", kVersion},
       {"name", manifest.name},
       {"tokenizer", {{"name", "gpt2"}, {"vocabulary", manifest.vocabulary}, {"xxh3_128", manifest.tokenizer_hash}}},
-      {"options", Json::parse(manifest.options)},
-      {"sources", manifest.sources},
-      {"documents", manifest.documents},
-      {"duplicates", manifest.duplicates},
-      {"bad_lines", manifest.bad_lines},
-      {"train_tokens", manifest.train_tokens},
-      {"val_tokens", manifest.val_tokens},
-      {"shards", manifest.shards}};
+      {"options", Json::parse(manifest.options)}};
+  visit_content(manifest, WriteFields{json});
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n"; // a path need not be UTF-8
 }
 
@@ -138,13 +139,7 @@ DatasetManifest parse_dataset_manifest(const std::string& text, const std::strin
     json.at("tokenizer").at("vocabulary").get_to(manifest.vocabulary);
     json.at("tokenizer").at("xxh3_128").get_to(manifest.tokenizer_hash);
     manifest.options = json.at("options").dump();
-    json.at("sources").get_to(manifest.sources);
-    json.at("documents").get_to(manifest.documents);
-    json.at("duplicates").get_to(manifest.duplicates);
-    json.at("bad_lines").get_to(manifest.bad_lines);
-    json.at("train_tokens").get_to(manifest.train_tokens);
-    json.at("val_tokens").get_to(manifest.val_tokens);
-    json.at("shards").get_to(manifest.shards);
+    visit_content(manifest, ReadFields{json});
     for (const ShardEntry& shard : manifest.shards) {
       if (shard.name.empty() || shard.name.find('/') != std::string::npos) fail("a shard is named " + shard.name);
     }

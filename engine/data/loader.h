@@ -87,9 +87,12 @@ class Loader {
   std::unique_ptr<Impl> impl_;
 };
 
-// The first `sequences` of the set in order, whatever the ranks: this rank's share in micro-batches of B, the tail
-// padded with ignored targets. Sum the losses over ranks, divide by tokens. Throws Error(data) for a token beyond the
-// vocabulary: a loss without it could not be compared.
+// Sequences from `first` on, as many as there are before `end`; the other rows are padded with ignored targets. Throws
+// Error(data) for a token beyond the vocabulary: a loss without it could not be compared.
+HostBatch read_sequences(const Dataset& dataset, int64_t first, int64_t end, int batch_size);
+
+// The first `sequences` of the set in order, whatever the ranks: this rank's share as read_sequences gives it, in
+// micro-batches of B. Sum the losses over ranks, divide by tokens.
 std::vector<HostBatch> validation_batches(const Dataset& dataset, int64_t sequences, int batch_size, int rank,
                                           int ranks);
 

@@ -7,7 +7,7 @@
 
 namespace gpt2 {
 
-using Json = nlohmann::ordered_json;
+using Json = OrderedJson;
 
 namespace {
 
@@ -15,51 +15,48 @@ constexpr int kVersion = 1;
 
 std::string journal_path(const std::string& output) { return prepare_folder(output) + "/journal"; }
 
-Json to_json(const ShardSeries::State& state) { return {{"shards", state.shards}, {"open_tokens", state.open_tokens}}; }
-
-ShardSeries::State series_state(const Json& json) {
-  return {json.at("shards").get<std::vector<ShardEntry>>(), json.at("open_tokens").get<int64_t>()};
+template <class State, class Visit>
+void visit_series(State& state, Visit visit) {
+  visit("shards", state.shards);
+  visit("open_tokens", state.open_tokens);
 }
 
-Json to_json(const DocumentReader::Position& at) {
-  return {
-      {"input", at.input},         {"offset", at.offset}, {"pending", at.pending}, {"line", at.line},
-      {"documents", at.documents}, {"pieces", at.pieces}, {"first", at.first},     {"at_line_start", at.at_line_start}};
+template <class Position, class Visit>
+void visit_position(Position& at, Visit visit) {
+  visit("input", at.input);
+  visit("offset", at.offset);
+  visit("pending", at.pending);
+  visit("line", at.line);
+  visit("documents", at.documents);
+  visit("pieces", at.pieces);
+  visit("first", at.first);
+  visit("at_line_start", at.at_line_start);
 }
 
-DocumentReader::Position position(const Json& json) {
-  DocumentReader::Position at;
-  json.at("input").get_to(at.input);
-  json.at("offset").get_to(at.offset);
-  json.at("pending").get_to(at.pending);
-  json.at("line").get_to(at.line);
-  json.at("documents").get_to(at.documents);
-  json.at("pieces").get_to(at.pieces);
-  json.at("first").get_to(at.first);
-  json.at("at_line_start").get_to(at.at_line_start);
-  return at;
-}
-
-PrepareJournal parse(const Json& json) {
-  PrepareJournal journal;
-  journal.order = json.at("order").dump();
-  json.at("overwrite").get_to(journal.overwrite);
-  journal.stage = static_cast<PrepareStage>(json.at("stage").get<int>());
-  journal.position = position(json.at("position"));
-  json.at("sources").get_to(journal.sources);
-  json.at("bad_lines").get_to(journal.bad_lines);
-  json.at("bucket_bytes").get_to(journal.bucket_bytes);
-  json.at("slice_bytes").get_to(journal.slice_bytes);
-  json.at("slices").get_to(journal.slices);
-  json.at("records").get_to(journal.records);
-  json.at("documents").get_to(journal.documents);
-  json.at("duplicates").get_to(journal.duplicates);
-  journal.train = series_state(json.at("train"));
-  journal.val = series_state(json.at("val"));
-  return journal;
+// All but its order.
+template <class Journal, class Visit>
+void visit_progress(Journal& journal, Visit visit) {
+  visit("overwrite", journal.overwrite);
+  visit("stage", journal.stage);
+  visit("position", journal.position);
+  visit("sources", journal.sources);
+  visit("bad_lines", journal.bad_lines);
+  visit("bucket_bytes", journal.bucket_bytes);
+  visit("slice_bytes", journal.slice_bytes);
+  visit("slices", journal.slices);
+  visit("records", journal.records);
+  visit("documents", journal.documents);
+  visit("duplicates", journal.duplicates);
+  visit("train", journal.train);
+  visit("val", journal.val);
 }
 
 } // namespace
+
+void to_json(Json& json, const ShardSeries::State& state) { visit_series(state, WriteFields{json}); }
+void from_json(const Json& json, ShardSeries::State& state) { visit_series(state, ReadFields{json}); }
+void to_json(Json& json, const DocumentReader::Position& at) { visit_position(at, WriteFields{json}); }
+void from_json(const Json& json, DocumentReader::Position& at) { visit_position(at, ReadFields{json}); }
 
 std::string prepare_folder(const std::string& output) { return output + "/.prepare"; }
 
@@ -69,21 +66,8 @@ bool is_being_prepared(const std::string& output) {
 }
 
 void write_journal(const std::string& output, const PrepareJournal& journal) {
-  const Json json = {{"version", kVersion},
-                     {"order", Json::parse(journal.order)},
-                     {"overwrite", journal.overwrite},
-                     {"stage", static_cast<int>(journal.stage)},
-                     {"position", to_json(journal.position)},
-                     {"sources", journal.sources},
-                     {"bad_lines", journal.bad_lines},
-                     {"bucket_bytes", journal.bucket_bytes},
-                     {"slice_bytes", journal.slice_bytes},
-                     {"slices", journal.slices},
-                     {"records", journal.records},
-                     {"documents", journal.documents},
-                     {"duplicates", journal.duplicates},
-                     {"train", to_json(journal.train)},
-                     {"val", to_json(journal.val)}};
+  Json json = {{"version", kVersion}, {"order", Json::parse(journal.order)}};
+  visit_progress(journal, WriteFields{json});
   write_file_atomic(journal_path(output), json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
@@ -95,7 +79,10 @@ std::optional<PrepareJournal> read_journal(const std::string& output) {
     const Json json = Json::parse(read_text_file(path));
     if (json.at("version").get<int>() != kVersion)
       throw Error(ExitCode::data, path + " is of another version of this program", anew);
-    return parse(json);
+    PrepareJournal journal;
+    journal.order = json.at("order").dump();
+    visit_progress(journal, ReadFields{json});
+    return journal;
   } catch (const nlohmann::json::exception& error) {
     throw Error(ExitCode::data, path + " is damaged: " + error.what(), anew);
   }

@@ -292,4 +292,11 @@ std::string Tokenizer::find_folder(const std::string& asked_for) {
   return "";
 }
 
+std::unique_ptr<Tokenizer> open_tokenizer(const std::string& asked_for) {
+  const std::string folder = Tokenizer::find_folder(asked_for);
+  if (!folder.empty()) return std::make_unique<Tokenizer>(folder);
+  throw Error(ExitCode::data, "GPT-2's tokenizer tables are not here",
+              "run tools/install_deps.sh, or name their folder by --tokenizer");
+}
+
 } // namespace gpt2

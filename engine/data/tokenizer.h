@@ -34,4 +34,7 @@ class Tokenizer {
   std::unique_ptr<Tables> tables_;
 };
 
+// As find_folder finds it. Throws Error(data) where its tables are not installed.
+std::unique_ptr<Tokenizer> open_tokenizer(const std::string& asked_for);
+
 } // namespace gpt2

@@ -26,6 +26,11 @@ bool any_rank(RankGroup& group, bool mine) {
   return count[0] > 0;
 }
 
+bool agree_to_stop(RankGroup& group, size_t round, bool requested) {
+  constexpr size_t kRoundsToAgreement = 16;
+  return (group.alone() || round % kRoundsToAgreement == 0) && any_rank(group, requested);
+}
+
 std::optional<RankError> first_error(RankGroup& group, const std::optional<Error>& mine) {
   const std::vector<std::string> all = group.all_gather(to_message(mine));
   const auto failed = std::find_if(all.begin(), all.end(), [](const std::string& message) { return !message.empty(); });

@@ -27,6 +27,10 @@ std::optional<Error> attempt(const Work& work) {
 
 bool any_rank(RankGroup& group, bool mine); // every rank calls it: is it so on any of them?
 
+// Asked in every round of a loop that has equally many on each rank. One process obeys at once; ranks agree on it every
+// few rounds, for a message to each costs a fraction of one.
+bool agree_to_stop(RankGroup& group, size_t round, bool requested);
+
 // Every rank hears how the others fared: the error of the first that failed, on all of them.
 struct RankError {
   int rank;

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/base/enum_names.h"
 #include "engine/inference/sampling.h"
 #include "engine/model/model.h"
 
@@ -32,6 +33,16 @@ enum class Ending {
   no_positions, // the decoder's are full, and it may not slide
   not_finite,   // logits that are no numbers: the weights are ruined
 };
+
+constexpr auto names_of(Ending) {
+  using enum Ending;
+  return std::to_array<EnumName<Ending>>({{length, "length"},
+                                          {end_of_text, "end_of_text"},
+                                          {stopped, "stop"},
+                                          {interrupted, "interrupted"},
+                                          {no_positions, "positions"},
+                                          {not_finite, "not_finite"}});
+}
 
 struct WrittenText {
   std::vector<uint16_t> tokens; // without the prompt

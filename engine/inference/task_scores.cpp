@@ -11,8 +11,6 @@
 namespace gpt2 {
 namespace {
 
-constexpr size_t kRoundsToAgreement = 16; // a message to each rank costs a fraction of one batch
-
 struct Row {
   const Candidate* candidate;
   size_t index; // among all candidates
@@ -99,8 +97,7 @@ std::optional<TaskLosses> task_losses(EvaluableModel& model, std::span<const Tas
   const auto batch_size = static_cast<size_t>(options.batch_size), ranks = static_cast<size_t>(group.ranks());
   const size_t batches = (rows.size() + batch_size - 1) / batch_size, rounds = (batches + ranks - 1) / ranks;
   for (size_t round = 0; round < rounds; ++round) {
-    // One process obeys at once; ranks, which have equally many rounds, agree on it now and then.
-    if ((group.alone() || round % kRoundsToAgreement == 0) && any_rank(group, options.stop())) return std::nullopt;
+    if (agree_to_stop(group, round, options.stop())) return std::nullopt;
     const size_t first = (round * ranks + static_cast<size_t>(group.rank())) * batch_size;
     if (first >= rows.size()) continue;
     const auto mine = std::span(rows).subspan(first, std::min(batch_size, rows.size() - first));

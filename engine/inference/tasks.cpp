@@ -4,8 +4,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 
 #include "engine/base/error.h"
+#include "engine/base/files.h"
 
 namespace gpt2 {
 namespace {
@@ -159,12 +161,6 @@ Task make_task(TaskKind kind, const Json& line, const TaskMaker& maker, std::opt
   return {};
 }
 
-std::ifstream open_file(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw Error(ExitCode::data, "cannot open " + path, "give a .jsonl file, one task a line");
-  return file;
-}
-
 // valid.jsonl -> valid-labels.lst, one 0 or 1 a line; empty: there is no such file.
 std::vector<int> labels_beside(const std::string& path) {
   std::ifstream file(path.substr(0, path.rfind('.')) + "-labels.lst");
@@ -176,12 +172,12 @@ std::vector<int> labels_beside(const std::string& path) {
 } // namespace
 
 std::vector<Task> read_tasks(TaskKind kind, const std::string& path, const Tokenizer& tokenizer, int64_t limit) {
-  std::ifstream file = open_file(path);
+  std::istringstream lines(read_text_file(path));
   const std::vector<int> labels = kind == TaskKind::piqa ? labels_beside(path) : std::vector<int>{};
   const TaskMaker maker(tokenizer);
   std::vector<Task> tasks;
   int64_t number = 0;
-  for (std::string line; (limit == 0 || number < limit) && std::getline(file, line);) {
+  for (std::string line; (limit == 0 || number < limit) && std::getline(lines, line);) {
     number += 1;
     if (line.find_first_not_of(" \r") == std::string::npos) continue;
     std::optional<int> label;
@@ -194,7 +190,6 @@ std::vector<Task> read_tasks(TaskKind kind, const std::string& path, const Token
                   "docs/tools.md shows the form of each");
     }
   }
-  if (file.bad()) throw Error(ExitCode::data, "cannot read all of " + path);
   if (tasks.empty()) throw Error(ExitCode::data, path + " holds no tasks");
   return tasks;
 }

@@ -1,26 +1,20 @@
 #include "engine/train/evaluation.h"
 
 #include <cmath>
-#include <cstdio>
 
+#include "engine/base/formatted.h"
 #include "engine/dist/agreement.h"
 #include "engine/io/checkpoint_search.h"
 #include "engine/train/many_ranks.h"
 #include "engine/train/session.h"
 
 namespace gpt2 {
-namespace {
-
-constexpr size_t kBatchesToAgreement = 16; // a message to each rank costs a fraction of one batch
-
-} // namespace
 
 std::optional<double> mean_loss(EvaluableModel& model, const std::vector<HostBatch>& batches, RankGroup& group,
                                 const StopSignal& stop) {
   double total[2] = {0, 0}; // nats, tokens
   for (size_t i = 0; i < batches.size(); ++i) {
-    // One process obeys at once; ranks, which have equally many batches, agree on it now and then.
-    if ((group.alone() || i % kBatchesToAgreement == 0) && any_rank(group, stop.requested())) return std::nullopt;
+    if (agree_to_stop(group, i, stop.requested())) return std::nullopt;
     const LossSum sum = evaluate(model, batches[i].view());
     total[0] += sum.sum;
     total[1] += static_cast<double>(sum.tokens);
@@ -55,10 +49,8 @@ ExitCode evaluate_only(const RunStart& start, const DeviceChoice& device, Backen
   console.line("evaluated " + what + " on " +
                std::to_string(std::min(plan.eval_sequences, data.validation->sequences())) + " sequences of " +
                (data.built_in ? "the " : "") + data.validation_from);
-  char line[96];
-  std::snprintf(line, sizeof line, "step %lld | val loss: %.6f | perplexity: %.2f", static_cast<long long>(step), loss,
-                std::exp(loss));
-  console.line(line);
+  console.line(
+      formatted("step %lld | val loss: %.6f | perplexity: %.2f", static_cast<long long>(step), loss, std::exp(loss)));
   return ExitCode::done;
 }
 

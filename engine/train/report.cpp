@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdio>
 #include <string_view>
 
+#include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/base/process.h"
 #include "engine/train/fp8_watch.h"
@@ -14,12 +14,6 @@ namespace gpt2 {
 namespace {
 
 std::string count(double value) { return format_count(value); }
-
-std::string text(const char* format, double value) {
-  char out[64];
-  std::snprintf(out, sizeof out, format, value);
-  return out;
-}
 
 std::string padded(int64_t number, size_t width) {
   const std::string digits = std::to_string(number);
@@ -42,16 +36,17 @@ std::string batch_text(const RunPlan& plan, int ranks) {
 std::string steps_text(const RunPlan& plan, const RunData& data) {
   const double samples = static_cast<double>(plan.max_steps) * plan.target_batch_size;
   return std::to_string(plan.max_steps) + " = " + count(samples * plan.model.seq_len) +
-         " tokens = " + text("%.2f", samples / static_cast<double>(data.train->sequences())) + " epochs";
+         " tokens = " + formatted("%.2f", samples / static_cast<double>(data.train->sequences())) + " epochs";
 }
 
 std::string optimizer_text(const RunPlan& plan) {
   const Options& o = plan.options;
-  return "AdamW, lr " + text("%.2e", plan.schedule.max_lr) + " " + name_of(o.lr_schedule) + " to " +
-         text("%.2e", static_cast<double>(plan.schedule.max_lr) * o.min_lr_ratio) + ", warm-up " +
+  return "AdamW, lr " + formatted("%.2e", plan.schedule.max_lr) + " " + name_of(o.lr_schedule) + " to " +
+         formatted("%.2e", static_cast<double>(plan.schedule.max_lr) * o.min_lr_ratio) + ", warm-up " +
          std::to_string(plan.schedule.warmup_steps) +
-         (plan.schedule.warmup_steps == 1 ? " step, betas " : " steps, betas ") + text("%g", o.beta1) + " " +
-         text("%g", o.beta2) + ", decay " + text("%g", o.weight_decay) + ", clip " + text("%g", o.grad_clip);
+         (plan.schedule.warmup_steps == 1 ? " step, betas " : " steps, betas ") + formatted("%g", o.beta1) + " " +
+         formatted("%g", o.beta2) + ", decay " + formatted("%g", o.weight_decay) + ", clip " +
+         formatted("%g", o.grad_clip);
 }
 
 std::string precision_text(const RunPlan& plan, ObservableModel& model) {
@@ -95,12 +90,12 @@ std::string every(int64_t frequency, const std::string& otherwise) {
 std::vector<std::string> step_fields(const StepReport& r) {
   std::vector<std::string> fields{"step " + padded(r.step, 4),
                                   "epoch " + std::to_string(r.epoch),
-                                  "loss: " + text("%.6f", r.loss),
-                                  "lr: " + text("%.2e", r.lr),
-                                  "norm: " + text("%.4f", r.grad_norm),
-                                  "dt: " + text("%.2fms", 1e3 * r.seconds),
-                                  "tok/sec: " + text("%.2f", r.tokens_per_second)};
-  if (r.speed_of_light) fields.push_back("SOL: " + text("%.1f%%", 100 * *r.speed_of_light));
+                                  "loss: " + formatted("%.6f", r.loss),
+                                  "lr: " + formatted("%.2e", r.lr),
+                                  "norm: " + formatted("%.4f", r.grad_norm),
+                                  "dt: " + formatted("%.2fms", 1e3 * r.seconds),
+                                  "tok/sec: " + formatted("%.2f", r.tokens_per_second)};
+  if (r.speed_of_light) fields.push_back("SOL: " + formatted("%.1f%%", 100 * *r.speed_of_light));
   fields.push_back("eta: " + format_duration(r.eta_seconds));
   fields.push_back(r.precision);
   return fields;
@@ -165,19 +160,19 @@ std::string skip_line(int64_t step, Verdict verdict, int in_a_row, int limit) {
 }
 
 std::string validation_line(int64_t step, double loss, bool is_best, double best_loss) {
-  return "step " + std::to_string(step) + " | val loss: " + text("%.6f", loss) +
-         (is_best ? " | best so far" : " | best: " + text("%.6f", best_loss));
+  return "step " + std::to_string(step) + " | val loss: " + formatted("%.6f", loss) +
+         (is_best ? " | best so far" : " | best: " + formatted("%.6f", best_loss));
 }
 
 std::string hellaswag_line(int64_t step, const Accuracy& scores) {
-  return "step " + std::to_string(step) + " | HellaSwag: " + text("%.4f", scores.per_token) + " per token | " +
-         text("%.4f", scores.per_byte) + " per byte | " + text("%.4f", scores.summed) + " summed | " +
+  return "step " + std::to_string(step) + " | HellaSwag: " + formatted("%.4f", scores.per_token) + " per token | " +
+         formatted("%.4f", scores.per_byte) + " per byte | " + formatted("%.4f", scores.summed) + " summed | " +
          std::to_string(scores.tasks) + " tasks";
 }
 
 std::string resume_command(const std::string& checkpoint, std::optional<double> max_lr) {
   return shell_word(program_as_called()) + " --resume " + shell_word(checkpoint) +
-         (max_lr ? " --max_lr " + text("%.3g", *max_lr) : "");
+         (max_lr ? " --max_lr " + formatted("%.3g", *max_lr) : "");
 }
 
 std::string closing_lines(const Session& session) {
@@ -186,9 +181,9 @@ std::string closing_lines(const Session& session) {
       "done: " + std::to_string(state.step) + " steps, " + count(static_cast<double>(state.tokens)) + " tokens";
   if (state.last_val_step != state.step) return done;
   const std::optional<double> entropy = session.data.entropy;
-  return done + "\nval loss " + text("%.3f", state.last_val_loss) +
-         (entropy ? ", the grammar's own entropy is " + text("%.3f", *entropy) + ": no model can do better"
-                  : ", best " + text("%.3f", state.best_val_loss));
+  return done + "\nval loss " + formatted("%.3f", state.last_val_loss) +
+         (entropy ? ", the grammar's own entropy is " + formatted("%.3f", *entropy) + ": no model can do better"
+                  : ", best " + formatted("%.3f", state.best_val_loss));
 }
 
 } // namespace gpt2

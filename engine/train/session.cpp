@@ -65,13 +65,9 @@ RunData built_in_sample(const GPT2Config& config) {
 // Ranks that share the tasks must have the same ones.
 std::vector<Task> open_hellaswag(const Options& options, int seq_len, RankGroup& group) {
   if (options.hellaswag_freq == 0) return {};
-  const std::string tables = Tokenizer::find_folder(options.tokenizer);
-  if (tables.empty()) {
-    throw Error(ExitCode::data, "--hellaswag_freq needs GPT-2's BPE tables, and they are not installed",
-                "run tools/install_deps.sh, or give --tokenizer DIR");
-  }
+  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.tokenizer);
   std::vector<Task> tasks =
-      read_tasks(TaskKind::hellaswag, options.hellaswag_data, Tokenizer(tables), options.hellaswag_tasks);
+      read_tasks(TaskKind::hellaswag, options.hellaswag_data, *tokenizer, options.hellaswag_tasks);
   refuse_long_endings(tasks, seq_len);
   uint64_t hash = 0;
   for (const Task& task : tasks)

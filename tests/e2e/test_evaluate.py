@@ -15,17 +15,9 @@ import sys
 import tempfile
 import unittest
 
-try:
-    import torch
-    import transformers
-    transformers.logging.set_verbosity_error()
-except ImportError:
-    print("skipped: no transformers")
-    sys.exit(77)
+from hugging_face import ROOT, TABLES, torch, transformers
 
 TRAINER, EXPORT, EVALUATE = (os.path.abspath(sys.argv.pop(1)) for _ in range(3))
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-TABLES = os.environ.get("GPT2_TOKENIZER") or os.path.join(ROOT, ".deps", "gpt2_bpe")
 SHARED = os.path.join(os.environ.get("GPT2_SHARED") or os.path.join(os.path.dirname(ROOT), "shared"), "data/text/hellaswag_val.jsonl.xz")
 if not os.path.isdir(TABLES):
     print("skipped: no BPE tables")

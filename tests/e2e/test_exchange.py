@@ -14,17 +14,9 @@ import sys
 import tempfile
 import unittest
 
-try:
-    import numpy
-    import torch
-    import transformers
-    transformers.logging.set_verbosity_error()
-except ImportError:
-    print("skipped: no transformers")
-    sys.exit(77)
+from hugging_face import TABLES, numpy, torch, transformers
 
 TRAINER, EXPORT = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LOSS = re.compile(r"val loss: ([\d.]+)")
 SHAPES = {"gpt2": (12, 768), "gpt2-medium": (16, 1024), "gpt2-large": (20, 1280), "gpt2-xl": (25, 1600)}
 
@@ -44,7 +36,7 @@ class Exchange(unittest.TestCase):
         self.folder = tempfile.mkdtemp(prefix="test_exchange_")
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_CACHE": self.folder + "/hub",
-                            "GPT2_TOKENIZER": os.environ.get("GPT2_TOKENIZER") or os.path.join(ROOT, ".deps", "gpt2_bpe")}
+                            "GPT2_TOKENIZER": TABLES}
         self.tokens = numpy.random.default_rng(1).integers(0, 50257, 33 * 4 + 1).astype("<u2")
         for name in ("train", "val"):
             tokens = self.tokens if name == "val" else self.tokens[::-1].copy()

@@ -14,18 +14,9 @@ import tempfile
 import time
 import unittest
 
-try:
-    import numpy
-    import torch
-    import transformers
-    transformers.logging.set_verbosity_error()
-except ImportError:
-    print("skipped: no transformers")
-    sys.exit(77)
+from hugging_face import TABLES, numpy, torch, transformers
 
 GENERATE, VALUES = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-TABLES = os.environ.get("GPT2_TOKENIZER") or os.path.join(ROOT, ".deps", "gpt2_bpe")
 VOCAB, END_OF_TEXT = 50257, 50256
 
 
@@ -190,7 +181,7 @@ class Generation(unittest.TestCase):
         self.refuse(2, "--tokens", "--tokens", "0")
         self.refuse(2, "--topk", "--topk", "3")
         self.refuse(2, "give a prompt by --prompt", "Hello")
-        self.refuse(3, "nowhere.txt cannot be read", "--prompt_file", "nowhere.txt")
+        self.refuse(3, "cannot open nowhere.txt", "--prompt_file", "nowhere.txt")
         self.refuse(3, "tokenizer", "--tokenizer", "nowhere")
         self.refuse(4, "nosuch", model="nosuch")
         self.refuse(6, "--device cuda", "--device", "cuda")

@@ -13,6 +13,7 @@
 #include "engine/cuda/layers_cuda.h"
 #include "engine/cuda/layers_cuda_fp8.h"
 #include "engine/cuda/nvml.h"
+#include "engine/cuda/state_copier.h"
 #include "engine/model/model_state.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/memory.h"
@@ -95,6 +96,7 @@ class GPT2Cuda final : public Model {
   void prepare_reading();
   void initialize_on_device();
   void master_to_weights();
+  std::unique_ptr<FlatSnapshot> copy_of_tensors();
   void upload_state(FlatSnapshot& state);
   void forget_graph();
   bool trains() const { return options_.purpose == Purpose::training; }
@@ -144,8 +146,9 @@ class GPT2Cuda final : public Model {
   const Attention attention_;
   const Embedding embedding_;
   const Losses losses_;
-  std::unique_ptr<CudaRanks> ranks_; // null: one process
-  std::unique_ptr<Fp8> fp8_;         // null: BF16
+  std::unique_ptr<CudaRanks> ranks_;    // null: one process
+  std::unique_ptr<Fp8> fp8_;            // null: BF16
+  std::unique_ptr<StateCopier> copier_; // null: it does not train
   const int rank_, rank_count_;
 
   std::vector<TokenSlot> slots_;

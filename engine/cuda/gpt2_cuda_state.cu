@@ -44,19 +44,10 @@ void GPT2Cuda::master_to_weights() {
 
 // ---- checkpoints ----
 
+// Weights and moments change with the next update alone: they are copied while the passes before it run. What the
+// passes change themselves, the guard's and the recipe's small state, is copied at once.
 std::unique_ptr<StateSnapshot> GPT2Cuda::snapshot() {
-  auto copy = std::make_unique<FlatSnapshot>(table_, owned_, trains());
-  const FlatState host = copy->spans();
-  const auto fetch = [&](std::span<float> to, const float* from) {
-    for (const auto [offset, count, at] : owned_)
-      copy_to_host(cuda_.stream, to.subspan(static_cast<size_t>(at), static_cast<size_t>(count)),
-                   from + (sharded_ ? at : offset));
-  };
-  fetch(host.params, b_.master);
-  if (trains()) {
-    fetch(host.adam_m, b_.adam_m);
-    fetch(host.adam_v, b_.adam_v);
-  }
+  std::unique_ptr<FlatSnapshot> copy = copy_of_tensors();
   copy_to_host(cuda_.stream, std::span(&copy->guard, 1), b_.guard);
   if (fp8_) {
     fp8_->scaler.download();
@@ -64,6 +55,27 @@ std::unique_ptr<StateSnapshot> GPT2Cuda::snapshot() {
   }
   copy->matmul_plans = cuda_.device->matmuls->to_text(); // --deterministic goes on with these
   return copy;
+}
+
+std::unique_ptr<FlatSnapshot> GPT2Cuda::copy_of_tensors() {
+  const std::shared_ptr<float> pinned = copier_ ? copier_->memory() : nullptr;
+  std::unique_ptr<FlatSnapshot> pageable = pinned ? nullptr : std::make_unique<FlatSnapshot>(table_, owned_, trains());
+  const FlatState host = pinned ? FlatSnapshot::lay_out(pinned.get(), owned_, trains()) : pageable->spans();
+  std::vector<StateCopier::Piece> pieces;
+  const auto fetch = [&](std::span<float> to, const float* from) {
+    for (const auto [offset, count, at] : owned_)
+      pieces.push_back({&to[static_cast<size_t>(at)], from + (sharded_ ? at : offset), count});
+  };
+  fetch(host.params, b_.master);
+  if (trains()) {
+    fetch(host.adam_m, b_.adam_m);
+    fetch(host.adam_v, b_.adam_v);
+  }
+  if (pinned)
+    return std::make_unique<FlatSnapshot>(table_, owned_, trains(), pinned, copier_->copy(cuda_.stream, pieces));
+  for (const auto& [to, from, count] : pieces)
+    copy_to_host(cuda_.stream, std::span(to, static_cast<size_t>(count)), from);
+  return pageable;
 }
 
 void GPT2Cuda::load_state(StateReader& reader) {
@@ -85,6 +97,7 @@ void GPT2Cuda::load_weights(StateReader& reader) {
 // What was captured goes: the state may bring other plans and another choice of blocks.
 void GPT2Cuda::upload_state(FlatSnapshot& state) {
   const FlatState host = state.spans();
+  if (copier_) copier_->hold(cuda_.stream);
   copy_to_device(cuda_.stream, b_.master, std::span<const float>(host.params));
   if (trains()) {
     copy_to_device(cuda_.stream, b_.adam_m, std::span<const float>(host.adam_m));

@@ -151,6 +151,8 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
   }
   if (!group.alone()) ranks_ = std::make_unique<CudaRanks>(group, cuda_, cuda_options.sharing, table_, b_);
   if (options.precision == Precision::fp8) fp8_ = std::make_unique<Fp8>(context_, options.fp8, ranks_.get());
+  if (trains())
+    copier_ = std::make_unique<StateCopier>(cuda_.device->options.device, FlatSnapshot::floats(owned_, true));
   initialize_on_device();
   if (ranks_) tune(group);
 }
@@ -288,6 +290,7 @@ void GPT2Cuda::update(const UpdateSettings& settings) {
     fp8_->seen_in_parts = fp8_->in_parts;
     fp8_->weights_stale = true;
   }
+  if (copier_) copier_->hold(cuda_.stream);
   for (const auto [offset, count, at] : updated_) {
     adamw(cuda_, {.master = b_.master + at,
                   .weights = b_.weights + offset,

@@ -92,25 +92,36 @@ void load_weights(StateReader& reader, const ParameterTable& table, std::span<co
   load_pieces(reader, pieces_of(table, slices), kParams, params);
 }
 
-FlatSnapshot::FlatSnapshot(const ParameterTable& table, std::vector<OwnedSlice> slices, bool with_moments)
-    : table_(table),
-      slices_(std::move(slices)),
-      params_(static_cast<size_t>(compact_size(slices_))),
-      adam_m_(with_moments ? params_.size() : 0),
-      adam_v_(with_moments ? params_.size() : 0) {}
-
-void FlatSnapshot::take(const FlatState& state) {
-  std::ranges::copy(state.params, params_.begin());
-  std::ranges::copy(state.adam_m, adam_m_.begin());
-  std::ranges::copy(state.adam_v, adam_v_.begin());
+int64_t FlatSnapshot::floats(std::span<const OwnedSlice> slices, bool with_moments) {
+  return compact_size(slices) * (with_moments ? 3 : 1);
 }
 
+FlatState FlatSnapshot::lay_out(float* memory, std::span<const OwnedSlice> slices, bool with_moments) {
+  const auto count = static_cast<size_t>(compact_size(slices)), moments = with_moments ? count : 0;
+  return {.params = {memory, count}, .adam_m = {memory + count, moments}, .adam_v = {memory + 2 * moments, moments}};
+}
+
+FlatSnapshot::FlatSnapshot(const ParameterTable& table, std::vector<OwnedSlice> slices, bool with_moments)
+    : FlatSnapshot(table, slices, with_moments,
+                   std::shared_ptr<float>(new float[static_cast<size_t>(floats(slices, with_moments))](),
+                                          std::default_delete<float[]>()),
+                   nullptr) {}
+
+FlatSnapshot::FlatSnapshot(const ParameterTable& table, std::vector<OwnedSlice> slices, bool with_moments,
+                           std::shared_ptr<float> memory, std::function<void()> wait)
+    : table_(table),
+      slices_(std::move(slices)),
+      memory_(std::move(memory)),
+      state_(lay_out(memory_.get(), slices_, with_moments)),
+      wait_(std::move(wait)) {}
+
 void FlatSnapshot::write_own(StateWriter& writer) const {
+  if (wait_) wait_();
   const std::vector<OwnedPiece> pieces = pieces_of(table_, slices_);
-  save_pieces(writer, pieces, kParams, params_);
-  if (adam_m_.empty()) return;
-  save_pieces(writer, pieces, kAdamM, adam_m_);
-  save_pieces(writer, pieces, kAdamV, adam_v_);
+  save_pieces(writer, pieces, kParams, state_.params);
+  if (state_.adam_m.empty()) return;
+  save_pieces(writer, pieces, kAdamM, state_.adam_m);
+  save_pieces(writer, pieces, kAdamV, state_.adam_v);
 }
 
 void FlatSnapshot::write_common(StateWriter& writer) const {

@@ -4,6 +4,8 @@
 //   guard/losses, guard/norms, guard/filled, guard/next, guard/skipped_in_a_row, adam_step
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -38,9 +40,16 @@ GuardState load_guard(StateReader& reader);
 // A rank's slices of the state in host memory: what both engines' snapshots are.
 class FlatSnapshot : public StateSnapshot {
  public:
+  // In memory of its own, zeros.
   FlatSnapshot(const ParameterTable& table, std::vector<OwnedSlice> slices, bool with_moments = true);
-  FlatState spans() { return {.params = params_, .adam_m = adam_m_, .adam_v = adam_v_}; }
-  void take(const FlatState& state); // copies it
+  // In memory that is still being filled, floats() of it: whoever reads it calls `wait` first.
+  FlatSnapshot(const ParameterTable& table, std::vector<OwnedSlice> slices, bool with_moments,
+               std::shared_ptr<float> memory, std::function<void()> wait);
+  static int64_t floats(std::span<const OwnedSlice> slices, bool with_moments);
+  // One after the other in that memory.
+  static FlatState lay_out(float* memory, std::span<const OwnedSlice> slices, bool with_moments);
+
+  FlatState spans() { return state_; }
   void write_own(StateWriter& writer) const override;
   void write_common(StateWriter& writer) const override;
 
@@ -51,7 +60,9 @@ class FlatSnapshot : public StateSnapshot {
  private:
   const ParameterTable table_;
   const std::vector<OwnedSlice> slices_;
-  std::vector<float> params_, adam_m_, adam_v_;
+  const std::shared_ptr<float> memory_;
+  const FlatState state_;
+  const std::function<void()> wait_;
 };
 
 // What evaluate() answers, from the loss of every position.

@@ -1,4 +1,4 @@
-// Owners of CUDA resources: device memory, pinned host memory, events, captured graphs.
+// Owners of CUDA resources: device memory, pinned host memory, streams, events, captured graphs.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -49,6 +49,18 @@ class Pinned {
 
  private:
   T* data_ = nullptr;
+};
+
+// That no other stream waits for, unless it is told to.
+class Stream {
+ public:
+  Stream() { CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  ~Stream() { cudaStreamDestroy(stream_); }
+  Stream(const Stream&) = delete;
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
 };
 
 class Event {

@@ -121,13 +121,13 @@ __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionDec
 // times over costs less than one more kernel. Rounded to BF16 as the kernel that writes it to memory would.
 __device__ inline void load_inputs(const LinearDecode& p, bf16* inputs) {
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, vectors = p.C / kVector;
+  if (p.ln_weight == nullptr) {
+    for (int v = threadIdx.x; v < p.rows * vectors; v += kThreads)
+      reinterpret_cast<uint4*>(inputs)[v] = load_raw(p.in, v);
+    return;
+  }
   for (int row = warp; row < p.rows; row += kWarps) {
     const int64_t first = static_cast<int64_t>(row) * vectors;
-    if (p.ln_weight == nullptr) {
-      for (int v = lane; v < vectors; v += kWarp)
-        reinterpret_cast<uint4*>(inputs)[first + v] = load_raw(p.in, first + v);
-      continue;
-    }
     float sum = 0;
     for (int v = lane; v < vectors; v += kWarp) {
       const Float8 x = load8(p.in, first + v);

@@ -31,6 +31,7 @@ struct EmbeddingDecode {
   int C;
 };
 void embedding_decode(Cpu&, const EmbeddingDecode<float>&);
+void embedding_decode(Cuda&, const EmbeddingDecode<bf16>&);
 
 // The keys and values in qkv go where they belong.
 template <class A>
@@ -41,6 +42,7 @@ struct KeepKeysValues {
   int NH, HS;
 };
 void keep_keys_values(Cpu&, const KeepKeysValues<float>&);
+void keep_keys_values(Cuda&, const KeepKeysValues<bf16>&);
 
 // Each token sees its row's positions up to its own, which have all been kept, its own too. Scale 1/sqrt(HS).
 template <class A>
@@ -52,5 +54,24 @@ struct AttentionDecode {
   int NH, HS;
 };
 void attention_decode(Cpu&, const AttentionDecode<float>&);
+// HS / 8 a power of two, at most 32: a key is read by so many lanes, 16 bytes each.
+void attention_decode(Cuda&, const AttentionDecode<bf16>&);
+constexpr bool gpu_decodes_heads_of(int HS) { return HS % 8 == 0 && HS / 8 <= 32 && (HS / 8 & (HS / 8 - 1)) == 0; }
+
+// A linear layer for so few rows that reading its weights is all that it costs, with what stands before and after it:
+// out = residual + gelu(LayerNorm(in) weight^T + bias), each part where it is asked for. GPU only.
+struct LinearDecode {
+  bf16* out;              // (rows, OC); may be residual
+  const bf16* in;         // (rows, C)
+  const bf16* weight;     // (OC, C)
+  const bf16* bias;       // (OC), or null
+  const float* ln_weight; // (C), or null: no LayerNorm
+  const float* ln_bias;   // (C), with ln_weight
+  const bf16* residual;   // (rows, OC), or null
+  bool gelu;
+  int rows, C, OC; // rows: at most kMostDecodeRows; C a multiple of 8
+};
+void linear_decode(Cuda&, const LinearDecode&);
+constexpr int kMostDecodeRows = 8;
 
 } // namespace gpt2

@@ -99,7 +99,8 @@ void GPT2Cuda::block_forward(int layer, int B, int T) {
   const BlockActivations& a = b_.blocks[layer];
   const int64_t R = static_cast<int64_t>(B) * T;
 
-  linears_.forward(a.qkv, a.h1, block.qkv, R);             // (R, C) -> (R, 3C)
+  linears_.forward(a.qkv, a.h1, block.qkv, R); // (R, C) -> (R, 3C)
+  if (keeping_) keep(layer, keeping_->cache, keeping_->places);
   attention_.forward(a, B, T);                             // qkv (B, T, 3, NH, HS) -> o (B, T, NH, HS)
   linears_.forward(b_.branch, a.o, block.proj, R);         // (R, C) -> (R, C)
   norms_.forward(a.h2, block.ln2, R);                      // x_mid = x + branch; h2 = LayerNorm(x_mid)

@@ -1,15 +1,18 @@
 // The Model on a GPU. gpt2_cuda.cu holds the architecture (forward, head, backward), gpt2_cuda_fp8.cu its blocks and
 // head with FP8 products, both made of the layers in layers_cuda.h and layers_cuda_fp8.h; gpt2_cuda_step.cu what stands
-// around it: tokens up, graph, optimizer, results down; gpt2_cuda_state.cu the initial weights and checkpoints.
+// around it: tokens up, graph, optimizer, results down; gpt2_cuda_state.cu the initial weights and checkpoints;
+// gpt2_cuda_decode.cu reading one token more.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/cuda/cuda_buffers.h"
 #include "engine/cuda/cuda_ranks.h"
 #include "engine/cuda/gpt2_cuda.h"
+#include "engine/cuda/key_value_cache_cuda.h"
 #include "engine/cuda/layers_cuda.h"
 #include "engine/cuda/layers_cuda_fp8.h"
 #include "engine/cuda/nvml.h"
@@ -33,6 +36,7 @@ class GPT2Cuda final : public Model {
 
   void evaluate(const Batch& batch, std::span<LossSum> rows) override;
   void next_token_logits(std::span<const int32_t> tokens, std::span<float> logits) override;
+  std::unique_ptr<Decoder> make_decoder(int rows, int positions) override;
 
   std::unique_ptr<StateSnapshot> snapshot() override;
   void load_state(StateReader& reader) override;
@@ -48,6 +52,12 @@ class GPT2Cuda final : public Model {
   std::vector<DeviceMetric> device_metrics() override { return nvml_.metrics(); }
 
   Cuda& backend() { return cuda_; } // for the benchmark's profile
+
+  // What its decoders do; BF16 only. Places and tokens are in the device's memory.
+  void prefill(const KeyValueCacheCuda& cache, const TokenPlaces& places, std::span<const int32_t> tokens,
+               std::span<float> logits);
+  void decode(const KeyValueCacheCuda& cache, const int32_t* tokens, const TokenPlaces& places);
+  const bf16* decoded_logits() const { return b_.logits; } // (count, Vp) of the last decode()
 
  private:
   // What a pass does with other ranks. A captured graph holds it.
@@ -78,6 +88,13 @@ class GPT2Cuda final : public Model {
   void receive_block(int layer);
   void receive_lm_head();
   bool fp8_block(int layer) const { return fp8_ && fp8_->scaler.quantizes(layer); }
+
+  // One token more of each row: gpt2_cuda_decode.cu.
+  void decode_block_of_few(int layer, const KeyValueCacheCuda& cache, const TokenPlaces& places);
+  void decode_block_of_many(int layer, const KeyValueCacheCuda& cache, const TokenPlaces& places);
+  void attend_to_kept(int layer, const KeyValueCacheCuda& cache, const TokenPlaces& places);
+  void keep(int layer, const KeyValueCacheCuda& cache, const TokenPlaces& places);
+  LinearDecode of_few(bf16* out, const bf16* in, const LinearLayer& layer, int64_t rows) const;
 
   LinearLayer linear_layer(int layer, Fp8Site site) const;
   LinearLayer lm_head_layer() const { return linear_layer(0, Fp8Site::lm_head); }
@@ -150,6 +167,12 @@ class GPT2Cuda final : public Model {
   std::unique_ptr<Fp8> fp8_;            // null: BF16
   std::unique_ptr<StateCopier> copier_; // null: it does not train
   const int rank_, rank_count_;
+
+  struct Keeping {
+    const KeyValueCacheCuda& cache;
+    TokenPlaces places;
+  };
+  std::optional<Keeping> keeping_; // while a prompt is read: where its keys and values go
 
   std::vector<TokenSlot> slots_;
   size_t next_slot_ = 0;

@@ -409,6 +409,8 @@ void GPT2Cuda::evaluate(const Batch& batch, std::span<LossSum> rows) {
 // needs one set of plans.
 void GPT2Cuda::next_token_logits(std::span<const int32_t> tokens, std::span<float> logits) {
   const int T = options_.seq_len, C = config_.channels;
+  if (tokens.empty() || tokens.size() > static_cast<size_t>(T))
+    throw std::invalid_argument("a text of no tokens, or of more than the model was made for");
   std::vector<int32_t> inputs(T, 0), targets(T, kIgnoredTarget);
   std::copy(tokens.begin(), tokens.end(), inputs.begin());
   upload({.batch_size = 1, .seq_len = T, .inputs = inputs, .targets = targets});

@@ -1,7 +1,7 @@
 // One table of what the GPU engine reaches: tokens/s, ms per step, share of the speed of light, MFU, memory, for the
 // four sizes in BF16 and FP8; then the time of each operation. Usage: bench_gpt2 [--models a,b] [--precisions bf16,fp8]
 // [--batch N] [--operations] [--step_tokens N] [--steps N] [--recompute none|gelu|block] [--attention auto|cudnn|own]
-// [--no_graph] [--no_fuse_gelu] [--bf16_lm_head] [--plan_cache FILE]
+// [--no_graph] [--no_fuse_gelu] [--bf16_lm_head] [--plan_cache FILE]; or with --decode what a decoder writes instead.
 #include <cuda_runtime.h>
 
 #include <chrono>
@@ -30,6 +30,7 @@ struct Settings {
   int batch = 0; // 0: the best known of each model
   int64_t step_tokens = 524288;
   bool operations = false;
+  bool decode = false;
   int steps = 2;
   bool fp8_lm_head = true;
   CudaModelOptions cuda;
@@ -81,6 +82,8 @@ Settings parse(int argc, char** argv) {
       s.fp8_lm_head = false;
     else if (flag == "--operations")
       s.operations = true;
+    else if (flag == "--decode")
+      s.decode = true;
     else
       throw Error(ExitCode::usage, "unknown flag " + flag);
   }
@@ -131,6 +134,41 @@ void print_operations(GPT2Cuda& model, const Batch& batch) {
   std::printf("  %-28s %6s %9.3f\n\n", "sum", "", total);
 }
 
+// 512 tokens a row after a prompt of 16, logits on the host after each; the floor is reading weights and half the
+// cache.
+void bench_decode(const Settings& settings, const std::string& name) {
+  constexpr int kPrompt = 16, kTokens = 512;
+  constexpr double kBytesPerSecond = 4.2e12; // a copy on one H200
+  ModelOptions options;
+  options.config = config_by_name(name);
+  options.precision = Precision::bf16;
+  options.purpose = Purpose::inference;
+  options.batch_size = 1;
+  options.seq_len = 1024;
+  RankGroup alone;
+  GPT2Cuda model(options, settings.cuda, alone);
+  const Tokens tokens(kPrompt, options.config.vocab);
+  for (const int rows : {1, 8, 64}) {
+    const auto decoder = model.make_decoder(rows, kPrompt + kTokens + 2);
+    std::vector<float> logits(static_cast<size_t>(rows) * static_cast<size_t>(options.config.vocab));
+    std::vector<RowTokens> prompts;
+    std::vector<RowToken> next;
+    for (int row = 0; row < rows; ++row) {
+      prompts.push_back({row, tokens.inputs});
+      next.push_back({row, row});
+    }
+    decoder->prefill(prompts, logits);
+    for (int i = 0; i < 2; ++i) decoder->decode(next, logits); // plans, then the graph
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < kTokens; ++i) decoder->decode(next, logits);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const double weights = 2.0 * static_cast<double>(parameter_count(options.config));
+    const double cache = 4.0 * options.config.layers * options.config.channels * rows * (kPrompt + kTokens / 2);
+    std::printf("%-12s decode %3d rows %9.0f tok/s %8.3f ms a step (floor %.3f)\n", name.c_str(), rows,
+                rows * kTokens / seconds, 1e3 * seconds / kTokens, 1e3 * (weights + cache) / kBytesPerSecond);
+  }
+}
+
 void bench(const Settings& settings, const std::string& name, const std::string& precision) {
   ModelOptions options;
   options.config = config_by_name(name);
@@ -170,6 +208,10 @@ int main(int argc, char** argv) {
     const CudaDeviceInfo device = probe_cuda_device(settings.cuda.device);
     if (!device.usable) {
       std::printf("skipped: %s\n", device.why_not.c_str());
+      return ExitCode::done;
+    }
+    if (settings.decode) {
+      for (const auto& model : settings.models) bench_decode(settings, model);
       return ExitCode::done;
     }
     std::printf("%s, T=1024, %lld tokens a step\n", device.name.c_str(), static_cast<long long>(settings.step_tokens));

@@ -1,0 +1,216 @@
+// Reading one token more on a GPU: the passes of gpt2_cuda.cu with attention over what was kept. Up to kMostDecodeRows
+// rows a block is six kernels, each with all that stands around its product; beyond, cuBLASLt multiplies.
+#include <cuda_bf16.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "engine/base/error.h"
+#include "engine/cuda/gpt2_cuda_model.h"
+#include "kernels/decode.h"
+
+namespace gpt2 {
+namespace {
+
+// A step always has all rows, so that one captured graph serves every call: rows without a token read token 0 into the
+// cache's spare row.
+class DecoderCuda final : public Decoder {
+ public:
+  DecoderCuda(GPT2Cuda& model, int rows, int positions)
+      : Decoder(model.config(), rows, positions),
+        model_(model),
+        stream_(model.backend().stream),
+        cache_(model.config(), rows, positions),
+        prompt_places_(2 * sizeof(int32_t) * static_cast<size_t>(positions)),
+        inputs_(3 * sizeof(int32_t) * static_cast<size_t>(rows)),
+        staged_(3 * static_cast<size_t>(rows)),
+        logits_(static_cast<size_t>(rows) * static_cast<size_t>(model.config().padded_vocab)) {
+    std::vector<int32_t> counting(static_cast<size_t>(positions));
+    std::iota(counting.begin(), counting.end(), 0);
+    copy_to_device<int32_t>(stream_, prompt_positions(), counting);
+  }
+
+ private:
+  int32_t* prompt_rows() const { return reinterpret_cast<int32_t*>(prompt_places_.data()); }
+  int32_t* prompt_positions() const { return prompt_rows() + positions(); }
+  int32_t* tokens() const { return reinterpret_cast<int32_t*>(inputs_.data()); } // (rows), then their places
+  TokenPlaces places() const { return {tokens() + rows(), tokens() + 2 * rows(), rows()}; }
+
+  void read_prompts(std::span<const RowTokens> prompts, std::span<float> logits) override {
+    const auto vocab = static_cast<size_t>(config().vocab);
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      const std::vector<int32_t> row(prompts[i].tokens.size(), prompts[i].row);
+      copy_to_device<int32_t>(stream_, prompt_rows(), row);
+      model_.prefill(cache_, {prompt_rows(), prompt_positions(), static_cast<int64_t>(row.size())}, prompts[i].tokens,
+                     logits.subspan(i * vocab, vocab));
+    }
+  }
+
+  void read_next(std::span<const RowToken> next, std::span<float> logits) override {
+    stage(next);
+    CUDA_CHECK(cudaMemcpyAsync(tokens(), staged_.get(), 3 * sizeof(int32_t) * static_cast<size_t>(rows()),
+                               cudaMemcpyHostToDevice, stream_));
+    run_step();
+    const auto padded = static_cast<size_t>(config().padded_vocab), vocab = static_cast<size_t>(config().vocab);
+    copy_to_host(stream_, std::span(logits_.get(), static_cast<size_t>(rows()) * padded), model_.decoded_logits());
+    for (size_t i = 0; i < next.size(); ++i) {
+      const bf16* const values = logits_.get() + static_cast<size_t>(next[i].row) * padded;
+      std::transform(values, values + vocab, logits.begin() + static_cast<std::ptrdiff_t>(i * vocab),
+                     [](bf16 value) { return __bfloat162float(value); });
+    }
+  }
+
+  void stage(std::span<const RowToken> next) {
+    int32_t *token = staged_.get(), *row = token + rows(), *position = row + rows();
+    for (int i = 0; i < rows(); ++i) {
+      token[i] = 0;
+      row[i] = rows(); // the spare one
+      position[i] = 0;
+    }
+    for (const RowToken& step : next) {
+      token[step.row] = step.token;
+      row[step.row] = step.row;
+      position[step.row] = length(step.row);
+    }
+  }
+
+  // The first time without a graph: products choose their plans then.
+  void run_step() {
+    if (!warm_) {
+      model_.decode(cache_, tokens(), places());
+      warm_ = true;
+      return;
+    }
+    if (!graph_) graph_.capture(stream_, [this] { model_.decode(cache_, tokens(), places()); });
+    graph_.launch(stream_);
+  }
+
+  GPT2Cuda& model_;
+  const cudaStream_t stream_;
+  const KeyValueCacheCuda cache_;
+  const DeviceMemory prompt_places_; // (2, positions): the row of a prompt's tokens, and 0, 1, 2, ...
+  const DeviceMemory inputs_;        // (3, rows): tokens, rows, positions of a step
+  const Pinned<int32_t> staged_;     // the same on its way
+  const Pinned<bf16> logits_;        // (rows, Vp)
+  Graph graph_;
+  bool warm_ = false;
+};
+
+} // namespace
+
+// FP8 products want 16 rows and have their weights as codes: such a model reads its texts again.
+std::unique_ptr<Decoder> GPT2Cuda::make_decoder(int rows, int positions) {
+  if (fp8_ || !gpu_decodes_heads_of(config_.head_dim())) return make_recomputing_decoder(*this, rows, positions);
+  const int64_t room = std::min(int64_t{options_.batch_size} * options_.seq_len, logits_chunk(options_.precision));
+  if (rows > room) {
+    throw Error(ExitCode::usage, "at most " + std::to_string(room) + " texts at a time", "lower --batch_size");
+  }
+  return std::make_unique<DecoderCuda>(*this, rows, positions);
+}
+
+void GPT2Cuda::prefill(const KeyValueCacheCuda& cache, const TokenPlaces& places, std::span<const int32_t> tokens,
+                       std::span<float> logits) {
+  struct Until {
+    std::optional<Keeping>& keeping;
+    ~Until() { keeping.reset(); }
+  } const until{keeping_};
+  keeping_.emplace(Keeping{cache, places});
+  next_token_logits(tokens, logits);
+}
+
+void GPT2Cuda::keep(int layer, const KeyValueCacheCuda& cache, const TokenPlaces& places) {
+  keep_keys_values(cuda_, {.kept = cache.block(layer),
+                           .qkv = b_.blocks[layer].qkv,
+                           .places = places,
+                           .NH = config_.heads,
+                           .HS = config_.head_dim()});
+}
+
+void GPT2Cuda::attend_to_kept(int layer, const KeyValueCacheCuda& cache, const TokenPlaces& places) {
+  const BlockActivations& a = b_.blocks[layer];
+  keep(layer, cache, places);
+  attention_decode(cuda_, {.out = a.o,
+                           .qkv = a.qkv,
+                           .kept = cache.block(layer),
+                           .places = places,
+                           .NH = config_.heads,
+                           .HS = config_.head_dim()});
+}
+
+void GPT2Cuda::decode(const KeyValueCacheCuda& cache, const int32_t* tokens, const TokenPlaces& places) {
+  const bool few = places.count <= kMostDecodeRows;
+  embedding_decode(cuda_, {.out = b_.blocks[0].x,
+                           .tokens = tokens,
+                           .places = places,
+                           .wte = context_.weight(at_.wte),
+                           .wpe = context_.weight(at_.wpe),
+                           .C = config_.channels});
+  for (int layer = 0; layer < config_.layers; ++layer) {
+    if (few)
+      decode_block_of_few(layer, cache, places);
+    else
+      decode_block_of_many(layer, cache, places);
+  }
+  if (few) {
+    LinearDecode head = of_few(b_.logits, b_.blocks[0].x, lm_head_layer(), places.count);
+    head.ln_weight = context_.vector(at_.lnf_weight);
+    head.ln_bias = context_.vector(at_.lnf_bias);
+    return linear_decode(cuda_, head); // (rows, C) -> (rows, Vp)
+  }
+  norms_.forward(b_.h_final, final_layernorm_layer(), places.count);
+  linears_.forward(b_.logits, b_.h_final, lm_head_layer(), places.count);
+}
+
+LinearDecode GPT2Cuda::of_few(bf16* out, const bf16* in, const LinearLayer& layer, int64_t rows) const {
+  return {.out = out,
+          .in = in,
+          .weight = context_.weight(layer.weight),
+          .bias = context_.bias(layer),
+          .ln_weight = nullptr,
+          .ln_bias = nullptr,
+          .residual = nullptr,
+          .gelu = false,
+          .rows = static_cast<int>(rows),
+          .C = layer.C,
+          .OC = layer.OC};
+}
+
+// The residual stream stays in the first block's x, to which each branch is added as it is made.
+void GPT2Cuda::decode_block_of_few(int layer, const KeyValueCacheCuda& cache, const TokenPlaces& places) {
+  const BlockLayers block = block_layers(layer);
+  const BlockActivations& a = b_.blocks[layer];
+  bf16* const x = b_.blocks[0].x;
+
+  LinearDecode qkv = of_few(a.qkv, x, block.qkv, places.count);
+  qkv.ln_weight = context_.vector(block.ln1.weight);
+  qkv.ln_bias = context_.vector(block.ln1.bias);
+  linear_decode(cuda_, qkv);
+  attend_to_kept(layer, cache, places);
+  LinearDecode proj = of_few(x, a.o, block.proj, places.count);
+  proj.residual = x;
+  linear_decode(cuda_, proj);
+  LinearDecode fc = of_few(a.gelu, x, block.fc, places.count);
+  fc.ln_weight = context_.vector(block.ln2.weight);
+  fc.ln_bias = context_.vector(block.ln2.bias);
+  fc.gelu = true;
+  linear_decode(cuda_, fc);
+  LinearDecode fcproj = of_few(x, a.gelu, block.fcproj, places.count);
+  fcproj.residual = x;
+  linear_decode(cuda_, fcproj);
+}
+
+void GPT2Cuda::decode_block_of_many(int layer, const KeyValueCacheCuda& cache, const TokenPlaces& places) {
+  const BlockLayers block = block_layers(layer);
+  const BlockActivations& a = b_.blocks[layer];
+  const int64_t R = places.count;
+
+  norms_.forward(a.h1, block.ln1, R);                      // x = x_mid + branch of the block before
+  linears_.forward(a.qkv, a.h1, block.qkv, R);             // (R, C) -> (R, 3C)
+  attend_to_kept(layer, cache, places);                    // (R, 3C) -> (R, C)
+  linears_.forward(b_.branch, a.o, block.proj, R);         // (R, C) -> (R, C)
+  norms_.forward(a.h2, block.ln2, R);                      // x_mid = x + branch; h2 = LayerNorm(x_mid)
+  linears_.forward_gelu(a.gelu, a.pre, a.h2, block.fc, R); // (R, C) -> pre (R, 4C), gelu(pre)
+  linears_.forward(b_.branch, a.gelu, block.fcproj, R);    // (R, 4C) -> (R, C)
+}
+
+} // namespace gpt2

@@ -1,0 +1,252 @@
+// Decoding on a GPU: one token a row, so that every weight is read for a handful of products and the bytes decide.
+//
+// 124M, one row: 124M weights in BF16 are 248 MB, 0.06 ms at 4.2 TB/s; keys and values of 1,024 positions 38 MB, 0.01
+// ms. A step is 6 kernels a block and 3 around them, 75 in all: launched from a graph they cost some 2 us each, which
+// is more than their bytes. So LayerNorm, bias, GELU and the residual add have no kernels of their own.
+#include "kernels/decode.h"
+
+#include <cuda_bf16.h>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/profile.h"
+#include "kernels/cuda/require.h"
+#include "kernels/device/gelu_math.cuh"
+#include "kernels/device/vector.cuh"
+#include "kernels/layernorm.h"
+
+namespace gpt2 {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarp;
+
+__global__ void embedding_decode_kernel(EmbeddingDecode<bf16> p, int64_t vectors) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= vectors) return;
+  const int row_vectors = p.C / kVector;
+  const int64_t token = i / row_vectors, column = i % row_vectors;
+  const Float8 word = load8(p.wte, static_cast<int64_t>(p.tokens[token]) * row_vectors + column);
+  Float8 out = load8(p.wpe, static_cast<int64_t>(p.places.positions[token]) * row_vectors + column);
+#pragma unroll
+  for (int k = 0; k < kVector; ++k) out.v[k] += word.v[k];
+  store8(p.out, i, out);
+}
+
+// A thread moves 16 bytes of a key and of a value.
+__global__ void keep_keys_values_kernel(KeepKeysValues<bf16> p, int64_t vectors) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= vectors) return;
+  const int head_vectors = p.HS / kVector, row_vectors = p.NH * head_vectors;
+  const int64_t token = i / row_vectors, column = i % row_vectors;
+  const int64_t head = column / head_vectors, within = column % head_vectors;
+  const int64_t row_head = static_cast<int64_t>(p.places.rows[token]) * p.NH + head;
+  const int64_t to = (row_head * p.kept.positions + p.places.positions[token]) * head_vectors + within;
+  const int64_t from = token * 3 * row_vectors + column;
+  reinterpret_cast<uint4*>(p.kept.keys)[to] = load_raw(p.qkv, from + row_vectors);
+  reinterpret_cast<uint4*>(p.kept.values)[to] = load_raw(p.qkv, from + 2 * row_vectors);
+}
+
+// ---- attention: a block a token and head ----
+
+// The softmax of some of the keys, unnormalised: of all of them once partial ones are put together.
+struct PartialSoftmax {
+  float highest = -INFINITY, sum = 0;
+  Float8 out{}; // of this lane's 8 channels
+};
+
+// HS / 8 lanes read a key and then its value, 16 bytes each, and see every `groups`-th of them.
+__device__ inline PartialSoftmax attend_to_some(const bf16* keys, const bf16* values, const Float8& query, int visible,
+                                                int group, int groups, int lane, int lanes) {
+  PartialSoftmax part;
+  for (int first = 0; first < visible; first += groups) { // the same number of rounds for all lanes of a warp
+    const int j = first + group;
+    const bool seen = j < visible;
+    const int64_t at = static_cast<int64_t>(seen ? j : 0) * lanes + lane;
+    const Float8 key = load8(keys, at), value = load8(values, at);
+    float score = 0;
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) score += query.v[k] * key.v[k];
+    for (int offset = lanes / 2; offset > 0; offset /= 2) score += __shfl_xor_sync(0xFFFFFFFFu, score, offset);
+    if (!seen) continue;
+    const float highest = fmaxf(part.highest, score);
+    const float shrink = __expf(part.highest - highest), weight = __expf(score - highest); // e^-inf = 0 at first
+    part.highest = highest;
+    part.sum = part.sum * shrink + weight;
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) part.out.v[k] = part.out.v[k] * shrink + weight * value.v[k];
+  }
+  return part;
+}
+
+__global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionDecode<bf16> p) {
+  extern __shared__ float shared[]; // (groups) highest, (groups) sums, (groups, HS) outputs
+  const int lanes = p.HS / kVector, groups = kThreads / lanes;
+  const int group = threadIdx.x / lanes, lane = threadIdx.x % lanes;
+  const int64_t token = blockIdx.x / p.NH;
+  const int head = blockIdx.x % p.NH;
+  const int visible = p.places.positions[token] + 1;
+  const int64_t row_head = static_cast<int64_t>(p.places.rows[token]) * p.NH + head;
+  const int64_t from = row_head * p.kept.positions * p.HS;
+  float *highest = shared, *sums = highest + groups, *outputs = sums + groups;
+
+  Float8 query = load8(p.qkv, (token * 3 * p.NH + head) * lanes + lane);
+  const float scale = rsqrtf(static_cast<float>(p.HS));
+#pragma unroll
+  for (int k = 0; k < kVector; ++k) query.v[k] *= scale;
+  const PartialSoftmax part =
+      attend_to_some(p.kept.keys + from, p.kept.values + from, query, visible, group, groups, lane, lanes);
+  if (lane == 0) {
+    highest[group] = part.highest;
+    sums[group] = part.sum;
+  }
+#pragma unroll
+  for (int k = 0; k < kVector; ++k) outputs[group * p.HS + lane * kVector + k] = part.out.v[k];
+  __syncthreads();
+
+  if (threadIdx.x >= p.HS) return; // HS <= 256
+  float top = -INFINITY;
+  for (int g = 0; g < groups; ++g) top = fmaxf(top, highest[g]);
+  float sum = 0, out = 0;
+  for (int g = 0; g < groups; ++g) {
+    const float share = __expf(highest[g] - top); // 0 for a group that saw no key
+    sum += share * sums[g];
+    out += share * outputs[g * p.HS + threadIdx.x];
+  }
+  p.out[static_cast<int64_t>(blockIdx.x) * p.HS + threadIdx.x] = __float2bfloat16(out / sum);
+}
+
+// ---- linear layers of few rows: a warp an output column ----
+
+// The block's own copy of the input, normalised if that is asked for: C is small, and a LayerNorm done some hundred
+// times over costs less than one more kernel. Rounded to BF16 as the kernel that writes it to memory would.
+__device__ inline void load_inputs(const LinearDecode& p, bf16* inputs) {
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, vectors = p.C / kVector;
+  if (p.ln_weight == nullptr) {
+    for (int v = threadIdx.x; v < p.rows * vectors; v += kThreads)
+      reinterpret_cast<uint4*>(inputs)[v] = load_raw(p.in, v);
+    return;
+  }
+  for (int row = warp; row < p.rows; row += kWarps) {
+    const int64_t first = static_cast<int64_t>(row) * vectors;
+    float sum = 0;
+    for (int v = lane; v < vectors; v += kWarp) {
+      const Float8 x = load8(p.in, first + v);
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) sum += x.v[k];
+    }
+    const float mean = warp_sum(sum) / static_cast<float>(p.C);
+    float square = 0; // of the distance to the mean: E[x^2] - mean^2 would cancel
+    for (int v = lane; v < vectors; v += kWarp) {
+      const Float8 x = load8(p.in, first + v);
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) square += (x.v[k] - mean) * (x.v[k] - mean);
+    }
+    const float rstd = rsqrtf(warp_sum(square) / static_cast<float>(p.C) + kLayerNormEpsilon);
+    for (int v = lane; v < vectors; v += kWarp) {
+      Float8 x = load8(p.in, first + v);
+      const Float8 weight = load8(p.ln_weight, v), bias = load8(p.ln_bias, v);
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) x.v[k] = (x.v[k] - mean) * rstd * weight.v[k] + bias.v[k];
+      store8(inputs, first + v, x);
+    }
+  }
+}
+
+template <int Rows>
+__global__ void __launch_bounds__(kThreads) linear_decode_kernel(LinearDecode p) {
+  extern __shared__ uint4 shared_inputs[]; // (rows, C) in BF16
+  bf16* const inputs = reinterpret_cast<bf16*>(shared_inputs);
+  load_inputs(p, inputs);
+  __syncthreads();
+
+  const int lane = threadIdx.x % kWarp, vectors = p.C / kVector;
+  const int column = blockIdx.x * kWarps + threadIdx.x / kWarp;
+  if (column >= p.OC) return;
+  float sums[Rows] = {};
+#pragma unroll 4
+  for (int v = lane; v < vectors; v += kWarp) {
+    const Float8 weight = unpack(load_raw_streaming(p.weight, static_cast<int64_t>(column) * vectors + v));
+#pragma unroll
+    for (int row = 0; row < Rows; ++row) {
+      const Float8 x = load8(inputs, static_cast<int64_t>(row < p.rows ? row : 0) * vectors + v);
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) sums[row] += weight.v[k] * x.v[k];
+    }
+  }
+  const float bias = p.bias != nullptr ? __bfloat162float(p.bias[column]) : 0.0f;
+#pragma unroll
+  for (int row = 0; row < Rows; ++row) {
+    float value = warp_sum(sums[row]) + bias;
+    if (lane != 0 || row >= p.rows) continue;
+    const int64_t at = static_cast<int64_t>(row) * p.OC + column;
+    if (p.gelu) value = gelu(value, gelu_sigmoid(value));
+    if (p.residual != nullptr) value += __bfloat162float(p.residual[at]);
+    p.out[at] = __float2bfloat16(value);
+  }
+}
+
+} // namespace
+
+// ---- launchers ----
+
+void embedding_decode(Cuda& cuda, const EmbeddingDecode<bf16>& p) {
+  const int64_t vectors = p.places.count * p.C / kVector;
+  const Range range(cuda, "embedding_decode", 6.0 * kVector * static_cast<double>(vectors));
+  const Requirements require("embedding_decode");
+  require(p.C % kVector == 0, "C is a multiple of 8");
+  embedding_decode_kernel<<<static_cast<unsigned>(ceil_div(vectors, kThreads)), kThreads, 0, cuda.stream>>>(p, vectors);
+  CUDA_CHECK_LAUNCH("embedding_decode");
+}
+
+void keep_keys_values(Cuda& cuda, const KeepKeysValues<bf16>& p) {
+  const int64_t vectors = p.places.count * p.NH * p.HS / kVector;
+  const Range range(cuda, "keep_keys_values", 8.0 * kVector * static_cast<double>(vectors));
+  const Requirements require("keep_keys_values");
+  require(p.HS % kVector == 0, "HS is a multiple of 8");
+  keep_keys_values_kernel<<<static_cast<unsigned>(ceil_div(vectors, kThreads)), kThreads, 0, cuda.stream>>>(p, vectors);
+  CUDA_CHECK_LAUNCH("keep_keys_values");
+}
+
+void attention_decode(Cuda& cuda, const AttentionDecode<bf16>& p) {
+  // Bytes of full rows: how long they are only the device knows.
+  const Range range(cuda, "attention_decode",
+                    4.0 * static_cast<double>(p.places.count) * p.NH * p.HS * p.kept.positions);
+  const Requirements require("attention_decode");
+  require(gpu_decodes_heads_of(p.HS), "HS / 8 is a power of two, at most 32");
+  const int groups = kThreads / (p.HS / kVector);
+  const size_t shared = sizeof(float) * static_cast<size_t>(groups) * static_cast<size_t>(2 + p.HS); // 8 to 10 KB
+  attention_decode_kernel<<<static_cast<unsigned>(p.places.count * p.NH), kThreads, shared, cuda.stream>>>(p);
+  CUDA_CHECK_LAUNCH("attention_decode");
+}
+
+namespace {
+
+template <int Rows>
+void launch_linear(Cuda& cuda, const LinearDecode& p) {
+  const size_t shared = sizeof(bf16) * static_cast<size_t>(p.rows) * static_cast<size_t>(p.C);
+  CUDA_CHECK(cudaFuncSetAttribute(linear_decode_kernel<Rows>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(shared)));
+  linear_decode_kernel<Rows><<<static_cast<unsigned>(ceil_div(p.OC, kWarps)), kThreads, shared, cuda.stream>>>(p);
+}
+
+} // namespace
+
+void linear_decode(Cuda& cuda, const LinearDecode& p) {
+  const double weights = static_cast<double>(p.OC) * p.C;
+  const Range range(cuda, "linear_decode", 2.0 * weights, 2.0 * weights * p.rows);
+  const Requirements require("linear_decode");
+  require(p.C % kVector == 0, "C is a multiple of 8");
+  require(p.rows >= 1 && p.rows <= kMostDecodeRows, "there are 1 to 8 rows");
+  require(static_cast<int64_t>(p.rows) * p.C * 2 <= 200 * 1024, "the input fits into a multiprocessor's memory");
+  if (p.rows == 1)
+    launch_linear<1>(cuda, p);
+  else if (p.rows == 2)
+    launch_linear<2>(cuda, p);
+  else if (p.rows <= 4)
+    launch_linear<4>(cuda, p);
+  else
+    launch_linear<8>(cuda, p);
+  CUDA_CHECK_LAUNCH("linear_decode");
+}
+
+} // namespace gpt2

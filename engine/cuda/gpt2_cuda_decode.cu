@@ -8,6 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/cuda/gpt2_cuda_model.h"
 #include "kernels/decode.h"
+#include "kernels/likely_tokens.h"
 
 namespace gpt2 {
 namespace {
@@ -24,7 +25,9 @@ class DecoderCuda final : public Decoder {
         prompt_places_(2 * sizeof(int32_t) * static_cast<size_t>(positions)),
         inputs_(3 * sizeof(int32_t) * static_cast<size_t>(rows)),
         staged_(3 * static_cast<size_t>(rows)),
-        logits_(static_cast<size_t>(rows) * static_cast<size_t>(model.config().padded_vocab)) {
+        logits_(static_cast<size_t>(rows) * static_cast<size_t>(model.config().padded_vocab)),
+        likely_(sizeof(LikelyToken) * static_cast<size_t>(rows) * kMostLikelyTokens),
+        likely_here_(static_cast<size_t>(rows) * kMostLikelyTokens) {
     std::vector<int32_t> counting(static_cast<size_t>(positions));
     std::iota(counting.begin(), counting.end(), 0);
     copy_to_device<int32_t>(stream_, prompt_positions(), counting);
@@ -47,16 +50,31 @@ class DecoderCuda final : public Decoder {
   }
 
   void read_next(std::span<const RowToken> next, std::span<float> logits) override {
-    stage(next);
-    CUDA_CHECK(cudaMemcpyAsync(tokens(), staged_.get(), 3 * sizeof(int32_t) * static_cast<size_t>(rows()),
-                               cudaMemcpyHostToDevice, stream_));
-    run_step();
+    run_step(next);
     const auto padded = static_cast<size_t>(config().padded_vocab), vocab = static_cast<size_t>(config().vocab);
     copy_to_host(stream_, std::span(logits_.get(), static_cast<size_t>(rows()) * padded), model_.decoded_logits());
     for (size_t i = 0; i < next.size(); ++i) {
       const bf16* const values = logits_.get() + static_cast<size_t>(next[i].row) * padded;
       std::transform(values, values + vocab, logits.begin() + static_cast<std::ptrdiff_t>(i * vocab),
                      [](bf16 value) { return __bfloat162float(value); });
+    }
+  }
+
+  void read_next(std::span<const RowToken> next, int count, std::span<LikelyToken> likeliest) override {
+    run_step(next);
+    auto* const likely = reinterpret_cast<LikelyToken*>(likely_.data()); // (rows, count)
+    likeliest_tokens(model_.backend(), {.out = likely,
+                                        .logits = model_.decoded_logits(),
+                                        .rows = rows(),
+                                        .count = count,
+                                        .vocab = config().vocab,
+                                        .padded_vocab = config().padded_vocab});
+    const auto per_row = static_cast<size_t>(count);
+    copy_to_host(stream_, std::span(likely_here_.get(), static_cast<size_t>(rows()) * per_row),
+                 static_cast<const LikelyToken*>(likely));
+    for (size_t i = 0; i < next.size(); ++i) {
+      const LikelyToken* const row = likely_here_.get() + static_cast<size_t>(next[i].row) * per_row;
+      std::copy_n(row, per_row, likeliest.begin() + static_cast<std::ptrdiff_t>(i * per_row));
     }
   }
 
@@ -75,7 +93,10 @@ class DecoderCuda final : public Decoder {
   }
 
   // The first time without a graph: products choose their plans then.
-  void run_step() {
+  void run_step(std::span<const RowToken> next) {
+    stage(next);
+    CUDA_CHECK(cudaMemcpyAsync(tokens(), staged_.get(), 3 * sizeof(int32_t) * static_cast<size_t>(rows()),
+                               cudaMemcpyHostToDevice, stream_));
     if (!warm_) {
       model_.decode(cache_, tokens(), places());
       warm_ = true;
@@ -92,6 +113,8 @@ class DecoderCuda final : public Decoder {
   const DeviceMemory inputs_;        // (3, rows): tokens, rows, positions of a step
   const Pinned<int32_t> staged_;     // the same on its way
   const Pinned<bf16> logits_;        // (rows, Vp)
+  const DeviceMemory likely_;        // (rows, up to kMostLikelyTokens)
+  const Pinned<LikelyToken> likely_here_;
   Graph graph_;
   bool warm_ = false;
 };

@@ -2,37 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 namespace gpt2 {
 namespace {
-
-struct Likely {
-  float logit; // NaN as -infinity
-  int32_t token;
-};
-
-bool likelier(const Likely& a, const Likely& b) { return a.logit != b.logit ? a.logit > b.logit : a.token < b.token; }
-
-// The `count` likeliest tokens in order, in one pass over logits that a GPU gives every half millisecond: nearly all of
-// them are below the least of the best so far.
-std::vector<Likely> likeliest(std::span<const float> logits, size_t count) {
-  std::vector<Likely> best; // once there are `count`, a heap with the least likely in front
-  for (const float logit : logits.first(count)) {
-    best.push_back(
-        {std::isnan(logit) ? -std::numeric_limits<float>::infinity() : logit, static_cast<int32_t>(best.size())});
-  }
-  if (count < logits.size()) std::ranges::make_heap(best, likelier);
-  for (size_t token = count; token < logits.size(); ++token) {
-    if (!(logits[token] > best.front().logit)) continue; // of equals the lower id is there already
-    std::ranges::pop_heap(best, likelier);
-    best.back() = {logits[token], static_cast<int32_t>(token)};
-    std::ranges::push_heap(best, likelier);
-  }
-  std::ranges::sort(best, likelier);
-  return best;
-}
 
 double total_weight(std::span<const TokenWeight> candidates) {
   return std::accumulate(candidates.begin(), candidates.end(), 0.0,
@@ -66,17 +39,30 @@ void penalize_repetition(std::span<float> logits, std::span<const int32_t> text,
   }
 }
 
-std::vector<TokenWeight> candidates(std::span<const float> logits, const SamplingSettings& settings) {
-  if (!(settings.temperature > 0)) return {{likeliest(logits, 1)[0].token, 1.0}};
-  const size_t all = logits.size();
-  const size_t top_k = settings.top_k > 0 ? std::min(static_cast<size_t>(settings.top_k), all) : all;
-  const std::vector<Likely> best = likeliest(logits, top_k);
-  const double largest = best.front().logit;
+std::vector<TokenWeight> candidates(std::span<const LikelyToken> likeliest, const SamplingSettings& settings) {
+  if (!(settings.temperature > 0)) return {{likeliest[0].token, 1.0}};
+  const double largest = likeliest[0].logit;
   std::vector<TokenWeight> kept;
-  for (const auto& [logit, token] : best) kept.push_back({token, std::exp((logit - largest) / settings.temperature)});
+  kept.reserve(likeliest.size());
+  for (const auto& [logit, token] : likeliest)
+    kept.push_back({token, std::exp((logit - largest) / settings.temperature)});
   keep_top_p(kept, settings.top_p);
   keep_min_p(kept, settings.min_p);
   return kept;
+}
+
+std::vector<TokenWeight> candidates(std::span<const float> logits, const SamplingSettings& settings) {
+  size_t count = logits.size();
+  if (!(settings.temperature > 0)) count = 1;
+  if (settings.top_k > 0) count = std::min(static_cast<size_t>(settings.top_k), count);
+  return candidates(likeliest_tokens(logits, count), settings);
+}
+
+std::optional<size_t> likeliest_needed(const SamplingSettings& settings, size_t vocab) {
+  if (settings.repetition_penalty != 1) return std::nullopt; // it may lower any of them
+  if (!(settings.temperature > 0)) return 1;
+  if (settings.top_k == 0 || settings.top_k > kMostLikelyTokens) return std::nullopt;
+  return std::min(static_cast<size_t>(settings.top_k), vocab);
 }
 
 int32_t draw(std::span<const TokenWeight> candidates, double uniform) {

@@ -6,8 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
+
+#include "kernels/likely_tokens.h"
 
 namespace gpt2 {
 
@@ -30,6 +33,11 @@ struct TokenWeight {
 // What temperature, top-k, top-p and min-p leave, likeliest first, at least one; equals by id. NaN counts as least
 // likely. `logits` holds real tokens only, so padding is never drawn. Temperature 0: the likeliest alone.
 std::vector<TokenWeight> candidates(std::span<const float> logits, const SamplingSettings& settings);
+// The same from the likeliest tokens in order, of which there are likeliest_needed() at least.
+std::vector<TokenWeight> candidates(std::span<const LikelyToken> likeliest, const SamplingSettings& settings);
+
+// How many of the likeliest tokens the candidates come from; of none, where the settings ask for all logits.
+std::optional<size_t> likeliest_needed(const SamplingSettings& settings, size_t vocab);
 
 // The token that `uniform` falls on when the candidates share [0, 1) by weight.
 int32_t draw(std::span<const TokenWeight> candidates, double uniform);

@@ -1,5 +1,7 @@
 #include "engine/model/decoder.h"
 
+#include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 #include "engine/model/model.h"
@@ -12,9 +14,8 @@ Decoder::Decoder(const GPT2Config& config, int rows, int positions)
     throw std::invalid_argument("a decoder has rows, and at most the model's positions");
 }
 
-void Decoder::check_call(std::span<const RowTokens> texts, std::span<const float> logits) const {
-  if (logits.size() != texts.size() * static_cast<size_t>(config_.vocab))
-    throw std::invalid_argument("logits must hold the vocabulary for each row");
+void Decoder::check_call(std::span<const RowTokens> texts, size_t values, size_t per_text) const {
+  if (values != texts.size() * per_text) throw std::invalid_argument("there must be room for each row's logits");
   std::vector<bool> named(lengths_.size());
   for (const auto& [row, tokens] : texts) {
     if (row < 0 || row >= rows() || named[static_cast<size_t>(row)])
@@ -27,7 +28,7 @@ void Decoder::check_call(std::span<const RowTokens> texts, std::span<const float
 }
 
 void Decoder::prefill(std::span<const RowTokens> prompts, std::span<float> logits) {
-  check_call(prompts, logits);
+  check_call(prompts, logits.size(), static_cast<size_t>(config_.vocab));
   for (const auto& [row, tokens] : prompts) {
     if (tokens.empty() || tokens.size() > static_cast<size_t>(positions_))
       throw std::invalid_argument("a prompt of no tokens, or of more than the decoder has positions");
@@ -36,16 +37,39 @@ void Decoder::prefill(std::span<const RowTokens> prompts, std::span<float> logit
   for (const auto& [row, tokens] : prompts) lengths_[static_cast<size_t>(row)] = static_cast<int>(tokens.size());
 }
 
-void Decoder::decode(std::span<const RowToken> next, std::span<float> logits) {
+template <class Read>
+void Decoder::read_one_more(std::span<const RowToken> next, size_t values, size_t per_text, const Read& read) {
   std::vector<RowTokens> texts;
   for (const RowToken& step : next) texts.push_back({step.row, {&step.token, 1}});
-  check_call(texts, logits);
+  check_call(texts, values, per_text);
   for (const auto& [row, token] : next) {
     if (length(row) == 0 || length(row) == positions_)
       throw std::invalid_argument("a row that has read no prompt, or is full");
   }
-  read_next(next, logits);
+  read();
   for (const auto& [row, token] : next) lengths_[static_cast<size_t>(row)] += 1;
+}
+
+void Decoder::decode(std::span<const RowToken> next, std::span<float> logits) {
+  read_one_more(next, logits.size(), static_cast<size_t>(config_.vocab), [&] { read_next(next, logits); });
+}
+
+void Decoder::decode(std::span<const RowToken> next, int count, std::span<LikelyToken> likeliest) {
+  if (count < 1 || count > std::min(config_.vocab, kMostLikelyTokens))
+    throw std::invalid_argument("more likely tokens than there are, or none");
+  read_one_more(next, likeliest.size(), static_cast<size_t>(count), [&] { read_next(next, count, likeliest); });
+}
+
+void Decoder::read_next(std::span<const RowToken> next, int count, std::span<LikelyToken> likeliest) {
+  const auto vocab = static_cast<size_t>(config_.vocab);
+  std::vector<float> logits(next.size() * vocab);
+  read_next(next, logits);
+  for (size_t i = 0; i < next.size(); ++i) {
+    const auto row = std::span(logits).subspan(i * vocab, vocab);
+    const auto best = likeliest.subspan(i * static_cast<size_t>(count), static_cast<size_t>(count));
+    std::ranges::copy(likeliest_tokens(row, best.size()), best.begin());
+    if (std::ranges::any_of(row, [](float logit) { return std::isnan(logit); })) best[0].logit = NAN;
+  }
 }
 
 namespace {

@@ -4,6 +4,7 @@
 //   auto decoder = model.make_decoder(rows, positions);
 //   decoder->prefill({{row, prompt}, ...}, logits)        reads prompts, all rows or some
 //   decoder->decode({{row, token}, ...}, logits)          reads one token more of each
+//   decoder->decode({{row, token}, ...}, 50, likeliest)   and says only what is likeliest to follow
 //
 // It reads its model's weights as they are, so a text must end before the model trains on; the model must outlive it.
 #pragma once
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "engine/model/config.h"
+#include "kernels/likely_tokens.h"
 
 namespace gpt2 {
 
@@ -45,6 +47,10 @@ class Decoder {
   // One token more, for rows that have been prefilled and are not full. logits: (next, vocab).
   void decode(std::span<const RowToken> next, std::span<float> logits);
 
+  // The same, of the logits the `count` highest alone, 1 to kMostLikelyTokens: (next, count), each row in any order.
+  // Where a row has a NaN, one is among them.
+  void decode(std::span<const RowToken> next, int count, std::span<LikelyToken> likeliest);
+
  protected:
   Decoder(const GPT2Config& config, int rows, int positions); // positions: at most the model's
 
@@ -52,7 +58,10 @@ class Decoder {
   virtual void read_prompts(std::span<const RowTokens> prompts, std::span<float> logits) = 0;
   // The token's position is length(row), which still counts those before it.
   virtual void read_next(std::span<const RowToken> next, std::span<float> logits) = 0;
-  void check_call(std::span<const RowTokens> texts, std::span<const float> logits) const;
+  virtual void read_next(std::span<const RowToken> next, int count, std::span<LikelyToken> likeliest);
+  void check_call(std::span<const RowTokens> texts, size_t values, size_t per_text) const;
+  template <class Read>
+  void read_one_more(std::span<const RowToken> next, size_t values, size_t per_text, const Read& read);
 
   const GPT2Config config_;
   const int positions_;

@@ -1,7 +1,8 @@
 // One table of what the GPU engine reaches: tokens/s, ms per step, share of the speed of light, MFU, memory, for the
 // four sizes in BF16 and FP8; then the time of each operation. Usage: bench_gpt2 [--models a,b] [--precisions bf16,fp8]
 // [--batch N] [--operations] [--step_tokens N] [--steps N] [--recompute none|gelu|block] [--attention auto|cudnn|own]
-// [--no_graph] [--no_fuse_gelu] [--bf16_lm_head] [--plan_cache FILE]; or with --decode what a decoder writes instead.
+// [--no_graph] [--no_fuse_gelu] [--bf16_lm_head] [--plan_cache FILE]; or with --decode what a decoder
+// writes instead.
 #include <cuda_runtime.h>
 
 #include <chrono>
@@ -134,8 +135,8 @@ void print_operations(GPT2Cuda& model, const Batch& batch) {
   std::printf("  %-28s %6s %9.3f\n\n", "sum", "", total);
 }
 
-// 512 tokens a row after a prompt of 16, logits on the host after each; the floor is reading weights and half the
-// cache.
+// 512 tokens a row after a prompt of 16, the 50 likeliest tokens on the host after each; the floor is reading weights
+// and half the cache.
 void bench_decode(const Settings& settings, const std::string& name) {
   constexpr int kPrompt = 16, kTokens = 512;
   constexpr double kBytesPerSecond = 4.2e12; // a copy on one H200
@@ -158,9 +159,11 @@ void bench_decode(const Settings& settings, const std::string& name) {
       next.push_back({row, row});
     }
     decoder->prefill(prompts, logits);
-    for (int i = 0; i < 2; ++i) decoder->decode(next, logits); // plans, then the graph
+    constexpr int kLikely = 50;
+    std::vector<LikelyToken> likeliest(static_cast<size_t>(rows) * kLikely);
+    for (int i = 0; i < 2; ++i) decoder->decode(next, kLikely, likeliest); // plans, then the graph
     const auto begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < kTokens; ++i) decoder->decode(next, logits);
+    for (int i = 0; i < kTokens; ++i) decoder->decode(next, kLikely, likeliest);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     const double weights = 2.0 * static_cast<double>(parameter_count(options.config));
     const double cache = 4.0 * options.config.layers * options.config.channels * rows * (kPrompt + kTokens / 2);

@@ -72,7 +72,7 @@ inline MemoryState state_of(Model& model) {
 
 // Weights that BF16 holds exactly and that leave no gradient small by accident: matrices and biases of one deviation,
 // LayerNorms around one.
-inline void randomize(Model& model, double deviation = 0.08) {
+inline MemoryState random_weights(Model& model, double deviation = 0.08) {
   MemoryState state = state_of(model);
   uint64_t stream = 100;
   for (auto& [name, tensor] : state.floats) {
@@ -87,6 +87,11 @@ inline void randomize(Model& model, double deviation = 0.08) {
       tensor.values[i] = padding ? 0.0f : bf16_decode(bf16_encode(static_cast<float>(value)));
     }
   }
+  return state;
+}
+
+inline void randomize(Model& model) {
+  MemoryState state = random_weights(model);
   model.load_state(state);
 }
 

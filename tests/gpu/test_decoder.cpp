@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "tests/gpu/model_test.h"
 
 using namespace gpt2;
@@ -14,7 +16,8 @@ std::unique_ptr<Model> reader() {
   ModelOptions options = small_options(Precision::bf16);
   options.purpose = Purpose::inference;
   auto model = make_cuda_model(options, deterministic());
-  randomize(*model);
+  MemoryState weights = random_weights(*model);
+  model->load_weights(weights);
   return model;
 }
 
@@ -71,6 +74,39 @@ TEST_CASE("rows that rest keep what they have read") {
   decoder->decode(std::vector<RowToken>{{1, text(0)[30]}}, one);
   model->next_token_logits(text(0).first(31), expected);
   check_close(one, expected);
+}
+
+TEST_CASE("the likeliest tokens are those of the logits") {
+  const auto model = reader();
+  for (const int rows : {1, 9}) {
+    const auto decoder = model->make_decoder(rows, 64), other = model->make_decoder(rows, 64);
+    const TokenBatch texts(rows, 64, static_cast<int>(kVocab), 6);
+    std::vector<float> logits(static_cast<size_t>(rows) * kVocab);
+    std::vector<RowTokens> prompts;
+    std::vector<RowToken> next;
+    for (int row = 0; row < rows; ++row) {
+      const std::span text = std::span<const int32_t>(texts.inputs).subspan(static_cast<size_t>(row) * 64, 64);
+      prompts.push_back({row, text.first(5)});
+      next.push_back({row, text[5]});
+    }
+    decoder->prefill(prompts, logits);
+    other->prefill(prompts, logits);
+    for (const int count : {1, 50, 1000}) {
+      std::vector<LikelyToken> likeliest(static_cast<size_t>(rows * count));
+      decoder->decode(next, logits);
+      other->decode(next, count, likeliest);
+      for (size_t row = 0; row < static_cast<size_t>(rows); ++row) {
+        std::ranges::sort(std::span(likeliest).subspan(row * static_cast<size_t>(count), static_cast<size_t>(count)),
+                          likelier);
+        const auto expected =
+            likeliest_tokens(std::span(logits).subspan(row * kVocab, kVocab), static_cast<size_t>(count));
+        for (size_t i = 0; i < expected.size(); ++i) {
+          CHECK(likeliest[row * expected.size() + i].token == expected[i].token);
+          CHECK(likeliest[row * expected.size() + i].logit == expected[i].logit);
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("a model that trains writes with the weights that it has then") {

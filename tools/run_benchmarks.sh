@@ -21,6 +21,15 @@ echo
 echo "== training on the GPU"
 if [ -x "$programs/bench_gpt2" ]; then
   "$programs/bench_gpt2" --operations
+  "$programs/bench_gpt2" --decode
+  if nvidia-smi -L > /dev/null 2>&1; then
+    echo
+    echo "== what a checkpoint every ten steps costs"
+    tests/bench/bench_saves.py "$1/train_gpt2_fp8"
+    echo
+    echo "== text, beside transformers"
+    tests/bench/bench_generate.py "$1/bin/generate" || [ $? = 77 ]
+  fi
 else
   echo "(not built: nvcc was not found)"
 fi

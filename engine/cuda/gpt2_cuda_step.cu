@@ -151,8 +151,11 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
   }
   if (!group.alone()) ranks_ = std::make_unique<CudaRanks>(group, cuda_, cuda_options.sharing, table_, b_);
   if (options.precision == Precision::fp8) fp8_ = std::make_unique<Fp8>(context_, options.fp8, ranks_.get());
-  if (trains())
-    copier_ = std::make_unique<StateCopier>(cuda_.device->options.device, FlatSnapshot::floats(owned_, true));
+  if (trains()) {
+    const int64_t floats = FlatSnapshot::floats(owned_, true);
+    copier_ = std::make_unique<StateCopier>(cuda_.device->options.device, floats);
+    memory_report_.push_back({"copy for checkpoints", static_cast<int64_t>(sizeof(float)) * floats, true});
+  }
   initialize_on_device();
   if (ranks_) tune(group);
 }

@@ -76,6 +76,7 @@ enum class TensorKind { weight, gradient };
 struct MemoryLine {
   std::string purpose;
   int64_t bytes;
+  bool beside_device = false; // of a GPU engine: pinned host memory
 };
 
 class TrainableModel {

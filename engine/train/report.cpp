@@ -62,12 +62,13 @@ std::string precision_text(const RunPlan& plan, ObservableModel& model) {
 
 std::string memory_text(const ObservableModel& model) {
   int64_t total = 0;
-  std::string parts;
-  for (const auto& line : model.memory_report()) {
-    total += line.bytes;
-    parts += (parts.empty() ? "" : ", ") + line.purpose + " " + format_bytes(static_cast<double>(line.bytes));
+  std::string parts, beside;
+  for (const auto& [purpose, bytes, beside_device] : model.memory_report()) {
+    std::string& list = beside_device ? beside : parts;
+    list += (list.empty() ? "" : ", ") + purpose + " " + format_bytes(static_cast<double>(bytes));
+    if (!beside_device) total += bytes;
   }
-  return format_bytes(static_cast<double>(total)) + ": " + parts;
+  return format_bytes(static_cast<double>(total)) + ": " + parts + (beside.empty() ? "" : "; on the host " + beside);
 }
 
 // A word that a shell reads as it is.

@@ -65,7 +65,7 @@ ExitCode Trainer::train() {
   fetch();
   while (state_.step < plan_.max_steps && !stopping()) {
     step();
-    end_save_if_written();
+    judge_save();
     if (anything_due()) between_steps();
   }
   return state_.step < plan_.max_steps ? stop_early() : finish();
@@ -79,6 +79,7 @@ void Trainer::step() {
     if (i > 0) fetch();
     model_.micro_step(fetched().view(), i, accumulation);
   }
+  end_save_if_written(); // while the device works: a name and the removal of older checkpoints take their time
   updating_ = true;
   model_.update(update_settings(lr));
   fetch(); // while the device works
@@ -387,11 +388,15 @@ void Trainer::save(bool is_best) {
 
 // What is saved was left by an update that its own step knew nothing about. The step after it read those weights: only
 // if that one was applied may the checkpoint take the place of older ones.
-void Trainer::end_save_if_written() {
+void Trainer::judge_save() {
   if (result_.verdict == Verdict::applied)
     vindicated_ = true;
   else
     drop_doubtful_save();
+}
+
+void Trainer::end_save_if_written() {
+  if (!vindicated_) return;
   if (const auto result = session_.checkpoints.end_if_written(session_.group)) tell(*result, IfNotSaved::go_on);
   for (const std::string& line : session_.checkpoints.take_warnings()) console_.line(line, Style::warning);
 }

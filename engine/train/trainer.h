@@ -54,6 +54,7 @@ class Trainer {
   std::string unsound() const; // why the weights are not to be trusted; empty: they are
   void save_if_sound(bool is_best);
   void save(bool is_best); // begins to: a thread writes while training goes on
+  void judge_save();
   void end_save_if_written();
   void drop_doubtful_save();
   void probe(); // are the weights sound that the last update has left?

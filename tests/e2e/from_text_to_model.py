@@ -22,6 +22,9 @@ if "--device" in sys.argv:
     at = sys.argv.index("--device")
     DEVICE = sys.argv[at + 1]
     del sys.argv[at:at + 2]
+    if DEVICE == "cuda" and (shutil.which("nvidia-smi") is None or subprocess.run(["nvidia-smi", "-L"], capture_output=True).returncode != 0):
+        print("skipped: no GPU")
+        sys.exit(77)
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TABLES = os.environ.get("GPT2_TOKENIZER") or os.path.join(ROOT, ".deps", "gpt2_bpe")
 if not os.path.isdir(TABLES):

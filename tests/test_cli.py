@@ -97,13 +97,13 @@ class CommandLine(unittest.TestCase):
                 text = self.run_program(flag, COLUMNS=str(columns)).stdout
                 self.assertLessEqual(max(map(len, text.splitlines())), columns)
         words = " ".join(self.succeed("--help", "--model", "gpt2").split())
-        for number in ("0.0006 for gpt2", "700 for gpt2", "19560 for gpt2"):
+        for number in ("0.0006 for gpt2", "700 for gpt2", "19073 for gpt2"):
             self.assertIn(number, words)
 
     def test_print_config_says_what_auto_means(self):
         text = self.succeed("--print_config", "--model", "gpt2")
         self.assertRegex(text, r'(?m)^max_lr = "auto" # 0\.0006 for gpt2$')
-        self.assertRegex(text, r'(?m)^max_steps = "auto" # 19560 for gpt2; less on little data$')
+        self.assertRegex(text, r'(?m)^max_steps = "auto" # 19073 for gpt2; less on little data$')
         again = self.succeed("--config", self.write("printed.toml", text), "--print_config")
         self.assertEqual(again, text)
 

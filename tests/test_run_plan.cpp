@@ -201,16 +201,16 @@ TEST_CASE("a run without a length stops after 40 epochs of its data, and says so
   CHECK(sample.max_steps == 331);
   REQUIRE(sample.notes.size() == 1);
   CHECK(sample.notes[0] ==
-        "the default of 19560 steps would pass over this data 2368 times: stopping after 331 steps, 40 epochs; "
+        "the default of 19073 steps would pass over this data 2309 times: stopping after 331 steps, 40 epochs; "
         "--max_steps or --num_epochs says otherwise");
-  CHECK(plan_for(options, 10'000'000).max_steps == 19560);
+  CHECK(plan_for(options, 10'000'000).max_steps == 19073);
   CHECK(plan_for(options, 10'000'000).notes.empty());
   CHECK(plan_for(options, 9).max_steps == 360); // one sequence a step
   options.batch_size = 8;
   CHECK(plan_for(options, 9).max_steps == 100); // 88 epochs, but something to look at
 
-  options = {}, options.model = "gpt2", options.max_steps = 19560;
-  CHECK(plan_for(options, 4229).max_steps == 19560);
+  options = {}, options.model = "gpt2", options.max_steps = 19073;
+  CHECK(plan_for(options, 4229).max_steps == 19073);
   CHECK(plan_for(options, 4229).notes.empty());
   options.max_steps = 0, options.num_epochs = 100;
   CHECK(plan_for(options, 4229).max_steps == 826);

@@ -169,7 +169,7 @@ ModelDefaults defaults_for(const GPT2Config& config) {
             .warmup_steps = 20,
             .max_steps = 1200};
   }
-  // Learning rates of the GPT-3 paper's table 2.1 for these sizes; 19,560 steps of 512 x 1024 tokens are 10B tokens.
+  // Learning rates of the GPT-3 paper's table 2.1 for these sizes; 19,073 steps of 512 x 1024 tokens are 10B tokens.
   const float max_lr = parameters < 200'000'000     ? 6e-4f
                        : parameters < 500'000'000   ? 3e-4f
                        : parameters < 1'000'000'000 ? 2.5e-4f
@@ -179,7 +179,7 @@ ModelDefaults defaults_for(const GPT2Config& config) {
           .target_batch_size = 512,
           .max_lr = max_lr,
           .warmup_steps = 700,
-          .max_steps = 19560};
+          .max_steps = 19073};
 }
 
 } // namespace gpt2

@@ -2,16 +2,17 @@
 # Every target installs what it lacks first (tools/install_deps.sh) and works on a bare Debian 12 or Ubuntu 24.04.
 #   make ARCHS=all             code for every GPU that the engine knows, or a list such as "90a-real;80-real"; kept until
 #                              changed. The default, auto: the GPUs of this machine; without one, all
+#   make NATIVE=OFF            CPU code for any machine of this kind, not for this one alone; kept until changed
 #   make run ARGS="..."        options of ./train_gpt2_fp8
 RELEASE := build/release
-ARCHS_OPTION := $(if $(ARCHS),'-DARCHS=$(ARCHS)')
+OPTIONS := $(if $(ARCHS),'-DARCHS=$(ARCHS)') $(if $(NATIVE),'-DGPT2_NATIVE=$(NATIVE)')
 # `make run` builds what it will run on: without a GPU, and until `make` has built both engines, the CPU engine alone.
 RUN_PRESET = $(if $(or $(ARCHS),$(shell tools/gpu_archs.sh),$(wildcard $(RELEASE)/train_gpt2_fp8)),release,cpu-only)
 
 # $(call configure,PRESET): a build folder that came along with a copied or moved tree is set up anew.
 define configure
   @home=$$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' build/$(1)/CMakeCache.txt 2>/dev/null) || :; \
-    [ -z "$$home" ] || [ "$$home" -ef . ] || fresh=--fresh; cmake $$fresh --preset $(1) $(ARCHS_OPTION)
+    [ -z "$$home" ] || [ "$$home" -ef . ] || fresh=--fresh; cmake $$fresh --preset $(1) $(OPTIONS)
 endef
 # $(call build,PRESET,TARGETS): in its own folder; links in the root of the tree lead to what was built last.
 define build

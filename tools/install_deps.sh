@@ -9,8 +9,8 @@
 #           (with its headers CMake builds libgpt2_mpi.so, which only jobs of mpirun on several nodes use)
 #   lint    clang-tidy
 #   faults  the clang whose libFuzzer tests/fuzz/run.sh uses
-#   extra   what single tests and benchmarks compare with: PyTorch, transformers, tiktoken; Chromium; Slurm, for a cluster of one
-#           machine (nothing of it is configured or left running)
+#   extra   what single tests and benchmarks compare with: PyTorch, transformers, tiktoken; wandb, for tools/wandb_sync; Chromium;
+#           Slurm, for a cluster of one machine (nothing of it is configured or left running)
 #   tensorboard   that wheel alone, for tools/start_tensorboard.sh; no root needed
 #
 # Running it again costs a fraction of a second. What cannot be had (no network) is fatal only if the build needs it.
@@ -19,7 +19,7 @@ cd "$(dirname "$0")/.."
 
 readonly build_packages=(g++ cmake ninja-build ccache ca-certificates python3 python3-venv libcli11-dev doctest-dev
   libpcre2-dev 'libopenblas-openmp-dev|libopenblas-pthread-dev' nlohmann-json3-dev libhdf5-dev
-  libxxhash-dev zlib1g-dev libzstd-dev)
+  libxxhash-dev zlib1g-dev libzstd-dev make)
 readonly test_packages=(python3-numpy python3-h5py openmpi-bin libopenmpi-dev)
 readonly lint_packages=('clang-tidy-14|clang-tidy')
 readonly faults_packages=(clang-19 libclang-rt-19-dev)
@@ -28,7 +28,7 @@ readonly browser_packages=('chromium|chromium-browser')
 readonly slurm_packages=(slurmctld slurmd slurm-client munge)
 readonly tensorboard_wheel='tensorboard>=2.16'
 readonly test_wheels=(clang-format==14.0.6 $tensorboard_wheel)
-readonly extra_wheels=('tiktoken>=0.7' 'transformers>=4.40,<4.45') # this transformers runs on Debian 12's PyTorch 1.13
+readonly extra_wheels=('tiktoken>=0.7' 'wandb>=0.19' 'transformers>=4.40,<4.45') # this transformers runs on Debian 12's PyTorch 1.13
 readonly venv=.deps/venv
 
 say() { echo "install_deps: $*"; }

@@ -63,6 +63,7 @@ class Documents(unittest.TestCase):
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
         self.environment.update(CUDA_VISIBLE_DEVICES="", GPT2_TOKENIZER=TABLES, ASAN_OPTIONS="detect_leaks=0",
                                 PYTHONPATH=os.path.join(ROOT, "tests", "stand_ins"),
+                                WANDB_STAND_IN=os.path.join(self.folder, "wandb.jsonl"), PYTHONDONTWRITEBYTECODE="1",
                                 PATH=os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])
         for name in ("configs", "tools"):
             shutil.copytree(os.path.join(ROOT, name), os.path.join(self.folder, name))
@@ -80,17 +81,21 @@ class Documents(unittest.TestCase):
         with open(path, "w") as file:
             file.write(text)
 
-    def downloads(self):
-        """What the commands that need a network would have left, in small."""
+    def downloads(self, text):
+        """What the commands that need a network would have left, in small; rare data sets only where `text` asks for them."""
         speeches = [f"Speaker {number}: a speech of some words, and number {number} of many.\n" for number in range(2400)]
         self.write("input.txt", "\n".join(speeches[:100]))  # TinyShakespeare: blank lines between speeches
         self.write("book1.txt", "".join(speeches[:50]))
         self.write("book2.txt", "".join(speeches[50:100]))
         self.write("data/hellaswag/hellaswag_val.jsonl", '{"ctx": "A dog", "endings": ["runs.", "is a boat."], "label": 0}\n' * 3)
         self.write("hub/input.txt", "\n".join(speeches[:100]))
-        self.write("hub/sample/10BT/000_00000.parquet", "".join(speeches))
-        self.bash("bin/prepare_data --dataset tinyshakespeare --from hub")
-        self.bash("bin/prepare_data --dataset fineweb-edu --from hub")
+        hub = {"tinyshakespeare": None, "fineweb-edu": "sample/10BT", "fineweb-edu-100B": "sample/100BT", "openwebtext": "plain_text"}
+        for name, folder in hub.items():
+            if f'dataset = "{name}"' not in text and name not in ("tinyshakespeare", "fineweb-edu"):
+                continue
+            if folder:
+                self.write(f"hub/{folder}/000_00000.parquet", "".join(speeches))
+            self.bash(f"bin/prepare_data --dataset {name} --from hub")
 
     def bash(self, command):
         done = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=self.folder, env=self.environment,
@@ -147,7 +152,7 @@ class Documents(unittest.TestCase):
             self.bash(command)
 
     def run_document(self, path):
-        self.downloads()
+        self.downloads(document(path))
         for command in commands_of(path):
             with self.subTest(command):
                 self.run_command(command)
@@ -170,6 +175,30 @@ class Blocks(unittest.TestCase):
         for path in documents():
             for line in re.findall(r"^    (\S.*)$", document(path), re.MULTILINE):
                 self.assertFalse(line.startswith(STARTS_OF_COMMANDS) and "FILE..." not in line, f"{path}: {line}")
+
+
+class Troubleshooting(unittest.TestCase):
+    """docs/troubleshooting.md knows every exit code, and quotes what the programs really say."""
+
+    def test_every_exit_code_has_a_place(self):
+        codes = re.findall(r"^  \w+ = (\d+),", document("engine/base/error.h"), re.MULTILINE)
+        self.assertEqual(len(codes), 9)
+        sections = re.findall(r"^## (\d+)\b", document("docs/troubleshooting.md"), re.MULTILINE)
+        self.assertEqual(sorted(sections), sorted(codes))
+        for code in codes:
+            self.assertRegex(document("README.md"), rf"(?m)^\| {code} \|")
+
+    def test_what_it_quotes_is_said(self):
+        sources = [path for pattern in ("engine/**/*.cpp", "engine/**/*.h", "engine/**/*.cu", "tools/*")
+                   for path in glob.glob(pattern, root_dir=ROOT, recursive=True) if os.path.isfile(os.path.join(ROOT, path))]
+        said = re.sub(r'"\s*\n?\s*"', "", "\n".join(map(document, sources)))
+        quotes = [quote for cell in re.findall(r"^\| (.*?) \|", document("docs/troubleshooting.md"), re.MULTILINE)
+                  for quote in re.findall(r"`([^`]+)`", cell)]
+        self.assertGreater(len(quotes), 20)
+        for quote in quotes:
+            for words in quote.split("..."):
+                words = re.sub(r"^[ (,:]+|[ (),:;]+$", "", words)
+                self.assertTrue(words in said, f"nobody says {words!r} ({quote})")
 
 
 if __name__ == "__main__":

@@ -177,6 +177,18 @@ class Blocks(unittest.TestCase):
                 self.assertFalse(line.startswith(STARTS_OF_COMMANDS) and "FILE..." not in line, f"{path}: {line}")
 
 
+    def test_links_and_named_files_are_there(self):
+        for path in [page for page in documents() if page.endswith(".md")]:
+            for target, anchor in re.findall(r"\]\(([^)#: ]*)(?:#([^)]*))?\)", document(path)):
+                linked = os.path.normpath(os.path.join(os.path.dirname(path), target)) if target else path
+                self.assertTrue(os.path.exists(os.path.join(ROOT, linked)), f"{path}: {target}")
+                if anchor:
+                    headings = re.findall(r"^#+ (.*)$", document(linked), re.MULTILINE)
+                    self.assertIn(anchor, [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings], path)
+            for name in re.findall(r"`((?:engine|kernels|tests|tools|configs|docs)/[\w./-]+\.\w+)`", document(path)):
+                self.assertTrue(os.path.exists(os.path.join(ROOT, name)), f"{path}: {name}")
+
+
 class Troubleshooting(unittest.TestCase):
     """docs/troubleshooting.md knows every exit code, and quotes what the programs really say."""
 

@@ -62,15 +62,15 @@ def draw(curves, picture):
     parts = []
     for place, (title, rows) in enumerate(PANELS.items()):
         left, top = 80 + 480 * (place % 2), 70 + 340 * (place // 2)
-        panel = Panel(top, 240, (0, TOKENS / 1000), ticks(0.5, 6, 6), "validation loss (nats)", 0, left, 380)
+        panel = Panel(top, 240, (0, TOKENS / 1000), ticks(0, 8, 4), "validation loss (nats)", 0, left, 290)
         panel.axes("thousand tokens")
-        panel.parts.append(f'<text x="{left + 190}" y="{top - 10}" text-anchor="middle">{title}</text>')
+        panel.parts.append(f'<text x="{left + 145}" y="{top - 10}" text-anchor="middle">{title}</text>')
         highest = panel.y_ticks[-1]
         for i, (_, run, _) in enumerate(rows):
             for curve in curves.get(run, {}).values():
                 panel.line([(tokens / 1000, loss if loss < highest else math.nan) for tokens, loss in curve], colour_of(i), dots=False)
-        parts += panel.parts + legend([name for name, _, _ in rows], left + 380, top + 6)
-    write_page(picture, 1000, 760, "nano on the built-in sample, 153,600 tokens, a line for each seed", parts)
+        parts += panel.parts + legend([name for name, _, _ in rows], left + 290 + 118, top)  # beside it
+    write_page(picture, 1000, 740, "nano on the built-in sample, 153,600 tokens, a line for each seed", parts)
 
 
 def main():

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Every file of configs/: known options, numbers that agree with each other and with the speed model. Usage: test_configs.py TRAINER
+"""Every file of configs/: known options, numbers that agree with each other and with the speed model.
+
+    tests/test_configs.py TRAINER
 
 Their commands are run by e2e/test_documents.py."""
 import glob
@@ -67,14 +69,16 @@ class Configs(unittest.TestCase):
 
     def test_hours_are_the_speed_models(self):
         timed = [name for name in CONFIGS if TIME.search(text_of(name))]
-        self.assertEqual(timed, [name for name in CONFIGS if options_of(name).get("dataset", "").startswith(("fineweb", "openweb"))])
+        large = [name for name in CONFIGS if options_of(name).get("dataset", "").startswith(("fineweb", "openweb"))]
+        self.assertEqual(timed, large)
         for name in timed:
             options = options_of(name)
             precision = options.get("precision", "fp8")
             plan = model.Plan(precision=precision, weights="e4m3" if precision == "fp8" else "bf16")
             given = model.parse(["--sequences", str(options["target_batch_size"])])
+            size = model.SIZES[SIZES[options["model"]]]
             for gpus, said in zip((1, 8), TIME.search(text_of(name)).groups()):
-                hours = options["max_steps"] * model.model_step(model.SIZES[SIZES[options["model"]]], plan, gpus, given).seconds / 3600
+                hours = options["max_steps"] * model.model_step(size, plan, gpus, given).seconds / 3600
                 self.assertAlmostEqual(float(said) / hours, 1, delta=0.03, msg=f"{name}, {gpus} GPUs: {hours:.2f} h")
 
     def test_the_pair_differs_in_precision_alone(self):
@@ -85,8 +89,8 @@ class Configs(unittest.TestCase):
         """Those of a checkpoint here, where OpenAI's are not."""
         with tempfile.TemporaryDirectory(prefix="test_configs_") as folder:
             self.assertEqual(run(*TINY, "--max_steps", "1", "--run_name", "base", folder=folder).returncode, 0)
-            done = run("--config", CONFIGS["finetune_gpt2"], *TINY, "--dataset=", "--prompt=", "--init_from", "base", "--num_epochs=auto",
-                       "--max_steps", "2", folder=folder)
+            done = run("--config", CONFIGS["finetune_gpt2"], *TINY, "--dataset=", "--prompt=", "--init_from", "base",
+                       "--num_epochs=auto", "--max_steps", "2", folder=folder)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("step    2 ", done.stdout)
 

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""tools/wandb_sync with a stand-in for wandb, and, where it is installed, with the real one offline. Usage: test_wandb_sync.py TRAINER"""
+"""tools/wandb_sync with a stand-in for wandb, and, where it is installed, with the real one offline.
+
+    tests/test_wandb_sync.py TRAINER"""
 import collections
 import glob
 import importlib.util
@@ -18,8 +20,8 @@ import unittest
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SCRIPT = os.path.join(ROOT, "tools", "wandb_sync")
 TRAINER = os.path.abspath(sys.argv.pop(1))
-TINY = ["--device", "cpu", "--model", "nano", "--layers", "1", "--heads", "1", "--channels", "8", "--seq_len", "8", "--threads", "1",
-        "--batch_size", "2", "--target_batch_size", "2", "--eval_sequences", "4", "--no-use_tensorboard", "--precision", "fp8",
+TINY = ["--device", "cpu", "--model", "nano", "--layers", "1", "--heads", "1", "--channels", "8", "--seq_len", "8",
+        "--threads", "1", "--batch_size", "2", "--target_batch_size", "2", "--eval_sequences", "4", "--no-use_tensorboard", "--precision", "fp8",
         "--fp8_detail", "--histogram_freq", "10", "--eval_freq", "10", "--sample_freq", "20", "--sample_tokens", "4",
         "--checkpoint_freq", "10", "--run_name", "demo"]
 LAUNCHERS = ("OMPI_", "PMI_", "SLURM_", "WORLD_SIZE", "RANK")
@@ -163,8 +165,8 @@ class Sync(Runs):
         return found
 
     def test_while_it_trains(self):
-        trainer = subprocess.Popen([TRAINER, *TINY, "--run_name", "live", "--max_steps", "1000000"], cwd=self.folder, env=ENVIRONMENT,
-                                   stdout=subprocess.PIPE, text=True)
+        trainer = subprocess.Popen([TRAINER, *TINY, "--run_name", "live", "--max_steps", "1000000"], cwd=self.folder,
+                                   env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.addCleanup(trainer.stdout.close)
         self.addCleanup(trainer.kill)
         while not trainer.stdout.readline().startswith("step "):

@@ -1,4 +1,5 @@
 #include "engine/report/terminal_screen.h"
+#include "engine/report/terminal_curve.h"
 
 #include <doctest/doctest.h>
 

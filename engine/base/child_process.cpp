@@ -82,6 +82,10 @@ ChildProcess::~ChildProcess() {
   std::fclose(errors_);
 }
 
+void ChildProcess::send(int signal) {
+  if (process_ > 0) ::kill(process_, signal);
+}
+
 ChildProcess::Ending ChildProcess::wait() {
   const int status = wait_for(std::exchange(process_, -1));
   return {status, last_line(errors_)};

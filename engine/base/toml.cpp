@@ -42,12 +42,39 @@ class LineReader {
     if (text_[at_] == '"') return basic_string();
     if (text_[at_] == '\'') return literal_string();
     const size_t begin = at_;
-    while (at_ < text_.size() && !std::isspace(static_cast<unsigned char>(text_[at_])) && text_[at_] != '#') ++at_;
+    while (at_ < text_.size() && !ends_word(text_[at_])) ++at_;
     const std::string word = text_.substr(begin, at_ - begin);
     if (word != "true" && word != "false" && word.find_first_of("0123456789") == std::string::npos) {
       fail("text must stand in quotes: \"" + word + "\"");
     }
     return word;
+  }
+
+  std::vector<std::string> list() { // at its bracket
+    std::vector<std::string> values;
+    for (in_list_ = true, ++at_;;) {
+      if (at_end()) fail("a list is not closed: write it on one line");
+      if (text_[at_] == ']') break;
+      values.push_back(value());
+      if (!at_end() && text_[at_] == ',')
+        ++at_;
+      else if (at_ == text_.size() || text_[at_] != ']')
+        fail("expected , or ] in a list");
+    }
+    in_list_ = false;
+    ++at_;
+    return values;
+  }
+  bool at(char c) const { return text_[at_] == c; }
+
+  std::pair<std::string, bool> section() { // [NAME] or [[NAME]], true for the latter
+    const bool repeats = text_.compare(at_, 2, "[[") == 0;
+    at_ += repeats ? 2 : 1;
+    if (at_end()) fail("expected [NAME] or [[NAME]]");
+    const std::string name = key(), end = repeats ? "]]" : "]";
+    if (at_end() || text_.compare(at_, end.size(), end) != 0) fail("expected " + end + " after " + name);
+    at_ += end.size();
+    return {name, repeats};
   }
 
   void colon() {
@@ -113,9 +140,14 @@ class LineReader {
     }
   }
 
+  bool ends_word(char c) const {
+    return std::isspace(static_cast<unsigned char>(c)) || c == '#' || (in_list_ && (c == ',' || c == ']'));
+  }
+
   const std::string& text_;
   std::string place_;
   size_t at_ = 0;
+  bool in_list_ = false;
 };
 
 // `read_line(reader, line)` gives key and value of a line that holds something.
@@ -146,6 +178,32 @@ std::vector<TomlLine> read_toml(const std::string& text, const std::string& orig
     reader.equals();
     return std::pair(key, reader.value());
   });
+}
+
+std::vector<TomlTable> read_toml_tables(const std::string& text, const std::string& origin) {
+  std::vector<TomlTable> tables{{"", false, 0, {}}};
+  std::istringstream stream(text);
+  std::string line;
+  for (int number = 1; std::getline(stream, line); ++number) {
+    LineReader reader(line, origin + ":" + std::to_string(number));
+    if (reader.at_end()) continue;
+    if (reader.at('[')) {
+      const auto [name, repeats] = reader.section();
+      for (const TomlTable& table : tables)
+        if (table.name == name && !(repeats && table.repeats)) reader.fail("[" + name + "] stands here a second time");
+      tables.push_back({name, repeats, number, {}});
+    } else {
+      TomlTable& table = tables.back();
+      const std::string key = reader.key();
+      for (const TomlTable::Entry& entry : table.entries)
+        if (entry.key == key) reader.fail(key + " stands here a second time");
+      reader.equals();
+      const bool is_list = reader.at('[');
+      table.entries.push_back({key, is_list ? reader.list() : std::vector{reader.value()}, is_list, number});
+    }
+    if (!reader.at_end()) reader.fail("unexpected text at the end of the line");
+  }
+  return tables;
 }
 
 std::vector<TomlLine> read_yaml(const std::string& text, const std::string& origin) {

@@ -7,12 +7,6 @@
 namespace gpt2 {
 namespace {
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) out += c == '<' ? "&lt;" : c == '&' ? "&amp;" : std::string(1, c);
-  return out;
-}
-
 std::string filled(std::string_view page, const std::string& mark, std::string_view text) {
   const size_t at = page.find(mark);
   return std::string(page.substr(0, at)).append(text).append(page.substr(at + mark.size()));
@@ -23,6 +17,12 @@ const char* name_of(Refresh refresh) {
 }
 
 } // namespace
+
+std::string escaped_html(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += c == '<' ? "&lt;" : c == '&' ? "&amp;" : std::string(1, c);
+  return out;
+}
 
 std::string json_text(const nlohmann::json& data) {
   const std::string text = data.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
@@ -40,7 +40,7 @@ std::string json_text(const nlohmann::json& data) {
 std::string page_html(const nlohmann::json& data, const std::string& title, Refresh refresh, double seconds) {
   nlohmann::json whole = data;
   whole["refresh"] = {{"how", name_of(refresh)}, {"seconds", seconds}};
-  std::string page = filled(kPageHtml, "@TITLE@", escaped(title));
+  std::string page = filled(kPageHtml, "@TITLE@", escaped_html(title));
   page = filled(page, "@CSS@", kPageCss);
   page = filled(page, "@CHART_JS@", kChartJs);
   page = filled(page, "@PAGE_JS@", kPageJs);

@@ -12,6 +12,7 @@ enum class Refresh {
   fetch,  // from bin/report --serve: the page asks for data.json
 };
 
+std::string escaped_html(const std::string& text);
 std::string json_text(const nlohmann::json& data); // for a page: no `<` in it, valid UTF-8
 std::string page_html(const nlohmann::json& data, const std::string& title, Refresh refresh, double seconds);
 

@@ -7,19 +7,15 @@
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/report/page_data.h"
+#include "engine/report/terminal_curve.h"
 #include "engine/report/thinning.h"
 
 namespace gpt2 {
 namespace {
 
-constexpr size_t kCurveRows = 9, kLabelColumns = 7;
+constexpr size_t kCurveRows = 9;
 constexpr size_t kOtherEvents = 3;  // than saves
 constexpr double kFirstFall = 0.05; // of the steps: the curve's axis leaves them out
-
-std::string utf8(char32_t c) { // three bytes: U+0800 to U+FFFF
-  return {static_cast<char>(0xe0 | (c >> 12)), static_cast<char>(0x80 | ((c >> 6) & 0x3f)),
-          static_cast<char>(0x80 | (c & 0x3f))};
-}
 
 double last_number(const MetricTable& table, const std::string& name) {
   const auto column = table.columns.find(name);
@@ -53,8 +49,7 @@ std::string cut(const std::string& line, size_t columns) {
 }
 
 std::vector<std::string> loss_curve(const std::vector<double>& losses, size_t columns) {
-  const size_t width = columns - kLabelColumns - 2;
-  const std::vector<double> points = stretched(losses, 2 * width);
+  const std::vector<double> points = stretched(losses, 2 * columns);
   double low = std::numeric_limits<double>::infinity(), high = -low;
   const size_t from = points.size() > 40 ? static_cast<size_t>(kFirstFall * static_cast<double>(points.size())) : 0;
   for (size_t i = from; i < points.size(); ++i) {
@@ -64,12 +59,7 @@ std::vector<std::string> loss_curve(const std::vector<double>& losses, size_t co
   }
   if (!(low <= high)) return {"no loss yet"};
   if (high - low < 1e-6) low -= 0.5, high += 0.5;
-  std::vector<std::string> lines = braille_curve(points, low, high, width, kCurveRows);
-  for (size_t row = 0; row < lines.size(); ++row) {
-    const double value = high - (high - low) * static_cast<double>(row) / static_cast<double>(lines.size() - 1);
-    lines[row] = (row % 4 == 0 ? formatted("%7.3f", value) : std::string(kLabelColumns, ' ')) + " │" + lines[row];
-  }
-  return lines;
+  return labelled_curve(losses, low, high, columns, kCurveRows, "%.3f");
 }
 
 // The last save, and the last few of all else: saves alone would tell little.
@@ -105,64 +95,6 @@ std::string machine_line(const MetricTable& device) {
 }
 
 } // namespace
-
-std::vector<double> stretched(const std::vector<double>& values, size_t count, bool greatest) {
-  if (values.size() <= count) return values;
-  std::vector<double> out;
-  for (size_t i = 0; i < count; ++i) {
-    double sum = 0, known = 0, most = std::nan("");
-    for (size_t k = i * values.size() / count; k < (i + 1) * values.size() / count; ++k) {
-      if (!std::isfinite(values[k])) continue;
-      sum += values[k];
-      ++known;
-      most = std::fmax(most, values[k]);
-    }
-    out.push_back(greatest ? most : known > 0 ? sum / known : std::nan(""));
-  }
-  return out;
-}
-
-std::vector<std::string> braille_curve(const std::vector<double>& values, double low, double high, size_t columns,
-                                       size_t rows) {
-  static constexpr int kDots[4][2] = {
-      {0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}}; // from the top, left and right
-  std::vector<std::vector<int>> cells(rows, std::vector<int>(columns, 0));
-  const size_t dots = 2 * columns;
-  const int lowest = static_cast<int>(4 * rows) - 1;
-  int before = -1;
-  for (size_t x = 0; x < dots && !values.empty(); ++x) {
-    if (values.size() < dots && x * values.size() / dots >= values.size()) break;
-    const double value = values[values.size() < dots ? x * values.size() / dots : x];
-    if (!std::isfinite(value)) {
-      before = -1;
-      continue;
-    }
-    const double share = std::clamp((high - value) / (high - low), 0.0, 1.0);
-    const int y = static_cast<int>(std::lround(share * lowest));
-    const int from = before < 0 ? y : std::min(y, before < y ? before + 1 : before - 1); // no gap in a steep curve
-    const int to = before < 0 ? y : std::max(y, before > y ? before - 1 : before + 1);
-    for (int dot = before == y ? y : std::max(from, 0); dot <= (before == y ? y : std::min(to, lowest)); ++dot)
-      cells[static_cast<size_t>(dot / 4)][x / 2] |= kDots[dot % 4][x % 2];
-    before = y;
-  }
-  std::vector<std::string> lines(rows);
-  for (size_t row = 0; row < rows; ++row)
-    for (const int cell : cells[row]) lines[row] += cell == 0 ? " " : utf8(static_cast<char32_t>(0x2800 + cell));
-  return lines;
-}
-
-std::string sparkline(const std::vector<double>& values) {
-  double high = 0;
-  for (const double value : values)
-    if (std::isfinite(value)) high = std::max(high, value);
-  std::string out;
-  for (const double value : values) {
-    const double share = high > 0 ? std::clamp(value / high, 0.0, 1.0) : 0;
-    out +=
-        std::isfinite(value) ? utf8(static_cast<char32_t>(0x2581 + std::lround(share * 7))) : " "; // U+2581 to U+2588
-  }
-  return out;
-}
 
 std::vector<std::string> terminal_screen(const RunReader& run, size_t columns) {
   const RunMetrics& m = run.metrics();
@@ -202,10 +134,7 @@ std::vector<std::string> terminal_screen(const RunReader& run, size_t columns) {
   lines.push_back(loss);
   for (std::string& line : loss_curve(steps.at("loss"), columns)) lines.push_back(std::move(line));
 
-  const std::string from = std::to_string(m.steps.at.front().step), to = std::to_string(now.step);
-  const size_t used = kLabelColumns + 2 + from.size() + to.size();
-  lines.push_back(std::string(kLabelColumns + 2, ' ') + from + std::string(columns > used ? columns - used : 1, ' ') +
-                  to);
+  lines.push_back(labelled_axis(std::to_string(m.steps.at.front().step), std::to_string(now.step), columns));
 
   const size_t spark = columns > 50 ? columns - 40 : 10;
   lines.push_back(formatted("norm  %9s  ", number_text(last_number(m.steps, "grad_norm"), "%.3g").c_str()) +

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace gpt2 {
 
@@ -18,5 +20,13 @@ struct Schedule {
 
 // `step` counts from 0. Beyond max_steps the last rate stays.
 float learning_rate(const Schedule& schedule, int64_t step);
+
+// The parts of a schedule in their order, none empty: "warm-up", then "constant" or the name of the decay. Steps count
+// from 1, as in logs; both ends belong to the part.
+struct SchedulePhase {
+  std::string name;
+  int64_t first, last;
+};
+std::vector<SchedulePhase> phases_of(const Schedule& schedule);
 
 } // namespace gpt2

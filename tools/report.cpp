@@ -14,7 +14,7 @@
 #include "engine/report/page.h"
 #include "engine/report/page_data.h"
 #include "engine/report/page_server.h"
-#include "engine/train/option_fields.h"
+#include "engine/study/option_defaults.h"
 
 namespace {
 
@@ -52,14 +52,6 @@ void sort_out_serve(const CLI::App& app, Command& command) {
   if (word.empty() || std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isdigit(c); })) return;
   command.runs.push_back(word);
   command.serve.clear();
-}
-
-std::vector<OptionDefault> option_defaults() {
-  Options options;
-  std::vector<OptionDefault> out;
-  for (const OptionField& field : option_fields(options))
-    if (!field.of_this_start) out.push_back({field.name, field.group, field.toml()});
-  return out;
 }
 
 std::vector<RunReader> open_runs(const Command& command) {

@@ -1,0 +1,15 @@
+#include "engine/study/option_defaults.h"
+
+#include "engine/train/option_fields.h"
+
+namespace gpt2 {
+
+std::vector<OptionDefault> option_defaults() {
+  Options options;
+  std::vector<OptionDefault> out;
+  for (const OptionField& field : option_fields(options))
+    if (!field.of_this_start) out.push_back({field.name, field.group, field.toml()});
+  return out;
+}
+
+} // namespace gpt2

@@ -1,0 +1,220 @@
+#include "engine/study/study.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "engine/base/child_process.h"
+#include "engine/base/files.h"
+#include "engine/base/formatted.h"
+#include "engine/base/log.h"
+#include "engine/base/stopwatch.h"
+#include "engine/io/checkpoint_search.h"
+#include "engine/io/folder_lock.h"
+#include "engine/report/run_metrics.h"
+#include "engine/train/option_fields.h"
+
+namespace gpt2 {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr int kPollMilliseconds = 100; // from a signal to us until it is the child's
+
+void refuse_own_flags(const StudyRun& run, const std::string& origin) {
+  for (const char* name : {"run_name", "log_dir", "checkpoint_dir", "resume"})
+    if (run.given.contains(name))
+      throw Error(ExitCode::usage, origin + ": --" + name + " is given to each run by the study",
+                  "leave it out; --dir says where the runs go");
+  const Options& o = run.options;
+  if (o.print_config || o.list_checkpoints || o.eval_only)
+    throw Error(ExitCode::usage, origin + ": a run of a study trains", "leave out --print_config and the like");
+}
+
+// What was given must be what the run was trained with; what was not is the trainer's to choose.
+void refuse_other_run(const StudyRun& run, const Json& trained_with, const std::string& folder) {
+  Options copy = run.options;
+  for (const OptionField& field : option_fields(copy)) {
+    if (!run.given.contains(field.name) || field.of_this_start || field.name == "num_epochs") continue;
+    const Json asked = Json::parse(field.toml(), nullptr, /*allow_exceptions=*/false);
+    if (asked == "auto" || !trained_with.contains(field.name) || trained_with[field.name] == asked) continue;
+    throw Error(ExitCode::usage,
+                folder + " was trained with " + field.name + " " + trained_with[field.name].dump() + ", not " +
+                    asked.dump(),
+                "give another --dir, or remove that folder");
+  }
+}
+
+bool saved_its_end(const RunMetrics& metrics, int64_t last) {
+  return std::any_of(metrics.events.begin(), metrics.events.end(),
+                     [&](const RunEvent& event) { return event.kind == "save" && event.from.step >= last; });
+}
+
+RunStage stage_of(const RunMetrics& metrics, const Json& life, int64_t step, int64_t max_steps) {
+  if (step >= max_steps && saved_its_end(metrics, max_steps)) return RunStage::done;
+  const Json most_skips = life["options"].value("max_skipped", Json());
+  const bool diverged = most_skips.is_number() && metrics.skips_in_a_row >= most_skips.get<double>();
+  return diverged ? RunStage::diverged : RunStage::cut;
+}
+
+// Its output goes to the end of `log`; a signal to us is passed on, and it saves.
+ChildProcess::Ending run_child(const std::vector<std::string>& command, const std::string& log_path,
+                               const StopSignal& stop) {
+  std::ofstream log(log_path, std::ios::app);
+  ChildProcess child(command, ChildProcess::Signals::shielded);
+  pollfd output{::fileno(child.output()), POLLIN, 0};
+  std::array<char, 1 << 14> bytes;
+  for (bool asked = false;;) {
+    if (stop.requested() && !asked) asked = true, child.send(SIGTERM);
+    if (::poll(&output, 1, kPollMilliseconds) <= 0) continue;
+    const ssize_t count = ::read(output.fd, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    log.write(bytes.data(), count).flush();
+  }
+  ChildProcess::Ending ending = child.wait();
+  if (!ending.last_words.empty()) log << ending.last_words << "\n";
+  return ending;
+}
+
+std::string result_of(const std::string& folder) {
+  const RunReader run(folder);
+  const auto& table = run.metrics().validations;
+  if (table.at.empty()) return "";
+  return formatted(", validation loss %.4f", table.columns.at("val_loss").back());
+}
+
+} // namespace
+
+StudyRun make_study_run(const std::string& name, const std::vector<std::string>& flags, const std::string& origin) {
+  std::vector<const char*> words{"train_gpt2_fp8"};
+  for (const std::string& flag : flags) words.push_back(flag.c_str());
+  for (const std::string& flag : flags)
+    if (flag == "--help" || flag == "-h" || flag == "--help_all" || flag == "--version" || flag == "--man_page" ||
+        flag.rfind("--completion", 0) == 0)
+      throw Error(ExitCode::usage, origin + ": " + flag + " trains nothing", "give options of a run");
+  try {
+    const auto line = parse_options(static_cast<int>(words.size()), words.data(), "");
+    StudyRun run{name, flags, line->options, line->given};
+    refuse_own_flags(run, origin);
+    return run;
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    throw Error(error.code(), what.rfind(origin, 0) == 0 ? what : origin + ": " + what, error.hint());
+  }
+}
+
+std::string folder_name(const std::string& text) {
+  std::string name;
+  for (const char c : text) name += std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '-' ? c : '_';
+  while (!name.empty() && name.front() == '.') name.erase(0, 1);
+  return name;
+}
+
+std::string describe(const RunProgress& progress) {
+  const std::string steps = std::to_string(progress.step) + " of " + std::to_string(progress.max_steps);
+  switch (progress.stage) {
+    case RunStage::to_do:
+      return "to do";
+    case RunStage::cut:
+      return "cut at step " + steps;
+    case RunStage::running:
+      return "running, step " + steps;
+    case RunStage::diverged:
+      return "diverged at step " + steps;
+    case RunStage::done:
+      break;
+  }
+  return "done, " + std::to_string(progress.step) + " steps";
+}
+
+std::string find_trainer(const std::string& asked) {
+  std::error_code ignored;
+  const std::string beside = (fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path() / "train_gpt2_fp8").string();
+  const std::string program = asked.empty() ? beside : asked;
+  if (::access(program.c_str(), X_OK) != 0 || fs::is_directory(program, ignored))
+    throw Error(ExitCode::usage, "there is no trainer at " + program, "run make, or give --program FILE");
+  return fs::absolute(program).string();
+}
+
+Study::Study(std::string folder, std::string trainer, std::vector<StudyRun> runs)
+    : folder_(std::move(folder)), trainer_(std::move(trainer)), runs_(std::move(runs)) {}
+
+RunProgress Study::progress(const StudyRun& run) const {
+  const std::string folder = folder_of(run);
+  std::error_code absent;
+  if (!fs::exists(folder + "/metrics.jsonl", absent) || fs::file_size(folder + "/metrics.jsonl", absent) == 0) return {};
+  const RunReader reader(folder);
+  const Json& life = reader.metrics().lives.back();
+  refuse_other_run(run, life["options"], folder);
+  const auto& steps = reader.metrics().steps.at;
+  RunProgress progress{RunStage::cut, steps.empty() ? 0 : steps.back().step, life.value("max_steps", int64_t{0})};
+  progress.stage =
+      has_writer(folder) ? RunStage::running : stage_of(reader.metrics(), life, progress.step, progress.max_steps);
+  return progress;
+}
+
+std::vector<std::string> Study::command(const StudyRun& run) const {
+  std::vector<std::string> words{trainer_};
+  words.insert(words.end(), run.flags.begin(), run.flags.end());
+  for (const std::string& word : {std::string("--run_name"), run.name, std::string("--log_dir"), folder_,
+                                  std::string("--checkpoint_dir"), folder_})
+    words.push_back(word);
+  if (!run.given.contains("keep_checkpoints")) words.insert(words.end(), {"--keep_checkpoints", "1"}); // disks are small
+  if (!latest_in(folder_of(run)).empty()) words.insert(words.end(), {"--resume", "latest"});
+  return words;
+}
+
+Study::Ending Study::train(const StopSignal& stop) const {
+  Ending ending;
+  for (const StudyRun& run : runs_) progress(run); // a run that is another one is known before hours have passed
+  make_folders(folder_);
+  for (size_t i = 0; i < runs_.size(); ++i) {
+    const StudyRun& run = runs_[i];
+    const std::string place = formatted("[%zu/%zu] ", i + 1, runs_.size()) + run.name + ": ";
+    const RunProgress before = progress(run);
+    if (before.stage != RunStage::to_do && before.stage != RunStage::cut) {
+      log_info(place + describe(before));
+      continue;
+    }
+    if (stop.requested()) {
+      ending.stopped = true;
+      return ending;
+    }
+    const Stopwatch watch;
+    log_info(place + (before.stage == RunStage::cut ? describe(before) + ", goes on" : "begins"));
+    const ChildProcess::Ending end = run_child(command(run), folder_ + "/" + run.name + ".log", stop);
+    if (end.status == static_cast<int>(ExitCode::done)) {
+      log_info(place + "done in " + format_duration(watch.seconds()) + result_of(folder_of(run)));
+    } else if (end.status == static_cast<int>(ExitCode::stopped_early)) {
+      ending.stopped = true;
+      log_info(place + describe(progress(run)));
+      return ending;
+    } else {
+      ending.failures.push_back({run.name, end.status, end.last_words});
+      log_info(place + "failed, exit code " + std::to_string(end.status));
+    }
+  }
+  return ending;
+}
+
+ExitCode report_ending(const Study::Ending& ending, const Study& study) {
+  for (const Study::Failure& failure : ending.failures) {
+    const std::string words = failure.last_words.rfind("error: ", 0) == 0 ? failure.last_words.substr(7) : failure.last_words;
+    log_warn(failure.name + " failed with exit code " + std::to_string(failure.status) +
+             (words.empty() ? "" : ": " + words) + " (see " + study.folder() + "/" + failure.name + ".log)");
+  }
+  if (ending.stopped) return ExitCode::stopped_early;
+  return ending.failures.empty() ? ExitCode::done : static_cast<ExitCode>(ending.failures.front().status);
+}
+
+} // namespace gpt2

@@ -43,6 +43,10 @@ std::string page_html(const nlohmann::json& data, const std::string& title, Refr
   std::string page = filled(kPageHtml, "@TITLE@", escaped_html(title));
   page = filled(page, "@CSS@", kPageCss);
   page = filled(page, "@CHART_JS@", kChartJs);
+  page = filled(page, "@EVENTS_JS@", kEventsJs);
+  page = filled(page, "@FP8_JS@", kFp8Js);
+  page = filled(page, "@DETAILS_JS@", kDetailsJs);
+  page = filled(page, "@COMPARISON_JS@", kComparisonJs);
   page = filled(page, "@PAGE_JS@", kPageJs);
   return filled(page, "@DATA@", json_text(whole));
 }

@@ -21,33 +21,16 @@ constexpr size_t kCells = 360'000;                                         // of
 constexpr size_t kEvents = 1500;
 constexpr size_t kSampleBytes = 200'000;
 
-Json number(double value) { // six digits: more than a curve shows
-  if (!std::isfinite(value)) return nullptr;
-  if (value == std::round(value) && std::abs(value) < 1e15) return static_cast<int64_t>(value);
-  char digits[32];
-  const auto end = std::to_chars(digits, digits + sizeof digits, value, std::chars_format::general, 6).ptr;
-  double rounded = 0;
-  std::from_chars(digits, end, rounded);
-  return rounded;
-}
-
-Json numbers(const std::vector<double>& values) {
-  Json out = Json::array();
-  for (const double value : values) out.push_back(number(value));
-  return out;
-}
-
 void put_moment(Json& out, const Moment& at) {
   out["step"] = at.step;
-  out["tokens"] = number(at.tokens);
+  out["tokens"] = number_json(at.tokens);
   out["seconds"] = std::round(at.seconds * 1000) / 1000;
 }
 
 // {"bucket": 10, "step": [..], "tokens": [..], "seconds": [..], "loss": {"mean": [..], "min": [..], "max": [..]}}; a
 // table that is not thinned has no min and max, and a column without any number is left out.
-Json table_json(const MetricTable& table, size_t most) {
-  const ThinnedTable thinned = thin(table, most);
-  Json out = {{"bucket", thinned.bucket}, {"rows", table.at.size()}};
+Json table_json(const ThinnedTable& thinned, size_t rows, bool band) {
+  Json out = {{"bucket", thinned.bucket}, {"rows", rows}};
   Json steps = Json::array(), tokens = Json::array(), seconds = Json::array();
   for (const Moment& at : thinned.at) {
     steps.push_back(at.step);
@@ -57,17 +40,32 @@ Json table_json(const MetricTable& table, size_t most) {
   out["step"] = std::move(steps);
   out["tokens"] = std::move(tokens);
   out["seconds"] = std::move(seconds);
-  const bool every_row = thinned.at.size() == table.at.size();
   for (const auto& [name, column] : thinned.columns) {
     if (std::none_of(column.mean.begin(), column.mean.end(), [](double value) { return std::isfinite(value); }))
       continue;
     Json& of = out[name];
-    of["mean"] = numbers(column.mean);
-    if (every_row) continue;
-    of["min"] = numbers(column.min);
-    of["max"] = numbers(column.max);
+    of["mean"] = numbers_json(column.mean);
+    if (!band) continue;
+    of["min"] = numbers_json(column.min);
+    of["max"] = numbers_json(column.max);
   }
   return out;
+}
+
+// One run's, or the seeds' of a group.
+Json table_json(const PageGroup& group, const MetricTable RunMetrics::* member, size_t most) {
+  if (group.runs.size() == 1) {
+    const MetricTable& table = group.runs.front()->metrics().*member;
+    const ThinnedTable thinned = thin(table, most);
+    return table_json(thinned, table.at.size(), thinned.at.size() < table.at.size());
+  }
+  std::vector<const MetricTable*> tables;
+  size_t rows = 0;
+  for (const RunReader* run : group.runs) {
+    tables.push_back(&(run->metrics().*member));
+    rows = std::max(rows, tables.back()->at.size());
+  }
+  return table_json(thin_over_seeds(tables, most), rows, /*band=*/true);
 }
 
 Json events_json(const std::vector<RunEvent>& events, size_t most) {
@@ -122,20 +120,54 @@ Json device_json(const MetricTable& device) { // least, mean and greatest of eac
       sum += value;
       ++count;
     }
-    if (count > 0) out[name] = {{"min", number(low)}, {"mean", number(sum / count)}, {"max", number(high)}};
+    if (count > 0) out[name] = {{"min", number_json(low)}, {"mean", number_json(sum / count)}, {"max", number_json(high)}};
   }
   return out;
 }
 
-size_t cells_of(const RunReader& run) {
-  return 3 * run.metrics().fp8_tensors.tensors.size() * run.metrics().fp8_tensors.at.size();
+size_t cells_of(const PageGroup& group) {
+  const RunMetrics& metrics = group.runs.front()->metrics();
+  return 3 * metrics.fp8_tensors.tensors.size() * metrics.fp8_tensors.at.size();
 }
 
-Json run_json(const RunReader& run, const std::vector<OptionDefault>& defaults, size_t runs, double share_of_cells) {
+// Events of all seeds, each with the name of its run.
+std::vector<RunEvent> events_of(const PageGroup& group) {
+  std::vector<RunEvent> events;
+  for (const RunReader* run : group.runs)
+    for (RunEvent event : run->metrics().events) {
+      if (group.runs.size() > 1) event.text = run->name() + ": " + event.text;
+      events.push_back(std::move(event));
+    }
+  std::stable_sort(events.begin(), events.end(),
+                   [](const RunEvent& a, const RunEvent& b) { return a.from.step < b.from.step; });
+  return events;
+}
+
+// The worst of them, as a reader would rank them.
+std::string state_of(const PageGroup& group) {
+  std::set<std::string> states;
+  for (const RunReader* run : group.runs) states.insert(state_of(*run));
+  for (const char* state : {"running", "diverged", "stopped"})
+    if (states.contains(state)) return state;
+  return "done";
+}
+
+Json options_of(const PageGroup& group) {
+  Json options = group.runs.front()->metrics().lives.back()["options"];
+  if (group.runs.size() == 1) return options;
+  std::string seeds;
+  for (const RunReader* run : group.runs)
+    seeds += (seeds.empty() ? "" : ", ") + run->metrics().lives.back()["options"].value("seed", Json()).dump();
+  options["seed"] = seeds;
+  return options;
+}
+
+Json run_json(const PageGroup& group, const std::vector<OptionDefault>& defaults, size_t runs, double share_of_cells) {
+  const RunReader& run = *group.runs.front();
   const RunMetrics& m = run.metrics();
   const Json& life = m.lives.back();
-  Json out = {{"name", run.name()},
-              {"state", state_of(run)},
+  Json out = {{"name", group.name},
+              {"state", state_of(group)},
               {"last_timestamp", m.last_timestamp},
               {"skips_in_a_row", m.skips_in_a_row}};
   for (const char* field :
@@ -149,20 +181,36 @@ Json run_json(const RunReader& run, const std::vector<OptionDefault>& defaults, 
     out["lives"].push_back(std::move(one));
   }
   const size_t other_points = kOtherPoints / std::min<size_t>(runs, 8);
-  out["steps"] = table_json(m.steps, std::max<size_t>(std::min(kPointsOfOne, kPoints / runs), 60));
-  out["validations"] = table_json(m.validations, other_points);
-  out["hellaswags"] = table_json(m.hellaswags, other_points);
-  out["fp8"] = table_json(m.fp8, other_points);
-  out["heat"] = heat_map_json(m.fp8_tensors, static_cast<size_t>(share_of_cells * static_cast<double>(cells_of(run))));
+  out["steps"] = table_json(group, &RunMetrics::steps, std::max<size_t>(std::min(kPointsOfOne, kPoints / runs), 60));
+  out["validations"] = table_json(group, &RunMetrics::validations, other_points);
+  out["hellaswags"] = table_json(group, &RunMetrics::hellaswags, other_points);
+  out["fp8"] = table_json(group, &RunMetrics::fp8, other_points);
+  out["heat"] = heat_map_json(m.fp8_tensors, static_cast<size_t>(share_of_cells * static_cast<double>(cells_of(group))));
   out["machine"] = device_json(m.device);
-  out["events"] = events_json(m.events, std::max<size_t>(kEvents / runs, 40));
+  out["events"] = events_json(events_of(group), std::max<size_t>(kEvents / runs, 40));
   out["samples"] = samples_json(m.samples, kSampleBytes / runs);
   out["samples_written"] = m.samples.size();
-  out["settings"] = settings_json(life["options"], defaults);
+  out["settings"] = settings_json(options_of(group), defaults);
   return out;
 }
 
 } // namespace
+
+Json number_json(double value) {
+  if (!std::isfinite(value)) return nullptr;
+  if (value == std::round(value) && std::abs(value) < 1e15) return static_cast<int64_t>(value);
+  char digits[32];
+  const auto end = std::to_chars(digits, digits + sizeof digits, value, std::chars_format::general, 6).ptr;
+  double rounded = 0;
+  std::from_chars(digits, end, rounded);
+  return rounded;
+}
+
+Json numbers_json(const std::vector<double>& values) {
+  Json out = Json::array();
+  for (const double value : values) out.push_back(number_json(value));
+  return out;
+}
 
 std::string state_of(const RunReader& run) {
   const RunMetrics& m = run.metrics();
@@ -177,13 +225,19 @@ std::string state_of(const RunReader& run) {
   return "stopped";
 }
 
-Json page_data(const std::vector<RunReader>& runs, const std::vector<OptionDefault>& defaults) {
+Json page_data(const std::vector<PageGroup>& groups, const std::vector<OptionDefault>& defaults) {
   Json out = {{"runs", Json::array()}};
   size_t cells = 1;
-  for (const RunReader& run : runs) cells += cells_of(run);
+  for (const PageGroup& group : groups) cells += cells_of(group);
   const double share = std::min(1.0, static_cast<double>(kCells) / static_cast<double>(cells));
-  for (const RunReader& run : runs) out["runs"].push_back(run_json(run, defaults, runs.size(), share));
+  for (const PageGroup& group : groups) out["runs"].push_back(run_json(group, defaults, groups.size(), share));
   return out;
+}
+
+Json page_data(const std::vector<RunReader>& runs, const std::vector<OptionDefault>& defaults) {
+  std::vector<PageGroup> groups;
+  for (const RunReader& run : runs) groups.push_back({run.name(), {&run}});
+  return page_data(groups, defaults);
 }
 
 } // namespace gpt2

@@ -6,6 +6,6 @@
 
 namespace gpt2 {
 
-extern const std::string_view kPageHtml, kPageCss, kChartJs, kPageJs;
+extern const std::string_view kPageHtml, kPageCss, kChartJs, kEventsJs, kFp8Js, kDetailsJs, kComparisonJs, kPageJs;
 
 } // namespace gpt2

@@ -74,6 +74,50 @@ ThinnedTable thin(const MetricTable& table, size_t most) {
   return out;
 }
 
+ThinnedTable thin_over_seeds(const std::vector<const MetricTable*>& tables, size_t most) {
+  struct Bucket {
+    Moment sum;
+    double count = 0;
+    std::map<std::string, std::vector<double>> means; // a number a run
+  };
+  std::map<int64_t, Bucket> buckets; // by number
+  ThinnedTable out;
+  for (const MetricTable* table : tables) out.bucket = std::max(out.bucket, bucket_steps(table->at, most));
+  for (const MetricTable* table : tables) {
+    const auto rows = ranges(table->at, out.bucket);
+    for (const auto& [begin, end] : rows) {
+      const Moment& at = table->at[end - 1];
+      Bucket& bucket = buckets[bucket_of(at.step, out.bucket)];
+      bucket.sum.step = std::max(bucket.sum.step, at.step);
+      bucket.sum.tokens += at.tokens;
+      bucket.sum.seconds += at.seconds;
+      ++bucket.count;
+      for (const auto& [name, values] : table->columns) {
+        double sum = 0, count = 0;
+        for (size_t row = begin; row < end; ++row)
+          if (std::isfinite(values[row])) sum += values[row], ++count;
+        if (count > 0) bucket.means[name].push_back(sum / count);
+      }
+    }
+  }
+  for (const MetricTable* table : tables)
+    for (const auto& [name, values] : table->columns) out.columns[name];
+  for (const auto& [number, bucket] : buckets) {
+    out.at.push_back({bucket.sum.step, bucket.sum.tokens / bucket.count, bucket.sum.seconds / bucket.count});
+    for (auto& [name, column] : out.columns) {
+      const auto found = bucket.means.find(name);
+      const bool known = found != bucket.means.end();
+      double sum = 0;
+      if (known)
+        for (const double mean : found->second) sum += mean;
+      column.mean.push_back(known ? sum / static_cast<double>(found->second.size()) : kMissing);
+      column.min.push_back(known ? *std::min_element(found->second.begin(), found->second.end()) : kMissing);
+      column.max.push_back(known ? *std::max_element(found->second.begin(), found->second.end()) : kMissing);
+    }
+  }
+  return out;
+}
+
 std::vector<RunEvent> thin(const std::vector<RunEvent>& events, size_t most) {
   std::map<std::string, std::vector<RunEvent>> by_kind;
   for (const RunEvent& event : events) by_kind[event.kind].push_back(event);

@@ -28,6 +28,10 @@ int64_t bucket_of(int64_t step, int64_t steps);
 
 ThinnedTable thin(const MetricTable& table, size_t most);
 
+// Runs that differ in their seed: each is thinned to the same buckets; mean, least and greatest are those of the runs'
+// means. A moment is the mean of theirs.
+ThinnedTable thin_over_seeds(const std::vector<const MetricTable*>& tables, size_t most);
+
 // Events of one kind in one bucket become one, which counts them.
 std::vector<RunEvent> thin(const std::vector<RunEvent>& events, size_t most);
 

@@ -177,7 +177,6 @@ std::vector<std::string> Study::command(const StudyRun& run) const {
 Study::Ending Study::train(const StopSignal& stop) const {
   Ending ending;
   for (const StudyRun& run : runs_) progress(run); // a run that is another one is known before hours have passed
-  make_folders(folder_);
   for (size_t i = 0; i < runs_.size(); ++i) {
     const StudyRun& run = runs_[i];
     const std::string place = formatted("[%zu/%zu] ", i + 1, runs_.size()) + run.name + ": ";
@@ -192,7 +191,8 @@ Study::Ending Study::train(const StopSignal& stop) const {
     }
     const Stopwatch watch;
     log_info(place + (before.stage == RunStage::cut ? describe(before) + ", goes on" : "begins"));
-    const ChildProcess::Ending end = run_child(command(run), folder_ + "/" + run.name + ".log", stop);
+    make_folders(folder_of(run));
+    const ChildProcess::Ending end = run_child(command(run), folder_of(run) + "/console.log", stop);
     if (end.status == static_cast<int>(ExitCode::done)) {
       log_info(place + "done in " + format_duration(watch.seconds()) + result_of(folder_of(run)));
     } else if (end.status == static_cast<int>(ExitCode::stopped_early)) {
@@ -211,7 +211,7 @@ ExitCode report_ending(const Study::Ending& ending, const Study& study) {
   for (const Study::Failure& failure : ending.failures) {
     const std::string words = failure.last_words.rfind("error: ", 0) == 0 ? failure.last_words.substr(7) : failure.last_words;
     log_warn(failure.name + " failed with exit code " + std::to_string(failure.status) +
-             (words.empty() ? "" : ": " + words) + " (see " + study.folder() + "/" + failure.name + ".log)");
+             (words.empty() ? "" : ": " + words) + " (see " + study.folder() + "/" + failure.name + "/console.log)");
   }
   if (ending.stopped) return ExitCode::stopped_early;
   return ending.failures.empty() ? ExitCode::done : static_cast<ExitCode>(ending.failures.front().status);

@@ -40,7 +40,7 @@ std::string find_trainer(const std::string& asked);
 
 class Study {
  public:
-  // `folder`: logs and checkpoints of a run go to FOLDER/NAME, what it prints to FOLDER/NAME.log.
+  // `folder`: logs and checkpoints of a run go to FOLDER/NAME, what it prints to console.log there.
   Study(std::string folder, std::string trainer, std::vector<StudyRun> runs);
 
   const std::vector<StudyRun>& runs() const { return runs_; }

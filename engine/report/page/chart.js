@@ -276,7 +276,7 @@ class Panel {
 class CurvePanel extends Panel {
   constructor(view, options) {
     super(view, options); // and: series() -> [..], format, log: "never" | "always" | "auto", marks() -> [x],
-    // zero: from 0, whole: only whole numbers, close() -> bool: see closeRange
+    // levels: [y] to be marked, zero: from 0, whole: only whole numbers, close() -> bool: see closeRange
   }
 
   shown() { return this.series().filter((s) => s.x.length > 0 && !this.view.hidden.has(s.run)); }
@@ -343,6 +343,8 @@ class CurvePanel extends Panel {
     this.caption.classList.toggle("cut", Boolean(this.close && this.close()));
     for (const x of this.marks ? this.marks() : [])
       this.inside.append(shape("line", { class: "mark", x1: f.x(x), x2: f.x(x), y1: f.top, y2: f.bottom }));
+    for (const level of this.levels || [])
+      if (level >= low && level <= high) this.inside.append(shape("line", { class: level === 0 ? "frame" : "mark", x1: f.left, x2: f.right, y1: y(level), y2: y(level) }));
     for (const s of this.shown()) this.drawSeries(s, f, y);
     if (!this.shown().length)
       svg.append(shape("text", { x: (f.left + f.right) / 2, y: (f.top + f.bottom) / 2, "text-anchor": "middle" }, this.empty || "nothing yet"));

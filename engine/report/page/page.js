@@ -1,27 +1,7 @@
 "use strict";
 // The page of one run or of several, from what engine/report/page_data.cpp put into it.
 
-const EVENT_KINDS = { // in the order of their lanes
-  resume: { name: "resumed", colour: "var(--c0)" }, skip: { name: "skipped", colour: "var(--c1)" },
-  bad_data: { name: "bad data", colour: "var(--c3)" }, fallback: { name: "to BF16", colour: "var(--c6)" },
-  throttle: { name: "throttled", colour: "var(--c4)" }, save: { name: "saved", colour: "var(--c2)" },
-  save_failed: { name: "not saved", colour: "var(--bad)" },
-};
 const DASHES = ["", "7 3", "2 3"]; // after eight runs the colours begin again, with another line
-const HEAT_COLOURS = ["#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725"]; // viridis
-const HEAT_MAPS = {
-  amax: { title: "Largest magnitude (amax)", format: (v) => trimmed(Number(v.toPrecision(2)).toString()) },
-  saturated: { title: "Saturated: share of values beyond the format's range", format: formatShare, range: [1e-6, 1e-1] },
-  flushed: { title: "Flushed: share of nonzero values that became zero", format: formatShare, range: [1e-6, 1e-1] },
-};
-const MACHINE_NAMES = {
-  gpu_utilization: ["GPU busy", (v) => trimmed((100 * v).toFixed(1)) + " %"], gpu_memory_gb: ["Memory in use", (v) => v.toFixed(1) + " GB"],
-  gpu_sm_clock_mhz: ["SM clock", (v) => grouped(v) + " MHz"], gpu_memory_clock_mhz: ["Memory clock", (v) => grouped(v) + " MHz"],
-  gpu_power_watts: ["Power", (v) => grouped(v) + " W"], gpu_temperature_c: ["Temperature", (v) => grouped(v) + " °C"],
-  gpu_throttled: ["Slowed down by heat or hardware", (v) => trimmed((100 * v).toFixed(1)) + " %"],
-  gpu_power_capped: ["At its power limit", (v) => trimmed((100 * v).toFixed(1)) + " %"],
-};
-
 const byId = (id) => document.getElementById(id);
 let data = JSON.parse(byId("data").textContent);
 const several = () => data.runs.length > 1;
@@ -49,6 +29,7 @@ const view = {
   closeLoss() { // unless chosen: for runs so long that the first fall would leave the rest flat
     return this.lossRange ? this.lossRange === "close" : data.runs.some((run) => run.steps.rows >= 2000);
   },
+  closeGap() { return data.comparison.groups.slice(1).some((group) => group.train[this.axis].x.length >= 40); },
   range() { return this.from === null ? this.full() : [this.from, this.to]; },
   zoom(from, to) {
     const [low, high] = this.full();
@@ -72,6 +53,7 @@ const view = {
   },
   where(x) { return this.axis === "step" ? "step " + grouped(x) : this.axis === "tokens" ? formatCount(x) + " tokens" : formatSeconds(x); },
   moment(series, i) {
+    if (series.moment) return series.moment(i); // of a point that is no step
     const table = series.table;
     const from = series.low ? Math.floor((table.step[i] - 1) / table.bucket) * table.bucket + 1 : table.step[i];
     const steps = from < table.step[i] ? `steps ${grouped(from)} to ${grouped(table.step[i])}` : `step ${grouped(table.step[i])}`;
@@ -149,7 +131,7 @@ function buildHeader() {
       return element("tr", {}, element("td", { class: "run" }, swatch(i), " ", element("b", {}, run.name)), element("td", {}, stateNode(run)),
         element("td", {}, run.precision), ...columns.map((c) => element("td", { class: "number" }, all[c][0])));
     });
-    header.replaceChildren(element("h1", {}, `${data.runs.length} runs`),
+    header.replaceChildren(element("h1", {}, data.comparison ? comparisonTitle() : `${data.runs.length} runs`), data.comparison ? verdictNodes() : "",
       element("div", { class: "scroll" }, element("table", { class: "data" },
         element("tr", {}, ...["run", "", "precision"].map((t) => element("th", {}, t)), ...columns.map((c) => element("th", { class: "number" }, names[c]))), ...rows)));
     return;
@@ -204,9 +186,10 @@ function series(run, index, table, column, more = {}) {
   const { mean, min, max } = table[column];
   const [first, end] = visible(table[view.axis], ...view.range()); // a closer look is smoothed less
   const reach = more.smooth ? reachOf(end - first + 1) : 0;
+  const calm = (values) => (reach > 0 && values && data.comparison ? smoothed(values, reach) : values); // a band over seeds
   return {
     run: run.name, name: several() ? run.name : more.name || column, colour: several() ? colourOf(index) : more.colour || "var(--c0)",
-    dash: several() ? dashOf(index) : "", kind: more.kind || "line", table, x: table[view.axis], y: mean, low: min, high: max,
+    dash: several() ? dashOf(index) : "", kind: more.kind || "line", table, x: table[view.axis], y: mean, low: calm(min), high: calm(max),
     smooth: reach > 0 ? smoothed(mean, reach) : null,
   };
 }
@@ -228,7 +211,7 @@ function lossSeries() {
 function curvePanels() {
   const any = (table, column) => data.runs.some((run) => run[table][column]);
   const bucket = Math.max(...data.runs.map((run) => run.steps.bucket));
-  const thinned = bucket > 1 ? words(`a point: up to ${bucket} steps, the band their least and greatest`) : null;
+  const thinned = data.comparison ? words(bandWords(bucket)) : bucket > 1 ? words(`a point: up to ${bucket} steps, the band their least and greatest`) : null;
   const panels = [new CurvePanel(view, {
     title: "Loss", label: "Loss against steps, tokens or time; arrow keys move the cursor, plus and minus zoom, 0 shows the whole run", height: 300,
     keys: [several() ? words("nats per token; solid: training, dashed with points: validation") : key("var(--c0)", "training"),
@@ -237,6 +220,7 @@ function curvePanels() {
     series: lossSeries, marks, empty: "no step yet", close: () => view.closeLoss(),
   })];
   panels[0].node.id = "loss";
+  if (data.comparison) panels.push(gapPanel());
   const add = (column, title, options) => {
     if (!any("steps", column)) return;
     panels.push(new CurvePanel(view, { title, height: 128, marks, series: ofAllRuns((run, i) => series(run, i, run.steps, column, options)), ...options }));
@@ -253,296 +237,6 @@ function curvePanels() {
   const events = eventPanel();
   if (events) panels.push(events);
   return panels;
-}
-
-// ---- events: one lane a kind, in it a row a run ----
-
-class EventPanel extends Panel {
-  rows() { return data.runs.length; }
-  lane(kind) { return this.kinds.indexOf(kind); }
-
-  draw(svg, f) {
-    this.spots = [];
-    this.kinds.forEach((kind, lane) => {
-      const top = f.top + lane * this.laneHeight;
-      svg.append(shape("text", { x: f.left - 6, y: top + this.laneHeight / 2 + 4, "text-anchor": "end" }, (EVENT_KINDS[kind] || { name: kind }).name));
-      svg.append(shape("line", { class: "grid", x1: f.left, x2: f.right, y1: top + this.laneHeight, y2: top + this.laneHeight }));
-    });
-    data.runs.forEach((run, row) => {
-      if (view.hidden.has(run.name)) return;
-      const height = (this.laneHeight - 5) / this.rows();
-      for (const event of run.events) {
-        const from = f.x(event[view.axis]), to = f.x(event.to[view.axis]);
-        if (to < f.left || from > f.right) continue;
-        const y = f.top + this.lane(event.kind) * this.laneHeight + 2.5 + row * height;
-        const colour = several() ? colourOf(row) : (EVENT_KINDS[event.kind] || { colour: "var(--c7)" }).colour;
-        this.inside.append(shape("rect", { x: from - 1.5, y, width: Math.max(3, to - from), height, rx: 1, style: `fill:${colour}` }));
-        this.spots.push({ from, to, y, height, event, run });
-      }
-    });
-  }
-
-  stops() { return data.runs.filter((r) => !view.hidden.has(r.name)).flatMap((r) => r.events.map((e) => e[view.axis])).sort((a, b) => a - b); }
-
-  tell(x, y) {
-    const px = this.frame().x(x);
-    const near = this.spots
-      .map((s) => ({ ...s, distance: Math.max(s.from - px, px - s.to, 0), off: y === undefined ? 0 : Math.max(s.y - y, y - s.y - s.height, 0) }))
-      .filter((s) => s.distance < 7 && s.off < 5).sort((a, b) => a.distance - b.distance).slice(0, 4);
-    if (!near.length) return null;
-    return { x: near[0].event[view.axis], content: near.map((s) => element("div", {}, eventText(s.event, s.run))) };
-  }
-}
-
-function eventText(event, run) {
-  const steps = event.to.step > event.step ? `steps ${grouped(event.step)} to ${grouped(event.to.step)}` : `step ${grouped(event.step)}`;
-  const name = (EVENT_KINDS[event.kind] || { name: event.kind }).name;
-  return `${several() ? run.name + ", " : ""}${steps}: ${name}${event.count > 1 ? ` ${grouped(event.count)} times, first` : ""}. ${event.text}`;
-}
-
-function eventPanel() {
-  const found = new Set(data.runs.flatMap((run) => run.events.map((event) => event.kind)));
-  if (!found.size) return null;
-  const kinds = [...Object.keys(EVENT_KINDS).filter((k) => found.has(k)), ...[...found].filter((k) => !EVENT_KINDS[k])];
-  const laneHeight = Math.max(17, 5 + 6 * data.runs.length);
-  const panel = new EventPanel(view, { title: "Events", label: "Events; arrow keys go from one to the next", kinds, laneHeight, height: MARGIN.top + kinds.length * laneHeight + MARGIN.bottom });
-  panel.node.id = "events";
-  const lines = data.runs.flatMap((run) => run.events.map((event) => [event.step, eventText(event, run)])).sort((a, b) => a[0] - b[0]);
-  panel.node.append(element("details", {}, element("summary", {}, `all ${lines.length} as text`), ...lines.slice(0, 1000).map((l) => element("div", { class: "note" }, l[1]))));
-  return panel;
-}
-
-// ---- FP8 ----
-
-const DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-const digitOf = new Map([...DIGITS].map((c, i) => [c, i]));
-
-function heatValue(row, column) { // as engine/report/heat_map.h says; null: none
-  if (2 * column + 1 >= row.length) return null;
-  const code = 64 * digitOf.get(row[2 * column]) + digitOf.get(row[2 * column + 1]);
-  return code === 0 ? null : code === 1 ? 0 : 10 ** (-12 + (20 * (code - 2)) / 4093);
-}
-
-function heatColour(share) {
-  const at = Math.min(Math.max(share, 0), 1) * (HEAT_COLOURS.length - 1), i = Math.min(Math.floor(at), HEAT_COLOURS.length - 2);
-  const part = (colour, k) => parseInt(colour.slice(1 + 2 * k, 3 + 2 * k), 16);
-  return [0, 1, 2].map((k) => Math.round(part(HEAT_COLOURS[i], k) + (at - i) * (part(HEAT_COLOURS[i + 1], k) - part(HEAT_COLOURS[i], k))));
-}
-
-class HeatPanel extends Panel {
-  constructor(view, options) {
-    super(view, options); // and: metric, heat
-    const kinds = view.heatKind ? [view.heatKind] : Object.keys(this.heat.kinds);
-    this.cells = this.heat.layers.map((_, row) => this.heat.step.map((_, column) => { // the worst of all kinds, and which
-      let worst = { value: null, kind: "" };
-      for (const kind of kinds) {
-        const value = heatValue(this.heat.kinds[kind][this.metric][row], column);
-        if (value !== null && (worst.value === null || value > worst.value)) worst = { value, kind };
-      }
-      return worst;
-    }));
-    this.range = HEAT_MAPS[this.metric].range || this.measure();
-    for (const cell of this.cells.flat()) cell.colour = this.colour(cell.value);
-  }
-
-  stops() { return this.heat[view.axis]; }
-
-  draw(svg, f) {
-    const { layers } = this.heat, columns = this.heat[view.axis];
-    const rowHeight = (f.bottom - f.top) / layers.length;
-    const every = Math.ceil(12 / rowHeight);
-    layers.forEach((layer, row) => {
-      const named = !layer.startsWith("h.");
-      if (!named && (row % every !== 0 || (every > 1 && row + every / 2 > layers.length - 1))) return;
-      svg.append(shape("text", { x: f.left - 6, y: f.top + (row + 0.5) * rowHeight + 4, "text-anchor": "end" }, named ? layer : layer.slice(2)));
-    });
-    // a picture of one pixel a layer, stretched by the page as the curves are
-    const width = Math.max(1, Math.round(f.right - f.left));
-    const canvas = element("canvas", { width, height: layers.length, role: "img", "aria-label": this.title });
-    const place = { left: f.left / f.width, top: f.top / this.height, width: (f.right - f.left) / f.width, height: (f.bottom - f.top) / this.height };
-    for (const [side, share] of Object.entries(place)) canvas.style[side] = 100 * share + "%";
-    const picture = canvas.getContext("2d").createImageData(width, layers.length);
-    for (let x = 0, column = 0; x < width; ++x) {
-      const value = f.value(f.left + x + 0.5);
-      while (column < columns.length && columns[column] < value) ++column; // a record stands for the steps before it
-      if (column === columns.length) break;
-      for (let row = 0; row < layers.length; ++row) picture.data.set(this.cells[row][column].colour, 4 * (row * width + x));
-    }
-    canvas.getContext("2d").putImageData(picture, 0, 0);
-    this.plot.prepend(canvas);
-  }
-
-  colour(value) { // red, green, blue, opacity
-    if (value === null) return [0, 0, 0, 0];
-    if (value === 0) return [128, 128, 128, 40];
-    return [...heatColour(Math.log(value / this.range[0]) / Math.log(this.range[1] / this.range[0])), 255];
-  }
-
-  measure() { // the colours' range
-    let low = Infinity, high = 0;
-    for (const { value } of this.cells.flat()) if (value) [low, high] = [Math.min(low, value), Math.max(high, value)];
-    return high > low ? [low, high] : [1e-3, 1];
-  }
-
-  tell(x, y) {
-    const f = this.frame(), { layers } = this.heat, columns = this.heat[view.axis];
-    let column = columns.findIndex((end) => end >= x - 1e-9);
-    if (column < 0) column = columns.length - 1;
-    const row = y === undefined ? 0 : Math.min(Math.max(Math.floor(((y - f.top) / (f.bottom - f.top)) * layers.length), 0), layers.length - 1);
-    const { value, kind } = this.cells[row][column];
-    return { x: columns[column], content: [
-      element("div", { class: "soft" }, this.view.moment({ table: this.heat, low: this.heat.bucket > 1 }, column)),
-      element("div", {}, `${layers[row]}/${kind}: `, element("b", { "data-series": this.metric }, value === null ? "none" : HEAT_MAPS[this.metric].format(value)))] };
-  }
-}
-
-function rampNodes(range, format) {
-  const stops = HEAT_COLOURS.map((c, i) => `${c} ${((100 * i) / (HEAT_COLOURS.length - 1)).toFixed(0)}%`).join(",");
-  return element("span", { class: "key" }, format(range[0]), element("span", { class: "ramp", style: `background:linear-gradient(90deg,${stops})` }), format(range[1]), " (logarithmic; grey: none)");
-}
-
-function fp8Panels() {
-  const section = byId("fp8");
-  const quantized = data.runs.filter((run) => run.fp8.step.length || run.heat.step.length);
-  section.replaceChildren(element("h2", { id: "fp8-title" }, "FP8 health"));
-  if (!quantized.length) {
-    section.append(element("p", { class: "note" }, several() ? "None of these runs quantized anything." : `Nothing was quantized: this run was in ${data.runs[0].precision}.`));
-    return [];
-  }
-  const panels = [];
-  const withMap = data.runs.map((run, i) => [run, i]).filter(([run]) => run.heat.step.length);
-  if (withMap.length) {
-    if (!data.runs[view.heatRun] || !data.runs[view.heatRun].heat.step.length) view.heatRun = withMap[0][1];
-    const heat = data.runs[view.heatRun].heat;
-    if (view.heatKind && !heat.kinds[view.heatKind]) view.heatKind = "";
-    const select = (label, values, chosen, change) => element("label", {}, label, element("select", { onchange: (e) => { change(e.target.value); buildPanels(); } },
-      ...values.map(([value, text]) => element("option", { value, selected: String(value) === String(chosen) }, text))));
-    section.append(element("div", { class: "controls" },
-      several() && select("run", withMap.map(([run, i]) => [i, run.name]), view.heatRun, (v) => { view.heatRun = Number(v); }),
-      select("tensors", [["", "the worst of a layer"], ...Object.keys(heat.kinds).sort().map((k) => [k, k])], view.heatKind, (v) => { view.heatKind = v; })));
-    section.append(element("p", { class: "note" }, `${several() ? data.runs[view.heatRun].name + ". " : ""}Layers from top to bottom; ` +
-      (heat.bucket > 1 ? `a cell is the worst of up to ${heat.bucket} steps' records.` : "a cell is a record, drawn over the steps since the one before it.")));
-    const rows = heat.layers.length, height = Math.round(Math.min(Math.max(rows * 12, 60), 260)) + MARGIN.top + MARGIN.bottom;
-    for (const metric of Object.keys(HEAT_MAPS)) {
-      const panel = new HeatPanel(view, { title: HEAT_MAPS[metric].title, metric, heat, height, covered: true });
-      panel.caption.append(rampNodes(panel.range, HEAT_MAPS[metric].format));
-      panel.node.id = "heat-" + metric;
-      panels.push(panel);
-    }
-  } else {
-    section.append(element("p", { class: "note" }, "No map over the layers: it needs a run with --fp8_detail."));
-  }
-  const shares = { worst_saturated: ["Worst saturated share of a tensor", "var(--c1)"], worst_flushed: ["Worst flushed share of a tensor", "var(--c0)"] };
-  for (const [column, [title, colour]] of Object.entries(shares)) {
-    if (!data.runs.some((run) => run.fp8[column])) continue;
-    panels.push(new CurvePanel(view, { title, height: 112, zero: true, format: formatShare, tick: (v) => formatShare(v),
-      series: ofAllRuns((run, i) => series(run, i, run.fp8, column, { name: column.replace("_", " "), colour })) }));
-  }
-  if (data.runs.some((run) => run.fp8.fwd_scale))
-    panels.push(new CurvePanel(view, { title: "Scales", height: 128, log: "always", tick: (v) => formatCount(v),
-      keys: several() ? [words("geometric means; dashed: gradients")] : [key("var(--c0)", "activations and weights"), key("var(--c1)", "gradients"), words("geometric means")],
-      series: () => data.runs.flatMap((run, i) => {
-        const forward = series(run, i, run.fp8, "fwd_scale", { name: "activations and weights" });
-        const backward = series(run, i, run.fp8, "bwd_scale", { name: "gradients", colour: "var(--c1)" });
-        if (several() && backward) Object.assign(backward, { name: run.name + ", gradients", dash: "5 3" });
-        return [forward, backward].filter(Boolean);
-      }) }));
-  if (data.runs.some((run) => run.fp8.blocks_in_bf16 && Math.max(...run.fp8.blocks_in_bf16.mean) > 0))
-    panels.push(new CurvePanel(view, { title: "Blocks in BF16", height: 100, zero: true, whole: true, series: ofAllRuns((run, i) => series(run, i, run.fp8, "blocks_in_bf16", { name: "blocks" })) }));
-  section.append(...panels.map((panel) => panel.node));
-  return panels;
-}
-
-// ---- samples ----
-
-function buildSamples() {
-  const section = byId("samples");
-  section.replaceChildren(element("h2", { id: "samples-title" }, "Samples"));
-  const steps = [...new Set(data.runs.flatMap((run) => run.samples.map((s) => s.step)))].sort((a, b) => a - b);
-  if (!steps.length) {
-    section.append(element("p", { class: "note" }, "None was written (--sample_freq, --sample_tokens)."));
-    return;
-  }
-  const texts = element("div", { class: "texts" }), label = element("output", {});
-  const show = (index) => {
-    const step = steps[index];
-    label.textContent = `step ${grouped(step)}`;
-    texts.replaceChildren(...data.runs.map((run, i) => {
-      const before = run.samples.filter((s) => s.step <= step);
-      if (!before.length) return null;
-      const one = last(before);
-      return element("div", {}, several() && element("div", { class: "note" }, swatch(i), ` ${run.name}, step ${grouped(one.step)}`), element("blockquote", {}, one.text));
-    }).filter(Boolean));
-  };
-  const start = view.sample === null ? steps.length - 1 : Math.max(steps.findIndex((s) => s >= view.sample), 0);
-  const slider = element("input", { type: "range", min: 0, max: steps.length - 1, step: 1, value: start, "aria-label": "Step of the sample",
-    oninput: (event) => { const i = Number(event.target.value); view.sample = i === steps.length - 1 ? null : steps[i]; show(i); } });
-  show(start);
-  const written = data.runs.reduce((sum, run) => sum + run.samples_written, 0), kept = data.runs.reduce((sum, run) => sum + run.samples.length, 0);
-  section.append(element("div", { class: "controls" }, steps.length > 1 && slider, label, kept < written && element("span", { class: "soft" }, `${kept} of ${written} are kept here`)),
-    element("div", { class: "only-screen" }, texts));
-  // on paper: how they improved, in up to five steps
-  const chosen = [...new Set([0, 0.25, 0.5, 0.75, 1].map((share) => steps[Math.round(share * (steps.length - 1))]))];
-  section.append(element("div", { class: "only-print" }, ...data.runs.flatMap((run) => run.samples.filter((s) => chosen.includes(s.step)).map((s) =>
-    element("div", {}, element("div", { class: "note" }, `${several() ? run.name + ", " : ""}step ${grouped(s.step)}`), element("blockquote", {}, s.text))))));
-}
-
-// ---- settings and machine ----
-
-const settingText = (value) => (value === "" ? "(empty)" : value === true ? "on" : value === false ? "off" : value === null ? "–" : String(value));
-const table = (...rows) => element("div", { class: "scroll" }, element("table", { class: "data" }, ...rows));
-const head = (...titles) => element("tr", {}, ...titles.map((t) => element("th", {}, t)));
-
-function settingTables(settings) { // one for each group, set in columns
-  const groups = [...new Set(settings.map((s) => s.group))];
-  return element("div", { class: "columns" }, ...groups.map((group) => element("table", { class: "data" }, element("colgroup", {}, element("col", { class: "wide" }), element("col", { class: "wide" }), element("col")), head(group, "", "default"),
-    ...settings.filter((s) => s.group === group).map((s) => element("tr", { class: s.differs === "yes" ? "differs" : "" },
-      element("td", { class: "name" }, s.name), element("td", { class: "value" }, settingText(s.value)),
-      element("td", { class: "soft" }, s.differs ? settingText(s.default) : "same"))))));
-}
-
-function buildSettings() {
-  const section = byId("settings");
-  section.replaceChildren(element("h2", { id: "settings-title" }, several() ? "Differences" : "Settings"));
-  if (several()) {
-    const names = [...new Set(data.runs.flatMap((run) => run.settings.map((s) => s.name)))];
-    const differing = names.filter((n) => n !== "run_name" && new Set(data.runs.map((run) => JSON.stringify(option(run, n)))).size > 1);
-    const machine = ["device", "host", "precision", "version", "parameters", "max_steps", "tokens_per_step"].filter((n) => new Set(data.runs.map((run) => JSON.stringify(run[n]))).size > 1);
-    const rows = [...machine.filter((n) => !differing.includes(n)).map((n) => [n, data.runs.map((run) => run[n])]), ...differing.map((n) => [n, data.runs.map((run) => option(run, n))])];
-    section.append(rows.length
-      ? table(element("tr", {}, element("th", {}, "option"), ...data.runs.map((run, i) => element("th", {}, swatch(i), " " + run.name))),
-        ...rows.map(([name, values]) => element("tr", {}, element("td", { class: "name" }, name), ...values.map((v) => element("td", { class: "value" }, settingText(v))))))
-      : element("p", { class: "note" }, "These runs have the same settings."));
-  }
-  for (const run of data.runs) {
-    const differ = run.settings.filter((s) => s.differs);
-    const all = element("details", {}, element("summary", {}, `${several() ? run.name + ": " : ""}all ${run.settings.length} settings`), settingTables(run.settings));
-    if (!several()) {
-      section.append(element("p", { class: "note" }, "What is not as by default: in bold, what was given. Where the default is auto, the program may have chosen the value itself: the log does not tell."), settingTables(differ));
-    }
-    section.append(all);
-  }
-}
-
-function buildMachine() {
-  const section = byId("machine");
-  const { runs } = data;
-  const row = (name, cells) => element("tr", {}, element("td", { class: "name" }, name), ...cells.map((c) => element("td", { class: "value" }, c)));
-  const rows = [["device", "device"], ["host", "host"], ["CPU threads", "cpu_threads"], ["program", "version"]].map(([name, field]) => row(name, runs.map((run) => settingText(run[field]))));
-  for (const [field, [name, format]] of Object.entries(MACHINE_NAMES)) {
-    if (!runs.some((run) => run.machine[field])) continue;
-    const share = field === "gpu_throttled" || field === "gpu_power_capped";
-    rows.push(row(name, runs.map((run) => {
-      const of = run.machine[field];
-      return !of ? "–" : share ? `${format(of.mean)} of the time` : `${format(of.mean)} (${format(of.min)} to ${format(of.max)})`;
-    })));
-  }
-  section.replaceChildren(element("h2", { id: "machine-title" }, several() ? "Machines" : "Machine"),
-    table(several() && element("tr", {}, element("th", {}, ""), ...runs.map((run, i) => element("th", {}, swatch(i), " " + run.name))), ...rows));
-  for (const run of runs.filter((one) => one.lives.length > 1))
-    section.append(element("p", { class: "note" }, `${several() ? run.name + " was" : "Was"} trained in ${run.lives.length} parts:`),
-      table(head("part", "from step", "began", "on"), ...run.lives.map((life, i) => element("tr", {}, element("td", {}, `${i + 1}`), element("td", {}, grouped(life.step)),
-        element("td", {}, String(life.timestamp).replace("T", " ").replace(/\.\d+Z$/, " UTC")), element("td", { class: "value" }, `${life.host}, ${life.device}`)))));
 }
 
 // ---- the whole page ----
@@ -562,12 +256,13 @@ function buildPanels() {
 
 function build() {
   buildHeader();
+  buildComparison();
   buildToolbar();
   buildPanels();
   buildSamples();
   buildSettings();
   buildMachine();
-  byId("footer").replaceChildren(`bin/report, from metrics.jsonl; last line ${data.runs.map((run) => run.last_timestamp).sort().pop()}. Times are of training, without pauses. `,
+  byId("footer").replaceChildren(`${data.comparison ? "bin/compare" : "bin/report"}, from metrics.jsonl; last line ${data.runs.map((run) => run.last_timestamp).sort().pop()}. Times are of training, without pauses. `,
     element("span", { class: "only-screen" }, "Drag in a curve to zoom, double click to see all; with the keyboard: Tab to a curve, arrows, plus, minus, 0."));
   live("");
 }

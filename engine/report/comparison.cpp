@@ -1,0 +1,376 @@
+#include "engine/report/comparison.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "engine/base/error.h"
+#include "engine/base/formatted.h"
+#include "engine/report/page_data.h"
+#include "engine/report/run_table.h"
+
+namespace gpt2 {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
+constexpr size_t kCurvePoints = 200;
+constexpr double kLastShare = 0.05;     // of the steps: what a training loss is the mean of
+constexpr int64_t kFewestLastSteps = 5;
+constexpr size_t kStepsOfPoint = 4;     // where runs are not at the same step, their noise does not cancel
+
+// What may differ within a group, and what does not matter for the loss.
+const std::set<std::string> kOfOneRun = {"seed", "run_name", "log_dir", "checkpoint_dir", "resume", "plan_cache"};
+
+const Json& options_of(const RunReader& run) { return run.metrics().lives.back()["options"]; }
+
+Json compared_options(const RunReader& run) {
+  Json options = options_of(run);
+  for (const std::string& name : kOfOneRun) options.erase(name);
+  return options;
+}
+
+std::string shown(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+// "precision fp8", or "fp8" where the value says what it is.
+std::string name_by(const std::vector<std::string>& differing, const Json& options) {
+  std::string name;
+  for (const std::string& key : differing) {
+    const std::string value = shown(options.value(key, Json("none")));
+    const bool plain = key == "precision" || key == "model" || key == "dataset" || key == "lr_schedule";
+    name += (name.empty() ? "" : " ") + (plain ? value : key + "=" + value);
+  }
+  return name;
+}
+
+std::vector<std::string> differing_options(const std::vector<Json>& all) {
+  std::set<std::string> names, differing;
+  for (const Json& options : all)
+    for (const auto& [name, value] : options.items()) names.insert(name);
+  for (const std::string& name : names)
+    for (const Json& options : all)
+      if (options.value(name, Json()) != all.front().value(name, Json())) differing.insert(name);
+  if (differing.contains("precision")) differing.erase("use_fp8"); // says the same
+  return {differing.begin(), differing.end()};
+}
+
+// ---- a loss at a place of an axis ----
+
+struct Curve {
+  std::vector<double> x, y; // finite, x grows
+};
+
+Curve curve_of(const MetricTable& table, const std::string& column, Axis axis) {
+  Curve curve;
+  if (table.at.empty()) return curve;
+  const std::vector<double>& values = table.columns.at(column);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(values[i])) continue;
+    curve.x.push_back(along(axis, table.at[i]));
+    curve.y.push_back(values[i]);
+  }
+  return curve;
+}
+
+Curve validation_of(const RunReader& run, Axis axis) { return curve_of(run.metrics().validations, "val_loss", axis); }
+Curve training_of(const RunReader& run, Axis axis) { return curve_of(run.metrics().steps, "loss", axis); }
+
+double interpolated(const Curve& curve, double x) { // NaN outside of it
+  if (curve.x.empty() || x < curve.x.front() || x > curve.x.back()) return kMissing;
+  const size_t right = static_cast<size_t>(std::lower_bound(curve.x.begin(), curve.x.end(), x) - curve.x.begin());
+  if (curve.x[right] == x) return curve.y[right];
+  const double share = (x - curve.x[right - 1]) / (curve.x[right] - curve.x[right - 1]);
+  return curve.y[right - 1] + share * (curve.y[right] - curve.y[right - 1]);
+}
+
+double mean_before(const Curve& curve, double x) { // of the last steps up to x
+  const auto end = std::upper_bound(curve.x.begin(), curve.x.end(), x) - curve.x.begin();
+  const auto window = std::max<int64_t>(kFewestLastSteps, std::llround(kLastShare * static_cast<double>(end)));
+  double sum = 0;
+  const auto begin = std::max<int64_t>(0, end - window);
+  for (auto i = begin; i < end; ++i) sum += curve.y[static_cast<size_t>(i)];
+  return end > begin ? sum / static_cast<double>(end - begin) : kMissing;
+}
+
+double loss_at(const RunReader& run, Axis axis, double x, bool of_validation) {
+  return of_validation ? interpolated(validation_of(run, axis), x) : mean_before(training_of(run, axis), x);
+}
+
+double end_of(const RunReader& run, Axis axis, bool of_validation) {
+  const Curve curve = of_validation ? validation_of(run, axis) : training_of(run, axis);
+  return curve.x.empty() ? kMissing : curve.x.back();
+}
+
+double step_at(const RunReader& run, Axis axis, double x) {
+  const Curve curve = training_of(run, axis);
+  return static_cast<double>(std::upper_bound(curve.x.begin(), curve.x.end(), x) - curve.x.begin());
+}
+
+// ---- pairs ----
+
+struct Pair {
+  const RunReader *first, *other;
+};
+
+std::vector<Pair> pairs_of(const RunGroup& first, const RunGroup& other) {
+  std::vector<Pair> pairs;
+  for (const RunReader* a : first.runs)
+    for (const RunReader* b : other.runs)
+      if (seed_of(*a) == seed_of(*b)) pairs.push_back({a, b});
+  return pairs;
+}
+
+std::vector<Pair> all_pairs(const RunGroup& first, const RunGroup& other) {
+  std::vector<Pair> pairs;
+  for (const RunReader* a : first.runs)
+    for (const RunReader* b : other.runs) pairs.push_back({a, b});
+  return pairs;
+}
+
+Gap gap_at(Axis axis, const RunGroup& first, const RunGroup& other, bool paired, bool of_validation) {
+  Gap gap;
+  const std::vector<Pair> pairs = paired ? pairs_of(first, other) : all_pairs(first, other);
+  std::vector<double> places, steps_of_first, steps, differences;
+  double common = INFINITY; // of runs that are not paired: one place for all
+  for (const Pair& pair : pairs)
+    common = std::fmin(common, std::min(end_of(*pair.first, axis, of_validation), end_of(*pair.other, axis, of_validation)));
+  for (const Pair& pair : pairs) {
+    const double end = std::min(end_of(*pair.first, axis, of_validation), end_of(*pair.other, axis, of_validation));
+    const double x = paired ? end : common;
+    places.push_back(x);
+    steps_of_first.push_back(step_at(*pair.first, axis, x));
+    steps.push_back(step_at(*pair.other, axis, x));
+    differences.push_back(loss_at(*pair.other, axis, x, of_validation) - loss_at(*pair.first, axis, x, of_validation));
+  }
+  gap.at = estimate(places).mean;
+  gap.step_of_first = estimate(steps_of_first).mean;
+  gap.step = estimate(steps).mean;
+  if (paired) {
+    gap.estimate = estimate(differences);
+    gap.by_seed = differences;
+    return gap;
+  }
+  std::vector<double> from, to;
+  for (const RunReader* run : first.runs) from.push_back(loss_at(*run, axis, common, of_validation));
+  for (const RunReader* run : other.runs) to.push_back(loss_at(*run, axis, common, of_validation));
+  gap.estimate = difference(from, to);
+  return gap;
+}
+
+// ---- curves of the gap ----
+
+// The mean of the losses in each stretch of the axis; a stretch without a step takes what is between its neighbours.
+std::vector<double> means_between(const Curve& curve, const std::vector<double>& edges) {
+  std::vector<double> means;
+  for (size_t i = 1, at = 0; i < edges.size(); ++i) {
+    double sum = 0, count = 0;
+    for (; at < curve.x.size() && curve.x[at] <= edges[i]; ++at) sum += curve.y[at], ++count;
+    means.push_back(count > 0 ? sum / count : interpolated(curve, edges[i]));
+  }
+  return means;
+}
+
+void append(GapCurve& curve, double x, const Estimate& gap) {
+  if (!std::isfinite(gap.mean)) return;
+  const double reach = std::isfinite(gap.error) ? 2 * gap.error : 0;
+  curve.x.push_back(x);
+  curve.mean.push_back(gap.mean);
+  curve.low.push_back(gap.mean - reach);
+  curve.high.push_back(gap.mean + reach);
+}
+
+GapCurve training_gap(Axis axis, const std::vector<Pair>& pairs) {
+  double end = INFINITY, begin = axis == Axis::step ? INFINITY : 0, fewest = INFINITY;
+  for (const Pair& pair : pairs)
+    for (const RunReader* run : {pair.first, pair.other}) {
+      const Curve curve = training_of(*run, axis);
+      if (curve.x.empty()) return {};
+      end = std::min(end, curve.x.back());
+      fewest = std::min(fewest, static_cast<double>(curve.x.size()));
+      if (axis == Axis::step) begin = std::min(begin, curve.x.front() - 1);
+    }
+  if (pairs.empty() || !(end > begin)) return {};
+  const size_t steps = axis == Axis::step ? static_cast<size_t>(end - begin)
+                                          : std::max<size_t>(1, static_cast<size_t>(fewest) / kStepsOfPoint);
+  const size_t count = std::min(kCurvePoints, steps);
+  std::vector<double> edges;
+  for (size_t i = 0; i <= count; ++i) {
+    const double edge = begin + (end - begin) * static_cast<double>(i) / static_cast<double>(count);
+    edges.push_back(axis == Axis::step ? std::round(edge) : edge);
+  }
+  std::vector<std::vector<double>> differences(count);
+  for (const Pair& pair : pairs) {
+    const std::vector<double> a = means_between(training_of(*pair.first, axis), edges),
+                              b = means_between(training_of(*pair.other, axis), edges);
+    for (size_t i = 0; i < count; ++i) differences[i].push_back(b[i] - a[i]);
+  }
+  GapCurve curve;
+  for (size_t i = 0; i < count; ++i) append(curve, edges[i + 1], estimate(differences[i]));
+  return curve;
+}
+
+// Where the first group was validated.
+GapCurve validation_gap(Axis axis, const std::vector<Pair>& pairs) {
+  GapCurve curve;
+  if (pairs.empty()) return curve;
+  const size_t count = validation_of(*pairs.front().first, axis).x.size();
+  for (size_t i = 0; i < count; ++i) {
+    std::vector<double> differences, places;
+    for (const Pair& pair : pairs) {
+      const Curve first = validation_of(*pair.first, axis);
+      if (i >= first.x.size()) continue;
+      places.push_back(first.x[i]);
+      differences.push_back(interpolated(validation_of(*pair.other, axis), first.x[i]) - first.y[i]);
+    }
+    append(curve, estimate(places).mean, estimate(differences));
+  }
+  return curve;
+}
+
+// Every run with every other: those differences are not independent.
+void drop_band(GapCurve& curve) { curve.low = curve.high = curve.mean; }
+
+// ---- groups ----
+
+double most_memory(const RunReader& run) {
+  const auto& columns = run.metrics().device.columns;
+  const auto found = columns.find("gpu_memory_gb");
+  double most = kMissing;
+  if (found != columns.end())
+    for (const double value : found->second) most = std::fmax(most, value);
+  return most;
+}
+
+std::string trouble_of(const RunGroup& group) {
+  std::map<std::string, int> states;
+  for (const RunReader* run : group.runs) ++states[state_of(*run)];
+  std::string out;
+  for (const auto& [state, words] :
+       {std::pair{"diverged", "diverged"}, {"stopped", "not finished"}, {"running", "still running"}})
+    if (states[state] > 0) out += (out.empty() ? "" : ", ") + std::to_string(states[state]) + " " + words;
+  return out;
+}
+
+// The last step at which every run was validated; 0: there is none.
+int64_t last_common_validation(const std::vector<RunGroup>& groups) {
+  std::map<int64_t, size_t> seen;
+  size_t runs = 0;
+  for (const RunGroup& group : groups)
+    for (const RunReader* run : group.runs) {
+      ++runs;
+      for (const double step : validation_of(*run, Axis::step).x) ++seen[static_cast<int64_t>(step)];
+    }
+  int64_t last = 0;
+  for (const auto& [step, count] : seen)
+    if (count == runs) last = step;
+  return last;
+}
+
+int64_t last_common_step(const std::vector<RunGroup>& groups) {
+  double last = INFINITY;
+  for (const RunGroup& group : groups)
+    for (const RunReader* run : group.runs) last = std::fmin(last, end_of(*run, Axis::step, false));
+  return std::isfinite(last) ? static_cast<int64_t>(last) : 0;
+}
+
+std::vector<std::string> doubts(const std::vector<RunGroup>& groups) {
+  std::vector<std::string> notes;
+  const Json& first = options_of(*groups.front().runs.front());
+  std::string data;
+  for (const char* name : {"dataset", "data_dir", "train_data", "val_data", "eval_sequences", "seq_len", "tokenizer"})
+    for (const RunGroup& group : groups)
+      if (options_of(*group.runs.front()).value(name, Json()) != first.value(name, Json())) {
+        data += (data.empty() ? "" : ", ") + std::string(name);
+        break;
+      }
+  if (!data.empty()) notes.push_back("their data differ (" + data + "): the losses are not of the same text");
+  std::set<std::string> devices;
+  for (const RunGroup& group : groups)
+    for (const RunReader* run : group.runs) devices.insert(shown(run->metrics().lives.back().value("device", Json(""))));
+  if (devices.size() > 1) notes.push_back("they ran on different devices: speed and time compare those");
+  return notes;
+}
+
+std::vector<double> over_runs(const RunGroup& group, double (*value)(const RunReader&)) {
+  std::vector<double> out;
+  for (const RunReader* run : group.runs) out.push_back(value(*run));
+  return out;
+}
+
+} // namespace
+
+int64_t seed_of(const RunReader& run) {
+  const Json seed = options_of(run).value("seed", Json());
+  return seed.is_number_integer() ? seed.get<int64_t>() : 0;
+}
+
+double along(Axis axis, const Moment& moment) {
+  return axis == Axis::step ? static_cast<double>(moment.step) : axis == Axis::tokens ? moment.tokens : moment.seconds;
+}
+
+std::vector<RunGroup> group_by_options(const std::vector<RunReader>& runs) {
+  std::vector<RunGroup> groups;
+  std::vector<Json> options;
+  for (const RunReader& run : runs) {
+    const Json own = compared_options(run);
+    const size_t at = static_cast<size_t>(std::find(options.begin(), options.end(), own) - options.begin());
+    if (at == options.size()) options.push_back(own), groups.emplace_back();
+    groups[at].runs.push_back(&run);
+  }
+  if (groups.size() < 2)
+    throw Error(ExitCode::usage, "these runs differ in nothing but their seeds",
+                "name the groups yourself: bin/compare A=RUN,RUN B=RUN,RUN");
+  const std::vector<std::string> differing = differing_options(options);
+  for (size_t i = 0; i < groups.size(); ++i) {
+    groups[i].name = differing.size() <= 2 ? name_by(differing, options[i]) : groups[i].runs.front()->name();
+    std::set<int64_t> seeds;
+    for (const RunReader* run : groups[i].runs)
+      if (!seeds.insert(seed_of(*run)).second)
+        throw Error(ExitCode::usage, run->name() + " has the options and the seed of another run",
+                    "leave one out, or name the groups yourself: bin/compare A=RUN,RUN B=RUN,RUN");
+  }
+  return groups;
+}
+
+Comparison compare(const std::vector<RunGroup>& groups, double margin) {
+  Comparison out;
+  out.groups = groups;
+  out.margin = margin;
+  out.notes = doubts(groups);
+  const int64_t validated = last_common_validation(groups);
+  out.of_validation = validated > 0;
+  out.step = out.of_validation ? validated : last_common_step(groups);
+  if (!out.of_validation)
+    out.notes.push_back("no validation that all have: the losses are of the training's last steps");
+  const double first_speed = estimate(over_runs(groups.front(), typical_speed)).mean;
+  for (const RunGroup& group : groups) {
+    std::vector<double> losses;
+    for (const RunReader* run : group.runs)
+      losses.push_back(loss_at(*run, Axis::step, static_cast<double>(out.step), out.of_validation));
+    const Estimate speed = estimate(over_runs(group, typical_speed));
+    out.summaries.push_back({estimate(losses), speed, estimate(over_runs(group, most_memory)), speed.mean / first_speed,
+                             trouble_of(group)});
+  }
+  for (size_t i = 1; i < groups.size(); ++i) {
+    GroupGap gap;
+    const std::vector<Pair> pairs = pairs_of(groups.front(), groups[i]);
+    gap.paired = !pairs.empty();
+    for (const Pair& pair : pairs) gap.seeds.push_back(seed_of(*pair.first));
+    for (const Axis axis : kAxes) {
+      const size_t at = static_cast<size_t>(axis);
+      gap.at[at] = gap_at(axis, groups.front(), groups[i], gap.paired, out.of_validation);
+      const std::vector<Pair> drawn = gap.paired ? pairs : all_pairs(groups.front(), groups[i]);
+      gap.train[at] = training_gap(axis, drawn);
+      gap.validation[at] = validation_gap(axis, drawn);
+      if (!gap.paired) drop_band(gap.train[at]), drop_band(gap.validation[at]);
+    }
+    gap.verdict = judge(gap.at[0].estimate, margin);
+    out.gaps.push_back(std::move(gap));
+  }
+  return out;
+}
+
+} // namespace gpt2

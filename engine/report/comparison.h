@@ -1,0 +1,66 @@
+// Groups of runs that differ by more than their seed, each against the first: gaps at equal step, tokens and time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/report/page_data.h"
+#include "engine/report/run_metrics.h"
+#include "engine/report/seed_statistics.h"
+
+namespace gpt2 {
+
+using RunGroup = PageGroup; // its runs: one a seed
+
+// Runs that differ in their seed alone are a group, in the order of first sight; its name is what tells it apart, or the
+// name of the run. Throws Error(usage) if there are not two groups, or if one has a seed twice.
+std::vector<RunGroup> group_by_options(const std::vector<RunReader>& runs);
+
+int64_t seed_of(const RunReader& run);
+
+enum class Axis { step, tokens, seconds };
+constexpr std::array<Axis, 3> kAxes = {Axis::step, Axis::tokens, Axis::seconds};
+double along(Axis axis, const Moment& moment);
+
+struct Gap { // loss of a group less that of the first: below 0 is better
+  Estimate estimate;
+  double at = 0;                   // where on the axis, the mean over seeds
+  double step_of_first = 0, step = 0; // where the two were then
+  std::vector<double> by_seed;     // of each pair; empty: not paired
+};
+
+struct GapCurve { // mean over seeds, and two standard errors around it where there are several
+  std::vector<double> x, mean, low, high;
+};
+
+struct GroupSummary {
+  Estimate loss;        // the last that all runs of the comparison have
+  Estimate tokens_per_second;
+  Estimate memory_gb;   // the most in use
+  double speed_ratio;   // to the first group
+  std::string trouble;  // "1 diverged, 2 not finished"; empty: all are done
+};
+
+struct GroupGap { // of a group against the first
+  std::array<Gap, 3> at;                      // by axis
+  std::array<GapCurve, 3> train, validation; // by axis
+  bool paired = true;                         // over seeds
+  std::vector<int64_t> seeds;                 // that both have
+  GapVerdict verdict;                         // of the gap at equal step
+};
+
+struct Comparison {
+  std::vector<RunGroup> groups;
+  std::vector<GroupSummary> summaries;
+  std::vector<GroupGap> gaps;     // of groups 1, 2, ...
+  bool of_validation = true;      // the losses; else of the last steps' training loss
+  int64_t step = 0;               // at which `loss` was measured
+  double margin = 0;              // nats
+  std::vector<std::string> notes; // what makes the comparison doubtful
+};
+
+Comparison compare(const std::vector<RunGroup>& groups, double margin);
+
+} // namespace gpt2

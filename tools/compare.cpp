@@ -1,0 +1,245 @@
+// Which of several option sets is better, and can that be said? Trains them, or reads finished runs (docs/tools.md).
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <iostream>
+#include <set>
+#include <sstream>
+
+#include "engine/base/files.h"
+#include "engine/base/log.h"
+#include "engine/base/tool_arguments.h"
+#include "engine/report/comparison.h"
+#include "engine/report/comparison_text.h"
+#include "engine/report/page.h"
+#include "engine/report/page_data.h"
+#include "engine/study/option_defaults.h"
+#include "engine/study/study.h"
+
+namespace {
+
+using namespace gpt2;
+namespace fs = std::filesystem;
+
+constexpr int64_t kMostSeeds = 1000;
+
+struct Command {
+  std::vector<std::string> runs, sets;
+  std::string seeds = "1", dir = "runs/compare", log_dir = "runs", output, program;
+  double margin = 0.01;
+  bool list = false, json = false;
+  std::vector<std::string> flags; // of the trainer, for all sets: what stands after --
+};
+
+void add_options(CLI::App& app, Command& command) {
+  app.footer(
+      "bin/compare --seeds 3 -- --max_steps 500      trains BF16 and FP8 (on a CPU FP32 and FP8), 3 seeds of each\n"
+      "bin/compare RUN RUN RUN RUN                   of finished runs; those that differ in their seed alone are a group\n"
+      "bin/compare old=RUN,RUN new=RUN,RUN           the same, groups by name\n"
+      "The first set or group is what the others are compared with. What stands after -- goes to every run.");
+  app.add_option("runs", command.runs, "finished runs: folders, or names below --log_dir, or NAME=RUN,RUN")->type_name("RUN");
+  app.add_option("--set", command.sets, "an option set to train: \"NAME: FLAGS\"; once for each")->type_name("SET");
+  app.add_option("--seeds", command.seeds, "how many seeds, from 1; or which: 1,5,9")->capture_default_str();
+  app.add_option("--dir", command.dir, "where the runs go; the same command goes on there")->capture_default_str();
+  app.add_option("--margin", command.margin, "nats: what is no difference")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_flag("--list", command.list, "show what would be trained and how far it is");
+  app.add_option("-o,--output", command.output, "the page; default: compare.html in --dir, or beside the first run")
+      ->type_name("FILE");
+  app.add_flag("--json", command.json, "print numbers and curves for scripts, not the table");
+  app.add_option("--log_dir", command.log_dir, "where runs are looked up by name")->capture_default_str();
+  app.add_option("--program", command.program, "the trainer; default: the one that was built with this tool")
+      ->type_name("FILE");
+}
+
+std::vector<std::string> words_of(const std::string& text, char separator) {
+  std::vector<std::string> words;
+  std::istringstream stream(text);
+  for (std::string word; std::getline(stream, word, separator);)
+    if (!word.empty()) words.push_back(word);
+  return words;
+}
+
+// ---- what is trained ----
+
+std::vector<int64_t> seeds_of(const std::string& text) {
+  std::vector<int64_t> seeds;
+  for (const std::string& word : words_of(text, ',')) {
+    int64_t seed = 0;
+    const auto [end, status] = std::from_chars(word.data(), word.data() + word.size(), seed);
+    if (status != std::errc() || end != word.data() + word.size() || seed < 0)
+      throw Error(ExitCode::usage, "--seeds " + text + ": '" + word + "' is no seed", "give a number of seeds, or 1,5,9");
+    seeds.push_back(seed);
+  }
+  if (text.find(',') == std::string::npos && seeds.size() == 1) { // how many
+    const int64_t count = seeds.front();
+    seeds.clear();
+    for (int64_t seed = 1; seed <= std::min(count, kMostSeeds); ++seed) seeds.push_back(seed);
+  }
+  if (seeds.empty() || std::set(seeds.begin(), seeds.end()).size() != seeds.size())
+    throw Error(ExitCode::usage, "--seeds " + text + " names none, or one twice", "give a number of seeds, or 1,5,9");
+  return seeds;
+}
+
+struct OptionSet {
+  std::string name;
+  std::vector<std::string> flags;
+};
+
+// What a run on this machine would be quantized from.
+std::vector<OptionSet> usual_sets(const Command& command) {
+  const StudyRun any = make_study_run("any", command.flags, "after --");
+  for (const char* name : {"precision", "use_fp8"})
+    if (any.given.contains(name))
+      throw Error(ExitCode::usage, std::string("--") + name + " is what the usual two sets differ in",
+                  "give the sets yourself: --set \"NAME: FLAGS\"");
+  const bool gpu = any.options.device != DeviceKind::cpu && gpu_count() > 0;
+  const std::string full = gpu ? "bf16" : "fp32";
+  return {{full, {"--precision", full}}, {"fp8", {"--precision", "fp8"}}};
+}
+
+std::vector<OptionSet> sets_of(const Command& command) {
+  if (command.sets.empty()) return usual_sets(command);
+  std::vector<OptionSet> sets;
+  std::set<std::string> names;
+  for (const std::string& text : command.sets) {
+    const size_t colon = text.find(':');
+    const std::string name = folder_name(text.substr(0, colon));
+    if (colon == std::string::npos || name.empty() || !names.insert(name).second)
+      throw Error(ExitCode::usage, "--set \"" + text + "\" has no name, or that of another",
+                  "write --set \"NAME: FLAGS\", as --set \"e4m3: --use_fp8 --fp8_format e4m3\"");
+    sets.push_back({name, words_of(text.substr(colon + 1), ' ')});
+  }
+  if (sets.size() < 2) throw Error(ExitCode::usage, "one --set has nothing to be compared with", "give two or more");
+  return sets;
+}
+
+Study study_of(const Command& command, const std::vector<OptionSet>& sets) {
+  std::vector<StudyRun> runs;
+  for (const int64_t seed : seeds_of(command.seeds)) // seed by seed: what is done can be compared early
+    for (const OptionSet& set : sets) {
+      std::vector<std::string> flags = command.flags;
+      flags.insert(flags.end(), set.flags.begin(), set.flags.end());
+      if (make_study_run(set.name, flags, "set " + set.name).given.contains("seed"))
+        throw Error(ExitCode::usage, "--seed is given to each run by --seeds", "leave it out");
+      flags.insert(flags.end(), {"--seed", std::to_string(seed)});
+      runs.push_back(make_study_run(set.name + "-seed" + std::to_string(seed), flags, "set " + set.name));
+    }
+  return Study(command.dir, find_trainer(command.program), std::move(runs));
+}
+
+// ---- what is compared ----
+
+struct Groups {
+  std::vector<RunReader> runs; // that the groups point to
+  std::vector<RunGroup> groups;
+};
+
+Groups trained_groups(const Study& study, const std::vector<OptionSet>& sets) {
+  Groups out;
+  std::vector<size_t> set_of;
+  for (size_t i = 0; i < study.runs().size(); ++i) {
+    if (study.progress(study.runs()[i]).step == 0) continue;
+    out.runs.emplace_back(study.folder_of(study.runs()[i]));
+    set_of.push_back(i % sets.size());
+  }
+  for (size_t set = 0; set < sets.size(); ++set) {
+    RunGroup group{sets[set].name, {}};
+    for (size_t i = 0; i < out.runs.size(); ++i)
+      if (set_of[i] == set) group.runs.push_back(&out.runs[i]);
+    if (!group.runs.empty()) out.groups.push_back(std::move(group));
+  }
+  return out;
+}
+
+Groups named_groups(const Command& command) {
+  Groups out;
+  std::vector<std::pair<std::string, size_t>> names; // and how many runs
+  for (const std::string& word : command.runs) {
+    const size_t equals = fs::exists(word) ? std::string::npos : word.find('=');
+    if ((equals != std::string::npos) != (word == command.runs.front() ? equals != std::string::npos : !names.empty()))
+      throw Error(ExitCode::usage, "some runs are in a named group and some are not", "give NAME=RUN,RUN for all, or for none");
+    const std::vector<std::string> folders =
+        equals == std::string::npos ? std::vector{word} : words_of(word.substr(equals + 1), ',');
+    if (equals != std::string::npos) names.emplace_back(word.substr(0, equals), folders.size());
+    for (const std::string& folder : folders) out.runs.emplace_back(find_run(folder, command.log_dir));
+  }
+  if (names.empty()) {
+    out.groups = group_by_options(out.runs);
+    return out;
+  }
+  size_t at = 0;
+  for (const auto& [name, count] : names) {
+    RunGroup group{name, {}};
+    for (size_t i = 0; i < count; ++i) group.runs.push_back(&out.runs[at++]);
+    if (count == 0 || name.empty()) throw Error(ExitCode::usage, "a group has no name or no run", "write NAME=RUN,RUN");
+    out.groups.push_back(std::move(group));
+  }
+  if (names.size() < 2) throw Error(ExitCode::usage, "one group has nothing to be compared with", "give two or more");
+  return out;
+}
+
+void show(const Command& command, const std::vector<RunGroup>& groups, const std::string& path) {
+  const Comparison comparison = compare(groups, command.margin);
+  nlohmann::json data = page_data(groups, option_defaults());
+  data["comparison"] = comparison_json(comparison);
+  std::string title;
+  for (const RunGroup& group : groups) title += (title.empty() ? "" : " and ") + group.name;
+  const std::string page = page_html(data, title, Refresh::none, 0);
+  write_file_atomic(path, page);
+  if (command.json) {
+    std::cout << data["comparison"].dump() << "\n" << std::flush;
+    return;
+  }
+  for (const std::string& line : comparison_table(comparison)) log_info(line);
+  log_info(path + ": " + format_bytes(static_cast<double>(page.size())));
+}
+
+// ---- the two ways ----
+
+ExitCode compare_finished(const Command& command) {
+  if (!command.sets.empty() || !command.flags.empty() || command.list)
+    throw Error(ExitCode::usage, "finished runs are compared as they are", "leave out --set, --list and what is after --");
+  const Groups found = named_groups(command);
+  const fs::path beside = fs::weakly_canonical(found.runs.front().folder()).parent_path() / "compare.html";
+  show(command, found.groups,
+       command.output.empty() ? beside.lexically_proximate(fs::current_path()).string() : command.output);
+  return ExitCode::done;
+}
+
+ExitCode train_and_compare(const Command& command) {
+  const std::vector<OptionSet> sets = sets_of(command);
+  const Study study = study_of(command, sets);
+  if (command.list) {
+    for (const StudyRun& run : study.runs()) log_info(run.name + ": " + describe(study.progress(run)));
+    return ExitCode::done;
+  }
+  const StopSignal stop({.at_once = "stopped: no run was under way\n",
+                         .later = "stopping: the run under way saves first; again to quit now\n",
+                         .again = "stopped at once: steps since the last checkpoint are lost\n"});
+  stop.defer();
+  const Study::Ending ending = study.train(stop);
+  const Groups trained = trained_groups(study, sets);
+  if (trained.groups.size() >= 2)
+    show(command, trained.groups, command.output.empty() ? command.dir + "/compare.html" : command.output);
+  if (ending.stopped) log_info("stopped; the same command goes on");
+  return report_ending(ending, study);
+}
+
+ExitCode run(Command& command) {
+  return command.runs.empty() ? train_and_compare(command) : compare_finished(command);
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  return gpt2::run_program([&] {
+    CLI::App app("Compares option sets over the same seeds and data: loss, speed, memory, a verdict.", "compare");
+    Command command;
+    add_options(app, command);
+    const auto own_end = std::find_if(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; });
+    for (char** word = own_end; word < argv + argc; ++word)
+      if (word > own_end) command.flags.emplace_back(*word);
+    if (!parse_arguments(app, static_cast<int>(own_end - argv), argv)) return ExitCode::done;
+    return run(command);
+  });
+}

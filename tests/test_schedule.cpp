@@ -111,3 +111,29 @@ TEST_CASE("a warm-up longer than the run is cut by the end of the run, not by th
   CHECK(learning_rate(s, 99) == doctest::Approx(0.5));
   CHECK(learning_rate(s, 110) == doctest::Approx(111.0 / 200)); // the last
 }
+
+TEST_CASE("the parts of a schedule follow each other, and the rates change where they say") {
+  for (const Decay decay : {Decay::cosine, Decay::linear, Decay::constant, Decay::wsd}) {
+    CAPTURE(static_cast<int>(decay));
+    const Schedule s = schedule(decay);
+    const std::vector<SchedulePhase> phases = phases_of(s);
+    int64_t done = 0;
+    for (const SchedulePhase& phase : phases) {
+      CHECK(phase.first == done + 1);
+      CHECK(phase.last >= phase.first);
+      done = phase.last;
+    }
+    CHECK(done == s.max_steps);
+    CHECK(phases.front().name == "warm-up");
+    CHECK(phases.front().last == 10);
+    for (const SchedulePhase& phase : phases) {
+      if (phase.name != "constant") continue;
+      for (int64_t step = phase.first; step <= phase.last; ++step) CHECK(learning_rate(s, step - 1) == 1.0f);
+      if (phase.last < s.max_steps) CHECK(learning_rate(s, phase.last) < 1.0f);
+    }
+  }
+  Schedule all_warmup = schedule(Decay::wsd);
+  all_warmup.warmup_steps = 500;
+  CHECK(phases_of(all_warmup).size() == 1);
+  CHECK(phases_of(all_warmup)[0].last == all_warmup.max_steps);
+}

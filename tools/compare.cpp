@@ -34,14 +34,18 @@ struct Command {
 void add_options(CLI::App& app, Command& command) {
   app.footer(
       "bin/compare --seeds 3 -- --max_steps 500      trains BF16 and FP8 (on a CPU FP32 and FP8), 3 seeds of each\n"
-      "bin/compare RUN RUN RUN RUN                   of finished runs; those that differ in their seed alone are a group\n"
+      "bin/compare RUN RUN RUN RUN                   of finished runs; those that differ in their seed alone are a "
+      "group\n"
       "bin/compare old=RUN,RUN new=RUN,RUN           the same, groups by name\n"
       "The first set or group is what the others are compared with. What stands after -- goes to every run.");
-  app.add_option("runs", command.runs, "finished runs: folders, or names below --log_dir, or NAME=RUN,RUN")->type_name("RUN");
+  app.add_option("runs", command.runs, "finished runs: folders, or names below --log_dir, or NAME=RUN,RUN")
+      ->type_name("RUN");
   app.add_option("--set", command.sets, "an option set to train: \"NAME: FLAGS\"; once for each")->type_name("SET");
   app.add_option("--seeds", command.seeds, "how many seeds, from 1; or which: 1,5,9")->capture_default_str();
   app.add_option("--dir", command.dir, "where the runs go; the same command goes on there")->capture_default_str();
-  app.add_option("--margin", command.margin, "nats: what is no difference")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--margin", command.margin, "nats: what is no difference")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_flag("--list", command.list, "show what would be trained and how far it is");
   app.add_option("-o,--output", command.output, "the page; default: compare.html in --dir, or beside the first run")
       ->type_name("FILE");
@@ -67,7 +71,8 @@ std::vector<int64_t> seeds_of(const std::string& text) {
     int64_t seed = 0;
     const auto [end, status] = std::from_chars(word.data(), word.data() + word.size(), seed);
     if (status != std::errc() || end != word.data() + word.size() || seed < 0)
-      throw Error(ExitCode::usage, "--seeds " + text + ": '" + word + "' is no seed", "give a number of seeds, or 1,5,9");
+      throw Error(ExitCode::usage, "--seeds " + text + ": '" + word + "' is no seed",
+                  "give a number of seeds, or 1,5,9");
     seeds.push_back(seed);
   }
   if (text.find(',') == std::string::npos && seeds.size() == 1) { // how many
@@ -157,7 +162,8 @@ Groups named_groups(const Command& command) {
   for (const std::string& word : command.runs) {
     const size_t equals = fs::exists(word) ? std::string::npos : word.find('=');
     if ((equals != std::string::npos) != (word == command.runs.front() ? equals != std::string::npos : !names.empty()))
-      throw Error(ExitCode::usage, "some runs are in a named group and some are not", "give NAME=RUN,RUN for all, or for none");
+      throw Error(ExitCode::usage, "some runs are in a named group and some are not",
+                  "give NAME=RUN,RUN for all, or for none");
     const std::vector<std::string> folders =
         equals == std::string::npos ? std::vector{word} : words_of(word.substr(equals + 1), ',');
     if (equals != std::string::npos) names.emplace_back(word.substr(0, equals), folders.size());
@@ -198,7 +204,8 @@ void show(const Command& command, const std::vector<RunGroup>& groups, const std
 
 ExitCode compare_finished(const Command& command) {
   if (!command.sets.empty() || !command.flags.empty() || command.list)
-    throw Error(ExitCode::usage, "finished runs are compared as they are", "leave out --set, --list and what is after --");
+    throw Error(ExitCode::usage, "finished runs are compared as they are",
+                "leave out --set, --list and what is after --");
   const Groups found = named_groups(command);
   const fs::path beside = fs::weakly_canonical(found.runs.front().folder()).parent_path() / "compare.html";
   show(command, found.groups,
@@ -225,9 +232,7 @@ ExitCode train_and_compare(const Command& command) {
   return report_ending(ending, study);
 }
 
-ExitCode run(Command& command) {
-  return command.runs.empty() ? train_and_compare(command) : compare_finished(command);
-}
+ExitCode run(Command& command) { return command.runs.empty() ? train_and_compare(command) : compare_finished(command); }
 
 } // namespace
 
@@ -236,7 +241,8 @@ int main(int argc, char** argv) {
     CLI::App app("Compares option sets over the same seeds and data: loss, speed, memory, a verdict.", "compare");
     Command command;
     add_options(app, command);
-    const auto own_end = std::find_if(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; });
+    const auto own_end =
+        std::find_if(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; });
     for (char** word = own_end; word < argv + argc; ++word)
       if (word > own_end) command.flags.emplace_back(*word);
     if (!parse_arguments(app, static_cast<int>(own_end - argv), argv)) return ExitCode::done;

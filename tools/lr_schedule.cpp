@@ -28,8 +28,8 @@ constexpr const char* kHelp =
 
 struct Command {
   bool help = false;
-  std::string svg;                 // empty: none
-  std::vector<const char*> flags;  // the trainer's, after its name
+  std::string svg;                // empty: none
+  std::vector<const char*> flags; // the trainer's, after its name
 };
 
 Command split_arguments(int argc, char** argv) {
@@ -56,7 +56,8 @@ Command split_arguments(int argc, char** argv) {
 RunPlan plan_of(const CommandLine& line) {
   Options options = line.options;
   if (options.print_config || options.list_checkpoints || options.eval_only || !options.resume.empty())
-    throw Error(ExitCode::usage, "only the options of a new run have a schedule", "leave out --resume and other actions");
+    throw Error(ExitCode::usage, "only the options of a new run have a schedule",
+                "leave out --resume and other actions");
   const bool gpu = options.device != DeviceKind::cpu && gpu_count() > 0;
   if (options.model == "auto") options.model = gpu ? "gpt2" : "nano";
   if (options.batch_size == 0) options.batch_size = 1;
@@ -82,9 +83,8 @@ ExitCode draw(const Command& command) {
   if (!line) return ExitCode::done;
   const RunPlan plan = plan_of(*line);
   const Schedule& schedule = plan.schedule;
-  const std::string title =
-      formatted("learning rate: %s, %lld steps, peak %.4g", name_of(schedule.decay).c_str(),
-                static_cast<long long>(schedule.max_steps), static_cast<double>(schedule.max_lr));
+  const std::string title = formatted("learning rate: %s, %lld steps, peak %.4g", name_of(schedule.decay).c_str(),
+                                      static_cast<long long>(schedule.max_steps), static_cast<double>(schedule.max_lr));
 
   Curve curve{.title = title, .x_name = "step", .x = {}, .y = {}, .parts = {}};
   curve.y = rates_of(schedule, curve.x);
@@ -95,8 +95,8 @@ ExitCode draw(const Command& command) {
   for (const std::string& row : labelled_curve(curve.y, 0, high > 0 ? high : 1, columns, kRows, "%.2g")) log_info(row);
   log_info(labelled_axis("step 1", std::to_string(schedule.max_steps), columns));
   for (const SchedulePhase& phase : phases_of(schedule)) {
-    log_info(formatted("%-12s  steps %lld to %lld  %.4g to %.4g", phase.name.c_str(), static_cast<long long>(phase.first),
-                       static_cast<long long>(phase.last),
+    log_info(formatted("%-12s  steps %lld to %lld  %.4g to %.4g", phase.name.c_str(),
+                       static_cast<long long>(phase.first), static_cast<long long>(phase.last),
                        static_cast<double>(learning_rate(schedule, phase.first - 1)),
                        static_cast<double>(learning_rate(schedule, phase.last - 1))));
     curve.parts.push_back({phase.name + " to " + std::to_string(phase.last), static_cast<double>(phase.first),

@@ -86,7 +86,8 @@ ExitCode submit(const Study& study, const Sweep& sweep, const Command& command) 
     if (c != '\n') job += static_cast<char>(c);
   const ChildProcess::Ending end = child.wait();
   if (end.status != 0)
-    throw Error(ExitCode::usage, "sbatch refused it: " + end.last_words, "see " + path + ", and --sbatch for its flags");
+    throw Error(ExitCode::usage, "sbatch refused it: " + end.last_words,
+                "see " + path + ", and --sbatch for its flags");
   log_info("job " + job + ", " + std::to_string(array.numbers.size()) + " tasks; when they are done: bin/sweep " +
            command.file);
   return ExitCode::done;

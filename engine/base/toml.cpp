@@ -56,9 +56,10 @@ class LineReader {
       if (at_end()) fail("a list is not closed: write it on one line");
       if (text_[at_] == ']') break;
       values.push_back(value());
-      if (!at_end() && text_[at_] == ',')
+      if (at_end()) continue;
+      if (text_[at_] == ',')
         ++at_;
-      else if (at_ == text_.size() || text_[at_] != ']')
+      else if (text_[at_] != ']')
         fail("expected , or ] in a list");
     }
     in_list_ = false;

@@ -18,9 +18,9 @@ std::vector<TomlLine> read_toml(const std::string& text, const std::string& orig
 
 // A file in sections: what stands before the first, then [NAME] or, as often as wanted, [[NAME]].
 struct TomlTable {
-  std::string name;   // "": before the first section
-  bool repeats;       // [[NAME]]
-  int line;           // of the section; 0: before the first
+  std::string name; // "": before the first section
+  bool repeats;     // [[NAME]]
+  int line;         // of the section; 0: before the first
   struct Entry {
     std::string key;
     std::vector<std::string> values; // unquoted and unescaped
@@ -32,7 +32,8 @@ struct TomlTable {
 // Throws Error(usage) that names `origin` and the line; also for a [NAME] that stands there twice.
 std::vector<TomlTable> read_toml_tables(const std::string& text, const std::string& origin);
 
-// The same lines from YAML as option files use it: flat `key: value` lines, text with or without quotes, comments, `---`.
+// The same lines from YAML as option files use it: flat `key: value` lines, text with or without quotes, comments,
+// `---`.
 std::vector<TomlLine> read_yaml(const std::string& text, const std::string& origin);
 
 std::string toml_string(const std::string& value); // quoted and escaped

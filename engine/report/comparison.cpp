@@ -18,9 +18,9 @@ using Json = nlohmann::json;
 
 constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
 constexpr size_t kCurvePoints = 200;
-constexpr double kLastShare = 0.05;     // of the steps: what a training loss is the mean of
+constexpr double kLastShare = 0.05; // of the steps: what a training loss is the mean of
 constexpr int64_t kFewestLastSteps = 5;
-constexpr size_t kStepsOfPoint = 4;     // where runs are not at the same step, their noise does not cancel
+constexpr size_t kStepsOfPoint = 4; // where runs are not at the same step, their noise does not cancel
 
 // What may differ within a group, and what does not matter for the loss.
 const std::set<std::string> kOfOneRun = {"seed", "run_name", "log_dir", "checkpoint_dir", "resume", "plan_cache"};
@@ -136,7 +136,8 @@ Gap gap_at(Axis axis, const RunGroup& first, const RunGroup& other, bool paired,
   std::vector<double> places, steps_of_first, steps, differences;
   double common = INFINITY; // of runs that are not paired: one place for all
   for (const Pair& pair : pairs)
-    common = std::fmin(common, std::min(end_of(*pair.first, axis, of_validation), end_of(*pair.other, axis, of_validation)));
+    common =
+        std::fmin(common, std::min(end_of(*pair.first, axis, of_validation), end_of(*pair.other, axis, of_validation)));
   for (const Pair& pair : pairs) {
     const double end = std::min(end_of(*pair.first, axis, of_validation), end_of(*pair.other, axis, of_validation));
     const double x = paired ? end : common;
@@ -289,7 +290,8 @@ std::vector<std::string> doubts(const std::vector<RunGroup>& groups) {
   if (!data.empty()) notes.push_back("their data differ (" + data + "): the losses are not of the same text");
   std::set<std::string> devices;
   for (const RunGroup& group : groups)
-    for (const RunReader* run : group.runs) devices.insert(shown(run->metrics().lives.back().value("device", Json(""))));
+    for (const RunReader* run : group.runs)
+      devices.insert(shown(run->metrics().lives.back().value("device", Json(""))));
   if (devices.size() > 1) notes.push_back("they ran on different devices: speed and time compare those");
   return notes;
 }

@@ -14,8 +14,8 @@ namespace gpt2 {
 
 using RunGroup = PageGroup; // its runs: one a seed
 
-// Runs that differ in their seed alone are a group, in the order of first sight; its name is what tells it apart, or the
-// name of the run. Throws Error(usage) if there are not two groups, or if one has a seed twice.
+// Runs that differ in their seed alone are a group, in the order of first sight; its name is what tells it apart, or
+// the name of the run. Throws Error(usage) if there are not two groups, or if one has a seed twice.
 std::vector<RunGroup> group_by_options(const std::vector<RunReader>& runs);
 
 int64_t seed_of(const RunReader& run);
@@ -26,9 +26,9 @@ double along(Axis axis, const Moment& moment);
 
 struct Gap { // loss of a group less that of the first: below 0 is better
   Estimate estimate;
-  double at = 0;                   // where on the axis, the mean over seeds
+  double at = 0;                      // where on the axis, the mean over seeds
   double step_of_first = 0, step = 0; // where the two were then
-  std::vector<double> by_seed;     // of each pair; empty: not paired
+  std::vector<double> by_seed;        // of each pair; empty: not paired
 };
 
 struct GapCurve { // mean over seeds, and two standard errors around it where there are several
@@ -36,19 +36,19 @@ struct GapCurve { // mean over seeds, and two standard errors around it where th
 };
 
 struct GroupSummary {
-  Estimate loss;        // the last that all runs of the comparison have
+  Estimate loss; // the last that all runs of the comparison have
   Estimate tokens_per_second;
-  Estimate memory_gb;   // the most in use
-  double speed_ratio;   // to the first group
-  std::string trouble;  // "1 diverged, 2 not finished"; empty: all are done
+  Estimate memory_gb;  // the most in use
+  double speed_ratio;  // to the first group
+  std::string trouble; // "1 diverged, 2 not finished"; empty: all are done
 };
 
-struct GroupGap { // of a group against the first
-  std::array<Gap, 3> at;                      // by axis
+struct GroupGap {                            // of a group against the first
+  std::array<Gap, 3> at;                     // by axis
   std::array<GapCurve, 3> train, validation; // by axis
-  bool paired = true;                         // over seeds
-  std::vector<int64_t> seeds;                 // that both have
-  GapVerdict verdict;                         // of the gap at equal step
+  bool paired = true;                        // over seeds
+  std::vector<int64_t> seeds;                // that both have
+  GapVerdict verdict;                        // of the gap at equal step
 };
 
 struct Comparison {

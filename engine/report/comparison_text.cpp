@@ -71,8 +71,8 @@ std::string verdict_text(const Comparison& c, size_t group) {
   const std::string margin = formatted("%g", c.margin) + " nats";
   const std::string numbers = formatted("%+.4f nats, standard error %.4f, ", at.mean, at.error) + seeds_text(at.count) +
                               (gap.paired ? "" : ", not paired: no seed in common");
-  const std::string sure = formatted(" 2 standard errors of %lld seeds: %.0f %% sure.", static_cast<long long>(at.count),
-                                     100 * coverage_of_two_errors(at.count));
+  const std::string sure = formatted(" 2 standard errors of %lld seeds: %.0f %% sure.",
+                                     static_cast<long long>(at.count), 100 * coverage_of_two_errors(at.count));
   switch (gap.verdict.outcome) {
     case Outcome::within:
       return name + " is within " + margin + " of " + first + ": " + numbers + "." + sure;
@@ -95,9 +95,9 @@ std::string verdict_text(const Comparison& c, size_t group) {
 }
 
 std::vector<std::string> comparison_table(const Comparison& c) {
-  std::vector<std::vector<std::string>> rows{{c.of_validation ? "validation loss" : "training loss",
-                                              "seeds", formatted("at step %lld", static_cast<long long>(c.step)),
-                                              "tok/s", "speed", "memory"}};
+  std::vector<std::vector<std::string>> rows{{c.of_validation ? "validation loss" : "training loss", "seeds",
+                                              formatted("at step %lld", static_cast<long long>(c.step)), "tok/s",
+                                              "speed", "memory"}};
   for (size_t i = 0; i < c.groups.size(); ++i) {
     const GroupSummary& s = c.summaries[i];
     rows.push_back({shortened(c.groups[i].name), std::to_string(c.groups[i].runs.size()), with_error(s.loss, "%.4f"),

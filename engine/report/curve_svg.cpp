@@ -11,7 +11,7 @@ namespace gpt2 {
 namespace {
 
 constexpr double kWidth = 760, kHeight = 300, kLeft = 74, kRight = 740, kTop = 56, kBottom = 262;
-constexpr double kCharacter = 6.2; // pixels, about
+constexpr double kCharacter = 6.6; // pixels, about
 
 constexpr const char* kStyle =
     "svg{background:#fff;font:12px system-ui,sans-serif;fill:#5d646d}"
@@ -53,7 +53,8 @@ std::string curve_svg(const Curve& curve) {
     out += line("grid", kLeft, y_of(i * y_step), kRight, y_of(i * y_step)) +
            text(kLeft - 8, y_of(i * y_step) + 4, "end", formatted("%.3g", i * y_step));
   for (double x = std::ceil(from / x_step) * x_step; x <= to; x += x_step)
-    out += line("grid", x_of(x), kBottom, x_of(x), kBottom + 4) + text(x_of(x), kBottom + 18, "middle", format_count(x));
+    out +=
+        line("grid", x_of(x), kBottom, x_of(x), kBottom + 4) + text(x_of(x), kBottom + 18, "middle", format_count(x));
   out += text((kLeft + kRight) / 2, kHeight - 4, "middle", curve.x_name);
 
   double used = 0; // the names above the curve do not touch each other
@@ -62,7 +63,7 @@ std::string curve_svg(const Curve& curve) {
     const double width = kCharacter * static_cast<double>(part.name.size());
     const double begin = std::max(used, std::min(x_of(part.from), kRight - width));
     out += text(begin, kTop - 8, "start", part.name);
-    used = begin + width + 12;
+    used = begin + width + 16;
   }
   out += "<polyline class=\"curve\" points=\"";
   for (size_t i = 0; i < curve.x.size(); ++i) out += formatted("%.1f,%.1f ", x_of(curve.x[i]), y_of(curve.y[i]));

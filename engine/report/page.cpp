@@ -42,6 +42,7 @@ std::string page_html(const nlohmann::json& data, const std::string& title, Refr
   whole["refresh"] = {{"how", name_of(refresh)}, {"seconds", seconds}};
   std::string page = filled(kPageHtml, "@TITLE@", escaped_html(title));
   page = filled(page, "@CSS@", kPageCss);
+  page = filled(page, "@NUMBERS_JS@", kNumbersJs);
   page = filled(page, "@CHART_JS@", kChartJs);
   page = filled(page, "@EVENTS_JS@", kEventsJs);
   page = filled(page, "@FP8_JS@", kFp8Js);

@@ -53,7 +53,7 @@ Json table_json(const ThinnedTable& thinned, size_t rows, bool band) {
 }
 
 // One run's, or the seeds' of a group.
-Json table_json(const PageGroup& group, const MetricTable RunMetrics::* member, size_t most) {
+Json table_json(const PageGroup& group, const MetricTable RunMetrics::*member, size_t most) {
   if (group.runs.size() == 1) {
     const MetricTable& table = group.runs.front()->metrics().*member;
     const ThinnedTable thinned = thin(table, most);
@@ -120,7 +120,8 @@ Json device_json(const MetricTable& device) { // least, mean and greatest of eac
       sum += value;
       ++count;
     }
-    if (count > 0) out[name] = {{"min", number_json(low)}, {"mean", number_json(sum / count)}, {"max", number_json(high)}};
+    if (count > 0)
+      out[name] = {{"min", number_json(low)}, {"mean", number_json(sum / count)}, {"max", number_json(high)}};
   }
   return out;
 }
@@ -185,7 +186,8 @@ Json run_json(const PageGroup& group, const std::vector<OptionDefault>& defaults
   out["validations"] = table_json(group, &RunMetrics::validations, other_points);
   out["hellaswags"] = table_json(group, &RunMetrics::hellaswags, other_points);
   out["fp8"] = table_json(group, &RunMetrics::fp8, other_points);
-  out["heat"] = heat_map_json(m.fp8_tensors, static_cast<size_t>(share_of_cells * static_cast<double>(cells_of(group))));
+  out["heat"] =
+      heat_map_json(m.fp8_tensors, static_cast<size_t>(share_of_cells * static_cast<double>(cells_of(group))));
   out["machine"] = device_json(m.device);
   out["events"] = events_json(events_of(group), std::max<size_t>(kEvents / runs, 40));
   out["samples"] = samples_json(m.samples, kSampleBytes / runs);

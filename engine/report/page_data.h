@@ -18,7 +18,7 @@ struct OptionDefault {
 // loss that is no number; "stopped": anything else.
 std::string state_of(const RunReader& run);
 
-nlohmann::json number_json(double value);                       // six digits; null: not finite
+nlohmann::json number_json(double value); // six digits; null: not finite
 nlohmann::json numbers_json(const std::vector<double>& values);
 
 // Runs that a page shows as one, such as the seeds of an option set: their mean, with the least and the greatest.

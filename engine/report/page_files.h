@@ -6,6 +6,7 @@
 
 namespace gpt2 {
 
-extern const std::string_view kPageHtml, kPageCss, kChartJs, kEventsJs, kFp8Js, kDetailsJs, kComparisonJs, kPageJs;
+extern const std::string_view kPageHtml, kPageCss, kNumbersJs, kChartJs, kEventsJs, kFp8Js, kDetailsJs, kComparisonJs,
+    kPageJs;
 
 } // namespace gpt2

@@ -8,8 +8,8 @@
 
 namespace gpt2 {
 
-double last_validation(const RunReader& run);   // NaN: none
-double typical_speed(const RunReader& run);     // tokens per second, the median over steps; NaN: no step
+double last_validation(const RunReader& run); // NaN: none
+double typical_speed(const RunReader& run);   // tokens per second, the median over steps; NaN: no step
 
 // In the order of `runs`: what tells them apart, validation loss, its lowest, speed, time, state.
 std::vector<std::string> run_table(const std::vector<RunReader>& runs);

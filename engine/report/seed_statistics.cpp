@@ -37,8 +37,7 @@ Estimate difference(const std::vector<double>& from, const std::vector<double>& 
 double coverage_of_two_errors(int64_t count) {
   if (count < 2) return 0;
   const double freedom = static_cast<double>(count) - 1;
-  const double scale =
-      std::exp(std::lgamma((freedom + 1) / 2) - std::lgamma(freedom / 2)) / std::sqrt(freedom * M_PI);
+  const double scale = std::exp(std::lgamma((freedom + 1) / 2) - std::lgamma(freedom / 2)) / std::sqrt(freedom * M_PI);
   constexpr int kParts = 400; // Simpson's rule from -2 to 2
   double sum = 0;
   for (int i = 0; i <= kParts; ++i) {

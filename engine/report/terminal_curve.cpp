@@ -83,6 +83,7 @@ std::vector<std::string> labelled_curve(const std::vector<double>& values, doubl
   for (size_t row = 0; row < rows; ++row) {
     const double value = high - (high - low) * static_cast<double>(row) / static_cast<double>(rows - 1);
     const std::string label = row % kRowsOfLabel == 0 ? formatted(format, value) : "";
+    lines[row].erase(lines[row].find_last_not_of(' ') + 1);
     lines[row] = std::string(kLabelColumns - std::min(kLabelColumns, label.size()), ' ') + label + " │" + lines[row];
   }
   return lines;

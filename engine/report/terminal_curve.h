@@ -17,8 +17,8 @@ std::string sparkline(const std::vector<double>& values);
 // At most `count` numbers: the mean of each stretch, or its greatest.
 std::vector<double> stretched(const std::vector<double>& values, size_t count, bool greatest = false);
 
-// Rows of a Braille curve with numbers from `high` to `low` on its left, `columns` characters wide in all; `format` makes
-// a number of at most seven characters.
+// Rows of a Braille curve with numbers from `high` to `low` on its left, `columns` characters wide in all; `format`
+// makes a number of at most seven characters.
 std::vector<std::string> labelled_curve(const std::vector<double>& values, double low, double high, size_t columns,
                                         size_t rows, const char* format);
 

@@ -50,8 +50,9 @@ std::string slurm_script(const SlurmArray& array) {
   std::string numbers, words;
   for (const int number : array.numbers) numbers += (numbers.empty() ? "" : ",") + std::to_string(number);
   for (const std::string& word : array.command) words += quoted(word) + " ";
-  return kHead + ("#SBATCH --job-name=" + array.name + "\n#SBATCH --array=" + numbers + "\n#SBATCH --output=" +
-                  array.folder + "/slurm-%A_%a.log\nreadonly sweep=(" + words + "--only \"$SLURM_ARRAY_TASK_ID\")\n") +
+  return kHead +
+         ("#SBATCH --job-name=" + array.name + "\n#SBATCH --array=" + numbers + "\n#SBATCH --output=" + array.folder +
+          "/slurm-%A_%a.log\nreadonly sweep=(" + words + "--only \"$SLURM_ARRAY_TASK_ID\")\n") +
          kBody;
 }
 

@@ -47,10 +47,10 @@ void refuse_other_run(const StudyRun& run, const Json& trained_with, const std::
     if (!run.given.contains(field.name) || field.of_this_start || field.name == "num_epochs") continue;
     const Json asked = Json::parse(field.toml(), nullptr, /*allow_exceptions=*/false);
     if (asked == "auto" || !trained_with.contains(field.name) || trained_with[field.name] == asked) continue;
-    throw Error(ExitCode::usage,
-                folder + " was trained with " + field.name + " " + trained_with[field.name].dump() + ", not " +
-                    asked.dump(),
-                "give another --dir, or remove that folder");
+    throw Error(
+        ExitCode::usage,
+        folder + " was trained with " + field.name + " " + trained_with[field.name].dump() + ", not " + asked.dump(),
+        "give another --dir, or remove that folder");
   }
 }
 
@@ -139,7 +139,8 @@ std::string describe(const RunProgress& progress) {
 
 std::string find_trainer(const std::string& asked) {
   std::error_code ignored;
-  const std::string beside = (fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path() / "train_gpt2_fp8").string();
+  const std::string beside =
+      (fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path() / "train_gpt2_fp8").string();
   const std::string program = asked.empty() ? beside : asked;
   if (::access(program.c_str(), X_OK) != 0 || fs::is_directory(program, ignored))
     throw Error(ExitCode::usage, "there is no trainer at " + program, "run make, or give --program FILE");
@@ -152,7 +153,8 @@ Study::Study(std::string folder, std::string trainer, std::vector<StudyRun> runs
 RunProgress Study::progress(const StudyRun& run) const {
   const std::string folder = folder_of(run);
   std::error_code absent;
-  if (!fs::exists(folder + "/metrics.jsonl", absent) || fs::file_size(folder + "/metrics.jsonl", absent) == 0) return {};
+  if (!fs::exists(folder + "/metrics.jsonl", absent) || fs::file_size(folder + "/metrics.jsonl", absent) == 0)
+    return {};
   const RunReader reader(folder);
   const Json& life = reader.metrics().lives.back();
   refuse_other_run(run, life["options"], folder);
@@ -169,7 +171,8 @@ std::vector<std::string> Study::command(const StudyRun& run) const {
   for (const std::string& word : {std::string("--run_name"), run.name, std::string("--log_dir"), folder_,
                                   std::string("--checkpoint_dir"), folder_})
     words.push_back(word);
-  if (!run.given.contains("keep_checkpoints")) words.insert(words.end(), {"--keep_checkpoints", "1"}); // disks are small
+  if (!run.given.contains("keep_checkpoints"))
+    words.insert(words.end(), {"--keep_checkpoints", "1"}); // disks are small
   if (!latest_in(folder_of(run)).empty()) words.insert(words.end(), {"--resume", "latest"});
   return words;
 }
@@ -209,7 +212,8 @@ Study::Ending Study::train(const StopSignal& stop) const {
 
 ExitCode report_ending(const Study::Ending& ending, const Study& study) {
   for (const Study::Failure& failure : ending.failures) {
-    const std::string words = failure.last_words.rfind("error: ", 0) == 0 ? failure.last_words.substr(7) : failure.last_words;
+    const std::string words =
+        failure.last_words.rfind("error: ", 0) == 0 ? failure.last_words.substr(7) : failure.last_words;
     log_warn(failure.name + " failed with exit code " + std::to_string(failure.status) +
              (words.empty() ? "" : ": " + words) + " (see " + study.folder() + "/" + failure.name + "/console.log)");
   }

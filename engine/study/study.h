@@ -54,7 +54,7 @@ class Study {
 
   struct Failure {
     std::string name;
-    int status;             // exit code of the trainer, or 128 + a signal
+    int status; // exit code of the trainer, or 128 + a signal
     std::string last_words;
   };
   struct Ending {

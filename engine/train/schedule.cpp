@@ -57,7 +57,9 @@ std::vector<SchedulePhase> phases_of(const Schedule& s) {
   };
   add("warm-up", std::min(s.warmup_steps, s.max_steps));
   if (s.decay == Decay::wsd) add("constant", s.max_steps - std::min(cooling_steps(s), s.max_steps));
-  add(s.decay == Decay::constant ? "constant" : s.decay == Decay::cosine ? "cosine decay" : "linear decay",
+  add(s.decay == Decay::constant ? "constant"
+      : s.decay == Decay::cosine ? "cosine decay"
+                                 : "linear decay",
       s.max_steps);
   return phases;
 }

@@ -148,6 +148,8 @@ class Documents(unittest.TestCase):
             self.serve(command)
         elif words[0] == "./train_gpt2_fp8":
             self.train(command)
+        elif words[0] == "bin/compare" and "--" in words:  # what follows is the trainer's
+            self.bash(shlex.join([*words, *TINY, "--max_steps", str(STEPS)]))
         else:
             self.bash(command)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/submit_fp8.sh and srun under a real slurmctld and slurmd on this machine. Usage: test_slurm.py TRAINER"""
+"""tools/submit_fp8.sh and srun under a real slurmctld and slurmd on this machine. Usage: test_slurm.py TRAINER SWEEP"""
 import json
 import os
 import re
@@ -113,6 +113,23 @@ class Slurm(unittest.TestCase):
         self.assertIn(f"from step {stopped}\n", self.log(further))
         self.assertEqual(max(self.steps(f"slurm-{job}")), stopped + 2)
 
+    def test_a_sweep_as_an_array(self):
+        options = zip(TINY[::2], TINY[1::2])
+        text = [f"{name[2:]} = {value if value.isdigit() else repr(value)}" for name, value in options]
+        with open(os.path.join(self.folder, "seeds.toml"), "w") as file:
+            file.write("\n".join([*text, "max_steps = 5", "[grid]", "seed = [1, 2]", ""]))
+        done = subprocess.run([SWEEP, "seeds.toml", "--submit", "--sbatch", "--cpus-per-task=1 --time=5"], cwd=self.folder,
+                              env=self.environment, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        job = re.match(r"job (\d+), 2 tasks", done.stdout)[1]
+        for task in (1, 2):
+            with self.subTest(task=task):
+                self.assertEqual(self.end_of(f"{job}_{task}"), ("COMPLETED", 0))
+                with open(os.path.join(self.folder, f"runs/seeds/seed_{task}/metrics.jsonl")) as lines:
+                    self.assertEqual(max(json.loads(line)["step"] for line in lines), 5)
+        done = subprocess.run([SWEEP, "seeds.toml"], cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.stdout.count("done, 5 steps"), 2, done.stdout + done.stderr)
+
     def test_errors_are_the_jobs(self):
         job = self.submit(arguments=["--max_ler", "1"])
         self.assertEqual(self.end_of(job), ("FAILED", 2), self.log(job))
@@ -136,7 +153,7 @@ class Slurm(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    TRAINER = os.path.abspath(sys.argv.pop(1))
+    TRAINER, SWEEP = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
     if reason := slurm_cluster.missing():
         print(f"skipped: {reason}")
         sys.exit(77)

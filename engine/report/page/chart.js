@@ -24,84 +24,6 @@ function shape(tag, attributes = {}, text = null) {
   return node;
 }
 
-// ---- numbers as people read them ----
-
-const grouped = (value) => Math.round(value).toLocaleString("en-GB");
-
-function formatCount(value) { // 950, 50.3K, 124.5M, 9.9B
-  for (const [size, letter] of [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "K"]])
-    if (Math.abs(value) >= size) return trimmed((value / size).toFixed(value / size < 10 ? 2 : 1)) + letter;
-  return trimmed(value.toFixed(Number.isInteger(value) ? 0 : 1));
-}
-
-const trimmed = (text) => (text.includes(".") ? text.replace(/\.?0+$/, "") : text);
-
-function formatValue(value) { // five digits
-  if (value === null || value === undefined || !Number.isFinite(value)) return "not a number";
-  if (value === 0) return "0";
-  const size = Math.abs(value);
-  if (size < 1e-3 || size >= 1e7) return trimmed(value.toExponential(3).replace(/e\+?/, "e")).replace(/\.?0+e/, "e");
-  if (size >= 1e4) return grouped(value);
-  return String(Number(value.toPrecision(5)));
-}
-
-const formatShare = (value) => (value === 0 ? "0" : value < 1e-8 ? value.toExponential(1) : trimmed(String(Number((100 * value).toPrecision(2)))) + " %");
-
-function formatSeconds(seconds) {
-  if (seconds < 120) return trimmed(seconds.toFixed(1)) + " s";
-  if (seconds < 7200) return trimmed((seconds / 60).toFixed(1)) + " min";
-  if (seconds < 360000) return trimmed((seconds / 3600).toFixed(2)) + " h";
-  return trimmed((seconds / 86400).toFixed(1)) + " days";
-}
-
-// ---- axes ----
-
-// About `count` round numbers from `low` to `high`: 1, 2 or 5 times a power of ten apart, at least `least` apart.
-function ticks(low, high, count, least = 0) {
-  const rough = Math.max((high - low) / Math.max(count, 1), least, Number.MIN_VALUE);
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough * 0.999);
-  const out = [];
-  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9 && out.length < 50; ++k) out.push(k * step);
-  return { at: out, step };
-}
-
-// At most `count` of them, evenly told apart: 1, 2, 5; 1, 3; or powers of ten; or every so many of these.
-function logTicks(low, high, count) {
-  const from = Math.floor(Math.log10(low)), to = Math.ceil(Math.log10(high));
-  const least = Math.log10(high / low) / Math.max(count, 1);
-  for (const [steps, every, gap] of [[[1, 2, 5], 1, 0.3], [[1, 3], 1, 0.47], ...[1, 2, 3, 5, 10].map((n) => [[1], n, n])]) {
-    if (gap < least) continue;
-    const out = [];
-    for (let k = Math.ceil(from / every) * every; k <= to; k += every) out.push(...steps.map((m) => m * 10 ** k));
-    const within = out.filter((v) => v >= low * 0.999 && v <= high * 1.001);
-    return within.length >= 2 ? within : ticks(low, high, count).at.filter((v) => v > 0);
-  }
-  return [low, high];
-}
-
-function tickText(value, step) {
-  if (value === 0) return "0";
-  const size = Math.abs(value);
-  if (size < 1e-3 || size >= 1e6) {
-    if (size >= 1e6) return formatCount(value);
-    return trimmed(value.toExponential(2).replace(/e\+?/, "e").replace(/\.?0+e/, "e"));
-  }
-  const digits = step ? Math.max(0, -Math.floor(Math.log10(step) + 1e-9)) : 6;
-  const text = value.toFixed(Math.min(digits, 8));
-  return step ? (size >= 1e4 ? Number(text).toLocaleString("en-GB") : text) : trimmed(text);
-}
-
-const AXES = {
-  step: { name: "steps", least: 1, unit: () => [1, ""], text: (v, step) => Number(v.toFixed(0)).toLocaleString("en-GB") },
-  tokens: { name: "tokens", least: 1, unit: () => [1, ""], text: (v) => formatCount(v) },
-  seconds: {
-    name: "time", least: 0,
-    unit: (span) => (span < 180 ? [1, " s"] : span < 10800 ? [60, " min"] : [3600, " h"]),
-    text: (v, step) => tickText(v, step),
-  },
-};
-
 // ---- finding points ----
 
 function nearest(xs, x) { // index; xs grow
@@ -272,7 +194,8 @@ class Panel {
 
 // ---- curves ----
 
-// series: { run, name, colour, dash, x: [..], y: [..], low, high, bucket, kind: "line" | "band" | "points", smooth: [..] }
+// series: { run, name, colour, dash, x: [..], y: [..], low, high, bucket, kind: "line" | "points", smooth: [..], whiskers: low
+// and high of each point, not a band, moment(i): what a point that is no step is }
 class CurvePanel extends Panel {
   constructor(view, options) {
     super(view, options); // and: series() -> [..], format, log: "never" | "always" | "auto", marks() -> [x],
@@ -330,7 +253,8 @@ class CurvePanel extends Panel {
   }
 
   draw(svg, f) {
-    const [low, high, log] = this.yRange(f);
+    let [low, high, log] = this.yRange(f);
+    for (const level of this.levels || []) [low, high] = [Math.min(low, 1.2 * level), Math.max(high, 1.2 * level)];
     const map = log ? Math.log : (v) => v;
     const y = (v) => f.bottom - ((map(Math.max(v, log ? low : -Infinity)) - map(low)) / (map(high) - map(low))) * (f.bottom - f.top);
     const count = (f.bottom - f.top) / (f.bottom - f.top > 150 ? 36 : 22); // so many pixels apart at least
@@ -344,7 +268,7 @@ class CurvePanel extends Panel {
     for (const x of this.marks ? this.marks() : [])
       this.inside.append(shape("line", { class: "mark", x1: f.x(x), x2: f.x(x), y1: f.top, y2: f.bottom }));
     for (const level of this.levels || [])
-      if (level >= low && level <= high) this.inside.append(shape("line", { class: level === 0 ? "frame" : "mark", x1: f.left, x2: f.right, y1: y(level), y2: y(level) }));
+      this.inside.append(shape("line", { class: level === 0 ? "frame" : "mark", x1: f.left, x2: f.right, y1: y(level), y2: y(level) }));
     for (const s of this.shown()) this.drawSeries(s, f, y);
     if (!this.shown().length)
       svg.append(shape("text", { x: (f.left + f.right) / 2, y: (f.top + f.bottom) / 2, "text-anchor": "middle" }, this.empty || "nothing yet"));
@@ -363,7 +287,12 @@ class CurvePanel extends Panel {
     };
     const line = (values, more) => this.inside.append(shape("path", { d: path(values), fill: "none", style: `stroke:${s.colour}`, "stroke-linejoin": "round", ...more }));
     const dash = s.dash ? { "stroke-dasharray": s.dash } : {};
-    if (s.low) {
+    if (s.whiskers && s.low) {
+      for (let i = first; i <= last; ++i) {
+        const x = f.x(s.x[i]);
+        this.inside.append(shape("path", { d: `M${x} ${y(s.low[i])}V${y(s.high[i])}M${x - 3} ${y(s.low[i])}h6M${x - 3} ${y(s.high[i])}h6`, style: `stroke:${s.colour}`, "stroke-width": 1.3 }));
+      }
+    } else if (s.low) {
       let d = "";
       for (let i = first; i <= last; ++i) if (s.high[i] !== null) d += (d ? "L" : "M") + f.x(s.x[i]).toFixed(1) + " " + y(s.high[i]).toFixed(1);
       for (let i = last; i >= first; --i) if (s.low[i] !== null) d += "L" + f.x(s.x[i]).toFixed(1) + " " + y(s.low[i]).toFixed(1);

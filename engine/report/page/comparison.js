@@ -8,15 +8,13 @@ const signed = (value) => (value === null || value === undefined ? "–" : (valu
 const withError = (estimate, format) => (estimate.mean === null ? "–" : format(estimate.mean) + (estimate.error === null ? "" : ` ± ${estimate.error.toFixed(4)}`));
 const others = () => data.comparison.groups.slice(1);
 
-function comparisonTitle() {
-  const [first, ...rest] = data.comparison.groups;
-  return `${rest.map((group) => group.name).join(", ")} against ${first.name}`;
-}
-
-function verdictNodes() {
-  return element("div", {}, ...others().map((group) => element("p", { class: "verdict " + OUTCOMES[group.outcome] }, group.verdict)),
-    ...data.comparison.groups.filter((group) => group.trouble).map((group) => element("p", { class: "note" }, `${group.name}: ${group.trouble}.`)),
-    ...data.comparison.notes.map((note) => element("p", { class: "note" }, note.charAt(0).toUpperCase() + note.slice(1) + ".")));
+function comparisonHeader() {
+  const { groups, notes } = data.comparison;
+  return [element("h1", {}, `${others().map((group) => group.name).join(", ")} against ${groups[0].name}`),
+    ...others().map((group) => element("p", { class: "verdict " + OUTCOMES[group.outcome] }, group.verdict)),
+    ...groups.filter((group) => group.trouble).map((group) => element("p", { class: "note" }, `${group.name}: ${group.trouble}.`)),
+    ...notes.map((note) => element("p", { class: "note" }, note.charAt(0).toUpperCase() + note.slice(1) + ".")),
+    ...numberNodes()];
 }
 
 function bandWords(bucket) {
@@ -27,9 +25,7 @@ function bandWords(bucket) {
 
 // ---- numbers ----
 
-function buildComparison() {
-  const section = byId("comparison");
-  if (!data.comparison) return section.replaceChildren();
+function numberNodes() {
   const { groups, step, loss, margin } = data.comparison;
   const titles = ["", "seeds", `${loss} loss at step ${grouped(step)}`, ...Object.values(EQUAL).map((words) => "gap " + words), "tokens/s", "speed", "memory"];
   const cell = (text, name = null) => element("td", { class: "number", "data-cell": name }, text);
@@ -39,11 +35,10 @@ function buildComparison() {
     cell(group.tokens_per_second.mean === null ? "–" : formatCount(group.tokens_per_second.mean)), cell(group.speed_ratio === null ? "–" : group.speed_ratio.toFixed(2) + "×"),
     cell(group.memory_gb.mean === null ? "–" : group.memory_gb.mean.toFixed(1) + " GB")));
   const places = others().map((group) => `${group.name}: ${Object.keys(EQUAL).map((axis) => group.gaps[axis].place).join("; ")}.`).join(" ");
-  section.replaceChildren(element("h2", {}, "In numbers"), table(element("tr", {}, ...titles.map((t, i) => element("th", { class: i ? "number" : "" }, t))), ...rows),
+  const paired = groups.some((group) => group.seeds.length > 1) && others().some((group) => group.paired);
+  return [table(element("tr", {}, ...titles.map((t, i) => element("th", { class: i ? "number" : "" }, t))), ...rows),
     element("p", { class: "note" }, `After ±: standard errors over seeds. Gaps: loss less that of ${groups[0].name}, ${others().every((g) => g.paired) ? "seed by seed" : "not paired"}; below zero is better, within ±${margin} counts as none. Measured at: ${places} ` +
-      "At equal time the slower one is in the middle of its schedule, at a higher learning rate than at its end: that favours the faster one."));
-  if (groups.some((group) => group.seeds.length > 1) && others().some((group) => group.paired))
-    section.append(seedTable());
+      "At equal time the slower one is in the middle of its schedule, at a higher learning rate than at its end: that favours the faster one."), paired ? seedTable() : ""];
 }
 
 function seedTable() { // every pair for itself
@@ -68,7 +63,7 @@ function gapSeries() {
         moment: (k) => `${EQUAL[view.axis]}: ${view.where(curve.x[k])}`, ...more };
     };
     return [make(group.train[view.axis], `${group.name}, training`, { kind: "line", dash: dashOf(i + 1) }),
-      make(group.validation[view.axis], `${group.name}, validation`, { kind: "points", dash: "5 3" })].filter(Boolean);
+      make(group.validation[view.axis], `${group.name}, validation`, { kind: "points", dash: "5 3", whiskers: true })].filter(Boolean);
   });
 }
 
@@ -76,7 +71,7 @@ function gapPanel() {
   const { groups, margin } = data.comparison;
   const panel = new CurvePanel(view, { title: `Gap to ${groups[0].name}`, label: `Loss less that of ${groups[0].name}, at equal step, tokens or time`, height: 220, series: gapSeries,
     format: signed, levels: [0, margin, -margin], close: () => view.closeGap(), empty: "no step in common",
-    keys: [words(`nats; solid: training, dashed with points: validation; the band: two standard errors; dotted: ±${margin}`)] });
+    keys: [words(`nats; solid: training, dashed with points: validation; band and bars: two standard errors; dotted: ±${margin}`)] });
   panel.node.id = "gap";
   return panel;
 }

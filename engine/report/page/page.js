@@ -123,6 +123,7 @@ function stateNode(run) {
 
 function buildHeader() {
   const header = byId("header");
+  if (data.comparison) return header.replaceChildren(...comparisonHeader());
   if (several()) {
     const columns = ["steps", "tokens", "time", "train", "validation", "best", "speed"];
     const names = { steps: "steps", tokens: "tokens", time: "time", train: "train loss", validation: "validation", best: "best", speed: "tokens/s" };
@@ -131,7 +132,7 @@ function buildHeader() {
       return element("tr", {}, element("td", { class: "run" }, swatch(i), " ", element("b", {}, run.name)), element("td", {}, stateNode(run)),
         element("td", {}, run.precision), ...columns.map((c) => element("td", { class: "number" }, all[c][0])));
     });
-    header.replaceChildren(element("h1", {}, data.comparison ? comparisonTitle() : `${data.runs.length} runs`), data.comparison ? verdictNodes() : "",
+    header.replaceChildren(element("h1", {}, `${data.runs.length} runs`),
       element("div", { class: "scroll" }, element("table", { class: "data" },
         element("tr", {}, ...["run", "", "precision"].map((t) => element("th", {}, t)), ...columns.map((c) => element("th", { class: "number" }, names[c]))), ...rows)));
     return;
@@ -256,7 +257,6 @@ function buildPanels() {
 
 function build() {
   buildHeader();
-  buildComparison();
   buildToolbar();
   buildPanels();
   buildSamples();

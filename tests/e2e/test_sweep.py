@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""bin/sweep from outside: what it runs, skips, resumes, reports. Usage: test_sweep.py TRAIN_GPT2_FP8 SWEEP"""
+import glob
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+SWEEP = os.path.abspath(sys.argv.pop(2))
+PROGRAM = os.path.abspath(sys.argv.pop(1))
+TINY = """
+device = "cpu"
+model = "nano"
+layers = 1
+heads = 1
+channels = 16
+seq_len = 16
+threads = 1
+batch_size = 2
+target_batch_size = 2
+eval_sequences = 4
+use_tensorboard = false
+sample_tokens = 0
+"""
+
+
+class Sweep(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="test_sweep_")
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def write(self, text, name="tiny.toml"):
+        with open(os.path.join(self.folder, name), "w") as file:
+            file.write(TINY + text)
+
+    def sweep(self, *arguments, code=0):
+        done = subprocess.run([SWEEP, *arguments], cwd=self.folder, capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.errors = done.stderr
+        return done.stdout
+
+    def steps(self, run, folder="runs/tiny"):
+        with open(os.path.join(self.folder, folder, run, "metrics.jsonl")) as file:
+            return [line["step"] for line in map(json.loads, file) if line["type"] == "step"]
+
+    def fails(self, text, says):
+        self.write(text)
+        self.sweep("tiny.toml", code=2)
+        self.assertRegex(self.errors, r"\Aerror: [^\n]+\n\Z")
+        self.assertIn(says, self.errors)
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "runs")))
+
+    def test_a_grid_and_a_list_with_one_that_fails(self):
+        self.write('max_steps = 20\neval_freq = 10\n[grid]\nmax_lr = [1e-3, 1e-2]  # slow, fast\n'
+                   '[[run]]\nname = "plain"\n[[run]]\nname = "lost"\ntrain_data = "nowhere/*.bin"\n')
+        names = ["plain-max_lr_1e-3", "plain-max_lr_1e-2", "lost-max_lr_1e-3", "lost-max_lr_1e-2"]
+        listed = self.sweep("tiny.toml", "--list")
+        self.assertEqual([line.split() for line in listed.splitlines()], [[str(i + 1), n, "to", "do"] for i, n in enumerate(names)])
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "runs")))
+
+        output = self.sweep("tiny.toml", code=3)
+        self.assertEqual(self.errors.count("failed with exit code 3"), 2, self.errors)
+        self.assertIn("nowhere", self.errors)
+        table = output[output.index("val loss"):].splitlines()[1:3]
+        self.assertEqual([line.split()[0] for line in table], [names[1], names[0]])  # the better one first
+        self.assertLessEqual(max(map(len, output.splitlines())), 80)
+        with open(os.path.join(self.folder, "runs/tiny/report.html")) as file:
+            page = file.read()
+        self.assertIn(names[0], page)
+        self.assertNotRegex(page, r"(src|href)=[\"']?(https?:)?//")
+
+        again = self.sweep("tiny.toml", code=3)
+        self.assertIn(f"[1/4] {names[0]}: done, 20 steps", again)
+        self.assertIn(f"[3/4] {names[2]}: begins", again)
+        script = self.sweep("tiny.toml", "--submit", "--dry_run")
+        self.assertIn("#SBATCH --array=3,4\n", script)
+        self.assertIn("'tiny.toml' --only", script)
+        self.assertEqual(subprocess.run(["bash", "-n"], input=script, text=True).returncode, 0)
+
+        self.write('max_steps = 30\neval_freq = 10\n[grid]\nmax_lr = [1e-3, 1e-2]\n[[run]]\nname = "plain"\n')  # another sweep
+        self.sweep("tiny.toml", code=2)
+        self.assertIn("was trained with max_steps 20, not 30", self.errors)
+
+    def test_interrupted_it_goes_on_where_it_stopped(self):
+        self.write('max_steps = 400\neval_freq = 0\ncheckpoint_freq = 0\n[grid]\nseed = [1, 2]\n')
+        process = subprocess.Popen([SWEEP, "tiny.toml"], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        deadline = time.monotonic() + 60
+        while not glob.glob(os.path.join(self.folder, "runs/tiny/seed_1/metrics.jsonl")) or len(self.steps("seed_1")) < 3:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        output = process.communicate(timeout=60)[0]
+        self.assertEqual(process.returncode, 75, output)
+        stopped = self.steps("seed_1")[-1]
+        self.assertIn(f"[1/2] seed_1: cut at step {stopped} of 400", output)
+        self.assertNotIn("seed_2", output)
+        self.assertTrue(os.path.isdir(os.path.join(self.folder, f"runs/tiny/seed_1/step_{stopped:08}")))
+        self.assertIn("seed_2  to do", self.sweep("tiny.toml", "--list"))
+
+        output = self.sweep("tiny.toml", "--only", "1")
+        self.assertIn(f"cut at step {stopped} of 400, goes on", output)
+        self.assertEqual(self.steps("seed_1"), list(range(1, 401)))
+        with open(os.path.join(self.folder, "runs/tiny/seed_1/console.log")) as file:
+            self.assertIn(f"at step {stopped}", file.read())
+
+    def test_wrong_files(self):
+        self.fails("max_lrr = 1\n[grid]\nseed = [1]\n", "tiny.toml:14: unknown option max_lrr (did you mean max_lr?)")
+        self.fails("[grid]\nseed = [1, 2\n", "tiny.toml:15: a list is not closed")
+        self.fails("[grid]\nseed = [1, x]\n", "tiny.toml:15: text must stand in quotes")
+        self.fails("seed = [1, 2]\n", "lists belong into [grid]")
+        self.fails("[gird]\nseed = [1]\n", "a sweep has no section gird")
+        self.fails("seed = 1\n", "has neither a [grid] nor a [[run]]")
+        self.fails("[grid]\nseed = [1, 1]\n", "two runs are called seed_1")
+        self.fails("[grid]\nmax_lr = [1, -1]\n", "tiny.toml, run max_lr_-1: --max_lr")
+        self.fails('[[run]]\nrun_name = "mine"\n', "--run_name is given to each run by the study")
+        self.write("[grid]\nseed = [1]\n")
+        for arguments, code in ((["nothing.toml"], 2), ([], 2), (["tiny.toml", "--only", "2"], 2), (["tiny.toml", "--dry_run"], 2),
+                                (["tiny.toml", "--program", "nothing"], 2)):
+            self.sweep(*arguments, code=code)
+            self.assertRegex(self.errors, r"\Aerror: [^\n]+\n\Z")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -220,9 +220,7 @@ ExitCode train_and_compare(const Command& command) {
     for (const StudyRun& run : study.runs()) log_info(run.name + ": " + describe(study.progress(run)));
     return ExitCode::done;
   }
-  const StopSignal stop({.at_once = "stopped: no run was under way\n",
-                         .later = "stopping: the run under way saves first; again to quit now\n",
-                         .again = "stopped at once: steps since the last checkpoint are lost\n"});
+  const StopSignal stop(kStudyStopWords);
   stop.defer();
   const Study::Ending ending = study.train(stop);
   const Groups trained = trained_groups(study, sets);

@@ -135,9 +135,7 @@ ExitCode sweep(Command& command) {
   if (command.list) return list(study, command);
   if (command.submit) return submit(study, sweep, command);
 
-  const StopSignal stop({.at_once = "stopped: no run was under way\n",
-                         .later = "stopping: the run under way saves first; again to quit now\n",
-                         .again = "stopped at once: steps since the last checkpoint are lost\n"});
+  const StopSignal stop(kStudyStopWords);
   stop.defer();
   const Study::Ending ending = study.train(stop);
   if (command.only == 0) show(study, sweep.name);

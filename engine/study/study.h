@@ -38,6 +38,12 @@ std::string describe(const RunProgress& progress); // "cut at step 40 of 60"
 // The trainer that was built with this program; `asked` if it is not empty. Throws Error(usage) if there is none.
 std::string find_trainer(const std::string& asked);
 
+inline constexpr StopWords kStudyStopWords = {
+    .at_once = "stopped: no run was under way\n",
+    .later = "stopping: the run under way saves first; again to leave it to that\n",
+    .again = "left: the run under way saves and ends by itself\n",
+};
+
 class Study {
  public:
   // `folder`: logs and checkpoints of a run go to FOLDER/NAME, what it prints to console.log there.

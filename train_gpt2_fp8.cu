@@ -14,6 +14,7 @@
 #include "engine/train/evaluation.h"       // defines: evaluate_only
 #include "engine/train/many_ranks.h"       // defines: join_ranks, agree_on_resume, as_one_of
 #include "engine/train/options.h"          // defines: parse_options
+#include "engine/train/plan_run.h"         // defines: plan_run, plan_table (--plan)
 #include "engine/train/resume.h"           // defines: prepare_start (--resume), describe_checkpoints
 #include "engine/train/run_plan.h"         // defines: backend_options
 #include "engine/train/session.h"          // defines: Session
@@ -42,12 +43,27 @@ ExitCode train_or_evaluate(const CommandLine& command_line, RankGroup& group, Co
   return as_one_of(group, [&] { return Trainer(session).run(); }); // while the model still stands
 }
 
+// Of the ranks that a launcher has started, one speaks; the others have nothing to do.
+ExitCode plan_only(const CommandLine& command_line) {
+  const std::optional<Launch> launch = find_launch(process_environment());
+  const Options& asked = command_line.options;
+  if (launch ? launch->rank > 0 : asked.rank > 0) return ExitCode::done;
+  const PlannedRun planned = plan_run(command_line, planned_ranks(asked, process_environment()), asked.measure);
+  if (asked.json) return print(plan_json(planned));
+  Console console(std::cout, is_terminal(), is_terminal() && wants_colour());
+  for (const std::string& note : planned.notes) console.line("note: " + note, Style::warning);
+  console.table(plan_table(planned));
+  console.line("a plan: nothing was started or written");
+  return ExitCode::done;
+}
+
 ExitCode run(int argc, char** argv, const StopSignal& stop) {
   const auto command_line = parse_options(argc, argv, "train_gpt2_fp8 " GPT2_VERSION ", " + cuda_version());
   if (!command_line) return ExitCode::done;
   const Options& asked = command_line->options;
   if (asked.print_config) return print(to_explained_toml(asked));
   if (asked.list_checkpoints) return print(describe_checkpoints(checkpoint_dirs(asked)));
+  if (asked.plan) return plan_only(*command_line);
   if (const int children = ranks_to_start(asked, process_environment()))
     return static_cast<ExitCode>(run_ranks(children, argv)); // the worst of theirs
 

@@ -26,8 +26,13 @@ class Backend {
   // The micro-batch for --batch_size auto: a divisor of `target`, at most `max_batch_size` (0: no bound).
   virtual int choose_batch_size(const ModelOptions& options, int target, int max_batch_size) = 0;
 
+  // What each of so many ranks holds of such a model, by purpose; empty where this build cannot count it.
+  virtual std::vector<MemoryLine> memory(const ModelOptions&, int /*ranks*/) const { return {}; }
+
   // Tokens per second that this hardware cannot exceed, where it is known.
   virtual std::optional<double> light_speed(const ModelOptions&) const { return std::nullopt; }
+  // Those that one rank has been seen to reach, where somebody has measured.
+  virtual std::optional<double> usual_speed(const ModelOptions&) const { return std::nullopt; }
 };
 
 std::unique_ptr<Backend> make_cpu_backend(int threads, const SharingOptions& sharing = {}); // 0: all cores
@@ -71,6 +76,17 @@ struct OpenBackend {
   std::unique_ptr<Backend> backend;
 };
 OpenBackend open_backend(const BackendOptions& options);
+
+// As open_backend, to plan a run with: takes no device memory, times nothing and writes nothing, and makes no model. Where
+// a GPU is asked for and there is none, one that we know is assumed.
+struct PlannedBackend {
+  DeviceChoice device;
+  std::unique_ptr<Backend> backend;
+  std::string name;                        // "NVIDIA H200", "CPU"
+  bool assumed = false;                    // it is not in this machine
+  std::optional<int64_t> memory_bytes = {}; // free on the GPU
+};
+PlannedBackend plan_backend(const BackendOptions& options);
 
 std::string cuda_version(); // "CUDA 13.0", or "CPU only" for a build without it
 

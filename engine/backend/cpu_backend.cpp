@@ -28,6 +28,9 @@ class CpuBackend : public Backend {
     const int good = defaults_for(options.config).batch_size; // larger ones only cost memory
     return largest_divisor_at_most(target, max_batch_size > 0 ? std::min(good, max_batch_size) : good);
   }
+  std::vector<MemoryLine> memory(const ModelOptions& options, int ranks) const override {
+    return cpu_model_memory(options, ranks, sharing_);
+  }
 
  private:
   const SharingOptions sharing_;

@@ -31,6 +31,12 @@ class CudaBackend : public Backend {
   std::optional<double> light_speed(const ModelOptions& model) const override {
     return gpu_light_speed(device_, model);
   }
+  std::optional<double> usual_speed(const ModelOptions& model) const override {
+    return gpu_usual_speed(device_, model);
+  }
+  std::vector<MemoryLine> memory(const ModelOptions& model, int ranks) const override {
+    return cuda_model_memory(model, options_, ranks);
+  }
 
  private:
   // Two ranks on one device would halve its speed, and NCCL refuses them unless they look like two machines.

@@ -9,12 +9,13 @@ namespace {
 // TFLOP/s of forward + dgrad + wgrad over 65,536 tokens on one H200 SXM (CUDA 13.0, cuBLASLt 13.1, 2026-11).
 struct GemmRates {
   double channels, block_bf16, block_fp8, head_bf16, head_fp8;
+  double reached_bf16, reached_fp8; // share of the speed of light in training
 };
 constexpr std::array<GemmRates, 4> kMeasured = {{
-    {768, 690, 1132, 727, 1298},
-    {1024, 708, 1208, 726, 1243},
-    {1280, 689, 1234, 692, 1333},
-    {1600, 694, 1240, 691, 1292},
+    {768, 690, 1132, 727, 1298, 0.994, 0.940},
+    {1024, 708, 1208, 726, 1243, 0.984, 0.962},
+    {1280, 689, 1234, 692, 1333, 0.997, 0.966},
+    {1600, 694, 1240, 691, 1292, 0.972, 0.955},
 }};
 constexpr double kAttentionSeconds = 2.73e-14; // per layer, channel, token and context token: cuDNN BF16, both passes
 constexpr double kElementwiseBytes = 92;       // per layer, channel and token, every producer fused
@@ -38,6 +39,13 @@ std::optional<double> gpu_light_speed(const CudaDeviceInfo& device, const ModelO
   if (device.name.find("H200") == std::string::npos || device.name.find("GH200") != std::string::npos)
     return std::nullopt;
   return h200_light_speed(model);
+}
+
+std::optional<double> gpu_usual_speed(const CudaDeviceInfo& device, const ModelOptions& model) {
+  const std::optional<double> light = gpu_light_speed(device, model);
+  if (!light) return std::nullopt;
+  const bool fp8 = model.precision == Precision::fp8;
+  return *light * interpolate(model.config.channels, fp8 ? &GemmRates::reached_fp8 : &GemmRates::reached_bf16);
 }
 
 double h200_light_speed(const ModelOptions& model) {

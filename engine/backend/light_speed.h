@@ -14,4 +14,8 @@ namespace gpt2 {
 std::optional<double> gpu_light_speed(const CudaDeviceInfo& device, const ModelOptions& model);
 double h200_light_speed(const ModelOptions& model);
 
+// What our engine reached on that GPU, as its share of that speed: the table of docs/benchmarks.md at T = 1024, between
+// its rows interpolated by channels.
+std::optional<double> gpu_usual_speed(const CudaDeviceInfo& device, const ModelOptions& model);
+
 } // namespace gpt2

@@ -39,6 +39,18 @@ std::unique_ptr<Model> make_cpu_model(const ModelOptions& options, std::unique_p
   return std::make_unique<GPT2Cpu>(options, std::move(communicator), sharing);
 }
 
+std::vector<MemoryLine> cpu_model_memory(const ModelOptions& options, int ranks, const SharingOptions& sharing) {
+  const ParameterTable table(options.config, ranks);
+  const int64_t parameters = table.size() * int64_t{sizeof(float)}, trained = trains(options) ? parameters : 0;
+  const bool sharded = ranks > 1 && sharing.shard_optimizer;
+  std::vector<MemoryLine> lines = {{"parameters", parameters},
+                                   {"gradients", trained},
+                                   {"Adam moments", 2 * (sharded ? trained / ranks : trained)},
+                                   {"activations", CpuActivations::bytes_for(options)}};
+  if (options.precision == Precision::fp8) lines.push_back({"FP8 weights (emulated)", parameters});
+  return lines;
+}
+
 GPT2Cpu::GPT2Cpu(const ModelOptions& options, std::unique_ptr<Communicator> communicator, const SharingOptions& sharing)
     : options_(validated(options)),
       communicator_(std::move(communicator)),
@@ -277,15 +289,6 @@ std::vector<Fp8TensorStats> GPT2Cpu::fp8_stats() { return recipe_ ? recipe_->sta
 
 void GPT2Cpu::leave_in_bf16(int layer) {
   if (recipe_) recipe_->leave_in_bf16(layer);
-}
-
-std::vector<MemoryLine> GPT2Cpu::memory_report() const {
-  std::vector<MemoryLine> lines = {{"parameters", params_.bytes()},
-                                   {"gradients", grads_.bytes()},
-                                   {"Adam moments", adam_m_.bytes() + adam_v_.bytes()},
-                                   {"activations", activations_.bytes()}};
-  if (recipe_) lines.push_back({"FP8 weights (emulated)", quantized_weights_.bytes()});
-  return lines;
 }
 
 } // namespace gpt2

@@ -23,6 +23,9 @@ std::unique_ptr<Model> make_cpu_model(const ModelOptions& options);
 std::unique_ptr<Model> make_cpu_model(const ModelOptions& options, std::unique_ptr<Communicator> communicator,
                                       const SharingOptions& sharing);
 
+// What each of so many ranks holds of such a model, by purpose, before anything is allocated.
+std::vector<MemoryLine> cpu_model_memory(const ModelOptions& options, int ranks, const SharingOptions& sharing);
+
 class GPT2Cpu final : public Model {
  public:
   GPT2Cpu(const ModelOptions& options, std::unique_ptr<Communicator> communicator, const SharingOptions& sharing);
@@ -44,7 +47,9 @@ class GPT2Cpu final : public Model {
   NamedTensor read_tensor(const ParameterTensor& tensor, TensorKind kind) override;
   std::vector<Fp8TensorStats> fp8_stats() override;
   void leave_in_bf16(int layer) override;
-  std::vector<MemoryLine> memory_report() const override;
+  std::vector<MemoryLine> memory_report() const override {
+    return cpu_model_memory(options_, communicator_->ranks(), sharing_);
+  }
 
   // What its decoders do. logits: (vocab), (tokens, vocab).
   void prefill(const KeyValueCacheCpu& cache, int row, std::span<const int32_t> tokens, std::span<float> logits);

@@ -63,10 +63,15 @@ CpuBuffer::CpuBuffer(int64_t count) : count_((count + kAlignFloats - 1) / kAlign
   for (int64_t i = 0; i < count_; ++i) data[i] = 0.0f;
 }
 
-CpuActivations::CpuActivations(const ModelOptions& options) {
+int64_t CpuActivations::bytes_for(const ModelOptions& options) {
+  CpuActivations nowhere;
   Arena count(nullptr);
-  lay_out(*this, count, options);
-  memory_ = CpuBuffer(static_cast<int64_t>(count.size() / sizeof(float)));
+  lay_out(nowhere, count, options);
+  return static_cast<int64_t>(count.size());
+}
+
+CpuActivations::CpuActivations(const ModelOptions& options) {
+  memory_ = CpuBuffer(bytes_for(options) / static_cast<int64_t>(sizeof(float)));
   Arena arena(reinterpret_cast<std::byte*>(memory_.data()));
   lay_out(*this, arena, options);
 }

@@ -64,9 +64,10 @@ struct CpuActivations {
   static constexpr int64_t kHeadChunk = 256; // rows of logits at a time: 51 MB
 
   explicit CpuActivations(const ModelOptions& options);
-  int64_t bytes() const { return memory_.bytes(); }
+  static int64_t bytes_for(const ModelOptions& options); // of such a one, before anything is allocated
 
  private:
+  CpuActivations() = default;
   CpuBuffer memory_;
 };
 

@@ -60,10 +60,9 @@ int candidate_of(const std::optional<TuningAnswer>& answer, const std::vector<in
   return 0;
 }
 
-} // namespace
-
-int choose_cuda_batch_size(ModelOptions options, const CudaModelOptions& cuda_options, int target, int max_batch_size) {
-  const CudaDeviceInfo device = probe_cuda_device(cuda_options.device);
+// The largest sizes that fit into the device's free memory. Throws Error(device) if there is none.
+std::vector<int> candidates_for(const CudaDeviceInfo& device, ModelOptions options,
+                                const CudaModelOptions& cuda_options, int target, int max_batch_size) {
   const auto bytes_of = [&](int batch_size) {
     options.batch_size = batch_size;
     return cuda_model_bytes(options, cuda_options);
@@ -79,10 +78,32 @@ int choose_cuda_batch_size(ModelOptions options, const CudaModelOptions& cuda_op
                 "use --recompute block, a shorter --seq_len or a smaller --model");
   }
   if (candidates.size() > kCandidates) candidates.resize(kCandidates);
+  return candidates;
+}
+
+// What was found out before; 0: nothing.
+int remembered(const TuningQuestion& question, const CudaModelOptions& cuda_options,
+               const std::vector<int>& candidates) {
+  return candidate_of(TuningStore(cuda_options.plan_cache).recall(question), candidates);
+}
+
+} // namespace
+
+int plan_cuda_batch_size(const CudaDeviceInfo& device, const ModelOptions& options,
+                         const CudaModelOptions& cuda_options, int target, int max_batch_size) {
+  const std::vector<int> candidates = candidates_for(device, options, cuda_options, target, max_batch_size);
+  if (cuda_options.deterministic) return candidates.front();
+  const int known = remembered(question_of(options, cuda_options, candidates, device.name), cuda_options, candidates);
+  return known ? known : candidates.front();
+}
+
+int choose_cuda_batch_size(ModelOptions options, const CudaModelOptions& cuda_options, int target, int max_batch_size) {
+  const CudaDeviceInfo device = probe_cuda_device(cuda_options.device);
+  const std::vector<int> candidates = candidates_for(device, options, cuda_options, target, max_batch_size);
   if (cuda_options.deterministic || candidates.size() == 1) return candidates.front();
 
   const TuningQuestion question = question_of(options, cuda_options, candidates, device.name);
-  if (const int known = candidate_of(TuningStore(cuda_options.plan_cache).recall(question), candidates)) return known;
+  if (const int known = remembered(question, cuda_options, candidates)) return known;
   double best_speed = 0;
   int best = candidates.front();
   for (const int batch : candidates) {

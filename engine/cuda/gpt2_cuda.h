@@ -57,9 +57,14 @@ std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaMo
 
 // Device memory that such a model takes in one process, before anything is allocated.
 int64_t cuda_model_bytes(const ModelOptions& options, const CudaModelOptions& cuda_options);
+// The same by purpose, of one of so many ranks. Needs no GPU. Throws Error(usage) for shapes that no GPU here takes.
+std::vector<MemoryLine> cuda_model_memory(const ModelOptions& options, const CudaModelOptions& cuda_options, int ranks);
 
 // The micro-batch that trains fastest among the divisors of `target` sequences that fit, measured in a few seconds and
 // remembered beside the plans. Deterministic runs take the largest that fits, without timing.
 int choose_cuda_batch_size(ModelOptions options, const CudaModelOptions& cuda_options, int target, int max_batch_size);
+// What it would answer on `device` without timing: what is remembered, else the largest that fits. Needs no GPU.
+int plan_cuda_batch_size(const CudaDeviceInfo& device, const ModelOptions& options,
+                         const CudaModelOptions& cuda_options, int target, int max_batch_size);
 
 } // namespace gpt2

@@ -39,9 +39,13 @@ std::string smaller_hint(const ModelOptions& options) {
 }
 
 // Room to send and to receive gradients in BF16.
-size_t exchange_bytes(const ParameterTable& table, const SharingOptions& sharing, const RankGroup& group) {
-  if (group.alone() || sharing.grad_exchange != GradExchange::bf16) return 0;
+size_t exchange_bytes(const ParameterTable& table, const SharingOptions& sharing, int ranks) {
+  if (ranks == 1 || sharing.grad_exchange != GradExchange::bf16) return 0;
   return 2 * static_cast<size_t>(table.largest_bucket()) * sizeof(bf16);
+}
+
+MemoryLine copy_for_checkpoints(std::span<const OwnedSlice> owned) {
+  return {"copy for checkpoints", int64_t{sizeof(float)} * FlatSnapshot::floats(owned, true), true};
 }
 
 // What cuDNN will ask for at the first step.
@@ -91,10 +95,23 @@ const ModelOptions& checked(const ModelOptions& options) {
 // ---- life ----
 
 int64_t cuda_model_bytes(const ModelOptions& options, const CudaModelOptions& cuda_options) {
+  return device_bytes(cuda_model_memory(options, cuda_options, 1));
+}
+
+std::vector<MemoryLine> cuda_model_memory(const ModelOptions& options, const CudaModelOptions& cuda_options,
+                                          int ranks) {
+  const ParameterTable table(checked(options).config, ranks);
+  const bool sharded = ranks > 1 && cuda_options.sharing.shard_optimizer;
   Arena count(nullptr);
-  lay_out(count, options, ParameterTable(options.config), cuda_options.recompute, false);
-  return static_cast<int64_t>(count.size() + backend_options(cuda_options).bytes_per_stream() +
-                              attention_bytes(options, cuda_options));
+  lay_out(count, options, table, cuda_options.recompute, sharded);
+  std::vector<MemoryLine> lines = count.report();
+  lines.push_back({"library workspace", static_cast<int64_t>(backend_options(cuda_options).bytes_per_stream() +
+                                                             attention_bytes(options, cuda_options))});
+  if (const size_t exchange = exchange_bytes(table, cuda_options.sharing, ranks))
+    lines.push_back({"gradients in BF16", static_cast<int64_t>(exchange)});
+  if (options.purpose == Purpose::training)
+    lines.push_back(copy_for_checkpoints(table.shard(0)));
+  return lines;
 }
 
 std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaModelOptions& cuda_options) {
@@ -118,7 +135,7 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
       recompute_(cuda_options.recompute),
       use_graph_(cuda_options.cuda_graph),
       cuda_(backend_options(cuda_options)),
-      memory_(allocate(options, cuda_options, table_, sharded_, exchange_bytes(table_, cuda_options.sharing, group))),
+      memory_(allocate(options, cuda_options, table_, sharded_, exchange_bytes(table_, cuda_options.sharing, group.ranks()))),
       b_(lay_out_in(*memory_, options, table_, recompute_, sharded_, memory_report_)),
       context_{cuda_, config_, b_},
       // --recompute gelu, and a block in BF16 among FP8 ones, make GELU's output again with our kernel, whose bits are
@@ -152,9 +169,8 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
   if (!group.alone()) ranks_ = std::make_unique<CudaRanks>(group, cuda_, cuda_options.sharing, table_, b_);
   if (options.precision == Precision::fp8) fp8_ = std::make_unique<Fp8>(context_, options.fp8, ranks_.get());
   if (trains()) {
-    const int64_t floats = FlatSnapshot::floats(owned_, true);
-    copier_ = std::make_unique<StateCopier>(cuda_.device->options.device, floats);
-    memory_report_.push_back({"copy for checkpoints", static_cast<int64_t>(sizeof(float)) * floats, true});
+    copier_ = std::make_unique<StateCopier>(cuda_.device->options.device, FlatSnapshot::floats(owned_, true));
+    memory_report_.push_back(copy_for_checkpoints(owned_));
   }
   initialize_on_device();
   if (ranks_) tune(group);

@@ -254,8 +254,11 @@ void write_rank_file(const std::string& folder, int rank, int ranks, const GPT2C
   sync_path(path);
 }
 
+// Weights and two moments in FP32, and the rest.
+int64_t checkpoint_bytes(int64_t parameters) { return parameters * 12 + (1 << 20); }
+
 void check_room_for_checkpoint(const std::string& folder, int64_t parameters) {
-  const int64_t needed = parameters * 12 + (1 << 20); // weights and two moments in FP32, and the rest
+  const int64_t needed = checkpoint_bytes(parameters);
   const int64_t available = free_disk_space(folder);
   if (available >= needed) return;
   throw Error(ExitCode::disk,

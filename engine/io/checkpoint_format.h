@@ -57,6 +57,8 @@ std::string rank_file(const std::string& folder, int rank); // FOLDER/state.h5 o
 void write_rank_file(const std::string& folder, int rank, int ranks, const GPT2Config& config, const TrainState& state,
                      const StateSnapshot& snapshot);
 
+int64_t checkpoint_bytes(int64_t parameters); // room that one of a model with so many takes, a little more than it will
+
 // Throws Error(disk) if a folder has no room for a checkpoint of a model with so many parameters.
 void check_room_for_checkpoint(const std::string& folder, int64_t parameters);
 

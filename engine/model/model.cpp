@@ -29,4 +29,10 @@ LossSum evaluate(EvaluableModel& model, const Batch& batch) {
   return total;
 }
 
+int64_t device_bytes(const std::vector<MemoryLine>& lines) {
+  int64_t bytes = 0;
+  for (const MemoryLine& line : lines) bytes += line.beside_device ? 0 : line.bytes;
+  return bytes;
+}
+
 } // namespace gpt2

@@ -78,6 +78,7 @@ struct MemoryLine {
   int64_t bytes;
   bool beside_device = false; // of a GPU engine: pinned host memory
 };
+int64_t device_bytes(const std::vector<MemoryLine>& lines); // of all that is not beside it
 
 class TrainableModel {
  public:

@@ -56,14 +56,6 @@ std::optional<Error> lost_rank(const RankGroup& group, const Error& error) {
   std::_Exit(static_cast<int>(error.code()));
 }
 
-Options fitted_to_ranks(const RunStart& start, int ranks) {
-  Options options = start.options;
-  const bool from_checkpoint = start.of_checkpoint && !start.given.contains("batch_size");
-  if (!from_checkpoint || options.batch_size == 0 || options.target_batch_size % ranks != 0) return options;
-  options.batch_size = largest_divisor_at_most(options.target_batch_size / ranks, options.batch_size);
-  return options;
-}
-
 } // namespace
 
 std::unique_ptr<RankGroup> join_ranks(const Options& options, const Environment& environment) {
@@ -160,6 +152,14 @@ void check_agreement(RankGroup& group, const std::vector<Fact>& mine) {
                         "start every rank with the same program, flags and data");
     }
   }
+}
+
+Options fitted_to_ranks(const RunStart& start, int ranks) {
+  Options options = start.options;
+  const bool from_checkpoint = start.of_checkpoint && !start.given.contains("batch_size");
+  if (!from_checkpoint || options.batch_size == 0 || options.target_batch_size % ranks != 0) return options;
+  options.batch_size = largest_divisor_at_most(options.target_batch_size / ranks, options.batch_size);
+  return options;
 }
 
 RunPlan agree_on_plan(const RunStart& start, const GPT2Config& config, Precision precision, const Dataset& train,

@@ -45,8 +45,11 @@ std::vector<Fact> facts_of(const Options& options, const Backend& backend, const
 // Throws AgreedError with both sides of the first difference.
 void check_agreement(RankGroup& group, const std::vector<Fact>& mine);
 
-// Rank 0's plan, after all have shown that they would choose from the same. A micro-batch of a checkpoint's run that
-// these ranks cannot divide their share by becomes the largest that they can.
+// The options of one of so many ranks: a micro-batch of a checkpoint's run that they cannot divide their share by becomes
+// the largest that they can.
+Options fitted_to_ranks(const RunStart& start, int ranks);
+
+// Rank 0's plan, after all have shown that they would choose from the same, fitted to them.
 RunPlan agree_on_plan(const RunStart& start, const GPT2Config& config, Precision precision, const Dataset& train,
                       const Dataset* validation, Backend& backend, RankGroup& group);
 

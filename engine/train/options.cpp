@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <iostream>
 
@@ -101,6 +102,12 @@ void check_conflicts(Options& options) {
   if (options.max_steps > 0 && options.num_epochs > 0) {
     throw Error(ExitCode::usage, "--max_steps and --num_epochs both say how long to train", "give one of the two");
   }
+  if (!options.plan && (options.measure > 0 || options.json)) {
+    throw Error(ExitCode::usage, std::string(options.json ? "--json" : "--measure") + " goes with --plan",
+                "give both, or neither");
+  }
+  if (options.plan && options.eval_only)
+    throw Error(ExitCode::usage, "--plan and --eval_only both say what to do instead of training", "give one of the two");
   if ((options.ranks > 0) != (options.rank >= 0)) {
     throw Error(ExitCode::usage, "--ranks and --rank belong together", "give both, and --master; or --gpus N alone");
   }
@@ -165,10 +172,22 @@ class CommandLineParser {
     options_.print_config = asked("print_config");
     options_.list_checkpoints = asked("list_checkpoints");
     options_.eval_only = asked("eval_only");
+    options_.plan = asked("plan");
+    options_.json = asked("json");
+    if (asked("measure")) options_.measure = positive_seconds(app_["--measure"]->results().back());
     return true;
   }
 
  private:
+  static double positive_seconds(const std::string& text) {
+    double seconds = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stopped, status] = std::from_chars(text.data(), end, seconds);
+    if (status != std::errc() || stopped != end || !(seconds > 0 && seconds <= 86400))
+      throw Error(ExitCode::usage, "--measure: '" + text + "' is no time in seconds", "as in --measure 60");
+    return seconds;
+  }
+
   bool asked(const std::string& action) const { return app_["--" + action]->count() > 0; }
 
   // With the numbers of the model that is asked for, whatever else is wrong with the command line.
@@ -212,7 +231,7 @@ class CommandLineParser {
 
   bool takes_value(const std::string& name) {
     const OptionField* const field = find_field(fields_, name);
-    return field ? !field->is_switch() : name == "config" || name == "completion";
+    return field ? !field->is_switch() : name == "config" || name == "completion" || name == "measure";
   }
 
   // What is not known even so stays as it was typed.

@@ -156,7 +156,9 @@ struct Options {
   bool share_gpu = false;   // several ranks may use one GPU
 
   // actions
-  bool list_checkpoints = false, print_config = false, eval_only = false;
+  bool list_checkpoints = false, print_config = false, eval_only = false, plan = false;
+  double measure = 0; // --plan: seconds to train for its speed; 0: not at all
+  bool json = false;  // --plan
 
   bool operator==(const Options&) const = default;
 };

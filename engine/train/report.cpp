@@ -20,33 +20,10 @@ std::string padded(int64_t number, size_t width) {
   return std::string(width - std::min(width, digits.size()), ' ') + digits;
 }
 
-std::string data_text(const Dataset& dataset, const std::string& source) {
-  return source + ": " + count(static_cast<double>(dataset.tokens())) + " tokens in " +
-         std::to_string(dataset.shards()) + (dataset.shards() == 1 ? " shard, " : " shards, ") +
-         count(static_cast<double>(dataset.sequences())) + " sequences";
-}
-
-std::string batch_text(const RunPlan& plan, int ranks) {
-  return std::to_string(plan.target_batch_size) + " sequences = " + std::to_string(plan.batch.batch_size) +
-         " per micro-batch x " + std::to_string(plan.batch.accumulation) + " accumulated x " + std::to_string(ranks) +
-         (ranks == 1 ? " rank" : " ranks") + " = " + count(static_cast<double>(plan.tokens_per_step())) +
-         " tokens per step";
-}
-
 std::string steps_text(const RunPlan& plan, const RunData& data) {
   const double samples = static_cast<double>(plan.max_steps) * plan.target_batch_size;
   return std::to_string(plan.max_steps) + " = " + count(samples * plan.model.seq_len) +
          " tokens = " + formatted("%.2f", samples / static_cast<double>(data.train->sequences())) + " epochs";
-}
-
-std::string optimizer_text(const RunPlan& plan) {
-  const Options& o = plan.options;
-  return "AdamW, lr " + formatted("%.2e", plan.schedule.max_lr) + " " + name_of(o.lr_schedule) + " to " +
-         formatted("%.2e", static_cast<double>(plan.schedule.max_lr) * o.min_lr_ratio) + ", warm-up " +
-         std::to_string(plan.schedule.warmup_steps) +
-         (plan.schedule.warmup_steps == 1 ? " step, betas " : " steps, betas ") + formatted("%g", o.beta1) + " " +
-         formatted("%g", o.beta2) + ", decay " + formatted("%g", o.weight_decay) + ", clip " +
-         formatted("%g", o.grad_clip);
 }
 
 std::string precision_text(const RunPlan& plan, ObservableModel& model) {
@@ -58,17 +35,6 @@ std::string precision_text(const RunPlan& plan, ObservableModel& model) {
          std::to_string(o.fp8_amax_history) + (o.fp8_lm_head ? ", LM head too" : ", LM head not") +
          (in_bf16.empty() ? "" : ", " + block_list(in_bf16) + " not") +
          (o.fp8_auto_fallback ? "" : ", no automatic fallback");
-}
-
-std::string memory_text(const ObservableModel& model) {
-  int64_t total = 0;
-  std::string parts, beside;
-  for (const auto& [purpose, bytes, beside_device] : model.memory_report()) {
-    std::string& list = beside_device ? beside : parts;
-    list += (list.empty() ? "" : ", ") + purpose + " " + format_bytes(static_cast<double>(bytes));
-    if (!beside_device) total += bytes;
-  }
-  return format_bytes(static_cast<double>(total)) + ": " + parts + (beside.empty() ? "" : "; on the host " + beside);
 }
 
 // A word that a shell reads as it is.
@@ -87,6 +53,44 @@ std::string every(int64_t frequency, const std::string& otherwise) {
 }
 
 } // namespace
+
+std::string shape_text(const GPT2Config& config) {
+  return std::to_string(config.layers) + " layers, " + std::to_string(config.heads) + " heads, " +
+         std::to_string(config.channels) + " channels, sequences of " + std::to_string(config.seq_len);
+}
+
+std::string data_text(const Dataset& dataset, const std::string& source) {
+  return source + ": " + count(static_cast<double>(dataset.tokens())) + " tokens in " +
+         std::to_string(dataset.shards()) + (dataset.shards() == 1 ? " shard, " : " shards, ") +
+         count(static_cast<double>(dataset.sequences())) + " sequences";
+}
+
+std::string batch_text(const RunPlan& plan, int ranks) {
+  return std::to_string(plan.target_batch_size) + " sequences = " + std::to_string(plan.batch.batch_size) +
+         " per micro-batch x " + std::to_string(plan.batch.accumulation) + " accumulated x " + std::to_string(ranks) +
+         (ranks == 1 ? " rank" : " ranks") + " = " + count(static_cast<double>(plan.tokens_per_step())) +
+         " tokens per step";
+}
+
+std::string optimizer_text(const RunPlan& plan) {
+  const Options& o = plan.options;
+  return "AdamW, lr " + formatted("%.2e", plan.schedule.max_lr) + " " + name_of(o.lr_schedule) + " to " +
+         formatted("%.2e", static_cast<double>(plan.schedule.max_lr) * o.min_lr_ratio) + ", warm-up " +
+         std::to_string(plan.schedule.warmup_steps) +
+         (plan.schedule.warmup_steps == 1 ? " step, betas " : " steps, betas ") + formatted("%g", o.beta1) + " " +
+         formatted("%g", o.beta2) + ", decay " + formatted("%g", o.weight_decay) + ", clip " +
+         formatted("%g", o.grad_clip);
+}
+
+std::string memory_text(const std::vector<MemoryLine>& lines) {
+  std::string parts, beside;
+  for (const auto& [purpose, bytes, beside_device] : lines) {
+    std::string& list = beside_device ? beside : parts;
+    list += (list.empty() ? "" : ", ") + purpose + " " + format_bytes(static_cast<double>(bytes));
+  }
+  return format_bytes(static_cast<double>(device_bytes(lines))) + ": " + parts +
+         (beside.empty() ? "" : "; on the host " + beside);
+}
 
 std::vector<std::string> step_fields(const StepReport& r) {
   std::vector<std::string> fields{"step " + padded(r.step, 4),
@@ -110,13 +114,11 @@ std::vector<TableSection> start_table(const Session& session) {
   const GPT2Config& config = plan.model.config;
   std::vector<TableSection> sections{
       {"Model",
-       {{"model", config.name + ": " + std::to_string(config.layers) + " layers, " + std::to_string(config.heads) +
-                      " heads, " + std::to_string(config.channels) + " channels, sequences of " +
-                      std::to_string(config.seq_len)},
+       {{"model", config.name + ": " + shape_text(config)},
         {"parameters", count(static_cast<double>(parameter_count(config)))},
         {"device", model.device_name()},
         {"precision", precision_text(plan, model)},
-        {"memory", memory_text(model)}}},
+        {"memory", memory_text(model.memory_report())}}},
       {"Data", {{"train data", data_text(*data.train, data.train_from)}}},
       {"Output",
        {{"checkpoints", session.checkpoints.path() + ", " + every(o.checkpoint_freq, "at the end")},

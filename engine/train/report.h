@@ -6,9 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "engine/data/loader.h"
 #include "engine/inference/task_scores.h"
 #include "engine/model/model.h"
 #include "engine/train/console.h"
+#include "engine/train/run_plan.h"
 
 namespace gpt2 {
 
@@ -28,6 +30,13 @@ struct StepReport {
 // step  250 | epoch 0 | loss: 3.456789 | lr: 6.00e-04 | norm: 0.8234 | dt: 156.78ms | tok/sec: 3345.67 | eta: 2m 05s |
 // FP8
 std::vector<std::string> step_fields(const StepReport& report); // the parts between the bars
+
+// Rows of the table, which a plan shares.
+std::string shape_text(const GPT2Config& config); // "12 layers, 12 heads, 768 channels, sequences of 1024"
+std::string data_text(const Dataset& dataset, const std::string& source);
+std::string batch_text(const RunPlan& plan, int ranks);
+std::string optimizer_text(const RunPlan& plan);
+std::string memory_text(const std::vector<MemoryLine>& lines);
 
 std::vector<TableSection> start_table(const Session& session); // every setting that matters, resolved
 std::string fp8_line(const Session& session); // "FP8 Training Enabled: hybrid (E4M3 forward, E5M2 backward)"

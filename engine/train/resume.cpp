@@ -16,11 +16,6 @@
 namespace gpt2 {
 namespace {
 
-std::string shape_text(const GPT2Config& config) {
-  return std::to_string(config.layers) + " layers, " + std::to_string(config.heads) + " heads, " +
-         std::to_string(config.channels) + " channels, sequences of " + std::to_string(config.seq_len);
-}
-
 Options options_of(const TrainState& state, const std::string& checkpoint) {
   try {
     return from_toml(state.options_toml, checkpoint + "/options.toml").options;

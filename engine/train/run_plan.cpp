@@ -219,6 +219,12 @@ Schedule schedule_of(const Options& resolved) {
           .wsd_decay_ratio = resolved.wsd_decay_ratio};
 }
 
+UpdateSettings update_settings(const Options& o, float lr) {
+  return {.adamw = {.lr = lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.adam_eps, .weight_decay = o.weight_decay},
+          .grad_clip = o.grad_clip,
+          .limits = {.loss_z = o.skip_loss_z, .norm_z = o.skip_grad_z}};
+}
+
 RunPlan make_plan(const Options& options, const GPT2Config& config, Precision precision, int64_t train_sequences,
                   Backend& backend, int ranks) {
   if (backend.is_gpu() && precision == Precision::fp8) check_fp8_shape(config.channels, config.seq_len);

@@ -53,6 +53,9 @@ std::string checkpoint_dir_for(const Options& options, Precision precision);
 // The learning rates of a run whose options are resolved, such as a checkpoint's.
 Schedule schedule_of(const Options& resolved);
 
+// Of one step at this rate.
+UpdateSettings update_settings(const Options& options, float lr);
+
 // Defaults follow the data: a run that nobody gave a length stops after 40 epochs, and one that nobody gave a batch
 // takes at least 8 steps for an epoch. Throws Error(usage) for a batch beyond the data set.
 RunPlan make_plan(const Options& options, const GPT2Config& config, Precision precision, int64_t train_sequences,

@@ -62,20 +62,6 @@ RunData built_in_sample(const GPT2Config& config) {
   return data;
 }
 
-// Ranks that share the tasks must have the same ones.
-std::vector<Task> open_hellaswag(const Options& options, int seq_len, RankGroup& group) {
-  if (options.hellaswag_freq == 0) return {};
-  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.tokenizer);
-  std::vector<Task> tasks =
-      read_tasks(TaskKind::hellaswag, options.hellaswag_data, *tokenizer, options.hellaswag_tasks);
-  refuse_long_endings(tasks, seq_len);
-  uint64_t hash = 0;
-  for (const Task& task : tasks)
-    for (const Candidate& candidate : task.candidates) hash = xxh64(std::as_bytes(std::span(candidate.tokens)), hash);
-  check_agreement(group, {{"tasks of HellaSwag", std::to_string(tasks.size()) + ", hash " + std::to_string(hash)}});
-  return tasks;
-}
-
 // ---- folders ----
 
 std::string new_run_name(const GPT2Config& config, Precision precision) { // "nano-fp32-20261115-014400"
@@ -119,8 +105,7 @@ CheckpointFolder open_checkpoints(const std::string& checkpoint_dir, const std::
 // Rank 0 names the run; a rank that knows no name yet may read another second on its clock.
 std::string agree_on_name(const Options& options, const std::string& checkpoint_dir, const GPT2Config& config,
                           Precision precision, RankGroup& group) {
-  if (!options.run_name.empty()) return group.broadcast(options.run_name);
-  return group.broadcast(free_run_name(new_run_name(config, precision), checkpoint_dir, options.log_dir));
+  return group.broadcast(run_name_for(options, checkpoint_dir, config, precision));
 }
 
 std::string metrics_file(const Options& options, const RankGroup& group) {
@@ -153,20 +138,6 @@ RunPlan named_plan(RunPlan plan, const std::string& run_name) {
   return plan;
 }
 
-// The place in the order of the data means nothing in other data.
-void check_same_data(const std::string& checkpoint, const TrainState& state, const std::string& data, bool allowed,
-                     Console& console) {
-  if (state.data == data) return;
-  if (state.data.empty())
-    return console.line("note: " + checkpoint + " does not say which data it was trained on: not compared",
-                        Style::warning);
-  const std::string difference = " was trained on other data: " + state.data + "; --train_data has " + data;
-  if (!allowed)
-    throw Error(ExitCode::checkpoint, checkpoint + difference,
-                "give it the data it was trained on, or --allow_other_data to go on all the same");
-  console.line("note: " + checkpoint + difference, Style::warning);
-}
-
 // Each rank reads only what it owns: a name that means other weights on another node would train a mixture.
 void check_same_weights(WeightSource& weights, const ParameterTable& table, RankGroup& group) {
   if (group.alone()) return;
@@ -191,7 +162,9 @@ TrainState open_state(const RunStart& start, const RunPlan& plan, const std::str
     console.line("begins with the weights of " + start.weights->path());
   }
   if (!checkpoint.empty()) {
-    check_same_data(checkpoint, read_checkpoint(checkpoint), data, plan.options.allow_other_data, console);
+    const std::string note =
+        check_same_data(checkpoint, read_checkpoint(checkpoint), data, plan.options.allow_other_data);
+    if (!note.empty()) console.line("note: " + note, Style::warning);
     state = load_checkpoint(checkpoint, model);
     say_where_it_resumes(console, checkpoint, state, plan.model.precision);
   }
@@ -243,6 +216,35 @@ RunData open_run_data(const Options& options, const GPT2Config& config) {
     data.notes.push_back("no --val_data: training without evaluation");
   }
   return data;
+}
+
+std::vector<Task> open_hellaswag(const Options& options, int seq_len, RankGroup& group) {
+  if (options.hellaswag_freq == 0) return {};
+  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.tokenizer);
+  std::vector<Task> tasks =
+      read_tasks(TaskKind::hellaswag, options.hellaswag_data, *tokenizer, options.hellaswag_tasks);
+  refuse_long_endings(tasks, seq_len);
+  uint64_t hash = 0;
+  for (const Task& task : tasks)
+    for (const Candidate& candidate : task.candidates) hash = xxh64(std::as_bytes(std::span(candidate.tokens)), hash);
+  check_agreement(group, {{"tasks of HellaSwag", std::to_string(tasks.size()) + ", hash " + std::to_string(hash)}});
+  return tasks;
+}
+
+std::string run_name_for(const Options& options, const std::string& checkpoint_dir, const GPT2Config& config,
+                         Precision precision) {
+  if (!options.run_name.empty()) return options.run_name;
+  return free_run_name(new_run_name(config, precision), checkpoint_dir, options.log_dir);
+}
+
+std::string check_same_data(const std::string& checkpoint, const TrainState& state, const std::string& data,
+                            bool allowed) {
+  if (state.data == data) return "";
+  if (state.data.empty()) return checkpoint + " does not say which data it was trained on: not compared";
+  const std::string difference = " was trained on other data: " + state.data + "; --train_data has " + data;
+  if (allowed) return checkpoint + difference;
+  throw Error(ExitCode::checkpoint, checkpoint + difference,
+              "give it the data it was trained on, or --allow_other_data to go on all the same");
 }
 
 Session::Session(const RunStart& start, const DeviceChoice& device, Backend& backend, RankGroup& group,

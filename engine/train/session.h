@@ -34,6 +34,18 @@ struct RunData {
 // Throws Error(data) for shards that cannot be used.
 RunData open_run_data(const Options& options, const GPT2Config& config);
 
+// For --hellaswag_freq; empty without it. Ranks that share the tasks must have the same ones.
+std::vector<Task> open_hellaswag(const Options& options, int seq_len, RankGroup& group);
+
+// --run_name, or one of the model, the precision and the date that no other run has.
+std::string run_name_for(const Options& options, const std::string& checkpoint_dir, const GPT2Config& config,
+                         Precision precision);
+
+// The place in the order of the data means nothing in other data: throws Error(checkpoint) unless it is `allowed`.
+// Answers a note where there is something to say, else "".
+std::string check_same_data(const std::string& checkpoint, const TrainState& state, const std::string& data,
+                            bool allowed);
+
 // Members are opened in the order in which they stand here, and closed in reverse. What is cheap to refuse comes first;
 // the locks come before the device, whose memory another run may hold; nothing is written before all else is known to
 // work.

@@ -113,11 +113,9 @@ const HostBatch& Trainer::fetched() {
 }
 
 UpdateSettings Trainer::update_settings(float lr) const {
-  const Options& o = options_;
-  return {.adamw = {.lr = lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.adam_eps, .weight_decay = o.weight_decay},
-          .grad_clip = o.grad_clip,
-          .limits = {.loss_z = o.skip_loss_z, .norm_z = o.skip_grad_z},
-          .stop_requested = stop_.requested()};
+  UpdateSettings settings = gpt2::update_settings(options_, lr);
+  settings.stop_requested = stop_.requested();
+  return settings;
 }
 
 // ---- after a step ----

@@ -1,0 +1,84 @@
+// The hardware of a run that is only planned.
+#include <algorithm>
+#include <stdexcept>
+
+#include "engine/backend/backend.h"
+#include "engine/backend/light_speed.h"
+#include "engine/base/divisors.h"
+
+namespace gpt2 {
+namespace {
+
+// An H200 as cudaMemGetInfo sees it with nothing else on it (driver 580.159, 2026-11).
+CudaDeviceInfo assumed_gpu() {
+  return {.usable = true, .why_not = "", .name = "NVIDIA H200", .compute_capability = 90, .free_bytes = 149'000'000'000, .uuid = ""};
+}
+
+class PlannedGpu : public Backend {
+ public:
+  PlannedGpu(const CudaDeviceInfo& device, const CudaModelOptions& options) : device_(device), options_(options) {}
+
+  using Backend::make_model;
+  bool is_gpu() const override { return true; }
+  std::unique_ptr<Model> make_model(const ModelOptions&, RankGroup&) override {
+    throw std::logic_error("a planned GPU makes no model");
+  }
+  std::string versions() const override { return device_.name; }
+  std::optional<double> light_speed(const ModelOptions& model) const override {
+    return gpu_light_speed(device_, model);
+  }
+  std::optional<double> usual_speed(const ModelOptions& model) const override {
+    return gpu_usual_speed(device_, model);
+  }
+
+#ifdef GPT2_WITH_CUDA
+  int choose_batch_size(const ModelOptions& model, int target, int max_batch_size) override {
+    return plan_cuda_batch_size(device_, model, options_, target, max_batch_size > 0 ? max_batch_size : target);
+  }
+  std::vector<MemoryLine> memory(const ModelOptions& model, int ranks) const override {
+    return cuda_model_memory(model, options_, ranks);
+  }
+#else
+  // The sizes that docs/benchmarks.md was measured with: 65,536 tokens, half of them for the largest model.
+  int choose_batch_size(const ModelOptions& model, int target, int max_batch_size) override {
+    const int tokens = model.config.channels > 1280 ? 32768 : 65536, most = std::max(1, tokens / model.seq_len);
+    return largest_divisor_at_most(target, max_batch_size > 0 ? std::min(most, max_batch_size) : most);
+  }
+#endif
+
+ private:
+  const CudaDeviceInfo device_;
+  const CudaModelOptions options_;
+};
+
+CudaDeviceInfo look_for_gpu([[maybe_unused]] int device) {
+#ifdef GPT2_WITH_CUDA
+  return probe_cuda_device(device);
+#else
+  return {};
+#endif
+}
+
+} // namespace
+
+PlannedBackend plan_backend(const BackendOptions& options) {
+  const CudaDeviceInfo found = options.device == DeviceKind::cpu ? CudaDeviceInfo{} : look_for_gpu(options.cuda.device);
+  const bool assumed = options.device == DeviceKind::cuda && !found.usable;
+  const CudaDeviceInfo device = assumed ? assumed_gpu() : found;
+  const GpuReport report{.usable = device.usable,
+                         .why_not = device.why_not.empty() ? GpuReport{}.why_not : device.why_not,
+                         .name = device.name,
+                         .compute_capability = device.compute_capability,
+                         .fp8_refusal = ""};
+  PlannedBackend planned{.device = choose_device(options, report), .backend = nullptr, .name = "CPU", .assumed = assumed};
+  if (!planned.device.gpu) {
+    planned.backend = make_cpu_backend(options.threads, options.cuda.sharing);
+    return planned;
+  }
+  planned.name = device.name;
+  planned.memory_bytes = device.free_bytes;
+  planned.backend = std::make_unique<PlannedGpu>(device, options.cuda);
+  return planned;
+}
+
+} // namespace gpt2

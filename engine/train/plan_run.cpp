@@ -1,0 +1,163 @@
+#include "engine/train/plan_run.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "engine/base/files.h"
+#include "engine/base/log.h"
+#include "engine/io/checkpoint_names.h"
+#include "engine/io/checkpoint_search.h"
+#include "engine/train/many_ranks.h"
+#include "engine/train/measure.h"
+#include "engine/train/option_notes.h"
+#include "engine/train/valid_checkpoint.h"
+
+namespace gpt2 {
+namespace {
+
+namespace fs = std::filesystem;
+
+// ---- what a start would refuse ----
+
+// The folder, or the nearest above it that is there: what could not be made in it would fail.
+void check_could_write(const std::string& folder) {
+  fs::path there = fs::absolute(folder);
+  std::error_code absent;
+  while (!fs::exists(there, absent) && there.has_relative_path()) there = there.parent_path();
+  if (!fs::is_directory(there, absent)) throw_system_error(ExitCode::disk, "create", folder, ENOTDIR);
+  if (::access(there.c_str(), W_OK | X_OK) != 0) throw_system_error(ExitCode::disk, "create", folder, errno);
+}
+
+void check_folders(const PlannedRun& run, const std::string& checkpoint_dir, const std::string& run_name) {
+  for (const std::string& folder : {run.log_folder, run.checkpoint_folder}) {
+    if (has_writer(folder))
+      throw Error(ExitCode::usage, "another run is writing to " + folder,
+                  "give this run a --run_name of its own, or end the other one first");
+    check_could_write(folder);
+  }
+  if (run.start.checkpoint.empty()) {
+    refuse_taken_name(checkpoint_dir + "/" + run_name);
+    for (const std::string& dir : default_checkpoint_dirs()) refuse_taken_name(dir + "/" + run_name);
+  }
+  check_room_for_checkpoint(run.checkpoint_folder, ParameterTable(run.plan.model.config).size());
+}
+
+// Texts and tasks that a run opens when it starts.
+void check_texts(const PlannedRun& run, RankGroup& alone) {
+  const Options& options = run.plan.options;
+  const TextCodec text(Tokenizer::find_folder(options.tokenizer), run.data.built_in);
+  text.encode(options.prompt);
+  open_hellaswag(options, run.plan.model.seq_len, alone);
+}
+
+void check_memory(const PlannedRun& run) {
+  const int64_t needed = device_bytes(run.memory);
+  if (!run.device_bytes || needed <= *run.device_bytes) return;
+  throw Error(ExitCode::device,
+              "the model needs " + format_bytes(static_cast<double>(needed)) + " of GPU memory and " +
+                  format_bytes(static_cast<double>(*run.device_bytes)) + " are free",
+              "use a smaller --batch_size (accumulation keeps the step the same), or --recompute block");
+}
+
+// ---- speed ----
+
+// Steps of a few micro-batches say as much as long ones, sooner.
+void measure(PlannedRun& run, const BackendOptions& backend_options, double seconds) {
+  constexpr int kMicroBatches = 4;
+  const OpenBackend open = open_backend(backend_options);
+  const std::unique_ptr<Model> model = open.backend->make_model(run.plan.model);
+  const MeasuredSteps measured =
+      measure_steps(*model, run.data.train, run.plan,
+                    {.steps = 1 << 30, .seconds = seconds, .micro_batches = std::min(run.plan.batch.accumulation, kMicroBatches)});
+  run.tokens_per_second = measured.tokens_per_second * run.ranks;
+  run.speed_from = "measured here in " + std::to_string(measured.steps) + (measured.steps == 1 ? " step" : " steps") +
+                   (run.ranks > 1 ? " on one rank, times " + std::to_string(run.ranks) + ": at most" : "");
+}
+
+void look_up_speed(PlannedRun& run, const Backend& backend) {
+  const std::optional<double> one = backend.usual_speed(run.plan.model);
+  if (!one) return;
+  run.tokens_per_second = *one * run.ranks;
+  run.speed_from = "measured on one H200, docs/benchmarks.md" +
+                   (run.ranks > 1 ? ", times " + std::to_string(run.ranks) + ": at most, docs/scaling.md" : std::string());
+}
+
+void append(std::vector<std::string>& notes, const std::vector<std::string>& more) {
+  notes.insert(notes.end(), more.begin(), more.end());
+}
+
+} // namespace
+
+int64_t PlannedRun::evaluated() const {
+  if (!data.validation || plan.options.eval_freq == 0) return 0;
+  return std::min(plan.eval_sequences, data.validation->sequences());
+}
+
+std::optional<double> PlannedRun::gpu_hours() const {
+  if (!gpu || !cost.seconds) return std::nullopt;
+  return *cost.seconds / 3600 * ranks;
+}
+
+int planned_ranks(const Options& options, const Environment& environment) {
+  if (const int children = ranks_to_start(options, environment)) return children;
+  if (options.ranks > 0) return options.ranks;
+  const std::optional<Launch> launch = find_launch(environment);
+  return launch ? launch->ranks : 1;
+}
+
+PlannedRun plan_run(const CommandLine& command_line, int ranks, double measure_seconds) {
+  RankGroup alone;
+  PlannedRun run;
+  run.ranks = ranks;
+  run.start = prepare_start(with_valid_checkpoint(command_line, alone));
+  const Options& options = run.start.options;
+  BackendOptions of_backend = backend_options(options);
+  const PlannedBackend planned = plan_backend(of_backend);
+  const DeviceChoice& device = planned.device;
+  if (planned.assumed && measure_seconds > 0) choose_device(of_backend, find_gpu(of_backend)); // refuses
+  run.gpu = device.gpu;
+  run.device = planned.name;
+  run.assumed = planned.assumed;
+  run.device_bytes = planned.memory_bytes;
+
+  const GPT2Config config = resolve_config(options, device.gpu);
+  run.data = open_run_data(options, config);
+  const std::string checkpoint_dir = checkpoint_dir_for(options, device.precision);
+  const std::string run_name = run_name_for(options, checkpoint_dir, config, device.precision);
+  run.log_folder = options.log_dir + "/" + run_name;
+  run.checkpoint_folder = checkpoint_dir + "/" + run_name;
+  run.plan = make_plan(fitted_to_ranks(run.start, ranks), config, device.precision, run.data.train->sequences(),
+                       *planned.backend, ranks);
+  check_folders(run, checkpoint_dir, run_name);
+  check_texts(run, alone);
+  run.memory = planned.backend->memory(run.plan.model, ranks);
+  check_memory(run);
+  run.free_disk = free_disk_space(run.checkpoint_folder);
+
+  run.notes = run.start.notes;
+  append(run.notes, device.notes);
+  append(run.notes, run.data.notes);
+  append(run.notes, run.plan.notes);
+  append(run.notes, notes_on_options_without_effect(run.start, run.plan, device.gpu, run.evaluated() > 0));
+  if (!run.start.checkpoint.empty()) {
+    const TrainState state = read_checkpoint(run.start.checkpoint);
+    const std::string note =
+        check_same_data(run.start.checkpoint, state, run.data.train->fingerprint(), options.allow_other_data);
+    if (!note.empty()) run.notes.push_back(note);
+    run.done = state.step;
+    append(run.notes, notes_on_resume(*run.start.of_checkpoint, run.plan.options, state.step));
+  }
+
+  of_backend.cuda.plan_cache.clear(); // what is tuned for a measurement is not kept
+  of_backend.cuda.timeline.clear();
+  if (measure_seconds > 0)
+    measure(run, of_backend, measure_seconds);
+  else
+    look_up_speed(run, *planned.backend);
+  run.cost = cost_of(run.plan, run.done, run.data.train->sequences(), run.evaluated(), run.tokens_per_second);
+  return run;
+}
+
+} // namespace gpt2

@@ -10,6 +10,7 @@ namespace {
 constexpr int kSuccess = 0;
 constexpr unsigned kClockSm = 1, kClockMemory = 2;
 constexpr unsigned kTemperatureGpu = 0;
+constexpr unsigned kUncorrected = 1, kSinceDriver = 0; // memory errors
 constexpr unsigned long long kPowerCap = 0x4, kHardwareSlowdown = 0x8, kThermalSoftware = 0x20, kThermalHardware = 0x40,
                              kPowerBrake = 0x80;
 
@@ -69,6 +70,35 @@ std::vector<DeviceMetric> Nvml::metrics() const {
     metrics.push_back({"gpu/power_capped", (reasons & kPowerCap) ? 1.0 : 0.0});
   }
   return metrics;
+}
+
+GpuCondition Nvml::condition() const {
+  GpuCondition now;
+  if (!device_) return now;
+  char driver[96] = "";
+  if (call(library_, "nvmlSystemGetDriverVersion", driver, static_cast<unsigned>(sizeof driver))) now.driver = driver;
+  unsigned value = 0, pending = 0;
+  if (call(library_, "nvmlDeviceGetClockInfo", device_, kClockSm, &value)) now.sm_clock_mhz = value;
+  if (call(library_, "nvmlDeviceGetMaxClockInfo", device_, kClockSm, &value)) now.most_sm_clock_mhz = value;
+  if (call(library_, "nvmlDeviceGetPowerUsage", device_, &value)) now.power_watts = value / 1000.0;
+  if (call(library_, "nvmlDeviceGetEnforcedPowerLimit", device_, &value)) now.power_limit_watts = value / 1000.0;
+  if (call(library_, "nvmlDeviceGetPowerManagementDefaultLimit", device_, &value))
+    now.usual_power_limit_watts = value / 1000.0;
+  if (call(library_, "nvmlDeviceGetTemperature", device_, kTemperatureGpu, &value)) now.temperature_c = value;
+  if (call(library_, "nvmlDeviceGetEccMode", device_, &value, &pending)) now.ecc = value != 0;
+  unsigned long long count = 0;
+  if (call(library_, "nvmlDeviceGetTotalEccErrors", device_, kUncorrected, kSinceDriver, &count))
+    now.uncorrected_errors = static_cast<int64_t>(count);
+  unsigned long long reasons = 0;
+  if (call(library_, "nvmlDeviceGetCurrentClocksEventReasons", device_, &reasons) ||
+      call(library_, "nvmlDeviceGetCurrentClocksThrottleReasons", device_, &reasons)) {
+    now.slowed.emplace();
+    if (reasons & kThermalSoftware) now.slowed->push_back("it is hot");
+    if (reasons & kThermalHardware) now.slowed->push_back("it is too hot");
+    if (reasons & kPowerBrake) now.slowed->push_back("the power supply holds it back");
+    if ((reasons & kHardwareSlowdown) && now.slowed->empty()) now.slowed->push_back("the hardware holds it back");
+  }
+  return now;
 }
 
 } // namespace gpt2

@@ -2,12 +2,25 @@
 // wheel-based toolkits have no nvml.h, and containers may have no NVML at all. Without it, metrics() is empty.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/model/model.h"
 
 namespace gpt2 {
+
+// What a doctor looks at; what NVML does not tell is absent.
+struct GpuCondition {
+  std::optional<std::string> driver;                      // "580.159.03"
+  std::optional<double> sm_clock_mhz, most_sm_clock_mhz;  // now, and what it can do
+  std::optional<double> power_watts, power_limit_watts, usual_power_limit_watts;
+  std::optional<double> temperature_c;
+  std::optional<bool> ecc;                        // on
+  std::optional<int64_t> uncorrected_errors;      // of its memory, since the driver was loaded
+  std::optional<std::vector<std::string>> slowed; // why its clocks are held back; empty: they are not
+};
 
 class Nvml {
  public:
@@ -20,6 +33,7 @@ class Nvml {
   // hardware slowdown, something to look after) and gpu/power_capped (0 or 1: at its power limit, as any fully loaded
   // GPU is).
   std::vector<DeviceMetric> metrics() const;
+  GpuCondition condition() const;
 
  private:
   void* library_ = nullptr;

@@ -1,0 +1,116 @@
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "engine/base/files.h"
+#include "engine/base/formatted.h"
+#include "engine/base/log.h"
+#include "engine/base/stopwatch.h"
+#include "engine/doctor/checks.h"
+#include "engine/io/checkpoint_folder.h"
+#include "engine/io/checkpoint_search.h"
+#include "engine/io/checkpoint_verify.h"
+
+namespace gpt2 {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A folder of our own where the checkpoints will be, gone at the end with all that was made for it.
+class Scratch {
+ public:
+  explicit Scratch(const std::string& checkpoint_dir)
+      : made_dir_(!fs::exists(checkpoint_dir)), dir_(checkpoint_dir), name_(".doctor-" + std::to_string(::getpid())) {
+    make_folders(path());
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    fs::remove_all(path(), ignored);
+    if (made_dir_) fs::remove(dir_, ignored); // only if it is empty
+  }
+  Scratch(const Scratch&) = delete;
+  std::string path() const { return dir_ + "/" + name_; }
+
+ private:
+  bool made_dir_;
+  std::string dir_, name_;
+};
+
+double write_rate(const std::string& folder) { // bytes a second, on the disk
+  constexpr int64_t kMost = int64_t{256} << 20;
+  constexpr double kSeconds = 2;
+  const std::vector<std::byte> block(size_t{8} << 20, std::byte{0x5A});
+  File file = File::create(folder + "/speed");
+  int64_t written = 0;
+  const Stopwatch watch;
+  for (; written < kMost && watch.seconds() < kSeconds; written += static_cast<int64_t>(block.size()))
+    file.write_at(written, block);
+  file.sync();
+  return static_cast<double>(written) / watch.seconds();
+}
+
+void check_speed(const PlannedRun* run, const std::string& folder, const Report& report) {
+  constexpr double kSlow = 60; // seconds for a checkpoint: training goes on meanwhile, but the next may be due
+  const double rate = write_rate(folder);
+  const double bytes = run ? static_cast<double>(run->cost.checkpoints.bytes_each) : 0;
+  const std::string what = format_bytes(rate) + "/s" +
+                           (run ? ": a checkpoint of " + format_bytes(bytes) + " takes " + format_duration(bytes / rate) : "");
+  if (bytes / rate < kSlow) return report({"write speed", Level::ok, what});
+  report({"write speed", Level::warn, what, "choose a --checkpoint_dir on a faster disk, or a larger --checkpoint_freq"});
+}
+
+void check_room(const PlannedRun& run, const Report& report) {
+  const CheckpointCost& cost = run.cost.checkpoints;
+  const auto text = [](int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  const std::string what = text(run.free_disk) + " are free; the run keeps " + std::to_string(cost.kept) +
+                           " checkpoints of " + text(cost.bytes_each) + ", " + text(cost.bytes()) + " at most";
+  if (cost.bytes() <= run.free_disk) return report({"disk", Level::ok, what});
+  report({"disk", Level::warn, what, "give --keep_checkpoints, a larger --checkpoint_freq or another --checkpoint_dir"});
+}
+
+ModelOptions small_model(uint64_t seed) {
+  ModelOptions options;
+  options.config = {.name = "tiny", .layers = 2, .heads = 2, .channels = 64, .seq_len = 32};
+  options.batch_size = 1;
+  options.seq_len = 32;
+  options.seed = seed;
+  return options;
+}
+
+bool same_weights(Model& a, Model& b) {
+  for (const ParameterTensor& tensor : a.parameters().tensors())
+    if (a.read_tensor(tensor, TensorKind::weight).values != b.read_tensor(tensor, TensorKind::weight).values) return false;
+  return true;
+}
+
+// A checkpoint as a run saves it; read by a model that began with other weights.
+void check_save(const std::string& folder, const Report& report) {
+  RankGroup alone;
+  const std::unique_ptr<Backend> backend = make_cpu_backend(0);
+  const std::unique_ptr<Model> saved = backend->make_model(small_model(1)), loaded = backend->make_model(small_model(2));
+  TrainState state;
+  state.step = 1;
+  state.precision = to_string(Precision::fp32);
+  const Stopwatch watch;
+  const std::string path = CheckpointFolder(folder, "try").save(*saved, state, true, alone);
+  const std::string fault = why_invalid(path);
+  const bool same = fault.empty() && load_checkpoint(path, *loaded).step == 1 && same_weights(*saved, *loaded);
+  const std::string what = "one of " + format_bytes(static_cast<double>(bytes_of(path))) + " was saved";
+  if (same)
+    return report({"checkpoint", Level::ok, what + ", verified and read in " + format_duration(watch.seconds())});
+  report({"checkpoint", Level::fail, what + ", and is not what was saved: " + (fault.empty() ? "other weights" : fault),
+          "do not train on this disk: choose another --checkpoint_dir", ExitCode::disk});
+}
+
+} // namespace
+
+void check_storage(const PlannedRun* run, const std::string& checkpoint_dir, const Report& report) {
+  if (run) check_room(*run, report);
+  check(report, "checkpoint", [&] {
+    const Scratch scratch(checkpoint_dir);
+    check_speed(run, scratch.path(), report);
+    check_save(scratch.path(), report);
+  });
+}
+
+} // namespace gpt2

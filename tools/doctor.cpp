@@ -1,0 +1,80 @@
+// Is this machine ready for a run, and how long will it take? (docs/tools.md)
+#include <algorithm>
+#include <iostream>
+
+#include "engine/base/program.h"
+#include "engine/base/stopwatch.h"
+#include "engine/base/terminal.h"
+#include "engine/doctor/examine.h"
+#include "engine/doctor/finding_text.h"
+
+namespace {
+
+using namespace gpt2;
+
+const char* const kHelp = R"(Looks whether this machine is ready for a run: GPUs, libraries, precisions, speed, disk, checkpoints, data, memory,
+20 real steps in each precision, the expected end. Writes nothing that stays.
+
+Usage: doctor [--data PATH] [--json] [OPTIONS of train_gpt2_fp8, such as --config FILE]
+
+  --data PATH  read all of a data set (its folder, or a glob of shards) and compare every hash
+  --json       one JSON object: {"verdict": "ok|warn|fail", "exit_code": 0, "findings": [...]}
+  --help       print this and exit
+
+Exit code: 0 if all lines are ok (green) or warn (yellow); with a fail (red), the code that a run would end with: 3 data,
+4 checkpoint, 5 numerics, 6 device, 7 communication, 8 disk; 2 for options that are wrong.
+)";
+
+struct Command {
+  std::string data;
+  bool json = false, help = false;
+  std::vector<const char*> options; // the trainer's
+};
+
+Command parse(int argc, char** argv) {
+  Command command;
+  for (int i = 0; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--json") {
+      command.json = true;
+    } else if (word == "--help" || word == "-h") {
+      command.help = true;
+    } else if (word == "--data" || word.starts_with("--data=")) {
+      const bool joined = word.size() > 6;
+      if (!joined && ++i == argc) throw Error(ExitCode::usage, "--data is given without a value", "see --help");
+      command.data = joined ? word.substr(7) : argv[i];
+      if (command.data.empty()) throw Error(ExitCode::usage, "--data is given without a value", "see --help");
+    } else {
+      command.options.push_back(argv[i]);
+    }
+  }
+  return command;
+}
+
+ExitCode run(int argc, char** argv) {
+  const Command command = parse(argc, argv);
+  if (command.help) {
+    std::cout << kHelp;
+    return ExitCode::done;
+  }
+  const auto line = parse_options(static_cast<int>(command.options.size()), command.options.data(), "doctor " GPT2_VERSION);
+  if (!line) return ExitCode::done;
+  const Options& options = line->options;
+  if (options.print_config || options.list_checkpoints || options.eval_only || options.plan)
+    throw Error(ExitCode::usage, "the doctor only examines", "leave out the action, or call train_gpt2_fp8");
+
+  const Stopwatch watch;
+  const bool colour = wants_colour();
+  const auto columns = static_cast<size_t>(is_terminal() ? std::max(40, terminal_columns()) : 10000);
+  const std::vector<Finding> findings = examine(*line, command.data, [&](const Finding& finding) {
+    if (!command.json) std::cout << finding_text(finding, colour, columns) << std::endl;
+  });
+  std::cout << (command.json ? findings_json(findings) : summary_text(findings, watch.seconds(), colour)) << std::endl;
+  return exit_code_of(findings);
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  return run_program([&] { return run(argc, argv); });
+}

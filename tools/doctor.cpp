@@ -12,7 +12,8 @@ namespace {
 
 using namespace gpt2;
 
-const char* const kHelp = R"(Looks whether this machine is ready for a run: GPUs, libraries, precisions, speed, disk, checkpoints, data, memory,
+const char* const kHelp =
+    R"(Looks whether this machine is ready for a run: GPUs, libraries, precisions, speed, disk, checkpoints, data, memory,
 20 real steps in each precision, the expected end. Writes nothing that stays.
 
 Usage: doctor [--data PATH] [--json] [OPTIONS of train_gpt2_fp8, such as --config FILE]
@@ -57,7 +58,8 @@ ExitCode run(int argc, char** argv) {
     std::cout << kHelp;
     return ExitCode::done;
   }
-  const auto line = parse_options(static_cast<int>(command.options.size()), command.options.data(), "doctor " GPT2_VERSION);
+  const auto line =
+      parse_options(static_cast<int>(command.options.size()), command.options.data(), "doctor " GPT2_VERSION);
   if (!line) return ExitCode::done;
   const Options& options = line->options;
   if (options.print_config || options.list_checkpoints || options.eval_only || options.plan)

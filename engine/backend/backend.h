@@ -77,13 +77,13 @@ struct OpenBackend {
 };
 OpenBackend open_backend(const BackendOptions& options);
 
-// As open_backend, to plan a run with: takes no device memory, times nothing and writes nothing, and makes no model. Where
-// a GPU is asked for and there is none, one that we know is assumed.
+// As open_backend, to plan a run with: takes no device memory, times nothing and writes nothing, and makes no model.
+// Where a GPU is asked for and there is none, one that we know is assumed.
 struct PlannedBackend {
   DeviceChoice device;
   std::unique_ptr<Backend> backend;
-  std::string name;                        // "NVIDIA H200", "CPU"
-  bool assumed = false;                    // it is not in this machine
+  std::string name;                         // "NVIDIA H200", "CPU"
+  bool assumed = false;                     // it is not in this machine
   std::optional<int64_t> memory_bytes = {}; // free on the GPU
 };
 PlannedBackend plan_backend(const BackendOptions& options);

@@ -11,7 +11,12 @@ namespace {
 
 // An H200 as cudaMemGetInfo sees it with nothing else on it (driver 580.159, 2026-11).
 CudaDeviceInfo assumed_gpu() {
-  return {.usable = true, .why_not = "", .name = "NVIDIA H200", .compute_capability = 90, .free_bytes = 149'000'000'000, .uuid = ""};
+  return {.usable = true,
+          .why_not = "",
+          .name = "NVIDIA H200",
+          .compute_capability = 90,
+          .free_bytes = 149'000'000'000,
+          .uuid = ""};
 }
 
 class PlannedGpu : public Backend {
@@ -70,7 +75,8 @@ PlannedBackend plan_backend(const BackendOptions& options) {
                          .name = device.name,
                          .compute_capability = device.compute_capability,
                          .fp8_refusal = ""};
-  PlannedBackend planned{.device = choose_device(options, report), .backend = nullptr, .name = "CPU", .assumed = assumed};
+  PlannedBackend planned{
+      .device = choose_device(options, report), .backend = nullptr, .name = "CPU", .assumed = assumed};
   if (!planned.device.gpu) {
     planned.backend = make_cpu_backend(options.threads, options.cuda.sharing);
     return planned;

@@ -135,7 +135,8 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
       recompute_(cuda_options.recompute),
       use_graph_(cuda_options.cuda_graph),
       cuda_(backend_options(cuda_options)),
-      memory_(allocate(options, cuda_options, table_, sharded_, exchange_bytes(table_, cuda_options.sharing, group.ranks()))),
+      memory_(allocate(options, cuda_options, table_, sharded_,
+                       exchange_bytes(table_, cuda_options.sharing, group.ranks()))),
       b_(lay_out_in(*memory_, options, table_, recompute_, sharded_, memory_report_)),
       context_{cuda_, config_, b_},
       // --recompute gelu, and a block in BF16 among FP8 ones, make GELU's output again with our kernel, whose bits are

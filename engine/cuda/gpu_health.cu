@@ -184,19 +184,28 @@ double fp8_product_error(int device) {
   Cuda cuda(untuned(device));
   const Fp8Matrix in(cuda, R, C, Fp8Format::e4m3, 1), weight(cuda, OC, C, Fp8Format::e4m3, 2),
       dout(cuda, R, OC, Fp8Format::e5m2, 3);
-  const auto at = [](const Fp8Matrix& m, int row, int col) { return m.values[static_cast<size_t>(row) * m.cols + col]; };
+  const auto at = [](const Fp8Matrix& m, int row, int col) {
+    return m.values[static_cast<size_t>(row) * m.cols + col];
+  };
 
   const OnDevice<bf16> out(cuda, std::vector<bf16>(R * OC)), din(cuda, std::vector<bf16>(R * C));
   const OnDevice<float> dweight(cuda, std::vector<float>(OC * C));
-  matmul_forward_fp8(cuda, {.out = out.get(), .in = in.tensor(), .weight = weight.tensor(), .bias = nullptr, .rows = R, .C = C, .OC = OC});
-  matmul_backward_input_fp8(cuda, {.din = din.get(), .dout = dout.tensor(), .weight_t = weight.tensor_t(), .rows = R, .C = C, .OC = OC});
-  matmul_backward_weight_fp8(cuda, {.dweight = dweight.get(), .dout_t = dout.tensor_t(), .in_t = in.tensor_t(), .rows = R, .C = C, .OC = OC});
-  const double forward = relative_error(out.read(), product(R, OC, C, [&](int r, int c) { return at(in, r, c); },
-                                                            [&](int c, int o) { return at(weight, o, c); }));
-  const double input = relative_error(din.read(), product(R, C, OC, [&](int r, int o) { return at(dout, r, o); },
-                                                          [&](int o, int c) { return at(weight, o, c); }));
-  const double gradient = relative_error(dweight.read(), product(OC, C, R, [&](int o, int r) { return at(dout, r, o); },
-                                                                 [&](int r, int c) { return at(in, r, c); }));
+  matmul_forward_fp8(
+      cuda,
+      {.out = out.get(), .in = in.tensor(), .weight = weight.tensor(), .bias = nullptr, .rows = R, .C = C, .OC = OC});
+  matmul_backward_input_fp8(
+      cuda, {.din = din.get(), .dout = dout.tensor(), .weight_t = weight.tensor_t(), .rows = R, .C = C, .OC = OC});
+  matmul_backward_weight_fp8(
+      cuda, {.dweight = dweight.get(), .dout_t = dout.tensor_t(), .in_t = in.tensor_t(), .rows = R, .C = C, .OC = OC});
+  const double forward = relative_error(out.read(), product(
+                                                        R, OC, C, [&](int r, int c) { return at(in, r, c); },
+                                                        [&](int c, int o) { return at(weight, o, c); }));
+  const double input = relative_error(din.read(), product(
+                                                      R, C, OC, [&](int r, int o) { return at(dout, r, o); },
+                                                      [&](int o, int c) { return at(weight, o, c); }));
+  const double gradient = relative_error(dweight.read(), product(
+                                                             OC, C, R, [&](int o, int r) { return at(dout, r, o); },
+                                                             [&](int r, int c) { return at(in, r, c); }));
   return std::max({forward, input, gradient});
 }
 

@@ -8,8 +8,8 @@
 #include <set>
 
 #include "engine/base/stopwatch.h"
-#include "engine/cuda/gpu_health.h"
 #include "engine/cuda/gpt2_cuda.h"
+#include "engine/cuda/gpu_health.h"
 #include "engine/cuda/nccl_library.h"
 #include "kernels/cuda/memory.h"
 
@@ -59,7 +59,9 @@ class Group {
   void all_reduce() {
     check(nccl_.group_start(), "begin");
     for (const auto& member : members_)
-      check(nccl_.all_reduce(member->memory.data(), member->memory.data(), kFloats, nccl::kFloat, nccl::kSum, member->comm, member->stream), "add up");
+      check(nccl_.all_reduce(member->memory.data(), member->memory.data(), kFloats, nccl::kFloat, nccl::kSum,
+                             member->comm, member->stream),
+            "add up");
     check(nccl_.group_end(), "add up");
   }
   void wait() {

@@ -13,8 +13,8 @@ namespace gpt2 {
 
 // What a doctor looks at; what NVML does not tell is absent.
 struct GpuCondition {
-  std::optional<std::string> driver;                      // "580.159.03"
-  std::optional<double> sm_clock_mhz, most_sm_clock_mhz;  // now, and what it can do
+  std::optional<std::string> driver;                     // "580.159.03"
+  std::optional<double> sm_clock_mhz, most_sm_clock_mhz; // now, and what it can do
   std::optional<double> power_watts, power_limit_watts, usual_power_limit_watts;
   std::optional<double> temperature_c;
   std::optional<bool> ecc;                        // on

@@ -56,7 +56,8 @@ void check_emulated_product(const Report& report) {
   Cpu cpu;
   std::vector<float> in = normal_values(R * C, 1), weight = normal_values(OC * C, 2), out(R * OC);
   const bool on_grid = quantize(cpu, in, Fp8Format::e5m2) && quantize(cpu, weight, Fp8Format::e4m3);
-  matmul_forward(cpu, {.out = out.data(), .in = in.data(), .weight = weight.data(), .bias = nullptr, .rows = R, .C = C, .OC = OC});
+  matmul_forward(
+      cpu, {.out = out.data(), .in = in.data(), .weight = weight.data(), .bias = nullptr, .rows = R, .C = C, .OC = OC});
   const double error = product_error(out, in, weight, R, C, OC);
   const std::string what = formatted("an emulated FP8 product differs from its reference by %.1e", error);
   if (on_grid && error < kTolerance) return report({"FP8 on the CPU", Level::ok, what});
@@ -78,7 +79,9 @@ void check_rates(const Report& report) {
     return count / watch.seconds();
   };
   const double products = per_second([&] {
-    matmul_forward(cpu, {.out = out.data(), .in = in.data(), .weight = weight.data(), .bias = nullptr, .rows = N, .C = N, .OC = N});
+    matmul_forward(
+        cpu,
+        {.out = out.data(), .in = in.data(), .weight = weight.data(), .bias = nullptr, .rows = N, .C = N, .OC = N});
   });
   std::vector<char> from(size_t{64} << 20, 1), to(from.size());
   const double copies = per_second([&] { std::memcpy(to.data(), from.data(), from.size()); });

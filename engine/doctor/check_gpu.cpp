@@ -46,8 +46,10 @@ std::pair<std::string, std::string> trouble_of(const GpuCondition& now) {
     return {"; its memory had " + std::to_string(*now.uncorrected_errors) + " errors that ECC could not correct",
             "reset the GPU (nvidia-smi --gpu-reset), and have it replaced if they come back"};
   if (now.slowed && !now.slowed->empty())
-    return {"; its clocks are held back: " + joined(*now.slowed), "look after cooling and power (nvidia-smi -q -d PERFORMANCE)"};
-  if (now.power_limit_watts && now.usual_power_limit_watts && *now.power_limit_watts < 0.98 * *now.usual_power_limit_watts)
+    return {"; its clocks are held back: " + joined(*now.slowed),
+            "look after cooling and power (nvidia-smi -q -d PERFORMANCE)"};
+  if (now.power_limit_watts && now.usual_power_limit_watts &&
+      *now.power_limit_watts < 0.98 * *now.usual_power_limit_watts)
     return {formatted("; its usual power limit is %.0f W", *now.usual_power_limit_watts),
             formatted("raise it: nvidia-smi -pl %.0f", *now.usual_power_limit_watts)};
   if (now.ecc && !*now.ecc) return {"", "turn on ECC (nvidia-smi -e 1), or a flipped bit may go unnoticed for days"};
@@ -57,11 +59,13 @@ std::pair<std::string, std::string> trouble_of(const GpuCondition& now) {
 void check_device(int device, const Report& report) {
   const CudaDeviceInfo info = probe_cuda_device(device);
   const std::string name = "GPU " + std::to_string(device);
-  if (!info.usable) return report({name, Level::fail, info.why_not, "choose another (CUDA_VISIBLE_DEVICES)", ExitCode::device});
+  if (!info.usable)
+    return report({name, Level::fail, info.why_not, "choose another (CUDA_VISIBLE_DEVICES)", ExitCode::device});
   const GpuCondition now = gpu_condition(device);
   const auto [trouble, advice] = trouble_of(now);
   report({name, advice.empty() ? Level::ok : Level::warn,
-          info.name + formatted(", compute capability %d.%d, ", info.compute_capability / 10, info.compute_capability % 10) +
+          info.name +
+              formatted(", compute capability %d.%d, ", info.compute_capability / 10, info.compute_capability % 10) +
               format_bytes(static_cast<double>(info.free_bytes)) + " free" + condition_text(now) + trouble,
           advice});
   if (info.compute_capability > kNewestTried)
@@ -82,11 +86,13 @@ void check_libraries(int device, const Report& report) {
 void check_fp8(int device, const Report& report) {
   const CudaDeviceInfo info = probe_cuda_device(device);
   if (info.compute_capability < kFp8ComputeCapability)
-    return report({"FP8 products", Level::warn, info.name + " has none: compute capability 9.0 is needed", "train in BF16"});
+    return report(
+        {"FP8 products", Level::warn, info.name + " has none: compute capability 9.0 is needed", "train in BF16"});
   const double error = fp8_product_error(device);
   const std::string what = formatted("forward and both gradients differ from their reference by %.1e", error);
   if (error < kFp8ProductTolerance) return report({"FP8 products", Level::ok, what});
-  report({"FP8 products", Level::fail, what + formatted(", more than the %.0e that rounding explains", kFp8ProductTolerance),
+  report({"FP8 products", Level::fail,
+          what + formatted(", more than the %.0e that rounding explains", kFp8ProductTolerance),
           "train with --precision bf16, and have the GPU and its driver looked at", ExitCode::numerics});
 }
 
@@ -101,7 +107,8 @@ void check_rates(int device, const Report& report) {
   };
   std::string what = compared("BF16 products", rates.bf16_tflops, kH200Bf16Tflops, "TFLOP/s");
   if (rates.fp8_tflops > 0) what += ", " + compared("FP8", rates.fp8_tflops, kH200Fp8Tflops, "TFLOP/s");
-  what += ", " + compared("copies", rates.copy_gb_per_s, kH200CopyGbPerS, "GB/s") + (known ? " (usual for an H200)" : "");
+  what +=
+      ", " + compared("copies", rates.copy_gb_per_s, kH200CopyGbPerS, "GB/s") + (known ? " (usual for an H200)" : "");
   const auto [trouble, advice] = trouble_of(rates.under_load);
   what += "; under load" + condition_text(rates.under_load).substr(1) + trouble;
   if (!slow) return report({"speed of the GPU", advice.empty() ? Level::ok : Level::warn, what, advice});

@@ -28,7 +28,7 @@ std::optional<double> try_steps(const PlannedRun& run, Precision precision, cons
   const MeasuredSteps measured = measure_steps(*model, run.data.train, plan, kTry);
   const std::string name = "steps in " + name_of(precision);
   const std::string what =
-      formatted("%d of %d sequences: loss %.3f to %.3f, %s tokens/s", measured.steps, plan.batch.batch_size,
+      formatted("%d steps of %d sequences: loss %.3f to %.3f, %s tokens/s", measured.steps, plan.batch.batch_size,
                 static_cast<double>(measured.first_loss), static_cast<double>(measured.last_loss),
                 format_count(measured.tokens_per_second).c_str());
   if (measured.skipped > 0) {
@@ -37,8 +37,9 @@ std::optional<double> try_steps(const PlannedRun& run, Precision precision, cons
     return std::nullopt;
   }
   const std::optional<double> light = open.backend->light_speed(plan.model);
-  report({name, Level::ok,
-          what + (light ? formatted(", %.0f%% of the speed of light", 100 * measured.tokens_per_second / *light) : "")});
+  report(
+      {name, Level::ok,
+       what + (light ? formatted(", %.0f%% of the speed of light", 100 * measured.tokens_per_second / *light) : "")});
   if (precision == Precision::fp8) report(fp8_share(run, *model));
   return measured.tokens_per_second;
 }
@@ -53,7 +54,8 @@ std::string date_after(double seconds) {
 }
 
 void tell_end(const PlannedRun& run, double tokens_per_second, const Report& report) {
-  const RunCost cost = cost_of(run.plan, run.done, run.data.train->sequences(), run.evaluated(), tokens_per_second * run.ranks);
+  const RunCost cost =
+      cost_of(run.plan, run.done, run.data.train->sequences(), run.evaluated(), tokens_per_second * run.ranks);
   report({"end of the run", Level::ok,
           std::to_string(cost.steps) + " steps, " + format_count(static_cast<double>(cost.tokens)) + " tokens in " +
               format_duration(*cost.seconds) + ": at " + date_after(*cost.seconds) + " if it began now" +

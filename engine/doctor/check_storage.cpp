@@ -53,10 +53,12 @@ void check_speed(const PlannedRun* run, const std::string& folder, const Report&
   constexpr double kSlow = 60; // seconds for a checkpoint: training goes on meanwhile, but the next may be due
   const double rate = write_rate(folder);
   const double bytes = run ? static_cast<double>(run->cost.checkpoints.bytes_each) : 0;
-  const std::string what = format_bytes(rate) + "/s" +
-                           (run ? ": a checkpoint of " + format_bytes(bytes) + " takes " + format_duration(bytes / rate) : "");
+  const std::string what =
+      format_bytes(rate) + "/s" +
+      (run ? ": a checkpoint of " + format_bytes(bytes) + " takes " + format_duration(bytes / rate) : "");
   if (bytes / rate < kSlow) return report({"write speed", Level::ok, what});
-  report({"write speed", Level::warn, what, "choose a --checkpoint_dir on a faster disk, or a larger --checkpoint_freq"});
+  report(
+      {"write speed", Level::warn, what, "choose a --checkpoint_dir on a faster disk, or a larger --checkpoint_freq"});
 }
 
 void check_room(const PlannedRun& run, const Report& report) {
@@ -65,12 +67,14 @@ void check_room(const PlannedRun& run, const Report& report) {
   const std::string what = text(run.free_disk) + " are free; the run keeps " + std::to_string(cost.kept) +
                            " checkpoints of " + text(cost.bytes_each) + ", " + text(cost.bytes()) + " at most";
   if (cost.bytes() <= run.free_disk) return report({"disk", Level::ok, what});
-  report({"disk", Level::warn, what, "give --keep_checkpoints, a larger --checkpoint_freq or another --checkpoint_dir"});
+  report(
+      {"disk", Level::warn, what, "give --keep_checkpoints, a larger --checkpoint_freq or another --checkpoint_dir"});
 }
 
 ModelOptions small_model(uint64_t seed) {
   ModelOptions options;
-  options.config = {.name = "tiny", .layers = 2, .heads = 2, .channels = 64, .seq_len = 32};
+  options.config = {
+      .name = "tiny", .layers = 2, .heads = 2, .channels = 64, .seq_len = 32, .vocab = 8192, .padded_vocab = 8192};
   options.batch_size = 1;
   options.seq_len = 32;
   options.seed = seed;
@@ -79,7 +83,8 @@ ModelOptions small_model(uint64_t seed) {
 
 bool same_weights(Model& a, Model& b) {
   for (const ParameterTensor& tensor : a.parameters().tensors())
-    if (a.read_tensor(tensor, TensorKind::weight).values != b.read_tensor(tensor, TensorKind::weight).values) return false;
+    if (a.read_tensor(tensor, TensorKind::weight).values != b.read_tensor(tensor, TensorKind::weight).values)
+      return false;
   return true;
 }
 
@@ -87,7 +92,8 @@ bool same_weights(Model& a, Model& b) {
 void check_save(const std::string& folder, const Report& report) {
   RankGroup alone;
   const std::unique_ptr<Backend> backend = make_cpu_backend(0);
-  const std::unique_ptr<Model> saved = backend->make_model(small_model(1)), loaded = backend->make_model(small_model(2));
+  const std::unique_ptr<Model> saved = backend->make_model(small_model(1)),
+                               loaded = backend->make_model(small_model(2));
   TrainState state;
   state.step = 1;
   state.precision = to_string(Precision::fp32);

@@ -26,8 +26,8 @@ std::vector<Finding> examine(const CommandLine& command_line, const std::string&
   check_data(run ? &run->data : nullptr, verified_data, keep);
   const Options& options = run ? run->start.options : command_line.options;
   const Precision precision = options.precision == PrecisionChoice::bf16 ? Precision::bf16 : Precision::fp8;
-  check_storage(run ? &*run : nullptr,
-                run ? run->plan.options.checkpoint_dir : checkpoint_dir_for(options, precision), keep);
+  check_storage(run ? &*run : nullptr, run ? run->plan.options.checkpoint_dir : checkpoint_dir_for(options, precision),
+                keep);
   if (run) check_run(*run, keep);
   return findings;
 }

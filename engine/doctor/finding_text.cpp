@@ -33,12 +33,13 @@ std::string padded(std::string text, size_t width) {
 } // namespace
 
 std::string finding_text(const Finding& finding, bool colour, size_t columns) {
-  const std::string word = word_of(finding.level), body = padded(finding.name, kTextColumn - kNameColumn) + finding.what;
+  const std::string word = word_of(finding.level),
+                    body = padded(finding.name, kTextColumn - kNameColumn) + finding.what;
   const std::string line = wrap_text(std::string(kNameColumn, ' ') + body, columns, kTextColumn).substr(kNameColumn);
-  const std::string advice = finding.advice.empty()
-                                 ? ""
-                                 : "\n" + wrap_text(std::string(kTextColumn, ' ') + "-> " + finding.advice, columns,
-                                                    kTextColumn + 3);
+  const std::string advice =
+      finding.advice.empty()
+          ? ""
+          : "\n" + wrap_text(std::string(kTextColumn, ' ') + "-> " + finding.advice, columns, kTextColumn + 3);
   return coloured(padded(" " + word, kNameColumn), finding.level, colour) + line + advice;
 }
 

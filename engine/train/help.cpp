@@ -51,6 +51,8 @@ struct Example {
 };
 const std::vector<Example>& examples() {
   static const std::vector<Example> all{
+      {"bin/doctor --use_fp8", "first of all: is this machine ready, how fast is it, when would the run end?"},
+      {"train_gpt2_fp8 --use_fp8 --plan", "what a run would do and cost, without starting it"},
       {"train_gpt2_fp8 --use_fp8", "on built-in stories: gpt2 on a GPU, nano on the CPU"},
       {"train_gpt2_fp8 --use_fp8 --dataset books", "on your own text, made ready by bin/prepare_data"},
       {"train_gpt2_fp8 --resume latest", "go on where a run stopped, with its options"}};

@@ -45,8 +45,8 @@ std::vector<Fact> facts_of(const Options& options, const Backend& backend, const
 // Throws AgreedError with both sides of the first difference.
 void check_agreement(RankGroup& group, const std::vector<Fact>& mine);
 
-// The options of one of so many ranks: a micro-batch of a checkpoint's run that they cannot divide their share by becomes
-// the largest that they can.
+// The options of one of so many ranks: a micro-batch of a checkpoint's run that they cannot divide their share by
+// becomes the largest that they can.
 Options fitted_to_ranks(const RunStart& start, int ranks);
 
 // Rank 0's plan, after all have shown that they would choose from the same, fitted to them.

@@ -107,7 +107,8 @@ void check_conflicts(Options& options) {
                 "give both, or neither");
   }
   if (options.plan && options.eval_only)
-    throw Error(ExitCode::usage, "--plan and --eval_only both say what to do instead of training", "give one of the two");
+    throw Error(ExitCode::usage, "--plan and --eval_only both say what to do instead of training",
+                "give one of the two");
   if ((options.ranks > 0) != (options.rank >= 0)) {
     throw Error(ExitCode::usage, "--ranks and --rank belong together", "give both, and --master; or --gpus N alone");
   }

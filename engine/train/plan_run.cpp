@@ -68,9 +68,9 @@ void measure(PlannedRun& run, const BackendOptions& backend_options, double seco
   constexpr int kMicroBatches = 4;
   const OpenBackend open = open_backend(backend_options);
   const std::unique_ptr<Model> model = open.backend->make_model(run.plan.model);
-  const MeasuredSteps measured =
-      measure_steps(*model, run.data.train, run.plan,
-                    {.steps = 1 << 30, .seconds = seconds, .micro_batches = std::min(run.plan.batch.accumulation, kMicroBatches)});
+  const MeasuredSteps measured = measure_steps(
+      *model, run.data.train, run.plan,
+      {.steps = 1 << 30, .seconds = seconds, .micro_batches = std::min(run.plan.batch.accumulation, kMicroBatches)});
   run.tokens_per_second = measured.tokens_per_second * run.ranks;
   run.speed_from = "measured here in " + std::to_string(measured.steps) + (measured.steps == 1 ? " step" : " steps") +
                    (run.ranks > 1 ? " on one rank, times " + std::to_string(run.ranks) + ": at most" : "");
@@ -80,8 +80,9 @@ void look_up_speed(PlannedRun& run, const Backend& backend) {
   const std::optional<double> one = backend.usual_speed(run.plan.model);
   if (!one) return;
   run.tokens_per_second = *one * run.ranks;
-  run.speed_from = "measured on one H200, docs/benchmarks.md" +
-                   (run.ranks > 1 ? ", times " + std::to_string(run.ranks) + ": at most, docs/scaling.md" : std::string());
+  run.speed_from =
+      "measured on one H200, docs/benchmarks.md" +
+      (run.ranks > 1 ? ", times " + std::to_string(run.ranks) + ": at most, docs/scaling.md" : std::string());
 }
 
 void append(std::vector<std::string>& notes, const std::vector<std::string>& more) {

@@ -1,5 +1,5 @@
-// --plan: a run worked out to the last number and not started. The same options are refused with the same words and exit
-// codes as by a start; no folder, lock, log or checkpoint is made, and nothing is written anywhere.
+// --plan: a run worked out to the last number and not started. The same options are refused with the same words and
+// exit codes as by a start; no folder, lock, log or checkpoint is made, and nothing is written anywhere.
 #pragma once
 
 #include <optional>
@@ -25,10 +25,10 @@ struct PlannedRun {
   std::vector<MemoryLine> memory = {};      // of each rank; empty: not known
   std::optional<int64_t> device_bytes = {}; // free on the GPU
   std::string checkpoint_folder, log_folder;
-  int64_t free_disk = 0;                         // bytes, where the checkpoints will be
-  int64_t done = 0;                              // steps of start.checkpoint
-  std::optional<double> tokens_per_second = {};  // of all ranks
-  std::string speed_from = {};                   // where that number is from
+  int64_t free_disk = 0;                        // bytes, where the checkpoints will be
+  int64_t done = 0;                             // steps of start.checkpoint
+  std::optional<double> tokens_per_second = {}; // of all ranks
+  std::string speed_from = {};                  // where that number is from
   RunCost cost = {};
   std::vector<std::string> notes = {};
 

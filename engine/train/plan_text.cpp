@@ -13,8 +13,7 @@ std::string bytes_text(int64_t bytes) { return format_bytes(static_cast<double>(
 std::string count(double value) { return format_count(value); }
 
 std::string begins_text(const PlannedRun& run) {
-  if (!run.start.checkpoint.empty())
-    return "resumes " + run.start.checkpoint + " at step " + std::to_string(run.done);
+  if (!run.start.checkpoint.empty()) return "resumes " + run.start.checkpoint + " at step " + std::to_string(run.done);
   return run.start.weights ? "with the weights of " + run.start.weights->path() : "with new weights";
 }
 
@@ -43,7 +42,8 @@ std::string speed_text(const PlannedRun& run) {
 std::string memory_row(const PlannedRun& run) {
   if (run.memory.empty()) return "not counted: this build has no CUDA engine";
   return memory_text(run.memory) +
-         (run.device_bytes ? "; " + bytes_text(*run.device_bytes) + (run.assumed ? " on such a GPU" : " are free") : "");
+         (run.device_bytes ? "; " + bytes_text(*run.device_bytes) + (run.assumed ? " on such a GPU" : " are free")
+                           : "");
 }
 
 std::string checkpoints_text(const PlannedRun& run) {
@@ -78,10 +78,11 @@ std::vector<TableSection> plan_table(const PlannedRun& run) {
         {"optimizer", optimizer_text(plan)},
         {"learning rate", rates_text(cost.rates)}}},
       {"Cost", {{"speed", speed_text(run)}}}};
-  if (run.data.validation) sections[1].rows.push_back({"val data", data_text(*run.data.validation, run.data.validation_from)});
+  if (run.data.validation)
+    sections[1].rows.push_back({"val data", data_text(*run.data.validation, run.data.validation_from)});
   if (cost.evaluations > 0)
-    sections[2].rows.push_back({"evaluations", std::to_string(cost.evaluations) + " of " +
-                                                   std::to_string(run.evaluated()) + " sequences"});
+    sections[2].rows.push_back(
+        {"evaluations", std::to_string(cost.evaluations) + " of " + std::to_string(run.evaluated()) + " sequences"});
   auto& rows = sections.back().rows;
   if (cost.seconds) {
     rows.push_back({"time", format_duration(*cost.seconds) + ", " + format_duration(*cost.step_seconds) + " a step" +

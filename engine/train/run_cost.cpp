@@ -14,7 +14,8 @@ LearningRates rates_of(const Schedule& schedule, int64_t done, int64_t end) {
   LearningRates rates{.first = learning_rate(schedule, done), .peak = 0, .last = learning_rate(schedule, end - 1)};
   // A schedule climbs in its warm-up and never again: its peak is where that ends.
   const int64_t top = std::clamp(schedule.warmup_steps, done, end - 1);
-  rates.peak = std::max({rates.first, rates.last, learning_rate(schedule, top), learning_rate(schedule, std::max(done, top - 1))});
+  rates.peak = std::max(
+      {rates.first, rates.last, learning_rate(schedule, top), learning_rate(schedule, std::max(done, top - 1))});
   return rates;
 }
 

@@ -1,5 +1,5 @@
-// What a planned run costs, in numbers: arithmetic on its plan, the speed and the disk. All of what is still to be done;
-// of a resumed run, the rest.
+// What a planned run costs, in numbers: arithmetic on its plan, the speed and the disk. All of what is still to be
+// done; of a resumed run, the rest.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace gpt2 {
 
 struct CheckpointCost {
   int64_t bytes_each = 0;
-  int64_t kept = 0;     // that stand on the disk when the run ends
-  int64_t most = 0;     // at any moment: one more while an old one goes
+  int64_t kept = 0; // that stand on the disk when the run ends
+  int64_t most = 0; // at any moment: one more while an old one goes
   int64_t bytes() const { return most * bytes_each; }
 };
 

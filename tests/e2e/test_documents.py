@@ -29,7 +29,7 @@ STARTS_OF_COMMANDS = ("./", "bin/", "tools/", "make", "cmake", "ctest", "python3
 TINY = ["--model", "nano", "--layers", "1", "--heads", "1", "--channels", "8", "--seq_len", "8", "--batch_size", "2",
         "--target_batch_size", "4", "--eval_sequences", "4", "--sample_tokens", "4",
         "--threads", "1"]
-ACTIONS = ("--eval_only", "--help", "--help_all", "--completion", "--man_page", "--list_checkpoints", "--print_config",
+ACTIONS = ("--eval_only", "--help", "--help_all", "--completion", "--man_page", "--list_checkpoints", "--plan", "--print_config",
            "--version")
 STEPS = 2
 LAUNCHERS = ("OMPI_", "PMI_", "SLURM_", "WORLD_SIZE", "RANK")
@@ -150,6 +150,8 @@ class Documents(unittest.TestCase):
             self.train(command)
         elif words[0] == "bin/compare" and "--" in words:  # what follows is the trainer's
             self.bash(shlex.join([*words, *TINY, "--max_steps", str(STEPS)]))
+        elif words[0] == "bin/doctor":
+            self.bash(shlex.join(words + TINY))
         else:
             self.bash(command)
 

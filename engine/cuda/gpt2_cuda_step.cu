@@ -109,8 +109,7 @@ std::vector<MemoryLine> cuda_model_memory(const ModelOptions& options, const Cud
                                                              attention_bytes(options, cuda_options))});
   if (const size_t exchange = exchange_bytes(table, cuda_options.sharing, ranks))
     lines.push_back({"gradients in BF16", static_cast<int64_t>(exchange)});
-  if (options.purpose == Purpose::training)
-    lines.push_back(copy_for_checkpoints(table.shard(0)));
+  if (options.purpose == Purpose::training) lines.push_back(copy_for_checkpoints(table.shard(0)));
   return lines;
 }
 

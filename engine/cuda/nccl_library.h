@@ -84,7 +84,7 @@ class NcclLibrary {
       std::memcpy(&function, &symbol, sizeof symbol);
     };
     find(get_version, "ncclGetVersion");
-    find(get_unique_id, "ncclGetnccl::UniqueId");
+    find(get_unique_id, "ncclGetUniqueId");
     find(comm_init_rank_config, "ncclCommInitRankConfig");
     find(comm_get_async_error, "ncclCommGetAsyncError");
     find(comm_abort, "ncclCommAbort");

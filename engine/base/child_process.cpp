@@ -82,7 +82,7 @@ ChildProcess::~ChildProcess() {
   std::fclose(errors_);
 }
 
-void ChildProcess::send(int signal) {
+void ChildProcess::send(int signal) const {
   if (process_ > 0) ::kill(process_, signal);
 }
 

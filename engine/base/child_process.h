@@ -22,7 +22,7 @@ class ChildProcess {
   ~ChildProcess();
 
   std::FILE* output() { return output_; }
-  void send(int signal); // nothing, once it has been waited for
+  void send(int signal) const; // nothing, once it has been waited for
 
   struct Ending {
     int status;             // exit code, or 128 + the signal that ended it

@@ -44,7 +44,7 @@ void add_options(CLI::App& app, Command& command) {
   app.add_option("--seeds", command.seeds, "how many seeds, from 1; or which: 1,5,9")->capture_default_str();
   app.add_option("--dir", command.dir, "where the runs go; the same command goes on there")->capture_default_str();
   app.add_option("--margin", command.margin, "nats: what is no difference")
-      ->check(CLI::PositiveNumber)
+      ->check(number_in(1e-9, 100.0))
       ->capture_default_str();
   app.add_flag("--list", command.list, "show what would be trained and how far it is");
   app.add_option("-o,--output", command.output, "the page; default: compare.html in --dir, or beside the first run")

@@ -38,15 +38,15 @@ void add_options(CLI::App& app, Command& command) {
   app.add_option("--prompts_file", command.prompts_file, "a file with a prompt a line");
   app.add_option("-n,--samples", command.samples, "texts of each prompt")->check(CLI::Range(1, 1 << 20));
   app.add_option("--tokens", settings.tokens, "to write after the prompt")->check(CLI::Range(1, 1 << 24));
-  app.add_option("--temperature", sampling.temperature, "0: always the likeliest token")->check(CLI::Range(0.0, 1e6));
+  app.add_option("--temperature", sampling.temperature, "0: always the likeliest token")->check(number_in(0.0, 1e6));
   app.add_option("--top_k", sampling.top_k, "of the likeliest tokens; 0: of all")->check(CLI::NonNegativeNumber);
   app.add_option("--top_p", sampling.top_p, "of the fewest tokens that have this probability together")
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(number_in(0.0, 1.0));
   app.add_option("--min_p", sampling.min_p, "of tokens at least this times as likely as the likeliest")
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(number_in(0.0, 1.0));
   app.add_option("--repetition_penalty", sampling.repetition_penalty,
                  "above 1: tokens that the text has become less likely")
-      ->check(CLI::Range(0.01, 100.0));
+      ->check(number_in(0.01, 100.0));
   app.add_option("--seed", settings.seed, "the same seed, the same texts");
   app.add_option("--stop", command.stop_strings, "ends the text and is not shown; several times: any of them")
       ->allow_extra_args(false);

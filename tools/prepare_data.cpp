@@ -47,7 +47,7 @@ void add_options(CLI::App& app, Command& command) {
   app.add_option("--format", o.format, "bin (llm.c) or h5 (HDF5)")->check(CLI::IsMember({"bin", "h5"}));
   app.add_option("--val_fraction", command.val_fraction,
                  "share of the documents that goes to val_*; 0: none; default: 0.01, known data sets have their own")
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(number_in(0.0, 1.0));
   app.add_flag("--no-shuffle", command.keep_order, "documents stay in the order of the input");
   app.add_option("--seed", o.seed, "of the shuffle");
   app.add_flag("--deduplicate", o.deduplicate, "of documents that are equal, keep the first one");
@@ -67,7 +67,7 @@ void add_options(CLI::App& app, Command& command) {
   app.add_option("--memory", command.memory_mb, "megabytes of documents that are sorted at once")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   app.add_option("--journal_seconds", o.journal_seconds, "from one point that a killed run goes on from to the next")
-      ->check(CLI::Range(0.0, 86400.0));
+      ->check(number_in(0.0, 86400.0));
   app.add_option("--tokenizer", command.tokenizer,
                  "folder with GPT-2's encoder.json and vocab.bpe; default: $GPT2_TOKENIZER, else .deps/gpt2_bpe");
 }

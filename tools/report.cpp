@@ -37,7 +37,7 @@ void add_options(CLI::App& app, Command& command) {
   app.add_option("-o,--output", command.output, "the file to write")->type_name("FILE");
   app.add_option("--log_dir", command.log_dir, "where runs are looked up by name")->capture_default_str();
   app.add_option("--watch", command.watch, "write it again every so many seconds, until the runs end")
-      ->check(CLI::Range(0.1, 86400.0))
+      ->check(number_in(0.1, 86400.0))
       ->type_name("SECONDS");
   app.add_option("--serve", command.serve,
                  "write nothing: show it at http://127.0.0.1:PORT/, following the runs; default: 6007, or a free one")

@@ -79,7 +79,7 @@ int main(int argc, char** argv) {
         ->type_name("RUN");
     app.add_option("--log_dir", command.log_dir, "where runs are looked up")->capture_default_str();
     app.add_option("--every", command.every, "seconds from one look to the next")
-        ->check(CLI::Range(0.1, 86400.0))
+        ->check(number_in(0.1, 86400.0))
         ->capture_default_str();
     app.add_flag("--once", command.once, "print it once, as if this were no terminal");
     if (!parse_arguments(app, argc, argv)) return ExitCode::done;

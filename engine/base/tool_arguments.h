@@ -8,6 +8,17 @@
 
 namespace gpt2 {
 
+// CLI::Range for numbers that are not whole: it would let NaN through.
+inline CLI::Validator number_in(double low, double high) {
+  const auto range = "[" + CLI::detail::to_string(low) + " - " + CLI::detail::to_string(high) + "]";
+  return {[low, high, range](std::string& text) {
+            double value = 0;
+            const bool inside = CLI::detail::lexical_cast(text, value) && value >= low && value <= high;
+            return inside ? std::string() : "'" + text + "' is no number in " + range;
+          },
+          "FLOAT in " + range};
+}
+
 // False after --help, whose text has been printed. Throws Error(usage).
 inline bool parse_arguments(CLI::App& app, int argc, char** argv) {
   try {

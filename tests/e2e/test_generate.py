@@ -178,6 +178,7 @@ class Generation(unittest.TestCase):
         self.refuse(2, "--stop is empty", "--stop", "")
         self.refuse(2, "--top_p", "--top_p", "1.5")
         self.refuse(2, "--temperature", "--temperature", "-1")
+        self.refuse(2, "--temperature", "--temperature", "nan")
         self.refuse(2, "--tokens", "--tokens", "0")
         self.refuse(2, "--topk", "--topk", "3")
         self.refuse(2, "give a prompt by --prompt", "Hello")

@@ -10,6 +10,7 @@
 #include "engine/base/program.h"
 #include "engine/base/stopwatch.h"
 #include "engine/base/tool_arguments.h"
+#include "engine/data/dataset_folder.h"
 #include "engine/data/known_datasets.h"
 #include "engine/data/prepare_data.h"
 #include "engine/io/folder_lock.h"
@@ -75,6 +76,7 @@ void add_options(CLI::App& app, Command& command) {
 // What the flags leave open, and what they leave out.
 void settle(Command& command) {
   PrepareOptions& o = command.options;
+  check_dataset_name(command.dataset);
   const KnownDataset* const known = o.documents.inputs.empty() ? find_known_dataset(command.dataset) : nullptr;
   if (o.documents.inputs.empty() && command.dataset.empty())
     throw Error(ExitCode::usage, "no text was given",

@@ -34,7 +34,14 @@ std::string names_in(const std::string& data_dir) {
 
 } // namespace
 
+void check_dataset_name(const std::string& name) {
+  if (name != "." && name != ".." && name.find('/') == std::string::npos) return;
+  throw Error(ExitCode::usage, "--dataset " + name + " is no name: it is that of a folder in --data_dir",
+              "give the name alone, and --data_dir for where it is");
+}
+
 DatasetPatterns find_dataset(const std::string& data_dir, const std::string& name) {
+  check_dataset_name(name);
   const std::string folder = (fs::path(data_dir) / name).string();
   const bool bin = has_shards(folder, "train", "bin"), h5 = has_shards(folder, "train", "h5");
   if (!bin && !h5 && is_being_prepared(folder)) {

@@ -9,6 +9,9 @@ struct DatasetPatterns {
   std::string train, val; // globs; val may be empty: there is none
 };
 
+// Throws Error(usage) for a name that would lead out of DATA_DIR.
+void check_dataset_name(const std::string& name);
+
 // Throws Error(data) if there is no such folder, or nothing to train on in it.
 DatasetPatterns find_dataset(const std::string& data_dir, const std::string& name);
 

@@ -361,6 +361,8 @@ class Refusals(Case):
         self.write("a.zip", "")
         cases = {
             (): "no text was given",
+            ("a.jsonl", "--dataset", "../elsewhere"): "is no name",
+            ("a.jsonl", "-o", "out", "--val_fraction", "nan"): "--val_fraction",
             ("a.jsonl",): "--output FOLDER",
             ("--dataset", "fineweb"): "one of fineweb-edu, fineweb-edu-100B, openwebtext and tinyshakespeare",
             ("a.jsonl", "-o", "out", "--from", "x"): "--from",

@@ -78,8 +78,10 @@ std::vector<int64_t> seeds_of(const std::string& text) {
   if (text.find(',') == std::string::npos && seeds.size() == 1) { // how many
     const int64_t count = seeds.front();
     seeds.clear();
-    for (int64_t seed = 1; seed <= std::min(count, kMostSeeds); ++seed) seeds.push_back(seed);
+    for (int64_t seed = 1; seed <= std::min(count, kMostSeeds + 1); ++seed) seeds.push_back(seed);
   }
+  if (static_cast<int64_t>(seeds.size()) > kMostSeeds)
+    throw Error(ExitCode::usage, "--seeds " + text + " are more than " + std::to_string(kMostSeeds), "give fewer");
   if (seeds.empty() || std::set(seeds.begin(), seeds.end()).size() != seeds.size())
     throw Error(ExitCode::usage, "--seeds " + text + " names none, or one twice", "give a number of seeds, or 1,5,9");
   return seeds;
@@ -122,12 +124,12 @@ Study study_of(const Command& command, const std::vector<OptionSet>& sets) {
   std::vector<StudyRun> runs;
   for (const int64_t seed : seeds_of(command.seeds)) // seed by seed: what is done can be compared early
     for (const OptionSet& set : sets) {
-      std::vector<std::string> flags = command.flags;
+      std::vector<std::string> flags{"--seed", std::to_string(seed)};
+      flags.insert(flags.end(), command.flags.begin(), command.flags.end());
       flags.insert(flags.end(), set.flags.begin(), set.flags.end());
-      if (make_study_run(set.name, flags, "set " + set.name).given.contains("seed"))
-        throw Error(ExitCode::usage, "--seed is given to each run by --seeds", "leave it out");
-      flags.insert(flags.end(), {"--seed", std::to_string(seed)});
       runs.push_back(make_study_run(set.name + "-seed" + std::to_string(seed), flags, "set " + set.name));
+      if (runs.back().options.seed != static_cast<uint64_t>(seed))
+        throw Error(ExitCode::usage, "--seed is given to each run by --seeds", "leave it out");
     }
   return Study(command.dir, find_trainer(command.program), std::move(runs));
 }
@@ -220,6 +222,9 @@ ExitCode train_and_compare(const Command& command) {
     for (const StudyRun& run : study.runs()) log_info(run.name + ": " + describe(study.progress(run)));
     return ExitCode::done;
   }
+  if (const fs::path place = fs::path(command.output).parent_path(); !place.empty() && !fs::is_directory(place))
+    throw Error(ExitCode::disk, "there is no folder " + place.string() + " for the page",
+                "make it, or give another -o");
   const StopSignal stop(kStudyStopWords);
   stop.defer();
   const Study::Ending ending = study.train(stop);

@@ -32,6 +32,12 @@ struct Command {
   std::vector<const char*> flags; // the trainer's, after its name
 };
 
+std::string file_of(const std::string& value) {
+  if (value.empty() || value.rfind("--", 0) == 0)
+    throw Error(ExitCode::usage, "--svg names no file", "give --svg FILE");
+  return value;
+}
+
 Command split_arguments(int argc, char** argv) {
   Command command;
   command.flags.push_back(argv[0]);
@@ -40,10 +46,9 @@ Command split_arguments(int argc, char** argv) {
     if (word == "--help" || word == "-h") {
       command.help = true;
     } else if (word == "--svg") {
-      if (i + 1 == argc) throw Error(ExitCode::usage, "--svg names no file", "give --svg FILE");
-      command.svg = argv[++i];
+      command.svg = file_of(i + 1 == argc ? "" : argv[++i]);
     } else if (word.rfind("--svg=", 0) == 0) {
-      command.svg = word.substr(std::strlen("--svg="));
+      command.svg = file_of(word.substr(std::strlen("--svg=")));
     } else {
       command.flags.push_back(argv[i]);
     }
@@ -55,7 +60,7 @@ Command split_arguments(int argc, char** argv) {
 // neither a GPU nor its memory.
 RunPlan plan_of(const CommandLine& line) {
   Options options = line.options;
-  if (options.print_config || options.list_checkpoints || options.eval_only || !options.resume.empty())
+  if (options.print_config || options.list_checkpoints || options.eval_only || options.plan || !options.resume.empty())
     throw Error(ExitCode::usage, "only the options of a new run have a schedule",
                 "leave out --resume and other actions");
   const bool gpu = options.device != DeviceKind::cpu && gpu_count() > 0;

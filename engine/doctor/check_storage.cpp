@@ -20,20 +20,22 @@ namespace fs = std::filesystem;
 class Scratch {
  public:
   explicit Scratch(const std::string& checkpoint_dir)
-      : made_dir_(!fs::exists(checkpoint_dir)), dir_(checkpoint_dir), name_(".doctor-" + std::to_string(::getpid())) {
+      : path_(fs::path(checkpoint_dir) / (".doctor-" + std::to_string(::getpid()))) {
+    for (fs::path folder = checkpoint_dir; !folder.empty() && !fs::exists(folder); folder = folder.parent_path())
+      made_.push_back(folder);
     make_folders(path());
   }
   ~Scratch() {
     std::error_code ignored;
-    fs::remove_all(path(), ignored);
-    if (made_dir_) fs::remove(dir_, ignored); // only if it is empty
+    fs::remove_all(path_, ignored);
+    for (const fs::path& folder : made_) fs::remove(folder, ignored); // only if it is empty
   }
   Scratch(const Scratch&) = delete;
-  std::string path() const { return dir_ + "/" + name_; }
+  std::string path() const { return path_.string(); }
 
  private:
-  bool made_dir_;
-  std::string dir_, name_;
+  const fs::path path_;
+  std::vector<fs::path> made_; // innermost first
 };
 
 double write_rate(const std::string& folder) { // bytes a second, on the disk
@@ -41,6 +43,7 @@ double write_rate(const std::string& folder) { // bytes a second, on the disk
   constexpr double kSeconds = 2;
   const std::vector<std::byte> block(size_t{8} << 20, std::byte{0x5A});
   File file = File::create(folder + "/speed");
+  fs::remove(folder + "/speed"); // it has no name while it is written: nothing is left, whatever ends us
   int64_t written = 0;
   const Stopwatch watch;
   for (; written < kMost && watch.seconds() < kSeconds; written += static_cast<int64_t>(block.size()))

@@ -104,9 +104,10 @@ double end_of(const RunReader& run, Axis axis, bool of_validation) {
   return curve.x.empty() ? kMissing : curve.x.back();
 }
 
-double step_at(const RunReader& run, Axis axis, double x) {
-  const Curve curve = training_of(run, axis);
-  return static_cast<double>(std::upper_bound(curve.x.begin(), curve.x.end(), x) - curve.x.begin());
+double step_at(const RunReader& run, Axis axis, double x) { // the last that was over by then
+  const std::vector<Moment>& at = run.metrics().steps.at;
+  const auto after = std::find_if(at.begin(), at.end(), [&](const Moment& moment) { return along(axis, moment) > x; });
+  return after == at.begin() ? 0 : static_cast<double>(std::prev(after)->step);
 }
 
 // ---- pairs ----
@@ -130,17 +131,34 @@ std::vector<Pair> all_pairs(const RunGroup& first, const RunGroup& other) {
   return pairs;
 }
 
-Gap gap_at(Axis axis, const RunGroup& first, const RunGroup& other, bool paired, bool of_validation) {
+// The last place at which every run was validated; NaN: there is none. What lies between two validations is a guess,
+// and a line between them is above a curve that flattens.
+double last_common_validation(Axis axis, const std::vector<RunGroup>& groups) {
+  std::map<double, size_t> seen;
+  size_t runs = 0;
+  for (const RunGroup& group : groups)
+    for (const RunReader* run : group.runs) {
+      ++runs;
+      for (const double x : validation_of(*run, axis).x) ++seen[x];
+    }
+  double last = kMissing;
+  for (const auto& [x, count] : seen)
+    if (count == runs) last = x;
+  return last;
+}
+
+// `place`: for all runs; NaN: for each pair, or for all that are not paired, where the first of them ended.
+Gap gap_at(Axis axis, double place, const RunGroup& first, const RunGroup& other, bool paired, bool of_validation) {
   Gap gap;
   const std::vector<Pair> pairs = paired ? pairs_of(first, other) : all_pairs(first, other);
   std::vector<double> places, steps_of_first, steps, differences;
-  double common = INFINITY; // of runs that are not paired: one place for all
+  double common = std::isnan(place) ? INFINITY : place;
   for (const Pair& pair : pairs)
     common =
         std::fmin(common, std::min(end_of(*pair.first, axis, of_validation), end_of(*pair.other, axis, of_validation)));
   for (const Pair& pair : pairs) {
     const double end = std::min(end_of(*pair.first, axis, of_validation), end_of(*pair.other, axis, of_validation));
-    const double x = paired ? end : common;
+    const double x = paired && std::isnan(place) ? end : common;
     places.push_back(x);
     steps_of_first.push_back(step_at(*pair.first, axis, x));
     steps.push_back(step_at(*pair.other, axis, x));
@@ -245,29 +263,23 @@ double most_memory(const RunReader& run) {
   return most;
 }
 
+// Its last loss is no number: what it had before says nothing about where it led.
+bool is_ruined(const RunReader& run) {
+  return state_of(run) == "diverged" || (!run.metrics().validations.at.empty() && !std::isfinite(last_validation(run)));
+}
+
+bool has_ruined(const RunGroup& group) {
+  return std::any_of(group.runs.begin(), group.runs.end(), [](const RunReader* run) { return is_ruined(*run); });
+}
+
 std::string trouble_of(const RunGroup& group) {
   std::map<std::string, int> states;
-  for (const RunReader* run : group.runs) ++states[state_of(*run)];
+  for (const RunReader* run : group.runs) ++states[is_ruined(*run) ? "diverged" : state_of(*run)];
   std::string out;
   for (const auto& [state, words] :
        {std::pair{"diverged", "diverged"}, {"stopped", "not finished"}, {"running", "still running"}})
     if (states[state] > 0) out += (out.empty() ? "" : ", ") + std::to_string(states[state]) + " " + words;
   return out;
-}
-
-// The last step at which every run was validated; 0: there is none.
-int64_t last_common_validation(const std::vector<RunGroup>& groups) {
-  std::map<int64_t, size_t> seen;
-  size_t runs = 0;
-  for (const RunGroup& group : groups)
-    for (const RunReader* run : group.runs) {
-      ++runs;
-      for (const double step : validation_of(*run, Axis::step).x) ++seen[static_cast<int64_t>(step)];
-    }
-  int64_t last = 0;
-  for (const auto& [step, count] : seen)
-    if (count == runs) last = step;
-  return last;
 }
 
 int64_t last_common_step(const std::vector<RunGroup>& groups) {
@@ -326,25 +338,35 @@ std::vector<RunGroup> group_by_options(const std::vector<RunReader>& runs) {
     throw Error(ExitCode::usage, "these runs differ in nothing but their seeds",
                 "name the groups yourself: bin/compare A=RUN,RUN B=RUN,RUN");
   const std::vector<std::string> differing = differing_options(options);
-  for (size_t i = 0; i < groups.size(); ++i) {
+  for (size_t i = 0; i < groups.size(); ++i)
     groups[i].name = differing.size() <= 2 ? name_by(differing, options[i]) : groups[i].runs.front()->name();
-    std::set<int64_t> seeds;
-    for (const RunReader* run : groups[i].runs)
-      if (!seeds.insert(seed_of(*run)).second)
-        throw Error(ExitCode::usage, run->name() + " has the options and the seed of another run",
-                    "leave one out, or name the groups yourself: bin/compare A=RUN,RUN B=RUN,RUN");
-  }
   return groups;
 }
 
+void check_groups(const std::vector<RunGroup>& groups) {
+  std::set<std::string> names;
+  for (const RunGroup& group : groups) {
+    if (!names.insert(group.name).second)
+      throw Error(ExitCode::usage, "two groups are called " + group.name, "give each a name of its own");
+    std::set<int64_t> seeds;
+    for (const RunReader* run : group.runs)
+      if (!seeds.insert(seed_of(*run)).second)
+        throw Error(
+            ExitCode::usage,
+            run->name() + " has the seed of another run of " + group.name + ", " + std::to_string(seed_of(*run)),
+            "leave one out: they are no two seeds");
+  }
+}
+
 Comparison compare(const std::vector<RunGroup>& groups, double margin) {
+  check_groups(groups);
   Comparison out;
   out.groups = groups;
   out.margin = margin;
   out.notes = doubts(groups);
-  const int64_t validated = last_common_validation(groups);
-  out.of_validation = validated > 0;
-  out.step = out.of_validation ? validated : last_common_step(groups);
+  const double validated = last_common_validation(Axis::step, groups);
+  out.of_validation = !std::isnan(validated);
+  out.step = out.of_validation ? static_cast<int64_t>(validated) : last_common_step(groups);
   if (!out.of_validation)
     out.notes.push_back("no validation that all have: the losses are of the training's last steps");
   const double first_speed = estimate(over_runs(groups.front(), typical_speed)).mean;
@@ -363,13 +385,17 @@ Comparison compare(const std::vector<RunGroup>& groups, double margin) {
     for (const Pair& pair : pairs) gap.seeds.push_back(seed_of(*pair.first));
     for (const Axis axis : kAxes) {
       const size_t at = static_cast<size_t>(axis);
-      gap.at[at] = gap_at(axis, groups.front(), groups[i], gap.paired, out.of_validation);
+      double place = kMissing; // by time runs are nowhere together
+      if (axis == Axis::step) place = static_cast<double>(out.step);
+      if (axis == Axis::tokens && out.of_validation) place = last_common_validation(axis, {groups.front(), groups[i]});
+      gap.at[at] = gap_at(axis, place, groups.front(), groups[i], gap.paired, out.of_validation);
       const std::vector<Pair> drawn = gap.paired ? pairs : all_pairs(groups.front(), groups[i]);
       gap.train[at] = training_gap(axis, drawn);
       gap.validation[at] = validation_gap(axis, drawn);
       if (!gap.paired) drop_band(gap.train[at]), drop_band(gap.validation[at]);
     }
     gap.verdict = judge(gap.at[0].estimate, margin);
+    if (has_ruined(groups.front()) || has_ruined(groups[i])) gap.verdict = {Outcome::diverged, 0};
     out.gaps.push_back(std::move(gap));
   }
   return out;

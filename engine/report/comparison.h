@@ -15,7 +15,7 @@ namespace gpt2 {
 using RunGroup = PageGroup; // its runs: one a seed
 
 // Runs that differ in their seed alone are a group, in the order of first sight; its name is what tells it apart, or
-// the name of the run. Throws Error(usage) if there are not two groups, or if one has a seed twice.
+// the name of the run. Throws Error(usage) if there are not two groups.
 std::vector<RunGroup> group_by_options(const std::vector<RunReader>& runs);
 
 int64_t seed_of(const RunReader& run);
@@ -61,6 +61,7 @@ struct Comparison {
   std::vector<std::string> notes; // what makes the comparison doubtful
 };
 
+// Throws Error(usage) if two groups have one name, or a group has a seed twice.
 Comparison compare(const std::vector<RunGroup>& groups, double margin);
 
 } // namespace gpt2

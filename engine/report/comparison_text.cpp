@@ -45,6 +45,8 @@ const char* name_of(Outcome outcome) {
       return "unclear";
     case Outcome::one_seed:
       return "one_seed";
+    case Outcome::diverged:
+      return "diverged";
     case Outcome::no_number:
       break;
   }
@@ -88,6 +90,14 @@ std::string verdict_text(const Comparison& c, size_t group) {
     case Outcome::one_seed:
       return formatted("%+.4f nats in one seed: nothing can be concluded about ", at.mean) + name + " and " + first +
              ". Give each 3 seeds or more.";
+    case Outcome::diverged: {
+      std::string which;
+      for (const size_t i : {size_t{0}, group})
+        if (!c.summaries[i].trouble.empty())
+          which += (which.empty() ? "" : "; ") + c.groups[i].name + ": " + c.summaries[i].trouble;
+      return "no gap can be given between " + name + " and " + first + ", because runs ended without a loss (" + which +
+             ").";
+    }
     case Outcome::no_number:
       break;
   }

@@ -23,7 +23,7 @@ Estimate difference(const std::vector<double>& from, const std::vector<double>& 
 // two, 0.82 for three, 0.88 for five.
 double coverage_of_two_errors(int64_t count);
 
-enum class Outcome { within, better, worse, unclear, one_seed, no_number };
+enum class Outcome { within, better, worse, unclear, one_seed, diverged, no_number };
 
 struct GapVerdict {
   Outcome outcome = Outcome::no_number;

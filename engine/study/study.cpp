@@ -20,6 +20,7 @@
 #include "engine/io/checkpoint_search.h"
 #include "engine/io/folder_lock.h"
 #include "engine/report/run_metrics.h"
+#include "engine/report/run_table.h"
 #include "engine/train/option_fields.h"
 
 namespace gpt2 {
@@ -36,8 +37,8 @@ void refuse_own_flags(const StudyRun& run, const std::string& origin) {
       throw Error(ExitCode::usage, origin + ": --" + name + " is given to each run by the study",
                   "leave it out; --dir says where the runs go");
   const Options& o = run.options;
-  if (o.print_config || o.list_checkpoints || o.eval_only)
-    throw Error(ExitCode::usage, origin + ": a run of a study trains", "leave out --print_config and the like");
+  if (o.print_config || o.list_checkpoints || o.eval_only || o.plan)
+    throw Error(ExitCode::usage, origin + ": a run of a study trains", "leave out --plan, --print_config and the like");
 }
 
 // What was given must be what the run was trained with; what was not is the trainer's to choose.
@@ -87,10 +88,8 @@ ChildProcess::Ending run_child(const std::vector<std::string>& command, const st
 }
 
 std::string result_of(const std::string& folder) {
-  const RunReader run(folder);
-  const auto& table = run.metrics().validations;
-  if (table.at.empty()) return "";
-  return formatted(", validation loss %.4f", table.columns.at("val_loss").back());
+  const double loss = last_validation(RunReader(folder));
+  return std::isnan(loss) ? "" : formatted(", validation loss %.4f", loss);
 }
 
 } // namespace
@@ -148,7 +147,9 @@ std::string find_trainer(const std::string& asked) {
 }
 
 Study::Study(std::string folder, std::string trainer, std::vector<StudyRun> runs)
-    : folder_(std::move(folder)), trainer_(std::move(trainer)), runs_(std::move(runs)) {}
+    : folder_(std::move(folder)), trainer_(std::move(trainer)), runs_(std::move(runs)) {
+  if (folder_.empty()) throw Error(ExitCode::usage, "--dir names no folder", "give one, or leave it out");
+}
 
 RunProgress Study::progress(const StudyRun& run) const {
   const std::string folder = folder_of(run);
@@ -179,35 +180,54 @@ std::vector<std::string> Study::command(const StudyRun& run) const {
 
 Study::Ending Study::train(const StopSignal& stop) const {
   Ending ending;
-  for (const StudyRun& run : runs_) progress(run); // a run that is another one is known before hours have passed
-  for (size_t i = 0; i < runs_.size(); ++i) {
-    const StudyRun& run = runs_[i];
-    const std::string place = formatted("[%zu/%zu] ", i + 1, runs_.size()) + run.name + ": ";
-    const RunProgress before = progress(run);
-    if (before.stage != RunStage::to_do && before.stage != RunStage::cut) {
-      log_info(place + describe(before));
-      continue;
+  for (const StudyRun& run : runs_) { // a run that is another one is known before hours have passed
+    try {
+      progress(run);
+    } catch (const Error& error) {
+      if (error.code() == ExitCode::usage) throw;
     }
-    if (stop.requested()) {
-      ending.stopped = true;
-      return ending;
-    }
-    const Stopwatch watch;
-    log_info(place + (before.stage == RunStage::cut ? describe(before) + ", goes on" : "begins"));
-    make_folders(folder_of(run));
-    const ChildProcess::Ending end = run_child(command(run), folder_of(run) + "/console.log", stop);
-    if (end.status == static_cast<int>(ExitCode::done)) {
-      log_info(place + "done in " + format_duration(watch.seconds()) + result_of(folder_of(run)));
-    } else if (end.status == static_cast<int>(ExitCode::stopped_early)) {
-      ending.stopped = true;
-      log_info(place + describe(progress(run)));
-      return ending;
-    } else {
-      ending.failures.push_back({run.name, end.status, end.last_words});
-      log_info(place + "failed, exit code " + std::to_string(end.status));
+  }
+  for (size_t i = 0; i < runs_.size() && !ending.stopped; ++i) {
+    const std::string place = formatted("[%zu/%zu] ", i + 1, runs_.size()) + runs_[i].name + ": ";
+    try {
+      train_one(runs_[i], place, stop, ending);
+    } catch (const Error& error) { // what it has written cannot be read, or nothing can be written
+      ending.failures.push_back({runs_[i].name, static_cast<int>(error.code()), error.what()});
+      log_info(place + "failed: " + error.what());
     }
   }
   return ending;
+}
+
+void Study::train_one(const StudyRun& run, const std::string& place, const StopSignal& stop, Ending& ending) const {
+  const RunProgress before = progress(run);
+  if (before.stage != RunStage::to_do && before.stage != RunStage::cut) {
+    log_info(place + describe(before));
+    return;
+  }
+  if (stop.requested()) {
+    ending.stopped = true;
+    return;
+  }
+  const Stopwatch watch;
+  log_info(place + (before.stage == RunStage::cut ? describe(before) + ", goes on" : "begins"));
+  make_folders(folder_of(run));
+  const ChildProcess::Ending end = run_child(command(run), folder_of(run) + "/console.log", stop);
+  if (end.status == static_cast<int>(ExitCode::done)) {
+    log_info(place + "done in " + format_duration(watch.seconds()) + result_of(folder_of(run)));
+    return;
+  }
+  const RunProgress after = progress(run);
+  const bool ended_by_us = stop.requested() && end.status == 128 + SIGTERM; // before it could take note of a signal
+  if (end.status == static_cast<int>(ExitCode::stopped_early) || ended_by_us) {
+    ending.stopped = true;
+    log_info(place + describe(after));
+  } else if (after.stage == RunStage::running) { // another process was faster, and its lock is in the way
+    log_info(place + describe(after));
+  } else {
+    ending.failures.push_back({run.name, end.status, end.last_words});
+    log_info(place + "failed, exit code " + std::to_string(end.status));
+  }
 }
 
 ExitCode report_ending(const Study::Ending& ending, const Study& study) {

@@ -72,6 +72,8 @@ class Study {
   Ending train(const StopSignal& stop) const;
 
  private:
+  void train_one(const StudyRun& run, const std::string& place, const StopSignal& stop, Ending& ending) const;
+
   const std::string folder_, trainer_;
   const std::vector<StudyRun> runs_;
 };

@@ -1,5 +1,6 @@
 #include "engine/study/sweep_file.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -67,17 +68,21 @@ Variant listed_run(const std::string& path, const TomlTable& table) {
 std::vector<Variant> on_grid(const std::string& path, const TomlTable& grid, std::vector<Variant> variants) {
   for (const Entry& entry : grid.entries) {
     check_key(path, entry, {});
-    if (entry.values.empty()) fail(path, entry.line, "the list of " + entry.key + " is empty");
+    if (entry.values.empty())
+      fail(path, entry.line, "the list of " + entry.key + " is empty", "give it values, or leave it out");
+    if (variants.size() * entry.values.size() > kMostRuns)
+      fail(path, entry.line, "the grid has more than " + std::to_string(kMostRuns) + " points", "cut it into several");
     std::vector<Variant> more;
     for (const Variant& variant : variants)
       for (const std::string& value : entry.values) {
         const std::string shown = std::filesystem::path(value).filename().string(); // of a path, what tells it apart
+        if (std::any_of(variant.flags.begin(), variant.flags.end(),
+                        [&](const std::string& given) { return given.rfind(flag(entry.key, ""), 0) == 0; }))
+          fail(path, entry.line, entry.key + " is in [grid] and in a [[run]]", "leave it out of one of them");
         more.push_back({joined(variant.name, folder_name(entry.key + "_" + shown)), variant.flags, entry.line});
         more.back().flags.push_back(flag(entry.key, value));
       }
     variants = std::move(more);
-    if (variants.size() > kMostRuns)
-      fail(path, entry.line, "the grid has more than " + std::to_string(kMostRuns) + " points", "cut it into several");
   }
   return variants;
 }
@@ -89,6 +94,7 @@ Sweep read_sweep(const std::string& path) {
   Sweep sweep{std::filesystem::path(path).stem().string(), {}};
   const std::vector<std::string> common = flags_of(path, tables.front(), {"name", "config"}, sweep.name);
   sweep.name = folder_name(sweep.name);
+  if (sweep.name.empty()) fail(path, 1, "the sweep has a name without a letter or digit", "give it another");
   std::vector<Variant> variants;
   const TomlTable* grid = nullptr;
   for (size_t i = 1; i < tables.size(); ++i) {
@@ -110,8 +116,11 @@ Sweep read_sweep(const std::string& path) {
     std::vector<std::string> flags = common;
     flags.insert(flags.end(), variant.flags.begin(), variant.flags.end());
     const std::string name = folder_name(variant.name);
-    if (name.size() > kLongestName || !names.insert(name).second)
-      fail(path, variant.line, "two runs are called " + name + ", or it is too long", "give each [[run]] a name");
+    if (name.empty()) fail(path, variant.line, "a run has a name without a letter or digit", "give it another");
+    if (name.size() > kLongestName)
+      fail(path, variant.line, "the name " + name + " is too long", "give each [[run]] a short name");
+    if (!names.insert(name).second)
+      fail(path, variant.line, "two runs are called " + name, "give each [[run]] a name, and no value twice");
     sweep.runs.push_back(make_study_run(name, flags, path + ", run " + name));
   }
   return sweep;

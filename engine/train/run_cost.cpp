@@ -53,7 +53,11 @@ RunCost cost_of(const RunPlan& plan, int64_t done, int64_t train_sequences, int6
   cost.tokens_per_parameter = all_tokens / static_cast<double>(parameter_count(plan.model.config));
   cost.epochs = static_cast<double>(end) * plan.target_batch_size / static_cast<double>(train_sequences);
   cost.rates = rates_of(plan.schedule, std::min(done, end - 1), end);
-  cost.evaluations = evaluated > 0 ? multiples_in(done, end, plan.options.eval_freq) : 0;
+  if (evaluated > 0) {
+    const int64_t freq = plan.options.eval_freq;
+    const bool last_beside = cost.steps > 0 && end % freq != 0; // a run ends with one
+    cost.evaluations = multiples_in(done, end, freq) + last_beside + (plan.options.eval_at_start && done == 0);
+  }
   cost.checkpoints = checkpoints_of(plan, done, cost.evaluations > 0);
   if (!tokens_per_second) return cost;
   constexpr double kForwardShare = 1.0 / 3; // of a training step's arithmetic

@@ -46,7 +46,7 @@ class Folder(unittest.TestCase):
     def numbers(self, *arguments):
         return json.loads(self.compare(*arguments, "--json").splitlines()[-1])
 
-    def run_of(self, name, seed, precision="bf16", gap=0.0, pace=0.1, memory=20.0, steps=STEPS, validations=True):
+    def run_of(self, name, seed, precision="bf16", gap=0.0, pace=0.1, memory=20.0, steps=STEPS, validations=True, every=EVERY, ruined_from=None):
         """A run by hand: {"val": [[step, tokens, seconds, loss], ...]} as it stands in the file."""
         start = {"type": "run", "step": 0, "timestamp": "2026-11-15T11:42:18.125Z", "seconds": 0, "event": "start", "run_name": name,
                  "version": "0.1.0", "host": "here", "cpu_threads": 2, "device": "GPU", "precision": precision.upper(), "parameters": 1000,
@@ -61,9 +61,10 @@ class Folder(unittest.TestCase):
                           "tokens_per_sec": TOKENS / pace, "tokens": TOKENS * step})
             if step % 10 == 0:
                 lines.append({"type": "device", **at, "gpu_memory_gb": memory})
-            if step % EVERY == 0 and validations:
+            if step % every == 0 and validations:
                 loss = float(3 + 8 * np.exp(-step / 40) + noise(seed).normal(0, 0.02) + gap)
-                lines.append({"type": "validation", **at, "val_loss": loss, "best": True})
+                written = None if ruined_from and step >= ruined_from else loss
+                lines.append({"type": "validation", **at, "val_loss": written, "best": True})
                 val.append([step, TOKENS * step, at["seconds"], loss])
         os.makedirs(self.path("runs", name))
         with open(self.path("runs", name, "metrics.jsonl"), "w") as file:
@@ -153,12 +154,30 @@ class Statistics(Folder):
         self.assertIn("1 not finished", result["groups"][1]["trouble"])
         self.assertAlmostEqual(result["groups"][1]["gaps"]["step"]["mean"], 0.02, delta=1e-5)
 
+    def test_a_gap_is_taken_where_all_were_validated(self):
+        self.groups([0.0, 0.0, 0.0], every=150)  # 150, 300 against 50, 100, ..., 400: a line between two would be far above the curve
+        result = self.numbers(*self.names)
+        self.assertEqual(result["step"], 300)
+        for axis, place in (("step", 300), ("tokens", 300 * TOKENS)):
+            self.assertEqual(result["groups"][1]["gaps"][axis]["at"], place)
+            self.assertAlmostEqual(result["groups"][1]["gaps"][axis]["mean"], 0, delta=1e-5)
+
+    def test_a_run_that_ends_without_a_loss_has_no_verdict(self):
+        self.groups([0.0, 0.0, 0.0])
+        self.run_of("ruined", 3, "fp8", ruined_from=200)
+        self.run_of("a3", 3)
+        result = self.numbers(*self.names, "a3", "ruined")["groups"][1]
+        self.assertEqual(result["outcome"], "diverged")
+        self.assertIn("fp8: 1 diverged", result["verdict"])
+
     def test_wrong_usage(self):
         self.groups([0.0, 0.0])
         self.run_of("twin", 0)
         for arguments, code, says in (
                 (["a0", "a1"], 2, "differ in nothing but their seeds"), (["a0", "b9"], 3, "there is no run 'b9'"),
                 (["a0", "b0", "twin"], 2, "the seed of another run"), (["x=a0", "b0"], 2, "NAME=RUN"), (["x=a0"], 2, "give two or more"),
+                (["x=a0,a0", "y=b0"], 2, "the seed of another run"), (["x=a0", "x=b0"], 2, "two groups are called x"),
+                (["--dir", "", "--", *TINY], 2, "--dir"), (["--seeds", "2000"], 2, "more than 1000"), (["--", "--plan"], 2, "a run of a study trains"),
                 (["a0", "b0", "--list"], 2, "finished runs"), (["a0", "b0", "--margin", "0"], 2, "--margin"),
                 (["a0", "b0", "-o", "nowhere/page.html"], 8, "nowhere"), (["--seeds", "x"], 2, "is no seed"), (["--seeds", "1,1"], 2, "one twice"),
                 (["--set", "fp8 --use_fp8"], 2, "NAME: FLAGS"), (["--set", "a: --use_fp8"], 2, "two or more"),

@@ -68,6 +68,10 @@ class Plan(Case):
         self.assertEqual(self.plan(*flags, "--keep_checkpoints", "1")["checkpoints"]["kept"], 1)
         self.assertEqual(self.plan(*flags, "--keep_checkpoints", "1", "--keep_every", "40")["checkpoints"]["kept"], 2)
         self.assertGreater(self.plan(*flags, "--measure", "0.2")["tokens_per_second"], 0)
+        write_shard(os.path.join(self.folder, "val.bin"), 16 * 9 + 1)
+        evaluated = [*flags, "--val_data", "val.bin", "--max_steps", "10", "--eval_freq", "4"]
+        self.assertEqual(self.plan(*evaluated)["evaluations"], 3)  # 4, 8, and the end
+        self.assertEqual(self.plan(*evaluated, "--eval_at_start")["evaluations"], 4)
 
         self.call(0, TRAINER, *flags, "--max_steps", "6", "--run_name", "short", "--sample_tokens", "0")
         saved = os.path.join(self.folder, "checkpoints_fp8/short/step_00000006")
@@ -127,7 +131,7 @@ class Doctor(Case):
             file.write("".join(f"Story {i} of a fox and an owl by the river.\n\n" * 20 for i in range(50)))
         self.call(0, PREPARE, "text.txt", "--separator", "", "--dataset", "tales", "--val_fraction", "0.1")
         before = self.everything()
-        found = self.examine(0, "--dataset", "tales", "--data", "data/tales", "--max_steps", "30")
+        found = self.examine(0, "--dataset", "tales", "--data", "data/tales", "--max_steps", "30", "--checkpoint_dir", "a/b/c")
         self.assertEqual(self.everything(), before)
         self.assertEqual([finding for finding in found.values() if finding["level"] != "ok"], [])
         for name in ("FP8 on the CPU", "hashes", "data", "disk", "write speed", "checkpoint", "memory", "steps in FP32", "steps in FP8",

@@ -116,6 +116,8 @@ class Sweep(unittest.TestCase):
         self.fails("[gird]\nseed = [1]\n", "a sweep has no section gird")
         self.fails("seed = 1\n", "has neither a [grid] nor a [[run]]")
         self.fails("[grid]\nseed = [1, 1]\n", "two runs are called seed_1")
+        self.fails('[[run]]\nname = "..."\nseed = 2\n', "without a letter or digit")
+        self.fails("[grid]\nseed = [1, 2]\n[[run]]\nseed = 3\n", "seed is in [grid] and in a [[run]]")
         self.fails("[grid]\nmax_lr = [1, -1]\n", "tiny.toml, run max_lr_-1: --max_lr")
         self.fails('[[run]]\nrun_name = "mine"\n', "--run_name is given to each run by the study")
         self.write("[grid]\nseed = [1]\n")

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <iostream>
 #include <set>
-#include <sstream>
 
 #include "engine/base/files.h"
 #include "engine/base/log.h"
@@ -55,19 +54,11 @@ void add_options(CLI::App& app, Command& command) {
       ->type_name("FILE");
 }
 
-std::vector<std::string> words_of(const std::string& text, char separator) {
-  std::vector<std::string> words;
-  std::istringstream stream(text);
-  for (std::string word; std::getline(stream, word, separator);)
-    if (!word.empty()) words.push_back(word);
-  return words;
-}
-
 // ---- what is trained ----
 
 std::vector<int64_t> seeds_of(const std::string& text) {
   std::vector<int64_t> seeds;
-  for (const std::string& word : words_of(text, ',')) {
+  for (const std::string& word : words_of(text, ",")) {
     int64_t seed = 0;
     const auto [end, status] = std::from_chars(word.data(), word.data() + word.size(), seed);
     if (status != std::errc() || end != word.data() + word.size() || seed < 0)
@@ -114,7 +105,7 @@ std::vector<OptionSet> sets_of(const Command& command) {
     if (colon == std::string::npos || name.empty() || !names.insert(name).second)
       throw Error(ExitCode::usage, "--set \"" + text + "\" has no name, or that of another",
                   "write --set \"NAME: FLAGS\", as --set \"e4m3: --use_fp8 --fp8_format e4m3\"");
-    sets.push_back({name, words_of(text.substr(colon + 1), ' ')});
+    sets.push_back({name, words_of(text.substr(colon + 1))});
   }
   if (sets.size() < 2) throw Error(ExitCode::usage, "one --set has nothing to be compared with", "give two or more");
   return sets;
@@ -167,7 +158,7 @@ Groups named_groups(const Command& command) {
       throw Error(ExitCode::usage, "some runs are in a named group and some are not",
                   "give NAME=RUN,RUN for all, or for none");
     const std::vector<std::string> folders =
-        equals == std::string::npos ? std::vector{word} : words_of(word.substr(equals + 1), ',');
+        equals == std::string::npos ? std::vector{word} : words_of(word.substr(equals + 1), ",");
     if (equals != std::string::npos) names.emplace_back(word.substr(0, equals), folders.size());
     for (const std::string& folder : folders) out.runs.emplace_back(find_run(folder, command.log_dir));
   }

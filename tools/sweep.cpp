@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <iostream>
 #include <numeric>
-#include <sstream>
 
 #include "engine/base/child_process.h"
 #include "engine/base/files.h"
@@ -77,8 +76,7 @@ ExitCode submit(const Study& study, const Sweep& sweep, const Command& command) 
   make_folders(study.folder());
   write_file_atomic(path, script);
   std::vector<std::string> words{"sbatch", "--parsable"};
-  std::istringstream flags(command.sbatch);
-  for (std::string flag; flags >> flag;) words.push_back(flag);
+  for (const std::string& flag : words_of(command.sbatch)) words.push_back(flag);
   words.push_back(path);
   ChildProcess child(words);
   std::string job;

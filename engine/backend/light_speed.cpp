@@ -20,7 +20,6 @@ constexpr std::array<GemmRates, 4> kMeasured = {{
 constexpr double kAttentionSeconds = 2.73e-14; // per layer, channel, token and context token: cuDNN BF16, both passes
 constexpr double kElementwiseBytes = 92;       // per layer, channel and token, every producer fused
 constexpr double kHeadSeconds = 7.2e-8;        // per token: logits read twice, their gradient written twice
-constexpr double kCopyBytesPerSecond = 4.2e12;
 
 double interpolate(double channels, double GemmRates::*rate) {
   if (channels <= kMeasured.front().channels) return kMeasured.front().*rate;
@@ -56,8 +55,8 @@ double h200_light_speed(const ModelOptions& model) {
   const double head_flops = 6.0 * config.padded_vocab * C;
   const double seconds = block_flops / (1e12 * interpolate(C, fp8 ? &GemmRates::block_fp8 : &GemmRates::block_bf16)) +
                          head_flops / (1e12 * interpolate(C, fp8_head ? &GemmRates::head_fp8 : &GemmRates::head_bf16)) +
-                         kAttentionSeconds * L * C * model.seq_len + kElementwiseBytes * L * C / kCopyBytesPerSecond +
-                         kHeadSeconds;
+                         kAttentionSeconds * L * C * model.seq_len +
+                         kElementwiseBytes * L * C / kH200CopyBytesPerSecond + kHeadSeconds;
   return 1 / seconds;
 }
 

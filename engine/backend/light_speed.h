@@ -9,6 +9,8 @@
 
 namespace gpt2 {
 
+constexpr double kH200CopyBytesPerSecond = 4.2e12;
+
 // Only for the GPU that the rates were measured on: an H100 or GH200 has other clocks, memory and power. The LM head
 // counts as FP8 only where the recipe quantizes it.
 std::optional<double> gpu_light_speed(const CudaDeviceInfo& device, const ModelOptions& model);

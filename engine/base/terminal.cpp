@@ -29,6 +29,8 @@ std::string wrap_line(const std::string& line, size_t columns, size_t indent) {
   return out;
 }
 
+bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }
+
 } // namespace
 
 bool is_terminal() {
@@ -50,8 +52,17 @@ int terminal_columns() {
 }
 
 size_t text_width(std::string_view utf8) {
-  return static_cast<size_t>(
-      std::count_if(utf8.begin(), utf8.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+  return static_cast<size_t>(std::count_if(utf8.begin(), utf8.end(), begins_character));
+}
+
+std::string cut_to(const std::string& utf8, size_t columns, Cut cut) {
+  const size_t width = text_width(utf8);
+  if (width <= columns) return utf8;
+  const size_t kept = columns > 3 ? columns - 3 : 0, split = cut == Cut::end ? kept : width - kept;
+  size_t at = 0, characters = 0; // `split` of them stand before `at`
+  while (at < utf8.size() && (characters < split || !begins_character(utf8[at])))
+    characters += begins_character(utf8[at++]);
+  return cut == Cut::end ? utf8.substr(0, at) + "..." : "..." + utf8.substr(at);
 }
 
 std::string wrap_text(const std::string& text, size_t columns, size_t indent) {

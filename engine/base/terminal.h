@@ -13,6 +13,9 @@ int terminal_columns(); // as it is now, for a window can be resized; COLUMNS wh
 
 size_t text_width(std::string_view utf8); // in characters
 
+enum class Cut { begin, end };
+std::string cut_to(const std::string& utf8, size_t columns, Cut cut); // "..." for what is left out of a longer one
+
 // Breaks every line of `text` at spaces so that none is wider than `columns`; what goes on starts with `indent` spaces.
 // A word that is wider than a line stays whole: it may be a path to be copied.
 std::string wrap_text(const std::string& text, size_t columns, size_t indent);

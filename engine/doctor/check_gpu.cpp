@@ -1,3 +1,4 @@
+#include "engine/backend/light_speed.h"
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/doctor/checks.h"
@@ -19,7 +20,7 @@ void report_no_gpu(const Options& options, const std::string& why, const Report&
 #ifdef GPT2_WITH_CUDA
 
 // One H200 SXM with CUDA 13.0, cuBLASLt 13.1, 2026-11; machines of this kind differ by some percent.
-constexpr double kH200Bf16Tflops = 740, kH200Fp8Tflops = 1333, kH200CopyGbPerS = 4200;
+constexpr double kH200Bf16Tflops = 736, kH200Fp8Tflops = 1520; // of 8192^3, one H200, 2026-11-16
 constexpr double kSlow = 0.85;
 constexpr int kNewestTried = 90; // compute capability
 
@@ -107,8 +108,8 @@ void check_rates(int device, const Report& report) {
   };
   std::string what = compared("BF16 products", rates.bf16_tflops, kH200Bf16Tflops, "TFLOP/s");
   if (rates.fp8_tflops > 0) what += ", " + compared("FP8", rates.fp8_tflops, kH200Fp8Tflops, "TFLOP/s");
-  what +=
-      ", " + compared("copies", rates.copy_gb_per_s, kH200CopyGbPerS, "GB/s") + (known ? " (usual for an H200)" : "");
+  what += ", " + compared("copies", rates.copy_gb_per_s, kH200CopyBytesPerSecond / 1e9, "GB/s") +
+          (known ? " (usual for an H200)" : "");
   const auto [trouble, advice] = trouble_of(rates.under_load);
   what += "; under load" + condition_text(rates.under_load).substr(1) + trouble;
   if (!slow) return report({"speed of the GPU", advice.empty() ? Level::ok : Level::warn, what, advice});

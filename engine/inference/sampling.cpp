@@ -26,6 +26,12 @@ void keep_min_p(std::vector<TokenWeight>& candidates, float min_p) {
   candidates.erase(rest, candidates.end());
 }
 
+// How many of the likeliest tokens top-k leaves.
+size_t considered(const SamplingSettings& settings, size_t vocab) {
+  if (!(settings.temperature > 0)) return 1;
+  return settings.top_k > 0 ? std::min(static_cast<size_t>(settings.top_k), vocab) : vocab;
+}
+
 } // namespace
 
 void penalize_repetition(std::span<float> logits, std::span<const int32_t> text, float penalty) {
@@ -52,17 +58,13 @@ std::vector<TokenWeight> candidates(std::span<const LikelyToken> likeliest, cons
 }
 
 std::vector<TokenWeight> candidates(std::span<const float> logits, const SamplingSettings& settings) {
-  size_t count = logits.size();
-  if (!(settings.temperature > 0)) count = 1;
-  if (settings.top_k > 0) count = std::min(static_cast<size_t>(settings.top_k), count);
-  return candidates(likeliest_tokens(logits, count), settings);
+  return candidates(likeliest_tokens(logits, considered(settings, logits.size())), settings);
 }
 
 std::optional<size_t> likeliest_needed(const SamplingSettings& settings, size_t vocab) {
   if (settings.repetition_penalty != 1) return std::nullopt; // it may lower any of them
-  if (!(settings.temperature > 0)) return 1;
-  if (settings.top_k == 0 || settings.top_k > kMostLikelyTokens) return std::nullopt;
-  return std::min(static_cast<size_t>(settings.top_k), vocab);
+  const size_t count = considered(settings, vocab);
+  return count <= size_t{kMostLikelyTokens} ? std::optional(count) : std::nullopt;
 }
 
 int32_t draw(std::span<const TokenWeight> candidates, double uniform) {

@@ -36,7 +36,7 @@ std::vector<TokenWeight> candidates(std::span<const float> logits, const Samplin
 // The same from the likeliest tokens in order, of which there are likeliest_needed() at least.
 std::vector<TokenWeight> candidates(std::span<const LikelyToken> likeliest, const SamplingSettings& settings);
 
-// How many of the likeliest tokens the candidates come from; of none, where the settings ask for all logits.
+// How many of the likeliest tokens the candidates come from; none: more than a decoder hands over, or all logits.
 std::optional<size_t> likeliest_needed(const SamplingSettings& settings, size_t vocab);
 
 // The token that `uniform` falls on when the candidates share [0, 1) by weight.

@@ -95,6 +95,7 @@ std::vector<std::string> CheckpointFolder::take_warnings() {
 std::string CheckpointFolder::save(StatefulModel& model, const TrainState& state, bool is_best, RankGroup& group) {
   begin(model, state, is_best, group);
   const SaveResult result = end(group);
+  end_cleaning();
   if (result.error) throw_agreed(group, *result.error);
   return result.path;
 }

@@ -46,7 +46,8 @@ class CheckpointFolder {
   // cannot be removed.
   std::vector<std::string> take_warnings();
 
-  // Both at once; the checkpoint's path. Throws the same Error on all ranks.
+  // Both at once, and what follows a save too: nothing works on the folder any more. The checkpoint's path; throws the
+  // same Error on all ranks.
   std::string save(StatefulModel& model, const TrainState& state, bool is_best, RankGroup& group);
 
   // At start, not after the first thousand steps: is there a folder to write to, and room for one checkpoint of a model

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <set>
 
@@ -16,7 +15,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
 constexpr size_t kCurvePoints = 200;
 constexpr double kLastShare = 0.05; // of the steps: what a training loss is the mean of
 constexpr int64_t kFewestLastSteps = 5;

@@ -22,35 +22,13 @@ std::string with_error(const Estimate& value, const char* format) {
   return formatted(format, value.mean) + (std::isfinite(value.error) ? formatted(" +- %.4f", value.error) : "");
 }
 
-std::string shortened(const std::string& name) {
-  return text_width(name) <= kNameColumns ? name : name.substr(0, kNameColumns - 3) + "...";
-}
+std::string shortened(const std::string& name) { return cut_to(name, kNameColumns, Cut::end); }
 
 std::string place_text(Axis axis, const Gap& gap) {
   if (!std::isfinite(gap.at)) return "-";
   if (axis == Axis::step) return formatted("step %.0f", gap.at);
   if (axis == Axis::tokens) return format_count(gap.at) + " tokens";
   return format_duration(gap.at) + formatted(": steps %.0f and %.0f", gap.step_of_first, gap.step);
-}
-
-const char* name_of(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::within:
-      return "within";
-    case Outcome::better:
-      return "better";
-    case Outcome::worse:
-      return "worse";
-    case Outcome::unclear:
-      return "unclear";
-    case Outcome::one_seed:
-      return "one_seed";
-    case Outcome::diverged:
-      return "diverged";
-    case Outcome::no_number:
-      break;
-  }
-  return "no_number";
 }
 
 Json json_of(const Estimate& value) {

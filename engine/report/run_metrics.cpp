@@ -17,7 +17,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
 constexpr double kMostCount = 9e15;       // of steps or tokens: below it a double counts exactly
 constexpr int64_t kReadAtOnce = 16 << 20; // bytes: a file of gigabytes is never whole in memory
 

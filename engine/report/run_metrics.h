@@ -4,12 +4,15 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 namespace gpt2 {
+
+constexpr double kMissing = std::numeric_limits<double>::quiet_NaN(); // a number that was not logged
 
 struct Moment {
   int64_t step = 0;

@@ -15,24 +15,22 @@ constexpr size_t kNameColumns = 34; // what the numbers leave of 80
 
 std::string loss_text(double loss) { return std::isfinite(loss) ? formatted("%.4f", loss) : "-"; }
 
-std::string shortened(const std::string& name) { // names of a sweep differ at their ends
-  if (text_width(name) <= kNameColumns) return name;
-  return "..." + name.substr(name.size() - (kNameColumns - 3));
-}
+// Names of a sweep differ at their ends.
+std::string shortened(const std::string& name) { return cut_to(name, kNameColumns, Cut::begin); }
 
 } // namespace
 
 double last_validation(const RunReader& run) {
   const MetricTable& table = run.metrics().validations;
-  return table.at.empty() ? std::nan("") : table.columns.at("val_loss").back();
+  return table.at.empty() ? kMissing : table.columns.at("val_loss").back();
 }
 
 double typical_speed(const RunReader& run) {
   const MetricTable& steps = run.metrics().steps;
-  if (steps.at.empty()) return std::nan("");
+  if (steps.at.empty()) return kMissing;
   std::vector<double> speeds = steps.columns.at("tokens_per_sec");
   std::erase_if(speeds, [](double speed) { return !std::isfinite(speed); });
-  if (speeds.empty()) return std::nan("");
+  if (speeds.empty()) return kMissing;
   const auto middle = speeds.begin() + static_cast<ptrdiff_t>(speeds.size() / 2);
   std::nth_element(speeds.begin(), middle, speeds.end());
   return *middle;
@@ -42,7 +40,7 @@ std::vector<std::string> run_table(const std::vector<RunReader>& runs) {
   std::vector<std::vector<std::string>> rows{{"run", "val loss", "lowest", "tok/s", "time", "state"}};
   for (const RunReader& run : runs) {
     const RunMetrics& m = run.metrics();
-    double lowest = std::nan("");
+    double lowest = kMissing;
     if (!m.validations.at.empty())
       for (const double loss : m.validations.columns.at("val_loss")) lowest = std::fmin(lowest, loss);
     const double speed = typical_speed(run);

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/enum_names.h"
+
 namespace gpt2 {
 
 struct Estimate {
@@ -24,6 +26,17 @@ Estimate difference(const std::vector<double>& from, const std::vector<double>& 
 double coverage_of_two_errors(int64_t count);
 
 enum class Outcome { within, better, worse, unclear, one_seed, diverged, no_number };
+
+constexpr auto names_of(Outcome) {
+  using enum Outcome;
+  return std::to_array<EnumName<Outcome>>({{within, "within"},
+                                           {better, "better"},
+                                           {worse, "worse"},
+                                           {unclear, "unclear"},
+                                           {one_seed, "one_seed"},
+                                           {diverged, "diverged"},
+                                           {no_number, "no_number"}});
+}
 
 struct GapVerdict {
   Outcome outcome = Outcome::no_number;

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace gpt2 {
 namespace {
-
-constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
 
 size_t buckets(const std::vector<Moment>& at, int64_t steps) {
   size_t count = 0;

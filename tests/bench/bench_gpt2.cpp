@@ -139,7 +139,6 @@ void print_operations(GPT2Cuda& model, const Batch& batch) {
 // and half the cache.
 void bench_decode(const Settings& settings, const std::string& name) {
   constexpr int kPrompt = 16, kTokens = 512;
-  constexpr double kBytesPerSecond = 4.2e12; // a copy on one H200
   ModelOptions options;
   options.config = config_by_name(name);
   options.precision = Precision::bf16;
@@ -168,7 +167,7 @@ void bench_decode(const Settings& settings, const std::string& name) {
     const double weights = 2.0 * static_cast<double>(parameter_count(options.config));
     const double cache = 4.0 * options.config.layers * options.config.channels * rows * (kPrompt + kTokens / 2);
     std::printf("%-12s decode %3d rows %9.0f tok/s %8.3f ms a step (floor %.3f)\n", name.c_str(), rows,
-                rows * kTokens / seconds, 1e3 * seconds / kTokens, 1e3 * (weights + cache) / kBytesPerSecond);
+                rows * kTokens / seconds, 1e3 * seconds / kTokens, 1e3 * (weights + cache) / kH200CopyBytesPerSecond);
   }
 }
 

@@ -16,15 +16,17 @@ import tempfile
 import time
 import unittest
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from gpu import skip_without_gpu  # noqa: E402
+
 TRAINER, PREPARE, EVALUATE, GENERATE, EXPORT = (os.path.abspath(sys.argv.pop(1)) for _ in range(5))
 DEVICE = "cpu"
 if "--device" in sys.argv:
     at = sys.argv.index("--device")
     DEVICE = sys.argv[at + 1]
     del sys.argv[at:at + 2]
-    if DEVICE == "cuda" and (shutil.which("nvidia-smi") is None or subprocess.run(["nvidia-smi", "-L"], capture_output=True).returncode != 0):
-        print("skipped: no GPU")
-        sys.exit(77)
+    if DEVICE == "cuda":
+        skip_without_gpu()
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TABLES = os.environ.get("GPT2_TOKENIZER") or os.path.join(ROOT, ".deps", "gpt2_bpe")
 if not os.path.isdir(TABLES):

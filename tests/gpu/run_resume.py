@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,15 +23,13 @@ except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "e2e"))
+from gpu import skip_without_gpu  # noqa: E402
+
 COMMON = ["--device", "cuda", "--deterministic", "--layers", "4", "--heads", "4", "--channels", "256", "--seq_len", "256",
           "--batch_size", "8", "--target_batch_size", "16", "--max_lr", "1e-3", "--warmup_steps", "20", "--eval_freq", "50",
           "--eval_sequences", "16", "--checkpoint_freq", "10", "--keep_checkpoints", "2", "--sample_tokens", "0", "--log_freq", "1"]
 STOPPED = 75
-
-
-def skip(why):
-    print(f"skipped: {why}")
-    sys.exit(77)
 
 
 class Run:
@@ -95,8 +92,7 @@ def main():
     parser.add_argument("--cuts", type=int, default=4)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    if shutil.which("nvidia-smi") is None or subprocess.run(["nvidia-smi", "-L"], capture_output=True).returncode != 0:
-        skip("no GPU")
+    skip_without_gpu()
     choose, failed = random.Random(args.seed), False
     with tempfile.TemporaryDirectory() as folder:
         for precision in ("bf16", "fp8"):

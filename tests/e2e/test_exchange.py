@@ -2,7 +2,8 @@
 """Weights in and out, with transformers itself. Usage: test_exchange.py TRAINER EXPORT_HF
 
 A model that transformers made trains here and comes back; what was trained here is loaded there, and both say the same
-losses. 124M whole, the other shapes of GPT-2 with two layers.
+losses. 124M whole, the other shapes of GPT-2 with two layers; with GPT2_FULL_SIZES=1, as `make test-gpu` does, nothing but all
+sizes in full there and back, where there are 100 GB of memory.
 """
 import json
 import os
@@ -18,7 +19,9 @@ from hugging_face import TABLES, numpy, torch, transformers
 
 TRAINER, EXPORT = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
 LOSS = re.compile(r"val loss: ([\d.]+)")
-SHAPES = {"gpt2": (12, 768), "gpt2-medium": (16, 1024), "gpt2-large": (20, 1280), "gpt2-xl": (25, 1600)}
+SHAPES = {"gpt2": (12, 768), "gpt2-medium": (16, 1024), "gpt2-large": (20, 1280), "gpt2-xl": (25, 1600)}  # heads, channels
+LAYERS = {"gpt2": 12, "gpt2-medium": 24, "gpt2-large": 36, "gpt2-xl": 48}
+FULL_SIZES = os.environ.get("GPT2_FULL_SIZES") == "1"
 
 
 def make_model(layers, heads, channels, positions=1024, seed=1):
@@ -31,7 +34,14 @@ def make_model(layers, heads, channels, positions=1024, seed=1):
     return model.eval()
 
 
-class Exchange(unittest.TestCase):
+def skip_without_memory(gigabytes):
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    if memory < gigabytes:
+        print(f"skipped: {memory:.0f} GB of memory, {gigabytes} GB wanted")
+        sys.exit(77)
+
+
+class Folder(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="test_exchange_")
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
@@ -62,6 +72,27 @@ class Exchange(unittest.TestCase):
     def our_loss(self, source):
         return float(LOSS.search(self.train("--init_from", source, "--eval_only")).group(1))
 
+
+class FullSizes(Folder):
+    def test_there_and_back(self):
+        for name, (heads, channels) in SHAPES.items():
+            with self.subTest(model=name):
+                model = make_model(LAYERS[name], heads, channels)
+                model.save_pretrained(self.folder + "/hf")
+                self.assertAlmostEqual(self.our_loss("hf"), self.loss_of(model), delta=1e-4)
+                del model
+                out = self.train("--init_from", "hf", "--max_steps", "1", "--run_name", name, "--sample_tokens", "0",
+                                 "--no-save_best")
+                shutil.rmtree(self.folder + "/hf")
+                self.call(0, EXPORT, "checkpoints_fp8/" + name, "--output", "out")
+                shutil.rmtree(f"{self.folder}/checkpoints_fp8/{name}")
+                self.assertEqual(os.path.exists(self.folder + "/out/model.safetensors.index.json"), name == "gpt2-xl")
+                back = transformers.AutoModelForCausalLM.from_pretrained(self.folder + "/out").eval()
+                self.assertAlmostEqual(self.loss_of(back), float(LOSS.findall(out)[-1]), delta=1e-4)
+                shutil.rmtree(self.folder + "/out")
+
+
+class Exchange(Folder):
     def test_every_shape_of_gpt2_says_the_same_loss(self):
         for name, (heads, channels) in SHAPES.items():
             with self.subTest(model=name):
@@ -144,4 +175,6 @@ class Exchange(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    if FULL_SIZES:
+        skip_without_memory(100)
+    unittest.main(defaultTest="FullSizes" if FULL_SIZES else "Exchange")

@@ -28,10 +28,14 @@ using namespace gpt2;
 __attribute__((section(".preinit_array"), used)) void (*before_libraries)(int, char**,
                                                                           char**) = refuse_little_address_space;
 
+constexpr StopWords kStopWords = {
+    .at_once = "stopped before the first step: there is nothing to save\n",
+    .later = "stopping after this step; again to quit now\n",
+    .again = "stopped at once: steps since the last checkpoint are lost, the checkpoint itself is whole\n",
+};
+
 ExitCode print(const std::string& text) {
-  std::cout << text << std::flush;
-  if (!std::cout)
-    throw Error(ExitCode::disk, "standard output cannot be written", "free some space, or print elsewhere");
+  std::cout << text;
   return ExitCode::done;
 }
 
@@ -79,6 +83,6 @@ ExitCode run(int argc, char** argv, const StopSignal& stop) {
 } // namespace
 
 int main(int argc, char** argv) {
-  const StopSignal stop; // before all else: no moment of a run is without an answer
+  const StopSignal stop(kStopWords); // before all else: no moment of a run is without an answer
   return run_program([&] { return run(argc, argv, stop); });
 }

@@ -122,6 +122,50 @@ TEST_CASE("a device or a pipe is not replaced by a file") {
   }
 }
 
+TEST_CASE("an output that is a link is written where it leads, and the link stays") {
+  namespace fs = std::filesystem;
+  TemporaryFolder folder;
+  fs::create_directory(folder / "disk");
+  write_file_atomic(folder / "disk/page", "old");
+  fs::create_symlink("disk/page", folder / "link");
+  fs::create_symlink(folder / "link", folder / "chain");
+  fs::create_symlink("disk/new", folder / "dangling");
+  fs::create_symlink("loop", folder / "loop");
+  for (const char* name : {"link", "chain", "dangling"}) {
+    write_file_atomic(folder / name, name);
+    CHECK(fs::is_symlink(folder / name));
+    CHECK(read_text_file(folder / name) == name);
+  }
+  CHECK(read_text_file(folder / "disk/page") == "chain");
+  CHECK(read_text_file(folder / "disk/new") == "dangling");
+  CHECK(files_in(folder / "disk") == 2); // nothing temporary
+  CHECK(expect_error([&] { write_file_atomic(folder / "loop", "x"); }).code() == ExitCode::disk);
+  write_file_atomic(folder / "chain", "ours", Links::replace);
+  CHECK_FALSE(fs::is_symlink(folder / "chain"));
+  CHECK(read_text_file(folder / "disk/page") == "chain");
+}
+
+TEST_CASE("passing folders leave what was there, and nothing else") {
+  namespace fs = std::filesystem;
+  TemporaryFolder folder;
+  fs::create_directory(folder / "there");
+  {
+    const PassingFolders made(folder / "there/a/b"), none(folder / "there");
+    CHECK(fs::is_directory(folder / "there/a/b"));
+  }
+  CHECK(fs::is_directory(folder / "there"));
+  CHECK(fs::is_empty(folder / "there"));
+  {
+    const PassingFolders made(folder / "there/a/b");
+    write_file_atomic(folder / "there/a/kept", "x");
+  }
+  CHECK(fs::exists(folder / "there/a/kept"));
+  CHECK_FALSE(fs::exists(folder / "there/a/b"));
+  const std::string long_name(300, 'x'); // that no file system takes
+  CHECK(expect_error([&] { PassingFolders(folder / ("new/" + long_name)); }).code() == ExitCode::disk);
+  CHECK_FALSE(fs::exists(folder / "new"));
+}
+
 TEST_CASE("a pending file that is not committed disappears") {
   const TemporaryFolder folder;
   {

@@ -53,6 +53,9 @@ TEST_CASE("what it leaves: nothing, or what was written") {
   CHECK(fs::exists(root / "run/metrics.jsonl"));
   CHECK_FALSE(fs::exists(root / "run/.lock"));
   CHECK_NOTHROW(FolderLock(root / "run", "--run_name"));
+  fs::create_directory(root / "empty");
+  { const FolderLock lock(root / "empty", "--run_name"); }
+  CHECK(fs::exists(root / "empty")); // somebody else made it
 }
 
 TEST_CASE("a writer that was killed blocks nobody, though its file is still there") {

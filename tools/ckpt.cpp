@@ -28,7 +28,9 @@ struct Command {
   KeepRule keep;
 };
 
-std::string find(const std::string& which) { return find_checkpoint(default_checkpoint_dirs(), "", which); }
+std::string find(const std::string& which) {
+  return find_checkpoint(default_checkpoint_dirs(), "", which, "name one by its path");
+}
 
 // ---- list ----
 
@@ -47,7 +49,8 @@ std::string loss_text(const CheckpointInfo& info) {
 ExitCode list(const Command& command) {
   for (const std::string& folder : command.folders) {
     if (!std::filesystem::is_directory(folder))
-      throw Error(ExitCode::checkpoint, "there is no folder " + folder, "give a --checkpoint_dir, or none for all");
+      throw Error(ExitCode::checkpoint, "there is no folder " + folder,
+                  "name a folder of checkpoints, or none to see all");
   }
   const std::vector<CheckpointInfo> all =
       list_checkpoints(command.folders.empty() ? default_checkpoint_dirs() : command.folders);
@@ -151,7 +154,8 @@ ExitCode prune_run(const Command& command) {
   if (std::filesystem::path(folder).filename() != std::filesystem::path(without_slashes(command.a)).filename())
     throw Error(ExitCode::usage, command.a + " is not the folder or the name of one run",
                 "the newest below it is " + folder);
-  const FolderLock alone(folder, "--run_name"); // not under a run that writes
+  if (has_writer(folder)) throw Error(ExitCode::usage, "a run is writing to " + folder, "wait until it ends");
+  const FolderLock alone(folder, "--run_name");
   const Pruned pruned = prune(folder, command.keep, command.dry_run);
   for (const std::string& path : pruned.removed) log_info((command.dry_run ? "would remove " : "removed ") + path);
   if (!pruned.why_not.empty()) throw Error(ExitCode::checkpoint, pruned.why_not);

@@ -7,6 +7,7 @@
 
 #include "engine/base/files.h"
 #include "engine/base/log.h"
+#include "engine/base/shell_words.h"
 #include "engine/base/tool_arguments.h"
 #include "engine/report/comparison.h"
 #include "engine/report/comparison_text.h"
@@ -39,7 +40,8 @@ void add_options(CLI::App& app, Command& command) {
       "The first set or group is what the others are compared with. What stands after -- goes to every run.");
   app.add_option("runs", command.runs, "finished runs: folders, or names below --log_dir, or NAME=RUN,RUN")
       ->type_name("RUN");
-  app.add_option("--set", command.sets, "an option set to train: \"NAME: FLAGS\"; once for each")->type_name("SET");
+  app.add_option("--set", command.sets, "an option set to train: \"NAME: FLAGS\", flags as in a shell; once for each")
+      ->type_name("SET");
   app.add_option("--seeds", command.seeds, "how many seeds, from 1; or which: 1,5,9")->capture_default_str();
   app.add_option("--dir", command.dir, "where the runs go; the same command goes on there")->capture_default_str();
   app.add_option("--margin", command.margin, "nats: what is no difference")
@@ -54,11 +56,21 @@ void add_options(CLI::App& app, Command& command) {
       ->type_name("FILE");
 }
 
+std::vector<std::string> between_commas(const std::string& text) { // without empty ones
+  std::vector<std::string> words;
+  for (size_t begin = text.find_first_not_of(','); begin != std::string::npos;) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = text.find_first_not_of(',', end);
+  }
+  return words;
+}
+
 // ---- what is trained ----
 
 std::vector<int64_t> seeds_of(const std::string& text) {
   std::vector<int64_t> seeds;
-  for (const std::string& word : words_of(text, ",")) {
+  for (const std::string& word : between_commas(text)) {
     int64_t seed = 0;
     const auto [end, status] = std::from_chars(word.data(), word.data() + word.size(), seed);
     if (status != std::errc() || end != word.data() + word.size() || seed < 0)
@@ -73,8 +85,10 @@ std::vector<int64_t> seeds_of(const std::string& text) {
   }
   if (static_cast<int64_t>(seeds.size()) > kMostSeeds)
     throw Error(ExitCode::usage, "--seeds " + text + " are more than " + std::to_string(kMostSeeds), "give fewer");
-  if (seeds.empty() || std::set(seeds.begin(), seeds.end()).size() != seeds.size())
-    throw Error(ExitCode::usage, "--seeds " + text + " names none, or one twice", "give a number of seeds, or 1,5,9");
+  if (seeds.empty())
+    throw Error(ExitCode::usage, "--seeds " + text + " names none", "give a number of seeds, or 1,5,9");
+  if (std::set(seeds.begin(), seeds.end()).size() != seeds.size())
+    throw Error(ExitCode::usage, "--seeds " + text + " names one twice", "give each once");
   return seeds;
 }
 
@@ -102,10 +116,12 @@ std::vector<OptionSet> sets_of(const Command& command) {
   for (const std::string& text : command.sets) {
     const size_t colon = text.find(':');
     const std::string name = folder_name(text.substr(0, colon));
-    if (colon == std::string::npos || name.empty() || !names.insert(name).second)
-      throw Error(ExitCode::usage, "--set \"" + text + "\" has no name, or that of another",
+    if (colon == std::string::npos || name.empty())
+      throw Error(ExitCode::usage, "--set \"" + text + "\" has no name",
                   "write --set \"NAME: FLAGS\", as --set \"e4m3: --use_fp8 --fp8_format e4m3\"");
-    sets.push_back({name, words_of(text.substr(colon + 1))});
+    if (!names.insert(name).second)
+      throw Error(ExitCode::usage, "two sets are called " + name, "give each --set a name of its own");
+    sets.push_back({name, shell_words(text.substr(colon + 1), "--set \"" + text + "\"")});
   }
   if (sets.size() < 2) throw Error(ExitCode::usage, "one --set has nothing to be compared with", "give two or more");
   return sets;
@@ -158,7 +174,7 @@ Groups named_groups(const Command& command) {
       throw Error(ExitCode::usage, "some runs are in a named group and some are not",
                   "give NAME=RUN,RUN for all, or for none");
     const std::vector<std::string> folders =
-        equals == std::string::npos ? std::vector{word} : words_of(word.substr(equals + 1), ",");
+        equals == std::string::npos ? std::vector{word} : between_commas(word.substr(equals + 1));
     if (equals != std::string::npos) names.emplace_back(word.substr(0, equals), folders.size());
     for (const std::string& folder : folders) out.runs.emplace_back(find_run(folder, command.log_dir));
   }
@@ -170,7 +186,8 @@ Groups named_groups(const Command& command) {
   for (const auto& [name, count] : names) {
     RunGroup group{name, {}};
     for (size_t i = 0; i < count; ++i) group.runs.push_back(&out.runs[at++]);
-    if (count == 0 || name.empty()) throw Error(ExitCode::usage, "a group has no name or no run", "write NAME=RUN,RUN");
+    if (name.empty()) throw Error(ExitCode::usage, "a group has no name", "write NAME=RUN,RUN");
+    if (count == 0) throw Error(ExitCode::usage, "the group " + name + " has no run", "write NAME=RUN,RUN");
     out.groups.push_back(std::move(group));
   }
   if (names.size() < 2) throw Error(ExitCode::usage, "one group has nothing to be compared with", "give two or more");

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iostream>
 
+#include "engine/base/process.h"
 #include "engine/base/program.h"
 #include "engine/base/stopwatch.h"
 #include "engine/base/terminal.h"
@@ -78,5 +79,6 @@ ExitCode run(int argc, char** argv) {
 } // namespace
 
 int main(int argc, char** argv) {
+  const StopSignal stop;
   return run_program([&] { return run(argc, argv); });
 }

@@ -4,6 +4,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/base/process.h"
 #include "engine/base/tool_arguments.h"
 #include "engine/data/tokenizer.h"
 #include "engine/exchange/export_hf.h"
@@ -32,7 +33,10 @@ void add_options(CLI::App& app, Command& command) {
                  "where names of the hub are looked up; default: where its tools keep them");
 }
 
+constexpr StopWords kStopWords = {.again = "stopped at once: FOLDER.tmp-PROCESS is left and can be removed\n"};
+
 ExitCode run(Command& command) {
+  const StopSignal stop(kStopWords);
   const std::unique_ptr<WeightSource> weights = open_weights(command.source, command.hf_cache);
   for (const std::string& note : weights->notes()) log_warn(note);
   ExportOptions& options = command.options;
@@ -41,6 +45,8 @@ ExitCode run(Command& command) {
   if (options.tokenizer.empty())
     log_warn(
         "GPT-2's tokenizer tables are not here: the model goes without them (tools/install_deps.sh, or --tokenizer)");
+  options.stop = [&] { return stop.requested(); };
+  stop.defer();
   for (const std::string& path : export_hugging_face(*weights, options)) log_info(path);
   log_info(format_count(static_cast<double>(parameter_count(weights->config()))) + " parameters of " + weights->path() +
            " in " + command.type);

@@ -108,12 +108,7 @@ struct Request {
   int sample; // from 1
 };
 
-void show(const std::string& text) {
-  if (!(std::cout << text << std::flush)) {
-    throw Error(ExitCode::disk, "the text cannot be written to standard output",
-                "see whether a disk is full or a pipe was closed");
-  }
-}
+void show(const std::string& text) { std::cout << text << std::flush; }
 
 class Program {
  public:
@@ -122,7 +117,7 @@ class Program {
 
   ExitCode write(const std::vector<Request>& requests) {
     const auto at_once = static_cast<size_t>(command_.rows);
-    for (size_t first = 0; first < requests.size() && !signal_.requested(); first += at_once)
+    for (size_t first = 0; first < requests.size() && !is_over(); first += at_once)
       write_batch(std::span(requests).subspan(first, std::min(at_once, requests.size() - first)), first,
                   requests.size());
     report();
@@ -150,13 +145,15 @@ class Program {
     const bool streaming = of == 1 && !command_.json;
     if (streaming) show(to_valid_utf8(requests[0].prompt));
     Listeners listeners;
+    signal_.answer_at_once(); // a long prompt is read in one go, and there is no text yet
     listeners.token = [&](size_t text, uint16_t token) {
+      signal_.defer();
       const std::string shown = streams[text].add(tokenizer_.decode({token}));
       if (streaming) show(shown);
       texts[text] += shown;
       return !streams[text].stopped();
     };
-    listeners.interrupted = [&] { return signal_.requested(); };
+    listeners.interrupted = [this] { return is_over(); };
     const Generation generation = generate(*decoder, prompts, command_.settings, listeners);
     for (size_t i = 0; i < requests.size(); ++i) {
       const std::string rest = streams[i].finish();
@@ -170,6 +167,8 @@ class Program {
     }
     add_up(generation);
   }
+
+  bool is_over() const { return signal_.requested() || !std::cout; } // nobody waits for more
 
   static void show_whole(const Request& request, const std::string& text, size_t number, size_t of) {
     show("--- " + std::to_string(number) + " of " + std::to_string(of) + "\n" + to_valid_utf8(request.prompt) + text +
@@ -250,7 +249,6 @@ ExitCode run(Command& command) {
   const InferenceModel inference = open_inference_model(options, *weights);
   for (const std::string& note : inference.notes) log_warn(note);
   std::cerr << inference.description << "\n";
-  signal.defer();
   return Program(command, *tokenizer, *inference.model, signal).write(requests);
 }
 

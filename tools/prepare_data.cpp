@@ -8,6 +8,7 @@
 #include "engine/base/log.h"
 #include "engine/base/process.h"
 #include "engine/base/program.h"
+#include "engine/base/shell_words.h"
 #include "engine/base/stopwatch.h"
 #include "engine/base/tool_arguments.h"
 #include "engine/data/dataset_folder.h"
@@ -93,6 +94,9 @@ void settle(Command& command) {
   o.name = !command.dataset.empty() ? command.dataset
                                     : std::filesystem::path(o.output + "/").parent_path().filename().string();
   o.val_fraction = command.val_fraction.value_or(known ? known->val_fraction : 0.01);
+  if (o.val_fraction == 1)
+    throw Error(ExitCode::usage, "--val_fraction 1 leaves no document to train on",
+                "give less; for a set that is for validation alone, give 0 and name its shards by --val_data");
   if (command.separator || known) o.documents.separator = command.separator.value_or(known ? known->separator : "");
   o.shuffle = !command.keep_order;
   o.memory = command.memory_mb << 20;
@@ -140,21 +144,11 @@ class Display {
   double said_ = 0;
 };
 
-std::string quoted(const std::string& word) {
-  if (!word.empty() &&
-      word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@") ==
-          std::string::npos)
-    return word;
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
 // What goes on with it: the same, but --overwrite would start anew.
 std::string command_to_go_on(int argc, char** argv) {
   std::string command;
   for (int i = 0; i < argc; ++i) {
-    if (std::string(argv[i]) != "--overwrite") command += (i == 0 ? "" : " ") + quoted(argv[i]);
+    if (std::string(argv[i]) != "--overwrite") command += (i == 0 ? "" : " ") + shell_word(argv[i]);
   }
   return command;
 }
@@ -180,12 +174,12 @@ void print_summary(const Command& command, const PrepareReport& report, double s
     log_warn("no document fell to validation: too few of them (see --separator), or too small a fraction");
   console.line("train on it: ./train_gpt2_fp8 " +
                (std::filesystem::path(command.data_dir) / made.name == std::filesystem::path(command.options.output)
-                    ? "--dataset " + quoted(made.name) +
-                          (command.data_dir == "data" ? "" : " --data_dir " + quoted(command.data_dir))
-                    : "--train_data '" + command.options.output + "/train_*." + command.options.format + "'" +
-                          (made.val_tokens > 0
-                               ? " --val_data '" + command.options.output + "/val_*." + command.options.format + "'"
-                               : "")));
+                    ? "--dataset " + shell_word(made.name) +
+                          (command.data_dir == "data" ? "" : " --data_dir " + shell_word(command.data_dir))
+                    : "--train_data " + shell_word(command.options.output + "/train_*." + command.options.format) +
+                          (made.val_tokens > 0 ? " --val_data " + shell_word(command.options.output + "/val_*." +
+                                                                             command.options.format)
+                                               : "")));
 }
 
 ExitCode verify(const std::string& folder, Console& console) {

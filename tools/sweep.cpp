@@ -9,6 +9,7 @@
 #include "engine/base/files.h"
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
+#include "engine/base/shell_words.h"
 #include "engine/base/tool_arguments.h"
 #include "engine/report/page.h"
 #include "engine/report/page_data.h"
@@ -37,7 +38,7 @@ void add_options(CLI::App& app, Command& command) {
   app.add_option("--only", command.only, "the run of this number alone, as in --list")->type_name("N");
   app.add_flag("--submit", command.submit, "hand what is not done to Slurm, as an array");
   app.add_flag("--dry_run", command.dry_run, "with --submit: print the job's script, submit nothing");
-  app.add_option("--sbatch", command.sbatch, "flags for sbatch, separated by blanks")->type_name("FLAGS");
+  app.add_option("--sbatch", command.sbatch, "flags for sbatch, quoted as in a shell")->type_name("FLAGS");
   app.add_option("--program", command.program, "the trainer; default: the one that was built with this tool")
       ->type_name("FILE");
 }
@@ -76,7 +77,7 @@ ExitCode submit(const Study& study, const Sweep& sweep, const Command& command) 
   make_folders(study.folder());
   write_file_atomic(path, script);
   std::vector<std::string> words{"sbatch", "--parsable"};
-  for (const std::string& flag : words_of(command.sbatch)) words.push_back(flag);
+  for (const std::string& flag : shell_words(command.sbatch, "--sbatch")) words.push_back(flag);
   words.push_back(path);
   ChildProcess child(words);
   std::string job;
@@ -87,7 +88,7 @@ ExitCode submit(const Study& study, const Sweep& sweep, const Command& command) 
     throw Error(ExitCode::usage, "sbatch refused it: " + end.last_words,
                 "see " + path + ", and --sbatch for its flags");
   log_info("job " + job + ", " + std::to_string(array.numbers.size()) + " tasks; when they are done: bin/sweep " +
-           command.file);
+           shell_word(command.file) + (command.dir.empty() ? "" : " --dir " + shell_word(command.dir)));
   return ExitCode::done;
 }
 

@@ -73,6 +73,10 @@ void refuse_dangling_link(const fs::path& path) {
   }
 }
 
+void remove_folders(const std::vector<std::string>& folders) { // those that are empty
+  for (const std::string& folder : folders) ::rmdir(folder.c_str());
+}
+
 std::string parent_folder(const std::string& path) {
   const fs::path parent = fs::path(path).parent_path();
   return parent.empty() ? "." : parent.string();
@@ -165,8 +169,9 @@ void File::sync() {
     throw_system_error(ExitCode::disk, "write", path_, errno);
 }
 
-PendingFile::PendingFile(std::string path)
-    : path_(std::move(path)), temporary_(path_ + ".tmp-" + std::to_string(::getpid())) {
+PendingFile::PendingFile(std::string path, Links links)
+    : path_(links == Links::follow ? behind_links(path) : std::move(path)),
+      temporary_(path_ + ".tmp-" + std::to_string(::getpid())) {
   std::error_code absent;
   const fs::file_status status = fs::status(path_, absent);
   if (fs::is_other(status)) { // a rename would put a file in the place of /dev/null
@@ -201,10 +206,21 @@ std::string read_text_file(const std::string& path, ExitCode on_error) {
   return text;
 }
 
-void write_file_atomic(const std::string& path, std::string_view bytes) {
-  PendingFile pending(path);
+void write_file_atomic(const std::string& path, std::string_view bytes, Links links) {
+  PendingFile pending(path, links);
   File::create(pending.temporary_path()).write_at(0, std::as_bytes(std::span(bytes)));
   pending.commit();
+}
+
+std::string behind_links(const std::string& path) {
+  constexpr int kMostLinks = 40; // as the kernel
+  fs::path end = path;
+  std::error_code unreadable;
+  for (int links = 0; fs::is_symlink(end, unreadable); ++links) {
+    if (links == kMostLinks) throw_system_error(ExitCode::disk, "write", path, ELOOP);
+    end = end.parent_path() / fs::read_symlink(end, unreadable); // an absolute one stands alone
+  }
+  return end.string();
 }
 
 void make_folders(const std::string& path) {
@@ -216,6 +232,20 @@ void make_folders(const std::string& path) {
   if (!error && !fs::is_directory(path, ignored)) error = std::make_error_code(std::errc::not_a_directory);
   if (error) throw_system_error(ExitCode::disk, "create folder", path, error.value());
 }
+
+PassingFolders::PassingFolders(const std::string& path) {
+  std::error_code unreadable;
+  for (fs::path folder = path; !folder.empty() && !fs::exists(folder, unreadable); folder = folder.parent_path())
+    made_.push_back(folder.string());
+  try {
+    make_folders(path);
+  } catch (...) {
+    remove_folders(made_);
+    throw;
+  }
+}
+
+PassingFolders::~PassingFolders() { remove_folders(made_); }
 
 void sync_path(const std::string& path) {
   const int descriptor = open_descriptor(path.c_str(), O_RDONLY);

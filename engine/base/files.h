@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/base/error.h"
 
@@ -52,11 +53,16 @@ class File {
   ExitCode on_error_;
 };
 
+enum class Links {
+  follow,  // an output that a user named: what a link points to is written, and the link stays
+  replace, // a name of our own: nothing else is touched, whatever stands there
+};
+
 // A file under a temporary name in the folder of `path`. commit() puts it on the disk and gives it its name in one
 // step; without commit() it is removed, and whatever `path` held before is untouched.
 class PendingFile {
  public:
-  explicit PendingFile(std::string path);
+  explicit PendingFile(std::string path, Links links = Links::follow);
   PendingFile(const PendingFile&) = delete;
   ~PendingFile();
 
@@ -68,12 +74,28 @@ class PendingFile {
 };
 
 std::string read_text_file(const std::string& path, ExitCode on_error = ExitCode::data);
-void write_file_atomic(const std::string& path, std::string_view bytes);
+void write_file_atomic(const std::string& path, std::string_view bytes, Links links = Links::follow);
+
+// Where the symbolic link `path` leads, through all that follow, whether there is anything or not; `path` if it is
+// none.
+std::string behind_links(const std::string& path);
 
 void make_folders(const std::string& path);             // as mkdir -p
 void sync_path(const std::string& path);                // fsync of a file or a folder
 bool has_name(int descriptor, const std::string& path); // is the open file still the one of that name?
 int64_t free_disk_space(const std::string& path);       // bytes a user may still write at or above `path`
+
+// Folders as make_folders() makes them, for as long as this lives: those that it had to make go again, if they are
+// empty.
+class PassingFolders {
+ public:
+  explicit PassingFolders(const std::string& path);
+  PassingFolders(const PassingFolders&) = delete;
+  ~PassingFolders();
+
+ private:
+  std::vector<std::string> made_; // innermost first
+};
 
 // Error(code) for the failed system call that set `error_number`: "cannot <action> <path>: <reason>", with a hint.
 [[noreturn]] void throw_system_error(ExitCode code, std::string_view action, const std::string& path, int error_number);

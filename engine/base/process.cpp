@@ -110,6 +110,11 @@ StopSignal::~StopSignal() {
 
 void StopSignal::defer() const { stop_deferred = true; }
 
+void StopSignal::answer_at_once() const {
+  stop_deferred = false;
+  if (stop_requested) leave(stop_words.at_once);
+}
+
 bool StopSignal::requested() const { return stop_requested; }
 
 } // namespace gpt2

@@ -16,14 +16,15 @@ std::string host_name();         // "localhost" where the system does not tell
 
 // What a program says when it is asked to stop: each a line, with its line break.
 struct StopWords {
-  const char* at_once = "stopped before the first step: there is nothing to save\n";
-  const char* later = "stopping after this step; again to quit now\n";
-  const char* again = "stopped at once: steps since the last checkpoint are lost, the checkpoint itself is whole\n";
+  const char* at_once = "stopped\n";
+  const char* later = "stopping; again to quit now\n";
+  const char* again = "stopped at once\n";
 };
 
 // Ctrl-C, SIGTERM, a lost terminal (SIGHUP) and SIGUSR1 (a job manager's warning that time is running out) ask a
 // program to stop. While nothing is to be saved the answer comes at once: a line on stderr and exit code 75. After
-// defer() a loop asks requested(), finishes its step, saves and leaves. The same signal again ends the process on the
+// defer() a loop asks requested(), finishes its step, saves and leaves; or what was begun is finished, and
+// answer_at_once() takes defer() back. The same signal again ends the process on the
 // spot, with 75 too; unless it comes so soon that it is the same blow: a terminal, mpirun and `timeout` signal both the
 // process and its group. Handles the signals while it lives. They nest: the outermost one handles, all are asked.
 class StopSignal {
@@ -33,6 +34,7 @@ class StopSignal {
   StopSignal(const StopSignal&) = delete;
 
   void defer() const;
+  void answer_at_once() const; // also to what was asked meanwhile
   bool requested() const;
 
  private:

@@ -1,5 +1,9 @@
 #include "engine/base/program.h"
 
+#include <poll.h>
+#include <unistd.h>
+
+#include <cstdio>
 #include <exception>
 #include <iostream>
 #include <new>
@@ -14,15 +18,33 @@ void print_error(const Error& error) {
   std::cerr << "error: " + std::string(error.what()) + (error.hint().empty() ? "" : " (" + error.hint() + ")") + "\n";
 }
 
+namespace {
+
+// std::cout writes through stdout, whose error flag stays set.
+bool output_was_lost() {
+  const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout);
+  pollfd output{STDOUT_FILENO, 0, 0};
+  return failed && (::poll(&output, 1, 0) < 0 || (output.revents & (POLLERR | POLLHUP)) == 0); // those: nobody reads
+}
+
+ExitCode run_and_print(const std::function<ExitCode()>& body) {
+  const ExitCode code = body();
+  if (!output_was_lost()) return code;
+  print_error(Error(ExitCode::disk, "standard output cannot be written", "free some space, or print elsewhere"));
+  return code == ExitCode::done ? ExitCode::disk : code; // another one says more
+}
+
+} // namespace
+
 int run_program(const std::function<ExitCode()>& body) {
   prepare_process();
   try {
-    return static_cast<int>(body());
+    return static_cast<int>(run_and_print(body));
   } catch (const Error& error) {
     print_error(error);
     return static_cast<int>(error.code());
   } catch (const std::bad_alloc&) {
-    std::cerr << "error: out of memory (use a smaller --batch_size or --model)\n";
+    std::cerr << "error: out of memory (use a smaller batch or model, or a machine that has more)\n";
     return static_cast<int>(ExitCode::device);
   } catch (const std::system_error& error) { // a thread that cannot be started
     std::cerr << "error: " << error.what() << " (see what ulimit -u, -v and -n allow)\n";

@@ -21,7 +21,7 @@ int64_t sequences_in(const TokenSource& shard, int seq_len) {
   throw Error(ExitCode::data,
               "no shard holds one sequence of " + std::to_string(seq_len) + " + 1 tokens; the longest, " +
                   (*longest)->path() + ", has " + std::to_string((*longest)->tokens()),
-              "lower --seq_len, or give longer shards");
+              "give longer shards, or a model of shorter sequences (--seq_len of the trainer)");
 }
 
 [[noreturn]] void throw_bad_token(const BadToken& bad) {

@@ -45,7 +45,7 @@ size_t contraction(std::string_view text, size_t begin) {
 [[noreturn]] void fail(int code) {
   char message[256] = "";
   pcre2_get_error_message(code, reinterpret_cast<PCRE2_UCHAR*>(message), sizeof message);
-  throw Error(ExitCode::data, std::string("PCRE2: ") + message, "Install a PCRE2 library built with Unicode support.");
+  throw Error(ExitCode::data, std::string("PCRE2: ") + message, "install a PCRE2 library built with Unicode support");
 }
 
 } // namespace

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kMerges = 50000;
 constexpr char kHint[] =
-    "Run tools/install_deps.sh, or name a folder with GPT-2's encoder.json and vocab.bpe by --tokenizer.";
+    "run tools/install_deps.sh, or name a folder with GPT-2's encoder.json and vocab.bpe by --tokenizer";
 
 std::string read_table(const fs::path& path) {
   try {
@@ -272,7 +272,7 @@ std::string Tokenizer::decode(const std::vector<uint16_t>& tokens) const {
   for (const uint16_t token : tokens) {
     if (token >= bytes.size()) {
       throw Error(ExitCode::data, "token id " + std::to_string(token) + " is beyond GPT-2's vocabulary of 50257",
-                  "Check that the tokens were made with GPT-2's tables.");
+                  "check that the tokens were made with GPT-2's tables");
     }
     text += bytes[token];
   }

@@ -106,7 +106,7 @@ class FilePlace : public MeetingPlace {
   Socket listen() override {
     Socket socket = listen_at(0, Reach::everywhere);
     nonce_ = random_number();
-    write_file_atomic(path_, publication(nonce_, local_port(socket)));
+    write_file_atomic(path_, publication(nonce_, local_port(socket)), Links::replace);
     published_ = true;
     return socket;
   }

@@ -5,38 +5,59 @@
 #include "engine/base/files.h"
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
+#include "engine/base/process.h"
 #include "engine/base/stopwatch.h"
 #include "engine/doctor/checks.h"
 #include "engine/io/checkpoint_folder.h"
 #include "engine/io/checkpoint_search.h"
 #include "engine/io/checkpoint_verify.h"
+#include "engine/io/folder_lock.h"
 
 namespace gpt2 {
 namespace {
 
 namespace fs = std::filesystem;
 
-// A folder of our own where the checkpoints will be, gone at the end with all that was made for it.
+const std::string kScratch = ".doctor-"; // and the process
+
+// The folder, or the nearest above it that is there: on the same disk, and nothing is to be made.
+fs::path nearest_folder(const std::string& path) {
+  { const PassingFolders could_be_made(path); }
+  fs::path folder = fs::absolute(path);
+  while (!fs::is_directory(folder)) folder = folder.parent_path();
+  return folder;
+}
+
+// A folder of our own, gone at the end.
 class Scratch {
  public:
-  explicit Scratch(const std::string& checkpoint_dir)
-      : path_(fs::path(checkpoint_dir) / (".doctor-" + std::to_string(::getpid()))) {
-    for (fs::path folder = checkpoint_dir; !folder.empty() && !fs::exists(folder); folder = folder.parent_path())
-      made_.push_back(folder);
-    make_folders(path());
-  }
+  explicit Scratch(const fs::path& place)
+      : path_(place / (kScratch + std::to_string(::getpid()))), lock_(path_.string(), "--checkpoint_dir") {}
   ~Scratch() {
     std::error_code ignored;
     fs::remove_all(path_, ignored);
-    for (const fs::path& folder : made_) fs::remove(folder, ignored); // only if it is empty
   }
   Scratch(const Scratch&) = delete;
   std::string path() const { return path_.string(); }
 
  private:
   const fs::path path_;
-  std::vector<fs::path> made_; // innermost first
+  const FolderLock lock_; // tells it from what a doctor that was killed has left
 };
+
+bool is_scratch(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name.starts_with(kScratch) && name.size() > kScratch.size() &&
+         name.find_first_not_of("0123456789", kScratch.size()) == std::string::npos;
+}
+
+void remove_leftovers(const fs::path& place) {
+  std::error_code ignored;
+  std::vector<fs::path> abandoned;
+  for (const auto& entry : fs::directory_iterator(place, ignored))
+    if (is_scratch(entry.path()) && !has_writer(entry.path().string())) abandoned.push_back(entry.path());
+  for (const fs::path& folder : abandoned) fs::remove_all(folder, ignored);
+}
 
 double write_rate(const std::string& folder) { // bytes a second, on the disk
   constexpr int64_t kMost = int64_t{256} << 20;
@@ -115,11 +136,17 @@ void check_save(const std::string& folder, const Report& report) {
 
 void check_storage(const PlannedRun* run, const std::string& checkpoint_dir, const Report& report) {
   if (run) check_room(*run, report);
+  const StopSignal stop;
+  stop.defer(); // the scratch folder goes first
   check(report, "checkpoint", [&] {
-    const Scratch scratch(checkpoint_dir);
+    const fs::path place = nearest_folder(checkpoint_dir);
+    for (const fs::path& folder : {place, place.parent_path()}) // where it was when there was no --checkpoint_dir yet
+      remove_leftovers(folder);
+    const Scratch scratch(place);
     check_speed(run, scratch.path(), report);
-    check_save(scratch.path(), report);
+    if (!stop.requested()) check_save(scratch.path(), report);
   });
+  stop.answer_at_once();
 }
 
 } // namespace gpt2

@@ -16,9 +16,11 @@ class CheckpointWeights : public WeightSource {
 
  private:
   static OpenCheckpoint verified(const std::string& checkpoint) {
-    if (const std::string why = why_invalid(checkpoint); !why.empty())
-      throw Error(ExitCode::checkpoint, why, hint_if_damaged(checkpoint));
-    return open_checkpoint(checkpoint);
+    const std::string why = why_invalid(checkpoint);
+    if (why.empty()) return open_checkpoint(checkpoint);
+    const std::string before = valid_one_before(checkpoint);
+    throw Error(ExitCode::checkpoint, why,
+                before.empty() ? "copy it again, or name another one" : "name the one before it: " + before);
   }
 
   void fetch(const std::string& name, int64_t begin, std::span<float> values) override {

@@ -59,10 +59,16 @@ std::vector<Part> cut(const GPT2Config& config, const ExportOptions& options) {
   return parts;
 }
 
-void append_rows(SafetensorsWriter& writer, WeightSource& weights, const ParameterTensor& tensor, int64_t count) {
+void check_stop(const ExportOptions& options) {
+  if (options.stop()) throw Error(ExitCode::stopped_early, "stopped: " + options.output + " was not written");
+}
+
+void append_rows(SafetensorsWriter& writer, WeightSource& weights, const ParameterTensor& tensor, int64_t count,
+                 const ExportOptions& options) {
   constexpr int64_t kAtOnce = 1 << 22; // elements
   std::vector<float> values(static_cast<size_t>(std::min(kAtOnce, count)));
   for (int64_t begin = 0; begin < count; begin += kAtOnce) {
+    check_stop(options);
     const std::span<float> now = std::span(values).first(static_cast<size_t>(std::min(kAtOnce, count - begin)));
     weights.read_range("params/" + tensor.name, begin, now);
     writer.append(now);
@@ -79,13 +85,14 @@ void append_turned(SafetensorsWriter& writer, WeightSource& weights, const Param
   writer.append(turned);
 }
 
-void write_part(const std::string& folder, const Part& part, WeightSource& weights, WeightType type) {
-  SafetensorsWriter writer(folder + "/" + part.name, part.stored, type);
+void write_part(const std::string& folder, const Part& part, WeightSource& weights, const ExportOptions& options) {
+  SafetensorsWriter writer(folder + "/" + part.name, part.stored, options.type);
   for (size_t i = 0; i < part.tensors.size(); ++i) {
+    check_stop(options);
     if (is_conv1d(part.tensors[i]))
       append_turned(writer, weights, part.tensors[i]);
     else
-      append_rows(writer, weights, part.tensors[i], element_count(part.stored[i].shape));
+      append_rows(writer, weights, part.tensors[i], element_count(part.stored[i].shape), options);
   }
   writer.close();
 }
@@ -157,13 +164,13 @@ void expect_free(const std::string& folder, bool overwrite) {
 } // namespace
 
 std::vector<std::string> export_hugging_face(WeightSource& weights, const ExportOptions& options) {
-  const std::string output = without_slashes(options.output);
+  const std::string output = behind_links(without_slashes(options.output));
   if (output.empty()) throw Error(ExitCode::usage, "--output is empty", "name a folder");
   expect_free(output, options.overwrite);
   PendingFolder pending(output);
   const std::string& folder = pending.temporary_path();
   const std::vector<Part> parts = cut(weights.config(), options);
-  for (const Part& part : parts) write_part(folder, part, weights, options.type);
+  for (const Part& part : parts) write_part(folder, part, weights, options);
   if (parts.size() > 1) write_json(folder + "/model.safetensors.index.json", index_of(parts, options.type));
   write_json(folder + "/config.json", config_json(weights.config(), options.type));
   if (!options.tokenizer.empty()) write_tokenizer(folder, weights.config(), options.tokenizer);
@@ -171,6 +178,7 @@ std::vector<std::string> export_hugging_face(WeightSource& weights, const Export
   for (const auto& entry : fs::directory_iterator(folder))
     written.push_back(output + "/" + entry.path().filename().string());
   std::ranges::sort(written);
+  check_stop(options);
   pending.commit();
   return written;
 }

@@ -75,6 +75,10 @@ std::string find_own(const std::string& which) {
   }
 }
 
+const char* const kHint =
+    "give a checkpoint, a folder with config.json and model.safetensors, llm.c's .bin, or a name that "
+    "`huggingface-cli download` has fetched (--hf_cache says where)";
+
 bool ends_with(const std::string& path, const std::string& ending) { return fs::path(path).extension() == ending; }
 
 } // namespace
@@ -123,15 +127,13 @@ std::unique_ptr<WeightSource> open_weights(const std::string& path_or_name, cons
     if (ends_with(path, ".safetensors")) return open_hugging_face(path);
     if (ends_with(path, ".bin")) return open_llmc(path);
     if (fs::is_regular_file(path + "/config.json", absent)) return open_hugging_face(path);
-    return open_checkpoint_weights(find_checkpoint(default_checkpoint_dirs(), "", path));
+    return open_checkpoint_weights(find_checkpoint(default_checkpoint_dirs(), "", path, kHint));
   }
   const std::string cache = hf_cache.empty() ? default_cache() : without_slashes(hf_cache);
   if (const std::string snapshot = find_in_cache(cache, path); !snapshot.empty()) return open_hugging_face(snapshot);
   if (const std::string checkpoint = find_own(path); !checkpoint.empty()) return open_checkpoint_weights(checkpoint);
   throw Error(ExitCode::checkpoint,
-              "there are no weights at \"" + path_or_name + "\", and none of that name in " + cache,
-              "give a folder with config.json and model.safetensors, llm.c's .bin, a checkpoint, or a name that "
-              "`huggingface-cli download` has fetched (--hf_cache says where)");
+              "there are no weights at \"" + path_or_name + "\", and none of that name in " + cache, kHint);
 }
 
 } // namespace gpt2

@@ -101,8 +101,8 @@ std::string CheckpointFolder::save(StatefulModel& model, const TrainState& state
 }
 
 void CheckpointFolder::mark(const std::string& name, bool is_best) const {
-  write_file_atomic(folder_ + "/" + kLatest, name + "\n");
-  if (is_best) write_file_atomic(folder_ + "/" + kBest, name + "\n");
+  write_file_atomic(folder_ + "/" + kLatest, name + "\n", Links::replace);
+  if (is_best) write_file_atomic(folder_ + "/" + kBest, name + "\n", Links::replace);
   for (const char* marker : {kLatest, kBest}) show_in_root(marker);
 }
 
@@ -112,7 +112,7 @@ void CheckpointFolder::show_in_root(const char* marker) const {
   const std::string checkpoint = follow_marker(folder_, marker);
   if (checkpoint.empty()) return;
   const std::string made = folder_ + "/.newest_" + marker, wanted = root_ + "/" + marker;
-  write_file_atomic(made, run_ + "/" + fs::path(checkpoint).filename().string() + "\n");
+  write_file_atomic(made, run_ + "/" + fs::path(checkpoint).filename().string() + "\n", Links::replace);
   if (std::rename(made.c_str(), wanted.c_str()) != 0) throw_system_error(ExitCode::disk, "replace", wanted, errno);
   sync_path(root_);
 }

@@ -129,14 +129,14 @@ void check_updates(StateReader& model, int64_t step) {
 void check_format(const Hdf5File& file, const std::string& format, bool has_manifest) {
   if (!file.has_attribute("format") || file.read_text_attribute("format") != format) {
     throw Error(ExitCode::checkpoint, file.path() + " is an HDF5 file, but not a checkpoint of this program",
-                "give --resume a step, a folder that --list_checkpoints shows, latest or best");
+                "give a step, latest, best, or a folder that bin/ckpt list shows");
   }
   const int64_t version = file.read_int_attribute("format_version");
   if (version < kOldest || version > kHashed) {
     throw Error(ExitCode::checkpoint,
                 file.path() + " has format version " + std::to_string(version) + "; this program reads versions " +
                     std::to_string(kOldest) + " to " + std::to_string(kHashed),
-                "resume with the version of the program that wrote it");
+                "use the version of the program that wrote it");
   }
   if (version == kHashed && !has_manifest)
     throw Error(ExitCode::checkpoint, file.path() + " cannot be verified: the manifest.json beside it is gone");

@@ -105,17 +105,15 @@ std::string joined(const Folders& names, const std::string& between) {
   return out;
 }
 
-[[noreturn]] void throw_not_there(const std::string& what, const Folders& folders) {
+[[noreturn]] void throw_not_there(const std::string& what, const Folders& folders, const std::string& if_none) {
   std::vector<CheckpointInfo> checkpoints = list_checkpoints(folders);
   std::erase_if(checkpoints, [](const CheckpointInfo& info) { return info.is_damaged(); });
-  if (checkpoints.empty())
-    throw Error(ExitCode::checkpoint, what,
-                "start a new run without --resume, or check --checkpoint_dir and --run_name");
+  if (checkpoints.empty()) throw Error(ExitCode::checkpoint, what, if_none);
   constexpr size_t kShown = 8;
   const size_t first = checkpoints.size() > kShown ? checkpoints.size() - kShown : 0;
   std::string list = first > 0 ? "... " : "";
   for (size_t i = first; i < checkpoints.size(); ++i) list += (i > first ? ", " : "") + checkpoints[i].path;
-  throw Error(ExitCode::checkpoint, what, "give --resume one of these: " + list);
+  throw Error(ExitCode::checkpoint, what, "take one of these: " + list);
 }
 
 std::vector<CheckpointInfo> usable_in(const Folders& folders, const std::string& marker) {
@@ -160,7 +158,7 @@ std::string find_marked(const Folders& folders, const std::string& marker) {
 }
 
 // Of the run that saved last; where no marker tells which that was, of the only one that has this step.
-std::string find_step(const Folders& roots, const std::string& run, int64_t step) {
+std::string find_step(const Folders& roots, const std::string& run, int64_t step, const std::string& if_none) {
   const std::string name = step_folder_name(step);
   std::vector<std::string> marked, candidates;
   Folders meant;
@@ -180,12 +178,12 @@ std::string find_step(const Folders& roots, const std::string& run, int64_t step
   const bool any_run = run.empty() && newest.empty();
   if (any_run && candidates.size() == 1) return candidates.front();
   const std::string missing = "there is no checkpoint of step " + std::to_string(step) + " in " + joined(meant, " or ");
-  if (candidates.empty()) throw_not_there(missing, meant);
+  if (candidates.empty()) throw_not_there(missing, meant, if_none);
   throw Error(ExitCode::checkpoint,
               any_run
                   ? "several runs in " + joined(roots, " and ") + " have a checkpoint of step " + std::to_string(step)
                   : missing,
-              "give --resume a path, or --run_name; this step is there: " + joined(candidates, ", "));
+              "name one by its path: " + joined(candidates, ", "));
 }
 
 // Without what would hide a name: "step_00000010/." is one, and so is "." in its folder.
@@ -269,18 +267,18 @@ std::string latest_in(const std::string& folder) {
 }
 
 std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, const std::string& run,
-                            const std::string& which) {
+                            const std::string& which, const std::string& if_none) {
   Folders roots, meant;
   for (const std::string& dir : checkpoint_dirs) {
     roots.push_back(without_slashes(dir));
     meant.push_back(run_folder(roots.back(), run));
   }
-  if (is_number(which)) return find_step(roots, run, to_step(which));
+  if (is_number(which)) return find_step(roots, run, to_step(which), if_none);
   if (which == kLatest || which == kBest) {
     if (const std::string found = find_marked(meant, which); !found.empty()) return found;
     const std::string where = " in " + joined(meant, " or ");
     throw_not_there(which == kBest ? "no checkpoint" + where + " is marked as best" : "there is no checkpoint" + where,
-                    meant);
+                    meant, if_none);
   }
   if (const std::string path = plain_path(which); !path.empty()) {
     if (const std::string found = find_at(path); !found.empty()) return found;
@@ -292,7 +290,7 @@ std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, con
       if (!candidates.empty()) return newest_of(candidates);
     }
   }
-  throw_not_there("there is no checkpoint at \"" + which + "\"", roots);
+  throw_not_there("there is no checkpoint at \"" + which + "\"", roots, if_none);
 }
 
 int64_t bytes_of(const std::string& checkpoint) {

@@ -77,12 +77,16 @@ std::vector<std::string> others_of_run(const std::string& checkpoint) {
   return paths;
 }
 
+std::string valid_one_before(const std::string& checkpoint) {
+  for (const std::string& other : others_of_run(checkpoint))
+    if (step_of(other) < step_of(checkpoint) && why_invalid(other).empty()) return other;
+  return "";
+}
+
 std::string hint_if_damaged(const std::string& checkpoint) {
-  for (const std::string& other : others_of_run(checkpoint)) {
-    if (step_of(other) < step_of(checkpoint) && why_invalid(other).empty())
-      return "resume from the one before it: --resume " + other;
-  }
-  return "start a new run without --resume: there is no valid older checkpoint beside it";
+  const std::string before = valid_one_before(checkpoint);
+  return before.empty() ? "start a new run without --resume: there is no valid older checkpoint beside it"
+                        : "resume from the one before it: --resume " + before;
 }
 
 } // namespace gpt2

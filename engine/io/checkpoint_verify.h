@@ -25,7 +25,10 @@ bool is_unverified(const std::string& checkpoint); // it has no manifest
 // cannot be read, so that whoever goes through them can say what is wrong with them.
 std::vector<std::string> others_of_run(const std::string& checkpoint);
 
-// What to do about a damaged checkpoint: "resume from ..." with the newest valid older one of its run.
+// The newest older one of its run that is valid; "": none.
+std::string valid_one_before(const std::string& checkpoint);
+
+// What to do about a damaged checkpoint: "resume from ..." that one.
 std::string hint_if_damaged(const std::string& checkpoint);
 
 } // namespace gpt2

@@ -38,6 +38,7 @@ FolderLock::FolderLock(std::string folder, const std::string& flag)
 
 void FolderLock::lock() {
   for (int attempt = 0;; ++attempt) {
+    folder_is_ours_ = ::access(folder_.c_str(), F_OK) != 0 || ::access(path_.c_str(), F_OK) == 0;
     make_folders(folder_);
     descriptor_ = uninterrupted([&] { return ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
     if (descriptor_ < 0 && errno == ENOENT && attempt < kAttempts) continue; // a writer that ended removed the folder
@@ -72,7 +73,7 @@ bool FolderLock::hold() {
 FolderLock::~FolderLock() {
   if (is_ours()) { // while it is locked: nobody else's
     ::unlink(path_.c_str());
-    ::rmdir(folder_.c_str());
+    if (folder_is_ours_) ::rmdir(folder_.c_str());
   }
   if (descriptor_ >= 0) ::close(descriptor_);
 }

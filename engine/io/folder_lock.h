@@ -12,7 +12,7 @@ class FolderLock {
   // Makes the folder if need be. Throws Error(disk), or Error(usage) that names the writer it has already and `flag`,
   // which chooses another folder.
   FolderLock(std::string folder, const std::string& flag);
-  ~FolderLock(); // removes the file, and the folder if nothing was written to it
+  ~FolderLock(); // removes the file; also the folder, if it was made for this and nothing was written to it
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
@@ -26,8 +26,9 @@ class FolderLock {
   bool is_ours() const;
 
   const std::string folder_, path_, flag_;
-  int descriptor_ = -1;      // -1: was removed, and could not be made again yet
-  bool recognizable_ = true; // no: a file system that numbers its files anew each time
+  bool folder_is_ours_ = false; // it was not there, or had the file of a writer that died
+  int descriptor_ = -1;         // -1: was removed, and could not be made again yet
+  bool recognizable_ = true;    // no: a file system that numbers its files anew each time
 };
 
 // Does anybody hold the lock now? For those who only look: makes nothing, and keeps nobody out but for the moment of

@@ -10,6 +10,7 @@
 
 #include "engine/base/files.h"
 #include "engine/base/nearest_name.h"
+#include "engine/io/folder_lock.h"
 
 namespace gpt2 {
 namespace fs = std::filesystem;
@@ -68,12 +69,14 @@ bool has_a_line(const File& file) {
 } // namespace
 
 RunReader::RunReader(std::string folder) : folder_(std::move(folder)), path_(folder_ + "/metrics.jsonl") {
-  if (!fs::is_regular_file(path_))
-    throw Error(ExitCode::data, "there is no metrics.jsonl in " + folder_,
-                "name the folder of a run, such as runs/NAME");
-  read();
-  if (metrics_.lives.empty())
-    throw Error(ExitCode::data, path_ + " holds no `run` line", "is this the file of a run that has begun?");
+  const bool is_there = fs::is_regular_file(path_);
+  if (is_there) read();
+  if (!metrics_.lives.empty()) return;
+  if (has_writer(folder_))
+    throw Error(ExitCode::data, "the run in " + folder_ + " is starting and has logged nothing yet",
+                "ask again when its first step is done");
+  throw Error(ExitCode::data, is_there ? path_ + " holds no `run` line" : "there is no metrics.jsonl in " + folder_,
+              "name the folder of a run that has begun, such as runs/NAME");
 }
 
 std::string RunReader::name() const { return fs::weakly_canonical(folder_).filename().string(); }

@@ -1,12 +1,15 @@
 #include "engine/study/slurm_array.h"
 
+#include "engine/base/shell_words.h"
+
 namespace gpt2 {
 namespace {
 
-std::string quoted(const std::string& word) { // for the shell
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
+// sbatch cuts its #SBATCH lines into words as a shell does; in the name of a file, % then begins a replacement.
+std::string log_name(const std::string& folder) {
+  std::string name;
+  for (const char c : folder) name += c == '%' ? std::string("%%") : std::string(1, c);
+  return shell_word(name + "/slurm-%A_%a.log");
 }
 
 constexpr const char* kHead = R"script(#!/usr/bin/env bash
@@ -49,10 +52,10 @@ exit $status
 std::string slurm_script(const SlurmArray& array) {
   std::string numbers, words;
   for (const int number : array.numbers) numbers += (numbers.empty() ? "" : ",") + std::to_string(number);
-  for (const std::string& word : array.command) words += quoted(word) + " ";
+  for (const std::string& word : array.command) words += shell_word(word) + " ";
   return kHead +
-         ("#SBATCH --job-name=" + array.name + "\n#SBATCH --array=" + numbers + "\n#SBATCH --output=" + array.folder +
-          "/slurm-%A_%a.log\nreadonly sweep=(" + words + "--only \"$SLURM_ARRAY_TASK_ID\")\n") +
+         ("#SBATCH --job-name=" + array.name + "\n#SBATCH --array=" + numbers + "\n#SBATCH --output=" +
+          log_name(array.folder) + "\nreadonly sweep=(" + words + "--only \"$SLURM_ARRAY_TASK_ID\")\n") +
          kBody;
 }
 

@@ -119,16 +119,6 @@ std::string folder_name(const std::string& text) {
   return name;
 }
 
-std::vector<std::string> words_of(const std::string& text, std::string_view separators) {
-  std::vector<std::string> words;
-  for (size_t begin = text.find_first_not_of(separators); begin != std::string::npos;) {
-    const size_t end = std::min(text.find_first_of(separators, begin), text.size());
-    words.push_back(text.substr(begin, end - begin));
-    begin = text.find_first_not_of(separators, end);
-  }
-  return words;
-}
-
 std::string describe(const RunProgress& progress) {
   const std::string steps = std::to_string(progress.step) + " of " + std::to_string(progress.max_steps);
   switch (progress.stage) {

@@ -6,7 +6,6 @@
 #include <functional>
 #include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "engine/base/error.h"
@@ -27,9 +26,6 @@ StudyRun make_study_run(const std::string& name, const std::vector<std::string>&
 
 // A name of a folder for any text: "max_lr=1e-3" becomes "max_lr_1e-3".
 std::string folder_name(const std::string& text);
-
-// What stands between separators, without empty words; quotes mean nothing.
-std::vector<std::string> words_of(const std::string& text, std::string_view separators = " \t\n");
 
 enum class RunStage { to_do, cut, running, done, diverged };
 

@@ -1,12 +1,8 @@
 #include "engine/train/plan_run.h"
 
-#include <unistd.h>
-
-#include <cerrno>
-#include <filesystem>
-
 #include "engine/base/files.h"
 #include "engine/base/log.h"
+#include "engine/base/process.h"
 #include "engine/io/checkpoint_names.h"
 #include "engine/io/checkpoint_search.h"
 #include "engine/train/many_ranks.h"
@@ -17,26 +13,16 @@
 namespace gpt2 {
 namespace {
 
-namespace fs = std::filesystem;
-
 // ---- what a start would refuse ----
 
-// The folder, or the nearest above it that is there: what could not be made in it would fail.
-void check_could_write(const std::string& folder) {
-  fs::path there = fs::absolute(folder);
-  std::error_code absent;
-  while (!fs::exists(there, absent) && there.has_relative_path()) there = there.parent_path();
-  if (!fs::is_directory(there, absent)) throw_system_error(ExitCode::disk, "create", folder, ENOTDIR);
-  if (::access(there.c_str(), W_OK | X_OK) != 0) throw_system_error(ExitCode::disk, "create", folder, errno);
-}
-
 void check_folders(const PlannedRun& run, const std::string& checkpoint_dir, const std::string& run_name) {
+  const StopSignal stop;
+  stop.defer(); // what is made is removed first
   for (const std::string& folder : {run.log_folder, run.checkpoint_folder}) {
-    if (has_writer(folder))
-      throw Error(ExitCode::usage, "another run is writing to " + folder,
-                  "give this run a --run_name of its own, or end the other one first");
-    check_could_write(folder);
+    const PassingFolders made(folder);
+    const FolderLock lock(folder, "--run_name"); // no other way tells whether it can be had
   }
+  stop.answer_at_once();
   if (run.start.checkpoint.empty()) {
     refuse_taken_name(checkpoint_dir + "/" + run_name);
     for (const std::string& dir : default_checkpoint_dirs()) refuse_taken_name(dir + "/" + run_name);

@@ -1,5 +1,5 @@
 // --plan: a run worked out to the last number and not started. The same options are refused with the same words and
-// exit codes as by a start; no folder, lock, log or checkpoint is made, and nothing is written anywhere.
+// exit codes as by a start. Its folders are made and locked for a moment, to see whether they can be; nothing stays.
 #pragma once
 
 #include <optional>

@@ -1,12 +1,11 @@
 #include "engine/train/report.h"
 
 #include <algorithm>
-#include <cctype>
-#include <string_view>
 
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/base/process.h"
+#include "engine/base/shell_words.h"
 #include "engine/train/fp8_watch.h"
 #include "engine/train/session.h"
 
@@ -35,17 +34,6 @@ std::string precision_text(const RunPlan& plan, ObservableModel& model) {
          std::to_string(o.fp8_amax_history) + (o.fp8_lm_head ? ", LM head too" : ", LM head not") +
          (in_bf16.empty() ? "" : ", " + block_list(in_bf16) + " not") +
          (o.fp8_auto_fallback ? "" : ", no automatic fallback");
-}
-
-// A word that a shell reads as it is.
-std::string shell_word(const std::string& word) {
-  const bool harmless = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
-    return std::isalnum(c) || std::string_view("/._-+=:,@%").find(static_cast<char>(c)) != std::string_view::npos;
-  });
-  if (harmless) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
 }
 
 std::string every(int64_t frequency, const std::string& otherwise) {

@@ -181,6 +181,7 @@ class Statistics(Folder):
                 (["a0", "b0", "--list"], 2, "finished runs"), (["a0", "b0", "--margin", "0"], 2, "--margin"),
                 (["a0", "b0", "-o", "nowhere/page.html"], 8, "nowhere"), (["--seeds", "x"], 2, "is no seed"), (["--seeds", "1,1"], 2, "one twice"),
                 (["--set", "fp8 --use_fp8"], 2, "NAME: FLAGS"), (["--set", "a: --use_fp8"], 2, "two or more"),
+                (["--set", "a: --tokenizer 'my tables"], 2, "a ' is not closed"), (["--set", "a: --use_fp8", "--set", "a: "], 2, "called a"),
                 (["--", "--use_fp8"], 2, "--use_fp8 is what"), (["--", "--max_lrr", "1"], 2, "did you mean --max_lr?"),
                 (["--", "--seed", "3"], 2, "--seeds"), (["--", "--log_dir", "x"], 2, "--log_dir is given")):
             error = self.compare(*arguments, code=code)
@@ -193,6 +194,8 @@ class Trained(Folder):
     def test_the_usual_two_sets_and_again(self):
         flags = ["--seeds", "2", "--", *TINY, "--max_steps", "20", "--eval_freq", "10"]
         self.assertEqual(self.compare("--list", *flags).count("to do"), 4)
+        quoted = ["--set", "a: --tokenizer 'my tables'", "--set", 'b: --tokenizer "my "tables --prompt two\\ words']
+        self.assertEqual(self.compare("--list", *quoted, *flags).count("to do"), 4)
         output = self.compare(*flags)
         self.assertRegex(output, r"fp8 at equal step +[+-]0\.\d{4} \+- 0\.\d{4} +step 20\n")
         self.assertRegex(output, r"verdict: .*fp8 ")

@@ -4,10 +4,12 @@ import json
 import os
 import resource
 import shutil
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -107,6 +109,23 @@ class Plan(Case):
         write_shard(os.path.join(self.folder, "file"), 17)
         for flags in ([], ["--plan"]):
             self.call(8, TRAINER, *TINY, "--checkpoint_dir", "file/below", *flags)
+        os.symlink("nowhere/at/all", os.path.join(self.folder, "dangling"))
+        os.makedirs(os.path.join(self.folder, "mine"))
+
+        def forget_starts():
+            for made in ("runs", "checkpoints_fp8"):
+                shutil.rmtree(os.path.join(self.folder, made), ignore_errors=True)
+
+        forget_starts()
+        before = self.everything()
+        for flag in ("--log_dir", "--checkpoint_dir"):
+            self.call(0, TRAINER, *TINY, flag, "mine/a/b", "--plan")
+            for place in ("dangling", "dangling/below", "/proc/none", "/sys/none"):
+                flags = [*TINY, flag, place, "--run_name", "refused"]
+                plan = self.call(8, TRAINER, *flags, "--plan")
+                self.assertEqual(self.everything(), before)
+                self.assertEqual(plan.stderr, self.call(8, TRAINER, *flags).stderr)
+                forget_starts()
         self.call(2, TRAINER, *TINY, "--json")
         self.call(2, TRAINER, *TINY, "--plan", "--measure", "soon")
         self.call(2, TRAINER, *TINY, "--plan", "--eval_only")
@@ -155,6 +174,22 @@ class Doctor(Case):
         full = self.examine(8, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)))
         self.assertEqual(full["checkpoint"]["level"], "fail")
         self.assertEqual(self.everything(), [os.path.join(self.folder, "file")])
+
+    def test_killed_it_leaves_nothing_for_long(self):
+        for signal_sent, code, leaves in ((signal.SIGTERM, 75, 0), (signal.SIGINT, 75, 0), (signal.SIGKILL, -signal.SIGKILL, 1)):
+            doctor = subprocess.Popen([DOCTOR, *TINY, "--checkpoint_dir", "a/b"], cwd=self.folder, env=self.environment,
+                                      stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            deadline = time.monotonic() + 60
+            while not any("/.doctor-" in path for path in self.everything()):
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.005)
+            doctor.send_signal(signal_sent)
+            errors = doctor.communicate(timeout=60)[1]
+            self.assertEqual(doctor.returncode, code, errors)
+            self.assertEqual(bool(self.everything()), bool(leaves), self.everything())
+        os.makedirs(os.path.join(self.folder, ".doctor-notes"))
+        self.examine(0, "--checkpoint_dir", "a/b")
+        self.assertEqual(self.everything(), [os.path.join(self.folder, ".doctor-notes")])
 
     def test_words_and_wrong_flags(self):
         text = self.call(6, DOCTOR, *SHAPE, "--device", "cuda").stdout

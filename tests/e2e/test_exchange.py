@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -99,7 +100,22 @@ class Exchange(Folder):
                 model = make_model(12 if name == "gpt2" else 2, heads, channels)
                 model.save_pretrained(self.folder + "/hf", max_shard_size="200MB")  # several files
                 self.assertAlmostEqual(self.our_loss("hf"), self.loss_of(model), delta=1e-4)
+                if name == "gpt2":
+                    self.check_that_an_export_can_be_stopped()
                 shutil.rmtree(self.folder + "/hf")
+
+    def check_that_an_export_can_be_stopped(self):
+        for sent in (signal.SIGINT, signal.SIGTERM):
+            before = set(os.listdir(self.folder))
+            with subprocess.Popen([EXPORT, "hf", "--output", "out"], cwd=self.folder, env=self.environment, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.PIPE, text=True) as export:
+                while set(os.listdir(self.folder)) == before:
+                    self.assertIsNone(export.poll())
+                export.send_signal(sent)
+                errors = export.communicate(timeout=60)[1]
+            self.assertEqual(export.returncode, 75, errors)
+            self.assertIn("error: stopped: out was not written\n", errors)
+            self.assertEqual(set(os.listdir(self.folder)), before)
 
     def test_there_and_back(self):
         make_model(2, 2, 64).save_pretrained(self.folder + "/hf")

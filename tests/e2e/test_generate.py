@@ -184,7 +184,10 @@ class Generation(unittest.TestCase):
         self.refuse(2, "give a prompt by --prompt", "Hello")
         self.refuse(3, "cannot open nowhere.txt", "--prompt_file", "nowhere.txt")
         self.refuse(3, "tokenizer", "--tokenizer", "nowhere")
-        self.refuse(4, "nosuch", model="nosuch")
+        os.makedirs(self.folder + "/empty", exist_ok=True)
+        for name in ("nosuch", "empty"):
+            self.refuse(4, name, model=name)
+            self.assertNotIn(b"--resume", self.generate(model=name).stderr)
         self.refuse(6, "--device cuda", "--device", "cuda")
 
     def test_ruined_weights(self):
@@ -216,8 +219,28 @@ class Generation(unittest.TestCase):
             writer.stdout.read(20)
             writer.stdout.close()
             errors = writer.stderr.read().decode()
-            self.assertEqual(writer.wait(60), 8, errors)
-        self.assertIn("cannot be written", errors)
+            self.assertEqual(writer.wait(60), 0, errors)
+        self.assertNotIn("error", errors)
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full")
+    def test_a_full_disk_ends_it(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([GENERATE, "hf", "--threads", "1", "--tokens", "10000000"], cwd=self.folder, env=self.environment,
+                                  stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual(done.returncode, 8, done.stderr)
+        self.assertIn("error: standard output cannot be written (", done.stderr)
+
+    def test_a_signal_ends_a_long_prompt(self):
+        make_model(self.folder + "/long", layers=6, heads=4, channels=256, positions=1024)
+        command = [GENERATE, "long", "--threads", "1", "--prompt", " a" * 1000, "-n", "64", "--batch_size", "64"]  # half a minute
+        with subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reader:
+            reader.stderr.readline()  # which model, on what
+            time.sleep(0.2)
+            began = time.monotonic()
+            reader.send_signal(signal.SIGINT)
+            text, errors = reader.communicate(timeout=120)
+        self.assertLess(time.monotonic() - began, 5)
+        self.assertEqual((reader.returncode, text, errors), (75, b"", b"stopped\n"))
 
 
 if __name__ == "__main__":

@@ -371,12 +371,15 @@ class Refusals(Case):
             ("a.zip", "-o", "out"): "cannot tell the format of a.zip",
             ("a.jsonl", "-o", "out", "--format", "zip"): "--format",
             ("a.jsonl", "-o", "out", "--val_fraction", "2"): "--val_fraction",
+            ("a.jsonl", "-o", "out", "--val_fraction", "1"): "leaves no document to train on",
             ("a.jsonl", "-o", "out", "--no_such_flag"): "--no_such_flag",
             ("-", "-o", "out"): "--input_format txt or jsonl",
         }
         for arguments, words in cases.items():
             with self.subTest(arguments):
                 self.refused(*arguments, code=2, says=words, leaves="out")
+        self.prepare("a.jsonl", "-o", "no_val", "--val_fraction", "0")
+        self.assertEqual([name for name in os.listdir(self.path("no_val")) if name.startswith("val_")], [])
         self.prepare("a.jsonl", "-o", "out")
         self.refused("a.jsonl", "-o", "out", code=2, says="out/train_000000.bin exists already")
 

@@ -110,7 +110,9 @@ class CommandLine(Runs):
         self.assertRegex(self.report("fp8"), r"\Aruns/fp8/report.html: [0-9.]+ KB\n\Z")
         self.report("runs/fp8/", "-o", "a page.html")
         self.report("fp8", "fp32")
-        self.report("fp8", "--log_dir", self.path("runs"), "-o", "b.html")
+        os.symlink("b.html", self.path("link.html"))
+        self.report("fp8", "--log_dir", self.path("runs"), "-o", "link.html")
+        self.assertTrue(os.path.islink(self.path("link.html")))
         for page in ("runs/fp8/report.html", "a page.html", "runs/report.html", "b.html"):
             with open(self.path(page)) as file:
                 text = file.read()
@@ -133,6 +135,10 @@ class CommandLine(Runs):
         lines = self.copy_of("fp32", "bad")
         self.write("bad", [])
         self.fail_with(3, "bad", says="holds no `run` line")
+        with open(self.path("runs/bad/.lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # as a run that has not come to its first line
+            self.fail_with(3, "bad", says="is starting and has logged nothing yet")
+        os.remove(self.path("runs/bad/.lock"))
         self.write("bad", [*lines[:4], "Killed\n", *lines[4:]])
         self.fail_with(3, "bad", says="runs/bad/metrics.jsonl:5 is no line of metrics: it is not JSON")
         self.write("bad", [*lines[:4], lines[4][:40]])  # a machine that lost its power, or a line being written

@@ -118,16 +118,18 @@ class Slurm(unittest.TestCase):
         text = [f"{name[2:]} = {value if value.isdigit() else repr(value)}" for name, value in options]
         with open(os.path.join(self.folder, "seeds.toml"), "w") as file:
             file.write("\n".join([*text, "max_steps = 5", "[grid]", "seed = [1, 2]", ""]))
-        done = subprocess.run([SWEEP, "seeds.toml", "--submit", "--sbatch", "--cpus-per-task=1 --time=5"], cwd=self.folder,
+        sweep = [SWEEP, "seeds.toml", "--dir", "my runs, 100%"]
+        done = subprocess.run([*sweep, "--submit", "--sbatch", "--cpus-per-task=1 --time=5 --comment='two words'"], cwd=self.folder,
                               env=self.environment, capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)
         job = re.match(r"job (\d+), 2 tasks", done.stdout)[1]
         for task in (1, 2):
             with self.subTest(task=task):
                 self.assertEqual(self.end_of(f"{job}_{task}"), ("COMPLETED", 0))
-                with open(os.path.join(self.folder, f"runs/seeds/seed_{task}/metrics.jsonl")) as lines:
+                with open(os.path.join(self.folder, f"my runs, 100%/seed_{task}/metrics.jsonl")) as lines:
                     self.assertEqual(max(json.loads(line)["step"] for line in lines), 5)
-        done = subprocess.run([SWEEP, "seeds.toml"], cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=60)
+                self.assertTrue(os.path.isfile(os.path.join(self.folder, f"my runs, 100%/slurm-{job}_{task}.log")))
+        done = subprocess.run(sweep, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=60)
         self.assertEqual(done.stdout.count("done, 5 steps"), 2, done.stdout + done.stderr)
 
     def test_errors_are_the_jobs(self):

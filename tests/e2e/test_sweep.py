@@ -3,6 +3,8 @@
 import glob
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -79,7 +81,7 @@ class Sweep(unittest.TestCase):
         self.assertIn(f"[3/4] {names[2]}: begins", again)
         script = self.sweep("tiny.toml", "--submit", "--dry_run")
         self.assertIn("#SBATCH --array=3,4\n", script)
-        self.assertIn("'tiny.toml' --only", script)
+        self.assertIn("tiny.toml --only", script)
         self.assertEqual(subprocess.run(["bash", "-n"], input=script, text=True).returncode, 0)
 
         self.write('max_steps = 30\neval_freq = 10\n[grid]\nmax_lr = [1e-3, 1e-2]\n[[run]]\nname = "plain"\n')  # another sweep
@@ -107,6 +109,21 @@ class Sweep(unittest.TestCase):
         self.assertEqual(self.steps("seed_1"), list(range(1, 401)))
         with open(os.path.join(self.folder, "runs/tiny/seed_1/console.log")) as file:
             self.assertIn(f"at step {stopped}", file.read())
+
+    def test_a_script_for_slurm_with_blanks_in_every_path(self):
+        place = os.path.join(self.folder, "my sweeps, 100% 'mine'")
+        os.makedirs(place)
+        os.symlink(PROGRAM, os.path.join(place, "my trainer"))
+        self.write("max_steps = 2\neval_freq = 0\n[grid]\nseed = [1, 2]\n", os.path.join(place, "two words.toml"))
+        flags = [os.path.join(place, "two words.toml"), "--dir", os.path.join(place, "the runs"), "--program", os.path.join(place, "my trainer")]
+        script = self.sweep(*flags, "--submit", "--dry_run")
+        output = re.search(r"^#SBATCH --output=(.*)$", script, re.MULTILINE)[1]
+        self.assertEqual(shlex.split(output), [os.path.join(place, "the runs/slurm-%A_%a.log").replace("100%", "100%%")])
+        done = subprocess.run(["bash", "-s"], input=script, text=True, capture_output=True, timeout=120,
+                              env={**os.environ, "SLURM_SUBMIT_DIR": self.folder, "SLURM_ARRAY_TASK_ID": "2"})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(self.steps("seed_2", os.path.join(place, "the runs")), [1, 2])
+        self.assertFalse(os.path.exists(os.path.join(place, "the runs/seed_1")))
 
     def test_wrong_files(self):
         self.fails("max_lrr = 1\n[grid]\nseed = [1]\n", "tiny.toml:14: unknown option max_lrr (did you mean max_lr?)")

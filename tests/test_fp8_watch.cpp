@@ -79,14 +79,18 @@ TEST_CASE("the health table joins layers and names the tensors in trouble") {
       {testing::named("h.0/fc/act"), Fp8Format::e4m3, 1.0f, 448.0f, 0.0, 0.01},
       {testing::named("h.1/fc/act"), Fp8Format::e4m3, 4.0f, 112.0f, 0.05, 0.02},
       {testing::named("lm_head/grad"), Fp8Format::e5m2, 0.0f, 16384.0f, 0.0, 0.0, true}};
-  const std::string table = fp8_health_table(stats);
+  Fp8LagWatch lag({.fp8 = {}, .layers = 2, .warmup_steps = 20});
+  for (const int64_t step : {10, 20}) lag.look(step, stats);
+  const std::string table = fp8_health_table(stats, lag);
   CHECK(contains(table, "1.00e+00..4.00e+00"));
   CHECK(contains(table, "look at h.1/fc/act: 5.00% saturated, 2.00% flushed"));
   CHECK_FALSE(contains(table, "look at h.0"));
+  CHECK(contains(table, "    5.0000%    2.0000%       2\n")); // lagged: two looks
+  CHECK(contains(table, "\n  the scale of fc/act lags: 5% of h.1/fc/act saturated at step 20, in the warm-up"));
   const std::string dlogits = table.substr(table.find("lm_head/grad"));
   CHECK(contains(dlogits.substr(0, dlogits.find('\n')), " static "));
   CHECK_FALSE(contains(dlogits, "0.00e+00"));
-  CHECK(fp8_health_table({}).empty());
+  CHECK(fp8_health_table({}, lag).empty());
 }
 
 TEST_CASE("blocks of which nothing is quantized are named") {

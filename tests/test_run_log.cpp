@@ -116,7 +116,7 @@ TEST_CASE("metrics.jsonl: a line that says what runs, then steps, validation, sa
 
   std::map<std::string, int> events;
   for (const auto& event : metrics_of(options, "event")) events[event.at("event")] += 1;
-  CHECK(events == std::map<std::string, int>{{"fallback", 1}, {"save", 2}, {"skip", 1}});
+  CHECK(events == std::map<std::string, int>{{"fallback", 1}, {"fp8_lag", 1}, {"save", 2}, {"skip", 1}});
 
   double last = 0;
   for (const auto& line : metrics_of(options)) {

@@ -111,6 +111,42 @@ TEST_CASE("a block left in BF16 stays there after a resume, and the table says s
   CHECK(contains(printed, "FP8 health"));
 }
 
+TEST_CASE(
+    "a run whose scales stand still: a warning, then blocks in BF16, and it ends well; a resume repeats nothing") {
+  Playground play;
+  play.options.precision = PrecisionChoice::fp8;
+  play.options.layers = 2, play.options.channels = 16;
+  play.options.max_lr = 0.05f, play.options.warmup_steps = 20;   // weights grow by several times
+  play.options.fp8_margin = 0, play.options.fp8_interval = 1000; // and no scale follows
+  play.options.max_steps = 40;
+  const Outcome outcome = run_cpu({play.options, ""});
+  CHECK(outcome.code == ExitCode::done);
+  CHECK(contains(outcome.printed, "warning: the scale of lm_head/weight lags: "));
+  CHECK(contains(outcome.printed, " saturated at step 20, in the warm-up, "));
+  CHECK(contains(outcome.printed, "; --fp8_interval 1 would let it follow; so do those of "));
+  CHECK(contains(outcome.printed, "block 0 stays in BF16 from step 31 on: h.0/"));
+  CHECK(contains(outcome.printed, "block 1 stays in BF16 from step 31 on: h.1/"));
+  CHECK(contains(outcome.printed, "\n  the scale of fc/weight lags: ")); // in the table
+  const auto events = metrics_of(play.options, "event");
+  const auto lag = std::find_if(events.begin(), events.end(), [](const auto& e) { return e.at("event") == "fp8_lag"; });
+  REQUIRE(lag != events.end());
+  CHECK(lag->at("step") == 20);
+  CHECK(lag->at("tensor") == "lm_head/weight");
+  CHECK(lag->at("saturated") > 0.5);
+  CHECK(contains(outcome.printed, "warning: " + lag->at("text").get<std::string>() + "\n"));
+  CHECK(contains(events_of(play.options), "fp8_lag"));
+
+  play.options.max_steps = 160;
+  const Outcome resumed = run_cpu(resume(play.options, "latest", {"max_steps"}));
+  CHECK(contains(resumed.printed, "blocks 0, 1 not"));
+  CHECK_FALSE(contains(resumed.printed, "stays in BF16 from step"));
+  CHECK_FALSE(contains(resumed.printed, "warning: the scale of lm_head/weight lags"));
+  CHECK(contains(resumed.printed, "\n  the scale of lm_head/weight lags: ")); // the table of the whole run
+  CHECK(contains(resumed.state.fp8_lag, "lm_head/weight 255 16 "));           // each of 16 looks
+  const double last_loss = metrics_of(play.options, "step").back().at("loss");
+  CHECK(last_loss < 10.82); // log(50257): finite, and it has learnt
+}
+
 TEST_CASE("FP8 announces its format, and the table its recipe") {
   Playground play;
   play.options.layers = 3;

@@ -74,6 +74,7 @@ void write_train_group(Hdf5StateWriter writer, const TrainState& state) {
   writer.write_text("options_toml", state.options_toml);
   writer.write_text("precision", state.precision);
   if (!state.fp8_guard.empty()) writer.write_text("fp8_guard", state.fp8_guard);
+  if (!state.fp8_lag.empty()) writer.write_text("fp8_lag", state.fp8_lag);
   writer.write_text("data", state.data);
 }
 
@@ -113,6 +114,7 @@ TrainState read_train_group(Hdf5StateReader reader) {
   state.options_toml = reader.read_text("options_toml");
   state.precision = reader.read_text("precision");
   if (reader.has("fp8_guard")) state.fp8_guard = reader.read_text("fp8_guard");
+  if (reader.has("fp8_lag")) state.fp8_lag = reader.read_text("fp8_lag");
   if (reader.has("data")) state.data = reader.read_text("data");
   return state;
 }

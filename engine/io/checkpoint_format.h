@@ -37,6 +37,7 @@ struct TrainState {
   std::string options_toml; // --print_config of the run
   std::string precision;    // "fp8", "bf16", "fp32"
   std::string fp8_guard;    // Fp8Guard::text(): the trouble it has counted so far
+  std::string fp8_lag;      // Fp8LagWatch::text()
   std::string data;         // Dataset::fingerprint() of what it was trained on; "": not known
 };
 

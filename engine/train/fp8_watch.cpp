@@ -136,20 +136,22 @@ std::vector<Fp8Kind> group_by_kind(std::span<const Fp8TensorStats> stats) {
   return kinds;
 }
 
-std::string fp8_health_table(std::span<const Fp8TensorStats> stats) {
+std::string fp8_health_table(std::span<const Fp8TensorStats> stats, const Fp8LagWatch& lag) {
   if (stats.empty()) return "";
   char line[200];
-  std::snprintf(line, sizeof line, "  %-16s %-6s %7s  %-19s  %-19s  %9s  %9s\n", "tensor", "format", "tensors",
-                "amax, all layers", "scale", "saturated", "flushed");
-  std::string out = std::string("FP8 health of the last step (worst layer)\n") + line;
+  std::snprintf(line, sizeof line, "  %-16s %-6s %7s  %-19s  %-19s  %9s  %9s  %6s\n", "tensor", "format", "tensors",
+                "amax, all layers", "scale", "saturated", "flushed", "lagged");
+  std::string out =
+      std::string("FP8 health of the last step (worst layer); lagged: looks of the run at which it saturated\n") + line;
   for (const Fp8Kind& kind : group_by_kind(stats)) {
     const bool metered = !kind.fixed_scale;
-    std::snprintf(line, sizeof line, "  %-16s %-6s %7d  %-19s  %-19s  %9s  %9s\n", kind.name.c_str(),
+    std::snprintf(line, sizeof line, "  %-16s %-6s %7d  %-19s  %-19s  %9s  %9s  %6s\n", kind.name.c_str(),
                   std::string(to_string(kind.format)).c_str(), kind.tensors,
                   metered ? range(kind.smallest_amax, kind.largest_amax).c_str() : "static",
                   range(kind.smallest_scale, kind.largest_scale).c_str(),
                   metered ? percent(kind.worst_saturated).c_str() : "-",
-                  metered ? percent(kind.worst_flushed).c_str() : "-");
+                  metered ? percent(kind.worst_flushed).c_str() : "-",
+                  metered ? std::to_string(lag.looks(kind.name)).c_str() : "-");
     out += line;
   }
   for (const Fp8TensorStats& s : stats) {
@@ -158,6 +160,7 @@ std::string fp8_health_table(std::span<const Fp8TensorStats> stats) {
                   s.tensor.text().c_str(), 100 * s.saturated, 100 * s.flushed);
     out += line;
   }
+  out += lag.lines();
   out.pop_back();
   return out;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/model/fp8_recipe.h"
+#include "engine/train/fp8_lag.h"
 
 namespace gpt2 {
 
@@ -59,8 +60,9 @@ struct Fp8Kind {
 };
 std::vector<Fp8Kind> group_by_kind(std::span<const Fp8TensorStats> stats); // in the order of the forward pass
 
-// One row per kind of tensor over all layers, and the tensors that need attention; empty if there are no statistics.
-std::string fp8_health_table(std::span<const Fp8TensorStats> stats);
+// One row per kind of tensor over all layers, the tensors that need attention, and the scales that lagged on the way;
+// empty if there are no statistics.
+std::string fp8_health_table(std::span<const Fp8TensorStats> stats, const Fp8LagWatch& lag);
 
 // Blocks of a model of `layers` of which no tensor is quantized.
 std::vector<int> unquantized_blocks(std::span<const Fp8TensorStats> stats, int layers);

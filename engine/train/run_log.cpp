@@ -263,6 +263,11 @@ void RunLog::fallback(int64_t step, int block, const std::string& line) {
   if (tensorboard_) tensorboard_->add_text("fp8_fallback", line, step);
 }
 
+void RunLog::scale_lags(int64_t step, const Fp8LagWatch::Warning& warning) {
+  event(step, "fp8_lag", {{"text", warning.text}, {"tensor", warning.tensor}, {"saturated", warning.saturated}});
+  if (tensorboard_) tensorboard_->add_text("fp8_lag", warning.text, step);
+}
+
 void RunLog::saved(int64_t step, const std::string& path, bool is_best) {
   event(step, "save", {{"path", path}, {"best", is_best}});
 }

@@ -48,6 +48,7 @@ class RunLog {
   // Events.
   void skipped(int64_t step, const std::string& line);
   void fallback(int64_t step, int block, const std::string& line); // a block goes on in BF16
+  void scale_lags(int64_t step, const Fp8LagWatch::Warning& warning);
   void bad_data(int64_t step, const std::string& line);
   void saved(int64_t step, const std::string& path, bool is_best);
   void not_saved(int64_t step, const std::string& line);

@@ -35,6 +35,9 @@ Trainer::Trainer(Session& session)
       console_(session.console),
       progress_(session.console, options_.log_freq, plan_.max_steps, plan_.tokens_per_step()),
       fp8_guard_(session.state.fp8_guard),
+      fp8_lag_(
+          {.fp8 = plan_.model.fp8, .layers = plan_.model.config.layers, .warmup_steps = plan_.schedule.warmup_steps},
+          session.state.fp8_lag),
       histogram_freq_(histogram_freq(session)),
       saved_step_(session.resumed ? session.state.step : -1),
       last_good_(session.resumed_from) {}
@@ -186,6 +189,11 @@ void Trainer::watch_fp8() {
   if (plan_.model.precision != Precision::fp8) return;
   const std::vector<Fp8TensorStats> stats = over_ranks(session_.group, model_.fp8_stats());
   log_fp8(stats);
+  if (const auto warning = fp8_lag_.look(state_.step, stats)) {
+    console_.line("warning: " + warning->text, Style::warning);
+    session_.log.scale_lags(state_.step, *warning);
+  }
+  state_.fp8_lag = fp8_lag_.text();
   if (!options_.fp8_auto_fallback) return;
   const std::vector<Fp8Guard::Finding> findings = fp8_guard_.look(stats);
   state_.fp8_guard = fp8_guard_.text();
@@ -447,7 +455,7 @@ ExitCode Trainer::finish() {
   if (plan_.model.precision == Precision::fp8) {
     const std::vector<Fp8TensorStats> stats = over_ranks(session_.group, model_.fp8_stats());
     if (fp8_step_ != state_.step) log_fp8(stats);
-    if (const std::string health = fp8_health_table(stats); !health.empty()) console_.line(health);
+    if (const std::string health = fp8_health_table(stats, fp8_lag_); !health.empty()) console_.line(health);
   }
   session_.log.flush();
   console_.clear_progress();

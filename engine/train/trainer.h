@@ -91,6 +91,7 @@ class Trainer {
   Stopwatch since_look_;        // at files, by look_after_files
   bool throttling_told_ = false;
   Fp8Guard fp8_guard_;
+  Fp8LagWatch fp8_lag_;
   const int64_t histogram_freq_;
   // With state_.last_val_step, so that the end does nothing twice.
   int64_t hellaswag_step_ = -1, sampled_step_ = -1, saved_step_ = -1, tensors_step_ = -1, fp8_step_ = -1;

@@ -4,6 +4,7 @@
 const EVENT_KINDS = { // in the order of their lanes
   resume: { name: "resumed", colour: "var(--c0)" }, skip: { name: "skipped", colour: "var(--c1)" },
   bad_data: { name: "bad data", colour: "var(--c3)" }, fallback: { name: "to BF16", colour: "var(--c6)" },
+  fp8_lag: { name: "scale lags", colour: "var(--c5)" },
   throttle: { name: "throttled", colour: "var(--c4)" }, save: { name: "saved", colour: "var(--c2)" },
   save_failed: { name: "not saved", colour: "var(--bad)" },
 };

@@ -314,7 +314,7 @@ class CommandLine(unittest.TestCase):
             self.assertEqual(self.succeed("--resume", f"checkpoints_fp8/{run}/best", "--eval_only"), best)
         self.fail_with(4, "--resume", "latest", "--run_name", "three", says=["checkpoints_fp8/three"])
         os.remove(os.path.join(self.folder, "checkpoints_fp8/latest"))
-        self.fail_with(4, "--resume", "1", says=["several runs", "checkpoints_fp8/one/step_00000001", "--run_name"])
+        self.fail_with(4, "--resume", "1", says=["several runs", "by its path: checkpoints_fp8/one/step_00000001, checkpoints_fp8/two/step_00000001"])
         self.fail_with(2, *TINY, "--run_name", "latest", says=["'latest' is a name that checkpoints use"])
 
     def move_to_bf16(self, run):

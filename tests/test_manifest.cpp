@@ -141,6 +141,22 @@ TEST_CASE("a verified file gives what is there, across blocks, and nothing of a 
     CHECK((out == bytes.substr(static_cast<size_t>(begin), static_cast<size_t>(count))));
   }
 
+  // Many at once, in any order: inside a block, over two, all of the rest, nothing, and one that others hold already.
+  const std::pair<int64_t, int64_t> wanted[] = {{2 * kBlockBytes - 1, size - 2 * kBlockBytes + 1},
+                                                {7, 100},
+                                                {3, 0},
+                                                {kBlockBytes - 5, 10},
+                                                {kBlockBytes + 90, 10},
+                                                {50, 20}};
+  std::vector<std::string> outs;
+  for (const auto& [begin, count] : wanted) outs.emplace_back(static_cast<size_t>(count), 'x');
+  std::vector<FilePart> parts;
+  for (size_t i = 0; i < outs.size(); ++i)
+    parts.push_back({wanted[i].first, std::as_writable_bytes(std::span(outs[i]))});
+  file.read_parts(parts);
+  for (size_t i = 0; i < outs.size(); ++i)
+    CHECK((outs[i] == bytes.substr(static_cast<size_t>(wanted[i].first), outs[i].size())));
+
   std::fstream(root / "file", std::ios::in | std::ios::out | std::ios::binary).seekp(kBlockBytes + 7).put('\xFF');
   const VerifiedFile damaged(root.path(), hashes, std::make_shared<BlockCache>(1));
   std::string out(100, 'x');
@@ -151,6 +167,9 @@ TEST_CASE("a verified file gives what is there, across blocks, and nothing of a 
   }
   std::string whole(bytes.size(), 'x');
   CHECK(mentions(expect_error([&] { damaged.read(0, std::as_writable_bytes(std::span(whole))); }), "16777216"));
+  // The byte that changed lies beside what is wanted of its block.
+  CHECK(mentions(expect_error([&] { damaged.read_parts({parts[4]}); }), "16777216"));
+  damaged.read_parts({{parts[0].offset + 1, parts[0].out.subspan(1)}, parts[1]}); // other blocks
 }
 
 TEST_CASE("a manifest reads back as it was written, and has one text only") {

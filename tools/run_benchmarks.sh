@@ -18,6 +18,10 @@ else
 fi
 
 echo
+echo "== a checkpoint of 124M, verified and loaded, beside reading its bytes"
+"$programs/bench_load"
+
+echo
 echo "== training on the GPU"
 if [ -x "$programs/bench_gpt2" ]; then
   "$programs/bench_gpt2" --operations

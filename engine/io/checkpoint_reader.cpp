@@ -36,7 +36,7 @@ void CheckpointReader::index(size_t file) {
       files_[file]->fail(group_ + "/" + name, "it is a piece of another shape than in the other files");
     const auto after = [&](const Piece& other) { return other.begin >= part.begin; };
     tensor.pieces.insert(std::find_if(tensor.pieces.begin(), tensor.pieces.end(), after),
-                         {.file = file, .begin = part.begin, .count = part.count});
+                         {.file = file, .begin = part.begin, .count = part.count, .offset = part.offset});
   }
 }
 
@@ -80,15 +80,44 @@ void CheckpointReader::read_floats(const std::string& name, std::span<float> val
   read_range(name, 0, values);
 }
 
-void CheckpointReader::read_range(const std::string& name, int64_t begin, std::span<float> values) {
-  const auto end = begin + static_cast<int64_t>(values.size());
-  if (begin < 0 || end > element_count(shape(name)))
-    files_.front()->fail(group_ + "/" + name, "it has no " + elements(begin, end));
-  for (const Piece& piece : tensors_.at(name).pieces) {
+std::vector<CheckpointReader::PieceOfRange> CheckpointReader::pieces_of(const FloatRange& range) {
+  const int64_t begin = range.begin, end = begin + static_cast<int64_t>(range.values.size());
+  if (begin < 0 || end > element_count(shape(range.name)))
+    files_.front()->fail(group_ + "/" + range.name, "it has no " + elements(begin, end));
+  std::vector<PieceOfRange> parts;
+  for (const Piece& piece : tensors_.at(range.name).pieces) {
     const int64_t from = std::max(begin, piece.begin), to = std::min(end, piece.begin + piece.count);
     if (from >= to) continue;
-    const auto part = values.subspan(static_cast<size_t>(from - begin), static_cast<size_t>(to - from));
-    Hdf5StateReader(*files_[piece.file], group_).read_range(name, from, part);
+    parts.push_back(
+        {&piece, from, range.values.subspan(static_cast<size_t>(from - begin), static_cast<size_t>(to - from))});
+  }
+  return parts;
+}
+
+void CheckpointReader::read(const std::string& name, const PieceOfRange& part) const {
+  Hdf5StateReader(*files_[part.piece->file], group_).read_range(name, part.begin, part.values);
+}
+
+void CheckpointReader::read_range(const std::string& name, int64_t begin, std::span<float> values) {
+  for (const PieceOfRange& part : pieces_of({name, begin, values})) read(name, part);
+}
+
+// HDF5 has said where the floats stand. Asked for one tensor after the other it would read one block after the other,
+// and each once more for every tensor that begins in it.
+void CheckpointReader::read_ranges(std::span<const FloatRange> ranges) {
+  std::vector<std::vector<FilePart>> of_file(files_.size());
+  for (const FloatRange& range : ranges) {
+    for (const PieceOfRange& part : pieces_of(range)) {
+      const auto& [file, begin, count, offset] = *part.piece;
+      if (offset)
+        of_file[file].push_back({*offset + (part.begin - begin) * static_cast<int64_t>(sizeof(float)),
+                                 std::as_writable_bytes(part.values)});
+      else
+        read(range.name, part);
+    }
+  }
+  for (size_t file = 0; file < files_.size(); ++file) {
+    if (!of_file[file].empty()) files_[file]->verified()->read_parts(std::move(of_file[file]));
   }
 }
 

@@ -21,6 +21,7 @@ class CheckpointReader : public StateReader {
   bool has(const std::string& name) const override { return tensors_.contains(name) || common().has(name); }
   void read_floats(const std::string& name, std::span<float> values) override;
   void read_range(const std::string& name, int64_t begin, std::span<float> values) override;
+  void read_ranges(std::span<const FloatRange> ranges) override;
   std::vector<int64_t> shape(const std::string& name) override;
   int64_t read_int(const std::string& name) override { return common().read_int(name); }
   std::string read_text(const std::string& name) override { return common().read_text(name); }
@@ -31,6 +32,7 @@ class CheckpointReader : public StateReader {
   struct Piece {
     size_t file;
     int64_t begin, count;
+    std::optional<int64_t> offset; // TensorPart's
   };
   struct Tensor {
     std::vector<int64_t> shape;
@@ -38,6 +40,13 @@ class CheckpointReader : public StateReader {
   };
 
   Hdf5StateReader common() const { return {*files_.front(), group_}; }
+  struct PieceOfRange {
+    const Piece* piece;
+    int64_t begin; // in elements of the tensor
+    std::span<float> values;
+  };
+  std::vector<PieceOfRange> pieces_of(const FloatRange& range);       // throws if it is not inside the tensor
+  void read(const std::string& name, const PieceOfRange& part) const; // by HDF5
   void index(size_t file);
   std::string find_gap() const; // "params/wte.weight: elements 0 to 255 ...", "" if there is none
 

@@ -4,27 +4,36 @@
 #include <bit>
 
 #include "engine/base/error.h"
+#include "engine/io/parallel_jobs.h"
 
 namespace gpt2 {
 namespace {
 
+constexpr uint32_t kWithoutSign = 0x7FFFFFFF, kInfinity = 0x7F800000, kMinusZero = 0x80000000;
+
+struct Largest {
+  uint32_t bits = 0, without_sign = 0;
+};
+
 // Without branches and vectorised: it costs less than reading the values.
-uint32_t largest_bits(std::span<const float> values, uint32_t mask) {
-  uint32_t largest = 0;
-  for (const float value : values) largest = std::max(largest, std::bit_cast<uint32_t>(value) & mask);
+Largest largest_of(std::span<const float> values) {
+  Largest largest;
+  for (const float value : values) {
+    const auto bits = std::bit_cast<uint32_t>(value);
+    largest.bits = std::max(largest.bits, bits);
+    largest.without_sign = std::max(largest.without_sign, bits & kWithoutSign);
+  }
   return largest;
 }
 
-constexpr uint32_t kWithoutSign = 0x7FFFFFFF, kInfinity = 0x7F800000, kMinusZero = 0x80000000;
-bool all_finite(std::span<const float> values) { return largest_bits(values, kWithoutSign) < kInfinity; }
-bool any_negative(std::span<const float> values) { return largest_bits(values, ~0u) > kMinusZero; }
-
 void check(const std::string& name, std::span<const float> values) {
+  const Largest largest = largest_of(values);
   const auto refuse = [&](const char* why) {
     throw Error(ExitCode::checkpoint, "the checkpoint's " + name + " " + why);
   };
-  if (!all_finite(values)) refuse("holds values that are not finite");
-  if (name.starts_with("adam_v/") && any_negative(values)) refuse("is a mean of squares, but holds negative values");
+  if (largest.without_sign >= kInfinity) refuse("holds values that are not finite");
+  if (name.starts_with("adam_v/") && largest.bits > kMinusZero)
+    refuse("is a mean of squares, but holds negative values");
 }
 
 } // namespace
@@ -37,6 +46,11 @@ void FiniteReader::read_floats(const std::string& name, std::span<float> values)
 void FiniteReader::read_range(const std::string& name, int64_t begin, std::span<float> values) {
   reader_.read_range(name, begin, values);
   check(name, values);
+}
+
+void FiniteReader::read_ranges(std::span<const FloatRange> ranges) {
+  reader_.read_ranges(ranges);
+  run_jobs(ranges.size(), [&](size_t i) { check(ranges[i].name, ranges[i].values); });
 }
 
 } // namespace gpt2

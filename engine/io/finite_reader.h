@@ -13,6 +13,7 @@ class FiniteReader : public StateReader {
   bool has(const std::string& name) const override { return reader_.has(name); }
   void read_floats(const std::string& name, std::span<float> values) override;
   void read_range(const std::string& name, int64_t begin, std::span<float> values) override;
+  void read_ranges(std::span<const FloatRange> ranges) override;
   std::vector<int64_t> shape(const std::string& name) override { return reader_.shape(name); }
   int64_t read_int(const std::string& name) override { return reader_.read_int(name); }
   std::string read_text(const std::string& name) override { return reader_.read_text(name); }

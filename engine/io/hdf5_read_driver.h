@@ -21,6 +21,7 @@ class Hdf5ReadDriver {
 
   bool read(uint64_t address, std::span<std::byte> out); // for HDF5; zeros beyond the end
   int64_t bytes() const { return file_.bytes(); }
+  const VerifiedFile& file() const { return file_; }
 
  private:
   VerifiedFile file_;

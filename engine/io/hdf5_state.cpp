@@ -245,11 +245,23 @@ std::vector<int64_t> Hdf5StateReader::read_numbers(hid_t dataset, const std::str
   return values;
 }
 
+// Where its floats stand one after the other as this machine has them, and inside the file.
+std::optional<int64_t> Hdf5StateReader::offset_of(hid_t dataset, int64_t count) const {
+  const VerifiedFile* const file = file_.verified();
+  const Hdf5Handle type(H5Dget_type(dataset), H5Tclose);
+  if (!file || H5Tequal(type, H5T_NATIVE_FLOAT) <= 0) return std::nullopt;
+  const haddr_t offset = H5Dget_offset(dataset); // HADDR_UNDEF of all that is not contiguous: beyond any end
+  const auto bytes = static_cast<uint64_t>(count) * sizeof(float), end = static_cast<uint64_t>(file->bytes());
+  if (bytes > end || offset > end - bytes) return std::nullopt;
+  return static_cast<int64_t>(offset);
+}
+
 TensorPart Hdf5StateReader::part(const std::string& name) const {
   const Hdf5Handle dataset = open_dataset(name, H5T_FLOAT);
   const std::vector<int64_t> extents = extents_of(dataset);
   if (!is_sane(extents)) file_.fail(full_name(name), "it is neither a vector nor a matrix");
   TensorPart part{.shape = extents, .begin = 0, .count = element_count(extents)};
+  part.offset = offset_of(dataset, part.count);
   const bool is_piece = H5Aexists(dataset, "begin") > 0;
   file_.check_read();
   if (!is_piece) return part;

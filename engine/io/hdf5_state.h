@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,6 +34,7 @@ class Hdf5File {
   void close();
   // A file to be read. HDF5 takes what it could not read for absent, where it is only asked whether it is there.
   void check_read() const;
+  const VerifiedFile* verified() const { return verified_ ? &verified_->file() : nullptr; } // null: no hashes are known
 
   // Attributes of the root group: what the file is.
   void write_attribute(const std::string& name, int64_t value);
@@ -79,6 +81,7 @@ class Hdf5StateWriter : public StateWriter {
 struct TensorPart {
   std::vector<int64_t> shape; // of the whole tensor
   int64_t begin = 0, count = 0;
+  std::optional<int64_t> offset = std::nullopt; // in bytes, of its floats in a verified file; none: HDF5 has to read it
 };
 
 class Hdf5StateReader : public StateReader {
@@ -99,6 +102,7 @@ class Hdf5StateReader : public StateReader {
 
  private:
   std::vector<std::string> datasets() const;
+  std::optional<int64_t> offset_of(hid_t dataset, int64_t count) const;
   Hdf5Handle open_dataset(const std::string& name, H5T_class_t type_class) const;
   std::vector<int64_t> read_numbers(hid_t dataset, const std::string& name, const char* attribute) const;
   void read_box(hid_t dataset, const std::string& name, std::span<const hsize_t> begin,

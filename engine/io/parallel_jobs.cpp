@@ -11,7 +11,8 @@
 namespace gpt2 {
 namespace {
 
-constexpr size_t kMostThreads = 8; // one reads and hashes several GB/s: more would only wait for memory or the disk
+constexpr size_t kFewestThreads = 4; // where there are few cores, some wait for the disk while others work
+constexpr size_t kMostThreads = 8;   // one reads and hashes several GB/s: more would only wait for memory or the disk
 
 class Jobs {
  public:
@@ -49,7 +50,8 @@ void run_jobs(size_t count, const std::function<void(size_t)>& job) {
   Jobs jobs(count, job);
   {
     std::vector<std::jthread> helpers;
-    const size_t threads = std::min({count, kMostThreads, size_t{std::thread::hardware_concurrency()}});
+    const auto threads =
+        std::min(count, std::clamp<size_t>(std::thread::hardware_concurrency(), kFewestThreads, kMostThreads));
     try {
       while (helpers.size() + 1 < threads) helpers.emplace_back([&] { jobs.work(); });
     } catch (const std::system_error&) { // no more threads for this process: those there are do it

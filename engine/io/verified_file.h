@@ -21,14 +21,20 @@ class BlockCache {
   struct Block {
     std::string path;
     size_t number = 0;
-    std::vector<std::byte> bytes; // empty: nothing is in it yet
+    bool filled = false;          // false: what is in it is another block's
+    std::vector<std::byte> bytes; // of the block, and beyond them what is left of a longer one
   };
-  // The block, or the one that has not been used for longest, emptied, to be filled.
+  // The block, or the one that has not been used for longest, to be filled.
   Block& find(const std::string& path, size_t number);
 
  private:
   size_t capacity_;
   std::vector<std::unique_ptr<Block>> blocks_; // the last used one first
+};
+
+struct FilePart {
+  int64_t offset;
+  std::span<std::byte> out;
 };
 
 class VerifiedFile {
@@ -38,10 +44,13 @@ class VerifiedFile {
 
   const std::string& path() const { return file_.path(); }
   int64_t bytes() const { return hashes_.bytes; }
-  void read(int64_t offset, std::span<std::byte> out) const; // inside the file
+  // Inside the file. read() keeps blocks of which others may want the rest. read_parts() is given all that is wanted at
+  // once: each block is read once, straight to where it is wanted, and several at a time.
+  void read(int64_t offset, std::span<std::byte> out) const;
+  void read_parts(std::vector<FilePart> parts) const;
 
  private:
-  void read_block(size_t block, std::span<std::byte> out) const;
+  void read_block(size_t block, std::span<const FilePart> parts) const; // in order, inside the block
   std::span<const std::byte> cached(size_t block) const;
 
   File file_;

@@ -2,6 +2,7 @@
 #include "engine/model/model_state.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
@@ -54,9 +55,10 @@ void save_pieces(StateWriter& writer, std::span<const OwnedPiece> pieces, const 
   }
 }
 
-void load_pieces(StateReader& reader, std::span<const OwnedPiece> pieces, const char* prefix,
-                 std::span<float> compact) {
-  for (const OwnedPiece& owned : pieces) reader.read_range(owned.name(prefix), owned.piece.begin, owned.in(compact));
+std::vector<FloatRange> ranges_of(std::span<const OwnedPiece> pieces, const char* prefix, std::span<float> compact) {
+  std::vector<FloatRange> ranges;
+  for (const OwnedPiece& owned : pieces) ranges.push_back({owned.name(prefix), owned.piece.begin, owned.in(compact)});
+  return ranges;
 }
 
 void check_shape(StateReader& reader, const std::string& name, const std::vector<int64_t>& expected) {
@@ -80,16 +82,18 @@ void load_tensors(StateReader& reader, const ParameterTable& table, std::span<co
                   const FlatState& state) {
   for (const char* prefix : {kParams, kAdamM, kAdamV}) check_shapes(reader, table, prefix);
   const std::vector<OwnedPiece> pieces = pieces_of(table, slices);
-  load_pieces(reader, pieces, kParams, state.params);
-  if (state.adam_m.empty()) return;
-  load_pieces(reader, pieces, kAdamM, state.adam_m);
-  load_pieces(reader, pieces, kAdamV, state.adam_v);
+  std::vector<FloatRange> ranges = ranges_of(pieces, kParams, state.params);
+  if (!state.adam_m.empty()) {
+    std::ranges::move(ranges_of(pieces, kAdamM, state.adam_m), std::back_inserter(ranges));
+    std::ranges::move(ranges_of(pieces, kAdamV, state.adam_v), std::back_inserter(ranges));
+  }
+  reader.read_ranges(ranges);
 }
 
 void load_weights(StateReader& reader, const ParameterTable& table, std::span<const OwnedSlice> slices,
                   std::span<float> params) {
   check_shapes(reader, table, kParams);
-  load_pieces(reader, pieces_of(table, slices), kParams, params);
+  reader.read_ranges(ranges_of(pieces_of(table, slices), kParams, params));
 }
 
 int64_t FlatSnapshot::floats(std::span<const OwnedSlice> slices, bool with_moments) {

@@ -38,6 +38,12 @@ class StateSnapshot {
   }
 };
 
+struct FloatRange { // elements [begin, begin + values.size()) of a tensor in row-major order
+  std::string name;
+  int64_t begin;
+  std::span<float> values;
+};
+
 class StateReader {
  public:
   virtual ~StateReader() = default;
@@ -46,6 +52,10 @@ class StateReader {
   virtual void read_floats(const std::string& name, std::span<float> values) = 0;
   // Elements [begin, begin + values.size()) of a tensor in row-major order, whoever wrote them.
   virtual void read_range(const std::string& name, int64_t begin, std::span<float> values) = 0;
+  // Many at once: who knows them all can read a file from its beginning to its end.
+  virtual void read_ranges(std::span<const FloatRange> ranges) {
+    for (const FloatRange& range : ranges) read_range(range.name, range.begin, range.values);
+  }
   virtual std::vector<int64_t> shape(const std::string& name) = 0; // of the whole tensor
   virtual int64_t read_int(const std::string& name) = 0;
   virtual std::string read_text(const std::string& name) = 0;

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "engine/base/log.h"
+#include "engine/base/stopwatch.h"
 #include "engine/base/utf8.h"
 #include "engine/dist/agreement.h"
 #include "engine/inference/generate.h"
@@ -13,9 +14,10 @@
 namespace gpt2 {
 namespace {
 
+using IfNotSaved = SoundSaves::IfNotSaved;
+
 constexpr int64_t kDeviceMetricsFreq = 10; // steps: NVML answers in milliseconds
 constexpr int64_t kFp8LookFreq = 10;       // steps: a look waits for the device
-constexpr double kFilesLookSeconds = 30;   // bounds what a power cut takes of the logs
 constexpr int64_t kHistogramFreq = 250;    // steps, where no evaluation sets the pace: every tensor is copied
 
 int64_t histogram_freq(const Session& session) {
@@ -39,8 +41,7 @@ Trainer::Trainer(Session& session)
           {.fp8 = plan_.model.fp8, .layers = plan_.model.config.layers, .warmup_steps = plan_.schedule.warmup_steps},
           session.state.fp8_lag),
       histogram_freq_(histogram_freq(session)),
-      saved_step_(session.resumed ? session.state.step : -1),
-      last_good_(session.resumed_from) {}
+      saves_(session) {}
 
 ExitCode Trainer::run() {
   try {
@@ -68,7 +69,7 @@ ExitCode Trainer::train() {
   fetch();
   while (state_.step < plan_.max_steps && !stopping()) {
     step();
-    judge_save();
+    saves_.judge();
     if (anything_due()) between_steps();
   }
   return state_.step < plan_.max_steps ? stop_early() : finish();
@@ -82,16 +83,17 @@ void Trainer::step() {
     if (i > 0) fetch();
     model_.micro_step(fetched().view(), i, accumulation);
   }
-  end_save_if_written(); // while the device works: a name and the removal of older checkpoints take their time
+  saves_.end_if_written(); // while the device works: a name and the removal of older checkpoints take their time
   updating_ = true;
   model_.update(update_settings(lr));
   fetch(); // while the device works
   result_ = model_.step_result();
+  saves_.note(result_);
   report_step(lr, watch.seconds());
   if (due(kDeviceMetricsFreq)) watch_device();
   if (due(kFp8LookFreq) || result_.verdict != Verdict::applied) watch_fp8();
   count_skipped();
-  if (since_look_.seconds() > kFilesLookSeconds) look_after_files();
+  if (saves_.files_are_due()) saves_.look_after_files();
 }
 
 // An error waits for the step that needs the batch: the one under way is complete without it.
@@ -154,21 +156,8 @@ void Trainer::count_skipped() {
   console_.line(line, Style::warning);
   session_.log.skipped(state_.step, line);
   if (result_.skipped_in_a_row < limit) return;
-  throw diverged(std::to_string(result_.skipped_in_a_row) + " steps in a row were skipped, the last at step " +
-                 std::to_string(state_.step) + ": " + reason_of(result_.verdict));
-}
-
-// Somebody may remove what a run of days writes to.
-void Trainer::look_after_files() {
-  since_look_ = {};
-  if (session_.checkpoint_lock && session_.checkpoint_lock->hold()) {
-    console_.line("warning: " + session_.checkpoint_lock->folder() +
-                      " was removed while the run was writing to it, with the checkpoints in it: it is made again",
-                  Style::warning);
-    if (session_.group.alone()) save_postponed_ = true; // ranks save together, at the next interval
-  }
-  if (session_.log_lock) session_.log_lock->hold(); // the log itself tells
-  session_.log.flush();
+  throw saves_.diverged(std::to_string(result_.skipped_in_a_row) + " steps in a row were skipped, the last at step " +
+                        std::to_string(state_.step) + ": " + reason_of(result_.verdict));
 }
 
 void Trainer::watch_device() {
@@ -220,7 +209,7 @@ void Trainer::log_fp8(std::span<const Fp8TensorStats> stats) {
 
 bool Trainer::anything_due() const {
   return due(options_.eval_freq) || due(options_.hellaswag_freq) || due(histogram_freq_) || due(options_.sample_freq) ||
-         due(options_.checkpoint_freq) || (save_postponed_ && unsound().empty());
+         due(options_.checkpoint_freq) || (saves_.postponed() && saves_.unsound().empty());
 }
 
 void Trainer::between_steps() {
@@ -230,8 +219,8 @@ void Trainer::between_steps() {
   if (due(histogram_freq_) && !stopping()) log_tensors();
   if (due(options_.sample_freq)) sample();
   const bool is_last = state_.step == plan_.max_steps; // finish() saves that, once all is known about it
-  if (!is_last && ((is_best && options_.save_best) || due(options_.checkpoint_freq) || save_postponed_))
-    save_if_sound(is_best);
+  if (!is_last && ((is_best && options_.save_best) || due(options_.checkpoint_freq) || saves_.postponed()))
+    saves_.save_if_sound(is_best);
   progress_.timed_between_steps(watch.seconds());
 }
 
@@ -250,12 +239,8 @@ bool Trainer::evaluate() {
     return false;
   }
   const double loss = *evaluated;
-  const bool is_best = std::isfinite(loss) && loss < state_.best_val_loss && unsound().empty();
-  if (is_best) {
-    best_before_ = state_.best_val_loss;
-    state_.best_val_loss = loss;
-    best_step_ = state_.step;
-  }
+  const bool is_best = std::isfinite(loss) && loss < state_.best_val_loss && saves_.unsound().empty();
+  if (is_best) saves_.note_best(loss);
   state_.last_val_loss = loss;
   state_.last_val_step = state_.step;
   console_.line(validation_line(state_.step, loss, is_best, state_.best_val_loss),
@@ -275,9 +260,9 @@ bool Trainer::evaluation_was_cut_short() const {
 void Trainer::make_up_evaluation() {
   const bool is_best = evaluate();
   if (state_.step == plan_.max_steps)
-    saved_step_ = -1; // finish() saves it again, with its loss
+    saves_.forget_saved(); // finish() saves it again, with its loss
   else if (is_best && options_.save_best)
-    save(true);
+    saves_.save(true);
 }
 
 void Trainer::score_hellaswag() {
@@ -315,53 +300,27 @@ void Trainer::sample() {
   session_.log.sample(state_.step, text);
 }
 
-// ---- saving ----
-
-std::string Trainer::unsound() const {
-  if (result_.skipped_in_a_row > 0) {
-    return result_.skipped_in_a_row == 1 ? "the last step was skipped: " + reason_of(result_.verdict)
-                                         : "the last " + std::to_string(result_.skipped_in_a_row) +
-                                               " steps were skipped, the latest because " + reason_of(result_.verdict);
-  }
-  if (state_.last_val_step == state_.step && !std::isfinite(state_.last_val_loss))
-    return "the validation loss is not finite";
-  if (ruined_step_ == state_.step) return "the loss after the last update is not finite";
-  return "";
-}
+// ---- the end ----
 
 // A step's loss is that of the weights before its update: of the last ones no step will tell.
 void Trainer::probe() {
   if (state_.last_val_step == state_.step) return;
   const bool finite = fetch_error_ || std::isfinite(gpt2::evaluate(model_, batch_.view()).sum); // no batch: no answer
-  if (any_rank(session_.group, !finite)) ruined_step_ = state_.step;
-}
-
-void Trainer::save_if_sound(bool is_best) {
-  const std::string trouble = unsound();
-  if (!trouble.empty()) {
-    if (!save_postponed_)
-      console_.line("step " + std::to_string(state_.step) + " | not saved until a step is applied again: " + trouble,
-                    Style::warning);
-    save_postponed_ = true;
-    return;
-  }
-  look_after_files(); // not into the folder of another run
-  save(is_best);
-  save_postponed_ = false;
+  if (any_rank(session_.group, !finite)) saves_.note_ruined();
 }
 
 // One try to keep what was trained, before an error that the model has no part in ends the run. An error of one rank
 // alone leaves the others where they are: nothing can be saved with them.
 void Trainer::rescue() {
-  if (!session_.group.alone() || updating_ || !unsound().empty()) return;
-  if (state_.step == first_step_ || saved_step_ == state_.step) return;
+  if (!session_.group.alone() || updating_ || !saves_.unsound().empty()) return;
+  if (state_.step == first_step_ || saves_.is_saved()) return;
   console_.clear_progress();
   try {
     probe();
-    if (!unsound().empty()) return;
-    look_after_files();
-    save(false);
-    wait_for_save(IfNotSaved::stop);
+    if (!saves_.unsound().empty()) return;
+    saves_.look_after_files();
+    saves_.save(false);
+    saves_.wait(IfNotSaved::stop);
     console_.line("step " + std::to_string(state_.step) +
                   " was saved because the run ends with an error; once that is mended, this goes on from here:");
     console_.command(resume_command(session_.checkpoints.path()));
@@ -372,73 +331,8 @@ void Trainer::rescue() {
 }
 
 void Trainer::end_save_under_way() {
-  if (session_.group.alone()) attempt([&] { wait_for_save(IfNotSaved::go_on); });
+  if (session_.group.alone()) attempt([&] { saves_.wait(IfNotSaved::go_on); });
 }
-
-AgreedError Trainer::diverged(const std::string& what) {
-  wait_for_save(IfNotSaved::go_on);
-  session_.log.flush();
-  if (last_good_.empty())
-    return {ExitCode::numerics, what + "; no checkpoint was saved",
-            "start again with a lower --max_lr or a smaller --grad_clip"};
-  return {ExitCode::numerics, what + "; the last good checkpoint is " + last_good_,
-          "go on from it with a lower rate: " + resume_command(last_good_, plan_.schedule.max_lr / 2)};
-}
-
-void Trainer::save(bool is_best) {
-  wait_for_save(IfNotSaved::go_on); // one at a time
-  session_.checkpoints.begin(model_, state_, is_best, session_.group);
-  saved_step_ = state_.step;
-  vindicated_ = false;
-}
-
-// What is saved was left by an update that its own step knew nothing about. The step after it read those weights: only
-// if that one was applied may the checkpoint take the place of older ones.
-void Trainer::judge_save() {
-  if (result_.verdict == Verdict::applied)
-    vindicated_ = true;
-  else
-    drop_doubtful_save();
-}
-
-void Trainer::end_save_if_written() {
-  if (!vindicated_) return;
-  if (const auto result = session_.checkpoints.end_if_written(session_.group)) tell(*result, IfNotSaved::go_on);
-  for (const std::string& line : session_.checkpoints.take_warnings()) console_.line(line, Style::warning);
-}
-
-void Trainer::drop_doubtful_save() {
-  if (!session_.checkpoints.saving() || vindicated_) return;
-  session_.checkpoints.drop();
-  console_.line("step " + std::to_string(saved_step_) + " | not saved: " + unsound(), Style::warning);
-  saved_step_ = -1;
-  save_postponed_ = true;
-}
-
-void Trainer::wait_for_save(IfNotSaved then) {
-  if (!unsound().empty()) drop_doubtful_save();
-  if (session_.checkpoints.saving()) tell(session_.checkpoints.end(session_.group), then);
-}
-
-void Trainer::tell(const SaveResult& result, IfNotSaved then) {
-  const std::string step = "step " + std::to_string(result.step) + " | ";
-  if (result.error) {
-    if (then == IfNotSaved::stop || options_.strict_saves) throw_agreed(session_.group, *result.error);
-    if (saved_step_ == result.step) saved_step_ = -1;
-    if (result.is_best) state_.best_val_loss = best_before_; // the next that is better than that is saved
-    const std::string line = step + "not saved, training goes on: " + result.error->what() +
-                             (result.error->hint().empty() ? "" : " (" + result.error->hint() + ")");
-    console_.line(line, Style::warning);
-    session_.log.not_saved(result.step, line);
-    return;
-  }
-  const auto& [saved_step, path, is_best, none] = result;
-  last_good_ = path;
-  session_.log.saved(saved_step, path, is_best);
-  console_.line(step + "saved " + path + (is_best ? " (best)" : ""));
-}
-
-// ---- the end ----
 
 ExitCode Trainer::finish() {
   if (state_.last_val_step != state_.step && options_.eval_freq > 0) evaluate();
@@ -446,12 +340,12 @@ ExitCode Trainer::finish() {
   if (options_.hellaswag_freq > 0 && hellaswag_step_ != state_.step && !stopping()) score_hellaswag();
   if (histogram_freq_ > 0 && tensors_step_ != state_.step && !stopping()) log_tensors();
   if (sampled_step_ != state_.step) sample();
-  wait_for_save(IfNotSaved::go_on);
-  if (const std::string trouble = unsound(); !trouble.empty())
-    throw diverged("the run ends at step " + std::to_string(state_.step) +
-                   " with weights that are not saved: " + trouble);
-  if (saved_step_ != state_.step) save_if_sound(best_step_ == state_.step);
-  wait_for_save(IfNotSaved::stop);
+  saves_.wait(IfNotSaved::go_on);
+  if (const std::string trouble = saves_.unsound(); !trouble.empty())
+    throw saves_.diverged("the run ends at step " + std::to_string(state_.step) +
+                          " with weights that are not saved: " + trouble);
+  if (!saves_.is_saved()) saves_.save_if_sound(saves_.is_best());
+  saves_.wait(IfNotSaved::stop);
   if (plan_.model.precision == Precision::fp8) {
     const std::vector<Fp8TensorStats> stats = over_ranks(session_.group, model_.fp8_stats());
     if (fp8_step_ != state_.step) log_fp8(stats);
@@ -473,21 +367,22 @@ ExitCode Trainer::stop_early() {
     return ExitCode::stopped_early;
   }
   probe();
-  wait_for_save(IfNotSaved::go_on);
+  saves_.wait(IfNotSaved::go_on);
   const std::string stopped =
       "stopped at step " + std::to_string(state_.step) + " of " + std::to_string(plan_.max_steps);
   tell_left_out();
-  if (const std::string trouble = unsound(); !trouble.empty()) {
+  if (const std::string trouble = saves_.unsound(); !trouble.empty()) {
     session_.log.flush();
     console_.line(stopped + ", not saved: " + trouble +
-                      (last_good_.empty() ? "; there is no earlier checkpoint"
-                                          : "; the last good checkpoint is " + last_good_ + ", this goes on from it:"),
+                      (saves_.last_good().empty()
+                           ? "; there is no earlier checkpoint"
+                           : "; the last good checkpoint is " + saves_.last_good() + ", this goes on from it:"),
                   Style::warning);
-    if (!last_good_.empty()) console_.command(resume_command(last_good_));
+    if (!saves_.last_good().empty()) console_.command(resume_command(saves_.last_good()));
     return ExitCode::stopped_early;
   }
-  if (saved_step_ != state_.step) save_if_sound(false);
-  wait_for_save(IfNotSaved::stop);
+  if (!saves_.is_saved()) saves_.save_if_sound(false);
+  saves_.wait(IfNotSaved::stop);
   session_.log.flush();
   console_.line(stopped + ", saved; this goes on from here:");
   console_.command(resume_command(session_.checkpoints.path()));

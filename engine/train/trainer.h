@@ -8,12 +8,12 @@
 
 #include "engine/base/error.h"
 #include "engine/base/process.h"
-#include "engine/base/stopwatch.h"
 #include "engine/train/data_watch.h"
 #include "engine/train/fp8_watch.h"
 #include "engine/train/many_ranks.h"
 #include "engine/train/progress.h"
 #include "engine/train/session.h"
+#include "engine/train/sound_saves.h"
 
 namespace gpt2 {
 
@@ -35,7 +35,6 @@ class Trainer {
   UpdateSettings update_settings(float lr) const;
   void report_step(float lr, double seconds);
   void count_skipped();
-  void look_after_files();
   void watch_device();
   void watch_fp8();
   void log_tensors();
@@ -50,21 +49,9 @@ class Trainer {
   void score_hellaswag();
   void sample();
 
-  // ---- saving: only what is sound ----
-  std::string unsound() const; // why the weights are not to be trusted; empty: they are
-  void save_if_sound(bool is_best);
-  void save(bool is_best); // begins to: a thread writes while training goes on
-  void judge_save();
-  void end_save_if_written();
-  void drop_doubtful_save();
   void probe(); // are the weights sound that the last update has left?
-  enum class IfNotSaved { go_on, stop };
-  void wait_for_save(IfNotSaved);
-  void tell(const SaveResult& result, IfNotSaved);
   void rescue();
   void end_save_under_way();
-  AgreedError diverged(const std::string& what);
-
   ExitCode finish();
   ExitCode stop_early();
   void tell_left_out();
@@ -83,23 +70,17 @@ class Trainer {
   HostBatch batch_;                // the next micro-batch, fetched while the device works
   std::exception_ptr fetch_error_; // instead of it
   DataWatch data_watch_;
-  StepResult result_;           // of the last step
-  int64_t first_step_ = 0;      // where this process began
-  bool stop_agreed_ = false;    // many ranks, beside result_.stop_requested
-  bool updating_ = false;       // the weights are between two steps
-  bool save_postponed_ = false; // until a step is applied
-  Stopwatch since_look_;        // at files, by look_after_files
+  StepResult result_;        // of the last step
+  int64_t first_step_ = 0;   // where this process began
+  bool stop_agreed_ = false; // many ranks, beside result_.stop_requested
+  bool updating_ = false;    // the weights are between two steps
   bool throttling_told_ = false;
   Fp8Guard fp8_guard_;
   Fp8LagWatch fp8_lag_;
   const int64_t histogram_freq_;
+  SoundSaves saves_;
   // With state_.last_val_step, so that the end does nothing twice.
-  int64_t hellaswag_step_ = -1, sampled_step_ = -1, saved_step_ = -1, tensors_step_ = -1, fp8_step_ = -1;
-  int64_t ruined_step_ = -1; // after whose update the loss was not finite
-  bool vindicated_ = false;  // the save under way: by a step after it
-  int64_t best_step_ = -1;   // of the best evaluation in this process
-  double best_before_ = 1e30;
-  std::string last_good_; // checkpoint; empty: none yet
+  int64_t hellaswag_step_ = -1, sampled_step_ = -1, tensors_step_ = -1, fp8_step_ = -1;
 };
 
 } // namespace gpt2

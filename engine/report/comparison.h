@@ -6,19 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/report/page_data.h"
+#include "engine/report/run_groups.h"
 #include "engine/report/run_metrics.h"
 #include "engine/report/seed_statistics.h"
 
 namespace gpt2 {
-
-using RunGroup = PageGroup; // its runs: one a seed
-
-// Runs that differ in their seed alone are a group, in the order of first sight; its name is what tells it apart, or
-// the name of the run. Throws Error(usage) if there are not two groups.
-std::vector<RunGroup> group_by_options(const std::vector<RunReader>& runs);
-
-int64_t seed_of(const RunReader& run);
 
 enum class Axis { step, tokens, seconds };
 constexpr std::array<Axis, 3> kAxes = {Axis::step, Axis::tokens, Axis::seconds};

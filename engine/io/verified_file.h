@@ -51,7 +51,7 @@ class VerifiedFile {
 
  private:
   void read_block(size_t block, std::span<const FilePart> parts) const; // in order, inside the block
-  std::span<const std::byte> cached(size_t block) const;
+  std::span<const std::byte> cached(size_t number) const;
 
   File file_;
   FileHashes hashes_;

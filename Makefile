@@ -60,6 +60,7 @@ faults: release ## kills, crashes, full disks, damage and signals in real runs o
 	@tools/install_deps.sh faults
 	$(call build,release,all)
 	@$(or $(wildcard .deps/venv/bin/python3),python3) tests/faults/run.py $(RELEASE) --full $(ARGS)
+	@[ -n "$(ARGS)" ] || GPT2_BIT_FLIPS=10000 GPT2_TRUNCATIONS=1000 $(RELEASE)/tests/test_manifest
 	@[ -n "$(ARGS)" ] || { tests/e2e/ranks.py $(RELEASE)/train_gpt2_fp8 --times 20 && { tests/fuzz/run.sh $(RELEASE) || [ $$? = 77 ]; }; }
 
 asan: deps-test ## the CPU suite under the address and undefined-behaviour sanitizers

@@ -1,7 +1,7 @@
 #include "engine/base/content_hash.h"
 
 #if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
-#include <xxh_x86dispatch.h> // the same functions with the widest vectors that the machine has: twice as fast
+#include <xxh_x86dispatch.h> // the same functions with the widest vectors that the machine has
 #else
 #include <xxhash.h>
 #endif

@@ -263,12 +263,18 @@ bool has_name(int descriptor, const std::string& path) {
   return open_file.st_dev == named_file.st_dev && open_file.st_ino == named_file.st_ino;
 }
 
-int64_t free_disk_space(const std::string& path) {
+std::string nearest_existing(const std::string& path) {
   std::error_code error;
   fs::path existing = fs::absolute(path, error);
   while (!fs::exists(existing, error) && existing.has_relative_path()) existing = existing.parent_path();
+  return existing.string();
+}
+
+int64_t free_disk_space(const std::string& path) {
+  std::error_code error;
+  const std::string existing = nearest_existing(path);
   const fs::space_info space = fs::space(existing, error);
-  if (error) throw_system_error(ExitCode::disk, "examine", existing.string(), error.value());
+  if (error) throw_system_error(ExitCode::disk, "examine", existing, error.value());
   return static_cast<int64_t>(space.available);
 }
 

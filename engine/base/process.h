@@ -24,9 +24,9 @@ struct StopWords {
 // Ctrl-C, SIGTERM, a lost terminal (SIGHUP) and SIGUSR1 (a job manager's warning that time is running out) ask a
 // program to stop. While nothing is to be saved the answer comes at once: a line on stderr and exit code 75. After
 // defer() a loop asks requested(), finishes its step, saves and leaves; or what was begun is finished, and
-// answer_at_once() takes defer() back. The same signal again ends the process on the
-// spot, with 75 too; unless it comes so soon that it is the same blow: a terminal, mpirun and `timeout` signal both the
-// process and its group. Handles the signals while it lives. They nest: the outermost one handles, all are asked.
+// answer_at_once() takes defer() back. The same signal again ends the process on the spot, with 75 too; unless it comes
+// so soon that it is the same blow: a terminal, mpirun and `timeout` signal both the process and its group. Handles the
+// signals while it lives. They nest: the outermost one handles, all are asked.
 class StopSignal {
  public:
   explicit StopSignal(const StopWords& words = {});

@@ -19,8 +19,8 @@ void report_no_gpu(const Options& options, const std::string& why, const Report&
 
 #ifdef GPT2_WITH_CUDA
 
-// One H200 SXM with CUDA 13.0, cuBLASLt 13.1, 2026-11; machines of this kind differ by some percent.
-constexpr double kH200Bf16Tflops = 736, kH200Fp8Tflops = 1520; // of 8192^3, one H200, 2026-11-16
+// Products of 8192^3 on one H200 SXM with CUDA 13.0, cuBLASLt 13.1, 2026-11-16; machines differ by some percent.
+constexpr double kH200Bf16Tflops = 736, kH200Fp8Tflops = 1520;
 constexpr double kSlow = 0.85;
 constexpr int kNewestTried = 90; // compute capability
 

@@ -20,14 +20,6 @@ namespace fs = std::filesystem;
 
 const std::string kScratch = ".doctor-"; // and the process
 
-// The folder, or the nearest above it that is there: on the same disk, and nothing is to be made.
-fs::path nearest_folder(const std::string& path) {
-  { const PassingFolders could_be_made(path); }
-  fs::path folder = fs::absolute(path);
-  while (!fs::is_directory(folder)) folder = folder.parent_path();
-  return folder;
-}
-
 // A folder of our own, gone at the end.
 class Scratch {
  public:
@@ -139,7 +131,8 @@ void check_storage(const PlannedRun* run, const std::string& checkpoint_dir, con
   const StopSignal stop;
   stop.defer(); // the scratch folder goes first
   check(report, "checkpoint", [&] {
-    const fs::path place = nearest_folder(checkpoint_dir);
+    { const PassingFolders could_be_made(checkpoint_dir); }
+    const fs::path place = nearest_existing(checkpoint_dir);    // on the same disk, and nothing is to be made
     for (const fs::path& folder : {place, place.parent_path()}) // where it was when there was no --checkpoint_dir yet
       remove_leftovers(folder);
     const Scratch scratch(place);

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdio>
 #include <sstream>
 #include <vector>
+
+#include "engine/base/formatted.h"
 
 namespace gpt2 {
 namespace {
@@ -17,18 +18,6 @@ constexpr double kFewBlocks = 0.25; // share of the blocks that may leave FP8 an
 // A value that is not finite is no matter of scales: the guard sees to it.
 bool saturates(const Fp8TensorStats& tensor) {
   return !tensor.fixed_scale && tensor.saturated >= Fp8LagWatch::kNoticed && std::isfinite(tensor.amax);
-}
-
-std::string percent(double share) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g%%", 100 * share);
-  return text;
-}
-
-std::string times(double factor) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2g", factor);
-  return text;
 }
 
 } // namespace
@@ -58,10 +47,9 @@ Fp8LagWatch::Fp8LagWatch(Setting setting, const std::string& text) : setting_(st
 std::string Fp8LagWatch::text() const {
   std::string text;
   for (const auto& [name, kind] : kinds_) {
-    char amax[32];
-    std::snprintf(amax, sizeof amax, "%.9g", static_cast<double>(kind.amax));
-    text += name + " " + std::to_string(kind.recent) + " " + std::to_string(kind.looks) + " " + amax + " " +
-            std::to_string(kind.told_step) + (kind.told.empty() ? "" : " " + kind.told) + "\n";
+    text += name + " " + std::to_string(kind.recent) + " " + std::to_string(kind.looks) +
+            formatted(" %.9g ", static_cast<double>(kind.amax)) + std::to_string(kind.told_step) +
+            (kind.told.empty() ? "" : " " + kind.told) + "\n";
   }
   return text;
 }
@@ -120,10 +108,10 @@ Fp8LagWatch::Finding Fp8LagWatch::worst_of(const std::string& kind, std::span<co
 
 // "the scale of fc/grad lags: 0.13% of h.3/fc/grad saturated at step 20, in the warm-up; --fp8_margin 3 would ..."
 std::string Fp8LagWatch::describe(const Finding& finding, int64_t step) const {
-  return "the scale of " + finding.kind + " lags: " + percent(finding.worst->saturated) + " of " +
+  return "the scale of " + finding.kind + " lags: " + formatted("%.3g%% of ", 100 * finding.worst->saturated) +
          finding.worst->tensor.text() + " saturated at step " + std::to_string(step) +
-         (warms_up(step) ? ", in the warm-up" : "") + ", values up to " + times(finding.beyond) + " times its range; " +
-         advice(finding, step);
+         (warms_up(step) ? ", in the warm-up" : "") +
+         formatted(", values up to %.2g times its range; ", finding.beyond) + advice(finding, step);
 }
 
 std::string Fp8LagWatch::advice(const Finding& finding, int64_t step) const {

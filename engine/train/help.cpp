@@ -7,6 +7,7 @@
 #include <set>
 
 #include "engine/base/error.h"
+#include "engine/base/split.h"
 #include "engine/base/terminal.h"
 #include "engine/base/toml.h"
 #include "engine/model/config.h"
@@ -117,17 +118,6 @@ std::string help_of(const Options& options, size_t columns, const std::set<std::
 }
 
 // ---- completion ----
-
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts{""};
-  for (const char c : text) {
-    if (c == separator)
-      parts.emplace_back();
-    else
-      parts.back() += c;
-  }
-  return parts;
-}
 
 // The words that a value can be; those in capitals stand for something.
 std::vector<std::string> choices_of(const std::string& name, const std::string& value_name) {

@@ -8,6 +8,7 @@
 #include "engine/base/files.h"
 #include "engine/base/log.h"
 #include "engine/base/shell_words.h"
+#include "engine/base/split.h"
 #include "engine/base/tool_arguments.h"
 #include "engine/report/comparison.h"
 #include "engine/report/comparison_text.h"
@@ -56,13 +57,9 @@ void add_options(CLI::App& app, Command& command) {
       ->type_name("FILE");
 }
 
-std::vector<std::string> between_commas(const std::string& text) { // without empty ones
-  std::vector<std::string> words;
-  for (size_t begin = text.find_first_not_of(','); begin != std::string::npos;) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    words.push_back(text.substr(begin, end - begin));
-    begin = text.find_first_not_of(',', end);
-  }
+std::vector<std::string> between_commas(const std::string& text) {
+  std::vector<std::string> words = split(text, ',');
+  std::erase(words, "");
   return words;
 }
 

@@ -54,24 +54,25 @@ class State : public StatefulModel {
   FlatState spans_;
 };
 
-int64_t block_bytes(const File& file, size_t block) {
-  return std::min(kBlockBytes, file.size() - static_cast<int64_t>(block) * kBlockBytes);
+// read(begin, count) for every block, by the threads that verifying and loading have.
+void for_blocks(const File& file, const std::function<void(int64_t, int64_t)>& read) {
+  run_jobs(static_cast<size_t>((file.size() + kBlockBytes - 1) / kBlockBytes), [&](size_t block) {
+    const int64_t begin = static_cast<int64_t>(block) * kBlockBytes;
+    read(begin, std::min(kBlockBytes, file.size() - begin));
+  });
 }
 
 void read_all(const File& file, int64_t piece) {
-  run_jobs(static_cast<size_t>((file.size() + kBlockBytes - 1) / kBlockBytes), [&](size_t block) {
+  for_blocks(file, [&](int64_t begin, int64_t count) {
     std::vector<std::byte> buffer(static_cast<size_t>(piece));
-    for (int64_t at = 0; at < block_bytes(file, block); at += piece) {
-      const int64_t count = std::min(piece, block_bytes(file, block) - at);
-      file.read_at(static_cast<int64_t>(block) * kBlockBytes + at, std::span(buffer).first(static_cast<size_t>(count)));
-    }
+    for (int64_t at = 0; at < count; at += piece)
+      file.read_at(begin + at, std::span(buffer).first(static_cast<size_t>(std::min(piece, count - at))));
   });
 }
 
 void read_into(const File& file, std::span<std::byte> memory) {
-  run_jobs(static_cast<size_t>((file.size() + kBlockBytes - 1) / kBlockBytes), [&](size_t block) {
-    const int64_t begin = static_cast<int64_t>(block) * kBlockBytes;
-    file.read_at(begin, memory.subspan(static_cast<size_t>(begin), static_cast<size_t>(block_bytes(file, block))));
+  for_blocks(file, [&](int64_t begin, int64_t count) {
+    file.read_at(begin, memory.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)));
   });
 }
 

@@ -25,8 +25,7 @@ void GPT2Cuda::block_forward_fp8(int layer, int B, int T, Fp8Pass pass) {
   linears.quantize(f.o, a.o, block.proj, R, pass);     // cuDNN made o: a pass of its own
   linears.forward(b_.branch, f.o, block.proj, R);      // (R, C) -> (R, C)
   norms.forward(f.h, block.ln2, R, pass);              // x_mid = x + branch; h2's codes
-  linears.forward(a.pre, f.h, block.fc, R);            // (R, C) -> (R, 4C)
-  linears.gelu(f.gelu, a.pre, block.fcproj, R, pass);  // (R, 4C)
+  linears.fc_gelu(a.pre, f.gelu, f.h, block, R, pass); // (R, C) -> (R, 4C), before and after GELU
   linears.forward(b_.branch, f.gelu, block.fcproj, R); // (R, 4C) -> (R, C)
 }
 
@@ -66,12 +65,12 @@ void GPT2Cuda::block_backward_fp8(int layer, int B, int T, Fp8Pass pass) {
   float* const qkv_bias = b_.grad + block.qkv.bias;
   const int64_t R = static_cast<int64_t>(B) * T;
 
-  linears.input_gradient(b_.dwide, f.dx, block.fcproj, R);                // (R, C) -> (R, 4C)
-  linears.gelu_gradient(wide, f.gelu_t, b_.dwide, a.pre, block, R, pass); // and fc's bias; gelu(pre) again
-  linears.weight_gradient(f.dx_t, f.gelu_t, block.fcproj, R);             // (C, 4C) += dx^T gelu
-  linears.input_gradient(b_.dh, f.wide, block.fc, R);                     // (R, 4C) -> (R, C)
-  norms.gradient(b_.dx, dx, f.h_t, b_.dh, block.ln2, R, pass);            // dx += ...; proj's bias; h2 again
-  linears.weight_gradient(f.wide_t, f.h_t, block.fc, R);                  // (4C, C) += wide^T h2
+  // (R, C) -> (R, 4C), and fc's bias; gelu(pre) again
+  linears.fcproj_gelu_gradient(wide, f.gelu_t, b_.dwide, f.dx, a.pre, block, R, pass);
+  linears.weight_gradient(f.dx_t, f.gelu_t, block.fcproj, R);  // (C, 4C) += dx^T gelu
+  linears.input_gradient(b_.dh, f.wide, block.fc, R);          // (R, 4C) -> (R, C)
+  norms.gradient(b_.dx, dx, f.h_t, b_.dh, block.ln2, R, pass); // dx += ...; proj's bias; h2 again
+  linears.weight_gradient(f.wide_t, f.h_t, block.fc, R);       // (4C, C) += wide^T h2
 
   linears.input_gradient(b_.dh, f.dx, block.proj, R);                      // (R, C) -> (R, C)
   linears.quantize_again(f.h_t, a.o, block.proj, R, pass);                 // o^T: forward kept o in BF16 alone

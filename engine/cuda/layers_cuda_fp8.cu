@@ -8,6 +8,7 @@
 #include "kernels/gelu_fp8.h"
 #include "kernels/layernorm_fp8.h"
 #include "kernels/matmul_fp8.h"
+#include "kernels/mlp_fp8.h"
 
 namespace gpt2 {
 
@@ -81,21 +82,56 @@ void LinearsFp8::quantize_weight_part(const LinearLayer& layer, int64_t offset, 
   cast_fp8(at_.cuda, {.out = sink, .dbias = nullptr, .in = at_.weight(offset), .rows = count / cols, .cols = cols});
 }
 
-// ---- GELU ----
+// ---- GELU and the products beside it ----
 
-void LinearsFp8::gelu(uint8_t* out, const bf16* pre, const LinearLayer& fcproj, int64_t R, Fp8Pass pass) const {
-  scaler_.produce(fcproj, Fp8Role::act, {out, nullptr}, pass, [&](const Fp8Sink& sink) {
-    gelu_forward_fp8(at_.cuda, {.out = sink, .in = pre, .rows = R, .cols = fcproj.C});
+// A scale that is measured first needs the values before they are quantized, and so a pass of its own.
+bool LinearsFp8::fused(const BlockLayers& block, const Fp8Sink& activation, int64_t R, Fp8Pass pass) const {
+  return fused_mlp_fp8(*at_.cuda.device, R, block.fc.C, block.fc.OC) && !scaler_.recipe().measures(pass) &&
+         activation.format == Fp8Format::e4m3;
+}
+
+void LinearsFp8::fc_gelu(bf16* pre, uint8_t* gelu, const uint8_t* in, const BlockLayers& block, int64_t R,
+                         Fp8Pass pass) const {
+  const Fp8Sink sink = scaler_.sink(block.fcproj, Fp8Role::act, {gelu, nullptr}, pass);
+  if (fused(block, sink, R, pass)) {
+    fc_gelu_fp8(at_.cuda, {.pre = pre,
+                           .gelu = sink,
+                           .in = scaler_.tensor(block.fc, Fp8Role::act, in),
+                           .weight = scaler_.tensor(block.fc, Fp8Role::weight, at_.b.fp8.weights + block.fc.weight),
+                           .bias = at_.bias(block.fc),
+                           .rows = R,
+                           .C = block.fc.C,
+                           .OC = block.fc.OC});
+    return;
+  }
+  forward(pre, in, block.fc, R);
+  scaler_.produce(block.fcproj, Fp8Role::act, {gelu, nullptr}, pass, [&](const Fp8Sink& out) {
+    gelu_forward_fp8(at_.cuda, {.out = out, .in = pre, .rows = R, .cols = block.fc.OC});
   });
 }
 
-void LinearsFp8::gelu_gradient(Fp8Codes gradient, uint8_t* out_t, const bf16* dout, const bf16* pre,
-                               const BlockLayers& block, int64_t R, Fp8Pass pass) const {
-  scaler_.produce(block.fc, Fp8Role::grad, gradient, pass, [&](const Fp8Sink& sink) {
+void LinearsFp8::fcproj_gelu_gradient(Fp8Codes dpre, uint8_t* gelu_t, bf16* dgelu, const uint8_t* dout, const bf16* pre,
+                                      const BlockLayers& block, int64_t R, Fp8Pass pass) const {
+  const Fp8Sink gelu = scaler_.made_again(block.fcproj, gelu_t, pass);
+  if (fused(block, gelu, R, pass)) {
+    const uint8_t* const weight_t = at_.b.fp8.weights_t + block.fcproj.weight;
+    fcproj_gelu_gradient_fp8(at_.cuda, {.dpre = scaler_.sink(block.fc, Fp8Role::grad, dpre, pass),
+                                        .gelu = gelu,
+                                        .dbias = at_.grad(block.fc.bias),
+                                        .dout = scaler_.tensor(block.fcproj, Fp8Role::grad, dout),
+                                        .weight_t = scaler_.tensor(block.fcproj, Fp8Role::weight, weight_t),
+                                        .pre = pre,
+                                        .rows = R,
+                                        .C = block.fc.C,
+                                        .OC = block.fc.OC});
+    return;
+  }
+  input_gradient(dgelu, dout, block.fcproj, R);
+  scaler_.produce(block.fc, Fp8Role::grad, dpre, pass, [&](const Fp8Sink& sink) {
     gelu_backward_fp8(at_.cuda, {.din = sink,
-                                 .out = scaler_.made_again(block.fcproj, out_t, pass),
+                                 .out = gelu,
                                  .dbias = at_.grad(block.fc.bias),
-                                 .dout = dout,
+                                 .dout = dgelu,
                                  .in = pre,
                                  .rows = R,
                                  .cols = block.fc.OC});

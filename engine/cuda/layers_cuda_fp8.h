@@ -27,12 +27,15 @@ class LinearsFp8 {
   // force.
   void quantize_weight_part(const LinearLayer& layer, int64_t offset, int64_t count) const;
 
-  void gelu(uint8_t* out, const bf16* pre, const LinearLayer& fcproj, int64_t R, Fp8Pass pass) const;
-  // And fc's bias gradient, and gelu(pre) again in out_t.
-  void gelu_gradient(Fp8Codes gradient, uint8_t* out_t, const bf16* dout, const bf16* pre, const BlockLayers& block,
-                     int64_t R, Fp8Pass pass) const;
+  // fc and GELU; the gradient from fcproj's output back to fc's, with fc's bias gradient, and gelu(pre) again in
+  // gelu_t. Where the GPU has a kernel for it, the product and GELU are one, and `dgelu` is not used.
+  void fc_gelu(bf16* pre, uint8_t* gelu, const uint8_t* in, const BlockLayers& block, int64_t R, Fp8Pass pass) const;
+  void fcproj_gelu_gradient(Fp8Codes dpre, uint8_t* gelu_t, bf16* dgelu, const uint8_t* dout, const bf16* pre,
+                            const BlockLayers& block, int64_t R, Fp8Pass pass) const;
 
  private:
+  bool fused(const BlockLayers& block, const Fp8Sink& codes, int64_t R, Fp8Pass pass) const;
+
   LayerContext at_;
   const Fp8Scaler& scaler_;
 };

@@ -41,10 +41,12 @@ __device__ inline uint2 e5m2_pack_stochastic(const Float8& scaled, const Roundin
 // A sink as one thread sees it: scales, encodes, and tallies what it sees.
 class Fp8Quantizer {
  public:
-  __device__ explicit Fp8Quantizer(const Fp8Sink& sink)
+  // The values are what is handed over times `unit`.
+  __device__ explicit Fp8Quantizer(const Fp8Sink& sink, float unit = 1.0f)
       : format_(sink.format),
         metering_(sink.metering),
-        scale_(sink.meter ? sink.meter->scale : 1.0f),
+        unit_(unit),
+        scale_((sink.meter ? sink.meter->scale : 1.0f) * unit),
         largest_(sink.format == Fp8Format::e4m3 ? 448.0f : 57344.0f),
         flushed_below_(sink.format == Fp8Format::e4m3 ? 0x1.0p-10f : 0x1.0p-17f) {
   } // half of the smallest code: a tie goes to 0
@@ -75,7 +77,7 @@ class Fp8Quantizer {
     __syncthreads(); // a block may commit more than one quantizer
     if (threadIdx.x == 0) amax = saturated = flushed = 0;
     __syncthreads();
-    const unsigned warp_amax = __reduce_max_sync(0xFFFFFFFFu, __float_as_uint(amax_));
+    const unsigned warp_amax = __reduce_max_sync(0xFFFFFFFFu, __float_as_uint(amax_ * unit_));
     const unsigned warp_saturated = __reduce_add_sync(0xFFFFFFFFu, saturated_);
     const unsigned warp_flushed = __reduce_add_sync(0xFFFFFFFFu, flushed_);
     if (threadIdx.x % kWarp == 0) {
@@ -91,10 +93,22 @@ class Fp8Quantizer {
     if (flushed) atomicAdd(&sink.meter->flushed, static_cast<unsigned long long>(flushed));
   }
 
+  // The same by one warp, whose threads all call it: for blocks whose warps go different ways.
+  __device__ void commit_warp(const Fp8Sink& sink) const {
+    if (metering_ == Fp8Metering::none) return;
+    const unsigned amax = __reduce_max_sync(0xFFFFFFFFu, __float_as_uint(amax_ * unit_));
+    const unsigned saturated = __reduce_add_sync(0xFFFFFFFFu, saturated_);
+    const unsigned flushed = __reduce_add_sync(0xFFFFFFFFu, flushed_);
+    if (threadIdx.x % kWarp != 0) return;
+    if (amax > *static_cast<volatile uint32_t*>(sink.amax)) atomicMax(sink.amax, amax);
+    if (saturated) atomicAdd(&sink.meter->saturated, static_cast<unsigned long long>(saturated));
+    if (flushed) atomicAdd(&sink.meter->flushed, static_cast<unsigned long long>(flushed));
+  }
+
  private:
   Fp8Format format_;
   Fp8Metering metering_;
-  float scale_, largest_, flushed_below_;
+  float unit_, scale_, largest_, flushed_below_;
   float amax_ = 0;
   unsigned saturated_ = 0, flushed_ = 0;
 };

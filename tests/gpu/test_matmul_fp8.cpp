@@ -2,9 +2,8 @@
 #include "kernels/matmul_fp8.h"
 
 #include <algorithm>
-#include <memory>
 
-#include "tests/gpu/fp8_test.h"
+#include "tests/gpu/fp8_matrix.h"
 
 namespace gpt2 {
 namespace {
@@ -31,46 +30,7 @@ const Formats kRecipes[] = {{Fp8Format::e4m3, Fp8Format::e4m3, Fp8Format::e5m2},
                             {Fp8Format::e4m3, Fp8Format::e4m3, Fp8Format::e4m3},
                             {Fp8Format::e5m2, Fp8Format::e4m3, Fp8Format::e5m2}};
 
-// A (rows, cols) matrix in FP8, both ways round, and the numbers that its codes stand for.
-struct Matrix {
-  Matrix(int64_t rows, int64_t cols, Fp8Format format, uint64_t seed, float deviation)
-      : format(format), scale(fp8_max(format) / (5 * deviation)), meter(scale) {
-    const std::vector<float> real = random_values(static_cast<size_t>(rows * cols), seed, deviation);
-    const Quantized quantized_values = quantized(real, format, scale);
-    for (const uint8_t code : quantized_values.codes)
-      values.push_back(static_cast<double>(fp8_decode(code, format)) / scale);
-    data = std::make_unique<DeviceBuffer<uint8_t>>(quantized_values.codes);
-    transposed = std::make_unique<DeviceBuffer<uint8_t>>(transpose(quantized_values.codes, rows, cols));
-  }
-  Fp8Tensor tensor() { return {data->get(), format, meter}; }
-  Fp8Tensor tensor_t() { return {transposed->get(), format, meter}; }
-
-  Fp8Format format;
-  float scale;
-  MeterBuffer meter;
-  std::vector<double> values;
-  std::unique_ptr<DeviceBuffer<uint8_t>> data, transposed;
-};
-
-// out (m, n) = a (m, k) b (n, k)^T, added to what is there.
-void multiply_add(std::vector<double>& out, const std::vector<double>& a, const std::vector<double>& b, int64_t m,
-                  int64_t n, int64_t k) {
-  for (int64_t i = 0; i < m; ++i) {
-    for (int64_t j = 0; j < n; ++j) {
-      double sum = 0;
-      for (int64_t x = 0; x < k; ++x) sum += a[static_cast<size_t>(i * k + x)] * b[static_cast<size_t>(j * k + x)];
-      out[static_cast<size_t>(i * n + j)] += sum;
-    }
-  }
-}
-
 std::vector<float> to_floats(const std::vector<double>& values) { return {values.begin(), values.end()}; }
-
-bool has_fp8(const TestDevice& device) {
-  if (device.cuda.device->compute_capability >= 90) return true;
-  MESSAGE("skipped: FP8 products need compute capability 9.0");
-  return false;
-}
 
 } // namespace
 
@@ -85,8 +45,8 @@ TEST_CASE("all three products, in every pair of formats") {
       CAPTURE(to_string(formats.in));
       CAPTURE(to_string(formats.dout));
       const size_t in_size = static_cast<size_t>(s.rows * s.C), out_size = static_cast<size_t>(s.rows * s.OC);
-      Matrix in(s.rows, s.C, formats.in, 1, 1.0f), weight(s.OC, s.C, formats.weight, 2, 0.02f);
-      Matrix dout(s.rows, s.OC, formats.dout, 3, 1e-3f);
+      Fp8Matrix in(s.rows, s.C, formats.in, 1, 1.0f), weight(s.OC, s.C, formats.weight, 2, 0.02f);
+      Fp8Matrix dout(s.rows, s.OC, formats.dout, 3, 1e-3f);
       const std::vector<float> bias = random_values(static_cast<size_t>(s.OC), 4, 0.1f);
       DeviceBuffer<bf16> gpu_bias(to_bf16(bias));
 
@@ -137,7 +97,7 @@ TEST_CASE("all three products, in every pair of formats") {
 TEST_CASE("the scale is read when the product runs, not when it is planned") {
   TestDevice device;
   if (!has_fp8(device)) return;
-  Matrix in(64, 768, Fp8Format::e4m3, 1, 1.0f), weight(768, 768, Fp8Format::e4m3, 2, 0.02f);
+  Fp8Matrix in(64, 768, Fp8Format::e4m3, 1, 1.0f), weight(768, 768, Fp8Format::e4m3, 2, 0.02f);
   DeviceBuffer<bf16> out(64 * 768);
   const MatmulForwardFp8 product{
       .out = out, .in = in.tensor(), .weight = weight.tensor(), .bias = nullptr, .rows = 64, .C = 768, .OC = 768};

@@ -1,0 +1,145 @@
+// Hopper's asynchronous instructions, each wrapped in a tiny function: barriers in shared memory, tensor copies, and
+// products of a warpgroup. They exist for sm_90a alone; elsewhere a kernel that uses them is compiled empty.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/device/ptx.cuh"
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define GPT2_HAS_SM90A 1
+#else
+#define GPT2_HAS_SM90A 0
+#endif
+
+namespace gpt2::sm90 {
+
+// ---- barriers ----
+
+// Counts arrivals, and bytes that copies bring; a phase ends when both are complete. Waiters name a phase by its
+// parity.
+struct Barrier {
+  uint64_t state;
+
+  __device__ void init(int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&state)), "r"(arrivals) : "memory");
+  }
+  __device__ void expect_bytes(int bytes) { // and arrives
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&state)), "r"(bytes)
+                 : "memory");
+  }
+  // Arrives at the same barrier of block `rank` of the cluster.
+  __device__ void arrive_at(int rank) {
+    asm volatile(
+        "{\n"
+        ".reg .b32 remote;\n"
+        "mapa.shared::cluster.u32 remote, %0, %1;\n"
+        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+        "}" ::"r"(shared_address(&state)),
+        "r"(rank)
+        : "memory");
+  }
+  __device__ void wait(uint32_t parity) {
+    asm volatile(
+        "{\n"
+        ".reg .pred done;\n"
+        "again:\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@!done bra again;\n"
+        "}" ::"r"(shared_address(&state)),
+        "r"(parity)
+        : "memory");
+  }
+};
+
+__device__ inline void fence_barrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ inline void cluster_sync() {
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+__device__ inline uint32_t cluster_rank() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+// A barrier of the 128 threads of one warpgroup; 0 is __syncthreads().
+__device__ inline void warpgroup_barrier(int id) { asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory"); }
+
+// ---- registers ----
+
+template <int kRegisters>
+__device__ inline void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ inline void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// ---- tensor copies, by one thread ----
+
+__device__ inline void prefetch_map(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+// A box of a tensor of 4 dimensions to shared memory of this block, or of every block of the cluster in `blocks`, at
+// the same place; each one's barrier gets the bytes.
+__device__ inline void load_box(void* to, const CUtensorMap* map, Barrier& barrier, int c0, int c1, int c2, int c3) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
+      "[%2];" ::"r"(shared_address(to)),
+      "l"(map), "r"(shared_address(&barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+      : "memory");
+}
+__device__ inline void load_box(void* to, const CUtensorMap* map, Barrier& barrier, int c0, int c1, int c2, int c3,
+                                uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(shared_address(to)),
+      "l"(map), "r"(shared_address(&barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "h"(blocks)
+      : "memory");
+}
+__device__ inline void load_box(void* to, const CUtensorMap* map, Barrier& barrier, int c0, int c1, int c2, int c3,
+                                int c4) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(shared_address(to)),
+      "l"(map), "r"(shared_address(&barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+      : "memory");
+}
+
+// `bytes` (a multiple of 16) at an address, on their way to L2.
+__device__ inline void prefetch_bulk(const void* from, int bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
+// ---- products of a warpgroup ----
+
+// An operand in shared memory: rows of 128 bytes of the contracted dimension, swizzled by 128 bytes, 8 rows an atom of
+// 1024 bytes, whose address is a multiple of 1024. 32 bytes further along the rows is 2 more.
+__device__ inline uint64_t operand(const void* address) {
+  constexpr uint64_t kAtomStride = 1024 >> 4, kSwizzle128 = 1;
+  return (shared_address(address) & 0x3FFFF) >> 4 | uint64_t{1} << 16 | kAtomStride << 32 | kSwizzle128 << 62;
+}
+
+__device__ inline void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ inline void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int kPending>
+__device__ inline void products_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+// ---- matrices of 8 x 8 16-bit elements from registers to shared memory, transposed ----
+
+// Lane i gives the address of column i % 8 of matrix i / 8; a thread's word of a matrix holds two neighbouring columns
+// of row lane / 4.
+__device__ inline void store_matrices_transposed(void* column, const uint32_t (&words)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(column)),
+               "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+               : "memory");
+}
+
+} // namespace gpt2::sm90

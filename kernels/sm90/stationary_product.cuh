@@ -1,0 +1,208 @@
+// An FP8 product whose epilogue runs beside it: D (rows, width) = in (rows, K) weight (width, K)^T for K up to 1024.
+//
+// A block keeps a panel of the weight in shared memory for good, and walks over tiles of 64 rows. One thread copies the
+// tiles' K in pieces of 128 bytes into a ring; two warpgroups take tiles in turn, so that one multiplies while the
+// other is in its epilogue. A pair of blocks with the same rows shares its copies.
+//
+//   shared memory   weight (K / 128, panel, 128)   147 KB for 192 x 768
+//                   ring (stages, 64, 128)         8 KB each
+//                   staging of the epilogues
+//
+// Both operands are put into shared memory in an order of rows that suits the epilogue. Of a tile's 16 rows the even
+// ones come first: rows r and r + 8 of the accumulators, which one thread holds, are then neighbours, and their codes
+// together make the 16-bit elements that stmatrix transposes. Of 32 weight rows, number 8 q + 2 j + e comes to
+// 8 j + 2 q + e: a thread's accumulators are then runs of 8 neighbouring columns.
+#pragma once
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/device/vector.cuh"
+#include "kernels/sm90/hopper.cuh"
+#include "kernels/sm90/tensor_map.h"
+#include "kernels/sm90/wgmma.cuh"
+
+namespace gpt2::sm90 {
+
+constexpr int kTileRows = 64;
+constexpr int kPieceBytes = 128; // of K
+constexpr int kStageBytes = kTileRows * kPieceBytes;
+constexpr int kWarpgroup = 128;
+constexpr int kBlockThreads = 3 * kWarpgroup; // one that copies, two that multiply
+constexpr int kGroup = 32;                    // columns of which a thread owns 8
+constexpr int kChunk = 64;                    // columns that an epilogue finishes at a time
+
+template <int kPanel_, int kPieces_, int kStages_, int kCluster_, Fp8Format kLeft_>
+struct StationaryShape {
+  static constexpr int kPanel = kPanel_, kPieces = kPieces_, kStages = kStages_, kCluster = kCluster_;
+  static constexpr Fp8Format kLeft = kLeft_; // of `in`
+  static constexpr int kK = kPieces * kPieceBytes, kPieceOfPanel = kPanel * kPieceBytes;
+  static constexpr int kWeightBytes = kPieces * kPieceOfPanel, kRingBytes = kStages * kStageBytes;
+  static constexpr int kBarrierBytes = (2 * kStages + 1) * static_cast<int>(sizeof(Barrier));
+  static constexpr int kAlignment = 1024; // of swizzled operands
+  template <class Epilogue>
+  static constexpr int shared_bytes() {
+    return kAlignment + kWeightBytes + kRingBytes + 2 * Epilogue::kStagingBytes + kBarrierBytes;
+  }
+};
+
+// Where in the ring a warp is, and in which round.
+template <int kStages>
+struct RingPosition {
+  int stage = 0;
+  uint32_t parity = 0;
+  __device__ void advance(int by = 1) {
+    stage += by;
+    while (stage >= kStages) {
+      stage -= kStages;
+      parity ^= 1;
+    }
+  }
+};
+
+// Epilogue: what a kernel does with its accumulators.
+//   struct Arguments;                                             copied to the device
+//   static constexpr int kStagingBytes;                           shared memory of each warpgroup
+//   Epilogue(const Arguments&, uint8_t* staging, int column0, int warpgroup, int part);
+//   void prepare(int64_t row0);                                   loads that may be under way while the tile multiplies
+//   void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, int64_t next_row0);
+//   void finish();                                                after the last tile
+template <class Shape, class Epilogue>
+__global__ void __launch_bounds__(kBlockThreads, 1)
+    stationary_product_kernel(const __grid_constant__ CUtensorMap in_map,
+                              const __grid_constant__ CUtensorMap weight_map,
+                              const __grid_constant__ typename Epilogue::Arguments arguments, int64_t tile_pairs) {
+#if GPT2_HAS_SM90A
+  constexpr int kStages = Shape::kStages, kPieces = Shape::kPieces;
+  extern __shared__ uint8_t dynamic[];
+  uint8_t* const weights = dynamic + (-shared_address(dynamic) & (Shape::kAlignment - 1));
+  uint8_t* const ring = weights + Shape::kWeightBytes;
+  uint8_t* const staging = ring + Shape::kRingBytes;
+  auto* const full = reinterpret_cast<Barrier*>(staging + 2 * Epilogue::kStagingBytes); // (stages)
+  Barrier* const empty = full + kStages;                                                // (stages)
+  Barrier& weights_ready = empty[kStages];
+  const int warpgroup = threadIdx.x / kWarpgroup, lane = threadIdx.x % kWarp;
+  const int panel = blockIdx.x, part = blockIdx.y, parts = gridDim.y;
+
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < kStages; ++stage) {
+      full[stage].init(1);
+      empty[stage].init(Shape::kCluster * kWarpgroup / kWarp); // every warp that read it, here and in the other block
+    }
+    weights_ready.init(1);
+    fence_barrier_init();
+  }
+  if constexpr (Shape::kCluster > 1)
+    cluster_sync();
+  else
+    __syncthreads();
+
+  RingPosition<kStages> at;
+  if (warpgroup == 0) {
+    give_registers<40>();
+    if (threadIdx.x == 0) {
+      prefetch_map(&in_map);
+      weights_ready.expect_bytes(Shape::kWeightBytes);
+      for (int piece = 0; piece < kPieces; ++piece)
+        load_box(weights + piece * Shape::kPieceOfPanel, &weight_map, weights_ready, piece * kPieceBytes, 0, 0, 0,
+                 panel * (Shape::kPanel / kGroup));
+      for (int64_t tile = 2 * part; tile < 2 * tile_pairs; tile += tile % 2 ? 2 * parts - 1 : 1) {
+        for (int piece = 0; piece < kPieces; ++piece) {
+          empty[at.stage].wait(at.parity ^ 1); // the first round finds them so
+          full[at.stage].expect_bytes(kStageBytes);
+          uint8_t* const stage = ring + at.stage * kStageBytes;
+          const int row_group = static_cast<int>(tile) * (kTileRows / 16);
+          if constexpr (Shape::kCluster == 1) {
+            load_box(stage, &in_map, full[at.stage], piece * kPieceBytes, 0, 0, row_group);
+          } else { // half of the rows, for both blocks
+            const int half = static_cast<int>(cluster_rank());
+            load_box(stage + half * (kStageBytes / 2), &in_map, full[at.stage], piece * kPieceBytes, 0, 0,
+                     row_group + half * (kTileRows / 32), uint16_t{3});
+          }
+          at.advance();
+        }
+      }
+    }
+  } else {
+    take_registers<232>();
+    const int consumer = warpgroup - 1;
+    Epilogue epilogue(arguments, staging + consumer * Epilogue::kStagingBytes, panel * Shape::kPanel, consumer, part);
+    const auto release = [&](int stage) {
+      if (lane < Shape::kCluster) empty[stage].arrive_at(lane);
+    };
+    weights_ready.wait(0);
+    at.advance(consumer * kPieces);
+    for (int64_t pair = part; pair < tile_pairs; pair += parts) {
+      const int64_t row0 = (2 * pair + consumer) * kTileRows;
+      epilogue.prepare(row0);
+      float accumulators[Shape::kPanel / 2];
+      int previous = 0;
+#pragma unroll
+      for (int piece = 0; piece < kPieces; ++piece) {
+        full[at.stage].wait(at.parity);
+        products_begin();
+        const uint64_t left = operand(ring + at.stage * kStageBytes);
+        const uint64_t right = operand(weights + piece * Shape::kPieceOfPanel);
+#pragma unroll
+        for (int k = 0; k < kPieceBytes / 32; ++k)
+          multiply<Shape::kLeft, Shape::kPanel>(accumulators, left + 2 * k, right + 2 * k, piece == 0 && k == 0);
+        products_commit();
+        if (piece > 0) {
+          products_wait<1>();
+          release(previous);
+        }
+        previous = at.stage;
+        at.advance();
+      }
+      products_wait<0>();
+      release(previous);
+      at.advance(kPieces); // the other warpgroup's tile
+      const int64_t next = pair + parts;
+      epilogue.finish_tile(accumulators, row0, next < tile_pairs ? (2 * next + consumer) * kTileRows : row0);
+    }
+    epilogue.finish();
+  }
+  if constexpr (Shape::kCluster > 1) cluster_sync(); // a block's barriers stay until nobody arrives at them any more
+#endif
+}
+
+struct StationaryOperands {
+  const uint8_t* in;     // (rows, K)
+  const uint8_t* weight; // (width, K)
+  int64_t rows;          // a multiple of 128
+  int width;             // a multiple of the panel, of two panels for a cluster
+};
+
+// How many blocks share a panel.
+template <class Shape>
+int stationary_parts(const CudaDevice& device, int width) {
+  return max(1, device.multiprocessors / (width / Shape::kPanel));
+}
+
+template <class Shape, class Epilogue>
+void launch_stationary_product(Cuda& cuda, const StationaryOperands& p, const typename Epilogue::Arguments& arguments) {
+  constexpr int64_t kK = Shape::kK;
+  const CUtensorMap in = make_tensor_map(
+      p.in,
+      {{kK, 1, kPieceBytes}, {8, 2 * kK, 8}, {2, kK, 2}, {p.rows / 16, 16 * kK, kTileRows / 16 / Shape::kCluster}});
+  const CUtensorMap weight = make_tensor_map(p.weight, {{kK, 1, kPieceBytes},
+                                                        {2, kK, 2},
+                                                        {4, 8 * kK, 4},
+                                                        {4, 2 * kK, 4},
+                                                        {p.width / kGroup, kGroup * kK, Shape::kPanel / kGroup}});
+  const auto kernel = stationary_product_kernel<Shape, Epilogue>;
+  constexpr int kShared = Shape::template shared_bytes<Epilogue>();
+  CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared));
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {Shape::kCluster, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(p.width / Shape::kPanel),
+                        static_cast<unsigned>(stationary_parts<Shape>(*cuda.device, p.width)));
+  config.blockDim = dim3(kBlockThreads);
+  config.dynamicSmemBytes = kShared;
+  config.stream = cuda.stream;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, in, weight, arguments, p.rows / (2 * kTileRows)));
+}
+
+} // namespace gpt2::sm90

@@ -1,0 +1,242 @@
+// The MLP's products with GELU in one kernel, against double precision and against the two kernels they replace.
+#include "kernels/mlp_fp8.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/gelu_fp8.h"
+#include "kernels/matmul_fp8.h"
+#include "tests/gpu/fp8_matrix.h"
+
+namespace gpt2 {
+namespace {
+
+constexpr double kTolerance = 1e-2; // as in test_matmul_fp8.cpp: fast accumulation, and BF16
+constexpr double kShare = 5e-2;     // of gradients one code apart: E5M2 has two bits, the product errs by 1e-3
+
+struct Shape {
+  int64_t rows;
+  int C, OC;
+  int64_t elements() const { return std::max(rows * C, rows * OC); }
+};
+
+// One tile each; several panels and tiles, not as many tiles for every block; the model's.
+const Shape kShapes[] = {{128, 768, 384},  {128, 1024, 256},  {640, 768, 768},
+                         {384, 1024, 512}, {1152, 768, 3072}, {1152, 1024, 4096}};
+const Shape kLarge[] = {{16384, 768, 3072}, {16384, 1024, 4096}};
+
+bool has_fused(const TestDevice& device, const Shape& s) {
+  if (fused_mlp_fp8(*device.cuda.device, s.rows, s.C, s.OC)) return true;
+  MESSAGE("skipped: fused products need compute capability 9.0");
+  return false;
+}
+
+double gelu_gradient_of(double x) {
+  const double u = 0.7978845608028654 * (x + 0.044715 * x * x * x), t = std::tanh(u);
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 3 * 0.044715 * x * x);
+}
+
+// fc's operands and results.
+struct Forward {
+  explicit Forward(const Shape& s)
+      : s(s),
+        in(s.rows, s.C, Fp8Format::e4m3, 1, 1.0f),
+        weight(s.OC, s.C, Fp8Format::e4m3, 2, 0.04f),
+        bias(random_values(static_cast<size_t>(s.OC), 3, 0.5f)),
+        gpu_bias(to_bf16(bias)),
+        pre(static_cast<size_t>(s.rows * s.OC)),
+        gelu(s.rows, s.OC, kGeluScale) {}
+
+  void run(Cuda& cuda) {
+    fc_gelu_fp8(cuda, {.pre = pre,
+                       .gelu = gelu.data_only(Fp8Format::e4m3),
+                       .in = in.tensor(),
+                       .weight = weight.tensor(),
+                       .bias = gpu_bias,
+                       .rows = s.rows,
+                       .C = s.C,
+                       .OC = s.OC});
+  }
+
+  static constexpr float kGeluScale = 110; // values up to 4: a few saturate
+  Shape s;
+  Fp8Matrix in, weight;
+  std::vector<float> bias;
+  DeviceBuffer<bf16> gpu_bias, pre;
+  CodeBuffers gelu;
+};
+
+// fcproj's gradient.
+struct Backward {
+  Backward(const Shape& s, Fp8Format format)
+      : s(s),
+        format(format),
+        scale(fp8_max(format) / 0.05f),
+        dout(s.rows, s.C, format, 4, 1e-2f),
+        weight_t(s.OC, s.C, Fp8Format::e4m3, 5, 0.04f),
+        x(random_values(static_cast<size_t>(s.rows * s.OC), 6, 1.5f)),
+        initial(random_values(static_cast<size_t>(s.OC), 7, 0.1f)),
+        pre(to_bf16(x)),
+        dbias(initial),
+        dpre(s.rows, s.OC, scale),
+        gelu(s.rows, s.OC, Forward::kGeluScale) {}
+
+  void run(Cuda& cuda) {
+    fcproj_gelu_gradient_fp8(cuda, {.dpre = dpre.sink(format),
+                                    .gelu = gelu.transposed_only(Fp8Format::e4m3, Fp8Metering::none),
+                                    .dbias = dbias,
+                                    .dout = dout.tensor(),
+                                    .weight_t = weight_t.tensor(),
+                                    .pre = pre,
+                                    .rows = s.rows,
+                                    .C = s.C,
+                                    .OC = s.OC});
+  }
+
+  Shape s;
+  Fp8Format format;
+  float scale;
+  Fp8Matrix dout, weight_t;
+  std::vector<float> x, initial;
+  DeviceBuffer<bf16> pre;
+  DeviceBuffer<float> dbias;
+  CodeBuffers dpre, gelu;
+};
+
+std::vector<double> absolute(std::vector<double> values) {
+  for (double& value : values) value = std::fabs(value);
+  return values;
+}
+
+std::vector<float> decoded(const std::vector<uint8_t>& codes, Fp8Format format) {
+  std::vector<float> values;
+  for (const uint8_t code : codes) values.push_back(fp8_decode(code, format));
+  return values;
+}
+
+} // namespace
+
+TEST_CASE("forward: the product with its bias, and the codes that GELU makes of it, bit for bit") {
+  TestDevice device;
+  for (const Shape& s : tested(kShapes)) {
+    if (!has_fused(device, s)) return;
+    CAPTURE(describe(s.rows, s.C, Fp8Format::e4m3));
+    Forward f(s);
+    f.run(device.cuda);
+    std::vector<double> expected(static_cast<size_t>(s.rows * s.OC));
+    for (size_t i = 0; i < expected.size(); ++i) expected[i] = f.bias[i % static_cast<size_t>(s.OC)];
+    multiply_add(expected, f.in.values, f.weight.values, s.rows, s.OC, s.C);
+    CHECK(relative_error(to_float(f.pre.download()), {expected.begin(), expected.end()}) < kTolerance);
+
+    CodeBuffers alone(s.rows, s.OC, Forward::kGeluScale);
+    gelu_forward_fp8(device.cuda, {.out = alone.data_only(Fp8Format::e4m3), .in = f.pre, .rows = s.rows, .cols = s.OC});
+    CHECK(same_bits(f.gelu.data.download(), alone.data.download()));
+    CHECK(f.gelu.meter.amax() == alone.meter.amax());
+    CHECK(f.gelu.meter.read().saturated == alone.meter.read().saturated);
+    CHECK(f.gelu.meter.read().flushed == alone.meter.read().flushed);
+    CHECK(poisoned(f.gelu.transposed));
+  }
+}
+
+TEST_CASE("backward: the gradient both ways round, GELU's output again, the bias gradient") {
+  TestDevice device;
+  for (const Shape& s : tested(kShapes)) {
+    if (!has_fused(device, s)) return;
+    for (const Fp8Format format : kFormats) {
+      CAPTURE(describe(s.rows, s.C, format));
+      Backward b(s, format);
+      b.run(device.cuda);
+      std::vector<double> values(b.x.size()), sizes(b.x.size());
+      multiply_add(values, b.dout.values, b.weight_t.values, s.rows, s.OC, s.C);
+      multiply_add(sizes, absolute(b.dout.values), absolute(b.weight_t.values), s.rows, s.OC, s.C);
+      std::vector<float> dbias = b.initial;
+      for (size_t i = 0; i < values.size(); ++i) {
+        const double gradient = gelu_gradient_of(b.x[i]);
+        values[i] *= gradient;
+        sizes[i] *= std::fabs(gradient) * 0x1p-10;
+        dbias[i % dbias.size()] += static_cast<float>(values[i]);
+      }
+      const std::vector<float> dpre(values.begin(), values.end());
+      check_codes(b.dpre.data.download(), dpre, sizes, format, b.scale, kShare);
+      b.dpre.check_transpose();
+      b.dpre.meter.check(quantized(dpre, format, b.scale).counts, kTolerance, kShare);
+      CHECK(relative_error(b.dbias.download(), dbias) < kTolerance);
+
+      CodeBuffers alone(s.rows, s.OC, Forward::kGeluScale);
+      gelu_forward_fp8(device.cuda,
+                       {.out = alone.data_only(Fp8Format::e4m3), .in = b.pre, .rows = s.rows, .cols = s.OC});
+      CHECK(same_bits(b.gelu.transposed.download(), transpose(alone.data.download(), s.rows, s.OC)));
+      CHECK(b.gelu.meter.untouched());
+    }
+  }
+}
+
+TEST_CASE("the model's shapes: close to the two kernels that are replaced, and the same bits every time") {
+  TestDevice device;
+  for (const Shape& s : tested(kLarge)) {
+    if (!has_fused(device, s)) return;
+    CAPTURE(describe(s.rows, s.C, Fp8Format::e5m2));
+    {
+      Forward f(s);
+      DeviceBuffer<bf16> pre(f.pre.size());
+      matmul_forward_fp8(device.cuda, {.out = pre,
+                                       .in = f.in.tensor(),
+                                       .weight = f.weight.tensor(),
+                                       .bias = f.gpu_bias,
+                                       .rows = s.rows,
+                                       .C = s.C,
+                                       .OC = s.OC});
+      f.run(device.cuda);
+      const auto first = f.pre.download();
+      const auto codes = f.gelu.data.download();
+      CHECK(relative_error(to_float(first), to_float(pre.download())) < kTolerance);
+      for (int again = 0; again < 5; ++again) {
+        f.pre.poison();
+        f.gelu.data.poison();
+        f.run(device.cuda);
+        CHECK(same_bits(f.pre.download(), first));
+        CHECK(same_bits(f.gelu.data.download(), codes));
+      }
+    }
+    Backward b(s, Fp8Format::e5m2);
+    CodeBuffers dpre(s.rows, s.OC, b.scale), gelu(s.rows, s.OC, Forward::kGeluScale);
+    DeviceBuffer<float> dbias(b.initial);
+    DeviceBuffer<bf16> product(b.x.size());
+    matmul_backward_input_fp8(device.cuda, {.din = product,
+                                            .dout = b.dout.tensor(),
+                                            .weight_t = b.weight_t.tensor(),
+                                            .rows = s.rows,
+                                            .C = s.OC,
+                                            .OC = s.C});
+    gelu_backward_fp8(device.cuda, {.din = dpre.sink(b.format),
+                                    .out = gelu.transposed_only(Fp8Format::e4m3, Fp8Metering::none),
+                                    .dbias = dbias,
+                                    .dout = product,
+                                    .in = b.pre,
+                                    .rows = s.rows,
+                                    .cols = s.OC});
+    b.run(device.cuda);
+    const auto codes = b.dpre.data.download(), codes_t = b.dpre.transposed.download(),
+               gelu_t = b.gelu.transposed.download();
+    const auto sums = b.dbias.download();
+    CHECK(distance(codes, dpre.data.download()).share < kShare);
+    CHECK(relative_error(decoded(codes, b.format), decoded(dpre.data.download(), b.format)) < 3e-2);
+    CHECK(same_bits(codes_t, transpose(codes, s.rows, s.OC)));
+    CHECK(same_bits(gelu_t, gelu.transposed.download()));
+    CHECK(std::fabs(b.dpre.meter.amax() / dpre.meter.amax() - 1) < kTolerance);
+    CHECK(relative_error(sums, dbias.download()) < kTolerance);
+    for (int again = 0; again < 5; ++again) {
+      b.dpre.data.poison();
+      b.dpre.transposed.poison();
+      b.gelu.transposed.poison();
+      b.dbias.upload(b.initial);
+      b.run(device.cuda);
+      CHECK(same_bits(b.dpre.data.download(), codes));
+      CHECK(same_bits(b.dpre.transposed.download(), codes_t));
+      CHECK(same_bits(b.gelu.transposed.download(), gelu_t));
+      CHECK(same_bits(b.dbias.download(), sums));
+    }
+  }
+}
+
+} // namespace gpt2

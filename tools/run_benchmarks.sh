@@ -25,6 +25,8 @@ echo
 echo "== training on the GPU"
 if [ -x "$programs/bench_gpt2" ]; then
   "$programs/bench_gpt2" --operations
+  echo
+  "$programs/bench_gpu_kernels"
   "$programs/bench_gpt2" --decode
   if nvidia-smi -L > /dev/null 2>&1; then
     echo

@@ -19,20 +19,6 @@ namespace {
 
 using namespace sm90;
 
-// Where a thread's accumulators of one tile belong. Its rows are `row` and the one after; of each group of 32 columns
-// it owns the 8 from 8 * quad on.
-struct Ownership {
-  int warp = static_cast<int>(threadIdx.x) % kWarpgroup / kWarp;
-  int lane = static_cast<int>(threadIdx.x) % kWarp;
-  int quad = lane % 4;
-  int row = 16 * warp + 2 * (lane / 4);
-
-  // Element k of the 8 in group `group`, in the row after `row` if `next`.
-  __device__ static constexpr int accumulator(int group, int k, int next) {
-    return (group * 4 + k / 2) * 4 + 2 * next + k % 2;
-  }
-};
-
 // A row's codes of a chunk: this thread's 8 of its first 32 columns and of its second. Neighbours exchange halves, so
 // that four threads write 64 bytes in one piece.
 __device__ void store_codes(uint8_t* row, uint2 first, uint2 second, int quad) {
@@ -269,12 +255,6 @@ struct GeluGradient {
 
 // ---- launchers ----
 
-// By K: the panel that shared memory holds beside the ring and the staging memory.
-template <Fp8Format kLeft, int kStages>
-using Shape768 = StationaryShape<192, 6, kStages, 2, kLeft>;
-template <Fp8Format kLeft, int kStages>
-using Shape1024 = StationaryShape<128, 8, kStages, 2, kLeft>;
-
 double flops(int64_t rows, int C, int OC) { return 2.0 * static_cast<double>(rows) * C * OC; }
 
 template <class Shape>
@@ -289,9 +269,7 @@ void launch_gradient(Cuda& cuda, const FcprojGeluGradientFp8& p) {
 } // namespace
 
 bool fused_mlp_fp8(const CudaDevice& device, int64_t rows, int C, int OC) {
-  const int panel = C == 768 ? 192 : C == 1024 ? 128 : 0;
-  return device.compute_capability == 90 && panel && OC % (2 * panel) == 0 && rows % (2 * kTileRows) == 0 &&
-         OC / panel <= device.multiprocessors;
+  return takes_stationary(device, rows, C, OC);
 }
 
 void fc_gelu_fp8(Cuda& cuda, const FcGeluFp8& p) {

@@ -44,6 +44,34 @@ struct StationaryShape {
   }
 };
 
+// By K: the panel that shared memory holds beside the ring and the staging memory. Pairs of blocks share their rows.
+template <Fp8Format kLeft, int kStages>
+using Shape768 = StationaryShape<192, 6, kStages, 2, kLeft>;
+template <Fp8Format kLeft, int kStages>
+using Shape1024 = StationaryShape<128, 8, kStages, 2, kLeft>;
+
+// Are there products for so many rows, terms and columns?
+inline bool takes_stationary(const CudaDevice& device, int64_t rows, int64_t K, int64_t width) {
+  const int panel = K == Shape768<Fp8Format::e4m3, 6>::kK    ? Shape768<Fp8Format::e4m3, 6>::kPanel
+                    : K == Shape1024<Fp8Format::e4m3, 6>::kK ? Shape1024<Fp8Format::e4m3, 6>::kPanel
+                                                             : 0;
+  return device.compute_capability == 90 && panel != 0 && width % (2 * panel) == 0 && rows % (2 * kTileRows) == 0;
+}
+
+// Where a thread's accumulators of one tile belong. Its rows are `row` and the one after; of each group of 32 columns
+// it owns the 8 from 8 * quad on.
+struct Ownership {
+  int warp = static_cast<int>(threadIdx.x) % kWarpgroup / kWarp;
+  int lane = static_cast<int>(threadIdx.x) % kWarp;
+  int quad = lane % 4;
+  int row = 16 * warp + 2 * (lane / 4);
+
+  // Element k of the 8 in group `group`, in the row after `row` if `next`.
+  __device__ static constexpr int accumulator(int group, int k, int next) {
+    return (group * 4 + k / 2) * 4 + 2 * next + k % 2;
+  }
+};
+
 // Where in the ring a warp is, and in which round.
 template <int kStages>
 struct RingPosition {

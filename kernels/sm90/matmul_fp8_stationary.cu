@@ -1,0 +1,85 @@
+#include "kernels/sm90/matmul_fp8_stationary.h"
+
+#include <cuda_bf16.h>
+
+#include "kernels/sm90/stationary_product.cuh"
+
+namespace gpt2::sm90 {
+namespace {
+
+// The epilogue: scale, bias, BF16. Four threads write 64 bytes in one piece.
+template <int kPanel>
+struct Plain {
+  struct Arguments {
+    bf16* out;        // (rows, width)
+    const bf16* bias; // (width), or null
+    const float *in_scale, *weight_scale;
+    int64_t width;
+  };
+  static constexpr int kStagingBytes = 0;
+
+  __device__ Plain(const Arguments& p, uint8_t*, int column0, int, int)
+      : p_(p), column0_(column0), scale_(*p.in_scale * *p.weight_scale) {
+#pragma unroll
+    for (int group = 0; group < kPanel / kGroup; ++group)
+      bias_[group] = p.bias ? load_raw(p.bias, (column0 + group * kGroup) / kVector + own_.quad) : uint4{};
+  }
+
+  __device__ void prepare(int64_t) {}
+
+  __device__ void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, int64_t) {
+    bf16* const out = p_.out + (row0 + own_.row) * p_.width + column0_;
+#pragma unroll
+    for (int group = 0; group < kPanel / kGroup; ++group) {
+      const Float8 bias = unpack(bias_[group]);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        Float8 x;
+#pragma unroll
+        for (int k = 0; k < kVector; ++k)
+          x.v[k] = fmaf(accumulators[Ownership::accumulator(group, k, r)], scale_, bias.v[k]);
+        store8(out + r * p_.width + group * kGroup, own_.quad, x);
+      }
+    }
+  }
+
+  __device__ void finish() {}
+
+ private:
+  const Arguments& p_;
+  Ownership own_;
+  int column0_;
+  float scale_;
+  uint4 bias_[kPanel / kGroup];
+};
+
+bool takes(const CudaDevice& device, const MatmulProduct& p) {
+  return p.transpose_a && !p.transpose_b && p.a == MatmulType::e4m3 &&
+         (p.b == MatmulType::e4m3 || p.b == MatmulType::e5m2) && p.d == MatmulType::bf16 &&
+         p.epilogue != MatmulEpilogue::gelu_aux_bias && !p.accumulate && p.fast_accumulation &&
+         takes_stationary(device, p.n, p.k, p.m);
+}
+
+template <class Shape>
+void launch_shape(Cuda& cuda, const MatmulProduct& p, const MatmulOperands& x) {
+  launch_stationary_product<Shape, Plain<Shape::kPanel>>(
+      cuda, {static_cast<const uint8_t*>(x.b), static_cast<const uint8_t*>(x.a), p.n, static_cast<int>(p.m)},
+      {static_cast<bf16*>(x.d), static_cast<const bf16*>(x.bias), x.b_scale, x.a_scale, p.m});
+}
+
+void launch(Cuda& cuda, const MatmulProduct& p, const MatmulOperands& x) {
+  constexpr int kStages = 8;
+  const bool e4m3 = p.b == MatmulType::e4m3;
+  if (p.k == Shape768<Fp8Format::e4m3, kStages>::kK)
+    e4m3 ? launch_shape<Shape768<Fp8Format::e4m3, kStages>>(cuda, p, x)
+         : launch_shape<Shape768<Fp8Format::e5m2, kStages>>(cuda, p, x);
+  else
+    e4m3 ? launch_shape<Shape1024<Fp8Format::e4m3, kStages>>(cuda, p, x)
+         : launch_shape<Shape1024<Fp8Format::e5m2, kStages>>(cuda, p, x);
+}
+
+} // namespace
+
+MatmulKernel stationary_product() { return {"stationary_1", takes, launch}; }
+
+} // namespace gpt2::sm90

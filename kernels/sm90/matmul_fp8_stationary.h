@@ -1,0 +1,11 @@
+// FP8 products for K = 768 and 1024 as a kernel of ours, which competes with cuBLASLt's.
+#pragma once
+
+#include "kernels/cuda/matmul_product.h"
+
+namespace gpt2::sm90 {
+
+// D(m, n) = A(k, m)^T B(k, n) (+ bias) in BF16, A in E4M3, with fast accumulation.
+MatmulKernel stationary_product();
+
+} // namespace gpt2::sm90

@@ -1,0 +1,306 @@
+// One table of the GPU kernels of an FP8 block: time, rate, the floor of its bytes and FLOPs, and where a kernel of
+// ours replaces others, what those take. Usage: bench_gpu_kernels [CHANNELS...]   (768 1024 1280 1600)
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/backend/light_speed.h"
+#include "engine/base/program.h"
+#include "kernels/cast_fp8.h"
+#include "kernels/cross_entropy_fp8.h"
+#include "kernels/cuda/matmul_plans.h"
+#include "kernels/gelu_fp8.h"
+#include "kernels/layernorm_fp8.h"
+#include "kernels/matmul_fp8.h"
+#include "kernels/mlp_fp8.h"
+#include "kernels/sm90/matmul_fp8_stationary.h"
+
+namespace {
+
+using namespace gpt2;
+
+constexpr int64_t kRows = 65536;
+constexpr int kVocab = 50257, kPaddedVocab = 50304, kChunk = 4096;
+constexpr double kFp8Flops = 1.52e15; // cuBLASLt's best on one H200: 8192^3, 2026-11-16
+
+// Memory of bytes that look like anything, so that tensor cores draw power as in training. As BF16, FP8 or float they
+// are below 2 and finite.
+struct Memory {
+  explicit Memory(size_t bytes) {
+    CUDA_CHECK(cudaMalloc(&data, bytes));
+    std::vector<uint8_t> pattern(1 << 20);
+    uint32_t state = 1;
+    for (uint8_t& byte : pattern) {
+      state = state * 1664525u + 1013904223u;
+      byte = static_cast<uint8_t>(state >> 24 & 0xBF);
+    }
+    for (size_t at = 0; at < bytes; at += pattern.size())
+      CUDA_CHECK(cudaMemcpy(static_cast<uint8_t*>(data) + at, pattern.data(), std::min(pattern.size(), bytes - at),
+                            cudaMemcpyHostToDevice));
+  }
+  ~Memory() { cudaFree(data); }
+  Memory(const Memory&) = delete;
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
+  void* data = nullptr;
+};
+
+struct Meter {
+  Meter() : memory(256) {
+    const Fp8Meter value{.inverse = 0.01f, .scale = 1.0f, .saturated = 0, .flushed = 0};
+    CUDA_CHECK(cudaMemcpy(memory.data, &value, sizeof(value), cudaMemcpyHostToDevice));
+  }
+  Fp8Meter* get() const { return memory.as<Fp8Meter>(); }
+  uint32_t* amax() const { return memory.as<uint32_t>() + 32; }
+  Memory memory;
+};
+
+class Bench {
+ public:
+  explicit Bench(Cuda& cuda) : cuda_(cuda) {
+    CUDA_CHECK(cudaEventCreate(&begin_));
+    CUDA_CHECK(cudaEventCreate(&end_));
+    std::printf("%-34s %5s %9s %10s %10s %8s %9s %7s\n", "kernel", "C", "ms", "GB/s", "TFLOP/s", "floor", "others ms",
+                "ratio");
+  }
+
+  double milliseconds(const std::function<void()>& run) {
+    for (int i = 0; i < 3; ++i) run();
+    std::vector<double> times;
+    for (int i = 0; i < 15; ++i) {
+      CUDA_CHECK(cudaEventRecord(begin_, cuda_.stream));
+      run();
+      CUDA_CHECK(cudaEventRecord(end_, cuda_.stream));
+      CUDA_CHECK(cudaEventSynchronize(end_));
+      float ms = 0;
+      CUDA_CHECK(cudaEventElapsedTime(&ms, begin_, end_));
+      times.push_back(ms);
+    }
+    std::nth_element(times.begin(), times.begin() + 7, times.end());
+    return times[7];
+  }
+
+  void row(const std::string& name, int C, double bytes, double flops, const std::function<void()>& run,
+           const std::function<void()>& others = nullptr) {
+    const double ms = milliseconds(run);
+    const double floor = 1e3 * std::max(bytes / kH200CopyBytesPerSecond, flops / kFp8Flops);
+    std::printf("%-34s %5d %9.3f %10.0f %10.0f %8.3f", name.c_str(), C, ms, bytes / ms / 1e6, flops / ms / 1e9, floor);
+    if (others) {
+      const double theirs = milliseconds(others);
+      std::printf(" %9.3f %6.2fx", theirs, theirs / ms);
+    }
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+
+ private:
+  Cuda& cuda_;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
+void bench_width(Cuda& cuda, Bench& bench, int C) {
+  const auto R = kRows;
+  const auto wide = static_cast<size_t>(R) * 4 * C, narrow = static_cast<size_t>(R) * C;
+  const Memory narrow8(narrow), narrow8_t(narrow), narrow8_t2(narrow), wide8(wide), wide8_t(wide), wide8_t2(wide);
+  const Memory narrow16(2 * narrow), narrow16b(2 * narrow), narrow16c(2 * narrow), wide16(2 * wide), wide16b(2 * wide);
+  const Memory weight(size_t{4} * C * C), vectors(size_t{64} * C), rows(16 * static_cast<size_t>(R));
+  const Meter act, grad, in, weights;
+  const auto tensor = [](const Memory& memory, Fp8Format format, const Meter& meter) {
+    return Fp8Tensor{memory.as<uint8_t>(), format, meter.get()};
+  };
+  const auto sink = [](uint8_t* data, uint8_t* transposed, Fp8Format format, const Meter& meter, Fp8Metering metering) {
+    return Fp8Sink{data, transposed, format, meter.get(), meter.amax(), metering};
+  };
+  float* const sums = vectors.as<float>();
+  const bf16* const bias = vectors.as<bf16>();
+  const Fp8Sink gelu_out = sink(wide8.as<uint8_t>(), nullptr, Fp8Format::e4m3, act, Fp8Metering::all);
+  const Fp8Sink gelu_again = sink(nullptr, wide8_t2.as<uint8_t>(), Fp8Format::e4m3, act, Fp8Metering::none);
+  const Fp8Sink wide_gradient =
+      sink(wide8.as<uint8_t>(), wide8_t.as<uint8_t>(), Fp8Format::e5m2, grad, Fp8Metering::all);
+  const Fp8Sink narrow_gradient =
+      sink(narrow8.as<uint8_t>(), narrow8_t.as<uint8_t>(), Fp8Format::e5m2, grad, Fp8Metering::all);
+  const Fp8Tensor in8 = tensor(narrow8, Fp8Format::e4m3, in), dout8 = tensor(narrow8, Fp8Format::e5m2, grad);
+  const Fp8Tensor weight8 = tensor(weight, Fp8Format::e4m3, weights);
+  const double wide_elements = static_cast<double>(wide), elements = static_cast<double>(narrow);
+  const double wide_flops = 2.0 * wide_elements * C;
+
+  // ---- products with GELU ----
+  const auto product_and_gelu = [&] {
+    matmul_forward_fp8(
+        cuda, {.out = wide16.as<bf16>(), .in = in8, .weight = weight8, .bias = bias, .rows = R, .C = C, .OC = 4 * C});
+    gelu_forward_fp8(cuda, {.out = gelu_out, .in = wide16.as<bf16>(), .rows = R, .cols = 4 * C});
+  };
+  const auto product_and_gradient = [&] {
+    matmul_backward_input_fp8(
+        cuda, {.din = wide16b.as<bf16>(), .dout = dout8, .weight_t = weight8, .rows = R, .C = 4 * C, .OC = C});
+    gelu_backward_fp8(cuda, {.din = wide_gradient,
+                             .out = gelu_again,
+                             .dbias = sums,
+                             .dout = wide16b.as<bf16>(),
+                             .in = wide16.as<bf16>(),
+                             .rows = R,
+                             .cols = 4 * C});
+  };
+  if (fused_mlp_fp8(*cuda.device, R, C, 4 * C)) {
+    bench.row(
+        "fc + GELU", C, 3 * wide_elements, wide_flops,
+        [&] {
+          fc_gelu_fp8(cuda, {.pre = wide16.as<bf16>(),
+                             .gelu = gelu_out,
+                             .in = in8,
+                             .weight = weight8,
+                             .bias = bias,
+                             .rows = R,
+                             .C = C,
+                             .OC = 4 * C});
+        },
+        product_and_gelu);
+    bench.row(
+        "fcproj's gradient + GELU'", C, 5 * wide_elements, wide_flops,
+        [&] {
+          fcproj_gelu_gradient_fp8(cuda, {.dpre = wide_gradient,
+                                          .gelu = gelu_again,
+                                          .dbias = sums,
+                                          .dout = dout8,
+                                          .weight_t = weight8,
+                                          .pre = wide16.as<bf16>(),
+                                          .rows = R,
+                                          .C = C,
+                                          .OC = 4 * C});
+        },
+        product_and_gradient);
+  } else {
+    bench.row("fc, then GELU", C, 7 * wide_elements, wide_flops, product_and_gelu);
+    bench.row("fcproj's gradient, then GELU'", C, 11 * wide_elements, wide_flops, product_and_gradient);
+  }
+
+  // ---- plain products: ours beside the best of cuBLASLt's heuristics ----
+  const MatmulKernel own = sm90::stationary_product();
+  const CublasLt library;
+  for (const auto& [name, width] : {std::pair{"qkv", 3 * C}, std::pair{"proj", C}, std::pair{"fc", 4 * C}}) {
+    const MatmulProduct product{.transpose_a = true,
+                                .m = width,
+                                .n = R,
+                                .k = C,
+                                .a = MatmulType::e4m3,
+                                .b = MatmulType::e4m3,
+                                .epilogue = MatmulEpilogue::bias,
+                                .fast_accumulation = true};
+    const MatmulOperands operands{.d = wide16.as<bf16>(),
+                                  .a = weight.data,
+                                  .b = narrow8.data,
+                                  .bias = bias,
+                                  .a_scale = &weights.get()->inverse,
+                                  .b_scale = &in.get()->inverse};
+    const CublasLtProduct theirs(library, product);
+    theirs.bind(operands);
+    std::vector<MatmulMethod> methods;
+    for (const CublasLtAlgorithm& algorithm : theirs.heuristics()) methods.emplace_back(algorithm);
+    const auto best =
+        fastest_method(cuda, product, operands, methods, [&](const MatmulMethod& method, const MatmulOperands& x) {
+          return theirs.launch(cuda, std::get<CublasLtAlgorithm>(method), x);
+        });
+    const auto run_theirs = [&] { theirs.launch(cuda, std::get<CublasLtAlgorithm>(best->method), operands); };
+    const double flops = 2.0 * static_cast<double>(R) * width * C,
+                 bytes = 2.0 * static_cast<double>(R) * width + elements;
+    if (own.takes(*cuda.device, product))
+      bench.row(
+          std::string(name) + " forward", C, bytes, flops, [&] { own.launch(cuda, product, operands); }, run_theirs);
+    else
+      bench.row(std::string(name) + " forward (cuBLASLt)", C, bytes, flops, run_theirs);
+  }
+
+  // ---- memory-bound kernels ----
+  bench.row("LayerNorm backward", C, 11 * elements, 0, [&] {
+    layernorm_backward_fp8(cuda,
+                           {.dresidual_out = narrow16.as<bf16>(),
+                            .dresidual_in = narrow16.as<bf16>(),
+                            .dresidual_fp8 = narrow_gradient,
+                            .out = sink(nullptr, narrow8_t2.as<uint8_t>(), Fp8Format::e4m3, act, Fp8Metering::none),
+                            .dweight = sums,
+                            .dbias = sums + C,
+                            .dbranch_bias = sums + 2 * C,
+                            .dout = narrow16b.as<bf16>(),
+                            .x = narrow16c.as<bf16>(),
+                            .weight = sums + 3 * C,
+                            .bias = sums + 4 * C,
+                            .mean = rows.as<float>(),
+                            .rstd = rows.as<float>() + R,
+                            .rows = R,
+                            .C = C});
+  });
+  bench.row("LayerNorm backward, BF16", C, 8 * elements, 0, [&] {
+    layernorm_backward(cuda, LayerNormBackward<bf16>{.dresidual = narrow16.as<bf16>(),
+                                                     .dweight = sums,
+                                                     .dbias = sums + C,
+                                                     .dbranch_bias = sums + 2 * C,
+                                                     .dout = narrow16b.as<bf16>(),
+                                                     .x = narrow16c.as<bf16>(),
+                                                     .weight = sums + 3 * C,
+                                                     .mean = rows.as<float>(),
+                                                     .rstd = rows.as<float>() + R,
+                                                     .rows = R,
+                                                     .C = C,
+                                                     .accumulate = true});
+  });
+  bench.row("LayerNorm forward", C, 7 * elements, 0, [&] {
+    layernorm_forward_fp8(cuda, {.out = sink(narrow8.as<uint8_t>(), nullptr, Fp8Format::e4m3, act, Fp8Metering::all),
+                                 .residual_out = narrow16.as<bf16>(),
+                                 .mean = rows.as<float>(),
+                                 .rstd = rows.as<float>() + R,
+                                 .residual_in = narrow16b.as<bf16>(),
+                                 .branch = narrow16c.as<bf16>(),
+                                 .weight = sums,
+                                 .bias = sums + C,
+                                 .rows = R,
+                                 .C = C});
+  });
+  bench.row("dqkv to FP8, with bias gradient", C, 12 * elements, 0, [&] {
+    cast_fp8(cuda, {.out = wide_gradient, .dbias = sums, .in = wide16.as<bf16>(), .rows = R, .cols = 3 * C});
+  });
+}
+
+void bench_cross_entropy(Cuda& cuda, Bench& bench) {
+  const auto elements = static_cast<size_t>(kChunk) * kPaddedVocab;
+  const Memory logits(2 * elements), codes(elements), codes_t(elements), rows(64 * kChunk);
+  const Meter meter;
+  std::vector<int32_t> targets(kChunk);
+  for (int i = 0; i < kChunk; ++i) targets[static_cast<size_t>(i)] = i * 11 % kVocab;
+  CUDA_CHECK(cudaMemcpy(rows.data, targets.data(), targets.size() * sizeof(int32_t), cudaMemcpyHostToDevice));
+  int64_t* const first_token = rows.as<int64_t>() + kChunk;
+  CUDA_CHECK(cudaMemset(first_token, 0, sizeof(int64_t)));
+  bench.row("cross-entropy, 4,096 rows", 0, 6.0 * static_cast<double>(elements), 0, [&] {
+    cross_entropy_fp8(cuda, {.logits = logits.as<bf16>(),
+                             .losses = rows.as<float>() + 8 * kChunk,
+                             .dlogits = {codes.as<uint8_t>(), codes_t.as<uint8_t>(), Fp8Format::e5m2, meter.get(),
+                                         meter.amax(), Fp8Metering::none},
+                             .targets = rows.as<int32_t>(),
+                             .rows = kChunk,
+                             .first_row = 0,
+                             .first_token = first_token,
+                             .vocab = kVocab,
+                             .padded_vocab = kPaddedVocab});
+  });
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  return run_program([&] {
+    std::vector<int> widths;
+    for (int i = 1; i < argc; ++i) widths.push_back(std::stoi(argv[i]));
+    if (widths.empty()) widths = {768, 1024, 1280, 1600};
+    Cuda cuda{CudaOptions{}};
+    Bench bench(cuda);
+    for (const int C : widths) bench_width(cuda, bench, C);
+    bench_cross_entropy(cuda, bench);
+    return 0;
+  });
+}

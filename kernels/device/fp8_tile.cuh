@@ -35,13 +35,13 @@ struct TransposedTile {
       const int index = threadIdx.x + i * kTileThreads;
       const int col = index / 8, part = index % 8;
       if (col0 + col >= cols || row0 + part * 16 >= rows) continue;
-      *reinterpret_cast<uint4*>(out + (col0 + col) * rows + row0 + part * 16) =
-          *reinterpret_cast<const uint4*>(chunk(col, part));
+      __stcs(reinterpret_cast<uint4*>(out + (col0 + col) * rows + row0 + part * 16),
+             *reinterpret_cast<const uint4*>(chunk(col, part)));
     }
   }
 };
 
-// What a tile's work writes besides its main sink.
+// What a tile's work writes. Codes are read again after hundreds of megabytes: stores that leave L2 to others.
 struct TileOutputs {
   Fp8Sink main;    // data and/or transposed
   Fp8Sink second;  // transposed only; null pointer: none
@@ -57,14 +57,14 @@ struct TileOutputs {
 //   uint2 encode(const Float8& main, float scale, int64_t row, int col) const;   instead of the quantizer: unmetered
 // Rows and columns are multiples of 16, so a thread's patch lies inside the matrix or outside.
 template <class Work, bool WithSecond>
-__global__ void __launch_bounds__(kTileThreads, Work::kBlocks)
-    fp8_tile_kernel(Work work, TileOutputs outputs, int64_t rows, int cols) {
+__device__ void fp8_tile(const Work& work, const TileOutputs& outputs, int64_t rows, int cols, int row_tile,
+                         int col_tile) {
   __shared__ TransposedTile main_tile;
   __shared__ std::conditional_t<WithSecond, TransposedTile, char> second_tile;
   __shared__ float column_sums[kTileThreads / kWarp][kTileCols];
   const int col_group = threadIdx.x % 8, row_group = threadIdx.x / 8;
-  const int64_t row0 = static_cast<int64_t>(blockIdx.y) * kTileRows;
-  const int col0 = blockIdx.x * kTileCols;
+  const int64_t row0 = static_cast<int64_t>(row_tile) * kTileRows;
+  const int col0 = col_tile * kTileCols;
   const int64_t first_row = row0 + row_group * 8;
   const int col = col0 + col_group * 8, vectors = cols / kVector;
   const int64_t first_vector = first_row * vectors + col / kVector;
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kTileThreads, Work::kBlocks)
           for (int k = 0; k < kVector; ++k) sum.v[k] += main.v[k];
         }
         if (outputs.main.data && !outputs.main.measures())
-          reinterpret_cast<uint2*>(outputs.main.data)[vector] = main_codes[half + i];
+          __stcs(reinterpret_cast<uint2*>(outputs.main.data) + vector, main_codes[half + i]);
       }
     }
   }
@@ -119,8 +119,14 @@ __global__ void __launch_bounds__(kTileThreads, Work::kBlocks)
     float total = 0;
 #pragma unroll
     for (int w = 0; w < kTileThreads / kWarp; ++w) total += column_sums[w][threadIdx.x];
-    outputs.partials[static_cast<int64_t>(blockIdx.y) * cols + col0 + threadIdx.x] = total;
+    outputs.partials[static_cast<int64_t>(row_tile) * cols + col0 + threadIdx.x] = total;
   }
+}
+
+template <class Work, bool WithSecond>
+__global__ void __launch_bounds__(kTileThreads, Work::kBlocks)
+    fp8_tile_kernel(Work work, TileOutputs outputs, int64_t rows, int cols) {
+  fp8_tile<Work, WithSecond>(work, outputs, rows, cols, static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.x));
 }
 
 struct TileLaunch {

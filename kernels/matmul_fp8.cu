@@ -37,11 +37,13 @@ void matmul_forward_fp8(Cuda& cuda, const MatmulForwardFp8& x) {
   check_fp8("matmul_forward_fp8", x.weight, x.in, x.OC, x.rows, x.C);
   MatmulProduct product = product_of(x.weight, x.in, x.OC, x.rows, x.C);
   product.fast_accumulation = true;
+  product.residual = x.residual != nullptr;
   if (x.bias) product.epilogue = MatmulEpilogue::bias;
   cuda.device->matmuls->run(cuda, product,
                             {.d = x.out,
                              .a = x.weight.data,
                              .b = x.in.data,
+                             .c = x.residual,
                              .bias = x.bias,
                              .a_scale = &x.weight.meter->inverse,
                              .b_scale = &x.in.meter->inverse});

@@ -12,7 +12,7 @@
 
 namespace gpt2 {
 
-// out = in weight^T + bias, with fast accumulation.
+// out = in weight^T + bias (+ residual), with fast accumulation.
 struct MatmulForwardFp8 {
   bf16* out;        // (rows, OC)
   Fp8Tensor in;     // (rows, C)
@@ -20,6 +20,7 @@ struct MatmulForwardFp8 {
   const bf16* bias; // (OC), or null
   int64_t rows;
   int C, OC;
+  const bf16* residual = nullptr; // (rows, OC), another matrix than out
 };
 void matmul_forward_fp8(Cuda&, const MatmulForwardFp8&);
 

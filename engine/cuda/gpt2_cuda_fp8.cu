@@ -20,13 +20,13 @@ void GPT2Cuda::block_forward_fp8(int layer, int B, int T, Fp8Pass pass) {
   const auto& [linears, norms, losses] = fp8_->layers;
   const int64_t R = static_cast<int64_t>(B) * T;
 
-  linears.forward(a.qkv, f.h, block.qkv, R);           // (R, C) -> (R, 3C)
-  attention_.forward(a, B, T);                         // qkv (B, T, 3, NH, HS) -> o (B, T, NH, HS)
-  linears.quantize(f.o, a.o, block.proj, R, pass);     // cuDNN made o: a pass of its own
-  linears.forward(b_.branch, f.o, block.proj, R);      // (R, C) -> (R, C)
-  norms.forward(f.h, block.ln2, R, pass);              // x_mid = x + branch; h2's codes
-  linears.fc_gelu(a.pre, f.gelu, f.h, block, R, pass); // (R, C) -> (R, 4C), before and after GELU
-  linears.forward(b_.branch, f.gelu, block.fcproj, R); // (R, 4C) -> (R, C)
+  linears.forward(a.qkv, f.h, block.qkv, R);                            // (R, C) -> (R, 3C)
+  attention_.forward(a, B, T);                                          // qkv (B, T, 3, NH, HS) -> o (B, T, NH, HS)
+  linears.quantize(f.o, a.o, block.proj, R, pass);                      // cuDNN made o: a pass of its own
+  linears.forward(block.ln2.x, f.o, block.proj, R, block.ln2.x_before); // (R, C) -> (R, C), x_mid = x + that
+  norms.forward(f.h, block.ln2.again(), R, pass);                       // h2's codes
+  linears.fc_gelu(a.pre, f.gelu, f.h, block, R, pass);                  // (R, C) -> (R, 4C), before and after GELU
+  linears.forward(b_.branch, f.gelu, block.fcproj, R);                  // (R, 4C) -> (R, C)
 }
 
 // ---- LM head: the final LayerNorm goes with it, a chunk at a time, so that its transpose is packed by chunk ----

@@ -14,14 +14,16 @@ namespace gpt2 {
 
 // ---- linear layers ----
 
-void LinearsFp8::forward(bf16* out, const uint8_t* in, const LinearLayer& layer, int64_t R) const {
+void LinearsFp8::forward(bf16* out, const uint8_t* in, const LinearLayer& layer, int64_t R,
+                         const bf16* residual) const {
   matmul_forward_fp8(at_.cuda, {.out = out,
                                 .in = scaler_.tensor(layer, Fp8Role::act, in),
                                 .weight = scaler_.tensor(layer, Fp8Role::weight, at_.b.fp8.weights + layer.weight),
                                 .bias = at_.bias(layer),
                                 .rows = R,
                                 .C = layer.C,
-                                .OC = layer.OC});
+                                .OC = layer.OC,
+                                .residual = residual});
 }
 
 void LinearsFp8::input_gradient(bf16* din, const uint8_t* dout, const LinearLayer& layer, int64_t R) const {

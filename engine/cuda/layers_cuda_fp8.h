@@ -12,7 +12,8 @@ class LinearsFp8 {
  public:
   LinearsFp8(const LayerContext& at, const Fp8Scaler& scaler) : at_(at), scaler_(scaler) {}
 
-  void forward(bf16* out, const uint8_t* in, const LinearLayer& layer, int64_t R) const;
+  // out = layer(in), + residual unless that is null.
+  void forward(bf16* out, const uint8_t* in, const LinearLayer& layer, int64_t R, const bf16* residual = nullptr) const;
   void input_gradient(bf16* din, const uint8_t* dout, const LinearLayer& layer, int64_t R) const;
   void weight_gradient(const uint8_t* dout_t, const uint8_t* in_t, const LinearLayer& layer, int64_t R) const;
 

@@ -185,9 +185,10 @@ bool CublasLtProduct::accepts(const CublasLtAlgorithm& algorithm) const {
 
 bool CublasLtProduct::launch(Cuda& cuda, const CublasLtAlgorithm& algorithm, const MatmulOperands& operands) const {
   const cublasLtMatmulAlgo_t form = library_form(algorithm);
-  const float alpha = 1.0f, beta = product_.accumulate ? 1.0f : 0.0f;
-  return cublasLtMatmul(library_.handle(), is_->product, &alpha, operands.a, is_->a, operands.b, is_->b, &beta,
-                        operands.d, is_->d, operands.d, is_->d, &form, cuda.matmul_workspace, kMatmulWorkspaceBytes,
+  const float alpha = 1.0f, beta = product_.accumulate || product_.residual ? 1.0f : 0.0f;
+  const void* const c = product_.residual ? operands.c : operands.d;
+  return cublasLtMatmul(library_.handle(), is_->product, &alpha, operands.a, is_->a, operands.b, is_->b, &beta, c,
+                        is_->d, operands.d, is_->d, &form, cuda.matmul_workspace, kMatmulWorkspaceBytes,
                         cuda.stream) == CUBLAS_STATUS_SUCCESS;
 }
 

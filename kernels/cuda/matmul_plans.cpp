@@ -10,7 +10,7 @@ const std::string kOwn = "own/"; // before a kernel's name in a choice; cuBLASLt
 // 256 where every operand is so aligned, 16 where some are less: two plans, because the heuristics may use it.
 int alignment_of(const MatmulOperands& operands) {
   uintptr_t bits = 0;
-  for (const void* pointer : {static_cast<const void*>(operands.d), operands.a, operands.b, operands.bias,
+  for (const void* pointer : {static_cast<const void*>(operands.d), operands.a, operands.b, operands.c, operands.bias,
                               static_cast<const void*>(operands.aux)}) {
     bits |= reinterpret_cast<uintptr_t>(pointer);
   }

@@ -35,7 +35,7 @@ std::string MatmulProduct::name() const {
   std::ostringstream out;
   out << (transpose_a ? 'T' : 'N') << (transpose_b ? 'T' : 'N') << '_' << m << 'x' << n << 'x' << k << '_' << name_of(a)
       << '_' << name_of(b) << '_' << name_of(d) << name_of(epilogue) << (accumulate ? "_accumulate" : "")
-      << (fast_accumulation ? "_fast" : "") << (alignment < 256 ? "_unaligned" : "");
+      << (residual ? "_residual" : "") << (fast_accumulation ? "_fast" : "") << (alignment < 256 ? "_unaligned" : "");
   return out.str();
 }
 

@@ -13,14 +13,15 @@ namespace gpt2 {
 enum class MatmulType : uint8_t { bf16, fp32, e4m3, e5m2 };
 enum class MatmulEpilogue : uint8_t { none, bias, gelu_aux_bias };
 
-// D(m, n) = epilogue(op(A) op(B)) (+ D), packed and column-major as cuBLASLt counts; accumulation in FP32.
+// D(m, n) = epilogue(op(A) op(B) (+ D or C)), packed and column-major as cuBLASLt counts; accumulation in FP32.
 struct MatmulProduct {
   bool transpose_a = false; // A is stored (k, m) instead of (m, k)
   bool transpose_b = false; // B is stored (n, k) instead of (k, n)
   int64_t m = 0, n = 0, k = 0;
   MatmulType a = MatmulType::bf16, b = MatmulType::bf16, d = MatmulType::bf16;
   MatmulEpilogue epilogue = MatmulEpilogue::none;
-  bool accumulate = false;        // beta = 1
+  bool accumulate = false;        // + D
+  bool residual = false;          // + C
   bool fast_accumulation = false; // FP8: fewer promotions to FP32
   int alignment = 256;            // bytes, of every operand: 256, else 16
 
@@ -33,6 +34,7 @@ struct MatmulOperands {
   void* d = nullptr;
   const void* a = nullptr;
   const void* b = nullptr;
+  const void* c = nullptr;        // (m, n) BF16: what a residual product adds to; not D
   const void* bias = nullptr;     // (m) BF16
   void* aux = nullptr;            // (m, n) BF16: GELU's input, written by gelu_aux_bias
   const float* a_scale = nullptr; // FP8: dequantization factors of A and B, on the device

@@ -7,12 +7,13 @@
 namespace gpt2::sm90 {
 namespace {
 
-// The epilogue: scale, bias, BF16. Four threads write 64 bytes in one piece.
+// The epilogue: scale, bias, residual, BF16. Four threads write 64 bytes in one piece.
 template <int kPanel>
 struct Plain {
   struct Arguments {
-    bf16* out;        // (rows, width)
-    const bf16* bias; // (width), or null
+    bf16* out;            // (rows, width)
+    const bf16* bias;     // (width), or null
+    const bf16* residual; // (rows, width), or null
     const float *in_scale, *weight_scale;
     int64_t width;
   };
@@ -25,10 +26,17 @@ struct Plain {
       bias_[group] = p.bias ? load_raw(p.bias, (column0 + group * kGroup) / kVector + own_.quad) : uint4{};
   }
 
-  __device__ void prepare(int64_t) {}
+  __device__ void prepare(int64_t row0) {
+    if (!p_.residual) return;
+#pragma unroll
+    for (int group = 0; group < kPanel / kGroup; ++group) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        stream_[group][r] = load_raw_streaming(p_.residual + place(row0, group, r), own_.quad);
+    }
+  }
 
   __device__ void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, int64_t) {
-    bf16* const out = p_.out + (row0 + own_.row) * p_.width + column0_;
 #pragma unroll
     for (int group = 0; group < kPanel / kGroup; ++group) {
       const Float8 bias = unpack(bias_[group]);
@@ -38,7 +46,10 @@ struct Plain {
 #pragma unroll
         for (int k = 0; k < kVector; ++k)
           x.v[k] = fmaf(accumulators[Ownership::accumulator(group, k, r)], scale_, bias.v[k]);
-        store8(out + r * p_.width + group * kGroup, own_.quad, x);
+        const Float8 stream = unpack(stream_[group][r]); // zeros where there is no residual
+#pragma unroll
+        for (int k = 0; k < kVector; ++k) x.v[k] += stream.v[k];
+        store8(p_.out + place(row0, group, r), own_.quad, x);
       }
     }
   }
@@ -46,11 +57,16 @@ struct Plain {
   __device__ void finish() {}
 
  private:
+  __device__ int64_t place(int64_t row0, int group, int r) const {
+    return (row0 + own_.row + r) * p_.width + column0_ + group * kGroup;
+  }
+
   const Arguments& p_;
   Ownership own_;
   int column0_;
   float scale_;
   uint4 bias_[kPanel / kGroup];
+  uint4 stream_[kPanel / kGroup][2] = {};
 };
 
 bool takes(const CudaDevice& device, const MatmulProduct& p) {
@@ -64,7 +80,8 @@ template <class Shape>
 void launch_shape(Cuda& cuda, const MatmulProduct& p, const MatmulOperands& x) {
   launch_stationary_product<Shape, Plain<Shape::kPanel>>(
       cuda, {static_cast<const uint8_t*>(x.b), static_cast<const uint8_t*>(x.a), p.n, static_cast<int>(p.m)},
-      {static_cast<bf16*>(x.d), static_cast<const bf16*>(x.bias), x.b_scale, x.a_scale, p.m});
+      {static_cast<bf16*>(x.d), static_cast<const bf16*>(x.bias), static_cast<const bf16*>(x.c), x.b_scale, x.a_scale,
+       p.m});
 }
 
 void launch(Cuda& cuda, const MatmulProduct& p, const MatmulOperands& x) {

@@ -5,7 +5,7 @@
 
 namespace gpt2::sm90 {
 
-// D(m, n) = A(k, m)^T B(k, n) (+ bias) in BF16, A in E4M3, with fast accumulation.
+// D(m, n) = A(k, m)^T B(k, n) (+ bias, + C) in BF16, A in E4M3, with fast accumulation.
 MatmulKernel stationary_product();
 
 } // namespace gpt2::sm90

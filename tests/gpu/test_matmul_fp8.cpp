@@ -61,7 +61,8 @@ TEST_CASE("all three products, in every pair of formats") {
         matmul_forward_fp8(device.cuda, {.out = out,
                                          .in = in.tensor(),
                                          .weight = weight.tensor(),
-                                         .bias = with_bias ? gpu_bias.get() : nullptr,
+                                         .c = full ? gpu_residual.get() : nullptr,
+                                         .bias = full ? gpu_bias.get() : nullptr,
                                          .rows = s.rows,
                                          .C = s.C,
                                          .OC = s.OC});
@@ -95,25 +96,27 @@ TEST_CASE("all three products, in every pair of formats") {
   }
 }
 
-TEST_CASE("the kernel of ours for K = 768 and 1024, with and without bias") {
+TEST_CASE("the kernel of ours for K = 768 and 1024, with bias, and added to a residual") {
   TestDevice device;
   if (!has_fp8(device)) return;
   const MatmulKernel kernel = sm90::stationary_product();
   for (const Shape& s :
        tested({Shape{128, 768, 384}, Shape{384, 768, 2304}, Shape{128, 1024, 256}, Shape{640, 1024, 1024}})) {
     for (const Fp8Format format : kFormats) {
-      for (const bool with_bias : {false, true}) {
+      for (const bool full : {false, true}) { // bias and residual
         CAPTURE(describe(s.rows, s.OC, format));
         Fp8Matrix in(s.rows, s.C, format, 1, 1.0f), weight(s.OC, s.C, Fp8Format::e4m3, 2, 0.02f);
         const std::vector<float> bias = random_values(static_cast<size_t>(s.OC), 4, 0.1f);
-        DeviceBuffer<bf16> gpu_bias(to_bf16(bias)), out(static_cast<size_t>(s.rows * s.OC));
+        const std::vector<float> residual = random_values(static_cast<size_t>(s.rows * s.OC), 5);
+        DeviceBuffer<bf16> gpu_bias(to_bf16(bias)), gpu_residual(to_bf16(residual)), out(residual.size());
         const MatmulProduct product{.transpose_a = true,
                                     .m = s.OC,
                                     .n = s.rows,
                                     .k = s.C,
                                     .a = MatmulType::e4m3,
                                     .b = format == Fp8Format::e4m3 ? MatmulType::e4m3 : MatmulType::e5m2,
-                                    .epilogue = with_bias ? MatmulEpilogue::bias : MatmulEpilogue::none,
+                                    .epilogue = full ? MatmulEpilogue::bias : MatmulEpilogue::none,
+                                    .residual = full,
                                     .fast_accumulation = true};
         if (!kernel.takes(*device.cuda.device, product)) {
           CHECK(device.cuda.device->compute_capability != 90);
@@ -123,12 +126,13 @@ TEST_CASE("the kernel of ours for K = 768 and 1024, with and without bias") {
                       {.d = out,
                        .a = weight.data->get(),
                        .b = in.data->get(),
-                       .bias = with_bias ? gpu_bias.get() : nullptr,
+                       .c = full ? gpu_residual.get() : nullptr,
+                       .bias = full ? gpu_bias.get() : nullptr,
                        .a_scale = &static_cast<Fp8Meter*>(weight.meter)->inverse,
                        .b_scale = &static_cast<Fp8Meter*>(in.meter)->inverse});
         std::vector<double> expected(static_cast<size_t>(s.rows * s.OC));
         for (size_t i = 0; i < expected.size(); ++i)
-          expected[i] = with_bias ? bias[i % static_cast<size_t>(s.OC)] : 0.0;
+          expected[i] = full ? bias[i % static_cast<size_t>(s.OC)] + residual[i] : 0.0;
         multiply_add(expected, in.values, weight.values, s.rows, s.OC, s.C);
         CHECK(relative_error(to_float(out.download()), to_floats(expected)) < kTolerance);
       }

@@ -20,11 +20,7 @@ struct Plain {
   static constexpr int kStagingBytes = 0;
 
   __device__ Plain(const Arguments& p, uint8_t*, int column0, int, int)
-      : p_(p), column0_(column0), scale_(*p.in_scale * *p.weight_scale) {
-#pragma unroll
-    for (int group = 0; group < kPanel / kGroup; ++group)
-      bias_[group] = p.bias ? load_raw(p.bias, (column0 + group * kGroup) / kVector + own_.quad) : uint4{};
-  }
+      : p_(p), column0_(column0), scale_(*p.in_scale * *p.weight_scale) {}
 
   __device__ void prepare(int64_t row0) {
     if (!p_.residual) return;
@@ -39,7 +35,9 @@ struct Plain {
   __device__ void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, int64_t) {
 #pragma unroll
     for (int group = 0; group < kPanel / kGroup; ++group) {
-      const Float8 bias = unpack(bias_[group]);
+      // From L1 each time: registers are short.
+      const uint4 raw = p_.bias ? load_raw(p_.bias, (column0_ + group * kGroup) / kVector + own_.quad) : uint4{};
+      const Float8 bias = unpack(raw);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         Float8 x;
@@ -65,7 +63,6 @@ struct Plain {
   Ownership own_;
   int column0_;
   float scale_;
-  uint4 bias_[kPanel / kGroup];
   uint4 stream_[kPanel / kGroup][2] = {};
 };
 

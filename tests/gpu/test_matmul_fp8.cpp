@@ -51,21 +51,22 @@ TEST_CASE("all three products, in every pair of formats") {
       const std::vector<float> bias = random_values(static_cast<size_t>(s.OC), 4, 0.1f);
       DeviceBuffer<bf16> gpu_bias(to_bf16(bias));
 
-      for (const bool with_bias : {true, false}) {
+      const std::vector<float> residual = random_values(out_size, 5);
+      DeviceBuffer<bf16> gpu_residual(to_bf16(residual));
+      for (const auto& [with_bias, with_residual] : {std::pair{false, false}, {true, false}, {true, true}}) {
         std::vector<double> expected(out_size, 0.0);
-        if (with_bias) {
-          for (size_t i = 0; i < out_size; ++i) expected[i] = bias[i % bias.size()];
-        }
+        for (size_t i = 0; i < out_size; ++i)
+          expected[i] = (with_bias ? bias[i % bias.size()] : 0) + (with_residual ? residual[i] : 0);
         multiply_add(expected, in.values, weight.values, s.rows, s.OC, s.C);
         DeviceBuffer<bf16> out(out_size);
         matmul_forward_fp8(device.cuda, {.out = out,
                                          .in = in.tensor(),
                                          .weight = weight.tensor(),
-                                         .c = full ? gpu_residual.get() : nullptr,
-                                         .bias = full ? gpu_bias.get() : nullptr,
+                                         .bias = with_bias ? gpu_bias.get() : nullptr,
                                          .rows = s.rows,
                                          .C = s.C,
-                                         .OC = s.OC});
+                                         .OC = s.OC,
+                                         .residual = with_residual ? gpu_residual.get() : nullptr});
         CHECK(relative_error(download_floats(out), to_floats(expected)) < kTolerance);
       }
 

@@ -11,6 +11,7 @@
 
 #include "engine/backend/light_speed.h"
 #include "engine/base/program.h"
+#include "engine/cuda/gpt2_cuda.h"
 #include "kernels/cast_fp8.h"
 #include "kernels/cross_entropy_fp8.h"
 #include "kernels/cuda/matmul_plans.h"
@@ -297,10 +298,15 @@ int main(int argc, char** argv) {
     std::vector<int> widths;
     for (int i = 1; i < argc; ++i) widths.push_back(std::stoi(argv[i]));
     if (widths.empty()) widths = {768, 1024, 1280, 1600};
+    const CudaDeviceInfo device = probe_cuda_device(0);
+    if (!device.usable) {
+      std::printf("skipped: %s\n", device.why_not.c_str());
+      return ExitCode::done;
+    }
     Cuda cuda{CudaOptions{}};
     Bench bench(cuda);
     for (const int C : widths) bench_width(cuda, bench, C);
     bench_cross_entropy(cuda, bench);
-    return 0;
+    return ExitCode::done;
   });
 }

@@ -7,16 +7,18 @@
 namespace gpt2::sm90 {
 namespace {
 
+struct PlainArguments {
+  bf16* out;            // (rows, width)
+  const bf16* bias;     // (width), or null
+  const bf16* residual; // (rows, width), or null
+  const float *in_scale, *weight_scale;
+  int64_t width;
+};
+
 // The epilogue: scale, bias, residual, BF16. Four threads write 64 bytes in one piece.
-template <int kPanel>
+template <int kPanel, Fp8Format>
 struct Plain {
-  struct Arguments {
-    bf16* out;            // (rows, width)
-    const bf16* bias;     // (width), or null
-    const bf16* residual; // (rows, width), or null
-    const float *in_scale, *weight_scale;
-    int64_t width;
-  };
+  using Arguments = PlainArguments;
   static constexpr int kStagingBytes = 0;
 
   __device__ Plain(const Arguments& p, uint8_t*, int column0, int, int)
@@ -73,23 +75,19 @@ bool takes(const CudaDevice& device, const MatmulProduct& p) {
          takes_stationary(device, p.n, p.k, p.m);
 }
 
-template <class Shape>
-void launch_shape(Cuda& cuda, const MatmulProduct& p, const MatmulOperands& x) {
-  launch_stationary_product<Shape, Plain<Shape::kPanel>>(
-      cuda, {static_cast<const uint8_t*>(x.b), static_cast<const uint8_t*>(x.a), p.n, static_cast<int>(p.m)},
-      {static_cast<bf16*>(x.d), static_cast<const bf16*>(x.bias), static_cast<const bf16*>(x.c), x.b_scale, x.a_scale,
-       p.m});
-}
-
 void launch(Cuda& cuda, const MatmulProduct& p, const MatmulOperands& x) {
-  constexpr int kStages = 8;
-  const bool e4m3 = p.b == MatmulType::e4m3;
-  if (p.k == Shape768<Fp8Format::e4m3, kStages>::kK)
-    e4m3 ? launch_shape<Shape768<Fp8Format::e4m3, kStages>>(cuda, p, x)
-         : launch_shape<Shape768<Fp8Format::e5m2, kStages>>(cuda, p, x);
+  const StationaryOperands operands{static_cast<const uint8_t*>(x.b), static_cast<const uint8_t*>(x.a), p.n,
+                                    static_cast<int>(p.m)};
+  const PlainArguments arguments{static_cast<bf16*>(x.d),
+                                 static_cast<const bf16*>(x.bias),
+                                 static_cast<const bf16*>(x.c),
+                                 x.b_scale,
+                                 x.a_scale,
+                                 p.m};
+  if (p.b == MatmulType::e4m3)
+    launch_stationary_product<Plain, Fp8Format::e4m3>(cuda, p.k, operands, arguments);
   else
-    e4m3 ? launch_shape<Shape1024<Fp8Format::e4m3, kStages>>(cuda, p, x)
-         : launch_shape<Shape1024<Fp8Format::e5m2, kStages>>(cuda, p, x);
+    launch_stationary_product<Plain, Fp8Format::e5m2>(cuda, p.k, operands, arguments);
 }
 
 } // namespace

@@ -1,4 +1,4 @@
-// FP8 products for K = 768 and 1024 as a kernel of ours, which competes with cuBLASLt's.
+// FP8 products for K = 768, 1024 and 1280 as a kernel of ours, which competes with cuBLASLt's.
 #pragma once
 
 #include "kernels/cuda/matmul_product.h"

@@ -46,7 +46,7 @@ __device__ Float8 gelu8(const Float8& x) {
 
 // ---- forward ----
 
-template <int kPanel>
+template <int kPanel, Fp8Format>
 struct FcGelu {
   using Arguments = FcGeluFp8;
   static constexpr int kStagingBytes = 0;
@@ -257,15 +257,6 @@ struct GeluGradient {
 
 double flops(int64_t rows, int C, int OC) { return 2.0 * static_cast<double>(rows) * C * OC; }
 
-template <class Shape>
-void launch_gradient(Cuda& cuda, const FcprojGeluGradientFp8& p) {
-  const int count = 2 * stationary_parts<Shape>(*cuda.device, p.OC);
-  float* const partials = cuda.scratch<float>(static_cast<size_t>(count) * p.OC);
-  launch_stationary_product<Shape, GeluGradient<Shape::kPanel, Shape::kLeft>>(
-      cuda, {p.dout.data, p.weight_t.data, p.rows, p.OC}, {p, partials});
-  add_column_partials(cuda, {{p.dbias}, 1, partials, count, p.OC});
-}
-
 } // namespace
 
 bool fused_mlp_fp8(const CudaDevice& device, int64_t rows, int C, int OC) {
@@ -278,11 +269,7 @@ void fc_gelu_fp8(Cuda& cuda, const FcGeluFp8& p) {
   require(fused_mlp_fp8(*cuda.device, p.rows, p.C, p.OC), "a shape that fused_mlp_fp8() takes");
   require(p.in.format == Fp8Format::e4m3 && p.weight.format == Fp8Format::e4m3, "both factors are E4M3");
   require(p.gelu.format == Fp8Format::e4m3, "the activation is E4M3");
-  const StationaryOperands operands{p.in.data, p.weight.data, p.rows, p.OC};
-  if (p.C == 768)
-    launch_stationary_product<Shape768<Fp8Format::e4m3, 8>, FcGelu<192>>(cuda, operands, p);
-  else
-    launch_stationary_product<Shape1024<Fp8Format::e4m3, 8>, FcGelu<128>>(cuda, operands, p);
+  launch_stationary_product<FcGelu, Fp8Format::e4m3>(cuda, p.C, {p.in.data, p.weight.data, p.rows, p.OC}, p);
 }
 
 void fcproj_gelu_gradient_fp8(Cuda& cuda, const FcprojGeluGradientFp8& p) {
@@ -293,13 +280,14 @@ void fcproj_gelu_gradient_fp8(Cuda& cuda, const FcprojGeluGradientFp8& p) {
   require(p.weight_t.format == Fp8Format::e4m3, "the weight is E4M3");
   require(p.dpre.format == p.dout.format, "both gradients have one format");
   require(p.gelu.format == Fp8Format::e4m3, "the transposed activation is E4M3");
-  const bool e5m2 = p.dout.format == Fp8Format::e5m2;
-  if (p.C == 768)
-    e5m2 ? launch_gradient<Shape768<Fp8Format::e5m2, 6>>(cuda, p)
-         : launch_gradient<Shape768<Fp8Format::e4m3, 6>>(cuda, p);
+  const int count = 2 * stationary_parts(*cuda.device, p.C, p.OC);
+  const GeluGradientArguments arguments{p, cuda.scratch<float>(static_cast<size_t>(count) * p.OC)};
+  const StationaryOperands operands{p.dout.data, p.weight_t.data, p.rows, p.OC};
+  if (p.dout.format == Fp8Format::e5m2)
+    launch_stationary_product<GeluGradient, Fp8Format::e5m2>(cuda, p.C, operands, arguments);
   else
-    e5m2 ? launch_gradient<Shape1024<Fp8Format::e5m2, 6>>(cuda, p)
-         : launch_gradient<Shape1024<Fp8Format::e4m3, 6>>(cuda, p);
+    launch_stationary_product<GeluGradient, Fp8Format::e4m3>(cuda, p.C, operands, arguments);
+  add_column_partials(cuda, {{p.dbias}, 1, arguments.partials, count, p.OC});
 }
 
 } // namespace gpt2

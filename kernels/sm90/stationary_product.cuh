@@ -1,4 +1,4 @@
-// An FP8 product whose epilogue runs beside it: D (rows, width) = in (rows, K) weight (width, K)^T for K up to 1024.
+// An FP8 product whose epilogue runs beside it: D (rows, width) = in (rows, K) weight (width, K)^T for K up to 1280.
 //
 // A block keeps a panel of the weight in shared memory for good, and walks over tiles of 64 rows. One thread copies the
 // tiles' K in pieces of 128 bytes into a ring; two warpgroups take tiles in turn, so that one multiplies while the
@@ -13,6 +13,8 @@
 // together make the 16-bit elements that stmatrix transposes. Of 32 weight rows, number 8 q + 2 j + e comes to
 // 8 j + 2 q + e: a thread's accumulators are then runs of 8 neighbouring columns.
 #pragma once
+
+#include <algorithm>
 
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/device/vector.cuh"
@@ -44,18 +46,23 @@ struct StationaryShape {
   }
 };
 
-// By K: the panel that shared memory holds beside the ring and the staging memory. Pairs of blocks share their rows.
-template <Fp8Format kLeft, int kStages>
-using Shape768 = StationaryShape<192, 6, kStages, 2, kLeft>;
-template <Fp8Format kLeft, int kStages>
-using Shape1024 = StationaryShape<128, 8, kStages, 2, kLeft>;
+// Rows of the weight that a block keeps, by K; 0: no such product.
+constexpr int stationary_panel(int64_t K) { return K == 768 ? 192 : K == 1024 || K == 1280 ? 128 : 0; }
 
-// Are there products for so many rows, terms and columns?
+// As many stages as shared memory holds beside the panel and the epilogues' staging memory. Pairs of blocks share rows.
+constexpr int kSharedBytes = 227 * 1024, kMostStages = 8;
+template <int kK, Fp8Format kLeft, class Epilogue>
+using ShapeFor =
+    StationaryShape<stationary_panel(kK), kK / kPieceBytes,
+                    std::min(kMostStages,
+                             (kSharedBytes - 1024 - 256 - stationary_panel(kK) * kK - 2 * Epilogue::kStagingBytes) /
+                                 kStageBytes),
+                    2, kLeft>;
+
+// Is there a product for so many rows, terms and columns?
 inline bool takes_stationary(const CudaDevice& device, int64_t rows, int64_t K, int64_t width) {
-  const int panel = K == Shape768<Fp8Format::e4m3, 6>::kK    ? Shape768<Fp8Format::e4m3, 6>::kPanel
-                    : K == Shape1024<Fp8Format::e4m3, 6>::kK ? Shape1024<Fp8Format::e4m3, 6>::kPanel
-                                                             : 0;
-  return device.compute_capability == 90 && panel != 0 && width % (2 * panel) == 0 && rows % (2 * kTileRows) == 0;
+  return device.compute_capability == 90 && stationary_panel(K) != 0 && width % (2 * stationary_panel(K)) == 0 &&
+         rows % (2 * kTileRows) == 0;
 }
 
 // Where a thread's accumulators of one tile belong. Its rows are `row` and the one after; of each group of 32 columns
@@ -200,9 +207,8 @@ struct StationaryOperands {
 };
 
 // How many blocks share a panel.
-template <class Shape>
-int stationary_parts(const CudaDevice& device, int width) {
-  return max(1, device.multiprocessors / (width / Shape::kPanel));
+inline int stationary_parts(const CudaDevice& device, int64_t K, int width) {
+  return std::max(1, device.multiprocessors / (width / stationary_panel(K)));
 }
 
 template <class Shape, class Epilogue>
@@ -224,13 +230,25 @@ void launch_stationary_product(Cuda& cuda, const StationaryOperands& p, const ty
   cluster.val.clusterDim = {Shape::kCluster, 1, 1};
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(p.width / Shape::kPanel),
-                        static_cast<unsigned>(stationary_parts<Shape>(*cuda.device, p.width)));
+                        static_cast<unsigned>(stationary_parts(*cuda.device, kK, p.width)));
   config.blockDim = dim3(kBlockThreads);
   config.dynamicSmemBytes = kShared;
   config.stream = cuda.stream;
   config.attrs = &cluster;
   config.numAttrs = 1;
   CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, in, weight, arguments, p.rows / (2 * kTileRows)));
+}
+
+// Epilogue: a template by panel and the format of `in`.
+template <template <int, Fp8Format> class Epilogue, Fp8Format kLeft, class Arguments>
+void launch_stationary_product(Cuda& cuda, int64_t K, const StationaryOperands& p, const Arguments& arguments) {
+  const auto launch = [&]<int kK>() {
+    using Of = Epilogue<stationary_panel(kK), kLeft>;
+    launch_stationary_product<ShapeFor<kK, kLeft, Of>, Of>(cuda, p, arguments);
+  };
+  if (K == 768) return launch.template operator()<768>();
+  if (K == 1024) return launch.template operator()<1024>();
+  launch.template operator()<1280>();
 }
 
 } // namespace gpt2::sm90

@@ -21,9 +21,9 @@ struct Shape {
 };
 
 // One tile each; several panels and tiles, not as many tiles for every block; the model's.
-const Shape kShapes[] = {{128, 768, 384},  {128, 1024, 256},  {640, 768, 768},
-                         {384, 1024, 512}, {1152, 768, 3072}, {1152, 1024, 4096}};
-const Shape kLarge[] = {{16384, 768, 3072}, {16384, 1024, 4096}};
+const Shape kShapes[] = {{128, 768, 384},  {128, 1024, 256},  {640, 768, 768},   {384, 1024, 512},
+                         {256, 1280, 512}, {1152, 768, 3072}, {1152, 1024, 4096}};
+const Shape kLarge[] = {{16384, 768, 3072}, {16384, 1024, 4096}, {8192, 1280, 5120}};
 
 bool has_fused(const TestDevice& device, const Shape& s) {
   if (fused_mlp_fp8(*device.cuda.device, s.rows, s.C, s.OC)) return true;

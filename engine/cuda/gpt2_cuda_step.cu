@@ -12,6 +12,7 @@
 #include "kernels/fill.h"
 #include "kernels/layernorm.h"
 #include "kernels/optimizer.h"
+#include "kernels/sm90/matmul_fp8_stationary.h"
 
 namespace gpt2 {
 
@@ -150,6 +151,7 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
       rank_count_(group.ranks()),
       timeline_path_(cuda_options.timeline),
       nvml_(pci_bus_id(cuda_options.device)) {
+  cuda_.device->matmuls->add(sm90::stationary_product());
   memory_report_.push_back({"library workspace", static_cast<int64_t>(cuda_.device->options.bytes_per_stream() +
                                                                       attention_bytes(options, cuda_options))});
   const size_t tokens = 2 * static_cast<size_t>(options.batch_size) * options.seq_len;

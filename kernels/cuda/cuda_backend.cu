@@ -5,7 +5,6 @@
 
 #include "kernels/cuda/attention_cudnn.h"
 #include "kernels/cuda/matmul_plans.h"
-#include "kernels/sm90/matmul_fp8_stationary.h"
 
 namespace gpt2 {
 namespace {
@@ -119,7 +118,6 @@ CudaDevice::CudaDevice(const CudaOptions& options) : options(options) {
   }
   require_device_code(options.device);
   matmuls = std::make_unique<MatmulPlans>(*this);
-  matmuls->add(sm90::stationary_product());
   attentions = std::make_unique<AttentionPlans>(*this);
 }
 

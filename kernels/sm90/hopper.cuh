@@ -1,5 +1,5 @@
 // Hopper's asynchronous instructions, each wrapped in a tiny function: barriers in shared memory, tensor copies, and
-// products of a warpgroup. They exist for sm_90a alone; elsewhere a kernel that uses them is compiled empty.
+// products of a warpgroup. They exist for sm_90a alone.
 #pragma once
 
 #include <cuda.h>
@@ -7,12 +7,6 @@
 #include <cstdint>
 
 #include "kernels/device/ptx.cuh"
-
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define GPT2_HAS_SM90A 1
-#else
-#define GPT2_HAS_SM90A 0
-#endif
 
 namespace gpt2::sm90 {
 

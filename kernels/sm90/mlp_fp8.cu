@@ -3,7 +3,7 @@
 // At C = 768 a warpgroup has 2,304 cycles for the epilogue of its 64 x 192 tile while the other one multiplies: 24
 // instructions an element. Bytes: 3 an element written forward, 2 read and 3 written backward, 0.14 and 0.24 ms for
 // 65,536 rows at the rate of a copy, against 0.20 ms of multiplication.
-#include "kernels/mlp_fp8.h"
+#include "kernels/sm90/mlp_fp8.h"
 
 #include <cuda_bf16.h>
 

@@ -105,7 +105,6 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     stationary_product_kernel(const __grid_constant__ CUtensorMap in_map,
                               const __grid_constant__ CUtensorMap weight_map,
                               const __grid_constant__ typename Epilogue::Arguments arguments, int64_t tile_pairs) {
-#if GPT2_HAS_SM90A
   constexpr int kStages = Shape::kStages, kPieces = Shape::kPieces;
   extern __shared__ uint8_t dynamic[];
   uint8_t* const weights = dynamic + (-shared_address(dynamic) & (Shape::kAlignment - 1));
@@ -196,7 +195,6 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     epilogue.finish();
   }
   if constexpr (Shape::kCluster > 1) cluster_sync(); // a block's barriers stay until nobody arrives at them any more
-#endif
 }
 
 struct StationaryOperands {

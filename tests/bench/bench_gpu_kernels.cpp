@@ -18,8 +18,8 @@
 #include "kernels/gelu_fp8.h"
 #include "kernels/layernorm_fp8.h"
 #include "kernels/matmul_fp8.h"
-#include "kernels/mlp_fp8.h"
 #include "kernels/sm90/matmul_fp8_stationary.h"
+#include "kernels/sm90/mlp_fp8.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // The MLP's products with GELU in one kernel, against double precision and against the two kernels they replace.
-#include "kernels/mlp_fp8.h"
+#include "kernels/sm90/mlp_fp8.h"
 
 #include <algorithm>
 #include <cmath>

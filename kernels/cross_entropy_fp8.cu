@@ -15,7 +15,7 @@ namespace gpt2 {
 namespace {
 
 // What the second kernel needs of a row: p = exp2(x * log2(e) - offset).
-struct RowStatistics {
+struct alignas(16) RowStatistics {
   float offset; // (max + log(sum)) * log2(e); infinite for an ignored row, whose gradient is zero
   int target;
   uint32_t rounding_key;
@@ -119,17 +119,22 @@ __global__ void __launch_bounds__(kTileThreads, GradientWork::kBlocks)
   unsigned number = taken;
   while (number < count) {
     __syncthreads();
-    if (threadIdx.x == 0) taken = atomicAdd(&progress->next, 1); // on its way while this one is worked on
+    unsigned next = 0;
+    if (threadIdx.x == 0) next = atomicAdd(&progress->next, 1); // on its way while this one is worked on
     const Piece piece = pieces.at(static_cast<int>(number));
     const int64_t row0 = static_cast<int64_t>(piece.group) * kGroupRows;
     if (piece.gradient) {
       const auto rows = static_cast<unsigned>(min(int64_t{kGroupRows}, p.rows - row0));
-      while (load_acquire(&progress->done[piece.group]) < rows) __nanosleep(50);
+      if (threadIdx.x == 0) {
+        while (load_acquire(&progress->done[piece.group]) < rows) __nanosleep(50);
+      }
+      __syncthreads();
       fp8_tile<GradientWork, false>(work, outputs, p.rows, p.padded_vocab, piece.group, piece.index);
     } else if (row0 + piece.index < p.rows) {
       row_statistics(p, statistics, row0 + piece.index);
       if (threadIdx.x == 0) add_release(&progress->done[piece.group], 1u);
     }
+    if (threadIdx.x == 0) taken = next;
     __syncthreads();
     number = taken;
   }

@@ -135,6 +135,17 @@ void GPT2Cuda::receive_lm_head() {
   LinearsFp8(arriving, fp8_->scaler).quantize_weight(lm_head_layer(), Fp8Pass::training);
 }
 
+// Those that are part of other kernels in a training step.
+void GPT2Cuda::run_calibrations_products(int64_t R) {
+  for (int layer = 0; layer < config_.layers; ++layer) {
+    if (!fp8_block(layer)) continue;
+    const BlockLayers block = block_layers(layer);
+    fp8_->layers.linears.forward(b_.blocks[layer].pre, b_.fp8.h, block.fc, R);
+    fp8_->layers.linears.input_gradient(b_.dwide, b_.fp8.dx, block.fcproj, R);
+    return; // the others have the same shapes
+  }
+}
+
 // One micro-batch in which every tensor's own amax sets its scale; what it computed is thrown away.
 void GPT2Cuda::calibrate(int B, int T) {
   quantize_weights(Fp8Pass::calibrating);

@@ -83,6 +83,7 @@ class GPT2Cuda final : public Model {
   void hand_down(int layer, int64_t R, Fp8Pass pass);
   void quantize_weights(Fp8Pass pass);
   void calibrate(int B, int T);
+  void run_calibrations_products(int64_t R);
   bool codes_travel() const; // instead of BF16 weights, from the rank that updates them
   void quantize_owned(int layer, const OwnedSlice& slice);
   void receive_block(int layer);

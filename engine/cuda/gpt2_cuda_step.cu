@@ -198,6 +198,7 @@ void GPT2Cuda::tune(RankGroup& group) {
       CUDA_CHECK(cudaMemsetAsync(tokens, 0, static_cast<size_t>(B) * T * sizeof(int32_t), cuda_.stream));
     if (fp8_) quantize_weights(Fp8Pass::recomputing); // which leaves no trace, and asks no other rank
     forward_backward(B, T, Fp8Pass::recomputing, Exchange::none);
+    if (fp8_) run_calibrations_products(int64_t{B} * T);
   }
   const std::string plans = group.broadcast(cuda_.device->matmuls->to_text());
   if (!group.leads()) cuda_.device->matmuls->from_text(plans);

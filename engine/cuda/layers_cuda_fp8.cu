@@ -86,10 +86,11 @@ void LinearsFp8::quantize_weight_part(const LinearLayer& layer, int64_t offset, 
 
 // ---- GELU and the products beside it ----
 
-// A scale that is measured first needs the values before they are quantized, and so a pass of its own.
+// A scale that is measured first needs the values before they are quantized, and so a pass of its own; under current
+// scaling what recomputes must then give the same bits.
 bool LinearsFp8::fused(const BlockLayers& block, const Fp8Sink& activation, int64_t R, Fp8Pass pass) const {
   return fused_mlp_fp8(*at_.cuda.device, R, block.fc.C, block.fc.OC) && !scaler_.recipe().measures(pass) &&
-         activation.format == Fp8Format::e4m3;
+         !scaler_.recipe().measures(Fp8Pass::training) && activation.format == Fp8Format::e4m3;
 }
 
 void LinearsFp8::fc_gelu(bf16* pre, uint8_t* gelu, const uint8_t* in, const BlockLayers& block, int64_t R,

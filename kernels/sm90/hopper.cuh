@@ -24,13 +24,14 @@ struct Barrier {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&state)), "r"(bytes)
                  : "memory");
   }
-  // Arrives at the same barrier of block `rank` of the cluster.
+  // Arrives at the same barrier of block `rank` of the cluster. Releases nothing: a release to the cluster waits for
+  // all stores of the warp, and what is handed over here has only been read.
   __device__ void arrive_at(int rank) {
     asm volatile(
         "{\n"
         ".reg .b32 remote;\n"
         "mapa.shared::cluster.u32 remote, %0, %1;\n"
-        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+        "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [remote];\n"
         "}" ::"r"(shared_address(&state)),
         "r"(rank)
         : "memory");
@@ -61,6 +62,10 @@ __device__ inline uint32_t cluster_rank() {
 
 // A barrier of the 128 threads of one warpgroup; 0 is __syncthreads().
 __device__ inline void warpgroup_barrier(int id) { asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory"); }
+
+// Two warpgroups that take turns: one awaits its turn until the other has given it.
+__device__ inline void await_turn(int id) { asm volatile("bar.sync %0, 256;" ::"r"(id) : "memory"); }
+__device__ inline void give_turn(int id) { asm volatile("bar.arrive %0, 256;" ::"r"(id) : "memory"); }
 
 // ---- registers ----
 
@@ -103,11 +108,6 @@ __device__ inline void load_box(void* to, const CUtensorMap* map, Barrier& barri
       "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(shared_address(to)),
       "l"(map), "r"(shared_address(&barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
       : "memory");
-}
-
-// `bytes` (a multiple of 16) at an address, on their way to L2.
-__device__ inline void prefetch_bulk(const void* from, int bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
 // ---- products of a warpgroup ----

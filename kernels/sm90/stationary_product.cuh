@@ -2,7 +2,9 @@
 //
 // A block keeps a panel of the weight in shared memory for good, and walks over tiles of 64 rows. One thread copies the
 // tiles' K in pieces of 128 bytes into a ring; two warpgroups take tiles in turn, so that one multiplies while the
-// other is in its epilogue. A pair of blocks with the same rows shares its copies.
+// other is in its epilogue. A turn ends when all pieces of a tile have come: a barrier tells a round from the next by
+// parity alone, so nobody may wait for one before the rounds up to it are over. A pair of blocks with the same rows
+// shares its copies.
 //
 //   shared memory   weight (K / 128, panel, 128)   147 KB for 192 x 768
 //                   ring (stages, 64, 128)         8 KB each
@@ -31,6 +33,7 @@ constexpr int kWarpgroup = 128;
 constexpr int kBlockThreads = 3 * kWarpgroup; // one that copies, two that multiply
 constexpr int kGroup = 32;                    // columns of which a thread owns 8
 constexpr int kChunk = 64;                    // columns that an epilogue finishes at a time
+constexpr int kFirstTurn = 3; // barriers: 0 is the block's, 1 and 2 the epilogues', 3 and 4 the warpgroups' turns
 
 template <int kPanel_, int kPieces_, int kStages_, int kCluster_, Fp8Format kLeft_>
 struct StationaryShape {
@@ -92,6 +95,13 @@ struct RingPosition {
     }
   }
 };
+
+// To the compiler: these registers get their values here, where the products have been waited for.
+template <int kCount>
+__device__ inline void keep_order(float (&accumulators)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(accumulators[i])::"memory");
+}
 
 // Epilogue: what a kernel does with its accumulators.
 //   struct Arguments;                                             copied to the device
@@ -164,9 +174,11 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     };
     weights_ready.wait(0);
     at.advance(consumer * kPieces);
+    if (consumer == 1 && part < tile_pairs) give_turn(kFirstTurn); // the first is the other's
     for (int64_t pair = part; pair < tile_pairs; pair += parts) {
       const int64_t row0 = (2 * pair + consumer) * kTileRows;
       epilogue.prepare(row0);
+      await_turn(kFirstTurn + consumer);
       float accumulators[Shape::kPanel / 2];
       int previous = 0;
 #pragma unroll
@@ -179,6 +191,8 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         for (int k = 0; k < kPieceBytes / 32; ++k)
           multiply<Shape::kLeft, Shape::kPanel>(accumulators, left + 2 * k, right + 2 * k, piece == 0 && k == 0);
         products_commit();
+        const bool other_has_tile = consumer == 0 || pair + parts < tile_pairs;
+        if (piece == kPieces - 1 && other_has_tile) give_turn(kFirstTurn + 1 - consumer);
         if (piece > 0) {
           products_wait<1>();
           release(previous);
@@ -187,6 +201,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         at.advance();
       }
       products_wait<0>();
+      keep_order(accumulators);
       release(previous);
       at.advance(kPieces); // the other warpgroup's tile
       const int64_t next = pair + parts;

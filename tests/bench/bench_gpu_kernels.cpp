@@ -111,7 +111,8 @@ void bench_width(Cuda& cuda, Bench& bench, int C) {
   const auto wide = static_cast<size_t>(R) * 4 * C, narrow = static_cast<size_t>(R) * C;
   const Memory narrow8(narrow), narrow8_t(narrow), narrow8_t2(narrow), wide8(wide), wide8_t(wide), wide8_t2(wide);
   const Memory narrow16(2 * narrow), narrow16b(2 * narrow), narrow16c(2 * narrow), wide16(2 * wide), wide16b(2 * wide);
-  const Memory weight(size_t{4} * C * C), vectors(size_t{64} * C), rows(16 * static_cast<size_t>(R));
+  const Memory weight(size_t{4} * C * C), vectors(size_t{16} * C), gradients(size_t{16} * C);
+  const Memory rows(16 * static_cast<size_t>(R));
   const Meter act, grad, in, weights;
   const auto tensor = [](const Memory& memory, Fp8Format format, const Meter& meter) {
     return Fp8Tensor{memory.as<uint8_t>(), format, meter.get()};
@@ -119,7 +120,7 @@ void bench_width(Cuda& cuda, Bench& bench, int C) {
   const auto sink = [](uint8_t* data, uint8_t* transposed, Fp8Format format, const Meter& meter, Fp8Metering metering) {
     return Fp8Sink{data, transposed, format, meter.get(), meter.amax(), metering};
   };
-  float* const sums = vectors.as<float>();
+  float* const sums = gradients.as<float>();
   const bf16* const bias = vectors.as<bf16>();
   const Fp8Sink gelu_out = sink(wide8.as<uint8_t>(), nullptr, Fp8Format::e4m3, act, Fp8Metering::all);
   const Fp8Sink gelu_again = sink(nullptr, wide8_t2.as<uint8_t>(), Fp8Format::e4m3, act, Fp8Metering::none);
@@ -230,8 +231,8 @@ void bench_width(Cuda& cuda, Bench& bench, int C) {
                             .dbranch_bias = sums + 2 * C,
                             .dout = narrow16b.as<bf16>(),
                             .x = narrow16c.as<bf16>(),
-                            .weight = sums + 3 * C,
-                            .bias = sums + 4 * C,
+                            .weight = vectors.as<float>(),
+                            .bias = vectors.as<float>() + C,
                             .mean = rows.as<float>(),
                             .rstd = rows.as<float>() + R,
                             .rows = R,
@@ -244,7 +245,7 @@ void bench_width(Cuda& cuda, Bench& bench, int C) {
                                                      .dbranch_bias = sums + 2 * C,
                                                      .dout = narrow16b.as<bf16>(),
                                                      .x = narrow16c.as<bf16>(),
-                                                     .weight = sums + 3 * C,
+                                                     .weight = vectors.as<float>(),
                                                      .mean = rows.as<float>(),
                                                      .rstd = rows.as<float>() + R,
                                                      .rows = R,
@@ -258,8 +259,8 @@ void bench_width(Cuda& cuda, Bench& bench, int C) {
                                  .rstd = rows.as<float>() + R,
                                  .residual_in = narrow16b.as<bf16>(),
                                  .branch = narrow16c.as<bf16>(),
-                                 .weight = sums,
-                                 .bias = sums + C,
+                                 .weight = vectors.as<float>(),
+                                 .bias = vectors.as<float>() + C,
                                  .rows = R,
                                  .C = C});
   });

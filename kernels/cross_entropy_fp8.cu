@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kTileThreads, GradientWork::kBlocks)
 } // namespace
 
 void cross_entropy_fp8(Cuda& cuda, const CrossEntropyFp8& p) {
-  const Range range(cuda, "cross_entropy_fp8", 6.0 * static_cast<double>(p.rows) * p.padded_vocab);
+  const Range range(cuda, "cross_entropy_fp8", 4.0 * static_cast<double>(p.rows) * p.padded_vocab);
   const Requirements require("cross_entropy_fp8");
   require(p.rows % 16 == 0, "rows is a multiple of 16");
   require(p.padded_vocab % 16 == 0, "padded_vocab is a multiple of 16");

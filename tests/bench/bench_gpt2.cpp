@@ -5,6 +5,7 @@
 // writes instead.
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -118,7 +119,10 @@ double run_step(Model& model, const Batch& batch, int count) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
+// What an operation would take at the rate of a copy or of the largest products of its precision, whichever is more,
+// and the share of the step that would be saved if it did: the next target is the largest of those.
 void print_operations(GPT2Cuda& model, const Batch& batch) {
+  constexpr double kBf16Flops = 736e12, kFp8Flops = 1520e12; // 8192^3 by cuBLASLt, one H200, 2026-11-16
   Profile profile(model.backend().stream);
   model.backend().profile = &profile;
   run_step(model, batch, 1);
@@ -126,13 +130,16 @@ void print_operations(GPT2Cuda& model, const Batch& batch) {
   const auto operations = profile.results();
   double total = 0;
   for (const auto& operation : operations) total += operation.ms;
-  std::printf("\n  %-28s %6s %9s %9s %9s %7s\n", "operation (one micro-step)", "calls", "ms", "GB/s", "TFLOP/s",
-              "share");
+  std::printf("\n  %-28s %5s %8s %6s %6s %8s %7s %7s\n", "operation (one micro-step)", "calls", "ms", "GB/s", "TFLOP/s",
+              "floor ms", "share", "to gain");
   for (const auto& operation : operations) {
-    std::printf("  %-28s %6d %9.3f %9.0f %9.1f %6.1f%%\n", operation.name.c_str(), operation.calls, operation.ms,
-                operation.bytes / operation.ms / 1e6, operation.flops / operation.ms / 1e9, 100 * operation.ms / total);
+    const double flops_rate = operation.name.ends_with("_fp8") ? kFp8Flops : kBf16Flops;
+    const double floor = 1e3 * std::max(operation.bytes / kH200CopyBytesPerSecond, operation.flops / flops_rate);
+    std::printf("  %-28s %5d %8.3f %6.0f %6.0f %8.3f %6.1f%% %6.1f%%\n", operation.name.c_str(), operation.calls,
+                operation.ms, operation.bytes / operation.ms / 1e6, operation.flops / operation.ms / 1e9, floor,
+                100 * operation.ms / total, 100 * (operation.ms - floor) / total);
   }
-  std::printf("  %-28s %6s %9.3f\n\n", "sum", "", total);
+  std::printf("  %-28s %5s %8.3f\n\n", "sum", "", total);
 }
 
 // 512 tokens a row after a prompt of 16, the 50 likeliest tokens on the host after each; the floor is reading weights

@@ -116,7 +116,7 @@ void LinearsFp8::fc_gelu(bf16* pre, uint8_t* gelu, const uint8_t* in, const Bloc
 void LinearsFp8::fcproj_gelu_gradient(Fp8Codes dpre, uint8_t* gelu_t, bf16* dgelu, const uint8_t* dout, const bf16* pre,
                                       const BlockLayers& block, int64_t R, Fp8Pass pass) const {
   const Fp8Sink gelu = scaler_.made_again(block.fcproj, gelu_t, pass);
-  if (fused(block, gelu, R, pass)) {
+  if (fused(block, gelu, R, pass) && gelu.metering == Fp8Metering::none) {
     const uint8_t* const weight_t = at_.b.fp8.weights_t + block.fcproj.weight;
     fcproj_gelu_gradient_fp8(at_.cuda, {.dpre = scaler_.sink(block.fc, Fp8Role::grad, dpre, pass),
                                         .gelu = gelu,

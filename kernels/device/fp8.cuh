@@ -69,6 +69,36 @@ class Fp8Quantizer {
     return fp8_pack(scaled, format_);
   }
 
+  // The two halves of it. Several vectors at once: a warp that is alone on its scheduler waits at every branch.
+  __device__ uint2 encode(const Float8& values) const {
+    Float8 scaled;
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) scaled.v[k] = values.v[k] * scale_;
+    return fp8_pack(scaled, format_);
+  }
+
+  template <int kCount>
+  __device__ void meter(const Float8 (&values)[kCount]) {
+    if (metering_ == Fp8Metering::none) return;
+    float largest_here = 0;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      float largest_of_8 = 0;
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) largest_of_8 = fmaxf(largest_of_8, fabsf(values[i].v[k]));
+      largest_here = fmaxf(largest_here, largest_of_8);
+      flushed_ += values[i].v[0] != 0.0f && fabsf(values[i].v[0] * scale_) <= flushed_below_;
+    }
+    amax_ = fmaxf(amax_, largest_here);
+    if (largest_here * scale_ > largest_) { // rare, so that counting costs nothing
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+#pragma unroll
+        for (int k = 0; k < kVector; ++k) saturated_ += fabsf(values[i].v[k] * scale_) > largest_;
+      }
+    }
+  }
+
   // Adds this block's tally to the sink's; every thread of the block must call it. One atomic per block, and for the
   // amax only while it still grows.
   __device__ void commit(const Fp8Sink& sink) const {

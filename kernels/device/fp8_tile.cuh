@@ -57,14 +57,14 @@ struct TileOutputs {
 //   uint2 encode(const Float8& main, float scale, int64_t row, int col) const;   instead of the quantizer: unmetered
 // Rows and columns are multiples of 16, so a thread's patch lies inside the matrix or outside.
 template <class Work, bool WithSecond>
-__device__ void fp8_tile(const Work& work, const TileOutputs& outputs, int64_t rows, int cols, int row_tile,
-                         int col_tile) {
+__global__ void __launch_bounds__(kTileThreads, Work::kBlocks)
+    fp8_tile_kernel(Work work, TileOutputs outputs, int64_t rows, int cols) {
   __shared__ TransposedTile main_tile;
   __shared__ std::conditional_t<WithSecond, TransposedTile, char> second_tile;
   __shared__ float column_sums[kTileThreads / kWarp][kTileCols];
   const int col_group = threadIdx.x % 8, row_group = threadIdx.x / 8;
-  const int64_t row0 = static_cast<int64_t>(row_tile) * kTileRows;
-  const int col0 = col_tile * kTileCols;
+  const int64_t row0 = static_cast<int64_t>(blockIdx.y) * kTileRows;
+  const int col0 = blockIdx.x * kTileCols;
   const int64_t first_row = row0 + row_group * 8;
   const int col = col0 + col_group * 8, vectors = cols / kVector;
   const int64_t first_vector = first_row * vectors + col / kVector;
@@ -119,14 +119,8 @@ __device__ void fp8_tile(const Work& work, const TileOutputs& outputs, int64_t r
     float total = 0;
 #pragma unroll
     for (int w = 0; w < kTileThreads / kWarp; ++w) total += column_sums[w][threadIdx.x];
-    outputs.partials[static_cast<int64_t>(row_tile) * cols + col0 + threadIdx.x] = total;
+    outputs.partials[static_cast<int64_t>(blockIdx.y) * cols + col0 + threadIdx.x] = total;
   }
-}
-
-template <class Work, bool WithSecond>
-__global__ void __launch_bounds__(kTileThreads, Work::kBlocks)
-    fp8_tile_kernel(Work work, TileOutputs outputs, int64_t rows, int cols) {
-  fp8_tile<Work, WithSecond>(work, outputs, rows, cols, static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.x));
 }
 
 struct TileLaunch {

@@ -15,44 +15,29 @@ struct SoftmaxRow {
 };
 
 // Every thread of the block gets the result; each shared array holds 32 values. The sum is rescaled as the maximum
-// grows. kAtOnce vectors of a thread are added while the next ones are on their way.
-template <int kThreads = kSoftmaxThreads, int kAtOnce = 1>
+// grows.
 __device__ inline SoftmaxRow softmax_row(const bf16* logits, int vocab, int padded_vocab, float* shared_max,
                                          float* shared_sum) {
   const int whole = vocab / kVector; // vectors without padding
   const int vectors = padded_vocab / kVector;
   float maximum = -INFINITY, sum = 0;
-  uint4 next[kAtOnce];
-  const auto load = [&](int first) {
+  uint4 next = static_cast<int>(threadIdx.x) < vectors ? load_raw(logits, threadIdx.x) : uint4{};
+  for (int i = threadIdx.x; i < vectors; i += kSoftmaxThreads) {
+    Float8 x = unpack(next);
+    if (i + kSoftmaxThreads < vectors)
+      next = load_raw(logits, i + kSoftmaxThreads); // in flight while this one is added
+    if (i >= whole) {
 #pragma unroll
-    for (int j = 0; j < kAtOnce; ++j)
-      next[j] = first + j * kThreads < vectors ? load_raw(logits, first + j * kThreads) : uint4{};
-  };
-  load(threadIdx.x);
-  for (int first = threadIdx.x; first < vectors; first += kAtOnce * kThreads) {
-    Float8 x[kAtOnce];
-#pragma unroll
-    for (int j = 0; j < kAtOnce; ++j) x[j] = unpack(next[j]);
-    if (first + kAtOnce * kThreads < vectors) load(first + kAtOnce * kThreads);
+      for (int k = 0; k < kVector; ++k)
+        if (i * kVector + k >= vocab) x.v[k] = -INFINITY;
+    }
     float larger = maximum;
 #pragma unroll
-    for (int j = 0; j < kAtOnce; ++j) {
-      const int i = first + j * kThreads;
-      if (i >= whole) { // vectors that end the vocabulary, or lie beyond the row
-#pragma unroll
-        for (int k = 0; k < kVector; ++k)
-          if (i * kVector + k >= vocab) x[j].v[k] = -INFINITY;
-      }
-#pragma unroll
-      for (int k = 0; k < kVector; ++k) larger = fmaxf(larger, x[j].v[k]);
-    }
+    for (int k = 0; k < kVector; ++k) larger = fmaxf(larger, x.v[k]);
     if (larger == -INFINITY) { // nothing but padding so far, unless it is NaN, which a maximum passes over
 #pragma unroll
-      for (int j = 0; j < kAtOnce; ++j) {
-#pragma unroll
-        for (int k = 0; k < kVector; ++k)
-          if (isnan(x[j].v[k])) sum = x[j].v[k];
-      }
+      for (int k = 0; k < kVector; ++k)
+        if (isnan(x.v[k])) sum = x.v[k];
       continue;
     }
     if (larger > maximum) {
@@ -61,10 +46,7 @@ __device__ inline SoftmaxRow softmax_row(const bf16* logits, int vocab, int padd
     }
     const float offset = maximum * kLog2e;
 #pragma unroll
-    for (int j = 0; j < kAtOnce; ++j) {
-#pragma unroll
-      for (int k = 0; k < kVector; ++k) sum += fast_exp2(fmaf(x[j].v[k], kLog2e, -offset));
-    }
+    for (int k = 0; k < kVector; ++k) sum += fast_exp2(fmaf(x.v[k], kLog2e, -offset));
   }
   const float row_maximum = block_max(maximum, shared_max);
   sum *= maximum == -INFINITY ? 0.0f : fast_exp2((maximum - row_maximum) * kLog2e);

@@ -16,9 +16,10 @@ struct PlainArguments {
 };
 
 // The epilogue: scale, bias, residual, BF16. Four threads write 64 bytes in one piece.
-template <int kPanel, Fp8Format>
+template <int kPanel_, Fp8Format>
 struct Plain {
   using Arguments = PlainArguments;
+  static constexpr int kPanel = kPanel_, kConsumers = 2;
   static constexpr int kStagingBytes = 0;
 
   __device__ Plain(const Arguments& p, uint8_t*, int column0, int, int)

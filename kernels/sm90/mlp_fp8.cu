@@ -46,9 +46,10 @@ __device__ Float8 gelu8(const Float8& x) {
 
 // ---- forward ----
 
-template <int kPanel, Fp8Format>
+template <int kPanel_, Fp8Format>
 struct FcGelu {
   using Arguments = FcGeluFp8;
+  static constexpr int kPanel = kPanel_, kConsumers = 3; // its epilogue takes longer than its product
   static constexpr int kStagingBytes = 0;
 
   __device__ FcGelu(const Arguments& p, uint8_t*, int column0, int, int)
@@ -67,7 +68,7 @@ struct FcGelu {
     const int64_t row = row0 + own_.row;
 #pragma unroll
     for (int chunk = 0; chunk < kPanel / kChunk; ++chunk) {
-      uint2 codes[2][2]; // by row and group
+      Float8 activation[4]; // by row and group
 #pragma unroll
       for (int g = 0; g < 2; ++g) {
         const int group = 2 * chunk + g;
@@ -81,12 +82,14 @@ struct FcGelu {
           const uint4 packed = pack(x);
           const int64_t at = (row + r) * p_.OC + column0_ + group * kGroup;
           reinterpret_cast<uint4*>(p_.pre + at)[own_.quad] = packed;
-          codes[r][g] = quantizer_(gelu8(unpack(packed))); // of what backward will read
+          activation[2 * r + g] = gelu8(unpack(packed)); // of what backward will read
         }
       }
+      quantizer_.meter(activation);
 #pragma unroll
       for (int r = 0; r < 2; ++r)
-        store_codes(p_.gelu.data + (row + r) * p_.OC + column0_ + chunk * kChunk, codes[r][0], codes[r][1], own_.quad);
+        store_codes(p_.gelu.data + (row + r) * p_.OC + column0_ + chunk * kChunk, quantizer_.encode(activation[2 * r]),
+                    quantizer_.encode(activation[2 * r + 1]), own_.quad);
     }
   }
 
@@ -131,14 +134,17 @@ struct TransposedChunk {
   }
 };
 
+constexpr int kGradientConsumers = 2;
+
 struct GeluGradientArguments {
   FcprojGeluGradientFp8 p;
-  float* partials; // (2 * parts, OC): each warpgroup's column sums
+  float* partials; // (consumers * parts, OC): each warpgroup's column sums
 };
 
-template <int kPanel, Fp8Format kFormat>
+template <int kPanel_, Fp8Format kFormat>
 struct GeluGradient {
   using Arguments = GeluGradientArguments;
+  static constexpr int kPanel = kPanel_, kConsumers = kGradientConsumers;
   struct Staging {
     TransposedChunk dpre, gelu;
   };
@@ -147,10 +153,10 @@ struct GeluGradient {
 
   __device__ GeluGradient(const Arguments& arguments, uint8_t* staging, int column0, int warpgroup, int part)
       : p_(arguments.p),
-        partials_(arguments.partials + static_cast<int64_t>(2 * part + warpgroup) * p_.OC + column0),
+        partials_(arguments.partials + static_cast<int64_t>(kConsumers * part + warpgroup) * p_.OC + column0),
         staging_(reinterpret_cast<Staging*>(staging)),
         column0_(column0),
-        barrier_(1 + warpgroup),
+        barrier_(epilogue_barrier(warpgroup)),
         scale_(p_.dout.meter->inverse * p_.weight_t.meter->inverse),
         dpre_quantizer_(with_format<kFormat>(p_.dpre), scale_),
         gelu_quantizer_(with_format<Fp8Format::e4m3>(p_.gelu)) {}
@@ -172,21 +178,23 @@ struct GeluGradient {
       for (int g = 0; g < 2; ++g) {
         const int group = 2 * chunk + g;
         uint2 gelu_codes[2];
+        Float8 dpre[2]; // by row, in units of scale_
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const Float8 x = unpack(raw[r][g]);
-          Float8 dpre, activation; // dpre in units of scale_
+          Float8 activation;
 #pragma unroll
           for (int k = 0; k < kVector; ++k) {
             const float sigmoid = gelu_sigmoid(x.v[k]);
             activation.v[k] = gelu(x.v[k], sigmoid);
-            dpre.v[k] =
+            dpre[r].v[k] =
                 accumulators[Ownership::accumulator(group, k, r)] * gelu_gradient(x.v[k], sigmoid, activation.v[k]);
-            sums_[group].v[k] += dpre.v[k];
+            sums_[group].v[k] += dpre[r].v[k];
           }
-          codes[r][g] = dpre_quantizer_(dpre);
-          gelu_codes[r] = gelu_quantizer_(activation);
+          codes[r][g] = dpre_quantizer_.encode(dpre[r]);
+          gelu_codes[r] = gelu_quantizer_.encode(activation);
         }
+        dpre_quantizer_.meter(dpre);
         stage.dpre.put(g, codes[0][g], codes[1][g], own_);
         stage.gelu.put(g, gelu_codes[0], gelu_codes[1], own_);
       }
@@ -203,7 +211,6 @@ struct GeluGradient {
 
   __device__ void finish() {
     dpre_quantizer_.commit_warp(p_.dpre);
-    gelu_quantizer_.commit_warp(p_.gelu);
     warpgroup_barrier(barrier_);                           // the staging memory is free
     auto* const sums = reinterpret_cast<float*>(staging_); // (warps, panel)
 #pragma unroll
@@ -280,7 +287,8 @@ void fcproj_gelu_gradient_fp8(Cuda& cuda, const FcprojGeluGradientFp8& p) {
   require(p.weight_t.format == Fp8Format::e4m3, "the weight is E4M3");
   require(p.dpre.format == p.dout.format, "both gradients have one format");
   require(p.gelu.format == Fp8Format::e4m3, "the transposed activation is E4M3");
-  const int count = 2 * stationary_parts(*cuda.device, p.C, p.OC);
+  require(p.gelu.metering == Fp8Metering::none, "the activation was metered in forward");
+  const int count = kGradientConsumers * stationary_parts(*cuda.device, p.C, p.OC);
   const GeluGradientArguments arguments{p, cuda.scratch<float>(static_cast<size_t>(count) * p.OC)};
   const StationaryOperands operands{p.dout.data, p.weight_t.data, p.rows, p.OC};
   if (p.dout.format == Fp8Format::e5m2)

@@ -30,14 +30,22 @@ constexpr int kTileRows = 64;
 constexpr int kPieceBytes = 128; // of K
 constexpr int kStageBytes = kTileRows * kPieceBytes;
 constexpr int kWarpgroup = 128;
-constexpr int kBlockThreads = 3 * kWarpgroup; // one that copies, two that multiply
-constexpr int kGroup = 32;                    // columns of which a thread owns 8
-constexpr int kChunk = 64;                    // columns that an epilogue finishes at a time
-constexpr int kFirstTurn = 3; // barriers: 0 is the block's, 1 and 2 the epilogues', 3 and 4 the warpgroups' turns
+constexpr int kGroup = 32; // columns of which a thread owns 8
+constexpr int kChunk = 64; // columns that an epilogue finishes at a time
 
-template <int kPanel_, int kPieces_, int kStages_, int kCluster_, Fp8Format kLeft_>
+// Of barriers, 0 is the block's, and each warpgroup that multiplies has one for its epilogue and one for its turn.
+__device__ constexpr int epilogue_barrier(int consumer) { return 1 + consumer; }
+template <int kConsumers>
+__device__ constexpr int turn_barrier(int consumer) {
+  return 1 + kConsumers + consumer % kConsumers;
+}
+
+template <int kPanel_, int kPieces_, int kStages_, int kConsumers_, int kCluster_, Fp8Format kLeft_>
 struct StationaryShape {
   static constexpr int kPanel = kPanel_, kPieces = kPieces_, kStages = kStages_, kCluster = kCluster_;
+  static constexpr int kConsumers = kConsumers_; // warpgroups that multiply; one more copies
+  static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
+  static constexpr int kCopyRegisters = kConsumers == 2 ? 40 : 24, kRegisters = kConsumers == 2 ? 232 : 160;
   static constexpr Fp8Format kLeft = kLeft_; // of `in`
   static constexpr int kK = kPieces * kPieceBytes, kPieceOfPanel = kPanel * kPieceBytes;
   static constexpr int kWeightBytes = kPieces * kPieceOfPanel, kRingBytes = kStages * kStageBytes;
@@ -45,7 +53,7 @@ struct StationaryShape {
   static constexpr int kAlignment = 1024; // of swizzled operands
   template <class Epilogue>
   static constexpr int shared_bytes() {
-    return kAlignment + kWeightBytes + kRingBytes + 2 * Epilogue::kStagingBytes + kBarrierBytes;
+    return kAlignment + kWeightBytes + kRingBytes + kConsumers * Epilogue::kStagingBytes + kBarrierBytes;
   }
 };
 
@@ -55,17 +63,16 @@ constexpr int stationary_panel(int64_t K) { return K == 768 ? 192 : K == 1024 ||
 // As many stages as shared memory holds beside the panel and the epilogues' staging memory. Pairs of blocks share rows.
 constexpr int kSharedBytes = 227 * 1024, kMostStages = 8;
 template <int kK, Fp8Format kLeft, class Epilogue>
-using ShapeFor =
-    StationaryShape<stationary_panel(kK), kK / kPieceBytes,
-                    std::min(kMostStages,
-                             (kSharedBytes - 1024 - 256 - stationary_panel(kK) * kK - 2 * Epilogue::kStagingBytes) /
-                                 kStageBytes),
-                    2, kLeft>;
+using ShapeFor = StationaryShape<Epilogue::kPanel, kK / kPieceBytes,
+                                 std::min(kMostStages, (kSharedBytes - 1024 - 256 - Epilogue::kPanel * kK -
+                                                        Epilogue::kConsumers * Epilogue::kStagingBytes) /
+                                                           kStageBytes),
+                                 Epilogue::kConsumers, 2, kLeft>;
 
 // Is there a product for so many rows, terms and columns?
 inline bool takes_stationary(const CudaDevice& device, int64_t rows, int64_t K, int64_t width) {
-  return device.compute_capability == 90 && stationary_panel(K) != 0 && width % (2 * stationary_panel(K)) == 0 &&
-         rows % (2 * kTileRows) == 0;
+  const int panel = stationary_panel(K);
+  return device.compute_capability == 90 && panel != 0 && width % (2 * panel) == 0 && rows % kTileRows == 0;
 }
 
 // Where a thread's accumulators of one tile belong. Its rows are `row` and the one after; of each group of 32 columns
@@ -88,8 +95,9 @@ struct RingPosition {
   int stage = 0;
   uint32_t parity = 0;
   __device__ void advance(int by = 1) {
-    stage += by;
-    while (stage >= kStages) {
+    parity ^= by / kStages & 1;
+    stage += by % kStages;
+    if (stage >= kStages) {
       stage -= kStages;
       parity ^= 1;
     }
@@ -105,26 +113,28 @@ __device__ inline void keep_order(float (&accumulators)[kCount]) {
 
 // Epilogue: what a kernel does with its accumulators.
 //   struct Arguments;                                             copied to the device
+//   static constexpr int kPanel, kConsumers;                      columns of a tile; warpgroups that multiply
 //   static constexpr int kStagingBytes;                           shared memory of each warpgroup
 //   Epilogue(const Arguments&, uint8_t* staging, int column0, int warpgroup, int part);
 //   void prepare(int64_t row0);                                   loads that may be under way while the tile multiplies
 //   void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, int64_t next_row0);
 //   void finish();                                                after the last tile
 template <class Shape, class Epilogue>
-__global__ void __launch_bounds__(kBlockThreads, 1)
+__global__ void __launch_bounds__(Shape::kThreads, 1)
     stationary_product_kernel(const __grid_constant__ CUtensorMap in_map,
                               const __grid_constant__ CUtensorMap weight_map,
-                              const __grid_constant__ typename Epilogue::Arguments arguments, int64_t tile_pairs) {
-  constexpr int kStages = Shape::kStages, kPieces = Shape::kPieces;
+                              const __grid_constant__ typename Epilogue::Arguments arguments, int64_t tiles) {
+  constexpr int kStages = Shape::kStages, kPieces = Shape::kPieces, kConsumers = Shape::kConsumers;
   extern __shared__ uint8_t dynamic[];
   uint8_t* const weights = dynamic + (-shared_address(dynamic) & (Shape::kAlignment - 1));
   uint8_t* const ring = weights + Shape::kWeightBytes;
   uint8_t* const staging = ring + Shape::kRingBytes;
-  auto* const full = reinterpret_cast<Barrier*>(staging + 2 * Epilogue::kStagingBytes); // (stages)
-  Barrier* const empty = full + kStages;                                                // (stages)
+  auto* const full = reinterpret_cast<Barrier*>(staging + kConsumers * Epilogue::kStagingBytes); // (stages)
+  Barrier* const empty = full + kStages;                                                         // (stages)
   Barrier& weights_ready = empty[kStages];
   const int warpgroup = threadIdx.x / kWarpgroup, lane = threadIdx.x % kWarp;
-  const int panel = blockIdx.x, part = blockIdx.y, parts = gridDim.y;
+  const int panel = blockIdx.x, part = blockIdx.y;
+  const int64_t first = tiles * part / gridDim.y, end = tiles * (part + 1) / gridDim.y; // this block's tiles
 
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < kStages; ++stage) {
@@ -141,14 +151,14 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 
   RingPosition<kStages> at;
   if (warpgroup == 0) {
-    give_registers<40>();
+    give_registers<Shape::kCopyRegisters>();
     if (threadIdx.x == 0) {
       prefetch_map(&in_map);
       weights_ready.expect_bytes(Shape::kWeightBytes);
       for (int piece = 0; piece < kPieces; ++piece)
         load_box(weights + piece * Shape::kPieceOfPanel, &weight_map, weights_ready, piece * kPieceBytes, 0, 0, 0,
                  panel * (Shape::kPanel / kGroup));
-      for (int64_t tile = 2 * part; tile < 2 * tile_pairs; tile += tile % 2 ? 2 * parts - 1 : 1) {
+      for (int64_t tile = first; tile < end; ++tile) {
         for (int piece = 0; piece < kPieces; ++piece) {
           empty[at.stage].wait(at.parity ^ 1); // the first round finds them so
           full[at.stage].expect_bytes(kStageBytes);
@@ -166,7 +176,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       }
     }
   } else {
-    take_registers<232>();
+    take_registers<Shape::kRegisters>();
     const int consumer = warpgroup - 1;
     Epilogue epilogue(arguments, staging + consumer * Epilogue::kStagingBytes, panel * Shape::kPanel, consumer, part);
     const auto release = [&](int stage) {
@@ -174,11 +184,11 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     };
     weights_ready.wait(0);
     at.advance(consumer * kPieces);
-    if (consumer == 1 && part < tile_pairs) give_turn(kFirstTurn); // the first is the other's
-    for (int64_t pair = part; pair < tile_pairs; pair += parts) {
-      const int64_t row0 = (2 * pair + consumer) * kTileRows;
+    if (consumer == kConsumers - 1 && first < end) give_turn(turn_barrier<kConsumers>(0));
+    for (int64_t tile = first + consumer; tile < end; tile += kConsumers) {
+      const int64_t row0 = tile * kTileRows;
       epilogue.prepare(row0);
-      await_turn(kFirstTurn + consumer);
+      await_turn(turn_barrier<kConsumers>(consumer));
       float accumulators[Shape::kPanel / 2];
       int previous = 0;
 #pragma unroll
@@ -191,8 +201,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         for (int k = 0; k < kPieceBytes / 32; ++k)
           multiply<Shape::kLeft, Shape::kPanel>(accumulators, left + 2 * k, right + 2 * k, piece == 0 && k == 0);
         products_commit();
-        const bool other_has_tile = consumer == 0 || pair + parts < tile_pairs;
-        if (piece == kPieces - 1 && other_has_tile) give_turn(kFirstTurn + 1 - consumer);
+        if (piece == kPieces - 1 && tile + 1 < end) give_turn(turn_barrier<kConsumers>(consumer + 1));
         if (piece > 0) {
           products_wait<1>();
           release(previous);
@@ -203,9 +212,10 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       products_wait<0>();
       keep_order(accumulators);
       release(previous);
-      at.advance(kPieces); // the other warpgroup's tile
-      const int64_t next = pair + parts;
-      epilogue.finish_tile(accumulators, row0, next < tile_pairs ? (2 * next + consumer) * kTileRows : row0);
+      __syncwarp();                           // or the assembler lets the epilogue go first
+      at.advance((kConsumers - 1) * kPieces); // the others' tiles
+      const int64_t next = tile + kConsumers;
+      epilogue.finish_tile(accumulators, row0, next < end ? next * kTileRows : row0);
     }
     epilogue.finish();
   }
@@ -215,8 +225,8 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 struct StationaryOperands {
   const uint8_t* in;     // (rows, K)
   const uint8_t* weight; // (width, K)
-  int64_t rows;          // a multiple of 128
-  int width;             // a multiple of the panel, of two panels for a cluster
+  int64_t rows;          // a multiple of 64
+  int width;             // a multiple of two panels
 };
 
 // How many blocks share a panel.
@@ -244,12 +254,12 @@ void launch_stationary_product(Cuda& cuda, const StationaryOperands& p, const ty
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(p.width / Shape::kPanel),
                         static_cast<unsigned>(stationary_parts(*cuda.device, kK, p.width)));
-  config.blockDim = dim3(kBlockThreads);
+  config.blockDim = dim3(Shape::kThreads);
   config.dynamicSmemBytes = kShared;
   config.stream = cuda.stream;
   config.attrs = &cluster;
   config.numAttrs = 1;
-  CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, in, weight, arguments, p.rows / (2 * kTileRows)));
+  CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, in, weight, arguments, p.rows / kTileRows));
 }
 
 // Epilogue: a template by panel and the format of `in`.

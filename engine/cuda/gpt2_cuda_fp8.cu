@@ -25,8 +25,8 @@ void GPT2Cuda::block_forward_fp8(int layer, int B, int T, Fp8Pass pass) {
   linears.quantize(f.o, a.o, block.proj, R, pass);                      // cuDNN made o: a pass of its own
   linears.forward(block.ln2.x, f.o, block.proj, R, block.ln2.x_before); // (R, C) -> (R, C), x_mid = x + that
   norms.forward(f.h, block.ln2.again(), R, pass);                       // h2's codes
-  linears.fc_gelu(a.pre, f.gelu, f.h, block, R, pass);                  // (R, C) -> (R, 4C), before and after GELU
-  linears.forward(b_.branch, f.gelu, block.fcproj, R);                  // (R, 4C) -> (R, C)
+  const uint8_t* const gelu = linears.fc_gelu(a.pre, f.gelu, f.h, block, R, pass); // (R, C) -> (R, 4C)
+  linears.forward(b_.branch, gelu, block.fcproj, R);                               // (R, 4C) -> (R, C)
 }
 
 // ---- LM head: the final LayerNorm goes with it, a chunk at a time, so that its transpose is packed by chunk ----

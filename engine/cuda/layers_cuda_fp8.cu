@@ -88,42 +88,56 @@ void LinearsFp8::quantize_weight_part(const LinearLayer& layer, int64_t offset, 
 
 // A scale that is measured first needs the values before they are quantized, and so a pass of its own; under current
 // scaling what recomputes must then give the same bits.
-bool LinearsFp8::fused(const BlockLayers& block, const Fp8Sink& activation, int64_t R, Fp8Pass pass) const {
-  return fused_mlp_fp8(*at_.cuda.device, R, block.fc.C, block.fc.OC) && !scaler_.recipe().measures(pass) &&
-         !scaler_.recipe().measures(Fp8Pass::training) && activation.format == Fp8Format::e4m3;
+bool LinearsFp8::fused(const BlockLayers& block, int64_t R, Fp8Pass pass) const {
+  const Fp8RecipeState& recipe = scaler_.recipe();
+  return fused_mlp_fp8(*at_.cuda.device, R, block.fc.C, block.fc.OC) && !recipe.measures(pass) &&
+         !recipe.measures(Fp8Pass::training) && format_of(recipe.options().format, Fp8Role::act) == Fp8Format::e4m3;
 }
 
-void LinearsFp8::fc_gelu(bf16* pre, uint8_t* gelu, const uint8_t* in, const BlockLayers& block, int64_t R,
-                         Fp8Pass pass) const {
-  const Fp8Sink sink = scaler_.sink(block.fcproj, Fp8Role::act, {gelu, nullptr}, pass);
-  if (fused(block, sink, R, pass)) {
-    fc_gelu_fp8(at_.cuda, {.pre = pre,
-                           .gelu = sink,
+namespace {
+
+// What the fused kernels keep for backward, in the room of a BF16 `pre`: GELU's codes, and behind them its slopes.
+struct KeptGelu {
+  KeptGelu(const bf16* pre, const LinearLayer& fc, int64_t R)
+      : codes(reinterpret_cast<uint8_t*>(const_cast<bf16*>(pre))), slope(codes + R * fc.OC) {}
+  uint8_t *codes, *slope;
+};
+
+} // namespace
+
+const uint8_t* LinearsFp8::fc_gelu(bf16* pre, uint8_t* gelu, const uint8_t* in, const BlockLayers& block, int64_t R,
+                                   Fp8Pass pass) const {
+  if (fused(block, R, pass)) {
+    const KeptGelu kept(pre, block.fc, R);
+    fc_gelu_fp8(at_.cuda, {.gelu = scaler_.sink(block.fcproj, Fp8Role::act, {kept.codes, nullptr}, pass),
+                           .slope = kept.slope,
                            .in = scaler_.tensor(block.fc, Fp8Role::act, in),
                            .weight = scaler_.tensor(block.fc, Fp8Role::weight, at_.b.fp8.weights + block.fc.weight),
                            .bias = at_.bias(block.fc),
                            .rows = R,
                            .C = block.fc.C,
                            .OC = block.fc.OC});
-    return;
+    return kept.codes;
   }
   forward(pre, in, block.fc, R);
   scaler_.produce(block.fcproj, Fp8Role::act, {gelu, nullptr}, pass, [&](const Fp8Sink& out) {
     gelu_forward_fp8(at_.cuda, {.out = out, .in = pre, .rows = R, .cols = block.fc.OC});
   });
+  return gelu;
 }
 
 void LinearsFp8::fcproj_gelu_gradient(Fp8Codes dpre, uint8_t* gelu_t, bf16* dgelu, const uint8_t* dout, const bf16* pre,
                                       const BlockLayers& block, int64_t R, Fp8Pass pass) const {
-  const Fp8Sink gelu = scaler_.made_again(block.fcproj, gelu_t, pass);
-  if (fused(block, gelu, R, pass) && gelu.metering == Fp8Metering::none) {
+  if (fused(block, R, pass)) {
+    const KeptGelu kept(pre, block.fc, R);
     const uint8_t* const weight_t = at_.b.fp8.weights_t + block.fcproj.weight;
-    fcproj_gelu_gradient_fp8(at_.cuda, {.dpre = scaler_.sink(block.fc, Fp8Role::grad, dpre, pass),
-                                        .gelu = gelu,
+    fcproj_gelu_gradient_fp8(at_.cuda, {.dx = scaler_.sink(block.fc, Fp8Role::grad, dpre, pass),
+                                        .gelu_t = gelu_t,
                                         .dbias = at_.grad(block.fc.bias),
                                         .dout = scaler_.tensor(block.fcproj, Fp8Role::grad, dout),
                                         .weight_t = scaler_.tensor(block.fcproj, Fp8Role::weight, weight_t),
-                                        .pre = pre,
+                                        .gelu = kept.codes,
+                                        .slope = kept.slope,
                                         .rows = R,
                                         .C = block.fc.C,
                                         .OC = block.fc.OC});
@@ -132,7 +146,7 @@ void LinearsFp8::fcproj_gelu_gradient(Fp8Codes dpre, uint8_t* gelu_t, bf16* dgel
   input_gradient(dgelu, dout, block.fcproj, R);
   scaler_.produce(block.fc, Fp8Role::grad, dpre, pass, [&](const Fp8Sink& sink) {
     gelu_backward_fp8(at_.cuda, {.din = sink,
-                                 .out = gelu,
+                                 .out = scaler_.made_again(block.fcproj, gelu_t, pass),
                                  .dbias = at_.grad(block.fc.bias),
                                  .dout = dgelu,
                                  .in = pre,

@@ -28,14 +28,16 @@ class LinearsFp8 {
   // force.
   void quantize_weight_part(const LinearLayer& layer, int64_t offset, int64_t count) const;
 
-  // fc and GELU; the gradient from fcproj's output back to fc's, with fc's bias gradient, and gelu(pre) again in
-  // gelu_t. Where the GPU has a kernel for it, the product and GELU are one, and `dgelu` is not used.
-  void fc_gelu(bf16* pre, uint8_t* gelu, const uint8_t* in, const BlockLayers& block, int64_t R, Fp8Pass pass) const;
+  // fc and GELU, whose codes it returns: they stand in `gelu`, or, where the GPU has a kernel for both, in the room of
+  // `pre` together with what backward needs. And the gradient from fcproj's output back to fc's, with fc's bias
+  // gradient, and GELU's codes transposed in gelu_t; that one kernel does not use `dgelu`.
+  const uint8_t* fc_gelu(bf16* pre, uint8_t* gelu, const uint8_t* in, const BlockLayers& block, int64_t R,
+                         Fp8Pass pass) const;
   void fcproj_gelu_gradient(Fp8Codes dpre, uint8_t* gelu_t, bf16* dgelu, const uint8_t* dout, const bf16* pre,
                             const BlockLayers& block, int64_t R, Fp8Pass pass) const;
 
  private:
-  bool fused(const BlockLayers& block, const Fp8Sink& codes, int64_t R, Fp8Pass pass) const;
+  bool fused(const BlockLayers& block, int64_t R, Fp8Pass pass) const;
 
   LayerContext at_;
   const Fp8Scaler& scaler_;

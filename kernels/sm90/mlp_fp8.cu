@@ -1,8 +1,9 @@
 // GELU and its gradient as epilogues of the products beside them (stationary_product.cuh).
 //
-// At C = 768 a warpgroup has 2,304 cycles for the epilogue of its 64 x 192 tile while the other one multiplies: 24
-// instructions an element. Bytes: 3 an element written forward, 2 read and 3 written backward, 0.14 and 0.24 ms for
-// 65,536 rows at the rate of a copy, against 0.20 ms of multiplication.
+// At C = 768 a warpgroup has 2,304 cycles for the epilogue of its 64 x 192 tile while another one multiplies: 24
+// instructions an element, if it never waited. So forward, which computes GELU anyway, leaves GELU' behind for backward
+// in 8 bits. Bytes: 2 an element written forward, 2 read and 3 written backward, 0.10 and 0.24 ms for 65,536 rows at
+// the rate of a copy, against 0.20 ms of multiplication.
 #include "kernels/sm90/mlp_fp8.h"
 
 #include <cuda_bf16.h>
@@ -19,15 +20,25 @@ namespace {
 
 using namespace sm90;
 
-// A row's codes of a chunk: this thread's 8 of its first 32 columns and of its second. Neighbours exchange halves, so
-// that four threads write 64 bytes in one piece.
-__device__ void store_codes(uint8_t* row, uint2 first, uint2 second, int quad) {
+// A row's codes of a chunk: 8 of its first 32 columns and 8 of its second, those that the thread owns.
+struct RowCodes {
+  uint2 first, second;
+};
+
+// Neighbours exchange halves, and so turn what they own into 16 neighbouring codes each, four threads 64 bytes; and
+// back.
+__device__ RowCodes exchanged(const RowCodes& own, int quad) {
   const bool odd = quad % 2;
-  const uint2 sent = odd ? first : second, kept = odd ? second : first;
+  const uint2 sent = odd ? own.first : own.second, kept = odd ? own.second : own.first;
   const uint2 received{__shfl_xor_sync(0xFFFFFFFFu, sent.x, 1), __shfl_xor_sync(0xFFFFFFFFu, sent.y, 1)};
-  const uint2 low = odd ? received : kept, high = odd ? kept : received;
-  *reinterpret_cast<uint4*>(row + (odd ? kGroup + 8 * (quad - 1) : 8 * quad)) =
-      make_uint4(low.x, low.y, high.x, high.y);
+  return odd ? RowCodes{received, kept} : RowCodes{kept, received};
+}
+__device__ int exchanged_place(int quad) { return quad % 2 ? kGroup + 8 * (quad - 1) : 8 * quad; }
+
+__device__ void store_codes(uint8_t* row, const RowCodes& own, int quad) {
+  const RowCodes codes = exchanged(own, quad);
+  *reinterpret_cast<uint4*>(row + exchanged_place(quad)) =
+      make_uint4(codes.first.x, codes.first.y, codes.second.x, codes.second.y);
 }
 
 // The same sink, its format known to the compiler.
@@ -37,11 +48,15 @@ __device__ Fp8Sink with_format(Fp8Sink sink) {
   return sink;
 }
 
-__device__ Float8 gelu8(const Float8& x) {
-  Float8 out;
-#pragma unroll
-  for (int k = 0; k < kVector; ++k) out.v[k] = gelu(x.v[k], gelu_sigmoid(x.v[k]));
-  return out;
+// A whole number below 256 is the lowest byte of itself + 2^23 as a float.
+constexpr float kByteInFloat = 0x1p23f;
+__device__ uint32_t four_bytes(float a, float b, float c, float d) {
+  const uint32_t low = __byte_perm(__float_as_uint(a), __float_as_uint(b), 0x0040);
+  const uint32_t high = __byte_perm(__float_as_uint(c), __float_as_uint(d), 0x0040);
+  return __byte_perm(low, high, 0x5410);
+}
+__device__ float byte_in_float(uint32_t word, int byte) { // 2^23 + that byte
+  return __uint_as_float(__byte_perm(word, __float_as_uint(kByteInFloat), 0x7440 + byte));
 }
 
 // ---- forward ----
@@ -56,40 +71,42 @@ struct FcGelu {
       : p_(p),
         column0_(column0),
         scale_(p.in.meter->inverse * p.weight.meter->inverse),
-        quantizer_(with_format<Fp8Format::e4m3>(p.gelu)) {
-#pragma unroll
-    for (int group = 0; group < kPanel / kGroup; ++group)
-      bias_[group] = load_raw(p.bias, (column0 + group * kGroup) / kVector + own_.quad);
-  }
+        quantizer_(with_format<Fp8Format::e4m3>(p.gelu)) {}
 
   __device__ void prepare(int64_t) {}
 
   __device__ void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, int64_t) {
-    const int64_t row = row0 + own_.row;
 #pragma unroll
     for (int chunk = 0; chunk < kPanel / kChunk; ++chunk) {
       Float8 activation[4]; // by row and group
+      uint2 slope[4];
 #pragma unroll
       for (int g = 0; g < 2; ++g) {
         const int group = 2 * chunk + g;
-        const Float8 bias = unpack(bias_[group]);
+        const Float8 bias = load8(p_.bias, (column0_ + group * kGroup) / kVector + own_.quad); // from L1
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          Float8 x;
+          float steps[kVector];
 #pragma unroll
-          for (int k = 0; k < kVector; ++k)
-            x.v[k] = fmaf(accumulators[Ownership::accumulator(group, k, r)], scale_, bias.v[k]);
-          const uint4 packed = pack(x);
-          const int64_t at = (row + r) * p_.OC + column0_ + group * kGroup;
-          reinterpret_cast<uint4*>(p_.pre + at)[own_.quad] = packed;
-          activation[2 * r + g] = gelu8(unpack(packed)); // of what backward will read
+          for (int k = 0; k < kVector; ++k) {
+            const float x = fmaf(accumulators[Ownership::accumulator(group, k, r)], scale_, bias.v[k]);
+            const float sigmoid = gelu_sigmoid(x), out = gelu(x, sigmoid);
+            activation[2 * r + g].v[k] = out;
+            steps[k] = fmaf(gelu_gradient(x, sigmoid, out), kSlopeSteps, kByteInFloat + kSlopeZero);
+          }
+          slope[2 * r + g] = {four_bytes(steps[0], steps[1], steps[2], steps[3]),
+                              four_bytes(steps[4], steps[5], steps[6], steps[7])};
         }
       }
       quantizer_.meter(activation);
 #pragma unroll
-      for (int r = 0; r < 2; ++r)
-        store_codes(p_.gelu.data + (row + r) * p_.OC + column0_ + chunk * kChunk, quantizer_.encode(activation[2 * r]),
-                    quantizer_.encode(activation[2 * r + 1]), own_.quad);
+      for (int r = 0; r < 2; ++r) {
+        const int64_t at = (row0 + own_.row + r) * p_.OC + column0_ + chunk * kChunk;
+        const RowCodes codes{quantizer_.encode(activation[2 * r]), quantizer_.encode(activation[2 * r + 1])};
+        store_codes(p_.gelu.data + at, codes, own_.quad);
+        reinterpret_cast<uint4*>(p_.slope + at)[own_.quad] =
+            make_uint4(slope[2 * r].x, slope[2 * r].y, slope[2 * r + 1].x, slope[2 * r + 1].y);
+      }
     }
   }
 
@@ -100,7 +117,6 @@ struct FcGelu {
   Ownership own_;
   int column0_;
   float scale_;
-  uint4 bias_[kPanel / kGroup];
   Fp8Quantizer quantizer_;
 };
 
@@ -134,7 +150,8 @@ struct TransposedChunk {
   }
 };
 
-constexpr int kGradientConsumers = 2;
+// Warpgroups, by what their registers hold: accumulators and column sums are 1.5 columns each.
+constexpr int gradient_consumers(int panel) { return panel <= 128 ? 3 : 2; }
 
 struct GeluGradientArguments {
   FcprojGeluGradientFp8 p;
@@ -144,11 +161,13 @@ struct GeluGradientArguments {
 template <int kPanel_, Fp8Format kFormat>
 struct GeluGradient {
   using Arguments = GeluGradientArguments;
-  static constexpr int kPanel = kPanel_, kConsumers = kGradientConsumers;
   struct Staging {
-    TransposedChunk dpre, gelu;
+    TransposedChunk dx, gelu;
   };
-  static constexpr int kStagingBytes = 2 * static_cast<int>(sizeof(Staging)); // one is read while the next is written
+  static constexpr int kPanel = kPanel_, kConsumers = gradient_consumers(kPanel);
+  // Two warpgroups have room for two: one is read while the next is written.
+  static constexpr int kBuffers = kConsumers == 2 ? 2 : 1;
+  static constexpr int kStagingBytes = kBuffers * static_cast<int>(sizeof(Staging));
   static constexpr int kGroups = kPanel / kGroup, kChunks = kPanel / kChunk;
 
   __device__ GeluGradient(const Arguments& arguments, uint8_t* staging, int column0, int warpgroup, int part)
@@ -157,67 +176,63 @@ struct GeluGradient {
         staging_(reinterpret_cast<Staging*>(staging)),
         column0_(column0),
         barrier_(epilogue_barrier(warpgroup)),
-        scale_(p_.dout.meter->inverse * p_.weight_t.meter->inverse),
-        dpre_quantizer_(with_format<kFormat>(p_.dpre), scale_),
-        gelu_quantizer_(with_format<Fp8Format::e4m3>(p_.gelu)) {}
+        unit_(p_.dout.meter->inverse * p_.weight_t.meter->inverse / kSlopeSteps),
+        quantizer_(with_format<kFormat>(p_.dx), unit_) {}
 
   __device__ void prepare(int64_t row0) { load(row0, 0); }
 
   __device__ void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, int64_t next_row0) {
     prefetch(next_row0);
-    const int64_t row = row0 + own_.row;
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
-      uint4 raw[2][2];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) raw[i / 2][i % 2] = loaded_[i / 2][i % 2];
+      const Loaded now[2] = {loaded_[0], loaded_[1]};
       if (chunk + 1 < kChunks) load(row0, chunk + 1);
       Staging& stage = staging_[buffer_];
+      const RowCodes gelu[2] = {exchanged(now[0].gelu, own_.quad), exchanged(now[1].gelu, own_.quad)};
+      stage.gelu.put(0, gelu[0].first, gelu[1].first, own_);
+      stage.gelu.put(1, gelu[0].second, gelu[1].second, own_);
       uint2 codes[2][2]; // by row and group
 #pragma unroll
       for (int g = 0; g < 2; ++g) {
         const int group = 2 * chunk + g;
-        uint2 gelu_codes[2];
-        Float8 dpre[2]; // by row, in units of scale_
+        Float8 dx[2]; // by row, in units of unit_
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          const Float8 x = unpack(raw[r][g]);
-          Float8 activation;
+          const uint2 slope = g == 0 ? now[r].slope.first : now[r].slope.second;
 #pragma unroll
           for (int k = 0; k < kVector; ++k) {
-            const float sigmoid = gelu_sigmoid(x.v[k]);
-            activation.v[k] = gelu(x.v[k], sigmoid);
-            dpre[r].v[k] =
-                accumulators[Ownership::accumulator(group, k, r)] * gelu_gradient(x.v[k], sigmoid, activation.v[k]);
-            sums_[group].v[k] += dpre[r].v[k];
+            const float steps = byte_in_float(k < 4 ? slope.x : slope.y, k % 4) - (kByteInFloat + kSlopeZero);
+            dx[r].v[k] = accumulators[Ownership::accumulator(group, k, r)] * steps;
+            sums_[group].v[k] += dx[r].v[k];
           }
-          codes[r][g] = dpre_quantizer_.encode(dpre[r]);
-          gelu_codes[r] = gelu_quantizer_.encode(activation);
+          codes[r][g] = quantizer_.encode(dx[r]);
         }
-        dpre_quantizer_.meter(dpre);
-        stage.dpre.put(g, codes[0][g], codes[1][g], own_);
-        stage.gelu.put(g, gelu_codes[0], gelu_codes[1], own_);
+        quantizer_.meter(dx);
+        stage.dx.put(g, codes[0][g], codes[1][g], own_);
       }
       const int column = column0_ + chunk * kChunk;
 #pragma unroll
       for (int r = 0; r < 2; ++r)
-        store_codes(p_.dpre.data + (row + r) * p_.OC + column, codes[r][0], codes[r][1], own_.quad);
+        store_codes(p_.dx.data + (row0 + own_.row + r) * p_.OC + column, {codes[r][0], codes[r][1]}, own_.quad);
       warpgroup_barrier(barrier_);
-      stage.dpre.write(p_.dpre.transposed + column * p_.rows + row0, p_.rows);
-      stage.gelu.write(p_.gelu.transposed + column * p_.rows + row0, p_.rows);
-      buffer_ ^= 1;
+      stage.dx.write(p_.dx.transposed + column * p_.rows + row0, p_.rows);
+      stage.gelu.write(p_.gelu_t + column * p_.rows + row0, p_.rows);
+      if constexpr (kBuffers == 2)
+        buffer_ ^= 1;
+      else
+        warpgroup_barrier(barrier_);
     }
   }
 
   __device__ void finish() {
-    dpre_quantizer_.commit_warp(p_.dpre);
+    quantizer_.commit_warp(p_.dx);
     warpgroup_barrier(barrier_);                           // the staging memory is free
     auto* const sums = reinterpret_cast<float*>(staging_); // (warps, panel)
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
 #pragma unroll
       for (int k = 0; k < kVector; ++k) {
-        float sum = sums_[group].v[k] * scale_;
+        float sum = sums_[group].v[k] * unit_;
         for (int lanes = 4; lanes < kWarp; lanes *= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, lanes);
         if (own_.lane < 4) sums[own_.warp * kPanel + group * kGroup + own_.quad * kVector + k] = sum;
       }
@@ -231,22 +246,30 @@ struct GeluGradient {
   }
 
  private:
+  struct Loaded {
+    RowCodes gelu, slope; // gelu's are exchanged
+  };
+
+  __device__ static RowCodes load_row(const uint8_t* from) {
+    const uint4 bytes = __ldcs(reinterpret_cast<const uint4*>(from));
+    return {{bytes.x, bytes.y}, {bytes.z, bytes.w}};
+  }
+
   __device__ void load(int64_t row0, int chunk) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-#pragma unroll
-      for (int g = 0; g < 2; ++g) {
-        const int64_t at = (row0 + own_.row + r) * p_.OC + column0_ + chunk * kChunk + g * kGroup;
-        loaded_[r][g] = load_raw_streaming(p_.pre + at, own_.quad);
-      }
+      const int64_t at = (row0 + own_.row + r) * p_.OC + column0_ + chunk * kChunk;
+      loaded_[r] = {load_row(p_.gelu + at + exchanged_place(own_.quad)), load_row(p_.slope + at + 16 * own_.quad)};
     }
   }
 
-  // The tile's `pre`, 128 bytes a line, on its way to L2 while the other warpgroup is in its epilogue.
+  // The tile's codes and slopes, 64 bytes a row and chunk, on their way to L2 while other warpgroups multiply.
   __device__ void prefetch(int64_t row0) const {
-    constexpr int kLinesPerRow = kPanel * 2 / 128;
-    for (int line = static_cast<int>(threadIdx.x) % kWarpgroup; line < kTileRows * kLinesPerRow; line += kWarpgroup)
-      prefetch_l2(p_.pre + (row0 + line / kLinesPerRow) * p_.OC + column0_ + line % kLinesPerRow * 64);
+    for (int i = static_cast<int>(threadIdx.x) % kWarpgroup; i < kTileRows * kChunks; i += kWarpgroup) {
+      const int64_t at = (row0 + i / kChunks) * p_.OC + column0_ + i % kChunks * kChunk;
+      prefetch_l2(p_.gelu + at);
+      prefetch_l2(p_.slope + at);
+    }
   }
 
   const FcprojGeluGradientFp8& p_;
@@ -254,9 +277,9 @@ struct GeluGradient {
   Staging* const staging_;
   Ownership own_;
   int column0_, barrier_, buffer_ = 0;
-  float scale_;
-  Fp8Quantizer dpre_quantizer_, gelu_quantizer_;
-  uint4 loaded_[2][2]; // by row and group: the next chunk's `pre`
+  float unit_;
+  Fp8Quantizer quantizer_;
+  Loaded loaded_[2]; // by row: the next chunk's
   Float8 sums_[kGroups] = {};
 };
 
@@ -271,7 +294,7 @@ bool fused_mlp_fp8(const CudaDevice& device, int64_t rows, int C, int OC) {
 }
 
 void fc_gelu_fp8(Cuda& cuda, const FcGeluFp8& p) {
-  const Range range(cuda, "fc_gelu_fp8", 3.0 * static_cast<double>(p.rows) * p.OC, flops(p.rows, p.C, p.OC));
+  const Range range(cuda, "fc_gelu_fp8", 2.0 * static_cast<double>(p.rows) * p.OC, flops(p.rows, p.C, p.OC));
   const Requirements require("fc_gelu_fp8");
   require(fused_mlp_fp8(*cuda.device, p.rows, p.C, p.OC), "a shape that fused_mlp_fp8() takes");
   require(p.in.format == Fp8Format::e4m3 && p.weight.format == Fp8Format::e4m3, "both factors are E4M3");
@@ -285,10 +308,8 @@ void fcproj_gelu_gradient_fp8(Cuda& cuda, const FcprojGeluGradientFp8& p) {
   const Requirements require("fcproj_gelu_gradient_fp8");
   require(fused_mlp_fp8(*cuda.device, p.rows, p.C, p.OC), "a shape that fused_mlp_fp8() takes");
   require(p.weight_t.format == Fp8Format::e4m3, "the weight is E4M3");
-  require(p.dpre.format == p.dout.format, "both gradients have one format");
-  require(p.gelu.format == Fp8Format::e4m3, "the transposed activation is E4M3");
-  require(p.gelu.metering == Fp8Metering::none, "the activation was metered in forward");
-  const int count = kGradientConsumers * stationary_parts(*cuda.device, p.C, p.OC);
+  require(p.dx.format == p.dout.format, "both gradients have one format");
+  const int count = gradient_consumers(stationary_panel(p.C)) * stationary_parts(*cuda.device, p.C, p.OC);
   const GeluGradientArguments arguments{p, cuda.scratch<float>(static_cast<size_t>(count) * p.OC)};
   const StationaryOperands operands{p.dout.data, p.weight_t.data, p.rows, p.OC};
   if (p.dout.format == Fp8Format::e5m2)

@@ -10,10 +10,21 @@ struct CudaDevice;
 // Are there such kernels for this GPU and a layer of C -> OC channels? Otherwise: matmul_fp8.h and gelu_fp8.h.
 bool fused_mlp_fp8(const CudaDevice& device, int64_t rows, int C, int OC);
 
-// pre = in weight^T + bias, gelu = quantize(gelu(pre)). 3 bytes per element are written behind the product.
+// GELU' lies between -0.129 and 1.129. In 8 bits: steps of 1/202, of which 27 are below zero, so that 0 and 1, which it
+// is nearly everywhere, are exact.
+constexpr float kSlopeSteps = 202, kSlopeZero = 27;
+
+// Where a slope stands: of each row's 64 columns, those that one thread of the kernels owns are neighbours.
+constexpr int64_t slope_place(int64_t row, int64_t column, int64_t OC) {
+  const int64_t group = column % 64 / 32, owner = column % 32 / 8;
+  return row * OC + column / 64 * 64 + owner * 16 + group * 8 + column % 8;
+}
+
+// x = in weight^T + bias; gelu = quantize(gelu(x)), slope = gelu'(x). 2 bytes per element are written behind the
+// product; x itself never leaves the registers.
 struct FcGeluFp8 {
-  bf16* pre;        // (rows, OC)
   Fp8Sink gelu;     // data only; it does not measure
+  uint8_t* slope;   // (rows, OC), by slope_place()
   Fp8Tensor in;     // (rows, C) E4M3
   Fp8Tensor weight; // (OC, C) E4M3
   const bf16* bias; // (OC)
@@ -22,15 +33,16 @@ struct FcGeluFp8 {
 };
 void fc_gelu_fp8(Cuda&, const FcGeluFp8&);
 
-// dpre = quantize((dout weight) * gelu'(pre)) both ways round, and gelu(pre) again, transposed. 5 bytes per element (2
-// read, 3 written) behind the product; dout weight itself never leaves the registers, nor is it rounded.
+// dx = quantize((dout weight) * slope) both ways round, and gelu transposed. 5 bytes per element (2 read, 3 written)
+// behind the product; dout weight never leaves the registers.
 struct FcprojGeluGradientFp8 {
-  Fp8Sink dpre;       // (rows, OC) both ways round; it does not measure
-  Fp8Sink gelu;       // only .transposed: (OC, rows); unmetered where they are forward's
-  float* dbias;       // (OC) += column sums of dpre before quantization
-  Fp8Tensor dout;     // (rows, C)
-  Fp8Tensor weight_t; // (OC, C) E4M3: fcproj's weight (C, OC), transposed
-  const bf16* pre;    // (rows, OC)
+  Fp8Sink dx;           // (rows, OC) both ways round; it does not measure
+  uint8_t* gelu_t;      // (OC, rows)
+  float* dbias;         // (OC) += column sums of dx before quantization
+  Fp8Tensor dout;       // (rows, C)
+  Fp8Tensor weight_t;   // (OC, C) E4M3: fcproj's weight (C, OC), transposed
+  const uint8_t* gelu;  // (rows, OC), as forward wrote them
+  const uint8_t* slope; // (rows, OC)
   int64_t rows;
   int C, OC;
 };

@@ -152,10 +152,10 @@ void bench_width(Cuda& cuda, Bench& bench, int C) {
   };
   if (fused_mlp_fp8(*cuda.device, R, C, 4 * C)) {
     bench.row(
-        "fc + GELU", C, 3 * wide_elements, wide_flops,
+        "fc + GELU", C, 2 * wide_elements, wide_flops,
         [&] {
-          fc_gelu_fp8(cuda, {.pre = wide16.as<bf16>(),
-                             .gelu = gelu_out,
+          fc_gelu_fp8(cuda, {.gelu = gelu_out,
+                             .slope = wide16.as<uint8_t>(),
                              .in = in8,
                              .weight = weight8,
                              .bias = bias,
@@ -167,12 +167,13 @@ void bench_width(Cuda& cuda, Bench& bench, int C) {
     bench.row(
         "fcproj's gradient + GELU'", C, 5 * wide_elements, wide_flops,
         [&] {
-          fcproj_gelu_gradient_fp8(cuda, {.dpre = wide_gradient,
-                                          .gelu = gelu_again,
+          fcproj_gelu_gradient_fp8(cuda, {.dx = wide_gradient,
+                                          .gelu_t = wide8_t2.as<uint8_t>(),
                                           .dbias = sums,
                                           .dout = dout8,
                                           .weight_t = weight8,
-                                          .pre = wide16.as<bf16>(),
+                                          .gelu = wide16.as<uint8_t>(),
+                                          .slope = wide16.as<uint8_t>() + wide,
                                           .rows = R,
                                           .C = C,
                                           .OC = 4 * C});

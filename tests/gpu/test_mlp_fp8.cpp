@@ -12,7 +12,9 @@ namespace gpt2 {
 namespace {
 
 constexpr double kTolerance = 1e-2; // as in test_matmul_fp8.cpp: fast accumulation, and BF16
-constexpr double kShare = 5e-2;     // of gradients one code apart: E5M2 has two bits, the product errs by 1e-3
+// Of codes one apart: the product errs by 1e-3, a slope by 1/404 (of 1, mostly), BF16 in the kernels replaced by 2e-3;
+// a step is a quarter to an eighth of a value in E5M2, half of that in E4M3.
+constexpr double kShare = 5e-2, kShareOfReplaced = 1e-1;
 
 struct Shape {
   int64_t rows;
@@ -33,10 +35,14 @@ bool has_fused(const TestDevice& device, const Shape& s) {
   return false;
 }
 
+double gelu_of(double x) { return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))); }
+
 double gelu_gradient_of(double x) {
   const double u = 0.7978845608028654 * (x + 0.044715 * x * x * x), t = std::tanh(u);
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 3 * 0.044715 * x * x);
 }
+
+double slope_of(uint8_t byte) { return (byte - kSlopeZero) / kSlopeSteps; }
 
 // fc's operands and results.
 struct Forward {
@@ -46,12 +52,12 @@ struct Forward {
         weight(s.OC, s.C, Fp8Format::e4m3, 2, 0.04f),
         bias(random_values(static_cast<size_t>(s.OC), 3, 0.5f)),
         gpu_bias(to_bf16(bias)),
-        pre(static_cast<size_t>(s.rows * s.OC)),
+        slope(static_cast<size_t>(s.rows * s.OC)),
         gelu(s.rows, s.OC, kGeluScale) {}
 
   void run(Cuda& cuda) {
-    fc_gelu_fp8(cuda, {.pre = pre,
-                       .gelu = gelu.data_only(Fp8Format::e4m3),
+    fc_gelu_fp8(cuda, {.gelu = gelu.data_only(Fp8Format::e4m3),
+                       .slope = slope,
                        .in = in.tensor(),
                        .weight = weight.tensor(),
                        .bias = gpu_bias,
@@ -64,11 +70,12 @@ struct Forward {
   Shape s;
   Fp8Matrix in, weight;
   std::vector<float> bias;
-  DeviceBuffer<bf16> gpu_bias, pre;
+  DeviceBuffer<bf16> gpu_bias;
+  DeviceBuffer<uint8_t> slope;
   CodeBuffers gelu;
 };
 
-// fcproj's gradient.
+// fcproj's gradient, at a random x.
 struct Backward {
   Backward(const Shape& s, Fp8Format format)
       : s(s),
@@ -78,18 +85,30 @@ struct Backward {
         weight_t(s.OC, s.C, Fp8Format::e4m3, 5, 0.04f),
         x(random_values(static_cast<size_t>(s.rows * s.OC), 6, 1.5f)),
         initial(random_values(static_cast<size_t>(s.OC), 7, 0.1f)),
-        pre(to_bf16(x)),
+        slope(x.size()),
         dbias(initial),
-        dpre(s.rows, s.OC, scale),
-        gelu(s.rows, s.OC, Forward::kGeluScale) {}
+        dx(s.rows, s.OC, scale) {
+    std::vector<float> activation;
+    std::vector<uint8_t> placed(x.size());
+    for (size_t i = 0; i < x.size(); ++i) {
+      activation.push_back(static_cast<float>(gelu_of(x[i])));
+      slope[i] = static_cast<uint8_t>(std::lround(gelu_gradient_of(x[i]) * kSlopeSteps + kSlopeZero));
+      const auto at = static_cast<int64_t>(i);
+      placed[static_cast<size_t>(slope_place(at / s.OC, at % s.OC, s.OC))] = slope[i];
+    }
+    codes = quantized(activation, Fp8Format::e4m3, Forward::kGeluScale).codes;
+    gpu_slope.upload(placed);
+    gpu_codes.upload(codes);
+  }
 
   void run(Cuda& cuda) {
-    fcproj_gelu_gradient_fp8(cuda, {.dpre = dpre.sink(format),
-                                    .gelu = gelu.transposed_only(Fp8Format::e4m3, Fp8Metering::none),
+    fcproj_gelu_gradient_fp8(cuda, {.dx = dx.sink(format),
+                                    .gelu_t = gelu_t,
                                     .dbias = dbias,
                                     .dout = dout.tensor(),
                                     .weight_t = weight_t.tensor(),
-                                    .pre = pre,
+                                    .gelu = gpu_codes,
+                                    .slope = gpu_slope,
                                     .rows = s.rows,
                                     .C = s.C,
                                     .OC = s.OC});
@@ -100,9 +119,10 @@ struct Backward {
   float scale;
   Fp8Matrix dout, weight_t;
   std::vector<float> x, initial;
-  DeviceBuffer<bf16> pre;
+  std::vector<uint8_t> slope, codes; // of x
+  DeviceBuffer<uint8_t> gpu_slope{x.size()}, gpu_codes{x.size()}, gelu_t{x.size()};
   DeviceBuffer<float> dbias;
-  CodeBuffers dpre, gelu;
+  CodeBuffers dx;
 };
 
 std::vector<double> absolute(std::vector<double> values) {
@@ -118,29 +138,35 @@ std::vector<float> decoded(const std::vector<uint8_t>& codes, Fp8Format format) 
 
 } // namespace
 
-TEST_CASE("forward: the product with its bias, and the codes that GELU makes of it, bit for bit") {
+TEST_CASE("forward: GELU of the product with its bias, in codes, and its slope") {
   TestDevice device;
   for (const Shape& s : tested(kShapes)) {
     if (!has_fused(device, s)) return;
     CAPTURE(describe(s.rows, s.C, Fp8Format::e4m3));
     Forward f(s);
     f.run(device.cuda);
-    std::vector<double> expected(static_cast<size_t>(s.rows * s.OC));
-    for (size_t i = 0; i < expected.size(); ++i) expected[i] = f.bias[i % static_cast<size_t>(s.OC)];
-    multiply_add(expected, f.in.values, f.weight.values, s.rows, s.OC, s.C);
-    CHECK(relative_error(to_float(f.pre.download()), {expected.begin(), expected.end()}) < kTolerance);
-
-    CodeBuffers alone(s.rows, s.OC, Forward::kGeluScale);
-    gelu_forward_fp8(device.cuda, {.out = alone.data_only(Fp8Format::e4m3), .in = f.pre, .rows = s.rows, .cols = s.OC});
-    CHECK(same_bits(f.gelu.data.download(), alone.data.download()));
-    CHECK(f.gelu.meter.amax() == alone.meter.amax());
-    CHECK(f.gelu.meter.read().saturated == alone.meter.read().saturated);
-    CHECK(f.gelu.meter.read().flushed == alone.meter.read().flushed);
+    std::vector<double> x(static_cast<size_t>(s.rows * s.OC)), sizes(x.size());
+    for (size_t i = 0; i < x.size(); ++i) x[i] = f.bias[i % static_cast<size_t>(s.OC)];
+    multiply_add(x, f.in.values, f.weight.values, s.rows, s.OC, s.C);
+    multiply_add(sizes, absolute(f.in.values), absolute(f.weight.values), s.rows, s.OC, s.C);
+    const std::vector<uint8_t> slope = f.slope.download();
+    std::vector<float> gelu;
+    double worst = 0; // of a slope: half a step, and what the product errs
+    for (size_t i = 0; i < x.size(); ++i) {
+      sizes[i] *= 0x1p-10;
+      gelu.push_back(static_cast<float>(gelu_of(x[i])));
+      const auto at = static_cast<int64_t>(i);
+      const double is = slope_of(slope[static_cast<size_t>(slope_place(at / s.OC, at % s.OC, s.OC))]);
+      worst = std::max(worst, std::fabs(is - gelu_gradient_of(x[i])) - sizes[i]);
+    }
+    CHECK(worst < 0.51 / kSlopeSteps);
+    check_codes(f.gelu.data.download(), gelu, sizes, Fp8Format::e4m3, Forward::kGeluScale, kShare);
+    f.gelu.meter.check(quantized(gelu, Fp8Format::e4m3, Forward::kGeluScale).counts, kTolerance, kShare);
     CHECK(poisoned(f.gelu.transposed));
   }
 }
 
-TEST_CASE("backward: the gradient both ways round, GELU's output again, the bias gradient") {
+TEST_CASE("backward: the gradient both ways round, GELU's codes transposed, the bias gradient") {
   TestDevice device;
   for (const Shape& s : tested(kShapes)) {
     if (!has_fused(device, s)) return;
@@ -153,22 +179,17 @@ TEST_CASE("backward: the gradient both ways round, GELU's output again, the bias
       multiply_add(sizes, absolute(b.dout.values), absolute(b.weight_t.values), s.rows, s.OC, s.C);
       std::vector<float> dbias = b.initial;
       for (size_t i = 0; i < values.size(); ++i) {
-        const double gradient = gelu_gradient_of(b.x[i]);
-        values[i] *= gradient;
-        sizes[i] *= std::fabs(gradient) * 0x1p-10;
+        const double slope = slope_of(b.slope[i]);
+        values[i] *= slope;
+        sizes[i] *= std::fabs(slope) * 0x1p-10;
         dbias[i % dbias.size()] += static_cast<float>(values[i]);
       }
-      const std::vector<float> dpre(values.begin(), values.end());
-      check_codes(b.dpre.data.download(), dpre, sizes, format, b.scale, kShare);
-      b.dpre.check_transpose();
-      b.dpre.meter.check(quantized(dpre, format, b.scale).counts, kTolerance, kShare);
+      const std::vector<float> dx(values.begin(), values.end());
+      check_codes(b.dx.data.download(), dx, sizes, format, b.scale, kShare);
+      b.dx.check_transpose();
+      b.dx.meter.check(quantized(dx, format, b.scale).counts, kTolerance, kShare);
       CHECK(relative_error(b.dbias.download(), dbias) < kTolerance);
-
-      CodeBuffers alone(s.rows, s.OC, Forward::kGeluScale);
-      gelu_forward_fp8(device.cuda,
-                       {.out = alone.data_only(Fp8Format::e4m3), .in = b.pre, .rows = s.rows, .cols = s.OC});
-      CHECK(same_bits(b.gelu.transposed.download(), transpose(alone.data.download(), s.rows, s.OC)));
-      CHECK(b.gelu.meter.untouched());
+      CHECK(same_bits(b.gelu_t.download(), transpose(b.codes, s.rows, s.OC)));
     }
   }
 }
@@ -180,7 +201,8 @@ TEST_CASE("close to the two kernels that are replaced, and the same bits every t
     CAPTURE(describe(s.rows, s.C, Fp8Format::e5m2));
     {
       Forward f(s);
-      DeviceBuffer<bf16> pre(f.pre.size());
+      DeviceBuffer<bf16> pre(f.slope.size());
+      CodeBuffers replaced(s.rows, s.OC, Forward::kGeluScale);
       matmul_forward_fp8(device.cuda, {.out = pre,
                                        .in = f.in.tensor(),
                                        .weight = f.weight.tensor(),
@@ -188,54 +210,55 @@ TEST_CASE("close to the two kernels that are replaced, and the same bits every t
                                        .rows = s.rows,
                                        .C = s.C,
                                        .OC = s.OC});
+      gelu_forward_fp8(device.cuda,
+                       {.out = replaced.data_only(Fp8Format::e4m3), .in = pre, .rows = s.rows, .cols = s.OC});
       f.run(device.cuda);
-      const auto first = f.pre.download();
+      const auto slope = f.slope.download();
       const auto codes = f.gelu.data.download();
-      CHECK(relative_error(to_float(first), to_float(pre.download())) < kTolerance);
+      check_codes(codes, replaced.data.download(), kShareOfReplaced);
+      CHECK(std::fabs(f.gelu.meter.amax() / replaced.meter.amax() - 1) < kTolerance);
       for (int again = 0; again < repeats_of(s.rows); ++again) {
-        f.pre.poison();
+        f.slope.poison();
         f.gelu.data.poison();
         f.run(device.cuda);
-        CHECK(same_bits(f.pre.download(), first));
+        CHECK(same_bits(f.slope.download(), slope));
         CHECK(same_bits(f.gelu.data.download(), codes));
       }
     }
     Backward b(s, Fp8Format::e5m2);
-    CodeBuffers dpre(s.rows, s.OC, b.scale), gelu(s.rows, s.OC, Forward::kGeluScale);
+    CodeBuffers replaced(s.rows, s.OC, b.scale), gelu(s.rows, s.OC, Forward::kGeluScale);
     DeviceBuffer<float> dbias(b.initial);
-    DeviceBuffer<bf16> product(b.x.size());
+    DeviceBuffer<bf16> product(b.x.size()), pre(to_bf16(b.x));
     matmul_backward_input_fp8(device.cuda, {.din = product,
                                             .dout = b.dout.tensor(),
                                             .weight_t = b.weight_t.tensor(),
                                             .rows = s.rows,
                                             .C = s.OC,
                                             .OC = s.C});
-    gelu_backward_fp8(device.cuda, {.din = dpre.sink(b.format),
+    gelu_backward_fp8(device.cuda, {.din = replaced.sink(b.format),
                                     .out = gelu.transposed_only(Fp8Format::e4m3, Fp8Metering::none),
                                     .dbias = dbias,
                                     .dout = product,
-                                    .in = b.pre,
+                                    .in = pre,
                                     .rows = s.rows,
                                     .cols = s.OC});
     b.run(device.cuda);
-    const auto codes = b.dpre.data.download(), codes_t = b.dpre.transposed.download(),
-               gelu_t = b.gelu.transposed.download();
+    const auto codes = b.dx.data.download(), codes_t = b.dx.transposed.download(), gelu_t = b.gelu_t.download();
     const auto sums = b.dbias.download();
-    CHECK(distance(codes, dpre.data.download()).share < kShare);
-    CHECK(relative_error(decoded(codes, b.format), decoded(dpre.data.download(), b.format)) < 3e-2);
+    CHECK(distance(codes, replaced.data.download()).share < kShareOfReplaced);
+    CHECK(relative_error(decoded(codes, b.format), decoded(replaced.data.download(), b.format)) < 5e-2);
     CHECK(same_bits(codes_t, transpose(codes, s.rows, s.OC)));
-    CHECK(same_bits(gelu_t, gelu.transposed.download()));
-    CHECK(std::fabs(b.dpre.meter.amax() / dpre.meter.amax() - 1) < kTolerance);
+    CHECK(std::fabs(b.dx.meter.amax() / replaced.meter.amax() - 1) < kTolerance);
     CHECK(relative_error(sums, dbias.download()) < kTolerance);
     for (int again = 0; again < repeats_of(s.rows); ++again) {
-      b.dpre.data.poison();
-      b.dpre.transposed.poison();
-      b.gelu.transposed.poison();
+      b.dx.data.poison();
+      b.dx.transposed.poison();
+      b.gelu_t.poison();
       b.dbias.upload(b.initial);
       b.run(device.cuda);
-      CHECK(same_bits(b.dpre.data.download(), codes));
-      CHECK(same_bits(b.dpre.transposed.download(), codes_t));
-      CHECK(same_bits(b.gelu.transposed.download(), gelu_t));
+      CHECK(same_bits(b.dx.data.download(), codes));
+      CHECK(same_bits(b.dx.transposed.download(), codes_t));
+      CHECK(same_bits(b.gelu_t.download(), gelu_t));
       CHECK(same_bits(b.dbias.download(), sums));
     }
   }

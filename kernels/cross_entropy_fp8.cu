@@ -1,5 +1,5 @@
-// Softmax + cross-entropy in two kernels: row statistics, then the gradient by tiles, in E5M2 both ways round,
-// rounded stochastically.
+// Softmax + cross-entropy in two kernels: row statistics, from the logits or from what their product told of them, then
+// the gradient by tiles, in E5M2 both ways round, rounded stochastically.
 #include "kernels/cross_entropy_fp8.h"
 
 #include <cuda_bf16.h>
@@ -22,24 +22,52 @@ struct RowStatistics {
   uint32_t unused; // 16 bytes: one load
 };
 
+__device__ void write_ignored(const CrossEntropyFp8& p, RowStatistics* statistics, int64_t row) {
+  p.losses[row] = 0;
+  statistics[row] = {INFINITY, kIgnoredTarget, 0, 0};
+}
+
+__device__ void write_row(const CrossEntropyFp8& p, RowStatistics* statistics, int64_t row, const SoftmaxRow& softmax) {
+  const int target = p.targets[row];
+  const float log_sum = softmax.maximum + logf(softmax.sum);
+  p.losses[row] = log_sum - __bfloat162float(p.logits[row * p.padded_vocab + target]);
+  statistics[row] = {log_sum * kLog2e, target, rounding_key(*p.first_token + p.first_row + row, target), 0};
+}
+
 __global__ void __launch_bounds__(kSoftmaxThreads, 2)
     row_statistics_kernel(CrossEntropyFp8 p, RowStatistics* statistics) {
   __shared__ float shared_max[kWarp], shared_sum[kWarp];
   const int64_t row = blockIdx.x;
-  const bf16* const logits = p.logits + row * p.padded_vocab;
-  const int target = p.targets[row];
-  if (target == kIgnoredTarget) { // the same for the whole block
-    if (threadIdx.x == 0) {
-      p.losses[row] = 0;
-      statistics[row] = {INFINITY, target, 0, 0};
-    }
+  if (p.targets[row] == kIgnoredTarget) { // the same for the whole block
+    if (threadIdx.x == 0) write_ignored(p, statistics, row);
     return;
   }
-  const SoftmaxRow softmax = softmax_row(logits, p.vocab, p.padded_vocab, shared_max, shared_sum);
-  if (threadIdx.x != 0) return;
-  const float log_sum = softmax.maximum + logf(softmax.sum);
-  p.losses[row] = log_sum - __bfloat162float(logits[target]);
-  statistics[row] = {log_sum * kLog2e, target, rounding_key(*p.first_token + p.first_row + row, target), 0};
+  const SoftmaxRow softmax =
+      softmax_row(p.logits + row * p.padded_vocab, p.vocab, p.padded_vocab, shared_max, shared_sum);
+  if (threadIdx.x == 0) write_row(p, statistics, row, softmax);
+}
+
+// A warp has a row: at GPT-2's size 262 parts, 2 KB, the second time from L1.
+constexpr int kRowsPerBlock = 8;
+__global__ void __launch_bounds__(kRowsPerBlock* kWarp)
+    merge_parts_kernel(CrossEntropyFp8 p, RowStatistics* statistics) {
+  const int lane = threadIdx.x % kWarp;
+  const int64_t row = int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.x / kWarp;
+  if (p.targets[row] == kIgnoredTarget) {
+    if (lane == 0) write_ignored(p, statistics, row);
+    return;
+  }
+  const SoftmaxPart* const parts = p.parts + row * p.parts_per_row;
+  float maximum = -INFINITY, sum = 0;
+  for (int i = lane; i < p.parts_per_row; i += kWarp) maximum = fmaxf(maximum, parts[i].maximum);
+  maximum = warp_max(maximum);
+  const float offset = softmax_offset(maximum);
+  for (int i = lane; i < p.parts_per_row; i += kWarp) {
+    const SoftmaxPart part = parts[i];
+    sum += part.sum * fast_exp2(fmaf(part.maximum, kLog2e, -offset));
+  }
+  sum = warp_sum(sum);
+  if (lane == 0) write_row(p, statistics, row, {maximum, sum});
 }
 
 struct GradientWork {
@@ -79,14 +107,18 @@ struct GradientWork {
 } // namespace
 
 void cross_entropy_fp8(Cuda& cuda, const CrossEntropyFp8& p) {
-  const Range range(cuda, "cross_entropy_fp8", 6.0 * static_cast<double>(p.rows) * p.padded_vocab);
+  const Range range(cuda, "cross_entropy_fp8", (p.parts ? 4.0 : 6.0) * static_cast<double>(p.rows) * p.padded_vocab);
   const Requirements require("cross_entropy_fp8");
   require(p.rows % 16 == 0, "rows is a multiple of 16");
   require(p.padded_vocab % 16 == 0, "padded_vocab is a multiple of 16");
   require(p.vocab <= p.padded_vocab, "vocab is at most padded_vocab");
   require(p.dlogits.format == Fp8Format::e5m2, "the gradient is E5M2");
   auto* const statistics = cuda.scratch<RowStatistics>(static_cast<size_t>(p.rows));
-  row_statistics_kernel<<<static_cast<unsigned>(p.rows), kSoftmaxThreads, 0, cuda.stream>>>(p, statistics);
+  const auto rows = static_cast<unsigned>(p.rows);
+  if (p.parts)
+    merge_parts_kernel<<<rows / kRowsPerBlock, kRowsPerBlock * kWarp, 0, cuda.stream>>>(p, statistics);
+  else
+    row_statistics_kernel<<<rows, kSoftmaxThreads, 0, cuda.stream>>>(p, statistics);
   CUDA_CHECK_LAUNCH("row_statistics");
   launch_fp8_tiles(cuda, GradientWork{p.logits, statistics, p.vocab},
                    {.main = p.dlogits, .second = {}, .rows = p.rows, .cols = p.padded_vocab}, "cross_entropy_fp8");

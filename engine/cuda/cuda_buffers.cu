@@ -3,6 +3,8 @@
 
 #include <cuda_bf16.h>
 
+#include "kernels/sm90/lm_head_fp8.h"
+
 namespace gpt2 {
 
 namespace {
@@ -68,6 +70,8 @@ void take_fp8_workspace(Arena& arena, CudaBuffers& b, BlockActivations& shared, 
   b.logits = arena.take<bf16>(chunk * Vp, kShared);
   f.dlogits = arena.take<uint8_t>(chunk * Vp, kShared);
   f.dlogits_t = arena.take<uint8_t>(chunk * Vp, kShared);
+  f.softmax_parts = arena.take<SoftmaxPart>(chunk * lm_head_parts_fp8(static_cast<int>(shape.C), static_cast<int>(Vp)),
+                                            kShared); // 9 MB at 124M
 
   arena.rewind(start);
   f.dx = arena.take<uint8_t>(RC, kShared);

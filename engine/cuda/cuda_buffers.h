@@ -14,6 +14,7 @@
 #include "engine/model/arena.h"
 #include "engine/model/model.h"
 #include "kernels/backend.h"
+#include "kernels/cross_entropy_fp8.h"
 #include "kernels/fp8_tensor.h"
 #include "kernels/fp8_update.h"
 #include "kernels/optimizer.h"
@@ -55,6 +56,7 @@ struct Fp8Buffers {
   uint8_t* h_final;             // (R, C)
   uint8_t* h_final_t;           // one (C, chunk) after the other
   uint8_t *dlogits, *dlogits_t; // (chunk, Vp), (Vp, chunk)
+  SoftmaxPart* softmax_parts;   // (chunk, parts of a row) of the logits; not used where their product makes none
 
   Fp8Scales scales;
 };

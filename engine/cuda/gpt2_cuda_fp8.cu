@@ -41,12 +41,14 @@ void GPT2Cuda::head_fp8(int64_t R, bool backward, Fp8Pass pass) {
     const int64_t rows = std::min(chunk, R - row), first = row * config_.channels;
     const Fp8Codes h{f.h_final + first, backward ? f.h_final_t + first : nullptr};
     norms.final_chunk(h, final_layernorm_layer(row), rows, pass); // x_final = x_mid + branch; h_final both ways round
-    linears.forward(b_.logits, h.data, lm_head, rows);            // (rows, C) -> (rows, Vp)
     if (!backward) {
+      linears.forward(b_.logits, h.data, lm_head, rows); // (rows, C) -> (rows, Vp)
       losses_.of_chunk(row, rows, false);
       continue;
     }
-    losses.of_chunk({f.dlogits, f.dlogits_t}, lm_head, row, rows);     // softmax - onehot, both ways round
+    // (rows, C) -> (rows, Vp), and what softmax needs of it; softmax - onehot, both ways round
+    const SoftmaxPart* const parts = linears.lm_head(b_.logits, f.softmax_parts, h.data, lm_head, rows);
+    losses.of_chunk({f.dlogits, f.dlogits_t}, parts, lm_head, row, rows);
     linears.weight_gradient(f.dlogits_t, h.transposed, lm_head, rows); // (Vp, C) += dlogits^T h_final
     linears.input_gradient(b_.dh + first, f.dlogits, lm_head, rows);   // (rows, Vp) -> (rows, C)
   }
@@ -135,8 +137,9 @@ void GPT2Cuda::receive_lm_head() {
   LinearsFp8(arriving, fp8_->scaler).quantize_weight(lm_head_layer(), Fp8Pass::training);
 }
 
-// Those that are part of other kernels in a training step.
+// Those that are part of other kernels in a training step; the head's, as evaluation has it, on whatever rows hold.
 void GPT2Cuda::run_calibrations_products(int64_t R) {
+  if (options_.fp8.lm_head) head_fp8(R, false, Fp8Pass::recomputing);
   for (int layer = 0; layer < config_.layers; ++layer) {
     if (!fp8_block(layer)) continue;
     const BlockLayers block = block_layers(layer);

@@ -8,6 +8,7 @@
 #include "kernels/gelu_fp8.h"
 #include "kernels/layernorm_fp8.h"
 #include "kernels/matmul_fp8.h"
+#include "kernels/sm90/lm_head_fp8.h"
 #include "kernels/sm90/mlp_fp8.h"
 
 namespace gpt2 {
@@ -155,6 +156,26 @@ void LinearsFp8::fcproj_gelu_gradient(Fp8Codes dpre, uint8_t* gelu_t, bf16* dgel
   });
 }
 
+// ---- LM head ----
+
+const SoftmaxPart* LinearsFp8::lm_head(bf16* logits, SoftmaxPart* parts, const uint8_t* in, const LinearLayer& lm_head,
+                                       int64_t R) const {
+  const Fp8Tensor h = scaler_.tensor(lm_head, Fp8Role::act, in);
+  if (!fused_lm_head_fp8(*at_.cuda.device, R, lm_head.C, lm_head.OC) || h.format != Fp8Format::e4m3) {
+    forward(logits, in, lm_head, R);
+    return nullptr;
+  }
+  lm_head_fp8(at_.cuda, {.logits = logits,
+                         .parts = parts,
+                         .in = h,
+                         .weight = scaler_.tensor(lm_head, Fp8Role::weight, at_.b.fp8.weights + lm_head.weight),
+                         .rows = R,
+                         .C = lm_head.C,
+                         .vocab = at_.config.vocab,
+                         .padded_vocab = lm_head.OC});
+  return parts;
+}
+
 // ---- LayerNorms ----
 
 void LayerNormsFp8::into(Fp8Sink out, const LayerNormLayer& norm, int64_t R) const {
@@ -210,7 +231,8 @@ void LayerNormsFp8::gradient(bf16* dx, Fp8Codes codes, uint8_t* out_t, const bf1
 
 // ---- losses ----
 
-void LossesFp8::of_chunk(Fp8Codes dlogits, const LinearLayer& lm_head, int64_t row, int64_t rows) const {
+void LossesFp8::of_chunk(Fp8Codes dlogits, const SoftmaxPart* parts, const LinearLayer& lm_head, int64_t row,
+                         int64_t rows) const {
   cross_entropy_fp8(at_.cuda, {.logits = at_.b.logits,
                                .losses = at_.b.losses + row,
                                .dlogits = scaler_.dlogits(lm_head, dlogits),
@@ -219,7 +241,9 @@ void LossesFp8::of_chunk(Fp8Codes dlogits, const LinearLayer& lm_head, int64_t r
                                .first_row = row,
                                .first_token = at_.b.first_token,
                                .vocab = at_.config.vocab,
-                               .padded_vocab = at_.config.padded_vocab});
+                               .padded_vocab = at_.config.padded_vocab,
+                               .parts = parts,
+                               .parts_per_row = lm_head_parts_fp8(lm_head.C, lm_head.OC)});
 }
 
 } // namespace gpt2

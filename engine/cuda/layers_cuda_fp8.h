@@ -36,6 +36,11 @@ class LinearsFp8 {
   void fcproj_gelu_gradient(Fp8Codes dpre, uint8_t* gelu_t, bf16* dgelu, const uint8_t* dout, const bf16* pre,
                             const BlockLayers& block, int64_t R, Fp8Pass pass) const;
 
+  // The LM head in training. Returns `parts`, filled with what softmax needs of the logits, where the GPU has a kernel
+  // that takes it beside the product, or null.
+  const SoftmaxPart* lm_head(bf16* logits, SoftmaxPart* parts, const uint8_t* in, const LinearLayer& lm_head,
+                             int64_t R) const;
+
  private:
   bool fused(const BlockLayers& block, int64_t R, Fp8Pass pass) const;
 
@@ -70,7 +75,9 @@ class LossesFp8 {
  public:
   LossesFp8(const LayerContext& at, const Fp8Scaler& scaler) : at_(at), scaler_(scaler) {}
 
-  void of_chunk(Fp8Codes dlogits, const LinearLayer& lm_head, int64_t row, int64_t rows) const; // as in Losses
+  // As in Losses. parts: of the logits, as LinearsFp8::lm_head() returns them.
+  void of_chunk(Fp8Codes dlogits, const SoftmaxPart* parts, const LinearLayer& lm_head, int64_t row,
+                int64_t rows) const;
 
  private:
   LayerContext at_;

@@ -14,6 +14,10 @@ struct SoftmaxRow {
   float sum; // of exp(x - maximum) over the real vocabulary
 };
 
+// exp(x - maximum) = exp2(x * log2(e) - offset). Nothing but -infinity (or NaN) so far: the exponentials are 0 (or
+// NaN).
+__device__ inline float softmax_offset(float maximum) { return maximum == -INFINITY ? 0.0f : maximum * kLog2e; }
+
 // Every thread of the block gets the result; each shared array holds 32 values. The sum is rescaled as the maximum
 // grows.
 __device__ inline SoftmaxRow softmax_row(const bf16* logits, int vocab, int padded_vocab, float* shared_max,

@@ -18,6 +18,7 @@
 #include "kernels/gelu_fp8.h"
 #include "kernels/layernorm_fp8.h"
 #include "kernels/matmul_fp8.h"
+#include "kernels/sm90/lm_head_fp8.h"
 #include "kernels/sm90/matmul_fp8_stationary.h"
 #include "kernels/sm90/mlp_fp8.h"
 
@@ -270,16 +271,43 @@ void bench_width(Cuda& cuda, Bench& bench, int C) {
   });
 }
 
-void bench_cross_entropy(Cuda& cuda, Bench& bench) {
+// A chunk of the LM head, at the width of 124M, and its loss: together, where the product tells softmax's parts, and
+// apart.
+void bench_head(Cuda& cuda, Bench& bench) {
+  constexpr int kChannels = 768;
   const auto elements = static_cast<size_t>(kChunk) * kPaddedVocab;
+  const int parts_per_row = lm_head_parts_fp8(kChannels, kPaddedVocab);
   const Memory logits(2 * elements), codes(elements), codes_t(elements), rows(64 * kChunk);
+  const Memory in(size_t{kChunk} * kChannels), weight(size_t{kPaddedVocab} * kChannels);
+  const Memory parts(static_cast<size_t>(kChunk) * static_cast<size_t>(parts_per_row) * sizeof(SoftmaxPart));
   const Meter meter;
   std::vector<int32_t> targets(kChunk);
   for (int i = 0; i < kChunk; ++i) targets[static_cast<size_t>(i)] = i * 11 % kVocab;
   CUDA_CHECK(cudaMemcpy(rows.data, targets.data(), targets.size() * sizeof(int32_t), cudaMemcpyHostToDevice));
   int64_t* const first_token = rows.as<int64_t>() + kChunk;
   CUDA_CHECK(cudaMemset(first_token, 0, sizeof(int64_t)));
-  bench.row("cross-entropy, 4,096 rows", 0, 4.0 * static_cast<double>(elements), 0, [&] {
+  const Fp8Tensor in8{in.as<uint8_t>(), Fp8Format::e4m3, meter.get()};
+  const Fp8Tensor weight8{weight.as<uint8_t>(), Fp8Format::e4m3, meter.get()};
+  const auto product = [&] {
+    matmul_forward_fp8(cuda, {.out = logits.as<bf16>(),
+                              .in = in8,
+                              .weight = weight8,
+                              .bias = nullptr,
+                              .rows = kChunk,
+                              .C = kChannels,
+                              .OC = kPaddedVocab});
+  };
+  const auto product_with_parts = [&] {
+    lm_head_fp8(cuda, {.logits = logits.as<bf16>(),
+                       .parts = parts.as<SoftmaxPart>(),
+                       .in = in8,
+                       .weight = weight8,
+                       .rows = kChunk,
+                       .C = kChannels,
+                       .vocab = kVocab,
+                       .padded_vocab = kPaddedVocab});
+  };
+  const auto loss_from = [&](const SoftmaxPart* of_product) {
     cross_entropy_fp8(cuda, {.logits = logits.as<bf16>(),
                              .losses = rows.as<float>() + 8 * kChunk,
                              .dlogits = {codes.as<uint8_t>(), codes_t.as<uint8_t>(), Fp8Format::e5m2, meter.get(),
@@ -289,8 +317,20 @@ void bench_cross_entropy(Cuda& cuda, Bench& bench) {
                              .first_row = 0,
                              .first_token = first_token,
                              .vocab = kVocab,
-                             .padded_vocab = kPaddedVocab});
-  });
+                             .padded_vocab = kPaddedVocab,
+                             .parts = of_product,
+                             .parts_per_row = parts_per_row});
+  };
+  const auto loss = [&] { loss_from(nullptr); };
+  const double bytes = static_cast<double>(elements), flops = 2 * bytes * kChannels;
+  if (!fused_lm_head_fp8(*cuda.device, kChunk, kChannels, kPaddedVocab)) {
+    bench.row("LM head, 4,096 rows", kChannels, 2 * bytes, flops, product);
+    bench.row("cross-entropy, 4,096 rows", 0, 4 * bytes, 0, loss);
+    return;
+  }
+  bench.row("LM head + softmax, 4,096 rows", kChannels, 2 * bytes, flops, product_with_parts, product);
+  bench.row(
+      "cross-entropy of that", 0, 4 * bytes, 0, [&] { loss_from(parts.as<SoftmaxPart>()); }, loss);
 }
 
 } // namespace
@@ -308,7 +348,7 @@ int main(int argc, char** argv) {
     Cuda cuda{CudaOptions{}};
     Bench bench(cuda);
     for (const int C : widths) bench_width(cuda, bench, C);
-    bench_cross_entropy(cuda, bench);
+    bench_head(cuda, bench);
     return ExitCode::done;
   });
 }

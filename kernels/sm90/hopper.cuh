@@ -24,6 +24,9 @@ struct Barrier {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&state)), "r"(bytes)
                  : "memory");
   }
+  __device__ void arrive() {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&state)) : "memory");
+  }
   // Arrives at the same barrier of block `rank` of the cluster. Releases nothing: a release to the cluster waits for
   // all stores of the warp, and what is handed over here has only been read.
   __device__ void arrive_at(int rank) {
@@ -84,8 +87,15 @@ __device__ inline void prefetch_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// A box of a tensor of 4 dimensions to shared memory of this block, or of every block of the cluster in `blocks`, at
-// the same place; each one's barrier gets the bytes.
+// A box of a tensor of 2, 4 or 5 dimensions to shared memory of this block, or of every block of the cluster in
+// `blocks`, at the same place; each one's barrier gets the bytes.
+__device__ inline void load_box(void* to, const CUtensorMap* map, Barrier& barrier, int c0, int c1) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(
+          shared_address(to)),
+      "l"(map), "r"(shared_address(&barrier)), "r"(c0), "r"(c1)
+      : "memory");
+}
 __device__ inline void load_box(void* to, const CUtensorMap* map, Barrier& barrier, int c0, int c1, int c2, int c3) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "

@@ -37,7 +37,7 @@ template <int kPanel_, Fp8Format>
 struct SoftmaxParts {
   using Arguments = LmHeadFp8;
   static constexpr int kPanel = kPanel_, kConsumers = 3;
-  static constexpr int kStagingBytes = 0;
+  static constexpr int kStagingBytes = 0, kInputBytes = 0, kInputs = 0;
   static constexpr int kGroups = kPanel / kGroup;
 
   __device__ SoftmaxParts(const Arguments& p, uint8_t*, int column0, int, int)
@@ -49,7 +49,7 @@ struct SoftmaxParts {
 
   __device__ void prepare(int64_t) {}
 
-  __device__ void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, int64_t) {
+  __device__ void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, const auto&) {
     uint4 packed[2][kGroups]; // by row: the logits as the loss will read them
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {

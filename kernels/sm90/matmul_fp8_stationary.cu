@@ -20,7 +20,7 @@ template <int kPanel_, Fp8Format>
 struct Plain {
   using Arguments = PlainArguments;
   static constexpr int kPanel = kPanel_, kConsumers = 2;
-  static constexpr int kStagingBytes = 0;
+  static constexpr int kStagingBytes = 0, kInputBytes = 0, kInputs = 0;
 
   __device__ Plain(const Arguments& p, uint8_t*, int column0, int, int)
       : p_(p), column0_(column0), scale_(*p.in_scale * *p.weight_scale) {}
@@ -35,7 +35,7 @@ struct Plain {
     }
   }
 
-  __device__ void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, int64_t) {
+  __device__ void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, const auto&) {
 #pragma unroll
     for (int group = 0; group < kPanel / kGroup; ++group) {
       // From L1 each time: registers are short.

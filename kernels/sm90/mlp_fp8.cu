@@ -25,20 +25,14 @@ struct RowCodes {
   uint2 first, second;
 };
 
-// Neighbours exchange halves, and so turn what they own into 16 neighbouring codes each, four threads 64 bytes; and
-// back.
-__device__ RowCodes exchanged(const RowCodes& own, int quad) {
+// Neighbours exchange halves, so that four threads write 64 bytes in one piece.
+__device__ void store_codes(uint8_t* row, const RowCodes& own, int quad) {
   const bool odd = quad % 2;
   const uint2 sent = odd ? own.first : own.second, kept = odd ? own.second : own.first;
   const uint2 received{__shfl_xor_sync(0xFFFFFFFFu, sent.x, 1), __shfl_xor_sync(0xFFFFFFFFu, sent.y, 1)};
-  return odd ? RowCodes{received, kept} : RowCodes{kept, received};
-}
-__device__ int exchanged_place(int quad) { return quad % 2 ? kGroup + 8 * (quad - 1) : 8 * quad; }
-
-__device__ void store_codes(uint8_t* row, const RowCodes& own, int quad) {
-  const RowCodes codes = exchanged(own, quad);
-  *reinterpret_cast<uint4*>(row + exchanged_place(quad)) =
-      make_uint4(codes.first.x, codes.first.y, codes.second.x, codes.second.y);
+  const uint2 low = odd ? received : kept, high = odd ? kept : received;
+  *reinterpret_cast<uint4*>(row + (odd ? kGroup + 8 * (quad - 1) : 8 * quad)) =
+      make_uint4(low.x, low.y, high.x, high.y);
 }
 
 // The same sink, its format known to the compiler.
@@ -65,7 +59,7 @@ template <int kPanel_, Fp8Format>
 struct FcGelu {
   using Arguments = FcGeluFp8;
   static constexpr int kPanel = kPanel_, kConsumers = 3; // its epilogue takes longer than its product
-  static constexpr int kStagingBytes = 0;
+  static constexpr int kStagingBytes = 0, kInputBytes = 0, kInputs = 0;
 
   __device__ FcGelu(const Arguments& p, uint8_t*, int column0, int, int)
       : p_(p),
@@ -75,7 +69,7 @@ struct FcGelu {
 
   __device__ void prepare(int64_t) {}
 
-  __device__ void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, int64_t) {
+  __device__ void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, const auto&) {
 #pragma unroll
     for (int chunk = 0; chunk < kPanel / kChunk; ++chunk) {
       Float8 activation[4]; // by row and group
@@ -104,8 +98,7 @@ struct FcGelu {
         const int64_t at = (row0 + own_.row + r) * p_.OC + column0_ + chunk * kChunk;
         const RowCodes codes{quantizer_.encode(activation[2 * r]), quantizer_.encode(activation[2 * r + 1])};
         store_codes(p_.gelu.data + at, codes, own_.quad);
-        reinterpret_cast<uint4*>(p_.slope + at)[own_.quad] =
-            make_uint4(slope[2 * r].x, slope[2 * r].y, slope[2 * r + 1].x, slope[2 * r + 1].y);
+        store_codes(p_.slope + at, {slope[2 * r], slope[2 * r + 1]}, own_.quad);
       }
     }
   }
@@ -150,13 +143,13 @@ struct TransposedChunk {
   }
 };
 
-// Warpgroups, by what their registers hold: accumulators and column sums are 1.5 columns each.
-constexpr int gradient_consumers(int panel) { return panel <= 128 ? 3 : 2; }
-
 struct GeluGradientArguments {
   FcprojGeluGradientFp8 p;
-  float* partials; // (consumers * parts, OC): each warpgroup's column sums
+  float* partials;                 // (consumers * parts, OC): each warpgroup's column sums
+  CUtensorMap gelu_map, slope_map; // boxes of a chunk
 };
+
+constexpr int kGradientConsumers = 2;
 
 template <int kPanel_, Fp8Format kFormat>
 struct GeluGradient {
@@ -164,70 +157,80 @@ struct GeluGradient {
   struct Staging {
     TransposedChunk dx, gelu;
   };
-  static constexpr int kPanel = kPanel_, kConsumers = gradient_consumers(kPanel);
-  // Two warpgroups have room for two: one is read while the next is written.
-  static constexpr int kBuffers = kConsumers == 2 ? 2 : 1;
-  static constexpr int kStagingBytes = kBuffers * static_cast<int>(sizeof(Staging));
-  static constexpr int kGroups = kPanel / kGroup, kChunks = kPanel / kChunk;
+  static constexpr int kPanel = kPanel_, kConsumers = kGradientConsumers;
+  static constexpr int kStagingBytes = static_cast<int>(sizeof(Staging));
+  static constexpr int kBoxBytes = kTileRows * kChunk, kInputBytes = 2 * kBoxBytes, kInputs = kPanel / kChunk;
+  static constexpr int kGroups = kPanel / kGroup;
+
+  __device__ static void load_input(const Arguments& arguments, uint8_t* to, Barrier& full, int column0, int64_t row0,
+                                    int chunk) {
+    const int column = column0 + chunk * kChunk, row = static_cast<int>(row0);
+    load_box(to, &arguments.gelu_map, full, column, row);
+    load_box(to + kBoxBytes, &arguments.slope_map, full, column, row);
+  }
 
   __device__ GeluGradient(const Arguments& arguments, uint8_t* staging, int column0, int warpgroup, int part)
       : p_(arguments.p),
         partials_(arguments.partials + static_cast<int64_t>(kConsumers * part + warpgroup) * p_.OC + column0),
-        staging_(reinterpret_cast<Staging*>(staging)),
+        stage_(*reinterpret_cast<Staging*>(staging)),
         column0_(column0),
         barrier_(epilogue_barrier(warpgroup)),
         unit_(p_.dout.meter->inverse * p_.weight_t.meter->inverse / kSlopeSteps),
         quantizer_(with_format<kFormat>(p_.dx), unit_) {}
 
-  __device__ void prepare(int64_t row0) { load(row0, 0); }
+  __device__ void prepare(int64_t) {}
 
-  __device__ void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, int64_t next_row0) {
-    prefetch(next_row0);
+  __device__ void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, auto& inputs) {
 #pragma unroll
-    for (int chunk = 0; chunk < kChunks; ++chunk) {
-      const Loaded now[2] = {loaded_[0], loaded_[1]};
-      if (chunk + 1 < kChunks) load(row0, chunk + 1);
-      Staging& stage = staging_[buffer_];
-      const RowCodes gelu[2] = {exchanged(now[0].gelu, own_.quad), exchanged(now[1].gelu, own_.quad)};
-      stage.gelu.put(0, gelu[0].first, gelu[1].first, own_);
-      stage.gelu.put(1, gelu[0].second, gelu[1].second, own_);
-      uint2 codes[2][2]; // by row and group
+    for (int chunk = 0; chunk < kInputs; ++chunk) {
+      const uint8_t* const input = inputs.wait();
+      uint2 gelu[2][2], slope[2][2]; // by row and group
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+#pragma unroll
+        for (int g = 0; g < 2; ++g) {
+          const uint8_t* const at = input + swizzled(own_.row + r, g * kGroup + own_.quad * kVector);
+          gelu[r][g] = *reinterpret_cast<const uint2*>(at);
+          slope[r][g] = *reinterpret_cast<const uint2*>(at + kBoxBytes);
+        }
+      }
+      inputs.release();
+      if (chunk > 0 || staged_) warpgroup_barrier(barrier_); // the staging memory has been read
+      staged_ = true;
+      uint2 codes[2][2];
 #pragma unroll
       for (int g = 0; g < 2; ++g) {
         const int group = 2 * chunk + g;
+        stage_.gelu.put(g, gelu[0][g], gelu[1][g], own_);
         Float8 dx[2]; // by row, in units of unit_
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          const uint2 slope = g == 0 ? now[r].slope.first : now[r].slope.second;
 #pragma unroll
           for (int k = 0; k < kVector; ++k) {
-            const float steps = byte_in_float(k < 4 ? slope.x : slope.y, k % 4) - (kByteInFloat + kSlopeZero);
+            const float steps =
+                byte_in_float(k < 4 ? slope[r][g].x : slope[r][g].y, k % 4) - (kByteInFloat + kSlopeZero);
             dx[r].v[k] = accumulators[Ownership::accumulator(group, k, r)] * steps;
             sums_[group].v[k] += dx[r].v[k];
           }
           codes[r][g] = quantizer_.encode(dx[r]);
         }
         quantizer_.meter(dx);
-        stage.dx.put(g, codes[0][g], codes[1][g], own_);
+        stage_.dx.put(g, codes[0][g], codes[1][g], own_);
       }
       const int column = column0_ + chunk * kChunk;
 #pragma unroll
       for (int r = 0; r < 2; ++r)
         store_codes(p_.dx.data + (row0 + own_.row + r) * p_.OC + column, {codes[r][0], codes[r][1]}, own_.quad);
       warpgroup_barrier(barrier_);
-      stage.dx.write(p_.dx.transposed + column * p_.rows + row0, p_.rows);
-      stage.gelu.write(p_.gelu_t + column * p_.rows + row0, p_.rows);
-      if constexpr (kBuffers == 2)
-        buffer_ ^= 1;
-      else
-        warpgroup_barrier(barrier_);
+      stage_.dx.write(p_.dx.transposed + column * p_.rows + row0, p_.rows);
+      stage_.gelu.write(p_.gelu_t + column * p_.rows + row0, p_.rows);
     }
   }
 
   __device__ void finish() {
     quantizer_.commit_warp(p_.dx);
-    warpgroup_barrier(barrier_);                           // the staging memory is free
-    auto* const sums = reinterpret_cast<float*>(staging_); // (warps, panel)
+    warpgroup_barrier(barrier_);                          // the staging memory is free
+    auto* const sums = reinterpret_cast<float*>(&stage_); // (warps, panel)
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
 #pragma unroll
@@ -246,40 +249,17 @@ struct GeluGradient {
   }
 
  private:
-  struct Loaded {
-    RowCodes gelu, slope; // gelu's are exchanged
-  };
-
-  __device__ static RowCodes load_row(const uint8_t* from) {
-    const uint4 bytes = __ldcs(reinterpret_cast<const uint4*>(from));
-    return {{bytes.x, bytes.y}, {bytes.z, bytes.w}};
-  }
-
-  __device__ void load(int64_t row0, int chunk) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int64_t at = (row0 + own_.row + r) * p_.OC + column0_ + chunk * kChunk;
-      loaded_[r] = {load_row(p_.gelu + at + exchanged_place(own_.quad)), load_row(p_.slope + at + 16 * own_.quad)};
-    }
-  }
-
-  // The tile's codes and slopes, 64 bytes a row and chunk, on their way to L2 while other warpgroups multiply.
-  __device__ void prefetch(int64_t row0) const {
-    for (int i = static_cast<int>(threadIdx.x) % kWarpgroup; i < kTileRows * kChunks; i += kWarpgroup) {
-      const int64_t at = (row0 + i / kChunks) * p_.OC + column0_ + i % kChunks * kChunk;
-      prefetch_l2(p_.gelu + at);
-      prefetch_l2(p_.slope + at);
-    }
-  }
+  // Of a box in shared memory (tensor_map.h).
+  __device__ static int swizzled(int row, int column) { return row * kChunk + (column ^ (row / 2 % 4 * 16)); }
 
   const FcprojGeluGradientFp8& p_;
   float* const partials_;
-  Staging* const staging_;
+  Staging& stage_;
   Ownership own_;
-  int column0_, barrier_, buffer_ = 0;
+  int column0_, barrier_;
+  bool staged_ = false;
   float unit_;
   Fp8Quantizer quantizer_;
-  Loaded loaded_[2]; // by row: the next chunk's
   Float8 sums_[kGroups] = {};
 };
 
@@ -309,8 +289,12 @@ void fcproj_gelu_gradient_fp8(Cuda& cuda, const FcprojGeluGradientFp8& p) {
   require(fused_mlp_fp8(*cuda.device, p.rows, p.C, p.OC), "a shape that fused_mlp_fp8() takes");
   require(p.weight_t.format == Fp8Format::e4m3, "the weight is E4M3");
   require(p.dx.format == p.dout.format, "both gradients have one format");
-  const int count = gradient_consumers(stationary_panel(p.C)) * stationary_parts(*cuda.device, p.C, p.OC);
-  const GeluGradientArguments arguments{p, cuda.scratch<float>(static_cast<size_t>(count) * p.OC)};
+  const int count = kGradientConsumers * stationary_parts(*cuda.device, p.C, p.OC);
+  const auto chunks_of = [&](const uint8_t* data) {
+    return make_tensor_map(data, {{p.OC, 1, kChunk}, {p.rows, p.OC, kTileRows}});
+  };
+  const GeluGradientArguments arguments{p, cuda.scratch<float>(static_cast<size_t>(count) * p.OC), chunks_of(p.gelu),
+                                        chunks_of(p.slope)};
   const StationaryOperands operands{p.dout.data, p.weight_t.data, p.rows, p.OC};
   if (p.dout.format == Fp8Format::e5m2)
     launch_stationary_product<GeluGradient, Fp8Format::e5m2>(cuda, p.C, operands, arguments);

@@ -14,17 +14,11 @@ bool fused_mlp_fp8(const CudaDevice& device, int64_t rows, int C, int OC);
 // is nearly everywhere, are exact.
 constexpr float kSlopeSteps = 202, kSlopeZero = 27;
 
-// Where a slope stands: of each row's 64 columns, those that one thread of the kernels owns are neighbours.
-constexpr int64_t slope_place(int64_t row, int64_t column, int64_t OC) {
-  const int64_t group = column % 64 / 32, owner = column % 32 / 8;
-  return row * OC + column / 64 * 64 + owner * 16 + group * 8 + column % 8;
-}
-
 // x = in weight^T + bias; gelu = quantize(gelu(x)), slope = gelu'(x). 2 bytes per element are written behind the
 // product; x itself never leaves the registers.
 struct FcGeluFp8 {
   Fp8Sink gelu;     // data only; it does not measure
-  uint8_t* slope;   // (rows, OC), by slope_place()
+  uint8_t* slope;   // (rows, OC)
   Fp8Tensor in;     // (rows, C) E4M3
   Fp8Tensor weight; // (OC, C) E4M3
   const bf16* bias; // (OC)

@@ -1,13 +1,14 @@
 // An FP8 product whose epilogue runs beside it: D (rows, width) = in (rows, K) weight (width, K)^T for K up to 1280.
 //
 // A block keeps a panel of the weight in shared memory for good, and walks over tiles of 64 rows. One thread copies the
-// tiles' K in pieces of 128 bytes into a ring; two warpgroups take tiles in turn, so that one multiplies while the
-// other is in its epilogue. A turn ends when all pieces of a tile have come: a barrier tells a round from the next by
-// parity alone, so nobody may wait for one before the rounds up to it are over. A pair of blocks with the same rows
-// shares its copies.
+// tiles' K in pieces of 128 bytes into a ring; two or three warpgroups take tiles in turn, so that one multiplies while
+// the others are in their epilogues. A turn ends when all pieces of a tile have come: a barrier tells a round from the
+// next by parity alone, so nobody may wait for one before the rounds up to it are over. A pair of blocks with the same
+// rows shares its copies. What an epilogue reads besides comes to a ring of its warpgroup, by a thread of its own.
 //
 //   shared memory   weight (K / 128, panel, 128)   147 KB for 192 x 768
 //                   ring (stages, 64, 128)         8 KB each
+//                   inputs of the epilogues, a ring each
 //                   staging of the epilogues
 //
 // Both operands are put into shared memory in an order of rows that suits the epilogue. Of a tile's 16 rows the even
@@ -40,34 +41,34 @@ __device__ constexpr int turn_barrier(int consumer) {
   return 1 + kConsumers + consumer % kConsumers;
 }
 
-template <int kPanel_, int kPieces_, int kStages_, int kConsumers_, int kCluster_, Fp8Format kLeft_>
+// kK: terms. The ring has the stages that shared memory holds beside the panel and what the epilogues want, whose
+// inputs have two stages each, or one where the ring would be too short.
+template <int kK_, Fp8Format kLeft_, class Epilogue>
 struct StationaryShape {
-  static constexpr int kPanel = kPanel_, kPieces = kPieces_, kStages = kStages_, kCluster = kCluster_;
-  static constexpr int kConsumers = kConsumers_; // warpgroups that multiply; one more copies
+  static constexpr int kK = kK_, kPanel = Epilogue::kPanel, kPieces = kK / kPieceBytes;
+  static constexpr Fp8Format kLeft = kLeft_; // of `in`
+  static constexpr int kCluster = 2;
+  static constexpr int kConsumers = Epilogue::kConsumers; // warpgroups that multiply; one more copies
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
   static constexpr int kCopyRegisters = kConsumers == 2 ? 40 : 24, kRegisters = kConsumers == 2 ? 232 : 160;
-  static constexpr Fp8Format kLeft = kLeft_; // of `in`
-  static constexpr int kK = kPieces * kPieceBytes, kPieceOfPanel = kPanel * kPieceBytes;
-  static constexpr int kWeightBytes = kPieces * kPieceOfPanel, kRingBytes = kStages * kStageBytes;
-  static constexpr int kBarrierBytes = (2 * kStages + 1) * static_cast<int>(sizeof(Barrier));
+
   static constexpr int kAlignment = 1024; // of swizzled operands
-  template <class Epilogue>
-  static constexpr int shared_bytes() {
-    return kAlignment + kWeightBytes + kRingBytes + kConsumers * Epilogue::kStagingBytes + kBarrierBytes;
+  static constexpr int kPieceOfPanel = kPanel * kPieceBytes, kWeightBytes = kPieces * kPieceOfPanel;
+  static constexpr int kMostShared = 227 * 1024, kMostStages = 8, kFewestStages = 4, kBarrierRoom = 512;
+  static constexpr int stages(int input_stages) {
+    const int others = kConsumers * (Epilogue::kStagingBytes + input_stages * Epilogue::kInputBytes);
+    return std::min(kMostStages, (kMostShared - kAlignment - kBarrierRoom - kWeightBytes - others) / kStageBytes);
   }
+  static constexpr int kInputStages = stages(2) >= kFewestStages ? 2 : 1;
+  static constexpr int kStages = stages(kInputStages), kRingBytes = kStages * kStageBytes;
+  static constexpr int kInputRingBytes = kInputStages * Epilogue::kInputBytes; // of one warpgroup
+  static_assert(kStages >= 2);
+  static constexpr int kSharedBytes =
+      kAlignment + kWeightBytes + kRingBytes + kConsumers * (kInputRingBytes + Epilogue::kStagingBytes) + kBarrierRoom;
 };
 
 // Rows of the weight that a block keeps, by K; 0: no such product.
 constexpr int stationary_panel(int64_t K) { return K == 768 ? 192 : K == 1024 || K == 1280 ? 128 : 0; }
-
-// As many stages as shared memory holds beside the panel and the epilogues' staging memory. Pairs of blocks share rows.
-constexpr int kSharedBytes = 227 * 1024, kMostStages = 8;
-template <int kK, Fp8Format kLeft, class Epilogue>
-using ShapeFor = StationaryShape<Epilogue::kPanel, kK / kPieceBytes,
-                                 std::min(kMostStages, (kSharedBytes - 1024 - 256 - Epilogue::kPanel * kK -
-                                                        Epilogue::kConsumers * Epilogue::kStagingBytes) /
-                                                           kStageBytes),
-                                 Epilogue::kConsumers, 2, kLeft>;
 
 // Is there a product for so many rows, terms and columns?
 inline bool takes_stationary(const CudaDevice& device, int64_t rows, int64_t K, int64_t width) {
@@ -104,6 +105,25 @@ struct RingPosition {
   }
 };
 
+// What an epilogue reads besides its accumulators: the ring of its warpgroup.
+template <int kStages, int kBytes>
+struct InputRing {
+  uint8_t* bytes; // (stages, kBytes)
+  Barrier *full, *empty;
+  RingPosition<kStages> at;
+
+  __device__ uint8_t* stage() const { return bytes + at.stage * kBytes; }
+  __device__ const uint8_t* wait() {
+    full[at.stage].wait(at.parity);
+    return stage();
+  }
+  __device__ void release() { // by the whole warp
+    __syncwarp();
+    if (threadIdx.x % kWarp == 0) empty[at.stage].arrive();
+    at.advance();
+  }
+};
+
 // To the compiler: these registers get their values here, where the products have been waited for.
 template <int kCount>
 __device__ inline void keep_order(float (&accumulators)[kCount]) {
@@ -112,13 +132,15 @@ __device__ inline void keep_order(float (&accumulators)[kCount]) {
 }
 
 // Epilogue: what a kernel does with its accumulators.
-//   struct Arguments;                                             copied to the device
-//   static constexpr int kPanel, kConsumers;                      columns of a tile; warpgroups that multiply
-//   static constexpr int kStagingBytes;                           shared memory of each warpgroup
+//   struct Arguments;                         copied to the device
+//   static constexpr int kPanel, kConsumers;  columns of a tile; warpgroups that multiply
+//   static constexpr int kStagingBytes;       shared memory of each warpgroup
+//   static constexpr int kInputBytes, kInputs;  of each input of a tile, and how many there are; 0: none
+//   static void load_input(const Arguments&, uint8_t* to, Barrier& full, int column0, int64_t row0, int index);
 //   Epilogue(const Arguments&, uint8_t* staging, int column0, int warpgroup, int part);
-//   void prepare(int64_t row0);                                   loads that may be under way while the tile multiplies
-//   void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, int64_t next_row0);
-//   void finish();                                                after the last tile
+//   void prepare(int64_t row0);               loads that may be under way while the tile multiplies
+//   void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, InputRing&);
+//   void finish();                            after the last tile
 template <class Shape, class Epilogue>
 __global__ void __launch_bounds__(Shape::kThreads, 1)
     stationary_product_kernel(const __grid_constant__ CUtensorMap in_map,
@@ -128,10 +150,17 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   extern __shared__ uint8_t dynamic[];
   uint8_t* const weights = dynamic + (-shared_address(dynamic) & (Shape::kAlignment - 1));
   uint8_t* const ring = weights + Shape::kWeightBytes;
-  uint8_t* const staging = ring + Shape::kRingBytes;
+  uint8_t* const inputs = ring + Shape::kRingBytes;
+  uint8_t* const staging = inputs + kConsumers * Shape::kInputRingBytes;
   auto* const full = reinterpret_cast<Barrier*>(staging + kConsumers * Epilogue::kStagingBytes); // (stages)
   Barrier* const empty = full + kStages;                                                         // (stages)
   Barrier& weights_ready = empty[kStages];
+  Barrier* const input_barriers = empty + kStages + 1; // (consumers, full and empty, input stages)
+  using Inputs = InputRing<Shape::kInputStages, Epilogue::kInputBytes>;
+  const auto input_ring = [&](int consumer) {
+    Barrier* const barriers = input_barriers + 2 * Shape::kInputStages * consumer;
+    return Inputs{inputs + consumer * Shape::kInputRingBytes, barriers, barriers + Shape::kInputStages, {}};
+  };
   const int warpgroup = threadIdx.x / kWarpgroup, lane = threadIdx.x % kWarp;
   const int panel = blockIdx.x, part = blockIdx.y;
   const int64_t first = tiles * part / gridDim.y, end = tiles * (part + 1) / gridDim.y; // this block's tiles
@@ -142,6 +171,15 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
       empty[stage].init(Shape::kCluster * kWarpgroup / kWarp); // every warp that read it, here and in the other block
     }
     weights_ready.init(1);
+    if constexpr (Epilogue::kInputs > 0) {
+      for (int consumer = 0; consumer < kConsumers; ++consumer) {
+        const Inputs of = input_ring(consumer);
+        for (int stage = 0; stage < Shape::kInputStages; ++stage) {
+          of.full[stage].init(1);
+          of.empty[stage].init(kWarpgroup / kWarp);
+        }
+      }
+    }
     fence_barrier_init();
   }
   if constexpr (Shape::kCluster > 1)
@@ -175,6 +213,21 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
         }
       }
     }
+    if constexpr (Epilogue::kInputs > 0) { // the other warps' first threads: one for each that multiplies
+      const int consumer = static_cast<int>(threadIdx.x) / kWarp - 1;
+      if (lane == 0 && consumer >= 0 && consumer < kConsumers) {
+        Inputs input = input_ring(consumer);
+        for (int64_t tile = first + consumer; tile < end; tile += kConsumers) {
+          for (int index = 0; index < Epilogue::kInputs; ++index) {
+            input.empty[input.at.stage].wait(input.at.parity ^ 1);
+            Barrier& ready = input.full[input.at.stage];
+            ready.expect_bytes(Epilogue::kInputBytes);
+            Epilogue::load_input(arguments, input.stage(), ready, panel * Shape::kPanel, tile * kTileRows, index);
+            input.at.advance();
+          }
+        }
+      }
+    }
   } else {
     take_registers<Shape::kRegisters>();
     const int consumer = warpgroup - 1;
@@ -182,6 +235,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     const auto release = [&](int stage) {
       if (lane < Shape::kCluster) empty[stage].arrive_at(lane);
     };
+    Inputs input = input_ring(consumer);
     weights_ready.wait(0);
     at.advance(consumer * kPieces);
     if (consumer == kConsumers - 1 && first < end) give_turn(turn_barrier<kConsumers>(0));
@@ -214,8 +268,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
       release(previous);
       __syncwarp();                           // or the assembler lets the epilogue go first
       at.advance((kConsumers - 1) * kPieces); // the others' tiles
-      const int64_t next = tile + kConsumers;
-      epilogue.finish_tile(accumulators, row0, next < end ? next * kTileRows : row0);
+      epilogue.finish_tile(accumulators, row0, input);
     }
     epilogue.finish();
   }
@@ -246,7 +299,7 @@ void launch_stationary_product(Cuda& cuda, const StationaryOperands& p, const ty
                                                         {4, 2 * kK, 4},
                                                         {p.width / kGroup, kGroup * kK, Shape::kPanel / kGroup}});
   const auto kernel = stationary_product_kernel<Shape, Epilogue>;
-  constexpr int kShared = Shape::template shared_bytes<Epilogue>();
+  constexpr int kShared = Shape::kSharedBytes;
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared));
   cudaLaunchAttribute cluster{};
   cluster.id = cudaLaunchAttributeClusterDimension;
@@ -267,7 +320,7 @@ template <template <int, Fp8Format> class Epilogue, Fp8Format kLeft, class Argum
 void launch_stationary_product(Cuda& cuda, int64_t K, const StationaryOperands& p, const Arguments& arguments) {
   const auto launch = [&]<int kK>() {
     using Of = Epilogue<stationary_panel(kK), kLeft>;
-    launch_stationary_product<ShapeFor<kK, kLeft, Of>, Of>(cuda, p, arguments);
+    launch_stationary_product<StationaryShape<kK, kLeft, Of>, Of>(cuda, p, arguments);
   };
   if (K == 768) return launch.template operator()<768>();
   if (K == 1024) return launch.template operator()<1024>();

@@ -33,11 +33,11 @@ CUtensorMap make_tensor_map(const uint8_t* data, std::initializer_list<MapDimens
     boxes[rank] = static_cast<cuuint32_t>(dimension.box);
     steps[rank++] = 1;
   }
+  const auto swizzle = boxes[0] == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B;
   CUtensorMap map;
-  const CUresult status =
-      encode_function()(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, rank, const_cast<uint8_t*>(data), sizes, strides + 1,
-                        boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                        CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult status = encode_function()(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, rank, const_cast<uint8_t*>(data),
+                                            sizes, strides + 1, boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                            CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS)
     throw Error(ExitCode::device, "cuTensorMapEncodeTiled failed with error " + std::to_string(status));
   return map;

@@ -14,7 +14,8 @@ struct MapDimension {
   int box;        // of these at once; at most 256
 };
 
-// Boxes lie in shared memory with the first dimension fastest, in rows of 128 bytes, swizzled by 128 bytes.
+// Boxes lie in shared memory with the first dimension fastest, in rows of 128 or of 64 bytes, whose 16-byte pieces are
+// swizzled: piece i of row r is at i ^ (r % 8) of 128, at i ^ (r / 2 % 4) of 64.
 CUtensorMap make_tensor_map(const uint8_t* data, std::initializer_list<MapDimension> dimensions);
 
 } // namespace gpt2::sm90

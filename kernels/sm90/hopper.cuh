@@ -120,6 +120,17 @@ __device__ inline void load_box(void* to, const CUtensorMap* map, Barrier& barri
       : "memory");
 }
 
+// A box from shared memory to a tensor of 2 dimensions. What threads have stored there must be fenced by each of them
+// first; the memory may be used again when the thread that issued the copies has waited for their reading.
+__device__ inline void fence_for_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ inline void store_box(const CUtensorMap* map, const void* from, int c0, int c1) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
+               "r"(shared_address(from)), "r"(c0), "r"(c1)
+               : "memory");
+}
+__device__ inline void stores_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+__device__ inline void stores_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+
 // ---- products of a warpgroup ----
 
 // An operand in shared memory: rows of 128 bytes of the contracted dimension, swizzled by 128 bytes, 8 rows an atom of

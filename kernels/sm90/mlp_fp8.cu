@@ -115,13 +115,13 @@ struct FcGelu {
 
 // ---- backward ----
 
-// Codes of a chunk (64 rows, 64 columns) on their way to the transpose: 64 bytes a column, in pieces of 16 rows, which
-// are a warp's. Pieces are swizzled by the column's run of 8, so that neither stmatrix nor the reads meet in a bank.
-struct TransposedChunk {
+// Where a column's 16 rows, a warp's part of them, stand in a box of a (columns, rows) matrix: 64 bytes a column
+// (tensor_map.h).
+struct alignas(512) TransposedChunk {
   uint8_t bytes[kChunk * kTileRows];
 
   __device__ uint8_t* piece(int column, int part) {
-    return bytes + column * kTileRows + (part ^ (column / 8 & 3)) * 16;
+    return bytes + column * kTileRows + (part ^ (column / 2 & 3)) * 16;
   }
 
   // 8 codes of a row and of the next, of which the thread owns the columns from 8 * quad on in the group.
@@ -131,22 +131,13 @@ struct TransposedChunk {
     const int matrix = own.lane / 8, i = own.lane % 8;
     store_matrices_transposed(piece(group * kGroup + 8 * (i / 2) + 2 * matrix + i % 2, own.warp), words);
   }
-
-  // After a barrier. out: the place of (column 0, row 0) in a (columns, rows) matrix.
-  __device__ void write(uint8_t* out, int64_t rows) {
-#pragma unroll
-    for (int i = 0; i < kChunk * kTileRows / 16 / kWarpgroup; ++i) {
-      const int index = static_cast<int>(threadIdx.x) % kWarpgroup + i * kWarpgroup;
-      const int column = index / 4, part = index % 4;
-      *reinterpret_cast<uint4*>(out + column * rows + part * 16) = *reinterpret_cast<const uint4*>(piece(column, part));
-    }
-  }
 };
 
 struct GeluGradientArguments {
   FcprojGeluGradientFp8 p;
-  float* partials;                 // (consumers * parts, OC): each warpgroup's column sums
-  CUtensorMap gelu_map, slope_map; // boxes of a chunk
+  float* partials;          // (consumers * parts, OC): each warpgroup's column sums
+  CUtensorMap gelu, slope;  // boxes of a chunk
+  CUtensorMap dx_t, gelu_t; // the same, transposed
 };
 
 constexpr int kGradientConsumers = 2;
@@ -165,12 +156,13 @@ struct GeluGradient {
   __device__ static void load_input(const Arguments& arguments, uint8_t* to, Barrier& full, int column0, int64_t row0,
                                     int chunk) {
     const int column = column0 + chunk * kChunk, row = static_cast<int>(row0);
-    load_box(to, &arguments.gelu_map, full, column, row);
-    load_box(to + kBoxBytes, &arguments.slope_map, full, column, row);
+    load_box(to, &arguments.gelu, full, column, row);
+    load_box(to + kBoxBytes, &arguments.slope, full, column, row);
   }
 
   __device__ GeluGradient(const Arguments& arguments, uint8_t* staging, int column0, int warpgroup, int part)
       : p_(arguments.p),
+        arguments_(arguments),
         partials_(arguments.partials + static_cast<int64_t>(kConsumers * part + warpgroup) * p_.OC + column0),
         stage_(*reinterpret_cast<Staging*>(staging)),
         column0_(column0),
@@ -195,8 +187,8 @@ struct GeluGradient {
         }
       }
       inputs.release();
-      if (chunk > 0 || staged_) warpgroup_barrier(barrier_); // the staging memory has been read
-      staged_ = true;
+      if (copies_) stores_wait_read();
+      warpgroup_barrier(barrier_); // the staging memory is free
       uint2 codes[2][2];
 #pragma unroll
       for (int g = 0; g < 2; ++g) {
@@ -221,14 +213,19 @@ struct GeluGradient {
 #pragma unroll
       for (int r = 0; r < 2; ++r)
         store_codes(p_.dx.data + (row0 + own_.row + r) * p_.OC + column, {codes[r][0], codes[r][1]}, own_.quad);
+      fence_for_copies();
       warpgroup_barrier(barrier_);
-      stage_.dx.write(p_.dx.transposed + column * p_.rows + row0, p_.rows);
-      stage_.gelu.write(p_.gelu_t + column * p_.rows + row0, p_.rows);
+      if (copies_) {
+        store_box(&arguments_.dx_t, &stage_.dx, static_cast<int>(row0), column);
+        store_box(&arguments_.gelu_t, &stage_.gelu, static_cast<int>(row0), column);
+        stores_commit();
+      }
     }
   }
 
   __device__ void finish() {
     quantizer_.commit_warp(p_.dx);
+    if (copies_) stores_wait_read();
     warpgroup_barrier(barrier_);                          // the staging memory is free
     auto* const sums = reinterpret_cast<float*>(&stage_); // (warps, panel)
 #pragma unroll
@@ -253,11 +250,12 @@ struct GeluGradient {
   __device__ static int swizzled(int row, int column) { return row * kChunk + (column ^ (row / 2 % 4 * 16)); }
 
   const FcprojGeluGradientFp8& p_;
+  const Arguments& arguments_;
   float* const partials_;
   Staging& stage_;
   Ownership own_;
   int column0_, barrier_;
-  bool staged_ = false;
+  const bool copies_ = threadIdx.x % kWarpgroup == 0; // this thread, for its warpgroup
   float unit_;
   Fp8Quantizer quantizer_;
   Float8 sums_[kGroups] = {};
@@ -293,8 +291,15 @@ void fcproj_gelu_gradient_fp8(Cuda& cuda, const FcprojGeluGradientFp8& p) {
   const auto chunks_of = [&](const uint8_t* data) {
     return make_tensor_map(data, {{p.OC, 1, kChunk}, {p.rows, p.OC, kTileRows}});
   };
-  const GeluGradientArguments arguments{p, cuda.scratch<float>(static_cast<size_t>(count) * p.OC), chunks_of(p.gelu),
-                                        chunks_of(p.slope)};
+  const auto transposed_chunks_of = [&](const uint8_t* data) {
+    return make_tensor_map(data, {{p.rows, 1, kTileRows}, {p.OC, p.rows, kChunk}});
+  };
+  const GeluGradientArguments arguments{.p = p,
+                                        .partials = cuda.scratch<float>(static_cast<size_t>(count) * p.OC),
+                                        .gelu = chunks_of(p.gelu),
+                                        .slope = chunks_of(p.slope),
+                                        .dx_t = transposed_chunks_of(p.dx.transposed),
+                                        .gelu_t = transposed_chunks_of(p.gelu_t)};
   const StationaryOperands operands{p.dout.data, p.weight_t.data, p.rows, p.OC};
   if (p.dout.format == Fp8Format::e5m2)
     launch_stationary_product<GeluGradient, Fp8Format::e5m2>(cuda, p.C, operands, arguments);

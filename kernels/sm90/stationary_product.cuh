@@ -118,6 +118,7 @@ struct InputRing {
     return stage();
   }
   __device__ void release() { // by the whole warp
+    fence_for_copies();       // what it has read is overwritten by a copy
     __syncwarp();
     if (threadIdx.x % kWarp == 0) empty[at.stage].arrive();
     at.advance();

@@ -78,17 +78,19 @@ TEST_CASE("many kinds share a line, and the next line waits") {
 }
 
 TEST_CASE("the option that would help follows from what was seen") {
-  const auto advice = [](Fp8Options fp8, float growth, const std::string& name = "h.0/fc/act") {
-    Fp8LagWatch watch({.fp8 = std::move(fp8), .layers = 2, .warmup_steps = 0});
+  const auto advice = [](Fp8Options fp8, float growth, const std::string& name = "h.0/fc/act", int64_t warmup = 0) {
+    Fp8LagWatch watch({.fp8 = std::move(fp8), .layers = 2, .warmup_steps = warmup});
     float amax = 1.1f;
     std::string line;
-    for (int64_t step = 10; step <= 30; step += 10, amax *= growth)
+    for (int64_t step = 10; line.empty(); step += 10, amax *= growth)
       line = told(watch, step, {tensor(name, 0.01, amax)});
     return line.substr(line.find("; ") + 2);
   };
   CHECK(advice({.bf16_layers = {}}, 1.2f) == "--fp8_margin 2 would leave room for it");
   CHECK(advice({.margin = 0, .bf16_layers = {}}, 1.7f) == "--fp8_margin 2 would leave room for it");
   CHECK(advice({.bf16_layers = {}}, 4) == "--fp8_recipe current would follow it"); // 18 times
+  CHECK(advice({.bf16_layers = {}}, 16, "h.0/fc/act", 100) ==
+        "--fp8_current_steps 100 would follow it, a longer --warmup_steps (200) slow it");
   CHECK(advice({.interval = 10, .bf16_layers = {}}, 4) == "--fp8_interval 1 would let it follow");
   CHECK(advice({.bf16_layers = {}}, 1) == "--fp8_amax_history 64 would remember such batches");
   CHECK(advice({.amax_history = 128, .bf16_layers = {}}, 1) == "--fp8_amax_history 512 would remember such batches");

@@ -127,6 +127,48 @@ TEST_CASE("a history of one is the last step alone") {
   CHECK(watched.step(1.0f) == 448.0f);
 }
 
+TEST_CASE("current scaling: of all tensors, of one kind, or in the first applied steps; recomputing never measures") {
+  using enum Fp8Scaling;
+  using enum Fp8Role;
+  const auto measured = [](const Fp8RecipeState& recipe, Fp8Pass pass) {
+    std::string roles;
+    for (const auto& [role, letter] : {std::pair{act, 'a'}, {act_t, 't'}, {weight, 'w'}, {grad, 'g'}}) {
+      if (recipe.measures(pass, role)) roles += letter;
+    }
+    return roles;
+  };
+  for (const auto& [scaling, roles] : {std::pair<Fp8Scaling, std::string>{delayed, ""},
+                                       {current, "atwg"},
+                                       {current_grads, "g"},
+                                       {current_activations, "at"},
+                                       {current_weights, "w"}}) {
+    CAPTURE(roles);
+    Fp8Options options;
+    options.scaling = scaling;
+    options.current_steps = 2;
+    Watched watched(options);
+    Fp8RecipeState& recipe = watched.recipe;
+    for (const bool applied : {true, false, true}) { // a skipped step does not count
+      CHECK(recipe.in_current_steps());
+      CHECK(measured(recipe, Fp8Pass::training) == "atwg");
+      CHECK(measured(recipe, Fp8Pass::reading) == "atwg");
+      CHECK(measured(recipe, Fp8Pass::recomputing).empty());
+      CHECK(recipe.measures_in_training());
+      watched.step(8.0f, applied);
+    }
+    CHECK_FALSE(recipe.in_current_steps());
+    CHECK(measured(recipe, Fp8Pass::training) == roles);
+    CHECK(measured(recipe, Fp8Pass::reading) == roles);
+    CHECK(measured(recipe, Fp8Pass::recomputing).empty());
+    CHECK(measured(recipe, Fp8Pass::calibrating) == "atwg");
+    CHECK(recipe.measures_in_training() == !roles.empty());
+    CHECK(recipe.scale(watched.id) == 448.0f / 8 / 2); // from the history that those steps have left
+  }
+  Fp8Options negative;
+  negative.current_steps = -1;
+  CHECK(expect_error([&] { Fp8RecipeState(negative, 2); }).code() == ExitCode::usage);
+}
+
 TEST_CASE("calibration counts as one step of the history") {
   Fp8Options options = plain_options();
   options.amax_history = 3;

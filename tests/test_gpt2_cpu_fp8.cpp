@@ -206,6 +206,78 @@ TEST_CASE("FP8: a gradient that overflows skips the step; after two skips the re
   check_scales_fit(*model);
 }
 
+namespace {
+
+// Tensors of the kinds that saturate: all that a step with weights far beyond their scales overflows.
+std::string saturated_roles(Model& model) {
+  bool act = false, weight = false, grad = false;
+  for (const Fp8TensorStats& tensor : model.fp8_stats()) {
+    if (tensor.saturated < 1e-3 || tensor.fixed_scale) continue;
+    (tensor.tensor.role == Fp8Role::weight ? weight : tensor.tensor.role == Fp8Role::grad ? grad : act) = true;
+  }
+  return std::string(act ? "a" : "") + (weight ? "w" : "") + (grad ? "g" : "");
+}
+
+} // namespace
+
+TEST_CASE("FP8: what has its own scale does not saturate when all grows, what has that of the step before does") {
+  using enum Fp8Scaling;
+  for (const auto& [scaling, roles] : {std::pair<Fp8Scaling, std::string>{delayed, "awg"},
+                                       {current, ""},
+                                       {current_grads, "aw"},
+                                       {current_activations, "wg"},
+                                       {current_weights, "ag"}}) {
+    for (const Fp8Recipe format : {Fp8Recipe::hybrid, Fp8Recipe::e5m2}) {
+      CAPTURE(roles);
+      ModelOptions options = with_fp8(tiny_options(), format);
+      options.fp8.scaling = scaling;
+      const auto model = make_cpu_model(options);
+      TokenBatch batch(4, 5, 11, 111);
+      step(*model, batch.view, 0.0f);
+      CHECK(saturated_roles(*model).empty());
+      MemoryState grown = saved(*model);
+      for (const char* name : {"params/ln_f.weight", "params/h.0.mlp.c_fc.weight"})
+        for (float& weight : grown.floats.at(name).values) weight *= 64;
+      model->load_state(grown);
+      step(*model, batch.view, 0.0f);
+      CHECK(saturated_roles(*model) == roles);
+    }
+  }
+}
+
+TEST_CASE("FP8: the first steps under current scaling, then delayed with the history they left; at a resume as well") {
+  ModelOptions options = with_fp8(tiny_options());
+  options.fp8.scaling = Fp8Scaling::current;
+  const auto current = make_cpu_model(options);
+  options.fp8.scaling = Fp8Scaling::delayed;
+  const auto delayed = make_cpu_model(options);
+  options.fp8.current_steps = 3;
+  const auto mixed = make_cpu_model(options), resumed = make_cpu_model(options);
+  TokenBatch batch(4, 5, 11, 121);
+  for (int i = 0; i < 3; ++i) {
+    if (i == 2) {
+      MemoryState state = saved(*mixed);
+      resumed->load_state(state);
+    }
+    CHECK(step(*mixed, batch.view).loss == step(*current, batch.view).loss);
+    evaluate(*mixed, batch.view);
+  }
+  MemoryState state = saved(*current);
+  CHECK(state == saved(*mixed));
+  delayed->load_state(state);
+  step(*resumed, batch.view);
+  bool differs = false;
+  for (int i = 0; i < 3; ++i) {
+    const float loss = step(*mixed, batch.view).loss;
+    CHECK(loss == step(*delayed, batch.view).loss);
+    CHECK(loss == step(*resumed, batch.view).loss);
+    differs |= loss != step(*current, batch.view).loss;
+  }
+  CHECK(differs);
+  CHECK(saved(*mixed) == saved(*delayed));
+  CHECK(saved(*mixed) == saved(*resumed));
+}
+
 TEST_CASE("FP8 training reaches the FP32 loss within 2% in every format") {
   const OneThread one_thread;
   // A Markov chain whose next token is one of three, with probabilities 0.7, 0.2, 0.1: entropy 0.80 nats.

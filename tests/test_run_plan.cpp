@@ -133,13 +133,15 @@ TEST_CASE("every FP8 flag reaches the recipe") {
   Options options;
   options.model = "gpt2";
   CHECK(plan_for(options).model.fp8.bf16_layers.empty());
-  CHECK_FALSE(plan_for(options).model.fp8.current_scaling);
-  options.fp8_format = Fp8Recipe::e5m2, options.fp8_recipe = Fp8Scaling::current, options.fp8_lm_head = true;
+  CHECK(plan_for(options).model.fp8.scaling == Fp8Scaling::delayed);
+  options.fp8_format = Fp8Recipe::e5m2, options.fp8_recipe = Fp8Scaling::current_grads, options.fp8_lm_head = true;
+  options.fp8_current_steps = 700;
   options.fp8_margin = 2, options.fp8_interval = 3, options.fp8_amax_history = 5;
   options.fp8_bf16_layers = "first,last";
   const Fp8Options fp8 = plan_for(options).model.fp8;
   CHECK(fp8.format == Fp8Recipe::e5m2);
-  CHECK(fp8.current_scaling);
+  CHECK(fp8.scaling == Fp8Scaling::current_grads);
+  CHECK(fp8.current_steps == 700);
   CHECK(fp8.lm_head);
   CHECK(fp8.margin == 2);
   CHECK(fp8.interval == 3);

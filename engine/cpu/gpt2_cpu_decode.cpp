@@ -69,7 +69,7 @@ void GPT2Cpu::prefill(const KeyValueCacheCpu& cache, int row, std::span<const in
 void GPT2Cpu::decode(const KeyValueCacheCpu& cache, std::span<const int32_t> tokens, const TokenPlaces& places,
                      std::span<float> logits) {
   begin_reading();
-  const bool one_by_one = recipe_ && recipe_->measures(Fp8Pass::reading);
+  const bool one_by_one = recipe_ && recipe_->measures(Fp8Pass::reading, Fp8Role::act);
   const int64_t room = std::min(int64_t{options_.batch_size} * options_.seq_len, CpuActivations::kHeadChunk);
   const int64_t most = one_by_one ? 1 : room;
   for (int64_t first = 0; first < places.count; first += most) {

@@ -43,7 +43,7 @@ const float* LinearLayersCpu::quantize(const LinearLayer& linear, Fp8Role role, 
                                        int64_t count) {
   const int id = recipe_->id(linear.layer, linear.site, role);
   float scale = recipe_->scale(id);
-  if (recipe_->measures(pass_)) {
+  if (recipe_->measures(pass_, role)) {
     const float amax = measure(in, count);
     scale = recipe_->current_scale(id, amax);
     if (pass_ == Fp8Pass::calibrating) recipe_->calibrate(id, amax);

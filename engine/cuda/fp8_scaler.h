@@ -40,7 +40,7 @@ class Fp8Scaler {
   // that this gave.
   template <class Write>
   void produce(const LinearLayer& layer, Fp8Role role, Fp8Codes codes, Fp8Pass pass, Write&& write) const {
-    if (recipe_.measures(pass)) {
+    if (recipe_.measures(pass, role)) {
       write(measuring_sink(layer, role, codes));
       take_scale(layer, role, pass);
     }

@@ -108,7 +108,9 @@ void GPT2Cuda::quantize_weights(Fp8Pass pass) {
 }
 
 // Under current scaling a matrix's scale takes all of it, and all ranks have that only in BF16.
-bool GPT2Cuda::codes_travel() const { return sharded_ && fp8_ && !options_.fp8.current_scaling; }
+bool GPT2Cuda::codes_travel() const {
+  return sharded_ && fp8_ && !fp8_->scaler.recipe().measures(Fp8Pass::training, Fp8Role::weight);
+}
 
 // The rank's part of a block's matrices, one way round.
 void GPT2Cuda::quantize_owned(int layer, const OwnedSlice& slice) {

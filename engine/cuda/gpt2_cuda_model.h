@@ -127,6 +127,7 @@ class GPT2Cuda final : public Model {
   struct StepOutcome { // comes back once a step
     StepScalars scalars;
     GuardState guard;
+    int64_t fp8_applied_steps; // with FP8 alone
   };
   struct Fp8 {
     Fp8(const LayerContext& at, const Fp8Options& options, CudaRanks* ranks)
@@ -142,6 +143,7 @@ class GPT2Cuda final : public Model {
     // Each rank has quantized its part of the blocks' weights, not all of them: for the step under way, and for the one
     // whose statistics can be read.
     bool in_parts = false, seen_in_parts = false;
+    bool in_current_steps = false; // what the captured micro-steps do
   };
 
   const GPT2Config config_;

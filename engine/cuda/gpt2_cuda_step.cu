@@ -249,6 +249,11 @@ void GPT2Cuda::begin_step(int B, int T) {
   if (!timeline_path_.empty()) record_timeline();
   step_tokens_ = 0;
   if (!fp8_) return;
+  // What was captured measures every tensor, or does not.
+  if (const bool now = fp8_->scaler.recipe().in_current_steps(); now != fp8_->in_current_steps) {
+    fp8_->in_current_steps = now;
+    forget_graph();
+  }
   if (fp8_->scaler.recipe().calibration_due()) {
     share_weights(); // calibration reads the BF16 weights of all blocks
     calibrate(B, T);
@@ -333,16 +338,22 @@ void GPT2Cuda::update(const UpdateSettings& settings) {
   StepOutcome* const outcome = outcome_.get();
   CUDA_CHECK(cudaMemcpyAsync(&outcome->scalars, b_.step, sizeof(StepScalars), cudaMemcpyDeviceToHost, cuda_.stream));
   CUDA_CHECK(cudaMemcpyAsync(&outcome->guard, b_.guard, sizeof(GuardState), cudaMemcpyDeviceToHost, cuda_.stream));
+  if (fp8_)
+    CUDA_CHECK(cudaMemcpyAsync(&outcome->fp8_applied_steps, b_.fp8.scales.applied_steps, sizeof(int64_t),
+                               cudaMemcpyDeviceToHost, cuda_.stream));
   outcome_ready_.record(cuda_.stream);
 }
 
 StepResult GPT2Cuda::step_result() {
   if (ranks_)
-    ranks_->wait(outcome_ready_, !(fp8_ && options_.fp8.current_scaling));
+    ranks_->wait(outcome_ready_, !(fp8_ && fp8_->scaler.recipe().measures_in_training()));
   else
     outcome_ready_.wait();
   const StepOutcome& outcome = *outcome_.get();
-  if (fp8_) fp8_->scaler.recipe().note_skips(outcome.guard.skipped_in_a_row);
+  if (fp8_) {
+    fp8_->scaler.recipe().note_skips(outcome.guard.skipped_in_a_row);
+    fp8_->scaler.recipe().note_applied(outcome.fp8_applied_steps);
+  }
   return {.loss = outcome.scalars.loss,
           .grad_norm = outcome.scalars.grad_norm,
           .tokens = static_cast<int64_t>(outcome.scalars.sums.tokens),
@@ -413,7 +424,7 @@ void GPT2Cuda::share_update() {
 void GPT2Cuda::prepare_reading() {
   if (ranks_) ranks_->await_all();
   if (!fp8_ || !fp8_->weights_stale) return;
-  const bool measures = fp8_->scaler.recipe().measures(Fp8Pass::reading);
+  const bool measures = fp8_->scaler.recipe().measures(Fp8Pass::reading, Fp8Role::weight);
   quantize_weights(measures ? Fp8Pass::reading : Fp8Pass::training);
   fp8_->weights_stale = measures;
 }

@@ -187,7 +187,7 @@ void LayerNormsFp8::forward(uint8_t* out, const LayerNormLayer& norm, int64_t R,
 }
 
 void LayerNormsFp8::measure_final(uint8_t* room, const LayerNormLayer& norm, int64_t R, Fp8Pass pass) const {
-  if (!scaler_.recipe().measures(pass)) return;
+  if (!scaler_.recipe().measures(pass, Fp8Role::act)) return;
   into(scaler_.measuring_sink(norm.feeds, Fp8Role::act, {room, nullptr}), norm, R);
   scaler_.take_scale(norm.feeds, Fp8Role::act, pass);
 }

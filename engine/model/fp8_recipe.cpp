@@ -37,6 +37,22 @@ std::vector<bool> read_layers(const std::string& text, int layers) {
   return set;
 }
 
+bool is_current(Fp8Scaling scaling, Fp8Role role) {
+  switch (scaling) {
+    case Fp8Scaling::delayed:
+      return false;
+    case Fp8Scaling::current:
+      return true;
+    case Fp8Scaling::current_grads:
+      return role == Fp8Role::grad;
+    case Fp8Scaling::current_activations:
+      return role == Fp8Role::act || role == Fp8Role::act_t;
+    case Fp8Scaling::current_weights:
+      return role == Fp8Role::weight;
+  }
+  return false;
+}
+
 void check_range(const std::string& name, std::span<const float> values, float least) {
   const auto good = [&](float value) { return value >= least && value <= std::numeric_limits<float>::max(); };
   const auto bad = std::find_if_not(values.begin(), values.end(), good); // NaN too
@@ -95,6 +111,10 @@ Fp8RecipeState::Fp8RecipeState(const Fp8Options& options, int layers) : options_
   if (options.amax_history < 1 || options.amax_history > kLongestAmaxHistory) {
     throw Error(ExitCode::usage, "--fp8_amax_history " + std::to_string(options.amax_history) + " is out of range",
                 "give it a number of steps from 1 to " + std::to_string(kLongestAmaxHistory));
+  }
+  if (options.current_steps < 0) {
+    throw Error(ExitCode::usage, "--fp8_current_steps " + std::to_string(options.current_steps) + " is out of range",
+                "give it a number of steps from 0 up");
   }
   for (const int layer : options.bf16_layers) {
     if (layer >= 0 && layer < layers) continue;
@@ -161,9 +181,14 @@ std::span<const float> Fp8RecipeState::history(int id) const {
   return {&histories_[static_cast<size_t>(id) * length], length};
 }
 
-bool Fp8RecipeState::measures(Fp8Pass pass) const {
+bool Fp8RecipeState::measures(Fp8Pass pass, Fp8Role role) const {
   if (pass == Fp8Pass::recomputing) return false;
-  return options_.current_scaling || pass == Fp8Pass::calibrating || (pass == Fp8Pass::reading && calibration_due_);
+  if (pass == Fp8Pass::calibrating || (pass == Fp8Pass::reading && calibration_due_)) return true;
+  return in_current_steps() || is_current(options_.scaling, role);
+}
+
+bool Fp8RecipeState::measures_in_training() const {
+  return in_current_steps() || options_.scaling != Fp8Scaling::delayed;
 }
 
 float Fp8RecipeState::current_scale(int id, float amax) const {

@@ -7,6 +7,9 @@
 // Cold start (first step, resume from another precision, after two skipped steps in a row): one micro-batch calibrates
 // with current scaling and no update.
 //
+// Under current scaling (--fp8_recipe, for all tensors or one kind; --fp8_current_steps) a tensor's own amax sets its
+// scale, at the cost of a second pass. It enters the history all the same: delayed scaling can take over at any step.
+//
 // A block is quantized unless the options name it or leave_in_bf16() has taken it out of the recipe.
 //
 //   recipe    activation  its copy for the weight gradient  weight  gradient  dlogits
@@ -35,6 +38,18 @@ constexpr auto names_of(Fp8Recipe) {
   return std::to_array<EnumName<Fp8Recipe>>({{hybrid, "hybrid"}, {e4m3, "e4m3"}, {e5m2, "e5m2"}});
 }
 
+// Where a quantized tensor's scale comes from: the largest values of past steps (delayed), or the tensor itself in a
+// second pass (current), for all of them or for one kind.
+enum class Fp8Scaling { delayed, current, current_grads, current_activations, current_weights };
+constexpr auto names_of(Fp8Scaling) {
+  using enum Fp8Scaling;
+  return std::to_array<EnumName<Fp8Scaling>>({{delayed, "delayed"},
+                                              {current, "current"},
+                                              {current_grads, "current_grads"},
+                                              {current_activations, "current_activations"},
+                                              {current_weights, "current_weights"}});
+}
+
 // What FP8 on a GPU cannot compute: its products contract over channels, and over tokens, in multiples of 16, and its
 // LayerNorm holds rows of at most kMostFp8Channels. Throws Error(usage).
 void check_fp8_shape(int channels, int seq_len);
@@ -48,8 +63,8 @@ struct Fp8Options {
   int interval = 1;      // optimizer steps between scale updates
   int amax_history = 16; // steps remembered
   bool lm_head = true;   // quantize the LM head as well
-  bool current_scaling =
-      false; // --fp8_recipe current: each tensor's own amax sets its scale, at the cost of a second pass
+  Fp8Scaling scaling = Fp8Scaling::delayed;
+  int64_t current_steps = 0;    // the first so many applied steps are all under current scaling, whatever follows
   std::vector<int> bf16_layers; // blocks whose products are not quantized
 };
 
@@ -123,7 +138,9 @@ class Fp8RecipeState {
   std::span<const float> history(int id) const;
 
   // Current scaling: does a tensor's own amax set its scale in this pass, and which scale does it give?
-  bool measures(Fp8Pass pass) const;
+  bool measures(Fp8Pass pass, Fp8Role role) const;
+  bool measures_in_training() const; // any tensor
+  bool in_current_steps() const { return applied_steps_ < options_.current_steps; }
   float current_scale(int id, float amax) const;
 
   bool calibration_due() const { return calibration_due_; }
@@ -150,9 +167,10 @@ class Fp8RecipeState {
   std::span<const float> histories() const { return histories_; }
   int64_t applied_steps() const { return applied_steps_; }
   void adopt(std::span<const float> scales, std::span<const float> histories, int64_t applied_steps);
-  void adopt_counts(int id, const Fp8Counts& counts, float scale); // of the last step that ended
-  void adopt_values(int id, int64_t values);                       // how many those counts are of
-  void note_skips(int64_t skipped_in_a_row);                       // as the guard on the device counts them
+  void adopt_counts(int id, const Fp8Counts& counts, float scale);             // of the last step that ended
+  void adopt_values(int id, int64_t values);                                   // how many those counts are of
+  void note_skips(int64_t skipped_in_a_row);                                   // as the guard on the device counts them
+  void note_applied(int64_t applied_steps) { applied_steps_ = applied_steps; } // as the device counts them
 
  private:
   struct Tensor {

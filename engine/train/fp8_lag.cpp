@@ -122,8 +122,11 @@ std::string Fp8LagWatch::advice(const Finding& finding, int64_t step) const {
     return "--fp8_amax_history " + std::to_string(history) + " would remember such batches";
   }
   const int margin = fp8.margin + static_cast<int>(std::ceil(std::log2(finding.beyond)));
-  std::string text = margin <= kMostMargin ? "--fp8_margin " + std::to_string(margin) + " would leave room for it"
-                                           : "--fp8_recipe current would follow it";
+  std::string text = "--fp8_recipe current would follow it";
+  if (margin <= kMostMargin)
+    text = "--fp8_margin " + std::to_string(margin) + " would leave room for it";
+  else if (warms_up(step))
+    text = "--fp8_current_steps " + std::to_string(setting_.warmup_steps) + " would follow it";
   if (warms_up(step)) text += ", a longer --warmup_steps (" + std::to_string(2 * setting_.warmup_steps) + ") slow it";
   if (finding.worst->tensor.is_lm_head())
     text += ", --no-fp8_lm_head avoid it";

@@ -94,10 +94,22 @@ std::string explanation(const OptionField& field, const Options& options) {
   return field.help + (value.empty() ? "" : " [" + value + (numbers.empty() ? "" : ": " + numbers) + "]");
 }
 
+// Choices that are too many for the width go on in the next line.
+std::string broken_at_bars(std::string flag, size_t columns) {
+  constexpr size_t kIndent = 6;
+  for (size_t begin = 0; flag.size() - begin > columns;) {
+    const size_t bar = flag.rfind('|', begin + columns - 1);
+    if (bar == std::string::npos || bar < begin + kIndent) break;
+    begin = bar + 2;
+    flag.insert(bar + 1, "\n" + std::string(kIndent, ' '));
+  }
+  return flag;
+}
+
 // The flag, then its meaning in a column of its own, or below where there is no room.
 std::string entry(const std::string& flag, const std::string& meaning, size_t columns) {
   const size_t column = columns >= 100 ? 34 : columns >= 70 ? 28 : 20;
-  const std::string left = "  " + flag;
+  const std::string left = broken_at_bars("  " + flag, columns);
   const bool below = left.size() + 2 > column;
   const std::string gap = below ? "\n" + std::string(column, ' ') : std::string(column - left.size(), ' ');
   return wrap_text(left + gap + meaning, columns, column) + "\n";

@@ -273,7 +273,10 @@ std::vector<OptionField> option_fields(Options& o) {
            "steps of largest values that a scale remembers");
   f.toggle("fp8_lm_head", o.fp8_lm_head, "LM head in FP8 as well");
   f.choice("fp8_recipe", o.fp8_recipe,
-           "delayed: scales from the largest values of past steps; current: from the tensor itself, in a second pass");
+           "delayed: scales from the largest values of past steps; current: from the tensor itself, in a second pass; "
+           "current_grads, current_activations, current_weights: these so, the others delayed");
+  f.number("fp8_current_steps", o.fp8_current_steps, at_least<int64_t>(0),
+           "the first so many steps under current scaling, the warm-up for instance; then --fp8_recipe");
   f.choice("fp8_scenario", o.fp8_scenario,
            "mxfp8 needs a Blackwell GPU; elsewhere a note says so and --fp8_recipe holds");
   f.text("fp8_bf16_layers", o.fp8_bf16_layers, "LIST",

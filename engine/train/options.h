@@ -14,11 +14,6 @@
 
 namespace gpt2 {
 
-// Where a quantized tensor's scale comes from.
-enum class Fp8Scaling {
-  delayed, // the largest values of past steps
-  current, // the tensor itself, in a second pass
-};
 enum class Fp8Scenario { standard, mxfp8 };
 
 // The words of every choice, for flags, files and messages alike.
@@ -33,10 +28,6 @@ constexpr auto names_of(PrecisionChoice) {
 constexpr auto names_of(Decay) {
   using enum Decay;
   return std::to_array<EnumName<Decay>>({{cosine, "cosine"}, {linear, "linear"}, {constant, "constant"}, {wsd, "wsd"}});
-}
-constexpr auto names_of(Fp8Scaling) {
-  using enum Fp8Scaling;
-  return std::to_array<EnumName<Fp8Scaling>>({{delayed, "delayed"}, {current, "current"}});
 }
 constexpr auto names_of(Fp8Scenario) {
   using enum Fp8Scenario;
@@ -93,6 +84,7 @@ struct Options {
   int fp8_margin = 1, fp8_interval = 1, fp8_amax_history = 16;
   bool fp8_lm_head = true;
   Fp8Scaling fp8_recipe = Fp8Scaling::delayed;
+  int64_t fp8_current_steps = 0; // at the start of a run
   Fp8Scenario fp8_scenario = Fp8Scenario::standard;
   std::string fp8_bf16_layers; // "first,last,3-5"; empty: none
   bool fp8_auto_fallback = true;

@@ -29,9 +29,10 @@ std::string precision_text(const RunPlan& plan, ObservableModel& model) {
   const Options& o = plan.options;
   if (plan.model.precision != Precision::fp8) return model.precision_label();
   const std::vector<int> in_bf16 = unquantized_blocks(model.fp8_stats(), plan.model.config.layers);
-  return model.precision_label() + ", " + name_of(o.fp8_format) + ", " + name_of(o.fp8_recipe) + " scaling, margin " +
-         std::to_string(o.fp8_margin) + ", interval " + std::to_string(o.fp8_interval) + ", amax history " +
-         std::to_string(o.fp8_amax_history) + (o.fp8_lm_head ? ", LM head too" : ", LM head not") +
+  return model.precision_label() + ", " + name_of(o.fp8_format) + ", " + name_of(o.fp8_recipe) + " scaling" +
+         (o.fp8_current_steps > 0 ? " after " + std::to_string(o.fp8_current_steps) + " steps of current" : "") +
+         ", margin " + std::to_string(o.fp8_margin) + ", interval " + std::to_string(o.fp8_interval) +
+         ", amax history " + std::to_string(o.fp8_amax_history) + (o.fp8_lm_head ? ", LM head too" : ", LM head not") +
          (in_bf16.empty() ? "" : ", " + block_list(in_bf16) + " not") +
          (o.fp8_auto_fallback ? "" : ", no automatic fallback");
 }

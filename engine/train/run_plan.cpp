@@ -66,7 +66,8 @@ Fp8Options fp8_options(const Options& options, int layers) {
   fp8.interval = options.fp8_interval;
   fp8.amax_history = options.fp8_amax_history;
   fp8.lm_head = options.fp8_lm_head;
-  fp8.current_scaling = options.fp8_recipe == Fp8Scaling::current;
+  fp8.scaling = options.fp8_recipe;
+  fp8.current_steps = options.fp8_current_steps;
   fp8.bf16_layers = parse_layer_list("--fp8_bf16_layers", options.fp8_bf16_layers, layers);
   return fp8;
 }

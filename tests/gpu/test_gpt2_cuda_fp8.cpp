@@ -113,7 +113,7 @@ TEST_CASE("current scaling agrees with the emulation, and over more than one chu
     for (const Fp8Recipe format : {Fp8Recipe::hybrid, Fp8Recipe::e5m2}) {
       CAPTURE(current);
       CAPTURE(static_cast<int>(format));
-      options.fp8.current_scaling = current;
+      options.fp8.scaling = current ? Fp8Scaling::current : Fp8Scaling::delayed;
       options.fp8.format = format;
       const auto cpu = make_cpu_model(options), gpu = make_cuda_model(options, {});
       randomize(*cpu);
@@ -130,7 +130,7 @@ TEST_CASE("current scaling agrees with the emulation, and over more than one chu
 TEST_CASE("current scaling: a micro-batch is scaled by its own values, whatever came before it in the step") {
   if (!has_fp8()) return;
   Fp8Options options;
-  options.current_scaling = true;
+  options.scaling = Fp8Scaling::current;
   const TokenBatch a(4, 64, 1000, 1), b(4, 64, 1000, 2);
   const auto total_loss = [&](const std::vector<const TokenBatch*>& batches) {
     const auto model = gpu_model(options, deterministic());
@@ -225,11 +225,18 @@ TEST_CASE("blocks told to stay in BF16, current scaling, and margins leave the g
   Fp8Options options;
   SUBCASE("the first block in BF16") { options.bf16_layers = {0}; }
   SUBCASE("the last block in BF16") { options.bf16_layers = {1}; }
-  SUBCASE("current scaling") { options.current_scaling = true; }
+  SUBCASE("current scaling") { options.scaling = Fp8Scaling::current; }
   SUBCASE("current scaling, e5m2") {
-    options.current_scaling = true;
+    options.scaling = Fp8Scaling::current;
     options.format = Fp8Recipe::e5m2;
   }
+  SUBCASE("current scaling of gradients") { options.scaling = Fp8Scaling::current_grads; }
+  SUBCASE("current scaling of activations") { options.scaling = Fp8Scaling::current_activations; }
+  SUBCASE("current scaling of activations, e5m2") {
+    options.scaling = Fp8Scaling::current_activations;
+    options.format = Fp8Recipe::e5m2;
+  }
+  SUBCASE("current scaling of weights") { options.scaling = Fp8Scaling::current_weights; }
   SUBCASE("a margin") { options.margin = 1; }
   const auto gpu = gpu_model(options);
   const StepResult result = steps.run(*gpu);
@@ -307,6 +314,58 @@ TEST_CASE("activations that outgrow their scale saturate once, and the scales re
   CHECK(find(gpu->fp8_stats(), "lm_head/act").saturated > 0.1);
   CHECK(train_step(*gpu, {&batch}, update_settings(1e-6f)).verdict == Verdict::applied);
   CHECK(find(gpu->fp8_stats(), "lm_head/act").saturated < 1e-3);
+}
+
+TEST_CASE("what has its own scale does not saturate when all grows, what has that of the step before does") {
+  if (!has_fp8()) return;
+  using enum Fp8Scaling;
+  const TokenBatch batch(4, 64, 1000, 1);
+  for (const Fp8Scaling scaling : {delayed, current, current_grads, current_activations, current_weights}) {
+    CAPTURE(static_cast<int>(scaling));
+    Fp8Options options;
+    options.scaling = scaling;
+    const auto gpu = gpu_model(options);
+    train_step(*gpu, {&batch}, update_settings(0));
+    MemoryState state = state_of(*gpu);
+    for (const char* name : {"params/ln_f.weight", "params/h.0.mlp.c_fc.weight"})
+      for (float& weight : state.floats.at(name).values) weight *= 64;
+    gpu->load_state(state);
+    CHECK(train_step(*gpu, {&batch}, update_settings(0)).verdict == Verdict::applied);
+    const std::vector<Fp8TensorStats> stats = gpu->fp8_stats();
+    const auto saturates = [&](const char* name) { return find(stats, name).saturated > 1e-3; };
+    CHECK(saturates("lm_head/act") == (scaling != current && scaling != current_activations));
+    CHECK(saturates("h.0/fc/weight") == (scaling != current && scaling != current_weights));
+    CHECK(saturates("h.1/fcproj/grad") == (scaling != current && scaling != current_grads));
+  }
+}
+
+TEST_CASE(
+    "the first steps under current scaling, then delayed with the history they left: graph, evaluations, resume") {
+  if (!has_fp8()) return;
+  Fp8Options fp8;
+  fp8.scaling = Fp8Scaling::current;
+  const auto current = gpu_model(fp8, deterministic());
+  fp8.scaling = Fp8Scaling::delayed;
+  const auto delayed = gpu_model(fp8, deterministic());
+  fp8.current_steps = 4; // in the first of which the graph is captured
+  const auto mixed = gpu_model(fp8, deterministic()), resumed = gpu_model(fp8, deterministic());
+  const TokenBatch batch(4, 64, 1000, 5);
+  CHECK(same_bits(train(*mixed, 0, 3), train(*current, 0, 3)));
+  MemoryState early = state_of(*mixed);
+  evaluate(*mixed, batch.view);
+  CHECK(same_bits(train(*mixed, 3, 1), train(*current, 3, 1)));
+  MemoryState state = state_of(*current);
+  CHECK(same_state(state_of(*mixed), state));
+  evaluate(*mixed, batch.view);
+
+  delayed->load_state(state);
+  const std::vector<float> losses = train(*mixed, 4, 4);
+  CHECK(same_bits(train(*delayed, 4, 4), losses));
+  CHECK_FALSE(same_bits(train(*current, 4, 4), losses));
+  train(*resumed, 0, 6); // has graphs of its own, with scales of the past
+  resumed->load_state(early);
+  train(*resumed, 3, 1);
+  CHECK(same_bits(train(*resumed, 4, 4), losses));
 }
 
 TEST_CASE("a step with gradients a million times too large is survived, and the scales come back") {

@@ -91,34 +91,27 @@ void LinearsFp8::quantize_weight_part(const LinearLayer& layer, int64_t offset, 
 // scaling what recomputes must then give the same bits.
 bool LinearsFp8::fused(const BlockLayers& block, int64_t R, Fp8Pass pass) const {
   const Fp8RecipeState& recipe = scaler_.recipe();
-  return fused_mlp_fp8(*at_.cuda.device, R, block.fc.C, block.fc.OC) && !recipe.measures(pass) &&
-         !recipe.measures(Fp8Pass::training) && format_of(recipe.options().format, Fp8Role::act) == Fp8Format::e4m3;
+  const auto measured = [&](Fp8Pass of) {
+    return recipe.measures(of, Fp8Role::act) || recipe.measures(of, Fp8Role::grad);
+  };
+  return fused_mlp_fp8(*at_.cuda.device, R, block.fc.C, block.fc.OC) && !measured(pass) &&
+         !measured(Fp8Pass::training) && format_of(recipe.options().format, Fp8Role::act) == Fp8Format::e4m3;
 }
 
-namespace {
-
-// What the fused kernels keep for backward, in the room of a BF16 `pre`: GELU's codes, and behind them its slopes.
-struct KeptGelu {
-  KeptGelu(const bf16* pre, const LinearLayer& fc, int64_t R)
-      : codes(reinterpret_cast<uint8_t*>(const_cast<bf16*>(pre))), slope(codes + R * fc.OC) {}
-  uint8_t *codes, *slope;
-};
-
-} // namespace
-
+// What backward needs of the fused kernels, GELU's codes and behind them its slopes, takes the room of a BF16 `pre`.
 const uint8_t* LinearsFp8::fc_gelu(bf16* pre, uint8_t* gelu, const uint8_t* in, const BlockLayers& block, int64_t R,
                                    Fp8Pass pass) const {
   if (fused(block, R, pass)) {
-    const KeptGelu kept(pre, block.fc, R);
-    fc_gelu_fp8(at_.cuda, {.gelu = scaler_.sink(block.fcproj, Fp8Role::act, {kept.codes, nullptr}, pass),
-                           .slope = kept.slope,
+    auto* const codes = reinterpret_cast<uint8_t*>(pre);
+    fc_gelu_fp8(at_.cuda, {.gelu = scaler_.sink(block.fcproj, Fp8Role::act, {codes, nullptr}, pass),
+                           .slope = codes + R * block.fc.OC,
                            .in = scaler_.tensor(block.fc, Fp8Role::act, in),
                            .weight = scaler_.tensor(block.fc, Fp8Role::weight, at_.b.fp8.weights + block.fc.weight),
                            .bias = at_.bias(block.fc),
                            .rows = R,
                            .C = block.fc.C,
                            .OC = block.fc.OC});
-    return kept.codes;
+    return codes;
   }
   forward(pre, in, block.fc, R);
   scaler_.produce(block.fcproj, Fp8Role::act, {gelu, nullptr}, pass, [&](const Fp8Sink& out) {
@@ -130,15 +123,15 @@ const uint8_t* LinearsFp8::fc_gelu(bf16* pre, uint8_t* gelu, const uint8_t* in, 
 void LinearsFp8::fcproj_gelu_gradient(Fp8Codes dpre, uint8_t* gelu_t, bf16* dgelu, const uint8_t* dout, const bf16* pre,
                                       const BlockLayers& block, int64_t R, Fp8Pass pass) const {
   if (fused(block, R, pass)) {
-    const KeptGelu kept(pre, block.fc, R);
+    const auto* const codes = reinterpret_cast<const uint8_t*>(pre);
     const uint8_t* const weight_t = at_.b.fp8.weights_t + block.fcproj.weight;
     fcproj_gelu_gradient_fp8(at_.cuda, {.dx = scaler_.sink(block.fc, Fp8Role::grad, dpre, pass),
                                         .gelu_t = gelu_t,
                                         .dbias = at_.grad(block.fc.bias),
                                         .dout = scaler_.tensor(block.fcproj, Fp8Role::grad, dout),
                                         .weight_t = scaler_.tensor(block.fcproj, Fp8Role::weight, weight_t),
-                                        .gelu = kept.codes,
-                                        .slope = kept.slope,
+                                        .gelu = codes,
+                                        .slope = codes + R * block.fc.OC,
                                         .rows = R,
                                         .C = block.fc.C,
                                         .OC = block.fc.OC});

@@ -99,6 +99,9 @@ class Fp8Quantizer {
     }
   }
 
+  // Has an infinity been metered? Codes hide it: conversion saturates.
+  __device__ bool overflowed() const { return amax_ == INFINITY; }
+
   // Adds this block's tally to the sink's; every thread of the block must call it. One atomic per block, and for the
   // amax only while it still grows.
   __device__ void commit(const Fp8Sink& sink) const {

@@ -70,6 +70,7 @@ struct FcGelu {
   __device__ void prepare(int64_t) {}
 
   __device__ void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, const auto&) {
+    last_row0_ = row0;
 #pragma unroll
     for (int chunk = 0; chunk < kPanel / kChunk; ++chunk) {
       Float8 activation[4]; // by row and group
@@ -103,12 +104,21 @@ struct FcGelu {
     }
   }
 
-  __device__ void finish() { quantizer_.commit_warp(p_.gelu); }
+  // An activation that overflowed must reach the anomaly guard, and its code and its slope are numbers: one becomes
+  // NaN.
+  __device__ void finish() {
+    quantizer_.commit_warp(p_.gelu);
+    __syncwarp(); // a neighbour wrote it
+    if (quantizer_.overflowed()) p_.gelu.data[(last_row0_ + own_.row) * p_.OC + column0_ + own_.quad * kVector] = kNaN;
+  }
 
  private:
+  static constexpr uint8_t kNaN = 0x7F; // of E4M3
+
   const Arguments& p_;
   Ownership own_;
   int column0_;
+  int64_t last_row0_ = 0;
   float scale_;
   Fp8Quantizer quantizer_;
 };

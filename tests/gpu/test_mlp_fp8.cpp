@@ -161,6 +161,20 @@ TEST_CASE("forward: GELU of the product with its bias, in codes, and its slope")
   }
 }
 
+TEST_CASE("an activation that overflowed leaves a NaN, which the guard will see") {
+  TestDevice device;
+  const Shape s{256, 768, 384};
+  if (!has_fused(device, s)) return;
+  for (const float infinity : {INFINITY, -INFINITY}) {
+    Forward f(s);
+    f.bias[100] = infinity;
+    f.gpu_bias.upload(to_bf16(f.bias));
+    f.run(device.cuda);
+    const std::vector<uint8_t> codes = f.gelu.data.download();
+    CHECK(std::any_of(codes.begin(), codes.end(), [](uint8_t code) { return (code & 0x7F) == 0x7F; }));
+  }
+}
+
 TEST_CASE("backward: the gradient both ways round, GELU's codes transposed, the bias gradient") {
   TestDevice device;
   for (const Shape& s : tested(kShapes)) {

@@ -119,7 +119,7 @@ void cross_entropy_fp8(Cuda& cuda, const CrossEntropyFp8& p) {
     merge_parts_kernel<<<rows / kRowsPerBlock, kRowsPerBlock * kWarp, 0, cuda.stream>>>(p, statistics);
   else
     row_statistics_kernel<<<rows, kSoftmaxThreads, 0, cuda.stream>>>(p, statistics);
-  CUDA_CHECK_LAUNCH("row_statistics");
+  CUDA_CHECK_LAUNCH("cross_entropy_fp8's row statistics");
   launch_fp8_tiles(cuda, GradientWork{p.logits, statistics, p.vocab},
                    {.main = p.dlogits, .second = {}, .rows = p.rows, .cols = p.padded_vocab}, "cross_entropy_fp8");
 }

@@ -32,7 +32,7 @@ struct BlockActivations {
   bf16* o;              // (R, C) attention's output
   bf16* x_mid;          // (R, C) residual stream between attention and MLP
   bf16* h2;             // (R, C) second LayerNorm's output
-  bf16* pre;            // (R, 4C) before the GELU
+  bf16* pre;            // (R, 4C) before the GELU; in FP8 its room may hold GELU's codes and slopes (layers_cuda_fp8.h)
   bf16* gelu;           // (R, 4C)
   float* stats;         // (B, NH, T) logsumexp of the scores
   float *mean1, *rstd1; // (R)

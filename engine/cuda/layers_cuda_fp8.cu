@@ -87,21 +87,20 @@ void LinearsFp8::quantize_weight_part(const LinearLayer& layer, int64_t offset, 
 
 // ---- GELU and the products beside it ----
 
-// A scale that is measured first needs the values before they are quantized, and so a pass of its own; under current
-// scaling what recomputes must then give the same bits.
-bool LinearsFp8::fused(const BlockLayers& block, int64_t R, Fp8Pass pass) const {
+// A scale that is measured first needs the values before they are quantized, and so a pass of its own. Forward, what
+// recomputes it, and backward must agree: the answer depends on the step, not on the pass.
+bool LinearsFp8::fused(const BlockLayers& block, int64_t R) const {
   const Fp8RecipeState& recipe = scaler_.recipe();
-  const auto measured = [&](Fp8Pass of) {
-    return recipe.measures(of, Fp8Role::act) || recipe.measures(of, Fp8Role::grad);
-  };
-  return fused_mlp_fp8(*at_.cuda.device, R, block.fc.C, block.fc.OC) && !measured(pass) &&
-         !measured(Fp8Pass::training) && format_of(recipe.options().format, Fp8Role::act) == Fp8Format::e4m3;
+  const auto measured = [&](Fp8Role role) { return recipe.measures(Fp8Pass::training, role); };
+  return fused_mlp_fp8(*at_.cuda.device, R, block.fc.C, block.fc.OC) && !recipe.calibration_due() &&
+         !measured(Fp8Role::act) && !measured(Fp8Role::grad) &&
+         format_of(recipe.options().format, Fp8Role::act) == Fp8Format::e4m3;
 }
 
 // What backward needs of the fused kernels, GELU's codes and behind them its slopes, takes the room of a BF16 `pre`.
 const uint8_t* LinearsFp8::fc_gelu(bf16* pre, uint8_t* gelu, const uint8_t* in, const BlockLayers& block, int64_t R,
                                    Fp8Pass pass) const {
-  if (fused(block, R, pass)) {
+  if (fused(block, R)) {
     auto* const codes = reinterpret_cast<uint8_t*>(pre);
     fc_gelu_fp8(at_.cuda, {.gelu = scaler_.sink(block.fcproj, Fp8Role::act, {codes, nullptr}, pass),
                            .slope = codes + R * block.fc.OC,
@@ -122,7 +121,7 @@ const uint8_t* LinearsFp8::fc_gelu(bf16* pre, uint8_t* gelu, const uint8_t* in, 
 
 void LinearsFp8::fcproj_gelu_gradient(Fp8Codes dpre, uint8_t* gelu_t, bf16* dgelu, const uint8_t* dout, const bf16* pre,
                                       const BlockLayers& block, int64_t R, Fp8Pass pass) const {
-  if (fused(block, R, pass)) {
+  if (fused(block, R)) {
     const auto* const codes = reinterpret_cast<const uint8_t*>(pre);
     const uint8_t* const weight_t = at_.b.fp8.weights_t + block.fcproj.weight;
     fcproj_gelu_gradient_fp8(at_.cuda, {.dx = scaler_.sink(block.fc, Fp8Role::grad, dpre, pass),

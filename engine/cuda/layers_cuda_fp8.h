@@ -42,7 +42,7 @@ class LinearsFp8 {
                              int64_t R) const;
 
  private:
-  bool fused(const BlockLayers& block, int64_t R, Fp8Pass pass) const;
+  bool fused(const BlockLayers& block, int64_t R) const;
 
   LayerContext at_;
   const Fp8Scaler& scaler_;

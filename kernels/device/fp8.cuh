@@ -69,7 +69,8 @@ class Fp8Quantizer {
     return fp8_pack(scaled, format_);
   }
 
-  // The two halves of it. Several vectors at once: a warp that is alone on its scheduler waits at every branch.
+  // The two halves of it, for several vectors at once: a warp that is nearly alone on its scheduler waits at every
+  // branch. (Made of these two, the above was 12% slower in casts.)
   __device__ uint2 encode(const Float8& values) const {
     Float8 scaled;
 #pragma unroll

@@ -96,13 +96,6 @@ __device__ inline void load_box(void* to, const CUtensorMap* map, Barrier& barri
       "l"(map), "r"(shared_address(&barrier)), "r"(c0), "r"(c1)
       : "memory");
 }
-__device__ inline void load_box(void* to, const CUtensorMap* map, Barrier& barrier, int c0, int c1, int c2, int c3) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
-      "[%2];" ::"r"(shared_address(to)),
-      "l"(map), "r"(shared_address(&barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
-      : "memory");
-}
 __device__ inline void load_box(void* to, const CUtensorMap* map, Barrier& barrier, int c0, int c1, int c2, int c3,
                                 uint16_t blocks) {
   asm volatile(

@@ -63,7 +63,7 @@ struct SoftmaxParts {
         reinterpret_cast<uint4*>(p_.logits + at)[own_.quad] = packed[r][group];
       }
     }
-    if (column0_ + kPanel > p_.vocab) exclude_padding(packed); // the same for the whole block: its last panel
+    if (column0_ + kPanel > p_.vocab) exclude_padding(packed); // the same for the whole block
     const float maxima[2] = {quad_max(maximum(packed[0])), quad_max(maximum(packed[1]))};
     const float sums[2] = {quad_sum(sum(packed[0], maxima[0])), quad_sum(sum(packed[1], maxima[1]))};
     if (own_.quad != 0) return;

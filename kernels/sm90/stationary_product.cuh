@@ -46,8 +46,8 @@ __device__ constexpr int turn_barrier(int consumer) {
 template <int kK_, Fp8Format kLeft_, class Epilogue>
 struct StationaryShape {
   static constexpr int kK = kK_, kPanel = Epilogue::kPanel, kPieces = kK / kPieceBytes;
-  static constexpr Fp8Format kLeft = kLeft_; // of `in`
-  static constexpr int kCluster = 2;
+  static constexpr Fp8Format kLeft = kLeft_;              // of `in`
+  static constexpr int kCluster = 2;                      // blocks with the same rows, which share the copies of them
   static constexpr int kConsumers = Epilogue::kConsumers; // warpgroups that multiply; one more copies
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
   static constexpr int kCopyRegisters = kConsumers == 2 ? 40 : 24, kRegisters = kConsumers == 2 ? 232 : 160;
@@ -73,7 +73,8 @@ constexpr int stationary_panel(int64_t K) { return K == 768 ? 192 : K == 1024 ||
 // Is there a product for so many rows, terms and columns?
 inline bool takes_stationary(const CudaDevice& device, int64_t rows, int64_t K, int64_t width) {
   const int panel = stationary_panel(K);
-  return device.compute_capability == 90 && panel != 0 && width % (2 * panel) == 0 && rows % kTileRows == 0;
+  return device.compute_capability == 90 && panel != 0 && width % (2 * panel) == 0 && rows % kTileRows == 0 &&
+         rows > 0 && rows <= INT32_MAX; // coordinates of copies are int
 }
 
 // Where a thread's accumulators of one tile belong. Its rows are `row` and the one after; of each group of 32 columns
@@ -183,10 +184,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     }
     fence_barrier_init();
   }
-  if constexpr (Shape::kCluster > 1)
-    cluster_sync();
-  else
-    __syncthreads();
+  cluster_sync();
 
   RingPosition<kStages> at;
   if (warpgroup == 0) {
@@ -203,13 +201,9 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
           full[at.stage].expect_bytes(kStageBytes);
           uint8_t* const stage = ring + at.stage * kStageBytes;
           const int row_group = static_cast<int>(tile) * (kTileRows / 16);
-          if constexpr (Shape::kCluster == 1) {
-            load_box(stage, &in_map, full[at.stage], piece * kPieceBytes, 0, 0, row_group);
-          } else { // half of the rows, for both blocks
-            const int half = static_cast<int>(cluster_rank());
-            load_box(stage + half * (kStageBytes / 2), &in_map, full[at.stage], piece * kPieceBytes, 0, 0,
-                     row_group + half * (kTileRows / 32), uint16_t{3});
-          }
+          const int half = static_cast<int>(cluster_rank()); // of the rows, for both blocks
+          load_box(stage + half * (kStageBytes / 2), &in_map, full[at.stage], piece * kPieceBytes, 0, 0,
+                   row_group + half * (kTileRows / 32), uint16_t{3});
           at.advance();
         }
       }
@@ -273,7 +267,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     }
     epilogue.finish();
   }
-  if constexpr (Shape::kCluster > 1) cluster_sync(); // a block's barriers stay until nobody arrives at them any more
+  cluster_sync(); // a block's barriers stay until nobody arrives at them any more
 }
 
 struct StationaryOperands {

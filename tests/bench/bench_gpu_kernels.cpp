@@ -181,8 +181,8 @@ void bench_width(Cuda& cuda, Bench& bench, int C) {
         },
         product_and_gradient);
   } else {
-    bench.row("fc, then GELU", C, 7 * wide_elements, wide_flops, product_and_gelu);
-    bench.row("fcproj's gradient, then GELU'", C, 11 * wide_elements, wide_flops, product_and_gradient);
+    bench.row("fc, then GELU", C, 5 * wide_elements, wide_flops, product_and_gelu);
+    bench.row("fcproj's gradient, then GELU'", C, 9 * wide_elements, wide_flops, product_and_gradient);
   }
 
   // ---- plain products: ours beside the best of cuBLASLt's heuristics ----
@@ -325,7 +325,7 @@ void bench_head(Cuda& cuda, Bench& bench) {
   const double bytes = static_cast<double>(elements), flops = 2 * bytes * kChannels;
   if (!fused_lm_head_fp8(*cuda.device, kChunk, kChannels, kPaddedVocab)) {
     bench.row("LM head, 4,096 rows", kChannels, 2 * bytes, flops, product);
-    bench.row("cross-entropy, 4,096 rows", 0, 4 * bytes, 0, loss);
+    bench.row("cross-entropy, 4,096 rows", 0, 6 * bytes, 0, loss);
     return;
   }
   bench.row("LM head + softmax, 4,096 rows", kChannels, 2 * bytes, flops, product_with_parts, product);

@@ -29,6 +29,13 @@ inline GPT2Config small_config(int layers = 2, int heads = 2, int channels = 128
           .padded_vocab = 1024};
 }
 
+// As narrow as the kernels in which products have GELU and softmax as epilogues allow (kernels/sm90).
+inline GPT2Config wide_config() {
+  GPT2Config config = small_config(2, 12, 768);
+  config.padded_vocab = 1152;
+  return config;
+}
+
 inline ModelOptions small_options(Precision precision, const GPT2Config& config = small_config()) {
   ModelOptions options;
   options.config = config;

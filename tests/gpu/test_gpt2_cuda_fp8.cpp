@@ -11,8 +11,9 @@ ModelOptions fp8_options(const Fp8Options& fp8 = {}, const GPT2Config& config = 
   return options;
 }
 
-std::unique_ptr<Model> gpu_model(const Fp8Options& fp8 = {}, const CudaModelOptions& cuda = {}) {
-  return make_cuda_model(fp8_options(fp8), cuda);
+std::unique_ptr<Model> gpu_model(const Fp8Options& fp8 = {}, const CudaModelOptions& cuda = {},
+                                 const GPT2Config& config = small_config()) {
+  return make_cuda_model(fp8_options(fp8, config), cuda);
 }
 
 bool has_fp8() {
@@ -101,6 +102,26 @@ TEST_CASE("loss and every gradient agree with the emulation and stay near FP32")
       check_gradients(*gpu, *cpu, 0.98, 0.05); // other BF16 roundings, so other FP8 codes: 0.984 and 0.033 seen
       CHECK(check_gradients(*gpu, *fp32, 0.97, 0.07) > 0.985);
     }
+  }
+}
+
+TEST_CASE("so do those of a model whose products have GELU and softmax in them") {
+  if (!has_fp8()) return;
+  const Steps steps;
+  const auto fp32 = make_cpu_model(small_options(Precision::fp32, wide_config()));
+  const StepResult exact = steps.run(*fp32);
+  for (const Fp8Recipe format : {Fp8Recipe::hybrid, Fp8Recipe::e4m3}) {
+    CAPTURE(static_cast<int>(format));
+    Fp8Options options;
+    options.format = format;
+    const auto cpu = make_cpu_model(fp8_options(options, wide_config())), gpu = gpu_model(options, {}, wide_config());
+    const StepResult expected = steps.run(*cpu), actual = steps.run(*gpu);
+    CHECK(actual.tokens == expected.tokens);
+    CHECK(actual.verdict == Verdict::applied);
+    CHECK(std::fabs(actual.loss - expected.loss) < 3e-3 * expected.loss);
+    CHECK(std::fabs(actual.loss - exact.loss) < 1e-2 * exact.loss);
+    check_gradients(*gpu, *cpu, 0.98, 0.05);
+    CHECK(check_gradients(*gpu, *fp32, 0.97, 0.07) > 0.985);
   }
 }
 
@@ -462,11 +483,12 @@ TEST_CASE("a saved state continues bit for bit, and moves between FP8 and BF16")
   CHECK(std::fabs(train(*back, 3, 1)[0] - in_bf16) < 0.3f); // the same batch, one update later
 }
 
-TEST_CASE("bitwise equal: a second run, without the graph, recomputing, with evaluations in between") {
-  if (!has_fp8()) return;
+namespace {
+
+void check_bitwise(const GPT2Config& config) {
   Fp8Options fp8;
   fp8.amax_history = 2; // a trace that an evaluation left would show soon
-  const auto reference = gpu_model(fp8, deterministic());
+  const auto reference = gpu_model(fp8, deterministic(), config);
   const std::vector<float> losses = train(*reference, 0, 5);
   CudaModelOptions options = deterministic();
   bool evaluating = false;
@@ -474,7 +496,7 @@ TEST_CASE("bitwise equal: a second run, without the graph, recomputing, with eva
   SUBCASE("without the graph") { options.cuda_graph = false; }
   SUBCASE("recomputing blocks") { options.recompute = Recompute::block; }
   SUBCASE("with evaluations, one before the first step") { evaluating = true; }
-  const auto other = gpu_model(fp8, options);
+  const auto other = gpu_model(fp8, options, config);
   const TokenBatch batch(4, 64, 1000, 5);
   std::vector<float> other_losses, logits(1000);
   for (int step = 0; step < 5; ++step) {
@@ -488,13 +510,12 @@ TEST_CASE("bitwise equal: a second run, without the graph, recomputing, with eva
   CHECK(same_state(state_of(*other), state_of(*reference)));
 }
 
-TEST_CASE("evaluation gives the loss of training, and logits near the emulation's") {
-  if (!has_fp8()) return;
+void check_evaluation(const GPT2Config& config, double tolerance) {
   for (const bool lm_head : {true, false}) {
     CAPTURE(lm_head);
     Fp8Options options;
     options.lm_head = lm_head;
-    const auto cpu = make_cpu_model(fp8_options(options)), gpu = gpu_model(options);
+    const auto cpu = make_cpu_model(fp8_options(options, config)), gpu = gpu_model(options, {}, config);
     randomize(*cpu);
     randomize(*gpu);
     const TokenBatch batch(4, 64, 1000, 1, 5);
@@ -507,8 +528,25 @@ TEST_CASE("evaluation gives the loss of training, and logits near the emulation'
     gpu->update(update_settings());
     const StepResult result = gpu->step_result();
     CHECK(sum.tokens == result.tokens);
-    CHECK(static_cast<float>(sum.sum / static_cast<double>(sum.tokens)) == doctest::Approx(result.loss).epsilon(1e-6));
+    CHECK(static_cast<float>(sum.sum / static_cast<double>(sum.tokens)) ==
+          doctest::Approx(result.loss).epsilon(tolerance));
   }
+}
+
+} // namespace
+
+TEST_CASE("bitwise equal: a second run, without the graph, recomputing, with evaluations in between") {
+  if (has_fp8()) check_bitwise(small_config());
+}
+
+TEST_CASE("so is a model whose products have GELU and softmax in them") {
+  if (has_fp8()) check_bitwise(wide_config());
+}
+
+TEST_CASE("evaluation gives the loss of training, and logits near the emulation's") {
+  if (!has_fp8()) return;
+  check_evaluation(small_config(), 1e-6);
+  check_evaluation(wide_config(), 1e-4); // the LM head's product is another kernel there
 }
 
 TEST_CASE("FP8 keeps less than BF16") {

@@ -16,10 +16,10 @@ struct Shape {
   int C;
 };
 
-// Rows that are no multiple of a tile's 32, GPT-2's widths. The last two give the blocks of an H200 more than one tile
+// Rows that are no multiple of a tile's 64, GPT-2's widths. The last four give the blocks of an H200 more than one tile
 // each.
-const Shape kShapes[] = {{16, 16},    {48, 80},   {144, 208}, {272, 768},   {272, 1024},
-                         {144, 1280}, {48, 1600}, {16, 2048}, {102400, 16}, {9040, 768}};
+const Shape kShapes[] = {{16, 16},   {48, 80},   {144, 208},   {272, 768},  {272, 1024},  {144, 1280},
+                         {48, 1600}, {16, 2048}, {102400, 16}, {9040, 768}, {9040, 1280}, {8480, 2048}};
 
 struct Layer {
   explicit Layer(const Shape& shape)

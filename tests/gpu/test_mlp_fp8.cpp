@@ -15,6 +15,7 @@ constexpr double kTolerance = 1e-2; // as in test_matmul_fp8.cpp: fast accumulat
 // Of codes one apart: the product errs by 1e-3, a slope by 1/404 (of 1, mostly), BF16 in the kernels replaced by 2e-3;
 // a step is a quarter to an eighth of a value in E5M2, half of that in E4M3.
 constexpr double kShare = 5e-2, kShareOfReplaced = 1e-1;
+constexpr double kCountShare = 2e-3; // of values that the product's error moves over a border
 
 struct Shape {
   int64_t rows;
@@ -26,8 +27,9 @@ struct Shape {
 const Shape kShapes[] = {{128, 768, 384},  {128, 1024, 256},  {640, 768, 768},   {384, 1024, 512},
                          {256, 1280, 512}, {1152, 768, 3072}, {1152, 1024, 4096}};
 const Shape kRepeated[] = {{128, 768, 384},    {256, 768, 3072},    {128, 1024, 256},  {256, 1280, 512},
-                           {16384, 768, 3072}, {16384, 1024, 4096}, {8192, 1280, 5120}};
-int repeats_of(int64_t rows) { return rows > 1024 ? 5 : 100; } // of the small ones: what goes wrong at a start
+                           {16384, 768, 3072}, {16384, 1024, 4096}, {4096, 1280, 5120}};
+// The small ones: what goes wrong at a start. C = 1280 has one stage of inputs, so every reuse follows at once.
+int repeats_of(const Shape& s) { return s.rows <= 1024 ? 100 : s.C == 1280 ? 30 : 5; }
 
 bool has_fused(const TestDevice& device, const Shape& s) {
   if (fused_mlp_fp8(*device.cuda.device, s.rows, s.C, s.OC)) return true;
@@ -66,7 +68,7 @@ struct Forward {
                        .OC = s.OC});
   }
 
-  static constexpr float kGeluScale = 110; // values up to 4: a few saturate
+  static constexpr float kGeluScale = 250; // values up to 4: 5% saturate
   Shape s;
   Fp8Matrix in, weight;
   std::vector<float> bias;
@@ -80,7 +82,7 @@ struct Backward {
   Backward(const Shape& s, Fp8Format format)
       : s(s),
         format(format),
-        scale(fp8_max(format) / 0.05f),
+        scale(fp8_max(format) / 0.02f), // of some 0.01: a few per cent saturate
         dout(s.rows, s.C, format, 4, 1e-2f),
         weight_t(s.OC, s.C, Fp8Format::e4m3, 5, 0.04f),
         x(random_values(static_cast<size_t>(s.rows * s.OC), 6, 1.5f)),
@@ -148,15 +150,21 @@ TEST_CASE("forward: GELU of the product with its bias, in codes, and its slope")
     multiply_add(sizes, absolute(f.in.values), absolute(f.weight.values), s.rows, s.OC, s.C);
     const std::vector<uint8_t> slope = f.slope.download();
     std::vector<float> gelu;
-    double worst = 0; // of a slope: half a step, and what the product errs
+    // Errors of slopes: each at most half a step and what the product errs; together those of rounding, 1 / sqrt(12).
+    double worst = 0, sum = 0, squares = 0;
     for (size_t i = 0; i < x.size(); ++i) {
       sizes[i] *= 0x1p-10;
       gelu.push_back(static_cast<float>(gelu_of(x[i])));
-      worst = std::max(worst, std::fabs(slope_of(slope[i]) - gelu_gradient_of(x[i])) - sizes[i]);
+      const double error = slope_of(slope[i]) - gelu_gradient_of(x[i]);
+      worst = std::max(worst, std::fabs(error) - sizes[i]);
+      sum += error * kSlopeSteps;
+      squares += error * error * kSlopeSteps * kSlopeSteps;
     }
     CHECK(worst < 0.51 / kSlopeSteps);
+    CHECK(std::fabs(sum) < 0.1 * static_cast<double>(x.size()));
+    CHECK(squares < 0.6 * 0.6 * static_cast<double>(x.size()));
     check_codes(f.gelu.data.download(), gelu, sizes, Fp8Format::e4m3, Forward::kGeluScale, kShare);
-    f.gelu.meter.check(quantized(gelu, Fp8Format::e4m3, Forward::kGeluScale).counts, kTolerance, kShare);
+    f.gelu.meter.check(quantized(gelu, Fp8Format::e4m3, Forward::kGeluScale).counts, kTolerance, kCountShare);
     CHECK(poisoned(f.gelu.transposed));
   }
 }
@@ -196,7 +204,7 @@ TEST_CASE("backward: the gradient both ways round, GELU's codes transposed, the 
       const std::vector<float> dx(values.begin(), values.end());
       check_codes(b.dx.data.download(), dx, sizes, format, b.scale, kShare);
       b.dx.check_transpose();
-      b.dx.meter.check(quantized(dx, format, b.scale).counts, kTolerance, kShare);
+      b.dx.meter.check(quantized(dx, format, b.scale).counts, kTolerance, kCountShare);
       CHECK(relative_error(b.dbias.download(), dbias) < kTolerance);
       CHECK(same_bits(b.gelu_t.download(), transpose(b.codes, s.rows, s.OC)));
     }
@@ -226,7 +234,7 @@ TEST_CASE("close to the two kernels that are replaced, and the same bits every t
       const auto codes = f.gelu.data.download();
       check_codes(codes, replaced.data.download(), kShareOfReplaced);
       CHECK(std::fabs(f.gelu.meter.amax() / replaced.meter.amax() - 1) < kTolerance);
-      for (int again = 0; again < repeats_of(s.rows); ++again) {
+      for (int again = 0; again < repeats_of(s); ++again) {
         f.slope.poison();
         f.gelu.data.poison();
         f.run(device.cuda);
@@ -259,7 +267,7 @@ TEST_CASE("close to the two kernels that are replaced, and the same bits every t
     CHECK(same_bits(codes_t, transpose(codes, s.rows, s.OC)));
     CHECK(std::fabs(b.dx.meter.amax() / replaced.meter.amax() - 1) < kTolerance);
     CHECK(relative_error(sums, dbias.download()) < kTolerance);
-    for (int again = 0; again < repeats_of(s.rows); ++again) {
+    for (int again = 0; again < repeats_of(s); ++again) {
       b.dx.data.poison();
       b.dx.transposed.poison();
       b.gelu_t.poison();

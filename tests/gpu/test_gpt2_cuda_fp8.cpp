@@ -120,8 +120,8 @@ TEST_CASE("so do those of a model whose products have GELU and softmax in them")
     CHECK(actual.verdict == Verdict::applied);
     CHECK(std::fabs(actual.loss - expected.loss) < 3e-3 * expected.loss);
     CHECK(std::fabs(actual.loss - exact.loss) < 1e-2 * exact.loss);
-    check_gradients(*gpu, *cpu, 0.98, 0.05);
-    CHECK(check_gradients(*gpu, *fp32, 0.97, 0.07) > 0.985);
+    check_gradients(*gpu, *cpu, 0.97, 0.07);                // a slope in 8 bits besides
+    CHECK(check_gradients(*gpu, *fp32, 0.96, 0.09) > 0.98); // the emulation's: 0.988, mean 0.993
   }
 }
 

@@ -237,8 +237,8 @@ TEST_CASE("other trainers' flags without an equal get the sentence that helps") 
            {"--lr_decay_iters", "--max_steps"},
            {"--min_lr", "--min_lr_ratio"},
            {"--num_workers", "nothing to set"},
-           {"--use_wandb", "--use_tensorboard"},
-           {"--no_wandb", "--use_tensorboard"}}) {
+           {"--use_wandb", "tools/wandb_sync"},
+           {"--no_wandb", "tools/wandb_sync"}}) {
     CHECK(contains(usage_error({flag, "8"}), std::string("unknown flag ") + flag + " | "));
     CHECK(contains(usage_error({flag, "8"}), help));
   }

@@ -289,7 +289,8 @@ TEST_CASE("the speed of light reproduces the measured floors of the four sizes w
     const char* model;
     double fp8, bf16; // tokens per second on one H200
   };
-  for (const Row& row : {Row{"gpt2", 860e3, 640e3}, Row{"gpt2-medium", 329e3, 236e3}, Row{"gpt2-large", 165e3, 111e3},
+  // FP8 without epilogues of our own, as measured: 860e3, 329e3, 165e3; what they save in traffic is counted.
+  for (const Row& row : {Row{"gpt2", 928e3, 640e3}, Row{"gpt2-medium", 348e3, 236e3}, Row{"gpt2-large", 174e3, 111e3},
                          Row{"gpt2-xl", 88e3, 58e3}}) {
     CAPTURE(row.model);
     ModelOptions model;

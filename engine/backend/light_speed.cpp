@@ -12,14 +12,19 @@ struct GemmRates {
   double reached_bf16, reached_fp8; // share of the speed of light in training
 };
 constexpr std::array<GemmRates, 4> kMeasured = {{
-    {768, 690, 1132, 727, 1298, 0.994, 0.940},
-    {1024, 708, 1208, 726, 1243, 0.984, 0.962},
-    {1280, 689, 1234, 692, 1333, 0.997, 0.966},
+    {768, 690, 1132, 727, 1298, 0.994, 0.927},
+    {1024, 708, 1208, 726, 1243, 0.984, 0.945},
+    {1280, 689, 1234, 692, 1333, 0.997, 0.922},
     {1600, 694, 1240, 691, 1292, 0.972, 0.955},
 }};
 constexpr double kAttentionSeconds = 2.73e-14; // per layer, channel, token and context token: cuDNN BF16, both passes
-constexpr double kElementwiseBytes = 92;       // per layer, channel and token, every producer fused
-constexpr double kHeadSeconds = 7.2e-8;        // per token: logits read twice, their gradient written twice
+constexpr double kElementwiseBytes = 92;       // per layer, channel and token, every cast fused into its producer
+constexpr double kGeluBytesSaved = 28;         // of these, where GELU and its gradient are epilogues (kernels/sm90)
+constexpr double kHeadBytes = 6;               // per token and logit: it is read twice, its gradient written twice
+constexpr double kHeadBytesSaved = 2;          // where softmax's sums are an epilogue
+
+bool gelu_is_an_epilogue(double channels) { return channels == 768 || channels == 1024 || channels == 1280; }
+bool softmax_is_an_epilogue(double channels) { return channels == 768; }
 
 double interpolate(double channels, double GemmRates::*rate) {
   if (channels <= kMeasured.front().channels) return kMeasured.front().*rate;
@@ -53,10 +58,12 @@ double h200_light_speed(const ModelOptions& model) {
   const double L = config.layers, C = config.channels;
   const double block_flops = 72 * L * C * C; // per token: 12 C^2 weights a block, 6 FLOPs each
   const double head_flops = 6.0 * config.padded_vocab * C;
+  const double block_bytes = kElementwiseBytes - (fp8 && gelu_is_an_epilogue(C) ? kGeluBytesSaved : 0);
+  const double head_bytes = kHeadBytes - (fp8_head && softmax_is_an_epilogue(C) ? kHeadBytesSaved : 0);
   const double seconds = block_flops / (1e12 * interpolate(C, fp8 ? &GemmRates::block_fp8 : &GemmRates::block_bf16)) +
                          head_flops / (1e12 * interpolate(C, fp8_head ? &GemmRates::head_fp8 : &GemmRates::head_bf16)) +
                          kAttentionSeconds * L * C * model.seq_len +
-                         kElementwiseBytes * L * C / kH200CopyBytesPerSecond + kHeadSeconds;
+                         (block_bytes * L * C + head_bytes * config.padded_vocab) / kH200CopyBytesPerSecond;
   return 1 / seconds;
 }
 

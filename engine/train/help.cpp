@@ -224,7 +224,7 @@ std::string roff_entry(const std::string& name, const std::string& value_name, c
 
 const std::vector<Action>& actions() {
   static const std::vector<Action> all{
-      {"config", "FILE", "option file, TOML; flags win over it"},
+      {"config", "FILE", "option file, TOML or flat YAML; flags win over it"},
       {"print_config", "", "write the options as such a file and exit"},
       {"list_checkpoints", "", "say what can be resumed and exit"},
       {"eval_only", "", "evaluate --resume's or the initial model on the validation data and exit"},

@@ -228,12 +228,16 @@ std::vector<OptionField> option_fields(Options& o) {
   f.folder("data_dir", o.data_dir, "where data sets have their folders");
   f.text("train_data", o.train_data, "GLOB",
          "training shards (.bin or .h5), commas between globs; empty: --dataset, or the built-in sample");
-  f.text("val_data", o.val_data, "GLOB", "validation shards; empty: none, or the built-in sample's");
-  f.text("tokenizer", o.tokenizer, "DIR", "folder with encoder.json and vocab.bpe, to print samples and read prompts");
+  f.text("val_data", o.val_data, "GLOB",
+         "validation shards; empty: those of --dataset or of the built-in sample, else none");
+  f.text("tokenizer", o.tokenizer, "DIR",
+         "folder with encoder.json and vocab.bpe, to print samples and read prompts; empty: where make puts them");
   f.number("seed", o.seed, at_least<uint64_t>(0), "of initialisation and data order");
 
   f.group("Batch");
-  f.number_or_auto("batch_size", o.batch_size, 0, at_least(1), "sequences per micro-batch on each rank");
+  f.number_or_auto(
+      "batch_size", o.batch_size, 0, at_least(1),
+      "sequences per micro-batch on each rank; auto: the fastest that fits the GPU, the model's own on the CPU");
   f.number_or_auto("max_batch_size", o.max_batch_size, 0, at_least(1),
                    "largest micro-batch that --batch_size auto may pick");
   f.number_or_auto(
@@ -277,8 +281,7 @@ std::vector<OptionField> option_fields(Options& o) {
            "current_grads, current_activations, current_weights: these so, the others delayed");
   f.number("fp8_current_steps", o.fp8_current_steps, at_least<int64_t>(0),
            "the first so many steps under current scaling, the warm-up for instance; then --fp8_recipe");
-  f.choice("fp8_scenario", o.fp8_scenario,
-           "mxfp8 needs a Blackwell GPU; elsewhere a note says so and --fp8_recipe holds");
+  f.choice("fp8_scenario", o.fp8_scenario, "mxfp8 is not built yet, on any GPU: a note says so and --fp8_recipe holds");
   f.text("fp8_bf16_layers", o.fp8_bf16_layers, "LIST",
          "blocks that stay in BF16: first, last, numbers from 0 and ranges, as first,last,3-5; empty: none");
   f.toggle("fp8_auto_fallback", o.fp8_auto_fallback, "a block that saturates again and again goes on in BF16");
@@ -296,8 +299,9 @@ std::vector<OptionField> option_fields(Options& o) {
 
   f.group("Evaluation and samples");
   f.number("eval_freq", o.eval_freq, at_least<int64_t>(0), "steps between evaluations; 0: never");
-  f.number_or_auto("eval_sequences", o.eval_sequences, 0, at_least(1),
-                   "validation sequences per evaluation, always the same first ones");
+  f.number_or_auto(
+      "eval_sequences", o.eval_sequences, 0, at_least(1),
+      "validation sequences per evaluation, always the same first ones; auto: four steps' worth, 64 to 256");
   f.toggle("eval_at_start", o.eval_at_start, "evaluate before the first step too");
   f.number("hellaswag_freq", o.hellaswag_freq, at_least<int64_t>(0),
            "steps between scores on HellaSwag, and one at the end; 0: never");

@@ -9,7 +9,7 @@ namespace {
 constexpr const char* kAccumulation =
     "--target_batch_size says sequences per step; accumulation follows from it and --batch_size";
 constexpr const char* kWandb =
-    "logs are TensorBoard event files (--use_tensorboard) and metrics.jsonl, below --log_dir";
+    "tools/wandb_sync RUN --follow sends a run to Weights & Biases; its logs are in --log_dir";
 constexpr const char* kPrecision = "use --precision fp8, bf16 or fp32";
 constexpr const char* kMinLr = "use --min_lr_ratio, the last rate as a share of --max_lr: 0.1 for 6e-5 after 6e-4";
 
@@ -31,7 +31,7 @@ constexpr PeerFlag kPeerFlags[] = {
     {"hidden_size", "channels", nullptr},
     {"model_name", "model", nullptr},
     {"model_type", "model", nullptr},
-    {"model_name_or_path", nullptr, "use --model; a run starts from new weights"},
+    {"model_name_or_path", nullptr, "use --init_from for its weights, or --model for its shape alone"},
     {"dropout", nullptr, "there is no dropout: pretraining passes over its data about once"},
     {"bias", nullptr, "GPT-2's biases are always there"},
 
@@ -102,7 +102,7 @@ constexpr PeerFlag kPeerFlags[] = {
     {"gradient_checkpointing", nullptr, "use --recompute block"},
     {"activation_checkpointing", nullptr, "use --recompute block"},
     {"compile", nullptr, "there is nothing to compile: kernels are built in, --cuda_graph is on"},
-    {"flash_attention", nullptr, "use --attention cudnn or own; auto takes the faster"},
+    {"flash_attention", nullptr, "use --attention cudnn or own; auto is cuDNN where it is installed"},
 
     // evaluation, logs, checkpoints
     {"eval_interval", "eval_freq", nullptr},
@@ -118,7 +118,7 @@ constexpr PeerFlag kPeerFlags[] = {
     {"save_every", "checkpoint_freq", nullptr},
     {"checkpoint_every", "checkpoint_freq", nullptr},
     {"always_save_checkpoint", nullptr, "use --checkpoint_freq: steps between checkpoints"},
-    {"save_total_limit", nullptr, "all checkpoints stay, --checkpoint_freq says how many there are"},
+    {"save_total_limit", "keep_checkpoints", nullptr},
     {"out_dir", nullptr, "use --checkpoint_dir for checkpoints and --log_dir for logs"},
     {"output_dir", nullptr, "use --checkpoint_dir for checkpoints and --log_dir for logs"},
     {"logging_dir", "log_dir", nullptr},
@@ -137,7 +137,8 @@ constexpr PeerFlag kPeerFlags[] = {
     {"i", nullptr, "use --train_data"},
     {"j", nullptr, "use --val_data"},
     {"o", nullptr, "use --log_dir for logs and --checkpoint_dir for checkpoints"},
-    {"e", nullptr, "use --model gpt2, gpt2-medium, gpt2-large, gpt2-xl or dN; --resume goes on from a checkpoint"},
+    {"e", nullptr,
+     "use --model gpt2, gpt2-medium, gpt2-large, gpt2-xl or dN for new weights, --init_from FILE.bin for llm.c's"},
     {"b", nullptr, "use --batch_size: sequences per micro-batch"},
     {"t", nullptr, "use --seq_len"},
     {"d", nullptr, "use --target_batch_size, in sequences: llm.c's tokens divided by --seq_len"},
@@ -160,7 +161,7 @@ constexpr PeerFlag kPeerFlags[] = {
     {"w", nullptr, "master weights are always kept in FP32"},
     {"sl", nullptr, "use --skip_loss_z"},
     {"sg", nullptr, "use --skip_grad_z"},
-    {"nk", nullptr, "all checkpoints stay, --checkpoint_freq says how many there are"},
+    {"nk", nullptr, "use --keep_checkpoints"},
     {"ge", nullptr, "the GELU is fused where the library can; --recompute gelu computes it again"},
 };
 

@@ -8,6 +8,7 @@
 #include "engine/base/rng.h"
 #include "engine/data/tokenizer.h"
 #include "tests/expect_error.h"
+#include "tests/open_files.h"
 #include "tests/temporary_folder.h"
 
 using namespace gpt2;
@@ -18,6 +19,7 @@ struct Document {
   uint64_t key;
   bool validation;
   std::vector<uint16_t> tokens;
+  bool part = false;
   bool operator==(const Document&) const = default;
 };
 
@@ -30,7 +32,7 @@ Document document(uint64_t i) {
 }
 
 void append(BucketFiles& buckets, const Document& document) {
-  buckets.append(document.key, document.validation, document.tokens);
+  buckets.append(document.key, document.validation, document.tokens, document.part);
 }
 
 struct Loaded {
@@ -44,7 +46,8 @@ Loaded load_all(const BucketFiles& buckets) {
   for (const BucketFiles::Slice& slice : buckets.slices()) {
     const BucketFiles::Records loaded = buckets.load(slice);
     for (const auto& record : loaded.records)
-      all.documents.push_back({record.key, record.validation, {record.tokens.begin(), record.tokens.end()}});
+      all.documents.push_back(
+          {record.key, record.validation, {record.tokens.begin(), record.tokens.end()}, record.part});
     all.duplicates += loaded.duplicates;
     all.largest_slice = std::max(all.largest_slice, static_cast<int64_t>(2 * loaded.memory.size()));
     all.slices++;
@@ -93,12 +96,50 @@ TEST_CASE("of equal documents the first stays; an equal key alone does not make 
   const TemporaryFolder folder;
   BucketFiles buckets({.folder = folder.path(), .count = 2, .deduplicate = true, .most_bytes = 1 << 20}, {});
   const Document one{5, true, {Tokenizer::kEndOfText, 1}}, two{5, false, {Tokenizer::kEndOfText, 2}},
-      again{5, false, {Tokenizer::kEndOfText, 1}}, piece{6, false, {9, 9}};
-  for (const Document& each : {one, two, again, piece, piece}) append(buckets, each);
+      again{5, false, {Tokenizer::kEndOfText, 1}};
+  for (const Document& each : {one, two, again}) append(buckets, each);
   buckets.sync();
   const Loaded loaded = load_all(buckets);
-  CHECK((loaded.documents == std::vector{one, two, piece}));
-  CHECK(loaded.duplicates == 1); // a later piece of a document is none
+  CHECK((loaded.documents == std::vector{one, two}));
+  CHECK(loaded.duplicates == 1);
+}
+
+TEST_CASE("parts of documents are no duplicates, of each other or of a whole document") {
+  const TemporaryFolder folder;
+  BucketFiles buckets({.folder = folder.path(), .count = 2, .deduplicate = true, .most_bytes = 1 << 20}, {});
+  const Document part{5, false, {Tokenizer::kEndOfText, 1}, true}, whole{5, false, {Tokenizer::kEndOfText, 1}};
+  for (const Document& each : {part, whole, part, whole}) append(buckets, each);
+  buckets.sync();
+  const Loaded loaded = load_all(buckets);
+  CHECK((loaded.documents == std::vector{part, whole, part}));
+  CHECK(loaded.duplicates == 1);
+}
+
+TEST_CASE("buckets in order are as many as need be, one file open at a time, and can be gone on with") {
+  const TemporaryFolder folder;
+  const auto before = open_files();
+  const BucketOptions options{.folder = folder.path(), .keep_order = true, .most_bytes = 1000};
+  std::vector<Document> expected;
+  for (uint64_t i = 0; i < 1000; ++i) expected.push_back(document(i));
+  std::vector<int64_t> lengths;
+  {
+    BucketFiles buckets(options, {});
+    for (uint64_t i = 0; i < 600; ++i) append(buckets, expected[i]);
+    buckets.sync();
+    lengths = buckets.bytes();
+    CHECK(lengths.size() > 50);
+    CHECK(open_files() == before + 1);
+    for (uint64_t i = 999; i > 700; --i) append(buckets, expected[i]); // killed: more buckets, of which nobody knows
+  }
+  BucketFiles buckets(options, lengths);
+  CHECK(buckets.bytes() == lengths);
+  CHECK(open_files() == before + 1);
+  for (uint64_t i = 600; i < 1000; ++i) append(buckets, expected[i]);
+  buckets.sync();
+  CHECK(open_files() == before + 1);
+  CHECK((load_all(buckets).documents == expected));
+  const BucketFiles again(options, buckets.bytes()); // as the second pass opens them
+  CHECK((load_all(again).documents == expected));
 }
 
 TEST_CASE("what was appended behind the known lengths is cut off") {

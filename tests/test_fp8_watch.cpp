@@ -49,6 +49,15 @@ TEST_CASE("what the guard has counted can be written down and read back") {
   CHECK(Fp8Guard("nonsense\x01 \n7 7 7").text() != guard.text()); // is no reason to fail
 }
 
+TEST_CASE("a block that is in FP8 again, under a new recipe, is found again; the LM head stays named once") {
+  const std::vector<Fp8TensorStats> bad{tensor("h.7/fc/grad", 0.032), tensor("lm_head/act", 0.1)};
+  Fp8Guard guard("found 7\nfound 9\nfound -1\n");
+  guard.forget_blocks_in(bad);
+  CHECK(guard.text() == "found -1\nfound 9\n");
+  for (int look = 0; look < 2; ++look) CHECK(findings_of(guard, bad).empty());
+  CHECK(findings_of(guard, bad) == "7: h.7/fc/grad saturated 3.2% of its values three times in a row; ");
+}
+
 TEST_CASE("the guard counts tensors, not blocks: two that saturate in turn are no pattern") {
   Fp8Guard guard;
   for (int i = 0; i < 10; ++i) {

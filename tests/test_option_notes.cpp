@@ -100,6 +100,16 @@ TEST_CASE("resume: what changed, old -> new, and where the rate climbs") {
   CHECK(longer[0] == "changed since the checkpoint: max_steps 100 -> 200");
   CHECK(contains(longer[1], "the learning rate climbs again: 1.00e-04 at the checkpoint, "));
   CHECK(contains(longer[1], " at step 101"));
+  now.max_steps = 1'000'000'000'000; // not walked one by one
+  CHECK(contains(notes_on_resume(before, now, 100).back(), " at step 101"));
+  now.warmup_steps = 500'000'000'000; // climbs above 1e-4 after a tenth of that
+  CHECK(contains(notes_on_resume(before, now, 100).back(), "1.00e-04 at the checkpoint, 1.00e-04 at step 50000"));
+  before.max_steps = now.max_steps, before.warmup_steps = now.warmup_steps;
+  CHECK(notes_on_resume(before, now, 100).empty());
+  before.max_steps = now.max_steps = INT64_MAX;
+  CHECK(notes_on_resume(before, now, INT64_MAX / 2).empty());
+  before.max_steps = 100, before.warmup_steps = 10;
+  now = before, now.max_steps = 200;
   now.warmup_steps = 150; // below the old rate for a while
   CHECK(contains(notes_on_resume(before, now, 50).back(), "the learning rate climbs again"));
 }

@@ -11,6 +11,7 @@
 #include "engine/data/sample_text.h"
 #include "engine/data/shard.h"
 #include "tests/expect_error.h"
+#include "tests/open_files.h"
 #include "tests/temporary_folder.h"
 #include "tests/tokenizer_tables.h"
 
@@ -223,6 +224,63 @@ TEST_CASE("a long document is shuffled in pieces, all of them in one series") {
   std::ranges::sort(pieces);
   std::ranges::sort(whole);
   CHECK((pieces == whole));
+}
+
+TEST_CASE("long documents that share a piece and differ in another all stay whole") {
+  const Tokenizer* t = tokenizer();
+  if (!t) return;
+  const TemporaryFolder folder;
+  std::string beginning;
+  for (const std::string& story : stories(20)) beginning += story + "\n";
+  const std::string separator = "<|endoftext|>\n", one = beginning + "one way\n", two = beginning + "the other\n";
+  const std::string text = one + separator + "short\n" + separator + two + separator + "short\n" + separator;
+  write_file_atomic(folder / "a.txt", text);
+  PrepareOptions options = options_for(folder / "a.txt", folder / "set");
+  options.documents.piece_bytes = 1000;
+  options.deduplicate = true;
+  const DatasetManifest manifest = prepare_data(*t, options).manifest;
+  CHECK(manifest.documents == 3);
+  CHECK(manifest.duplicates == 1); // the short one
+
+  const auto drop_last = [](const std::string& document) { return document.substr(0, document.size() - 1); };
+  std::vector<uint16_t> found = read_shard(folder / "set/train_000000.bin"), expected;
+  for (const std::string& document : {drop_last(one), drop_last(two), drop_last("short\n")}) {
+    expected.push_back(Tokenizer::kEndOfText);
+    t->encode(document, expected);
+  }
+  std::ranges::sort(found);
+  std::ranges::sort(expected);
+  CHECK((found == expected));
+}
+
+TEST_CASE(
+    "in order, with many small buckets and stops on the way, it has few files open and ends with the same bytes") {
+  const Tokenizer* t = tokenizer();
+  if (!t) return;
+  const TemporaryFolder folder;
+  write_file_atomic(folder / "a.jsonl", as_lines(stories(20000)));
+  PrepareOptions options = options_for(folder / "a.jsonl", folder / "whole");
+  options.name = "set";
+  options.shuffle = false;
+  prepare_data(*t, options);
+
+  options.output = folder / "stopped";
+  options.memory = 1 << 16;
+  int runs = 0;
+  const ptrdiff_t open_before = open_files();
+  ptrdiff_t most_open = 0;
+  for (PrepareReport report{.finished = false}; !report.finished; ++runs) {
+    REQUIRE(runs < 200);
+    int asked = 0;
+    const auto stop = [&] {
+      most_open = std::max(most_open, open_files());
+      return ++asked > 20;
+    };
+    report = prepare_data(*t, options, {.progress = {}, .stop = stop});
+  }
+  CHECK(runs > 3);
+  CHECK(most_open < open_before + 10); // of more than 50 buckets
+  CHECK((contents(options.output) == contents(folder / "whole")));
 }
 
 TEST_CASE("stopped anywhere and called again, it ends with the same bytes") {

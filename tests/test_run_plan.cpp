@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <climits>
+
 #include "engine/backend/light_speed.h"
 #include "engine/base/divisors.h"
 #include "tests/expect_error.h"
@@ -165,6 +167,22 @@ TEST_CASE("batch sizes that do not divide are refused with the nearest that do")
   CHECK(too_large.hint() == "use --batch_size 4, or --target_batch_size 8");
   const Error ranks = expect_error([] { plan_batches(10, 1, 4); });
   CHECK(ranks.hint() == "use --target_batch_size 8 or 12");
+}
+
+TEST_CASE("batches beyond 32 bits are refused as others are") {
+  Options options;
+  options.model = "gpt2";
+  options.batch_size = 1 << 29; // times 8 ranks: 2^32
+  const Error error = expect_error([&] { plan_for(options, 1000, 8); });
+  CHECK(error.code() == ExitCode::usage);
+  CHECK(mentions(error, "--target_batch_size 512 is not a multiple of --batch_size 536870912 on 8 ranks"));
+  CHECK(error.hint() == "use --batch_size 64"); // no target that an option could hold
+  CHECK(expect_error([&] { plan_for(options, 100, 8); }).code() == ExitCode::usage); // fewer than 512 sequences
+  CHECK(expect_error([] { plan_batches(512, INT_MAX, 1); }).hint() ==
+        "use --batch_size 512, or --target_batch_size 2147483647");
+  CHECK(expect_error([] { plan_batches(INT_MAX, 1, 2); }).hint() == "use --target_batch_size 2147483646");
+  options = {}, options.target_batch_size = 1 << 30, options.batch_size = 1 << 10;
+  CHECK(plan_for(options, int64_t{1} << 40).eval_sequences == 256);
 }
 
 TEST_CASE("largest divisor at most") {

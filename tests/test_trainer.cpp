@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "engine/io/checkpoint_search.h"
+#include "engine/train/evaluation.h"
 #include "engine/train/report.h"
 #include "tests/expect_error.h"
 #include "tests/trainer_testing.h"
@@ -27,6 +28,21 @@ TEST_CASE("a step is its micro-steps, the update, then the result") {
   CHECK(script.inputs[0] != script.inputs[1]);
   REQUIRE(script.rates.size() == 2);
   CHECK(script.rates[0] == learning_rate({.max_lr = defaults_for(config_by_name("nano")).max_lr, .max_steps = 2}, 0));
+}
+
+TEST_CASE("--eval_only prints a loss that is not finite, and ends with exit 5") {
+  Playground play;
+  Script script;
+  script.val_loss = [](int64_t) { return std::numeric_limits<double>::quiet_NaN(); };
+  ScriptedBackend backend(script);
+  std::ostringstream printed;
+  Console console(printed, false);
+  RankGroup group;
+  const Error error = expect_error([&] {
+    evaluate_only({play.options, ""}, choose_device(backend_options(play.options), {}), backend, group, console);
+  });
+  CHECK(error.code() == ExitCode::numerics);
+  CHECK(contains(printed.str(), "val loss: nan"));
 }
 
 TEST_CASE("the speed of light is printed where the backend knows it") {

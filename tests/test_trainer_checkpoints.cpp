@@ -465,6 +465,23 @@ TEST_CASE("a validation loss that is not finite is never the best") {
   CHECK(run({play.options, ""}, backend).state.best_val_loss == doctest::Approx(5.0));
 }
 
+TEST_CASE("the best loss on other validation data does not count any more") {
+  Playground play;
+  play.options.max_steps = 3, play.options.eval_freq = 1;
+  Script script;
+  script.val_loss = [](int64_t step) { return static_cast<double>(step); };
+  ScriptedBackend backend(script);
+  CHECK(run({play.options, ""}, backend).state.best_val_loss == doctest::Approx(1.0));
+  play.options.max_steps = 4;
+  const Outcome same = run(resume(play.options, "latest", {"max_steps"}), backend);
+  CHECK_FALSE(contains(same.printed, "no longer counts"));
+  CHECK(same.state.best_val_loss == doctest::Approx(1.0));
+  play.options.max_steps = 5, play.options.eval_sequences = 2;
+  const Outcome other = run(resume(play.options, "latest", {"max_steps", "eval_sequences"}), backend);
+  CHECK(contains(other.printed, "the best loss so far, 1.0000, no longer counts"));
+  CHECK(other.state.best_val_loss == doctest::Approx(5.0));
+}
+
 TEST_CASE("resuming in another precision is noted, with what becomes of the scales") {
   Playground play;
   play.options.max_steps = 1;

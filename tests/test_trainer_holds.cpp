@@ -87,6 +87,19 @@ TEST_CASE("a checkpoint that the next step does not bear out takes no place, and
   CHECK(mentions(*failure.error, "the last good checkpoint is " + play.options.checkpoint_dir + "/run/step_00000002"));
 }
 
+TEST_CASE("a best that the next step does not bear out is no longer the best") {
+  Playground play;
+  play.options.eval_freq = 2, play.options.max_steps = 9;
+  Script script;
+  script.val_loss = [](int64_t step) { return step == 2 ? 5.0 : step == 4 ? 3.0 : step == 6 ? 4.0 : 4.5; };
+  script.result = [](int64_t step) { return step == 5 ? skipped() : applied(); };
+  ScriptedBackend backend(script);
+  const Outcome outcome = run({play.options, ""}, backend);
+  CHECK(contains(outcome.printed, "step 4 | not saved: the last step was skipped"));
+  CHECK(outcome.state.best_val_loss == doctest::Approx(4.0));
+  CHECK(step_of(follow_marker(play.options.checkpoint_dir + "/run", "best")) == 6);
+}
+
 TEST_CASE("weights that the last update ruined are not saved, with evaluation or without") {
   for (const bool signal : {false, true}) {
     Playground play;
@@ -276,6 +289,22 @@ TEST_CASE("logs and locks that are removed under a run are made again; a full di
   CHECK(steps == std::vector<int64_t>{9, 10});
 }
 
+TEST_CASE("one folder for logs and checkpoints that is removed: the next step is saved at once") {
+  Playground play;
+  play.options.checkpoint_freq = 4;
+  play.options.log_dir = play.options.checkpoint_dir;
+  Script script;
+  script.result = [&](int64_t step) {
+    if (step == 6) remove_folder(play.options.checkpoint_dir);
+    return applied();
+  };
+  ScriptedBackend backend(script);
+  const Outcome outcome = run({play.options, ""}, backend);
+  CHECK(outcome.code == ExitCode::done);
+  CHECK(contains(outcome.printed, play.options.checkpoint_dir + "/run was removed while"));
+  CHECK(saved_steps(play.options) == std::vector<int64_t>{8, 10});
+}
+
 TEST_CASE("a run whose removed folder another run has taken stops, and saves nothing there") {
   Playground play;
   play.options.checkpoint_freq = 4;
@@ -331,7 +360,7 @@ TEST_CASE("an evaluation that a signal cut short is made up for when the run goe
   for (const int64_t step : {5, 10}) { // in between, and at the end
     CAPTURE(step);
     Playground play;
-    play.options.eval_freq = 5;
+    play.options.eval_freq = play.options.checkpoint_freq = 5;
     Script script;
     script.val_loss = [&](int64_t at) {
       if (at == step) std::raise(SIGTERM);
@@ -347,6 +376,7 @@ TEST_CASE("an evaluation that a signal cut short is made up for when the run goe
     std::vector<int64_t> evaluated;
     for (const auto& line : metrics_of(play.options, "validation")) evaluated.push_back(line.at("step"));
     CHECK(evaluated == std::vector<int64_t>{5, 10});
+    if (step == 5) CHECK(read_checkpoint(play.options.checkpoint_dir + "/run/step_00000005").last_val_step == 5);
     CHECK(step_of(follow_marker(play.options.checkpoint_dir + "/run", "best")) == 10);
     CHECK(contains(run(resume(play.options, "latest"), backend).printed, "nothing left"));
   }

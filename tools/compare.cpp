@@ -145,13 +145,13 @@ struct Groups {
   std::vector<RunGroup> groups;
 };
 
-Groups trained_groups(const Study& study, const std::vector<OptionSet>& sets) {
+Groups trained_groups(std::vector<Study::Result> results, const std::vector<OptionSet>& sets) {
   Groups out;
   std::vector<size_t> set_of;
-  for (size_t i = 0; i < study.runs().size(); ++i) {
-    if (study.progress(study.runs()[i]).step == 0) continue;
-    out.runs.emplace_back(study.folder_of(study.runs()[i]));
-    set_of.push_back(i % sets.size());
+  for (Study::Result& result : results) {
+    if (result.reader.metrics().steps.at.empty()) continue;
+    out.runs.push_back(std::move(result.reader));
+    set_of.push_back(result.index % sets.size());
   }
   for (size_t set = 0; set < sets.size(); ++set) {
     RunGroup group{sets[set].name, {}};
@@ -162,20 +162,24 @@ Groups trained_groups(const Study& study, const std::vector<OptionSet>& sets) {
   return out;
 }
 
+// Where the name of a group ends; npos: a run without one. A folder may have an = in its own name.
+size_t end_of_name(const std::string& word) { return fs::exists(word) ? std::string::npos : word.find('='); }
+
 Groups named_groups(const Command& command) {
   Groups out;
-  std::vector<std::pair<std::string, size_t>> names; // and how many runs
+  const bool has_names = end_of_name(command.runs.front()) != std::string::npos; // the first one stands for all
+  std::vector<std::pair<std::string, size_t>> names;                             // and how many runs
   for (const std::string& word : command.runs) {
-    const size_t equals = fs::exists(word) ? std::string::npos : word.find('=');
-    if ((equals != std::string::npos) != (word == command.runs.front() ? equals != std::string::npos : !names.empty()))
+    const size_t equals = end_of_name(word);
+    const bool has_name = equals != std::string::npos;
+    if (has_name != has_names)
       throw Error(ExitCode::usage, "some runs are in a named group and some are not",
                   "give NAME=RUN,RUN for all, or for none");
-    const std::vector<std::string> folders =
-        equals == std::string::npos ? std::vector{word} : between_commas(word.substr(equals + 1));
-    if (equals != std::string::npos) names.emplace_back(word.substr(0, equals), folders.size());
+    const std::vector<std::string> folders = has_name ? between_commas(word.substr(equals + 1)) : std::vector{word};
+    if (has_name) names.emplace_back(word.substr(0, equals), folders.size());
     for (const std::string& folder : folders) out.runs.emplace_back(find_run(folder, command.log_dir));
   }
-  if (names.empty()) {
+  if (!has_names) {
     out.groups = group_by_options(out.runs);
     return out;
   }
@@ -232,8 +236,8 @@ ExitCode train_and_compare(const Command& command) {
                 "make it, or give another -o");
   const StopSignal stop(kStudyStopWords);
   stop.defer();
-  const Study::Ending ending = study.train(stop);
-  const Groups trained = trained_groups(study, sets);
+  Study::Ending ending = study.train(stop);
+  const Groups trained = trained_groups(study.results(ending), sets);
   if (trained.groups.size() >= 2)
     show(command, trained.groups, command.output.empty() ? command.dir + "/compare.html" : command.output);
   if (ending.stopped) log_info("stopped; the same command goes on");

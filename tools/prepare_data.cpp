@@ -1,5 +1,6 @@
 // Text to a data set for training: prepare_data FILE... --dataset NAME (docs/tools.md).
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -52,7 +53,8 @@ void add_options(CLI::App& app, Command& command) {
       ->check(number_in(0.0, 1.0));
   app.add_flag("--no-shuffle", command.keep_order, "documents stay in the order of the input");
   app.add_option("--seed", o.seed, "of the shuffle");
-  app.add_flag("--deduplicate", o.deduplicate, "of documents that are equal, keep the first one");
+  app.add_flag("--deduplicate", o.deduplicate,
+               "of documents that are equal, keep the first one; .txt documents of 4 MiB and more are all kept");
   app.add_option("--shard_tokens", o.shard_tokens, "tokens per shard; the last one is shorter")
       ->check(CLI::Range(int64_t{1}, int64_t{INT32_MAX}));
   app.add_flag("--overwrite", o.overwrite, "replace what is there, and start anew what was begun");
@@ -153,11 +155,19 @@ std::string command_to_go_on(int argc, char** argv) {
   return command;
 }
 
+void warn_of_no_validation(const Command& command, int64_t documents) {
+  char fraction[32];
+  std::snprintf(fraction, sizeof fraction, "%g", command.options.val_fraction);
+  log_warn("no validation set was made: none of " + std::to_string(documents) +
+           (documents == 1 ? " document" : " documents") + " fell to --val_fraction " + fraction +
+           " (give a larger one, or cut text into more documents: --separator \"\" does so at blank lines)");
+}
+
 void print_summary(const Command& command, const PrepareReport& report, double seconds, int64_t encoded,
                    Console& console) {
   const DatasetManifest& made = report.manifest;
-  int64_t text = 0;
-  for (const SourceEntry& source : made.sources) text += source.text_bytes;
+  int64_t text = 0, documents = 0;
+  for (const SourceEntry& source : made.sources) text += source.text_bytes, documents += source.documents;
   for (const ShardEntry& shard : made.shards)
     console.line(command.options.output + "/" + shard.name + ": " + std::to_string(shard.tokens) + " tokens");
   console.line(std::to_string(made.documents) + " documents of " + std::to_string(made.sources.size()) +
@@ -170,8 +180,7 @@ void print_summary(const Command& command, const PrepareReport& report, double s
                  format_bytes(static_cast<double>(encoded) / std::max(seconds, 1e-3)) + "/s on " +
                  std::to_string(command.options.threads) + (command.options.threads == 1 ? " thread" : " threads"));
   if (made.bad_lines > 0) log_warn(std::to_string(made.bad_lines) + " bad lines were passed over");
-  if (command.val_fraction.value_or(0) > 0 && made.val_tokens == 0)
-    log_warn("no document fell to validation: too few of them (see --separator), or too small a fraction");
+  if (command.options.val_fraction > 0 && made.val_tokens == 0) warn_of_no_validation(command, documents);
   console.line("train on it: ./train_gpt2_fp8 " +
                (std::filesystem::path(command.data_dir) / made.name == std::filesystem::path(command.options.output)
                     ? "--dataset " + shell_word(made.name) +

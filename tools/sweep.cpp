@@ -95,10 +95,9 @@ ExitCode submit(const Study& study, const Sweep& sweep, const Command& command) 
 // ---- the end ----
 
 // The runs that have begun, the lowest validation loss first.
-std::vector<RunReader> results(const Study& study) {
+std::vector<RunReader> best_first(std::vector<Study::Result> results) {
   std::vector<RunReader> runs;
-  for (const StudyRun& run : study.runs())
-    if (study.progress(run).max_steps > 0) runs.emplace_back(study.folder_of(run));
+  for (Study::Result& result : results) runs.push_back(std::move(result.reader));
   std::vector<size_t> order(runs.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
@@ -110,8 +109,8 @@ std::vector<RunReader> results(const Study& study) {
   return sorted;
 }
 
-void show(const Study& study, const std::string& name) {
-  const std::vector<RunReader> runs = results(study);
+void show(const Study& study, Study::Ending& ending, const std::string& name) {
+  const std::vector<RunReader> runs = best_first(study.results(ending));
   if (runs.empty()) return;
   for (const std::string& line : run_table(runs)) log_info(line);
   const std::string path = study.folder() + "/report.html";
@@ -136,8 +135,8 @@ ExitCode sweep(Command& command) {
 
   const StopSignal stop(kStudyStopWords);
   stop.defer();
-  const Study::Ending ending = study.train(stop);
-  if (command.only == 0) show(study, sweep.name);
+  Study::Ending ending = study.train(stop);
+  if (command.only == 0) show(study, ending, sweep.name);
   if (ending.stopped) log_info("stopped; the same command goes on");
   return report_ending(ending, study);
 }

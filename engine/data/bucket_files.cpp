@@ -4,15 +4,13 @@
 #include <cstring>
 #include <filesystem>
 
-#include "engine/data/tokenizer.h"
-
 namespace gpt2 {
 namespace {
 
 struct Header {
   uint64_t key;
   uint32_t tokens;
-  uint32_t validation;
+  uint16_t validation, part;
 };
 static_assert(sizeof(Header) == 16);
 
@@ -73,11 +71,12 @@ void drop_duplicates(BucketFiles::Records& loaded) {
   size_t first_of_key = 0; // in `kept`
   for (const BucketFiles::Record& record : loaded.records) {
     if (kept.empty() || kept.back().key != record.key) first_of_key = kept.size();
-    const bool seen = std::any_of(kept.begin() + static_cast<ptrdiff_t>(first_of_key), kept.end(),
-                                  [&](const auto& other) { return std::ranges::equal(other.tokens, record.tokens); });
-    if (!seen)
+    const auto is_equal = [&](const BucketFiles::Record& other) {
+      return !other.part && std::ranges::equal(other.tokens, record.tokens);
+    };
+    if (record.part || std::none_of(kept.begin() + static_cast<ptrdiff_t>(first_of_key), kept.end(), is_equal))
       kept.push_back(record);
-    else if (record.tokens.front() == Tokenizer::kEndOfText) // not the later piece of a document
+    else
       loaded.duplicates++;
   }
   loaded.records = std::move(kept);
@@ -96,6 +95,7 @@ BucketFiles::BucketFiles(BucketOptions options, const std::vector<int64_t>& byte
 std::string BucketFiles::path(size_t bucket) const { return options_.folder + "/bucket_" + std::to_string(bucket); }
 
 void BucketFiles::open_next(int64_t bytes) {
+  if (options_.keep_order && !buckets_.empty()) close(buckets_.back()); // there is no end to their number
   const std::string name = path(buckets_.size());
   std::error_code ignored;
   if (bytes > 0 && !std::filesystem::exists(name, ignored)) {
@@ -114,12 +114,19 @@ void BucketFiles::flush(Bucket& bucket) {
   bucket.tail.clear();
 }
 
-void BucketFiles::append(uint64_t key, bool validation, std::span<const uint16_t> tokens) {
+void BucketFiles::close(Bucket& bucket) {
+  if (!bucket.file) return;
+  flush(bucket);
+  bucket.file->sync();
+  bucket.file.reset();
+}
+
+void BucketFiles::append(uint64_t key, bool validation, std::span<const uint16_t> tokens, bool part) {
   if (options_.keep_order &&
       buckets_.back().bytes + static_cast<int64_t>(buckets_.back().tail.size()) >= options_.most_bytes)
     open_next(0);
   Bucket& bucket = options_.keep_order ? buckets_.back() : buckets_[range_of(key, options_.count)];
-  const Header header{key, static_cast<uint32_t>(tokens.size()), validation};
+  const Header header{key, static_cast<uint32_t>(tokens.size()), validation, part};
   const auto head = std::as_bytes(std::span(&header, 1)), body = std::as_bytes(tokens);
   bucket.tail.insert(bucket.tail.end(), head.begin(), head.end());
   bucket.tail.insert(bucket.tail.end(), body.begin(), body.end());
@@ -167,7 +174,7 @@ BucketFiles::Records BucketFiles::load(const Slice& slice) const {
     begins.push_back(loaded.memory.size());
     loaded.memory.resize(loaded.memory.size() + header.tokens);
     std::memcpy(loaded.memory.data() + begins.back(), tokens, size_t{header.tokens} * 2);
-    loaded.records.push_back({header.key, header.validation != 0, {}});
+    loaded.records.push_back({header.key, header.validation != 0, header.part != 0, {}});
   }
   begins.push_back(loaded.memory.size());
   for (size_t i = 0; i < loaded.records.size(); ++i)

@@ -30,6 +30,12 @@ bool is_validation(int64_t document, double fraction) {
          std::floor(static_cast<double>(document) * fraction);
 }
 
+// Of a document that was cut: there is more of it before this piece, or behind.
+bool is_part(const EncodedBatch& batch, size_t i) {
+  const bool ends = i + 1 < batch.pieces.size() ? batch.pieces[i + 1].first : batch.after.first;
+  return !batch.pieces[i].first || !ends;
+}
+
 void refuse_file_name(const std::string& output) {
   const std::string extension = fs::path(output).extension().string();
   if (extension == ".bin" || extension == ".h5") {
@@ -189,8 +195,8 @@ class Preparation {
                        state);
   }
 
-  uint64_t key_of(const EncodedPiece& piece, std::span<const uint16_t> tokens) const {
-    if (options_.deduplicate) return xxh64(std::as_bytes(tokens), options_.seed); // equal ones get equal keys
+  uint64_t key_of(const EncodedPiece& piece, std::span<const uint16_t> tokens, bool part) const {
+    if (options_.deduplicate && !part) return xxh64(std::as_bytes(tokens), options_.seed); // equal ones get equal keys
     return Rng(options_.seed, kOrderStream).bits(static_cast<uint64_t>(piece.number));
   }
 
@@ -217,9 +223,11 @@ class Preparation {
     const EncodeOptions how{options_.documents.field, options_.skip_bad_lines, options_.threads};
     if (!stopped) {
       encode_documents(tokenizer_, reader_, how, [&](const EncodedBatch& batch) {
-        for (const EncodedPiece& piece : batch.pieces) {
+        for (size_t i = 0; i < batch.pieces.size(); ++i) {
+          const EncodedPiece& piece = batch.pieces[i];
           const auto tokens = batch.tokens_of(piece);
-          buckets.append(key_of(piece, tokens), is_validation(piece.document, options_.val_fraction), tokens);
+          const bool part = is_part(batch, i), validation = is_validation(piece.document, options_.val_fraction);
+          buckets.append(key_of(piece, tokens, part), validation, tokens, part);
           journal_.sources[piece.input].documents += piece.first;
           journal_.sources[piece.input].text_bytes += piece.text_bytes;
           progress.text_bytes += piece.text_bytes;

@@ -29,7 +29,7 @@ struct PrepareOptions {
   double val_fraction = 0;            // of the documents, evenly spread; 0: no validation shards
   uint64_t seed = 1337;               // of the shuffle
   bool shuffle = true;                // no: documents stay in the order of the input
-  bool deduplicate = false;           // of equal documents the first one stays
+  bool deduplicate = false;           // of equal documents the first one stays; those that are cut into pieces all do
   bool overwrite = false;             // replace what is there, and start anew what was begun
 
   int threads = 1;

@@ -1,5 +1,7 @@
 #include "engine/exchange/export_hf.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -149,16 +151,53 @@ void write_tokenizer(const std::string& folder, const GPT2Config& config, const 
   write_json(folder + "/generation_config.json", {{"bos_token_id", kEndOfText}, {"eos_token_id", kEndOfText}});
 }
 
+// ---- what may be replaced: an earlier export, and nothing that anybody else has put beside it ----
+
+bool is_part_name(std::string_view name) { // model-00001-of-00002.safetensors
+  constexpr std::string_view kPattern = "model-#####-of-#####.safetensors";
+  const auto fits = [](char c, char pattern) { return pattern == '#' ? c >= '0' && c <= '9' : c == pattern; };
+  return std::ranges::equal(name, kPattern, fits);
+}
+
+bool is_name_of_ours(const std::string& name) {
+  constexpr std::array<std::string_view, 8> kNames = {
+      "config.json",           "generation_config.json",       "merges.txt",
+      "model.safetensors",     "model.safetensors.index.json", "vocab.json",
+      "tokenizer_config.json", "special_tokens_map.json"};
+  return std::ranges::count(kNames, name) > 0 || is_part_name(name);
+}
+
+bool is_gpt2_config(const std::string& path) {
+  std::error_code unreadable;
+  if (!fs::is_regular_file(path, unreadable)) return false;
+  const Json config = Json::parse(read_text_file(path, ExitCode::usage), nullptr, false);
+  return config.is_object() && config.contains("model_type") && config["model_type"] == "gpt2";
+}
+
+// Why a folder is not what export_hf leaves; "": it is.
+std::string why_no_export(const std::string& folder) {
+  std::error_code unreadable;
+  for (const auto& entry : fs::directory_iterator(folder, unreadable)) {
+    const std::string name = entry.path().filename().string();
+    if (!is_name_of_ours(name) || !entry.is_regular_file(unreadable))
+      return folder + " holds " + name + ", which no export has written";
+  }
+  return is_gpt2_config(folder + "/config.json") ? "" : folder + " holds no config.json of a GPT-2 model";
+}
+
 void expect_free(const std::string& folder, bool overwrite) {
   std::error_code unreadable;
   if (!fs::exists(folder, unreadable)) return;
   if (!fs::is_directory(folder, unreadable))
     throw Error(ExitCode::usage, folder + " is there, and it is not a folder", "choose another --output");
-  const bool empty = fs::is_empty(folder, unreadable), exported = fs::exists(folder + "/config.json", unreadable);
-  if (empty || (overwrite && exported)) return;
-  throw Error(
-      ExitCode::usage, folder + " is not empty",
-      exported ? "choose another --output, or replace the model there with --overwrite" : "choose another --output");
+  if (fs::is_empty(folder, unreadable)) return;
+  const std::string obstacle = why_no_export(folder);
+  if (overwrite && obstacle.empty()) return;
+  if (overwrite)
+    throw Error(ExitCode::usage, obstacle, "--overwrite replaces an earlier export alone: choose another --output");
+  throw Error(ExitCode::usage, folder + " is not empty",
+              obstacle.empty() ? "choose another --output, or replace the model there with --overwrite"
+                               : "choose another --output");
 }
 
 } // namespace
@@ -179,6 +218,7 @@ std::vector<std::string> export_hugging_face(WeightSource& weights, const Export
     written.push_back(output + "/" + entry.path().filename().string());
   std::ranges::sort(written);
   check_stop(options);
+  expect_free(output, options.overwrite); // what came meanwhile stays
   pending.commit();
   return written;
 }

@@ -12,7 +12,7 @@ namespace gpt2 {
 
 struct ExportOptions {
   std::string output;                 // the folder; appears whole or not at all
-  bool overwrite = false;             // an earlier export may be there
+  bool overwrite = false;             // an earlier export may be there, with nothing else beside it
   WeightType type = WeightType::f32;  // f32 or bf16
   std::string tokenizer;              // folder with encoder.json and vocab.bpe; "": the model goes without one
   int64_t file_bytes = 5'000'000'000; // a larger model is cut into files of at most so many

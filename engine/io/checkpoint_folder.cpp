@@ -72,6 +72,11 @@ SaveResult CheckpointFolder::end(RankGroup& group) {
   return result_;
 }
 
+void CheckpointFolder::drop(RankGroup& group) {
+  const auto busy = group.busy(); // its thread writes to the end
+  save_.reset();
+}
+
 void CheckpointFolder::start_cleaning() {
   const auto work = [folder = folder_, keep = keep_, saved = result_.path] { return clean_up(folder, keep, saved); };
   try {
@@ -113,7 +118,8 @@ void CheckpointFolder::show_in_root(const char* marker) const {
   if (checkpoint.empty()) return;
   const std::string made = folder_ + "/.newest_" + marker, wanted = root_ + "/" + marker;
   write_file_atomic(made, run_ + "/" + fs::path(checkpoint).filename().string() + "\n", Links::replace);
-  if (std::rename(made.c_str(), wanted.c_str()) != 0) throw_system_error(ExitCode::disk, "replace", wanted, errno);
+  if (uninterrupted([&] { return std::rename(made.c_str(), wanted.c_str()); }) != 0)
+    throw_system_error(ExitCode::disk, "replace", wanted, errno);
   sync_path(root_);
 }
 

@@ -40,7 +40,7 @@ class CheckpointFolder {
   // nothing. Throws for lost ranks alone.
   std::optional<SaveResult> end_if_written(RankGroup& group);
   SaveResult end(RankGroup& group); // waits for that
-  void drop() { save_.reset(); }    // nothing of it stays
+  void drop(RankGroup& group);      // nothing of it stays
 
   // What that thread has found since the last call, one line each: little room for the next checkpoint, old ones that
   // cannot be removed.

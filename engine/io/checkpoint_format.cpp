@@ -76,6 +76,7 @@ void write_train_group(Hdf5StateWriter writer, const TrainState& state) {
   if (!state.fp8_guard.empty()) writer.write_text("fp8_guard", state.fp8_guard);
   if (!state.fp8_lag.empty()) writer.write_text("fp8_lag", state.fp8_lag);
   writer.write_text("data", state.data);
+  if (!state.validation.empty()) writer.write_text("validation", state.validation);
 }
 
 int64_t read_val_step(Hdf5StateReader& reader) { // the first checkpoints of format_version 1 have none
@@ -116,6 +117,7 @@ TrainState read_train_group(Hdf5StateReader reader) {
   if (reader.has("fp8_guard")) state.fp8_guard = reader.read_text("fp8_guard");
   if (reader.has("fp8_lag")) state.fp8_lag = reader.read_text("fp8_lag");
   if (reader.has("data")) state.data = reader.read_text("data");
+  if (reader.has("validation")) state.validation = reader.read_text("validation");
   return state;
 }
 

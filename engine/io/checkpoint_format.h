@@ -39,6 +39,7 @@ struct TrainState {
   std::string fp8_guard;    // Fp8Guard::text(): the trouble it has counted so far
   std::string fp8_lag;      // Fp8LagWatch::text()
   std::string data;         // Dataset::fingerprint() of what it was trained on; "": not known
+  std::string validation;   // on what the losses were measured; "": nothing, or not known
 };
 
 // What a list of checkpoints shows.

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "engine/base/error.h"
+#include "engine/base/files.h"
 #include "engine/base/log.h"
 #include "engine/base/toml.h"
 #include "engine/io/checkpoint_format.h"
@@ -77,7 +78,7 @@ Pruned prune(const std::string& run_folder, const KeepRule& rule, bool dry_run) 
   }
   for (const int64_t step : without) {
     const std::string path = run_folder + "/" + step_folder_name(step), nameless = temporary_name(path);
-    if (!dry_run && std::rename(path.c_str(), nameless.c_str()) != 0) {
+    if (!dry_run && uninterrupted([&] { return std::rename(path.c_str(), nameless.c_str()); }) != 0) {
       pruned.why_not = "cannot remove " + path + ": " + std::strerror(errno);
       continue;
     }

@@ -31,7 +31,7 @@ struct Pruned {
 
 // Removes what the rule does without, oldest first, once the newest checkpoint has been verified on the disk. Each
 // loses its name before its files, so that none is ever found half. With `dry_run` it only answers what it would do.
-// Does not throw: it costs only disk space if something stays.
+// What cannot be removed costs only disk space, and is told; throws only where a marker cannot be read.
 Pruned prune(const std::string& run_folder, const KeepRule& rule, bool dry_run = false);
 
 // One line if a disk with so many free bytes has no room for another checkpoint of this size; "" if it has.

@@ -24,8 +24,17 @@ namespace fs = std::filesystem;
 
 constexpr auto kStillWarm = std::chrono::minutes(2); // a writer on another host, whose process id means nothing here
 
+bool renamed(const std::string& from, const std::string& to) { // else errno says why not
+  return uninterrupted([&] { return std::rename(from.c_str(), to.c_str()); }) == 0;
+}
+
 void rename(const std::string& from, const std::string& to) {
-  if (std::rename(from.c_str(), to.c_str()) != 0) throw_system_error(ExitCode::disk, "replace", to, errno);
+  if (!renamed(from, to)) throw_system_error(ExitCode::disk, "replace", to, errno);
+}
+
+bool exchanged(const std::string& one, const std::string& other) {
+  return uninterrupted([&] { return ::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE); }) ==
+         0;
 }
 
 fs::file_time_type last_write(const fs::path& path) {
@@ -92,13 +101,13 @@ void PendingFolder::commit() {
 // The old folder and the new one swap names in one step. Where the file system cannot do that (NFS), the old one
 // steps aside first; the next writer or reader brings it back should we die in between.
 void PendingFolder::exchange() {
-  if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) == 0) return;
+  if (exchanged(temporary_, path_)) return;
   if (errno != EINVAL && errno != ENOSYS) throw_system_error(ExitCode::disk, "replace", path_, errno);
   const std::string aside = path_ + ".old-" + std::to_string(::getpid());
   rename(path_, aside);
-  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {
+  if (!renamed(temporary_, path_)) {
     const int error_number = errno;
-    std::rename(aside.c_str(), path_.c_str());
+    renamed(aside, path_);
     throw_system_error(ExitCode::disk, "replace", path_, error_number);
   }
   temporary_ = aside;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 
 #include "engine/base/formatted.h"
@@ -19,15 +20,18 @@ constexpr size_t kStepsOfPoint = 4; // where runs are not at the same step, thei
 // ---- a loss at a place of an axis ----
 
 struct Curve {
-  std::vector<double> x, y; // finite, x grows
+  std::vector<double> x, y; // finite, x grows: of a step that has two lines the last counts
 };
 
 Curve curve_of(const MetricTable& table, const std::string& column, Axis axis) {
   Curve curve;
   if (table.at.empty()) return curve;
   const std::vector<double>& values = table.columns.at(column);
+  int64_t last_step = -1;
   for (size_t i = 0; i < values.size(); ++i) {
     if (!std::isfinite(values[i])) continue;
+    if (table.at[i].step == last_step) curve.x.pop_back(), curve.y.pop_back();
+    last_step = table.at[i].step;
     curve.x.push_back(along(axis, table.at[i]));
     curve.y.push_back(values[i]);
   }
@@ -90,20 +94,57 @@ std::vector<Pair> all_pairs(const RunGroup& first, const RunGroup& other) {
   return pairs;
 }
 
+// ---- where they are compared ----
+
+bool is_ruined(const RunReader& run) { return has_ruined({"", {&run}}); }
+
+// Those that say where losses are compared: a run that is ruined would take all others back to before it was.
+std::vector<const RunReader*> sound_runs(const std::vector<RunGroup>& groups) {
+  std::vector<const RunReader*> runs;
+  for (const RunGroup& group : groups)
+    std::copy_if(group.runs.begin(), group.runs.end(), std::back_inserter(runs),
+                 [](const RunReader* run) { return !is_ruined(*run); });
+  return runs;
+}
+
 // The last place at which every run was validated; NaN: there is none. What lies between two validations is a guess,
 // and a line between them is above a curve that flattens.
-double last_common_validation(Axis axis, const std::vector<RunGroup>& groups) {
+double last_common_validation(Axis axis, const std::vector<const RunReader*>& runs) {
   std::map<double, size_t> seen;
-  size_t runs = 0;
-  for (const RunGroup& group : groups)
-    for (const RunReader* run : group.runs) {
-      ++runs;
-      for (const double x : validation_of(*run, axis).x) ++seen[x];
-    }
+  for (const RunReader* run : runs)
+    for (const double x : validation_of(*run, axis).x) ++seen[x];
   double last = kMissing;
   for (const auto& [x, count] : seen)
-    if (count == runs) last = x;
+    if (count == runs.size()) last = x;
   return last;
+}
+
+double last_common_step(const std::vector<const RunReader*>& runs) {
+  double last = INFINITY;
+  for (const RunReader* run : runs) last = std::fmin(last, end_of(*run, Axis::step, false));
+  return std::isfinite(last) ? last : 0;
+}
+
+struct CommonLoss { // the last that all of some runs have
+  bool of_validation;
+  double step;
+};
+
+CommonLoss last_common_loss(const std::vector<const RunReader*>& runs) {
+  const double validated = last_common_validation(Axis::step, runs);
+  if (!std::isnan(validated)) return {true, validated};
+  return {false, last_common_step(runs)};
+}
+
+double end_of(const Pair& pair, Axis axis, bool of_validation) { // NaN: one of them is ruined
+  if (is_ruined(*pair.first) || is_ruined(*pair.other)) return kMissing;
+  return std::min(end_of(*pair.first, axis, of_validation), end_of(*pair.other, axis, of_validation));
+}
+
+std::vector<double> losses_at(const RunGroup& group, Axis axis, double x, bool of_validation) {
+  std::vector<double> losses;
+  for (const RunReader* run : sound_runs({group})) losses.push_back(loss_at(*run, axis, x, of_validation));
+  return losses;
 }
 
 // `place`: for all runs; NaN: for each pair, or for all that are not paired, where the first of them ended.
@@ -112,11 +153,13 @@ Gap gap_at(Axis axis, double place, const RunGroup& first, const RunGroup& other
   const std::vector<Pair> pairs = paired ? pairs_of(first, other) : all_pairs(first, other);
   std::vector<double> places, steps_of_first, steps, differences;
   double common = std::isnan(place) ? INFINITY : place;
-  for (const Pair& pair : pairs)
-    common =
-        std::fmin(common, std::min(end_of(*pair.first, axis, of_validation), end_of(*pair.other, axis, of_validation)));
+  for (const Pair& pair : pairs) common = std::fmin(common, end_of(pair, axis, of_validation));
   for (const Pair& pair : pairs) {
-    const double end = std::min(end_of(*pair.first, axis, of_validation), end_of(*pair.other, axis, of_validation));
+    const double end = end_of(pair, axis, of_validation);
+    if (std::isnan(end)) {
+      differences.push_back(kMissing); // its seed keeps its place among the others
+      continue;
+    }
     const double x = paired && std::isnan(place) ? end : common;
     places.push_back(x);
     steps_of_first.push_back(step_at(*pair.first, axis, x));
@@ -131,10 +174,8 @@ Gap gap_at(Axis axis, double place, const RunGroup& first, const RunGroup& other
     gap.by_seed = differences;
     return gap;
   }
-  std::vector<double> from, to;
-  for (const RunReader* run : first.runs) from.push_back(loss_at(*run, axis, common, of_validation));
-  for (const RunReader* run : other.runs) to.push_back(loss_at(*run, axis, common, of_validation));
-  gap.estimate = difference(from, to);
+  gap.estimate =
+      difference(losses_at(first, axis, common, of_validation), losses_at(other, axis, common, of_validation));
   return gap;
 }
 
@@ -222,17 +263,46 @@ double most_memory(const RunReader& run) {
   return most;
 }
 
-int64_t last_common_step(const std::vector<RunGroup>& groups) {
-  double last = INFINITY;
-  for (const RunGroup& group : groups)
-    for (const RunReader* run : group.runs) last = std::fmin(last, end_of(*run, Axis::step, false));
-  return std::isfinite(last) ? static_cast<int64_t>(last) : 0;
-}
-
 std::vector<double> over_runs(const RunGroup& group, double (*value)(const RunReader&)) {
   std::vector<double> out;
   for (const RunReader* run : group.runs) out.push_back(value(*run));
   return out;
+}
+
+// At the last loss that these two have: a third one that was cut has no part in it.
+GroupGap gap_between(const RunGroup& first, const RunGroup& other, double margin) {
+  GroupGap gap;
+  const std::vector<Pair> pairs = pairs_of(first, other);
+  gap.paired = !pairs.empty();
+  for (const Pair& pair : pairs) gap.seeds.push_back(seed_of(*pair.first));
+  const std::vector<Pair> drawn = gap.paired ? pairs : all_pairs(first, other);
+  const std::vector<const RunReader*> runs = sound_runs({first, other});
+  const CommonLoss common = last_common_loss(runs);
+  gap.of_validation = common.of_validation;
+  for (const Axis axis : kAxes) {
+    const size_t at = static_cast<size_t>(axis);
+    double place = kMissing; // by time runs are nowhere together
+    if (axis == Axis::step) place = common.step;
+    if (axis == Axis::tokens && gap.of_validation) place = last_common_validation(axis, runs);
+    gap.at[at] = gap_at(axis, place, first, other, gap.paired, gap.of_validation);
+    gap.train[at] = training_gap(axis, drawn);
+    gap.validation[at] = validation_gap(axis, drawn);
+    if (!gap.paired) drop_band(gap.train[at]), drop_band(gap.validation[at]);
+  }
+  gap.verdict = judge(gap.at[0].estimate, margin);
+  if (has_ruined(first) || has_ruined(other)) gap.verdict = {Outcome::diverged, 0};
+  return gap;
+}
+
+// Empty: a gap that was taken where the losses of all groups were.
+std::string note_on_place(const Comparison& comparison, const std::string& name, const GroupGap& gap) {
+  const double step = gap.at[static_cast<size_t>(Axis::step)].at;
+  if (std::isnan(step) ||
+      (gap.of_validation == comparison.of_validation && step == static_cast<double>(comparison.step)))
+    return "";
+  return "the gap at equal step between " + name + " and " + comparison.groups.front().name + " is of the " +
+         (gap.of_validation ? "validation" : "training") +
+         formatted(" loss at step %.0f, the last that both have", step);
 }
 
 } // namespace
@@ -247,39 +317,21 @@ Comparison compare(const std::vector<RunGroup>& groups, double margin) {
   out.groups = groups;
   out.margin = margin;
   out.notes = doubts(groups);
-  const double validated = last_common_validation(Axis::step, groups);
-  out.of_validation = !std::isnan(validated);
-  out.step = out.of_validation ? static_cast<int64_t>(validated) : last_common_step(groups);
+  const CommonLoss common = last_common_loss(sound_runs(groups));
+  out.of_validation = common.of_validation;
+  out.step = static_cast<int64_t>(common.step);
   if (!out.of_validation)
     out.notes.push_back("no validation that all have: the losses are of the training's last steps");
   const double first_speed = estimate(over_runs(groups.front(), typical_speed)).mean;
   for (const RunGroup& group : groups) {
-    std::vector<double> losses;
-    for (const RunReader* run : group.runs)
-      losses.push_back(loss_at(*run, Axis::step, static_cast<double>(out.step), out.of_validation));
     const Estimate speed = estimate(over_runs(group, typical_speed));
-    out.summaries.push_back({estimate(losses), speed, estimate(over_runs(group, most_memory)), speed.mean / first_speed,
-                             trouble_of(group)});
+    out.summaries.push_back({estimate(losses_at(group, Axis::step, common.step, common.of_validation)), speed,
+                             estimate(over_runs(group, most_memory)), speed.mean / first_speed, trouble_of(group)});
   }
   for (size_t i = 1; i < groups.size(); ++i) {
-    GroupGap gap;
-    const std::vector<Pair> pairs = pairs_of(groups.front(), groups[i]);
-    gap.paired = !pairs.empty();
-    for (const Pair& pair : pairs) gap.seeds.push_back(seed_of(*pair.first));
-    for (const Axis axis : kAxes) {
-      const size_t at = static_cast<size_t>(axis);
-      double place = kMissing; // by time runs are nowhere together
-      if (axis == Axis::step) place = static_cast<double>(out.step);
-      if (axis == Axis::tokens && out.of_validation) place = last_common_validation(axis, {groups.front(), groups[i]});
-      gap.at[at] = gap_at(axis, place, groups.front(), groups[i], gap.paired, out.of_validation);
-      const std::vector<Pair> drawn = gap.paired ? pairs : all_pairs(groups.front(), groups[i]);
-      gap.train[at] = training_gap(axis, drawn);
-      gap.validation[at] = validation_gap(axis, drawn);
-      if (!gap.paired) drop_band(gap.train[at]), drop_band(gap.validation[at]);
-    }
-    gap.verdict = judge(gap.at[0].estimate, margin);
-    if (has_ruined(groups.front()) || has_ruined(groups[i])) gap.verdict = {Outcome::diverged, 0};
-    out.gaps.push_back(std::move(gap));
+    out.gaps.push_back(gap_between(groups.front(), groups[i], margin));
+    const std::string note = note_on_place(out, groups[i].name, out.gaps.back());
+    if (!note.empty()) out.notes.push_back(note);
   }
   return out;
 }

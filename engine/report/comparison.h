@@ -28,7 +28,7 @@ struct GapCurve { // mean over seeds, and two standard errors around it where th
 };
 
 struct GroupSummary {
-  Estimate loss; // the last that all runs of the comparison have
+  Estimate loss; // at Comparison::step
   Estimate tokens_per_second;
   Estimate memory_gb;  // the most in use
   double speed_ratio;  // to the first group
@@ -39,6 +39,7 @@ struct GroupGap {                            // of a group against the first
   std::array<Gap, 3> at;                     // by axis
   std::array<GapCurve, 3> train, validation; // by axis
   bool paired = true;                        // over seeds
+  bool of_validation = true;                 // of this group's and the first one's; else of their training loss
   std::vector<int64_t> seeds;                // that both have
   GapVerdict verdict;                        // of the gap at equal step
 };
@@ -47,8 +48,8 @@ struct Comparison {
   std::vector<RunGroup> groups;
   std::vector<GroupSummary> summaries;
   std::vector<GroupGap> gaps;     // of groups 1, 2, ...
-  bool of_validation = true;      // the losses; else of the last steps' training loss
-  int64_t step = 0;               // at which `loss` was measured
+  bool of_validation = true;      // the groups' losses; else of the last steps' training loss
+  int64_t step = 0;               // at which they were measured, the last that all have; a gap has its own
   double margin = 0;              // nats
   std::vector<std::string> notes; // what makes the comparison doubtful
 };

@@ -140,6 +140,7 @@ Json comparison_json(const Comparison& c) {
       group["outcome"] = name_of(gap.verdict.outcome);
       group["seeds_needed"] = number_json(gap.verdict.seeds_needed);
       group["paired"] = gap.paired;
+      group["gap_loss"] = gap.of_validation ? "validation" : "training";
       for (const Axis axis : kAxes) {
         const size_t at = static_cast<size_t>(axis);
         Json& one = group["gaps"][kAxisNames[at]] = json_of(gap.at[at].estimate);

@@ -14,9 +14,9 @@ std::string verdict_text(const Comparison& comparison, size_t group);
 std::vector<std::string> comparison_table(const Comparison& comparison); // of 80 columns
 
 // {"margin", "step", "loss": "validation" | "training", "notes", "groups": [{"name", "runs", "seeds", "loss",
-//  "tokens_per_second", "memory_gb", "speed_ratio", "trouble", "verdict", "outcome", "paired", "gaps": {"step":
-//  {"mean", "error", "count", "at", "by_seed"}, ...}, "train": {"step": {"x", "mean", "low", "high"}, ...},
-//  "validation": ..}]}
+//  "tokens_per_second", "memory_gb", "speed_ratio", "trouble", "verdict", "outcome", "paired",
+//  "gap_loss": "validation" | "training", "gaps": {"step": {"mean", "error", "count", "at", "by_seed"}, ...},
+//  "train": {"step": {"x", "mean", "low", "high"}, ...}, "validation": ..}]}
 nlohmann::json comparison_json(const Comparison& comparison);
 
 } // namespace gpt2

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <utility>
 
 #include "engine/base/child_process.h"
@@ -17,6 +18,7 @@
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/base/stopwatch.h"
+#include "engine/base/toml.h"
 #include "engine/io/checkpoint_search.h"
 #include "engine/io/folder_lock.h"
 #include "engine/report/run_metrics.h"
@@ -41,18 +43,45 @@ void refuse_own_flags(const StudyRun& run, const std::string& origin) {
     throw Error(ExitCode::usage, origin + ": a run of a study trains", "leave out --plan, --print_config and the like");
 }
 
+[[noreturn]] void refuse(const std::string& folder, const std::string& option, const std::string& then,
+                         const std::string& now) {
+  throw Error(ExitCode::usage, folder + " was trained with " + option + " " + then + ", not " + now,
+              "give it as before, or another --dir, or remove that folder");
+}
+
 // What was given must be what the run was trained with; what was not is the trainer's to choose.
-void refuse_other_run(const StudyRun& run, const Json& trained_with, const std::string& folder) {
+void refuse_other_training(const StudyRun& run, const Json& trained_with, const std::string& folder) {
   Options copy = run.options;
   for (const OptionField& field : option_fields(copy)) {
     if (!run.given.contains(field.name) || field.of_this_start || field.name == "num_epochs") continue;
     const Json asked = Json::parse(field.toml(), nullptr, /*allow_exceptions=*/false);
     if (asked == "auto" || !trained_with.contains(field.name) || trained_with[field.name] == asked) continue;
-    throw Error(
-        ExitCode::usage,
-        folder + " was trained with " + field.name + " " + trained_with[field.name].dump() + ", not " + asked.dump(),
-        "give another --dir, or remove that folder");
+    refuse(folder, field.name, trained_with[field.name].dump(), asked.dump());
   }
+}
+
+// The options of a run as its command gave them, before the trainer replaced "auto" and --num_epochs by numbers.
+std::string asked_file(const std::string& folder) { return folder + "/asked.toml"; }
+
+using Settings = std::map<std::string, std::string>;
+
+void take(Settings& settings, const std::string& toml, const std::string& origin) {
+  for (const TomlLine& line : read_toml(toml, origin)) settings[line.key] = line.value;
+}
+
+std::string shown(const std::string& value) { return value.empty() ? "\"\"" : value; }
+
+// An option that was given when the run began and is left out now is another run too.
+void refuse_other_asked(const StudyRun& run, const std::string& folder) {
+  const std::string path = asked_file(folder);
+  std::error_code absent;
+  if (!fs::exists(path, absent)) return; // begun by an older version
+  Settings then, now;
+  take(then, to_toml(Options{}), "defaults"); // what that version did not know, it did not change
+  take(then, read_text_file(path), path);
+  take(now, to_toml(run.options), run.name);
+  for (const auto& [name, value] : now)
+    if (then[name] != value) refuse(folder, name, shown(then[name]), shown(value));
 }
 
 bool saved_its_end(const RunMetrics& metrics, int64_t last) {
@@ -158,7 +187,8 @@ RunProgress Study::progress(const StudyRun& run) const {
     return {};
   const RunReader reader(folder);
   const Json& life = reader.metrics().lives.back();
-  refuse_other_run(run, life["options"], folder);
+  refuse_other_asked(run, folder);
+  refuse_other_training(run, life["options"], folder);
   const auto& steps = reader.metrics().steps.at;
   RunProgress progress{RunStage::cut, steps.empty() ? 0 : steps.back().step, life.value("max_steps", int64_t{0})};
   progress.stage =
@@ -203,6 +233,8 @@ void Study::train_one(const StudyRun& run, const std::string& place, const StopS
   const RunProgress before = progress(run);
   if (before.stage != RunStage::to_do && before.stage != RunStage::cut) {
     log_info(place + describe(before));
+    if (before.stage == RunStage::diverged) // that it was so before makes it no success
+      ending.failures.push_back({run.name, static_cast<int>(ExitCode::numerics), describe(before)});
     return;
   }
   if (stop.requested()) {
@@ -212,6 +244,7 @@ void Study::train_one(const StudyRun& run, const std::string& place, const StopS
   const Stopwatch watch;
   log_info(place + (before.stage == RunStage::cut ? describe(before) + ", goes on" : "begins"));
   make_folders(folder_of(run));
+  if (before.stage == RunStage::to_do) write_file_atomic(asked_file(folder_of(run)), to_toml(run.options));
   const ChildProcess::Ending end = run_child(command(run), folder_of(run) + "/console.log", stop);
   if (end.status == static_cast<int>(ExitCode::done)) {
     log_info(place + "done in " + format_duration(watch.seconds()) + result_of(folder_of(run)));
@@ -228,6 +261,20 @@ void Study::train_one(const StudyRun& run, const std::string& place, const StopS
     ending.failures.push_back({run.name, end.status, end.last_words});
     log_info(place + "failed, exit code " + std::to_string(end.status));
   }
+}
+
+std::vector<Study::Result> Study::results(Ending& ending) const {
+  std::vector<Result> out;
+  for (size_t i = 0; i < runs_.size(); ++i) {
+    try {
+      if (progress(runs_[i]).max_steps > 0) out.push_back({i, RunReader(folder_of(runs_[i]))});
+    } catch (const Error& error) {
+      const bool is_known = std::any_of(ending.failures.begin(), ending.failures.end(),
+                                        [&](const Failure& failure) { return failure.name == runs_[i].name; });
+      if (!is_known) ending.failures.push_back({runs_[i].name, static_cast<int>(error.code()), error.what()});
+    }
+  }
+  return out;
 }
 
 ExitCode report_ending(const Study::Ending& ending, const Study& study) {

@@ -10,6 +10,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/process.h"
+#include "engine/report/run_metrics.h"
 #include "engine/train/options.h"
 
 namespace gpt2 {
@@ -46,14 +47,16 @@ inline constexpr StopWords kStudyStopWords = {
 
 class Study {
  public:
-  // `folder`: logs and checkpoints of a run go to FOLDER/NAME, what it prints to console.log there.
+  // `folder`: logs and checkpoints of a run go to FOLDER/NAME, what it prints to console.log there, the options that it
+  // was begun with to asked.toml.
   Study(std::string folder, std::string trainer, std::vector<StudyRun> runs);
 
   const std::vector<StudyRun>& runs() const { return runs_; }
   const std::string& folder() const { return folder_; }
   std::string folder_of(const StudyRun& run) const { return folder_ + "/" + run.name; }
 
-  // Throws Error(usage) if the folder holds a run of that name with other options: it is not the one that is meant.
+  // Throws Error(usage) if the folder holds a run of that name with other options, given or left out: it is not the one
+  // that is meant. Runs of older versions have no asked.toml: there only what is given now is compared.
   RunProgress progress(const StudyRun& run) const;
 
   std::vector<std::string> command(const StudyRun& run) const; // that begins it, or goes on with it
@@ -70,6 +73,13 @@ class Study {
   // Runs what is not done, in the order of runs(), and says a line for each. A failure does not keep the next from
   // running.
   Ending train(const StopSignal& stop) const;
+
+  struct Result {
+    size_t index; // of the run, in runs()
+    RunReader reader;
+  };
+  // What the runs that have begun have written. One that cannot be read is left out, and is a failure of `ending`.
+  std::vector<Result> results(Ending& ending) const;
 
  private:
   void train_one(const StudyRun& run, const std::string& place, const StopSignal& stop, Ending& ending) const;

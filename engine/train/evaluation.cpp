@@ -51,6 +51,8 @@ ExitCode evaluate_only(const RunStart& start, const DeviceChoice& device, Backen
                (data.built_in ? "the " : "") + data.validation_from);
   console.line(
       formatted("step %lld | val loss: %.6f | perplexity: %.2f", static_cast<long long>(step), loss, std::exp(loss)));
+  if (!std::isfinite(loss))
+    throw AgreedError(ExitCode::numerics, "the loss of " + what + " is not finite", "--list_checkpoints shows others");
   return ExitCode::done;
 }
 

@@ -75,6 +75,12 @@ std::string Fp8Guard::text() const {
   return text;
 }
 
+void Fp8Guard::forget_blocks_in(std::span<const Fp8TensorStats> stats) {
+  for (const Fp8TensorStats& tensor : stats) {
+    if (!tensor.tensor.is_lm_head()) found_.erase(tensor.tensor.layer);
+  }
+}
+
 std::vector<Fp8Guard::Finding> Fp8Guard::look(std::span<const Fp8TensorStats> stats) {
   std::map<std::string, int> bad_looks;
   std::map<int, std::string> reasons; // by layer, the first tensor of each

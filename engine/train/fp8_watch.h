@@ -31,6 +31,9 @@ class Fp8Guard {
   };
   static constexpr int kLmHead = -1;
 
+  // Blocks of which there are statistics are in FP8 (again: a new recipe gives each its chance), whatever was found.
+  void forget_blocks_in(std::span<const Fp8TensorStats> stats);
+
   // One look at the statistics of the last step: the blocks to leave in BF16 from now on, lowest first. A block, or the
   // LM head, is found once.
   std::vector<Finding> look(std::span<const Fp8TensorStats> stats);

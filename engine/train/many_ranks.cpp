@@ -92,12 +92,17 @@ ExitCode as_one_of(RankGroup& group, const std::function<ExitCode()>& work, cons
   try {
     return work();
   } catch (const AgreedError& error) {
-    if (group.leads()) throw;
+    if (group.alone()) throw;
+    // Now: what the caller still has to end may outlast the patience of those who kill what is left of a job.
+    if (group.leads()) print_error(error);
     return error.code();
   } catch (const Error& error) {
     if (group.alone()) throw;
     if (const auto lost = lost_rank(group, error)) {
       if (stop && stop->requested()) std::_Exit(static_cast<int>(ExitCode::stopped_early));
+      // What all ranks fail at alike has been said once, and keeps its code.
+      if (error.code() != ExitCode::communication && std::string_view(lost->what()).ends_with(error.what()))
+        std::_Exit(static_cast<int>(error.code()));
       leave_at_once(*lost);
     }
     group.announce_failure(error.what());

@@ -1,5 +1,6 @@
 #include "engine/train/option_notes.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <initializer_list>
 #include <set>
@@ -44,6 +45,26 @@ std::vector<std::string> changed_options(const Options& before, const Options& n
     changes.push_back(from[i].name + " " + old_value + " -> " + new_value);
   }
   return changes;
+}
+
+// The first of the steps [begin, end) for which `holds`; `end`: none. Up to kLooks steps are looked at one by one; of
+// more, every so many, and where it holds, the steps before by halves: what lasts less than that share of the run may
+// go unseen.
+template <class Holds>
+int64_t first_step(int64_t begin, int64_t end, const Holds& holds) {
+  constexpr int64_t kLooks = 100'000; // milliseconds
+  const int64_t stride = std::max<int64_t>(0, end - begin - 1) / kLooks + 1;
+  for (int64_t at = begin - 1; at < end - 1;) {
+    int64_t without = at;
+    at += std::min(stride, end - 1 - at);
+    if (!holds(at)) continue;
+    while (at - without > 1) {
+      const int64_t middle = without + (at - without) / 2;
+      (holds(middle) ? at : without) = middle;
+    }
+    return at;
+  }
+  return end;
 }
 
 } // namespace
@@ -96,13 +117,13 @@ std::vector<std::string> notes_on_resume(const Options& of_checkpoint, const Opt
   // A warm-up that goes on as it was is no surprise.
   const Schedule before = schedule_of(of_checkpoint), after = schedule_of(now);
   const float last = learning_rate(before, step > 0 ? step - 1 : 0);
-  for (int64_t at = step; at < after.max_steps; ++at) {
+  const int64_t climb = first_step(step, after.max_steps, [&](int64_t at) {
     const float rate = learning_rate(after, at);
-    if (rate <= last || rate == learning_rate(before, at)) continue;
-    notes.push_back("the learning rate climbs again: " + rate_text(last) + " at the checkpoint, " + rate_text(rate) +
-                    " at step " + std::to_string(at + 1));
-    break;
-  }
+    return rate > last && rate != learning_rate(before, at);
+  });
+  if (climb < after.max_steps)
+    notes.push_back("the learning rate climbs again: " + rate_text(last) + " at the checkpoint, " +
+                    rate_text(learning_rate(after, climb)) + " at step " + std::to_string(climb + 1));
   return notes;
 }
 

@@ -1,14 +1,20 @@
 #include "engine/train/run_cost.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "engine/io/checkpoint_format.h"
-#include "engine/io/checkpoint_pruning.h"
 
 namespace gpt2 {
 namespace {
 
 int64_t multiples_in(int64_t after, int64_t upto, int64_t of) { return of > 0 ? upto / of - after / of : 0; }
+
+// Or the largest number that there is: a run of 10^12 steps is planned too.
+int64_t product(int64_t a, int64_t b) {
+  int64_t result = 0;
+  return __builtin_mul_overflow(a, b, &result) ? INT64_MAX : result;
+}
 
 LearningRates rates_of(const Schedule& schedule, int64_t done, int64_t end) {
   LearningRates rates{.first = learning_rate(schedule, done), .peak = 0, .last = learning_rate(schedule, end - 1)};
@@ -19,29 +25,36 @@ LearningRates rates_of(const Schedule& schedule, int64_t done, int64_t end) {
   return rates;
 }
 
-// The steps that are saved for being due, in order: multiples of --checkpoint_freq, and the last.
-std::vector<KeptStep> due_saves(const Options& options, int64_t done, int64_t end) {
-  std::vector<KeptStep> steps;
-  if (const int64_t freq = options.checkpoint_freq; freq > 0)
-    for (int64_t step = (done / freq + 1) * freq; step < end; step += freq) steps.push_back({.step = step});
-  steps.push_back({.step = end, .marked = true});
-  return steps;
+struct DueSaves {
+  int64_t all, removed; // by the end
+};
+
+// What steps_to_remove() leaves of the steps that are saved for being due, multiples of --checkpoint_freq and the last,
+// counted and not listed: there may be billions.
+DueSaves due_saves(const Options& o, int64_t done, int64_t end) {
+  const int64_t freq = o.checkpoint_freq;
+  const int64_t all = std::max<int64_t>(0, multiples_in(done, end - 1, freq)) + 1;
+  const int64_t old = o.keep_checkpoints > 0 ? std::max<int64_t>(0, all - o.keep_checkpoints) : 0;
+  if (old == 0 || o.keep_every == 0) return {all, old};
+  // Step k * freq is a multiple of --keep_every where k is one of --keep_every / gcd.
+  const int64_t before = done / freq;
+  return {all, old - multiples_in(before, before + old, o.keep_every / std::gcd(freq, o.keep_every))};
 }
 
 CheckpointCost checkpoints_of(const RunPlan& plan, int64_t done, bool evaluates) {
   const Options& o = plan.options;
-  const std::vector<KeptStep> saves = due_saves(o, done, plan.max_steps);
-  const KeepRule rule{.newest = o.keep_checkpoints, .every = o.keep_every, .due_every = o.checkpoint_freq};
+  const auto [all, removed] = due_saves(o, done, plan.max_steps);
   CheckpointCost cost;
   cost.bytes_each = checkpoint_bytes(ParameterTable(plan.model.config).size());
-  const int64_t removed = static_cast<int64_t>(steps_to_remove(saves, rule).size());
   const int64_t best = evaluates && o.save_best ? 1 : 0; // beside the others, at worst
-  cost.kept = static_cast<int64_t>(saves.size()) - removed + best;
+  cost.kept = all - removed + best;
   cost.most = cost.kept + (removed > 0 || best > 0 ? 1 : 0); // the old one goes when the new one is verified
   return cost;
 }
 
 } // namespace
+
+int64_t CheckpointCost::bytes() const { return product(most, bytes_each); }
 
 RunCost cost_of(const RunPlan& plan, int64_t done, int64_t train_sequences, int64_t evaluated,
                 std::optional<double> tokens_per_second) {
@@ -49,7 +62,7 @@ RunCost cost_of(const RunPlan& plan, int64_t done, int64_t train_sequences, int6
   const double all_tokens = static_cast<double>(end) * static_cast<double>(plan.tokens_per_step());
   RunCost cost;
   cost.steps = std::max<int64_t>(0, end - done);
-  cost.tokens = cost.steps * plan.tokens_per_step();
+  cost.tokens = product(cost.steps, plan.tokens_per_step());
   cost.tokens_per_parameter = all_tokens / static_cast<double>(parameter_count(plan.model.config));
   cost.epochs = static_cast<double>(end) * plan.target_batch_size / static_cast<double>(train_sequences);
   cost.rates = rates_of(plan.schedule, std::min(done, end - 1), end);
@@ -61,7 +74,7 @@ RunCost cost_of(const RunPlan& plan, int64_t done, int64_t train_sequences, int6
   cost.checkpoints = checkpoints_of(plan, done, cost.evaluations > 0);
   if (!tokens_per_second) return cost;
   constexpr double kForwardShare = 1.0 / 3; // of a training step's arithmetic
-  const double read = static_cast<double>(cost.evaluations * evaluated) * plan.model.seq_len * kForwardShare;
+  const double read = static_cast<double>(product(cost.evaluations, evaluated)) * plan.model.seq_len * kForwardShare;
   cost.step_seconds = static_cast<double>(plan.tokens_per_step()) / *tokens_per_second;
   cost.seconds = (static_cast<double>(cost.tokens) + read) / *tokens_per_second;
   return cost;

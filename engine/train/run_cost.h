@@ -13,7 +13,7 @@ struct CheckpointCost {
   int64_t bytes_each = 0;
   int64_t kept = 0; // that stand on the disk when the run ends
   int64_t most = 0; // at any moment: one more while an old one goes
-  int64_t bytes() const { return most * bytes_each; }
+  int64_t bytes() const;
 };
 
 struct LearningRates {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <climits>
 #include <cmath>
 #include <cstdlib>
 #include <optional>
@@ -17,11 +18,12 @@ namespace {
 
 // ---- batches ----
 
-// The multiples of `unit` around `number`, as "480 or 528".
-std::string nearest_multiples(int number, int unit) {
-  const int below = number / unit * unit;
-  const std::string above = std::to_string(below + unit);
-  return below > 0 ? std::to_string(below) + " or " + above : above;
+// The multiples of `unit` around `number` that an option can hold, as "480 or 528"; "": there are none.
+std::string nearest_multiples(int number, int64_t unit) {
+  const int64_t below = number / unit * unit, above = below + unit;
+  std::string multiples = below > 0 ? std::to_string(below) : "";
+  if (above <= INT_MAX) multiples += (below > 0 ? " or " : "") + std::to_string(above);
+  return multiples;
 }
 
 // Sequences per step on each rank.
@@ -73,7 +75,7 @@ Fp8Options fp8_options(const Options& options, int layers) {
 }
 
 // What one step trains on has to come from somewhere: each sequence at most once.
-void check_target(int target, int64_t train_sequences, int unit) {
+void check_target(int target, int64_t train_sequences, int64_t unit) {
   if (target <= train_sequences) return;
   const int64_t largest = train_sequences / unit * unit;
   throw Error(ExitCode::usage,
@@ -88,7 +90,7 @@ void check_target(int target, int64_t train_sequences, int unit) {
 int resolve_target(const Options& options, const ModelDefaults& defaults, int64_t train_sequences, int ranks,
                    std::vector<std::string>& notes) {
   constexpr int kFewestStepsPerEpoch = 8;
-  const int unit = ranks * std::max(1, options.batch_size);
+  const int64_t unit = int64_t{ranks} * std::max(1, options.batch_size);
   int target = options.target_batch_size > 0 ? options.target_batch_size : defaults.target_batch_size;
   if (options.target_batch_size == 0) {
     while (target > train_sequences / kFewestStepsPerEpoch && target % 2 == 0 && target / 2 % unit == 0) target /= 2;
@@ -136,17 +138,17 @@ BatchPlan plan_batches(int target_batch_size, int batch_size, int ranks) {
   if (per_rank % batch_size == 0) return {batch_size, per_rank / batch_size};
 
   std::string sizes = std::to_string(largest_divisor_at_most(per_rank, batch_size));
-  for (int above = batch_size + 1; above <= per_rank; ++above) {
+  for (int64_t above = int64_t{batch_size} + 1; above <= per_rank; ++above) {
     if (per_rank % above == 0) {
       sizes += " or " + std::to_string(above);
       break;
     }
   }
+  const std::string targets = nearest_multiples(target_batch_size, int64_t{batch_size} * ranks);
   throw Error(ExitCode::usage,
               "--target_batch_size " + std::to_string(target_batch_size) + " is not a multiple of --batch_size " +
                   std::to_string(batch_size) + (ranks > 1 ? " on " + std::to_string(ranks) + " ranks" : ""),
-              "use --batch_size " + sizes + ", or --target_batch_size " +
-                  nearest_multiples(target_batch_size, batch_size * ranks));
+              "use --batch_size " + sizes + (targets.empty() ? "" : ", or --target_batch_size " + targets));
 }
 
 std::vector<int> parse_layer_list(const std::string& flag, const std::string& list, int layers) {
@@ -247,8 +249,8 @@ RunPlan make_plan(const Options& options, const GPT2Config& config, Precision pr
 
   plan.max_steps = resolve_steps(options, defaults, train_sequences, plan.target_batch_size, plan.notes);
   // Enough for a steady number, little beside the steps between two evaluations.
-  plan.eval_sequences =
-      options.eval_sequences > 0 ? options.eval_sequences : std::clamp(4 * plan.target_batch_size, 64, 256);
+  plan.eval_sequences = options.eval_sequences > 0 ? options.eval_sequences
+                                                   : std::clamp<int64_t>(int64_t{4} * plan.target_batch_size, 64, 256);
 
   Options& resolved = plan.options = options;
   if (resolved.model == "auto") resolved.model = backend.is_gpu() ? "gpt2" : "nano";

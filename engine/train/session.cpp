@@ -4,6 +4,7 @@
 #include <ctime>
 #include <filesystem>
 
+#include "engine/base/formatted.h"
 #include "engine/base/hash.h"
 #include "engine/data/dataset_folder.h"
 #include "engine/data/dataset_manifest.h"
@@ -151,9 +152,25 @@ void check_same_weights(WeightSource& weights, const ParameterTable& table, Rank
   check_agreement(group, {{"weights of --init_from", "hash " + std::to_string(hash)}});
 }
 
-TrainState open_state(const RunStart& start, const RunPlan& plan, const std::string& data, Model& model,
-                      RankGroup& group, Console& console) {
+// What a validation loss is the loss of.
+std::string validation_text(const RunData& data, const RunPlan& plan) {
+  if (!data.validation) return "";
+  return std::to_string(plan.eval_sequences) + " sequences of " + data.validation->fingerprint();
+}
+
+// A loss on other data says nothing about the next ones.
+void forget_other_validation(TrainState& state, const std::string& validation, Console& console) {
+  if (state.validation.empty() || validation.empty() || state.validation == validation) return;
+  console.line("note: the validation data is not what it was: the best loss so far, " +
+                   formatted("%.4f", state.best_val_loss) + ", no longer counts",
+               Style::warning);
+  state.best_val_loss = TrainState().best_val_loss;
+}
+
+TrainState open_state(const RunStart& start, const RunPlan& plan, const RunData& data, Model& model, RankGroup& group,
+                      Console& console) {
   const std::string& checkpoint = start.checkpoint;
+  const std::string trained_on = data.train->fingerprint(), validation = validation_text(data, plan);
   TrainState state;
   state.seed = plan.options.seed;
   if (start.weights) {
@@ -163,15 +180,17 @@ TrainState open_state(const RunStart& start, const RunPlan& plan, const std::str
   }
   if (!checkpoint.empty()) {
     const std::string note =
-        check_same_data(checkpoint, read_checkpoint(checkpoint), data, plan.options.allow_other_data);
+        check_same_data(checkpoint, read_checkpoint(checkpoint), trained_on, plan.options.allow_other_data);
     if (!note.empty()) console.line("note: " + note, Style::warning);
     state = load_checkpoint(checkpoint, model);
     say_where_it_resumes(console, checkpoint, state, plan.model.precision);
+    forget_other_validation(state, validation, console);
   }
   state.run_name = plan.options.run_name;
   state.precision = to_string(plan.model.precision);
   state.options_toml = to_toml(plan.options);
-  state.data = data;
+  state.data = trained_on;
+  if (!validation.empty()) state.validation = validation;
   return state;
 }
 
@@ -270,7 +289,7 @@ Session::Session(const RunStart& start, const DeviceChoice& device, Backend& bac
       model(backend.make_model(plan.model, group)),
       resumed(!start.checkpoint.empty()),
       resumed_from(start.checkpoint),
-      state(open_state(start, plan, data.train->fingerprint(), *model, group, console)),
+      state(open_state(start, plan, data, *model, group, console)),
       log(log_folder, plan.options.use_tensorboard && group.leads(), resumed ? state.step + 1 : 0,
           metrics_file(plan.options, group), log_warnings(console, group)),
       loader(data.train,

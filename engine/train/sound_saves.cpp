@@ -63,30 +63,41 @@ void SoundSaves::save(bool is_best) {
   wait(IfNotSaved::go_on); // one at a time
   session_.checkpoints.begin(*session_.model, state_, is_best, session_.group);
   saved_step_ = state_.step;
-  vindicated_ = false;
+  under_way_ = {.is_best = is_best, .best_before = best_before_};
 }
 
 // What is saved was left by an update that its own step knew nothing about. The step after it read those weights: only
 // if that one was applied may the checkpoint take the place of older ones.
 void SoundSaves::judge() {
   if (verdict_ == Verdict::applied)
-    vindicated_ = true;
+    under_way_.vindicated = true;
   else
     drop_if_doubtful();
 }
 
 void SoundSaves::end_if_written() {
-  if (!vindicated_) return;
+  if (!under_way_.vindicated) return;
   if (const auto result = session_.checkpoints.end_if_written(session_.group)) tell(*result, IfNotSaved::go_on);
   for (const std::string& line : session_.checkpoints.take_warnings()) console_.line(line, Style::warning);
 }
 
 void SoundSaves::drop_if_doubtful() {
-  if (!session_.checkpoints.saving() || vindicated_) return;
-  session_.checkpoints.drop();
+  if (!session_.checkpoints.saving() || under_way_.vindicated) return;
+  session_.checkpoints.drop(session_.group);
   console_.line("step " + std::to_string(saved_step_) + " | not saved: " + unsound(), Style::warning);
+  if (under_way_.is_best) forget_best(saved_step_);
   saved_step_ = -1;
   postponed_ = true;
+}
+
+// What is the best so far must be on the disk: the next that is better than those before it is saved again.
+void SoundSaves::forget_best(int64_t step) {
+  if (best_step_ != step) { // a better one has come since
+    best_before_ = under_way_.best_before;
+    return;
+  }
+  state_.best_val_loss = under_way_.best_before;
+  best_step_ = -1;
 }
 
 void SoundSaves::wait(IfNotSaved then) {
@@ -99,7 +110,7 @@ void SoundSaves::tell(const SaveResult& result, IfNotSaved then) {
   if (result.error) {
     if (then == IfNotSaved::stop || session_.plan.options.strict_saves) throw_agreed(session_.group, *result.error);
     if (saved_step_ == result.step) saved_step_ = -1;
-    if (result.is_best) state_.best_val_loss = best_before_; // the next that is better than that is saved
+    if (result.is_best) forget_best(result.step);
     const std::string line = step + "not saved, training goes on: " + result.error->what() +
                              (result.error->hint().empty() ? "" : " (" + result.error->hint() + ")");
     console_.line(line, Style::warning);
@@ -119,13 +130,15 @@ bool SoundSaves::files_are_due() const { return since_look_.seconds() > kFilesLo
 // Somebody may remove what a run of days writes to.
 void SoundSaves::look_after_files() {
   since_look_ = {};
-  if (session_.checkpoint_lock && session_.checkpoint_lock->hold()) {
-    console_.line("warning: " + session_.checkpoint_lock->folder() +
+  const bool logs_gone = session_.log_lock && session_.log_lock->hold(); // the log itself tells
+  // Without a lock of its own the folder of checkpoints is that of the logs, or another rank's to look after.
+  const bool checkpoints_gone = session_.checkpoint_lock ? session_.checkpoint_lock->hold() : logs_gone;
+  if (checkpoints_gone) {
+    console_.line("warning: " + session_.checkpoints.path() +
                       " was removed while the run was writing to it, with the checkpoints in it: it is made again",
                   Style::warning);
     if (session_.group.alone()) postponed_ = true; // ranks save together, at the next interval
   }
-  if (session_.log_lock) session_.log_lock->hold(); // the log itself tells
   session_.log.flush();
 }
 

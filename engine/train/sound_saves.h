@@ -44,6 +44,7 @@ class SoundSaves {
 
  private:
   void drop_if_doubtful();
+  void forget_best(int64_t step);
   void tell(const SaveResult& result, IfNotSaved);
 
   Session& session_;
@@ -55,9 +56,13 @@ class SoundSaves {
   int64_t ruined_step_ = -1, saved_step_, best_step_ = -1;
   double best_before_ = 1e30; // loss, before that of best_step_
   bool postponed_ = false;
-  bool vindicated_ = false; // the save under way: by a step after it
-  Stopwatch since_look_;    // at files
-  std::string last_good_;   // checkpoint; empty: none yet
+  struct {
+    bool vindicated = false; // by a step after it
+    bool is_best = false;
+    double best_before = 1e30;
+  } under_way_;           // the save, if there is one
+  Stopwatch since_look_;  // at files
+  std::string last_good_; // checkpoint; empty: none yet
 };
 
 } // namespace gpt2

@@ -41,7 +41,9 @@ Trainer::Trainer(Session& session)
           {.fp8 = plan_.model.fp8, .layers = plan_.model.config.layers, .warmup_steps = plan_.schedule.warmup_steps},
           session.state.fp8_lag),
       histogram_freq_(histogram_freq(session)),
-      saves_(session) {}
+      saves_(session) {
+  if (session.resumed) fp8_guard_.forget_blocks_in(model_.fp8_stats());
+}
 
 ExitCode Trainer::run() {
   try {
@@ -261,8 +263,8 @@ void Trainer::make_up_evaluation() {
   const bool is_best = evaluate();
   if (state_.step == plan_.max_steps)
     saves_.forget_saved(); // finish() saves it again, with its loss
-  else if (is_best && options_.save_best)
-    saves_.save(true);
+  else if (!stopping())
+    saves_.save(is_best); // with its loss: a later start need not make it up once more
 }
 
 void Trainer::score_hellaswag() {

@@ -21,9 +21,10 @@ class Trainer {
  public:
   explicit Trainer(Session& session); // which must outlive it
 
-  // Trains to the last step: ExitCode::done, or stopped_early after a signal, saved if it took a step. Throws
-  // Error(numerics) after --max_skipped skipped steps in a row, or if the run ends with a skipped step or a validation
-  // loss that is not finite. One process saves its weights before it ends with an error of its data or its memory.
+  // Trains to the last step: ExitCode::done, or stopped_early after a signal, saved if it took a step and the weights
+  // are sound. Throws Error(numerics) after --max_skipped skipped steps in a row, or if the run ends with a skipped
+  // step or a validation loss that is not finite. One process saves its weights before it ends with an error of its
+  // data or its memory.
   ExitCode run();
 
  private:

@@ -206,6 +206,16 @@ class Ranks(unittest.TestCase):
         self.assertRegex(ends[0][2], r"\Aerror: .*no checkpoint.*\n\Z")
         self.assertEqual(ends[1][2], "")
 
+    def test_what_all_ranks_refuse_alike_keeps_its_code(self):
+        self.with_gpus(2, "--max_steps", "1", name="first")
+        tokens = [i % 50000 for i in range(8193)]
+        with open(f"{self.folder}/other.bin", "wb") as file:
+            file.write(struct.pack("<3i", 20240520, 1, len(tokens)) + bytes(1012) + struct.pack(f"<{len(tokens)}H", *tokens))
+        flags = lambda rank: ["--run_name", "first", "--resume", "first", "--train_data", "other.bin", "--max_steps", "2"]
+        ends = self.end_of(self.start_each(2, environment=self.torchrun_words(2, 29415), flags=flags), 60)
+        self.assertEqual([end[0] for end in ends], [4, 4], ends)
+        self.assertIn("was trained on other data", ends[0][2] + ends[1][2])
+
     def test_a_missing_rank_is_named(self):
         words = self.torchrun_words(3, 29412)
         processes = self.start_each(2, environment=lambda rank: words(rank), flags=lambda rank: ["--nccl_timeout", "2"])

@@ -162,6 +162,31 @@ class Statistics(Folder):
             self.assertEqual(result["groups"][1]["gaps"][axis]["at"], place)
             self.assertAlmostEqual(result["groups"][1]["gaps"][axis]["mean"], 0, delta=1e-5)
 
+    def test_one_run_that_was_lost_or_cut_does_not_move_the_others(self):
+        self.groups([0.0, 0.0, 0.0])
+        self.run_of("other", 0, "fp32", 0.0)
+        for name, more in (("ruined", {"ruined_from": 100}), ("cut", {"steps": 120}), ("begun", {"steps": 20})):
+            self.run_of(name, 1, "fp32", **more)
+            result = self.numbers(*self.names, "other", name)
+            fp8, third = result["groups"][1:]
+            self.assertEqual(fp8["gaps"]["step"]["at"], STEPS, name)
+            self.assertEqual((fp8["gap_loss"], fp8["outcome"]), ("validation", "within"), name)
+            self.assertEqual([note for note in result["notes"] if "between fp8 and bf16 is of the validation loss at step 400" in note] != [], name != "ruined")
+            self.assertEqual((result["step"], third["gaps"]["step"]["at"], third["gap_loss"]),
+                             {"ruined": (STEPS, STEPS, "validation"), "cut": (100, 100, "validation"), "begun": (20, 20, "training")}[name])
+        self.assertRegex(self.compare(*self.names, "other", "cut"), r"fp8 at equal step .* step 400\n(.*\n){2}fp32 at equal step .* step 100\n")
+        result = self.numbers(*self.names, "other", "ruined")["groups"][2]
+        self.assertEqual((result["outcome"], result["gaps"]["step"]["by_seed"][1]), ("diverged", None))  # its seed keeps its place
+        self.assertAlmostEqual(result["gaps"]["step"]["by_seed"][0], 0, delta=1e-5)
+
+    def test_a_step_that_was_validated_twice_counts_once(self):
+        self.groups([0.0, 0.0])
+        with open(self.path("runs", "b0", "metrics.jsonl"), "a") as file:
+            file.write(json.dumps({"type": "validation", "step": STEPS, "timestamp": "", "seconds": 32.5, "val_loss": 5.0, "best": False}) + "\n")
+        result = self.numbers(*self.names)
+        self.assertEqual(result["step"], STEPS)
+        self.assertAlmostEqual(result["groups"][1]["gaps"]["step"]["by_seed"][0], 5.0 - self.last_validation("a0"), delta=1e-4)  # the last one
+
     def test_a_run_that_ends_without_a_loss_has_no_verdict(self):
         self.groups([0.0, 0.0, 0.0])
         self.run_of("ruined", 3, "fp8", ruined_from=200)
@@ -175,7 +200,7 @@ class Statistics(Folder):
         self.run_of("twin", 0)
         for arguments, code, says in (
                 (["a0", "a1"], 2, "differ in nothing but their seeds"), (["a0", "b9"], 3, "there is no run 'b9'"),
-                (["a0", "b0", "twin"], 2, "the seed of another run"), (["x=a0", "b0"], 2, "NAME=RUN"), (["x=a0"], 2, "give two or more"),
+                (["a0", "b0", "twin"], 2, "the seed of another run"), (["x=a0", "b0"], 2, "NAME=RUN"), (["a0", "x=b0"], 2, "NAME=RUN"), (["x=a0"], 2, "give two or more"),
                 (["x=a0,a0", "y=b0"], 2, "the seed of another run"), (["x=a0", "x=b0"], 2, "two groups are called x"),
                 (["--dir", "", "--", *TINY], 2, "--dir"), (["--seeds", "2000"], 2, "more than 1000"), (["--", "--plan"], 2, "a run of a study trains"),
                 (["a0", "b0", "--list"], 2, "finished runs"), (["a0", "b0", "--margin", "0"], 2, "--margin"),
@@ -209,6 +234,29 @@ class Trained(Folder):
         output = self.compare(*sets, "--", *TINY, "--max_steps", "10", "--eval_freq", "5")
         self.assertIn("nothing can be concluded", output)
         self.assertTrue(os.path.exists(self.path("rates/fast-seed1/metrics.jsonl")))
+
+    def test_runs_of_other_options_are_refused_and_unreadable_ones_left_out(self):
+        flags = ["--seeds", "2", "--", *TINY, "--max_steps", "10", "--eval_freq", "5"]
+        more = ["--weight_decay", "0", "--max_lr", "0.01"]
+        self.compare(*flags, *more)
+        for now, says in ((more[:2], "max_lr 0.01, not auto"), (more[2:], "weight_decay 0, not 0.1"),
+                          (more + ["--beta1", "0.8"], "beta1 0.9, not 0.8")):
+            error = self.compare(*flags, *now, code=2)
+            self.assertRegex(error, r"\Aerror: [^\n]+\n\Z")
+            self.assertIn("runs/compare/fp32-seed1 was trained with " + says, error)
+        self.assertEqual(self.compare(*flags, *more).count(": done, 10 steps"), 4)
+        os.remove(self.path("runs/compare/fp32-seed1/asked.toml"))  # as an older version left it: what is given is compared, no more
+        self.assertIn("beta1 0.9, not 0.8", self.compare(*flags, *more, "--beta1", "0.8", code=2))
+        self.assertIn("runs/compare/fp8-seed1 was trained with", self.compare(*flags, *more[:2], code=2))
+
+        with open(self.path("runs/compare/fp8-seed2/metrics.jsonl"), "a") as file:
+            file.write("no line\n")
+        os.remove(self.path("runs/compare/compare.html"))
+        done = subprocess.run([COMPARE, *flags, *more], cwd=self.folder, capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        self.assertRegex(done.stderr, r"\Awarning: fp8-seed2 failed with exit code 3: [^\n]+ is no line of metrics[^\n]+\n\Z")
+        self.assertRegex(done.stdout, r"\nfp32 +2 .*\nfp8 +1 ")
+        self.assertTrue(os.path.exists(self.path("runs/compare/compare.html")))
 
 
 @unittest.skipUnless(find_browser(), "no Chromium here (tools/install_deps.sh test)")

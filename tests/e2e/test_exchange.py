@@ -131,6 +131,9 @@ class Exchange(Folder):
         self.assertAlmostEqual(self.our_loss("checkpoints_fp8/tuned/latest"), ours, delta=1e-5)
         again = self.call(2, EXPORT, "checkpoints_fp8/tuned", "--output", "out_fp32")
         self.assertIn("--overwrite", again)
+        os.makedirs(self.folder + "/out_fp32/.git")
+        self.assertIn("out_fp32 holds .git", self.call(2, EXPORT, "checkpoints_fp8/tuned", "--output", "out_fp32", "--overwrite"))
+        os.rmdir(self.folder + "/out_fp32/.git")
         self.call(0, EXPORT, "checkpoints_fp8/tuned", "--output", "out_fp32/", "--overwrite")
         self.assertEqual([name for name in os.listdir(self.folder) if ".tmp-" in name or ".old-" in name], [])
 

@@ -378,9 +378,10 @@ class Refusals(Case):
         for arguments, words in cases.items():
             with self.subTest(arguments):
                 self.refused(*arguments, code=2, says=words, leaves="out")
-        self.prepare("a.jsonl", "-o", "no_val", "--val_fraction", "0")
+        self.assertNotIn("validation set", self.prepare("a.jsonl", "-o", "no_val", "--val_fraction", "0").stderr)
         self.assertEqual([name for name in os.listdir(self.path("no_val")) if name.startswith("val_")], [])
-        self.prepare("a.jsonl", "-o", "out")
+        done = self.prepare("a.jsonl", "-o", "out")
+        self.assertIn("no validation set was made: none of 10 documents fell to --val_fraction 0.01 (give a larger one", done.stderr)
         self.refused("a.jsonl", "-o", "out", code=2, says="out/train_000000.bin exists already")
 
     def test_a_disk_that_is_full(self):

@@ -88,6 +88,31 @@ class Sweep(unittest.TestCase):
         self.sweep("tiny.toml", code=2)
         self.assertIn("was trained with max_steps 20, not 30", self.errors)
 
+    def test_what_was_left_out_or_counted_in_epochs_is_another_sweep_too(self):
+        grid = "eval_freq = 0\n[grid]\nseed = [1]\n"
+        self.write("num_epochs = 0.001\ngrad_clip = 2\n" + grid)
+        self.sweep("tiny.toml")
+        self.assertIn("seed_1: done", self.sweep("tiny.toml"))
+        for now, says in (("num_epochs = 0.002\ngrad_clip = 2\n", "num_epochs 0.001, not 0.002"), ("num_epochs = 0.001\n", "grad_clip 2, not 1")):
+            self.write(now + grid)
+            self.sweep("tiny.toml", code=2)
+            self.assertIn("runs/tiny/seed_1 was trained with " + says, self.errors)
+
+    def test_one_that_diverged_or_cannot_be_read_fails_each_time_and_the_others_are_shown(self):
+        self.write("max_steps = 20\neval_freq = 10\n[grid]\nmax_lr = [1e-3, 1e-2, 1e30]\n")
+        for _ in range(2):
+            output = self.sweep("tiny.toml", code=5)
+            self.assertIn("max_lr_1e30 failed with exit code 5", self.errors)
+        self.assertIn("[3/3] max_lr_1e30: diverged at step", output)
+        with open(os.path.join(self.folder, "runs/tiny/max_lr_1e-2/metrics.jsonl"), "a") as file:
+            file.write("no line\n")
+        os.remove(os.path.join(self.folder, "runs/tiny/report.html"))
+        output = self.sweep("tiny.toml", code=3)
+        self.assertEqual(self.errors.count("max_lr_1e-2 failed with exit code 3"), 1, self.errors)
+        table = output[output.index("val loss"):].splitlines()[1:3]
+        self.assertEqual([line.split()[0] for line in table], ["max_lr_1e-3", "max_lr_1e30"])
+        self.assertTrue(os.path.exists(os.path.join(self.folder, "runs/tiny/report.html")))
+
     def test_interrupted_it_goes_on_where_it_stopped(self):
         self.write('max_steps = 400\neval_freq = 0\ncheckpoint_freq = 0\n[grid]\nseed = [1, 2]\n')
         process = subprocess.Popen([SWEEP, "tiny.toml"], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

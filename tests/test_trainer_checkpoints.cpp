@@ -480,6 +480,7 @@ TEST_CASE("the best loss on other validation data does not count any more") {
   const Outcome other = run(resume(play.options, "latest", {"max_steps", "eval_sequences"}), backend);
   CHECK(contains(other.printed, "the best loss so far, 1.0000, no longer counts"));
   CHECK(other.state.best_val_loss == doctest::Approx(5.0));
+  CHECK(fs::exists(play.options.checkpoint_dir + "/run/step_00000001")); // the best on the data before
 }
 
 TEST_CASE("resuming in another precision is noted, with what becomes of the scales") {

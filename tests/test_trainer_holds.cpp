@@ -289,7 +289,7 @@ TEST_CASE("logs and locks that are removed under a run are made again; a full di
   CHECK(steps == std::vector<int64_t>{9, 10});
 }
 
-TEST_CASE("one folder for logs and checkpoints that is removed: the next step is saved at once") {
+TEST_CASE("one folder for logs and checkpoints that is removed is told, and the next save makes it again") {
   Playground play;
   play.options.checkpoint_freq = 4;
   play.options.log_dir = play.options.checkpoint_dir;
@@ -325,6 +325,23 @@ TEST_CASE("a run whose removed folder another run has taken stops, and saves not
 }
 
 // ---- signals ----
+
+TEST_CASE("an evaluation that is made up and not finite is not saved") {
+  Playground play;
+  play.options.eval_freq = play.options.checkpoint_freq = 5;
+  Script script;
+  script.val_loss = [](int64_t at) {
+    if (at == 5) std::raise(SIGTERM);
+    return 1.0;
+  };
+  ScriptedBackend backend(script);
+  CHECK(run({play.options, ""}, backend).code == ExitCode::stopped_early);
+  script.val_loss = [](int64_t at) { return at == 5 ? std::numeric_limits<double>::quiet_NaN() : 1.0; };
+  const Outcome rest = run(resume(play.options, "latest"), backend);
+  CHECK(rest.code == ExitCode::done);
+  CHECK(contains(rest.printed, "step 5 | not saved until a step is applied again: the validation loss is not finite"));
+  CHECK(read_checkpoint(play.options.checkpoint_dir + "/run/step_00000005").last_val_step == -1);
+}
 
 TEST_CASE("every signal, during a step, an evaluation, a sample and the end: what is sound is saved, exit 75") {
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGHUP}) {

@@ -22,7 +22,6 @@ namespace {
 const std::string kFormat = "GPT-2 training checkpoint", kRankFormat = kFormat + ", part of a rank";
 // 1: of one rank, and 2: of several, without a manifest; 3: a manifest belongs to it.
 constexpr int64_t kOldest = 1, kHashed = 3;
-constexpr double kNoLoss = 1e30;
 const std::string kConfigGroup = "/config", kTrainGroup = "/train", kModelGroup = "/model";
 
 std::string utc_now() {

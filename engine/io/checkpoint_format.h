@@ -24,13 +24,15 @@
 
 namespace gpt2 {
 
+constexpr double kNoLoss = 1e30; // none was measured yet
+
 // What the loop itself needs to go on.
 struct TrainState {
   int64_t step = 0;            // optimizer steps done (skipped ones count)
   int64_t loader_position = 0; // samples consumed
   uint64_t seed = 0;           // of the data order and initialisation
-  double best_val_loss = 1e30;
-  double last_val_loss = 1e30;
+  double best_val_loss = kNoLoss;
+  double last_val_loss = kNoLoss;
   int64_t last_val_step = -1; // at which it was measured; -1: never, or not known
   int64_t tokens = 0;         // trained on so far
   std::string run_name;

@@ -28,14 +28,25 @@ std::string option(const std::string& options_toml, const std::string& name) {
   return "";
 }
 
+// On what the losses of a checkpoint were measured; "": not known.
+std::string validation_of(const std::string& checkpoint) {
+  try {
+    return checkpoint.empty() ? "" : read_checkpoint(checkpoint).validation;
+  } catch (const std::exception&) {
+    return "";
+  }
+}
+
 // By what the checkpoint says of itself: --save_best saved it, and it was neither due nor its run's last step. In
-// doubt, as where it cannot be read, it was not.
-bool was_saved_as_best_only(const std::string& checkpoint) {
+// doubt, as where it cannot be read, it was not; nor is it a former best where its loss is that of other data than the
+// best one's, `validation`.
+bool was_saved_as_best_only(const std::string& checkpoint, const std::string& validation) {
   try {
     const TrainState state = read_checkpoint(checkpoint);
     const auto number = [&](const std::string& name) { return std::stoll(option(state.options_toml, name)); };
     const int64_t due_every = number("checkpoint_freq");
-    return state.last_val_step == state.step && state.last_val_loss == state.best_val_loss &&
+    const bool comparable = state.validation.empty() || validation.empty() || state.validation == validation;
+    return comparable && state.last_val_step == state.step && state.last_val_loss == state.best_val_loss &&
            option(state.options_toml, "save_best") == "true" && state.step != number("max_steps") &&
            (due_every == 0 || state.step % due_every != 0);
   } catch (const std::exception&) {
@@ -61,13 +72,14 @@ std::vector<int64_t> steps_to_remove(const std::vector<KeptStep>& steps, const K
 Pruned prune(const std::string& run_folder, const KeepRule& rule, bool dry_run) {
   Pruned pruned;
   std::vector<KeptStep> steps; // headers are read of those alone that may have been saved for being the best
-  const int64_t latest = step_of(follow_marker(run_folder, kLatest)), best = step_of(follow_marker(run_folder, kBest));
+  const std::string best_path = follow_marker(run_folder, kBest), validation = validation_of(best_path);
+  const int64_t latest = step_of(follow_marker(run_folder, kLatest)), best = step_of(best_path);
   for (const std::string& path : checkpoints_in(run_folder)) {
     const int64_t step = step_of(path);
     const bool may_be_former_best = step != latest && step < best && !is_multiple(step, rule.due_every);
     steps.push_back({.step = step,
                      .marked = step == latest || step == best,
-                     .only_best = may_be_former_best && was_saved_as_best_only(path)});
+                     .only_best = may_be_former_best && was_saved_as_best_only(path, validation)});
   }
   const std::vector<int64_t> without = steps_to_remove(steps, rule);
   if (without.empty()) return pruned;

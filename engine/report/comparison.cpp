@@ -131,6 +131,7 @@ struct CommonLoss { // the last that all of some runs have
 };
 
 CommonLoss last_common_loss(const std::vector<const RunReader*>& runs) {
+  if (runs.empty()) return {true, 0}; // all are ruined: there is no loss, and the verdict says why
   const double validated = last_common_validation(Axis::step, runs);
   if (!std::isnan(validated)) return {true, validated};
   return {false, last_common_step(runs)};

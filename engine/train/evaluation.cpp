@@ -52,7 +52,8 @@ ExitCode evaluate_only(const RunStart& start, const DeviceChoice& device, Backen
   console.line(
       formatted("step %lld | val loss: %.6f | perplexity: %.2f", static_cast<long long>(step), loss, std::exp(loss)));
   if (!std::isfinite(loss))
-    throw AgreedError(ExitCode::numerics, "the loss of " + what + " is not finite", "--list_checkpoints shows others");
+    throw AgreedError(ExitCode::numerics, "the loss of " + what + " is not finite",
+                      resumed ? "--list_checkpoints shows others" : "");
   return ExitCode::done;
 }
 

@@ -31,7 +31,8 @@ bool behind_launcher(const Environment& environment);
 int ranks_to_start(const Options& options, const Environment& environment);
 
 // Runs the work of one rank. The other ranks hear of its failure and end, and this process ends without another step;
-// of an error that all ranks have alike only rank 0 speaks. `stop`, where there is nothing to save yet: a rank that was
+// of an error that all ranks have alike one speaks (rank 0 where they agreed on it, else the first that failed), and
+// each keeps its code. `stop`, where there is nothing to save yet: a rank that was
 // asked to stop does not take the end of the others, who were asked too, for a failure.
 ExitCode as_one_of(RankGroup& group, const std::function<ExitCode()>& work, const StopSignal* stop = nullptr);
 

@@ -153,7 +153,9 @@ std::string skip_line(int64_t step, Verdict verdict, int in_a_row, int limit) {
 
 std::string validation_line(int64_t step, double loss, bool is_best, double best_loss) {
   return "step " + std::to_string(step) + " | val loss: " + formatted("%.6f", loss) +
-         (is_best ? " | best so far" : " | best: " + formatted("%.6f", best_loss));
+         (is_best               ? " | best so far"
+          : best_loss < kNoLoss ? " | best: " + formatted("%.6f", best_loss)
+                                : "");
 }
 
 std::string hellaswag_line(int64_t step, const Accuracy& scores) {

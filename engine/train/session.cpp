@@ -1,5 +1,6 @@
 #include "engine/train/session.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
@@ -155,16 +156,18 @@ void check_same_weights(WeightSource& weights, const ParameterTable& table, Rank
 // What a validation loss is the loss of.
 std::string validation_text(const RunData& data, const RunPlan& plan) {
   if (!data.validation) return "";
-  return std::to_string(plan.eval_sequences) + " sequences of " + data.validation->fingerprint();
+  const int64_t used = std::min<int64_t>(plan.eval_sequences, data.validation->sequences());
+  return std::to_string(used) + " sequences of " + data.validation->fingerprint();
 }
 
 // A loss on other data says nothing about the next ones.
 void forget_other_validation(TrainState& state, const std::string& validation, Console& console) {
   if (state.validation.empty() || validation.empty() || state.validation == validation) return;
-  console.line("note: the validation data is not what it was: the best loss so far, " +
-                   formatted("%.4f", state.best_val_loss) + ", no longer counts",
-               Style::warning);
-  state.best_val_loss = TrainState().best_val_loss;
+  if (state.best_val_loss < kNoLoss)
+    console.line("note: the validation data is not what it was: the best loss so far, " +
+                     formatted("%.4f", state.best_val_loss) + ", no longer counts",
+                 Style::warning);
+  state.best_val_loss = kNoLoss;
 }
 
 TrainState open_state(const RunStart& start, const RunPlan& plan, const RunData& data, Model& model, RankGroup& group,

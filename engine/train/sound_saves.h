@@ -54,12 +54,12 @@ class SoundSaves {
   Verdict verdict_ = Verdict::applied; // of the last step
   int skipped_in_a_row_ = 0;           // up to it
   int64_t ruined_step_ = -1, saved_step_, best_step_ = -1;
-  double best_before_ = 1e30; // loss, before that of best_step_
+  double best_before_ = kNoLoss; // loss, before that of best_step_
   bool postponed_ = false;
   struct {
     bool vindicated = false; // by a step after it
     bool is_best = false;
-    double best_before = 1e30;
+    double best_before = kNoLoss;
   } under_way_;           // the save, if there is one
   Stopwatch since_look_;  // at files
   std::string last_good_; // checkpoint; empty: none yet

@@ -49,10 +49,12 @@ ExitCode Trainer::run() {
   try {
     return train();
   } catch (const Error& error) {
+    console_.clear_progress(); // what is said of it begins a line
     if (error.code() == ExitCode::data) rescue();
     end_save_under_way();
     throw;
   } catch (const std::bad_alloc&) {
+    console_.clear_progress();
     rescue();
     end_save_under_way();
     throw;
@@ -264,7 +266,7 @@ void Trainer::make_up_evaluation() {
   if (state_.step == plan_.max_steps)
     saves_.forget_saved(); // finish() saves it again, with its loss
   else if (!stopping())
-    saves_.save(is_best); // with its loss: a later start need not make it up once more
+    saves_.save_if_sound(is_best); // with its loss: a later start need not make it up once more
 }
 
 void Trainer::score_hellaswag() {

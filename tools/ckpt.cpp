@@ -43,7 +43,7 @@ std::string validity(const CheckpointInfo& info, bool quick) {
 }
 
 std::string loss_text(const CheckpointInfo& info) {
-  return info.val_loss < 1e30 && info.val_step == info.step ? formatted("%.4f", info.val_loss) : "-";
+  return info.val_loss < kNoLoss && info.val_step == info.step ? formatted("%.4f", info.val_loss) : "-";
 }
 
 ExitCode list(const Command& command) {

@@ -186,11 +186,13 @@ PendingFile::~PendingFile() {
 
 void PendingFile::commit() {
   sync_path(temporary_);
-  if (uninterrupted([&] { return std::rename(temporary_.c_str(), path_.c_str()); }) != 0) {
-    throw_system_error(ExitCode::disk, "replace", path_, errno);
-  }
+  if (!renamed(temporary_, path_)) throw_system_error(ExitCode::disk, "replace", path_, errno);
   temporary_.clear();
   sync_path(parent_folder(path_)); // the name itself must survive a power cut
+}
+
+bool renamed(const std::string& from, const std::string& to) {
+  return uninterrupted([&] { return std::rename(from.c_str(), to.c_str()); }) == 0;
 }
 
 std::string read_text_file(const std::string& path, ExitCode on_error) {

@@ -80,11 +80,12 @@ void write_file_atomic(const std::string& path, std::string_view bytes, Links li
 // none.
 std::string behind_links(const std::string& path);
 
-void make_folders(const std::string& path);             // as mkdir -p
-void sync_path(const std::string& path);                // fsync of a file or a folder
-bool has_name(int descriptor, const std::string& path); // is the open file still the one of that name?
-std::string nearest_existing(const std::string& path);  // it, or the first folder above it that is there
-int64_t free_disk_space(const std::string& path);       // bytes a user may still write at or above `path`
+void make_folders(const std::string& path);                   // as mkdir -p
+void sync_path(const std::string& path);                      // fsync of a file or a folder
+bool renamed(const std::string& from, const std::string& to); // over what is there; else errno says why not
+bool has_name(int descriptor, const std::string& path);       // is the open file still the one of that name?
+std::string nearest_existing(const std::string& path);        // it, or the first folder above it that is there
+int64_t free_disk_space(const std::string& path);             // bytes a user may still write at or above `path`
 
 // Folders as make_folders() makes them, for as long as this lives: those that it had to make go again, if they are
 // empty.

@@ -118,8 +118,7 @@ void CheckpointFolder::show_in_root(const char* marker) const {
   if (checkpoint.empty()) return;
   const std::string made = folder_ + "/.newest_" + marker, wanted = root_ + "/" + marker;
   write_file_atomic(made, run_ + "/" + fs::path(checkpoint).filename().string() + "\n", Links::replace);
-  if (uninterrupted([&] { return std::rename(made.c_str(), wanted.c_str()); }) != 0)
-    throw_system_error(ExitCode::disk, "replace", wanted, errno);
+  if (!renamed(made, wanted)) throw_system_error(ExitCode::disk, "replace", wanted, errno);
   sync_path(root_);
 }
 

@@ -90,7 +90,7 @@ Pruned prune(const std::string& run_folder, const KeepRule& rule, bool dry_run) 
   }
   for (const int64_t step : without) {
     const std::string path = run_folder + "/" + step_folder_name(step), nameless = temporary_name(path);
-    if (!dry_run && uninterrupted([&] { return std::rename(path.c_str(), nameless.c_str()); }) != 0) {
+    if (!dry_run && !renamed(path, nameless)) {
       pruned.why_not = "cannot remove " + path + ": " + std::strerror(errno);
       continue;
     }

@@ -31,7 +31,7 @@ CheckpointInfo describe(const std::string& path) {
     info.precision = header.precision;
     info.model = header.model;
   } catch (const Error&) { // shown, so that nobody wonders where it went
-    info.val_loss = 1e30;
+    info.val_loss = kNoLoss;
     info.precision = "damaged";
   }
   return info;

@@ -13,7 +13,7 @@ struct CheckpointInfo {
   std::string path;
   std::string run; // its folder below --checkpoint_dir; "": the checkpoint stands there directly
   int64_t step = 0;
-  double val_loss = 0;   // 1e30: not evaluated
+  double val_loss = 0;   // kNoLoss: not evaluated
   int64_t val_step = -1; // at which it was measured, perhaps before `step`; -1: not known
   int ranks = 1;         // that wrote it
   int64_t bytes = 0;     // of all files

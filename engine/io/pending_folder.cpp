@@ -24,10 +24,6 @@ namespace fs = std::filesystem;
 
 constexpr auto kStillWarm = std::chrono::minutes(2); // a writer on another host, whose process id means nothing here
 
-bool renamed(const std::string& from, const std::string& to) { // else errno says why not
-  return uninterrupted([&] { return std::rename(from.c_str(), to.c_str()); }) == 0;
-}
-
 void rename(const std::string& from, const std::string& to) {
   if (!renamed(from, to)) throw_system_error(ExitCode::disk, "replace", to, errno);
 }

@@ -96,8 +96,6 @@ std::vector<Pair> all_pairs(const RunGroup& first, const RunGroup& other) {
 
 // ---- where they are compared ----
 
-bool is_ruined(const RunReader& run) { return has_ruined({"", {&run}}); }
-
 // Those that say where losses are compared: a run that is ruined would take all others back to before it was.
 std::vector<const RunReader*> sound_runs(const std::vector<RunGroup>& groups) {
   std::vector<const RunReader*> runs;

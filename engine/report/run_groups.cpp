@@ -48,11 +48,6 @@ std::vector<std::string> differing_options(const std::vector<Json>& all) {
   return {differing.begin(), differing.end()};
 }
 
-// Its last loss is no number: what it had before says nothing about where it led.
-bool is_ruined(const RunReader& run) {
-  return state_of(run) == "diverged" || (!run.metrics().validations.at.empty() && !std::isfinite(last_validation(run)));
-}
-
 } // namespace
 
 int64_t seed_of(const RunReader& run) {
@@ -91,6 +86,11 @@ void check_groups(const std::vector<RunGroup>& groups) {
             run->name() + " has the seed of another run of " + group.name + ", " + std::to_string(seed_of(*run)),
             "leave one out: they are no two seeds");
   }
+}
+
+// Its last loss is no number: what it had before says nothing about where it led.
+bool is_ruined(const RunReader& run) {
+  return state_of(run) == "diverged" || (!run.metrics().validations.at.empty() && !std::isfinite(last_validation(run)));
 }
 
 bool has_ruined(const RunGroup& group) {

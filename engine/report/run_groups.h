@@ -20,7 +20,8 @@ int64_t seed_of(const RunReader& run);
 
 void check_groups(const std::vector<RunGroup>& groups); // throws Error(usage) if two have one name, or one a seed twice
 
-bool has_ruined(const RunGroup& group);        // a run whose last loss is no number
+bool is_ruined(const RunReader& run);          // its last loss is no number
+bool has_ruined(const RunGroup& group);        // a run that is
 std::string trouble_of(const RunGroup& group); // "1 diverged, 2 not finished"; empty: all are done
 
 // What makes a comparison of them doubtful: other data, other devices.

@@ -102,7 +102,7 @@ void settle(Options& merged, std::vector<std::string>& notes, const CommandLine&
 
 // A loss is one of the checkpoint's own step, or says of which it is. Without a known step it says nothing.
 std::string loss_text(const CheckpointInfo& info) {
-  if (!(info.val_loss < 1e30) || info.val_step < 0) return "        -";
+  if (!(info.val_loss < kNoLoss) || info.val_step < 0) return "        -";
   char loss[32];
   std::snprintf(loss, sizeof loss, "%9.6f", info.val_loss);
   return info.val_step == info.step ? loss : loss + (" at step " + std::to_string(info.val_step));

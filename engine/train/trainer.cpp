@@ -318,7 +318,6 @@ void Trainer::probe() {
 void Trainer::rescue() {
   if (!session_.group.alone() || updating_ || !saves_.unsound().empty()) return;
   if (state_.step == first_step_ || saves_.is_saved()) return;
-  console_.clear_progress();
   try {
     probe();
     if (!saves_.unsound().empty()) return;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "kernels/epilogue_widths.h"
+
 namespace gpt2 {
 namespace {
 
@@ -22,9 +24,6 @@ constexpr double kElementwiseBytes = 92;       // per layer, channel and token, 
 constexpr double kGeluBytesSaved = 28;         // of these, where GELU and its gradient are epilogues (kernels/sm90)
 constexpr double kHeadBytes = 6;               // per token and logit: it is read twice, its gradient written twice
 constexpr double kHeadBytesSaved = 2;          // where softmax's sums are an epilogue
-
-bool gelu_is_an_epilogue(double channels) { return channels == 768 || channels == 1024 || channels == 1280; }
-bool softmax_is_an_epilogue(double channels) { return channels == 768; }
 
 double interpolate(double channels, double GemmRates::*rate) {
   if (channels <= kMeasured.front().channels) return kMeasured.front().*rate;
@@ -58,8 +57,9 @@ double h200_light_speed(const ModelOptions& model) {
   const double L = config.layers, C = config.channels;
   const double block_flops = 72 * L * C * C; // per token: 12 C^2 weights a block, 6 FLOPs each
   const double head_flops = 6.0 * config.padded_vocab * C;
-  const double block_bytes = kElementwiseBytes - (fp8 && gelu_is_an_epilogue(C) ? kGeluBytesSaved : 0);
-  const double head_bytes = kHeadBytes - (fp8_head && softmax_is_an_epilogue(C) ? kHeadBytesSaved : 0);
+  const double block_bytes = kElementwiseBytes - (fp8 && gelu_is_an_epilogue(config.channels) ? kGeluBytesSaved : 0);
+  const double head_bytes =
+      kHeadBytes - (fp8_head && softmax_is_an_epilogue(config.channels, config.padded_vocab) ? kHeadBytesSaved : 0);
   const double seconds = block_flops / (1e12 * interpolate(C, fp8 ? &GemmRates::block_fp8 : &GemmRates::block_bf16)) +
                          head_flops / (1e12 * interpolate(C, fp8_head ? &GemmRates::head_fp8 : &GemmRates::head_bf16)) +
                          kAttentionSeconds * L * C * model.seq_len +

@@ -112,6 +112,14 @@ __device__ inline void load_box(void* to, const CUtensorMap* map, Barrier& barri
       "l"(map), "r"(shared_address(&barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
       : "memory");
 }
+__device__ inline void load_box(void* to, const CUtensorMap* map, Barrier& barrier, int c0, int c1, int c2, int c3,
+                                int c4, uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;" ::"r"(shared_address(to)),
+      "l"(map), "r"(shared_address(&barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "h"(blocks)
+      : "memory");
+}
 
 // A box from shared memory to a tensor of 2 dimensions. What threads have stored there must be fenced by each of them
 // first; the memory may be used again when the thread that issued the copies has waited for their reading.

@@ -40,13 +40,13 @@ struct SoftmaxParts {
   static constexpr int kStagingBytes = 0, kInputBytes = 0, kInputs = 0;
   static constexpr int kGroups = kPanel / kGroup;
 
-  __device__ SoftmaxParts(const Arguments& p, uint8_t*, int column0, int, int)
-      : p_(p),
-        column0_(column0),
-        scale_(p.in.meter->inverse * p.weight.meter->inverse),
-        parts_(p.parts + column0 / kPanel),
-        parts_per_row_(p.padded_vocab / kPanel) {}
+  __device__ SoftmaxParts(const Arguments& p, uint8_t*, int)
+      : p_(p), scale_(p.in.meter->inverse * p.weight.meter->inverse), parts_per_row_(p.padded_vocab / kPanel) {}
 
+  __device__ void begin(int column0, int) {
+    column0_ = column0;
+    parts_ = p_.parts + column0 / kPanel;
+  }
   __device__ void prepare(int64_t) {}
 
   __device__ void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, const auto&) {
@@ -71,6 +71,7 @@ struct SoftmaxParts {
     for (int r = 0; r < 2; ++r) parts_[(row0 + own_.row + r) * parts_per_row_] = {maxima[r], sums[r]};
   }
 
+  __device__ void end() {}
   __device__ void finish() {}
 
  private:
@@ -118,17 +119,16 @@ struct SoftmaxParts {
 
   const Arguments& p_;
   Ownership own_;
-  int column0_;
+  int column0_ = 0;
   float scale_;
-  SoftmaxPart* const parts_; // of row 0
+  SoftmaxPart* parts_ = nullptr; // of row 0
   const int64_t parts_per_row_;
 };
 
 } // namespace
 
 int lm_head_parts_fp8(int C, int padded_vocab) {
-  const int panel = stationary_panel(C);
-  return panel != 0 && padded_vocab % (2 * panel) == 0 ? padded_vocab / panel : 0;
+  return softmax_is_an_epilogue(C, padded_vocab) ? padded_vocab / stationary_panel(C) : 0;
 }
 
 bool fused_lm_head_fp8(const CudaDevice& device, int64_t rows, int C, int padded_vocab) {

@@ -22,9 +22,9 @@ struct Plain {
   static constexpr int kPanel = kPanel_, kConsumers = 2;
   static constexpr int kStagingBytes = 0, kInputBytes = 0, kInputs = 0;
 
-  __device__ Plain(const Arguments& p, uint8_t*, int column0, int, int)
-      : p_(p), column0_(column0), scale_(*p.in_scale * *p.weight_scale) {}
+  __device__ Plain(const Arguments& p, uint8_t*, int) : p_(p), scale_(*p.in_scale * *p.weight_scale) {}
 
+  __device__ void begin(int column0, int) { column0_ = column0; }
   __device__ void prepare(int64_t row0) {
     if (!p_.residual) return;
 #pragma unroll
@@ -55,6 +55,7 @@ struct Plain {
     }
   }
 
+  __device__ void end() {}
   __device__ void finish() {}
 
  private:
@@ -64,7 +65,7 @@ struct Plain {
 
   const Arguments& p_;
   Ownership own_;
-  int column0_;
+  int column0_ = 0;
   float scale_;
   uint4 stream_[kPanel / kGroup][2] = {};
 };

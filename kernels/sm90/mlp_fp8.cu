@@ -1,4 +1,5 @@
-// GELU and its gradient as epilogues of the products beside them (stationary_product.cuh).
+// GELU and its gradient as epilogues of the products beside them: of stationary_product.cuh, and of tiled_product.cuh
+// where the panel would fill shared memory.
 //
 // At C = 768 a tile of 64 x 192 multiplies for 2,304 cycles, in which a scheduler issues 24 instructions an element, if
 // its two or three warps never wait. So forward, which computes GELU anyway, leaves GELU' behind for backward in 8
@@ -14,6 +15,7 @@
 #include "kernels/device/fp8.cuh"
 #include "kernels/device/gelu_math.cuh"
 #include "kernels/sm90/stationary_product.cuh"
+#include "kernels/sm90/tiled_product.cuh"
 
 namespace gpt2 {
 namespace {
@@ -61,12 +63,12 @@ struct FcGelu {
   static constexpr int kPanel = kPanel_, kConsumers = 3; // its epilogue takes longer than its product
   static constexpr int kStagingBytes = 0, kInputBytes = 0, kInputs = 0;
 
-  __device__ FcGelu(const Arguments& p, uint8_t*, int column0, int, int)
+  __device__ FcGelu(const Arguments& p, uint8_t*, int)
       : p_(p),
-        column0_(column0),
         scale_(p.in.meter->inverse * p.weight.meter->inverse),
         quantizer_(with_format<Fp8Format::e4m3>(p.gelu)) {}
 
+  __device__ void begin(int column0, int) { column0_ = column0; }
   __device__ void prepare(int64_t) {}
 
   __device__ void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, const auto&) {
@@ -104,6 +106,8 @@ struct FcGelu {
     }
   }
 
+  __device__ void end() {}
+
   // An activation that overflowed must reach the anomaly guard, and its code and its slope are numbers: one becomes
   // NaN.
   __device__ void finish() {
@@ -117,7 +121,7 @@ struct FcGelu {
 
   const Arguments& p_;
   Ownership own_;
-  int column0_;
+  int column0_ = 0;
   int64_t last_row0_ = 0;
   float scale_;
   Fp8Quantizer quantizer_;
@@ -145,7 +149,7 @@ struct alignas(512) TransposedChunk {
 
 struct GeluGradientArguments {
   FcprojGeluGradientFp8 p;
-  float* partials;          // (consumers * parts, OC): each warpgroup's column sums
+  float* partials;          // (slots, OC): each warpgroup's column sums, or each tile's
   CUtensorMap gelu, slope;  // boxes of a chunk
   CUtensorMap dx_t, gelu_t; // the same, transposed
 };
@@ -170,16 +174,20 @@ struct GeluGradient {
     load_box(to + kBoxBytes, &arguments.slope, full, column, row);
   }
 
-  __device__ GeluGradient(const Arguments& arguments, uint8_t* staging, int column0, int warpgroup, int part)
+  __device__ GeluGradient(const Arguments& arguments, uint8_t* staging, int warpgroup)
       : p_(arguments.p),
         arguments_(arguments),
-        partials_(arguments.partials + static_cast<int64_t>(kConsumers * part + warpgroup) * p_.OC + column0),
         stage_(*reinterpret_cast<Staging*>(staging)),
-        column0_(column0),
         barrier_(epilogue_barrier(warpgroup)),
         unit_(p_.dout.meter->inverse * p_.weight_t.meter->inverse / kSlopeSteps),
         quantizer_(with_format<kFormat>(p_.dx), unit_) {}
 
+  __device__ void begin(int column0, int slot) {
+    column0_ = column0;
+    partials_ = arguments_.partials + static_cast<int64_t>(slot) * p_.OC + column0;
+#pragma unroll
+    for (Float8& sum : sums_) sum = {};
+  }
   __device__ void prepare(int64_t) {}
 
   __device__ void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, auto& inputs) {
@@ -233,8 +241,7 @@ struct GeluGradient {
     }
   }
 
-  __device__ void finish() {
-    quantizer_.commit_warp(p_.dx);
+  __device__ void end() {
     if (copies_) stores_wait_read();
     warpgroup_barrier(barrier_);                          // the staging memory is free
     auto* const sums = reinterpret_cast<float*>(&stage_); // (warps, panel)
@@ -255,30 +262,41 @@ struct GeluGradient {
     }
   }
 
+  __device__ void finish() { quantizer_.commit_warp(p_.dx); }
+
  private:
   // Of a box in shared memory (tensor_map.h).
   __device__ static int swizzled(int row, int column) { return row * kChunk + (column ^ (row / 2 % 4 * 16)); }
 
   const FcprojGeluGradientFp8& p_;
   const Arguments& arguments_;
-  float* const partials_;
+  float* partials_ = nullptr;
   Staging& stage_;
   Ownership own_;
-  int column0_, barrier_;
+  int column0_ = 0, barrier_;
   const bool copies_ = threadIdx.x % kWarpgroup == 0; // this thread, for its warpgroup
   float unit_;
   Fp8Quantizer quantizer_;
-  Float8 sums_[kGroups] = {};
+  Float8 sums_[kGroups];
 };
 
 // ---- launchers ----
 
 double flops(int64_t rows, int C, int OC) { return 2.0 * static_cast<double>(rows) * C * OC; }
 
+template <template <int, Fp8Format> class Epilogue, Fp8Format kLeft, class Arguments>
+void launch(Cuda& cuda, const Fp8Tensor& in, const Fp8Tensor& weight, const Arguments& arguments, int64_t rows, int C,
+            int OC) {
+  if (tiled_terms(C))
+    launch_tiled_product<Epilogue, kLeft>(cuda, C, {in.data, weight.data, rows, OC}, arguments);
+  else
+    launch_stationary_product<Epilogue, kLeft>(cuda, C, {in.data, weight.data, rows, OC}, arguments);
+}
+
 } // namespace
 
 bool fused_mlp_fp8(const CudaDevice& device, int64_t rows, int C, int OC) {
-  return takes_stationary(device, rows, C, OC);
+  return tiled_terms(C) ? takes_tiled(device, rows, C, OC) : takes_stationary(device, rows, C, OC);
 }
 
 void fc_gelu_fp8(Cuda& cuda, const FcGeluFp8& p) {
@@ -288,7 +306,7 @@ void fc_gelu_fp8(Cuda& cuda, const FcGeluFp8& p) {
   require(p.in.format == Fp8Format::e4m3 && p.weight.format == Fp8Format::e4m3, "both factors are E4M3");
   require(p.gelu.format == Fp8Format::e4m3, "the activation is E4M3");
   require(!p.gelu.measures(), "the activation has its scale");
-  launch_stationary_product<FcGelu, Fp8Format::e4m3>(cuda, p.C, {p.in.data, p.weight.data, p.rows, p.OC}, p);
+  launch<FcGelu, Fp8Format::e4m3>(cuda, p.in, p.weight, p, p.rows, p.C, p.OC);
 }
 
 void fcproj_gelu_gradient_fp8(Cuda& cuda, const FcprojGeluGradientFp8& p) {
@@ -299,7 +317,8 @@ void fcproj_gelu_gradient_fp8(Cuda& cuda, const FcprojGeluGradientFp8& p) {
   require(p.weight_t.format == Fp8Format::e4m3, "the weight is E4M3");
   require(p.dx.format == p.dout.format, "both gradients have one format");
   require(!p.dx.measures(), "the gradient has its scale");
-  const int count = kGradientConsumers * stationary_parts(*cuda.device, p.C, p.OC);
+  const int slots =
+      tiled_terms(p.C) ? tiled_slots(p.rows) : kGradientConsumers * stationary_parts(*cuda.device, p.C, p.OC);
   const auto chunks_of = [&](const uint8_t* data) {
     return make_tensor_map(data, {{p.OC, 1, kChunk}, {p.rows, p.OC, kTileRows}});
   };
@@ -307,17 +326,16 @@ void fcproj_gelu_gradient_fp8(Cuda& cuda, const FcprojGeluGradientFp8& p) {
     return make_tensor_map(data, {{p.rows, 1, kTileRows}, {p.OC, p.rows, kChunk}});
   };
   const GeluGradientArguments arguments{.p = p,
-                                        .partials = cuda.scratch<float>(static_cast<size_t>(count) * p.OC),
+                                        .partials = cuda.scratch<float>(static_cast<size_t>(slots) * p.OC),
                                         .gelu = chunks_of(p.gelu),
                                         .slope = chunks_of(p.slope),
                                         .dx_t = transposed_chunks_of(p.dx.transposed),
                                         .gelu_t = transposed_chunks_of(p.gelu_t)};
-  const StationaryOperands operands{p.dout.data, p.weight_t.data, p.rows, p.OC};
   if (p.dout.format == Fp8Format::e5m2)
-    launch_stationary_product<GeluGradient, Fp8Format::e5m2>(cuda, p.C, operands, arguments);
+    launch<GeluGradient, Fp8Format::e5m2>(cuda, p.dout, p.weight_t, arguments, p.rows, p.C, p.OC);
   else
-    launch_stationary_product<GeluGradient, Fp8Format::e4m3>(cuda, p.C, operands, arguments);
-  add_column_partials(cuda, {{p.dbias}, 1, arguments.partials, count, p.OC});
+    launch<GeluGradient, Fp8Format::e4m3>(cuda, p.dout, p.weight_t, arguments, p.rows, p.C, p.OC);
+  add_column_partials(cuda, {{p.dbias}, 1, arguments.partials, slots, p.OC});
 }
 
 } // namespace gpt2

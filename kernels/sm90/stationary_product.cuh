@@ -1,45 +1,23 @@
 // An FP8 product whose epilogue runs beside it: D (rows, width) = in (rows, K) weight (width, K)^T for K up to 1280.
 //
 // A block keeps a panel of the weight in shared memory for good, and walks over tiles of 64 rows. One thread copies the
-// tiles' K in pieces of 128 bytes into a ring; two or three warpgroups take tiles in turn, so that one multiplies while
-// the others are in their epilogues. A turn ends when all pieces of a tile have come: a barrier tells a round from the
-// next by parity alone, so nobody may wait for one before the rounds up to it are over. A pair of blocks with the same
-// rows shares its copies. What an epilogue reads besides comes to a ring of its warpgroup, by a thread of its own.
+// tiles' K in pieces of 128 bytes into a ring; two or three warpgroups take tiles in turn. A pair of blocks with the
+// same rows shares its copies.
 //
 //   shared memory   weight (K / 128, panel, 128)   147 KB for 192 x 768
 //                   ring (stages, 64, 128)         8 KB each
 //                   inputs of the epilogues, a ring each
 //                   staging of the epilogues
-//
-// Both operands are put into shared memory in an order of rows that suits the epilogue. Of a tile's 16 rows the even
-// ones come first: rows r and r + 8 of the accumulators, which one thread holds, are then neighbours, and their codes
-// together make the 16-bit elements that stmatrix transposes. Of 32 weight rows, number 8 q + 2 j + e comes to
-// 8 j + 2 q + e: a thread's accumulators are then runs of 8 neighbouring columns.
 #pragma once
 
 #include <algorithm>
 
-#include "kernels/cuda/cuda_backend.h"
-#include "kernels/device/vector.cuh"
-#include "kernels/sm90/hopper.cuh"
-#include "kernels/sm90/tensor_map.h"
-#include "kernels/sm90/wgmma.cuh"
+#include "kernels/epilogue_widths.h"
+#include "kernels/sm90/product_epilogue.cuh"
 
 namespace gpt2::sm90 {
 
-constexpr int kTileRows = 64;
-constexpr int kPieceBytes = 128; // of K
 constexpr int kStageBytes = kTileRows * kPieceBytes;
-constexpr int kWarpgroup = 128;
-constexpr int kGroup = 32; // columns of which a thread owns 8
-constexpr int kChunk = 64; // columns that an epilogue finishes at a time
-
-// Of barriers, 0 is the block's, and each warpgroup that multiplies has one for its epilogue and one for its turn.
-__device__ constexpr int epilogue_barrier(int consumer) { return 1 + consumer; }
-template <int kConsumers>
-__device__ constexpr int turn_barrier(int consumer) {
-  return 1 + kConsumers + consumer % kConsumers;
-}
 
 // kK: terms. The ring has the stages that shared memory holds beside the panel and what the epilogues want, whose
 // inputs have two stages each, or one where the ring would be too short.
@@ -50,11 +28,9 @@ struct StationaryShape {
   static constexpr int kCluster = 2;                      // blocks with the same rows, which share the copies of them
   static constexpr int kConsumers = Epilogue::kConsumers; // warpgroups that multiply; one more copies
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
-  static constexpr int kCopyRegisters = kConsumers == 2 ? 40 : 24, kRegisters = kConsumers == 2 ? 232 : 160;
 
-  static constexpr int kAlignment = 1024; // of swizzled operands
   static constexpr int kPieceOfPanel = kPanel * kPieceBytes, kWeightBytes = kPieces * kPieceOfPanel;
-  static constexpr int kMostShared = 227 * 1024, kMostStages = 8, kFewestStages = 4, kBarrierRoom = 512;
+  static constexpr int kMostStages = 8, kFewestStages = 4;
   static constexpr int stages(int input_stages) {
     const int others = kConsumers * (Epilogue::kStagingBytes + input_stages * Epilogue::kInputBytes);
     return std::min(kMostStages, (kMostShared - kAlignment - kBarrierRoom - kWeightBytes - others) / kStageBytes);
@@ -67,9 +43,6 @@ struct StationaryShape {
       kAlignment + kWeightBytes + kRingBytes + kConsumers * (kInputRingBytes + Epilogue::kStagingBytes) + kBarrierRoom;
 };
 
-// Rows of the weight that a block keeps, by K; 0: no such product.
-constexpr int stationary_panel(int64_t K) { return K == 768 ? 192 : K == 1024 || K == 1280 ? 128 : 0; }
-
 // Is there a product for so many rows, terms and columns?
 inline bool takes_stationary(const CudaDevice& device, int64_t rows, int64_t K, int64_t width) {
   const int panel = stationary_panel(K);
@@ -77,72 +50,6 @@ inline bool takes_stationary(const CudaDevice& device, int64_t rows, int64_t K, 
          rows > 0 && rows <= INT32_MAX; // coordinates of copies are int
 }
 
-// Where a thread's accumulators of one tile belong. Its rows are `row` and the one after; of each group of 32 columns
-// it owns the 8 from 8 * quad on.
-struct Ownership {
-  int warp = static_cast<int>(threadIdx.x) % kWarpgroup / kWarp;
-  int lane = static_cast<int>(threadIdx.x) % kWarp;
-  int quad = lane % 4;
-  int row = 16 * warp + 2 * (lane / 4);
-
-  // Element k of the 8 in group `group`, in the row after `row` if `next`.
-  __device__ static constexpr int accumulator(int group, int k, int next) {
-    return (group * 4 + k / 2) * 4 + 2 * next + k % 2;
-  }
-};
-
-// Where in the ring a warp is, and in which round.
-template <int kStages>
-struct RingPosition {
-  int stage = 0;
-  uint32_t parity = 0;
-  __device__ void advance(int by = 1) {
-    parity ^= by / kStages & 1;
-    stage += by % kStages;
-    if (stage >= kStages) {
-      stage -= kStages;
-      parity ^= 1;
-    }
-  }
-};
-
-// What an epilogue reads besides its accumulators: the ring of its warpgroup.
-template <int kStages, int kBytes>
-struct InputRing {
-  uint8_t* bytes; // (stages, kBytes)
-  Barrier *full, *empty;
-  RingPosition<kStages> at;
-
-  __device__ uint8_t* stage() const { return bytes + at.stage * kBytes; }
-  __device__ const uint8_t* wait() {
-    full[at.stage].wait(at.parity);
-    return stage();
-  }
-  __device__ void release() { // by the whole warp
-    fence_for_copies();       // what it has read is overwritten by a copy
-    __syncwarp();
-    if (threadIdx.x % kWarp == 0) empty[at.stage].arrive();
-    at.advance();
-  }
-};
-
-// To the compiler: these registers get their values here, where the products have been waited for.
-template <int kCount>
-__device__ inline void keep_order(float (&accumulators)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(accumulators[i])::"memory");
-}
-
-// Epilogue: what a kernel does with its accumulators.
-//   struct Arguments;                         copied to the device
-//   static constexpr int kPanel, kConsumers;  columns of a tile; warpgroups that multiply
-//   static constexpr int kStagingBytes;       shared memory of each warpgroup
-//   static constexpr int kInputBytes, kInputs;  of each input of a tile, and how many there are; 0: none
-//   static void load_input(const Arguments&, uint8_t* to, Barrier& full, int column0, int64_t row0, int index);
-//   Epilogue(const Arguments&, uint8_t* staging, int column0, int warpgroup, int part);
-//   void prepare(int64_t row0);               loads that may be under way while the tile multiplies
-//   void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, InputRing&);
-//   void finish();                            after the last tile
 template <class Shape, class Epilogue>
 __global__ void __launch_bounds__(Shape::kThreads, 1)
     stationary_product_kernel(const __grid_constant__ CUtensorMap in_map,
@@ -150,19 +57,15 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
                               const __grid_constant__ typename Epilogue::Arguments arguments, int64_t tiles) {
   constexpr int kStages = Shape::kStages, kPieces = Shape::kPieces, kConsumers = Shape::kConsumers;
   extern __shared__ uint8_t dynamic[];
-  uint8_t* const weights = dynamic + (-shared_address(dynamic) & (Shape::kAlignment - 1));
+  uint8_t* const weights = dynamic + (-shared_address(dynamic) & (kAlignment - 1));
   uint8_t* const ring = weights + Shape::kWeightBytes;
-  uint8_t* const inputs = ring + Shape::kRingBytes;
-  uint8_t* const staging = inputs + kConsumers * Shape::kInputRingBytes;
+  uint8_t* const input_bytes = ring + Shape::kRingBytes;
+  uint8_t* const staging = input_bytes + kConsumers * Shape::kInputRingBytes;
   auto* const full = reinterpret_cast<Barrier*>(staging + kConsumers * Epilogue::kStagingBytes); // (stages)
   Barrier* const empty = full + kStages;                                                         // (stages)
   Barrier& weights_ready = empty[kStages];
-  Barrier* const input_barriers = empty + kStages + 1; // (consumers, full and empty, input stages)
-  using Inputs = InputRing<Shape::kInputStages, Epilogue::kInputBytes>;
-  const auto input_ring = [&](int consumer) {
-    Barrier* const barriers = input_barriers + 2 * Shape::kInputStages * consumer;
-    return Inputs{inputs + consumer * Shape::kInputRingBytes, barriers, barriers + Shape::kInputStages, {}};
-  };
+  using Inputs = InputRings<kConsumers, Shape::kInputStages, Epilogue::kInputBytes>;
+  const Inputs inputs{input_bytes, empty + kStages + 1};
   const int warpgroup = threadIdx.x / kWarpgroup, lane = threadIdx.x % kWarp;
   const int panel = blockIdx.x, part = blockIdx.y;
   const int64_t first = tiles * part / gridDim.y, end = tiles * (part + 1) / gridDim.y; // this block's tiles
@@ -173,22 +76,14 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
       empty[stage].init(Shape::kCluster * kWarpgroup / kWarp); // every warp that read it, here and in the other block
     }
     weights_ready.init(1);
-    if constexpr (Epilogue::kInputs > 0) {
-      for (int consumer = 0; consumer < kConsumers; ++consumer) {
-        const Inputs of = input_ring(consumer);
-        for (int stage = 0; stage < Shape::kInputStages; ++stage) {
-          of.full[stage].init(1);
-          of.empty[stage].init(kWarpgroup / kWarp);
-        }
-      }
-    }
+    if constexpr (Epilogue::kInputs > 0) inputs.init();
     fence_barrier_init();
   }
   cluster_sync();
 
   RingPosition<kStages> at;
   if (warpgroup == 0) {
-    give_registers<Shape::kCopyRegisters>();
+    give_registers<copy_registers(kConsumers)>();
     if (threadIdx.x == 0) {
       prefetch_map(&in_map);
       weights_ready.expect_bytes(Shape::kWeightBytes);
@@ -211,26 +106,20 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     if constexpr (Epilogue::kInputs > 0) { // the other warps' first threads: one for each that multiplies
       const int consumer = static_cast<int>(threadIdx.x) / kWarp - 1;
       if (lane == 0 && consumer >= 0 && consumer < kConsumers) {
-        Inputs input = input_ring(consumer);
-        for (int64_t tile = first + consumer; tile < end; tile += kConsumers) {
-          for (int index = 0; index < Epilogue::kInputs; ++index) {
-            input.empty[input.at.stage].wait(input.at.parity ^ 1);
-            Barrier& ready = input.full[input.at.stage];
-            ready.expect_bytes(Epilogue::kInputBytes);
-            Epilogue::load_input(arguments, input.stage(), ready, panel * Shape::kPanel, tile * kTileRows, index);
-            input.at.advance();
-          }
-        }
+        typename Inputs::Ring input = inputs.of(consumer);
+        for (int64_t tile = first + consumer; tile < end; tile += kConsumers)
+          copy_inputs<Epilogue>(input, arguments, panel * Shape::kPanel, tile * kTileRows);
       }
     }
   } else {
-    take_registers<Shape::kRegisters>();
+    take_registers<product_registers(kConsumers)>();
     const int consumer = warpgroup - 1;
-    Epilogue epilogue(arguments, staging + consumer * Epilogue::kStagingBytes, panel * Shape::kPanel, consumer, part);
+    Epilogue epilogue(arguments, staging + consumer * Epilogue::kStagingBytes, consumer);
+    epilogue.begin(panel * Shape::kPanel, kConsumers * part + consumer);
     const auto release = [&](int stage) {
       if (lane < Shape::kCluster) empty[stage].arrive_at(lane);
     };
-    Inputs input = input_ring(consumer);
+    typename Inputs::Ring input = inputs.of(consumer);
     weights_ready.wait(0);
     at.advance(consumer * kPieces);
     if (consumer == kConsumers - 1 && first < end) give_turn(turn_barrier<kConsumers>(0));
@@ -265,6 +154,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
       at.advance((kConsumers - 1) * kPieces); // the others' tiles
       epilogue.finish_tile(accumulators, row0, input);
     }
+    epilogue.end();
     epilogue.finish();
   }
   cluster_sync(); // a block's barriers stay until nobody arrives at them any more

@@ -24,12 +24,12 @@ struct Shape {
 };
 
 // One tile each; several panels and tiles, not as many tiles for every block; the model's.
-const Shape kShapes[] = {{128, 768, 384},  {128, 1024, 256},  {640, 768, 768},   {384, 1024, 512},
-                         {256, 1280, 512}, {1152, 768, 3072}, {1152, 1024, 4096}};
-const Shape kRepeated[] = {{128, 768, 384},    {256, 768, 3072},    {128, 1024, 256},  {256, 1280, 512},
-                           {16384, 768, 3072}, {16384, 1024, 4096}, {4096, 1280, 5120}};
-// The small ones: what goes wrong at a start. C = 1280 has one stage of inputs, so every reuse follows at once.
-int repeats_of(const Shape& s) { return s.rows <= 1024 ? 100 : s.C == 1280 ? 30 : 5; }
+const Shape kShapes[] = {{128, 768, 384},  {128, 1024, 256},  {640, 768, 768},    {384, 1024, 512}, {256, 1280, 256},
+                         {512, 1600, 768}, {1152, 768, 3072}, {1152, 1024, 4096}, {768, 1280, 1280}};
+const Shape kRepeated[] = {{128, 768, 384},    {256, 768, 3072},    {128, 1024, 256},   {256, 1280, 512},
+                           {16384, 768, 3072}, {16384, 1024, 4096}, {4096, 1280, 5120}, {4096, 1600, 6400}};
+// The small ones: what goes wrong at a start.
+int repeats_of(const Shape& s) { return s.rows <= 1024 ? 100 : 10; }
 
 bool has_fused(const TestDevice& device, const Shape& s) {
   if (fused_mlp_fp8(*device.cuda.device, s.rows, s.C, s.OC)) return true;

@@ -1,0 +1,146 @@
+// What products with an epilogue of their own have in common (stationary_product.cuh, tiled_product.cuh): one warpgroup
+// copies, the others multiply tiles in turn, so that one multiplies while the others are in their epilogues. A turn
+// ends when all pieces of a tile have come: a barrier tells a round from the next by parity alone, so nobody may wait
+// for one before the rounds up to it are over. What an epilogue reads besides comes to a ring of its warpgroup, by a
+// thread of its own.
+//
+// Both operands are put into shared memory in an order of rows that suits the epilogue. Of a tile's 16 rows the even
+// ones come first: rows r and r + 8 of the accumulators, which one thread holds, are then neighbours, and their codes
+// together make the 16-bit elements that stmatrix transposes. Of 32 weight rows, number 8 q + 2 j + e comes to
+// 8 j + 2 q + e: a thread's accumulators are then runs of 8 neighbouring columns.
+#pragma once
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/device/vector.cuh"
+#include "kernels/sm90/hopper.cuh"
+#include "kernels/sm90/tensor_map.h"
+#include "kernels/sm90/wgmma.cuh"
+
+namespace gpt2::sm90 {
+
+constexpr int kTileRows = 64;    // of a product instruction, and of an epilogue
+constexpr int kPieceBytes = 128; // of K
+constexpr int kWarpgroup = 128;
+constexpr int kGroup = 32;       // columns of which a thread owns 8
+constexpr int kChunk = 64;       // columns that an epilogue finishes at a time
+constexpr int kAlignment = 1024; // of swizzled operands
+constexpr int kMostShared = 227 * 1024, kBarrierRoom = 512;
+
+// Registers of a thread that copies and of one that multiplies, by the warpgroups that multiply.
+constexpr int copy_registers(int consumers) { return consumers == 2 ? 40 : 24; }
+constexpr int product_registers(int consumers) { return consumers == 2 ? 232 : 160; }
+
+// Of barriers, 0 is the block's, and each warpgroup that multiplies has one for its epilogue and one for its turn.
+__device__ constexpr int epilogue_barrier(int consumer) { return 1 + consumer; }
+template <int kConsumers>
+__device__ constexpr int turn_barrier(int consumer) {
+  return 1 + kConsumers + consumer % kConsumers;
+}
+
+// Where a thread's accumulators of one tile belong. Its rows are `row` and the one after; of each group of 32 columns
+// it owns the 8 from 8 * quad on.
+struct Ownership {
+  int warp = static_cast<int>(threadIdx.x) % kWarpgroup / kWarp;
+  int lane = static_cast<int>(threadIdx.x) % kWarp;
+  int quad = lane % 4;
+  int row = 16 * warp + 2 * (lane / 4);
+
+  // Element k of the 8 in group `group`, in the row after `row` if `next`.
+  __device__ static constexpr int accumulator(int group, int k, int next) {
+    return (group * 4 + k / 2) * 4 + 2 * next + k % 2;
+  }
+};
+
+// Where in the ring a warp is, and in which round.
+template <int kStages>
+struct RingPosition {
+  int stage = 0;
+  uint32_t parity = 0;
+  __device__ void advance(int by = 1) {
+    parity ^= by / kStages & 1;
+    stage += by % kStages;
+    if (stage >= kStages) {
+      stage -= kStages;
+      parity ^= 1;
+    }
+  }
+};
+
+// What an epilogue reads besides its accumulators: the ring of its warpgroup.
+template <int kStages, int kBytes>
+struct InputRing {
+  uint8_t* bytes; // (stages, kBytes)
+  Barrier *full, *empty;
+  RingPosition<kStages> at;
+
+  __device__ uint8_t* stage() const { return bytes + at.stage * kBytes; }
+  __device__ const uint8_t* wait() {
+    full[at.stage].wait(at.parity);
+    return stage();
+  }
+  __device__ void release() { // by the whole warp
+    fence_for_copies();       // what it has read is overwritten by a copy
+    __syncwarp();
+    if (threadIdx.x % kWarp == 0) empty[at.stage].arrive();
+    at.advance();
+  }
+};
+
+// Those of all warpgroups that multiply, one behind the other.
+template <int kConsumers, int kStages, int kBytes>
+struct InputRings {
+  using Ring = InputRing<kStages, kBytes>;
+  static constexpr int kRingBytes = kStages * kBytes;
+  static constexpr int kBarriers = kConsumers * 2 * kStages; // of each, full and empty
+  uint8_t* bytes;
+  Barrier* barriers;
+
+  __device__ Ring of(int consumer) const {
+    Barrier* const own = barriers + 2 * kStages * consumer;
+    return {bytes + consumer * kRingBytes, own, own + kStages, {}};
+  }
+  __device__ void init() const { // by one thread
+    for (int consumer = 0; consumer < kConsumers; ++consumer) {
+      const Ring ring = of(consumer);
+      for (int stage = 0; stage < kStages; ++stage) {
+        ring.full[stage].init(1);
+        ring.empty[stage].init(kWarpgroup / kWarp);
+      }
+    }
+  }
+};
+
+// To the compiler: these registers get their values here, where the products have been waited for.
+template <int kCount>
+__device__ inline void keep_order(float (&accumulators)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(accumulators[i])::"memory");
+}
+
+// The inputs of a tile's epilogue, by the one thread that copies for its warpgroup.
+template <class Epilogue, class Ring>
+__device__ inline void copy_inputs(Ring& ring, const typename Epilogue::Arguments& arguments, int column0,
+                                   int64_t row0) {
+  for (int index = 0; index < Epilogue::kInputs; ++index) {
+    ring.empty[ring.at.stage].wait(ring.at.parity ^ 1); // the first round finds them so
+    Barrier& ready = ring.full[ring.at.stage];
+    ready.expect_bytes(Epilogue::kInputBytes);
+    Epilogue::load_input(arguments, ring.stage(), ready, column0, row0, index);
+    ring.at.advance();
+  }
+}
+
+// Epilogue: what a kernel does with its accumulators.
+//   struct Arguments;                         copied to the device
+//   static constexpr int kPanel;              columns of a tile
+//   static constexpr int kStagingBytes;       shared memory of each warpgroup
+//   static constexpr int kInputBytes, kInputs;  of each input of a tile, and how many there are; 0: none
+//   static void load_input(const Arguments&, uint8_t* to, Barrier& full, int column0, int64_t row0, int index);
+//   Epilogue(const Arguments&, uint8_t* staging, int warpgroup);
+//   void begin(int column0, int slot);        the columns of the tiles that follow; nobody else has both
+//   void prepare(int64_t row0);               loads that may be under way while the tile multiplies
+//   void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, InputRing&);
+//   void end();                               of those columns
+//   void finish();                            after the last tile
+
+} // namespace gpt2::sm90

@@ -9,8 +9,8 @@ namespace gpt2 {
 // Rows of the weight that a block of sm90/stationary_product.cuh keeps; 0: there is no such product.
 constexpr int stationary_panel(int64_t K) { return K == 768 ? 192 : K == 1024 || K == 1280 ? 128 : 0; }
 
-// Where a panel leaves too little room beside it: sm90/tiled_product.cuh.
-constexpr bool tiled_terms(int64_t K) { return K == 1280 || K == 1600; }
+// Where a panel would leave no room for a ring beside it: sm90/tiled_product.cuh.
+constexpr bool tiled_terms(int64_t K) { return K == 1600; }
 
 constexpr bool gelu_is_an_epilogue(int64_t C) { return stationary_panel(C) != 0 || tiled_terms(C); }
 constexpr bool softmax_is_an_epilogue(int64_t C, int64_t padded_vocab) {

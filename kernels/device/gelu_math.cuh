@@ -23,12 +23,14 @@ __device__ inline float gelu(float x, float sigmoid) { return x * sigmoid; } // 
 // sigmoid + gelu (1 - sigmoid) 2 u', with sigmoid = gelu_sigmoid(x) and gelu = gelu(x, sigmoid). Beyond |x| = 11 the
 // sigmoid is 0 or 1 and so is the gradient: gelu (1 - sigmoid) is then an exact 0, and u' is kept finite, because
 // 0 * infinity would be NaN. An infinite x gives NaN, as its product with 0 does in PyTorch: such a step must be
-// skipped.
+// skipped. kFinite: |x| is below 1e19, or the result does not matter.
+template <bool kFinite = false>
 __device__ inline float gelu_gradient(float x, float sigmoid, float gelu) {
   constexpr float kConstant = static_cast<float>(2 * kSqrt2OverPi);
   constexpr float kSquare = static_cast<float>(6 * kSqrt2OverPi * kGeluCubic);
   constexpr float kSquareBeyond = 1e4f; // of |x| = 100
-  const float slope = fmaf(kSquare, fminf(x * x, kSquareBeyond), kConstant);
+  const float square = kFinite ? x * x : fminf(x * x, kSquareBeyond);
+  const float slope = fmaf(kSquare, square, kConstant);
   return fmaf(fmaf(-gelu, sigmoid, gelu), slope, sigmoid);
 }
 

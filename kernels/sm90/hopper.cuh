@@ -39,15 +39,17 @@ struct Barrier {
         "r"(rank)
         : "memory");
   }
+  // The hardware may put the warp to sleep for so long; a warp that asks again and again takes issue slots from others.
+  static constexpr uint32_t kWaitNanoseconds = 10'000'000;
   __device__ void wait(uint32_t parity) {
     asm volatile(
         "{\n"
         ".reg .pred done;\n"
         "again:\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1, %2;\n"
         "@!done bra again;\n"
         "}" ::"r"(shared_address(&state)),
-        "r"(parity)
+        "r"(parity), "r"(kWaitNanoseconds)
         : "memory");
   }
 };
@@ -119,6 +121,13 @@ __device__ inline void load_box(void* to, const CUtensorMap* map, Barrier& barri
       "[%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;" ::"r"(shared_address(to)),
       "l"(map), "r"(shared_address(&barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "h"(blocks)
       : "memory");
+}
+
+// A box of a tensor of 4 dimensions from memory to L2, for a copy that will come.
+__device__ inline void prefetch_box(const CUtensorMap* map, int c0, int c1, int c2, int c3) {
+  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" ::"l"(map), "r"(c0), "r"(c1),
+               "r"(c2), "r"(c3)
+               : "memory");
 }
 
 // A box from shared memory to a tensor of 2 dimensions. What threads have stored there must be fenced by each of them

@@ -36,13 +36,14 @@ __device__ uint32_t max2(uint32_t a, uint32_t b) {
 template <int kPanel_, Fp8Format>
 struct SoftmaxParts {
   using Arguments = LmHeadFp8;
-  static constexpr int kPanel = kPanel_, kConsumers = 3;
+  static constexpr int kPanel = kPanel_, kRun = kVector, kConsumers = 3;
   static constexpr int kStagingBytes = 0, kInputBytes = 0, kInputs = 0;
-  static constexpr int kGroups = kPanel / kGroup;
+  static constexpr int kGroups = kPanel / (4 * kRun);
 
   __device__ SoftmaxParts(const Arguments& p, uint8_t*, int)
       : p_(p), scale_(p.in.meter->inverse * p.weight.meter->inverse), parts_per_row_(p.padded_vocab / kPanel) {}
 
+  __device__ void fetch(int) {}
   __device__ void begin(int column0, int) {
     column0_ = column0;
     parts_ = p_.parts + column0 / kPanel;
@@ -57,10 +58,10 @@ struct SoftmaxParts {
       for (int r = 0; r < 2; ++r) {
         Float8 x;
 #pragma unroll
-        for (int k = 0; k < kVector; ++k) x.v[k] = accumulators[Ownership::accumulator(group, k, r)] * scale_;
+        for (int k = 0; k < kVector; ++k) x.v[k] = accumulators[Ownership<kRun>::accumulator(group, k, r)] * scale_;
         packed[r][group] = pack(x);
-        const int64_t at = (row0 + own_.row + r) * p_.padded_vocab + column0_ + group * kGroup;
-        reinterpret_cast<uint4*>(p_.logits + at)[own_.quad] = packed[r][group];
+        const int64_t at = (row0 + own_.row + r) * p_.padded_vocab + column0_ + own_.column(group);
+        *reinterpret_cast<uint4*>(p_.logits + at) = packed[r][group];
       }
     }
     if (column0_ + kPanel > p_.vocab) exclude_padding(packed); // the same for the whole block
@@ -78,7 +79,7 @@ struct SoftmaxParts {
   __device__ void exclude_padding(uint4 (&packed)[2][kGroups]) const {
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
-      const int column = column0_ + group * kGroup + own_.quad * kVector;
+      const int column = column0_ + own_.column(group);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         Float8 x = unpack(packed[r][group]);
@@ -118,7 +119,7 @@ struct SoftmaxParts {
   }
 
   const Arguments& p_;
-  Ownership own_;
+  Ownership<kRun> own_;
   int column0_ = 0;
   float scale_;
   SoftmaxPart* parts_ = nullptr; // of row 0

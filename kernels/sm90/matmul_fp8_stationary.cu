@@ -19,38 +19,38 @@ struct PlainArguments {
 template <int kPanel_, Fp8Format>
 struct Plain {
   using Arguments = PlainArguments;
-  static constexpr int kPanel = kPanel_, kConsumers = 2;
+  static constexpr int kPanel = kPanel_, kRun = kVector, kConsumers = 2;
   static constexpr int kStagingBytes = 0, kInputBytes = 0, kInputs = 0;
 
   __device__ Plain(const Arguments& p, uint8_t*, int) : p_(p), scale_(*p.in_scale * *p.weight_scale) {}
 
+  __device__ void fetch(int) {}
   __device__ void begin(int column0, int) { column0_ = column0; }
   __device__ void prepare(int64_t row0) {
     if (!p_.residual) return;
 #pragma unroll
-    for (int group = 0; group < kPanel / kGroup; ++group) {
+    for (int group = 0; group < kPanel / (4 * kRun); ++group) {
 #pragma unroll
-      for (int r = 0; r < 2; ++r)
-        stream_[group][r] = load_raw_streaming(p_.residual + place(row0, group, r), own_.quad);
+      for (int r = 0; r < 2; ++r) stream_[group][r] = load_raw_streaming(p_.residual + place(row0, group, r), 0);
     }
   }
 
   __device__ void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, const auto&) {
 #pragma unroll
-    for (int group = 0; group < kPanel / kGroup; ++group) {
+    for (int group = 0; group < kPanel / (4 * kRun); ++group) {
       // From L1 each time: registers are short.
-      const uint4 raw = p_.bias ? load_raw(p_.bias, (column0_ + group * kGroup) / kVector + own_.quad) : uint4{};
+      const uint4 raw = p_.bias ? load_raw(p_.bias + column0_ + own_.column(group), 0) : uint4{};
       const Float8 bias = unpack(raw);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         Float8 x;
 #pragma unroll
         for (int k = 0; k < kVector; ++k)
-          x.v[k] = fmaf(accumulators[Ownership::accumulator(group, k, r)], scale_, bias.v[k]);
+          x.v[k] = fmaf(accumulators[Ownership<kRun>::accumulator(group, k, r)], scale_, bias.v[k]);
         const Float8 stream = unpack(stream_[group][r]); // zeros where there is no residual
 #pragma unroll
         for (int k = 0; k < kVector; ++k) x.v[k] += stream.v[k];
-        store8(p_.out + place(row0, group, r), own_.quad, x);
+        store8(p_.out + place(row0, group, r), 0, x);
       }
     }
   }
@@ -60,14 +60,14 @@ struct Plain {
 
  private:
   __device__ int64_t place(int64_t row0, int group, int r) const {
-    return (row0 + own_.row + r) * p_.width + column0_ + group * kGroup;
+    return (row0 + own_.row + r) * p_.width + column0_ + own_.column(group);
   }
 
   const Arguments& p_;
-  Ownership own_;
+  Ownership<kRun> own_;
   int column0_ = 0;
   float scale_;
-  uint4 stream_[kPanel / kGroup][2] = {};
+  uint4 stream_[kPanel / (4 * kRun)][2] = {};
 };
 
 bool takes(const CudaDevice& device, const MatmulProduct& p) {

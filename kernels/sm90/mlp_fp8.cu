@@ -22,19 +22,10 @@ namespace {
 
 using namespace sm90;
 
-// A row's codes of a chunk: 8 of its first 32 columns and 8 of its second, those that the thread owns.
-struct RowCodes {
-  uint2 first, second;
-};
-
-// Neighbours exchange halves, so that four threads write 64 bytes in one piece.
-__device__ void store_codes(uint8_t* row, const RowCodes& own, int quad) {
-  const bool odd = quad % 2;
-  const uint2 sent = odd ? own.first : own.second, kept = odd ? own.second : own.first;
-  const uint2 received{__shfl_xor_sync(0xFFFFFFFFu, sent.x, 1), __shfl_xor_sync(0xFFFFFFFFu, sent.y, 1)};
-  const uint2 low = odd ? received : kept, high = odd ? kept : received;
-  *reinterpret_cast<uint4*>(row + (odd ? kGroup + 8 * (quad - 1) : 8 * quad)) =
-      make_uint4(low.x, low.y, high.x, high.y);
+// Of each 64 columns, a chunk, a thread owns 16: its codes of a row leave at once, and four threads write 64 bytes.
+constexpr int kRunOfCodes = 2 * kVector;
+__device__ void store_codes(uint8_t* to, uint2 first, uint2 second) {
+  *reinterpret_cast<uint4*>(to) = make_uint4(first.x, first.y, second.x, second.y);
 }
 
 // The same sink, its format known to the compiler.
@@ -60,36 +51,54 @@ __device__ float byte_in_float(uint32_t word, int byte) { // 2^23 + that byte
 template <int kPanel_, Fp8Format>
 struct FcGelu {
   using Arguments = FcGeluFp8;
-  static constexpr int kPanel = kPanel_, kConsumers = 3; // its epilogue takes longer than its product
-  static constexpr int kStagingBytes = 0, kInputBytes = 0, kInputs = 0;
+  static constexpr int kPanel = kPanel_, kRun = kRunOfCodes;
+  static constexpr int kConsumers = 3; // its epilogue takes longer than its product
+  static constexpr int kStagingBytes = kPanel * static_cast<int>(sizeof(float)), kInputBytes = 0, kInputs = 0;
 
-  __device__ FcGelu(const Arguments& p, uint8_t*, int)
+  __device__ FcGelu(const Arguments& p, uint8_t* staging, int warpgroup)
       : p_(p),
+        bias_(reinterpret_cast<float*>(staging)),
+        barrier_(epilogue_barrier(warpgroup)),
         scale_(p.in.meter->inverse * p.weight.meter->inverse),
         quantizer_(with_format<Fp8Format::e4m3>(p.gelu)) {}
 
-  __device__ void begin(int column0, int) { column0_ = column0; }
+  __device__ void fetch(int column0) {
+#pragma unroll
+    for (int i = 0; i < kBiases; ++i) {
+      if (const int column = thread_ + i * kWarpgroup; column < kPanel)
+        fetched_[i] = __bfloat162float(p_.bias[column0 + column]);
+    }
+  }
+  __device__ void begin(int column0, int) {
+    column0_ = column0;
+    warpgroup_barrier(barrier_); // the bias before has been read
+#pragma unroll
+    for (int i = 0; i < kBiases; ++i) {
+      if (const int column = thread_ + i * kWarpgroup; column < kPanel) bias_[column] = fetched_[i];
+    }
+    warpgroup_barrier(barrier_);
+  }
   __device__ void prepare(int64_t) {}
 
   __device__ void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, const auto&) {
     last_row0_ = row0;
 #pragma unroll
     for (int chunk = 0; chunk < kPanel / kChunk; ++chunk) {
-      Float8 activation[4]; // by row and group
+      Float8 activation[4]; // by row and vector
       uint2 slope[4];
 #pragma unroll
       for (int g = 0; g < 2; ++g) {
-        const int group = 2 * chunk + g;
-        const Float8 bias = load8(p_.bias, (column0_ + group * kGroup) / kVector + own_.quad); // from L1
+        const int vector = 2 * chunk + g;
+        const Float8 bias = load8(bias_ + own_.column(vector), 0);
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           float steps[kVector];
 #pragma unroll
           for (int k = 0; k < kVector; ++k) {
-            const float x = fmaf(accumulators[Ownership::accumulator(group, k, r)], scale_, bias.v[k]);
+            const float x = fmaf(accumulators[Ownership<kRun>::accumulator(vector, k, r)], scale_, bias.v[k]);
             const float sigmoid = gelu_sigmoid(x), out = gelu(x, sigmoid);
             activation[2 * r + g].v[k] = out;
-            steps[k] = fmaf(gelu_gradient(x, sigmoid, out), kSlopeSteps, kByteInFloat + kSlopeZero);
+            steps[k] = fmaf(gelu_gradient<true>(x, sigmoid, out), kSlopeSteps, kByteInFloat + kSlopeZero);
           }
           slope[2 * r + g] = {four_bytes(steps[0], steps[1], steps[2], steps[3]),
                               four_bytes(steps[4], steps[5], steps[6], steps[7])};
@@ -98,10 +107,9 @@ struct FcGelu {
       quantizer_.meter(activation);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const int64_t at = (row0 + own_.row + r) * p_.OC + column0_ + chunk * kChunk;
-        const RowCodes codes{quantizer_.encode(activation[2 * r]), quantizer_.encode(activation[2 * r + 1])};
-        store_codes(p_.gelu.data + at, codes, own_.quad);
-        store_codes(p_.slope + at, {slope[2 * r], slope[2 * r + 1]}, own_.quad);
+        const int64_t at = (row0 + own_.row + r) * p_.OC + column0_ + own_.column(2 * chunk);
+        store_codes(p_.gelu.data + at, quantizer_.encode(activation[2 * r]), quantizer_.encode(activation[2 * r + 1]));
+        store_codes(p_.slope + at, slope[2 * r], slope[2 * r + 1]);
       }
     }
   }
@@ -112,16 +120,19 @@ struct FcGelu {
   // NaN.
   __device__ void finish() {
     quantizer_.commit_warp(p_.gelu);
-    __syncwarp(); // a neighbour wrote it
-    if (quantizer_.overflowed()) p_.gelu.data[(last_row0_ + own_.row) * p_.OC + column0_ + own_.quad * kVector] = kNaN;
+    if (quantizer_.overflowed()) p_.gelu.data[(last_row0_ + own_.row) * p_.OC + column0_ + own_.column(0)] = kNaN;
   }
 
  private:
   static constexpr uint8_t kNaN = 0x7F; // of E4M3
 
   const Arguments& p_;
-  Ownership own_;
-  int column0_ = 0;
+  static constexpr int kBiases = (kPanel + kWarpgroup - 1) / kWarpgroup;
+  float* const bias_; // of the panel, in shared memory
+  float fetched_[kBiases];
+  const int thread_ = static_cast<int>(threadIdx.x) % kWarpgroup;
+  Ownership<kRun> own_;
+  int column0_ = 0, barrier_;
   int64_t last_row0_ = 0;
   float scale_;
   Fp8Quantizer quantizer_;
@@ -138,12 +149,12 @@ struct alignas(512) TransposedChunk {
     return bytes + column * kTileRows + (part ^ (column / 2 & 3)) * 16;
   }
 
-  // 8 codes of a row and of the next, of which the thread owns the columns from 8 * quad on in the group.
-  __device__ void put(int group, uint2 codes, uint2 next, const Ownership& own) {
+  // 8 codes of a row and of the next, a vector that the thread owns.
+  __device__ void put(int vector, uint2 codes, uint2 next, const Ownership<kRunOfCodes>& own) {
     const uint32_t words[4] = {__byte_perm(codes.x, next.x, 0x5140), __byte_perm(codes.x, next.x, 0x7362),
                                __byte_perm(codes.y, next.y, 0x5140), __byte_perm(codes.y, next.y, 0x7362)};
     const int matrix = own.lane / 8, i = own.lane % 8;
-    store_matrices_transposed(piece(group * kGroup + 8 * (i / 2) + 2 * matrix + i % 2, own.warp), words);
+    store_matrices_transposed(piece(kRunOfCodes * (i / 2) + kVector * vector + 2 * matrix + i % 2, own.warp), words);
   }
 };
 
@@ -162,10 +173,10 @@ struct GeluGradient {
   struct Staging {
     TransposedChunk dx, gelu;
   };
-  static constexpr int kPanel = kPanel_, kConsumers = kGradientConsumers;
+  static constexpr int kPanel = kPanel_, kRun = kRunOfCodes, kConsumers = kGradientConsumers;
   static constexpr int kStagingBytes = static_cast<int>(sizeof(Staging));
   static constexpr int kBoxBytes = kTileRows * kChunk, kInputBytes = 2 * kBoxBytes, kInputs = kPanel / kChunk;
-  static constexpr int kGroups = kPanel / kGroup;
+  static constexpr int kVectors = kPanel / 32; // of a thread
 
   __device__ static void load_input(const Arguments& arguments, uint8_t* to, Barrier& full, int column0, int64_t row0,
                                     int chunk) {
@@ -182,6 +193,7 @@ struct GeluGradient {
         unit_(p_.dout.meter->inverse * p_.weight_t.meter->inverse / kSlopeSteps),
         quantizer_(with_format<kFormat>(p_.dx), unit_) {}
 
+  __device__ void fetch(int) {}
   __device__ void begin(int column0, int slot) {
     column0_ = column0;
     partials_ = arguments_.partials + static_cast<int64_t>(slot) * p_.OC + column0;
@@ -194,15 +206,12 @@ struct GeluGradient {
 #pragma unroll
     for (int chunk = 0; chunk < kInputs; ++chunk) {
       const uint8_t* const input = inputs.wait();
-      uint2 gelu[2][2], slope[2][2]; // by row and group
+      uint4 gelu[2], slope[2]; // by row
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-#pragma unroll
-        for (int g = 0; g < 2; ++g) {
-          const uint8_t* const at = input + swizzled(own_.row + r, g * kGroup + own_.quad * kVector);
-          gelu[r][g] = *reinterpret_cast<const uint2*>(at);
-          slope[r][g] = *reinterpret_cast<const uint2*>(at + kBoxBytes);
-        }
+        const uint8_t* const at = input + swizzled(own_.row + r, own_.column(0));
+        gelu[r] = *reinterpret_cast<const uint4*>(at);
+        slope[r] = *reinterpret_cast<const uint4*>(at + kBoxBytes);
       }
       inputs.release();
       if (copies_) stores_wait_read();
@@ -210,17 +219,17 @@ struct GeluGradient {
       uint2 codes[2][2];
 #pragma unroll
       for (int g = 0; g < 2; ++g) {
-        const int group = 2 * chunk + g;
-        stage_.gelu.put(g, gelu[0][g], gelu[1][g], own_);
+        const int vector = 2 * chunk + g;
+        stage_.gelu.put(g, half(gelu[0], g), half(gelu[1], g), own_);
         Float8 dx[2]; // by row, in units of unit_
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
+          const uint2 bytes = half(slope[r], g);
 #pragma unroll
           for (int k = 0; k < kVector; ++k) {
-            const float steps =
-                byte_in_float(k < 4 ? slope[r][g].x : slope[r][g].y, k % 4) - (kByteInFloat + kSlopeZero);
-            dx[r].v[k] = accumulators[Ownership::accumulator(group, k, r)] * steps;
-            sums_[group].v[k] += dx[r].v[k];
+            const float steps = byte_in_float(k < 4 ? bytes.x : bytes.y, k % 4) - (kByteInFloat + kSlopeZero);
+            dx[r].v[k] = accumulators[Ownership<kRun>::accumulator(vector, k, r)] * steps;
+            sums_[vector].v[k] += dx[r].v[k];
           }
           codes[r][g] = quantizer_.encode(dx[r]);
         }
@@ -230,7 +239,7 @@ struct GeluGradient {
       const int column = column0_ + chunk * kChunk;
 #pragma unroll
       for (int r = 0; r < 2; ++r)
-        store_codes(p_.dx.data + (row0 + own_.row + r) * p_.OC + column, {codes[r][0], codes[r][1]}, own_.quad);
+        store_codes(p_.dx.data + (row0 + own_.row + r) * p_.OC + column + own_.column(0), codes[r][0], codes[r][1]);
       fence_for_copies();
       warpgroup_barrier(barrier_);
       if (copies_) {
@@ -245,14 +254,19 @@ struct GeluGradient {
     if (copies_) stores_wait_read();
     warpgroup_barrier(barrier_);                          // the staging memory is free
     auto* const sums = reinterpret_cast<float*>(&stage_); // (warps, panel)
+    // Over the warp's rows: of its sums a thread sends half to the one 16 lanes away and keeps the other, and so on.
+    constexpr int kHalf = 4 * kVectors, kQuarter = kHalf / 2, kEighth = kHalf / 4;
+    float half[kHalf], quarter[kQuarter];
 #pragma unroll
-    for (int group = 0; group < kGroups; ++group) {
+    for (int i = 0; i < kHalf; ++i) half[i] = exchanged(sum(i), sum(i + kHalf), 16);
 #pragma unroll
-      for (int k = 0; k < kVector; ++k) {
-        float sum = sums_[group].v[k] * unit_;
-        for (int lanes = 4; lanes < kWarp; lanes *= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, lanes);
-        if (own_.lane < 4) sums[own_.warp * kPanel + group * kGroup + own_.quad * kVector + k] = sum;
-      }
+    for (int i = 0; i < kQuarter; ++i) quarter[i] = exchanged(half[i], half[i + kQuarter], 8);
+    const int first = (own_.lane & 16 ? kHalf : 0) + (own_.lane & 8 ? kQuarter : 0) + (own_.lane & 4 ? kEighth : 0);
+#pragma unroll
+    for (int i = 0; i < kEighth; ++i) {
+      const int index = first + i;
+      sums[own_.warp * kPanel + own_.column(index / kVector) + index % kVector] =
+          exchanged(quarter[i], quarter[i + kEighth], 4) * unit_;
     }
     warpgroup_barrier(barrier_);
     for (int column = static_cast<int>(threadIdx.x) % kWarpgroup; column < kPanel; column += kWarpgroup) {
@@ -265,6 +279,16 @@ struct GeluGradient {
   __device__ void finish() { quantizer_.commit_warp(p_.dx); }
 
  private:
+  __device__ static uint2 half(const uint4& codes, int g) {
+    return g == 0 ? make_uint2(codes.x, codes.y) : make_uint2(codes.z, codes.w);
+  }
+
+  __device__ float sum(int i) const { return sums_[i / kVector].v[i % kVector]; }
+  __device__ float exchanged(float low, float high, int lanes) const {
+    const bool upper = own_.lane & lanes;
+    return (upper ? high : low) + __shfl_xor_sync(0xFFFFFFFFu, upper ? low : high, lanes);
+  }
+
   // Of a box in shared memory (tensor_map.h).
   __device__ static int swizzled(int row, int column) { return row * kChunk + (column ^ (row / 2 % 4 * 16)); }
 
@@ -272,12 +296,12 @@ struct GeluGradient {
   const Arguments& arguments_;
   float* partials_ = nullptr;
   Staging& stage_;
-  Ownership own_;
+  Ownership<kRun> own_;
   int column0_ = 0, barrier_;
   const bool copies_ = threadIdx.x % kWarpgroup == 0; // this thread, for its warpgroup
   float unit_;
   Fp8Quantizer quantizer_;
-  Float8 sums_[kGroups];
+  Float8 sums_[kVectors];
 };
 
 // ---- launchers ----
@@ -288,7 +312,7 @@ template <template <int, Fp8Format> class Epilogue, Fp8Format kLeft, class Argum
 void launch(Cuda& cuda, const Fp8Tensor& in, const Fp8Tensor& weight, const Arguments& arguments, int64_t rows, int C,
             int OC) {
   if (tiled_terms(C))
-    launch_tiled_product<Epilogue, kLeft>(cuda, C, {in.data, weight.data, rows, OC}, arguments);
+    launch_tiled_product<Epilogue, kLeft>(cuda, {in.data, weight.data, rows, OC}, arguments);
   else
     launch_stationary_product<Epilogue, kLeft>(cuda, C, {in.data, weight.data, rows, OC}, arguments);
 }

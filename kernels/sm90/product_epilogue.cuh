@@ -6,8 +6,8 @@
 //
 // Both operands are put into shared memory in an order of rows that suits the epilogue. Of a tile's 16 rows the even
 // ones come first: rows r and r + 8 of the accumulators, which one thread holds, are then neighbours, and their codes
-// together make the 16-bit elements that stmatrix transposes. Of 32 weight rows, number 8 q + 2 j + e comes to
-// 8 j + 2 q + e: a thread's accumulators are then runs of 8 neighbouring columns.
+// together make the 16-bit elements that stmatrix transposes. Of 4 R weight rows, number R q + 2 j + e comes to
+// 8 j + 2 q + e: a thread's accumulators are then runs of R neighbouring columns, 8 of them or 16.
 #pragma once
 
 #include "kernels/cuda/cuda_backend.h"
@@ -21,7 +21,6 @@ namespace gpt2::sm90 {
 constexpr int kTileRows = 64;    // of a product instruction, and of an epilogue
 constexpr int kPieceBytes = 128; // of K
 constexpr int kWarpgroup = 128;
-constexpr int kGroup = 32;       // columns of which a thread owns 8
 constexpr int kChunk = 64;       // columns that an epilogue finishes at a time
 constexpr int kAlignment = 1024; // of swizzled operands
 constexpr int kMostShared = 227 * 1024, kBarrierRoom = 512;
@@ -37,19 +36,42 @@ __device__ constexpr int turn_barrier(int consumer) {
   return 1 + kConsumers + consumer % kConsumers;
 }
 
-// Where a thread's accumulators of one tile belong. Its rows are `row` and the one after; of each group of 32 columns
-// it owns the 8 from 8 * quad on.
+// The same for the whole warp, and known to be: it may then live in registers of the warp.
+__device__ inline int uniform(int value) { return __shfl_sync(0xFFFFFFFFu, value, 0); }
+
+// Where a thread's accumulators of one tile belong. Its rows are `row` and the one after; of each 4 * kRun columns it
+// owns kRun neighbours, as vectors of 8.
+template <int kRun>
 struct Ownership {
+  static_assert(kRun == kVector || kRun == 2 * kVector);
   int warp = static_cast<int>(threadIdx.x) % kWarpgroup / kWarp;
   int lane = static_cast<int>(threadIdx.x) % kWarp;
   int quad = lane % 4;
   int row = 16 * warp + 2 * (lane / 4);
 
-  // Element k of the 8 in group `group`, in the row after `row` if `next`.
-  __device__ static constexpr int accumulator(int group, int k, int next) {
-    return (group * 4 + k / 2) * 4 + 2 * next + k % 2;
+  __device__ int column(int vector) const { // its first
+    constexpr int kVectors = kRun / kVector;
+    return vector / kVectors * 4 * kRun + quad * kRun + vector % kVectors * kVector;
+  }
+
+  // Element k of the 8 in `vector`, in the row after `row` if `next`.
+  __device__ static constexpr int accumulator(int vector, int k, int next) {
+    return (vector * 4 + k / 2) * 4 + 2 * next + k % 2;
   }
 };
+
+// Both operands as boxes of so many rows and a piece of K, in the order above.
+inline CUtensorMap in_map(const uint8_t* in, int64_t K, int64_t rows, int box_rows) {
+  return make_tensor_map(in, {{K, 1, kPieceBytes}, {8, 2 * K, 8}, {2, K, 2}, {rows / 16, 16 * K, box_rows / 16}});
+}
+template <int kRun>
+CUtensorMap weight_map(const uint8_t* weight, int64_t K, int width, int box_rows) {
+  return make_tensor_map(weight, {{K, 1, kPieceBytes},
+                                  {2, K, 2},
+                                  {4, kRun * K, 4},
+                                  {kRun / 2, 2 * K, kRun / 2},
+                                  {width / (4 * kRun), 4 * kRun * K, box_rows / (4 * kRun)}});
+}
 
 // Where in the ring a warp is, and in which round.
 template <int kStages>
@@ -132,11 +154,12 @@ __device__ inline void copy_inputs(Ring& ring, const typename Epilogue::Argument
 
 // Epilogue: what a kernel does with its accumulators.
 //   struct Arguments;                         copied to the device
-//   static constexpr int kPanel;              columns of a tile
+//   static constexpr int kPanel, kRun;        columns of a tile, and neighbours among them that a thread owns
 //   static constexpr int kStagingBytes;       shared memory of each warpgroup
 //   static constexpr int kInputBytes, kInputs;  of each input of a tile, and how many there are; 0: none
 //   static void load_input(const Arguments&, uint8_t* to, Barrier& full, int column0, int64_t row0, int index);
 //   Epilogue(const Arguments&, uint8_t* staging, int warpgroup);
+//   void fetch(int column0);                  loads that the next begin() needs
 //   void begin(int column0, int slot);        the columns of the tiles that follow; nobody else has both
 //   void prepare(int64_t row0);               loads that may be under way while the tile multiplies
 //   void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, InputRing&);

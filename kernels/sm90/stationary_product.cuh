@@ -19,8 +19,7 @@ namespace gpt2::sm90 {
 
 constexpr int kStageBytes = kTileRows * kPieceBytes;
 
-// kK: terms. The ring has the stages that shared memory holds beside the panel and what the epilogues want, whose
-// inputs have two stages each, or one where the ring would be too short.
+// kK: terms. The ring has the stages that shared memory holds beside the panel and what the epilogues want.
 template <int kK_, Fp8Format kLeft_, class Epilogue>
 struct StationaryShape {
   static constexpr int kK = kK_, kPanel = Epilogue::kPanel, kPieces = kK / kPieceBytes;
@@ -30,17 +29,15 @@ struct StationaryShape {
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
 
   static constexpr int kPieceOfPanel = kPanel * kPieceBytes, kWeightBytes = kPieces * kPieceOfPanel;
-  static constexpr int kMostStages = 8, kFewestStages = 4;
-  static constexpr int stages(int input_stages) {
-    const int others = kConsumers * (Epilogue::kStagingBytes + input_stages * Epilogue::kInputBytes);
-    return std::min(kMostStages, (kMostShared - kAlignment - kBarrierRoom - kWeightBytes - others) / kStageBytes);
-  }
-  static constexpr int kInputStages = stages(2) >= kFewestStages ? 2 : 1;
-  static constexpr int kStages = stages(kInputStages), kRingBytes = kStages * kStageBytes;
+  static constexpr int kMostStages = 8, kLongRing = 5;
+  static constexpr int kInputStages = 1; // a longer ring is worth more than a second one
+  static constexpr int kOthers =
+      kAlignment + kBarrierRoom + kConsumers * (Epilogue::kStagingBytes + kInputStages * Epilogue::kInputBytes);
+  static constexpr int kStages = std::min(kMostStages, (kMostShared - kWeightBytes - kOthers) / kStageBytes);
+  static constexpr int kRingBytes = kStages * kStageBytes;
   static constexpr int kInputRingBytes = kInputStages * Epilogue::kInputBytes; // of one warpgroup
   static_assert(kStages >= 2);
-  static constexpr int kSharedBytes =
-      kAlignment + kWeightBytes + kRingBytes + kConsumers * (kInputRingBytes + Epilogue::kStagingBytes) + kBarrierRoom;
+  static constexpr int kSharedBytes = kOthers + kWeightBytes + kRingBytes;
 };
 
 // Is there a product for so many rows, terms and columns?
@@ -50,10 +47,18 @@ inline bool takes_stationary(const CudaDevice& device, int64_t rows, int64_t K, 
          rows > 0 && rows <= INT32_MAX; // coordinates of copies are int
 }
 
+// A ring of few stages cannot wait for memory: what it will ask for is brought to L2 two tiles before, the pieces of a
+// tile shared out among the blocks that have its rows.
+__device__ inline void prefetch_rows(const CUtensorMap& in, int64_t tile, int64_t end, int pieces) {
+  if (tile >= end) return;
+  const int row_group = static_cast<int>(tile) * (kTileRows / 16) + static_cast<int>(cluster_rank()) * (kTileRows / 32);
+  for (int piece = static_cast<int>(blockIdx.x) / 2; piece < pieces; piece += static_cast<int>(gridDim.x) / 2)
+    prefetch_box(&in, piece * kPieceBytes, 0, 0, row_group);
+}
+
 template <class Shape, class Epilogue>
 __global__ void __launch_bounds__(Shape::kThreads, 1)
-    stationary_product_kernel(const __grid_constant__ CUtensorMap in_map,
-                              const __grid_constant__ CUtensorMap weight_map,
+    stationary_product_kernel(const __grid_constant__ CUtensorMap in, const __grid_constant__ CUtensorMap weight,
                               const __grid_constant__ typename Epilogue::Arguments arguments, int64_t tiles) {
   constexpr int kStages = Shape::kStages, kPieces = Shape::kPieces, kConsumers = Shape::kConsumers;
   extern __shared__ uint8_t dynamic[];
@@ -66,7 +71,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   Barrier& weights_ready = empty[kStages];
   using Inputs = InputRings<kConsumers, Shape::kInputStages, Epilogue::kInputBytes>;
   const Inputs inputs{input_bytes, empty + kStages + 1};
-  const int warpgroup = threadIdx.x / kWarpgroup, lane = threadIdx.x % kWarp;
+  const int warpgroup = uniform(threadIdx.x / kWarpgroup), lane = threadIdx.x % kWarp;
   const int panel = blockIdx.x, part = blockIdx.y;
   const int64_t first = tiles * part / gridDim.y, end = tiles * (part + 1) / gridDim.y; // this block's tiles
 
@@ -85,19 +90,20 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   if (warpgroup == 0) {
     give_registers<copy_registers(kConsumers)>();
     if (threadIdx.x == 0) {
-      prefetch_map(&in_map);
+      prefetch_map(&in);
       weights_ready.expect_bytes(Shape::kWeightBytes);
       for (int piece = 0; piece < kPieces; ++piece)
-        load_box(weights + piece * Shape::kPieceOfPanel, &weight_map, weights_ready, piece * kPieceBytes, 0, 0, 0,
-                 panel * (Shape::kPanel / kGroup));
+        load_box(weights + piece * Shape::kPieceOfPanel, &weight, weights_ready, piece * kPieceBytes, 0, 0, 0,
+                 panel * (Shape::kPanel / (4 * Epilogue::kRun)));
       for (int64_t tile = first; tile < end; ++tile) {
+        if constexpr (Shape::kStages < Shape::kLongRing) prefetch_rows(in, tile + 2, end, kPieces);
         for (int piece = 0; piece < kPieces; ++piece) {
           empty[at.stage].wait(at.parity ^ 1); // the first round finds them so
           full[at.stage].expect_bytes(kStageBytes);
           uint8_t* const stage = ring + at.stage * kStageBytes;
           const int row_group = static_cast<int>(tile) * (kTileRows / 16);
           const int half = static_cast<int>(cluster_rank()); // of the rows, for both blocks
-          load_box(stage + half * (kStageBytes / 2), &in_map, full[at.stage], piece * kPieceBytes, 0, 0,
+          load_box(stage + half * (kStageBytes / 2), &in, full[at.stage], piece * kPieceBytes, 0, 0,
                    row_group + half * (kTileRows / 32), uint16_t{3});
           at.advance();
         }
@@ -107,14 +113,16 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
       const int consumer = static_cast<int>(threadIdx.x) / kWarp - 1;
       if (lane == 0 && consumer >= 0 && consumer < kConsumers) {
         typename Inputs::Ring input = inputs.of(consumer);
-        for (int64_t tile = first + consumer; tile < end; tile += kConsumers)
+        for (int64_t tile = first + consumer; tile < end; tile += kConsumers) {
           copy_inputs<Epilogue>(input, arguments, panel * Shape::kPanel, tile * kTileRows);
+        }
       }
     }
   } else {
     take_registers<product_registers(kConsumers)>();
     const int consumer = warpgroup - 1;
     Epilogue epilogue(arguments, staging + consumer * Epilogue::kStagingBytes, consumer);
+    epilogue.fetch(panel * Shape::kPanel);
     epilogue.begin(panel * Shape::kPanel, kConsumers * part + consumer);
     const auto release = [&](int stage) {
       if (lane < Shape::kCluster) empty[stage].arrive_at(lane);
@@ -175,14 +183,8 @@ inline int stationary_parts(const CudaDevice& device, int64_t K, int width) {
 template <class Shape, class Epilogue>
 void launch_stationary_product(Cuda& cuda, const StationaryOperands& p, const typename Epilogue::Arguments& arguments) {
   constexpr int64_t kK = Shape::kK;
-  const CUtensorMap in = make_tensor_map(
-      p.in,
-      {{kK, 1, kPieceBytes}, {8, 2 * kK, 8}, {2, kK, 2}, {p.rows / 16, 16 * kK, kTileRows / 16 / Shape::kCluster}});
-  const CUtensorMap weight = make_tensor_map(p.weight, {{kK, 1, kPieceBytes},
-                                                        {2, kK, 2},
-                                                        {4, 8 * kK, 4},
-                                                        {4, 2 * kK, 4},
-                                                        {p.width / kGroup, kGroup * kK, Shape::kPanel / kGroup}});
+  const CUtensorMap in = in_map(p.in, kK, p.rows, kTileRows / Shape::kCluster);
+  const CUtensorMap weight = weight_map<Epilogue::kRun>(p.weight, kK, p.width, Shape::kPanel);
   const auto kernel = stationary_product_kernel<Shape, Epilogue>;
   constexpr int kShared = Shape::kSharedBytes;
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared));

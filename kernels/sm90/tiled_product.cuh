@@ -60,7 +60,7 @@ struct TiledWalk {
 
 template <class Shape, class Epilogue>
 __global__ void __launch_bounds__(Shape::kThreads, 1)
-    tiled_product_kernel(const __grid_constant__ CUtensorMap in_map, const __grid_constant__ CUtensorMap weight_map,
+    tiled_product_kernel(const __grid_constant__ CUtensorMap in, const __grid_constant__ CUtensorMap weight,
                          const __grid_constant__ typename Epilogue::Arguments arguments, int column_groups, int tiles) {
   constexpr int kStages = Shape::kStages, kPieces = Shape::kPieces, kConsumers = Shape::kConsumers;
   extern __shared__ uint8_t dynamic[];
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   using Inputs = InputRings<kConsumers, Shape::kInputStages, Epilogue::kInputBytes>;
   static_assert((2 * kStages + Inputs::kBarriers) * sizeof(Barrier) <= kBarrierRoom);
   const Inputs inputs{input_bytes, empty + kStages};
-  const int warpgroup = threadIdx.x / kWarpgroup, lane = threadIdx.x % kWarp;
+  const int warpgroup = uniform(threadIdx.x / kWarpgroup), lane = threadIdx.x % kWarp;
   const TiledWalk walk{column_groups, tiles};
 
   if (threadIdx.x == 0) {
@@ -89,23 +89,22 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   if (warpgroup == 0) {
     give_registers<copy_registers(kConsumers)>();
     if (threadIdx.x == 0) {
-      prefetch_map(&in_map);
-      prefetch_map(&weight_map);
+      prefetch_map(&in);
+      prefetch_map(&weight);
       constexpr int kHalf = Shape::kOperandBytes / 2, kRowGroup = 16;
       const auto same_rows = static_cast<uint16_t>(3 << 2 * walk.row_half);
       const auto same_columns = static_cast<uint16_t>(5 << walk.column_half);
       for (int tile = walk.cluster; tile < tiles; tile += walk.clusters) {
         const int row_group = (walk.row0(tile) + walk.column_half * kTileRows) / kRowGroup;
-        const int column_group = (walk.column0(tile) + walk.row_half * kTileRows) / kGroup;
+        const int column_group = (walk.column0(tile) + walk.row_half * kTileRows) / (4 * Epilogue::kRun);
         for (int piece = 0; piece < kPieces; ++piece) {
           empty[at.stage].wait(at.parity ^ 1); // the first round finds them so
           full[at.stage].expect_bytes(Shape::kStageBytes);
-          uint8_t* const in = ring + at.stage * Shape::kStageBytes;
-          uint8_t* const weight = in + Shape::kOperandBytes;
-          load_box(in + walk.column_half * kHalf, &in_map, full[at.stage], piece * kPieceBytes, 0, 0, row_group,
+          uint8_t* const stage = ring + at.stage * Shape::kStageBytes;
+          load_box(stage + walk.column_half * kHalf, &in, full[at.stage], piece * kPieceBytes, 0, 0, row_group,
                    same_rows);
-          load_box(weight + walk.row_half * kHalf, &weight_map, full[at.stage], piece * kPieceBytes, 0, 0, 0,
-                   column_group, same_columns);
+          load_box(stage + Shape::kOperandBytes + walk.row_half * kHalf, &weight, full[at.stage], piece * kPieceBytes,
+                   0, 0, 0, column_group, same_columns);
           at.advance();
         }
       }
@@ -130,23 +129,25 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     typename Inputs::Ring input = inputs.of(consumer);
     at.advance(consumer * kPieces);
     if (consumer == kConsumers - 1 && walk.cluster < tiles) give_turn(turn_barrier<kConsumers>(0));
+    if (const int tile = walk.cluster + consumer * walk.clusters; tile < tiles) epilogue.fetch(walk.column0(tile));
     for (int tile = walk.cluster + consumer * walk.clusters; tile < tiles; tile += kConsumers * walk.clusters) {
       const int row0 = walk.row0(tile);
       epilogue.begin(walk.column0(tile), row0 / kTiledSide);
+      if (const int next = tile + kConsumers * walk.clusters; next < tiles) epilogue.fetch(walk.column0(next));
       await_turn(turn_barrier<kConsumers>(consumer));
       float accumulators[Shape::kHalves][kTiledSide / 2];
       int previous = 0;
       const auto multiply_piece = [&]<int kSteps>(int piece) {
         full[at.stage].wait(at.parity);
         products_begin();
-        const uint64_t in = operand(ring + at.stage * Shape::kStageBytes);
-        const uint64_t weight = operand(ring + at.stage * Shape::kStageBytes + Shape::kOperandBytes);
+        const uint64_t left = operand(ring + at.stage * Shape::kStageBytes);
+        const uint64_t right = operand(ring + at.stage * Shape::kStageBytes + Shape::kOperandBytes);
         constexpr uint64_t kHalfOperand = (Shape::kOperandBytes / 2) >> 4;
 #pragma unroll
         for (int k = 0; k < kSteps; ++k) {
 #pragma unroll
           for (int half = 0; half < Shape::kHalves; ++half)
-            multiply<Shape::kLeft, kTiledSide>(accumulators[half], in + half * kHalfOperand + 2 * k, weight + 2 * k,
+            multiply<Shape::kLeft, kTiledSide>(accumulators[half], left + half * kHalfOperand + 2 * k, right + 2 * k,
                                                piece == 0 && k == 0);
         }
         products_commit();
@@ -196,13 +197,8 @@ inline int tiled_slots(int64_t rows) { return static_cast<int>(rows / kTiledSide
 template <class Shape, class Epilogue>
 void launch_tiled_product(Cuda& cuda, const TiledOperands& p, const typename Epilogue::Arguments& arguments) {
   constexpr int64_t kK = Shape::kK;
-  const CUtensorMap in =
-      make_tensor_map(p.in, {{kK, 1, kPieceBytes}, {8, 2 * kK, 8}, {2, kK, 2}, {p.rows / 16, 16 * kK, kTileRows / 16}});
-  const CUtensorMap weight = make_tensor_map(p.weight, {{kK, 1, kPieceBytes},
-                                                        {2, kK, 2},
-                                                        {4, 8 * kK, 4},
-                                                        {4, 2 * kK, 4},
-                                                        {p.width / kGroup, kGroup * kK, kTileRows / kGroup}});
+  const CUtensorMap in = in_map(p.in, kK, p.rows, kTileRows);
+  const CUtensorMap weight = weight_map<Epilogue::kRun>(p.weight, kK, p.width, kTileRows);
   const auto kernel = tiled_product_kernel<Shape, Epilogue>;
   cudaLaunchAttribute cluster{};
   cluster.id = cudaLaunchAttributeClusterDimension;
@@ -228,9 +224,8 @@ void launch_tiled_product(Cuda& cuda, const TiledOperands& p, const typename Epi
 
 // Epilogue: a template by panel and the format of `in`.
 template <template <int, Fp8Format> class Epilogue, Fp8Format kLeft, class Arguments>
-void launch_tiled_product(Cuda& cuda, int64_t K, const TiledOperands& p, const Arguments& arguments) {
+void launch_tiled_product(Cuda& cuda, const TiledOperands& p, const Arguments& arguments) {
   using Of = Epilogue<kTiledSide, kLeft>;
-  if (K == 1280) return launch_tiled_product<TiledShape<1280, kLeft, Of>, Of>(cuda, p, arguments);
   launch_tiled_product<TiledShape<1600, kLeft, Of>, Of>(cuda, p, arguments);
 }
 

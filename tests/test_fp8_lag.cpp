@@ -37,7 +37,7 @@ TEST_CASE("saturation that comes back is told once for a kind of tensor: twice i
   CHECK(warning->text ==
         "the scale of fc/grad lags: 0.13% of h.3/fc/grad saturated at step 30, in the warm-up, values up to 3.1 times "
         "its "
-        "range; --fp8_margin 3 would leave room for it, a longer --warmup_steps (60) slow it, --fp8_bf16_layers 3,4 "
+        "range; --fp8_current_steps 30 would follow it, a longer --warmup_steps (60) slow it, --fp8_bf16_layers 3,4 "
         "avoid it");
   for (int64_t step = 200; step < 400; step += 10) {
     CHECK(told(watch, step, {tensor("h.3/fc/grad", kShare), tensor("h.0/qkv/act", kShare)}).empty() == (step != 220));
@@ -89,6 +89,8 @@ TEST_CASE("the option that would help follows from what was seen") {
   CHECK(advice({.bf16_layers = {}}, 1.2f) == "--fp8_margin 2 would leave room for it");
   CHECK(advice({.margin = 0, .bf16_layers = {}}, 1.7f) == "--fp8_margin 2 would leave room for it");
   CHECK(advice({.bf16_layers = {}}, 4) == "--fp8_recipe current would follow it"); // 18 times
+  CHECK(advice({.bf16_layers = {}}, 1.2f, "h.0/fc/act", 100) ==
+        "--fp8_current_steps 100 would follow it, a longer --warmup_steps (200) slow it");
   CHECK(advice({.bf16_layers = {}}, 16, "h.0/fc/act", 100) ==
         "--fp8_current_steps 100 would follow it, a longer --warmup_steps (200) slow it");
   CHECK(advice({.interval = 10, .bf16_layers = {}}, 4) == "--fp8_interval 1 would let it follow");

@@ -351,6 +351,8 @@ TEST_CASE("the FP8 switches and choices are checked") {
   CHECK(parse({"--fp8_recipe", "current"}).options.fp8_recipe == Fp8Scaling::current);
   CHECK(parse({"--fp8_recipe", "current_grads"}).options.fp8_recipe == Fp8Scaling::current_grads);
   CHECK(contains(usage_error({"--fp8_current_steps", "-1"}), "--fp8_current_steps: -1 does not fit"));
+  CHECK(parse({}).options.fp8_current_steps == 0);
+  CHECK(parse({"--fp8_current_steps", "auto"}).options.fp8_current_steps == -1);
   CHECK(parse({"--fp8_bf16_layers", "first,last,3-5"}).options.fp8_bf16_layers == "first,last,3-5");
   CHECK(parse({}).options.fp8_auto_fallback);
   CHECK_FALSE(parse({"--no-fp8_auto_fallback"}).options.fp8_auto_fallback);

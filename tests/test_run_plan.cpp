@@ -144,6 +144,9 @@ TEST_CASE("every FP8 flag reaches the recipe") {
   CHECK(fp8.format == Fp8Recipe::e5m2);
   CHECK(fp8.scaling == Fp8Scaling::current_grads);
   CHECK(fp8.current_steps == 700);
+  options.fp8_current_steps = -1, options.warmup_steps = 40;
+  CHECK(plan_for(options).model.fp8.current_steps == 40);
+  CHECK(plan_for(options).options.fp8_current_steps == 40);
   CHECK(fp8.lm_head);
   CHECK(fp8.margin == 2);
   CHECK(fp8.interval == 3);
@@ -307,9 +310,9 @@ TEST_CASE("the speed of light reproduces the measured floors of the four sizes w
     const char* model;
     double fp8, bf16; // tokens per second on one H200
   };
-  // FP8 without epilogues of our own, as measured: 860e3, 329e3, 165e3; what they save in traffic is counted.
+  // FP8 without epilogues of our own, as measured: 860e3, 329e3, 165e3, 88e3; what they save in traffic is counted.
   for (const Row& row : {Row{"gpt2", 928e3, 640e3}, Row{"gpt2-medium", 348e3, 236e3}, Row{"gpt2-large", 174e3, 111e3},
-                         Row{"gpt2-xl", 88e3, 58e3}}) {
+                         Row{"gpt2-xl", 91.8e3, 58e3}}) {
     CAPTURE(row.model);
     ModelOptions model;
     model.config = config_by_name(row.model);

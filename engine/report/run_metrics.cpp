@@ -135,9 +135,10 @@ void RunReader::take(const std::string& bytes) {
     if (type == "run") {
       seconds_before_ = last_.seconds;
       tokens_per_step_ = number(line, "tokens_per_step");
-      if (std::isnan(number(line, "max_steps")) || std::isnan(tokens_per_step_) ||
-          !line.value("options", Json()).is_object())
+      const double max_steps = number(line, "max_steps");
+      if (std::isnan(max_steps) || std::isnan(tokens_per_step_) || !line.value("options", Json()).is_object())
         throw NotOurs{"a `run` line has max_steps, tokens_per_step and options"};
+      if (!(std::abs(max_steps) < kMostCount)) throw NotOurs{"so many steps no run has"};
     }
     const Moment at = moment_of(line);
     if (type == "run") {

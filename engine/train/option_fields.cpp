@@ -279,8 +279,8 @@ std::vector<OptionField> option_fields(Options& o) {
   f.choice("fp8_recipe", o.fp8_recipe,
            "delayed: scales from the largest values of past steps; current: from the tensor itself, in a second pass; "
            "current_grads, current_activations, current_weights: these so, the others delayed");
-  f.number("fp8_current_steps", o.fp8_current_steps, at_least<int64_t>(0),
-           "the first so many steps under current scaling, the warm-up for instance; then --fp8_recipe");
+  f.number_or_auto<int64_t>("fp8_current_steps", o.fp8_current_steps, -1, at_least<int64_t>(0),
+                            "the first so many steps under current scaling, then --fp8_recipe; auto: the warm-up");
   f.choice("fp8_scenario", o.fp8_scenario, "mxfp8 is not built yet, on any GPU: a note says so and --fp8_recipe holds");
   f.text("fp8_bf16_layers", o.fp8_bf16_layers, "LIST",
          "blocks that stay in BF16: first, last, numbers from 0 and ranges, as first,last,3-5; empty: none");

@@ -45,8 +45,13 @@ class Run:
     def lines(self):
         if not os.path.exists(self.metrics):
             return []
-        with open(self.metrics) as file:
-            return [json.loads(line) for line in file if line.endswith("\n")]
+        for again in range(100):  # a resume cuts the file, maybe while it is read
+            try:
+                with open(self.metrics) as file:
+                    return [json.loads(line) for line in file if line.endswith("\n")]
+            except json.JSONDecodeError:
+                time.sleep(0.01)
+        sys.exit(f"run_resume: {self.metrics} has a line that is not JSON")
 
     def steps(self):
         return {line["step"]: (line["loss"], line["grad_norm"]) for line in self.lines() if line["type"] == "step"}

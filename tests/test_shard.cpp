@@ -219,6 +219,27 @@ TEST_CASE("truncated and foreign HDF5 files") {
   CHECK(open_shard(path)->tokens() == 1000); // made elsewhere, without hashes: good enough to train on
 }
 
+TEST_CASE("a changed byte around the tokens is found by the seal, before HDF5 sees the file") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "a.h5";
+  const std::vector<uint16_t> tokens = random_tokens(5000);
+  write_hdf5_shard(path, tokens, {"a test", "gpt2"});
+  const std::string bytes = read_text_file(path);
+  const auto data = static_cast<int64_t>(bytes.find(std::string(reinterpret_cast<const char*>(tokens.data()), 64)));
+  const int64_t size = static_cast<int64_t>(bytes.size()), seal = size - 40;
+  int found = 0;
+  for (int64_t at = 8; at < size; ++at) {                                            // behind HDF5's signature
+    if (at >= data && at < data + 2 * static_cast<int64_t>(tokens.size())) continue; // these have hashes of their own
+    flip_byte(path, at);
+    const Error damaged = expect_bad_shard(path);
+    CHECK_MESSAGE(mentions(damaged, at < seal || at >= seal + 8 ? "the hash of its seal" : "its seal is missing"), at);
+    flip_byte(path, at);
+    ++found;
+  }
+  CHECK(found > 1000);
+  CHECK(read_all(*open_shard(path)) == tokens);
+}
+
 TEST_CASE("HDF5's own error printing comes back after we silence it") {
   const TemporaryFolder folder;
   H5E_auto2_t before = nullptr, after = nullptr;

@@ -1,11 +1,13 @@
 #include "engine/data/prepare_data.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "engine/base/files.h"
 #include "engine/base/hash.h"
 #include "engine/base/rng.h"
 #include "engine/data/bucket_files.h"
@@ -63,9 +65,7 @@ void remove_file(const std::string& path) {
 }
 
 void move_file(const std::string& from, const std::string& to) {
-  std::error_code error;
-  fs::rename(from, to, error);
-  if (error) throw_system_error(ExitCode::disk, "make", to, error.value());
+  if (!renamed(from, to)) throw_system_error(ExitCode::disk, "make", to, errno);
 }
 
 void remove_folder(const std::string& path) {

@@ -1,8 +1,10 @@
 // HDF5 shards:
 //   /tokens        uint16 (count), contiguous
 //   /block_hashes  uint64 (blocks), XXH64 of each MiB of the tokens' bytes; attribute block_bytes
-//   attributes of /: version, source, tokenizer
+//   attributes of /: version, source, tokenizer, sealed
+// and behind the HDF5 file, which does not mind, its seal.
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "engine/base/hash.h"
@@ -18,6 +20,22 @@ constexpr uint64_t kVersion = 1;
 constexpr uint64_t kBlockBytes = 1 << 20;
 constexpr uint64_t kLargestBlockBytes = 64 << 20; // that a reader holds in memory at once
 
+// What a file's structure is verified by before libhdf5 sees it, which overruns its buffers on damaged attributes. The
+// tokens have hashes of their own.
+struct Seal {
+  char magic[8];
+  uint64_t token_offset, token_bytes;
+  uint64_t structure_hash; // XXH64 of all that is before the seal but the tokens
+  uint64_t own_hash;       // XXH64 of the fields above
+};
+static_assert(sizeof(Seal) == 40);
+constexpr std::string_view kSealMagic = "GPT2SEAL";
+constexpr int64_t kLargestStructure = 64 << 20; // bytes: the hashes of 8 TB
+
+uint64_t own_hash(const Seal& seal) {
+  return xxh64(std::as_bytes(std::span(&seal, 1)).first(offsetof(Seal, own_hash)));
+}
+
 [[noreturn]] void throw_data_error(const std::string& path, const std::string& what) {
   throw Error(ExitCode::data, path + " " + what, "make or copy the shard again");
 }
@@ -26,6 +44,28 @@ Hdf5Handle open_for_reading(const std::string& path) {
   const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_file_locking(access, false, true); // shards are often on file systems without locks, or read-only
   return Hdf5Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose);
+}
+
+// Does it have a seal? One that does not fit is an error: nothing of such a file may reach the library.
+bool is_sealed(const File& file) {
+  const int64_t end = file.size() - static_cast<int64_t>(sizeof(Seal));
+  if (end < 0) return false;
+  Seal seal;
+  file.read_at(end, std::as_writable_bytes(std::span(&seal, 1)));
+  if (std::string_view(seal.magic, sizeof seal.magic) != kSealMagic) return false;
+  const auto before = static_cast<uint64_t>(end);
+  const bool fits = seal.own_hash == own_hash(seal) && seal.token_offset <= before &&
+                    seal.token_bytes <= before - seal.token_offset &&
+                    before - seal.token_bytes <= static_cast<uint64_t>(kLargestStructure);
+  std::vector<std::byte> structure(fits ? before - seal.token_bytes : 0);
+  if (fits) {
+    const std::span<std::byte> all(structure);
+    file.read_at(0, all.first(seal.token_offset));
+    file.read_at(static_cast<int64_t>(seal.token_offset + seal.token_bytes), all.subspan(seal.token_offset));
+  }
+  if (!fits || xxh64(structure) != seal.structure_hash)
+    throw_data_error(file.path(), "is damaged: what is around its tokens does not have the hash of its seal");
+  return true;
 }
 
 uint64_t read_attribute(hid_t object, const char* name, uint64_t if_absent) {
@@ -101,8 +141,18 @@ bool write_contents(hid_t file, std::span<const uint16_t> tokens, const ShardMet
   const Hdf5Handle blocks =
       write_dataset(file, "block_hashes", H5T_STD_U64LE, H5T_NATIVE_UINT64, hashes.data(), hashes.size());
   return data.valid() && blocks.valid() && write_attribute(blocks, "block_bytes", kBlockBytes) &&
-         write_attribute(file, "version", kVersion) && write_attribute(file, "source", metadata.source) &&
-         write_attribute(file, "tokenizer", metadata.tokenizer);
+         write_attribute(file, "version", kVersion) && write_attribute(file, "sealed", 1) &&
+         write_attribute(file, "source", metadata.source) && write_attribute(file, "tokenizer", metadata.tokenizer);
+}
+
+// The seal of a file that ends here.
+Seal seal_of(std::span<const std::byte> image, uint64_t token_offset, uint64_t token_bytes) {
+  std::vector<std::byte> structure(image.begin(), image.begin() + static_cast<ptrdiff_t>(token_offset));
+  structure.insert(structure.end(), image.begin() + static_cast<ptrdiff_t>(token_offset + token_bytes), image.end());
+  Seal seal{{}, token_offset, token_bytes, xxh64(structure), 0};
+  std::memcpy(seal.magic, kSealMagic.data(), sizeof seal.magic);
+  seal.own_hash = own_hash(seal);
+  return seal;
 }
 
 // The bytes of the file, made in memory: HDF5 1.10 cannot close a file on a full disk and crashes at exit if it
@@ -113,21 +163,29 @@ std::vector<std::byte> make_image(std::span<const uint16_t> tokens, const ShardM
   H5Pset_fapl_core(access, tokens.size_bytes() + kBlockBytes, /*backing_store=*/false);
   const Hdf5Handle file(H5Fcreate("shard", H5F_ACC_TRUNC, H5P_DEFAULT, access), H5Fclose);
   const bool written = write_contents(file, tokens, metadata) && H5Fflush(file, H5F_SCOPE_GLOBAL) >= 0;
-  const ssize_t size = written ? H5Fget_file_image(file, nullptr, 0) : -1;
+  const Hdf5Handle dataset(H5Dopen2(file, "tokens", H5P_DEFAULT), H5Dclose);
+  const haddr_t offset = H5Dget_offset(dataset);
+  const ssize_t size = written && offset != HADDR_UNDEF ? H5Fget_file_image(file, nullptr, 0) : -1;
   std::vector<std::byte> image(static_cast<size_t>(std::max<ssize_t>(size, 0)));
   if (size <= 0 || H5Fget_file_image(file, image.data(), image.size()) != size) {
     throw Error(ExitCode::disk, "HDF5 cannot make a shard of " + std::to_string(tokens.size()) + " tokens",
                 "write smaller shards");
   }
+  const Seal seal = seal_of(image, offset, tokens.size_bytes());
+  const auto bytes = std::as_bytes(std::span(&seal, 1));
+  image.insert(image.end(), bytes.begin(), bytes.end());
   return image;
 }
 
 } // namespace
 
 TokenExtent find_hdf5_tokens(const File& file) {
+  const bool sealed = is_sealed(file); // or made by somebody else, or by a program before seals
   const Hdf5Silence silent;
   const Hdf5Handle hdf5 = open_for_reading(file.path());
   if (!hdf5.valid()) throw_data_error(file.path(), "is a truncated or damaged HDF5 file");
+  if (!sealed && read_attribute(hdf5, "sealed", 0) != 0)
+    throw_data_error(file.path(), "is truncated or damaged: its seal is missing");
   if (const uint64_t version = read_attribute(hdf5, "version", kVersion); version != kVersion) {
     throw_data_error(file.path(), "has version " + std::to_string(version) + " of the shard format, not 1");
   }

@@ -1,8 +1,10 @@
 #include "engine/data/shard_series.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 
+#include "engine/base/files.h"
 #include "engine/data/shard_formats.h"
 
 namespace gpt2 {
@@ -101,8 +103,7 @@ void ShardSeries::publish(const std::string& folder) const {
     const fs::path from = fs::path(options_.folder) / shard.name, to = fs::path(folder) / shard.name;
     std::error_code error;
     if (!fs::exists(from, error) && fs::exists(to, error)) continue;
-    fs::rename(from, to, error);
-    if (error) throw_system_error(ExitCode::disk, "make", to.string(), error.value());
+    if (!renamed(from, to)) throw_system_error(ExitCode::disk, "make", to.string(), errno);
   }
 }
 

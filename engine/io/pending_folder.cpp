@@ -121,7 +121,7 @@ void clean_leftovers(const std::string& folder) {
     if (fs::exists(fs::path(folder) / aside.name, ignored))
       fs::remove_all(path, ignored);
     else
-      fs::rename(path, fs::path(folder) / aside.name, ignored);
+      renamed(path, fs::path(folder) / aside.name);
   }
 }
 
@@ -133,7 +133,7 @@ void bring_back_set_aside(const std::string& folder) {
     if (!aside.writer || !is_dead(aside.writer) || fs::exists(wanted, ignored)) continue;
     try {
       const FolderLock alone(folder, "--run_name"); // a writer on another host may be between its two renames
-      fs::rename(path, wanted, ignored);
+      renamed(path, wanted);
     } catch (const Error&) { // there is one, or nothing may be changed here
       return;
     }

@@ -23,7 +23,7 @@ namespace {
 using namespace sm90;
 
 // Of each 64 columns, a chunk, a thread owns 16: its codes of a row leave at once, and four threads write 64 bytes.
-constexpr int kRunOfCodes = 2 * kVector;
+constexpr int kRunOfCodes = 2 * kVector, kChunk = 4 * kRunOfCodes;
 __device__ void store_codes(uint8_t* to, uint2 first, uint2 second) {
   *reinterpret_cast<uint4*>(to) = make_uint4(first.x, first.y, second.x, second.y);
 }
@@ -176,7 +176,7 @@ struct GeluGradient {
   static constexpr int kPanel = kPanel_, kRun = kRunOfCodes, kConsumers = kGradientConsumers;
   static constexpr int kStagingBytes = static_cast<int>(sizeof(Staging));
   static constexpr int kBoxBytes = kTileRows * kChunk, kInputBytes = 2 * kBoxBytes, kInputs = kPanel / kChunk;
-  static constexpr int kVectors = kPanel / 32; // of a thread
+  static constexpr int kVectors = kPanel / (4 * kVector); // of a thread
 
   __device__ static void load_input(const Arguments& arguments, uint8_t* to, Barrier& full, int column0, int64_t row0,
                                     int chunk) {
@@ -256,17 +256,17 @@ struct GeluGradient {
     auto* const sums = reinterpret_cast<float*>(&stage_); // (warps, panel)
     // Over the warp's rows: of its sums a thread sends half to the one 16 lanes away and keeps the other, and so on.
     constexpr int kHalf = 4 * kVectors, kQuarter = kHalf / 2, kEighth = kHalf / 4;
-    float half[kHalf], quarter[kQuarter];
+    float halves[kHalf], quarters[kQuarter];
 #pragma unroll
-    for (int i = 0; i < kHalf; ++i) half[i] = exchanged(sum(i), sum(i + kHalf), 16);
+    for (int i = 0; i < kHalf; ++i) halves[i] = exchanged(sum(i), sum(i + kHalf), 16);
 #pragma unroll
-    for (int i = 0; i < kQuarter; ++i) quarter[i] = exchanged(half[i], half[i + kQuarter], 8);
+    for (int i = 0; i < kQuarter; ++i) quarters[i] = exchanged(halves[i], halves[i + kQuarter], 8);
     const int first = (own_.lane & 16 ? kHalf : 0) + (own_.lane & 8 ? kQuarter : 0) + (own_.lane & 4 ? kEighth : 0);
 #pragma unroll
     for (int i = 0; i < kEighth; ++i) {
       const int index = first + i;
       sums[own_.warp * kPanel + own_.column(index / kVector) + index % kVector] =
-          exchanged(quarter[i], quarter[i + kEighth], 4) * unit_;
+          exchanged(quarters[i], quarters[i + kEighth], 4) * unit_;
     }
     warpgroup_barrier(barrier_);
     for (int column = static_cast<int>(threadIdx.x) % kWarpgroup; column < kPanel; column += kWarpgroup) {

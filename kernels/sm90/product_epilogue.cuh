@@ -21,7 +21,6 @@ namespace gpt2::sm90 {
 constexpr int kTileRows = 64;    // of a product instruction, and of an epilogue
 constexpr int kPieceBytes = 128; // of K
 constexpr int kWarpgroup = 128;
-constexpr int kChunk = 64;       // columns that an epilogue finishes at a time
 constexpr int kAlignment = 1024; // of swizzled operands
 constexpr int kMostShared = 227 * 1024, kBarrierRoom = 512;
 
@@ -155,13 +154,14 @@ __device__ inline void copy_inputs(Ring& ring, const typename Epilogue::Argument
 // Epilogue: what a kernel does with its accumulators.
 //   struct Arguments;                         copied to the device
 //   static constexpr int kPanel, kRun;        columns of a tile, and neighbours among them that a thread owns
+//   static constexpr int kConsumers;          warpgroups that multiply in a stationary product; two in a tiled one
 //   static constexpr int kStagingBytes;       shared memory of each warpgroup
 //   static constexpr int kInputBytes, kInputs;  of each input of a tile, and how many there are; 0: none
 //   static void load_input(const Arguments&, uint8_t* to, Barrier& full, int column0, int64_t row0, int index);
 //   Epilogue(const Arguments&, uint8_t* staging, int warpgroup);
 //   void fetch(int column0);                  loads that the next begin() needs
 //   void begin(int column0, int slot);        the columns of the tiles that follow; nobody else has both
-//   void prepare(int64_t row0);               loads that may be under way while the tile multiplies
+//   void prepare(int64_t row0);               loads that may be under way while the tile multiplies; not in a tiled one
 //   void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, InputRing&);
 //   void end();                               of those columns
 //   void finish();                            after the last tile

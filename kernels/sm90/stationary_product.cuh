@@ -29,8 +29,8 @@ struct StationaryShape {
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
 
   static constexpr int kPieceOfPanel = kPanel * kPieceBytes, kWeightBytes = kPieces * kPieceOfPanel;
-  static constexpr int kMostStages = 8, kLongRing = 5;
-  static constexpr int kInputStages = 1; // a longer ring is worth more than a second one
+  static constexpr int kMostStages = 8, kLongRing = 5; // shorter ones have their rows brought to L2
+  static constexpr int kInputStages = 1;               // a longer ring is worth more than a second one
   static constexpr int kOthers =
       kAlignment + kBarrierRoom + kConsumers * (Epilogue::kStagingBytes + kInputStages * Epilogue::kInputBytes);
   static constexpr int kStages = std::min(kMostStages, (kMostShared - kWeightBytes - kOthers) / kStageBytes);
@@ -70,6 +70,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   Barrier* const empty = full + kStages;                                                         // (stages)
   Barrier& weights_ready = empty[kStages];
   using Inputs = InputRings<kConsumers, Shape::kInputStages, Epilogue::kInputBytes>;
+  static_assert((2 * kStages + 1 + Inputs::kBarriers) * sizeof(Barrier) <= kBarrierRoom);
   const Inputs inputs{input_bytes, empty + kStages + 1};
   const int warpgroup = uniform(threadIdx.x / kWarpgroup), lane = threadIdx.x % kWarp;
   const int panel = blockIdx.x, part = blockIdx.y;

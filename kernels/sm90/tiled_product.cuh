@@ -1,9 +1,10 @@
-// An FP8 product whose epilogue runs beside it, for any K: D (rows, width) = in (rows, K) weight (width, K)^T.
+// An FP8 product whose epilogue runs beside it: D (rows, width) = in (rows, K) weight (width, K)^T for K = 1600, and
+// any other multiple of 32.
 //
 // Where a panel of the weight leaves no room for a ring (stationary_product.cuh), both operands come in pieces of 128
 // bytes of K. A block multiplies tiles of 128 x 128, of which each of its two warpgroups takes every other one. Four
 // blocks make 256 x 256: two share their rows, two their columns, so each copies a half of both operands for itself and
-// for the neighbour that shares it. 256 bytes arrive for each term of a tile, and 128 leave L2, 20 a cycle at 80% of
+// for the neighbour that shares it. 256 bytes arrive for each term of a tile, and 128 leave L2, 26 a cycle at 80% of
 // the tensor cores' rate.
 //
 //   shared memory   ring (stages, in and weight, 128, 128)   32 KB each
@@ -22,6 +23,7 @@ namespace gpt2::sm90 {
 
 constexpr int kTiledSide = 128;             // rows and columns of a block's tile
 constexpr int kTiledGroup = 2 * kTiledSide; // and of a cluster's
+constexpr int kTiledCluster = 4;            // its blocks: bit 0 of a rank is the half of the columns, bit 1 of the rows
 
 template <int kK_, Fp8Format kLeft_, class Epilogue>
 struct TiledShape {
@@ -29,14 +31,15 @@ struct TiledShape {
   static constexpr Fp8Format kLeft = kLeft_; // of `in`
   static constexpr int kSteps = kPieceBytes / 32, kLastSteps = (kK - (kPieces - 1) * kPieceBytes) / 32;
   static_assert(kK % 32 == 0 && kPieces > 1 && Epilogue::kPanel == kTiledSide);
-  static constexpr int kCluster = 4, kConsumers = 2;
+  static constexpr int kConsumers = 2;
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
-  static constexpr int kHalves = kTiledSide / kTileRows; // of a tile, each multiplied and finished at once
+  static constexpr int kHalves = kTiledSide / kTileRows; // of a tile, which an epilogue finishes one after the other
 
   static constexpr int kOperandBytes = kTiledSide * kPieceBytes, kStageBytes = 2 * kOperandBytes;
   static constexpr int kInputStages = 2, kInputRingBytes = kInputStages * Epilogue::kInputBytes;
   static constexpr int kOthers = kAlignment + kBarrierRoom + kConsumers * (kInputRingBytes + Epilogue::kStagingBytes);
-  static constexpr int kStages = std::min(6, (kMostShared - kOthers) / kStageBytes);
+  static constexpr int kMostStages = 6; // seven were no faster
+  static constexpr int kStages = std::min(kMostStages, (kMostShared - kOthers) / kStageBytes);
   static constexpr int kSharedBytes = kOthers + kStages * kStageBytes;
   static_assert(kStages >= 3);
 };
@@ -50,8 +53,7 @@ inline bool takes_tiled(const CudaDevice& device, int64_t rows, int64_t K, int64
 // The tiles of a block: those of its cluster, every `clusters`-th.
 struct TiledWalk {
   int column_groups; // of 256
-  int tiles;         // of the whole product, for a cluster
-  int cluster = static_cast<int>(blockIdx.x) / 4, clusters = static_cast<int>(gridDim.x) / 4;
+  int cluster = static_cast<int>(blockIdx.x) / kTiledCluster, clusters = static_cast<int>(gridDim.x) / kTiledCluster;
   int row_half = static_cast<int>(cluster_rank()) / 2, column_half = static_cast<int>(cluster_rank()) % 2;
 
   __device__ int row0(int tile) const { return tile / column_groups * kTiledGroup + row_half * kTiledSide; }
@@ -63,6 +65,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     tiled_product_kernel(const __grid_constant__ CUtensorMap in, const __grid_constant__ CUtensorMap weight,
                          const __grid_constant__ typename Epilogue::Arguments arguments, int column_groups, int tiles) {
   constexpr int kStages = Shape::kStages, kPieces = Shape::kPieces, kConsumers = Shape::kConsumers;
+  constexpr int kReaders = 3; // blocks that a copy of this one's goes to
   extern __shared__ uint8_t dynamic[];
   uint8_t* const ring = dynamic + (-shared_address(dynamic) & (kAlignment - 1));
   uint8_t* const input_bytes = ring + kStages * Shape::kStageBytes;
@@ -73,12 +76,12 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   static_assert((2 * kStages + Inputs::kBarriers) * sizeof(Barrier) <= kBarrierRoom);
   const Inputs inputs{input_bytes, empty + kStages};
   const int warpgroup = uniform(threadIdx.x / kWarpgroup), lane = threadIdx.x % kWarp;
-  const TiledWalk walk{column_groups, tiles};
+  const TiledWalk walk{column_groups};
 
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < kStages; ++stage) {
       full[stage].init(1);
-      empty[stage].init(3 * kWarpgroup / kWarp); // every warp that read it, here and in both neighbours
+      empty[stage].init(kReaders * kWarpgroup / kWarp); // every warp that read it, here and in both neighbours
     }
     if constexpr (Epilogue::kInputs > 0) inputs.init();
     fence_barrier_init();
@@ -124,7 +127,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     const int consumer = warpgroup - 1, rank = static_cast<int>(cluster_rank());
     Epilogue epilogue(arguments, staging + consumer * Epilogue::kStagingBytes, consumer);
     const auto release = [&](int stage) { // to itself, to who shares its rows, and to who shares its columns
-      if (lane < 3) empty[stage].arrive_at(rank ^ lane);
+      if (lane < kReaders) empty[stage].arrive_at(rank ^ lane);
     };
     typename Inputs::Ring input = inputs.of(consumer);
     at.advance(consumer * kPieces);
@@ -202,14 +205,14 @@ void launch_tiled_product(Cuda& cuda, const TiledOperands& p, const typename Epi
   const auto kernel = tiled_product_kernel<Shape, Epilogue>;
   cudaLaunchAttribute cluster{};
   cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {Shape::kCluster, 1, 1};
+  cluster.val.clusterDim = {kTiledCluster, 1, 1};
   cudaLaunchConfig_t config{};
   config.blockDim = dim3(Shape::kThreads);
   config.dynamicSmemBytes = Shape::kSharedBytes;
   config.stream = cuda.stream;
   config.attrs = &cluster;
   config.numAttrs = 1;
-  config.gridDim = dim3(static_cast<unsigned>(cuda.device->multiprocessors / Shape::kCluster * Shape::kCluster));
+  config.gridDim = dim3(static_cast<unsigned>(cuda.device->multiprocessors / kTiledCluster * kTiledCluster));
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kSharedBytes));
   static const int clusters = [&] { // that run at once: a GPC may have a remainder
     int most = 0;
@@ -218,7 +221,7 @@ void launch_tiled_product(Cuda& cuda, const TiledOperands& p, const typename Epi
   }();
   const int column_groups = p.width / kTiledGroup;
   const auto tiles = static_cast<int>(p.rows / kTiledGroup) * column_groups;
-  config.gridDim = dim3(static_cast<unsigned>(std::min(clusters, tiles) * Shape::kCluster));
+  config.gridDim = dim3(static_cast<unsigned>(std::min(clusters, tiles) * kTiledCluster));
   CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, in, weight, arguments, column_groups, tiles));
 }
 

@@ -20,11 +20,13 @@ constexpr double kCountShare = 2e-3; // of values that the product's error moves
 struct Shape {
   int64_t rows;
   int C, OC;
-  int64_t elements() const { return std::max(rows * C, rows * OC); }
+  int64_t elements() const {
+    return rows * OC;
+  } // so that every kernel has a shape that is small enough for the sanitizer
 };
 
 // One tile each; several panels and tiles, not as many tiles for every block; the model's.
-const Shape kShapes[] = {{128, 768, 384},  {128, 1024, 256}, {256, 1280, 256}, {256, 1600, 256}, {640, 768, 3072},
+const Shape kShapes[] = {{128, 768, 384},  {128, 1024, 256}, {128, 1280, 256}, {256, 1600, 256}, {640, 768, 3072},
                          {384, 1024, 512}, {640, 1280, 512}, {768, 1600, 768}, {384, 1024, 4096}};
 const Shape kRepeated[] = {{128, 768, 384},    {256, 768, 3072},    {128, 1024, 256},   {256, 1280, 512},
                            {16384, 768, 3072}, {16384, 1024, 4096}, {4096, 1280, 5120}, {4096, 1600, 6400}};
@@ -33,6 +35,7 @@ int repeats_of(const Shape& s) { return s.rows <= 1024 ? 100 : 10; }
 
 bool has_fused(const TestDevice& device, const Shape& s) {
   if (fused_mlp_fp8(*device.cuda.device, s.rows, s.C, s.OC)) return true;
+  CHECK(device.cuda.device->compute_capability != 90);
   MESSAGE("skipped: fused products need compute capability 9.0");
   return false;
 }
@@ -171,15 +174,16 @@ TEST_CASE("forward: GELU of the product with its bias, in codes, and its slope")
 
 TEST_CASE("an activation that overflowed leaves a NaN, which the guard will see") {
   TestDevice device;
-  const Shape s{256, 768, 384};
-  if (!has_fused(device, s)) return;
-  for (const float infinity : {INFINITY, -INFINITY}) {
-    Forward f(s);
-    f.bias[100] = infinity;
-    f.gpu_bias.upload(to_bf16(f.bias));
-    f.run(device.cuda);
-    const std::vector<uint8_t> codes = f.gelu.data.download();
-    CHECK(std::any_of(codes.begin(), codes.end(), [](uint8_t code) { return (code & 0x7F) == 0x7F; }));
+  for (const Shape& s : {Shape{256, 768, 384}, Shape{256, 1600, 256}}) {
+    if (!has_fused(device, s)) return;
+    for (const float infinity : {INFINITY, -INFINITY}) {
+      Forward f(s);
+      f.bias[100] = infinity;
+      f.gpu_bias.upload(to_bf16(f.bias));
+      f.run(device.cuda);
+      const std::vector<uint8_t> codes = f.gelu.data.download();
+      CHECK(std::any_of(codes.begin(), codes.end(), [](uint8_t code) { return (code & 0x7F) == 0x7F; }));
+    }
   }
 }
 

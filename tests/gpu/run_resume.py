@@ -45,7 +45,7 @@ class Run:
     def lines(self):
         if not os.path.exists(self.metrics):
             return []
-        for again in range(100):  # a resume cuts the file, maybe while it is read
+        for _ in range(100):  # a resume cuts the file, maybe while it is read
             try:
                 with open(self.metrics) as file:
                     return [json.loads(line) for line in file if line.endswith("\n")]

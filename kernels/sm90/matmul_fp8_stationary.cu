@@ -78,8 +78,8 @@ bool takes(const CudaDevice& device, const MatmulProduct& p) {
 }
 
 void launch(Cuda& cuda, const MatmulProduct& p, const MatmulOperands& x) {
-  const StationaryOperands operands{static_cast<const uint8_t*>(x.b), static_cast<const uint8_t*>(x.a), p.n,
-                                    static_cast<int>(p.m)};
+  const ProductOperands operands{static_cast<const uint8_t*>(x.b), static_cast<const uint8_t*>(x.a), p.n,
+                                 static_cast<int>(p.m)};
   const PlainArguments arguments{static_cast<bf16*>(x.d),
                                  static_cast<const bf16*>(x.bias),
                                  static_cast<const bf16*>(x.c),

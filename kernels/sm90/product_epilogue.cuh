@@ -72,6 +72,38 @@ CUtensorMap weight_map(const uint8_t* weight, int64_t K, int width, int box_rows
                                   {width / (4 * kRun), 4 * kRun * K, box_rows / (4 * kRun)}});
 }
 
+struct ProductOperands {
+  const uint8_t* in;     // (rows, K)
+  const uint8_t* weight; // (width, K)
+  int64_t rows;          // what these are multiples of: takes_stationary(), takes_tiled()
+  int width;
+};
+
+// A launch by clusters of so many blocks, which needs its grid still.
+struct ClusterLaunch {
+  cudaLaunchAttribute cluster{};
+  cudaLaunchConfig_t config{};
+
+  ClusterLaunch(const Cuda& cuda, int blocks, int threads, int shared_bytes) {
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {static_cast<unsigned>(blocks), 1, 1};
+    config.blockDim = dim3(static_cast<unsigned>(threads));
+    config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+    config.stream = cuda.stream;
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+  }
+  ClusterLaunch(const ClusterLaunch&) = delete; // config points into it
+  ClusterLaunch& operator=(const ClusterLaunch&) = delete;
+
+  // Lets the kernel have so much shared memory.
+  template <class Kernel>
+  void prepare(Kernel* kernel) const {
+    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(config.dynamicSmemBytes)));
+  }
+};
+
 // Where in the ring a warp is, and in which round.
 template <int kStages>
 struct RingPosition {

@@ -35,7 +35,6 @@ struct StationaryShape {
       kAlignment + kBarrierRoom + kConsumers * (Epilogue::kStagingBytes + kInputStages * Epilogue::kInputBytes);
   static constexpr int kStages = std::min(kMostStages, (kMostShared - kWeightBytes - kOthers) / kStageBytes);
   static constexpr int kRingBytes = kStages * kStageBytes;
-  static constexpr int kInputRingBytes = kInputStages * Epilogue::kInputBytes; // of one warpgroup
   static_assert(kStages >= 2);
   static constexpr int kSharedBytes = kOthers + kWeightBytes + kRingBytes;
 };
@@ -49,11 +48,14 @@ inline bool takes_stationary(const CudaDevice& device, int64_t rows, int64_t K, 
 
 // A ring of few stages cannot wait for memory: what it will ask for is brought to L2 two tiles before, the pieces of a
 // tile shared out among the blocks that have its rows.
-__device__ inline void prefetch_rows(const CUtensorMap& in, int64_t tile, int64_t end, int pieces) {
+template <class Shape>
+__device__ void prefetch_rows(const CUtensorMap& in, int64_t tile, int64_t end) {
   if (tile >= end) return;
-  const int row_group = static_cast<int>(tile) * (kTileRows / 16) + static_cast<int>(cluster_rank()) * (kTileRows / 32);
-  for (int piece = static_cast<int>(blockIdx.x) / 2; piece < pieces; piece += static_cast<int>(gridDim.x) / 2)
-    prefetch_box(&in, piece * kPieceBytes, 0, 0, row_group);
+  constexpr int kGroups = kTileRows / 16; // of rows, shared out among the cluster
+  const int group = static_cast<int>(tile) * kGroups + static_cast<int>(cluster_rank()) * (kGroups / Shape::kCluster);
+  for (int piece = static_cast<int>(blockIdx.x) / Shape::kCluster; piece < Shape::kPieces;
+       piece += static_cast<int>(gridDim.x) / Shape::kCluster)
+    prefetch_box(&in, piece * kPieceBytes, 0, 0, group);
 }
 
 template <class Shape, class Epilogue>
@@ -61,15 +63,15 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     stationary_product_kernel(const __grid_constant__ CUtensorMap in, const __grid_constant__ CUtensorMap weight,
                               const __grid_constant__ typename Epilogue::Arguments arguments, int64_t tiles) {
   constexpr int kStages = Shape::kStages, kPieces = Shape::kPieces, kConsumers = Shape::kConsumers;
+  using Inputs = InputRings<kConsumers, Shape::kInputStages, Epilogue::kInputBytes>;
   extern __shared__ uint8_t dynamic[];
   uint8_t* const weights = dynamic + (-shared_address(dynamic) & (kAlignment - 1));
   uint8_t* const ring = weights + Shape::kWeightBytes;
   uint8_t* const input_bytes = ring + Shape::kRingBytes;
-  uint8_t* const staging = input_bytes + kConsumers * Shape::kInputRingBytes;
+  uint8_t* const staging = input_bytes + kConsumers * Inputs::kRingBytes;
   auto* const full = reinterpret_cast<Barrier*>(staging + kConsumers * Epilogue::kStagingBytes); // (stages)
   Barrier* const empty = full + kStages;                                                         // (stages)
   Barrier& weights_ready = empty[kStages];
-  using Inputs = InputRings<kConsumers, Shape::kInputStages, Epilogue::kInputBytes>;
   static_assert((2 * kStages + 1 + Inputs::kBarriers) * sizeof(Barrier) <= kBarrierRoom);
   const Inputs inputs{input_bytes, empty + kStages + 1};
   const int warpgroup = uniform(threadIdx.x / kWarpgroup), lane = threadIdx.x % kWarp;
@@ -97,7 +99,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
         load_box(weights + piece * Shape::kPieceOfPanel, &weight, weights_ready, piece * kPieceBytes, 0, 0, 0,
                  panel * (Shape::kPanel / (4 * Epilogue::kRun)));
       for (int64_t tile = first; tile < end; ++tile) {
-        if constexpr (Shape::kStages < Shape::kLongRing) prefetch_rows(in, tile + 2, end, kPieces);
+        if constexpr (Shape::kStages < Shape::kLongRing) prefetch_rows<Shape>(in, tile + 2, end);
         for (int piece = 0; piece < kPieces; ++piece) {
           empty[at.stage].wait(at.parity ^ 1); // the first round finds them so
           full[at.stage].expect_bytes(kStageBytes);
@@ -114,9 +116,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
       const int consumer = static_cast<int>(threadIdx.x) / kWarp - 1;
       if (lane == 0 && consumer >= 0 && consumer < kConsumers) {
         typename Inputs::Ring input = inputs.of(consumer);
-        for (int64_t tile = first + consumer; tile < end; tile += kConsumers) {
+        for (int64_t tile = first + consumer; tile < end; tile += kConsumers)
           copy_inputs<Epilogue>(input, arguments, panel * Shape::kPanel, tile * kTileRows);
-        }
       }
     }
   } else {
@@ -169,43 +170,27 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   cluster_sync(); // a block's barriers stay until nobody arrives at them any more
 }
 
-struct StationaryOperands {
-  const uint8_t* in;     // (rows, K)
-  const uint8_t* weight; // (width, K)
-  int64_t rows;          // a multiple of 64
-  int width;             // a multiple of two panels
-};
-
 // How many blocks share a panel.
 inline int stationary_parts(const CudaDevice& device, int64_t K, int width) {
   return std::max(1, device.multiprocessors / (width / stationary_panel(K)));
 }
 
 template <class Shape, class Epilogue>
-void launch_stationary_product(Cuda& cuda, const StationaryOperands& p, const typename Epilogue::Arguments& arguments) {
+void launch_stationary_product(Cuda& cuda, const ProductOperands& p, const typename Epilogue::Arguments& arguments) {
   constexpr int64_t kK = Shape::kK;
   const CUtensorMap in = in_map(p.in, kK, p.rows, kTileRows / Shape::kCluster);
   const CUtensorMap weight = weight_map<Epilogue::kRun>(p.weight, kK, p.width, Shape::kPanel);
   const auto kernel = stationary_product_kernel<Shape, Epilogue>;
-  constexpr int kShared = Shape::kSharedBytes;
-  CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared));
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {Shape::kCluster, 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(p.width / Shape::kPanel),
-                        static_cast<unsigned>(stationary_parts(*cuda.device, kK, p.width)));
-  config.blockDim = dim3(Shape::kThreads);
-  config.dynamicSmemBytes = kShared;
-  config.stream = cuda.stream;
-  config.attrs = &cluster;
-  config.numAttrs = 1;
-  CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, in, weight, arguments, p.rows / kTileRows));
+  ClusterLaunch launch(cuda, Shape::kCluster, Shape::kThreads, Shape::kSharedBytes);
+  launch.config.gridDim = dim3(static_cast<unsigned>(p.width / Shape::kPanel),
+                               static_cast<unsigned>(stationary_parts(*cuda.device, kK, p.width)));
+  launch.prepare(kernel);
+  CUDA_CHECK(cudaLaunchKernelEx(&launch.config, kernel, in, weight, arguments, p.rows / kTileRows));
 }
 
 // Epilogue: a template by panel and the format of `in`.
 template <template <int, Fp8Format> class Epilogue, Fp8Format kLeft, class Arguments>
-void launch_stationary_product(Cuda& cuda, int64_t K, const StationaryOperands& p, const Arguments& arguments) {
+void launch_stationary_product(Cuda& cuda, int64_t K, const ProductOperands& p, const Arguments& arguments) {
   const auto launch = [&]<int kK>() {
     using Of = Epilogue<stationary_panel(kK), kLeft>;
     launch_stationary_product<StationaryShape<kK, kLeft, Of>, Of>(cuda, p, arguments);

@@ -36,8 +36,9 @@ struct TiledShape {
   static constexpr int kHalves = kTiledSide / kTileRows; // of a tile, which an epilogue finishes one after the other
 
   static constexpr int kOperandBytes = kTiledSide * kPieceBytes, kStageBytes = 2 * kOperandBytes;
-  static constexpr int kInputStages = 2, kInputRingBytes = kInputStages * Epilogue::kInputBytes;
-  static constexpr int kOthers = kAlignment + kBarrierRoom + kConsumers * (kInputRingBytes + Epilogue::kStagingBytes);
+  static constexpr int kInputStages = 2;
+  static constexpr int kOthers =
+      kAlignment + kBarrierRoom + kConsumers * (kInputStages * Epilogue::kInputBytes + Epilogue::kStagingBytes);
   static constexpr int kMostStages = 6; // seven were no faster
   static constexpr int kStages = std::min(kMostStages, (kMostShared - kOthers) / kStageBytes);
   static constexpr int kSharedBytes = kOthers + kStages * kStageBytes;
@@ -66,13 +67,13 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
                          const __grid_constant__ typename Epilogue::Arguments arguments, int column_groups, int tiles) {
   constexpr int kStages = Shape::kStages, kPieces = Shape::kPieces, kConsumers = Shape::kConsumers;
   constexpr int kReaders = 3; // blocks that a copy of this one's goes to
+  using Inputs = InputRings<kConsumers, Shape::kInputStages, Epilogue::kInputBytes>;
   extern __shared__ uint8_t dynamic[];
   uint8_t* const ring = dynamic + (-shared_address(dynamic) & (kAlignment - 1));
   uint8_t* const input_bytes = ring + kStages * Shape::kStageBytes;
-  uint8_t* const staging = input_bytes + kConsumers * Shape::kInputRingBytes;
+  uint8_t* const staging = input_bytes + kConsumers * Inputs::kRingBytes;
   auto* const full = reinterpret_cast<Barrier*>(staging + kConsumers * Epilogue::kStagingBytes); // (stages)
   Barrier* const empty = full + kStages;                                                         // (stages)
-  using Inputs = InputRings<kConsumers, Shape::kInputStages, Epilogue::kInputBytes>;
   static_assert((2 * kStages + Inputs::kBarriers) * sizeof(Barrier) <= kBarrierRoom);
   const Inputs inputs{input_bytes, empty + kStages};
   const int warpgroup = uniform(threadIdx.x / kWarpgroup), lane = threadIdx.x % kWarp;
@@ -187,47 +188,32 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   cluster_sync(); // a block's barriers stay until nobody arrives at them any more
 }
 
-struct TiledOperands {
-  const uint8_t* in;     // (rows, K)
-  const uint8_t* weight; // (width, K)
-  int64_t rows;          // a multiple of 256
-  int width;             // a multiple of 256
-};
-
 // Slots of the epilogues: one for each tile's rows.
 inline int tiled_slots(int64_t rows) { return static_cast<int>(rows / kTiledSide); }
 
 template <class Shape, class Epilogue>
-void launch_tiled_product(Cuda& cuda, const TiledOperands& p, const typename Epilogue::Arguments& arguments) {
+void launch_tiled_product(Cuda& cuda, const ProductOperands& p, const typename Epilogue::Arguments& arguments) {
   constexpr int64_t kK = Shape::kK;
   const CUtensorMap in = in_map(p.in, kK, p.rows, kTileRows);
   const CUtensorMap weight = weight_map<Epilogue::kRun>(p.weight, kK, p.width, kTileRows);
   const auto kernel = tiled_product_kernel<Shape, Epilogue>;
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {kTiledCluster, 1, 1};
-  cudaLaunchConfig_t config{};
-  config.blockDim = dim3(Shape::kThreads);
-  config.dynamicSmemBytes = Shape::kSharedBytes;
-  config.stream = cuda.stream;
-  config.attrs = &cluster;
-  config.numAttrs = 1;
-  config.gridDim = dim3(static_cast<unsigned>(cuda.device->multiprocessors / kTiledCluster * kTiledCluster));
-  CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kSharedBytes));
+  ClusterLaunch launch(cuda, kTiledCluster, Shape::kThreads, Shape::kSharedBytes);
+  launch.config.gridDim = dim3(static_cast<unsigned>(cuda.device->multiprocessors / kTiledCluster * kTiledCluster));
+  launch.prepare(kernel);
   static const int clusters = [&] { // that run at once: a GPC may have a remainder
     int most = 0;
-    CUDA_CHECK(cudaOccupancyMaxActiveClusters(&most, kernel, &config));
+    CUDA_CHECK(cudaOccupancyMaxActiveClusters(&most, kernel, &launch.config));
     return std::max(most, 1);
   }();
   const int column_groups = p.width / kTiledGroup;
   const auto tiles = static_cast<int>(p.rows / kTiledGroup) * column_groups;
-  config.gridDim = dim3(static_cast<unsigned>(std::min(clusters, tiles) * kTiledCluster));
-  CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, in, weight, arguments, column_groups, tiles));
+  launch.config.gridDim = dim3(static_cast<unsigned>(std::min(clusters, tiles) * kTiledCluster));
+  CUDA_CHECK(cudaLaunchKernelEx(&launch.config, kernel, in, weight, arguments, column_groups, tiles));
 }
 
 // Epilogue: a template by panel and the format of `in`.
 template <template <int, Fp8Format> class Epilogue, Fp8Format kLeft, class Arguments>
-void launch_tiled_product(Cuda& cuda, const TiledOperands& p, const Arguments& arguments) {
+void launch_tiled_product(Cuda& cuda, const ProductOperands& p, const Arguments& arguments) {
   using Of = Epilogue<kTiledSide, kLeft>;
   launch_tiled_product<TiledShape<1600, kLeft, Of>, Of>(cuda, p, arguments);
 }

@@ -46,6 +46,20 @@ Hdf5Handle open_for_reading(const std::string& path) {
   return Hdf5Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose);
 }
 
+bool fits(const Seal& seal, uint64_t bytes_before) {
+  return seal.own_hash == own_hash(seal) && seal.token_offset <= bytes_before &&
+         seal.token_bytes <= bytes_before - seal.token_offset &&
+         bytes_before - seal.token_bytes <= static_cast<uint64_t>(kLargestStructure);
+}
+
+bool has_its_structure(const Seal& seal, const File& file, uint64_t bytes_before) {
+  std::vector<std::byte> structure(bytes_before - seal.token_bytes);
+  const std::span<std::byte> all(structure);
+  file.read_at(0, all.first(seal.token_offset));
+  file.read_at(static_cast<int64_t>(seal.token_offset + seal.token_bytes), all.subspan(seal.token_offset));
+  return xxh64(structure) == seal.structure_hash;
+}
+
 // Does it have a seal? One that does not fit is an error: nothing of such a file may reach the library.
 bool is_sealed(const File& file) {
   const int64_t end = file.size() - static_cast<int64_t>(sizeof(Seal));
@@ -54,16 +68,7 @@ bool is_sealed(const File& file) {
   file.read_at(end, std::as_writable_bytes(std::span(&seal, 1)));
   if (std::string_view(seal.magic, sizeof seal.magic) != kSealMagic) return false;
   const auto before = static_cast<uint64_t>(end);
-  const bool fits = seal.own_hash == own_hash(seal) && seal.token_offset <= before &&
-                    seal.token_bytes <= before - seal.token_offset &&
-                    before - seal.token_bytes <= static_cast<uint64_t>(kLargestStructure);
-  std::vector<std::byte> structure(fits ? before - seal.token_bytes : 0);
-  if (fits) {
-    const std::span<std::byte> all(structure);
-    file.read_at(0, all.first(seal.token_offset));
-    file.read_at(static_cast<int64_t>(seal.token_offset + seal.token_bytes), all.subspan(seal.token_offset));
-  }
-  if (!fits || xxh64(structure) != seal.structure_hash)
+  if (!fits(seal, before) || !has_its_structure(seal, file, before))
     throw_data_error(file.path(), "is damaged: what is around its tokens does not have the hash of its seal");
   return true;
 }

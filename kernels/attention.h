@@ -5,7 +5,9 @@
 
 namespace gpt2 {
 
-enum class AttentionKind { automatic, cudnn, handwritten }; // on a GPU; automatic: cuDNN where it is installed
+// On a GPU. automatic: the kernels for Hopper (kernels/sm90/attention.h) where there are some, else cuDNN where it is
+// installed, else the ones for all GPUs.
+enum class AttentionKind { automatic, cudnn, handwritten };
 
 template <class A>
 struct AttentionForward {

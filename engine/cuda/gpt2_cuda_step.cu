@@ -12,6 +12,7 @@
 #include "kernels/fill.h"
 #include "kernels/layernorm.h"
 #include "kernels/optimizer.h"
+#include "kernels/sm90/attention.h"
 #include "kernels/sm90/matmul_fp8_stationary.h"
 
 namespace gpt2 {
@@ -49,8 +50,11 @@ MemoryLine copy_for_checkpoints(std::span<const OwnedSlice> owned) {
   return {"copy for checkpoints", int64_t{sizeof(float)} * FlatSnapshot::floats(owned, true), true};
 }
 
-// What cuDNN will ask for at the first step.
+// What cuDNN will ask for at the first step; nothing where attention is ours.
 size_t attention_bytes(const ModelOptions& options, const CudaModelOptions& cuda_options) {
+  if (sm90::takes_attention(compute_capability_of(cuda_options.device), cuda_options.attention, options.batch_size,
+                            options.seq_len, options.config.head_dim()))
+    return 0;
   return attention_workspace_bytes(cuda_options.attention, cuda_options.deterministic, options.batch_size,
                                    options.seq_len, options.config.heads, options.config.head_dim());
 }

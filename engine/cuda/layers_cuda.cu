@@ -11,6 +11,7 @@
 #include "kernels/layernorm.h"
 #include "kernels/matmul.h"
 #include "kernels/optimizer.h"
+#include "kernels/sm90/attention.h"
 
 namespace gpt2 {
 
@@ -89,23 +90,29 @@ void LayerNorms::gradient(bf16* dx, const bf16* dout, const LayerNormLayer& norm
 
 // ---- attention ----
 
+bool Attention::for_hopper(int B, int T) const {
+  const CudaDevice& device = *at_.cuda.device;
+  return sm90::takes_attention(device.compute_capability, device.options.attention, B, T, at_.config.head_dim());
+}
+
 void Attention::forward(const BlockActivations& a, int B, int T) const {
   const GPT2Config& config = at_.config;
-  attention_forward(
-      at_.cuda,
-      {.out = a.o, .stats = a.stats, .qkv = a.qkv, .B = B, .T = T, .NH = config.heads, .HS = config.head_dim()});
+  const AttentionForward<bf16> args{
+      .out = a.o, .stats = a.stats, .qkv = a.qkv, .B = B, .T = T, .NH = config.heads, .HS = config.head_dim()};
+  return for_hopper(B, T) ? sm90::attention_forward(at_.cuda, args) : attention_forward(at_.cuda, args);
 }
 
 void Attention::gradient(bf16* dqkv, const bf16* dout, const BlockActivations& a, int B, int T) const {
-  attention_backward(at_.cuda, {.dqkv = dqkv,
-                                .dout = dout,
-                                .out = a.o,
-                                .qkv = a.qkv,
-                                .stats = a.stats,
-                                .B = B,
-                                .T = T,
-                                .NH = at_.config.heads,
-                                .HS = at_.config.head_dim()});
+  const AttentionBackward<bf16> args{.dqkv = dqkv,
+                                     .dout = dout,
+                                     .out = a.o,
+                                     .qkv = a.qkv,
+                                     .stats = a.stats,
+                                     .B = B,
+                                     .T = T,
+                                     .NH = at_.config.heads,
+                                     .HS = at_.config.head_dim()};
+  return for_hopper(B, T) ? sm90::attention_backward(at_.cuda, args) : attention_backward(at_.cuda, args);
 }
 
 // ---- embedding ----

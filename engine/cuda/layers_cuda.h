@@ -115,6 +115,8 @@ class Attention {
   void gradient(bf16* dqkv, const bf16* dout, const BlockActivations& a, int B, int T) const;
 
  private:
+  bool for_hopper(int B, int T) const;
+
   LayerContext at_;
 };
 

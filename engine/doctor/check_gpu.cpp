@@ -79,9 +79,10 @@ void check_libraries(int device, const Report& report) {
   const GpuCondition now = gpu_condition(device);
   report({"driver", Level::ok, now.driver ? *now.driver : "version not known (no NVML)"});
   const std::string cudnn = cudnn_version(device);
-  report({"libraries", cudnn.empty() ? Level::warn : Level::ok,
+  const bool missed = cudnn.empty() && probe_cuda_device(device).compute_capability != 90; // Hopper has our own
+  report({"libraries", missed ? Level::warn : Level::ok,
           cuda_version() + ", " + cuda_library_versions() + ", " + (cudnn.empty() ? "no cuDNN" : cudnn),
-          cudnn.empty() ? "install cuDNN (tools/install_deps.sh): our own attention kernels are slower" : ""});
+          missed ? "install cuDNN (tools/install_deps.sh): our own attention kernels are slower here" : ""});
 }
 
 void check_fp8(int device, const Report& report) {

@@ -292,7 +292,7 @@ std::vector<OptionField> option_fields(Options& o) {
            "two runs give the same bits: no timing of plans, deterministic attention backward");
   f.toggle("cuda_graph", o.cuda_graph, "capture the micro-step in a CUDA graph");
   f.choice("recompute", o.recompute, "activations computed again in the backward pass to save memory");
-  f.choice("attention", o.attention, "auto: cuDNN where it is installed, else our own kernels");
+  f.choice("attention", o.attention, "auto: our own on Hopper, elsewhere cuDNN where it is installed");
   f.text("plan_cache", o.plan_cache, "FILE", "tuned matrix-product plans; empty: keep none");
   f.text("timeline", o.timeline, "FILE",
          "steps 4 and 5 of rank 0 as a Chrome trace (ui.perfetto.dev): blocks and exchanges, stream by stream");

@@ -102,7 +102,7 @@ constexpr PeerFlag kPeerFlags[] = {
     {"gradient_checkpointing", nullptr, "use --recompute block"},
     {"activation_checkpointing", nullptr, "use --recompute block"},
     {"compile", nullptr, "there is nothing to compile: kernels are built in, --cuda_graph is on"},
-    {"flash_attention", nullptr, "use --attention cudnn or own; auto is cuDNN where it is installed"},
+    {"flash_attention", nullptr, "use --attention cudnn or own; auto takes the faster one"},
 
     // evaluation, logs, checkpoints
     {"eval_interval", "eval_freq", nullptr},

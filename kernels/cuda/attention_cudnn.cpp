@@ -224,19 +224,23 @@ struct AttentionPlans::Cudnn {
 };
 
 AttentionPlans::AttentionPlans(const CudaDevice& device) : device_(device) {
-  if (device.options.attention == AttentionKind::handwritten) {
-    reason_ = "not asked for";
-    return;
-  }
+  if (device.options.attention == AttentionKind::handwritten) reason_ = "not asked for";
+  if (device.options.attention == AttentionKind::cudnn) open(); // fails here, not at the first step
+}
+
+// Opened when it is first needed: on a Hopper it may never be.
+bool AttentionPlans::open() {
+  if (cudnn_ || !reason_.empty()) return cudnn_ != nullptr;
   try {
-    cudnn_ = std::make_unique<Cudnn>(device.options.deterministic);
+    cudnn_ = std::make_unique<Cudnn>(device_.options.deterministic);
   } catch (const std::exception& error) {
     refuse(std::string("cuDNN cannot be opened: ") + error.what());
   }
+  return cudnn_ != nullptr;
 }
 
 bool AttentionPlans::forward(Cuda& cuda, const AttentionForward<bf16>& a) {
-  if (!cudnn_) return false;
+  if (!open()) return false;
   const Plan& plan = cudnn_->plan(cuda, {false, a.B, a.T, a.NH, a.HS});
   if (!plan.graph) return refuse(plan.refusal);
   const int64_t C = int64_t{a.NH} * a.HS;
@@ -251,7 +255,7 @@ bool AttentionPlans::forward(Cuda& cuda, const AttentionForward<bf16>& a) {
 }
 
 bool AttentionPlans::backward(Cuda& cuda, const AttentionBackward<bf16>& a) {
-  if (!cudnn_) return false;
+  if (!open()) return false;
   const Plan& plan = cudnn_->plan(cuda, {true, a.B, a.T, a.NH, a.HS});
   if (!plan.graph) return refuse(plan.refusal);
   const int64_t C = int64_t{a.NH} * a.HS;
@@ -284,8 +288,8 @@ bool AttentionPlans::refuse(const std::string& reason) {
   return false;
 }
 
-std::string AttentionPlans::version() const {
-  if (!cudnn_) return "";
+std::string AttentionPlans::version() {
+  if (!open()) return "";
   const size_t version = fe::detail::get_backend_version(); // 91900
   return "cuDNN " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
          std::to_string(version % 100);
@@ -307,8 +311,9 @@ AttentionPlans::AttentionPlans(const CudaDevice& device) : device_(device) {
 }
 bool AttentionPlans::forward(Cuda&, const AttentionForward<bf16>&) { return false; }
 bool AttentionPlans::backward(Cuda&, const AttentionBackward<bf16>&) { return false; }
+bool AttentionPlans::open() { return false; }
 bool AttentionPlans::refuse(const std::string&) { return false; }
-std::string AttentionPlans::version() const { return ""; }
+std::string AttentionPlans::version() { return ""; }
 
 } // namespace gpt2
 

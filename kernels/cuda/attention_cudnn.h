@@ -28,14 +28,15 @@ class AttentionPlans {
   bool backward(Cuda& cuda, const AttentionBackward<bf16>& args);
 
   const std::string& reason() const { return reason_; } // why cuDNN did not serve; empty while it does
-  std::string version() const;                          // "cuDNN 9.19.0", or empty without the library
+  std::string version();                                // "cuDNN 9.19.0", or empty without the library
 
  private:
   struct Cudnn;
+  bool open();
   bool refuse(const std::string& reason);
 
   const CudaDevice& device_;
-  std::unique_ptr<Cudnn> cudnn_; // null: the library is missing
+  std::unique_ptr<Cudnn> cudnn_; // null: not needed so far, or the library is missing
   std::string reason_;
   std::set<std::string> said_; // reasons already printed
 };

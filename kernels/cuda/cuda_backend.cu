@@ -11,13 +11,6 @@ namespace {
 
 __global__ void empty_kernel() {}
 
-int compute_capability_of(int device) { // 90 for Hopper; 0 if it cannot be asked
-  int major = 0, minor = 0;
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-  return 10 * major + minor;
-}
-
 int current_device() {
   int device = 0;
   cudaGetDevice(&device);
@@ -62,6 +55,13 @@ std::string hint_for(cudaError_t status) {
 }
 
 } // namespace
+
+int compute_capability_of(int device) {
+  int major = 0, minor = 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  return 10 * major + minor;
+}
 
 void cuda_check(cudaError_t status, const char* what, const char* file, int line) {
   if (status == cudaSuccess) return;

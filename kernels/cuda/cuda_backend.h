@@ -21,6 +21,7 @@ void cuda_check(cudaError_t status, const char* what, const char* file, int line
 // Throws Error(device) if this program was compiled for other GPUs than `device`, and says how to compile for it.
 void require_device_code(int device);
 std::string rebuild_hint(int compute_capability); // 90 for Hopper
+int compute_capability_of(int device);            // 0 if it cannot be asked
 
 bool is_capturing(cudaStream_t stream); // under stream capture
 

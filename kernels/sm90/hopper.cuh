@@ -130,6 +130,14 @@ __device__ inline void prefetch_box(const CUtensorMap* map, int c0, int c1, int 
                : "memory");
 }
 
+// Neighbouring bytes, a multiple of 16.
+__device__ inline void load_bytes(void* to, const void* from, int bytes, Barrier& barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(to)),
+               "l"(from), "r"(bytes), "r"(shared_address(&barrier))
+               : "memory");
+}
+
 // A box from shared memory to a tensor of 2 dimensions. What threads have stored there must be fenced by each of them
 // first; the memory may be used again when the thread that issued the copies has waited for their reading.
 __device__ inline void fence_for_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
@@ -157,10 +165,15 @@ __device__ inline void products_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// ---- matrices of 8 x 8 16-bit elements from registers to shared memory, transposed ----
+// ---- matrices of 8 x 8 16-bit elements from registers to shared memory ----
 
-// Lane i gives the address of column i % 8 of matrix i / 8; a thread's word of a matrix holds two neighbouring columns
-// of row lane / 4.
+// Lane i gives the address of row i % 8 of matrix i / 8, or of that column if transposed; a thread's word of a matrix
+// holds two neighbouring columns of row lane / 4.
+__device__ inline void store_matrices(void* row, const uint32_t (&words)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+               "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+               : "memory");
+}
 __device__ inline void store_matrices_transposed(void* column, const uint32_t (&words)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(column)),
                "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])

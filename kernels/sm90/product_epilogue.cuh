@@ -24,9 +24,10 @@ constexpr int kWarpgroup = 128;
 constexpr int kAlignment = 1024; // of swizzled operands
 constexpr int kMostShared = 227 * 1024, kBarrierRoom = 512;
 
-// Registers of a thread that copies and of one that multiplies, by the warpgroups that multiply.
+// Registers of a thread that copies and of one that multiplies, by the warpgroups that multiply: together no more than
+// the block starts with, 168, 128 or 96 of each thread.
 constexpr int copy_registers(int consumers) { return consumers == 2 ? 40 : 24; }
-constexpr int product_registers(int consumers) { return consumers == 2 ? 232 : 160; }
+constexpr int product_registers(int consumers) { return consumers == 2 ? 232 : consumers == 3 ? 160 : 112; }
 
 // Of barriers, 0 is the block's, and each warpgroup that multiplies has one for its epilogue and one for its turn.
 __device__ constexpr int epilogue_barrier(int consumer) { return 1 + consumer; }

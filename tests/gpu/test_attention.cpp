@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/attention_cudnn.h"
+#include "kernels/sm90/attention.h"
 #include "tests/expect_error.h"
 #include "tests/gpu/gpu_test.h"
 
@@ -64,7 +65,11 @@ struct Problem {
                                                      expected.stats.data(), s.B, s.T, s.NH, s.HS});
   }
 
-  Results run(Cuda& cuda) const {
+  using Forward = void (*)(Cuda&, const AttentionForward<bf16>&);
+  using Backward = void (*)(Cuda&, const AttentionBackward<bf16>&);
+
+  Results run(Cuda& cuda, Forward attention_forward = gpt2::attention_forward,
+              Backward attention_backward = gpt2::attention_backward) const {
     DeviceBuffer<bf16> gpu_qkv(to_bf16(qkv)), gpu_dout(to_bf16(dout)), gpu_out(shape.out_size());
     DeviceBuffer<float> gpu_stats(shape.stats_size());
     attention_forward(cuda, AttentionForward<bf16>{gpu_out, gpu_stats, gpu_qkv, shape.B, shape.T, shape.NH, shape.HS});
@@ -114,6 +119,34 @@ TEST_CASE("our own attention agrees with the CPU") {
     CAPTURE(name_of(shape));
     const Problem problem(shape);
     check_agreement(problem.run(device.cuda), problem.expected, shape);
+  }
+}
+
+// One tile, whole groups of tiles and parts of them, an odd number of groups; as many heads as fill the GPU and more.
+const Shape kHopperShapes[] = {{1, 64, 1, 64},  {2, 128, 3, 64}, {1, 192, 2, 64},  {1, 256, 5, 64},
+                               {3, 320, 2, 64}, {1, 448, 2, 64}, {1, 1024, 2, 64}, {20, 128, 14, 64}};
+
+TEST_CASE("attention for Hopper agrees with the CPU, and repeats bit for bit") {
+  TestDevice device;
+  const auto takes = [&](int B, int T, int HS) {
+    return sm90::takes_attention(device.cuda.device->compute_capability, AttentionKind::automatic, B, T, HS);
+  };
+  if (!takes(1, 64, 64)) {
+    MESSAGE("skipped: not a Hopper");
+    return;
+  }
+  CHECK_FALSE(takes(1, 100, 64));
+  CHECK_FALSE(takes(1, 128, 32));
+  CHECK_FALSE(sm90::takes_attention(90, AttentionKind::cudnn, 1, 64, 64));
+  for (const Shape& shape : tested(kHopperShapes)) {
+    CAPTURE(name_of(shape));
+    const Problem problem(shape);
+    const Results results = problem.run(device.cuda, sm90::attention_forward, sm90::attention_backward);
+    check_agreement(results, problem.expected, shape);
+    const Results again = problem.run(device.cuda, sm90::attention_forward, sm90::attention_backward);
+    CHECK(same_bits(again.out, results.out));
+    CHECK(same_bits(again.stats, results.stats));
+    CHECK(same_bits(again.dqkv, results.dqkv));
   }
 }
 

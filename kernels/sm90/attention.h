@@ -1,0 +1,15 @@
+// Causal attention for Hopper: heads of 64 channels, sequences of whole tiles of 64.
+#pragma once
+
+#include "kernels/attention.h"
+#include "kernels/cuda/cuda_backend.h"
+
+namespace gpt2::sm90 {
+
+// Is a batch of B sequences computed by these kernels? Not where the user has named cuDNN.
+bool takes_attention(int compute_capability, AttentionKind kind, int B, int T, int HS);
+
+void attention_forward(Cuda& cuda, const AttentionForward<bf16>& args);
+void attention_backward(Cuda& cuda, const AttentionBackward<bf16>& args); // the same bits every time
+
+} // namespace gpt2::sm90

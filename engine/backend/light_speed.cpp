@@ -19,7 +19,7 @@ constexpr std::array<GemmRates, 4> kMeasured = {{
     {1280, 689, 1234, 692, 1333, 0.997, 0.940},
     {1600, 694, 1240, 691, 1292, 0.972, 0.915},
 }};
-constexpr double kAttentionSeconds = 2.73e-14; // per layer, channel, token and context token: cuDNN BF16, both passes
+constexpr double kAttentionSeconds = 1.94e-14; // per layer, channel, token and context token: both passes, kernels/sm90
 constexpr double kElementwiseBytes = 92;       // per layer, channel and token, every cast fused into its producer
 constexpr double kGeluBytesSaved = 28;         // of these, where GELU and its gradient are epilogues (kernels/sm90)
 constexpr double kHeadBytes = 6;               // per token and logit: it is read twice, its gradient written twice

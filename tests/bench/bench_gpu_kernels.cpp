@@ -12,12 +12,14 @@
 #include "engine/backend/light_speed.h"
 #include "engine/base/program.h"
 #include "engine/cuda/gpt2_cuda.h"
+#include "kernels/attention.h"
 #include "kernels/cast_fp8.h"
 #include "kernels/cross_entropy_fp8.h"
 #include "kernels/cuda/matmul_plans.h"
 #include "kernels/gelu_fp8.h"
 #include "kernels/layernorm_fp8.h"
 #include "kernels/matmul_fp8.h"
+#include "kernels/sm90/attention.h"
 #include "kernels/sm90/lm_head_fp8.h"
 #include "kernels/sm90/matmul_fp8_stationary.h"
 #include "kernels/sm90/mlp_fp8.h"
@@ -28,7 +30,7 @@ using namespace gpt2;
 
 constexpr int64_t kRows = 65536;
 constexpr int kVocab = 50257, kPaddedVocab = 50304, kChunk = 4096;
-constexpr double kFp8Flops = 1.52e15; // cuBLASLt's best on one H200: 8192^3, 2026-11-16
+constexpr double kFp8Flops = 1.52e15, kBf16Flops = 0.736e15; // cuBLASLt's best on one H200: 8192^3, 2026-11-16
 
 // Memory of bytes that look like anything, so that tensor cores draw power as in training. As BF16, FP8 or float they
 // are below 2 and finite.
@@ -90,9 +92,9 @@ class Bench {
   }
 
   void row(const std::string& name, int C, double bytes, double flops, const std::function<void()>& run,
-           const std::function<void()>& others = nullptr) {
+           const std::function<void()>& others = nullptr, double flops_rate = kFp8Flops) {
     const double ms = milliseconds(run);
-    const double floor = 1e3 * std::max(bytes / kH200CopyBytesPerSecond, flops / kFp8Flops);
+    const double floor = 1e3 * std::max(bytes / kH200CopyBytesPerSecond, flops / flops_rate);
     std::printf("%-34s %5d %9.3f %10.0f %10.0f %8.3f", name.c_str(), C, ms, bytes / ms / 1e6, flops / ms / 1e9, floor);
     if (others) {
       const double theirs = milliseconds(others);
@@ -271,6 +273,24 @@ void bench_width(Cuda& cuda, Bench& bench, int C) {
   });
 }
 
+// Attention of 64 sequences, and cuDNN's.
+void bench_attention(Cuda& cuda, Bench& bench, int C) {
+  constexpr int T = 1024, HS = 64, B = static_cast<int>(kRows / T);
+  if (!sm90::takes_attention(cuda.device->compute_capability, AttentionKind::automatic, B, T, HS)) return;
+  const auto elements = static_cast<size_t>(kRows) * static_cast<size_t>(C);
+  const Memory qkv(6 * elements), out(2 * elements), dout(2 * elements), dqkv(6 * elements), stats(elements / HS * 4);
+  const AttentionForward<bf16> forward{out.as<bf16>(), stats.as<float>(), qkv.as<bf16>(), B, T, C / HS, HS};
+  const AttentionBackward<bf16> backward{
+      dqkv.as<bf16>(), dout.as<bf16>(), out.as<bf16>(), qkv.as<bf16>(), stats.as<float>(), B, T, C / HS, HS};
+  const double product = static_cast<double>(elements) * T;
+  bench.row(
+      "attention forward", C, 8.0 * static_cast<double>(elements), 2 * product,
+      [&] { sm90::attention_forward(cuda, forward); }, [&] { attention_forward(cuda, forward); }, kBf16Flops);
+  bench.row(
+      "attention backward", C, 16.0 * static_cast<double>(elements), 5 * product,
+      [&] { sm90::attention_backward(cuda, backward); }, [&] { attention_backward(cuda, backward); }, kBf16Flops);
+}
+
 // A chunk of the LM head, at the width of 124M, and its loss: together, where the product tells softmax's parts, and
 // apart.
 void bench_head(Cuda& cuda, Bench& bench) {
@@ -348,6 +368,7 @@ int main(int argc, char** argv) {
     Cuda cuda{CudaOptions{}};
     Bench bench(cuda);
     for (const int C : widths) bench_width(cuda, bench, C);
+    for (const int C : widths) bench_attention(cuda, bench, C);
     bench_head(cuda, bench);
     return ExitCode::done;
   });

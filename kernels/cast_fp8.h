@@ -1,5 +1,5 @@
-// Quantization as a pass of its own, for tensors that no kernel of ours produces: attention's output and gradient (from
-// cuDNN), and the BF16 weights (once per optimizer step). GPU only.
+// Quantization as a pass of its own: for attention's output and gradient, and for the BF16 weights (once per optimizer
+// step). GPU only.
 #pragma once
 
 #include "kernels/fp8_tensor.h"

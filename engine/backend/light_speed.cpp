@@ -14,10 +14,10 @@ struct GemmRates {
   double reached_bf16, reached_fp8; // share of the speed of light in training
 };
 constexpr std::array<GemmRates, 4> kMeasured = {{
-    {768, 690, 1132, 727, 1298, 0.994, 0.932},
-    {1024, 708, 1208, 726, 1243, 0.984, 0.950},
-    {1280, 689, 1234, 692, 1333, 0.997, 0.940},
-    {1600, 694, 1240, 691, 1292, 0.972, 0.915},
+    {768, 690, 1132, 727, 1298, 0.978, 0.948},
+    {1024, 708, 1208, 726, 1243, 0.978, 0.953},
+    {1280, 689, 1234, 692, 1333, 0.980, 0.954},
+    {1600, 694, 1240, 691, 1292, 0.975, 0.918},
 }};
 constexpr double kAttentionSeconds = 1.94e-14; // per layer, channel, token and context token: both passes, kernels/sm90
 constexpr double kElementwiseBytes = 92;       // per layer, channel and token, every cast fused into its producer

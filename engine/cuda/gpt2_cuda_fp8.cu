@@ -22,7 +22,7 @@ void GPT2Cuda::block_forward_fp8(int layer, int B, int T, Fp8Pass pass) {
 
   linears.forward(a.qkv, f.h, block.qkv, R);                            // (R, C) -> (R, 3C)
   attention_.forward(a, B, T);                                          // qkv (B, T, 3, NH, HS) -> o (B, T, NH, HS)
-  linears.quantize(f.o, a.o, block.proj, R, pass);                      // cuDNN made o: a pass of its own
+  linears.quantize(f.o, a.o, block.proj, R, pass);                      // a pass of its own: docs/decisions.md
   linears.forward(block.ln2.x, f.o, block.proj, R, block.ln2.x_before); // (R, C) -> (R, C), x_mid = x + that
   norms.forward(f.h, block.ln2.again(), R, pass);                       // h2's codes
   const uint8_t* const gelu = linears.fc_gelu(a.pre, f.gelu, f.h, block, R, pass); // (R, C) -> (R, 4C)

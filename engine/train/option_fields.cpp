@@ -289,7 +289,7 @@ std::vector<OptionField> option_fields(Options& o) {
 
   f.group("GPU (no effect on the CPU)");
   f.toggle("deterministic", o.deterministic,
-           "two runs give the same bits: no timing of plans, deterministic attention backward");
+           "two runs give the same bits: no timing of plans, and cuDNN, where it is used, in its slower way");
   f.toggle("cuda_graph", o.cuda_graph, "capture the micro-step in a CUDA graph");
   f.choice("recompute", o.recompute, "activations computed again in the backward pass to save memory");
   f.choice("attention", o.attention, "auto: our own on Hopper, elsewhere cuDNN where it is installed");

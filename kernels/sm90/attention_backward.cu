@@ -26,7 +26,7 @@ struct BackwardArguments {
 struct QueryPass {
   static constexpr Columns kColumns = Columns::keys_before;
   static constexpr bool kOfKeys = false;
-  using Layout = TileLayout<2, 8, 1, 3, 0, 1>;
+  using Layout = TileLayout<TileCounts{.consumers = 2, .stages = 8, .row_stages = 1, .row_tensors = 3, .outputs = 1}>;
 };
 
 // K and V in rows; Q and dO in columns, with each query's log2_sum and dot.
@@ -34,7 +34,12 @@ struct KeyPass {
   static constexpr Columns kColumns = Columns::queries_after;
   static constexpr bool kOfKeys = true;
   static constexpr int kStatisticBytes = kTileRows * static_cast<int>(sizeof(float));
-  using Layout = TileLayout<2, 8, 1, 2, 2 * kStatisticBytes, 2>;
+  using Layout = TileLayout<TileCounts{.consumers = 2,
+                                       .stages = 8,
+                                       .column_bytes = 2 * kStatisticBytes,
+                                       .row_stages = 1,
+                                       .row_tensors = 2,
+                                       .outputs = 2}>;
 };
 
 // A thread's columns of 64 values.

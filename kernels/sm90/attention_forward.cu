@@ -10,7 +10,8 @@ namespace gpt2::sm90 {
 namespace {
 
 constexpr int kConsumers = 4;
-using Layout = TileLayout<kConsumers, 5, 2, 1, 0, 1>;
+using Layout =
+    TileLayout<TileCounts{.consumers = kConsumers, .stages = 5, .row_stages = 2, .row_tensors = 1, .outputs = 1}>;
 using Group = TileGroup<Columns::keys_before, kConsumers>;
 
 struct ForwardArguments {

@@ -82,16 +82,22 @@ __device__ inline int head_bytes(const Heads& heads, int head, int which = 0) {
 
 // ---- shared memory ----
 
-//   ring (stages): two column tiles, and `kColumnBytes` more
-//   rows (row stages): `kRowTensors` of kConsumers tiles
-//   staging of each consumer: `kOutputs` tiles
-template <int kConsumers_, int kStages_, int kRowStages_, int kRowTensors_, int kColumnBytes_, int kOutputs>
+struct TileCounts {
+  int consumers;        // warpgroups that multiply
+  int stages;           // of the ring: two column tiles each,
+  int column_bytes = 0; // and what comes with them
+  int row_stages;       // groups of row tiles,
+  int row_tensors;      // each of so many tensors
+  int outputs;          // tiles that a consumer has on their way out
+};
+
+template <TileCounts kCounts>
 struct TileLayout {
-  static constexpr int kConsumers = kConsumers_, kThreads = (kConsumers + 1) * kWarpgroup;
-  static constexpr int kStages = kStages_, kRowStages = kRowStages_;
-  static constexpr int kRowTensors = kRowTensors_, kColumnBytes = kColumnBytes_;
+  static constexpr int kConsumers = kCounts.consumers, kThreads = (kConsumers + 1) * kWarpgroup;
+  static constexpr int kStages = kCounts.stages, kRowStages = kCounts.row_stages;
+  static constexpr int kRowTensors = kCounts.row_tensors, kColumnBytes = kCounts.column_bytes;
   static constexpr int kPairBytes = 2 * kTileBytes, kGroupBytes = kConsumers * kTileBytes;
-  static constexpr int kRowBytes = kRowTensors * kGroupBytes, kStagingBytes = kOutputs * kTileBytes;
+  static constexpr int kRowBytes = kRowTensors * kGroupBytes, kStagingBytes = kCounts.outputs * kTileBytes;
   static constexpr int kSharedBytes = kAlignment + kStages * (kPairBytes + kColumnBytes) + kRowStages * kRowBytes +
                                       kConsumers * kStagingBytes + kBarrierRoom;
   static_assert(kSharedBytes <= kMostShared);
@@ -269,9 +275,10 @@ __device__ inline void stage_tile(uint8_t* tile, const float (&d)[32], float low
   }
 }
 
-// Tiles of a warpgroup from shared memory to a tensor: stage() may write when the ones before have been read.
+// Tiles of a warpgroup from shared memory to a tensor, each at its byte of the rows: stage() may write when the ones
+// before have been read.
 template <int kOutputs>
-__device__ void store_tiles(const CUtensorMap& map, uint8_t* staging, int barrier, const int (&channels)[kOutputs],
+__device__ void store_tiles(const CUtensorMap& map, uint8_t* staging, int barrier, const int (&bytes)[kOutputs],
                             int row, auto&& stage) {
   const bool leader = threadIdx.x % kWarpgroup == 0;
   if (leader) stores_wait_read();
@@ -280,7 +287,7 @@ __device__ void store_tiles(const CUtensorMap& map, uint8_t* staging, int barrie
   fence_for_copies();
   warpgroup_barrier(barrier);
   if (!leader) return;
-  for (int i = 0; i < kOutputs; ++i) store_box(&map, staging + i * kTileBytes, channels[i], row);
+  for (int i = 0; i < kOutputs; ++i) store_box(&map, staging + i * kTileBytes, bytes[i], row);
   stores_commit();
 }
 

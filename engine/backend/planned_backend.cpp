@@ -21,7 +21,9 @@ CudaDeviceInfo assumed_gpu() {
 
 class PlannedGpu : public Backend {
  public:
-  PlannedGpu(const CudaDeviceInfo& device, const CudaModelOptions& options) : device_(device), options_(options) {}
+  PlannedGpu(const CudaDeviceInfo& device, const CudaModelOptions& options) : device_(device), options_(options) {
+    options_.compute_capability = device.compute_capability;
+  }
 
   using Backend::make_model;
   bool is_gpu() const override { return true; }
@@ -53,7 +55,7 @@ class PlannedGpu : public Backend {
 
  private:
   const CudaDeviceInfo device_;
-  const CudaModelOptions options_;
+  CudaModelOptions options_;
 };
 
 CudaDeviceInfo look_for_gpu([[maybe_unused]] int device) {

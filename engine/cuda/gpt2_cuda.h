@@ -35,7 +35,8 @@ std::string cuda_library_versions(); // "cuBLASLt 13.1.0, NCCL 2.28.3"
 enum class Recompute { none, gelu, block };
 
 struct CudaModelOptions {
-  int device = 0; // as CUDA counts
+  int device = 0;             // as CUDA counts
+  int compute_capability = 0; // of a GPU that is only planned for; 0: that of `device`
   bool deterministic = false;
   bool cuda_graph = true;
   Recompute recompute = Recompute::none;

@@ -52,8 +52,9 @@ MemoryLine copy_for_checkpoints(std::span<const OwnedSlice> owned) {
 
 // What cuDNN will ask for at the first step; nothing where attention is ours.
 size_t attention_bytes(const ModelOptions& options, const CudaModelOptions& cuda_options) {
-  if (sm90::takes_attention(compute_capability_of(cuda_options.device), cuda_options.attention, options.batch_size,
-                            options.seq_len, options.config.head_dim()))
+  const int planned = cuda_options.compute_capability;
+  if (sm90::takes_attention(planned ? planned : compute_capability_of(cuda_options.device), cuda_options.attention,
+                            options.batch_size, options.seq_len, options.config.head_dim()))
     return 0;
   return attention_workspace_bytes(cuda_options.attention, cuda_options.deterministic, options.batch_size,
                                    options.seq_len, options.config.heads, options.config.head_dim());

@@ -83,7 +83,7 @@ void refuse_long_endings(std::span<const Task> tasks, int window) {
 }
 
 int batch_length(int longest, int positions) {
-  constexpr int kGranule = 32; // few shapes, so that products are tuned for few
+  constexpr int kGranule = 64; // few shapes, so that products are tuned for few; whole tiles of attention
   return std::min(positions, (longest + kGranule - 1) / kGranule * kGranule);
 }
 

@@ -225,22 +225,35 @@ struct AttentionPlans::Cudnn {
 
 AttentionPlans::AttentionPlans(const CudaDevice& device) : device_(device) {
   if (device.options.attention == AttentionKind::handwritten) reason_ = "not asked for";
-  if (device.options.attention == AttentionKind::cudnn) open(); // fails here, not at the first step
+  if (device.options.attention == AttentionKind::cudnn) { // fails here, not at the first step
+    if (const std::string why_not = open(); !why_not.empty()) refuse(why_not);
+  }
 }
 
-// Opened when it is first needed: on a Hopper it may never be.
-bool AttentionPlans::open() {
-  if (cudnn_ || !reason_.empty()) return cudnn_ != nullptr;
+// Opened when it is first needed: on a Hopper it may never be. Why not, or nothing.
+std::string AttentionPlans::open() {
+  if (cudnn_ || !reason_.empty()) return reason_;
   try {
     cudnn_ = std::make_unique<Cudnn>(device_.options.deterministic);
+    return "";
   } catch (const std::exception& error) {
-    refuse(std::string("cuDNN cannot be opened: ") + error.what());
+    return std::string("cuDNN cannot be opened: ") + error.what();
   }
+}
+
+bool AttentionPlans::ready(const Cuda& cuda) {
+  if (cudnn_) return true;
+  if (reason_.empty() && cuda.capturing()) {
+    throw Error(ExitCode::device, "cuDNN cannot be opened inside a captured graph",
+                "run a step with this batch shape once before capturing it");
+  }
+  const std::string why_not = open();
+  if (!why_not.empty() && reason_.empty()) refuse(why_not);
   return cudnn_ != nullptr;
 }
 
 bool AttentionPlans::forward(Cuda& cuda, const AttentionForward<bf16>& a) {
-  if (!open()) return false;
+  if (!ready(cuda)) return false;
   const Plan& plan = cudnn_->plan(cuda, {false, a.B, a.T, a.NH, a.HS});
   if (!plan.graph) return refuse(plan.refusal);
   const int64_t C = int64_t{a.NH} * a.HS;
@@ -255,7 +268,7 @@ bool AttentionPlans::forward(Cuda& cuda, const AttentionForward<bf16>& a) {
 }
 
 bool AttentionPlans::backward(Cuda& cuda, const AttentionBackward<bf16>& a) {
-  if (!open()) return false;
+  if (!ready(cuda)) return false;
   const Plan& plan = cudnn_->plan(cuda, {true, a.B, a.T, a.NH, a.HS});
   if (!plan.graph) return refuse(plan.refusal);
   const int64_t C = int64_t{a.NH} * a.HS;
@@ -289,7 +302,8 @@ bool AttentionPlans::refuse(const std::string& reason) {
 }
 
 std::string AttentionPlans::version() {
-  if (!open()) return "";
+  open();
+  if (!cudnn_) return "";
   const size_t version = fe::detail::get_backend_version(); // 91900
   return "cuDNN " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
          std::to_string(version % 100);
@@ -311,7 +325,8 @@ AttentionPlans::AttentionPlans(const CudaDevice& device) : device_(device) {
 }
 bool AttentionPlans::forward(Cuda&, const AttentionForward<bf16>&) { return false; }
 bool AttentionPlans::backward(Cuda&, const AttentionBackward<bf16>&) { return false; }
-bool AttentionPlans::open() { return false; }
+bool AttentionPlans::ready(const Cuda&) { return false; }
+std::string AttentionPlans::open() { return reason_; }
 bool AttentionPlans::refuse(const std::string&) { return false; }
 std::string AttentionPlans::version() { return ""; }
 

@@ -13,7 +13,7 @@
 namespace gpt2 {
 
 // Device memory that cuDNN's workspace takes on one stream, at most, for batches of this shape: counted before anything
-// is allocated. 0 where attention is ours.
+// is allocated. 0 with --attention own; where Hopper's kernels serve (kernels/sm90/attention.h), nothing is asked for.
 size_t attention_workspace_bytes(AttentionKind kind, bool deterministic, int B, int T, int NH, int HS);
 
 class AttentionPlans {
@@ -27,12 +27,13 @@ class AttentionPlans {
   bool forward(Cuda& cuda, const AttentionForward<bf16>& args);
   bool backward(Cuda& cuda, const AttentionBackward<bf16>& args);
 
-  const std::string& reason() const { return reason_; } // why cuDNN did not serve; empty while it does
+  const std::string& reason() const { return reason_; } // why cuDNN did not serve; empty while it does, or nobody asked
   std::string version();                                // "cuDNN 9.19.0", or empty without the library
 
  private:
   struct Cudnn;
-  bool open();
+  std::string open();
+  bool ready(const Cuda& cuda);
   bool refuse(const std::string& reason);
 
   const CudaDevice& device_;

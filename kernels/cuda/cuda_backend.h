@@ -33,7 +33,7 @@ constexpr size_t kMatmulWorkspaceBytes = size_t{32} << 20; // what cuBLAS recomm
 
 struct CudaOptions {
   int device = 0;
-  bool deterministic = false; // never choose by timing; deterministic attention backward
+  bool deterministic = false; // never choose by timing; cuDNN's backward in its deterministic way
   std::string plan_cache;     // file of remembered tuning (engine/base/tuning_store.h); empty: none
   AttentionKind attention = AttentionKind::automatic;
   size_t scratch_bytes = size_t{64} << 20; // of each stream: partial sums, sort buffers

@@ -179,7 +179,9 @@ struct TileReader {
     at.advance();
     return stage;
   }
-  __device__ void release(int stage) const { arrive(memory.empty[stage]); } // of columns, when no product reads them
+  // Of columns, when no product reads them. What threads have read themselves they have used in those products: no
+  // fence.
+  __device__ void release(int stage) const { arrive(memory.empty[stage]); }
   __device__ void skip_columns() { release(await_columns()); }
 
   __device__ int await_rows() const {

@@ -122,9 +122,10 @@ TEST_CASE("our own attention agrees with the CPU") {
   }
 }
 
-// One tile, whole groups of tiles and parts of them, an odd number of groups; as many heads as fill the GPU and more.
-const Shape kHopperShapes[] = {{1, 64, 1, 64},  {2, 128, 3, 64}, {1, 192, 2, 64},  {1, 256, 5, 64},
-                               {3, 320, 2, 64}, {1, 448, 2, 64}, {1, 1024, 2, 64}, {20, 128, 14, 64}};
+// One tile, whole groups of tiles and parts of them, an odd number of groups; as many heads as fill the GPU and more; a
+// ring that goes round (512), and blocks with several units of two groups (40 x 320).
+const Shape kHopperShapes[] = {{1, 64, 1, 64},  {2, 128, 3, 64},  {1, 192, 2, 64},   {1, 256, 5, 64}, {3, 320, 2, 64},
+                               {1, 448, 2, 64}, {1, 1024, 2, 64}, {20, 128, 14, 64}, {1, 512, 1, 64}, {40, 320, 7, 64}};
 
 TEST_CASE("attention for Hopper agrees with the CPU, and repeats bit for bit") {
   TestDevice device;

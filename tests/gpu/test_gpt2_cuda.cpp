@@ -48,7 +48,7 @@ TEST_CASE("the hand-written attention gives the same gradients") {
   const auto cpu = cpu_model(), gpu = gpu_model(own);
   randomize(*cpu);
   copy_state(*cpu, *gpu);
-  const TokenBatch batch(4, 64, 1000, 1);
+  const TokenBatch batch(4, 48, 1000, 1); // no whole tiles: the kernels for all GPUs, on a Hopper too
   train_step(*cpu, {&batch});
   train_step(*gpu, {&batch});
   check_gradients(*gpu, *cpu, 0.999, 0.02);

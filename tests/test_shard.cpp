@@ -212,7 +212,7 @@ TEST_CASE("truncated and foreign HDF5 files") {
   write_foreign_hdf5(path, "tokens", H5T_STD_U32LE, 0, 1);
   CHECK(mentions(expect_bad_shard(path), "not one contiguous array of uint16"));
   write_foreign_hdf5(path, "tokens", H5T_STD_U16LE, 100, 1); // chunked
-  CHECK(mentions(expect_bad_shard(path), "not one contiguous array of uint16"));
+  CHECK(mentions(expect_bad_shard(path), "not contiguous"));
   write_foreign_hdf5(path, "tokens", H5T_STD_U16LE, 0, 2);
   CHECK(mentions(expect_bad_shard(path), "version 2"));
   write_foreign_hdf5(path, "tokens", H5T_STD_U16LE, 0, 1);

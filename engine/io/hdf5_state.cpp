@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <numeric>
 #include <stdexcept>
+
+#include "engine/base/hdf5_structure.h"
 
 namespace gpt2 {
 namespace {
@@ -65,6 +68,28 @@ std::vector<int64_t> extents_of(hid_t dataset) {
   return {extents.begin(), extents.end()};
 }
 
+// Before the library believes anything of it.
+void refuse_damage(const Hdf5Bytes& file, const std::string& path, const std::string& hint) {
+  if (const auto damage = hdf5_damage(file))
+    throw Error(ExitCode::checkpoint, "cannot read " + path + ": it is damaged: " + *damage, hint);
+}
+
+hid_t open_unverified(const std::string& path, const std::string& hint) {
+  if (std::filesystem::is_regular_file(path)) { // if not, the library says so
+    const File file = File::open(path, ExitCode::checkpoint);
+    refuse_damage({[&](int64_t offset, std::span<std::byte> out) { file.read_at(offset, out); }, file.size()}, path,
+                  hint);
+  }
+  return H5Fopen(path.c_str(), H5F_ACC_RDONLY, access_without_locks());
+}
+
+hid_t open_verified(const Hdf5ReadDriver& driver, const std::string& hint) {
+  const VerifiedFile& file = driver.file();
+  refuse_damage({[&](int64_t offset, std::span<std::byte> out) { file.read(offset, out); }, file.bytes()}, file.path(),
+                hint);
+  return H5Fopen(file.path().c_str(), H5F_ACC_RDONLY, driver.access());
+}
+
 std::string without_padding(std::string text) {
   text.erase(text.find_last_not_of('\0') + 1);
   return text;
@@ -80,7 +105,7 @@ Hdf5File::Hdf5File(std::string path, Mode mode, std::string hint)
       on_error_(mode == Mode::read ? ExitCode::checkpoint : ExitCode::disk),
       driver_(mode == Mode::create ? std::make_unique<Hdf5WriteDriver>() : nullptr),
       file_(driver_ ? H5Fcreate(path_.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, driver_->access())
-                    : H5Fopen(path_.c_str(), H5F_ACC_RDONLY, access_without_locks()),
+                    : open_unverified(path_, hint_),
             H5Fclose) {
   if (driver_) check_written("");
   if (!file_.valid()) fail("");
@@ -91,7 +116,7 @@ Hdf5File::Hdf5File(VerifiedFile file, std::string hint)
       hint_(std::move(hint)),
       on_error_(ExitCode::checkpoint),
       verified_(std::make_unique<Hdf5ReadDriver>(std::move(file))),
-      file_(H5Fopen(path_.c_str(), H5F_ACC_RDONLY, verified_->access()), H5Fclose) {
+      file_(open_verified(*verified_, hint_), H5Fclose) {
   if (!file_.valid()) fail("");
 }
 

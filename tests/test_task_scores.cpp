@@ -11,7 +11,7 @@ using namespace gpt2;
 
 namespace {
 
-constexpr int kWindow = 40;
+constexpr int kWindow = 80; // more than one granule of lengths, less than the longest text
 
 double cost(int32_t input, int32_t target, int position) { return input + 3.0 * target + 0.25 * position; }
 
@@ -65,7 +65,7 @@ std::vector<Task> mixed_tasks() {
     Task task;
     for (int c = 0; c < 3; ++c) {
       Candidate candidate;
-      for (int t = 0; t < 2 + (5 * i + 11 * c) % 60; ++t) candidate.tokens.push_back(next = (next * 7 + 3) % 101);
+      for (int t = 0; t < 2 + (10 * i + 22 * c) % 120; ++t) candidate.tokens.push_back(next = (next * 7 + 3) % 101);
       candidate.counted = 1 + (i + c) % std::min(5, static_cast<int>(candidate.tokens.size()) - 1);
       candidate.bytes = 10 + c;
       task.candidates.push_back(candidate);

@@ -135,7 +135,7 @@ class Walk {
     require(file_.size >= static_cast<int64_t>(kSuperblockBytes), "it is truncated");
     const auto block = read(0, 8 + 16);
     require(block.view().is(0, std::span(kBegin).first(8)), "it does not begin as an HDF5 file");
-    require(block.view().is(0, kBegin), "it is of another version than what libhdf5 and h5py write by default");
+    require(block.view().is(0, kBegin), "it is not of the oldest format (h5py: libver=\"earliest\")");
     end_ = static_cast<uint64_t>(file_.size);
     const Owned all = take(0, kSuperblockBytes);
     const Bytes view = all.view();

@@ -1,9 +1,10 @@
 // Is an HDF5 file what it says it is? Looked at before libhdf5 does, which believes the sizes and addresses that stand
 // in a file: damaged ones make it read and write beyond its buffers, allocate gigabytes, or take one thing for another.
 //
-// What passes is plain: the oldest format, which libhdf5 and h5py write unless told otherwise; groups, contiguous
-// datasets and attributes of integers, IEEE floats and text. Every size agrees with what it is the size of, every
-// address is in the file, and no two things share a byte. Values are not looked at: they have hashes of their own.
+// What passes is plain: the oldest format, which libhdf5 1 and h5py write unless told otherwise (we tell it to);
+// groups, contiguous datasets and attributes of integers, IEEE floats and text. Every size agrees with what it is the
+// size of, every address is in the file, and no two things share a byte. Values are not looked at: they have hashes of
+// their own.
 #pragma once
 
 #include <cstdint>

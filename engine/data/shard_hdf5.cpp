@@ -167,6 +167,7 @@ std::vector<std::byte> make_image(std::span<const uint16_t> tokens, const ShardM
   const Hdf5Silence silent;
   const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_fapl_core(access, tokens.size_bytes() + kBlockBytes, /*backing_store=*/false);
+  H5Pset_libver_bounds(access, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST); // what hdf5_damage() knows
   const Hdf5Handle file(H5Fcreate("shard", H5F_ACC_TRUNC, H5P_DEFAULT, access), H5Fclose);
   const bool written = write_contents(file, tokens, metadata) && H5Fflush(file, H5F_SCOPE_GLOBAL) >= 0;
   const Hdf5Handle dataset(H5Dopen2(file, "tokens", H5P_DEFAULT), H5Dclose);

@@ -137,6 +137,7 @@ Hdf5WriteDriver::Hdf5WriteDriver()
     : driver_(register_driver(), H5FDunregister), access_(H5Pcreate(H5P_FILE_ACCESS), H5Pclose) {
   const DriverInfo info{&error_number_};
   H5Pset_driver(access_, driver_, &info);
+  H5Pset_libver_bounds(access_, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST); // what hdf5_damage() knows
   H5Pset_meta_block_size(access_, kHeadersTogether);
 }
 

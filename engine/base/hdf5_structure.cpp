@@ -155,7 +155,7 @@ class Walk {
 
   Owned read(uint64_t address, uint64_t size) const {
     Owned out{std::vector<std::byte>(size)};
-    file_.read(static_cast<int64_t>(address), out.bytes);
+    if (size > 0) file_.read(static_cast<int64_t>(address), out.bytes);
     return out;
   }
   // Bytes that belong to one thing alone.

@@ -12,6 +12,7 @@
 #include "kernels/cuda/profile.h"
 #include "kernels/cuda/require.h"
 #include "kernels/device/mma.cuh"
+#include "kernels/device/softmax.cuh"
 #include "kernels/device/vector.cuh"
 
 namespace gpt2 {
@@ -19,7 +20,6 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kRows = 64; // rows a block owns: 16 per warp
-constexpr float kLog2E = 1.4426950408889634f;
 
 // Columns per step of the loop. In backward two score tiles live beside the accumulators, which at D = 128 leaves
 // registers for 32 columns only.
@@ -84,16 +84,6 @@ __device__ void store_rows(HeadRows<bf16> head, int first, const float (&c)[D / 
   }
 }
 
-// The four threads that share a row of an accumulator.
-__device__ float row_maximum(float x) {
-  x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 1));
-  return fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 2));
-}
-__device__ float row_total(float x) {
-  x += __shfl_xor_sync(0xFFFFFFFFu, x, 1);
-  return x + __shfl_xor_sync(0xFFFFFFFFu, x, 2);
-}
-
 // out and stats of 64 queries; the grid is (query tiles, NH, B). Longest rows start first.
 template <int D>
 __global__ __launch_bounds__(kThreads) void attention_forward_kernel(bf16* out, float* stats, const bf16* qkv, int T,
@@ -116,7 +106,7 @@ __global__ __launch_bounds__(kThreads) void attention_forward_kernel(bf16* out, 
 
   float o[D / 8][4] = {};
   float maximum[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0}; // rows lane/4 and lane/4 + 8
-  const float scale_log2 = scale * kLog2E;
+  const float scale_log2 = scale * kLog2e;
   load_rows<kRows, D>(q_tile, q, first_query, T, HS);
   load_keys(0);
   for (int tile = 0; tile < tiles; ++tile) {
@@ -277,7 +267,7 @@ __global__ __launch_bounds__(kThreads) void attention_backward_kernel(bf16* dqkv
         const int column = 8 * j + 2 * (lane % 4) + i % 2, row = first_row + warp * 16 + lane / 4 + i / 2 * 8;
         const int query = kOfKeys ? first + column : row, key = kOfKeys ? row : first + column;
         const float of_query = kOfKeys ? stats_tile[buffer * kColumns + column] : log_sum[i / 2];
-        p[j][i] = fast_exp2((p[j][i] * x.scale - of_query) * kLog2E);
+        p[j][i] = fast_exp2((p[j][i] * x.scale - of_query) * kLog2e);
         if (masked && (key > query || (kOfKeys && query >= T))) p[j][i] = 0;
       }
     }

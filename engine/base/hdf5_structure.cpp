@@ -133,12 +133,11 @@ class Walk {
     constexpr std::array<uint8_t, 24> kBegin = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1A, '\n', 0, 0, 0, 0,
                                                 0,    8,   8,   0,   4,    0,    16,   0,    0, 0, 0, 0};
     require(file_.size >= static_cast<int64_t>(kSuperblockBytes), "it is truncated");
-    const auto block = read(0, 8 + 16);
-    require(block.view().is(0, std::span(kBegin).first(8)), "it does not begin as an HDF5 file");
-    require(block.view().is(0, kBegin), "it is not of the oldest format (h5py: libver=\"earliest\")");
     end_ = static_cast<uint64_t>(file_.size);
-    const Owned all = take(0, kSuperblockBytes);
-    const Bytes view = all.view();
+    const Owned block = take(0, kSuperblockBytes);
+    const Bytes view = block.view();
+    require(view.is(0, std::span(kBegin).first(8)), "it does not begin as an HDF5 file");
+    require(view.is(0, kBegin), "it is not of the oldest format (h5py: libver=\"earliest\")");
     require(view.number(24, 8) == 0 && view.number(32, 8) == kUndefined && view.number(48, 8) == kUndefined,
             "its first bytes are not those of a file by itself");
     require(view.number(40, 8) <= end_, "it is truncated");
@@ -380,6 +379,10 @@ std::optional<std::string> hdf5_damage(const Hdf5Bytes& file, const std::functio
   } catch (const Damage& damage) {
     return damage.what;
   }
+}
+
+Hdf5Bytes hdf5_bytes(const File& file) {
+  return {[&file](int64_t offset, std::span<std::byte> out) { file.read_at(offset, out); }, file.size()};
 }
 
 std::optional<std::string> hdf5_damage(const Hdf5Bytes& file) {

@@ -13,12 +13,15 @@
 #include <span>
 #include <string>
 
+#include "engine/base/files.h"
+
 namespace gpt2 {
 
 struct Hdf5Bytes {
   std::function<void(int64_t offset, std::span<std::byte> out)> read; // inside the file; may throw
   int64_t size;
 };
+Hdf5Bytes hdf5_bytes(const File& file); // which must outlive them
 
 // Why not, or nothing. follow: whether a member of the root group of this name is looked at, too; what is not followed
 // must not be opened.

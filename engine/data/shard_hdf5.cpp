@@ -184,11 +184,10 @@ std::vector<std::byte> make_image(std::span<const uint16_t> tokens, const ShardM
   return image;
 }
 
-// Of a file without a seal: what of it will be opened.
+// Of what will be opened, in files without a seal too.
 void check_structure(const File& file) {
-  const Hdf5Bytes bytes{[&](int64_t offset, std::span<std::byte> out) { file.read_at(offset, out); }, file.size()};
-  const auto damage =
-      hdf5_damage(bytes, [](const std::string& name) { return name == "tokens" || name == "block_hashes"; });
+  const auto opened = [](const std::string& name) { return name == "tokens" || name == "block_hashes"; };
+  const auto damage = hdf5_damage(hdf5_bytes(file), opened);
   if (damage)
     throw_data_error(file.path(), "is a truncated or damaged HDF5 file, or not as plain as shards are: " + *damage);
 }
@@ -197,7 +196,7 @@ void check_structure(const File& file) {
 
 TokenExtent find_hdf5_tokens(const File& file) {
   const bool sealed = is_sealed(file); // or made by somebody else, or by a program before seals
-  if (!sealed) check_structure(file);
+  check_structure(file);
   const Hdf5Silence silent;
   const Hdf5Handle hdf5 = open_for_reading(file.path());
   if (!hdf5.valid()) throw_data_error(file.path(), "is a truncated or damaged HDF5 file");

@@ -77,8 +77,7 @@ void refuse_damage(const Hdf5Bytes& file, const std::string& path, const std::st
 hid_t open_unverified(const std::string& path, const std::string& hint) {
   if (std::filesystem::is_regular_file(path)) { // if not, the library says so
     const File file = File::open(path, ExitCode::checkpoint);
-    refuse_damage({[&](int64_t offset, std::span<std::byte> out) { file.read_at(offset, out); }, file.size()}, path,
-                  hint);
+    refuse_damage(hdf5_bytes(file), path, hint);
   }
   return H5Fopen(path.c_str(), H5F_ACC_RDONLY, access_without_locks());
 }

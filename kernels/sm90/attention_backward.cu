@@ -61,10 +61,7 @@ __device__ inline void row_dots(float (&dots)[2], const Fragments& dout, const F
     dots[i % 2] += x.x * y.x + x.y * y.y;
   }
 #pragma unroll
-  for (float& dot : dots) {
-    dot += __shfl_xor_sync(0xFFFFFFFFu, dot, 1);
-    dot += __shfl_xor_sync(0xFFFFFFFFu, dot, 2);
-  }
+  for (float& dot : dots) dot = row_total(dot);
 }
 
 template <class Pass>
@@ -122,7 +119,7 @@ __global__ void __launch_bounds__(Pass::Layout::kThreads, 1)
   take_registers<product_registers(Layout::kConsumers)>();
   const int consumer = warpgroup - 1;
   const Place place;
-  const float scale_log2 = a.scale * kLog2E;
+  const float scale_log2 = a.scale * kLog2e;
   TileReader<Layout> reader{memory, {}, {}};
   for (int unit = blockIdx.x; unit < a.heads.units; unit += gridDim.x) {
     for (int index = 0; index < 2; ++index) {
@@ -133,7 +130,7 @@ __global__ void __launch_bounds__(Pass::Layout::kThreads, 1)
       float log_sum[2], dot[2]; // of queries where those are rows
       if (!kOfKeys && own < group.end) {
 #pragma unroll
-        for (int r = 0; r < 2; ++r) log_sum[r] = a.log_sums[group.query(a.heads, own) + place.row(2 * r)] * kLog2E;
+        for (int r = 0; r < 2; ++r) log_sum[r] = a.log_sums[group.query(a.heads, own) + place.row(2 * r)] * kLog2e;
       }
       const int row_stage = reader.await_rows();
       if (own >= group.end) {

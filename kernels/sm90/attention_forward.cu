@@ -34,8 +34,7 @@ struct RunningSoftmax {
       float largest = score[2 * r];
 #pragma unroll
       for (int i = 1; i < 16; ++i) largest = fmaxf(largest, score[i / 2 * 4 + 2 * r + i % 2]);
-      largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, 1));
-      largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, 2)) * scale_log2;
+      largest = row_maximum(largest) * scale_log2;
       if constexpr (kFirst) {
         maximum[r] = largest;
         total[r] = 0;
@@ -51,11 +50,6 @@ struct RunningSoftmax {
       score[i] = fast_exp2(score[i] * scale_log2 - maximum[i / 2 % 2]);
       total[i / 2 % 2] += score[i];
     }
-  }
-
-  __device__ float row_total(int r) const {
-    const float two = total[r] + __shfl_xor_sync(0xFFFFFFFFu, total[r], 1);
-    return two + __shfl_xor_sync(0xFFFFFFFFu, two, 2);
   }
 };
 
@@ -84,7 +78,7 @@ __global__ void __launch_bounds__(Layout::kThreads, 1)
   take_registers<product_registers(kConsumers)>();
   const int consumer = warpgroup - 1;
   const Place place;
-  const float scale_log2 = a.scale * kLog2E;
+  const float scale_log2 = a.scale * kLog2e;
   TileReader<Layout> reader{memory, {}, {}};
   for (int unit = blockIdx.x; unit < a.heads.units; unit += gridDim.x) {
     for (int index = 0; index < 2; ++index) {
@@ -136,7 +130,7 @@ __global__ void __launch_bounds__(Layout::kThreads, 1)
       products_begin();
       sum_tile(out, p, memory.columns(stage) + kTileBytes, false);
       products_commit();
-      const float total[2] = {softmax.row_total(0), softmax.row_total(1)};
+      const float total[2] = {row_total(softmax.total[0]), row_total(softmax.total[1])};
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const int64_t to = group.query(a.heads, own) + place.row(2 * r);

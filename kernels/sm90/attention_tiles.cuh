@@ -8,6 +8,7 @@
 #pragma once
 
 #include "kernels/device/mma.cuh"
+#include "kernels/device/softmax.cuh"
 #include "kernels/sm90/product_epilogue.cuh"
 #include "kernels/sm90/wgmma_bf16.cuh"
 
@@ -15,7 +16,7 @@ namespace gpt2::sm90 {
 
 constexpr int kHead = 64;                         // channels of a head
 constexpr int kTileBytes = kTileRows * kHead * 2; // BF16
-constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
+constexpr float kLn2 = 0.6931471805599453f;
 
 // ---- what a block works on ----
 

@@ -1,4 +1,5 @@
-// The bias gradient on its own, for layers whose dout no kernel of ours produces (QKV after attention).
+// The bias gradient on its own, for layers whose dout no kernel of ours produces (QKV after attention, but
+// for Hopper's).
 #pragma once
 
 #include "kernels/backend.h"

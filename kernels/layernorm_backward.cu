@@ -1,9 +1,9 @@
 // LayerNorm's backward, in BF16 and in FP8, in one pass over memory.
 //
-// One block a multiprocessor walks over tiles of rows. A row belongs to a warp, or to a team of warps where it is long;
-// it stays in registers while the next one is on its way. Column sums stay in registers for good. In FP8 the codes of a
-// tile's rows collect in shared memory and leave transposed, 16 rows a thread, 64 rows in a piece. (Pieces of 128
-// bytes, by tiles of 128 rows, were 3% slower: the longer a block turns a tile, the longer it loads nothing.)
+// One block a multiprocessor walks over tiles of rows. A row belongs to a team of warps and stays in registers while
+// the next one is on its way; column sums stay in registers for good. In FP8 the codes of a tile's rows collect in
+// shared memory and leave transposed, 16 rows a thread, 64 rows in a piece. (Pieces of 128 bytes, by tiles of 128 rows,
+// were 3% slower: the longer a block turns a tile, the longer it loads nothing.)
 //
 // Bytes: 8 per element in BF16, 11 in FP8; 0.096 and 0.132 ms for 65,536 rows of 768 at the rate of a copy on an H200.
 #include <cuda_bf16.h>
@@ -13,6 +13,7 @@
 #include "kernels/device/column_sum.cuh"
 #include "kernels/device/fp8.cuh"
 #include "kernels/device/layernorm_row.cuh"
+#include "kernels/device/row_team.cuh"
 #include "kernels/layernorm.h"
 #include "kernels/layernorm_fp8.h"
 
@@ -20,8 +21,6 @@ namespace gpt2 {
 
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kThreads = kWarps * kWarp;
 constexpr int kSums = 3;       // dweight, dbias, dbranch_bias
 constexpr int kGroupRows = 16; // whose codes of a column a thread gathers
 
@@ -54,126 +53,111 @@ struct CodeTile {
   }
 };
 
-// A row on its way from memory: what a lane holds of it.
-template <int kVectors>
+// Rows on their way from memory: what a lane holds of them.
+template <int kRowsAtOnce>
 struct RowLoads {
-  uint4 dout[kVectors], x[kVectors], above[kVectors];
-  float mean, rstd;
+  uint4 dout[kRowsAtOnce], x[kRowsAtOnce], above[kRowsAtOnce];
+  float mean[kRowsAtOnce], rstd[kRowsAtOnce];
 };
 
-// kTeam warps have a row; lane l of the team's warp w holds vectors 32 (w kVectors + i) + l.
 // partials: (gridDim.x, kSums, C): this block's column sums; null where it only measures.
-template <int kVectors, int kTeam, int kRowGroups, bool kFp8>
-__global__ void __launch_bounds__(kThreads, 1) layernorm_backward_kernel(LayerNormBackwardFp8 p, float* partials) {
-  constexpr int kTeams = kWarps / kTeam, kRows = kRowGroups * kGroupRows;
+template <class Teams, int kRowGroups, bool kFp8>
+__global__ void __launch_bounds__(Teams::kThreads, 1)
+    layernorm_backward_kernel(LayerNormBackwardFp8 p, float* partials) {
+  constexpr int kRows = kRowGroups * kGroupRows, kAtOnce = Teams::kRowsAtOnce;
   extern __shared__ __align__(16) uint8_t shared[];
-  __shared__ float2 exchange[2][kWarps];                  // the sums of a team's warps, of this row and of the next
-  auto* const weights = reinterpret_cast<float*>(shared); // (C), then the biases
+  __shared__ TeamExchange<Teams, 2 * kAtOnce> exchanges[2]; // of these rows and of the next
   const int pitch = CodeTile::pitch_for(p.C);
-  const CodeTile dx_codes{shared + 2 * p.C * sizeof(float), pitch}, out_codes{dx_codes.codes + kRows * pitch, pitch};
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, team = warp / kTeam;
-  const int vectors = p.C / kVector, first_vector = warp % kTeam * kVectors * kWarp + lane;
+  const CodeTile dx_codes{shared, pitch}, out_codes{dx_codes.codes + kRows * pitch, pitch};
+  const TeamPlace<Teams> place;
+  const int rows = static_cast<int>(p.rows), vectors = p.C / kVector, vector = place.vector;
+  const bool active = vector < vectors;
   const bool turns_dx = kFp8 && p.dresidual_fp8.transposed, turns_out = kFp8 && p.out.transposed;
+  const auto index = [&](int row) { // 32 bits: 64-bit places would cost registers
+    return static_cast<uint32_t>(row) * static_cast<uint32_t>(vectors) + static_cast<uint32_t>(vector);
+  };
+  const float share = 1.0f / static_cast<float>(p.C);
+  const Float8 weight = active ? load8(p.weight, vector) : Float8{};
+  const Float8 bias = active && turns_out ? load8(p.bias, vector) : Float8{};
   Fp8Quantizer dx_quantizer(p.dresidual_fp8), out_quantizer(p.out);
-  Float8 dweight[kVectors] = {}, dbias[kVectors] = {}, dbranch[kVectors] = {};
+  Float8 dweight{}, dbias{}, dbranch{};
 
-  for (int i = threadIdx.x; i < p.C; i += kThreads) {
-    weights[i] = p.weight[i];
-    if (turns_out) weights[p.C + i] = p.bias[i];
-  }
-  __syncthreads();
-
-  const auto load = [&](int64_t row) {
-    RowLoads<kVectors> loads{};
-    if (row >= p.rows) return loads;
+  const auto load = [&](int row) {
+    RowLoads<kAtOnce> loads{};
 #pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      const int vector = first_vector + i * kWarp;
-      if (vector >= vectors) continue;
-      const int64_t at = row * vectors + vector;
-      loads.dout[i] = load_raw_streaming(p.dout, at);
-      loads.x[i] = load_raw_streaming(p.x, at);
-      if (p.dresidual_in) loads.above[i] = load_raw_streaming(p.dresidual_in, at);
+    for (int j = 0; j < kAtOnce; ++j) {
+      if (row + j >= rows) continue;
+      if (active) {
+        loads.dout[j] = load_raw_streaming(p.dout, index(row + j));
+        loads.x[j] = load_raw_streaming(p.x, index(row + j));
+        if (p.dresidual_in) loads.above[j] = load_raw_streaming(p.dresidual_in, index(row + j));
+      }
+      loads.mean[j] = p.mean[row + j];
+      loads.rstd[j] = p.rstd[row + j];
     }
-    loads.mean = p.mean[row];
-    loads.rstd = p.rstd[row];
     return loads;
   };
 
-  const int64_t tiles = ceil_div(p.rows, kRows);
-  RowLoads<kVectors> next = load(static_cast<int64_t>(blockIdx.x) * kRows + team);
+  const int tiles = static_cast<int>(ceil_div(p.rows, kRows)), blocks = static_cast<int>(gridDim.x);
+  RowLoads<kAtOnce> next = load(static_cast<int>(blockIdx.x) * kRows + place.first_row);
   int parity = 0;
-  for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    const int64_t row0 = tile * kRows;
-    for (int r = team; r < kRows; r += kTeams) {
-      const int64_t row = row0 + r;
-      const RowLoads<kVectors> now = next;
-      next = load(r + kTeams < kRows ? row + kTeams : (tile + gridDim.x) * kRows + team);
-      if (row >= p.rows) continue; // the same for the whole team
+  for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += blocks) {
+    const int row0 = tile * kRows;
+#pragma unroll 1
+    for (int r = place.first_row; r < kRows; r += Teams::kStep) {
+      const int row = row0 + r;
+      const RowLoads<kAtOnce> now = next;
+      next = load(r + Teams::kStep < kRows ? row + Teams::kStep : (tile + blocks) * kRows + place.first_row);
 
-      // The means of dnorm = dout * weight and of dnorm * norm.
-      float dnorm_sum = 0, dnorm_norm_sum = 0;
+      // Of each row the sums of dnorm = dout * weight and of dnorm * norm; those of rows that are not there are zero.
+      float sums[2 * kAtOnce] = {};
 #pragma unroll
-      for (int i = 0; i < kVectors; ++i) {
-        const int vector = first_vector + i * kWarp;
-        if (vector >= vectors) continue;
-        const Float8 dout = unpack(now.dout[i]), x = unpack(now.x[i]), w = load8(weights, vector);
+      for (int j = 0; j < kAtOnce; ++j) {
+        const Float8 dout = unpack(now.dout[j]), x = unpack(now.x[j]);
 #pragma unroll
         for (int k = 0; k < kVector; ++k) {
-          const float dnorm = dout.v[k] * w.v[k];
-          dnorm_sum += dnorm;
-          dnorm_norm_sum = fmaf(dnorm, (x.v[k] - now.mean) * now.rstd, dnorm_norm_sum);
+          const float dnorm = dout.v[k] * weight.v[k];
+          sums[2 * j] += dnorm;
+          sums[2 * j + 1] = fmaf(dnorm, (x.v[k] - now.mean[j]) * now.rstd[j], sums[2 * j + 1]);
         }
       }
-      float2 sums{warp_sum(dnorm_sum), warp_sum(dnorm_norm_sum)};
-      if constexpr (kTeam > 1) {
-        if (lane == 0) exchange[parity][warp] = sums;
-        asm volatile("bar.sync %0, %1;" ::"r"(1 + team), "n"(kTeam * kWarp) : "memory");
-        sums = {};
-#pragma unroll
-        for (int w = 0; w < kTeam; ++w) {
-          sums.x += exchange[parity][team * kTeam + w].x;
-          sums.y += exchange[parity][team * kTeam + w].y;
-        }
-        parity ^= 1;
-      }
-      const float mean_dnorm = sums.x / static_cast<float>(p.C), mean_dnorm_norm = sums.y / static_cast<float>(p.C);
+      exchanges[parity].add_up(place, sums);
+      parity ^= 1;
+      if (!active) continue;
 
 #pragma unroll
-      for (int i = 0; i < kVectors; ++i) {
-        const int vector = first_vector + i * kWarp;
-        if (vector >= vectors) continue;
-        const int64_t at = row * vectors + vector;
-        const Float8 dout = unpack(now.dout[i]), x = unpack(now.x[i]), w = load8(weights, vector);
-        Float8 dx = unpack(now.above[i]);
+      for (int j = 0; j < kAtOnce; ++j) {
+        if (row + j >= rows) continue;
+        const float mean_dnorm = sums[2 * j] * share, mean_dnorm_norm = sums[2 * j + 1] * share;
+        const Float8 dout = unpack(now.dout[j]), x = unpack(now.x[j]);
+        Float8 dx = unpack(now.above[j]);
 #pragma unroll
         for (int k = 0; k < kVector; ++k) {
-          const float norm = (x.v[k] - now.mean) * now.rstd;
-          dweight[i].v[k] += dout.v[k] * norm;
-          dbias[i].v[k] += dout.v[k];
-          dx.v[k] += (dout.v[k] * w.v[k] - mean_dnorm - norm * mean_dnorm_norm) * now.rstd;
-          dbranch[i].v[k] += dx.v[k];
+          const float norm = (x.v[k] - now.mean[j]) * now.rstd[j];
+          dweight.v[k] = fmaf(dout.v[k], norm, dweight.v[k]);
+          dbias.v[k] += dout.v[k];
+          dx.v[k] += (dout.v[k] * weight.v[k] - mean_dnorm - norm * mean_dnorm_norm) * now.rstd[j];
+          dbranch.v[k] += dx.v[k];
         }
         if constexpr (kFp8) {
           const uint2 codes = dx_quantizer(dx);
           if (p.dresidual_fp8.measures()) continue;
-          if (p.dresidual_fp8.data) reinterpret_cast<uint2*>(p.dresidual_fp8.data)[at] = codes;
-          if (turns_dx) *dx_codes.at(r, vector) = codes;
+          if (p.dresidual_fp8.data) reinterpret_cast<uint2*>(p.dresidual_fp8.data)[index(row + j)] = codes;
+          if (turns_dx) *dx_codes.at(r + j, vector) = codes;
           if (turns_out)
-            *out_codes.at(r, vector) =
-                out_quantizer(layernorm_affine(x, now.mean, now.rstd, w, load8(weights + p.C, vector)));
+            *out_codes.at(r + j, vector) = out_quantizer(layernorm_affine(x, now.mean[j], now.rstd[j], weight, bias));
         }
-        store8(p.dresidual_out, at, dx);
+        store8(p.dresidual_out, index(row + j), dx);
       }
     }
     if constexpr (kFp8) {
       if (p.dresidual_fp8.measures() || !(turns_dx || turns_out)) continue;
       __syncthreads();
-      for (int task = threadIdx.x; task < kRowGroups * vectors; task += kThreads) { // neighbours: groups of rows
-        const int group = task % kRowGroups, vector = task / kRowGroups;
-        if (row0 + group * kGroupRows >= p.rows) continue;
-        if (turns_dx) dx_codes.turn(p.dresidual_fp8.transposed, p.rows, row0, group, vector);
-        if (turns_out) out_codes.turn(p.out.transposed, p.rows, row0, group, vector);
+      for (int task = threadIdx.x; task < kRowGroups * vectors; task += Teams::kThreads) { // neighbours: groups of rows
+        const int group = task % kRowGroups, column = task / kRowGroups;
+        if (row0 + group * kGroupRows >= rows) continue;
+        if (turns_dx) dx_codes.turn(p.dresidual_fp8.transposed, p.rows, row0, group, column);
+        if (turns_out) out_codes.turn(p.out.transposed, p.rows, row0, group, column);
       }
       __syncthreads(); // the next rows overwrite the codes
     }
@@ -187,39 +171,35 @@ __global__ void __launch_bounds__(kThreads, 1) layernorm_backward_kernel(LayerNo
   __syncthreads();
   // The teams' sums, added in order.
   auto* const sums = reinterpret_cast<float*>(shared); // (kTeams, kSums, C)
-#pragma unroll
-  for (int i = 0; i < kVectors; ++i) {
-    const int vector = first_vector + i * kWarp;
-    if (vector >= vectors) continue;
-    float* const mine = sums + (team * kSums * p.C + vector * kVector);
+  if (active) {
+    float* const mine = sums + (place.team * kSums * p.C + vector * kVector);
 #pragma unroll
     for (int k = 0; k < kVector; ++k) {
-      mine[k] = dweight[i].v[k];
-      mine[p.C + k] = dbias[i].v[k];
-      mine[2 * p.C + k] = dbranch[i].v[k];
+      mine[k] = dweight.v[k];
+      mine[p.C + k] = dbias.v[k];
+      mine[2 * p.C + k] = dbranch.v[k];
     }
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < kSums * p.C; i += kThreads) {
+  for (int i = threadIdx.x; i < kSums * p.C; i += Teams::kThreads) {
     float total = 0;
-    for (int t = 0; t < kTeams; ++t) total += sums[t * kSums * p.C + i];
+    for (int t = 0; t < Teams::kTeams; ++t) total += sums[t * kSums * p.C + i];
     partials[static_cast<int64_t>(blockIdx.x) * kSums * p.C + i] = total;
   }
 }
 
-template <int kVectors, int kTeam, int kRowGroups, bool kFp8>
+template <class Teams, int kRowGroups, bool kFp8>
 void launch(Cuda& cuda, const LayerNormBackwardFp8& p) {
   constexpr int kRows = kRowGroups * kGroupRows;
-  const auto kernel = layernorm_backward_kernel<kVectors, kTeam, kRowGroups, kFp8>;
-  const size_t vectors = 2 * static_cast<size_t>(p.C) * sizeof(float); // weight and bias
+  const auto kernel = layernorm_backward_kernel<Teams, kRowGroups, kFp8>;
   const size_t codes = kFp8 ? 2 * static_cast<size_t>(kRows) * CodeTile::pitch_for(p.C) : 0;
-  const size_t sums = static_cast<size_t>(kWarps / kTeam) * kSums * p.C * sizeof(float);
-  const size_t shared = max(vectors + codes, sums);
+  const size_t sums = static_cast<size_t>(Teams::kTeams) * kSums * p.C * sizeof(float);
+  const size_t shared = max(codes, sums);
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
   const auto blocks = static_cast<unsigned>(min(ceil_div(p.rows, kRows), int64_t{cuda.device->multiprocessors}));
   float* const partials =
       p.dresidual_fp8.measures() ? nullptr : cuda.scratch<float>(static_cast<size_t>(blocks) * kSums * p.C);
-  kernel<<<blocks, kThreads, shared, cuda.stream>>>(p, partials);
+  kernel<<<blocks, Teams::kThreads, shared, cuda.stream>>>(p, partials);
   CUDA_CHECK_LAUNCH("layernorm_backward");
   if (partials)
     add_column_partials(cuda, {{p.dweight, p.dbias, p.dbranch_bias}, kSums, partials, static_cast<int>(blocks), p.C});
@@ -228,18 +208,25 @@ void launch(Cuda& cuda, const LayerNormBackwardFp8& p) {
 // Do the codes of so many rows go into shared memory?
 bool fits(const Cuda& cuda, int row_groups, int C) {
   constexpr int kStaticBytes = 1024;
-  return 2 * row_groups * kGroupRows * CodeTile::pitch_for(C) + 2 * C * static_cast<int>(sizeof(float)) +
-             kStaticBytes <=
-         cuda.device->shared_memory_per_block;
+  return 2 * row_groups * kGroupRows * CodeTile::pitch_for(C) + kStaticBytes <= cuda.device->shared_memory_per_block;
 }
 
-template <int kVectors, int kTeam>
+template <class Teams>
 void launch_fp8(Cuda& cuda, const LayerNormBackwardFp8& p) {
-  if (fits(cuda, 4, p.C)) return launch<kVectors, kTeam, 4, true>(cuda, p);
-  launch<kVectors, kTeam, 2, true>(cuda, p);
+  if (fits(cuda, 4, p.C)) return launch<Teams, 4, true>(cuda, p);
+  launch<Teams, 2, true>(cuda, p);
 }
 
-void check_width(int C, int multiple, bool possible) {
+template <class Teams>
+void launch_bf16(Cuda& cuda, const LayerNormBackwardFp8& p) {
+  launch<Teams, 4, false>(cuda, p); // short walks between the ends of blocks
+}
+
+// Places are counted in 32 bits.
+void check_shape(int64_t rows, int C, int multiple, bool possible) {
+  if (rows * C >= int64_t{INT32_MAX} * kVector)
+    throw Error(ExitCode::usage, std::to_string(rows) + " tokens at once are too many",
+                "choose a smaller --batch_size");
   if (C % multiple == 0 && possible) return;
   throw Error(ExitCode::usage, std::to_string(C) + " channels are not supported on this GPU",
               "choose fewer channels, a multiple of " + std::to_string(multiple));
@@ -249,7 +236,7 @@ void check_width(int C, int multiple, bool possible) {
 
 void layernorm_backward(Cuda& cuda, const LayerNormBackward<bf16>& p) {
   const Range range(cuda, "layernorm_backward", (p.accumulate ? 8.0 : 6.0) * static_cast<double>(p.rows) * p.C);
-  check_width(p.C, kVector, p.C <= 4096);
+  check_shape(p.rows, p.C, kVector, p.C <= 4096);
   const LayerNormBackwardFp8 plain{.dresidual_out = p.dresidual,
                                    .dresidual_in = p.accumulate ? p.dresidual : nullptr,
                                    .dresidual_fp8 = {},
@@ -265,23 +252,26 @@ void layernorm_backward(Cuda& cuda, const LayerNormBackward<bf16>& p) {
                                    .rstd = p.rstd,
                                    .rows = p.rows,
                                    .C = p.C};
-  constexpr int kRowGroups = 4; // shorter walks between the ends of blocks
-  if (p.C <= 768) return launch<3, 1, kRowGroups, false>(cuda, plain);
-  if (p.C <= 1024) return launch<4, 1, kRowGroups, false>(cuda, plain);
-  if (p.C <= 1536) return launch<3, 2, kRowGroups, false>(cuda, plain);
-  if (p.C <= 2048) return launch<4, 2, kRowGroups, false>(cuda, plain);
-  launch<4, 4, kRowGroups, false>(cuda, plain);
+  // Up to 12 warps leave 168 registers a thread, 8 leave 255, 16 leave 128: rows at once until those are full.
+  if (p.C <= 512) return launch_bf16<RowTeams<2, 6, 2>>(cuda, plain);
+  if (p.C <= 768) return launch_bf16<RowTeams<3, 4, 2>>(cuda, plain);
+  if (p.C <= 1024) return launch_bf16<RowTeams<4, 3, 2>>(cuda, plain);
+  if (p.C <= 1280) return launch_bf16<RowTeams<5, 2, 2>>(cuda, plain);
+  if (p.C <= 2048) return launch_bf16<RowTeams<8, 1, 4>>(cuda, plain);
+  launch_bf16<RowTeams<16, 1, 1>>(cuda, plain);
 }
 
 void layernorm_backward_fp8(Cuda& cuda, const LayerNormBackwardFp8& p) {
   const double bytes =
       6.0 + (p.dresidual_fp8.data ? 2.0 : 0.0) + (p.out.transposed ? 1.0 : 0.0) + (p.dresidual_in ? 2.0 : 0.0);
   const Range range(cuda, "layernorm_backward_fp8", bytes * static_cast<double>(p.rows) * p.C);
-  check_width(p.C, 16, p.C <= kMostFp8Channels && fits(cuda, 2, p.C));
-  if (p.C <= 768) return launch_fp8<3, 1>(cuda, p);
-  if (p.C <= 1024) return launch_fp8<4, 1>(cuda, p);
-  if (p.C <= 1536) return launch_fp8<3, 2>(cuda, p);
-  launch_fp8<4, 2>(cuda, p);
+  check_shape(p.rows, p.C, 16, p.C <= kMostFp8Channels && fits(cuda, 2, p.C));
+  if (p.C <= 512) return launch_fp8<RowTeams<2, 6, 2>>(cuda, p);
+  if (p.C <= 768) return launch_fp8<RowTeams<3, 4, 2>>(cuda, p);
+  if (p.C <= 1024) return launch_fp8<RowTeams<4, 3, 2>>(cuda, p);
+  if (p.C <= 1280) return launch_fp8<RowTeams<5, 2, 2>>(cuda, p);
+  if (p.C <= 1792) return launch_fp8<RowTeams<7, 2, 1>>(cuda, p);
+  launch_fp8<RowTeams<8, 2, 1>>(cuda, p);
 }
 
 } // namespace gpt2

@@ -160,6 +160,7 @@ void GPT2Cuda::backward(int B, int T, Fp8Pass pass, Exchange exchange) {
 void GPT2Cuda::block_backward(int layer, int B, int T) {
   const BlockLayers block = block_layers(layer);
   const BlockActivations& a = b_.blocks[layer];
+  float* const qkv_bias = b_.grad + block.qkv.bias;
   const int64_t R = static_cast<int64_t>(B) * T;
 
   linears_.weight_gradient(b_.dx, a.gelu, block.fcproj, R);  // (C, 4C) += dx^T gelu
@@ -169,13 +170,12 @@ void GPT2Cuda::block_backward(int layer, int B, int T) {
   linears_.input_gradient(b_.dh, b_.dwide, block.fc, R);     // (R, 4C) -> (R, C)
   norms_.gradient(b_.dx, b_.dh, block.ln2, R);               // dx += ...; proj's bias gradient
 
-  linears_.weight_gradient(b_.dx, a.o, block.proj, R);    // (C, C) += dx^T o
-  linears_.input_gradient(b_.dh, b_.dx, block.proj, R);   // (R, C) -> (R, C)
-  attention_.gradient(b_.dwide, b_.dh, a, B, T);          // (R, C) -> (R, 3C)
-  linears_.bias_gradient(b_.dwide, block.qkv, R);         // (3C) += column sums
-  linears_.weight_gradient(b_.dwide, a.h1, block.qkv, R); // (3C, C) += dwide^T h1
-  linears_.input_gradient(b_.dh, b_.dwide, block.qkv, R); // (R, 3C) -> (R, C)
-  norms_.gradient(b_.dx, b_.dh, block.ln1, R);            // dx += ...; bias gradient of the fcproj below
+  linears_.weight_gradient(b_.dx, a.o, block.proj, R);     // (C, C) += dx^T o
+  linears_.input_gradient(b_.dh, b_.dx, block.proj, R);    // (R, C) -> (R, C)
+  attention_.gradient(b_.dwide, qkv_bias, b_.dh, a, B, T); // (R, C) -> (R, 3C), and qkv's bias gradient
+  linears_.weight_gradient(b_.dwide, a.h1, block.qkv, R);  // (3C, C) += dwide^T h1
+  linears_.input_gradient(b_.dh, b_.dwide, block.qkv, R);  // (R, 3C) -> (R, C)
+  norms_.gradient(b_.dx, b_.dh, block.ln1, R);             // dx += ...; bias gradient of the fcproj below
 }
 
 // Makes again what backward reads of the block and forward did not keep. Of the gradients only dx is alive here: dh

@@ -77,7 +77,7 @@ void GPT2Cuda::block_backward_fp8(int layer, int B, int T, Fp8Pass pass) {
   linears.input_gradient(b_.dh, f.dx, block.proj, R);                      // (R, C) -> (R, C)
   linears.quantize_again(f.h_t, a.o, block.proj, R, pass);                 // o^T: forward kept o in BF16 alone
   linears.weight_gradient(f.dx_t, f.h_t, block.proj, R);                   // (C, C) += dx^T o
-  attention_.gradient(b_.dwide, b_.dh, a, B, T);                           // (R, C) -> (R, 3C)
+  attention_.gradient(b_.dwide, nullptr, b_.dh, a, B, T);                  // (R, C) -> (R, 3C)
   linears.quantize_gradient(wide, qkv_bias, b_.dwide, block.qkv, R, pass); // and qkv's bias; a pass of its own
   linears.input_gradient(b_.dh, f.wide, block.qkv, R);                     // (R, 3C) -> (R, C)
   norms.gradient(b_.dx, dx, f.h_t, b_.dh, block.ln1, R, pass);             // dx += ...; fcproj's bias below; h1 again

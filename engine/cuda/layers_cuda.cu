@@ -54,10 +54,6 @@ void Linears::weight_gradient(const bf16* dout, const bf16* in, const LinearLaye
       at_.cuda, {.dweight = at_.grad(layer.weight), .dout = dout, .in = in, .rows = R, .C = layer.C, .OC = layer.OC});
 }
 
-void Linears::bias_gradient(const bf16* dout, const LinearLayer& layer, int64_t R) const {
-  bias_backward(at_.cuda, {.dbias = at_.grad(layer.bias), .dout = dout, .rows = R, .cols = layer.OC});
-}
-
 void Linears::gelu(bf16* out, const bf16* pre, int64_t R) const {
   gelu_forward(at_.cuda, {.out = out, .in = pre, .rows = R, .cols = 4 * at_.config.channels});
 }
@@ -102,7 +98,7 @@ void Attention::forward(const BlockActivations& a, int B, int T) const {
   return for_hopper(B, T) ? sm90::attention_forward(at_.cuda, args) : attention_forward(at_.cuda, args);
 }
 
-void Attention::gradient(bf16* dqkv, const bf16* dout, const BlockActivations& a, int B, int T) const {
+void Attention::gradient(bf16* dqkv, float* dbias, const bf16* dout, const BlockActivations& a, int B, int T) const {
   const AttentionBackward<bf16> args{.dqkv = dqkv,
                                      .dout = dout,
                                      .out = a.o,
@@ -112,7 +108,10 @@ void Attention::gradient(bf16* dqkv, const bf16* dout, const BlockActivations& a
                                      .T = T,
                                      .NH = at_.config.heads,
                                      .HS = at_.config.head_dim()};
-  return for_hopper(B, T) ? sm90::attention_backward(at_.cuda, args) : attention_backward(at_.cuda, args);
+  if (for_hopper(B, T)) return sm90::attention_backward(at_.cuda, args, dbias);
+  attention_backward(at_.cuda, args);
+  if (dbias)
+    bias_backward(at_.cuda, {.dbias = dbias, .dout = dqkv, .rows = int64_t{B} * T, .cols = 3 * at_.config.channels});
 }
 
 // ---- embedding ----

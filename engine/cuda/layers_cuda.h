@@ -69,7 +69,6 @@ class Linears {
   void forward_gelu(bf16* out, bf16* pre, const bf16* in, const LinearLayer& layer, int64_t R) const;
   void input_gradient(bf16* din, const bf16* dout, const LinearLayer& layer, int64_t R) const;
   void weight_gradient(const bf16* dout, const bf16* in, const LinearLayer& layer, int64_t R) const;
-  void bias_gradient(const bf16* dout, const LinearLayer& layer, int64_t R) const;
 
   void gelu(bf16* out, const bf16* pre, int64_t R) const;
   void gelu_gradient(bf16* gradient, const bf16* pre, const LinearLayer& fc,
@@ -112,7 +111,8 @@ class Attention {
   explicit Attention(const LayerContext& at) : at_(at) {}
 
   void forward(const BlockActivations& a, int B, int T) const; // a.o from a.qkv
-  void gradient(bf16* dqkv, const bf16* dout, const BlockActivations& a, int B, int T) const;
+  void gradient(bf16* dqkv, float* dbias, const bf16* dout, const BlockActivations& a, int B,
+                int T) const; // and qkv's bias, unless null
 
  private:
   bool for_hopper(int B, int T) const;

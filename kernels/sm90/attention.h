@@ -10,6 +10,8 @@ namespace gpt2::sm90 {
 bool takes_attention(int compute_capability, AttentionKind kind, int B, int T, int HS);
 
 void attention_forward(Cuda& cuda, const AttentionForward<bf16>& args);
-void attention_backward(Cuda& cuda, const AttentionBackward<bf16>& args); // the same bits every time
+
+// The same bits every time. dbias (3C) += column sums of dqkv before it is rounded, or null.
+void attention_backward(Cuda& cuda, const AttentionBackward<bf16>& args, float* dbias = nullptr);
 
 } // namespace gpt2::sm90

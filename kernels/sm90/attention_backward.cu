@@ -7,7 +7,9 @@
 //   dQ = scale dS K,  dK = scale dS^T Q,  dV = P^T dO
 #include <cmath>
 
+#include "kernels/bias.h"
 #include "kernels/cuda/profile.h"
+#include "kernels/device/column_sum.cuh"
 #include "kernels/sm90/attention.h"
 #include "kernels/sm90/attention_tiles.cuh"
 
@@ -18,6 +20,7 @@ struct BackwardArguments {
   CUtensorMap qkv, dout, out, dqkv;
   const float* log_sums;   // (B, NH, T), of exponentials of a query's scaled scores
   float *log2_sums, *dots; // (B, NH, T): the pass over queries leaves them to the pass over keys
+  float* partials;         // (B T / 64, 3C): column sums of each tile of dqkv, or null
   Heads heads;
   float scale;
 };
@@ -26,7 +29,8 @@ struct BackwardArguments {
 struct QueryPass {
   static constexpr Columns kColumns = Columns::keys_before;
   static constexpr bool kOfKeys = false;
-  using Layout = TileLayout<TileCounts{.consumers = 2, .stages = 8, .row_stages = 1, .row_tensors = 3, .outputs = 1}>;
+  using Layout = TileLayout<TileCounts{
+      .consumers = 2, .stages = 8, .row_stages = 1, .row_tensors = 3, .outputs = 1, .sums = true}>;
 };
 
 // K and V in rows; Q and dO in columns, with each query's log2_sum and dot.
@@ -39,7 +43,8 @@ struct KeyPass {
                                        .column_bytes = 2 * kStatisticBytes,
                                        .row_stages = 1,
                                        .row_tensors = 2,
-                                       .outputs = 2}>;
+                                       .outputs = 2,
+                                       .sums = true}>;
 };
 
 // A thread's columns of 64 values.
@@ -208,17 +213,32 @@ __global__ void __launch_bounds__(Pass::Layout::kThreads, 1)
       reader.release(previous);
 
       uint8_t* const staging = memory.staging + consumer * Layout::kStagingBytes;
+      auto* const totals = reinterpret_cast<ColumnTotals*>(memory.sums + consumer * Layout::kSumBytes);
+      if (a.partials) {
+        put_column_sums(totals[0], sum, a.scale, place);
+        if constexpr (kOfKeys) put_column_sums(totals[1], value_sum, 1, place);
+      }
       const int barrier = epilogue_barrier(consumer), to = group.row(a.heads, own);
+      const auto add_up = [&](int tile, int which) { // between the barriers of store_tiles()
+        const int column = static_cast<int>(threadIdx.x) % kWarpgroup - tile * kHead;
+        if (!a.partials || column < 0 || column >= kHead) return;
+        const int64_t width = 3 * int64_t{a.heads.NH} * kHead, first = (which * a.heads.NH + group.head) * kHead;
+        a.partials[to / kTileRows * width + first + column] = totals[tile].total(column);
+      };
       if constexpr (kOfKeys) {
         store_tiles<2>(a.dqkv, staging, barrier,
                        {head_bytes(a.heads, group.head, 1), head_bytes(a.heads, group.head, 2)}, to,
                        [&](uint8_t* tiles) {
                          stage_tile(tiles, sum, a.scale, a.scale, place);
                          stage_tile(tiles + kTileBytes, value_sum, 1, 1, place);
+                         add_up(0, 1);
+                         add_up(1, 2);
                        });
       } else {
-        store_tiles<1>(a.dqkv, staging, barrier, {head_bytes(a.heads, group.head)}, to,
-                       [&](uint8_t* tiles) { stage_tile(tiles, sum, a.scale, a.scale, place); });
+        store_tiles<1>(a.dqkv, staging, barrier, {head_bytes(a.heads, group.head)}, to, [&](uint8_t* tiles) {
+          stage_tile(tiles, sum, a.scale, a.scale, place);
+          add_up(0, 0);
+        });
       }
     }
   }
@@ -227,10 +247,12 @@ __global__ void __launch_bounds__(Pass::Layout::kThreads, 1)
 
 } // namespace
 
-void attention_backward(Cuda& cuda, const AttentionBackward<bf16>& args) {
+void attention_backward(Cuda& cuda, const AttentionBackward<bf16>& args, float* dbias) {
   const int64_t rows = int64_t{args.B} * args.T, C = int64_t{args.NH} * args.HS, queries = rows * args.NH;
   const Range range(cuda, "attention_backward", 0, 5.0 * static_cast<double>(rows * C) * args.T);
-  float* const statistics = cuda.scratch<float>(static_cast<size_t>(2 * queries));
+  const int64_t sums = rows / kTileRows * 3 * C;
+  const bool with_sums = dbias && (2 * queries + sums) * sizeof(float) <= cuda.scratch_bytes;
+  float* const statistics = cuda.scratch<float>(static_cast<size_t>(2 * queries + (with_sums ? sums : 0)));
   BackwardArguments arguments{.qkv = tile_map(args.qkv, rows, 3 * C),
                               .dout = tile_map(args.dout, rows, C),
                               .out = tile_map(args.out, rows, C),
@@ -238,12 +260,16 @@ void attention_backward(Cuda& cuda, const AttentionBackward<bf16>& args) {
                               .log_sums = args.stats,
                               .log2_sums = statistics,
                               .dots = statistics + queries,
+                              .partials = with_sums ? statistics + 2 * queries : nullptr,
                               .heads = {},
                               .scale = 1.0f / std::sqrt(static_cast<float>(args.HS))};
   arguments.heads = make_heads(args.B, args.T, args.NH, QueryPass::Layout::kConsumers);
   launch_tiles<QueryPass::Layout>(cuda, attention_backward_kernel<QueryPass>, arguments, "attention_backward_queries");
   arguments.heads = make_heads(args.B, args.T, args.NH, KeyPass::Layout::kConsumers);
   launch_tiles<KeyPass::Layout>(cuda, attention_backward_kernel<KeyPass>, arguments, "attention_backward_keys");
+  if (dbias)
+    add_column_partials(cuda,
+                        {{dbias}, 1, arguments.partials, static_cast<int>(rows / kTileRows), static_cast<int>(3 * C)});
 }
 
 } // namespace gpt2::sm90

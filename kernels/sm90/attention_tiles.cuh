@@ -83,13 +83,26 @@ __device__ inline int head_bytes(const Heads& heads, int head, int which = 0) {
 
 // ---- shared memory ----
 
+// The sums of a tile's columns, by the four warps that have its rows.
+struct ColumnTotals {
+  float of_warps[kWarpgroup / kWarp][kHead];
+
+  __device__ float total(int column) const {
+    float sum = 0;
+#pragma unroll
+    for (const auto& of_warp : of_warps) sum += of_warp[column];
+    return sum;
+  }
+};
+
 struct TileCounts {
   int consumers;        // warpgroups that multiply
   int stages;           // of the ring: two column tiles each,
   int column_bytes = 0; // and what comes with them
   int row_stages;       // groups of row tiles,
   int row_tensors;      // each of so many tensors
-  int outputs;          // tiles that a consumer has on their way out
+  int outputs;          // tiles that a consumer has on their way out,
+  bool sums = false;    // and the sums of their columns
 };
 
 template <TileCounts kCounts>
@@ -99,21 +112,23 @@ struct TileLayout {
   static constexpr int kRowTensors = kCounts.row_tensors, kColumnBytes = kCounts.column_bytes;
   static constexpr int kPairBytes = 2 * kTileBytes, kGroupBytes = kConsumers * kTileBytes;
   static constexpr int kRowBytes = kRowTensors * kGroupBytes, kStagingBytes = kCounts.outputs * kTileBytes;
+  static constexpr int kSumBytes = kCounts.sums ? kCounts.outputs * static_cast<int>(sizeof(ColumnTotals)) : 0;
   static constexpr int kSharedBytes = kAlignment + kStages * (kPairBytes + kColumnBytes) + kRowStages * kRowBytes +
-                                      kConsumers * kStagingBytes + kBarrierRoom;
+                                      kConsumers * (kStagingBytes + kSumBytes) + kBarrierRoom;
   static_assert(kSharedBytes <= kMostShared);
 };
 
 template <class Layout>
 struct TileMemory {
-  uint8_t *ring, *rows, *staging, *more;
+  uint8_t *ring, *rows, *staging, *sums, *more;
   Barrier *full, *empty, *rows_full, *rows_empty;
 
   __device__ explicit TileMemory(uint8_t* dynamic) {
     ring = dynamic + (-shared_address(dynamic) & (kAlignment - 1));
     rows = ring + Layout::kStages * Layout::kPairBytes;
     staging = rows + Layout::kRowStages * Layout::kRowBytes;
-    more = staging + Layout::kConsumers * Layout::kStagingBytes;
+    sums = staging + Layout::kConsumers * Layout::kStagingBytes;
+    more = sums + Layout::kConsumers * Layout::kSumBytes;
     full = reinterpret_cast<Barrier*>(more + Layout::kStages * Layout::kColumnBytes);
     empty = full + Layout::kStages;
     rows_full = empty + Layout::kStages;
@@ -276,6 +291,21 @@ __device__ inline void stage_tile(uint8_t* tile, const float (&d)[32], float low
     }
     store_matrices(place.matrix_row(tile, step), words);
   }
+}
+
+// A warp's part of the sums of a tile's columns. Of 16 sums over its two rows a thread sends half to the one 16 lanes
+// away, and so on: two are left, of columns 2 lane and 2 lane + 1.
+__device__ inline void put_column_sums(ColumnTotals& totals, const float (&d)[32], float factor, const Place& place) {
+  float sums[16];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) sums[i] = d[i / 2 * 4 + i % 2] + d[i / 2 * 4 + 2 + i % 2];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) sums[i] = exchanged_sum(sums[i], sums[i + 8], 16);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sums[i] = exchanged_sum(sums[i], sums[i + 4], 8);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) sums[i] = exchanged_sum(sums[i], sums[i + 2], 4);
+  *reinterpret_cast<float2*>(&totals.of_warps[place.warp][2 * place.lane]) = {sums[0] * factor, sums[1] * factor};
 }
 
 // Tiles of a warpgroup from shared memory to a tensor, each at its byte of the rows: stage() may write when the ones

@@ -2,6 +2,7 @@
 #include "kernels/attention.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/cuda/attention_cudnn.h"
 #include "kernels/sm90/attention.h"
@@ -16,6 +17,7 @@ namespace {
 constexpr double kOutTolerance = 5e-3;
 constexpr double kGradientTolerance = 1e-2;
 constexpr double kStatsTolerance = 1e-4;
+constexpr double kSumTolerance = 2e-3;
 
 struct Shape {
   int B, T, NH, HS;
@@ -48,8 +50,17 @@ std::vector<float> part_of(const std::vector<float>& packed, const Shape& s, siz
 }
 
 struct Results {
-  std::vector<float> out, stats, dqkv;
+  std::vector<float> out, stats, dqkv = {};
+  std::vector<float> dbias = {}; // where the kernel takes it along
 };
+
+// Over a batch's positions, of the (B, T, 3, C) gradient.
+std::vector<float> column_sums(const std::vector<float>& dqkv, const Shape& s) {
+  const size_t width = 3 * static_cast<size_t>(s.NH) * s.HS;
+  std::vector<double> sums(width);
+  for (size_t i = 0; i < dqkv.size(); ++i) sums[i % width] += dqkv[i];
+  return {sums.begin(), sums.end()};
+}
 
 // Forward, then backward from the reference's out (rounded) and stats, so that errors do not add up.
 struct Problem {
@@ -66,10 +77,13 @@ struct Problem {
   }
 
   using Forward = void (*)(Cuda&, const AttentionForward<bf16>&);
-  using Backward = void (*)(Cuda&, const AttentionBackward<bf16>&);
+  using Backward = void (*)(Cuda&, const AttentionBackward<bf16>&, float* dbias);
+  static void general_backward(Cuda& cuda, const AttentionBackward<bf16>& args, float*) {
+    attention_backward(cuda, args);
+  }
 
   Results run(Cuda& cuda, Forward attention_forward = gpt2::attention_forward,
-              Backward attention_backward = gpt2::attention_backward) const {
+              Backward backward = general_backward) const {
     DeviceBuffer<bf16> gpu_qkv(to_bf16(qkv)), gpu_dout(to_bf16(dout)), gpu_out(shape.out_size());
     DeviceBuffer<float> gpu_stats(shape.stats_size());
     attention_forward(cuda, AttentionForward<bf16>{gpu_out, gpu_stats, gpu_qkv, shape.B, shape.T, shape.NH, shape.HS});
@@ -78,11 +92,18 @@ struct Problem {
     gpu_out.upload(to_bf16(rounded_out));
     gpu_stats.upload(expected.stats);
     DeviceBuffer<bf16> gpu_dqkv(3 * shape.out_size());
-    attention_backward(cuda, AttentionBackward<bf16>{gpu_dqkv, gpu_dout, gpu_out, gpu_qkv, gpu_stats, shape.B, shape.T,
-                                                     shape.NH, shape.HS});
+    DeviceBuffer<float> gpu_dbias(std::vector<float>(3 * static_cast<size_t>(shape.NH) * shape.HS, kBiasBefore));
+    backward(
+        cuda,
+        AttentionBackward<bf16>{gpu_dqkv, gpu_dout, gpu_out, gpu_qkv, gpu_stats, shape.B, shape.T, shape.NH, shape.HS},
+        gpu_dbias);
     results.dqkv = download_floats(gpu_dqkv);
+    results.dbias = gpu_dbias.download();
+    for (float& sum : results.dbias) sum -= kBiasBefore;
     return results;
   }
+
+  static constexpr float kBiasBefore = 0.5f; // sums are added to
 
   Shape shape;
   std::vector<float> qkv, dout, rounded_out;
@@ -144,10 +165,25 @@ TEST_CASE("attention for Hopper agrees with the CPU, and repeats bit for bit") {
     const Problem problem(shape);
     const Results results = problem.run(device.cuda, sm90::attention_forward, sm90::attention_backward);
     check_agreement(results, problem.expected, shape);
+    // Of values before they were rounded. Measured by the sums of absolute values: those of dK themselves are zero but
+    // for rounding, because a query's score gradients add up to nothing.
+    const std::vector<float> sums = column_sums(results.dqkv, shape);
+    std::vector<float> absolute = results.dqkv;
+    for (float& value : absolute) value = std::abs(value);
+    absolute = column_sums(absolute, shape);
+    double worst = 0;
+    for (size_t i = 0; i < sums.size(); ++i)
+      worst = std::max(worst, std::abs(double{results.dbias[i]} - sums[i]) / absolute[i]);
+    CHECK(worst < kSumTolerance);
     const Results again = problem.run(device.cuda, sm90::attention_forward, sm90::attention_backward);
     CHECK(same_bits(again.out, results.out));
     CHECK(same_bits(again.stats, results.stats));
     CHECK(same_bits(again.dqkv, results.dqkv));
+    CHECK(same_bits(again.dbias, results.dbias));
+    const auto without_sums = [](Cuda& cuda, const AttentionBackward<bf16>& args, float*) {
+      sm90::attention_backward(cuda, args);
+    };
+    CHECK(same_bits(problem.run(device.cuda, sm90::attention_forward, without_sums).dqkv, results.dqkv));
   }
 }
 

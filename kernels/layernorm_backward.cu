@@ -10,8 +10,8 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/profile.h"
+#include "kernels/device/code_tile.cuh"
 #include "kernels/device/column_sum.cuh"
-#include "kernels/device/fp8.cuh"
 #include "kernels/device/layernorm_row.cuh"
 #include "kernels/device/row_team.cuh"
 #include "kernels/layernorm.h"
@@ -21,37 +21,7 @@ namespace gpt2 {
 
 namespace {
 
-constexpr int kSums = 3;       // dweight, dbias, dbranch_bias
-constexpr int kGroupRows = 16; // whose codes of a column a thread gathers
-
-// Codes of a tile's rows. Vectors of 8 codes are swizzled among 8 by the row's group of 16 rows, because threads gather
-// the same columns of different groups side by side.
-struct CodeTile {
-  uint8_t* codes;
-  int pitch; // bytes from row to row
-
-  __host__ __device__ static constexpr int pitch_for(int C) { return (C + 63) / 64 * 64; }
-
-  __device__ uint2* at(int row, int vector) const {
-    return reinterpret_cast<uint2*>(codes + row * pitch) + (vector ^ (row / kGroupRows & 7));
-  }
-
-  // 16 rows of 8 columns to out, which is (C, rows), at its row `row0`.
-  __device__ void turn(uint8_t* out, int64_t rows, int64_t row0, int group, int vector) const {
-    uint2 upper[8], lower[8];
-#pragma unroll
-    for (int r = 0; r < 8; ++r) {
-      upper[r] = *at(group * kGroupRows + r, vector);
-      lower[r] = *at(group * kGroupRows + 8 + r, vector);
-    }
-    transpose_8x8(upper);
-    transpose_8x8(lower);
-    uint8_t* const column = out + static_cast<int64_t>(vector) * kVector * rows + row0 + group * kGroupRows;
-#pragma unroll
-    for (int j = 0; j < kVector; ++j)
-      *reinterpret_cast<uint4*>(column + j * rows) = make_uint4(upper[j].x, upper[j].y, lower[j].x, lower[j].y);
-  }
-};
+constexpr int kSums = 3; // dweight, dbias, dbranch_bias
 
 // Rows on their way from memory: what a lane holds of them.
 template <int kRowsAtOnce>
@@ -60,11 +30,14 @@ struct RowLoads {
   float mean[kRowsAtOnce], rstd[kRowsAtOnce];
 };
 
+enum class Codes { none, plain, metered }; // in FP8: is the output, which is made again, metered?
+
 // partials: (gridDim.x, kSums, C): this block's column sums; null where it only measures.
-template <class Teams, int kRowGroups, bool kFp8>
+template <class Teams, int kRowGroups, Codes kCodes>
 __global__ void __launch_bounds__(Teams::kThreads, 1)
     layernorm_backward_kernel(LayerNormBackwardFp8 p, float* partials) {
-  constexpr int kRows = kRowGroups * kGroupRows, kAtOnce = Teams::kRowsAtOnce;
+  constexpr int kRows = kRowGroups * CodeTile::kGroupRows, kAtOnce = Teams::kRowsAtOnce;
+  constexpr bool kFp8 = kCodes != Codes::none;
   extern __shared__ __align__(16) uint8_t shared[];
   __shared__ TeamExchange<Teams, 2 * kAtOnce> exchanges[2]; // of these rows and of the next
   const int pitch = CodeTile::pitch_for(p.C);
@@ -82,24 +55,24 @@ __global__ void __launch_bounds__(Teams::kThreads, 1)
   Fp8Quantizer dx_quantizer(p.dresidual_fp8), out_quantizer(p.out);
   Float8 dweight{}, dbias{}, dbranch{};
 
-  const auto load = [&](int row) {
-    RowLoads<kAtOnce> loads{};
+  // Rows that are not there keep what was loaded before, which nobody uses.
+  RowLoads<kAtOnce> next{};
+  const auto load_next = [&](int row) {
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
       if (row + j >= rows) continue;
       if (active) {
-        loads.dout[j] = load_raw_streaming(p.dout, index(row + j));
-        loads.x[j] = load_raw_streaming(p.x, index(row + j));
-        if (p.dresidual_in) loads.above[j] = load_raw_streaming(p.dresidual_in, index(row + j));
+        next.dout[j] = load_raw_streaming(p.dout, index(row + j));
+        next.x[j] = load_raw_streaming(p.x, index(row + j));
+        if (p.dresidual_in) next.above[j] = load_raw_streaming(p.dresidual_in, index(row + j));
       }
-      loads.mean[j] = p.mean[row + j];
-      loads.rstd[j] = p.rstd[row + j];
+      next.mean[j] = p.mean[row + j];
+      next.rstd[j] = p.rstd[row + j];
     }
-    return loads;
   };
 
   const int tiles = static_cast<int>(ceil_div(p.rows, kRows)), blocks = static_cast<int>(gridDim.x);
-  RowLoads<kAtOnce> next = load(static_cast<int>(blockIdx.x) * kRows + place.first_row);
+  load_next(static_cast<int>(blockIdx.x) * kRows + place.first_row);
   int parity = 0;
   for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += blocks) {
     const int row0 = tile * kRows;
@@ -107,9 +80,9 @@ __global__ void __launch_bounds__(Teams::kThreads, 1)
     for (int r = place.first_row; r < kRows; r += Teams::kStep) {
       const int row = row0 + r;
       const RowLoads<kAtOnce> now = next;
-      next = load(r + Teams::kStep < kRows ? row + Teams::kStep : (tile + blocks) * kRows + place.first_row);
+      load_next(r + Teams::kStep < kRows ? row + Teams::kStep : (tile + blocks) * kRows + place.first_row);
 
-      // Of each row the sums of dnorm = dout * weight and of dnorm * norm; those of rows that are not there are zero.
+      // Of each row the sums of dnorm = dout * weight and of dnorm * norm.
       float sums[2 * kAtOnce] = {};
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j) {
@@ -118,8 +91,9 @@ __global__ void __launch_bounds__(Teams::kThreads, 1)
         for (int k = 0; k < kVector; ++k) {
           const float dnorm = dout.v[k] * weight.v[k];
           sums[2 * j] += dnorm;
-          sums[2 * j + 1] = fmaf(dnorm, (x.v[k] - now.mean[j]) * now.rstd[j], sums[2 * j + 1]);
+          sums[2 * j + 1] = fmaf(dnorm, x.v[k] - now.mean[j], sums[2 * j + 1]);
         }
+        sums[2 * j + 1] *= now.rstd[j];
       }
       exchanges[parity].add_up(place, sums);
       parity ^= 1;
@@ -144,8 +118,10 @@ __global__ void __launch_bounds__(Teams::kThreads, 1)
           if (p.dresidual_fp8.measures()) continue;
           if (p.dresidual_fp8.data) reinterpret_cast<uint2*>(p.dresidual_fp8.data)[index(row + j)] = codes;
           if (turns_dx) *dx_codes.at(r + j, vector) = codes;
-          if (turns_out)
-            *out_codes.at(r + j, vector) = out_quantizer(layernorm_affine(x, now.mean[j], now.rstd[j], weight, bias));
+          if (turns_out) {
+            const Float8 out = layernorm_affine(x, now.mean[j], now.rstd[j], weight, bias);
+            *out_codes.at(r + j, vector) = kCodes == Codes::metered ? out_quantizer(out) : out_quantizer.encode(out);
+          }
         }
         store8(p.dresidual_out, index(row + j), dx);
       }
@@ -155,7 +131,7 @@ __global__ void __launch_bounds__(Teams::kThreads, 1)
       __syncthreads();
       for (int task = threadIdx.x; task < kRowGroups * vectors; task += Teams::kThreads) { // neighbours: groups of rows
         const int group = task % kRowGroups, column = task / kRowGroups;
-        if (row0 + group * kGroupRows >= rows) continue;
+        if (row0 + group * CodeTile::kGroupRows >= rows) continue;
         if (turns_dx) dx_codes.turn(p.dresidual_fp8.transposed, p.rows, row0, group, column);
         if (turns_out) out_codes.turn(p.out.transposed, p.rows, row0, group, column);
       }
@@ -165,7 +141,7 @@ __global__ void __launch_bounds__(Teams::kThreads, 1)
 
   if constexpr (kFp8) {
     if (p.dresidual_fp8.meter) dx_quantizer.commit(p.dresidual_fp8);
-    if (turns_out) out_quantizer.commit(p.out); // unmetered as a rule
+    if (kCodes == Codes::metered && turns_out) out_quantizer.commit(p.out);
   }
   if (!partials) return;
   __syncthreads();
@@ -188,11 +164,11 @@ __global__ void __launch_bounds__(Teams::kThreads, 1)
   }
 }
 
-template <class Teams, int kRowGroups, bool kFp8>
+template <class Teams, int kRowGroups, Codes kCodes>
 void launch(Cuda& cuda, const LayerNormBackwardFp8& p) {
-  constexpr int kRows = kRowGroups * kGroupRows;
-  const auto kernel = layernorm_backward_kernel<Teams, kRowGroups, kFp8>;
-  const size_t codes = kFp8 ? 2 * static_cast<size_t>(kRows) * CodeTile::pitch_for(p.C) : 0;
+  constexpr int kRows = kRowGroups * CodeTile::kGroupRows;
+  const auto kernel = layernorm_backward_kernel<Teams, kRowGroups, kCodes>;
+  const size_t codes = kCodes != Codes::none ? 2 * static_cast<size_t>(kRows) * CodeTile::pitch_for(p.C) : 0;
   const size_t sums = static_cast<size_t>(Teams::kTeams) * kSums * p.C * sizeof(float);
   const size_t shared = max(codes, sums);
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
@@ -208,18 +184,20 @@ void launch(Cuda& cuda, const LayerNormBackwardFp8& p) {
 // Do the codes of so many rows go into shared memory?
 bool fits(const Cuda& cuda, int row_groups, int C) {
   constexpr int kStaticBytes = 1024;
-  return 2 * row_groups * kGroupRows * CodeTile::pitch_for(C) + kStaticBytes <= cuda.device->shared_memory_per_block;
+  return 2 * row_groups * CodeTile::kGroupRows * CodeTile::pitch_for(C) + kStaticBytes <=
+         cuda.device->shared_memory_per_block;
 }
 
 template <class Teams>
 void launch_fp8(Cuda& cuda, const LayerNormBackwardFp8& p) {
-  if (fits(cuda, 4, p.C)) return launch<Teams, 4, true>(cuda, p);
-  launch<Teams, 2, true>(cuda, p);
+  const bool metered = p.out.transposed && p.out.metering != Fp8Metering::none; // rarely
+  if (!fits(cuda, 4, p.C)) return launch<Teams, 2, Codes::metered>(cuda, p);
+  return metered ? launch<Teams, 4, Codes::metered>(cuda, p) : launch<Teams, 4, Codes::plain>(cuda, p);
 }
 
 template <class Teams>
 void launch_bf16(Cuda& cuda, const LayerNormBackwardFp8& p) {
-  launch<Teams, 4, false>(cuda, p); // short walks between the ends of blocks
+  launch<Teams, 4, Codes::none>(cuda, p); // short walks between the ends of blocks
 }
 
 // Places are counted in 32 bits.

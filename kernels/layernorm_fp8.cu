@@ -1,4 +1,5 @@
-// LayerNorm into FP8. Its backward is in layernorm_backward.cu, with BF16's.
+// LayerNorm into FP8, in one pass over memory: rows by teams of warps, the next ones on their way. Its backward is in
+// layernorm_backward.cu, with BF16's.
 #include "kernels/layernorm_fp8.h"
 
 #include <cuda_bf16.h>
@@ -6,96 +7,137 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/profile.h"
 #include "kernels/cuda/require.h"
-#include "kernels/device/fp8.cuh"
+#include "kernels/device/code_tile.cuh"
 #include "kernels/device/layernorm_row.cuh"
+#include "kernels/device/row_team.cuh"
 
 namespace gpt2 {
 
 namespace {
 
-// ---- forward: a warp takes a few rows, one after the other, each in its registers ----
-
-constexpr int kTransposeRows = 16; // rows a thread gathers before it writes 16 bytes of each of its columns
-
-// Codes of 16 rows on their way to the transpose. Each thread reads back only what it wrote itself.
-struct TransposeStage {
-  uint8_t* codes; // shared: (kTransposeRows, columns)
-  int columns;
-
-  __device__ void put(int row, int column, uint2 code) {
-    *reinterpret_cast<uint2*>(codes + row * columns + column) = code;
-  }
-
-  // The 16 rows of columns [column, column + 8) to out + j * rows, where out is the place of (column, first row).
-  __device__ void write(uint8_t* out, int column, int64_t rows) const {
-    uint2 upper[8], lower[8];
-#pragma unroll
-    for (int r = 0; r < 8; ++r) {
-      upper[r] = *reinterpret_cast<const uint2*>(codes + r * columns + column);
-      lower[r] = *reinterpret_cast<const uint2*>(codes + (r + 8) * columns + column);
-    }
-    transpose_8x8(upper);
-    transpose_8x8(lower);
-#pragma unroll
-    for (int j = 0; j < 8; ++j)
-      *reinterpret_cast<uint4*>(out + j * rows) = make_uint4(upper[j].x, upper[j].y, lower[j].x, lower[j].y);
-  }
+// A row on its way from memory: what a lane holds of it.
+template <int kRowsAtOnce>
+struct StreamLoads {
+  uint4 stream[kRowsAtOnce], added[kRowsAtOnce];
 };
 
-constexpr int kPlainRows = 4; // rows a warp takes where there is no transpose
-
-constexpr int kForwardWarps = 4;
-
-template <int Vectors, bool Transpose>
-__global__ void __launch_bounds__(kForwardWarps* kWarp) layernorm_forward_fp8_kernel(LayerNormForwardFp8 p) {
-  extern __shared__ __align__(16) uint8_t stages[]; // Transpose: (warps, kTransposeRows, C)
-  constexpr int kRowsPerWarp = Transpose ? kTransposeRows : kPlainRows;
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const int vectors = p.C / kVector;
-  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kForwardWarps + warp) * kRowsPerWarp;
-  TransposeStage stage{stages + static_cast<size_t>(warp) * kTransposeRows * p.C, p.C};
+// Blocks walk over tiles of rows; with kTranspose a tile's codes collect in shared memory and leave when it is
+// complete.
+template <class Teams, int kBlocks, int kRows, bool kTranspose> // kBlocks: of a multiprocessor
+__global__ void __launch_bounds__(Teams::kThreads, kBlocks) layernorm_forward_fp8_kernel(LayerNormForwardFp8 p) {
+  constexpr int kAtOnce = Teams::kRowsAtOnce, kRowGroups = kRows / CodeTile::kGroupRows;
+  constexpr bool kOneStep = kRows == Teams::kStep;  // the teams' rows at once are a tile
+  extern __shared__ __align__(16) uint8_t shared[]; // kTranspose: (kRows, C) codes
+  __shared__ TeamExchange<Teams, kAtOnce> sums, squares;
+  const CodeTile tile_codes{shared, CodeTile::pitch_for(p.C)};
+  const TeamPlace<Teams> place;
+  const int rows = static_cast<int>(p.rows), vectors = p.C / kVector, vector = place.vector;
+  const bool active = vector < vectors;
+  const auto index = [&](int row) { // 32 bits: 64-bit places would cost registers
+    return static_cast<uint32_t>(row) * static_cast<uint32_t>(vectors) + static_cast<uint32_t>(vector);
+  };
+  const float share = 1.0f / static_cast<float>(p.C);
+  const Float8 weight = active ? load8(p.weight, vector) : Float8{}, bias = active ? load8(p.bias, vector) : Float8{};
   Fp8Quantizer quantizer(p.out);
 
-  const int64_t last = min(first + kRowsPerWarp, p.rows);
-  LayerNormLoads<Vectors> next = load_row<Vectors>(p, min(first, p.rows - 1));
-  for (int64_t row = first; row < last; ++row) {
-    const LayerNormLoads<Vectors> loads = next;
-    if (row + 1 < last) next = load_row<Vectors>(p, row + 1); // on its way while this one is worked on
-    const LayerNormRow<Vectors> r = layernorm_row<Vectors>(p, row, loads);
+  // Rows that are not there keep what was loaded before, which nobody uses.
+  StreamLoads<kAtOnce> next{};
+  const auto load_next = [&](int row) {
 #pragma unroll
-    for (int i = 0; i < Vectors; ++i) {
-      const int column = i * kWarp + lane;
-      if (column >= vectors) continue;
-      const uint2 codes =
-          quantizer(layernorm_affine(r.x[i], r.mean, r.rstd, load8(p.weight, column), load8(p.bias, column)));
-      reinterpret_cast<uint2*>(p.out.data)[row * vectors + column] = codes;
-      if (Transpose) stage.put(static_cast<int>(row - first), column * kVector, codes);
+    for (int j = 0; j < kAtOnce; ++j) {
+      if (row + j >= rows || !active) continue;
+      next.stream[j] = load_raw(p.residual_in, index(row + j));
+      if (p.branch) next.added[j] = load_raw_streaming(p.branch, index(row + j));
     }
-  }
-  if (Transpose && first < p.rows) {
-    for (int column = lane; column < vectors; column += kWarp)
-      stage.write(p.out.transposed + static_cast<int64_t>(column) * kVector * p.rows + first, column * kVector, p.rows);
+  };
+
+  const int tiles = static_cast<int>(ceil_div(p.rows, kRows)), blocks = static_cast<int>(gridDim.x);
+  load_next(static_cast<int>(blockIdx.x) * kRows + place.first_row);
+  for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += blocks) {
+    const int row0 = tile * kRows;
+    int r = place.first_row;
+    do {
+      const int row = row0 + r;
+      const StreamLoads<kAtOnce> now = next;
+      r += Teams::kStep;
+      const bool more = !kOneStep && r < kRows; // of this tile
+      load_next(more ? row + Teams::kStep : (tile + blocks) * kRows + place.first_row);
+
+      uint4 stream[kAtOnce]; // rounded: what backward will read, not what the add gave
+      float mean[kAtOnce], rstd[kAtOnce];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        stream[j] = now.stream[j];
+        if (p.branch) {
+          Float8 x = unpack(now.stream[j]);
+          const Float8 added = unpack(now.added[j]);
+#pragma unroll
+          for (int k = 0; k < kVector; ++k) x.v[k] += added.v[k];
+          stream[j] = pack(x);
+          if (active && row + j < rows) reinterpret_cast<uint4*>(p.residual_out)[index(row + j)] = stream[j];
+        }
+        const Float8 x = unpack(stream[j]);
+        mean[j] = 0;
+#pragma unroll
+        for (int k = 0; k < kVector; ++k) mean[j] += x.v[k];
+      }
+      sums.add_up(place, mean);
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        mean[j] *= share;
+        const Float8 x = unpack(stream[j]);
+        rstd[j] = 0;
+#pragma unroll
+        for (int k = 0; k < kVector; ++k) rstd[j] = fmaf(x.v[k] - mean[j], x.v[k] - mean[j], rstd[j]);
+        if (!active) rstd[j] = 0;
+      }
+      squares.add_up(place, rstd);
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        if (row + j >= rows) continue;
+        rstd[j] = rsqrtf(rstd[j] * share + kLayerNormEpsilon);
+        if (vector == 0) {
+          p.mean[row + j] = mean[j];
+          p.rstd[row + j] = rstd[j];
+        }
+        if (!active) continue;
+        const uint2 codes = quantizer(layernorm_affine(unpack(stream[j]), mean[j], rstd[j], weight, bias));
+        reinterpret_cast<uint2*>(p.out.data)[index(row + j)] = codes;
+        if (kTranspose) *tile_codes.at(row - row0 + j, vector) = codes;
+      }
+    } while (!kOneStep && r < kRows);
+    if constexpr (kTranspose) {
+      __syncthreads();
+      for (int task = threadIdx.x; task < kRowGroups * vectors; task += Teams::kThreads) { // neighbours: groups of rows
+        const int group = task % kRowGroups;
+        if (row0 + group * CodeTile::kGroupRows < rows)
+          tile_codes.turn(p.out.transposed, p.rows, row0, group, task / kRowGroups);
+      }
+      __syncthreads(); // the next rows overwrite the codes
+    }
   }
   quantizer.commit(p.out);
 }
 
-// ---- launchers ----
-
-template <int Vectors>
-void launch_forward(Cuda& cuda, const LayerNormForwardFp8& p) {
-  const auto blocks =
-      static_cast<unsigned>(ceil_div(p.rows, kForwardWarps * (p.out.transposed ? kTransposeRows : kPlainRows)));
+template <class Teams, int kBlocks>
+void launch(Cuda& cuda, const LayerNormForwardFp8& p) {
+  // Transposed, chunks of some thousand rows of the final LayerNorm: short tiles leave no multiprocessor idle.
+  constexpr int kRows = Teams::kStep, kTransposedRows = 2 * CodeTile::kGroupRows;
+  const int64_t multiprocessors = cuda.device->multiprocessors;
   if (!p.out.transposed) {
-    layernorm_forward_fp8_kernel<Vectors, false><<<blocks, kForwardWarps * kWarp, 0, cuda.stream>>>(p);
+    const auto blocks = static_cast<unsigned>(min(ceil_div(p.rows, kRows), kBlocks * multiprocessors));
+    layernorm_forward_fp8_kernel<Teams, kBlocks, kRows, false><<<blocks, Teams::kThreads, 0, cuda.stream>>>(p);
     return;
   }
-  const size_t shared = static_cast<size_t>(kForwardWarps) * kTransposeRows * p.C; // 49 kB at C = 768
-  if (shared > static_cast<size_t>(cuda.device->shared_memory_per_block))
+  const auto kernel = layernorm_forward_fp8_kernel<Teams, 1, kTransposedRows, true>;
+  const int shared = kTransposedRows * CodeTile::pitch_for(p.C); // 64 KB at C = 2048
+  constexpr int kStaticBytes = 1024;
+  if (shared + kStaticBytes > cuda.device->shared_memory_per_block)
     throw Error(ExitCode::usage, "FP8 with " + std::to_string(p.C) + " channels is not supported on this GPU",
                 "choose fewer channels, or --precision bf16");
-  CUDA_CHECK(cudaFuncSetAttribute(layernorm_forward_fp8_kernel<Vectors, true>,
-                                  cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
-  layernorm_forward_fp8_kernel<Vectors, true><<<blocks, kForwardWarps * kWarp, shared, cuda.stream>>>(p);
+  CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+  const auto blocks = static_cast<unsigned>(min(ceil_div(p.rows, kTransposedRows), multiprocessors));
+  kernel<<<blocks, Teams::kThreads, static_cast<size_t>(shared), cuda.stream>>>(p);
 }
 
 } // namespace
@@ -103,16 +145,23 @@ void launch_forward(Cuda& cuda, const LayerNormForwardFp8& p) {
 void layernorm_forward_fp8(Cuda& cuda, const LayerNormForwardFp8& p) {
   const double bytes = (p.branch ? 7.0 : 3.0) + (p.out.transposed ? 1.0 : 0.0);
   const Range range(cuda, "layernorm_forward_fp8", bytes * static_cast<double>(p.rows) * p.C);
-  using Launch = void (*)(Cuda&, const LayerNormForwardFp8&);
-  constexpr Launch launch[] = {launch_forward<1>, launch_forward<2>, launch_forward<3>, launch_forward<4>,
-                               launch_forward<5>, launch_forward<6>, launch_forward<7>, launch_forward<8>};
-  const int64_t vectors = ceil_div(p.C, kVector * kWarp);
-  static_assert(std::size(launch) * kVector * kWarp == kMostFp8Channels);
   const Requirements require("layernorm_forward_fp8");
   require(p.rows % 16 == 0, "rows is a multiple of 16");
   require(p.C % 16 == 0, "C is a multiple of 16");
   require(p.C <= kMostFp8Channels, "C is at most 2048");
-  launch[vectors - 1](cuda, p);
+  require(p.rows * p.C < int64_t{INT32_MAX} * kVector, "rows and C are counted in 32 bits");
+  if (p.C <= 512)
+    launch<RowTeams<2, 4, 2>, 2>(cuda, p);
+  else if (p.C <= 768)
+    launch<RowTeams<3, 5, 2>, 1>(cuda, p);
+  else if (p.C <= 1024)
+    launch<RowTeams<4, 4, 2>, 1>(cuda, p);
+  else if (p.C <= 1280)
+    launch<RowTeams<5, 2, 2>, 2>(cuda, p);
+  else if (p.C <= 1792)
+    launch<RowTeams<7, 1, 2>, 3>(cuda, p);
+  else
+    launch<RowTeams<8, 1, 2>, 3>(cuda, p);
   CUDA_CHECK_LAUNCH("layernorm_forward_fp8");
 }
 

@@ -28,20 +28,25 @@ struct TeamPlace {
 // In shared memory: the sums of each warp, on their way to its team.
 template <class Teams, int kValues>
 struct TeamExchange {
-  float sums[Teams::kTeams][Teams::kTeam][kValues];
+  struct alignas(kValues * sizeof(float)) OfWarp {
+    float values[kValues];
+  };
+  OfWarp sums[Teams::kTeams][Teams::kTeam];
 
   // Every value becomes its sum over the team, in a fixed order. Between two calls with one exchange there must be a
   // call with another: its barrier says that the first's sums have been read.
   __device__ void add_up(const TeamPlace<Teams>& place, float (&values)[kValues]) {
     constexpr int kLanes = kWarp / kValues; // that have the same sum
     const float sum = warp_sums(values);
-    if (place.lane % kLanes == 0) sums[place.team][place.rank][place.lane / kLanes] = sum;
+    if (place.lane % kLanes == 0) sums[place.team][place.rank].values[place.lane / kLanes] = sum;
     asm volatile("bar.sync %0, %1;" ::"r"(1 + place.team), "n"(Teams::kTeam * kWarp) : "memory");
 #pragma unroll
-    for (int i = 0; i < kValues; ++i) {
-      values[i] = 0;
+    for (float& value : values) value = 0;
 #pragma unroll
-      for (int warp = 0; warp < Teams::kTeam; ++warp) values[i] += sums[place.team][warp][i];
+    for (int warp = 0; warp < Teams::kTeam; ++warp) {
+      const OfWarp of_warp = sums[place.team][warp];
+#pragma unroll
+      for (int i = 0; i < kValues; ++i) values[i] += of_warp.values[i];
     }
   }
 };

@@ -258,15 +258,15 @@ struct GeluGradient {
     constexpr int kHalf = 4 * kVectors, kQuarter = kHalf / 2, kEighth = kHalf / 4;
     float halves[kHalf], quarters[kQuarter];
 #pragma unroll
-    for (int i = 0; i < kHalf; ++i) halves[i] = exchanged(sum(i), sum(i + kHalf), 16);
+    for (int i = 0; i < kHalf; ++i) halves[i] = exchanged_sum(sum(i), sum(i + kHalf), 16);
 #pragma unroll
-    for (int i = 0; i < kQuarter; ++i) quarters[i] = exchanged(halves[i], halves[i + kQuarter], 8);
+    for (int i = 0; i < kQuarter; ++i) quarters[i] = exchanged_sum(halves[i], halves[i + kQuarter], 8);
     const int first = (own_.lane & 16 ? kHalf : 0) + (own_.lane & 8 ? kQuarter : 0) + (own_.lane & 4 ? kEighth : 0);
 #pragma unroll
     for (int i = 0; i < kEighth; ++i) {
       const int index = first + i;
       sums[own_.warp * kPanel + own_.column(index / kVector) + index % kVector] =
-          exchanged(quarters[i], quarters[i + kEighth], 4) * unit_;
+          exchanged_sum(quarters[i], quarters[i + kEighth], 4) * unit_;
     }
     warpgroup_barrier(barrier_);
     for (int column = static_cast<int>(threadIdx.x) % kWarpgroup; column < kPanel; column += kWarpgroup) {
@@ -284,10 +284,6 @@ struct GeluGradient {
   }
 
   __device__ float sum(int i) const { return sums_[i / kVector].v[i % kVector]; }
-  __device__ float exchanged(float low, float high, int lanes) const {
-    const bool upper = own_.lane & lanes;
-    return (upper ? high : low) + __shfl_xor_sync(0xFFFFFFFFu, upper ? low : high, lanes);
-  }
 
   // Of a box in shared memory (tensor_map.h).
   __device__ static int swizzled(int row, int column) { return row * kChunk + (column ^ (row / 2 % 4 * 16)); }

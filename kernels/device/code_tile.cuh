@@ -1,0 +1,40 @@
+// Codes of whole rows on their way to a transposed matrix: a tile of rows collects in shared memory and leaves with 16
+// rows of a column at a time.
+#pragma once
+
+#include "kernels/device/fp8.cuh"
+
+namespace gpt2 {
+
+// Vectors of 8 codes are swizzled among 8 by the row's group of 16 rows, because threads gather the same columns of
+// different groups side by side.
+struct CodeTile {
+  static constexpr int kGroupRows = 16; // whose codes of a column a thread gathers
+
+  uint8_t* codes;
+  int pitch; // bytes from row to row
+
+  __host__ __device__ static constexpr int pitch_for(int C) { return (C + 63) / 64 * 64; }
+
+  __device__ uint2* at(int row, int vector) const {
+    return reinterpret_cast<uint2*>(codes + row * pitch) + (vector ^ (row / kGroupRows & 7));
+  }
+
+  // 16 rows of 8 columns to out, which is (C, rows), at its row `row0`.
+  __device__ void turn(uint8_t* out, int64_t rows, int64_t row0, int group, int vector) const {
+    const auto* from = reinterpret_cast<const uint8_t*>(at(group * kGroupRows, vector));
+    uint2 upper[8], lower[8];
+#pragma unroll
+    for (int r = 0; r < 8; ++r, from += pitch) upper[r] = *reinterpret_cast<const uint2*>(from);
+#pragma unroll
+    for (int r = 0; r < 8; ++r, from += pitch) lower[r] = *reinterpret_cast<const uint2*>(from);
+    transpose_8x8(upper);
+    transpose_8x8(lower);
+    uint8_t* column = out + static_cast<int64_t>(vector) * kVector * rows + row0 + group * kGroupRows;
+#pragma unroll
+    for (int j = 0; j < kVector; ++j, column += rows)
+      *reinterpret_cast<uint4*>(column) = make_uint4(upper[j].x, upper[j].y, lower[j].x, lower[j].y);
+  }
+};
+
+} // namespace gpt2

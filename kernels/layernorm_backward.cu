@@ -12,7 +12,7 @@
 #include "kernels/cuda/profile.h"
 #include "kernels/device/code_tile.cuh"
 #include "kernels/device/column_sum.cuh"
-#include "kernels/device/layernorm_row.cuh"
+#include "kernels/device/layernorm_affine.cuh"
 #include "kernels/device/row_team.cuh"
 #include "kernels/layernorm.h"
 #include "kernels/layernorm_fp8.h"

@@ -8,7 +8,7 @@
 #include "kernels/cuda/profile.h"
 #include "kernels/cuda/require.h"
 #include "kernels/device/code_tile.cuh"
-#include "kernels/device/layernorm_row.cuh"
+#include "kernels/device/layernorm_affine.cuh"
 #include "kernels/device/row_team.cuh"
 
 namespace gpt2 {

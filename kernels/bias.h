@@ -1,5 +1,4 @@
-// The bias gradient on its own, for layers whose dout no kernel of ours produces (QKV after attention, but
-// for Hopper's).
+// The bias gradient on its own: of QKV after attention by cuDNN or by the kernels for all GPUs. Hopper's take it along.
 #pragma once
 
 #include "kernels/backend.h"

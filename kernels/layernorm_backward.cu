@@ -10,6 +10,7 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/profile.h"
+#include "kernels/cuda/require.h"
 #include "kernels/device/code_tile.cuh"
 #include "kernels/device/column_sum.cuh"
 #include "kernels/device/layernorm_affine.cuh"
@@ -38,6 +39,7 @@ __global__ void __launch_bounds__(Teams::kThreads, 1)
     layernorm_backward_kernel(LayerNormBackwardFp8 p, float* partials) {
   constexpr int kRows = kRowGroups * CodeTile::kGroupRows, kAtOnce = Teams::kRowsAtOnce;
   constexpr bool kFp8 = kCodes != Codes::none;
+  static_assert(kRows % kAtOnce == 0);
   extern __shared__ __align__(16) uint8_t shared[];
   __shared__ TeamExchange<Teams, 2 * kAtOnce> exchanges[2]; // of these rows and of the next
   const int pitch = CodeTile::pitch_for(p.C);
@@ -188,23 +190,29 @@ bool fits(const Cuda& cuda, int row_groups, int C) {
          cuda.device->shared_memory_per_block;
 }
 
+constexpr int kTallTile = 4, kShortTile = 2; // row groups
+
+// Where shared memory is short. Metered or not: one kernel less.
+template <class Teams>
+void launch_short_tiles(Cuda& cuda, const LayerNormBackwardFp8& p) {
+  launch<Teams, kShortTile, Codes::metered>(cuda, p);
+}
+
 template <class Teams>
 void launch_fp8(Cuda& cuda, const LayerNormBackwardFp8& p) {
-  const bool metered = p.out.transposed && p.out.metering != Fp8Metering::none; // rarely
-  if (!fits(cuda, 4, p.C)) return launch<Teams, 2, Codes::metered>(cuda, p);
-  return metered ? launch<Teams, 4, Codes::metered>(cuda, p) : launch<Teams, 4, Codes::plain>(cuda, p);
+  if (!fits(cuda, kTallTile, p.C)) return launch_short_tiles<Teams>(cuda, p);
+  // Only where the recipe counts the transpose as a tensor of its own.
+  const bool metered = p.out.transposed && p.out.metering != Fp8Metering::none;
+  return metered ? launch<Teams, kTallTile, Codes::metered>(cuda, p) : launch<Teams, kTallTile, Codes::plain>(cuda, p);
 }
 
 template <class Teams>
 void launch_bf16(Cuda& cuda, const LayerNormBackwardFp8& p) {
-  launch<Teams, 4, Codes::none>(cuda, p); // short walks between the ends of blocks
+  launch<Teams, kTallTile, Codes::none>(cuda, p); // without codes a tile is what a block takes at a time
 }
 
-// Places are counted in 32 bits.
 void check_shape(int64_t rows, int C, int multiple, bool possible) {
-  if (rows * C >= int64_t{INT32_MAX} * kVector)
-    throw Error(ExitCode::usage, std::to_string(rows) + " tokens at once are too many",
-                "choose a smaller --batch_size");
+  check_places(rows, C);
   if (C % multiple == 0 && possible) return;
   throw Error(ExitCode::usage, std::to_string(C) + " channels are not supported on this GPU",
               "choose fewer channels, a multiple of " + std::to_string(multiple));
@@ -214,7 +222,7 @@ void check_shape(int64_t rows, int C, int multiple, bool possible) {
 
 void layernorm_backward(Cuda& cuda, const LayerNormBackward<bf16>& p) {
   const Range range(cuda, "layernorm_backward", (p.accumulate ? 8.0 : 6.0) * static_cast<double>(p.rows) * p.C);
-  check_shape(p.rows, p.C, kVector, p.C <= 4096);
+  check_shape(p.rows, p.C, kVector, p.C <= kMostGpuChannels);
   const LayerNormBackwardFp8 plain{.dresidual_out = p.dresidual,
                                    .dresidual_in = p.accumulate ? p.dresidual : nullptr,
                                    .dresidual_fp8 = {},
@@ -236,20 +244,26 @@ void layernorm_backward(Cuda& cuda, const LayerNormBackward<bf16>& p) {
   if (p.C <= 1024) return launch_bf16<RowTeams<4, 3, 2>>(cuda, plain);
   if (p.C <= 1280) return launch_bf16<RowTeams<5, 2, 2>>(cuda, plain);
   if (p.C <= 2048) return launch_bf16<RowTeams<8, 1, 4>>(cuda, plain);
-  launch_bf16<RowTeams<16, 1, 1>>(cuda, plain);
+  using Widest = RowTeams<16, 1, 1>;
+  static_assert(Widest::kMostChannels == kMostGpuChannels);
+  launch_bf16<Widest>(cuda, plain);
 }
 
 void layernorm_backward_fp8(Cuda& cuda, const LayerNormBackwardFp8& p) {
   const double bytes =
       6.0 + (p.dresidual_fp8.data ? 2.0 : 0.0) + (p.out.transposed ? 1.0 : 0.0) + (p.dresidual_in ? 2.0 : 0.0);
   const Range range(cuda, "layernorm_backward_fp8", bytes * static_cast<double>(p.rows) * p.C);
-  check_shape(p.rows, p.C, 16, p.C <= kMostFp8Channels && fits(cuda, 2, p.C));
+  check_shape(p.rows, p.C, 16, p.C <= kMostFp8Channels && fits(cuda, kShortTile, p.C));
+  const Requirements require("layernorm_backward_fp8");
+  require(p.rows % CodeTile::kGroupRows == 0, "rows is a multiple of 16");
   if (p.C <= 512) return launch_fp8<RowTeams<2, 6, 2>>(cuda, p);
   if (p.C <= 768) return launch_fp8<RowTeams<3, 4, 2>>(cuda, p);
   if (p.C <= 1024) return launch_fp8<RowTeams<4, 3, 2>>(cuda, p);
   if (p.C <= 1280) return launch_fp8<RowTeams<5, 2, 2>>(cuda, p);
   if (p.C <= 1792) return launch_fp8<RowTeams<7, 2, 1>>(cuda, p);
-  launch_fp8<RowTeams<8, 2, 1>>(cuda, p);
+  using Widest = RowTeams<8, 2, 1>;
+  static_assert(Widest::kMostChannels == kMostFp8Channels);
+  launch_short_tiles<Widest>(cuda, p); // 64 rows of more than 1,792 codes fit no GPU's shared memory
 }
 
 } // namespace gpt2

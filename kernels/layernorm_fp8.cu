@@ -15,7 +15,7 @@ namespace gpt2 {
 
 namespace {
 
-// A row on its way from memory: what a lane holds of it.
+// Rows on their way from memory: what a lane holds of them.
 template <int kRowsAtOnce>
 struct StreamLoads {
   uint4 stream[kRowsAtOnce], added[kRowsAtOnce];
@@ -26,6 +26,7 @@ struct StreamLoads {
 template <class Teams, int kBlocks, int kRows, bool kTranspose> // kBlocks: of a multiprocessor
 __global__ void __launch_bounds__(Teams::kThreads, kBlocks) layernorm_forward_fp8_kernel(LayerNormForwardFp8 p) {
   constexpr int kAtOnce = Teams::kRowsAtOnce, kRowGroups = kRows / CodeTile::kGroupRows;
+  static_assert(kRows % kAtOnce == 0);
   constexpr bool kOneStep = kRows == Teams::kStep;  // the teams' rows at once are a tile
   extern __shared__ __align__(16) uint8_t shared[]; // kTranspose: (kRows, C) codes
   __shared__ TeamExchange<Teams, kAtOnce> sums, squares;
@@ -143,13 +144,16 @@ void launch(Cuda& cuda, const LayerNormForwardFp8& p) {
 } // namespace
 
 void layernorm_forward_fp8(Cuda& cuda, const LayerNormForwardFp8& p) {
+  using Widest = RowTeams<8, 1, 2>;
+  static_assert(Widest::kMostChannels == kMostFp8Channels);
   const double bytes = (p.branch ? 7.0 : 3.0) + (p.out.transposed ? 1.0 : 0.0);
   const Range range(cuda, "layernorm_forward_fp8", bytes * static_cast<double>(p.rows) * p.C);
   const Requirements require("layernorm_forward_fp8");
   require(p.rows % 16 == 0, "rows is a multiple of 16");
   require(p.C % 16 == 0, "C is a multiple of 16");
   require(p.C <= kMostFp8Channels, "C is at most 2048");
-  require(p.rows * p.C < int64_t{INT32_MAX} * kVector, "rows and C are counted in 32 bits");
+  check_places(p.rows, p.C);
+  // Two rows at once, and as many warps as their registers leave room for: some 80 to 96 each (docs/benchmarks.md).
   if (p.C <= 512)
     launch<RowTeams<2, 4, 2>, 2>(cuda, p);
   else if (p.C <= 768)
@@ -161,7 +165,7 @@ void layernorm_forward_fp8(Cuda& cuda, const LayerNormForwardFp8& p) {
   else if (p.C <= 1792)
     launch<RowTeams<7, 1, 2>, 3>(cuda, p);
   else
-    launch<RowTeams<8, 1, 2>, 3>(cuda, p);
+    launch<Widest, 3>(cuda, p);
   CUDA_CHECK_LAUNCH("layernorm_forward_fp8");
 }
 

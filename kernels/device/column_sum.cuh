@@ -1,5 +1,5 @@
 // The second half of every column sum (bias and LayerNorm gradients): kernels leave one row of partial sums per block
-// in scratch memory, and one small kernel adds those rows in order. No atomics, so the same bits every time.
+// or tile in scratch memory, and one small kernel adds those rows in order. No atomics, so the same bits every time.
 #pragma once
 
 #include "kernels/cuda/cuda_backend.h"

@@ -3,6 +3,10 @@
 // many rows at once share the price of a team's barrier.
 #pragma once
 
+#include <cstdint>
+#include <string>
+
+#include "engine/base/error.h"
 #include "kernels/device/vector.cuh"
 
 namespace gpt2 {
@@ -14,7 +18,15 @@ struct RowTeams {
   static constexpr int kRowsAtOnce = kRowsAtOnce_; // of a team
   static constexpr int kThreads = kTeam * kTeams * kWarp;
   static constexpr int kStep = kTeams * kRowsAtOnce; // rows of a block at once
+  static constexpr int kMostChannels = kTeam * kWarp * kVector;
+  static_assert(kTeams <= 15); // each has a barrier beside the block's
 };
+
+// Places in a matrix are counted in 32 bits, rows up to those of a grid's tiles behind the last one.
+inline void check_places(int64_t rows, int C) {
+  if (rows < INT32_MAX / 2 && rows * C < int64_t{INT32_MAX} * kVector) return;
+  throw Error(ExitCode::usage, std::to_string(rows) + " tokens at once are too many", "choose a smaller --batch_size");
+}
 
 // A thread's place.
 template <class Teams>

@@ -69,6 +69,7 @@ __device__ inline float exchanged_sum(float low, float high, int lanes) {
 // for 4 values, where one by one they take 20.
 template <int kCount>
 __device__ inline float warp_sums(const float (&values)[kCount]) {
+  static_assert(kCount <= kWarp && (kCount & (kCount - 1)) == 0);
   float sums[kCount];
 #pragma unroll
   for (int i = 0; i < kCount; ++i) sums[i] = values[i];

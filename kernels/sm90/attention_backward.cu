@@ -249,10 +249,14 @@ __global__ void __launch_bounds__(Pass::Layout::kThreads, 1)
 
 void attention_backward(Cuda& cuda, const AttentionBackward<bf16>& args, float* dbias) {
   const int64_t rows = int64_t{args.B} * args.T, C = int64_t{args.NH} * args.HS, queries = rows * args.NH;
-  const Range range(cuda, "attention_backward", 0, 5.0 * static_cast<double>(rows * C) * args.T);
   const int64_t sums = rows / kTileRows * 3 * C;
-  const bool with_sums = dbias && (2 * queries + sums) * sizeof(float) <= cuda.scratch_bytes;
-  float* const statistics = cuda.scratch<float>(static_cast<size_t>(2 * queries + (with_sums ? sums : 0)));
+  const auto floats = static_cast<size_t>(2 * queries + sums);
+  if (dbias && floats * sizeof(float) > cuda.scratch_bytes) { // more tiles than there is room for sums of
+    attention_backward(cuda, args, nullptr);
+    return bias_backward(cuda, {.dbias = dbias, .dout = args.dqkv, .rows = rows, .cols = static_cast<int>(3 * C)});
+  }
+  const Range range(cuda, "attention_backward", 0, 5.0 * static_cast<double>(rows * C) * args.T);
+  float* const statistics = cuda.scratch<float>(dbias ? floats : static_cast<size_t>(2 * queries));
   BackwardArguments arguments{.qkv = tile_map(args.qkv, rows, 3 * C),
                               .dout = tile_map(args.dout, rows, C),
                               .out = tile_map(args.out, rows, C),
@@ -260,7 +264,7 @@ void attention_backward(Cuda& cuda, const AttentionBackward<bf16>& args, float* 
                               .log_sums = args.stats,
                               .log2_sums = statistics,
                               .dots = statistics + queries,
-                              .partials = with_sums ? statistics + 2 * queries : nullptr,
+                              .partials = dbias ? statistics + 2 * queries : nullptr,
                               .heads = {},
                               .scale = 1.0f / std::sqrt(static_cast<float>(args.HS))};
   arguments.heads = make_heads(args.B, args.T, args.NH, QueryPass::Layout::kConsumers);

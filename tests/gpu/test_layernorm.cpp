@@ -16,10 +16,11 @@ struct Shape {
   int C;
 };
 
-// Every width of GPT-2, widths that leave lanes idle, rows that leave warps idle. The last four give the blocks of an
+// Every width of GPT-2, widths that leave lanes idle, rows that leave warps idle. The last six give the blocks of an
 // H200 more than one tile each.
-const Shape kShapes[] = {{1, 64},  {7, 768},  {130, 1024}, {1000, 768}, {130, 1280},  {1000, 1600}, {5, 8},
-                         {33, 40}, {9, 4096}, {22001, 64}, {9001, 768}, {9001, 1280}, {9001, 4096}};
+const Shape kShapes[] = {{1, 64},      {7, 768},     {130, 1024},  {1000, 768},  {130, 1280},
+                         {1000, 1600}, {5, 8},       {33, 40},     {9, 4096},    {22001, 64},
+                         {9001, 768},  {9001, 1024}, {9001, 1280}, {9001, 1600}, {9001, 4096}};
 
 struct Layer { // the same numbers on both sides
   explicit Layer(const Shape& shape)

@@ -48,9 +48,7 @@ __global__ void __launch_bounds__(Teams::kThreads, 1)
   const int rows = static_cast<int>(p.rows), vectors = p.C / kVector, vector = place.vector;
   const bool active = vector < vectors;
   const bool turns_dx = kFp8 && p.dresidual_fp8.transposed, turns_out = kFp8 && p.out.transposed;
-  const auto index = [&](int row) { // 32 bits: 64-bit places would cost registers
-    return static_cast<uint32_t>(row) * static_cast<uint32_t>(vectors) + static_cast<uint32_t>(vector);
-  };
+  const auto index = [&](int row) { return place.index(row, vectors); };
   const float share = 1.0f / static_cast<float>(p.C);
   const Float8 weight = active ? load8(p.weight, vector) : Float8{};
   const Float8 bias = active && turns_out ? load8(p.bias, vector) : Float8{};
@@ -131,12 +129,11 @@ __global__ void __launch_bounds__(Teams::kThreads, 1)
     if constexpr (kFp8) {
       if (p.dresidual_fp8.measures() || !(turns_dx || turns_out)) continue;
       __syncthreads();
-      for (int task = threadIdx.x; task < kRowGroups * vectors; task += Teams::kThreads) { // neighbours: groups of rows
-        const int group = task % kRowGroups, column = task / kRowGroups;
-        if (row0 + group * CodeTile::kGroupRows >= rows) continue;
+      CodeTile::for_each_group<kRowGroups, Teams::kThreads>(vectors, [&](int group, int column) {
+        if (row0 + group * CodeTile::kGroupRows >= rows) return;
         if (turns_dx) dx_codes.turn(p.dresidual_fp8.transposed, p.rows, row0, group, column);
         if (turns_out) out_codes.turn(p.out.transposed, p.rows, row0, group, column);
-      }
+      });
       __syncthreads(); // the next rows overwrite the codes
     }
   }
@@ -185,8 +182,7 @@ void launch(Cuda& cuda, const LayerNormBackwardFp8& p) {
 
 // Do the codes of so many rows go into shared memory?
 bool fits(const Cuda& cuda, int row_groups, int C) {
-  constexpr int kStaticBytes = 1024;
-  return 2 * row_groups * CodeTile::kGroupRows * CodeTile::pitch_for(C) + kStaticBytes <=
+  return 2 * row_groups * CodeTile::kGroupRows * CodeTile::pitch_for(C) + CodeTile::kOtherBytes <=
          cuda.device->shared_memory_per_block;
 }
 
@@ -211,8 +207,24 @@ void launch_bf16(Cuda& cuda, const LayerNormBackwardFp8& p) {
   launch<Teams, kTallTile, Codes::none>(cuda, p); // without codes a tile is what a block takes at a time
 }
 
-void check_shape(int64_t rows, int C, int multiple, bool possible) {
-  check_places(rows, C);
+// The teams of up to 1,280 channels, if there are so few: 10 to 12 warps, whose 168 registers a thread hold two rows at
+// once. (16 warps have 128, 8 have 255.)
+template <class Launch>
+bool with_two_rows(int C, Launch&& launch) {
+  if (C <= 512)
+    launch(RowTeams<2, 6, 2>{});
+  else if (C <= 768)
+    launch(RowTeams<3, 4, 2>{});
+  else if (C <= 1024)
+    launch(RowTeams<4, 3, 2>{});
+  else if (C <= 1280)
+    launch(RowTeams<5, 2, 2>{});
+  else
+    return false;
+  return true;
+}
+
+void check_width(int C, int multiple, bool possible) {
   if (C % multiple == 0 && possible) return;
   throw Error(ExitCode::usage, std::to_string(C) + " channels are not supported on this GPU",
               "choose fewer channels, a multiple of " + std::to_string(multiple));
@@ -222,7 +234,9 @@ void check_shape(int64_t rows, int C, int multiple, bool possible) {
 
 void layernorm_backward(Cuda& cuda, const LayerNormBackward<bf16>& p) {
   const Range range(cuda, "layernorm_backward", (p.accumulate ? 8.0 : 6.0) * static_cast<double>(p.rows) * p.C);
-  check_shape(p.rows, p.C, kVector, p.C <= kMostGpuChannels);
+  check_width(p.C, kVector, p.C <= kMostGpuChannels);
+  const Requirements require("layernorm_backward");
+  require(places_fit(p.rows, p.C), "places are counted in 32 bits");
   const LayerNormBackwardFp8 plain{.dresidual_out = p.dresidual,
                                    .dresidual_in = p.accumulate ? p.dresidual : nullptr,
                                    .dresidual_fp8 = {},
@@ -238,11 +252,7 @@ void layernorm_backward(Cuda& cuda, const LayerNormBackward<bf16>& p) {
                                    .rstd = p.rstd,
                                    .rows = p.rows,
                                    .C = p.C};
-  // Up to 12 warps leave 168 registers a thread, 8 leave 255, 16 leave 128: rows at once until those are full.
-  if (p.C <= 512) return launch_bf16<RowTeams<2, 6, 2>>(cuda, plain);
-  if (p.C <= 768) return launch_bf16<RowTeams<3, 4, 2>>(cuda, plain);
-  if (p.C <= 1024) return launch_bf16<RowTeams<4, 3, 2>>(cuda, plain);
-  if (p.C <= 1280) return launch_bf16<RowTeams<5, 2, 2>>(cuda, plain);
+  if (with_two_rows(p.C, [&](auto teams) { launch_bf16<decltype(teams)>(cuda, plain); })) return;
   if (p.C <= 2048) return launch_bf16<RowTeams<8, 1, 4>>(cuda, plain);
   using Widest = RowTeams<16, 1, 1>;
   static_assert(Widest::kMostChannels == kMostGpuChannels);
@@ -253,13 +263,11 @@ void layernorm_backward_fp8(Cuda& cuda, const LayerNormBackwardFp8& p) {
   const double bytes =
       6.0 + (p.dresidual_fp8.data ? 2.0 : 0.0) + (p.out.transposed ? 1.0 : 0.0) + (p.dresidual_in ? 2.0 : 0.0);
   const Range range(cuda, "layernorm_backward_fp8", bytes * static_cast<double>(p.rows) * p.C);
-  check_shape(p.rows, p.C, 16, p.C <= kMostFp8Channels && fits(cuda, kShortTile, p.C));
+  check_width(p.C, 16, p.C <= kMostFp8Channels && fits(cuda, kShortTile, p.C));
   const Requirements require("layernorm_backward_fp8");
   require(p.rows % CodeTile::kGroupRows == 0, "rows is a multiple of 16");
-  if (p.C <= 512) return launch_fp8<RowTeams<2, 6, 2>>(cuda, p);
-  if (p.C <= 768) return launch_fp8<RowTeams<3, 4, 2>>(cuda, p);
-  if (p.C <= 1024) return launch_fp8<RowTeams<4, 3, 2>>(cuda, p);
-  if (p.C <= 1280) return launch_fp8<RowTeams<5, 2, 2>>(cuda, p);
+  require(places_fit(p.rows, p.C), "places are counted in 32 bits");
+  if (with_two_rows(p.C, [&](auto teams) { launch_fp8<decltype(teams)>(cuda, p); })) return;
   if (p.C <= 1792) return launch_fp8<RowTeams<7, 2, 1>>(cuda, p);
   using Widest = RowTeams<8, 2, 1>;
   static_assert(Widest::kMostChannels == kMostFp8Channels);

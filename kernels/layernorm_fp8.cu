@@ -34,9 +34,7 @@ __global__ void __launch_bounds__(Teams::kThreads, kBlocks) layernorm_forward_fp
   const TeamPlace<Teams> place;
   const int rows = static_cast<int>(p.rows), vectors = p.C / kVector, vector = place.vector;
   const bool active = vector < vectors;
-  const auto index = [&](int row) { // 32 bits: 64-bit places would cost registers
-    return static_cast<uint32_t>(row) * static_cast<uint32_t>(vectors) + static_cast<uint32_t>(vector);
-  };
+  const auto index = [&](int row) { return place.index(row, vectors); };
   const float share = 1.0f / static_cast<float>(p.C);
   const Float8 weight = active ? load8(p.weight, vector) : Float8{}, bias = active ? load8(p.bias, vector) : Float8{};
   Fp8Quantizer quantizer(p.out);
@@ -109,11 +107,9 @@ __global__ void __launch_bounds__(Teams::kThreads, kBlocks) layernorm_forward_fp
     } while (!kOneStep && r < kRows);
     if constexpr (kTranspose) {
       __syncthreads();
-      for (int task = threadIdx.x; task < kRowGroups * vectors; task += Teams::kThreads) { // neighbours: groups of rows
-        const int group = task % kRowGroups;
-        if (row0 + group * CodeTile::kGroupRows < rows)
-          tile_codes.turn(p.out.transposed, p.rows, row0, group, task / kRowGroups);
-      }
+      CodeTile::for_each_group<kRowGroups, Teams::kThreads>(vectors, [&](int group, int column) {
+        if (row0 + group * CodeTile::kGroupRows < rows) tile_codes.turn(p.out.transposed, p.rows, row0, group, column);
+      });
       __syncthreads(); // the next rows overwrite the codes
     }
   }
@@ -132,8 +128,7 @@ void launch(Cuda& cuda, const LayerNormForwardFp8& p) {
   }
   const auto kernel = layernorm_forward_fp8_kernel<Teams, 1, kTransposedRows, true>;
   const int shared = kTransposedRows * CodeTile::pitch_for(p.C); // 64 KB at C = 2048
-  constexpr int kStaticBytes = 1024;
-  if (shared + kStaticBytes > cuda.device->shared_memory_per_block)
+  if (shared + CodeTile::kOtherBytes > cuda.device->shared_memory_per_block)
     throw Error(ExitCode::usage, "FP8 with " + std::to_string(p.C) + " channels is not supported on this GPU",
                 "choose fewer channels, or --precision bf16");
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
@@ -152,7 +147,7 @@ void layernorm_forward_fp8(Cuda& cuda, const LayerNormForwardFp8& p) {
   require(p.rows % 16 == 0, "rows is a multiple of 16");
   require(p.C % 16 == 0, "C is a multiple of 16");
   require(p.C <= kMostFp8Channels, "C is at most 2048");
-  check_places(p.rows, p.C);
+  require(places_fit(p.rows, p.C), "places are counted in 32 bits");
   // Two rows at once, and as many warps as their registers leave room for: some 80 to 96 each (docs/benchmarks.md).
   if (p.C <= 512)
     launch<RowTeams<2, 4, 2>, 2>(cuda, p);

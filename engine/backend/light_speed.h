@@ -17,8 +17,8 @@ std::optional<double> gpu_light_speed(const CudaDeviceInfo& device, const ModelO
 double h200_light_speed(const ModelOptions& model);
 
 // What our engine reached on that GPU, as its share of that speed: the table of docs/benchmarks.md at T = 1024, between
-// its rows interpolated by channels. Machines differ: the products were timed on a slower one, so 774M in BF16 is a
-// little beyond 1.
+// its rows interpolated by channels. Machines differ: the products were timed on a slower one, so BF16 may be a little
+// beyond 1.
 std::optional<double> gpu_usual_speed(const CudaDeviceInfo& device, const ModelOptions& model);
 
 } // namespace gpt2

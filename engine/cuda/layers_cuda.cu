@@ -108,9 +108,9 @@ void Attention::gradient(bf16* dqkv, float* dbias, const bf16* dout, const Block
                                      .T = T,
                                      .NH = at_.config.heads,
                                      .HS = at_.config.head_dim()};
-  if (for_hopper(B, T)) return sm90::attention_backward(at_.cuda, args, dbias);
-  attention_backward(at_.cuda, args);
-  if (dbias)
+  const bool hopper = for_hopper(B, T), along = hopper && dbias && sm90::takes_bias_gradient(at_.cuda, args);
+  hopper ? sm90::attention_backward(at_.cuda, args, along ? dbias : nullptr) : attention_backward(at_.cuda, args);
+  if (dbias && !along)
     bias_backward(at_.cuda, {.dbias = dbias, .dout = dqkv, .rows = int64_t{B} * T, .cols = 3 * at_.config.channels});
 }
 

@@ -9,7 +9,8 @@ namespace gpt2 {
 // Vectors of 8 codes are swizzled among 8 by the row's group of 16 rows, because threads gather the same columns of
 // different groups side by side.
 struct CodeTile {
-  static constexpr int kGroupRows = 16; // whose codes of a column a thread gathers
+  static constexpr int kGroupRows = 16;    // whose codes of a column a thread gathers
+  static constexpr int kOtherBytes = 1024; // of shared memory that a kernel may want beside its tiles
 
   uint8_t* codes;
   int pitch; // bytes from row to row
@@ -18,6 +19,13 @@ struct CodeTile {
 
   __device__ uint2* at(int row, int vector) const {
     return reinterpret_cast<uint2*>(codes + row * pitch) + (vector ^ (row / kGroupRows & 7));
+  }
+
+  // Shares out a tile's groups and vectors among a block's threads, neighbours taking groups of the same vector.
+  template <int kRowGroups, int kThreads>
+  __device__ static void for_each_group(int vectors, auto&& turn) {
+    for (int task = static_cast<int>(threadIdx.x); task < kRowGroups * vectors; task += kThreads)
+      turn(task % kRowGroups, task / kRowGroups);
   }
 
   // 16 rows of 8 columns to out, which is (C, rows), at its row `row0`.

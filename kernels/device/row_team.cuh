@@ -4,9 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
-#include "engine/base/error.h"
 #include "kernels/device/vector.cuh"
 
 namespace gpt2 {
@@ -23,10 +21,7 @@ struct RowTeams {
 };
 
 // Places in a matrix are counted in 32 bits, rows up to those of a grid's tiles behind the last one.
-inline void check_places(int64_t rows, int C) {
-  if (rows < INT32_MAX / 2 && rows * C < int64_t{INT32_MAX} * kVector) return;
-  throw Error(ExitCode::usage, std::to_string(rows) + " tokens at once are too many", "choose a smaller --batch_size");
-}
+inline bool places_fit(int64_t rows, int C) { return rows < INT32_MAX / 2 && rows * C < int64_t{INT32_MAX} * kVector; }
 
 // A thread's place.
 template <class Teams>
@@ -35,6 +30,11 @@ struct TeamPlace {
   int team = warp / Teams::kTeam, rank = warp % Teams::kTeam;
   int vector = rank * kWarp + lane;
   int first_row = team * Teams::kRowsAtOnce; // of the block's rows at once
+
+  // Of its vector of a row, in a matrix of so many vectors a row. 64 bits would cost registers.
+  __device__ uint32_t index(int row, int vectors) const {
+    return static_cast<uint32_t>(row) * static_cast<uint32_t>(vectors) + static_cast<uint32_t>(vector);
+  }
 };
 
 // In shared memory: the sums of each warp, on their way to its team.

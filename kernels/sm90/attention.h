@@ -11,8 +11,10 @@ bool takes_attention(int compute_capability, AttentionKind kind, int B, int T, i
 
 void attention_forward(Cuda& cuda, const AttentionForward<bf16>& args);
 
-// The same bits every time. dbias (3C) += column sums of dqkv, or null: before it is rounded, where scratch memory has
-// room for the sums of every tile.
+// Is there scratch memory for the column sums of every tile, from which a bias gradient is made?
+bool takes_bias_gradient(const Cuda& cuda, const AttentionBackward<bf16>& args);
+
+// The same bits every time. dbias (3C) += column sums of dqkv before it is rounded, or null.
 void attention_backward(Cuda& cuda, const AttentionBackward<bf16>& args, float* dbias = nullptr);
 
 } // namespace gpt2::sm90

@@ -7,7 +7,6 @@
 //   dQ = scale dS K,  dK = scale dS^T Q,  dV = P^T dO
 #include <cmath>
 
-#include "kernels/bias.h"
 #include "kernels/cuda/profile.h"
 #include "kernels/device/column_sum.cuh"
 #include "kernels/sm90/attention.h"
@@ -245,18 +244,22 @@ __global__ void __launch_bounds__(Pass::Layout::kThreads, 1)
   if (threadIdx.x % kWarpgroup == 0) stores_wait_read();
 }
 
+// Floats in scratch memory: the column sums of every tile of dqkv.
+int64_t partial_sums(const AttentionBackward<bf16>& args) {
+  return int64_t{args.B} * args.T / kTileRows * 3 * args.NH * args.HS;
+}
+
 } // namespace
+
+bool takes_bias_gradient(const Cuda& cuda, const AttentionBackward<bf16>& args) {
+  const int64_t queries = int64_t{args.B} * args.T * args.NH;
+  return static_cast<size_t>(2 * queries + partial_sums(args)) * sizeof(float) <= cuda.scratch_bytes;
+}
 
 void attention_backward(Cuda& cuda, const AttentionBackward<bf16>& args, float* dbias) {
   const int64_t rows = int64_t{args.B} * args.T, C = int64_t{args.NH} * args.HS, queries = rows * args.NH;
-  const int64_t sums = rows / kTileRows * 3 * C;
-  const auto floats = static_cast<size_t>(2 * queries + sums);
-  if (dbias && floats * sizeof(float) > cuda.scratch_bytes) { // more tiles than there is room for sums of
-    attention_backward(cuda, args, nullptr);
-    return bias_backward(cuda, {.dbias = dbias, .dout = args.dqkv, .rows = rows, .cols = static_cast<int>(3 * C)});
-  }
   const Range range(cuda, "attention_backward", 0, 5.0 * static_cast<double>(rows * C) * args.T);
-  float* const statistics = cuda.scratch<float>(dbias ? floats : static_cast<size_t>(2 * queries));
+  float* const statistics = cuda.scratch<float>(static_cast<size_t>(2 * queries + (dbias ? partial_sums(args) : 0)));
   BackwardArguments arguments{.qkv = tile_map(args.qkv, rows, 3 * C),
                               .dout = tile_map(args.dout, rows, C),
                               .out = tile_map(args.out, rows, C),

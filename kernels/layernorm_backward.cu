@@ -253,6 +253,7 @@ void layernorm_backward(Cuda& cuda, const LayerNormBackward<bf16>& p) {
                                    .rows = p.rows,
                                    .C = p.C};
   if (with_two_rows(p.C, [&](auto teams) { launch_bf16<decltype(teams)>(cuda, plain); })) return;
+  if (p.C <= 1792) return launch_bf16<RowTeams<7, 1, 4>>(cuda, plain);
   if (p.C <= 2048) return launch_bf16<RowTeams<8, 1, 4>>(cuda, plain);
   using Widest = RowTeams<16, 1, 1>;
   static_assert(Widest::kMostChannels == kMostGpuChannels);

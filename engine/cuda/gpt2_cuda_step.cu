@@ -14,6 +14,7 @@
 #include "kernels/optimizer.h"
 #include "kernels/sm90/attention.h"
 #include "kernels/sm90/matmul_fp8_stationary.h"
+#include "kernels/sm90/matmul_weight_gradient.h"
 
 namespace gpt2 {
 
@@ -157,6 +158,7 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
       timeline_path_(cuda_options.timeline),
       nvml_(pci_bus_id(cuda_options.device)) {
   cuda_.device->matmuls->add(sm90::stationary_product());
+  cuda_.device->matmuls->add(sm90::weight_gradient_product());
   memory_report_.push_back({"library workspace", static_cast<int64_t>(cuda_.device->options.bytes_per_stream() +
                                                                       attention_bytes(options, cuda_options))});
   const size_t tokens = 2 * static_cast<size_t>(options.batch_size) * options.seq_len;

@@ -22,6 +22,7 @@
 #include "kernels/sm90/attention.h"
 #include "kernels/sm90/lm_head_fp8.h"
 #include "kernels/sm90/matmul_fp8_stationary.h"
+#include "kernels/sm90/matmul_weight_gradient.h"
 #include "kernels/sm90/mlp_fp8.h"
 
 namespace {
@@ -109,6 +110,27 @@ class Bench {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
+void bench_product(Cuda& cuda, Bench& bench, const std::string& name, int C, const MatmulKernel& own,
+                   const MatmulProduct& product, const MatmulOperands& operands, double bytes, double flops_rate) {
+  const CublasLt library;
+  const CublasLtProduct theirs(library, product);
+  theirs.bind(operands);
+  std::vector<MatmulMethod> methods;
+  for (const CublasLtAlgorithm& algorithm : theirs.heuristics()) methods.emplace_back(algorithm);
+  const auto best =
+      fastest_method(cuda, product, operands, methods, [&](const MatmulMethod& method, const MatmulOperands& x) {
+        return theirs.launch(cuda, std::get<CublasLtAlgorithm>(method), x);
+      });
+  const auto run_theirs = [&] { theirs.launch(cuda, std::get<CublasLtAlgorithm>(best->method), operands); };
+  const double flops =
+      2.0 * static_cast<double>(product.m) * static_cast<double>(product.n) * static_cast<double>(product.k);
+  if (own.takes(*cuda.device, product))
+    bench.row(
+        name, C, bytes, flops, [&] { own.launch(cuda, product, operands); }, run_theirs, flops_rate);
+  else
+    bench.row(name + " (cuBLASLt)", C, bytes, flops, run_theirs, nullptr, flops_rate);
+}
+
 void bench_width(Cuda& cuda, Bench& bench, int C) {
   const auto R = kRows;
   const auto wide = static_cast<size_t>(R) * 4 * C, narrow = static_cast<size_t>(R) * C;
@@ -188,39 +210,36 @@ void bench_width(Cuda& cuda, Bench& bench, int C) {
   }
 
   // ---- plain products: ours beside the best of cuBLASLt's heuristics ----
-  const MatmulKernel own = sm90::stationary_product();
-  const CublasLt library;
   for (const auto& [name, width] : {std::pair{"qkv", 3 * C}, std::pair{"proj", C}, std::pair{"fc", 4 * C}}) {
-    const MatmulProduct product{.transpose_a = true,
-                                .m = width,
-                                .n = R,
-                                .k = C,
-                                .a = MatmulType::e4m3,
-                                .b = MatmulType::e4m3,
-                                .epilogue = MatmulEpilogue::bias,
-                                .fast_accumulation = true};
-    const MatmulOperands operands{.d = wide16.as<bf16>(),
-                                  .a = weight.data,
-                                  .b = narrow8.data,
-                                  .bias = bias,
-                                  .a_scale = &weights.get()->inverse,
-                                  .b_scale = &in.get()->inverse};
-    const CublasLtProduct theirs(library, product);
-    theirs.bind(operands);
-    std::vector<MatmulMethod> methods;
-    for (const CublasLtAlgorithm& algorithm : theirs.heuristics()) methods.emplace_back(algorithm);
-    const auto best =
-        fastest_method(cuda, product, operands, methods, [&](const MatmulMethod& method, const MatmulOperands& x) {
-          return theirs.launch(cuda, std::get<CublasLtAlgorithm>(method), x);
-        });
-    const auto run_theirs = [&] { theirs.launch(cuda, std::get<CublasLtAlgorithm>(best->method), operands); };
-    const double flops = 2.0 * static_cast<double>(R) * width * C,
-                 bytes = 2.0 * static_cast<double>(R) * width + elements;
-    if (own.takes(*cuda.device, product))
-      bench.row(
-          std::string(name) + " forward", C, bytes, flops, [&] { own.launch(cuda, product, operands); }, run_theirs);
-    else
-      bench.row(std::string(name) + " forward (cuBLASLt)", C, bytes, flops, run_theirs);
+    bench_product(cuda, bench, std::string(name) + " forward", C, sm90::stationary_product(),
+                  {.transpose_a = true,
+                   .m = width,
+                   .n = R,
+                   .k = C,
+                   .a = MatmulType::e4m3,
+                   .b = MatmulType::e4m3,
+                   .epilogue = MatmulEpilogue::bias,
+                   .fast_accumulation = true},
+                  {.d = wide16.as<bf16>(),
+                   .a = weight.data,
+                   .b = narrow8.data,
+                   .bias = bias,
+                   .a_scale = &weights.get()->inverse,
+                   .b_scale = &in.get()->inverse},
+                  2.0 * static_cast<double>(R) * width + elements, kFp8Flops);
+  }
+  const Memory dweight(size_t{16} * C * C);
+  struct Layer {
+    const char* name;
+    int in, out; // channels
+  };
+  for (const Layer& layer :
+       {Layer{"qkv", C, 3 * C}, Layer{"proj", C, C}, Layer{"fc", C, 4 * C}, Layer{"fcproj", 4 * C, C}}) {
+    bench_product(
+        cuda, bench, std::string(layer.name) + "'s weights, BF16", C, sm90::weight_gradient_product(),
+        {.transpose_b = true, .m = layer.in, .n = layer.out, .k = R, .d = MatmulType::fp32, .accumulate = true},
+        {.d = dweight.data, .a = wide16.data, .b = wide16b.data}, 2.0 * static_cast<double>(R) * (layer.in + layer.out),
+        kBf16Flops);
   }
 
   // ---- memory-bound kernels ----

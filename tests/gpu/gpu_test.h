@@ -137,6 +137,7 @@ std::vector<float> download_floats(const DeviceBuffer<T>& buffer) {
 inline std::vector<float> random_values(size_t count, uint64_t seed, float deviation = 1.0f, float mean = 0.0f) {
   const Rng rng(seed);
   std::vector<float> values(count);
+#pragma omp parallel for schedule(static)
   for (size_t i = 0; i < count; ++i) {
     values[i] = bf16_decode(bf16_encode(mean + deviation * static_cast<float>(rng.normal(i))));
   }

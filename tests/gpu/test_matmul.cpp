@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/matmul_plans.h"
 #include "kernels/gelu.h"
+#include "kernels/sm90/matmul_weight_gradient.h"
 #include "tests/gpu/gpu_test.h"
 
 namespace gpt2 {
@@ -157,6 +158,60 @@ TEST_CASE("weight gradients repeat bit for bit") {
   }
   CHECK(same_bits(results[0], results[1]));
   CHECK(same_bits(results[0], results[2]));
+}
+
+TEST_CASE("Hopper's kernel for weight gradients, its last tiles shared out among clusters") {
+  TestDevice device;
+  const MatmulKernel kernel = sm90::weight_gradient_product();
+  // On an H200, of 66 clusters: one tile and one piece of K; rows that no tile is full of; 20 tiles in three parts each
+  // and their last pieces; 29 of 95 in two; 59 of 125 in one, D packed along columns and along rows; 80, 66 whole and
+  // the others in four; K too short to be shared out.
+  for (const Shape& shape :
+       tested({Shape{64, 320, 64}, Shape{192, 640, 1600}, Shape{4096, 1280, 1280}, Shape{4160, 1600, 4800},
+               Shape{2048, 1600, 6400}, Shape{2048, 6400, 1600}, Shape{8192, 1280, 5120}, Shape{128, 5120, 1280}})) {
+    CAPTURE(name_of(shape));
+    Layer layer(shape);
+    const MatmulProduct product{
+        .transpose_b = true, .m = shape.C, .n = shape.OC, .k = shape.rows, .d = MatmulType::fp32, .accumulate = true};
+    if (!kernel.takes(*device.cuda.device, product)) {
+      CHECK(device.cuda.device->compute_capability != 90);
+      continue;
+    }
+    const std::vector<float> before = random_values(layer.weight.size(), 9, 3.0f);
+    std::vector<float> expected = before;
+    std::vector<std::vector<float>> results;
+    for (int run = 0; run < 3; ++run) {
+      DeviceBuffer<float> dweight(before);
+      kernel.launch(device.cuda, product, {.d = dweight.get(), .a = layer.gpu_in.get(), .b = layer.gpu_dout.get()});
+      results.push_back(dweight.download());
+    }
+    matmul_backward_weight(device.cpu, MatmulBackwardWeight<float>{expected.data(), layer.dout.data(), layer.in.data(),
+                                                                   shape.rows, shape.C, shape.OC});
+    CHECK(relative_error(results[0], expected) < kFp32Tolerance);
+    CHECK(same_bits(results[0], results[1]));
+    CHECK(same_bits(results[0], results[2]));
+  }
+}
+
+TEST_CASE("Hopper's kernel for weight gradients leaves others' products alone") {
+  TestDevice device;
+  const MatmulKernel kernel = sm90::weight_gradient_product();
+  const MatmulProduct product{
+      .transpose_b = true, .m = 1280, .n = 1280, .k = 1024, .d = MatmulType::fp32, .accumulate = true};
+  const bool hopper = device.cuda.device->compute_capability == 90;
+  const auto takes = [&](auto&& change) {
+    MatmulProduct other = product;
+    change(other);
+    return kernel.takes(*device.cuda.device, other);
+  };
+  CHECK(takes([](MatmulProduct&) {}) == hopper);
+  CHECK(!takes([](MatmulProduct& p) { p.k = 1056; }));      // half a piece
+  CHECK(!takes([](MatmulProduct& p) { p.m = p.n = 768; })); // no side of whole tiles
+  CHECK(!takes([](MatmulProduct& p) { p.n = 1000; }));      // the other side is not one of blocks
+  CHECK(!takes([](MatmulProduct& p) { p.accumulate = false; }));
+  CHECK(!takes([](MatmulProduct& p) { p.d = MatmulType::bf16; }));
+  CHECK(!takes([](MatmulProduct& p) { p.a = MatmulType::e4m3; }));
+  CHECK(!takes([](MatmulProduct& p) { p.transpose_a = true; }));
 }
 
 TEST_CASE("products can be captured in a graph, planned before or not") {

@@ -1,0 +1,12 @@
+// BF16 weight gradients of layers whose narrower side is a multiple of 320 channels (774M and 1558M) as a kernel of
+// ours, which competes with cuBLASLt's.
+#pragma once
+
+#include "kernels/cuda/matmul_product.h"
+
+namespace gpt2::sm90 {
+
+// D(m, n) += A(m, k) B(n, k)^T in FP32, A and B in BF16.
+MatmulKernel weight_gradient_product();
+
+} // namespace gpt2::sm90

@@ -151,11 +151,13 @@ __device__ inline void stores_wait_read() { asm volatile("cp.async.bulk.wait_gro
 
 // ---- products of a warpgroup ----
 
-// An operand in shared memory: rows of 128 bytes of the contracted dimension, swizzled by 128 bytes, 8 rows an atom of
-// 1024 bytes, whose address is a multiple of 1024. 32 bytes further along the rows is 2 more.
-__device__ inline uint64_t operand(const void* address) {
+// An operand in shared memory: rows of 128 bytes, swizzled by 128 bytes, 8 rows an atom of 1024 bytes, whose address is
+// a multiple of 1024. Where the rows run along the contracted dimension, 32 bytes further along them is 2 more. Where
+// they run across it, those of the next 64 16-bit channels are `block_stride` bytes further, and 16 terms are 128 more.
+__device__ inline uint64_t operand(const void* address, int block_stride = 16) {
   constexpr uint64_t kAtomStride = 1024 >> 4, kSwizzle128 = 1;
-  return (shared_address(address) & 0x3FFFF) >> 4 | uint64_t{1} << 16 | kAtomStride << 32 | kSwizzle128 << 62;
+  return (shared_address(address) & 0x3FFFF) >> 4 | static_cast<uint64_t>(block_stride >> 4) << 16 | kAtomStride << 32 |
+         kSwizzle128 << 62;
 }
 
 __device__ inline void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }

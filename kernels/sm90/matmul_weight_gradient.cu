@@ -1,22 +1,21 @@
 // D (rows, columns) += A (K, rows)^T B (K, columns), contracted over the tokens of a micro-batch: few tiles, each of
-// them long. cuBLASLt's tiles of 128 x 256 leave up to a third of a wave idle here: 5,120 x 1,280 are 200 of them,
-// 1.52 waves of 132 blocks. Two things are different:
+// them long. cuBLASLt's tiles of 128 x 256 leave a part of their last wave idle: 5,120 x 1,280 are 200 of them, 1.52
+// waves of 132 blocks, so that a quarter of two waves is. Two things are different:
 //
-// - Tiles of 256 x 320 for a cluster of two blocks. 320 divides 1,280 and 1,600, which 256 does not, and the tile's
-//   160 accumulators a thread are what the registers hold.
-// - The last wave is shared out. Its tiles are cut along K into parts, as many as there are clusters for, and the
-//   clusters that are left over take the last pieces of all these tiles, one tile after the other: 59 tiles for 66
-//   clusters are 59 parts of nine tenths and 59 tenths for the 7 others. Parts of one place in K run side by side, so
-//   that they find each other's operands in L2. Whoever comes last adds a tile's parts up, always in the same order.
+// - Tiles of 256 x 320 for a cluster of two blocks. Both 1,280 and 1,600 are whole tiles, and 160 accumulators a thread
+//   are what the registers hold.
+// - The last wave is shared out. Its tiles are cut along K into parts, and the clusters that are left over take the
+//   last pieces of all these tiles, one tile after the other: 59 tiles for 66 clusters are 59 parts of nine tenths and
+//   59 tenths for the 7 others. Parts of one place in K run side by side, so that they find each other's operands in
+//   L2. Whoever comes last adds a tile's parts up, always in the same order.
 //
-// FLOPs decide: K = 65,536 at 5,120 x 1,280 is 0.86 TFLOP, 0.81 ms at the 1,060 TFLOP/s of a full clock, and reads
-// 0.84 GB, 0.2 ms.
+// FLOPs decide: K = 65,536 at 5,120 x 1,280 is 0.86 TFLOP, 1.17 ms at the 736 TFLOP/s that large products reach under
+// the power limit, and reads 0.84 GB, 0.2 ms.
 #include "kernels/sm90/matmul_weight_gradient.h"
 
 #include <algorithm>
 
 #include "kernels/sm90/product_epilogue.cuh"
-#include "kernels/sm90/wgmma_bf16.cuh"
 
 namespace gpt2::sm90 {
 namespace {
@@ -40,7 +39,7 @@ constexpr int kAhead = 6;                   // pieces, of prefetches for a clust
 struct Schedule {
   int tiles, pieces; // of the product, and of each tile
   int clusters;
-  int whole; // the first tiles, in waves of one for each cluster
+  int whole; // the first tiles, which are not cut: waves of one for each cluster, or all
   int parts; // equal parts of each other tile ...
   int last;  // ... and the pieces behind them, for clusters that have no part; 0: none
 
@@ -81,14 +80,6 @@ struct Arguments {
   int* arrivals; // (shared tiles, blocks, warpgroups), zeros
 };
 
-// An operand whose rows in shared memory run along its channels: blocks of 64 of them, `block_bytes` apart. 16 terms
-// further are 2,048 bytes.
-__device__ inline uint64_t operand_across(const void* address, int block_bytes) {
-  constexpr uint64_t kAtomStride = 1024 >> 4, kSwizzle128 = 1;
-  return (shared_address(address) & 0x3FFFF) >> 4 | static_cast<uint64_t>(block_bytes >> 4) << 16 | kAtomStride << 32 |
-         kSwizzle128 << 62;
-}
-
 // A thread's sums of 64 x 320. An instruction has at most 256 columns, and begins where a block does.
 struct Accumulators {
   float left[64], right[96];
@@ -99,7 +90,7 @@ struct Accumulators {
   __device__ void multiply(const uint8_t* a, const uint8_t* b, bool fresh) {
     constexpr int kHalfBlock = kBlockBytes / 2;
     constexpr uint64_t kStep = 2048 >> 4, kHalf = (kBBytes / 2) >> 4, kRight = (2 * kHalfBlock) >> 4;
-    const uint64_t a_operand = operand_across(a, kBlockBytes), b_operand = operand_across(b, kHalfBlock);
+    const uint64_t a_operand = operand(a, kBlockBytes), b_operand = operand(b, kHalfBlock);
     products_begin();
 #pragma unroll
     for (int k = 0; k < kTerms / 16; ++k) {
@@ -112,7 +103,7 @@ struct Accumulators {
 };
 
 // Adds without waiting for what was there. Nobody else of this launch adds to the same place, so the order of sums is
-// fixed all the same.
+// fixed all the same. (Sums below 1.2e-38 become zero, as memory adds.)
 __device__ inline void add_to_memory(float* to, float x, float y) {
   asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(x), "f"(y) : "memory");
 }
@@ -134,12 +125,14 @@ __device__ inline bool add_parts(Accumulators& sums, const Arguments& p, const U
 #pragma unroll
   for (int i = 0; i < kAccumulators / 4; ++i)
     __stcg(mine + i * kWarpgroup, make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]));
-  __threadfence();
   warpgroup_barrier(epilogue_barrier(consumer));
-  if (thread == 0) *arrived_last = atomicAdd(p.arrivals + place, 1) == s.parts_of_tile() - 1;
+  if (thread == 0) {
+    __threadfence(); // what the warpgroup has stored, before it counts
+    *arrived_last = atomicAdd(p.arrivals + place, 1) == s.parts_of_tile() - 1;
+    __threadfence(); // and what the others have, before it is read
+  }
   warpgroup_barrier(epilogue_barrier(consumer));
   if (!*arrived_last) return false;
-  __threadfence();
 #pragma unroll
   for (int i = 0; i < kAccumulators; ++i) sums[i] = 0;
   for (int index = 0; index < s.parts_of_tile(); ++index) {
@@ -156,18 +149,16 @@ __device__ inline bool add_parts(Accumulators& sums, const Arguments& p, const U
   return true;
 }
 
-// Element 4 i + 2 h + e of a thread is row lane / 4 + 8 h of its warp's 16, column 8 i + 2 (lane % 4) + e.
 __device__ inline void add_to_gradient(Accumulators& sums, const Arguments& p, int row0, int column0) {
+  if (row0 >= p.rows) return; // all 64 are, or none
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup, lane = thread % kWarp;
   const int row = row0 + thread / kWarp * 16 + lane / 4, column = column0 + 2 * (lane % 4);
-  const bool inside[2] = {row < p.rows, row + 8 < p.rows};
   if (p.turned) {
     float* to = p.d + column * p.stride + row;
 #pragma unroll
     for (int i = 0; i < kAccumulators / 4; ++i, to += 8 * p.stride) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        if (!inside[h]) continue;
         add_to_memory(to + 8 * h, sums[4 * i + 2 * h]);
         add_to_memory(to + p.stride + 8 * h, sums[4 * i + 2 * h + 1]);
       }
@@ -176,7 +167,6 @@ __device__ inline void add_to_gradient(Accumulators& sums, const Arguments& p, i
     float* to = p.d + row * p.stride + column;
 #pragma unroll
     for (int h = 0; h < 2; ++h, to += 8 * p.stride) {
-      if (!inside[h]) continue;
 #pragma unroll
       for (int i = 0; i < kAccumulators / 4; ++i)
         add_to_memory(to + 8 * i, sums[4 * i + 2 * h], sums[4 * i + 2 * h + 1]);
@@ -211,12 +201,12 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (threadIdx.x == 0) {
       prefetch_map(&a_map);
       prefetch_map(&b_map);
-      const auto own = static_cast<uint16_t>(1 << rank), both = uint16_t{3};
+      const auto own = static_cast<uint16_t>(1 << rank), both = static_cast<uint16_t>((1 << kCluster) - 1);
       for (int index = cluster;; index += clusters) {
         const Unit unit = unit_of(p.schedule, index);
         if (unit.tile < 0) break;
         const int row_block = row0(unit.tile) / kBlock, column_block = column0(unit.tile) / kBlock;
-        const bool alone = unit.part == p.schedule.parts; // nobody else brings the same operands to L2
+        const bool alone = unit.part == p.schedule.parts; // few others bring the same operands to L2
         for (int piece = unit.first; piece < unit.end; ++piece) {
           const int term = piece * kTerms, b_term = term + rank * kTerms / 2;
           if (alone && piece + kAhead < unit.end) {
@@ -260,6 +250,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       keep_order(sums.left);
       keep_order(sums.right);
       release(previous);
+      __syncwarp(); // or the assembler lets the epilogue go first
       if (unit.part >= 0 && !add_parts(sums, p, unit, consumer, arrived_last + consumer)) continue;
       add_to_gradient(sums, p, row0(unit.tile) + consumer * kTileRows, column0(unit.tile));
     }
@@ -285,7 +276,8 @@ Schedule schedule_for(int tiles, int pieces, int clusters) {
     best.parts = parts;
     best.last = last;
   }
-  return best;
+  if (best.parts_of_tile() == 1) best.whole = tiles;
+  return best; // every part has a piece: the more of them, the shorter the last
 }
 
 // The product with its sides named: rows and columns of tiles.
@@ -319,8 +311,10 @@ size_t part_floats(const Schedule& s) {
 bool takes(const CudaDevice& device, const MatmulProduct& p) {
   if (device.compute_capability != 90 || p.transpose_a || !p.transpose_b || p.a != MatmulType::bf16 ||
       p.b != MatmulType::bf16 || p.d != MatmulType::fp32 || p.epilogue != MatmulEpilogue::none || !p.accumulate ||
-      p.residual || p.k % kTerms != 0 || p.k <= 0 || p.k > INT32_MAX)
+      p.residual || p.k % kTerms != 0 || p.k <= 0 || clusters_of(device) == 0)
     return false;
+  if (std::max({p.m, p.n, p.k}) > INT32_MAX || 2 * std::max(p.m, p.n) * p.k >= int64_t{1} << 40) return false; // copies
+
   const Sides sides = sides_of(p);
   if (!sides.possible()) return false;
   const Schedule schedule = schedule_for(sides.tiles, static_cast<int>(p.k / kTerms), clusters_of(device));

@@ -1,5 +1,5 @@
-// BF16 weight gradients of layers whose narrower side is a multiple of 320 channels (774M and 1558M) as a kernel of
-// ours, which competes with cuBLASLt's.
+// BF16 weight gradients of layers with a multiple of 320 channels on one side (774M and 1558M) as a kernel of ours,
+// which competes with cuBLASLt's.
 #pragma once
 
 #include "kernels/cuda/matmul_product.h"

@@ -1,4 +1,4 @@
-// The product instruction of a warpgroup in FP8, by width and formats.
+// The wide product instruction of a warpgroup, by width and formats.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,17 @@
 namespace gpt2::sm90 {
 
 // clang-format off
-// d (64, 192) = a (64, 32) b (192, 32)^T, + d unless `fresh`.
-#define GPT2_WGMMA_192(types) \
+// d (64, 192) = a b, + d unless `fresh`.
+#define GPT2_WGMMA_192(terms_and_types, signs) \
   asm volatile( \
-      "{.reg .pred add; setp.eq.u32 add, %98, 0; wgmma.mma_async.sync.aligned.m64n192k32.f32." types " " \
+      "{.reg .pred add; setp.eq.u32 add, %98, 0; wgmma.mma_async.sync.aligned.m64n192" terms_and_types " " \
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
       " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
       " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
       " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
       " %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
       " %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, " \
-      "%96, %97, add, 1, 1;}" \
+      "%96, %97, add, " signs ";}" \
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), \
         "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), \
         "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), \
@@ -37,15 +37,15 @@ namespace gpt2::sm90 {
         "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]) \
       : "l"(a), "l"(b), "r"(static_cast<uint32_t>(fresh)))
 
-// d (64, 128) = a (64, 32) b (128, 32)^T, + d unless `fresh`.
-#define GPT2_WGMMA_128(types) \
+// d (64, 128) = a b, + d unless `fresh`.
+#define GPT2_WGMMA_128(terms_and_types, signs) \
   asm volatile( \
-      "{.reg .pred add; setp.eq.u32 add, %66, 0; wgmma.mma_async.sync.aligned.m64n128k32.f32." types " " \
+      "{.reg .pred add; setp.eq.u32 add, %66, 0; wgmma.mma_async.sync.aligned.m64n128" terms_and_types " " \
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
       " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
       " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
       " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, " \
-      "%64, %65, add, 1, 1;}" \
+      "%64, %65, add, " signs ";}" \
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), \
         "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), \
         "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), \
@@ -61,14 +61,24 @@ namespace gpt2::sm90 {
 // clang-format on
 
 // A thread's part of d: element 4 i + 2 h + e is row 16 warp + lane / 4 + 8 h, column 8 i + 2 (lane % 4) + e.
+
+// In FP8, d (64, kWidth) = a (64, 32) b (kWidth, 32)^T.
 template <Fp8Format kLeft, int kWidth>
 __device__ inline void multiply(float (&d)[kWidth / 2], uint64_t a, uint64_t b, bool fresh) {
   static_assert(kWidth == 192 || kWidth == 128);
   constexpr bool kE4m3 = kLeft == Fp8Format::e4m3;
-  if constexpr (kWidth == 192 && kE4m3) GPT2_WGMMA_192("e4m3.e4m3");
-  if constexpr (kWidth == 192 && !kE4m3) GPT2_WGMMA_192("e5m2.e4m3");
-  if constexpr (kWidth == 128 && kE4m3) GPT2_WGMMA_128("e4m3.e4m3");
-  if constexpr (kWidth == 128 && !kE4m3) GPT2_WGMMA_128("e5m2.e4m3");
+  if constexpr (kWidth == 192 && kE4m3) GPT2_WGMMA_192("k32.f32.e4m3.e4m3", "1, 1");
+  if constexpr (kWidth == 192 && !kE4m3) GPT2_WGMMA_192("k32.f32.e5m2.e4m3", "1, 1");
+  if constexpr (kWidth == 128 && kE4m3) GPT2_WGMMA_128("k32.f32.e4m3.e4m3", "1, 1");
+  if constexpr (kWidth == 128 && !kE4m3) GPT2_WGMMA_128("k32.f32.e5m2.e4m3", "1, 1");
+}
+
+// In BF16, along the columns of both: d (64, 128 or 192) = a (16, 64)^T b (16, 128 or 192).
+__device__ inline void multiply_columns(float (&d)[64], uint64_t a, uint64_t b, bool fresh) {
+  GPT2_WGMMA_128("k16.f32.bf16.bf16", "1, 1, 1, 1");
+}
+__device__ inline void multiply_columns(float (&d)[96], uint64_t a, uint64_t b, bool fresh) {
+  GPT2_WGMMA_192("k16.f32.bf16.bf16", "1, 1, 1, 1");
 }
 
 #undef GPT2_WGMMA_192

@@ -2,6 +2,7 @@
 #include "kernels/matmul.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "kernels/cuda/matmul_plans.h"
 #include "kernels/gelu.h"
@@ -49,6 +50,29 @@ struct Layer { // the same numbers on both sides
   Shape shape;
   std::vector<float> in, weight, bias, dout;
   DeviceBuffer<bf16> gpu_in, gpu_weight, gpu_bias, gpu_dout;
+};
+
+MatmulProduct weight_gradient(const Shape& shape) {
+  return {.transpose_b = true, .m = shape.C, .n = shape.OC, .k = shape.rows, .d = MatmulType::fp32, .accumulate = true};
+}
+
+struct Graph { // what `enqueue` puts on the stream, to be launched any number of times
+  Graph(const Cuda& cuda, const std::function<void()>& enqueue) : stream(cuda.stream) {
+    CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    enqueue();
+    CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+    CUDA_CHECK(cudaGraphInstantiate(&executable, graph, 0));
+  }
+  ~Graph() {
+    cudaGraphExecDestroy(executable);
+    cudaGraphDestroy(graph);
+  }
+  Graph(const Graph&) = delete;
+  void launch() const { CUDA_CHECK(cudaGraphLaunch(executable, stream)); }
+
+  cudaStream_t stream;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
 };
 
 std::string name_of(const Shape& s) {
@@ -163,16 +187,15 @@ TEST_CASE("weight gradients repeat bit for bit") {
 TEST_CASE("Hopper's kernel for weight gradients, its last tiles shared out among clusters") {
   TestDevice device;
   const MatmulKernel kernel = sm90::weight_gradient_product();
-  // On an H200, of 66 clusters: one tile and one piece of K; rows that no tile is full of; 20 tiles in three parts each
-  // and their last pieces; 29 of 95 in two; 59 of 125 in one, D packed along columns and along rows; 80, 66 whole and
-  // the others in four; K too short to be shared out.
-  for (const Shape& shape :
-       tested({Shape{64, 320, 64}, Shape{192, 640, 1600}, Shape{4096, 1280, 1280}, Shape{4160, 1600, 4800},
-               Shape{2048, 1600, 6400}, Shape{2048, 6400, 1600}, Shape{8192, 1280, 5120}, Shape{128, 5120, 1280}})) {
+  // On an H200, of 66 clusters. Nothing shared out: one piece of one tile; a last tile of 64 rows; 125 tiles, K too
+  // short. One tile in 11 parts and its last piece; 20 tiles in three parts and 4 last pieces; 29 of 95 in two; 14 of
+  // 80 in four; 59 of 125 in one, and their last 9 pieces for 7 clusters, D packed along columns and along rows.
+  for (const Shape& shape : tested({Shape{64, 320, 64}, Shape{192, 640, 1600}, Shape{128, 6400, 1600},
+                                    Shape{768, 320, 64}, Shape{8192, 1280, 1280}, Shape{4160, 1600, 4800},
+                                    Shape{8192, 1280, 5120}, Shape{9856, 1600, 6400}, Shape{9856, 6400, 1600}})) {
     CAPTURE(name_of(shape));
     Layer layer(shape);
-    const MatmulProduct product{
-        .transpose_b = true, .m = shape.C, .n = shape.OC, .k = shape.rows, .d = MatmulType::fp32, .accumulate = true};
+    const MatmulProduct product = weight_gradient(shape);
     if (!kernel.takes(*device.cuda.device, product)) {
       CHECK(device.cuda.device->compute_capability != 90);
       continue;
@@ -182,6 +205,7 @@ TEST_CASE("Hopper's kernel for weight gradients, its last tiles shared out among
     std::vector<std::vector<float>> results;
     for (int run = 0; run < 3; ++run) {
       DeviceBuffer<float> dweight(before);
+      CUDA_CHECK(cudaMemsetAsync(device.cuda.scratch_base, 0xFF, device.cuda.scratch_bytes, device.cuda.stream)); // NaN
       kernel.launch(device.cuda, product, {.d = dweight.get(), .a = layer.gpu_in.get(), .b = layer.gpu_dout.get()});
       results.push_back(dweight.download());
     }
@@ -196,22 +220,45 @@ TEST_CASE("Hopper's kernel for weight gradients, its last tiles shared out among
 TEST_CASE("Hopper's kernel for weight gradients leaves others' products alone") {
   TestDevice device;
   const MatmulKernel kernel = sm90::weight_gradient_product();
-  const MatmulProduct product{
-      .transpose_b = true, .m = 1280, .n = 1280, .k = 1024, .d = MatmulType::fp32, .accumulate = true};
   const bool hopper = device.cuda.device->compute_capability == 90;
   const auto takes = [&](auto&& change) {
-    MatmulProduct other = product;
-    change(other);
-    return kernel.takes(*device.cuda.device, other);
+    MatmulProduct product = weight_gradient({4096, 1280, 1280});
+    change(product);
+    return kernel.takes(*device.cuda.device, product);
   };
   CHECK(takes([](MatmulProduct&) {}) == hopper);
   CHECK(!takes([](MatmulProduct& p) { p.k = 1056; }));      // half a piece
   CHECK(!takes([](MatmulProduct& p) { p.m = p.n = 768; })); // no side of whole tiles
   CHECK(!takes([](MatmulProduct& p) { p.n = 1000; }));      // the other side is not one of blocks
+  CHECK(!takes([](MatmulProduct& p) { p.k = int64_t{1} << 30; }));
   CHECK(!takes([](MatmulProduct& p) { p.accumulate = false; }));
+  CHECK(!takes([](MatmulProduct& p) { p.residual = true; }));
+  CHECK(!takes([](MatmulProduct& p) { p.epilogue = MatmulEpilogue::bias; }));
   CHECK(!takes([](MatmulProduct& p) { p.d = MatmulType::bf16; }));
   CHECK(!takes([](MatmulProduct& p) { p.a = MatmulType::e4m3; }));
+  CHECK(!takes([](MatmulProduct& p) { p.b = MatmulType::e5m2; }));
   CHECK(!takes([](MatmulProduct& p) { p.transpose_a = true; }));
+  CHECK(!takes([](MatmulProduct& p) { p.transpose_b = false; }));
+}
+
+TEST_CASE("Hopper's kernel for weight gradients in a graph, replayed") {
+  TestDevice device;
+  const MatmulKernel kernel = sm90::weight_gradient_product();
+  const Shape shape{4096, 1280, 1280};
+  const MatmulProduct product = weight_gradient(shape);
+  if (!kernel.takes(*device.cuda.device, product)) return;
+  Layer layer(shape);
+  DeviceBuffer<float> dweight(std::vector<float>(layer.weight.size(), 0.0f));
+  const Graph graph(device.cuda, [&] {
+    kernel.launch(device.cuda, product, {.d = dweight.get(), .a = layer.gpu_in.get(), .b = layer.gpu_dout.get()});
+  });
+  std::vector<float> expected(layer.weight.size());
+  for (int replay = 0; replay < 3; ++replay) {
+    graph.launch();
+    matmul_backward_weight(device.cpu, MatmulBackwardWeight<float>{expected.data(), layer.dout.data(), layer.in.data(),
+                                                                   shape.rows, shape.C, shape.OC});
+    CHECK(relative_error(dweight.download(), expected) < kFp32Tolerance);
+  }
 }
 
 TEST_CASE("products can be captured in a graph, planned before or not") {
@@ -226,21 +273,16 @@ TEST_CASE("products can be captured in a graph, planned before or not") {
   CUDA_CHECK(cudaStreamSynchronize(device.cuda.stream));
   out.poison();
 
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
-  CUDA_CHECK(cudaStreamBeginCapture(device.cuda.stream, cudaStreamCaptureModeThreadLocal));
-  matmul_forward(device.cuda, layer.forward(out.get(), true));
-  matmul_backward_input(device.cuda, MatmulBackwardInput<bf16>{din, layer.gpu_dout, layer.gpu_weight, 128, 768, 768});
-  CUDA_CHECK(cudaStreamEndCapture(device.cuda.stream, &graph));
-  CUDA_CHECK(cudaGraphInstantiate(&executable, graph, 0));
-  CUDA_CHECK(cudaGraphLaunch(executable, device.cuda.stream));
+  const Graph graph(device.cuda, [&] {
+    matmul_forward(device.cuda, layer.forward(out.get(), true));
+    matmul_backward_input(device.cuda, MatmulBackwardInput<bf16>{din, layer.gpu_dout, layer.gpu_weight, 128, 768, 768});
+  });
+  graph.launch();
   CHECK(relative_error(download_floats(out), expected) < kBf16Tolerance);
   CHECK(relative_error(download_floats(din), expected_din) < kBf16Tolerance);
   int tuned = 0;
   for (const auto& entry : device.cuda.device->matmuls->entries()) tuned += entry.tuned;
   CHECK(tuned == 1); // nothing is timed under capture
-  cudaGraphExecDestroy(executable);
-  cudaGraphDestroy(graph);
 }
 
 } // namespace gpt2

@@ -238,8 +238,8 @@ void bench_width(Cuda& cuda, Bench& bench, int C) {
     bench_product(
         cuda, bench, std::string(layer.name) + "'s weights, BF16", C, sm90::weight_gradient_product(),
         {.transpose_b = true, .m = layer.in, .n = layer.out, .k = R, .d = MatmulType::fp32, .accumulate = true},
-        {.d = dweight.data, .a = wide16.data, .b = wide16b.data}, 2.0 * static_cast<double>(R) * (layer.in + layer.out),
-        kBf16Flops);
+        {.d = dweight.data, .a = wide16.data, .b = wide16b.data},
+        2.0 * static_cast<double>(R) * (layer.in + layer.out) + 8.0 * layer.in * layer.out, kBf16Flops);
   }
 
   // ---- memory-bound kernels ----

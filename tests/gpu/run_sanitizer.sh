@@ -13,7 +13,7 @@
 # memcheck looks at every kernel, at those of cuBLASLt and cuDNN too: a wrong pointer or size of ours shows in theirs.
 # Calls that CUDA refuses are not reported, because some suites make them on purpose and all check what is returned.
 # The other tools look at our kernels and CUB's: what cuBLASLt and cuDNN do inside is not ours to judge (racecheck reports
-# cuBLASLt's own pipelines). Hence the suites of matrix products, which have no kernel of ours, run under memcheck alone, and so do a few cases of the whole models:
+# cuBLASLt's own pipelines). Hence of the suites of matrix products they run the cases of our own kernels alone, and of the whole models, of which memcheck runs a few cases, none:
 # initcheck would have to follow what the libraries write. (Buffers of the kernel suites start as NaN, which their checks
 # find; what initcheck watches there is the scratch memory of the device.)
 set -euo pipefail
@@ -25,6 +25,7 @@ read -ra suites <<< "${SUITES:-}"
 jobs_at_once=${JOBS:-8}
 limit=${LIMIT:-150}
 model_cases='*every gradient*,*recomputation*,*leave the gradients right*'
+own_kernels="*kernel of ours*,*Hopper's kernel*"
 
 fail() { echo "run_sanitizer.sh: $*" >&2; exit 2; }
 skip() { echo "skipped: $*"; exit 77; }
@@ -65,7 +66,7 @@ first=$programs/gpu_test_${suites[0]}
 
 applies() { # SUITE TOOL
   case $1 in
-    matmul | matmul_fp8 | gpt2_cuda*) [ "$2" = memcheck ] ;;
+    gpt2_cuda*) [ "$2" = memcheck ] ;;
     cuda_backend | matmul_plans) [ "$2" != racecheck ] ;; # racecheck itself breaks down beside cuBLASLt's kernels
   esac
 }
@@ -76,6 +77,7 @@ run_one() { # SUITE TOOL PORT
   [ "$2" != memcheck ] || options+=(--report-api-errors no)
   case $1 in attention | cuda_backend | matmul_plans) [ "$2" = memcheck ] || options+=(--kernel-name kns=gpt2) ;; esac
   [[ $1 != gpt2_cuda* ]] || words=("--test-case=$model_cases")
+  case $1 in matmul | matmul_fp8) [ "$2" = memcheck ] || words=("--test-case=$own_kernels") ;; esac
   # shellcheck disable=SC2086 # OPTIONS are words
   timeout -k 10 "$limit" "$sanitizer" "${options[@]}" ${OPTIONS:-} "$programs/gpu_test_$1" "${words[@]}" \
     > "$logs/$1.$2.log" 2>&1 || status=$?

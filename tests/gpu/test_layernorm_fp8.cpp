@@ -14,12 +14,13 @@ constexpr double kSumTolerance = 5e-5;  // FP32 sums of up to 102,400 terms in a
 struct Shape {
   int64_t rows;
   int C;
+  int64_t elements() const { return rows * C; }
 };
 
 // Rows that are no multiple of a tile's 64, GPT-2's widths. The last two give the blocks of an H200 more than one tile
 // each.
-const Shape kShapes[] = {{16, 16},    {48, 80},   {144, 208}, {272, 768},   {272, 1024},
-                         {144, 1280}, {48, 1600}, {16, 2048}, {102400, 16}, {9040, 768}};
+const Shape kShapes[] = {{16, 16},   {48, 80},   {144, 208}, {272, 768},   {272, 1024}, {144, 1280},
+                         {48, 1600}, {16, 2048}, {8480, 16}, {102400, 16}, {9040, 768}};
 // And so do these, where a row has several warps. (Forward would meet values that cancel to nothing among so many.)
 const Shape kLongWalks[] = {{9040, 1024}, {9040, 1280}, {9040, 1600}, {8480, 2048}};
 
@@ -145,7 +146,7 @@ struct Backward {
 
 TEST_CASE("forward: the residual sum, the codes, their transpose and the meter") {
   TestDevice device;
-  for (const Shape& shape : kShapes) {
+  for (const Shape& shape : tested(kShapes)) {
     for (const Fp8Format format : kFormats) {
       CAPTURE(describe(shape.rows, shape.C, format));
       Layer layer(shape);
@@ -195,7 +196,7 @@ TEST_CASE("backward: the gradient in BF16 and FP8, the output made again bit for
   TestDevice device;
   std::vector<Shape> shapes(std::begin(kShapes), std::end(kShapes));
   shapes.insert(shapes.end(), std::begin(kLongWalks), std::end(kLongWalks));
-  for (const Shape& shape : shapes) {
+  for (const Shape& shape : tested(shapes)) {
     for (const Fp8Format format : kFormats) {
       CAPTURE(describe(shape.rows, shape.C, format));
       Layer layer(shape);

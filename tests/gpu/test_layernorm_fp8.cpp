@@ -17,8 +17,8 @@ struct Shape {
   int64_t elements() const { return rows * C; }
 };
 
-// Rows that are no multiple of a tile's 64, GPT-2's widths. The last two give the blocks of an H200 more than one tile
-// each.
+// Rows that are no multiple of a tile's 64, GPT-2's widths. The last three give the blocks of an H200 more than one
+// tile each.
 const Shape kShapes[] = {{16, 16},   {48, 80},   {144, 208}, {272, 768},   {272, 1024}, {144, 1280},
                          {48, 1600}, {16, 2048}, {8480, 16}, {102400, 16}, {9040, 768}};
 // And so do these, where a row has several warps. (Forward would meet values that cancel to nothing among so many.)

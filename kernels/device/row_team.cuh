@@ -35,6 +35,10 @@ struct TeamPlace {
   __device__ uint32_t index(int row, int vectors) const {
     return static_cast<uint32_t>(row) * static_cast<uint32_t>(vectors) + static_cast<uint32_t>(vector);
   }
+
+  __device__ void barrier() const { // of the team
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + team), "n"(Teams::kTeam * kWarp) : "memory");
+  }
 };
 
 // In shared memory: the sums of each warp, on their way to its team.
@@ -51,7 +55,7 @@ struct TeamExchange {
     constexpr int kLanes = kWarp / kValues; // that have the same sum
     const float sum = warp_sums(values);
     if (place.lane % kLanes == 0) sums[place.team][place.rank].values[place.lane / kLanes] = sum;
-    asm volatile("bar.sync %0, %1;" ::"r"(1 + place.team), "n"(Teams::kTeam * kWarp) : "memory");
+    place.barrier();
 #pragma unroll
     for (float& value : values) value = 0;
 #pragma unroll

@@ -83,6 +83,12 @@ def estimate(values):
     return Estimate(mean, math.sqrt(variance / count), count)
 
 
+def difference(ours, theirs):
+    """Of the means of independent values, as many as there are of each."""
+    a, b = estimate(ours), estimate(theirs)
+    return Estimate(a.mean - b.mean, math.hypot(a.error, b.error), min(a.count, b.count))
+
+
 @dataclass
 class Gap:
     """What one run lies above the baseline's run of the same seed, nats."""
@@ -158,6 +164,7 @@ class Comparison:
     gaps: dict  # by seed
     skipped: int = 0  # steps, over all seeds
     baseline_loss: float = math.nan  # mean over the same seeds
+    unpaired: Estimate = field(default_factory=lambda: estimate([]))  # late, of all runs there are, whatever their seeds
 
     def of(self, name):
         return estimate(getattr(gap, name) for gap in self.gaps.values())
@@ -182,6 +189,8 @@ def compare(curves, baseline, variants, settings, seeds):
             for absent, of_seeds in incomplete.items():
                 missing.append(f"{setting} seed{'s' if len(of_seeds) > 1 else ''} {', '.join(map(str, of_seeds))}: no {absent}")
             comparison.baseline_loss = estimate(theirs).mean
+            last = lambda name: [c.last(c.precision) for (of, side, _), c in curves.items() if (of, side) == (setting, name)]
+            comparison.unpaired = difference(last(variant), last(baseline))
             comparisons.append(comparison)
     return comparisons, missing
 
@@ -205,15 +214,17 @@ def print_report(comparisons, missing, bars, baseline):
     """A table in Markdown, fit for docs/fp8.md. True if every row is within the bars."""
     passes = True
     print(f"\nGap to {baseline}, nats, mean ± standard error over seeds (paired). Bar: {bars}.\n")
-    print(f"| setting | variant | seeds | {baseline}'s loss | early | late | late, evaluated in {baseline} | rounding in "
-          "evaluation | skipped steps | verdict |")
-    print("|" + "---|" * 10)
+    print(f"| setting | variant | seeds | {baseline}'s loss | early | late | late, unpaired | late, evaluated in {baseline} "
+          "| rounding in evaluation | skipped steps | verdict |")
+    print("|" + "---|" * 11)
     for row in comparisons + over_settings(comparisons):
         ok, why = bars.verdict(row.of("late"))
         passes = passes and ok
         print(f"| {row.setting} | {row.variant} | {len(row.gaps)} | {row.baseline_loss:.4f} | {row.of('early')} | {row.of('late')} "
-              f"| {row.of('trained')} | {row.of('rounding')} | {row.skipped} | {why} |")
-    print("\nearly: mean over the evaluations in the first third of the steps; late: at the last one.")
+              f"| {row.unpaired} | {row.of('trained')} | {row.of('rounding')} | {row.skipped} | {why} |")
+    print("\nearly: mean over the evaluations in the first third of the steps; late: at the last one; unpaired: difference of the "
+          "means of all runs,\nwhatever their seeds. Where its error is no larger, runs of a seed have nothing in common, and more of "
+          "either side help.")
     for line in missing:
         print(f"left out: {line}")
     return passes

@@ -17,7 +17,7 @@ import unittest
 from pathlib import Path
 
 from loss_gap_plan import Choice, Failure, flags_by_name, make_runs, read_options
-from loss_gap_report import Bars, Curve, compare, estimate, over_settings, print_report, read_curve, write_curve
+from loss_gap_report import Bars, Curve, compare, difference, estimate, over_settings, print_report, read_curve, write_curve
 
 BENCH = Path(__file__).resolve().parent / "loss_gap.py"
 TRAINER = None
@@ -70,6 +70,17 @@ class Statistics(unittest.TestCase):
         self.assertEqual(sorted(row.gaps), [1, 3])
         self.assertAlmostEqual(row.of("late").mean, 0.02)
         self.assertEqual(missing, ["lr seed 2: no bf16", "lr seed 4: no fp8"])
+
+    def test_unpaired_all_runs_count(self):
+        curves = pairs([0.01, 0.02, 0.03, 0.04])
+        del curves["lr", "fp8", 4]
+        (row,), _ = compare(curves, "bf16", ["fp8"], ["lr"], SEEDS)
+        theirs = [curves["lr", "bf16", seed].last("bf16") for seed in SEEDS]
+        ours = [curves["lr", "fp8", seed].last("fp8") for seed in SEEDS[:3]]
+        self.assertAlmostEqual(row.unpaired.mean, sum(ours) / 3 - sum(theirs) / 4)
+        self.assertAlmostEqual(row.unpaired.error, math.sqrt(estimate(ours).error ** 2 + estimate(theirs).error ** 2))
+        self.assertEqual(row.unpaired.count, 3)
+        self.assertEqual(str(difference([0.01], [])), "-")
 
     def test_over_all_settings_a_seed_counts_once(self):
         curves = pairs([0.01, 0.02, 0.03])

@@ -109,7 +109,10 @@ void Attention::gradient(bf16* dqkv, float* dbias, const bf16* dout, const Block
                                      .NH = at_.config.heads,
                                      .HS = at_.config.head_dim()};
   const bool hopper = for_hopper(B, T), along = hopper && dbias && sm90::takes_bias_gradient(at_.cuda, args);
-  hopper ? sm90::attention_backward(at_.cuda, args, along ? dbias : nullptr) : attention_backward(at_.cuda, args);
+  if (hopper)
+    sm90::attention_backward(at_.cuda, args, along ? dbias : nullptr);
+  else
+    attention_backward(at_.cuda, args);
   if (dbias && !along)
     bias_backward(at_.cuda, {.dbias = dbias, .dout = dqkv, .rows = int64_t{B} * T, .cols = 3 * at_.config.channels});
 }

@@ -9,7 +9,8 @@
 
 #include "kernels/device/mma.cuh"
 #include "kernels/device/softmax.cuh"
-#include "kernels/sm90/product_epilogue.cuh"
+#include "kernels/sm90/tensor_map.h"
+#include "kernels/sm90/warpgroups.cuh"
 #include "kernels/sm90/wgmma_bf16.cuh"
 
 namespace gpt2::sm90 {

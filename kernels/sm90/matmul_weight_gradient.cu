@@ -15,7 +15,9 @@
 
 #include <algorithm>
 
-#include "kernels/sm90/product_epilogue.cuh"
+#include "kernels/sm90/tensor_map.h"
+#include "kernels/sm90/warpgroups.cuh"
+#include "kernels/sm90/wgmma.cuh"
 
 namespace gpt2::sm90 {
 namespace {
@@ -31,7 +33,7 @@ constexpr int kStageBytes = kABytes + kBBytes;
 constexpr int kFlagRoom = 16; // a word of each warpgroup
 constexpr int kStages = (kMostShared - kAlignment - kBarrierRoom - kFlagRoom) / kStageBytes;
 constexpr int kSharedBytes = kAlignment + kStages * kStageBytes + kBarrierRoom + kFlagRoom;
-static_assert(kStages == 4);
+static_assert(kStages == 4 && 2 * kStages * sizeof(Barrier) <= kBarrierRoom);
 constexpr int kAccumulators = kColumns / 2; // of a thread
 constexpr int kAhead = 6;                   // pieces, of prefetches for a cluster that reads alone
 
@@ -45,6 +47,9 @@ struct Schedule {
 
   __host__ __device__ int shared() const { return tiles - whole; } // out among clusters
   __host__ __device__ int parts_of_tile() const { return parts + (last > 0); }
+  __host__ __device__ int64_t places() const { // of sums that a warpgroup has of a shared tile
+    return int64_t{shared()} * kCluster * kConsumers;
+  }
 };
 
 struct Unit {
@@ -118,8 +123,7 @@ __device__ inline bool add_parts(Accumulators& sums, const Arguments& p, const U
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
   const int place = ((unit.tile - s.whole) * kCluster + static_cast<int>(cluster_rank())) * kConsumers + consumer;
   const auto part = [&](int index) {
-    const int64_t places = int64_t{s.shared()} * kCluster * kConsumers;
-    return reinterpret_cast<float4*>(p.parts + (index * places + place) * kAccumulators * kWarpgroup) + thread;
+    return reinterpret_cast<float4*>(p.parts + (index * s.places() + place) * kAccumulators * kWarpgroup) + thread;
   };
   float4* const mine = part(unit.part);
 #pragma unroll
@@ -303,22 +307,26 @@ Sides sides_of(const MatmulProduct& p) {
 
 int clusters_of(const CudaDevice& device) { return device.multiprocessors / kCluster; }
 
-size_t places_of(const Schedule& s) { return static_cast<size_t>(s.shared()) * kCluster * kConsumers; }
-size_t part_floats(const Schedule& s) {
-  return places_of(s) * kAccumulators * kWarpgroup * static_cast<size_t>(s.parts_of_tile());
+Schedule schedule_of(const CudaDevice& device, const MatmulProduct& p, const Sides& sides) {
+  return schedule_for(sides.tiles, static_cast<int>(p.k / kTerms), clusters_of(device));
 }
+
+// Scratch memory, in words: the parts, then the arrivals.
+size_t part_words(const Schedule& s) {
+  return static_cast<size_t>(s.places() * s.parts_of_tile()) * kAccumulators * kWarpgroup;
+}
+size_t scratch_words(const Schedule& s) { return part_words(s) + static_cast<size_t>(s.places()); }
 
 bool takes(const CudaDevice& device, const MatmulProduct& p) {
   if (device.compute_capability != 90 || p.transpose_a || !p.transpose_b || p.a != MatmulType::bf16 ||
       p.b != MatmulType::bf16 || p.d != MatmulType::fp32 || p.epilogue != MatmulEpilogue::none || !p.accumulate ||
       p.residual || p.k % kTerms != 0 || p.k <= 0 || clusters_of(device) == 0)
     return false;
-  if (std::max({p.m, p.n, p.k}) > INT32_MAX || 2 * std::max(p.m, p.n) * p.k >= int64_t{1} << 40) return false; // copies
-
+  // What the copy engine counts to: coordinates, and the bytes of an operand.
+  if (std::max({p.m, p.n, p.k}) > INT32_MAX || 2 * std::max(p.m, p.n) * p.k >= int64_t{1} << 40) return false;
   const Sides sides = sides_of(p);
-  if (!sides.possible()) return false;
-  const Schedule schedule = schedule_for(sides.tiles, static_cast<int>(p.k / kTerms), clusters_of(device));
-  return (part_floats(schedule) + places_of(schedule)) * sizeof(float) <= device.options.scratch_bytes;
+  return sides.possible() &&
+         scratch_words(schedule_of(device, p, sides)) * sizeof(float) <= device.options.scratch_bytes;
 }
 
 void launch(Cuda& cuda, const MatmulProduct& p, const MatmulOperands& x) {
@@ -332,7 +340,7 @@ void launch(Cuda& cuda, const MatmulProduct& p, const MatmulOperands& x) {
                                   {width / kBlock, 2 * kBlock, channels / kBlock},
                                   {1, 2 * width * p.k, 1}});
   };
-  const Schedule schedule = schedule_for(sides.tiles, static_cast<int>(p.k / kTerms), clusters_of(*cuda.device));
+  const Schedule schedule = schedule_of(*cuda.device, p, sides);
   Arguments arguments{.schedule = schedule,
                       .column_tiles = sides.column_tiles,
                       .rows = static_cast<int>(sides.rows),
@@ -342,9 +350,10 @@ void launch(Cuda& cuda, const MatmulProduct& p, const MatmulOperands& x) {
                       .parts = nullptr,
                       .arrivals = nullptr};
   if (schedule.shared() > 0) {
-    arguments.parts = cuda.scratch<float>(part_floats(schedule) + places_of(schedule));
-    arguments.arrivals = reinterpret_cast<int*>(arguments.parts + part_floats(schedule));
-    CUDA_CHECK(cudaMemsetAsync(arguments.arrivals, 0, places_of(schedule) * sizeof(int), cuda.stream));
+    arguments.parts = cuda.scratch<float>(scratch_words(schedule));
+    arguments.arrivals = reinterpret_cast<int*>(arguments.parts + part_words(schedule));
+    CUDA_CHECK(
+        cudaMemsetAsync(arguments.arrivals, 0, static_cast<size_t>(schedule.places()) * sizeof(int), cuda.stream));
   }
   ClusterLaunch launch(cuda, kCluster, kThreads, kSharedBytes);
   launch.config.gridDim = dim3(static_cast<unsigned>(schedule.clusters * kCluster));

@@ -10,34 +10,14 @@
 // 8 j + 2 q + e: a thread's accumulators are then runs of R neighbouring columns, 8 of them or 16.
 #pragma once
 
-#include "kernels/cuda/cuda_backend.h"
 #include "kernels/device/vector.cuh"
-#include "kernels/sm90/hopper.cuh"
 #include "kernels/sm90/tensor_map.h"
+#include "kernels/sm90/warpgroups.cuh"
 #include "kernels/sm90/wgmma.cuh"
 
 namespace gpt2::sm90 {
 
-constexpr int kTileRows = 64;    // of a product instruction, and of an epilogue
 constexpr int kPieceBytes = 128; // of K
-constexpr int kWarpgroup = 128;
-constexpr int kAlignment = 1024; // of swizzled operands
-constexpr int kMostShared = 227 * 1024, kBarrierRoom = 512;
-
-// Registers of a thread that copies and of one that multiplies, by the warpgroups that multiply: together no more than
-// the block starts with, 168, 128 or 96 of each thread.
-constexpr int copy_registers(int consumers) { return consumers == 2 ? 40 : 24; }
-constexpr int product_registers(int consumers) { return consumers == 2 ? 232 : consumers == 3 ? 160 : 112; }
-
-// Of barriers, 0 is the block's, and each warpgroup that multiplies has one for its epilogue and one for its turn.
-__device__ constexpr int epilogue_barrier(int consumer) { return 1 + consumer; }
-template <int kConsumers>
-__device__ constexpr int turn_barrier(int consumer) {
-  return 1 + kConsumers + consumer % kConsumers;
-}
-
-// The same for the whole warp, and known to be: it may then live in registers of the warp.
-__device__ inline int uniform(int value) { return __shfl_sync(0xFFFFFFFFu, value, 0); }
 
 // Where a thread's accumulators of one tile belong. Its rows are `row` and the one after; of each 4 * kRun columns it
 // owns kRun neighbours, as vectors of 8.
@@ -78,46 +58,6 @@ struct ProductOperands {
   const uint8_t* weight; // (width, K)
   int64_t rows;          // what these are multiples of: takes_stationary(), takes_tiled()
   int width;
-};
-
-// A launch by clusters of so many blocks, which needs its grid still.
-struct ClusterLaunch {
-  cudaLaunchAttribute cluster{};
-  cudaLaunchConfig_t config{};
-
-  ClusterLaunch(const Cuda& cuda, int blocks, int threads, int shared_bytes) {
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = {static_cast<unsigned>(blocks), 1, 1};
-    config.blockDim = dim3(static_cast<unsigned>(threads));
-    config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
-    config.stream = cuda.stream;
-    config.attrs = &cluster;
-    config.numAttrs = 1;
-  }
-  ClusterLaunch(const ClusterLaunch&) = delete; // config points into it
-  ClusterLaunch& operator=(const ClusterLaunch&) = delete;
-
-  // Lets the kernel have so much shared memory.
-  template <class Kernel>
-  void prepare(Kernel* kernel) const {
-    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(config.dynamicSmemBytes)));
-  }
-};
-
-// Where in the ring a warp is, and in which round.
-template <int kStages>
-struct RingPosition {
-  int stage = 0;
-  uint32_t parity = 0;
-  __device__ void advance(int by = 1) {
-    parity ^= by / kStages & 1;
-    stage += by % kStages;
-    if (stage >= kStages) {
-      stage -= kStages;
-      parity ^= 1;
-    }
-  }
 };
 
 // What an epilogue reads besides its accumulators: the ring of its warpgroup.
@@ -163,13 +103,6 @@ struct InputRings {
     }
   }
 };
-
-// To the compiler: these registers get their values here, where the products have been waited for.
-template <int kCount>
-__device__ inline void keep_order(float (&accumulators)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(accumulators[i])::"memory");
-}
 
 // The inputs of a tile's epilogue, by the one thread that copies for its warpgroup.
 template <class Epilogue, class Ring>

@@ -110,9 +110,10 @@ class Bench {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
-void bench_product(Cuda& cuda, Bench& bench, const std::string& name, int C, const MatmulKernel& own,
-                   const MatmulProduct& product, const MatmulOperands& operands, double bytes, double flops_rate) {
-  const CublasLt library;
+// A kernel of ours, where it takes the product, beside the best of cuBLASLt's heuristics.
+void bench_product(Cuda& cuda, Bench& bench, const CublasLt& library, const std::string& name, int C,
+                   const MatmulKernel& own, const MatmulProduct& product, const MatmulOperands& operands, double bytes,
+                   double flops_rate) {
   const CublasLtProduct theirs(library, product);
   theirs.bind(operands);
   std::vector<MatmulMethod> methods;
@@ -209,9 +210,10 @@ void bench_width(Cuda& cuda, Bench& bench, int C) {
     bench.row("fcproj's gradient, then GELU'", C, 9 * wide_elements, wide_flops, product_and_gradient);
   }
 
-  // ---- plain products: ours beside the best of cuBLASLt's heuristics ----
+  // ---- plain products ----
+  const CublasLt library;
   for (const auto& [name, width] : {std::pair{"qkv", 3 * C}, std::pair{"proj", C}, std::pair{"fc", 4 * C}}) {
-    bench_product(cuda, bench, std::string(name) + " forward", C, sm90::stationary_product(),
+    bench_product(cuda, bench, library, std::string(name) + " forward", C, sm90::stationary_product(),
                   {.transpose_a = true,
                    .m = width,
                    .n = R,
@@ -236,7 +238,7 @@ void bench_width(Cuda& cuda, Bench& bench, int C) {
   for (const Layer& layer :
        {Layer{"qkv", C, 3 * C}, Layer{"proj", C, C}, Layer{"fc", C, 4 * C}, Layer{"fcproj", 4 * C, C}}) {
     bench_product(
-        cuda, bench, std::string(layer.name) + "'s weights, BF16", C, sm90::weight_gradient_product(),
+        cuda, bench, library, std::string(layer.name) + "'s weights, BF16", C, sm90::weight_gradient_product(),
         {.transpose_b = true, .m = layer.in, .n = layer.out, .k = R, .d = MatmulType::fp32, .accumulate = true},
         {.d = dweight.data, .a = wide16.data, .b = wide16b.data},
         2.0 * static_cast<double>(R) * (layer.in + layer.out) + 8.0 * layer.in * layer.out, kBf16Flops);

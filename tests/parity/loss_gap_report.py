@@ -83,8 +83,8 @@ def estimate(values):
     return Estimate(mean, math.sqrt(variance / count), count)
 
 
-def difference(ours, theirs):
-    """Of the means of independent values, as many as there are of each."""
+def difference_of_means(ours, theirs):
+    """Of independent values, as many as there are of each."""
     a, b = estimate(ours), estimate(theirs)
     return Estimate(a.mean - b.mean, math.hypot(a.error, b.error), min(a.count, b.count))
 
@@ -190,7 +190,7 @@ def compare(curves, baseline, variants, settings, seeds):
                 missing.append(f"{setting} seed{'s' if len(of_seeds) > 1 else ''} {', '.join(map(str, of_seeds))}: no {absent}")
             comparison.baseline_loss = estimate(theirs).mean
             last = lambda name: [c.last(c.precision) for (of, side, _), c in curves.items() if (of, side) == (setting, name)]
-            comparison.unpaired = difference(last(variant), last(baseline))
+            comparison.unpaired = difference_of_means(last(variant), last(baseline))
             comparisons.append(comparison)
     return comparisons, missing
 

@@ -17,7 +17,7 @@ import unittest
 from pathlib import Path
 
 from loss_gap_plan import Choice, Failure, flags_by_name, make_runs, read_options
-from loss_gap_report import Bars, Curve, compare, difference, estimate, over_settings, print_report, read_curve, write_curve
+from loss_gap_report import Bars, Curve, compare, difference_of_means, estimate, over_settings, print_report, read_curve, write_curve
 
 BENCH = Path(__file__).resolve().parent / "loss_gap.py"
 TRAINER = None
@@ -80,7 +80,7 @@ class Statistics(unittest.TestCase):
         self.assertAlmostEqual(row.unpaired.mean, sum(ours) / 3 - sum(theirs) / 4)
         self.assertAlmostEqual(row.unpaired.error, math.sqrt(estimate(ours).error ** 2 + estimate(theirs).error ** 2))
         self.assertEqual(row.unpaired.count, 3)
-        self.assertEqual(str(difference([0.01], [])), "-")
+        self.assertEqual(str(difference_of_means([0.01], [])), "-")
 
     def test_over_all_settings_a_seed_counts_once(self):
         curves = pairs([0.01, 0.02, 0.03])

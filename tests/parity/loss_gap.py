@@ -5,6 +5,9 @@
         the default recipe beside BF16: d6 with T = 512, 300 steps of 32,768 tokens, three rates
     loss_gap.py --variant fp8= --variant current="--fp8_recipe current" --variant bf16_head="--no-fp8_lm_head"
         parts of the recipe one at a time, all beside the same BF16 runs, which run once
+    loss_gap.py --branch_at 100 --variant ...
+        variants go on from BF16's checkpoint of step 100: what they do after the first steps, whose chance most of the scatter
+        between runs comes from, is seen with a fraction of the seeds
     loss_gap.py --plan plan.toml --dry_run --tokens_per_second 2e6
         the table of runs and how long it takes, before the first one
 
@@ -21,7 +24,6 @@ Exit status: 0 within the bars, 1 beyond them or not proven, 2 usage, 77 no GPU 
 import hashlib
 import json
 import os
-import queue
 import re
 import shutil
 import signal
@@ -33,6 +35,7 @@ import time
 from loss_gap_plan import NOT_HERE, USAGE, Failure, Run, check_data, data_names, make_runs, read_options
 from loss_gap_report import Curve, compare, draw, print_report, read_curve, write_curve
 
+WARM_UP = "warm-up"  # in place of a setting
 TRAINER_USAGE, TRAINER_DATA, TRAINER_NUMERICS, TRAINER_DEVICE, TRAINER_STOPPED = 2, 3, 5, 6, 75  # README, "Exit codes"
 
 # ---- one run ----
@@ -94,6 +97,25 @@ class Trainer:
         folder.mkdir(parents=True, exist_ok=True)
         return folder, folder / "checkpoints", folder / "log.txt"
 
+    # ---- --branch_at: the baseline's checkpoint of that step, kept for the others of its setting and seed ----
+
+    def stem(self, run):
+        return self.options.work / run.setting / f"stem-seed{run.seed}"
+
+    def is_baseline(self, run):
+        return run.variant == self.options.baseline.name
+
+    def waits(self, run):
+        """For the baseline's run, from which it branches off."""
+        return bool(self.options.branch_at) and not self.is_baseline(run) and not self.stem(run).exists()
+
+    def keep_stem(self, run, checkpoints):
+        saved = checkpoints / "run" / f"step_{self.options.branch_at:08d}"
+        if not saved.exists():
+            raise Failure(1, f"{run}: it ended before step {self.options.branch_at}, where others were to begin")
+        shutil.rmtree(self.stem(run), ignore_errors=True)
+        saved.rename(self.stem(run))
+
     def train(self, run, more=()):
         folder, checkpoints, log = self.folders(run)
         if log.exists() and log.stat().st_size and (folder / "flags").read_text() != " ".join(run.flags):
@@ -101,6 +123,11 @@ class Trainer:
             folder.mkdir(parents=True)
         (folder / "flags").write_text(" ".join(run.flags))
         resume = ["--resume", "latest"] if (checkpoints / "latest").exists() else []
+        if self.options.branch_at and run.setting != WARM_UP:
+            if self.is_baseline(run):
+                more = [*more, "--checkpoint_freq", str(self.options.checkpoint_freq or self.options.branch_at)]
+            elif not resume:
+                resume = ["--resume", str(self.stem(run))]
         return self.call([*run.flags, *self.quiet, *self.data, "--log_dir", str(folder), "--run_name", "run",
                           "--checkpoint_dir", str(checkpoints), *resume, *more], log)
 
@@ -126,7 +153,7 @@ class Trainer:
         if marker.exists():
             return
         begin = time.monotonic()
-        warm = Run("warm-up", run.variant, run.seed, run.flags, run.precision)
+        warm = Run(WARM_UP, run.variant, run.seed, run.flags, run.precision)
         folder, _, log = self.folders(warm)
         code = self.train(warm, ["--max_steps", "2", "--warmup_steps", "1", "--eval_freq", "1"])
         if code == TRAINER_DEVICE:
@@ -141,7 +168,7 @@ class Trainer:
         """From wherever it is to its CSV."""
         begin = time.monotonic()
         code = self.train(run)
-        folder, _, log = self.folders(run)
+        folder, checkpoints, log = self.folders(run)
         if code not in (0, TRAINER_NUMERICS):
             raise Stopped() if self.stopping.is_set() else self.failure(run, code, log)
         curve = self.read_metrics(run, folder / "run" / "metrics.jsonl", diverged=code == TRAINER_NUMERICS)
@@ -150,6 +177,11 @@ class Trainer:
             curve.losses[last, self.baseline_precision] = (
                 float("nan") if code else self.evaluate(run, self.baseline_precision))
         curve.facts["seconds"] = f"{time.monotonic() - begin:.1f}"
+        if self.options.branch_at:
+            if self.is_baseline(run):
+                self.keep_stem(run, checkpoints)
+            else:
+                curve.facts["branched_at"] = self.options.branch_at
         write_curve(run.csv(self.options.curves), curve)
         shutil.rmtree(folder)
         return curve
@@ -209,19 +241,33 @@ class Clock:
         return not self.budget or self.elapsed() + self.run_seconds() <= self.budget
 
 
-def run_all(options, trainer, todo, finished, total):
+def run_all(options, trainer, runs, finished):
     """Works off the list with options.jobs runs at a time. The first failure ends the bench."""
-    clock, failures, waiting = Clock(options), [], queue.SimpleQueue()
-    for run in todo:
-        waiting.put(run)
+    unfinished = {(run.setting, run.seed) for run in runs if run not in finished}
+    todo = [run for run in runs if run not in finished or (  # others need a stem that is not here: once more
+        options.branch_at and trainer.is_baseline(run) and (run.setting, run.seed) in unfinished
+        and not trainer.stem(run).exists())]
+    clock, failures, waiting, lock = Clock(options), [], list(todo), threading.Lock()
+
+    def next_run():
+        """The first that waits for no other; none: there is nothing left."""
+        while not trainer.stopping.is_set() and clock.fits():
+            with lock:
+                if not waiting:
+                    return None
+                ready = next((run for run in waiting if not trainer.waits(run)), None)
+                if ready:
+                    waiting.remove(ready)
+                    return ready
+            time.sleep(0.05)
+        return None
 
     def work():
-        while not trainer.stopping.is_set() and clock.fits():
+        while run := next_run():
             try:
-                run = waiting.get_nowait()
                 begin = clock.elapsed()
                 curve = trainer.finish(run)
-            except (queue.Empty, Stopped):
+            except Stopped:
                 return
             except Failure as failure:
                 failures.append(failure)
@@ -229,9 +275,11 @@ def run_all(options, trainer, todo, finished, total):
                 return
             clock.measured.append(clock.elapsed() - begin)
             finished[run] = curve
+            if options.branch_at and all(r in finished for r in runs if (r.setting, r.seed) == (run.setting, run.seed)):
+                shutil.rmtree(trainer.stem(run), ignore_errors=True)  # another worker may see it too
             other = "".join(f", in {precision} {loss:.4f}" for (step, precision), loss in curve.losses.items()
                             if step == curve.last_step() and precision != run.precision)
-            print(f"[{len(finished)}/{total}] {run}: {curve.last(run.precision):.4f}{other}; {clock.measured[-1]:.1f} s, "
+            print(f"[{len(finished)}/{len(runs)}] {run}: {curve.last(run.precision):.4f}{other}; {clock.measured[-1]:.1f} s, "
                   f"{float(curve.facts['tokens_per_second']):,.0f} tokens/s", flush=True)
 
     for signal_number in (signal.SIGINT, signal.SIGTERM):
@@ -297,14 +345,13 @@ def main(arguments):
     print_plan(options, runs, finished)
     if options.dry_run:
         return 0
-    todo = [run for run in runs if run not in finished]
-    if todo and not options.report:
+    if len(finished) < len(runs) and not options.report:
         check_data(options)
         if not os.access(options.program, os.X_OK):
             raise Failure(USAGE, f"{options.program} is no program: build it (make), or name it")
         options.work.mkdir(parents=True, exist_ok=True)
         trainer = Trainer(options, runs[0].precision)
-        run_all(options, trainer, todo, finished, len(runs))
+        run_all(options, trainer, runs, finished)
     return report(options, runs, finished)
 
 

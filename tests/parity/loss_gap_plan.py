@@ -46,6 +46,8 @@ def make_parser(description):
     p.add_argument("--seq_len", type=int, metavar="T", help="[512; gpt2: 1024]")
     p.add_argument("--tokens_per_step", type=int, metavar="N", help="[32768; gpt2: 262144]")
     p.add_argument("--batch_size", type=int, metavar="B", help=f"sequences at once [the step, up to {LARGEST_MICRO_BATCH} tokens]")
+    p.add_argument("--branch_at", type=int, default=0, metavar="STEP", help="variants begin with the baseline's checkpoint of "
+                   "this step; 0: with step 1")
     p.add_argument("--eval_freq", type=int, default=50, metavar="STEPS")
     p.add_argument("--eval_sequences", type=int, default=256, metavar="N")
     p.add_argument("--jobs", type=int, default=4, metavar="J", help="runs at a time [4]")
@@ -104,6 +106,11 @@ def read_options(arguments, description=""):
     options.batch_size = options.batch_size or min(sequences, max(1, LARGEST_MICRO_BATCH // options.seq_len))
     rates = (options.rates or preset["rates"]).split(",")
     options.settings = [choice(text) for text in options.setting or [f"lr{rate}=--max_lr {rate}" for rate in rates]]
+    if options.branch_at:
+        if not 0 < options.branch_at < options.steps or options.branch_at % (options.checkpoint_freq or options.branch_at):
+            raise Failure(USAGE, "--branch_at must be below --steps, and a step that --checkpoint_freq saves")
+        for setting in options.settings:  # other curves than those of whole runs
+            setting.name += f"-from{options.branch_at}"
     options.variants = [choice(text) for text in options.variant or ["fp8="]]
     options.baseline = choice(options.baseline or "bf16=--precision bf16")
     for choices in (options.settings, [options.baseline, *options.variants]):

@@ -93,7 +93,7 @@ def difference_of_means(ours, theirs):
 class Gap:
     """What one run lies above the baseline's run of the same seed, nats."""
 
-    early: float  # mean over the evaluations in the first third of the steps
+    early: float  # mean over the evaluations in the first third of the steps; none there: the first one
     late: float  # at the last evaluation, each in the precision of its training
     trained: float  # the same, both evaluated in the baseline's precision: what training damaged
 
@@ -104,7 +104,9 @@ class Gap:
 
 def gap_of(curve, baseline):
     ours, theirs = curve.own(), baseline.own()
-    steps = sorted(set(ours) | set(theirs))  # one that diverged lacks some: not finite, and so is the gap
+    branch = int(curve.facts.get("branched_at", 0))  # until there it is the baseline
+    steps = sorted(step for step in set(ours) | set(theirs) if step > branch)
+    # One that diverged lacks some: not finite, and so is the gap.
     difference = {step: ours.get(step, math.nan) - theirs.get(step, math.nan) for step in steps}
     early = [step for step in steps if step <= steps[-1] / 3] or steps[:1]
     return Gap(early=estimate(difference[step] for step in early).mean,

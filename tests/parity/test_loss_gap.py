@@ -182,8 +182,8 @@ class Bench(unittest.TestCase):
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
-    def csv(self, variant, seed, out="out"):
-        return self.folder / out / "nano/lr3e-3" / f"{variant}-seed{seed}.csv"
+    def csv(self, variant, seed, out="out", setting="lr3e-3"):
+        return self.folder / out / "nano" / setting / f"{variant}-seed{seed}.csv"
 
     def test_the_whole_pipeline_and_that_nothing_runs_twice(self):
         picture = self.folder / "gap.svg"
@@ -224,6 +224,27 @@ class Bench(unittest.TestCase):
         self.bench("--seeds", "1", "--judge", "refute", status=1, steps=steps)  # one pair proves nothing
         self.bench("--seeds", "1", status=1, steps=steps, out="straight")
         self.assertEqual(read_curve(self.csv("fp8", 1)).losses, read_curve(self.csv("fp8", 1, "straight")).losses)
+
+    def test_variants_that_branch_off_from_the_baseline(self):
+        variants = ("--variant", "fp8=", "--variant", "again=--precision fp32")
+        output = self.bench("--branch_at", "3", *variants)
+        self.assertIn("6 of 6 runs done", output)
+        self.assertIn("| lr3e-3-from3 | again | 2 |", output)
+        self.bench(*variants, out="whole")
+        self.assertEqual(list(self.folder.glob("work/nano/*/*")), [])  # stems too are gone
+        for seed in (1, 2):
+            baseline, fp8, again = (read_curve(self.csv(name, seed, setting="lr3e-3-from3")) for name in ("fp32", "fp8", "again"))
+            self.assertEqual(baseline.losses, read_curve(self.csv("fp32", seed, "whole")).losses)
+            self.assertEqual(again.losses, {key: loss for key, loss in baseline.losses.items() if key[0] > 3})  # bit for bit
+            self.assertEqual(list(fp8.losses), [(4, "fp8"), (6, "fp8"), (6, "fp32")])
+            self.assertNotEqual(fp8.losses, read_curve(self.csv("fp8", seed, "whole")).losses)
+
+        self.csv("fp8", 2, setting="lr3e-3-from3").unlink()  # its stem is gone: the baseline makes it again
+        output = self.bench("--branch_at", "3", *variants)
+        self.assertEqual(output.count("seed 2: "), 2, output)
+        self.assertEqual(output.count("seed 1: "), 0, output)
+        self.bench("--branch_at", "6", status=2)
+        self.bench("--branch_at", "3", "--checkpoint_freq", "2", status=2)
 
     def test_a_budget_starts_nothing_that_would_end_later(self):
         output = self.bench("--budget", "20", "--tokens_per_second", "1", status=1)

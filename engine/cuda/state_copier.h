@@ -5,7 +5,6 @@
 // pageable memory the same copy takes 150 to 300 ms, and the host waits.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <future>
@@ -15,25 +14,6 @@
 #include "kernels/cuda/memory.h"
 
 namespace gpt2 {
-
-// Neighbouring floats, pinned piece by piece: the driver makes other threads' calls wait while it pins, and 18.7 GB,
-// the state of 1558M, take it some seconds. A copy must not reach over the end of a piece.
-class PinnedPieces {
- public:
-  static constexpr int64_t kPiece = int64_t{16} << 20; // floats: 64 MiB
-
-  PinnedPieces(int64_t floats, const std::atomic<bool>& abandoned); // throws Error where so much cannot be pinned
-  ~PinnedPieces();
-  PinnedPieces(const PinnedPieces&) = delete;
-  float* get() const { return data_; }
-
- private:
-  void release() noexcept;
-
-  size_t bytes_;
-  float* data_ = nullptr;
-  int pinned_ = 0; // pieces
-};
 
 class StateCopier {
  public:
@@ -60,9 +40,8 @@ class StateCopier {
   Stream stream_;
   Event begun_;
   std::shared_ptr<Event> copied_; // of the last copy; none yet: null
-  std::atomic<bool> abandoned_ = false;
-  std::future<std::shared_ptr<PinnedPieces>> pinning_;
-  std::shared_ptr<PinnedPieces> pinned_;
+  std::future<std::shared_ptr<Pinned<float>>> pinning_;
+  std::shared_ptr<Pinned<float>> pinned_;
 };
 
 } // namespace gpt2

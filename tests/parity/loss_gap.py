@@ -23,6 +23,7 @@ Exit status: 0 within the bars, 1 beyond them or not proven, 2 usage, 77 no GPU 
 """
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -33,7 +34,7 @@ import threading
 import time
 
 from loss_gap_plan import NOT_HERE, USAGE, Failure, Run, check_data, data_names, make_runs, read_options
-from loss_gap_report import Curve, compare, draw, print_report, read_curve, write_curve
+from loss_gap_report import Curve, compare, draw, print_report, read_curve, same_losses, write_curve
 
 WARM_UP = "warm-up"  # in place of a setting
 TRAINER_USAGE, TRAINER_DATA, TRAINER_NUMERICS, TRAINER_DEVICE, TRAINER_STOPPED = 2, 3, 5, 6, 75  # README, "Exit codes"
@@ -51,12 +52,64 @@ class Stopped(Exception):
     """On request: what runs has saved itself."""
 
 
+class Stems:
+    """--branch_at: the baselines' checkpoints of that step, from which the others of their setting and seed go on."""
+
+    def __init__(self, options, runs, build):
+        self.step, self.work = options.branch_at, options.work
+        self.data, self.build = data_names(options), build
+        self.baselines = {self.group(run): run for run in runs if run.variant == options.baseline.name}
+        self.lost = set()  # groups whose baseline diverged before that step
+
+    @staticmethod
+    def group(run):
+        return run.setting, run.seed
+
+    def is_baseline(self, run):
+        return run == self.baselines.get(self.group(run))
+
+    def folder(self, run):
+        return self.work / run.setting / f"seed{run.seed}.stem"
+
+    def path(self, run):
+        return self.folder(run) / f"step_{self.step:08d}"
+
+    def origin(self, run):
+        return "\n".join((" ".join(self.baselines[self.group(run)].flags), self.data, self.build))
+
+    def ready(self, run):
+        """One that another plan or another build left is none."""
+        of = self.folder(run) / "of"
+        return of.exists() and of.read_text() == self.origin(run)
+
+    def waits(self, run):
+        """For the baseline's run."""
+        return bool(self.step) and not self.is_baseline(run) and not self.ready(run)
+
+    def keep(self, run, checkpoints):
+        """Of a baseline that has ended, before its curve is written: a curve without a stem would run again."""
+        if self.ready(run):
+            return
+        saved = checkpoints / "run" / f"step_{self.step:08d}"
+        if not saved.exists():
+            self.lost.add(self.group(run))
+            return
+        self.drop(run)
+        self.folder(run).mkdir()
+        saved.rename(self.path(run))
+        (self.folder(run) / "of").write_text(self.origin(run))
+
+    def drop(self, run):
+        shutil.rmtree(self.folder(run), ignore_errors=True)  # two workers may see that nobody needs it any more
+
+
 class Trainer:
     """Starts the program, knows what runs, and ends it all on request."""
 
-    def __init__(self, options, baseline_precision):
-        self.options, self.baseline_precision = options, baseline_precision
+    def __init__(self, options, runs):
+        self.options, self.baseline_precision = options, runs[0].precision
         self.build = build_of(options.program)
+        self.stems = Stems(options, runs, self.build)
         self.stopping = threading.Event()
         self.processes, self.lock = set(), threading.Lock()
         # What is wanted of a run is its curve: one checkpoint at the end, for the second evaluation, and nothing else.
@@ -97,25 +150,6 @@ class Trainer:
         folder.mkdir(parents=True, exist_ok=True)
         return folder, folder / "checkpoints", folder / "log.txt"
 
-    # ---- --branch_at: the baseline's checkpoint of that step, kept for the others of its setting and seed ----
-
-    def stem(self, run):
-        return self.options.work / run.setting / f"stem-seed{run.seed}"
-
-    def is_baseline(self, run):
-        return run.variant == self.options.baseline.name
-
-    def waits(self, run):
-        """For the baseline's run, from which it branches off."""
-        return bool(self.options.branch_at) and not self.is_baseline(run) and not self.stem(run).exists()
-
-    def keep_stem(self, run, checkpoints):
-        saved = checkpoints / "run" / f"step_{self.options.branch_at:08d}"
-        if not saved.exists():
-            raise Failure(1, f"{run}: it ended before step {self.options.branch_at}, where others were to begin")
-        shutil.rmtree(self.stem(run), ignore_errors=True)
-        saved.rename(self.stem(run))
-
     def train(self, run, more=()):
         folder, checkpoints, log = self.folders(run)
         if log.exists() and log.stat().st_size and (folder / "flags").read_text() != " ".join(run.flags):
@@ -123,11 +157,11 @@ class Trainer:
             folder.mkdir(parents=True)
         (folder / "flags").write_text(" ".join(run.flags))
         resume = ["--resume", "latest"] if (checkpoints / "latest").exists() else []
-        if self.options.branch_at and run.setting != WARM_UP:
-            if self.is_baseline(run):
-                more = [*more, "--checkpoint_freq", str(self.options.checkpoint_freq or self.options.branch_at)]
+        if self.stems.step and run.setting != WARM_UP:
+            if self.stems.is_baseline(run):
+                more = [*more, "--checkpoint_freq", str(self.options.checkpoint_freq or self.stems.step), "--keep_checkpoints", "0"]
             elif not resume:
-                resume = ["--resume", str(self.stem(run))]
+                resume = ["--resume", str(self.stems.path(run))]
         return self.call([*run.flags, *self.quiet, *self.data, "--log_dir", str(folder), "--run_name", "run",
                           "--checkpoint_dir", str(checkpoints), *resume, *more], log)
 
@@ -177,14 +211,22 @@ class Trainer:
             curve.losses[last, self.baseline_precision] = (
                 float("nan") if code else self.evaluate(run, self.baseline_precision))
         curve.facts["seconds"] = f"{time.monotonic() - begin:.1f}"
-        if self.options.branch_at:
-            if self.is_baseline(run):
-                self.keep_stem(run, checkpoints)
-            else:
-                curve.facts["branched_at"] = self.options.branch_at
+        if self.stems.step and self.stems.is_baseline(run):
+            self.stems.keep(run, checkpoints)
+            self.check_repeated(run, curve)
+        elif self.stems.step:
+            curve.facts["branched_at"] = self.stems.step
         write_curve(run.csv(self.options.curves), curve)
         shutil.rmtree(folder)
         return curve
+
+    def check_repeated(self, run, curve):
+        """A baseline that ran once more for its checkpoint: what has branched off before must be of the same run."""
+        path = run.csv(self.options.curves)
+        if path.exists() and not same_losses(read_curve(path), curve):
+            self.stems.drop(run)
+            raise Failure(1, f"{run}: run once more for its checkpoint it ends elsewhere than {path}\n"
+                             "another build, or products timed otherwise: choose another --out")
 
     def read_metrics(self, run, path, diverged):
         """A run that the trainer gave up is a curve whose last point is not finite: it must not be forgotten."""
@@ -243,19 +285,26 @@ class Clock:
 
 def run_all(options, trainer, runs, finished):
     """Works off the list with options.jobs runs at a time. The first failure ends the bench."""
-    unfinished = {(run.setting, run.seed) for run in runs if run not in finished}
-    todo = [run for run in runs if run not in finished or (  # others need a stem that is not here: once more
-        options.branch_at and trainer.is_baseline(run) and (run.setting, run.seed) in unfinished
-        and not trainer.stem(run).exists())]
+    stems = trainer.stems
+    todo = [run for run in runs if run not in finished]
+    if stems.step:
+        missing = [run for run in (stems.baselines[group] for group in {stems.group(run): None for run in todo})
+                   if run in finished and not stems.ready(run)]
+        stems.lost.update(stems.group(run) for run in missing if not math.isfinite(finished[run].last(run.precision)))
+        again = [run for run in missing if stems.group(run) not in stems.lost]
+        if again:
+            print(f"{len(again)} baselines run once more: their checkpoints of step {stems.step} are not here")
+        todo = again + todo
     clock, failures, waiting, lock = Clock(options), [], list(todo), threading.Lock()
 
     def next_run():
         """The first that waits for no other; none: there is nothing left."""
         while not trainer.stopping.is_set() and clock.fits():
             with lock:
+                waiting[:] = [run for run in waiting if stems.group(run) not in stems.lost]
                 if not waiting:
                     return None
-                ready = next((run for run in waiting if not trainer.waits(run)), None)
+                ready = next((run for run in waiting if not stems.waits(run)), None)
                 if ready:
                     waiting.remove(ready)
                     return ready
@@ -269,14 +318,14 @@ def run_all(options, trainer, runs, finished):
                 curve = trainer.finish(run)
             except Stopped:
                 return
-            except Failure as failure:
-                failures.append(failure)
+            except Exception as error:  # whatever it is: others may wait for this run
+                failures.append(error if isinstance(error, Failure) else Failure(1, f"{run}: {error!r}"))
                 trainer.stop()
                 return
             clock.measured.append(clock.elapsed() - begin)
             finished[run] = curve
-            if options.branch_at and all(r in finished for r in runs if (r.setting, r.seed) == (run.setting, run.seed)):
-                shutil.rmtree(trainer.stem(run), ignore_errors=True)  # another worker may see it too
+            if stems.step and all(other in finished for other in runs if stems.group(other) == stems.group(run)):
+                stems.drop(run)
             other = "".join(f", in {precision} {loss:.4f}" for (step, precision), loss in curve.losses.items()
                             if step == curve.last_step() and precision != run.precision)
             print(f"[{len(finished)}/{len(runs)}] {run}: {curve.last(run.precision):.4f}{other}; {clock.measured[-1]:.1f} s, "
@@ -312,11 +361,12 @@ def print_plan(options, runs, finished):
             print(f"| {setting.name} | {variant.name} | {own[0].precision} | {own[0].seed} to {own[-1].seed} | {done} "
                   f"| {setting.flags} {variant.flags} |")
     todo = len(runs) - len(finished)
-    tokens = options.steps * options.tokens_per_step
+    steps = sum(options.steps - (options.branch_at if run.variant != options.baseline.name else 0)
+                for run in runs if run not in finished)
     print(f"{options.model}, T = {options.seq_len}, {options.steps} steps of {options.tokens_per_step:,} tokens, warm-up "
-          f"{options.warmup_steps}: {todo} of {len(runs)} runs to do, {todo * tokens / 1e6:,.1f}M tokens")
+          f"{options.warmup_steps}: {todo} of {len(runs)} runs to do, {steps * options.tokens_per_step / 1e6:,.1f}M tokens")
     if options.tokens_per_second:
-        print(f"at {options.tokens_per_second:,.0f} tokens/s in all: {todo * tokens / options.tokens_per_second:,.0f} s, and the "
+        print(f"at {options.tokens_per_second:,.0f} tokens/s in all: {steps * options.tokens_per_step / options.tokens_per_second:,.0f} s, and the "
               f"start of each of {todo} processes, {options.jobs} at a time")
 
 
@@ -350,7 +400,7 @@ def main(arguments):
         if not os.access(options.program, os.X_OK):
             raise Failure(USAGE, f"{options.program} is no program: build it (make), or name it")
         options.work.mkdir(parents=True, exist_ok=True)
-        trainer = Trainer(options, runs[0].precision)
+        trainer = Trainer(options, runs)
         run_all(options, trainer, runs, finished)
     return report(options, runs, finished)
 

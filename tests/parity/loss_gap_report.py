@@ -60,6 +60,11 @@ def read_curve(path):
     return Curve(facts.pop("precision"), losses, facts)
 
 
+def same_losses(a, b):
+    """As far as files keep them."""
+    return {key: f"{loss:.6f}" for key, loss in a.losses.items()} == {key: f"{loss:.6f}" for key, loss in b.losses.items()}
+
+
 # ---- statistics ----
 
 
@@ -93,7 +98,7 @@ def difference_of_means(ours, theirs):
 class Gap:
     """What one run lies above the baseline's run of the same seed, nats."""
 
-    early: float  # mean over the evaluations in the first third of the steps; none there: the first one
+    early: float  # mean over the evaluations in the first third of its own steps
     late: float  # at the last evaluation, each in the precision of its training
     trained: float  # the same, both evaluated in the baseline's precision: what training damaged
 
@@ -108,7 +113,7 @@ def gap_of(curve, baseline):
     steps = sorted(step for step in set(ours) | set(theirs) if step > branch)
     # One that diverged lacks some: not finite, and so is the gap.
     difference = {step: ours.get(step, math.nan) - theirs.get(step, math.nan) for step in steps}
-    early = [step for step in steps if step <= steps[-1] / 3] or steps[:1]
+    early = [step for step in steps if step - branch <= (steps[-1] - branch) / 3] or steps[:1]
     return Gap(early=estimate(difference[step] for step in early).mean,
                late=difference[steps[-1]],
                trained=curve.last(baseline.precision) - baseline.last(baseline.precision))
@@ -224,7 +229,7 @@ def print_report(comparisons, missing, bars, baseline):
         passes = passes and ok
         print(f"| {row.setting} | {row.variant} | {len(row.gaps)} | {row.baseline_loss:.4f} | {row.of('early')} | {row.of('late')} "
               f"| {row.unpaired} | {row.of('trained')} | {row.of('rounding')} | {row.skipped} | {why} |")
-    print("\nearly: mean over the evaluations in the first third of the steps; late: at the last one; unpaired: difference of the "
+    print("\nearly: mean over the evaluations in the first third of the steps (from where they branch off); late: at the last one; unpaired: difference of the "
           "means of all runs,\nwhatever their seeds. Where its error is no larger, runs of a seed have nothing in common, and more of "
           "either side help.")
     for line in missing:

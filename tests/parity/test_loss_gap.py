@@ -243,8 +243,39 @@ class Bench(unittest.TestCase):
         output = self.bench("--branch_at", "3", *variants)
         self.assertEqual(output.count("seed 2: "), 2, output)
         self.assertEqual(output.count("seed 1: "), 0, output)
+        self.assertIn("1 baselines run once more", output)
+        self.csv("fp8", 2, setting="lr3e-3-from3").unlink()
+        path = self.csv("fp32", 2, setting="lr3e-3-from3")  # as if of another build
+        path.write_text(path.read_text().replace("\n6,fp32,", "\n6,fp32,1"))
+        self.assertIn("it ends elsewhere", self.bench("--branch_at", "3", *variants, status=1))
+
         self.bench("--branch_at", "6", status=2)
         self.bench("--branch_at", "3", "--checkpoint_freq", "2", status=2)
+        self.assertIn("would go on with the baseline's --weight_decay",
+                      self.bench("--branch_at", "3", "--baseline", "fp32=--precision fp32 --weight_decay 5", status=2))
+
+    def wrapper(self, text):
+        path = self.folder / "trainer"
+        path.write_text(f'#!/bin/sh\n{text}\nexec {TRAINER} "$@"\n')
+        path.chmod(0o755)
+        return str(path)
+
+    def test_branches_whose_baseline_is_of_another_plan_or_fails(self):
+        self.bench("--branch_at", "3")
+        stem = self.folder / "work/nano/lr3e-3-from3/seed1.stem"
+        (stem / "step_00000003").mkdir(parents=True)
+        (stem / "of").write_text("other flags")
+        self.bench("--branch_at", "3", out="again")  # it is not taken
+        self.assertEqual(*(read_curve(self.csv("fp8", 1, out, "lr3e-3-from3")).losses for out in ("out", "again")))
+
+        diverges = self.wrapper('case "$*" in *"--seed 2 "*"--precision fp32 "*) '
+                                f'case "$*" in *eval_only*|*warm-up*) ;; *) {TRAINER} "$@" --max_steps 2; exit 5;; esac;; esac')
+        for _ in range(2):  # a restart too
+            output = self.bench("--branch_at", "3", "--seeds", "3", out="diverged", trainer=diverges)
+            self.assertIn("left out: lr3e-3-from3 seed 2: no fp8", output)
+            self.assertIn("5 of 6 runs done", output)
+        ends_without_a_word = self.wrapper('case "$*" in *warm-up*) ;; *) exit 0;; esac')
+        self.bench("--branch_at", "3", out="silent", trainer=ends_without_a_word, status=1)  # and waits for nobody
 
     def test_a_budget_starts_nothing_that_would_end_later(self):
         output = self.bench("--budget", "20", "--tokens_per_second", "1", status=1)

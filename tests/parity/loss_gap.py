@@ -361,12 +361,12 @@ def print_plan(options, runs, finished):
             print(f"| {setting.name} | {variant.name} | {own[0].precision} | {own[0].seed} to {own[-1].seed} | {done} "
                   f"| {setting.flags} {variant.flags} |")
     todo = len(runs) - len(finished)
-    steps = sum(options.steps - (options.branch_at if run.variant != options.baseline.name else 0)
-                for run in runs if run not in finished)
+    tokens = options.tokens_per_step * sum(options.steps - (options.branch_at if run.variant != options.baseline.name else 0)
+                                           for run in runs if run not in finished)
     print(f"{options.model}, T = {options.seq_len}, {options.steps} steps of {options.tokens_per_step:,} tokens, warm-up "
-          f"{options.warmup_steps}: {todo} of {len(runs)} runs to do, {steps * options.tokens_per_step / 1e6:,.1f}M tokens")
+          f"{options.warmup_steps}: {todo} of {len(runs)} runs to do, {tokens / 1e6:,.1f}M tokens")
     if options.tokens_per_second:
-        print(f"at {options.tokens_per_second:,.0f} tokens/s in all: {steps * options.tokens_per_step / options.tokens_per_second:,.0f} s, and the "
+        print(f"at {options.tokens_per_second:,.0f} tokens/s in all: {tokens / options.tokens_per_second:,.0f} s, and the "
               f"start of each of {todo} processes, {options.jobs} at a time")
 
 

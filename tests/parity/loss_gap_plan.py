@@ -219,9 +219,9 @@ def make_runs(options):
                     raise Failure(USAGE, f"--baseline {variant.name} names no --precision")
                 if variant is options.baseline:
                     of_baseline = set(flags)
-                elif options.branch_at and of_baseline - set(flags):
-                    raise Failure(USAGE, f"--branch_at: {variant.name} would go on with the baseline's --{min(of_baseline - set(flags))}; "
-                                         "name it in both, or in --flags")
+                elif options.branch_at and (inherited := of_baseline - set(flags)):
+                    raise Failure(USAGE, f"--branch_at: {variant.name} would go on with the baseline's --{min(inherited)}; name it in "
+                                         "both, or in --flags")
                 words = tuple(word for option in flags.values() for word in option)
                 runs.append(Run(setting.name, variant.name, seed, words, flags["precision"][-1].split("=")[-1]))
     return runs

@@ -229,9 +229,9 @@ def print_report(comparisons, missing, bars, baseline):
         passes = passes and ok
         print(f"| {row.setting} | {row.variant} | {len(row.gaps)} | {row.baseline_loss:.4f} | {row.of('early')} | {row.of('late')} "
               f"| {row.unpaired} | {row.of('trained')} | {row.of('rounding')} | {row.skipped} | {why} |")
-    print("\nearly: mean over the evaluations in the first third of the steps (from where they branch off); late: at the last one; unpaired: difference of the "
-          "means of all runs,\nwhatever their seeds. Where its error is no larger, runs of a seed have nothing in common, and more of "
-          "either side help.")
+    print("\nearly: mean over the evaluations in the first third of the steps, from where they branch off; late: at the last one;\n"
+          "unpaired: difference of the means of all runs, whatever their seeds. Where its error is no larger, runs of a seed have\n"
+          "nothing in common, and more of either side help.")
     for line in missing:
         print(f"left out: {line}")
     return passes

@@ -17,7 +17,8 @@ import unittest
 from pathlib import Path
 
 from loss_gap_plan import Choice, Failure, flags_by_name, make_runs, read_options
-from loss_gap_report import Bars, Curve, compare, difference_of_means, estimate, over_settings, print_report, read_curve, write_curve
+from loss_gap_report import (Bars, Curve, compare, difference_of_means, estimate, over_settings, print_report, read_curve,
+                             write_curve)
 
 BENCH = Path(__file__).resolve().parent / "loss_gap.py"
 TRAINER = None

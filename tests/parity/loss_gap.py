@@ -212,8 +212,8 @@ class Trainer:
                 float("nan") if code else self.evaluate(run, self.baseline_precision))
         curve.facts["seconds"] = f"{time.monotonic() - begin:.1f}"
         if self.stems.step and self.stems.is_baseline(run):
-            self.stems.keep(run, checkpoints)
             self.check_repeated(run, curve)
+            self.stems.keep(run, checkpoints)
         elif self.stems.step:
             curve.facts["branched_at"] = self.stems.step
         write_curve(run.csv(self.options.curves), curve)
@@ -224,7 +224,6 @@ class Trainer:
         """A baseline that ran once more for its checkpoint: what has branched off before must be of the same run."""
         path = run.csv(self.options.curves)
         if path.exists() and not same_losses(read_curve(path), curve):
-            self.stems.drop(run)
             raise Failure(1, f"{run}: run once more for its checkpoint it ends elsewhere than {path}\n"
                              "another build, or products timed otherwise: choose another --out")
 

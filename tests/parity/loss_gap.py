@@ -6,8 +6,8 @@
     loss_gap.py --variant fp8= --variant current="--fp8_recipe current" --variant bf16_head="--no-fp8_lm_head"
         parts of the recipe one at a time, all beside the same BF16 runs, which run once
     loss_gap.py --branch_at 100 --variant ...
-        variants go on from BF16's checkpoint of step 100: what they do after the first steps, whose chance most of the scatter
-        between runs comes from, is seen with a fraction of the seeds
+        variants go on from BF16's checkpoint of step 100, so that pairs have the first steps in common, from which much of the
+        scatter between runs comes: what they do afterwards
     loss_gap.py --plan plan.toml --dry_run --tokens_per_second 2e6
         the table of runs and how long it takes, before the first one
 

@@ -70,7 +70,8 @@ class Ckpt(unittest.TestCase):
         self.assertIn("two/step_00000003/state.h5 is damaged: bytes 0 to", table)
         os.mkdir(self.folder + "/elsewhere")
         self.assertIn("no checkpoints", self.ckpt("list", "elsewhere"))
-        self.fail_with(4, "list", "nowhere", says=["there is no folder nowhere"])
+        self.fail_with(4, "list", "nowhere", says=["there is no folder or run nowhere"])
+        self.assertEqual(self.ckpt("list", "one"), self.ckpt("list", "checkpoints_fp8/one"))
 
     def test_show(self):
         text = self.ckpt("show", "one/2")
@@ -82,6 +83,7 @@ class Ckpt(unittest.TestCase):
     def test_verify(self):
         self.assertEqual(self.ckpt("verify").count(": valid\n"), 8)
         self.assertEqual(self.ckpt("verify", "checkpoints_fp8/one", "two/1").count(": valid\n"), 5)
+        self.assertEqual(self.ckpt("verify", "one"), self.ckpt("verify", "checkpoints_fp8/one"))  # all of a run
         self.damage("checkpoints_fp8/one/step_00000002")
         self.fail_with(4, "verify", says=["1 of 8 are not valid"])
         self.ckpt("verify", "checkpoints_fp8/two")

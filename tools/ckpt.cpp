@@ -32,6 +32,16 @@ std::string find(const std::string& which) {
   return find_checkpoint(default_checkpoint_dirs(), "", which, "name one by its path");
 }
 
+// A folder by its path, or a run's by its name; "" if there is neither.
+std::string folder_named(const std::string& name) {
+  if (std::filesystem::is_directory(name)) return name;
+  for (const std::string& dir : default_checkpoint_dirs()) {
+    const std::string run = dir + "/" + name;
+    if (std::filesystem::is_directory(run) && !list_checkpoints({run}).empty()) return run;
+  }
+  return "";
+}
+
 // ---- list ----
 
 std::string validity(const CheckpointInfo& info, bool quick) {
@@ -47,13 +57,14 @@ std::string loss_text(const CheckpointInfo& info) {
 }
 
 ExitCode list(const Command& command) {
-  for (const std::string& folder : command.folders) {
-    if (!std::filesystem::is_directory(folder))
-      throw Error(ExitCode::checkpoint, "there is no folder " + folder,
-                  "name a folder of checkpoints, or none to see all");
+  std::vector<std::string> folders;
+  for (const std::string& name : command.folders) {
+    folders.push_back(folder_named(name));
+    if (folders.back().empty())
+      throw Error(ExitCode::checkpoint, "there is no folder or run " + name,
+                  "name a folder of checkpoints or a run, or none to see all");
   }
-  const std::vector<CheckpointInfo> all =
-      list_checkpoints(command.folders.empty() ? default_checkpoint_dirs() : command.folders);
+  const std::vector<CheckpointInfo> all = list_checkpoints(folders.empty() ? default_checkpoint_dirs() : folders);
   std::string folder;
   for (const CheckpointInfo& info : all) {
     if (const std::string its = std::filesystem::path(info.path).parent_path().string(); its != folder) {
@@ -100,10 +111,11 @@ ExitCode show(const Command& command) {
 
 ExitCode verify(const Command& command) {
   std::vector<std::string> paths;
-  for (const std::string& folder : command.folders.empty() ? default_checkpoint_dirs() : command.folders) {
-    const std::vector<CheckpointInfo> inside = list_checkpoints({folder});
+  for (const std::string& name : command.folders.empty() ? default_checkpoint_dirs() : command.folders) {
+    const std::string folder = folder_named(name);
+    const auto inside = folder.empty() ? std::vector<CheckpointInfo>() : list_checkpoints({folder});
     for (const CheckpointInfo& info : inside) paths.push_back(info.path);
-    if (inside.empty() && !command.folders.empty()) paths.push_back(find(folder));
+    if (inside.empty() && !command.folders.empty()) paths.push_back(find(name));
   }
   size_t invalid = 0;
   for (const std::string& path : paths) {

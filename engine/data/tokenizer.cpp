@@ -284,12 +284,15 @@ std::string Tokenizer::find_folder(const std::string& asked_for) {
   if (const char* named = std::getenv("GPT2_TOKENIZER"); named && *named) return named;
   std::error_code ignored;
   const fs::path program = fs::read_symlink("/proc/self/exe", ignored).parent_path();
-  // The trainer stands at the root of the tree, the tools one folder below.
-  for (const fs::path& root : {program, program.parent_path(), fs::path(".")}) {
+  const auto inside = [&](const fs::path& root) {
     const fs::path folder = root / ".deps" / "gpt2_bpe";
-    if (fs::exists(folder / "vocab.bpe", ignored)) return folder.string();
+    return fs::exists(folder / "vocab.bpe", ignored) ? folder.string() : "";
+  };
+  fs::path root = program; // of the tree: above build/PRESET and build/PRESET/bin, or an installation's
+  for (int above = 0; above <= 3; ++above, root = root.parent_path()) {
+    if (const std::string found = inside(root); !found.empty()) return found;
   }
-  return "";
+  return inside(".");
 }
 
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& asked_for) {

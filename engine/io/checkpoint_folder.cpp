@@ -29,11 +29,11 @@ bool written_everywhere(const CheckpointSave& save, RankGroup& group) {
   return std::ranges::none_of(written, &std::string::empty);
 }
 
-std::vector<std::string> clean_up(const std::string& folder, const KeepRule& keep, const std::string& saved) {
+std::vector<std::string> clean_up(const std::string& folder, const KeepRule& keep, int64_t next_bytes) {
   std::vector<std::string> warnings;
   const auto failed = attempt([&] {
     warnings.push_back(prune(folder, keep).why_not);
-    warnings.push_back(little_room(folder, bytes_of(saved), free_disk_space(folder)));
+    warnings.push_back(little_room(folder, next_bytes, free_disk_space(folder)));
   });
   if (failed) warnings.push_back(failed->what());
   std::erase(warnings, "");
@@ -50,6 +50,7 @@ void CheckpointFolder::begin(StatefulModel& model, const TrainState& state, bool
   const auto busy = group.busy(); // a folder full of leftovers may take longer than the others' patience
   end_cleaning();
   result_ = {.step = state.step, .path = folder_ + "/" + step_folder_name(state.step), .is_best = is_best};
+  bytes_ = checkpoint_bytes(ParameterTable(model.config()).size());
   save_ = std::make_unique<CheckpointSave>(result_.path, model, state, group);
 }
 
@@ -78,7 +79,7 @@ void CheckpointFolder::drop(RankGroup& group) {
 }
 
 void CheckpointFolder::start_cleaning() {
-  const auto work = [folder = folder_, keep = keep_, saved = result_.path] { return clean_up(folder, keep, saved); };
+  const auto work = [folder = folder_, keep = keep_, bytes = bytes_] { return clean_up(folder, keep, bytes); };
   try {
     cleaning_ = std::async(std::launch::async, work);
   } catch (const std::system_error&) { // no thread to be had

@@ -66,6 +66,7 @@ class CheckpointFolder {
   std::vector<std::string> warnings_;              // of those that have ended
   std::unique_ptr<CheckpointSave> save_;           // the one under way
   SaveResult result_;                              // what it will be
+  int64_t bytes_ = 0;                              // room that a save asks for
 };
 
 } // namespace gpt2

@@ -280,4 +280,13 @@ int64_t free_disk_space(const std::string& path) {
   return static_cast<int64_t>(space.available);
 }
 
+std::string find_in_tree(const std::string& path) {
+  std::error_code ignored;
+  fs::path root = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  for (int above = 0; above <= 3; ++above, root = root.parent_path()) {
+    if (fs::exists(root / path, ignored)) return (root / path).string();
+  }
+  return fs::exists(path, ignored) ? path : "";
+}
+
 } // namespace gpt2

@@ -87,6 +87,10 @@ bool has_name(int descriptor, const std::string& path);       // is the open fil
 std::string nearest_existing(const std::string& path);        // it, or the first folder above it that is there
 int64_t free_disk_space(const std::string& path);             // bytes a user may still write at or above `path`
 
+// Where `path` of the source tree is: in the tree that this program was built in (as TREE/build/PRESET/bin/PROGRAM), or
+// in the working folder; "" if it is in neither.
+std::string find_in_tree(const std::string& path);
+
 // Folders as make_folders() makes them, for as long as this lives: those that it had to make go again, if they are
 // empty.
 class PassingFolders {

@@ -282,17 +282,7 @@ std::string Tokenizer::decode(const std::vector<uint16_t>& tokens) const {
 std::string Tokenizer::find_folder(const std::string& asked_for) {
   if (!asked_for.empty()) return asked_for;
   if (const char* named = std::getenv("GPT2_TOKENIZER"); named && *named) return named;
-  std::error_code ignored;
-  const fs::path program = fs::read_symlink("/proc/self/exe", ignored).parent_path();
-  const auto inside = [&](const fs::path& root) {
-    const fs::path folder = root / ".deps" / "gpt2_bpe";
-    return fs::exists(folder / "vocab.bpe", ignored) ? folder.string() : "";
-  };
-  fs::path root = program; // of the tree: above build/PRESET and build/PRESET/bin, or an installation's
-  for (int above = 0; above <= 3; ++above, root = root.parent_path()) {
-    if (const std::string found = inside(root); !found.empty()) return found;
-  }
-  return inside(".");
+  return fs::path(find_in_tree(".deps/gpt2_bpe/vocab.bpe")).parent_path().string();
 }
 
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& asked_for) {

@@ -169,6 +169,40 @@ TEST_CASE("current scaling: of all tensors, of one kind, or in the first applied
   CHECK(expect_error([&] { Fp8RecipeState(negative, 2); }).code() == ExitCode::usage);
 }
 
+TEST_CASE("a recipe at rest: updates count, not steps; decided as a step begins; what it ends with is calibration") {
+  Fp8Options options;
+  options.bf16_steps = 2;
+  Fp8RecipeState recipe(options, 3);
+  for (const bool applied : {true, false, true}) {
+    recipe.begin_step();
+    CHECK(recipe.resting());
+    CHECK_FALSE(recipe.calibration_due());
+    CHECK_FALSE(recipe.quantized_head());
+    CHECK_FALSE(recipe.quantized_block(1));
+    recipe.end_step(applied);
+    CHECK(recipe.resting());
+    CHECK(recipe.stats().empty());
+  }
+  recipe.begin_step();
+  CHECK_FALSE(recipe.resting());
+  CHECK(recipe.calibration_due());
+  CHECK(recipe.quantized_head());
+  CHECK(recipe.quantized_block(1));
+  recipe.end_calibration();
+  CHECK_FALSE(recipe.calibration_due());
+
+  options.bf16_layers = {1};
+  options.lm_head = false;
+  Fp8RecipeState some(options, 3);
+  some.rest(false);
+  CHECK(some.quantized_block(0));
+  CHECK_FALSE(some.quantized_block(1));
+  CHECK_FALSE(some.quantized_head());
+
+  options.bf16_steps = -1;
+  CHECK(expect_error([&] { Fp8RecipeState(options, 3); }).code() == ExitCode::usage);
+}
+
 TEST_CASE("calibration counts as one step of the history") {
   Fp8Options options = plain_options();
   options.amax_history = 3;

@@ -278,6 +278,60 @@ TEST_CASE("FP8: the first steps under current scaling, then delayed with the his
   CHECK(saved(*mixed) == saved(*resumed));
 }
 
+TEST_CASE("FP8 that begins later: until then no FP8 at all, then as if resumed from there; at a resume as well") {
+  ModelOptions options = with_fp8(tiny_options());
+  const auto exact = make_cpu_model(tiny_options()), cold = make_cpu_model(options);
+  options.fp8.bf16_steps = 3;
+  const auto model = make_cpu_model(options), early = make_cpu_model(options), late = make_cpu_model(options);
+  TokenBatch batch(4, 5, 11, 131);
+  for (int i = 0; i < 3; ++i) {
+    if (i == 2) {
+      MemoryState state = saved(*model);
+      early->load_state(state);
+    }
+    CHECK(step(*model, batch.view).loss == step(*exact, batch.view).loss);
+    CHECK(evaluate(*model, batch.view).sum == evaluate(*exact, batch.view).sum); // after the last of them, too
+    CHECK(model->step_label() == "FP32");
+    CHECK(model->fp8_stats().empty());
+  }
+  step(*early, batch.view);
+  MemoryState of_exact = saved(*exact), of_model = saved(*model);
+  CHECK(saved(*early) == of_model);
+  cold->load_state(of_exact); // no recipe in it
+  late->load_state(of_model);
+  CHECK(evaluate(*late, batch.view).sum == evaluate(*exact, batch.view).sum);
+  for (int i = 0; i < 3; ++i) {
+    const float loss = step(*model, batch.view).loss;
+    CHECK(model->step_label() == "FP8 (emulated)");
+    CHECK(loss != step(*exact, batch.view).loss);
+    for (const auto& other : {&cold, &early, &late}) CHECK(loss == step(**other, batch.view).loss);
+    CHECK(evaluate(*model, batch.view).sum == evaluate(*cold, batch.view).sum);
+  }
+  CHECK(saved(*model) == saved(*early));
+  CHECK(saved(*model) == saved(*late));
+  CHECK_FALSE(model->fp8_stats().empty());
+}
+
+TEST_CASE("FP8 that begins later counts the run's updates: none are left where it resumes beyond them") {
+  ModelOptions options = with_fp8(tiny_options());
+  const auto exact = make_cpu_model(tiny_options()), fp8 = make_cpu_model(options);
+  options.fp8.bf16_steps = 2;
+  TokenBatch batch(4, 5, 11, 141);
+  for (Model* trained : {exact.get(), fp8.get()}) {
+    for (int updates = 1; updates <= 3; ++updates) {
+      step(*trained, batch.view);
+      MemoryState state = saved(*trained);
+      const auto resumed = make_cpu_model(options);
+      resumed->load_state(state);
+      step(*resumed, batch.view);
+      CHECK(resumed->fp8_stats().empty() == (updates < 2));
+      resumed->load_weights(state); // a new run
+      step(*resumed, batch.view);
+      CHECK(resumed->fp8_stats().empty());
+    }
+  }
+}
+
 TEST_CASE("FP8 training reaches the FP32 loss within 2% in every format") {
   const OneThread one_thread;
   // A Markov chain whose next token is one of three, with probabilities 0.7, 0.2, 0.1: entropy 0.80 nats.

@@ -61,7 +61,7 @@ Options everything_changed() {
   o.device = DeviceKind::cpu, o.precision = PrecisionChoice::fp8, o.use_fp8 = true, o.fp8_format = Fp8Recipe::e5m2;
   o.fp8_margin = 2, o.fp8_interval = 4, o.fp8_amax_history = 8, o.fp8_lm_head = false, o.threads = 2;
   o.fp8_recipe = Fp8Scaling::current, o.fp8_scenario = Fp8Scenario::mxfp8, o.fp8_bf16_layers = "first,last,3-5",
-  o.fp8_auto_fallback = false, o.fp8_current_steps = 19;
+  o.fp8_auto_fallback = false, o.fp8_current_steps = 19, o.fp8_bf16_steps = 23;
   o.deterministic = true, o.cuda_graph = false, o.recompute = Recompute::block,
   o.attention = AttentionKind::handwritten, o.plan_cache = "", o.timeline = "steps.json";
   o.eval_freq = 7, o.eval_sequences = 11, o.eval_at_start = true, o.sample_freq = 13;
@@ -352,6 +352,9 @@ TEST_CASE("the FP8 switches and choices are checked") {
   CHECK(parse({"--fp8_recipe", "current_grads"}).options.fp8_recipe == Fp8Scaling::current_grads);
   CHECK(contains(usage_error({"--fp8_current_steps", "-1"}), "--fp8_current_steps: -1 does not fit"));
   CHECK(parse({}).options.fp8_current_steps == 0);
+  CHECK(contains(usage_error({"--fp8_bf16_steps", "-1"}), "--fp8_bf16_steps: -1 does not fit"));
+  CHECK(parse({}).options.fp8_bf16_steps == 0);
+  CHECK(parse({"--fp8_bf16_steps", "auto"}).options.fp8_bf16_steps == -1);
   CHECK(parse({"--fp8_current_steps", "auto"}).options.fp8_current_steps == -1);
   CHECK(parse({"--fp8_bf16_layers", "first,last,3-5"}).options.fp8_bf16_layers == "first,last,3-5");
   CHECK(parse({}).options.fp8_auto_fallback);

@@ -147,6 +147,11 @@ TEST_CASE("every FP8 flag reaches the recipe") {
   options.fp8_current_steps = -1, options.warmup_steps = 40;
   CHECK(plan_for(options).model.fp8.current_steps == 40);
   CHECK(plan_for(options).options.fp8_current_steps == 40);
+  options.fp8_bf16_steps = 9;
+  CHECK(plan_for(options).model.fp8.bf16_steps == 9);
+  options.fp8_bf16_steps = -1;
+  CHECK(plan_for(options).model.fp8.bf16_steps == 40);
+  CHECK(plan_for(options).options.fp8_bf16_steps == 40);
   CHECK(fp8.lm_head);
   CHECK(fp8.margin == 2);
   CHECK(fp8.interval == 3);

@@ -32,6 +32,11 @@ void Fp8Scaler::leave_in_bf16(int layer) {
   upload_formats();
 }
 
+void Fp8Scaler::rest(bool resting) {
+  recipe_.rest(resting);
+  upload_formats();
+}
+
 // ---- what products read ----
 
 Fp8Tensor Fp8Scaler::tensor(const LinearLayer& layer, Fp8Role role, const uint8_t* codes) const {
@@ -85,6 +90,14 @@ Fp8Sink Fp8Scaler::dlogits(const LinearLayer& lm_head, Fp8Codes codes) const {
 }
 
 // ---- the state machine ----
+
+bool Fp8Scaler::begin_step() {
+  const bool rested = recipe_.resting();
+  recipe_.begin_step();
+  if (recipe_.resting() == rested) return false;
+  upload_formats();
+  return true;
+}
 
 void Fp8Scaler::end_step(const StepScalars* step) const { fp8_end_step(cuda_, scales_, step); }
 

@@ -29,6 +29,7 @@ class Fp8Scaler {
   const Fp8RecipeState& recipe() const { return recipe_; }
   bool quantizes(int layer) const { return layer >= 0 && recipe_.quantized_block(layer); }
   void leave_in_bf16(int layer);
+  void rest(bool resting);
 
   // ---- what products read ----
   Fp8Tensor tensor(const LinearLayer& layer, Fp8Role role, const uint8_t* codes) const;
@@ -58,6 +59,7 @@ class Fp8Scaler {
   Fp8Sink dlogits(const LinearLayer& lm_head, Fp8Codes codes) const;
 
   // ---- the state machine ----
+  bool begin_step(); // true: other tensors are quantized than in the step before, all or none
   void end_step(const StepScalars* step) const;
   void end_calibration();
 

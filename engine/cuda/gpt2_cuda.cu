@@ -130,7 +130,7 @@ void GPT2Cuda::head(int64_t R, bool backward) {
 void GPT2Cuda::backward(int B, int T, Fp8Pass pass, Exchange exchange) {
   const int64_t R = static_cast<int64_t>(B) * T;
   const bool contributes = ranks_ && exchange == Exchange::contributing;
-  if (fp8_)
+  if (fp8_block(config_.layers - 1))
     fp8_->layers.norms.gradient(b_.dx, {b_.fp8.dx, b_.fp8.dx_t}, nullptr, b_.dh, final_layernorm_layer(), R, pass);
   else
     norms_.gradient(b_.dx, b_.dh, final_layernorm_layer(), R);

@@ -104,12 +104,14 @@ void GPT2Cuda::quantize_weights(Fp8Pass pass) {
     linears.quantize_weight(block.fc, pass);
     linears.quantize_weight(block.fcproj, pass);
   }
-  if (options_.fp8.lm_head) linears.quantize_weight(lm_head_layer(), pass);
+  if (fp8_head()) linears.quantize_weight(lm_head_layer(), pass);
 }
 
 // Under current scaling a matrix's scale takes all of it, and all ranks have that only in BF16.
 bool GPT2Cuda::codes_travel() const {
-  return sharded_ && fp8_ && !fp8_->scaler.recipe().measures(Fp8Pass::training, Fp8Role::weight);
+  if (!sharded_ || !fp8_) return false;
+  const Fp8RecipeState& recipe = fp8_->scaler.recipe();
+  return !recipe.resting() && !recipe.measures(Fp8Pass::training, Fp8Role::weight);
 }
 
 // The rank's part of a block's matrices, one way round.
@@ -141,7 +143,7 @@ void GPT2Cuda::receive_lm_head() {
 
 // Those that are part of other kernels in a training step; the head's, as evaluation has it, on whatever rows hold.
 void GPT2Cuda::run_calibrations_products(int64_t R) {
-  if (options_.fp8.lm_head) head_fp8(R, false, Fp8Pass::recomputing);
+  if (fp8_head()) head_fp8(R, false, Fp8Pass::recomputing);
   for (int layer = 0; layer < config_.layers; ++layer) {
     if (!fp8_block(layer)) continue;
     const BlockLayers block = block_layers(layer);

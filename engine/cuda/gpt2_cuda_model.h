@@ -45,6 +45,9 @@ class GPT2Cuda final : public Model {
   const GPT2Config& config() const override { return config_; }
   const ParameterTable& parameters() const override { return table_; }
   std::string precision_label() const override { return fp8_ ? "FP8" : "BF16"; }
+  std::string step_label() const override {
+    return fp8_ && fp8_->scaler.recipe().resting() ? "BF16" : precision_label();
+  }
   std::string device_name() const override { return cuda_.device->name; }
   NamedTensor read_tensor(const ParameterTensor& tensor, TensorKind kind) override;
   std::vector<Fp8TensorStats> fp8_stats() override;
@@ -89,6 +92,7 @@ class GPT2Cuda final : public Model {
   void receive_block(int layer);
   void receive_lm_head();
   bool fp8_block(int layer) const { return fp8_ && fp8_->scaler.quantizes(layer); }
+  bool fp8_head() const { return fp8_ && fp8_->scaler.recipe().quantized_head(); }
 
   // One token more of each row: gpt2_cuda_decode.cu.
   void decode_block_of_few(int layer, const KeyValueCacheCuda& cache, const TokenPlaces& places);
@@ -108,6 +112,7 @@ class GPT2Cuda final : public Model {
   void forward_and_losses(int B, int T, bool backward, Fp8Pass pass, Exchange exchange);
   void forward_backward(int B, int T, Fp8Pass pass, Exchange exchange);
   void tune(RankGroup& group);
+  void run_all_products(int B, int T);
   void share_weights();
   void share_update();
   void record_timeline();

@@ -203,12 +203,22 @@ void GPT2Cuda::tune(RankGroup& group) {
     const int B = options_.batch_size, T = options_.seq_len;
     for (int32_t* tokens : {b_.inputs, b_.targets})
       CUDA_CHECK(cudaMemsetAsync(tokens, 0, static_cast<size_t>(B) * T * sizeof(int32_t), cuda_.stream));
-    if (fp8_) quantize_weights(Fp8Pass::recomputing); // which leaves no trace, and asks no other rank
-    forward_backward(B, T, Fp8Pass::recomputing, Exchange::none);
-    if (fp8_) run_calibrations_products(int64_t{B} * T);
+    run_all_products(B, T);
+    if (fp8_ && fp8_->scaler.recipe().resting()) { // and those that follow the rest
+      fp8_->scaler.rest(false);
+      run_all_products(B, T);
+      fp8_->scaler.rest(true);
+    }
   }
   const std::string plans = group.broadcast(cuda_.device->matmuls->to_text());
   if (!group.leads()) cuda_.device->matmuls->from_text(plans);
+}
+
+// In a pass that leaves no trace, and asks no other rank.
+void GPT2Cuda::run_all_products(int B, int T) {
+  if (fp8_) quantize_weights(Fp8Pass::recomputing);
+  forward_backward(B, T, Fp8Pass::recomputing, Exchange::none);
+  if (fp8_) run_calibrations_products(int64_t{B} * T);
 }
 
 // ---- one step ----
@@ -234,7 +244,7 @@ void GPT2Cuda::upload(const Batch& batch, int64_t first_token) {
 void GPT2Cuda::forward_and_losses(int B, int T, bool backward, Fp8Pass pass, Exchange exchange) {
   const int64_t R = static_cast<int64_t>(B) * T;
   forward(B, T, pass, exchange);
-  if (fp8_ && options_.fp8.lm_head)
+  if (fp8_head())
     head_fp8(R, backward, pass);
   else
     head(R, backward);
@@ -256,6 +266,8 @@ void GPT2Cuda::begin_step(int B, int T) {
   if (!timeline_path_.empty()) record_timeline();
   step_tokens_ = 0;
   if (!fp8_) return;
+  if (fp8_->scaler.begin_step()) forget_graph(); // what was captured quantizes, or does not
+  if (fp8_->scaler.recipe().resting()) return;
   // What was captured measures every tensor, or does not.
   if (const bool now = fp8_->scaler.recipe().in_current_steps(); now != fp8_->in_current_steps) {
     fp8_->in_current_steps = now;
@@ -406,7 +418,7 @@ void GPT2Cuda::share_update() {
   ranks_->begin_sharing();
   ranks_->share_vectors();
   ranks_->share_weights(table_.buckets()[ParameterTable::kEmbeddings]);
-  if (codes && options_.fp8.lm_head) receive_lm_head();
+  if (codes && fp8_head()) receive_lm_head();
   ranks_->arrived(ParameterTable::kEmbeddings);
   for (int layer = 0; layer < config_.layers; ++layer) {
     const int index = ParameterTable::block_bucket(layer);

@@ -116,6 +116,10 @@ Fp8RecipeState::Fp8RecipeState(const Fp8Options& options, int layers) : options_
     throw Error(ExitCode::usage, "--fp8_current_steps " + std::to_string(options.current_steps) + " is out of range",
                 "give it a number of steps from 0 up");
   }
+  if (options.bf16_steps < 0) {
+    throw Error(ExitCode::usage, "--fp8_bf16_steps " + std::to_string(options.bf16_steps) + " is out of range",
+                "give it a number of steps from 0 up");
+  }
   for (const int layer : options.bf16_layers) {
     if (layer >= 0 && layer < layers) continue;
     throw Error(ExitCode::usage, "--fp8_bf16_layers: there is no block " + std::to_string(layer),
@@ -146,8 +150,10 @@ void Fp8RecipeState::reset() {
   last_counts_.assign(count, {});
   last_scales_ = scales_;
   applied_steps_ = 0;
+  updates_before_ = 0;
   skipped_in_a_row_ = 0;
   calibration_due_ = true;
+  resting_ = options_.bf16_steps > 0;
   left_in_bf16_.assign(static_cast<size_t>(layers_), false);
   choose_tensors();
 }
@@ -157,13 +163,20 @@ void Fp8RecipeState::choose_tensors() {
     const Fp8TensorName& name = tensor.name;
     const bool is_copy = name.role == Fp8Role::act_t;
     tensor.used =
-        (name.is_lm_head() ? options_.lm_head : quantized_block(name.layer)) && (!is_copy || activation_copy());
+        (name.is_lm_head() ? quantized_head() : quantized_block(name.layer)) && (!is_copy || activation_copy());
   }
 }
 
 bool Fp8RecipeState::quantized_block(int layer) const {
   const std::vector<int>& asked = options_.bf16_layers;
-  return !left_in_bf16_[static_cast<size_t>(layer)] && std::find(asked.begin(), asked.end(), layer) == asked.end();
+  return !resting_ && !left_in_bf16_[static_cast<size_t>(layer)] &&
+         std::find(asked.begin(), asked.end(), layer) == asked.end();
+}
+
+void Fp8RecipeState::rest(bool resting) {
+  if (resting_ && !resting) calibration_due_ = true; // histories are older than the rest
+  resting_ = resting;
+  choose_tensors();
 }
 
 void Fp8RecipeState::leave_in_bf16(int layer) {
@@ -207,7 +220,10 @@ void Fp8RecipeState::end_calibration() {
   begin_step(); // what the calibrating micro-batch counted is not part of the step
 }
 
-void Fp8RecipeState::begin_step() { counts_.assign(counts_.size(), {}); }
+void Fp8RecipeState::begin_step() {
+  counts_.assign(counts_.size(), {});
+  if (const bool now = updates() < options_.bf16_steps; now != resting_) rest(now);
+}
 
 std::vector<uint32_t> Fp8RecipeState::amaxes() const {
   std::vector<uint32_t> bits;
@@ -262,12 +278,17 @@ void Fp8RecipeState::save(StateWriter& writer) const {
 
 void Fp8RecipeState::load(StateReader& reader) {
   reset();
+  const int64_t updates = reader.has("adam_step") ? read_count(reader, "adam_step") : 0;
+  updates_before_ = updates;
+  resting_ = options_.bf16_steps > 0 && updates <= options_.bf16_steps; // as the last step was
+  choose_tensors();
   if (!reader.has("fp8/recipe") || reader.read_text("fp8/recipe") != signature()) return;
   reader.read_floats("fp8/scale", scales_);
   reader.read_floats("fp8/amax_history", histories_);
   check_range("fp8/scale", scales_, std::numeric_limits<float>::denorm_min());
   check_range("fp8/amax_history", histories_, 0);
   applied_steps_ = read_count(reader, "fp8/applied_steps");
+  updates_before_ = std::max<int64_t>(updates - applied_steps_, 0);
   skipped_in_a_row_ = read_count(reader, "fp8/skipped_in_a_row");
   calibration_due_ = read_count(reader, "fp8/calibration_due", 1) != 0;
   last_scales_ = scales_;

@@ -12,6 +12,9 @@
 //
 // A block is quantized unless the options name it or leave_in_bf16() has taken it out of the recipe.
 //
+// The first updates of a run may be left in BF16 (--fp8_bf16_steps): the recipe rests, quantizes nothing, and
+// calibrates when it begins. Where a run goes is decided in these steps, while the rate climbs (docs/fp8.md).
+//
 //   recipe    activation  its copy for the weight gradient  weight  gradient  dlogits
 //   hybrid    E4M3        the same tensor                   E4M3    E5M2      E5M2, static scale
 //   e4m3      E4M3        the same tensor                   E4M3    E4M3      E5M2, static scale
@@ -65,6 +68,7 @@ struct Fp8Options {
   bool lm_head = true;   // quantize the LM head as well
   Fp8Scaling scaling = Fp8Scaling::delayed;
   int64_t current_steps = 0;    // the first so many applied steps are all under current scaling, whatever follows
+  int64_t bf16_steps = 0;       // the first so many updates of the run are in BF16
   std::vector<int> bf16_layers; // blocks whose products are not quantized
 };
 
@@ -113,7 +117,7 @@ enum class Fp8Pass {
 
 // Formats, scales and histories of every quantized tensor of a model. A step is
 //
-//   begin_step()
+//   begin_step()                                                       nothing else of this while resting()
 //   [ current_scale(id, amax) for every tensor, end_calibration() ]    where calibration_due()
 //   quantize with scale(id), gathering counts(id)
 //   end_step(applied)
@@ -127,8 +131,14 @@ class Fp8RecipeState {
   const Fp8Options& options() const { return options_; }
   bool activation_copy() const { return options_.format == Fp8Recipe::e5m2; } // act_t is a tensor of its own
 
+  // Nothing is quantized. Decided by begin_step() and kept until the next, so that what is evaluated and saved after a
+  // step is as that was.
+  bool resting() const { return resting_; }
+  void rest(bool resting); // to look at the other state as well; a recipe that ends its rest calibrates
+
   // A block that is left in BF16 stays there: the choice is saved, and undone only by a state of another recipe.
   bool quantized_block(int layer) const;
+  bool quantized_head() const { return options_.lm_head && !resting_; }
   void leave_in_bf16(int layer);
 
   bool quantized(int id) const { return tensors_[static_cast<size_t>(id)].used; }
@@ -143,7 +153,7 @@ class Fp8RecipeState {
   bool in_current_steps() const { return applied_steps_ < options_.current_steps; }
   float current_scale(int id, float amax) const;
 
-  bool calibration_due() const { return calibration_due_; }
+  bool calibration_due() const { return calibration_due_ && !resting_; }
   void calibrate(int id, float amax); // the tensor's scale and its whole history come from this amax alone
   void end_calibration();
 
@@ -154,7 +164,8 @@ class Fp8RecipeState {
 
   void save(StateWriter& writer) const; // under "fp8/"
   // A state saved under another precision, format or history length leaves the recipe as it was made: cold, so that it
-  // calibrates. So it does for a block that is quantized now and was not when the state was saved.
+  // calibrates. It counts as many updates as the state has. So it does for a block that is quantized now and was not
+  // when the state was saved.
   void load(StateReader& reader);
 
   std::vector<Fp8TensorStats> stats() const; // of the last step that ended
@@ -182,6 +193,7 @@ class Fp8RecipeState {
 
   void reset(); // cold: scales 1, histories empty, calibration due, no block left in BF16 but those of the options
   void choose_tensors();
+  int64_t updates() const { return updates_before_ + applied_steps_; } // of the run
   std::string signature() const;
   float* history_begin(int id) {
     return &histories_[static_cast<size_t>(id) * static_cast<size_t>(options_.amax_history)];
@@ -197,8 +209,10 @@ class Fp8RecipeState {
   std::vector<Fp8Counts> last_counts_;
   std::vector<float> last_scales_; // those that last_counts_ were gathered with
   int64_t applied_steps_ = 0;      // gives the ring's slot and the interval
+  int64_t updates_before_ = 0;     // those of the run that this recipe has not seen
   int64_t skipped_in_a_row_ = 0;
   bool calibration_due_ = true;
+  bool resting_ = false;
 };
 
 } // namespace gpt2

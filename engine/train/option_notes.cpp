@@ -79,10 +79,10 @@ std::vector<std::string> notes_on_options_without_effect(const RunStart& start, 
   };
   // Where FP8 was asked for and cannot be had, the device's own note says why.
   if (plan.model.precision != Precision::fp8 && options.precision != PrecisionChoice::fp8) {
-    note(
-        flags_among(given, {"fp8_format", "fp8_margin", "fp8_interval", "fp8_amax_history", "fp8_lm_head", "fp8_recipe",
-                            "fp8_current_steps", "fp8_scenario", "fp8_bf16_layers", "fp8_auto_fallback", "fp8_detail"}),
-        "without FP8: --use_fp8 turns it on");
+    note(flags_among(given, {"fp8_format", "fp8_margin", "fp8_interval", "fp8_amax_history", "fp8_lm_head",
+                             "fp8_recipe", "fp8_bf16_steps", "fp8_current_steps", "fp8_scenario", "fp8_bf16_layers",
+                             "fp8_auto_fallback", "fp8_detail"}),
+         "without FP8: --use_fp8 turns it on");
   } else if (plan.model.precision == Precision::fp8 && options.fp8_recipe == Fp8Scaling::current) {
     note(flags_among(given, {"fp8_interval", "fp8_amax_history", "fp8_current_steps"}),
          "under --fp8_recipe current, where a scale remembers nothing");

@@ -28,8 +28,12 @@ std::string steps_text(const RunPlan& plan, const RunData& data) {
 std::string precision_text(const RunPlan& plan, ObservableModel& model) {
   const Options& o = plan.options;
   if (plan.model.precision != Precision::fp8) return model.precision_label();
-  const std::vector<int> in_bf16 = unquantized_blocks(model.fp8_stats(), plan.model.config.layers);
-  return model.precision_label() + ", " + name_of(o.fp8_format) + ", " + name_of(o.fp8_recipe) + " scaling" +
+  const std::vector<Fp8TensorStats> stats = model.fp8_stats(); // none before FP8 begins
+  const std::vector<int> in_bf16 =
+      stats.empty() ? plan.model.fp8.bf16_layers : unquantized_blocks(stats, plan.model.config.layers);
+  return model.precision_label() +
+         (o.fp8_bf16_steps > 0 ? " after " + std::to_string(o.fp8_bf16_steps) + " steps of BF16" : "") + ", " +
+         name_of(o.fp8_format) + ", " + name_of(o.fp8_recipe) + " scaling" +
          (o.fp8_current_steps > 0 ? " after " + std::to_string(o.fp8_current_steps) + " steps of current" : "") +
          ", margin " + std::to_string(o.fp8_margin) + ", interval " + std::to_string(o.fp8_interval) +
          ", amax history " + std::to_string(o.fp8_amax_history) + (o.fp8_lm_head ? ", LM head too" : ", LM head not") +

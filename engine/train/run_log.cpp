@@ -70,6 +70,7 @@ std::map<std::string, HParam> hparams_of(const RunPlan& plan, const ObservableMo
   if (plan.model.precision == Precision::fp8) {
     hparams["fp8_format"] = name_of(o.fp8_format);
     hparams["fp8_recipe"] = name_of(o.fp8_recipe);
+    hparams["fp8_bf16_steps"] = static_cast<double>(o.fp8_bf16_steps);
     hparams["fp8_current_steps"] = static_cast<double>(o.fp8_current_steps);
     hparams["fp8_margin"] = static_cast<double>(o.fp8_margin);
     hparams["fp8_lm_head"] = o.fp8_lm_head;

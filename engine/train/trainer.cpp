@@ -148,7 +148,7 @@ void Trainer::report_step(float lr, double seconds) {
                           .tokens_per_second = speed,
                           .speed_of_light = light_speed ? std::optional(speed / *light_speed) : std::nullopt,
                           .eta_seconds = progress_.eta_seconds(state_.step),
-                          .precision = model_.precision_label()};
+                          .precision = model_.step_label()};
   progress_.show(report, result_.verdict);
   session_.log.step(report, result_.verdict, state_.tokens);
 }
@@ -180,6 +180,7 @@ void Trainer::watch_device() {
 // What saturates or overflows repeatedly goes on without FP8. The LM head has a flag of its own, and is only named.
 void Trainer::watch_fp8() {
   if (plan_.model.precision != Precision::fp8) return;
+  if (model_.step_label() != model_.precision_label()) return; // it has not begun (--fp8_bf16_steps)
   const std::vector<Fp8TensorStats> stats = over_ranks(session_.group, model_.fp8_stats());
   log_fp8(stats);
   if (const auto warning = fp8_lag_.look(state_.step, stats)) {

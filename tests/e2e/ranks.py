@@ -131,9 +131,10 @@ class Ranks(unittest.TestCase):
         self.assert_like_one_rank(self.with_gpus(3, "--zero", "0"), one)
         self.assert_like_one_rank(self.with_gpus(3, "--grad_reduce", "bf16"), one, 2e-3)  # each part is rounded to 8 bits
         self.assert_like_one_rank(self.with_gpus(2, "--zero", "0", "--grad_reduce", "bf16"), one, 2e-3)
-        for current in (["--fp8_recipe", "current"], ["--fp8_recipe", "current_grads", "--fp8_current_steps", "3"]):
-            current = ["--precision", "fp8", *current]
-            self.assert_like_one_rank(self.with_gpus(2, *current), self.with_gpus(1, *current), 2e-3)
+        for recipe in (["--fp8_recipe", "current"], ["--fp8_recipe", "current_grads", "--fp8_current_steps", "3"],
+                       ["--fp8_bf16_steps", "3"]):
+            recipe = ["--precision", "fp8", *recipe]
+            self.assert_like_one_rank(self.with_gpus(2, *recipe), self.with_gpus(1, *recipe), 2e-3)
 
     def test_the_same_bits_in_every_repetition(self):
         for more in (["--precision", "fp32"], ["--precision", "fp8"], ["--grad_reduce", "bf16"]):

@@ -389,6 +389,39 @@ TEST_CASE(
   CHECK(same_bits(train(*resumed, 4, 4), losses));
 }
 
+TEST_CASE("FP8 that begins later: BF16 until then, then as if resumed from there: graph, evaluations, resume") {
+  if (!has_fp8()) return;
+  Fp8Options fp8;
+  fp8.bf16_steps = 4; // in the first of which the graph is captured
+  const auto model = gpu_model(fp8, deterministic()), resumed = gpu_model(fp8, deterministic());
+  const auto bf16 = make_cuda_model(small_options(Precision::bf16), deterministic());
+  const auto cold = gpu_model({}, deterministic());
+  const TokenBatch batch(4, 64, 1000, 5);
+  std::vector<float> before = train(*model, 0, 3);
+  MemoryState early = state_of(*model);
+  before.push_back(train(*model, 3, 1).at(0));
+  const std::vector<float> expected = train(*bf16, 0, 4);
+  for (size_t i = 0; i < expected.size(); ++i) CHECK(before[i] == doctest::Approx(expected[i]).epsilon(1e-3));
+  CHECK(evaluate(*model, batch.view).sum == doctest::Approx(evaluate(*bf16, batch.view).sum).epsilon(1e-3));
+  CHECK(model->step_label() == "BF16");
+  CHECK(model->fp8_stats().empty());
+
+  MemoryState weights_and_moments = state_of(*model); // of a run without FP8
+  std::erase_if(weights_and_moments.floats, [](const auto& entry) { return entry.first.starts_with("fp8/"); });
+  std::erase_if(weights_and_moments.ints, [](const auto& entry) { return entry.first.starts_with("fp8/"); });
+  std::erase_if(weights_and_moments.texts, [](const auto& entry) { return entry.first.starts_with("fp8/"); });
+  cold->load_state(weights_and_moments);
+  const std::vector<float> losses = train(*model, 4, 4);
+  CHECK(model->step_label() == "FP8");
+  CHECK_FALSE(model->fp8_stats().empty());
+  CHECK(same_bits(train(*cold, 4, 4), losses));
+  train(*resumed, 0, 6); // has graphs of its own, in FP8
+  resumed->load_state(early);
+  train(*resumed, 3, 1);
+  CHECK(same_bits(train(*resumed, 4, 4), losses));
+  CHECK(same_state(state_of(*model), state_of(*resumed)));
+}
+
 TEST_CASE("a step with gradients a million times too large is survived, and the scales come back") {
   if (!has_fp8()) return;
   Fp8Options options;

@@ -188,6 +188,7 @@ TEST_CASE("a recipe at rest: updates count, not steps; decided as a step begins;
   CHECK(recipe.calibration_due());
   CHECK(recipe.quantized_head());
   CHECK(recipe.quantized_block(1));
+  CHECK(recipe.applied_steps() == 0); // of FP8
   recipe.end_calibration();
   CHECK_FALSE(recipe.calibration_due());
 
@@ -201,6 +202,36 @@ TEST_CASE("a recipe at rest: updates count, not steps; decided as a step begins;
 
   options.bf16_steps = -1;
   CHECK(expect_error([&] { Fp8RecipeState(options, 3); }).code() == ExitCode::usage);
+}
+
+TEST_CASE("a recipe at rest is saved as such, and one that has begun as that, whatever the count of updates says") {
+  Fp8Options options;
+  options.bf16_steps = 1;
+  Fp8RecipeState recipe(options, 3);
+  const auto loaded = [&](const Fp8Options& now) {
+    MemoryState state;
+    recipe.save(state);
+    state.write_int("adam_step", 1);
+    Fp8RecipeState other(now, 3);
+    other.load(state);
+    return other;
+  };
+  recipe.begin_step();
+  recipe.end_step(true);
+  CHECK(loaded(options).resting()); // what is evaluated now is what was trained
+  Fp8Options at_once = options;
+  at_once.bf16_steps = 0;
+  CHECK_FALSE(loaded(at_once).resting());
+  CHECK(loaded(at_once).calibration_due());
+
+  recipe.begin_step();
+  recipe.end_calibration();
+  recipe.end_step(false); // the first step in FP8 is skipped: as many updates as before
+  Fp8RecipeState resumed = loaded(options);
+  CHECK_FALSE(resumed.resting());
+  CHECK_FALSE(resumed.calibration_due());
+  resumed.begin_step();
+  CHECK_FALSE(resumed.resting());
 }
 
 TEST_CASE("calibration counts as one step of the history") {

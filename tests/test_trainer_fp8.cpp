@@ -27,6 +27,29 @@ TEST_CASE("FP8 ends with a health table of its tensors") {
   CHECK(contains(outcome.printed, "fc/act"));
 }
 
+TEST_CASE("FP8 that begins later: the steps before are labelled as what they are, and have no health") {
+  Playground play;
+  play.options.precision = PrecisionChoice::fp8;
+  play.options.fp8_bf16_steps = 10;
+  play.options.max_steps = 20;
+  const std::string begun = run_cpu({play.options, ""}).printed;
+  CHECK(contains(begun, "FP8 (emulated) after 10 steps of BF16"));
+  for (const auto& step : metrics_of(play.options, "step"))
+    CHECK(step.at("precision") == (step.at("step") <= 10 ? "FP32" : "FP8 (emulated)"));
+  const auto looks = metrics_of(play.options, "fp8");
+  REQUIRE(looks.size() == 1); // at step 10 there is nothing to look at yet
+  CHECK(looks.at(0).at("step") == 20);
+  CHECK(contains(begun, "FP8 health"));
+
+  Playground short_play;
+  short_play.options.precision = PrecisionChoice::fp8;
+  short_play.options.fp8_bf16_steps = short_play.options.max_steps = 10;
+  const std::string never = run_cpu({short_play.options, ""}).printed;
+  CHECK(contains(never, "--fp8_bf16_steps 10: FP8 does not begin in this run of 10 steps"));
+  CHECK_FALSE(contains(never, "FP8 health"));
+  CHECK(metrics_of(short_play.options, "fp8").empty());
+}
+
 TEST_CASE("a block that saturates goes on in BF16: told once, logged, and only if it is wanted") {
   for (const bool wanted : {true, false}) {
     CAPTURE(wanted);

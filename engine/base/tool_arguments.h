@@ -2,8 +2,11 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
 
 #include "engine/base/error.h"
+#include "engine/base/nearest_name.h"
 #include "engine/base/program.h"
 
 namespace gpt2 {
@@ -19,6 +22,32 @@ inline CLI::Validator number_in(double low, double high) {
           "FLOAT in " + range};
 }
 
+// What is wrong with a command line, in the words of the trainer's own errors where CLI11 would not name a remedy.
+inline Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  const CLI::App& command = chosen.empty() ? app : *chosen.back();
+  std::vector<std::string> commands, flags;
+  for (const CLI::App* subcommand : command.get_subcommands([](const CLI::App*) { return true; }))
+    commands.push_back(subcommand->get_name());
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+
+  const std::vector<std::string> unknown = app.remaining(true);
+  if (!unknown.empty()) {
+    const std::string word = unknown.front().substr(0, unknown.front().find('='));
+    const bool is_flag = word.starts_with("-");
+    const std::string near = nearest_name(word, is_flag ? flags : commands);
+    return {ExitCode::usage, is_flag ? "unknown flag " + word : "unexpected argument '" + word + "'",
+            near.empty() ? "see --help" : "did you mean " + near + "?"};
+  }
+  if (chosen.empty() && !commands.empty()) {
+    std::string all;
+    for (const std::string& name : commands) all += (all.empty() ? "" : ", ") + name;
+    return {ExitCode::usage, "what is to be done is missing", "one of " + all + "; see --help"};
+  }
+  return {ExitCode::usage, error.what(), "see --help"};
+}
+
 // False after --help, whose text has been printed. Throws Error(usage).
 inline bool parse_arguments(CLI::App& app, int argc, char** argv) {
   try {
@@ -28,7 +57,7 @@ inline bool parse_arguments(CLI::App& app, int argc, char** argv) {
     app.exit(help);
     return false;
   } catch (const CLI::ParseError& error) {
-    throw Error(ExitCode::usage, error.what(), "see --help");
+    throw usage_error(app, error);
   }
 }
 

@@ -95,7 +95,7 @@ bool Fp8Scaler::begin_step() {
   const bool rested = recipe_.resting();
   recipe_.begin_step();
   if (recipe_.resting() == rested) return false;
-  upload_formats();
+  upload();
   return true;
 }
 

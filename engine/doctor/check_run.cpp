@@ -24,7 +24,7 @@ std::optional<double> try_steps(const PlannedRun& run, Precision precision, cons
   const OpenBackend open = open_backend(options);
   RunPlan plan = run.plan;
   plan.model.precision = precision;
-  const std::unique_ptr<Model> model = open.backend->make_model(plan.model);
+  const std::unique_ptr<Model> model = open.backend->make_model(steady_state(plan.model));
   const MeasuredSteps measured = measure_steps(*model, run.data.train, plan, kTry);
   const std::string name = "steps in " + name_of(precision);
   const std::string what =

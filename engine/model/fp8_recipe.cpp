@@ -174,7 +174,11 @@ bool Fp8RecipeState::quantized_block(int layer) const {
 }
 
 void Fp8RecipeState::rest(bool resting) {
-  if (resting_ && !resting) calibration_due_ = true; // histories are older than the rest
+  if (resting_ && !resting) {
+    calibration_due_ = true; // histories are older than the rest
+    updates_before_ += applied_steps_;
+    applied_steps_ = 0; // as in a run that resumes in FP8
+  }
   resting_ = resting;
   choose_tensors();
 }
@@ -271,6 +275,7 @@ void Fp8RecipeState::save(StateWriter& writer) const {
   writer.write_int("fp8/applied_steps", applied_steps_);
   writer.write_int("fp8/skipped_in_a_row", skipped_in_a_row_);
   writer.write_int("fp8/calibration_due", calibration_due_ ? 1 : 0);
+  if (resting_) writer.write_int("fp8/resting", 1);
   writer.write_text("fp8/bf16_blocks", list_layers(layers_, [&](int layer) { return !quantized_block(layer); }));
   writer.write_text("fp8/left_in_bf16",
                     list_layers(layers_, [&](int layer) { return left_in_bf16_[static_cast<size_t>(layer)]; }));
@@ -279,9 +284,9 @@ void Fp8RecipeState::save(StateWriter& writer) const {
 void Fp8RecipeState::load(StateReader& reader) {
   reset();
   const int64_t updates = reader.has("adam_step") ? read_count(reader, "adam_step") : 0;
+  const bool may_rest = options_.bf16_steps > 0 && updates <= options_.bf16_steps;
   updates_before_ = updates;
-  resting_ = options_.bf16_steps > 0 && updates <= options_.bf16_steps; // as the last step was
-  choose_tensors();
+  rest(may_rest);
   if (!reader.has("fp8/recipe") || reader.read_text("fp8/recipe") != signature()) return;
   reader.read_floats("fp8/scale", scales_);
   reader.read_floats("fp8/amax_history", histories_);
@@ -293,6 +298,9 @@ void Fp8RecipeState::load(StateReader& reader) {
   calibration_due_ = read_count(reader, "fp8/calibration_due", 1) != 0;
   last_scales_ = scales_;
   left_in_bf16_ = read_layers(reader.read_text("fp8/left_in_bf16"), layers_);
+  const bool rested = reader.has("fp8/resting") && read_count(reader, "fp8/resting", 1) != 0;
+  resting_ = rested && may_rest; // as the last step was
+  if (rested && !resting_) calibration_due_ = true;
   choose_tensors();
   const std::vector<bool> unscaled = read_layers(reader.read_text("fp8/bf16_blocks"), layers_);
   for (int layer = 0; layer < layers_; ++layer) {

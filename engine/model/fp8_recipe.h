@@ -134,7 +134,8 @@ class Fp8RecipeState {
   // Nothing is quantized. Decided by begin_step() and kept until the next, so that what is evaluated and saved after a
   // step is as that was.
   bool resting() const { return resting_; }
-  void rest(bool resting); // to look at the other state as well; a recipe that ends its rest calibrates
+  void rest(bool resting); // to look at the other state as well; a recipe that ends its rest begins: cold, its steps
+                           // uncounted
 
   // A block that is left in BF16 stays there: the choice is saved, and undone only by a state of another recipe.
   bool quantized_block(int layer) const;

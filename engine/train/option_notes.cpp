@@ -99,6 +99,10 @@ std::vector<std::string> notes_on_options_without_effect(const RunStart& start, 
     notes.push_back("--warmup_steps " + std::to_string(plan.schedule.warmup_steps) + " is not over in this run of " +
                     std::to_string(plan.max_steps) + " steps: the learning rate only climbs, and never decays");
   }
+  if (plan.model.precision == Precision::fp8 && plan.model.fp8.bf16_steps >= plan.max_steps) {
+    notes.push_back("--fp8_bf16_steps " + std::to_string(plan.model.fp8.bf16_steps) +
+                    ": FP8 does not begin in this run of " + std::to_string(plan.max_steps) + " steps");
+  }
   if (options.lr_schedule != Decay::wsd) note(flags_among(given, {"wsd_decay_ratio"}), "without --lr_schedule wsd");
   if (gpu) {
     note(flags_among(given, {"threads"}), "on a GPU");

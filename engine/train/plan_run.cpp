@@ -53,7 +53,7 @@ void check_memory(const PlannedRun& run) {
 void measure(PlannedRun& run, const BackendOptions& backend_options, double seconds) {
   constexpr int kMicroBatches = 4;
   const OpenBackend open = open_backend(backend_options);
-  const std::unique_ptr<Model> model = open.backend->make_model(run.plan.model);
+  const std::unique_ptr<Model> model = open.backend->make_model(steady_state(run.plan.model));
   const MeasuredSteps measured = measure_steps(
       *model, run.data.train, run.plan,
       {.steps = 1 << 30, .seconds = seconds, .micro_batches = std::min(run.plan.batch.accumulation, kMicroBatches)});

@@ -69,8 +69,7 @@ Fp8Options fp8_options(const Options& options, int layers) {
   fp8.amax_history = options.fp8_amax_history;
   fp8.lm_head = options.fp8_lm_head;
   fp8.scaling = options.fp8_recipe;
-  fp8.bf16_steps = std::max<int64_t>(options.fp8_bf16_steps, 0); // auto: once the warm-up is known
-  fp8.current_steps = std::max<int64_t>(options.fp8_current_steps, 0);
+  fp8.current_steps = std::max<int64_t>(options.fp8_current_steps, 0); // auto: once the warm-up is known
   fp8.bf16_layers = parse_layer_list("--fp8_bf16_layers", options.fp8_bf16_layers, layers);
   return fp8;
 }
@@ -264,7 +263,7 @@ RunPlan make_plan(const Options& options, const GPT2Config& config, Precision pr
   if (resolved.warmup_steps < 0) resolved.warmup_steps = automatic_warmup(defaults, plan.max_steps);
   if (resolved.fp8_bf16_steps < 0) resolved.fp8_bf16_steps = resolved.warmup_steps;
   if (resolved.fp8_current_steps < 0) resolved.fp8_current_steps = resolved.warmup_steps;
-  plan.model.fp8.bf16_steps = resolved.fp8_bf16_steps;
+  plan.model.fp8.bf16_steps = resolved.fp8_bf16_steps; // not before: the batch size is chosen for FP8
   plan.model.fp8.current_steps = resolved.fp8_current_steps;
   resolved.eval_sequences = static_cast<int>(plan.eval_sequences);
   resolved.checkpoint_dir = checkpoint_dir_for(options, precision);

@@ -126,11 +126,17 @@ Warn log_warnings(Console& console, const RankGroup& group) {
 // ---- model ----
 
 void say_where_it_resumes(Console& console, const std::string& checkpoint, const TrainState& state,
-                          Precision precision) {
+                          const ModelOptions& model) {
   console.line("resumed " + checkpoint + " at step " + std::to_string(state.step));
-  if (state.precision == to_string(precision)) return;
-  console.line("note: trained in " + state.precision + " so far, " + to_string(precision) + " from here on" +
-               (precision == Precision::fp8 ? ": the FP8 recipe calibrates at the first step" : ""));
+  const std::string precision = to_string(model.precision);
+  if (state.precision == precision) return;
+  const std::string so_far = "note: trained in " + state.precision + " so far, " + precision;
+  if (model.precision != Precision::fp8)
+    console.line(so_far + " from here on");
+  else if (state.step < model.fp8.bf16_steps)
+    console.line(so_far + " after step " + std::to_string(model.fp8.bf16_steps));
+  else
+    console.line(so_far + " from here on: the FP8 recipe calibrates at the first step");
 }
 
 // The plan as it will stand in checkpoints: a checkpoint's options start a run, they do not resume one.
@@ -186,7 +192,7 @@ TrainState open_state(const RunStart& start, const RunPlan& plan, const RunData&
         check_same_data(checkpoint, read_checkpoint(checkpoint), trained_on, plan.options.allow_other_data);
     if (!note.empty()) console.line("note: " + note, Style::warning);
     state = load_checkpoint(checkpoint, model);
-    say_where_it_resumes(console, checkpoint, state, plan.model.precision);
+    say_where_it_resumes(console, checkpoint, state, plan.model);
     forget_other_validation(state, validation, console);
   }
   state.run_name = plan.options.run_name;

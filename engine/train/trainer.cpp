@@ -26,6 +26,11 @@ int64_t histogram_freq(const Session& session) {
   return session.validation.empty() || o.eval_freq == 0 ? kHistogramFreq : o.eval_freq;
 }
 
+ModelOptions with_precision(ModelOptions model, Precision precision) {
+  model.precision = precision;
+  return model;
+}
+
 } // namespace
 
 Trainer::Trainer(Session& session)
@@ -36,14 +41,13 @@ Trainer::Trainer(Session& session)
       state_(session.state),
       console_(session.console),
       progress_(session.console, options_.log_freq, plan_.max_steps, plan_.tokens_per_step()),
+      in_bf16_(with_precision(plan_.model, Precision::bf16)),
       fp8_guard_(session.state.fp8_guard),
       fp8_lag_(
           {.fp8 = plan_.model.fp8, .layers = plan_.model.config.layers, .warmup_steps = plan_.schedule.warmup_steps},
           session.state.fp8_lag),
       histogram_freq_(histogram_freq(session)),
-      saves_(session) {
-  if (session.resumed) fp8_guard_.forget_blocks_in(model_.fp8_stats());
-}
+      saves_(session) {}
 
 ExitCode Trainer::run() {
   try {
@@ -138,7 +142,7 @@ void Trainer::report_step(float lr, double seconds) {
 
   progress_.timed_step(seconds);
   const double speed = static_cast<double>(plan_.tokens_per_step()) / seconds;
-  const auto light_speed = session_.backend.light_speed(plan_.model);
+  const auto light_speed = session_.backend.light_speed(before_fp8() ? in_bf16_ : plan_.model);
   const StepReport report{.step = state_.step,
                           .epoch = epoch,
                           .loss = result_.loss,
@@ -179,9 +183,9 @@ void Trainer::watch_device() {
 
 // What saturates or overflows repeatedly goes on without FP8. The LM head has a flag of its own, and is only named.
 void Trainer::watch_fp8() {
-  if (plan_.model.precision != Precision::fp8) return;
-  if (model_.step_label() != model_.precision_label()) return; // it has not begun (--fp8_bf16_steps)
+  if (plan_.model.precision != Precision::fp8 || before_fp8()) return;
   const std::vector<Fp8TensorStats> stats = over_ranks(session_.group, model_.fp8_stats());
+  if (session_.resumed && fp8_step_ < 0) fp8_guard_.forget_blocks_in(stats); // the first look
   log_fp8(stats);
   if (const auto warning = fp8_lag_.look(state_.step, stats)) {
     console_.line("warning: " + warning->text, Style::warning);
@@ -350,7 +354,7 @@ ExitCode Trainer::finish() {
                           " with weights that are not saved: " + trouble);
   if (!saves_.is_saved()) saves_.save_if_sound(saves_.is_best());
   saves_.wait(IfNotSaved::stop);
-  if (plan_.model.precision == Precision::fp8) {
+  if (plan_.model.precision == Precision::fp8 && !before_fp8()) {
     const std::vector<Fp8TensorStats> stats = over_ranks(session_.group, model_.fp8_stats());
     if (fp8_step_ != state_.step) log_fp8(stats);
     if (const std::string health = fp8_health_table(stats, fp8_lag_); !health.empty()) console_.line(health);

@@ -42,6 +42,7 @@ class Trainer {
   void log_fp8(std::span<const Fp8TensorStats> stats);
   // One process obeys at once; ranks do when all have heard of it, with the step's sums or during an evaluation.
   bool stopping() const { return session_.group.alone() ? stop_.requested() : result_.stop_requested || stop_agreed_; }
+  bool before_fp8() const { return model_.step_label() != model_.precision_label(); } // --fp8_bf16_steps
   bool due(int64_t frequency) const { return frequency > 0 && state_.step % frequency == 0; }
   bool anything_due() const;
   bool evaluate(); // true: the best so far
@@ -76,6 +77,7 @@ class Trainer {
   bool stop_agreed_ = false; // many ranks, beside result_.stop_requested
   bool updating_ = false;    // the weights are between two steps
   bool throttling_told_ = false;
+  const ModelOptions in_bf16_; // what it is before FP8 begins
   Fp8Guard fp8_guard_;
   Fp8LagWatch fp8_lag_;
   const int64_t histogram_freq_;

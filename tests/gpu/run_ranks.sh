@@ -65,10 +65,10 @@ for precision in bf16 fp8; do
     for launcher in mpirun torchrun gpus; do
       [ $launcher != mpirun ] || command -v mpirun > /dev/null || { echo "no mpirun here"; continue; }
       [ $launcher != torchrun ] || python3 -c 'import torch.distributed.run' 2> /dev/null || { echo "no torchrun here"; continue; }
-      for flags in "--zero 1" "--zero 1 --batch_size 4" "--zero 0" "--zero 1 --grad_reduce bf16" "--zero 1 --no-cuda_graph" "--zero 1 --fp8_recipe current" "--zero 1 --fp8_recipe current_grads" "--zero 1 --fp8_current_steps 5"; do
+      for flags in "--zero 1" "--zero 1 --batch_size 4" "--zero 0" "--zero 1 --grad_reduce bf16" "--zero 1 --no-cuda_graph" "--zero 1 --fp8_recipe current" "--zero 1 --fp8_recipe current_grads" "--zero 1 --fp8_current_steps 5" "--zero 1 --fp8_bf16_steps 5"; do
         # each launcher once in each precision; the other flags by --gpus alone
         [ $launcher = gpus ] || [ "$flags" = "--zero 1" ] || continue
-        [ $precision = fp8 ] || [[ $flags != *current* ]] || continue # --batch_size 4: micro-batches that only fetch
+        [ $precision = fp8 ] || [[ $flags != *fp8_* ]] || continue # --batch_size 4: micro-batches that only fetch
         name=$precision-$ranks-$launcher-$(tr -d ' -' <<< "$flags")
         # shellcheck disable=SC2086
         if ! run "$name" "$ranks" $launcher --precision $precision --batch_size $((32 / ranks)) $flags; then
@@ -76,10 +76,10 @@ for precision in bf16 fp8; do
           continue
         fi
         reference=one-$precision
-        if [[ $flags == *current* ]]; then
+        if [[ $flags == *fp8_* ]]; then
           # shellcheck disable=SC2086
-          run current 1 none --precision fp8 --batch_size 32 ${flags#--zero 1} || complain "${flags#--zero 1 } on one rank"
-          reference=current
+          run recipe 1 none --precision fp8 --batch_size 32 ${flags#--zero 1} || complain "${flags#--zero 1 } on one rank"
+          reference=recipe
         fi
         found=$(difference "$name" $reference)
         limit=$allowed

@@ -134,8 +134,7 @@ class Fp8RecipeState {
   // Nothing is quantized. Decided by begin_step() and kept until the next, so that what is evaluated and saved after a
   // step is as that was.
   bool resting() const { return resting_; }
-  void rest(bool resting); // to look at the other state as well; a recipe that ends its rest begins: cold, its steps
-                           // uncounted
+  void rest(bool resting); // what ends a rest is cold, and counts its own steps from there
 
   // A block that is left in BF16 stays there: the choice is saved, and undone only by a state of another recipe.
   bool quantized_block(int layer) const;
@@ -165,8 +164,8 @@ class Fp8RecipeState {
 
   void save(StateWriter& writer) const; // under "fp8/"
   // A state saved under another precision, format or history length leaves the recipe as it was made: cold, so that it
-  // calibrates. It counts as many updates as the state has. So it does for a block that is quantized now and was not
-  // when the state was saved.
+  // calibrates. So it does for a block that is quantized now and was not when the state was saved. The run's updates
+  // count either way.
   void load(StateReader& reader);
 
   std::vector<Fp8TensorStats> stats() const; // of the last step that ended

@@ -32,4 +32,10 @@ std::string nearest_name(const std::string& word, const std::vector<std::string>
   return best;
 }
 
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates,
+                         const std::string& otherwise) {
+  const std::string near = nearest_name(word, candidates);
+  return near.empty() ? otherwise : "did you mean " + near + "?";
+}
+
 } // namespace gpt2

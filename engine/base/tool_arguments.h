@@ -36,9 +36,8 @@ inline Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
   if (!unknown.empty()) {
     const std::string word = unknown.front().substr(0, unknown.front().find('='));
     const bool is_flag = word.starts_with("-");
-    const std::string near = nearest_name(word, is_flag ? flags : commands);
     return {ExitCode::usage, is_flag ? "unknown flag " + word : "unexpected argument '" + word + "'",
-            near.empty() ? "see --help" : "did you mean " + near + "?"};
+            did_you_mean(word, is_flag ? flags : commands, "see --help")};
   }
   if (chosen.empty() && !commands.empty()) {
     std::string all;

@@ -216,9 +216,8 @@ std::string find_run(const std::string& run, const std::string& log_dir) {
   std::error_code absent;
   for (const auto& entry : fs::directory_iterator(log_dir, absent))
     if (entry.is_directory(absent)) names.push_back(entry.path().filename().string());
-  const std::string near = nearest_name(run, names);
   throw Error(ExitCode::data, "there is no run '" + run + "', neither as a folder nor below " + log_dir,
-              near.empty() ? "name one by --log_dir and its name, or by its folder" : "did you mean " + near + "?");
+              did_you_mean(run, names, "name one by --log_dir and its name, or by its folder"));
 }
 
 } // namespace gpt2

@@ -25,8 +25,7 @@ void check_key(const std::string& path, const Entry& entry, const std::set<std::
   std::vector<std::string> names(more.begin(), more.end());
   for (const OptionField& field : option_fields(options)) names.push_back(field.name);
   if (std::find(names.begin(), names.end(), entry.key) != names.end()) return;
-  const std::string near = nearest_name(entry.key, names);
-  fail(path, entry.line, "unknown option " + entry.key, near.empty() ? "" : "did you mean " + near + "?");
+  fail(path, entry.line, "unknown option " + entry.key, did_you_mean(entry.key, names));
 }
 
 // One value, as a flag: switches too can be given so.

@@ -53,11 +53,8 @@ void apply_lines(const std::vector<TomlLine>& lines, const std::string& origin, 
     if (!field) {
       std::vector<std::string> names;
       for (const auto& f : fields) names.push_back(f.name);
-      const std::string near = nearest_name(line.key, names);
       throw Error(ExitCode::usage, place + "unknown key " + line.key,
-                  peer           ? peer->instead
-                  : near.empty() ? ""
-                                 : "did you mean " + near + "?");
+                  peer ? peer->instead : did_you_mean(line.key, names));
     }
     if (stronger.contains(field->name) || stronger.contains(rival_of(field->name))) continue;
     try {
@@ -291,8 +288,7 @@ class CommandLineParser {
       names.push_back("--" + field.name);
       if (field.is_switch()) names.push_back("--no-" + field.name);
     }
-    const std::string near = nearest_name(word, names);
-    throw Error(ExitCode::usage, "unknown flag " + word, near.empty() ? "see --help" : "did you mean " + near + "?");
+    throw Error(ExitCode::usage, "unknown flag " + word, did_you_mean(word, names, "see --help"));
   }
 
   Options& options_;

@@ -407,9 +407,12 @@ TEST_CASE("FP8 that begins later: BF16 until then, then as if resumed from there
   CHECK(model->fp8_stats().empty());
 
   MemoryState weights_and_moments = state_of(*model); // of a run without FP8
-  std::erase_if(weights_and_moments.floats, [](const auto& entry) { return entry.first.starts_with("fp8/"); });
-  std::erase_if(weights_and_moments.ints, [](const auto& entry) { return entry.first.starts_with("fp8/"); });
-  std::erase_if(weights_and_moments.texts, [](const auto& entry) { return entry.first.starts_with("fp8/"); });
+  const auto forget_recipe = [](auto& entries) {
+    std::erase_if(entries, [](const auto& entry) { return entry.first.starts_with("fp8/"); });
+  };
+  forget_recipe(weights_and_moments.floats);
+  forget_recipe(weights_and_moments.ints);
+  forget_recipe(weights_and_moments.texts);
   cold->load_state(weights_and_moments);
   const std::vector<float> losses = train(*model, 4, 4);
   CHECK(model->step_label() == "FP8");

@@ -353,7 +353,8 @@ TEST_CASE("the FP8 switches and choices are checked") {
   CHECK(contains(usage_error({"--fp8_current_steps", "-1"}), "--fp8_current_steps: -1 does not fit"));
   CHECK(parse({}).options.fp8_current_steps == 0);
   CHECK(contains(usage_error({"--fp8_bf16_steps", "-1"}), "--fp8_bf16_steps: -1 does not fit"));
-  CHECK(parse({}).options.fp8_bf16_steps == 0);
+  CHECK(parse({}).options.fp8_bf16_steps == -1);
+  CHECK(parse({"--fp8_bf16_steps", "0"}).options.fp8_bf16_steps == 0);
   CHECK(parse({"--fp8_bf16_steps", "auto"}).options.fp8_bf16_steps == -1);
   CHECK(parse({"--fp8_current_steps", "auto"}).options.fp8_current_steps == -1);
   CHECK(parse({"--fp8_bf16_layers", "first,last,3-5"}).options.fp8_bf16_layers == "first,last,3-5");

@@ -147,11 +147,18 @@ TEST_CASE("every FP8 flag reaches the recipe") {
   options.fp8_current_steps = -1, options.warmup_steps = 40;
   CHECK(plan_for(options).model.fp8.current_steps == 40);
   CHECK(plan_for(options).options.fp8_current_steps == 40);
-  options.fp8_bf16_steps = 9;
-  CHECK(plan_for(options).model.fp8.bf16_steps == 9);
-  options.fp8_bf16_steps = -1;
-  CHECK(plan_for(options).model.fp8.bf16_steps == 40);
-  CHECK(plan_for(options).options.fp8_bf16_steps == 40);
+  CHECK(fp8.bf16_steps == 30); // of a warm-up of hundreds
+  CHECK(plan_for(options).options.fp8_bf16_steps == 30);
+  options.warmup_steps = 20;
+  CHECK(plan_for(options).model.fp8.bf16_steps == 20);
+  options.max_steps = 100;
+  CHECK(plan_for(options).model.fp8.bf16_steps == 10);
+  options.max_steps = 9;
+  CHECK(plan_for(options).model.fp8.bf16_steps == 0);
+  for (const int64_t given : {0, 40}) {
+    options.fp8_bf16_steps = given;
+    CHECK(plan_for(options).model.fp8.bf16_steps == given);
+  }
   CHECK(fp8.lm_head);
   CHECK(fp8.margin == 2);
   CHECK(fp8.interval == 3);

@@ -33,7 +33,8 @@ class GPT2Cpu final : public Model {
   const GPT2Config& config() const override { return config_; }
   const ParameterTable& parameters() const override { return table_; }
   std::string precision_label() const override { return recipe_ ? "FP8 (emulated)" : "FP32"; }
-  std::string step_label() const override { return recipe_ && recipe_->resting() ? "FP32" : precision_label(); }
+  bool before_fp8() const override { return recipe_ && recipe_->resting(); }
+  std::string step_label() const override { return before_fp8() ? "FP32" : precision_label(); }
   std::string device_name() const override;
 
   void micro_step(const Batch& batch, int index, int count) override;

@@ -45,9 +45,8 @@ class GPT2Cuda final : public Model {
   const GPT2Config& config() const override { return config_; }
   const ParameterTable& parameters() const override { return table_; }
   std::string precision_label() const override { return fp8_ ? "FP8" : "BF16"; }
-  std::string step_label() const override {
-    return fp8_ && fp8_->scaler.recipe().resting() ? "BF16" : precision_label();
-  }
+  bool before_fp8() const override { return fp8_ && fp8_->scaler.recipe().resting(); }
+  std::string step_label() const override { return before_fp8() ? "BF16" : precision_label(); }
   std::string device_name() const override { return cuda_.device->name; }
   NamedTensor read_tensor(const ParameterTensor& tensor, TensorKind kind) override;
   std::vector<Fp8TensorStats> fp8_stats() override;

@@ -131,7 +131,8 @@ class ObservableModel {
   virtual ~ObservableModel() = default;
 
   virtual const ParameterTable& parameters() const = 0;
-  virtual std::string precision_label() const = 0;                     // "FP32", "BF16", "FP8", "FP8 (emulated)"
+  virtual std::string precision_label() const = 0;  // "FP32", "BF16", "FP8", "FP8 (emulated)"
+  virtual bool before_fp8() const { return false; } // the last step was not in FP8 yet, later ones are
   virtual std::string step_label() const { return precision_label(); } // of the last step: BF16 before FP8 begins
   virtual std::string device_name() const = 0;
 

@@ -279,8 +279,10 @@ std::vector<OptionField> option_fields(Options& o) {
   f.choice("fp8_recipe", o.fp8_recipe,
            "delayed: scales from the largest values of past steps; current: from the tensor itself, in a second pass; "
            "current_grads, current_activations, current_weights: these so, the others delayed");
-  f.number_or_auto<int64_t>("fp8_bf16_steps", o.fp8_bf16_steps, -1, at_least<int64_t>(0),
-                            "FP8 begins after so many steps in BF16; auto: after the warm-up");
+  f.number_or_auto<int64_t>(
+      "fp8_bf16_steps", o.fp8_bf16_steps, -1, at_least<int64_t>(0),
+      "FP8 begins after so many steps in BF16; auto: after the warm-up, but no later than after 30 steps "
+      "and a tenth of the run");
   f.number_or_auto<int64_t>("fp8_current_steps", o.fp8_current_steps, -1, at_least<int64_t>(0),
                             "the first so many steps under current scaling, then --fp8_recipe; auto: the warm-up");
   f.choice("fp8_scenario", o.fp8_scenario, "mxfp8 is not built yet, on any GPU: a note says so and --fp8_recipe holds");

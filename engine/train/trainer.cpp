@@ -142,7 +142,7 @@ void Trainer::report_step(float lr, double seconds) {
 
   progress_.timed_step(seconds);
   const double speed = static_cast<double>(plan_.tokens_per_step()) / seconds;
-  const auto light_speed = session_.backend.light_speed(before_fp8() ? in_bf16_ : plan_.model);
+  const auto light_speed = session_.backend.light_speed(model_.before_fp8() ? in_bf16_ : plan_.model);
   const StepReport report{.step = state_.step,
                           .epoch = epoch,
                           .loss = result_.loss,
@@ -183,7 +183,7 @@ void Trainer::watch_device() {
 
 // What saturates or overflows repeatedly goes on without FP8. The LM head has a flag of its own, and is only named.
 void Trainer::watch_fp8() {
-  if (plan_.model.precision != Precision::fp8 || before_fp8()) return;
+  if (plan_.model.precision != Precision::fp8 || model_.before_fp8()) return;
   const std::vector<Fp8TensorStats> stats = over_ranks(session_.group, model_.fp8_stats());
   if (session_.resumed && fp8_step_ < 0) fp8_guard_.forget_blocks_in(stats); // the first look
   log_fp8(stats);
@@ -354,7 +354,7 @@ ExitCode Trainer::finish() {
                           " with weights that are not saved: " + trouble);
   if (!saves_.is_saved()) saves_.save_if_sound(saves_.is_best());
   saves_.wait(IfNotSaved::stop);
-  if (plan_.model.precision == Precision::fp8 && !before_fp8()) {
+  if (plan_.model.precision == Precision::fp8 && !model_.before_fp8()) {
     const std::vector<Fp8TensorStats> stats = over_ranks(session_.group, model_.fp8_stats());
     if (fp8_step_ != state_.step) log_fp8(stats);
     if (const std::string health = fp8_health_table(stats, fp8_lag_); !health.empty()) console_.line(health);

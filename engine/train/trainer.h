@@ -42,7 +42,6 @@ class Trainer {
   void log_fp8(std::span<const Fp8TensorStats> stats);
   // One process obeys at once; ranks do when all have heard of it, with the step's sums or during an evaluation.
   bool stopping() const { return session_.group.alone() ? stop_.requested() : result_.stop_requested || stop_agreed_; }
-  bool before_fp8() const { return model_.step_label() != model_.precision_label(); } // --fp8_bf16_steps
   bool due(int64_t frequency) const { return frequency > 0 && state_.step % frequency == 0; }
   bool anything_due() const;
   bool evaluate(); // true: the best so far

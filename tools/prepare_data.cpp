@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/base/process.h"
 #include "engine/base/program.h"
@@ -158,9 +159,8 @@ std::string command_to_go_on(int argc, char** argv) {
 void warn_of_no_validation(const Command& command, int64_t documents) {
   char fraction[32];
   std::snprintf(fraction, sizeof fraction, "%g", command.options.val_fraction);
-  log_warn("no validation set was made: none of " + std::to_string(documents) +
-           (documents == 1 ? " document" : " documents") + " fell to --val_fraction " + fraction +
-           " (give a larger one, or cut text into more documents: --separator \"\" does so at blank lines)");
+  log_warn("no validation set was made: none of " + counted(documents, "document") + " fell to --val_fraction " +
+           fraction + " (give a larger one, or cut text into more documents: --separator \"\" does so at blank lines)");
 }
 
 void print_summary(const Command& command, const PrepareReport& report, double seconds, int64_t encoded,
@@ -170,15 +170,15 @@ void print_summary(const Command& command, const PrepareReport& report, double s
   for (const SourceEntry& source : made.sources) text += source.text_bytes, documents += source.documents;
   for (const ShardEntry& shard : made.shards)
     console.line(command.options.output + "/" + shard.name + ": " + std::to_string(shard.tokens) + " tokens");
-  console.line(std::to_string(made.documents) + " documents of " + std::to_string(made.sources.size()) +
-               (made.sources.size() == 1 ? " file, " : " files, ") + size_text(text) +
+  console.line(counted(made.documents, "document") + " of " +
+               counted(static_cast<int64_t>(made.sources.size()), "file") + ", " + size_text(text) +
                " of text: " + std::to_string(made.train_tokens) + " tokens for training, " +
                std::to_string(made.val_tokens) + " for validation");
   if (made.duplicates > 0) console.line(std::to_string(made.duplicates) + " duplicates were left out");
   if (encoded > 0)
     console.line("done in " + format_duration(seconds) + ", " +
                  format_bytes(static_cast<double>(encoded) / std::max(seconds, 1e-3)) + "/s on " +
-                 std::to_string(command.options.threads) + (command.options.threads == 1 ? " thread" : " threads"));
+                 counted(command.options.threads, "thread"));
   if (made.bad_lines > 0) log_warn(std::to_string(made.bad_lines) + " bad lines were passed over");
   if (command.options.val_fraction > 0 && made.val_tokens == 0) warn_of_no_validation(command, documents);
   console.line("train on it: ./train_gpt2_fp8 " +

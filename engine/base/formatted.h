@@ -1,6 +1,7 @@
-// printf into a string, for short texts.
+// Short texts: printf into a string, a number of things.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <string>
 
@@ -11,6 +12,11 @@ std::string formatted(const char* format, Values... values) {
   char text[512];
   std::snprintf(text, sizeof text, format, values...);
   return text;
+}
+
+// "1 step", "2 steps"
+inline std::string counted(int64_t number, const std::string& thing) {
+  return std::to_string(number) + " " + thing + (number == 1 ? "" : "s");
 }
 
 } // namespace gpt2

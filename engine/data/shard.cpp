@@ -12,6 +12,7 @@
 
 #include "engine/base/files.h"
 #include "engine/base/hash.h"
+#include "engine/base/shell_words.h"
 #include "engine/data/input_files.h"
 #include "engine/data/shard_formats.h"
 
@@ -85,7 +86,8 @@ class MemoryShard : public TokenSource {
 // ---- what to do about a path that is no shard ----
 
 std::string prepare_first(const std::filesystem::path& input, const std::string& name) {
-  return "make shards of it: bin/prepare_data " + input.string() + " --dataset " + name + ", then --dataset " + name;
+  return "make shards of it: bin/prepare_data " + shell_word(input.string()) + " --dataset " + name +
+         ", then --dataset " + name;
 }
 
 std::string advice_for_folder(const std::filesystem::path& folder) {

@@ -57,7 +57,7 @@ void tell_end(const PlannedRun& run, double tokens_per_second, const Report& rep
   const RunCost cost =
       cost_of(run.plan, run.done, run.data.train->sequences(), run.evaluated(), tokens_per_second * run.ranks);
   report({"end of the run", Level::ok,
-          std::to_string(cost.steps) + " steps, " + format_count(static_cast<double>(cost.tokens)) + " tokens in " +
+          counted(cost.steps, "step") + ", " + format_count(static_cast<double>(cost.tokens)) + " tokens in " +
               format_duration(*cost.seconds) + ": at " + date_after(*cost.seconds) + " if it began now" +
               (run.ranks > 1 ? ", " + std::to_string(run.ranks) + " ranks as fast as one" : "")});
 }

@@ -15,8 +15,6 @@ using Json = nlohmann::json;
 constexpr size_t kColumns = 80, kNameColumns = 24;
 constexpr const char* kAxisNames[] = {"step", "tokens", "seconds"};
 
-std::string seeds_text(int64_t count) { return std::to_string(count) + (count == 1 ? " seed" : " seeds"); }
-
 std::string with_error(const Estimate& value, const char* format) {
   if (!std::isfinite(value.mean)) return "-";
   return formatted(format, value.mean) + (std::isfinite(value.error) ? formatted(" +- %.4f", value.error) : "");
@@ -49,8 +47,8 @@ std::string verdict_text(const Comparison& c, size_t group) {
   const GroupGap& gap = c.gaps[group - 1];
   const Estimate& at = gap.at[0].estimate;
   const std::string margin = formatted("%g", c.margin) + " nats";
-  const std::string numbers = formatted("%+.4f nats, standard error %.4f, ", at.mean, at.error) + seeds_text(at.count) +
-                              (gap.paired ? "" : ", not paired: no seed in common");
+  const std::string numbers = formatted("%+.4f nats, standard error %.4f, ", at.mean, at.error) +
+                              counted(at.count, "seed") + (gap.paired ? "" : ", not paired: no seed in common");
   const std::string sure = formatted(" 2 standard errors of %lld seeds: %.0f %% sure.",
                                      static_cast<long long>(at.count), 100 * coverage_of_two_errors(at.count));
   switch (gap.verdict.outcome) {
@@ -62,7 +60,7 @@ std::string verdict_text(const Comparison& c, size_t group) {
              formatted(" by %.4f nats: ", std::abs(at.mean)) + numbers + "." + sure;
     case Outcome::unclear:
       return "whether " + name + " is within " + margin + " of " + first + " cannot be said with " +
-             seeds_text(at.count) + ": " + numbers + "; " +
+             counted(at.count, "seed") + ": " + numbers + "; " +
              (gap.verdict.seeds_needed < 1000 ? formatted("about %.0f seeds would be needed.", gap.verdict.seeds_needed)
                                               : "more than 1000 seeds would be needed.");
     case Outcome::one_seed:

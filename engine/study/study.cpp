@@ -162,7 +162,7 @@ std::string describe(const RunProgress& progress) {
     case RunStage::done:
       break;
   }
-  return "done, " + std::to_string(progress.step) + " steps";
+  return "done, " + counted(progress.step, "step");
 }
 
 std::string find_trainer(const std::string& asked) {

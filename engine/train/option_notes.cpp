@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <set>
 
+#include "engine/base/formatted.h"
 #include "engine/train/option_fields.h"
 
 namespace gpt2 {
@@ -97,11 +98,11 @@ std::vector<std::string> notes_on_options_without_effect(const RunStart& start, 
   if (options.save_best && !evaluates) note(flags_among(given, {"save_best"}), "without evaluation on --val_data");
   if (given.contains("warmup_steps") && plan.schedule.warmup_steps >= plan.max_steps) {
     notes.push_back("--warmup_steps " + std::to_string(plan.schedule.warmup_steps) + " is not over in this run of " +
-                    std::to_string(plan.max_steps) + " steps: the learning rate only climbs, and never decays");
+                    counted(plan.max_steps, "step") + ": the learning rate only climbs, and never decays");
   }
   if (plan.model.precision == Precision::fp8 && plan.model.fp8.bf16_steps >= plan.max_steps) {
     notes.push_back("--fp8_bf16_steps " + std::to_string(plan.model.fp8.bf16_steps) +
-                    ": FP8 does not begin in this run of " + std::to_string(plan.max_steps) + " steps");
+                    ": FP8 does not begin in this run of " + counted(plan.max_steps, "step"));
   }
   if (options.lr_schedule != Decay::wsd) note(flags_among(given, {"wsd_decay_ratio"}), "without --lr_schedule wsd");
   if (gpu) {

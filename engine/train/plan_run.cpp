@@ -1,6 +1,7 @@
 #include "engine/train/plan_run.h"
 
 #include "engine/base/files.h"
+#include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/base/process.h"
 #include "engine/io/checkpoint_names.h"
@@ -58,7 +59,7 @@ void measure(PlannedRun& run, const BackendOptions& backend_options, double seco
       *model, run.data.train, run.plan,
       {.steps = 1 << 30, .seconds = seconds, .micro_batches = std::min(run.plan.batch.accumulation, kMicroBatches)});
   run.tokens_per_second = measured.tokens_per_second * run.ranks;
-  run.speed_from = "measured here in " + std::to_string(measured.steps) + (measured.steps == 1 ? " step" : " steps") +
+  run.speed_from = "measured here in " + counted(measured.steps, "step") +
                    (run.ranks > 1 ? " on one rank, times " + std::to_string(run.ranks) + ": at most" : "");
 }
 

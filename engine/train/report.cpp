@@ -32,9 +32,9 @@ std::string precision_text(const RunPlan& plan, ObservableModel& model) {
   const std::vector<int> in_bf16 =
       stats.empty() ? plan.model.fp8.bf16_layers : unquantized_blocks(stats, plan.model.config.layers);
   return model.precision_label() +
-         (o.fp8_bf16_steps > 0 ? " after " + std::to_string(o.fp8_bf16_steps) + " steps of BF16" : "") + ", " +
+         (o.fp8_bf16_steps > 0 ? " after " + counted(o.fp8_bf16_steps, "step") + " of BF16" : "") + ", " +
          name_of(o.fp8_format) + ", " + name_of(o.fp8_recipe) + " scaling" +
-         (o.fp8_current_steps > 0 ? " after " + std::to_string(o.fp8_current_steps) + " steps of current" : "") +
+         (o.fp8_current_steps > 0 ? " after " + counted(o.fp8_current_steps, "step") + " of current" : "") +
          ", margin " + std::to_string(o.fp8_margin) + ", interval " + std::to_string(o.fp8_interval) +
          ", amax history " + std::to_string(o.fp8_amax_history) + (o.fp8_lm_head ? ", LM head too" : ", LM head not") +
          (in_bf16.empty() ? "" : ", " + block_list(in_bf16) + " not") +
@@ -42,7 +42,7 @@ std::string precision_text(const RunPlan& plan, ObservableModel& model) {
 }
 
 std::string every(int64_t frequency, const std::string& otherwise) {
-  return frequency > 0 ? "every " + std::to_string(frequency) + " steps" : otherwise;
+  return frequency > 0 ? "every " + counted(frequency, "step") : otherwise;
 }
 
 } // namespace
@@ -54,23 +54,20 @@ std::string shape_text(const GPT2Config& config) {
 
 std::string data_text(const Dataset& dataset, const std::string& source) {
   return source + ": " + count(static_cast<double>(dataset.tokens())) + " tokens in " +
-         std::to_string(dataset.shards()) + (dataset.shards() == 1 ? " shard, " : " shards, ") +
-         count(static_cast<double>(dataset.sequences())) + " sequences";
+         counted(dataset.shards(), "shard") + ", " + count(static_cast<double>(dataset.sequences())) + " sequences";
 }
 
 std::string batch_text(const RunPlan& plan, int ranks) {
   return std::to_string(plan.target_batch_size) + " sequences = " + std::to_string(plan.batch.batch_size) +
-         " per micro-batch x " + std::to_string(plan.batch.accumulation) + " accumulated x " + std::to_string(ranks) +
-         (ranks == 1 ? " rank" : " ranks") + " = " + count(static_cast<double>(plan.tokens_per_step())) +
-         " tokens per step";
+         " per micro-batch x " + std::to_string(plan.batch.accumulation) + " accumulated x " + counted(ranks, "rank") +
+         " = " + count(static_cast<double>(plan.tokens_per_step())) + " tokens per step";
 }
 
 std::string optimizer_text(const RunPlan& plan) {
   const Options& o = plan.options;
   return "AdamW, lr " + formatted("%.2e", plan.schedule.max_lr) + " " + name_of(o.lr_schedule) + " to " +
          formatted("%.2e", static_cast<double>(plan.schedule.max_lr) * o.min_lr_ratio) + ", warm-up " +
-         std::to_string(plan.schedule.warmup_steps) +
-         (plan.schedule.warmup_steps == 1 ? " step, betas " : " steps, betas ") + formatted("%g", o.beta1) + " " +
+         counted(plan.schedule.warmup_steps, "step") + ", betas " + formatted("%g", o.beta1) + " " +
          formatted("%g", o.beta2) + ", decay " + formatted("%g", o.weight_decay) + ", clip " +
          formatted("%g", o.grad_clip);
 }
@@ -176,7 +173,7 @@ std::string resume_command(const std::string& checkpoint, std::optional<double> 
 std::string closing_lines(const Session& session) {
   const TrainState& state = session.state;
   const std::string done =
-      "done: " + std::to_string(state.step) + " steps, " + count(static_cast<double>(state.tokens)) + " tokens";
+      "done: " + counted(state.step, "step") + ", " + count(static_cast<double>(state.tokens)) + " tokens";
   if (state.last_val_step != state.step) return done;
   const std::optional<double> entropy = session.data.entropy;
   return done + "\nval loss " + formatted("%.3f", state.last_val_loss) +

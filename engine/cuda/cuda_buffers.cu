@@ -67,9 +67,10 @@ void take_fp8_workspace(Arena& arena, CudaBuffers& b, BlockActivations& shared, 
   f.h_final = arena.take<uint8_t>(RC, kShared);
   f.h_final_t = arena.take<uint8_t>(RC, kShared);
   b.h_final = arena.take<bf16>(RC, kShared);
-  b.logits = arena.take<bf16>(chunk * Vp, kShared);
-  f.dlogits = arena.take<uint8_t>(chunk * Vp, kShared);
-  f.dlogits_t = arena.take<uint8_t>(chunk * Vp, kShared);
+  b.logits = arena.take<bf16>(2 * chunk * Vp, kShared);
+  b.logits_rows = std::min(shape.R, 2 * chunk); // a BF16 head has the room of the codes too: the same sums as in BF16
+  f.dlogits = reinterpret_cast<uint8_t*>(b.logits + chunk * Vp);
+  f.dlogits_t = f.dlogits + chunk * Vp;
   f.softmax_parts = arena.take<SoftmaxPart>(chunk * lm_head_parts_fp8(static_cast<int>(shape.C), static_cast<int>(Vp)),
                                             kShared); // 9 MB at 124M
 
@@ -171,6 +172,7 @@ CudaBuffers lay_out(Arena& arena, const ModelOptions& options, const ParameterTa
 
   CudaBuffers b{};
   b.blocks.resize(config.layers);
+  b.logits_rows = chunk;
   const int64_t owned = sharded ? table.shard_size() : table.size();
   b.master = arena.take<float>(owned, "parameters");
   if (sharded) take_vectors(arena, b, table);

@@ -90,7 +90,8 @@ struct CudaBuffers {
   bf16* dh;     // (R, C) gradient of a LayerNorm's output or of attention's; the same memory as branch
   bf16* dwide;  // (R, 4C) gradient of the MLP's hidden layer, or of QKV
 
-  bf16* logits;         // (chunk, Vp): logits, then their gradient
+  bf16* logits;         // (logits_rows, Vp) of a BF16 head, (chunk, Vp) of an FP8 one: logits, then their gradient
+  int64_t logits_rows;  // which a BF16 head takes at a time
   float* losses;        // (R)
   int32_t* inputs;      // (R)
   int32_t* targets;     // (R)
@@ -105,6 +106,7 @@ struct CudaBuffers {
 // ms at 124M, against 2.6 ms of BF16 products for 8,192 rows; in FP8 logits and gradients take 4 bytes each instead of
 // 2, and 4,096 rows keep the whole head inside the memory that the blocks' backward needs anyway.
 constexpr int64_t logits_chunk(Precision precision) { return precision == Precision::fp8 ? 4096 : 8192; }
+static_assert(logits_chunk(Precision::bf16) == 2 * logits_chunk(Precision::fp8)); // see take_fp8_workspace
 
 // sharded: the optimizer's state of one of the table's ranks.
 CudaBuffers lay_out(Arena& arena, const ModelOptions& options, const ParameterTable& table, Recompute recompute,

@@ -101,18 +101,18 @@ void GPT2Cuda::block_forward(int layer, int B, int T) {
 
   linears_.forward(a.qkv, a.h1, block.qkv, R); // (R, C) -> (R, 3C)
   if (keeping_) keep(layer, keeping_->cache, keeping_->places);
-  attention_.forward(a, B, T);                             // qkv (B, T, 3, NH, HS) -> o (B, T, NH, HS)
-  linears_.forward(b_.branch, a.o, block.proj, R);         // (R, C) -> (R, C)
-  norms_.forward(a.h2, block.ln2, R);                      // x_mid = x + branch; h2 = LayerNorm(x_mid)
-  linears_.forward_gelu(a.gelu, a.pre, a.h2, block.fc, R); // (R, C) -> pre (R, 4C), gelu(pre)
-  linears_.forward(b_.branch, a.gelu, block.fcproj, R);    // (R, 4C) -> (R, C)
+  attention_.forward(a, B, T);                                           // qkv (B, T, 3, NH, HS) -> o (B, T, NH, HS)
+  linears_.forward(b_.branch, a.o, block.proj, R);                       // (R, C) -> (R, C)
+  norms_.forward(a.h2, block.ln2, R);                                    // x_mid = x + branch; h2 = LayerNorm(x_mid)
+  linears_.forward_gelu(a.gelu, a.pre, a.h2, block.fc, R, fuses_gelu()); // (R, C) -> pre (R, 4C), gelu(pre)
+  linears_.forward(b_.branch, a.gelu, block.fcproj, R);                  // (R, 4C) -> (R, C)
 }
 
 // ---- LM head: a chunk of logits at a time, its gradient taken at once; the full logits never exist ----
 
 void GPT2Cuda::head(int64_t R, bool backward) {
   const LinearLayer lm_head = lm_head_layer();
-  const int64_t chunk = logits_chunk(options_.precision);
+  const int64_t chunk = b_.logits_rows;
   norms_.forward(b_.h_final, final_layernorm_layer(), R); // x_final = x_mid + branch
   for (int64_t row = 0; row < R; row += chunk) {
     const int64_t rows = std::min(chunk, R - row), first = row * config_.channels;
@@ -185,7 +185,7 @@ void GPT2Cuda::recompute(int layer, int B, int T) {
   const BlockActivations& a = b_.blocks[layer];
   const int64_t R = static_cast<int64_t>(B) * T;
   const bool only_x = recompute_ == Recompute::block && layer != config_.layers - 1; // the last block's are still there
-  const bool among_fp8 = fp8_ != nullptr; // a block in BF16 among FP8 ones never keeps LayerNorm's and GELU's outputs
+  const bool among_fp8 = fp8_ != nullptr; // FP8's memory never keeps LayerNorm's and GELU's outputs
 
   if (fp8_block(layer)) {
     if (!only_x) return;
@@ -195,7 +195,15 @@ void GPT2Cuda::recompute(int layer, int B, int T) {
   if (only_x || among_fp8) norms_.forward(a.h1, block.ln1.again(), R);
   if (only_x) return block_forward(layer, B, T);
   if (among_fp8) norms_.forward(a.h2, block.ln2.again(), R);
-  if (among_fp8 || recompute_ == Recompute::gelu) linears_.gelu(a.gelu, a.pre, R);
+  if (among_fp8 && fuses_gelu())
+    linears_.forward_gelu(a.gelu, a.pre, a.h2, block.fc, R, true);
+  else if (among_fp8 || recompute_ == Recompute::gelu)
+    linears_.gelu(a.gelu, a.pre, R);
 }
+
+// What makes GELU's output again for backward is our kernel, whose bits are not those of cuBLASLt's epilogue: forward
+// then uses our kernel too. Not so before FP8 begins: those few steps take the product twice, and have all the bits of
+// a run in BF16, so that an FP8 run begins where BF16 would be.
+bool GPT2Cuda::fuses_gelu() const { return fuse_gelu_ && recompute_ != Recompute::gelu && (!fp8_ || before_fp8()); }
 
 } // namespace gpt2

@@ -124,9 +124,9 @@ class DecoderCuda final : public Decoder {
 // FP8 products want 16 rows and have their weights as codes: such a model reads its texts again.
 std::unique_ptr<Decoder> GPT2Cuda::make_decoder(int rows, int positions) {
   if (fp8_ || !gpu_decodes_heads_of(config_.head_dim())) return make_recomputing_decoder(*this, rows, positions);
-  const int64_t room = std::min(int64_t{options_.batch_size} * options_.seq_len, logits_chunk(options_.precision));
-  if (rows > room) {
-    throw Error(ExitCode::usage, "at most " + std::to_string(room) + " texts at a time", "lower --batch_size");
+  if (rows > b_.logits_rows) {
+    throw Error(ExitCode::usage, "at most " + std::to_string(b_.logits_rows) + " texts at a time",
+                "lower --batch_size");
   }
   return std::make_unique<DecoderCuda>(*this, rows, positions);
 }
@@ -227,13 +227,13 @@ void GPT2Cuda::decode_block_of_many(int layer, const KeyValueCacheCuda& cache, c
   const BlockActivations& a = b_.blocks[layer];
   const int64_t R = places.count;
 
-  norms_.forward(a.h1, block.ln1, R);                      // x = x_mid + branch of the block before
-  linears_.forward(a.qkv, a.h1, block.qkv, R);             // (R, C) -> (R, 3C)
-  attend_to_kept(layer, cache, places);                    // (R, 3C) -> (R, C)
-  linears_.forward(b_.branch, a.o, block.proj, R);         // (R, C) -> (R, C)
-  norms_.forward(a.h2, block.ln2, R);                      // x_mid = x + branch; h2 = LayerNorm(x_mid)
-  linears_.forward_gelu(a.gelu, a.pre, a.h2, block.fc, R); // (R, C) -> pre (R, 4C), gelu(pre)
-  linears_.forward(b_.branch, a.gelu, block.fcproj, R);    // (R, 4C) -> (R, C)
+  norms_.forward(a.h1, block.ln1, R);                                    // x = x_mid + branch of the block before
+  linears_.forward(a.qkv, a.h1, block.qkv, R);                           // (R, C) -> (R, 3C)
+  attend_to_kept(layer, cache, places);                                  // (R, 3C) -> (R, C)
+  linears_.forward(b_.branch, a.o, block.proj, R);                       // (R, C) -> (R, C)
+  norms_.forward(a.h2, block.ln2, R);                                    // x_mid = x + branch; h2 = LayerNorm(x_mid)
+  linears_.forward_gelu(a.gelu, a.pre, a.h2, block.fc, R, fuses_gelu()); // (R, C) -> pre (R, 4C), gelu(pre)
+  linears_.forward(b_.branch, a.gelu, block.fcproj, R);                  // (R, 4C) -> (R, C)
 }
 
 } // namespace gpt2

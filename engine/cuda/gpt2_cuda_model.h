@@ -77,6 +77,7 @@ class GPT2Cuda final : public Model {
   void backward(int B, int T, Fp8Pass pass, Exchange exchange);
   void block_backward(int layer, int B, int T);
   void recompute(int layer, int B, int T);
+  bool fuses_gelu() const;
 
   // What of it differs in FP8: gpt2_cuda_fp8.cu.
   void block_forward_fp8(int layer, int B, int T, Fp8Pass pass);
@@ -158,6 +159,7 @@ class GPT2Cuda final : public Model {
   const bool sharded_;                  // the optimizer's state is kept for them alone
   const std::vector<OwnedSlice> updated_;
   const Recompute recompute_;
+  const bool fuse_gelu_;
   const bool use_graph_;
   Cuda cuda_;
   std::unique_ptr<DeviceMemory> memory_;

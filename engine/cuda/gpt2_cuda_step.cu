@@ -139,16 +139,14 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
       sharded_(!group.alone() && cuda_options.sharing.shard_optimizer),
       updated_(sharded_ ? owned_ : whole(table_)),
       recompute_(cuda_options.recompute),
+      fuse_gelu_(cuda_options.fuse_gelu),
       use_graph_(cuda_options.cuda_graph),
       cuda_(backend_options(cuda_options)),
       memory_(allocate(options, cuda_options, table_, sharded_,
                        exchange_bytes(table_, cuda_options.sharing, group.ranks()))),
       b_(lay_out_in(*memory_, options, table_, recompute_, sharded_, memory_report_)),
       context_{cuda_, config_, b_},
-      // --recompute gelu, and a block in BF16 among FP8 ones, make GELU's output again with our kernel, whose bits are
-      // not those of cuBLASLt's epilogue: forward then uses our kernel too, so that backward reads what forward used.
-      linears_(context_,
-               cuda_options.fuse_gelu && recompute_ != Recompute::gelu && options.precision != Precision::fp8),
+      linears_(context_),
       norms_(context_),
       attention_(context_),
       embedding_(context_, at_),

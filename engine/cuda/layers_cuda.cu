@@ -27,8 +27,9 @@ void Linears::forward(bf16* out, const bf16* in, const LinearLayer& layer, int64
                             .OC = layer.OC});
 }
 
-void Linears::forward_gelu(bf16* out, bf16* pre, const bf16* in, const LinearLayer& layer, int64_t R) const {
-  if (!fused_gelu_) {
+void Linears::forward_gelu(bf16* out, bf16* pre, const bf16* in, const LinearLayer& layer, int64_t R,
+                           bool fused) const {
+  if (!fused) {
     forward(pre, in, layer, R);
     gelu(out, pre, R);
     return;

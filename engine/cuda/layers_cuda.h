@@ -62,11 +62,11 @@ struct LayerContext {
 
 class Linears {
  public:
-  // fused_gelu: GELU in the product's epilogue (cuBLASLt) instead of a kernel of its own.
-  Linears(const LayerContext& at, bool fused_gelu) : at_(at), fused_gelu_(fused_gelu) {}
+  explicit Linears(const LayerContext& at) : at_(at) {}
 
   void forward(bf16* out, const bf16* in, const LinearLayer& layer, int64_t R) const;
-  void forward_gelu(bf16* out, bf16* pre, const bf16* in, const LinearLayer& layer, int64_t R) const;
+  // fused: GELU in the product's epilogue (cuBLASLt) instead of a kernel of its own, whose bits are others.
+  void forward_gelu(bf16* out, bf16* pre, const bf16* in, const LinearLayer& layer, int64_t R, bool fused) const;
   void input_gradient(bf16* din, const bf16* dout, const LinearLayer& layer, int64_t R) const;
   void weight_gradient(const bf16* dout, const bf16* in, const LinearLayer& layer, int64_t R) const;
 
@@ -76,7 +76,6 @@ class Linears {
 
  private:
   LayerContext at_;
-  bool fused_gelu_;
 };
 
 // Forward is LayerNormForward<bf16> or LayerNormForwardFp8: the same fields but for the output.

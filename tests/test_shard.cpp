@@ -143,7 +143,7 @@ TEST_CASE("missing, empty and unreadable files") {
   CHECK(contains(expect_bad_shard(folder / "play.txt").hint(), "then --dataset play"));
   const TemporaryFolder texts, shards;
   std::ofstream(texts / "a.parquet") << "PAR1 and more";
-  CHECK(contains(expect_bad_shard(texts.path() + "/").hint(), "bin/prepare_data " + texts / "*.parquet"));
+  CHECK(contains(expect_bad_shard(texts.path() + "/").hint(), "bin/prepare_data '" + texts / "*.parquet" + "'"));
   write_bin_shard(shards / "train_000000.bin", std::vector<uint16_t>{1, 2, 3});
   CHECK(contains(expect_bad_shard(shards.path()).hint(), "'" + shards / "train_*.bin" + "'"));
 

@@ -10,6 +10,8 @@
         scatter between runs comes: what they do afterwards
     loss_gap.py --plan plan.toml --dry_run --tokens_per_second 2e6
         the table of runs and how long it takes, before the first one
+    loss_gap.py --table docs/data/loss_gap_124M.csv --model gpt2 --seeds 10 --picture gap.svg
+        what curves of earlier plans say: nothing runs
 
 A plan file, TOML or JSON, holds options by name: seeds = 24, jobs = 6, and tables [setting] and [variant] with NAME = "FLAGS".
 Options on the command line win; --setting and --variant there add to the plan's.
@@ -34,7 +36,8 @@ import threading
 import time
 
 from loss_gap_plan import NOT_HERE, USAGE, Failure, Run, check_data, data_names, make_runs, read_options
-from loss_gap_report import Curve, compare, draw, print_report, read_curve, same_losses, write_curve
+from loss_gap_report import (Curve, compare, draw, print_report, read_curve, read_table, same_losses, write_curve,
+                             write_table)
 
 WARM_UP = "warm-up"  # in place of a setting
 TRAINER_USAGE, TRAINER_DATA, TRAINER_NUMERICS, TRAINER_DEVICE, TRAINER_STOPPED = 2, 3, 5, 6, 75  # README, "Exit codes"
@@ -369,9 +372,8 @@ def print_plan(options, runs, finished):
               f"start of each of {todo} processes, {options.jobs} at a time")
 
 
-def report(options, runs, finished):
-    print(f"\n{len(finished)} of {len(runs)} runs done")
-    curves = {(run.setting, run.variant, run.seed): curve for run, curve in finished.items()}
+def report(options, curves):
+    """curves: {(setting, variant, seed): Curve}"""
     builds = {curve.facts.get("build", "unknown") for curve in curves.values()}
     if len(builds) > 1:
         print(f"note: the curves are of {len(builds)} builds: {', '.join(sorted(builds))}")
@@ -380,15 +382,17 @@ def report(options, runs, finished):
     comparisons, missing = compare(curves, options.baseline.name, names, settings, options.all_seeds)
     passes = print_report(comparisons, missing, options.bars, options.baseline.name)
     if options.picture:
-        paired = min(len(comparison.gaps) for comparison in comparisons)
-        seeds = f"{options.seeds} seeds" if paired == options.seeds else f"{paired} of {options.seeds} seeds"
-        title = f"{options.model}, {options.steps} steps of {options.tokens_per_step:,} tokens, {seeds}"
+        title = f"{options.model}, {options.steps} steps of {options.tokens_per_step:,} tokens"
         draw(options.picture, title, curves, options.baseline.name, names, settings, options.bars)
+    if options.write_table:
+        write_table(options.write_table, curves)
     return 0 if passes else 1
 
 
 def main(arguments):
     options = read_options(arguments, __doc__)
+    if options.table:
+        return report(options, {key: curve for table in options.table for key, curve in read_table(table).items()})
     runs = make_runs(options)
     finished = read_finished(options, runs)
     print_plan(options, runs, finished)
@@ -401,7 +405,8 @@ def main(arguments):
         options.work.mkdir(parents=True, exist_ok=True)
         trainer = Trainer(options, runs)
         run_all(options, trainer, runs, finished)
-    return report(options, runs, finished)
+    print(f"\n{len(finished)} of {len(runs)} runs done")
+    return report(options, {(run.setting, run.variant, run.seed): curve for run, curve in finished.items()})
 
 
 if __name__ == "__main__":

@@ -59,6 +59,9 @@ def make_parser(description):
     p.add_argument("--picture", type=Path, metavar="SVG")
     p.add_argument("--dry_run", action="store_true", help="print the table of runs and stop")
     p.add_argument("--report", action="store_true", help="run nothing: what the curves there say")
+    p.add_argument("--write_table", type=Path, metavar="CSV", help="all curves in one file, as those in docs/data")
+    p.add_argument("--table", type=Path, action="append", metavar="CSV", help="run nothing: what the curves of such files say; "
+                   "the last that has a curve counts")
     p.add_argument("--tokens_per_second", type=float, default=0, metavar="N", help="of one run alone, which runs at a time share: "
                    "for the estimate of time")
     p.add_argument("--budget", type=float, default=0, metavar="SECONDS", help="start no run that would end later; stop what does")

@@ -60,6 +60,26 @@ def read_curve(path):
     return Curve(facts.pop("precision"), losses, facts)
 
 
+def read_table(path):
+    """{(setting, variant, seed): Curve}: many curves in one file, as docs/data keeps them, without their facts."""
+    curves = {}
+    with open(path, newline="") as file:
+        for row in csv.DictReader(file):
+            key = f"lr{row['max_lr']}", row["variant"], int(row["seed"])
+            curve = curves.setdefault(key, Curve(row["evaluated_in"], {}))  # the first is in the precision of the training
+            curve.losses[int(row["step"]), row["evaluated_in"]] = float(row["val_loss"])
+    return curves
+
+
+def write_table(path, curves):
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("max_lr", "variant", "seed", "step", "evaluated_in", "val_loss"))
+        for (setting, variant, seed), curve in sorted(curves.items()):
+            for (step, precision), loss in curve.losses.items():
+                writer.writerow((setting.removeprefix("lr"), variant, seed, step, precision, f"{loss:.6f}"))
+
+
 def same_losses(a, b):
     """As far as files keep them."""
     return {key: f"{loss:.6f}" for key, loss in a.losses.items()} == {key: f"{loss:.6f}" for key, loss in b.losses.items()}
@@ -169,12 +189,28 @@ class Comparison:
     setting: str
     variant: str
     gaps: dict  # by seed
-    skipped: int = 0  # steps, over all seeds
+    skipped: object = 0  # steps, over all seeds; None: a curve of a table does not tell
     baseline_loss: float = math.nan  # mean over the same seeds
     unpaired: Estimate = field(default_factory=lambda: estimate([]))  # late, of all runs there are, whatever their seeds
 
     def of(self, name):
         return estimate(getattr(gap, name) for gap in self.gaps.values())
+
+
+def ranges(numbers):
+    """'1, 2, 5 to 7' of 1, 2, 5, 6, 7"""
+    runs = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+
+
+def in_all(counts):
+    counts = list(counts)
+    return None if None in counts else sum(map(int, counts))
 
 
 def compare(curves, baseline, variants, settings, seeds):
@@ -188,13 +224,13 @@ def compare(curves, baseline, variants, settings, seeds):
                 curve, reference = curves.get((setting, variant, seed)), curves.get((setting, baseline, seed))
                 if curve and reference:
                     comparison.gaps[seed] = gap_of(curve, reference)
-                    comparison.skipped += int(curve.facts.get("skipped", 0))
+                    comparison.skipped = in_all((comparison.skipped, curve.facts.get("skipped")))
                     theirs.append(reference.last(reference.precision))
                     continue
                 absent = " and ".join(name for name, there in ((baseline, reference), (variant, curve)) if not there)
                 incomplete.setdefault(absent, []).append(seed)
             for absent, of_seeds in incomplete.items():
-                missing.append(f"{setting} seed{'s' if len(of_seeds) > 1 else ''} {', '.join(map(str, of_seeds))}: no {absent}")
+                missing.append(f"{setting} seed{'s' if len(of_seeds) > 1 else ''} {ranges(of_seeds)}: no {absent}")
             comparison.baseline_loss = estimate(theirs).mean
             last = lambda name: [c.last(c.precision) for (of, side, _), c in curves.items() if (of, side) == (setting, name)]
             comparison.unpaired = difference_of_means(last(variant), last(baseline))
@@ -213,7 +249,7 @@ def over_settings(comparisons):
         complete = [seed for seed in own[0].gaps if all(seed in c.gaps for c in own)]
         mean = lambda seed, name: estimate(getattr(c.gaps[seed], name) for c in own).mean
         gaps = {seed: Gap(mean(seed, "early"), mean(seed, "late"), mean(seed, "trained")) for seed in complete}
-        rows.append(Comparison("all", variant, gaps, sum(c.skipped for c in own), estimate(c.baseline_loss for c in own).mean))
+        rows.append(Comparison("all", variant, gaps, in_all(c.skipped for c in own), estimate(c.baseline_loss for c in own).mean))
     return rows
 
 
@@ -228,7 +264,7 @@ def print_report(comparisons, missing, bars, baseline):
         ok, why = bars.verdict(row.of("late"))
         passes = passes and ok
         print(f"| {row.setting} | {row.variant} | {len(row.gaps)} | {row.baseline_loss:.4f} | {row.of('early')} | {row.of('late')} "
-              f"| {row.unpaired} | {row.of('trained')} | {row.of('rounding')} | {row.skipped} | {why} |")
+              f"| {row.unpaired} | {row.of('trained')} | {row.of('rounding')} | {'-' if row.skipped is None else row.skipped} | {why} |")
     print("\nearly: mean over the evaluations in the first third of the steps, from where they branch off; late: at the last one;\n"
           "unpaired: difference of the means of all runs, whatever their seeds. Where its error is no larger, runs of a seed have\n"
           "nothing in common, and more of either side help.")
@@ -276,7 +312,8 @@ def draw(path, title, curves, baseline, variants, settings, bars):
         below = Panel(346, 170, (0, last), gap_ticks, f"gap to {baseline} (nats)", 3, at, width)
         above.axes()
         below.axes("step")
-        parts.append(f'<text x="{at + width / 2}" y="56" text-anchor="middle">{setting}</text>')
+        pairs = ", ".join(str(len(series[setting, name].keys() & series[setting, baseline])) for name in variants)
+        parts.append(f'<text x="{at + width / 2}" y="56" text-anchor="middle">{setting}, pairs of a seed: {pairs}</text>')
         for colour, name in enumerate(names):
             points = [(step, values) for step, values in losses_at(setting, name) if values]
             above.band([(step, min(values), max(values)) for step, values in points], colour_of(colour))

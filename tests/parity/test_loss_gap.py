@@ -8,6 +8,7 @@ import io
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import unittest
 from pathlib import Path
 
 from loss_gap_plan import Choice, Failure, flags_by_name, make_runs, read_options
-from loss_gap_report import (Bars, Curve, compare, difference_of_means, estimate, over_settings, print_report, read_curve,
+from loss_gap_report import (Bars, Curve, compare, difference_of_means, estimate, over_settings, print_report, ranges, read_curve,
                              write_curve)
 
 BENCH = Path(__file__).resolve().parent / "loss_gap.py"
@@ -71,6 +72,7 @@ class Statistics(unittest.TestCase):
         self.assertEqual(sorted(row.gaps), [1, 3])
         self.assertAlmostEqual(row.of("late").mean, 0.02)
         self.assertEqual(missing, ["lr seed 2: no bf16", "lr seed 4: no fp8"])
+        self.assertEqual(ranges([1, 2, 5, 6, 7, 9]), "1, 2, 5 to 7, 9")
 
     def test_unpaired_all_runs_count(self):
         curves = pairs([0.01, 0.02, 0.03, 0.04])
@@ -187,8 +189,8 @@ class Bench(unittest.TestCase):
         return self.folder / out / "nano" / setting / f"{variant}-seed{seed}.csv"
 
     def test_the_whole_pipeline_and_that_nothing_runs_twice(self):
-        picture = self.folder / "gap.svg"
-        output = self.bench("--picture", str(picture))
+        picture, table = self.folder / "gap.svg", self.folder / "table.csv"
+        output = self.bench("--picture", str(picture), "--write_table", str(table))
         self.assertIn("4 of 4 runs done", output)
         self.assertIn("| lr3e-3 | fp8 | 2 |", output)
         self.assertTrue(picture.read_text().startswith("<svg"))
@@ -199,6 +201,11 @@ class Bench(unittest.TestCase):
         self.assertNotEqual(fp8.last("fp8"), fp8.last("fp32"))
         self.assertLess(abs(fp8.last("fp8") - fp8.last("fp32")), 0.01)
         self.assertNotEqual(fp8.last("fp32"), fp32.last("fp32"))
+
+        row = lambda text: re.search(r"^\| lr3e-3 \| fp8 \| 2 .*$", text, re.M).group().split("|")
+        again = row(self.bench("--table", str(table), "--picture", str(picture), out="none", trainer=NOTHING))
+        self.assertEqual(again[-3], " - ")  # a table does not tell what was skipped
+        self.assertEqual(again[:-3] + again[-2:], row(output)[:-3] + row(output)[-2:])
 
         self.assertIn("0 of 4 runs to do", self.bench(trainer=NOTHING))
         self.csv("fp8", 2).unlink()

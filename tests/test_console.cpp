@@ -122,6 +122,10 @@ TEST_CASE("the time left does not count the first steps, and counts what lies be
   CHECK(pace.eta_seconds(10) == doctest::Approx(15));
   for (int i = 0; i < 200; ++i) pace.step(2); // the machine got busy
   CHECK(pace.eta_seconds(10) == doctest::Approx(25));
+  pace.other_steps_follow();
+  pace.step(9); // compiles, too
+  for (int i = 0; i < 4; ++i) pace.step(1);
+  CHECK(pace.step_seconds() == 1);
 }
 
 TEST_CASE("a spike stands out, a falling loss and its noise do not") {

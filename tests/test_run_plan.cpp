@@ -144,9 +144,13 @@ TEST_CASE("every FP8 flag reaches the recipe") {
   CHECK(fp8.format == Fp8Recipe::e5m2);
   CHECK(fp8.scaling == Fp8Scaling::current_grads);
   CHECK(fp8.current_steps == 700);
-  options.fp8_current_steps = -1, options.warmup_steps = 40;
+  options.fp8_current_steps = -1, options.fp8_bf16_steps = 0, options.warmup_steps = 40;
   CHECK(plan_for(options).model.fp8.current_steps == 40);
   CHECK(plan_for(options).options.fp8_current_steps == 40);
+  options.fp8_bf16_steps = 50;
+  CHECK(plan_for(options).options.fp8_current_steps == 0);
+  options.fp8_bf16_steps = -1;
+  CHECK(plan_for(options).options.fp8_current_steps == 10);
   CHECK(fp8.bf16_steps == 30); // of a warm-up of hundreds
   CHECK(plan_for(options).options.fp8_bf16_steps == 30);
   options.warmup_steps = 20;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "engine/train/evaluation.h"
+#include "tests/checkpoint_testing.h"
 #include "tests/fp8_names.h"
 #include "tests/trainer_testing.h"
 
@@ -13,6 +15,17 @@ namespace {
 
 Fp8TensorStats tensor(const std::string& name, double saturated, float amax = 1.0f, float scale = 448.0f) {
   return {testing::named(name), Fp8Format::e4m3, amax, scale, saturated, 0.0};
+}
+
+// What --eval_only prints.
+std::string evaluated(const RunStart& start) {
+  const auto backend = make_cpu_backend(0);
+  std::ostringstream printed;
+  Console console(printed, false);
+  RankGroup group;
+  evaluate_only(start, choose_device(backend_options(start.options), {}), *backend, group, console);
+  const std::string text = printed.str();
+  return text.substr(text.find("val loss: "));
 }
 
 } // namespace
@@ -33,7 +46,7 @@ TEST_CASE("FP8 that begins later: the steps before are labelled as what they are
   play.options.fp8_bf16_steps = 10;
   play.options.max_steps = 20;
   const std::string begun = run_cpu({play.options, ""}).printed;
-  CHECK(contains(begun, "FP8 (emulated) after 10 steps of BF16"));
+  CHECK(contains(begun, "FP8 (emulated) from step 11 on, hybrid"));
   for (const auto& step : metrics_of(play.options, "step"))
     CHECK(step.at("precision") == (step.at("step") <= 10 ? "FP32" : "FP8 (emulated)"));
   const auto looks = metrics_of(play.options, "fp8");
@@ -48,6 +61,43 @@ TEST_CASE("FP8 that begins later: the steps before are labelled as what they are
   CHECK(contains(never, "--fp8_bf16_steps 10: FP8 does not begin in this run of 10 steps"));
   CHECK_FALSE(contains(never, "FP8 health"));
   CHECK(metrics_of(short_play.options, "fp8").empty());
+}
+
+TEST_CASE("--eval_only in FP8 is in FP8, but for an FP8 run that was stopped before FP8 began") {
+  Playground play;
+  play.options.max_steps = 20;
+  play.options.precision = PrecisionChoice::fp32;
+  Options in_fp8 = play.options, at_once = play.options;
+  in_fp8.precision = at_once.precision = PrecisionChoice::fp8;
+  at_once.fp8_bf16_steps = 0;
+  const std::string exact = evaluated({play.options, ""});
+  CHECK(evaluated({in_fp8, ""}) != exact);
+  CHECK(evaluated({in_fp8, ""}) == evaluated({at_once, ""}));
+
+  in_fp8.fp8_bf16_steps = 20;
+  run_cpu({in_fp8, ""});
+  play.options.checkpoint_dir = in_fp8.checkpoint_dir;
+  const std::string before_fp8 = evaluated(resume(in_fp8, "latest"));
+  CHECK(before_fp8 == evaluated(resume(play.options, "latest", {"precision"})));
+  CHECK(before_fp8 != evaluated(resume(at_once, "latest", {"fp8_bf16_steps"})));
+}
+
+TEST_CASE("FP8 of a checkpoint from before it could begin later has begun") {
+  Playground play;
+  play.options.max_steps = 200; // of which the first 20 would be in BF16
+  StateOnlyModel model(1);
+  for (const std::string precision : {"fp8", "bf16"}) {
+    TrainState state = state_of(10);
+    state.seed = play.options.seed;
+    state.precision = precision;
+    state.options_toml = to_toml(play.options);
+    const size_t begin = state.options_toml.find("fp8_bf16_steps");
+    REQUIRE(begin != std::string::npos);
+    state.options_toml.erase(begin, state.options_toml.find('\n', begin) + 1 - begin);
+    Run run(play.options.checkpoint_dir, precision);
+    run.save(model, state, false);
+    CHECK(resume(play.options, precision).options.fp8_bf16_steps == (precision == "fp8" ? 0 : -1));
+  }
 }
 
 TEST_CASE("a block that saturates goes on in BF16: told once, logged, and only if it is wanted") {

@@ -1,9 +1,10 @@
-// Short texts: printf into a string, a number of things.
+// Short texts: printf into a string, a number of things, a list of words.
 #pragma once
 
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 namespace gpt2 {
 
@@ -17,6 +18,13 @@ std::string formatted(const char* format, Values... values) {
 // "1 step", "2 steps"
 inline std::string counted(int64_t number, const std::string& thing) {
   return std::to_string(number) + " " + thing + (number == 1 ? "" : "s");
+}
+
+// "a, b, c"
+inline std::string listed(const std::vector<std::string>& words) {
+  std::string out;
+  for (const std::string& word : words) out += (out.empty() ? "" : ", ") + word;
+  return out;
 }
 
 } // namespace gpt2

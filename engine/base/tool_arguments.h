@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/base/formatted.h"
 #include "engine/base/nearest_name.h"
 #include "engine/base/program.h"
 
@@ -39,11 +40,8 @@ inline Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
     return {ExitCode::usage, is_flag ? "unknown flag " + word : "unexpected argument '" + word + "'",
             did_you_mean(word, is_flag ? flags : commands, "see --help")};
   }
-  if (chosen.empty() && !commands.empty()) {
-    std::string all;
-    for (const std::string& name : commands) all += (all.empty() ? "" : ", ") + name;
-    return {ExitCode::usage, "what is to be done is missing", "one of " + all + "; see --help"};
-  }
+  if (chosen.empty() && !commands.empty())
+    return {ExitCode::usage, "what is to be done is missing", "one of " + listed(commands) + "; see --help"};
   return {ExitCode::usage, error.what(), "see --help"};
 }
 

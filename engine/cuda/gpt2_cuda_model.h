@@ -187,8 +187,8 @@ class GPT2Cuda final : public Model {
   size_t next_slot_ = 0;
   Pinned<StepOutcome> outcome_{1};
   Event outcome_ready_;
-  int micro_steps_ = 0;     // of the last step
-  int64_t steps_begun_ = 0; // since this process began
+  int micro_steps_ = 0;        // of the last step
+  int64_t timeline_steps_ = 0; // since this process, or its FP8, began
   const std::string timeline_path_;
   std::unique_ptr<Timeline> timeline_; // while it is recorded
   int64_t step_tokens_ = 0;            // positions of the last step's micro-batches, ignored targets included

@@ -260,12 +260,11 @@ void GPT2Cuda::begin_step(int B, int T) {
     CUDA_CHECK(cudaMemsetAsync(b_.step, 0, sizeof(StepScalars), cuda_.stream));
   };
   zero();
-  steps_begun_ += 1;
-  if (!timeline_path_.empty()) record_timeline();
   step_tokens_ = 0;
+  if (fp8_ && fp8_->scaler.begin_step()) forget_graph(); // what was captured quantizes, or does not
+  if (before_fp8()) return;
+  if (!timeline_path_.empty()) record_timeline();
   if (!fp8_) return;
-  if (fp8_->scaler.begin_step()) forget_graph(); // what was captured quantizes, or does not
-  if (fp8_->scaler.recipe().resting()) return;
   // What was captured measures every tensor, or does not.
   if (const bool now = fp8_->scaler.recipe().in_current_steps(); now != fp8_->in_current_steps) {
     fp8_->in_current_steps = now;
@@ -384,8 +383,9 @@ StepResult GPT2Cuda::step_result() {
 // Two steps, once plans and connections are made: the weights that one updates arrive in the next.
 void GPT2Cuda::record_timeline() {
   constexpr int64_t kFirst = 4;
-  if (steps_begun_ == kFirst) timeline_ = std::make_unique<Timeline>();
-  if (steps_begun_ == kFirst + 2) std::exchange(timeline_, nullptr)->write(timeline_path_);
+  const int64_t step = ++timeline_steps_;
+  if (step == kFirst) timeline_ = std::make_unique<Timeline>();
+  if (step == kFirst + 2) std::exchange(timeline_, nullptr)->write(timeline_path_);
   if (ranks_) ranks_->record(timeline_.get());
 }
 

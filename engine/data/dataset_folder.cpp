@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/base/formatted.h"
 #include "engine/data/known_datasets.h"
 #include "engine/data/prepare_journal.h"
 #include "engine/data/shard_series.h"
@@ -27,9 +28,7 @@ std::string names_in(const std::string& data_dir) {
       names.push_back(entry.path().filename().string());
   }
   std::ranges::sort(names);
-  std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  return list;
+  return listed(names);
 }
 
 } // namespace

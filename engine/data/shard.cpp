@@ -86,8 +86,8 @@ class MemoryShard : public TokenSource {
 // ---- what to do about a path that is no shard ----
 
 std::string prepare_first(const std::filesystem::path& input, const std::string& name) {
-  return "make shards of it: bin/prepare_data " + shell_word(input.string()) + " --dataset " + name +
-         ", then --dataset " + name;
+  const std::string dataset = "--dataset " + shell_word(name);
+  return "make shards of it: bin/prepare_data " + shell_word(input.string()) + " " + dataset + ", then " + dataset;
 }
 
 std::string advice_for_folder(const std::filesystem::path& folder) {

@@ -24,12 +24,6 @@ constexpr double kH200Bf16Tflops = 736, kH200Fp8Tflops = 1520;
 constexpr double kSlow = 0.85;
 constexpr int kNewestTried = 90; // compute capability
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string out;
-  for (const std::string& word : words) out += (out.empty() ? "" : ", ") + word;
-  return out;
-}
-
 std::string condition_text(const GpuCondition& now) {
   std::string out;
   if (now.sm_clock_mhz && now.most_sm_clock_mhz)
@@ -47,7 +41,7 @@ std::pair<std::string, std::string> trouble_of(const GpuCondition& now) {
     return {"; its memory had " + std::to_string(*now.uncorrected_errors) + " errors that ECC could not correct",
             "reset the GPU (nvidia-smi --gpu-reset), and have it replaced if they come back"};
   if (now.slowed && !now.slowed->empty())
-    return {"; its clocks are held back: " + joined(*now.slowed),
+    return {"; its clocks are held back: " + listed(*now.slowed),
             "look after cooling and power (nvidia-smi -q -d PERFORMANCE)"};
   if (now.power_limit_watts && now.usual_power_limit_watts &&
       *now.power_limit_watts < 0.98 * *now.usual_power_limit_watts)
@@ -124,12 +118,12 @@ void check_nccl(const Report& report) {
   if (!probe.problem.empty())
     return report({"NCCL", gpus > 1 ? Level::fail : Level::warn, probe.problem,
                    "several GPUs need it: install libnccl2 (or the wheel nvidia-nccl-cu13)", ExitCode::communication});
-  const std::string networks = probe.networks.empty() ? "" : "; between nodes: " + joined(probe.networks);
+  const std::string networks = probe.networks.empty() ? "" : "; between nodes: " + listed(probe.networks);
   if (!probe.bus_gb_per_s)
     return report({"NCCL", Level::ok, "works; one GPU, so there is no bandwidth to measure" + networks});
   report({"NCCL", Level::ok,
           formatted("%d GPUs, all-reduce at %.0f GB/s (bus)", gpus, *probe.bus_gb_per_s) + " over " +
-              (probe.transports.empty() ? "a way that NCCL does not tell" : joined(probe.transports)) + networks});
+              (probe.transports.empty() ? "a way that NCCL does not tell" : listed(probe.transports)) + networks});
 }
 
 #endif

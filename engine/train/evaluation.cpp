@@ -6,6 +6,7 @@
 #include "engine/dist/agreement.h"
 #include "engine/io/checkpoint_search.h"
 #include "engine/train/many_ranks.h"
+#include "engine/train/measure.h"
 #include "engine/train/session.h"
 
 namespace gpt2 {
@@ -30,6 +31,8 @@ ExitCode evaluate_only(const RunStart& start, const DeviceChoice& device, Backen
   if (!data.validation) throw Error(ExitCode::usage, "--eval_only without validation data", "give --val_data");
   RunPlan plan = agree_on_plan(start, config, device.precision, *data.train, data.validation.get(), backend, group);
   plan.model.purpose = Purpose::inference;
+  // FP8 where that is asked for, but an FP8 run that was stopped before FP8 began is evaluated as it was trained.
+  if (start.trained_in != to_string(Precision::fp8)) plan.model = steady_state(plan.model);
   const std::unique_ptr<Model> model = backend.make_model(plan.model); // each rank has all of it
   const bool resumed = !start.checkpoint.empty();
   const int64_t step = resumed ? load_checkpoint(start.checkpoint, *model).step : 0;

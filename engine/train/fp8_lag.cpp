@@ -124,7 +124,7 @@ std::string Fp8LagWatch::advice(const Finding& finding, int64_t step) const {
   const int margin = fp8.margin + static_cast<int>(std::ceil(std::log2(finding.beyond)));
   std::string text = "--fp8_recipe current would follow it";
   if (warms_up(step))
-    text = "--fp8_current_steps " + std::to_string(setting_.warmup_steps) + " would follow it";
+    text = "--fp8_current_steps " + std::to_string(setting_.warmup_steps - fp8.bf16_steps) + " would follow it";
   else if (margin <= kMostMargin)
     text = "--fp8_margin " + std::to_string(margin) + " would leave room for it";
   if (warms_up(step)) text += ", a longer --warmup_steps (" + std::to_string(2 * setting_.warmup_steps) + ") slow it";

@@ -281,10 +281,11 @@ std::vector<OptionField> option_fields(Options& o) {
            "current_grads, current_activations, current_weights: these so, the others delayed");
   f.number_or_auto<int64_t>(
       "fp8_bf16_steps", o.fp8_bf16_steps, -1, at_least<int64_t>(0),
-      "FP8 begins after so many steps in BF16; auto: after the warm-up, but no later than after 30 steps "
-      "and a tenth of the run");
-  f.number_or_auto<int64_t>("fp8_current_steps", o.fp8_current_steps, -1, at_least<int64_t>(0),
-                            "the first so many steps under current scaling, then --fp8_recipe; auto: the warm-up");
+      "FP8 begins after so many steps in BF16; auto: the least of the warm-up, 30 steps and a tenth of the run");
+  f.number_or_auto<int64_t>(
+      "fp8_current_steps", o.fp8_current_steps, -1, at_least<int64_t>(0),
+      "FP8's first so many steps under current scaling, then --fp8_recipe; auto: to the end of the "
+      "warm-up");
   f.choice("fp8_scenario", o.fp8_scenario, "mxfp8 is not built yet, on any GPU: a note says so and --fp8_recipe holds");
   f.text("fp8_bf16_layers", o.fp8_bf16_layers, "LIST",
          "blocks that stay in BF16: first, last, numbers from 0 and ranges, as first,last,3-5; empty: none");
@@ -299,7 +300,8 @@ std::vector<OptionField> option_fields(Options& o) {
   f.choice("attention", o.attention, "auto: our own on Hopper, elsewhere cuDNN where it is installed");
   f.text("plan_cache", o.plan_cache, "FILE", "tuned matrix-product plans; empty: keep none");
   f.text("timeline", o.timeline, "FILE",
-         "steps 4 and 5 of rank 0 as a Chrome trace (ui.perfetto.dev): blocks and exchanges, stream by stream");
+         "steps 4 and 5 of rank 0, from where FP8 begins, as a Chrome trace (ui.perfetto.dev): blocks and exchanges, "
+         "stream by stream");
 
   f.group("Evaluation and samples");
   f.number("eval_freq", o.eval_freq, at_least<int64_t>(0), "steps between evaluations; 0: never");

@@ -115,9 +115,8 @@ std::vector<std::string> notes_on_options_without_effect(const RunStart& start, 
 
 std::vector<std::string> notes_on_resume(const Options& of_checkpoint, const Options& now, int64_t step) {
   std::vector<std::string> notes;
-  std::string list;
-  for (const std::string& change : changed_options(of_checkpoint, now)) list += (list.empty() ? "" : ", ") + change;
-  if (!list.empty()) notes.push_back("changed since the checkpoint: " + list);
+  const std::vector<std::string> changed = changed_options(of_checkpoint, now);
+  if (!changed.empty()) notes.push_back("changed since the checkpoint: " + listed(changed));
 
   // A warm-up that goes on as it was is no surprise.
   const Schedule before = schedule_of(of_checkpoint), after = schedule_of(now);

@@ -85,7 +85,7 @@ struct Options {
   bool fp8_lm_head = true;
   Fp8Scaling fp8_recipe = Fp8Scaling::delayed;
   int64_t fp8_bf16_steps = -1;   // at the start of a run; -1: its warm-up or a part of that
-  int64_t fp8_current_steps = 0; // after those; -1: the warm-up
+  int64_t fp8_current_steps = 0; // after those; -1: the rest of the warm-up
   Fp8Scenario fp8_scenario = Fp8Scenario::standard;
   std::string fp8_bf16_layers; // "first,last,3-5"; empty: none
   bool fp8_auto_fallback = true;

@@ -6,7 +6,8 @@
 namespace gpt2 {
 
 void Pace::step(double seconds) {
-  if (++steps_ == kWarmUp + 1) recent_.clear();
+  ++steps_;
+  if (++alike_ == kWarmUp + 1) recent_.clear();
   recent_.push_back(seconds);
   if (recent_.size() > kWindow) recent_.pop_front();
 }
@@ -14,6 +15,11 @@ void Pace::step(double seconds) {
 void Pace::between_steps(double seconds) {
   between_ += seconds;
   if (steps_ > 0) between_per_step_ = between_ / static_cast<double>(steps_);
+}
+
+void Pace::other_steps_follow() {
+  alike_ = 0;
+  recent_.clear();
 }
 
 double Pace::step_seconds() const {

@@ -21,6 +21,7 @@ class Progress {
 
   void timed_step(double seconds) { pace_.step(seconds); }
   void timed_between_steps(double seconds) { pace_.between_steps(seconds); }
+  void other_steps_follow() { pace_.other_steps_follow(); }
   double eta_seconds(int64_t step) const { return pace_.eta_seconds(max_steps_ - step); }
 
   // A line if one is due or the step stands out, and the bar.

@@ -18,7 +18,11 @@ namespace {
 
 Options options_of(const TrainState& state, const std::string& checkpoint) {
   try {
-    return from_toml(state.options_toml, checkpoint + "/options.toml").options;
+    CommandLine saved = from_toml(state.options_toml, checkpoint + "/options.toml");
+    // In older runs FP8 began with step 1.
+    if (state.precision == to_string(Precision::fp8) && !saved.given.contains("fp8_bf16_steps"))
+      saved.options.fp8_bf16_steps = 0;
+    return saved.options;
   } catch (const Error& error) { // not the user's typing: another version wrote it
     throw Error(ExitCode::checkpoint, std::string("cannot read the options of a checkpoint: ") + error.what(),
                 "resume it with the version that wrote it");
@@ -133,7 +137,7 @@ RunStart prepare_start(const CommandLine& command_line) {
   settle(merged, notes, command_line, checkpoint, state);
   if (command_line.given.contains("init_from") && !asked.init_from.empty())
     notes.push_back("--init_from has no effect: the run goes on with the weights of its checkpoint");
-  return {merged, checkpoint, of_checkpoint, command_line.given, notes};
+  return {merged, checkpoint, state.precision, of_checkpoint, command_line.given, notes};
 }
 
 std::vector<std::string> checkpoint_dirs(const Options& options) {

@@ -15,6 +15,7 @@ namespace gpt2 {
 struct RunStart {
   Options options;
   std::string checkpoint;                     // folder to resume from; empty: a new run
+  std::string trained_in = {};                // its precision, "fp8"
   std::optional<Options> of_checkpoint = {};  // as its run resolved them
   std::set<std::string> given = {};           // options that the command line or its --config set
   std::vector<std::string> notes = {};        // of the command line, and on where the run goes on

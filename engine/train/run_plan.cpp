@@ -269,7 +269,8 @@ RunPlan make_plan(const Options& options, const GPT2Config& config, Precision pr
   if (resolved.warmup_steps < 0) resolved.warmup_steps = automatic_warmup(defaults, plan.max_steps);
   if (resolved.fp8_bf16_steps < 0)
     resolved.fp8_bf16_steps = automatic_bf16_steps(resolved.warmup_steps, plan.max_steps);
-  if (resolved.fp8_current_steps < 0) resolved.fp8_current_steps = resolved.warmup_steps;
+  if (resolved.fp8_current_steps < 0)
+    resolved.fp8_current_steps = std::max<int64_t>(resolved.warmup_steps - resolved.fp8_bf16_steps, 0);
   plan.model.fp8.bf16_steps = resolved.fp8_bf16_steps; // not before: the batch size is chosen for FP8
   plan.model.fp8.current_steps = resolved.fp8_current_steps;
   resolved.eval_sequences = static_cast<int>(plan.eval_sequences);

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <new>
+#include <utility>
 
 #include "engine/base/log.h"
 #include "engine/base/stopwatch.h"
@@ -140,6 +141,7 @@ void Trainer::report_step(float lr, double seconds) {
   state_.tokens += result_.tokens;
   updating_ = false;
 
+  if (std::exchange(before_fp8_, model_.before_fp8()) && !before_fp8_) progress_.other_steps_follow();
   progress_.timed_step(seconds);
   const double speed = static_cast<double>(plan_.tokens_per_step()) / seconds;
   const auto light_speed = session_.backend.light_speed(model_.before_fp8() ? in_bf16_ : plan_.model);

@@ -75,6 +75,7 @@ class Trainer {
   int64_t first_step_ = 0;   // where this process began
   bool stop_agreed_ = false; // many ranks, beside result_.stop_requested
   bool updating_ = false;    // the weights are between two steps
+  bool before_fp8_ = false;  // as of the last step
   bool throttling_told_ = false;
   const ModelOptions in_bf16_; // what it is before FP8 begins
   Fp8Guard fp8_guard_;

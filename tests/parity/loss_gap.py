@@ -185,14 +185,16 @@ class Trainer:
         return Failure(status, f"{run}: the trainer ended with exit code {code}; {log} ends with\n{tail}")
 
     def warm_up(self, run):
-        """One step and one evaluation alone on the device: tunes what all runs of this variant will look up."""
+        """A step before FP8 begins, one after it, and evaluations, alone on the device: tunes what all runs of this variant
+        will look up."""
         marker = self.options.work / f"{run.variant}-{self.build}.warm"
         if marker.exists():
             return
         begin = time.monotonic()
         warm = Run(WARM_UP, run.variant, run.seed, run.flags, run.precision)
         folder, _, log = self.folders(warm)
-        code = self.train(warm, ["--max_steps", "2", "--warmup_steps", "1", "--eval_freq", "1"])
+        begins_later = ["--fp8_bf16_steps", "1"] if run.precision == "fp8" else []
+        code = self.train(warm, ["--max_steps", "2", "--warmup_steps", "1", "--eval_freq", "1", *begins_later])
         if code == TRAINER_DEVICE:
             raise Failure(NOT_HERE, f"no GPU to compute on: {log.read_text().strip().splitlines()[-1]}")
         if code != 0:
@@ -389,10 +391,20 @@ def report(options, curves):
     return 0 if passes else 1
 
 
+def read_tables(paths):
+    curves = {}
+    for path in paths:
+        try:
+            curves.update(read_table(path))
+        except (OSError, ValueError) as error:
+            raise Failure(USAGE, f"{path}: {error}") from error
+    return curves
+
+
 def main(arguments):
     options = read_options(arguments, __doc__)
     if options.table:
-        return report(options, {key: curve for table in options.table for key, curve in read_table(table).items()})
+        return report(options, read_tables(options.table))
     runs = make_runs(options)
     finished = read_finished(options, runs)
     print_plan(options, runs, finished)

@@ -60,24 +60,34 @@ def read_curve(path):
     return Curve(facts.pop("precision"), losses, facts)
 
 
+COLUMNS = "setting", "branched_at", "variant", "seed", "step", "evaluated_in", "val_loss"
+
+
 def read_table(path):
-    """{(setting, variant, seed): Curve}: many curves in one file, as docs/data keeps them, without their facts."""
+    """{(setting, variant, seed): Curve}: many curves in one file, without most of their facts."""
     curves = {}
     with open(path, newline="") as file:
-        for row in csv.DictReader(file):
-            key = f"lr{row['max_lr']}", row["variant"], int(row["seed"])
+        rows = csv.DictReader(file)
+        if lacking := [name for name in COLUMNS if name not in (rows.fieldnames or ())]:
+            raise ValueError(f"no table of curves: there is no column {', '.join(lacking)}")
+        for row in rows:
+            key, point = (row["setting"], row["variant"], int(row["seed"])), (int(row["step"]), row["evaluated_in"])
             curve = curves.setdefault(key, Curve(row["evaluated_in"], {}))  # the first is in the precision of the training
-            curve.losses[int(row["step"]), row["evaluated_in"]] = float(row["val_loss"])
+            if point in curve.losses:
+                raise ValueError(f"line {rows.line_num}: {', '.join(map(str, key + point))} is there twice")
+            if row["branched_at"] != "0":
+                curve.facts["branched_at"] = row["branched_at"]
+            curve.losses[point] = float(row["val_loss"])
     return curves
 
 
 def write_table(path, curves):
     with open(path, "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("max_lr", "variant", "seed", "step", "evaluated_in", "val_loss"))
+        writer.writerow(COLUMNS)
         for (setting, variant, seed), curve in sorted(curves.items()):
             for (step, precision), loss in curve.losses.items():
-                writer.writerow((setting.removeprefix("lr"), variant, seed, step, precision, f"{loss:.6f}"))
+                writer.writerow((setting, curve.facts.get("branched_at", 0), variant, seed, step, precision, f"{loss:.6f}"))
 
 
 def same_losses(a, b):
@@ -312,8 +322,8 @@ def draw(path, title, curves, baseline, variants, settings, bars):
         below = Panel(346, 170, (0, last), gap_ticks, f"gap to {baseline} (nats)", 3, at, width)
         above.axes()
         below.axes("step")
-        pairs = ", ".join(str(len(series[setting, name].keys() & series[setting, baseline])) for name in variants)
-        parts.append(f'<text x="{at + width / 2}" y="56" text-anchor="middle">{setting}, pairs of a seed: {pairs}</text>')
+        pairs = ", ".join(f"{name} {len(series[setting, name].keys() & series[setting, baseline])}" for name in variants)
+        parts.append(f'<text x="{at + width / 2}" y="56" text-anchor="middle">{setting}; pairs: {pairs}</text>')
         for colour, name in enumerate(names):
             points = [(step, values) for step, values in losses_at(setting, name) if values]
             above.band([(step, min(values), max(values)) for step, values in points], colour_of(colour))

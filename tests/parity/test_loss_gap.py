@@ -19,7 +19,7 @@ from pathlib import Path
 
 from loss_gap_plan import Choice, Failure, flags_by_name, make_runs, read_options
 from loss_gap_report import (Bars, Curve, compare, difference_of_means, estimate, over_settings, print_report, ranges, read_curve,
-                             write_curve)
+                             read_table, write_curve, write_table)
 
 BENCH = Path(__file__).resolve().parent / "loss_gap.py"
 TRAINER = None
@@ -112,6 +112,24 @@ class Statistics(unittest.TestCase):
         self.assertEqual(list(read.losses), list(written.losses))
         self.assertTrue(math.isnan(read.last("fp8")))
         self.assertEqual(read.last("bf16"), 4.125)
+
+
+    def test_curves_survive_a_table(self):
+        with tempfile.TemporaryDirectory() as folder:
+            table = Path(folder) / "table.csv"
+            written = {("warm", "fp8", 2): curve("fp8", 5.25, math.nan, 4.125, branched_at=30), ("warm", "bf16", 2): curve("bf16", 5.0, 4.0)}
+            write_table(table, written)
+            read = read_table(table)
+            self.assertEqual({key: (c.precision, list(c.losses)) for key, c in read.items()},
+                             {key: (c.precision, list(c.losses)) for key, c in written.items()})
+            self.assertEqual(read["warm", "fp8", 2].facts, {"branched_at": "30"})
+            self.assertEqual(read["warm", "fp8", 2].last("bf16"), 4.125)
+            table.write_text(table.read_text() + table.read_text().splitlines()[-1])
+            with self.assertRaisesRegex(ValueError, "twice"):
+                read_table(table)
+            table.write_text("max_lr,seed\n1,2\n")
+            with self.assertRaisesRegex(ValueError, "no column setting, branched_at, variant, step"):
+                read_table(table)
 
 
 class Verdicts(unittest.TestCase):
@@ -296,6 +314,7 @@ class Bench(unittest.TestCase):
         self.bench("--train_data", str(self.folder / "no*.bin"), "--val_data", "none.bin", status=77)
         self.bench("--variant", "x=--no_such_flag", status=2)
         self.bench("--variant", "a b=", status=2)
+        self.bench("--table", str(self.folder / "none.csv"), status=2)
 
 
 if __name__ == "__main__":

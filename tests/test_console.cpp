@@ -124,7 +124,8 @@ TEST_CASE("the time left does not count the first steps, and counts what lies be
   CHECK(pace.eta_seconds(10) == doctest::Approx(25));
   pace.other_steps_follow();
   pace.step(9); // compiles, too
-  for (int i = 0; i < 4; ++i) pace.step(1);
+  CHECK(pace.step_seconds() == 2);
+  for (int i = 0; i < 3; ++i) pace.step(1);
   CHECK(pace.step_seconds() == 1);
 }
 

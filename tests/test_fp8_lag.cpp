@@ -26,6 +26,14 @@ constexpr double kShare = 0.0013;
 
 } // namespace
 
+TEST_CASE("FP8 that began later: current scaling for what is left of the warm-up") {
+  Fp8Options later;
+  later.bf16_steps = 30;
+  Fp8LagWatch watch({.fp8 = later, .layers = 12, .warmup_steps = 100});
+  told(watch, 50, {tensor("h.3/fc/grad", kShare)});
+  CHECK(contains(told(watch, 60, {tensor("h.3/fc/grad", kShare, 3.1f)}), "--fp8_current_steps 70 would follow it"));
+}
+
 TEST_CASE("saturation that comes back is told once for a kind of tensor: twice in the warm-up, three times later") {
   Fp8LagWatch watch({.fp8 = {}, .layers = 12, .warmup_steps = 30});
   CHECK(told(watch, 10, {tensor("h.3/fc/grad", kShare)}).empty()); // once is nothing

@@ -51,7 +51,7 @@ ExitCode evaluate_only(const RunStart& start, const DeviceChoice& device, Backen
                                            : "the initial " + config.name;
   console.line("evaluated " + what + " on " +
                std::to_string(std::min(plan.eval_sequences, data.validation->sequences())) + " sequences of " +
-               (data.built_in ? "the " : "") + data.validation_from);
+               (data.built_in ? "the " : "") + data.validation_from + ", in " + model->step_label());
   console.line(
       formatted("step %lld | val loss: %.6f | perplexity: %.2f", static_cast<long long>(step), loss, std::exp(loss)));
   if (!std::isfinite(loss))

@@ -17,10 +17,7 @@ void Pace::between_steps(double seconds) {
   if (steps_ > 0) between_per_step_ = between_ / static_cast<double>(steps_);
 }
 
-void Pace::other_steps_follow() {
-  alike_ = 0;
-  recent_.clear();
-}
+void Pace::other_steps_follow() { alike_ = 0; } // the time left is that of the old ones until some are known
 
 double Pace::step_seconds() const {
   if (recent_.empty()) return 0;

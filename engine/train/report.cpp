@@ -32,7 +32,7 @@ std::string precision_text(const RunPlan& plan, ObservableModel& model) {
   const std::vector<int> in_bf16 =
       stats.empty() ? plan.model.fp8.bf16_layers : unquantized_blocks(stats, plan.model.config.layers);
   return model.precision_label() +
-         (o.fp8_bf16_steps > 0 ? " from step " + std::to_string(o.fp8_bf16_steps + 1) + " on" : "") + ", " +
+         (model.before_fp8() ? " from step " + std::to_string(o.fp8_bf16_steps + 1) + " on" : "") + ", " +
          name_of(o.fp8_format) + ", " + name_of(o.fp8_recipe) + " scaling" +
          (o.fp8_current_steps > 0 ? " after " + counted(o.fp8_current_steps, "step") + " of current" : "") +
          ", margin " + std::to_string(o.fp8_margin) + ", interval " + std::to_string(o.fp8_interval) +

@@ -19,10 +19,12 @@ namespace {
 Options options_of(const TrainState& state, const std::string& checkpoint) {
   try {
     CommandLine saved = from_toml(state.options_toml, checkpoint + "/options.toml");
-    // In older runs FP8 began with step 1.
-    if (state.precision == to_string(Precision::fp8) && !saved.given.contains("fp8_bf16_steps"))
-      saved.options.fp8_bf16_steps = 0;
-    return saved.options;
+    Options& options = saved.options;
+    if (!saved.given.contains("fp8_bf16_steps")) // an older run, whose FP8 began with step 1
+      options.fp8_bf16_steps = state.precision == to_string(Precision::fp8)
+                                   ? 0
+                                   : automatic_bf16_steps(options.warmup_steps, options.max_steps);
+    return options;
   } catch (const Error& error) { // not the user's typing: another version wrote it
     throw Error(ExitCode::checkpoint, std::string("cannot read the options of a checkpoint: ") + error.what(),
                 "resume it with the version that wrote it");

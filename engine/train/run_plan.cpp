@@ -131,12 +131,6 @@ int64_t automatic_warmup(const ModelDefaults& defaults, int64_t max_steps) {
   return std::min(defaults.warmup_steps, std::max(max_steps / 10, least));
 }
 
-// FP8 that begins with step 1 may take another way than BF16 in the first, largest changes of the weights, and keep it:
-// what 30 steps in BF16 are worth is measured (docs/fp8.md). Of a short run they are at most a tenth.
-int64_t automatic_bf16_steps(int64_t warmup_steps, int64_t max_steps) {
-  return std::min({int64_t{30}, warmup_steps, max_steps / 10});
-}
-
 } // namespace
 
 BatchPlan plan_batches(int target_batch_size, int batch_size, int ranks) {
@@ -226,6 +220,12 @@ Schedule schedule_of(const Options& resolved) {
           .warmup_steps = resolved.warmup_steps,
           .max_steps = resolved.max_steps,
           .wsd_decay_ratio = resolved.wsd_decay_ratio};
+}
+
+// FP8 that begins with step 1 may take another way than BF16 in the first, largest changes of the weights, and keep it:
+// what 30 steps in BF16 are worth is measured (docs/fp8.md). Of a short run they are at most a tenth.
+int64_t automatic_bf16_steps(int64_t warmup_steps, int64_t max_steps) {
+  return std::min({int64_t{30}, warmup_steps, max_steps / 10});
 }
 
 UpdateSettings update_settings(const Options& o, float lr) {

@@ -55,6 +55,7 @@ Schedule schedule_of(const Options& resolved);
 
 // Of one step at this rate.
 UpdateSettings update_settings(const Options& options, float lr);
+int64_t automatic_bf16_steps(int64_t warmup_steps, int64_t max_steps); // --fp8_bf16_steps auto
 
 // Defaults follow the data: a run that nobody gave a length stops after 40 epochs, and one that nobody gave a batch
 // takes at least 8 steps for an epoch. Throws Error(usage) for a batch beyond the data set.

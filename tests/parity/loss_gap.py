@@ -10,7 +10,7 @@
         scatter between runs comes: what they do afterwards
     loss_gap.py --plan plan.toml --dry_run --tokens_per_second 2e6
         the table of runs and how long it takes, before the first one
-    loss_gap.py --table docs/data/loss_gap_124M.csv --model gpt2 --seeds 10 --picture gap.svg
+    loss_gap.py --table docs/data/loss_gap_124M.csv --model gpt2 --tokens_per_step 65536 --seeds 10 --picture gap.svg
         what curves of earlier plans say: nothing runs
 
 A plan file, TOML or JSON, holds options by name: seeds = 24, jobs = 6, and tables [setting] and [variant] with NAME = "FLAGS".

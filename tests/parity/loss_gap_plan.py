@@ -225,7 +225,7 @@ def make_runs(options):
                 elif options.branch_at and (inherited := of_baseline - set(flags)):
                     raise Failure(USAGE, f"--branch_at: {variant.name} would go on with the baseline's --{min(inherited)}; name it in "
                                          "both, or in --flags")
-                if options.branch_at and flags["precision"][-1].endswith("fp8"):
+                if options.branch_at and variant is not options.baseline and flags["precision"][-1].endswith("fp8"):
                     flags.setdefault("fp8_bf16_steps", ["--fp8_bf16_steps", "0"])  # FP8 begins where it branches off
                 words = tuple(word for option in flags.values() for word in option)
                 runs.append(Run(setting.name, variant.name, seed, words, flags["precision"][-1].split("=")[-1]))

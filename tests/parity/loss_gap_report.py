@@ -71,6 +71,8 @@ def read_table(path):
         if lacking := [name for name in COLUMNS if name not in (rows.fieldnames or ())]:
             raise ValueError(f"no table of curves: there is no column {', '.join(lacking)}")
         for row in rows:
+            if None in row.values():
+                raise ValueError(f"line {rows.line_num} is not complete")
             key, point = (row["setting"], row["variant"], int(row["seed"])), (int(row["step"]), row["evaluated_in"])
             curve = curves.setdefault(key, Curve(row["evaluated_in"], {}))  # the first is in the precision of the training
             if point in curve.losses:

@@ -18,7 +18,7 @@ import unittest
 from pathlib import Path
 
 from loss_gap_plan import Choice, Failure, flags_by_name, make_runs, read_options
-from loss_gap_report import (Bars, Curve, compare, difference_of_means, estimate, over_settings, print_report, ranges, read_curve,
+from loss_gap_report import (COLUMNS, Bars, Curve, compare, difference_of_means, estimate, over_settings, print_report, ranges, read_curve,
                              read_table, write_curve, write_table)
 
 BENCH = Path(__file__).resolve().parent / "loss_gap.py"
@@ -127,6 +127,9 @@ class Statistics(unittest.TestCase):
             table.write_text(table.read_text() + table.read_text().splitlines()[-1])
             with self.assertRaisesRegex(ValueError, "twice"):
                 read_table(table)
+            table.write_text(",".join(COLUMNS) + "\nlr1e-3,0,fp8,1,50")
+            with self.assertRaisesRegex(ValueError, "line 2 is not complete"):
+                read_table(table)
             table.write_text("max_lr,seed\n1,2\n")
             with self.assertRaisesRegex(ValueError, "no column setting, branched_at, variant, step"):
                 read_table(table)
@@ -168,6 +171,13 @@ class Plans(unittest.TestCase):
         self.assertEqual([r.precision for r in runs[:3]], ["bf16", "fp8", "fp8"])
         self.assertIn("--no-fp8_lm_head", runs[2].flags)
         self.assertEqual(runs[0].flags[runs[0].flags.index("--target_batch_size") + 1], "64")
+
+    def test_fp8_begins_where_it_branches_off(self):
+        plan = ["--branch_at", "10", "--seeds", "1", "--rates", "1e-3", "--variant", "fp8=", "--variant", "late=--fp8_bf16_steps 20"]
+        begins = lambda run: run.flags[run.flags.index("--fp8_bf16_steps") + 1] if "--fp8_bf16_steps" in run.flags else None
+        self.assertEqual([begins(run) for run in make_runs(read_options(plan))], [None, "0", "20"])
+        self.assertIsNone(begins(make_runs(read_options([*plan, "--baseline", "all=--precision fp8"]))[0]))
+        self.assertIsNone(begins(make_runs(read_options(plan[2:]))[1]))
 
     def test_a_plan_file_holds_options_and_the_command_line_wins(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -6,7 +6,6 @@
 #include "engine/dist/agreement.h"
 #include "engine/io/checkpoint_search.h"
 #include "engine/train/many_ranks.h"
-#include "engine/train/measure.h"
 #include "engine/train/session.h"
 
 namespace gpt2 {

@@ -5,11 +5,6 @@
 
 namespace gpt2 {
 
-ModelOptions steady_state(ModelOptions options) {
-  options.fp8.bf16_steps = 0;
-  return options;
-}
-
 MeasuredSteps measure_steps(TrainableModel& model, std::shared_ptr<const Dataset> data, const RunPlan& plan,
                             const MeasureLimits& limits) {
   Loader loader(std::move(data), {.batch_size = plan.batch.batch_size, .seed = plan.options.seed});

@@ -20,9 +20,6 @@ struct MeasuredSteps {
   int skipped = 0; // steps whose loss or gradient norm was not finite
 };
 
-// The model as it is for most of its run: what FP8 does, whenever it begins.
-ModelOptions steady_state(ModelOptions options);
-
 // From the first sequences of the data on, with the plan's learning rates. One rank.
 MeasuredSteps measure_steps(TrainableModel& model, std::shared_ptr<const Dataset> data, const RunPlan& plan,
                             const MeasureLimits& limits);

@@ -284,8 +284,7 @@ std::vector<OptionField> option_fields(Options& o) {
       "FP8 begins after so many steps in BF16; auto: the least of the warm-up, 30 steps and a tenth of the run");
   f.number_or_auto<int64_t>(
       "fp8_current_steps", o.fp8_current_steps, -1, at_least<int64_t>(0),
-      "FP8's first so many steps under current scaling, then --fp8_recipe; auto: to the end of the "
-      "warm-up");
+      "FP8's first so many steps under current scaling, then --fp8_recipe; auto: to the end of the warm-up");
   f.choice("fp8_scenario", o.fp8_scenario, "mxfp8 is not built yet, on any GPU: a note says so and --fp8_recipe holds");
   f.text("fp8_bf16_layers", o.fp8_bf16_layers, "LIST",
          "blocks that stay in BF16: first, last, numbers from 0 and ranges, as first,last,3-5; empty: none");

@@ -228,6 +228,11 @@ int64_t automatic_bf16_steps(int64_t warmup_steps, int64_t max_steps) {
   return std::min({int64_t{30}, warmup_steps, max_steps / 10});
 }
 
+ModelOptions steady_state(ModelOptions options) {
+  options.fp8.bf16_steps = 0;
+  return options;
+}
+
 UpdateSettings update_settings(const Options& o, float lr) {
   return {.adamw = {.lr = lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.adam_eps, .weight_decay = o.weight_decay},
           .grad_clip = o.grad_clip,

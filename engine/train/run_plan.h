@@ -55,7 +55,11 @@ Schedule schedule_of(const Options& resolved);
 
 // Of one step at this rate.
 UpdateSettings update_settings(const Options& options, float lr);
+
 int64_t automatic_bf16_steps(int64_t warmup_steps, int64_t max_steps); // --fp8_bf16_steps auto
+
+// The model as it is for most of its run: what FP8 does, whenever it begins.
+ModelOptions steady_state(ModelOptions options);
 
 // Defaults follow the data: a run that nobody gave a length stops after 40 epochs, and one that nobody gave a batch
 // takes at least 8 steps for an epoch. Throws Error(usage) for a batch beyond the data set.

@@ -14,6 +14,7 @@ import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Optional
 
 from svg_panels import Panel, colour_of, legend, ticks, write_page
 
@@ -201,7 +202,7 @@ class Comparison:
     setting: str
     variant: str
     gaps: dict  # by seed
-    skipped: object = 0  # steps, over all seeds; None: a curve of a table does not tell
+    skipped: Optional[int] = 0  # steps, over all seeds; None: a curve of a table does not tell
     baseline_loss: float = math.nan  # mean over the same seeds
     unpaired: Estimate = field(default_factory=lambda: estimate([]))  # late, of all runs there are, whatever their seeds
 
@@ -221,6 +222,7 @@ def ranges(numbers):
 
 
 def in_all(counts):
+    """Their sum; None: one of them is not known."""
     counts = list(counts)
     return None if None in counts else sum(map(int, counts))
 

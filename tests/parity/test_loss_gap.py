@@ -18,8 +18,8 @@ import unittest
 from pathlib import Path
 
 from loss_gap_plan import Choice, Failure, flags_by_name, make_runs, read_options
-from loss_gap_report import (COLUMNS, Bars, Curve, compare, difference_of_means, estimate, over_settings, print_report, ranges, read_curve,
-                             read_table, write_curve, write_table)
+from loss_gap_report import (COLUMNS, Bars, Curve, compare, difference_of_means, estimate, over_settings, print_report,
+                             ranges, read_curve, read_table, write_curve, write_table)
 
 BENCH = Path(__file__).resolve().parent / "loss_gap.py"
 TRAINER = None
@@ -113,11 +113,11 @@ class Statistics(unittest.TestCase):
         self.assertTrue(math.isnan(read.last("fp8")))
         self.assertEqual(read.last("bf16"), 4.125)
 
-
     def test_curves_survive_a_table(self):
         with tempfile.TemporaryDirectory() as folder:
             table = Path(folder) / "table.csv"
-            written = {("warm", "fp8", 2): curve("fp8", 5.25, math.nan, 4.125, branched_at=30), ("warm", "bf16", 2): curve("bf16", 5.0, 4.0)}
+            written = {("warm", "fp8", 2): curve("fp8", 5.25, math.nan, 4.125, branched_at=30),
+                       ("warm", "bf16", 2): curve("bf16", 5.0, 4.0)}
             write_table(table, written)
             read = read_table(table)
             self.assertEqual({key: (c.precision, list(c.losses)) for key, c in read.items()},

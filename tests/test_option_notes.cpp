@@ -3,6 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#include <iterator>
+#include <sstream>
+
+#include "engine/train/option_fields.h"
 #include "tests/contains.h"
 
 using namespace gpt2;
@@ -12,15 +16,26 @@ namespace {
 using Lines = std::vector<std::string>;
 
 struct Case {
-  Options options;
   Precision precision = Precision::fp32;
   bool gpu = false, evaluates = true;
+  std::string checkpoint = {};
+  int ranks = 1;
 
-  Lines notes(std::set<std::string> given) const {
+  // On a command line of these words.
+  Lines notes(const std::string& flags) const {
+    std::istringstream stream("train_gpt2_fp8 " + flags);
+    const Lines words(std::istream_iterator<std::string>(stream), {});
+    std::vector<const char*> argv;
+    for (const std::string& word : words) argv.push_back(word.c_str());
+    const auto line = parse_options(static_cast<int>(argv.size()), argv.data(), "version");
+    REQUIRE(line.has_value());
+    return notes({.options = line->options, .checkpoint = checkpoint, .given = line->given, .typed = line->typed});
+  }
+  Lines notes(const RunStart& start) const {
     const auto backend = make_cpu_backend(0);
-    const RunPlan plan = make_plan(options, resolve_config(options, false), precision, 1000, *backend, 1);
-    return notes_on_options_without_effect({.options = options, .checkpoint = "", .given = std::move(given)}, plan, gpu,
-                                           evaluates);
+    const RunPlan plan =
+        make_plan(start.options, resolve_config(start.options, false), precision, 1000, *backend, ranks);
+    return notes_on_options_without_effect(start, plan, gpu, evaluates);
   }
 };
 
@@ -28,57 +43,118 @@ struct Case {
 
 TEST_CASE("FP8's options without FP8") {
   Case run;
-  CHECK(run.notes({"max_lr", "seed"}).empty());
-  CHECK(run.notes({"fp8_margin"}) == Lines{"--fp8_margin has no effect without FP8: --use_fp8 turns it on"});
-  CHECK(run.notes({"fp8_detail"}) == Lines{"--fp8_detail has no effect without FP8: --use_fp8 turns it on"});
-  CHECK(run.notes({"fp8_interval", "fp8_margin", "fp8_recipe"}) ==
+  CHECK(run.notes("--max_lr 1e-3 --seed 3").empty());
+  CHECK(run.notes("--fp8_margin 2") == Lines{"--fp8_margin has no effect without FP8: --use_fp8 turns it on"});
+  CHECK(run.notes("--fp8_detail") == Lines{"--fp8_detail has no effect without FP8: --use_fp8 turns it on"});
+  CHECK(run.notes("--fp8_interval 2 --fp8_margin 2 --fp8_recipe current") ==
         Lines{"--fp8_margin, --fp8_interval and --fp8_recipe have no effect without FP8: --use_fp8 turns it on"});
-  run.options.precision = PrecisionChoice::fp8; // asked for: the device has said why not
-  CHECK(run.notes({"fp8_margin"}).empty());
+  CHECK(run.notes("--precision fp8 --fp8_margin 2").empty()); // asked for: the device has said why not
   run.precision = Precision::fp8;
-  CHECK(run.notes({"fp8_margin", "fp8_amax_history"}).empty());
-  run.options.fp8_recipe = Fp8Scaling::current;
+  CHECK(run.notes("--fp8_margin 2 --fp8_amax_history 8").empty());
   CHECK(
-      run.notes({"fp8_margin", "fp8_amax_history", "fp8_interval"}) ==
+      run.notes("--fp8_recipe current --fp8_margin 2 --fp8_amax_history 8 --fp8_interval 2") ==
       Lines{"--fp8_interval and --fp8_amax_history have no effect under --fp8_recipe current, where a scale remembers "
             "nothing"});
+  CHECK(run.notes("--fp8_detail").empty());
+  CHECK(run.notes("--fp8_detail --histogram_freq 0") == Lines{"--fp8_detail has no effect with --histogram_freq 0"});
+  CHECK(run.notes("--max_steps 5 --fp8_bf16_steps 5") ==
+        Lines{"--fp8_bf16_steps 5: FP8 does not begin in this run of 5 steps"});
+}
+
+TEST_CASE("a file that names every option as it is anyway is no reason for a note") {
+  const Case run{.evaluates = false};
+  Options options;
+  std::set<std::string> all;
+  for (const OptionField& field : option_fields(options)) all.insert(field.name);
+  CHECK(run.notes({.options = options, .checkpoint = "", .given = all}).empty());
+  CHECK(run.notes("--no-log_ranks --no-share_gpu --no-allow_other_data --no-fp8_detail").empty());
+  CHECK(run.notes("--cuda_graph --zero 1") == // typed, they are a wish
+        Lines{"--zero has no effect with one rank", "--cuda_graph has no effect on the CPU"});
 }
 
 TEST_CASE("options that others make idle") {
   Case run;
-  run.options.max_batch_size = 8, run.options.target_batch_size = 4;
-  CHECK(run.notes({"max_batch_size", "batch_size"}).empty()); // --batch_size auto
-  run.options.batch_size = 2;
-  CHECK(run.notes({"max_batch_size", "batch_size"}) == Lines{"--max_batch_size has no effect beside --batch_size"});
+  CHECK(run.notes("--target_batch_size 4 --max_batch_size 8").empty()); // --batch_size auto
+  CHECK(run.notes("--target_batch_size 4 --max_batch_size 8 --batch_size 2") ==
+        Lines{"--max_batch_size has no effect beside --batch_size"});
+  CHECK(run.notes("--hf_cache cache") == Lines{"--hf_cache has no effect without --init_from"});
+  CHECK(run.notes("--hellaswag_tasks 3") == Lines{"--hellaswag_tasks has no effect without --hellaswag_freq"});
+  CHECK(run.notes("--keep_every 5") ==
+        Lines{"--keep_every has no effect without --keep_checkpoints: all checkpoints stay"});
 
-  CHECK(run.notes({"save_best"}).empty());
-  run.evaluates = false;
-  CHECK(run.notes({"save_best"}) == Lines{"--save_best has no effect without evaluation on --val_data"});
-  CHECK(run.notes({}).empty());
-  run.options.save_best = false; // --no-save_best says what happens anyway
-  CHECK(run.notes({"save_best"}).empty());
+  CHECK(run.notes("--prompt x --top_k 3 --sample_seed 4").empty());
+  CHECK(run.notes("--temperature 0 --prompt x --top_k 3") ==
+        Lines{"--top_k has no effect with --temperature 0: the likeliest token is taken"});
+  CHECK(run.notes("--sample_tokens 0 --prompt x --top_k 3") ==
+        Lines{"--prompt and --top_k have no effect with --sample_tokens 0"});
 
-  CHECK(run.notes({"cuda_graph", "recompute"}) == Lines{"--cuda_graph and --recompute have no effect on the CPU"});
-  CHECK(run.notes({"threads"}).empty());
-  run.gpu = true;
-  CHECK(run.notes({"threads"}) == Lines{"--threads has no effect on a GPU"});
-  CHECK(run.notes({"cuda_graph", "recompute"}).empty());
+  CHECK(run.notes("--histogram_freq 3").empty());
+  CHECK(run.notes("--histogram_freq 3 --no-use_tensorboard") ==
+        Lines{"--histogram_freq has no effect without TensorBoard's files"});
+
+  CHECK(run.notes("--wsd_decay_ratio 0.3") == Lines{"--wsd_decay_ratio has no effect without --lr_schedule wsd"});
+  CHECK(run.notes("--wsd_decay_ratio 0.3 --lr_schedule wsd").empty());
+  CHECK(run.notes("--min_lr_ratio 0.3").empty());
+  CHECK(run.notes("--min_lr_ratio 0.3 --lr_schedule constant") ==
+        Lines{"--min_lr_ratio has no effect with --lr_schedule constant"});
 }
 
-TEST_CASE("a share of cooling down where nothing cools down so") {
+TEST_CASE("evaluation that there is not") {
   Case run;
-  CHECK(run.notes({"wsd_decay_ratio"}) == Lines{"--wsd_decay_ratio has no effect without --lr_schedule wsd"});
-  run.options.lr_schedule = Decay::wsd;
-  CHECK(run.notes({"wsd_decay_ratio"}).empty());
+  CHECK(run.notes("--save_best --eval_sequences 3").empty());
+  CHECK(run.notes("--eval_freq 0 --train_data t.bin --val_data v.bin") ==
+        Lines{"--val_data has no effect with --eval_freq 0"});
+  CHECK(run.notes("--eval_freq 0 --train_data t.bin --val_data v.bin --eval_at_start").empty());
+  run.evaluates = false;
+  CHECK(run.notes("--save_best") == Lines{"--save_best has no effect without evaluation on --val_data"});
+  CHECK(run.notes("").empty());
+  CHECK(run.notes("--no-save_best").empty()); // says what happens anyway
+  CHECK(run.notes("--eval_sequences 3") == Lines{"--eval_sequences has no effect without evaluation"});
+}
+
+TEST_CASE("a new run and a resumed one") {
+  Case run;
+  CHECK(run.notes("--allow_other_data") == Lines{"--allow_other_data has no effect without --resume"});
+  CHECK(run.notes("--eval_at_start").empty());
+  run.checkpoint = "checkpoints_fp8/run/step_00000010";
+  CHECK(run.notes("--allow_other_data").empty());
+  CHECK(run.notes("--eval_at_start") == Lines{"--eval_at_start has no effect with --resume: it means step 0"});
+}
+
+TEST_CASE("options of many ranks, of the GPU and of the CPU") {
+  Case run;
+  CHECK(run.notes("--zero 0 --grad_reduce bf16 --share_gpu") ==
+        Lines{"--zero, --grad_reduce and --share_gpu have no effect with one rank"});
+  CHECK(run.notes("--no-cuda_graph --recompute block --timeline t.json") ==
+        Lines{"--cuda_graph, --recompute and --timeline have no effect on the CPU"});
+  CHECK(run.notes("--threads 1").empty());
+  const Lines waiting = run.notes("--threads 4096"); // more than any machine's cores
+  REQUIRE(waiting.size() == 1);
+  CHECK(waiting[0].starts_with("--threads 4096 on "));
+  CHECK(waiting[0].ends_with(": threads wait for each other; --threads auto takes all cores"));
+  run.ranks = 2;
+  CHECK(run.notes("--zero 0 --grad_reduce bf16 --share_gpu") == Lines{"--share_gpu has no effect on the CPU"});
+  run.gpu = true;
+  CHECK(run.notes("--zero 0 --share_gpu --no-cuda_graph --recompute block").empty());
+  CHECK(run.notes("--threads 1") == Lines{"--threads has no effect on a GPU"});
+}
+
+TEST_CASE("a timeline of steps that the run does not have") {
+  Case run{.gpu = true};
+  CHECK(run.notes("--timeline t.json --max_steps 4").empty()); // the first of its two steps
+  CHECK(run.notes("--timeline t.json --max_steps 3") ==
+        Lines{"--timeline writes nothing: steps 4 and 5 are not in this run of 3 steps"});
+  run.precision = Precision::fp8;
+  CHECK(run.notes("--timeline t.json --max_steps 13 --fp8_bf16_steps 10") ==
+        Lines{"--timeline writes nothing: steps 14 and 15 are not in this run of 13 steps"});
 }
 
 TEST_CASE("a warm-up that is longer than the run") {
-  Case run;
-  run.options.max_steps = 10, run.options.warmup_steps = 9;
-  CHECK(run.notes({"warmup_steps"}).empty());
-  run.options.warmup_steps = 10;
-  REQUIRE(run.notes({"warmup_steps"}).size() == 1);
-  CHECK(contains(run.notes({"warmup_steps"})[0], "--warmup_steps 10 is not over in this run of 10 steps"));
+  const Case run;
+  CHECK(run.notes("--max_steps 10 --warmup_steps 9").empty());
+  const Lines climbs = run.notes("--max_steps 10 --warmup_steps 10");
+  REQUIRE(climbs.size() == 1);
+  CHECK(contains(climbs[0], "--warmup_steps 10 is not over in this run of 10 steps"));
 }
 
 TEST_CASE("resume: what changed, old -> new, and where the rate climbs") {

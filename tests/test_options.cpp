@@ -311,7 +311,15 @@ TEST_CASE("a config in YAML is read like TOML") {
 
 TEST_CASE("choices suggest the nearest") {
   CHECK(contains(usage_error({"--lr_schedule", "cosin"}), "did you mean cosine?"));
-  CHECK(contains(usage_error({"--precision", "fp16"}), "did you mean fp"));
+  CHECK(contains(usage_error({"--precision", "pf8"}), "did you mean fp8?"));
+}
+
+TEST_CASE("choices know other trainers' words") {
+  CHECK(contains(usage_error({"--device", "gpu"}), "did you mean cuda?")); // cpu is nearer
+  CHECK(contains(usage_error({"--precision", "fp16"}), "did you mean bf16?"));
+  CHECK(contains(usage_error({"--precision", "bfloat16"}), "did you mean bf16?"));
+  CHECK(contains(usage_error({"--lr_schedule", "constant_with_warmup"}), "did you mean constant?"));
+  CHECK_FALSE(contains(usage_error({"--lr_schedule", "gpu"}), "cuda"));
 }
 
 TEST_CASE("bounds are the model's and the recipe's own") {

@@ -125,9 +125,9 @@ TEST_CASE("the start-up table names what matters, and each fallback has a line")
   play.options.eval_freq = 10;
   play.options.precision = PrecisionChoice::bf16;
   const std::string printed = run_cpu({play.options, ""}).printed;
-  for (const char* part : {"1 layers, 1 heads, 8 channels", "parameters", "FP32", "train.bin: 321 tokens",
-                           "40 sequences", "4 sequences = 2 per micro-batch x 2 accumulated x 1 rank", "AdamW",
-                           "memory", "checkpoints", "note: no --val_data", "note: the CPU engine has no BF16"}) {
+  for (const char* part : {"1 layer, 1 head, 8 channels", "parameters", "FP32", "train.bin: 321 tokens", "40 sequences",
+                           "4 sequences = 2 per micro-batch x 2 accumulated x 1 rank", "AdamW", "memory", "checkpoints",
+                           "note: no --val_data", "note: the CPU engine has no BF16"}) {
     CAPTURE(part);
     CHECK(contains(printed, part));
   }

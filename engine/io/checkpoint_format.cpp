@@ -212,9 +212,8 @@ CheckpointReader open_model(const CheckpointFiles& checkpoint, std::unique_ptr<H
 }
 
 std::string describe(const GPT2Config& config) {
-  return std::to_string(config.layers) + " layers, " + std::to_string(config.heads) + " heads, " +
-         std::to_string(config.channels) + " channels, " + std::to_string(config.seq_len) + " positions, " +
-         std::to_string(config.vocab) + " tokens (" + std::to_string(config.padded_vocab) + " rows)";
+  return blocks_text(config) + ", " + std::to_string(config.seq_len) + " positions, " + std::to_string(config.vocab) +
+         " tokens (" + std::to_string(config.padded_vocab) + " rows)";
 }
 
 void check_same_shape(const std::string& folder, const GPT2Config& saved, const GPT2Config& wanted) {

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "engine/base/error.h"
+#include "engine/base/formatted.h"
 #include "engine/base/nearest_name.h"
 #include "engine/model/model.h"
 
@@ -143,6 +144,11 @@ void validate(const ModelOptions& options) {
                     std::to_string(options.config.seq_len) + " positions",
                 "give it a number of tokens from 1 to " + std::to_string(options.config.seq_len));
   }
+}
+
+std::string blocks_text(const GPT2Config& config) {
+  return counted(config.layers, "layer") + ", " + counted(config.heads, "head") + ", " +
+         counted(config.channels, "channel");
 }
 
 int64_t parameter_count(const GPT2Config& config) {

@@ -39,6 +39,8 @@ void validate(const GPT2Config& config);
 struct ModelOptions;
 void validate(const ModelOptions& options);
 
+std::string blocks_text(const GPT2Config& config); // "12 layers, 12 heads, 768 channels"
+
 int64_t parameter_count(const GPT2Config& config); // without the rows that only pad the vocabulary
 
 // Forward + backward FLOPs per token, attention included: 6 N + 12 L C T (the PaLM appendix's count; the

@@ -12,11 +12,6 @@ bool same_shape(const GPT2Config& a, const GPT2Config& b) {
   return a.layers == b.layers && a.heads == b.heads && a.channels == b.channels;
 }
 
-std::string shape_text(const GPT2Config& config) {
-  return std::to_string(config.layers) + " layers, " + std::to_string(config.heads) + " heads, " +
-         std::to_string(config.channels) + " channels";
-}
-
 // By its name, where it is one of GPT-2's own four.
 void ask_for(const GPT2Config& config, Options& options) {
   for (const std::string& name : config_names()) {
@@ -42,8 +37,8 @@ std::shared_ptr<WeightSource> open_initial_weights(Options& options) {
   if (!same_shape(ours, theirs) || ours.vocab != theirs.vocab) {
     throw Error(
         ExitCode::usage,
-        weights->path() + " is a model of " + shape_text(theirs) + " and " + std::to_string(theirs.vocab) +
-            " tokens; the flags ask for " + shape_text(ours) + " and " + std::to_string(ours.vocab),
+        weights->path() + " is a model of " + blocks_text(theirs) + " and " + std::to_string(theirs.vocab) +
+            " tokens; the flags ask for " + blocks_text(ours) + " and " + std::to_string(ours.vocab),
         asked ? "leave out --model, --layers, --heads and --channels" : "only GPT-2's vocabulary can be trained");
   }
   weights->use_positions(options.seq_len);

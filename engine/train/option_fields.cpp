@@ -12,6 +12,7 @@
 #include "engine/base/nearest_name.h"
 #include "engine/base/toml.h"
 #include "engine/io/checkpoint_names.h"
+#include "engine/train/peer_flags.h"
 
 namespace gpt2 {
 namespace {
@@ -141,7 +142,9 @@ class FieldList {
         [&value, words, joined](const std::string& given) {
           const std::optional<Enum> chosen = value_named<Enum>(given);
           if (!chosen) {
-            const std::string near = nearest_name(given, words);
+            const char* const known = find_peer_value(given); // gpu is a letter from cpu, and means cuda
+            const bool ours = known && std::ranges::find(words, known) != words.end();
+            const std::string near = ours ? known : nearest_name(given, words);
             throw BadValue("'" + given + "' is not one of " + joined +
                            (near.empty() ? "" : "; did you mean " + near + "?"));
           }

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <initializer_list>
 #include <set>
+#include <thread>
 
 #include "engine/base/formatted.h"
 #include "engine/train/option_fields.h"
@@ -22,6 +23,20 @@ std::string flags_among(const std::set<std::string>& given, std::initializer_lis
     out += (i == 0 ? "" : i + 1 == flags.size() ? " and " : ", ") + flags[i];
   }
   return out;
+}
+
+// Those asked for. A file may name every option as it is anyway, as --print_config writes it, and --no-share_gpu asks
+// for nothing.
+std::set<std::string> asked_for(const RunStart& start) {
+  Options ours = start.options, by_default;
+  const std::vector<OptionField> here = option_fields(ours), there = option_fields(by_default);
+  std::set<std::string> names;
+  for (size_t i = 0; i < here.size(); ++i) {
+    const std::string &name = here[i].name, value = here[i].toml();
+    const bool as_ever = value == there[i].toml() && (!start.typed.contains(name) || value == "false");
+    if (start.given.contains(name) && !as_ever) names.insert(name);
+  }
+  return names;
 }
 
 std::string without_effect(const std::string& flags, const std::string& reason) {
@@ -72,43 +87,67 @@ int64_t first_step(int64_t begin, int64_t end, const Holds& holds) {
 
 std::vector<std::string> notes_on_options_without_effect(const RunStart& start, const RunPlan& plan, bool gpu,
                                                          bool evaluates) {
-  const std::set<std::string>& given = start.given;
+  const std::set<std::string> given = asked_for(start);
   const Options& options = plan.options;
+  const Fp8Options& fp8 = plan.model.fp8;
+  const bool uses_fp8 = plan.model.precision == Precision::fp8, resumes = !start.checkpoint.empty();
   std::vector<std::string> notes;
-  const auto note = [&](const std::string& flags, const std::string& reason) {
+  const auto idle = [&](bool here, std::initializer_list<const char*> names, const std::string& reason) {
+    const std::string flags = here ? flags_among(given, names) : "";
     if (!flags.empty()) notes.push_back(without_effect(flags, reason));
   };
+
   // Where FP8 was asked for and cannot be had, the device's own note says why.
-  if (plan.model.precision != Precision::fp8 && options.precision != PrecisionChoice::fp8) {
-    note(flags_among(given, {"fp8_format", "fp8_margin", "fp8_interval", "fp8_amax_history", "fp8_lm_head",
-                             "fp8_recipe", "fp8_bf16_steps", "fp8_current_steps", "fp8_scenario", "fp8_bf16_layers",
-                             "fp8_auto_fallback", "fp8_detail"}),
-         "without FP8: --use_fp8 turns it on");
-  } else if (plan.model.precision == Precision::fp8 && options.fp8_recipe == Fp8Scaling::current) {
-    note(flags_among(given, {"fp8_interval", "fp8_amax_history", "fp8_current_steps"}),
-         "under --fp8_recipe current, where a scale remembers nothing");
+  idle(!uses_fp8 && options.precision != PrecisionChoice::fp8,
+       {"fp8_format", "fp8_margin", "fp8_interval", "fp8_amax_history", "fp8_lm_head", "fp8_recipe", "fp8_bf16_steps",
+        "fp8_current_steps", "fp8_scenario", "fp8_bf16_layers", "fp8_auto_fallback", "fp8_detail"},
+       "without FP8: --use_fp8 turns it on");
+  idle(uses_fp8 && options.fp8_recipe == Fp8Scaling::current, {"fp8_interval", "fp8_amax_history", "fp8_current_steps"},
+       "under --fp8_recipe current, where a scale remembers nothing");
+  idle(uses_fp8 && options.histogram_freq == 0, {"fp8_detail"}, "with --histogram_freq 0");
+  if (uses_fp8 && fp8.bf16_steps >= plan.max_steps) {
+    notes.push_back("--fp8_bf16_steps " + std::to_string(fp8.bf16_steps) + ": FP8 does not begin in this run of " +
+                    counted(plan.max_steps, "step"));
   }
-  if (start.options.batch_size > 0) note(flags_among(given, {"max_batch_size"}), "beside --batch_size");
-  if (!options.train_data.empty())
-    note(flags_among(given, {"dataset", "data_dir"}), "beside --train_data");
-  else if (options.dataset.empty())
-    note(flags_among(given, {"data_dir"}), "without --dataset");
-  if (options.keep_checkpoints == 0)
-    note(flags_among(given, {"keep_every"}), "without --keep_checkpoints: all checkpoints stay");
-  if (options.save_best && !evaluates) note(flags_among(given, {"save_best"}), "without evaluation on --val_data");
+
+  idle(start.options.batch_size > 0, {"max_batch_size"}, "beside --batch_size");
+  idle(!options.train_data.empty(), {"dataset", "data_dir"}, "beside --train_data");
+  idle(options.train_data.empty() && options.dataset.empty(), {"data_dir"}, "without --dataset");
+  idle(options.init_from.empty(), {"hf_cache"}, "without --init_from");
+  idle(!resumes, {"allow_other_data"}, "without --resume");
+
   if (given.contains("warmup_steps") && plan.schedule.warmup_steps >= plan.max_steps) {
     notes.push_back("--warmup_steps " + std::to_string(plan.schedule.warmup_steps) + " is not over in this run of " +
                     counted(plan.max_steps, "step") + ": the learning rate only climbs, and never decays");
   }
-  if (plan.model.precision == Precision::fp8 && plan.model.fp8.bf16_steps >= plan.max_steps) {
-    notes.push_back("--fp8_bf16_steps " + std::to_string(plan.model.fp8.bf16_steps) +
-                    ": FP8 does not begin in this run of " + counted(plan.max_steps, "step"));
+  idle(options.lr_schedule != Decay::wsd, {"wsd_decay_ratio"}, "without --lr_schedule wsd");
+  idle(options.lr_schedule == Decay::constant, {"min_lr_ratio"}, "with --lr_schedule constant");
+
+  idle(options.save_best && !evaluates, {"save_best"}, "without evaluation on --val_data");
+  idle(!plan.evaluates(), {"val_data"}, "with --eval_freq 0");
+  idle(!evaluates && !resumes, {"eval_sequences"}, "without evaluation"); // resumed, the best loss would be another's
+  idle(resumes, {"eval_at_start"}, "with --resume: it means step 0");
+  idle(options.hellaswag_freq == 0, {"hellaswag_data", "hellaswag_tasks"}, "without --hellaswag_freq");
+  idle(options.sample_tokens == 0, {"sample_freq", "prompt", "temperature", "top_k", "sample_seed"},
+       "with --sample_tokens 0");
+  idle(options.sample_tokens > 0 && options.temperature == 0, {"top_k", "sample_seed"},
+       "with --temperature 0: the likeliest token is taken");
+  idle(!options.use_tensorboard && !options.fp8_detail, {"histogram_freq"}, "without TensorBoard's files");
+  idle(options.keep_checkpoints == 0, {"keep_every"}, "without --keep_checkpoints: all checkpoints stay");
+
+  idle(plan.ranks() == 1, {"zero", "grad_reduce", "nccl_timeout", "log_ranks", "share_gpu", "master"}, "with one rank");
+  idle(!gpu, {"deterministic", "cuda_graph", "recompute", "attention", "plan_cache", "timeline"}, "on the CPU");
+  idle(!gpu && plan.ranks() > 1, {"share_gpu"}, "on the CPU");
+  idle(gpu, {"threads"}, "on a GPU");
+  const int64_t first = (uses_fp8 ? fp8.bf16_steps : 0) + 4; // the timeline's, of two
+  if (gpu && !resumes && given.contains("timeline") && plan.max_steps < first) {
+    notes.push_back("--timeline writes nothing: steps " + std::to_string(first) + " and " + std::to_string(first + 1) +
+                    " are not in this run of " + counted(plan.max_steps, "step"));
   }
-  if (options.lr_schedule != Decay::wsd) note(flags_among(given, {"wsd_decay_ratio"}), "without --lr_schedule wsd");
-  if (gpu) {
-    note(flags_among(given, {"threads"}), "on a GPU");
-  } else {
-    note(flags_among(given, {"deterministic", "cuda_graph", "recompute", "attention", "plan_cache"}), "on the CPU");
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency()); // 0: not known
+  if (!gpu && plan.ranks() == 1 && given.contains("threads") && cores > 0 && options.threads > cores) {
+    notes.push_back("--threads " + std::to_string(options.threads) + " on " + counted(cores, "core") +
+                    ": threads wait for each other; --threads auto takes all cores");
   }
   return notes;
 }

@@ -10,7 +10,7 @@
 
 namespace gpt2 {
 
-// One line for each option that was given and changes nothing in this run.
+// One line for each option that was asked for and changes nothing in this run.
 std::vector<std::string> notes_on_options_without_effect(const RunStart& start, const RunPlan& plan, bool gpu,
                                                          bool evaluates);
 

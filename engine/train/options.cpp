@@ -162,6 +162,7 @@ class CommandLineParser {
     if (asked("help") || asked("help_all")) return print_help(line.given), false;
     check_extras();
     apply_flags(line.given);
+    line.typed = line.given;
     refuse_empty_origin();
     if (asked("config")) {
       const std::string path = app_["--config"]->results().back();

@@ -165,6 +165,14 @@ constexpr PeerFlag kPeerFlags[] = {
     {"ge", nullptr, "the GELU is fused where the library can; --recompute gelu computes it again"},
 };
 
+// Suggested, not taken for ours: FP16 is not BF16.
+constexpr struct {
+  const char *theirs, *ours;
+} kPeerValues[] = {
+    {"gpu", "cuda"},      {"float16", "bf16"}, {"fp16", "bf16"},  {"half", "bf16"},
+    {"bfloat16", "bf16"}, {"float32", "fp32"}, {"float8", "fp8"}, {"constant_with_warmup", "constant"},
+};
+
 } // namespace
 
 std::span<const PeerFlag> peer_flags() { return kPeerFlags; }
@@ -173,6 +181,13 @@ const PeerFlag* find_peer_flag(const std::string& name) {
   const auto* const found = std::find_if(std::begin(kPeerFlags), std::end(kPeerFlags),
                                          [&](const PeerFlag& flag) { return name == flag.name; });
   return found == std::end(kPeerFlags) ? nullptr : found;
+}
+
+const char* find_peer_value(const std::string& word) {
+  for (const auto& value : kPeerValues) {
+    if (word == value.theirs) return value.ours;
+  }
+  return nullptr;
 }
 
 } // namespace gpt2

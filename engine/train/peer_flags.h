@@ -1,5 +1,5 @@
-// The words of other trainers (llm.c, nanoGPT, Hugging Face's Trainer, Lightning): which of our flags means the same,
-// or the sentence that helps where none does.
+// The words of other trainers (llm.c, nanoGPT, Hugging Face's Trainer, Lightning): which of our flags or values means
+// the same, or the sentence that helps where none does.
 #pragma once
 
 #include <span>
@@ -17,5 +17,8 @@ std::span<const PeerFlag> peer_flags();
 
 // nullptr: no trainer we know has such a flag.
 const PeerFlag* find_peer_flag(const std::string& name);
+
+// Our word for a value of theirs, "bf16" for "bfloat16"; nullptr: none.
+const char* find_peer_value(const std::string& word);
 
 } // namespace gpt2

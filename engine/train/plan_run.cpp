@@ -79,7 +79,7 @@ void append(std::vector<std::string>& notes, const std::vector<std::string>& mor
 } // namespace
 
 int64_t PlannedRun::evaluated() const {
-  if (!data.validation || plan.options.eval_freq == 0) return 0;
+  if (!data.validation || !plan.evaluates()) return 0;
   return std::min(plan.eval_sequences, data.validation->sequences());
 }
 

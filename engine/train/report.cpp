@@ -48,8 +48,7 @@ std::string every(int64_t frequency, const std::string& otherwise) {
 } // namespace
 
 std::string shape_text(const GPT2Config& config) {
-  return std::to_string(config.layers) + " layers, " + std::to_string(config.heads) + " heads, " +
-         std::to_string(config.channels) + " channels, sequences of " + std::to_string(config.seq_len);
+  return blocks_text(config) + ", sequences of " + std::to_string(config.seq_len);
 }
 
 std::string data_text(const Dataset& dataset, const std::string& source) {

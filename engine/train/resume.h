@@ -20,6 +20,7 @@ struct RunStart {
   std::set<std::string> given = {};           // options that the command line or its --config set
   std::vector<std::string> notes = {};        // of the command line, and on where the run goes on
   std::shared_ptr<WeightSource> weights = {}; // --init_from, of a new run
+  std::set<std::string> typed = {};           // of those given: by a flag
 };
 
 // Follows --resume, to the folder and the name under which the run goes on: its own from its newest checkpoint, those

@@ -68,7 +68,7 @@ RunCost cost_of(const RunPlan& plan, int64_t done, int64_t train_sequences, int6
   cost.rates = rates_of(plan.schedule, std::min(done, end - 1), end);
   if (evaluated > 0) {
     const int64_t freq = plan.options.eval_freq;
-    const bool last_beside = cost.steps > 0 && end % freq != 0; // a run ends with one
+    const bool last_beside = freq > 0 && cost.steps > 0 && end % freq != 0; // a run ends with one
     cost.evaluations = multiples_in(done, end, freq) + last_beside + (plan.options.eval_at_start && done == 0);
   }
   cost.checkpoints = checkpoints_of(plan, done, cost.evaluations > 0);

@@ -204,7 +204,7 @@ TrainState open_state(const RunStart& start, const RunPlan& plan, const RunData&
 }
 
 std::vector<HostBatch> open_validation(const RunData& data, const RunPlan& plan, RankGroup& group) {
-  if (!data.validation || (plan.options.eval_freq == 0 && !plan.options.eval_at_start)) return {};
+  if (!data.validation || !plan.evaluates()) return {};
   return validation_batches(*data.validation, plan.eval_sequences, plan.batch.batch_size, group.rank(), group.ranks());
 }
 
@@ -294,7 +294,7 @@ Session::Session(const RunStart& start, const DeviceChoice& device, Backend& bac
       text(Tokenizer::find_folder(plan.options.tokenizer), data.built_in),
       prompt(text.encode(plan.options.prompt)),
       hellaswag(open_hellaswag(plan.options, plan.model.seq_len, group)),
-      prompt_given(start.given.contains("prompt")),
+      prompt_given(start.given.contains("prompt") && plan.options.sample_tokens > 0),
       model(backend.make_model(plan.model, group)),
       resumed(!start.checkpoint.empty()),
       resumed_from(start.checkpoint),

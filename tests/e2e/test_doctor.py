@@ -74,6 +74,7 @@ class Plan(Case):
         evaluated = [*flags, "--val_data", "val.bin", "--max_steps", "10", "--eval_freq", "4"]
         self.assertEqual(self.plan(*evaluated)["evaluations"], 3)  # 4, 8, and the end
         self.assertEqual(self.plan(*evaluated, "--eval_at_start")["evaluations"], 4)
+        self.assertEqual(self.plan(*evaluated, "--eval_at_start", "--eval_freq", "0")["evaluations"], 1)  # the first alone
 
         self.call(0, TRAINER, *flags, "--max_steps", "6", "--run_name", "short", "--sample_tokens", "0")
         saved = os.path.join(self.folder, "checkpoints_fp8/short/step_00000006")

@@ -121,6 +121,16 @@ TEST_CASE("a new run and a resumed one") {
   CHECK(run.notes("--eval_at_start") == Lines{"--eval_at_start has no effect with --resume: it means step 0"});
 }
 
+TEST_CASE("what --eval_only does not read, where it is typed") {
+  RunStart start{.options = {}, .checkpoint = "", .given = {"max_lr", "batch_size", "prompt"}};
+  CHECK(notes_on_flags_without_effect_on_evaluation(start).empty()); // of the run's option file
+  start.typed = {"batch_size", "eval_sequences", "seq_len", "precision"};
+  CHECK(notes_on_flags_without_effect_on_evaluation(start).empty());
+  start.typed = {"batch_size", "max_lr", "prompt"};
+  CHECK(notes_on_flags_without_effect_on_evaluation(start) ==
+        Lines{"--max_lr and --prompt have no effect with --eval_only"});
+}
+
 TEST_CASE("options of many ranks, of the GPU and of the CPU") {
   Case run;
   CHECK(run.notes("--zero 0 --grad_reduce bf16 --share_gpu") ==

@@ -6,6 +6,7 @@
 #include "engine/dist/agreement.h"
 #include "engine/io/checkpoint_search.h"
 #include "engine/train/many_ranks.h"
+#include "engine/train/option_notes.h"
 #include "engine/train/session.h"
 
 namespace gpt2 {
@@ -45,6 +46,7 @@ ExitCode evaluate_only(const RunStart& start, const DeviceChoice& device, Backen
 
   for (const std::string& note : start.notes) console.line("note: " + note);
   for (const std::string& note : device.notes) console.line("note: " + note);
+  for (const std::string& note : notes_on_flags_without_effect_on_evaluation(start)) console.line("note: " + note);
   const std::string what = resumed         ? start.checkpoint
                            : start.weights ? start.weights->path()
                                            : "the initial " + config.name;

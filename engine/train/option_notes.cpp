@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <initializer_list>
+#include <iterator>
 #include <set>
 #include <thread>
 
@@ -12,17 +13,12 @@
 namespace gpt2 {
 namespace {
 
-// "--a, --b and --c"; empty: none of them was given.
-std::string flags_among(const std::set<std::string>& given, std::initializer_list<const char*> names) {
-  std::vector<std::string> flags;
-  for (const char* const name : names) {
-    if (given.contains(name)) flags.push_back(std::string("--") + name);
-  }
-  std::string out;
-  for (size_t i = 0; i < flags.size(); ++i) {
-    out += (i == 0 ? "" : i + 1 == flags.size() ? " and " : ", ") + flags[i];
-  }
-  return out;
+// "--a, --b and --c have no effect ..."
+std::string without_effect(const std::vector<std::string>& names, const std::string& reason) {
+  std::string flags;
+  for (size_t i = 0; i < names.size(); ++i)
+    flags += (i == 0 ? "--" : i + 1 == names.size() ? " and --" : ", --") + names[i];
+  return flags + (names.size() > 1 ? " have" : " has") + " no effect " + reason;
 }
 
 // Those asked for. A file may name every option as it is anyway, as --print_config writes it, and --no-share_gpu asks
@@ -37,11 +33,6 @@ std::set<std::string> asked_for(const RunStart& start) {
     if (start.given.contains(name) && !as_ever) names.insert(name);
   }
   return names;
-}
-
-std::string without_effect(const std::string& flags, const std::string& reason) {
-  const bool several = flags.find(" and ") != std::string::npos;
-  return flags + (several ? " have" : " has") + " no effect " + reason;
 }
 
 std::string rate_text(float rate) {
@@ -93,8 +84,9 @@ std::vector<std::string> notes_on_options_without_effect(const RunStart& start, 
   const bool uses_fp8 = plan.model.precision == Precision::fp8, resumes = !start.checkpoint.empty();
   std::vector<std::string> notes;
   const auto idle = [&](bool here, std::initializer_list<const char*> names, const std::string& reason) {
-    const std::string flags = here ? flags_among(given, names) : "";
-    if (!flags.empty()) notes.push_back(without_effect(flags, reason));
+    std::vector<std::string> among;
+    std::ranges::copy_if(names, std::back_inserter(among), [&](const char* name) { return given.contains(name); });
+    if (here && !among.empty()) notes.push_back(without_effect(among, reason));
   };
 
   // Where FP8 was asked for and cannot be had, the device's own note says why.
@@ -150,6 +142,20 @@ std::vector<std::string> notes_on_options_without_effect(const RunStart& start, 
                     ": threads wait for each other; --threads auto takes all cores");
   }
   return notes;
+}
+
+std::vector<std::string> notes_on_flags_without_effect_on_evaluation(const RunStart& start) {
+  static const std::set<std::string> of_training{"Optimizer", "Evaluation and samples", "Logs", "Checkpoints",
+                                                 "Anomaly guard"};
+  static const std::set<std::string> and_yet{"warmup_steps", "eval_sequences", "run_name", "checkpoint_dir",
+                                             "init_from",    "hf_cache",       "resume",   "allow_other_data"};
+  Options options;
+  std::vector<std::string> idle;
+  for (const OptionField& field : option_fields(options)) {
+    if (start.typed.contains(field.name) && of_training.contains(field.group) && !and_yet.contains(field.name))
+      idle.push_back(field.name);
+  }
+  return idle.empty() ? std::vector<std::string>{} : std::vector{without_effect(idle, "with --eval_only")};
 }
 
 std::vector<std::string> notes_on_resume(const Options& of_checkpoint, const Options& now, int64_t step) {

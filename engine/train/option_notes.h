@@ -14,6 +14,9 @@ namespace gpt2 {
 std::vector<std::string> notes_on_options_without_effect(const RunStart& start, const RunPlan& plan, bool gpu,
                                                          bool evaluates);
 
+// The same of --eval_only, for flags alone: a run's option file says how it trains.
+std::vector<std::string> notes_on_flags_without_effect_on_evaluation(const RunStart& start);
+
 // What differs from the checkpoint's run, old -> new, and where the learning rate climbs above the checkpoint's, which
 // was trained for `step` steps. Both are resolved. Precision is left out: the line that says where it resumes has it.
 std::vector<std::string> notes_on_resume(const Options& of_checkpoint, const Options& now, int64_t step);

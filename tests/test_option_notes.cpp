@@ -8,6 +8,7 @@
 
 #include "engine/train/option_fields.h"
 #include "tests/contains.h"
+#include "tests/parse_words.h"
 
 using namespace gpt2;
 
@@ -23,13 +24,9 @@ struct Case {
 
   // On a command line of these words.
   Lines notes(const std::string& flags) const {
-    std::istringstream stream("train_gpt2_fp8 " + flags);
-    const Lines words(std::istream_iterator<std::string>(stream), {});
-    std::vector<const char*> argv;
-    for (const std::string& word : words) argv.push_back(word.c_str());
-    const auto line = parse_options(static_cast<int>(argv.size()), argv.data(), "version");
-    REQUIRE(line.has_value());
-    return notes({.options = line->options, .checkpoint = checkpoint, .given = line->given, .typed = line->typed});
+    std::istringstream stream(flags);
+    const CommandLine line = parse_words(Lines(std::istream_iterator<std::string>(stream), {}));
+    return notes({.options = line.options, .checkpoint = checkpoint, .given = line.given, .typed = line.typed});
   }
   Lines notes(const RunStart& start) const {
     const auto backend = make_cpu_backend(0);
@@ -126,9 +123,9 @@ TEST_CASE("what --eval_only does not read, where it is typed") {
   CHECK(notes_on_flags_without_effect_on_evaluation(start).empty()); // of the run's option file
   start.typed = {"batch_size", "eval_sequences", "seq_len", "precision"};
   CHECK(notes_on_flags_without_effect_on_evaluation(start).empty());
-  start.typed = {"batch_size", "max_lr", "prompt"};
+  start.typed = {"batch_size", "max_lr", "prompt", "log_freq", "keep_every", "max_skipped"}; // one of each group
   CHECK(notes_on_flags_without_effect_on_evaluation(start) ==
-        Lines{"--max_lr and --prompt have no effect with --eval_only"});
+        Lines{"--max_lr, --prompt, --log_freq, --keep_every and --max_skipped have no effect with --eval_only"});
 }
 
 TEST_CASE("options of many ranks, of the GPU and of the CPU") {

@@ -18,23 +18,14 @@
 #include "engine/train/peer_flags.h"
 #include "engine/train/run_plan.h"
 #include "tests/expect_error.h"
+#include "tests/parse_words.h"
 
 using namespace gpt2;
 
 namespace {
 
-CommandLine parse(std::vector<std::string> words) {
-  std::vector<const char*> argv{"train_gpt2_fp8"};
-  for (const auto& word : words) argv.push_back(word.c_str());
-  auto line = parse_options(static_cast<int>(argv.size()), argv.data(), "version");
-  REQUIRE(line.has_value());
-  return *line;
-}
-
-std::string usage_error(std::vector<std::string> words) { // "what | hint"
-  std::vector<const char*> argv{"train_gpt2_fp8"};
-  for (const auto& word : words) argv.push_back(word.c_str());
-  const Error error = expect_error([&] { parse_options(static_cast<int>(argv.size()), argv.data(), "version"); });
+std::string usage_error(const std::vector<std::string>& words) { // "what | hint"
+  const Error error = expect_error([&] { parse_words(words); });
   CHECK(error.code() == ExitCode::usage);
   return std::string(error.what()) + " | " + error.hint();
 }
@@ -80,7 +71,7 @@ Options everything_changed() {
 } // namespace
 
 TEST_CASE("no flags: the defaults") {
-  const CommandLine line = parse({});
+  const CommandLine line = parse_words({});
   CHECK(line.options == Options{});
   CHECK(line.given.empty());
 }
@@ -103,25 +94,27 @@ TEST_CASE("print_config and config are inverse for every field") {
 
 TEST_CASE("of two ways to name the data, the stronger place decides") {
   const TemporaryFile by_name("dataset = \"books\"\n"), by_pattern("train_data = \"a.bin\"\nval_data = \"b.bin\"\n");
-  CHECK(parse({"--config", by_name.path}).options.dataset == "books");
-  CHECK(parse({"--config", by_name.path, "--train_data", "c.bin"}).options.dataset.empty());
-  const Options named = parse({"--config", by_pattern.path, "--dataset", "books", "--data_dir", "sets"}).options;
+  CHECK(parse_words({"--config", by_name.path}).options.dataset == "books");
+  CHECK(parse_words({"--config", by_name.path, "--train_data", "c.bin"}).options.dataset.empty());
+  const Options named = parse_words({"--config", by_pattern.path, "--dataset", "books", "--data_dir", "sets"}).options;
   CHECK(named.dataset == "books");
   CHECK(named.train_data.empty());
   CHECK(named.val_data.empty());
-  CHECK(parse({"--dataset", "books", "--val_data", "v.bin"}).options.val_data == "v.bin");
+  CHECK(parse_words({"--dataset", "books", "--val_data", "v.bin"}).options.val_data == "v.bin");
 
-  CHECK(merge_for_resume(parse({"--dataset", "books"}), parse({"--train_data", "a", "--val_data", "b"}).options)
+  CHECK(merge_for_resume(parse_words({"--dataset", "books"}),
+                         parse_words({"--train_data", "a", "--val_data", "b"}).options)
             .train_data.empty());
-  CHECK(merge_for_resume(parse({"--train_data", "a"}), parse({"--dataset", "books"}).options).dataset.empty());
-  CHECK(merge_for_resume(parse({}), parse({"--dataset", "books"}).options).dataset == "books");
+  CHECK(merge_for_resume(parse_words({"--train_data", "a"}), parse_words({"--dataset", "books"}).options)
+            .dataset.empty());
+  CHECK(merge_for_resume(parse_words({}), parse_words({"--dataset", "books"}).options).dataset == "books");
 }
 
 TEST_CASE("how processes are started is remembered by no file") {
   Options options;
   options.gpus = "8", options.share_gpu = true, options.master = "node1";
   CHECK(to_toml(options) == to_toml(Options{}));
-  CHECK(parse({"--gpus", "8"}).options.gpus == "8");
+  CHECK(parse_words({"--gpus", "8"}).options.gpus == "8");
   CHECK(contains(usage_error({"--ranks", "2"}), "--ranks and --rank belong together"));
   CHECK(contains(usage_error({"--ranks", "2", "--rank", "2"}),
                  "--rank 2 of --ranks 2 | give each process one of 0 to 1"));
@@ -135,14 +128,14 @@ TEST_CASE("every flag is accepted on the command line with the value that print_
     const std::string value = read_toml("x = " + field.toml(), "test").front().value;
     words.push_back("--" + field.name + "=" + value);
   }
-  const Options parsed = parse(words).options;
+  const Options parsed = parse_words(words).options;
   CHECK(to_toml(parsed) == to_toml(changed)); // a difference that can be read
   CHECK(parsed == changed);
 }
 
 TEST_CASE("flags win over the config file, the file over defaults") {
   const TemporaryFile file("max_lr = 0.5 # half\nseq_len = 32\nuse_tensorboard = false\n");
-  const CommandLine line = parse({"--config", file.path, "--max_lr", "0.25"});
+  const CommandLine line = parse_words({"--config", file.path, "--max_lr", "0.25"});
   CHECK(line.options.max_lr == 0.25f);
   CHECK(line.options.seq_len == 32);
   CHECK_FALSE(line.options.use_tensorboard);
@@ -174,7 +167,7 @@ TEST_CASE("folders: never the root by an empty word, and a run's name stays belo
     CHECK(contains(usage_error({"--run_name", name}), "'" + name + "' leads out"));
   for (const std::string name : {"latest", "best", "sweep/step_00001000", "."})
     CHECK(contains(usage_error({"--run_name", name}), "is a name that checkpoints use"));
-  CHECK(parse({"--run_name", "sweep/lr..1"}).options.run_name == "sweep/lr..1");
+  CHECK(parse_words({"--run_name", "sweep/lr..1"}).options.run_name == "sweep/lr..1");
 }
 
 TEST_CASE("unknown flags get one line and a guess") {
@@ -187,19 +180,19 @@ TEST_CASE("unknown flags get one line and a guess") {
 }
 
 TEST_CASE("dashes for underscores are as good") {
-  const CommandLine line = parse({"--max-lr=1e-3", "--seq-len", "32", "--no-use-tensorboard", "--no_cuda_graph"});
+  const CommandLine line = parse_words({"--max-lr=1e-3", "--seq-len", "32", "--no-use-tensorboard", "--no_cuda_graph"});
   CHECK(line.options.max_lr == 1e-3f);
   CHECK(line.options.seq_len == 32);
   CHECK_FALSE(line.options.use_tensorboard);
   CHECK_FALSE(line.options.cuda_graph);
   CHECK(line.notes.empty());
-  CHECK(parse({"--prompt", "--max-lr"}).options.prompt == "--max-lr"); // a value stays what it is
-  CHECK(parse({"--print-config"}).options.print_config);
+  CHECK(parse_words({"--prompt", "--max-lr"}).options.prompt == "--max-lr"); // a value stays what it is
+  CHECK(parse_words({"--print-config"}).options.print_config);
 }
 
 TEST_CASE("whole numbers may be written as 1e3") {
-  CHECK(parse({"--max_steps", "1e3"}).options.max_steps == 1000);
-  CHECK(parse({"--max_steps", "1.5E3"}).options.max_steps == 1500);
+  CHECK(parse_words({"--max_steps", "1e3"}).options.max_steps == 1000);
+  CHECK(parse_words({"--max_steps", "1.5E3"}).options.max_steps == 1500);
   CHECK(contains(usage_error({"--max_steps", "1e-1"}), "not a whole number"));
   CHECK(contains(usage_error({"--max_steps", "1e30"}), "too large"));
   CHECK(contains(usage_error({"--batch_size", "1e10"}), "too large"));
@@ -208,8 +201,8 @@ TEST_CASE("whole numbers may be written as 1e3") {
 }
 
 TEST_CASE("other trainers' flags of the same meaning are taken, with a note") {
-  const CommandLine line = parse({"--learning_rate", "1e-3", "--block-size=64", "--max_iters", "7", "--fp8",
-                                  "--eval_interval", "5", "--save_steps", "9", "--max_grad_norm", "0.5"});
+  const CommandLine line = parse_words({"--learning_rate", "1e-3", "--block-size=64", "--max_iters", "7", "--fp8",
+                                        "--eval_interval", "5", "--save_steps", "9", "--max_grad_norm", "0.5"});
   CHECK(line.options.max_lr == 1e-3f);
   CHECK(line.options.seq_len == 64);
   CHECK(line.options.max_steps == 7);
@@ -221,7 +214,7 @@ TEST_CASE("other trainers' flags of the same meaning are taken, with a note") {
   REQUIRE(line.notes.size() == 7);
   CHECK(line.notes[0] == "--learning_rate is --max_lr here");
   CHECK(line.notes[1] == "--block-size is --seq_len here");
-  CHECK_FALSE(parse({"--no_tensorboard"}).options.use_tensorboard);
+  CHECK_FALSE(parse_words({"--no_tensorboard"}).options.use_tensorboard);
   CHECK(contains(usage_error({"--lr", "fast"}), "--max_lr: 'fast' is not a number"));
 }
 
@@ -289,7 +282,7 @@ TEST_CASE("a config in YAML is read like TOML") {
       "b/*.bin\n"
       "use_fp8: yes\nlearning_rate: 1e-3\n",
       ".yaml");
-  const CommandLine line = parse({"--config", file.path});
+  const CommandLine line = parse_words({"--config", file.path});
   CHECK(line.options.model == "gpt2-medium");
   CHECK(line.options.max_lr == 1e-3f); // the last word
   CHECK(line.options.prompt == "Once: upon");
@@ -332,42 +325,42 @@ TEST_CASE("bounds are the model's and the recipe's own") {
 }
 
 TEST_CASE("switches: --x, --no-x and --x=false; the last one counts") {
-  CHECK(parse({"--deterministic"}).options.deterministic);
-  CHECK_FALSE(parse({"--no-use_tensorboard"}).options.use_tensorboard);
-  CHECK_FALSE(parse({"--use_tensorboard=false"}).options.use_tensorboard);
-  CHECK(parse({"--no-cuda_graph", "--cuda_graph"}).options.cuda_graph);
+  CHECK(parse_words({"--deterministic"}).options.deterministic);
+  CHECK_FALSE(parse_words({"--no-use_tensorboard"}).options.use_tensorboard);
+  CHECK_FALSE(parse_words({"--use_tensorboard=false"}).options.use_tensorboard);
+  CHECK(parse_words({"--no-cuda_graph", "--cuda_graph"}).options.cuda_graph);
   CHECK(contains(usage_error({"--use_fp8=maybe"}), "neither true nor false"));
 }
 
 TEST_CASE("--resume and --init_from without a value are no new run") {
   for (const std::string flag : {"--resume", "--init_from"}) {
-    CHECK(contains(usage_error({flag.c_str(), ""}), flag + " is given without a value"));
-    CHECK(contains(usage_error({(flag + "=").c_str()}), flag + " is given without a value"));
+    CHECK(contains(usage_error({flag, ""}), flag + " is given without a value"));
+    CHECK(contains(usage_error({flag + "="}), flag + " is given without a value"));
   }
 }
 
 TEST_CASE("--use_fp8 means --precision fp8, and a contradiction is an error") {
-  CHECK(parse({"--use_fp8"}).options.precision == PrecisionChoice::fp8);
-  CHECK(parse({"--use_fp8", "--precision", "fp8"}).options.precision == PrecisionChoice::fp8);
-  CHECK(parse({"--use_fp8=false", "--precision", "bf16"}).options.precision == PrecisionChoice::bf16);
+  CHECK(parse_words({"--use_fp8"}).options.precision == PrecisionChoice::fp8);
+  CHECK(parse_words({"--use_fp8", "--precision", "fp8"}).options.precision == PrecisionChoice::fp8);
+  CHECK(parse_words({"--use_fp8=false", "--precision", "bf16"}).options.precision == PrecisionChoice::bf16);
   CHECK(contains(usage_error({"--use_fp8", "--precision", "bf16"}), "contradict"));
   CHECK(contains(usage_error({"--max_steps", "5", "--num_epochs", "1"}), "--num_epochs"));
   CHECK(contains(usage_error({"--val_data", "x.bin"}), "--train_data"));
 }
 
 TEST_CASE("the FP8 switches and choices are checked") {
-  CHECK(parse({"--fp8_recipe", "current"}).options.fp8_recipe == Fp8Scaling::current);
-  CHECK(parse({"--fp8_recipe", "current_grads"}).options.fp8_recipe == Fp8Scaling::current_grads);
+  CHECK(parse_words({"--fp8_recipe", "current"}).options.fp8_recipe == Fp8Scaling::current);
+  CHECK(parse_words({"--fp8_recipe", "current_grads"}).options.fp8_recipe == Fp8Scaling::current_grads);
   CHECK(contains(usage_error({"--fp8_current_steps", "-1"}), "--fp8_current_steps: -1 does not fit"));
-  CHECK(parse({}).options.fp8_current_steps == 0);
+  CHECK(parse_words({}).options.fp8_current_steps == 0);
   CHECK(contains(usage_error({"--fp8_bf16_steps", "-1"}), "--fp8_bf16_steps: -1 does not fit"));
-  CHECK(parse({}).options.fp8_bf16_steps == -1);
-  CHECK(parse({"--fp8_bf16_steps", "0"}).options.fp8_bf16_steps == 0);
-  CHECK(parse({"--fp8_bf16_steps", "auto"}).options.fp8_bf16_steps == -1);
-  CHECK(parse({"--fp8_current_steps", "auto"}).options.fp8_current_steps == -1);
-  CHECK(parse({"--fp8_bf16_layers", "first,last,3-5"}).options.fp8_bf16_layers == "first,last,3-5");
-  CHECK(parse({}).options.fp8_auto_fallback);
-  CHECK_FALSE(parse({"--no-fp8_auto_fallback"}).options.fp8_auto_fallback);
+  CHECK(parse_words({}).options.fp8_bf16_steps == -1);
+  CHECK(parse_words({"--fp8_bf16_steps", "0"}).options.fp8_bf16_steps == 0);
+  CHECK(parse_words({"--fp8_bf16_steps", "auto"}).options.fp8_bf16_steps == -1);
+  CHECK(parse_words({"--fp8_current_steps", "auto"}).options.fp8_current_steps == -1);
+  CHECK(parse_words({"--fp8_bf16_layers", "first,last,3-5"}).options.fp8_bf16_layers == "first,last,3-5");
+  CHECK(parse_words({}).options.fp8_auto_fallback);
+  CHECK_FALSE(parse_words({"--no-fp8_auto_fallback"}).options.fp8_auto_fallback);
   CHECK(contains(usage_error({"--fp8_recipe", "curent"}), "did you mean current?"));
   CHECK(contains(usage_error({"--fp8_scenario", "mxfp4"}), "did you mean mxfp8?"));
 }
@@ -393,7 +386,7 @@ TEST_CASE("zero, negative and senseless numbers are refused") {
   CHECK(contains(usage_error({"--batch_size", "1.5"}), "not a whole number"));
   CHECK(contains(usage_error({"--batch_size", "99999999999"}), "too large"));
   CHECK(contains(usage_error({"--max_lr", "nan"}), "finite"));
-  CHECK(parse({"--batch_size", "auto"}).options.batch_size == 0);
+  CHECK(parse_words({"--batch_size", "auto"}).options.batch_size == 0);
 }
 
 TEST_CASE("what auto means is told in numbers, and reads back as auto") {
@@ -429,15 +422,15 @@ TEST_CASE("a resumed run keeps the checkpoint's options where the command line i
   before.precision = PrecisionChoice::fp8;
   before.prompt = "with \"quotes\"";
 
-  const Options silent = merge_for_resume(parse({"--resume", "latest"}), before);
-  CHECK(merge_for_resume(parse({"--resume", "latest", "--model", "auto"}), before).model == before.model);
+  const Options silent = merge_for_resume(parse_words({"--resume", "latest"}), before);
+  CHECK(merge_for_resume(parse_words({"--resume", "latest", "--model", "auto"}), before).model == before.model);
   CHECK(silent.max_lr == 0.5f);
   CHECK(silent.max_steps == 100);
   CHECK(silent.precision == PrecisionChoice::fp8);
   CHECK(silent.prompt == before.prompt);
 
   const Options spoken = merge_for_resume(
-      parse({"--resume", "latest", "--num_epochs", "3", "--precision", "bf16", "--no-use_tensorboard"}), before);
+      parse_words({"--resume", "latest", "--num_epochs", "3", "--precision", "bf16", "--no-use_tensorboard"}), before);
   CHECK(spoken.max_steps == 0);
   CHECK(spoken.num_epochs == 3);
   CHECK(spoken.precision == PrecisionChoice::bf16);
@@ -452,7 +445,7 @@ TEST_CASE("every ready config loads and names a model that exists, unless it is 
   for (const auto& entry : std::filesystem::directory_iterator("configs")) {
     if (entry.path().extension() != ".toml") continue;
     CAPTURE(entry.path().string());
-    const CommandLine line = parse({"--config", entry.path().string()});
+    const CommandLine line = parse_words({"--config", entry.path().string()});
     const bool named = line.given.contains("model") || line.given.contains("init_from");
     CHECK(named != any_machine.contains(entry.path().stem().string()));
     for (const bool gpu : {false, true}) CHECK_NOTHROW(resolve_config(line.options, gpu));

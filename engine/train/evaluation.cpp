@@ -44,9 +44,10 @@ ExitCode evaluate_only(const RunStart& start, const DeviceChoice& device, Backen
   if (!evaluated) return ExitCode::stopped_early;
   const double loss = *evaluated;
 
-  for (const std::string& note : start.notes) console.line("note: " + note);
-  for (const std::string& note : device.notes) console.line("note: " + note);
-  for (const std::string& note : notes_on_flags_without_effect_on_evaluation(start)) console.line("note: " + note);
+  std::vector<std::string> notes = start.notes;
+  append_notes(notes, device.notes);
+  append_notes(notes, notes_on_flags_without_effect_on_evaluation(start));
+  for (const std::string& note : notes) console.line("note: " + note);
   const std::string what = resumed         ? start.checkpoint
                            : start.weights ? start.weights->path()
                                            : "the initial " + config.name;

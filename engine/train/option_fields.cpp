@@ -253,7 +253,7 @@ std::vector<OptionField> option_fields(Options& o) {
   f.number_or_auto<double>("num_epochs", o.num_epochs, 0.0, {[](double v) { return v > 0; }, "above 0"},
                            "passes over the training data, instead of --max_steps");
 
-  f.group("Optimizer");
+  f.group(option_group::kOptimizer);
   f.number_or_auto("max_lr", o.max_lr, 0.0f, above_zero(), "peak learning rate; auto: the model's");
   f.number("min_lr_ratio", o.min_lr_ratio, within(0.0f, 1.0f), "last learning rate as a share of --max_lr");
   f.number_or_auto<int64_t>("warmup_steps", o.warmup_steps, -1, at_least<int64_t>(0),
@@ -294,7 +294,7 @@ std::vector<OptionField> option_fields(Options& o) {
   f.toggle("fp8_auto_fallback", o.fp8_auto_fallback, "a block that saturates again and again goes on in BF16");
   f.number_or_auto("threads", o.threads, 0, within(1, 4096), "CPU threads; auto: all cores");
 
-  f.group("GPU (no effect on the CPU)");
+  f.group(option_group::kGpu);
   f.toggle("deterministic", o.deterministic,
            "two runs give the same bits: no timing of plans, and cuDNN, where it is used, in its slower way");
   f.toggle("cuda_graph", o.cuda_graph, "capture the micro-step in a CUDA graph");
@@ -305,7 +305,7 @@ std::vector<OptionField> option_fields(Options& o) {
          "steps 4 and 5 of rank 0, from where FP8 begins, as a Chrome trace (ui.perfetto.dev): blocks and exchanges, "
          "stream by stream");
 
-  f.group("Evaluation and samples");
+  f.group(option_group::kEvaluation);
   f.number("eval_freq", o.eval_freq, at_least<int64_t>(0), "steps between evaluations; 0: never");
   f.number_or_auto(
       "eval_sequences", o.eval_sequences, 0, at_least(1),
@@ -322,7 +322,7 @@ std::vector<OptionField> option_fields(Options& o) {
   f.number("top_k", o.top_k, at_least(0), "samples choose among the k likeliest tokens; 0: all");
   f.number("sample_seed", o.sample_seed, at_least<uint64_t>(0), "of samples");
 
-  f.group("Logs");
+  f.group(option_group::kLogs);
   f.number_or_auto<int64_t>("log_freq", o.log_freq, 0, at_least<int64_t>(1),
                             "steps from one printed line to the next; auto: about one a second on a terminal, every "
                             "step in a file; metrics.jsonl and TensorBoard get every step");
@@ -335,7 +335,7 @@ std::vector<OptionField> option_fields(Options& o) {
   f.folder_below("run_name", o.run_name, "folder under --log_dir and --checkpoint_dir; empty: MODEL-PRECISION-DATE");
   f.folder("log_dir", o.log_dir, "where runs are logged");
 
-  f.group("Checkpoints");
+  f.group(option_group::kCheckpoints);
   f.folder_or_auto("checkpoint_dir", o.checkpoint_dir,
                    "where each run has a folder of checkpoints; auto: checkpoints_bf16 for BF16, else "
                    "checkpoints_fp8; --resume and --list_checkpoints look in both");
@@ -365,7 +365,7 @@ std::vector<OptionField> option_fields(Options& o) {
            "--resume on other training data than the checkpoint's, at the same place in its order; off: refuse");
   f.of_this_start(false);
 
-  f.group("Anomaly guard");
+  f.group(option_group::kAnomalies);
   f.number("skip_loss_z", o.skip_loss_z, at_least(0.0f),
            "skip a step whose loss is this many standard deviations high; 0: off");
   f.number("skip_grad_z", o.skip_grad_z, at_least(0.0f),

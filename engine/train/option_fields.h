@@ -15,6 +15,16 @@ struct BadValue : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Groups of the help that say who reads an option.
+namespace option_group {
+constexpr const char* const kOptimizer = "Optimizer";
+constexpr const char* const kGpu = "GPU (no effect on the CPU)";
+constexpr const char* const kEvaluation = "Evaluation and samples";
+constexpr const char* const kLogs = "Logs";
+constexpr const char* const kCheckpoints = "Checkpoints";
+constexpr const char* const kAnomalies = "Anomaly guard";
+} // namespace option_group
+
 struct OptionField {
   std::string name;       // "max_lr": the flag without dashes, and the TOML key
   std::string group;      // of the help

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <initializer_list>
-#include <iterator>
 #include <set>
 #include <thread>
 
@@ -21,17 +19,32 @@ std::string without_effect(const std::vector<std::string>& names, const std::str
   return flags + (names.size() > 1 ? " have" : " has") + " no effect " + reason;
 }
 
+// Options of which `belongs` is true, by name, in the order of the help.
+template <class Belongs>
+std::vector<std::string> options_that(const Belongs& belongs) {
+  Options any;
+  std::vector<std::string> names;
+  for (const OptionField& field : option_fields(any)) {
+    if (belongs(field)) names.push_back(field.name);
+  }
+  return names;
+}
+
+// see(name, value of the one, value of the other), as TOML, for every option.
+template <class See>
+void compare_options(Options one, Options other, const See& see) {
+  const std::vector<OptionField> here = option_fields(one), there = option_fields(other);
+  for (size_t i = 0; i < here.size(); ++i) see(here[i].name, here[i].toml(), there[i].toml());
+}
+
 // Those asked for. A file may name every option as it is anyway, as --print_config writes it, and --no-share_gpu asks
 // for nothing.
 std::set<std::string> asked_for(const RunStart& start) {
-  Options ours = start.options, by_default;
-  const std::vector<OptionField> here = option_fields(ours), there = option_fields(by_default);
   std::set<std::string> names;
-  for (size_t i = 0; i < here.size(); ++i) {
-    const std::string &name = here[i].name, value = here[i].toml();
-    const bool as_ever = value == there[i].toml() && (!start.typed.contains(name) || value == "false");
+  compare_options(start.options, {}, [&](const std::string& name, const std::string& value, const std::string& usual) {
+    const bool as_ever = value == usual && (!start.typed.contains(name) || value == "false");
     if (start.given.contains(name) && !as_ever) names.insert(name);
-  }
+  });
   return names;
 }
 
@@ -43,14 +56,10 @@ std::string rate_text(float rate) {
 
 std::vector<std::string> changed_options(const Options& before, const Options& now) {
   static const std::set<std::string> told_elsewhere{"precision", "use_fp8", "run_name", "checkpoint_dir", "resume"};
-  Options old_values = before, new_values = now;
-  const std::vector<OptionField> from = option_fields(old_values), to = option_fields(new_values);
   std::vector<std::string> changes;
-  for (size_t i = 0; i < from.size(); ++i) {
-    const std::string old_value = from[i].toml(), new_value = to[i].toml();
-    if (old_value == new_value || told_elsewhere.contains(from[i].name)) continue;
-    changes.push_back(from[i].name + " " + old_value + " -> " + new_value);
-  }
+  compare_options(before, now, [&](const std::string& name, const std::string& from, const std::string& to) {
+    if (from != to && !told_elsewhere.contains(name)) changes.push_back(name + " " + from + " -> " + to);
+  });
   return changes;
 }
 
@@ -76,6 +85,10 @@ int64_t first_step(int64_t begin, int64_t end, const Holds& holds) {
 
 } // namespace
 
+void append_notes(std::vector<std::string>& notes, const std::vector<std::string>& more) {
+  notes.insert(notes.end(), more.begin(), more.end());
+}
+
 std::vector<std::string> notes_on_options_without_effect(const RunStart& start, const RunPlan& plan, bool gpu,
                                                          bool evaluates) {
   const std::set<std::string> given = asked_for(start);
@@ -83,16 +96,14 @@ std::vector<std::string> notes_on_options_without_effect(const RunStart& start, 
   const Fp8Options& fp8 = plan.model.fp8;
   const bool uses_fp8 = plan.model.precision == Precision::fp8, resumes = !start.checkpoint.empty();
   std::vector<std::string> notes;
-  const auto idle = [&](bool here, std::initializer_list<const char*> names, const std::string& reason) {
-    std::vector<std::string> among;
-    std::ranges::copy_if(names, std::back_inserter(among), [&](const char* name) { return given.contains(name); });
-    if (here && !among.empty()) notes.push_back(without_effect(among, reason));
+  const auto idle = [&](bool here, std::vector<std::string> names, const std::string& reason) {
+    std::erase_if(names, [&](const std::string& name) { return !given.contains(name); });
+    if (here && !names.empty()) notes.push_back(without_effect(names, reason));
   };
 
   // Where FP8 was asked for and cannot be had, the device's own note says why.
   idle(!uses_fp8 && options.precision != PrecisionChoice::fp8,
-       {"fp8_format", "fp8_margin", "fp8_interval", "fp8_amax_history", "fp8_lm_head", "fp8_recipe", "fp8_bf16_steps",
-        "fp8_current_steps", "fp8_scenario", "fp8_bf16_layers", "fp8_auto_fallback", "fp8_detail"},
+       options_that([](const OptionField& field) { return field.name.starts_with("fp8_"); }),
        "without FP8: --use_fp8 turns it on");
   idle(uses_fp8 && options.fp8_recipe == Fp8Scaling::current, {"fp8_interval", "fp8_amax_history", "fp8_current_steps"},
        "under --fp8_recipe current, where a scale remembers nothing");
@@ -116,7 +127,7 @@ std::vector<std::string> notes_on_options_without_effect(const RunStart& start, 
   idle(options.lr_schedule == Decay::constant, {"min_lr_ratio"}, "with --lr_schedule constant");
 
   idle(options.save_best && !evaluates, {"save_best"}, "without evaluation on --val_data");
-  idle(!plan.evaluates(), {"val_data"}, "with --eval_freq 0");
+  idle(!plan.wants_evaluation(), {"val_data"}, "with --eval_freq 0");
   idle(!evaluates && !resumes, {"eval_sequences"}, "without evaluation"); // resumed, the best loss would be another's
   idle(resumes, {"eval_at_start"}, "with --resume: it means step 0");
   idle(options.hellaswag_freq == 0, {"hellaswag_data", "hellaswag_tasks"}, "without --hellaswag_freq");
@@ -128,7 +139,7 @@ std::vector<std::string> notes_on_options_without_effect(const RunStart& start, 
   idle(options.keep_checkpoints == 0, {"keep_every"}, "without --keep_checkpoints: all checkpoints stay");
 
   idle(plan.ranks() == 1, {"zero", "grad_reduce", "nccl_timeout", "log_ranks", "share_gpu", "master"}, "with one rank");
-  idle(!gpu, {"deterministic", "cuda_graph", "recompute", "attention", "plan_cache", "timeline"}, "on the CPU");
+  idle(!gpu, options_that([](const OptionField& field) { return field.group == option_group::kGpu; }), "on the CPU");
   idle(!gpu && plan.ranks() > 1, {"share_gpu"}, "on the CPU");
   idle(gpu, {"threads"}, "on a GPU");
   const int64_t first = (uses_fp8 ? fp8.bf16_steps : 0) + 4; // the timeline's, of two
@@ -145,16 +156,14 @@ std::vector<std::string> notes_on_options_without_effect(const RunStart& start, 
 }
 
 std::vector<std::string> notes_on_flags_without_effect_on_evaluation(const RunStart& start) {
-  static const std::set<std::string> of_training{"Optimizer", "Evaluation and samples", "Logs", "Checkpoints",
-                                                 "Anomaly guard"};
+  namespace group = option_group;
+  static const std::set<std::string> of_training{group::kOptimizer, group::kEvaluation, group::kLogs,
+                                                 group::kCheckpoints, group::kAnomalies};
   static const std::set<std::string> and_yet{"warmup_steps", "eval_sequences", "run_name", "checkpoint_dir",
                                              "init_from",    "hf_cache",       "resume",   "allow_other_data"};
-  Options options;
-  std::vector<std::string> idle;
-  for (const OptionField& field : option_fields(options)) {
-    if (start.typed.contains(field.name) && of_training.contains(field.group) && !and_yet.contains(field.name))
-      idle.push_back(field.name);
-  }
+  const std::vector<std::string> idle = options_that([&](const OptionField& field) {
+    return start.typed.contains(field.name) && of_training.contains(field.group) && !and_yet.contains(field.name);
+  });
   return idle.empty() ? std::vector<std::string>{} : std::vector{without_effect(idle, "with --eval_only")};
 }
 

@@ -10,6 +10,8 @@
 
 namespace gpt2 {
 
+void append_notes(std::vector<std::string>& notes, const std::vector<std::string>& more);
+
 // One line for each option that was asked for and changes nothing in this run.
 std::vector<std::string> notes_on_options_without_effect(const RunStart& start, const RunPlan& plan, bool gpu,
                                                          bool evaluates);

@@ -159,8 +159,8 @@ struct Options {
 struct CommandLine {
   Options options;
   std::set<std::string> given;         // set by a flag or by --config; a resumed run takes the rest from its checkpoint
+  std::set<std::string> typed = {};    // of those, by a flag
   std::vector<std::string> notes = {}; // one line for each flag of another trainer that was taken for ours
-  std::set<std::string> typed = {};    // of those given: by a flag
 };
 
 // Parses the command line (and --config). Throws Error(usage) with a "did you mean". Returns nullopt after --help,

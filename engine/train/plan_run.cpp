@@ -72,14 +72,10 @@ void look_up_speed(PlannedRun& run, const Backend& backend) {
       (run.ranks > 1 ? ", times " + std::to_string(run.ranks) + ": at most, docs/scaling.md" : std::string());
 }
 
-void append(std::vector<std::string>& notes, const std::vector<std::string>& more) {
-  notes.insert(notes.end(), more.begin(), more.end());
-}
-
 } // namespace
 
 int64_t PlannedRun::evaluated() const {
-  if (!data.validation || !plan.evaluates()) return 0;
+  if (!data.validation || !plan.wants_evaluation()) return 0;
   return std::min(plan.eval_sequences, data.validation->sequences());
 }
 
@@ -125,17 +121,17 @@ PlannedRun plan_run(const CommandLine& command_line, int ranks, double measure_s
   run.free_disk = free_disk_space(run.checkpoint_folder);
 
   run.notes = run.start.notes;
-  append(run.notes, device.notes);
-  append(run.notes, run.data.notes);
-  append(run.notes, run.plan.notes);
-  append(run.notes, notes_on_options_without_effect(run.start, run.plan, device.gpu, run.evaluated() > 0));
+  append_notes(run.notes, device.notes);
+  append_notes(run.notes, run.data.notes);
+  append_notes(run.notes, run.plan.notes);
+  append_notes(run.notes, notes_on_options_without_effect(run.start, run.plan, device.gpu, run.evaluated() > 0));
   if (!run.start.checkpoint.empty()) {
     const TrainState state = read_checkpoint(run.start.checkpoint);
     const std::string note =
         check_same_data(run.start.checkpoint, state, run.data.train->fingerprint(), options.allow_other_data);
     if (!note.empty()) run.notes.push_back(note);
     run.done = state.step;
-    append(run.notes, notes_on_resume(*run.start.of_checkpoint, run.plan.options, state.step));
+    append_notes(run.notes, notes_on_resume(*run.start.of_checkpoint, run.plan.options, state.step));
   }
 
   of_backend.cuda.plan_cache.clear(); // what is tuned for a measurement is not kept

@@ -72,7 +72,7 @@ std::vector<TableSection> plan_table(const PlannedRun& run) {
         {"begins", begins_text(run)}}},
       {"Data", {{"train data", data_text(*run.data.train, run.data.train_from)}}},
       {"Training",
-       {{"batch", batch_text(plan, run.ranks)},
+       {{"batch", batch_text(plan)},
         {"steps", steps_text(run)},
         {"length", formatted("%.2f epochs, %.1f tokens per parameter", cost.epochs, cost.tokens_per_parameter)},
         {"optimizer", optimizer_text(plan)},

@@ -56,10 +56,11 @@ std::string data_text(const Dataset& dataset, const std::string& source) {
          counted(dataset.shards(), "shard") + ", " + count(static_cast<double>(dataset.sequences())) + " sequences";
 }
 
-std::string batch_text(const RunPlan& plan, int ranks) {
+std::string batch_text(const RunPlan& plan) {
   return std::to_string(plan.target_batch_size) + " sequences = " + std::to_string(plan.batch.batch_size) +
-         " per micro-batch x " + std::to_string(plan.batch.accumulation) + " accumulated x " + counted(ranks, "rank") +
-         " = " + count(static_cast<double>(plan.tokens_per_step())) + " tokens per step";
+         " per micro-batch x " + std::to_string(plan.batch.accumulation) + " accumulated x " +
+         counted(plan.ranks(), "rank") + " = " + count(static_cast<double>(plan.tokens_per_step())) +
+         " tokens per step";
 }
 
 std::string optimizer_text(const RunPlan& plan) {
@@ -114,7 +115,7 @@ std::vector<TableSection> start_table(const Session& session) {
         {"logs",
          session.log_folder + (o.use_tensorboard ? " (tools/start_tensorboard.sh --logdir " + o.log_dir + ")" : "")}}},
       {"Training",
-       {{"batch", batch_text(plan, session.group.ranks())},
+       {{"batch", batch_text(plan)},
         {"steps", steps_text(plan, data)},
         {"optimizer", optimizer_text(plan)},
         {"seed", std::to_string(o.seed)}}}};

@@ -34,7 +34,7 @@ std::vector<std::string> step_fields(const StepReport& report); // the parts bet
 // Rows of the table, which a plan shares.
 std::string shape_text(const GPT2Config& config); // "12 layers, 12 heads, 768 channels, sequences of 1024"
 std::string data_text(const Dataset& dataset, const std::string& source);
-std::string batch_text(const RunPlan& plan, int ranks);
+std::string batch_text(const RunPlan& plan);
 std::string optimizer_text(const RunPlan& plan);
 std::string memory_text(const std::vector<MemoryLine>& lines);
 

@@ -117,8 +117,8 @@ std::string loss_text(const CheckpointInfo& info) {
 std::string model_text(const CheckpointInfo& info) { return info.is_damaged() ? "" : " | " + info.model; }
 
 RunStart new_run(const CommandLine& line) {
-  RunStart start{.options = line.options, .checkpoint = "", .given = line.given, .notes = line.notes};
-  start.typed = line.typed;
+  RunStart start{
+      .options = line.options, .checkpoint = "", .given = line.given, .typed = line.typed, .notes = line.notes};
   start.weights = open_initial_weights(start.options);
   if (start.weights)
     start.notes.insert(start.notes.end(), start.weights->notes().begin(), start.weights->notes().end());
@@ -140,7 +140,7 @@ RunStart prepare_start(const CommandLine& command_line) {
   settle(merged, notes, command_line, checkpoint, state);
   if (command_line.given.contains("init_from") && !asked.init_from.empty())
     notes.push_back("--init_from has no effect: the run goes on with the weights of its checkpoint");
-  return {merged, checkpoint, state.precision, of_checkpoint, command_line.given, notes, {}, command_line.typed};
+  return {merged, checkpoint, state.precision, of_checkpoint, command_line.given, command_line.typed, notes};
 }
 
 std::vector<std::string> checkpoint_dirs(const Options& options) {

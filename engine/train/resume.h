@@ -18,9 +18,9 @@ struct RunStart {
   std::string trained_in = {};                // its precision, "fp8"
   std::optional<Options> of_checkpoint = {};  // as its run resolved them
   std::set<std::string> given = {};           // options that the command line or its --config set
+  std::set<std::string> typed = {};           // of those, by a flag
   std::vector<std::string> notes = {};        // of the command line, and on where the run goes on
   std::shared_ptr<WeightSource> weights = {}; // --init_from, of a new run
-  std::set<std::string> typed = {};           // of those given: by a flag
 };
 
 // Follows --resume, to the folder and the name under which the run goes on: its own from its newest checkpoint, those

@@ -37,7 +37,7 @@ struct RunPlan {
   std::vector<std::string> notes; // one line for each default that followed the data
 
   int ranks() const { return target_batch_size / (batch.batch_size * batch.accumulation); }
-  bool evaluates() const { return options.eval_freq > 0 || options.eval_at_start; } // where there is data for it
+  bool wants_evaluation() const { return options.eval_freq > 0 || options.eval_at_start; } // there may be no data
   int64_t tokens_per_step() const { return static_cast<int64_t>(target_batch_size) * model.seq_len; }
 };
 

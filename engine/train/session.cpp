@@ -204,24 +204,20 @@ TrainState open_state(const RunStart& start, const RunPlan& plan, const RunData&
 }
 
 std::vector<HostBatch> open_validation(const RunData& data, const RunPlan& plan, RankGroup& group) {
-  if (!data.validation || !plan.evaluates()) return {};
+  if (!data.validation || !plan.wants_evaluation()) return {};
   return validation_batches(*data.validation, plan.eval_sequences, plan.batch.batch_size, group.rank(), group.ranks());
 }
 
 // ---- what the user should know ----
 
-void append(std::vector<std::string>& notes, const std::vector<std::string>& more) {
-  notes.insert(notes.end(), more.begin(), more.end());
-}
-
 std::vector<std::string> notes_of(const Session& session, const RunStart& start, const DeviceChoice& device) {
   std::vector<std::string> notes = start.notes;
-  append(notes, device.notes);
-  append(notes, session.data.notes);
-  append(notes, session.plan.notes);
+  append_notes(notes, device.notes);
+  append_notes(notes, session.data.notes);
+  append_notes(notes, session.plan.notes);
   const Options& options = session.plan.options;
-  append(notes, notes_on_options_without_effect(start, session.plan, device.gpu, !session.validation.empty()));
-  if (start.of_checkpoint) append(notes, notes_on_resume(*start.of_checkpoint, options, session.state.step));
+  append_notes(notes, notes_on_options_without_effect(start, session.plan, device.gpu, !session.validation.empty()));
+  if (start.of_checkpoint) append_notes(notes, notes_on_resume(*start.of_checkpoint, options, session.state.step));
   if (!session.text.can_decode() && options.sample_tokens > 0) {
     notes.push_back("no BPE tables: samples are not printed; run tools/install_deps.sh or give --tokenizer DIR");
   }

@@ -87,6 +87,8 @@ TEST_CASE("the health table joins layers and names the tensors in trouble") {
   const std::vector<Fp8TensorStats> stats{
       {testing::named("h.0/fc/act"), Fp8Format::e4m3, 1.0f, 448.0f, 0.0, 0.01},
       {testing::named("h.1/fc/act"), Fp8Format::e4m3, 4.0f, 112.0f, 0.05, 0.02},
+      {testing::named("h.1/fc/grad"), Fp8Format::e5m2, 1.0f, 448.0f, 0.0, 0.4},
+      {testing::named("h.1/fcproj/act"), Fp8Format::e4m3, 1.0f, 448.0f, 0.0, 0.6}, // what GELU leaves near zero
       {testing::named("lm_head/grad"), Fp8Format::e5m2, 0.0f, 16384.0f, 0.0, 0.0, true}};
   Fp8LagWatch lag({.fp8 = {}, .layers = 2, .warmup_steps = 20});
   for (const int64_t step : {10, 20}) lag.look(step, stats);
@@ -94,6 +96,9 @@ TEST_CASE("the health table joins layers and names the tensors in trouble") {
   CHECK(contains(table, "1.00e+00..4.00e+00"));
   CHECK(contains(table, "look at h.1/fc/act: 5.00% saturated, 2.00% flushed"));
   CHECK_FALSE(contains(table, "look at h.0"));
+  CHECK(contains(table, "look at h.1/fc/grad: 0.00% saturated, 40.00% flushed"));
+  CHECK_FALSE(contains(table, "look at h.1/fcproj/act"));
+  CHECK(contains(table, "  60.0000%"));
   CHECK(contains(table, "    5.0000%    2.0000%       2\n")); // lagged: two looks
   CHECK(contains(table, "\n  the scale of fc/act lags: 5% of h.1/fc/act saturated at step 20, in the warm-up"));
   const std::string dlogits = table.substr(table.find("lm_head/grad"));
@@ -113,8 +118,10 @@ TEST_CASE("blocks of which nothing is quantized are named") {
 
 TEST_CASE("the summary: geometric means of scales, the worst shares with their tensors, blocks in BF16") {
   std::vector<Fp8TensorStats> stats{tensor("h.0/fc/act", 0.0, 1, 2), tensor("h.0/fc/weight", 0.25, 1, 8),
-                                    tensor("h.2/fc/grad", 0.125, 1, 1024), tensor("lm_head/grad", 0.9, 1, 1)};
+                                    tensor("h.2/fc/grad", 0.125, 1, 1024), tensor("lm_head/grad", 0.9, 1, 1),
+                                    tensor("h.0/fcproj/act", 0.0, 1, 4)};
   stats[2].flushed = 0.5;
+  stats[4].flushed = 0.6;      // GELU's: small because of what it computes, not because of a scale
   stats[3].fixed_scale = true; // says nothing
   const Fp8Summary summary = summarize(stats, 3);
   CHECK(summary.forward_scale == doctest::Approx(4));

@@ -87,6 +87,7 @@ struct Fp8TensorName {
   Fp8Role role;
 
   bool is_lm_head() const { return site == Fp8Site::lm_head; }
+  bool is_gelu_output() const { return site == Fp8Site::fcproj && (role == Fp8Role::act || role == Fp8Role::act_t); }
   std::string kind() const; // "fc/act": the same in every block
   std::string text() const; // "h.3/fc/act", "lm_head/weight"
 };

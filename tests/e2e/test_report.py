@@ -297,6 +297,26 @@ class InABrowser(Runs):
         page.mouse("mouseMoved", *self.place(page, "heat-amax", 28, share=0.5))  # layers 0, 1 and the head
         self.assertAlmostEqual(float(self.told(page, "amax")), worst, delta=0.06 * worst)  # two digits
 
+    def test_what_gelu_leaves_near_zero_hides_no_other_flushed_tensor(self):
+        lines = self.copy_of("fp8", "long")
+        tensors = [json.loads(line) for line in lines if '"fp8_tensor"' in line]
+        for tensor in tensors:  # as after thousands of steps
+            if tensor["tensor"].endswith("fcproj/act"):
+                tensor["flushed"] = 0.6
+        self.write("long", [line for line in lines if '"fp8_tensor"' not in line] + [json.dumps(t) + "\n" for t in tensors])
+        page = self.page("long")
+        told = lambda: page.evaluate("document.getElementById('tooltip').textContent")  # noqa: E731
+        page.mouse("mouseMoved", *self.place(page, "heat-flushed", 28))
+        self.assertNotIn("h.1/fcproj/act", told())
+        self.assertIn("h.1/", told())
+        page.evaluate("""(() => {
+            const kinds = document.querySelector("#fp8 select");
+            kinds.value = "fcproj/act";
+            kinds.dispatchEvent(new Event("change"));
+        })()""")
+        page.mouse("mouseMoved", *self.place(page, "heat-flushed", 28))
+        self.assertIn("h.1/fcproj/act: 60", told())  # by itself it is shown
+
     def test_zoom_by_mouse_and_keyboard(self):
         page = self.page("fp8")
         reach = lambda: page.evaluate("view.range()")  # noqa: E731

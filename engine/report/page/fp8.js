@@ -5,7 +5,8 @@ const HEAT_COLOURS = ["#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4
 const HEAT_MAPS = {
   amax: { title: "Largest magnitude (amax)", format: (v) => trimmed(Number(v.toPrecision(2)).toString()) },
   saturated: { title: "Saturated: share of values beyond the format's range", format: formatShare, range: [1e-6, 1e-1] },
-  flushed: { title: "Flushed: share of nonzero values that became zero", format: formatShare, range: [1e-6, 1e-1] },
+  // GELU's output is small by nature: what is flushed of it says nothing of a scale, and would hide the others.
+  flushed: { title: "Flushed: share of nonzero values that became zero", format: formatShare, range: [1e-6, 1e-1], besides: /^fcproj\/act/ },
 };
 
 const DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -26,7 +27,8 @@ function heatColour(share) {
 class HeatPanel extends Panel {
   constructor(view, options) {
     super(view, options); // and: metric, heat
-    const kinds = view.heatKind ? [view.heatKind] : Object.keys(this.heat.kinds);
+    const { besides } = HEAT_MAPS[this.metric];
+    const kinds = view.heatKind ? [view.heatKind] : Object.keys(this.heat.kinds).filter((kind) => !besides || !besides.test(kind));
     this.cells = this.heat.layers.map((_, row) => this.heat.step.map((_, column) => { // the worst of all kinds, and which
       let worst = { value: null, kind: "" };
       for (const kind of kinds) {

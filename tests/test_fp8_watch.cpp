@@ -89,6 +89,7 @@ TEST_CASE("the health table joins layers and names the tensors in trouble") {
       {testing::named("h.1/fc/act"), Fp8Format::e4m3, 4.0f, 112.0f, 0.05, 0.02},
       {testing::named("h.1/fc/grad"), Fp8Format::e5m2, 1.0f, 448.0f, 0.0, 0.4},
       {testing::named("h.1/fcproj/act"), Fp8Format::e4m3, 1.0f, 448.0f, 0.0, 0.6}, // what GELU leaves near zero
+      {testing::named("h.2/fcproj/act"), Fp8Format::e4m3, 1e4f, 0.02f, 0.0, 0.7},  // an outlier's scale: more than that
       {testing::named("lm_head/grad"), Fp8Format::e5m2, 0.0f, 16384.0f, 0.0, 0.0, true}};
   Fp8LagWatch lag({.fp8 = {}, .layers = 2, .warmup_steps = 20});
   for (const int64_t step : {10, 20}) lag.look(step, stats);
@@ -98,7 +99,8 @@ TEST_CASE("the health table joins layers and names the tensors in trouble") {
   CHECK_FALSE(contains(table, "look at h.0"));
   CHECK(contains(table, "look at h.1/fc/grad: 0.00% saturated, 40.00% flushed"));
   CHECK_FALSE(contains(table, "look at h.1/fcproj/act"));
-  CHECK(contains(table, "  60.0000%"));
+  CHECK(contains(table, "look at h.2/fcproj/act: 0.00% saturated, 70.00% flushed"));
+  CHECK(contains(table, "  70.0000%"));
   CHECK(contains(table, "    5.0000%    2.0000%       2\n")); // lagged: two looks
   CHECK(contains(table, "\n  the scale of fc/act lags: 5% of h.1/fc/act saturated at step 20, in the warm-up"));
   const std::string dlogits = table.substr(table.find("lm_head/grad"));
@@ -121,7 +123,6 @@ TEST_CASE("the summary: geometric means of scales, the worst shares with their t
                                     tensor("h.2/fc/grad", 0.125, 1, 1024), tensor("lm_head/grad", 0.9, 1, 1),
                                     tensor("h.0/fcproj/act", 0.0, 1, 4)};
   stats[2].flushed = 0.5;
-  stats[4].flushed = 0.6;      // GELU's: small because of what it computes, not because of a scale
   stats[3].fixed_scale = true; // says nothing
   const Fp8Summary summary = summarize(stats, 3);
   CHECK(summary.forward_scale == doctest::Approx(4));
@@ -131,4 +132,9 @@ TEST_CASE("the summary: geometric means of scales, the worst shares with their t
   CHECK(summary.worst_flushed == 0.5);
   CHECK(summary.worst_flushed_tensor == "h.2/fc/grad");
   CHECK(summary.blocks_in_bf16 == 1); // block 1
+
+  stats[4].flushed = 0.6; // GELU's output, of which this scale flushes what is below 0.00024
+  CHECK(summarize(stats, 3).worst_flushed_tensor == "h.0/fcproj/act");
+  stats[4].scale = 8; // 0.00012: GELU's tail, whatever the scale
+  CHECK(summarize(stats, 3).worst_flushed_tensor == "h.2/fc/grad");
 }

@@ -82,6 +82,9 @@ TEST_CASE("options that others make idle") {
   CHECK(run.notes("--prompt x --top_k 3 --sample_seed 4").empty());
   CHECK(run.notes("--temperature 0 --prompt x --top_k 3") ==
         Lines{"--top_k has no effect with --temperature 0: the likeliest token is taken"});
+  CHECK(run.notes("--prompt x --top_k 1 --temperature 0.7 --sample_seed 4") ==
+        Lines{"--temperature and --sample_seed have no effect with --top_k 1: the likeliest token is taken"});
+  CHECK(run.notes("--prompt x --top_k 1").empty());
   CHECK(run.notes("--sample_tokens 0 --prompt x --top_k 3") ==
         Lines{"--prompt and --top_k have no effect with --sample_tokens 0"});
 
@@ -90,7 +93,9 @@ TEST_CASE("options that others make idle") {
         Lines{"--histogram_freq has no effect without TensorBoard's files"});
 
   CHECK(run.notes("--wsd_decay_ratio 0.3") == Lines{"--wsd_decay_ratio has no effect without --lr_schedule wsd"});
-  CHECK(run.notes("--wsd_decay_ratio 0.3 --lr_schedule wsd").empty());
+  CHECK(run.notes("--wsd_decay_ratio 0.3 --lr_schedule wsd --min_lr_ratio 0.2").empty());
+  CHECK(run.notes("--wsd_decay_ratio 0 --lr_schedule wsd --min_lr_ratio 0.2") ==
+        Lines{"--min_lr_ratio has no effect with --wsd_decay_ratio 0"});
   CHECK(run.notes("--min_lr_ratio 0.3").empty());
   CHECK(run.notes("--min_lr_ratio 0.3 --lr_schedule constant") ==
         Lines{"--min_lr_ratio has no effect with --lr_schedule constant"});

@@ -45,8 +45,8 @@ class Fp8Guard {
 
 // All tensors of a step in a few numbers.
 struct Fp8Summary {
-  double forward_scale = 0, backward_scale = 0; // geometric means, of activations and weights, and of gradients
-  double worst_saturated = 0, worst_flushed = 0;
+  double forward_scale = 0, backward_scale = 0;  // geometric means, of activations and weights, and of gradients
+  double worst_saturated = 0, worst_flushed = 0; // GELU's tail, flushed because it is next to nothing, does not count
   std::string worst_saturated_tensor, worst_flushed_tensor; // "h.3/fc/act"; empty: no value of any tensor was
   int blocks_in_bf16 = 0;
 };

@@ -125,6 +125,7 @@ std::vector<std::string> notes_on_options_without_effect(const RunStart& start, 
   }
   idle(options.lr_schedule != Decay::wsd, {"wsd_decay_ratio"}, "without --lr_schedule wsd");
   idle(options.lr_schedule == Decay::constant, {"min_lr_ratio"}, "with --lr_schedule constant");
+  idle(options.lr_schedule == Decay::wsd && options.wsd_decay_ratio == 0, {"min_lr_ratio"}, "with --wsd_decay_ratio 0");
 
   idle(options.save_best && !evaluates, {"save_best"}, "without evaluation on --val_data");
   idle(!plan.wants_evaluation(), {"val_data"}, "with --eval_freq 0");
@@ -135,6 +136,8 @@ std::vector<std::string> notes_on_options_without_effect(const RunStart& start, 
        "with --sample_tokens 0");
   idle(options.sample_tokens > 0 && options.temperature == 0, {"top_k", "sample_seed"},
        "with --temperature 0: the likeliest token is taken");
+  idle(options.sample_tokens > 0 && options.temperature > 0 && options.top_k == 1, {"temperature", "sample_seed"},
+       "with --top_k 1: the likeliest token is taken");
   idle(!options.use_tensorboard && !options.fp8_detail, {"histogram_freq"}, "without TensorBoard's files");
   idle(options.keep_checkpoints == 0, {"keep_every"}, "without --keep_checkpoints: all checkpoints stay");
 

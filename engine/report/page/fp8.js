@@ -5,9 +5,12 @@ const HEAT_COLOURS = ["#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4
 const HEAT_MAPS = {
   amax: { title: "Largest magnitude (amax)", format: (v) => trimmed(Number(v.toPrecision(2)).toString()) },
   saturated: { title: "Saturated: share of values beyond the format's range", format: formatShare, range: [1e-6, 1e-1] },
-  // GELU's output is small by nature: what is flushed of it says nothing of a scale, and would hide the others.
-  flushed: { title: "Flushed: share of nonzero values that became zero", format: formatShare, range: [1e-6, 1e-1], besides: /^fcproj\/act/ },
+  flushed: { title: "Flushed: share of nonzero values that became zero", format: formatShare, range: [1e-6, 1e-1] },
 };
+
+// Most of GELU's output is next to nothing, and flushed by a scale for values up to 40 only where it is below 0.0002: that
+// says nothing of the scale (engine/train/fp8_watch.cpp), and would hide every other tensor of the layer.
+const isGelusTail = (metric, kind, amax) => metric === "flushed" && kind.startsWith("fcproj/act") && amax !== null && amax < 40;
 
 const DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const digitOf = new Map([...DIGITS].map((c, i) => [c, i]));
@@ -27,12 +30,12 @@ function heatColour(share) {
 class HeatPanel extends Panel {
   constructor(view, options) {
     super(view, options); // and: metric, heat
-    const { besides } = HEAT_MAPS[this.metric];
-    const kinds = view.heatKind ? [view.heatKind] : Object.keys(this.heat.kinds).filter((kind) => !besides || !besides.test(kind));
+    const kinds = view.heatKind ? [view.heatKind] : Object.keys(this.heat.kinds);
     this.cells = this.heat.layers.map((_, row) => this.heat.step.map((_, column) => { // the worst of all kinds, and which
       let worst = { value: null, kind: "" };
       for (const kind of kinds) {
-        const value = heatValue(this.heat.kinds[kind][this.metric][row], column);
+        const maps = this.heat.kinds[kind], value = heatValue(maps[this.metric][row], column);
+        if (!view.heatKind && isGelusTail(this.metric, kind, heatValue(maps.amax[row], column))) continue;
         if (value !== null && (worst.value === null || value > worst.value)) worst = { value, kind };
       }
       return worst;
@@ -115,7 +118,7 @@ function fp8Panels() {
       ...values.map(([value, text]) => element("option", { value, selected: String(value) === String(chosen) }, text))));
     section.append(element("div", { class: "controls" },
       several() && select("run", withMap.map(([run, i]) => [i, run.name]), view.heatRun, (v) => { view.heatRun = Number(v); }),
-      select("tensors", [["", "the worst of a layer"], ...Object.keys(heat.kinds).sort().map((k) => [k, k])], view.heatKind, (v) => { view.heatKind = v; })));
+      select("tensors", [["", "the worst of a layer (GELU's tail aside)"], ...Object.keys(heat.kinds).sort().map((k) => [k, k])], view.heatKind, (v) => { view.heatKind = v; })));
     section.append(element("p", { class: "note" }, `${several() ? data.runs[view.heatRun].name + ". " : ""}Layers from top to bottom; ` +
       (heat.bucket > 1 ? `a cell is the worst of up to ${heat.bucket} steps' records.` : "a cell is a record, drawn over the steps since the one before it.")));
     const rows = heat.layers.length, height = Math.round(Math.min(Math.max(rows * 12, 60), 260)) + MARGIN.top + MARGIN.bottom;
@@ -128,7 +131,7 @@ function fp8Panels() {
   } else {
     section.append(element("p", { class: "note" }, "No map over the layers: it needs a run with --fp8_detail."));
   }
-  const shares = { worst_saturated: ["Worst saturated share of a tensor", "var(--c1)"], worst_flushed: ["Worst flushed share of a tensor", "var(--c0)"] };
+  const shares = { worst_saturated: ["Worst saturated share of a tensor", "var(--c1)"], worst_flushed: ["Worst flushed share of a tensor (GELU's tail aside)", "var(--c0)"] };
   for (const [column, [title, colour]] of Object.entries(shares)) {
     if (!data.runs.some((run) => run.fp8[column])) continue;
     panels.push(new CurvePanel(view, { title, height: 112, zero: true, format: formatShare, tick: (v) => formatShare(v),

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "engine/base/error.h"
+#include "engine/base/formatted.h"
 #include "engine/model/model_state.h"
 
 namespace gpt2 {
@@ -78,7 +79,7 @@ GPT2Cpu::GPT2Cpu(const ModelOptions& options, std::unique_ptr<Communicator> comm
   initialize_parameters(params_.span(), table_, config_, options.seed);
 }
 
-std::string GPT2Cpu::device_name() const { return "CPU, " + std::to_string(omp_get_max_threads()) + " threads"; }
+std::string GPT2Cpu::device_name() const { return "CPU, " + counted(omp_get_max_threads(), "thread"); }
 
 // ---- one step ----
 

@@ -1,5 +1,6 @@
 #include <filesystem>
 
+#include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/base/stopwatch.h"
 #include "engine/data/dataset_manifest.h"
@@ -25,7 +26,7 @@ void verify_shards(const std::string& pattern, const Report& report) {
   }
   const std::string what = pattern + ": " + format_count(static_cast<double>(tokens)) + " tokens";
   if (without == 0) return report({"hashes", Level::ok, what + "; every hash is right"});
-  report({"hashes", Level::warn, what + "; " + std::to_string(without) + " shards have no hash to be compared with",
+  report({"hashes", Level::warn, what + "; " + counted(without, "shard") + " without a hash to be compared with",
           "give the folder of a data set that bin/prepare_data made"});
 }
 

@@ -57,7 +57,7 @@ std::string data_text(const Dataset& dataset, const std::string& source) {
 }
 
 std::string batch_text(const RunPlan& plan) {
-  return std::to_string(plan.target_batch_size) + " sequences = " + std::to_string(plan.batch.batch_size) +
+  return counted(plan.target_batch_size, "sequence") + " = " + std::to_string(plan.batch.batch_size) +
          " per micro-batch x " + std::to_string(plan.batch.accumulation) + " accumulated x " +
          counted(plan.ranks(), "rank") + " = " + count(static_cast<double>(plan.tokens_per_step())) +
          " tokens per step";
@@ -162,7 +162,7 @@ std::string validation_line(int64_t step, double loss, bool is_best, double best
 std::string hellaswag_line(int64_t step, const Accuracy& scores) {
   return "step " + std::to_string(step) + " | HellaSwag: " + formatted("%.4f", scores.per_token) + " per token | " +
          formatted("%.4f", scores.per_byte) + " per byte | " + formatted("%.4f", scores.summed) + " summed | " +
-         std::to_string(scores.tasks) + " tasks";
+         counted(scores.tasks, "task");
 }
 
 std::string resume_command(const std::string& checkpoint, std::optional<double> max_lr) {

@@ -23,6 +23,8 @@ std::string trouble_of(const Fp8TensorStats& tensor) {
   return text;
 }
 
+// ---- what is flushed ----
+
 // GELU leaves less than 0.0002 of whatever lies below -3.8, so its output crowds at zero: a trained block of 124M
 // flushes 60% of it, values below 0.00008 beside others up to 17 (docs/fp8.md). While a scale flushes nothing larger
 // than that tail, the share says nothing of the scale.

@@ -47,8 +47,8 @@ TEST_CASE("a heat map has a row for each layer; a column is the worst of its rec
   for (int64_t step = 1; step <= 40; ++step) {
     records.at.push_back({step, 0, 0});
     for (size_t i = 0; i < 2; ++i)
-      records.values[i].push_back({static_cast<float>(step), i == 1 && step == 7 ? 0.5f : 0.0f, 0});
-    if (step <= 20) records.values[2].push_back({1, 0, 0});
+      records.values[i].push_back({static_cast<float>(step), i == 1 && step == 7 ? 0.5f : 0.0f, 0, 0});
+    if (step <= 20) records.values[2].push_back({1, 0, 0, 0});
   }
   const nlohmann::json map = heat_map_json(records, 3 * 3 * 10); // ten columns
   CHECK(map["bucket"] == 5);
@@ -63,6 +63,19 @@ TEST_CASE("a heat map has a row for each layer; a column is the worst of its rec
   CHECK(cell("fc/act", "saturated", 1, 1) == doctest::Approx(0.5).epsilon(0.01));
   CHECK(cell("fc/act", "saturated", 0, 1) == 0);
   CHECK(map["kinds"]["fc/act"]["amax"][2] == ""); // the head has no such tensor
+  CHECK_FALSE(map["kinds"]["fc/act"].contains("telling_flushed"));
+}
+
+TEST_CASE("a heat map tells flushed shares that say nothing of a scale from the others, layer by layer") {
+  TensorRecords records;
+  records.tensors = {"h.0/fcproj/act", "h.1/fcproj/act"};
+  records.at = {{10, 0, 0}, {20, 0, 0}};
+  const float none = std::nanf("");
+  records.values = {{{1, 0, 0.25f, 0.25f}, {1, 0, 0.25f, 0.25f}}, {{1, 0, 0.5f, 0.5f}, {1, 0, 0.5f, none}}};
+  const nlohmann::json maps = heat_map_json(records, 1000)["kinds"]["fcproj/act"];
+  const std::string quarter = heat_code(0.25), half = heat_code(0.5);
+  CHECK(maps["flushed"] == nlohmann::json({quarter + quarter, half + half}));
+  CHECK(maps["telling_flushed"] == nlohmann::json({"", half + "AA"}));
 }
 
 TEST_CASE("states") {

@@ -72,7 +72,8 @@ Options eventful_run(const Playground& play) {
   script.fp8_stats = [](int64_t) {
     return std::vector<Fp8TensorStats>{{testing::named("h.0/fc/grad"), Fp8Format::e5m2, 1, 1024, 0.5, 0.25},
                                        {testing::named("h.0/fc/act"), Fp8Format::e4m3, 1, 16, 0, 0},
-                                       {testing::named("h.0/fc/weight"), Fp8Format::e4m3, 1, 64, 0, 0}};
+                                       {testing::named("h.0/fc/weight"), Fp8Format::e4m3, 1, 64, 0, 0},
+                                       {testing::named("h.0/fcproj/act"), Fp8Format::e4m3, 1, 32, 0, 0.6}};
   };
   ScriptedBackend backend(script);
   backend.light_speed_ = 1e6;
@@ -107,12 +108,14 @@ TEST_CASE("metrics.jsonl: a line that says what runs, then steps, validation, sa
   const auto fp8 = metrics_of(options, "fp8"); // every ten steps, and at the skip
   REQUIRE(fp8.size() == 5);
   CHECK(fp8[0].at("step") == 7);
-  CHECK(fp8[0].at("fwd_scale").get<double>() == doctest::Approx(32)); // the geometric mean of 16 and 64
+  CHECK(fp8[0].at("fwd_scale").get<double>() == doctest::Approx(32)); // the geometric mean of 16, 64 and 32
   CHECK(fp8[0].at("bwd_scale").get<double>() == doctest::Approx(1024));
   CHECK((fp8[0].at("worst_saturated") == 0.5 && fp8[0].at("worst_saturated_tensor") == "h.0/fc/grad"));
   CHECK((fp8[0].at("worst_flushed") == 0.25 && fp8[0].at("worst_flushed_tensor") == "h.0/fc/grad"));
   CHECK(fp8[0].at("blocks_in_bf16") == 0);
-  CHECK(metrics_of(options, "fp8_tensor").size() == 2 * 3); // with the histograms, which come with evaluation
+  const auto tensors = metrics_of(options, "fp8_tensor");
+  REQUIRE(tensors.size() == 2 * 4); // with the histograms, which come with evaluation
+  for (const auto& tensor : tensors) CHECK(tensor.contains("gelu_tail") == (tensor.at("tensor") == "h.0/fcproj/act"));
 
   std::map<std::string, int> events;
   for (const auto& event : metrics_of(options, "event")) events[event.at("event")] += 1;

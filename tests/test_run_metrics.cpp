@@ -112,16 +112,21 @@ TEST_CASE("a GPU that is slowed down is one event from the first line that says 
 TEST_CASE("records of FP8 tensors; a tensor that comes later has none before") {
   TemporaryFolder root;
   const std::string values = ",\"amax\":2,\"saturated\":0.5,\"flushed\":0";
-  const RunReader run(new_file(root, run_line() + line("fp8_tensor", 1, 1, "\"tensor\":\"h.0/fc/act\"" + values) +
-                                         line("fp8_tensor", 2, 2, "\"tensor\":\"h.0/fc/act\"" + values) +
-                                         line("fp8_tensor", 2, 2, "\"tensor\":\"h.1/fc/act\",\"scale\":3")));
+  const RunReader run(
+      new_file(root, run_line() + line("fp8_tensor", 1, 1, "\"tensor\":\"h.0/fc/act\"" + values) +
+                         line("fp8_tensor", 2, 2, "\"tensor\":\"h.0/fc/act\"" + values) +
+                         line("fp8_tensor", 2, 2, "\"tensor\":\"h.1/fc/act\",\"scale\":3") +
+                         line("fp8_tensor", 2, 2, "\"tensor\":\"h.1/fcproj/act\",\"flushed\":0.6,\"gelu_tail\":true")));
   const TensorRecords& records = run.metrics().fp8_tensors;
   CHECK(records.at.size() == 2);
-  CHECK(records.tensors == std::vector<std::string>{"h.0/fc/act", "h.1/fc/act"});
+  CHECK(records.tensors == std::vector<std::string>{"h.0/fc/act", "h.1/fc/act", "h.1/fcproj/act"});
   CHECK(records.values[0][1].saturated == 0.5f);
   REQUIRE(records.values[1].size() == 2);
   CHECK(std::isnan(records.values[1][0].amax));
   CHECK(std::isnan(records.values[1][1].amax));
+  CHECK(records.values[0][1].telling_flushed == 0);
+  CHECK(records.values[2][1].flushed == 0.6f);
+  CHECK(std::isnan(records.values[2][1].telling_flushed));
 }
 
 TEST_CASE("what is no file of metrics is one error that says where") {

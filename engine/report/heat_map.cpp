@@ -32,6 +32,12 @@ std::string codes(const std::vector<TensorRecords::Values>& values, float Tensor
   return out;
 }
 
+// Nothing in it is `gelu_tail`.
+bool tells_all(const std::vector<TensorRecords::Values>& values) {
+  return std::ranges::all_of(
+      values, [](const TensorRecords::Values& at) { return std::isnan(at.telling_flushed) == std::isnan(at.flushed); });
+}
+
 } // namespace
 
 std::string heat_code(double value) {
@@ -47,7 +53,9 @@ std::string heat_code(double value) {
 }
 
 nlohmann::json heat_map_json(const TensorRecords& records, size_t most_cells) {
-  const size_t maps = 3 * std::max<size_t>(records.tensors.size(), 1);
+  const auto with_tails =
+      records.tensors.size() - static_cast<size_t>(std::ranges::count_if(records.values, tells_all));
+  const size_t maps = std::max<size_t>(3 * records.tensors.size() + with_tails, 1);
   const int64_t bucket = bucket_steps(records.at, std::max<size_t>(most_cells / maps, 10));
   nlohmann::json out = {{"bucket", bucket},
                         {"step", nlohmann::json::array()},
@@ -84,6 +92,7 @@ nlohmann::json heat_map_json(const TensorRecords& records, size_t most_cells) {
     put("amax", &TensorRecords::Values::amax);
     put("saturated", &TensorRecords::Values::saturated);
     put("flushed", &TensorRecords::Values::flushed);
+    if (!tells_all(records.values[i])) put("telling_flushed", &TensorRecords::Values::telling_flushed);
   }
   return out;
 }

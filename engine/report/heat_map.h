@@ -15,6 +15,7 @@ std::string heat_code(double value);
 
 // {"step": [..], "tokens": [..], "seconds": [..], "layers": ["h.0", ..., "lm_head"],
 //  "kinds": {"fc/act": {"amax": ["codes of a layer", ..], "saturated": [..], "flushed": [..]}}}
+// A layer of which something was flushed that says nothing of its scale (`gelu_tail`) has "telling_flushed" beside it.
 // A column is the worst (largest) of the records in it; all maps together have at most `most_cells` cells.
 nlohmann::json heat_map_json(const TensorRecords& records, size_t most_cells);
 

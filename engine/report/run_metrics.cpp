@@ -48,6 +48,8 @@ std::string text(const Json& line, const std::string& name) {
   return found->get<std::string>();
 }
 
+bool is_true(const Json& line, const std::string& name) { return line.value(name, Json()) == Json(true); }
+
 void append(MetricTable& table, const std::vector<std::string>& columns, const Json& line, const Moment& at) {
   table.at.push_back(at);
   for (const std::string& name : columns) table.columns[name].push_back(number(line, name));
@@ -55,8 +57,7 @@ void append(MetricTable& table, const std::vector<std::string>& columns, const J
 
 std::string event_text(const Json& line, const std::string& kind) {
   if (kind != "save") return text(line, "text");
-  const bool best = line.value("best", Json()) == Json(true);
-  return text(line, "path") + (best ? ", the best so far" : "");
+  return text(line, "path") + (is_true(line, "best") ? ", the best so far" : "");
 }
 
 // Its first one says what run it is, and is written at once.
@@ -186,9 +187,10 @@ void RunReader::take_tensor(const Json& line, const Moment& at) {
   }
   constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
   std::vector<TensorRecords::Values>& values = records.values[found->second];
-  values.resize(records.at.size(), {kNone, kNone, kNone});
-  values.back() = {static_cast<float>(number(line, "amax")), static_cast<float>(number(line, "saturated")),
-                   static_cast<float>(number(line, "flushed"))};
+  values.resize(records.at.size(), {kNone, kNone, kNone, kNone});
+  const auto flushed = static_cast<float>(number(line, "flushed"));
+  values.back() = {static_cast<float>(number(line, "amax")), static_cast<float>(number(line, "saturated")), flushed,
+                   is_true(line, "gelu_tail") ? kNone : flushed};
 }
 
 // One event from the first line that says so to the last one in a row.

@@ -42,6 +42,7 @@ struct SampleText {
 struct TensorRecords {
   struct Values {
     float amax, saturated, flushed; // NaN: not there, or the scale is fixed
+    float telling_flushed;          // the same without `gelu_tail`: NaN there too
   };
   std::vector<Moment> at;                  // of each record
   std::vector<std::string> tensors;        // "h.3/fc/act", in the order of the file

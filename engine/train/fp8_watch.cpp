@@ -25,14 +25,9 @@ std::string trouble_of(const Fp8TensorStats& tensor) {
 
 // ---- what is flushed ----
 
-// GELU leaves less than 0.0002 of whatever lies below -3.8, so its output crowds at zero: a trained block of 124M
-// flushes 60% of it, values below 0.00008 beside others up to 17 (docs/fp8.md). While a scale flushes nothing larger
-// than that tail, the share says nothing of the scale.
+// GELU of whatever lies below -3.8: so its output crowds at zero, and a trained block of 124M flushes 60% of it, values
+// below 0.00008 beside others up to 17 (docs/fp8.md).
 constexpr float kGeluTail = 0.0002f;
-
-bool flushes_gelus_tail_alone(const Fp8TensorStats& s) {
-  return s.tensor.is_gelu_output() && fp8_smallest(s.format) / 2 < kGeluTail * s.scale;
-}
 
 double telling_flushed(const Fp8TensorStats& s) { return flushes_gelus_tail_alone(s) ? 0.0 : s.flushed; }
 
@@ -69,6 +64,11 @@ std::string percent(double share) {
 }
 
 } // namespace
+
+bool flushes_gelus_tail_alone(const Fp8TensorStats& tensor) {
+  const float largest = fp8_smallest(tensor.format) / 2 / tensor.scale; // that may be flushed
+  return tensor.tensor.is_gelu_output() && tensor.flushed > 0 && largest < kGeluTail;
+}
 
 Fp8Guard::Fp8Guard(const std::string& text) {
   std::istringstream lines(text);

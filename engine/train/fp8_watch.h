@@ -43,10 +43,14 @@ class Fp8Guard {
   std::set<int> found_;                  // layers
 };
 
+// Something was flushed to zero, but nothing larger than what GELU leaves of any input below -3.8: a share that says
+// nothing of the tensor's scale.
+bool flushes_gelus_tail_alone(const Fp8TensorStats& tensor);
+
 // All tensors of a step in a few numbers.
 struct Fp8Summary {
   double forward_scale = 0, backward_scale = 0;  // geometric means, of activations and weights, and of gradients
-  double worst_saturated = 0, worst_flushed = 0; // GELU's tail, flushed because it is next to nothing, does not count
+  double worst_saturated = 0, worst_flushed = 0; // without flushes_gelus_tail_alone()
   std::string worst_saturated_tensor, worst_flushed_tensor; // "h.3/fc/act"; empty: no value of any tensor was
   int blocks_in_bf16 = 0;
 };

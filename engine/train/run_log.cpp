@@ -238,6 +238,7 @@ void RunLog::fp8_detail(int64_t step, std::span<const Fp8TensorStats> stats) {
       metrics.push_back({"amax", s.amax});
       metrics.push_back({"saturated", s.saturated});
       metrics.push_back({"flushed", s.flushed});
+      if (flushes_gelus_tail_alone(s)) metrics.push_back({"gelu_tail", true});
     }
     write("fp8_tensor", step, metrics);
   }

@@ -303,8 +303,7 @@ class InABrowser(Runs):
         for tensor in tensors:  # as after thousands of steps
             if tensor["tensor"].endswith("fcproj/act"):
                 tensor["flushed"] = 0.6
-                if tensor["tensor"].startswith("h.0/"):
-                    tensor["amax"] = 1e4  # but for an outlier, whose scale flushes more than GELU's tail
+                tensor["gelu_tail"] = tensor["tensor"].startswith("h.1/")  # h.0: by the scale of an outlier
         self.write("long", [line for line in lines if '"fp8_tensor"' not in line] + [json.dumps(t) + "\n" for t in tensors])
         page = self.page("long")
         told = lambda: page.evaluate("document.getElementById('tooltip').textContent")  # noqa: E731

@@ -8,10 +8,6 @@ const HEAT_MAPS = {
   flushed: { title: "Flushed: share of nonzero values that became zero", format: formatShare, range: [1e-6, 1e-1] },
 };
 
-// Most of GELU's output is next to nothing, and flushed by a scale for values up to 40 only where it is below 0.0002: that
-// says nothing of the scale (engine/train/fp8_watch.cpp), and would hide every other tensor of the layer.
-const isGelusTail = (metric, kind, amax) => metric === "flushed" && kind.startsWith("fcproj/act") && amax !== null && amax < 40;
-
 const DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const digitOf = new Map([...DIGITS].map((c, i) => [c, i]));
 
@@ -34,8 +30,8 @@ class HeatPanel extends Panel {
     this.cells = this.heat.layers.map((_, row) => this.heat.step.map((_, column) => { // the worst of all kinds, and which
       let worst = { value: null, kind: "" };
       for (const kind of kinds) {
-        const maps = this.heat.kinds[kind], value = heatValue(maps[this.metric][row], column);
-        if (!view.heatKind && isGelusTail(this.metric, kind, heatValue(maps.amax[row], column))) continue;
+        const maps = this.heat.kinds[kind], telling = view.heatKind ? null : maps["telling_" + this.metric];
+        const value = heatValue((telling && telling[row]) || maps[this.metric][row], column);
         if (value !== null && (worst.value === null || value > worst.value)) worst = { value, kind };
       }
       return worst;

@@ -114,7 +114,7 @@ def accumulate(addends, bits, promote_every):
 
 
 def random_addends(generator, correlation, count=8192):
-    """Products of activations in E4M3 and gradients in E5M2 that are normally distributed and agree a little in sign."""
+    """Activations in E4M3 times gradients in E5M2: normally distributed, and correlated a little."""
     addends = []
     for _ in range(count):
         activation, noise = generator.gauss(0, 1), generator.gauss(0, 1)

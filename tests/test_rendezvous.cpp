@@ -1,9 +1,11 @@
 // Ranks that find each other, and strangers that do not keep them from it.
 #include "engine/dist/rendezvous.h"
 
-#include <arpa/inet.h>
 #include <doctest/doctest.h>
+#include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <fstream>
@@ -11,7 +13,10 @@
 
 #include "engine/base/files.h"
 #include "engine/base/process.h"
+#include "engine/dist/lobby.h"
 #include "engine/dist/meeting_place.h"
+#include "engine/dist/mesh.h"
+#include "engine/dist/published_file.h"
 #include "engine/dist/wire.h"
 #include "tests/expect_error.h"
 #include "tests/ranks_testing.h"
@@ -25,10 +30,11 @@ namespace {
 const Environment kNothing = [](const char*) -> const char* { return nullptr; };
 
 // All ranks meet; each sees the same processes.
-void check_meeting(int ranks, const std::string& job, const std::string& master = "") {
+void check_meeting(int ranks, const std::string& job, const std::string& master = "",
+                   const Environment& environment = kNothing) {
   std::vector<std::vector<Member>> seen(static_cast<size_t>(ranks));
   const auto outcomes = run_threads(ranks, [&](int rank) {
-    Meeting meeting = meet(rank_of_job(rank, ranks, job, master), 60s, kNothing);
+    Meeting meeting = meet(rank_of_job(rank, ranks, job, master), 60s, environment);
     seen[static_cast<size_t>(rank)] = meeting.members;
     CHECK(meeting.connections.size() == static_cast<size_t>(ranks));
     for (int other = 0; other < ranks; ++other) {
@@ -79,19 +85,49 @@ class Stranger {
   std::thread thread_;
 };
 
-std::string framed(FrameType type, const std::string& body) {
-  return Packer()
-             .put(uint32_t{0x4B523247})
-             .put(static_cast<uint32_t>(type))
-             .put(static_cast<uint32_t>(body.size()))
-             .bytes() +
-         body;
+std::string challenge_of(const std::string& nonce) { return to_bytes(FrameType::challenge, nonce, nullptr); }
+std::string hello_of(int rank, int ranks) {
+  return to_bytes(Hello{.version = 2, .rank = rank, .ranks = ranks, .from = {"elsewhere", 1, ""}});
 }
 
-std::string hello(uint64_t token, int rank, int ranks) {
-  return framed(
-      FrameType::hello,
-      Packer().put(token).put(uint64_t{0}).put(uint32_t{1}).put(rank).put(ranks).put(1).put_text("elsewhere").bytes());
+constexpr const char* kToken = "a token of more than 16 characters";
+const Environment kWithToken = [](const char* name) -> const char* {
+  return std::string(name) == "GPT2_JOB_TOKEN" ? kToken : nullptr;
+};
+Key key_of(const std::string& job) { return *key_of_token(rank_of_job(0, 2, job), kWithToken); }
+
+Socket call(int port) { // until somebody listens there
+  for (;;) {
+    std::string problem;
+    Socket socket = connect_to("127.0.0.1", port, Clock::now() + 1s, nullptr, problem);
+    if (socket.is_open() && !is_connected_to_itself(socket)) return socket;
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
+// Two ends of one connection that have proved the secret to each other.
+std::pair<Connection, Connection> sealed_pair(const Key& key) {
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
+  Handshake called = Handshake::as_called(Socket(ends[0]), key, Purpose::joining);
+  Handshake caller = Handshake::as_caller(Socket(ends[1]), key, Purpose::joining, "me");
+  for (int i = 0; i < 3; ++i) called.advance(), caller.advance();
+  REQUIRE(called.advance() == Handshake::State::done);
+  REQUIRE(caller.advance() == Handshake::State::done);
+  CHECK(called.who() == "me");
+  return {called.take_connection(), caller.take_connection()};
+}
+
+// Whether two sides finish a handshake.
+bool agree(const Key& called_key, Purpose called_for, const Key& caller_key, Purpose caller_for) {
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
+  Handshake called = Handshake::as_called(Socket(ends[0]), called_key, called_for);
+  Handshake caller = Handshake::as_caller(Socket(ends[1]), caller_key, caller_for, "me");
+  for (int i = 0; i < 3; ++i) called.advance(), caller.advance();
+  const bool done = called.advance() == Handshake::State::done;
+  CHECK(done == (caller.advance() == Handshake::State::done));
+  return done;
 }
 
 } // namespace
@@ -115,26 +151,115 @@ TEST_CASE("numbers and texts travel, and bytes that are cut short are noticed") 
 }
 
 TEST_CASE("candidate ports: many, different, the same for all, never the one to avoid") {
-  for (uint64_t token = 0; token < 200; ++token) {
-    const auto ports = candidate_ports(token, 0);
+  for (int i = 0; i < 200; ++i) {
+    const std::string job = "job " + std::to_string(i);
+    const auto ports = candidate_ports(job, 0);
     CHECK(std::set(ports.begin(), ports.end()).size() == 16);
     CHECK(std::all_of(ports.begin(), ports.end(), [](int port) { return port >= 20000 && port < 52000; }));
-    CHECK(ports == candidate_ports(token, 0));
-    const auto others = candidate_ports(token, ports[3]);
+    CHECK(ports == candidate_ports(job, 0));
+    const auto others = candidate_ports(job, ports[3]);
     CHECK(std::count(others.begin(), others.end(), ports[3]) == 0);
     CHECK(others.size() == 16);
   }
-  CHECK(candidate_ports(1, 0) != candidate_ports(2, 0));
+  CHECK(candidate_ports("one", 0) != candidate_ports("another", 0));
 }
 
-TEST_CASE("the token knows the job and the secret of its user") {
-  const auto secret = [](const char* name) -> const char* {
-    return std::string(name) == "GPT2_JOB_TOKEN" ? "s3cret" : nullptr;
+TEST_CASE("a token is a text or a file, belongs to one job, and is not short") {
+  const TemporaryFolder folder;
+  const auto key = [&](const std::string& job, const std::string& token, const std::string& file) {
+    return key_of_token(rank_of_job(0, 2, job), [&](const char* name) -> const char* {
+      return std::string(name) == "GPT2_JOB_TOKEN" ? token.c_str() : file.c_str();
+    });
   };
-  const Launch one = rank_of_job(0, 2, "one"), other = rank_of_job(0, 2, "other");
-  CHECK(job_token(one, kNothing) == job_token(rank_of_job(1, 2, "one"), kNothing));
-  CHECK(job_token(one, kNothing) != job_token(other, kNothing));
-  CHECK(job_token(one, kNothing) != job_token(one, secret));
+  CHECK_FALSE(key_of_token(rank_of_job(0, 2, "one"), kNothing).has_value());
+  CHECK_FALSE(key("one", "", "").has_value());
+  CHECK(key("one", kToken, "") == key("one", kToken, "not read"));
+  CHECK(key("one", kToken, "") != key("other", kToken, ""));
+  CHECK(key("one", kToken, "") != key("one", kToken + std::string("!"), ""));
+  std::ofstream(folder / "token") << kToken << "\n";
+  CHECK(key("one", "", folder / "token") == key("one", kToken, ""));
+  for (const auto& [token, file] : {std::pair<std::string, std::string>{"s3cret", ""}, {"", folder / "missing"}}) {
+    const Error error = expect_error([&, token = token, file = file] { key("one", token, file); });
+    CHECK(error.code() == ExitCode::usage);
+    CHECK_FALSE(error.hint().empty());
+  }
+  std::ofstream(folder / "empty") << "\n";
+  CHECK(mentions(expect_error([&] { key("one", "", folder / "empty"); }), "GPT2_JOB_TOKEN_FILE="));
+}
+
+TEST_CASE("keys as text, and HMACs of parts") {
+  const Key key = random_key();
+  CHECK(key_of_hex(to_hex(key)) == key);
+  CHECK(key != random_key());
+  for (const std::string& bad : {std::string(), to_hex(key).substr(1), to_hex(key) + "00", std::string(64, 'x')}) {
+    CHECK_FALSE(key_of_hex(bad).has_value());
+  }
+  // HMAC-SHA256 of RFC 4231, test case 2, would be of "what do ya want for nothing?"; ours has lengths before parts.
+  CHECK(hmac(key, {"ab", "c"}) == hmac(key, {"ab", "c"}));
+  CHECK(hmac(key, {"ab", "c"}) != hmac(key, {"a", "bc"}));
+  CHECK(hmac(key, {"ab"}) != hmac(key, {"ab", ""}));
+  CHECK(hmac(key, {"ab"}) != hmac(random_key(), {"ab"}));
+}
+
+TEST_CASE("a handshake needs the same secret and purpose on both sides") {
+  const Key key = random_key();
+  CHECK(agree(key, Purpose::joining, key, Purpose::joining));
+  CHECK(agree(key, Purpose::mesh, key, Purpose::mesh));
+  CHECK_FALSE(agree(key, Purpose::joining, key, Purpose::mesh));
+  CHECK_FALSE(agree(key, Purpose::joining, random_key(), Purpose::joining));
+}
+
+TEST_CASE("frames after a handshake: none can be altered, repeated, left out or sent back") {
+  auto [called, caller] = sealed_pair(random_key());
+  const std::string large(300000, 'x');
+  for (int i = 0; i < 3; ++i) {
+    caller.queue(FrameType::message, large + std::to_string(i)), called.queue(FrameType::heartbeat, "");
+    CHECK(wait_for_frame(called, Clock::now() + 1ms, nullptr).has_value() == false);
+    const auto send_on = [&, &sender = caller] { sender.flush(); };
+    std::optional<Frame> frame;
+    while (!(frame = called.next())) send_on(), called.receive();
+    CHECK(frame->body == large + std::to_string(i));
+    CHECK(wait_for_frame(caller, Clock::now() + 5s, nullptr)->type == FrameType::heartbeat);
+  }
+
+  const Key key = random_key();
+  FrameSeal seal(key), of_other_side(random_key());
+  const std::string first = to_bytes(FrameType::message, "first", &seal), second = to_bytes(FrameType::message, "2", &seal);
+  const auto frames_of = [&](const std::string& bytes) { // how many are read before the reader gives up
+    FrameReader reader;
+    reader.expect_seals(key);
+    reader.append(bytes);
+    int count = 0;
+    while (reader.next()) ++count;
+    return reader.is_broken() ? -1 - count : count;
+  };
+  CHECK(frames_of(first + second) == 2);
+  CHECK(frames_of(first + first) == -2);
+  CHECK(frames_of(second) == -1);
+  CHECK(frames_of(to_bytes(FrameType::message, "first", &of_other_side)) == -1);
+  CHECK(frames_of(to_bytes(FrameType::message, "first", nullptr) + std::string(32, '\0')) == -1);
+  for (size_t at = 0; at < first.size(); ++at) {
+    std::string altered = first + second;
+    altered[at] = static_cast<char>(altered[at] ^ 1);
+    CAPTURE(at);
+    const bool is_size = at >= 8 && at < 12; // a larger size waits for bytes that do not come
+    CHECK((frames_of(altered) == -1 || (is_size && frames_of(altered) <= 0)));
+  }
+}
+
+TEST_CASE("a stranger costs a kilobyte, whatever it sends") {
+  FrameReader reader;
+  size_t appended = 0;
+  while (const size_t room = reader.room()) {
+    reader.append(to_bytes(FrameType::hello, std::string(1024, 'x'), nullptr).substr(0, room)), appended += room;
+  }
+  CHECK(appended <= 2048);
+  REQUIRE(reader.next().has_value());
+  CHECK(reader.room() > 0);
+  reader.append(to_bytes(FrameType::hello, std::string(1025, 'x'), nullptr).substr(0, 12));
+  CHECK_FALSE(reader.next().has_value());
+  CHECK(reader.is_broken());
+  CHECK(reader.room() == 0);
 }
 
 TEST_CASE("ranks meet on this host, by name, by address and port") {
@@ -154,11 +279,112 @@ TEST_CASE("IPv6, where this machine has it") {
   check_meeting(2, new_job(), "[::1]:" + std::to_string(free_port()));
 }
 
-TEST_CASE("a port that somebody holds is passed over") {
+TEST_CASE("with a token no file is needed, and a port that somebody holds is passed over") {
   const std::string job = new_job();
-  const auto ports = candidate_ports(job_token(rank_of_job(0, 2, job), kNothing), 0);
-  const Socket first = listen_at(ports[0], Reach::everywhere); // silent: takes calls and never answers
-  check_meeting(2, job);
+  check_meeting(2, new_job(), "", kWithToken);
+  check_meeting(2, new_job(), "localhost", kWithToken);
+  const Socket first = listen_at(candidate_ports(job, 0)[0], Reach::everywhere); // silent: takes calls, never answers
+  check_meeting(2, job, "", kWithToken);
+}
+
+TEST_CASE("several hosts: the secret is in the folder that all see, and gone afterwards") {
+  const TemporaryFolder folder;
+  for (const std::string& shared : {folder.path(), folder / "made/for the meeting"}) {
+    const std::string job = new_job();
+    const auto outcomes = run_threads(3, [&](int rank) {
+      Launch launch = rank_of_job(rank, 3, job, host_name());
+      launch.shared_folder = shared;
+      const Meeting meeting = meet(launch, 60s, kNothing);
+      CHECK_FALSE(meeting.on_one_host);
+    });
+    for (const Outcome& outcome : outcomes) CHECK(outcome.what() == "");
+    CHECK(std::filesystem::is_empty(folder.path()));
+  }
+  Launch lonely = rank_of_job(1, 2, new_job(), host_name());
+  CHECK(mentions(expect_error([&] { meet(lonely, 50ms, kNothing); }), "GPT2_JOB_TOKEN"));
+  lonely.shared_folder = folder.path();
+  const Error error = expect_error([&] { meet(lonely, 50ms, kNothing); });
+  CHECK(error.code() == ExitCode::communication);
+  CHECK(mentions(error, "(port and secret in " + folder.path() + "/.ranks-"));
+  CHECK(mentions(error, "rank 0 has not written it yet"));
+}
+
+TEST_CASE("rank 0 listens on the loopback unless another host may call") {
+  const TemporaryFolder folder;
+  const auto address = [&](Launch launch, const std::optional<Key>& token) {
+    launch.shared_folder = folder.path();
+    const auto place = MeetingPlace::of(launch, token);
+    return local_address(place->listen(random_key()));
+  };
+  const auto everywhere = [](const std::string& address) { return address == "::" || address == "0.0.0.0"; };
+  for (const std::optional<Key>& token : {std::optional<Key>(), std::optional(random_key())}) {
+    for (const char* master : {"", "localhost", "127.0.0.1", "127.0.1.1", "::1"}) {
+      CHECK(address(rank_of_job(0, 2, new_job(), master), token) == "127.0.0.1");
+    }
+    Launch launch = rank_of_job(0, 2, new_job(), host_name()); // resolves to 127.0.1.1 on Debian, elsewhere not
+    CHECK(everywhere(address(launch, token)));
+    launch.local_ranks = 1;
+    CHECK(everywhere(address(launch, token)));
+    launch.local_ranks = 2; // the launcher says: all are here
+    CHECK(address(launch, token) == "127.0.0.1");
+    launch.master = "file:" + (folder / "ranks");
+    CHECK(address(launch, token) == "127.0.0.1");
+    launch.local_ranks = std::nullopt;
+    CHECK(everywhere(address(launch, token)));
+  }
+}
+
+TEST_CASE("the secret on one host: a file of this user alone, gone once all have joined") {
+  const std::string job = new_job();
+  const auto files = [] {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(runtime_folder())) names.insert(entry.path().string());
+    return names;
+  };
+  const auto before = files();
+  const auto outcomes = run_threads(2, [&](int rank) {
+    if (rank == 1) {
+      std::string file; // another test may leave or make one meanwhile: ours is new, and this job's
+      while (file.empty()) {
+        for (const std::string& name : files()) {
+          if (!before.contains(name)) file = name;
+        }
+      }
+      struct stat status {};
+      REQUIRE(::lstat(file.c_str(), &status) == 0);
+      CHECK((status.st_mode & 0777) == 0600);
+      REQUIRE(::lstat(runtime_folder().c_str(), &status) == 0);
+      CHECK((status.st_mode & 0777) == 0700);
+    }
+    meet(rank_of_job(rank, 2, job), 60s, kNothing);
+  });
+  for (const Outcome& outcome : outcomes) CHECK(outcome.what() == "");
+
+  const TemporaryFolder root;
+  const std::string folder = runtime_folder(root.path());
+  CHECK(runtime_folder(root.path()) == folder);
+  ::chmod(folder.c_str(), 0755);
+  CHECK(mentions(expect_error([&] { runtime_folder(root.path()); }), "is not a folder of this user alone"));
+  ::rmdir(folder.c_str());
+  REQUIRE(::symlink(root.path().c_str(), folder.c_str()) == 0);
+  CHECK(mentions(expect_error([&] { runtime_folder(root.path()); }), "is not a folder of this user alone"));
+}
+
+TEST_CASE("ranks meet within a second of the start of the last one") {
+  for (const Environment& environment : {kNothing, kWithToken}) {
+    for (int last = 0; last < 3; ++last) {
+      const std::string job = new_job();
+      Clock::time_point start;
+      std::atomic<double> seconds = 0;
+      const auto outcomes = run_threads(3, [&](int rank) {
+        if (rank == last) std::this_thread::sleep_for(700ms), start = Clock::now();
+        meet(rank_of_job(rank, 3, job), 60s, environment);
+        if (rank == last) seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      });
+      for (const Outcome& outcome : outcomes) CHECK(outcome.what() == "");
+      CHECK(seconds < 1);
+    }
+  }
 }
 
 TEST_CASE("an explicit port that somebody holds is an error of rank 0") {
@@ -177,23 +403,134 @@ TEST_CASE("no HOST:PORT at all") {
   }
 }
 
-TEST_CASE("strangers do not disturb: garbage, silence, scanners, wrong tokens, words out of turn") {
+TEST_CASE("strangers do not disturb: garbage, silence, scanners, wrong secrets, frames out of turn") {
   const std::string job = new_job();
   const int port = free_port();
   const std::string master = "127.0.0.1:" + std::to_string(port);
-  const uint64_t token = job_token(rank_of_job(0, 3, job), kNothing);
+  const auto frame = [](FrameType type, const std::string& body) { return to_bytes(type, body, nullptr); };
+  const std::string unproved(32 + 32, 'x');
   const Stranger web(port, "GET / HTTP/1.1\r\nHost: here\r\n\r\n", false), silent(port, "", false),
-      scanner(port, "", true), half(port, hello(token, 1, 3).substr(0, 20), false),
-      foreign(port, hello(token + 1, 1, 3), false), early(port, framed(FrameType::joined, ""), false),
-      huge(port, Packer().put(uint32_t{0x4B523247}).put(0).put(~0u).bytes(), false),
-      gone(port, hello(token, 2, 3), true); // knows the token, and ends before it has joined
+      scanner(port, "", true), half(port, frame(FrameType::hello, unproved).substr(0, 20), false),
+      foreign(port, frame(FrameType::hello, unproved + hello_of(1, 3)), false),
+      early(port, frame(FrameType::joined, ""), false), mirror(port, challenge_of(std::string(32, 'x')), false),
+      huge(port, frame(FrameType::hello, std::string(4096, 'x')), false),
+      endless(port, std::string(1 << 20, 'G'), false);
+  std::atomic<bool> met = false;
+  std::thread gone([&] { // knows the secret, and ends before it has joined
+    while (!met) {
+      std::string problem;
+      Socket socket = connect_to("127.0.0.1", port, Clock::now() + 100ms, nullptr, problem);
+      if (!socket.is_open()) continue;
+      Handshake::as_caller(std::move(socket), key_of(job), Purpose::joining, hello_of(2, 3)).finish(Clock::now() + 1s);
+    }
+  });
   std::vector<Outcome> outcomes = run_threads(3, [&](int rank) {
     if (rank == 2) std::this_thread::sleep_for(500ms); // the strangers have their time
-    meet(rank_of_job(rank, 3, job, master), 60s, kNothing);
+    meet(rank_of_job(rank, 3, job, master), 60s, kWithToken);
   });
+  met = true;
+  gone.join();
   for (const Outcome& outcome : outcomes) CHECK(outcome.what() == "");
-  for (const Stranger* stranger : {&web, &silent, &scanner, &half, &foreign, &early, &huge, &gone}) {
+  for (const Stranger* stranger : {&web, &silent, &scanner, &half, &foreign, &early, &mirror, &huge, &endless}) {
     CHECK(stranger->calls() > 0);
+  }
+}
+
+TEST_CASE("idle connections beyond the limit of open files keep nobody out") {
+  const std::string job = new_job();
+  const int port = free_port();
+  const Launch first = rank_of_job(0, 2, job, "127.0.0.1:" + std::to_string(port));
+  const pid_t rank_0 = ::fork();
+  if (rank_0 == 0) { // by _exit: no test framework, no leak checker
+    const rlimit few{64, 64};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    int code = 0;
+    try {
+      meet(first, 30s, kWithToken);
+    } catch (const Error& error) {
+      code = static_cast<int>(error.code());
+    }
+    ::_exit(code);
+  }
+  std::vector<Socket> idle;
+  for (int i = 0; i < 300; ++i) idle.push_back(call(port));
+  const auto start = Clock::now();
+  const auto outcomes = run_threads(1, [&](int) { meet(rank_of_job(1, 2, job, first.master), 30s, kWithToken); });
+  CHECK(outcomes[0].what() == "");
+  CHECK(Clock::now() - start < 10s);
+  int status = 0;
+  ::waitpid(rank_0, &status, 0);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("whoever holds the port first learns nothing that lets it join") {
+  const std::string job = new_job();
+  Socket listener = listen_at(0, Reach::this_host);
+  const int port = local_port(listener);
+  const std::string master = "127.0.0.1:" + std::to_string(port);
+  std::string recorded;
+  const auto outcomes = run_threads(2, [&](int thread) {
+    if (thread == 0) return (void)meet(rank_of_job(1, 2, job, master), 1s, kWithToken);
+    while (recorded.empty()) { // asks as rank 0 would, with a nonce of its own
+      Connection connection(accept_from(listener));
+      if (!connection.socket().is_open()) continue;
+      connection.queue(FrameType::challenge, std::string(32, 'n'));
+      if (const auto hello = wait_for_frame(connection, Clock::now() + 1s, nullptr)) recorded = hello->body;
+    }
+  });
+  CHECK(mentions(*outcomes[0].error, "another process"));
+  listener.close();
+  const auto replay = run_threads(2, [&](int thread) {
+    if (thread == 0) return (void)meet(rank_of_job(0, 2, job, master), 1s, kWithToken);
+    Connection connection(call(port));
+    CHECK(wait_for_frame(connection, Clock::now() + 1s, nullptr)->type == FrameType::challenge);
+    connection.queue(FrameType::hello, recorded);
+    CHECK_FALSE(wait_for_frame(connection, Clock::now() + 1s, nullptr).has_value());
+    CHECK(connection.ended());
+  });
+  CHECK(replay[0].what() == "rank 1 did not join within 1 s");
+}
+
+TEST_CASE("the mesh connects ranks, and nobody else") {
+  const Key key = random_key();
+  std::vector<Socket> listeners;
+  MeshPlan plan{.rank = 0, .key = key, .endpoints = {}};
+  for (int rank = 0; rank < 3; ++rank) {
+    listeners.push_back(listen_at(0, Reach::this_host));
+    plan.endpoints.push_back({"127.0.0.1", local_port(listeners.back())});
+  }
+  const Stranger web(plan.endpoints[0].port, "GET / HTTP/1.1\r\n\r\n", false), silent(plan.endpoints[1].port, "", false);
+  const std::string as_rank_2 = Packer().put(2).put(0).bytes();
+  std::vector<Handshake> foreign; // before the ranks, and with all but the secret or the purpose
+  foreign.push_back(Handshake::as_caller(call(plan.endpoints[0].port), random_key(), Purpose::mesh, as_rank_2));
+  foreign.push_back(Handshake::as_caller(call(plan.endpoints[0].port), key, Purpose::joining, as_rank_2));
+  std::vector<std::vector<Socket>> meshes(3);
+  run_threads(4, [&](int thread) {
+    if (thread == 3) {
+      for (Handshake& handshake : foreign) CHECK_FALSE(handshake.finish(Clock::now() + 3s));
+      return;
+    }
+    if (thread == 0) std::this_thread::sleep_for(100ms);
+    MeshPlan mine = plan;
+    mine.rank = thread;
+    std::string problem;
+    const auto index = static_cast<size_t>(thread);
+    meshes[index] = connect_mesh(mine, listeners[index], [] { return false; }, problem);
+    CHECK(problem == "");
+  });
+  for (size_t rank = 0; rank < 3; ++rank) {
+    for (size_t other = 0; other < 3; ++other) {
+      CHECK(meshes[rank][other].is_open() == (rank != other));
+      if (rank < other) {
+        const char sent = static_cast<char>('a' + rank);
+        char got = 0;
+        CHECK(::send(meshes[rank][other].descriptor(), &sent, 1, 0) == 1);
+        wait_until_ready(meshes[other][rank].descriptor(), POLLIN, 1s);
+        CHECK(::recv(meshes[other][rank].descriptor(), &got, 1, 0) == 1);
+        CHECK(got == sent);
+      }
+    }
   }
 }
 
@@ -203,9 +540,9 @@ TEST_CASE("another job at the same place is not joined") {
   const auto outcomes = run_threads(3, [&](int rank) {
     if (rank < 2) {
       if (rank == 1) std::this_thread::sleep_for(300ms);
-      meet(rank_of_job(rank, 2, job, master), 60s, kNothing);
+      meet(rank_of_job(rank, 2, job, master), 60s, kWithToken);
     } else {
-      meet(rank_of_job(1, 2, other_job, master), 600ms, kNothing);
+      meet(rank_of_job(1, 2, other_job, master), 600ms, kWithToken);
     }
   });
   CHECK(outcomes[0].what() == "");
@@ -235,9 +572,9 @@ TEST_CASE("ranks that are missing are named, on all ranks that came") {
 }
 
 TEST_CASE("a rank without a rank 0 says where it looked") {
-  const Error error = expect_error([] { meet(rank_of_job(3, 4, new_job(), "localhost:9"), 200ms, kNothing); });
+  const Error error = expect_error([] { meet(rank_of_job(3, 4, new_job(), "localhost:9"), 200ms, kWithToken); });
   CHECK(mentions(error,
-                 "rank 3 could not reach rank 0 at localhost, port 9 within 200 ms (localhost port 9: Connection"));
+                 "rank 3 could not reach rank 0 at 127.0.0.1, port 9 within 200 ms (127.0.0.1 port 9: Connection"));
 }
 
 TEST_CASE("two processes that claim one rank, or count differently, are told so on all sides") {
@@ -259,18 +596,13 @@ TEST_CASE("two processes that claim one rank, or count differently, are told so 
 TEST_CASE("a rank that ends before all have joined is named") {
   const std::string job = new_job(), master = "127.0.0.1:" + std::to_string(free_port());
   const int port = std::stoi(master.substr(10));
-  const uint64_t token = job_token(rank_of_job(0, 3, job), kNothing);
   const auto outcomes = run_threads(2, [&](int rank) {
-    if (rank == 0) return (void)meet(rank_of_job(0, 3, job, master), 60s, kNothing);
-    for (;;) {
-      std::string problem;
-      Connection connection(connect_to("127.0.0.1", port, Clock::now() + 1s, nullptr, problem));
-      if (!connection.socket().is_open() || is_connected_to_itself(connection.socket())) continue;
-      const std::string words = hello(token, 1, 3) + framed(FrameType::joined, "");
-      ::send(connection.socket().descriptor(), words.data(), words.size(), MSG_NOSIGNAL);
-      wait_for_frame(connection, Clock::now() + 10s, nullptr);
-      return;
-    }
+    if (rank == 0) return (void)meet(rank_of_job(0, 3, job, master), 60s, kWithToken);
+    Handshake handshake = Handshake::as_caller(call(port), key_of(job), Purpose::joining, hello_of(1, 3));
+    CHECK(handshake.finish(Clock::now() + 10s));
+    Connection connection = handshake.take_connection();
+    connection.queue(FrameType::joined, "");
+    wait_for_frame(connection, Clock::now() + 200ms, nullptr);
   });
   CHECK(outcomes[0].what() == "rank 1 (elsewhere, process 1) ended while the others were still joining");
 }
@@ -287,29 +619,85 @@ TEST_CASE("a shared file tells where rank 0 is, and is gone afterwards") {
   CHECK(expect_error([&] {
           meet(rank_of_job(0, 2, new_job(), "file:" + (folder / "missing/ranks")), 50ms, kNothing);
         }).code() == ExitCode::disk);
+  CHECK_FALSE(std::filesystem::exists(path));
 }
 
-TEST_CASE("the file of an earlier run is not believed") {
+TEST_CASE("the file of an earlier run is not believed, and is replaced") {
   const TemporaryFolder folder;
   const std::string path = folder / "ranks", job = new_job();
   const Socket silent = listen_at(0, Reach::everywhere); // a stale file may lead to somebody else
-  write_file_atomic(path, "gpt2_ranks 12345 " + std::to_string(local_port(silent)) + "\n127.0.0.1\n");
-  check_meeting(2, job, "file:" + path);
-  write_file_atomic(path, "gpt2_ranks 12345 9\n127.0.0.1\n");
-  check_meeting(2, job, "file:" + path);
-  std::ofstream(path) << "not ours";
-  check_meeting(2, job, "file:" + path);
+  Publication stale{.key = to_hex(random_key()), .port = local_port(silent), .addresses = {"127.0.0.1"}};
+  for (const std::string& text : {to_text(stale), std::string("gpt2_ranks 12345 9\n127.0.0.1\n"), // of version 1
+                                  to_text(stale).substr(0, 40)}) {
+    std::ofstream(path) << text;
+    ::chmod(path.c_str(), 0600);
+    check_meeting(2, job, "file:" + path);
+    CHECK_FALSE(std::filesystem::exists(path));
+  }
 }
 
-TEST_CASE("a caller with the nonce of an earlier run is turned away") {
-  const std::string job = new_job(), master = "127.0.0.1:" + std::to_string(free_port());
-  const int port = std::stoi(master.substr(10));
-  const uint64_t token = job_token(rank_of_job(0, 2, job), kNothing);
-  const std::string stale = framed(
-      FrameType::hello,
-      Packer().put(token).put(uint64_t{12345}).put(uint32_t{1}).put(1).put(2).put(1).put_text("elsewhere").bytes());
-  const Stranger earlier(port, stale + framed(FrameType::joined, ""), false);
-  const Error error = expect_error([&] { meet(rank_of_job(0, 2, job, master), 500ms, kNothing); });
-  CHECK(mentions(error, "rank 1 did not join"));
-  CHECK(earlier.calls() > 0);
+TEST_CASE("a file of somebody else is refused by all ranks, and stays as it is") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "thesis.txt", link = folder / "link", pipe = folder / "pipe";
+  REQUIRE(::symlink(path.c_str(), link.c_str()) == 0);
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  for (const std::string& text : {std::string("x\n"), std::string("gpt2_rankings\n"), std::string(1 << 20, 'x')}) {
+    std::ofstream(path) << text;
+    for (const std::string& named : {path, link, pipe, folder.path()}) {
+      for (const int rank : {0, 1}) {
+        CAPTURE(named);
+        const Error error = expect_error([&] { meet(rank_of_job(rank, 2, new_job(), "file:" + named), 5s, kNothing); });
+        CHECK(error.code() == ExitCode::usage);
+        CHECK(mentions(error, named + " exists, and is not a file by which ranks meet"));
+        CHECK(contains(error.hint(), "--master file:PATH"));
+      }
+    }
+    CHECK(read_text_file(path) == text);
+  }
+  std::ofstream(path, std::ios::trunc).close(); // as mktemp makes it: rank 0 cannot know whose it is
+  CHECK(expect_error([&] { meet(rank_of_job(0, 2, new_job(), "file:" + path), 5s, kNothing); }).code() ==
+        ExitCode::usage);
+  CHECK(std::filesystem::exists(path));
+}
+
+TEST_CASE("a file that took the place of ours while ranks were joining stays") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "ranks";
+  PublishedFile file(path);
+  file.write({.key = "", .port = 1, .addresses = {"here"}});
+  std::filesystem::remove(path);
+  std::ofstream(path) << "mine now";
+  file.remove();
+  CHECK(read_text_file(path) == "mine now");
+}
+
+TEST_CASE("a published file that others may read or write is not believed") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "ranks";
+  const Publication publication{.key = to_hex(random_key()), .port = 1, .addresses = {"here"}};
+  std::ofstream(path) << to_text(publication);
+  ::chmod(path.c_str(), 0600);
+  CHECK(PublishedFile(path).read()->key == publication.key);
+  ::chmod(path.c_str(), 0644);
+  CHECK(mentions(expect_error([&] { PublishedFile(path).read(); }), "others may read it"));
+}
+
+TEST_CASE("publications are read whole or not at all") {
+  const Publication publication{.key = to_hex(random_key()), .port = 4000, .addresses = {"10.0.0.1", "fe80::1"}};
+  const std::string text = to_text(publication);
+  const auto read = read_publication(text);
+  REQUIRE(read.has_value());
+  CHECK(read->key == publication.key);
+  CHECK(read->port == 4000);
+  CHECK(read->addresses == publication.addresses);
+  for (size_t size = 0; size < text.size(); ++size) {
+    CHECK_FALSE(read_publication(text.substr(0, size)).has_value());
+    CHECK(may_become_publication(text.substr(0, size)));
+  }
+  for (const char* bad : {"gpt2_ranks 3\nport 1\naddress a\nend\n", "gpt2_ranks 2\nport 0\naddress a\nend\n",
+                          "gpt2_ranks 2\nport 65536\naddress a\nend\n", "gpt2_ranks 2\naddress a\nend\n",
+                          "gpt2_ranks 2\nport 1\nend\n", "gpt2_ranks 2\nkey 12\nport 1\naddress a\nend\n",
+                          "gpt2_ranks 2\nport 1\naddress a\nend\nend\n", "gpt2_ranks 2\nport 1\naddress\nend\n"}) {
+    CHECK_FALSE(read_publication(bad).has_value());
+  }
 }

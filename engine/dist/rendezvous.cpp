@@ -193,7 +193,7 @@ class Visitor {
     milliseconds pause(20);
     while (Clock::now() < deadline) {
       const auto invitation = place_->look();
-      if (!invitation) problem_ = "rank 0 has not written it yet";
+      if (!invitation) problem_ = "rank 0 has not written the file, or this node does not see it";
       for (const Endpoint& endpoint : invitation ? invitation->endpoints : std::vector<Endpoint>()) {
         if (auto connection = knock(endpoint, invitation->key, std::min(deadline, Clock::now() + kHandshakeTime))) {
           Meeting meeting = stay(std::move(*connection), deadline);

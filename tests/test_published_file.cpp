@@ -1,4 +1,4 @@
-// The file by which rank 0 tells the others how to reach it: private, and never in the place of another file.
+// The file by which rank 0 publishes its address and the secret: private, and never in the place of another file.
 #include "engine/dist/published_file.h"
 
 #include <doctest/doctest.h>
@@ -43,7 +43,7 @@ TEST_CASE("the secret on one host: a file of this user alone, gone once all have
   CHECK(mentions(expect_error([&] { runtime_folder(root.path()); }), "is not a folder of this user alone"));
 }
 
-TEST_CASE("a shared file tells where rank 0 is, and is gone afterwards") {
+TEST_CASE("a shared file leads to rank 0, and is gone afterwards") {
   const TemporaryFolder folder;
   const std::string path = folder / "ranks";
   check_meeting(3, new_job(), "file:" + path);
@@ -116,6 +116,8 @@ TEST_CASE("a published file that others may read or write is not believed") {
   CHECK(PublishedFile(path).read()->key == publication.key);
   ::chmod(path.c_str(), 0644);
   CHECK(mentions(expect_error([&] { PublishedFile(path).read(); }), "others may read it"));
+  std::ofstream(path) << to_text({.key = "", .port = 1, .addresses = {"here"}}); // with a token: nothing secret in it
+  CHECK(PublishedFile(path).read()->port == 1);
 }
 
 TEST_CASE("publications are read whole or not at all") {

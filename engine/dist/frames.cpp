@@ -11,7 +11,7 @@ struct Header {
 };
 constexpr uint32_t kMagic = 0x4B523247; // "G2RK"
 constexpr size_t kSealedBytes = 1 << 30;
-constexpr size_t kReadAhead = 1 << 22; // of sealed frames: more stays in the kernel, so that other peers get their turn
+constexpr size_t kReadAhead = 1 << 22; // of sealed frames at a time: one peer does not keep the others waiting
 constexpr size_t kKeptBytes = 1 << 20; // of frames that are done with
 
 std::string_view view(const Header& header) { return {reinterpret_cast<const char*>(&header), sizeof header}; }

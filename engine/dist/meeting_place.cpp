@@ -53,7 +53,7 @@ class KnownPlace : public MeetingPlace {
   KnownPlace(Listening listening, const Key& key) : listening_(std::move(listening)), key_(key) {}
 
   Socket listen(const Key&) override { return listening_.listen(); }
-  std::optional<Invitation> look() override {
+  std::optional<Invitation> find() override {
     Invitation invitation{key_, {}};
     for (const int port : listening_.ports) invitation.endpoints.push_back({listening_.host, port});
     return invitation;
@@ -100,7 +100,7 @@ class PublishedPlace : public MeetingPlace {
              .addresses = listening_.host.empty() ? own_addresses() : std::vector{listening_.host}});
     return socket;
   }
-  std::optional<Invitation> look() override {
+  std::optional<Invitation> find() override {
     const auto publication = published();
     const auto key = token_ ? token_ : publication ? key_of_hex(publication->key) : std::nullopt;
     if (!publication || !key) return std::nullopt;

@@ -27,8 +27,8 @@ class MeetingPlace {
 
   virtual Socket listen(const Key& key) = 0;       // rank 0: from now on it can be found
   virtual void close() {}                          // rank 0: all are here
-  virtual std::optional<Invitation> look() = 0;    // the others, at every attempt; nothing: rank 0 is not there yet
-  virtual std::string description() const = 0;     // of where the others look: "node3, port 4000"
+  virtual std::optional<Invitation> find() = 0;    // the others, at every attempt; nothing: rank 0 is not there yet
+  virtual std::string description() const = 0;     // of where the others connect: "node3, port 4000"
 };
 
 // 16 different ports in 20000..51999, from the public name of the job.

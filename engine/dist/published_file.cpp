@@ -60,7 +60,7 @@ void PublishedFile::write(const Publication& publication) {
   descriptor_ = uninterrupted([&] { return ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600); });
   if (descriptor_ < 0 && errno == EEXIST) refuse_other_file(path_);
   if (descriptor_ < 0) throw_system_error(ExitCode::disk, "create", path_, errno);
-  if (::fstat(descriptor_, &status) != 0 || !is_private(status)) {
+  if (::fstat(descriptor_, &status) != 0 || (!publication.key.empty() && !is_private(status))) {
     throw Error(ExitCode::usage, path_ + " is on a disk that does not keep who may read a file", kTokenHint);
   }
   const auto put = uninterrupted([&] { return ::write(descriptor_, text.data(), text.size()); });
@@ -85,7 +85,7 @@ std::optional<Publication> PublishedFile::read() const {
   const auto text = first_bytes(path_, status);
   if (text && !may_become_publication(*text)) refuse_other_file(path_);
   auto publication = text ? read_publication(*text) : std::nullopt;
-  if (publication && !is_private(status)) {
+  if (publication && !publication->key.empty() && !is_private(status)) {
     throw Error(ExitCode::usage, path_ + " was written by another user, or others may read it",
                 "remove it if it is yours; or " + std::string(kTokenHint));
   }

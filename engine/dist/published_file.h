@@ -1,5 +1,5 @@
-// A file by which rank 0 tells the others how to reach it, and the secret: made new, readable by its user alone, removed
-// once all ranks have joined. A file of somebody else is never replaced and never removed.
+// A file by which rank 0 publishes its address and the secret: made new, readable by its user alone, removed once all
+// ranks have joined. A file of somebody else is never replaced and never removed.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,7 @@ class PublishedFile {
   void remove();                        // what write() has made
   void make_folder();                   // for as long as the file is there, unless something else is put into it
 
-  // The others. Nothing: there is no whole file yet. Error(usage): another file is there, or another user's.
+  // The others. Nothing: there is no whole file yet. Error(usage): another file is there, or a secret that is not private.
   std::optional<Publication> read() const;
 
  private:

@@ -192,7 +192,7 @@ class Visitor {
     const Clock::time_point deadline = Clock::now() + limit_;
     milliseconds pause(20);
     while (Clock::now() < deadline) {
-      const auto invitation = place_->look();
+      const auto invitation = place_->find();
       if (!invitation) problem_ = "rank 0 has not written the file, or this node does not see it";
       for (const Endpoint& endpoint : invitation ? invitation->endpoints : std::vector<Endpoint>()) {
         if (auto connection = knock(endpoint, invitation->key, std::min(deadline, Clock::now() + kHandshakeTime))) {

@@ -20,7 +20,7 @@ compiler=$(command -v clang++-19) || { echo "skipped: no clang++-19 (tools/insta
 compiler="$(command -v ccache || true) $compiler"
 flags="-std=c++20 -g -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
   -DGPT2_VERSION=\"fuzz\" -I. $(pkg-config --cflags hdf5 2>/dev/null || echo -I/usr/include/hdf5/serial)"
-libraries="$(pkg-config --libs hdf5 2>/dev/null || echo -L/usr/lib/x86_64-linux-gnu/hdf5/serial -lhdf5) -lpcre2-8 -lpthread"
+libraries="$(pkg-config --libs hdf5 2>/dev/null || echo -L/usr/lib/x86_64-linux-gnu/hdf5/serial -lhdf5) -lpcre2-8 -lsodium -lpthread"
 [ ! -e /usr/include/xxhash.h ] || libraries="$libraries -lxxhash"
 
 # ---- build: the floors that readers stand on as one archive, of which a target links what it uses ----

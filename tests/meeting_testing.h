@@ -17,12 +17,11 @@
 
 namespace gpt2 {
 
-
 inline const Environment kNothing = [](const char*) -> const char* { return nullptr; };
 
 // All ranks meet; each sees the same processes.
 inline void check_meeting(int ranks, const std::string& job, const std::string& master = "",
-                   const Environment& environment = kNothing) {
+                          const Environment& environment = kNothing) {
   std::vector<std::vector<Member>> seen(static_cast<size_t>(ranks));
   const auto outcomes = run_threads(ranks, [&](int rank) {
     Meeting meeting = meet(rank_of_job(rank, ranks, job, master), std::chrono::seconds(60), environment);

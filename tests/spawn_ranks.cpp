@@ -1,5 +1,5 @@
-// A program for test_spawn.py, test_mpi.py and e2e/test_slurm.py: starts as many ranks as it has arguments, and each does what its
-// argument says. Started by another launcher, each rank does what the first argument says.
+// A program for test_spawn.py, test_mpi.py and e2e/test_slurm.py: starts as many ranks as it has arguments, and each
+// does what its argument says. Started by another launcher, each rank does what the first argument says.
 #include <signal.h>
 #include <unistd.h>
 

@@ -126,7 +126,8 @@ TEST_CASE("frames after a handshake: none can be altered, repeated, left out or 
 
   const Key key = random_key();
   FrameSeal seal(key), of_other_side(random_key());
-  const std::string first = to_bytes(FrameType::message, "first", &seal), second = to_bytes(FrameType::message, "2", &seal);
+  const std::string first = to_bytes(FrameType::message, "first", &seal),
+                    second = to_bytes(FrameType::message, "2", &seal);
   const auto frames_of = [&](const std::string& bytes) { // how many are read before the reader gives up
     FrameReader reader;
     reader.expect_seals(key);
@@ -172,7 +173,8 @@ TEST_CASE("the mesh connects ranks, and nobody else") {
     listeners.push_back(listen_at(0, Reach::this_host));
     plan.endpoints.push_back({"127.0.0.1", local_port(listeners.back())});
   }
-  const Stranger web(plan.endpoints[0].port, "GET / HTTP/1.1\r\n\r\n", false), silent(plan.endpoints[1].port, "", false);
+  const Stranger web(plan.endpoints[0].port, "GET / HTTP/1.1\r\n\r\n", false),
+      silent(plan.endpoints[1].port, "", false);
   const std::string as_rank_2 = Packer().put(2).put(0).bytes();
   std::vector<Handshake> foreign; // before the ranks, and with all but the secret or the purpose
   foreign.push_back(Handshake::as_caller(call(plan.endpoints[0].port), random_key(), Purpose::mesh, as_rank_2));
@@ -188,7 +190,8 @@ TEST_CASE("the mesh connects ranks, and nobody else") {
     mine.rank = thread;
     std::string problem;
     const auto index = static_cast<size_t>(thread);
-    meshes[index] = connect_mesh(mine, listeners[index], [] { return false; }, problem);
+    meshes[index] = connect_mesh(
+        mine, listeners[index], [] { return false; }, problem);
     CHECK(problem == "");
   });
   for (size_t rank = 0; rank < 3; ++rank) {

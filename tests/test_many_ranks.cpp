@@ -47,7 +47,8 @@ TEST_CASE("a difference is refused with both sides, by all ranks alike") {
 }
 
 TEST_CASE("facts that cannot be read are a difference") {
-  for (const std::string& facts : {std::string("no tab"), std::string("\n\n"), std::string(100000, '\t'), std::string("a\tb")}) {
+  for (const std::string& facts :
+       {std::string("no tab"), std::string("\n\n"), std::string(100000, '\t'), std::string("a\tb")}) {
     std::vector<std::string> said(2);
     const std::string job = new_job();
     run_threads(2, [&](int rank) {

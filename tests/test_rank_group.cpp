@@ -217,7 +217,8 @@ TEST_CASE("frames and messages that cannot be read end the group, and name their
         Meeting meeting = meet(rank_of_job(rank, 2, job), 60s);
         Connection& connection = meeting.connections[static_cast<size_t>(1 - rank)];
         connection.queue(type, body);
-        while (wait_for_frame(connection, Clock::now() + 10s, nullptr)) {}
+        while (wait_for_frame(connection, Clock::now() + 10s, nullptr)) {
+        }
         return;
       }
       const auto group = RankGroup::join(rank_of_job(rank, 2, job), patient());

@@ -49,7 +49,8 @@ std::optional<Frame> FrameReader::next() {
   const size_t whole = sizeof header + header.size + (seal_ ? kMacBytes : 0);
   if (broken_ || bytes.size() < whole) return std::nullopt;
   const std::string_view body = bytes.substr(sizeof header, header.size);
-  if (seal_ && !same_in_constant_time(seal_->next(view(header), body), bytes.substr(sizeof header + header.size, kMacBytes))) {
+  if (seal_ &&
+      !same_in_constant_time(seal_->next(view(header), body), bytes.substr(sizeof header + header.size, kMacBytes))) {
     broken_ = true;
     return std::nullopt;
   }

@@ -1,5 +1,5 @@
-// Frames as bytes: magic, type, size, body and, once both sides of a connection have proved that they know the secret, a
-// MAC. Strangers can send anything: reading is bounded, and the first wrong byte ends it.
+// Frames as bytes: magic, type, size, body and, once both sides of a connection have proved that they know the secret,
+// a MAC. Strangers can send anything: reading is bounded, and the first wrong byte ends it.
 #pragma once
 
 #include <cstdint>

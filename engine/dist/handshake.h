@@ -24,7 +24,7 @@ class Handshake {
   static Handshake as_caller(Socket socket, const Key& key, Purpose purpose, std::string who);
 
   enum class State { under_way, done, failed };
-  State advance(); // reads and writes what the kernel allows; never blocks
+  State advance();                         // reads and writes what the kernel allows; never blocks
   bool finish(Clock::time_point deadline); // advances until it is done (true), has failed, or the deadline passes
 
   const Connection& connection() const { return connection_; }

@@ -147,7 +147,8 @@ std::optional<Launch> find_slurm(const Environment& environment) {
 }
 
 bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos);
+  return host == "localhost" || host == "::1" ||
+         (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos);
 }
 
 } // namespace
@@ -178,7 +179,8 @@ Launch explicit_launch(int ranks, int rank, const std::string& master) {
 
 bool on_one_host(const Launch& launch) {
   if (launch.master.empty() || launch.local_ranks == launch.ranks) return true;
-  return launch.master != "mpi:" && !launch.master.starts_with("file:") && is_loopback(parse_master(launch.master).host);
+  return launch.master != "mpi:" && !launch.master.starts_with("file:") &&
+         is_loopback(parse_master(launch.master).host);
 }
 
 Endpoint parse_master(const std::string& master) {

@@ -19,12 +19,12 @@ struct Launch {
   std::string job = {}; // names the job, the same on all its ranks. Public: ports and file names derive from it
   // Where rank 0 is found: "host", "host:port", "file:PATH", "mpi:" (rank 0 says it over MPI), or empty: on this host.
   std::string master = {};
-  int avoid_port = 0; // held by the launcher: torchrun's MASTER_PORT
+  int avoid_port = 0;             // held by the launcher: torchrun's MASTER_PORT
   std::string shared_folder = {}; // that all nodes see: --checkpoint_dir. Carries the secret where nothing else does
 };
 
-// By the launcher's count of local ranks, or because rank 0 is at a loopback address. The name of a host proves nothing:
-// Debian resolves a host's own name to 127.0.1.1, and other nodes to its real address.
+// By the launcher's count of local ranks, or because rank 0 is at a loopback address. The name of a host proves
+// nothing: Debian resolves a host's own name to 127.0.1.1, and other nodes to its real address.
 bool on_one_host(const Launch& launch);
 
 // "host", "host:port", "[::1]:port", "::1". Port 0: none is given. Error(usage).

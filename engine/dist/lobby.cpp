@@ -44,7 +44,8 @@ void Lobby::accept() {
   }
 }
 
-// Without a free descriptor the listener would be ready all the time: the caller's time limit decides when to try again.
+// Without a free descriptor the listener would be ready all the time: the caller's time limit decides when to try
+// again.
 void Lobby::add_to(std::vector<pollfd>& descriptors) const {
   if (!lacks_descriptors_) descriptors.push_back({listener_.descriptor(), POLLIN, 0});
   for (const Stranger& stranger : strangers_) {

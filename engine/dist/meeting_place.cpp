@@ -194,7 +194,8 @@ std::unique_ptr<MeetingPlace> MeetingPlace::of(const Launch& launch, const std::
   const Reach reach = one_host ? Reach::this_host : Reach::everywhere;
   const std::string loopback = one_host ? "127.0.0.1" : "";
   if (launch.master.starts_with(kFile)) {
-    return std::make_unique<FilePlace>(Listening{loopback, {0}, reach}, token, launch.master.substr(kFile.size()), false);
+    return std::make_unique<FilePlace>(Listening{loopback, {0}, reach}, token, launch.master.substr(kFile.size()),
+                                       false);
   }
   if (launch.master == "mpi:") return std::make_unique<MpiPlace>(Listening{"", {0}, reach}, token, launch.ranks);
 

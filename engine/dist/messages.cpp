@@ -9,7 +9,8 @@ namespace gpt2 {
 namespace {
 
 constexpr std::string_view kTitle = "gpt2_ranks ", kVersionedTitle = "gpt2_ranks 2\n";
-constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365); // of an activity: sums of it do not overflow
+constexpr std::chrono::milliseconds kLongest =
+    std::chrono::hours(24 * 365); // of an activity: sums of it do not overflow
 
 void put(Packer& packer, const Member& member) {
   packer.put(member.process).put_text(member.host).put_text(member.address);
@@ -96,7 +97,8 @@ std::optional<Error> read_error(std::string_view bytes) {
   Unpacker unpacker(bytes);
   const int code = unpacker.take<int>();
   const std::string what = unpacker.take_text(), hint = unpacker.take_text();
-  if (code < 1 || code > 255) return std::nullopt; // what a process can end with
+  if (code < 1 || code > 255) return std::nullopt;               // what a process can end with
+  if (what.find('\0') != std::string::npos) return std::nullopt; // an Error would end there
   return if_complete(unpacker, Error(static_cast<ExitCode>(code), what, hint));
 }
 
@@ -144,8 +146,6 @@ std::optional<Publication> read_publication(std::string_view text) {
 
 bool is_publication(std::string_view text) { return text.starts_with(kTitle); }
 
-bool may_become_publication(std::string_view text) {
-  return is_publication(text) || kTitle.starts_with(text);
-}
+bool may_become_publication(std::string_view text) { return is_publication(text) || kTitle.starts_with(text); }
 
 } // namespace gpt2

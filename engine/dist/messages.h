@@ -60,8 +60,8 @@ struct Publication {
 };
 std::string to_text(const Publication& publication);
 std::optional<Publication> read_publication(std::string_view text); // nothing: not, or not yet, a whole one
-bool is_publication(std::string_view text);          // of this or an earlier version of the program, by its first word
-bool may_become_publication(std::string_view text);  // it is one, or may be one that is still being written
-constexpr size_t kPublicationBytes = 1 << 16;        // at most
+bool is_publication(std::string_view text);         // of this or an earlier version of the program, by its first word
+bool may_become_publication(std::string_view text); // it is one, or may be one that is still being written
+constexpr size_t kPublicationBytes = 1 << 16;       // at most
 
 } // namespace gpt2

@@ -20,10 +20,11 @@ class PublishedFile {
 
   // Rank 0. What an earlier rank 0 left there is replaced. Error(usage): another file is there; Error(disk).
   void write(const Publication& publication);
-  void remove();                        // what write() has made
-  void make_folder();                   // for as long as the file is there, unless something else is put into it
+  void remove();      // what write() has made
+  void make_folder(); // for as long as the file is there, unless something else is put into it
 
-  // The others. Nothing: there is no whole file yet. Error(usage): another file is there, or a secret that is not private.
+  // The others. Nothing: there is no whole file yet. Error(usage): another file is there, or a secret that is not
+  // private.
   std::optional<Publication> read() const;
 
  private:

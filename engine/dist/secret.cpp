@@ -77,8 +77,7 @@ std::optional<Key> key_of_hex(std::string_view hex) {
   Key key;
   size_t size = 0;
   const char* end = nullptr;
-  const int status =
-      ::sodium_hex2bin(key.data(), key.size(), hex.data(), hex.size(), nullptr, &size, &end);
+  const int status = ::sodium_hex2bin(key.data(), key.size(), hex.data(), hex.size(), nullptr, &size, &end);
   if (status != 0 || size != key.size() || end != hex.data() + hex.size()) return std::nullopt;
   return key;
 }
@@ -92,8 +91,8 @@ std::optional<Key> key_of_token(const Launch& launch, const Environment& environ
     token.erase(token.find_last_not_of(" \r\n") + 1);
   }
   if (token.size() < kShortestToken) {
-    throw Error(ExitCode::usage, source + ": the token has fewer than " + std::to_string(kShortestToken) + " characters",
-                kTokenHint);
+    throw Error(ExitCode::usage,
+                source + ": the token has fewer than " + std::to_string(kShortestToken) + " characters", kTokenHint);
   }
   return derived_key(derived_key({}, {"gpt2 token", token}), {launch.job});
 }

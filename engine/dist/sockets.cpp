@@ -108,8 +108,7 @@ Socket listen_at(int port, Reach reach) {
 Socket accept_from(const Socket& listener, bool* lacks_descriptors) {
   Socket socket(::accept4(listener.descriptor(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (socket.is_open()) set_flag(socket, IPPROTO_TCP, TCP_NODELAY, 1);
-  const bool lacking =
-      !socket.is_open() && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM);
+  const bool lacking = !socket.is_open() && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM);
   if (lacking && !lacks_descriptors) throw_socket_error("accept a connection");
   if (lacks_descriptors) *lacks_descriptors = lacking;
   return socket;

@@ -16,3 +16,5 @@ find_path(ZLIB_INCLUDE zlib.h REQUIRED)
 find_library(ZLIB_LIBRARY z REQUIRED)
 find_path(ZSTD_INCLUDE zstd.h REQUIRED)
 find_library(ZSTD_LIBRARY zstd REQUIRED)
+find_path(SODIUM_INCLUDE sodium.h REQUIRED)
+find_library(SODIUM_LIBRARY NAMES libsodium.a sodium REQUIRED) # static: programs run where libsodium.so is not installed

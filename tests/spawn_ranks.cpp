@@ -1,5 +1,5 @@
-// A program for test_spawn.py and test_mpi.py: starts as many ranks as it has arguments, and each does what its
-// argument says. Started by another launcher, each rank does what the first argument says.
+// A program for test_spawn.py, test_mpi.py and e2e/test_slurm.py: starts as many ranks as it has arguments, and each
+// does what its argument says. Started by another launcher, each rank does what the first argument says.
 #include <signal.h>
 #include <unistd.h>
 
@@ -24,6 +24,10 @@ void say(const gpt2::Launch& launch, const std::string& what) {
   std::fflush(stdout);
 }
 
+std::string seconds_now() {
+  return std::to_string(std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count());
+}
+
 int act(const gpt2::Launch& launch, const std::string& what) {
   const int number = std::atoi(what.substr(what.find('=') + 1).c_str());
   if (what.starts_with("exit=")) {
@@ -32,9 +36,11 @@ int act(const gpt2::Launch& launch, const std::string& what) {
   }
   if (what.starts_with("signal=")) return ::raise(number);
   if (what == "group") { // finds the others by what the launcher left
+    const std::string began = seconds_now();
     const auto group = gpt2::RankGroup::join(launch, {.deadline = std::chrono::seconds(30)});
+    const std::string met = seconds_now();
     say(launch, "local " + std::to_string(group->local_rank()) + " of " + std::to_string(group->local_ranks()) + ", " +
-                    std::to_string(group->all_gather("x").size()) + " together");
+                    std::to_string(group->all_gather("x").size()) + " together, began " + began + " met " + met);
     return 0;
   }
   if (what == "sleep") {

@@ -157,6 +157,22 @@ TEST_CASE("where rank 0 is") {
   CHECK(find(pmi_of_srun).master == "a1");
 }
 
+TEST_CASE("all on one host, by the launcher's count or by rank 0's address; a name proves nothing") {
+  const auto one_host = [](const std::string& master, std::optional<int> local_ranks = std::nullopt) {
+    return on_one_host({.program = "", .rank = 0, .ranks = 4, .local_ranks = local_ranks, .master = master});
+  };
+  for (const char* master : {"", "localhost", "localhost:4000", "127.0.0.1", "127.0.1.1:4000", "::1", "[::1]:4000"}) {
+    CAPTURE(master);
+    CHECK(one_host(master));
+  }
+  for (const char* master : {"node1", "node1:4000", "10.0.0.1", "127.example.org", "fe80::1", "mpi:", "file:/x"}) {
+    CAPTURE(master);
+    CHECK_FALSE(one_host(master));
+    CHECK_FALSE(one_host(master, 2));
+    CHECK(one_host(master, 4));
+  }
+}
+
 TEST_CASE("the first host of Slurm's list of nodes") {
   CHECK(first_host("node[003-007,9],x") == "node003");
   CHECK(first_host("gpu-[01-02]-rack3") == "gpu-01-rack3");

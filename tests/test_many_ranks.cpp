@@ -46,6 +46,24 @@ TEST_CASE("a difference is refused with both sides, by all ranks alike") {
   CHECK(said[2] == said[0]);
 }
 
+TEST_CASE("facts that cannot be read are a difference") {
+  for (const std::string& facts :
+       {std::string("no tab"), std::string("\n\n"), std::string(100000, '\t'), std::string("a\tb")}) {
+    std::vector<std::string> said(2);
+    const std::string job = new_job();
+    run_threads(2, [&](int rank) {
+      const auto group = RankGroup::join(rank_of_job(rank, 2, job), patient());
+      if (rank == 1) return (void)group->all_gather(facts);
+      try {
+        check_agreement(*group, {{"--max_lr", "0.0006"}});
+      } catch (const AgreedError& error) {
+        said[0] = error.what();
+      }
+    });
+    CHECK(contains(said[0], "the ranks do not run the same"));
+  }
+}
+
 TEST_CASE("shares of FP8 are those of all ranks") {
   with_groups(2, [](RankGroup& group) {
     Fp8TensorStats mine{.tensor = {.layer = 0, .site = Fp8Site::qkv, .role = Fp8Role::act}, .format = Fp8Format::e4m3};

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <random>
 
+#include "engine/dist/agreement.h"
+#include "engine/dist/rendezvous.h"
 #include "engine/dist/watch.h"
 #include "tests/expect_error.h"
 #include "tests/ranks_testing.h"
@@ -204,6 +206,59 @@ TEST_CASE("ranks that make different calls are stopped") {
     }
   });
   for (const Outcome& outcome : outcomes) CHECK(contains(outcome.what(), "is at another point than rank 0"));
+}
+
+TEST_CASE("frames and messages that cannot be read end the group, and name their sender") {
+  const auto check = [](int sender, FrameType type, const std::string& body, const std::string& expected) {
+    CAPTURE(expected);
+    const std::string job = new_job();
+    const auto outcomes = run_threads(2, [&](int rank) {
+      if (rank == sender) { // one of the job, and yet it sends this
+        Meeting meeting = meet(rank_of_job(rank, 2, job), 60s);
+        Connection& connection = meeting.connections[static_cast<size_t>(1 - rank)];
+        connection.queue(type, body);
+        while (wait_for_frame(connection, Clock::now() + 10s, nullptr)) {
+        }
+        return;
+      }
+      const auto group = RankGroup::join(rank_of_job(rank, 2, job), patient());
+      double value = 1;
+      body.starts_with('s') ? group->sum({&value, 1}) : group->barrier();
+    });
+    CHECK(contains(outcomes[static_cast<size_t>(1 - sender)].what(), "rank " + std::to_string(sender) + " ("));
+    CHECK(contains(outcomes[static_cast<size_t>(1 - sender)].what(), expected));
+  };
+  const std::string for_ages = std::string(1, '\1') + std::string(8, '\x7F'), unknown = '\7' + std::string(8, '\0');
+  for (const int sender : {0, 1}) {
+    for (const std::string& heartbeat : {std::string(), unknown, for_ages, unknown + unknown}) {
+      check(sender, FrameType::heartbeat, heartbeat, ") sent a frame that cannot be read");
+    }
+    check(sender, FrameType::hello, "", ") sent a frame that cannot be read");
+    check(sender, FrameType::message, "s123", ") adds another number of values than ");
+  }
+  check(0, FrameType::message, "a\xFF\xFF\xFF\xFF", ") sent a message that cannot be read");
+  check(0, FrameType::message, "a", ") sent a message that cannot be read");
+}
+
+TEST_CASE("an error that cannot be read is one all the same") {
+  const std::string job = new_job();
+  run_threads(2, [&](int rank) {
+    const auto group = RankGroup::join(rank_of_job(rank, 2, job), patient());
+    if (rank == 1) {
+      group->all_gather("no error");
+    } else {
+      const auto error = agree(*group, std::nullopt);
+      REQUIRE(error.has_value());
+      CHECK(error->code() == ExitCode::communication);
+      CHECK(contains(error->what(), ": sent an error that cannot be read"));
+    }
+    group->barrier();
+    const auto told = agree(*group, rank == 1 ? std::optional(Error(ExitCode::disk, "full", "free it")) : std::nullopt);
+    REQUIRE(told.has_value());
+    CHECK(told->code() == ExitCode::disk);
+    CHECK(contains(told->what(), ": full"));
+    CHECK(told->hint() == "free it");
+  });
 }
 
 TEST_CASE("a failure that a rank announces is told by all, with its reason") {

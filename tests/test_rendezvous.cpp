@@ -1,140 +1,33 @@
 // Ranks that find each other, and strangers that do not keep them from it.
 #include "engine/dist/rendezvous.h"
 
-#include <arpa/inet.h>
 #include <doctest/doctest.h>
-#include <sys/socket.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 
 #include <algorithm>
-#include <fstream>
+#include <filesystem>
 #include <set>
 
-#include "engine/base/files.h"
-#include "engine/base/process.h"
-#include "engine/dist/meeting_place.h"
-#include "engine/dist/wire.h"
 #include "tests/expect_error.h"
-#include "tests/ranks_testing.h"
+#include "tests/meeting_testing.h"
 #include "tests/temporary_folder.h"
 
 using namespace gpt2;
 using namespace std::chrono_literals;
 
-namespace {
-
-const Environment kNothing = [](const char*) -> const char* { return nullptr; };
-
-// All ranks meet; each sees the same processes.
-void check_meeting(int ranks, const std::string& job, const std::string& master = "") {
-  std::vector<std::vector<Member>> seen(static_cast<size_t>(ranks));
-  const auto outcomes = run_threads(ranks, [&](int rank) {
-    Meeting meeting = meet(rank_of_job(rank, ranks, job, master), 60s, kNothing);
-    seen[static_cast<size_t>(rank)] = meeting.members;
-    CHECK(meeting.connections.size() == static_cast<size_t>(ranks));
-    for (int other = 0; other < ranks; ++other) {
-      const bool connected = meeting.connections[static_cast<size_t>(other)].socket().is_open();
-      CHECK(connected == (rank == 0 ? other != 0 : other == 0));
-    }
-  });
-  for (const Outcome& outcome : outcomes) CHECK(outcome.what() == "");
-  for (const auto& members : seen) {
-    REQUIRE(members.size() == static_cast<size_t>(ranks));
-    for (const Member& member : members) {
-      CHECK(member.host == host_name());
-      CHECK(member.process == ::getpid());
-    }
-  }
-}
-
-int free_port() { return local_port(listen_at(0, Reach::everywhere)); }
-
-// Somebody who calls at a port again and again, as soon as anyone listens there, and says `words`.
-class Stranger {
- public:
-  Stranger(int port, std::string words, bool leaves_at_once) {
-    thread_ = std::thread([this, port, words, leaves_at_once] {
-      while (!stop_) {
-        std::string problem;
-        Socket socket = connect_to(
-            "127.0.0.1", port, Clock::now() + 1s, [this] { return stop_.load(); }, problem);
-        if (socket.is_open() && !is_connected_to_itself(socket)) {
-          ++calls_;
-          ::send(socket.descriptor(), words.data(), words.size(), MSG_NOSIGNAL);
-          if (!leaves_at_once) sockets_.push_back(std::move(socket)); // and keeps the line
-        }
-        std::this_thread::sleep_for(2ms);
-      }
-    });
-  }
-  ~Stranger() {
-    stop_ = true;
-    thread_.join();
-  }
-  int calls() const { return calls_; }
-
- private:
-  std::atomic<bool> stop_ = false;
-  std::atomic<int> calls_ = 0;
-  std::vector<Socket> sockets_;
-  std::thread thread_;
-};
-
-std::string framed(FrameType type, const std::string& body) {
-  return Packer()
-             .put(uint32_t{0x4B523247})
-             .put(static_cast<uint32_t>(type))
-             .put(static_cast<uint32_t>(body.size()))
-             .bytes() +
-         body;
-}
-
-std::string hello(uint64_t token, int rank, int ranks) {
-  return framed(
-      FrameType::hello,
-      Packer().put(token).put(uint64_t{0}).put(uint32_t{1}).put(rank).put(ranks).put(1).put_text("elsewhere").bytes());
-}
-
-} // namespace
-
-TEST_CASE("numbers and texts travel, and bytes that are cut short are noticed") {
-  const std::string bytes = Packer().put(uint64_t{7}).put_text("node").put(-3).bytes();
-  Unpacker whole(bytes);
-  CHECK(whole.take<uint64_t>() == 7);
-  CHECK(whole.take_text() == "node");
-  CHECK(whole.take<int>() == -3);
-  CHECK(whole.complete());
-  for (size_t size = 0; size < bytes.size(); ++size) {
-    Unpacker cut(std::string_view(bytes).substr(0, size));
-    cut.take<uint64_t>(), cut.take_text(), cut.take<int>();
-    CHECK_FALSE(cut.complete());
-  }
-  const std::string length_of_4_gb = Packer().put(uint32_t{0xFFFFFFFF}).bytes();
-  Unpacker huge(length_of_4_gb);
-  CHECK(huge.take_text() == "");
-  CHECK_FALSE(huge.complete());
-}
-
 TEST_CASE("candidate ports: many, different, the same for all, never the one to avoid") {
-  for (uint64_t token = 0; token < 200; ++token) {
-    const auto ports = candidate_ports(token, 0);
+  for (int i = 0; i < 200; ++i) {
+    const std::string job = "job " + std::to_string(i);
+    const auto ports = candidate_ports(job, 0);
     CHECK(std::set(ports.begin(), ports.end()).size() == 16);
     CHECK(std::all_of(ports.begin(), ports.end(), [](int port) { return port >= 20000 && port < 52000; }));
-    CHECK(ports == candidate_ports(token, 0));
-    const auto others = candidate_ports(token, ports[3]);
+    CHECK(ports == candidate_ports(job, 0));
+    const auto others = candidate_ports(job, ports[3]);
     CHECK(std::count(others.begin(), others.end(), ports[3]) == 0);
     CHECK(others.size() == 16);
   }
-  CHECK(candidate_ports(1, 0) != candidate_ports(2, 0));
-}
-
-TEST_CASE("the token knows the job and the secret of its user") {
-  const auto secret = [](const char* name) -> const char* {
-    return std::string(name) == "GPT2_JOB_TOKEN" ? "s3cret" : nullptr;
-  };
-  const Launch one = rank_of_job(0, 2, "one"), other = rank_of_job(0, 2, "other");
-  CHECK(job_token(one, kNothing) == job_token(rank_of_job(1, 2, "one"), kNothing));
-  CHECK(job_token(one, kNothing) != job_token(other, kNothing));
-  CHECK(job_token(one, kNothing) != job_token(one, secret));
+  CHECK(candidate_ports("one", 0) != candidate_ports("another", 0));
 }
 
 TEST_CASE("ranks meet on this host, by name, by address and port") {
@@ -154,11 +47,76 @@ TEST_CASE("IPv6, where this machine has it") {
   check_meeting(2, new_job(), "[::1]:" + std::to_string(free_port()));
 }
 
-TEST_CASE("a port that somebody holds is passed over") {
+TEST_CASE("with a token no file is needed, and a port that somebody holds is passed over") {
   const std::string job = new_job();
-  const auto ports = candidate_ports(job_token(rank_of_job(0, 2, job), kNothing), 0);
-  const Socket first = listen_at(ports[0], Reach::everywhere); // silent: takes calls and never answers
-  check_meeting(2, job);
+  check_meeting(2, new_job(), "", kWithToken);
+  check_meeting(2, new_job(), "localhost", kWithToken);
+  const Socket first = listen_at(candidate_ports(job, 0)[0], Reach::everywhere); // silent: takes calls, never answers
+  check_meeting(2, job, "", kWithToken);
+}
+
+TEST_CASE("several hosts: the secret is in the folder that all see, and gone afterwards") {
+  const TemporaryFolder folder;
+  for (const std::string& shared : {folder.path(), folder / "made/for the meeting"}) {
+    const std::string job = new_job();
+    const auto outcomes = run_threads(3, [&](int rank) {
+      Launch launch = rank_of_job(rank, 3, job, host_name());
+      launch.shared_folder = shared;
+      const Meeting meeting = meet(launch, 60s, kNothing);
+      CHECK_FALSE(meeting.on_one_host);
+    });
+    for (const Outcome& outcome : outcomes) CHECK(outcome.what() == "");
+    CHECK(std::filesystem::is_empty(folder.path()));
+  }
+  Launch lonely = rank_of_job(1, 2, new_job(), host_name());
+  CHECK(contains(expect_error([&] { meet(lonely, 50ms, kNothing); }).hint(), "GPT2_JOB_TOKEN"));
+  lonely.shared_folder = folder.path();
+  const Error error = expect_error([&] { meet(lonely, 50ms, kNothing); });
+  CHECK(error.code() == ExitCode::communication);
+  CHECK(mentions(error, "(port and secret in " + folder.path() + "/.ranks-"));
+  CHECK(mentions(error, "or this node does not see it"));
+}
+
+TEST_CASE("rank 0 listens on the loopback unless another host may call") {
+  const TemporaryFolder folder;
+  const auto address = [&](Launch launch, const std::optional<Key>& token) {
+    launch.shared_folder = folder.path();
+    const auto place = MeetingPlace::of(launch, token);
+    return local_address(place->listen(random_key()));
+  };
+  const auto everywhere = [](const std::string& address) { return address == "::" || address == "0.0.0.0"; };
+  for (const std::optional<Key>& token : {std::optional<Key>(), std::optional(random_key())}) {
+    for (const char* master : {"", "localhost", "127.0.0.1", "127.0.1.1", "::1"}) {
+      CHECK(address(rank_of_job(0, 2, new_job(), master), token) == "127.0.0.1");
+    }
+    Launch launch = rank_of_job(0, 2, new_job(), host_name()); // resolves to 127.0.1.1 on Debian, elsewhere not
+    CHECK(everywhere(address(launch, token)));
+    launch.local_ranks = 1;
+    CHECK(everywhere(address(launch, token)));
+    launch.local_ranks = 2; // the launcher says: all are here
+    CHECK(address(launch, token) == "127.0.0.1");
+    launch.master = "file:" + (folder / "ranks");
+    CHECK(address(launch, token) == "127.0.0.1");
+    launch.local_ranks = std::nullopt;
+    CHECK(everywhere(address(launch, token)));
+  }
+}
+
+TEST_CASE("ranks meet within a second of the start of the last one") {
+  for (const Environment& environment : {kNothing, kWithToken}) {
+    for (int last = 0; last < 3; ++last) {
+      const std::string job = new_job();
+      Clock::time_point start;
+      std::atomic<double> seconds = 0;
+      const auto outcomes = run_threads(3, [&](int rank) {
+        if (rank == last) std::this_thread::sleep_for(700ms), start = Clock::now();
+        meet(rank_of_job(rank, 3, job), 60s, environment);
+        if (rank == last) seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      });
+      for (const Outcome& outcome : outcomes) CHECK(outcome.what() == "");
+      CHECK(seconds < 1);
+    }
+  }
 }
 
 TEST_CASE("an explicit port that somebody holds is an error of rank 0") {
@@ -177,24 +135,93 @@ TEST_CASE("no HOST:PORT at all") {
   }
 }
 
-TEST_CASE("strangers do not disturb: garbage, silence, scanners, wrong tokens, words out of turn") {
+TEST_CASE("strangers do not disturb: garbage, silence, scanners, wrong secrets, frames out of turn") {
   const std::string job = new_job();
   const int port = free_port();
   const std::string master = "127.0.0.1:" + std::to_string(port);
-  const uint64_t token = job_token(rank_of_job(0, 3, job), kNothing);
+  const auto frame = [](FrameType type, const std::string& body) { return to_bytes(type, body, nullptr); };
+  const std::string unproved(32 + 32, 'x');
   const Stranger web(port, "GET / HTTP/1.1\r\nHost: here\r\n\r\n", false), silent(port, "", false),
-      scanner(port, "", true), half(port, hello(token, 1, 3).substr(0, 20), false),
-      foreign(port, hello(token + 1, 1, 3), false), early(port, framed(FrameType::joined, ""), false),
-      huge(port, Packer().put(uint32_t{0x4B523247}).put(0).put(~0u).bytes(), false),
-      gone(port, hello(token, 2, 3), true); // knows the token, and ends before it has joined
+      scanner(port, "", true), half(port, frame(FrameType::hello, unproved).substr(0, 20), false),
+      foreign(port, frame(FrameType::hello, unproved + hello_of(1, 3)), false),
+      early(port, frame(FrameType::joined, ""), false), mirror(port, challenge_of(std::string(32, 'x')), false),
+      huge(port, frame(FrameType::hello, std::string(4096, 'x')), false),
+      endless(port, std::string(1 << 20, 'G'), false);
+  std::atomic<bool> met = false;
+  std::thread gone([&] { // knows the secret, and ends before it has joined
+    while (!met) {
+      std::string problem;
+      Socket socket = connect_to("127.0.0.1", port, Clock::now() + 100ms, nullptr, problem);
+      if (!socket.is_open()) continue;
+      Handshake::as_caller(std::move(socket), key_of(job), Purpose::joining, hello_of(2, 3)).finish(Clock::now() + 1s);
+    }
+  });
   std::vector<Outcome> outcomes = run_threads(3, [&](int rank) {
     if (rank == 2) std::this_thread::sleep_for(500ms); // the strangers have their time
-    meet(rank_of_job(rank, 3, job, master), 60s, kNothing);
+    meet(rank_of_job(rank, 3, job, master), 60s, kWithToken);
   });
+  met = true;
+  gone.join();
   for (const Outcome& outcome : outcomes) CHECK(outcome.what() == "");
-  for (const Stranger* stranger : {&web, &silent, &scanner, &half, &foreign, &early, &huge, &gone}) {
+  for (const Stranger* stranger : {&web, &silent, &scanner, &half, &foreign, &early, &mirror, &huge, &endless}) {
     CHECK(stranger->calls() > 0);
   }
+}
+
+TEST_CASE("idle connections beyond the limit of open files keep nobody out") {
+  const std::string job = new_job();
+  const int port = free_port();
+  const Launch first = rank_of_job(0, 2, job, "127.0.0.1:" + std::to_string(port));
+  const pid_t rank_0 = ::fork();
+  if (rank_0 == 0) { // by _exit: no test framework, no leak checker
+    const rlimit few{64, 64};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    int code = 0;
+    try {
+      meet(first, 30s, kWithToken);
+    } catch (const Error& error) {
+      code = static_cast<int>(error.code());
+    }
+    ::_exit(code);
+  }
+  std::vector<Socket> idle;
+  for (int i = 0; i < 300; ++i) idle.push_back(call(port));
+  const auto start = Clock::now();
+  const auto outcomes = run_threads(1, [&](int) { meet(rank_of_job(1, 2, job, first.master), 30s, kWithToken); });
+  CHECK(outcomes[0].what() == "");
+  CHECK(Clock::now() - start < 10s);
+  int status = 0;
+  ::waitpid(rank_0, &status, 0);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("whoever holds the port first learns nothing that lets it join") {
+  const std::string job = new_job();
+  Socket listener = listen_at(0, Reach::this_host);
+  const int port = local_port(listener);
+  const std::string master = "127.0.0.1:" + std::to_string(port);
+  std::string recorded;
+  const auto outcomes = run_threads(2, [&](int thread) {
+    if (thread == 0) return (void)meet(rank_of_job(1, 2, job, master), 1s, kWithToken);
+    while (recorded.empty()) { // asks as rank 0 would, with a nonce of its own
+      Connection connection(accept_from(listener));
+      if (!connection.socket().is_open()) continue;
+      connection.queue(FrameType::challenge, std::string(32, 'n'));
+      if (const auto hello = wait_for_frame(connection, Clock::now() + 1s, nullptr)) recorded = hello->body;
+    }
+  });
+  CHECK(mentions(*outcomes[0].error, "another process"));
+  listener.close();
+  const auto replay = run_threads(2, [&](int thread) {
+    if (thread == 0) return (void)meet(rank_of_job(0, 2, job, master), 1s, kWithToken);
+    Connection connection(call(port));
+    CHECK(wait_for_frame(connection, Clock::now() + 1s, nullptr)->type == FrameType::challenge);
+    connection.queue(FrameType::hello, recorded);
+    CHECK_FALSE(wait_for_frame(connection, Clock::now() + 1s, nullptr).has_value());
+    CHECK(connection.ended());
+  });
+  CHECK(replay[0].what() == "rank 1 did not join within 1 s");
 }
 
 TEST_CASE("another job at the same place is not joined") {
@@ -203,9 +230,9 @@ TEST_CASE("another job at the same place is not joined") {
   const auto outcomes = run_threads(3, [&](int rank) {
     if (rank < 2) {
       if (rank == 1) std::this_thread::sleep_for(300ms);
-      meet(rank_of_job(rank, 2, job, master), 60s, kNothing);
+      meet(rank_of_job(rank, 2, job, master), 60s, kWithToken);
     } else {
-      meet(rank_of_job(1, 2, other_job, master), 600ms, kNothing);
+      meet(rank_of_job(1, 2, other_job, master), 600ms, kWithToken);
     }
   });
   CHECK(outcomes[0].what() == "");
@@ -235,9 +262,9 @@ TEST_CASE("ranks that are missing are named, on all ranks that came") {
 }
 
 TEST_CASE("a rank without a rank 0 says where it looked") {
-  const Error error = expect_error([] { meet(rank_of_job(3, 4, new_job(), "localhost:9"), 200ms, kNothing); });
+  const Error error = expect_error([] { meet(rank_of_job(3, 4, new_job(), "localhost:9"), 200ms, kWithToken); });
   CHECK(mentions(error,
-                 "rank 3 could not reach rank 0 at localhost, port 9 within 200 ms (localhost port 9: Connection"));
+                 "rank 3 could not reach rank 0 at 127.0.0.1, port 9 within 200 ms (127.0.0.1 port 9: Connection"));
 }
 
 TEST_CASE("two processes that claim one rank, or count differently, are told so on all sides") {
@@ -259,57 +286,13 @@ TEST_CASE("two processes that claim one rank, or count differently, are told so 
 TEST_CASE("a rank that ends before all have joined is named") {
   const std::string job = new_job(), master = "127.0.0.1:" + std::to_string(free_port());
   const int port = std::stoi(master.substr(10));
-  const uint64_t token = job_token(rank_of_job(0, 3, job), kNothing);
   const auto outcomes = run_threads(2, [&](int rank) {
-    if (rank == 0) return (void)meet(rank_of_job(0, 3, job, master), 60s, kNothing);
-    for (;;) {
-      std::string problem;
-      Connection connection(connect_to("127.0.0.1", port, Clock::now() + 1s, nullptr, problem));
-      if (!connection.socket().is_open() || is_connected_to_itself(connection.socket())) continue;
-      const std::string words = hello(token, 1, 3) + framed(FrameType::joined, "");
-      ::send(connection.socket().descriptor(), words.data(), words.size(), MSG_NOSIGNAL);
-      wait_for_frame(connection, Clock::now() + 10s, nullptr);
-      return;
-    }
+    if (rank == 0) return (void)meet(rank_of_job(0, 3, job, master), 60s, kWithToken);
+    Handshake handshake = Handshake::as_caller(call(port), key_of(job), Purpose::joining, hello_of(1, 3));
+    CHECK(handshake.finish(Clock::now() + 10s));
+    Connection connection = handshake.take_connection();
+    connection.queue(FrameType::joined, "");
+    wait_for_frame(connection, Clock::now() + 200ms, nullptr);
   });
   CHECK(outcomes[0].what() == "rank 1 (elsewhere, process 1) ended while the others were still joining");
-}
-
-TEST_CASE("a shared file tells where rank 0 is, and is gone afterwards") {
-  const TemporaryFolder folder;
-  const std::string path = folder / "ranks";
-  check_meeting(3, new_job(), "file:" + path);
-  CHECK_FALSE(std::filesystem::exists(path));
-  expect_error([&] { meet(rank_of_job(0, 2, new_job(), "file:" + path), 50ms, kNothing); });
-  CHECK_FALSE(std::filesystem::exists(path));
-  const Error error = expect_error([&] { meet(rank_of_job(1, 2, new_job(), "file:" + path), 50ms, kNothing); });
-  CHECK(mentions(error, "could not reach rank 0 at the address in " + path));
-  CHECK(expect_error([&] {
-          meet(rank_of_job(0, 2, new_job(), "file:" + (folder / "missing/ranks")), 50ms, kNothing);
-        }).code() == ExitCode::disk);
-}
-
-TEST_CASE("the file of an earlier run is not believed") {
-  const TemporaryFolder folder;
-  const std::string path = folder / "ranks", job = new_job();
-  const Socket silent = listen_at(0, Reach::everywhere); // a stale file may lead to somebody else
-  write_file_atomic(path, "gpt2_ranks 12345 " + std::to_string(local_port(silent)) + "\n127.0.0.1\n");
-  check_meeting(2, job, "file:" + path);
-  write_file_atomic(path, "gpt2_ranks 12345 9\n127.0.0.1\n");
-  check_meeting(2, job, "file:" + path);
-  std::ofstream(path) << "not ours";
-  check_meeting(2, job, "file:" + path);
-}
-
-TEST_CASE("a caller with the nonce of an earlier run is turned away") {
-  const std::string job = new_job(), master = "127.0.0.1:" + std::to_string(free_port());
-  const int port = std::stoi(master.substr(10));
-  const uint64_t token = job_token(rank_of_job(0, 2, job), kNothing);
-  const std::string stale = framed(
-      FrameType::hello,
-      Packer().put(token).put(uint64_t{12345}).put(uint32_t{1}).put(1).put(2).put(1).put_text("elsewhere").bytes());
-  const Stranger earlier(port, stale + framed(FrameType::joined, ""), false);
-  const Error error = expect_error([&] { meet(rank_of_job(0, 2, job, master), 500ms, kNothing); });
-  CHECK(mentions(error, "rank 1 did not join"));
-  CHECK(earlier.calls() > 0);
 }

@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -22,8 +23,9 @@ def is_alive(process):
 
 
 class Ranks(unittest.TestCase):
-    def start(self, *actions):
-        process = subprocess.Popen([PROGRAM, *actions], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    def start(self, *actions, **variables):
+        process = subprocess.Popen([PROGRAM, *actions], env={**os.environ, **variables}, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
@@ -58,6 +60,53 @@ class Ranks(unittest.TestCase):
         self.assertEqual(process.returncode, 0, out)
         for rank in range(3):
             self.assertRegex(out, rf"rank {rank} of 3 process \d+: local {rank} of 3, 3 together")
+
+    def test_they_meet_within_a_second(self):
+        self.check_meeting_time(lambda: self.start("group", "group", "group").communicate(timeout=LIMIT)[0], 3)
+
+    def test_torchruns_ranks_meet_within_a_second(self):
+        def run():
+            words = {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", "MASTER_ADDR": socket.gethostname(), "MASTER_PORT": "29500",
+                     "TORCHELASTIC_RUN_ID": f"test{os.getpid()}"}
+            ranks = []
+            for rank in range(3):
+                time.sleep(0.2)
+                ranks.append(self.start("group", RANK=str(rank), LOCAL_RANK=str(rank), **words))
+            return "".join(rank.communicate(timeout=LIMIT)[0] for rank in ranks)
+        self.check_meeting_time(run, 3)
+
+    def check_meeting_time(self, run, ranks):
+        """From the start of the last one; a busy machine gets three tries."""
+        times = []
+        for _ in range(3):
+            out = run()
+            found = re.findall(r"began ([\d.]+) met ([\d.]+)", out)
+            self.assertEqual(len(found), ranks, out)
+            times.append(max(float(met) for _, met in found) - max(float(began) for began, _ in found))
+            if times[-1] < 1:
+                return
+        self.fail(f"seconds from the start of the last rank: {times}")
+
+    def test_the_ranks_alone_know_the_token(self):
+        def environment(process):
+            with open(f"/proc/{process}/environ") as file:
+                return dict(line.split("=", 1) for line in file.read().split("\0") if "=" in line)
+
+        def variables(**given):
+            process = self.start("sleep", "sleep", **given)
+            ranks = [environment(rank) for rank in self.wait_for_lines(process, 2)]
+            self.assertEqual(ranks[0]["GPT2_JOB"], ranks[1]["GPT2_JOB"])
+            self.assertEqual(ranks[0].get("GPT2_JOB_TOKEN"), ranks[1].get("GPT2_JOB_TOKEN"))
+            process.kill()
+            process.wait()
+            return ranks[0]
+
+        first, second = variables(), variables(GPT2_JOB_TOKEN="")
+        for one in first, second:
+            self.assertRegex(one["GPT2_JOB_TOKEN"], r"^[0-9a-f]{64}$")
+        self.assertNotEqual(first["GPT2_JOB_TOKEN"], second["GPT2_JOB_TOKEN"])
+        self.assertEqual(variables(GPT2_JOB_TOKEN="given by the user")["GPT2_JOB_TOKEN"], "given by the user")
+        self.assertNotIn("GPT2_JOB_TOKEN", variables(GPT2_JOB_TOKEN_FILE="/some/file"))
 
     def test_signals_are_passed_on(self):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):

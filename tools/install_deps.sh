@@ -19,7 +19,7 @@ cd "$(dirname "$0")/.."
 
 readonly build_packages=(g++ cmake ninja-build ccache ca-certificates python3 python3-venv libcli11-dev doctest-dev
   libpcre2-dev 'libopenblas-openmp-dev|libopenblas-pthread-dev' nlohmann-json3-dev libhdf5-dev
-  libxxhash-dev zlib1g-dev libzstd-dev make)
+  libxxhash-dev zlib1g-dev libzstd-dev libsodium-dev make)
 readonly test_packages=(python3-numpy python3-h5py openmpi-bin libopenmpi-dev)
 readonly lint_packages=('clang-tidy-14|clang-tidy')
 readonly faults_packages=(clang-19 libclang-rt-19-dev)

@@ -63,6 +63,12 @@ read -ra words <<<"$args"
 flags+=(${words[@]+"${words[@]}"})
 say "job $SLURM_JOB_ID, run $run, turn $((${SLURM_RESTART_COUNT:-0} + 1)), $SLURM_NTASKS ranks on $SLURM_JOB_NODELIST, $from"
 
+# What the ranks of this job prove to each other (docs/security.md); in their environment alone, never in a command line.
+if [ -z "${GPT2_JOB_TOKEN:-}${GPT2_JOB_TOKEN_FILE:-}" ]; then
+  GPT2_JOB_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n') || exit
+  export GPT2_JOB_TOKEN
+fi
+
 # A rank that fails is named by the others, which end by themselves within --nccl_timeout (120 s): srun waits for that.
 # Slurm 22.05 and later do not hand sbatch's --cpus-per-task to srun.
 srun --mpi=none --kill-on-bad-exit=0 --wait=600 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" \

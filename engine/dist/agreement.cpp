@@ -4,21 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/dist/messages.h"
+
 namespace gpt2 {
-namespace {
-
-std::string to_message(const std::optional<Error>& error) {
-  if (!error) return "";
-  const std::string separator(1, '\0');
-  return std::to_string(static_cast<int>(error->code())) + separator + error->what() + separator + error->hint();
-}
-
-Error from_message(const std::string& message) {
-  const size_t what = message.find('\0') + 1, hint = message.find('\0', what) + 1;
-  return {static_cast<ExitCode>(std::stoi(message)), message.substr(what, hint - 1 - what), message.substr(hint)};
-}
-
-} // namespace
 
 bool any_rank(RankGroup& group, bool mine) {
   double count[] = {mine ? 1.0 : 0.0};
@@ -32,10 +20,12 @@ bool agree_to_stop(RankGroup& group, size_t round, bool requested) {
 }
 
 std::optional<RankError> first_error(RankGroup& group, const std::optional<Error>& mine) {
-  const std::vector<std::string> all = group.all_gather(to_message(mine));
+  const std::vector<std::string> all = group.all_gather(mine ? to_bytes(*mine) : "");
   const auto failed = std::find_if(all.begin(), all.end(), [](const std::string& message) { return !message.empty(); });
   if (failed == all.end()) return std::nullopt;
-  return RankError{static_cast<int>(failed - all.begin()), from_message(*failed)};
+  const Error unreadable(ExitCode::communication, "sent an error that cannot be read",
+                         "start every rank with the same program");
+  return RankError{static_cast<int>(failed - all.begin()), read_error(*failed).value_or(unreadable)};
 }
 
 std::optional<Error> agree(RankGroup& group, const std::optional<Error>& mine) {

@@ -5,17 +5,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 namespace gpt2 {
 namespace {
 
-struct Header {
-  uint32_t magic, type, size;
-};
-constexpr uint32_t kMagic = 0x4B523247; // "G2RK"
-constexpr uint32_t kHandshakeLimit = 1 << 12, kBodyLimit = 1 << 30;
-constexpr size_t kKeptBytes = 1 << 20; // of frames that are done with
 constexpr Clock::duration kSlice = std::chrono::milliseconds(50);
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK; }
@@ -27,44 +20,34 @@ void Connection::close() {
   outgoing_.clear(), sent_ = 0;
 }
 
+void Connection::seal(const Key& sent, const Key& received) {
+  seal_.emplace(sent);
+  reader_.expect_seals(received);
+}
+
 bool Connection::receive() {
   char bytes[16384];
-  const size_t before = incoming_.size();
-  while (!ended_) {
-    const ssize_t got = ::recv(socket_.descriptor(), bytes, sizeof bytes, 0);
+  size_t room = reader_.room();
+  bool anything = false;
+  while (!ended_ && room > 0) {
+    const ssize_t got = ::recv(socket_.descriptor(), bytes, std::min(sizeof bytes, room), 0);
     if (got > 0) {
-      incoming_.append(bytes, static_cast<size_t>(got));
+      reader_.append({bytes, static_cast<size_t>(got)});
+      room -= static_cast<size_t>(got);
+      anything = true;
     } else if (got == 0 || (errno != EINTR && !would_block())) {
       ended_ = true;
     } else if (would_block()) {
       break;
     }
   }
-  return incoming_.size() > before;
+  return anything;
 }
 
-std::optional<Frame> Connection::next() {
-  Header header;
-  const size_t available = incoming_.size() - taken_;
-  // The first wrong byte gives a stranger away: nobody waits for the rest of a header.
-  if (std::memcmp(incoming_.data() + taken_, &kMagic, std::min(available, sizeof kMagic)) != 0) ended_ = true;
-  if (available < sizeof header) return std::nullopt;
-  std::memcpy(&header, incoming_.data() + taken_, sizeof header);
-  if (header.magic != kMagic || header.size > (trusted_ ? kBodyLimit : kHandshakeLimit)) {
-    incoming_.clear(), taken_ = 0, ended_ = true;
-    return std::nullopt;
-  }
-  if (available < sizeof header + header.size) return std::nullopt;
-  Frame frame{static_cast<FrameType>(header.type), incoming_.substr(taken_ + sizeof header, header.size)};
-  taken_ += sizeof header + header.size;
-  if (taken_ == incoming_.size() || taken_ > kKeptBytes) incoming_.erase(0, taken_), taken_ = 0;
-  return frame;
-}
+std::optional<Frame> Connection::next() { return reader_.next(); }
 
 void Connection::queue(FrameType type, std::string_view body) {
-  const Header header{kMagic, static_cast<uint32_t>(type), static_cast<uint32_t>(body.size())};
-  outgoing_.append(reinterpret_cast<const char*>(&header), sizeof header);
-  outgoing_.append(body);
+  outgoing_.append(to_bytes(type, body, seal_ ? &*seal_ : nullptr));
 }
 
 void Connection::flush() {
@@ -75,7 +58,7 @@ void Connection::flush() {
     } else if (would_block()) {
       return;
     } else if (errno != EINTR) {
-      break; // the peer has gone: receive() will say so, after its last words
+      break; // the peer has gone: receive() reports it, after its last frames
     }
   }
   outgoing_.clear(), sent_ = 0;

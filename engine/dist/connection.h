@@ -1,35 +1,15 @@
-// A TCP connection that carries frames: a kind, and a body of bytes. Reading and writing take what the kernel gives and
-// never block, so that one thread can serve many.
+// A TCP connection that carries frames. Reading and writing take what the kernel gives and never block, so that one
+// thread can serve many.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "engine/dist/frames.h"
 #include "engine/dist/sockets.h"
 
 namespace gpt2 {
-
-enum class FrameType : uint32_t {
-  // ---- joining ----
-  hello,   // a rank to rank 0, or to a lower rank's mesh: who it is, and the token
-  welcome, // the answer: proves the token
-  joined,  // the rank has read it, and stays
-  refused, // rank 0 to all: text; nobody trains
-  roster,  // rank 0 to all, once all have joined
-  // ---- afterwards ----
-  message,
-  heartbeat,
-  failure, // a rank to rank 0: text of its own error
-  verdict, // rank 0 to all: text; which rank has died, stalled or failed
-  goodbye,
-  farewell, // rank 0's answer to goodbye
-};
-
-struct Frame {
-  FrameType type;
-  std::string body;
-};
 
 class Connection {
  public:
@@ -38,11 +18,11 @@ class Connection {
   const Socket& socket() const { return socket_; }
   Socket take_socket() { return std::move(socket_); }
   void close();
-  void trust() { trusted_ = true; } // bodies may be large from now on
+  void seal(const Key& sent, const Key& received); // every later frame carries a MAC
 
-  bool receive();                       // all that has arrived; whether it was anything
-  std::optional<Frame> next();          // of what was received
-  bool ended() const { return ended_; } // by the peer, by the network, or by bytes that are no frame of ours
+  bool receive();              // what has arrived, as far as the limits allow; whether it was anything
+  std::optional<Frame> next(); // of what was received
+  bool ended() const { return ended_ || reader_.is_broken(); } // by the peer, the network, or bytes that are no frame
 
   void queue(FrameType type, std::string_view body);
   void flush(); // as much of the queue as the kernel takes
@@ -50,9 +30,11 @@ class Connection {
 
  private:
   Socket socket_;
-  std::string incoming_, outgoing_;
-  size_t taken_ = 0, sent_ = 0; // of them
-  bool trusted_ = false, ended_ = false;
+  FrameReader reader_;
+  std::optional<FrameSeal> seal_;
+  std::string outgoing_;
+  size_t sent_ = 0; // of it
+  bool ended_ = false;
 };
 
 // Sends what is queued and waits for the next frame. Nothing: the connection ended, or the deadline passed.

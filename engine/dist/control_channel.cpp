@@ -9,7 +9,7 @@
 #include <exception>
 
 #include "engine/base/error.h"
-#include "engine/dist/wire.h"
+#include "engine/dist/messages.h"
 
 namespace gpt2 {
 namespace {
@@ -188,21 +188,24 @@ void ControlChannel::serve_peer(int rank) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   if (!peer.connection.socket().is_open()) return;
   if (peer.connection.receive()) watch_.hear(rank, Clock::now());
-  while (auto frame = peer.connection.next()) handle(rank, *frame);
+  while (auto frame = peer.connection.next()) {
+    handle(rank, *frame);
+    if (!peer.connection.socket().is_open()) return;
+  }
   peer.connection.flush();
-  if (peer.connection.ended()) lost(rank);
+  if (peer.connection.ended()) lost(rank, " died");
 }
 
 void ControlChannel::handle(int rank, Frame& frame) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
-  Unpacker body(frame.body);
   switch (frame.type) {
     case FrameType::message:
       peer.messages.push_back(std::move(frame.body));
       break;
     case FrameType::heartbeat: {
-      const auto activity = static_cast<Activity>(body.take<uint8_t>());
-      watch_.hear(rank, activity, milliseconds(body.take<uint64_t>()), Clock::now());
+      const auto heartbeat = read_heartbeat(frame.body);
+      if (!heartbeat) return lost(rank, " sent a frame that cannot be read");
+      watch_.hear(rank, heartbeat->activity, heartbeat->lasts, Clock::now());
       break;
     }
     case FrameType::failure:
@@ -218,15 +221,15 @@ void ControlChannel::handle(int rank, Frame& frame) {
       peer.may_close = true;
       break;
     default:
-      lost(rank);
+      lost(rank, " sent a frame that cannot be read");
   }
 }
 
 // The end of a connection: a death, unless the rank has said goodbye, or all is over anyway.
-void ControlChannel::lost(int rank) {
+void ControlChannel::lost(int rank, const char* why) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   peer.connection.close();
-  if (!peer.has_left && !leaving_ && !has_failed()) record_failure(name_of(rank) + " died");
+  if (!peer.has_left && !leaving_ && !has_failed()) record_failure(name_of(rank) + why);
 }
 
 void ControlChannel::beat() {
@@ -237,7 +240,7 @@ void ControlChannel::beat() {
   watch_.hear(rank_, activity, milliseconds(lasts), now);
   if (now < next_beat_) return;
   next_beat_ = now + beat_interval_;
-  const std::string body = Packer().put(static_cast<uint8_t>(activity)).put(lasts).bytes();
+  const std::string body = to_bytes(Heartbeat{activity, milliseconds(lasts)});
   for (Peer& peer : peers_) {
     if (!peer.connection.socket().is_open() || peer.connection.has_unsent()) continue; // what is unsent proves as much
     peer.connection.queue(FrameType::heartbeat, body);

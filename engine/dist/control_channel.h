@@ -48,7 +48,7 @@ class ControlChannel {
   void wait_for_work();
   void serve_peer(int rank);
   void handle(int rank, Frame& frame);
-  void lost(int rank);
+  void lost(int rank, const char* why);
   void beat();
   void judge();
   void record_failure(const std::string& what);

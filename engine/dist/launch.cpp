@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "engine/base/error.h"
+#include "engine/dist/messages.h"
 
 namespace gpt2 {
 namespace {
@@ -145,6 +146,11 @@ std::optional<Launch> find_slurm(const Environment& environment) {
   return launch;
 }
 
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" ||
+         (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos);
+}
+
 } // namespace
 
 Environment process_environment() {
@@ -169,6 +175,29 @@ Launch explicit_launch(int ranks, int rank, const std::string& master) {
                   "give each process one of 0 to " + std::to_string(ranks - 1));
   }
   return {.program = "--ranks", .rank = rank, .ranks = ranks, .job = "--ranks " + master, .master = master};
+}
+
+bool on_one_host(const Launch& launch) {
+  if (launch.master.empty() || launch.local_ranks == launch.ranks) return true;
+  return launch.master != "mpi:" && !launch.master.starts_with("file:") &&
+         is_loopback(parse_master(launch.master).host);
+}
+
+Endpoint parse_master(const std::string& master) {
+  std::string host = master, port;
+  const size_t colon = master.rfind(':');
+  if (master.starts_with('[')) {
+    const size_t end = master.find(']');
+    host = master.substr(1, end - 1);
+    if (end != std::string::npos && colon == end + 1) port = master.substr(colon);
+  } else if (colon != std::string::npos && master.find(':') == colon) { // more colons: an IPv6 address without a port
+    host = master.substr(0, colon), port = master.substr(colon);
+  }
+  const std::optional<int> number = port.empty() ? 0 : read_port(std::string_view(port).substr(1));
+  if (!number || host.empty()) {
+    throw Error(ExitCode::usage, "'" + master + "' is no HOST:PORT", "a port is a number from 1 to 65535");
+  }
+  return {host, *number};
 }
 
 std::string first_host(const std::string& slurm_node_list) {

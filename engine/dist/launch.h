@@ -16,11 +16,23 @@ struct Launch {
   int rank = 0, ranks = 1;
   std::optional<int> local_rank = std::nullopt; // on this node, where the launcher tells
   std::optional<int> local_ranks = std::nullopt;
-  std::string job = {}; // a text that the ranks of this job share and nobody else has, as far as the launcher tells one
+  std::string job = {}; // names the job, the same on all its ranks. Public: ports and file names derive from it
   // Where rank 0 is found: "host", "host:port", "file:PATH", "mpi:" (rank 0 says it over MPI), or empty: on this host.
   std::string master = {};
-  int avoid_port = 0; // held by the launcher: torchrun's MASTER_PORT
+  int avoid_port = 0;             // held by the launcher: torchrun's MASTER_PORT
+  std::string shared_folder = {}; // that all nodes see: --checkpoint_dir. Carries the secret where nothing else does
 };
+
+// By the launcher's count of local ranks, or because rank 0 is at a loopback address. The name of a host proves
+// nothing: Debian resolves a host's own name to 127.0.1.1, and other nodes to its real address.
+bool on_one_host(const Launch& launch);
+
+// "host", "host:port", "[::1]:port", "::1". Port 0: none is given. Error(usage).
+struct Endpoint {
+  std::string host;
+  int port;
+};
+Endpoint parse_master(const std::string& master);
 
 // The first launcher that left both a size and a rank decides, innermost first: our own --gpus, OpenMPI, PMI, torchrun,
 // Slurm. So mpirun -np 1 inside an allocation of eight tasks is one rank. A size alone proves nothing: sbatch exports

@@ -7,52 +7,65 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
-#include <fstream>
 #include <random>
-#include <sstream>
 
 #include "engine/base/error.h"
-#include "engine/base/files.h"
+#include "engine/base/hash.h"
+#include "engine/dist/messages.h"
 #include "engine/dist/mpi_broadcast.h"
+#include "engine/dist/published_file.h"
 
 namespace gpt2 {
 namespace {
 
 constexpr int kCandidates = 16, kFirstPort = 20000, kPorts = 32000;
+constexpr std::string_view kFile = "file:";
 
-// ---- a host and ports ----
+uint64_t hash_of(const std::string& job) {
+  return xxh64(std::as_bytes(std::span(job.data(), job.size())), ::geteuid());
+}
 
-class HostPlace : public MeetingPlace {
- public:
-  HostPlace(std::string host, std::vector<int> ports, Reach reach)
-      : host_(std::move(host)), ports_(std::move(ports)), reach_(reach) {}
+// Where rank 0 listens: at the first port that is free (0: any).
+struct Listening {
+  std::string host; // as the others call it
+  std::vector<int> ports;
+  Reach reach;
 
-  Socket listen() override {
-    for (const int port : ports_) {
-      Socket socket = listen_at(port, reach_);
+  std::string description() const {
+    if (ports[0] == 0) return host;
+    const std::string first = host + ", port " + std::to_string(ports[0]);
+    return ports.size() == 1 ? first : first + " and " + std::to_string(ports.size() - 1) + " others";
+  }
+  Socket listen() const {
+    for (const int port : ports) {
+      Socket socket = listen_at(port, reach);
       if (socket.is_open()) return socket;
     }
     throw Error(ExitCode::communication, "cannot listen at " + description() + ": in use, or not allowed",
                 "give another --master HOST:PORT, or end the process that holds it");
   }
-  std::vector<Endpoint> endpoints() override {
-    std::vector<Endpoint> endpoints;
-    for (const int port : ports_) endpoints.push_back({host_, port});
-    return endpoints;
-  }
-  std::string description() const override {
-    const std::string first = host_ + ", port " + std::to_string(ports_[0]);
-    return ports_.size() == 1 ? first : first + " and " + std::to_string(ports_.size() - 1) + " others";
-  }
-
- private:
-  const std::string host_;
-  const std::vector<int> ports_;
-  const Reach reach_;
 };
 
-// ---- what rank 0 publishes: a nonce, a port and all its addresses, one word a line ----
+// ---- with a token: all ranks know host, ports and key ----
+
+class KnownPlace : public MeetingPlace {
+ public:
+  KnownPlace(Listening listening, const Key& key) : listening_(std::move(listening)), key_(key) {}
+
+  Socket listen(const Key&) override { return listening_.listen(); }
+  std::optional<Invitation> find() override {
+    Invitation invitation{key_, {}};
+    for (const int port : listening_.ports) invitation.endpoints.push_back({listening_.host, port});
+    return invitation;
+  }
+  std::string description() const override { return listening_.description(); }
+
+ private:
+  const Listening listening_;
+  const Key key_;
+};
+
+// ---- rank 0 publishes port, addresses and key ----
 
 // This host's addresses that others may reach; for ranks beside it, the loopback at last.
 std::vector<std::string> own_addresses() {
@@ -75,108 +88,99 @@ std::vector<std::string> own_addresses() {
   return addresses;
 }
 
-uint64_t random_number() {
-  std::random_device device;
-  return uint64_t{device()} << 32 | device();
-}
-
-std::string publication(uint64_t nonce, int port) {
-  std::string text = "gpt2_ranks " + std::to_string(nonce) + " " + std::to_string(port) + "\n";
-  for (const std::string& address : own_addresses()) text += address + "\n";
-  return text;
-}
-
-std::vector<Endpoint> read_publication(const std::string& text, uint64_t& nonce) {
-  std::istringstream words(text);
-  std::string title, address;
-  int port = 0;
-  std::vector<Endpoint> endpoints;
-  if (!(words >> title >> nonce >> port) || title != "gpt2_ranks") return {};
-  while (words >> address) endpoints.push_back({address, port});
-  return endpoints;
-}
-
-// ---- a file that all ranks see ----
-
-class FilePlace : public MeetingPlace {
+class PublishedPlace : public MeetingPlace {
  public:
-  explicit FilePlace(std::string path) : path_(std::move(path)) {}
-  ~FilePlace() override { FilePlace::close(); }
+  PublishedPlace(Listening listening, const std::optional<Key>& token)
+      : listening_(std::move(listening)), token_(token) {}
 
-  Socket listen() override {
-    Socket socket = listen_at(0, Reach::everywhere);
-    nonce_ = random_number();
-    write_file_atomic(path_, publication(nonce_, local_port(socket)), Links::replace);
-    published_ = true;
+  Socket listen(const Key& key) override {
+    Socket socket = listening_.listen();
+    publish({.key = token_ ? "" : to_hex(key),
+             .port = local_port(socket),
+             .addresses = listening_.host.empty() ? own_addresses() : std::vector{listening_.host}});
     return socket;
   }
-  void close() override {
-    if (published_) ::unlink(path_.c_str());
-    published_ = false;
+  std::optional<Invitation> find() override {
+    const auto publication = published();
+    const auto key = token_ ? token_ : publication ? key_of_hex(publication->key) : std::nullopt;
+    if (!publication || !key) return std::nullopt;
+    Invitation invitation{*key, {}};
+    for (const std::string& address : publication->addresses) {
+      invitation.endpoints.push_back({address, publication->port});
+    }
+    return invitation;
   }
-  // The file of an earlier run leads nowhere, or to a rank 0 that has another nonce; it is read again each time.
-  std::vector<Endpoint> endpoints() override {
-    std::ifstream file(path_);
-    std::ostringstream text;
-    text << file.rdbuf();
-    return read_publication(text.str(), nonce_);
-  }
-  std::string description() const override { return "the address in " + path_; }
+
+ protected:
+  virtual void publish(const Publication& publication) = 0;
+  virtual std::optional<Publication> published() = 0;
+  const Listening listening_; // no host: at all addresses that rank 0 has
 
  private:
-  const std::string path_;
-  bool published_ = false;
+  const std::optional<Key> token_;
 };
 
-// ---- a word over MPI ----
-
-class MpiPlace : public MeetingPlace {
+class FilePlace : public PublishedPlace {
  public:
-  explicit MpiPlace(int ranks) : ranks_(ranks) {}
+  FilePlace(Listening listening, const std::optional<Key>& token, std::string path, bool makes_folder)
+      : PublishedPlace(std::move(listening), token), file_(std::move(path)), makes_folder_(makes_folder) {}
 
-  Socket listen() override {
-    Socket socket = listen_at(0, Reach::everywhere);
-    nonce_ = random_number();
-    mpi_broadcast(publication(nonce_, local_port(socket)), ranks_);
-    return socket;
+  void close() override { file_.remove(); }
+  std::string description() const override {
+    if (listening_.host.empty()) return "the address in " + file_.path();
+    return listening_.description() + " (port and secret in " + file_.path() + ")";
   }
-  std::vector<Endpoint> endpoints() override {
-    if (endpoints_.empty()) endpoints_ = read_publication(mpi_broadcast("", ranks_), nonce_);
-    return endpoints_;
+
+ protected:
+  void publish(const Publication& publication) override {
+    if (makes_folder_) file_.make_folder();
+    file_.write(publication);
   }
-  std::string description() const override { return "the addresses that rank 0 gave over MPI"; }
+  // The file of an earlier job leads nowhere, or has another key: it is read again at every attempt.
+  std::optional<Publication> published() override { return file_.read(); }
+
+ private:
+  PublishedFile file_;
+  const bool makes_folder_;
+};
+
+class MpiPlace : public PublishedPlace {
+ public:
+  MpiPlace(Listening listening, const std::optional<Key>& token, int ranks)
+      : PublishedPlace(std::move(listening), token), ranks_(ranks) {}
+
+  std::string description() const override { return "the addresses that rank 0 sent over MPI"; }
+
+ protected:
+  void publish(const Publication& publication) override { mpi_broadcast(to_text(publication), ranks_); }
+  std::optional<Publication> published() override {
+    if (!publication_) publication_ = read_publication(mpi_broadcast("", ranks_));
+    if (!publication_) throw Error(ExitCode::communication, "rank 0 sent a message over MPI that cannot be read");
+    return publication_;
+  }
 
  private:
   const int ranks_;
-  std::vector<Endpoint> endpoints_;
+  std::optional<Publication> publication_;
 };
 
-// "host", "host:port", "[::1]:port", "::1"
-std::unique_ptr<MeetingPlace> place_at(const std::string& master, const std::vector<int>& candidates) {
-  std::string host = master, port;
-  const size_t colon = master.rfind(':');
-  const bool bracketed = master.starts_with('[');
-  if (bracketed) {
-    const size_t end = master.find(']');
-    host = master.substr(1, end - 1);
-    if (end != std::string::npos && colon == end + 1) port = master.substr(colon + 1);
-  } else if (colon != std::string::npos && master.find(':') == colon) { // more colons: an IPv6 address without a port
-    host = master.substr(0, colon), port = master.substr(colon + 1);
-    if (port.empty()) port = "0";
+// The file that carries the key of a job without a token: known to all ranks, readable by their user alone.
+std::string key_file(const Launch& launch, bool one_host) {
+  char name[17];
+  std::snprintf(name, sizeof name, "%016llx", static_cast<unsigned long long>(hash_of(launch.job)));
+  if (one_host) return runtime_folder() + "/" + name;
+  if (launch.shared_folder.empty()) {
+    throw Error(ExitCode::usage, "the ranks have no secret in common",
+                "export GPT2_JOB_TOKEN=$(openssl rand -hex 32), the same for all ranks");
   }
-  if (port.empty()) return std::make_unique<HostPlace>(host, candidates, Reach::everywhere);
-  int number = 0;
-  const auto [stopped, status] = std::from_chars(port.data(), port.data() + port.size(), number);
-  if (status != std::errc() || stopped != port.data() + port.size() || number < 1 || number > 65535 || host.empty()) {
-    throw Error(ExitCode::usage, "'" + master + "' is no HOST:PORT", "a port is a number from 1 to 65535");
-  }
-  return std::make_unique<HostPlace>(host, std::vector{number}, Reach::everywhere);
+  return launch.shared_folder + "/.ranks-" + name;
 }
 
 } // namespace
 
-std::vector<int> candidate_ports(uint64_t token, int avoid_port) {
-  std::minstd_rand next(static_cast<uint32_t>(token ^ token >> 32));
+std::vector<int> candidate_ports(const std::string& job, int avoid_port) {
+  const uint64_t hash = hash_of(job);
+  std::minstd_rand next(static_cast<uint32_t>(hash ^ hash >> 32));
   std::vector<int> ports;
   while (ports.size() < kCandidates) {
     const int port = kFirstPort + static_cast<int>(next() % kPorts);
@@ -185,13 +189,22 @@ std::vector<int> candidate_ports(uint64_t token, int avoid_port) {
   return ports;
 }
 
-std::unique_ptr<MeetingPlace> MeetingPlace::of(const Launch& launch, uint64_t token) {
-  constexpr std::string_view kFile = "file:";
-  if (launch.master.starts_with(kFile)) return std::make_unique<FilePlace>(launch.master.substr(kFile.size()));
-  if (launch.master == "mpi:") return std::make_unique<MpiPlace>(launch.ranks);
-  const std::vector<int> candidates = candidate_ports(token, launch.avoid_port);
-  if (launch.master.empty()) return std::make_unique<HostPlace>("127.0.0.1", candidates, Reach::this_host);
-  return place_at(launch.master, candidates);
+std::unique_ptr<MeetingPlace> MeetingPlace::of(const Launch& launch, const std::optional<Key>& token) {
+  const bool one_host = on_one_host(launch);
+  const Reach reach = one_host ? Reach::this_host : Reach::everywhere;
+  const std::string loopback = one_host ? "127.0.0.1" : "";
+  if (launch.master.starts_with(kFile)) {
+    return std::make_unique<FilePlace>(Listening{loopback, {0}, reach}, token, launch.master.substr(kFile.size()),
+                                       false);
+  }
+  if (launch.master == "mpi:") return std::make_unique<MpiPlace>(Listening{"", {0}, reach}, token, launch.ranks);
+
+  const auto [host, port] = launch.master.empty() ? Endpoint{"", 0} : parse_master(launch.master);
+  Listening listening{one_host ? loopback : host, {port}, reach};
+  // On one host any free port does, if the others can read which.
+  if (port == 0 && (token || !one_host)) listening.ports = candidate_ports(launch.job, launch.avoid_port);
+  if (token) return std::make_unique<KnownPlace>(std::move(listening), *token);
+  return std::make_unique<FilePlace>(std::move(listening), token, key_file(launch, one_host), !one_host);
 }
 
 } // namespace gpt2

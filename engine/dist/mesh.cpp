@@ -1,10 +1,10 @@
 #include "engine/dist/mesh.h"
 
-#include <poll.h>
-
 #include <algorithm>
-#include <list>
+#include <optional>
+#include <thread>
 
+#include "engine/dist/lobby.h"
 #include "engine/dist/wire.h"
 
 namespace gpt2 {
@@ -12,76 +12,77 @@ namespace {
 
 using std::chrono::milliseconds;
 
-std::string hello_of(const MeshPlan& plan, int from, int to) {
-  return Packer().put(plan.token).put(from).put(to).bytes();
-}
+class Mesh {
+ public:
+  Mesh(const MeshPlan& plan, const Socket& listener)
+      : plan_(plan),
+        lobby_(listener, plan.key, Purpose::mesh, static_cast<int>(plan.endpoints.size())),
+        calls_(static_cast<size_t>(plan.rank)),
+        sockets_(plan.endpoints.size()) {}
 
-struct Caller {
-  Connection connection;
-  Clock::time_point patience_ends;
-};
-
-// The higher rank that a hello comes from; 0 (nobody's number here) for a stranger.
-int rank_of(const Frame& hello, const MeshPlan& plan) {
-  for (int rank = plan.rank + 1; rank < static_cast<int>(plan.endpoints.size()); ++rank) {
-    if (hello.type == FrameType::hello && hello.body == hello_of(plan, rank, plan.rank)) return rank;
+  std::vector<Socket> connect(const Cancelled& cancelled, std::string& problem) {
+    while (count_missing() > 0 && !cancelled()) {
+      for (int rank = 0; rank < plan_.rank; ++rank) {
+        if (!advance_call(rank, cancelled, problem)) return std::move(sockets_);
+      }
+      for (Lobby::Guest& guest : lobby_.receive()) take(guest);
+      wait();
+    }
+    return std::move(sockets_);
   }
-  return 0;
-}
+
+ private:
+  std::string words(int from, int to) const { return Packer().put(from).put(to).bytes(); }
+
+  std::ptrdiff_t count_missing() const {
+    return std::count_if(sockets_.begin(), sockets_.end(), [](const Socket& socket) { return !socket.is_open(); }) - 1;
+  }
+
+  // A lower rank that was too slow to answer before it dropped the call is called again. False: it cannot be reached.
+  bool advance_call(int rank, const Cancelled& cancelled, std::string& problem) {
+    auto& call = calls_[static_cast<size_t>(rank)];
+    Socket& socket = sockets_[static_cast<size_t>(rank)];
+    if (socket.is_open()) return true;
+    if (!call) {
+      const auto& [host, port] = plan_.endpoints[static_cast<size_t>(rank)];
+      Socket opened = connect_to(host, port, Clock::now() + std::chrono::seconds(30), cancelled, problem);
+      if (!opened.is_open()) return false;
+      call.emplace(Handshake::as_caller(std::move(opened), plan_.key, Purpose::mesh, words(plan_.rank, rank)));
+    }
+    const Handshake::State state = call->advance();
+    if (state == Handshake::State::done) socket = call->take_connection().take_socket();
+    if (state == Handshake::State::failed) std::this_thread::sleep_for(milliseconds(20));
+    if (state != Handshake::State::under_way) call.reset();
+    return true;
+  }
+
+  void take(Lobby::Guest& guest) {
+    for (int rank = plan_.rank + 1; rank < static_cast<int>(sockets_.size()); ++rank) {
+      Socket& socket = sockets_[static_cast<size_t>(rank)];
+      if (guest.who == words(rank, plan_.rank)) socket = guest.connection.take_socket();
+    }
+  }
+
+  void wait() const {
+    std::vector<pollfd> descriptors;
+    lobby_.add_to(descriptors);
+    for (const auto& call : calls_) {
+      if (call) descriptors.push_back({call->connection().socket().descriptor(), POLLIN, 0});
+    }
+    ::poll(descriptors.data(), descriptors.size(), count_missing() > 0 ? 50 : 0);
+  }
+
+  const MeshPlan& plan_;
+  Lobby lobby_;
+  std::vector<std::optional<Handshake>> calls_; // by rank
+  std::vector<Socket> sockets_;                 // by rank
+};
 
 } // namespace
 
 std::vector<Socket> connect_mesh(const MeshPlan& plan, const Socket& listener, const Cancelled& cancelled,
                                  std::string& problem) {
-  const int ranks = static_cast<int>(plan.endpoints.size());
-  const std::string proof = Packer().put(proof_of(plan.token)).bytes();
-  std::vector<Connection> connections(static_cast<size_t>(ranks));
-  const auto finish = [&] {
-    std::vector<Socket> sockets;
-    for (Connection& connection : connections) sockets.push_back(connection.take_socket());
-    return sockets;
-  };
-
-  // The kernel takes calls for a rank that is not yet listening to them: nobody waits for another one here.
-  for (int rank = 0; rank < plan.rank; ++rank) {
-    const auto& [host, port] = plan.endpoints[static_cast<size_t>(rank)];
-    Socket socket = connect_to(host, port, Clock::now() + std::chrono::seconds(30), cancelled, problem);
-    if (!socket.is_open()) return finish();
-    Connection& connection = connections[static_cast<size_t>(rank)] = Connection(std::move(socket));
-    connection.queue(FrameType::hello, hello_of(plan, plan.rank, rank));
-    connection.flush();
-  }
-
-  std::list<Caller> callers;
-  for (int missing = ranks - 1 - plan.rank; missing > 0 && !cancelled();) {
-    wait_until_ready(listener.descriptor(), POLLIN, milliseconds(callers.empty() ? 50 : 1));
-    for (Socket socket = accept_from(listener); socket.is_open(); socket = accept_from(listener)) {
-      callers.push_back({Connection(std::move(socket)), Clock::now() + kHandshakeTime});
-    }
-    callers.remove_if([&](Caller& caller) {
-      caller.connection.receive();
-      const auto hello = caller.connection.next();
-      if (!hello) return caller.connection.ended() || Clock::now() > caller.patience_ends;
-      const int rank = rank_of(*hello, plan);
-      Connection& place = connections[static_cast<size_t>(rank)];
-      if (rank == 0 || place.socket().is_open()) return true;
-      caller.connection.queue(FrameType::welcome, proof);
-      caller.connection.flush();
-      place = std::move(caller.connection);
-      --missing;
-      return true;
-    });
-  }
-
-  for (int rank = 0; rank < plan.rank; ++rank) {
-    Connection& connection = connections[static_cast<size_t>(rank)];
-    const auto answer = wait_for_frame(connection, Clock::time_point::max(), cancelled);
-    if (answer && answer->type == FrameType::welcome && answer->body == proof) continue;
-    problem = "no answer from rank " + std::to_string(rank);
-    connection.close();
-    break;
-  }
-  return finish();
+  return Mesh(plan, listener).connect(cancelled, problem);
 }
 
 } // namespace gpt2

@@ -6,10 +6,9 @@
 
 #include "engine/base/error.h"
 #include "engine/dist/control_channel.h"
-#include "engine/dist/meeting_place.h"
 #include "engine/dist/mesh.h"
+#include "engine/dist/messages.h"
 #include "engine/dist/rendezvous.h"
-#include "engine/dist/wire.h"
 
 namespace gpt2 {
 namespace {
@@ -27,19 +26,6 @@ LocalRank count_on_this_host(const std::vector<Member>& members, int rank) {
           static_cast<int>(std::count_if(members.begin(), members.end(), here))};
 }
 
-std::string pack_list(const std::vector<std::string>& texts) {
-  Packer packer;
-  for (const std::string& text : texts) packer.put_text(text);
-  return packer.bytes();
-}
-
-std::vector<std::string> unpack_list(const std::string& bytes, int count) {
-  Unpacker unpacker(bytes);
-  std::vector<std::string> texts;
-  for (int i = 0; i < count; ++i) texts.push_back(unpacker.take_text());
-  return texts;
-}
-
 std::string bytes_of(std::span<const double> values) {
   return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
 }
@@ -50,7 +36,7 @@ struct RankGroup::Impl {
   Impl(const Launch& launch, Meeting meeting, const JoinOptions& options)
       : rank(launch.rank),
         ranks(launch.ranks),
-        token(meeting.token),
+        key(meeting.key),
         on_one_host(meeting.on_one_host),
         local(count_on_this_host(meeting.members, rank)),
         channel(rank, std::move(meeting), options) {
@@ -61,9 +47,12 @@ struct RankGroup::Impl {
   std::vector<std::string> gather(Call call, std::string_view mine);
   std::string broadcast(Call call, std::string_view of_rank_0);
   std::string receive(Call call, int from);
+  [[noreturn]] void fail_at(int from, const std::string& what) { // one of its messages is wrong
+    channel.fail(to_string(from, channel.members()[static_cast<size_t>(from)]) + what);
+  }
 
   const int rank, ranks;
-  const uint64_t token;
+  const Key key;
   const bool on_one_host;
   LocalRank local;
   ControlChannel channel;
@@ -74,8 +63,8 @@ struct RankGroup::Impl {
 std::string RankGroup::Impl::receive(Call call, int from) {
   std::string message = channel.receive(from);
   if (message.empty() || message[0] != static_cast<char>(call)) {
-    channel.fail(to_string(from, channel.members()[static_cast<size_t>(from)]) + " is at another point than " +
-                 to_string(rank, channel.members()[static_cast<size_t>(rank)]) + ": the ranks run different programs");
+    fail_at(from, " is at another point than " + to_string(rank, channel.members()[static_cast<size_t>(rank)]) +
+                      ": the ranks run different programs");
   }
   return message.substr(1);
 }
@@ -135,7 +124,9 @@ std::vector<std::string> RankGroup::all_gather(const std::string& mine) {
   if (alone()) return {mine};
   const Scope scope = waiting();
   const std::vector<std::string> gathered = impl_->gather(Call::all_gather, mine);
-  return unpack_list(impl_->broadcast(Call::all_gather, pack_list(gathered)), ranks());
+  const auto all = read_texts(impl_->broadcast(Call::all_gather, to_bytes(gathered)), ranks());
+  if (!all) impl_->fail_at(0, " sent a message that cannot be read");
+  return *all;
 }
 
 void RankGroup::sum(std::span<double> values) {
@@ -144,14 +135,15 @@ void RankGroup::sum(std::span<double> values) {
   const std::vector<std::string> gathered = impl_->gather(Call::sum, bytes_of(values));
   for (size_t from = 1; from < gathered.size(); ++from) {
     if (gathered[from].size() != values.size_bytes()) {
-      impl_->channel.fail(name_of(static_cast<int>(from)) + " adds another number of values than rank 0");
+      impl_->fail_at(static_cast<int>(from), " adds another number of values than rank 0");
     }
     std::vector<double> theirs(values.size());
     std::memcpy(theirs.data(), gathered[from].data(), values.size_bytes());
     for (size_t i = 0; i < values.size(); ++i) values[i] += theirs[i];
   }
   const std::string sums = impl_->broadcast(Call::sum, bytes_of(values));
-  std::memcpy(values.data(), sums.data(), std::min(sums.size(), values.size_bytes()));
+  if (sums.size() != values.size_bytes()) impl_->fail_at(0, " adds another number of values than " + name_of(rank()));
+  std::memcpy(values.data(), sums.data(), values.size_bytes());
 }
 
 void RankGroup::barrier() { all_gather(""); }
@@ -190,9 +182,11 @@ std::span<const int> RankGroup::mesh() {
   const Scope scope = waiting();
   const Socket listener = listen_at(0, impl_->on_one_host ? Reach::this_host : Reach::everywhere);
   const std::vector<std::string> ports = all_gather(std::to_string(local_port(listener)));
-  MeshPlan plan{.rank = rank(), .token = impl_->token, .endpoints = {}};
+  MeshPlan plan{.rank = rank(), .key = impl_->key, .endpoints = {}};
   for (size_t i = 0; i < ports.size(); ++i) {
-    plan.endpoints.push_back({impl_->channel.members()[i].address, std::stoi(ports[i])});
+    const std::optional<int> port = read_port(ports[i]);
+    if (!port) impl_->fail_at(static_cast<int>(i), " sent a message that cannot be read");
+    plan.endpoints.push_back({impl_->channel.members()[i].address, *port});
   }
   std::string problem;
   impl_->mesh = connect_mesh(

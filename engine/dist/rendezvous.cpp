@@ -9,21 +9,20 @@
 #include <thread>
 
 #include "engine/base/error.h"
-#include "engine/base/hash.h"
 #include "engine/base/process.h"
+#include "engine/dist/lobby.h"
 #include "engine/dist/meeting_place.h"
-#include "engine/dist/wire.h"
 
 namespace gpt2 {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2; // of what ranks send each other
 
 [[noreturn]] void fail(const Launch& launch, const std::string& what) {
   throw Error(ExitCode::communication, what,
               "has " + launch.program + " started all " + std::to_string(launch.ranks) +
-                  " ranks, does a firewall stand between them, is --master right? see docs/cluster.md");
+                  " ranks, is there a firewall between them, is --master right? see docs/cluster.md");
 }
 
 std::string seconds_of(milliseconds limit) {
@@ -31,60 +30,14 @@ std::string seconds_of(milliseconds limit) {
                                    : std::to_string(limit.count()) + " ms";
 }
 
-// ---- hello ----
-
-struct Hello {
-  uint64_t token = 0, nonce = 0;
-  uint32_t version = kVersion;
-  int rank = 0, ranks = 0;
-  Member from;
-};
-
-std::string pack(const Hello& hello) {
-  Packer packer;
-  packer.put(hello.token).put(hello.nonce).put(hello.version).put(hello.rank).put(hello.ranks);
-  return packer.put(hello.from.process).put_text(hello.from.host).bytes();
-}
-
-std::optional<Hello> unpack_hello(const Frame& frame) {
-  if (frame.type != FrameType::hello) return std::nullopt;
-  Unpacker unpacker(frame.body);
-  Hello hello;
-  hello.token = unpacker.take<uint64_t>(), hello.nonce = unpacker.take<uint64_t>();
-  hello.version = unpacker.take<uint32_t>();
-  hello.rank = unpacker.take<int>(), hello.ranks = unpacker.take<int>();
-  hello.from.process = unpacker.take<int>(), hello.from.host = unpacker.take_text();
-  if (!unpacker.complete()) return std::nullopt;
-  return hello;
-}
-
 Member this_process() { return {host_name(), static_cast<int>(::getpid()), ""}; }
-
-// ---- roster ----
-
-std::string pack(const std::vector<Member>& members) {
-  Packer packer;
-  for (const Member& member : members) packer.put(member.process).put_text(member.host).put_text(member.address);
-  return packer.bytes();
-}
-
-std::vector<Member> unpack_roster(const Frame& frame, const Launch& launch) {
-  Unpacker unpacker(frame.body);
-  std::vector<Member> members(static_cast<size_t>(launch.ranks));
-  for (Member& member : members) {
-    member.process = unpacker.take<int>();
-    member.host = unpacker.take_text(), member.address = unpacker.take_text();
-  }
-  if (!unpacker.complete()) fail(launch, "rank 0 sent a list of ranks that cannot be read");
-  return members;
-}
 
 // ---- rank 0 ----
 
 struct Guest {
   Connection connection;
-  Clock::time_point patience_ends; // for one that has not joined
-  std::optional<Hello> hello = std::nullopt;
+  Hello hello;
+  Clock::time_point leaves_at; // unless it has joined
   bool joined = false, dropped = false;
 };
 
@@ -97,23 +50,25 @@ std::string address_for_others(const Connection& connection) {
 
 class Reception {
  public:
-  Reception(const Launch& launch, uint64_t token, milliseconds limit)
+  Reception(const Launch& launch, const std::optional<Key>& token, milliseconds limit)
       : launch_(launch),
         ranks_(launch.ranks),
-        token_(token),
+        key_(token ? *token : random_key()),
         limit_(limit),
         place_(MeetingPlace::of(launch, token)),
         joined_(static_cast<size_t>(ranks_), nullptr) {}
 
   Meeting receive_all() {
     const Clock::time_point deadline = Clock::now() + limit_;
-    const Socket listener = place_->listen();
+    const Socket listener = place_->listen(key_);
+    Lobby lobby(listener, key_, Purpose::joining, ranks_);
     while (count_missing() > 0) {
-      if (Clock::now() >= deadline) end(missing_ranks() + " did not join within " + seconds_of(limit_));
-      wait(listener, deadline);
-      for (Socket socket = accept_from(listener); socket.is_open(); socket = accept_from(listener)) {
-        guests_.push_back({Connection(std::move(socket)), Clock::now() + kHandshakeTime});
+      if (Clock::now() >= deadline) {
+        end(missing_ranks() + " did not join within " + seconds_of(limit_) +
+            (lobby.lacks_descriptors() ? " (rank 0 has too many open files: see ulimit -n)" : ""));
       }
+      wait(lobby, deadline);
+      for (Lobby::Guest& guest : lobby.receive()) greet(std::move(guest));
       for (Guest& guest : guests_) serve(guest);
       guests_.remove_if([](const Guest& guest) { return guest.dropped; });
     }
@@ -138,58 +93,50 @@ class Reception {
     return missing.size() > kNamed ? text + " and " + std::to_string(missing.size() - kNamed) + " more" : text;
   }
 
-  void wait(const Socket& listener, Clock::time_point deadline) const {
-    std::vector<pollfd> descriptors{{listener.descriptor(), POLLIN, 0}};
+  void wait(const Lobby& lobby, Clock::time_point deadline) const {
+    std::vector<pollfd> descriptors;
+    lobby.add_to(descriptors);
     for (const Guest& guest : guests_) descriptors.push_back({guest.connection.socket().descriptor(), POLLIN, 0});
     const Clock::duration left =
         std::clamp<Clock::duration>(deadline - Clock::now(), milliseconds(0), milliseconds(100));
     ::poll(descriptors.data(), descriptors.size(), static_cast<int>(std::chrono::ceil<milliseconds>(left).count()));
   }
 
-  void serve(Guest& guest) {
-    guest.connection.receive();
-    for (auto frame = guest.connection.next(); frame && !guest.dropped; frame = guest.connection.next()) {
-      if (!guest.hello) {
-        greet(guest, *frame);
-      } else if (frame->type == FrameType::joined && !guest.joined) {
-        admit(guest);
-      }
-    }
-    guest.connection.flush();
-    if (guest.joined && guest.connection.ended()) {
-      end(to_string(guest.hello->rank, guest.hello->from) + " ended while the others were still joining");
-    }
-    if (!guest.joined && (guest.connection.ended() || Clock::now() >= guest.patience_ends)) guest.dropped = true;
-  }
-
-  void greet(Guest& guest, const Frame& frame) {
-    const auto hello = unpack_hello(frame);
-    if (!hello || hello->token != token_ || hello->nonce != place_->nonce()) {
-      guest.dropped = true;
-      return;
-    }
-    guest.hello = hello;
+  void greet(Lobby::Guest&& arrived) {
+    const auto hello = read_hello(arrived.who);
+    if (!hello) return;
+    guests_.push_back({std::move(arrived.connection), *hello, Clock::now() + kHandshakeTime});
     const std::string who = to_string(hello->rank, hello->from);
     if (hello->version != kVersion)
-      end(who + " speaks version " + std::to_string(hello->version) + " of the ranks' language, rank 0 version " +
+      end(who + " speaks version " + std::to_string(hello->version) + " of the ranks' protocol, rank 0 version " +
           std::to_string(kVersion));
     if (hello->ranks != ranks_ || hello->rank < 0 || hello->rank >= ranks_) {
       end(who + " counts " + std::to_string(hello->ranks) + " ranks, rank 0 counts " + std::to_string(ranks_));
     }
-    guest.connection.queue(FrameType::welcome, Packer().put(proof_of(token_)).bytes());
+  }
+
+  void serve(Guest& guest) {
+    guest.connection.receive();
+    for (auto frame = guest.connection.next(); frame; frame = guest.connection.next()) {
+      if (frame->type == FrameType::joined && !guest.joined) admit(guest);
+    }
+    guest.connection.flush();
+    if (guest.joined && guest.connection.ended()) {
+      end(to_string(guest.hello.rank, guest.hello.from) + " ended while the others were still joining");
+    }
+    if (!guest.joined && (guest.connection.ended() || Clock::now() >= guest.leaves_at)) guest.dropped = true;
   }
 
   void admit(Guest& guest) {
-    refuse_double(*guest.hello);
+    refuse_double(guest.hello);
     guest.joined = true;
-    guest.connection.trust();
-    joined_[static_cast<size_t>(guest.hello->rank)] = &guest;
+    joined_[static_cast<size_t>(guest.hello.rank)] = &guest;
   }
 
   void refuse_double(const Hello& hello) {
     const Guest* const other = joined_[static_cast<size_t>(hello.rank)];
     if (hello.rank > 0 && !other) return;
-    const Member first = other ? other->hello->from : this_process();
+    const Member first = other ? other->hello.from : this_process();
     end("two processes claim to be rank " + std::to_string(hello.rank) + ": process " + std::to_string(first.process) +
         " on " + first.host + " and process " + std::to_string(hello.from.process) + " on " + hello.from.host);
   }
@@ -198,7 +145,6 @@ class Reception {
   [[noreturn]] void end(const std::string& reason) {
     const Clock::time_point deadline = Clock::now() + kHandshakeTime;
     for (Guest& guest : guests_) {
-      if (!guest.hello) continue;
       guest.connection.queue(FrameType::refused, reason);
       guest.connection.flush();
       while (guest.connection.has_unsent() && Clock::now() < deadline) {
@@ -211,15 +157,16 @@ class Reception {
 
   Meeting close_list() {
     Meeting meeting;
+    meeting.key = key_;
     meeting.members.resize(joined_.size()), meeting.connections.resize(joined_.size());
     meeting.members[0] = this_process();
     for (size_t rank = 1; rank < joined_.size(); ++rank) {
-      meeting.members[rank] = joined_[rank]->hello->from;
+      meeting.members[rank] = joined_[rank]->hello.from;
       meeting.members[rank].address = address_for_others(joined_[rank]->connection);
       meeting.connections[rank] = std::move(joined_[rank]->connection);
     }
     for (size_t rank = 1; rank < joined_.size(); ++rank) {
-      meeting.connections[rank].queue(FrameType::roster, pack(meeting.members));
+      meeting.connections[rank].queue(FrameType::roster, to_bytes(meeting.members));
       meeting.connections[rank].flush();
     }
     return meeting;
@@ -227,7 +174,7 @@ class Reception {
 
   const Launch& launch_;
   const int ranks_;
-  const uint64_t token_;
+  const Key key_;
   const milliseconds limit_;
   const std::unique_ptr<MeetingPlace> place_;
   std::list<Guest> guests_;
@@ -238,16 +185,20 @@ class Reception {
 
 class Visitor {
  public:
-  Visitor(const Launch& launch, uint64_t token, milliseconds limit)
-      : launch_(launch), token_(token), limit_(limit), place_(MeetingPlace::of(launch, token)) {}
+  Visitor(const Launch& launch, const std::optional<Key>& token, milliseconds limit)
+      : launch_(launch), limit_(limit), place_(MeetingPlace::of(launch, token)) {}
 
   Meeting go() {
     const Clock::time_point deadline = Clock::now() + limit_;
     milliseconds pause(20);
     while (Clock::now() < deadline) {
-      for (const Endpoint& endpoint : place_->endpoints()) {
-        if (auto connection = knock(endpoint, std::min(deadline, Clock::now() + kHandshakeTime))) {
-          return stay(std::move(*connection), deadline);
+      const auto invitation = place_->find();
+      if (!invitation) problem_ = "rank 0 has not written the file, or this node does not see it";
+      for (const Endpoint& endpoint : invitation ? invitation->endpoints : std::vector<Endpoint>()) {
+        if (auto connection = knock(endpoint, invitation->key, std::min(deadline, Clock::now() + kHandshakeTime))) {
+          Meeting meeting = stay(std::move(*connection), deadline);
+          meeting.key = invitation->key;
+          return meeting;
         }
       }
       std::this_thread::sleep_for(pause);
@@ -258,32 +209,28 @@ class Visitor {
   }
 
  private:
-  std::optional<Connection> knock(const Endpoint& endpoint, Clock::time_point deadline) {
-    Connection connection(connect_to(endpoint.host, endpoint.port, deadline, nullptr, problem_));
-    if (!connection.socket().is_open() || is_connected_to_itself(connection.socket())) return std::nullopt;
-    connection.queue(FrameType::hello, pack(Hello{.token = token_,
-                                                  .nonce = place_->nonce(),
-                                                  .rank = launch_.rank,
-                                                  .ranks = launch_.ranks,
-                                                  .from = this_process()}));
-    const auto answer = wait_for_frame(connection, deadline, nullptr);
-    if (answer && answer->type == FrameType::refused) fail(launch_, answer->body);
-    if (answer && answer->type == FrameType::welcome && answer->body == Packer().put(proof_of(token_)).bytes()) {
-      return connection;
-    }
-    problem_ = endpoint.host + " port " + std::to_string(endpoint.port) + " is held by somebody else";
+  std::optional<Connection> knock(const Endpoint& endpoint, const Key& key, Clock::time_point deadline) {
+    Socket socket = connect_to(endpoint.host, endpoint.port, deadline, nullptr, problem_);
+    if (!socket.is_open() || is_connected_to_itself(socket)) return std::nullopt;
+    Handshake handshake = Handshake::as_caller(
+        std::move(socket), key, Purpose::joining,
+        to_bytes(Hello{.version = kVersion, .rank = launch_.rank, .ranks = launch_.ranks, .from = this_process()}));
+    if (handshake.finish(deadline)) return handshake.take_connection();
+    problem_ = endpoint.host + " port " + std::to_string(endpoint.port) +
+               " is held by another process, or that has another secret";
     return std::nullopt;
   }
 
   Meeting stay(Connection connection, Clock::time_point deadline) const {
-    connection.trust();
     connection.queue(FrameType::joined, "");
     const auto answer = wait_for_frame(connection, deadline + limit_, nullptr); // rank 0 may have begun later
     if (!answer)
       fail(launch_, "rank 0 at " + peer_address(connection.socket()) + " ended while the ranks were joining");
     if (answer->type != FrameType::roster) fail(launch_, answer->body);
     Meeting meeting;
-    meeting.members = unpack_roster(*answer, launch_);
+    const auto roster = read_roster(answer->body, launch_.ranks);
+    if (!roster) fail(launch_, "rank 0 sent a list of ranks that cannot be read");
+    meeting.members = *roster;
     // Where rank 0 is, are those that share its host.
     for (Member& member : meeting.members) {
       if (member.address.empty()) member.address = peer_address(connection.socket());
@@ -294,15 +241,10 @@ class Visitor {
   }
 
   const Launch& launch_;
-  const uint64_t token_;
   const milliseconds limit_;
   const std::unique_ptr<MeetingPlace> place_;
   std::string problem_;
 };
-
-uint64_t hash_text(const std::string& text, uint64_t seed) {
-  return xxh64(std::as_bytes(std::span(text.data(), text.size())), seed);
-}
 
 } // namespace
 
@@ -310,20 +252,11 @@ std::string to_string(int rank, const Member& member) {
   return "rank " + std::to_string(rank) + " (" + member.host + ", process " + std::to_string(member.process) + ")";
 }
 
-uint64_t job_token(const Launch& launch, const Environment& environment) {
-  const char* const secret = environment("GPT2_JOB_TOKEN");
-  const uint64_t job = hash_text(launch.job, ::geteuid());
-  return secret ? hash_text(secret, job) : job;
-}
-
-uint64_t proof_of(uint64_t token) { return hash_text("welcome", token); }
-
 Meeting meet(const Launch& launch, milliseconds limit, const Environment& environment) {
-  const uint64_t token = job_token(launch, environment);
+  const std::optional<Key> token = key_of_token(launch, environment);
   Meeting meeting =
       launch.rank == 0 ? Reception(launch, token, limit).receive_all() : Visitor(launch, token, limit).go();
-  meeting.token = token;
-  meeting.on_one_host = launch.master.empty();
+  meeting.on_one_host = on_one_host(launch);
   return meeting;
 }
 

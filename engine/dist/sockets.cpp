@@ -105,13 +105,12 @@ Socket listen_at(int port, Reach reach) {
   return Socket();
 }
 
-Socket accept_from(const Socket& listener) {
+Socket accept_from(const Socket& listener, bool* lacks_descriptors) {
   Socket socket(::accept4(listener.descriptor(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (socket.is_open()) {
-    set_flag(socket, IPPROTO_TCP, TCP_NODELAY, 1);
-  } else if (errno == EMFILE || errno == ENFILE) {
-    throw_socket_error("accept a connection");
-  }
+  if (socket.is_open()) set_flag(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  const bool lacking = !socket.is_open() && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM);
+  if (lacking && !lacks_descriptors) throw_socket_error("accept a connection");
+  if (lacks_descriptors) *lacks_descriptors = lacking;
   return socket;
 }
 
@@ -128,7 +127,10 @@ Socket connect_to(const std::string& host, int port, Clock::time_point deadline,
   Socket connected;
   for (const addrinfo* address = found; address && !connected.is_open(); address = address->ai_next) {
     Socket socket = open_socket(address->ai_family);
-    if (!socket.is_open()) continue;
+    if (!socket.is_open()) {
+      problem = std::string("no socket: ") + std::strerror(errno);
+      continue;
+    }
     set_flag(socket, IPPROTO_TCP, TCP_NODELAY, 1);
     const int status = ::connect(socket.descriptor(), address->ai_addr, address->ai_addrlen);
     if (status == 0 || (errno == EINPROGRESS && finish_connecting(socket, deadline, cancelled))) {

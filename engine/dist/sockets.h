@@ -29,7 +29,9 @@ enum class Reach { this_host, everywhere };
 
 // Port 0: any free one. A port that somebody holds gives a closed socket; what else fails is Error(communication).
 Socket listen_at(int port, Reach reach);
-Socket accept_from(const Socket& listener); // closed: nobody waits there
+// Closed: nobody waits there. Where this process or the system has no descriptor left: says so, or, without
+// `lacks_descriptors`, throws Error(communication).
+Socket accept_from(const Socket& listener, bool* lacks_descriptors = nullptr);
 
 // `host` is a name or an address, IPv4 or IPv6; each address that it stands for is tried. A closed socket: `problem`
 // tells why.

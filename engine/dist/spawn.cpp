@@ -10,14 +10,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/dist/secret.h"
 
 extern char** environ; // NOLINT(readability-redundant-declaration): only glibc declares it too
 
@@ -28,18 +29,24 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::seconds;
 constexpr int kDied = static_cast<int>(ExitCode::communication); // by a signal: as the others see it
 
-std::string new_job() {
-  std::random_device device;
-  return std::to_string(::getpid()) + "-" + std::to_string(device()) + std::to_string(device());
+// What the ranks of this job share. The token is for their environment alone, which no other user can read.
+struct Job {
+  std::string name = std::to_string(::getpid()) + "-" + to_hex(random_key()).substr(0, 16);
+  std::string token = to_hex(random_key());
+};
+
+bool is_set(const char* variable) {
+  const char* const value = std::getenv(variable);
+  return value && *value;
 }
 
-// This process's variables, and those of one rank.
+// This process's variables, and those of one rank. A token that the user has given stays.
 class RankEnvironment {
  public:
-  RankEnvironment(int rank, int ranks, const std::string& job) {
+  RankEnvironment(int rank, int ranks, const Job& job) {
     for (char** variable = environ; *variable; ++variable) {
       if (std::strncmp(*variable, "GPT2_RANK", 9) != 0 && std::strncmp(*variable, "GPT2_LOCAL_RANK", 15) != 0 &&
-          std::strncmp(*variable, "GPT2_JOB=", 9) != 0) {
+          std::strncmp(*variable, "GPT2_JOB=", 9) != 0 && std::strcmp(*variable, "GPT2_JOB_TOKEN=") != 0) {
         texts_.emplace_back(*variable);
       }
     }
@@ -48,9 +55,10 @@ class RankEnvironment {
                                       {"GPT2_RANKS=", of_ranks},
                                       {"GPT2_LOCAL_RANK=", of_rank},
                                       {"GPT2_LOCAL_RANKS=", of_ranks},
-                                      {"GPT2_JOB=", job}}) {
+                                      {"GPT2_JOB=", job.name}}) {
       texts_.push_back(name + value);
     }
+    if (!is_set("GPT2_JOB_TOKEN") && !is_set("GPT2_JOB_TOKEN_FILE")) texts_.push_back("GPT2_JOB_TOKEN=" + job.token);
     for (std::string& text : texts_) pointers_.push_back(text.data());
     pointers_.push_back(nullptr);
   }
@@ -117,7 +125,7 @@ class CaughtSignals {
 class Ranks {
  public:
   Ranks(int count, char** argv, seconds patience) : patience_(patience) {
-    const std::string job = new_job();
+    const Job job;
     for (int rank = 0; rank < count; ++rank) {
       RankEnvironment environment(rank, count, job);
       start(argv, environment.get());

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <map>
+#include <sstream>
 
 #include "engine/base/divisors.h"
 #include "engine/base/program.h"
@@ -30,10 +31,10 @@ std::string to_text(const std::vector<Fact>& facts) {
 
 std::map<std::string, std::string> from_text(const std::string& text) {
   std::map<std::string, std::string> facts;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t tab = text.find('\t', begin), end = text.find('\n', tab);
-    facts[text.substr(begin, tab - begin)] = text.substr(tab + 1, end - tab - 1);
-    begin = end + 1;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) { // a line without a tab is a name without a value
+    const size_t tab = std::min(line.find('\t'), line.size());
+    facts[line.substr(0, tab)] = line.substr(std::min(tab + 1, line.size()));
   }
   return facts;
 }
@@ -64,6 +65,7 @@ std::unique_ptr<RankGroup> join_ranks(const Options& options, const Environment&
   if (!launch || launch->ranks == 1) return std::make_unique<RankGroup>();
   Launch of_options = *launch;
   if (!options.master.empty()) of_options.master = options.master;
+  of_options.shared_folder = checkpoint_dirs(options).front();
   const std::chrono::seconds limit(options.nccl_timeout);
   return RankGroup::join(of_options, {.deadline = limit, .stall = limit});
 }

@@ -8,8 +8,10 @@ import contextlib
 import glob
 import os
 import re
+import resource
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -216,6 +218,44 @@ class Ranks(unittest.TestCase):
         ends = self.end_of(self.start_each(2, environment=self.torchrun_words(2, 29415), flags=flags), 60)
         self.assertEqual([end[0] for end in ends], [4, 4], ends)
         self.assertIn("was trained on other data", ends[0][2] + ends[1][2])
+
+    def test_a_file_of_somebody_else_is_not_touched(self):
+        with open(self.folder + "/thesis.txt", "w") as file:
+            file.write("x\n")
+        for rank in (0, 1):
+            out = self.run_to_end([PROGRAM, *self.arguments(2), "--ranks", "2", "--rank", str(rank), "--master", "file:thesis.txt",
+                                   "--nccl_timeout", "2"], code=2)
+            self.assertRegex(out, r"\Aerror: thesis\.txt exists, [^\n]* \(give [^\n]*\)\n\Z")
+        with open(self.folder + "/thesis.txt") as file:
+            self.assertEqual(file.read(), "x\n")
+
+    def test_idle_connections_keep_nobody_out(self):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard < 1500:
+            self.skipTest(f"only {hard} open files")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1500, hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        arguments = [*self.arguments(2, "--max_steps", "2"), "--ranks", "2", "--master", f"127.0.0.1:{port}"]
+
+        def start(rank):
+            return subprocess.Popen(["sh", "-c", 'ulimit -n 1024; exec "$@"', "sh", PROGRAM, *arguments, "--rank", str(rank)],
+                                    cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+        processes, idle = [start(0)], []
+        self.addCleanup(lambda: [p.kill() for p in processes if p.poll() is None])
+        self.addCleanup(lambda: [connection.close() for connection in idle])
+        while len(idle) < 1300:
+            try:
+                idle.append(socket.create_connection(("127.0.0.1", port), timeout=10))
+            except ConnectionRefusedError:
+                self.assertIsNone(processes[0].poll(), "rank 0 has ended")
+                time.sleep(0.01)
+        processes.append(start(1))
+        ends = self.end_of(processes, 60)
+        self.assertEqual([end[0] for end in ends], [0, 0], ends)
 
     def test_a_missing_rank_is_named(self):
         words = self.torchrun_words(3, 29412)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/submit_fp8.sh and srun under a real slurmctld and slurmd on this machine. Usage: test_slurm.py TRAINER SWEEP"""
+"""tools/submit_fp8.sh and srun under a real slurmctld and slurmd on this machine. Usage: test_slurm.py TRAINER SWEEP SPAWN_RANKS"""
 import json
 import os
 import re
@@ -90,13 +90,14 @@ class Slurm(unittest.TestCase):
         # A limit that comes before the first step, by a program that says it stopped and saved nothing.
         stand_in = os.path.join(self.folder, "stand_in")
         with open(stand_in, "w") as file:
-            file.write("#!/bin/sh\ntrap 'exit 75' USR1\ntouch started\nwhile :; do sleep 0.1; done\n")
+            file.write("#!/bin/sh\ntrap 'exit 75' USR1\necho "token: $GPT2_JOB_TOKEN"\ntouch started\nwhile :; do sleep 0.1; done\n")
         os.chmod(stand_in, 0o755)
         job = self.submit(arguments=[], PROGRAM="./stand_in")
         CLUSTER.wait_for(lambda: os.path.exists(os.path.join(self.folder, "started")), "the start of the job")
         CLUSTER.run("scancel", "--batch", "--signal=USR1", str(job))
         self.assertEqual(self.end_of(job), ("FAILED", 75), self.log(job))
         self.assertIn("the time limit came before a step was done", self.log(job))
+        self.assertRegex(self.log(job), r"(?m)^token: [0-9a-f]{64}$")  # for the ranks of the job alone
         self.assertEqual(CLUSTER.job(job)["Restarts"], "0")
 
     def test_stopped_by_hand_it_saves_and_another_job_goes_on(self):
@@ -140,6 +141,15 @@ class Slurm(unittest.TestCase):
         self.assertEqual(self.end_of(job), ("FAILED", 2), self.log(job))
         self.assertIn("configs/nothing.toml", self.log(job))
 
+    def test_ranks_by_srun_meet_within_a_second(self):
+        times = []
+        while len(times) < 3 and not (times and times[-1] < 1):  # a busy machine gets three tries
+            done = CLUSTER.run("srun", "--ntasks=3", SPAWN_RANKS, "group", cwd=self.folder)
+            found = re.findall(r", 3 together, began ([\d.]+) met ([\d.]+)", done.stdout)
+            self.assertEqual(len(found), 3, done.stdout + done.stderr)
+            times.append(max(float(met) for _, met in found) - max(float(began) for began, _ in found))
+        self.assertLess(times[-1], 1, times)
+
     def test_two_ranks_by_srun(self):
         flags = [*SMALL, "--max_steps", "20"]
         done = CLUSTER.run("srun", "--ntasks=2", "./train_gpt2_fp8", *flags, "--run_name", "two",
@@ -155,7 +165,7 @@ class Slurm(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    TRAINER, SWEEP = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
+    TRAINER, SWEEP, SPAWN_RANKS = (os.path.abspath(sys.argv.pop(1)) for _ in range(3))
     if reason := slurm_cluster.missing():
         print(f"skipped: {reason}")
         sys.exit(77)

@@ -88,5 +88,34 @@ def checkpoint():
     os.remove(path)
 
 
-for make in (config, shards, tokenizer, checkpoint):
+def frames():
+    """The first byte chooses the reader (fuzz_frames.cpp), the second is its number."""
+    def framed(kind, body, magic=0x4B523247):
+        return struct.pack("<3I", magic, kind, len(body)) + body
+
+    def packed(*values):
+        return b"".join(struct.pack("<I", len(value)) + value if isinstance(value, bytes) else struct.pack("<i", value) for value in values)
+
+    member = packed(4711, b"node7", b"10.0.0.1")
+    put("frames", "two_frames", bytes([0, 99]) + framed(0, b"n" * 32) + framed(1, b"h" * 90))
+    put("frames", "web", bytes([0, 255]) + b"GET / HTTP/1.1\r\n\r\n")
+    put("frames", "too_large", bytes([0, 255]) + framed(1, b"x" * 2000))
+    put("frames", "unknown_type", bytes([0, 255]) + framed(12, b""))
+    put("frames", "sealed", bytes([1, 0]) + b"\6\5hello\7\0\6\3abc")
+    put("frames", "sealed_altered", bytes([1, 20]) + b"\6\5hello\7\0\6\3abc")
+    put("frames", "called", bytes([2, 1]) + framed(1, b"c" * 32 + b"who" + b"m" * 32))
+    put("frames", "caller", bytes([2, 0]) + framed(0, b"s" * 32) + framed(2, b"m" * 32))
+    put("frames", "hello", bytes([3, 0]) + packed(2, 1, 8) + member)
+    put("frames", "roster", bytes([4, 2]) + member * 3)
+    put("frames", "heartbeat", bytes([5, 0]) + struct.pack("<Bq", 1, 1500))
+    put("frames", "heartbeat_of_ages", bytes([5, 0]) + struct.pack("<Bq", 2, 2**62))
+    put("frames", "texts", bytes([6, 1]) + packed(b"from 0", b""))
+    put("frames", "error", bytes([7, 0]) + packed(3, b"no such shard", b"look again"))
+    put("frames", "published", bytes([8, 0]) + b"gpt2_ranks 2\nkey " + b"0123456789abcdef" * 4 + b"\nport 4000\naddress 10.0.0.1\nend\n")
+    put("frames", "port", bytes([9, 0]) + b"65535")
+    put("frames", "master", bytes([10, 0]) + b"[::1]:4000")
+    put("frames", "master_without_end", bytes([10, 0]) + b"[::1")
+
+
+for make in (config, shards, tokenizer, checkpoint, frames):
     make()

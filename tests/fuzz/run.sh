@@ -20,7 +20,7 @@ compiler=$(command -v clang++-19) || { echo "skipped: no clang++-19 (tools/insta
 compiler="$(command -v ccache || true) $compiler"
 flags="-std=c++20 -g -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
   -DGPT2_VERSION=\"fuzz\" -I. $(pkg-config --cflags hdf5 2>/dev/null || echo -I/usr/include/hdf5/serial)"
-libraries="$(pkg-config --libs hdf5 2>/dev/null || echo -L/usr/lib/x86_64-linux-gnu/hdf5/serial -lhdf5) -lpcre2-8 -lpthread"
+libraries="$(pkg-config --libs hdf5 2>/dev/null || echo -L/usr/lib/x86_64-linux-gnu/hdf5/serial -lhdf5) -lpcre2-8 -lsodium -lpthread"
 [ ! -e /usr/include/xxhash.h ] || libraries="$libraries -lxxhash"
 
 # ---- build: the floors that readers stand on as one archive, of which a target links what it uses ----
@@ -57,9 +57,13 @@ table=$(printf '%-12s %12s %8s %8s %9s %9s' target executions edges features sec
 for target in "${targets[@]}"; do
   count=$executions
   largest=64 # MiB that one allocation may take
-  case $target in checkpoint | shard_hdf5) count=$executions_hdf5 largest=1000000 ;; esac
+  longest=16384 # bytes of an input
+  case $target in
+    checkpoint | shard_hdf5) count=$executions_hdf5 largest=1000000 ;;
+    frames) longest=2048 ;; # a stranger's frame has 1 KB
+  esac
   mkdir -p "$build/corpus/$target"
-  options="-runs=$count -max_len=16384 -timeout=10 -rss_limit_mb=1024 -malloc_limit_mb=$largest -print_final_stats=1 -verbosity=1
+  options="-runs=$count -max_len=$longest -timeout=10 -rss_limit_mb=1024 -malloc_limit_mb=$largest -print_final_stats=1 -verbosity=1
     -artifact_prefix=$build/findings/$target-"
   [ ! -e "tests/fuzz/$target.dict" ] || options="$options -dict=tests/fuzz/$target.dict"
   begin=$(date +%s)

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/io/checkpoint_verify.h"
-#include "engine/io/hdf5_state.h"
+#include "engine/io/hdf5_state_reader.h"
 #include "engine/io/parallel_jobs.h"
 #include "tests/expect_error.h"
 #include "tests/sharded_model.h"

@@ -62,7 +62,7 @@ class CheckpointFolder {
 
   std::string root_, run_, folder_;
   KeepRule keep_;
-  std::future<std::vector<std::string>> cleaning_; // rank 0's: ends before the next save begins, for both enter HDF5
+  std::future<std::vector<std::string>> cleaning_; // rank 0's: ends before the next save begins
   std::vector<std::string> warnings_;              // of those that have ended
   std::unique_ptr<CheckpointSave> save_;           // the one under way
   SaveResult result_;                              // what it will be

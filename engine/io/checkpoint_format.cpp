@@ -14,6 +14,7 @@
 #include "engine/base/log.h"
 #include "engine/io/checkpoint_reader.h"
 #include "engine/io/finite_reader.h"
+#include "engine/io/hdf5_state_writer.h"
 #include "engine/io/manifest.h"
 
 namespace gpt2 {
@@ -129,7 +130,7 @@ void check_updates(StateReader& model, int64_t step) {
 
 // ---- opening one ----
 
-void check_format(const Hdf5File& file, const std::string& format, bool has_manifest) {
+void check_format(const Hdf5StateFile& file, const std::string& format, bool has_manifest) {
   if (!file.has_attribute("format") || file.read_text_attribute("format") != format) {
     throw Error(ExitCode::checkpoint, file.path() + " is an HDF5 file, but not a checkpoint of this program",
                 "give a step, latest, best, or a folder that bin/ckpt list shows");
@@ -150,7 +151,7 @@ bool is_there(const std::string& path) {
   return std::filesystem::is_regular_file(path, ignored);
 }
 
-// The files of one checkpoint. HDF5 sees them through their hashes, where there are some.
+// The files of one checkpoint. They are read through their hashes, where there are some.
 class CheckpointFiles {
  public:
   explicit CheckpointFiles(std::string folder)
@@ -158,13 +159,13 @@ class CheckpointFiles {
         manifest_(read_manifest(folder_)),
         cache_(std::make_shared<BlockCache>(manifest_ ? manifest_->ranks : 0)) {}
 
-  std::unique_ptr<Hdf5File> state_file() const {
+  std::unique_ptr<Hdf5StateFile> state_file() const {
     auto file = open(0);
     check_format(*file, kFormat, manifest_.has_value());
     return file;
   }
 
-  int ranks(const Hdf5File& state_file) const {
+  int ranks(const Hdf5StateFile& state_file) const {
     const int64_t ranks = state_file.has_attribute("ranks") ? state_file.read_int_attribute("ranks") : 1;
     if (ranks < 1 || ranks > kMostRanks || (manifest_ && ranks != manifest_->ranks))
       state_file.fail("ranks", "it is " + std::to_string(ranks));
@@ -172,7 +173,7 @@ class CheckpointFiles {
   }
 
   // The file of a rank other than 0. One that belongs to another rank or another checkpoint does not pass.
-  std::unique_ptr<Hdf5File> file_of(int rank, int ranks, int64_t step) const {
+  std::unique_ptr<Hdf5StateFile> file_of(int rank, int ranks, int64_t step) const {
     auto file = open(rank);
     check_format(*file, kRankFormat, manifest_.has_value());
     const std::pair<const char*, int64_t> expected[] = {{"rank", rank}, {"ranks", ranks}, {"step", step}};
@@ -186,9 +187,9 @@ class CheckpointFiles {
   const std::string& folder() const { return folder_; }
 
  private:
-  std::unique_ptr<Hdf5File> open(int rank) const {
-    if (!manifest_) return std::make_unique<Hdf5File>(rank_file(folder_, rank), Hdf5File::Mode::read, "");
-    return std::make_unique<Hdf5File>(VerifiedFile(folder_, manifest_->of_rank(rank), cache_), "");
+  std::unique_ptr<Hdf5StateFile> open(int rank) const {
+    if (!manifest_) return std::make_unique<Hdf5StateFile>(rank_file(folder_, rank), "");
+    return std::make_unique<Hdf5StateFile>(VerifiedFile(folder_, manifest_->of_rank(rank), cache_), "");
   }
 
   std::string folder_;
@@ -196,9 +197,10 @@ class CheckpointFiles {
   std::shared_ptr<BlockCache> cache_;
 };
 
-CheckpointReader open_model(const CheckpointFiles& checkpoint, std::unique_ptr<Hdf5File> state_file, int64_t step) {
+CheckpointReader open_model(const CheckpointFiles& checkpoint, std::unique_ptr<Hdf5StateFile> state_file,
+                            int64_t step) {
   const int ranks = checkpoint.ranks(*state_file);
-  std::vector<std::unique_ptr<Hdf5File>> files;
+  std::vector<std::unique_ptr<Hdf5StateFile>> files;
   files.push_back(std::move(state_file));
   std::string absent;
   for (int rank = 1; rank < ranks; ++rank) {
@@ -236,7 +238,7 @@ std::string rank_file(const std::string& folder, int rank) {
 void write_rank_file(const std::string& folder, int rank, int ranks, const GPT2Config& config, const TrainState& state,
                      const StateSnapshot& snapshot) {
   const std::string path = rank_file(folder, rank);
-  Hdf5File file(path, Hdf5File::Mode::create, "free some disk space, or choose another --checkpoint_dir");
+  Hdf5NewFile file(path, "free some disk space, or choose another --checkpoint_dir");
   file.write_attribute("format", rank == 0 ? kFormat : kRankFormat);
   file.write_attribute("format_version", kHashed);
   file.write_attribute("program_version", std::string(GPT2_VERSION));
@@ -292,7 +294,6 @@ TrainState read_train_state(const std::string& folder) {
 }
 
 TrainState load_state(const std::string& folder, StatefulModel& model) {
-  const Hdf5Silence silence; // around those of all files, which are not closed in reverse order
   const CheckpointFiles checkpoint(folder);
   auto file = checkpoint.state_file();
   const TrainState state = read_train_group({*file, kTrainGroup});
@@ -305,7 +306,6 @@ TrainState load_state(const std::string& folder, StatefulModel& model) {
 }
 
 OpenCheckpoint open_checkpoint(const std::string& folder) {
-  const Hdf5Silence silence;
   const CheckpointFiles checkpoint(folder);
   auto file = checkpoint.state_file();
   OpenCheckpoint open;

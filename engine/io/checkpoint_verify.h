@@ -12,7 +12,7 @@ namespace gpt2 {
 
 // "" if a checkpoint is valid: every file is there, every block has the hash that its manifest says, and the header can
 // be read. Else one line that names the file and what is wrong with it. Of a checkpoint from before manifests only the
-// header is looked at (is_unverified()). It enters HDF5, as all below: not while another thread writes a checkpoint.
+// header is read (is_unverified()).
 std::string why_invalid(const std::string& checkpoint);
 
 // The same with what to do about it, if that is not to take another checkpoint: nullopt if it is valid. Every rank

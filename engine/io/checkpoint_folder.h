@@ -59,6 +59,7 @@ class CheckpointFolder {
   void end_cleaning();
   void mark(const std::string& name, bool is_best) const;
   void show_in_root(const char* marker) const;
+  bool is_best_of_root() const;
 
   std::string root_, run_, folder_;
   KeepRule keep_;

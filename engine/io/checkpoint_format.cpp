@@ -12,6 +12,7 @@
 
 #include "engine/base/files.h"
 #include "engine/base/log.h"
+#include "engine/base/utf8.h"
 #include "engine/io/checkpoint_reader.h"
 #include "engine/io/finite_reader.h"
 #include "engine/io/hdf5_state_writer.h"
@@ -95,10 +96,9 @@ double read_best_loss(Hdf5StateReader& reader) {
   return loss;
 }
 
-double read_last_loss(Hdf5StateReader& reader) { // of a run that diverged it may be NaN
-  const double loss = reader.read_real("last_val_loss");
+double measured(double loss) {
   return loss >= 0 && loss <= kNoLoss ? loss : kNoLoss;
-}
+} // of a diverged run it may be NaN
 
 TrainState read_train_group(Hdf5StateReader reader) {
   TrainState state;
@@ -106,7 +106,7 @@ TrainState read_train_group(Hdf5StateReader reader) {
   state.loader_position = read_count(reader, "loader_position");
   state.seed = std::bit_cast<uint64_t>(reader.read_int("seed"));
   state.best_val_loss = read_best_loss(reader);
-  state.last_val_loss = read_last_loss(reader);
+  state.last_val_loss = measured(reader.read_real("last_val_loss"));
   state.last_val_step = read_val_step(reader);
   if (state.last_val_step < -1 || state.last_val_step > state.step)
     refuse("last_val_step", std::to_string(state.last_val_step) + " at step " + std::to_string(state.step));
@@ -277,7 +277,7 @@ StateHeader read_state_header(const std::string& folder) {
   Hdf5StateReader train(*file, kTrainGroup);
   StateHeader header;
   header.step = read_count(train, "step");
-  header.val_loss = train.read_real("last_val_loss");
+  header.val_loss = measured(train.read_real("last_val_loss"));
   header.val_step = read_val_step(train);
   header.precision = train.read_text("precision");
   header.model = Hdf5StateReader(*file, kConfigGroup).read_text("name");
@@ -287,6 +287,27 @@ StateHeader read_state_header(const std::string& folder) {
     if (!is_there(rank_file(folder, rank))) file->fail("", rank_file(folder, rank) + " is not there");
   }
   return header;
+}
+
+StateHeader read_summary(const std::string& folder) {
+  const std::optional<Manifest> manifest = read_manifest(folder);
+  if (!manifest || !manifest->summary) return read_state_header(folder);
+  const auto& [written, model, precision, val_loss, val_step] = *manifest->summary;
+  return {.step = manifest->step,
+          .val_loss = measured(val_loss),
+          .val_step = val_step,
+          .ranks = manifest->ranks,
+          .model = model,
+          .precision = precision,
+          .written = written};
+}
+
+ManifestSummary summary_of(const GPT2Config& config, const TrainState& state) {
+  return {.written = utc_now(),
+          .model = to_valid_utf8(config.name),
+          .precision = to_valid_utf8(state.precision),
+          .val_loss = measured(state.last_val_loss),
+          .val_step = state.last_val_step};
 }
 
 TrainState read_train_state(const std::string& folder) {

@@ -21,8 +21,10 @@ std::optional<Error> find_fault(const std::string& checkpoint, RankGroup& group)
 
 bool is_unverified(const std::string& checkpoint); // it has no manifest
 
-// The other checkpoints of its run, unverified: the one that was written last first, but before it those of which that
-// cannot be read, so that whoever goes through them can say what is wrong with them.
+// A run prunes while others look. What to say of a checkpoint that could not be read and is not there any more.
+Error removed_meanwhile(const std::string& checkpoint);
+
+// The other checkpoints of its run, unread: the highest step first.
 std::vector<std::string> others_of_run(const std::string& checkpoint);
 
 // The newest older one of its run that is valid; "": none.

@@ -56,33 +56,6 @@ TEST_CASE("the rule: all, the newest, multiples, what is marked") {
   CHECK(steps_to_remove(steps, {.every = 200}).empty());
 }
 
-TEST_CASE("milestones: few of the due steps stay, evenly spread, however long the run") {
-  const KeepRule rule{.newest = 2, .every = 0, .due_every = 100, .milestones = 4};
-  std::vector<KeptStep> steps;
-  const auto save = [&](int64_t step) {
-    steps.push_back({.step = step});
-    for (const int64_t gone : steps_to_remove(steps, rule))
-      std::erase_if(steps, [&](const KeptStep& other) { return other.step == gone; });
-    CHECK(steps.size() <= 2 + 4);
-  };
-  const auto kept = [&] {
-    Steps all;
-    for (const KeptStep& step : steps) all.push_back(step.step);
-    return all;
-  };
-  for (int64_t step = 100; step <= 400; step += 100) save(step);
-  CHECK(kept() == Steps{100, 200, 300, 400});
-  save(450); // not due: by a signal
-  for (int64_t step = 500; step <= 700; step += 100) save(step);
-  CHECK(kept() == Steps{200, 400, 600, 700});
-  for (int64_t step = 800; step <= 10'000; step += 100) save(step);
-  CHECK(kept() == Steps{3200, 6400, 9600, 9900, 10'000});
-  CHECK(steps_to_remove(every_100(500), {.newest = 1, .milestones = 4}).size() == 4); // nothing is due
-  CHECK(to_text(rule) == "keeps the newest 2 checkpoints, the best, and at most 4 milestones spread over the run");
-  CHECK(to_text(KeepRule{.newest = 1}) == "keeps the newest checkpoint and the best");
-  CHECK(to_text(KeepRule{}) == "keeps all checkpoints");
-}
-
 TEST_CASE("pruning removes a run's own old checkpoints and nothing of another run") {
   TemporaryFolder root;
   StateOnlyModel model(1);

@@ -8,7 +8,6 @@
 
 #include "engine/base/error.h"
 #include "engine/base/files.h"
-#include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/base/toml.h"
 #include "engine/io/checkpoint_format.h"
@@ -57,37 +56,17 @@ bool was_saved_as_best_only(const std::string& checkpoint, const std::string& va
 
 bool is_multiple(int64_t step, int64_t of) { return of > 0 && step % of == 0; }
 
-// Steps between milestones in a run that has come to step `last`; 0: none.
-int64_t milestone_interval(const KeepRule& rule, int64_t last) {
-  if (rule.milestones <= 0 || rule.due_every <= 0) return 0;
-  int64_t interval = rule.due_every;
-  while (last / interval > rule.milestones) interval *= 2;
-  return interval;
-}
-
 } // namespace
 
 std::vector<int64_t> steps_to_remove(const std::vector<KeptStep>& steps, const KeepRule& rule) {
   std::vector<int64_t> without;
-  const int64_t milestones = steps.empty() ? 0 : milestone_interval(rule, steps.back().step);
   for (size_t i = 0; i + 1 < steps.size(); ++i) {
     const KeptStep& step = steps[i];
     const bool among_newest = rule.newest == 0 || i + static_cast<size_t>(rule.newest) >= steps.size();
-    const bool is_kept = step.marked || is_multiple(step.step, rule.every) || is_multiple(step.step, milestones);
-    if (!is_kept && (step.only_best || !among_newest)) without.push_back(step.step);
+    if (!step.marked && !is_multiple(step.step, rule.every) && (step.only_best || !among_newest))
+      without.push_back(step.step);
   }
   return without;
-}
-
-std::string to_text(const KeepRule& rule) {
-  if (rule.newest == 0) return "keeps all checkpoints";
-  std::string text =
-      rule.newest == 1 ? "keeps the newest checkpoint" : "keeps the newest " + counted(rule.newest, "checkpoint");
-  if (rule.every > 0) text += ", every multiple of step " + std::to_string(rule.every);
-  const bool spread = rule.milestones > 0 && rule.due_every > 0;
-  text += spread ? ", the best, and at most " + counted(rule.milestones, "milestone") + " spread over the run"
-                 : " and the best";
-  return text;
 }
 
 Pruned prune(const std::string& run_folder, const KeepRule& rule, bool dry_run) {

@@ -10,18 +10,9 @@ namespace gpt2 {
 
 struct KeepRule {
   int64_t newest = 0;    // --keep_checkpoints: this many stay; 0: all
-  int64_t every = 0;     // --keep_every: multiples of it stay for ever; 0: none do
+  int64_t every = 0;     // --keep_every, milestones: multiples of it stay for ever; 0: none do
   int64_t due_every = 0; // --checkpoint_freq: a multiple of it was not saved for being the best alone
-  // Beside the newest, at most this many of the due ones stay, evenly spread over the run: multiples of due_every *
-  // 2^k, with the least k for which they are few enough. So a run of any length takes bounded disk space.
-  int64_t milestones = 0;
 };
-
-// What a run keeps unless told otherwise.
-constexpr KeepRule kDefaultKeepRule{.newest = 3, .every = 0, .due_every = 0, .milestones = 8};
-
-// "keeps the newest 3 checkpoints, the best, and 8 milestones spread over the run"; "keeps all checkpoints".
-std::string to_text(const KeepRule& rule);
 
 struct KeptStep {
   int64_t step = 0;

@@ -10,7 +10,7 @@ namespace {
 
 using Kind = Hdf5Type::Kind;
 
-constexpr int64_t kLongestText = 64 << 20; // a larger size is damage, not text
+constexpr int64_t kLongestText = 16 << 20; // a larger size is damage, not text
 
 // The limits of a tensor: anything else is damage, and its product might not fit a number.
 bool is_sane(std::span<const int64_t> shape) {

@@ -8,7 +8,8 @@
 #include <cstdlib>
 #include <stdexcept>
 
-#include "engine/io/hdf5_state.h"
+#include "engine/io/hdf5_state_reader.h"
+#include "engine/io/hdf5_state_writer.h"
 #include "tests/checkpoint_testing.h"
 #include "tests/expect_error.h"
 #include "tests/file_size_limit.h"
@@ -308,7 +309,7 @@ TEST_CASE("a foreign HDF5 file and another format version are refused") {
   StateOnlyModel model(1);
   const auto make_file = [&](const std::string& name, const std::string& format, int64_t version) {
     fs::create_directories(root / name);
-    Hdf5File file(root / name + "/state.h5", Hdf5File::Mode::create, "");
+    Hdf5NewFile file(root / name + "/state.h5", "");
     if (!format.empty()) file.write_attribute("format", format);
     file.write_attribute("format_version", version);
     file.close();
@@ -340,7 +341,7 @@ TEST_CASE("the state reader says which dataset is wrong") {
   TemporaryFolder root;
   const std::string path = root / "state.h5";
   {
-    Hdf5File file(path, Hdf5File::Mode::create, "");
+    Hdf5NewFile file(path, "");
     Hdf5StateWriter writer(file, "/model");
     const float values[] = {1, 2, 3, 4, 5, 6};
     const int64_t shape[] = {2, 3};
@@ -350,7 +351,7 @@ TEST_CASE("the state reader says which dataset is wrong") {
     CHECK_THROWS_AS(writer.write_floats("c", shape, std::span(values, 5)), std::logic_error);
     file.close();
   }
-  const Hdf5File file(path, Hdf5File::Mode::read, "the hint");
+  const Hdf5StateFile file(path, "the hint");
   Hdf5StateReader reader(file, "/model");
   std::vector<float> values(6);
   reader.read_floats("a/b", values);

@@ -5,11 +5,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
+
 #include "engine/base/hdf5_handle.h"
 #include "engine/io/checkpoint_names.h"
+#include "engine/io/checkpoint_verify.h"
 #include "engine/io/folder_lock.h"
 #include "tests/checkpoint_testing.h"
 #include "tests/expect_error.h"
+#include "tests/opened_files.h"
 
 using namespace gpt2;
 using namespace gpt2::testing;
@@ -128,12 +133,12 @@ TEST_CASE("latest falls back to the newest that can be used") {
   CHECK(list_checkpoints({root.path()})[1].precision == "damaged");
 }
 
-TEST_CASE("runs share a folder: each has its own latest and best, the folder has those of the one that saved last") {
+TEST_CASE("runs share a folder: each has its own latest and best, the folder has the latest and the best of all") {
   TemporaryFolder root;
   StateOnlyModel model(1);
   Run first(root.path(), "first"), second(root.path(), "sweep/second");
-  const std::string first_10 = first.save(model, state_of(10), true),
-                    second_10 = second.save(model, state_of(10), true);
+  const std::string first_10 = first.save(model, state_of(10, 3.5), true),
+                    second_10 = second.save(model, state_of(10, 4.5), true);
   CHECK(find_checkpoint({root.path()}, "", "latest") == second_10);
   const std::string first_20 = first.save(model, state_of(20), false),
                     second_30 = second.save(model, state_of(30), false);
@@ -142,7 +147,10 @@ TEST_CASE("runs share a folder: each has its own latest and best, the folder has
   CHECK(first.find("10") == first_10);
   CHECK(second.find("best") == second_10);
   CHECK(find_checkpoint({root.path()}, "", "latest") == second_30);
-  CHECK(find_checkpoint({root.path()}, "", "best") == second_10);
+  CHECK(find_checkpoint({root.path()}, "", "best") ==
+        first_10); // the best of the folder, not of the run that saved last
+  CHECK(find_checkpoint({"nowhere"}, "", root / "best") == first_10);
+  CHECK(read_file(root / "best") == "first/step_00000010\n");
   CHECK(find_checkpoint({root.path()}, "", "10") == second_10); // the latest run's
   CHECK(read_file(root / "latest") == "sweep/second/step_00000030\n");
   const Error elsewhere = expect_error([&] { find_checkpoint({root.path()}, "", "20"); });
@@ -159,6 +167,10 @@ TEST_CASE("runs share a folder: each has its own latest and best, the folder has
   CHECK(find_checkpoint({root.path()}, "", "latest") == first_20); // by time, not by step
   fs::remove(root / "best");
   CHECK(find_checkpoint({root.path()}, "", "best") == first_10);
+  const std::string second_40 = second.save(model, state_of(40, 3.0), true);
+  CHECK(find_checkpoint({root.path()}, "", "best") == second_40);
+  CHECK(read_file(root / "best") == "sweep/second/step_00000040\n");
+  fs::remove_all(second_40);
 
   std::vector<std::string> order;
   for (const CheckpointInfo& info : list_checkpoints({root.path()}))
@@ -179,9 +191,128 @@ TEST_CASE("a kill between the rename and the marker: latest is the newest comple
   CHECK(find_checkpoint({root.path()}, "", root / "latest") == newer);
   CHECK(find_checkpoint({root.path()}, "", "test-run") == newer);
   CHECK(run.list()[1].latest);
-  // A higher step that was written before the marked one is of an older life of the run.
+  // The clock was set back between the two: within a run steps count.
   make_written(newer, "2026-01-01T00:00:00Z");
-  CHECK(run.find("latest") == root / "test-run/step_00000010");
+  CHECK(run.find("latest") == newer);
+  for (const std::string& marker : {root / "test-run/latest", root / "latest"}) fs::remove(marker);
+  for (const std::string& name : {std::string("test-run"), std::string()})
+    CHECK(find_checkpoint({root.path()}, name, "latest") == newer);
+  CHECK(run.list()[1].latest);
+  CHECK(others_of_run(root / "test-run/step_00000010") == std::vector<std::string>{newer});
+}
+
+TEST_CASE("finding and reading the latest opens as many files with 300 checkpoints as with three") {
+  TemporaryFolder root;
+  StateOnlyModel model(1);
+  const auto opened_with = [&](const std::string& name, int64_t checkpoints, bool marked) {
+    Run run(root / name);
+    const std::string first = run.save(model, state_of(1), true);
+    OpenedFiles opened;
+    opened.watch(first);
+    for (int64_t step = 2; step <= checkpoints; ++step) {
+      const std::string copy = run.path() + "/" + step_folder_name(step);
+      if (step < checkpoints)
+        fs::copy(first, copy, fs::copy_options::create_hard_links);
+      else
+        run.save(model, state_of(step), false);
+      opened.watch(copy);
+    }
+    if (!marked) {
+      for (const std::string& folder : {root / name, run.path()}) fs::remove(folder + "/latest");
+    }
+    opened.watch("/sys/devices/system/cpu/online"); // hardware_concurrency() reads it
+    opened.take();
+    const std::string latest = find_checkpoint({root / name}, "", "latest");
+    CHECK(latest == run.path() + "/" + step_folder_name(checkpoints));
+    CHECK(why_invalid(latest) == "");
+    CHECK(read_checkpoint(latest).step == checkpoints);
+    CHECK(checkpoints_in(run.path()).size() == static_cast<size_t>(checkpoints));
+    int count = 0;
+    for (const auto& [path, times] : opened.take()) {
+      CAPTURE(path);
+      if (!path.starts_with(latest)) CHECK(path == "/sys/devices/system/cpu/online"); // no other checkpoint is opened
+      if (!path.starts_with(latest)) CHECK(times == 1);                               // asked once in a process
+      count += path.starts_with(latest) ? times : 0;
+    }
+    return count;
+  };
+  const int opens = opened_with("three", 3, true);
+  CHECK(opens > 0);
+  CHECK(opens <= 12);
+  CHECK(opened_with("many", 300, true) == opens);
+  CHECK(opened_with("unmarked", 100, false) <=
+        opens + 2); // the newest is looked at once more: no marker vouches for it
+}
+
+TEST_CASE("listing opens nothing but manifests, each once") {
+  TemporaryFolder root;
+  StateOnlyModel model(1);
+  Run run(root.path());
+  OpenedFiles opened;
+  for (int64_t step = 1; step <= 20; ++step) opened.watch(run.save(model, state_of(step, 4.0), step == 3));
+  opened.take();
+  const std::vector<CheckpointInfo> list = list_checkpoints({root.path()});
+  REQUIRE(list.size() == 20);
+  CHECK(list[4].val_loss == 4.0);
+  CHECK(list[4].model == "small");
+  CHECK(list[2].best);
+  const std::map<std::string, int> files = opened.take();
+  CHECK(files.size() == 20);
+  for (const auto& [path, times] : files) {
+    CAPTURE(path);
+    CHECK(fs::path(path).filename() == "manifest.json");
+    CHECK(times == 1);
+  }
+}
+
+TEST_CASE("a step that a run does not have is answered with the run's own steps") {
+  TemporaryFolder root;
+  StateOnlyModel model(1);
+  Run run(root.path()), other(root.path(), "other");
+  for (const int64_t step : {10, 20}) run.save(model, state_of(step), false);
+  other.save(model, state_of(70), false);
+  for (const std::string& which : {std::string("test-run/5000"), root / "test-run/5000"}) {
+    const Error missing = expect_error([&] { find_checkpoint({root.path()}, "", which); });
+    CHECK(missing.code() == ExitCode::checkpoint);
+    CHECK(mentions(missing, "there is no checkpoint of step 5000 in " + root / "test-run"));
+    CHECK(missing.hint() == "take one of its steps: 10, 20");
+  }
+}
+
+TEST_CASE("a checkpoint that a run removes meanwhile is not called damaged") {
+  TemporaryFolder root;
+  StateOnlyModel model(1);
+  Run run(root.path());
+  const std::string gone = run.save(model, state_of(10), false);
+  run.save(model, state_of(20), false);
+  fs::remove_all(gone);
+  CHECK(contains(why_invalid(gone), gone + " was removed meanwhile"));
+  for (const Error& error :
+       {expect_error([&] { load_checkpoint(gone, model); }), expect_error([&] { read_checkpoint(gone); })}) {
+    CHECK(error.code() == ExitCode::checkpoint);
+    CHECK(mentions(error, gone + " was removed meanwhile"));
+    CHECK(hint_mentions(error, "list"));
+  }
+
+  // A real one: a run saves and prunes while others look.
+  std::atomic<bool> done = false;
+  std::jthread writer([&] {
+    RankGroup alone;
+    CheckpointFolder folder(root.path(), "test-run", {.newest = 1});
+    StateOnlyModel its(2);
+    for (int64_t step = 30; step < 50; ++step) folder.save(its, state_of(step), false, alone);
+    done = true;
+  });
+  int64_t seen = 0;
+  while (!done) {
+    for (const CheckpointInfo& info : list_run(root / "test-run")) {
+      CHECK_FALSE(info.is_damaged());
+      const std::string reason = why_invalid(info.path);
+      CHECK_MESSAGE((reason.empty() || contains(reason, "was removed meanwhile")), reason);
+      ++seen;
+    }
+  }
+  CHECK(seen > 0);
 }
 
 TEST_CASE("a kill between the two renames of NFS: what was set aside by a dead writer is found and has its name back") {
@@ -238,7 +369,7 @@ TEST_CASE(
   const auto find = [&](const std::string& run, const std::string& which) { return find_checkpoint(both, run, which); };
   CHECK(find("", "latest") == bf16 + "/only/step_00000005");
   CHECK(find("", "5") == bf16 + "/only/step_00000005");
-  CHECK(find("", "best") == bf16 + "/demo/step_00000010"); // the newest run has none
+  CHECK(find("", "best") == bf16 + "/demo/step_00000010"); // of equals the newest
   CHECK(find("demo", "latest") == bf16 + "/demo/step_00000010");
   CHECK(find("", "demo") == bf16 + "/demo/step_00000010");
   CHECK(find("", "demo/20") == fp8 + "/demo/step_00000020");

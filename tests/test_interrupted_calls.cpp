@@ -15,7 +15,8 @@
 
 #include "engine/base/files.h"
 #include "engine/io/folder_lock.h"
-#include "engine/io/hdf5_state.h"
+#include "engine/io/hdf5_state_reader.h"
+#include "engine/io/hdf5_state_writer.h"
 #include "engine/io/log_file.h"
 #include "tests/temporary_folder.h"
 
@@ -72,14 +73,14 @@ TEST_CASE("files, folders, locks, logs and HDF5 are written through interruption
     LogFile log(folder / "run/log", AppendFile::Mode::create, [](const std::string& line) { FAIL(line); });
     log.append("record\n");
     log.flush();
-    Hdf5File file(folder / "state.h5", Hdf5File::Mode::create, "");
+    Hdf5NewFile file(folder / "state.h5", "");
     file.write_attribute("format", std::string("of this test"));
     file.close();
     sync_path(folder / "state.h5");
   }
   CHECK(read_text_file(folder / "a/b/text") == "whole");
   CHECK(read_text_file(folder / "run/log") == "record\n");
-  CHECK(Hdf5File(folder / "state.h5", Hdf5File::Mode::read, "").read_text_attribute("format") == "of this test");
+  CHECK(Hdf5StateFile(folder / "state.h5", "").read_text_attribute("format") == "of this test");
   for (const char* call : {"open", "mkdir", "rename", "fsync", "ftruncate"}) {
     CAPTURE(call);
     CHECK(interruptions[call] >= 3);

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/io/checkpoint_verify.h"
-#include "engine/io/hdf5_state.h"
+#include "engine/io/hdf5_state_reader.h"
 #include "engine/io/parallel_jobs.h"
 #include "tests/expect_error.h"
 #include "tests/sharded_model.h"
@@ -189,7 +189,8 @@ TEST_CASE("a manifest reads back as it was written, and has one text only") {
     CHECK(mentions(error, words));
   };
   CHECK(parse_manifest(sealed(manifest, [](auto&) {}), "m") == manifest);
-  says("m has version 2; this program reads version 1", [](auto& json) { json["version"] = 2; });
+  says("m has version 3; this program reads versions 1 to 2", [](auto& json) { json["version"] = 3; });
+  says("it has no written", [](auto& json) { json["version"] = 2; });
   says("not the manifest of a checkpoint", [](auto& json) { json["format"] = "weather"; });
   says("it has no step", [](auto& json) { json.erase("step"); });
   says("step is -1", [](auto& json) { json["step"] = -1; });
@@ -214,6 +215,20 @@ TEST_CASE("a manifest reads back as it was written, and has one text only") {
   says("state.h5 has a bad hash", [](auto& json) { json["files"][0]["xxh3_128"][1] = "a"; });
   says("more than a manifest says", [](auto& json) { json["more"] = 5; });
   says("more than a manifest says", [](auto& json) { json["files"][0]["more"] = 5; });
+
+  for (const double loss : {3.25 + 1e-15, 1.0 / 3, 1e30, 0.0}) {
+    manifest.summary = {.written = "2026-01-01T00:00:00Z",
+                        .model = "gpt2 \xC3\xA4",
+                        .precision = "fp8",
+                        .val_loss = loss,
+                        .val_step = -1};
+    CHECK(parse_manifest(to_text(manifest), "m") == manifest);
+  }
+  says("written is empty", [](auto& json) { json["written"] = ""; });
+  says("model is not a text", [](auto& json) { json["model"] = 5; });
+  says("val_loss is null", [](auto& json) { json["val_loss"] = nullptr; });
+  says("val_step is 1.5", [](auto& json) { json["val_step"] = 1.5; });
+  says("more than a manifest says", [](auto& json) { json["version"] = 1; });
 }
 
 TEST_CASE("a checkpoint is valid as it was written, by any number of ranks") {

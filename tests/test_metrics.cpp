@@ -10,6 +10,7 @@
 #include <regex>
 #include <vector>
 
+#include "engine/base/files.h"
 #include "tests/expect_error.h"
 #include "tests/file_size_limit.h"
 #include "tests/temporary_folder.h"
@@ -106,6 +107,29 @@ TEST_CASE("resume drops what the earlier life wrote from that step on, and a tor
   CHECK(read_lines(path)[4]["loss"] == 1.0f);
   CHECK(read_lines(path)[5]["loss"] == 2.0f);
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1); // nothing left beside it
+}
+
+TEST_CASE("lines that cannot be parsed are kept in the original beside the log, and one warning says so") {
+  TemporaryFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  {
+    MetricsLog log(path);
+    for (int step = 1; step <= 3; ++step) log.write("step", step, {{"loss", 1.0f}});
+  }
+  std::ofstream(path, std::ios::app) << "a note by hand\n{\"no\":\"step\"}\n"
+                                     << R"({"step":3,"torn)";
+  const std::string original = read_text_file(path);
+  std::vector<std::string> warnings;
+  const auto warn = [&](const std::string& line) { warnings.push_back(line); };
+  { MetricsLog(path, 3, warn).write("step", 3, {}); }
+  CHECK(steps_of(path) == std::vector<int64_t>{1, 2, 3});
+  CHECK(read_text_file(path + ".1") == original);
+  REQUIRE(warnings.size() == 1);
+  CHECK(contains(warnings[0], path + ": 2 lines are not"));
+  CHECK(contains(warnings[0], "kept as " + path + ".1"));
+  { MetricsLog(path, 4, warn).write("step", 4, {}); } // nothing is wrong any more
+  CHECK(warnings.size() == 1);
+  CHECK_FALSE(std::filesystem::exists(path + ".2"));
 }
 
 TEST_CASE("resume with nothing to drop leaves the file as it is, and without a file starts one") {

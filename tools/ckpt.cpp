@@ -32,6 +32,36 @@ std::string find(const std::string& which) {
   return find_checkpoint(default_checkpoint_dirs(), "", which, "name one by its path");
 }
 
+// Reads the checkpoint that `which` means. A run may prune it in between: then what `which` means now is read, or one
+// line says that it is gone.
+template <class Read>
+auto read_found(const std::string& which, const Read& read) {
+  constexpr int kMostAttempts = 5;
+  std::string path = find(which);
+  for (int attempt = 1;; ++attempt) {
+    try {
+      return read(path);
+    } catch (const Error&) {
+      if (is_complete(path)) throw;
+      std::string now;
+      try {
+        now = find(which);
+      } catch (const Error&) { // as before: removed
+      }
+      if (now.empty() || now == path || attempt == kMostAttempts) throw removed_meanwhile(path);
+      path = now;
+    }
+  }
+}
+
+struct Found {
+  std::string path;
+  OpenCheckpoint checkpoint;
+};
+Found open_found(const std::string& which) {
+  return read_found(which, [](const std::string& path) { return Found{path, open_checkpoint(path)}; });
+}
+
 // A folder by its path, or a run's by its name; "" if there is neither.
 std::string folder_named(const std::string& name) {
   if (std::filesystem::is_directory(name)) return name;
@@ -90,8 +120,7 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 }
 
 ExitCode show(const Command& command) {
-  const std::string path = find(command.a);
-  OpenCheckpoint checkpoint = open_checkpoint(path);
+  auto [path, checkpoint] = open_found(command.a);
   std::cout << path << "\n";
   for (const auto& [name, value] : checkpoint.scalars) {
     const bool lines = value.find('\n') != std::string::npos;
@@ -120,7 +149,7 @@ ExitCode verify(const Command& command) {
   size_t invalid = 0;
   for (const std::string& path : paths) {
     const std::string reason = why_invalid(path);
-    invalid += reason.empty() ? 0 : 1;
+    invalid += reason.empty() || !is_complete(path) ? 0 : 1; // removed meanwhile: not invalid
     log_info(path + ": " +
              (!reason.empty()       ? reason
               : is_unverified(path) ? "no hashes, from before they were"
@@ -136,8 +165,8 @@ ExitCode verify(const Command& command) {
 // ---- diff ----
 
 ExitCode diff(const Command& command) {
-  const std::string path_a = find(command.a), path_b = find(command.b);
-  OpenCheckpoint a = open_checkpoint(path_a), b = open_checkpoint(path_b);
+  auto [path_a, a] = open_found(command.a);
+  auto [path_b, b] = open_found(command.b);
   const CheckpointDifference difference = compare(a, b);
   if (difference.none()) {
     log_info("no difference");

@@ -24,6 +24,12 @@ static_assert(std::endian::native == std::endian::little, "tokens are used as th
 
 const char* const kExpected = "give llm.c .bin shards (GPT-2 tokens) or .h5 shards; bin/prepare_data writes both";
 
+void check_range(const TokenSource& source, int64_t position, size_t count) {
+  if (position >= 0 && position + static_cast<int64_t>(count) <= source.tokens()) return;
+  throw Error(ExitCode::data, source.path() + " holds " + std::to_string(source.tokens()) + " tokens, but " +
+                                  std::to_string(count) + " were expected at " + std::to_string(position));
+}
+
 // Where the file has hashes, a block is compared with its own before the first of its tokens is given out; after that
 // it costs nothing. Training thus reads a set once from front to back, a MiB for the first sample of each block.
 class FileShard : public TokenSource {
@@ -39,16 +45,26 @@ class FileShard : public TokenSource {
       for (int64_t block = position / extent_.block_tokens; block <= last / extent_.block_tokens; ++block)
         verify(block);
     }
-    file_.read_at(extent_.offset + position * 2, std::as_writable_bytes(out));
+    read_chunks(position, out);
   }
 
  private:
+  void read_chunks(int64_t position, std::span<uint16_t> out) const {
+    check_range(*this, position, out.size());
+    while (!out.empty()) {
+      const int64_t chunk = position / extent_.chunk_tokens, inside = position % extent_.chunk_tokens;
+      const auto count = std::min(out.size(), static_cast<size_t>(extent_.chunk_tokens - inside));
+      file_.read_at(extent_.offsets[static_cast<size_t>(chunk)] + inside * 2, std::as_writable_bytes(out.first(count)));
+      position += static_cast<int64_t>(count);
+      out = out.subspan(count);
+    }
+  }
   void verify(int64_t block) const {
     const auto i = static_cast<size_t>(block);
     if (verified_[i]) return; // two threads may both compare it: the answer is the same
     const int64_t first = block * extent_.block_tokens;
     std::vector<uint16_t> block_of_tokens(static_cast<size_t>(std::min(extent_.block_tokens, tokens() - first)));
-    file_.read_at(extent_.offset + first * 2, std::as_writable_bytes(std::span(block_of_tokens)));
+    read_chunks(first, block_of_tokens);
     if (xxh64(std::as_bytes(std::span(block_of_tokens))) != extent_.block_hashes[i]) {
       throw Error(ExitCode::data,
                   path() + " is damaged: block " + std::to_string(block) + " (tokens " + std::to_string(first) +
@@ -71,10 +87,7 @@ class MemoryShard : public TokenSource {
   int64_t tokens() const override { return static_cast<int64_t>(tokens_.size()); }
   const std::string& path() const override { return name_; }
   void read(int64_t position, std::span<uint16_t> out) const override {
-    if (position < 0 || position + static_cast<int64_t>(out.size()) > tokens()) {
-      throw Error(ExitCode::data, name_ + " holds " + std::to_string(tokens()) + " tokens, but " +
-                                      std::to_string(out.size()) + " were expected at " + std::to_string(position));
-    }
+    check_range(*this, position, out.size());
     std::copy_n(tokens_.begin() + position, out.size(), out.begin());
   }
 

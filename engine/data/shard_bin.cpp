@@ -45,7 +45,7 @@ TokenExtent find_bin_tokens(const File& file) {
                     std::to_string(size),
                 "make or copy the shard again");
   }
-  return {.offset = kBinHeaderBytes, .tokens = tokens};
+  return {.offsets = {kBinHeaderBytes}, .chunk_tokens = tokens, .tokens = tokens};
 }
 
 void write_bin_shard(const std::string& path, std::span<const uint16_t> tokens) {

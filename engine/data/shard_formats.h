@@ -11,8 +11,9 @@
 namespace gpt2 {
 
 struct TokenExtent {
-  int64_t offset = 0;                      // of the first token, bytes from the start of the file
-  int64_t tokens = 0;                      // uint16, little-endian, back to back
+  std::vector<int64_t> offsets;            // of each chunk of tokens, bytes from the start of the file
+  int64_t chunk_tokens = 0;                // of every chunk but the last: uint16, little-endian, back to back
+  int64_t tokens = 0;                      // of all chunks
   int64_t block_tokens = 0;                // that one hash covers; the last block may be shorter
   std::vector<uint64_t> block_hashes = {}; // XXH64 of each block; empty: the file has none
 };

@@ -1,5 +1,5 @@
 // HDF5 shards:
-//   /tokens        uint16 (count), contiguous
+//   /tokens        uint16 (count), contiguous as we write it; chunked without compression is read, too
 //   /block_hashes  uint64 (blocks), XXH64 of each MiB of the tokens' bytes; attribute block_bytes
 //   attributes of /: version, source, tokenizer, sealed
 // and behind the HDF5 file, which does not mind, its seal.
@@ -9,7 +9,7 @@
 
 #include "engine/base/hash.h"
 #include "engine/base/hdf5_handle.h"
-#include "engine/base/hdf5_structure.h"
+#include "engine/base/hdf5_reader.h"
 #include "engine/data/shard.h"
 #include "engine/data/shard_formats.h"
 
@@ -21,8 +21,7 @@ constexpr uint64_t kVersion = 1;
 constexpr uint64_t kBlockBytes = 1 << 20;
 constexpr uint64_t kLargestBlockBytes = 64 << 20; // that a reader holds in memory at once
 
-// What a file's structure is verified by before libhdf5 sees it, which overruns its buffers on damaged attributes. The
-// tokens have hashes of their own.
+// The hash of a file's structure. The tokens have hashes of their own.
 struct Seal {
   char magic[8];
   uint64_t token_offset, token_bytes;
@@ -41,12 +40,6 @@ uint64_t own_hash(const Seal& seal) {
   throw Error(ExitCode::data, path + " " + what, "make or copy the shard again");
 }
 
-Hdf5Handle open_for_reading(const std::string& path) {
-  const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
-  H5Pset_file_locking(access, false, true); // shards are often on file systems without locks, or read-only
-  return Hdf5Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose);
-}
-
 bool fits(const Seal& seal, uint64_t bytes_before) {
   return seal.own_hash == own_hash(seal) && seal.token_offset <= bytes_before &&
          seal.token_bytes <= bytes_before - seal.token_offset &&
@@ -61,7 +54,7 @@ bool has_its_structure(const Seal& seal, const File& file, uint64_t bytes_before
   return xxh64(structure) == seal.structure_hash;
 }
 
-// Does it have a seal? One that does not fit is an error: nothing of such a file may reach the library.
+// Does it have a seal? One that does not fit is an error.
 bool is_sealed(const File& file) {
   const int64_t end = file.size() - static_cast<int64_t>(sizeof(Seal));
   if (end < 0) return false;
@@ -74,35 +67,34 @@ bool is_sealed(const File& file) {
   return true;
 }
 
-uint64_t read_attribute(hid_t object, const char* name, uint64_t if_absent) {
-  if (H5Aexists(object, name) <= 0) return if_absent;
-  const Hdf5Handle attribute(H5Aopen(object, name, H5P_DEFAULT), H5Aclose);
-  uint64_t value = if_absent;
-  H5Aread(attribute, H5T_NATIVE_UINT64, &value);
-  return value;
+uint64_t read_attribute(const Hdf5Attributes& attributes, const std::string& name, uint64_t if_absent) {
+  const auto found = attributes.find(name);
+  if (found == attributes.end() || found->second.type.kind != Hdf5Type::Kind::integer || !found->second.shape.empty())
+    return if_absent;
+  return static_cast<uint64_t>(to_integer(found->second.type, found->second.value));
 }
 
-int64_t length_of(hid_t dataset) {
-  const Hdf5Handle space(H5Dget_space(dataset), H5Sclose);
-  return H5Sget_simple_extent_ndims(space) == 1 ? H5Sget_simple_extent_npoints(space) : -1;
+bool is_vector_of(const Hdf5Dataset& dataset, int64_t bytes) {
+  const Hdf5Type expected{.kind = Hdf5Type::Kind::integer, .is_signed = false, .size = bytes};
+  return dataset.type == expected && dataset.shape.size() == 1;
 }
 
-// Counts and sizes of a damaged file are looked at before they are believed: `tokens` fit into the file already.
-void read_block_hashes(const std::string& path, hid_t file, TokenExtent& extent) {
-  const Hdf5Handle dataset(H5Dopen2(file, "block_hashes", H5P_DEFAULT), H5Dclose);
-  if (!dataset.valid()) throw_data_error(path, "has a dataset \"block_hashes\" that cannot be opened");
-  const uint64_t block_bytes = read_attribute(dataset, "block_bytes", kBlockBytes);
+// Counts and sizes of a damaged file are checked before they are believed: `tokens` fit into the file already.
+void read_block_hashes(const File& file, const Hdf5Dataset& dataset, TokenExtent& extent) {
+  const uint64_t block_bytes = read_attribute(dataset.attributes, "block_bytes", kBlockBytes);
   if (block_bytes < 2 || block_bytes % 2 != 0 || block_bytes > kLargestBlockBytes)
-    throw_data_error(path, "is damaged: its blocks cannot have " + std::to_string(block_bytes) + " bytes");
+    throw_data_error(file.path(), "is damaged: its blocks cannot have " + std::to_string(block_bytes) + " bytes");
   extent.block_tokens = static_cast<int64_t>(block_bytes / 2);
   const int64_t blocks = (extent.tokens + extent.block_tokens - 1) / extent.block_tokens;
-  if (const int64_t found = length_of(dataset); found != blocks) {
-    throw_data_error(
-        path, "has " + std::to_string(found) + " block hashes where " + std::to_string(blocks) + " were expected");
+  if (!is_vector_of(dataset, sizeof(uint64_t)) || dataset.elements() != blocks) {
+    throw_data_error(file.path(), "has " + std::to_string(dataset.elements()) + " block hashes where " +
+                                      std::to_string(blocks) + " of uint64 were expected");
   }
   extent.block_hashes.resize(static_cast<size_t>(blocks));
-  if (H5Dread(dataset, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, extent.block_hashes.data()) < 0) {
-    throw_data_error(path, "has a dataset \"block_hashes\" that cannot be read");
+  auto out = std::as_writable_bytes(std::span(extent.block_hashes));
+  for (const Hdf5Range& range : ranges_of(dataset, 0, blocks)) {
+    if (range.offset >= 0) file.read_at(range.offset, out.first(static_cast<size_t>(range.bytes)));
+    out = out.subspan(static_cast<size_t>(range.bytes));
   }
 }
 
@@ -167,7 +159,7 @@ std::vector<std::byte> make_image(std::span<const uint16_t> tokens, const ShardM
   const Hdf5Silence silent;
   const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_fapl_core(access, tokens.size_bytes() + kBlockBytes, /*backing_store=*/false);
-  H5Pset_libver_bounds(access, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST); // what hdf5_damage() knows
+  H5Pset_libver_bounds(access, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST); // what every version of h5py reads
   const Hdf5Handle file(H5Fcreate("shard", H5F_ACC_TRUNC, H5P_DEFAULT, access), H5Fclose);
   const bool written = write_contents(file, tokens, metadata) && H5Fflush(file, H5F_SCOPE_GLOBAL) >= 0;
   const Hdf5Handle dataset(H5Dopen2(file, "tokens", H5P_DEFAULT), H5Dclose);
@@ -184,46 +176,37 @@ std::vector<std::byte> make_image(std::span<const uint16_t> tokens, const ShardM
   return image;
 }
 
-// Of what will be opened, in files without a seal too.
-void check_structure(const File& file) {
-  const auto opened = [](const std::string& name) { return name == "tokens" || name == "block_hashes"; };
-  const auto damage = hdf5_damage(hdf5_bytes(file), opened);
-  if (damage)
-    throw_data_error(file.path(), "is a truncated or damaged HDF5 file, or not as plain as shards are: " + *damage);
+Hdf5Contents read_structure(const File& file) {
+  try {
+    const auto wanted = [](const std::string& name) { return name == "tokens" || name == "block_hashes"; };
+    return read_hdf5(hdf5_bytes(file), wanted);
+  } catch (const Hdf5Damage& damage) {
+    throw_data_error(file.path(), "is a truncated or damaged HDF5 file, or not as plain as shards are: " + damage.what);
+  }
 }
 
 } // namespace
 
 TokenExtent find_hdf5_tokens(const File& file) {
   const bool sealed = is_sealed(file); // or made by somebody else, or by a program before seals
-  check_structure(file);
-  const Hdf5Silence silent;
-  const Hdf5Handle hdf5 = open_for_reading(file.path());
-  if (!hdf5.valid()) throw_data_error(file.path(), "is a truncated or damaged HDF5 file");
-  if (!sealed && read_attribute(hdf5, "sealed", 0) != 0)
+  const auto [attributes, datasets] = read_structure(file);
+  if (!sealed && read_attribute(attributes, "sealed", 0) != 0)
     throw_data_error(file.path(), "is truncated or damaged: its seal is missing");
-  if (const uint64_t version = read_attribute(hdf5, "version", kVersion); version != kVersion) {
+  if (const uint64_t version = read_attribute(attributes, "version", kVersion); version != kVersion)
     throw_data_error(file.path(), "has version " + std::to_string(version) + " of the shard format, not 1");
-  }
-  const Hdf5Handle dataset(H5Dopen2(hdf5, "tokens", H5P_DEFAULT), H5Dclose);
-  if (!dataset.valid()) throw_data_error(file.path(), "is an HDF5 file without a dataset \"tokens\"");
+  const auto tokens = datasets.find("tokens"), hashes = datasets.find("block_hashes");
+  if (tokens == datasets.end()) throw_data_error(file.path(), "is an HDF5 file without a dataset \"tokens\"");
+  const Hdf5Dataset& dataset = tokens->second;
+  if (!is_vector_of(dataset, sizeof(uint16_t)))
+    throw_data_error(file.path(), "has a dataset \"tokens\" that is not one array of uint16");
+  if (dataset.elements() == 0 || dataset.offsets.empty()) throw_data_error(file.path(), "holds no tokens");
 
-  const Hdf5Handle type(H5Dget_type(dataset), H5Tclose);
-  const Hdf5Handle plan(H5Dget_create_plist(dataset), H5Pclose);
-  const int64_t tokens = length_of(dataset);
-  if (tokens < 0 || H5Tequal(type, H5T_STD_U16LE) <= 0 || H5Pget_layout(plan) != H5D_CONTIGUOUS) {
-    throw_data_error(file.path(), "has a dataset \"tokens\" that is not one contiguous array of uint16");
-  }
-  const haddr_t offset = H5Dget_offset(dataset);
-  if (tokens == 0 || offset == HADDR_UNDEF) throw_data_error(file.path(), "holds no tokens");
-
-  const auto size = static_cast<haddr_t>(file.size());
-  if (offset > size || static_cast<haddr_t>(tokens) > (size - offset) / 2) {
-    throw_data_error(file.path(), "is truncated: " + std::to_string(tokens) + " tokens do not fit between byte " +
-                                      std::to_string(offset) + " and its end at " + std::to_string(size));
-  }
-  TokenExtent extent{.offset = static_cast<int64_t>(offset), .tokens = tokens};
-  if (H5Lexists(hdf5, "block_hashes", H5P_DEFAULT) > 0) read_block_hashes(file.path(), hdf5, extent);
+  TokenExtent extent{.offsets = {}, .chunk_tokens = dataset.chunk_shape.front(), .tokens = dataset.elements()};
+  const int64_t chunks = (extent.tokens + extent.chunk_tokens - 1) / extent.chunk_tokens;
+  if (static_cast<int64_t>(dataset.offsets.size()) != chunks)
+    throw_data_error(file.path(), "has a dataset \"tokens\" of which a part was never written");
+  for (const auto& [number, offset] : dataset.offsets) extent.offsets.push_back(offset);
+  if (hashes != datasets.end()) read_block_hashes(file, hashes->second, extent);
   return extent;
 }
 
@@ -237,12 +220,11 @@ void write_hdf5_shard(const std::string& path, std::span<const uint16_t> tokens,
 
 void verify_hdf5_shard(const std::string& path) {
   const std::unique_ptr<TokenSource> shard = open_shard(path);
-  {
-    const Hdf5Silence silent;
-    const Hdf5Handle file = open_for_reading(path);
-    if (!file.valid() || H5Lexists(file, "block_hashes", H5P_DEFAULT) <= 0)
-      throw_data_error(path, "has no dataset \"block_hashes\" to be verified by");
-  }
+  const File file = File::open(path, ExitCode::data);
+  char magic[kHdf5Magic.size()] = {};
+  file.read_at(0, std::as_writable_bytes(std::span(magic)));
+  if (std::string_view(magic, sizeof magic) != kHdf5Magic || find_hdf5_tokens(file).block_hashes.empty())
+    throw_data_error(path, "has no dataset \"block_hashes\" to be verified by");
   std::vector<uint16_t> tokens(kBlockBytes / 2);
   for (int64_t first = 0; first < shard->tokens(); first += static_cast<int64_t>(tokens.size())) {
     const int64_t count = std::min(static_cast<int64_t>(tokens.size()), shard->tokens() - first);

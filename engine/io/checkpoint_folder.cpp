@@ -109,11 +109,23 @@ std::string CheckpointFolder::save(StatefulModel& model, const TrainState& state
 void CheckpointFolder::mark(const std::string& name, bool is_best) const {
   write_file_atomic(folder_ + "/" + kLatest, name + "\n", Links::replace);
   if (is_best) write_file_atomic(folder_ + "/" + kBest, name + "\n", Links::replace);
-  for (const char* marker : {kLatest, kBest}) show_in_root(marker);
+  show_in_root(kLatest);
+  if (is_best_of_root()) show_in_root(kBest);
 }
 
-// This run saved last: its marker becomes that of the whole --checkpoint_dir. Other runs write there too, on other
-// hosts perhaps under the same process id, so the new file is made in the run's own folder.
+// Of all runs in the --checkpoint_dir. Only what its marker names is compared: each run has put its best there.
+bool CheckpointFolder::is_best_of_root() const {
+  const std::string own = follow_marker(folder_, kBest), marked = follow_marker(root_, kBest);
+  if (own.empty() || marked.empty() || fs::path(marked).parent_path() == fs::path(folder_)) return !own.empty();
+  try {
+    return read_summary(own).val_loss < read_summary(marked).val_loss;
+  } catch (const Error&) { // the marked one is damaged, or was removed meanwhile
+    return true;
+  }
+}
+
+// This run's marker becomes that of the whole --checkpoint_dir. Other runs write there too, on other hosts perhaps
+// under the same process id, so the new file is made in the run's own folder.
 void CheckpointFolder::show_in_root(const char* marker) const {
   const std::string checkpoint = follow_marker(folder_, marker);
   if (checkpoint.empty()) return;

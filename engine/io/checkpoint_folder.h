@@ -59,10 +59,11 @@ class CheckpointFolder {
   void end_cleaning();
   void mark(const std::string& name, bool is_best) const;
   void show_in_root(const char* marker) const;
+  bool is_best_of_root() const;
 
   std::string root_, run_, folder_;
   KeepRule keep_;
-  std::future<std::vector<std::string>> cleaning_; // rank 0's: ends before the next save begins, for both enter HDF5
+  std::future<std::vector<std::string>> cleaning_; // rank 0's: ends before the next save begins
   std::vector<std::string> warnings_;              // of those that have ended
   std::unique_ptr<CheckpointSave> save_;           // the one under way
   SaveResult result_;                              // what it will be

@@ -12,8 +12,10 @@
 
 #include "engine/base/files.h"
 #include "engine/base/log.h"
+#include "engine/base/utf8.h"
 #include "engine/io/checkpoint_reader.h"
 #include "engine/io/finite_reader.h"
+#include "engine/io/hdf5_state_writer.h"
 #include "engine/io/manifest.h"
 
 namespace gpt2 {
@@ -94,10 +96,9 @@ double read_best_loss(Hdf5StateReader& reader) {
   return loss;
 }
 
-double read_last_loss(Hdf5StateReader& reader) { // of a run that diverged it may be NaN
-  const double loss = reader.read_real("last_val_loss");
+double measured(double loss) {
   return loss >= 0 && loss <= kNoLoss ? loss : kNoLoss;
-}
+} // of a diverged run it may be NaN
 
 TrainState read_train_group(Hdf5StateReader reader) {
   TrainState state;
@@ -105,7 +106,7 @@ TrainState read_train_group(Hdf5StateReader reader) {
   state.loader_position = read_count(reader, "loader_position");
   state.seed = std::bit_cast<uint64_t>(reader.read_int("seed"));
   state.best_val_loss = read_best_loss(reader);
-  state.last_val_loss = read_last_loss(reader);
+  state.last_val_loss = measured(reader.read_real("last_val_loss"));
   state.last_val_step = read_val_step(reader);
   if (state.last_val_step < -1 || state.last_val_step > state.step)
     refuse("last_val_step", std::to_string(state.last_val_step) + " at step " + std::to_string(state.step));
@@ -129,7 +130,7 @@ void check_updates(StateReader& model, int64_t step) {
 
 // ---- opening one ----
 
-void check_format(const Hdf5File& file, const std::string& format, bool has_manifest) {
+void check_format(const Hdf5StateFile& file, const std::string& format, bool has_manifest) {
   if (!file.has_attribute("format") || file.read_text_attribute("format") != format) {
     throw Error(ExitCode::checkpoint, file.path() + " is an HDF5 file, but not a checkpoint of this program",
                 "give a step, latest, best, or a folder that bin/ckpt list shows");
@@ -150,7 +151,7 @@ bool is_there(const std::string& path) {
   return std::filesystem::is_regular_file(path, ignored);
 }
 
-// The files of one checkpoint. HDF5 sees them through their hashes, where there are some.
+// The files of one checkpoint. They are read through their hashes, where there are some.
 class CheckpointFiles {
  public:
   explicit CheckpointFiles(std::string folder)
@@ -158,13 +159,13 @@ class CheckpointFiles {
         manifest_(read_manifest(folder_)),
         cache_(std::make_shared<BlockCache>(manifest_ ? manifest_->ranks : 0)) {}
 
-  std::unique_ptr<Hdf5File> state_file() const {
+  std::unique_ptr<Hdf5StateFile> state_file() const {
     auto file = open(0);
     check_format(*file, kFormat, manifest_.has_value());
     return file;
   }
 
-  int ranks(const Hdf5File& state_file) const {
+  int ranks(const Hdf5StateFile& state_file) const {
     const int64_t ranks = state_file.has_attribute("ranks") ? state_file.read_int_attribute("ranks") : 1;
     if (ranks < 1 || ranks > kMostRanks || (manifest_ && ranks != manifest_->ranks))
       state_file.fail("ranks", "it is " + std::to_string(ranks));
@@ -172,7 +173,7 @@ class CheckpointFiles {
   }
 
   // The file of a rank other than 0. One that belongs to another rank or another checkpoint does not pass.
-  std::unique_ptr<Hdf5File> file_of(int rank, int ranks, int64_t step) const {
+  std::unique_ptr<Hdf5StateFile> file_of(int rank, int ranks, int64_t step) const {
     auto file = open(rank);
     check_format(*file, kRankFormat, manifest_.has_value());
     const std::pair<const char*, int64_t> expected[] = {{"rank", rank}, {"ranks", ranks}, {"step", step}};
@@ -186,9 +187,9 @@ class CheckpointFiles {
   const std::string& folder() const { return folder_; }
 
  private:
-  std::unique_ptr<Hdf5File> open(int rank) const {
-    if (!manifest_) return std::make_unique<Hdf5File>(rank_file(folder_, rank), Hdf5File::Mode::read, "");
-    return std::make_unique<Hdf5File>(VerifiedFile(folder_, manifest_->of_rank(rank), cache_), "");
+  std::unique_ptr<Hdf5StateFile> open(int rank) const {
+    if (!manifest_) return std::make_unique<Hdf5StateFile>(rank_file(folder_, rank), "");
+    return std::make_unique<Hdf5StateFile>(VerifiedFile(folder_, manifest_->of_rank(rank), cache_), "");
   }
 
   std::string folder_;
@@ -196,9 +197,10 @@ class CheckpointFiles {
   std::shared_ptr<BlockCache> cache_;
 };
 
-CheckpointReader open_model(const CheckpointFiles& checkpoint, std::unique_ptr<Hdf5File> state_file, int64_t step) {
+CheckpointReader open_model(const CheckpointFiles& checkpoint, std::unique_ptr<Hdf5StateFile> state_file,
+                            int64_t step) {
   const int ranks = checkpoint.ranks(*state_file);
-  std::vector<std::unique_ptr<Hdf5File>> files;
+  std::vector<std::unique_ptr<Hdf5StateFile>> files;
   files.push_back(std::move(state_file));
   std::string absent;
   for (int rank = 1; rank < ranks; ++rank) {
@@ -236,7 +238,7 @@ std::string rank_file(const std::string& folder, int rank) {
 void write_rank_file(const std::string& folder, int rank, int ranks, const GPT2Config& config, const TrainState& state,
                      const StateSnapshot& snapshot) {
   const std::string path = rank_file(folder, rank);
-  Hdf5File file(path, Hdf5File::Mode::create, "free some disk space, or choose another --checkpoint_dir");
+  Hdf5NewFile file(path, "free some disk space, or choose another --checkpoint_dir");
   file.write_attribute("format", rank == 0 ? kFormat : kRankFormat);
   file.write_attribute("format_version", kHashed);
   file.write_attribute("program_version", std::string(GPT2_VERSION));
@@ -275,7 +277,7 @@ StateHeader read_state_header(const std::string& folder) {
   Hdf5StateReader train(*file, kTrainGroup);
   StateHeader header;
   header.step = read_count(train, "step");
-  header.val_loss = train.read_real("last_val_loss");
+  header.val_loss = measured(train.read_real("last_val_loss"));
   header.val_step = read_val_step(train);
   header.precision = train.read_text("precision");
   header.model = Hdf5StateReader(*file, kConfigGroup).read_text("name");
@@ -287,12 +289,32 @@ StateHeader read_state_header(const std::string& folder) {
   return header;
 }
 
+StateHeader read_summary(const std::string& folder) {
+  const std::optional<Manifest> manifest = read_manifest(folder);
+  if (!manifest || !manifest->summary) return read_state_header(folder);
+  const auto& [written, model, precision, val_loss, val_step] = *manifest->summary;
+  return {.step = manifest->step,
+          .val_loss = measured(val_loss),
+          .val_step = val_step,
+          .ranks = manifest->ranks,
+          .model = model,
+          .precision = precision,
+          .written = written};
+}
+
+ManifestSummary summary_of(const GPT2Config& config, const TrainState& state) {
+  return {.written = utc_now(),
+          .model = to_valid_utf8(config.name),
+          .precision = to_valid_utf8(state.precision),
+          .val_loss = measured(state.last_val_loss),
+          .val_step = state.last_val_step};
+}
+
 TrainState read_train_state(const std::string& folder) {
   return read_train_group({*CheckpointFiles(folder).state_file(), kTrainGroup});
 }
 
 TrainState load_state(const std::string& folder, StatefulModel& model) {
-  const Hdf5Silence silence; // around those of all files, which are not closed in reverse order
   const CheckpointFiles checkpoint(folder);
   auto file = checkpoint.state_file();
   const TrainState state = read_train_group({*file, kTrainGroup});
@@ -305,7 +327,6 @@ TrainState load_state(const std::string& folder, StatefulModel& model) {
 }
 
 OpenCheckpoint open_checkpoint(const std::string& folder) {
-  const Hdf5Silence silence;
   const CheckpointFiles checkpoint(folder);
   auto file = checkpoint.state_file();
   OpenCheckpoint open;

@@ -10,8 +10,8 @@
 //     /model/          the rank's parameters and moments
 //   manifest.json      hashes of all files: engine/io/manifest.h
 //
-// A StateSnapshot owns its memory, so write_rank_file can run on a thread of its own; one thread at a time, because the
-// HDF5 library must not be entered by two.
+// A StateSnapshot owns its memory, so write_rank_file can run on a thread of its own; one thread writes at a time,
+// because the HDF5 library must not be entered by two. Reading does not enter it.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/io/manifest.h"
 #include "engine/model/model.h"
 
 namespace gpt2 {
@@ -66,9 +67,12 @@ int64_t checkpoint_bytes(int64_t parameters); // room that one of a model with s
 // Throws Error(disk) if a folder has no room for a checkpoint of a model with so many parameters.
 void check_room_for_checkpoint(const std::string& folder, int64_t parameters);
 
-// Readers throw Error(checkpoint), without a hint where a file is damaged. Where there is a manifest, HDF5 gets no byte
+// Readers throw Error(checkpoint), without a hint where a file is damaged. Where there is a manifest, no byte is used
 // whose hash has not been compared with it, and every file is there and as long as it should be.
-StateHeader read_state_header(const std::string& folder);
+StateHeader read_state_header(const std::string& folder); // from state.h5
+StateHeader read_summary(const std::string& folder);      // the same from the manifest alone, where it has a summary
+// What the manifest says of a state that is saved now.
+ManifestSummary summary_of(const GPT2Config& config, const TrainState& state);
 TrainState read_train_state(const std::string& folder);
 // What `model` wants of it, whatever the ranks that wrote it. Looks at the shape first, so that the state of another
 // model is refused before anything is changed.

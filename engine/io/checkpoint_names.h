@@ -2,7 +2,7 @@
 //
 //   checkpoints_fp8/RUN/step_00001000/   one checkpoint: its files are in checkpoint_format.h
 //   checkpoints_fp8/RUN/latest, best     text files that name one of the run's: "step_00001000"
-//   checkpoints_fp8/latest, best         those of the run that saved last: "RUN/step_00001000"
+//   checkpoints_fp8/latest, best         of the run that saved last, and of all runs: "RUN/step_00001000"
 //   checkpoints_bf16/...                 the same, by default, for runs in BF16
 //
 // A run folder stands for itself: checkpoints directly in a --checkpoint_dir are those of a run without a name, as the

@@ -10,7 +10,7 @@ namespace gpt2 {
 
 struct KeepRule {
   int64_t newest = 0;    // --keep_checkpoints: this many stay; 0: all
-  int64_t every = 0;     // --keep_every: multiples of it stay for ever; 0: none do
+  int64_t every = 0;     // --keep_every, milestones: multiples of it stay for ever; 0: none do
   int64_t due_every = 0; // --checkpoint_freq: a multiple of it was not saved for being the best alone
 };
 

@@ -12,7 +12,7 @@ std::string elements(int64_t begin, int64_t end) { // [begin, end), for people
 
 } // namespace
 
-CheckpointReader::CheckpointReader(std::vector<std::unique_ptr<Hdf5File>> files, const std::string& group,
+CheckpointReader::CheckpointReader(std::vector<std::unique_ptr<Hdf5StateFile>> files, const std::string& group,
                                    const std::string& absent, const std::string& hint)
     : files_(std::move(files)), group_(group), hint_(hint) {
   for (size_t file = 0; file < files_.size(); ++file) index(file);
@@ -36,7 +36,7 @@ void CheckpointReader::index(size_t file) {
       files_[file]->fail(group_ + "/" + name, "it is a piece of another shape than in the other files");
     const auto after = [&](const Piece& other) { return other.begin >= part.begin; };
     tensor.pieces.insert(std::find_if(tensor.pieces.begin(), tensor.pieces.end(), after),
-                         {.file = file, .begin = part.begin, .count = part.count, .offset = part.offset});
+                         {.file = file, .begin = part.begin, .count = part.count});
   }
 }
 
@@ -94,31 +94,21 @@ std::vector<CheckpointReader::PieceOfRange> CheckpointReader::pieces_of(const Fl
   return parts;
 }
 
-void CheckpointReader::read(const std::string& name, const PieceOfRange& part) const {
-  Hdf5StateReader(*files_[part.piece->file], group_).read_range(name, part.begin, part.values);
-}
-
 void CheckpointReader::read_range(const std::string& name, int64_t begin, std::span<float> values) {
-  for (const PieceOfRange& part : pieces_of({name, begin, values})) read(name, part);
+  for (const PieceOfRange& part : pieces_of({name, begin, values}))
+    Hdf5StateReader(*files_[part.piece->file], group_).read_range(name, part.begin, part.values);
 }
 
-// HDF5 has said where the floats stand. Asked for one tensor after the other it would read one block after the other,
-// and each once more for every tensor that begins in it.
+// One tensor after the other would be one block after the other, and each once more for every tensor that begins in it.
 void CheckpointReader::read_ranges(std::span<const FloatRange> ranges) {
   std::vector<std::vector<FilePart>> of_file(files_.size());
   for (const FloatRange& range : ranges) {
     for (const PieceOfRange& part : pieces_of(range)) {
-      const auto& [file, begin, count, offset] = *part.piece;
-      if (offset)
-        of_file[file].push_back({*offset + (part.begin - begin) * static_cast<int64_t>(sizeof(float)),
-                                 std::as_writable_bytes(part.values)});
-      else
-        read(range.name, part);
+      const size_t file = part.piece->file;
+      Hdf5StateReader(*files_[file], group_).add_parts(range.name, part.begin, part.values, of_file[file]);
     }
   }
-  for (size_t file = 0; file < files_.size(); ++file) {
-    if (!of_file[file].empty()) files_[file]->verified()->read_parts(std::move(of_file[file]));
-  }
+  for (size_t file = 0; file < files_.size(); ++file) files_[file]->read_parts(std::move(of_file[file]));
 }
 
 } // namespace gpt2

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/io/hdf5_state.h"
+#include "engine/io/hdf5_state_reader.h"
 
 namespace gpt2 {
 
@@ -15,8 +15,8 @@ class CheckpointReader : public StateReader {
  public:
   // `files`: state.h5, then those of the other ranks; `absent`: the path of one that should be among them, or "".
   // Throws Error(checkpoint) if some elements of a tensor are in no file, or in two.
-  CheckpointReader(std::vector<std::unique_ptr<Hdf5File>> files, const std::string& group, const std::string& absent,
-                   const std::string& hint);
+  CheckpointReader(std::vector<std::unique_ptr<Hdf5StateFile>> files, const std::string& group,
+                   const std::string& absent, const std::string& hint);
 
   bool has(const std::string& name) const override { return tensors_.contains(name) || common().has(name); }
   void read_floats(const std::string& name, std::span<float> values) override;
@@ -32,7 +32,6 @@ class CheckpointReader : public StateReader {
   struct Piece {
     size_t file;
     int64_t begin, count;
-    std::optional<int64_t> offset; // TensorPart's
   };
   struct Tensor {
     std::vector<int64_t> shape;
@@ -45,12 +44,11 @@ class CheckpointReader : public StateReader {
     int64_t begin; // in elements of the tensor
     std::span<float> values;
   };
-  std::vector<PieceOfRange> pieces_of(const FloatRange& range);       // throws if it is not inside the tensor
-  void read(const std::string& name, const PieceOfRange& part) const; // by HDF5
+  std::vector<PieceOfRange> pieces_of(const FloatRange& range); // throws if it is not inside the tensor
   void index(size_t file);
   std::string find_gap() const; // "params/wte.weight: elements 0 to 255 ...", "" if there is none
 
-  std::vector<std::unique_ptr<Hdf5File>> files_;
+  std::vector<std::unique_ptr<Hdf5StateFile>> files_;
   std::string group_, hint_;
   std::map<std::string, Tensor> tensors_;
 };

@@ -87,7 +87,7 @@ std::optional<Error> CheckpointSave::commit(RankGroup& group) {
   return agree(group, attempt([&] {
                  if (!group.leads()) return;
                  expect_all_parts(temporary_, group.ranks());
-                 write_manifest(temporary_, state_.step, hashes_of_all);
+                 write_manifest(temporary_, state_.step, hashes_of_all, summary_of(config_, state_));
                  pending_->commit();
                }));
 }

@@ -21,9 +21,8 @@ CheckpointInfo describe(const std::string& path) {
   CheckpointInfo info;
   info.path = path;
   info.step = step_of(path);
-  info.bytes = bytes_of(path);
   try {
-    const StateHeader header = read_state_header(path);
+    const StateHeader header = read_summary(path);
     info.val_loss = header.val_loss;
     info.val_step = header.val_step;
     info.ranks = header.ranks;
@@ -37,6 +36,35 @@ CheckpointInfo describe(const std::string& path) {
   return info;
 }
 
+bool is_readable(const std::string& path) { return !describe(path).is_damaged(); }
+
+// Folders named step_N, by step, whether anything is in them or not.
+std::vector<std::string> step_folders(const std::string& folder) {
+  const auto scan = [&](bool& set_aside) {
+    std::vector<std::string> paths;
+    std::error_code absent; // no folder: no checkpoints
+    for (const auto& entry : fs::directory_iterator(folder, absent)) {
+      const std::string name = entry.path().filename().string();
+      set_aside = set_aside || name.find(".old-") != std::string::npos;
+      if (step_of(name) >= 0) paths.push_back(folder + "/" + name);
+    }
+    return paths;
+  };
+  bool set_aside = false;
+  std::vector<std::string> paths = scan(set_aside);
+  if (set_aside) {
+    bring_back_set_aside(folder);
+    paths = scan(set_aside);
+  }
+  std::ranges::sort(paths, {}, step_of);
+  return paths;
+}
+
+bool has_checkpoints(const std::string& folder) {
+  const std::vector<std::string> paths = step_folders(folder);
+  return std::any_of(paths.rbegin(), paths.rend(), is_complete);
+}
+
 // Also where a kill left it under another name.
 bool is_there(const std::string& checkpoint) {
   if (step_of(checkpoint) < 0 || is_complete(checkpoint)) return is_complete(checkpoint);
@@ -44,36 +72,19 @@ bool is_there(const std::string& checkpoint) {
   return is_complete(checkpoint);
 }
 
-} // namespace
-
-std::vector<std::string> checkpoints_in(const std::string& folder) {
-  bring_back_set_aside(folder);
-  std::vector<std::string> paths;
-  std::error_code absent; // no folder: no checkpoints
-  for (const auto& entry : fs::directory_iterator(folder, absent)) {
-    const std::string path = folder + "/" + entry.path().filename().string();
-    if (step_of(path) >= 0 && is_complete(path)) paths.push_back(path);
-  }
-  std::sort(paths.begin(), paths.end(), [](const auto& a, const auto& b) { return step_of(a) < step_of(b); });
-  return paths;
-}
-
-namespace {
-
 // Names of the runs in a --checkpoint_dir: "" for checkpoints that stand there directly. A name may be a path
-// (--run_name sweep/lr3); three levels of it are looked at, because the folder may be any, as "." is.
+// (--run_name sweep/lr3); three levels of it are searched, because the folder may be any, as "." is.
 std::vector<std::string> runs_in(const std::string& root) {
   constexpr int kDeepest = 2;
   std::vector<std::string> runs;
-  if (!checkpoints_in(root).empty()) runs.emplace_back();
+  if (has_checkpoints(root)) runs.emplace_back();
   std::error_code unreadable;
   auto entry = fs::recursive_directory_iterator(root, fs::directory_options::skip_permission_denied, unreadable);
   for (; !unreadable && entry != fs::recursive_directory_iterator(); entry.increment(unreadable)) {
     const std::string name = entry->path().filename().string();
     if (name.starts_with('.') || step_of(name) >= 0 || entry.depth() == kDeepest) entry.disable_recursion_pending();
     if (name.starts_with('.') || step_of(name) >= 0 || !entry->is_directory(unreadable)) continue;
-    if (!checkpoints_in(entry->path().string()).empty())
-      runs.push_back(entry->path().lexically_relative(root).string());
+    if (has_checkpoints(entry->path().string())) runs.push_back(entry->path().lexically_relative(root).string());
   }
   std::sort(runs.begin(), runs.end());
   return runs;
@@ -83,12 +94,14 @@ std::string run_folder(const std::string& root, const std::string& run) {
   return run.empty() ? root : root + "/" + run;
 }
 
-// Of two, the one that was written last; steps of one second by their number.
+// Between runs the time counts; steps of one second by their number. Within a run only the step does: a clock may have
+// been set back.
 bool is_older(const CheckpointInfo& a, const CheckpointInfo& b) {
   return std::tie(a.written, a.step) < std::tie(b.written, b.step);
 }
 
-std::string newest_of(const std::vector<std::string>& checkpoints) { // "": of none
+std::string newest_of(const std::vector<std::string>& checkpoints) { // of different runs; "": of none
+  if (checkpoints.size() == 1) return checkpoints.front();
   std::vector<CheckpointInfo> infos;
   for (const std::string& path : checkpoints) infos.push_back(describe(path));
   const auto newest = std::max_element(infos.begin(), infos.end(), is_older);
@@ -116,19 +129,6 @@ std::string joined(const Folders& names, const std::string& between) {
   throw Error(ExitCode::checkpoint, what, "take one of these: " + list);
 }
 
-std::vector<CheckpointInfo> usable_in(const Folders& folders, const std::string& marker) {
-  std::vector<CheckpointInfo> usable = list_checkpoints(folders);
-  std::erase_if(usable,
-                [&](const CheckpointInfo& info) { return info.is_damaged() || (marker == kBest && !info.best); });
-  return usable;
-}
-
-std::string newest_usable(const Folders& folders, const std::string& marker) {
-  const std::vector<CheckpointInfo> usable = usable_in(folders, marker);
-  const auto newest = std::max_element(usable.begin(), usable.end(), is_older);
-  return newest == usable.end() ? "" : newest->path;
-}
-
 // Of a run's folder or a --checkpoint_dir: that of the run that its marker names.
 std::string latest_by_marker(const std::string& folder) {
   const std::string marked = follow_marker(folder, kLatest);
@@ -139,18 +139,39 @@ std::string latest_by_marker(const std::string& folder) {
 std::string find_latest(const Folders& folders) {
   std::vector<std::string> candidates;
   for (const std::string& folder : folders) {
-    std::string latest = latest_by_marker(folder);
-    if (latest.empty()) latest = newest_usable({folder}, kLatest);
-    if (!latest.empty()) candidates.push_back(latest);
+    if (const std::string latest = latest_by_marker(folder); !latest.empty()) {
+      candidates.push_back(latest);
+      continue;
+    }
+    for (const std::string& run : runs_in(folder)) {
+      if (const std::string latest = latest_in(run_folder(folder, run)); !latest.empty()) candidates.push_back(latest);
+    }
   }
   return newest_of(candidates);
 }
 
-// That of the run that saved last; where it has none, the newest that another run marks.
+// The checkpoints that runs mark as their best. A folder that holds checkpoints itself is a run, perhaps with others
+// below it.
+std::vector<std::string> marked_as_best(const std::string& folder) {
+  if (const std::string own = follow_marker(folder, kBest); !own.empty() && has_checkpoints(folder)) return {own};
+  std::vector<std::string> marked;
+  for (const std::string& run : runs_in(folder)) {
+    if (const std::string best = follow_marker(run_folder(folder, run), kBest); !best.empty()) marked.push_back(best);
+  }
+  return marked;
+}
+
+// The lowest validation loss of all runs; of equals the newest.
 std::string find_best(const Folders& folders) {
-  const std::string latest = find_latest(folders);
-  const std::string best = latest.empty() ? "" : follow_marker(fs::path(latest).parent_path().string(), kBest);
-  return best.empty() ? newest_usable(folders, kBest) : best;
+  std::vector<CheckpointInfo> marked;
+  for (const std::string& folder : folders) {
+    for (const std::string& path : marked_as_best(folder)) marked.push_back(describe(path));
+  }
+  if (marked.size() > 1) std::erase_if(marked, [](const CheckpointInfo& info) { return info.is_damaged(); });
+  const auto best = std::ranges::min_element(marked, [](const CheckpointInfo& a, const CheckpointInfo& b) {
+    return a.val_loss != b.val_loss ? a.val_loss < b.val_loss : is_older(b, a);
+  });
+  return best == marked.end() ? "" : best->path;
 }
 
 std::string find_marked(const Folders& folders, const std::string& marker) {
@@ -209,6 +230,18 @@ std::string find_at(const std::string& path) {
   return !path.empty() && !runs_in(path).empty() ? find_latest({path}) : "";
 }
 
+// "RUN/5000" where the run has no such step: its own steps are the answer.
+void refuse_missing_step(const std::string& run_folder, const std::string& step) {
+  const std::vector<std::string> there = checkpoints_in(run_folder);
+  if (there.empty()) return;
+  constexpr size_t kShown = 8;
+  const size_t first = there.size() > kShown ? there.size() - kShown : 0;
+  std::string steps = first > 0 ? "... " : "";
+  for (size_t i = first; i < there.size(); ++i) steps += (i > first ? ", " : "") + std::to_string(step_of(there[i]));
+  throw Error(ExitCode::checkpoint, "there is no checkpoint of step " + step + " in " + run_folder,
+              "take one of its steps: " + steps);
+}
+
 // ---- reading one ----
 
 // An Error without a hint is about a damaged file: the newest older one beside it that is valid goes with it.
@@ -217,6 +250,7 @@ TrainState with_hint(const std::string& checkpoint, const Read& read) {
   try {
     return read();
   } catch (const Error& error) {
+    if (error.code() == ExitCode::checkpoint && !is_complete(checkpoint)) throw removed_meanwhile(checkpoint);
     if (!error.hint().empty() || error.code() != ExitCode::checkpoint) throw;
     const std::string what = error.what(), where = what.find(checkpoint) == std::string::npos ? checkpoint + ": " : "";
     throw Error(error.code(), where + what, hint_if_damaged(checkpoint));
@@ -225,13 +259,21 @@ TrainState with_hint(const std::string& checkpoint, const Read& read) {
 
 } // namespace
 
+std::vector<std::string> checkpoints_in(const std::string& folder) {
+  std::vector<std::string> paths = step_folders(folder);
+  std::erase_if(paths, [](const std::string& path) { return !is_complete(path); });
+  return paths;
+}
+
 std::vector<CheckpointInfo> list_run(const std::string& folder) {
   const std::string latest = latest_in(folder), best = follow_marker(folder, kBest);
   std::vector<CheckpointInfo> checkpoints;
   for (const std::string& path : checkpoints_in(folder)) {
-    checkpoints.push_back(describe(path));
-    checkpoints.back().latest = path == latest;
-    checkpoints.back().best = path == best;
+    CheckpointInfo info = describe(path);
+    info.bytes = bytes_of(path);
+    info.latest = path == latest;
+    info.best = path == best;
+    if (!info.is_damaged() || is_complete(path)) checkpoints.push_back(std::move(info)); // else removed meanwhile
   }
   return checkpoints;
 }
@@ -245,25 +287,28 @@ std::vector<CheckpointInfo> list_checkpoints(const std::vector<std::string>& che
       for (CheckpointInfo& info : runs.back()) info.run = run;
     }
   }
-  std::erase_if(runs, [](const auto& run) { return run.empty(); }); // removed while we looked
-  const auto newest = [](const auto& run) { return *std::max_element(run.begin(), run.end(), is_older); };
+  std::erase_if(runs, [](const auto& run) { return run.empty(); }); // removed meanwhile
+  const auto last_save = [](const auto& run) {                      // of a run: its highest step that can be read
+    const auto found = std::find_if(run.rbegin(), run.rend(), [](const auto& info) { return !info.is_damaged(); });
+    return found == run.rend() ? run.back() : *found;
+  };
   std::stable_sort(runs.begin(), runs.end(),
-                   [&](const auto& a, const auto& b) { return is_older(newest(a), newest(b)); });
+                   [&](const auto& a, const auto& b) { return is_older(last_save(a), last_save(b)); });
   std::vector<CheckpointInfo> all;
   for (const std::vector<CheckpointInfo>& run : runs) all.insert(all.end(), run.begin(), run.end());
   return all;
 }
 
+// The marker names the last one that was saved, unless a kill came between. What is below it is no answer: going back
+// is reported, by those who verify it.
 std::string latest_in(const std::string& folder) {
-  const std::vector<std::string> paths = checkpoints_in(folder);
+  const std::vector<std::string> paths = step_folders(folder);
   const std::string marked = follow_marker(folder, kLatest);
-  CheckpointInfo newest = marked.empty() ? CheckpointInfo{} : describe(marked);
-  for (const std::string& path : paths) {
-    if (!marked.empty() && step_of(path) <= step_of(marked)) continue; // older: not a fallback, which has to be told
-    const CheckpointInfo info = describe(path);
-    if (!info.is_damaged() && (newest.path.empty() || is_older(newest, info))) newest = info;
+  for (auto path = paths.rbegin(); path != paths.rend(); ++path) {
+    if (!marked.empty() && step_of(*path) <= step_of(marked)) break;
+    if (is_complete(*path) && is_readable(*path)) return *path;
   }
-  return newest.path;
+  return marked;
 }
 
 std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, const std::string& run,
@@ -288,6 +333,11 @@ std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, con
         if (const std::string found = find_at(place + "/" + path); !found.empty()) candidates.push_back(found);
       }
       if (!candidates.empty()) return newest_of(candidates);
+    }
+    if (const fs::path named = path; is_number(named.filename().string())) {
+      refuse_missing_step(named.parent_path().string(), named.filename().string());
+      for (const std::string& root : roots)
+        refuse_missing_step((fs::path(root) / named).parent_path().string(), named.filename().string());
     }
   }
   throw_not_there("there is no checkpoint at \"" + which + "\"", roots, if_none);

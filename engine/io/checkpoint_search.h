@@ -34,13 +34,14 @@ inline constexpr const char* kIfNoneToResume =
     "start a new run without --resume, or check --checkpoint_dir and --run_name";
 
 // What --resume says: "latest", "best", a step number, a path, or a path below one of `checkpoint_dirs`, each of which
-// may end in a step number. Without a path it means `run`, or with "" the run that saved last; where several folders
-// have what is meant, that of the run that saved last. Throws Error(checkpoint) with what is there as a hint, and
-// `if_none` where nothing is.
+// may end in a step number. Without a path it means `run`; with "" the run that saved last, and for "best" all runs.
+// Where several folders have what is meant, that of the run that saved last. Throws Error(checkpoint) with what is
+// there as a hint, and `if_none` where nothing is.
 std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, const std::string& run,
                             const std::string& which, const std::string& if_none = kIfNoneToResume);
 
-// The newest usable checkpoint of a run's folder, whose marker may lag behind it after a kill; "" if there is none.
+// The highest step of a run's folder, whose marker may lag behind it after a kill; "" if there is none. Opens those
+// alone that the marker does not vouch for.
 std::string latest_in(const std::string& run_folder);
 
 int64_t bytes_of(const std::string& checkpoint); // of all its files

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <tuple>
 
 #include "engine/dist/agreement.h"
 #include "engine/io/checkpoint_names.h"
@@ -49,6 +48,7 @@ std::optional<Error> find_fault(const std::string& checkpoint, RankGroup& group)
         verify_share(checkpoint, *manifest, group.rank(), group.ranks());
       if (group.leads()) read_state_header(checkpoint);
     });
+    if (mine && !is_complete(checkpoint)) mine = removed_meanwhile(checkpoint);
   }
   const std::optional<RankError> fault = first_error(group, mine); // whichever rank found it: it is the file's
   return fault ? std::optional(fault->error) : std::nullopt;
@@ -65,15 +65,16 @@ bool is_unverified(const std::string& checkpoint) {
   return !fs::exists(manifest_path(checkpoint), unreadable);
 }
 
+Error removed_meanwhile(const std::string& checkpoint) {
+  return Error(ExitCode::checkpoint, checkpoint + " was removed meanwhile: a run keeps only some of its checkpoints",
+               "--list_checkpoints and bin/ckpt list show those that are there now");
+}
+
 std::vector<std::string> others_of_run(const std::string& checkpoint) {
   const std::string parent = fs::path(checkpoint).parent_path().string();
-  std::vector<CheckpointInfo> run = list_run(parent.empty() ? "." : parent);
-  const std::string name = fs::path(checkpoint).filename().string();
-  std::erase_if(run, [&](const CheckpointInfo& info) { return fs::path(info.path).filename() == name; });
-  const auto age = [](const CheckpointInfo& info) { return std::tuple(info.written.empty(), info.written, info.step); };
-  std::ranges::sort(run, [&](const CheckpointInfo& a, const CheckpointInfo& b) { return age(a) > age(b); });
-  std::vector<std::string> paths;
-  for (const CheckpointInfo& info : run) paths.push_back(info.path);
+  std::vector<std::string> paths = checkpoints_in(parent.empty() ? "." : parent);
+  std::erase_if(paths, [&](const std::string& path) { return step_of(path) == step_of(checkpoint); });
+  std::ranges::reverse(paths);
   return paths;
 }
 

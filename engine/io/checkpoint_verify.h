@@ -12,7 +12,7 @@ namespace gpt2 {
 
 // "" if a checkpoint is valid: every file is there, every block has the hash that its manifest says, and the header can
 // be read. Else one line that names the file and what is wrong with it. Of a checkpoint from before manifests only the
-// header is looked at (is_unverified()). It enters HDF5, as all below: not while another thread writes a checkpoint.
+// header is read (is_unverified()).
 std::string why_invalid(const std::string& checkpoint);
 
 // The same with what to do about it, if that is not to take another checkpoint: nullopt if it is valid. Every rank
@@ -21,8 +21,10 @@ std::optional<Error> find_fault(const std::string& checkpoint, RankGroup& group)
 
 bool is_unverified(const std::string& checkpoint); // it has no manifest
 
-// The other checkpoints of its run, unverified: the one that was written last first, but before it those of which that
-// cannot be read, so that whoever goes through them can say what is wrong with them.
+// A run prunes while others look. What to say of a checkpoint that could not be read and is not there any more.
+Error removed_meanwhile(const std::string& checkpoint);
+
+// The other checkpoints of its run, unread: the highest step first.
 std::vector<std::string> others_of_run(const std::string& checkpoint);
 
 // The newest older one of its run that is valid; "": none.

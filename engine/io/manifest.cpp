@@ -14,9 +14,9 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json; // keys stay in the order in which a person wants to read them
 
 const std::string kFormat = "GPT-2 training checkpoint, manifest", kOptions = "options.toml";
-constexpr int64_t kVersion = 1;
-constexpr int64_t kLargest = int64_t{1} << 53;           // of any number in it
-constexpr int64_t kLargestManifest = int64_t{256} << 20; // bytes: 100 TB of checkpoint
+constexpr int64_t kOldest = 1, kVersion = 2;                 // 1: without a summary
+constexpr int64_t kLargest = int64_t{1} << 53;               // of any number in it
+constexpr uintmax_t kLargestManifest = uintmax_t{256} << 20; // bytes: 100 TB of checkpoint
 
 size_t block_count(int64_t bytes) { return static_cast<size_t>((bytes + kBlockBytes - 1) / kBlockBytes); }
 
@@ -30,8 +30,19 @@ std::string own_hash(const Json& without_it) {
 Json to_json(const FileHashes& file) { return {{"name", file.name}, {"bytes", file.bytes}, {"xxh3_128", file.blocks}}; }
 
 Json to_json(const Manifest& manifest) {
-  Json json = {{"format", kFormat},       {"version", kVersion},        {"step", manifest.step},
-               {"ranks", manifest.ranks}, {"block_bytes", kBlockBytes}, {"files", Json::array()}};
+  Json json = {{"format", kFormat},
+               {"version", manifest.summary ? kVersion : kOldest},
+               {"step", manifest.step},
+               {"ranks", manifest.ranks}};
+  if (const auto& summary = manifest.summary) {
+    json["written"] = summary->written;
+    json["model"] = summary->model;
+    json["precision"] = summary->precision;
+    json["val_loss"] = summary->val_loss;
+    json["val_step"] = summary->val_step;
+  }
+  json["block_bytes"] = kBlockBytes;
+  json["files"] = Json::array();
   for (const FileHashes& file : manifest.files) json["files"].push_back(to_json(file));
   return json;
 }
@@ -62,15 +73,17 @@ class Parser {
     if (own_hash(json) != expected) fail("it does not have its own hash");
     // From here on it is what some program wrote.
     if (this->text(json, "format") != kFormat) fail("it is not the manifest of a checkpoint");
-    if (const int64_t version = number(json, "version", 0, kLargest); version != kVersion) {
+    const int64_t version = number(json, "version", 0, kLargest);
+    if (version < kOldest || version > kVersion) {
       throw Error(ExitCode::checkpoint,
-                  path_ + " has version " + std::to_string(version) + "; this program reads version " +
-                      std::to_string(kVersion),
+                  path_ + " has version " + std::to_string(version) + "; this program reads versions " +
+                      std::to_string(kOldest) + " to " + std::to_string(kVersion),
                   "resume with the version of the program that wrote it");
     }
     Manifest manifest;
     manifest.step = number(json, "step", 0, kLargest);
     manifest.ranks = static_cast<int>(number(json, "ranks", 1, kMostRanks));
+    if (version > kOldest) manifest.summary = summary(json);
     number(json, "block_bytes", kBlockBytes, kBlockBytes);
     const Json& files = member(json, "files");
     if (!files.is_array()) fail("files is not a list");
@@ -78,6 +91,18 @@ class Parser {
     check_names(manifest);
     if (to_text(manifest) != text) fail("it says more than a manifest says");
     return manifest;
+  }
+
+  ManifestSummary summary(const Json& json) const {
+    ManifestSummary summary{
+        .written = text(json, "written"), .model = text(json, "model"), .precision = text(json, "precision")};
+    const Json &loss = member(json, "val_loss"), &step = member(json, "val_step");
+    if (summary.written.empty()) fail("written is empty");
+    if (!loss.is_number()) fail("val_loss is " + loss.dump());
+    if (!step.is_number_integer()) fail("val_step is " + step.dump());
+    summary.val_loss = loss.get<double>();
+    summary.val_step = step.get<int64_t>();
+    return summary;
   }
 
   FileHashes file(const Json& json) const {
@@ -144,7 +169,8 @@ void check_file(const std::string& folder, const FileHashes& file) {
   std::error_code unreadable;
   if (!fs::exists(path, unreadable))
     throw Error(ExitCode::checkpoint, path + " is not there, and manifest.json says that it belongs to the checkpoint");
-  const int64_t bytes = File::open(path, ExitCode::checkpoint).size();
+  if (!fs::is_regular_file(path, unreadable)) throw Error(ExitCode::checkpoint, path + " is not a file");
+  const auto bytes = static_cast<int64_t>(fs::file_size(path, unreadable));
   if (bytes == file.bytes) return;
   throw Error(ExitCode::checkpoint, path + " is damaged: it has " + std::to_string(bytes) + " bytes, not the " +
                                         std::to_string(file.bytes) + " that manifest.json says");
@@ -187,8 +213,9 @@ Error damaged_block(const std::string& path, const FileHashes& hashes, size_t bl
 
 std::string manifest_entry(const std::string& path) { return to_json(hash_file(path)).dump(); }
 
-void write_manifest(const std::string& folder, int64_t step, const std::vector<std::string>& entries) {
-  Manifest manifest{.step = step, .ranks = static_cast<int>(entries.size()), .files = {}};
+void write_manifest(const std::string& folder, int64_t step, const std::vector<std::string>& entries,
+                    const std::optional<ManifestSummary>& summary) {
+  Manifest manifest{.step = step, .ranks = static_cast<int>(entries.size()), .summary = summary, .files = {}};
   for (const std::string& entry : entries)
     manifest.files.push_back(Parser(manifest_path(folder)).file(Json::parse(entry, nullptr, false)));
   manifest.files.push_back(hash_file(folder + "/" + kOptions));
@@ -209,7 +236,7 @@ std::optional<Manifest> read_manifest(const std::string& folder) {
   const std::string path = manifest_path(folder);
   std::error_code unreadable;
   if (!fs::exists(path, unreadable)) return std::nullopt;
-  if (File::open(path, ExitCode::checkpoint).size() > kLargestManifest)
+  if (const uintmax_t bytes = fs::file_size(path, unreadable); !unreadable && bytes > kLargestManifest)
     Parser(path).fail("it is larger than any manifest");
   const Manifest manifest = parse_manifest(read_text_file(path, ExitCode::checkpoint), path);
   for (const FileHashes& file : manifest.files) check_file(folder, file);

@@ -2,13 +2,16 @@
 // blocks.
 //
 //   {
-//    "format": "GPT-2 training checkpoint, manifest", "version": 1,
-//    "step": 1000, "ranks": 2, "block_bytes": 16777216,
+//    "format": "GPT-2 training checkpoint, manifest", "version": 2,
+//    "step": 1000, "ranks": 2,
+//    "written": "2026-11-15T14:09:31Z", "model": "gpt2", "precision": "fp8", "val_loss": 3.25, "val_step": 1000,
+//    "block_bytes": 16777216,
 //    "files": [{"name": "state.h5", "bytes": 20000000, "xxh3_128": ["0123...", "4567..."]}, ...],
 //    "xxh3_128": "89ab..."                                 of this text without this line
 //   }
 //
-// There is one text for one manifest: what reads back to anything else than its own bytes is damaged.
+// Version 1 has no "written" to "val_step". There is one text for one manifest: what reads back to anything else than
+// its own bytes is damaged.
 #pragma once
 
 #include <cstdint>
@@ -32,10 +35,20 @@ struct FileHashes {
   bool operator==(const FileHashes&) const = default;
 };
 
+// What a list of checkpoints shows beside the step, so that listing opens no other file.
+struct ManifestSummary {
+  std::string written; // UTC, "2026-11-15T14:09:31Z"
+  std::string model, precision;
+  double val_loss = 0; // kNoLoss: not evaluated
+  int64_t val_step = -1;
+  bool operator==(const ManifestSummary&) const = default;
+};
+
 struct Manifest {
   int64_t step = 0;
   int ranks = 1;
-  std::vector<FileHashes> files; // state.h5, rank_00001.h5, ..., options.toml
+  std::optional<ManifestSummary> summary = std::nullopt; // none: of version 1
+  std::vector<FileHashes> files;                         // state.h5, rank_00001.h5, ..., options.toml
 
   const FileHashes& of_rank(int rank) const { return files[static_cast<size_t>(rank)]; }
   bool operator==(const Manifest&) const = default;
@@ -50,8 +63,10 @@ Error damaged_block(const std::string& path, const FileHashes& hashes, size_t bl
 // ---- writing: each rank hashes its own file, rank 0 writes what they found ----
 
 std::string manifest_entry(const std::string& path); // hash_file() as a text that can be sent
-// `entries`: by rank. options.toml is hashed here. On the disk when this returns; throws Error(disk).
-void write_manifest(const std::string& folder, int64_t step, const std::vector<std::string>& entries);
+// `entries`: by rank. options.toml is hashed here. On the disk when this returns; throws Error(disk). Without a summary
+// it is one of version 1.
+void write_manifest(const std::string& folder, int64_t step, const std::vector<std::string>& entries,
+                    const std::optional<ManifestSummary>& summary = std::nullopt);
 
 // ---- reading ----
 
@@ -60,8 +75,9 @@ std::string to_text(const Manifest& manifest);
 Manifest parse_manifest(const std::string& text,
                         const std::string& path); // throws Error(checkpoint), which names `path`
 
-// The manifest of a checkpoint, with a look at its folder: every file is there and as long as it should be, and there
-// is no other HDF5 file. nullopt: it has none, as before format version 3. Throws Error(checkpoint).
+// The manifest of a checkpoint, compared with its folder: every file is there and as long as it should be, and
+// there is no other HDF5 file. Opens no other file. nullopt: it has none, as before format version 3. Throws
+// Error(checkpoint).
 std::optional<Manifest> read_manifest(const std::string& folder);
 
 } // namespace gpt2

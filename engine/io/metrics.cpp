@@ -7,9 +7,11 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <type_traits>
 
 #include "engine/base/files.h"
+#include "engine/base/formatted.h"
 #include "engine/base/utf8.h"
 
 namespace gpt2 {
@@ -59,46 +61,56 @@ std::string utc_now() {
   return text;
 }
 
-bool is_before(const std::string& line, int64_t first_step) {
+std::optional<int64_t> step_in(const std::string& line) { // nullopt: not a line of this log
   const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object() || !object.contains("step") || !object["step"].is_number_integer()) return false;
-  return object["step"].get<int64_t>() < first_step;
+  if (!object.is_object() || !object.contains("step") || !object["step"].is_number_integer()) return std::nullopt;
+  return object["step"].get<int64_t>();
 }
 
-void keep_lines_before(const std::string& path, int64_t first_step) {
+std::string free_name_beside(const std::string& path) { // PATH.1, PATH.2, ...
+  int number = 1;
+  while (std::filesystem::exists(path + "." + std::to_string(number))) ++number;
+  return path + "." + std::to_string(number);
+}
+
+void keep_lines_before(const std::string& path, int64_t first_step, const Warn& warn) {
   std::ifstream file(path, std::ios::binary);
   std::string kept;
   bool dropped = false;
+  int64_t unknown = 0;
   for (std::string line; std::getline(file, line);) {
+    const std::optional<int64_t> step = step_in(line);
     const bool torn = file.eof(); // no newline at its end
-    if (!torn && is_before(line, first_step))
+    if (!step && !torn) ++unknown;
+    if (step && !torn && *step < first_step)
       kept += line + "\n";
     else
       dropped = true;
   }
   if (file.bad()) throw Error(ExitCode::disk, "cannot read " + path, "check the disk, or choose another --log_dir");
+  if (unknown > 0) {
+    const std::string original = free_name_beside(path);
+    write_file_atomic(original, read_text_file(path, ExitCode::disk));
+    warn(path + ": " + counted(unknown, "line") + (unknown == 1 ? " is" : " are") +
+         " not a JSON object with a step, and left out; the file as it was is kept as " + original);
+  }
   if (dropped) write_file_atomic(path, kept);
 }
 
 void set_aside(const std::string& path) {
-  for (int number = 1;; ++number) {
-    const std::string aside = path + "." + std::to_string(number);
-    if (std::filesystem::exists(aside)) continue;
-    std::error_code error;
-    std::filesystem::rename(path, aside, error);
-    if (error) throw_system_error(ExitCode::disk, "rename", path, error.value());
-    return;
-  }
+  std::error_code error;
+  std::filesystem::rename(path, free_name_beside(path), error);
+  if (error) throw_system_error(ExitCode::disk, "rename", path, error.value());
 }
 
 // The path itself, once what an earlier run left there has been dealt with.
-std::string prepare(const std::string& path, int64_t first_step) {
+std::string prepare(const std::string& path, int64_t first_step, const Warn& warn) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
   if (!folder.empty()) make_folders(folder);
   std::error_code absent;
   if (!std::filesystem::is_regular_file(path, absent)) return path;
   if (first_step > 0)
-    keep_lines_before(path, first_step);
+    keep_lines_before(path, first_step, warn);
   else if (std::filesystem::file_size(path, absent) > 0)
     set_aside(path);
   return path;
@@ -106,8 +118,8 @@ std::string prepare(const std::string& path, int64_t first_step) {
 
 } // namespace
 
-MetricsLog::MetricsLog(const std::string& path, int64_t first_step, Warn warn)
-    : file_(prepare(path, first_step), AppendFile::Mode::append, std::move(warn)) {}
+MetricsLog::MetricsLog(const std::string& path, int64_t first_step, const Warn& warn)
+    : file_(prepare(path, first_step, warn), AppendFile::Mode::append, warn) {}
 
 void MetricsLog::write(std::string_view type, int64_t step, const std::vector<Metric>& metrics) {
   using namespace std::chrono;

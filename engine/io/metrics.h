@@ -32,9 +32,10 @@ struct Metric {
 class MetricsLog {
  public:
   // Opens `path` to log `first_step` next. On resume (first_step > 0) the lines of an earlier life from that step on,
-  // and a line torn by a kill, are dropped; the rest stay. A new run (first_step 0) starts an empty file, and one that
-  // is there already is kept as PATH.1, PATH.2, ...  Throws Error(disk); later failures are warnings (LogFile).
-  explicit MetricsLog(const std::string& path, int64_t first_step = 0, Warn warn = log_warn);
+  // and a line torn by a kill, are dropped; the rest stay. Where other lines cannot be parsed, the file as it was is
+  // kept as PATH.1, PATH.2, ... and one warning says so. A new run (first_step 0) starts an empty file, and one that is
+  // there already is kept in the same way. Throws Error(disk); later failures are warnings (LogFile).
+  explicit MetricsLog(const std::string& path, int64_t first_step = 0, const Warn& warn = log_warn);
 
   // One line, one write: type, step, time and the metrics. NaN and infinities become null, so that any JSON parser
   // reads it and the column stays numeric.

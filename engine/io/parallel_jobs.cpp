@@ -49,9 +49,10 @@ class Jobs {
 void run_jobs(size_t count, const std::function<void(size_t)>& job) {
   Jobs jobs(count, job);
   {
+    // Asked once: each call of hardware_concurrency() reads a file below /sys.
+    static const auto most = std::clamp<size_t>(std::thread::hardware_concurrency(), kFewestThreads, kMostThreads);
     std::vector<std::jthread> helpers;
-    const auto threads =
-        std::min(count, std::clamp<size_t>(std::thread::hardware_concurrency(), kFewestThreads, kMostThreads));
+    const auto threads = std::min(count, most);
     try {
       while (helpers.size() + 1 < threads) helpers.emplace_back([&] { jobs.work(); });
     } catch (const std::system_error&) { // no more threads for this process: those there are do it

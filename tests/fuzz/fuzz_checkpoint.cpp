@@ -1,4 +1,4 @@
-// A checkpoint of one rank, through HDF5. Its manifest is made anew for each input, so that mutations pass the hashes
+// A checkpoint of one rank, an HDF5 file. Its manifest is made anew for each input, so that mutations pass the hashes
 // and reach the parsers behind them.
 #include <vector>
 

@@ -1,4 +1,4 @@
-// HDF5 shards, through the library: opened, every token read, every hash compared.
+// HDF5 shards: opened, every token read, every hash compared.
 #include <vector>
 
 #include "engine/data/shard.h"

@@ -35,10 +35,13 @@ def shards():
     put("shard_bin", "negative", struct.pack("<3i", 20240520, 1, -1) + b"12")
     put("shard_bin", "header_alone", struct.pack("<3i", 20240520, 1, 0))
     put("shard_bin", "version_2", struct.pack("<3i", 20240520, 2, 40))
-    for name, count in (("small.h5", 40), ("two_blocks.h5", 300)):
+    newer = ("v108", "latest")
+    for name, count, chunks, libver in (("small.h5", 40, None, "earliest"), ("two_blocks.h5", 300, None, "earliest"),
+                                        ("chunked.h5", 40, (16,), "earliest"), ("newer.h5", 40, None, newer),
+                                        ("newer_chunked.h5", 40, (16,), newer)):
         path = os.path.join(CORPUS, name)
-        with h5py.File(path, "w", libver="earliest") as file:
-            file.create_dataset("tokens", data=numpy.arange(count, dtype="<u2"))
+        with h5py.File(path, "w", libver=libver) as file:
+            file.create_dataset("tokens", data=numpy.arange(count, dtype="<u2"), chunks=chunks)
             hashes = file.create_dataset("block_hashes", data=numpy.arange(max(1, count * 2 // 512), dtype="<u8"))
             hashes.attrs["block_bytes"] = numpy.uint64(512)
             file.attrs["version"] = numpy.uint64(1)

@@ -6,10 +6,10 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <type_traits>
 
 #include "engine/base/files.h"
+#include "engine/base/json_reader.h"
 #include "engine/base/utf8.h"
 
 namespace gpt2 {
@@ -60,7 +60,7 @@ std::string utc_now() {
 }
 
 bool is_before(const std::string& line, int64_t first_step) {
-  const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const auto object = parse_json(line);
   if (!object.is_object() || !object.contains("step") || !object["step"].is_number_integer()) return false;
   return object["step"].get<int64_t>() < first_step;
 }

@@ -44,7 +44,7 @@ struct Loaded {
 Loaded load_all(const BucketFiles& buckets) {
   Loaded all;
   for (const BucketFiles::Slice& slice : buckets.slices()) {
-    const BucketFiles::Records loaded = buckets.load(slice);
+    const BucketFiles::Records loaded = buckets.load(slice).value();
     for (const auto& record : loaded.records)
       all.documents.push_back(
           {record.key, record.validation, {record.tokens.begin(), record.tokens.end()}, record.part});

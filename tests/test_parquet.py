@@ -21,7 +21,6 @@ class Parquet(unittest.TestCase):
         tables = os.environ.get("GPT2_TOKENIZER") or os.path.join(ROOT, ".deps", "gpt2_bpe")
         if not os.path.exists(os.path.join(tables, "vocab.bpe")):
             self.skipTest("no tokenizer tables")
-        # Of a program outside the tree, the converter is found where it is started.
         os.makedirs(os.path.join(self.folder, "tools"))
         shutil.copy(CONVERTER, os.path.join(self.folder, "tools"))
         self.environment = {**os.environ, "PYTHONPATH": STAND_INS, "GPT2_TOKENIZER": tables}
@@ -61,6 +60,28 @@ class Parquet(unittest.TestCase):
                 done = self.shell(f'"$0" good.parquet {arguments} --output out --shard_tokens 1')
                 self.assertEqual((done.returncode, done.stderr), (3, message))
                 self.assertEqual(self.shards(), [])
+
+    def test_no_script_of_the_working_folder_is_run(self):
+        """A program that was copied out of its tree, in a folder that somebody else has prepared."""
+        copy = os.path.join(self.folder, "programs", "bin", "prepare_data")
+        os.makedirs(os.path.dirname(copy))
+        shutil.copy(PREPARE_DATA, copy)
+        os.symlink(os.path.join(os.path.dirname(os.path.dirname(PREPARE_DATA)), "lib"), os.path.join(self.folder, "programs", "lib"))
+        trap = 'open("trapped", "w")\n'
+        for folder in (".", "programs"):  # where it is started, and a folder above the program
+            os.makedirs(os.path.join(self.folder, folder, "tools"), exist_ok=True)
+            self.write(os.path.join(folder, "tools", "parquet_to_jsonl.py"), trap)
+        self.write("a.parquet", "one\n")
+        command = [copy, "a.parquet", "--output", "out", "--val_fraction", "0"]
+        run = {"cwd": self.folder, "env": self.environment, "capture_output": True, "text": True, "timeout": 60}
+        done = subprocess.run(command, **run)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertRegex(done.stderr, r"\Aerror: tools/parquet_to_jsonl.py, which reads Parquet files, is not here [^\n]*\n\Z")
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "trapped")))
+        os.makedirs(os.path.join(self.folder, "programs", "bin", "tools"))  # beside the program, it is its own
+        shutil.copy(CONVERTER, os.path.join(self.folder, "programs", "bin", "tools"))
+        done = subprocess.run(command, **run)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_a_pipe_that_breaks_is_not_taken_for_the_whole(self):
         self.write("broken.parquet", "one\nBREAK\ntwo\n")

@@ -114,6 +114,18 @@ TEST_CASE("a sample cannot end the page's script, and bytes that are no text do 
   CHECK_FALSE(contains(page, "@DATA@"));
 }
 
+TEST_CASE("a run's name is no mark of the template, whichever it is") {
+  const nlohmann::json data = {{"runs", {{{"name", "@TITLE@"}}}}};
+  const std::string plain = page_html(data, "plain", Refresh::none, 0);
+  for (const char* mark : {"@DATA@", "@CSS@", "@PAGE_JS@", "@TITLE@", "@", "a@b@c"}) {
+    const std::string page = page_html(data, mark, Refresh::none, 0);
+    CHECK(contains(page, "<title>" + std::string(mark) + "</title>"));
+    CHECK(page.size() - std::string(mark).size() == plain.size() - std::string("plain").size());
+    CHECK(contains(page, "id=\"data\">{\"refresh\""));
+    CHECK(contains(page, "\"name\":\"@TITLE@\""));
+  }
+}
+
 TEST_CASE("a page stays below 2 MB, whatever the runs hold") {
   TemporaryFolder root;
   std::string lines = run_line("start", 0, 20'000);

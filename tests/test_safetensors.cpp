@@ -84,7 +84,7 @@ TEST_CASE("what is not a whole safetensors file is refused, with the reason") {
   CHECK(contains(refusal(path), "too short"));
   std::ofstream(path, std::ios::binary) << std::string(8, '\xff') << "no header of that length";
   CHECK(contains(refusal(path), "not a safetensors file"));
-  refuses("[1, 2]", "", "not JSON");
+  refuses("[1, 2]", "", "not a JSON object");
   refuses("{\"a\":", "", "not JSON");
   refuses(R"({"a":{"dtype":"F32","shape":[2]}})", "", "nothing usable about a");
   refuses(R"({"a":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}})", "12345678", "of type I64");
@@ -95,4 +95,7 @@ TEST_CASE("what is not a whole safetensors file is refused, with the reason") {
   refuses(
       R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})",
       "123456", "share bytes");
+  refuses(
+      R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+      "12345678", "\"a\" twice");
 }

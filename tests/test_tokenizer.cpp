@@ -9,6 +9,7 @@
 
 #include "engine/base/files.h"
 #include "engine/base/rng.h"
+#include "engine/base/stopped.h"
 #include "engine/base/utf8.h"
 #include "engine/data/bpe_merges.h"
 #include "engine/data/pretokenize.h"
@@ -77,13 +78,13 @@ TEST_CASE("the ASCII path splits exactly as PCRE2") {
   }
 }
 
-TEST_CASE("both ways of merging agree") {
+TEST_CASE("both ways of merging agree, and the long one can be stopped") {
   // A random table over the 256 bytes and what they merge into.
   const Rng rng(5);
   std::vector<uint32_t> pairs;
   for (uint32_t rank = 0; rank < 400; rank++) {
-    const uint32_t known =
-        rank < 40 ? 6 : 256 + rank; // the first merges are of a few letters, so that they apply often
+    // The first merges are of a few letters, so that they apply often; a part is made before it is merged.
+    const uint32_t known = rank < 40 ? 6 : 256 + static_cast<uint32_t>(pairs.size());
     auto draw = [&](uint64_t i) { return rng.bits(i) % 3 ? rng.bits(i + 7777) % 6 : rng.bits(i + 9999) % known; };
     const uint32_t pair = static_cast<uint32_t>(draw(2 * rank) << 16 | draw(2 * rank + 1));
     if (std::find(pairs.begin(), pairs.end(), pair) == pairs.end()) pairs.push_back(pair);
@@ -93,15 +94,19 @@ TEST_CASE("both ways of merging agree") {
   CHECK(table.find(60000, 60000) == MergeTable::kNone);
   size_t merged = 0;
   for (uint64_t seed = 0; seed < 300; seed++) {
-    std::vector<uint16_t> scanned(1 + seed), heaped;
+    std::vector<uint16_t> scanned(1 + seed), by_rank;
     for (size_t i = 0; i < scanned.size(); i++) scanned[i] = Rng(seed).bits(i) % 6;
-    heaped = scanned;
+    by_rank = scanned;
     scanned.resize(table.merge_by_scan(scanned));
-    heaped.resize(table.merge_by_heap(heaped));
-    REQUIRE(scanned == heaped);
+    by_rank.resize(table.merge_by_rank(by_rank));
+    REQUIRE(scanned == by_rank);
     merged += 1 + seed - scanned.size();
   }
   CHECK(merged > 10000);
+  const std::atomic<bool> stop = true;
+  std::vector<uint16_t> many(1000, static_cast<uint16_t>(pairs[0] >> 16));
+  for (size_t i = 1; i < many.size(); i += 2) many[i] = static_cast<uint16_t>(pairs[0]);
+  CHECK_THROWS_AS(table.merge(many, &stop), Stopped);
 }
 
 TEST_CASE("known texts give GPT-2's tokens") {

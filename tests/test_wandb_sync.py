@@ -193,6 +193,8 @@ class Sync(Runs):
         self.assertIn("nothing in", (self.cut([]), self.sync("demo", code=3))[1])
         self.cut([self.lines[0], "{}\n"])
         self.assertIn("metrics.jsonl:2", self.sync("demo", code=3))
+        self.cut([self.lines[0], "[" * 100_000 + "\n"])  # deeper than Python's own stack
+        self.assertIn("metrics.jsonl:2", self.sync("demo", code=3))
         self.cut(self.lines)
         self.assertIn("--offline", self.sync("demo", code=2, WANDB_STAND_IN="no key"))
         self.assertIn("network", self.sync("demo", code=7, WANDB_STAND_IN="no network"))

@@ -7,6 +7,7 @@
 
 #include "engine/base/files.h"
 #include "engine/base/log.h"
+#include "engine/base/output_file.h"
 #include "engine/base/shell_words.h"
 #include "engine/base/split.h"
 #include "engine/base/tool_arguments.h"
@@ -28,7 +29,7 @@ struct Command {
   std::vector<std::string> runs, sets;
   std::string seeds = "1", dir = "runs/compare", log_dir = "runs", output, program;
   double margin = 0.01;
-  bool list = false, json = false;
+  bool list = false, json = false, overwrite = false;
   std::vector<std::string> flags; // of the trainer, for all sets: what stands after --
 };
 
@@ -51,6 +52,7 @@ void add_options(CLI::App& app, Command& command) {
   app.add_flag("--list", command.list, "show what would be trained and how far it is");
   app.add_option("-o,--output", command.output, "the page; default: compare.html in --dir, or beside the first run")
       ->type_name("FILE");
+  add_overwrite(app, command.overwrite);
   app.add_flag("--json", command.json, "print numbers and curves for scripts, not the table");
   app.add_option("--log_dir", command.log_dir, "where runs are looked up by name")->capture_default_str();
   app.add_option("--program", command.program, "the trainer; default: the one that was built with this tool")
@@ -219,8 +221,10 @@ ExitCode compare_finished(const Command& command) {
                 "leave out --set, --list and what is after --");
   const Groups found = named_groups(command);
   const fs::path beside = fs::weakly_canonical(found.runs.front().folder()).parent_path() / "compare.html";
-  show(command, found.groups,
-       command.output.empty() ? beside.lexically_proximate(fs::current_path()).string() : command.output);
+  const std::string path =
+      command.output.empty() ? beside.lexically_proximate(fs::current_path()).string() : command.output;
+  refuse_foreign_file(path, kPageOutput, command.overwrite);
+  show(command, found.groups, path);
   return ExitCode::done;
 }
 
@@ -234,12 +238,13 @@ ExitCode train_and_compare(const Command& command) {
   if (const fs::path place = fs::path(command.output).parent_path(); !place.empty() && !fs::is_directory(place))
     throw Error(ExitCode::disk, "there is no folder " + place.string() + " for the page",
                 "make it, or give another -o");
+  const std::string path = command.output.empty() ? command.dir + "/compare.html" : command.output;
+  refuse_foreign_file(path, kPageOutput, command.overwrite);
   const StopSignal stop(kStudyStopWords);
   stop.defer();
   Study::Ending ending = study.train(stop);
   const Groups trained = trained_groups(study.results(ending), sets);
-  if (trained.groups.size() >= 2)
-    show(command, trained.groups, command.output.empty() ? command.dir + "/compare.html" : command.output);
+  if (trained.groups.size() >= 2) show(command, trained.groups, path);
   if (ending.stopped) log_info("stopped; the same command goes on");
   return report_ending(ending, study);
 }

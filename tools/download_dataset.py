@@ -102,7 +102,7 @@ def read_json(url, token):
             if attempt == 2 or not is_passing(error):
                 raise Failure(words_for(url, error))
             time.sleep(wait_of(error, attempt))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise Failure(f"{url} does not answer with a list of files (check --from)")
 
 
@@ -158,6 +158,8 @@ def fetch(name, size, sha256, address, folder, token, progress):
     part = whole + ".part"
     if os.path.exists(whole) and size in (None, os.path.getsize(whole)):
         return progress.add(os.path.getsize(whole))
+    if os.path.exists(whole):  # only a whole file gets that name: this one is not the hub's, or not any more
+        raise Failure(f"{whole} has {os.path.getsize(whole)} bytes, the list of files says {size} (remove it to download it again)")
     os.makedirs(os.path.dirname(whole), exist_ok=True)
     if size is not None and size_of(part) > size:
         os.remove(part)

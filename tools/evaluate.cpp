@@ -10,6 +10,7 @@
 #include "engine/base/files.h"
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
+#include "engine/base/output_file.h"
 #include "engine/base/process.h"
 #include "engine/base/stopwatch.h"
 #include "engine/base/terminal.h"
@@ -30,7 +31,7 @@ struct Command {
   std::string val_data, details;
   int64_t limit = 0;
   int batch_size = 0;
-  bool json = false;
+  bool json = false, overwrite = false;
 };
 
 void add_options(CLI::App& app, Command& command) {
@@ -43,6 +44,7 @@ void add_options(CLI::App& app, Command& command) {
   app.add_option("--batch_size", command.batch_size, "rows at a time; 0: as many as fill the device")
       ->check(CLI::Range(0, 65536));
   app.add_option("--details", command.details, "file for every task's losses and choice, one JSON object a line");
+  add_overwrite(app, command.overwrite);
   app.add_flag("--json", command.json, "print one JSON object instead of a table");
 }
 
@@ -187,6 +189,7 @@ ExitCode run(Command& command) {
   if (command.files.empty() && command.val_data.empty())
     throw Error(ExitCode::usage, "nothing to evaluate",
                 "give --hellaswag FILE, --val_data GLOB or another; see --help");
+  refuse_foreign_file(command.details, kDetailsOutput, command.overwrite);
   InferenceOptions options = inference_options(command.model);
   const std::unique_ptr<WeightSource> weights = open_weights(options.source, options.hf_cache);
   std::map<TaskKind, std::vector<Task>> tasks;

@@ -26,7 +26,7 @@ void add_options(CLI::App& app, Command& command) {
   app.add_option("-o,--output", command.options.output, "folder to write; it appears when all is in it")->required();
   app.option_defaults()->always_capture_default();
   app.add_option("--type", command.type, "fp32, or bf16 at half the size")->check(CLI::IsMember({"fp32", "bf16"}));
-  app.add_flag("--overwrite", command.options.overwrite, "replace a model that was exported to that folder before");
+  add_overwrite(app, command.options.overwrite, "replace a model that was exported to that folder before");
   app.add_option("--tokenizer", command.tokenizer,
                  "folder with GPT-2's encoder.json and vocab.bpe; default: $GPT2_TOKENIZER, else .deps/gpt2_bpe");
   app.add_option("--hf_cache", command.hf_cache,

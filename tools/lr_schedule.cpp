@@ -7,6 +7,7 @@
 #include "engine/base/files.h"
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
+#include "engine/base/output_file.h"
 #include "engine/base/program.h"
 #include "engine/base/terminal.h"
 #include "engine/report/curve_svg.h"
@@ -21,13 +22,14 @@ using namespace gpt2;
 constexpr size_t kRows = 9, kPoints = 1200;
 constexpr const char* kHelp =
     "Draws the learning rate of a run, in the terminal and as SVG.\n"
-    "Usage: lr_schedule [--svg FILE] [flags of train_gpt2_fp8]\n\n"
-    "  --svg FILE    write the curve to FILE too\n\n"
+    "Usage: lr_schedule [--svg FILE [--overwrite]] [flags of train_gpt2_fp8]\n\n"
+    "  --svg FILE    write the curve to FILE too\n"
+    "  --overwrite   replace a file that is there, whoever wrote it\n\n"
     "What decides: --lr_schedule, --max_lr, --min_lr_ratio, --warmup_steps, --wsd_decay_ratio, --max_steps or\n"
     "--num_epochs, --model, --config. Without a length the data decides, and is looked at.\n";
 
 struct Command {
-  bool help = false;
+  bool help = false, overwrite = false;
   std::string svg;                // empty: none
   std::vector<const char*> flags; // the trainer's, after its name
 };
@@ -45,6 +47,8 @@ Command split_arguments(int argc, char** argv) {
     const std::string word = argv[i];
     if (word == "--help" || word == "-h") {
       command.help = true;
+    } else if (word == "--overwrite") {
+      command.overwrite = true;
     } else if (word == "--svg") {
       command.svg = file_of(i + 1 == argc ? "" : argv[++i]);
     } else if (word.rfind("--svg=", 0) == 0) {
@@ -86,6 +90,7 @@ std::vector<double> rates_of(const Schedule& schedule, std::vector<double>& step
 ExitCode draw(const Command& command) {
   const auto line = parse_options(static_cast<int>(command.flags.size()), command.flags.data(), "lr_schedule");
   if (!line) return ExitCode::done;
+  refuse_foreign_file(command.svg, kCurveOutput, command.overwrite);
   const RunPlan plan = plan_of(*line);
   const Schedule& schedule = plan.schedule;
   const std::string title = formatted("learning rate: %s, %lld steps, peak %.4g", name_of(schedule.decay).c_str(),

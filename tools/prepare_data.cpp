@@ -58,7 +58,7 @@ void add_options(CLI::App& app, Command& command) {
                "of documents that are equal, keep the first one; .txt documents of 4 MiB and more are all kept");
   app.add_option("--shard_tokens", o.shard_tokens, "tokens per shard; the last one is shorter")
       ->check(CLI::Range(int64_t{1}, int64_t{INT32_MAX}));
-  app.add_flag("--overwrite", o.overwrite, "replace what is there, and start anew what was begun");
+  add_overwrite(app, o.overwrite, "replace what is there, and start anew what was begun");
 
   app.add_option("--input_format", o.documents.input_format, "txt, jsonl or parquet; default: by extension")
       ->check(CLI::IsMember({"txt", "jsonl", "parquet"}));

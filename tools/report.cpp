@@ -7,6 +7,7 @@
 #include "engine/base/error.h"
 #include "engine/base/files.h"
 #include "engine/base/log.h"
+#include "engine/base/output_file.h"
 #include "engine/base/process.h"
 #include "engine/base/program.h"
 #include "engine/base/tool_arguments.h"
@@ -28,13 +29,14 @@ struct Command {
   std::vector<std::string> runs;
   std::string output, log_dir = "runs", serve;
   double watch = 0; // seconds; 0: once
-  bool serves = false;
+  bool serves = false, overwrite = false;
 };
 
 void add_options(CLI::App& app, Command& command) {
   app.footer("One run: RUN/report.html. Several runs are laid over each other: report.html beside the first.");
   app.add_option("runs", command.runs, "folders of runs, or names below --log_dir")->type_name("RUN");
   app.add_option("-o,--output", command.output, "the file to write")->type_name("FILE");
+  add_overwrite(app, command.overwrite);
   app.add_option("--log_dir", command.log_dir, "where runs are looked up by name")->capture_default_str();
   app.add_option("--watch", command.watch, "write it again every so many seconds, until the runs end")
       ->check(number_in(0.1, 86400.0))
@@ -95,6 +97,7 @@ void write_page(const std::vector<RunReader>& runs, const std::string& path, Ref
 ExitCode write(const Command& command) {
   std::vector<RunReader> runs = open_runs(command);
   const std::string path = command.output.empty() ? default_output(runs) : command.output;
+  refuse_foreign_file(path, kPageOutput, command.overwrite);
   const StopSignal stop;
   if (command.watch > 0) stop.defer();
   while (command.watch > 0 && any_is_running(runs) && !stop.requested()) {

@@ -9,6 +9,7 @@
 #include "engine/base/files.h"
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
+#include "engine/base/output_file.h"
 #include "engine/base/shell_words.h"
 #include "engine/base/tool_arguments.h"
 #include "engine/report/page.h"
@@ -26,7 +27,7 @@ namespace fs = std::filesystem;
 struct Command {
   std::string file, dir, program, sbatch;
   int only = 0; // number of a run; 0: all
-  bool list = false, submit = false, dry_run = false;
+  bool list = false, submit = false, dry_run = false, overwrite = false;
 };
 
 void add_options(CLI::App& app, Command& command) {
@@ -39,6 +40,7 @@ void add_options(CLI::App& app, Command& command) {
   app.add_flag("--submit", command.submit, "hand what is not done to Slurm, as an array");
   app.add_flag("--dry_run", command.dry_run, "with --submit: print the job's script, submit nothing");
   app.add_option("--sbatch", command.sbatch, "flags for sbatch, quoted as in a shell")->type_name("FLAGS");
+  add_overwrite(app, command.overwrite, "replace DIR/report.html and DIR/submit.sh, whoever wrote them");
   app.add_option("--program", command.program, "the trainer; default: the one that was built with this tool")
       ->type_name("FILE");
 }
@@ -74,6 +76,7 @@ ExitCode submit(const Study& study, const Sweep& sweep, const Command& command) 
     std::cout << script << std::flush;
     return ExitCode::done;
   }
+  refuse_foreign_file(path, kSlurmOutput, command.overwrite);
   make_folders(study.folder());
   write_file_atomic(path, script);
   std::vector<std::string> words{"sbatch", "--parsable"};
@@ -109,11 +112,13 @@ std::vector<RunReader> best_first(std::vector<Study::Result> results) {
   return sorted;
 }
 
+std::string page_of(const Study& study) { return study.folder() + "/report.html"; }
+
 void show(const Study& study, Study::Ending& ending, const std::string& name) {
   const std::vector<RunReader> runs = best_first(study.results(ending));
   if (runs.empty()) return;
   for (const std::string& line : run_table(runs)) log_info(line);
-  const std::string path = study.folder() + "/report.html";
+  const std::string path = page_of(study);
   const std::string page = page_html(page_data(runs, option_defaults()), name, Refresh::none, 0);
   write_file_atomic(path, page);
   log_info(path + ": " + format_bytes(static_cast<double>(page.size())));
@@ -133,6 +138,7 @@ ExitCode sweep(Command& command) {
   if (command.list) return list(study, command);
   if (command.submit) return submit(study, sweep, command);
 
+  if (command.only == 0) refuse_foreign_file(page_of(study), kPageOutput, command.overwrite);
   const StopSignal stop(kStudyStopWords);
   stop.defer();
   Study::Ending ending = study.train(stop);

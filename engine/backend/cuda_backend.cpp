@@ -5,6 +5,7 @@
 #include "engine/backend/backend.h"
 #include "engine/backend/light_speed.h"
 #include "engine/base/error.h"
+#include "engine/base/output_file.h"
 
 namespace gpt2 {
 
@@ -14,7 +15,9 @@ namespace {
 class CudaBackend : public Backend {
  public:
   explicit CudaBackend(const CudaModelOptions& options)
-      : options_(options), device_(probe_cuda_device(options.device)) {}
+      : options_(options), device_(probe_cuda_device(options.device)) {
+    refuse_foreign_file(options.timeline, kTimelineOutput, false);
+  }
 
   using Backend::make_model;
   bool is_gpu() const override { return true; }

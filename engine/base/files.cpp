@@ -84,6 +84,16 @@ std::string parent_folder(const std::string& path) {
 
 } // namespace
 
+ssize_t write_some(int descriptor, std::span<const std::byte> bytes, int64_t offset) {
+  const ssize_t put = uninterrupted([&] {
+    return offset < 0 ? ::write(descriptor, bytes.data(), bytes.size())
+                      : ::pwrite(descriptor, bytes.data(), bytes.size(), offset);
+  });
+  if (put != 0 || bytes.empty()) return put;
+  errno = EIO;
+  return -1;
+}
+
 void throw_system_error(ExitCode code, std::string_view action, const std::string& path, int error_number) {
   throw Error(code, "cannot " + std::string(action) + " " + path + ": " + std::strerror(error_number),
               hint_for(error_number, code));
@@ -157,7 +167,7 @@ void File::read_at(int64_t offset, std::span<std::byte> out) const {
 
 void File::write_at(int64_t offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const ssize_t put = uninterrupted([&] { return ::pwrite(descriptor_, bytes.data(), bytes.size(), offset); });
+    const ssize_t put = write_some(descriptor_, bytes, offset);
     if (put < 0) throw_system_error(ExitCode::disk, "write", path_, errno);
     offset += put;
     bytes = bytes.subspan(static_cast<size_t>(put));
@@ -195,16 +205,19 @@ bool renamed(const std::string& from, const std::string& to) {
   return uninterrupted([&] { return std::rename(from.c_str(), to.c_str()); }) == 0;
 }
 
-std::string read_text_file(const std::string& path, ExitCode on_error) {
+std::string read_text_file(const std::string& path, ExitCode on_error, size_t most_bytes) {
   std::FILE* stream = std::fopen(path.c_str(), "rb"); // a stream: /dev/stdin and pipes are fine here
   if (stream == nullptr) throw_system_error(on_error, "open", path, errno);
   std::string text;
   char block[65536];
   size_t got = 0;
-  while ((got = std::fread(block, 1, sizeof block, stream)) > 0) text.append(block, got);
+  while (text.size() <= most_bytes && (got = std::fread(block, 1, sizeof block, stream)) > 0) text.append(block, got);
   const int error_number = std::ferror(stream) ? errno : 0;
   std::fclose(stream);
   if (error_number != 0) throw_system_error(on_error, "read", path, error_number);
+  if (text.size() > most_bytes)
+    throw Error(on_error, path + " has more than " + std::to_string(most_bytes) + " bytes",
+                "check whether this is the file that you mean");
   return text;
 }
 
@@ -282,11 +295,13 @@ int64_t free_disk_space(const std::string& path) {
 
 std::string find_in_tree(const std::string& path) {
   std::error_code ignored;
-  fs::path root = fs::read_symlink("/proc/self/exe", ignored).parent_path();
-  for (int above = 0; above <= 3; ++above, root = root.parent_path()) {
+  const fs::path beside = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  std::vector<fs::path> roots = {beside};
+  for (const fs::path& preset : {beside, beside.parent_path()})
+    if (preset.parent_path().filename() == "build") roots.push_back(preset.parent_path().parent_path());
+  for (const fs::path& root : roots)
     if (fs::exists(root / path, ignored)) return (root / path).string();
-  }
-  return fs::exists(path, ignored) ? path : "";
+  return "";
 }
 
 } // namespace gpt2

@@ -1,6 +1,8 @@
 // Files by position, and files that appear whole or not at all. Every failure is an Error that names the path.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +23,10 @@ auto uninterrupted(const Call& call) {
   while (result == -1 && errno == EINTR) result = call();
   return result;
 }
+
+// pwrite(2), or write(2) at the end for an offset below 0, made again after a signal. -1 and errno for a file system
+// that takes no byte and reports no error: a caller that only looks for -1 would ask for ever.
+ssize_t write_some(int descriptor, std::span<const std::byte> bytes, int64_t offset = -1);
 
 // An open file. Reads and writes carry their own offset, so threads may share one.
 class File {
@@ -73,7 +79,8 @@ class PendingFile {
   std::string path_, temporary_;
 };
 
-std::string read_text_file(const std::string& path, ExitCode on_error = ExitCode::data);
+// All of a file, or of a pipe. One with more than `most_bytes` is an Error(on_error) too.
+std::string read_text_file(const std::string& path, ExitCode on_error = ExitCode::data, size_t most_bytes = SIZE_MAX);
 void write_file_atomic(const std::string& path, std::string_view bytes, Links links = Links::follow);
 
 // Where the symbolic link `path` leads, through all that follow, whether there is anything or not; `path` if it is
@@ -87,8 +94,9 @@ bool has_name(int descriptor, const std::string& path);       // is the open fil
 std::string nearest_existing(const std::string& path);        // it, or the first folder above it that is there
 int64_t free_disk_space(const std::string& path);             // bytes a user may still write at or above `path`
 
-// Where `path` of the source tree is: in the tree that this program was built in (as TREE/build/PRESET/bin/PROGRAM), or
-// in the working folder; "" if it is in neither.
+// Where `path` of the source tree is: beside this program, or in the tree that it was built in, as
+// TREE/build/PRESET/PROGRAM or TREE/build/PRESET/FOLDER/PROGRAM; "" if it is in neither. Never in the working folder or
+// another one above the program: whoever may write there would decide what this program runs.
 std::string find_in_tree(const std::string& path);
 
 // Folders as make_folders() makes them, for as long as this lives: those that it had to make go again, if they are

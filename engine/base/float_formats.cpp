@@ -56,4 +56,10 @@ uint16_t bf16_encode(float value) {
 
 float bf16_decode(uint16_t code) { return std::bit_cast<float>(static_cast<uint32_t>(code) << 16); }
 
+bool all_finite(std::span<const float> values) {
+  uint32_t largest = 0; // no branch: the loop vectorises
+  for (const float value : values) largest = std::max(largest, std::bit_cast<uint32_t>(value) & ~kSign);
+  return largest < kInfinity;
+}
+
 } // namespace gpt2

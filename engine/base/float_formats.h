@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "engine/base/host_device.h"
@@ -51,5 +52,7 @@ inline float fp8_round(float value, Fp8Format format) {
 
 uint16_t bf16_encode(float value); // round to nearest even, NaN to 0x7FFF
 float bf16_decode(uint16_t code);
+
+bool all_finite(std::span<const float> values); // neither NaN nor infinite; by bits, so that no flag relaxes it
 
 } // namespace gpt2

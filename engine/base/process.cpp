@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <ctime>
+#include <exception>
 #include <iterator>
+#include <new>
 #include <string_view>
 
 #include "engine/base/error.h"
@@ -57,6 +59,38 @@ extern "C" void answer(int signal) {
   errno = saved_errno;
 }
 
+std::terminate_handler usual_terminate = nullptr;
+
+// Of what nobody caught. `throw;` allocates nothing: the exception is there.
+[[noreturn]] void end_uncaught() {
+  try {
+    if (std::current_exception()) throw;
+  } catch (const std::bad_alloc&) {
+    end_without_memory();
+  } catch (...) { // the usual handler prints it
+  }
+  usual_terminate();
+  std::abort();
+}
+
+// 101: before any object of ours is constructed, for that may be what runs out of memory.
+__attribute__((constructor(101))) void install_terminate() { usual_terminate = std::set_terminate(end_uncaught); }
+
+// Of a library that is not ready for malloc to fail: libhdf5 follows a null pointer, frees twice or calls abort. What
+// set errno last tells such a crash from any other, which gets the usual end and its core file.
+extern "C" void answer_crash(int) {
+  if (errno == ENOMEM) end_without_memory();
+}
+
+void contain_crashes_without_memory() {
+#ifndef __SANITIZE_ADDRESS__ // a sanitizer has its own words for a crash
+  struct sigaction action = {};
+  action.sa_handler = answer_crash;
+  action.sa_flags = static_cast<int>(SA_RESETHAND); // returning from it crashes again, as usual
+  for (const int signal : {SIGSEGV, SIGBUS, SIGABRT}) sigaction(signal, &action, nullptr);
+#endif
+}
+
 sigset_t stop_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -70,10 +104,18 @@ void prepare_process() {
   int descriptor = 0;
   while (descriptor >= 0 && descriptor <= STDERR_FILENO) descriptor = open("/dev/null", O_RDWR);
   if (descriptor > STDERR_FILENO) close(descriptor);
+  contain_crashes_without_memory();
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
   const sigset_t held_back = stop_signals();
   sigprocmask(SIG_UNBLOCK, &held_back, nullptr);
+}
+
+void end_without_memory() {
+  constexpr std::string_view kLine =
+      "error: out of memory (use a smaller batch or model, or a machine that has more)\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kLine.data(), kLine.size());
+  _exit(static_cast<int>(ExitCode::device));
 }
 
 std::string host_name() {

@@ -11,6 +11,10 @@ namespace gpt2 {
 // signals to stop that a launcher held back until this program could answer them come now.
 void prepare_process();
 
+// Memory that ran out where no exception can pass (a thread's end, a parallel loop, before main): one line on stderr
+// and exit code 6 instead of an abort. Installed when the library is loaded.
+[[noreturn]] void end_without_memory();
+
 std::string program_as_called(); // "./train_gpt2_fp8": argv[0]
 std::string host_name();         // "localhost" where the system does not tell
 

@@ -3,7 +3,9 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <new>
@@ -27,6 +29,28 @@ bool output_was_lost() {
   return failed && (::poll(&output, 1, 0) < 0 || (output.revents & (POLLERR | POLLHUP)) == 0); // those: nobody reads
 }
 
+// Who calls exit() while a program runs is a library without memory: libhdf5 (-1, without a word) and libgomp (1, with
+// one) do so. Our own programs return from main.
+class ExitWatch {
+ public:
+  ExitWatch() {
+    static const int watched = ::on_exit(
+        [](int status, void*) {
+          if (!running) return;
+          if (status == -1) end_without_memory();
+          ::_exit(static_cast<int>(ExitCode::device));
+        },
+        nullptr);
+    running = watched == 0;
+  }
+  ~ExitWatch() { running = false; }
+  ExitWatch(const ExitWatch&) = delete;
+  ExitWatch& operator=(const ExitWatch&) = delete;
+
+ private:
+  static inline std::atomic<bool> running = false; // exit handlers reach nothing but globals
+};
+
 ExitCode run_and_print(const std::function<ExitCode()>& body) {
   const ExitCode code = body();
   if (!output_was_lost()) return code;
@@ -38,14 +62,15 @@ ExitCode run_and_print(const std::function<ExitCode()>& body) {
 
 int run_program(const std::function<ExitCode()>& body) {
   prepare_process();
+  const ExitWatch watch;
   try {
     return static_cast<int>(run_and_print(body));
   } catch (const Error& error) {
     print_error(error);
     return static_cast<int>(error.code());
   } catch (const std::bad_alloc&) {
-    std::cerr << "error: out of memory (use a smaller batch or model, or a machine that has more)\n";
-    return static_cast<int>(ExitCode::device);
+    std::fflush(stdout);
+    end_without_memory();
   } catch (const std::system_error& error) { // a thread that cannot be started
     std::cerr << "error: " << error.what() << " (see what ulimit -u, -v and -n allow)\n";
     return static_cast<int>(ExitCode::device);

@@ -45,6 +45,12 @@ inline Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return {ExitCode::usage, error.what(), "see --help"};
 }
 
+// The flag that every tool has which writes a file that a user names (engine/base/output_file.h).
+inline void add_overwrite(CLI::App& app, bool& overwrite,
+                          const std::string& what = "replace a file that is there, whoever wrote it") {
+  app.add_flag("--overwrite", overwrite, what);
+}
+
 // False after --help, whose text has been printed. Throws Error(usage).
 inline bool parse_arguments(CLI::App& app, int argc, char** argv) {
   try {

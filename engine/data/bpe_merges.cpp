@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <array>
-#include <queue>
+#include <map>
+
+#include "engine/base/stopped.h"
 
 namespace gpt2 {
 namespace {
 constexpr size_t kScanLimit = 64;
+constexpr size_t kStopInterval = 1 << 16; // merges, a few milliseconds
 } // namespace
 
-MergeTable::MergeTable(std::span<const uint32_t> pairs) : slots_(size_t{1} << kBits) {
+MergeTable::MergeTable(std::span<const uint32_t> pairs)
+    : pairs_(pairs.begin(), pairs.end()), slots_(size_t{1} << kBits) {
   for (size_t rank = 0; rank < pairs.size(); rank++) {
     uint32_t i = slot(pairs[rank]);
     while (slots_[i].merged != kNone) i = (i + 1) & kMask;
@@ -17,8 +21,8 @@ MergeTable::MergeTable(std::span<const uint32_t> pairs) : slots_(size_t{1} << kB
   }
 }
 
-size_t MergeTable::merge(std::span<uint16_t> ids) const {
-  return ids.size() <= kScanLimit ? merge_by_scan(ids) : merge_by_heap(ids);
+size_t MergeTable::merge(std::span<uint16_t> ids, const std::atomic<bool>* stop) const {
+  return ids.size() <= kScanLimit ? merge_by_scan(ids) : merge_by_rank(ids, stop);
 }
 
 size_t MergeTable::merge_by_scan(std::span<uint16_t> ids) const {
@@ -42,33 +46,39 @@ size_t MergeTable::merge_by_scan(std::span<uint16_t> ids) const {
   return size;
 }
 
-size_t MergeTable::merge_by_heap(std::span<uint16_t> ids) const {
-  const uint32_t size = static_cast<uint32_t>(ids.size());
-  // A list through the pieces: next[i] and previous[i] skip what was merged away.
+size_t MergeTable::merge_by_rank(std::span<uint16_t> ids, const std::atomic<bool>* stop) const {
+  const auto size = static_cast<uint32_t>(ids.size());
+  // A list through the pieces: next[i] and previous[i] skip what was merged away, whose id is kNone.
   std::vector<uint32_t> next(size), previous(size);
-  std::vector<bool> gone(size);
-  using Candidate = uint64_t; // merged id (= rank) << 32 | position: lowest rank first, leftmost among equals
-  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> heap;
-  auto propose = [&](uint32_t at) {
+  std::map<uint16_t, std::vector<uint32_t>> waiting; // by the merged id (= rank): where its left part may be
+  const auto propose = [&](uint32_t at) {
     if (next[at] == size) return;
     const uint16_t merged = find(ids[at], ids[next[at]]);
-    if (merged != kNone) heap.push(static_cast<uint64_t>(merged) << 32 | at);
+    if (merged != kNone) waiting[merged].push_back(at);
   };
   for (uint32_t i = 0; i < size; i++) next[i] = i + 1, previous[i] = i - 1;
   for (uint32_t i = 0; i < size; i++) propose(i);
 
-  while (!heap.empty()) {
-    const uint32_t at = static_cast<uint32_t>(heap.top());
-    const uint16_t merged = static_cast<uint16_t>(heap.top() >> 32);
-    heap.pop();
-    // Stale if either side has changed since it was proposed.
-    if (gone[at] || next[at] == size || find(ids[at], ids[next[at]]) != merged) continue;
-    ids[at] = merged;
-    gone[next[at]] = true;
-    next[at] = next[next[at]];
-    if (next[at] < size) previous[next[at]] = at;
-    propose(at);
-    if (at > 0) propose(previous[at]);
+  // What is proposed on the way has the merged token in it, and so a higher rank: a rank that was merged is done.
+  while (!waiting.empty()) {
+    const auto lowest = waiting.extract(waiting.begin());
+    const uint16_t merged = lowest.key();
+    const auto left = static_cast<uint16_t>(pairs_[merged - 256u] >> 16),
+               right = static_cast<uint16_t>(pairs_[merged - 256u]);
+    std::vector<uint32_t>& places = lowest.mapped();
+    if (!std::ranges::is_sorted(places)) std::ranges::sort(places); // leftmost first, where two overlap
+    for (size_t i = 0; i < places.size(); i++) {
+      if (i % kStopInterval == 0 && stop && *stop) throw Stopped{};
+      const uint32_t at = places[i];
+      // Stale if either side has changed since it was proposed.
+      if (ids[at] != left || next[at] == size || ids[next[at]] != right) continue;
+      ids[at] = merged;
+      ids[next[at]] = kNone;
+      next[at] = next[next[at]];
+      if (next[at] < size) previous[next[at]] = at;
+      propose(at);
+      if (at > 0) propose(previous[at]);
+    }
   }
 
   size_t kept = 0;

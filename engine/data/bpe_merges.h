@@ -2,6 +2,7 @@
 // In GPT-2's numbering the token made by merge number r is 256 + r, so the merged id is also its rank.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -12,7 +13,7 @@ class MergeTable {
  public:
   static constexpr uint16_t kNone = 0xFFFF;
 
-  // pairs[r] = (left << 16 | right), in order of rank.
+  // pairs[r] = (left << 16 | right), in order of rank; both are bytes or made by an earlier merge.
   explicit MergeTable(std::span<const uint32_t> pairs);
 
   // The token that left and right merge into, or kNone.
@@ -24,13 +25,13 @@ class MergeTable {
     }
   }
 
-  // Merges in place until no pair is left; returns the new length.
-  size_t merge(std::span<uint16_t> ids) const;
+  // Merges in place until no pair is left; returns the new length. Throws Stopped soon after `stop` is set.
+  size_t merge(std::span<uint16_t> ids, const std::atomic<bool>* stop = nullptr) const;
 
-  // The two ways merge() works: scanning for the lowest rank (quadratic, fast on words), and a heap (n log n, for
-  // pieces like a page of dashes). Same result.
+  // The two ways merge() works: scanning for the lowest rank (quadratic, fast on words), and rank by rank with a list
+  // of places for each (linear but for sorting the lists, for pieces like a page of dashes). Same result.
   size_t merge_by_scan(std::span<uint16_t> ids) const;
-  size_t merge_by_heap(std::span<uint16_t> ids) const;
+  size_t merge_by_rank(std::span<uint16_t> ids, const std::atomic<bool>* stop = nullptr) const;
 
  private:
   static constexpr int kBits = 17; // 131,072 slots of 8 bytes, 38% full
@@ -41,6 +42,7 @@ class MergeTable {
   };
   static uint32_t slot(uint32_t pair) { return pair * 0x9E3779B1u >> (32 - kBits); }
 
+  std::vector<uint32_t> pairs_; // by rank
   std::vector<Slot> slots_;
 };
 

@@ -15,6 +15,7 @@ struct Header {
 static_assert(sizeof(Header) == 16);
 
 constexpr size_t kReadBytes = size_t{4} << 20;
+constexpr size_t kTokensBetweenAsks = size_t{4} << 20;
 
 // Where the i-th of n equal ranges of 64 bits begins; i * 2^64 / n, rounded up.
 uint64_t range_begin(uint64_t i, uint64_t n) {
@@ -162,13 +163,16 @@ std::vector<BucketFiles::Slice> BucketFiles::slices() const {
   return slices;
 }
 
-BucketFiles::Records BucketFiles::load(const Slice& slice) const {
+std::optional<BucketFiles::Records> BucketFiles::load(const Slice& slice, const std::function<bool()>& stop) const {
   Records loaded;
   std::vector<size_t> begins;
   const int64_t bytes = buckets_[slice.bucket].bytes;
   loaded.memory.reserve(static_cast<size_t>(std::min(bytes, options_.most_bytes + options_.most_bytes / 8)) / 2);
   RecordReader reader(path(slice.bucket), bytes);
+  size_t asked_at = 0; // tokens
   for (Header header{}; reader.next(header);) {
+    if (loaded.memory.size() - asked_at >= kTokensBetweenAsks && stop && stop()) return std::nullopt;
+    if (loaded.memory.size() - asked_at >= kTokensBetweenAsks) asked_at = loaded.memory.size();
     const std::byte* const tokens = reader.take(size_t{header.tokens} * 2);
     if (!options_.keep_order && (header.key < slice.first_key || header.key > slice.last_key)) continue;
     begins.push_back(loaded.memory.size());

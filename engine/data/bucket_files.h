@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -51,7 +52,7 @@ class BucketFiles {
     std::vector<Record> records; // in order
     int64_t duplicates = 0;      // documents left out
   };
-  Records load(const Slice& slice) const;
+  std::optional<Records> load(const Slice& slice, const std::function<bool()>& stop = {}) const; // nothing: stopped
   void remove(size_t bucket); // its file, if it is there
 
  private:

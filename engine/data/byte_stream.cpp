@@ -1,59 +1,67 @@
 #include "engine/data/byte_stream.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
+#include <utility>
 #include <vector>
 
 #include "engine/base/files.h"
+#include "engine/base/stopped.h"
 #include "engine/data/parquet.h"
 
 namespace gpt2 {
 namespace {
 
 constexpr size_t kBlock = size_t{256} << 10; // of compressed bytes
+constexpr int kPollMilliseconds = 100;
 
 [[noreturn]] void throw_damaged(const std::string& path, const std::string& how) {
   throw Error(ExitCode::data, path + " is damaged: " + how, "copy or download it again");
 }
 
-size_t read_some(std::FILE* file, const std::string& path, std::span<char> out) {
-  errno = 0;
-  const size_t got = std::fread(out.data(), 1, out.size(), file);
-  if (got < out.size() && std::ferror(file)) throw_system_error(ExitCode::data, "read", path, errno);
-  return got;
-}
-
 class PlainStream : public ByteStream {
  public:
-  explicit PlainStream(const InputFile& input) : path_(input.path) {
-    file_ = input.is_stdin() ? stdin : std::fopen(path_.c_str(), "rb");
-    if (!file_) throw_system_error(ExitCode::data, "open", path_, errno);
+  PlainStream(const InputFile& input, AskStop stop) : path_(input.path), stop_(std::move(stop)) {
+    const auto open = [&] { return ::open(path_.c_str(), O_RDONLY | O_CLOEXEC); };
+    descriptor_ = input.is_stdin() ? STDIN_FILENO : uninterrupted(open);
+    if (descriptor_ < 0) throw_system_error(ExitCode::data, "open", path_, errno);
   }
   ~PlainStream() override {
-    if (file_ != stdin) std::fclose(file_);
+    if (descriptor_ != STDIN_FILENO) ::close(descriptor_);
   }
   PlainStream(const PlainStream&) = delete;
   PlainStream& operator=(const PlainStream&) = delete;
 
   size_t read(std::span<char> out) override {
-    const size_t got = read_some(file_, path_, out);
-    position_ += static_cast<int64_t>(got);
-    return got;
+    size_t filled = 0;
+    while (filled < out.size()) {
+      if (descriptor_ == STDIN_FILENO) wait_for_bytes(descriptor_, stop_);
+      const auto rest = out.subspan(filled);
+      const ssize_t got = uninterrupted([&] { return ::read(descriptor_, rest.data(), rest.size()); });
+      if (got < 0) throw_system_error(ExitCode::data, "read", path_, errno);
+      if (got == 0) break;
+      filled += static_cast<size_t>(got);
+    }
+    position_ += static_cast<int64_t>(filled);
+    return filled;
   }
   int64_t bytes_of_file() const override { return position_; }
   void skip(int64_t bytes) override {
-    if (file_ == stdin) return ByteStream::skip(bytes);
+    if (descriptor_ == STDIN_FILENO) return ByteStream::skip(bytes);
     position_ += bytes;
-    if (::fseeko(file_, position_, SEEK_SET) != 0) throw_system_error(ExitCode::data, "read", path_, errno);
+    if (::lseek(descriptor_, position_, SEEK_SET) < 0) throw_system_error(ExitCode::data, "read", path_, errno);
   }
 
  private:
   std::string path_;
-  std::FILE* file_;
+  AskStop stop_;
+  int descriptor_;
   int64_t position_ = 0;
 };
 
@@ -61,7 +69,8 @@ class PlainStream : public ByteStream {
 // streams (both formats may be concatenated).
 class CompressedStream : public ByteStream {
  public:
-  explicit CompressedStream(const InputFile& input) : path_(input.path), file_(input), block_(kBlock) {}
+  CompressedStream(const InputFile& input, const AskStop& stop)
+      : path_(input.path), file_(input, stop), block_(kBlock) {}
 
   size_t read(std::span<char> out) override {
     size_t filled = 0;
@@ -98,7 +107,7 @@ class CompressedStream : public ByteStream {
 
 class GzipStream : public CompressedStream {
  public:
-  explicit GzipStream(const InputFile& input) : CompressedStream(input) {
+  GzipStream(const InputFile& input, const AskStop& stop) : CompressedStream(input, stop) {
     if (::inflateInit2(&state_, 15 + 16) != Z_OK) throw std::bad_alloc(); // the largest window; gzip's header
   }
   ~GzipStream() override { ::inflateEnd(&state_); }
@@ -129,7 +138,8 @@ class GzipStream : public CompressedStream {
 
 class ZstdStream : public CompressedStream {
  public:
-  explicit ZstdStream(const InputFile& input) : CompressedStream(input), state_(ZSTD_createDCtx(), ZSTD_freeDCtx) {
+  ZstdStream(const InputFile& input, const AskStop& stop)
+      : CompressedStream(input, stop), state_(ZSTD_createDCtx(), ZSTD_freeDCtx) {
     if (!state_) throw std::bad_alloc();
     ZSTD_DCtx_setParameter(state_.get(), ZSTD_d_windowLogMax, 31); // what zstd --long=31 wrote too
   }
@@ -162,11 +172,18 @@ void ByteStream::skip(int64_t bytes) {
   }
 }
 
-std::unique_ptr<ByteStream> open_stream(const InputFile& file, const std::string& field, int parquet_readers) {
-  if (file.format == TextFormat::parquet) return open_parquet(file, field, parquet_readers);
-  if (file.compression == Compression::gzip) return std::make_unique<GzipStream>(file);
-  if (file.compression == Compression::zstd) return std::make_unique<ZstdStream>(file);
-  return std::make_unique<PlainStream>(file);
+void wait_for_bytes(int descriptor, const AskStop& stop) {
+  pollfd input{descriptor, POLLIN, 0};
+  while (stop && ::poll(&input, 1, kPollMilliseconds) <= 0) // 0, or a signal
+    if (stop()) throw Stopped{};
+}
+
+std::unique_ptr<ByteStream> open_stream(const InputFile& file, const std::string& field, int parquet_readers,
+                                        const AskStop& stop) {
+  if (file.format == TextFormat::parquet) return open_parquet(file, field, parquet_readers, stop);
+  if (file.compression == Compression::gzip) return std::make_unique<GzipStream>(file, stop);
+  if (file.compression == Compression::zstd) return std::make_unique<ZstdStream>(file, stop);
+  return std::make_unique<PlainStream>(file, stop);
 }
 
 } // namespace gpt2

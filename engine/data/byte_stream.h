@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,7 +23,15 @@ class ByteStream {
   virtual void skip(int64_t bytes);          // by reading, where nothing faster will do
 };
 
-// `field`: of a Parquet file, the column that is printed as JSON lines, by `parquet_readers` processes.
-std::unique_ptr<ByteStream> open_stream(const InputFile& file, const std::string& field, int parquet_readers);
+using AskStop = std::function<bool()>; // may be empty: nobody stops
+
+// Returns when there is something to read, or the end. Throws Stopped if `stop` says so first: asked ten times a
+// second.
+void wait_for_bytes(int descriptor, const AskStop& stop);
+
+// `field`: of a Parquet file, the column that is printed as JSON lines, by `parquet_readers` processes. A pipe that
+// keeps us waiting is left when `stop` says so, by Stopped.
+std::unique_ptr<ByteStream> open_stream(const InputFile& file, const std::string& field, int parquet_readers,
+                                        const AskStop& stop = {});
 
 } // namespace gpt2

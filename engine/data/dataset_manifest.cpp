@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "engine/base/content_hash.h"
+#include "engine/base/json_reader.h"
 #include "engine/data/dataset_json.h"
 #include "engine/data/prepare_journal.h"
 
@@ -117,7 +117,7 @@ std::string to_text(const DatasetManifest& manifest) {
       {"version", kVersion},
       {"name", manifest.name},
       {"tokenizer", {{"name", "gpt2"}, {"vocabulary", manifest.vocabulary}, {"xxh3_128", manifest.tokenizer_hash}}},
-      {"options", Json::parse(manifest.options)}};
+      {"options", parse_json<Json>(manifest.options)}};
   visit_content(manifest, WriteFields{json});
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n"; // a path need not be UTF-8
 }
@@ -127,7 +127,9 @@ DatasetManifest parse_dataset_manifest(const std::string& text, const std::strin
     throw Error(ExitCode::data, path + " is damaged: " + why, kMakeAgain);
   };
   try {
-    const Json json = Json::parse(text);
+    std::string why;
+    const auto json = parse_json<Json>(text, {}, &why);
+    if (json.is_discarded()) fail(why);
     if (json.at("format") != kFormat) fail("it is not the manifest of a data set");
     if (const int version = json.at("version").get<int>(); version != kVersion)
       throw Error(

@@ -1,9 +1,11 @@
 #include "engine/data/document_reader.h"
 
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "engine/base/error.h"
+#include "engine/base/json_reader.h"
+#include "engine/base/log.h"
+#include "engine/base/stopped.h"
 #include "engine/data/byte_stream.h"
 #include "engine/data/parquet.h"
 
@@ -11,13 +13,14 @@ namespace gpt2 {
 namespace {
 
 constexpr int kLongestWithoutCut = 4; // in pieces: text without a safe place to cut is cut anyway
-constexpr size_t kNoLimit = SIZE_MAX;
 
 // Lines of a stream through one buffer.
 class LineReader {
  public:
   LineReader(const InputFile& file, const DocumentReader::Options& options)
-      : stream_(open_stream(file, options.field, options.parquet_readers)), buffer_(size_t{1} << 20) {}
+      : stream_(open_stream(file, options.field, options.parquet_readers, options.stop)),
+        stop_(options.stop),
+        buffer_(size_t{1} << 20) {}
 
   void skip(int64_t bytes) {
     stream_->skip(bytes);
@@ -43,14 +46,20 @@ class LineReader {
     return line.size() > before;
   }
 
+  void skip_line() { // what is left of it
+    for (std::string rest; append_line(rest, buffer_.size()) && !rest.ends_with('\n');) rest.clear();
+  }
+
  private:
   bool refill() {
+    if (stop_ && stop_()) throw Stopped{};
     begin_ = 0;
     end_ = stream_->read(buffer_);
     return end_ > 0;
   }
 
   std::unique_ptr<ByteStream> stream_;
+  AskStop stop_;
   std::vector<char> buffer_;
   size_t begin_ = 0, end_ = 0;
   int64_t offset_ = 0;
@@ -68,6 +77,8 @@ size_t last_character(std::string_view text) {
   return at;
 }
 
+static_assert(kLongestLine == JsonLimits{}.bytes);
+
 } // namespace
 
 struct DocumentReader::Impl {
@@ -75,19 +86,28 @@ struct DocumentReader::Impl {
   std::vector<InputFile> inputs;
   Position at; // while `reader` is open, it and `text` know the offset and the pending bytes
   std::unique_ptr<LineReader> reader;
-  std::string text; // of the current document, not yet handed out
+  std::string text;    // of the current document, not yet handed out
+  size_t searched = 0; // bytes of it that have no safe cut: each byte is searched once
 
   const InputFile& input() const { return inputs[at.input]; }
 
   DocumentPiece piece_of(std::string content, bool json) {
     at.documents += at.first;
-    return {std::move(content), json, at.first, at.documents - 1, input().path, at.line, at.input, at.pieces++};
+    return {.text = std::move(content),
+            .json = json,
+            .first = at.first,
+            .document = at.documents - 1,
+            .path = input().path,
+            .line = at.line,
+            .input = at.input,
+            .number = at.pieces++};
   }
 
   // Hands out the first `length` bytes of the pending text.
   void emit(DocumentPiece& piece, size_t length) {
     piece = piece_of(text.substr(0, length), false);
     text.erase(0, length);
+    searched = 0;
     at.first = false;
   }
 
@@ -109,9 +129,15 @@ struct DocumentReader::Impl {
   // True if a piece came out of the next line.
   bool advance_json(DocumentPiece& piece, bool& ended) {
     std::string json;
-    ended = !reader->append_line(json, kNoLimit);
+    ended = !reader->append_line(json, options.line_bytes);
     if (ended) return false;
     at.line++;
+    if (json.size() == options.line_bytes && !json.ends_with('\n')) {
+      reader->skip_line();
+      piece = piece_of("", true);
+      piece.too_long = true;
+      return true;
+    }
     check_producer_is_well(json);
     if (without_line_break(json).empty()) return false;
     piece = piece_of(std::move(json), true);
@@ -133,7 +159,8 @@ struct DocumentReader::Impl {
       return some;
     }
     if (text.size() < options.piece_bytes) return false;
-    size_t cut = last_safe_cut(text);
+    size_t cut = last_safe_cut(text, std::max<size_t>(1, searched));
+    searched = text.size();
     if (cut == 0 && text.size() >= kLongestWithoutCut * options.piece_bytes) cut = last_character(text);
     if (cut > 0) emit(piece, cut);
     return cut > 0;
@@ -178,8 +205,8 @@ int64_t DocumentReader::bytes_read() const {
   return bytes;
 }
 
-size_t last_safe_cut(std::string_view text) {
-  for (size_t i = text.size(); i-- > 1;) {
+size_t last_safe_cut(std::string_view text, size_t first) {
+  for (size_t i = text.size(); i-- > first;) {
     if (text[i] != ' ' && text[i] != '\n') continue;
     const uint8_t before = static_cast<uint8_t>(text[i - 1]);
     // No white space beyond ASCII ends in a byte of 0xB0 or more (U+0085, U+00A0, U+1680, U+2000 ... U+3000).
@@ -189,12 +216,17 @@ size_t last_safe_cut(std::string_view text) {
 }
 
 std::string json_document(const DocumentPiece& piece, const std::string& field) {
-  const auto object = nlohmann::json::parse(piece.text, nullptr, false);
-  const std::string where = piece.path + ":" + std::to_string(piece.line);
-  if (!object.is_object()) {
-    throw Error(ExitCode::data, where + " is not a JSON object",
-                "repair the line, or pass over such with --skip_bad_lines");
-  }
+  const std::string where = piece.where();
+  const char* const hint = "repair the line, or pass over such with --skip_bad_lines";
+  if (piece.too_long)
+    throw Error(
+        ExitCode::data,
+        where + " is longer than any line of text data: more than " + format_bytes(static_cast<double>(kLongestLine)),
+        hint);
+  std::string why;
+  const auto object = parse_json(piece.text, {}, &why);
+  if (!object.is_object())
+    throw Error(ExitCode::data, where + " is not a JSON object" + (why.empty() ? "" : ": " + why), hint);
   const auto found = object.find(field);
   if (found == object.end() || !found->is_string()) {
     throw Error(ExitCode::data, where + " has no string in a field \"" + field + "\"",

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,15 +16,21 @@
 
 namespace gpt2 {
 
+constexpr size_t kLongestLine = size_t{256} << 20; // bytes of JSON, as JsonLimits has it
+
 struct DocumentPiece {
-  std::string text;     // of .jsonl: the whole line, still JSON
-  bool json = false;    // `text` is such a line: parsed by whoever takes it, on a thread of its own
-  bool first = true;    // the document starts here
-  int64_t document = 0; // number over all inputs, from 0
-  std::string path;     // and line, for messages
-  int64_t line = 0;     // of .jsonl, from 1
-  size_t input = 0;     // which of the inputs it is from
-  int64_t number = 0;   // of the piece, over all inputs, from 0
+  std::string text;      // of .jsonl: the whole line, still JSON
+  bool json = false;     // `text` is such a line: parsed by whoever takes it, on a thread of its own
+  bool too_long = false; // the line has more than line_bytes: `text` is empty
+  bool first = true;     // the document starts here
+  int64_t document = 0;  // number over all inputs, from 0
+  std::string path;      // and line, for messages
+  int64_t line = 0;      // of .jsonl, from 1
+
+  std::string where() const { return json ? path + ":" + std::to_string(line) : path; }
+
+  size_t input = 0;   // which of the inputs it is from
+  int64_t number = 0; // of the piece, over all inputs, from 0
 };
 
 class DocumentReader {
@@ -35,6 +42,8 @@ class DocumentReader {
     std::string field = "text";           // of .jsonl and .parquet: what holds the document
     int parquet_readers = 1;              // processes that read one .parquet file
     size_t piece_bytes = size_t{4} << 20; // longer .txt documents are cut where the tokens stay the same
+    size_t line_bytes = kLongestLine;     // of .jsonl: the longest line; longer ones are passed over, piece by piece
+    std::function<bool()> stop = {};      // asked now and then: next() throws Stopped
   };
   // Throws Error(usage) for an extension that is none of these, Error(data) for a file that cannot be opened: before
   // any reading.
@@ -65,11 +74,13 @@ class DocumentReader {
   std::unique_ptr<Impl> impl_;
 };
 
-// The last place in `text` (not its start) where cutting it leaves the tokens unchanged; 0 if there is none.
-// Such is a space or line break after anything but white space: GPT-2's pattern always starts a piece there.
-size_t last_safe_cut(std::string_view text);
+// The last place in `text`, at `first` or behind it and not its start, where cutting it leaves the tokens unchanged; 0
+// if there is none. Such is a space or line break after anything but white space: GPT-2's pattern always starts a piece
+// there.
+size_t last_safe_cut(std::string_view text, size_t first = 1);
 
-// The string in a field of a JSON object. Throws Error(data) if the line is not JSON or has no such string.
+// The string in a field of a JSON object. Throws Error(data) if the line is too long, is not JSON or has no such
+// string.
 std::string json_document(const DocumentPiece& piece, const std::string& field);
 
 } // namespace gpt2

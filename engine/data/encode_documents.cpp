@@ -1,13 +1,18 @@
 #include "engine/data/encode_documents.h"
 
+#include <atomic>
+#include <chrono>
 #include <deque>
 #include <future>
+#include <new>
 
 #include "engine/base/error.h"
+#include "engine/base/stopped.h"
 
 namespace gpt2 {
 namespace {
 
+constexpr auto kAskInterval = std::chrono::milliseconds(100);
 constexpr size_t kBatchBytes = size_t{4} << 20; // read, then encoded as one task: tens of milliseconds
 
 struct Batch {
@@ -28,7 +33,8 @@ Batch read_batch(DocumentReader& reader) {
   return batch;
 }
 
-EncodedBatch encode_batch(const Tokenizer& tokenizer, const EncodeOptions& options, Batch batch) {
+EncodedBatch encode_batch(const Tokenizer& tokenizer, const EncodeOptions& options, Batch batch,
+                          const std::atomic<bool>& stop) {
   EncodedBatch encoded;
   encoded.after = batch.after;
   encoded.file_bytes = batch.file_bytes;
@@ -45,7 +51,11 @@ EncodedBatch encode_batch(const Tokenizer& tokenizer, const EncodeOptions& optio
     if (piece.text.empty()) continue;
     const size_t begin = encoded.tokens.size();
     if (piece.first) encoded.tokens.push_back(Tokenizer::kEndOfText);
-    tokenizer.encode(piece.text, encoded.tokens);
+    try {
+      tokenizer.encode(piece.text, encoded.tokens, &stop);
+    } catch (const std::bad_alloc&) {
+      throw Error(ExitCode::device, "out of memory while " + piece.where() + " is encoded", "give fewer --threads");
+    }
     encoded.pieces.push_back({piece.number, piece.document, piece.first, piece.input,
                               static_cast<int64_t>(piece.text.size()), begin, encoded.tokens.size()});
   }
@@ -54,23 +64,34 @@ EncodedBatch encode_batch(const Tokenizer& tokenizer, const EncodeOptions& optio
 
 } // namespace
 
-void encode_documents(const Tokenizer& tokenizer, DocumentReader& reader, const EncodeOptions& options,
+bool encode_documents(const Tokenizer& tokenizer, DocumentReader& reader, const EncodeOptions& options,
                       const std::function<bool(const EncodedBatch&)>& take) {
-  // As many batches in flight as threads; a future that is dropped by an exception waits for its thread.
-  std::deque<std::future<EncodedBatch>> in_flight;
+  struct StopAll { // whatever ends this call: a future that is dropped waits for its thread
+    std::atomic<bool>& stop;
+    ~StopAll() { stop = true; }
+  };
+  std::atomic<bool> stop = false;
+  std::deque<std::future<EncodedBatch>> in_flight; // as many as threads
+  const StopAll stop_all{stop};
   const auto take_oldest = [&] {
+    while (in_flight.front().wait_for(kAskInterval) != std::future_status::ready)
+      if (options.stop && options.stop()) return false;
     const EncodedBatch encoded = in_flight.front().get();
     in_flight.pop_front();
     return take(encoded);
   };
-  for (Batch batch = read_batch(reader); !batch.pieces.empty(); batch = read_batch(reader)) {
-    if (in_flight.size() == static_cast<size_t>(options.threads) && !take_oldest()) return;
-    in_flight.push_back(
-        std::async(std::launch::async, encode_batch, std::cref(tokenizer), std::cref(options), std::move(batch)));
+  try {
+    for (Batch batch = read_batch(reader); !batch.pieces.empty(); batch = read_batch(reader)) {
+      if (in_flight.size() == static_cast<size_t>(options.threads) && !take_oldest()) return false;
+      in_flight.push_back(std::async(std::launch::async, encode_batch, std::cref(tokenizer), std::cref(options),
+                                     std::move(batch), std::cref(stop)));
+    }
+    while (!in_flight.empty())
+      if (!take_oldest()) return false;
+  } catch (const Stopped&) { // the reader
+    return false;
   }
-  while (!in_flight.empty()) {
-    if (!take_oldest()) return;
-  }
+  return true;
 }
 
 } // namespace gpt2

@@ -38,10 +38,12 @@ struct EncodeOptions {
   std::string field = "text";  // of JSON lines
   bool skip_bad_lines = false; // without such a string in it: count them instead of throwing Error(data)
   int threads = 1;
+  std::function<bool()> stop = {}; // asked several times a second; what is not taken by then is dropped
 };
 
-// Calls `take` with one batch after the other until the reader ends or `take` returns false.
-void encode_documents(const Tokenizer& tokenizer, DocumentReader& reader, const EncodeOptions& options,
+// Calls `take` with one batch after the other until the reader ends: true. False: `take` returned false, or `stop` said
+// so, to us or to the reader.
+bool encode_documents(const Tokenizer& tokenizer, DocumentReader& reader, const EncodeOptions& options,
                       const std::function<bool(const EncodedBatch&)>& take);
 
 } // namespace gpt2

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "engine/base/child_process.h"
 #include "engine/base/error.h"
+#include "engine/base/json_reader.h"
 #include "engine/data/our_script.h"
 
 namespace gpt2 {
@@ -46,7 +46,7 @@ std::vector<std::string> download_command(const KnownDataset& dataset, const std
 }
 
 void tell_progress(const std::string& line, const DownloadHooks& hooks) {
-  const auto json = nlohmann::json::parse(line, nullptr, false);
+  const auto json = parse_json(line);
   if (hooks.progress && json.is_object())
     hooks.progress(json.value("done", int64_t{0}), json.value("total", int64_t{0}));
 }

@@ -5,7 +5,7 @@
 
 namespace gpt2 {
 
-// The path of a script, "tools/NAME.py": in the tree that this program was built in, or in the working folder.
+// The path of a script, "tools/NAME.py": beside this program or in the tree that it was built in (find_in_tree).
 // Throws Error(data) that says what it does.
 std::string find_script(const std::string& name, const std::string& what_it_does);
 

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "engine/base/child_process.h"
 #include "engine/base/files.h"
+#include "engine/base/json_reader.h"
 #include "engine/data/our_script.h"
 
 namespace gpt2 {
@@ -30,9 +30,10 @@ struct Converter {
   explicit Converter(const std::vector<std::string>& command) : process(command, ChildProcess::Signals::shielded) {}
 
   // False at the end of its output.
-  bool refill(const std::string& path) {
+  bool refill(const std::string& path, const AskStop& stop) {
     char* const into = block.data();
     const int descriptor = ::fileno(process.output());
+    wait_for_bytes(descriptor, stop);
     const ssize_t got = uninterrupted([&] { return ::read(descriptor, into, block.size()); });
     if (got < 0) throw_system_error(ExitCode::data, "read", path, errno);
     begin = 0;
@@ -47,7 +48,8 @@ struct Converter {
 
 class ParquetStream : public ByteStream {
  public:
-  ParquetStream(const InputFile& input, const std::string& column, int converters) : input_(input) {
+  ParquetStream(const InputFile& input, const std::string& column, int converters, AskStop stop)
+      : input_(input), stop_(std::move(stop)) {
     for (int part = 0; part < converters; ++part)
       converters_.push_back(std::make_unique<Converter>(converter_command(input.path, column, part, converters)));
   }
@@ -66,7 +68,7 @@ class ParquetStream : public ByteStream {
   // Of the row group whose turn it is. The first group that does not come is the one behind the last.
   size_t read_some(std::span<char> out) {
     Converter& converter = *converters_[group_ % converters_.size()];
-    if (converter.begin == converter.end && !converter.refill(input_.path)) {
+    if (converter.begin == converter.end && !converter.refill(input_.path, stop_)) {
       ended_ = true;
       return 0;
     }
@@ -86,7 +88,7 @@ class ParquetStream : public ByteStream {
     check_ending(ended.process.wait()); // first: one that died leaves others with more to tell
     for (const auto& other : converters_) {
       if (other.get() == &ended) continue;
-      if (other->begin != other->end || other->refill(input_.path))
+      if (other->begin != other->end || other->refill(input_.path, stop_))
         throw Error(ExitCode::data, input_.path + " changed while it was read");
       check_ending(other->process.wait());
     }
@@ -98,6 +100,7 @@ class ParquetStream : public ByteStream {
   }
 
   InputFile input_;
+  AskStop stop_;
   std::vector<std::unique_ptr<Converter>> converters_;
   size_t group_ = 0;
   int64_t read_ = 0;
@@ -106,14 +109,17 @@ class ParquetStream : public ByteStream {
 
 } // namespace
 
-std::unique_ptr<ByteStream> open_parquet(const InputFile& file, const std::string& column, int converters) {
-  return std::make_unique<ParquetStream>(file, column, converters);
+std::unique_ptr<ByteStream> open_parquet(const InputFile& file, const std::string& column, int converters,
+                                         const AskStop& stop) {
+  return std::make_unique<ParquetStream>(file, column, converters, stop);
 }
 
 void check_producer_is_well(std::string_view line) {
   if (!line.starts_with("{\"" + kFailureKey + "\"")) return;
-  const auto object = nlohmann::json::parse(line, nullptr, false);
-  throw Error(ExitCode::data, object.is_object() ? object.value(kFailureKey, "") : std::string(line));
+  const auto object = parse_json(line);
+  const auto why = object.find(kFailureKey); // of a value that is no object: its end
+  const bool said = object.is_object() && why != object.end() && why->is_string();
+  throw Error(ExitCode::data, said ? why->get<std::string>() : std::string(line.substr(0, 200)));
 }
 
 } // namespace gpt2

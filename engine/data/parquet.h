@@ -11,7 +11,8 @@
 namespace gpt2 {
 
 // A column of a Parquet file as JSON lines, in the order of the file, printed by `converters` processes.
-std::unique_ptr<ByteStream> open_parquet(const InputFile& file, const std::string& column, int converters);
+std::unique_ptr<ByteStream> open_parquet(const InputFile& file, const std::string& column, int converters,
+                                         const AskStop& stop);
 
 // The converter's last line says that it failed, and why: in a pipe, nobody hands us its exit code. Throws Error(data)
 // if `line` is such a one.

@@ -9,6 +9,7 @@
 
 #include "engine/base/files.h"
 #include "engine/base/hash.h"
+#include "engine/base/output_file.h"
 #include "engine/base/rng.h"
 #include "engine/data/bucket_files.h"
 #include "engine/data/encode_documents.h"
@@ -22,8 +23,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kMostBuckets = 1000;          // open files
-constexpr int64_t kBucketsOfStdin = 64;         // whose length nobody knows
+constexpr int64_t kMostBuckets = 1000;         // open files
+constexpr int64_t kBucketsOfStdin = 64;        // whose length nobody knows
+constexpr size_t kTokensBetweenAsks = 1 << 20; // whether to stop: milliseconds
+constexpr const char* kNamesInFolder[] = {"bucket_", "train_", "val_", "journal", "dataset.json"}; // how they begin
 constexpr uint64_t kOrderStream = 0x6f72646572; // of the random numbers: "order"
 
 // Spreads floor(n * fraction) of the first n documents evenly, for every n.
@@ -105,6 +108,11 @@ std::string order_of(const PrepareOptions& options, const std::string& tokenizer
   return order.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+DocumentReader::Options with_stop(DocumentReader::Options documents, const std::function<bool()>& stop) {
+  documents.stop = stop;
+  return documents;
+}
+
 size_t bucket_count(const std::vector<InputFile>& inputs, int64_t memory) {
   int64_t text = 0, least = 1;
   for (const InputFile& input : inputs) {
@@ -121,7 +129,7 @@ class Preparation {
         options_(options),
         hooks_(hooks),
         folder_(prepare_folder(options.output)),
-        reader_(options.documents) {}
+        reader_(with_stop(options.documents, hooks.stop)) {}
 
   PrepareReport run() {
     begin();
@@ -150,6 +158,7 @@ class Preparation {
       if (!journal_.overwrite && journal_.stage != PrepareStage::publish) refuse_existing();
       if (went_on_) return;
     }
+    refuse_foreign_folder();
     remove_folder(folder_);
     make_folders(folder_);
     journal_.order = order;
@@ -175,6 +184,19 @@ class Preparation {
     if (!existing.empty())
       throw Error(ExitCode::usage, existing.front() + " exists already",
                   "choose another --output, or replace the old shards with --overwrite");
+    refuse_foreign_file(manifest_of_dataset(options_.output), kDatasetOutput, false);
+  }
+
+  // What was begun and not journaled is started anew; what somebody else keeps under that name is not removed.
+  void refuse_foreign_folder() const {
+    std::error_code absent;
+    for (const auto& entry : fs::directory_iterator(folder_, absent)) {
+      const std::string name = entry.path().filename().string();
+      const bool ours = std::ranges::any_of(kNamesInFolder, [&](const char* start) { return name.starts_with(start); });
+      if (!ours || entry.is_directory(absent))
+        throw Error(ExitCode::usage, entry.path().string() + " is not a file of bin/prepare_data",
+                    "move it out of there, or choose another --output");
+    }
   }
 
   BucketFiles open_buckets() const {
@@ -218,31 +240,28 @@ class Preparation {
     };
     PrepareProgress progress{.went_on = went_on_};
     for (const InputFile& input : reader_.inputs()) progress.total += input.bytes;
-    bool stopped = stop_requested();
     reader_.go_to(journal_.position);
-    const EncodeOptions how{options_.documents.field, options_.skip_bad_lines, options_.threads};
-    if (!stopped) {
-      encode_documents(tokenizer_, reader_, how, [&](const EncodedBatch& batch) {
-        for (size_t i = 0; i < batch.pieces.size(); ++i) {
-          const EncodedPiece& piece = batch.pieces[i];
-          const auto tokens = batch.tokens_of(piece);
-          const bool part = is_part(batch, i), validation = is_validation(piece.document, options_.val_fraction);
-          buckets.append(key_of(piece, tokens, part), validation, tokens, part);
-          journal_.sources[piece.input].documents += piece.first;
-          journal_.sources[piece.input].text_bytes += piece.text_bytes;
-          progress.text_bytes += piece.text_bytes;
-          progress.documents += piece.first;
-        }
-        journal_.bad_lines += batch.bad_lines;
-        journal_.position = batch.after;
-        progress.done = batch.file_bytes;
-        if (hooks_.progress) hooks_.progress(progress);
-        stopped = stop_requested();
-        if (!stopped && journal_is_due()) save();
-        return !stopped;
-      });
-    }
-    if (stopped) return save(), false;
+    const EncodeOptions how{options_.documents.field, options_.skip_bad_lines, options_.threads, hooks_.stop};
+    const auto take = [&](const EncodedBatch& batch) {
+      for (size_t i = 0; i < batch.pieces.size(); ++i) {
+        const EncodedPiece& piece = batch.pieces[i];
+        const auto tokens = batch.tokens_of(piece);
+        const bool part = is_part(batch, i), validation = is_validation(piece.document, options_.val_fraction);
+        buckets.append(key_of(piece, tokens, part), validation, tokens, part);
+        journal_.sources[piece.input].documents += piece.first;
+        journal_.sources[piece.input].text_bytes += piece.text_bytes;
+        progress.text_bytes += piece.text_bytes;
+        progress.documents += piece.first;
+      }
+      journal_.bad_lines += batch.bad_lines;
+      journal_.position = batch.after;
+      progress.done = batch.file_bytes;
+      if (hooks_.progress) hooks_.progress(progress);
+      if (stop_requested()) return false;
+      if (journal_is_due()) save();
+      return true;
+    };
+    if (stop_requested() || !encode_documents(tokenizer_, reader_, how, take)) return save(), false;
     if (std::ranges::all_of(journal_.sources, [](const SourceEntry& source) { return source.documents == 0; }))
       throw Error(ExitCode::data, "no text in " + source_names(reader_.inputs()), "check the inputs and --separator");
     journal_.stage = PrepareStage::deal;
@@ -267,14 +286,19 @@ class Preparation {
     const auto slices = buckets.slices();
     PrepareProgress progress{.went_on = went_on_, .dealing = true};
     for (const int64_t bytes : journal_.bucket_bytes) progress.total += bytes;
+    size_t since_asked = 0; // tokens, and some for each record
     for (auto i = static_cast<size_t>(journal_.slices); i < slices.size(); ++i) {
-      const BucketFiles::Records loaded = buckets.load(slices[i]);
+      const auto slice = buckets.load(slices[i], hooks_.stop);
+      if (!slice) return save(), false;
+      const BucketFiles::Records& loaded = *slice;
       for (auto r = static_cast<size_t>(journal_.records); r < loaded.records.size(); ++r) {
         const BucketFiles::Record& record = loaded.records[r];
         (record.validation ? val : train).append(record.tokens);
         journal_.documents += record.tokens.front() == Tokenizer::kEndOfText;
         journal_.records++;
-        if (journal_.records % 256 != 0) continue;
+        since_asked += 1000 + record.tokens.size();
+        if (since_asked < kTokensBetweenAsks) continue;
+        since_asked = 0;
         const bool stopped = stop_requested();
         if (stopped || journal_is_due()) save();
         if (stopped) return false;

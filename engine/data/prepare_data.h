@@ -47,7 +47,7 @@ struct PrepareProgress {
 
 struct PrepareHooks {
   std::function<void(const PrepareProgress&)> progress = {}; // every few megabytes
-  std::function<bool()> stop = {};                           // true: write down where we are and leave
+  std::function<bool()> stop = {}; // asked several times a second; true: write down where we are and leave
 };
 
 struct PrepareReport {

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "engine/base/files.h"
+#include "engine/base/json_reader.h"
 #include "engine/data/dataset_json.h"
 
 namespace gpt2 {
@@ -66,7 +67,7 @@ bool is_being_prepared(const std::string& output) {
 }
 
 void write_journal(const std::string& output, const PrepareJournal& journal) {
-  Json json = {{"version", kVersion}, {"order", Json::parse(journal.order)}};
+  Json json = {{"version", kVersion}, {"order", parse_json<Json>(journal.order)}};
   visit_progress(journal, WriteFields{json});
   write_file_atomic(journal_path(output), json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
@@ -76,7 +77,9 @@ std::optional<PrepareJournal> read_journal(const std::string& output) {
   const std::string path = journal_path(output);
   const char* const anew = "start anew with --overwrite";
   try {
-    const Json json = Json::parse(read_text_file(path));
+    std::string why;
+    const auto json = parse_json<Json>(read_text_file(path), {}, &why);
+    if (json.is_discarded()) throw Error(ExitCode::data, path + " is damaged: " + why, anew);
     if (json.at("version").get<int>() != kVersion)
       throw Error(ExitCode::data, path + " is of another version of this program", anew);
     PrepareJournal journal;
@@ -89,7 +92,7 @@ std::optional<PrepareJournal> read_journal(const std::string& output) {
 }
 
 std::string difference(const std::string& order_before, const std::string& order_now) {
-  const Json before = Json::parse(order_before), now = Json::parse(order_now);
+  const auto before = parse_json<Json>(order_before), now = parse_json<Json>(order_now);
   for (const auto& [key, value] : now.items()) {
     const Json old = before.contains(key) ? before[key] : Json();
     if (old == value) continue;

@@ -5,12 +5,13 @@
 #include <cstring>
 #include <filesystem>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <unordered_map>
 
 #include "engine/base/content_hash.h"
 #include "engine/base/files.h"
+#include "engine/base/json_reader.h"
+#include "engine/base/stopped.h"
 #include "engine/base/utf8.h"
 #include "engine/data/bpe_merges.h"
 #include "engine/data/pretokenize.h"
@@ -109,7 +110,7 @@ Vocabulary read_merges(const fs::path& path, const ByteAlphabet& alphabet) {
 
 // encoder.json: {"spelling": id}. The ids follow from vocab.bpe; a table that says otherwise is not GPT-2's.
 void check_ids(const fs::path& path, const Vocabulary& vocabulary, const ByteAlphabet& alphabet) {
-  const auto table = nlohmann::json::parse(read_table(path), nullptr, false);
+  const auto table = parse_json(read_table(path));
   auto agrees = [&](const std::string& spelling, const nlohmann::json& id) {
     return id.is_number_unsigned() && id < vocabulary.bytes.size() &&
            (spelling == vocabulary.bytes[id] || alphabet.bytes(spelling) == vocabulary.bytes[id]);
@@ -201,22 +202,24 @@ struct Tokenizer::Tables {
   }
 
   // Each writes ids to `out` and returns the end of what it wrote; a token is at least a byte, so text.size() suffices.
-  uint16_t* encode_valid(std::string_view text, uint16_t* out, Scratch& scratch) const;
-  uint16_t* encode_piece(std::string_view piece, uint16_t* out) const;
+  uint16_t* encode_valid(std::string_view text, uint16_t* out, Scratch& scratch, const std::atomic<bool>* stop) const;
+  uint16_t* encode_piece(std::string_view piece, uint16_t* out, const std::atomic<bool>* stop) const;
 };
 
-uint16_t* Tokenizer::Tables::encode_piece(std::string_view piece, uint16_t* out) const {
+uint16_t* Tokenizer::Tables::encode_piece(std::string_view piece, uint16_t* out, const std::atomic<bool>* stop) const {
   for (size_t i = 0; i < piece.size(); i++) out[i] = alphabet.id_of_byte[static_cast<uint8_t>(piece[i])];
-  return out + merges.merge({out, piece.size()});
+  return out + merges.merge({out, piece.size()}, stop);
 }
 
-uint16_t* Tokenizer::Tables::encode_valid(std::string_view text, uint16_t* out, Scratch& scratch) const {
+uint16_t* Tokenizer::Tables::encode_valid(std::string_view text, uint16_t* out, Scratch& scratch,
+                                          const std::atomic<bool>* stop) const {
   const char* const limit = text.data() + text.size();
   for (size_t begin = 0, end; begin < text.size(); begin = end) {
+    if (stop && *stop) throw Stopped{};
     end = scratch.splitter.next(text, begin);
     const std::string_view piece = text.substr(begin, end - begin);
     if (piece.size() > WordCache::kMaxBytes) {
-      out = encode_piece(piece, out);
+      out = encode_piece(piece, out, stop);
       continue;
     }
     const auto [entry, known] = scratch.cache.find(piece.data(), piece.size(), limit);
@@ -225,7 +228,7 @@ uint16_t* Tokenizer::Tables::encode_valid(std::string_view text, uint16_t* out, 
       continue;
     }
     uint16_t* const first = out;
-    out = encode_piece(piece, out);
+    out = encode_piece(piece, out, stop);
     const size_t count = out - first;
     if (count <= WordCache::kMaxIds) {
       std::copy(first, out, entry->ids);
@@ -249,14 +252,14 @@ std::vector<uint16_t> Tokenizer::encode(std::string_view text) const {
 
 // Bytes that are not UTF-8 stand alone as single-byte tokens; the valid text on either side is encoded as if it were a
 // whole text. So every byte string round-trips, and valid text is not touched by the rule.
-void Tokenizer::encode(std::string_view text, std::vector<uint16_t>& append_to) const {
+void Tokenizer::encode(std::string_view text, std::vector<uint16_t>& append_to, const std::atomic<bool>* stop) const {
   auto scratch = tables_->borrow();
   const size_t before = append_to.size();
   append_to.resize(before + text.size());
   uint16_t* out = append_to.data() + before;
   while (!text.empty()) {
     const size_t valid = valid_utf8_prefix(text);
-    out = tables_->encode_valid(text.substr(0, valid), out, *scratch);
+    out = tables_->encode_valid(text.substr(0, valid), out, *scratch, stop);
     text.remove_prefix(valid);
     if (text.empty()) break;
     *out++ = tables_->alphabet.id_of_byte[static_cast<uint8_t>(text.front())];

@@ -1,6 +1,7 @@
 // GPT-2's byte-pair encoding.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -22,11 +23,12 @@ class Tokenizer {
   // Ordinary text only: "<|endoftext|>" in the input is text, as in tiktoken's encode_ordinary. Any bytes will do:
   // those that are not UTF-8 become single-byte tokens. Thread-safe.
   std::vector<uint16_t> encode(std::string_view text) const;
-  void encode(std::string_view text, std::vector<uint16_t>& append_to) const;
+  // Throws Stopped soon after `stop` is set.
+  void encode(std::string_view text, std::vector<uint16_t>& append_to, const std::atomic<bool>* stop = nullptr) const;
   std::string decode(const std::vector<uint16_t>& tokens) const; // bytes, exactly those encoded
 
-  // --tokenizer DIR if given, else $GPT2_TOKENIZER, else .deps/gpt2_bpe beside the program, one folder above it (for
-  // bin/) or in the working folder. Empty if there is none.
+  // --tokenizer DIR if given, else $GPT2_TOKENIZER, else .deps/gpt2_bpe beside the program or in the tree that it was
+  // built in (find_in_tree). Empty if there is none.
   static std::string find_folder(const std::string& asked_for);
 
  private:

@@ -3,7 +3,6 @@
 #include "engine/exchange/weight_source.h"
 #include "engine/io/checkpoint_format.h"
 #include "engine/io/checkpoint_verify.h"
-#include "engine/io/finite_reader.h"
 
 namespace gpt2 {
 namespace {
@@ -24,7 +23,7 @@ class CheckpointWeights : public WeightSource {
   }
 
   void fetch(const std::string& name, int64_t begin, std::span<float> values) override {
-    FiniteReader(*open_.model).read_range("params/" + name, begin, values);
+    open_.model->read_range("params/" + name, begin, values);
   }
 
   OpenCheckpoint open_;

@@ -4,9 +4,9 @@
 #include <array>
 #include <cstdio>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "engine/base/error.h"
+#include "engine/base/json_reader.h"
 #include "engine/io/checkpoint_names.h"
 #include "engine/io/pending_folder.h"
 #include "engine/model/parameters.h"
@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr int kEndOfText = 50256, kGpt2Vocabulary = 50257;
+constexpr size_t kLongestConfig = 1 << 20; // bytes
 
 // ---- weights ----
 
@@ -170,7 +171,7 @@ bool is_name_of_ours(const std::string& name) {
 bool is_gpt2_config(const std::string& path) {
   std::error_code unreadable;
   if (!fs::is_regular_file(path, unreadable)) return false;
-  const Json config = Json::parse(read_text_file(path, ExitCode::usage), nullptr, false);
+  const auto config = parse_json<Json>(read_text_file(path, ExitCode::usage, kLongestConfig));
   return config.is_object() && config.contains("model_type") && config["model_type"] == "gpt2";
 }
 

@@ -4,10 +4,10 @@
 // the blocks are turned while they are read, one at a time.
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "engine/base/error.h"
+#include "engine/base/json_reader.h"
 #include "engine/exchange/safetensors.h"
 #include "engine/exchange/weight_source.h"
 #include "engine/model/parameters.h"
@@ -19,14 +19,17 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 const std::string kPrefix = "transformer.", kHead = "lm_head.weight", kIndex = "model.safetensors.index.json";
+constexpr size_t kLargestIndex = size_t{64} << 20; // bytes: 500,000 tensors
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
   throw Error(ExitCode::checkpoint, "cannot use " + path + ": " + why, "only GPT-2 models can be taken over");
 }
 
 Json read_json(const std::string& path) {
-  const Json json = Json::parse(read_text_file(path, ExitCode::checkpoint), nullptr, false);
-  if (!json.is_object()) refuse(path, "it is not a JSON object");
+  const JsonLimits limits{.bytes = kLargestIndex, .unique_keys = true};
+  std::string why = "it is not a JSON object";
+  const Json json = parse_json(read_text_file(path, ExitCode::checkpoint, limits.bytes), limits, &why);
+  if (!json.is_object()) refuse(path, why);
   return json;
 }
 
@@ -35,10 +38,13 @@ class HuggingFaceWeights : public WeightSource {
   explicit HuggingFaceWeights(const std::string& file_or_folder) : WeightSource(file_or_folder) {
     const bool is_file = fs::path(path_).extension() == ".safetensors";
     const std::string folder = is_file ? fs::path(path_).parent_path().string() : path_;
-    for (const std::string& file : is_file ? std::vector{path_} : files_of(folder)) files_.emplace_back(file);
-    index();
-    const std::string config = (folder.empty() ? "." : folder) + "/config.json";
     std::error_code absent;
+    if (!is_file && fs::is_regular_file(folder + "/" + kIndex, absent))
+      open_parts(folder);
+    else
+      files_.emplace_back(is_file ? path_ : folder + "/model.safetensors");
+    find_places();
+    const std::string config = (folder.empty() ? "." : folder) + "/config.json";
     if (fs::is_regular_file(config, absent))
       read_config(config);
     else
@@ -53,25 +59,32 @@ class HuggingFaceWeights : public WeightSource {
     std::string name; // in the file
   };
 
-  static std::vector<std::string> files_of(const std::string& folder) {
-    std::error_code absent;
-    if (!fs::is_regular_file(folder + "/" + kIndex, absent)) return {folder + "/model.safetensors"};
-    const Json index = read_json(folder + "/" + kIndex);
-    std::set<std::string> names;
-    if (index.contains("weight_map") && index["weight_map"].is_object()) {
-      for (const auto& [tensor, file] : index["weight_map"].items())
-        if (file.is_string() && fs::path(file.get<std::string>()).filename() == file.get<std::string>())
-          names.insert(folder + "/" + file.get<std::string>());
+  // The files that the index names, each with the tensors that the index says it has.
+  void open_parts(const std::string& folder) {
+    const std::string path = folder + "/" + kIndex;
+    const Json index = read_json(path);
+    if (!index.contains("weight_map") || !index["weight_map"].is_object() || index["weight_map"].empty())
+      refuse(path, "it names no files");
+    std::map<std::string, size_t> opened;
+    for (const auto& [tensor, file] : index["weight_map"].items()) {
+      const std::string name = file.is_string() ? file.get<std::string>() : "";
+      if (name.empty() || fs::path(name).filename() != name) refuse(path, tensor + " is in no file of that folder");
+      const auto [part, is_new] = opened.try_emplace(name, files_.size());
+      if (is_new) files_.emplace_back((fs::path(folder) / name).string());
+      if (!files_[part->second].tensors().contains(tensor))
+        refuse(path, "it says that " + tensor + " is in " + name + ", and " + name + " has no such tensor");
     }
-    if (names.empty()) refuse(folder + "/" + kIndex, "it names no files");
-    return {names.begin(), names.end()};
   }
 
-  void index() {
+  // A tensor is in one file, under one name: of two, nobody knows which one the model was trained to.
+  void find_places() {
     for (size_t file = 0; file < files_.size(); ++file) {
       for (const auto& [name, tensor] : files_[file].tensors()) {
-        const bool prefixed = name.starts_with(kPrefix);
-        places_[prefixed ? name.substr(kPrefix.size()) : name] = {file, name};
+        const std::string ours = name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
+        const auto [place, is_new] = places_.try_emplace(ours, Place{file, name});
+        if (!is_new)
+          refuse(path_,
+                 ours + " is there twice, in " + files_[place->second.file].path() + " and in " + files_[file].path());
       }
     }
   }
@@ -165,6 +178,8 @@ class HuggingFaceWeights : public WeightSource {
       const size_t count = static_cast<size_t>(std::min(kRowsAtOnce, config_.vocab - row)) * C;
       read_stored(kHead, row * config_.channels, std::span(head).first(count));
       read_stored("wte.weight", row * config_.channels, std::span(embedding).first(count));
+      expect_finite(kHead, std::span(head).first(count));
+      expect_finite("wte.weight", std::span(embedding).first(count));
       same = std::equal(head.begin(), head.begin() + static_cast<int64_t>(count), embedding.begin());
     }
     if (!same) refuse(path_, "its LM head is not its token embedding");
@@ -192,6 +207,8 @@ class HuggingFaceWeights : public WeightSource {
         turned_[static_cast<size_t>(o * in + i)] = stored[static_cast<size_t>(i * out + o)];
     turned_name_ = name;
   }
+
+  std::string file_of(const std::string& name) const override { return files_[places_.at(name).file].path(); }
 
   std::vector<SafetensorsFile> files_;
   std::map<std::string, Place> places_; // by our name

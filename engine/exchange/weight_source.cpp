@@ -7,6 +7,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/files.h"
+#include "engine/base/float_formats.h"
 #include "engine/io/checkpoint_names.h"
 #include "engine/io/checkpoint_search.h"
 #include "engine/model/parameters.h"
@@ -112,7 +113,15 @@ void WeightSource::read_range(const std::string& name, int64_t begin, std::span<
   const int64_t real = tensor.name == "wte.weight" ? int64_t{config_.vocab} * config_.channels : tensor.count();
   const auto there = static_cast<size_t>(std::clamp<int64_t>(real - begin, 0, count));
   if (there > 0) fetch(tensor.name, begin, values.first(there));
+  expect_finite(tensor.name, values.first(there));
   std::ranges::fill(values.subspan(there), 0.0f);
+}
+
+void WeightSource::expect_finite(const std::string& name, std::span<const float> values) const {
+  if (all_finite(values)) return;
+  throw Error(ExitCode::checkpoint,
+              "cannot use " + file_of(name) + ": " + name + " holds values that are not finite (NaN or infinity)",
+              "take an earlier checkpoint of that model, or copy or download it again");
 }
 
 int64_t WeightSource::read_int(const std::string& name) { throw std::out_of_range("weights hold no number " + name); }

@@ -1,6 +1,7 @@
 // Weights that others have made, as a model takes them: GPT-2's of Hugging Face, of llm.c, or of one of our checkpoints
 // without its optimizer state. Names and layout are ours ("params/h.3.attn.c_attn.weight", matrices (out, in)); rows of
-// wte that only pad the vocabulary are zero.
+// wte that only pad the vocabulary are zero. A value that is NaN or infinite is an Error(checkpoint) that names its
+// file and tensor.
 #pragma once
 
 #include <memory>
@@ -32,6 +33,8 @@ class WeightSource : public StateReader {
   explicit WeightSource(std::string path) : path_(std::move(path)) {}
   // A range of one of our tensors that the source has: rows of padding are asked of nobody.
   virtual void fetch(const std::string& name, int64_t begin, std::span<float> values) = 0;
+  virtual std::string file_of(const std::string& /*name*/) const { return path_; } // that holds one of our tensors
+  void expect_finite(const std::string& name, std::span<const float> values) const;
 
   std::string path_;
   GPT2Config config_;

@@ -1,18 +1,20 @@
 #include "engine/inference/tasks.h"
 
 #include <algorithm>
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include <filesystem>
 #include <optional>
 #include <sstream>
 
 #include "engine/base/error.h"
 #include "engine/base/files.h"
+#include "engine/base/json_reader.h"
 
 namespace gpt2 {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr size_t kMostBytes = size_t{1} << 30; // of a file: HellaSwag has 12 MB
 
 // What is wrong with a line; the reader adds where it stands.
 struct BadTask {
@@ -34,8 +36,9 @@ std::string text_field(const Json& object, const char* name) { return text_of(fi
 
 // 3, and "3" as Hugging Face's copies have it.
 int label_of(const Json& value, const char* name) {
-  if (value.is_number_integer()) return value.get<int>();
-  const std::string digits = value.is_string() ? value.get<std::string>() : "";
+  const std::string digits = value.is_string()           ? value.get<std::string>()
+                             : value.is_number_integer() ? value.dump()
+                                                         : "";
   if (digits.size() != 1 || digits[0] < '0' || digits[0] > '9')
     throw BadTask{std::string("\"") + name + "\" is not the number of an ending"};
   return digits[0] - '0';
@@ -163,16 +166,24 @@ Task make_task(TaskKind kind, const Json& line, const TaskMaker& maker, std::opt
 
 // valid.jsonl -> valid-labels.lst, one 0 or 1 a line; empty: there is no such file.
 std::vector<int> labels_beside(const std::string& path) {
-  std::ifstream file(path.substr(0, path.rfind('.')) + "-labels.lst");
+  const std::string list = path.substr(0, path.rfind('.')) + "-labels.lst";
+  std::error_code absent;
+  if (!std::filesystem::is_regular_file(list, absent)) return {};
+  std::istringstream words(read_text_file(list, ExitCode::data, kMostBytes));
   std::vector<int> labels;
-  for (int label = 0; file >> label;) labels.push_back(label);
+  for (std::string word; words >> word;) {
+    if (word != "0" && word != "1")
+      throw Error(ExitCode::data, list + ": label " + std::to_string(labels.size() + 1) + " is neither 0 nor 1",
+                  "give PIQA's own file, or labels in the tasks");
+    labels.push_back(word == "1");
+  }
   return labels;
 }
 
 } // namespace
 
 std::vector<Task> read_tasks(TaskKind kind, const std::string& path, const Tokenizer& tokenizer, int64_t limit) {
-  std::istringstream lines(read_text_file(path));
+  std::istringstream lines(read_text_file(path, ExitCode::data, kMostBytes));
   const std::vector<int> labels = kind == TaskKind::piqa ? labels_beside(path) : std::vector<int>{};
   const TaskMaker maker(tokenizer);
   std::vector<Task> tasks;
@@ -183,7 +194,7 @@ std::vector<Task> read_tasks(TaskKind kind, const std::string& path, const Token
     std::optional<int> label;
     if (tasks.size() < labels.size()) label = labels[tasks.size()];
     try {
-      tasks.push_back(make_task(kind, Json::parse(line, nullptr, false), maker, label));
+      tasks.push_back(make_task(kind, parse_json(line), maker, label));
     } catch (const BadTask& bad) {
       throw Error(ExitCode::data,
                   path + ", line " + std::to_string(number) + ", is no task of " + name_of(kind) + ": " + bad.what,

@@ -15,7 +15,7 @@ namespace {
 // Returns 0 or errno. One write(2), unless the system takes less than it was given.
 int write_all(int descriptor, std::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t written = uninterrupted([&] { return ::write(descriptor, bytes.data(), bytes.size()); });
+    const ssize_t written = write_some(descriptor, std::as_bytes(std::span(bytes)));
     if (written < 0) return errno;
     bytes.remove_prefix(static_cast<size_t>(written));
   }

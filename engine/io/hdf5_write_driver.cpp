@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <iterator>
+#include <span>
 
 #include "engine/base/files.h"
 
@@ -99,7 +100,7 @@ herr_t write(H5FD_t* base, H5FD_mem_t, hid_t, haddr_t address, size_t size, cons
   file->end_of_file = std::max<haddr_t>(file->end_of_file, address + size);
   while (size > 0 && *file->error_number == 0) {
     const ssize_t put =
-        uninterrupted([&] { return ::pwrite(file->descriptor, bytes, size, static_cast<off_t>(address)); });
+        write_some(file->descriptor, std::as_bytes(std::span(bytes, size)), static_cast<int64_t>(address));
     if (put < 0) {
       remember(file, errno);
       break;

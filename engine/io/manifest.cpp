@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
+#include "engine/base/json_reader.h"
 #include "engine/io/checkpoint_format.h"
 #include "engine/io/parallel_jobs.h"
 
@@ -17,6 +17,7 @@ const std::string kFormat = "GPT-2 training checkpoint, manifest", kOptions = "o
 constexpr int64_t kOldest = 1, kVersion = 2;                 // 1: without a summary
 constexpr int64_t kLargest = int64_t{1} << 53;               // of any number in it
 constexpr uintmax_t kLargestManifest = uintmax_t{256} << 20; // bytes: 100 TB of checkpoint
+constexpr int kDeepest = 4;                                  // manifest, files, file, hashes
 
 size_t block_count(int64_t bytes) { return static_cast<size_t>((bytes + kBlockBytes - 1) / kBlockBytes); }
 
@@ -47,27 +48,14 @@ Json to_json(const Manifest& manifest) {
   return json;
 }
 
-// What the library writes or frees it walks by recursion: a file of brackets alone would end the process. Brackets in a
-// name count too, and no name of ours has any.
-bool is_too_deep(const std::string& text) {
-  constexpr int kDeepest = 4; // manifest, files, file, hashes
-  int depth = 0, deepest = 0;
-  for (const char c : text) {
-    depth += (c == '[' || c == '{') - (c == ']' || c == '}');
-    deepest = std::max(deepest, depth);
-  }
-  return deepest > kDeepest;
-}
-
 // Every value is looked at before it is used; what is wrong is said once, with the path.
 class Parser {
  public:
   explicit Parser(std::string path) : path_(std::move(path)) {}
 
   Manifest manifest(const std::string& text) const {
-    if (is_too_deep(text)) fail("it is not a JSON object like that of a manifest");
-    Json json = Json::parse(text, nullptr, false);
-    if (!json.is_object()) fail("it is not a JSON object");
+    auto json = parse_json<Json>(text, {.bytes = kLargestManifest, .depth = kDeepest});
+    if (!json.is_object()) fail("it is not a JSON object like that of a manifest");
     const std::string expected = this->text(json, "xxh3_128");
     json.erase("xxh3_128");
     if (own_hash(json) != expected) fail("it does not have its own hash");
@@ -217,7 +205,7 @@ void write_manifest(const std::string& folder, int64_t step, const std::vector<s
                     const std::optional<ManifestSummary>& summary) {
   Manifest manifest{.step = step, .ranks = static_cast<int>(entries.size()), .summary = summary, .files = {}};
   for (const std::string& entry : entries)
-    manifest.files.push_back(Parser(manifest_path(folder)).file(Json::parse(entry, nullptr, false)));
+    manifest.files.push_back(Parser(manifest_path(folder)).file(parse_json<Json>(entry)));
   manifest.files.push_back(hash_file(folder + "/" + kOptions));
   write_file_atomic(manifest_path(folder), to_text(manifest));
 }

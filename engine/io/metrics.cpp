@@ -6,12 +6,12 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <type_traits>
 
 #include "engine/base/files.h"
 #include "engine/base/formatted.h"
+#include "engine/base/json_reader.h"
 #include "engine/base/utf8.h"
 
 namespace gpt2 {
@@ -62,7 +62,7 @@ std::string utc_now() {
 }
 
 std::optional<int64_t> step_in(const std::string& line) { // nullopt: not a line of this log
-  const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const auto object = parse_json(line);
   if (!object.is_object() || !object.contains("step") || !object["step"].is_number_integer()) return std::nullopt;
   return object["step"].get<int64_t>();
 }

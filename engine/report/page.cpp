@@ -1,5 +1,7 @@
 #include "engine/report/page.h"
 
+#include <algorithm>
+#include <initializer_list>
 #include <string_view>
 
 #include "engine/report/page_files.h"
@@ -7,9 +9,25 @@
 namespace gpt2 {
 namespace {
 
-std::string filled(std::string_view page, const std::string& mark, std::string_view text) {
-  const size_t at = page.find(mark);
-  return std::string(page.substr(0, at)).append(text).append(page.substr(at + mark.size()));
+struct Part {
+  std::string_view mark, text;
+};
+
+// The page with each mark replaced. What is put in is not searched: a run may be named @DATA@.
+std::string filled(std::string_view page, std::initializer_list<Part> parts) {
+  std::string out;
+  for (size_t at = 0; at < page.size();) {
+    const size_t mark = std::min(page.find('@', at), page.size());
+    out += page.substr(at, mark - at);
+    const auto* const part = std::find_if(parts.begin(), parts.end(),
+                                          [&](const Part& each) { return page.substr(mark).starts_with(each.mark); });
+    if (part != parts.end())
+      out += part->text;
+    else
+      out += page.substr(mark, 1); // any other @
+    at = mark + (part != parts.end() ? part->mark.size() : 1);
+  }
+  return out;
 }
 
 const char* name_of(Refresh refresh) {
@@ -40,16 +58,16 @@ std::string json_text(const nlohmann::json& data) {
 std::string page_html(const nlohmann::json& data, const std::string& title, Refresh refresh, double seconds) {
   nlohmann::json whole = data;
   whole["refresh"] = {{"how", name_of(refresh)}, {"seconds", seconds}};
-  std::string page = filled(kPageHtml, "@TITLE@", escaped_html(title));
-  page = filled(page, "@CSS@", kPageCss);
-  page = filled(page, "@NUMBERS_JS@", kNumbersJs);
-  page = filled(page, "@CHART_JS@", kChartJs);
-  page = filled(page, "@EVENTS_JS@", kEventsJs);
-  page = filled(page, "@FP8_JS@", kFp8Js);
-  page = filled(page, "@DETAILS_JS@", kDetailsJs);
-  page = filled(page, "@COMPARISON_JS@", kComparisonJs);
-  page = filled(page, "@PAGE_JS@", kPageJs);
-  return filled(page, "@DATA@", json_text(whole));
+  return filled(kPageHtml, {{"@TITLE@", escaped_html(title)},
+                            {"@CSS@", kPageCss},
+                            {"@NUMBERS_JS@", kNumbersJs},
+                            {"@CHART_JS@", kChartJs},
+                            {"@EVENTS_JS@", kEventsJs},
+                            {"@FP8_JS@", kFp8Js},
+                            {"@DETAILS_JS@", kDetailsJs},
+                            {"@COMPARISON_JS@", kComparisonJs},
+                            {"@PAGE_JS@", kPageJs},
+                            {"@DATA@", json_text(whole)}});
 }
 
 } // namespace gpt2

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "engine/base/json_reader.h"
 #include "engine/io/folder_lock.h"
 #include "engine/report/heat_map.h"
 #include "engine/report/thinning.h"
@@ -98,7 +99,7 @@ Json settings_json(const Json& options, const std::vector<OptionDefault>& defaul
     known.insert(option.name);
     if (!options.contains(option.name)) continue;
     const Json& value = options[option.name];
-    const Json usual = Json::parse(option.json, nullptr, /*allow_exceptions=*/false);
+    const Json usual = parse_json(option.json);
     const char* differs = value == usual ? "" : usual == "auto" ? "auto" : "yes";
     out.push_back(
         {{"name", option.name}, {"group", option.group}, {"value", value}, {"default", usual}, {"differs", differs}});

@@ -4,8 +4,9 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
-#include <regex>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -38,13 +39,42 @@ std::string http_text(const HttpAnswer& answer) {
          "\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n" + answer.body;
 }
 
-HttpAnswer answer_to(const std::string& request, const HttpHandler& handler) {
-  static const std::regex first_line("^GET (/[^ ]*) HTTP/1\\.[01]\r\n");
-  static const std::regex host("\r\n[Hh]ost: *(127\\.0\\.0\\.1|localhost)(:[0-9]+)?\r\n");
-  std::smatch match;
-  if (!std::regex_search(request, match, first_line)) return {405, "text/plain", "only GET\n"};
-  if (!std::regex_search(request, host)) return {403, "text/plain", "only by the name 127.0.0.1 or localhost\n"};
-  return handler(match[1]);
+// "/data.json" of "GET /data.json HTTP/1.1"; "" of anything else.
+std::string target_of(std::string_view line) {
+  if (!line.starts_with("GET /") || !(line.ends_with(" HTTP/1.1") || line.ends_with(" HTTP/1.0"))) return "";
+  const std::string_view target = line.substr(4, line.size() - 4 - 9);
+  return target.find(' ') == std::string_view::npos ? std::string(target) : "";
+}
+
+bool is_host_field(std::string_view line) {
+  constexpr std::string_view kName = "host:";
+  return std::ranges::equal(line.substr(0, kName.size()), kName,
+                            [](unsigned char c, char expected) { return std::tolower(c) == expected; });
+}
+
+bool is_this_machine(std::string_view host) { // 127.0.0.1:6007
+  const size_t end = std::min(host.find(':'), host.size());
+  const std::string_view name = host.substr(0, end), port = host.substr(end);
+  return (name == "127.0.0.1" || name == "localhost") && port.find_first_not_of("0123456789", 1) == port.npos &&
+         port != ":";
+}
+
+HttpAnswer answer_to(std::string_view request, const HttpHandler& handler) {
+  const std::string target = target_of(request.substr(0, request.find("\r\n")));
+  if (target.empty()) return {405, "text/plain", "only GET\n"};
+  bool has_host = false, is_ours = true;
+  for (size_t at = request.find("\r\n") + 2; at < request.size();) {
+    const size_t end = std::min(request.find("\r\n", at), request.size());
+    const std::string_view line = request.substr(at, end - at);
+    at = end + 2;
+    if (line.empty()) break; // of the fields
+    if (!is_host_field(line)) continue;
+    const size_t value = std::min(line.find_first_not_of(" \t", 5), line.size());
+    has_host = true;
+    is_ours = is_ours && is_this_machine(line.substr(value));
+  }
+  if (!has_host || !is_ours) return {403, "text/plain", "only by the name 127.0.0.1 or localhost\n"};
+  return handler(target);
 }
 
 void receive(Connection& c, const HttpHandler& handler) {
@@ -69,6 +99,23 @@ void send_more(Connection& c) {
   c.finished = size < 0 || c.sent == c.reply.size();
 }
 
+// Makes room for somebody new: the oldest that has not asked for anything, else the oldest.
+void drop_one(std::vector<Connection>& connections) {
+  const auto idle = std::ranges::find_if(connections, [](const Connection& c) { return c.reply.empty(); });
+  connections.erase(idle == connections.end() ? connections.begin() : idle);
+}
+
+// Closed: nobody waits, or no descriptor was left and one is freed for the next time.
+Socket accept_or_make_room(const Socket& listener, std::vector<Connection>& connections) {
+  try {
+    return accept_from(listener);
+  } catch (const Error&) {
+    if (connections.empty()) throw;
+    drop_one(connections);
+    return Socket();
+  }
+}
+
 } // namespace
 
 void serve_http(const Socket& listener, const HttpHandler& handler, const std::function<bool()>& stop) {
@@ -85,10 +132,11 @@ void serve_http(const Socket& listener, const HttpHandler& handler, const std::f
       if (Clock::now() > c.deadline) c.finished = true;
     }
     std::erase_if(connections, [](const Connection& c) { return c.finished; });
-    while (connections.size() < kMostConnections) {
-      Socket socket = accept_from(listener);
-      if (!socket.is_open()) break;
-      connections.push_back({std::move(socket), Clock::now() + kPatience, "", ""});
+    for (bool more = waits.front().revents != 0; more;) {
+      if (connections.size() == kMostConnections) drop_one(connections);
+      Socket socket = accept_or_make_room(listener, connections);
+      more = socket.is_open() && connections.size() + 1 < kMostConnections; // these have their turn before others
+      if (socket.is_open()) connections.push_back({std::move(socket), Clock::now() + kPatience, "", ""});
     }
   }
 }

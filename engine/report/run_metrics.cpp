@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/base/files.h"
+#include "engine/base/json_reader.h"
 #include "engine/base/nearest_name.h"
 #include "engine/io/folder_lock.h"
 
@@ -20,6 +21,7 @@ using Json = nlohmann::json;
 
 constexpr double kMostCount = 9e15;       // of steps or tokens: below it a double counts exactly
 constexpr int64_t kReadAtOnce = 16 << 20; // bytes: a file of gigabytes is never whole in memory
+constexpr size_t kLongestLine = 16 << 20; // bytes: one with a sample of a million tokens has less
 
 const std::vector<std::string> kStepColumns = {"loss", "lr", "grad_norm", "tokens_per_sec", "speed_of_light"};
 const std::vector<std::string> kValidationColumns = {"val_loss"};
@@ -107,6 +109,7 @@ bool RunReader::read() {
     for (size_t start = 0; start < bytes.size();) {
       const size_t end = bytes.find('\n', start);
       line.append(bytes, start, end - start);
+      if (line.size() > kLongestLine) throw_too_long();
       if (end == std::string::npos) break;
       ++line_number_;
       take(line);
@@ -116,6 +119,13 @@ bool RunReader::read() {
     }
   }
   return anew || offset_ != begin;
+}
+
+void RunReader::throw_too_long() const {
+  throw Error(ExitCode::data,
+              path_ + ":" + std::to_string(line_number_ + 1) + " is no line of metrics: it has more than " +
+                  std::to_string(kLongestLine) + " bytes",
+              "remove that line, or read the file that the run wrote");
 }
 
 Moment RunReader::moment_of(const Json& line) const {
@@ -130,8 +140,9 @@ Moment RunReader::moment_of(const Json& line) const {
 
 void RunReader::take(const std::string& bytes) {
   try {
-    const Json line = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
-    if (!line.is_object()) throw NotOurs{line.is_discarded() ? "it is not JSON" : "it is not a JSON object"};
+    std::string why = "it is not a JSON object";
+    const Json line = parse_json(bytes, {.bytes = kLongestLine}, &why);
+    if (!line.is_object()) throw NotOurs{why};
     const std::string type = text(line, "type");
     if (type == "run") {
       seconds_before_ = last_.seconds;

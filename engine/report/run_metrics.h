@@ -75,6 +75,7 @@ class RunReader {
   void take(const std::string& bytes); // of a line
   void take_tensor(const nlohmann::json& line, const Moment& at);
   void take_throttling(const Moment& at);
+  [[noreturn]] void throw_too_long() const; // the next line
   Moment moment_of(const nlohmann::json& line) const;
 
   const std::string folder_, path_;

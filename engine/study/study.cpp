@@ -16,6 +16,7 @@
 #include "engine/base/child_process.h"
 #include "engine/base/files.h"
 #include "engine/base/formatted.h"
+#include "engine/base/json_reader.h"
 #include "engine/base/log.h"
 #include "engine/base/stopwatch.h"
 #include "engine/base/toml.h"
@@ -54,7 +55,7 @@ void refuse_other_training(const StudyRun& run, const Json& trained_with, const 
   Options copy = run.options;
   for (const OptionField& field : option_fields(copy)) {
     if (!run.given.contains(field.name) || field.of_this_start || field.name == "num_epochs") continue;
-    const Json asked = Json::parse(field.toml(), nullptr, /*allow_exceptions=*/false);
+    const Json asked = parse_json(field.toml());
     if (asked == "auto" || !trained_with.contains(field.name) || trained_with[field.name] == asked) continue;
     refuse(folder, field.name, trained_with[field.name].dump(), asked.dump());
   }

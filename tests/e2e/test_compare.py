@@ -195,6 +195,17 @@ class Statistics(Folder):
         self.assertEqual(result["outcome"], "diverged")
         self.assertIn("fp8: 1 diverged", result["verdict"])
 
+    def test_a_file_of_others_stays(self):
+        self.groups([0.0, 0.1])
+        log = self.path("runs", self.names[0], "metrics.jsonl")
+        with open(log) as file:
+            before = file.read()
+        self.assertIn("--overwrite", self.compare(*self.names, "-o", log, code=2))
+        with open(log) as file:
+            self.assertEqual(file.read(), before)
+        for more in ([], [], ["--overwrite"]):
+            self.compare(*self.names, "-o", "page.html", *more)
+
     def test_wrong_usage(self):
         self.groups([0.0, 0.0])
         self.run_of("twin", 0)

@@ -201,6 +201,14 @@ class Evaluate(unittest.TestCase):
         self.assertIn("no tasks", refused(3, "--hellaswag", "empty.jsonl"))
         self.assertIn("--details", self.call(0, EVALUATE, "--help"))
         self.assertRegex(refused(8, "--hellaswag", "tasks.jsonl", "--details", "none/x.jsonl"), "none/x.jsonl")
+        with open(self.folder + "/tasks.jsonl") as file:
+            before = file.read()
+        self.assertIn("--overwrite", refused(2, "--hellaswag", "tasks.jsonl", "--details", "tasks.jsonl"))
+        with open(self.folder + "/tasks.jsonl") as file:
+            self.assertEqual(file.read(), before)
+        self.write("notes.txt", [{"mine": 1}])
+        for more in (["--overwrite"], []):  # then it is our own
+            self.call(0, EVALUATE, "checkpoints_fp8/small", "--hellaswag", "tasks.jsonl", "--limit", "2", "--details", "notes.txt", *more)
         self.assertIn("nosuch", self.call(4, EVALUATE, "nosuch", "--hellaswag", "tasks.jsonl"))
         self.assertIn("none.jsonl", self.call(3, TRAINER, "--device", "cpu", "--hellaswag_freq", "5", "--hellaswag_data", "none.jsonl"))
 

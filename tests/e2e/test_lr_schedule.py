@@ -37,6 +37,18 @@ class Schedule(unittest.TestCase):
         words = [text.text for text in self.svg.iter("{http://www.w3.org/2000/svg}text")]
         self.assertIn("constant to 800", words)
 
+    def test_a_file_of_others_stays(self):
+        with tempfile.TemporaryDirectory(prefix="test_lr_schedule_") as folder:
+            path = os.path.join(folder, "thesis.txt")
+            with open(path, "w") as file:
+                file.write("mine")
+            command = ["--model", "gpt2", "--max_steps", "5", "--svg", path]
+            self.assertIn("thesis.txt exists, and it is not a curve", self.draw(*command, code=2))
+            with open(path) as file:
+                self.assertEqual(file.read(), "mine")
+            self.draw(*command, "--overwrite")
+            self.draw(*command)  # its own
+
     def test_the_trainers_defaults(self):
         out = self.draw("--device", "cpu")
         steps, warmup = (int(number) for number in re.search(r"cosine, (\d+) steps[^$]*warm-up +steps 1 to (\d+)", out).groups())

@@ -45,9 +45,6 @@ class Case(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="test_prepare_data_")
         self.addCleanup(shutil.rmtree, self.folder)
-        os.makedirs(os.path.join(self.folder, "tools"))  # of a program outside the tree, scripts are found where it is started
-        for script in ("parquet_to_jsonl.py", "download_dataset.py"):
-            shutil.copy(os.path.join(ROOT, "tools", script), os.path.join(self.folder, "tools"))
         self.environment = {**os.environ, "PYTHONPATH": STAND_INS, "GPT2_TOKENIZER": TABLES, "CUDA_VISIBLE_DEVICES": "",
                             "ASAN_OPTIONS": "detect_leaks=0"}
         for name in ("HF_TOKEN", "HF_ENDPOINT", "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy"):
@@ -396,6 +393,21 @@ class Refusals(Case):
         self.assertFalse(os.path.exists(self.path("out")) and [n for n in os.listdir(self.path("out")) if n[0] != "."])
         self.prepare("a.jsonl", "-o", "out")
         self.prepare("--verify", "out")
+
+    def test_what_others_have_put_into_the_folder_stays(self):
+        self.write("a.txt", "some text\n")
+        foreign = {"out/dataset.json": '{"mine": 1}', "out2/.prepare/notes.txt": "mine", "out3/.prepare/train_me/x": "mine"}
+        for name, content in foreign.items():
+            self.write(name, content)
+        self.refused("a.txt", "-o", "out", code=2, says=["out/dataset.json exists, and it is not a manifest", "--overwrite"])
+        self.refused("a.txt", "-o", "out2", code=2, says="out2/.prepare/notes.txt is not a file of bin/prepare_data")
+        self.refused("a.txt", "-o", "out3", "--overwrite", code=2, says="out3/.prepare/train_me")
+        for name, content in foreign.items():
+            with open(self.path(name)) as file:
+                self.assertEqual(file.read(), content)
+        self.prepare("a.txt", "-o", "out", "--overwrite", "--val_fraction", "0")
+        os.remove(self.path("out/train_000000.bin"))  # our own manifest needs no flag
+        self.prepare("a.txt", "-o", "out", "--val_fraction", "0")
 
     def test_an_output_that_cannot_be_written(self):
         self.write("a.jsonl", as_lines(stories(10)))

@@ -12,6 +12,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -163,6 +164,58 @@ class CommandLine(Runs):
             text = file.read()
         self.assertIn('"how":"none"', text)
         self.assertIn('"state":"done"', text)
+
+    def test_a_file_of_others_stays(self):
+        with open(self.path("runs/fp32/metrics.jsonl")) as file:
+            before = file.read()
+        self.fail_with(2, "fp32", "-o", "runs/fp32/metrics.jsonl", says="metrics.jsonl exists, and it is not a page of bin/report")
+        with open(self.path("runs/fp32/metrics.jsonl")) as file:
+            self.assertEqual(file.read(), before)
+        with open(self.path("thesis.txt"), "w") as file:
+            file.write("mine")
+        self.fail_with(2, "fp32", "-o", "thesis.txt", says="--overwrite")
+        self.report("fp32", "-o", "thesis.txt", "--overwrite")
+        self.report("fp32", "-o", "thesis.txt")  # its own
+
+    def test_a_run_named_like_a_mark_of_the_page(self):
+        self.copy_of("fp32", "@DATA@")
+        self.report("@DATA@")
+        with open(self.path("runs/@DATA@/report.html")) as file:
+            page = file.read()
+        self.assertIn("<title>@DATA@</title>", page)
+        data = json.loads(re.search(r'<script type="application/json" id="data">(.*)</script>', page).group(1))
+        self.assertEqual(data["runs"][0]["name"], "@DATA@")
+
+    def test_a_line_of_a_gigabyte_names_its_file(self):
+        lines = self.copy_of("fp32", "huge")
+        os.truncate(self.path("runs/huge/metrics.jsonl"), 1_200_000_000)  # zeros, that take no disk
+        self.fail_with(3, "huge", says=f"runs/huge/metrics.jsonl:{len(lines) + 1} is no line of metrics: it has more than")
+
+    def test_idle_connections_do_not_keep_others_out(self):
+        with self.started("--serve", "0", "fp32") as process:
+            port = int(re.search(r"127\.0\.0\.1:(\d+)/", process.stdout.readline()).group(1))
+            idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(200)]
+            for connection in idle[::2]:
+                connection.send(b"GET / HT")  # half of a request
+            begin = time.monotonic()
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=15)
+            connection.request("GET", "/data.json")
+            self.assertEqual(connection.getresponse().status, 200)
+            self.assertLess(time.monotonic() - begin, 5)  # not the 20 s that an idle one may stay
+            for request, status in ((b"GET / HTTP/1.1\r\nhOsT:\tlocalhost:6007\r\n\r\n", b"200"),
+                                    (b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n", b"403"),
+                                    (b"GET / HTTP/1.1\r\nHost: localhost.evil.example\r\n\r\n", b"403"),
+                                    (b"GET / HTTP/1.1\r\nHost: 127.0.0.1:x\r\n\r\n", b"403"),
+                                    (b"GET / HTTP/1.1\r\nX-Host: localhost\r\n\r\n", b"403"),
+                                    (b"GET / HTTP/1.1\r\n\r\n", b"403"), (b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"405"),
+                                    (b"GET  HTTP/1.1\r\n\r\n", b"405"), (b"\r\n\r\n", b"405"),
+                                    (b"GET /" + b"a" * 15000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", b"404"),
+                                    (b"A" * 20000, b"431")):
+                with socket.create_connection(("127.0.0.1", port), timeout=15) as one:
+                    one.sendall(request)
+                    self.assertEqual(one.recv(12)[9:12], status, request[:60])
+            for one in (*idle, connection):
+                one.close()
 
     def test_served_on_this_machine_alone(self):
         self.copy_of("fp32", "served")

@@ -150,6 +150,18 @@ class Sweep(unittest.TestCase):
         self.assertEqual(self.steps("seed_2", os.path.join(place, "the runs")), [1, 2])
         self.assertFalse(os.path.exists(os.path.join(place, "the runs/seed_1")))
 
+    def test_a_page_of_others_stays_and_nothing_is_trained(self):
+        self.write("[grid]\nseed = [1]\n")
+        os.makedirs(os.path.join(self.folder, "runs/tiny"))
+        page = os.path.join(self.folder, "runs/tiny/report.html")
+        with open(page, "w") as file:
+            file.write("mine")
+        self.sweep("tiny.toml", code=2)
+        self.assertIn("report.html exists, and it is not a page", self.errors)
+        self.assertEqual(os.listdir(os.path.join(self.folder, "runs/tiny")), ["report.html"])
+        with open(page) as file:
+            self.assertEqual(file.read(), "mine")
+
     def test_wrong_files(self):
         self.fails("max_lrr = 1\n[grid]\nseed = [1]\n", "tiny.toml:14: unknown option max_lrr (did you mean max_lr?)")
         self.fails("[grid]\nseed = [1, 2\n", "tiny.toml:15: a list is not closed")

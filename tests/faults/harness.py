@@ -78,22 +78,24 @@ class World:
     def path(self, *names):
         return os.path.join(self.folder, *names)
 
-    def environment(self, faults=(), log=None, clock=None):
+    def environment(self, faults=(), log=None, clock=None, malloc=None):
         environment = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
         environment.update(CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
         environment["GPT2_TOKENIZER"] = self.bench.tokenizer
-        if faults or clock is not None:
+        if faults or clock is not None or malloc is not None:
             environment.update(LD_PRELOAD=self.bench.shim, FAULTS=";".join(faults))
         if log:
             environment["FAULTS_LOG"] = self.path(log)
         if clock is not None:
             environment["FAULTS_CLOCK"] = str(clock)
+        if malloc is not None:
+            environment["FAULTS_MALLOC"] = malloc
         return environment
 
-    def start(self, *arguments, faults=(), log=None, clock=None, program=None, before=()):
+    def start(self, *arguments, faults=(), log=None, clock=None, malloc=None, program=None, before=()):
         """In a process group of its own, which a `crash` takes down whole."""
         return subprocess.Popen([*before, program or self.bench.program, *arguments], cwd=self.folder, text=True,
-                                env=self.environment(faults, log, clock), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                env=self.environment(faults, log, clock, malloc), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, start_new_session=True)
 
     def finish(self, process, limit=LIMIT):

@@ -21,6 +21,7 @@ import resumes  # noqa: F401
 import signals  # noqa: F401
 import damage  # noqa: F401
 import surroundings  # noqa: F401
+import memory  # noqa: F401
 
 
 def main():

@@ -10,9 +10,11 @@
 //     ACTION  crash (SIGKILL to the process group: a power cut), die (SIGKILL to this process),
 //     crash_after:MICROSECONDS,
 //             signal:NUMBER, signal:NUMBER:MICROSECONDS (that much later), pause:MICROSECONDS, short (half of a write),
-//             or an error: ENOSPC EIO EINTR EINVAL EROFS EMFILE
+//             zero (a write that takes nothing), or an error: ENOSPC EIO EINTR EINVAL EROFS EMFILE
 //   FAULTS_LOG=FILE     a line "PID CALL PATH" for every call that a rule counts
 //   FAULTS_CLOCK=N      after N looks at the wall clock it stands an hour back
+//   FAULTS_MALLOC=AT:TIMES   the allocation that fails, from 1, and how many from there on (0: all); 0: none. With
+//                       FAULTS_LOG, their number is written at the end: "PID malloc NUMBER"
 //
 // Linux and glibc; not for builds with sanitizers, whose runtime wants to come first.
 #define _GNU_SOURCE
@@ -48,6 +50,8 @@ static int rule_count;
 static int log_descriptor = -1;
 static long clock_limit = -1;
 static atomic_long clock_looks;
+static long malloc_at = -1, malloc_times;
+static atomic_long mallocs;
 
 static void add_rule(const char* text) {
   struct Rule* rule = &rules[rule_count];
@@ -67,6 +71,7 @@ __attribute__((constructor)) static void read_environment(void) {
       add_rule(rule);
     free(text);
   }
+  if (getenv("FAULTS_MALLOC")) sscanf(getenv("FAULTS_MALLOC"), "%ld:%ld", &malloc_at, &malloc_times);
   if (getenv("FAULTS_CLOCK")) clock_limit = atol(getenv("FAULTS_CLOCK"));
   if (getenv("FAULTS_LOG")) // by number: open() below is ours
     log_descriptor =
@@ -117,12 +122,13 @@ static int error_of(const char* action) {
   _exit(99);
 }
 
-enum { kGoOn = 0, kShort = -1 }; // or an errno
+enum { kGoOn = 0, kShort = -1, kZero = -2 }; // or an errno
 
 static int apply(const char* action) {
   if (strcmp(action, "crash") == 0) kill(0, SIGKILL), pause();
   if (strcmp(action, "die") == 0) kill(getpid(), SIGKILL), pause();
   if (strcmp(action, "short") == 0) return kShort;
+  if (strcmp(action, "zero") == 0) return kZero;
   if (strncmp(action, "signal:", 7) == 0) {
     const char* delay = strchr(action + 7, ':');
     if (delay)
@@ -233,6 +239,7 @@ static size_t half(size_t count) { return count > 1 ? count / 2 : count; }
 ssize_t write(int descriptor, const void* bytes, size_t count) {
   REAL(ssize_t, write, int, const void*, size_t);
   const int verdict = on_descriptor("write", descriptor, 0);
+  if (verdict == kZero) return 0;
   return verdict > 0 ? -1 : real(descriptor, bytes, verdict == kShort ? half(count) : count);
 }
 
@@ -240,6 +247,7 @@ ssize_t write(int descriptor, const void* bytes, size_t count) {
   ssize_t name(int descriptor, const void* bytes, size_t count, offset_type offset) {                   \
     REAL(ssize_t, name, int, const void*, size_t, offset_type);                                         \
     const int verdict = on_descriptor("write", descriptor, 0);                                          \
+    if (verdict == kZero) return 0;                                                                     \
     return verdict > 0 ? -1 : real(descriptor, bytes, verdict == kShort ? half(count) : count, offset); \
   }
 PWRITE(pwrite, off_t)
@@ -248,6 +256,7 @@ PWRITE(pwrite64, off64_t)
 ssize_t writev(int descriptor, const struct iovec* parts, int count) {
   REAL(ssize_t, writev, int, const struct iovec*, int);
   const int verdict = on_descriptor("write", descriptor, 0);
+  if (verdict == kZero) return 0;
   if (verdict == kShort && count > 0) return write(descriptor, parts[0].iov_base, half(parts[0].iov_len));
   return verdict > 0 ? -1 : real(descriptor, parts, count);
 }
@@ -344,6 +353,39 @@ int mkdir(const char* path, mode_t mode) {
 int mkdirat(int folder, const char* path, mode_t mode) {
   REAL(int, mkdirat, int, const char*, mode_t);
   return on_path("mkdir", folder, path) > 0 ? -1 : real(folder, path, mode);
+}
+
+// ---- memory ----
+
+// glibc's own names: looking up the usual ones would allocate.
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void*, size_t),
+    *__libc_memalign(size_t, size_t);
+
+static int is_refused(void) {
+  if (malloc_at < 0) return 0; // before the environment is read, or not asked for
+  const long number = atomic_fetch_add(&mallocs, 1) + 1;
+  if (malloc_at == 0 || number < malloc_at || (malloc_times > 0 && number >= malloc_at + malloc_times)) return 0;
+  errno = ENOMEM;
+  return 1;
+}
+
+void* malloc(size_t size) { return is_refused() ? NULL : __libc_malloc(size); }
+void* calloc(size_t count, size_t size) { return is_refused() ? NULL : __libc_calloc(count, size); }
+void* realloc(void* old, size_t size) { return is_refused() ? NULL : __libc_realloc(old, size); }
+void* memalign(size_t alignment, size_t size) { return is_refused() ? NULL : __libc_memalign(alignment, size); }
+void* aligned_alloc(size_t alignment, size_t size) { return is_refused() ? NULL : __libc_memalign(alignment, size); }
+
+int posix_memalign(void** where, size_t alignment, size_t size) {
+  void* const memory = is_refused() ? NULL : __libc_memalign(alignment, size);
+  if (memory) *where = memory;
+  return memory ? 0 : ENOMEM;
+}
+
+__attribute__((destructor)) static void log_mallocs(void) {
+  if (malloc_at < 0 || log_descriptor < 0) return;
+  char line[64];
+  const int length = snprintf(line, sizeof line, "%d malloc %ld\n", (int)getpid(), atomic_load(&mallocs));
+  syscall(SYS_write, log_descriptor, line, (size_t)length);
 }
 
 // ---- the wall clock ----

@@ -8,6 +8,7 @@ from harness import FOLDERS, TINY, difference, state_of, test
 
 LAST = 2 * INTERVAL + 2
 HARMLESS = ("EINTR", "short")  # a program that asks again never notices
+OF_WRITES = ("short", "zero")
 
 
 def check_went_on(world, states, done, action, in_the_last_save=False):
@@ -29,7 +30,7 @@ def check_went_on(world, states, done, action, in_the_last_save=False):
     assert not difference(state_of(world.checkpoints()[LAST]), states[LAST])
 
 
-@test("ENOSPC, EIO, EINTR, short writes at every call of a save", full=0, reduced=5)
+@test("ENOSPC, EIO, EINTR, short and empty writes at every call of a save", full=0, reduced=5)
 def errors_in_a_save(bench, reduced):
     with bench.world() as template:
         states = prepare(bench, template)
@@ -43,12 +44,12 @@ def errors_in_a_save(bench, reduced):
                 done = world.resume(*going_on, faults=[f"checkpoints|*|{at}|1|{action}"])
                 check_went_on(world, states, done, action, in_the_last_save=at >= last_save)
 
-        for action in ("ENOSPC", "EIO", "EINTR", "short"):
-            struck = [item for item in enumerate(calls, 1) if action != "short" or item[1].startswith("write")]
+        for action in ("ENOSPC", "EIO", "EINTR", "short", "zero"):
+            struck = [item for item in enumerate(calls, 1) if action not in OF_WRITES or item[1].startswith("write")]
             bench.for_each([(action, item) for item in bench.spread(struck, reduced)], strike)
 
 
-@test("ENOSPC, EIO, EINTR, short writes at every call of the logs", full=0, reduced=4)
+@test("ENOSPC, EIO, EINTR, short and empty writes at every call of the logs", full=0, reduced=4)
 def errors_in_the_logs(bench, reduced):
     with bench.world() as template:
         assert template.train(INTERVAL, "--use_tensorboard", freq=INTERVAL).code == 0
@@ -67,8 +68,8 @@ def errors_in_the_logs(bench, reduced):
                 check_went_on(world, states, done, action)
                 assert done.error.count("warning") <= 2, f"said more than once a file: {done.error}"
 
-        for action, times in (("ENOSPC", 1), ("EIO", 1), ("ENOSPC", 0), ("EINTR", 1), ("short", 1)):
-            struck = [item for item in enumerate(calls, 1) if action != "short" or item[1].startswith("write")]
+        for action, times in (("ENOSPC", 1), ("EIO", 1), ("ENOSPC", 0), ("EINTR", 1), ("short", 1), ("zero", 0)):
+            struck = [item for item in enumerate(calls, 1) if action not in OF_WRITES or item[1].startswith("write")]
             bench.for_each([(action, times, item) for item in bench.spread(struck, reduced)], strike)
 
 
@@ -92,6 +93,16 @@ def full_for_good(bench, reduced):
                     assert done.code == 8 and done.last_step() < LAST, done
 
         bench.for_each(bench.spread(writes, reduced), strike)
+
+
+@test("a disk that takes no byte and reports no error", full=0, reduced=1)
+def empty_writes_for_ever(bench, _):
+    with bench.world() as world, bench.case("write returns 0 from the first checkpoint on"):
+        done = world.train(4, faults=["checkpoints|write|1|0|zero"])
+        assert done.code == 8 and re.search(r"^error: [^\n]+\n\Z", done.error, re.MULTILINE), done
+    with bench.world() as world, bench.case("write returns 0 in a log: the run goes on"):
+        done = world.train(4, faults=["runs|write|2|0|zero"])
+        assert done.code == 0 and 4 in world.checkpoints() and "warning" in done.error, done
 
 
 @test("a tiny tmpfs, full after the first save, then larger", full=10, reduced=1)

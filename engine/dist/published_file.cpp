@@ -17,7 +17,7 @@ constexpr const char* kTokenHint = "export GPT2_JOB_TOKEN=$(openssl rand -hex 32
 
 [[noreturn]] void refuse_other_file(const std::string& path) {
   throw Error(ExitCode::usage, path + " exists, and is not a file by which ranks meet: it is left as it is",
-              "give --master file:PATH the name of a file that does not exist");
+              "give --master file:PATH the name of a file that does not exist, or remove this one");
 }
 
 std::string folder_of(const std::string& path) {
@@ -34,14 +34,17 @@ void refresh_folder(const std::string& folder) {
 std::optional<std::string> first_bytes(const std::string& path, struct stat& status) {
   const int descriptor =
       uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); });
-  if (descriptor < 0 && errno == ENOENT) return std::nullopt;
+  if (descriptor < 0 && (errno == ENOENT || errno == ESTALE)) return std::nullopt;
   if (descriptor < 0 && errno == ELOOP) refuse_other_file(path); // a symbolic link
   if (descriptor < 0) throw_system_error(ExitCode::usage, "read", path, errno);
   std::string bytes(kPublicationBytes + 1, '\0');
   const bool is_file = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
   const ssize_t got = is_file ? uninterrupted([&] { return ::read(descriptor, bytes.data(), bytes.size()); }) : 0;
+  const int error_number = errno;
   ::close(descriptor);
-  if (!is_file || got < 0) refuse_other_file(path);
+  if (!is_file) refuse_other_file(path);
+  if (got < 0 && error_number == ESTALE) return std::nullopt; // NFS: removed meanwhile
+  if (got < 0) throw_system_error(ExitCode::usage, "read", path, error_number);
   bytes.resize(static_cast<size_t>(got));
   return bytes;
 }

@@ -76,17 +76,22 @@ std::terminate_handler usual_terminate = nullptr;
 // 101: before any object of ours is constructed, for that may be what runs out of memory.
 __attribute__((constructor(101))) void install_terminate() { usual_terminate = std::set_terminate(end_uncaught); }
 
-// Of a library that is not ready for malloc to fail: libhdf5 follows a null pointer, frees twice or calls abort. What
-// set errno last tells such a crash from any other, which gets the usual end and its core file.
+// Of a library that is not ready for malloc to fail: libhdf5 follows a null pointer, frees twice, or calls itself until
+// the stack is full. What set errno last tells such a crash from any other, which gets the usual end and its core file.
 extern "C" void answer_crash(int) {
   if (errno == ENOMEM) end_without_memory();
 }
 
 void contain_crashes_without_memory() {
-#ifndef __SANITIZE_ADDRESS__ // a sanitizer has its own words for a crash
+#ifndef __SANITIZE_ADDRESS__    // a sanitizer has its own words for a crash
+  static char memory[32 << 10]; // for the handler of the main thread, when its stack is full
+  stack_t stack = {};
+  stack.ss_sp = memory;
+  stack.ss_size = sizeof memory;
+  sigaltstack(&stack, nullptr);
   struct sigaction action = {};
   action.sa_handler = answer_crash;
-  action.sa_flags = static_cast<int>(SA_RESETHAND); // returning from it crashes again, as usual
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_ONSTACK); // returning from it crashes again, as usual
   for (const int signal : {SIGSEGV, SIGBUS, SIGABRT}) sigaction(signal, &action, nullptr);
 #endif
 }

@@ -8,6 +8,7 @@ namespace gpt2 {
 
 // Before anything else. Standard input, output and error are open, if only on /dev/null, so that no log or checkpoint
 // ever gets their numbers; a file-size limit and a closed pipe are write errors with a message, not a death by signal;
+// a library that crashes because malloc failed ends the program as end_without_memory() does;
 // signals to stop that a launcher held back until this program could answer them come now.
 void prepare_process();
 

@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kMostBuckets = 1000;         // open files
 constexpr int64_t kBucketsOfStdin = 64;        // whose length nobody knows
-constexpr size_t kTokensBetweenAsks = 1 << 20; // whether to stop: milliseconds
+constexpr size_t kTokensBetweenAsks = 1 << 18; // whether to stop: milliseconds
 constexpr const char* kNamesInFolder[] = {"bucket_", "train_", "val_", "journal", "dataset.json"}; // how they begin
 constexpr uint64_t kOrderStream = 0x6f72646572; // of the random numbers: "order"
 

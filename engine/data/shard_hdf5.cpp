@@ -32,6 +32,10 @@ static_assert(sizeof(Seal) == 40);
 constexpr std::string_view kSealMagic = "GPT2SEAL";
 constexpr int64_t kLargestStructure = 64 << 20; // bytes: the hashes of 8 TB
 
+// libhdf5 cleans up when a program ends, and crashes there if malloc has failed before. Every file is closed by then.
+// The call must come before any other of libhdf5.
+__attribute__((constructor)) void leave_without_cleanup() { H5dont_atexit(); }
+
 uint64_t own_hash(const Seal& seal) {
   return xxh64(std::as_bytes(std::span(&seal, 1)).first(offsetof(Seal, own_hash)));
 }

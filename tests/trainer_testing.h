@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/data/shard.h"
+#include "engine/train/option_fields.h"
 #include "engine/train/trainer.h"
 #include "tests/contains.h"
 #include "tests/temporary_folder.h"
@@ -60,12 +61,12 @@ struct Outcome {
   std::vector<float> weights; // all tensors, one after the other
 };
 
-inline Outcome run(const RunStart& start, Backend& backend) {
+inline Outcome run(const RunSettings& settings, Backend& backend) {
   Outcome outcome;
   std::ostringstream printed;
   Console console(printed, false);
   RankGroup group;
-  Session session(start, choose_device(backend_options(start.options), {}), backend, group, console);
+  Session session(settings, choose_device(backend_options(settings.options), {}), backend, group, console);
   outcome.code = Trainer(session).run();
   outcome.state = session.state;
   outcome.printed = printed.str();
@@ -76,16 +77,30 @@ inline Outcome run(const RunStart& start, Backend& backend) {
   return outcome;
 }
 
-inline Outcome run_cpu(const RunStart& start) {
+inline Outcome run_cpu(const RunSettings& settings) {
   const auto backend = make_cpu_backend(0);
-  return run(start, *backend);
+  return run(settings, *backend);
 }
 
-inline RunStart resume(const Options& options, const std::string& which, std::set<std::string> given = {}) {
-  CommandLine line{options, std::move(given)};
-  line.options.resume = which;
+inline RunSettings settled(const CommandLine& line) {
+  RankGroup alone;
+  return settle(line, find_resume_point(line, alone));
+}
+
+// As a command line that gives --resume, --checkpoint_dir and `given` of these options.
+inline RunSettings resume(const Options& options, const std::string& which, std::set<std::string> given = {}) {
+  CommandLine line{{}, std::move(given)};
+  Options asked = options;
+  asked.resume = which;
   line.given.insert({"resume", "checkpoint_dir"});
-  return prepare_start(line);
+  for (const std::string& name : line.given) find_field(name)->copy(asked, line.options);
+  return settled(line);
+}
+
+// Where it would write on the CPU.
+inline RunPlace place_of(const RunSettings& settings) {
+  const DeviceChoice device = choose_device(backend_options(settings.options), {});
+  return find_place(settings, resolve_config(settings.options, false), device.precision);
 }
 
 // "step ... | norm: x" of every step line: all but the times.

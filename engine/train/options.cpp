@@ -20,11 +20,6 @@
 namespace gpt2 {
 namespace {
 
-OptionField* find_field(std::vector<OptionField>& fields, const std::string& name) {
-  const auto found = std::find_if(fields.begin(), fields.end(), [&](const auto& field) { return field.name == name; });
-  return found == fields.end() ? nullptr : &*found;
-}
-
 std::string with_underscores(std::string name) {
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
@@ -32,38 +27,46 @@ std::string with_underscores(std::string name) {
 
 std::string taken_for(const std::string& theirs, const std::string& ours) { return theirs + " is " + ours + " here"; }
 
-// Of two ways to say which data to train on, that of the stronger place counts; none: "".
-std::string rival_of(const std::string& name) {
-  if (name == "dataset") return "train_data";
-  return name == "train_data" || name == "val_data" ? "dataset" : "";
+std::vector<std::string> option_names() {
+  std::vector<std::string> names;
+  for (const OptionField& field : option_fields()) names.push_back(field.name);
+  return names;
 }
 
-// Sets every key of `lines` that is not in `command_line.given` yet, and adds it there.
-void apply_lines(const std::vector<TomlLine>& lines, const std::string& origin, std::vector<OptionField>& fields,
-                 CommandLine& command_line) {
-  const std::set<std::string> stronger = command_line.given;
+// Every line sets its option of `file`.
+void apply_lines(const std::vector<TomlLine>& lines, const std::string& origin, const std::set<std::string>& retired,
+                 CommandLine& file) {
   for (const TomlLine& line : lines) {
     const std::string place = origin + ":" + std::to_string(line.line) + ": ";
-    OptionField* field = find_field(fields, line.key);
+    const OptionField* field = find_field(line.key);
     const PeerFlag* const peer = field ? nullptr : find_peer_flag(line.key);
+    if (!field && retired.contains(line.key)) continue;
     if (peer && peer->ours) {
-      field = find_field(fields, peer->ours);
-      command_line.notes.push_back(place + taken_for(line.key, peer->ours));
+      field = find_field(peer->ours);
+      file.notes.push_back(place + taken_for(line.key, peer->ours));
     }
-    if (!field) {
-      std::vector<std::string> names;
-      for (const auto& f : fields) names.push_back(f.name);
+    if (!field)
       throw Error(ExitCode::usage, place + "unknown key " + line.key,
-                  peer ? peer->instead : did_you_mean(line.key, names));
-    }
-    if (stronger.contains(field->name) || stronger.contains(rival_of(field->name))) continue;
+                  peer ? peer->instead : did_you_mean(line.key, option_names()));
     try {
-      field->set(line.value);
+      field->set(file.options, line.value);
     } catch (const BadValue& bad) {
       throw Error(ExitCode::usage, place + line.key + ": " + bad.what());
     }
-    command_line.given.insert(field->name);
+    file.given.insert(field->name);
   }
+}
+
+// Options that say the same thing in other words: whoever gives the first takes back the others of a weaker source.
+struct Replacement {
+  const char* given;
+  std::vector<const char*> takes_back;
+};
+const std::vector<Replacement>& replacements() {
+  static const std::vector<Replacement> all{
+      {"max_steps", {"num_epochs"}}, {"num_epochs", {"max_steps"}},           {"precision", {"use_fp8"}},
+      {"use_fp8", {"precision"}},    {"dataset", {"train_data", "val_data"}}, {"train_data", {"dataset"}}};
+  return all;
 }
 
 std::vector<TomlLine> read_option_file(const std::string& path) {
@@ -87,59 +90,25 @@ std::string advice_for_word(const std::string& word) {
   return "values follow their flag; a switch takes none, or --switch=false";
 }
 
-// Two ways to say one thing must not contradict each other.
-void check_conflicts(Options& options) {
-  if (options.use_fp8) {
-    if (options.precision != PrecisionChoice::automatic && options.precision != PrecisionChoice::fp8) {
-      throw Error(ExitCode::usage, "--use_fp8 and --precision " + name_of(options.precision) + " contradict each other",
-                  "give one of the two");
-    }
-    options.precision = PrecisionChoice::fp8;
-  }
-  if (options.max_steps > 0 && options.num_epochs > 0) {
-    throw Error(ExitCode::usage, "--max_steps and --num_epochs both say how long to train", "give one of the two");
-  }
-  if (!options.plan && (options.measure > 0 || options.json)) {
-    throw Error(ExitCode::usage, std::string(options.json ? "--json" : "--measure") + " goes with --plan",
-                "give both, or neither");
-  }
-  if (options.plan && options.eval_only)
-    throw Error(ExitCode::usage, "--plan and --eval_only both say what to do instead of training",
-                "give one of the two");
-  if ((options.ranks > 0) != (options.rank >= 0)) {
-    throw Error(ExitCode::usage, "--ranks and --rank belong together", "give both, and --master; or --gpus N alone");
-  }
-  if (options.ranks > 0) {
-    explicit_launch(options.ranks, options.rank, options.master); // refuses what is no rank of them
-    if (!options.gpus.empty())
-      throw Error(ExitCode::usage, "--gpus starts all ranks itself", "give --gpus, or --ranks, --rank and --master");
-  }
-  if (options.train_data.empty() && options.dataset.empty() && !options.val_data.empty()) {
-    throw Error(ExitCode::usage, "--val_data is given but --train_data is not",
-                "give both, or neither for the built-in sample");
-  }
-}
-
 // `comment` is what follows a field's value.
 template <class Comment>
 std::string write_toml(const Options& options, Comment comment) {
-  Options copy = options;
   std::string out = "# train_gpt2_fp8 --config THIS_FILE\n";
   std::string group;
-  for (const OptionField& field : option_fields(copy)) {
+  for (const OptionField& field : option_fields()) {
     if (field.of_this_start) continue;
     if (field.group != group) out += "\n# " + (group = field.group) + "\n";
-    out += field.name + " = " + field.toml() + comment(field) + "\n";
+    out += field.name + " = " + field.toml(options) + comment(field) + "\n";
   }
   return out;
 }
 
 class CommandLineParser {
  public:
-  explicit CommandLineParser(Options& options) : options_(options), fields_(option_fields(options)) {
+  CommandLineParser() {
     app_.allow_extras();    // we word the error ourselves
     app_.set_help_flag(""); // and the help
-    for (const OptionField& field : fields_) declare(field);
+    for (const OptionField& field : option_fields()) declare(field);
     for (const Action& action : actions()) {
       const std::string flags = (action.name == "help" ? "-h,--" : "--") + action.name;
       if (action.value_name.empty())
@@ -159,21 +128,21 @@ class CommandLineParser {
     if (asked("version")) return std::cout << version << "\n", false;
     if (asked("completion")) return std::cout << completion_script(app_["--completion"]->results().back()), false;
     if (asked("man_page")) return std::cout << man_page(version), false;
-    if (asked("help") || asked("help_all")) return print_help(line.given), false;
+    if (asked("help") || asked("help_all")) return print_help(), false;
     check_extras();
-    apply_flags(line.given);
-    line.typed = line.given;
+    apply_flags();
     refuse_empty_origin();
     if (asked("config")) {
       const std::string path = app_["--config"]->results().back();
-      apply_lines(read_option_file(path), path, fields_, line);
+      apply_lines(read_option_file(path), path, {}, line);
     }
-    options_.print_config = asked("print_config");
-    options_.list_checkpoints = asked("list_checkpoints");
-    options_.eval_only = asked("eval_only");
-    options_.plan = asked("plan");
-    options_.json = asked("json");
-    if (asked("measure")) options_.measure = positive_seconds(app_["--measure"]->results().back());
+    override_options(line.options, line.given, flags_, line.typed = given_);
+    line.options.print_config = asked("print_config");
+    line.options.list_checkpoints = asked("list_checkpoints");
+    line.options.eval_only = asked("eval_only");
+    line.options.plan = asked("plan");
+    line.options.json = asked("json");
+    if (asked("measure")) line.options.measure = positive_seconds(app_["--measure"]->results().back());
     return true;
   }
 
@@ -190,22 +159,21 @@ class CommandLineParser {
   bool asked(const std::string& action) const { return app_["--" + action]->count() > 0; }
 
   // With the numbers of the model that is asked for, whatever else is wrong with the command line.
-  void print_help(std::set<std::string>& given) {
+  void print_help() {
     try {
-      apply_flags(given);
-      config_by_name(options_.model == "auto" ? "nano" : options_.model);
+      apply_flags();
+      config_by_name(flags_.model == "auto" ? "nano" : flags_.model);
     } catch (const Error&) {
-      options_.model = "auto";
+      flags_.model = "auto";
     }
     const auto columns = static_cast<size_t>(std::clamp(terminal_columns(), 40, 120)); // wider is hard to read
-    std::cout << (asked("help_all") ? help_all_text(options_, columns) : help_text(options_, columns));
+    std::cout << (asked("help_all") ? help_all_text(flags_, columns) : help_text(flags_, columns));
   }
 
   void declare(const OptionField& field) {
     const std::string flag = "--" + field.name;
     CLI::Option* option = field.is_switch() ? app_.add_flag(flag + ",!--no-" + field.name) : app_.add_option(flag);
     option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-    declared_.push_back(option);
   }
 
   // In the order that CLI11 wants, last first, and in our words: dashes become underscores, a flag of another trainer
@@ -214,6 +182,9 @@ class CommandLineParser {
     std::vector<std::string> words;
     for (int i = 1; i < argc; ++i) {
       const std::string word = argv[i];
+      const size_t name_begin = word.find_first_not_of('-');
+      if (word.starts_with('-') && (name_begin == std::string::npos || word[name_begin] == '='))
+        throw Error(ExitCode::usage, "'" + word + "' names no flag", "see --help");
       if (word.size() < 3 || word.rfind("--", 0) != 0) {
         words.push_back(word);
         continue;
@@ -229,7 +200,7 @@ class CommandLineParser {
   }
 
   bool takes_value(const std::string& name) {
-    const OptionField* const field = find_field(fields_, name);
+    const OptionField* const field = find_field(name);
     return field ? !field->is_switch() : name == "config" || name == "completion" || name == "measure";
   }
 
@@ -239,10 +210,10 @@ class CommandLineParser {
     for (const bool negated : {false, true}) {
       if (negated && !off) break;
       const std::string name = with_underscores(negated ? typed.substr(3) : typed), no = negated ? "no-" : "";
-      const OptionField* field = find_field(fields_, name);
+      const OptionField* field = find_field(name);
       if (!field && !negated && app_.get_option_no_throw("--" + name)) return name; // an action
       const PeerFlag* const peer = field ? nullptr : find_peer_flag(name);
-      if (peer && peer->ours && name.size() > 1) field = find_field(fields_, peer->ours);
+      if (peer && peer->ours && name.size() > 1) field = find_field(peer->ours);
       if (!field || (negated && !field->is_switch())) continue;
       if (peer) notes.push_back(taken_for("--" + typed, "--" + no + field->name));
       return no + field->name;
@@ -250,16 +221,19 @@ class CommandLineParser {
     return typed;
   }
 
-  void apply_flags(std::set<std::string>& given) {
-    for (size_t i = 0; i < fields_.size(); ++i) {
-      if (declared_[i]->count() == 0) continue;
+  void apply_flags() {
+    for (const OptionField& field : option_fields()) {
+      const CLI::Option& option = *app_["--" + field.name];
+      if (option.count() == 0) continue;
       try {
-        fields_[i].set(declared_[i]->results().back());
+        field.set(flags_, option.results().back());
       } catch (const BadValue& bad) {
-        throw Error(ExitCode::usage, "--" + fields_[i].name + ": " + bad.what());
+        throw Error(ExitCode::usage, "--" + field.name + ": " + bad.what());
       }
-      given.insert(fields_[i].name);
+      given_.insert(field.name);
     }
+    if (given_.contains("use_fp8") && !flags_.use_fp8 && flags_.precision == PrecisionChoice::fp8)
+      throw Error(ExitCode::usage, "--no-use_fp8 and --precision fp8 contradict each other", "give one of the two");
   }
 
   // --resume "$RUN" where RUN is not set: not a new run by mistake.
@@ -285,16 +259,15 @@ class CommandLineParser {
     }
     std::vector<std::string> names;
     for (const Action& action : actions()) names.push_back("--" + action.name);
-    for (const auto& field : fields_) {
+    for (const OptionField& field : option_fields()) {
       names.push_back("--" + field.name);
       if (field.is_switch()) names.push_back("--no-" + field.name);
     }
     throw Error(ExitCode::usage, "unknown flag " + word, did_you_mean(word, names, "see --help"));
   }
 
-  Options& options_;
-  std::vector<OptionField> fields_;
-  std::vector<CLI::Option*> declared_; // one per field
+  Options flags_;
+  std::set<std::string> given_; // by flags
   CLI::App app_;
 };
 
@@ -302,8 +275,7 @@ class CommandLineParser {
 
 std::optional<CommandLine> parse_options(int argc, const char* const* argv, const std::string& version) {
   CommandLine line;
-  CommandLineParser parser(line.options);
-  if (!parser.parse(argc, argv, version, line)) return std::nullopt;
+  if (!CommandLineParser().parse(argc, argv, version, line)) return std::nullopt;
   check_conflicts(line.options);
   return line;
 }
@@ -314,39 +286,67 @@ std::string to_toml(const Options& options) {
 
 std::string to_explained_toml(const Options& options) {
   return write_toml(options, [&](const OptionField& field) {
-    const std::string numbers = field.toml() == toml_string("auto") ? meaning_of_auto(field.name, options) : "";
+    const std::string numbers = field.text(options) == "auto" ? meaning_of_auto(field.name, options) : "";
     return numbers.empty() ? "" : " # " + numbers;
   });
 }
 
-CommandLine from_toml(const std::string& text, const std::string& origin) {
+CommandLine from_toml(const std::string& text, const std::string& origin, const std::set<std::string>& retired) {
   CommandLine line;
-  std::vector<OptionField> fields = option_fields(line.options);
-  apply_lines(read_toml(text, origin), origin, fields, line);
+  apply_lines(read_toml(text, origin), origin, retired, line);
+  override_options(line.options, line.given, {}, {});
   check_conflicts(line.options);
   return line;
 }
 
-Options merge_for_resume(const CommandLine& now, const Options& of_checkpoint) {
-  Options merged = of_checkpoint;
-  // Either flag of these pairs replaces both of the checkpoint's.
-  if (now.given.contains("max_steps") || now.given.contains("num_epochs")) merged.max_steps = 0, merged.num_epochs = 0;
-  if (now.given.contains("dataset")) merged.train_data.clear(), merged.val_data.clear();
-  if (now.given.contains("train_data")) merged.dataset.clear();
-  if (now.given.contains("precision") || now.given.contains("use_fp8")) {
-    merged.precision = PrecisionChoice::automatic;
-    merged.use_fp8 = false;
-  }
+const std::set<std::string>& retired_keys() {
+  static const std::set<std::string> keys; // none so far
+  return keys;
+}
 
-  Options source = now.options;
-  std::vector<OptionField> from = option_fields(source), to = option_fields(merged);
-  for (size_t i = 0; i < from.size(); ++i) {
-    if (!now.given.contains(from[i].name)) continue;
-    if (from[i].name == "model" && source.model == "auto") continue; // a checkpoint's model is no longer a choice
-    to[i].set(read_toml("x = " + from[i].toml(), from[i].name).front().value);
+void override_options(Options& options, std::set<std::string>& given, const Options& stronger,
+                      const std::set<std::string>& given_by_stronger) {
+  for (const auto& [name, takes_back] : replacements()) {
+    if (!given_by_stronger.contains(name)) continue;
+    // --no-use_fp8 says only what the precision is not.
+    if (name == std::string("use_fp8") && !stronger.use_fp8 && options.precision != PrecisionChoice::fp8) continue;
+    for (const char* other : takes_back) {
+      find_field(other)->copy(Options{}, options);
+      given.erase(other);
+    }
   }
-  check_conflicts(merged);
-  return merged;
+  for (const std::string& name : given_by_stronger) find_field(name)->copy(stronger, options);
+  given.insert(given_by_stronger.begin(), given_by_stronger.end());
+  if (options.use_fp8 && options.precision == PrecisionChoice::automatic) options.precision = PrecisionChoice::fp8;
+}
+
+void check_conflicts(const Options& options) {
+  if (options.use_fp8 && options.precision != PrecisionChoice::fp8) {
+    throw Error(ExitCode::usage, "--use_fp8 and --precision " + name_of(options.precision) + " contradict each other",
+                "give one of the two");
+  }
+  if (options.max_steps > 0 && options.num_epochs > 0) {
+    throw Error(ExitCode::usage, "--max_steps and --num_epochs both say how long to train", "give one of the two");
+  }
+  if (!options.plan && (options.measure > 0 || options.json)) {
+    throw Error(ExitCode::usage, std::string(options.json ? "--json" : "--measure") + " goes with --plan",
+                "give both, or neither");
+  }
+  if (options.plan && options.eval_only)
+    throw Error(ExitCode::usage, "--plan and --eval_only both say what to do instead of training",
+                "give one of the two");
+  if ((options.ranks > 0) != (options.rank >= 0)) {
+    throw Error(ExitCode::usage, "--ranks and --rank belong together", "give both, and --master; or --gpus N alone");
+  }
+  if (options.ranks > 0) {
+    explicit_launch(options.ranks, options.rank, options.master); // refuses what is no rank of them
+    if (!options.gpus.empty())
+      throw Error(ExitCode::usage, "--gpus starts all ranks itself", "give --gpus, or --ranks, --rank and --master");
+  }
+  if (options.resume.empty() && options.train_data.empty() && options.dataset.empty() && !options.val_data.empty()) {
+    throw Error(ExitCode::usage, "--val_data is given but --train_data is not",
+                "give both, or neither for the built-in sample");
+  }
 }
 
 } // namespace gpt2

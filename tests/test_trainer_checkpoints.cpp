@@ -1,6 +1,9 @@
 // The training loop and what it leaves on disk: resuming, stopping early, the best checkpoint, one writer a folder.
 #include <doctest/doctest.h>
 
+#include <sys/inotify.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <limits>
 
@@ -631,4 +634,29 @@ TEST_CASE("by default the newest checkpoints, the best and some milestones stay,
   const std::string all = run({play.options}, backend).printed;
   CHECK(contains(all, "; all are kept"));
   CHECK(steps().size() == 30);
+}
+
+TEST_CASE("a resume opens no other checkpoint of its run") {
+  Playground play;
+  play.options.max_steps = 8;
+  play.options.checkpoint_freq = 1;
+  play.options.keep_checkpoints = 0;
+  run_cpu({play.options});
+  play.options.max_steps = 9;
+  const int watch = inotify_init1(IN_NONBLOCK);
+  for (int64_t step = 1; step < 8; ++step) {
+    const std::string folder = play.options.checkpoint_dir + "/run/" + step_folder_name(step);
+    REQUIRE(inotify_add_watch(watch, folder.c_str(), IN_OPEN) >= 0);
+  }
+  const RunSettings settings = resume(play.options, "latest", {"max_steps"});
+  CHECK(place_of(settings).continues);
+  std::ostringstream printed;
+  Console console(printed, false);
+  RankGroup group;
+  const auto backend = make_cpu_backend(1);
+  const Session session(settings, choose_device(backend_options(settings.options), {}), *backend, group, console);
+  CHECK(session.state.step == 8);
+  char event[1 << 12];
+  CHECK(read(watch, event, sizeof event) == -1); // nothing has happened to them
+  close(watch);
 }

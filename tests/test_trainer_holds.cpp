@@ -4,11 +4,13 @@
 #include <csignal>
 #include <limits>
 #include <new>
+#include <utility>
 
 #include "engine/io/checkpoint_names.h"
 #include "engine/io/checkpoint_search.h"
 #include "tests/expect_error.h"
 #include "tests/file_size_limit.h"
+#include "tests/tokenizer_tables.h"
 #include "tests/trainer_testing.h"
 
 using namespace gpt2;
@@ -396,5 +398,44 @@ TEST_CASE("an evaluation that a signal cut short is made up for when the run goe
     if (step == 5) CHECK(read_checkpoint(play.options.checkpoint_dir + "/run/step_00000005").last_val_step == 5);
     CHECK(step_of(follow_marker(play.options.checkpoint_dir + "/run", "best")) == 10);
     CHECK(contains(run(resume(play.options, "latest"), backend).printed, "nothing left"));
+  }
+}
+
+TEST_CASE("a score on HellaSwag and a sample that a signal cut short are made up for when the run goes on") {
+  if (!tokenizer()) return;
+  for (const std::string cut : {"step", "hellaswag", "sample"}) {
+    for (const int64_t step : {5, 10}) { // in between, and at the end
+      CAPTURE(cut);
+      CAPTURE(step);
+      Playground play;
+      const std::string task = R"({"ctx": "A dog", "endings": ["runs.", "is."], "label": 0})";
+      std::ofstream(play.folder / "tasks.jsonl") << task << "\n" << task << "\n" << task << "\n";
+      play.options.hellaswag_data = play.folder / "tasks.jsonl";
+      play.options.hellaswag_freq = play.options.sample_freq = 5;
+      play.options.sample_tokens = 2;
+      bool stopped = false;
+      const auto stop_once = [&](const std::string& phase, int64_t at) {
+        if (phase == cut && at == step && !std::exchange(stopped, true)) std::raise(SIGTERM);
+      };
+      Script script;
+      script.result = [&](int64_t at) { return stop_once("step", at), applied(); };
+      script.val_loss = [&](int64_t at) { return stop_once("hellaswag", at), 1.0; };
+      script.before_logits = [&](int64_t at) { stop_once("sample", at); };
+      ScriptedBackend backend(script);
+      CHECK(run({play.options}, backend).code == ExitCode::stopped_early);
+      CHECK(stopped);
+      const TrainState state = read_checkpoint(play.options.checkpoint_dir + "/run/" + step_folder_name(step));
+      CHECK(state.hellaswag_due == (cut != "sample"));
+      CHECK(state.sample_due);
+
+      CHECK(run(resume(play.options, "latest"), backend).code == ExitCode::done);
+      for (const char* type : {"hellaswag", "sample"}) {
+        std::vector<int64_t> steps;
+        for (const auto& line : metrics_of(play.options, type)) steps.push_back(line.at("step"));
+        CHECK(steps == std::vector<int64_t>{5, 10});
+      }
+      CHECK_FALSE(read_checkpoint(play.options.checkpoint_dir + "/run/" + step_folder_name(step)).sample_due);
+      CHECK(contains(run(resume(play.options, "latest"), backend).printed, "nothing left"));
+    }
   }
 }

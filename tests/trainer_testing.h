@@ -1,6 +1,7 @@
 // What the tests of the training loop share: a small run to play with, and a model that does as a script says.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -142,6 +143,7 @@ struct Script {
   std::function<std::vector<Fp8TensorStats>(int64_t step)> fp8_stats = [](int64_t) {
     return std::vector<Fp8TensorStats>{};
   };
+  std::function<void(int64_t step)> before_logits = [](int64_t) {}; // of each token of a sample
   std::vector<DeviceMetric> device_metrics;
   std::vector<std::pair<int64_t, int>> left_in_bf16; // after which step, which block
   std::vector<std::string> calls;
@@ -176,7 +178,10 @@ class ScriptedModel : public Model {
   void evaluate(const Batch& batch, std::span<LossSum> rows) override {
     for (LossSum& row : rows) row = {script_.val_loss(steps_) * batch.seq_len, batch.seq_len};
   }
-  void next_token_logits(std::span<const int32_t>, std::span<float>) override {}
+  void next_token_logits(std::span<const int32_t>, std::span<float> logits) override {
+    script_.before_logits(steps_);
+    std::ranges::fill(logits, 0.0f);
+  }
   std::unique_ptr<StateSnapshot> snapshot() override { return std::make_unique<Counts>(steps_, skipped_in_a_row_); }
   void load_weights(StateReader&) override {}
   void load_state(StateReader& reader) override {

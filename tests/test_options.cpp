@@ -484,15 +484,14 @@ TEST_CASE("a checkpoint may hold a key that is retired, and no other unknown one
 }
 
 TEST_CASE("--keep_checkpoints all, or 0 as it used to be written") {
-  CHECK(parse_words({}).options.keep_checkpoints == 3);
+  CHECK(parse_words({}).options.keep_checkpoints == -1); // auto
   for (const char* all : {"all", "0"}) {
     const Options options = parse_words({"--keep_checkpoints", all}).options;
     CHECK(options.keep_checkpoints == 0);
     CHECK(contains(to_toml(options), "keep_checkpoints = \"all\"\n"));
   }
   CHECK(from_toml("keep_checkpoints = 0\n", "stored").options.keep_checkpoints == 0);
-  CHECK(parse_words({"--keep_every", "auto"}).options.keep_every == -1);
-  CHECK(contains(usage_error({"--keep_checkpoints", "-1"}), "at least 0, or all"));
+  CHECK(contains(usage_error({"--keep_checkpoints", "-1"}), "at least 0, or auto, or all"));
 }
 
 TEST_CASE("dashes without a name are no flag") {

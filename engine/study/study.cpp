@@ -204,7 +204,6 @@ std::vector<std::string> Study::command(const StudyRun& run) const {
     words.push_back(word);
   if (!run.given.contains("keep_checkpoints"))
     words.insert(words.end(), {"--keep_checkpoints", "1"}); // disks are small
-  if (!run.given.contains("keep_every")) words.insert(words.end(), {"--keep_every", "0"});
   if (!latest_in(folder_of(run)).empty()) words.insert(words.end(), {"--resume", "latest"});
   return words;
 }

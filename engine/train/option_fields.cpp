@@ -142,14 +142,30 @@ class FieldList {
         [check](const std::string& given) { return checked(given, check); });
   }
 
-  // `stands_for` is what "auto", or another `word`, is inside the program.
+  // `automatic` stands for "auto" inside the program.
   template <typename Number>
-  void number_or_auto(const std::string& name, Number Options::*member, Number stands_for, const Check<Number>& check,
-                      const std::string& help, const std::string& word = "auto") {
+  void number_or_auto(const std::string& name, Number Options::*member, Number automatic, const Check<Number>& check,
+                      const std::string& help) {
+    number_or_words(name, member, {{"auto", automatic}}, check, help);
+  }
+
+  // {word, what it is inside the program}.
+  template <typename Number>
+  void number_or_words(const std::string& name, Number Options::*member,
+                       const std::vector<std::pair<std::string, Number>>& words, const Check<Number>& check,
+                       const std::string& help) {
+    std::string value_name = type_name<Number>(), or_else;
+    for (const auto& [word, value] : words) value_name += "|" + word, or_else += ", or " + word;
     add(
-        name, member, type_name<Number>() + "|" + word, help,
-        [=](Number value) { return value == stands_for ? word : print(value); },
-        [=](const std::string& given) { return given == word ? stands_for : checked(given, check, ", or " + word); });
+        name, member, value_name, help,
+        [=](Number value) {
+          const auto found = std::ranges::find(words, value, &std::pair<std::string, Number>::second);
+          return found == words.end() ? print(value) : found->first;
+        },
+        [=](const std::string& given) {
+          const auto found = std::ranges::find(words, given, &std::pair<std::string, Number>::first);
+          return found == words.end() ? checked(given, check, or_else) : found->second;
+        });
   }
 
   std::vector<OptionField> take() { return std::move(fields_); }
@@ -339,12 +355,12 @@ std::vector<OptionField> make_fields() {
                    "checkpoints_fp8; --resume and --list_checkpoints look in both");
   f.number("checkpoint_freq", &O::checkpoint_freq, at_least<int64_t>(0),
            "steps between checkpoints; 0: only at the end and, with --save_best, at a new best");
-  f.number_or_auto<int64_t>(
-      "keep_checkpoints", &O::keep_checkpoints, 0, at_least<int64_t>(0),
-      "the newest N of this run stay, with the best; older ones are removed once a newer one is verified", "all");
-  f.number_or_auto<int64_t>("keep_every", &O::keep_every, -1, at_least<int64_t>(0),
-                            "milestones beside --keep_checkpoints: steps that are multiples of N stay for ever; 0: "
-                            "none; auto: each fifth of the run");
+  f.number_or_words<int64_t>(
+      "keep_checkpoints", &O::keep_checkpoints, {{"auto", -1}, {"all", 0}}, at_least<int64_t>(0),
+      "the newest N of this run stay, with the best; older ones are removed once a newer one is verified; auto: the "
+      "newest 3 and, without --keep_every, one for each fifth of the run");
+  f.number("keep_every", &O::keep_every, at_least<int64_t>(0),
+           "beside --keep_checkpoints: checkpoints of steps that are multiples of N stay for ever; 0: none");
   f.toggle("save_best", &O::save_best,
            "a checkpoint at every new best validation loss too, in place of the best before; off: none but those due");
   f.toggle(

@@ -125,8 +125,8 @@ struct Options {
   // checkpoints
   std::string checkpoint_dir;     // empty: by precision, checkpoints_fp8 or checkpoints_bf16
   int64_t checkpoint_freq = 1000; // steps; 0: only at the end
-  int64_t keep_checkpoints = 3;   // the newest so many of this run; 0: all
-  int64_t keep_every = -1;        // steps: multiples of it stay for ever; 0: none; -1: each fifth of the run
+  int64_t keep_checkpoints = -1;  // the newest so many of this run; 0: all; -1: 3 and each fifth of the run
+  int64_t keep_every = 0;         // steps: multiples of it stay for ever; 0: none
   bool save_best = true;          // at every new best validation loss too
   bool strict_saves = false;      // a checkpoint that cannot be written ends the run
   std::string init_from;          // weights to begin with; empty: GPT-2's initialisation

@@ -81,16 +81,22 @@ bool has_later(const std::string& folder, int64_t step) {
                      [&](const auto& path) { return step_of(path) > step && why_invalid(path).empty(); });
 }
 
+fs::path found_in(const ResumePoint& point) { return canonical_path(point.checkpoint).parent_path(); }
+
+// Is the place where it was found the run's own? A checkpoint directly in --checkpoint_dir has no folder of a run.
+bool is_own(const RunPlace& place, const ResumePoint& point) {
+  const bool directly = found_in(point) == canonical_path(point.checkpoint_dir);
+  return directly ? place.checkpoint_dir == point.checkpoint_dir
+                  : found_in(point) == canonical_path(place.checkpoints());
+}
+
 // Why the run cannot continue at this place, of its own name; "": it can.
 std::string why_branch(const ResumePoint& point, const RunPlace& place, Precision precision) {
   const std::string step = std::to_string(point.step), now = to_string(precision);
   if (point.precision != now) return point.run + " was trained in " + point.precision + ", and this is " + now;
-  const fs::path found = canonical_path(point.checkpoint).parent_path(), wanted = canonical_path(place.checkpoints());
-  if (has_later(found, point.step) || has_later(wanted, point.step))
+  if (has_later(found_in(point), point.step) || has_later(place.checkpoints(), point.step))
     return "there are later checkpoints of " + point.run + " than step " + step;
-  const bool stands_alone = found == canonical_path(point.checkpoint_dir); // not in the folder of a run
-  if (found != wanted && !(stands_alone && place.checkpoint_dir == point.checkpoint_dir))
-    return "the checkpoints of " + point.run + " are in " + point.checkpoint_dir;
+  if (!is_own(place, point)) return "the checkpoints of " + point.run + " are in " + point.checkpoint_dir;
   if (is_log_of_another(place)) return "the logs of " + point.run + " go on elsewhere after step " + step;
   return "";
 }
@@ -113,7 +119,8 @@ RunPlace find_place(const RunSettings& settings, const GPT2Config& config, Preci
   const bool switched = point.precision != to_string(precision); // default folders are those of a precision
   if (options.checkpoint_dir.empty() && !(switched && is_default_dir(point.checkpoint_dir)))
     place.checkpoint_dir = point.checkpoint_dir;
-  if (!options.run_name.empty() && options.run_name != point.run) return place; // a branch that has its name
+  const bool named = !options.run_name.empty(), is_free = !is_own(place, point) && !is_log_of_another(place);
+  if (named && (options.run_name != point.run || is_free)) return place; // a branch that has its name
   place.run_name = point.run;
   const std::string why = why_branch(point, place, precision);
   place.continues = why.empty();

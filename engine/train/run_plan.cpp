@@ -125,7 +125,7 @@ int64_t resolve_steps(const Options& options, const ModelDefaults& defaults, int
 }
 
 // Steps from one checkpoint that stays for ever to the next: a fifth of the run, in whole intervals of saves.
-int64_t automatic_milestones(int64_t checkpoint_freq, int64_t max_steps) {
+int64_t milestones(int64_t checkpoint_freq, int64_t max_steps) {
   constexpr int64_t kMilestones = 5;
   if (checkpoint_freq == 0) return 0;
   const int64_t saves = (max_steps - 1) / kMilestones / checkpoint_freq + 1;
@@ -293,7 +293,10 @@ RunPlan make_plan(const Options& options, const GPT2Config& config, Precision pr
   plan.model.fp8.current_steps = resolved.fp8_current_steps;
   resolved.eval_sequences = static_cast<int>(plan.eval_sequences);
   resolved.checkpoint_dir = checkpoint_dir_for(options, precision);
-  if (resolved.keep_every < 0) resolved.keep_every = automatic_milestones(resolved.checkpoint_freq, plan.max_steps);
+  if (resolved.keep_checkpoints < 0) {
+    resolved.keep_checkpoints = 3;
+    if (resolved.keep_every == 0) resolved.keep_every = milestones(resolved.checkpoint_freq, plan.max_steps);
+  }
   plan.schedule = schedule_of(resolved);
   return plan;
 }

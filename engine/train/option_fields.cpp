@@ -86,14 +86,11 @@ class FieldList {
 
   void text(const std::string& name, std::string Options::*member, const std::string& value_name,
             const std::string& help) {
-    add(
-        name, member, value_name, help, [](const std::string& value) { return value; },
-        [](const std::string& given) { return given; });
+    add(name, member, value_name, help, as_it_is, as_it_is);
   }
 
   void folder(const std::string& name, std::string Options::*member, const std::string& help) {
-    add(
-        name, member, "DIR", help, [](const std::string& value) { return value; }, not_empty);
+    add(name, member, "DIR", help, as_it_is, not_empty);
   }
 
   // "" stands for "auto" inside the program; a folder of that name is ./auto.
@@ -105,8 +102,7 @@ class FieldList {
 
   // One folder, or a path of them, below another one.
   void folder_below(const std::string& name, std::string Options::*member, const std::string& help) {
-    add(
-        name, member, "NAME", help, [](const std::string& value) { return value; }, below);
+    add(name, member, "NAME", help, as_it_is, below);
   }
 
   template <class Enum>
@@ -182,6 +178,8 @@ class FieldList {
     if (!check.holds(number)) throw BadValue(given + " does not fit: must be " + check.words + or_else);
     return number;
   }
+
+  static std::string as_it_is(const std::string& text) { return text; }
 
   static std::string not_empty(const std::string& given) {
     if (given.empty()) throw BadValue("must not be empty; . is the folder you are in");

@@ -1,10 +1,10 @@
 #include "engine/train/options.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <iostream>
+#include <map>
 
 #include "engine/base/error.h"
 #include "engine/base/files.h"
@@ -103,180 +103,159 @@ std::string write_toml(const Options& options, Comment comment) {
   return out;
 }
 
-class CommandLineParser {
- public:
-  CommandLineParser() {
-    app_.allow_extras();    // we word the error ourselves
-    app_.set_help_flag(""); // and the help
-    for (const OptionField& field : option_fields()) declare(field);
-    for (const Action& action : actions()) {
-      const std::string flags = (action.name == "help" ? "-h,--" : "--") + action.name;
-      if (action.value_name.empty())
-        app_.add_flag(flags);
-      else
-        app_.add_option(flags);
-    }
-  }
+const Action* find_action(const std::string& name) {
+  const auto found = std::ranges::find(actions(), name, &Action::name);
+  return found == actions().end() ? nullptr : &*found;
+}
 
-  // False after --help, --version and the like, which have printed what was asked for.
-  bool parse(int argc, const char* const* argv, const std::string& version, CommandLine& line) {
-    try {
-      app_.parse(words_of(argc, argv, line.notes));
-    } catch (const CLI::ParseError& error) {
-      throw Error(ExitCode::usage, error.what(), "see --help");
-    }
-    if (asked("version")) return std::cout << version << "\n", false;
-    if (asked("completion")) return std::cout << completion_script(app_["--completion"]->results().back()), false;
-    if (asked("man_page")) return std::cout << man_page(version), false;
-    if (asked("help") || asked("help_all")) return print_help(), false;
-    check_extras();
-    apply_flags();
-    refuse_empty_origin();
-    if (asked("config")) {
-      const std::string path = app_["--config"]->results().back();
-      apply_lines(read_option_file(path), path, {}, line);
-    }
-    override_options(line.options, line.given, flags_, line.typed = given_);
-    line.options.print_config = asked("print_config");
-    line.options.list_checkpoints = asked("list_checkpoints");
-    line.options.eval_only = asked("eval_only");
-    line.options.plan = asked("plan");
-    line.options.json = asked("json");
-    if (asked("measure")) line.options.measure = positive_seconds(app_["--measure"]->results().back());
-    return true;
-  }
+double positive_seconds(const std::string& text) {
+  double seconds = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stopped, status] = std::from_chars(text.data(), end, seconds);
+  if (status != std::errc() || stopped != end || !(seconds > 0 && seconds <= 86400))
+    throw Error(ExitCode::usage, "--measure: '" + text + "' is no time in seconds", "as in --measure 60");
+  return seconds;
+}
 
- private:
-  static double positive_seconds(const std::string& text) {
-    double seconds = 0;
-    const char* const end = text.data() + text.size();
-    const auto [stopped, status] = std::from_chars(text.data(), end, seconds);
-    if (status != std::errc() || stopped != end || !(seconds > 0 && seconds <= 86400))
-      throw Error(ExitCode::usage, "--measure: '" + text + "' is no time in seconds", "as in --measure 60");
-    return seconds;
-  }
-
-  bool asked(const std::string& action) const { return app_["--" + action]->count() > 0; }
-
-  // With the numbers of the model that is asked for, whatever else is wrong with the command line.
-  void print_help() {
-    try {
-      apply_flags();
-      config_by_name(flags_.model == "auto" ? "nano" : flags_.model);
-    } catch (const Error&) {
-      flags_.model = "auto";
-    }
-    const auto columns = static_cast<size_t>(std::clamp(terminal_columns(), 40, 120)); // wider is hard to read
-    std::cout << (asked("help_all") ? help_all_text(flags_, columns) : help_text(flags_, columns));
-  }
-
-  void declare(const OptionField& field) {
-    const std::string flag = "--" + field.name;
-    CLI::Option* option = field.is_switch() ? app_.add_flag(flag + ",!--no-" + field.name) : app_.add_option(flag);
-    option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  }
-
-  // In the order that CLI11 wants, last first, and in our words: dashes become underscores, a flag of another trainer
-  // that means the same becomes ours. `--x=` becomes `--x ""`, for it would take the next word as the value.
-  std::vector<std::string> words_of(int argc, const char* const* argv, std::vector<std::string>& notes) {
-    std::vector<std::string> words;
-    for (int i = 1; i < argc; ++i) {
-      const std::string word = argv[i];
-      const size_t name_begin = word.find_first_not_of('-');
-      if (word.starts_with('-') && (name_begin == std::string::npos || word[name_begin] == '='))
-        throw Error(ExitCode::usage, "'" + word + "' names no flag", "see --help");
-      if (word.size() < 3 || word.rfind("--", 0) != 0) {
-        words.push_back(word);
-        continue;
-      }
-      const size_t equals = std::min(word.find('='), word.size());
-      const std::string name = our_name(word.substr(2, equals - 2), notes), value = word.substr(equals);
-      words.push_back("--" + name + (value == "=" ? "" : value));
-      if (value == "=") words.emplace_back();
-      if (value.empty() && takes_value(name) && i + 1 < argc) words.emplace_back(argv[++i]); // whatever it looks like
-    }
-    std::reverse(words.begin(), words.end());
-    return words;
-  }
-
-  bool takes_value(const std::string& name) {
-    const OptionField* const field = find_field(name);
-    return field ? !field->is_switch() : name == "config" || name == "completion" || name == "measure";
-  }
-
-  // What is not known even so stays as it was typed.
-  std::string our_name(const std::string& typed, std::vector<std::string>& notes) {
-    const bool off = typed.rfind("no-", 0) == 0 || typed.rfind("no_", 0) == 0;
-    for (const bool negated : {false, true}) {
-      if (negated && !off) break;
-      const std::string name = with_underscores(negated ? typed.substr(3) : typed), no = negated ? "no-" : "";
-      const OptionField* field = find_field(name);
-      if (!field && !negated && app_.get_option_no_throw("--" + name)) return name; // an action
-      const PeerFlag* const peer = field ? nullptr : find_peer_flag(name);
-      if (peer && peer->ours && name.size() > 1) field = find_field(peer->ours);
-      if (!field || (negated && !field->is_switch())) continue;
-      if (peer) notes.push_back(taken_for("--" + typed, "--" + no + field->name));
-      return no + field->name;
-    }
-    return typed;
-  }
-
-  void apply_flags() {
-    for (const OptionField& field : option_fields()) {
-      const CLI::Option& option = *app_["--" + field.name];
-      if (option.count() == 0) continue;
-      try {
-        field.set(flags_, option.results().back());
-      } catch (const BadValue& bad) {
-        throw Error(ExitCode::usage, "--" + field.name + ": " + bad.what());
-      }
-      given_.insert(field.name);
-    }
-    if (given_.contains("use_fp8") && !flags_.use_fp8 && flags_.precision == PrecisionChoice::fp8)
-      throw Error(ExitCode::usage, "--no-use_fp8 and --precision fp8 contradict each other", "give one of the two");
-  }
-
-  // --resume "$RUN" where RUN is not set: not a new run by mistake.
-  void refuse_empty_origin() const {
-    for (const char* name : {"resume", "init_from"}) {
-      const CLI::Option& option = *app_["--" + std::string(name)];
-      if (option.count() > 0 && option.results().back().empty())
-        throw Error(ExitCode::usage, "--" + std::string(name) + " is given without a value",
-                    "leave it out for a new run");
-    }
-  }
-
-  void check_extras() const {
-    const std::vector<std::string> extras = app_.remaining();
-    if (extras.empty()) return;
-    const std::string word = extras.front().substr(0, extras.front().find('='));
-    if (word.substr(0, 1) != "-") {
-      throw Error(ExitCode::usage, "unexpected argument '" + extras.front() + "'", advice_for_word(extras.front()));
-    }
-    if (const PeerFlag* const peer = find_peer_flag(with_underscores(word.substr(word.find_first_not_of('-'))));
-        peer && peer->instead) {
-      throw Error(ExitCode::usage, "unknown flag " + word, peer->instead);
-    }
-    std::vector<std::string> names;
-    for (const Action& action : actions()) names.push_back("--" + action.name);
-    for (const OptionField& field : option_fields()) {
-      names.push_back("--" + field.name);
-      if (field.is_switch()) names.push_back("--no-" + field.name);
-    }
-    throw Error(ExitCode::usage, "unknown flag " + word, did_you_mean(word, names, "see --help"));
-  }
-
-  Options flags_;
-  std::set<std::string> given_; // by flags
-  CLI::App app_;
+// The words of a command line: the last value of each flag counts.
+struct Words {
+  std::map<std::string, std::string> options, actions; // by name
+  std::vector<std::string> others;                     // that are no flag of ours
+  std::vector<std::string> notes;
 };
+
+// What a flag means in our words: dashes are underscores, and a flag of another trainer may be one of ours.
+struct Meaning {
+  const OptionField* field = nullptr;
+  const Action* action = nullptr;
+  bool negated = false;
+};
+
+Meaning meaning_of(const std::string& typed, std::vector<std::string>& notes) {
+  const bool off = typed.starts_with("no-") || typed.starts_with("no_");
+  for (const bool negated : {false, true}) {
+    if (negated && !off) break;
+    const std::string name = with_underscores(negated ? typed.substr(3) : typed);
+    const OptionField* field = find_field(name);
+    if (const Action* const action = find_action(name); action && !negated) return {.action = action};
+    const PeerFlag* const peer = field ? nullptr : find_peer_flag(name);
+    if (peer && peer->ours && name.size() > 1) field = find_field(peer->ours);
+    if (!field || (negated && !field->is_switch())) continue;
+    if (peer) notes.push_back(taken_for("--" + typed, (negated ? "--no-" : "--") + field->name));
+    return {.field = field, .negated = negated};
+  }
+  return {};
+}
+
+Words split_words(int argc, const char* const* argv) {
+  Words words;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const size_t name_begin = word.find_first_not_of('-'), equals = std::min(word.find('='), word.size());
+    if (word.starts_with('-') && (name_begin == std::string::npos || name_begin == equals))
+      throw Error(ExitCode::usage, "'" + word + "' names no flag", "see --help");
+    const bool is_flag = word.starts_with("--");
+    const auto [field, action, negated] = word == "-h" ? Meaning{.action = find_action("help")}
+                                          : is_flag    ? meaning_of(word.substr(2, equals - 2), words.notes)
+                                                       : Meaning{};
+    const bool has_value = equals < word.size(),
+               takes_value = field ? !field->is_switch() : action && !action->value_name.empty();
+    if ((!field && !action) || (negated && has_value)) {
+      words.others.push_back(word);
+      continue;
+    }
+    std::string value = has_value ? word.substr(equals + 1) : negated ? "false" : "true";
+    if (takes_value && !has_value) {
+      if (++i == argc) throw Error(ExitCode::usage, word + " is given without a value", "see --help");
+      value = argv[i]; // whatever it looks like
+    }
+    (field ? words.options : words.actions)[field ? field->name : action->name] = value;
+  }
+  return words;
+}
+
+[[noreturn]] void refuse_word(const std::string& other) {
+  const std::string word = other.substr(0, other.find('='));
+  if (!word.starts_with('-'))
+    throw Error(ExitCode::usage, "unexpected argument '" + other + "'", advice_for_word(other));
+  const PeerFlag* const peer = find_peer_flag(with_underscores(word.substr(word.find_first_not_of('-'))));
+  if (peer && peer->instead) throw Error(ExitCode::usage, "unknown flag " + word, peer->instead);
+  std::vector<std::string> names;
+  for (const Action& action : actions()) names.push_back("--" + action.name);
+  for (const OptionField& field : option_fields()) {
+    names.push_back("--" + field.name);
+    if (field.is_switch()) names.push_back("--no-" + field.name);
+  }
+  throw Error(ExitCode::usage, "unknown flag " + word, did_you_mean(word, names, "see --help"));
+}
+
+Options apply_flags(const Words& words) {
+  Options flags;
+  for (const OptionField& field : option_fields()) { // in the order of the help
+    const auto given = words.options.find(field.name);
+    if (given == words.options.end()) continue;
+    try {
+      field.set(flags, given->second);
+    } catch (const BadValue& bad) {
+      throw Error(ExitCode::usage, "--" + field.name + ": " + bad.what());
+    }
+  }
+  for (const std::string name :
+       {"resume", "init_from"}) { // --resume "$RUN" where RUN is not set: no new run by mistake
+    const auto given = words.options.find(name);
+    if (given != words.options.end() && given->second.empty())
+      throw Error(ExitCode::usage, "--" + name + " is given without a value", "leave it out for a new run");
+  }
+  if (words.options.contains("use_fp8") && !flags.use_fp8 && flags.precision == PrecisionChoice::fp8)
+    throw Error(ExitCode::usage, "--no-use_fp8 and --precision fp8 contradict each other", "give one of the two");
+  return flags;
+}
+
+// With the numbers of the model that is asked for, whatever else is wrong with the command line.
+std::string help_for(const Words& words) {
+  Options options;
+  try {
+    options = apply_flags(words);
+    config_by_name(options.model == "auto" ? "nano" : options.model);
+  } catch (const Error&) {
+    options.model = "auto";
+  }
+  const auto columns = static_cast<size_t>(std::clamp(terminal_columns(), 40, 120)); // wider is hard to read
+  return words.actions.contains("help_all") ? help_all_text(options, columns) : help_text(options, columns);
+}
+
+// What --help, --version and the like print; nullopt: none of them was asked for.
+std::optional<std::string> text_asked_for(const Words& words, const std::string& version) {
+  if (words.actions.contains("version")) return version + "\n";
+  if (words.actions.contains("completion")) return completion_script(words.actions.at("completion"));
+  if (words.actions.contains("man_page")) return man_page(version);
+  if (words.actions.contains("help") || words.actions.contains("help_all")) return help_for(words);
+  return std::nullopt;
+}
 
 } // namespace
 
 std::optional<CommandLine> parse_options(int argc, const char* const* argv, const std::string& version) {
-  CommandLine line;
-  if (!CommandLineParser().parse(argc, argv, version, line)) return std::nullopt;
-  check_conflicts(line.options);
+  const Words words = split_words(argc, argv);
+  if (const auto text = text_asked_for(words, version)) return std::cout << *text, std::nullopt;
+  if (!words.others.empty()) refuse_word(words.others.front());
+  const Options flags = apply_flags(words);
+  CommandLine line{.options = {}, .given = {}, .notes = words.notes};
+  for (const auto& [name, value] : words.options) line.typed.insert(name);
+  const auto asked = [&](const char* action) { return words.actions.contains(action); };
+  if (asked("config")) {
+    const std::string& path = words.actions.at("config");
+    apply_lines(read_option_file(path), path, {}, line);
+  }
+  override_options(line.options, line.given, flags, line.typed);
+  Options& options = line.options;
+  options.print_config = asked("print_config");
+  options.list_checkpoints = asked("list_checkpoints");
+  options.eval_only = asked("eval_only");
+  options.plan = asked("plan");
+  options.json = asked("json");
+  if (asked("measure")) options.measure = positive_seconds(words.actions.at("measure"));
+  check_conflicts(options);
   return line;
 }
 

@@ -12,8 +12,8 @@
 #include "engine/io/checkpoint_verify.h"
 #include "engine/train/many_ranks.h"
 #include "engine/train/option_fields.h"
-#include "engine/train/run_place.h"
 #include "engine/train/run_plan.h"
+#include "engine/train/run_settings.h"
 
 namespace gpt2 {
 namespace {

@@ -16,7 +16,6 @@
 #include "engine/io/folder_lock.h"
 #include "engine/train/console.h"
 #include "engine/train/run_log.h"
-#include "engine/train/run_place.h"
 #include "engine/train/run_plan.h"
 #include "engine/train/run_settings.h"
 

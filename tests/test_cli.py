@@ -389,7 +389,7 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(process.returncode, 75)
         self.assertIn(f"  {PROGRAM} --resume checkpoints_fp8/two --gpus 2\n", out)
         self.assertNotIn("so far", out)
-        one = self.succeed("--resume", "two", "--max_steps", "1")  # nothing left, and yet it is said
+        one = self.succeed("--resume", "two", "--max_steps", "1")  # nothing left, and the note is printed all the same
         self.assertIn("note: 2 ranks so far, 1 from here on\n", one)
 
     def test_nothing_left_changes_nothing(self):

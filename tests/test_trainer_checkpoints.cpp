@@ -527,7 +527,7 @@ TEST_CASE("a resume in another precision is a branch: nothing is cut out of the 
   CHECK_FALSE(contains(fp8.printed, "from here on"));
 }
 
-TEST_CASE("a log that another run's checkpoints go on with is left to that run") {
+TEST_CASE("a log that another folder of checkpoints continues is left to that run") {
   Playground play;
   play.options.max_steps = 2;
   run_cpu({play.options});
@@ -537,7 +537,7 @@ TEST_CASE("a log that another run's checkpoints go on with is left to that run")
   fs::create_directories(elsewhere.checkpoint_dir);
   fs::copy(play.options.checkpoint_dir + "/run", elsewhere.checkpoint_dir + "/run", fs::copy_options::recursive);
   const Outcome copy = run_cpu(resume(elsewhere, "run", {"max_steps"})); // of the same name
-  CHECK(contains(copy.printed, "the logs of run go on elsewhere after step 2: this run branches off as run-from-2"));
+  CHECK(contains(copy.printed, "the logs of run continue elsewhere after step 2: this run branches off as run-from-2"));
   CHECK(metrics_of(play.options, "step").size() == 2);
   elsewhere.checkpoint_dir = play.folder / "third"; // not where it was found
   CommandLine line{elsewhere, {"resume", "max_steps", "checkpoint_dir"}};

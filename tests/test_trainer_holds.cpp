@@ -401,7 +401,7 @@ TEST_CASE("an evaluation that a signal cut short is made up for when the run goe
   }
 }
 
-TEST_CASE("a score on HellaSwag and a sample that a signal cut short are made up for when the run goes on") {
+TEST_CASE("a HellaSwag score and a sample that a signal cut short are made up for after a resume") {
   if (!tokenizer()) return;
   for (const std::string cut : {"step", "hellaswag", "sample"}) {
     for (const int64_t step : {5, 10}) { // in between, and at the end

@@ -120,11 +120,11 @@ double positive_seconds(const std::string& text) {
 // The words of a command line: the last value of each flag counts.
 struct Words {
   std::map<std::string, std::string> options, actions; // by name
-  std::vector<std::string> others;                     // that are no flag of ours
+  std::vector<std::string> others;                     // neither
   std::vector<std::string> notes;
 };
 
-// What a flag means in our words: dashes are underscores, and a flag of another trainer may be one of ours.
+// Which option or action a flag names. Dashes count as underscores; a flag of another trainer may have an equal here.
 struct Meaning {
   const OptionField* field = nullptr;
   const Action* action = nullptr;

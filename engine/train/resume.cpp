@@ -31,7 +31,7 @@ std::string find_checkpoint_of(const CommandLine& line) {
     const bool bf16 = asked.precision == PrecisionChoice::bf16;
     try {
       return find_checkpoint({default_checkpoint_dir(bf16 ? Precision::bf16 : Precision::fp8)}, run, asked.resume);
-    } catch (const Error&) { // what is wrong is said of all folders
+    } catch (const Error&) { // the next search reports what is missing
     }
   }
   return find_checkpoint(checkpoint_dirs(asked), run, asked.resume);

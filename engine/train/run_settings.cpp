@@ -73,7 +73,7 @@ std::string option_in(const std::string& run_line, const std::string& name) {
   }
 }
 
-// It goes on with checkpoints in another folder, which are still there: what it holds is not ours to cut.
+// Another folder, which still holds checkpoints, continues this log: its lines are not this run's to cut.
 bool is_log_of_another(const RunPlace& place) {
   const std::string line = last_run_line(place.logs());
   const std::string dir = option_in(line, "checkpoint_dir"), folder = dir + "/" + option_in(line, "run_name");
@@ -102,7 +102,7 @@ std::string free_run_name(const std::string& name, const RunPlace& place) {
 
 // ---- does a resumed run continue? ----
 
-// Is there something in the folder that going on from `step` would replace, sooner or later? The newest is the
+// Does the folder hold a valid checkpoint after `step`, which the run would replace sooner or later? The newest is the
 // likeliest to be valid, and one is enough.
 bool has_later(const std::string& folder, int64_t step) {
   const std::vector<std::string> all = checkpoints_in(folder);
@@ -126,7 +126,7 @@ std::string why_branch(const ResumePoint& point, const RunPlace& place, Precisio
   if (has_later(found_in(point), point.step) || has_later(place.checkpoints(), point.step))
     return "there are later checkpoints of " + point.run + " than step " + step;
   if (!is_own(place, point)) return "the checkpoints of " + point.run + " are in " + point.checkpoint_dir;
-  if (is_log_of_another(place)) return "the logs of " + point.run + " go on elsewhere after step " + step;
+  if (is_log_of_another(place)) return "the logs of " + point.run + " continue elsewhere after step " + step;
   return "";
 }
 
@@ -155,7 +155,7 @@ RunSettings settle(const CommandLine& line, const std::optional<ResumePoint>& po
   check_same_run(settings.options, *point);
   settings.notes.insert(settings.notes.end(), point->notes.begin(), point->notes.end());
   if (line.given.contains("init_from") && !line.options.init_from.empty())
-    settings.notes.emplace_back("--init_from has no effect: the run goes on with the weights of its checkpoint");
+    settings.notes.emplace_back("--init_from has no effect: the run continues with the weights of its checkpoint");
   return settings;
 }
 
@@ -204,7 +204,7 @@ void refuse_taken_name(const RunPlace& place) {
     throw Error(ExitCode::usage,
                 folder + " holds the checkpoints of an earlier run of this name, up to step " +
                     std::to_string(step_of(there.back())),
-                "give another --run_name, or go on with that run: " + resume_command(folder));
+                "give another --run_name, or resume that run: " + resume_command(folder));
   }
 }
 

@@ -178,7 +178,7 @@ std::vector<HostBatch> open_validation(const RunData& data, const RunPlan& plan,
   return validation_batches(*data.validation, plan.eval_sequences, plan.batch.batch_size, group.rank(), group.ranks());
 }
 
-// The curves of the run that goes on shall have no gap.
+// The curves of a resumed run have no gap.
 MissingWork find_missing(const Session& session) {
   if (!session.resumed) return {};
   const Options& o = session.plan.options;

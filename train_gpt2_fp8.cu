@@ -4,22 +4,22 @@
 #include <memory>
 #include <string>
 
-#include "engine/backend/backend.h"        // defines: open_backend, cuda_version
-#include "engine/base/address_space.h"     // defines: refuse_little_address_space
-#include "engine/base/process.h"           // defines: StopSignal
-#include "engine/base/program.h"           // defines: run_program, Error, ExitCode
-#include "engine/base/terminal.h"          // defines: is_terminal, wants_colour
-#include "engine/dist/rank_group.h"        // defines: RankGroup
-#include "engine/dist/spawn.h"             // defines: run_ranks (--gpus)
-#include "engine/train/evaluation.h"       // defines: evaluate_only
-#include "engine/train/many_ranks.h"       // defines: join_ranks, agree_on_resume, as_one_of
-#include "engine/train/options.h"          // defines: parse_options
-#include "engine/train/plan_run.h"         // defines: plan_run, plan_table (--plan)
-#include "engine/train/resume.h"           // defines: prepare_start (--resume), describe_checkpoints
-#include "engine/train/run_plan.h"         // defines: backend_options
-#include "engine/train/session.h"          // defines: Session
-#include "engine/train/trainer.h"          // defines: Trainer
-#include "engine/train/valid_checkpoint.h" // defines: with_valid_checkpoint (--resume)
+#include "engine/backend/backend.h"    // defines: open_backend, cuda_version
+#include "engine/base/address_space.h" // defines: refuse_little_address_space
+#include "engine/base/process.h"       // defines: StopSignal
+#include "engine/base/program.h"       // defines: run_program, Error, ExitCode
+#include "engine/base/terminal.h"      // defines: is_terminal, wants_colour
+#include "engine/dist/rank_group.h"    // defines: RankGroup
+#include "engine/dist/spawn.h"         // defines: run_ranks (--gpus)
+#include "engine/train/evaluation.h"   // defines: evaluate_only
+#include "engine/train/many_ranks.h"   // defines: join_ranks, as_one_of
+#include "engine/train/options.h"      // defines: parse_options
+#include "engine/train/plan_run.h"     // defines: plan_run, plan_table (--plan)
+#include "engine/train/resume.h"       // defines: find_resume_point (--resume), describe_checkpoints
+#include "engine/train/run_plan.h"     // defines: backend_options
+#include "engine/train/run_settings.h" // defines: settle
+#include "engine/train/session.h"      // defines: Session
+#include "engine/train/trainer.h"      // defines: Trainer
 
 namespace {
 
@@ -40,10 +40,10 @@ ExitCode print(const std::string& text) {
 }
 
 ExitCode train_or_evaluate(const CommandLine& command_line, RankGroup& group, Console& console) {
-  const RunStart start = prepare_start(agree_on_resume(with_valid_checkpoint(command_line, group), group));
-  const OpenBackend open = open_backend(backend_options(start.options, group));
-  if (command_line.options.eval_only) return evaluate_only(start, open.device, *open.backend, group, console);
-  Session session(start, open.device, *open.backend, group, console);
+  const RunSettings settings = settle(command_line, find_resume_point(command_line, group));
+  const OpenBackend open = open_backend(backend_options(settings.options, group));
+  if (command_line.options.eval_only) return evaluate_only(settings, open.device, *open.backend, group, console);
+  Session session(settings, open.device, *open.backend, group, console);
   return as_one_of(group, [&] { return Trainer(session).run(); }); // while the model still stands
 }
 

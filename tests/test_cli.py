@@ -245,7 +245,8 @@ class CommandLine(unittest.TestCase):
 
     def start_and_save(self):
         """A run without an end that has saved its first checkpoint."""
-        process = subprocess.Popen([PROGRAM, *TINY, "--max_steps", "1000000", "--checkpoint_freq", "2"], cwd=self.folder,
+        process = subprocess.Popen([PROGRAM, *TINY, "--max_steps", "1000000", "--checkpoint_freq", "2",
+                                    "--keep_checkpoints", "all"], cwd=self.folder,
                                    env=self.environment, stdout=subprocess.PIPE, text=True)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.kill)
@@ -339,6 +340,64 @@ class CommandLine(unittest.TestCase):
         self.assertIn("saved checkpoints_bf16/baseline/step_00000003", out)
         self.assertIn("baseline", self.succeed("--list_checkpoints", "--checkpoint_dir", "checkpoints_bf16"))
         self.assertNotIn("baseline", self.succeed("--list_checkpoints", "--checkpoint_dir", "checkpoints_fp8"))
+
+    def test_a_given_precision_looks_in_its_own_folder_first(self):
+        self.succeed(*TINY, "--max_steps", "2", "--run_name", "candidate", "--use_fp8")
+        self.succeed(*TINY, "--max_steps", "3", "--run_name", "baseline")
+        self.move_to_bf16("baseline")
+        self.write("checkpoints_bf16/latest", "baseline/step_00000003\n")  # it saved last
+        self.write("checkpoints_fp8/latest", "candidate/step_00000002\n")
+        self.assertIn("evaluated checkpoints_bf16/baseline/step_00000003", self.succeed("--resume", "latest", "--eval_only"))
+        out = self.succeed("--resume", "latest", "--use_fp8", "--max_steps", "4")
+        self.assertIn("resumed checkpoints_fp8/candidate/step_00000002 at step 2\n", out)
+        self.assertNotIn("branches off", out)
+        shutil.rmtree(os.path.join(self.folder, "checkpoints_fp8"))
+        kept = {path: content for path, content in self.files().items() if "baseline" in path}
+        out = self.succeed("--resume", "latest", "--use_fp8", "--max_steps", "5")  # only a baseline is there
+        self.assertIn("note: baseline was trained in fp32, and this is fp8: this run branches off as baseline-fp8-from-3, "
+                      "and leaves baseline as it is\n", out)
+        self.assertIn("saved checkpoints_fp8/baseline-fp8-from-3/step_00000005", out)
+        after = self.files()
+        self.assertEqual({path: after[path] for path in kept}, kept)
+        self.assertTrue(os.path.exists(os.path.join(self.folder, "runs/baseline-fp8-from-3/metrics.jsonl")))
+
+    def test_flags_win_over_the_file_for_pairs(self):
+        for text, flags, expected in (('precision = "fp8"\n', ["--no-use_fp8"], "| FP32"),
+                                      ('precision = "fp32"\n', ["--use_fp8", "--fp8_bf16_steps", "0"], "| FP8 (emulated)"),
+                                      ("use_fp8 = true\n", ["--precision", "fp32"], "| FP32"),
+                                      ("max_steps = 7\n", ["--num_epochs", "0.00001"], "done: 2 steps")):
+            path = self.write("pair.toml", text)
+            length = [] if "max_steps" in text else ["--max_steps", "1"]
+            out = self.succeed(*TINY, "--run_name", f"r{len(os.listdir(self.folder))}{len(expected)}{len(flags)}", "--config",
+                               path, *length, *flags)
+            self.assertIn(expected, out, (text, flags))
+            shutil.rmtree(os.path.join(self.folder, "checkpoints_fp8"))
+
+    def test_the_resume_command_has_the_ranks(self):
+        out = self.succeed(*TINY, "--max_steps", "2", "--gpus", "2", "--run_name", "two", "--checkpoint_freq", "1")
+        process = subprocess.Popen([PROGRAM, "--gpus", "2", "--resume", "two", "--max_steps", "1000000"], cwd=self.folder,
+                                   env=self.environment, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.kill)
+        out = ""
+        for line in process.stdout:
+            out += line
+            if " | lr: " in line:
+                process.send_signal(signal.SIGTERM)
+                break
+        out += process.communicate(timeout=60)[0]
+        self.assertEqual(process.returncode, 75)
+        self.assertIn(f"  {PROGRAM} --resume checkpoints_fp8/two --gpus 2\n", out)
+        self.assertNotIn("so far", out)
+        one = self.succeed("--resume", "two", "--max_steps", "1")  # nothing left, and the note is printed all the same
+        self.assertIn("note: 2 ranks so far, 1 from here on\n", one)
+
+    def test_nothing_left_changes_nothing(self):
+        self.succeed(*TINY, "--max_steps", "4")
+        before = self.files()
+        out = self.succeed("--resume", "latest", "--max_steps", "2")
+        self.assertIn("step 4 of 2 is done already: nothing left to train", out)
+        self.assertEqual(self.files(), before)
 
     def test_a_name_is_given_once(self):
         self.succeed(*TINY, "--max_steps", "2")
@@ -442,6 +501,10 @@ class CommandLine(unittest.TestCase):
     def test_unknown_flag(self):
         error = self.fail_with(2, "--max_ler", "1")
         self.assertEqual(error, "error: unknown flag --max_ler (did you mean --max_lr?)\n")
+
+    def test_dashes_without_a_name(self):
+        for word in ("-", "--", "---", "--=x"):
+            self.assertEqual(self.fail_with(2, word), f"error: '{word}' names no flag (see --help)\n")
 
     def test_conflicts(self):
         self.fail_with(2, "--use_fp8", "--precision", "bf16", says=["--use_fp8", "--precision bf16"])

@@ -3,6 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdlib>
+#include <utility>
+
+#include "engine/train/report.h"
 #include "tests/contains.h"
 #include "tests/ranks_testing.h"
 
@@ -126,4 +130,49 @@ TEST_CASE("mpirun's terminal is not the user's") {
     return asked == "OMPI_COMM_WORLD_SIZE" ? "1" : asked == "OMPI_COMM_WORLD_RANK" ? "0" : nullptr;
   };
   CHECK(behind_launcher(mpirun));
+}
+
+TEST_CASE("the command that resumes a run starts as many ranks") {
+  struct Variables {
+    std::vector<std::pair<std::string, std::string>> set;
+    explicit Variables(std::vector<std::pair<std::string, std::string>> variables) : set(std::move(variables)) {
+      for (const auto& [name, value] : set) setenv(name.c_str(), value.c_str(), 1);
+    }
+    ~Variables() {
+      for (const auto& [name, value] : set) unsetenv(name.c_str());
+    }
+  };
+  const auto command = [](const Options& options = {}) { return resume_command("c/run", options); };
+  const std::string one = command();
+  CHECK(one.ends_with(" --resume c/run"));
+  {
+    const Variables gpus({{"GPT2_RANKS", "2"}, {"GPT2_RANK", "0"}});
+    CHECK(command() == one + " --gpus 2");
+  }
+  {
+    const Variables mpirun({{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "0"}});
+    CHECK(command() == "mpirun -np 4 " + one);
+  }
+  {
+    const Variables alone({{"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}});
+    CHECK(command() == one);
+  }
+  {
+    const Variables torchrun({{"WORLD_SIZE", "8"}, {"RANK", "3"}, {"LOCAL_RANK", "3"}, {"LOCAL_WORLD_SIZE", "4"}});
+    CHECK(command() == "torchrun --no-python --nnodes=2 --nproc_per_node=4 " + one);
+  }
+  Options ranks;
+  ranks.ranks = 3, ranks.rank = 1, ranks.master = "node1:7000";
+  CHECK(command(ranks) == one + " --ranks 3 --rank RANK --master node1:7000");
+}
+
+TEST_CASE("what rank 0 answers, all have, and its error too") {
+  with_groups(3, [](RankGroup& group) {
+    const std::vector<std::string> sent{"a", "", "two\nlines", "c"};
+    CHECK(from_rank_0(group, [&] { return sent; }) == sent);
+    CHECK(from_rank_0(group, [] { return std::vector<std::string>{}; }).empty());
+    CHECK_THROWS_AS(
+        from_rank_0(group, []() -> std::vector<std::string> { throw Error(ExitCode::checkpoint, "nothing there"); }),
+        AgreedError);
+  });
 }

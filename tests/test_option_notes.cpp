@@ -26,9 +26,11 @@ struct Case {
   Lines notes(const std::string& flags) const {
     std::istringstream stream(flags);
     const CommandLine line = parse_words(Lines(std::istream_iterator<std::string>(stream), {}));
-    return notes({.options = line.options, .checkpoint = checkpoint, .given = line.given, .typed = line.typed});
+    RunSettings settings{.options = line.options, .given = line.given, .typed = line.typed};
+    if (!checkpoint.empty()) settings.resumed = ResumePoint{.checkpoint = checkpoint};
+    return notes(settings);
   }
-  Lines notes(const RunStart& start) const {
+  Lines notes(const RunSettings& start) const {
     const auto backend = make_cpu_backend(0);
     const RunPlan plan =
         make_plan(start.options, resolve_config(start.options, false), precision, 1000, *backend, ranks);
@@ -60,10 +62,9 @@ TEST_CASE("FP8's options without FP8") {
 
 TEST_CASE("a file that names every option as it is anyway is no reason for a note") {
   const Case run{.evaluates = false};
-  Options options;
   std::set<std::string> all;
-  for (const OptionField& field : option_fields(options)) all.insert(field.name);
-  CHECK(run.notes({.options = options, .checkpoint = "", .given = all}).empty());
+  for (const OptionField& field : option_fields()) all.insert(field.name);
+  CHECK(run.notes({.options = {}, .given = all}).empty());
   CHECK(run.notes("--no-log_ranks --no-share_gpu --no-allow_other_data --no-fp8_detail").empty());
   CHECK(run.notes("--cuda_graph --zero 1") == // typed, they are a wish
         Lines{"--zero has no effect with one rank", "--cuda_graph has no effect on the CPU"});
@@ -76,8 +77,8 @@ TEST_CASE("options that others make idle") {
         Lines{"--max_batch_size has no effect beside --batch_size"});
   CHECK(run.notes("--hf_cache cache") == Lines{"--hf_cache has no effect without --init_from"});
   CHECK(run.notes("--hellaswag_tasks 3") == Lines{"--hellaswag_tasks has no effect without --hellaswag_freq"});
-  CHECK(run.notes("--keep_every 5") ==
-        Lines{"--keep_every has no effect without --keep_checkpoints: all checkpoints stay"});
+  CHECK(run.notes("--keep_every 5 --keep_checkpoints all") ==
+        Lines{"--keep_every has no effect with --keep_checkpoints all"});
 
   CHECK(run.notes("--prompt x --top_k 3 --sample_seed 4").empty());
   CHECK(run.notes("--temperature 0 --prompt x --top_k 3") ==
@@ -124,7 +125,7 @@ TEST_CASE("a new run and a resumed one") {
 }
 
 TEST_CASE("what --eval_only does not read, where it is typed") {
-  RunStart start{.options = {}, .checkpoint = "", .given = {"max_lr", "batch_size", "prompt"}};
+  RunSettings start{.options = {}, .given = {"max_lr", "batch_size", "prompt"}};
   CHECK(notes_on_flags_without_effect_on_evaluation(start).empty()); // of the run's option file
   start.typed = {"batch_size", "eval_sequences", "seq_len", "precision"};
   CHECK(notes_on_flags_without_effect_on_evaluation(start).empty());

@@ -68,6 +68,16 @@ Options everything_changed() {
   return o;
 }
 
+// Of a checkpoint's options and a command line's.
+Options over(const CommandLine& weaker, const std::vector<std::string>& words) {
+  Options options = weaker.options;
+  std::set<std::string> given = weaker.given;
+  const CommandLine line = parse_words(words);
+  override_options(options, given, line.options, line.given);
+  check_conflicts(options);
+  return options;
+}
+
 } // namespace
 
 TEST_CASE("no flags: the defaults") {
@@ -78,11 +88,13 @@ TEST_CASE("no flags: the defaults") {
 
 TEST_CASE("print_config and config are inverse for every field") {
   Options changed = everything_changed(), defaults;
-  const auto changed_fields = option_fields(changed), default_fields = option_fields(defaults);
-  for (size_t i = 0; i < changed_fields.size(); ++i) {
-    CAPTURE(changed_fields[i].name);
-    if (changed_fields[i].of_this_start) continue;
-    if (changed_fields[i].name != "num_epochs") CHECK(changed_fields[i].toml() != default_fields[i].toml());
+  for (const OptionField& field : option_fields()) {
+    CAPTURE(field.name);
+    if (!field.of_this_start && field.name != "num_epochs") CHECK_FALSE(field.same(changed, defaults));
+    Options copied = defaults;
+    field.copy(changed, copied);
+    CHECK(field.same(copied, changed));
+    CHECK(field.text(copied) == field.text(changed));
   }
   CHECK(from_toml(to_toml(changed), "test").options == changed);
   CHECK(from_toml(to_toml(defaults), "test").options == defaults);
@@ -102,12 +114,9 @@ TEST_CASE("of two ways to name the data, the stronger place decides") {
   CHECK(named.val_data.empty());
   CHECK(parse_words({"--dataset", "books", "--val_data", "v.bin"}).options.val_data == "v.bin");
 
-  CHECK(merge_for_resume(parse_words({"--dataset", "books"}),
-                         parse_words({"--train_data", "a", "--val_data", "b"}).options)
-            .train_data.empty());
-  CHECK(merge_for_resume(parse_words({"--train_data", "a"}), parse_words({"--dataset", "books"}).options)
-            .dataset.empty());
-  CHECK(merge_for_resume(parse_words({}), parse_words({"--dataset", "books"}).options).dataset == "books");
+  CHECK(over(parse_words({"--train_data", "a", "--val_data", "b"}), {"--dataset", "books"}).train_data.empty());
+  CHECK(over(parse_words({"--dataset", "books"}), {"--train_data", "a"}).dataset.empty());
+  CHECK(over(parse_words({"--dataset", "books"}), {}).dataset == "books");
 }
 
 TEST_CASE("how processes are started is remembered by no file") {
@@ -124,10 +133,7 @@ TEST_CASE("how processes are started is remembered by no file") {
 TEST_CASE("every flag is accepted on the command line with the value that print_config writes") {
   Options changed = everything_changed();
   std::vector<std::string> words;
-  for (const OptionField& field : option_fields(changed)) {
-    const std::string value = read_toml("x = " + field.toml(), "test").front().value;
-    words.push_back("--" + field.name + "=" + value);
-  }
+  for (const OptionField& field : option_fields()) words.push_back("--" + field.name + "=" + field.text(changed));
   const Options parsed = parse_words(words).options;
   CHECK(to_toml(parsed) == to_toml(changed)); // a difference that can be read
   CHECK(parsed == changed);
@@ -255,9 +261,8 @@ TEST_CASE("other trainers' flags without an equal get the sentence that helps") 
 }
 
 TEST_CASE("every word of another trainer leads to an option that exists, and hides none") {
-  Options options;
   std::set<std::string> ours, theirs;
-  for (const OptionField& field : option_fields(options)) ours.insert(field.name);
+  for (const OptionField& field : option_fields()) ours.insert(field.name);
   for (const PeerFlag& flag : peer_flags()) {
     CAPTURE(flag.name);
     CHECK(theirs.insert(flag.name).second);
@@ -402,9 +407,8 @@ TEST_CASE("what auto means is told in numbers, and reads back as auto") {
 
 TEST_CASE("the short help is a part of the whole one, and a switch has no value") {
   const std::string all = help_all_text({}, 100), some = help_text({}, 100);
-  Options options;
   int common = 0;
-  for (const OptionField& field : option_fields(options)) {
+  for (const OptionField& field : option_fields()) {
     CHECK(contains(all, "\n  --" + field.name));
     common += contains(some, "\n  --" + field.name + " ");
   }
@@ -414,29 +418,87 @@ TEST_CASE("the short help is a part of the whole one, and a switch has no value"
 }
 
 TEST_CASE("a resumed run keeps the checkpoint's options where the command line is silent") {
-  Options before;
-  before.model = "gpt2-medium";
-  before.max_lr = 0.5f;
-  before.max_steps = 100;
-  before.use_fp8 = true;
-  before.precision = PrecisionChoice::fp8;
-  before.prompt = "with \"quotes\"";
+  CommandLine before;
+  before.options.model = "gpt2-medium";
+  before.options.max_lr = 0.5f;
+  before.options.max_steps = 100;
+  before.options.use_fp8 = true;
+  before.options.precision = PrecisionChoice::fp8;
+  before.options.prompt = "with \"quotes\"";
 
-  const Options silent = merge_for_resume(parse_words({"--resume", "latest"}), before);
-  CHECK(merge_for_resume(parse_words({"--resume", "latest", "--model", "auto"}), before).model == before.model);
+  const Options silent = over(before, {"--resume", "latest"});
   CHECK(silent.max_lr == 0.5f);
   CHECK(silent.max_steps == 100);
   CHECK(silent.precision == PrecisionChoice::fp8);
-  CHECK(silent.prompt == before.prompt);
+  CHECK(silent.prompt == before.options.prompt);
 
-  const Options spoken = merge_for_resume(
-      parse_words({"--resume", "latest", "--num_epochs", "3", "--precision", "bf16", "--no-use_tensorboard"}), before);
+  const Options spoken =
+      over(before, {"--resume", "latest", "--num_epochs", "3", "--precision", "bf16", "--no-use_tensorboard"});
   CHECK(spoken.max_steps == 0);
   CHECK(spoken.num_epochs == 3);
   CHECK(spoken.precision == PrecisionChoice::bf16);
   CHECK_FALSE(spoken.use_fp8);
   CHECK_FALSE(spoken.use_tensorboard);
   CHECK(spoken.max_lr == 0.5f);
+}
+
+TEST_CASE("the stronger source wins for every pair that says the same thing") {
+  using enum PrecisionChoice;
+  const auto both = [](const std::string& text, const std::vector<std::string>& flags) {
+    const TemporaryFile file(text);
+    std::vector<std::string> words{"--config", file.path};
+    words.insert(words.end(), flags.begin(), flags.end());
+    const Options by_file = parse_words(words).options, by_checkpoint = over(from_toml(text, "stored"), flags);
+    CHECK(by_file == by_checkpoint); // one rule, whichever the sources
+    return by_file;
+  };
+  CHECK(both("precision = \"fp8\"\n", {"--no-use_fp8"}).precision == automatic);
+  CHECK(both("precision = \"fp8\"\nuse_fp8 = true\n", {"--no-use_fp8"}).precision == automatic);
+  CHECK(both("use_fp8 = true\n", {"--no-use_fp8"}).precision == automatic);
+  CHECK(both("precision = \"fp32\"\n", {"--no-use_fp8"}).precision == fp32); // says no more than not FP8
+  CHECK(both("precision = \"bf16\"\n", {"--use_fp8"}).precision == fp8);
+  CHECK(both("precision = \"bf16\"\nuse_fp8 = false\n", {"--use_fp8"}).precision == fp8);
+  CHECK(both("use_fp8 = true\n", {"--precision", "bf16"}).precision == bf16);
+  CHECK_FALSE(both("use_fp8 = true\n", {"--precision", "bf16"}).use_fp8);
+  CHECK(both("use_fp8 = true\n", {"--precision", "auto"}).precision == automatic);
+  CHECK(both("max_steps = 100\n", {"--num_epochs", "2"}).max_steps == 0);
+  CHECK(both("num_epochs = 2.0\n", {"--max_steps", "5"}).num_epochs == 0);
+  CHECK(both("train_data = \"a\"\nval_data = \"b\"\n", {"--dataset", "books"}).val_data.empty());
+  CHECK(both("train_data = \"a\"\nval_data = \"b\"\n", {"--train_data", "c"}).val_data == "b");
+  const Options all = both(to_toml(parse_words({"--precision", "bf16"}).options), {"--use_fp8", "--num_epochs", "2"});
+  CHECK(all.precision == fp8); // a file that names every option
+  CHECK(all.num_epochs == 2);
+
+  for (const char* contradiction : {"precision = \"bf16\"\nuse_fp8 = true\n", "max_steps = 5\nnum_epochs = 1.0\n"}) {
+    const TemporaryFile file(contradiction); // within one source nothing wins
+    CHECK(contains(usage_error({"--config", file.path}), "give one of the two"));
+  }
+  CHECK(contains(usage_error({"--precision", "fp8", "--no-use_fp8"}), "contradict"));
+  CHECK(parse_words({"--resume", "latest", "--val_data", "v.bin"}).options.val_data == "v.bin"); // of its train_data
+}
+
+TEST_CASE("a checkpoint may hold a key that is retired, and no other unknown one") {
+  CHECK(from_toml("seed = 3\nonce = 1\n", "stored", {"once"}).options.seed == 3);
+  CHECK(contains(expect_error([] { from_toml("once = 1\n", "stored"); }).what(), "unknown key once"));
+  for (const std::string& key : retired_keys()) CHECK_FALSE(find_field(key));
+}
+
+TEST_CASE("--keep_checkpoints all, or 0 as it used to be written") {
+  CHECK(parse_words({}).options.keep_checkpoints == -1); // auto
+  for (const char* all : {"all", "0"}) {
+    const Options options = parse_words({"--keep_checkpoints", all}).options;
+    CHECK(options.keep_checkpoints == 0);
+    CHECK(contains(to_toml(options), "keep_checkpoints = \"all\"\n"));
+  }
+  CHECK(from_toml("keep_checkpoints = 0\n", "stored").options.keep_checkpoints == 0);
+  CHECK(contains(usage_error({"--keep_checkpoints", "-1"}), "at least 0, or auto, or all"));
+}
+
+TEST_CASE("dashes without a name are no flag") {
+  for (const char* word : {"-", "--", "---", "--=x", "-=", "----=y"})
+    CHECK(usage_error({word}) == "'" + std::string(word) + "' names no flag | see --help");
+  CHECK(parse_words({"--prompt", "-"}).options.prompt == "-"); // a value stays what it is
+  CHECK(parse_words({"--prompt=--"}).options.prompt == "--");
 }
 
 TEST_CASE("every ready config loads and names a model that exists, unless it is made for any machine") {

@@ -2,8 +2,9 @@
 // not.
 #include <doctest/doctest.h>
 
+#include "engine/base/files.h"
 #include "engine/io/checkpoint_search.h"
-#include "engine/train/valid_checkpoint.h"
+#include "engine/train/resume.h"
 #include "tests/expect_error.h"
 #include "tests/ranks_testing.h"
 #include "tests/sharded_model.h"
@@ -22,7 +23,11 @@ struct Saved {
 
   Saved() {
     StateOnlyModel model(1);
-    for (int i = 0; i < 3; ++i) paths[i] = run.save(model, state_of(10 * (i + 1)), i == 2);
+    for (int i = 0; i < 3; ++i) {
+      TrainState state = state_of(10 * (i + 1));
+      state.options_toml = "model = \"nano\"\n";
+      paths[i] = run.save(model, state, i == 2);
+    }
   }
   void damage(int which, const char* file = "/state.h5") const {
     std::fstream(paths[which] + file, std::ios::in | std::ios::out | std::ios::binary).seekp(5000).put('\x5A');
@@ -33,9 +38,9 @@ struct Saved {
     line.options.resume = which;
     return line;
   }
-  CommandLine chosen(const std::string& which) const {
+  ResumePoint chosen(const std::string& which) const {
     RankGroup alone;
-    return with_valid_checkpoint(asks(which), alone);
+    return *find_resume_point(asks(which), alone);
   }
 };
 
@@ -50,9 +55,9 @@ std::string joined(const std::vector<std::string>& notes) {
 TEST_CASE("a valid checkpoint is taken without a word") {
   const Saved saved;
   for (const char* which : {"latest", "best", "30", "demo", "demo/step_00000030"}) {
-    const CommandLine line = saved.chosen(which);
-    CHECK(line.options.resume == saved.paths[2]);
-    CHECK(line.notes.empty());
+    const ResumePoint point = saved.chosen(which);
+    CHECK(point.checkpoint == saved.paths[2]);
+    CHECK(point.notes.empty());
   }
 }
 
@@ -62,15 +67,15 @@ TEST_CASE("latest and a run go back to the newest valid checkpoint, and name wha
   for (const std::string& which : {std::string("latest"), std::string("demo"), std::string("demo/latest"),
                                    saved.root.path(), saved.root / "demo/", saved.root / "latest"}) {
     CAPTURE(which);
-    const CommandLine line = saved.chosen(which);
-    CHECK(line.options.resume == saved.paths[1]);
-    REQUIRE(line.notes.size() == 2);
-    CHECK(contains(line.notes[0], saved.paths[2] + "/state.h5 is damaged: bytes 0 to "));
-    CHECK(line.notes[1] == "going back to " + saved.paths[1] + ", the newest valid checkpoint of the run");
+    const ResumePoint point = saved.chosen(which);
+    CHECK(point.checkpoint == saved.paths[1]);
+    REQUIRE(point.notes.size() == 2);
+    CHECK(contains(point.notes[0], saved.paths[2] + "/state.h5 is damaged: bytes 0 to "));
+    CHECK(point.notes[1] == "going back to " + saved.paths[1] + ", the newest valid checkpoint of the run");
   }
   fs::remove(saved.paths[1] + "/options.toml");
-  const CommandLine further = saved.chosen("latest");
-  CHECK(further.options.resume == saved.paths[0]);
+  const ResumePoint further = saved.chosen("latest");
+  CHECK(further.checkpoint == saved.paths[0]);
   CHECK(further.notes.size() == 3);
   CHECK(contains(joined(further.notes), saved.paths[1] + "/options.toml is not there"));
 
@@ -84,9 +89,9 @@ TEST_CASE("latest and a run go back to the newest valid checkpoint, and name wha
 TEST_CASE("a checkpoint whose state.h5 is gone is not passed over in silence") {
   const Saved saved;
   fs::remove(saved.paths[2] + "/state.h5");
-  const CommandLine line = saved.chosen("latest");
-  CHECK(line.options.resume == saved.paths[1]);
-  CHECK(contains(joined(line.notes), saved.paths[2] + "/state.h5 is not there"));
+  const ResumePoint point = saved.chosen("latest");
+  CHECK(point.checkpoint == saved.paths[1]);
+  CHECK(contains(joined(point.notes), saved.paths[2] + "/state.h5 is not there"));
 }
 
 TEST_CASE("a step or path that was named is refused, and the newest valid older one is the hint") {
@@ -107,12 +112,16 @@ TEST_CASE("a checkpoint from before manifests is taken, and named as unverified"
   TemporaryFolder root;
   fs::create_directories(root / "old");
   fs::copy("tests/data/old_checkpoints/version_1/step_00001000", root / "old/step_00001000");
+  std::string bytes = read_text_file(root / "old/step_00001000/state.h5");
+  bytes[bytes.find("[model]")] = '#'; // its options are not those of a run
+  std::ofstream(root / "old/step_00001000/state.h5", std::ios::binary) << bytes;
   RankGroup alone;
   CommandLine line{.options = {}, .given = {"resume"}};
   line.options.checkpoint_dir = root.path();
   line.options.resume = "latest";
-  const CommandLine chosen = with_valid_checkpoint(line, alone);
-  CHECK(chosen.options.resume == root / "old/step_00001000");
+  const ResumePoint chosen = *find_resume_point(line, alone);
+  CHECK_FALSE(chosen.verified);
+  CHECK(chosen.checkpoint == root / "old/step_00001000");
   REQUIRE(chosen.notes.size() == 1);
   CHECK(contains(chosen.notes[0], "it is read unverified"));
 }
@@ -123,10 +132,10 @@ TEST_CASE("all ranks go back to the same checkpoint, or are refused alike") {
   std::vector<std::string> taken(3), refused(3);
   run_group_without_error(3, [&](RankGroup& group) {
     const auto rank = static_cast<size_t>(group.rank());
-    const CommandLine line = with_valid_checkpoint(saved.asks("latest"), group);
-    taken[rank] = line.options.resume + "\n" + joined(line.notes);
+    const ResumePoint point = *find_resume_point(saved.asks("latest"), group);
+    taken[rank] = point.checkpoint + "\n" + point.run + " " + std::to_string(point.step) + "\n" + joined(point.notes);
     try {
-      with_valid_checkpoint(saved.asks("30"), group);
+      find_resume_point(saved.asks("30"), group);
     } catch (const AgreedError& error) {
       refused[rank] = std::string(error.what()) + error.hint();
     }
@@ -143,7 +152,7 @@ TEST_CASE("all ranks go back to the same checkpoint, or are refused alike") {
 
 TEST_CASE("what changes after it was verified is still found when it is read") {
   const Saved saved;
-  const std::string checkpoint = saved.chosen("latest").options.resume;
+  const std::string checkpoint = saved.chosen("latest").checkpoint;
   saved.damage(2);
   StateOnlyModel model(7);
   const Error error = expect_error([&] { load_checkpoint(checkpoint, model); });

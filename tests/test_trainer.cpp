@@ -18,7 +18,7 @@ TEST_CASE("a step is its micro-steps, the update, then the result") {
   play.options.max_steps = 2;
   Script script;
   ScriptedBackend backend(script);
-  const Outcome outcome = run({play.options, ""}, backend);
+  const Outcome outcome = run({play.options}, backend);
   CHECK(outcome.code == ExitCode::done);
   CHECK(script.calls == std::vector<std::string>{"micro 0/2", "micro 1/2", "update", "result", "micro 0/2", "micro 1/2",
                                                  "update", "result"});
@@ -39,7 +39,7 @@ TEST_CASE("--eval_only prints a loss that is not finite, and ends with exit 5") 
   Console console(printed, false);
   RankGroup group;
   const Error error = expect_error([&] {
-    evaluate_only({play.options, ""}, choose_device(backend_options(play.options), {}), backend, group, console);
+    evaluate_only({play.options}, choose_device(backend_options(play.options), {}), backend, group, console);
   });
   CHECK(error.code() == ExitCode::numerics);
   CHECK(contains(printed.str(), "val loss: nan"));
@@ -50,10 +50,10 @@ TEST_CASE("the speed of light is printed where the backend knows it") {
   play.options.max_steps = 1;
   Script script;
   ScriptedBackend backend(script);
-  CHECK_FALSE(contains(run({play.options, ""}, backend).printed, "SOL:"));
+  CHECK_FALSE(contains(run({play.options}, backend).printed, "SOL:"));
   backend.light_speed_ = 1e6;
   play.options.run_name = "again";
-  CHECK(contains(run({play.options, ""}, backend).printed, "| SOL: "));
+  CHECK(contains(run({play.options}, backend).printed, "| SOL: "));
 }
 
 TEST_CASE("the epoch counts passes over the data") {
@@ -61,7 +61,7 @@ TEST_CASE("the epoch counts passes over the data") {
   play.options.max_steps = 21;
   Script script;
   ScriptedBackend backend(script);
-  const auto lines = loss_lines(run({play.options, ""}, backend).printed);
+  const auto lines = loss_lines(run({play.options}, backend).printed);
   REQUIRE(lines.size() == 21);
   CHECK(contains(lines[9], "step   10 | epoch 0 |"));
   CHECK(contains(lines[10], "step   11 | epoch 1 |"));
@@ -82,7 +82,7 @@ TEST_CASE("skipped steps are explained, and too many in a row end the run with e
   std::ostringstream printed;
   Console console(printed, false);
   RankGroup group;
-  Session session({play.options, ""}, {}, backend, group, console);
+  Session session({play.options}, {}, backend, group, console);
   const Error error = expect_error([&] { Trainer(session).run(); });
   CHECK(error.code() == ExitCode::numerics);
   CHECK(mentions(error, "step 6"));
@@ -97,7 +97,7 @@ TEST_CASE("skipped steps are explained, and too many in a row end the run with e
 TEST_CASE("a run that is refused leaves no log folder") {
   Playground play;
   play.options.batch_size = 3; // of 4
-  CHECK_THROWS_AS(run_cpu({play.options, ""}), Error);
+  CHECK_THROWS_AS(run_cpu({play.options}), Error);
   CHECK_FALSE(fs::exists(play.options.log_dir + "/run"));
 }
 
@@ -111,7 +111,7 @@ TEST_CASE("the last step of a run trains at the lowest rate") {
     play.options.run_name = name_of(schedule);
     Script script;
     ScriptedBackend backend(script);
-    run({play.options, ""}, backend);
+    run({play.options}, backend);
     REQUIRE(script.rates.size() == 20);
     CHECK(script.rates[18] > 0.25f * 1e-2f);
     CHECK(script.rates[19] == 0.25f * 1e-2f);
@@ -124,7 +124,7 @@ TEST_CASE("the start-up table names what matters, and each fallback has a line")
   play.options.val_data.clear();
   play.options.eval_freq = 10;
   play.options.precision = PrecisionChoice::bf16;
-  const std::string printed = run_cpu({play.options, ""}).printed;
+  const std::string printed = run_cpu({play.options}).printed;
   for (const char* part : {"1 layer, 1 head, 8 channels", "parameters", "FP32", "train.bin: 321 tokens", "40 sequences",
                            "4 sequences = 2 per micro-batch x 2 accumulated x 1 rank", "AdamW", "memory", "checkpoints",
                            "note: no --val_data", "note: the CPU engine has no BF16"}) {
@@ -137,7 +137,7 @@ TEST_CASE("logs: one metrics line a step and event files, continued on resume, n
   Playground play;
   play.options.max_steps = 4;
   play.options.checkpoint_freq = 2;
-  run_cpu({play.options, ""});
+  run_cpu({play.options});
   fs::remove_all(play.options.checkpoint_dir + "/run/step_00000004"); // as if killed before it was saved
   run_cpu(resume(play.options, "2"));
   const auto steps = metrics_of(play.options, "step");
@@ -162,7 +162,7 @@ TEST_CASE("the built-in sample: learning starts, and the closing lines name the 
   play.options.eval_freq = 3;
   play.options.eval_sequences = 4;
   play.options.sample_tokens = 4;
-  const Outcome outcome = run_cpu({play.options, ""});
+  const Outcome outcome = run_cpu({play.options});
   CHECK(contains(outcome.printed, "note: no --train_data"));
   CHECK(contains(outcome.printed, "| sample: "));
   CHECK(contains(outcome.printed, "the grammar's own entropy is"));
@@ -175,10 +175,10 @@ TEST_CASE("a GPU at its power limit is normal; one that is throttled is told, on
   Script script;
   ScriptedBackend backend(script);
   script.device_metrics = {{"gpu/throttled", 0}, {"gpu/power_capped", 1}};
-  CHECK_FALSE(contains(run({play.options, ""}, backend).printed, "throttled"));
+  CHECK_FALSE(contains(run({play.options}, backend).printed, "throttled"));
   play.options.run_name = "again";
   script.device_metrics = {{"gpu/throttled", 1}, {"gpu/power_capped", 1}};
-  const std::string printed = run({play.options, ""}, backend).printed;
+  const std::string printed = run({play.options}, backend).printed;
   const size_t told = printed.find("the GPU is throttled");
   REQUIRE(told != std::string::npos);
   CHECK(printed.find("the GPU is throttled", told + 1) == std::string::npos);
@@ -187,7 +187,7 @@ TEST_CASE("a GPU at its power limit is normal; one that is throttled is told, on
 TEST_CASE("one step of warm-up is one step") {
   Playground play;
   play.options.max_steps = 2;
-  CHECK(contains(run_cpu({play.options, ""}).printed, "warm-up 1 step, "));
+  CHECK(contains(run_cpu({play.options}).printed, "warm-up 1 step, "));
   play.options.run_name = "again", play.options.warmup_steps = 2;
-  CHECK(contains(run_cpu({play.options, ""}).printed, "warm-up 2 steps, "));
+  CHECK(contains(run_cpu({play.options}).printed, "warm-up 2 steps, "));
 }

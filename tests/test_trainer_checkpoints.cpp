@@ -1,10 +1,15 @@
 // The training loop and what it leaves on disk: resuming, stopping early, the best checkpoint, one writer a folder.
 #include <doctest/doctest.h>
 
+#include <sys/inotify.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <limits>
 
+#include "engine/io/checkpoint_names.h"
 #include "engine/io/checkpoint_search.h"
+#include "tests/checkpoint_testing.h"
 #include "tests/expect_error.h"
 #include "tests/trainer_testing.h"
 
@@ -22,11 +27,11 @@ TEST_CASE("10 steps are 5 steps, a checkpoint and 5 more: same lines, same bits"
       play->options.checkpoint_freq = 5;
       play->options.skip_loss_z = 50;
     }
-    const Outcome whole = run_cpu({straight.options, ""});
+    const Outcome whole = run_cpu({straight.options});
 
     // Not a run of 5 steps, whose learning rates would differ: what it wrote at step 5 of the same 10.
-    run_cpu({broken.options, ""});
-    const RunStart second_life = resume(broken.options, "5");
+    run_cpu({broken.options});
+    const RunSettings second_life = resume(broken.options, "5");
     CHECK(second_life.options.max_steps == 10);
     const Outcome second = run_cpu(second_life);
 
@@ -44,12 +49,12 @@ TEST_CASE("a resumed run keeps shape, seed and name without being told") {
   Playground play;
   play.options.seed = 7;
   play.options.max_steps = 2;
-  run_cpu({play.options, ""});
+  run_cpu({play.options});
 
   Options silent;
   silent.checkpoint_dir = play.options.checkpoint_dir;
   silent.max_steps = 3;
-  const RunStart start = resume(silent, "latest", {"max_steps"});
+  const RunSettings start = resume(silent, "latest", {"max_steps"});
   CHECK(start.options.channels == 8);
   CHECK(start.options.seed == 7);
   const Outcome outcome = run_cpu(start);
@@ -61,7 +66,7 @@ TEST_CASE("a resumed run keeps shape, seed and name without being told") {
 TEST_CASE("another shape or seed than the checkpoint's is refused with exit 4") {
   Playground play;
   play.options.max_steps = 1;
-  run_cpu({play.options, ""});
+  run_cpu({play.options});
   for (const char* name : {"channels", "seed", "model"}) {
     CAPTURE(name);
     Options other = play.options;
@@ -77,7 +82,7 @@ TEST_CASE("another shape or seed than the checkpoint's is refused with exit 4") 
 TEST_CASE("other data than the checkpoint's is refused with both sides, unless --allow_other_data") {
   Playground play;
   play.options.max_steps = 1;
-  run_cpu({play.options, ""});
+  run_cpu({play.options});
   play.options.max_steps = 2;
   fs::rename(play.folder / "train.bin", play.folder / "moved.bin"); // the same data under another name
   play.options.train_data = play.folder / "moved.bin";
@@ -112,7 +117,7 @@ TEST_CASE("--resume latest without a checkpoint is exit 4 with a hint") {
 TEST_CASE("a run that is done already says so and changes nothing") {
   Playground play;
   play.options.max_steps = 2;
-  run_cpu({play.options, ""});
+  run_cpu({play.options});
   const auto written = fs::last_write_time(play.options.checkpoint_dir + "/run/step_00000002/state.h5");
   const Outcome again = run_cpu(resume(play.options, "latest"));
   CHECK(again.code == ExitCode::done);
@@ -124,10 +129,10 @@ TEST_CASE("a run that is done already says so and changes nothing") {
 TEST_CASE("a new run of a name that has checkpoints is refused, and nothing of the old one is touched") {
   Playground play;
   play.options.max_steps = 1;
-  run_cpu({play.options, ""});
+  run_cpu({play.options});
   const std::string state = play.options.checkpoint_dir + "/run/step_00000001/state.h5";
   const auto written = fs::last_write_time(state);
-  const Error refused = expect_error([&] { run_cpu({play.options, ""}); });
+  const Error refused = expect_error([&] { run_cpu({play.options}); });
   CHECK(refused.code() == ExitCode::usage);
   CHECK(mentions(refused, play.options.checkpoint_dir +
                               "/run holds the checkpoints of an earlier run of this name, up to step 1"));
@@ -136,10 +141,10 @@ TEST_CASE("a new run of a name that has checkpoints is refused, and nothing of t
   CHECK_FALSE(fs::exists(play.options.log_dir + "/run/metrics.jsonl.1"));
   CHECK(contains(run_cpu(resume(play.options, "latest")).printed, "nothing left"));
   play.options.run_name = "other";
-  CHECK(run_cpu({play.options, ""}).code == ExitCode::done);
+  CHECK(run_cpu({play.options}).code == ExitCode::done);
   const Error taken = expect_error([&] {
     play.options.run_name = "run"; // a branch of the other run cannot have it either
-    resume(play.options, play.options.checkpoint_dir + "/other", {"run_name"});
+    run_cpu(resume(play.options, play.options.checkpoint_dir + "/other", {"run_name"}));
   });
   CHECK(taken.code() == ExitCode::usage);
   CHECK(mentions(taken, "/run holds the checkpoints"));
@@ -149,14 +154,12 @@ TEST_CASE("an earlier step than the newest branches off under a name of its own,
   Playground play;
   play.options.max_steps = 6;
   play.options.checkpoint_freq = 2;
-  run_cpu({play.options, ""});
+  run_cpu({play.options});
   const std::string dir = play.options.checkpoint_dir;
   const size_t lines = metrics_of(play.options).size();
   const auto written = fs::last_write_time(dir + "/run/step_00000004/state.h5");
 
-  const RunStart start = resume(play.options, "2");
-  CHECK(start.options.run_name == "run-from-2");
-  const Outcome outcome = run_cpu(start);
+  const Outcome outcome = run_cpu(resume(play.options, "2"));
   CHECK(contains(outcome.printed,
                  "note: there are later checkpoints of run than step 2: this run branches off as "
                  "run-from-2, and leaves run as it is"));
@@ -166,34 +169,37 @@ TEST_CASE("an earlier step than the newest branches off under a name of its own,
   CHECK(metrics_of(play.options).size() == lines);
   CHECK(fs::exists(play.options.log_dir + "/run-from-2/metrics.jsonl"));
 
-  CHECK(resume(play.options, dir + "/run/2").options.run_name == "run-from-2-2"); // the first is taken
-  CHECK(resume(play.options, dir + "/run").options.run_name == "run");            // the newest goes on in place
-  CHECK(resume(play.options, dir + "/run-from-2").options.run_name == "run-from-2");
+  const auto name_of_run = [&](const std::string& which, const std::set<std::string>& given = {}) {
+    return place_of(resume(play.options, which, given)).run_name;
+  };
+  CHECK(name_of_run(dir + "/run/2") == "run-from-2-2"); // the first is taken
+  CHECK(name_of_run(dir + "/run") == "run");            // the newest goes on in place
+  CHECK(name_of_run(dir + "/run-from-2") == "run-from-2");
   play.options.run_name = "run";
-  CHECK(resume(play.options, "4", {"run_name"}).options.run_name == "run-from-4"); // named is not overwritten either
+  CHECK(name_of_run("4", {"run_name"}) == "run-from-4"); // named is not overwritten either
   play.options.run_name = "mine";
-  CHECK(resume(play.options, dir + "/run/4", {"run_name"}).options.run_name == "mine");
+  CHECK(name_of_run(dir + "/run/4", {"run_name"}) == "mine");
   fs::resize_file(dir + "/run/step_00000006/state.h5", 1000); // nothing to keep: the run goes on from before it
-  CHECK(resume(play.options, dir + "/run/4").options.run_name == "run");
+  CHECK(name_of_run(dir + "/run/4") == "run");
 }
 
 TEST_CASE("a run goes on in the folder where it was found, also where that was copied or moved") {
   Playground play;
   play.options.max_steps = 2;
   play.options.checkpoint_freq = 1;
-  run_cpu({play.options, ""});
+  run_cpu({play.options});
   const std::string dir = play.options.checkpoint_dir;
   fs::copy(dir + "/run", dir + "/copy", fs::copy_options::recursive);
-  const RunStart copy = resume(play.options, "copy");
-  CHECK(copy.checkpoint == dir + "/copy/step_00000002");
-  CHECK(copy.options.run_name == "copy");
+  const RunSettings copy = resume(play.options, "copy");
+  CHECK(copy.resumed->checkpoint == dir + "/copy/step_00000002");
+  CHECK(place_of(copy).run_name == "copy");
 
   // One step, copied out of its run: the run's logs are not its own.
   const auto resume_path = [&](const std::string& path) {
     CommandLine line;
     line.options.resume = path;
     line.given = {"resume"};
-    return prepare_start(line).options;
+    return place_of(settled(line));
   };
   const std::string outside = play.folder / "outside";
   fs::create_directories(outside);
@@ -209,16 +215,16 @@ TEST_CASE("--resume means the run that saved last, or the one that --run_name na
   Playground play;
   play.options.checkpoint_freq = 1;
   play.options.max_steps = 2;
-  run_cpu({play.options, ""});
+  run_cpu({play.options});
   play.options.run_name = "other";
   play.options.max_steps = 3;
-  run_cpu({play.options, ""});
+  run_cpu({play.options});
   const std::string dir = play.options.checkpoint_dir;
-  CHECK(resume(play.options, "latest").checkpoint == dir + "/other/step_00000003");
-  CHECK(resume(play.options, "1").checkpoint == dir + "/other/step_00000001");
+  CHECK(resume(play.options, "latest").resumed->checkpoint == dir + "/other/step_00000003");
+  CHECK(resume(play.options, "1").resumed->checkpoint == dir + "/other/step_00000001");
   play.options.run_name = "run";
-  CHECK(resume(play.options, "latest", {"run_name"}).checkpoint == dir + "/run/step_00000002");
-  CHECK(resume(play.options, "1", {"run_name"}).checkpoint == dir + "/run/step_00000001");
+  CHECK(resume(play.options, "latest", {"run_name"}).resumed->checkpoint == dir + "/run/step_00000002");
+  CHECK(resume(play.options, "1", {"run_name"}).resumed->checkpoint == dir + "/run/step_00000001");
   play.options.max_steps = 4;
   const Outcome outcome = run_cpu(resume(play.options, dir + "/run", {"max_steps"}));
   CHECK(outcome.state.run_name == "run");
@@ -234,7 +240,7 @@ TEST_CASE("--resume means the run that saved last, or the one that --run_name na
 TEST_CASE("a checkpoint that stands in --checkpoint_dir itself, as they used to, is listed and resumed") {
   Playground play;
   play.options.max_steps = 2;
-  run_cpu({play.options, ""});
+  run_cpu({play.options});
   const std::string dir = play.options.checkpoint_dir;
   fs::rename(dir + "/run/step_00000002", dir + "/step_00000002");
   remove_folder(dir + "/run");
@@ -244,7 +250,7 @@ TEST_CASE("a checkpoint that stands in --checkpoint_dir itself, as they used to,
   const Outcome outcome = run_cpu(resume(play.options, "latest", {"max_steps"}));
   CHECK(loss_lines(outcome.printed).size() == 1);
   CHECK(fs::exists(dir + "/run/step_00000003"));
-  CHECK(resume(play.options, "latest").checkpoint == dir + "/run/step_00000003");
+  CHECK(resume(play.options, "latest").resumed->checkpoint == dir + "/run/step_00000003");
 }
 
 TEST_CASE("SIGTERM and SIGINT finish the step, save and exit 75; the run can be resumed") {
@@ -256,7 +262,7 @@ TEST_CASE("SIGTERM and SIGINT finish the step, save and exit 75; the run can be 
       return StepResult{.loss = 1, .grad_norm = 1};
     };
     ScriptedBackend backend(script);
-    const Outcome outcome = run({play.options, ""}, backend);
+    const Outcome outcome = run({play.options}, backend);
     CHECK(outcome.code == ExitCode::stopped_early);
     CHECK(outcome.state.step == 3);
     CHECK(contains(outcome.printed, " --resume " + play.options.checkpoint_dir + "/run\n"));
@@ -282,7 +288,7 @@ TEST_CASE("a checkpoint that cannot be written is a warning; the next one is tri
     return StepResult{.loss = 1, .grad_norm = 1};
   };
   ScriptedBackend backend(script);
-  const Outcome outcome = run({play.options, ""}, backend);
+  const Outcome outcome = run({play.options}, backend);
   CHECK(outcome.code == ExitCode::done);
   for (const char* step : {"step 4 | ", "step 6 | "})
     CHECK(contains(outcome.printed, step + std::string("not saved, training goes on: cannot create folder ")));
@@ -309,7 +315,7 @@ TEST_CASE("a last checkpoint that cannot be written, or with --strict_saves any,
       return StepResult{.loss = 1, .grad_norm = 1};
     };
     ScriptedBackend backend(script);
-    const Error error = expect_error([&] { run({play.options, ""}, backend); });
+    const Error error = expect_error([&] { run({play.options}, backend); });
     CHECK(error.code() == ExitCode::disk);
     CHECK((steps < 10) == strict);
   }
@@ -324,7 +330,7 @@ TEST_CASE("an error of the loop still ends the save that was under way") {
     return StepResult{.loss = 1, .grad_norm = 1};
   };
   ScriptedBackend backend(script);
-  CHECK(expect_error([&] { run({play.options, ""}, backend); }).code() == ExitCode::device);
+  CHECK(expect_error([&] { run({play.options}, backend); }).code() == ExitCode::device);
   CHECK(find_checkpoint({play.options.checkpoint_dir}, "run", "latest") ==
         play.options.checkpoint_dir + "/run/step_00000002");
 }
@@ -337,7 +343,7 @@ TEST_CASE("a new best is saved and marked; the one before goes unless it was due
   Script script;
   script.val_loss = [](int64_t step) { return step <= 4 ? 10.0 - static_cast<double>(step) : 7.0; }; // best at 4
   ScriptedBackend backend(script);
-  const Outcome outcome = run({play.options, ""}, backend);
+  const Outcome outcome = run({play.options}, backend);
   CHECK(outcome.state.best_val_loss == doctest::Approx(6.0));
   CHECK(outcome.state.last_val_loss == doctest::Approx(7.0));
   std::vector<int64_t> steps, best, latest;
@@ -360,7 +366,7 @@ TEST_CASE("without --save_best a new best saves nothing by itself; a checkpoint 
   Script script;
   script.val_loss = [](int64_t step) { return step <= 5 ? 10.0 - static_cast<double>(step) : 7.0; }; // best at 5
   ScriptedBackend backend(script);
-  const Outcome outcome = run({play.options, ""}, backend);
+  const Outcome outcome = run({play.options}, backend);
   CHECK(outcome.state.best_val_loss == doctest::Approx(5.0));
   CHECK_FALSE(contains(outcome.printed, "step 5 | saved"));
   const auto saved = list_checkpoints({play.options.checkpoint_dir});
@@ -379,7 +385,7 @@ TEST_CASE("the last step is saved once, and marked if it is the best, with --sav
     Script script;
     script.val_loss = [](int64_t step) { return 10.0 - static_cast<double>(step); };
     ScriptedBackend backend(script);
-    const Outcome outcome = run({play.options, ""}, backend);
+    const Outcome outcome = run({play.options}, backend);
     CHECK(contains(outcome.printed, "/run/step_00000004 (best)"));
     CHECK_FALSE(contains(outcome.printed, "/run/step_00000004\n"));
   }
@@ -391,7 +397,7 @@ TEST_CASE("a marker that cannot be written is a warning: the checkpoint is there
   std::filesystem::create_directories(play.options.checkpoint_dir + "/latest");
   Script script;
   ScriptedBackend backend(script);
-  const Outcome outcome = run({play.options, ""}, backend);
+  const Outcome outcome = run({play.options}, backend);
   CHECK(outcome.code == ExitCode::done);
   CHECK(contains(outcome.printed, "step 10 | saved "));
   CHECK(contains(outcome.printed, "warning: cannot replace "));
@@ -405,7 +411,7 @@ TEST_CASE("--list_checkpoints shows a loss of an earlier step with that step, an
   Script script;
   script.val_loss = [](int64_t step) { return 3.0 + static_cast<double>(step); };
   ScriptedBackend backend(script);
-  run({play.options, ""}, backend);
+  run({play.options}, backend);
   std::istringstream listed(describe_checkpoints({play.options.checkpoint_dir}));
   for (const char* beginning : {"run run | 1x8", "step        3 | val loss         -           | fp32 |",
                                 "step        4 | val loss  7.000000           | fp32 |",
@@ -426,11 +432,10 @@ TEST_CASE("a run whose log or checkpoint folder another run is writing to does n
   RankGroup group;
   play.options.max_steps = 2;
   {
-    Session first({play.options, ""}, choose_device(backend_options(play.options), {}), backend, group, console);
+    Session first({play.options}, choose_device(backend_options(play.options), {}), backend, group, console);
     const auto refused = [&](const Options& options) {
-      const Error error = expect_error([&] {
-        Session(RunStart{options, ""}, choose_device(backend_options(options), {}), backend, group, console);
-      });
+      const Error error = expect_error(
+          [&] { Session(RunSettings{options}, choose_device(backend_options(options), {}), backend, group, console); });
       CHECK(error.code() == ExitCode::usage);
       return error;
     };
@@ -445,9 +450,9 @@ TEST_CASE("a run whose log or checkpoint folder another run is writing to does n
     CHECK(contains(same_checkpoints.hint(), "--run_name"));
     CHECK_FALSE(fs::exists(other.log_dir + "/run"));
     other.run_name = "other"; // another run beside it
-    CHECK(run({other, ""}, backend).code == ExitCode::done);
+    CHECK(run({other}, backend).code == ExitCode::done);
     other.run_name = "third", other.log_dir = other.checkpoint_dir; // one folder for both is one lock
-    CHECK(run({other, ""}, backend).code == ExitCode::done);
+    CHECK(run({other}, backend).code == ExitCode::done);
     CHECK(Trainer(first).run() == ExitCode::done);
   }
   CHECK_FALSE(fs::exists(play.options.log_dir + "/run/.lock"));
@@ -462,16 +467,16 @@ TEST_CASE("a validation loss that is not finite is never the best") {
   Script script;
   script.val_loss = [](int64_t step) { return step == 2 ? std::numeric_limits<double>::quiet_NaN() : 4.0 + step; };
   ScriptedBackend backend(script);
-  CHECK(run({play.options, ""}, backend).state.best_val_loss == doctest::Approx(5.0));
+  CHECK(run({play.options}, backend).state.best_val_loss == doctest::Approx(5.0));
 }
 
 TEST_CASE("the best loss on other validation data does not count any more") {
   Playground play;
-  play.options.max_steps = 3, play.options.eval_freq = 1;
+  play.options.max_steps = 3, play.options.eval_freq = 1, play.options.keep_checkpoints = 0;
   Script script;
   script.val_loss = [](int64_t step) { return static_cast<double>(step); };
   ScriptedBackend backend(script);
-  CHECK(run({play.options, ""}, backend).state.best_val_loss == doctest::Approx(1.0));
+  CHECK(run({play.options}, backend).state.best_val_loss == doctest::Approx(1.0));
   play.options.max_steps = 4;
   const Outcome same = run(resume(play.options, "latest", {"max_steps"}), backend);
   CHECK_FALSE(contains(same.printed, "no longer counts"));
@@ -483,21 +488,175 @@ TEST_CASE("the best loss on other validation data does not count any more") {
   CHECK(fs::exists(play.options.checkpoint_dir + "/run/step_00000001")); // the best on the data before
 }
 
-TEST_CASE("resuming in another precision is noted, with what becomes of the scales") {
+TEST_CASE("a resume in another precision is a branch: nothing is cut out of the log of the run it comes from") {
+  Playground play;
+  play.options.max_steps = 2;
+  play.options.precision = PrecisionChoice::fp32;
+  run_cpu({play.options});
+  const std::string dir = play.options.checkpoint_dir;
+  Options in_fp8 = play.options;
+  in_fp8.max_steps = 4;
+  in_fp8.precision = PrecisionChoice::fp8;
+  in_fp8.checkpoint_dir = play.folder / "checkpoints_fp8"; // elsewhere or not, the log would be the same
+  for (const std::string& target : {in_fp8.checkpoint_dir, dir}) {
+    CommandLine line{in_fp8, {"resume", "precision", "max_steps", "checkpoint_dir"}};
+    line.options.resume = dir + "/run";
+    line.options.checkpoint_dir = target;
+    const Outcome switched = run_cpu(settled(line));
+    const std::string name = target == dir ? "run-fp8-from-2-2" : "run-fp8-from-2"; // logs share a name
+    CHECK(contains(switched.printed, "note: run was trained in fp32, and this is fp8: this run branches off as " +
+                                         name + ", and leaves run as it is\n"));
+    CHECK(contains(switched.printed,
+                   "note: trained in fp32 so far, fp8 from here on: the FP8 recipe calibrates at the first step"));
+    CHECK(switched.state.run_name == name);
+    CHECK(fs::exists(target + "/" + name + "/step_00000004"));
+    CHECK(fs::exists(play.options.log_dir + "/" + name + "/metrics.jsonl"));
+    CHECK(metrics_of(play.options, "step").size() == 2);
+    in_fp8.run_name = name;
+  }
+  // Both continue, each with its own log.
+  play.options.max_steps = 3;
+  const Outcome baseline = run_cpu(resume(play.options, "run", {"max_steps"}));
+  CHECK(baseline.state.run_name == "run");
+  CHECK_FALSE(contains(baseline.printed, "from here on"));
+  CHECK(metrics_of(play.options, "step").size() == 3);
+  in_fp8.max_steps = 5;
+  in_fp8.checkpoint_dir = dir;
+  const Outcome fp8 = run_cpu(resume(in_fp8, in_fp8.run_name, {"max_steps"}));
+  CHECK(fp8.state.run_name == in_fp8.run_name);
+  CHECK_FALSE(contains(fp8.printed, "from here on"));
+}
+
+TEST_CASE("a log that another folder of checkpoints continues is left to that run") {
+  Playground play;
+  play.options.max_steps = 2;
+  run_cpu({play.options});
+  Options elsewhere = play.options;
+  elsewhere.max_steps = 4;
+  elsewhere.checkpoint_dir = play.folder / "elsewhere";
+  fs::create_directories(elsewhere.checkpoint_dir);
+  fs::copy(play.options.checkpoint_dir + "/run", elsewhere.checkpoint_dir + "/run", fs::copy_options::recursive);
+  const Outcome copy = run_cpu(resume(elsewhere, "run", {"max_steps"})); // of the same name
+  CHECK(contains(copy.printed, "the logs of run continue elsewhere after step 2: this run branches off as run-from-2"));
+  CHECK(metrics_of(play.options, "step").size() == 2);
+  elsewhere.checkpoint_dir = play.folder / "third"; // not where it was found
+  CommandLine line{elsewhere, {"resume", "max_steps", "checkpoint_dir"}};
+  line.options.resume = play.options.checkpoint_dir + "/run";
+  CHECK(contains(run_cpu(settled(line)).printed, "note: the checkpoints of run are in " + play.options.checkpoint_dir +
+                                                     ": this run branches off as run-from-2-2"));
+  CHECK(metrics_of(play.options, "step").size() == 2);
+}
+
+TEST_CASE("a checkpoint of somebody else does not say where files go") {
+  Playground play;
+  TemporaryFolder inbox;
+  StateOnlyModel model(1);
+  const auto receive = [&](const std::string& run_name, const std::string& more) {
+    Options theirs = play.options;
+    theirs.log_dir = play.folder / "their_logs";
+    theirs.timeline = theirs.plan_cache = play.folder / "thesis.txt";
+    TrainState state = state_of(10);
+    state.seed = theirs.seed;
+    state.run_name = run_name;
+    state.options_toml = to_toml(theirs) + more;
+    remove_folder(inbox / "sent");
+    Run(inbox.path(), "sent").save(model, state, false);
+    CommandLine line{.options = {}, .given = {"resume"}};
+    line.options.resume = inbox / "sent/step_00000010";
+    return settled(line);
+  };
+  const RunSettings settings = receive("theirs", "");
+  CHECK(settings.options.log_dir == "runs"); // nothing of that run is in their_logs
+  CHECK(settings.options.timeline.empty());
+  CHECK(settings.options.plan_cache == Options{}.plan_cache);
+  for (const std::string name : {"../../escaped", "/tmp/escaped", "latest"}) {
+    const Error error = expect_error([&] { receive(name, ""); });
+    CHECK(error.code() == ExitCode::checkpoint);
+    CHECK(mentions(error, "/sent/step_00000010 has no name that a run can have"));
+  }
+  const Error unknown = expect_error([&] { receive("theirs", "no_such_key = 1\n"); });
+  CHECK(unknown.code() == ExitCode::checkpoint);
+  CHECK(mentions(unknown, "unknown key no_such_key"));
+}
+
+TEST_CASE("a stored --log_dir is followed where the log of the run is") {
   Playground play;
   play.options.max_steps = 1;
-  play.options.precision = PrecisionChoice::fp32;
-  run_cpu({play.options, ""});
-  Options next = play.options;
-  next.max_steps = 2;
-  next.precision = PrecisionChoice::fp8;
-  const std::string to_fp8 = run_cpu(resume(next, "latest", {"max_steps", "precision"})).printed;
-  CHECK(
-      contains(to_fp8, "note: trained in fp32 so far, fp8 from here on: the FP8 recipe calibrates at the first step"));
-  next.max_steps = 3;
-  CHECK_FALSE(contains(run_cpu(resume(next, "latest", {"max_steps"})).printed, "from here on"));
-  next.max_steps = 4;
-  next.precision = PrecisionChoice::fp32;
-  const std::string back = run_cpu(resume(next, "latest", {"max_steps", "precision"})).printed;
-  CHECK(contains(back, "note: trained in fp8 so far, fp32 from here on\n"));
+  run_cpu({play.options});
+  Options silent;
+  silent.checkpoint_dir = play.options.checkpoint_dir;
+  CHECK(resume(silent, "run").options.log_dir == play.options.log_dir);
+  fs::rename(play.options.log_dir + "/run/metrics.jsonl", play.folder / "gone");
+  CHECK(resume(silent, "run").options.log_dir == "runs");
+  std::ofstream(play.options.log_dir + "/run/metrics.jsonl")
+      << "{\"type\":\"run\",\"step\":0,\"options\":{\"run_name\":\"another\"}}\n";
+  CHECK(resume(silent, "run").options.log_dir == "runs");
+}
+
+TEST_CASE("a resume with nothing left to do changes no file") {
+  Playground play;
+  play.options.max_steps = 3;
+  run_cpu({play.options});
+  const auto contents = [&] {
+    std::string all;
+    for (const auto& entry : fs::recursive_directory_iterator(play.folder.path())) {
+      if (!entry.is_regular_file()) continue;
+      std::ifstream file(entry.path(), std::ios::binary);
+      all += entry.path().string() + "\n" + std::string(std::istreambuf_iterator<char>(file), {});
+    }
+    return all;
+  };
+  const std::string before = contents();
+  play.options.max_steps = 2;
+  const Outcome outcome = run_cpu(resume(play.options, "latest", {"max_steps"}));
+  CHECK(contains(outcome.printed, "nothing left"));
+  CHECK(contents() == before);
+}
+
+TEST_CASE("by default the newest checkpoints, the best and some milestones stay, and one line says so") {
+  Playground play;
+  play.options.max_steps = 30;
+  play.options.checkpoint_freq = 1;
+  play.options.eval_freq = 1;
+  Script script;
+  script.val_loss = [](int64_t step) { return step == 4 ? 1.0 : 2.0; };
+  ScriptedBackend backend(script);
+  const auto steps = [&] {
+    std::vector<int64_t> kept;
+    for (const std::string& path : checkpoints_in(play.options.checkpoint_dir + "/run")) kept.push_back(step_of(path));
+    return kept;
+  };
+  const Outcome outcome = run({play.options}, backend);
+  CHECK(steps() == std::vector<int64_t>{4, 6, 12, 18, 24, 28, 29, 30});
+  CHECK(contains(outcome.printed, "/run, every 1 step; kept: the newest 3, the best and every 6 steps"));
+  remove_folder(play.options.checkpoint_dir);
+  play.options.keep_checkpoints = 0;
+  const std::string all = run({play.options}, backend).printed;
+  CHECK(contains(all, "; all are kept"));
+  CHECK(steps().size() == 30);
+}
+
+TEST_CASE("a resume opens no other checkpoint of its run") {
+  Playground play;
+  play.options.max_steps = 8;
+  play.options.checkpoint_freq = 1;
+  play.options.keep_checkpoints = 0;
+  run_cpu({play.options});
+  play.options.max_steps = 9;
+  const int watch = inotify_init1(IN_NONBLOCK);
+  for (int64_t step = 1; step < 8; ++step) {
+    const std::string folder = play.options.checkpoint_dir + "/run/" + step_folder_name(step);
+    REQUIRE(inotify_add_watch(watch, folder.c_str(), IN_OPEN) >= 0);
+  }
+  const RunSettings settings = resume(play.options, "latest", {"max_steps"});
+  CHECK(place_of(settings).continues);
+  std::ostringstream printed;
+  Console console(printed, false);
+  RankGroup group;
+  const auto backend = make_cpu_backend(1);
+  const Session session(settings, choose_device(backend_options(settings.options), {}), *backend, group, console);
+  CHECK(session.state.step == 8);
+  char event[1 << 12];
+  CHECK(read(watch, event, sizeof event) == -1); // nothing has happened to them
+  close(watch);
 }

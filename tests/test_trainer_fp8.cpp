@@ -18,12 +18,12 @@ Fp8TensorStats tensor(const std::string& name, double saturated, float amax = 1.
 }
 
 // What --eval_only prints.
-std::string evaluated(const RunStart& start) {
+std::string evaluated(const RunSettings& settings) {
   const auto backend = make_cpu_backend(0);
   std::ostringstream printed;
   Console console(printed, false);
   RankGroup group;
-  evaluate_only(start, choose_device(backend_options(start.options), {}), *backend, group, console);
+  evaluate_only(settings, choose_device(backend_options(settings.options), {}), *backend, group, console);
   const std::string text = printed.str();
   return text.substr(text.find("val loss: "));
 }
@@ -34,7 +34,7 @@ TEST_CASE("FP8 ends with a health table of its tensors") {
   Playground play;
   play.options.max_steps = 2;
   play.options.precision = PrecisionChoice::fp8;
-  const Outcome outcome = run_cpu({play.options, ""});
+  const Outcome outcome = run_cpu({play.options});
   CHECK(contains(outcome.printed, "| FP8 (emulated)"));
   CHECK(contains(outcome.printed, "FP8 health"));
   CHECK(contains(outcome.printed, "fc/act"));
@@ -45,7 +45,7 @@ TEST_CASE("FP8 that begins later: the steps before are labelled as what they are
   play.options.precision = PrecisionChoice::fp8;
   play.options.fp8_bf16_steps = 10;
   play.options.max_steps = 20;
-  const std::string begun = run_cpu({play.options, ""}).printed;
+  const std::string begun = run_cpu({play.options}).printed;
   CHECK(contains(begun, "FP8 (emulated) from step 11 on, hybrid"));
   for (const auto& step : metrics_of(play.options, "step"))
     CHECK(step.at("precision") == (step.at("step") <= 10 ? "FP32" : "FP8 (emulated)"));
@@ -57,7 +57,7 @@ TEST_CASE("FP8 that begins later: the steps before are labelled as what they are
   Playground short_play;
   short_play.options.precision = PrecisionChoice::fp8;
   short_play.options.fp8_bf16_steps = short_play.options.max_steps = 10;
-  const std::string never = run_cpu({short_play.options, ""}).printed;
+  const std::string never = run_cpu({short_play.options}).printed;
   CHECK(contains(never, "--fp8_bf16_steps 10: FP8 does not begin in this run of 10 steps"));
   CHECK_FALSE(contains(never, "FP8 health"));
   CHECK(metrics_of(short_play.options, "fp8").empty());
@@ -70,12 +70,12 @@ TEST_CASE("--eval_only in FP8 is in FP8, but for an FP8 run that was stopped bef
   Options in_fp8 = play.options, at_once = play.options;
   in_fp8.precision = at_once.precision = PrecisionChoice::fp8;
   at_once.fp8_bf16_steps = 0;
-  const std::string exact = evaluated({play.options, ""});
-  CHECK(evaluated({in_fp8, ""}) != exact);
-  CHECK(evaluated({in_fp8, ""}) == evaluated({at_once, ""}));
+  const std::string exact = evaluated({play.options});
+  CHECK(evaluated({in_fp8}) != exact);
+  CHECK(evaluated({in_fp8}) == evaluated({at_once}));
 
   in_fp8.fp8_bf16_steps = 20;
-  run_cpu({in_fp8, ""});
+  run_cpu({in_fp8});
   play.options.checkpoint_dir = in_fp8.checkpoint_dir;
   const std::string before_fp8 = evaluated(resume(in_fp8, "latest"));
   CHECK(before_fp8 == evaluated(resume(play.options, "latest", {"precision"})));
@@ -112,7 +112,7 @@ TEST_CASE("a block that saturates goes on in BF16: told once, logged, and only i
       return std::vector{tensor("h.0/fc/grad", step >= 15 ? 0.032 : 0.0), tensor("lm_head/act", 0.02)};
     };
     ScriptedBackend backend(script);
-    const std::string printed = run({play.options, ""}, backend).printed;
+    const std::string printed = run({play.options}, backend).printed;
     const std::string line =
         "block 0 stays in BF16 from step 41 on: h.0/fc/grad saturated 3.2% of its values three times in a row";
     CHECK(contains(printed, line + "\n") == wanted); // looks at 20, 30 and 40
@@ -143,7 +143,7 @@ TEST_CASE("an overflow that skips steps is looked at with every skip: BF16 comes
     return StepResult{.loss = 1, .grad_norm = 1, .verdict = overflow ? Verdict::skipped_nonfinite : Verdict::applied};
   };
   ScriptedBackend backend(script);
-  const Outcome outcome = run({play.options, ""}, backend);
+  const Outcome outcome = run({play.options}, backend);
   CHECK(outcome.code == ExitCode::done);
   CHECK(script.left_in_bf16 == std::vector<std::pair<int64_t, int>>{{4, 0}}); // steps 2, 3 and 4 were skipped
 }
@@ -155,7 +155,7 @@ TEST_CASE("what the FP8 guard has counted survives a resume") {
   Script script;
   script.fp8_stats = [](int64_t) { return std::vector{tensor("h.0/fc/grad", 0.032)}; };
   ScriptedBackend backend(script);
-  run({play.options, ""}, backend); // two looks
+  run({play.options}, backend); // two looks
   CHECK(script.left_in_bf16.empty());
   play.options.max_steps = 35;
   run(resume(play.options, "latest", {"max_steps"}), backend);
@@ -172,7 +172,7 @@ TEST_CASE("a block left in BF16 stays there after a resume, and the table says s
     Console console(printed, false);
     RankGroup group;
     const auto backend = make_cpu_backend(0);
-    Session session({play.options, ""}, choose_device(backend_options(play.options), {}), *backend, group, console);
+    Session session({play.options}, choose_device(backend_options(play.options), {}), *backend, group, console);
     session.model->leave_in_bf16(1);
     Trainer(session).run();
     CHECK_FALSE(contains(printed.str(), "block 1 not"));
@@ -192,7 +192,7 @@ TEST_CASE(
   play.options.max_lr = 0.05f, play.options.warmup_steps = 20;   // weights grow by several times
   play.options.fp8_margin = 0, play.options.fp8_interval = 1000; // and no scale follows
   play.options.max_steps = 40;
-  const Outcome outcome = run_cpu({play.options, ""});
+  const Outcome outcome = run_cpu({play.options});
   CHECK(outcome.code == ExitCode::done);
   CHECK(contains(outcome.printed, "warning: the scale of lm_head/weight lags: "));
   CHECK(contains(outcome.printed, " saturated at step 20, in the warm-up, "));
@@ -226,17 +226,17 @@ TEST_CASE("FP8 announces its format, and the table its recipe") {
   play.options.max_steps = 1;
   play.options.precision = PrecisionChoice::fp8;
   play.options.fp8_bf16_layers = "first,last";
-  std::string printed = run_cpu({play.options, ""}).printed;
+  std::string printed = run_cpu({play.options}).printed;
   CHECK(contains(printed, "FP8 Training Enabled: hybrid (E4M3 forward, E5M2 backward) (emulated on the CPU)\n"));
   CHECK(contains(printed, "hybrid, delayed scaling"));
   CHECK(contains(printed, "blocks 0, 2 not"));
   play.options.fp8_format = Fp8Recipe::e4m3, play.options.run_name = "second";
-  CHECK(contains(run_cpu({play.options, ""}).printed, "FP8 Training Enabled: e4m3 (E4M3 forward and backward)"));
+  CHECK(contains(run_cpu({play.options}).printed, "FP8 Training Enabled: e4m3 (E4M3 forward and backward)"));
   play.options.fp8_format = Fp8Recipe::e5m2;
   play.options.fp8_recipe = Fp8Scaling::current, play.options.run_name = "third";
-  printed = run_cpu({play.options, ""}).printed;
+  printed = run_cpu({play.options}).printed;
   CHECK(contains(printed, "FP8 Training Enabled: e5m2 (E5M2 forward and backward, E4M3 weights)"));
   CHECK(contains(printed, "e5m2, current scaling"));
   play.options.precision = PrecisionChoice::fp32, play.options.run_name = "fourth";
-  CHECK_FALSE(contains(run_cpu({play.options, ""}).printed, "FP8 Training Enabled"));
+  CHECK_FALSE(contains(run_cpu({play.options}).printed, "FP8 Training Enabled"));
 }

@@ -4,11 +4,13 @@
 #include <csignal>
 #include <limits>
 #include <new>
+#include <utility>
 
 #include "engine/io/checkpoint_names.h"
 #include "engine/io/checkpoint_search.h"
 #include "tests/expect_error.h"
 #include "tests/file_size_limit.h"
+#include "tests/tokenizer_tables.h"
 #include "tests/trainer_testing.h"
 
 using namespace gpt2;
@@ -28,11 +30,11 @@ struct Failure {
   std::string printed;
 };
 
-Failure run_to_error(const RunStart& start, Backend& backend) {
+Failure run_to_error(const RunSettings& settings, Backend& backend) {
   std::ostringstream printed;
   Console console(printed, false);
   RankGroup group;
-  Session session(start, choose_device(backend_options(start.options), {}), backend, group, console);
+  Session session(settings, choose_device(backend_options(settings.options), {}), backend, group, console);
   Failure failure;
   failure.error = expect_error([&] { Trainer(session).run(); });
   failure.printed = printed.str();
@@ -67,7 +69,7 @@ TEST_CASE("a checkpoint that is due while steps are skipped waits until one is a
   Script script;
   script.result = [](int64_t step) { return step >= 4 && step <= 6 ? skipped() : applied(); };
   ScriptedBackend backend(script);
-  const Outcome outcome = run({play.options, ""}, backend);
+  const Outcome outcome = run({play.options}, backend);
   CHECK(outcome.code == ExitCode::done);
   CHECK(saved_steps(play.options) == std::vector<int64_t>{2, 7, 8, 10});
   CHECK(count(outcome.printed, "not saved until a step is applied again") == 1);
@@ -80,7 +82,7 @@ TEST_CASE("a checkpoint that the next step does not bear out takes no place, and
   Script script;
   script.result = [](int64_t step) { return step >= 5 ? skipped() : applied(); }; // the update of step 4 ruined it
   ScriptedBackend backend(script);
-  const Failure failure = run_to_error({play.options, ""}, backend);
+  const Failure failure = run_to_error({play.options}, backend);
   CHECK(failure.error->code() == ExitCode::numerics);
   CHECK(contains(failure.printed, "step 4 | not saved: the last step was skipped"));
   CHECK(saved_steps(play.options) == std::vector<int64_t>{2});
@@ -94,7 +96,7 @@ TEST_CASE("a best that the next step does not bear out is no longer the best") {
   script.val_loss = [](int64_t step) { return step == 2 ? 5.0 : step == 4 ? 3.0 : step == 6 ? 4.0 : 4.5; };
   script.result = [](int64_t step) { return step == 5 ? skipped() : applied(); };
   ScriptedBackend backend(script);
-  const Outcome outcome = run({play.options, ""}, backend);
+  const Outcome outcome = run({play.options}, backend);
   CHECK(contains(outcome.printed, "step 4 | not saved: the last step was skipped"));
   CHECK(outcome.state.best_val_loss == doctest::Approx(4.0));
   CHECK(step_of(follow_marker(play.options.checkpoint_dir + "/run", "best")) == 6);
@@ -112,11 +114,11 @@ TEST_CASE("weights that the last update ruined are not saved, with evaluation or
     };
     ScriptedBackend backend(script);
     if (signal) {
-      const Outcome outcome = run({play.options, ""}, backend);
+      const Outcome outcome = run({play.options}, backend);
       CHECK(contains(outcome.printed,
                      "stopped at step 7 of 10, not saved: the loss after the last update is not finite"));
     } else {
-      CHECK(run_to_error({play.options, ""}, backend).error->code() == ExitCode::numerics);
+      CHECK(run_to_error({play.options}, backend).error->code() == ExitCode::numerics);
     }
     CHECK(saved_steps(play.options) == std::vector<int64_t>{5});
   }
@@ -131,7 +133,7 @@ TEST_CASE("a signal while steps are skipped saves nothing and names the last goo
     return step >= 4 ? skipped() : applied();
   };
   ScriptedBackend backend(script);
-  const Outcome outcome = run({play.options, ""}, backend);
+  const Outcome outcome = run({play.options}, backend);
   CHECK(outcome.code == ExitCode::stopped_early);
   CHECK(saved_steps(play.options) == std::vector<int64_t>{2});
   const std::string good = play.options.checkpoint_dir + "/run/step_00000002";
@@ -145,7 +147,7 @@ TEST_CASE("a run whose last step was skipped ends with exit 5 and the command th
   Script script;
   script.result = [](int64_t step) { return step > 9 ? skipped() : applied(); };
   ScriptedBackend backend(script);
-  const Failure failure = run_to_error({play.options, ""}, backend);
+  const Failure failure = run_to_error({play.options}, backend);
   CHECK(failure.error->code() == ExitCode::numerics);
   const std::string good = play.options.checkpoint_dir + "/run/step_00000008";
   CHECK(mentions(*failure.error, "the last good checkpoint is " + good));
@@ -159,7 +161,7 @@ TEST_CASE("too many skipped steps name the last good checkpoint; after a resume 
   play.options.max_steps = 5, play.options.max_skipped = 3;
   Script script;
   ScriptedBackend backend(script);
-  run({play.options, ""}, backend);
+  run({play.options}, backend);
   script.result = [](int64_t) { return skipped(); };
   play.options.max_steps = 100;
   const Failure failure = run_to_error(resume(play.options, "4", {"max_steps"}), backend);
@@ -174,7 +176,7 @@ TEST_CASE("a validation loss that is not finite at the end is exit 5, and nothin
   Script script;
   script.val_loss = [](int64_t step) { return step < 10 ? 1.0 : std::numeric_limits<double>::quiet_NaN(); };
   ScriptedBackend backend(script);
-  const Failure failure = run_to_error({play.options, ""}, backend);
+  const Failure failure = run_to_error({play.options}, backend);
   CHECK(failure.error->code() == ExitCode::numerics);
   CHECK(mentions(*failure.error, "the validation loss is not finite"));
   CHECK(saved_steps(play.options) == std::vector<int64_t>{5});
@@ -190,7 +192,7 @@ TEST_CASE("steps that were skipped before a checkpoint count after it") {
     std::ostringstream printed;
     Console console(printed, false);
     RankGroup group;
-    Session session({play.options, ""}, {}, backend, group, console);
+    Session session({play.options}, {}, backend, group, console);
     for (int i = 0; i < 3; ++i) session.model->step_result(), session.state.step += 1;
     session.checkpoints.save(*session.model, session.state, false, group);
   }
@@ -204,7 +206,7 @@ TEST_CASE("one bad token costs its sequence, not the run") {
   Playground play;
   write_shard(play, {100}, 40);
   play.options.max_steps = 12; // a little more than one pass
-  const Outcome outcome = run_cpu({play.options, ""});
+  const Outcome outcome = run_cpu({play.options});
   CHECK(outcome.code == ExitCode::done);
   CHECK(outcome.state.step == 12);
   CHECK(count(outcome.printed, "train.bin: token 100 is 60000, beyond the vocabulary") == 1);
@@ -220,7 +222,7 @@ TEST_CASE("too many bad tokens end the run with exit 3, and what was trained is 
   write_shard(play, bad, 40);
   play.options.max_steps = 100;
   const auto backend = make_cpu_backend(0);
-  const Failure failure = run_to_error({play.options, ""}, *backend);
+  const Failure failure = run_to_error({play.options}, *backend);
   CHECK(failure.error->code() == ExitCode::data);
   CHECK(mentions(*failure.error, "train.bin: token "));
   REQUIRE(saved_steps(play.options).size() == 1);
@@ -238,7 +240,7 @@ TEST_CASE("a shard that is cut short under a run: the step under way is complete
     return applied();
   };
   ScriptedBackend backend(script);
-  const Failure failure = run_to_error({play.options, ""}, backend);
+  const Failure failure = run_to_error({play.options}, backend);
   CHECK(failure.error->code() == ExitCode::data);
   CHECK(mentions(*failure.error, "train.bin"));
   const std::vector<int64_t> saved = saved_steps(play.options);
@@ -257,7 +259,7 @@ TEST_CASE("out of memory between two steps: what was trained is saved first") {
     return {};
   };
   ScriptedBackend backend(script);
-  CHECK_THROWS_AS(run({play.options, ""}, backend), std::bad_alloc);
+  CHECK_THROWS_AS(run({play.options}, backend), std::bad_alloc);
   CHECK(saved_steps(play.options) == std::vector<int64_t>{20});
 }
 
@@ -275,7 +277,7 @@ TEST_CASE("logs and locks that are removed under a run are made again; a full di
     return applied();
   };
   ScriptedBackend backend(script);
-  const Outcome outcome = run({play.options, ""}, backend);
+  const Outcome outcome = run({play.options}, backend);
   CHECK(outcome.code == ExitCode::done);
   CHECK(saved_steps(play.options) == std::vector<int64_t>{8, 10});
   for (const char* file : {"/metrics.jsonl", "/events.out.tfevents."}) {
@@ -299,7 +301,7 @@ TEST_CASE("one folder for logs and checkpoints that is removed is told, and the 
     return applied();
   };
   ScriptedBackend backend(script);
-  const Outcome outcome = run({play.options, ""}, backend);
+  const Outcome outcome = run({play.options}, backend);
   CHECK(outcome.code == ExitCode::done);
   CHECK(contains(outcome.printed, play.options.checkpoint_dir + "/run was removed while"));
   CHECK(saved_steps(play.options) == std::vector<int64_t>{8, 10});
@@ -318,7 +320,7 @@ TEST_CASE("a run whose removed folder another run has taken stops, and saves not
     return applied();
   };
   ScriptedBackend backend(script);
-  const Failure failure = run_to_error({play.options, ""}, backend);
+  const Failure failure = run_to_error({play.options}, backend);
   CHECK(failure.error->code() == ExitCode::usage);
   CHECK(mentions(*failure.error, "another run is writing to"));
   CHECK(saved_steps(play.options).empty());
@@ -335,7 +337,7 @@ TEST_CASE("an evaluation that is made up and not finite is not saved") {
     return 1.0;
   };
   ScriptedBackend backend(script);
-  CHECK(run({play.options, ""}, backend).code == ExitCode::stopped_early);
+  CHECK(run({play.options}, backend).code == ExitCode::stopped_early);
   script.val_loss = [](int64_t at) { return at == 5 ? std::numeric_limits<double>::quiet_NaN() : 1.0; };
   const Outcome rest = run(resume(play.options, "latest"), backend);
   CHECK(rest.code == ExitCode::done);
@@ -362,7 +364,7 @@ TEST_CASE("every signal, during a step, an evaluation, a sample and the end: wha
         return 1.0;
       };
       ScriptedBackend backend(script);
-      const Outcome outcome = run({play.options, ""}, backend);
+      const Outcome outcome = run({play.options}, backend);
       CHECK(outcome.code == ExitCode::stopped_early);
       const int64_t last = phase == "end" ? 10 : 5;
       CHECK(saved_steps(play.options) == std::vector<int64_t>{last});
@@ -384,7 +386,7 @@ TEST_CASE("an evaluation that a signal cut short is made up for when the run goe
       return 1.0 / static_cast<double>(at);
     };
     ScriptedBackend backend(script);
-    CHECK(run({play.options, ""}, backend).code == ExitCode::stopped_early);
+    CHECK(run({play.options}, backend).code == ExitCode::stopped_early);
 
     script.val_loss = [](int64_t at) { return 1.0 / static_cast<double>(at); };
     const Outcome rest = run(resume(play.options, "latest"), backend);
@@ -396,5 +398,44 @@ TEST_CASE("an evaluation that a signal cut short is made up for when the run goe
     if (step == 5) CHECK(read_checkpoint(play.options.checkpoint_dir + "/run/step_00000005").last_val_step == 5);
     CHECK(step_of(follow_marker(play.options.checkpoint_dir + "/run", "best")) == 10);
     CHECK(contains(run(resume(play.options, "latest"), backend).printed, "nothing left"));
+  }
+}
+
+TEST_CASE("a HellaSwag score and a sample that a signal cut short are made up for after a resume") {
+  if (!tokenizer()) return;
+  for (const std::string cut : {"step", "hellaswag", "sample"}) {
+    for (const int64_t step : {5, 10}) { // in between, and at the end
+      CAPTURE(cut);
+      CAPTURE(step);
+      Playground play;
+      const std::string task = R"({"ctx": "A dog", "endings": ["runs.", "is."], "label": 0})";
+      std::ofstream(play.folder / "tasks.jsonl") << task << "\n" << task << "\n" << task << "\n";
+      play.options.hellaswag_data = play.folder / "tasks.jsonl";
+      play.options.hellaswag_freq = play.options.sample_freq = 5;
+      play.options.sample_tokens = 2;
+      bool stopped = false;
+      const auto stop_once = [&](const std::string& phase, int64_t at) {
+        if (phase == cut && at == step && !std::exchange(stopped, true)) std::raise(SIGTERM);
+      };
+      Script script;
+      script.result = [&](int64_t at) { return stop_once("step", at), applied(); };
+      script.val_loss = [&](int64_t at) { return stop_once("hellaswag", at), 1.0; };
+      script.before_logits = [&](int64_t at) { stop_once("sample", at); };
+      ScriptedBackend backend(script);
+      CHECK(run({play.options}, backend).code == ExitCode::stopped_early);
+      CHECK(stopped);
+      const TrainState state = read_checkpoint(play.options.checkpoint_dir + "/run/" + step_folder_name(step));
+      CHECK(state.hellaswag_due == (cut != "sample"));
+      CHECK(state.sample_due);
+
+      CHECK(run(resume(play.options, "latest"), backend).code == ExitCode::done);
+      for (const char* type : {"hellaswag", "sample"}) {
+        std::vector<int64_t> steps;
+        for (const auto& line : metrics_of(play.options, type)) steps.push_back(line.at("step"));
+        CHECK(steps == std::vector<int64_t>{5, 10});
+      }
+      CHECK_FALSE(read_checkpoint(play.options.checkpoint_dir + "/run/" + step_folder_name(step)).sample_due);
+      CHECK(contains(run(resume(play.options, "latest"), backend).printed, "nothing left"));
+    }
   }
 }

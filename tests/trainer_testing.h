@@ -1,6 +1,7 @@
 // What the tests of the training loop share: a small run to play with, and a model that does as a script says.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "engine/data/shard.h"
+#include "engine/train/option_fields.h"
 #include "engine/train/trainer.h"
 #include "tests/contains.h"
 #include "tests/temporary_folder.h"
@@ -60,12 +62,12 @@ struct Outcome {
   std::vector<float> weights; // all tensors, one after the other
 };
 
-inline Outcome run(const RunStart& start, Backend& backend) {
+inline Outcome run(const RunSettings& settings, Backend& backend) {
   Outcome outcome;
   std::ostringstream printed;
   Console console(printed, false);
   RankGroup group;
-  Session session(start, choose_device(backend_options(start.options), {}), backend, group, console);
+  Session session(settings, choose_device(backend_options(settings.options), {}), backend, group, console);
   outcome.code = Trainer(session).run();
   outcome.state = session.state;
   outcome.printed = printed.str();
@@ -76,16 +78,30 @@ inline Outcome run(const RunStart& start, Backend& backend) {
   return outcome;
 }
 
-inline Outcome run_cpu(const RunStart& start) {
+inline Outcome run_cpu(const RunSettings& settings) {
   const auto backend = make_cpu_backend(0);
-  return run(start, *backend);
+  return run(settings, *backend);
 }
 
-inline RunStart resume(const Options& options, const std::string& which, std::set<std::string> given = {}) {
-  CommandLine line{options, std::move(given)};
-  line.options.resume = which;
+inline RunSettings settled(const CommandLine& line) {
+  RankGroup alone;
+  return settle(line, find_resume_point(line, alone));
+}
+
+// As a command line that gives --resume, --checkpoint_dir and `given` of these options.
+inline RunSettings resume(const Options& options, const std::string& which, std::set<std::string> given = {}) {
+  CommandLine line{{}, std::move(given)};
+  Options asked = options;
+  asked.resume = which;
   line.given.insert({"resume", "checkpoint_dir"});
-  return prepare_start(line);
+  for (const std::string& name : line.given) find_field(name)->copy(asked, line.options);
+  return settled(line);
+}
+
+// Where it would write on the CPU.
+inline RunPlace place_of(const RunSettings& settings) {
+  const DeviceChoice device = choose_device(backend_options(settings.options), {});
+  return find_place(settings, resolve_config(settings.options, false), device.precision);
 }
 
 // "step ... | norm: x" of every step line: all but the times.
@@ -127,6 +143,7 @@ struct Script {
   std::function<std::vector<Fp8TensorStats>(int64_t step)> fp8_stats = [](int64_t) {
     return std::vector<Fp8TensorStats>{};
   };
+  std::function<void(int64_t step)> before_logits = [](int64_t) {}; // of each token of a sample
   std::vector<DeviceMetric> device_metrics;
   std::vector<std::pair<int64_t, int>> left_in_bf16; // after which step, which block
   std::vector<std::string> calls;
@@ -161,7 +178,10 @@ class ScriptedModel : public Model {
   void evaluate(const Batch& batch, std::span<LossSum> rows) override {
     for (LossSum& row : rows) row = {script_.val_loss(steps_) * batch.seq_len, batch.seq_len};
   }
-  void next_token_logits(std::span<const int32_t>, std::span<float>) override {}
+  void next_token_logits(std::span<const int32_t>, std::span<float> logits) override {
+    script_.before_logits(steps_);
+    std::ranges::fill(logits, 0.0f);
+  }
   std::unique_ptr<StateSnapshot> snapshot() override { return std::make_unique<Counts>(steps_, skipped_in_a_row_); }
   void load_weights(StateReader&) override {}
   void load_state(StateReader& reader) override {

@@ -6,7 +6,7 @@
 #   CONFIG=configs/gpt2_1558m.toml ARGS="--use_fp8 --max_steps 5000" sbatch --nodes=4 --time=12:00:00 tools/submit_fp8.sh
 #
 #   CONFIG        an option file                                    default: configs/gpt2_124m.toml
-#   ARGS          flags that win over it, separated by blanks       default: --use_fp8
+#   ARGS          flags that win over it, separated by blanks       default: --use_fp8, unless CONFIG names a precision
 #   RUN           name of the run                                   default: slurm-JOB
 #   CHECKPOINTS   --checkpoint_dir, on a disk that all nodes see    default: checkpoints_fp8
 #   PROGRAM       the program                                       default: ./train_gpt2_fp8
@@ -54,7 +54,10 @@ trap 'time_is_up=yes; [ -z "$training" ] || kill -USR1 "$training"' USR1
 
 before=$(newest_step)
 if ((before < 0)); then
-  from="from the start" config=${CONFIG:-configs/gpt2_124m.toml} args=${ARGS---use_fp8} flags=()
+  from="from the start" config=${CONFIG:-configs/gpt2_124m.toml} flags=()
+  precision=--use_fp8
+  if grep -Eqs '^ *(precision|use_fp8) *[=:]' "$config"; then precision=; fi
+  args=${ARGS-$precision}
 else # its checkpoint knows the options
   from="from step $before" config=${CONFIG:-} args=${ARGS:-} flags=(--resume latest) # of this run
 fi

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/base/error.h"
@@ -53,6 +54,11 @@ inline void add_overwrite(CLI::App& app, bool& overwrite,
 
 // False after --help, whose text has been printed. Throws Error(usage).
 inline bool parse_arguments(CLI::App& app, int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) { // CLI11 would take "--" for the end of the flags, and "---" for a file
+    const std::string_view word = argv[i];
+    if (word.starts_with("--") && word.substr(0, word.find('=')).find_first_not_of('-') == std::string_view::npos)
+      throw Error(ExitCode::usage, "'" + std::string(word) + "' names no flag", "see --help");
+  }
   try {
     app.parse(argc, argv);
     return true;

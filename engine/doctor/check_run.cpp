@@ -18,7 +18,7 @@ std::string name_of(Precision precision) {
 
 // The real model on the real data. The tokens per second, where the steps were sound.
 std::optional<double> try_steps(const PlannedRun& run, Precision precision, const Report& report) {
-  BackendOptions options = backend_options(run.start.options);
+  BackendOptions options = backend_options(run.settings.options);
   options.cuda.plan_cache.clear(); // writes nothing
   options.cuda.timeline.clear();
   const OpenBackend open = open_backend(options);

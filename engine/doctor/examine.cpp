@@ -24,7 +24,7 @@ std::vector<Finding> examine(const CommandLine& command_line, const std::string&
   check_cpu_engine(keep);
   if (refused) keep({"plan of the run", Level::fail, refused->what(), refused->hint(), refused->code()});
   check_data(run ? &run->data : nullptr, verified_data, keep);
-  const Options& options = run ? run->start.options : command_line.options;
+  const Options& options = run ? run->settings.options : command_line.options;
   const Precision precision = options.precision == PrecisionChoice::bf16 ? Precision::bf16 : Precision::fp8;
   check_storage(run ? &*run : nullptr, run ? run->plan.options.checkpoint_dir : checkpoint_dir_for(options, precision),
                 keep);

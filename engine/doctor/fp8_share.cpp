@@ -30,7 +30,7 @@ Finding told(double flops, const std::string& time) {
 #ifdef GPT2_WITH_CUDA
 
 bool gpu_has_fp8(const PlannedRun& run) {
-  const int device = backend_options(run.start.options).cuda.device;
+  const int device = backend_options(run.settings.options).cuda.device;
   return probe_cuda_device(device).compute_capability >= kFp8ComputeCapability && fp8_refusal(device).empty();
 }
 

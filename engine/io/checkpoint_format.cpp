@@ -76,6 +76,8 @@ void write_train_group(Hdf5StateWriter writer, const TrainState& state) {
   writer.write_text("precision", state.precision);
   if (!state.fp8_guard.empty()) writer.write_text("fp8_guard", state.fp8_guard);
   if (!state.fp8_lag.empty()) writer.write_text("fp8_lag", state.fp8_lag);
+  if (state.hellaswag_due) writer.write_int("hellaswag_due", 1);
+  if (state.sample_due) writer.write_int("sample_due", 1);
   writer.write_text("data", state.data);
   if (!state.validation.empty()) writer.write_text("validation", state.validation);
 }
@@ -116,6 +118,8 @@ TrainState read_train_group(Hdf5StateReader reader) {
   state.precision = reader.read_text("precision");
   if (reader.has("fp8_guard")) state.fp8_guard = reader.read_text("fp8_guard");
   if (reader.has("fp8_lag")) state.fp8_lag = reader.read_text("fp8_lag");
+  state.hellaswag_due = reader.has("hellaswag_due");
+  state.sample_due = reader.has("sample_due");
   if (reader.has("data")) state.data = reader.read_text("data");
   if (reader.has("validation")) state.validation = reader.read_text("validation");
   return state;

@@ -36,6 +36,8 @@ struct TrainState {
   double last_val_loss = kNoLoss;
   int64_t last_val_step = -1; // at which it was measured; -1: never, or not known
   int64_t tokens = 0;         // trained on so far
+  bool hellaswag_due = false; // at this step, and not scored: a signal came first
+  bool sample_due = false;    // the same of a sample
   std::string run_name;
   std::string options_toml; // --print_config of the run
   std::string precision;    // "fp8", "bf16", "fp32"

@@ -5,10 +5,9 @@
 namespace gpt2 {
 
 std::vector<OptionDefault> option_defaults() {
-  Options options;
   std::vector<OptionDefault> out;
-  for (const OptionField& field : option_fields(options))
-    if (!field.of_this_start) out.push_back({field.name, field.group, field.toml()});
+  for (const OptionField& field : option_fields())
+    if (!field.of_this_start) out.push_back({field.name, field.group, field.toml({})});
   return out;
 }
 

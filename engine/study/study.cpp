@@ -52,10 +52,9 @@ void refuse_own_flags(const StudyRun& run, const std::string& origin) {
 
 // What was given must be what the run was trained with; what was not is the trainer's to choose.
 void refuse_other_training(const StudyRun& run, const Json& trained_with, const std::string& folder) {
-  Options copy = run.options;
-  for (const OptionField& field : option_fields(copy)) {
+  for (const OptionField& field : option_fields()) {
     if (!run.given.contains(field.name) || field.of_this_start || field.name == "num_epochs") continue;
-    const Json asked = parse_json(field.toml());
+    const Json asked = parse_json(field.toml(run.options));
     if (asked == "auto" || !trained_with.contains(field.name) || trained_with[field.name] == asked) continue;
     refuse(folder, field.name, trained_with[field.name].dump(), asked.dump());
   }
@@ -72,7 +71,8 @@ void take(Settings& settings, const std::string& toml, const std::string& origin
 
 std::string shown(const std::string& value) { return value.empty() ? "\"\"" : value; }
 
-// An option that was given when the run began and is left out now is another run too.
+// An option that was given when the run began and is left out now is another run too. How many checkpoints stay is not
+// what it trains, and its default has changed.
 void refuse_other_asked(const StudyRun& run, const std::string& folder) {
   const std::string path = asked_file(folder);
   std::error_code absent;
@@ -82,7 +82,7 @@ void refuse_other_asked(const StudyRun& run, const std::string& folder) {
   take(then, read_text_file(path), path);
   take(now, to_toml(run.options), run.name);
   for (const auto& [name, value] : now)
-    if (then[name] != value) refuse(folder, name, shown(then[name]), shown(value));
+    if (then[name] != value && !name.starts_with("keep_")) refuse(folder, name, shown(then[name]), shown(value));
 }
 
 bool saved_its_end(const RunMetrics& metrics, int64_t last) {

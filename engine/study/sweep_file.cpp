@@ -21,9 +21,8 @@ using Entry = TomlTable::Entry;
 }
 
 void check_key(const std::string& path, const Entry& entry, const std::set<std::string>& more) {
-  Options options;
   std::vector<std::string> names(more.begin(), more.end());
-  for (const OptionField& field : option_fields(options)) names.push_back(field.name);
+  for (const OptionField& field : option_fields()) names.push_back(field.name);
   if (std::find(names.begin(), names.end(), entry.key) != names.end()) return;
   fail(path, entry.line, "unknown option " + entry.key, did_you_mean(entry.key, names));
 }

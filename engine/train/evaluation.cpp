@@ -24,19 +24,19 @@ std::optional<double> mean_loss(EvaluableModel& model, const std::vector<HostBat
   return total[0] / total[1];
 }
 
-ExitCode evaluate_only(const RunStart& start, const DeviceChoice& device, Backend& backend, RankGroup& group,
+ExitCode evaluate_only(const RunSettings& settings, const DeviceChoice& device, Backend& backend, RankGroup& group,
                        Console& console) {
-  const GPT2Config config = resolve_config(start.options, device.gpu);
-  const RunData data = open_run_data(start.options, config);
+  const GPT2Config config = resolve_config(settings.options, device.gpu);
+  const RunData data = open_run_data(settings.options, config);
   if (!data.validation) throw Error(ExitCode::usage, "--eval_only without validation data", "give --val_data");
-  RunPlan plan = agree_on_plan(start, config, device.precision, *data.train, data.validation.get(), backend, group);
+  RunPlan plan = agree_on_plan(settings, config, device.precision, *data.train, data.validation.get(), backend, group);
   plan.model.purpose = Purpose::inference;
   // FP8 where that is asked for, but an FP8 run that was stopped before FP8 began is evaluated as it was trained.
-  if (start.trained_in != to_string(Precision::fp8)) plan.model = steady_state(plan.model);
+  const auto& point = settings.resumed;
+  if (!point || point->precision != to_string(Precision::fp8)) plan.model = steady_state(plan.model);
   const std::unique_ptr<Model> model = backend.make_model(plan.model); // each rank has all of it
-  const bool resumed = !start.checkpoint.empty();
-  const int64_t step = resumed ? load_checkpoint(start.checkpoint, *model).step : 0;
-  if (start.weights) model->load_weights(*start.weights);
+  const int64_t step = point ? load_checkpoint(point->checkpoint, *model).step : 0;
+  if (settings.weights) model->load_weights(*settings.weights);
   const std::vector<HostBatch> batches =
       validation_batches(*data.validation, plan.eval_sequences, plan.batch.batch_size, group.rank(), group.ranks());
   const StopSignal stop;
@@ -44,13 +44,13 @@ ExitCode evaluate_only(const RunStart& start, const DeviceChoice& device, Backen
   if (!evaluated) return ExitCode::stopped_early;
   const double loss = *evaluated;
 
-  std::vector<std::string> notes = start.notes;
+  std::vector<std::string> notes = settings.notes;
   append_notes(notes, device.notes);
-  append_notes(notes, notes_on_flags_without_effect_on_evaluation(start));
+  append_notes(notes, notes_on_flags_without_effect_on_evaluation(settings));
   for (const std::string& note : notes) console.line("note: " + note);
-  const std::string what = resumed         ? start.checkpoint
-                           : start.weights ? start.weights->path()
-                                           : "the initial " + config.name;
+  const std::string what = point              ? point->checkpoint
+                           : settings.weights ? settings.weights->path()
+                                              : "the initial " + config.name;
   console.line("evaluated " + what + " on " +
                std::to_string(std::min(plan.eval_sequences, data.validation->sequences())) + " sequences of " +
                (data.built_in ? "the " : "") + data.validation_from + ", in " + model->step_label());
@@ -58,7 +58,7 @@ ExitCode evaluate_only(const RunStart& start, const DeviceChoice& device, Backen
       formatted("step %lld | val loss: %.6f | perplexity: %.2f", static_cast<long long>(step), loss, std::exp(loss)));
   if (!std::isfinite(loss))
     throw AgreedError(ExitCode::numerics, "the loss of " + what + " is not finite",
-                      resumed ? "--list_checkpoints shows others" : "");
+                      point ? "--list_checkpoints shows others" : "");
   return ExitCode::done;
 }
 

@@ -10,7 +10,7 @@
 #include "engine/dist/rank_group.h"
 #include "engine/model/model.h"
 #include "engine/train/console.h"
-#include "engine/train/resume.h"
+#include "engine/train/run_settings.h"
 
 namespace gpt2 {
 
@@ -18,9 +18,9 @@ namespace gpt2 {
 std::optional<double> mean_loss(EvaluableModel& model, const std::vector<HostBatch>& batches, RankGroup& group,
                                 const StopSignal& stop);
 
-// Prints loss and perplexity of the checkpoint that `start` resumes, or of the initial model, on the validation data.
+// Prints loss and perplexity of the checkpoint that is resumed, or of the initial model, on the validation data.
 // Reads only: no folder, log or checkpoint is touched. Throws Error(usage) if there is no validation data.
-ExitCode evaluate_only(const RunStart& start, const DeviceChoice& device, Backend& backend, RankGroup& group,
+ExitCode evaluate_only(const RunSettings& settings, const DeviceChoice& device, Backend& backend, RankGroup& group,
                        Console& console);
 
 } // namespace gpt2

@@ -9,7 +9,6 @@
 #include "engine/base/error.h"
 #include "engine/base/split.h"
 #include "engine/base/terminal.h"
-#include "engine/base/toml.h"
 #include "engine/model/config.h"
 #include "engine/train/option_fields.h"
 
@@ -84,13 +83,14 @@ std::string flag_of(const OptionField& field) {
   return "--" + field.name + (field.is_switch() ? "" : " " + field.value_name);
 }
 
-std::string default_of(const OptionField& field) {
-  if (field.is_switch()) return field.toml() == "true" ? "on" : "off";
-  return read_toml("x = " + field.toml(), field.name).front().value;
+std::string default_of(const OptionField& field, const Options& options) {
+  const std::string value = field.text(options);
+  return field.is_switch() ? (value == "true" ? "on" : "off") : value;
 }
 
 std::string explanation(const OptionField& field, const Options& options) {
-  const std::string value = default_of(field), numbers = value == "auto" ? meaning_of_auto(field.name, options) : "";
+  const std::string value = default_of(field, options),
+                    numbers = value == "auto" ? meaning_of_auto(field.name, options) : "";
   return field.help + (value.empty() ? "" : " [" + value + (numbers.empty() ? "" : ": " + numbers) + "]");
 }
 
@@ -116,9 +116,8 @@ std::string entry(const std::string& flag, const std::string& meaning, size_t co
 }
 
 std::string help_of(const Options& options, size_t columns, const std::set<std::string>* chosen) {
-  Options copy = options;
   std::string out, group;
-  for (const OptionField& field : option_fields(copy)) {
+  for (const OptionField& field : option_fields()) {
     if (chosen && !chosen->count(field.name)) continue;
     if (field.group != group) out += "\n" + (group = field.group) + "\n";
     out += entry(flag_of(field), explanation(field, options), columns);
@@ -151,7 +150,6 @@ std::string joined(const std::vector<std::string>& words) {
 }
 
 std::string bash_completion() {
-  Options options;
   std::string cases, flags;
   const auto add = [&](const std::string& name, const std::string& value_name) {
     flags += " --" + name;
@@ -162,7 +160,7 @@ std::string bash_completion() {
     if (names_a_file(value_name)) cases += "COMPREPLY=($(compgen -f -- \"$current\")); ";
     cases += "return ;;\n";
   };
-  for (const OptionField& field : option_fields(options)) {
+  for (const OptionField& field : option_fields()) {
     add(field.name, field.value_name);
     if (field.is_switch()) flags += " --no-" + field.name;
   }
@@ -177,7 +175,6 @@ std::string bash_completion() {
 }
 
 std::string zsh_completion() {
-  Options options;
   std::string specs;
   const auto quoted = [](const std::string& text) { // inside '...[here]'
     std::string out;
@@ -197,7 +194,7 @@ std::string zsh_completion() {
     if (!words.empty()) specs += "(" + joined(words) + ")";
     specs += "'";
   };
-  for (const OptionField& field : option_fields(options)) {
+  for (const OptionField& field : option_fields()) {
     add(field.name, field.value_name, field.help);
     if (field.is_switch()) add("no-" + field.name, "", "not: " + field.help);
   }
@@ -271,15 +268,14 @@ std::string completion_script(const std::string& shell) {
 }
 
 std::string man_page(const std::string& version) {
-  Options options;
   std::string out = ".TH TRAIN_GPT2_FP8 1 \"\" \"" + roff(version) +
                     "\"\n.SH NAME\ntrain_gpt2_fp8 \\- pretrains GPT\\-2\n.SH SYNOPSIS\n.B train_gpt2_fp8\n"
                     "[\\fIOPTIONS\\fR]\n.SH DESCRIPTION\n" +
                     roff(kPurpose) + "\n" + roff(kSwitches) + "\n.SH OPTIONS\n";
   std::string group;
-  for (const OptionField& field : option_fields(options)) {
+  for (const OptionField& field : option_fields()) {
     if (field.group != group) out += ".SS " + roff(group = field.group) + "\n";
-    out += roff_entry(field.name, field.value_name, explanation(field, options));
+    out += roff_entry(field.name, field.value_name, explanation(field, {}));
   }
   out += ".SS Actions\n";
   for (const Action& action : actions()) out += roff_entry(action.name, action.value_name, action.help);

@@ -11,6 +11,8 @@
 
 #include "engine/base/divisors.h"
 #include "engine/base/program.h"
+#include "engine/base/split.h"
+#include "engine/dist/agreement.h"
 #include "engine/train/option_fields.h"
 
 namespace gpt2 {
@@ -115,29 +117,27 @@ ExitCode as_one_of(RankGroup& group, const std::function<ExitCode()>& work, cons
   }
 }
 
-CommandLine agree_on_resume(const CommandLine& command_line, RankGroup& group) {
-  CommandLine agreed = command_line;
-  if (group.alone() || command_line.options.resume.empty()) return agreed;
-  // The others may look when its folders are there already.
-  if (group.leads()) {
+std::vector<std::string> from_rank_0(RankGroup& group, const std::function<std::vector<std::string>()>& work) {
+  std::vector<std::string> texts;
+  const std::optional<Error> mine = attempt([&] {
+    if (!group.leads()) return;
     const auto busy = group.busy(); // it may verify checkpoints
-    const RunStart start = prepare_start(agreed);
-    agreed.options.checkpoint_dir = start.options.checkpoint_dir;
-    agreed.options.run_name = start.options.run_name;
-    agreed.notes = start.notes;
-  }
-  agreed.options.checkpoint_dir = group.broadcast(agreed.options.checkpoint_dir);
-  agreed.options.run_name = group.broadcast(agreed.options.run_name);
-  agreed.given.insert({"checkpoint_dir", "run_name"});
-  return agreed;
+    texts = work();
+  });
+  if (const std::optional<RankError> error = first_error(group, mine)) throw_agreed(group, error->error);
+  if (group.alone()) return texts;
+  std::string sent;
+  for (const std::string& text : texts) sent += text + '\0';
+  texts = split(group.broadcast(sent), '\0');
+  texts.pop_back(); // after the last zero byte
+  return texts;
 }
 
 std::vector<Fact> facts_of(const Options& options, const Backend& backend, const Dataset& train,
                            const Dataset* validation) {
-  Options copy = options;
   std::vector<Fact> facts = {{"version", GPT2_VERSION}, {"device and libraries", backend.versions()}};
-  for (const OptionField& field : option_fields(copy)) {
-    if (!field.of_this_start && !is_a_place(field.name)) facts.push_back({"--" + field.name, field.toml()});
+  for (const OptionField& field : option_fields()) {
+    if (!field.of_this_start && !is_a_place(field.name)) facts.push_back({"--" + field.name, field.toml(options)});
   }
   facts.push_back({"training data", train.fingerprint()});
   facts.push_back({"validation data", validation ? validation->fingerprint() : "none"});
@@ -161,17 +161,17 @@ void check_agreement(RankGroup& group, const std::vector<Fact>& mine) {
   }
 }
 
-Options fitted_to_ranks(const RunStart& start, int ranks) {
-  Options options = start.options;
-  const bool from_checkpoint = start.of_checkpoint && !start.given.contains("batch_size");
+Options fitted_to_ranks(const RunSettings& settings, int ranks) {
+  Options options = settings.options;
+  const bool from_checkpoint = settings.resumed && !settings.given.contains("batch_size");
   if (!from_checkpoint || options.batch_size == 0 || options.target_batch_size % ranks != 0) return options;
   options.batch_size = largest_divisor_at_most(options.target_batch_size / ranks, options.batch_size);
   return options;
 }
 
-RunPlan agree_on_plan(const RunStart& start, const GPT2Config& config, Precision precision, const Dataset& train,
+RunPlan agree_on_plan(const RunSettings& settings, const GPT2Config& config, Precision precision, const Dataset& train,
                       const Dataset* validation, Backend& backend, RankGroup& group) {
-  Options options = fitted_to_ranks(start, group.ranks());
+  Options options = fitted_to_ranks(settings, group.ranks());
   const auto plan_of = [&] { return make_plan(options, config, precision, train.sequences(), backend, group.ranks()); };
   if (group.alone()) return plan_of();
   std::vector<Fact> facts = facts_of(options, backend, train, validation);

@@ -16,8 +16,8 @@
 #include "engine/dist/rank_group.h"
 #include "engine/model/fp8_recipe.h"
 #include "engine/train/options.h"
-#include "engine/train/resume.h"
 #include "engine/train/run_plan.h"
+#include "engine/train/run_settings.h"
 
 namespace gpt2 {
 
@@ -36,8 +36,8 @@ int ranks_to_start(const Options& options, const Environment& environment);
 // asked to stop does not take the end of the others, who were asked too, for a failure.
 ExitCode as_one_of(RankGroup& group, const std::function<ExitCode()>& work, const StopSignal* stop = nullptr);
 
-// Where a run that is resumed goes on: --checkpoint_dir and --run_name become what rank 0 says.
-CommandLine agree_on_resume(const CommandLine& command_line, RankGroup& group);
+// What rank 0's work answers, texts without zero bytes, on every rank; an Error of it is thrown by all.
+std::vector<std::string> from_rank_0(RankGroup& group, const std::function<std::vector<std::string>()>& work);
 
 // Something that must be the same on every rank: {"max_lr", "0.0006"}.
 using Fact = std::pair<std::string, std::string>;
@@ -48,10 +48,10 @@ void check_agreement(RankGroup& group, const std::vector<Fact>& mine);
 
 // The options of one of so many ranks: a micro-batch of a checkpoint's run that they cannot divide their share by
 // becomes the largest that they can.
-Options fitted_to_ranks(const RunStart& start, int ranks);
+Options fitted_to_ranks(const RunSettings& settings, int ranks);
 
 // Rank 0's plan, after all have shown that they would choose from the same, fitted to them.
-RunPlan agree_on_plan(const RunStart& start, const GPT2Config& config, Precision precision, const Dataset& train,
+RunPlan agree_on_plan(const RunSettings& settings, const GPT2Config& config, Precision precision, const Dataset& train,
                       const Dataset* validation, Backend& backend, RankGroup& group);
 
 // Statistics over all ranks, from each rank's own. Amaxes and scales are the same already.

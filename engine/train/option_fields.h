@@ -30,14 +30,18 @@ struct OptionField {
   std::string group;      // of the help
   std::string value_name; // "FLOAT", "INT|auto"; empty: a switch, --name and --no-name
   std::string help;
-  std::function<std::string()> toml;           // the field's value as TOML
-  std::function<void(const std::string&)> set; // throws BadValue
-  bool of_this_start = false;                  // says how processes are started: no run or file remembers it
+  std::function<std::string(const Options&)> text;       // the value as a flag takes it
+  std::function<void(Options&, const std::string&)> set; // throws BadValue
+  std::function<void(const Options& from, Options& to)> copy;
+  std::function<bool(const Options&, const Options&)> same;
+  bool is_number = false;     // or a switch: TOML writes it without quotes, unless it is "auto"
+  bool of_this_start = false; // says how processes are started: no run or file remembers it
 
   bool is_switch() const { return value_name.empty(); }
+  std::string toml(const Options& options) const; // the value as TOML, and JSON, write it
 };
 
-// The fields point into `options`, which must outlive them.
-std::vector<OptionField> option_fields(Options& options);
+const std::vector<OptionField>& option_fields();
+const OptionField* find_field(const std::string& name); // nullptr: there is none
 
 } // namespace gpt2

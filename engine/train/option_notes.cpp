@@ -22,29 +22,22 @@ std::string without_effect(const std::vector<std::string>& names, const std::str
 // Options of which `belongs` is true, by name, in the order of the help.
 template <class Belongs>
 std::vector<std::string> options_that(const Belongs& belongs) {
-  Options any;
   std::vector<std::string> names;
-  for (const OptionField& field : option_fields(any)) {
+  for (const OptionField& field : option_fields()) {
     if (belongs(field)) names.push_back(field.name);
   }
   return names;
 }
 
-// see(name, value of the one, value of the other), as TOML, for every option.
-template <class See>
-void compare_options(Options one, Options other, const See& see) {
-  const std::vector<OptionField> here = option_fields(one), there = option_fields(other);
-  for (size_t i = 0; i < here.size(); ++i) see(here[i].name, here[i].toml(), there[i].toml());
-}
-
 // Those asked for. A file may name every option as it is anyway, as --print_config writes it, and --no-share_gpu asks
 // for nothing.
-std::set<std::string> asked_for(const RunStart& start) {
+std::set<std::string> asked_for(const RunSettings& start) {
   std::set<std::string> names;
-  compare_options(start.options, {}, [&](const std::string& name, const std::string& value, const std::string& usual) {
-    const bool as_ever = value == usual && (!start.typed.contains(name) || value == "false");
-    if (start.given.contains(name) && !as_ever) names.insert(name);
-  });
+  for (const OptionField& field : option_fields()) {
+    const bool asks_for_nothing = field.is_switch() && field.text(start.options) == "false";
+    const bool as_ever = field.same(start.options, {}) && (!start.typed.contains(field.name) || asks_for_nothing);
+    if (start.given.contains(field.name) && !as_ever) names.insert(field.name);
+  }
   return names;
 }
 
@@ -57,9 +50,10 @@ std::string rate_text(float rate) {
 std::vector<std::string> changed_options(const Options& before, const Options& now) {
   static const std::set<std::string> told_elsewhere{"precision", "use_fp8", "run_name", "checkpoint_dir", "resume"};
   std::vector<std::string> changes;
-  compare_options(before, now, [&](const std::string& name, const std::string& from, const std::string& to) {
-    if (from != to && !told_elsewhere.contains(name)) changes.push_back(name + " " + from + " -> " + to);
-  });
+  for (const OptionField& field : option_fields()) {
+    if (field.same(before, now) || field.of_this_start || told_elsewhere.contains(field.name)) continue;
+    changes.push_back(field.name + " " + field.toml(before) + " -> " + field.toml(now));
+  }
   return changes;
 }
 
@@ -89,12 +83,12 @@ void append_notes(std::vector<std::string>& notes, const std::vector<std::string
   notes.insert(notes.end(), more.begin(), more.end());
 }
 
-std::vector<std::string> notes_on_options_without_effect(const RunStart& start, const RunPlan& plan, bool gpu,
+std::vector<std::string> notes_on_options_without_effect(const RunSettings& start, const RunPlan& plan, bool gpu,
                                                          bool evaluates) {
   const std::set<std::string> given = asked_for(start);
   const Options& options = plan.options;
   const Fp8Options& fp8 = plan.model.fp8;
-  const bool uses_fp8 = plan.model.precision == Precision::fp8, resumes = !start.checkpoint.empty();
+  const bool uses_fp8 = plan.model.precision == Precision::fp8, resumes = start.resumed.has_value();
   std::vector<std::string> notes;
   const auto idle = [&](bool here, std::vector<std::string> names, const std::string& reason) {
     std::erase_if(names, [&](const std::string& name) { return !given.contains(name); });
@@ -139,7 +133,7 @@ std::vector<std::string> notes_on_options_without_effect(const RunStart& start, 
   idle(options.sample_tokens > 0 && options.temperature > 0 && options.top_k == 1, {"temperature", "sample_seed"},
        "with --top_k 1: the likeliest token is taken");
   idle(!options.use_tensorboard && !options.fp8_detail, {"histogram_freq"}, "without TensorBoard's files");
-  idle(options.keep_checkpoints == 0, {"keep_every"}, "without --keep_checkpoints: all checkpoints stay");
+  idle(options.keep_checkpoints == 0, {"keep_every"}, "with --keep_checkpoints all");
 
   idle(plan.ranks() == 1, {"zero", "grad_reduce", "nccl_timeout", "log_ranks", "share_gpu", "master"}, "with one rank");
   idle(!gpu, options_that([](const OptionField& field) { return field.group == option_group::kGpu; }), "on the CPU");
@@ -158,7 +152,7 @@ std::vector<std::string> notes_on_options_without_effect(const RunStart& start, 
   return notes;
 }
 
-std::vector<std::string> notes_on_flags_without_effect_on_evaluation(const RunStart& start) {
+std::vector<std::string> notes_on_flags_without_effect_on_evaluation(const RunSettings& start) {
   namespace group = option_group;
   static const std::set<std::string> of_training{group::kOptimizer, group::kEvaluation, group::kLogs,
                                                  group::kCheckpoints, group::kAnomalies};

@@ -5,19 +5,19 @@
 #include <string>
 #include <vector>
 
-#include "engine/train/resume.h"
 #include "engine/train/run_plan.h"
+#include "engine/train/run_settings.h"
 
 namespace gpt2 {
 
 void append_notes(std::vector<std::string>& notes, const std::vector<std::string>& more);
 
 // One line for each option that was asked for and changes nothing in this run.
-std::vector<std::string> notes_on_options_without_effect(const RunStart& start, const RunPlan& plan, bool gpu,
+std::vector<std::string> notes_on_options_without_effect(const RunSettings& start, const RunPlan& plan, bool gpu,
                                                          bool evaluates);
 
 // The same of --eval_only, for flags alone: a run's option file says how it trains.
-std::vector<std::string> notes_on_flags_without_effect_on_evaluation(const RunStart& start);
+std::vector<std::string> notes_on_flags_without_effect_on_evaluation(const RunSettings& start);
 
 // What differs from the checkpoint's run, old -> new, and where the learning rate climbs above the checkpoint's, which
 // was trained for `step` steps. Both are resolved. Precision is left out: the line that says where it resumes has it.

@@ -1,10 +1,10 @@
 #include "engine/train/options.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <iostream>
+#include <map>
 
 #include "engine/base/error.h"
 #include "engine/base/files.h"
@@ -20,11 +20,6 @@
 namespace gpt2 {
 namespace {
 
-OptionField* find_field(std::vector<OptionField>& fields, const std::string& name) {
-  const auto found = std::find_if(fields.begin(), fields.end(), [&](const auto& field) { return field.name == name; });
-  return found == fields.end() ? nullptr : &*found;
-}
-
 std::string with_underscores(std::string name) {
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
@@ -32,38 +27,46 @@ std::string with_underscores(std::string name) {
 
 std::string taken_for(const std::string& theirs, const std::string& ours) { return theirs + " is " + ours + " here"; }
 
-// Of two ways to say which data to train on, that of the stronger place counts; none: "".
-std::string rival_of(const std::string& name) {
-  if (name == "dataset") return "train_data";
-  return name == "train_data" || name == "val_data" ? "dataset" : "";
+std::vector<std::string> option_names() {
+  std::vector<std::string> names;
+  for (const OptionField& field : option_fields()) names.push_back(field.name);
+  return names;
 }
 
-// Sets every key of `lines` that is not in `command_line.given` yet, and adds it there.
-void apply_lines(const std::vector<TomlLine>& lines, const std::string& origin, std::vector<OptionField>& fields,
-                 CommandLine& command_line) {
-  const std::set<std::string> stronger = command_line.given;
+// Every line sets its option of `file`.
+void apply_lines(const std::vector<TomlLine>& lines, const std::string& origin, const std::set<std::string>& retired,
+                 CommandLine& file) {
   for (const TomlLine& line : lines) {
     const std::string place = origin + ":" + std::to_string(line.line) + ": ";
-    OptionField* field = find_field(fields, line.key);
+    const OptionField* field = find_field(line.key);
     const PeerFlag* const peer = field ? nullptr : find_peer_flag(line.key);
+    if (!field && retired.contains(line.key)) continue;
     if (peer && peer->ours) {
-      field = find_field(fields, peer->ours);
-      command_line.notes.push_back(place + taken_for(line.key, peer->ours));
+      field = find_field(peer->ours);
+      file.notes.push_back(place + taken_for(line.key, peer->ours));
     }
-    if (!field) {
-      std::vector<std::string> names;
-      for (const auto& f : fields) names.push_back(f.name);
+    if (!field)
       throw Error(ExitCode::usage, place + "unknown key " + line.key,
-                  peer ? peer->instead : did_you_mean(line.key, names));
-    }
-    if (stronger.contains(field->name) || stronger.contains(rival_of(field->name))) continue;
+                  peer ? peer->instead : did_you_mean(line.key, option_names()));
     try {
-      field->set(line.value);
+      field->set(file.options, line.value);
     } catch (const BadValue& bad) {
       throw Error(ExitCode::usage, place + line.key + ": " + bad.what());
     }
-    command_line.given.insert(field->name);
+    file.given.insert(field->name);
   }
+}
+
+// Options that say the same thing in other words: whoever gives the first takes back the others of a weaker source.
+struct Replacement {
+  const char* given;
+  std::vector<const char*> takes_back;
+};
+const std::vector<Replacement>& replacements() {
+  static const std::vector<Replacement> all{
+      {"max_steps", {"num_epochs"}}, {"num_epochs", {"max_steps"}},           {"precision", {"use_fp8"}},
+      {"use_fp8", {"precision"}},    {"dataset", {"train_data", "val_data"}}, {"train_data", {"dataset"}}};
+  return all;
 }
 
 std::vector<TomlLine> read_option_file(const std::string& path) {
@@ -87,14 +90,219 @@ std::string advice_for_word(const std::string& word) {
   return "values follow their flag; a switch takes none, or --switch=false";
 }
 
-// Two ways to say one thing must not contradict each other.
-void check_conflicts(Options& options) {
-  if (options.use_fp8) {
-    if (options.precision != PrecisionChoice::automatic && options.precision != PrecisionChoice::fp8) {
-      throw Error(ExitCode::usage, "--use_fp8 and --precision " + name_of(options.precision) + " contradict each other",
-                  "give one of the two");
+// `comment` is what follows a field's value.
+template <class Comment>
+std::string write_toml(const Options& options, Comment comment) {
+  std::string out = "# train_gpt2_fp8 --config THIS_FILE\n";
+  std::string group;
+  for (const OptionField& field : option_fields()) {
+    if (field.of_this_start) continue;
+    if (field.group != group) out += "\n# " + (group = field.group) + "\n";
+    out += field.name + " = " + field.toml(options) + comment(field) + "\n";
+  }
+  return out;
+}
+
+const Action* find_action(const std::string& name) {
+  const auto found = std::ranges::find(actions(), name, &Action::name);
+  return found == actions().end() ? nullptr : &*found;
+}
+
+double positive_seconds(const std::string& text) {
+  double seconds = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stopped, status] = std::from_chars(text.data(), end, seconds);
+  if (status != std::errc() || stopped != end || !(seconds > 0 && seconds <= 86400))
+    throw Error(ExitCode::usage, "--measure: '" + text + "' is no time in seconds", "as in --measure 60");
+  return seconds;
+}
+
+// The words of a command line: the last value of each flag counts.
+struct Words {
+  std::map<std::string, std::string> options, actions; // by name
+  std::vector<std::string> others;                     // neither
+  std::vector<std::string> notes;
+};
+
+// Which option or action a flag names. Dashes count as underscores; a flag of another trainer may have an equal here.
+struct Meaning {
+  const OptionField* field = nullptr;
+  const Action* action = nullptr;
+  bool negated = false;
+};
+
+Meaning meaning_of(const std::string& typed, std::vector<std::string>& notes) {
+  const bool off = typed.starts_with("no-") || typed.starts_with("no_");
+  for (const bool negated : {false, true}) {
+    if (negated && !off) break;
+    const std::string name = with_underscores(negated ? typed.substr(3) : typed);
+    const OptionField* field = find_field(name);
+    if (const Action* const action = find_action(name); action && !negated) return {.action = action};
+    const PeerFlag* const peer = field ? nullptr : find_peer_flag(name);
+    if (peer && peer->ours && name.size() > 1) field = find_field(peer->ours);
+    if (!field || (negated && !field->is_switch())) continue;
+    if (peer) notes.push_back(taken_for("--" + typed, (negated ? "--no-" : "--") + field->name));
+    return {.field = field, .negated = negated};
+  }
+  return {};
+}
+
+Words split_words(int argc, const char* const* argv) {
+  Words words;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const size_t name_begin = word.find_first_not_of('-'), equals = std::min(word.find('='), word.size());
+    if (word.starts_with('-') && (name_begin == std::string::npos || name_begin == equals))
+      throw Error(ExitCode::usage, "'" + word + "' names no flag", "see --help");
+    const bool is_flag = word.starts_with("--");
+    const auto [field, action, negated] = word == "-h" ? Meaning{.action = find_action("help")}
+                                          : is_flag    ? meaning_of(word.substr(2, equals - 2), words.notes)
+                                                       : Meaning{};
+    const bool has_value = equals < word.size(),
+               takes_value = field ? !field->is_switch() : action && !action->value_name.empty();
+    if ((!field && !action) || (negated && has_value)) {
+      words.others.push_back(word);
+      continue;
     }
-    options.precision = PrecisionChoice::fp8;
+    std::string value = has_value ? word.substr(equals + 1) : negated ? "false" : "true";
+    if (takes_value && !has_value) {
+      if (++i == argc) throw Error(ExitCode::usage, word + " is given without a value", "see --help");
+      value = argv[i]; // whatever it looks like
+    }
+    (field ? words.options : words.actions)[field ? field->name : action->name] = value;
+  }
+  return words;
+}
+
+[[noreturn]] void refuse_word(const std::string& other) {
+  const std::string word = other.substr(0, other.find('='));
+  if (!word.starts_with('-'))
+    throw Error(ExitCode::usage, "unexpected argument '" + other + "'", advice_for_word(other));
+  const PeerFlag* const peer = find_peer_flag(with_underscores(word.substr(word.find_first_not_of('-'))));
+  if (peer && peer->instead) throw Error(ExitCode::usage, "unknown flag " + word, peer->instead);
+  std::vector<std::string> names;
+  for (const Action& action : actions()) names.push_back("--" + action.name);
+  for (const OptionField& field : option_fields()) {
+    names.push_back("--" + field.name);
+    if (field.is_switch()) names.push_back("--no-" + field.name);
+  }
+  throw Error(ExitCode::usage, "unknown flag " + word, did_you_mean(word, names, "see --help"));
+}
+
+Options apply_flags(const Words& words) {
+  Options flags;
+  for (const OptionField& field : option_fields()) { // in the order of the help
+    const auto given = words.options.find(field.name);
+    if (given == words.options.end()) continue;
+    try {
+      field.set(flags, given->second);
+    } catch (const BadValue& bad) {
+      throw Error(ExitCode::usage, "--" + field.name + ": " + bad.what());
+    }
+  }
+  for (const std::string name :
+       {"resume", "init_from"}) { // --resume "$RUN" where RUN is not set: no new run by mistake
+    const auto given = words.options.find(name);
+    if (given != words.options.end() && given->second.empty())
+      throw Error(ExitCode::usage, "--" + name + " is given without a value", "leave it out for a new run");
+  }
+  if (words.options.contains("use_fp8") && !flags.use_fp8 && flags.precision == PrecisionChoice::fp8)
+    throw Error(ExitCode::usage, "--no-use_fp8 and --precision fp8 contradict each other", "give one of the two");
+  return flags;
+}
+
+// With the numbers of the model that is asked for, whatever else is wrong with the command line.
+std::string help_for(const Words& words) {
+  Options options;
+  try {
+    options = apply_flags(words);
+    config_by_name(options.model == "auto" ? "nano" : options.model);
+  } catch (const Error&) {
+    options.model = "auto";
+  }
+  const auto columns = static_cast<size_t>(std::clamp(terminal_columns(), 40, 120)); // wider is hard to read
+  return words.actions.contains("help_all") ? help_all_text(options, columns) : help_text(options, columns);
+}
+
+// What --help, --version and the like print; nullopt: none of them was asked for.
+std::optional<std::string> text_asked_for(const Words& words, const std::string& version) {
+  if (words.actions.contains("version")) return version + "\n";
+  if (words.actions.contains("completion")) return completion_script(words.actions.at("completion"));
+  if (words.actions.contains("man_page")) return man_page(version);
+  if (words.actions.contains("help") || words.actions.contains("help_all")) return help_for(words);
+  return std::nullopt;
+}
+
+} // namespace
+
+std::optional<CommandLine> parse_options(int argc, const char* const* argv, const std::string& version) {
+  const Words words = split_words(argc, argv);
+  if (const auto text = text_asked_for(words, version)) return std::cout << *text, std::nullopt;
+  if (!words.others.empty()) refuse_word(words.others.front());
+  const Options flags = apply_flags(words);
+  CommandLine line{.options = {}, .given = {}, .notes = words.notes};
+  for (const auto& [name, value] : words.options) line.typed.insert(name);
+  const auto asked = [&](const char* action) { return words.actions.contains(action); };
+  if (asked("config")) {
+    const std::string& path = words.actions.at("config");
+    apply_lines(read_option_file(path), path, {}, line);
+  }
+  override_options(line.options, line.given, flags, line.typed);
+  Options& options = line.options;
+  options.print_config = asked("print_config");
+  options.list_checkpoints = asked("list_checkpoints");
+  options.eval_only = asked("eval_only");
+  options.plan = asked("plan");
+  options.json = asked("json");
+  if (asked("measure")) options.measure = positive_seconds(words.actions.at("measure"));
+  check_conflicts(options);
+  return line;
+}
+
+std::string to_toml(const Options& options) {
+  return write_toml(options, [](const OptionField&) { return std::string(); });
+}
+
+std::string to_explained_toml(const Options& options) {
+  return write_toml(options, [&](const OptionField& field) {
+    const std::string numbers = field.text(options) == "auto" ? meaning_of_auto(field.name, options) : "";
+    return numbers.empty() ? "" : " # " + numbers;
+  });
+}
+
+CommandLine from_toml(const std::string& text, const std::string& origin, const std::set<std::string>& retired) {
+  CommandLine line;
+  apply_lines(read_toml(text, origin), origin, retired, line);
+  override_options(line.options, line.given, {}, {});
+  check_conflicts(line.options);
+  return line;
+}
+
+const std::set<std::string>& retired_keys() {
+  static const std::set<std::string> keys; // none so far
+  return keys;
+}
+
+void override_options(Options& options, std::set<std::string>& given, const Options& stronger,
+                      const std::set<std::string>& given_by_stronger) {
+  for (const auto& [name, takes_back] : replacements()) {
+    if (!given_by_stronger.contains(name)) continue;
+    // --no-use_fp8 says only what the precision is not.
+    if (name == std::string("use_fp8") && !stronger.use_fp8 && options.precision != PrecisionChoice::fp8) continue;
+    for (const char* other : takes_back) {
+      find_field(other)->copy(Options{}, options);
+      given.erase(other);
+    }
+  }
+  for (const std::string& name : given_by_stronger) find_field(name)->copy(stronger, options);
+  given.insert(given_by_stronger.begin(), given_by_stronger.end());
+  if (options.use_fp8 && options.precision == PrecisionChoice::automatic) options.precision = PrecisionChoice::fp8;
+}
+
+void check_conflicts(const Options& options) {
+  if (options.use_fp8 && options.precision != PrecisionChoice::fp8) {
+    throw Error(ExitCode::usage, "--use_fp8 and --precision " + name_of(options.precision) + " contradict each other",
+                "give one of the two");
   }
   if (options.max_steps > 0 && options.num_epochs > 0) {
     throw Error(ExitCode::usage, "--max_steps and --num_epochs both say how long to train", "give one of the two");
@@ -114,239 +322,10 @@ void check_conflicts(Options& options) {
     if (!options.gpus.empty())
       throw Error(ExitCode::usage, "--gpus starts all ranks itself", "give --gpus, or --ranks, --rank and --master");
   }
-  if (options.train_data.empty() && options.dataset.empty() && !options.val_data.empty()) {
+  if (options.resume.empty() && options.train_data.empty() && options.dataset.empty() && !options.val_data.empty()) {
     throw Error(ExitCode::usage, "--val_data is given but --train_data is not",
                 "give both, or neither for the built-in sample");
   }
-}
-
-// `comment` is what follows a field's value.
-template <class Comment>
-std::string write_toml(const Options& options, Comment comment) {
-  Options copy = options;
-  std::string out = "# train_gpt2_fp8 --config THIS_FILE\n";
-  std::string group;
-  for (const OptionField& field : option_fields(copy)) {
-    if (field.of_this_start) continue;
-    if (field.group != group) out += "\n# " + (group = field.group) + "\n";
-    out += field.name + " = " + field.toml() + comment(field) + "\n";
-  }
-  return out;
-}
-
-class CommandLineParser {
- public:
-  explicit CommandLineParser(Options& options) : options_(options), fields_(option_fields(options)) {
-    app_.allow_extras();    // we word the error ourselves
-    app_.set_help_flag(""); // and the help
-    for (const OptionField& field : fields_) declare(field);
-    for (const Action& action : actions()) {
-      const std::string flags = (action.name == "help" ? "-h,--" : "--") + action.name;
-      if (action.value_name.empty())
-        app_.add_flag(flags);
-      else
-        app_.add_option(flags);
-    }
-  }
-
-  // False after --help, --version and the like, which have printed what was asked for.
-  bool parse(int argc, const char* const* argv, const std::string& version, CommandLine& line) {
-    try {
-      app_.parse(words_of(argc, argv, line.notes));
-    } catch (const CLI::ParseError& error) {
-      throw Error(ExitCode::usage, error.what(), "see --help");
-    }
-    if (asked("version")) return std::cout << version << "\n", false;
-    if (asked("completion")) return std::cout << completion_script(app_["--completion"]->results().back()), false;
-    if (asked("man_page")) return std::cout << man_page(version), false;
-    if (asked("help") || asked("help_all")) return print_help(line.given), false;
-    check_extras();
-    apply_flags(line.given);
-    line.typed = line.given;
-    refuse_empty_origin();
-    if (asked("config")) {
-      const std::string path = app_["--config"]->results().back();
-      apply_lines(read_option_file(path), path, fields_, line);
-    }
-    options_.print_config = asked("print_config");
-    options_.list_checkpoints = asked("list_checkpoints");
-    options_.eval_only = asked("eval_only");
-    options_.plan = asked("plan");
-    options_.json = asked("json");
-    if (asked("measure")) options_.measure = positive_seconds(app_["--measure"]->results().back());
-    return true;
-  }
-
- private:
-  static double positive_seconds(const std::string& text) {
-    double seconds = 0;
-    const char* const end = text.data() + text.size();
-    const auto [stopped, status] = std::from_chars(text.data(), end, seconds);
-    if (status != std::errc() || stopped != end || !(seconds > 0 && seconds <= 86400))
-      throw Error(ExitCode::usage, "--measure: '" + text + "' is no time in seconds", "as in --measure 60");
-    return seconds;
-  }
-
-  bool asked(const std::string& action) const { return app_["--" + action]->count() > 0; }
-
-  // With the numbers of the model that is asked for, whatever else is wrong with the command line.
-  void print_help(std::set<std::string>& given) {
-    try {
-      apply_flags(given);
-      config_by_name(options_.model == "auto" ? "nano" : options_.model);
-    } catch (const Error&) {
-      options_.model = "auto";
-    }
-    const auto columns = static_cast<size_t>(std::clamp(terminal_columns(), 40, 120)); // wider is hard to read
-    std::cout << (asked("help_all") ? help_all_text(options_, columns) : help_text(options_, columns));
-  }
-
-  void declare(const OptionField& field) {
-    const std::string flag = "--" + field.name;
-    CLI::Option* option = field.is_switch() ? app_.add_flag(flag + ",!--no-" + field.name) : app_.add_option(flag);
-    option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-    declared_.push_back(option);
-  }
-
-  // In the order that CLI11 wants, last first, and in our words: dashes become underscores, a flag of another trainer
-  // that means the same becomes ours. `--x=` becomes `--x ""`, for it would take the next word as the value.
-  std::vector<std::string> words_of(int argc, const char* const* argv, std::vector<std::string>& notes) {
-    std::vector<std::string> words;
-    for (int i = 1; i < argc; ++i) {
-      const std::string word = argv[i];
-      if (word.size() < 3 || word.rfind("--", 0) != 0) {
-        words.push_back(word);
-        continue;
-      }
-      const size_t equals = std::min(word.find('='), word.size());
-      const std::string name = our_name(word.substr(2, equals - 2), notes), value = word.substr(equals);
-      words.push_back("--" + name + (value == "=" ? "" : value));
-      if (value == "=") words.emplace_back();
-      if (value.empty() && takes_value(name) && i + 1 < argc) words.emplace_back(argv[++i]); // whatever it looks like
-    }
-    std::reverse(words.begin(), words.end());
-    return words;
-  }
-
-  bool takes_value(const std::string& name) {
-    const OptionField* const field = find_field(fields_, name);
-    return field ? !field->is_switch() : name == "config" || name == "completion" || name == "measure";
-  }
-
-  // What is not known even so stays as it was typed.
-  std::string our_name(const std::string& typed, std::vector<std::string>& notes) {
-    const bool off = typed.rfind("no-", 0) == 0 || typed.rfind("no_", 0) == 0;
-    for (const bool negated : {false, true}) {
-      if (negated && !off) break;
-      const std::string name = with_underscores(negated ? typed.substr(3) : typed), no = negated ? "no-" : "";
-      const OptionField* field = find_field(fields_, name);
-      if (!field && !negated && app_.get_option_no_throw("--" + name)) return name; // an action
-      const PeerFlag* const peer = field ? nullptr : find_peer_flag(name);
-      if (peer && peer->ours && name.size() > 1) field = find_field(fields_, peer->ours);
-      if (!field || (negated && !field->is_switch())) continue;
-      if (peer) notes.push_back(taken_for("--" + typed, "--" + no + field->name));
-      return no + field->name;
-    }
-    return typed;
-  }
-
-  void apply_flags(std::set<std::string>& given) {
-    for (size_t i = 0; i < fields_.size(); ++i) {
-      if (declared_[i]->count() == 0) continue;
-      try {
-        fields_[i].set(declared_[i]->results().back());
-      } catch (const BadValue& bad) {
-        throw Error(ExitCode::usage, "--" + fields_[i].name + ": " + bad.what());
-      }
-      given.insert(fields_[i].name);
-    }
-  }
-
-  // --resume "$RUN" where RUN is not set: not a new run by mistake.
-  void refuse_empty_origin() const {
-    for (const char* name : {"resume", "init_from"}) {
-      const CLI::Option& option = *app_["--" + std::string(name)];
-      if (option.count() > 0 && option.results().back().empty())
-        throw Error(ExitCode::usage, "--" + std::string(name) + " is given without a value",
-                    "leave it out for a new run");
-    }
-  }
-
-  void check_extras() const {
-    const std::vector<std::string> extras = app_.remaining();
-    if (extras.empty()) return;
-    const std::string word = extras.front().substr(0, extras.front().find('='));
-    if (word.substr(0, 1) != "-") {
-      throw Error(ExitCode::usage, "unexpected argument '" + extras.front() + "'", advice_for_word(extras.front()));
-    }
-    if (const PeerFlag* const peer = find_peer_flag(with_underscores(word.substr(word.find_first_not_of('-'))));
-        peer && peer->instead) {
-      throw Error(ExitCode::usage, "unknown flag " + word, peer->instead);
-    }
-    std::vector<std::string> names;
-    for (const Action& action : actions()) names.push_back("--" + action.name);
-    for (const auto& field : fields_) {
-      names.push_back("--" + field.name);
-      if (field.is_switch()) names.push_back("--no-" + field.name);
-    }
-    throw Error(ExitCode::usage, "unknown flag " + word, did_you_mean(word, names, "see --help"));
-  }
-
-  Options& options_;
-  std::vector<OptionField> fields_;
-  std::vector<CLI::Option*> declared_; // one per field
-  CLI::App app_;
-};
-
-} // namespace
-
-std::optional<CommandLine> parse_options(int argc, const char* const* argv, const std::string& version) {
-  CommandLine line;
-  CommandLineParser parser(line.options);
-  if (!parser.parse(argc, argv, version, line)) return std::nullopt;
-  check_conflicts(line.options);
-  return line;
-}
-
-std::string to_toml(const Options& options) {
-  return write_toml(options, [](const OptionField&) { return std::string(); });
-}
-
-std::string to_explained_toml(const Options& options) {
-  return write_toml(options, [&](const OptionField& field) {
-    const std::string numbers = field.toml() == toml_string("auto") ? meaning_of_auto(field.name, options) : "";
-    return numbers.empty() ? "" : " # " + numbers;
-  });
-}
-
-CommandLine from_toml(const std::string& text, const std::string& origin) {
-  CommandLine line;
-  std::vector<OptionField> fields = option_fields(line.options);
-  apply_lines(read_toml(text, origin), origin, fields, line);
-  check_conflicts(line.options);
-  return line;
-}
-
-Options merge_for_resume(const CommandLine& now, const Options& of_checkpoint) {
-  Options merged = of_checkpoint;
-  // Either flag of these pairs replaces both of the checkpoint's.
-  if (now.given.contains("max_steps") || now.given.contains("num_epochs")) merged.max_steps = 0, merged.num_epochs = 0;
-  if (now.given.contains("dataset")) merged.train_data.clear(), merged.val_data.clear();
-  if (now.given.contains("train_data")) merged.dataset.clear();
-  if (now.given.contains("precision") || now.given.contains("use_fp8")) {
-    merged.precision = PrecisionChoice::automatic;
-    merged.use_fp8 = false;
-  }
-
-  Options source = now.options;
-  std::vector<OptionField> from = option_fields(source), to = option_fields(merged);
-  for (size_t i = 0; i < from.size(); ++i) {
-    if (!now.given.contains(from[i].name)) continue;
-    if (from[i].name == "model" && source.model == "auto") continue; // a checkpoint's model is no longer a choice
-    to[i].set(read_toml("x = " + from[i].toml(), from[i].name).front().value);
-  }
-  check_conflicts(merged);
-  return merged;
 }
 
 } // namespace gpt2

@@ -1,5 +1,6 @@
 // Every setting of a run, with its default. Flags, config files, checkpoints and the start-up table all read this
-// one struct; option_fields.cpp gives each field its flag, unit and check.
+// one struct; option_fields.cpp gives each field its flag, unit and check. docs/checkpoints.md has the precedence of
+// their sources as a table.
 #pragma once
 
 #include <cstdint>
@@ -124,7 +125,7 @@ struct Options {
   // checkpoints
   std::string checkpoint_dir;     // empty: by precision, checkpoints_fp8 or checkpoints_bf16
   int64_t checkpoint_freq = 1000; // steps; 0: only at the end
-  int64_t keep_checkpoints = 0;   // the newest so many of this run; 0: all
+  int64_t keep_checkpoints = -1;  // the newest so many of this run; 0: all; -1: 3 and each fifth of the run
   int64_t keep_every = 0;         // steps: multiples of it stay for ever; 0: none
   bool save_best = true;          // at every new best validation loss too
   bool strict_saves = false;      // a checkpoint that cannot be written ends the run
@@ -156,6 +157,7 @@ struct Options {
   bool operator==(const Options&) const = default;
 };
 
+// Of a command line and its --config: what the user typed.
 struct CommandLine {
   Options options;
   std::set<std::string> given;         // set by a flag or by --config; a resumed run takes the rest from its checkpoint
@@ -173,10 +175,20 @@ std::string to_toml(const Options& options);
 // The same with a comment where the model alone decides what "auto" stands for: max_lr = "auto" # 0.0006 for gpt2
 std::string to_explained_toml(const Options& options);
 
-// The other way round. `origin` names the text in errors. Throws Error(usage) for an unknown key or a bad value.
-CommandLine from_toml(const std::string& text, const std::string& origin);
+// The other way round. `origin` names the text in errors. Throws Error(usage) for a bad value, and for an unknown key
+// unless it is one of `retired`.
+CommandLine from_toml(const std::string& text, const std::string& origin, const std::set<std::string>& retired = {});
 
-// Settings of a resumed run: what the checkpoint's run used, overridden by what this command line gives.
-Options merge_for_resume(const CommandLine& now, const Options& of_checkpoint);
+// Keys of options that are gone: a checkpoint may hold them, and a file may not.
+const std::set<std::string>& retired_keys();
+
+// The one rule of precedence, for every pair of a weaker and a stronger source of options: what `stronger` gives
+// replaces what `given` of `options` had, and takes back what says the same thing in other words (--precision what
+// --use_fp8 says). Weakest to strongest: defaults, a resumed checkpoint, --config, flags.
+void override_options(Options& options, std::set<std::string>& given, const Options& stronger,
+                      const std::set<std::string>& given_by_stronger);
+
+// Two ways to say one thing must not contradict each other: throws Error(usage).
+void check_conflicts(const Options& options);
 
 } // namespace gpt2

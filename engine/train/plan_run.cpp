@@ -4,31 +4,25 @@
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/base/process.h"
-#include "engine/io/checkpoint_names.h"
-#include "engine/io/checkpoint_search.h"
 #include "engine/train/many_ranks.h"
 #include "engine/train/measure.h"
 #include "engine/train/option_notes.h"
-#include "engine/train/valid_checkpoint.h"
 
 namespace gpt2 {
 namespace {
 
 // ---- what a start would refuse ----
 
-void check_folders(const PlannedRun& run, const std::string& checkpoint_dir, const std::string& run_name) {
+void check_folders(const PlannedRun& run) {
   const StopSignal stop;
   stop.defer(); // what is made is removed first
-  for (const std::string& folder : {run.log_folder, run.checkpoint_folder}) {
+  for (const std::string& folder : {run.place.logs(), run.place.checkpoints()}) {
     const PassingFolders made(folder);
     const FolderLock lock(folder, "--run_name"); // no other way tells whether it can be had
   }
   stop.answer_at_once();
-  if (run.start.checkpoint.empty()) {
-    refuse_taken_name(checkpoint_dir + "/" + run_name);
-    for (const std::string& dir : default_checkpoint_dirs()) refuse_taken_name(dir + "/" + run_name);
-  }
-  check_room_for_checkpoint(run.checkpoint_folder, ParameterTable(run.plan.model.config).size());
+  refuse_taken_name(run.place);
+  check_room_for_checkpoint(run.place.checkpoints(), ParameterTable(run.plan.model.config).size());
 }
 
 // Texts and tasks that a run opens when it starts.
@@ -95,8 +89,8 @@ PlannedRun plan_run(const CommandLine& command_line, int ranks, double measure_s
   RankGroup alone;
   PlannedRun run;
   run.ranks = ranks;
-  run.start = prepare_start(with_valid_checkpoint(command_line, alone));
-  const Options& options = run.start.options;
+  run.settings = settle(command_line, find_resume_point(command_line, alone));
+  const Options& options = run.settings.options;
   BackendOptions of_backend = backend_options(options);
   const PlannedBackend planned = plan_backend(of_backend);
   const DeviceChoice& device = planned.device;
@@ -108,30 +102,26 @@ PlannedRun plan_run(const CommandLine& command_line, int ranks, double measure_s
 
   const GPT2Config config = resolve_config(options, device.gpu);
   run.data = open_run_data(options, config);
-  const std::string checkpoint_dir = checkpoint_dir_for(options, device.precision);
-  const std::string run_name = run_name_for(options, checkpoint_dir, config, device.precision);
-  run.log_folder = options.log_dir + "/" + run_name;
-  run.checkpoint_folder = checkpoint_dir + "/" + run_name;
-  run.plan = make_plan(fitted_to_ranks(run.start, ranks), config, device.precision, run.data.train->sequences(),
+  run.place = find_place(run.settings, config, device.precision);
+  run.plan = make_plan(fitted_to_ranks(run.settings, ranks), config, device.precision, run.data.train->sequences(),
                        *planned.backend, ranks);
-  check_folders(run, checkpoint_dir, run_name);
+  check_folders(run);
   check_texts(run, alone);
   run.memory = planned.backend->memory(run.plan.model, ranks);
   check_memory(run);
-  run.free_disk = free_disk_space(run.checkpoint_folder);
+  run.free_disk = free_disk_space(run.place.checkpoints());
 
-  run.notes = run.start.notes;
+  run.notes = run.settings.notes;
+  append_notes(run.notes, run.place.notes);
   append_notes(run.notes, device.notes);
   append_notes(run.notes, run.data.notes);
   append_notes(run.notes, run.plan.notes);
-  append_notes(run.notes, notes_on_options_without_effect(run.start, run.plan, device.gpu, run.evaluated() > 0));
-  if (!run.start.checkpoint.empty()) {
-    const TrainState state = read_checkpoint(run.start.checkpoint);
-    const std::string note =
-        check_same_data(run.start.checkpoint, state, run.data.train->fingerprint(), options.allow_other_data);
+  append_notes(run.notes, notes_on_options_without_effect(run.settings, run.plan, device.gpu, run.evaluated() > 0));
+  if (const auto& point = run.settings.resumed) {
+    const std::string note = check_same_data(*point, run.data.train->fingerprint(), options.allow_other_data);
     if (!note.empty()) run.notes.push_back(note);
-    run.done = state.step;
-    append_notes(run.notes, notes_on_resume(*run.start.of_checkpoint, run.plan.options, state.step));
+    run.done = point->step;
+    append_notes(run.notes, notes_on_resume(point->options, run.plan.options, point->step));
   }
 
   of_backend.cuda.plan_cache.clear(); // what is tuned for a measurement is not kept

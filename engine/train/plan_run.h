@@ -8,14 +8,13 @@
 
 #include "engine/dist/launch.h"
 #include "engine/train/console.h"
-#include "engine/train/resume.h"
 #include "engine/train/run_cost.h"
 #include "engine/train/session.h"
 
 namespace gpt2 {
 
 struct PlannedRun {
-  RunStart start;
+  RunSettings settings;
   RunPlan plan;
   RunData data;
   int ranks = 1;
@@ -24,9 +23,9 @@ struct PlannedRun {
   bool assumed = false;                     // the device is not in this machine
   std::vector<MemoryLine> memory = {};      // of each rank; empty: not known
   std::optional<int64_t> device_bytes = {}; // free on the GPU
-  std::string checkpoint_folder, log_folder;
+  RunPlace place;
   int64_t free_disk = 0;                        // bytes, where the checkpoints will be
-  int64_t done = 0;                             // steps of start.checkpoint
+  int64_t done = 0;                             // steps of the checkpoint
   std::optional<double> tokens_per_second = {}; // of all ranks
   std::string speed_from = {};                  // where that number is from
   RunCost cost = {};

@@ -13,8 +13,9 @@ std::string bytes_text(int64_t bytes) { return format_bytes(static_cast<double>(
 std::string count(double value) { return format_count(value); }
 
 std::string begins_text(const PlannedRun& run) {
-  if (!run.start.checkpoint.empty()) return "resumes " + run.start.checkpoint + " at step " + std::to_string(run.done);
-  return run.start.weights ? "with the weights of " + run.start.weights->path() : "with new weights";
+  if (run.settings.resumed)
+    return "resumes " + run.settings.resumed->checkpoint + " at step " + std::to_string(run.done);
+  return run.settings.weights ? "with the weights of " + run.settings.weights->path() : "with new weights";
 }
 
 std::string steps_text(const PlannedRun& run) {
@@ -48,7 +49,7 @@ std::string memory_row(const PlannedRun& run) {
 
 std::string checkpoints_text(const PlannedRun& run) {
   const CheckpointCost& cost = run.cost.checkpoints;
-  return run.checkpoint_folder + ": " + bytes_text(cost.bytes_each) + " each, " + std::to_string(cost.kept) +
+  return run.place.checkpoints() + ": " + bytes_text(cost.bytes_each) + " each, " + std::to_string(cost.kept) +
          " kept, at most " + bytes_text(cost.bytes()) + "; " + bytes_text(run.free_disk) + " are free" +
          (cost.bytes() > run.free_disk ? ": NOT ENOUGH, see --keep_checkpoints" : "");
 }
@@ -89,7 +90,7 @@ std::vector<TableSection> plan_table(const PlannedRun& run) {
                                 (run.gpu ? formatted(", %.2f GPU-hours", *run.gpu_hours()) : "")});
   }
   rows.push_back({"checkpoints", checkpoints_text(run)});
-  rows.push_back({"logs", run.log_folder});
+  rows.push_back({"logs", run.place.logs()});
   return sections;
 }
 
@@ -107,7 +108,7 @@ std::string plan_json(const PlannedRun& run) {
       {"precision", to_string(plan.model.precision)},
       {"memory_bytes", memory},
       {"host_memory_bytes", host_memory},
-      {"resumes", run.start.checkpoint.empty() ? nlohmann::json(nullptr) : nlohmann::json(run.start.checkpoint)},
+      {"resumes", run.settings.resumed ? nlohmann::json(run.settings.resumed->checkpoint) : nlohmann::json(nullptr)},
       {"steps_done", run.done},
       {"steps", cost.steps},
       {"tokens", cost.tokens},
@@ -124,7 +125,7 @@ std::string plan_json(const PlannedRun& run) {
       {"hours", cost.seconds ? nlohmann::json(*cost.seconds / 3600) : nlohmann::json(nullptr)},
       {"gpu_hours", optional_number(run.gpu_hours())},
       {"checkpoints",
-       {{"folder", run.checkpoint_folder},
+       {{"folder", run.place.checkpoints()},
         {"bytes_each", cost.checkpoints.bytes_each},
         {"kept", cost.checkpoints.kept},
         {"bytes", cost.checkpoints.bytes()},

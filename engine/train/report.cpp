@@ -1,11 +1,13 @@
 #include "engine/train/report.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/base/process.h"
 #include "engine/base/shell_words.h"
+#include "engine/dist/launch.h"
 #include "engine/train/fp8_watch.h"
 #include "engine/train/session.h"
 
@@ -45,7 +47,28 @@ std::string every(int64_t frequency, const std::string& otherwise) {
   return frequency > 0 ? "every " + counted(frequency, "step") : otherwise;
 }
 
+// How so many ranks are started again: words before the program and after its flags.
+std::pair<std::string, std::string> launch_words(const Launch& launch) {
+  const std::string ranks = std::to_string(launch.ranks);
+  if (launch.ranks == 1) return {};
+  if (launch.program == "--gpus") return {"", " --gpus " + ranks};
+  if (launch.program == "--ranks")
+    return {"", " --ranks " + ranks + " --rank RANK --master " + shell_word(launch.master)};
+  if (launch.program == "srun") return {"srun --ntasks=" + ranks + " ", ""};
+  if (launch.program != "torchrun") return {launch.program + " -np " + ranks + " ", ""};
+  const int on_node = launch.local_ranks.value_or(launch.ranks), nodes = launch.ranks / std::max(1, on_node);
+  return {"torchrun --no-python" + (nodes > 1 ? " --nnodes=" + std::to_string(nodes) : "") +
+              " --nproc_per_node=" + std::to_string(on_node) + " ",
+          ""};
+}
+
 } // namespace
+
+std::string kept_text(const Options& o) {
+  if (o.keep_checkpoints == 0) return "all are kept";
+  return "kept: the newest" + (o.keep_checkpoints > 1 ? " " + std::to_string(o.keep_checkpoints) : "") + ", the best" +
+         (o.keep_every > 0 ? " and every " + counted(o.keep_every, "step") : "") + " (--keep_checkpoints all: all)";
+}
 
 std::string shape_text(const GPT2Config& config) {
   return blocks_text(config) + ", sequences of " + std::to_string(config.seq_len);
@@ -111,9 +134,10 @@ std::vector<TableSection> start_table(const Session& session) {
         {"memory", memory_text(model.memory_report())}}},
       {"Data", {{"train data", data_text(*data.train, data.train_from)}}},
       {"Output",
-       {{"checkpoints", session.checkpoints.path() + ", " + every(o.checkpoint_freq, "at the end")},
-        {"logs",
-         session.log_folder + (o.use_tensorboard ? " (tools/start_tensorboard.sh --logdir " + o.log_dir + ")" : "")}}},
+       {{"checkpoints",
+         session.checkpoints.path() + ", " + every(o.checkpoint_freq, "at the end") + "; " + kept_text(o)},
+        {"logs", session.place.logs() +
+                     (o.use_tensorboard ? " (tools/start_tensorboard.sh --logdir " + o.log_dir + ")" : "")}}},
       {"Training",
        {{"batch", batch_text(plan)},
         {"steps", steps_text(plan, data)},
@@ -165,9 +189,12 @@ std::string hellaswag_line(int64_t step, const Accuracy& scores) {
          counted(scores.tasks, "task");
 }
 
-std::string resume_command(const std::string& checkpoint, std::optional<double> max_lr) {
-  return shell_word(program_as_called()) + " --resume " + shell_word(checkpoint) +
-         (max_lr ? " --max_lr " + formatted("%.3g", *max_lr) : "");
+std::string resume_command(const std::string& checkpoint, const Options& options, std::optional<double> max_lr) {
+  const auto launch = options.ranks > 0 ? std::optional(explicit_launch(options.ranks, options.rank, options.master))
+                                        : find_launch(process_environment());
+  const auto [before, after] = launch ? launch_words(*launch) : std::pair<std::string, std::string>();
+  return before + shell_word(program_as_called()) + " --resume " + shell_word(checkpoint) +
+         (max_lr ? " --max_lr " + formatted("%.3g", *max_lr) : "") + after;
 }
 
 std::string closing_lines(const Session& session) {

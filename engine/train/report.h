@@ -36,6 +36,7 @@ std::string shape_text(const GPT2Config& config); // "12 layers, 12 heads, 768 c
 std::string data_text(const Dataset& dataset, const std::string& source);
 std::string batch_text(const RunPlan& plan);
 std::string optimizer_text(const RunPlan& plan);
+std::string kept_text(const Options& resolved); // which checkpoints stay
 std::string memory_text(const std::vector<MemoryLine>& lines);
 
 std::vector<TableSection> start_table(const Session& session); // every setting that matters, resolved
@@ -44,7 +45,9 @@ std::string skip_line(int64_t step, Verdict verdict, int in_a_row, int limit);
 std::string validation_line(int64_t step, double loss, bool is_best, double best_loss);
 std::string hellaswag_line(int64_t step, const Accuracy& scores);
 // "./train_gpt2_fp8 --resume checkpoints_fp8/RUN"; "--max_lr 3e-4" at its end where it is to go on with half the rate.
-std::string resume_command(const std::string& checkpoint, std::optional<double> max_lr = std::nullopt);
+// With the launcher of as many ranks as this process is one of.
+std::string resume_command(const std::string& checkpoint, const Options& options = {},
+                           std::optional<double> max_lr = std::nullopt);
 std::string closing_lines(const Session& session); // steps and tokens; the loss where the last step was evaluated
 
 std::string reason_of(Verdict skipped); // "its loss is an outlier (--skip_loss_z)"

@@ -6,24 +6,77 @@
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/dist/agreement.h"
 #include "engine/io/checkpoint_names.h"
 #include "engine/io/checkpoint_search.h"
 #include "engine/io/checkpoint_verify.h"
-#include "engine/train/init_from.h"
-#include "engine/train/report.h"
+#include "engine/train/many_ranks.h"
+#include "engine/train/option_fields.h"
 #include "engine/train/run_plan.h"
+#include "engine/train/run_settings.h"
 
 namespace gpt2 {
 namespace {
 
-Options options_of(const TrainState& state, const std::string& checkpoint) {
+namespace fs = std::filesystem;
+using Lines = std::vector<std::string>;
+
+// ---- which one is meant ----
+
+// A precision that was asked for has a folder of its own, and that comes first.
+std::string find_checkpoint_of(const CommandLine& line) {
+  const Options& asked = line.options;
+  const std::string run = line.given.contains("run_name") ? asked.run_name : "";
+  if (asked.checkpoint_dir.empty() && asked.precision != PrecisionChoice::automatic) {
+    const bool bf16 = asked.precision == PrecisionChoice::bf16;
+    try {
+      return find_checkpoint({default_checkpoint_dir(bf16 ? Precision::bf16 : Precision::fp8)}, run, asked.resume);
+    } catch (const Error&) { // the next search reports what is missing
+    }
+  }
+  return find_checkpoint(checkpoint_dirs(asked), run, asked.resume);
+}
+
+// Is it a certain checkpoint that --resume asks for, or just the newest of a run?
+bool names_a_step(const std::string& which, const std::string& found) {
+  const std::string name = fs::path(without_slashes(which)).filename().string();
+  return is_number(name) || name == kBest || name == "state.h5" || name == fs::path(found).filename();
+}
+
+// `found`, or the newest valid one of its run. Every rank hashes its share.
+std::string choose_valid(const std::string& found, bool no_other, RankGroup& group, Lines& notes) {
+  const std::optional<Error> fault = find_fault(found, group);
+  if (!fault) return found;
+  std::string hint = fault->hint();
+  if (no_other) {
+    if (hint.empty()) hint = from_rank_0(group, [&] { return Lines{hint_if_damaged(found)}; }).front();
+    throw AgreedError(ExitCode::checkpoint, fault->what(), hint);
+  }
+  Lines faults = {fault->what()};
+  for (const std::string& other : from_rank_0(group, [&] { return others_of_run(found); })) {
+    if (const std::optional<Error> another = find_fault(other, group)) {
+      faults.emplace_back(another->what());
+      continue;
+    }
+    notes = faults;
+    notes.push_back("going back to " + other + ", the newest valid checkpoint of the run");
+    return other;
+  }
+  throw AgreedError(ExitCode::checkpoint, fault->what(),
+                    "start a new run without --resume: no other checkpoint of the run is valid");
+}
+
+// ---- what it says of its run ----
+
+std::string folder_of(const std::string& checkpoint) { return fs::absolute(checkpoint).parent_path().string(); }
+
+Options stored_options(const std::string& toml, const std::string& precision, const std::string& checkpoint) {
   try {
-    CommandLine saved = from_toml(state.options_toml, checkpoint + "/options.toml");
+    CommandLine saved = from_toml(toml, checkpoint + "/options.toml", retired_keys());
     Options& options = saved.options;
     if (!saved.given.contains("fp8_bf16_steps")) // an older run, whose FP8 began with step 1
-      options.fp8_bf16_steps = state.precision == to_string(Precision::fp8)
-                                   ? 0
-                                   : automatic_bf16_steps(options.warmup_steps, options.max_steps);
+      options.fp8_bf16_steps =
+          precision == to_string(Precision::fp8) ? 0 : automatic_bf16_steps(options.warmup_steps, options.max_steps);
     return options;
   } catch (const Error& error) { // not the user's typing: another version wrote it
     throw Error(ExitCode::checkpoint, std::string("cannot read the options of a checkpoint: ") + error.what(),
@@ -31,77 +84,66 @@ Options options_of(const TrainState& state, const std::string& checkpoint) {
   }
 }
 
-void check_same_run(const Options& merged, const Options& of_checkpoint, const std::string& checkpoint) {
-  const std::string asked = shape_text(resolve_config(merged, false));
-  const std::string there = shape_text(resolve_config(of_checkpoint, false));
-  if (asked != there) {
-    throw Error(ExitCode::checkpoint, checkpoint + " holds a model of " + there + ", but the flags ask for " + asked,
-                "leave out the flags of the shape, or start a new run without --resume");
-  }
-  if (merged.seed != of_checkpoint.seed) {
-    throw Error(ExitCode::checkpoint,
-                checkpoint + " was trained with --seed " + std::to_string(of_checkpoint.seed) + ", not " +
-                    std::to_string(merged.seed),
-                "leave out --seed");
+// The name decides where files go: it is checked as --run_name is.
+void check_run_name(const std::string& name, const std::string& checkpoint) {
+  try {
+    Options any;
+    find_field("run_name")->set(any, name);
+  } catch (const BadValue& bad) {
+    throw Error(ExitCode::checkpoint, checkpoint + " has no name that a run can have: " + bad.what(),
+                "resume a checkpoint that train_gpt2_fp8 wrote");
   }
 }
 
-// ---- where a run goes on ----
-
-namespace fs = std::filesystem;
-
-fs::path canonical(const std::string& path) {
-  std::error_code ignored;
-  return fs::weakly_canonical(path, ignored);
+int ranks_of(const std::string& checkpoint) {
+  int ranks = 1;
+  while (fs::exists(rank_file(checkpoint, ranks))) ++ranks;
+  return ranks;
 }
 
-std::string folder_of(const std::string& checkpoint) { return fs::absolute(checkpoint).parent_path().string(); }
-
-// Is there something in the folder that going on from `step` would replace, sooner or later? The newest is the
-// likeliest to be valid, and one is enough.
-bool has_later(const std::string& folder, int64_t step) {
-  const std::vector<CheckpointInfo> all = list_run(folder);
-  return std::any_of(all.rbegin(), all.rend(),
-                     [&](const auto& info) { return info.step > step && why_invalid(info.path).empty(); });
-}
-
-// A run's folder and its name in it. Where it was found, not where it was written: folders are moved and copied.
-struct Place {
-  std::string checkpoint_dir, run_name;
-  bool own_logs; // those of this name are the run's own: a copy beside its run has the same name
-};
-
-Place place_of(const std::string& checkpoint, const std::string& run_name, const std::vector<std::string>& dirs) {
-  const std::string folder = folder_of(checkpoint);
+// {--checkpoint_dir, name} of its run: where it was found, not where it was written, for folders are moved and copied.
+// A checkpoint directly in --checkpoint_dir, as version 0.1 wrote them, or copied out of its run has the name that it
+// says.
+std::pair<std::string, std::string> place_of(const std::string& checkpoint, const std::string& name,
+                                             const Lines& dirs) {
   for (const std::string& dir : dirs) {
-    const fs::path below = canonical(folder).lexically_relative(canonical(dir));
-    if (below == ".") return {dir, run_name, true}; // it stands there directly, as version 0.1 wrote them
-    if (!below.empty() && *below.begin() != "..") return {dir, below.string(), true};
+    const fs::path below = canonical_path(folder_of(checkpoint)).lexically_relative(canonical_path(dir));
+    if (!below.empty() && *below.begin() != "..") return {dir, below == "." ? name : below.string()};
   }
-  const std::string dir = checkpoint_dir_of(checkpoint, run_name);
-  return {dir, run_name, canonical(dir + "/" + run_name) == canonical(folder)};
+  return {checkpoint_dir_of(checkpoint, name), name};
 }
 
-// Sets the folder and the name of the resumed run.
-void settle(Options& merged, std::vector<std::string>& notes, const CommandLine& line, const std::string& checkpoint,
-            const TrainState& state) {
-  const Place place = place_of(checkpoint, state.run_name, checkpoint_dirs(line.options));
-  const bool named = line.given.contains("run_name") && !line.options.run_name.empty();
-  const bool elsewhere = line.given.contains("checkpoint_dir");
-  merged.checkpoint_dir = elsewhere ? line.options.checkpoint_dir : place.checkpoint_dir;
-  if (!named) merged.run_name = place.run_name;
-  const std::string found = folder_of(checkpoint), wanted = merged.checkpoint_dir + "/" + merged.run_name;
-  if (named && canonical(found) != canonical(wanted)) return refuse_taken_name(wanted); // a branch that has its name
-  const bool later = has_later(found, state.step) || has_later(wanted, state.step);
-  if (!later && (place.own_logs || elsewhere || !fs::exists(merged.log_dir + "/" + merged.run_name))) return;
-  const std::string name =
-      free_run_name(merged.run_name + "-from-" + std::to_string(state.step), merged.checkpoint_dir, merged.log_dir);
-  if (!line.options.eval_only)
-    notes.push_back((later ? "there are later checkpoints of " + merged.run_name + " than step "
-                           : "the logs of " + merged.run_name + " go on elsewhere after step ") +
-                    std::to_string(state.step) + ": this run branches off as " + name + ", and leaves " +
-                    merged.run_name + " as it is");
-  merged.run_name = name;
+// What rank 0 reads, for all: the members of ResumePoint in their order, the options as they are stored.
+Lines read_point(const std::string& checkpoint, const CommandLine& line) {
+  const TrainState state = read_checkpoint(checkpoint);
+  check_run_name(state.run_name, checkpoint);
+  const auto [dir, run] = place_of(checkpoint, state.run_name, checkpoint_dirs(line.options));
+  const std::string log_dir = stored_options(state.options_toml, state.precision, checkpoint).log_dir;
+  const bool has_log =
+      is_log_of(state.run_name, log_dir + "/" + run) || is_log_of(state.run_name, log_dir + "/" + state.run_name);
+  return {checkpoint,
+          dir,
+          run,
+          has_log ? log_dir : Options{}.log_dir,
+          state.options_toml,
+          std::to_string(state.step),
+          std::to_string(ranks_of(checkpoint)),
+          state.precision,
+          state.data};
+}
+
+ResumePoint to_point(const Lines& read) {
+  const std::string& precision = read.at(7);
+  return {.checkpoint = read.at(0),
+          .checkpoint_dir = read.at(1),
+          .run = read.at(2),
+          .log_dir = read.at(3),
+          .options = stored_options(read.at(4), precision, read.at(0)),
+          .step = std::stoll(read.at(5)),
+          .ranks = std::stoi(read.at(6)),
+          .precision = precision,
+          .data = read.at(8),
+          .verified = !is_unverified(read.at(0))};
 }
 
 // ---- a list of checkpoints ----
@@ -116,52 +158,24 @@ std::string loss_text(const CheckpointInfo& info) {
 
 std::string model_text(const CheckpointInfo& info) { return info.is_damaged() ? "" : " | " + info.model; }
 
-RunStart new_run(const CommandLine& line) {
-  RunStart start{
-      .options = line.options, .checkpoint = "", .given = line.given, .typed = line.typed, .notes = line.notes};
-  start.weights = open_initial_weights(start.options);
-  if (start.weights)
-    start.notes.insert(start.notes.end(), start.weights->notes().begin(), start.weights->notes().end());
-  return start;
-}
-
 } // namespace
 
-RunStart prepare_start(const CommandLine& command_line) {
-  const Options& asked = command_line.options;
-  if (asked.resume.empty()) return new_run(command_line);
-  const std::string run = command_line.given.contains("run_name") ? asked.run_name : "";
-  const std::string checkpoint = find_checkpoint(checkpoint_dirs(asked), run, asked.resume);
-  const TrainState state = read_checkpoint(checkpoint);
-  const Options of_checkpoint = options_of(state, checkpoint);
-  Options merged = merge_for_resume(command_line, of_checkpoint);
-  check_same_run(merged, of_checkpoint, checkpoint);
-  std::vector<std::string> notes = command_line.notes;
-  settle(merged, notes, command_line, checkpoint, state);
-  if (command_line.given.contains("init_from") && !asked.init_from.empty())
-    notes.push_back("--init_from has no effect: the run goes on with the weights of its checkpoint");
-  return {merged, checkpoint, state.precision, of_checkpoint, command_line.given, command_line.typed, notes};
+std::optional<ResumePoint> find_resume_point(const CommandLine& line, RankGroup& group) {
+  const std::string& which = line.options.resume;
+  if (which.empty()) return std::nullopt;
+  Lines notes;
+  const std::string found = from_rank_0(group, [&] { return Lines{find_checkpoint_of(line)}; }).front();
+  const std::string checkpoint = choose_valid(found, names_a_step(which, found), group, notes);
+  ResumePoint point = to_point(from_rank_0(group, [&] { return read_point(checkpoint, line); }));
+  point.notes = notes;
+  if (!point.verified)
+    point.notes.push_back(checkpoint + " is from before checkpoints had hashes: it is read unverified");
+  return point;
 }
 
 std::vector<std::string> checkpoint_dirs(const Options& options) {
   if (options.checkpoint_dir.empty()) return default_checkpoint_dirs();
   return {options.checkpoint_dir};
-}
-
-std::string free_run_name(const std::string& name, const std::string& checkpoint_dir, const std::string& log_dir) {
-  std::string free = name;
-  for (int count = 2; fs::exists(checkpoint_dir + "/" + free) || fs::exists(log_dir + "/" + free); ++count)
-    free = name + "-" + std::to_string(count);
-  return free;
-}
-
-void refuse_taken_name(const std::string& run_folder) {
-  const std::vector<CheckpointInfo> there = list_run(run_folder);
-  if (there.empty()) return;
-  throw Error(ExitCode::usage,
-              run_folder + " holds the checkpoints of an earlier run of this name, up to step " +
-                  std::to_string(there.back().step),
-              "give another --run_name, or go on with that run: " + resume_command(run_folder));
 }
 
 std::string describe_checkpoints(const std::vector<std::string>& checkpoint_dirs) {

@@ -1,43 +1,39 @@
-// Where a run begins: at step 0, or at a checkpoint with the options of its run.
+// Which checkpoint --resume leads to, and what it says of its run.
 #pragma once
 
-#include <memory>
+#include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "engine/exchange/weight_source.h"
+#include "engine/dist/rank_group.h"
 #include "engine/train/options.h"
 
 namespace gpt2 {
 
-struct RunStart {
-  Options options;
-  std::string checkpoint;                     // folder to resume from; empty: a new run
-  std::string trained_in = {};                // its precision, "fp8"
-  std::optional<Options> of_checkpoint = {};  // as its run resolved them
-  std::set<std::string> given = {};           // options that the command line or its --config set
-  std::set<std::string> typed = {};           // of those, by a flag
-  std::vector<std::string> notes = {};        // of the command line, and on where the run goes on
-  std::shared_ptr<WeightSource> weights = {}; // --init_from, of a new run
+struct ResumePoint {
+  std::string checkpoint;              // its folder, as it was found
+  std::string checkpoint_dir = {};     // where its run is, in the folder
+  std::string run = {};                // of this name, wherever that is now
+  std::string log_dir = {};            // that holds the run's metrics.jsonl; the default where none does
+  Options options = {};                // as its run resolved them
+  int64_t step = 0;                    // that is done
+  int ranks = 1;                       // that wrote it
+  std::string precision = {};          // it was trained in, "fp8"
+  std::string data = {};               // it was trained on, Dataset::fingerprint(); "": not known
+  bool verified = true;                // false: from before checkpoints had hashes
+  std::vector<std::string> notes = {}; // which others are damaged
 };
 
-// Follows --resume, to the folder and the name under which the run goes on: its own from its newest checkpoint, those
-// of a new branch from an earlier one. Throws Error(checkpoint) if there is nothing to resume from, or if the command
-// line asks for another shape or seed than the checkpoint has; Error(usage) for the name of another run.
-RunStart prepare_start(const CommandLine& command_line);
+// Rank 0 follows --resume and reads the checkpoint's state; all ranks verify its files together and get the same
+// answer; nullopt without --resume. Where the checkpoint is damaged and --resume named no certain step (latest, a run),
+// the newest valid one of its run takes its place. Throws AgreedError(checkpoint) if there is nothing to resume from.
+std::optional<ResumePoint> find_resume_point(const CommandLine& line, RankGroup& group);
 
 // Where checkpoints are looked for: --checkpoint_dir, or without it every default one.
 std::vector<std::string> checkpoint_dirs(const Options& options);
 
 // --list_checkpoints: one line a checkpoint, below the name of its run; the run that saved last at the end.
 std::string describe_checkpoints(const std::vector<std::string>& checkpoint_dirs);
-
-// `name`, or where a run of that name is there already `name`-2, `name`-3, ...
-std::string free_run_name(const std::string& name, const std::string& checkpoint_dir, const std::string& log_dir);
-
-// What a run would write to belongs to another one: throws Error(usage) if the folder holds checkpoints.
-void refuse_taken_name(const std::string& run_folder);
 
 } // namespace gpt2

@@ -37,11 +37,10 @@ std::string verdict_text(Verdict verdict) {
 
 // What an option writes to a TOML file, a number, a word or a text in quotes, is JSON too.
 JsonText options_json(const Options& options) {
-  Options copy = options;
   std::string json;
-  for (const OptionField& field : option_fields(copy)) {
+  for (const OptionField& field : option_fields()) {
     if (field.of_this_start) continue;
-    json += (json.empty() ? "{\"" : ",\"") + field.name + "\":" + field.toml();
+    json += (json.empty() ? "{\"" : ",\"") + field.name + "\":" + field.toml(options);
   }
   return JsonText(to_valid_utf8(json) + "}");
 }

@@ -124,6 +124,15 @@ int64_t resolve_steps(const Options& options, const ModelDefaults& defaults, int
   return enough;
 }
 
+// Steps from one checkpoint that stays for ever to the next: a fifth of the run, in whole intervals of saves.
+int64_t milestones(int64_t checkpoint_freq, int64_t max_steps) {
+  constexpr int64_t kMilestones = 5;
+  if (checkpoint_freq == 0) return 0;
+  const int64_t saves = (max_steps - 1) / kMilestones / checkpoint_freq + 1;
+  int64_t steps = 0;
+  return __builtin_mul_overflow(saves, checkpoint_freq, &steps) ? 0 : steps;
+}
+
 // A tenth of a run shorter than the model's usual one, but no fewer than 10 steps unless they are half of it: 124M at
 // the full rate from its second step on overshoots, and a run of 12 steps ends above where it began.
 int64_t automatic_warmup(const ModelDefaults& defaults, int64_t max_steps) {
@@ -209,6 +218,10 @@ BackendOptions backend_options(const Options& options, const RankGroup& group) {
   return of_rank;
 }
 
+KeepRule keep_rule(const Options& resolved) {
+  return {.newest = resolved.keep_checkpoints, .every = resolved.keep_every, .due_every = resolved.checkpoint_freq};
+}
+
 std::string checkpoint_dir_for(const Options& options, Precision precision) {
   return options.checkpoint_dir.empty() ? default_checkpoint_dir(precision) : options.checkpoint_dir;
 }
@@ -280,6 +293,10 @@ RunPlan make_plan(const Options& options, const GPT2Config& config, Precision pr
   plan.model.fp8.current_steps = resolved.fp8_current_steps;
   resolved.eval_sequences = static_cast<int>(plan.eval_sequences);
   resolved.checkpoint_dir = checkpoint_dir_for(options, precision);
+  if (resolved.keep_checkpoints < 0) {
+    resolved.keep_checkpoints = 3;
+    if (resolved.keep_every == 0) resolved.keep_every = milestones(resolved.checkpoint_freq, plan.max_steps);
+  }
   plan.schedule = schedule_of(resolved);
   return plan;
 }

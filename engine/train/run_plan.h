@@ -7,6 +7,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/dist/rank_group.h"
+#include "engine/io/checkpoint_pruning.h"
 #include "engine/model/model.h"
 #include "engine/train/options.h"
 #include "engine/train/schedule.h"
@@ -48,6 +49,9 @@ GPT2Config resolve_config(const Options& options, bool gpu);
 BackendOptions backend_options(const Options& options);
 // The same for one of several ranks: its own GPU, its share of the cores.
 BackendOptions backend_options(const Options& options, const RankGroup& group);
+
+// Which checkpoints stay, of options that are resolved.
+KeepRule keep_rule(const Options& resolved);
 
 // --checkpoint_dir, or what it is by default.
 std::string checkpoint_dir_for(const Options& options, Precision precision);

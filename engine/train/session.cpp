@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
 #include <filesystem>
 
 #include "engine/base/formatted.h"
@@ -13,7 +12,6 @@
 #include "engine/data/shard.h"
 #include "engine/data/shard_overlap.h"
 #include "engine/inference/task_scores.h"
-#include "engine/io/checkpoint_names.h"
 #include "engine/io/checkpoint_search.h"
 #include "engine/train/many_ranks.h"
 #include "engine/train/option_notes.h"
@@ -66,48 +64,15 @@ RunData built_in_sample(const GPT2Config& config) {
 
 // ---- folders ----
 
-std::string new_run_name(const GPT2Config& config, Precision precision) { // "nano-fp32-20261115-014400"
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  char date[32];
-  std::strftime(date, sizeof date, "%Y%m%d-%H%M%S", &local);
-  return config.name + "-" + to_string(precision) + "-" + date;
-}
-
 // Two writers of one run would replace each other's checkpoints; other runs have folders of their own.
 std::optional<FolderLock> lock_logs(const std::string& folder, const RankGroup& group) {
   if (!group.leads()) return std::nullopt;
   return std::optional<FolderLock>(std::in_place, folder, "--run_name");
 }
 
-std::optional<FolderLock> lock_checkpoints(const std::string& folder, const std::string& locked_already,
-                                           const RankGroup& group) {
-  if (!group.leads()) return std::nullopt;
-  namespace fs = std::filesystem;
-  std::error_code ignored;
-  if (fs::weakly_canonical(folder, ignored) == fs::weakly_canonical(locked_already, ignored)) return std::nullopt;
-  return std::optional<FolderLock>(std::in_place, folder, "--run_name");
-}
-
-CheckpointFolder open_checkpoints(const std::string& checkpoint_dir, const std::string& run_name, const RunStart& start,
-                                  const GPT2Config& config, const RankGroup& group) {
-  const Options& o = start.options;
-  CheckpointFolder checkpoints(checkpoint_dir, run_name,
-                               {.newest = o.keep_checkpoints, .every = o.keep_every, .due_every = o.checkpoint_freq});
-  if (group.leads() && start.checkpoint.empty()) {
-    refuse_taken_name(checkpoints.path());
-    for (const std::string& dir : default_checkpoint_dirs())
-      refuse_taken_name(dir + "/" + run_name); // logs share a name
-  }
-  if (group.leads()) checkpoints.check_writable(ParameterTable(config).size());
-  return checkpoints;
-}
-
-// Rank 0 names the run; a rank that knows no name yet may read another second on its clock.
-std::string agree_on_name(const Options& options, const std::string& checkpoint_dir, const GPT2Config& config,
-                          Precision precision, RankGroup& group) {
-  return group.broadcast(run_name_for(options, checkpoint_dir, config, precision));
+std::optional<FolderLock> lock_checkpoints(const RunPlace& place, const RankGroup& group) {
+  if (!group.leads() || canonical_path(place.checkpoints()) == canonical_path(place.logs())) return std::nullopt;
+  return std::optional<FolderLock>(std::in_place, place.checkpoints(), "--run_name");
 }
 
 std::string metrics_file(const Options& options, const RankGroup& group) {
@@ -125,24 +90,31 @@ Warn log_warnings(Console& console, const RankGroup& group) {
 
 // ---- model ----
 
-void say_where_it_resumes(Console& console, const std::string& checkpoint, const TrainState& state,
-                          const ModelOptions& model) {
-  console.line("resumed " + checkpoint + " at step " + std::to_string(state.step));
+void say_where_it_resumes(Console& console, const ResumePoint& point, const ModelOptions& model, int ranks) {
+  console.line("resumed " + point.checkpoint + " at step " + std::to_string(point.step));
+  if (point.ranks != ranks)
+    console.line("note: " + counted(point.ranks, "rank") + " so far, " + std::to_string(ranks) + " from here on");
   const std::string precision = to_string(model.precision);
-  if (state.precision == precision) return;
-  const std::string so_far = "note: trained in " + state.precision + " so far, " + precision;
+  if (point.precision == precision) return;
+  const std::string so_far = "note: trained in " + point.precision + " so far, " + precision;
   if (model.precision != Precision::fp8)
     console.line(so_far + " from here on");
-  else if (state.step < model.fp8.bf16_steps)
+  else if (point.step < model.fp8.bf16_steps)
     console.line(so_far + " after step " + std::to_string(model.fp8.bf16_steps));
   else
     console.line(so_far + " from here on: the FP8 recipe calibrates at the first step");
 }
 
-// The plan as it will stand in checkpoints: a checkpoint's options start a run, they do not resume one.
-RunPlan named_plan(RunPlan plan, const std::string& run_name) {
-  plan.options.run_name = run_name;
-  plan.options.resume.clear();
+// As it will stand in checkpoints. A place that cannot be had is refused before batch sizes are timed.
+RunPlan open_plan(const RunPlace& place, const RunSettings& settings, const GPT2Config& config, Precision precision,
+                  const RunData& data, Backend& backend, RankGroup& group) {
+  if (group.leads()) {
+    refuse_taken_name(place);
+    CheckpointFolder(place.checkpoint_dir, place.run_name).check_writable(ParameterTable(config).size());
+  }
+  RunPlan plan = agree_on_plan(settings, config, precision, *data.train, data.validation.get(), backend, group);
+  plan.options.run_name = place.run_name;
+  plan.options.checkpoint_dir = place.checkpoint_dir;
   return plan;
 }
 
@@ -176,23 +148,21 @@ void forget_other_validation(TrainState& state, const std::string& validation, C
   state.best_val_loss = kNoLoss;
 }
 
-TrainState open_state(const RunStart& start, const RunPlan& plan, const RunData& data, Model& model, RankGroup& group,
-                      Console& console) {
-  const std::string& checkpoint = start.checkpoint;
+TrainState open_state(const RunSettings& settings, const RunPlan& plan, const RunData& data, Model& model,
+                      RankGroup& group, Console& console) {
   const std::string trained_on = data.train->fingerprint(), validation = validation_text(data, plan);
   TrainState state;
   state.seed = plan.options.seed;
-  if (start.weights) {
-    check_same_weights(*start.weights, model.parameters(), group);
-    model.load_weights(*start.weights);
-    console.line("begins with the weights of " + start.weights->path());
+  if (settings.weights) {
+    check_same_weights(*settings.weights, model.parameters(), group);
+    model.load_weights(*settings.weights);
+    console.line("begins with the weights of " + settings.weights->path());
   }
-  if (!checkpoint.empty()) {
-    const std::string note =
-        check_same_data(checkpoint, read_checkpoint(checkpoint), trained_on, plan.options.allow_other_data);
+  if (const auto& point = settings.resumed) {
+    const std::string note = check_same_data(*point, trained_on, plan.options.allow_other_data);
     if (!note.empty()) console.line("note: " + note, Style::warning);
-    state = load_checkpoint(checkpoint, model);
-    say_where_it_resumes(console, checkpoint, state, plan.model);
+    state = load_checkpoint(point->checkpoint, model);
+    say_where_it_resumes(console, *point, plan.model, group.ranks());
     forget_other_validation(state, validation, console);
   }
   state.run_name = plan.options.run_name;
@@ -208,16 +178,30 @@ std::vector<HostBatch> open_validation(const RunData& data, const RunPlan& plan,
   return validation_batches(*data.validation, plan.eval_sequences, plan.batch.batch_size, group.rank(), group.ranks());
 }
 
+// The curves of a resumed run have no gap.
+MissingWork find_missing(const Session& session) {
+  if (!session.resumed) return {};
+  const Options& o = session.plan.options;
+  const TrainState& state = session.state;
+  const int64_t step = state.step, last = session.plan.max_steps;
+  const bool evaluation_due =
+      o.eval_freq > 0 && (step < last ? step % o.eval_freq == 0 : step == last && !session.prompt_given);
+  return {.evaluation = evaluation_due && state.last_val_step != step && !session.validation.empty(),
+          .hellaswag = state.hellaswag_due && o.hellaswag_freq > 0,
+          .sample = state.sample_due && o.sample_tokens > 0};
+}
+
 // ---- what the user should know ----
 
-std::vector<std::string> notes_of(const Session& session, const RunStart& start, const DeviceChoice& device) {
-  std::vector<std::string> notes = start.notes;
+std::vector<std::string> notes_of(const Session& session, const RunSettings& settings, const DeviceChoice& device) {
+  std::vector<std::string> notes = settings.notes;
+  append_notes(notes, session.place.notes);
   append_notes(notes, device.notes);
   append_notes(notes, session.data.notes);
   append_notes(notes, session.plan.notes);
   const Options& options = session.plan.options;
-  append_notes(notes, notes_on_options_without_effect(start, session.plan, device.gpu, !session.validation.empty()));
-  if (start.of_checkpoint) append_notes(notes, notes_on_resume(*start.of_checkpoint, options, session.state.step));
+  append_notes(notes, notes_on_options_without_effect(settings, session.plan, device.gpu, !session.validation.empty()));
+  if (settings.resumed) append_notes(notes, notes_on_resume(settings.resumed->options, options, session.state.step));
   if (!session.text.can_decode() && options.sample_tokens > 0) {
     notes.push_back("no BPE tables: samples are not printed; run tools/install_deps.sh or give --tokenizer DIR");
   }
@@ -255,54 +239,44 @@ std::vector<Task> open_hellaswag(const Options& options, int seq_len, RankGroup&
   return tasks;
 }
 
-std::string run_name_for(const Options& options, const std::string& checkpoint_dir, const GPT2Config& config,
-                         Precision precision) {
-  if (!options.run_name.empty()) return options.run_name;
-  return free_run_name(new_run_name(config, precision), checkpoint_dir, options.log_dir);
-}
-
-std::string check_same_data(const std::string& checkpoint, const TrainState& state, const std::string& data,
-                            bool allowed) {
-  if (state.data == data) return "";
-  if (state.data.empty()) return checkpoint + " does not say which data it was trained on: not compared";
-  const std::string difference = " was trained on other data: " + state.data + "; --train_data has " + data;
-  if (allowed) return checkpoint + difference;
-  throw Error(ExitCode::checkpoint, checkpoint + difference,
+std::string check_same_data(const ResumePoint& point, const std::string& data, bool allowed) {
+  if (point.data == data) return "";
+  if (point.data.empty()) return point.checkpoint + " does not say which data it was trained on: not compared";
+  const std::string difference =
+      point.checkpoint + " was trained on other data: " + point.data + "; --train_data has " + data;
+  if (allowed) return difference;
+  throw Error(ExitCode::checkpoint, difference,
               "give it the data it was trained on, or --allow_other_data to go on all the same");
 }
 
-Session::Session(const RunStart& start, const DeviceChoice& device, Backend& backend, RankGroup& group,
+Session::Session(const RunSettings& settings, const DeviceChoice& device, Backend& backend, RankGroup& group,
                  Console& console)
     : backend(backend),
       group(group),
       console(console),
-      config(resolve_config(start.options, device.gpu)),
-      data(open_run_data(start.options, config)),
-      checkpoint_dir(checkpoint_dir_for(start.options, device.precision)),
-      run_name(agree_on_name(start.options, checkpoint_dir, config, device.precision, group)),
-      log_folder(start.options.log_dir + "/" + run_name),
-      log_lock(lock_logs(log_folder, group)),
-      checkpoint_lock(lock_checkpoints(checkpoint_dir + "/" + run_name, log_folder, group)),
-      checkpoints(open_checkpoints(checkpoint_dir, run_name, start, config, group)),
-      plan(
-          named_plan(agree_on_plan(start, config, device.precision, *data.train, data.validation.get(), backend, group),
-                     run_name)),
+      config(resolve_config(settings.options, device.gpu)),
+      data(open_run_data(settings.options, config)),
+      place(agree_on_place(settings, config, device.precision, group)),
+      log_lock(lock_logs(place.logs(), group)),
+      checkpoint_lock(lock_checkpoints(place, group)),
+      plan(open_plan(place, settings, config, device.precision, data, backend, group)),
+      checkpoints(place.checkpoint_dir, place.run_name, keep_rule(plan.options)),
       text(Tokenizer::find_folder(plan.options.tokenizer), data.built_in),
       prompt(text.encode(plan.options.prompt)),
       hellaswag(open_hellaswag(plan.options, plan.model.seq_len, group)),
-      prompt_given(start.given.contains("prompt") && plan.options.sample_tokens > 0),
+      prompt_given(settings.given.contains("prompt") && plan.options.sample_tokens > 0),
       model(backend.make_model(plan.model, group)),
-      resumed(!start.checkpoint.empty()),
-      resumed_from(start.checkpoint),
-      state(open_state(start, plan, data, *model, group, console)),
-      log(log_folder, plan.options.use_tensorboard && group.leads(), resumed ? state.step + 1 : 0,
-          metrics_file(plan.options, group), log_warnings(console, group)),
+      resumed(settings.resumed),
+      state(open_state(settings, plan, data, *model, group, console)),
+      validation(open_validation(data, plan, group)),
+      missing(find_missing(*this)),
+      log(place.logs(), plan.options.use_tensorboard && group.leads(), place.continues ? state.step + 1 : 0,
+          work_left() ? metrics_file(plan.options, group) : "", log_warnings(console, group)),
       loader(data.train,
              {.batch_size = plan.batch.batch_size, .rank = group.rank(), .ranks = group.ranks(), .seed = state.seed},
-             state.loader_position),
-      validation(open_validation(data, plan, group)) {
+             state.loader_position) {
   log.begin(state.step, plan, *model);
-  for (const std::string& note : notes_of(*this, start, device)) console.line("note: " + note, Style::warning);
+  for (const std::string& note : notes_of(*this, settings, device)) console.line("note: " + note, Style::warning);
   if (plan.model.precision == Precision::fp8) console.line(fp8_line(*this));
   console.table(start_table(*this));
 }

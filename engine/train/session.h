@@ -15,9 +15,9 @@
 #include "engine/io/checkpoint_folder.h"
 #include "engine/io/folder_lock.h"
 #include "engine/train/console.h"
-#include "engine/train/resume.h"
 #include "engine/train/run_log.h"
 #include "engine/train/run_plan.h"
+#include "engine/train/run_settings.h"
 
 namespace gpt2 {
 
@@ -37,21 +37,23 @@ RunData open_run_data(const Options& options, const GPT2Config& config);
 // For --hellaswag_freq; empty without it. Ranks that share the tasks must have the same ones.
 std::vector<Task> open_hellaswag(const Options& options, int seq_len, RankGroup& group);
 
-// --run_name, or one of the model, the precision and the date that no other run has.
-std::string run_name_for(const Options& options, const std::string& checkpoint_dir, const GPT2Config& config,
-                         Precision precision);
-
 // The place in the order of the data means nothing in other data: throws Error(checkpoint) unless it is `allowed`.
 // Answers a note where there is something to say, else "".
-std::string check_same_data(const std::string& checkpoint, const TrainState& state, const std::string& data,
-                            bool allowed);
+std::string check_same_data(const ResumePoint& point, const std::string& data, bool allowed);
+
+// What was due at the step that is resumed and is not done: the signal that ended the run came first.
+struct MissingWork {
+  bool evaluation = false, hellaswag = false, sample = false;
+  bool any() const { return evaluation || hellaswag || sample; }
+};
 
 // Members are opened in the order in which they stand here, and closed in reverse. What is cheap to refuse comes first;
 // the locks come before the device, whose memory another run may hold; nothing is written before all else is known to
 // work.
 struct Session {
   // `backend`, `group` and `console` must outlive it. Ends by printing the notes and the start-up table.
-  Session(const RunStart& start, const DeviceChoice& device, Backend& backend, RankGroup& group, Console& console);
+  Session(const RunSettings& settings, const DeviceChoice& device, Backend& backend, RankGroup& group,
+          Console& console);
 
   Backend& backend;
   RankGroup& group;
@@ -59,22 +61,24 @@ struct Session {
 
   const GPT2Config config;
   const RunData data;
-  const std::string checkpoint_dir, run_name, log_folder;
+  const RunPlace place;
   std::optional<FolderLock> log_lock;        // rank 0 holds it for all
   std::optional<FolderLock> checkpoint_lock; // none where logs and checkpoints share a folder
-  CheckpointFolder checkpoints;
   RunPlan plan;
+  CheckpointFolder checkpoints;
   const TextCodec text;
   const std::vector<uint16_t> prompt;
   const std::vector<Task> hellaswag; // empty: not wanted
   const bool prompt_given;           // on this command line, not by the run that is resumed
   const std::unique_ptr<Model> model;
-  const bool resumed;             // from a checkpoint
-  const std::string resumed_from; // its folder
+  const std::optional<ResumePoint> resumed;
   TrainState state;
-  RunLog log;
-  Loader loader;
   const std::vector<HostBatch> validation; // empty: nothing to evaluate
+  const MissingWork missing;
+  RunLog log; // writes nothing if nothing is left to do
+  Loader loader;
+
+  bool work_left() const { return state.step < plan.max_steps || missing.any(); }
 };
 
 } // namespace gpt2

@@ -16,7 +16,7 @@ SoundSaves::SoundSaves(Session& session)
       state_(session.state),
       console_(session.console),
       saved_step_(session.resumed ? session.state.step : -1),
-      last_good_(session.resumed_from) {}
+      last_good_(session.resumed ? session.resumed->checkpoint : "") {}
 
 // ---- are the weights sound? ----
 
@@ -149,7 +149,8 @@ AgreedError SoundSaves::diverged(const std::string& what) {
     return {ExitCode::numerics, what + "; no checkpoint was saved",
             "start again with a lower --max_lr or a smaller --grad_clip"};
   return {ExitCode::numerics, what + "; the last good checkpoint is " + last_good_,
-          "go on from it with a lower rate: " + resume_command(last_good_, session_.plan.schedule.max_lr / 2)};
+          "go on from it with a lower rate: " +
+              resume_command(last_good_, session_.plan.options, session_.plan.schedule.max_lr / 2)};
 }
 
 } // namespace gpt2

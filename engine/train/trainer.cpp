@@ -48,7 +48,11 @@ Trainer::Trainer(Session& session)
           {.fp8 = plan_.model.fp8, .layers = plan_.model.config.layers, .warmup_steps = plan_.schedule.warmup_steps},
           session.state.fp8_lag),
       histogram_freq_(histogram_freq(session)),
-      saves_(session) {}
+      saves_(session) {
+  if (!session.resumed || session.missing.evaluation) return; // then all that follows it is missing too
+  if (!session.missing.hellaswag) hellaswag_step_ = state_.step;
+  if (!session.missing.sample) sampled_step_ = state_.step;
+}
 
 ExitCode Trainer::run() {
   try {
@@ -67,14 +71,13 @@ ExitCode Trainer::run() {
 }
 
 ExitCode Trainer::train() {
-  const bool evaluation_is_missing = session_.resumed && evaluation_was_cut_short();
-  if (state_.step >= plan_.max_steps && !evaluation_is_missing) return nothing_left();
+  if (!session_.work_left()) return nothing_left();
   if (options_.eval_at_start && state_.step == 0) evaluate();
   first_step_ = state_.step;
   stop_.defer();
   stop_agreed_ = any_rank(session_.group, stop_.requested()); // while ranks started, each could only take note of it
 
-  if (evaluation_is_missing && !stopping()) make_up_evaluation();
+  if (session_.missing.any() && !stopping()) make_up_missing();
   fetch();
   while (state_.step < plan_.max_steps && !stopping()) {
     step();
@@ -139,6 +142,7 @@ void Trainer::report_step(float lr, double seconds) {
   state_.step += 1;
   state_.loader_position += plan_.target_batch_size;
   state_.tokens += result_.tokens;
+  state_.hellaswag_due = state_.sample_due = false;
   updating_ = false;
 
   if (std::exchange(before_fp8_, model_.before_fp8()) && !before_fp8_) progress_.other_steps_follow();
@@ -226,7 +230,7 @@ bool Trainer::anything_due() const {
 void Trainer::between_steps() {
   const Stopwatch watch;
   const bool is_best = due(options_.eval_freq) && evaluate();
-  if (due(options_.hellaswag_freq) && !stopping()) score_hellaswag();
+  if (due(options_.hellaswag_freq)) score_hellaswag();
   if (due(histogram_freq_) && !stopping()) log_tensors();
   if (due(options_.sample_freq)) sample();
   const bool is_last = state_.step == plan_.max_steps; // finish() saves that, once all is known about it
@@ -261,22 +265,19 @@ bool Trainer::evaluate() {
   return is_best;
 }
 
-// By the signal that ended the run: the curve of the run that goes on shall have no gap.
-bool Trainer::evaluation_was_cut_short() const {
-  const bool is_last = state_.step == plan_.max_steps && options_.eval_freq > 0 && !session_.prompt_given;
-  const bool was_due = state_.step < plan_.max_steps ? due(options_.eval_freq) : is_last;
-  return was_due && state_.last_val_step != state_.step && !session_.validation.empty();
-}
-
-void Trainer::make_up_evaluation() {
-  const bool is_best = evaluate();
+void Trainer::make_up_missing() {
+  const bool is_best = session_.missing.evaluation && evaluate();
+  if (session_.missing.hellaswag) score_hellaswag();
+  if (session_.missing.sample) sample();
   if (state_.step == plan_.max_steps)
-    saves_.forget_saved(); // finish() saves it again, with its loss
+    saves_.forget_saved(); // finish() saves it again, with what is made up
   else if (!stopping())
-    saves_.save_if_sound(is_best); // with its loss: a later start need not make it up once more
+    saves_.save_if_sound(is_best); // a later start need not make it up once more
 }
 
 void Trainer::score_hellaswag() {
+  state_.hellaswag_due = true;
+  if (stopping()) return;
   ScoringOptions scoring;
   scoring.batch_size = plan_.batch.batch_size;
   scoring.window = plan_.model.seq_len;
@@ -291,12 +292,15 @@ void Trainer::score_hellaswag() {
   session_.log.hellaswag(state_.step, scores);
   session_.log.flush();
   hellaswag_step_ = state_.step;
+  state_.hellaswag_due = false;
 }
 
 void Trainer::sample() {
   const Options& o = options_;
   sampled_step_ = state_.step;
-  if (o.sample_tokens == 0 || !session_.text.can_decode() || stop_.requested() || !session_.group.leads()) return;
+  if (o.sample_tokens == 0 || !session_.text.can_decode() || !session_.group.leads()) return;
+  state_.sample_due = true;
+  if (stop_.requested()) return;
   const auto busy = session_.group.busy(); // the others wait with their next step
   const GenerationSettings settings{
       .tokens = o.sample_tokens,
@@ -309,6 +313,7 @@ void Trainer::sample() {
   const std::string text = to_valid_utf8(session_.text.decode(tokens));
   console_.line("step " + std::to_string(state_.step) + " | sample: " + text);
   session_.log.sample(state_.step, text);
+  state_.sample_due = false;
 }
 
 // ---- the end ----
@@ -333,7 +338,7 @@ void Trainer::rescue() {
     saves_.wait(IfNotSaved::stop);
     console_.line("step " + std::to_string(state_.step) +
                   " was saved because the run ends with an error; once that is mended, this goes on from here:");
-    console_.command(resume_command(session_.checkpoints.path()));
+    console_.command(resume_command(session_.checkpoints.path(), options_));
   } catch (const std::exception& error) {
     console_.line("step " + std::to_string(state_.step) + " could not be saved either: " + error.what(),
                   Style::warning);
@@ -347,7 +352,7 @@ void Trainer::end_save_under_way() {
 ExitCode Trainer::finish() {
   if (state_.last_val_step != state_.step && options_.eval_freq > 0) evaluate();
   probe();
-  if (options_.hellaswag_freq > 0 && hellaswag_step_ != state_.step && !stopping()) score_hellaswag();
+  if (options_.hellaswag_freq > 0 && hellaswag_step_ != state_.step) score_hellaswag();
   if (histogram_freq_ > 0 && tensors_step_ != state_.step && !stopping()) log_tensors();
   if (sampled_step_ != state_.step) sample();
   saves_.wait(IfNotSaved::go_on);
@@ -388,14 +393,14 @@ ExitCode Trainer::stop_early() {
                            ? "; there is no earlier checkpoint"
                            : "; the last good checkpoint is " + saves_.last_good() + ", this goes on from it:"),
                   Style::warning);
-    if (!saves_.last_good().empty()) console_.command(resume_command(saves_.last_good()));
+    if (!saves_.last_good().empty()) console_.command(resume_command(saves_.last_good(), options_));
     return ExitCode::stopped_early;
   }
   if (!saves_.is_saved()) saves_.save_if_sound(false);
   saves_.wait(IfNotSaved::stop);
   session_.log.flush();
   console_.line(stopped + ", saved; this goes on from here:");
-  console_.command(resume_command(session_.checkpoints.path()));
+  console_.command(resume_command(session_.checkpoints.path(), options_));
   return ExitCode::stopped_early;
 }
 

@@ -45,10 +45,9 @@ class Trainer {
   bool due(int64_t frequency) const { return frequency > 0 && state_.step % frequency == 0; }
   bool anything_due() const;
   bool evaluate(); // true: the best so far
-  bool evaluation_was_cut_short() const;
-  void make_up_evaluation();
-  void score_hellaswag();
-  void sample();
+  void make_up_missing();
+  void score_hellaswag(); // or, after a signal, leaves it due
+  void sample();          // the same
 
   void probe(); // are the weights sound that the last update has left?
   void rescue();

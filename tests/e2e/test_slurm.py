@@ -44,9 +44,9 @@ class Slurm(unittest.TestCase):
 
     def submit(self, *flags, arguments, **environment):
         """The number of the job."""
+        words = {"CONFIG": "configs/nano.toml", **({} if arguments is None else {"ARGS": " ".join(arguments)}), **environment}
         done = subprocess.run(["sbatch", "--parsable", *ONE_RANK, *flags, "tools/submit_fp8.sh"], cwd=self.folder,
-                              env={**self.environment, "CONFIG": "configs/nano.toml", "ARGS": " ".join(arguments),
-                                   **environment}, capture_output=True, text=True, timeout=60)
+                              env={**self.environment, **words}, capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)
         return int(done.stdout)
 
@@ -85,6 +85,15 @@ class Slurm(unittest.TestCase):
         interrupted, uninterrupted = self.steps(f"slurm-{job}"), self.steps("whole")
         self.assertEqual({step: line["loss"] for step, line in interrupted.items()},
                          {step: line["loss"] for step, line in uninterrupted.items()})
+
+    def test_a_config_says_the_precision(self):
+        tiny = [f"{name[2:]} = {value if value.isdigit() else json.dumps(value)}" for name, value in zip(TINY[::2], TINY[1::2])]
+        for more, precision in ((['precision = "fp32"'], "FP32"), ([], "FP8 (emulated)")):
+            with open(os.path.join(self.folder, "tiny.toml"), "w") as file:
+                file.write("\n".join([*tiny, "max_steps = 2", "fp8_bf16_steps = 0", *more, ""]))
+            job = self.submit(arguments=None, CONFIG="tiny.toml")
+            self.assertEqual(self.end_of(job), ("COMPLETED", 0), self.log(job))
+            self.assertEqual({line["precision"] for line in self.steps(f"slurm-{job}").values()}, {precision})
 
     def test_without_progress_it_is_not_requeued(self):
         # A limit that comes before the first step, by a program that says it stopped and saved nothing.

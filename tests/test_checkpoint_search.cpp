@@ -212,7 +212,7 @@ TEST_CASE("finding and reading the latest opens as many files with 300 checkpoin
     for (int64_t step = 2; step <= checkpoints; ++step) {
       const std::string copy = run.path() + "/" + step_folder_name(step);
       if (step < checkpoints)
-        fs::copy(first, copy, fs::copy_options::create_hard_links);
+        fs::copy(first, copy, fs::copy_options::create_hard_links | fs::copy_options::recursive);
       else
         run.save(model, state_of(step), false);
       opened.watch(copy);

@@ -331,6 +331,8 @@ Options merge_for_resume(const CommandLine& now, const Options& of_checkpoint) {
   Options merged = of_checkpoint;
   // Either flag of these pairs replaces both of the checkpoint's.
   if (now.given.contains("max_steps") || now.given.contains("num_epochs")) merged.max_steps = 0, merged.num_epochs = 0;
+  if (now.given.contains("optimizer") && now.options.optimizer != of_checkpoint.optimizer)
+    merged.max_lr = 0, merged.adamw_lr = 0; // another optimizer has other rates
   if (now.given.contains("dataset")) merged.train_data.clear(), merged.val_data.clear();
   if (now.given.contains("train_data")) merged.dataset.clear();
   if (now.given.contains("precision") || now.given.contains("use_fp8")) {

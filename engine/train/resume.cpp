@@ -84,7 +84,11 @@ Place place_of(const std::string& checkpoint, const std::string& run_name, const
 
 // Sets the folder and the name of the resumed run.
 void settle(Options& merged, std::vector<std::string>& notes, const CommandLine& line, const std::string& checkpoint,
-            const TrainState& state) {
+            const TrainState& state, Optimizer optimizer_before) {
+  const bool other_optimizer = merged.optimizer != optimizer_before;
+  if (other_optimizer)
+    notes.push_back("trained with --optimizer " + name_of(optimizer_before) + " so far, " + name_of(merged.optimizer) +
+                    " from here on: its moments start at zero");
   const Place place = place_of(checkpoint, state.run_name, checkpoint_dirs(line.options));
   const bool named = line.given.contains("run_name") && !line.options.run_name.empty();
   const bool elsewhere = line.given.contains("checkpoint_dir");
@@ -93,12 +97,15 @@ void settle(Options& merged, std::vector<std::string>& notes, const CommandLine&
   const std::string found = folder_of(checkpoint), wanted = merged.checkpoint_dir + "/" + merged.run_name;
   if (named && canonical(found) != canonical(wanted)) return refuse_taken_name(wanted); // a branch that has its name
   const bool later = has_later(found, state.step) || has_later(wanted, state.step);
-  if (!later && (place.own_logs || elsewhere || !fs::exists(merged.log_dir + "/" + merged.run_name))) return;
+  if (!later && !other_optimizer &&
+      (place.own_logs || elsewhere || !fs::exists(merged.log_dir + "/" + merged.run_name)))
+    return;
   const std::string name =
       free_run_name(merged.run_name + "-from-" + std::to_string(state.step), merged.checkpoint_dir, merged.log_dir);
   if (!line.options.eval_only)
-    notes.push_back((later ? "there are later checkpoints of " + merged.run_name + " than step "
-                           : "the logs of " + merged.run_name + " go on elsewhere after step ") +
+    notes.push_back((later             ? "there are later checkpoints of " + merged.run_name + " than step "
+                     : other_optimizer ? "another optimizer than that of " + merged.run_name + " after step "
+                                       : "the logs of " + merged.run_name + " go on elsewhere after step ") +
                     std::to_string(state.step) + ": this run branches off as " + name + ", and leaves " +
                     merged.run_name + " as it is");
   merged.run_name = name;
@@ -137,7 +144,7 @@ RunStart prepare_start(const CommandLine& command_line) {
   Options merged = merge_for_resume(command_line, of_checkpoint);
   check_same_run(merged, of_checkpoint, checkpoint);
   std::vector<std::string> notes = command_line.notes;
-  settle(merged, notes, command_line, checkpoint, state);
+  settle(merged, notes, command_line, checkpoint, state, of_checkpoint.optimizer);
   if (command_line.given.contains("init_from") && !asked.init_from.empty())
     notes.push_back("--init_from has no effect: the run goes on with the weights of its checkpoint");
   return {merged, checkpoint, state.precision, of_checkpoint, command_line.given, command_line.typed, notes};

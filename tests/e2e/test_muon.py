@@ -67,6 +67,14 @@ class Muon(unittest.TestCase):
         self.assertIn("muon_m/h.1.mlp.c_fc.weight", shown)
         self.assertIn("adam_v/wte.weight", shown)
         self.assertNotIn("adam_v/h.1.mlp.c_fc.weight", shown)
+        self.train(*TINY, "--run_name", "plain")
+        try:
+            import h5py
+        except ImportError:
+            return
+        for run, version in (("c", 4), ("plain", 3)):  # programs that know no Muon read all other checkpoints
+            with h5py.File(os.path.join(self.folder.name, f"checkpoints_fp8/{run}/step_00000008/state.h5")) as file:
+                self.assertEqual(int(file.attrs["format_version"]), version)
 
     def test_another_optimizer_branches_off_with_fresh_moments(self):
         self.train(*TINY, "--run_name", "d", "--max_lr", "1e-3")

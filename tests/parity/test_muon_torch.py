@@ -6,9 +6,11 @@ usage: test_muon_torch.py PATH/TO/dump_gradients
 
 Exit status: 0 they agree, 1 they do not, 77 PyTorch is not installed (ctest counts that as skipped).
 """
+import os
 import sys
 import tempfile
 
+os.environ["OMP_NUM_THREADS"] = "1"  # matrices are small: threads would wait for each other
 try:
     import numpy as np
     import torch

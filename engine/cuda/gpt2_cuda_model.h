@@ -114,6 +114,7 @@ class GPT2Cuda final : public Model {
   void forward_backward(int B, int T, Fp8Pass pass, Exchange exchange);
   void tune(RankGroup& group);
   void run_all_products(int B, int T);
+  void adamw_everything(const AdamWSettings& settings);
   void share_weights();
   void share_update();
   void record_timeline();

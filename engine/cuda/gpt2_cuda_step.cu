@@ -180,7 +180,7 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
   if (options.precision == Precision::fp8) fp8_ = std::make_unique<Fp8>(context_, options.fp8, ranks_.get());
   if (trains()) {
     if (options.optimizer == Optimizer::muon)
-      muon_ = std::make_unique<MuonCuda>(cuda_, b_, table_, updated_, sharded_ ? ranks_.get() : nullptr, rank_);
+      muon_ = std::make_unique<MuonCuda>(cuda_, b_, table_, updated_, adamw_, sharded_ ? ranks_.get() : nullptr, rank_);
     copier_ = std::make_unique<StateCopier>(cuda_.device->options.device, FlatSnapshot::floats(table_, owned_, true));
     memory_report_.push_back(copy_for_checkpoints(table_, owned_));
   }
@@ -340,12 +340,28 @@ void GPT2Cuda::update(const UpdateSettings& settings) {
     fp8_->weights_stale = true;
   }
   if (copier_) copier_->hold(cuda_.stream);
-  if (muon_) muon_->update(settings.muon);
-  for (const auto [offset, count, at] : adamw_) { // under Muon five small ones a block, besides the embeddings
-    const int64_t place = compact_place(updated_, offset);
-    adamw(cuda_, {.master = b_.master + place,
+  if (muon_) {
+    muon_->update_matrices(settings.muon);
+    muon_->update_rest(a);
+    if (sharded_) ranks_->add_up(&b_.step->updates);
+  } else {
+    adamw_everything(a);
+  }
+  if (sharded_) share_update();
+  StepOutcome* const outcome = outcome_.get();
+  CUDA_CHECK(cudaMemcpyAsync(&outcome->scalars, b_.step, sizeof(StepScalars), cudaMemcpyDeviceToHost, cuda_.stream));
+  CUDA_CHECK(cudaMemcpyAsync(&outcome->guard, b_.guard, sizeof(GuardState), cudaMemcpyDeviceToHost, cuda_.stream));
+  if (fp8_)
+    CUDA_CHECK(cudaMemcpyAsync(&outcome->fp8_applied_steps, b_.fp8.scales.applied_steps, sizeof(int64_t),
+                               cudaMemcpyDeviceToHost, cuda_.stream));
+  outcome_ready_.record(cuda_.stream);
+}
+
+void GPT2Cuda::adamw_everything(const AdamWSettings& a) {
+  for (const auto [offset, count, at] : updated_) {
+    adamw(cuda_, {.master = b_.master + at,
                   .weights = b_.weights + offset,
-                  .m = b_.adam_m + place,
+                  .m = b_.adam_m + at,
                   .v = b_.adam_v + at,
                   .grad = b_.grad + offset,
                   .decay_mask = b_.decay_mask + offset / kDecayGranule,
@@ -356,18 +372,8 @@ void GPT2Cuda::update(const UpdateSettings& settings) {
                   .beta1 = a.beta1,
                   .beta2 = a.beta2,
                   .eps = a.eps,
-                  .weight_decay = a.weight_decay,
-                  .update_square = muon_ ? &b_.step->updates.adamw : nullptr});
+                  .weight_decay = a.weight_decay});
   }
-  if (muon_ && sharded_) ranks_->add_up(&b_.step->updates);
-  if (sharded_) share_update();
-  StepOutcome* const outcome = outcome_.get();
-  CUDA_CHECK(cudaMemcpyAsync(&outcome->scalars, b_.step, sizeof(StepScalars), cudaMemcpyDeviceToHost, cuda_.stream));
-  CUDA_CHECK(cudaMemcpyAsync(&outcome->guard, b_.guard, sizeof(GuardState), cudaMemcpyDeviceToHost, cuda_.stream));
-  if (fp8_)
-    CUDA_CHECK(cudaMemcpyAsync(&outcome->fp8_applied_steps, b_.fp8.scales.applied_steps, sizeof(int64_t),
-                               cudaMemcpyDeviceToHost, cuda_.stream));
-  outcome_ready_.record(cuda_.stream);
 }
 
 StepResult GPT2Cuda::step_result() {

@@ -1,4 +1,4 @@
-// The matrices' part of an update under Muon, on the GPU.
+// An update under Muon, on the GPU: Muon's part of it, and AdamW's.
 #pragma once
 
 #include <span>
@@ -7,6 +7,7 @@
 #include "engine/cuda/cuda_buffers.h"
 #include "engine/cuda/cuda_ranks.h"
 #include "engine/model/muon_layout.h"
+#include "kernels/adamw_pieces.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/memory.h"
 
@@ -14,13 +15,15 @@ namespace gpt2 {
 
 class MuonCuda {
  public:
-  // `updated`: what this rank updates. ranks: null unless ranks update different slices; they then orthogonalize
-  // different matrices too. `cuda`, `b`, `table` and `ranks` must outlive it.
+  // `updated`: what this rank updates; `adamw`: of that, what AdamW updates (second_moment_slices()). ranks: null
+  // unless ranks update different slices; they then orthogonalize different matrices too. `cuda`, `b`, `table` and
+  // `ranks` must outlive it.
   MuonCuda(Cuda& cuda, const CudaBuffers& b, const ParameterTable& table, std::span<const OwnedSlice> updated,
-           CudaRanks* ranks, int rank);
+           std::span<const OwnedSlice> adamw, CudaRanks* ranks, int rank);
 
   // Momentum, orthogonalized updates and weights, as the verdict in b.step says. The GEMMs run in any case: on scratch.
-  void update(const MuonSettings& settings);
+  void update_matrices(const MuonSettings& settings);
+  void update_rest(const AdamWSettings& settings);
 
   // All GEMMs of an update once, so that plans exist for them.
   void run_all_products();
@@ -33,11 +36,14 @@ class MuonCuda {
 
   Cuda& cuda_;
   const CudaBuffers& b_;
-  const ParameterTable& table_;
   CudaRanks* const ranks_;
   const std::vector<MuonGroup> groups_;
   DeviceMemory pieces_;             // of MuonPiece: all groups', one after the other
   std::vector<size_t> first_piece_; // of each group
+  std::vector<AdamWPiece> long_;    // AdamW: a launch each
+  DeviceMemory short_;              // of AdamWPiece: one launch
+  int short_count_ = 0;
+  int64_t longest_short_ = 0;
 };
 
 } // namespace gpt2

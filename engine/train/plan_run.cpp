@@ -65,7 +65,7 @@ void measure(PlannedRun& run, const BackendOptions& backend_options, double seco
 
 // The GEMMs of one update: five iterations of 60 C^3 FLOPs a block, shared by the ranks.
 double muon_seconds(const RunPlan& plan, int ranks) {
-  constexpr double kFlopsPerSecond = 550e12; // an estimate for batched BF16 GEMMs of these sizes
+  constexpr double kFlopsPerSecond = 470e12; // 3.5 ms more than AdamW at 124M, one H200, 2026-11-18
   if (plan.model.optimizer != Optimizer::muon) return 0;
   const double L = plan.model.config.layers, C = plan.model.config.channels;
   return 300 * L * C * C * C / kFlopsPerSecond / ranks;

@@ -76,6 +76,19 @@ class Muon(unittest.TestCase):
             with h5py.File(os.path.join(self.folder.name, f"checkpoints_fp8/{run}/step_00000008/state.h5")) as file:
                 self.assertEqual(int(file.attrs["format_version"]), version)
 
+    def test_a_plan_counts_memory_and_time(self):
+        def plan(*flags):
+            return json.loads(self.train("--plan", "--json", *flags).splitlines()[-1])
+
+        adamw, muon = (plan(*TINY, "--optimizer", optimizer)["memory_bytes"] for optimizer in ("adamw", "muon"))
+        self.assertLess(muon["moments"], adamw["Adam moments"])
+        self.assertGreater(muon["Muon's workspace"], 0)
+        step = {optimizer: plan("--device", "cuda", "--model", "gpt2", "--use_fp8", "--batch_size", "64",
+                                "--target_batch_size", "512", "--optimizer", optimizer)["step_seconds"]
+                for optimizer in ("adamw", "muon")}
+        if None not in step.values():  # of a GPU that we know, in this machine or assumed
+            self.assertAlmostEqual(step["muon"] - step["adamw"], 3.5e-3, delta=1e-3)
+
     def test_another_optimizer_branches_off_with_fresh_moments(self):
         self.train(*TINY, "--run_name", "d", "--max_lr", "1e-3")
         out = self.train("--resume", "d", "--optimizer", "muon", "--max_steps", "12")

@@ -4,8 +4,10 @@
 #include <cuda_bf16.h>
 
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/partial_sums.h"
 #include "kernels/cuda/profile.h"
 #include "kernels/cuda/require.h"
+#include "kernels/device/adamw.cuh"
 #include "kernels/device/vector.cuh"
 #include "kernels/ignored_target.h"
 
@@ -44,46 +46,25 @@ __global__ void __launch_bounds__(kNormThreads) square_sum_kernel(const float4* 
   if (threadIdx.x == 0) partials[blockIdx.x] = total;
 }
 
-__global__ void __launch_bounds__(1024) add_squares_kernel(StepSums* sums, const double* partials, int count) {
-  __shared__ double shared[kWarp];
-  double sum = 0;
-  for (int i = threadIdx.x; i < count; i += blockDim.x) sum += partials[i];
-  sum = block_sum(sum, shared);
-  if (threadIdx.x == 0) sums->norm_square += sum;
-}
-
 __global__ void judge_kernel(JudgeStep p) { conclude_step(*p.scalars, *p.guard, p.limits, p.grad_clip); }
 
-// 30 bytes per parameter: master, m and v read and written, gradient read, BF16 copy written.
-__global__ void __launch_bounds__(256) adamw_kernel(AdamW<bf16> p) {
-  if (p.scalars->verdict != Verdict::applied) return;
+// The squares of the thread's updates.
+__device__ float apply_to_four(const AdamW<bf16>& p) {
+  if (p.scalars->verdict != Verdict::applied) return 0;
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; // groups of 4
-  if (i >= p.count / 4) return;
-  const float step = static_cast<float>(p.guard->adam_step);
-  const float correction1 = 1.0f / (1.0f - powf(p.beta1, step));
-  const float correction2 = 1.0f / (1.0f - powf(p.beta2, step));
-  const float decay = p.decay_mask[i / 64] ? p.weight_decay : 0.0f;
-  const float scale = p.scalars->grad_scale;
+  if (i >= p.count / 4) return 0;
+  const AdamWStep step(*p.scalars, *p.guard, p.lr, p.beta1, p.beta2, p.eps);
+  return apply_adamw(step, reinterpret_cast<float4*>(p.master)[i], p.weights + 4 * i, reinterpret_cast<float4*>(p.m)[i],
+                     reinterpret_cast<float4*>(p.v)[i], reinterpret_cast<const float4*>(p.grad)[i],
+                     p.decay_mask[i / 64] ? p.weight_decay : 0.0f);
+}
 
-  float4 w = reinterpret_cast<float4*>(p.master)[i], m = reinterpret_cast<float4*>(p.m)[i],
-         v = reinterpret_cast<float4*>(p.v)[i];
-  const float4 g = __ldcs(reinterpret_cast<const float4*>(p.grad) + i);
-  auto apply = [&](float& w, float& m, float& v, float g) {
-    g *= scale;
-    m = p.beta1 * m + (1.0f - p.beta1) * g;
-    v = p.beta2 * v + (1.0f - p.beta2) * g * g;
-    w -= p.lr * (m * correction1 / (sqrtf(v * correction2) + p.eps) + decay * w);
-  };
-  apply(w.x, m.x, v.x, g.x);
-  apply(w.y, m.y, v.y, g.y);
-  apply(w.z, m.z, v.z, g.z);
-  apply(w.w, m.w, v.w, g.w);
-  reinterpret_cast<float4*>(p.master)[i] = w;
-  reinterpret_cast<float4*>(p.m)[i] = m;
-  reinterpret_cast<float4*>(p.v)[i] = v;
-  auto* const out = reinterpret_cast<__nv_bfloat162*>(p.weights) + 2 * i;
-  out[0] = __floats2bfloat162_rn(w.x, w.y);
-  out[1] = __floats2bfloat162_rn(w.z, w.w);
+__global__ void __launch_bounds__(256) adamw_kernel(AdamW<bf16> p) { apply_to_four(p); }
+
+__global__ void __launch_bounds__(256) adamw_and_square_kernel(AdamW<bf16> p, double* partials) {
+  __shared__ double shared[kWarp];
+  const double square = block_sum(static_cast<double>(apply_to_four(p)), shared);
+  if (threadIdx.x == 0) partials[blockIdx.x] = square * p.lr * p.lr;
 }
 
 } // namespace
@@ -103,8 +84,7 @@ void gradient_norm(Cuda& cuda, const GradientNorm& p) {
   square_sum_kernel<<<blocks, kNormThreads, 0, cuda.stream>>>(reinterpret_cast<const float4*>(p.grad), p.count / 4,
                                                               partials);
   CUDA_CHECK_LAUNCH("square_sum");
-  add_squares_kernel<<<1, 1024, 0, cuda.stream>>>(p.sums, partials, blocks);
-  CUDA_CHECK_LAUNCH("add_squares");
+  add_partial_sums(cuda, &p.sums->norm_square, partials, blocks);
 }
 
 void judge(Cuda& cuda, const JudgeStep& p) {
@@ -117,8 +97,16 @@ void adamw(Cuda& cuda, const AdamW<bf16>& p) {
   const Range range(cuda, "adamw", 30.0 * static_cast<double>(p.count));
   const Requirements require("adamw");
   require(p.count % kDecayGranule == 0, "count is a multiple of 256");
-  adamw_kernel<<<static_cast<unsigned>(ceil_div(p.count / 4, 256)), 256, 0, cuda.stream>>>(p);
-  CUDA_CHECK_LAUNCH("adamw");
+  const auto blocks = static_cast<unsigned>(ceil_div(p.count / 4, 256));
+  if (!p.update_square) {
+    adamw_kernel<<<blocks, 256, 0, cuda.stream>>>(p);
+    CUDA_CHECK_LAUNCH("adamw");
+    return;
+  }
+  double* const partials = cuda.scratch<double>(blocks);
+  adamw_and_square_kernel<<<blocks, 256, 0, cuda.stream>>>(p, partials);
+  CUDA_CHECK_LAUNCH("adamw_and_square");
+  add_partial_sums(cuda, p.update_square, partials, blocks);
 }
 
 } // namespace gpt2

@@ -16,13 +16,20 @@ struct StepSums {
   double stops;       // ranks that were asked to stop
 };
 
+// Sums of squares of what an update subtracts from the weights, without decay; taken under Muon.
+struct UpdateSquares {
+  double matrices; // of the blocks
+  double adamw;    // all else
+};
+
 // What the step came to; on the GPU it lives in device memory and is copied back once.
 struct StepScalars {
   StepSums sums;
   float loss;       // sums.loss / sums.tokens
   float grad_norm;  // sqrt(sums.norm_square) / sums.tokens, before clipping
-  float grad_scale; // what AdamW multiplies the summed gradient with: clip factor / tokens
+  float grad_scale; // what the optimizer multiplies the summed gradient with: clip factor / tokens
   Verdict verdict;
+  UpdateSquares updates; // of this rank, then of all
 };
 
 // Loss, norm, verdict and AdamW's gradient scale from the step's sums; the same arithmetic on both backends. Without a
@@ -82,6 +89,7 @@ struct AdamW {
   const GuardState* guard;
   int64_t count; // a multiple of 256
   float lr, beta1, beta2, eps, weight_decay;
+  double* update_square = nullptr; // += squares of the update without decay; null: not wanted
 };
 void adamw(Cpu&, const AdamW<float>&);
 void adamw(Cuda&, const AdamW<bf16>&);

@@ -16,6 +16,18 @@ double sum_of_squares(const float* x, int64_t count) {
   return sum;
 }
 
+// Of the granule that the update is about to change.
+double update_square(const AdamW<float>& op, int64_t start, float correction1, float correction2) {
+  double square = 0;
+  for (int64_t i = start; i < start + kDecayGranule; ++i) {
+    const float g = op.grad[i] * op.scalars->grad_scale;
+    const float m = op.beta1 * op.m[i] + (1 - op.beta1) * g, v = op.beta2 * op.v[i] + (1 - op.beta2) * g * g;
+    const double update = op.lr * (m * correction1 / (std::sqrt(v * correction2) + op.eps));
+    square += update * update;
+  }
+  return square;
+}
+
 } // namespace
 
 void accumulate_loss(Cpu&, const LossAccumulate& op) {
@@ -49,8 +61,12 @@ void adamw(Cpu&, const AdamW<float>& op) {
   const float correction1 = static_cast<float>(1 / (1 - std::pow(static_cast<double>(op.beta1), t)));
   const float correction2 = static_cast<float>(1 / (1 - std::pow(static_cast<double>(op.beta2), t)));
   const float grad_scale = op.scalars->grad_scale, lr = op.lr, beta1 = op.beta1, beta2 = op.beta2, eps = op.eps;
+  std::vector<double> squares(op.update_square ? static_cast<size_t>(op.count / kDecayGranule) : 0);
 #pragma omp parallel for schedule(static)
   for (int64_t start = 0; start < op.count; start += kDecayGranule) {
+    if (op.update_square) {
+      squares[static_cast<size_t>(start / kDecayGranule)] = update_square(op, start, correction1, correction2);
+    }
     const float decay = op.decay_mask[start / kDecayGranule] != 0 ? op.weight_decay : 0.0f;
     float *master = op.master + start, *m = op.m + start, *v = op.v + start;
     const float* grad = op.grad + start;
@@ -64,6 +80,7 @@ void adamw(Cpu&, const AdamW<float>& op) {
     }
     if (op.weights != nullptr) std::copy_n(master, kDecayGranule, op.weights + start);
   }
+  for (const double square : squares) *op.update_square += square;
 }
 
 } // namespace gpt2

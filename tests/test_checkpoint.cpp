@@ -316,12 +316,12 @@ TEST_CASE("a foreign HDF5 file and another format version are refused") {
   };
   make_file("foreign", "", 1);
   make_file("other", "weather data", 1);
-  make_file("newer", "GPT-2 training checkpoint", 4);
+  make_file("newer", "GPT-2 training checkpoint", 5);
   CHECK(mentions(expect_error([&] { load_checkpoint(root / "foreign", model); }), "not a checkpoint"));
   CHECK(mentions(expect_error([&] { load_checkpoint(root / "other", model); }), "not a checkpoint"));
   const Error newer = expect_error([&] { load_checkpoint(root / "newer", model); });
   CHECK(newer.code() == ExitCode::checkpoint);
-  CHECK(mentions(newer, "version 4"));
+  CHECK(mentions(newer, "version 5"));
 }
 
 TEST_CASE("a model of another shape is refused, with both shapes, before anything is changed") {

@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 #include "engine/base/error.h"
@@ -29,6 +30,11 @@ std::optional<Fp8RecipeState> make_recipe(const ModelOptions& options) {
   return Fp8RecipeState(options.fp8, options.config.layers);
 }
 
+int64_t moment_bytes(const ParameterTable& table, std::span<const OwnedSlice> updated) {
+  const int64_t floats = compact_size(updated) + compact_size(second_moment_slices(table, updated));
+  return floats * static_cast<int64_t>(sizeof(float));
+}
+
 } // namespace
 
 std::unique_ptr<Model> make_cpu_model(const ModelOptions& options) {
@@ -41,13 +47,15 @@ std::unique_ptr<Model> make_cpu_model(const ModelOptions& options, std::unique_p
 }
 
 std::vector<MemoryLine> cpu_model_memory(const ModelOptions& options, int ranks, const SharingOptions& sharing) {
-  const ParameterTable table(options.config, ranks);
+  const ParameterTable table(options.config, ranks, options.optimizer);
   const int64_t parameters = table.size() * int64_t{sizeof(float)}, trained = trains(options) ? parameters : 0;
-  const bool sharded = ranks > 1 && sharing.shard_optimizer;
+  const bool sharded = ranks > 1 && sharing.shard_optimizer, muon = options.optimizer == Optimizer::muon;
+  const int64_t moments = moment_bytes(table, sharded ? table.shard(0) : whole(table));
   std::vector<MemoryLine> lines = {{"parameters", parameters},
                                    {"gradients", trained},
-                                   {"Adam moments", 2 * (sharded ? trained / ranks : trained)},
+                                   {muon ? "moments" : "Adam moments", trains(options) ? moments : 0},
                                    {"activations", CpuActivations::bytes_for(options)}};
+  if (muon && trains(options)) lines.push_back({"Muon's workspace", MuonCpu::bytes(table, sharded ? ranks : 1)});
   if (options.precision == Precision::fp8) lines.push_back({"FP8 weights (emulated)", parameters});
   return lines;
 }
@@ -58,14 +66,15 @@ GPT2Cpu::GPT2Cpu(const ModelOptions& options, std::unique_ptr<Communicator> comm
       sharing_(sharing),
       sharded_(communicator_->ranks() > 1 && sharing.shard_optimizer),
       config_(options.config),
-      table_(config_, communicator_->ranks()),
+      table_(config_, communicator_->ranks(), options.optimizer),
       at_(table_),
       owned_(table_.shard(communicator_->rank())),
       updated_(sharded_ ? owned_ : whole(table_)),
+      adamw_(second_moment_slices(table_, updated_)),
       params_(table_.size()),
       grads_(trains(options) ? table_.size() : 0),
       adam_m_(trains(options) ? compact_size(updated_) : 0),
-      adam_v_(trains(options) ? compact_size(updated_) : 0),
+      adam_v_(trains(options) ? compact_size(adamw_) : 0),
       quantized_weights_(options.precision == Precision::fp8 ? CpuBuffer(table_.size()) : CpuBuffer()),
       decay_mask_(make_decay_mask(table_)),
       activations_(options),
@@ -76,7 +85,9 @@ GPT2Cpu::GPT2Cpu(const ModelOptions& options, std::unique_ptr<Communicator> comm
                 .quantized_weights = quantized_weights_.data(),
                 .scratch = activations_.quantized},
                recipe_, *communicator_) {
-  initialize_parameters(params_.span(), table_, config_, options.seed);
+  if (trains(options) && options.optimizer == Optimizer::muon)
+    muon_.emplace(table_, updated_, *communicator_, sharded_);
+  initialize_parameters(params_.span(), table_, config_, options.seed, options.init_projections);
 }
 
 std::string GPT2Cpu::device_name() const { return "CPU, " + counted(omp_get_max_threads(), "thread"); }
@@ -157,7 +168,7 @@ void GPT2Cpu::gather_weights() {
   }
 }
 
-// Norm, verdict, AdamW, each on what this rank owns; ranks exchange before, between and after.
+// Norm, verdict, AdamW and Muon, each on what this rank owns; ranks exchange before, between and after.
 void GPT2Cpu::update(const UpdateSettings& settings) {
   const AdamWSettings& adam = settings.adamw;
   reduce_gradients();
@@ -166,10 +177,17 @@ void GPT2Cpu::update(const UpdateSettings& settings) {
   scalars_.sums.stops = settings.stop_requested ? 1 : 0;
   communicator_->all_reduce_sum(&scalars_.sums.loss, sizeof(StepSums) / sizeof(double));
   judge(cpu_, {.scalars = &scalars_, .guard = &guard_, .limits = settings.limits, .grad_clip = settings.grad_clip});
-  for (const auto [offset, count, at] : updated_) {
+  if (muon_)
+    muon_->update(cpu_, settings.muon,
+                  {.params = params_.data(),
+                   .momentum = adam_m_.data(),
+                   .grad = grads_.data(),
+                   .scalars = &scalars_,
+                   .guard = &guard_});
+  for (const auto [offset, count, at] : adamw_) {
     adamw(cpu_, {.master = params_.data() + offset,
                  .weights = nullptr,
-                 .m = adam_m_.data() + at,
+                 .m = adam_m_.data() + compact_place(updated_, offset),
                  .v = adam_v_.data() + at,
                  .grad = grads_.data() + offset,
                  .decay_mask = decay_mask_.data() + offset / kDecayGranule,
@@ -180,8 +198,10 @@ void GPT2Cpu::update(const UpdateSettings& settings) {
                  .beta1 = adam.beta1,
                  .beta2 = adam.beta2,
                  .eps = adam.eps,
-                 .weight_decay = adam.weight_decay});
+                 .weight_decay = adam.weight_decay,
+                 .update_square = muon_ ? &scalars_.updates.adamw : nullptr});
   }
+  if (muon_ && sharded_) communicator_->all_reduce_sum(&scalars_.updates.matrices, 2);
   gather_weights();
   if (recipe_) {
     std::vector<uint32_t> amaxes = recipe_->amaxes();
@@ -197,6 +217,8 @@ StepResult GPT2Cpu::step_result() {
   return {.loss = scalars_.loss,
           .grad_norm = scalars_.grad_norm,
           .tokens = static_cast<int64_t>(scalars_.sums.tokens),
+          .matrix_update_norm = static_cast<float>(std::sqrt(scalars_.updates.matrices)),
+          .adamw_update_norm = static_cast<float>(std::sqrt(scalars_.updates.adamw)),
           .verdict = scalars_.verdict,
           .skipped_in_a_row = guard_.skipped_in_a_row,
           .adam_step = guard_.adam_step,
@@ -237,9 +259,11 @@ std::unique_ptr<StateSnapshot> GPT2Cpu::snapshot() {
   const FlatState own = copy->spans();
   for (const auto [offset, count, at] : owned_) {
     std::copy_n(params_.data() + offset, count, own.params.begin() + at);
-    if (!trains(options_)) continue;
-    std::copy_n(adam_m_.data() + (sharded_ ? at : offset), count, own.adam_m.begin() + at);
-    std::copy_n(adam_v_.data() + (sharded_ ? at : offset), count, own.adam_v.begin() + at);
+    if (trains(options_)) std::copy_n(adam_m_.data() + compact_place(updated_, offset), count, own.adam_m.begin() + at);
+  }
+  if (trains(options_)) {
+    for (const auto [offset, count, at] : second_moment_slices(table_, owned_))
+      std::copy_n(adam_v_.data() + compact_place(adamw_, offset), count, own.adam_v.begin() + at);
   }
   copy->guard = guard_;
   copy->recipe = recipe_;
@@ -254,9 +278,10 @@ void GPT2Cpu::adopt_weights(std::span<const float> own) {
 
 void GPT2Cpu::load_state(StateReader& reader) {
   std::vector<float> own(static_cast<size_t>(compact_size(updated_)));
-  load_tensors(reader, table_, updated_, {.params = own, .adam_m = adam_m_.span(), .adam_v = adam_v_.span()});
+  const bool continues =
+      load_tensors(reader, table_, updated_, {.params = own, .adam_m = adam_m_.span(), .adam_v = adam_v_.span()});
   adopt_weights(own);
-  guard_ = load_guard(reader);
+  guard_ = load_guard(reader, continues);
   if (recipe_) recipe_->load(reader);
   scalars_ = {};
   weights_stale_ = true;

@@ -12,6 +12,7 @@
 #include "engine/cpu/gpt2_cpu_buffers.h"
 #include "engine/cpu/key_value_cache_cpu.h"
 #include "engine/cpu/linear_cpu.h"
+#include "engine/cpu/muon_cpu.h"
 #include "engine/dist/communicator.h"
 #include "engine/model/model.h"
 #include "kernels/optimizer.h"
@@ -95,19 +96,21 @@ class GPT2Cpu final : public Model {
   const GPT2Offsets at_;
   const std::vector<OwnedSlice> owned_;   // one of each bucket, or for a single rank everything
   const std::vector<OwnedSlice> updated_; // what this rank updates: what it owns, or everything
+  const std::vector<OwnedSlice> adamw_;   // of that, what AdamW updates; `at`: in adam_v_
   Cpu cpu_;
 
   CpuBuffer params_;                // flat, in the table's layout
   CpuBuffer grads_;                 // the same; empty unless the model trains
-  CpuBuffer adam_m_, adam_v_;       // the same, or of the owned slices alone
+  CpuBuffer adam_m_, adam_v_;       // compact, of updated_ and of adamw_
   CpuBuffer quantized_weights_;     // flat; empty without FP8
   std::vector<uint8_t> decay_mask_; // one byte per 256 elements
   CpuActivations activations_;
   std::optional<Fp8RecipeState> recipe_; // with FP8
   LinearLayersCpu linears_;
-  int64_t first_token_ = 0;  // of the micro-batch, in the step over all ranks: a key of the rounding
-  double waited_before_ = 0; // the communicator's seconds when the step began
-  double own_seconds_ = 0;   // of the last step, without them
+  std::optional<MuonCpu> muon_; // under Muon
+  int64_t first_token_ = 0;     // of the micro-batch, in the step over all ranks: a key of the rounding
+  double waited_before_ = 0;    // the communicator's seconds when the step began
+  double own_seconds_ = 0;      // of the last step, without them
   Stopwatch step_watch_;
   bool weights_stale_ = true; // the quantized copy is older than the weights or their scales
 

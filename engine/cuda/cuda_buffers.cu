@@ -3,6 +3,7 @@
 
 #include <cuda_bf16.h>
 
+#include "engine/model/muon_layout.h"
 #include "kernels/sm90/lm_head_fp8.h"
 
 namespace gpt2 {
@@ -116,16 +117,39 @@ void take_vectors(Arena& arena, CudaBuffers& b, const ParameterTable& table) {
   b.vectors = arena.take<float>(b.vectors_count, "parameters");
 }
 
-// Everything that training touches and inference does not. `owned`: elements of the optimizer's state.
+void take_muon(Arena& arena, MuonBuffers& m, const ParameterTable& table, int sharers) {
+  const MuonRoom room = muon_room(muon_groups(table, {}, sharers, 0), sharers);
+  m.in = arena.take<bf16>(room.in, kShared);
+  m.out = arena.take<bf16>(room.out, kShared);
+  m.gram = arena.take<bf16>(room.gram, kShared);
+  m.poly = arena.take<bf16>(room.gram, kShared);
+  if (sharers > 1) m.flat = arena.take<bf16>(table.size(), kShared);
+}
+
+// Ranks have equal slices, but not equally much of them belongs to AdamW: room for the rank that has most.
+int64_t second_moments(const ParameterTable& table, bool sharded) {
+  if (!sharded) return compact_size(second_moment_slices(table, whole(table)));
+  int64_t most = 0;
+  for (int rank = 0; rank < table.ranks(); ++rank)
+    most = std::max(most, compact_size(second_moment_slices(table, table.shard(rank))));
+  return most;
+}
+
+// Everything that training touches and inference does not.
 void take_training(Arena& arena, CudaBuffers& b, const ModelOptions& options, const ParameterTable& table,
-                   const Shape& shape, int64_t chunk, Recompute recompute, int64_t owned) {
+                   const Shape& shape, int64_t chunk, Recompute recompute, bool sharded) {
   const bool fp8 = options.precision == Precision::fp8;
   const int64_t RC = shape.R * shape.C, Vp = options.config.padded_vocab;
   b.grad = arena.take<float>(table.size(), "gradients");
-  b.adam_m = arena.take<float>(owned, "moments");
-  b.adam_v = arena.take<float>(owned, "moments");
+  b.adam_m = arena.take<float>(sharded ? table.shard_size() : table.size(), "moments");
+  b.adam_v = arena.take<float>(second_moments(table, sharded), "moments");
   b.decay_mask = arena.take<uint8_t>(table.size() / kDecayGranule, "parameters");
 
+  const size_t activations = arena.mark();
+  if (options.optimizer == Optimizer::muon) {
+    take_muon(arena, b.muon, table, sharded ? table.ranks() : 1);
+    arena.rewind(activations);
+  }
   BlockActivations shared{};
   b.branch = arena.take<bf16>(RC, kShared);
   b.dx = arena.take<bf16>(RC, kShared);
@@ -140,6 +164,7 @@ void take_training(Arena& arena, CudaBuffers& b, const ModelOptions& options, co
     if (recompute != Recompute::none) shared.gelu = arena.take<bf16>(4 * RC, kKept);
   }
   take_blocks(arena, b.blocks, shared, shape, recompute, fp8);
+  arena.skip_to_peak(); // what follows is alive in an update
 }
 
 // Forward only: one set of activations for all blocks.
@@ -173,13 +198,12 @@ CudaBuffers lay_out(Arena& arena, const ModelOptions& options, const ParameterTa
   CudaBuffers b{};
   b.blocks.resize(config.layers);
   b.logits_rows = chunk;
-  const int64_t owned = sharded ? table.shard_size() : table.size();
-  b.master = arena.take<float>(owned, "parameters");
+  b.master = arena.take<float>(sharded ? table.shard_size() : table.size(), "parameters");
   if (sharded) take_vectors(arena, b, table);
   b.weights = arena.take<bf16>(table.size(), "parameters");
   if (options.precision == Precision::fp8) take_fp8_state(arena, b, options, table);
   if (options.purpose == Purpose::training)
-    take_training(arena, b, options, table, shape, chunk, recompute, owned);
+    take_training(arena, b, options, table, shape, chunk, recompute, sharded);
   else
     take_inference(arena, b, options, shape, chunk);
   b.x_final = arena.take<bf16>(R * C, kKept);

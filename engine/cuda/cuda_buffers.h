@@ -61,6 +61,13 @@ struct Fp8Buffers {
   Fp8Scales scales;
 };
 
+// Muon's matrices of one group, all BF16. They share memory with the activations, which are not alive in an update.
+struct MuonBuffers {
+  bf16 *in, *out;    // stacks of matrices: this rank's, all
+  bf16 *gram, *poly; // (side, side) of each of this rank's
+  bf16* flat;        // u of all matrices, in the parameter table's layout; null unless ranks share the work
+};
+
 struct CudaBuffers {
   // Flat, in the parameter table's layout.
   bf16* weights;       // what the forward pass reads
@@ -70,7 +77,7 @@ struct CudaBuffers {
   // The same, or, where ranks share the optimizer's state, this rank's slices alone.
   float* master;
   float* adam_m;
-  float* adam_v;
+  float* adam_v; // of second_moment_slices() alone
 
   // LayerNorm's vectors and the products' biases, which every rank then holds whole beside its slices of the master.
   float* vectors; // null: the master is whole
@@ -99,7 +106,8 @@ struct CudaBuffers {
   StepScalars* step;
   GuardState* guard;
 
-  Fp8Buffers fp8; // zero unless the precision is FP8
+  Fp8Buffers fp8;   // zero unless the precision is FP8
+  MuonBuffers muon; // zero unless the optimizer is Muon
 };
 
 // Rows of logits in memory at a time. Each chunk re-reads and re-writes the FP32 gradient of wte, 8 Vp C bytes or 0.07

@@ -75,6 +75,32 @@ void CudaRanks::maximise(uint32_t* amaxes, int64_t count) {
   join();
 }
 
+// ---- Muon ----
+
+void CudaRanks::gather_blocks(bf16* flat) {
+  after_compute();
+  const auto recorded = span("gather updates");
+  for (size_t index = 1; index + 1 < table_.buckets().size(); ++index) {
+    const Bucket& bucket = table_.buckets()[index];
+    communicator_.all_gather(flat + bucket.offset,
+                             bucket.count / communicator_.ranks() * static_cast<int64_t>(sizeof(bf16)));
+  }
+  join();
+}
+
+void CudaRanks::gather(void* buffer, int64_t bytes) {
+  after_compute();
+  const auto recorded = span("gather orthogonalized updates");
+  communicator_.all_gather(buffer, bytes);
+  join();
+}
+
+void CudaRanks::add_up(UpdateSquares* updates) {
+  after_compute();
+  communicator_.all_reduce_sum(&updates->matrices, sizeof(UpdateSquares) / sizeof(double));
+  join();
+}
+
 // ---- weights ----
 
 void CudaRanks::begin_sharing() { after_compute(); }

@@ -33,6 +33,11 @@ class CudaRanks {
   void add_up(StepSums* sums);
   void maximise(uint32_t* amaxes, int64_t count);
 
+  // ---- Muon: the compute stream goes on when they have come ----
+  void gather_blocks(bf16* flat);           // every rank's slices of the blocks, in the parameter table's layout
+  void gather(void* buffer, int64_t bytes); // `bytes` of each rank
+  void add_up(UpdateSquares* updates);
+
   // ---- weights ----
   void begin_sharing();                     // what the compute stream has updated may leave
   void share_vectors();                     // LayerNorm's vectors and the products' biases: FP32, then the biases' BF16

@@ -15,6 +15,7 @@
 #include "engine/cuda/key_value_cache_cuda.h"
 #include "engine/cuda/layers_cuda.h"
 #include "engine/cuda/layers_cuda_fp8.h"
+#include "engine/cuda/muon_cuda.h"
 #include "engine/cuda/nvml.h"
 #include "engine/cuda/state_copier.h"
 #include "engine/model/model_state.h"
@@ -113,6 +114,7 @@ class GPT2Cuda final : public Model {
   void forward_backward(int B, int T, Fp8Pass pass, Exchange exchange);
   void tune(RankGroup& group);
   void run_all_products(int B, int T);
+  void adamw_everything(const AdamWSettings& settings);
   void share_weights();
   void share_update();
   void record_timeline();
@@ -158,6 +160,7 @@ class GPT2Cuda final : public Model {
   const std::vector<OwnedSlice> owned_; // one of each bucket, or for a single rank everything
   const bool sharded_;                  // the optimizer's state is kept for them alone
   const std::vector<OwnedSlice> updated_;
+  const std::vector<OwnedSlice> adamw_; // of that, what AdamW updates; `at`: among the second moments
   const Recompute recompute_;
   const bool fuse_gelu_;
   const bool use_graph_;
@@ -174,6 +177,7 @@ class GPT2Cuda final : public Model {
   const Losses losses_;
   std::unique_ptr<CudaRanks> ranks_;    // null: one process
   std::unique_ptr<Fp8> fp8_;            // null: BF16
+  std::unique_ptr<MuonCuda> muon_;      // null: AdamW alone
   std::unique_ptr<StateCopier> copier_; // null: it does not train
   const int rank_, rank_count_;
 

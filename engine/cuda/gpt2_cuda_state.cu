@@ -16,7 +16,7 @@ namespace gpt2 {
 void GPT2Cuda::initialize_on_device() {
   for (size_t i = 0; i < table_.tensors().size(); ++i) {
     const ParameterTensor& tensor = table_.tensors()[i];
-    const TensorInit init = initial_values(tensor, config_);
+    const TensorInit init = initial_values(tensor, config_, options_.init_projections);
     for (const OwnedSlice& slice : updated_) {
       const TensorPiece piece = piece_of(tensor, slice);
       if (piece.count == 0) continue;
@@ -60,16 +60,17 @@ std::unique_ptr<StateSnapshot> GPT2Cuda::snapshot() {
 std::unique_ptr<FlatSnapshot> GPT2Cuda::copy_of_tensors() {
   const std::shared_ptr<float> pinned = copier_ ? copier_->memory() : nullptr;
   std::unique_ptr<FlatSnapshot> pageable = pinned ? nullptr : std::make_unique<FlatSnapshot>(table_, owned_, trains());
-  const FlatState host = pinned ? FlatSnapshot::lay_out(pinned.get(), owned_, trains()) : pageable->spans();
+  const FlatState host = pinned ? FlatSnapshot::lay_out(pinned.get(), table_, owned_, trains()) : pageable->spans();
   std::vector<StateCopier::Piece> pieces;
-  const auto fetch = [&](std::span<float> to, const float* from) {
-    for (const auto [offset, count, at] : owned_)
-      pieces.push_back({&to[static_cast<size_t>(at)], from + (sharded_ ? at : offset), count});
+  const auto fetch = [&](std::span<float> to, const float* from, std::span<const OwnedSlice> slices,
+                         std::span<const OwnedSlice> held) {
+    for (const auto [offset, count, at] : slices)
+      pieces.push_back({&to[static_cast<size_t>(at)], from + compact_place(held, offset), count});
   };
-  fetch(host.params, b_.master);
+  fetch(host.params, b_.master, owned_, updated_);
   if (trains()) {
-    fetch(host.adam_m, b_.adam_m);
-    fetch(host.adam_v, b_.adam_v);
+    fetch(host.adam_m, b_.adam_m, owned_, updated_);
+    fetch(host.adam_v, b_.adam_v, second_moment_slices(table_, owned_), adamw_);
   }
   if (pinned)
     return std::make_unique<FlatSnapshot>(table_, owned_, trains(), pinned, copier_->copy(cuda_.stream, pieces));
@@ -80,8 +81,8 @@ std::unique_ptr<FlatSnapshot> GPT2Cuda::copy_of_tensors() {
 
 void GPT2Cuda::load_state(StateReader& reader) {
   FlatSnapshot state(table_, updated_, trains());
-  load_tensors(reader, table_, updated_, state.spans());
-  state.guard = load_guard(reader);
+  const bool continues = load_tensors(reader, table_, updated_, state.spans());
+  state.guard = load_guard(reader, continues);
   if (reader.has("matmul_plans")) cuda_.device->matmuls->from_text(reader.read_text("matmul_plans"));
   if (fp8_) fp8_->scaler.recipe().load(reader);
   upload_state(state);

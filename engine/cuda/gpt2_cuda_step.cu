@@ -2,6 +2,7 @@
 #include <cuda_bf16.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <stdexcept>
 
@@ -47,8 +48,8 @@ size_t exchange_bytes(const ParameterTable& table, const SharingOptions& sharing
   return 2 * static_cast<size_t>(table.largest_bucket()) * sizeof(bf16);
 }
 
-MemoryLine copy_for_checkpoints(std::span<const OwnedSlice> owned) {
-  return {"copy for checkpoints", int64_t{sizeof(float)} * FlatSnapshot::floats(owned, true), true};
+MemoryLine copy_for_checkpoints(const ParameterTable& table, std::span<const OwnedSlice> owned) {
+  return {"copy for checkpoints", int64_t{sizeof(float)} * FlatSnapshot::floats(table, owned, true), true};
 }
 
 // What cuDNN will ask for at the first step; nothing where attention is ours.
@@ -107,7 +108,7 @@ int64_t cuda_model_bytes(const ModelOptions& options, const CudaModelOptions& cu
 
 std::vector<MemoryLine> cuda_model_memory(const ModelOptions& options, const CudaModelOptions& cuda_options,
                                           int ranks) {
-  const ParameterTable table(checked(options).config, ranks);
+  const ParameterTable table(checked(options).config, ranks, options.optimizer);
   const bool sharded = ranks > 1 && cuda_options.sharing.shard_optimizer;
   Arena count(nullptr);
   lay_out(count, options, table, cuda_options.recompute, sharded);
@@ -116,7 +117,7 @@ std::vector<MemoryLine> cuda_model_memory(const ModelOptions& options, const Cud
                                                              attention_bytes(options, cuda_options))});
   if (const size_t exchange = exchange_bytes(table, cuda_options.sharing, ranks))
     lines.push_back({"gradients in BF16", static_cast<int64_t>(exchange)});
-  if (options.purpose == Purpose::training) lines.push_back(copy_for_checkpoints(table.shard(0)));
+  if (options.purpose == Purpose::training) lines.push_back(copy_for_checkpoints(table, table.shard(0)));
   return lines;
 }
 
@@ -133,11 +134,12 @@ std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaMo
 GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_options, RankGroup& group)
     : config_(options.config),
       options_(checked(options)),
-      table_(config_, group.ranks()),
+      table_(config_, group.ranks(), options.optimizer),
       at_(table_),
       owned_(table_.shard(group.rank())),
       sharded_(!group.alone() && cuda_options.sharing.shard_optimizer),
       updated_(sharded_ ? owned_ : whole(table_)),
+      adamw_(second_moment_slices(table_, updated_)),
       recompute_(cuda_options.recompute),
       fuse_gelu_(cuda_options.fuse_gelu),
       use_graph_(cuda_options.cuda_graph),
@@ -171,13 +173,16 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
   if (trains()) {
     copy_to_device(cuda_.stream, b_.decay_mask, std::span<const uint8_t>(make_decay_mask(table_)));
     zero(b_.grad, table_.size());
-    for (float* buffer : {b_.adam_m, b_.adam_v}) zero(buffer, owned);
+    zero(b_.adam_m, owned);
+    zero(b_.adam_v, compact_size(adamw_));
   }
   if (!group.alone()) ranks_ = std::make_unique<CudaRanks>(group, cuda_, cuda_options.sharing, table_, b_);
   if (options.precision == Precision::fp8) fp8_ = std::make_unique<Fp8>(context_, options.fp8, ranks_.get());
   if (trains()) {
-    copier_ = std::make_unique<StateCopier>(cuda_.device->options.device, FlatSnapshot::floats(owned_, true));
-    memory_report_.push_back(copy_for_checkpoints(owned_));
+    if (options.optimizer == Optimizer::muon)
+      muon_ = std::make_unique<MuonCuda>(cuda_, b_, table_, updated_, adamw_, sharded_ ? ranks_.get() : nullptr, rank_);
+    copier_ = std::make_unique<StateCopier>(cuda_.device->options.device, FlatSnapshot::floats(table_, owned_, true));
+    memory_report_.push_back(copy_for_checkpoints(table_, owned_));
   }
   initialize_on_device();
   if (ranks_) tune(group);
@@ -207,6 +212,7 @@ void GPT2Cuda::tune(RankGroup& group) {
       run_all_products(B, T);
       fp8_->scaler.rest(true);
     }
+    if (muon_) muon_->run_all_products();
   }
   const std::string plans = group.broadcast(cuda_.device->matmuls->to_text());
   if (!group.leads()) cuda_.device->matmuls->from_text(plans);
@@ -316,7 +322,7 @@ void GPT2Cuda::leave_in_bf16(int layer) {
   forget_graph();
 }
 
-// Norm, verdict, AdamW, each on what this rank owns; between them ranks exchange.
+// Norm, verdict, Muon and AdamW, each on what this rank owns; between them ranks exchange.
 void GPT2Cuda::update(const UpdateSettings& settings) {
   const AdamWSettings& a = settings.adamw;
   const Timeline::Span span(timeline_.get(), cuda_.stream, "compute", "update");
@@ -334,6 +340,24 @@ void GPT2Cuda::update(const UpdateSettings& settings) {
     fp8_->weights_stale = true;
   }
   if (copier_) copier_->hold(cuda_.stream);
+  if (muon_) {
+    muon_->update_matrices(settings.muon);
+    muon_->update_rest(a);
+    if (sharded_) ranks_->add_up(&b_.step->updates);
+  } else {
+    adamw_everything(a);
+  }
+  if (sharded_) share_update();
+  StepOutcome* const outcome = outcome_.get();
+  CUDA_CHECK(cudaMemcpyAsync(&outcome->scalars, b_.step, sizeof(StepScalars), cudaMemcpyDeviceToHost, cuda_.stream));
+  CUDA_CHECK(cudaMemcpyAsync(&outcome->guard, b_.guard, sizeof(GuardState), cudaMemcpyDeviceToHost, cuda_.stream));
+  if (fp8_)
+    CUDA_CHECK(cudaMemcpyAsync(&outcome->fp8_applied_steps, b_.fp8.scales.applied_steps, sizeof(int64_t),
+                               cudaMemcpyDeviceToHost, cuda_.stream));
+  outcome_ready_.record(cuda_.stream);
+}
+
+void GPT2Cuda::adamw_everything(const AdamWSettings& a) {
   for (const auto [offset, count, at] : updated_) {
     adamw(cuda_, {.master = b_.master + at,
                   .weights = b_.weights + offset,
@@ -350,14 +374,6 @@ void GPT2Cuda::update(const UpdateSettings& settings) {
                   .eps = a.eps,
                   .weight_decay = a.weight_decay});
   }
-  if (sharded_) share_update();
-  StepOutcome* const outcome = outcome_.get();
-  CUDA_CHECK(cudaMemcpyAsync(&outcome->scalars, b_.step, sizeof(StepScalars), cudaMemcpyDeviceToHost, cuda_.stream));
-  CUDA_CHECK(cudaMemcpyAsync(&outcome->guard, b_.guard, sizeof(GuardState), cudaMemcpyDeviceToHost, cuda_.stream));
-  if (fp8_)
-    CUDA_CHECK(cudaMemcpyAsync(&outcome->fp8_applied_steps, b_.fp8.scales.applied_steps, sizeof(int64_t),
-                               cudaMemcpyDeviceToHost, cuda_.stream));
-  outcome_ready_.record(cuda_.stream);
 }
 
 StepResult GPT2Cuda::step_result() {
@@ -373,6 +389,8 @@ StepResult GPT2Cuda::step_result() {
   return {.loss = outcome.scalars.loss,
           .grad_norm = outcome.scalars.grad_norm,
           .tokens = static_cast<int64_t>(outcome.scalars.sums.tokens),
+          .matrix_update_norm = static_cast<float>(std::sqrt(outcome.scalars.updates.matrices)),
+          .adamw_update_norm = static_cast<float>(std::sqrt(outcome.scalars.updates.adamw)),
           .verdict = outcome.scalars.verdict,
           .skipped_in_a_row = outcome.guard.skipped_in_a_row,
           .adam_step = outcome.guard.adam_step,

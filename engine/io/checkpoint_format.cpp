@@ -22,8 +22,9 @@ namespace gpt2 {
 namespace {
 
 const std::string kFormat = "GPT-2 training checkpoint", kRankFormat = kFormat + ", part of a rank";
-// 1: of one rank, and 2: of several, without a manifest; 3: a manifest belongs to it.
-constexpr int64_t kOldest = 1, kHashed = 3;
+// 1: of one rank, and 2: of several, without a manifest; 3: a manifest belongs to it; 4: matrices have one moment,
+// Muon's.
+constexpr int64_t kOldest = 1, kHashed = 3, kMuon = 4;
 const std::string kConfigGroup = "/config", kTrainGroup = "/train", kModelGroup = "/model";
 
 std::string utc_now() {
@@ -140,13 +141,13 @@ void check_format(const Hdf5StateFile& file, const std::string& format, bool has
                 "give a step, latest, best, or a folder that bin/ckpt list shows");
   }
   const int64_t version = file.read_int_attribute("format_version");
-  if (version < kOldest || version > kHashed) {
+  if (version < kOldest || version > kMuon) {
     throw Error(ExitCode::checkpoint,
                 file.path() + " has format version " + std::to_string(version) + "; this program reads versions " +
-                    std::to_string(kOldest) + " to " + std::to_string(kHashed),
+                    std::to_string(kOldest) + " to " + std::to_string(kMuon),
                 "use the version of the program that wrote it");
   }
-  if (version == kHashed && !has_manifest)
+  if (version >= kHashed && !has_manifest)
     throw Error(ExitCode::checkpoint, file.path() + " cannot be verified: the manifest.json beside it is gone");
 }
 
@@ -244,7 +245,7 @@ void write_rank_file(const std::string& folder, int rank, int ranks, const GPT2C
   const std::string path = rank_file(folder, rank);
   Hdf5NewFile file(path, "free some disk space, or choose another --checkpoint_dir");
   file.write_attribute("format", rank == 0 ? kFormat : kRankFormat);
-  file.write_attribute("format_version", kHashed);
+  file.write_attribute("format_version", snapshot.of_muon() ? kMuon : kHashed);
   file.write_attribute("program_version", std::string(GPT2_VERSION));
   file.write_attribute("written", utc_now());
   if (ranks > 1) file.write_attribute("ranks", int64_t{ranks});

@@ -172,6 +172,8 @@ ModelDefaults defaults_for(const GPT2Config& config) {
             .batch_size = 2,
             .target_batch_size = 2,
             .max_lr = 3e-3f,
+            .muon_lr = 1.2e-2f,
+            .muon_adamw_lr = 6e-3f,
             .warmup_steps = 20,
             .max_steps = 1200};
   }
@@ -184,6 +186,8 @@ ModelDefaults defaults_for(const GPT2Config& config) {
           .batch_size = 4,
           .target_batch_size = 512,
           .max_lr = max_lr,
+          .muon_lr = 8 * max_lr, // 4.8e-3 and 2.4e-3 were best at 124M; the factors are carried over to larger models
+          .muon_adamw_lr = 4 * max_lr,
           .warmup_steps = 700,
           .max_steps = 19073};
 }

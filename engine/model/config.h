@@ -53,6 +53,7 @@ struct ModelDefaults {
   int batch_size;        // sequences per micro-batch on the CPU
   int target_batch_size; // sequences per optimizer step
   float max_lr;
+  float muon_lr, muon_adamw_lr; // under Muon: of the blocks' matrices, of all else
   int64_t warmup_steps;
   int64_t max_steps;
 };

@@ -22,6 +22,7 @@
 #include "engine/model/fp8_recipe.h"
 #include "engine/model/parameters.h"
 #include "engine/model/state.h"
+#include "kernels/muon.h"
 #include "kernels/step_verdict.h"
 
 namespace gpt2 {
@@ -33,8 +34,17 @@ struct AdamWSettings {
   float lr = 0, beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, weight_decay = 0.1f;
 };
 
+// Of the blocks' matrices, under Optimizer::muon.
+struct MuonSettings {
+  float lr = 0, momentum = 0.95f, weight_decay = 0.1f;
+  int64_t momentum_warmup = 0; // applied updates over which the momentum grows from 0.85; 0: constant
+  MuonIteration iteration = MuonIteration::newton_schulz;
+  bool cautious_decay = false; // decay only where update and weight have the same sign
+};
+
 struct UpdateSettings {
   AdamWSettings adamw;
+  MuonSettings muon;
   float grad_clip = 1.0f;      // 0: off
   VerdictLimits limits;        // when to skip the update
   bool stop_requested = false; // this rank was asked to stop: StepResult tells all of them
@@ -45,6 +55,8 @@ struct StepResult {
   float loss = 0;      // mean over the step's targets
   float grad_norm = 0; // before clipping
   int64_t tokens = 0;  // targets that counted
+  // Under Muon, norms of what the step subtracted from the weights, without decay: the blocks' matrices, all else.
+  float matrix_update_norm = 0, adamw_update_norm = 0;
   Verdict verdict = Verdict::applied;
   int skipped_in_a_row = 0;    // steps, this one included; a checkpoint remembers them
   int64_t adam_step = 0;       // updates applied so far
@@ -163,6 +175,8 @@ struct ModelOptions {
   GPT2Config config;
   Precision precision = Precision::fp32;
   Purpose purpose = Purpose::training;
+  Optimizer optimizer = Optimizer::adamw;
+  InitProjections init_projections = InitProjections::normal;
   Fp8Options fp8;
   int batch_size = 4; // largest B that micro_step will see
   int seq_len = 1024; // largest T

@@ -13,7 +13,7 @@
 namespace gpt2 {
 namespace {
 
-constexpr const char *kParams = "params/", *kAdamM = "adam_m/", *kAdamV = "adam_v/";
+constexpr const char *kParams = "params/", *kAdamM = "adam_m/", *kAdamV = "adam_v/", *kMuonM = "muon_m/";
 
 std::string describe(const std::vector<int64_t>& shape) {
   std::string text = "(";
@@ -21,19 +21,24 @@ std::string describe(const std::vector<int64_t>& shape) {
   return text + ")";
 }
 
+const char* first_moment(const ParameterTensor& tensor) { return tensor.muon ? kMuonM : kAdamM; }
+const char* params(const ParameterTensor&) { return kParams; }
+const char* second_moment(const ParameterTensor&) { return kAdamV; }
+using Prefix = const char* (*)(const ParameterTensor&);
+
 // What a rank owns of one tensor.
 struct OwnedPiece {
   const ParameterTensor& tensor;
   TensorPiece piece;
 
-  std::string name(const char* prefix) const { return prefix + tensor.name; }
+  std::string name(Prefix prefix) const { return prefix(tensor) + tensor.name; }
   template <class Float>
   std::span<Float> in(std::span<Float> compact) const {
     return compact.subspan(static_cast<size_t>(piece.at), static_cast<size_t>(piece.count));
   }
 };
 
-// One of each tensor at most: there is one slice a bucket.
+// One of each tensor at most: no tensor is in two slices of a rank.
 std::vector<OwnedPiece> pieces_of(const ParameterTable& table, std::span<const OwnedSlice> slices) {
   std::vector<OwnedPiece> pieces;
   for (const ParameterTensor& tensor : table.tensors()) {
@@ -45,7 +50,7 @@ std::vector<OwnedPiece> pieces_of(const ParameterTable& table, std::span<const O
   return pieces;
 }
 
-void save_pieces(StateWriter& writer, std::span<const OwnedPiece> pieces, const char* prefix,
+void save_pieces(StateWriter& writer, std::span<const OwnedPiece> pieces, Prefix prefix,
                  std::span<const float> compact) {
   for (const OwnedPiece& owned : pieces) {
     if (owned.piece.count == owned.tensor.count())
@@ -55,7 +60,7 @@ void save_pieces(StateWriter& writer, std::span<const OwnedPiece> pieces, const 
   }
 }
 
-std::vector<FloatRange> ranges_of(std::span<const OwnedPiece> pieces, const char* prefix, std::span<float> compact) {
+std::vector<FloatRange> ranges_of(std::span<const OwnedPiece> pieces, Prefix prefix, std::span<float> compact) {
   std::vector<FloatRange> ranges;
   for (const OwnedPiece& owned : pieces) ranges.push_back({owned.name(prefix), owned.piece.begin, owned.in(compact)});
   return ranges;
@@ -72,42 +77,66 @@ void check_shape(StateReader& reader, const std::string& name, const std::vector
       hint);
 }
 
-void check_shapes(StateReader& reader, const ParameterTable& table, const char* prefix) {
-  for (const ParameterTensor& tensor : table.tensors()) check_shape(reader, prefix + tensor.name, tensor.shape());
+void check_shapes(StateReader& reader, const ParameterTable& table, Prefix prefix) {
+  for (const ParameterTensor& tensor : table.tensors()) {
+    if (prefix == second_moment && tensor.muon) continue;
+    check_shape(reader, prefix(tensor) + tensor.name, tensor.shape());
+  }
+}
+
+// Of another one there is nothing to continue: a moment of Adam's is no momentum of Muon's.
+bool has_moments_for(const StateReader& reader, const ParameterTable& table) {
+  const ParameterTensor& matrix = *std::ranges::find_if(table.tensors(), [](const ParameterTensor& tensor) {
+    return tensor.cols > 0 && tensor.bucket != ParameterTable::kEmbeddings;
+  });
+  return !reader.has((matrix.muon ? kAdamM : kMuonM) + matrix.name);
 }
 
 } // namespace
 
-void load_tensors(StateReader& reader, const ParameterTable& table, std::span<const OwnedSlice> slices,
+bool load_tensors(StateReader& reader, const ParameterTable& table, std::span<const OwnedSlice> slices,
                   const FlatState& state) {
-  for (const char* prefix : {kParams, kAdamM, kAdamV}) check_shapes(reader, table, prefix);
+  const bool same_optimizer = state.adam_m.empty() || has_moments_for(reader, table);
+  check_shapes(reader, table, params);
+  if (same_optimizer && !state.adam_m.empty()) {
+    for (const Prefix prefix : {first_moment, second_moment}) check_shapes(reader, table, prefix);
+  }
   const std::vector<OwnedPiece> pieces = pieces_of(table, slices);
-  std::vector<FloatRange> ranges = ranges_of(pieces, kParams, state.params);
-  if (!state.adam_m.empty()) {
-    std::ranges::move(ranges_of(pieces, kAdamM, state.adam_m), std::back_inserter(ranges));
-    std::ranges::move(ranges_of(pieces, kAdamV, state.adam_v), std::back_inserter(ranges));
+  const std::vector<OwnedPiece> with_second = pieces_of(table, second_moment_slices(table, slices));
+  std::vector<FloatRange> ranges = ranges_of(pieces, params, state.params);
+  if (!same_optimizer) {
+    std::ranges::fill(state.adam_m, 0.0f);
+    std::ranges::fill(state.adam_v, 0.0f);
+  } else if (!state.adam_m.empty()) {
+    std::ranges::move(ranges_of(pieces, first_moment, state.adam_m), std::back_inserter(ranges));
+    std::ranges::move(ranges_of(with_second, second_moment, state.adam_v), std::back_inserter(ranges));
   }
   reader.read_ranges(ranges);
+  return same_optimizer;
 }
 
 void load_weights(StateReader& reader, const ParameterTable& table, std::span<const OwnedSlice> slices,
-                  std::span<float> params) {
-  check_shapes(reader, table, kParams);
-  reader.read_ranges(ranges_of(pieces_of(table, slices), kParams, params));
+                  std::span<float> values) {
+  check_shapes(reader, table, params);
+  reader.read_ranges(ranges_of(pieces_of(table, slices), params, values));
 }
 
-int64_t FlatSnapshot::floats(std::span<const OwnedSlice> slices, bool with_moments) {
-  return compact_size(slices) * (with_moments ? 3 : 1);
+int64_t FlatSnapshot::floats(const ParameterTable& table, std::span<const OwnedSlice> slices, bool with_moments) {
+  if (!with_moments) return compact_size(slices);
+  return 2 * compact_size(slices) + compact_size(second_moment_slices(table, slices));
 }
 
-FlatState FlatSnapshot::lay_out(float* memory, std::span<const OwnedSlice> slices, bool with_moments) {
-  const auto count = static_cast<size_t>(compact_size(slices)), moments = with_moments ? count : 0;
-  return {.params = {memory, count}, .adam_m = {memory + count, moments}, .adam_v = {memory + 2 * moments, moments}};
+FlatState FlatSnapshot::lay_out(float* memory, const ParameterTable& table, std::span<const OwnedSlice> slices,
+                                bool with_moments) {
+  const auto count = static_cast<size_t>(compact_size(slices));
+  if (!with_moments) return {.params = {memory, count}, .adam_m = {}, .adam_v = {}};
+  const auto second = static_cast<size_t>(compact_size(second_moment_slices(table, slices)));
+  return {.params = {memory, count}, .adam_m = {memory + count, count}, .adam_v = {memory + 2 * count, second}};
 }
 
 FlatSnapshot::FlatSnapshot(const ParameterTable& table, std::vector<OwnedSlice> slices, bool with_moments)
     : FlatSnapshot(table, slices, with_moments,
-                   std::shared_ptr<float>(new float[static_cast<size_t>(floats(slices, with_moments))](),
+                   std::shared_ptr<float>(new float[static_cast<size_t>(floats(table, slices, with_moments))](),
                                           std::default_delete<float[]>()),
                    nullptr) {}
 
@@ -116,16 +145,16 @@ FlatSnapshot::FlatSnapshot(const ParameterTable& table, std::vector<OwnedSlice> 
     : table_(table),
       slices_(std::move(slices)),
       memory_(std::move(memory)),
-      state_(lay_out(memory_.get(), slices_, with_moments)),
+      state_(lay_out(memory_.get(), table, slices_, with_moments)),
       wait_(std::move(wait)) {}
 
 void FlatSnapshot::write_own(StateWriter& writer) const {
   if (wait_) wait_();
   const std::vector<OwnedPiece> pieces = pieces_of(table_, slices_);
-  save_pieces(writer, pieces, kParams, state_.params);
+  save_pieces(writer, pieces, params, state_.params);
   if (state_.adam_m.empty()) return;
-  save_pieces(writer, pieces, kAdamM, state_.adam_m);
-  save_pieces(writer, pieces, kAdamV, state_.adam_v);
+  save_pieces(writer, pieces, first_moment, state_.adam_m);
+  save_pieces(writer, pieces_of(table_, second_moment_slices(table_, slices_)), second_moment, state_.adam_v);
 }
 
 void FlatSnapshot::write_common(StateWriter& writer) const {
@@ -156,7 +185,7 @@ void save_guard(StateWriter& writer, const GuardState& guard) {
   writer.write_int("adam_step", guard.adam_step);
 }
 
-GuardState load_guard(StateReader& reader) {
+GuardState load_guard(StateReader& reader, bool with_moments) {
   GuardState guard{};
   reader.read_floats("guard/losses", guard.losses);
   reader.read_floats("guard/norms", guard.norms);
@@ -164,7 +193,7 @@ GuardState load_guard(StateReader& reader) {
   guard.filled = static_cast<int32_t>(read_count(reader, "guard/filled", GuardState::kWindow));
   guard.next = static_cast<int32_t>(read_count(reader, "guard/next", GuardState::kWindow - 1));
   guard.skipped_in_a_row = static_cast<int32_t>(read_count(reader, "guard/skipped_in_a_row", kMost));
-  guard.adam_step = read_count(reader, "adam_step");
+  guard.adam_step = with_moments ? read_count(reader, "adam_step") : 0;
   return guard;
 }
 

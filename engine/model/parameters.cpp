@@ -16,14 +16,20 @@ std::string block_prefix(int layer) { return "h." + std::to_string(layer) + ".";
 
 } // namespace
 
-ParameterTable::ParameterTable(const GPT2Config& config, int ranks) : ranks_(ranks) {
+ParameterTable::ParameterTable(const GPT2Config& config, int ranks, Optimizer optimizer)
+    : ranks_(ranks), optimizer_(optimizer) {
   const int64_t C = config.channels;
   const int64_t bucket_align = kTensorAlign * (64 % ranks == 0 ? 64 : ranks);
 
   const auto add = [this](const std::string& name, int64_t rows, int64_t cols = 0) {
     const int bucket = static_cast<int>(buckets_.size());
-    tensors_.push_back(
-        {.name = name, .rows = rows, .cols = cols, .offset = size_, .bucket = bucket, .decay = cols > 0});
+    tensors_.push_back({.name = name,
+                        .rows = rows,
+                        .cols = cols,
+                        .offset = size_,
+                        .bucket = bucket,
+                        .decay = cols > 0,
+                        .muon = optimizer_ == Optimizer::muon && cols > 0 && bucket != kEmbeddings});
     size_ = round_up(size_ + tensors_.back().count(), kTensorAlign);
   };
   const auto close_bucket = [&] {
@@ -75,6 +81,35 @@ std::vector<OwnedSlice> ParameterTable::shard(int rank) const {
   return slices;
 }
 
+std::vector<OwnedSlice> second_moment_slices(const ParameterTable& table, std::span<const OwnedSlice> slices) {
+  if (table.optimizer() == Optimizer::adamw) return {slices.begin(), slices.end()};
+  std::vector<OwnedSlice> kept;
+  int64_t at = 0;
+  const auto keep = [&](int64_t begin, int64_t end) {
+    if (begin >= end) return;
+    kept.push_back({.offset = begin, .count = end - begin, .at = at});
+    at += end - begin;
+  };
+  for (const OwnedSlice& slice : slices) {
+    const int64_t end = slice.offset + slice.count;
+    int64_t begin = slice.offset;
+    for (const ParameterTensor& tensor : table.tensors()) {
+      if (!tensor.muon || tensor.offset >= end) continue;
+      keep(begin, std::min(tensor.offset, end));
+      begin = std::max(begin, round_up(tensor.offset + tensor.count(), ParameterTable::kTensorAlign));
+    }
+    keep(begin, end);
+  }
+  return kept;
+}
+
+int64_t compact_place(std::span<const OwnedSlice> slices, int64_t flat) {
+  for (const OwnedSlice& slice : slices) {
+    if (flat >= slice.offset && flat < slice.offset + slice.count) return slice.at + flat - slice.offset;
+  }
+  throw std::out_of_range("no slice holds this element");
+}
+
 TensorPiece piece_of(const ParameterTensor& tensor, const OwnedSlice& slice) {
   const int64_t begin = std::max(tensor.offset, slice.offset);
   const int64_t end = std::min(tensor.offset + tensor.count(), slice.offset + slice.count);
@@ -118,20 +153,21 @@ GPT2Offsets::GPT2Offsets(const ParameterTable& table) {
   lnf_bias = offset("ln_f.bias");
 }
 
-TensorInit initial_values(const ParameterTensor& tensor, const GPT2Config& config) {
-  const bool is_matrix = tensor.cols > 0;
+TensorInit initial_values(const ParameterTensor& tensor, const GPT2Config& config, InitProjections projections) {
+  const bool is_matrix = tensor.cols > 0, is_projection = is_matrix && tensor.name.ends_with("c_proj.weight");
+  if (is_projection && projections == InitProjections::zero) return {};
   if (!is_matrix) return {.constant = tensor.name.ends_with(".weight") ? 1.0f : 0.0f}; // LayerNorm weights are 1
   const int64_t real_rows = tensor.name == "wte.weight" ? config.vocab : tensor.rows;
   const double residual_deviation = 0.02 / std::sqrt(2.0 * config.layers);
   return {.normals = real_rows * tensor.cols,
-          .deviation = static_cast<float>(tensor.name.ends_with("c_proj.weight") ? residual_deviation : 0.02)};
+          .deviation = static_cast<float>(is_projection ? residual_deviation : 0.02)};
 }
 
-void initialize_parameters(std::span<float> flat, const ParameterTable& table, const GPT2Config& config,
-                           uint64_t seed) {
+void initialize_parameters(std::span<float> flat, const ParameterTable& table, const GPT2Config& config, uint64_t seed,
+                           InitProjections projections) {
   for (size_t t = 0; t < table.tensors().size(); ++t) {
     const ParameterTensor& tensor = table.tensors()[t];
-    const TensorInit init = initial_values(tensor, config);
+    const TensorInit init = initial_values(tensor, config, projections);
     float* const values = flat.data() + tensor.offset;
     std::fill_n(values, tensor.count(), init.constant);
     const Rng rng(seed, t); // one stream a tensor, one index an element: no thread or order can change a bit

@@ -12,6 +12,9 @@
 
 namespace gpt2 {
 
+// muon: Muon for the matrices of the blocks, AdamW for embeddings, positions, LayerNorms and biases.
+enum class Optimizer { adamw, muon };
+
 struct ParameterTensor {
   std::string name; // Hugging Face's name without "transformer.": "wte.weight", "h.3.attn.c_attn.weight", ...
   int64_t rows;     // matrices are (out, in) row-major: the transpose of Hugging Face's Conv1D
@@ -19,6 +22,7 @@ struct ParameterTensor {
   int64_t offset;   // in elements, a multiple of kTensorAlign
   int bucket;       // 0: embeddings, 1..L: blocks, L + 1: final LayerNorm
   bool decay;       // weight decay: all 2-D tensors, embeddings included
+  bool muon;        // updated by Muon: one moment instead of two
 
   int64_t count() const { return rows * (cols ? cols : 1); }
   std::vector<int64_t> shape() const { return cols ? std::vector{rows, cols} : std::vector{rows}; }
@@ -43,12 +47,14 @@ class ParameterTable {
   static constexpr int block_bucket(int layer) { return layer + 1; }
 
   // Buckets are padded so that `ranks` split them evenly; up to 64 ranks, powers of two share one layout.
-  explicit ParameterTable(const GPT2Config& config, int ranks = 1);
+  explicit ParameterTable(const GPT2Config& config, int ranks = 1, Optimizer optimizer = Optimizer::adamw);
 
   std::span<const ParameterTensor> tensors() const { return tensors_; }
   std::span<const Bucket> buckets() const { return buckets_; }
   int64_t size() const { return size_; } // elements of the flat buffer, padding included
   int64_t largest_bucket() const;        // elements
+  Optimizer optimizer() const { return optimizer_; }
+  int ranks() const { return ranks_; }
 
   const ParameterTensor& find(const std::string& name) const; // throws std::out_of_range
 
@@ -59,6 +65,7 @@ class ParameterTable {
 
  private:
   int ranks_;
+  Optimizer optimizer_;
   std::vector<ParameterTensor> tensors_;
   std::vector<Bucket> buckets_;
   int64_t size_ = 0;
@@ -73,6 +80,13 @@ inline std::vector<OwnedSlice> whole(const ParameterTable& table) {
 inline int64_t compact_size(std::span<const OwnedSlice> slices) {
   return slices.empty() ? 0 : slices.back().at + slices.back().count;
 }
+
+// The parts of `slices` that have a second moment: all but Muon's matrices. `at`: in a compact buffer of second
+// moments.
+std::vector<OwnedSlice> second_moment_slices(const ParameterTable& table, std::span<const OwnedSlice> slices);
+
+// Where an element of the flat buffer is in the compact buffer of `slices`, one of which must hold it.
+int64_t compact_place(std::span<const OwnedSlice> slices, int64_t flat);
 
 // The part of a tensor that a slice holds; empty where they do not meet.
 struct TensorPiece {
@@ -109,10 +123,13 @@ struct TensorInit {
   float deviation = 0;
   float constant = 0;
 };
-TensorInit initial_values(const ParameterTensor& tensor, const GPT2Config& config);
+enum class InitProjections { normal, zero }; // of attention's and the MLP's projections into the residual stream
+TensorInit initial_values(const ParameterTensor& tensor, const GPT2Config& config,
+                          InitProjections projections = InitProjections::normal);
 
 // GPT-2's initialisation into a zeroed flat buffer: N(0, 0.02), residual projections N(0, 0.02 / sqrt(2L)), LayerNorm
-// weights 1, biases 0, padded vocabulary rows 0. A pure function of (config, seed).
-void initialize_parameters(std::span<float> flat, const ParameterTable& table, const GPT2Config& config, uint64_t seed);
+// weights 1, biases 0, padded vocabulary rows 0. A pure function of (config, seed, projections).
+void initialize_parameters(std::span<float> flat, const ParameterTable& table, const GPT2Config& config, uint64_t seed,
+                           InitProjections projections = InitProjections::normal);
 
 } // namespace gpt2

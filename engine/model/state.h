@@ -32,6 +32,7 @@ class StateSnapshot {
   virtual ~StateSnapshot() = default;
   virtual void write_own(StateWriter& writer) const = 0;    // what this rank owns of the tensors
   virtual void write_common(StateWriter& writer) const = 0; // what is the same on every rank: rank 0 writes it
+  virtual bool of_muon() const { return false; }            // matrices have one moment, muon_m/
   void write(StateWriter& writer) const {
     write_own(writer);
     write_common(writer);

@@ -23,7 +23,8 @@ constexpr double kMostCount = 9e15;       // of steps or tokens: below it a doub
 constexpr int64_t kReadAtOnce = 16 << 20; // bytes: a file of gigabytes is never whole in memory
 constexpr size_t kLongestLine = 16 << 20; // bytes: one with a sample of a million tokens has less
 
-const std::vector<std::string> kStepColumns = {"loss", "lr", "grad_norm", "tokens_per_sec", "speed_of_light"};
+const std::vector<std::string> kStepColumns = {"loss",           "lr",       "grad_norm",   "tokens_per_sec",
+                                               "speed_of_light", "adamw_lr", "update_norm", "adamw_update_norm"};
 const std::vector<std::string> kValidationColumns = {"val_loss"};
 const std::vector<std::string> kHellaswagColumns = {"accuracy", "per_token", "per_byte"};
 const std::vector<std::string> kFp8Columns = {"fwd_scale", "bwd_scale", "worst_saturated", "worst_flushed",

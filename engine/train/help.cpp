@@ -67,9 +67,10 @@ std::string number_text(double value) {
   return text;
 }
 
-std::optional<double> default_of(const std::string& field, const std::string& model) {
+std::optional<double> default_of(const std::string& field, const std::string& model, Optimizer optimizer) {
   const ModelDefaults defaults = defaults_for(config_by_name(model));
-  if (field == "max_lr") return defaults.max_lr;
+  if (field == "max_lr") return optimizer == Optimizer::muon ? defaults.muon_lr : defaults.max_lr;
+  if (field == "adamw_lr") return defaults.muon_adamw_lr;
   if (field == "warmup_steps") return static_cast<double>(defaults.warmup_steps);
   if (field == "max_steps") return static_cast<double>(defaults.max_steps);
   if (field == "target_batch_size") return defaults.target_batch_size;
@@ -242,7 +243,7 @@ std::string meaning_of_auto(const std::string& field, const Options& options) {
       options.model == "auto" ? std::vector<std::string>{"gpt2", "nano"} : std::vector<std::string>{options.model};
   std::string out;
   for (const std::string& model : models) {
-    const std::optional<double> value = default_of(field, model);
+    const std::optional<double> value = default_of(field, model, options.optimizer);
     if (!value) return "";
     out += (out.empty() ? "" : ", ") + number_text(*value) + " for " + model;
   }

@@ -265,17 +265,30 @@ std::vector<OptionField> make_fields() {
                            "passes over the training data, instead of --max_steps");
 
   f.group(option_group::kOptimizer);
-  f.number_or_auto("max_lr", &O::max_lr, 0.0f, above_zero(), "peak learning rate; auto: the model's");
+  f.choice("optimizer", &O::optimizer,
+           "muon: Muon for the blocks' matrices, AdamW for embeddings, positions, LayerNorms and biases");
+  f.number_or_auto("max_lr", &O::max_lr, 0.0f, above_zero(),
+                   "peak learning rate, under Muon of the blocks' matrices; auto: the model's");
+  f.number_or_auto("adamw_lr", &O::adamw_lr, 0.0f, above_zero(),
+                   "under Muon, peak learning rate of what AdamW updates; auto: the model's");
   f.number("min_lr_ratio", &O::min_lr_ratio, within(0.0f, 1.0f), "last learning rate as a share of --max_lr");
   f.number_or_auto<int64_t>("warmup_steps", &O::warmup_steps, -1, at_least<int64_t>(0),
                             "steps of linear warm-up; auto: the model's, less in a short run");
   f.choice("lr_schedule", &O::lr_schedule, "after the warm-up");
   f.number("wsd_decay_ratio", &O::wsd_decay_ratio, within(0.0f, 1.0f), "wsd: share of all steps spent cooling down");
-  f.number("weight_decay", &O::weight_decay, at_least(0.0f), "AdamW's, on all 2-D tensors");
+  f.number("weight_decay", &O::weight_decay, at_least(0.0f), "on all 2-D tensors");
   f.number("beta1", &O::beta1, below_one(), "AdamW's first moment");
   f.number("beta2", &O::beta2, below_one(), "AdamW's second moment");
   f.number("adam_eps", &O::adam_eps, above_zero(), "AdamW's epsilon");
   f.number("grad_clip", &O::grad_clip, at_least(0.0f), "largest global gradient norm; 0: no clipping");
+  f.number("muon_momentum", &O::muon_momentum, below_one(), "Muon's momentum");
+  f.number("muon_momentum_warmup", &O::muon_momentum_warmup, at_least<int64_t>(0),
+           "applied steps in which Muon's momentum grows from 0.85; 0: constant");
+  f.choice("muon_iteration", &O::muon_iteration, "the polynomials that orthogonalize Muon's updates");
+  f.toggle("muon_cautious_decay", &O::muon_cautious_decay,
+           "Muon decays a weight only where its update has the same sign");
+  f.choice("init_projections", &O::init_projections,
+           "initial weights of the projections into the residual stream: GPT-2's, or zero");
 
   f.group("Precision and device");
   f.choice("device", &O::device, "auto: a GPU if there is one");

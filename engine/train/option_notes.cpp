@@ -48,7 +48,8 @@ std::string rate_text(float rate) {
 }
 
 std::vector<std::string> changed_options(const Options& before, const Options& now) {
-  static const std::set<std::string> told_elsewhere{"precision", "use_fp8", "run_name", "checkpoint_dir", "resume"};
+  static const std::set<std::string> told_elsewhere{"precision", "use_fp8",        "optimizer",
+                                                    "run_name",  "checkpoint_dir", "resume"};
   std::vector<std::string> changes;
   for (const OptionField& field : option_fields()) {
     if (field.same(before, now) || field.of_this_start || told_elsewhere.contains(field.name)) continue;
@@ -117,6 +118,10 @@ std::vector<std::string> notes_on_options_without_effect(const RunSettings& star
     notes.push_back("--warmup_steps " + std::to_string(plan.schedule.warmup_steps) + " is not over in this run of " +
                     counted(plan.max_steps, "step") + ": the learning rate only climbs, and never decays");
   }
+  idle(options.optimizer != Optimizer::muon,
+       {"adamw_lr", "muon_momentum", "muon_momentum_warmup", "muon_iteration", "muon_cautious_decay"},
+       "without --optimizer muon");
+  idle(resumes || !options.init_from.empty(), {"init_projections"}, "on weights that are loaded");
   idle(options.lr_schedule != Decay::wsd, {"wsd_decay_ratio"}, "without --lr_schedule wsd");
   idle(options.lr_schedule == Decay::constant, {"min_lr_ratio"}, "with --lr_schedule constant");
   idle(options.lr_schedule == Decay::wsd && options.wsd_decay_ratio == 0, {"min_lr_ratio"}, "with --wsd_decay_ratio 0");

@@ -30,6 +30,18 @@ constexpr auto names_of(Decay) {
   using enum Decay;
   return std::to_array<EnumName<Decay>>({{cosine, "cosine"}, {linear, "linear"}, {constant, "constant"}, {wsd, "wsd"}});
 }
+constexpr auto names_of(Optimizer) {
+  using enum Optimizer;
+  return std::to_array<EnumName<Optimizer>>({{adamw, "adamw"}, {muon, "muon"}});
+}
+constexpr auto names_of(MuonIteration) {
+  using enum MuonIteration;
+  return std::to_array<EnumName<MuonIteration>>({{newton_schulz, "newton_schulz"}, {polar_express, "polar_express"}});
+}
+constexpr auto names_of(InitProjections) {
+  using enum InitProjections;
+  return std::to_array<EnumName<InitProjections>>({{normal, "normal"}, {zero, "zero"}});
+}
 constexpr auto names_of(Fp8Scenario) {
   using enum Fp8Scenario;
   return std::to_array<EnumName<Fp8Scenario>>({{standard, "default"}, {mxfp8, "mxfp8"}});
@@ -70,12 +82,19 @@ struct Options {
   double num_epochs = 0;
 
   // optimizer
-  float max_lr = 0; // 0: the model's default (6e-4 for gpt2, ...)
+  Optimizer optimizer = Optimizer::adamw;
+  float max_lr = 0;   // under Muon of the blocks' matrices; 0: the model's default (6e-4 for gpt2, ...)
+  float adamw_lr = 0; // under Muon of all else; 0: the model's default
   float min_lr_ratio = 0.1f;
   int64_t warmup_steps = -1; // -1: the model's default
   Decay lr_schedule = Decay::cosine;
   float wsd_decay_ratio = 0.2f; // wsd: share of the steps spent cooling down
   float weight_decay = 0.1f, beta1 = 0.9f, beta2 = 0.95f, adam_eps = 1e-8f, grad_clip = 1.0f;
+  float muon_momentum = 0.95f;
+  int64_t muon_momentum_warmup = 0; // applied steps; 0: none
+  MuonIteration muon_iteration = MuonIteration::newton_schulz;
+  bool muon_cautious_decay = false;
+  InitProjections init_projections = InitProjections::normal;
 
   // precision and device
   DeviceKind device = DeviceKind::automatic;

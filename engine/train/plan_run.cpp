@@ -57,10 +57,19 @@ void measure(PlannedRun& run, const BackendOptions& backend_options, double seco
                    (run.ranks > 1 ? " on one rank, times " + std::to_string(run.ranks) + ": at most" : "");
 }
 
+// The GEMMs of one update: five iterations of 60 C^3 FLOPs a block, shared by the ranks.
+double muon_seconds(const RunPlan& plan, int ranks) {
+  constexpr double kFlopsPerSecond = 470e12; // 3.5 ms more than AdamW at 124M, one H200, 2026-11-18
+  if (plan.model.optimizer != Optimizer::muon) return 0;
+  const double L = plan.model.config.layers, C = plan.model.config.channels;
+  return 300 * L * C * C * C / kFlopsPerSecond / ranks;
+}
+
 void look_up_speed(PlannedRun& run, const Backend& backend) {
   const std::optional<double> one = backend.usual_speed(run.plan.model);
   if (!one) return;
-  run.tokens_per_second = *one * run.ranks;
+  const auto tokens = static_cast<double>(run.plan.tokens_per_step());
+  run.tokens_per_second = tokens / (tokens / (*one * run.ranks) + muon_seconds(run.plan, run.ranks));
   run.speed_from =
       "measured on one H200, docs/benchmarks.md" +
       (run.ranks > 1 ? ", times " + std::to_string(run.ranks) + ": at most, docs/scaling.md" : std::string());

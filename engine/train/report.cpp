@@ -88,7 +88,9 @@ std::string batch_text(const RunPlan& plan) {
 
 std::string optimizer_text(const RunPlan& plan) {
   const Options& o = plan.options;
-  return "AdamW, lr " + formatted("%.2e", plan.schedule.max_lr) + " " + name_of(o.lr_schedule) + " to " +
+  const bool muon = o.optimizer == Optimizer::muon;
+  return (muon ? "Muon, lr " : "AdamW, lr ") + formatted("%.2e", plan.schedule.max_lr) + " " +
+         (muon ? "(AdamW's " + formatted("%.2e", o.adamw_lr) + ") " : "") + name_of(o.lr_schedule) + " to " +
          formatted("%.2e", static_cast<double>(plan.schedule.max_lr) * o.min_lr_ratio) + ", warm-up " +
          counted(plan.schedule.warmup_steps, "step") + ", betas " + formatted("%g", o.beta1) + " " +
          formatted("%g", o.beta2) + ", decay " + formatted("%g", o.weight_decay) + ", clip " +

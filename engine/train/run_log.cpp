@@ -51,6 +51,7 @@ std::map<std::string, HParam> hparams_of(const RunPlan& plan, const ObservableMo
   std::map<std::string, HParam> hparams = {
       {"model", plan.model.config.name},
       {"precision", model.precision_label()},
+      {"optimizer", name_of(o.optimizer)},
       {"max_lr", static_cast<double>(plan.schedule.max_lr)},
       {"lr_schedule", name_of(o.lr_schedule)},
       {"warmup_steps", static_cast<double>(plan.schedule.warmup_steps)},
@@ -64,6 +65,7 @@ std::map<std::string, HParam> hparams_of(const RunPlan& plan, const ObservableMo
       {"grad_clip", static_cast<double>(o.grad_clip)},
       {"seed", static_cast<double>(o.seed)},
   };
+  if (o.optimizer == Optimizer::muon) hparams["adamw_lr"] = static_cast<double>(o.adamw_lr);
   if (o.lr_schedule != Decay::constant) hparams["min_lr_ratio"] = static_cast<double>(o.min_lr_ratio);
   if (o.lr_schedule == Decay::wsd) hparams["wsd_decay_ratio"] = static_cast<double>(o.wsd_decay_ratio);
   if (plan.model.precision == Precision::fp8) {
@@ -161,12 +163,21 @@ void RunLog::step(const StepReport& r, Verdict verdict, int64_t tokens) {
       {"grad_norm", r.grad_norm}, {"dt_ms", 1e3 * r.seconds}, {"tokens_per_sec", r.tokens_per_second},
       {"tokens", tokens},         {"precision", r.precision}, {"verdict", verdict_text(verdict)}};
   if (r.speed_of_light) metrics.push_back({"speed_of_light", *r.speed_of_light});
+  if (r.muon) {
+    metrics.push_back({"adamw_lr", r.muon->adamw_lr});
+    metrics.push_back({"update_norm", r.muon->update_norm});
+    metrics.push_back({"adamw_update_norm", r.muon->adamw_update_norm});
+  }
   write("step", r.step, metrics);
   scalar("train/loss", r.loss, r.step);
   scalar("train/lr", r.lr, r.step);
   scalar("train/grad_norm", r.grad_norm, r.step);
   scalar("train/tokens_per_sec", r.tokens_per_second, r.step);
   if (r.speed_of_light) scalar("train/speed_of_light", *r.speed_of_light, r.step);
+  if (!r.muon) return;
+  scalar("train/adamw_lr", r.muon->adamw_lr, r.step);
+  scalar("train/update_norm", r.muon->update_norm, r.step);
+  scalar("train/adamw_update_norm", r.muon->adamw_update_norm, r.step);
 }
 
 void RunLog::validation(int64_t step, double loss, bool is_best) {

@@ -246,8 +246,22 @@ ModelOptions steady_state(ModelOptions options) {
   return options;
 }
 
+float adamw_rate(const Options& o, float lr) {
+  return o.optimizer == Optimizer::muon ? lr * (o.adamw_lr / o.max_lr) : lr;
+}
+
 UpdateSettings update_settings(const Options& o, float lr) {
-  return {.adamw = {.lr = lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.adam_eps, .weight_decay = o.weight_decay},
+  return {.adamw = {.lr = adamw_rate(o, lr),
+                    .beta1 = o.beta1,
+                    .beta2 = o.beta2,
+                    .eps = o.adam_eps,
+                    .weight_decay = o.weight_decay},
+          .muon = {.lr = lr,
+                   .momentum = o.muon_momentum,
+                   .weight_decay = o.weight_decay,
+                   .momentum_warmup = o.muon_momentum_warmup,
+                   .iteration = o.muon_iteration,
+                   .cautious_decay = o.muon_cautious_decay},
           .grad_clip = o.grad_clip,
           .limits = {.loss_z = o.skip_loss_z, .norm_z = o.skip_grad_z}};
 }
@@ -262,6 +276,8 @@ RunPlan make_plan(const Options& options, const GPT2Config& config, Precision pr
   plan.model.fp8 = fp8_options(options, config.layers);
   plan.model.seq_len = config.seq_len;
   plan.model.seed = options.seed;
+  plan.model.optimizer = options.optimizer;
+  plan.model.init_projections = options.init_projections;
 
   plan.target_batch_size = resolve_target(options, defaults, train_sequences, ranks, plan.notes);
   const int batch_size = options.batch_size > 0
@@ -283,7 +299,9 @@ RunPlan make_plan(const Options& options, const GPT2Config& config, Precision pr
   resolved.target_batch_size = plan.target_batch_size;
   resolved.max_steps = plan.max_steps;
   resolved.num_epochs = 0;
-  if (resolved.max_lr == 0) resolved.max_lr = defaults.max_lr;
+  const bool muon = options.optimizer == Optimizer::muon;
+  if (resolved.max_lr == 0) resolved.max_lr = muon ? defaults.muon_lr : defaults.max_lr;
+  if (resolved.adamw_lr == 0 && muon) resolved.adamw_lr = defaults.muon_adamw_lr;
   if (resolved.warmup_steps < 0) resolved.warmup_steps = automatic_warmup(defaults, plan.max_steps);
   if (resolved.fp8_bf16_steps < 0)
     resolved.fp8_bf16_steps = automatic_bf16_steps(resolved.warmup_steps, plan.max_steps);

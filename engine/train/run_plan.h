@@ -59,6 +59,9 @@ std::string checkpoint_dir_for(const Options& options, Precision precision);
 // The learning rates of a run whose options are resolved, such as a checkpoint's.
 Schedule schedule_of(const Options& resolved);
 
+// Of what AdamW updates, in a step with the schedule's rate `lr`: under Muon that is the matrices'.
+float adamw_rate(const Options& resolved, float lr);
+
 // Of one step at this rate.
 UpdateSettings update_settings(const Options& options, float lr);
 

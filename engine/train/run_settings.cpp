@@ -120,9 +120,11 @@ bool is_own(const RunPlace& place, const ResumePoint& point) {
 }
 
 // Why the run cannot continue at this place, of its own name; "": it can.
-std::string why_branch(const ResumePoint& point, const RunPlace& place, Precision precision) {
+std::string why_branch(const ResumePoint& point, const RunPlace& place, Precision precision, Optimizer optimizer) {
   const std::string step = std::to_string(point.step), now = to_string(precision);
   if (point.precision != now) return point.run + " was trained in " + point.precision + ", and this is " + now;
+  if (point.options.optimizer != optimizer)
+    return point.run + " was trained with --optimizer " + name_of(point.options.optimizer);
   if (has_later(found_in(point), point.step) || has_later(place.checkpoints(), point.step))
     return "there are later checkpoints of " + point.run + " than step " + step;
   if (!is_own(place, point)) return "the checkpoints of " + point.run + " are in " + point.checkpoint_dir;
@@ -149,11 +151,16 @@ RunSettings settle(const CommandLine& line, const std::optional<ResumePoint>& po
   std::set<std::string> given = line.given, none;
   if (line.options.model == "auto") given.erase("model"); // a checkpoint's model is no longer a choice
   settings.options = without_places(point->options, *point);
+  const bool other_optimizer = given.contains("optimizer") && line.options.optimizer != point->options.optimizer;
+  if (other_optimizer) settings.options.max_lr = settings.options.adamw_lr = 0; // another optimizer has other rates
   override_options(settings.options, none, line.options, given);
   settings.options.resume.clear(); // it is done
   check_conflicts(settings.options);
   check_same_run(settings.options, *point);
   settings.notes.insert(settings.notes.end(), point->notes.begin(), point->notes.end());
+  if (other_optimizer)
+    settings.notes.push_back("trained with --optimizer " + name_of(point->options.optimizer) + " so far, " +
+                             name_of(line.options.optimizer) + " from here on: its moments start at zero");
   if (line.given.contains("init_from") && !line.options.init_from.empty())
     settings.notes.emplace_back("--init_from has no effect: the run continues with the weights of its checkpoint");
   return settings;
@@ -173,7 +180,7 @@ RunPlace find_place(const RunSettings& settings, const GPT2Config& config, Preci
   const bool named = !options.run_name.empty(), is_free = !is_own(place, point) && !is_log_of_another(place);
   if (named && (options.run_name != point.run || is_free)) return place; // a branch that has its name
   place.run_name = point.run;
-  const std::string why = why_branch(point, place, precision);
+  const std::string why = why_branch(point, place, precision, options.optimizer);
   place.continues = why.empty();
   if (place.continues) return place;
   place.run_name = free_run_name(

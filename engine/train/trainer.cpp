@@ -158,9 +158,17 @@ void Trainer::report_step(float lr, double seconds) {
                           .tokens_per_second = speed,
                           .speed_of_light = light_speed ? std::optional(speed / *light_speed) : std::nullopt,
                           .eta_seconds = progress_.eta_seconds(state_.step),
-                          .precision = model_.step_label()};
+                          .precision = model_.step_label(),
+                          .muon = muon_step(lr)};
   progress_.show(report, result_.verdict);
   session_.log.step(report, result_.verdict, state_.tokens);
+}
+
+std::optional<StepReport::MuonStep> Trainer::muon_step(float lr) const {
+  if (options_.optimizer != Optimizer::muon) return std::nullopt;
+  return StepReport::MuonStep{.adamw_lr = adamw_rate(options_, lr),
+                              .update_norm = result_.matrix_update_norm,
+                              .adamw_update_norm = result_.adamw_update_norm};
 }
 
 void Trainer::count_skipped() {

@@ -35,6 +35,7 @@ class Trainer {
   void between_steps();
   UpdateSettings update_settings(float lr) const;
   void report_step(float lr, double seconds);
+  std::optional<StepReport::MuonStep> muon_step(float lr) const;
   void count_skipped();
   void watch_device();
   void watch_fp8();

@@ -48,10 +48,16 @@ void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t attrib
   CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(description, attribute, &value, sizeof(value)));
 }
 
-cublasLtMatrixLayout_t make_layout(MatmulType type, int64_t rows, int64_t columns) {
+cublasLtMatrixLayout_t make_layout(MatmulType type, int64_t rows, int64_t columns, int64_t batch) {
   cublasLtMatrixLayout_t layout = nullptr;
   CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&layout, cuda_type(type), static_cast<uint64_t>(rows),
                                           static_cast<uint64_t>(columns), rows));
+  if (batch == 1) return layout;
+  const auto count = static_cast<int32_t>(batch);
+  const int64_t stride = rows * columns;
+  CUBLAS_CHECK(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)));
+  CUBLAS_CHECK(
+      cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof(stride)));
   return layout;
 }
 
@@ -120,9 +126,9 @@ struct CublasLtProduct::Description {
     }
     if (p.epilogue == MatmulEpilogue::gelu_aux_bias) set(product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.m);
     if (p.fast_accumulation) set(product, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
-    a = p.transpose_a ? make_layout(p.a, p.k, p.m) : make_layout(p.a, p.m, p.k);
-    b = p.transpose_b ? make_layout(p.b, p.n, p.k) : make_layout(p.b, p.k, p.n);
-    d = make_layout(p.d, p.m, p.n);
+    a = p.transpose_a ? make_layout(p.a, p.k, p.m, p.batch) : make_layout(p.a, p.m, p.k, p.batch);
+    b = p.transpose_b ? make_layout(p.b, p.n, p.k, p.batch) : make_layout(p.b, p.k, p.n, p.batch);
+    d = make_layout(p.d, p.m, p.n, p.batch);
   }
   ~Description() {
     cublasLtMatrixLayoutDestroy(d);
@@ -185,7 +191,7 @@ bool CublasLtProduct::accepts(const CublasLtAlgorithm& algorithm) const {
 
 bool CublasLtProduct::launch(Cuda& cuda, const CublasLtAlgorithm& algorithm, const MatmulOperands& operands) const {
   const cublasLtMatmulAlgo_t form = library_form(algorithm);
-  const float alpha = 1.0f, beta = product_.accumulate || product_.residual ? 1.0f : 0.0f;
+  const float alpha = operands.alpha, beta = product_.residual ? operands.beta : product_.accumulate ? 1.0f : 0.0f;
   const void* const c = product_.residual ? operands.c : operands.d;
   return cublasLtMatmul(library_.handle(), is_->product, &alpha, operands.a, is_->a, operands.b, is_->b, &beta, c,
                         is_->d, operands.d, is_->d, &form, cuda.matmul_workspace, kMatmulWorkspaceBytes,

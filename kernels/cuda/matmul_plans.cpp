@@ -7,9 +7,14 @@ namespace {
 
 const std::string kOwn = "own/"; // before a kernel's name in a choice; cuBLASLt's are hexadecimal
 
-// 256 where every operand is so aligned, 16 where some are less: two plans, because the heuristics may use it.
-int alignment_of(const MatmulOperands& operands) {
+// 256 where every operand is so aligned, 16 where some are less: two plans, because the heuristics may use it. Batches
+// are of BF16 matrices.
+int alignment_of(const MatmulProduct& product, const MatmulOperands& operands) {
   uintptr_t bits = 0;
+  if (product.batch > 1) {
+    for (const int64_t elements : {product.m * product.k, product.k * product.n, product.m * product.n})
+      bits |= static_cast<uintptr_t>(elements) * sizeof(uint16_t);
+  }
   for (const void* pointer : {static_cast<const void*>(operands.d), operands.a, operands.b, operands.c, operands.bias,
                               static_cast<const void*>(operands.aux)}) {
     bits |= reinterpret_cast<uintptr_t>(pointer);
@@ -54,7 +59,7 @@ void MatmulPlans::add(const MatmulKernel& kernel) {
 
 void MatmulPlans::run(Cuda& cuda, MatmulProduct product, const MatmulOperands& operands) {
   if (product.m == 0 || product.n == 0 || product.k == 0) return;
-  product.alignment = alignment_of(operands);
+  product.alignment = alignment_of(product, operands);
   const Plan& plan = plan_for(cuda, product, operands);
   plan.library.bind(operands);
   if (!launch(cuda, product, plan.library, plan.chosen.method, operands)) {

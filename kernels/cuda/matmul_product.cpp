@@ -35,10 +35,13 @@ std::string MatmulProduct::name() const {
   std::ostringstream out;
   out << (transpose_a ? 'T' : 'N') << (transpose_b ? 'T' : 'N') << '_' << m << 'x' << n << 'x' << k << '_' << name_of(a)
       << '_' << name_of(b) << '_' << name_of(d) << name_of(epilogue) << (accumulate ? "_accumulate" : "")
-      << (residual ? "_residual" : "") << (fast_accumulation ? "_fast" : "") << (alignment < 256 ? "_unaligned" : "");
+      << (residual ? "_residual" : "") << (fast_accumulation ? "_fast" : "")
+      << (batch > 1 ? "_batch" + std::to_string(batch) : "") << (alignment < 256 ? "_unaligned" : "");
   return out.str();
 }
 
-size_t MatmulProduct::output_bytes() const { return static_cast<size_t>(m * n) * (d == MatmulType::fp32 ? 4 : 2); }
+size_t MatmulProduct::output_bytes() const {
+  return static_cast<size_t>(batch * m * n) * (d == MatmulType::fp32 ? 4 : 2);
+}
 
 } // namespace gpt2

@@ -13,7 +13,8 @@ namespace gpt2 {
 enum class MatmulType : uint8_t { bf16, fp32, e4m3, e5m2 };
 enum class MatmulEpilogue : uint8_t { none, bias, gelu_aux_bias };
 
-// D(m, n) = epilogue(op(A) op(B) (+ D or C)), packed and column-major as cuBLASLt counts; accumulation in FP32.
+// D(m, n) = epilogue(alpha op(A) op(B) (+ D or beta C)), packed and column-major as cuBLASLt counts; accumulation in
+// FP32.
 struct MatmulProduct {
   bool transpose_a = false; // A is stored (k, m) instead of (m, k)
   bool transpose_b = false; // B is stored (n, k) instead of (k, n)
@@ -23,6 +24,7 @@ struct MatmulProduct {
   bool accumulate = false;        // + D
   bool residual = false;          // + C
   bool fast_accumulation = false; // FP8: fewer promotions to FP32
+  int64_t batch = 1;              // so many of them, operands of one behind those of the other
   int alignment = 256;            // bytes, of every operand: 256, else 16
 
   auto operator<=>(const MatmulProduct&) const = default;
@@ -39,6 +41,7 @@ struct MatmulOperands {
   void* aux = nullptr;            // (m, n) BF16: GELU's input, written by gelu_aux_bias
   const float* a_scale = nullptr; // FP8: dequantization factors of A and B, on the device
   const float* b_scale = nullptr;
+  float alpha = 1, beta = 1; // beta: of C
 };
 
 // A kernel of ours, timed against cuBLASLt's and remembered by its name.

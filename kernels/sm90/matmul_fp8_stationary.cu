@@ -73,7 +73,7 @@ struct Plain {
 bool takes(const CudaDevice& device, const MatmulProduct& p) {
   return p.transpose_a && !p.transpose_b && p.a == MatmulType::e4m3 &&
          (p.b == MatmulType::e4m3 || p.b == MatmulType::e5m2) && p.d == MatmulType::bf16 &&
-         p.epilogue != MatmulEpilogue::gelu_aux_bias && !p.accumulate && p.fast_accumulation &&
+         p.epilogue != MatmulEpilogue::gelu_aux_bias && !p.accumulate && p.fast_accumulation && p.batch == 1 &&
          takes_stationary(device, p.n, p.k, p.m);
 }
 

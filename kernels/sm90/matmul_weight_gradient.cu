@@ -320,7 +320,7 @@ size_t scratch_words(const Schedule& s) { return part_words(s) + static_cast<siz
 bool takes(const CudaDevice& device, const MatmulProduct& p) {
   if (device.compute_capability != 90 || p.transpose_a || !p.transpose_b || p.a != MatmulType::bf16 ||
       p.b != MatmulType::bf16 || p.d != MatmulType::fp32 || p.epilogue != MatmulEpilogue::none || !p.accumulate ||
-      p.residual || p.k % kTerms != 0 || p.k <= 0 || clusters_of(device) == 0)
+      p.residual || p.batch != 1 || p.k % kTerms != 0 || p.k <= 0 || clusters_of(device) == 0)
     return false;
   // What the copy engine counts to: coordinates, and the bytes of an operand.
   if (std::max({p.m, p.n, p.k}) > INT32_MAX || 2 * std::max(p.m, p.n) * p.k >= int64_t{1} << 40) return false;

@@ -1,8 +1,8 @@
 // One table of what the GPU engine reaches: tokens/s, ms per step, share of the speed of light, MFU, memory, for the
 // four sizes in BF16 and FP8; then the time of each operation. Usage: bench_gpt2 [--models a,b] [--precisions bf16,fp8]
 // [--batch N] [--operations] [--step_tokens N] [--steps N] [--recompute none|gelu|block] [--attention auto|cudnn|own]
-// [--no_graph] [--no_fuse_gelu] [--bf16_lm_head] [--plan_cache FILE]; or with --decode what a decoder
-// writes instead.
+// [--no_graph] [--no_fuse_gelu] [--bf16_lm_head] [--optimizer adamw|muon] [--plan_cache FILE]; or with --decode what a
+// decoder writes instead.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -35,6 +35,7 @@ struct Settings {
   bool decode = false;
   int steps = 2;
   bool fp8_lm_head = true;
+  Optimizer optimizer = Optimizer::adamw;
   CudaModelOptions cuda;
 };
 
@@ -82,6 +83,8 @@ Settings parse(int argc, char** argv) {
       s.cuda.fuse_gelu = false;
     else if (flag == "--bf16_lm_head")
       s.fp8_lm_head = false;
+    else if (flag == "--optimizer")
+      s.optimizer = word<Optimizer>(flag, value());
     else if (flag == "--operations")
       s.operations = true;
     else if (flag == "--decode")
@@ -111,7 +114,7 @@ double run_step(Model& model, const Batch& batch, int count) {
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < count; ++i) model.micro_step(batch, i, count);
   UpdateSettings settings;
-  settings.adamw.lr = 1e-4f;
+  settings.adamw.lr = settings.muon.lr = 1e-4f;
   model.update(settings);
   const StepResult result = model.step_result();
   if (result.verdict != Verdict::applied)
@@ -183,6 +186,7 @@ void bench(const Settings& settings, const std::string& name, const std::string&
   options.config = config_by_name(name);
   options.precision = precision == "fp8" ? Precision::fp8 : Precision::bf16;
   options.fp8.lm_head = settings.fp8_lm_head;
+  options.optimizer = settings.optimizer;
   options.batch_size = settings.batch ? settings.batch : usual_batch(name);
   options.seq_len = 1024;
   const auto begin = std::chrono::steady_clock::now();

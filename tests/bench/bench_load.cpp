@@ -32,7 +32,7 @@ class State : public StatefulModel {
   explicit State(const std::string& name)
       : config_(config_by_name(name)),
         table_(config_),
-        memory_(new float[static_cast<size_t>(FlatSnapshot::floats(whole(table_), true))],
+        memory_(new float[static_cast<size_t>(FlatSnapshot::floats(table_, whole(table_), true))],
                 std::default_delete<float[]>()),
         spans_(FlatSnapshot::lay_out(memory_.get(), whole(table_), true)) {
     const Rng rng(1);

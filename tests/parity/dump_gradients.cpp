@@ -13,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/program.h"
@@ -33,7 +34,8 @@ constexpr int kLogitPositions = 24; // at least so many, where the sequence has 
 struct Settings {
   std::string folder, device = "cpu", precision, model = "small";
   int batch_size = 4, seq_len = 0, micro_steps = 2, warm_up = 8;
-  bool fp8_lm_head = false;
+  int muon_steps = 0;
+  bool fp8_lm_head = false, polar_express = false;
 };
 
 struct Skipped {
@@ -91,6 +93,7 @@ ModelOptions model_options(const Settings& settings) {
   options.seq_len = T;
   options.batch_size = settings.batch_size;
   options.fp8.lm_head = settings.fp8_lm_head;
+  if (settings.muon_steps > 0) options.optimizer = Optimizer::muon;
   return options;
 }
 
@@ -211,6 +214,49 @@ void dump(const Settings& settings) {
   out.finish();
 }
 
+// ---- many steps under Muon ----
+
+// Of every step the gradients, summed over tokens, and the weights that it leaves.
+void dump_muon(const Settings& settings) {
+  const auto model = make_model(settings);
+  if (settings.model == "small") widen(*model);
+  const int B = settings.batch_size, T = model_options(settings).seq_len, count = settings.micro_steps;
+  UpdateSettings update;
+  update.muon.lr = 2e-2f, update.muon.momentum_warmup = 5; // over in the middle of ten steps
+  if (settings.polar_express) update.muon.iteration = MuonIteration::polar_express;
+  update.adamw.lr = 1e-2f;
+  update.grad_clip = 0.5f;
+  Dump out(settings.folder);
+  out.note("steps", settings.muon_steps);
+  out.note("momentum_warmup", update.muon.momentum_warmup);
+  const std::pair<const char*, float> numbers[] = {{"lr", update.muon.lr},
+                                                   {"adamw_lr", update.adamw.lr},
+                                                   {"momentum", update.muon.momentum},
+                                                   {"weight_decay", update.muon.weight_decay},
+                                                   {"grad_clip", update.grad_clip}};
+  for (const auto& [name, value] : numbers) out.add(name, value);
+  const auto add_all = [&](const std::string& prefix, TensorKind kind) {
+    for (const ParameterTensor& tensor : model->parameters().tensors()) {
+      const NamedTensor read = model->read_tensor(tensor, kind);
+      out.add<float>(prefix + tensor.name, "f4", read.values, read.shape);
+    }
+  };
+  add_all("0/weight/", TensorKind::weight);
+  for (int step = 1; step <= settings.muon_steps; ++step) {
+    for (int i = 0; i < count; ++i)
+      model->micro_step(MicroBatch(B, T, model->config().vocab, step * count + i).view, i, count);
+    model->update(update);
+    const StepResult result = model->step_result();
+    const std::string prefix = std::to_string(step) + "/";
+    add_all(prefix + "gradient/", TensorKind::gradient);
+    add_all(prefix + "weight/", TensorKind::weight);
+    out.add(prefix + "tokens", static_cast<float>(result.tokens));
+    out.add(prefix + "update_norm", result.matrix_update_norm);
+    out.add(prefix + "adamw_update_norm", result.adamw_update_norm);
+  }
+  out.finish();
+}
+
 // False after --help.
 bool parse(int argc, char** argv, Settings& settings) {
   CLI::App app("Writes weights, logits, loss and gradients of one accumulated step");
@@ -227,6 +273,9 @@ bool parse(int argc, char** argv, Settings& settings) {
       ->check(CLI::Range(1, 1024));
   app.add_option("--warm_up", settings.warm_up, "optimizer steps before")->check(CLI::Range(0, 100000));
   app.add_flag("--fp8_lm_head", settings.fp8_lm_head, "quantize the LM head, too");
+  app.add_option("--muon_steps", settings.muon_steps, "instead: gradients and weights of so many steps under Muon")
+      ->check(CLI::Range(0, 1000));
+  app.add_flag("--polar_express", settings.polar_express, "Muon's polynomials");
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
@@ -243,7 +292,10 @@ ExitCode run(int argc, char** argv) {
   Settings settings;
   if (!parse(argc, argv, settings)) return ExitCode::done;
   try {
-    dump(settings);
+    if (settings.muon_steps > 0)
+      dump_muon(settings);
+    else
+      dump(settings);
     return ExitCode::done;
   } catch (const Skipped& skipped) {
     std::printf("skipped: %s\n", skipped.why.c_str());

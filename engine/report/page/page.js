@@ -227,6 +227,9 @@ function curvePanels() {
     panels.push(new CurvePanel(view, { title, height: 128, marks, series: ofAllRuns((run, i) => series(run, i, run.steps, column, options)), ...options }));
   };
   add("lr", "Learning rate", { zero: true, name: "learning rate" });
+  add("adamw_lr", "AdamW's learning rate", { zero: true, name: "learning rate", keys: [words("of all but the blocks' matrices, which Muon updates")] });
+  add("update_norm", "Update norm, matrices", { smooth: true, zero: true, name: "norm", keys: [words("Muon, without decay")] });
+  add("adamw_update_norm", "Update norm, all else", { smooth: true, zero: true, name: "norm", keys: [words("AdamW, without decay")] });
   add("grad_norm", "Gradient norm", { smooth: true, log: "auto", name: "norm", keys: [words("before clipping")] });
   add("tokens_per_sec", "Throughput", { smooth: true, zero: true, name: "tokens/s", tick: (v) => formatCount(v), keys: [words("tokens per second")] });
   add("speed_of_light", "Speed of light", { smooth: true, zero: true, name: "share", format: (v) => (v === null ? "–" : (100 * v).toFixed(1) + " %"),

@@ -1,0 +1,107 @@
+#include "engine/cpu/muon_cpu.h"
+
+#include <algorithm>
+
+namespace gpt2 {
+namespace {
+
+int64_t largest_square(std::span<const MuonGroup> groups) {
+  int64_t largest = 0;
+  for (const MuonGroup& group : groups) largest = std::max(largest, group.side() * group.side());
+  return largest;
+}
+
+// Of the flat parameters, which are the CPU engine's master weights.
+std::vector<std::vector<MuonPiece>> pieces_of_params(std::span<const MuonGroup> groups) {
+  std::vector<std::vector<MuonPiece>> all;
+  for (const MuonGroup& group : groups) {
+    for (MuonPiece& piece : all.emplace_back(group.pieces)) piece.compact = piece.flat;
+  }
+  return all;
+}
+
+MuonPieces view(const MuonGroup& group, const std::vector<MuonPiece>& pieces) {
+  return {.data = pieces.data(), .count = static_cast<int>(pieces.size()), .longest = group.longest_piece()};
+}
+
+} // namespace
+
+MuonCpu::MuonCpu(const ParameterTable& table, std::span<const OwnedSlice> updated, Communicator& communicator,
+                 bool sharded)
+    : table_(table),
+      communicator_(communicator),
+      sharers_(sharded ? communicator.ranks() : 1),
+      groups_(muon_groups(table, updated, sharers_, communicator.rank())),
+      params_pieces_(pieces_of_params(groups_)),
+      flat_(sharers_ > 1 ? table.size() : 0),
+      in_(muon_room(groups_, sharers_).in),
+      out_(muon_room(groups_, sharers_).out),
+      gram_(largest_square(groups_)),
+      poly_(largest_square(groups_)) {}
+
+int64_t MuonCpu::bytes(const ParameterTable& table, int sharers) {
+  const std::vector<MuonGroup> groups = muon_groups(table, {}, sharers, 0);
+  const MuonRoom room = muon_room(groups, sharers);
+  const int64_t floats = (sharers > 1 ? table.size() : 0) + room.in + room.out + 2 * largest_square(groups);
+  return floats * static_cast<int64_t>(sizeof(float));
+}
+
+void MuonCpu::gather_updates() {
+  for (size_t index = 1; index + 1 < table_.buckets().size(); ++index) { // the blocks
+    const Bucket& bucket = table_.buckets()[index];
+    communicator_.all_gather(flat_.data() + bucket.offset,
+                             bucket.count / sharers_ * static_cast<int64_t>(sizeof(float)));
+  }
+}
+
+void MuonCpu::update(Cpu& cpu, const MuonSettings& settings, const State& state) {
+  const auto momentum = [&](const MuonGroup& group, float* out, bool flat) {
+    muon_momentum(cpu, {.out = out,
+                        .flat = flat,
+                        .momentum = state.momentum,
+                        .grad = state.grad,
+                        .pieces = view(group, group.pieces),
+                        .scalars = state.scalars,
+                        .guard = state.guard,
+                        .mu = settings.momentum,
+                        .warmup_steps = settings.momentum_warmup});
+  };
+  if (state.scalars->verdict != Verdict::applied) return; // every rank has the same verdict
+  if (sharers_ > 1) {
+    for (const MuonGroup& group : groups_) momentum(group, flat_.data(), true);
+    gather_updates();
+  }
+  for (size_t index = 0; index < groups_.size(); ++index) {
+    const MuonGroup& group = groups_[index];
+    const int64_t elements = group.elements();
+    if (sharers_ == 1) {
+      momentum(group, in_.data(), false);
+    } else {
+      for (int64_t i = 0; i < group.count; ++i)
+        std::copy_n(flat_.data() + group.matrices[static_cast<size_t>(group.first + i)], elements,
+                    in_.data() + i * elements);
+    }
+    orthogonalize(cpu, {.out = out_.data() + group.first * elements,
+                        .in = in_.data(),
+                        .gram = gram_.data(),
+                        .poly = poly_.data(),
+                        .batch = group.count,
+                        .rows = group.rows,
+                        .cols = group.cols,
+                        .iteration = settings.iteration});
+    if (sharers_ > 1)
+      communicator_.all_gather(out_.data(), group.per_rank * elements * static_cast<int64_t>(sizeof(float)));
+    muon_update(cpu, {.master = state.params,
+                      .weights = nullptr,
+                      .update = out_.data(),
+                      .pieces = view(group, params_pieces_[index]),
+                      .scalars = state.scalars,
+                      .lr = settings.lr,
+                      .scale = muon_scale(group.rows, group.cols),
+                      .weight_decay = settings.weight_decay,
+                      .cautious_decay = settings.cautious_decay,
+                      .update_square = &state.scalars->updates.matrices});
+  }
+}
+
+} // namespace gpt2

@@ -1,0 +1,41 @@
+// The matrices' part of an update under Muon, on the CPU.
+#pragma once
+
+#include <vector>
+
+#include "engine/cpu/gpt2_cpu_buffers.h"
+#include "engine/dist/communicator.h"
+#include "engine/model/muon_layout.h"
+
+namespace gpt2 {
+
+class MuonCpu {
+ public:
+  // `updated`: what this rank updates. sharded: ranks update different slices, and orthogonalize different matrices.
+  MuonCpu(const ParameterTable& table, std::span<const OwnedSlice> updated, Communicator& communicator, bool sharded);
+
+  struct State {
+    float* params;     // flat
+    float* momentum;   // compact
+    const float* grad; // flat, summed over ranks where this rank updates
+    StepScalars* scalars;
+    const GuardState* guard;
+  };
+  void update(Cpu& cpu, const MuonSettings& settings, const State& state);
+
+  static int64_t bytes(const ParameterTable& table, int sharers); // of its buffers
+
+ private:
+  void gather_updates(); // of all ranks, into flat_
+
+  const ParameterTable& table_;
+  Communicator& communicator_;
+  const int sharers_;
+  const std::vector<MuonGroup> groups_;
+  const std::vector<std::vector<MuonPiece>> params_pieces_; // by group, with places in the flat parameters
+  CpuBuffer flat_;                                          // u of all matrices, where ranks share the work
+  CpuBuffer in_, out_;                                      // one group
+  CpuBuffer gram_, poly_;                                   // one matrix
+};
+
+} // namespace gpt2

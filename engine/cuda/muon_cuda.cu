@@ -1,0 +1,154 @@
+#include "engine/cuda/muon_cuda.h"
+
+#include <cuda_bf16.h>
+
+#include <algorithm>
+
+namespace gpt2 {
+
+namespace {
+
+size_t piece_count(std::span<const MuonGroup> groups) {
+  size_t count = 0;
+  for (const MuonGroup& group : groups) count += group.pieces.size();
+  return count;
+}
+
+constexpr int64_t kLong = 1 << 16; // elements: the vectors of a block are shorter, an embedding is longer
+
+} // namespace
+
+MuonCuda::MuonCuda(Cuda& cuda, const CudaBuffers& b, const ParameterTable& table, std::span<const OwnedSlice> updated,
+                   std::span<const OwnedSlice> adamw, CudaRanks* ranks, int rank)
+    : cuda_(cuda),
+      b_(b),
+      ranks_(ranks),
+      groups_(muon_groups(table, updated, ranks ? table.ranks() : 1, rank)),
+      pieces_(std::max<size_t>(1, piece_count(groups_)) * sizeof(MuonPiece)),
+      short_(std::max<size_t>(1, adamw.size()) * sizeof(AdamWPiece)) {
+  std::vector<MuonPiece> all;
+  for (const MuonGroup& group : groups_) {
+    first_piece_.push_back(all.size());
+    all.insert(all.end(), group.pieces.begin(), group.pieces.end());
+  }
+  copy_to_device(cuda_.stream, reinterpret_cast<MuonPiece*>(pieces_.data()), std::span<const MuonPiece>(all));
+
+  std::vector<AdamWPiece> few;
+  for (const auto [offset, count, at] : adamw) {
+    const AdamWPiece piece{.flat = offset, .compact = compact_place(updated, offset), .second = at, .count = count};
+    (count > kLong ? long_ : few).push_back(piece);
+    if (count <= kLong) longest_short_ = std::max(longest_short_, count);
+  }
+  short_count_ = static_cast<int>(few.size());
+  copy_to_device(cuda_.stream, reinterpret_cast<AdamWPiece*>(short_.data()), std::span<const AdamWPiece>(few));
+}
+
+MuonPieces MuonCuda::pieces(size_t group) const {
+  return {.data = reinterpret_cast<const MuonPiece*>(pieces_.data()) + first_piece_[group],
+          .count = static_cast<int>(groups_[group].pieces.size()),
+          .longest = groups_[group].longest_piece()};
+}
+
+void MuonCuda::momentum(size_t group, const MuonSettings& settings, bf16* out, bool flat) {
+  muon_momentum(cuda_, {.out = out,
+                        .flat = flat,
+                        .momentum = b_.adam_m,
+                        .grad = b_.grad,
+                        .pieces = pieces(group),
+                        .scalars = b_.step,
+                        .guard = b_.guard,
+                        .mu = settings.momentum,
+                        .warmup_steps = settings.momentum_warmup});
+}
+
+void MuonCuda::orthogonalize_own(const MuonGroup& group, MuonIteration iteration) {
+  orthogonalize(cuda_, {.out = b_.muon.out + group.first * group.elements(),
+                        .in = b_.muon.in,
+                        .gram = b_.muon.gram,
+                        .poly = b_.muon.poly,
+                        .batch = group.count,
+                        .rows = group.rows,
+                        .cols = group.cols,
+                        .iteration = iteration});
+}
+
+// From the updates of all ranks.
+void MuonCuda::fetch_own(const MuonGroup& group) {
+  const int64_t elements = group.elements();
+  for (int64_t i = 0; i < group.count; ++i) {
+    CUDA_CHECK(cudaMemcpyAsync(b_.muon.in + i * elements,
+                               b_.muon.flat + group.matrices[static_cast<size_t>(group.first + i)],
+                               static_cast<size_t>(elements) * sizeof(bf16), cudaMemcpyDeviceToDevice, cuda_.stream));
+  }
+}
+
+void MuonCuda::update_matrices(const MuonSettings& settings) {
+  if (ranks_) {
+    for (size_t i = 0; i < groups_.size(); ++i) momentum(i, settings, b_.muon.flat, true);
+    ranks_->gather_blocks(b_.muon.flat); // 2 bytes an element
+  }
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    const MuonGroup& group = groups_[i];
+    if (ranks_)
+      fetch_own(group);
+    else
+      momentum(i, settings, b_.muon.in, false);
+    orthogonalize_own(group, settings.iteration);
+    if (ranks_) ranks_->gather(b_.muon.out, group.per_rank * group.elements() * static_cast<int64_t>(sizeof(bf16)));
+    muon_update(cuda_, {.master = b_.master,
+                        .weights = b_.weights,
+                        .update = b_.muon.out,
+                        .pieces = pieces(i),
+                        .scalars = b_.step,
+                        .lr = settings.lr,
+                        .scale = muon_scale(group.rows, group.cols),
+                        .weight_decay = settings.weight_decay,
+                        .cautious_decay = settings.cautious_decay,
+                        .update_square = &b_.step->updates.matrices});
+  }
+}
+
+void MuonCuda::update_rest(const AdamWSettings& settings) {
+  const auto [lr, beta1, beta2, eps, weight_decay] = settings;
+  double* const square = &b_.step->updates.adamw;
+  for (const auto [flat, compact, second, count] : long_) {
+    adamw(cuda_, {.master = b_.master + compact,
+                  .weights = b_.weights + flat,
+                  .m = b_.adam_m + compact,
+                  .v = b_.adam_v + second,
+                  .grad = b_.grad + flat,
+                  .decay_mask = b_.decay_mask + flat / kDecayGranule,
+                  .scalars = b_.step,
+                  .guard = b_.guard,
+                  .count = count,
+                  .lr = lr,
+                  .beta1 = beta1,
+                  .beta2 = beta2,
+                  .eps = eps,
+                  .weight_decay = weight_decay,
+                  .update_square = square});
+  }
+  adamw_pieces(cuda_, {.master = b_.master,
+                       .weights = b_.weights,
+                       .m = b_.adam_m,
+                       .v = b_.adam_v,
+                       .grad = b_.grad,
+                       .decay_mask = b_.decay_mask,
+                       .pieces = reinterpret_cast<const AdamWPiece*>(short_.data()),
+                       .count = short_count_,
+                       .longest = longest_short_,
+                       .scalars = b_.step,
+                       .guard = b_.guard,
+                       .lr = lr,
+                       .beta1 = beta1,
+                       .beta2 = beta2,
+                       .eps = eps,
+                       .weight_decay = weight_decay,
+                       .update_square = square});
+}
+
+void MuonCuda::run_all_products() {
+  for (const MuonGroup& group : groups_) orthogonalize_own(group, MuonIteration::newton_schulz);
+}
+
+} // namespace gpt2

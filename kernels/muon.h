@@ -1,0 +1,105 @@
+// Muon (K. Jordan 2024; Moonlight, arXiv 2502.16982): the update of the blocks' matrices, after the step's verdict.
+//
+//   M = lerp(M, g, 1 - mu)                            g: gradient of the mean over tokens, clipped
+//   u = lerp(g, M, mu)                                Nesterov
+//   X = u / |u|_F                                     then per iteration: A = X X^T, X = a X + (b A + c A A) X
+//   W -= lr (0.2 sqrt(max(rows, cols)) X + decay W)   Moonlight's scale: the update has AdamW's RMS
+//
+// A matrix with more rows than columns takes A = X^T X and X = a X + X (b A + c A A): the same X, without a transpose.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include "kernels/backend.h"
+#include "kernels/optimizer.h"
+
+namespace gpt2 {
+
+// newton_schulz: five times the same quintic. polar_express: one quintic an iteration (arXiv 2505.16932).
+enum class MuonIteration { newton_schulz, polar_express };
+
+struct MuonQuintic {
+  float a, b, c;
+};
+
+struct MuonPolynomial {
+  std::span<const MuonQuintic> iterations; // an odd number: the result is in Orthogonalize::out
+  float norm_factor, norm_offset;          // X = u / (norm_factor |u|_F + norm_offset): a zero matrix stays zero
+};
+MuonPolynomial muon_polynomial(MuonIteration iteration);
+
+constexpr float kMuonFirstMomentum = 0.85f;
+
+// mu of the update that makes `applied` updates in all: a linear warm-up over `warmup_steps` of them.
+GPT2_HOST_DEVICE inline float muon_momentum_at(float momentum, int64_t warmup_steps, int64_t applied) {
+  if (applied > warmup_steps || momentum <= kMuonFirstMomentum) return momentum;
+  const float share = static_cast<float>(applied - 1) / static_cast<float>(warmup_steps);
+  return kMuonFirstMomentum + (momentum - kMuonFirstMomentum) * share;
+}
+
+inline float muon_scale(int64_t rows, int64_t cols) {
+  return 0.2f * std::sqrt(static_cast<float>(std::max(rows, cols)));
+}
+
+// A part of one matrix that a rank updates; in elements.
+struct MuonPiece {
+  int64_t flat;    // in the flat buffers: gradients, BF16 weights
+  int64_t compact; // in the rank's own buffers: master weights, momentum
+  int64_t stacked; // in the stack of matrices of one shape
+  int64_t count;   // GPU: a multiple of 8
+};
+
+struct MuonPieces {
+  const MuonPiece* data; // on the backend's memory
+  int count;
+  int64_t longest; // elements
+};
+
+// momentum and out for every piece, unless the verdict says skip: then nothing is written.
+template <class A>
+struct MuonMomentum {
+  A* out; // u, stacked; in a flat buffer where `flat` is set
+  bool flat;
+  float* momentum;   // compact
+  const float* grad; // flat, of the sum over tokens
+  MuonPieces pieces;
+  const StepScalars* scalars;
+  const GuardState* guard; // counts applied updates
+  float mu;
+  int64_t warmup_steps; // of mu
+};
+void muon_momentum(Cpu&, const MuonMomentum<float>&);
+void muon_momentum(Cuda&, const MuonMomentum<bf16>&);
+
+// out = what the polynomial makes of in / |in|_F, matrix by matrix. All singular values go near 1, except tiny ones.
+// FLOPs per iteration and matrix with s = min(rows, cols), l = max(rows, cols): 4 s^2 l + 2 s^3.
+template <class A>
+struct Orthogonalize {
+  A* out;  // (batch, rows, cols)
+  A* in;   // (batch, rows, cols), overwritten
+  A* gram; // (batch, side, side), side = min(rows, cols); the CPU uses room for one matrix
+  A* poly; // the same
+  int64_t batch, rows, cols;
+  MuonIteration iteration;
+};
+void orthogonalize(Cpu&, const Orthogonalize<float>&);
+void orthogonalize(Cuda&, const Orthogonalize<bf16>&);
+
+// w -= lr (scale x + decay w) for every piece, unless the verdict says skip.
+template <class A>
+struct MuonUpdate {
+  float* master;   // compact
+  A* weights;      // flat copy that the forward pass reads; null where that is master itself
+  const A* update; // x, stacked
+  MuonPieces pieces;
+  const StepScalars* scalars;
+  float lr, scale, weight_decay;
+  bool cautious_decay;   // decay only where x and w have the same sign
+  double* update_square; // += squares of lr scale x
+};
+void muon_update(Cpu&, const MuonUpdate<float>&);
+void muon_update(Cuda&, const MuonUpdate<bf16>&);
+
+} // namespace gpt2

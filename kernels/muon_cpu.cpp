@@ -1,0 +1,111 @@
+// Muon on the CPU, in FP32: the oracle of the BF16 kernels.
+#include "kernels/muon.h"
+
+#include <cblas.h>
+
+#include <array>
+#include <utility>
+#include <vector>
+
+namespace gpt2 {
+namespace {
+
+constexpr std::array<MuonQuintic, 5> kNewtonSchulz = {{{3.4445f, -4.7750f, 2.0315f},
+                                                       {3.4445f, -4.7750f, 2.0315f},
+                                                       {3.4445f, -4.7750f, 2.0315f},
+                                                       {3.4445f, -4.7750f, 2.0315f},
+                                                       {3.4445f, -4.7750f, 2.0315f}}};
+constexpr std::array<MuonQuintic, 5> kPolarExpress = {
+    {{8.156554524902461f, -22.48329292557795f, 15.878769915207462f},
+     {4.042929935166739f, -2.808917465908714f, 0.5000178451051316f},
+     {3.8916678022926607f, -2.772484153217685f, 0.5060648178503393f},
+     {3.285753657755655f, -2.3681294933425376f, 0.46449024233003106f},
+     {2.3465413258596377f, -1.7097828382687081f, 0.42323551169305323f}}};
+static_assert(kNewtonSchulz.size() % 2 == 1 && kPolarExpress.size() % 2 == 1);
+
+blasint blas_size(int64_t size) { return static_cast<blasint>(size); }
+
+// Sums in a fixed order: one matrix, one thread.
+void normalize(float* x, int64_t count, const MuonPolynomial& polynomial) {
+  double square = 0;
+  for (int64_t i = 0; i < count; ++i) square += static_cast<double>(x[i]) * x[i];
+  const double norm = polynomial.norm_factor * std::sqrt(square) + polynomial.norm_offset;
+  const auto factor = static_cast<float>(1 / norm);
+  for (int64_t i = 0; i < count; ++i) x[i] *= factor;
+}
+
+// next = a x + (b A + c A A) x, A = x x^T; with more rows than columns from the right.
+void iterate(const MuonQuintic& q, float* next, const float* x, float* gram, float* poly, int64_t rows, int64_t cols) {
+  const bool wide = rows <= cols;
+  const blasint m = blas_size(rows), n = blas_size(cols), side = std::min(m, n), longer = std::max(m, n);
+  cblas_sgemm(CblasRowMajor, wide ? CblasNoTrans : CblasTrans, wide ? CblasTrans : CblasNoTrans, side, side, longer,
+              1.0f, x, n, x, n, 0.0f, gram, side);
+  std::copy_n(gram, int64_t{side} * side, poly);
+  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, side, side, side, q.c, gram, side, gram, side, q.b, poly,
+              side);
+  std::copy_n(x, rows * cols, next);
+  const float *const left = wide ? poly : x, *const right = wide ? x : poly;
+  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, n, side, 1.0f, left, wide ? side : n, right,
+              wide ? n : side, q.a, next, n);
+}
+
+} // namespace
+
+MuonPolynomial muon_polynomial(MuonIteration iteration) {
+  if (iteration == MuonIteration::polar_express)
+    return {.iterations = kPolarExpress, .norm_factor = 1.01f, .norm_offset = 1e-6f};
+  return {.iterations = kNewtonSchulz, .norm_factor = 1.0f, .norm_offset = 1e-7f};
+}
+
+void muon_momentum(Cpu&, const MuonMomentum<float>& op) {
+  if (op.scalars->verdict != Verdict::applied) return;
+  const float mu = muon_momentum_at(op.mu, op.warmup_steps, op.guard->adam_step), scale = op.scalars->grad_scale;
+#pragma omp parallel for schedule(dynamic)
+  for (int p = 0; p < op.pieces.count; ++p) {
+    const MuonPiece& piece = op.pieces.data[p];
+    const float* const grad = op.grad + piece.flat;
+    float *const momentum = op.momentum + piece.compact, *const out = op.out + (op.flat ? piece.flat : piece.stacked);
+#pragma omp simd
+    for (int64_t i = 0; i < piece.count; ++i) {
+      const float g = grad[i] * scale;
+      momentum[i] += (1 - mu) * (g - momentum[i]);
+      out[i] = g + mu * (momentum[i] - g);
+    }
+  }
+}
+
+void orthogonalize(Cpu&, const Orthogonalize<float>& op) {
+  const MuonPolynomial polynomial = muon_polynomial(op.iteration);
+  const int64_t elements = op.rows * op.cols;
+  for (int64_t matrix = 0; matrix < op.batch; ++matrix) {
+    float *x = op.in + matrix * elements, *next = op.out + matrix * elements;
+    normalize(x, elements, polynomial);
+    for (const MuonQuintic& quintic : polynomial.iterations) {
+      iterate(quintic, next, x, op.gram, op.poly, op.rows, op.cols);
+      std::swap(x, next);
+    }
+  }
+}
+
+void muon_update(Cpu&, const MuonUpdate<float>& op) {
+  if (op.scalars->verdict != Verdict::applied) return;
+  std::vector<double> squares(static_cast<size_t>(op.pieces.count));
+#pragma omp parallel for schedule(dynamic)
+  for (int p = 0; p < op.pieces.count; ++p) {
+    const MuonPiece& piece = op.pieces.data[p];
+    const float* const x = op.update + piece.stacked;
+    float* const w = op.master + piece.compact;
+    double square = 0;
+    for (int64_t i = 0; i < piece.count; ++i) {
+      const float decay = op.cautious_decay && x[i] * w[i] <= 0 ? 0.0f : op.weight_decay;
+      w[i] -= op.lr * (op.scale * x[i] + decay * w[i]);
+      square += static_cast<double>(x[i]) * x[i];
+    }
+    squares[static_cast<size_t>(p)] = square;
+    if (op.weights != nullptr) std::copy_n(w, piece.count, op.weights + piece.flat);
+  }
+  const double factor = static_cast<double>(op.lr) * op.scale;
+  for (const double square : squares) *op.update_square += factor * factor * square;
+}
+
+} // namespace gpt2

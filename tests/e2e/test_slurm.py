@@ -99,7 +99,7 @@ class Slurm(unittest.TestCase):
         # A limit that comes before the first step, by a program that says it stopped and saved nothing.
         stand_in = os.path.join(self.folder, "stand_in")
         with open(stand_in, "w") as file:
-            file.write("#!/bin/sh\ntrap 'exit 75' USR1\necho "token: $GPT2_JOB_TOKEN"\ntouch started\nwhile :; do sleep 0.1; done\n")
+            file.write("#!/bin/sh\ntrap 'exit 75' USR1\necho token: $GPT2_JOB_TOKEN\ntouch started\nwhile :; do sleep 0.1; done\n")
         os.chmod(stand_in, 0o755)
         job = self.submit(arguments=[], PROGRAM="./stand_in")
         CLUSTER.wait_for(lambda: os.path.exists(os.path.join(self.folder, "started")), "the start of the job")

@@ -35,9 +35,9 @@ __global__ void __launch_bounds__(kThreads) adamw_pieces_kernel(AdamWPieces p, d
 
 } // namespace
 
-void adamw_pieces(Cuda& cuda, const AdamWPieces& p) {
+void adamw_pieces(CudaStream& cuda, const AdamWPieces& p) {
   if (p.count == 0) return;
-  const Range range(cuda, "adamw", 30.0 * static_cast<double>(p.longest) * p.count);
+  const NvtxRange range(cuda, "adamw", 30.0 * static_cast<double>(p.longest) * p.count);
   const dim3 grid(static_cast<unsigned>(ceil_div(p.longest / 4, kThreads)), static_cast<unsigned>(p.count));
   const int64_t blocks = static_cast<int64_t>(grid.x) * grid.y;
   double* const partials = cuda.scratch<double>(static_cast<size_t>(blocks));

@@ -31,6 +31,6 @@ struct AdamWPieces {
   float lr, beta1, beta2, eps, weight_decay;
   double* update_square; // += squares of the update without decay
 };
-void adamw_pieces(Cuda&, const AdamWPieces&);
+void adamw_pieces(CudaStream&, const AdamWPieces&);
 
 } // namespace gpt2

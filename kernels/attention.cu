@@ -57,7 +57,7 @@ __device__ void load_rows(bf16* tile, HeadRows<const bf16> head, int first, int 
     const int row = i / kChunks, column = i % kChunks * 8;
     const bool inside = first + row < T && column < HS;
     const bf16* from = inside ? head.base + (first + row) * head.stride + column : head.base;
-    copy_async_16(tile + row * kPitch<D> + column, from, inside);
+    cp_async_16(tile + row * kPitch<D> + column, from, inside);
   }
 }
 
@@ -101,25 +101,25 @@ __global__ __launch_bounds__(kThreads) void attention_forward_kernel(bf16* out, 
     const int buffer = tile % 2 * kColumns * kPitch<D>;
     load_rows<kColumns, D>(k_tile + buffer, k, tile * kColumns, T, HS);
     load_rows<kColumns, D>(v_tile + buffer, v, tile * kColumns, T, HS);
-    copy_async_commit();
+    cp_async_commit();
   };
 
   float o[D / 8][4] = {};
-  float maximum[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0}; // rows lane/4 and lane/4 + 8
+  float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {0, 0}; // rows lane/4 and lane/4 + 8
   const float scale_log2 = scale * kLog2e;
   load_rows<kRows, D>(q_tile, q, first_query, T, HS);
   load_keys(0);
   for (int tile = 0; tile < tiles; ++tile) {
     if (tile + 1 < tiles) {
       load_keys(tile + 1);
-      copy_async_wait<1>();
+      cp_async_wait<1>();
     } else {
-      copy_async_wait<0>();
+      cp_async_wait<0>();
     }
     __syncthreads();
     const int buffer = tile % 2 * kColumns * kPitch<D>;
     float s[kColumns / 8][4] = {};
-    multiply_by_transpose<kColumns, D>(s, q_tile + warp * 16 * kPitch<D>, k_tile + buffer, lane);
+    warp_gemm_nt<kColumns, D>(s, q_tile + warp * 16 * kPitch<D>, k_tile + buffer, lane);
 
     if ((tile + 1) * kColumns > first_query) { // on the diagonal: no query sees a later key
 #pragma unroll
@@ -135,44 +135,44 @@ __global__ __launch_bounds__(kThreads) void attention_forward_kernel(bf16* out, 
 
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float largest = maximum[r];
+      float largest = row_max[r];
 #pragma unroll
       for (int j = 0; j < kColumns / 8; ++j) largest = fmaxf(largest, fmaxf(s[j][2 * r], s[j][2 * r + 1]));
-      largest = row_maximum(largest);
-      const float correction = fast_exp2((maximum[r] - largest) * scale_log2); // 0 the first time
-      maximum[r] = largest;
-      total[r] *= correction;
+      largest = quad_max(largest);
+      const float scores_scale = fast_exp2((row_max[r] - largest) * scale_log2); // 0 the first time
+      row_max[r] = largest;
+      row_sum[r] *= scores_scale;
 #pragma unroll
       for (int j = 0; j < D / 8; ++j) {
-        o[j][2 * r] *= correction;
-        o[j][2 * r + 1] *= correction;
+        o[j][2 * r] *= scores_scale;
+        o[j][2 * r + 1] *= scores_scale;
       }
 #pragma unroll
       for (int j = 0; j < kColumns / 8; ++j) {
 #pragma unroll
         for (int i = 2 * r; i < 2 * r + 2; ++i) {
           s[j][i] = fast_exp2(s[j][i] * scale_log2 - largest * scale_log2);
-          total[r] += s[j][i];
+          row_sum[r] += s[j][i];
         }
       }
     }
-    multiply_registers<kColumns, D>(o, s, v_tile + buffer, lane);
+    warp_gemm_rs<kColumns, D>(o, s, v_tile + buffer, lane);
     __syncthreads(); // the next step loads into the buffer just read
   }
 
   const int first_row = first_query + warp * 16;
   for (int r = 0; r < 2; ++r) {
-    total[r] = row_total(total[r]);
+    row_sum[r] = quad_sum(row_sum[r]);
     const int row = first_row + lane / 4 + 8 * r;
-    if (lane % 4 == 0 && row < T) stats[first_statistic(T, NH) + row] = maximum[r] * scale + logf(total[r]);
+    if (lane % 4 == 0 && row < T) stats[first_statistic(T, NH) + row] = row_max[r] * scale + logf(row_sum[r]);
   }
-  store_rows<D>(head_of_output(out, T, NH, HS), first_row, o, 1.0f / total[0], 1.0f / total[1],
+  store_rows<D>(head_of_output(out, T, NH, HS), first_row, o, 1.0f / row_sum[0], 1.0f / row_sum[1],
                 q_tile + warp * 16 * kPitch<D>, T, HS, lane);
 }
 
-// dots (B, NH, T) = sum over a head of dout * out; 16 threads a row. The grid covers B * T * NH rows.
-__global__ void attention_dots_kernel(float* dots, const bf16* dout, const bf16* out, int64_t rows, int T, int NH,
-                                      int HS) {
+// dpsum (B, NH, T) = sum over a head of dout * out; 16 threads a row. The grid covers B * T * NH rows.
+__global__ void attention_dpsum_kernel(float* dpsum, const bf16* dout, const bf16* out, int64_t rows, int T, int NH,
+                                       int HS) {
   const int64_t row = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 16; // (b * T + t) * NH + head
   const int column = threadIdx.x % 16 * kVector;
   float sum = 0;
@@ -184,7 +184,7 @@ __global__ void attention_dots_kernel(float* dots, const bf16* dout, const bf16*
   for (int offset = 8; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, offset);
   if (row < rows && threadIdx.x % 16 == 0) {
     const int64_t position = row / NH, head = row % NH;
-    dots[(position / T * NH + head) * T + position % T] = sum;
+    dpsum[(position / T * NH + head) * T + position % T] = sum;
   }
 }
 
@@ -193,7 +193,7 @@ struct BackwardInputs {
   const bf16* qkv;
   const bf16* dout;
   const float* stats; // (B, NH, T)
-  const float* dots;  // (B, NH, T)
+  const float* dpsum; // (B, NH, T)
   int T, NH, HS;
   float scale;
 };
@@ -212,7 +212,7 @@ __global__ __launch_bounds__(kThreads) void attention_backward_kernel(bf16* dqkv
   bf16* column_tile = row_value_tile + kRows * kPitch<D>; // 2 x (kColumns, D), one in use, one arriving: Q or K
   bf16* column_value_tile = column_tile + 2 * kColumns * kPitch<D>;                           // the same: dO or V
   float* stats_tile = reinterpret_cast<float*>(column_value_tile + 2 * kColumns * kPitch<D>); // kOfKeys: 2 x (kColumns)
-  float* dots_tile = stats_tile + 2 * kColumns;
+  float* dpsum_tile = stats_tile + 2 * kColumns;
   const int T = x.T, NH = x.NH, HS = x.HS;
   const auto q = head_of_qkv(x.qkv, 0, T, NH, HS), k = head_of_qkv(x.qkv, 1, T, NH, HS),
              v = head_of_qkv(x.qkv, 2, T, NH, HS), dout = head_of_output(x.dout, T, NH, HS);
@@ -226,19 +226,19 @@ __global__ __launch_bounds__(kThreads) void attention_backward_kernel(bf16* dqkv
       for (int i = threadIdx.x; i < kColumns; i += kThreads) {
         const bool inside = first + i < T;
         const int64_t from = first_statistic(T, NH) + (inside ? first + i : 0);
-        copy_async_4(stats_tile + buffer * kColumns + i, x.stats + from, inside);
-        copy_async_4(dots_tile + buffer * kColumns + i, x.dots + from, inside);
+        cp_async_4(stats_tile + buffer * kColumns + i, x.stats + from, inside);
+        cp_async_4(dpsum_tile + buffer * kColumns + i, x.dpsum + from, inside);
       }
     }
-    copy_async_commit();
+    cp_async_commit();
   };
 
-  float log_sum[2] = {}, dot[2] = {}; // of queries, where those are the rows: lane/4 and lane/4 + 8
+  float lse[2] = {}, dpsum_of_row[2] = {}; // of queries, where those are the rows: lane/4 and lane/4 + 8
   for (int r = 0; r < 2; ++r) {
     const int query = first_row + warp * 16 + lane / 4 + 8 * r;
     if (kOfKeys || query >= T) continue;
-    log_sum[r] = x.stats[first_statistic(T, NH) + query];
-    dot[r] = x.dots[first_statistic(T, NH) + query];
+    lse[r] = x.stats[first_statistic(T, NH) + query];
+    dpsum_of_row[r] = x.dpsum[first_statistic(T, NH) + query];
   }
 
   float drow[D / 8][4] = {}, dvalue[D / 8][4] = {}; // dK and dV, or dQ and nothing
@@ -249,16 +249,16 @@ __global__ __launch_bounds__(kThreads) void attention_backward_kernel(bf16* dqkv
   for (int first = first_column; first < end; first += kColumns, buffer ^= 1) {
     if (first + kColumns < end) {
       load_columns(first + kColumns, buffer ^ 1);
-      copy_async_wait<1>();
+      cp_async_wait<1>();
     } else {
-      copy_async_wait<0>();
+      cp_async_wait<0>();
     }
     __syncthreads();
     const bf16* columns = column_tile + buffer * kColumns * kPitch<D>;
     const bf16* column_values = column_value_tile + buffer * kColumns * kPitch<D>;
 
     float p[kColumns / 8][4] = {}; // scores, then probabilities
-    multiply_by_transpose<kColumns, D>(p, row_tile + warp * 16 * kPitch<D>, columns, lane);
+    warp_gemm_nt<kColumns, D>(p, row_tile + warp * 16 * kPitch<D>, columns, lane);
     const bool masked = kOfKeys ? first < first_row + kRows || first + kColumns > T : first + kColumns > first_row;
 #pragma unroll
     for (int j = 0; j < kColumns / 8; ++j) {
@@ -266,24 +266,24 @@ __global__ __launch_bounds__(kThreads) void attention_backward_kernel(bf16* dqkv
       for (int i = 0; i < 4; ++i) {
         const int column = 8 * j + 2 * (lane % 4) + i % 2, row = first_row + warp * 16 + lane / 4 + i / 2 * 8;
         const int query = kOfKeys ? first + column : row, key = kOfKeys ? row : first + column;
-        const float of_query = kOfKeys ? stats_tile[buffer * kColumns + column] : log_sum[i / 2];
+        const float of_query = kOfKeys ? stats_tile[buffer * kColumns + column] : lse[i / 2];
         p[j][i] = fast_exp2((p[j][i] * x.scale - of_query) * kLog2e);
         if (masked && (key > query || (kOfKeys && query >= T))) p[j][i] = 0;
       }
     }
-    if constexpr (kOfKeys) multiply_registers<kColumns, D>(dvalue, p, column_values, lane);
+    if constexpr (kOfKeys) warp_gemm_rs<kColumns, D>(dvalue, p, column_values, lane);
 
     float ds[kColumns / 8][4] = {}; // gradient of the probabilities, then of the scores
-    multiply_by_transpose<kColumns, D>(ds, row_value_tile + warp * 16 * kPitch<D>, column_values, lane);
+    warp_gemm_nt<kColumns, D>(ds, row_value_tile + warp * 16 * kPitch<D>, column_values, lane);
 #pragma unroll
     for (int j = 0; j < kColumns / 8; ++j) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int column = 8 * j + 2 * (lane % 4) + i % 2;
-        ds[j][i] = p[j][i] * (ds[j][i] - (kOfKeys ? dots_tile[buffer * kColumns + column] : dot[i / 2]));
+        ds[j][i] = p[j][i] * (ds[j][i] - (kOfKeys ? dpsum_tile[buffer * kColumns + column] : dpsum_of_row[i / 2]));
       }
     }
-    multiply_registers<kColumns, D>(drow, ds, columns, lane);
+    warp_gemm_rs<kColumns, D>(drow, ds, columns, lane);
     __syncthreads(); // the next step loads into the buffers just read
   }
 
@@ -298,7 +298,7 @@ __global__ __launch_bounds__(kThreads) void attention_backward_kernel(bf16* dqkv
 
 // -------------------------------------------------------------------------------------------------- launchers
 
-constexpr int kMostBlocks = 65535; // a grid's, in its second and third dimension
+constexpr int kMaxBlocks = 65535; // a grid's, in its second and third dimension
 
 dim3 grid_of(int T, int NH, int B) {
   return dim3(static_cast<unsigned>((T + kRows - 1) / kRows), static_cast<unsigned>(NH), static_cast<unsigned>(B));
@@ -311,9 +311,9 @@ void allow_shared_memory(Kernel kernel, size_t bytes) {
 }
 
 template <int D>
-void launch_forward(Cuda& cuda, const AttentionForward<bf16>& a) {
+void launch_forward(CudaStream& cuda, const AttentionForward<bf16>& a) {
   const Requirements require("attention_forward");
-  require(a.B <= kMostBlocks && a.NH <= kMostBlocks, "B and NH are at most 65535");
+  require(a.B <= kMaxBlocks && a.NH <= kMaxBlocks, "B and NH are at most 65535");
   const size_t bytes = (kRows + 4 * kForwardColumns) * kPitch<D> * sizeof(bf16);
   allow_shared_memory(attention_forward_kernel<D>, bytes);
   attention_forward_kernel<D><<<grid_of(a.T, a.NH, a.B), kThreads, bytes, cuda.stream>>>(
@@ -322,7 +322,7 @@ void launch_forward(Cuda& cuda, const AttentionForward<bf16>& a) {
 }
 
 template <int D, bool kOfKeys>
-void launch_backward_half(Cuda& cuda, bf16* dqkv, const BackwardInputs& x, int B) {
+void launch_backward_half(CudaStream& cuda, bf16* dqkv, const BackwardInputs& x, int B) {
   constexpr int kColumns = kBackwardColumns<D>;
   constexpr size_t kTiles = (2 * kRows + 4 * kColumns) * kPitch<D> * sizeof(bf16);
   constexpr size_t kBytes = kTiles + (kOfKeys ? 4 * kColumns * sizeof(float) : 0);
@@ -332,17 +332,17 @@ void launch_backward_half(Cuda& cuda, bf16* dqkv, const BackwardInputs& x, int B
 }
 
 template <int D>
-void launch_backward(Cuda& cuda, const AttentionBackward<bf16>& a) {
+void launch_backward(CudaStream& cuda, const AttentionBackward<bf16>& a) {
   const Requirements require("attention_backward");
-  require(a.B <= kMostBlocks && a.NH <= kMostBlocks, "B and NH are at most 65535");
+  require(a.B <= kMaxBlocks && a.NH <= kMaxBlocks, "B and NH are at most 65535");
   const int64_t rows = int64_t{a.B} * a.T * a.NH;
-  float* dots = cuda.scratch<float>(static_cast<size_t>(rows));
+  float* dpsum = cuda.scratch<float>(static_cast<size_t>(rows));
   constexpr int kRowsPerBlock = 16; // of 16 threads
-  attention_dots_kernel<<<static_cast<unsigned>((rows + kRowsPerBlock - 1) / kRowsPerBlock), 16 * kRowsPerBlock, 0,
-                          cuda.stream>>>(dots, a.dout, a.out, rows, a.T, a.NH, a.HS);
+  attention_dpsum_kernel<<<static_cast<unsigned>((rows + kRowsPerBlock - 1) / kRowsPerBlock), 16 * kRowsPerBlock, 0,
+                           cuda.stream>>>(dpsum, a.dout, a.out, rows, a.T, a.NH, a.HS);
   CUDA_CHECK_LAUNCH("attention_dots");
 
-  const BackwardInputs inputs{a.qkv, a.dout, a.stats, dots,
+  const BackwardInputs inputs{a.qkv, a.dout, a.stats, dpsum,
                               a.T,   a.NH,   a.HS,    1.0f / std::sqrt(static_cast<float>(a.HS))};
   launch_backward_half<D, true>(cuda, a.dqkv, inputs, a.B);
   launch_backward_half<D, false>(cuda, a.dqkv, inputs, a.B);
@@ -355,12 +355,12 @@ void check_head_size(int HS) {
 }
 
 // FLOPs of one product of T x T x HS per head, the upper triangle left out. Forward has two of them, backward five.
-double product_flops(int B, int T, int NH, int HS) { return static_cast<double>(B) * NH * HS * T * T; }
+double gemm_flops(int B, int T, int NH, int HS) { return static_cast<double>(B) * NH * HS * T * T; }
 
 } // namespace
 
-void attention_forward(Cuda& cuda, const AttentionForward<bf16>& args) {
-  const Range range(cuda, "attention_forward", 0, 2 * product_flops(args.B, args.T, args.NH, args.HS));
+void attention_forward(CudaStream& cuda, const AttentionForward<bf16>& args) {
+  const NvtxRange range(cuda, "attention_forward", 0, 2 * gemm_flops(args.B, args.T, args.NH, args.HS));
   if (cuda.device->attentions->forward(cuda, args)) return;
   check_head_size(args.HS);
   if (args.HS <= 32) return launch_forward<32>(cuda, args);
@@ -368,8 +368,8 @@ void attention_forward(Cuda& cuda, const AttentionForward<bf16>& args) {
   launch_forward<128>(cuda, args);
 }
 
-void attention_backward(Cuda& cuda, const AttentionBackward<bf16>& args) {
-  const Range range(cuda, "attention_backward", 0, 5 * product_flops(args.B, args.T, args.NH, args.HS));
+void attention_backward(CudaStream& cuda, const AttentionBackward<bf16>& args) {
+  const NvtxRange range(cuda, "attention_backward", 0, 5 * gemm_flops(args.B, args.T, args.NH, args.HS));
   if (cuda.device->attentions->backward(cuda, args)) return;
   check_head_size(args.HS);
   if (args.HS <= 32) return launch_backward<32>(cuda, args);

@@ -17,7 +17,7 @@ struct AttentionForward {
   int B, T, NH, HS;
 };
 void attention_forward(Cpu&, const AttentionForward<float>&);
-void attention_forward(Cuda&, const AttentionForward<bf16>&);
+void attention_forward(CudaStream&, const AttentionForward<bf16>&);
 
 template <class A>
 struct AttentionBackward {
@@ -29,6 +29,6 @@ struct AttentionBackward {
   int B, T, NH, HS;
 };
 void attention_backward(Cpu&, const AttentionBackward<float>&);
-void attention_backward(Cuda&, const AttentionBackward<bf16>&);
+void attention_backward(CudaStream&, const AttentionBackward<bf16>&);
 
 } // namespace gpt2

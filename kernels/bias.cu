@@ -22,8 +22,8 @@ struct BiasBackwardWork {
 
 } // namespace
 
-void bias_backward(Cuda& cuda, const BiasBackward<bf16>& p) {
-  const Range range(cuda, "bias_backward", 2.0 * static_cast<double>(p.rows) * p.cols);
+void bias_backward(CudaStream& cuda, const BiasBackward<bf16>& p) {
+  const NvtxRange range(cuda, "bias_backward", 2.0 * static_cast<double>(p.rows) * p.cols);
   const Requirements require("bias_backward");
   require(p.cols % kVector == 0, "cols is a multiple of 8");
   require(p.dbias != nullptr, "there is somewhere to add to");

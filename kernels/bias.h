@@ -14,6 +14,6 @@ struct BiasBackward {
   int cols;
 };
 void bias_backward(Cpu&, const BiasBackward<float>&);
-void bias_backward(Cuda&, const BiasBackward<bf16>&);
+void bias_backward(CudaStream&, const BiasBackward<bf16>&);
 
 } // namespace gpt2

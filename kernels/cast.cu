@@ -26,7 +26,7 @@ unsigned blocks(int64_t threads) { return static_cast<unsigned>(ceil_div(threads
 
 } // namespace
 
-void cast_to_bf16(Cuda& cuda, const CastToBf16& p) {
+void cast_to_bf16(CudaStream& cuda, const CastToBf16& p) {
   const Requirements require("cast_to_bf16");
   require(p.count % kVector == 0, "count is a multiple of 8");
   cast_to_bf16_kernel<<<blocks(p.count / kVector), kThreads, 0, cuda.stream>>>(p);

@@ -10,6 +10,6 @@ struct CastToBf16 {
   const float* in; // (count)
   int64_t count;   // a multiple of 8
 };
-void cast_to_bf16(Cuda&, const CastToBf16&);
+void cast_to_bf16(CudaStream&, const CastToBf16&);
 
 } // namespace gpt2

@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/profile.h"
 #include "kernels/cuda/require.h"
-#include "kernels/device/fp8_tile.cuh"
+#include "kernels/device/cast_transpose.cuh"
 
 namespace gpt2 {
 
@@ -23,14 +23,14 @@ struct CastWork {
 
 } // namespace
 
-void cast_fp8(Cuda& cuda, const CastFp8& p) {
+void cast_fp8(CudaStream& cuda, const CastFp8& p) {
   const double bytes = 2.0 + (p.out.data ? 1.0 : 0.0) + (p.out.transposed ? 1.0 : 0.0);
-  const Range range(cuda, "cast_fp8", bytes * static_cast<double>(p.rows) * p.cols);
+  const NvtxRange range(cuda, "cast_fp8", bytes * static_cast<double>(p.rows) * p.cols);
   const Requirements require("cast_fp8");
   require(p.rows % 16 == 0, "rows is a multiple of 16");
   require(p.cols % 16 == 0, "cols is a multiple of 16");
-  launch_fp8_tiles(cuda, CastWork{p.in},
-                   {.main = p.out, .second = {}, .dbias = p.dbias, .rows = p.rows, .cols = p.cols}, "cast_fp8");
+  cast_transpose(cuda, CastWork{p.in}, {.main = p.out, .second = {}, .dbias = p.dbias, .rows = p.rows, .cols = p.cols},
+                 "cast_fp8");
 }
 
 } // namespace gpt2

@@ -8,12 +8,12 @@ namespace gpt2 {
 
 // out = quantize(in), one way round or both; 3 or 4 bytes per element (2 read, 1 written each way).
 struct CastFp8 {
-  Fp8Sink out;
+  Fp8Output out;
   float* dbias;   // (cols) += column sums of in, or null
   const bf16* in; // (rows, cols)
   int64_t rows;   // a multiple of 16
   int cols;       // a multiple of 16
 };
-void cast_fp8(Cuda&, const CastFp8&);
+void cast_fp8(CudaStream&, const CastFp8&);
 
 } // namespace gpt2

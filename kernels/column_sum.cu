@@ -34,7 +34,7 @@ __global__ void add_column_partials_kernel(ColumnSums p) {
 
 } // namespace
 
-void add_column_partials(Cuda& cuda, const ColumnSums& p) {
+void add_column_partials(CudaStream& cuda, const ColumnSums& p) {
   const Requirements require("add_column_partials");
   require(p.outputs >= 1 && p.outputs <= 3, "outputs is 1 to 3");
   const dim3 grid(static_cast<unsigned>(ceil_div(p.cols, kLanes)), static_cast<unsigned>(p.outputs));

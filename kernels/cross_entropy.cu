@@ -34,9 +34,9 @@ __global__ void __launch_bounds__(kSoftmaxThreads, 2) cross_entropy_kernel(Cross
   const bf16* source = logits;
   if constexpr (kInShared) {
     for (int i = threadIdx.x; i < vectors; i += kSoftmaxThreads)
-      copy_async_16(waiting + i, logits + static_cast<int64_t>(i) * kVector, true);
-    copy_async_commit();
-    copy_async_wait<0>(); // a thread reads back only what it copied itself
+      cp_async_16(waiting + i, logits + static_cast<int64_t>(i) * kVector, true);
+    cp_async_commit();
+    cp_async_wait<0>(); // a thread reads back only what it copied itself
     source = reinterpret_cast<const bf16*>(waiting);
   }
   const float target_logit = threadIdx.x == 0 ? __bfloat162float(logits[target]) : 0.0f; // before it is overwritten
@@ -65,9 +65,9 @@ __global__ void __launch_bounds__(kSoftmaxThreads, 2) cross_entropy_kernel(Cross
 
 } // namespace
 
-void cross_entropy(Cuda& cuda, const CrossEntropy<bf16>& p) {
-  const Range range(cuda, "cross_entropy",
-                    (p.write_gradient ? 4.0 : 2.0) * static_cast<double>(p.rows) * p.padded_vocab);
+void cross_entropy(CudaStream& cuda, const CrossEntropy<bf16>& p) {
+  const NvtxRange range(cuda, "cross_entropy",
+                        (p.write_gradient ? 4.0 : 2.0) * static_cast<double>(p.rows) * p.padded_vocab);
   const Requirements require("cross_entropy");
   require(p.padded_vocab % kVector == 0, "padded_vocab is a multiple of 8");
   require(p.vocab <= p.padded_vocab, "vocab is at most padded_vocab");

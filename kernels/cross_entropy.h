@@ -17,6 +17,6 @@ struct CrossEntropy {
   bool write_gradient;
 };
 void cross_entropy(Cpu&, const CrossEntropy<float>&);
-void cross_entropy(Cuda&, const CrossEntropy<bf16>&);
+void cross_entropy(CudaStream&, const CrossEntropy<bf16>&);
 
 } // namespace gpt2

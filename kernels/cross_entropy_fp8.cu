@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/profile.h"
 #include "kernels/cuda/require.h"
-#include "kernels/device/fp8_tile.cuh"
+#include "kernels/device/cast_transpose.cuh"
 #include "kernels/device/softmax.cuh"
 #include "kernels/ignored_target.h"
 
@@ -106,8 +106,9 @@ struct GradientWork {
 
 } // namespace
 
-void cross_entropy_fp8(Cuda& cuda, const CrossEntropyFp8& p) {
-  const Range range(cuda, "cross_entropy_fp8", (p.parts ? 4.0 : 6.0) * static_cast<double>(p.rows) * p.padded_vocab);
+void cross_entropy_fp8(CudaStream& cuda, const CrossEntropyFp8& p) {
+  const NvtxRange range(cuda, "cross_entropy_fp8",
+                        (p.parts ? 4.0 : 6.0) * static_cast<double>(p.rows) * p.padded_vocab);
   const Requirements require("cross_entropy_fp8");
   require(p.rows % 16 == 0, "rows is a multiple of 16");
   require(p.padded_vocab % 16 == 0, "padded_vocab is a multiple of 16");
@@ -120,8 +121,8 @@ void cross_entropy_fp8(Cuda& cuda, const CrossEntropyFp8& p) {
   else
     row_statistics_kernel<<<rows, kSoftmaxThreads, 0, cuda.stream>>>(p, statistics);
   CUDA_CHECK_LAUNCH("cross_entropy_fp8's row statistics");
-  launch_fp8_tiles(cuda, GradientWork{p.logits, statistics, p.vocab},
-                   {.main = p.dlogits, .second = {}, .rows = p.rows, .cols = p.padded_vocab}, "cross_entropy_fp8");
+  cast_transpose(cuda, GradientWork{p.logits, statistics, p.vocab},
+                 {.main = p.dlogits, .second = {}, .rows = p.rows, .cols = p.padded_vocab}, "cross_entropy_fp8");
 }
 
 } // namespace gpt2

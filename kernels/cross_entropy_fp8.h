@@ -16,7 +16,7 @@ struct alignas(8) SoftmaxPart { // one access
 struct CrossEntropyFp8 {
   const bf16* logits;     // (rows, Vp), unchanged
   float* losses;          // (rows) nats; 0 where the target is ignored
-  Fp8Sink dlogits;        // data (rows, Vp) and transposed (Vp, rows); E5M2; meter->scale is the static scale; silent
+  Fp8Output dlogits;      // data (rows, Vp) and transposed (Vp, rows); E5M2; meta->scale is the static scale; silent
   const int32_t* targets; // (rows), kIgnoredTarget (-1) to ignore
   int64_t rows;           // a multiple of 16
   int64_t first_row;      // position of row 0 in the micro-batch: with the next one a key of the rounding
@@ -25,6 +25,6 @@ struct CrossEntropyFp8 {
   const SoftmaxPart* parts = nullptr; // (rows, parts_per_row) from lm_head_fp8(), or null: from the logits
   int parts_per_row = 0;
 };
-void cross_entropy_fp8(Cuda&, const CrossEntropyFp8&);
+void cross_entropy_fp8(CudaStream&, const CrossEntropyFp8&);
 
 } // namespace gpt2

@@ -26,24 +26,24 @@ __global__ void embedding_decode_kernel(EmbeddingDecode<bf16> p, int64_t vectors
   const int row_vectors = p.C / kVector;
   const int64_t token = i / row_vectors, column = i % row_vectors;
   const Float8 word = load8(p.wte, static_cast<int64_t>(p.tokens[token]) * row_vectors + column);
-  Float8 out = load8(p.wpe, static_cast<int64_t>(p.places.positions[token]) * row_vectors + column);
+  Float8 out = load8(p.wpe, static_cast<int64_t>(p.slots.positions[token]) * row_vectors + column);
 #pragma unroll
   for (int k = 0; k < kVector; ++k) out.v[k] += word.v[k];
   store8(p.out, i, out);
 }
 
 // A thread moves 16 bytes of a key and of a value.
-__global__ void keep_keys_values_kernel(KeepKeysValues<bf16> p, int64_t vectors) {
+__global__ void append_kv_cache_kernel(AppendKvCache<bf16> p, int64_t vectors) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= vectors) return;
   const int head_vectors = p.HS / kVector, row_vectors = p.NH * head_vectors;
   const int64_t token = i / row_vectors, column = i % row_vectors;
   const int64_t head = column / head_vectors, within = column % head_vectors;
-  const int64_t row_head = static_cast<int64_t>(p.places.rows[token]) * p.NH + head;
-  const int64_t to = (row_head * p.kept.positions + p.places.positions[token]) * head_vectors + within;
+  const int64_t row_head = static_cast<int64_t>(p.slots.rows[token]) * p.NH + head;
+  const int64_t to = (row_head * p.cache.positions + p.slots.positions[token]) * head_vectors + within;
   const int64_t from = token * 3 * row_vectors + column;
-  reinterpret_cast<uint4*>(p.kept.keys)[to] = load_raw(p.qkv, from + row_vectors);
-  reinterpret_cast<uint4*>(p.kept.values)[to] = load_raw(p.qkv, from + 2 * row_vectors);
+  reinterpret_cast<uint4*>(p.cache.keys)[to] = load_raw(p.qkv, from + row_vectors);
+  reinterpret_cast<uint4*>(p.cache.values)[to] = load_raw(p.qkv, from + 2 * row_vectors);
 }
 
 // ---- attention: a block a token and head ----
@@ -84,9 +84,9 @@ __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionDec
   const int group = threadIdx.x / lanes, lane = threadIdx.x % lanes;
   const int64_t token = blockIdx.x / p.NH;
   const int head = blockIdx.x % p.NH;
-  const int visible = p.places.positions[token] + 1;
-  const int64_t row_head = static_cast<int64_t>(p.places.rows[token]) * p.NH + head;
-  const int64_t from = row_head * p.kept.positions * p.HS;
+  const int visible = p.slots.positions[token] + 1;
+  const int64_t row_head = static_cast<int64_t>(p.slots.rows[token]) * p.NH + head;
+  const int64_t from = row_head * p.cache.positions * p.HS;
   float *highest = shared, *sums = highest + groups, *outputs = sums + groups;
 
   Float8 query = load8(p.qkv, (token * 3 * p.NH + head) * lanes + lane);
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionDec
 #pragma unroll
   for (int k = 0; k < kVector; ++k) query.v[k] *= scale;
   const PartialSoftmax part =
-      attend_to_some(p.kept.keys + from, p.kept.values + from, query, visible, group, groups, lane, lanes);
+      attend_to_some(p.cache.keys + from, p.cache.values + from, query, visible, group, groups, lane, lanes);
   if (lane == 0) {
     highest[group] = part.highest;
     sums[group] = part.sum;
@@ -189,40 +189,40 @@ __global__ void __launch_bounds__(kThreads) linear_decode_kernel(LinearDecode p)
 
 // ---- launchers ----
 
-void embedding_decode(Cuda& cuda, const EmbeddingDecode<bf16>& p) {
-  const int64_t vectors = p.places.count * p.C / kVector;
-  const Range range(cuda, "embedding_decode", 6.0 * kVector * static_cast<double>(vectors));
+void embedding_decode(CudaStream& cuda, const EmbeddingDecode<bf16>& p) {
+  const int64_t vectors = p.slots.count * p.C / kVector;
+  const NvtxRange range(cuda, "embedding_decode", 6.0 * kVector * static_cast<double>(vectors));
   const Requirements require("embedding_decode");
   require(p.C % kVector == 0, "C is a multiple of 8");
   embedding_decode_kernel<<<static_cast<unsigned>(ceil_div(vectors, kThreads)), kThreads, 0, cuda.stream>>>(p, vectors);
   CUDA_CHECK_LAUNCH("embedding_decode");
 }
 
-void keep_keys_values(Cuda& cuda, const KeepKeysValues<bf16>& p) {
-  const int64_t vectors = p.places.count * p.NH * p.HS / kVector;
-  const Range range(cuda, "keep_keys_values", 8.0 * kVector * static_cast<double>(vectors));
-  const Requirements require("keep_keys_values");
+void append_kv_cache(CudaStream& cuda, const AppendKvCache<bf16>& p) {
+  const int64_t vectors = p.slots.count * p.NH * p.HS / kVector;
+  const NvtxRange range(cuda, "append_kv_cache", 8.0 * kVector * static_cast<double>(vectors));
+  const Requirements require("append_kv_cache");
   require(p.HS % kVector == 0, "HS is a multiple of 8");
-  keep_keys_values_kernel<<<static_cast<unsigned>(ceil_div(vectors, kThreads)), kThreads, 0, cuda.stream>>>(p, vectors);
-  CUDA_CHECK_LAUNCH("keep_keys_values");
+  append_kv_cache_kernel<<<static_cast<unsigned>(ceil_div(vectors, kThreads)), kThreads, 0, cuda.stream>>>(p, vectors);
+  CUDA_CHECK_LAUNCH("append_kv_cache");
 }
 
-void attention_decode(Cuda& cuda, const AttentionDecode<bf16>& p) {
+void attention_decode(CudaStream& cuda, const AttentionDecode<bf16>& p) {
   // Bytes of full rows: how long they are only the device knows.
-  const Range range(cuda, "attention_decode",
-                    4.0 * static_cast<double>(p.places.count) * p.NH * p.HS * p.kept.positions);
+  const NvtxRange range(cuda, "attention_decode",
+                        4.0 * static_cast<double>(p.slots.count) * p.NH * p.HS * p.cache.positions);
   const Requirements require("attention_decode");
-  require(gpu_decodes_heads_of(p.HS), "HS / 8 is a power of two, at most 32");
+  require(gpu_decode_supports_head_size(p.HS), "HS / 8 is a power of two, at most 32");
   const int groups = kThreads / (p.HS / kVector);
   const size_t shared = sizeof(float) * static_cast<size_t>(groups) * static_cast<size_t>(2 + p.HS); // 8 to 10 KB
-  attention_decode_kernel<<<static_cast<unsigned>(p.places.count * p.NH), kThreads, shared, cuda.stream>>>(p);
+  attention_decode_kernel<<<static_cast<unsigned>(p.slots.count * p.NH), kThreads, shared, cuda.stream>>>(p);
   CUDA_CHECK_LAUNCH("attention_decode");
 }
 
 namespace {
 
 template <int Rows>
-void launch_linear(Cuda& cuda, const LinearDecode& p) {
+void launch_linear(CudaStream& cuda, const LinearDecode& p) {
   const size_t shared = sizeof(bf16) * static_cast<size_t>(p.rows) * static_cast<size_t>(p.C);
   CUDA_CHECK(cudaFuncSetAttribute(linear_decode_kernel<Rows>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   static_cast<int>(shared)));
@@ -231,12 +231,12 @@ void launch_linear(Cuda& cuda, const LinearDecode& p) {
 
 } // namespace
 
-void linear_decode(Cuda& cuda, const LinearDecode& p) {
+void linear_decode(CudaStream& cuda, const LinearDecode& p) {
   const double weights = static_cast<double>(p.OC) * p.C;
-  const Range range(cuda, "linear_decode", 2.0 * weights, 2.0 * weights * p.rows);
+  const NvtxRange range(cuda, "linear_decode", 2.0 * weights, 2.0 * weights * p.rows);
   const Requirements require("linear_decode");
   require(p.C % kVector == 0, "C is a multiple of 8");
-  require(p.rows >= 1 && p.rows <= kMostDecodeRows, "there are 1 to 8 rows");
+  require(p.rows >= 1 && p.rows <= kMaxDecodeRows, "there are 1 to 8 rows");
   require(static_cast<int64_t>(p.rows) * p.C * 2 <= 200 * 1024, "the input fits into a multiprocessor's memory");
   if (p.rows == 1)
     launch_linear<1>(cuda, p);

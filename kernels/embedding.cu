@@ -56,7 +56,7 @@ __global__ void iota_kernel(int32_t* out, int count) {
 // dwte. A run that crosses a border leaves one partial sum per chunk it touches: at its head if the run came in from
 // the chunk before, else at its tail; a second kernel adds those in order.
 constexpr int kChunk = 64;
-constexpr int kMostChannels = 1024 * kVector; // a block's threads
+constexpr int kMaxChannels = 1024 * kVector; // a block's threads
 
 struct Sorted {
   const int32_t* tokens;    // (count) ascending
@@ -118,7 +118,7 @@ __global__ void join_runs_kernel(EmbeddingBackward<bf16> p, Sorted sorted, const
 
 // Scratch: keys, values, sorted keys, sorted values, then CUB's own; afterwards the partial sums behind the sorted
 // pair.
-Sorted sort_tokens(Cuda& cuda, const EmbeddingBackward<bf16>& p, float** partials) {
+Sorted sort_tokens(CudaStream& cuda, const EmbeddingBackward<bf16>& p, float** partials) {
   const int count = p.B * p.T;
   const size_t stride = ceil_div(count, 64) * 64; // int32, 256-byte aligned
   const size_t chunks = ceil_div(count, kChunk);
@@ -145,9 +145,9 @@ Sorted sort_tokens(Cuda& cuda, const EmbeddingBackward<bf16>& p, float** partial
 
 } // namespace
 
-void embedding_forward(Cuda& cuda, const EmbeddingForward<bf16>& p) {
+void embedding_forward(CudaStream& cuda, const EmbeddingForward<bf16>& p) {
   const int64_t vectors = static_cast<int64_t>(p.B) * p.T * p.C / kVector;
-  const Range range(cuda, "embedding_forward", 4.0 * kVector * static_cast<double>(vectors));
+  const NvtxRange range(cuda, "embedding_forward", 4.0 * kVector * static_cast<double>(vectors));
   const Requirements require("embedding_forward");
   require(p.C % kVector == 0, "C is a multiple of 8");
   constexpr int kThreads = 256;
@@ -156,11 +156,11 @@ void embedding_forward(Cuda& cuda, const EmbeddingForward<bf16>& p) {
   CUDA_CHECK_LAUNCH("embedding_forward");
 }
 
-void embedding_backward(Cuda& cuda, const EmbeddingBackward<bf16>& p) {
-  const Range range(cuda, "embedding_backward", 4.0 * p.B * static_cast<double>(p.T) * p.C);
+void embedding_backward(CudaStream& cuda, const EmbeddingBackward<bf16>& p) {
+  const NvtxRange range(cuda, "embedding_backward", 4.0 * p.B * static_cast<double>(p.T) * p.C);
   const Requirements require("embedding_backward");
   require(p.C % kVector == 0, "C is a multiple of 8");
-  require(p.C <= kMostChannels, "C is at most 8192, a thread for each vector");
+  require(p.C <= kMaxChannels, "C is at most 8192, a thread for each vector");
   require(int64_t{p.B} * p.T <= INT32_MAX, "tokens are counted in 32 bits");
   const int64_t position_vectors = static_cast<int64_t>(p.T) * p.C / kVector;
   position_gradient_kernel<<<static_cast<unsigned>(ceil_div(position_vectors, 128)), 128, 0, cuda.stream>>>(

@@ -14,7 +14,7 @@ struct EmbeddingForward {
   int B, T, C;
 };
 void embedding_forward(Cpu&, const EmbeddingForward<float>&);
-void embedding_forward(Cuda&, const EmbeddingForward<bf16>&);
+void embedding_forward(CudaStream&, const EmbeddingForward<bf16>&);
 
 // Adds to both gradients. Deterministic: each row's contributions are summed in token order.
 template <class A>
@@ -27,6 +27,6 @@ struct EmbeddingBackward {
   int vocab; // token ids are below this
 };
 void embedding_backward(Cpu&, const EmbeddingBackward<float>&);
-void embedding_backward(Cuda&, const EmbeddingBackward<bf16>&);
+void embedding_backward(CudaStream&, const EmbeddingBackward<bf16>&);
 
 } // namespace gpt2

@@ -25,19 +25,19 @@ __global__ void fill_constant_kernel(FillConstant<T> p) {
 unsigned blocks(int64_t count) { return static_cast<unsigned>(ceil_div(count, kThreads)); }
 
 template <class T>
-void launch_constant(Cuda& cuda, const FillConstant<T>& p) {
+void launch_constant(CudaStream& cuda, const FillConstant<T>& p) {
   fill_constant_kernel<<<blocks(p.count), kThreads, 0, cuda.stream>>>(p);
   CUDA_CHECK_LAUNCH("fill_constant");
 }
 
 } // namespace
 
-void fill_normal(Cuda& cuda, const FillNormal& p) {
+void fill_normal(CudaStream& cuda, const FillNormal& p) {
   fill_normal_kernel<<<blocks(p.count), kThreads, 0, cuda.stream>>>(p);
   CUDA_CHECK_LAUNCH("fill_normal");
 }
 
-void fill_constant(Cuda& cuda, const FillConstant<float>& p) { launch_constant(cuda, p); }
-void fill_constant(Cuda& cuda, const FillConstant<double>& p) { launch_constant(cuda, p); }
+void fill_constant(CudaStream& cuda, const FillConstant<float>& p) { launch_constant(cuda, p); }
+void fill_constant(CudaStream& cuda, const FillConstant<double>& p) { launch_constant(cuda, p); }
 
 } // namespace gpt2

@@ -14,7 +14,7 @@ struct FillNormal {
   uint64_t seed, stream;
   float deviation;
 };
-void fill_normal(Cuda&, const FillNormal&);
+void fill_normal(CudaStream&, const FillNormal&);
 
 template <class T>
 struct FillConstant {
@@ -22,7 +22,7 @@ struct FillConstant {
   int64_t count;
   T value;
 };
-void fill_constant(Cuda&, const FillConstant<float>&);
-void fill_constant(Cuda&, const FillConstant<double>&);
+void fill_constant(CudaStream&, const FillConstant<float>&);
+void fill_constant(CudaStream&, const FillConstant<double>&);
 
 } // namespace gpt2

@@ -12,15 +12,15 @@ namespace {
 
 constexpr int kThreads = 128;
 
-__device__ void set_scale(Fp8Meter& meter, float scale) {
-  meter.scale = scale;
-  meter.inverse = 1.0f / scale;
+__device__ void set_scale(Fp8TensorMeta& meta, float scale) {
+  meta.scale = scale;
+  meta.scale_inv = 1.0f / scale;
 }
 
 __device__ void start_afresh(const Fp8Scales& p, int i) {
   p.amaxes[i] = 0;
-  p.meters[i].saturated = 0;
-  p.meters[i].flushed = 0;
+  p.metas[i].saturated = 0;
+  p.metas[i].flushed = 0;
 }
 
 __global__ void end_step_kernel(Fp8Scales p, const StepScalars* step) {
@@ -28,26 +28,26 @@ __global__ void end_step_kernel(Fp8Scales p, const StepScalars* step) {
   const int64_t steps = *p.applied_steps;
   __syncthreads(); // one block: everybody has read the count before it advances
   for (int i = threadIdx.x; i < p.count; i += blockDim.x) {
-    Fp8Meter& meter = p.meters[i];
-    p.seen[i] = meter;
+    Fp8TensorMeta& meta = p.metas[i];
+    p.seen[i] = meta;
     p.seen_amaxes[i] = p.amaxes[i];
     if (applied && p.format_max[i] > 0) {
       const int slot = static_cast<int>(steps % p.history_length);
       const bool update = (steps + 1) % p.interval == 0;
-      set_scale(meter, fp8_delayed_scale(p.history + static_cast<int64_t>(i) * p.history_length, p.history_length, slot,
-                                         __uint_as_float(p.amaxes[i]), update, p.format_max[i], p.margin, meter.scale));
+      set_scale(meta, fp8_delayed_scale(p.history + static_cast<int64_t>(i) * p.history_length, p.history_length, slot,
+                                        __uint_as_float(p.amaxes[i]), update, p.format_max[i], p.margin, meta.scale));
     }
     start_afresh(p, i);
   }
   if (threadIdx.x == 0 && applied) *p.applied_steps = steps + 1;
 }
 
-__global__ void scale_now_kernel(Fp8Scales p, Fp8ScaleNow now) {
+__global__ void set_current_scale_kernel(Fp8Scales p, Fp8CurrentScale now) {
   const uint32_t amax = p.measured[now.id];
   p.measured[now.id] = 0;
   for (int i = now.id; i <= now.id + now.shared; ++i) {
     if (!(p.format_max[i] > 0)) continue;
-    set_scale(p.meters[i], fp8_scale(__uint_as_float(amax), p.format_max[i], p.margin, p.meters[i].scale));
+    set_scale(p.metas[i], fp8_scale(__uint_as_float(amax), p.format_max[i], p.margin, p.metas[i].scale));
     if (now.noted) p.amaxes[i] = max(p.amaxes[i], amax);
   }
 }
@@ -64,18 +64,18 @@ unsigned blocks(int count) { return static_cast<unsigned>(ceil_div(count, kThrea
 
 } // namespace
 
-void fp8_end_step(Cuda& cuda, const Fp8Scales& p, const StepScalars* step) {
-  const Range range(cuda, "fp8_end_step", 0);
+void fp8_end_step(CudaStream& cuda, const Fp8Scales& p, const StepScalars* step) {
+  const NvtxRange range(cuda, "fp8_end_step", 0);
   end_step_kernel<<<1, 1024, 0, cuda.stream>>>(p, step);
   CUDA_CHECK_LAUNCH("fp8_end_step");
 }
 
-void fp8_scale_now(Cuda& cuda, const Fp8Scales& p, const Fp8ScaleNow& now) {
-  scale_now_kernel<<<1, 1, 0, cuda.stream>>>(p, now);
-  CUDA_CHECK_LAUNCH("fp8_scale_now");
+void fp8_set_current_scale(CudaStream& cuda, const Fp8Scales& p, const Fp8CurrentScale& now) {
+  set_current_scale_kernel<<<1, 1, 0, cuda.stream>>>(p, now);
+  CUDA_CHECK_LAUNCH("fp8_set_current_scale");
 }
 
-void fp8_end_calibration(Cuda& cuda, const Fp8Scales& p) {
+void fp8_end_calibration(CudaStream& cuda, const Fp8Scales& p) {
   end_calibration_kernel<<<blocks(p.count), kThreads, 0, cuda.stream>>>(p);
   CUDA_CHECK_LAUNCH("fp8_end_calibration");
 }

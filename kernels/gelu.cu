@@ -44,8 +44,8 @@ struct GeluBackwardWork {
 
 } // namespace
 
-void gelu_forward(Cuda& cuda, const GeluForward<bf16>& p) {
-  const Range range(cuda, "gelu_forward", 4.0 * static_cast<double>(p.rows) * p.cols);
+void gelu_forward(CudaStream& cuda, const GeluForward<bf16>& p) {
+  const NvtxRange range(cuda, "gelu_forward", 4.0 * static_cast<double>(p.rows) * p.cols);
   const Requirements require("gelu_forward");
   require(p.rows * p.cols % kVector == 0, "rows * cols is a multiple of 8");
   constexpr int kThreads = 256;
@@ -55,8 +55,8 @@ void gelu_forward(Cuda& cuda, const GeluForward<bf16>& p) {
   CUDA_CHECK_LAUNCH("gelu_forward");
 }
 
-void gelu_backward(Cuda& cuda, const GeluBackward<bf16>& p) {
-  const Range range(cuda, "gelu_backward", 6.0 * static_cast<double>(p.rows) * p.cols);
+void gelu_backward(CudaStream& cuda, const GeluBackward<bf16>& p) {
+  const NvtxRange range(cuda, "gelu_backward", 6.0 * static_cast<double>(p.rows) * p.cols);
   const Requirements require("gelu_backward");
   require(p.cols % kVector == 0, "cols is a multiple of 8");
   launch_column_strips(cuda, GeluBackwardWork{p.din, p.dout, p.in}, p.dbias, p.rows, p.cols, "gelu_backward");

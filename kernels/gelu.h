@@ -13,18 +13,18 @@ struct GeluForward {
   int cols;
 };
 void gelu_forward(Cpu&, const GeluForward<float>&);
-void gelu_forward(Cuda&, const GeluForward<bf16>&);
+void gelu_forward(CudaStream&, const GeluForward<bf16>&);
 
 template <class A>
 struct GeluBackward {
   A* din;        // (rows, cols); may be dout itself
-  float* dbias;  // (cols) += column sums of din: the bias gradient of the matmul before the GELU; may be null
+  float* dbias;  // (cols) += column sums of din: the bias gradient of the GEMM before the GELU; may be null
   const A* dout; // (rows, cols)
   const A* in;   // (rows, cols)
   int64_t rows;
   int cols;
 };
 void gelu_backward(Cpu&, const GeluBackward<float>&);
-void gelu_backward(Cuda&, const GeluBackward<bf16>&);
+void gelu_backward(CudaStream&, const GeluBackward<bf16>&);
 
 } // namespace gpt2

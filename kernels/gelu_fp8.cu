@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/profile.h"
 #include "kernels/cuda/require.h"
-#include "kernels/device/fp8_tile.cuh"
+#include "kernels/device/cast_transpose.cuh"
 #include "kernels/device/gelu_math.cuh"
 
 namespace gpt2 {
@@ -22,7 +22,8 @@ __device__ inline Float8 gelu8(const Float8& x) {
 // A thread turns 32 bytes into 16, four times.
 constexpr int kForwardThreads = 256, kForwardUnroll = 4;
 
-__global__ void __launch_bounds__(kForwardThreads) gelu_forward_fp8_kernel(Fp8Sink out, const bf16* in, int64_t count) {
+__global__ void __launch_bounds__(kForwardThreads)
+    gelu_forward_fp8_kernel(Fp8Output out, const bf16* in, int64_t count) {
   Fp8Quantizer quantizer(out);
   const int64_t first =
       static_cast<int64_t>(blockIdx.x) * kForwardThreads * kForwardUnroll + threadIdx.x; // 16 values each
@@ -69,8 +70,8 @@ struct GeluBackwardWork {
 
 } // namespace
 
-void gelu_forward_fp8(Cuda& cuda, const GeluForwardFp8& p) {
-  const Range range(cuda, "gelu_forward_fp8", 3.0 * static_cast<double>(p.rows) * p.cols);
+void gelu_forward_fp8(CudaStream& cuda, const GeluForwardFp8& p) {
+  const NvtxRange range(cuda, "gelu_forward_fp8", 3.0 * static_cast<double>(p.rows) * p.cols);
   const Requirements require("gelu_forward_fp8");
   require(p.rows * p.cols % 16 == 0, "rows * cols is a multiple of 16");
   require(p.out.data && !p.out.transposed, "codes are wanted one way round");
@@ -80,14 +81,14 @@ void gelu_forward_fp8(Cuda& cuda, const GeluForwardFp8& p) {
   CUDA_CHECK_LAUNCH("gelu_forward_fp8");
 }
 
-void gelu_backward_fp8(Cuda& cuda, const GeluBackwardFp8& p) {
-  const Range range(cuda, "gelu_backward_fp8", 7.0 * static_cast<double>(p.rows) * p.cols);
+void gelu_backward_fp8(CudaStream& cuda, const GeluBackwardFp8& p) {
+  const NvtxRange range(cuda, "gelu_backward_fp8", 7.0 * static_cast<double>(p.rows) * p.cols);
   const Requirements require("gelu_backward_fp8");
   require(p.rows % 16 == 0, "rows is a multiple of 16");
   require(p.cols % 16 == 0, "cols is a multiple of 16");
-  launch_fp8_tiles(cuda, GeluBackwardWork{p.dout, p.in},
-                   {.main = p.din, .second = p.out, .dbias = p.dbias, .rows = p.rows, .cols = p.cols},
-                   "gelu_backward_fp8");
+  cast_transpose(cuda, GeluBackwardWork{p.dout, p.in},
+                 {.main = p.din, .second = p.out, .dbias = p.dbias, .rows = p.rows, .cols = p.cols},
+                 "gelu_backward_fp8");
 }
 
 } // namespace gpt2

@@ -100,24 +100,24 @@ __global__ void __launch_bounds__(kForwardWarps* kWarp) layernorm_forward_kernel
 }
 
 template <int Vectors>
-void launch_forward(Cuda& cuda, const LayerNormForward<bf16>& p) {
+void launch_forward(CudaStream& cuda, const LayerNormForward<bf16>& p) {
   const auto blocks = static_cast<unsigned>(ceil_div(p.rows, kForwardWarps));
   layernorm_forward_kernel<Vectors><<<blocks, kForwardWarps * kWarp, 0, cuda.stream>>>(p);
 }
 
 } // namespace
 
-void layernorm_forward(Cuda& cuda, const LayerNormForward<bf16>& p) {
-  const Range range(cuda, "layernorm_forward", (p.branch ? 8.0 : 4.0) * static_cast<double>(p.rows) * p.C);
-  using Launch = void (*)(Cuda&, const LayerNormForward<bf16>&);
+void layernorm_forward(CudaStream& cuda, const LayerNormForward<bf16>& p) {
+  const NvtxRange range(cuda, "layernorm_forward", (p.branch ? 8.0 : 4.0) * static_cast<double>(p.rows) * p.C);
+  using Launch = void (*)(CudaStream&, const LayerNormForward<bf16>&);
   constexpr Launch launch[] = {launch_forward<1>,  launch_forward<2>, launch_forward<3>, launch_forward<4>,
                                launch_forward<5>,  launch_forward<6>, launch_forward<7>, launch_forward<8>,
                                launch_forward<12>, launch_forward<16>};
   const int64_t vectors = ceil_div(p.C, kVector * kWarp);
-  static_assert(16 * kVector * kWarp == kMostGpuChannels);
+  static_assert(16 * kVector * kWarp == kMaxGpuChannels);
   const Requirements require("layernorm_forward");
   require(p.C % kVector == 0, "C is a multiple of 8");
-  require(p.C <= kMostGpuChannels, "C is at most 4096");
+  require(p.C <= kMaxGpuChannels, "C is at most 4096");
   launch[vectors <= 8 ? vectors - 1 : (vectors <= 12 ? 8 : 9)](cuda, p);
   CUDA_CHECK_LAUNCH("layernorm_forward");
 }

@@ -6,7 +6,7 @@
 namespace gpt2 {
 
 constexpr float kLayerNormEpsilon = 1e-5f;
-constexpr int kMostGpuChannels = 4096; // forward's warp and backward's 16 hold a row in registers; multiples of 8
+constexpr int kMaxGpuChannels = 4096; // forward's warp and backward's 16 hold a row in registers; multiples of 8
 
 // residual_out = residual_in + branch;  out = LayerNorm(residual_out) * weight + bias
 template <class A>
@@ -23,7 +23,7 @@ struct LayerNormForward {
   int C;
 };
 void layernorm_forward(Cpu&, const LayerNormForward<float>&);
-void layernorm_forward(Cuda&, const LayerNormForward<bf16>&);
+void layernorm_forward(CudaStream&, const LayerNormForward<bf16>&);
 
 // dresidual = (accumulate ? dresidual : 0) + gradient through the LayerNorm. Sums are in a fixed order.
 template <class A>
@@ -31,7 +31,7 @@ struct LayerNormBackward {
   A* dresidual;        // (rows, C)
   float* dweight;      // (C) +=
   float* dbias;        // (C) +=
-  float* dbranch_bias; // (C) += column sums of the resulting dresidual: the bias gradient of the matmul whose output
+  float* dbranch_bias; // (C) += column sums of the resulting dresidual: the bias gradient of the GEMM whose output
                        // was the branch; null where there is none
   const A* dout;       // (rows, C)
   const A* x;          // (rows, C), the LayerNorm's input
@@ -43,6 +43,6 @@ struct LayerNormBackward {
   bool accumulate;
 };
 void layernorm_backward(Cpu&, const LayerNormBackward<float>&);
-void layernorm_backward(Cuda&, const LayerNormBackward<bf16>&);
+void layernorm_backward(CudaStream&, const LayerNormBackward<bf16>&);
 
 } // namespace gpt2

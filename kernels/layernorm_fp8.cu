@@ -7,9 +7,9 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/profile.h"
 #include "kernels/cuda/require.h"
-#include "kernels/device/code_tile.cuh"
+#include "kernels/device/fp8_transpose_tile.cuh"
 #include "kernels/device/layernorm_affine.cuh"
-#include "kernels/device/row_team.cuh"
+#include "kernels/device/warps_per_row.cuh"
 
 namespace gpt2 {
 
@@ -21,20 +21,20 @@ struct StreamLoads {
   uint4 stream[kRowsAtOnce], added[kRowsAtOnce];
 };
 
-// Blocks walk over tiles of rows; with kTranspose a tile's codes collect in shared memory and leave when it is
+// Blocks walk over tiles of rows; with kTranspose a tile's bytes collect in shared memory and leave when it is
 // complete.
-template <class Teams, int kBlocks, int kRows, bool kTranspose> // kBlocks: of a multiprocessor
-__global__ void __launch_bounds__(Teams::kThreads, kBlocks) layernorm_forward_fp8_kernel(LayerNormForwardFp8 p) {
-  constexpr int kAtOnce = Teams::kRowsAtOnce, kRowGroups = kRows / CodeTile::kGroupRows;
+template <class Tiling, int kBlocks, int kRows, bool kTranspose> // kBlocks: of a multiprocessor
+__global__ void __launch_bounds__(Tiling::kThreads, kBlocks) layernorm_forward_fp8_kernel(LayerNormForwardFp8 p) {
+  constexpr int kAtOnce = Tiling::kRowsAtOnce, kRowGroups = kRows / Fp8TransposeTile::kGroupRows;
   static_assert(kRows % kAtOnce == 0);
-  constexpr bool kOneStep = kRows == Teams::kStep;  // the teams' rows at once are a tile
-  extern __shared__ __align__(16) uint8_t shared[]; // kTranspose: (kRows, C) codes
-  __shared__ TeamExchange<Teams, kAtOnce> sums, squares;
-  const CodeTile tile_codes{shared, CodeTile::pitch_for(p.C)};
-  const TeamPlace<Teams> place;
-  const int rows = static_cast<int>(p.rows), vectors = p.C / kVector, vector = place.vector;
+  constexpr bool kOneStep = kRows == Tiling::kStep; // the teams' rows at once are a tile
+  extern __shared__ __align__(16) uint8_t shared[]; // kTranspose: (kRows, C) bytes
+  __shared__ RowReduction<Tiling, kAtOnce> sums, squares;
+  const Fp8TransposeTile fp8_tile{shared, Fp8TransposeTile::pitch_for(p.C)};
+  const RowThread<Tiling> thread;
+  const int rows = static_cast<int>(p.rows), vectors = p.C / kVector, vector = thread.vector;
   const bool active = vector < vectors;
-  const auto index = [&](int row) { return place.index(row, vectors); };
+  const auto index = [&](int row) { return thread.index(row, vectors); };
   const float share = 1.0f / static_cast<float>(p.C);
   const Float8 weight = active ? load8(p.weight, vector) : Float8{}, bias = active ? load8(p.bias, vector) : Float8{};
   Fp8Quantizer quantizer(p.out);
@@ -51,16 +51,16 @@ __global__ void __launch_bounds__(Teams::kThreads, kBlocks) layernorm_forward_fp
   };
 
   const int tiles = static_cast<int>(ceil_div(p.rows, kRows)), blocks = static_cast<int>(gridDim.x);
-  load_next(static_cast<int>(blockIdx.x) * kRows + place.first_row);
+  load_next(static_cast<int>(blockIdx.x) * kRows + thread.first_row);
   for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += blocks) {
     const int row0 = tile * kRows;
-    int r = place.first_row;
+    int r = thread.first_row;
     do {
       const int row = row0 + r;
       const StreamLoads<kAtOnce> now = next;
-      r += Teams::kStep;
+      r += Tiling::kStep;
       const bool more = !kOneStep && r < kRows; // of this tile
-      load_next(more ? row + Teams::kStep : (tile + blocks) * kRows + place.first_row);
+      load_next(more ? row + Tiling::kStep : (tile + blocks) * kRows + thread.first_row);
 
       uint4 stream[kAtOnce]; // rounded: what backward will read, not what the add gave
       float mean[kAtOnce], rstd[kAtOnce];
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(Teams::kThreads, kBlocks) layernorm_forward_fp
 #pragma unroll
         for (int k = 0; k < kVector; ++k) mean[j] += x.v[k];
       }
-      sums.add_up(place, mean);
+      sums.allreduce(thread, mean);
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j) {
         mean[j] *= share;
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(Teams::kThreads, kBlocks) layernorm_forward_fp
         for (int k = 0; k < kVector; ++k) rstd[j] = fmaf(x.v[k] - mean[j], x.v[k] - mean[j], rstd[j]);
         if (!active) rstd[j] = 0;
       }
-      squares.add_up(place, rstd);
+      squares.allreduce(thread, rstd);
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j) {
         if (row + j >= rows) continue;
@@ -100,65 +100,66 @@ __global__ void __launch_bounds__(Teams::kThreads, kBlocks) layernorm_forward_fp
           p.rstd[row + j] = rstd[j];
         }
         if (!active) continue;
-        const uint2 codes = quantizer(layernorm_affine(unpack(stream[j]), mean[j], rstd[j], weight, bias));
-        reinterpret_cast<uint2*>(p.out.data)[index(row + j)] = codes;
-        if (kTranspose) *tile_codes.at(row - row0 + j, vector) = codes;
+        const uint2 bytes = quantizer(layernorm_affine(unpack(stream[j]), mean[j], rstd[j], weight, bias));
+        reinterpret_cast<uint2*>(p.out.data)[index(row + j)] = bytes;
+        if (kTranspose) *fp8_tile.at(row - row0 + j, vector) = bytes;
       }
     } while (!kOneStep && r < kRows);
     if constexpr (kTranspose) {
       __syncthreads();
-      CodeTile::for_each_group<kRowGroups, Teams::kThreads>(vectors, [&](int group, int column) {
-        if (row0 + group * CodeTile::kGroupRows < rows) tile_codes.turn(p.out.transposed, p.rows, row0, group, column);
+      Fp8TransposeTile::for_each_group<kRowGroups, Tiling::kThreads>(vectors, [&](int group, int column) {
+        if (row0 + group * Fp8TransposeTile::kGroupRows < rows)
+          fp8_tile.write_transposed(p.out.transposed, p.rows, row0, group, column);
       });
-      __syncthreads(); // the next rows overwrite the codes
+      __syncthreads(); // the next rows overwrite the bytes
     }
   }
   quantizer.commit(p.out);
 }
 
-template <class Teams, int kBlocks>
-void launch(Cuda& cuda, const LayerNormForwardFp8& p) {
+template <class Tiling, int kBlocks>
+void launch(CudaStream& cuda, const LayerNormForwardFp8& p) {
   // Transposed, chunks of some thousand rows of the final LayerNorm: short tiles leave no multiprocessor idle.
-  constexpr int kRows = Teams::kStep, kTransposedRows = 2 * CodeTile::kGroupRows;
+  constexpr int kRows = Tiling::kStep, kTransposedRows = 2 * Fp8TransposeTile::kGroupRows;
   const int64_t multiprocessors = cuda.device->multiprocessors;
   if (!p.out.transposed) {
     const auto blocks = static_cast<unsigned>(min(ceil_div(p.rows, kRows), kBlocks * multiprocessors));
-    layernorm_forward_fp8_kernel<Teams, kBlocks, kRows, false><<<blocks, Teams::kThreads, 0, cuda.stream>>>(p);
+    layernorm_forward_fp8_kernel<Tiling, kBlocks, kRows, false><<<blocks, Tiling::kThreads, 0, cuda.stream>>>(p);
     return;
   }
-  const auto kernel = layernorm_forward_fp8_kernel<Teams, 1, kTransposedRows, true>;
-  const int shared = kTransposedRows * CodeTile::pitch_for(p.C); // 64 KB at C = 2048
-  if (shared + CodeTile::kOtherBytes > cuda.device->shared_memory_per_block)
+  const auto kernel = layernorm_forward_fp8_kernel<Tiling, 1, kTransposedRows, true>;
+  const int shared = kTransposedRows * Fp8TransposeTile::pitch_for(p.C); // 64 KB at C = 2048
+  if (shared + Fp8TransposeTile::kOtherBytes > cuda.device->shared_memory_per_block)
     throw Error(ExitCode::usage, "FP8 with " + std::to_string(p.C) + " channels is not supported on this GPU",
                 "choose fewer channels, or --precision bf16");
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
   const auto blocks = static_cast<unsigned>(min(ceil_div(p.rows, kTransposedRows), multiprocessors));
-  kernel<<<blocks, Teams::kThreads, static_cast<size_t>(shared), cuda.stream>>>(p);
+  kernel<<<blocks, Tiling::kThreads, static_cast<size_t>(shared), cuda.stream>>>(p);
 }
 
 } // namespace
 
-void layernorm_forward_fp8(Cuda& cuda, const LayerNormForwardFp8& p) {
-  using Widest = RowTeams<8, 1, 2>;
-  static_assert(Widest::kMostChannels == kMostFp8Channels);
+void layernorm_forward_fp8(CudaStream& cuda, const LayerNormForwardFp8& p) {
+  using Widest = RowTiling<8, 1, 2>;
+  static_assert(Widest::kMaxChannels == kMaxFp8Channels);
   const double bytes = (p.branch ? 7.0 : 3.0) + (p.out.transposed ? 1.0 : 0.0);
-  const Range range(cuda, "layernorm_forward_fp8", bytes * static_cast<double>(p.rows) * p.C);
+  const NvtxRange range(cuda, "layernorm_forward_fp8", bytes * static_cast<double>(p.rows) * p.C);
   const Requirements require("layernorm_forward_fp8");
   require(p.rows % 16 == 0, "rows is a multiple of 16");
   require(p.C % 16 == 0, "C is a multiple of 16");
-  require(p.C <= kMostFp8Channels, "C is at most 2048");
-  require(places_fit(p.rows, p.C), "places are counted in 32 bits");
+  require(p.C <= kMaxFp8Channels, "C is at most 2048");
+  require(indices_fit_in_32_bits(p.rows, p.C), "places are counted in 32 bits");
   // Two rows at once, and as many warps as their registers leave room for: some 80 to 96 each (docs/benchmarks.md).
   if (p.C <= 512)
-    launch<RowTeams<2, 4, 2>, 2>(cuda, p);
+    launch<RowTiling<2, 4, 2>, 2>(cuda, p);
   else if (p.C <= 768)
-    launch<RowTeams<3, 5, 2>, 1>(cuda, p);
+    launch<RowTiling<3, 5, 2>, 1>(cuda, p);
   else if (p.C <= 1024)
-    launch<RowTeams<4, 4, 2>, 1>(cuda, p);
+    launch<RowTiling<4, 4, 2>, 1>(cuda, p);
   else if (p.C <= 1280)
-    launch<RowTeams<5, 2, 2>, 2>(cuda, p);
+    launch<RowTiling<5, 2, 2>, 2>(cuda, p);
   else if (p.C <= 1792)
-    launch<RowTeams<7, 1, 2>, 3>(cuda, p);
+    launch<RowTiling<7, 1, 2>, 3>(cuda, p);
   else
     launch<Widest, 3>(cuda, p);
   CUDA_CHECK_LAUNCH("layernorm_forward_fp8");

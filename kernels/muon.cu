@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/matmul_plans.h"
+#include "kernels/cuda/gemm_plans.h"
 #include "kernels/cuda/partial_sums.h"
 #include "kernels/cuda/profile.h"
 #include "kernels/cuda/require.h"
@@ -30,20 +30,20 @@ __device__ inline void store8(float* data, int64_t index, const Float8& values) 
 // 14 bytes an element: gradient read, momentum read and written, BF16 u written.
 __global__ void __launch_bounds__(kThreads) momentum_kernel(MuonMomentum<bf16> p) {
   if (p.scalars->verdict != Verdict::applied) return;
-  const MuonPiece piece = p.pieces.data[blockIdx.y];
+  const MuonSegment segment = p.segments.data[blockIdx.y];
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; // vectors of 8
-  if (i >= piece.count / kVector) return;
+  if (i >= segment.count / kVector) return;
   const float mu = muon_momentum_at(p.mu, p.warmup_steps, p.guard->adam_step), scale = p.scalars->grad_scale;
-  const Float8 grad = load8(p.grad + piece.flat, i);
-  Float8 momentum = load8(p.momentum + piece.compact, i), u;
+  const Float8 grad = load8(p.grad + segment.flat, i);
+  Float8 momentum = load8(p.momentum + segment.compact, i), u;
 #pragma unroll
   for (int k = 0; k < kVector; ++k) {
     const float g = grad.v[k] * scale;
     momentum.v[k] += (1.0f - mu) * (g - momentum.v[k]);
     u.v[k] = g + mu * (momentum.v[k] - g);
   }
-  store8(p.momentum + piece.compact, i, momentum);
-  store8(p.out + (p.flat ? piece.flat : piece.stacked), i, u);
+  store8(p.momentum + segment.compact, i, momentum);
+  store8(p.out + (p.flat ? segment.flat : segment.stacked), i, u);
 }
 
 // Block (part, matrix): 2 bytes an element.
@@ -79,11 +79,11 @@ __global__ void __launch_bounds__(kThreads)
 // Returns the squares of the thread's part of x.
 __device__ float apply_update(const MuonUpdate<bf16>& p) {
   if (p.scalars->verdict != Verdict::applied) return 0;
-  const MuonPiece piece = p.pieces.data[blockIdx.y];
+  const MuonSegment segment = p.segments.data[blockIdx.y];
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; // vectors of 8
-  if (i >= piece.count / kVector) return 0;
-  const Float8 x = load8(p.update + piece.stacked, i);
-  Float8 w = load8(p.master + piece.compact, i);
+  if (i >= segment.count / kVector) return 0;
+  const Float8 x = load8(p.update + segment.stacked, i);
+  Float8 w = load8(p.master + segment.compact, i);
   float square = 0;
 #pragma unroll
   for (int k = 0; k < kVector; ++k) {
@@ -91,8 +91,8 @@ __device__ float apply_update(const MuonUpdate<bf16>& p) {
     w.v[k] -= p.lr * (p.scale * x.v[k] + decay * w.v[k]);
     square += x.v[k] * x.v[k];
   }
-  store8(p.master + piece.compact, i, w);
-  store8(p.weights + piece.flat, i, w);
+  store8(p.master + segment.compact, i, w);
+  store8(p.weights + segment.flat, i, w);
   return square;
 }
 
@@ -104,16 +104,16 @@ __global__ void __launch_bounds__(kThreads) update_kernel(MuonUpdate<bf16> p, do
   if (threadIdx.x == 0) partials[blockIdx.y * gridDim.x + blockIdx.x] = factor * factor * square;
 }
 
-dim3 piece_grid(const MuonPieces& pieces) {
-  return {static_cast<unsigned>(ceil_div(pieces.longest / kVector, kThreads)), static_cast<unsigned>(pieces.count)};
+dim3 segment_grid(const MuonSegments& segments) {
+  return {static_cast<unsigned>(ceil_div(segments.longest / kVector, kThreads)), static_cast<unsigned>(segments.count)};
 }
 
-double element_count(const MuonPieces& pieces) { return static_cast<double>(pieces.longest) * pieces.count; }
+double element_count(const MuonSegments& segments) { return static_cast<double>(segments.longest) * segments.count; }
 
-void normalize(Cuda& cuda, const Orthogonalize<bf16>& p, const MuonPolynomial& polynomial) {
+void normalize(CudaStream& cuda, const Orthogonalize<bf16>& p, const MuonPolynomial& polynomial) {
   const int64_t vectors = p.rows * p.cols / kVector;
   const dim3 grid(kParts, static_cast<unsigned>(p.batch));
-  const Range range(cuda, "muon_normalize", 6.0 * static_cast<double>(p.batch * p.rows * p.cols));
+  const NvtxRange range(cuda, "muon_normalize", 6.0 * static_cast<double>(p.batch * p.rows * p.cols));
   double* const partials = cuda.scratch<double>(static_cast<size_t>(p.batch) * kParts);
   square_sum_kernel<<<grid, kThreads, 0, cuda.stream>>>(p.in, vectors, partials);
   CUDA_CHECK_LAUNCH("muon_square_sum");
@@ -125,29 +125,29 @@ void normalize(Cuda& cuda, const Orthogonalize<bf16>& p, const MuonPolynomial& p
 // Row-major (rows, cols) is column-major (cols, rows). Gram matrices are symmetric: the same either way.
 //   rows <= cols:  A = X X^T,  TN (side, side, cols);  next = X poly in column-major,  NN (cols, side, side)
 //   rows > cols:   A = X^T X,  NT (side, side, rows);  next = poly X in column-major,  NN (side, rows, side)
-void iterate(Cuda& cuda, const Orthogonalize<bf16>& p, const MuonQuintic& q, bf16* next, const bf16* x) {
+void iterate(CudaStream& cuda, const Orthogonalize<bf16>& p, const MuonQuintic& q, bf16* next, const bf16* x) {
   const bool wide = p.rows <= p.cols;
   const int64_t side = std::min(p.rows, p.cols), longer = std::max(p.rows, p.cols);
-  MatmulPlans& matmuls = *cuda.device->matmuls;
-  const MatmulProduct gram{
+  GemmPlans& gemms = *cuda.device->gemms;
+  const GemmProblem gram{
       .transpose_a = wide, .transpose_b = !wide, .m = side, .n = side, .k = longer, .batch = p.batch};
-  const MatmulProduct poly{.transpose_a = true, .m = side, .n = side, .k = side, .residual = true, .batch = p.batch};
-  const MatmulProduct apply{.m = p.cols, .n = p.rows, .k = side, .residual = true, .batch = p.batch};
-  matmuls.run(cuda, gram, {.d = p.gram, .a = x, .b = x});
-  matmuls.run(cuda, poly, {.d = p.poly, .a = p.gram, .b = p.gram, .c = p.gram, .alpha = q.c, .beta = q.b});
-  matmuls.run(cuda, apply, {.d = next, .a = wide ? x : p.poly, .b = wide ? p.poly : x, .c = x, .beta = q.a});
+  const GemmProblem poly{.transpose_a = true, .m = side, .n = side, .k = side, .residual = true, .batch = p.batch};
+  const GemmProblem apply{.m = p.cols, .n = p.rows, .k = side, .residual = true, .batch = p.batch};
+  gemms.run(cuda, gram, {.d = p.gram, .a = x, .b = x});
+  gemms.run(cuda, poly, {.d = p.poly, .a = p.gram, .b = p.gram, .c = p.gram, .alpha = q.c, .beta = q.b});
+  gemms.run(cuda, apply, {.d = next, .a = wide ? x : p.poly, .b = wide ? p.poly : x, .c = x, .beta = q.a});
 }
 
 } // namespace
 
-void muon_momentum(Cuda& cuda, const MuonMomentum<bf16>& p) {
-  if (p.pieces.count == 0) return;
-  const Range range(cuda, "muon_momentum", 14.0 * element_count(p.pieces));
-  momentum_kernel<<<piece_grid(p.pieces), kThreads, 0, cuda.stream>>>(p);
+void muon_momentum(CudaStream& cuda, const MuonMomentum<bf16>& p) {
+  if (p.segments.count == 0) return;
+  const NvtxRange range(cuda, "muon_momentum", 14.0 * element_count(p.segments));
+  momentum_kernel<<<segment_grid(p.segments), kThreads, 0, cuda.stream>>>(p);
   CUDA_CHECK_LAUNCH("muon_momentum");
 }
 
-void orthogonalize(Cuda& cuda, const Orthogonalize<bf16>& p) {
+void orthogonalize(CudaStream& cuda, const Orthogonalize<bf16>& p) {
   if (p.batch == 0) return;
   const Requirements require("orthogonalize");
   require(p.rows % kVector == 0, "rows is a multiple of 8");
@@ -157,7 +157,7 @@ void orthogonalize(Cuda& cuda, const Orthogonalize<bf16>& p) {
                longer = static_cast<double>(std::max(p.rows, p.cols));
   const double flops = static_cast<double>(p.batch) * (4 * side * side * longer + 2 * side * side * side);
   normalize(cuda, p, polynomial);
-  const Range range(cuda, "muon_iterations", 0, flops * static_cast<double>(polynomial.iterations.size()));
+  const NvtxRange range(cuda, "muon_iterations", 0, flops * static_cast<double>(polynomial.iterations.size()));
   bf16 *x = p.in, *next = p.out;
   for (const MuonQuintic& quintic : polynomial.iterations) {
     iterate(cuda, p, quintic, next, x);
@@ -165,10 +165,10 @@ void orthogonalize(Cuda& cuda, const Orthogonalize<bf16>& p) {
   }
 }
 
-void muon_update(Cuda& cuda, const MuonUpdate<bf16>& p) {
-  if (p.pieces.count == 0) return;
-  const Range range(cuda, "muon_update", 12.0 * element_count(p.pieces));
-  const dim3 grid = piece_grid(p.pieces);
+void muon_update(CudaStream& cuda, const MuonUpdate<bf16>& p) {
+  if (p.segments.count == 0) return;
+  const NvtxRange range(cuda, "muon_update", 12.0 * element_count(p.segments));
+  const dim3 grid = segment_grid(p.segments);
   const int64_t blocks = static_cast<int64_t>(grid.x) * grid.y;
   double* const partials = cuda.scratch<double>(static_cast<size_t>(blocks));
   update_kernel<<<grid, kThreads, 0, cuda.stream>>>(p, partials);

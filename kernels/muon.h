@@ -44,34 +44,34 @@ inline float muon_scale(int64_t rows, int64_t cols) {
 }
 
 // A part of one matrix that a rank updates; in elements.
-struct MuonPiece {
+struct MuonSegment {
   int64_t flat;    // in the flat buffers: gradients, BF16 weights
   int64_t compact; // in the rank's own buffers: master weights, momentum
   int64_t stacked; // in the stack of matrices of one shape
   int64_t count;   // GPU: a multiple of 8
 };
 
-struct MuonPieces {
-  const MuonPiece* data; // on the backend's memory
+struct MuonSegments {
+  const MuonSegment* data; // on the backend's memory
   int count;
   int64_t longest; // elements
 };
 
-// momentum and out for every piece, unless the verdict says skip: then nothing is written.
+// momentum and out for every segment, unless the verdict says skip: then nothing is written.
 template <class A>
 struct MuonMomentum {
   A* out; // u, stacked; in a flat buffer where `flat` is set
   bool flat;
   float* momentum;   // compact
   const float* grad; // flat, of the sum over tokens
-  MuonPieces pieces;
+  MuonSegments segments;
   const StepScalars* scalars;
   const GuardState* guard; // counts applied updates
   float mu;
   int64_t warmup_steps; // of mu
 };
 void muon_momentum(Cpu&, const MuonMomentum<float>&);
-void muon_momentum(Cuda&, const MuonMomentum<bf16>&);
+void muon_momentum(CudaStream&, const MuonMomentum<bf16>&);
 
 // out = what the polynomial makes of in / |in|_F, matrix by matrix. All singular values go near 1, except tiny ones.
 // FLOPs per iteration and matrix with s = min(rows, cols), l = max(rows, cols): 4 s^2 l + 2 s^3.
@@ -85,21 +85,21 @@ struct Orthogonalize {
   MuonIteration iteration;
 };
 void orthogonalize(Cpu&, const Orthogonalize<float>&);
-void orthogonalize(Cuda&, const Orthogonalize<bf16>&);
+void orthogonalize(CudaStream&, const Orthogonalize<bf16>&);
 
-// w -= lr (scale x + decay w) for every piece, unless the verdict says skip.
+// w -= lr (scale x + decay w) for every segment, unless the verdict says skip.
 template <class A>
 struct MuonUpdate {
   float* master;   // compact
   A* weights;      // flat copy that the forward pass reads; null where that is master itself
   const A* update; // x, stacked
-  MuonPieces pieces;
+  MuonSegments segments;
   const StepScalars* scalars;
   float lr, scale, weight_decay;
   bool cautious_decay;   // decay only where x and w have the same sign
   double* update_square; // += squares of lr scale x
 };
 void muon_update(Cpu&, const MuonUpdate<float>&);
-void muon_update(Cuda&, const MuonUpdate<bf16>&);
+void muon_update(CudaStream&, const MuonUpdate<bf16>&);
 
 } // namespace gpt2

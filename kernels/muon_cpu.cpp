@@ -61,12 +61,13 @@ void muon_momentum(Cpu&, const MuonMomentum<float>& op) {
   if (op.scalars->verdict != Verdict::applied) return;
   const float mu = muon_momentum_at(op.mu, op.warmup_steps, op.guard->adam_step), scale = op.scalars->grad_scale;
 #pragma omp parallel for schedule(dynamic)
-  for (int p = 0; p < op.pieces.count; ++p) {
-    const MuonPiece& piece = op.pieces.data[p];
-    const float* const grad = op.grad + piece.flat;
-    float *const momentum = op.momentum + piece.compact, *const out = op.out + (op.flat ? piece.flat : piece.stacked);
+  for (int p = 0; p < op.segments.count; ++p) {
+    const MuonSegment& segment = op.segments.data[p];
+    const float* const grad = op.grad + segment.flat;
+    float *const momentum = op.momentum + segment.compact, *const out =
+                                                               op.out + (op.flat ? segment.flat : segment.stacked);
 #pragma omp simd
-    for (int64_t i = 0; i < piece.count; ++i) {
+    for (int64_t i = 0; i < segment.count; ++i) {
       const float g = grad[i] * scale;
       momentum[i] += (1 - mu) * (g - momentum[i]);
       out[i] = g + mu * (momentum[i] - g);
@@ -89,20 +90,20 @@ void orthogonalize(Cpu&, const Orthogonalize<float>& op) {
 
 void muon_update(Cpu&, const MuonUpdate<float>& op) {
   if (op.scalars->verdict != Verdict::applied) return;
-  std::vector<double> squares(static_cast<size_t>(op.pieces.count));
+  std::vector<double> squares(static_cast<size_t>(op.segments.count));
 #pragma omp parallel for schedule(dynamic)
-  for (int p = 0; p < op.pieces.count; ++p) {
-    const MuonPiece& piece = op.pieces.data[p];
-    const float* const x = op.update + piece.stacked;
-    float* const w = op.master + piece.compact;
+  for (int p = 0; p < op.segments.count; ++p) {
+    const MuonSegment& segment = op.segments.data[p];
+    const float* const x = op.update + segment.stacked;
+    float* const w = op.master + segment.compact;
     double square = 0;
-    for (int64_t i = 0; i < piece.count; ++i) {
+    for (int64_t i = 0; i < segment.count; ++i) {
       const float decay = op.cautious_decay && x[i] * w[i] <= 0 ? 0.0f : op.weight_decay;
       w[i] -= op.lr * (op.scale * x[i] + decay * w[i]);
       square += static_cast<double>(x[i]) * x[i];
     }
     squares[static_cast<size_t>(p)] = square;
-    if (op.weights != nullptr) std::copy_n(w, piece.count, op.weights + piece.flat);
+    if (op.weights != nullptr) std::copy_n(w, segment.count, op.weights + segment.flat);
   }
   const double factor = static_cast<double>(op.lr) * op.scale;
   for (const double square : squares) *op.update_square += factor * factor * square;

@@ -69,14 +69,14 @@ __global__ void __launch_bounds__(256) adamw_and_square_kernel(AdamW<bf16> p, do
 
 } // namespace
 
-void accumulate_loss(Cuda& cuda, const LossAccumulate& p) {
-  const Range range(cuda, "accumulate_loss", 8.0 * static_cast<double>(p.rows));
+void accumulate_loss(CudaStream& cuda, const LossAccumulate& p) {
+  const NvtxRange range(cuda, "accumulate_loss", 8.0 * static_cast<double>(p.rows));
   accumulate_loss_kernel<<<1, 1024, 0, cuda.stream>>>(p);
   CUDA_CHECK_LAUNCH("accumulate_loss");
 }
 
-void gradient_norm(Cuda& cuda, const GradientNorm& p) {
-  const Range range(cuda, "gradient_norm", 4.0 * static_cast<double>(p.count));
+void gradient_norm(CudaStream& cuda, const GradientNorm& p) {
+  const NvtxRange range(cuda, "gradient_norm", 4.0 * static_cast<double>(p.count));
   const Requirements require("gradient_norm");
   require(p.count % 4 == 0, "count is a multiple of 4");
   const int blocks = cuda.device->multiprocessors * 4;
@@ -87,14 +87,14 @@ void gradient_norm(Cuda& cuda, const GradientNorm& p) {
   add_partial_sums(cuda, &p.sums->norm_square, partials, blocks);
 }
 
-void judge(Cuda& cuda, const JudgeStep& p) {
-  const Range range(cuda, "judge", 0);
+void judge(CudaStream& cuda, const JudgeStep& p) {
+  const NvtxRange range(cuda, "judge", 0);
   judge_kernel<<<1, 1, 0, cuda.stream>>>(p);
   CUDA_CHECK_LAUNCH("judge");
 }
 
-void adamw(Cuda& cuda, const AdamW<bf16>& p) {
-  const Range range(cuda, "adamw", 30.0 * static_cast<double>(p.count));
+void adamw(CudaStream& cuda, const AdamW<bf16>& p) {
+  const NvtxRange range(cuda, "adamw", 30.0 * static_cast<double>(p.count));
   const Requirements require("adamw");
   require(p.count % kDecayGranule == 0, "count is a multiple of 256");
   const auto blocks = static_cast<unsigned>(ceil_div(p.count / 4, 256));

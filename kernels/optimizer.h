@@ -53,7 +53,7 @@ struct LossAccumulate {
   int64_t rows;
 };
 void accumulate_loss(Cpu&, const LossAccumulate&);
-void accumulate_loss(Cuda&, const LossAccumulate&);
+void accumulate_loss(CudaStream&, const LossAccumulate&);
 
 // Of one slice of the gradient: a rank sums those it owns.
 struct GradientNorm {
@@ -62,7 +62,7 @@ struct GradientNorm {
   int64_t count;     // a multiple of 4
 };
 void gradient_norm(Cpu&, const GradientNorm&);
-void gradient_norm(Cuda&, const GradientNorm&);
+void gradient_norm(CudaStream&, const GradientNorm&);
 
 // Fills loss, grad_norm, grad_scale and verdict from the sums of all ranks, by judge_step().
 struct JudgeStep {
@@ -72,7 +72,7 @@ struct JudgeStep {
   float grad_clip; // 0: off
 };
 void judge(Cpu&, const JudgeStep&);
-void judge(Cuda&, const JudgeStep&);
+void judge(CudaStream&, const JudgeStep&);
 
 // One slice, as of the norm: w -= lr (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + decay w), unless the
 // verdict says skip. t = guard->adam_step, already advanced by judge(). Where decay_mask[i / 256] is 0 there is no
@@ -92,6 +92,6 @@ struct AdamW {
   double* update_square = nullptr; // += squares of the update without decay; null: not wanted
 };
 void adamw(Cpu&, const AdamW<float>&);
-void adamw(Cuda&, const AdamW<bf16>&);
+void adamw(CudaStream&, const AdamW<bf16>&);
 
 } // namespace gpt2

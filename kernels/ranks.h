@@ -7,30 +7,30 @@
 namespace gpt2 {
 
 // out[i] = parts[0][i] + parts[1][i] + ..., in FP32 and in the order of ranks; 2 ranks + 4 bytes an element.
-struct SumParts {
+struct SumOverRanks {
   float* out;        // (count)
   const bf16* parts; // (ranks, count)
   int ranks;
   int64_t count; // a multiple of 8
 };
-void sum_parts(Cuda&, const SumParts&);
+void sum_over_ranks(CudaStream&, const SumOverRanks&);
 
-// A piece of one buffer and its place in another, in elements.
-struct Piece {
+// A segment of one buffer and its place in another, in elements.
+struct Segment {
   int64_t from, to, count;
 };
 
-// Copies pieces of one buffer to places in another; as BF16 where out is.
+// Copies segments of one buffer to places in another; as BF16 where out is.
 template <class T>
-struct CopyPieces {
+struct CopySegments {
   T* out;
   const float* in;
-  const Piece* pieces; // (count), in device memory
+  const Segment* segments; // (count), in device memory
   int count;
-  int64_t longest; // elements of the longest piece
+  int64_t longest; // elements of the longest segment
 };
-void copy_pieces(Cuda&, const CopyPieces<float>&);
-void copy_pieces(Cuda&, const CopyPieces<bf16>&);
+void copy_segments(CudaStream&, const CopySegments<float>&);
+void copy_segments(CudaStream&, const CopySegments<bf16>&);
 
 // out (cols, rows) = in (rows, cols) transposed: codes that came from their owner, for products that contract over
 // rows.
@@ -40,6 +40,6 @@ struct TransposeFp8 {
   int64_t rows; // a multiple of 16
   int cols;     // a multiple of 16
 };
-void transpose_fp8(Cuda&, const TransposeFp8&);
+void transpose_fp8(CudaStream&, const TransposeFp8&);
 
 } // namespace gpt2

@@ -23,13 +23,13 @@ TEST_CASE("attention over what was kept is the last row of attention over all") 
 
     // Poison: what was not kept must not be read.
     std::vector<float> keys(kRows * kPositions * C, kNan), values = keys, out(T * C);
-    const KeptKeysValues<float> kept{.keys = keys.data(), .values = values.data(), .positions = kPositions};
+    const KvCache<float> kept{.keys = keys.data(), .values = values.data(), .positions = kPositions};
     for (int32_t t = 0; t < T; ++t) {
-      const TokenPlaces places{.rows = &row, .positions = &t, .count = 1};
+      const TokenSlots places{.rows = &row, .positions = &t, .count = 1};
       const float* token = qkv.data() + t * 3 * C;
-      keep_keys_values(cpu, {.kept = kept, .qkv = token, .places = places, .NH = NH, .HS = HS});
+      append_kv_cache(cpu, {.cache = kept, .qkv = token, .slots = places, .NH = NH, .HS = HS});
       attention_decode(cpu,
-                       {.out = out.data() + t * C, .qkv = token, .kept = kept, .places = places, .NH = NH, .HS = HS});
+                       {.out = out.data() + t * C, .qkv = token, .cache = kept, .slots = places, .NH = NH, .HS = HS});
     }
     CHECK(max_error(out, expected) < 1e-6);
 
@@ -37,12 +37,12 @@ TEST_CASE("attention over what was kept is the last row of attention over all") 
     std::vector<float> keys_at_once(keys.size(), kNan), values_at_once = keys_at_once;
     std::vector<int32_t> rows(T, row), positions(T);
     std::iota(positions.begin(), positions.end(), 0);
-    keep_keys_values(cpu,
-                     {.kept = {.keys = keys_at_once.data(), .values = values_at_once.data(), .positions = kPositions},
-                      .qkv = qkv.data(),
-                      .places = {.rows = rows.data(), .positions = positions.data(), .count = T},
-                      .NH = NH,
-                      .HS = HS});
+    append_kv_cache(cpu,
+                    {.cache = {.keys = keys_at_once.data(), .values = values_at_once.data(), .positions = kPositions},
+                     .qkv = qkv.data(),
+                     .slots = {.rows = rows.data(), .positions = positions.data(), .count = T},
+                     .NH = NH,
+                     .HS = HS});
     CHECK(same_bits(keys_at_once, keys));
     CHECK(same_bits(values_at_once, values));
   }
@@ -52,22 +52,22 @@ TEST_CASE("tokens of a batch see their own rows up to their own positions") {
   constexpr int NH = 2, HS = 8, C = NH * HS, kRows = 4, kPositions = 9;
   Cpu cpu;
   std::vector<float> keys = random_tensor(kRows * kPositions * C, 1), values = random_tensor(kRows * kPositions * C, 2);
-  const KeptKeysValues<float> kept{.keys = keys.data(), .values = values.data(), .positions = kPositions};
+  const KvCache<float> kept{.keys = keys.data(), .values = values.data(), .positions = kPositions};
   const std::vector<float> qkv = random_tensor(3 * 3 * C, 3);
   const std::vector<int32_t> rows{3, 0, 2}, positions{8, 0, 4};
   std::vector<float> together(3 * C);
   attention_decode(cpu, {.out = together.data(),
                          .qkv = qkv.data(),
-                         .kept = kept,
-                         .places = {.rows = rows.data(), .positions = positions.data(), .count = 3},
+                         .cache = kept,
+                         .slots = {.rows = rows.data(), .positions = positions.data(), .count = 3},
                          .NH = NH,
                          .HS = HS});
   for (size_t i = 0; i < rows.size(); ++i) {
     std::vector<float> alone(C);
     attention_decode(cpu, {.out = alone.data(),
                            .qkv = qkv.data() + i * 3 * C,
-                           .kept = kept,
-                           .places = {.rows = &rows[i], .positions = &positions[i], .count = 1},
+                           .cache = kept,
+                           .slots = {.rows = &rows[i], .positions = &positions[i], .count = 1},
                            .NH = NH,
                            .HS = HS});
     CHECK(same_bits(alone, std::vector<float>(together.begin() + static_cast<int>(i) * C,
@@ -91,7 +91,7 @@ TEST_CASE("embeddings at positions of their own") {
       {.out = expected.data(), .tokens = tokens.data(), .wte = wte.data(), .wpe = wpe.data(), .B = 1, .T = T, .C = C});
   embedding_decode(cpu, {.out = out.data(),
                          .tokens = tokens.data(),
-                         .places = {.rows = rows.data(), .positions = positions.data(), .count = T},
+                         .slots = {.rows = rows.data(), .positions = positions.data(), .count = T},
                          .wte = wte.data(),
                          .wpe = wpe.data(),
                          .C = C});

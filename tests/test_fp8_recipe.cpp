@@ -101,7 +101,7 @@ TEST_CASE("shapes that FP8 products on a GPU cannot take are refused with a way 
         "FP8 on a GPU needs --channels in multiples of 16, not 72|choose --channels 64 or 80, or --precision bf16");
   CHECK(refused(64, 100) ==
         "FP8 on a GPU needs --seq_len in multiples of 16, not 100|choose --seq_len 96 or 112, or --precision bf16");
-  CHECK_NOTHROW(check_fp8_shape(kMostFp8Channels, 1024));
+  CHECK_NOTHROW(check_fp8_shape(kMaxFp8Channels, 1024));
   CHECK(refused(2064, 1024) ==
         "FP8 on a GPU has kernels for at most 2048 channels, not 2064|choose fewer --channels, or --precision bf16");
   CHECK(refused(64, 8) ==

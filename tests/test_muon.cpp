@@ -97,7 +97,7 @@ TEST_CASE("the momentum grows over the applied updates of its warm-up") {
 TEST_CASE("decay is cautious on request: only where update and weight agree in sign") {
   Cpu cpu;
   const std::vector<float> update = {1, 1, -1, -1, 0};
-  const MuonPiece piece{.flat = 0, .compact = 0, .stacked = 0, .count = 5};
+  const MuonSegment segment{.flat = 0, .compact = 0, .stacked = 0, .count = 5};
   const StepScalars scalars{};
   for (const bool cautious : {false, true}) {
     std::vector<float> weights = {2, -2, 2, -2, 2};
@@ -105,7 +105,7 @@ TEST_CASE("decay is cautious on request: only where update and weight agree in s
     muon_update(cpu, MuonUpdate<float>{.master = weights.data(),
                                        .weights = nullptr,
                                        .update = update.data(),
-                                       .pieces = {&piece, 1, 5},
+                                       .segments = {&segment, 1, 5},
                                        .scalars = &scalars,
                                        .lr = 0.5f,
                                        .scale = 0.5f,

@@ -54,11 +54,11 @@ TEST_CASE("every element of a block's matrices is updated by one rank, and every
       }
       for (const MuonGroup& group : muon_groups(table, slices, ranks, rank)) {
         CHECK(group.per_rank * ranks >= static_cast<int64_t>(group.matrices.size()));
-        for (const MuonPiece& piece : group.pieces) {
-          CHECK(piece.compact == compact_place(slices, piece.flat));
-          const auto matrix = static_cast<size_t>(piece.stacked / group.elements());
-          CHECK(piece.flat == group.matrices[matrix] + piece.stacked % group.elements());
-          for (int64_t i = 0; i < piece.count; ++i) ++updates[static_cast<size_t>(piece.flat + i)];
+        for (const MuonSegment& segment : group.segments) {
+          CHECK(segment.compact == compact_place(slices, segment.flat));
+          const auto matrix = static_cast<size_t>(segment.stacked / group.elements());
+          CHECK(segment.flat == group.matrices[matrix] + segment.stacked % group.elements());
+          for (int64_t i = 0; i < segment.count; ++i) ++updates[static_cast<size_t>(segment.flat + i)];
         }
       }
     }
@@ -189,7 +189,7 @@ TEST_CASE("1, 2 and 4 ranks train alike under Muon, with a share of the state ea
         for (const MemoryLine& line : cpu_model_memory(muon_options(), ranks, sharing))
           if (line.purpose == "moments") moments[rank] = line.bytes;
       });
-      MemoryState together = parts[0]; // every rank's pieces
+      MemoryState together = parts[0]; // every rank's segments
       for (const MemoryState& part : parts) {
         for (const auto& [name, tensor] : part.floats) {
           if (name.starts_with("guard/")) continue;

@@ -7,7 +7,7 @@
 #include "engine/base/address_space.h"
 #include "engine/base/divisors.h"
 #include "engine/cpu/gpt2_cpu.h"
-#include "kernels/matmul.h"
+#include "kernels/gemm.h"
 
 namespace gpt2 {
 namespace {
@@ -42,13 +42,13 @@ void make_first_product() {
   const std::vector<float> zeros(kSize * kSize);
   std::vector<float> product(kSize * kSize);
   Cpu cpu;
-  matmul_forward(cpu, {.out = product.data(),
-                       .in = zeros.data(),
-                       .weight = zeros.data(),
-                       .bias = nullptr,
-                       .rows = kSize,
-                       .C = kSize,
-                       .OC = kSize});
+  gemm_forward(cpu, {.out = product.data(),
+                     .in = zeros.data(),
+                     .weight = zeros.data(),
+                     .bias = nullptr,
+                     .rows = kSize,
+                     .C = kSize,
+                     .OC = kSize});
 }
 
 } // namespace

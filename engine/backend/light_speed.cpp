@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "kernels/epilogue_widths.h"
+#include "kernels/fused_epilogues.h"
 
 namespace gpt2 {
 namespace {
@@ -57,9 +57,9 @@ double h200_light_speed(const ModelOptions& model) {
   const double L = config.layers, C = config.channels;
   const double block_flops = 72 * L * C * C; // per token: 12 C^2 weights a block, 6 FLOPs each
   const double head_flops = 6.0 * config.padded_vocab * C;
-  const double block_bytes = kElementwiseBytes - (fp8 && gelu_is_an_epilogue(config.channels) ? kGeluBytesSaved : 0);
+  const double block_bytes = kElementwiseBytes - (fp8 && fuses_gelu(config.channels) ? kGeluBytesSaved : 0);
   const double head_bytes =
-      kHeadBytes - (fp8_head && softmax_is_an_epilogue(config.channels, config.padded_vocab) ? kHeadBytesSaved : 0);
+      kHeadBytes - (fp8_head && fuses_softmax(config.channels, config.padded_vocab) ? kHeadBytesSaved : 0);
   const double seconds = block_flops / (1e12 * interpolate(C, fp8 ? &GemmRates::block_fp8 : &GemmRates::block_bf16)) +
                          head_flops / (1e12 * interpolate(C, fp8_head ? &GemmRates::head_fp8 : &GemmRates::head_bf16)) +
                          kAttentionSeconds * L * C * model.seq_len +

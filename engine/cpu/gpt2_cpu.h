@@ -56,7 +56,7 @@ class GPT2Cpu final : public Model {
 
   // What its decoders do. logits: (vocab), (tokens, vocab).
   void prefill(const KeyValueCacheCpu& cache, int row, std::span<const int32_t> tokens, std::span<float> logits);
-  void decode(const KeyValueCacheCpu& cache, std::span<const int32_t> tokens, const TokenPlaces& places,
+  void decode(const KeyValueCacheCpu& cache, std::span<const int32_t> tokens, const TokenSlots& places,
               std::span<float> logits);
 
  private:
@@ -73,7 +73,7 @@ class GPT2Cpu final : public Model {
   void block_backward(int layer, int B, int T);
   LinearLayer linear(int layer, Fp8Site site) const { return linear_layer(config_, at_, layer, site); }
 
-  void decode_at_once(const KeyValueCacheCpu& cache, std::span<const int32_t> tokens, const TokenPlaces& places,
+  void decode_at_once(const KeyValueCacheCpu& cache, std::span<const int32_t> tokens, const TokenSlots& places,
                       std::span<float> logits);
   void read_logits(int64_t first, int64_t rows, std::span<float> logits); // of rows of activations_.h
 

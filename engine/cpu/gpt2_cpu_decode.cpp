@@ -28,7 +28,7 @@ class DecoderCpu final : public Decoder {
       rows.push_back(row);
       positions.push_back(length(row));
     }
-    const TokenPlaces places{rows.data(), positions.data(), static_cast<int64_t>(next.size())};
+    const TokenSlots places{rows.data(), positions.data(), static_cast<int64_t>(next.size())};
     model_.decode(cache_, tokens, places, logits);
   }
 
@@ -47,7 +47,7 @@ void GPT2Cpu::prefill(const KeyValueCacheCpu& cache, int row, std::span<const in
   const std::vector<int32_t> no_targets(tokens.size(), kIgnoredTarget), rows(tokens.size(), row);
   std::vector<int32_t> positions(tokens.size());
   std::iota(positions.begin(), positions.end(), 0);
-  const TokenPlaces places{rows.data(), positions.data(), static_cast<int64_t>(tokens.size())};
+  const TokenSlots places{rows.data(), positions.data(), static_cast<int64_t>(tokens.size())};
   const Batch batch = {
       .batch_size = 1, .seq_len = static_cast<int>(tokens.size()), .inputs = tokens, .targets = no_targets};
 
@@ -55,18 +55,18 @@ void GPT2Cpu::prefill(const KeyValueCacheCpu& cache, int row, std::span<const in
   begin_reading();
   embed(batch);
   forward_blocks(batch.tokens(), [&](int layer) {
-    keep_keys_values(cpu_, {.kept = cache.block(layer),
-                            .qkv = activations_.blocks[layer].qkv,
-                            .places = places,
-                            .NH = config_.heads,
-                            .HS = config_.head_dim()});
+    append_kv_cache(cpu_, {.cache = cache.block(layer),
+                           .qkv = activations_.blocks[layer].qkv,
+                           .slots = places,
+                           .NH = config_.heads,
+                           .HS = config_.head_dim()});
     attend(layer, batch);
   });
   read_logits(batch.tokens() - 1, 1, logits);
 }
 
 // Where a tensor's own amax sets its scale, rows must not set each other's: a text is the same alone and in a batch.
-void GPT2Cpu::decode(const KeyValueCacheCpu& cache, std::span<const int32_t> tokens, const TokenPlaces& places,
+void GPT2Cpu::decode(const KeyValueCacheCpu& cache, std::span<const int32_t> tokens, const TokenSlots& places,
                      std::span<float> logits) {
   begin_reading();
   const bool one_by_one = recipe_ && recipe_->measures(Fp8Pass::reading, Fp8Role::act);
@@ -81,20 +81,20 @@ void GPT2Cpu::decode(const KeyValueCacheCpu& cache, std::span<const int32_t> tok
   }
 }
 
-void GPT2Cpu::decode_at_once(const KeyValueCacheCpu& cache, std::span<const int32_t> tokens, const TokenPlaces& places,
+void GPT2Cpu::decode_at_once(const KeyValueCacheCpu& cache, std::span<const int32_t> tokens, const TokenSlots& places,
                              std::span<float> logits) {
   const int NH = config_.heads, HS = config_.head_dim();
   embedding_decode(cpu_, {.out = activations_.blocks[0].x,
                           .tokens = tokens.data(),
-                          .places = places,
+                          .slots = places,
                           .wte = params_.data() + at_.wte,
                           .wpe = params_.data() + at_.wpe,
                           .C = config_.channels});
   forward_blocks(places.count, [&](int layer) {
     const CpuBlockActivations& a = activations_.blocks[layer];
-    const KeptKeysValues<float> kept = cache.block(layer);
-    keep_keys_values(cpu_, {.kept = kept, .qkv = a.qkv, .places = places, .NH = NH, .HS = HS});
-    attention_decode(cpu_, {.out = a.attention, .qkv = a.qkv, .kept = kept, .places = places, .NH = NH, .HS = HS});
+    const KvCache<float> kept = cache.block(layer);
+    append_kv_cache(cpu_, {.cache = kept, .qkv = a.qkv, .slots = places, .NH = NH, .HS = HS});
+    attention_decode(cpu_, {.out = a.attention, .qkv = a.qkv, .cache = kept, .slots = places, .NH = NH, .HS = HS});
   });
   read_logits(0, places.count, logits);
 }

@@ -7,8 +7,8 @@
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
 #include "kernels/gelu.h"
+#include "kernels/gemm.h"
 #include "kernels/layernorm.h"
-#include "kernels/matmul.h"
 
 namespace gpt2 {
 
@@ -104,7 +104,7 @@ void GPT2Cpu::backward(const Batch& batch) {
 }
 
 // dresidual: gradient of the block's output, in the end of its input. A LayerNorm's backward completes the gradient of
-// the branch that was added just before it, so it sums the bias gradient of the matmul that made that branch.
+// the branch that was added just before it, so it sums the bias gradient of the GEMM that made that branch.
 void GPT2Cpu::block_backward(int layer, int B, int T) {
   const int C = config_.channels, NH = config_.heads, HS = config_.head_dim();
   const int64_t rows = int64_t{B} * T;

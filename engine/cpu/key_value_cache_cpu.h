@@ -12,7 +12,7 @@ class KeyValueCacheCpu {
   KeyValueCacheCpu(const GPT2Config& config, int rows, int positions)
       : half_(int64_t{rows} * positions * config.channels), positions_(positions), memory_(config.layers * 2 * half_) {}
 
-  KeptKeysValues<float> block(int layer) const {
+  KvCache<float> block(int layer) const {
     float* const keys = memory_.data() + layer * 2 * half_;
     return {.keys = keys, .values = keys + half_, .positions = positions_};
   }

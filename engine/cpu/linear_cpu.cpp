@@ -5,7 +5,7 @@
 #include <bit>
 
 #include "kernels/fp8_quantize.h"
-#include "kernels/matmul.h"
+#include "kernels/gemm.h"
 
 namespace gpt2 {
 namespace {
@@ -93,13 +93,13 @@ const float* LinearLayersCpu::quantize_input(const LinearLayer& linear, const fl
 void LinearLayersCpu::multiply(const LinearLayer& linear, float* out, const float* in, int64_t rows) {
   const float* bias = linear.bias == LinearLayer::kNoBias ? nullptr : buffers_.params + linear.bias;
   by_rows(linear, rows, [&](int64_t row, int64_t count) {
-    matmul_forward(cpu_, {.out = out + row * linear.OC,
-                          .in = in + row * linear.C,
-                          .weight = weight(linear),
-                          .bias = bias,
-                          .rows = count,
-                          .C = linear.C,
-                          .OC = linear.OC});
+    gemm_forward(cpu_, {.out = out + row * linear.OC,
+                        .in = in + row * linear.C,
+                        .weight = weight(linear),
+                        .bias = bias,
+                        .rows = count,
+                        .C = linear.C,
+                        .OC = linear.OC});
   });
 }
 
@@ -114,19 +114,19 @@ void LinearLayersCpu::backward(const LinearLayer& linear, const Backward& args) 
                         : quantize(linear, Fp8Role::grad, args.dout, args.quantized, args.rows * linear.OC);
   }
   by_rows(linear, args.rows, [&](int64_t row, int64_t count) {
-    matmul_backward_input(cpu_, {.din = args.din + row * linear.C,
-                                 .dout = dout + row * linear.OC,
-                                 .weight = weight(linear),
-                                 .rows = count,
-                                 .C = linear.C,
-                                 .OC = linear.OC});
+    gemm_backward_input(cpu_, {.din = args.din + row * linear.C,
+                               .dout = dout + row * linear.OC,
+                               .weight = weight(linear),
+                               .rows = count,
+                               .C = linear.C,
+                               .OC = linear.OC});
   });
-  matmul_backward_weight(cpu_, {.dweight = buffers_.grads + linear.weight,
-                                .dout = dout,
-                                .in = args.kept,
-                                .rows = args.rows,
-                                .C = linear.C,
-                                .OC = linear.OC});
+  gemm_backward_weight(cpu_, {.dweight = buffers_.grads + linear.weight,
+                              .dout = dout,
+                              .in = args.kept,
+                              .rows = args.rows,
+                              .C = linear.C,
+                              .OC = linear.OC});
 }
 
 } // namespace gpt2

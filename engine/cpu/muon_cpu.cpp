@@ -12,16 +12,16 @@ int64_t largest_square(std::span<const MuonGroup> groups) {
 }
 
 // Of the flat parameters, which are the CPU engine's master weights.
-std::vector<std::vector<MuonPiece>> pieces_of_params(std::span<const MuonGroup> groups) {
-  std::vector<std::vector<MuonPiece>> all;
+std::vector<std::vector<MuonSegment>> segments_of_params(std::span<const MuonGroup> groups) {
+  std::vector<std::vector<MuonSegment>> all;
   for (const MuonGroup& group : groups) {
-    for (MuonPiece& piece : all.emplace_back(group.pieces)) piece.compact = piece.flat;
+    for (MuonSegment& segment : all.emplace_back(group.segments)) segment.compact = segment.flat;
   }
   return all;
 }
 
-MuonPieces view(const MuonGroup& group, const std::vector<MuonPiece>& pieces) {
-  return {.data = pieces.data(), .count = static_cast<int>(pieces.size()), .longest = group.longest_piece()};
+MuonSegments view(const MuonGroup& group, const std::vector<MuonSegment>& segments) {
+  return {.data = segments.data(), .count = static_cast<int>(segments.size()), .longest = group.longest_segment()};
 }
 
 } // namespace
@@ -32,7 +32,7 @@ MuonCpu::MuonCpu(const ParameterTable& table, std::span<const OwnedSlice> update
       communicator_(communicator),
       sharers_(sharded ? communicator.ranks() : 1),
       groups_(muon_groups(table, updated, sharers_, communicator.rank())),
-      params_pieces_(pieces_of_params(groups_)),
+      params_segments_(segments_of_params(groups_)),
       flat_(sharers_ > 1 ? table.size() : 0),
       in_(muon_room(groups_, sharers_).in),
       out_(muon_room(groups_, sharers_).out),
@@ -60,7 +60,7 @@ void MuonCpu::update(Cpu& cpu, const MuonSettings& settings, const State& state)
                         .flat = flat,
                         .momentum = state.momentum,
                         .grad = state.grad,
-                        .pieces = view(group, group.pieces),
+                        .segments = view(group, group.segments),
                         .scalars = state.scalars,
                         .guard = state.guard,
                         .mu = settings.momentum,
@@ -94,7 +94,7 @@ void MuonCpu::update(Cpu& cpu, const MuonSettings& settings, const State& state)
     muon_update(cpu, {.master = state.params,
                       .weights = nullptr,
                       .update = out_.data(),
-                      .pieces = view(group, params_pieces_[index]),
+                      .segments = view(group, params_segments_[index]),
                       .scalars = state.scalars,
                       .lr = settings.lr,
                       .scale = muon_scale(group.rows, group.cols),

@@ -32,10 +32,10 @@ class MuonCpu {
   Communicator& communicator_;
   const int sharers_;
   const std::vector<MuonGroup> groups_;
-  const std::vector<std::vector<MuonPiece>> params_pieces_; // by group, with places in the flat parameters
-  CpuBuffer flat_;                                          // u of all matrices, where ranks share the work
-  CpuBuffer in_, out_;                                      // one group
-  CpuBuffer gram_, poly_;                                   // one matrix
+  const std::vector<std::vector<MuonSegment>> params_segments_; // by group, with places in the flat parameters
+  CpuBuffer flat_;                                              // u of all matrices, where ranks share the work
+  CpuBuffer in_, out_;                                          // one group
+  CpuBuffer gram_, poly_;                                       // one matrix
 };
 
 } // namespace gpt2

@@ -94,10 +94,10 @@ void take_fp8_state(Arena& arena, CudaBuffers& b, const ModelOptions& options, c
   const int count = fp8_tensor_count(options.config.layers);
   b.fp8.weights = arena.take<uint8_t>(table.size(), "parameters");
   if (options.purpose == Purpose::training) b.fp8.weights_t = arena.take<uint8_t>(table.size(), "parameters");
-  b.fp8.scales = {.meters = arena.take<Fp8Meter>(count, kShared),
+  b.fp8.scales = {.metas = arena.take<Fp8TensorMeta>(count, kShared),
                   .amaxes = arena.take<uint32_t>(count, kShared),
                   .measured = arena.take<uint32_t>(count, kShared),
-                  .seen = arena.take<Fp8Meter>(count, kShared),
+                  .seen = arena.take<Fp8TensorMeta>(count, kShared),
                   .seen_amaxes = arena.take<uint32_t>(count, kShared),
                   .history = arena.take<float>(static_cast<int64_t>(count) * options.fp8.amax_history, kShared),
                   .format_max = arena.take<float>(count, kShared),

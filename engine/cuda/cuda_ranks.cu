@@ -6,36 +6,37 @@
 
 namespace gpt2 {
 
-CudaRanks::CudaRanks(RankGroup& group, Cuda& compute, const SharingOptions& sharing, const ParameterTable& table,
+CudaRanks::CudaRanks(RankGroup& group, CudaStream& compute, const SharingOptions& sharing, const ParameterTable& table,
                      const CudaBuffers& b)
     : compute_(compute),
       sharing_(sharing),
       table_(table),
       b_(b),
       cuda_(compute.device,
-            Cuda::Priority::high), // the others wait for what is sent, and products leave it little room
+            CudaStream::Priority::high), // the others wait for what is sent, and products leave it little room
       communicator_(group, cuda_,
                     sharing.grad_exchange == GradExchange::bf16 ? table.largest_bucket() / group.ranks() : 0),
       arrived_(table.buckets().size()),
-      pieces_(2 * table.tensors().size() * sizeof(Piece)) {
+      segments_(2 * table.tensors().size() * sizeof(Segment)) {
   if (!sharing.shard_optimizer) return;
-  std::vector<Piece> pieces;
+  std::vector<Segment> segments;
   for (const ParameterTensor& tensor : table.tensors()) {
     if (tensor.cols > 0) continue;
     longest_ = std::max(longest_, tensor.count());
     for (const OwnedSlice& slice : table.shard(group.rank())) {
-      const TensorPiece piece = piece_of(tensor, slice);
-      if (piece.count == 0) continue;
-      pieces.push_back({.from = piece.at, .to = b.vectors_at.at(tensor.offset) + piece.begin, .count = piece.count});
+      const TensorPiece segment = piece_of(tensor, slice);
+      if (segment.count == 0) continue;
+      segments.push_back(
+          {.from = segment.at, .to = b.vectors_at.at(tensor.offset) + segment.begin, .count = segment.count});
     }
   }
-  owned_pieces_ = static_cast<int>(pieces.size());
+  owned_pieces_ = static_cast<int>(segments.size());
   for (const ParameterTensor& tensor : table.tensors()) {
     if (tensor.cols > 0) continue;
-    pieces.push_back({.from = b.vectors_at.at(tensor.offset), .to = tensor.offset, .count = tensor.count()});
+    segments.push_back({.from = b.vectors_at.at(tensor.offset), .to = tensor.offset, .count = tensor.count()});
   }
-  all_pieces_ = static_cast<int>(pieces.size()) - owned_pieces_;
-  copy_to_device(cuda_.stream, reinterpret_cast<Piece*>(pieces_.data()), std::span<const Piece>(pieces));
+  all_pieces_ = static_cast<int>(segments.size()) - owned_pieces_;
+  copy_to_device(cuda_.stream, reinterpret_cast<Segment*>(segments_.data()), std::span<const Segment>(segments));
 }
 
 void CudaRanks::after_compute() {
@@ -108,17 +109,18 @@ void CudaRanks::begin_sharing() { after_compute(); }
 // Each vector has one owner or, where a slice ends within it, two: all others add zeros.
 void CudaRanks::share_vectors() {
   const auto recorded = span("gather vectors");
-  auto* const pieces = reinterpret_cast<const Piece*>(pieces_.data());
+  auto* const segments = reinterpret_cast<const Segment*>(segments_.data());
   CUDA_CHECK(cudaMemsetAsync(b_.vectors, 0, static_cast<size_t>(b_.vectors_count) * sizeof(float), cuda_.stream));
-  copy_pieces(cuda_,
-              CopyPieces<float>{
-                  .out = b_.vectors, .in = b_.master, .pieces = pieces, .count = owned_pieces_, .longest = longest_});
+  copy_segments(
+      cuda_,
+      CopySegments<float>{
+          .out = b_.vectors, .in = b_.master, .segments = segments, .count = owned_pieces_, .longest = longest_});
   communicator_.all_reduce_sum(b_.vectors, b_.vectors_count);
-  copy_pieces(cuda_, CopyPieces<bf16>{.out = b_.weights,
-                                      .in = b_.vectors,
-                                      .pieces = pieces + owned_pieces_,
-                                      .count = all_pieces_,
-                                      .longest = longest_});
+  copy_segments(cuda_, CopySegments<bf16>{.out = b_.weights,
+                                          .in = b_.vectors,
+                                          .segments = segments + owned_pieces_,
+                                          .count = all_pieces_,
+                                          .longest = longest_});
 }
 
 void CudaRanks::share_weights(const Bucket& bucket) {

@@ -19,10 +19,10 @@ namespace gpt2 {
 class CudaRanks {
  public:
   // `compute`, `table` and `b` must outlive it.
-  CudaRanks(RankGroup& group, Cuda& compute, const SharingOptions& sharing, const ParameterTable& table,
+  CudaRanks(RankGroup& group, CudaStream& compute, const SharingOptions& sharing, const ParameterTable& table,
             const CudaBuffers& b);
 
-  Cuda& stream() { return cuda_; } // where weights arrive
+  CudaStream& stream() { return cuda_; } // where weights arrive
   bool sharded() const { return sharing_.shard_optimizer; }
 
   // ---- gradients ----
@@ -63,17 +63,17 @@ class CudaRanks {
   Timeline::Span span(const std::string& name) { return {timeline_, cuda_.stream, "ranks", name}; }
   void after_compute(); // this stream goes on where the compute stream is now
 
-  Cuda& compute_;
+  CudaStream& compute_;
   const SharingOptions sharing_;
   const ParameterTable& table_;
   const CudaBuffers& b_;
-  Cuda cuda_;
+  CudaStream cuda_;
   NcclCommunicator communicator_;
   std::vector<Event> arrived_; // by bucket
   Timeline* timeline_ = nullptr;
   Event reached_, done_;
   Event own_begin_{Event::Kind::timed}, own_end_{Event::Kind::timed};
-  DeviceMemory pieces_; // of Piece: owned parts of vectors in the master, then all vectors in the weights
+  DeviceMemory segments_; // of Segment: owned parts of vectors in the master, then all vectors in the weights
   int owned_pieces_ = 0, all_pieces_ = 0;
   int64_t longest_ = 0; // vector
 };

@@ -9,19 +9,19 @@ namespace gpt2 {
 
 namespace {
 
-Fp8Metering metering_in(Fp8Pass pass) {
+Fp8Statistics metering_in(Fp8Pass pass) {
   const bool leaves_a_trace = pass == Fp8Pass::training || pass == Fp8Pass::calibrating;
-  return leaves_a_trace ? Fp8Metering::all : Fp8Metering::none;
+  return leaves_a_trace ? Fp8Statistics::all : Fp8Statistics::none;
 }
 
 } // namespace
 
-Fp8Scaler::Fp8Scaler(Cuda& cuda, const Fp8Scales& scales, const Fp8Options& options, int layers, CudaRanks* ranks)
+Fp8Scaler::Fp8Scaler(CudaStream& cuda, const Fp8Scales& scales, const Fp8Options& options, int layers, CudaRanks* ranks)
     : cuda_(cuda), scales_(scales), recipe_(options, layers), ranks_(ranks) {
   const auto clear = [&](void* data, size_t element) {
     CUDA_CHECK(cudaMemsetAsync(data, 0, static_cast<size_t>(scales.count) * element, cuda.stream));
   };
-  clear(scales.seen, sizeof(Fp8Meter));
+  clear(scales.seen, sizeof(Fp8TensorMeta));
   clear(scales.seen_amaxes, sizeof(uint32_t));
   clear(scales.measured, sizeof(uint32_t));
   upload();
@@ -41,7 +41,7 @@ void Fp8Scaler::rest(bool resting) {
 
 Fp8Tensor Fp8Scaler::tensor(const LinearLayer& layer, Fp8Role role, const uint8_t* codes) const {
   const int at = id(layer, role);
-  return {.data = codes, .format = recipe_.format(at), .meter = scales_.meters + at};
+  return {.data = codes, .format = recipe_.format(at), .meta = scales_.metas + at};
 }
 
 Fp8Tensor Fp8Scaler::activation_for_weight_gradient(const LinearLayer& layer, const uint8_t* codes) const {
@@ -50,21 +50,21 @@ Fp8Tensor Fp8Scaler::activation_for_weight_gradient(const LinearLayer& layer, co
 
 // ---- what producers write ----
 
-Fp8Sink Fp8Scaler::sink(int id, Fp8Codes codes, Fp8Metering metering) const {
+Fp8Output Fp8Scaler::sink(int id, Fp8Codes codes, Fp8Statistics statistics) const {
   return {.data = codes.data,
           .transposed = codes.transposed,
           .format = recipe_.format(id),
-          .meter = scales_.meters + id,
+          .meta = scales_.metas + id,
           .amax = scales_.amaxes + id,
-          .metering = metering};
+          .statistics = statistics};
 }
 
-Fp8Sink Fp8Scaler::sink(const LinearLayer& layer, Fp8Role role, Fp8Codes codes, Fp8Pass pass) const {
+Fp8Output Fp8Scaler::sink(const LinearLayer& layer, Fp8Role role, Fp8Codes codes, Fp8Pass pass) const {
   return sink(id(layer, role), codes, metering_in(pass));
 }
 
-Fp8Sink Fp8Scaler::measuring_sink(const LinearLayer& layer, Fp8Role role, Fp8Codes codes) const {
-  Fp8Sink measuring = sink(id(layer, role), codes, Fp8Metering::measure);
+Fp8Output Fp8Scaler::measuring_sink(const LinearLayer& layer, Fp8Role role, Fp8Codes codes) const {
+  Fp8Output measuring = sink(id(layer, role), codes, Fp8Statistics::amax_only);
   measuring.amax = scales_.measured + id(layer, role);
   return measuring;
 }
@@ -73,20 +73,20 @@ Fp8Sink Fp8Scaler::measuring_sink(const LinearLayer& layer, Fp8Role role, Fp8Cod
 // alone, and the others would not answer.
 void Fp8Scaler::take_scale(const LinearLayer& layer, Fp8Role role, Fp8Pass pass) const {
   if (ranks_ && pass != Fp8Pass::reading) ranks_->maximise(scales_.measured + id(layer, role), 1);
-  fp8_scale_now(cuda_, scales_,
-                {.id = id(layer, role),
-                 .shared = role == Fp8Role::act && recipe_.activation_copy(),
-                 .noted = metering_in(pass) == Fp8Metering::all});
+  fp8_set_current_scale(cuda_, scales_,
+                        {.id = id(layer, role),
+                         .shared = role == Fp8Role::act && recipe_.activation_copy(),
+                         .noted = metering_in(pass) == Fp8Statistics::all});
 }
 
-Fp8Sink Fp8Scaler::made_again(const LinearLayer& layer, uint8_t* transposed, Fp8Pass pass) const {
+Fp8Output Fp8Scaler::made_again(const LinearLayer& layer, uint8_t* transposed, Fp8Pass pass) const {
   const bool copy = recipe_.activation_copy();
   return sink(id(layer, copy ? Fp8Role::act_t : Fp8Role::act), {nullptr, transposed},
-              copy ? metering_in(pass) : Fp8Metering::none);
+              copy ? metering_in(pass) : Fp8Statistics::none);
 }
 
-Fp8Sink Fp8Scaler::dlogits(const LinearLayer& lm_head, Fp8Codes codes) const {
-  return sink(id(lm_head, Fp8Role::grad), codes, Fp8Metering::none);
+Fp8Output Fp8Scaler::dlogits(const LinearLayer& lm_head, Fp8Codes codes) const {
+  return sink(id(lm_head, Fp8Role::grad), codes, Fp8Statistics::none);
 }
 
 // ---- the state machine ----
@@ -117,30 +117,30 @@ void Fp8Scaler::upload_formats() {
 
 void Fp8Scaler::upload() {
   upload_formats();
-  std::vector<Fp8Meter> meters(static_cast<size_t>(scales_.count));
+  std::vector<Fp8TensorMeta> metas(static_cast<size_t>(scales_.count));
   for (int at = 0; at < scales_.count; ++at)
-    meters[static_cast<size_t>(at)] = {
-        .inverse = 1.0f / recipe_.scale(at), .scale = recipe_.scale(at), .saturated = 0, .flushed = 0};
+    metas[static_cast<size_t>(at)] = {
+        .scale_inv = 1.0f / recipe_.scale(at), .scale = recipe_.scale(at), .saturated = 0, .flushed = 0};
   const int64_t applied = recipe_.applied_steps();
   CUDA_CHECK(cudaMemsetAsync(scales_.amaxes, 0, static_cast<size_t>(scales_.count) * sizeof(uint32_t), cuda_.stream));
-  copy_to_device(cuda_.stream, scales_.meters, std::span<const Fp8Meter>(meters));
+  copy_to_device(cuda_.stream, scales_.metas, std::span<const Fp8TensorMeta>(metas));
   copy_to_device(cuda_.stream, scales_.history, recipe_.histories());
   copy_to_device(cuda_.stream, scales_.applied_steps, std::span(&applied, 1));
 }
 
 void Fp8Scaler::download() {
   const auto count = static_cast<size_t>(scales_.count);
-  std::vector<Fp8Meter> meters(count), seen(count);
+  std::vector<Fp8TensorMeta> metas(count), seen(count);
   std::vector<uint32_t> amaxes(count);
   std::vector<float> history(recipe_.histories().size()), in_force(count);
   int64_t applied = 0;
-  copy_to_host(cuda_.stream, std::span(meters), scales_.meters);
+  copy_to_host(cuda_.stream, std::span(metas), scales_.metas);
   copy_to_host(cuda_.stream, std::span(seen), scales_.seen);
   copy_to_host(cuda_.stream, std::span(amaxes), scales_.seen_amaxes);
   copy_to_host(cuda_.stream, std::span(history), scales_.history);
   copy_to_host(cuda_.stream, std::span(&applied, 1), scales_.applied_steps);
   for (size_t at = 0; at < count; ++at) {
-    in_force[at] = meters[at].scale;
+    in_force[at] = metas[at].scale;
     const Fp8Counts counts{.amax = std::bit_cast<float>(amaxes[at]),
                            .values = 0,
                            .saturated = static_cast<int64_t>(seen[at].saturated),

@@ -23,7 +23,7 @@ struct Fp8Codes {
 class Fp8Scaler {
  public:
   // `ranks`: those that must agree on a measured scale; null: one process.
-  Fp8Scaler(Cuda& cuda, const Fp8Scales& scales, const Fp8Options& options, int layers, CudaRanks* ranks);
+  Fp8Scaler(CudaStream& cuda, const Fp8Scales& scales, const Fp8Options& options, int layers, CudaRanks* ranks);
 
   Fp8RecipeState& recipe() { return recipe_; }
   const Fp8RecipeState& recipe() const { return recipe_; }
@@ -48,15 +48,15 @@ class Fp8Scaler {
     write(sink(layer, role, codes, pass));
   }
   // The two halves of that, for a tensor that is made in pieces: all are measured before the first is written.
-  Fp8Sink measuring_sink(const LinearLayer& layer, Fp8Role role, Fp8Codes codes) const;
+  Fp8Output measuring_sink(const LinearLayer& layer, Fp8Role role, Fp8Codes codes) const;
   void take_scale(const LinearLayer& layer, Fp8Role role, Fp8Pass pass) const;
-  Fp8Sink sink(const LinearLayer& layer, Fp8Role role, Fp8Codes codes, Fp8Pass pass) const;
+  Fp8Output sink(const LinearLayer& layer, Fp8Role role, Fp8Codes codes, Fp8Pass pass) const;
 
   // An activation that backward makes again and writes transposed. Its values were metered in forward, unless the
   // recipe counts it as a tensor of its own.
-  Fp8Sink made_again(const LinearLayer& layer, uint8_t* transposed, Fp8Pass pass) const;
+  Fp8Output made_again(const LinearLayer& layer, uint8_t* transposed, Fp8Pass pass) const;
   // dlogits, whose scale is static: nothing is metered.
-  Fp8Sink dlogits(const LinearLayer& lm_head, Fp8Codes codes) const;
+  Fp8Output dlogits(const LinearLayer& lm_head, Fp8Codes codes) const;
 
   // ---- the state machine ----
   bool begin_step(); // true: other tensors are quantized than in the step before, all or none
@@ -73,9 +73,9 @@ class Fp8Scaler {
  private:
   void upload_formats();
   int id(const LinearLayer& layer, Fp8Role role) const { return recipe_.id(layer.layer, layer.site, role); }
-  Fp8Sink sink(int id, Fp8Codes codes, Fp8Metering metering) const;
+  Fp8Output sink(int id, Fp8Codes codes, Fp8Statistics statistics) const;
 
-  Cuda& cuda_;
+  CudaStream& cuda_;
   const Fp8Scales scales_;
   Fp8RecipeState recipe_;
   CudaRanks* const ranks_;

@@ -1,4 +1,4 @@
-// Reading one token more on a GPU: the passes of gpt2_cuda.cu with attention over what was kept. Up to kMostDecodeRows
+// Reading one token more on a GPU: the passes of gpt2_cuda.cu with attention over what was kept. Up to kMaxDecodeRows
 // rows a block is six kernels, each with all that stands around its product; beyond, cuBLASLt multiplies.
 #include <cuda_bf16.h>
 
@@ -8,7 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/cuda/gpt2_cuda_model.h"
 #include "kernels/decode.h"
-#include "kernels/likely_tokens.h"
+#include "kernels/top_k.h"
 
 namespace gpt2 {
 namespace {
@@ -26,8 +26,8 @@ class DecoderCuda final : public Decoder {
         inputs_(3 * sizeof(int32_t) * static_cast<size_t>(rows)),
         staged_(3 * static_cast<size_t>(rows)),
         logits_(static_cast<size_t>(rows) * static_cast<size_t>(model.config().padded_vocab)),
-        likely_(sizeof(LikelyToken) * static_cast<size_t>(rows) * kMostLikelyTokens),
-        likely_here_(static_cast<size_t>(rows) * kMostLikelyTokens) {
+        likely_(sizeof(TokenLogit) * static_cast<size_t>(rows) * kMaxTopK),
+        likely_here_(static_cast<size_t>(rows) * kMaxTopK) {
     std::vector<int32_t> counting(static_cast<size_t>(positions));
     std::iota(counting.begin(), counting.end(), 0);
     copy_to_device<int32_t>(stream_, prompt_positions(), counting);
@@ -37,7 +37,7 @@ class DecoderCuda final : public Decoder {
   int32_t* prompt_rows() const { return reinterpret_cast<int32_t*>(prompt_places_.data()); }
   int32_t* prompt_positions() const { return prompt_rows() + positions(); }
   int32_t* tokens() const { return reinterpret_cast<int32_t*>(inputs_.data()); } // (rows), then their places
-  TokenPlaces places() const { return {tokens() + rows(), tokens() + 2 * rows(), rows()}; }
+  TokenSlots places() const { return {tokens() + rows(), tokens() + 2 * rows(), rows()}; }
 
   void read_prompts(std::span<const RowTokens> prompts, std::span<float> logits) override {
     const auto vocab = static_cast<size_t>(config().vocab);
@@ -60,20 +60,20 @@ class DecoderCuda final : public Decoder {
     }
   }
 
-  void read_next(std::span<const RowToken> next, int count, std::span<LikelyToken> likeliest) override {
+  void read_next(std::span<const RowToken> next, int count, std::span<TokenLogit> likeliest) override {
     run_step(next);
-    auto* const likely = reinterpret_cast<LikelyToken*>(likely_.data()); // (rows, count)
-    likeliest_tokens(model_.backend(), {.out = likely,
-                                        .logits = model_.decoded_logits(),
-                                        .rows = rows(),
-                                        .count = count,
-                                        .vocab = config().vocab,
-                                        .padded_vocab = config().padded_vocab});
+    auto* const likely = reinterpret_cast<TokenLogit*>(likely_.data()); // (rows, count)
+    top_k_tokens(model_.backend(), {.out = likely,
+                                    .logits = model_.decoded_logits(),
+                                    .rows = rows(),
+                                    .count = count,
+                                    .vocab = config().vocab,
+                                    .padded_vocab = config().padded_vocab});
     const auto per_row = static_cast<size_t>(count);
     copy_to_host(stream_, std::span(likely_here_.get(), static_cast<size_t>(rows()) * per_row),
-                 static_cast<const LikelyToken*>(likely));
+                 static_cast<const TokenLogit*>(likely));
     for (size_t i = 0; i < next.size(); ++i) {
-      const LikelyToken* const row = likely_here_.get() + static_cast<size_t>(next[i].row) * per_row;
+      const TokenLogit* const row = likely_here_.get() + static_cast<size_t>(next[i].row) * per_row;
       std::copy_n(row, per_row, likeliest.begin() + static_cast<std::ptrdiff_t>(i * per_row));
     }
   }
@@ -113,8 +113,8 @@ class DecoderCuda final : public Decoder {
   const DeviceMemory inputs_;        // (3, rows): tokens, rows, positions of a step
   const Pinned<int32_t> staged_;     // the same on its way
   const Pinned<bf16> logits_;        // (rows, Vp)
-  const DeviceMemory likely_;        // (rows, up to kMostLikelyTokens)
-  const Pinned<LikelyToken> likely_here_;
+  const DeviceMemory likely_;        // (rows, up to kMaxTopK)
+  const Pinned<TokenLogit> likely_here_;
   Graph graph_;
   bool warm_ = false;
 };
@@ -123,7 +123,8 @@ class DecoderCuda final : public Decoder {
 
 // FP8 products want 16 rows and have their weights as codes: such a model reads its texts again.
 std::unique_ptr<Decoder> GPT2Cuda::make_decoder(int rows, int positions) {
-  if (fp8_ || !gpu_decodes_heads_of(config_.head_dim())) return make_recomputing_decoder(*this, rows, positions);
+  if (fp8_ || !gpu_decode_supports_head_size(config_.head_dim()))
+    return make_recomputing_decoder(*this, rows, positions);
   if (rows > b_.logits_rows) {
     throw Error(ExitCode::usage, "at most " + std::to_string(b_.logits_rows) + " texts at a time",
                 "lower --batch_size");
@@ -131,7 +132,7 @@ std::unique_ptr<Decoder> GPT2Cuda::make_decoder(int rows, int positions) {
   return std::make_unique<DecoderCuda>(*this, rows, positions);
 }
 
-void GPT2Cuda::prefill(const KeyValueCacheCuda& cache, const TokenPlaces& places, std::span<const int32_t> tokens,
+void GPT2Cuda::prefill(const KeyValueCacheCuda& cache, const TokenSlots& places, std::span<const int32_t> tokens,
                        std::span<float> logits) {
   struct Until {
     std::optional<Keeping>& keeping;
@@ -141,30 +142,30 @@ void GPT2Cuda::prefill(const KeyValueCacheCuda& cache, const TokenPlaces& places
   next_token_logits(tokens, logits);
 }
 
-void GPT2Cuda::keep(int layer, const KeyValueCacheCuda& cache, const TokenPlaces& places) {
-  keep_keys_values(cuda_, {.kept = cache.block(layer),
-                           .qkv = b_.blocks[layer].qkv,
-                           .places = places,
-                           .NH = config_.heads,
-                           .HS = config_.head_dim()});
+void GPT2Cuda::keep(int layer, const KeyValueCacheCuda& cache, const TokenSlots& places) {
+  append_kv_cache(cuda_, {.cache = cache.block(layer),
+                          .qkv = b_.blocks[layer].qkv,
+                          .slots = places,
+                          .NH = config_.heads,
+                          .HS = config_.head_dim()});
 }
 
-void GPT2Cuda::attend_to_kept(int layer, const KeyValueCacheCuda& cache, const TokenPlaces& places) {
+void GPT2Cuda::attend_to_kept(int layer, const KeyValueCacheCuda& cache, const TokenSlots& places) {
   const BlockActivations& a = b_.blocks[layer];
   keep(layer, cache, places);
   attention_decode(cuda_, {.out = a.o,
                            .qkv = a.qkv,
-                           .kept = cache.block(layer),
-                           .places = places,
+                           .cache = cache.block(layer),
+                           .slots = places,
                            .NH = config_.heads,
                            .HS = config_.head_dim()});
 }
 
-void GPT2Cuda::decode(const KeyValueCacheCuda& cache, const int32_t* tokens, const TokenPlaces& places) {
-  const bool few = places.count <= kMostDecodeRows;
+void GPT2Cuda::decode(const KeyValueCacheCuda& cache, const int32_t* tokens, const TokenSlots& places) {
+  const bool few = places.count <= kMaxDecodeRows;
   embedding_decode(cuda_, {.out = b_.blocks[0].x,
                            .tokens = tokens,
-                           .places = places,
+                           .slots = places,
                            .wte = context_.weight(at_.wte),
                            .wpe = context_.weight(at_.wpe),
                            .C = config_.channels});
@@ -199,7 +200,7 @@ LinearDecode GPT2Cuda::of_few(bf16* out, const bf16* in, const LinearLayer& laye
 }
 
 // The residual stream stays in the first block's x, to which each branch is added as it is made.
-void GPT2Cuda::decode_block_of_few(int layer, const KeyValueCacheCuda& cache, const TokenPlaces& places) {
+void GPT2Cuda::decode_block_of_few(int layer, const KeyValueCacheCuda& cache, const TokenSlots& places) {
   const BlockLayers block = block_layers(layer);
   const BlockActivations& a = b_.blocks[layer];
   bf16* const x = b_.blocks[0].x;
@@ -222,7 +223,7 @@ void GPT2Cuda::decode_block_of_few(int layer, const KeyValueCacheCuda& cache, co
   linear_decode(cuda_, fcproj);
 }
 
-void GPT2Cuda::decode_block_of_many(int layer, const KeyValueCacheCuda& cache, const TokenPlaces& places) {
+void GPT2Cuda::decode_block_of_many(int layer, const KeyValueCacheCuda& cache, const TokenSlots& places) {
   const BlockLayers block = block_layers(layer);
   const BlockActivations& a = b_.blocks[layer];
   const int64_t R = places.count;

@@ -54,12 +54,12 @@ class GPT2Cuda final : public Model {
   std::vector<MemoryLine> memory_report() const override { return memory_report_; }
   std::vector<DeviceMetric> device_metrics() override { return nvml_.metrics(); }
 
-  Cuda& backend() { return cuda_; } // for the benchmark's profile
+  CudaStream& backend() { return cuda_; } // for the benchmark's profile
 
   // What its decoders do; BF16 only. Places and tokens are in the device's memory.
-  void prefill(const KeyValueCacheCuda& cache, const TokenPlaces& places, std::span<const int32_t> tokens,
+  void prefill(const KeyValueCacheCuda& cache, const TokenSlots& places, std::span<const int32_t> tokens,
                std::span<float> logits);
-  void decode(const KeyValueCacheCuda& cache, const int32_t* tokens, const TokenPlaces& places);
+  void decode(const KeyValueCacheCuda& cache, const int32_t* tokens, const TokenSlots& places);
   const bf16* decoded_logits() const { return b_.logits; } // (count, Vp) of the last decode()
 
  private:
@@ -96,10 +96,10 @@ class GPT2Cuda final : public Model {
   bool fp8_head() const { return fp8_ && fp8_->scaler.recipe().quantized_head(); }
 
   // One token more of each row: gpt2_cuda_decode.cu.
-  void decode_block_of_few(int layer, const KeyValueCacheCuda& cache, const TokenPlaces& places);
-  void decode_block_of_many(int layer, const KeyValueCacheCuda& cache, const TokenPlaces& places);
-  void attend_to_kept(int layer, const KeyValueCacheCuda& cache, const TokenPlaces& places);
-  void keep(int layer, const KeyValueCacheCuda& cache, const TokenPlaces& places);
+  void decode_block_of_few(int layer, const KeyValueCacheCuda& cache, const TokenSlots& places);
+  void decode_block_of_many(int layer, const KeyValueCacheCuda& cache, const TokenSlots& places);
+  void attend_to_kept(int layer, const KeyValueCacheCuda& cache, const TokenSlots& places);
+  void keep(int layer, const KeyValueCacheCuda& cache, const TokenSlots& places);
   LinearDecode of_few(bf16* out, const bf16* in, const LinearLayer& layer, int64_t rows) const;
 
   LinearLayer linear_layer(int layer, Fp8Site site) const;
@@ -164,7 +164,7 @@ class GPT2Cuda final : public Model {
   const Recompute recompute_;
   const bool fuse_gelu_;
   const bool use_graph_;
-  Cuda cuda_;
+  CudaStream cuda_;
   std::unique_ptr<DeviceMemory> memory_;
   std::vector<MemoryLine> memory_report_;
   const CudaBuffers b_;
@@ -183,7 +183,7 @@ class GPT2Cuda final : public Model {
 
   struct Keeping {
     const KeyValueCacheCuda& cache;
-    TokenPlaces places;
+    TokenSlots places;
   };
   std::optional<Keeping> keeping_; // while a prompt is read: where its keys and values go
 

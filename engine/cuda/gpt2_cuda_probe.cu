@@ -6,29 +6,29 @@
 #include "engine/cuda/gpt2_cuda.h"
 #include "engine/cuda/nccl_communicator.h"
 #include "kernels/cuda/memory.h"
-#include "kernels/matmul_fp8.h"
+#include "kernels/gemm_fp8.h"
 
 namespace gpt2 {
 
 namespace {
 
 // The three products of a linear layer as small as they get, in the formats of the hybrid recipe: all zeros.
-void multiply_zeros(Cuda& cuda) {
+void multiply_zeros(CudaStream& cuda) {
   constexpr int N = 64;
   constexpr size_t kCodes = N * N, kFloats = N * N * sizeof(float);
-  const DeviceMemory memory(2 * kCodes + kFloats + sizeof(Fp8Meter));
-  CUDA_CHECK(cudaMemsetAsync(memory.data(), 0, 2 * kCodes + kFloats + sizeof(Fp8Meter), cuda.stream));
+  const DeviceMemory memory(2 * kCodes + kFloats + sizeof(Fp8TensorMeta));
+  CUDA_CHECK(cudaMemsetAsync(memory.data(), 0, 2 * kCodes + kFloats + sizeof(Fp8TensorMeta), cuda.stream));
   const auto* const codes = reinterpret_cast<const uint8_t*>(memory.data());
-  const auto* const meter = reinterpret_cast<const Fp8Meter*>(memory.data() + 2 * kCodes + kFloats);
-  const Fp8Tensor value{.data = codes, .format = Fp8Format::e4m3, .meter = meter};
-  const Fp8Tensor gradient{.data = codes + kCodes, .format = Fp8Format::e5m2, .meter = meter};
+  const auto* const meta = reinterpret_cast<const Fp8TensorMeta*>(memory.data() + 2 * kCodes + kFloats);
+  const Fp8Tensor value{.data = codes, .format = Fp8Format::e4m3, .meta = meta};
+  const Fp8Tensor gradient{.data = codes + kCodes, .format = Fp8Format::e5m2, .meta = meta};
   void* const out = memory.data() + 2 * kCodes;
-  matmul_forward_fp8(
+  gemm_forward_fp8(
       cuda,
       {.out = static_cast<bf16*>(out), .in = value, .weight = value, .bias = nullptr, .rows = N, .C = N, .OC = N});
-  matmul_backward_input_fp8(
+  gemm_backward_input_fp8(
       cuda, {.din = static_cast<bf16*>(out), .dout = gradient, .weight_t = value, .rows = N, .C = N, .OC = N});
-  matmul_backward_weight_fp8(
+  gemm_backward_weight_fp8(
       cuda, {.dweight = static_cast<float*>(out), .dout_t = gradient, .in_t = value, .rows = N, .C = N, .OC = N});
   CUDA_CHECK(cudaStreamSynchronize(cuda.stream));
 }
@@ -101,7 +101,7 @@ std::string fp8_refusal(int device) {
     CudaOptions options;
     options.device = device;
     options.deterministic = true; // the first plan will do, without timing
-    Cuda cuda(options);
+    CudaStream cuda(options);
     multiply_zeros(cuda);
     return "";
   } catch (const Error& error) {

@@ -7,7 +7,7 @@
 #include "engine/cuda/gpt2_cuda_model.h"
 #include "engine/model/model_state.h"
 #include "kernels/cast.h"
-#include "kernels/cuda/matmul_plans.h"
+#include "kernels/cuda/gemm_plans.h"
 #include "kernels/fill.h"
 
 namespace gpt2 {
@@ -53,7 +53,7 @@ std::unique_ptr<StateSnapshot> GPT2Cuda::snapshot() {
     fp8_->scaler.download();
     copy->recipe = fp8_->scaler.recipe();
   }
-  copy->matmul_plans = cuda_.device->matmuls->to_text(); // --deterministic goes on with these
+  copy->matmul_plans = cuda_.device->gemms->to_text(); // --deterministic goes on with these
   return copy;
 }
 
@@ -83,7 +83,7 @@ void GPT2Cuda::load_state(StateReader& reader) {
   FlatSnapshot state(table_, updated_, trains());
   const bool continues = load_tensors(reader, table_, updated_, state.spans());
   state.guard = load_guard(reader, continues);
-  if (reader.has("matmul_plans")) cuda_.device->matmuls->from_text(reader.read_text("matmul_plans"));
+  if (reader.has("matmul_plans")) cuda_.device->gemms->from_text(reader.read_text("matmul_plans"));
   if (fp8_) fp8_->scaler.recipe().load(reader);
   upload_state(state);
 }

@@ -9,13 +9,13 @@
 #include "engine/base/log.h"
 #include "engine/cuda/gpt2_cuda_model.h"
 #include "kernels/cuda/attention_cudnn.h"
-#include "kernels/cuda/matmul_plans.h"
+#include "kernels/cuda/gemm_plans.h"
 #include "kernels/fill.h"
 #include "kernels/layernorm.h"
 #include "kernels/optimizer.h"
 #include "kernels/sm90/attention.h"
-#include "kernels/sm90/matmul_fp8_stationary.h"
-#include "kernels/sm90/matmul_weight_gradient.h"
+#include "kernels/sm90/gemm_fp8_weight_stationary.h"
+#include "kernels/sm90/wgrad_gemm_splitk.h"
 
 namespace gpt2 {
 
@@ -55,8 +55,9 @@ MemoryLine copy_for_checkpoints(const ParameterTable& table, std::span<const Own
 // What cuDNN will ask for at the first step; nothing where attention is ours.
 size_t attention_bytes(const ModelOptions& options, const CudaModelOptions& cuda_options) {
   const int planned = cuda_options.compute_capability;
-  if (sm90::takes_attention(planned ? planned : compute_capability_of(cuda_options.device), cuda_options.attention,
-                            options.batch_size, options.seq_len, options.config.head_dim()))
+  if (sm90::can_implement_attention(planned ? planned : compute_capability_of(cuda_options.device),
+                                    cuda_options.attention, options.batch_size, options.seq_len,
+                                    options.config.head_dim()))
     return 0;
   return attention_workspace_bytes(cuda_options.attention, cuda_options.deterministic, options.batch_size,
                                    options.seq_len, options.config.heads, options.config.head_dim());
@@ -90,9 +91,9 @@ CudaBuffers lay_out_in(DeviceMemory& memory, const ModelOptions& options, const 
 const ModelOptions& checked(const ModelOptions& options) {
   validate(options);
   const int channels = options.config.channels;
-  if (channels % 8 != 0 || channels > kMostGpuChannels) {
+  if (channels % 8 != 0 || channels > kMaxGpuChannels) {
     throw Error(ExitCode::usage, std::to_string(channels) + " channels are not supported on the GPU",
-                "choose a multiple of 8, at most " + std::to_string(kMostGpuChannels));
+                "choose a multiple of 8, at most " + std::to_string(kMaxGpuChannels));
   }
   if (options.precision == Precision::fp8) check_fp8_shape(options.config.channels, options.seq_len);
   return options;
@@ -157,8 +158,8 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
       rank_count_(group.ranks()),
       timeline_path_(cuda_options.timeline),
       nvml_(pci_bus_id(cuda_options.device)) {
-  cuda_.device->matmuls->add(sm90::stationary_product());
-  cuda_.device->matmuls->add(sm90::weight_gradient_product());
+  cuda_.device->gemms->add(sm90::gemm_fp8_weight_stationary());
+  cuda_.device->gemms->add(sm90::wgrad_gemm_splitk());
   memory_report_.push_back({"library workspace", static_cast<int64_t>(cuda_.device->options.bytes_per_stream() +
                                                                       attention_bytes(options, cuda_options))});
   const size_t tokens = 2 * static_cast<size_t>(options.batch_size) * options.seq_len;
@@ -214,8 +215,8 @@ void GPT2Cuda::tune(RankGroup& group) {
     }
     if (muon_) muon_->run_all_products();
   }
-  const std::string plans = group.broadcast(cuda_.device->matmuls->to_text());
-  if (!group.leads()) cuda_.device->matmuls->from_text(plans);
+  const std::string plans = group.broadcast(cuda_.device->gemms->to_text());
+  if (!group.leads()) cuda_.device->gemms->from_text(plans);
 }
 
 // In a pass that leaves no trace, and asks no other rank.

@@ -10,8 +10,8 @@
 #include "kernels/cuda/attention_cudnn.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/profile.h"
-#include "kernels/matmul.h"
-#include "kernels/matmul_fp8.h"
+#include "kernels/gemm.h"
+#include "kernels/gemm_fp8.h"
 
 namespace gpt2 {
 
@@ -20,7 +20,7 @@ namespace {
 template <class T>
 class OnDevice {
  public:
-  OnDevice(Cuda& cuda, const std::vector<T>& values)
+  OnDevice(CudaStream& cuda, const std::vector<T>& values)
       : cuda_(cuda), count_(values.size()), memory_(values.size() * sizeof(T)) {
     copy_to_device(cuda.stream, get(), std::span<const T>(values));
   }
@@ -32,7 +32,7 @@ class OnDevice {
   }
 
  private:
-  Cuda& cuda_;
+  CudaStream& cuda_;
   size_t count_;
   DeviceMemory memory_;
 };
@@ -41,18 +41,18 @@ class OnDevice {
 
 // (rows, cols) both ways round, and the numbers that its codes stand for.
 struct Fp8Matrix {
-  Fp8Matrix(Cuda& cuda, int rows, int cols, Fp8Format format, uint64_t seed)
+  Fp8Matrix(CudaStream& cuda, int rows, int cols, Fp8Format format, uint64_t seed)
       : rows(rows),
         cols(cols),
         format(format),
         values(static_cast<size_t>(rows) * cols),
-        meter(cuda, {{.inverse = 1 / scale_of(format), .scale = scale_of(format), .saturated = 0, .flushed = 0}}),
+        meta(cuda, {{.scale_inv = 1 / scale_of(format), .scale = scale_of(format), .saturated = 0, .flushed = 0}}),
         codes(cuda, encode(seed)),
         transposed(cuda, transpose(codes.read())) {}
 
   static float scale_of(Fp8Format format) { return fp8_max(format) / 5; } // normal values: a few saturate
-  Fp8Tensor tensor() const { return {codes.get(), format, meter.get()}; }
-  Fp8Tensor tensor_t() const { return {transposed.get(), format, meter.get()}; }
+  Fp8Tensor tensor() const { return {codes.get(), format, meta.get()}; }
+  Fp8Tensor tensor_t() const { return {transposed.get(), format, meta.get()}; }
 
   std::vector<uint8_t> encode(uint64_t seed) {
     const Rng rng(seed);
@@ -73,7 +73,7 @@ struct Fp8Matrix {
   int rows, cols;
   Fp8Format format;
   std::vector<double> values;
-  OnDevice<Fp8Meter> meter;
+  OnDevice<Fp8TensorMeta> meta;
   OnDevice<uint8_t> codes, transposed;
 };
 
@@ -112,7 +112,7 @@ constexpr int kRateSize = 8192;
 
 // The same million of values again and again: zeros would cost less power, and run faster than training does.
 template <class T, class Make>
-OnDevice<T> filled(Cuda& cuda, const Make& make) {
+OnDevice<T> filled(CudaStream& cuda, const Make& make) {
   constexpr size_t kTile = size_t{1} << 20, kCount = size_t{kRateSize} * kRateSize;
   std::vector<T> values(kCount);
   for (size_t i = 0; i < kTile; ++i) values[i] = make(i);
@@ -121,7 +121,7 @@ OnDevice<T> filled(Cuda& cuda, const Make& make) {
 }
 
 template <class Work>
-double seconds_of(Cuda& cuda, const Work& work) { // the mean of ten, after three
+double seconds_of(CudaStream& cuda, const Work& work) { // the mean of ten, after three
   constexpr int kWarm = 3, kTimed = 10;
   Event begin(Event::Kind::timed), end(Event::Kind::timed);
   for (int i = 0; i < kWarm + kTimed; ++i) {
@@ -133,7 +133,7 @@ double seconds_of(Cuda& cuda, const Work& work) { // the mean of ten, after thre
   return end.seconds_since(begin) / kTimed;
 }
 
-double copy_rate(Cuda& cuda) {
+double copy_rate(CudaStream& cuda) {
   constexpr size_t kBytes = size_t{1} << 30;
   const DeviceMemory from(kBytes), to(kBytes);
   const double seconds = seconds_of(cuda, [&] {
@@ -144,36 +144,36 @@ double copy_rate(Cuda& cuda) {
 
 constexpr double kRateFlops = 2.0 * kRateSize * kRateSize * kRateSize;
 
-double bf16_rate(Cuda& cuda) {
+double bf16_rate(CudaStream& cuda) {
   const Rng rng(1);
   const auto value = [&](size_t i) { return __float2bfloat16(static_cast<float>(rng.normal(i))); };
   const OnDevice<bf16> in = filled<bf16>(cuda, value), weight = filled<bf16>(cuda, value);
   const DeviceMemory out(size_t{kRateSize} * kRateSize * sizeof(bf16));
   return kRateFlops / 1e12 / seconds_of(cuda, [&] {
-           matmul_forward(cuda, MatmulForward<bf16>{.out = reinterpret_cast<bf16*>(out.data()),
-                                                    .in = in.get(),
-                                                    .weight = weight.get(),
-                                                    .bias = nullptr,
-                                                    .rows = kRateSize,
-                                                    .C = kRateSize,
-                                                    .OC = kRateSize});
+           gemm_forward(cuda, GemmForward<bf16>{.out = reinterpret_cast<bf16*>(out.data()),
+                                                .in = in.get(),
+                                                .weight = weight.get(),
+                                                .bias = nullptr,
+                                                .rows = kRateSize,
+                                                .C = kRateSize,
+                                                .OC = kRateSize});
          });
 }
 
-double fp8_rate(Cuda& cuda) {
+double fp8_rate(CudaStream& cuda) {
   const Rng rng(2);
   const auto code = [&](size_t i) { return fp8_encode(static_cast<float>(64 * rng.normal(i)), Fp8Format::e4m3); };
   const OnDevice<uint8_t> in = filled<uint8_t>(cuda, code), weight = filled<uint8_t>(cuda, code);
-  const OnDevice<Fp8Meter> meter(cuda, {{.inverse = 1.0f / 64, .scale = 64, .saturated = 0, .flushed = 0}});
+  const OnDevice<Fp8TensorMeta> meta(cuda, {{.scale_inv = 1.0f / 64, .scale = 64, .saturated = 0, .flushed = 0}});
   const DeviceMemory out(size_t{kRateSize} * kRateSize * sizeof(bf16));
   return kRateFlops / 1e12 / seconds_of(cuda, [&] {
-           matmul_forward_fp8(cuda, {.out = reinterpret_cast<bf16*>(out.data()),
-                                     .in = {in.get(), Fp8Format::e4m3, meter.get()},
-                                     .weight = {weight.get(), Fp8Format::e4m3, meter.get()},
-                                     .bias = nullptr,
-                                     .rows = kRateSize,
-                                     .C = kRateSize,
-                                     .OC = kRateSize});
+           gemm_forward_fp8(cuda, {.out = reinterpret_cast<bf16*>(out.data()),
+                                   .in = {in.get(), Fp8Format::e4m3, meta.get()},
+                                   .weight = {weight.get(), Fp8Format::e4m3, meta.get()},
+                                   .bias = nullptr,
+                                   .rows = kRateSize,
+                                   .C = kRateSize,
+                                   .OC = kRateSize});
          });
 }
 
@@ -181,7 +181,7 @@ double fp8_rate(Cuda& cuda) {
 
 double fp8_product_error(int device) {
   constexpr int R = 128, C = 768, OC = 256;
-  Cuda cuda(untuned(device));
+  CudaStream cuda(untuned(device));
   const Fp8Matrix in(cuda, R, C, Fp8Format::e4m3, 1), weight(cuda, OC, C, Fp8Format::e4m3, 2),
       dout(cuda, R, OC, Fp8Format::e5m2, 3);
   const auto at = [](const Fp8Matrix& m, int row, int col) {
@@ -190,12 +190,12 @@ double fp8_product_error(int device) {
 
   const OnDevice<bf16> out(cuda, std::vector<bf16>(R * OC)), din(cuda, std::vector<bf16>(R * C));
   const OnDevice<float> dweight(cuda, std::vector<float>(OC * C));
-  matmul_forward_fp8(
+  gemm_forward_fp8(
       cuda,
       {.out = out.get(), .in = in.tensor(), .weight = weight.tensor(), .bias = nullptr, .rows = R, .C = C, .OC = OC});
-  matmul_backward_input_fp8(
+  gemm_backward_input_fp8(
       cuda, {.din = din.get(), .dout = dout.tensor(), .weight_t = weight.tensor_t(), .rows = R, .C = C, .OC = OC});
-  matmul_backward_weight_fp8(
+  gemm_backward_weight_fp8(
       cuda, {.dweight = dweight.get(), .dout_t = dout.tensor_t(), .in_t = in.tensor_t(), .rows = R, .C = C, .OC = OC});
   const double forward = relative_error(out.read(), product(
                                                         R, OC, C, [&](int r, int c) { return at(in, r, c); },
@@ -212,7 +212,7 @@ double fp8_product_error(int device) {
 GpuRates measure_gpu_rates(int device) {
   CudaOptions options;
   options.device = device;
-  Cuda cuda(options);
+  CudaStream cuda(options);
   GpuRates rates;
   rates.copy_gb_per_s = copy_rate(cuda);
   rates.bf16_tflops = bf16_rate(cuda);
@@ -228,12 +228,12 @@ GpuCondition gpu_condition(int device) {
 }
 
 std::string cudnn_version(int device) {
-  const Cuda cuda(untuned(device));
+  const CudaStream cuda(untuned(device));
   return cuda.device->attentions->version();
 }
 
 Fp8Share measure_fp8_share(Model& model, const Batch& batch) {
-  Cuda& cuda = dynamic_cast<GPT2Cuda&>(model).backend();
+  CudaStream& cuda = dynamic_cast<GPT2Cuda&>(model).backend();
   Profile profile(cuda.stream);
   cuda.profile = &profile;
   model.micro_step(batch, 0, 1);
@@ -244,7 +244,7 @@ Fp8Share measure_fp8_share(Model& model, const Batch& batch) {
   for (const OperationTime& operation : profile.results()) {
     all.ms += operation.ms;
     all.flops += operation.flops;
-    if (!operation.name.starts_with("matmul_") || !operation.name.ends_with("_fp8")) continue;
+    if (!operation.name.starts_with("gemm_") || !operation.name.ends_with("_fp8")) continue;
     fp8.ms += operation.ms;
     fp8.flops += operation.flops;
   }

@@ -10,7 +10,7 @@
 
 namespace gpt2 {
 
-// 1e-2 is what rounding to BF16 and the tensor cores' own sums explain (tests/gpu/test_matmul_fp8.cpp).
+// 1e-2 is what rounding to BF16 and the tensor cores' own sums explain (tests/gpu/test_gemm_fp8.cpp).
 constexpr double kFp8ProductTolerance = 1e-2;
 
 // The three products of a linear layer in FP8 against the same in double: the largest relative error, in norm.

@@ -17,7 +17,7 @@ class KeyValueCacheCuda {
         positions_(positions),
         memory_(static_cast<size_t>(config.layers * 2 * half_) * sizeof(bf16)) {}
 
-  KeptKeysValues<bf16> block(int layer) const {
+  KvCache<bf16> block(int layer) const {
     bf16* const keys = reinterpret_cast<bf16*>(memory_.data()) + layer * 2 * half_;
     return {.keys = keys, .values = keys + half_, .positions = positions_};
   }

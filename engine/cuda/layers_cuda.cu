@@ -8,8 +8,8 @@
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
 #include "kernels/gelu.h"
+#include "kernels/gemm.h"
 #include "kernels/layernorm.h"
-#include "kernels/matmul.h"
 #include "kernels/optimizer.h"
 #include "kernels/sm90/attention.h"
 
@@ -18,13 +18,13 @@ namespace gpt2 {
 // ---- linear layers ----
 
 void Linears::forward(bf16* out, const bf16* in, const LinearLayer& layer, int64_t R) const {
-  matmul_forward(at_.cuda, {.out = out,
-                            .in = in,
-                            .weight = at_.weight(layer.weight),
-                            .bias = at_.bias(layer),
-                            .rows = R,
-                            .C = layer.C,
-                            .OC = layer.OC});
+  gemm_forward(at_.cuda, {.out = out,
+                          .in = in,
+                          .weight = at_.weight(layer.weight),
+                          .bias = at_.bias(layer),
+                          .rows = R,
+                          .C = layer.C,
+                          .OC = layer.OC});
 }
 
 void Linears::forward_gelu(bf16* out, bf16* pre, const bf16* in, const LinearLayer& layer, int64_t R,
@@ -34,24 +34,24 @@ void Linears::forward_gelu(bf16* out, bf16* pre, const bf16* in, const LinearLay
     gelu(out, pre, R);
     return;
   }
-  matmul_forward_gelu(at_.cuda, {.out = out,
-                                 .pre = pre,
-                                 .in = in,
-                                 .weight = at_.weight(layer.weight),
-                                 .bias = at_.bias(layer),
-                                 .rows = R,
-                                 .C = layer.C,
-                                 .OC = layer.OC});
+  gemm_forward_gelu(at_.cuda, {.out = out,
+                               .pre = pre,
+                               .in = in,
+                               .weight = at_.weight(layer.weight),
+                               .bias = at_.bias(layer),
+                               .rows = R,
+                               .C = layer.C,
+                               .OC = layer.OC});
 }
 
 void Linears::input_gradient(bf16* din, const bf16* dout, const LinearLayer& layer, int64_t R) const {
-  matmul_backward_input(
+  gemm_backward_input(
       at_.cuda,
       {.din = din, .dout = dout, .weight = at_.weight(layer.weight), .rows = R, .C = layer.C, .OC = layer.OC});
 }
 
 void Linears::weight_gradient(const bf16* dout, const bf16* in, const LinearLayer& layer, int64_t R) const {
-  matmul_backward_weight(
+  gemm_backward_weight(
       at_.cuda, {.dweight = at_.grad(layer.weight), .dout = dout, .in = in, .rows = R, .C = layer.C, .OC = layer.OC});
 }
 
@@ -89,7 +89,8 @@ void LayerNorms::gradient(bf16* dx, const bf16* dout, const LayerNormLayer& norm
 
 bool Attention::for_hopper(int B, int T) const {
   const CudaDevice& device = *at_.cuda.device;
-  return sm90::takes_attention(device.compute_capability, device.options.attention, B, T, at_.config.head_dim());
+  return sm90::can_implement_attention(device.compute_capability, device.options.attention, B, T,
+                                       at_.config.head_dim());
 }
 
 void Attention::forward(const BlockActivations& a, int B, int T) const {
@@ -109,7 +110,7 @@ void Attention::gradient(bf16* dqkv, float* dbias, const bf16* dout, const Block
                                      .T = T,
                                      .NH = at_.config.heads,
                                      .HS = at_.config.head_dim()};
-  const bool hopper = for_hopper(B, T), along = hopper && dbias && sm90::takes_bias_gradient(at_.cuda, args);
+  const bool hopper = for_hopper(B, T), along = hopper && dbias && sm90::can_fuse_bias_gradient(at_.cuda, args);
   if (hopper)
     sm90::attention_backward(at_.cuda, args, along ? dbias : nullptr);
   else

@@ -48,7 +48,7 @@ struct BlockLayers { // in forward order
 
 // What all layers of a model share: where they run, their shape, their memory.
 struct LayerContext {
-  Cuda& cuda;
+  CudaStream& cuda;
   const GPT2Config& config;
   const CudaBuffers& b;
 

@@ -6,8 +6,8 @@
 #include "kernels/cast_fp8.h"
 #include "kernels/cross_entropy_fp8.h"
 #include "kernels/gelu_fp8.h"
+#include "kernels/gemm_fp8.h"
 #include "kernels/layernorm_fp8.h"
-#include "kernels/matmul_fp8.h"
 #include "kernels/sm90/lm_head_fp8.h"
 #include "kernels/sm90/mlp_fp8.h"
 
@@ -17,40 +17,40 @@ namespace gpt2 {
 
 void LinearsFp8::forward(bf16* out, const uint8_t* in, const LinearLayer& layer, int64_t R,
                          const bf16* residual) const {
-  matmul_forward_fp8(at_.cuda, {.out = out,
-                                .in = scaler_.tensor(layer, Fp8Role::act, in),
-                                .weight = scaler_.tensor(layer, Fp8Role::weight, at_.b.fp8.weights + layer.weight),
-                                .bias = at_.bias(layer),
-                                .rows = R,
-                                .C = layer.C,
-                                .OC = layer.OC,
-                                .residual = residual});
+  gemm_forward_fp8(at_.cuda, {.out = out,
+                              .in = scaler_.tensor(layer, Fp8Role::act, in),
+                              .weight = scaler_.tensor(layer, Fp8Role::weight, at_.b.fp8.weights + layer.weight),
+                              .bias = at_.bias(layer),
+                              .rows = R,
+                              .C = layer.C,
+                              .OC = layer.OC,
+                              .residual = residual});
 }
 
 void LinearsFp8::input_gradient(bf16* din, const uint8_t* dout, const LinearLayer& layer, int64_t R) const {
-  matmul_backward_input_fp8(at_.cuda,
-                            {.din = din,
-                             .dout = scaler_.tensor(layer, Fp8Role::grad, dout),
-                             .weight_t = scaler_.tensor(layer, Fp8Role::weight, at_.b.fp8.weights_t + layer.weight),
-                             .rows = R,
-                             .C = layer.C,
-                             .OC = layer.OC});
+  gemm_backward_input_fp8(at_.cuda,
+                          {.din = din,
+                           .dout = scaler_.tensor(layer, Fp8Role::grad, dout),
+                           .weight_t = scaler_.tensor(layer, Fp8Role::weight, at_.b.fp8.weights_t + layer.weight),
+                           .rows = R,
+                           .C = layer.C,
+                           .OC = layer.OC});
 }
 
 void LinearsFp8::weight_gradient(const uint8_t* dout_t, const uint8_t* in_t, const LinearLayer& layer,
                                  int64_t R) const {
-  matmul_backward_weight_fp8(at_.cuda, {.dweight = at_.grad(layer.weight),
-                                        .dout_t = scaler_.tensor(layer, Fp8Role::grad, dout_t),
-                                        .in_t = scaler_.activation_for_weight_gradient(layer, in_t),
-                                        .rows = R,
-                                        .C = layer.C,
-                                        .OC = layer.OC});
+  gemm_backward_weight_fp8(at_.cuda, {.dweight = at_.grad(layer.weight),
+                                      .dout_t = scaler_.tensor(layer, Fp8Role::grad, dout_t),
+                                      .in_t = scaler_.activation_for_weight_gradient(layer, in_t),
+                                      .rows = R,
+                                      .C = layer.C,
+                                      .OC = layer.OC});
 }
 
 // ---- quantization as a pass of its own ----
 
 void LinearsFp8::quantize(uint8_t* out, const bf16* in, const LinearLayer& layer, int64_t R, Fp8Pass pass) const {
-  scaler_.produce(layer, Fp8Role::act, {out, nullptr}, pass, [&](const Fp8Sink& sink) {
+  scaler_.produce(layer, Fp8Role::act, {out, nullptr}, pass, [&](const Fp8Output& sink) {
     cast_fp8(at_.cuda, {.out = sink, .dbias = nullptr, .in = in, .rows = R, .cols = layer.C});
   });
 }
@@ -63,7 +63,7 @@ void LinearsFp8::quantize_again(uint8_t* out_t, const bf16* in, const LinearLaye
 
 void LinearsFp8::quantize_gradient(Fp8Codes out, float* dbias, const bf16* dout, const LinearLayer& layer, int64_t R,
                                    Fp8Pass pass) const {
-  scaler_.produce(layer, Fp8Role::grad, out, pass, [&](const Fp8Sink& sink) {
+  scaler_.produce(layer, Fp8Role::grad, out, pass, [&](const Fp8Output& sink) {
     cast_fp8(at_.cuda, {.out = sink, .dbias = dbias, .in = dout, .rows = R, .cols = layer.OC});
   });
 }
@@ -71,7 +71,7 @@ void LinearsFp8::quantize_gradient(Fp8Codes out, float* dbias, const bf16* dout,
 void LinearsFp8::quantize_weight(const LinearLayer& layer, Fp8Pass pass) const {
   const Fp8Codes codes{at_.b.fp8.weights + layer.weight,
                        at_.b.fp8.weights_t ? at_.b.fp8.weights_t + layer.weight : nullptr};
-  scaler_.produce(layer, Fp8Role::weight, codes, pass, [&](const Fp8Sink& sink) {
+  scaler_.produce(layer, Fp8Role::weight, codes, pass, [&](const Fp8Output& sink) {
     cast_fp8(at_.cuda,
              {.out = sink, .dbias = nullptr, .in = at_.weight(layer.weight), .rows = layer.OC, .cols = layer.C});
   });
@@ -81,7 +81,7 @@ void LinearsFp8::quantize_weight(const LinearLayer& layer, Fp8Pass pass) const {
 void LinearsFp8::quantize_weight_part(const LinearLayer& layer, int64_t offset, int64_t count) const {
   int cols = 1024;
   while (count % (16 * cols) != 0) cols /= 2;
-  const Fp8Sink sink = scaler_.sink(layer, Fp8Role::weight, {at_.b.fp8.weights + offset, nullptr}, Fp8Pass::training);
+  const Fp8Output sink = scaler_.sink(layer, Fp8Role::weight, {at_.b.fp8.weights + offset, nullptr}, Fp8Pass::training);
   cast_fp8(at_.cuda, {.out = sink, .dbias = nullptr, .in = at_.weight(offset), .rows = count / cols, .cols = cols});
 }
 
@@ -92,7 +92,7 @@ void LinearsFp8::quantize_weight_part(const LinearLayer& layer, int64_t offset, 
 bool LinearsFp8::fused(const BlockLayers& block, int64_t R) const {
   const Fp8RecipeState& recipe = scaler_.recipe();
   const auto measured = [&](Fp8Role role) { return recipe.measures(Fp8Pass::training, role); };
-  return fused_mlp_fp8(*at_.cuda.device, R, block.fc.C, block.fc.OC) && !recipe.calibration_due() &&
+  return can_fuse_mlp_fp8(*at_.cuda.device, R, block.fc.C, block.fc.OC) && !recipe.calibration_due() &&
          !measured(Fp8Role::act) && !measured(Fp8Role::grad) &&
          format_of(recipe.options().format, Fp8Role::act) == Fp8Format::e4m3;
 }
@@ -113,7 +113,7 @@ const uint8_t* LinearsFp8::fc_gelu(bf16* pre, uint8_t* gelu, const uint8_t* in, 
     return codes;
   }
   forward(pre, in, block.fc, R);
-  scaler_.produce(block.fcproj, Fp8Role::act, {gelu, nullptr}, pass, [&](const Fp8Sink& out) {
+  scaler_.produce(block.fcproj, Fp8Role::act, {gelu, nullptr}, pass, [&](const Fp8Output& out) {
     gelu_forward_fp8(at_.cuda, {.out = out, .in = pre, .rows = R, .cols = block.fc.OC});
   });
   return gelu;
@@ -137,7 +137,7 @@ void LinearsFp8::fcproj_gelu_gradient(Fp8Codes dpre, uint8_t* gelu_t, bf16* dgel
     return;
   }
   input_gradient(dgelu, dout, block.fcproj, R);
-  scaler_.produce(block.fc, Fp8Role::grad, dpre, pass, [&](const Fp8Sink& sink) {
+  scaler_.produce(block.fc, Fp8Role::grad, dpre, pass, [&](const Fp8Output& sink) {
     gelu_backward_fp8(at_.cuda, {.din = sink,
                                  .out = scaler_.made_again(block.fcproj, gelu_t, pass),
                                  .dbias = at_.grad(block.fc.bias),
@@ -153,7 +153,7 @@ void LinearsFp8::fcproj_gelu_gradient(Fp8Codes dpre, uint8_t* gelu_t, bf16* dgel
 const SoftmaxPart* LinearsFp8::lm_head(bf16* logits, SoftmaxPart* parts, const uint8_t* in, const LinearLayer& lm_head,
                                        int64_t R) const {
   const Fp8Tensor h = scaler_.tensor(lm_head, Fp8Role::act, in);
-  if (!fused_lm_head_fp8(*at_.cuda.device, R, lm_head.C, lm_head.OC) || h.format != Fp8Format::e4m3) {
+  if (!can_fuse_lm_head_fp8(*at_.cuda.device, R, lm_head.C, lm_head.OC) || h.format != Fp8Format::e4m3) {
     forward(logits, in, lm_head, R);
     return nullptr;
   }
@@ -170,12 +170,12 @@ const SoftmaxPart* LinearsFp8::lm_head(bf16* logits, SoftmaxPart* parts, const u
 
 // ---- LayerNorms ----
 
-void LayerNormsFp8::into(Fp8Sink out, const LayerNormLayer& norm, int64_t R) const {
+void LayerNormsFp8::into(Fp8Output out, const LayerNormLayer& norm, int64_t R) const {
   layernorm_forward_fp8(at_.cuda, layernorm_arguments<LayerNormForwardFp8>(at_, out, norm, R));
 }
 
 void LayerNormsFp8::forward(uint8_t* out, const LayerNormLayer& norm, int64_t R, Fp8Pass pass) const {
-  scaler_.produce(norm.feeds, Fp8Role::act, {out, nullptr}, pass, [&](const Fp8Sink& sink) { into(sink, norm, R); });
+  scaler_.produce(norm.feeds, Fp8Role::act, {out, nullptr}, pass, [&](const Fp8Output& sink) { into(sink, norm, R); });
 }
 
 void LayerNormsFp8::measure_final(uint8_t* room, const LayerNormLayer& norm, int64_t R, Fp8Pass pass) const {
@@ -198,11 +198,11 @@ void LayerNormsFp8::final_chunk(Fp8Codes out, const LayerNormLayer& chunk, int64
 // In place in dx: a measuring pass writes nothing, so the second one still finds what it adds to.
 void LayerNormsFp8::gradient(bf16* dx, Fp8Codes codes, uint8_t* out_t, const bf16* dout, const LayerNormLayer& norm,
                              int64_t R, Fp8Pass pass) const {
-  const auto write = [&](const Fp8Sink& sink) {
+  const auto write = [&](const Fp8Output& sink) {
     layernorm_backward_fp8(at_.cuda, {.dresidual_out = dx,
                                       .dresidual_in = norm.is_final() ? nullptr : dx, // the gradient begins there
                                       .dresidual_fp8 = sink,
-                                      .out = out_t ? scaler_.made_again(norm.feeds, out_t, pass) : Fp8Sink{},
+                                      .out = out_t ? scaler_.made_again(norm.feeds, out_t, pass) : Fp8Output{},
                                       .dweight = at_.grad(norm.weight),
                                       .dbias = at_.grad(norm.bias),
                                       .dbranch_bias = norm.adds ? at_.grad(norm.adds->bias) : nullptr,
@@ -218,7 +218,7 @@ void LayerNormsFp8::gradient(bf16* dx, Fp8Codes codes, uint8_t* out_t, const bf1
   if (norm.adds && scaler_.quantizes(norm.adds->layer))
     scaler_.produce(*norm.adds, Fp8Role::grad, codes, pass, write);
   else
-    write(Fp8Sink{}); // the gradient goes to the embedding, or to a block in BF16
+    write(Fp8Output{}); // the gradient goes to the embedding, or to a block in BF16
 }
 
 // ---- losses ----

@@ -65,7 +65,7 @@ class LayerNormsFp8 {
                 Fp8Pass pass) const;
 
  private:
-  void into(Fp8Sink out, const LayerNormLayer& norm, int64_t R) const;
+  void into(Fp8Output out, const LayerNormLayer& norm, int64_t R) const;
 
   LayerContext at_;
   const Fp8Scaler& scaler_;

@@ -8,9 +8,9 @@ namespace gpt2 {
 
 namespace {
 
-size_t piece_count(std::span<const MuonGroup> groups) {
+size_t segment_count(std::span<const MuonGroup> groups) {
   size_t count = 0;
-  for (const MuonGroup& group : groups) count += group.pieces.size();
+  for (const MuonGroup& group : groups) count += group.segments.size();
   return count;
 }
 
@@ -18,35 +18,35 @@ constexpr int64_t kLong = 1 << 16; // elements: the vectors of a block are short
 
 } // namespace
 
-MuonCuda::MuonCuda(Cuda& cuda, const CudaBuffers& b, const ParameterTable& table, std::span<const OwnedSlice> updated,
-                   std::span<const OwnedSlice> adamw, CudaRanks* ranks, int rank)
+MuonCuda::MuonCuda(CudaStream& cuda, const CudaBuffers& b, const ParameterTable& table,
+                   std::span<const OwnedSlice> updated, std::span<const OwnedSlice> adamw, CudaRanks* ranks, int rank)
     : cuda_(cuda),
       b_(b),
       ranks_(ranks),
       groups_(muon_groups(table, updated, ranks ? table.ranks() : 1, rank)),
-      pieces_(std::max<size_t>(1, piece_count(groups_)) * sizeof(MuonPiece)),
-      short_(std::max<size_t>(1, adamw.size()) * sizeof(AdamWPiece)) {
-  std::vector<MuonPiece> all;
+      segments_(std::max<size_t>(1, segment_count(groups_)) * sizeof(MuonSegment)),
+      short_(std::max<size_t>(1, adamw.size()) * sizeof(AdamWSegment)) {
+  std::vector<MuonSegment> all;
   for (const MuonGroup& group : groups_) {
-    first_piece_.push_back(all.size());
-    all.insert(all.end(), group.pieces.begin(), group.pieces.end());
+    first_segment_.push_back(all.size());
+    all.insert(all.end(), group.segments.begin(), group.segments.end());
   }
-  copy_to_device(cuda_.stream, reinterpret_cast<MuonPiece*>(pieces_.data()), std::span<const MuonPiece>(all));
+  copy_to_device(cuda_.stream, reinterpret_cast<MuonSegment*>(segments_.data()), std::span<const MuonSegment>(all));
 
-  std::vector<AdamWPiece> few;
+  std::vector<AdamWSegment> few;
   for (const auto [offset, count, at] : adamw) {
-    const AdamWPiece piece{.flat = offset, .compact = compact_place(updated, offset), .second = at, .count = count};
-    (count > kLong ? long_ : few).push_back(piece);
+    const AdamWSegment segment{.flat = offset, .compact = compact_place(updated, offset), .second = at, .count = count};
+    (count > kLong ? long_ : few).push_back(segment);
     if (count <= kLong) longest_short_ = std::max(longest_short_, count);
   }
   short_count_ = static_cast<int>(few.size());
-  copy_to_device(cuda_.stream, reinterpret_cast<AdamWPiece*>(short_.data()), std::span<const AdamWPiece>(few));
+  copy_to_device(cuda_.stream, reinterpret_cast<AdamWSegment*>(short_.data()), std::span<const AdamWSegment>(few));
 }
 
-MuonPieces MuonCuda::pieces(size_t group) const {
-  return {.data = reinterpret_cast<const MuonPiece*>(pieces_.data()) + first_piece_[group],
-          .count = static_cast<int>(groups_[group].pieces.size()),
-          .longest = groups_[group].longest_piece()};
+MuonSegments MuonCuda::segments(size_t group) const {
+  return {.data = reinterpret_cast<const MuonSegment*>(segments_.data()) + first_segment_[group],
+          .count = static_cast<int>(groups_[group].segments.size()),
+          .longest = groups_[group].longest_segment()};
 }
 
 void MuonCuda::momentum(size_t group, const MuonSettings& settings, bf16* out, bool flat) {
@@ -54,7 +54,7 @@ void MuonCuda::momentum(size_t group, const MuonSettings& settings, bf16* out, b
                         .flat = flat,
                         .momentum = b_.adam_m,
                         .grad = b_.grad,
-                        .pieces = pieces(group),
+                        .segments = segments(group),
                         .scalars = b_.step,
                         .guard = b_.guard,
                         .mu = settings.momentum,
@@ -98,7 +98,7 @@ void MuonCuda::update_matrices(const MuonSettings& settings) {
     muon_update(cuda_, {.master = b_.master,
                         .weights = b_.weights,
                         .update = b_.muon.out,
-                        .pieces = pieces(i),
+                        .segments = segments(i),
                         .scalars = b_.step,
                         .lr = settings.lr,
                         .scale = muon_scale(group.rows, group.cols),
@@ -128,23 +128,23 @@ void MuonCuda::update_rest(const AdamWSettings& settings) {
                   .weight_decay = weight_decay,
                   .update_square = square});
   }
-  adamw_pieces(cuda_, {.master = b_.master,
-                       .weights = b_.weights,
-                       .m = b_.adam_m,
-                       .v = b_.adam_v,
-                       .grad = b_.grad,
-                       .decay_mask = b_.decay_mask,
-                       .pieces = reinterpret_cast<const AdamWPiece*>(short_.data()),
-                       .count = short_count_,
-                       .longest = longest_short_,
-                       .scalars = b_.step,
-                       .guard = b_.guard,
-                       .lr = lr,
-                       .beta1 = beta1,
-                       .beta2 = beta2,
-                       .eps = eps,
-                       .weight_decay = weight_decay,
-                       .update_square = square});
+  adamw_segments(cuda_, {.master = b_.master,
+                         .weights = b_.weights,
+                         .m = b_.adam_m,
+                         .v = b_.adam_v,
+                         .grad = b_.grad,
+                         .decay_mask = b_.decay_mask,
+                         .segments = reinterpret_cast<const AdamWSegment*>(short_.data()),
+                         .count = short_count_,
+                         .longest = longest_short_,
+                         .scalars = b_.step,
+                         .guard = b_.guard,
+                         .lr = lr,
+                         .beta1 = beta1,
+                         .beta2 = beta2,
+                         .eps = eps,
+                         .weight_decay = weight_decay,
+                         .update_square = square});
 }
 
 void MuonCuda::run_all_products() {

@@ -26,7 +26,7 @@ NcclVersion nccl_version() { return NcclLibrary::version(); }
 
 // ---- life ----
 
-NcclCommunicator::NcclCommunicator(RankGroup& group, Cuda& cuda, int64_t largest_part)
+NcclCommunicator::NcclCommunicator(RankGroup& group, CudaStream& cuda, int64_t largest_part)
     : group_(group), cuda_(cuda), nccl_(NcclLibrary::open()) {
   UniqueId id{};
   std::string failure;
@@ -123,7 +123,7 @@ void NcclCommunicator::exchange_bf16(float* buffer, int64_t count) {
     nccl_.receive(received + peer * count, static_cast<size_t>(count), kBf16, peer, comm_, cuda_.stream);
   }
   settle(nccl_.group_end(), "ncclGroupEnd");
-  sum_parts(cuda_, {.out = buffer + rank() * count, .parts = received, .ranks = ranks(), .count = count});
+  sum_over_ranks(cuda_, {.out = buffer + rank() * count, .parts = received, .ranks = ranks(), .count = count});
 }
 
 void NcclCommunicator::all_gather(void* buffer, int64_t bytes) {

@@ -25,7 +25,7 @@ class NcclCommunicator final : public Communicator {
  public:
   // `group` and `cuda`, whose stream it works on, must outlive it. `largest_part`: elements of the largest part that
   // will be exchanged in BF16; 0: none. Throws Error(communication) without NCCL, or if the ranks cannot connect.
-  NcclCommunicator(RankGroup& group, Cuda& cuda, int64_t largest_part);
+  NcclCommunicator(RankGroup& group, CudaStream& cuda, int64_t largest_part);
   ~NcclCommunicator() override;
 
   int rank() const override { return group_.rank(); }
@@ -49,7 +49,7 @@ class NcclCommunicator final : public Communicator {
   void exchange_bf16(float* buffer, int64_t count);
 
   RankGroup& group_;
-  Cuda& cuda_;
+  CudaStream& cuda_;
   const NcclLibrary& nccl_;
   void* comm_ = nullptr;
   std::unique_ptr<DeviceMemory> sent_, received_; // (ranks, largest_part) BF16 each

@@ -6,7 +6,7 @@
 #include "engine/base/stopwatch.h"
 #include "engine/doctor/checks.h"
 #include "kernels/fp8_quantize.h"
-#include "kernels/matmul.h"
+#include "kernels/gemm.h"
 
 namespace gpt2 {
 namespace {
@@ -56,7 +56,7 @@ void check_emulated_product(const Report& report) {
   Cpu cpu;
   std::vector<float> in = normal_values(R * C, 1), weight = normal_values(OC * C, 2), out(R * OC);
   const bool on_grid = quantize(cpu, in, Fp8Format::e5m2) && quantize(cpu, weight, Fp8Format::e4m3);
-  matmul_forward(
+  gemm_forward(
       cpu, {.out = out.data(), .in = in.data(), .weight = weight.data(), .bias = nullptr, .rows = R, .C = C, .OC = OC});
   const double error = product_error(out, in, weight, R, C, OC);
   const std::string what = formatted("an emulated FP8 product differs from its reference by %.1e", error);
@@ -79,7 +79,7 @@ void check_rates(const Report& report) {
     return count / watch.seconds();
   };
   const double products = per_second([&] {
-    matmul_forward(
+    gemm_forward(
         cpu,
         {.out = out.data(), .in = in.data(), .weight = weight.data(), .bias = nullptr, .rows = N, .C = N, .OC = N});
   });

@@ -61,7 +61,7 @@ class Writer {
     // What follows the context: all logits after a prompt, the likeliest tokens alone after a further one where they
     // are enough.
     std::span<float> logits = {};
-    std::span<LikelyToken> likeliest = {};
+    std::span<TokenLogit> likeliest = {};
     std::optional<int32_t> drawn = {}; // none: the logits are no numbers
     int number() const { return static_cast<int>(text); }
   };
@@ -96,7 +96,7 @@ class Writer {
     const double uniform = row.rng.uniform(result_.texts[row.text].tokens.size());
     const SamplingSettings& sampling = settings_.sampling;
     if (!row.likeliest.empty()) {
-      if (std::ranges::any_of(row.likeliest, [](const LikelyToken& t) { return std::isnan(t.logit); })) return {};
+      if (std::ranges::any_of(row.likeliest, [](const TokenLogit& t) { return std::isnan(t.logit); })) return {};
       std::ranges::sort(row.likeliest, likelier);
       return draw(candidates(row.likeliest, sampling), uniform);
     }
@@ -153,9 +153,9 @@ class Writer {
   const Listeners& listeners_;
   const size_t vocab_;
   const std::optional<size_t> likely_count_;
-  std::vector<Row> rows_;           // texts that have not ended
-  std::vector<float> logits_;       // (texts, vocab), those of rows_ first
-  std::vector<LikelyToken> likely_; // (texts, likely_count_)
+  std::vector<Row> rows_;          // texts that have not ended
+  std::vector<float> logits_;      // (texts, vocab), those of rows_ first
+  std::vector<TokenLogit> likely_; // (texts, likely_count_)
   Generation result_;
 };
 

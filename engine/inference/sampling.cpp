@@ -45,7 +45,7 @@ void penalize_repetition(std::span<float> logits, std::span<const int32_t> text,
   }
 }
 
-std::vector<TokenWeight> candidates(std::span<const LikelyToken> likeliest, const SamplingSettings& settings) {
+std::vector<TokenWeight> candidates(std::span<const TokenLogit> likeliest, const SamplingSettings& settings) {
   if (!(settings.temperature > 0)) return {{likeliest[0].token, 1.0}};
   const double largest = likeliest[0].logit;
   std::vector<TokenWeight> kept;
@@ -58,13 +58,13 @@ std::vector<TokenWeight> candidates(std::span<const LikelyToken> likeliest, cons
 }
 
 std::vector<TokenWeight> candidates(std::span<const float> logits, const SamplingSettings& settings) {
-  return candidates(likeliest_tokens(logits, considered(settings, logits.size())), settings);
+  return candidates(top_k_tokens(logits, considered(settings, logits.size())), settings);
 }
 
 std::optional<size_t> likeliest_needed(const SamplingSettings& settings, size_t vocab) {
   if (settings.repetition_penalty != 1) return std::nullopt; // it may lower any of them
   const size_t count = considered(settings, vocab);
-  return count <= size_t{kMostLikelyTokens} ? std::optional(count) : std::nullopt;
+  return count <= size_t{kMaxTopK} ? std::optional(count) : std::nullopt;
 }
 
 int32_t draw(std::span<const TokenWeight> candidates, double uniform) {

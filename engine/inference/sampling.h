@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/likely_tokens.h"
+#include "kernels/top_k.h"
 
 namespace gpt2 {
 
@@ -34,7 +34,7 @@ struct TokenWeight {
 // likely. `logits` holds real tokens only, so padding is never drawn. Temperature 0: the likeliest alone.
 std::vector<TokenWeight> candidates(std::span<const float> logits, const SamplingSettings& settings);
 // The same from the likeliest tokens in order, of which there are likeliest_needed() at least.
-std::vector<TokenWeight> candidates(std::span<const LikelyToken> likeliest, const SamplingSettings& settings);
+std::vector<TokenWeight> candidates(std::span<const TokenLogit> likeliest, const SamplingSettings& settings);
 
 // How many of the likeliest tokens the candidates come from; none: more than a decoder hands over, or all logits.
 std::optional<size_t> likeliest_needed(const SamplingSettings& settings, size_t vocab);

@@ -54,20 +54,20 @@ void Decoder::decode(std::span<const RowToken> next, std::span<float> logits) {
   read_one_more(next, logits.size(), static_cast<size_t>(config_.vocab), [&] { read_next(next, logits); });
 }
 
-void Decoder::decode(std::span<const RowToken> next, int count, std::span<LikelyToken> likeliest) {
-  if (count < 1 || count > std::min(config_.vocab, kMostLikelyTokens))
+void Decoder::decode(std::span<const RowToken> next, int count, std::span<TokenLogit> likeliest) {
+  if (count < 1 || count > std::min(config_.vocab, kMaxTopK))
     throw std::invalid_argument("more likely tokens than there are, or none");
   read_one_more(next, likeliest.size(), static_cast<size_t>(count), [&] { read_next(next, count, likeliest); });
 }
 
-void Decoder::read_next(std::span<const RowToken> next, int count, std::span<LikelyToken> likeliest) {
+void Decoder::read_next(std::span<const RowToken> next, int count, std::span<TokenLogit> likeliest) {
   const auto vocab = static_cast<size_t>(config_.vocab);
   std::vector<float> logits(next.size() * vocab);
   read_next(next, logits);
   for (size_t i = 0; i < next.size(); ++i) {
     const auto row = std::span(logits).subspan(i * vocab, vocab);
     const auto best = likeliest.subspan(i * static_cast<size_t>(count), static_cast<size_t>(count));
-    std::ranges::copy(likeliest_tokens(row, best.size()), best.begin());
+    std::ranges::copy(top_k_tokens(row, best.size()), best.begin());
     if (std::ranges::any_of(row, [](float logit) { return std::isnan(logit); })) best[0].logit = NAN;
   }
 }

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "engine/model/config.h"
-#include "kernels/likely_tokens.h"
+#include "kernels/top_k.h"
 
 namespace gpt2 {
 
@@ -47,9 +47,9 @@ class Decoder {
   // One token more, for rows that have been prefilled and are not full. logits: (next, vocab).
   void decode(std::span<const RowToken> next, std::span<float> logits);
 
-  // The same, of the logits the `count` highest alone, 1 to kMostLikelyTokens: (next, count), each row in any order.
+  // The same, of the logits the `count` highest alone, 1 to kMaxTopK: (next, count), each row in any order.
   // Where a row has a NaN, one is among them.
-  void decode(std::span<const RowToken> next, int count, std::span<LikelyToken> likeliest);
+  void decode(std::span<const RowToken> next, int count, std::span<TokenLogit> likeliest);
 
  protected:
   Decoder(const GPT2Config& config, int rows, int positions); // positions: at most the model's
@@ -58,7 +58,7 @@ class Decoder {
   virtual void read_prompts(std::span<const RowTokens> prompts, std::span<float> logits) = 0;
   // The token's position is length(row), which still counts those before it.
   virtual void read_next(std::span<const RowToken> next, std::span<float> logits) = 0;
-  virtual void read_next(std::span<const RowToken> next, int count, std::span<LikelyToken> likeliest);
+  virtual void read_next(std::span<const RowToken> next, int count, std::span<TokenLogit> likeliest);
   void check_call(std::span<const RowTokens> texts, size_t values, size_t per_text) const;
   template <class Read>
   void read_one_more(std::span<const RowToken> next, size_t values, size_t per_text, const Read& read);

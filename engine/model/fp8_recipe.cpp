@@ -76,9 +76,9 @@ void check_fp8_shape(int channels, int seq_len) {
                 "choose " + std::string(flag) + " " + (below > 0 ? std::to_string(below) + " or " : "") +
                     std::to_string(below + 16) + ", or --precision bf16");
   };
-  if (channels > kMostFp8Channels) {
+  if (channels > kMaxFp8Channels) {
     throw Error(ExitCode::usage,
-                "FP8 on a GPU has kernels for at most " + std::to_string(kMostFp8Channels) + " channels, not " +
+                "FP8 on a GPU has kernels for at most " + std::to_string(kMaxFp8Channels) + " channels, not " +
                     std::to_string(channels),
                 "choose fewer --channels, or --precision bf16");
   }

@@ -54,7 +54,7 @@ constexpr auto names_of(Fp8Scaling) {
 }
 
 // What FP8 on a GPU cannot compute: its products contract over channels, and over tokens, in multiples of 16, and its
-// LayerNorm holds rows of at most kMostFp8Channels. Throws Error(usage).
+// LayerNorm holds rows of at most kMaxFp8Channels. Throws Error(usage).
 void check_fp8_shape(int channels, int seq_len);
 
 constexpr int kLargestFp8Margin = 16;     // halvings: more than E4M3 has from its largest value to its smallest
@@ -72,7 +72,7 @@ struct Fp8Options {
   std::vector<int> bf16_layers; // blocks whose products are not quantized
 };
 
-// The quantized tensors of one block, in forward order; gradients are of the matmul's output.
+// The quantized tensors of one block, in forward order; gradients are of the GEMM's output.
 // act_t: in the e5m2 recipe the weight gradient needs its activation in E4M3 (cuBLASLt has no E5M2 x E5M2),
 // with a scale of its own; in the other recipes it is the same quantized tensor as the forward's.
 enum class Fp8Role : uint8_t { act, act_t, weight, grad };

@@ -10,28 +10,28 @@ MuonGroup& group_of(std::vector<MuonGroup>& groups, int64_t rows, int64_t cols) 
       std::ranges::find_if(groups, [&](const MuonGroup& group) { return group.rows == rows && group.cols == cols; });
   if (found != groups.end()) return *found;
   return groups.emplace_back(
-      MuonGroup{.rows = rows, .cols = cols, .matrices = {}, .pieces = {}, .per_rank = 0, .first = 0, .count = 0});
+      MuonGroup{.rows = rows, .cols = cols, .matrices = {}, .segments = {}, .per_rank = 0, .first = 0, .count = 0});
 }
 
-void add_pieces(MuonGroup& group, std::span<const OwnedSlice> updated) {
+void add_segments(MuonGroup& group, std::span<const OwnedSlice> updated) {
   for (size_t i = 0; i < group.matrices.size(); ++i) {
     const int64_t begin = group.matrices[i], end = begin + group.elements();
     const int64_t stacked = static_cast<int64_t>(i) * group.elements();
     for (const OwnedSlice& slice : updated) {
       const int64_t from = std::max(begin, slice.offset), to = std::min(end, slice.offset + slice.count);
       if (from >= to) continue;
-      group.pieces.push_back({.flat = from,
-                              .compact = slice.at + from - slice.offset,
-                              .stacked = stacked + from - begin,
-                              .count = to - from});
+      group.segments.push_back({.flat = from,
+                                .compact = slice.at + from - slice.offset,
+                                .stacked = stacked + from - begin,
+                                .count = to - from});
     }
   }
 }
 
 } // namespace
 
-int64_t MuonGroup::longest_piece() const {
-  return pieces.empty() ? 0 : std::ranges::max_element(pieces, {}, &MuonPiece::count)->count;
+int64_t MuonGroup::longest_segment() const {
+  return segments.empty() ? 0 : std::ranges::max_element(segments, {}, &MuonSegment::count)->count;
 }
 
 std::vector<MuonGroup> muon_groups(const ParameterTable& table, std::span<const OwnedSlice> updated, int sharers,
@@ -44,7 +44,7 @@ std::vector<MuonGroup> muon_groups(const ParameterTable& table, std::span<const 
     for (int64_t part = 0; part < parts; ++part) group.matrices.push_back(tensor.offset + part * rows * tensor.cols);
   }
   for (MuonGroup& group : groups) {
-    add_pieces(group, updated);
+    add_segments(group, updated);
     const auto all = static_cast<int64_t>(group.matrices.size());
     group.per_rank = (all + sharers - 1) / sharers;
     group.first = sharers > 1 ? rank * group.per_rank : 0;

@@ -14,15 +14,15 @@ namespace gpt2 {
 // GPT-2 has three groups: 4 per block (C, C), one (4C, C), one (C, 4C). Matrices are stacked in this order.
 struct MuonGroup {
   int64_t rows, cols;
-  std::vector<int64_t> matrices; // offsets in the flat buffer
-  std::vector<MuonPiece> pieces; // what this rank updates, in the order of the stack
+  std::vector<int64_t> matrices;     // offsets in the flat buffer
+  std::vector<MuonSegment> segments; // what this rank updates, in the order of the stack
   // Ranks that share the work orthogonalize equal parts of the stack; the last ones may have less to do.
   int64_t per_rank;     // matrices of a part
   int64_t first, count; // this rank's
 
   int64_t elements() const { return rows * cols; } // of one matrix
   int64_t side() const { return rows < cols ? rows : cols; }
-  int64_t longest_piece() const;
+  int64_t longest_segment() const;
 };
 
 // `updated`: this rank's slices. sharers: ranks that orthogonalize different matrices; 1: each does all of them.

@@ -164,7 +164,7 @@ struct AttentionPlans::Cudnn {
   }
   Cudnn(const Cudnn&) = delete;
 
-  const Plan& plan(const Cuda& cuda, const Shape& shape) {
+  const Plan& plan(const CudaStream& cuda, const Shape& shape) {
     const auto found = plans.find(shape);
     if (found != plans.end()) return found->second;
     if (cuda.capturing()) {
@@ -204,7 +204,7 @@ struct AttentionPlans::Cudnn {
     return plan;
   }
 
-  void execute(Cuda& cuda, const Plan& plan, std::unordered_map<int64_t, void*>& tensors) {
+  void execute(CudaStream& cuda, const Plan& plan, std::unordered_map<int64_t, void*>& tensors) {
     void* const workspace = cuda.attention_workspace(plan.workspace_bytes);
     try {
       if (stream != cuda.stream) check(fe::detail::set_stream(handle, cuda.stream), "cudnnSetStream");
@@ -241,7 +241,7 @@ std::string AttentionPlans::open() {
   }
 }
 
-bool AttentionPlans::ready(const Cuda& cuda) {
+bool AttentionPlans::ready(const CudaStream& cuda) {
   if (cudnn_) return true;
   if (reason_.empty() && cuda.capturing()) {
     throw Error(ExitCode::device, "cuDNN cannot be opened inside a captured graph",
@@ -252,7 +252,7 @@ bool AttentionPlans::ready(const Cuda& cuda) {
   return cudnn_ != nullptr;
 }
 
-bool AttentionPlans::forward(Cuda& cuda, const AttentionForward<bf16>& a) {
+bool AttentionPlans::forward(CudaStream& cuda, const AttentionForward<bf16>& a) {
   if (!ready(cuda)) return false;
   const Plan& plan = cudnn_->plan(cuda, {false, a.B, a.T, a.NH, a.HS});
   if (!plan.graph) return refuse(plan.refusal);
@@ -267,7 +267,7 @@ bool AttentionPlans::forward(Cuda& cuda, const AttentionForward<bf16>& a) {
   return true;
 }
 
-bool AttentionPlans::backward(Cuda& cuda, const AttentionBackward<bf16>& a) {
+bool AttentionPlans::backward(CudaStream& cuda, const AttentionBackward<bf16>& a) {
   if (!ready(cuda)) return false;
   const Plan& plan = cudnn_->plan(cuda, {true, a.B, a.T, a.NH, a.HS});
   if (!plan.graph) return refuse(plan.refusal);
@@ -323,9 +323,9 @@ AttentionPlans::AttentionPlans(const CudaDevice& device) : device_(device) {
     throw Error(ExitCode::usage, "this program was built without cuDNN", "choose --attention auto, or rebuild with it");
   }
 }
-bool AttentionPlans::forward(Cuda&, const AttentionForward<bf16>&) { return false; }
-bool AttentionPlans::backward(Cuda&, const AttentionBackward<bf16>&) { return false; }
-bool AttentionPlans::ready(const Cuda&) { return false; }
+bool AttentionPlans::forward(CudaStream&, const AttentionForward<bf16>&) { return false; }
+bool AttentionPlans::backward(CudaStream&, const AttentionBackward<bf16>&) { return false; }
+bool AttentionPlans::ready(const CudaStream&) { return false; }
 std::string AttentionPlans::open() { return reason_; }
 bool AttentionPlans::refuse(const std::string&) { return false; }
 std::string AttentionPlans::version() { return ""; }

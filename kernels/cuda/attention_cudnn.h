@@ -24,8 +24,8 @@ class AttentionPlans {
 
   // False, with the reason kept, where cuDNN is missing or refuses the shape: the caller then has to compute. The first
   // call for a shape builds its graph and allocates workspace, and so must not be under stream capture.
-  bool forward(Cuda& cuda, const AttentionForward<bf16>& args);
-  bool backward(Cuda& cuda, const AttentionBackward<bf16>& args);
+  bool forward(CudaStream& cuda, const AttentionForward<bf16>& args);
+  bool backward(CudaStream& cuda, const AttentionBackward<bf16>& args);
 
   const std::string& reason() const { return reason_; } // why cuDNN did not serve; empty while it does, or nobody asked
   std::string version();                                // "cuDNN 9.19.0", or empty without the library
@@ -33,7 +33,7 @@ class AttentionPlans {
  private:
   struct Cudnn;
   std::string open();
-  bool ready(const Cuda& cuda);
+  bool ready(const CudaStream& cuda);
   bool refuse(const std::string& reason);
 
   const CudaDevice& device_;

@@ -19,24 +19,24 @@ void check(cublasStatus_t status, const char* what) {
 }
 #define CUBLAS_CHECK(call) check((call), #call)
 
-cudaDataType_t cuda_type(MatmulType type) {
+cudaDataType_t cuda_type(GemmType type) {
   switch (type) {
-    case MatmulType::fp32:
+    case GemmType::fp32:
       return CUDA_R_32F;
-    case MatmulType::e4m3:
+    case GemmType::e4m3:
       return CUDA_R_8F_E4M3;
-    case MatmulType::e5m2:
+    case GemmType::e5m2:
       return CUDA_R_8F_E5M2;
     default:
       return CUDA_R_16BF;
   }
 }
 
-cublasLtEpilogue_t cublas_epilogue(MatmulEpilogue epilogue) {
+cublasLtEpilogue_t cublas_epilogue(GemmEpilogue epilogue) {
   switch (epilogue) {
-    case MatmulEpilogue::bias:
+    case GemmEpilogue::bias:
       return CUBLASLT_EPILOGUE_BIAS;
-    case MatmulEpilogue::gelu_aux_bias:
+    case GemmEpilogue::gelu_aux_bias:
       return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
     default:
       return CUBLASLT_EPILOGUE_DEFAULT;
@@ -48,7 +48,7 @@ void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t attrib
   CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(description, attribute, &value, sizeof(value)));
 }
 
-cublasLtMatrixLayout_t make_layout(MatmulType type, int64_t rows, int64_t columns, int64_t batch) {
+cublasLtMatrixLayout_t make_layout(GemmType type, int64_t rows, int64_t columns, int64_t batch) {
   cublasLtMatrixLayout_t layout = nullptr;
   CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&layout, cuda_type(type), static_cast<uint64_t>(rows),
                                           static_cast<uint64_t>(columns), rows));
@@ -113,19 +113,19 @@ std::optional<CublasLtAlgorithm> CublasLtAlgorithm::from_hex(const std::string& 
   return algorithm;
 }
 
-// ---- one product ----
+// ---- one problem ----
 
-struct CublasLtProduct::Description {
-  explicit Description(const MatmulProduct& p) {
-    CUBLAS_CHECK(cublasLtMatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-    set(product, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-    set(product, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
-    set(product, CUBLASLT_MATMUL_DESC_EPILOGUE, cublas_epilogue(p.epilogue));
-    if (p.epilogue == MatmulEpilogue::bias || p.epilogue == MatmulEpilogue::gelu_aux_bias) {
-      set(product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_16BF);
+struct CublasLtGemm::Description {
+  explicit Description(const GemmProblem& p) {
+    CUBLAS_CHECK(cublasLtMatmulDescCreate(&gemm, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    set(gemm, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(gemm, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(gemm, CUBLASLT_MATMUL_DESC_EPILOGUE, cublas_epilogue(p.epilogue));
+    if (p.epilogue == GemmEpilogue::bias || p.epilogue == GemmEpilogue::gelu_aux_bias) {
+      set(gemm, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_16BF);
     }
-    if (p.epilogue == MatmulEpilogue::gelu_aux_bias) set(product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.m);
-    if (p.fast_accumulation) set(product, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
+    if (p.epilogue == GemmEpilogue::gelu_aux_bias) set(gemm, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.m);
+    if (p.fast_accumulation) set(gemm, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
     a = p.transpose_a ? make_layout(p.a, p.k, p.m, p.batch) : make_layout(p.a, p.m, p.k, p.batch);
     b = p.transpose_b ? make_layout(p.b, p.n, p.k, p.batch) : make_layout(p.b, p.k, p.n, p.batch);
     d = make_layout(p.d, p.m, p.n, p.batch);
@@ -134,40 +134,41 @@ struct CublasLtProduct::Description {
     cublasLtMatrixLayoutDestroy(d);
     cublasLtMatrixLayoutDestroy(b);
     cublasLtMatrixLayoutDestroy(a);
-    cublasLtMatmulDescDestroy(product);
+    cublasLtMatmulDescDestroy(gemm);
   }
   Description(const Description&) = delete;
 
-  cublasLtMatmulDesc_t product = nullptr;
+  cublasLtMatmulDesc_t gemm = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, d = nullptr;
 };
 
-CublasLtProduct::CublasLtProduct(const CublasLt& library, const MatmulProduct& product)
-    : library_(library), product_(product), is_(std::make_unique<Description>(product)) {}
-CublasLtProduct::~CublasLtProduct() = default;
+CublasLtGemm::CublasLtGemm(const CublasLt& library, const GemmProblem& problem)
+    : library_(library), problem_(problem), description_(std::make_unique<Description>(problem)) {}
+CublasLtGemm::~CublasLtGemm() = default;
 
-void CublasLtProduct::bind(const MatmulOperands& operands) const {
-  if (operands.bias) set(is_->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
-  if (operands.aux) set(is_->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.aux);
-  if (operands.a_scale) set(is_->product, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, operands.a_scale);
-  if (operands.b_scale) set(is_->product, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, operands.b_scale);
+void CublasLtGemm::bind(const GemmArguments& operands) const {
+  if (operands.bias) set(description_->gemm, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
+  if (operands.aux) set(description_->gemm, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.aux);
+  if (operands.a_scale) set(description_->gemm, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, operands.a_scale);
+  if (operands.b_scale) set(description_->gemm, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, operands.b_scale);
 }
 
 // Split sums must be kept in FP32 and added by a second pass: neither in the order in which blocks finish, nor rounded
 // to BF16.
-std::vector<CublasLtAlgorithm> CublasLtProduct::heuristics() const {
+std::vector<CublasLtAlgorithm> CublasLtGemm::heuristics() const {
   Preference preference;
-  preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kMatmulWorkspaceBytes});
+  preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kGemmWorkspaceBytes});
   preference.set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   for (auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
-    preference.set(attribute, static_cast<uint32_t>(product_.alignment));
+    preference.set(attribute, static_cast<uint32_t>(problem_.alignment));
   }
 
   cublasLtMatmulHeuristicResult_t results[kHeuristics];
   int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(library_.handle(), is_->product, is_->a, is_->b, is_->d,
-                                                               is_->d, preference.value, kHeuristics, results, &count);
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(library_.handle(), description_->gemm, description_->a, description_->b,
+                                     description_->d, description_->d, preference.value, kHeuristics, results, &count);
   std::vector<CublasLtAlgorithm> algorithms;
   for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < count; ++i) {
     if (results[i].state != CUBLAS_STATUS_SUCCESS) continue;
@@ -175,27 +176,28 @@ std::vector<CublasLtAlgorithm> CublasLtProduct::heuristics() const {
   }
   if (algorithms.empty()) {
     throw Error(ExitCode::device,
-                "cuBLASLt has no algorithm for " + product_.name() + ": " + cublasLtGetStatusString(status),
+                "cuBLASLt has no algorithm for " + problem_.name() + ": " + cublasLtGetStatusString(status),
                 "check that cuBLASLt and the driver belong to the same CUDA 13");
   }
   return algorithms;
 }
 
-bool CublasLtProduct::accepts(const CublasLtAlgorithm& algorithm) const {
+bool CublasLtGemm::accepts(const CublasLtAlgorithm& algorithm) const {
   const cublasLtMatmulAlgo_t form = library_form(algorithm);
   cublasLtMatmulHeuristicResult_t result;
   const cublasStatus_t status =
-      cublasLtMatmulAlgoCheck(library_.handle(), is_->product, is_->a, is_->b, is_->d, is_->d, &form, &result);
-  return status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= kMatmulWorkspaceBytes;
+      cublasLtMatmulAlgoCheck(library_.handle(), description_->gemm, description_->a, description_->b, description_->d,
+                              description_->d, &form, &result);
+  return status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= kGemmWorkspaceBytes;
 }
 
-bool CublasLtProduct::launch(Cuda& cuda, const CublasLtAlgorithm& algorithm, const MatmulOperands& operands) const {
+bool CublasLtGemm::launch(CudaStream& cuda, const CublasLtAlgorithm& algorithm, const GemmArguments& operands) const {
   const cublasLtMatmulAlgo_t form = library_form(algorithm);
-  const float alpha = operands.alpha, beta = product_.residual ? operands.beta : product_.accumulate ? 1.0f : 0.0f;
-  const void* const c = product_.residual ? operands.c : operands.d;
-  return cublasLtMatmul(library_.handle(), is_->product, &alpha, operands.a, is_->a, operands.b, is_->b, &beta, c,
-                        is_->d, operands.d, is_->d, &form, cuda.matmul_workspace, kMatmulWorkspaceBytes,
-                        cuda.stream) == CUBLAS_STATUS_SUCCESS;
+  const float alpha = operands.alpha, beta = problem_.residual ? operands.beta : problem_.accumulate ? 1.0f : 0.0f;
+  const void* const c = problem_.residual ? operands.c : operands.d;
+  return cublasLtMatmul(library_.handle(), description_->gemm, &alpha, operands.a, description_->a, operands.b,
+                        description_->b, &beta, c, description_->d, operands.d, description_->d, &form,
+                        cuda.gemm_workspace, kGemmWorkspaceBytes, cuda.stream) == CUBLAS_STATUS_SUCCESS;
 }
 
 } // namespace gpt2

@@ -1,4 +1,4 @@
-// cuBLASLt: one product's description, the library's algorithms for it, and how one of them runs. Only algorithms that
+// cuBLASLt: one problem's description, the library's algorithms for it, and how one of them runs. Only algorithms that
 // sum in a fixed order are considered, so the same algorithm gives the same bits.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/matmul_product.h"
+#include "kernels/cuda/gemm_problem.h"
 
 struct cublasLtContext; // cublasLt.h, which only cublaslt.cpp includes
 
@@ -34,24 +34,25 @@ struct CublasLtAlgorithm {
   static std::optional<CublasLtAlgorithm> from_hex(const std::string& hex);
 };
 
-class CublasLtProduct {
+class CublasLtGemm {
  public:
-  CublasLtProduct(const CublasLt& library, const MatmulProduct& product);
-  ~CublasLtProduct();
-  CublasLtProduct(const CublasLtProduct&) = delete;
+  CublasLtGemm(const CublasLt& library, const GemmProblem& problem);
+  ~CublasLtGemm();
+  CublasLtGemm(const CublasLtGemm&) = delete;
 
   // Bias, aux and scales are part of the description: to be bound before the other three are called.
-  void bind(const MatmulOperands& operands) const;
+  void bind(const GemmArguments& operands) const;
 
   std::vector<CublasLtAlgorithm> heuristics() const; // best guess first; throws if there is none
   bool accepts(const CublasLtAlgorithm& algorithm) const;
-  bool launch(Cuda& cuda, const CublasLtAlgorithm& algorithm, const MatmulOperands& operands) const; // did it start?
+  bool launch(CudaStream& cuda, const CublasLtAlgorithm& algorithm,
+              const GemmArguments& operands) const; // did it start?
 
  private:
   struct Description;
   const CublasLt& library_;
-  MatmulProduct product_;
-  std::unique_ptr<Description> is_;
+  GemmProblem problem_;
+  std::unique_ptr<Description> description_;
 };
 
 } // namespace gpt2

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "kernels/cuda/attention_cudnn.h"
-#include "kernels/cuda/matmul_plans.h"
+#include "kernels/cuda/gemm_plans.h"
 
 namespace gpt2 {
 namespace {
@@ -117,15 +117,15 @@ CudaDevice::CudaDevice(const CudaOptions& options) : options(options) {
                   "train on the CPU engine, or use an A100, H100 or newer");
   }
   require_device_code(options.device);
-  matmuls = std::make_unique<MatmulPlans>(*this);
+  gemms = std::make_unique<GemmPlans>(*this);
   attentions = std::make_unique<AttentionPlans>(*this);
 }
 
 CudaDevice::~CudaDevice() = default;
 
-Cuda::Cuda(const CudaOptions& options) : Cuda(std::make_shared<CudaDevice>(options)) {}
+CudaStream::CudaStream(const CudaOptions& options) : CudaStream(std::make_shared<CudaDevice>(options)) {}
 
-Cuda::Cuda(std::shared_ptr<CudaDevice> on, Priority priority) : device(std::move(on)) {
+CudaStream::CudaStream(std::shared_ptr<CudaDevice> on, Priority priority) : device(std::move(on)) {
   try {
     CUDA_CHECK(cudaSetDevice(device->options.device));
     int least = 0, greatest = 0;
@@ -134,25 +134,25 @@ Cuda::Cuda(std::shared_ptr<CudaDevice> on, Priority priority) : device(std::move
         cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority == Priority::high ? greatest : least));
     CUDA_CHECK(cudaMalloc(&scratch_base, device->options.scratch_bytes));
     scratch_bytes = device->options.scratch_bytes;
-    CUDA_CHECK(cudaMalloc(&matmul_workspace, kMatmulWorkspaceBytes));
+    CUDA_CHECK(cudaMalloc(&gemm_workspace, kGemmWorkspaceBytes));
   } catch (...) {
     release();
     throw;
   }
 }
 
-Cuda::~Cuda() { release(); }
+CudaStream::~CudaStream() { release(); }
 
 // Errors are ignored: after a lost device every call fails, and the first failure has been reported.
-void Cuda::release() noexcept {
+void CudaStream::release() noexcept {
   if (stream) cudaStreamSynchronize(stream);
   for (void* workspace : attention_workspaces_) cudaFree(workspace);
-  cudaFree(matmul_workspace);
+  cudaFree(gemm_workspace);
   cudaFree(scratch_base);
   if (stream) cudaStreamDestroy(stream);
 }
 
-void* Cuda::attention_workspace(size_t bytes) {
+void* CudaStream::attention_workspace(size_t bytes) {
   if (bytes > attention_workspace_largest_) {
     void* workspace = nullptr;
     CUDA_CHECK(cudaMalloc(&workspace, bytes));
@@ -169,7 +169,7 @@ bool is_capturing(cudaStream_t stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-void Cuda::throw_scratch_too_small(size_t bytes) const {
+void CudaStream::throw_scratch_too_small(size_t bytes) const {
   throw Error(ExitCode::device,
               "an operation needs " + std::to_string(bytes >> 20) + " MiB of scratch memory and has " +
                   std::to_string(scratch_bytes >> 20),

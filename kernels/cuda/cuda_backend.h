@@ -26,10 +26,10 @@ int compute_capability_of(int device);            // 0 if it cannot be asked
 bool is_capturing(cudaStream_t stream); // under stream capture
 
 class AttentionPlans; // kernels/cuda/attention_cudnn.h: cuDNN SDPA graphs by shape
-class MatmulPlans;    // kernels/cuda/matmul_plans.h: how each matrix product is computed
+class GemmPlans;      // kernels/cuda/gemm_plans.h: how each matrix product is computed
 class Profile;        // kernels/cuda/profile.h: times operations while a benchmark asks for it
 
-constexpr size_t kMatmulWorkspaceBytes = size_t{32} << 20; // what cuBLAS recommends for Hopper
+constexpr size_t kGemmWorkspaceBytes = size_t{32} << 20; // what cuBLAS recommends for Hopper
 
 struct CudaOptions {
   int device = 0;
@@ -38,7 +38,7 @@ struct CudaOptions {
   AttentionKind attention = AttentionKind::automatic;
   size_t scratch_bytes = size_t{64} << 20; // of each stream: partial sums, sort buffers
 
-  size_t bytes_per_stream() const { return scratch_bytes + kMatmulWorkspaceBytes; }
+  size_t bytes_per_stream() const { return scratch_bytes + kGemmWorkspaceBytes; }
 };
 
 // One GPU as a model uses it: what it can do, and how products and attention are computed on it. One host thread
@@ -54,19 +54,19 @@ struct CudaDevice {
   int compute_capability = 0;               // 90 for Hopper
   int shared_memory_per_block = 0;          // bytes, with the opt-in: 227 KiB on Hopper
   int shared_memory_per_multiprocessor = 0; // 228 KiB
-  std::unique_ptr<MatmulPlans> matmuls;
+  std::unique_ptr<GemmPlans> gemms;
   std::unique_ptr<AttentionPlans> attentions;
 };
 
 // What an operation runs on: a stream with its own scratch memory and workspaces. Operations of one stream follow one
 // another, so each may use all of the scratch memory and leave nothing in it for the next; operations of two streams
 // run side by side and share nothing but the device's plans.
-struct Cuda {
-  explicit Cuda(const CudaOptions& options); // opens the device, and its first stream
-  enum class Priority { normal, high };      // whose blocks are taken first when a multiprocessor has room
-  explicit Cuda(std::shared_ptr<CudaDevice> device, Priority priority = Priority::normal);
-  ~Cuda();
-  Cuda(const Cuda&) = delete;
+struct CudaStream {
+  explicit CudaStream(const CudaOptions& options); // opens the device, and its first stream
+  enum class Priority { normal, high };            // whose blocks are taken first when a multiprocessor has room
+  explicit CudaStream(std::shared_ptr<CudaDevice> device, Priority priority = Priority::normal);
+  ~CudaStream();
+  CudaStream(const CudaStream&) = delete;
 
   // The scratch memory as `count` elements of T, 256-byte aligned. Throws if it is too small.
   template <class T>
@@ -86,8 +86,8 @@ struct Cuda {
   cudaStream_t stream = nullptr;
   std::byte* scratch_base = nullptr;
   size_t scratch_bytes = 0;
-  std::byte* matmul_workspace = nullptr; // kMatmulWorkspaceBytes, for cuBLASLt
-  Profile* profile = nullptr;            // not owned; null: no timing
+  std::byte* gemm_workspace = nullptr; // kGemmWorkspaceBytes, for cuBLASLt
+  Profile* profile = nullptr;          // not owned; null: no timing
 
  private:
   void release() noexcept;

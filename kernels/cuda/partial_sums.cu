@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(1024) add_kernel(double* sum, const double* pa
 
 } // namespace
 
-void add_partial_sums(Cuda& cuda, double* sum, const double* partials, int64_t count) {
+void add_partial_sums(CudaStream& cuda, double* sum, const double* partials, int64_t count) {
   add_kernel<<<1, 1024, 0, cuda.stream>>>(sum, partials, count);
   CUDA_CHECK_LAUNCH("add_partial_sums");
 }

@@ -46,12 +46,12 @@ std::vector<OperationTime> Profile::results() {
   return operations;
 }
 
-Range::Range(Cuda& cuda, const char* name, double bytes, double flops) : cuda_(cuda) {
+NvtxRange::NvtxRange(CudaStream& cuda, const char* name, double bytes, double flops) : cuda_(cuda) {
   nvtxRangePushA(name);
   if (cuda_.profile) cuda_.profile->begin(name, bytes, flops);
 }
 
-Range::~Range() {
+NvtxRange::~NvtxRange() {
   if (cuda_.profile) cuda_.profile->end();
   nvtxRangePop();
 }

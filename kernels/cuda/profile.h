@@ -39,15 +39,15 @@ class Profile {
   std::vector<Record> records_;
 };
 
-// Stands at the top of a launcher: Range range(cuda, "gelu_forward", 4.0 * rows * cols);
-class Range {
+// Stands at the top of a launcher: NvtxRange range(cuda, "gelu_forward", 4.0 * rows * cols);
+class NvtxRange {
  public:
-  Range(Cuda& cuda, const char* name, double bytes, double flops = 0);
-  ~Range();
-  Range(const Range&) = delete;
+  NvtxRange(CudaStream& cuda, const char* name, double bytes, double flops = 0);
+  ~NvtxRange();
+  NvtxRange(const NvtxRange&) = delete;
 
  private:
-  Cuda& cuda_;
+  CudaStream& cuda_;
 };
 
 } // namespace gpt2

@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kStripWarps* kWarp)
 
 // dbias (cols) += the column sums, or null.
 template <class Work>
-void launch_column_strips(Cuda& cuda, const Work& work, float* dbias, int64_t rows, int cols, const char* name) {
+void launch_column_strips(CudaStream& cuda, const Work& work, float* dbias, int64_t rows, int cols, const char* name) {
   const auto strips = static_cast<unsigned>(ceil_div(cols, kStripColumns));
   int resident = 0;
   CUDA_CHECK(

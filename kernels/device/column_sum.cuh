@@ -13,6 +13,6 @@ struct ColumnSums {
   const float* partials; // (count, outputs, cols)
   int count, cols;
 };
-void add_column_partials(Cuda& cuda, const ColumnSums& p);
+void add_column_partials(CudaStream& cuda, const ColumnSums& p);
 
 } // namespace gpt2

@@ -10,19 +10,19 @@
 
 namespace gpt2 {
 
-// Two codes, `low` in the low byte. Saturating, round to nearest even: as fp8_encode on the CPU.
+// Two bytes, `low` in the low byte. Saturating, round to nearest even: as fp8_encode on the CPU.
 __device__ inline uint32_t fp8_pair(float low, float high, Fp8Format format) {
   const float2 pair = make_float2(low, high);
   return format == Fp8Format::e4m3 ? __nv_cvt_float2_to_fp8x2(pair, __NV_SATFINITE, __NV_E4M3)
                                    : __nv_cvt_float2_to_fp8x2(pair, __NV_SATFINITE, __NV_E5M2);
 }
 
-// Eight codes of values already scaled, first value in the lowest byte.
+// Eight bytes of values already scaled, first value in the lowest byte.
 __device__ inline uint2 fp8_pack(const Float8& scaled, Fp8Format format) {
-  uint2 codes;
-  codes.x = fp8_pair(scaled.v[0], scaled.v[1], format) | fp8_pair(scaled.v[2], scaled.v[3], format) << 16;
-  codes.y = fp8_pair(scaled.v[4], scaled.v[5], format) | fp8_pair(scaled.v[6], scaled.v[7], format) << 16;
-  return codes;
+  uint2 bytes;
+  bytes.x = fp8_pair(scaled.v[0], scaled.v[1], format) | fp8_pair(scaled.v[2], scaled.v[3], format) << 16;
+  bytes.y = fp8_pair(scaled.v[4], scaled.v[5], format) | fp8_pair(scaled.v[6], scaled.v[7], format) << 16;
+  return bytes;
 }
 
 // The same, rounded stochastically to E5M2: the upper bytes of halves, dithered in their lower ones
@@ -38,24 +38,24 @@ __device__ inline uint2 e5m2_pack_stochastic(const Float8& scaled, const Roundin
   return {__byte_perm(halves[0], halves[1], 0x7531), __byte_perm(halves[2], halves[3], 0x7531)};
 }
 
-// A sink as one thread sees it: scales, encodes, and tallies what it sees.
+// A output as one thread sees it: scales, encodes, and tallies what it sees.
 class Fp8Quantizer {
  public:
   // The values are what is handed over times `unit`.
-  __device__ explicit Fp8Quantizer(const Fp8Sink& sink, float unit = 1.0f)
-      : format_(sink.format),
-        metering_(sink.metering),
+  __device__ explicit Fp8Quantizer(const Fp8Output& output, float unit = 1.0f)
+      : format_(output.format),
+        statistics_(output.statistics),
         unit_(unit),
-        scale_((sink.meter ? sink.meter->scale : 1.0f) * unit),
-        largest_(sink.format == Fp8Format::e4m3 ? 448.0f : 57344.0f),
-        flushed_below_(sink.format == Fp8Format::e4m3 ? 0x1.0p-10f : 0x1.0p-17f) {
+        scale_((output.meta ? output.meta->scale : 1.0f) * unit),
+        largest_(output.format == Fp8Format::e4m3 ? 448.0f : 57344.0f),
+        flushed_below_(output.format == Fp8Format::e4m3 ? 0x1.0p-10f : 0x1.0p-17f) {
   } // half of the smallest code: a tie goes to 0
 
   __device__ uint2 operator()(const Float8& values) {
     Float8 scaled;
 #pragma unroll
     for (int k = 0; k < kVector; ++k) scaled.v[k] = values.v[k] * scale_;
-    if (metering_ != Fp8Metering::none) {
+    if (statistics_ != Fp8Statistics::none) {
       float largest_here = 0;
 #pragma unroll
       for (int k = 0; k < kVector; ++k) largest_here = fmaxf(largest_here, fabsf(values.v[k]));
@@ -79,8 +79,8 @@ class Fp8Quantizer {
   }
 
   template <int kCount>
-  __device__ void meter(const Float8 (&values)[kCount]) {
-    if (metering_ == Fp8Metering::none) return;
+  __device__ void observe(const Float8 (&values)[kCount]) {
+    if (statistics_ == Fp8Statistics::none) return;
     float largest_here = 0;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
@@ -103,10 +103,10 @@ class Fp8Quantizer {
   // Has an infinity been metered? Codes hide it: conversion saturates.
   __device__ bool overflowed() const { return amax_ == INFINITY; }
 
-  // Adds this block's tally to the sink's; every thread of the block must call it. One atomic per block, and for the
+  // Adds this block's tally to the output's; every thread of the block must call it. One atomic per block, and for the
   // amax only while it still grows.
-  __device__ void commit(const Fp8Sink& sink) const {
-    if (metering_ == Fp8Metering::none) return;
+  __device__ void commit(const Fp8Output& output) const {
+    if (statistics_ == Fp8Statistics::none) return;
     __shared__ unsigned amax, saturated, flushed;
     __syncthreads(); // a block may commit more than one quantizer
     if (threadIdx.x == 0) amax = saturated = flushed = 0;
@@ -121,27 +121,27 @@ class Fp8Quantizer {
     }
     __syncthreads();
     if (threadIdx.x != 0) return;
-    if (amax > *static_cast<volatile uint32_t*>(sink.amax)) atomicMax(sink.amax, amax);
-    if (metering_ == Fp8Metering::measure) return; // counted by the pass that writes
-    if (saturated) atomicAdd(&sink.meter->saturated, static_cast<unsigned long long>(saturated));
-    if (flushed) atomicAdd(&sink.meter->flushed, static_cast<unsigned long long>(flushed));
+    if (amax > *static_cast<volatile uint32_t*>(output.amax)) atomicMax(output.amax, amax);
+    if (statistics_ == Fp8Statistics::amax_only) return; // counted by the pass that writes
+    if (saturated) atomicAdd(&output.meta->saturated, static_cast<unsigned long long>(saturated));
+    if (flushed) atomicAdd(&output.meta->flushed, static_cast<unsigned long long>(flushed));
   }
 
   // The same by one warp, whose threads all call it: for blocks whose warps go different ways.
-  __device__ void commit_warp(const Fp8Sink& sink) const {
-    if (metering_ == Fp8Metering::none) return;
+  __device__ void commit_warp(const Fp8Output& output) const {
+    if (statistics_ == Fp8Statistics::none) return;
     const unsigned amax = __reduce_max_sync(0xFFFFFFFFu, __float_as_uint(amax_ * unit_));
     const unsigned saturated = __reduce_add_sync(0xFFFFFFFFu, saturated_);
     const unsigned flushed = __reduce_add_sync(0xFFFFFFFFu, flushed_);
     if (threadIdx.x % kWarp != 0) return;
-    if (amax > *static_cast<volatile uint32_t*>(sink.amax)) atomicMax(sink.amax, amax);
-    if (saturated) atomicAdd(&sink.meter->saturated, static_cast<unsigned long long>(saturated));
-    if (flushed) atomicAdd(&sink.meter->flushed, static_cast<unsigned long long>(flushed));
+    if (amax > *static_cast<volatile uint32_t*>(output.amax)) atomicMax(output.amax, amax);
+    if (saturated) atomicAdd(&output.meta->saturated, static_cast<unsigned long long>(saturated));
+    if (flushed) atomicAdd(&output.meta->flushed, static_cast<unsigned long long>(flushed));
   }
 
  private:
   Fp8Format format_;
-  Fp8Metering metering_;
+  Fp8Statistics statistics_;
   float unit_, scale_, largest_, flushed_below_;
   float amax_ = 0;
   unsigned saturated_ = 0, flushed_ = 0;
@@ -157,17 +157,17 @@ __device__ inline void transpose_4x4(uint32_t& a, uint32_t& b, uint32_t& c, uint
   d = __byte_perm(ab_high, cd_high, 0x7632);
 }
 
-// 8 rows of 8 codes -> 8 columns of 8 codes.
-__device__ inline void transpose_8x8(uint2 (&codes)[8]) {
-  transpose_4x4(codes[0].x, codes[1].x, codes[2].x, codes[3].x);
-  transpose_4x4(codes[0].y, codes[1].y, codes[2].y, codes[3].y);
-  transpose_4x4(codes[4].x, codes[5].x, codes[6].x, codes[7].x);
-  transpose_4x4(codes[4].y, codes[5].y, codes[6].y, codes[7].y);
+// 8 rows of 8 bytes -> 8 columns of 8 bytes.
+__device__ inline void transpose_8x8(uint2 (&bytes)[8]) {
+  transpose_4x4(bytes[0].x, bytes[1].x, bytes[2].x, bytes[3].x);
+  transpose_4x4(bytes[0].y, bytes[1].y, bytes[2].y, bytes[3].y);
+  transpose_4x4(bytes[4].x, bytes[5].x, bytes[6].x, bytes[7].x);
+  transpose_4x4(bytes[4].y, bytes[5].y, bytes[6].y, bytes[7].y);
 #pragma unroll
   for (int i = 0; i < 4; ++i) { // the off-diagonal 4x4 blocks change places
-    const uint32_t upper_right = codes[i].y;
-    codes[i].y = codes[i + 4].x;
-    codes[i + 4].x = upper_right;
+    const uint32_t upper_right = bytes[i].y;
+    bytes[i].y = bytes[i + 4].x;
+    bytes[i + 4].x = upper_right;
   }
 }
 

@@ -22,16 +22,16 @@ template <int D>
 constexpr int kPitch = D + 8;
 
 // Four 8x8 matrices; lane i gives the address of row i%8 of matrix i/8.
-__device__ inline void load_matrices(uint32_t (&fragment)[4], const bf16* row) {
+__device__ inline void ldmatrix_x4(uint32_t (&fragment)[4], const bf16* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
-               : "r"(shared_address(row))
+               : "r"(cast_smem_ptr_to_uint(row))
                : "memory");
 }
-__device__ inline void load_matrices_transposed(uint32_t (&fragment)[4], const bf16* row) {
+__device__ inline void ldmatrix_x4_trans(uint32_t (&fragment)[4], const bf16* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
-               : "r"(shared_address(row))
+               : "r"(cast_smem_ptr_to_uint(row))
                : "memory");
 }
 
@@ -45,11 +45,11 @@ __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, u
 }
 
 // Over the four threads that share a row of an accumulator.
-__device__ inline float row_maximum(float x) {
+__device__ inline float quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 1));
   return fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 2));
 }
-__device__ inline float row_total(float x) {
+__device__ inline float quad_sum(float x) {
   x += __shfl_xor_sync(0xFFFFFFFFu, x, 1);
   return x + __shfl_xor_sync(0xFFFFFFFFu, x, 2);
 }
@@ -61,17 +61,17 @@ __device__ inline uint32_t pack_bf16(float low, float high) {
 
 // c (16, N) += a (16, D) b (N, D)^T, both in shared memory.
 template <int N, int D>
-__device__ inline void multiply_by_transpose(float (&c)[N / 8][4], const bf16* a, const bf16* b, int lane) {
+__device__ inline void warp_gemm_nt(float (&c)[N / 8][4], const bf16* a, const bf16* b, int lane) {
   const bf16* a_row = a + lane % 16 * kPitch<D> + lane / 16 * 8;
   const bf16* b_row = b + (lane % 8 + lane / 16 * 8) * kPitch<D> + lane / 8 % 2 * 8;
 #pragma unroll
   for (int k = 0; k < D; k += 16) {
     uint32_t left[4];
-    load_matrices(left, a_row + k);
+    ldmatrix_x4(left, a_row + k);
 #pragma unroll
     for (int n = 0; n < N; n += 16) {
       uint32_t right[4];
-      load_matrices(right, b_row + n * kPitch<D> + k);
+      ldmatrix_x4(right, b_row + n * kPitch<D> + k);
       mma(c[n / 8], left, right[0], right[1]);
       mma(c[n / 8 + 1], left, right[2], right[3]);
     }
@@ -80,7 +80,7 @@ __device__ inline void multiply_by_transpose(float (&c)[N / 8][4], const bf16* a
 
 // c (16, D) += a (16, N) b (N, D), a the accumulators of a product before, rounded to BF16; b in shared memory.
 template <int N, int D>
-__device__ inline void multiply_registers(float (&c)[D / 8][4], const float (&a)[N / 8][4], const bf16* b, int lane) {
+__device__ inline void warp_gemm_rs(float (&c)[D / 8][4], const float (&a)[N / 8][4], const bf16* b, int lane) {
   const bf16* b_row = b + lane % 16 * kPitch<D> + lane / 16 * 8;
 #pragma unroll
   for (int k = 0; k < N; k += 16) {
@@ -91,7 +91,7 @@ __device__ inline void multiply_registers(float (&c)[D / 8][4], const float (&a)
 #pragma unroll
     for (int n = 0; n < D; n += 16) {
       uint32_t right[4];
-      load_matrices_transposed(right, b_row + k * kPitch<D> + n);
+      ldmatrix_x4_trans(right, b_row + k * kPitch<D> + n);
       mma(c[n / 8], left, right[0], right[1]);
       mma(c[n / 8 + 1], left, right[2], right[3]);
     }

@@ -7,14 +7,14 @@
 namespace gpt2::sm90 {
 
 // Is a batch of B sequences computed by these kernels? Not where the user has named cuDNN.
-bool takes_attention(int compute_capability, AttentionKind kind, int B, int T, int HS);
+bool can_implement_attention(int compute_capability, AttentionKind kind, int B, int T, int HS);
 
-void attention_forward(Cuda& cuda, const AttentionForward<bf16>& args);
+void attention_forward(CudaStream& cuda, const AttentionForward<bf16>& args);
 
 // Is there scratch memory for the column sums of every tile, from which a bias gradient is made?
-bool takes_bias_gradient(const Cuda& cuda, const AttentionBackward<bf16>& args);
+bool can_fuse_bias_gradient(const CudaStream& cuda, const AttentionBackward<bf16>& args);
 
 // The same bits every time. dbias (3C) += column sums of dqkv before it is rounded, or null.
-void attention_backward(Cuda& cuda, const AttentionBackward<bf16>& args, float* dbias = nullptr);
+void attention_backward(CudaStream& cuda, const AttentionBackward<bf16>& args, float* dbias = nullptr);
 
 } // namespace gpt2::sm90

@@ -1,26 +1,26 @@
 // The gradient of causal attention in two passes, which both make the probabilities again from the scores and the
-// log-sum-exp of each query: one owns queries and sums dQ over keys, one owns keys and sums dK and dV over queries,
-// whose scores it holds transposed. That is seven products instead of five, but every sum stays in the registers of one
-// warpgroup: no atomics, no exchange between warpgroups, and the same bits every time.
+// log-sum-exp of each lse_offset: one owns queries and sums dQ over keys, one owns keys and sums dK and dV over
+// queries, whose scores it holds transposed. That is seven products instead of five, but every sum stays in the
+// registers of one warpgroup: no atomics, no exchange between warpgroups, and the same bits every time.
 //
-//   P = exp(scale Q K^T - log_sum), dP = dO V^T, dS = P (dP - dot), dot = sum of dO O over a head
+//   P = exp(scale Q K^T - lse), dP = dO V^T, dS = P (dP - dpsum_of_row), dpsum_of_row = sum of dO O over a head
 //   dQ = scale dS K,  dK = scale dS^T Q,  dV = P^T dO
 #include <cmath>
 
 #include "kernels/cuda/profile.h"
 #include "kernels/device/column_sum.cuh"
 #include "kernels/sm90/attention.h"
-#include "kernels/sm90/attention_tiles.cuh"
+#include "kernels/sm90/attention_pipeline.cuh"
 
 namespace gpt2::sm90 {
 namespace {
 
 struct BackwardArguments {
   CUtensorMap qkv, dout, out, dqkv;
-  const float* log_sums;   // (B, NH, T), of exponentials of a query's scaled scores
-  float *log2_sums, *dots; // (B, NH, T): the pass over queries leaves them to the pass over keys
-  float* partials;         // (B T / 64, 3C): column sums of each tile of dqkv, or null
-  Heads heads;
+  const float* softmax_lse;        // (B, NH, T), of exponentials of a lse_offset's scaled scores
+  float *softmax_lse_log2, *dpsum; // (B, NH, T): the pass over queries leaves them to the pass over keys
+  float* partials;                 // (B T / 64, 3C): column sums of each tile of dqkv, or null
+  CausalTileScheduler scheduler;
   float scale;
 };
 
@@ -28,22 +28,22 @@ struct BackwardArguments {
 struct QueryPass {
   static constexpr Columns kColumns = Columns::keys_before;
   static constexpr bool kOfKeys = false;
-  using Layout = TileLayout<TileCounts{
+  using Traits = KernelTraits<TileConfig{
       .consumers = 2, .stages = 8, .row_stages = 1, .row_tensors = 3, .outputs = 1, .sums = true}>;
 };
 
-// K and V in rows; Q and dO in columns, with each query's log2_sum and dot.
+// K and V in rows; Q and dO in columns, with each lse_offset's log2_sum and dpsum_of_row.
 struct KeyPass {
   static constexpr Columns kColumns = Columns::queries_after;
   static constexpr bool kOfKeys = true;
-  static constexpr int kStatisticBytes = kTileRows * static_cast<int>(sizeof(float));
-  using Layout = TileLayout<TileCounts{.consumers = 2,
-                                       .stages = 8,
-                                       .column_bytes = 2 * kStatisticBytes,
-                                       .row_stages = 1,
-                                       .row_tensors = 2,
-                                       .outputs = 2,
-                                       .sums = true}>;
+  static constexpr int kStatisticBytes = kBlockM * static_cast<int>(sizeof(float));
+  using Traits = KernelTraits<TileConfig{.consumers = 2,
+                                         .stages = 8,
+                                         .column_bytes = 2 * kStatisticBytes,
+                                         .row_stages = 1,
+                                         .row_tensors = 2,
+                                         .outputs = 2,
+                                         .sums = true}>;
 };
 
 // A thread's columns of 64 values.
@@ -57,226 +57,231 @@ __device__ inline void load_columns(float (&values)[16], const uint8_t* from, in
 }
 
 // The sums of dO O over two rows of a tile.
-__device__ inline void row_dots(float (&dots)[2], const Fragments& dout, const Fragments& out) {
-  dots[0] = dots[1] = 0;
+__device__ inline void row_dpsum(float (&dpsum)[2], const Fragments& dout, const Fragments& out) {
+  dpsum[0] = dpsum[1] = 0;
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
     const float2 x = unpack_bf16(dout[i / 4][i % 4]), y = unpack_bf16(out[i / 4][i % 4]);
-    dots[i % 2] += x.x * y.x + x.y * y.y;
+    dpsum[i % 2] += x.x * y.x + x.y * y.y;
   }
 #pragma unroll
-  for (float& dot : dots) dot = row_total(dot);
+  for (float& dpsum_of_row : dpsum) dpsum_of_row = quad_sum(dpsum_of_row);
 }
 
 template <class Pass>
-__device__ void copy(const TileMemory<typename Pass::Layout>& memory, const BackwardArguments& a) {
-  using Group = TileGroup<Pass::kColumns, Pass::Layout::kConsumers>;
-  constexpr int kGroupBytes = Pass::Layout::kGroupBytes;
-  const auto load_qkv = [&](uint8_t* to, int which, const Group& group, int tile, Barrier& ready) {
-    load_box(to, &a.qkv, ready, head_bytes(a.heads, group.head, which), group.row(a.heads, tile));
+__device__ void load_tiles(const SharedStorage<typename Pass::Traits>& smem, const BackwardArguments& a) {
+  using WorkTile = CausalWorkTile<Pass::kColumns, Pass::Traits::kConsumers>;
+  constexpr int kGroupBytes = Pass::Traits::kGroupBytes;
+  const auto load_qkv = [&](uint8_t* to, int which, const WorkTile& work, int tile, ClusterTransactionBarrier& ready) {
+    tma_load_2d(to, &a.qkv, ready, head_bytes(a.scheduler, work.head, which), work.row(a.scheduler, tile));
   };
-  const auto load = [&](uint8_t* to, const CUtensorMap& map, const Group& group, int tile, Barrier& ready) {
-    load_box(to, &map, ready, head_bytes(a.heads, group.head), group.row(a.heads, tile));
+  const auto load = [&](uint8_t* to, const CUtensorMap& map, const WorkTile& work, int tile,
+                        ClusterTransactionBarrier& ready) {
+    tma_load_2d(to, &map, ready, head_bytes(a.scheduler, work.head), work.row(a.scheduler, tile));
   };
-  copy_tiles<Group>(
-      memory, a.heads,
-      [&](const Group& group, int tile, uint8_t* to, Barrier& ready) {
+  producer_load<WorkTile>(
+      smem, a.scheduler,
+      [&](const WorkTile& work, int tile, uint8_t* to, ClusterTransactionBarrier& ready) {
         if constexpr (Pass::kOfKeys) {
-          load_qkv(to, 1, group, tile, ready);
-          load_qkv(to + kGroupBytes, 2, group, tile, ready);
+          load_qkv(to, 1, work, tile, ready);
+          load_qkv(to + kGroupBytes, 2, work, tile, ready);
         } else {
-          load_qkv(to, 0, group, tile, ready);
-          load(to + kGroupBytes, a.dout, group, tile, ready);
-          load(to + 2 * kGroupBytes, a.out, group, tile, ready);
+          load_qkv(to, 0, work, tile, ready);
+          load(to + kGroupBytes, a.dout, work, tile, ready);
+          load(to + 2 * kGroupBytes, a.out, work, tile, ready);
         }
       },
-      [&](const Group& group, int tile, int stage, Barrier& ready) {
-        uint8_t* const to = memory.columns(stage);
+      [&](const WorkTile& work, int tile, int stage, ClusterTransactionBarrier& ready) {
+        uint8_t* const to = smem.columns(stage);
         if constexpr (Pass::kOfKeys) {
-          load_qkv(to, 0, group, tile, ready);
-          load(to + kTileBytes, a.dout, group, tile, ready);
-          const int64_t query = group.query(a.heads, tile);
-          load_bytes(memory.of_columns(stage), a.log2_sums + query, Pass::kStatisticBytes, ready);
-          load_bytes(memory.of_columns(stage) + Pass::kStatisticBytes, a.dots + query, Pass::kStatisticBytes, ready);
+          load_qkv(to, 0, work, tile, ready);
+          load(to + kTileBytes, a.dout, work, tile, ready);
+          const int64_t lse_offset = work.lse_offset(a.scheduler, tile);
+          tma_load_1d(smem.column_stats(stage), a.softmax_lse_log2 + lse_offset, Pass::kStatisticBytes, ready);
+          tma_load_1d(smem.column_stats(stage) + Pass::kStatisticBytes, a.dpsum + lse_offset, Pass::kStatisticBytes,
+                      ready);
         } else {
-          load_qkv(to, 1, group, tile, ready);
-          load_qkv(to + kTileBytes, 2, group, tile, ready);
+          load_qkv(to, 1, work, tile, ready);
+          load_qkv(to + kTileBytes, 2, work, tile, ready);
         }
       });
 }
 
 template <class Pass>
-__global__ void __launch_bounds__(Pass::Layout::kThreads, 1)
+__global__ void __launch_bounds__(Pass::Traits::kThreads, 1)
     attention_backward_kernel(const __grid_constant__ BackwardArguments a) {
-  using Layout = typename Pass::Layout;
+  using Traits = typename Pass::Traits;
   constexpr bool kOfKeys = Pass::kOfKeys;
   extern __shared__ uint8_t dynamic[];
-  const TileMemory<Layout> memory(dynamic);
-  memory.init_barriers();
-  const int warpgroup = uniform(threadIdx.x / kWarpgroup);
+  const SharedStorage<Traits> smem(dynamic);
+  smem.init_barriers();
+  const int warpgroup = warp_uniform(threadIdx.x / kWarpgroup);
   if (warpgroup == 0) {
-    give_registers<copy_registers(Layout::kConsumers)>();
-    if (threadIdx.x == 0) copy<Pass>(memory, a);
+    warpgroup_reg_dealloc<producer_registers(Traits::kConsumers)>();
+    if (threadIdx.x == 0) load_tiles<Pass>(smem, a);
     return;
   }
 
-  take_registers<product_registers(Layout::kConsumers)>();
+  warpgroup_reg_alloc<consumer_registers(Traits::kConsumers)>();
   const int consumer = warpgroup - 1;
-  const Place place;
+  const AccumulatorCoord coord;
   const float scale_log2 = a.scale * kLog2e;
-  TileReader<Layout> reader{memory, {}, {}};
-  for (int unit = blockIdx.x; unit < a.heads.units; unit += gridDim.x) {
+  ConsumerPipeline<Traits> pipeline{smem, {}, {}};
+  for (int work_index = blockIdx.x; work_index < a.scheduler.work_tiles; work_index += gridDim.x) {
     for (int index = 0; index < 2; ++index) {
-      const TileGroup<Pass::kColumns, Layout::kConsumers> group(a.heads, unit, index);
-      if (!group.exists) continue;
-      const int own = group.own(consumer, index), first_step = group.first_step(own);
-      for (int step = 0; step < first_step; ++step) reader.skip_columns();
-      float log_sum[2], dot[2]; // of queries where those are rows
-      if (!kOfKeys && own < group.end) {
+      const CausalWorkTile<Pass::kColumns, Traits::kConsumers> work(a.scheduler, work_index, index);
+      if (!work.exists) continue;
+      const int m_block = work.m_block(consumer, index), first_step = work.first_step(m_block);
+      for (int step = 0; step < first_step; ++step) pipeline.consumer_skip();
+      float lse[2], dpsum_of_row[2]; // of queries where those are rows
+      if (!kOfKeys && m_block < work.end) {
 #pragma unroll
-        for (int r = 0; r < 2; ++r) log_sum[r] = a.log_sums[group.query(a.heads, own) + place.row(2 * r)] * kLog2e;
+        for (int r = 0; r < 2; ++r)
+          lse[r] = a.softmax_lse[work.lse_offset(a.scheduler, m_block) + coord.row(2 * r)] * kLog2e;
       }
-      const int row_stage = reader.await_rows();
-      if (own >= group.end) {
-        reader.release_rows();
+      const int row_stage = pipeline.consumer_wait_rows();
+      if (m_block >= work.end) {
+        pipeline.consumer_release_rows();
         continue;
       }
-      uint8_t* const tiles = memory.group(row_stage, 0) + (own - group.first) * kTileBytes;
+      uint8_t* const tiles = smem.row_tiles(row_stage, 0) + (m_block - work.first) * kTileBytes;
       Fragments row, row_value; // Q and dO, or K and V
-      load_fragments(row, tiles, place);
-      load_fragments(row_value, tiles + Layout::kGroupBytes, place);
+      load_fragments(row, tiles, coord);
+      load_fragments(row_value, tiles + Traits::kGroupBytes, coord);
       if constexpr (!kOfKeys) {
         Fragments out;
-        load_fragments(out, tiles + 2 * Layout::kGroupBytes, place);
-        row_dots(dot, row_value, out);
+        load_fragments(out, tiles + 2 * Traits::kGroupBytes, coord);
+        row_dpsum(dpsum_of_row, row_value, out);
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          const int64_t query = group.query(a.heads, own) + place.row(2 * r);
-          if (place.lane % 4 == 0) {
-            a.log2_sums[query] = log_sum[r];
-            a.dots[query] = dot[r];
+          const int64_t lse_offset = work.lse_offset(a.scheduler, m_block) + coord.row(2 * r);
+          if (coord.lane % 4 == 0) {
+            a.softmax_lse_log2[lse_offset] = lse[r];
+            a.dpsum[lse_offset] = dpsum_of_row[r];
           }
         }
       }
-      reader.release_rows();
+      pipeline.consumer_release_rows();
 
       float sum[32], value_sum[32]; // dQ and nothing, or dK and dV
       Fragments p, ds;
       int previous = 0;
       const auto add_column = [&]<bool kDiagonal>() {
-        const int stage = reader.await_columns();
-        const uint8_t* const column = memory.columns(stage);     // K or Q
+        const int stage = pipeline.consumer_wait();
+        const uint8_t* const column = smem.columns(stage);       // K or Q
         const uint8_t* const column_value = column + kTileBytes; // V or dO
-        [[maybe_unused]] float log_sums[16], dots[16];           // of queries where those are columns
-        if constexpr (kOfKeys) load_columns(log_sums, memory.of_columns(stage), place.lane);
+        [[maybe_unused]] float softmax_lse[16], dpsum[16];       // of queries where those are columns
+        if constexpr (kOfKeys) load_columns(softmax_lse, smem.column_stats(stage), coord.lane);
 
-        float score[32], slope[32]; // of the probabilities
-        products_begin();
-        multiply_tiles(score, row, column);
-        products_commit();
-        multiply_tiles(slope, row_value, column_value);
-        products_commit();
-        products_wait<1>(); // the scores, and the sums of the column before
-        keep_order(score);
-        if (!kDiagonal) reader.release(previous);
+        float score[32], dp[32]; // of the probabilities
+        warpgroup_arrive();
+        gemm_nt(score, row, column);
+        warpgroup_commit_batch();
+        gemm_nt(dp, row_value, column_value);
+        warpgroup_commit_batch();
+        warpgroup_wait<1>(); // the scores, and the sums of the column before
+        warpgroup_fence_operand(score);
+        if (!kDiagonal) pipeline.consumer_release(previous);
 #pragma unroll
         for (int i = 0; i < 32; ++i) {
-          const float of_query = kOfKeys ? log_sums[i / 4 * 2 + i % 2] : log_sum[i / 2 % 2];
+          const float of_query = kOfKeys ? softmax_lse[i / 4 * 2 + i % 2] : lse[i / 2 % 2];
           score[i] = fast_exp2(score[i] * scale_log2 - of_query);
-          const bool later = kOfKeys ? place.row(i) > place.column(i) : place.column(i) > place.row(i);
-          if (kDiagonal && later) score[i] = 0; // no query sees a later key
+          const bool later = kOfKeys ? coord.row(i) > coord.column(i) : coord.column(i) > coord.row(i);
+          if (kDiagonal && later) score[i] = 0; // no lse_offset sees a later key
         }
         if constexpr (kOfKeys) {
-          load_columns(dots, memory.of_columns(stage) + Layout::kColumnBytes / 2, place.lane);
+          load_columns(dpsum, smem.column_stats(stage) + Traits::kColumnBytes / 2, coord.lane);
           pack(p, score);
-          products_begin();
-          sum_tile(value_sum, p, column_value, kDiagonal);
-          products_commit();
+          warpgroup_arrive();
+          gemm_nn(value_sum, p, column_value, kDiagonal);
+          warpgroup_commit_batch();
         }
-        products_wait<kOfKeys ? 1 : 0>();
-        keep_order(slope);
+        warpgroup_wait<kOfKeys ? 1 : 0>();
+        warpgroup_fence_operand(dp);
 #pragma unroll
         for (int i = 0; i < 32; ++i)
-          slope[i] = score[i] * (slope[i] - (kOfKeys ? dots[i / 4 * 2 + i % 2] : dot[i / 2 % 2]));
-        pack(ds, slope);
-        products_begin();
-        sum_tile(sum, ds, column, kDiagonal);
-        products_commit();
+          dp[i] = score[i] * (dp[i] - (kOfKeys ? dpsum[i / 4 * 2 + i % 2] : dpsum_of_row[i / 2 % 2]));
+        pack(ds, dp);
+        warpgroup_arrive();
+        gemm_nn(sum, ds, column, kDiagonal);
+        warpgroup_commit_batch();
         previous = stage;
       };
       add_column.template operator()<true>();
-      for (int step = first_step + 1; step < group.columns; ++step) add_column.template operator()<false>();
-      products_wait<0>();
-      keep_order(sum);
-      if constexpr (kOfKeys) keep_order(value_sum);
-      reader.release(previous);
+      for (int step = first_step + 1; step < work.n_blocks; ++step) add_column.template operator()<false>();
+      warpgroup_wait<0>();
+      warpgroup_fence_operand(sum);
+      if constexpr (kOfKeys) warpgroup_fence_operand(value_sum);
+      pipeline.consumer_release(previous);
 
-      uint8_t* const staging = memory.staging + consumer * Layout::kStagingBytes;
-      auto* const totals = reinterpret_cast<ColumnTotals*>(memory.sums + consumer * Layout::kSumBytes);
+      uint8_t* const staging = smem.staging + consumer * Traits::kStagingBytes;
+      auto* const totals = reinterpret_cast<ColumnTotals*>(smem.sums + consumer * Traits::kSumBytes);
       if (a.partials) {
-        put_column_sums(totals[0], sum, a.scale, place);
-        if constexpr (kOfKeys) put_column_sums(totals[1], value_sum, 1, place);
+        put_column_sums(totals[0], sum, a.scale, coord);
+        if constexpr (kOfKeys) put_column_sums(totals[1], value_sum, 1, coord);
       }
-      const int barrier = epilogue_barrier(consumer), to = group.row(a.heads, own);
-      const auto add_up = [&](int tile, int which) { // between the barriers of store_tiles()
-        const int column = static_cast<int>(threadIdx.x) % kWarpgroup - tile * kHead;
-        if (!a.partials || column < 0 || column >= kHead) return;
-        const int64_t width = 3 * int64_t{a.heads.NH} * kHead, first = (which * a.heads.NH + group.head) * kHead;
-        a.partials[to / kTileRows * width + first + column] = totals[tile].total(column);
+      const int barrier = epilogue_barrier_id(consumer), to = work.row(a.scheduler, m_block);
+      const auto add_up = [&](int tile, int which) { // between the barriers of tma_store_tiles()
+        const int column = static_cast<int>(threadIdx.x) % kWarpgroup - tile * kHeadDim;
+        if (!a.partials || column < 0 || column >= kHeadDim) return;
+        const int64_t width = 3 * int64_t{a.scheduler.NH} * kHeadDim,
+                      first = (which * a.scheduler.NH + work.head) * kHeadDim;
+        a.partials[to / kBlockM * width + first + column] = totals[tile].total(column);
       };
       if constexpr (kOfKeys) {
-        store_tiles<2>(a.dqkv, staging, barrier,
-                       {head_bytes(a.heads, group.head, 1), head_bytes(a.heads, group.head, 2)}, to,
-                       [&](uint8_t* tiles) {
-                         stage_tile(tiles, sum, a.scale, a.scale, place);
-                         stage_tile(tiles + kTileBytes, value_sum, 1, 1, place);
-                         add_up(0, 1);
-                         add_up(1, 2);
-                       });
+        tma_store_tiles<2>(a.dqkv, staging, barrier,
+                           {head_bytes(a.scheduler, work.head, 1), head_bytes(a.scheduler, work.head, 2)}, to,
+                           [&](uint8_t* tiles) {
+                             store_tile_to_smem(tiles, sum, a.scale, a.scale, coord);
+                             store_tile_to_smem(tiles + kTileBytes, value_sum, 1, 1, coord);
+                             add_up(0, 1);
+                             add_up(1, 2);
+                           });
       } else {
-        store_tiles<1>(a.dqkv, staging, barrier, {head_bytes(a.heads, group.head)}, to, [&](uint8_t* tiles) {
-          stage_tile(tiles, sum, a.scale, a.scale, place);
+        tma_store_tiles<1>(a.dqkv, staging, barrier, {head_bytes(a.scheduler, work.head)}, to, [&](uint8_t* tiles) {
+          store_tile_to_smem(tiles, sum, a.scale, a.scale, coord);
           add_up(0, 0);
         });
       }
     }
   }
-  if (threadIdx.x % kWarpgroup == 0) stores_wait_read();
+  if (threadIdx.x % kWarpgroup == 0) tma_store_wait();
 }
 
-// Floats in scratch memory: the column sums of every tile of dqkv.
+// Floats in scratch smem: the column sums of every tile of dqkv.
 int64_t partial_sums(const AttentionBackward<bf16>& args) {
-  return int64_t{args.B} * args.T / kTileRows * 3 * args.NH * args.HS;
+  return int64_t{args.B} * args.T / kBlockM * 3 * args.NH * args.HS;
 }
 
 } // namespace
 
-bool takes_bias_gradient(const Cuda& cuda, const AttentionBackward<bf16>& args) {
+bool can_fuse_bias_gradient(const CudaStream& cuda, const AttentionBackward<bf16>& args) {
   const int64_t queries = int64_t{args.B} * args.T * args.NH;
   return static_cast<size_t>(2 * queries + partial_sums(args)) * sizeof(float) <= cuda.scratch_bytes;
 }
 
-void attention_backward(Cuda& cuda, const AttentionBackward<bf16>& args, float* dbias) {
+void attention_backward(CudaStream& cuda, const AttentionBackward<bf16>& args, float* dbias) {
   const int64_t rows = int64_t{args.B} * args.T, C = int64_t{args.NH} * args.HS, queries = rows * args.NH;
-  const Range range(cuda, "attention_backward", 0, 5.0 * static_cast<double>(rows * C) * args.T);
+  const NvtxRange range(cuda, "attention_backward", 0, 5.0 * static_cast<double>(rows * C) * args.T);
   float* const statistics = cuda.scratch<float>(static_cast<size_t>(2 * queries + (dbias ? partial_sums(args) : 0)));
   BackwardArguments arguments{.qkv = tile_map(args.qkv, rows, 3 * C),
                               .dout = tile_map(args.dout, rows, C),
                               .out = tile_map(args.out, rows, C),
                               .dqkv = tile_map(args.dqkv, rows, 3 * C),
-                              .log_sums = args.stats,
-                              .log2_sums = statistics,
-                              .dots = statistics + queries,
+                              .softmax_lse = args.stats,
+                              .softmax_lse_log2 = statistics,
+                              .dpsum = statistics + queries,
                               .partials = dbias ? statistics + 2 * queries : nullptr,
-                              .heads = {},
+                              .scheduler = {},
                               .scale = 1.0f / std::sqrt(static_cast<float>(args.HS))};
-  arguments.heads = make_heads(args.B, args.T, args.NH, QueryPass::Layout::kConsumers);
-  launch_tiles<QueryPass::Layout>(cuda, attention_backward_kernel<QueryPass>, arguments, "attention_backward_queries");
-  arguments.heads = make_heads(args.B, args.T, args.NH, KeyPass::Layout::kConsumers);
-  launch_tiles<KeyPass::Layout>(cuda, attention_backward_kernel<KeyPass>, arguments, "attention_backward_keys");
+  arguments.scheduler = make_causal_scheduler(args.B, args.T, args.NH, QueryPass::Traits::kConsumers);
+  launch_persistent<QueryPass::Traits>(cuda, attention_backward_kernel<QueryPass>, arguments,
+                                       "attention_backward_queries");
+  arguments.scheduler = make_causal_scheduler(args.B, args.T, args.NH, KeyPass::Traits::kConsumers);
+  launch_persistent<KeyPass::Traits>(cuda, attention_backward_kernel<KeyPass>, arguments, "attention_backward_keys");
   if (dbias)
     add_column_partials(cuda,
-                        {{dbias}, 1, arguments.partials, static_cast<int>(rows / kTileRows), static_cast<int>(3 * C)});
+                        {{dbias}, 1, arguments.partials, static_cast<int>(rows / kBlockM), static_cast<int>(3 * C)});
 }
 
 } // namespace gpt2::sm90

@@ -1,169 +1,172 @@
 // Causal attention: rows are queries, columns keys with their values. While one column's probabilities weight its
-// values, the next column's scores are multiplied; the sums are rescaled where a row's maximum grows.
+// values, the next column's scores are multiplied; the sums are rescaled where a row's row_max grows.
 #include <cmath>
 
 #include "kernels/cuda/profile.h"
 #include "kernels/sm90/attention.h"
-#include "kernels/sm90/attention_tiles.cuh"
+#include "kernels/sm90/attention_pipeline.cuh"
 
 namespace gpt2::sm90 {
 namespace {
 
 constexpr int kConsumers = 4;
-using Layout =
-    TileLayout<TileCounts{.consumers = kConsumers, .stages = 5, .row_stages = 2, .row_tensors = 1, .outputs = 1}>;
-using Group = TileGroup<Columns::keys_before, kConsumers>;
+using Traits =
+    KernelTraits<TileConfig{.consumers = kConsumers, .stages = 5, .row_stages = 2, .row_tensors = 1, .outputs = 1}>;
+using WorkTile = CausalWorkTile<Columns::keys_before, kConsumers>;
 
 struct ForwardArguments {
   CUtensorMap qkv, out;
-  float* log_sums; // (B, NH, T)
-  Heads heads;
+  float* softmax_lse; // (B, NH, T)
+  CausalTileScheduler scheduler;
   float scale;
 };
 
-// The softmax of two rows, a column tile at a time: the maximum so far of scaled scores to base 2, the sum of
-// exponentials below it of this thread's columns, and what sums before a new maximum have to be multiplied by.
-struct RunningSoftmax {
-  float maximum[2], total[2], correction[2];
+// The softmax of two rows, a column tile at a time: the row_max so far of scaled scores to base 2, the sum of
+// exponentials below it of this thread's columns, and what sums before a new row_max have to be multiplied by.
+struct OnlineSoftmax {
+  float row_max[2], row_sum[2], scores_scale[2];
 
-  // Scores become probabilities, up to the row's total.
+  // Scores become probabilities, up to the row's row_sum.
   template <bool kFirst>
-  __device__ void add(float (&score)[32], float scale_log2) {
+  __device__ void update(float (&score)[32], float scale_log2) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float largest = score[2 * r];
 #pragma unroll
       for (int i = 1; i < 16; ++i) largest = fmaxf(largest, score[i / 2 * 4 + 2 * r + i % 2]);
-      largest = row_maximum(largest) * scale_log2;
+      largest = quad_max(largest) * scale_log2;
       if constexpr (kFirst) {
-        maximum[r] = largest;
-        total[r] = 0;
+        row_max[r] = largest;
+        row_sum[r] = 0;
       } else {
-        largest = fmaxf(largest, maximum[r]);
-        correction[r] = fast_exp2(maximum[r] - largest);
-        maximum[r] = largest;
-        total[r] *= correction[r];
+        largest = fmaxf(largest, row_max[r]);
+        scores_scale[r] = fast_exp2(row_max[r] - largest);
+        row_max[r] = largest;
+        row_sum[r] *= scores_scale[r];
       }
     }
 #pragma unroll
     for (int i = 0; i < 32; ++i) {
-      score[i] = fast_exp2(score[i] * scale_log2 - maximum[i / 2 % 2]);
-      total[i / 2 % 2] += score[i];
+      score[i] = fast_exp2(score[i] * scale_log2 - row_max[i / 2 % 2]);
+      row_sum[i / 2 % 2] += score[i];
     }
   }
 };
 
-__global__ void __launch_bounds__(Layout::kThreads, 1)
+__global__ void __launch_bounds__(Traits::kThreads, 1)
     attention_forward_kernel(const __grid_constant__ ForwardArguments a) {
   extern __shared__ uint8_t dynamic[];
-  const TileMemory<Layout> memory(dynamic);
-  memory.init_barriers();
-  const int warpgroup = uniform(threadIdx.x / kWarpgroup);
+  const SharedStorage<Traits> smem(dynamic);
+  smem.init_barriers();
+  const int warpgroup = warp_uniform(threadIdx.x / kWarpgroup);
   if (warpgroup == 0) {
-    give_registers<copy_registers(kConsumers)>();
+    warpgroup_reg_dealloc<producer_registers(kConsumers)>();
     if (threadIdx.x != 0) return;
-    const auto load = [&](uint8_t* to, int which, const Group& group, int tile, Barrier& ready) {
-      load_box(to, &a.qkv, ready, head_bytes(a.heads, group.head, which), group.row(a.heads, tile));
+    const auto load = [&](uint8_t* to, int which, const WorkTile& work, int tile, ClusterTransactionBarrier& ready) {
+      tma_load_2d(to, &a.qkv, ready, head_bytes(a.scheduler, work.head, which), work.row(a.scheduler, tile));
     };
-    copy_tiles<Group>(
-        memory, a.heads,
-        [&](const Group& group, int tile, uint8_t* to, Barrier& ready) { load(to, 0, group, tile, ready); },
-        [&](const Group& group, int tile, int stage, Barrier& ready) {
-          load(memory.columns(stage), 1, group, tile, ready);
-          load(memory.columns(stage) + kTileBytes, 2, group, tile, ready);
+    producer_load<WorkTile>(
+        smem, a.scheduler,
+        [&](const WorkTile& work, int tile, uint8_t* to, ClusterTransactionBarrier& ready) {
+          load(to, 0, work, tile, ready);
+        },
+        [&](const WorkTile& work, int tile, int stage, ClusterTransactionBarrier& ready) {
+          load(smem.columns(stage), 1, work, tile, ready);
+          load(smem.columns(stage) + kTileBytes, 2, work, tile, ready);
         });
     return;
   }
 
-  take_registers<product_registers(kConsumers)>();
+  warpgroup_reg_alloc<consumer_registers(kConsumers)>();
   const int consumer = warpgroup - 1;
-  const Place place;
+  const AccumulatorCoord coord;
   const float scale_log2 = a.scale * kLog2e;
-  TileReader<Layout> reader{memory, {}, {}};
-  for (int unit = blockIdx.x; unit < a.heads.units; unit += gridDim.x) {
+  ConsumerPipeline<Traits> pipeline{smem, {}, {}};
+  for (int work_index = blockIdx.x; work_index < a.scheduler.work_tiles; work_index += gridDim.x) {
     for (int index = 0; index < 2; ++index) {
-      const Group group(a.heads, unit, index);
-      if (!group.exists) continue;
-      const int own = group.own(consumer, index), first_step = group.first_step(own);
-      for (int step = 0; step < first_step; ++step) reader.skip_columns();
-      const int row_stage = reader.await_rows();
-      if (own >= group.end) {
-        reader.release_rows();
+      const WorkTile work(a.scheduler, work_index, index);
+      if (!work.exists) continue;
+      const int m_block = work.m_block(consumer, index), first_step = work.first_step(m_block);
+      for (int step = 0; step < first_step; ++step) pipeline.consumer_skip();
+      const int row_stage = pipeline.consumer_wait_rows();
+      if (m_block >= work.end) {
+        pipeline.consumer_release_rows();
         continue;
       }
-      const uint8_t* const query = memory.group(row_stage, 0) + (own - group.first) * kTileBytes;
+      const uint8_t* const query = smem.row_tiles(row_stage, 0) + (m_block - work.first) * kTileBytes;
 
       float score[32], out[32];
       Fragments p;
-      RunningSoftmax softmax;
-      int stage = reader.await_columns(); // of the column whose probabilities are in p
-      products_begin();
-      multiply_tiles(score, query, memory.columns(stage));
-      products_commit();
-      products_wait<0>();
-      keep_order(score);
+      OnlineSoftmax softmax;
+      int stage = pipeline.consumer_wait(); // of the column whose probabilities are in p
+      warpgroup_arrive();
+      gemm_nt(score, query, smem.columns(stage));
+      warpgroup_commit_batch();
+      warpgroup_wait<0>();
+      warpgroup_fence_operand(score);
 #pragma unroll
       for (int i = 0; i < 32; ++i) {
-        if (place.column(i) > place.row(i)) score[i] = -INFINITY; // on the diagonal no query sees a later key
+        if (coord.column(i) > coord.row(i)) score[i] = -INFINITY; // on the diagonal no lse_offset sees a later key
         out[i] = 0;
       }
-      softmax.add<true>(score, scale_log2);
+      softmax.update<true>(score, scale_log2);
       pack(p, score);
-      for (int step = first_step + 1; step < group.columns; ++step) {
-        const int next = reader.await_columns();
-        products_begin();
-        multiply_tiles(score, query, memory.columns(next));
-        products_commit();
-        sum_tile(out, p, memory.columns(stage) + kTileBytes, false);
-        products_commit();
-        products_wait<1>();
-        keep_order(score);
-        softmax.add<false>(score, scale_log2);
-        products_wait<0>();
-        keep_order(out);
-        reader.release(stage);
+      for (int step = first_step + 1; step < work.n_blocks; ++step) {
+        const int next = pipeline.consumer_wait();
+        warpgroup_arrive();
+        gemm_nt(score, query, smem.columns(next));
+        warpgroup_commit_batch();
+        gemm_nn(out, p, smem.columns(stage) + kTileBytes, false);
+        warpgroup_commit_batch();
+        warpgroup_wait<1>();
+        warpgroup_fence_operand(score);
+        softmax.update<false>(score, scale_log2);
+        warpgroup_wait<0>();
+        warpgroup_fence_operand(out);
+        pipeline.consumer_release(stage);
 #pragma unroll
-        for (int i = 0; i < 32; ++i) out[i] *= softmax.correction[i / 2 % 2];
+        for (int i = 0; i < 32; ++i) out[i] *= softmax.scores_scale[i / 2 % 2];
         pack(p, score);
         stage = next;
       }
-      products_begin();
-      sum_tile(out, p, memory.columns(stage) + kTileBytes, false);
-      products_commit();
-      const float total[2] = {row_total(softmax.total[0]), row_total(softmax.total[1])};
+      warpgroup_arrive();
+      gemm_nn(out, p, smem.columns(stage) + kTileBytes, false);
+      warpgroup_commit_batch();
+      const float row_sum[2] = {quad_sum(softmax.row_sum[0]), quad_sum(softmax.row_sum[1])};
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const int64_t to = group.query(a.heads, own) + place.row(2 * r);
-        if (place.lane % 4 == 0) a.log_sums[to] = softmax.maximum[r] * kLn2 + logf(total[r]);
+        const int64_t to = work.lse_offset(a.scheduler, m_block) + coord.row(2 * r);
+        if (coord.lane % 4 == 0) a.softmax_lse[to] = softmax.row_max[r] * kLn2 + logf(row_sum[r]);
       }
-      products_wait<0>();
-      keep_order(out);
-      reader.release(stage);
-      reader.release_rows();
-      store_tiles<1>(a.out, memory.staging + consumer * Layout::kStagingBytes, epilogue_barrier(consumer),
-                     {head_bytes(a.heads, group.head)}, group.row(a.heads, own),
-                     [&](uint8_t* tile) { stage_tile(tile, out, 1.0f / total[0], 1.0f / total[1], place); });
+      warpgroup_wait<0>();
+      warpgroup_fence_operand(out);
+      pipeline.consumer_release(stage);
+      pipeline.consumer_release_rows();
+      tma_store_tiles<1>(a.out, smem.staging + consumer * Traits::kStagingBytes, epilogue_barrier_id(consumer),
+                         {head_bytes(a.scheduler, work.head)}, work.row(a.scheduler, m_block), [&](uint8_t* tile) {
+                           store_tile_to_smem(tile, out, 1.0f / row_sum[0], 1.0f / row_sum[1], coord);
+                         });
     }
   }
-  if (threadIdx.x % kWarpgroup == 0) stores_wait_read();
+  if (threadIdx.x % kWarpgroup == 0) tma_store_wait();
 }
 
 } // namespace
 
-bool takes_attention(int compute_capability, AttentionKind kind, int B, int T, int HS) {
-  return compute_capability == 90 && kind != AttentionKind::cudnn && HS == kHead && T > 0 && T % kTileRows == 0 &&
+bool can_implement_attention(int compute_capability, AttentionKind kind, int B, int T, int HS) {
+  return compute_capability == 90 && kind != AttentionKind::cudnn && HS == kHeadDim && T > 0 && T % kBlockM == 0 &&
          int64_t{B} * T <= INT32_MAX; // coordinates of copies are int
 }
 
-void attention_forward(Cuda& cuda, const AttentionForward<bf16>& args) {
+void attention_forward(CudaStream& cuda, const AttentionForward<bf16>& args) {
   const int64_t rows = int64_t{args.B} * args.T, C = int64_t{args.NH} * args.HS;
-  const Range range(cuda, "attention_forward", 0, 2.0 * static_cast<double>(rows * C) * args.T);
+  const NvtxRange range(cuda, "attention_forward", 0, 2.0 * static_cast<double>(rows * C) * args.T);
   const ForwardArguments arguments{.qkv = tile_map(args.qkv, rows, 3 * C),
                                    .out = tile_map(args.out, rows, C),
-                                   .log_sums = args.stats,
-                                   .heads = make_heads(args.B, args.T, args.NH, kConsumers),
+                                   .softmax_lse = args.stats,
+                                   .scheduler = make_causal_scheduler(args.B, args.T, args.NH, kConsumers),
                                    .scale = 1.0f / std::sqrt(static_cast<float>(args.HS))};
-  launch_tiles<Layout>(cuda, attention_forward_kernel, arguments, "attention_forward");
+  launch_persistent<Traits>(cuda, attention_forward_kernel, arguments, "attention_forward");
 }
 
 } // namespace gpt2::sm90

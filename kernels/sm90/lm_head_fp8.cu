@@ -1,4 +1,4 @@
-// Softmax's maxima and sums as the epilogue of the LM head (stationary_product.cuh).
+// Softmax's maxima and sums as the epilogue of the LM head (gemm_weight_stationary.cuh).
 //
 // At C = 768 a tile of 64 x 192 multiplies for 2,304 cycles. Its epilogue takes 6 instructions a logit, 576 cycles of a
 // scheduler, and as many exponentials as need 768 cycles of its special function unit beside them.
@@ -9,7 +9,7 @@
 #include "kernels/cuda/profile.h"
 #include "kernels/cuda/require.h"
 #include "kernels/device/softmax.cuh"
-#include "kernels/sm90/stationary_product.cuh"
+#include "kernels/sm90/gemm_weight_stationary.cuh"
 
 namespace gpt2 {
 namespace {
@@ -33,24 +33,24 @@ __device__ uint32_t max2(uint32_t a, uint32_t b) {
   return reinterpret_cast<const uint32_t&>(larger);
 }
 
-template <int kPanel_, Fp8Format>
+template <int kBlockN_, Fp8Format>
 struct SoftmaxParts {
   using Arguments = LmHeadFp8;
-  static constexpr int kPanel = kPanel_, kRun = kVector, kConsumers = 3;
-  static constexpr int kStagingBytes = 0, kInputBytes = 0, kInputs = 0;
-  static constexpr int kGroups = kPanel / (4 * kRun);
+  static constexpr int kBlockN = kBlockN_, kContiguous = kVector, kConsumers = 3;
+  static constexpr int kStagingBytes = 0, kLoadBytes = 0, kLoads = 0;
+  static constexpr int kGroups = kBlockN / (4 * kContiguous);
 
   __device__ SoftmaxParts(const Arguments& p, uint8_t*, int)
-      : p_(p), scale_(p.in.meter->inverse * p.weight.meter->inverse), parts_per_row_(p.padded_vocab / kPanel) {}
+      : p_(p), scale_(p.in.meta->scale_inv * p.weight.meta->scale_inv), parts_per_row_(p.padded_vocab / kBlockN) {}
 
   __device__ void fetch(int) {}
   __device__ void begin(int column0, int) {
     column0_ = column0;
-    parts_ = p_.parts + column0 / kPanel;
+    parts_ = p_.parts + column0 / kBlockN;
   }
   __device__ void prepare(int64_t) {}
 
-  __device__ void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, const auto&) {
+  __device__ void finish_tile(float (&accumulators)[kBlockN / 2], int64_t row0, const auto&) {
     uint4 packed[2][kGroups]; // by row: the logits as the loss will read them
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
@@ -58,18 +58,19 @@ struct SoftmaxParts {
       for (int r = 0; r < 2; ++r) {
         Float8 x;
 #pragma unroll
-        for (int k = 0; k < kVector; ++k) x.v[k] = accumulators[Ownership<kRun>::accumulator(group, k, r)] * scale_;
+        for (int k = 0; k < kVector; ++k)
+          x.v[k] = accumulators[AccumulatorLayout<kContiguous>::accumulator(group, k, r)] * scale_;
         packed[r][group] = pack(x);
-        const int64_t at = (row0 + own_.row + r) * p_.padded_vocab + column0_ + own_.column(group);
+        const int64_t at = (row0 + layout_.row + r) * p_.padded_vocab + column0_ + layout_.column(group);
         *reinterpret_cast<uint4*>(p_.logits + at) = packed[r][group];
       }
     }
-    if (column0_ + kPanel > p_.vocab) exclude_padding(packed); // the same for the whole block
+    if (column0_ + kBlockN > p_.vocab) exclude_padding(packed); // the same for the whole block
     const float maxima[2] = {quad_max(maximum(packed[0])), quad_max(maximum(packed[1]))};
     const float sums[2] = {quad_sum(sum(packed[0], maxima[0])), quad_sum(sum(packed[1], maxima[1]))};
-    if (own_.quad != 0) return;
+    if (layout_.quad != 0) return;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) parts_[(row0 + own_.row + r) * parts_per_row_] = {maxima[r], sums[r]};
+    for (int r = 0; r < 2; ++r) parts_[(row0 + layout_.row + r) * parts_per_row_] = {maxima[r], sums[r]};
   }
 
   __device__ void end() {}
@@ -79,7 +80,7 @@ struct SoftmaxParts {
   __device__ void exclude_padding(uint4 (&packed)[2][kGroups]) const {
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
-      const int column = column0_ + own_.column(group);
+      const int column = column0_ + layout_.column(group);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         Float8 x = unpack(packed[r][group]);
@@ -119,7 +120,7 @@ struct SoftmaxParts {
   }
 
   const Arguments& p_;
-  Ownership<kRun> own_;
+  AccumulatorLayout<kContiguous> layout_;
   int column0_ = 0;
   float scale_;
   SoftmaxPart* parts_ = nullptr; // of row 0
@@ -129,22 +130,22 @@ struct SoftmaxParts {
 } // namespace
 
 int lm_head_parts_fp8(int C, int padded_vocab) {
-  return softmax_is_an_epilogue(C, padded_vocab) ? padded_vocab / stationary_panel(C) : 0;
+  return fuses_softmax(C, padded_vocab) ? padded_vocab / weight_stationary_block_n(C) : 0;
 }
 
-bool fused_lm_head_fp8(const CudaDevice& device, int64_t rows, int C, int padded_vocab) {
-  return takes_stationary(device, rows, C, padded_vocab);
+bool can_fuse_lm_head_fp8(const CudaDevice& device, int64_t rows, int C, int padded_vocab) {
+  return can_implement_weight_stationary(device, rows, C, padded_vocab);
 }
 
-void lm_head_fp8(Cuda& cuda, const LmHeadFp8& p) {
+void lm_head_fp8(CudaStream& cuda, const LmHeadFp8& p) {
   const double logits = static_cast<double>(p.rows) * p.padded_vocab;
-  const Range range(cuda, "lm_head_fp8", 2 * logits, 2 * logits * p.C);
+  const NvtxRange range(cuda, "lm_head_fp8", 2 * logits, 2 * logits * p.C);
   const Requirements require("lm_head_fp8");
-  require(fused_lm_head_fp8(*cuda.device, p.rows, p.C, p.padded_vocab), "a shape that fused_lm_head_fp8() takes");
+  require(can_fuse_lm_head_fp8(*cuda.device, p.rows, p.C, p.padded_vocab), "a shape that can_fuse_lm_head_fp8() takes");
   require(p.in.format == Fp8Format::e4m3 && p.weight.format == Fp8Format::e4m3, "both factors are E4M3");
   require(p.vocab <= p.padded_vocab, "vocab is at most padded_vocab");
-  launch_stationary_product<SoftmaxParts, Fp8Format::e4m3>(cuda, p.C,
-                                                           {p.in.data, p.weight.data, p.rows, p.padded_vocab}, p);
+  launch_gemm_weight_stationary<SoftmaxParts, Fp8Format::e4m3>(cuda, p.C,
+                                                               {p.in.data, p.weight.data, p.rows, p.padded_vocab}, p);
 }
 
 } // namespace gpt2

@@ -12,8 +12,8 @@ struct CudaDevice;
 // Parts of a row of logits: the columns that one block makes. 0: no such kernel for the shape, on whatever GPU.
 int lm_head_parts_fp8(int C, int padded_vocab);
 
-// Is there such a kernel for this GPU and so many rows? Otherwise: matmul_fp8.h, and CrossEntropyFp8 without parts.
-bool fused_lm_head_fp8(const CudaDevice& device, int64_t rows, int C, int padded_vocab);
+// Is there such a kernel for this GPU and so many rows? Otherwise: gemm_fp8.h, and CrossEntropyFp8 without parts.
+bool can_fuse_lm_head_fp8(const CudaDevice& device, int64_t rows, int C, int padded_vocab);
 
 // logits = in weight^T. 2 bytes per logit are written behind the product, and 8 per part.
 struct LmHeadFp8 {
@@ -24,6 +24,6 @@ struct LmHeadFp8 {
   int64_t rows;
   int C, vocab, padded_vocab;
 };
-void lm_head_fp8(Cuda&, const LmHeadFp8&);
+void lm_head_fp8(CudaStream&, const LmHeadFp8&);
 
 } // namespace gpt2

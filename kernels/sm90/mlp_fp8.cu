@@ -1,5 +1,5 @@
-// GELU and its gradient as epilogues of the products beside them: of stationary_product.cuh, and of tiled_product.cuh
-// where the panel would fill shared memory.
+// GELU and its gradient as epilogues of the products beside them: of gemm_weight_stationary.cuh, and of
+// gemm_pingpong.cuh where the n_tile would fill shared memory.
 //
 // At C = 768 a tile of 64 x 192 multiplies for 2,304 cycles, in which a scheduler issues 24 instructions an element, if
 // its two or three warps never wait. So forward, which computes GELU anyway, leaves GELU' behind for backward in 8
@@ -14,23 +14,23 @@
 #include "kernels/device/column_sum.cuh"
 #include "kernels/device/fp8.cuh"
 #include "kernels/device/gelu_math.cuh"
-#include "kernels/sm90/stationary_product.cuh"
-#include "kernels/sm90/tiled_product.cuh"
+#include "kernels/sm90/gemm_pingpong.cuh"
+#include "kernels/sm90/gemm_weight_stationary.cuh"
 
 namespace gpt2 {
 namespace {
 
 using namespace sm90;
 
-// Of each 64 columns, a chunk, a thread owns 16: its codes of a row leave at once, and four threads write 64 bytes.
-constexpr int kRunOfCodes = 2 * kVector, kChunk = 4 * kRunOfCodes;
-__device__ void store_codes(uint8_t* to, uint2 first, uint2 second) {
+// Of each 64 columns, a chunk, a thread owns 16: its quantized of a row leave at once, and four threads write 64 bytes.
+constexpr int kFp8Contiguous = 2 * kVector, kChunk = 4 * kFp8Contiguous;
+__device__ void store_fp8x16(uint8_t* to, uint2 first, uint2 second) {
   *reinterpret_cast<uint4*>(to) = make_uint4(first.x, first.y, second.x, second.y);
 }
 
 // The same sink, its format known to the compiler.
 template <Fp8Format kFormat>
-__device__ Fp8Sink with_format(Fp8Sink sink) {
+__device__ Fp8Output with_format(Fp8Output sink) {
   sink.format = kFormat;
   return sink;
 }
@@ -48,54 +48,55 @@ __device__ float byte_in_float(uint32_t word, int byte) { // 2^23 + that byte
 
 // ---- forward ----
 
-template <int kPanel_, Fp8Format>
+template <int kBlockN_, Fp8Format>
 struct FcGelu {
   using Arguments = FcGeluFp8;
-  static constexpr int kPanel = kPanel_, kRun = kRunOfCodes;
+  static constexpr int kBlockN = kBlockN_, kContiguous = kFp8Contiguous;
   static constexpr int kConsumers = 3; // its epilogue takes longer than its product
-  static constexpr int kStagingBytes = kPanel * static_cast<int>(sizeof(float)), kInputBytes = 0, kInputs = 0;
+  static constexpr int kStagingBytes = kBlockN * static_cast<int>(sizeof(float)), kLoadBytes = 0, kLoads = 0;
 
   __device__ FcGelu(const Arguments& p, uint8_t* staging, int warpgroup)
       : p_(p),
         bias_(reinterpret_cast<float*>(staging)),
-        barrier_(epilogue_barrier(warpgroup)),
-        scale_(p.in.meter->inverse * p.weight.meter->inverse),
+        barrier_(epilogue_barrier_id(warpgroup)),
+        scale_(p.in.meta->scale_inv * p.weight.meta->scale_inv),
         quantizer_(with_format<Fp8Format::e4m3>(p.gelu)) {}
 
   __device__ void fetch(int column0) {
 #pragma unroll
     for (int i = 0; i < kBiases; ++i) {
-      if (const int column = thread_ + i * kWarpgroup; column < kPanel)
+      if (const int column = thread_ + i * kWarpgroup; column < kBlockN)
         fetched_[i] = __bfloat162float(p_.bias[column0 + column]);
     }
   }
   __device__ void begin(int column0, int) {
     column0_ = column0;
-    warpgroup_barrier(barrier_); // the bias before has been read
+    warpgroup_sync(barrier_); // the bias before has been read
 #pragma unroll
     for (int i = 0; i < kBiases; ++i) {
-      if (const int column = thread_ + i * kWarpgroup; column < kPanel) bias_[column] = fetched_[i];
+      if (const int column = thread_ + i * kWarpgroup; column < kBlockN) bias_[column] = fetched_[i];
     }
-    warpgroup_barrier(barrier_);
+    warpgroup_sync(barrier_);
   }
   __device__ void prepare(int64_t) {}
 
-  __device__ void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, const auto&) {
+  __device__ void finish_tile(float (&accumulators)[kBlockN / 2], int64_t row0, const auto&) {
     last_row0_ = row0;
 #pragma unroll
-    for (int chunk = 0; chunk < kPanel / kChunk; ++chunk) {
+    for (int chunk = 0; chunk < kBlockN / kChunk; ++chunk) {
       Float8 activation[4]; // by row and vector
       uint2 slope[4];
 #pragma unroll
       for (int g = 0; g < 2; ++g) {
         const int vector = 2 * chunk + g;
-        const Float8 bias = load8(bias_ + own_.column(vector), 0);
+        const Float8 bias = load8(bias_ + layout_.column(vector), 0);
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           float steps[kVector];
 #pragma unroll
           for (int k = 0; k < kVector; ++k) {
-            const float x = fmaf(accumulators[Ownership<kRun>::accumulator(vector, k, r)], scale_, bias.v[k]);
+            const float x =
+                fmaf(accumulators[AccumulatorLayout<kContiguous>::accumulator(vector, k, r)], scale_, bias.v[k]);
             const float sigmoid = gelu_sigmoid(x), out = gelu(x, sigmoid);
             activation[2 * r + g].v[k] = out;
             steps[k] = fmaf(gelu_gradient<true>(x, sigmoid, out), kSlopeSteps, kByteInFloat + kSlopeZero);
@@ -104,12 +105,12 @@ struct FcGelu {
                               four_bytes(steps[4], steps[5], steps[6], steps[7])};
         }
       }
-      quantizer_.meter(activation);
+      quantizer_.observe(activation);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const int64_t at = (row0 + own_.row + r) * p_.OC + column0_ + own_.column(2 * chunk);
-        store_codes(p_.gelu.data + at, quantizer_.encode(activation[2 * r]), quantizer_.encode(activation[2 * r + 1]));
-        store_codes(p_.slope + at, slope[2 * r], slope[2 * r + 1]);
+        const int64_t at = (row0 + layout_.row + r) * p_.OC + column0_ + layout_.column(2 * chunk);
+        store_fp8x16(p_.gelu.data + at, quantizer_.encode(activation[2 * r]), quantizer_.encode(activation[2 * r + 1]));
+        store_fp8x16(p_.slope + at, slope[2 * r], slope[2 * r + 1]);
       }
     }
   }
@@ -120,18 +121,18 @@ struct FcGelu {
   // NaN.
   __device__ void finish() {
     quantizer_.commit_warp(p_.gelu);
-    if (quantizer_.overflowed()) p_.gelu.data[(last_row0_ + own_.row) * p_.OC + column0_ + own_.column(0)] = kNaN;
+    if (quantizer_.overflowed()) p_.gelu.data[(last_row0_ + layout_.row) * p_.OC + column0_ + layout_.column(0)] = kNaN;
   }
 
  private:
   static constexpr uint8_t kNaN = 0x7F; // of E4M3
 
   const Arguments& p_;
-  static constexpr int kBiases = (kPanel + kWarpgroup - 1) / kWarpgroup;
-  float* const bias_; // of the panel, in shared memory
+  static constexpr int kBiases = (kBlockN + kWarpgroup - 1) / kWarpgroup;
+  float* const bias_; // of the n_tile, in shared memory
   float fetched_[kBiases];
   const int thread_ = static_cast<int>(threadIdx.x) % kWarpgroup;
-  Ownership<kRun> own_;
+  AccumulatorLayout<kContiguous> layout_;
   int column0_ = 0, barrier_;
   int64_t last_row0_ = 0;
   float scale_;
@@ -143,18 +144,18 @@ struct FcGelu {
 // Where a column's 16 rows, a warp's part of them, stand in a box of a (columns, rows) matrix: 64 bytes a column
 // (tensor_map.h).
 struct alignas(512) TransposedChunk {
-  uint8_t bytes[kChunk * kTileRows];
+  uint8_t bytes[kChunk * kBlockM];
 
-  __device__ uint8_t* piece(int column, int part) {
-    return bytes + column * kTileRows + (part ^ (column / 2 & 3)) * 16;
+  __device__ uint8_t* chunk16(int column, int part) {
+    return bytes + column * kBlockM + (part ^ (column / 2 & 3)) * 16;
   }
 
-  // 8 codes of a row and of the next, a vector that the thread owns.
-  __device__ void put(int vector, uint2 codes, uint2 next, const Ownership<kRunOfCodes>& own) {
-    const uint32_t words[4] = {__byte_perm(codes.x, next.x, 0x5140), __byte_perm(codes.x, next.x, 0x7362),
-                               __byte_perm(codes.y, next.y, 0x5140), __byte_perm(codes.y, next.y, 0x7362)};
-    const int matrix = own.lane / 8, i = own.lane % 8;
-    store_matrices_transposed(piece(kRunOfCodes * (i / 2) + kVector * vector + 2 * matrix + i % 2, own.warp), words);
+  // 8 quantized of a row and of the next, a vector that the thread owns.
+  __device__ void put(int vector, uint2 quantized, uint2 next, const AccumulatorLayout<kFp8Contiguous>& layout) {
+    const uint32_t words[4] = {__byte_perm(quantized.x, next.x, 0x5140), __byte_perm(quantized.x, next.x, 0x7362),
+                               __byte_perm(quantized.y, next.y, 0x5140), __byte_perm(quantized.y, next.y, 0x7362)};
+    const int matrix = layout.lane / 8, i = layout.lane % 8;
+    stmatrix_x4_trans(chunk16(kFp8Contiguous * (i / 2) + kVector * vector + 2 * matrix + i % 2, layout.warp), words);
   }
 };
 
@@ -165,32 +166,32 @@ struct GeluGradientArguments {
   CUtensorMap dx_t, gelu_t; // the same, transposed
 };
 
-constexpr int kGradientConsumers = 2;
+constexpr int kGradientConsumerWarpgroups = 2;
 
-template <int kPanel_, Fp8Format kFormat>
+template <int kBlockN_, Fp8Format kFormat>
 struct GeluGradient {
   using Arguments = GeluGradientArguments;
   struct Staging {
     TransposedChunk dx, gelu;
   };
-  static constexpr int kPanel = kPanel_, kRun = kRunOfCodes, kConsumers = kGradientConsumers;
+  static constexpr int kBlockN = kBlockN_, kContiguous = kFp8Contiguous, kConsumers = kGradientConsumerWarpgroups;
   static constexpr int kStagingBytes = static_cast<int>(sizeof(Staging));
-  static constexpr int kBoxBytes = kTileRows * kChunk, kInputBytes = 2 * kBoxBytes, kInputs = kPanel / kChunk;
-  static constexpr int kVectors = kPanel / (4 * kVector); // of a thread
+  static constexpr int kBoxBytes = kBlockM * kChunk, kLoadBytes = 2 * kBoxBytes, kLoads = kBlockN / kChunk;
+  static constexpr int kVectors = kBlockN / (4 * kVector); // of a thread
 
-  __device__ static void load_input(const Arguments& arguments, uint8_t* to, Barrier& full, int column0, int64_t row0,
-                                    int chunk) {
+  __device__ static void producer_load(const Arguments& arguments, uint8_t* to, ClusterTransactionBarrier& full,
+                                       int column0, int64_t row0, int chunk) {
     const int column = column0 + chunk * kChunk, row = static_cast<int>(row0);
-    load_box(to, &arguments.gelu, full, column, row);
-    load_box(to + kBoxBytes, &arguments.slope, full, column, row);
+    tma_load_2d(to, &arguments.gelu, full, column, row);
+    tma_load_2d(to + kBoxBytes, &arguments.slope, full, column, row);
   }
 
   __device__ GeluGradient(const Arguments& arguments, uint8_t* staging, int warpgroup)
       : p_(arguments.p),
         arguments_(arguments),
         stage_(*reinterpret_cast<Staging*>(staging)),
-        barrier_(epilogue_barrier(warpgroup)),
-        unit_(p_.dout.meter->inverse * p_.weight_t.meter->inverse / kSlopeSteps),
+        barrier_(epilogue_barrier_id(warpgroup)),
+        unit_(p_.dout.meta->scale_inv * p_.weight_t.meta->scale_inv / kSlopeSteps),
         quantizer_(with_format<kFormat>(p_.dx), unit_) {}
 
   __device__ void fetch(int) {}
@@ -202,25 +203,25 @@ struct GeluGradient {
   }
   __device__ void prepare(int64_t) {}
 
-  __device__ void finish_tile(float (&accumulators)[kPanel / 2], int64_t row0, auto& inputs) {
+  __device__ void finish_tile(float (&accumulators)[kBlockN / 2], int64_t row0, auto& inputs) {
 #pragma unroll
-    for (int chunk = 0; chunk < kInputs; ++chunk) {
+    for (int chunk = 0; chunk < kLoads; ++chunk) {
       const uint8_t* const input = inputs.wait();
       uint4 gelu[2], slope[2]; // by row
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const uint8_t* const at = input + swizzled(own_.row + r, own_.column(0));
+        const uint8_t* const at = input + swizzled(layout_.row + r, layout_.column(0));
         gelu[r] = *reinterpret_cast<const uint4*>(at);
         slope[r] = *reinterpret_cast<const uint4*>(at + kBoxBytes);
       }
       inputs.release();
-      if (copies_) stores_wait_read();
-      warpgroup_barrier(barrier_); // the staging memory is free
-      uint2 codes[2][2];
+      if (issues_tma_) tma_store_wait();
+      warpgroup_sync(barrier_); // the staging memory is free
+      uint2 quantized[2][2];
 #pragma unroll
       for (int g = 0; g < 2; ++g) {
         const int vector = 2 * chunk + g;
-        stage_.gelu.put(g, half(gelu[0], g), half(gelu[1], g), own_);
+        stage_.gelu.put(g, half(gelu[0], g), half(gelu[1], g), layout_);
         Float8 dx[2]; // by row, in units of unit_
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
@@ -228,32 +229,33 @@ struct GeluGradient {
 #pragma unroll
           for (int k = 0; k < kVector; ++k) {
             const float steps = byte_in_float(k < 4 ? bytes.x : bytes.y, k % 4) - (kByteInFloat + kSlopeZero);
-            dx[r].v[k] = accumulators[Ownership<kRun>::accumulator(vector, k, r)] * steps;
+            dx[r].v[k] = accumulators[AccumulatorLayout<kContiguous>::accumulator(vector, k, r)] * steps;
             sums_[vector].v[k] += dx[r].v[k];
           }
-          codes[r][g] = quantizer_.encode(dx[r]);
+          quantized[r][g] = quantizer_.encode(dx[r]);
         }
-        quantizer_.meter(dx);
-        stage_.dx.put(g, codes[0][g], codes[1][g], own_);
+        quantizer_.observe(dx);
+        stage_.dx.put(g, quantized[0][g], quantized[1][g], layout_);
       }
       const int column = column0_ + chunk * kChunk;
 #pragma unroll
       for (int r = 0; r < 2; ++r)
-        store_codes(p_.dx.data + (row0 + own_.row + r) * p_.OC + column + own_.column(0), codes[r][0], codes[r][1]);
-      fence_for_copies();
-      warpgroup_barrier(barrier_);
-      if (copies_) {
-        store_box(&arguments_.dx_t, &stage_.dx, static_cast<int>(row0), column);
-        store_box(&arguments_.gelu_t, &stage_.gelu, static_cast<int>(row0), column);
-        stores_commit();
+        store_fp8x16(p_.dx.data + (row0 + layout_.row + r) * p_.OC + column + layout_.column(0), quantized[r][0],
+                     quantized[r][1]);
+      fence_view_async_shared();
+      warpgroup_sync(barrier_);
+      if (issues_tma_) {
+        tma_store_2d(&arguments_.dx_t, &stage_.dx, static_cast<int>(row0), column);
+        tma_store_2d(&arguments_.gelu_t, &stage_.gelu, static_cast<int>(row0), column);
+        tma_store_arrive();
       }
     }
   }
 
   __device__ void end() {
-    if (copies_) stores_wait_read();
-    warpgroup_barrier(barrier_);                          // the staging memory is free
-    auto* const sums = reinterpret_cast<float*>(&stage_); // (warps, panel)
+    if (issues_tma_) tma_store_wait();
+    warpgroup_sync(barrier_);                             // the staging memory is free
+    auto* const sums = reinterpret_cast<float*>(&stage_); // (warps, n_tile)
     // Over the warp's rows: of its sums a thread sends half to the one 16 lanes away and keeps the other, and so on.
     constexpr int kHalf = 4 * kVectors, kQuarter = kHalf / 2, kEighth = kHalf / 4;
     float halves[kHalf], quarters[kQuarter];
@@ -261,17 +263,18 @@ struct GeluGradient {
     for (int i = 0; i < kHalf; ++i) halves[i] = exchanged_sum(sum(i), sum(i + kHalf), 16);
 #pragma unroll
     for (int i = 0; i < kQuarter; ++i) quarters[i] = exchanged_sum(halves[i], halves[i + kQuarter], 8);
-    const int first = (own_.lane & 16 ? kHalf : 0) + (own_.lane & 8 ? kQuarter : 0) + (own_.lane & 4 ? kEighth : 0);
+    const int first =
+        (layout_.lane & 16 ? kHalf : 0) + (layout_.lane & 8 ? kQuarter : 0) + (layout_.lane & 4 ? kEighth : 0);
 #pragma unroll
     for (int i = 0; i < kEighth; ++i) {
       const int index = first + i;
-      sums[own_.warp * kPanel + own_.column(index / kVector) + index % kVector] =
+      sums[layout_.warp * kBlockN + layout_.column(index / kVector) + index % kVector] =
           exchanged_sum(quarters[i], quarters[i + kEighth], 4) * unit_;
     }
-    warpgroup_barrier(barrier_);
-    for (int column = static_cast<int>(threadIdx.x) % kWarpgroup; column < kPanel; column += kWarpgroup) {
+    warpgroup_sync(barrier_);
+    for (int column = static_cast<int>(threadIdx.x) % kWarpgroup; column < kBlockN; column += kWarpgroup) {
       float total = 0;
-      for (int warp = 0; warp < kWarpgroup / kWarp; ++warp) total += sums[warp * kPanel + column];
+      for (int warp = 0; warp < kWarpgroup / kWarp; ++warp) total += sums[warp * kBlockN + column];
       partials_[column] = total;
     }
   }
@@ -279,8 +282,8 @@ struct GeluGradient {
   __device__ void finish() { quantizer_.commit_warp(p_.dx); }
 
  private:
-  __device__ static uint2 half(const uint4& codes, int g) {
-    return g == 0 ? make_uint2(codes.x, codes.y) : make_uint2(codes.z, codes.w);
+  __device__ static uint2 half(const uint4& quantized, int g) {
+    return g == 0 ? make_uint2(quantized.x, quantized.y) : make_uint2(quantized.z, quantized.w);
   }
 
   __device__ float sum(int i) const { return sums_[i / kVector].v[i % kVector]; }
@@ -292,9 +295,9 @@ struct GeluGradient {
   const Arguments& arguments_;
   float* partials_ = nullptr;
   Staging& stage_;
-  Ownership<kRun> own_;
+  AccumulatorLayout<kContiguous> layout_;
   int column0_ = 0, barrier_;
-  const bool copies_ = threadIdx.x % kWarpgroup == 0; // this thread, for its warpgroup
+  const bool issues_tma_ = threadIdx.x % kWarpgroup == 0; // this thread, for its warpgroup
   float unit_;
   Fp8Quantizer quantizer_;
   Float8 sums_[kVectors];
@@ -304,46 +307,48 @@ struct GeluGradient {
 
 double flops(int64_t rows, int C, int OC) { return 2.0 * static_cast<double>(rows) * C * OC; }
 
-template <template <int, Fp8Format> class Epilogue, Fp8Format kLeft, class Arguments>
-void launch(Cuda& cuda, const Fp8Tensor& in, const Fp8Tensor& weight, const Arguments& arguments, int64_t rows, int C,
-            int OC) {
-  if (tiled_terms(C))
-    launch_tiled_product<Epilogue, kLeft>(cuda, {in.data, weight.data, rows, OC}, arguments);
+template <template <int, Fp8Format> class Epilogue, Fp8Format kFormatA, class Arguments>
+void launch(CudaStream& cuda, const Fp8Tensor& in, const Fp8Tensor& weight, const Arguments& arguments, int64_t rows,
+            int C, int OC) {
+  if (uses_pingpong(C))
+    launch_gemm_pingpong<Epilogue, kFormatA>(cuda, {in.data, weight.data, rows, OC}, arguments);
   else
-    launch_stationary_product<Epilogue, kLeft>(cuda, C, {in.data, weight.data, rows, OC}, arguments);
+    launch_gemm_weight_stationary<Epilogue, kFormatA>(cuda, C, {in.data, weight.data, rows, OC}, arguments);
 }
 
 } // namespace
 
-bool fused_mlp_fp8(const CudaDevice& device, int64_t rows, int C, int OC) {
-  return tiled_terms(C) ? takes_tiled(device, rows, C, OC) : takes_stationary(device, rows, C, OC);
+bool can_fuse_mlp_fp8(const CudaDevice& device, int64_t rows, int C, int OC) {
+  return uses_pingpong(C) ? can_implement_pingpong(device, rows, C, OC)
+                          : can_implement_weight_stationary(device, rows, C, OC);
 }
 
-void fc_gelu_fp8(Cuda& cuda, const FcGeluFp8& p) {
-  const Range range(cuda, "fc_gelu_fp8", 2.0 * static_cast<double>(p.rows) * p.OC, flops(p.rows, p.C, p.OC));
+void fc_gelu_fp8(CudaStream& cuda, const FcGeluFp8& p) {
+  const NvtxRange range(cuda, "fc_gelu_fp8", 2.0 * static_cast<double>(p.rows) * p.OC, flops(p.rows, p.C, p.OC));
   const Requirements require("fc_gelu_fp8");
-  require(fused_mlp_fp8(*cuda.device, p.rows, p.C, p.OC), "a shape that fused_mlp_fp8() takes");
+  require(can_fuse_mlp_fp8(*cuda.device, p.rows, p.C, p.OC), "a shape that can_fuse_mlp_fp8() takes");
   require(p.in.format == Fp8Format::e4m3 && p.weight.format == Fp8Format::e4m3, "both factors are E4M3");
   require(p.gelu.format == Fp8Format::e4m3, "the activation is E4M3");
-  require(!p.gelu.measures(), "the activation has its scale");
+  require(!p.gelu.amax_only(), "the activation has its scale");
   launch<FcGelu, Fp8Format::e4m3>(cuda, p.in, p.weight, p, p.rows, p.C, p.OC);
 }
 
-void fcproj_gelu_gradient_fp8(Cuda& cuda, const FcprojGeluGradientFp8& p) {
-  const Range range(cuda, "fcproj_gelu_gradient_fp8", 5.0 * static_cast<double>(p.rows) * p.OC,
-                    flops(p.rows, p.C, p.OC));
+void fcproj_gelu_gradient_fp8(CudaStream& cuda, const FcprojGeluGradientFp8& p) {
+  const NvtxRange range(cuda, "fcproj_gelu_gradient_fp8", 5.0 * static_cast<double>(p.rows) * p.OC,
+                        flops(p.rows, p.C, p.OC));
   const Requirements require("fcproj_gelu_gradient_fp8");
-  require(fused_mlp_fp8(*cuda.device, p.rows, p.C, p.OC), "a shape that fused_mlp_fp8() takes");
+  require(can_fuse_mlp_fp8(*cuda.device, p.rows, p.C, p.OC), "a shape that can_fuse_mlp_fp8() takes");
   require(p.weight_t.format == Fp8Format::e4m3, "the weight is E4M3");
   require(p.dx.format == p.dout.format, "both gradients have one format");
-  require(!p.dx.measures(), "the gradient has its scale");
-  const int slots =
-      tiled_terms(p.C) ? tiled_slots(p.rows) : kGradientConsumers * stationary_parts(*cuda.device, p.C, p.OC);
+  require(!p.dx.amax_only(), "the gradient has its scale");
+  const int slots = uses_pingpong(p.C)
+                        ? pingpong_slots(p.rows)
+                        : kGradientConsumerWarpgroups * weight_stationary_splits(*cuda.device, p.C, p.OC);
   const auto chunks_of = [&](const uint8_t* data) {
-    return make_tensor_map(data, {{p.OC, 1, kChunk}, {p.rows, p.OC, kTileRows}});
+    return make_tensor_map(data, {{p.OC, 1, kChunk}, {p.rows, p.OC, kBlockM}});
   };
   const auto transposed_chunks_of = [&](const uint8_t* data) {
-    return make_tensor_map(data, {{p.rows, 1, kTileRows}, {p.OC, p.rows, kChunk}});
+    return make_tensor_map(data, {{p.rows, 1, kBlockM}, {p.OC, p.rows, kChunk}});
   };
   const GeluGradientArguments arguments{.p = p,
                                         .partials = cuda.scratch<float>(static_cast<size_t>(slots) * p.OC),

@@ -22,12 +22,12 @@ auto encode_function() {
 
 } // namespace
 
-CUtensorMap make_tensor_map(const uint8_t* data, std::initializer_list<MapDimension> dimensions) {
-  constexpr int kMost = 5;
-  cuuint64_t sizes[kMost], strides[kMost];
-  cuuint32_t boxes[kMost], steps[kMost];
+CUtensorMap make_tensor_map(const uint8_t* data, std::initializer_list<TensorMapDimension> dimensions) {
+  constexpr int kMaxRank = 5;
+  cuuint64_t sizes[kMaxRank], strides[kMaxRank];
+  cuuint32_t boxes[kMaxRank], steps[kMaxRank];
   cuuint32_t rank = 0;
-  for (const MapDimension& dimension : dimensions) {
+  for (const TensorMapDimension& dimension : dimensions) {
     sizes[rank] = static_cast<cuuint64_t>(dimension.size);
     strides[rank] = static_cast<cuuint64_t>(dimension.stride);
     boxes[rank] = static_cast<cuuint32_t>(dimension.box);

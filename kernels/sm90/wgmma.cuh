@@ -8,10 +8,10 @@
 namespace gpt2::sm90 {
 
 // clang-format off
-// d (64, 192) = a b, + d unless `fresh`.
-#define GPT2_WGMMA_192(terms_and_types, signs) \
+// d (64, 192) = a b, + d unless `zero_init`.
+#define GPT2_WGMMA_192(shape_and_types, signs) \
   asm volatile( \
-      "{.reg .pred add; setp.eq.u32 add, %98, 0; wgmma.mma_async.sync.aligned.m64n192" terms_and_types " " \
+      "{.reg .pred add; setp.eq.u32 add, %98, 0; wgmma.mma_async.sync.aligned.m64n192" shape_and_types " " \
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
       " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
       " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
@@ -35,12 +35,12 @@ namespace gpt2::sm90 {
         "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), \
         "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), \
         "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]) \
-      : "l"(a), "l"(b), "r"(static_cast<uint32_t>(fresh)))
+      : "l"(a), "l"(b), "r"(static_cast<uint32_t>(zero_init)))
 
-// d (64, 128) = a b, + d unless `fresh`.
-#define GPT2_WGMMA_128(terms_and_types, signs) \
+// d (64, 128) = a b, + d unless `zero_init`.
+#define GPT2_WGMMA_128(shape_and_types, signs) \
   asm volatile( \
-      "{.reg .pred add; setp.eq.u32 add, %66, 0; wgmma.mma_async.sync.aligned.m64n128" terms_and_types " " \
+      "{.reg .pred add; setp.eq.u32 add, %66, 0; wgmma.mma_async.sync.aligned.m64n128" shape_and_types " " \
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
       " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
       " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
@@ -57,27 +57,27 @@ namespace gpt2::sm90 {
         "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), \
         "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), \
         "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]) \
-      : "l"(a), "l"(b), "r"(static_cast<uint32_t>(fresh)))
+      : "l"(a), "l"(b), "r"(static_cast<uint32_t>(zero_init)))
 // clang-format on
 
 // A thread's part of d: element 4 i + 2 h + e is row 16 warp + lane / 4 + 8 h, column 8 i + 2 (lane % 4) + e.
 
-// In FP8, d (64, kWidth) = a (64, 32) b (kWidth, 32)^T.
-template <Fp8Format kLeft, int kWidth>
-__device__ inline void multiply(float (&d)[kWidth / 2], uint64_t a, uint64_t b, bool fresh) {
-  static_assert(kWidth == 192 || kWidth == 128);
-  constexpr bool kE4m3 = kLeft == Fp8Format::e4m3;
-  if constexpr (kWidth == 192 && kE4m3) GPT2_WGMMA_192("k32.f32.e4m3.e4m3", "1, 1");
-  if constexpr (kWidth == 192 && !kE4m3) GPT2_WGMMA_192("k32.f32.e5m2.e4m3", "1, 1");
-  if constexpr (kWidth == 128 && kE4m3) GPT2_WGMMA_128("k32.f32.e4m3.e4m3", "1, 1");
-  if constexpr (kWidth == 128 && !kE4m3) GPT2_WGMMA_128("k32.f32.e5m2.e4m3", "1, 1");
+// In FP8, d (64, kN) = a (64, 32) b (kN, 32)^T.
+template <Fp8Format kFormatA, int kN>
+__device__ inline void wgmma_ss(float (&d)[kN / 2], uint64_t a, uint64_t b, bool zero_init) {
+  static_assert(kN == 192 || kN == 128);
+  constexpr bool kE4m3 = kFormatA == Fp8Format::e4m3;
+  if constexpr (kN == 192 && kE4m3) GPT2_WGMMA_192("k32.f32.e4m3.e4m3", "1, 1");
+  if constexpr (kN == 192 && !kE4m3) GPT2_WGMMA_192("k32.f32.e5m2.e4m3", "1, 1");
+  if constexpr (kN == 128 && kE4m3) GPT2_WGMMA_128("k32.f32.e4m3.e4m3", "1, 1");
+  if constexpr (kN == 128 && !kE4m3) GPT2_WGMMA_128("k32.f32.e5m2.e4m3", "1, 1");
 }
 
 // In BF16, along the columns of both: d (64, 128 or 192) = a (16, 64)^T b (16, 128 or 192).
-__device__ inline void multiply_columns(float (&d)[64], uint64_t a, uint64_t b, bool fresh) {
+__device__ inline void wgmma_ss_mn_major(float (&d)[64], uint64_t a, uint64_t b, bool zero_init) {
   GPT2_WGMMA_128("k16.f32.bf16.bf16", "1, 1, 1, 1");
 }
-__device__ inline void multiply_columns(float (&d)[96], uint64_t a, uint64_t b, bool fresh) {
+__device__ inline void wgmma_ss_mn_major(float (&d)[96], uint64_t a, uint64_t b, bool zero_init) {
   GPT2_WGMMA_192("k16.f32.bf16.bf16", "1, 1, 1, 1");
 }
 

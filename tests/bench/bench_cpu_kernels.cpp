@@ -16,8 +16,8 @@
 #include "kernels/embedding.h"
 #include "kernels/fp8_quantize.h"
 #include "kernels/gelu.h"
+#include "kernels/gemm.h"
 #include "kernels/layernorm.h"
-#include "kernels/matmul.h"
 #include "kernels/optimizer.h"
 
 using namespace gpt2;
@@ -80,19 +80,19 @@ void time_linear(Cpu& cpu, Report& report, const std::string& name, int times, i
   report.time(
       name + " forward", times, flops,
       [&] {
-        matmul_forward(cpu, {out.data(), in.data(), weight.data(), bias_or_none, rows, C, OC});
+        gemm_forward(cpu, {out.data(), in.data(), weight.data(), bias_or_none, rows, C, OC});
       },
       3);
   report.time(
       name + " dgrad", times, flops,
       [&] {
-        matmul_backward_input(cpu, {in.data(), out.data(), weight.data(), rows, C, OC});
+        gemm_backward_input(cpu, {in.data(), out.data(), weight.data(), rows, C, OC});
       },
       3);
   report.time(
       name + " wgrad", times, flops,
       [&] {
-        matmul_backward_weight(cpu, {dweight.data(), out.data(), in.data(), rows, C, OC});
+        gemm_backward_weight(cpu, {dweight.data(), out.data(), in.data(), rows, C, OC});
       },
       3);
 }
@@ -181,7 +181,7 @@ int main(int argc, char** argv) {
   std::vector<float> a = random_floats(size * size), b = random_floats(size * size), c(a.size());
   const double sgemm_seconds = seconds_of(
       [&] {
-        matmul_forward(cpu, {c.data(), a.data(), b.data(), nullptr, size, size, size});
+        gemm_forward(cpu, {c.data(), a.data(), b.data(), nullptr, size, size, size});
       },
       5);
   const double sgemm_rate = 2.0 * size * size * size / sgemm_seconds;

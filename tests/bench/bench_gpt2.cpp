@@ -169,7 +169,7 @@ void bench_decode(const Settings& settings, const std::string& name) {
     }
     decoder->prefill(prompts, logits);
     constexpr int kLikely = 50;
-    std::vector<LikelyToken> likeliest(static_cast<size_t>(rows) * kLikely);
+    std::vector<TokenLogit> likeliest(static_cast<size_t>(rows) * kLikely);
     for (int i = 0; i < 2; ++i) decoder->decode(next, kLikely, likeliest); // plans, then the graph
     const auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < kTokens; ++i) decoder->decode(next, kLikely, likeliest);

@@ -15,15 +15,15 @@
 #include "kernels/attention.h"
 #include "kernels/cast_fp8.h"
 #include "kernels/cross_entropy_fp8.h"
-#include "kernels/cuda/matmul_plans.h"
+#include "kernels/cuda/gemm_plans.h"
 #include "kernels/gelu_fp8.h"
+#include "kernels/gemm_fp8.h"
 #include "kernels/layernorm_fp8.h"
-#include "kernels/matmul_fp8.h"
 #include "kernels/sm90/attention.h"
+#include "kernels/sm90/gemm_fp8_weight_stationary.h"
 #include "kernels/sm90/lm_head_fp8.h"
-#include "kernels/sm90/matmul_fp8_stationary.h"
-#include "kernels/sm90/matmul_weight_gradient.h"
 #include "kernels/sm90/mlp_fp8.h"
+#include "kernels/sm90/wgrad_gemm_splitk.h"
 
 namespace {
 
@@ -59,17 +59,17 @@ struct Memory {
 
 struct Meter {
   Meter() : memory(256) {
-    const Fp8Meter value{.inverse = 0.01f, .scale = 1.0f, .saturated = 0, .flushed = 0};
+    const Fp8TensorMeta value{.scale_inv = 0.01f, .scale = 1.0f, .saturated = 0, .flushed = 0};
     CUDA_CHECK(cudaMemcpy(memory.data, &value, sizeof(value), cudaMemcpyHostToDevice));
   }
-  Fp8Meter* get() const { return memory.as<Fp8Meter>(); }
+  Fp8TensorMeta* get() const { return memory.as<Fp8TensorMeta>(); }
   uint32_t* amax() const { return memory.as<uint32_t>() + 32; }
   Memory memory;
 };
 
 class Bench {
  public:
-  explicit Bench(Cuda& cuda) : cuda_(cuda) {
+  explicit Bench(CudaStream& cuda) : cuda_(cuda) {
     CUDA_CHECK(cudaEventCreate(&begin_));
     CUDA_CHECK(cudaEventCreate(&end_));
     std::printf("%-34s %5s %9s %10s %10s %8s %9s %7s\n", "kernel", "C", "ms", "GB/s", "TFLOP/s", "floor", "others ms",
@@ -106,33 +106,32 @@ class Bench {
   }
 
  private:
-  Cuda& cuda_;
+  CudaStream& cuda_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
 // A kernel of ours, where it takes the product, beside the best of cuBLASLt's heuristics.
-void bench_product(Cuda& cuda, Bench& bench, const CublasLt& library, const std::string& name, int C,
-                   const MatmulKernel& own, const MatmulProduct& product, const MatmulOperands& operands, double bytes,
+void bench_product(CudaStream& cuda, Bench& bench, const CublasLt& library, const std::string& name, int C,
+                   const GemmKernel& own, const GemmProblem& product, const GemmArguments& operands, double bytes,
                    double flops_rate) {
-  const CublasLtProduct theirs(library, product);
+  const CublasLtGemm theirs(library, product);
   theirs.bind(operands);
-  std::vector<MatmulMethod> methods;
+  std::vector<GemmMethod> methods;
   for (const CublasLtAlgorithm& algorithm : theirs.heuristics()) methods.emplace_back(algorithm);
-  const auto best =
-      fastest_method(cuda, product, operands, methods, [&](const MatmulMethod& method, const MatmulOperands& x) {
-        return theirs.launch(cuda, std::get<CublasLtAlgorithm>(method), x);
-      });
+  const auto best = autotune(cuda, product, operands, methods, [&](const GemmMethod& method, const GemmArguments& x) {
+    return theirs.launch(cuda, std::get<CublasLtAlgorithm>(method), x);
+  });
   const auto run_theirs = [&] { theirs.launch(cuda, std::get<CublasLtAlgorithm>(best->method), operands); };
   const double flops =
       2.0 * static_cast<double>(product.m) * static_cast<double>(product.n) * static_cast<double>(product.k);
-  if (own.takes(*cuda.device, product))
+  if (own.can_implement(*cuda.device, product))
     bench.row(
         name, C, bytes, flops, [&] { own.launch(cuda, product, operands); }, run_theirs, flops_rate);
   else
     bench.row(name + " (cuBLASLt)", C, bytes, flops, run_theirs, nullptr, flops_rate);
 }
 
-void bench_width(Cuda& cuda, Bench& bench, int C) {
+void bench_width(CudaStream& cuda, Bench& bench, int C) {
   const auto R = kRows;
   const auto wide = static_cast<size_t>(R) * 4 * C, narrow = static_cast<size_t>(R) * C;
   const Memory narrow8(narrow), narrow8_t(narrow), narrow8_t2(narrow), wide8(wide), wide8_t(wide), wide8_t2(wide);
@@ -140,20 +139,21 @@ void bench_width(Cuda& cuda, Bench& bench, int C) {
   const Memory weight(size_t{4} * C * C), vectors(size_t{16} * C), gradients(size_t{16} * C);
   const Memory rows(16 * static_cast<size_t>(R));
   const Meter act, grad, in, weights;
-  const auto tensor = [](const Memory& memory, Fp8Format format, const Meter& meter) {
-    return Fp8Tensor{memory.as<uint8_t>(), format, meter.get()};
+  const auto tensor = [](const Memory& memory, Fp8Format format, const Meter& meta) {
+    return Fp8Tensor{memory.as<uint8_t>(), format, meta.get()};
   };
-  const auto sink = [](uint8_t* data, uint8_t* transposed, Fp8Format format, const Meter& meter, Fp8Metering metering) {
-    return Fp8Sink{data, transposed, format, meter.get(), meter.amax(), metering};
+  const auto sink = [](uint8_t* data, uint8_t* transposed, Fp8Format format, const Meter& meta,
+                       Fp8Statistics statistics) {
+    return Fp8Output{data, transposed, format, meta.get(), meta.amax(), statistics};
   };
   float* const sums = gradients.as<float>();
   const bf16* const bias = vectors.as<bf16>();
-  const Fp8Sink gelu_out = sink(wide8.as<uint8_t>(), nullptr, Fp8Format::e4m3, act, Fp8Metering::all);
-  const Fp8Sink gelu_again = sink(nullptr, wide8_t2.as<uint8_t>(), Fp8Format::e4m3, act, Fp8Metering::none);
-  const Fp8Sink wide_gradient =
-      sink(wide8.as<uint8_t>(), wide8_t.as<uint8_t>(), Fp8Format::e5m2, grad, Fp8Metering::all);
-  const Fp8Sink narrow_gradient =
-      sink(narrow8.as<uint8_t>(), narrow8_t.as<uint8_t>(), Fp8Format::e5m2, grad, Fp8Metering::all);
+  const Fp8Output gelu_out = sink(wide8.as<uint8_t>(), nullptr, Fp8Format::e4m3, act, Fp8Statistics::all);
+  const Fp8Output gelu_again = sink(nullptr, wide8_t2.as<uint8_t>(), Fp8Format::e4m3, act, Fp8Statistics::none);
+  const Fp8Output wide_gradient =
+      sink(wide8.as<uint8_t>(), wide8_t.as<uint8_t>(), Fp8Format::e5m2, grad, Fp8Statistics::all);
+  const Fp8Output narrow_gradient =
+      sink(narrow8.as<uint8_t>(), narrow8_t.as<uint8_t>(), Fp8Format::e5m2, grad, Fp8Statistics::all);
   const Fp8Tensor in8 = tensor(narrow8, Fp8Format::e4m3, in), dout8 = tensor(narrow8, Fp8Format::e5m2, grad);
   const Fp8Tensor weight8 = tensor(weight, Fp8Format::e4m3, weights);
   const double wide_elements = static_cast<double>(wide), elements = static_cast<double>(narrow);
@@ -161,12 +161,12 @@ void bench_width(Cuda& cuda, Bench& bench, int C) {
 
   // ---- products with GELU ----
   const auto product_and_gelu = [&] {
-    matmul_forward_fp8(
+    gemm_forward_fp8(
         cuda, {.out = wide16.as<bf16>(), .in = in8, .weight = weight8, .bias = bias, .rows = R, .C = C, .OC = 4 * C});
     gelu_forward_fp8(cuda, {.out = gelu_out, .in = wide16.as<bf16>(), .rows = R, .cols = 4 * C});
   };
   const auto product_and_gradient = [&] {
-    matmul_backward_input_fp8(
+    gemm_backward_input_fp8(
         cuda, {.din = wide16b.as<bf16>(), .dout = dout8, .weight_t = weight8, .rows = R, .C = 4 * C, .OC = C});
     gelu_backward_fp8(cuda, {.din = wide_gradient,
                              .out = gelu_again,
@@ -176,7 +176,7 @@ void bench_width(Cuda& cuda, Bench& bench, int C) {
                              .rows = R,
                              .cols = 4 * C});
   };
-  if (fused_mlp_fp8(*cuda.device, R, C, 4 * C)) {
+  if (can_fuse_mlp_fp8(*cuda.device, R, C, 4 * C)) {
     bench.row(
         "fc + GELU", C, 2 * wide_elements, wide_flops,
         [&] {
@@ -213,21 +213,21 @@ void bench_width(Cuda& cuda, Bench& bench, int C) {
   // ---- plain products ----
   const CublasLt library;
   for (const auto& [name, width] : {std::pair{"qkv", 3 * C}, std::pair{"proj", C}, std::pair{"fc", 4 * C}}) {
-    bench_product(cuda, bench, library, std::string(name) + " forward", C, sm90::stationary_product(),
+    bench_product(cuda, bench, library, std::string(name) + " forward", C, sm90::gemm_fp8_weight_stationary(),
                   {.transpose_a = true,
                    .m = width,
                    .n = R,
                    .k = C,
-                   .a = MatmulType::e4m3,
-                   .b = MatmulType::e4m3,
-                   .epilogue = MatmulEpilogue::bias,
+                   .a = GemmType::e4m3,
+                   .b = GemmType::e4m3,
+                   .epilogue = GemmEpilogue::bias,
                    .fast_accumulation = true},
                   {.d = wide16.as<bf16>(),
                    .a = weight.data,
                    .b = narrow8.data,
                    .bias = bias,
-                   .a_scale = &weights.get()->inverse,
-                   .b_scale = &in.get()->inverse},
+                   .a_scale = &weights.get()->scale_inv,
+                   .b_scale = &in.get()->scale_inv},
                   2.0 * static_cast<double>(R) * width + elements, kFp8Flops);
   }
   const Memory dweight(size_t{16} * C * C);
@@ -237,11 +237,10 @@ void bench_width(Cuda& cuda, Bench& bench, int C) {
   };
   for (const Layer& layer :
        {Layer{"qkv", C, 3 * C}, Layer{"proj", C, C}, Layer{"fc", C, 4 * C}, Layer{"fcproj", 4 * C, C}}) {
-    bench_product(
-        cuda, bench, library, std::string(layer.name) + "'s weights, BF16", C, sm90::weight_gradient_product(),
-        {.transpose_b = true, .m = layer.in, .n = layer.out, .k = R, .d = MatmulType::fp32, .accumulate = true},
-        {.d = dweight.data, .a = wide16.data, .b = wide16b.data},
-        2.0 * static_cast<double>(R) * (layer.in + layer.out) + 8.0 * layer.in * layer.out, kBf16Flops);
+    bench_product(cuda, bench, library, std::string(layer.name) + "'s weights, BF16", C, sm90::wgrad_gemm_splitk(),
+                  {.transpose_b = true, .m = layer.in, .n = layer.out, .k = R, .d = GemmType::fp32, .accumulate = true},
+                  {.d = dweight.data, .a = wide16.data, .b = wide16b.data},
+                  2.0 * static_cast<double>(R) * (layer.in + layer.out) + 8.0 * layer.in * layer.out, kBf16Flops);
   }
 
   // ---- memory-bound kernels ----
@@ -250,7 +249,7 @@ void bench_width(Cuda& cuda, Bench& bench, int C) {
                            {.dresidual_out = narrow16.as<bf16>(),
                             .dresidual_in = narrow16.as<bf16>(),
                             .dresidual_fp8 = narrow_gradient,
-                            .out = sink(nullptr, narrow8_t2.as<uint8_t>(), Fp8Format::e4m3, act, Fp8Metering::none),
+                            .out = sink(nullptr, narrow8_t2.as<uint8_t>(), Fp8Format::e4m3, act, Fp8Statistics::none),
                             .dweight = sums,
                             .dbias = sums + C,
                             .dbranch_bias = sums + 2 * C,
@@ -278,7 +277,7 @@ void bench_width(Cuda& cuda, Bench& bench, int C) {
                                                      .accumulate = true});
   });
   bench.row("LayerNorm forward", C, 7 * elements, 0, [&] {
-    layernorm_forward_fp8(cuda, {.out = sink(narrow8.as<uint8_t>(), nullptr, Fp8Format::e4m3, act, Fp8Metering::all),
+    layernorm_forward_fp8(cuda, {.out = sink(narrow8.as<uint8_t>(), nullptr, Fp8Format::e4m3, act, Fp8Statistics::all),
                                  .residual_out = narrow16.as<bf16>(),
                                  .mean = rows.as<float>(),
                                  .rstd = rows.as<float>() + R,
@@ -295,9 +294,9 @@ void bench_width(Cuda& cuda, Bench& bench, int C) {
 }
 
 // Attention of 64 sequences, and cuDNN's.
-void bench_attention(Cuda& cuda, Bench& bench, int C) {
+void bench_attention(CudaStream& cuda, Bench& bench, int C) {
   constexpr int T = 1024, HS = 64, B = static_cast<int>(kRows / T);
-  if (!sm90::takes_attention(cuda.device->compute_capability, AttentionKind::automatic, B, T, HS)) return;
+  if (!sm90::can_implement_attention(cuda.device->compute_capability, AttentionKind::automatic, B, T, HS)) return;
   const auto elements = static_cast<size_t>(kRows) * static_cast<size_t>(C);
   const Memory qkv(6 * elements), out(2 * elements), dout(2 * elements), dqkv(6 * elements), stats(elements / HS * 4);
   const AttentionForward<bf16> forward{out.as<bf16>(), stats.as<float>(), qkv.as<bf16>(), B, T, C / HS, HS};
@@ -314,29 +313,29 @@ void bench_attention(Cuda& cuda, Bench& bench, int C) {
 
 // A chunk of the LM head, at the width of 124M, and its loss: together, where the product tells softmax's parts, and
 // apart.
-void bench_head(Cuda& cuda, Bench& bench) {
+void bench_head(CudaStream& cuda, Bench& bench) {
   constexpr int kChannels = 768;
   const auto elements = static_cast<size_t>(kChunk) * kPaddedVocab;
   const int parts_per_row = lm_head_parts_fp8(kChannels, kPaddedVocab);
   const Memory logits(2 * elements), codes(elements), codes_t(elements), rows(64 * kChunk);
   const Memory in(size_t{kChunk} * kChannels), weight(size_t{kPaddedVocab} * kChannels);
   const Memory parts(static_cast<size_t>(kChunk) * static_cast<size_t>(parts_per_row) * sizeof(SoftmaxPart));
-  const Meter meter;
+  const Meter meta;
   std::vector<int32_t> targets(kChunk);
   for (int i = 0; i < kChunk; ++i) targets[static_cast<size_t>(i)] = i * 11 % kVocab;
   CUDA_CHECK(cudaMemcpy(rows.data, targets.data(), targets.size() * sizeof(int32_t), cudaMemcpyHostToDevice));
   int64_t* const first_token = rows.as<int64_t>() + kChunk;
   CUDA_CHECK(cudaMemset(first_token, 0, sizeof(int64_t)));
-  const Fp8Tensor in8{in.as<uint8_t>(), Fp8Format::e4m3, meter.get()};
-  const Fp8Tensor weight8{weight.as<uint8_t>(), Fp8Format::e4m3, meter.get()};
+  const Fp8Tensor in8{in.as<uint8_t>(), Fp8Format::e4m3, meta.get()};
+  const Fp8Tensor weight8{weight.as<uint8_t>(), Fp8Format::e4m3, meta.get()};
   const auto product = [&] {
-    matmul_forward_fp8(cuda, {.out = logits.as<bf16>(),
-                              .in = in8,
-                              .weight = weight8,
-                              .bias = nullptr,
-                              .rows = kChunk,
-                              .C = kChannels,
-                              .OC = kPaddedVocab});
+    gemm_forward_fp8(cuda, {.out = logits.as<bf16>(),
+                            .in = in8,
+                            .weight = weight8,
+                            .bias = nullptr,
+                            .rows = kChunk,
+                            .C = kChannels,
+                            .OC = kPaddedVocab});
   };
   const auto product_with_parts = [&] {
     lm_head_fp8(cuda, {.logits = logits.as<bf16>(),
@@ -351,8 +350,8 @@ void bench_head(Cuda& cuda, Bench& bench) {
   const auto loss_from = [&](const SoftmaxPart* of_product) {
     cross_entropy_fp8(cuda, {.logits = logits.as<bf16>(),
                              .losses = rows.as<float>() + 8 * kChunk,
-                             .dlogits = {codes.as<uint8_t>(), codes_t.as<uint8_t>(), Fp8Format::e5m2, meter.get(),
-                                         meter.amax(), Fp8Metering::none},
+                             .dlogits = {codes.as<uint8_t>(), codes_t.as<uint8_t>(), Fp8Format::e5m2, meta.get(),
+                                         meta.amax(), Fp8Statistics::none},
                              .targets = rows.as<int32_t>(),
                              .rows = kChunk,
                              .first_row = 0,
@@ -364,7 +363,7 @@ void bench_head(Cuda& cuda, Bench& bench) {
   };
   const auto loss = [&] { loss_from(nullptr); };
   const double bytes = static_cast<double>(elements), flops = 2 * bytes * kChannels;
-  if (!fused_lm_head_fp8(*cuda.device, kChunk, kChannels, kPaddedVocab)) {
+  if (!can_fuse_lm_head_fp8(*cuda.device, kChunk, kChannels, kPaddedVocab)) {
     bench.row("LM head, 4,096 rows", kChannels, 2 * bytes, flops, product);
     bench.row("cross-entropy, 4,096 rows", 0, 6 * bytes, 0, loss);
     return;
@@ -386,7 +385,7 @@ int main(int argc, char** argv) {
       std::printf("skipped: %s\n", device.why_not.c_str());
       return ExitCode::done;
     }
-    Cuda cuda{CudaOptions{}};
+    CudaStream cuda{CudaOptions{}};
     Bench bench(cuda);
     for (const int C : widths) bench_width(cuda, bench, C);
     for (const int C : widths) bench_attention(cuda, bench, C);

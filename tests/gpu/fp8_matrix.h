@@ -10,7 +10,7 @@ namespace gpt2 {
 // A (rows, cols) matrix in FP8, both ways round, and the numbers that its codes stand for.
 struct Fp8Matrix {
   Fp8Matrix(int64_t rows, int64_t cols, Fp8Format format, uint64_t seed, float deviation)
-      : format(format), scale(fp8_max(format) / (5 * deviation)), meter(scale) {
+      : format(format), scale(fp8_max(format) / (5 * deviation)), meta(scale) {
     const std::vector<float> real = random_values(static_cast<size_t>(rows * cols), seed, deviation);
     const Quantized quantized_values = quantized(real, format, scale);
     for (const uint8_t code : quantized_values.codes)
@@ -18,12 +18,12 @@ struct Fp8Matrix {
     data = std::make_unique<DeviceBuffer<uint8_t>>(quantized_values.codes);
     transposed = std::make_unique<DeviceBuffer<uint8_t>>(transpose(quantized_values.codes, rows, cols));
   }
-  Fp8Tensor tensor() { return {data->get(), format, meter}; }
-  Fp8Tensor tensor_t() { return {transposed->get(), format, meter}; }
+  Fp8Tensor tensor() { return {data->get(), format, meta}; }
+  Fp8Tensor tensor_t() { return {transposed->get(), format, meta}; }
 
   Fp8Format format;
   float scale;
-  MeterBuffer meter;
+  MeterBuffer meta;
   std::vector<double> values;
   std::unique_ptr<DeviceBuffer<uint8_t>> data, transposed;
 };

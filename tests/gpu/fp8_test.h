@@ -17,7 +17,7 @@ namespace gpt2 {
 
 constexpr Fp8Format kFormats[] = {Fp8Format::e4m3, Fp8Format::e5m2};
 
-// What a producer must write for these values, and what its meter must have seen.
+// What a producer must write for these values, and what its meta must have seen.
 struct Quantized {
   std::vector<uint8_t> codes;
   Fp8Counts counts;
@@ -96,21 +96,21 @@ inline void check_codes(const std::vector<uint8_t>& actual, const std::vector<fl
   check_codes(actual, nearest, share);
 }
 
-// A meter and an amax in device memory, with the scale given and nothing seen.
+// A meta and an amax in device memory, with the scale given and nothing seen.
 class MeterBuffer {
  public:
   explicit MeterBuffer(float scale)
-      : before_{.inverse = 1 / scale, .scale = scale, .saturated = 0, .flushed = 0},
-        buffer_(std::vector<Fp8Meter>{before_}),
+      : before_{.scale_inv = 1 / scale, .scale = scale, .saturated = 0, .flushed = 0},
+        buffer_(std::vector<Fp8TensorMeta>{before_}),
         amax_(std::vector<uint32_t>{0}) {}
-  operator Fp8Meter*() { return buffer_.get(); }
-  Fp8Meter read() const { return buffer_.download()[0]; }
+  operator Fp8TensorMeta*() { return buffer_.get(); }
+  Fp8TensorMeta read() const { return buffer_.download()[0]; }
   uint32_t* amax_bits() { return amax_.get(); }
   float amax() const { return std::bit_cast<float>(amax_.download()[0]); }
 
   bool untouched() const {
-    const Fp8Meter now = read();
-    return now.scale == before_.scale && now.inverse == before_.inverse && amax() == 0 && now.saturated == 0 &&
+    const Fp8TensorMeta now = read();
+    return now.scale == before_.scale && now.scale_inv == before_.scale_inv && amax() == 0 && now.saturated == 0 &&
            now.flushed == 0;
   }
 
@@ -123,9 +123,9 @@ class MeterBuffer {
 
   // `amax_tolerance` is relative; `slack` is the share of values whose last bit may have moved them over a border.
   void check(const Fp8Counts& expected, double amax_tolerance, double slack) const {
-    const Fp8Meter now = read();
+    const Fp8TensorMeta now = read();
     CHECK(now.scale == before_.scale);
-    CHECK(now.inverse == before_.inverse);
+    CHECK(now.scale_inv == before_.scale_inv);
     CHECK(std::fabs(static_cast<double>(amax()) - expected.amax) <= amax_tolerance * expected.amax);
     const double allowed = slack * static_cast<double>(expected.values) + (slack > 0 ? 2 : 0);
     CHECK(std::fabs(static_cast<double>(now.saturated) - static_cast<double>(expected.saturated)) <= allowed);
@@ -133,8 +133,8 @@ class MeterBuffer {
   }
 
  private:
-  Fp8Meter before_;
-  DeviceBuffer<Fp8Meter> buffer_;
+  Fp8TensorMeta before_;
+  DeviceBuffer<Fp8TensorMeta> buffer_;
   DeviceBuffer<uint32_t> amax_;
 };
 
@@ -145,22 +145,22 @@ struct CodeBuffers {
         cols(cols),
         data(static_cast<size_t>(rows * cols)),
         transposed(static_cast<size_t>(rows * cols)),
-        meter(scale) {}
-  Fp8Sink sink(Fp8Format format, Fp8Metering metering = Fp8Metering::all) {
-    return {data, transposed, format, meter, meter.amax_bits(), metering};
+        meta(scale) {}
+  Fp8Output sink(Fp8Format format, Fp8Statistics statistics = Fp8Statistics::all) {
+    return {data, transposed, format, meta, meta.amax_bits(), statistics};
   }
-  Fp8Sink data_only(Fp8Format format, Fp8Metering metering = Fp8Metering::all) {
-    return {data, nullptr, format, meter, meter.amax_bits(), metering};
+  Fp8Output data_only(Fp8Format format, Fp8Statistics statistics = Fp8Statistics::all) {
+    return {data, nullptr, format, meta, meta.amax_bits(), statistics};
   }
-  Fp8Sink transposed_only(Fp8Format format, Fp8Metering metering) {
-    return {nullptr, transposed, format, meter, meter.amax_bits(), metering};
+  Fp8Output transposed_only(Fp8Format format, Fp8Statistics statistics) {
+    return {nullptr, transposed, format, meta, meta.amax_bits(), statistics};
   }
 
   void check_transpose() const { CHECK(same_bits(transposed.download(), transpose(data.download(), rows, cols))); }
 
   int64_t rows, cols;
   DeviceBuffer<uint8_t> data, transposed;
-  MeterBuffer meter;
+  MeterBuffer meta;
 };
 
 // Nothing was written: every byte is still the poison.

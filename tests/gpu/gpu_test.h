@@ -71,7 +71,7 @@ class DeviceBuffer {
 
   void poison() {
     CUDA_CHECK(cudaMemset(base_, 0xFF, 2 * kGuard + bytes()));
-    CUDA_CHECK(cudaDeviceSynchronize()); // the streams of a Cuda do not wait for the default stream
+    CUDA_CHECK(cudaDeviceSynchronize()); // the streams of a CudaStream do not wait for the default stream
   }
   void upload(const std::vector<T>& values) {
     REQUIRE(values.size() == count_);
@@ -167,7 +167,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 // A device with the given options, by default without a plan file, and the CPU to compare with.
 struct TestDevice {
   explicit TestDevice(const CudaOptions& options = {}) : cuda(options) {}
-  Cuda cuda;
+  CudaStream cuda;
   Cpu cpu;
 };
 

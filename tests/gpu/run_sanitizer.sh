@@ -67,7 +67,7 @@ first=$programs/gpu_test_${suites[0]}
 applies() { # SUITE TOOL
   case $1 in
     gpt2_cuda*) [ "$2" = memcheck ] ;;
-    cuda_backend | matmul_plans) [ "$2" != racecheck ] ;; # racecheck itself breaks down beside cuBLASLt's kernels
+    cuda_backend | gemm_plans) [ "$2" != racecheck ] ;; # racecheck itself breaks down beside cuBLASLt's kernels
   esac
 }
 
@@ -75,9 +75,9 @@ run_one() { # SUITE TOOL PORT
   local options=(--tool "$2" --port "$3" --target-processes application-only --launch-timeout 60 --error-exitcode 99
     --check-exit-code no --print-limit 20) words=() status=0
   [ "$2" != memcheck ] || options+=(--report-api-errors no)
-  case $1 in attention | cuda_backend | matmul_plans) [ "$2" = memcheck ] || options+=(--kernel-name kns=gpt2) ;; esac
+  case $1 in attention | cuda_backend | gemm_plans) [ "$2" = memcheck ] || options+=(--kernel-name kns=gpt2) ;; esac
   [[ $1 != gpt2_cuda* ]] || words=("--test-case=$model_cases")
-  case $1 in matmul | matmul_fp8) [ "$2" = memcheck ] || words=("--test-case=$own_kernels") ;; esac
+  case $1 in gemm | gemm_fp8) [ "$2" = memcheck ] || words=("--test-case=$own_kernels") ;; esac
   # shellcheck disable=SC2086 # OPTIONS are words
   timeout -k 10 "$limit" "$sanitizer" "${options[@]}" ${OPTIONS:-} "$programs/gpu_test_$1" "${words[@]}" \
     > "$logs/$1.$2.log" 2>&1 || status=$?

@@ -76,13 +76,13 @@ struct Problem {
                                                      expected.stats.data(), s.B, s.T, s.NH, s.HS});
   }
 
-  using Forward = void (*)(Cuda&, const AttentionForward<bf16>&);
-  using Backward = void (*)(Cuda&, const AttentionBackward<bf16>&, float* dbias);
-  static void general_backward(Cuda& cuda, const AttentionBackward<bf16>& args, float*) {
+  using Forward = void (*)(CudaStream&, const AttentionForward<bf16>&);
+  using Backward = void (*)(CudaStream&, const AttentionBackward<bf16>&, float* dbias);
+  static void general_backward(CudaStream& cuda, const AttentionBackward<bf16>& args, float*) {
     attention_backward(cuda, args);
   }
 
-  Results run(Cuda& cuda, Forward attention_forward = gpt2::attention_forward,
+  Results run(CudaStream& cuda, Forward attention_forward = gpt2::attention_forward,
               Backward backward = general_backward) const {
     DeviceBuffer<bf16> gpu_qkv(to_bf16(qkv)), gpu_dout(to_bf16(dout)), gpu_out(shape.out_size());
     DeviceBuffer<float> gpu_stats(shape.stats_size());
@@ -141,7 +141,7 @@ const Shape kShapes[] = {{1, 16, 1, 64},   {2, 64, 3, 64},  {3, 100, 2, 64}, {1,
                          {1, 1024, 2, 64}, {2, 100, 3, 32}, {1, 192, 5, 32}, {1, 129, 2, 128}, {2, 70, 2, 80},
                          {1, 65, 3, 16},   {2, 1, 2, 64},   {1, 63, 1, 40}};
 
-bool has_cudnn(Cuda& cuda) {
+bool has_cudnn(CudaStream& cuda) {
   if (!cuda.device->attentions->version().empty()) return true;
   MESSAGE("skipped: " << cuda.device->attentions->reason());
   return false;
@@ -165,16 +165,16 @@ const Shape kHopperShapes[] = {{1, 64, 1, 64},  {2, 128, 3, 64},  {1, 192, 2, 64
 
 TEST_CASE("attention for Hopper agrees with the CPU, and repeats bit for bit") {
   TestDevice device;
-  const auto takes = [&](int B, int T, int HS) {
-    return sm90::takes_attention(device.cuda.device->compute_capability, AttentionKind::automatic, B, T, HS);
+  const auto can_implement = [&](int B, int T, int HS) {
+    return sm90::can_implement_attention(device.cuda.device->compute_capability, AttentionKind::automatic, B, T, HS);
   };
-  if (!takes(1, 64, 64)) {
+  if (!can_implement(1, 64, 64)) {
     MESSAGE("skipped: not a Hopper");
     return;
   }
-  CHECK_FALSE(takes(1, 100, 64));
-  CHECK_FALSE(takes(1, 128, 32));
-  CHECK_FALSE(sm90::takes_attention(90, AttentionKind::cudnn, 1, 64, 64));
+  CHECK_FALSE(can_implement(1, 100, 64));
+  CHECK_FALSE(can_implement(1, 128, 32));
+  CHECK_FALSE(sm90::can_implement_attention(90, AttentionKind::cudnn, 1, 64, 64));
   for (const Shape& shape : tested(kHopperShapes)) {
     CAPTURE(name_of(shape));
     const Problem problem(shape);
@@ -186,7 +186,7 @@ TEST_CASE("attention for Hopper agrees with the CPU, and repeats bit for bit") {
     CHECK(same_bits(again.stats, results.stats));
     CHECK(same_bits(again.dqkv, results.dqkv));
     CHECK(same_bits(again.dbias, results.dbias));
-    const auto without_sums = [](Cuda& cuda, const AttentionBackward<bf16>& args, float*) {
+    const auto without_sums = [](CudaStream& cuda, const AttentionBackward<bf16>& args, float*) {
       sm90::attention_backward(cuda, args);
     };
     CHECK(same_bits(problem.run(device.cuda, sm90::attention_forward, without_sums).dqkv, results.dqkv));
@@ -203,8 +203,8 @@ TEST_CASE("attention for Hopper takes the bias gradient along where the sums of 
   just.scratch_bytes = (2 * shape.stats_size() + sums) * sizeof(float);
   less.scratch_bytes = just.scratch_bytes - 1;
   TestDevice enough(just), short_of_it(less);
-  CHECK_FALSE(sm90::takes_bias_gradient(short_of_it.cuda, args));
-  REQUIRE(sm90::takes_bias_gradient(enough.cuda, args));
+  CHECK_FALSE(sm90::can_fuse_bias_gradient(short_of_it.cuda, args));
+  REQUIRE(sm90::can_fuse_bias_gradient(enough.cuda, args));
   if (enough.cuda.device->compute_capability != 90) return;
   check_sums(Problem(shape).run(enough.cuda, sm90::attention_forward, sm90::attention_backward), shape);
 }
@@ -253,7 +253,7 @@ TEST_CASE("a deterministic batch beyond cuDNN's workspace limit is computed in p
     return to_bf16(values);
   };
   DeviceBuffer<bf16> qkv(repeat(3 * shape.out_size(), 0)), dout(repeat(shape.out_size(), 12345));
-  const auto run = [&](Cuda& cuda) {
+  const auto run = [&](CudaStream& cuda) {
     DeviceBuffer<bf16> out(shape.out_size()), dqkv(3 * shape.out_size());
     DeviceBuffer<float> stats(shape.stats_size());
     attention_forward(cuda, AttentionForward<bf16>{out, stats, qkv, shape.B, shape.T, shape.NH, shape.HS});
@@ -285,7 +285,7 @@ TEST_CASE("cuDNN takes no more workspace than was counted before") {
 TEST_CASE("attention can be captured in a graph") {
   for (AttentionKind kind : {AttentionKind::handwritten, AttentionKind::automatic}) {
     TestDevice device(options_of(kind));
-    Cuda& cuda = device.cuda;
+    CudaStream& cuda = device.cuda;
     const Shape shape{2, 128, 2, 64};
     DeviceBuffer<bf16> qkv(to_bf16(random_values(3 * shape.out_size(), 4)));
     DeviceBuffer<bf16> dout(to_bf16(random_values(shape.out_size(), 5)));

@@ -46,14 +46,14 @@ TEST_CASE("every BF16 number becomes the code that the CPU gives it") {
     CHECK(wrong_codes(out.data.download(), in, format) == 0);
     out.check_transpose();
     const Quantized expected = quantized(in, format, 1.0f); // its amax is infinite: NaNs are not seen, infinities are
-    const Fp8Meter meter = out.meter.read();
-    CHECK(std::isinf(out.meter.amax()));
-    CHECK(meter.saturated == expected.counts.saturated);
-    CHECK(meter.flushed == static_cast<unsigned long long>(expected.counts.flushed));
+    const Fp8TensorMeta meta = out.meta.read();
+    CHECK(std::isinf(out.meta.amax()));
+    CHECK(meta.saturated == expected.counts.saturated);
+    CHECK(meta.flushed == static_cast<unsigned long long>(expected.counts.flushed));
   }
 }
 
-TEST_CASE("any shape, with the meter and the column sums") {
+TEST_CASE("any shape, with the meta and the column sums") {
   TestDevice device;
   for (const Shape& shape : tested(kShapes)) {
     for (const Fp8Format format : kFormats) {
@@ -72,13 +72,13 @@ TEST_CASE("any shape, with the meter and the column sums") {
                {.out = out.sink(format), .dbias = dbias, .in = gpu_in, .rows = shape.rows, .cols = shape.cols});
       CHECK(same_bits(out.data.download(), expected.codes)); // one exact product, one rounding
       out.check_transpose();
-      out.meter.check(expected.counts, 0, 0);
+      out.meta.check(expected.counts, 0, 0);
       CHECK(relative_error(dbias.download(), {sums.begin(), sums.end()}) < 1e-5);
     }
   }
 }
 
-TEST_CASE("each output can be left out, and the meter adds up") {
+TEST_CASE("each output can be left out, and the meta adds up") {
   TestDevice device;
   const Shape shape{144, 208};
   const Fp8Format format = Fp8Format::e4m3;
@@ -96,24 +96,24 @@ TEST_CASE("each output can be left out, and the meter adds up") {
     cast_fp8(device.cuda, cast);
     CHECK(same_bits(out.data.download(), expected.codes));
     CHECK(poisoned(out.transposed));
-    out.meter.check(expected.counts, 0, 0);
+    out.meta.check(expected.counts, 0, 0);
   }
   SUBCASE("transposed only, silently") {
-    cast.out = out.transposed_only(format, Fp8Metering::none);
+    cast.out = out.transposed_only(format, Fp8Statistics::none);
     cast_fp8(device.cuda, cast);
     CHECK(same_bits(out.transposed.download(), transpose(expected.codes, shape.rows, shape.cols)));
     CHECK(poisoned(out.data));
-    CHECK(out.meter.untouched());
+    CHECK(out.meta.untouched());
   }
   SUBCASE("the amax only") {
-    cast.out = out.sink(format, Fp8Metering::measure);
+    cast.out = out.sink(format, Fp8Statistics::amax_only);
     cast_fp8(device.cuda, cast);
     CHECK(poisoned(out.data));
     CHECK(poisoned(out.transposed));
     CHECK(same_bits(dbias.download(), before));
-    out.meter.check_measured(expected.counts.amax, 0);
+    out.meta.check_measured(expected.counts.amax, 0);
   }
-  SUBCASE("two micro-batches on one meter") {
+  SUBCASE("two micro-batches on one meta") {
     cast_fp8(device.cuda, cast);
     std::vector<float> smaller = in;
     for (float& value : smaller) value *= 0.5f;
@@ -124,7 +124,7 @@ TEST_CASE("each output can be left out, and the meter adds up") {
     Fp8Counts both = expected.counts;
     both.saturated += second.counts.saturated;
     both.flushed += second.counts.flushed;
-    out.meter.check(both, 0, 0);
+    out.meta.check(both, 0, 0);
     CHECK(same_bits(out.data.download(), second.codes));
   }
 }

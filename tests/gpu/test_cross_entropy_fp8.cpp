@@ -35,7 +35,7 @@ std::vector<uint8_t> rounded_codes(Cpu& cpu, const Logits& logits, const std::ve
 
 } // namespace
 
-TEST_CASE("losses, codes and their transpose; padding and ignored rows are zero; the meter is left alone") {
+TEST_CASE("losses, codes and their transpose; padding and ignored rows are zero; the meta is left alone") {
   TestDevice device;
   for (const Logits& logits : all_logits()) {
     CAPTURE(logits.name());
@@ -51,7 +51,7 @@ TEST_CASE("losses, codes and their transpose; padding and ignored rows are zero;
     CodeBuffers dlogits(logits.rows, logits.padded, kDlogitsScale);
     cross_entropy_fp8(device.cuda, {.logits = gpu_logits,
                                     .losses = gpu_losses,
-                                    .dlogits = dlogits.sink(Fp8Format::e5m2, Fp8Metering::none),
+                                    .dlogits = dlogits.sink(Fp8Format::e5m2, Fp8Statistics::none),
                                     .targets = targets,
                                     .rows = logits.rows,
                                     .first_row = kFirstRow,
@@ -63,7 +63,7 @@ TEST_CASE("losses, codes and their transpose; padding and ignored rows are zero;
     const std::vector<uint8_t> codes = dlogits.data.download();
     check_codes(codes, expected, 1e-3);
     dlogits.check_transpose();
-    CHECK(dlogits.meter.untouched());
+    CHECK(dlogits.meta.untouched());
 
     size_t nonzero = 0;
     for (int64_t row = 0; row < logits.rows; ++row) {
@@ -87,7 +87,7 @@ TEST_CASE("a NaN among the logits reaches the loss and the gradient") {
   CodeBuffers dlogits(16, 128, kDlogitsScale);
   cross_entropy_fp8(device.cuda, {.logits = gpu_logits,
                                   .losses = losses,
-                                  .dlogits = dlogits.sink(Fp8Format::e5m2, Fp8Metering::none),
+                                  .dlogits = dlogits.sink(Fp8Format::e5m2, Fp8Statistics::none),
                                   .targets = targets,
                                   .rows = 16,
                                   .first_row = 0,

@@ -2,7 +2,7 @@
 #include "kernels/attention.h"
 #include "kernels/bias.h"
 #include "kernels/embedding.h"
-#include "kernels/matmul.h"
+#include "kernels/gemm.h"
 #include "tests/expect_error.h"
 #include "tests/gpu/gpu_test.h"
 
@@ -13,7 +13,7 @@ TEST_CASE("an opened device has a stream, scratch memory and plans") {
   CHECK(device.cuda.stream != nullptr);
   CHECK(device.cuda.device->multiprocessors > 0);
   CHECK(device.cuda.device->compute_capability >= 80);
-  CHECK(device.cuda.device->matmuls != nullptr);
+  CHECK(device.cuda.device->gemms != nullptr);
   CHECK(device.cuda.device->attentions != nullptr);
   char* scratch = device.cuda.scratch<char>(device.cuda.device->options.scratch_bytes);
   CHECK(reinterpret_cast<uintptr_t>(scratch) % 256 == 0);
@@ -24,11 +24,11 @@ TEST_CASE("an opened device has a stream, scratch memory and plans") {
 TEST_CASE("a stream takes 96 MiB, and shares none of them with another") {
   TestDevice device;
   CHECK(device.cuda.device->options.bytes_per_stream() == size_t{96} << 20);
-  Cuda second(device.cuda.device);
+  CudaStream second(device.cuda.device);
   CHECK(second.device == device.cuda.device);
   CHECK(second.stream != device.cuda.stream);
   CHECK(second.scratch_base != device.cuda.scratch_base);
-  CHECK(second.matmul_workspace != device.cuda.matmul_workspace);
+  CHECK(second.gemm_workspace != device.cuda.gemm_workspace);
 }
 
 // Products by cuBLASLt, and operations that keep partial sums and sorted tokens in scratch memory.
@@ -39,7 +39,7 @@ TEST_CASE("two streams at once compute what they compute one after another") {
   CudaOptions options;
   options.deterministic = true; // the same algorithm for the same product, whenever it is first met
   TestDevice device(options);
-  Cuda second(device.cuda.device);
+  CudaStream second(device.cuda.device);
 
   struct Work {
     explicit Work(uint64_t seed)
@@ -62,9 +62,9 @@ TEST_CASE("two streams at once compute what they compute one after another") {
         sums->upload(std::vector<float>(sums->size(), 0.0f));
       }
     }
-    void run(Cuda& cuda) {
-      matmul_forward(cuda, MatmulForward<bf16>{out, in, weight, nullptr, kRowCount, C, C});
-      matmul_backward_weight(cuda, MatmulBackwardWeight<bf16>{dweight, dout, in, kRowCount, C, C});
+    void run(CudaStream& cuda) {
+      gemm_forward(cuda, GemmForward<bf16>{out, in, weight, nullptr, kRowCount, C, C});
+      gemm_backward_weight(cuda, GemmBackwardWeight<bf16>{dweight, dout, in, kRowCount, C, C});
       bias_backward(cuda, BiasBackward<bf16>{dbias, dout, kRowCount, C});
       embedding_backward(cuda, EmbeddingBackward<bf16>{dwte, dwpe, dout, tokens, B, T, C, V});
     }
@@ -98,7 +98,7 @@ TEST_CASE("two streams at once compute what they compute one after another") {
 
 TEST_CASE("attention on two streams has a workspace on each") {
   TestDevice device;
-  Cuda second(device.cuda.device);
+  CudaStream second(device.cuda.device);
   constexpr int B = 4, T = 256, NH = 4, HS = 64, C = NH * HS;
   constexpr size_t kSize = size_t{B} * T * C;
   DeviceBuffer<bf16> qkv(to_bf16(random_values(3 * kSize, 1))), out(kSize), out_second(kSize);
@@ -135,7 +135,7 @@ TEST_CASE("a device that is not there is refused by its number") {
   for (int index : {-1, 4096}) {
     CudaOptions options;
     options.device = index;
-    const Error error = expect_error([&] { Cuda cuda(options); });
+    const Error error = expect_error([&] { CudaStream cuda(options); });
     CHECK(error.code() == ExitCode::device);
     CHECK(mentions(error, std::to_string(index)));
     CHECK(error.hint().find("CUDA_VISIBLE_DEVICES") != std::string::npos);
@@ -158,7 +158,7 @@ TEST_CASE("out of memory hints at the batch size and leaves the device usable") 
 TEST_CASE("scratch that does not fit fails cleanly") {
   CudaOptions options;
   options.scratch_bytes = size_t{1} << 50;
-  CHECK(expect_error([&] { Cuda cuda(options); }).code() == ExitCode::device);
+  CHECK(expect_error([&] { CudaStream cuda(options); }).code() == ExitCode::device);
   TestDevice device; // nothing is left behind that hinders the next
   CHECK(device.cuda.stream != nullptr);
 }

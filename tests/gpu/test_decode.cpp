@@ -4,8 +4,8 @@
 #include <string>
 
 #include "kernels/gelu.h"
+#include "kernels/gemm.h"
 #include "kernels/layernorm.h"
-#include "kernels/matmul.h"
 #include "tests/gpu/gpu_test.h"
 
 namespace gpt2 {
@@ -18,8 +18,8 @@ struct Places {
   DeviceBuffer<int32_t> gpu_rows, gpu_positions;
   Places(std::vector<int32_t> r, std::vector<int32_t> p)
       : rows(std::move(r)), positions(std::move(p)), gpu_rows(rows), gpu_positions(positions) {}
-  TokenPlaces cpu() const { return {rows.data(), positions.data(), static_cast<int64_t>(rows.size())}; }
-  TokenPlaces gpu() { return {gpu_rows, gpu_positions, static_cast<int64_t>(rows.size())}; }
+  TokenSlots cpu() const { return {rows.data(), positions.data(), static_cast<int64_t>(rows.size())}; }
+  TokenSlots gpu() { return {gpu_rows, gpu_positions, static_cast<int64_t>(rows.size())}; }
 };
 
 } // namespace
@@ -54,11 +54,11 @@ TEST_CASE("keys and values are kept where they belong, and attention reads the v
       Places places({2, 0, 3, 1}, {0, 31, 149, 64}); // one key; groups that see none; all
       std::vector<float> expected(4 * C);
       DeviceBuffer<bf16> gpu_keys(to_bf16(keys)), gpu_values(to_bf16(values)), gpu_qkv(to_bf16(qkv)), out(4 * C);
-      const KeptKeysValues<float> kept{keys.data(), values.data(), kPositions};
-      const KeptKeysValues<bf16> gpu_kept{gpu_keys, gpu_values, kPositions};
+      const KvCache<float> kept{keys.data(), values.data(), kPositions};
+      const KvCache<bf16> gpu_kept{gpu_keys, gpu_values, kPositions};
 
-      keep_keys_values(device.cpu, KeepKeysValues<float>{kept, qkv.data(), places.cpu(), NH, HS});
-      keep_keys_values(device.cuda, KeepKeysValues<bf16>{gpu_kept, gpu_qkv, places.gpu(), NH, HS});
+      append_kv_cache(device.cpu, AppendKvCache<float>{kept, qkv.data(), places.cpu(), NH, HS});
+      append_kv_cache(device.cuda, AppendKvCache<bf16>{gpu_kept, gpu_qkv, places.gpu(), NH, HS});
       CHECK(to_float(gpu_keys.download()) == keys);
       CHECK(to_float(gpu_values.download()) == values);
       attention_decode(device.cpu, AttentionDecode<float>{expected.data(), qkv.data(), kept, places.cpu(), NH, HS});
@@ -96,13 +96,13 @@ TEST_CASE("linear_decode: a product with what stands before and after it") {
                                        .rows = s.rows,
                                        .C = s.C});
       }
-      matmul_forward(device.cpu, {.out = expected.data(),
-                                  .in = h.data(),
-                                  .weight = weight.data(),
-                                  .bias = bias.data(),
-                                  .rows = s.rows,
-                                  .C = s.C,
-                                  .OC = s.OC});
+      gemm_forward(device.cpu, {.out = expected.data(),
+                                .in = h.data(),
+                                .weight = weight.data(),
+                                .bias = bias.data(),
+                                .rows = s.rows,
+                                .C = s.C,
+                                .OC = s.OC});
       if (fused) {
         gelu_forward(device.cpu, {.out = expected.data(), .in = expected.data(), .rows = s.rows, .cols = s.OC});
         for (size_t i = 0; i < expected.size(); ++i) expected[i] += residual[i];

@@ -92,14 +92,13 @@ TEST_CASE("the likeliest tokens are those of the logits") {
     decoder->prefill(prompts, logits);
     other->prefill(prompts, logits);
     for (const int count : {1, 50, 1000}) {
-      std::vector<LikelyToken> likeliest(static_cast<size_t>(rows * count));
+      std::vector<TokenLogit> likeliest(static_cast<size_t>(rows * count));
       decoder->decode(next, logits);
       other->decode(next, count, likeliest);
       for (size_t row = 0; row < static_cast<size_t>(rows); ++row) {
         std::ranges::sort(std::span(likeliest).subspan(row * static_cast<size_t>(count), static_cast<size_t>(count)),
                           likelier);
-        const auto expected =
-            likeliest_tokens(std::span(logits).subspan(row * kVocab, kVocab), static_cast<size_t>(count));
+        const auto expected = top_k_tokens(std::span(logits).subspan(row * kVocab, kVocab), static_cast<size_t>(count));
         for (size_t i = 0; i < expected.size(); ++i) {
           CHECK(likeliest[row * expected.size() + i].token == expected[i].token);
           CHECK(likeliest[row * expected.size() + i].logit == expected[i].logit);

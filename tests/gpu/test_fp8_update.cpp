@@ -19,7 +19,7 @@ class Recipes {
       : device_(device),
         options_(options),
         cpu_(options, kLayers),
-        meters_(start(cpu_)),
+        metas_(start(cpu_)),
         seen_(kCount),
         amaxes_(std::vector<uint32_t>(kCount)),
         measured_(std::vector<uint32_t>(kCount)),
@@ -30,7 +30,7 @@ class Recipes {
         step_(1) {}
 
   Fp8Scales scales() {
-    return {.meters = meters_,
+    return {.metas = metas_,
             .amaxes = amaxes_,
             .measured = measured_,
             .seen = seen_,
@@ -45,8 +45,8 @@ class Recipes {
   }
 
   // What producers would have metered; the counters get marks of their own.
-  void meter(const std::vector<float>& amaxes) {
-    std::vector<Fp8Meter> now = meters_.download();
+  void observe(const std::vector<float>& amaxes) {
+    std::vector<Fp8TensorMeta> now = metas_.download();
     std::vector<uint32_t> bits(kCount);
     for (int id = 0; id < kCount; ++id) {
       cpu_.counts(id).amax = amaxes[static_cast<size_t>(id)];
@@ -54,7 +54,7 @@ class Recipes {
       now[static_cast<size_t>(id)].saturated = static_cast<unsigned long long>(id);
       now[static_cast<size_t>(id)].flushed = static_cast<unsigned long long>(2 * id);
     }
-    meters_.upload(now);
+    metas_.upload(now);
     amaxes_.upload(bits);
   }
 
@@ -69,38 +69,38 @@ class Recipes {
     StepScalars step{};
     step.verdict = applied ? Verdict::applied : Verdict::skipped_nonfinite;
     step_.upload({step});
-    before_ = meters_.download();
+    before_ = metas_.download();
     amaxes_before_ = amaxes_.download();
     cpu_.end_step(applied);
     fp8_end_step(device_.cuda, scales(), step_);
   }
 
   void calibrate(const std::vector<float>& amaxes) {
-    meter(std::vector<float>(kCount));
+    observe(std::vector<float>(kCount));
     measure(amaxes);
     for (int id = 0; id < kCount; ++id) {
       if (!cpu_.delayed(id)) continue;
       cpu_.calibrate(id, amaxes[static_cast<size_t>(id)]);
-      fp8_scale_now(device_.cuda, scales(), {.id = id, .shared = false, .noted = true});
+      fp8_set_current_scale(device_.cuda, scales(), {.id = id, .shared = false, .noted = true});
     }
     cpu_.end_calibration();
     fp8_end_calibration(device_.cuda, scales());
   }
 
-  // Scales and histories have the CPU's bits, and the meters are fresh.
+  // Scales and histories have the CPU's bits, and the metas are fresh.
   void check() {
-    const std::vector<Fp8Meter> meters = meters_.download();
+    const std::vector<Fp8TensorMeta> metas = metas_.download();
     const std::vector<uint32_t> bits = amaxes_.download();
     const std::vector<float> history = history_.download();
     const size_t length = static_cast<size_t>(options_.amax_history);
     for (int id = 0; id < kCount; ++id) {
       CAPTURE(id);
-      const Fp8Meter& meter = meters[static_cast<size_t>(id)];
-      CHECK(meter.scale == cpu_.scale(id));
-      CHECK(meter.inverse == 1.0f / cpu_.scale(id));
+      const Fp8TensorMeta& meta = metas[static_cast<size_t>(id)];
+      CHECK(meta.scale == cpu_.scale(id));
+      CHECK(meta.scale_inv == 1.0f / cpu_.scale(id));
       CHECK(bits[static_cast<size_t>(id)] == 0);
-      CHECK(meter.saturated == 0);
-      CHECK(meter.flushed == 0);
+      CHECK(meta.saturated == 0);
+      CHECK(meta.flushed == 0);
       if (!cpu_.delayed(id)) continue;
       const auto begin = history.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(id) * length);
       CHECK(std::equal(begin, begin + static_cast<std::ptrdiff_t>(length), cpu_.history(id).begin()));
@@ -110,21 +110,21 @@ class Recipes {
 
   // What the step saw, with the scales that were in force then.
   void check_seen() {
-    const std::vector<Fp8Meter> seen = seen_.download();
-    CHECK(std::memcmp(seen.data(), before_.data(), seen.size() * sizeof(Fp8Meter)) == 0);
+    const std::vector<Fp8TensorMeta> seen = seen_.download();
+    CHECK(std::memcmp(seen.data(), before_.data(), seen.size() * sizeof(Fp8TensorMeta)) == 0);
     CHECK(seen_amaxes_.download() == amaxes_before_);
   }
 
-  std::vector<Fp8Meter> meters() { return meters_.download(); }
+  std::vector<Fp8TensorMeta> metas() { return metas_.download(); }
   std::vector<uint32_t> amaxes() { return amaxes_.download(); }
   float format_max(int id) { return format_max_.download()[static_cast<size_t>(id)]; }
 
  private:
-  static std::vector<Fp8Meter> start(const Fp8RecipeState& recipe) {
-    std::vector<Fp8Meter> meters;
+  static std::vector<Fp8TensorMeta> start(const Fp8RecipeState& recipe) {
+    std::vector<Fp8TensorMeta> metas;
     for (int id = 0; id < kCount; ++id)
-      meters.push_back({.inverse = 1.0f / recipe.scale(id), .scale = recipe.scale(id), .saturated = 0, .flushed = 0});
-    return meters;
+      metas.push_back({.scale_inv = 1.0f / recipe.scale(id), .scale = recipe.scale(id), .saturated = 0, .flushed = 0});
+    return metas;
   }
   static std::vector<float> maxima(const Fp8RecipeState& recipe) {
     std::vector<float> maxima;
@@ -135,12 +135,12 @@ class Recipes {
   TestDevice& device_;
   Fp8Options options_;
   Fp8RecipeState cpu_;
-  DeviceBuffer<Fp8Meter> meters_, seen_;
+  DeviceBuffer<Fp8TensorMeta> metas_, seen_;
   DeviceBuffer<uint32_t> amaxes_, measured_, seen_amaxes_;
   DeviceBuffer<float> history_, format_max_;
   DeviceBuffer<int64_t> applied_;
   DeviceBuffer<StepScalars> step_;
-  std::vector<Fp8Meter> before_;
+  std::vector<Fp8TensorMeta> before_;
   std::vector<uint32_t> amaxes_before_;
 };
 
@@ -190,14 +190,14 @@ TEST_CASE("scales and histories follow the CPU's bit for bit, through skipped st
       recipes.check();
       for (int step = 1; step <= (small_shapes_only() ? 9 : 25); ++step) {
         CAPTURE(step);
-        recipes.meter(amaxes_of(step));
+        recipes.observe(amaxes_of(step));
         recipes.end_step(step % 6 != 2);
         recipes.check_seen();
         recipes.check();
       }
       recipes.calibrate(amaxes_of(26)); // amid a run, as after two skipped steps
       recipes.check();
-      recipes.meter(amaxes_of(27));
+      recipes.observe(amaxes_of(27));
       recipes.end_step(true);
       recipes.check();
     }
@@ -212,24 +212,24 @@ TEST_CASE("current scaling: the scale is of what was measured, counters go on, t
   Recipes recipes(device, options);
   const int id = Fp8RecipeState(options, kLayers).id(1, Fp8Site::fc, Fp8Role::act);
   const auto bits = [](float value) { return std::bit_cast<uint32_t>(value); };
-  recipes.meter(std::vector<float>(kCount, 2.0f)); // of the micro-batches before
+  recipes.observe(std::vector<float>(kCount, 2.0f)); // of the micro-batches before
   for (const bool shared : {false, true}) {
     for (const bool noted : {false, true}) {
       for (const float measured : {1.0f, 3.0f}) {
         CAPTURE(shared);
         CAPTURE(noted);
         CAPTURE(measured);
-        recipes.meter(std::vector<float>(kCount, 2.0f));
+        recipes.observe(std::vector<float>(kCount, 2.0f));
         recipes.measure(std::vector<float>(kCount, measured));
-        const std::vector<Fp8Meter> before = recipes.meters();
-        fp8_scale_now(device.cuda, recipes.scales(), {.id = id, .shared = shared, .noted = noted});
-        const std::vector<Fp8Meter> after = recipes.meters();
+        const std::vector<Fp8TensorMeta> before = recipes.metas();
+        fp8_set_current_scale(device.cuda, recipes.scales(), {.id = id, .shared = shared, .noted = noted});
+        const std::vector<Fp8TensorMeta> after = recipes.metas();
         const std::vector<uint32_t> amaxes = recipes.amaxes();
         for (int other = 0; other < kCount; ++other) {
-          const Fp8Meter &now = after[static_cast<size_t>(other)], &then = before[static_cast<size_t>(other)];
+          const Fp8TensorMeta &now = after[static_cast<size_t>(other)], &then = before[static_cast<size_t>(other)];
           const bool set = other == id || (shared && other == id + 1);
           CHECK(now.scale == (set ? fp8_scale(measured, recipes.format_max(other), 1, 1.0f) : then.scale));
-          CHECK(now.inverse == 1.0f / now.scale);
+          CHECK(now.scale_inv == 1.0f / now.scale);
           CHECK(now.saturated == then.saturated);
           CHECK(now.flushed == then.flushed);
           CHECK(amaxes[static_cast<size_t>(other)] == bits(set && noted ? std::max(2.0f, measured) : 2.0f));

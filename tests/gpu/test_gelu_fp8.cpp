@@ -36,7 +36,7 @@ struct Layer {
     gelu_backward(cpu, GeluBackward<float>{din.data(), dbias.data(), dout.data(), in.data(), rows, cols});
   }
 
-  GeluBackwardFp8 backward(const Fp8Sink& gradient, const Fp8Sink& activation) {
+  GeluBackwardFp8 backward(const Fp8Output& gradient, const Fp8Output& activation) {
     return {.din = gradient,
             .out = activation,
             .dbias = gpu_dbias,
@@ -55,7 +55,7 @@ struct Layer {
 
 } // namespace
 
-TEST_CASE("forward: codes at most one step from the CPU's, and the meter") {
+TEST_CASE("forward: codes at most one step from the CPU's, and the meta") {
   TestDevice device;
   for (const Shape& shape : tested(kShapes)) {
     for (const Fp8Format format : kFormats) {
@@ -67,7 +67,7 @@ TEST_CASE("forward: codes at most one step from the CPU's, and the meter") {
       gelu_forward_fp8(device.cuda,
                        {.out = out.data_only(format), .in = layer.gpu_in, .rows = shape.rows, .cols = shape.cols});
       check_codes(out.data.download(), expected.codes, kShare);
-      out.meter.check(expected.counts, 5e-6, kShare); // the largest value is large: there GELU is the identity
+      out.meta.check(expected.counts, 5e-6, kShare); // the largest value is large: there GELU is the identity
       CHECK(poisoned(out.transposed));
     }
   }
@@ -88,13 +88,13 @@ TEST_CASE("backward: the gradient both ways round, the activation made again bit
       const Quantized expected = quantized(layer.din, format, scale);
       CodeBuffers gradient(shape.rows, shape.cols, scale);
       gelu_backward_fp8(device.cuda, layer.backward(gradient.sink(format),
-                                                    again.transposed_only(Fp8Format::e4m3, Fp8Metering::none)));
+                                                    again.transposed_only(Fp8Format::e4m3, Fp8Statistics::none)));
       check_codes(gradient.data.download(), expected.codes, kShare);
       gradient.check_transpose();
-      gradient.meter.check(expected.counts, kAmaxTolerance, kShare);
+      gradient.meta.check(expected.counts, kAmaxTolerance, kShare);
       CHECK(relative_error(layer.gpu_dbias.download(), layer.dbias) < kSumTolerance);
       CHECK(same_bits(again.transposed.download(), transpose(made.data.download(), shape.rows, shape.cols)));
-      CHECK(again.meter.untouched());
+      CHECK(again.meta.untouched());
     }
   }
 }
@@ -127,10 +127,10 @@ TEST_CASE("backward in its other uses") {
   CodeBuffers gradient(shape.rows, shape.cols, scale), again(shape.rows, shape.cols, out_scale);
 
   SUBCASE("the amax only") {
-    gelu_backward_fp8(device.cuda, layer.backward(gradient.sink(format, Fp8Metering::measure),
-                                                  again.transposed_only(Fp8Format::e4m3, Fp8Metering::all)));
-    gradient.meter.check_measured(expected.counts.amax, kAmaxTolerance);
-    CHECK(again.meter.untouched());
+    gelu_backward_fp8(device.cuda, layer.backward(gradient.sink(format, Fp8Statistics::amax_only),
+                                                  again.transposed_only(Fp8Format::e4m3, Fp8Statistics::all)));
+    gradient.meta.check_measured(expected.counts.amax, kAmaxTolerance);
+    CHECK(again.meta.untouched());
     CHECK(poisoned(gradient.data));
     CHECK(poisoned(gradient.transposed));
     CHECK(poisoned(again.transposed));
@@ -141,12 +141,12 @@ TEST_CASE("backward in its other uses") {
     gelu_forward_fp8(
         device.cuda,
         {.out = made.data_only(Fp8Format::e4m3), .in = layer.gpu_in, .rows = shape.rows, .cols = shape.cols});
-    gelu_backward_fp8(device.cuda,
-                      layer.backward(gradient.sink(format), again.transposed_only(Fp8Format::e4m3, Fp8Metering::all)));
-    CHECK(again.meter.amax() == made.meter.amax());
-    CHECK(again.meter.read().saturated == made.meter.read().saturated);
-    CHECK(again.meter.read().flushed == made.meter.read().flushed);
-    gradient.meter.check(expected.counts, kAmaxTolerance, kShare);
+    gelu_backward_fp8(
+        device.cuda, layer.backward(gradient.sink(format), again.transposed_only(Fp8Format::e4m3, Fp8Statistics::all)));
+    CHECK(again.meta.amax() == made.meta.amax());
+    CHECK(again.meta.read().saturated == made.meta.read().saturated);
+    CHECK(again.meta.read().flushed == made.meta.read().flushed);
+    gradient.meta.check(expected.counts, kAmaxTolerance, kShare);
   }
 }
 

@@ -50,7 +50,7 @@ struct Layer {
   }
 
   // Without a branch: the LayerNorm of x.
-  LayerNormForwardFp8 forward(const Fp8Sink& out) {
+  LayerNormForwardFp8 forward(const Fp8Output& out) {
     return {out, nullptr, gpu_mean, gpu_rstd, gpu_x, nullptr, gpu_weight, gpu_bias, rows, C};
   }
 
@@ -111,7 +111,7 @@ struct Backward {
     scale = scale_for(dresidual, format);
   }
 
-  LayerNormBackwardFp8 args(Layer& layer, const Fp8Sink& gradient, const Fp8Sink& out) {
+  LayerNormBackwardFp8 args(Layer& layer, const Fp8Output& gradient, const Fp8Output& out) {
     return {.dresidual_out = gpu_dresidual,
             .dresidual_in = gpu_before,
             .dresidual_fp8 = gradient,
@@ -144,7 +144,7 @@ struct Backward {
 
 } // namespace
 
-TEST_CASE("forward: the residual sum, the codes, their transpose and the meter") {
+TEST_CASE("forward: the residual sum, the codes, their transpose and the meta") {
   TestDevice device;
   for (const Shape& shape : tested(kShapes)) {
     for (const Fp8Format format : kFormats) {
@@ -165,7 +165,7 @@ TEST_CASE("forward: the residual sum, the codes, their transpose and the meter")
       CHECK(same_bits(residual.download(), stream));
       check_codes(out.data.download(), expected.codes, kShare);
       out.check_transpose();
-      out.meter.check(expected.counts, kAmaxTolerance, kShare);
+      out.meta.check(expected.counts, kAmaxTolerance, kShare);
       CHECK(relative_error(layer.gpu_mean.download(), layer.mean) < 2e-5);
       CHECK(relative_error(layer.gpu_rstd.download(), layer.rstd) < 2e-5);
 
@@ -174,9 +174,9 @@ TEST_CASE("forward: the residual sum, the codes, their transpose and the meter")
       layernorm_forward_fp8(device.cuda, args);
       CHECK(same_bits(plain.data.download(), out.data.download()));
       CHECK(same_bits(residual.download(), stream));
-      CHECK(plain.meter.amax() == out.meter.amax());
-      CHECK(plain.meter.read().saturated == out.meter.read().saturated);
-      CHECK(plain.meter.read().flushed == out.meter.read().flushed);
+      CHECK(plain.meta.amax() == out.meta.amax());
+      CHECK(plain.meta.read().saturated == out.meta.read().saturated);
+      CHECK(plain.meta.read().flushed == out.meta.read().flushed);
     }
   }
 }
@@ -186,9 +186,9 @@ TEST_CASE("forward without a branch, silently") {
   Layer layer({144, 768});
   const std::vector<float> normed = layer.normalise(device.cpu, layer.x);
   CodeBuffers out(144, 768, 100.0f);
-  layernorm_forward_fp8(device.cuda, layer.forward(out.data_only(Fp8Format::e4m3, Fp8Metering::none)));
+  layernorm_forward_fp8(device.cuda, layer.forward(out.data_only(Fp8Format::e4m3, Fp8Statistics::none)));
   check_codes(out.data.download(), quantized(normed, Fp8Format::e4m3, 100.0f).codes, kShare);
-  CHECK(out.meter.untouched());
+  CHECK(out.meta.untouched());
   CHECK(poisoned(out.transposed));
 }
 
@@ -208,14 +208,14 @@ TEST_CASE("backward: the gradient in BF16 and FP8, the output made again bit for
       const Quantized expected = quantized(backward.dresidual, format, backward.scale);
       CodeBuffers gradient(shape.rows, shape.C, backward.scale);
       layernorm_backward_fp8(device.cuda, backward.args(layer, gradient.sink(format),
-                                                        again.transposed_only(Fp8Format::e4m3, Fp8Metering::none)));
+                                                        again.transposed_only(Fp8Format::e4m3, Fp8Statistics::none)));
       backward.check_sums();
       check_codes(gradient.data.download(), backward.dresidual, rounding_errors(layer, backward.dout, backward.before),
                   format, backward.scale, kShare);
       gradient.check_transpose();
-      gradient.meter.check(expected.counts, 2e-6, kShare); // the gradient is a difference: a few last bits
+      gradient.meta.check(expected.counts, 2e-6, kShare); // the gradient is a difference: a few last bits
       CHECK(same_bits(again.transposed.download(), transpose(made.data.download(), shape.rows, shape.C)));
-      CHECK(again.meter.untouched());
+      CHECK(again.meta.untouched());
     }
   }
 }
@@ -234,15 +234,15 @@ TEST_CASE("backward with each output left out") {
   CodeBuffers gradient(shape.rows, shape.C, backward.scale);
 
   SUBCASE("the first block: no FP8 gradient; the output counted as a tensor of its own") {
-    layernorm_backward_fp8(device.cuda,
-                           backward.args(layer, Fp8Sink{}, again.transposed_only(Fp8Format::e4m3, Fp8Metering::all)));
+    layernorm_backward_fp8(
+        device.cuda, backward.args(layer, Fp8Output{}, again.transposed_only(Fp8Format::e4m3, Fp8Statistics::all)));
     backward.check_sums();
     CHECK(same_bits(again.transposed.download(), transpose(made.data.download(), shape.rows, shape.C)));
-    CHECK(again.meter.amax() == made.meter.amax());
-    CHECK(again.meter.read().flushed == made.meter.read().flushed);
+    CHECK(again.meta.amax() == made.meta.amax());
+    CHECK(again.meta.read().flushed == made.meta.read().flushed);
   }
   SUBCASE("the final LayerNorm: no output, no gradient from above") {
-    LayerNormBackwardFp8 args = backward.args(layer, gradient.sink(format), Fp8Sink{});
+    LayerNormBackwardFp8 args = backward.args(layer, gradient.sink(format), Fp8Output{});
     args.dresidual_in = nullptr;
     std::vector<float> dresidual(layer.size), unused(static_cast<size_t>(layer.C)), dbranch = backward.initial;
     layernorm_backward(device.cpu,
@@ -258,7 +258,7 @@ TEST_CASE("backward with each output left out") {
     CHECK(relative_error(backward.gpu_dbranch.download(), dbranch) < kSumTolerance);
   }
   SUBCASE("neither, and no branch bias") {
-    LayerNormBackwardFp8 args = backward.args(layer, Fp8Sink{}, Fp8Sink{});
+    LayerNormBackwardFp8 args = backward.args(layer, Fp8Output{}, Fp8Output{});
     args.dbranch_bias = nullptr;
     layernorm_backward_fp8(device.cuda, args);
     CHECK(relative_error(download_floats(backward.gpu_dresidual), backward.dresidual) < kBf16Tolerance);
@@ -266,11 +266,11 @@ TEST_CASE("backward with each output left out") {
     CHECK(same_bits(backward.gpu_dbranch.download(), backward.initial));
   }
   SUBCASE("the amax only, then the same pass in full") {
-    LayerNormBackwardFp8 args = backward.args(layer, gradient.sink(format, Fp8Metering::measure),
-                                              again.transposed_only(Fp8Format::e4m3, Fp8Metering::all));
+    LayerNormBackwardFp8 args = backward.args(layer, gradient.sink(format, Fp8Statistics::amax_only),
+                                              again.transposed_only(Fp8Format::e4m3, Fp8Statistics::all));
     layernorm_backward_fp8(device.cuda, args);
-    gradient.meter.check_measured(expected.counts.amax, 2e-6);
-    CHECK(again.meter.untouched());
+    gradient.meta.check_measured(expected.counts.amax, 2e-6);
+    CHECK(again.meta.untouched());
     CHECK(poisoned(gradient.data));
     CHECK(poisoned(gradient.transposed));
     CHECK(poisoned(again.transposed));

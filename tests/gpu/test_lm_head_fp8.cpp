@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "engine/model/fp8_recipe.h"
+#include "kernels/gemm_fp8.h"
 #include "kernels/ignored_target.h"
-#include "kernels/matmul_fp8.h"
 #include "tests/gpu/fp8_matrix.h"
 
 namespace gpt2 {
@@ -29,7 +29,7 @@ const Shape kShapes[] = {{64, 768, 337, 384},   {192, 768, 193, 384},    {192, 7
                          {128, 1024, 250, 256}, {256, 1280, 1000, 1024}, {4096, 768, 50257, 50304}};
 
 bool has_fused(const TestDevice& device, const Shape& s) {
-  if (fused_lm_head_fp8(*device.cuda.device, s.rows, s.C, s.padded)) return true;
+  if (can_fuse_lm_head_fp8(*device.cuda.device, s.rows, s.C, s.padded)) return true;
   MESSAGE("skipped: fused products need compute capability 9.0");
   return false;
 }
@@ -49,7 +49,7 @@ struct Head {
     weight.data->upload(codes);
   }
 
-  void run(Cuda& cuda) {
+  void run(CudaStream& cuda) {
     lm_head_fp8(cuda, {.logits = logits,
                        .parts = parts,
                        .in = in.tensor(),
@@ -114,10 +114,10 @@ struct Loss {
         losses(static_cast<size_t>(head.s.rows)),
         dlogits(head.s.rows, head.s.padded, kDlogitsScale) {}
 
-  void run(Cuda& cuda, Head& head, const SoftmaxPart* parts) {
+  void run(CudaStream& cuda, Head& head, const SoftmaxPart* parts) {
     cross_entropy_fp8(cuda, {.logits = head.logits,
                              .losses = losses,
-                             .dlogits = dlogits.sink(Fp8Format::e5m2, Fp8Metering::none),
+                             .dlogits = dlogits.sink(Fp8Format::e5m2, Fp8Statistics::none),
                              .targets = targets,
                              .rows = head.s.rows,
                              .first_row = 4096,
@@ -157,13 +157,13 @@ TEST_CASE("logits, and the maximum and sum of exponentials of each of a row's pa
     CHECK(worst_part(parts, values, s, head.parts_per_row) < 1e-5);
 
     DeviceBuffer<bf16> plain(head.logits.size());
-    matmul_forward_fp8(device.cuda, {.out = plain,
-                                     .in = head.in.tensor(),
-                                     .weight = head.weight.tensor(),
-                                     .bias = nullptr,
-                                     .rows = s.rows,
-                                     .C = s.C,
-                                     .OC = s.padded});
+    gemm_forward_fp8(device.cuda, {.out = plain,
+                                   .in = head.in.tensor(),
+                                   .weight = head.weight.tensor(),
+                                   .bias = nullptr,
+                                   .rows = s.rows,
+                                   .C = s.C,
+                                   .OC = s.padded});
     CHECK(far_apart(values, to_float(plain.download()), s) == 0);
     if (s.elements() <= int64_t{1} << 20) { // a product in double: 0.8 s
       std::vector<double> exact(values.size());

@@ -5,13 +5,13 @@
 #include <cmath>
 
 #include "kernels/gelu_fp8.h"
-#include "kernels/matmul_fp8.h"
+#include "kernels/gemm_fp8.h"
 #include "tests/gpu/fp8_matrix.h"
 
 namespace gpt2 {
 namespace {
 
-constexpr double kTolerance = 1e-2; // as in test_matmul_fp8.cpp: fast accumulation, and BF16
+constexpr double kTolerance = 1e-2; // as in test_gemm_fp8.cpp: fast accumulation, and BF16
 // Of codes one apart: the product errs by 1e-3, a slope by 1/404 (of 1, mostly), BF16 in the kernels replaced by 2e-3;
 // a step is a quarter to an eighth of a value in E5M2, half of that in E4M3.
 constexpr double kShare = 5e-2, kShareOfReplaced = 1e-1;
@@ -34,7 +34,7 @@ const Shape kRepeated[] = {{128, 768, 384},    {256, 768, 3072},    {128, 1024, 
 int repeats_of(const Shape& s) { return s.rows <= 1024 ? 100 : s.C == 1280 ? 30 : 10; }
 
 bool has_fused(const TestDevice& device, const Shape& s) {
-  if (fused_mlp_fp8(*device.cuda.device, s.rows, s.C, s.OC)) return true;
+  if (can_fuse_mlp_fp8(*device.cuda.device, s.rows, s.C, s.OC)) return true;
   CHECK(device.cuda.device->compute_capability != 90);
   MESSAGE("skipped: fused products need compute capability 9.0");
   return false;
@@ -60,7 +60,7 @@ struct Forward {
         slope(static_cast<size_t>(s.rows * s.OC)),
         gelu(s.rows, s.OC, kGeluScale) {}
 
-  void run(Cuda& cuda) {
+  void run(CudaStream& cuda) {
     fc_gelu_fp8(cuda, {.gelu = gelu.data_only(Fp8Format::e4m3),
                        .slope = slope,
                        .in = in.tensor(),
@@ -103,7 +103,7 @@ struct Backward {
     gpu_codes.upload(codes);
   }
 
-  void run(Cuda& cuda) {
+  void run(CudaStream& cuda) {
     fcproj_gelu_gradient_fp8(cuda, {.dx = dx.sink(format),
                                     .gelu_t = gelu_t,
                                     .dbias = dbias,
@@ -167,7 +167,7 @@ TEST_CASE("forward: GELU of the product with its bias, in codes, and its slope")
     CHECK(std::fabs(sum) < 0.1 * static_cast<double>(x.size()));
     CHECK(squares < 0.6 * 0.6 * static_cast<double>(x.size()));
     check_codes(f.gelu.data.download(), gelu, sizes, Fp8Format::e4m3, Forward::kGeluScale, kShare);
-    f.gelu.meter.check(quantized(gelu, Fp8Format::e4m3, Forward::kGeluScale).counts, kTolerance, kCountShare);
+    f.gelu.meta.check(quantized(gelu, Fp8Format::e4m3, Forward::kGeluScale).counts, kTolerance, kCountShare);
     CHECK(poisoned(f.gelu.transposed));
   }
 }
@@ -208,7 +208,7 @@ TEST_CASE("backward: the gradient both ways round, GELU's codes transposed, the 
       const std::vector<float> dx(values.begin(), values.end());
       check_codes(b.dx.data.download(), dx, sizes, format, b.scale, kShare);
       b.dx.check_transpose();
-      b.dx.meter.check(quantized(dx, format, b.scale).counts, kTolerance, kCountShare);
+      b.dx.meta.check(quantized(dx, format, b.scale).counts, kTolerance, kCountShare);
       CHECK(relative_error(b.dbias.download(), dbias) < kTolerance);
       CHECK(same_bits(b.gelu_t.download(), transpose(b.codes, s.rows, s.OC)));
     }
@@ -224,20 +224,20 @@ TEST_CASE("close to the two kernels that are replaced, and the same bits every t
       Forward f(s);
       DeviceBuffer<bf16> pre(f.slope.size());
       CodeBuffers replaced(s.rows, s.OC, Forward::kGeluScale);
-      matmul_forward_fp8(device.cuda, {.out = pre,
-                                       .in = f.in.tensor(),
-                                       .weight = f.weight.tensor(),
-                                       .bias = f.gpu_bias,
-                                       .rows = s.rows,
-                                       .C = s.C,
-                                       .OC = s.OC});
+      gemm_forward_fp8(device.cuda, {.out = pre,
+                                     .in = f.in.tensor(),
+                                     .weight = f.weight.tensor(),
+                                     .bias = f.gpu_bias,
+                                     .rows = s.rows,
+                                     .C = s.C,
+                                     .OC = s.OC});
       gelu_forward_fp8(device.cuda,
                        {.out = replaced.data_only(Fp8Format::e4m3), .in = pre, .rows = s.rows, .cols = s.OC});
       f.run(device.cuda);
       const auto slope = f.slope.download();
       const auto codes = f.gelu.data.download();
       check_codes(codes, replaced.data.download(), kShareOfReplaced);
-      CHECK(std::fabs(f.gelu.meter.amax() / replaced.meter.amax() - 1) < kTolerance);
+      CHECK(std::fabs(f.gelu.meta.amax() / replaced.meta.amax() - 1) < kTolerance);
       for (int again = 0; again < repeats_of(s); ++again) {
         f.slope.poison();
         f.gelu.data.poison();
@@ -250,14 +250,14 @@ TEST_CASE("close to the two kernels that are replaced, and the same bits every t
     CodeBuffers replaced(s.rows, s.OC, b.scale), gelu(s.rows, s.OC, Forward::kGeluScale);
     DeviceBuffer<float> dbias(b.initial);
     DeviceBuffer<bf16> product(b.x.size()), pre(to_bf16(b.x));
-    matmul_backward_input_fp8(device.cuda, {.din = product,
-                                            .dout = b.dout.tensor(),
-                                            .weight_t = b.weight_t.tensor(),
-                                            .rows = s.rows,
-                                            .C = s.OC,
-                                            .OC = s.C});
+    gemm_backward_input_fp8(device.cuda, {.din = product,
+                                          .dout = b.dout.tensor(),
+                                          .weight_t = b.weight_t.tensor(),
+                                          .rows = s.rows,
+                                          .C = s.OC,
+                                          .OC = s.C});
     gelu_backward_fp8(device.cuda, {.din = replaced.sink(b.format),
-                                    .out = gelu.transposed_only(Fp8Format::e4m3, Fp8Metering::none),
+                                    .out = gelu.transposed_only(Fp8Format::e4m3, Fp8Statistics::none),
                                     .dbias = dbias,
                                     .dout = product,
                                     .in = pre,
@@ -269,7 +269,7 @@ TEST_CASE("close to the two kernels that are replaced, and the same bits every t
     CHECK(distance(codes, replaced.data.download()).share < kShareOfReplaced);
     CHECK(relative_error(decoded(codes, b.format), decoded(replaced.data.download(), b.format)) < 5e-2);
     CHECK(same_bits(codes_t, transpose(codes, s.rows, s.OC)));
-    CHECK(std::fabs(b.dx.meter.amax() / replaced.meter.amax() - 1) < kTolerance);
+    CHECK(std::fabs(b.dx.meta.amax() / replaced.meta.amax() - 1) < kTolerance);
     CHECK(relative_error(sums, dbias.download()) < kTolerance);
     for (int again = 0; again < repeats_of(s); ++again) {
       b.dx.data.poison();

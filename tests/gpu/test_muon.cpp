@@ -45,14 +45,14 @@ StepScalars applied_step(float grad_scale) {
   return scalars;
 }
 
-// Two pieces of a flat buffer that are no neighbours, stacked in the other order.
-struct Pieces {
+// Two segments of a flat buffer that are no neighbours, stacked in the other order.
+struct Segments {
   static constexpr int64_t kCount = 64 * 128, kFlat = 4 * kCount;
-  std::vector<MuonPiece> all = {{.flat = 2 * kCount, .compact = kCount, .stacked = 0, .count = kCount},
-                                {.flat = 0, .compact = 0, .stacked = kCount, .count = kCount}};
-  DeviceBuffer<MuonPiece> gpu{all};
-  MuonPieces here() { return {all.data(), 2, kCount}; }
-  MuonPieces there() { return {gpu, 2, kCount}; }
+  std::vector<MuonSegment> all = {{.flat = 2 * kCount, .compact = kCount, .stacked = 0, .count = kCount},
+                                  {.flat = 0, .compact = 0, .stacked = kCount, .count = kCount}};
+  DeviceBuffer<MuonSegment> gpu{all};
+  MuonSegments here() { return {all.data(), 2, kCount}; }
+  MuonSegments there() { return {gpu, 2, kCount}; }
 };
 
 ModelOptions muon_options(Precision precision, const GPT2Config& config = small_config()) {
@@ -139,8 +139,8 @@ TEST_CASE("a matrix of zeros among others stays zero and harms none") {
 
 TEST_CASE("momentum: the CPU's in FP32, u in BF16, stacked or flat; nothing in a skipped step") {
   TestDevice device;
-  Pieces pieces;
-  constexpr size_t kFlat = Pieces::kFlat, kCompact = 2 * Pieces::kCount;
+  Segments segments;
+  constexpr size_t kFlat = Segments::kFlat, kCompact = 2 * Segments::kCount;
   const std::vector<float> grad = random_values(kFlat, 1, 100.0f);
   for (const bool flat : {false, true}) {
     std::vector<float> momentum = random_values(kCompact, 2), u(flat ? kFlat : kCompact);
@@ -153,9 +153,9 @@ TEST_CASE("momentum: the CPU's in FP32, u in BF16, stacked or flat; nothing in a
       scalars.verdict = verdict;
       DeviceBuffer<StepScalars> gpu_scalars(std::vector<StepScalars>{scalars});
       DeviceBuffer<GuardState> gpu_guard(std::vector<GuardState>{guard});
-      muon_momentum(device.cpu, MuonMomentum<float>{u.data(), flat, momentum.data(), grad.data(), pieces.here(),
+      muon_momentum(device.cpu, MuonMomentum<float>{u.data(), flat, momentum.data(), grad.data(), segments.here(),
                                                     &scalars, &guard, 0.95f, 300});
-      muon_momentum(device.cuda, MuonMomentum<bf16>{gpu_u, flat, gpu_momentum, gpu_grad, pieces.there(), gpu_scalars,
+      muon_momentum(device.cuda, MuonMomentum<bf16>{gpu_u, flat, gpu_momentum, gpu_grad, segments.there(), gpu_scalars,
                                                     gpu_guard, 0.95f, 300});
       CHECK(relative_error(gpu_momentum.download(), momentum) < 1e-6);
       CHECK(relative_error(download_floats(gpu_u), u) < 4e-3);
@@ -165,8 +165,8 @@ TEST_CASE("momentum: the CPU's in FP32, u in BF16, stacked or flat; nothing in a
 
 TEST_CASE("the update: the CPU's weights, their BF16 copy, the norm; nothing in a skipped step") {
   TestDevice device;
-  Pieces pieces;
-  constexpr size_t kFlat = Pieces::kFlat, kCompact = 2 * Pieces::kCount;
+  Segments segments;
+  constexpr size_t kFlat = Segments::kFlat, kCompact = 2 * Segments::kCount;
   const std::vector<float> x = random_values(kCompact, 1);
   for (const bool cautious : {false, true}) {
     std::vector<float> master = random_values(kCompact, 2);
@@ -176,16 +176,16 @@ TEST_CASE("the update: the CPU's weights, their BF16 copy, the norm; nothing in 
       StepScalars scalars = applied_step(1);
       scalars.verdict = verdict;
       DeviceBuffer<StepScalars> gpu_scalars(std::vector<StepScalars>{scalars});
-      muon_update(device.cpu, MuonUpdate<float>{master.data(), nullptr, x.data(), pieces.here(), &scalars, 0.01f, 5.5f,
-                                                0.1f, cautious, &scalars.updates.matrices});
-      muon_update(device.cuda, MuonUpdate<bf16>{gpu_master, gpu_weights, gpu_x, pieces.there(), gpu_scalars, 0.01f,
+      muon_update(device.cpu, MuonUpdate<float>{master.data(), nullptr, x.data(), segments.here(), &scalars, 0.01f,
+                                                5.5f, 0.1f, cautious, &scalars.updates.matrices});
+      muon_update(device.cuda, MuonUpdate<bf16>{gpu_master, gpu_weights, gpu_x, segments.there(), gpu_scalars, 0.01f,
                                                 5.5f, 0.1f, cautious, &gpu_scalars.get()->updates.matrices});
       const std::vector<float> now = gpu_master.download();
       CHECK(relative_error(now, master) < 1e-6);
       const std::vector<bf16> weights = gpu_weights.download(), rounded = to_bf16(now);
-      for (const MuonPiece& piece : pieces.all)
-        CHECK(std::memcmp(&weights[static_cast<size_t>(piece.flat)], &rounded[static_cast<size_t>(piece.compact)],
-                          static_cast<size_t>(piece.count) * sizeof(bf16)) == 0);
+      for (const MuonSegment& segment : segments.all)
+        CHECK(std::memcmp(&weights[static_cast<size_t>(segment.flat)], &rounded[static_cast<size_t>(segment.compact)],
+                          static_cast<size_t>(segment.count) * sizeof(bf16)) == 0);
       CHECK(gpu_scalars.download()[0].updates.matrices ==
             doctest::Approx(scalars.updates.matrices).epsilon(1e-5)); // 0 where it was skipped
     }

@@ -34,31 +34,31 @@ TEST_CASE("parts are added in FP32, in the order of ranks") {
       }
       DeviceBuffer<bf16> gpu_parts(parts);
       DeviceBuffer<float> out(static_cast<size_t>(count));
-      sum_parts(device.cuda, {.out = out, .parts = gpu_parts, .ranks = ranks, .count = count});
+      sum_over_ranks(device.cuda, {.out = out, .parts = gpu_parts, .ranks = ranks, .count = count});
       CHECK(same_bits(out.download(), expected));
     }
   }
 }
 
-TEST_CASE("pieces go to their places, and nothing else is touched") {
+TEST_CASE("segments go to their places, and nothing else is touched") {
   TestDevice device;
-  const std::vector<Piece> pieces = {{0, 5, 3}, {10, 20, 257}, {300, 0, 1}};
+  const std::vector<Segment> segments = {{0, 5, 3}, {10, 20, 257}, {300, 0, 1}};
   std::vector<float> in(400);
   for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i);
   std::vector<float> expected(300, -1.0f);
-  for (const Piece& piece : pieces) {
-    for (int64_t i = 0; i < piece.count; ++i)
-      expected[static_cast<size_t>(piece.to + i)] = in[static_cast<size_t>(piece.from + i)];
+  for (const Segment& segment : segments) {
+    for (int64_t i = 0; i < segment.count; ++i)
+      expected[static_cast<size_t>(segment.to + i)] = in[static_cast<size_t>(segment.from + i)];
   }
-  DeviceBuffer<Piece> gpu_pieces(pieces);
+  DeviceBuffer<Segment> gpu_segments(segments);
   DeviceBuffer<float> gpu_in(in), out(std::vector<float>(300, -1.0f));
-  copy_pieces(device.cuda,
-              CopyPieces<float>{.out = out, .in = gpu_in, .pieces = gpu_pieces, .count = 3, .longest = 257});
+  copy_segments(device.cuda,
+                CopySegments<float>{.out = out, .in = gpu_in, .segments = gpu_segments, .count = 3, .longest = 257});
   CHECK(same_bits(out.download(), expected));
 
   DeviceBuffer<bf16> rounded(std::vector<bf16>(300, __float2bfloat16(-1.0f)));
-  copy_pieces(device.cuda,
-              CopyPieces<bf16>{.out = rounded, .in = gpu_in, .pieces = gpu_pieces, .count = 3, .longest = 257});
+  copy_segments(device.cuda,
+                CopySegments<bf16>{.out = rounded, .in = gpu_in, .segments = gpu_segments, .count = 3, .longest = 257});
   const std::vector<bf16> actual = rounded.download();
   for (size_t i = 0; i < actual.size(); ++i)
     CHECK(__bfloat162float(actual[i]) == bf16_decode(bf16_encode(expected[i])));

@@ -1,0 +1,93 @@
+#include "kernels/cuda/gemm_autotune.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace gpt2 {
+namespace {
+
+constexpr float kDropBeyond = 1.2f; // methods this much slower than the best so far are timed only once
+constexpr int kRounds = 3;          // further timings of the methods that stay
+constexpr float kNever = std::numeric_limits<float>::infinity();
+
+struct TimingEvent {
+  TimingEvent() { CUDA_CHECK(cudaEventCreate(&value)); }
+  ~TimingEvent() { cudaEventDestroy(value); }
+  TimingEvent(const TimingEvent&) = delete;
+  cudaEvent_t value = nullptr;
+};
+
+// Memory of an output's size; null when there is none left for it.
+class TemporaryOutput {
+ public:
+  explicit TemporaryOutput(size_t bytes) {
+    if (cudaMalloc(&pointer_, bytes) != cudaSuccess) {
+      pointer_ = nullptr;
+      cudaGetLastError();
+    } else {
+      CUDA_CHECK(cudaMemset(pointer_, 0, bytes));
+      CUDA_CHECK(cudaDeviceSynchronize());
+    }
+  }
+  ~TemporaryOutput() { cudaFree(pointer_); }
+  TemporaryOutput(const TemporaryOutput&) = delete;
+  void* get() const { return pointer_; }
+
+ private:
+  void* pointer_ = nullptr;
+};
+
+// Microseconds per run; infinity when the method does not run.
+float time(CudaStream& cuda, int repeats, const std::function<bool()>& run) {
+  const TimingEvent start, stop;
+  CUDA_CHECK(cudaEventRecord(start.value, cuda.stream));
+  for (int i = 0; i < repeats; ++i) {
+    if (!run()) return kNever;
+  }
+  CUDA_CHECK(cudaEventRecord(stop.value, cuda.stream));
+  CUDA_CHECK(cudaEventSynchronize(stop.value));
+  float milliseconds = 0;
+  CUDA_CHECK(cudaEventElapsedTime(&milliseconds, start.value, stop.value));
+  return 1000 * milliseconds / static_cast<float>(repeats);
+}
+
+// Short runs are repeated, and rounds go over all that may still win, so that a clock that drifts favours nobody.
+TimedMethod time_methods(CudaStream& cuda, std::span<const GemmMethod> methods, const GemmArguments& operands,
+                         const GemmLaunch& launch) {
+  std::vector<TimedMethod> timed;
+  float best = kNever;
+  for (const GemmMethod& method : methods) {
+    const auto run = [&] { return launch(method, operands); };
+    time(cuda, 1, run); // loads the kernel
+    timed.push_back({method, time(cuda, 1, run)});
+    best = std::min(best, timed.back().microseconds);
+  }
+  const int repeats = std::clamp(static_cast<int>(200 / best), 1, 20); // short kernels are timed for 0.2 ms
+  for (int round = 0; round < kRounds; ++round) {
+    for (TimedMethod& candidate : timed) {
+      if (!(candidate.microseconds <= kDropBeyond * best) || best == kNever) continue;
+      const float microseconds = time(cuda, repeats, [&] { return launch(candidate.method, operands); });
+      candidate.microseconds = std::min(candidate.microseconds, microseconds);
+      best = std::min(best, microseconds);
+    }
+  }
+  return *std::min_element(timed.begin(), timed.end(),
+                           [](const TimedMethod& x, const TimedMethod& y) { return x.microseconds < y.microseconds; });
+}
+
+} // namespace
+
+std::optional<TimedMethod> autotune(CudaStream& cuda, const GemmProblem& problem, const GemmArguments& operands,
+                                    std::span<const GemmMethod> methods, const GemmLaunch& launch) {
+  std::optional<TemporaryOutput> copy;
+  GemmArguments timed = operands;
+  if (problem.accumulate) {
+    timed.d = copy.emplace(problem.output_bytes()).get();
+    if (!timed.d) return std::nullopt;
+  }
+  const TimedMethod fastest = time_methods(cuda, methods, timed, launch);
+  if (fastest.microseconds == kNever) return std::nullopt;
+  return fastest;
+}
+
+} // namespace gpt2

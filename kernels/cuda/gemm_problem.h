@@ -1,0 +1,55 @@
+// A matrix problem as a thing to choose for: its shape and types, its operands, and a kernel of ours that may compute
+// it.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+
+#include "kernels/cuda/cuda_backend.h"
+
+namespace gpt2 {
+
+enum class GemmType : uint8_t { bf16, fp32, e4m3, e5m2 };
+enum class GemmEpilogue : uint8_t { none, bias, gelu_aux_bias };
+
+// D(m, n) = epilogue(alpha op(A) op(B) (+ D or beta C)), packed and column-major as cuBLASLt counts; accumulation in
+// FP32.
+struct GemmProblem {
+  bool transpose_a = false; // A is stored (k, m) instead of (m, k)
+  bool transpose_b = false; // B is stored (n, k) instead of (k, n)
+  int64_t m = 0, n = 0, k = 0;
+  GemmType a = GemmType::bf16, b = GemmType::bf16, d = GemmType::bf16;
+  GemmEpilogue epilogue = GemmEpilogue::none;
+  bool accumulate = false;        // + D
+  bool residual = false;          // + C
+  bool fast_accumulation = false; // FP8: fewer promotions to FP32
+  int64_t batch = 1;              // so many of them, operands of one behind those of the other
+  int alignment = 256;            // bytes, of every operand: 256, else 16
+
+  auto operator<=>(const GemmProblem&) const = default;
+  std::string name() const; // "TN_3072x65536x768_bf16_bf16_bf16_bias", the key in files
+  size_t output_bytes() const;
+};
+
+struct GemmArguments {
+  void* d = nullptr;
+  const void* a = nullptr;
+  const void* b = nullptr;
+  const void* c = nullptr;        // (m, n) BF16: what a residual problem adds to; not D
+  const void* bias = nullptr;     // (m) BF16
+  void* aux = nullptr;            // (m, n) BF16: GELU's input, written by gelu_aux_bias
+  const float* a_scale = nullptr; // FP8: dequantization factors of A and B, on the device
+  const float* b_scale = nullptr;
+  float alpha = 1, beta = 1; // beta: of C
+};
+
+// A kernel of ours, timed against cuBLASLt's and remembered by its name.
+struct GemmKernel {
+  std::string name; // letters, digits and _; another one when what it computes or its speed changes
+  bool (*can_implement)(const CudaDevice&, const GemmProblem&);
+  // Enqueues the problem. Sums in a fixed order: the same operands give the same bits every time.
+  void (*launch)(CudaStream&, const GemmProblem&, const GemmArguments&);
+};
+
+} // namespace gpt2

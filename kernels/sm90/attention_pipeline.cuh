@@ -1,0 +1,341 @@
+// What attention's kernels have in common. CausalTileScheduler have 64 channels, so 64 rows of a head's tensor are a
+// tile of 64 x 128 bytes, which the copy engine brings and the product instruction takes as it is.
+//
+// A thread block owns a work of row tiles, one for each warpgroup that multiplies, and walks over column tiles, the
+// other side of the scores, which one thread copies into a stages. Causal scores are a triangle: a row tile meets the
+// columns from its diagonal to the edge, walked in that order, and a work those of its longest row tile. So that
+// blocks have equal work they take two groups at a time, one from each end of the sequence.
+#pragma once
+
+#include "kernels/device/mma.cuh"
+#include "kernels/device/softmax.cuh"
+#include "kernels/sm90/tensor_map.h"
+#include "kernels/sm90/warp_specialized.cuh"
+#include "kernels/sm90/wgmma_bf16.cuh"
+
+namespace gpt2::sm90 {
+
+constexpr int kHeadDim = 64;                       // channels of a head
+constexpr int kTileBytes = kBlockM * kHeadDim * 2; // BF16
+constexpr float kLn2 = 0.6931471805599453f;
+
+// ---- what a block works on ----
+
+struct CausalTileScheduler {
+  int T, NH;
+  int work_tiles; // of work: pairs of groups, of all scheduler
+
+  __host__ __device__ int tiles() const { return T / kBlockM; }
+};
+
+inline CausalTileScheduler make_causal_scheduler(int B, int T, int NH, int consumers) {
+  const int groups = (T / kBlockM + consumers - 1) / consumers;
+  return {T, NH, B * NH * ((groups + 1) / 2)};
+}
+
+enum class Columns { keys_before, queries_after }; // a row is a lse_offset or a key
+
+// One of the two groups of a work_index. Tiles are numbered in a sequence.
+template <Columns kColumns, int kConsumers>
+struct CausalWorkTile {
+  int batch, head;
+  int first, end; // its row tiles
+  int n_blocks;   // its column tiles
+  bool exists;
+
+  __device__ CausalWorkTile(const CausalTileScheduler& scheduler, int work_index, int index) {
+    const int tiles = scheduler.tiles(), groups = (tiles + kConsumers - 1) / kConsumers, pairs = (groups + 1) / 2;
+    const int pair = work_index % pairs, work = index == 0 ? pair : groups - 1 - pair;
+    exists = index == 0 || work != pair; // of an odd number, the one in the middle is alone
+    batch = work_index / pairs / scheduler.NH;
+    head = work_index / pairs % scheduler.NH;
+    first = work * kConsumers;
+    end = min(first + kConsumers, tiles);
+    n_blocks = kColumns == Columns::keys_before ? end : tiles - first;
+  }
+
+  __device__ int n_block(int step) const { return kColumns == Columns::keys_before ? end - 1 - step : first + step; }
+  // The first step that meets row tile `m_block`, on its diagonal.
+  __device__ int first_step(int m_block) const {
+    return m_block >= end ? n_blocks : kColumns == Columns::keys_before ? end - 1 - m_block : m_block - first;
+  }
+  // Warpgroups take the longer rows of a work in turn.
+  __device__ int m_block(int consumer, int index) const {
+    return first + (index == 0 ? consumer : kConsumers - 1 - consumer);
+  }
+
+  // Where a tile's first row is in tensors (B, T, ...), and in (B, NH, T).
+  __device__ int row(const CausalTileScheduler& scheduler, int tile) const {
+    return batch * scheduler.T + tile * kBlockM;
+  }
+  __device__ int64_t lse_offset(const CausalTileScheduler& scheduler, int tile) const {
+    return (int64_t{batch} * scheduler.NH + head) * scheduler.T + tile * kBlockM;
+  }
+};
+
+// A (B, T, channels) tensor, tile by tile; coordinates are bytes of a row, and rows.
+inline CUtensorMap tile_map(const bf16* data, int64_t rows, int64_t channels) {
+  return make_tensor_map(reinterpret_cast<const uint8_t*>(data),
+                         {{2 * channels, 1, 2 * kHeadDim}, {rows, 2 * channels, kBlockM}});
+}
+
+// The first byte of a head in a row: of out, or of part `which` of Q, K and V.
+__device__ inline int head_bytes(const CausalTileScheduler& scheduler, int head, int which = 0) {
+  return (which * scheduler.NH + head) * kHeadDim * 2;
+}
+
+// ---- shared smem ----
+
+// The sums of a tile's columns, by the four warps that have its rows.
+struct ColumnTotals {
+  float of_warps[kWarpgroup / kWarp][kHeadDim];
+
+  __device__ float total(int column) const {
+    float sum = 0;
+#pragma unroll
+    for (const auto& of_warp : of_warps) sum += of_warp[column];
+    return sum;
+  }
+};
+
+struct TileConfig {
+  int consumers;        // warpgroups that multiply
+  int stages;           // of the stages: two column tiles each,
+  int column_bytes = 0; // and what comes with them
+  int row_stages;       // groups of row tiles,
+  int row_tensors;      // each of so many tensors
+  int outputs;          // tiles that a consumer has on their way out,
+  bool sums = false;    // and the sums of their columns
+};
+
+template <TileConfig kConfig>
+struct KernelTraits {
+  static constexpr int kConsumers = kConfig.consumers, kThreads = (kConsumers + 1) * kWarpgroup;
+  static constexpr int kStages = kConfig.stages, kRowStages = kConfig.row_stages;
+  static constexpr int kRowTensors = kConfig.row_tensors, kColumnBytes = kConfig.column_bytes;
+  static constexpr int kPairBytes = 2 * kTileBytes, kGroupBytes = kConsumers * kTileBytes;
+  static constexpr int kRowBytes = kRowTensors * kGroupBytes, kStagingBytes = kConfig.outputs * kTileBytes;
+  static constexpr int kSumBytes = kConfig.sums ? kConfig.outputs * static_cast<int>(sizeof(ColumnTotals)) : 0;
+  static constexpr int kSharedBytes = kAlignment + kStages * (kPairBytes + kColumnBytes) + kRowStages * kRowBytes +
+                                      kConsumers * (kStagingBytes + kSumBytes) + kBarrierBytes;
+  static_assert(kSharedBytes <= kMaxSharedBytes);
+};
+
+template <class Traits>
+struct SharedStorage {
+  uint8_t *stages, *rows, *staging, *sums, *stats;
+  ClusterTransactionBarrier *full, *empty, *rows_full, *rows_empty;
+
+  __device__ explicit SharedStorage(uint8_t* dynamic) {
+    stages = dynamic + (-cast_smem_ptr_to_uint(dynamic) & (kAlignment - 1));
+    rows = stages + Traits::kStages * Traits::kPairBytes;
+    staging = rows + Traits::kRowStages * Traits::kRowBytes;
+    sums = staging + Traits::kConsumers * Traits::kStagingBytes;
+    stats = sums + Traits::kConsumers * Traits::kSumBytes;
+    full = reinterpret_cast<ClusterTransactionBarrier*>(stats + Traits::kStages * Traits::kColumnBytes);
+    empty = full + Traits::kStages;
+    rows_full = empty + Traits::kStages;
+    rows_empty = rows_full + Traits::kRowStages;
+  }
+
+  __device__ void init_barriers() const {
+    constexpr int kReaders = Traits::kConsumers * kWarpgroup / kWarp; // warps
+    if (threadIdx.x == 0) {
+      for (int stage = 0; stage < Traits::kStages; ++stage) full[stage].init(1), empty[stage].init(kReaders);
+      for (int stage = 0; stage < Traits::kRowStages; ++stage)
+        rows_full[stage].init(1), rows_empty[stage].init(kReaders);
+      fence_barrier_init();
+    }
+    __syncthreads();
+  }
+
+  // Two column tiles of a stage, and what comes with them.
+  __device__ uint8_t* columns(int stage) const { return stages + stage * Traits::kPairBytes; }
+  __device__ uint8_t* column_stats(int stage) const { return stats + stage * Traits::kColumnBytes; }
+  // A work's tiles of one tensor of rows.
+  __device__ uint8_t* row_tiles(int stage, int tensor) const {
+    return rows + stage * Traits::kRowBytes + tensor * Traits::kGroupBytes;
+  }
+};
+
+// The work of the one thread that copies. load_rows(work, tile, to, ready) brings a row tile of every tensor to `to`,
+// a work's bytes apart; load_columns(work, tile, stage, ready) a stage.
+template <class WorkTile, class Traits>
+__device__ void producer_load(const SharedStorage<Traits>& smem, const CausalTileScheduler& scheduler, auto&& load_rows,
+                              auto&& load_columns) {
+  PipelineState<Traits::kStages> state;
+  PipelineState<Traits::kRowStages> row_state;
+  for (int work_index = blockIdx.x; work_index < scheduler.work_tiles; work_index += gridDim.x) {
+    for (int index = 0; index < 2; ++index) {
+      const WorkTile work(scheduler, work_index, index);
+      if (!work.exists) continue;
+      smem.rows_empty[row_state.index].wait(row_state.phase ^ 1); // the first round finds them so
+      smem.rows_full[row_state.index].arrive_and_expect_tx((work.end - work.first) * Traits::kRowTensors * kTileBytes);
+      for (int tile = work.first; tile < work.end; ++tile)
+        load_rows(work, tile, smem.row_tiles(row_state.index, 0) + (tile - work.first) * kTileBytes,
+                  smem.rows_full[row_state.index]);
+      row_state.advance();
+      for (int step = 0; step < work.n_blocks; ++step) {
+        smem.empty[state.index].wait(state.phase ^ 1);
+        smem.full[state.index].arrive_and_expect_tx(Traits::kPairBytes + Traits::kColumnBytes);
+        load_columns(work, work.n_block(step), state.index, smem.full[state.index]);
+        state.advance();
+      }
+    }
+  }
+}
+
+// Where a warpgroup that multiplies stands in both rings.
+template <class Traits>
+struct ConsumerPipeline {
+  const SharedStorage<Traits>& smem;
+  PipelineState<Traits::kStages> state;
+  PipelineState<Traits::kRowStages> row_state;
+
+  __device__ int consumer_wait() { // their stage
+    smem.full[state.index].wait(state.phase);
+    const int stage = warp_uniform(state.index);
+    state.advance();
+    return stage;
+  }
+  // Of columns, when no product reads them. What threads have read themselves they have used in those products: no
+  // fence.
+  __device__ void consumer_release(int stage) const { arrive(smem.empty[stage]); }
+  __device__ void consumer_skip() { consumer_release(consumer_wait()); }
+
+  __device__ int consumer_wait_rows() const {
+    smem.rows_full[row_state.index].wait(row_state.phase);
+    return warp_uniform(row_state.index);
+  }
+  __device__ void consumer_release_rows() {
+    fence_view_async_shared(); // what threads have read is overwritten by a copy
+    __syncwarp();
+    arrive(smem.rows_empty[row_state.index]);
+    row_state.advance();
+  }
+
+  __device__ static void arrive(ClusterTransactionBarrier& barrier) {
+    if (threadIdx.x % kWarp == 0) barrier.arrive();
+  }
+};
+
+// ---- products ----
+//
+// Between products that are under way and their wait there must be no branch over accumulators or left operands:
+// ptxas 13.0 may then give registers away that products still read. What differs on the diagonal is therefore code of
+// its m_block.
+
+// The left operand in registers, (64, 64): 16 columns each.
+using Fragments = uint32_t[4][4];
+
+// d (64, 64) = a b^T of two tiles, the left one in shared smem or in registers: scores.
+__device__ inline void gemm_nt(float (&d)[32], const uint8_t* a, const uint8_t* b) {
+  constexpr uint64_t kStep = 32 >> 4; // 16 channels
+  const uint64_t left = make_smem_desc(a), right = make_smem_desc(b);
+#pragma unroll
+  for (int step = 0; step < 4; ++step) wgmma_ss(d, left + step * kStep, right + step * kStep, step == 0);
+}
+__device__ inline void gemm_nt(float (&d)[32], const Fragments& a, const uint8_t* b) {
+  constexpr uint64_t kStep = 32 >> 4;
+  const uint64_t right = make_smem_desc(b);
+#pragma unroll
+  for (int step = 0; step < 4; ++step) wgmma_rs(d, a[step], right + step * kStep, step == 0);
+}
+
+// d (64, 64) = a b, + d unless `zero_init`: the sum of a tile's rows, weighted.
+__device__ inline void gemm_nn(float (&d)[32], const Fragments& a, const uint8_t* b, bool zero_init) {
+  constexpr uint64_t kStep = 16 * 128 >> 4; // 16 rows
+  const uint64_t right = make_smem_desc(b);
+#pragma unroll
+  for (int step = 0; step < 4; ++step) wgmma_rs_mn_major(d, a[step], right + step * kStep, zero_init && step == 0);
+}
+
+// A thread's accumulators of a tile: element 4 j + i is row 16 warp + lane / 4 + i / 2 * 8, column 8 j + 2 (lane % 4) +
+// i % 2.
+struct AccumulatorCoord {
+  int warp = static_cast<int>(threadIdx.x) % kWarpgroup / kWarp;
+  int lane = static_cast<int>(threadIdx.x) % kWarp;
+
+  __device__ int row(int i) const { return 16 * warp + lane / 4 + i / 2 % 2 * 8; }
+  __device__ int column(int i) const { return i / 4 * 8 + 2 * (lane % 4) + i % 2; }
+
+  // What lane names for ldmatrix and stmatrix of 16 rows and the step'th 16 channels.
+  __device__ uint8_t* matrix_row(uint8_t* tile, int step) const {
+    const int row = 16 * warp + lane % 16, chunk = 2 * step + lane / 16;
+    return tile + row * 128 + (chunk ^ row % 8) * 16;
+  }
+};
+
+__device__ inline void load_fragments(Fragments& fragments, uint8_t* tile, const AccumulatorCoord& coord) {
+#pragma unroll
+  for (int step = 0; step < 4; ++step)
+    ldmatrix_x4(fragments[step], reinterpret_cast<const bf16*>(coord.matrix_row(tile, step)));
+}
+
+// Accumulators in BF16, as the left operand of the next product.
+__device__ inline void pack(Fragments& fragments, const float (&d)[32]) {
+#pragma unroll
+  for (int i = 0; i < 16; ++i) fragments[i / 4][i % 4] = pack_bf16(d[2 * i], d[2 * i + 1]);
+}
+
+__device__ inline float2 unpack_bf16(uint32_t pair) {
+  return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000u)};
+}
+
+// Accumulators times a factor by row to a tile in shared smem.
+__device__ inline void store_tile_to_smem(uint8_t* tile, const float (&d)[32], float low, float high,
+                                          const AccumulatorCoord& coord) {
+#pragma unroll
+  for (int step = 0; step < 4; ++step) {
+    uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float factor = i % 2 == 0 ? low : high;
+      words[i] = pack_bf16(d[8 * step + 2 * i] * factor, d[8 * step + 2 * i + 1] * factor);
+    }
+    stmatrix_x4(coord.matrix_row(tile, step), words);
+  }
+}
+
+// A warp's part of the sums of a tile's columns. Of 16 sums over its two rows a thread sends half to the one 16 lanes
+// away, and so on: two are left, of columns 2 lane and 2 lane + 1.
+__device__ inline void put_column_sums(ColumnTotals& totals, const float (&d)[32], float factor,
+                                       const AccumulatorCoord& coord) {
+  float sums[16];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) sums[i] = d[i / 2 * 4 + i % 2] + d[i / 2 * 4 + 2 + i % 2];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) sums[i] = exchanged_sum(sums[i], sums[i + 8], 16);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sums[i] = exchanged_sum(sums[i], sums[i + 4], 8);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) sums[i] = exchanged_sum(sums[i], sums[i + 2], 4);
+  *reinterpret_cast<float2*>(&totals.of_warps[coord.warp][2 * coord.lane]) = {sums[0] * factor, sums[1] * factor};
+}
+
+// Tiles of a warpgroup from shared smem to a tensor, each at its byte of the rows: stage() may write when the ones
+// before have been read.
+template <int kOutputs>
+__device__ void tma_store_tiles(const CUtensorMap& map, uint8_t* staging, int barrier, const int (&bytes)[kOutputs],
+                                int row, auto&& stage) {
+  const bool leader = threadIdx.x % kWarpgroup == 0;
+  if (leader) tma_store_wait();
+  warpgroup_sync(barrier);
+  stage(staging);
+  fence_view_async_shared();
+  warpgroup_sync(barrier);
+  if (!leader) return;
+  for (int i = 0; i < kOutputs; ++i) tma_store_2d(&map, staging + i * kTileBytes, bytes[i], row);
+  tma_store_arrive();
+}
+
+// Blocks of one kernel on all multiprocessors.
+template <class Traits, class Kernel, class Arguments>
+void launch_persistent(CudaStream& cuda, Kernel* kernel, const Arguments& arguments, const char* name) {
+  CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Traits::kSharedBytes));
+  const int blocks = std::min(arguments.scheduler.work_tiles, cuda.device->multiprocessors);
+  kernel<<<static_cast<unsigned>(blocks), Traits::kThreads, Traits::kSharedBytes, cuda.stream>>>(arguments);
+  CUDA_CHECK_LAUNCH(name);
+}
+
+} // namespace gpt2::sm90

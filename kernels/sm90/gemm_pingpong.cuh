@@ -1,0 +1,233 @@
+// An FP8 product whose epilogue runs beside it: D (rows, width) = in (rows, K) weight (width, K)^T for K = 1600, and
+// any other multiple of 32.
+//
+// Where a n_tile of the weight leaves no room for a stages (gemm_weight_stationary.cuh), both operands come in pieces
+// of 128 bytes of K. A block multiplies tiles of 128 x 128, of which each of its two warpgroups takes every other one.
+// Four blocks make 256 x 256: two share their rows, two their columns, so each copies a half of both operands for
+// itself and for the neighbour that shares it. 256 bytes arrive for each term of a tile, and 128 leave L2, 26 a cycle
+// at 80% of the tensor cores' rate.
+//
+//   shared memory   stages (stages, in and weight, 128, 128)   32 KB each
+//                   inputs of the epilogues, a stages each
+//                   staging of the epilogues
+//
+// Clusters scheduler over the 256 x 256 with the columns fastest: rows come from memory once, and the weight from L2.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/fused_epilogues.h"
+#include "kernels/sm90/gemm_epilogue.cuh"
+
+namespace gpt2::sm90 {
+
+constexpr int kPingpongTile = 128;                      // rows and columns of a block's tile
+constexpr int kPingpongClusterTile = 2 * kPingpongTile; // and of a cluster's
+constexpr int kPingpongCluster = 4; // its blocks: bit 0 of a rank is the half of the columns, bit 1 of the rows
+
+template <int kK_, Fp8Format kFormatA_, class Epilogue>
+struct PingpongShape {
+  static constexpr int kK = kK_, kKBlocks = (kK + kBlockK - 1) / kBlockK;
+  static constexpr Fp8Format kFormatA = kFormatA_; // of `in`
+  static constexpr int kKSteps = kBlockK / 32, kLastKSteps = (kK - (kKBlocks - 1) * kBlockK) / 32;
+  static_assert(kK % 32 == 0 && kKBlocks > 1 && Epilogue::kBlockN == kPingpongTile);
+  static constexpr int kConsumers = 2;
+  static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
+  static constexpr int kHalves = kPingpongTile / kBlockM; // of a tile, which an epilogue finishes one after the other
+
+  static constexpr int kOperandBytes = kPingpongTile * kBlockK, kStageBytes = 2 * kOperandBytes;
+  static constexpr int kLoadStages = 2;
+  static constexpr int kOtherBytes =
+      kAlignment + kBarrierBytes + kConsumers * (kLoadStages * Epilogue::kLoadBytes + Epilogue::kStagingBytes);
+  static constexpr int kMaxStages = 6; // seven were no faster
+  static constexpr int kStages = std::min(kMaxStages, (kMaxSharedBytes - kOtherBytes) / kStageBytes);
+  static constexpr int kSharedBytes = kOtherBytes + kStages * kStageBytes;
+  static_assert(kStages >= 3);
+};
+
+// Is there a product for so many rows, terms and columns?
+inline bool can_implement_pingpong(const CudaDevice& device, int64_t rows, int64_t K, int64_t width) {
+  return device.compute_capability == 90 && uses_pingpong(K) && width % kPingpongClusterTile == 0 &&
+         rows % kPingpongClusterTile == 0 && rows > 0 && rows <= INT32_MAX; // coordinates of copies are int
+}
+
+// The tiles of a block: those of its cluster, every `clusters`-th.
+struct TileScheduler {
+  int column_groups; // of 256
+  int cluster = static_cast<int>(blockIdx.x) / kPingpongCluster,
+      clusters = static_cast<int>(gridDim.x) / kPingpongCluster;
+  int row_half = static_cast<int>(block_rank_in_cluster()) / 2,
+      column_half = static_cast<int>(block_rank_in_cluster()) % 2;
+
+  __device__ int row0(int tile) const { return tile / column_groups * kPingpongClusterTile + row_half * kPingpongTile; }
+  __device__ int column0(int tile) const {
+    return tile % column_groups * kPingpongClusterTile + column_half * kPingpongTile;
+  }
+};
+
+template <class Shape, class Epilogue>
+__global__ void __launch_bounds__(Shape::kThreads, 1)
+    gemm_pingpong_kernel(const __grid_constant__ CUtensorMap in, const __grid_constant__ CUtensorMap weight,
+                         const __grid_constant__ typename Epilogue::Arguments arguments, int column_groups, int tiles) {
+  constexpr int kStages = Shape::kStages, kKBlocks = Shape::kKBlocks, kConsumers = Shape::kConsumers;
+  constexpr int kReaders = 3; // blocks that a copy of this one's goes to
+  using Inputs = EpilogueLoadPipelines<kConsumers, Shape::kLoadStages, Epilogue::kLoadBytes>;
+  extern __shared__ uint8_t dynamic[];
+  uint8_t* const stages = dynamic + (-cast_smem_ptr_to_uint(dynamic) & (kAlignment - 1));
+  uint8_t* const input_bytes = stages + kStages * Shape::kStageBytes;
+  uint8_t* const staging = input_bytes + kConsumers * Inputs::kPipelineBytes;
+  auto* const full =
+      reinterpret_cast<ClusterTransactionBarrier*>(staging + kConsumers * Epilogue::kStagingBytes); // (stages)
+  ClusterTransactionBarrier* const empty = full + kStages;                                          // (stages)
+  static_assert((2 * kStages + Inputs::kBarriers) * sizeof(ClusterTransactionBarrier) <= kBarrierBytes);
+  const Inputs inputs{input_bytes, empty + kStages};
+  const int warpgroup = warp_uniform(threadIdx.x / kWarpgroup), lane = threadIdx.x % kWarp;
+  const TileScheduler scheduler{column_groups};
+
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < kStages; ++stage) {
+      full[stage].init(1);
+      empty[stage].init(kReaders * kWarpgroup / kWarp); // every warp that read it, here and in both neighbours
+    }
+    if constexpr (Epilogue::kLoads > 0) inputs.init();
+    fence_barrier_init();
+  }
+  cluster_sync();
+
+  PipelineState<kStages> state;
+  if (warpgroup == 0) {
+    warpgroup_reg_dealloc<producer_registers(kConsumers)>();
+    if (threadIdx.x == 0) {
+      prefetch_tma_descriptor(&in);
+      prefetch_tma_descriptor(&weight);
+      constexpr int kHalf = Shape::kOperandBytes / 2, kRowGroup = 16;
+      const auto same_rows = static_cast<uint16_t>(3 << 2 * scheduler.row_half);
+      const auto same_columns = static_cast<uint16_t>(5 << scheduler.column_half);
+      for (int tile = scheduler.cluster; tile < tiles; tile += scheduler.clusters) {
+        const int row_group = (scheduler.row0(tile) + scheduler.column_half * kBlockM) / kRowGroup;
+        const int column_group = (scheduler.column0(tile) + scheduler.row_half * kBlockM) / (4 * Epilogue::kContiguous);
+        for (int k_block = 0; k_block < kKBlocks; ++k_block) {
+          empty[state.index].wait(state.phase ^ 1); // the first round finds them so
+          full[state.index].arrive_and_expect_tx(Shape::kStageBytes);
+          uint8_t* const stage = stages + state.index * Shape::kStageBytes;
+          tma_load_multicast_4d(stage + scheduler.column_half * kHalf, &in, full[state.index], k_block * kBlockK, 0, 0,
+                                row_group, same_rows);
+          tma_load_multicast_5d(stage + Shape::kOperandBytes + scheduler.row_half * kHalf, &weight, full[state.index],
+                                k_block * kBlockK, 0, 0, 0, column_group, same_columns);
+          state.advance();
+        }
+      }
+    }
+    if constexpr (Epilogue::kLoads > 0) { // the other warps' first threads: one for each that multiplies
+      const int consumer = static_cast<int>(threadIdx.x) / kWarp - 1;
+      if (lane == 0 && consumer >= 0 && consumer < kConsumers) {
+        typename Inputs::Pipeline input = inputs.of(consumer);
+        for (int tile = scheduler.cluster + consumer * scheduler.clusters; tile < tiles;
+             tile += kConsumers * scheduler.clusters) {
+          for (int half = 0; half < Shape::kHalves; ++half)
+            producer_load_inputs<Epilogue>(input, arguments, scheduler.column0(tile),
+                                           scheduler.row0(tile) + half * kBlockM);
+        }
+      }
+    }
+  } else {
+    warpgroup_reg_alloc<consumer_registers(kConsumers)>();
+    const int consumer = warpgroup - 1, rank = static_cast<int>(block_rank_in_cluster());
+    Epilogue epilogue(arguments, staging + consumer * Epilogue::kStagingBytes, consumer);
+    const auto release = [&](int stage) { // to itself, to who shares its rows, and to who shares its columns
+      if (lane < kReaders) empty[stage].arrive_cluster(rank ^ lane);
+    };
+    typename Inputs::Pipeline input = inputs.of(consumer);
+    state.advance(consumer * kKBlocks);
+    if (consumer == kConsumers - 1 && scheduler.cluster < tiles)
+      pingpong_barrier_arrive(pingpong_barrier_id<kConsumers>(0));
+    if (const int tile = scheduler.cluster + consumer * scheduler.clusters; tile < tiles)
+      epilogue.fetch(scheduler.column0(tile));
+    for (int tile = scheduler.cluster + consumer * scheduler.clusters; tile < tiles;
+         tile += kConsumers * scheduler.clusters) {
+      const int row0 = scheduler.row0(tile);
+      epilogue.begin(scheduler.column0(tile), row0 / kPingpongTile);
+      if (const int next = tile + kConsumers * scheduler.clusters; next < tiles)
+        epilogue.fetch(scheduler.column0(next));
+      pingpong_barrier_sync(pingpong_barrier_id<kConsumers>(consumer));
+      float accumulators[Shape::kHalves][kPingpongTile / 2];
+      int previous = 0;
+      const auto mma_k_block = [&]<int kKSteps>(int k_block) {
+        full[state.index].wait(state.phase);
+        warpgroup_arrive();
+        const uint64_t left = make_smem_desc(stages + state.index * Shape::kStageBytes);
+        const uint64_t right = make_smem_desc(stages + state.index * Shape::kStageBytes + Shape::kOperandBytes);
+        constexpr uint64_t kHalfOperand = (Shape::kOperandBytes / 2) >> 4;
+#pragma unroll
+        for (int k = 0; k < kKSteps; ++k) {
+#pragma unroll
+          for (int half = 0; half < Shape::kHalves; ++half)
+            wgmma_ss<Shape::kFormatA, kPingpongTile>(accumulators[half], left + half * kHalfOperand + 2 * k,
+                                                     right + 2 * k, k_block == 0 && k == 0);
+        }
+        warpgroup_commit_batch();
+      };
+      const auto next_k_block = [&](int k_block) {
+        if (k_block > 0) {
+          warpgroup_wait<1>();
+          release(previous);
+        }
+        previous = state.index;
+        state.advance();
+      };
+#pragma unroll 1
+      for (int k_block = 0; k_block < kKBlocks - 1; ++k_block) {
+        mma_k_block.template operator()<Shape::kKSteps>(k_block);
+        next_k_block(k_block);
+      }
+      mma_k_block.template operator()<Shape::kLastKSteps>(kKBlocks - 1);
+      if (tile + scheduler.clusters < tiles) pingpong_barrier_arrive(pingpong_barrier_id<kConsumers>(consumer + 1));
+      next_k_block(kKBlocks - 1);
+      warpgroup_wait<0>();
+#pragma unroll
+      for (auto& half : accumulators) warpgroup_fence_operand(half);
+      release(previous);
+      __syncwarp();                               // or the assembler lets the epilogue go first
+      state.advance((kConsumers - 1) * kKBlocks); // the other's tile
+#pragma unroll
+      for (int half = 0; half < Shape::kHalves; ++half)
+        epilogue.finish_tile(accumulators[half], row0 + half * kBlockM, input);
+      epilogue.end();
+    }
+    epilogue.finish();
+  }
+  cluster_sync(); // a block's barriers stay until nobody arrives at them any more
+}
+
+// Slots of the epilogues: one for each tile's rows.
+inline int pingpong_slots(int64_t rows) { return static_cast<int>(rows / kPingpongTile); }
+
+template <class Shape, class Epilogue>
+void launch_gemm_pingpong(CudaStream& cuda, const GemmOperands& p, const typename Epilogue::Arguments& arguments) {
+  constexpr int64_t kK = Shape::kK;
+  const CUtensorMap in = in_map(p.in, kK, p.rows, kBlockM);
+  const CUtensorMap weight = weight_map<Epilogue::kContiguous>(p.weight, kK, p.width, kBlockM);
+  const auto kernel = gemm_pingpong_kernel<Shape, Epilogue>;
+  ClusterLaunch launch(cuda, kPingpongCluster, Shape::kThreads, Shape::kSharedBytes);
+  launch.config.gridDim =
+      dim3(static_cast<unsigned>(cuda.device->multiprocessors / kPingpongCluster * kPingpongCluster));
+  launch.prepare(kernel);
+  static const int clusters = [&] { // that run at once: a GPC may have a remainder
+    int most = 0;
+    CUDA_CHECK(cudaOccupancyMaxActiveClusters(&most, kernel, &launch.config));
+    return std::max(most, 1);
+  }();
+  const int column_groups = p.width / kPingpongClusterTile;
+  const auto tiles = static_cast<int>(p.rows / kPingpongClusterTile) * column_groups;
+  launch.config.gridDim = dim3(static_cast<unsigned>(std::min(clusters, tiles) * kPingpongCluster));
+  CUDA_CHECK(cudaLaunchKernelEx(&launch.config, kernel, in, weight, arguments, column_groups, tiles));
+}
+
+// Epilogue: a template by n_tile and the format of `in`.
+template <template <int, Fp8Format> class Epilogue, Fp8Format kFormatA, class Arguments>
+void launch_gemm_pingpong(CudaStream& cuda, const GemmOperands& p, const Arguments& arguments) {
+  using Of = Epilogue<kPingpongTile, kFormatA>;
+  launch_gemm_pingpong<PingpongShape<1600, kFormatA, Of>, Of>(cuda, p, arguments);
+}
+
+} // namespace gpt2::sm90

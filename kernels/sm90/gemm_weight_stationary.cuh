@@ -1,0 +1,207 @@
+// An FP8 product whose epilogue runs beside it: D (rows, width) = in (rows, K) weight (width, K)^T for K up to 1280.
+//
+// A block keeps a n_tile of the weight in shared memory for good, and walks over tiles of 64 rows. One thread copies
+// the tiles' K in pieces of 128 bytes into a stages; two or three warpgroups take tiles in turn. A pair of blocks with
+// the same rows shares its copies.
+//
+//   shared memory   weight (K / 128, n_tile, 128)   147 KB for 192 x 768
+//                   stages (stages, 64, 128)         8 KB each
+//                   inputs of the epilogues, a stages each
+//                   staging of the epilogues
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/fused_epilogues.h"
+#include "kernels/sm90/gemm_epilogue.cuh"
+
+namespace gpt2::sm90 {
+
+constexpr int kStageBytes = kBlockM * kBlockK;
+
+// kK: terms. The stages has the stages that shared memory holds beside the n_tile and what the epilogues want.
+template <int kK_, Fp8Format kFormatA_, class Epilogue>
+struct WeightStationaryShape {
+  static constexpr int kK = kK_, kBlockN = Epilogue::kBlockN, kKBlocks = kK / kBlockK;
+  static constexpr Fp8Format kFormatA = kFormatA_;        // of `in`
+  static constexpr int kCluster = 2;                      // blocks with the same rows, which share the copies of them
+  static constexpr int kConsumers = Epilogue::kConsumers; // warpgroups that multiply; one more copies
+  static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
+
+  static constexpr int kWeightBlockBytes = kBlockN * kBlockK, kWeightBytes = kKBlocks * kWeightBlockBytes;
+  static constexpr int kMaxStages = 8, kDeepPipeline = 5; // shorter ones have their rows brought to L2
+  static constexpr int kLoadStages = 1;                   // a longer stages is worth more than a second one
+  static constexpr int kOtherBytes =
+      kAlignment + kBarrierBytes + kConsumers * (Epilogue::kStagingBytes + kLoadStages * Epilogue::kLoadBytes);
+  static constexpr int kStages = std::min(kMaxStages, (kMaxSharedBytes - kWeightBytes - kOtherBytes) / kStageBytes);
+  static constexpr int kPipelineBytes = kStages * kStageBytes;
+  static_assert(kStages >= 2);
+  static constexpr int kSharedBytes = kOtherBytes + kWeightBytes + kPipelineBytes;
+};
+
+// Is there a product for so many rows, terms and columns?
+inline bool can_implement_weight_stationary(const CudaDevice& device, int64_t rows, int64_t K, int64_t width) {
+  const int n_tile = weight_stationary_block_n(K);
+  return device.compute_capability == 90 && n_tile != 0 && width % (2 * n_tile) == 0 && rows % kBlockM == 0 &&
+         rows > 0 && rows <= INT32_MAX; // coordinates of copies are int
+}
+
+// A stages of few stages cannot wait for memory: what it will ask for is brought to L2 two tiles before, the pieces of
+// a tile shared out among the blocks that have its rows.
+template <class Shape>
+__device__ void prefetch_rows(const CUtensorMap& in, int64_t tile, int64_t end) {
+  if (tile >= end) return;
+  constexpr int kGroups = kBlockM / 16; // of rows, shared out among the cluster
+  const int group =
+      static_cast<int>(tile) * kGroups + static_cast<int>(block_rank_in_cluster()) * (kGroups / Shape::kCluster);
+  for (int k_block = static_cast<int>(blockIdx.x) / Shape::kCluster; k_block < Shape::kKBlocks;
+       k_block += static_cast<int>(gridDim.x) / Shape::kCluster)
+    tma_prefetch_4d(&in, k_block * kBlockK, 0, 0, group);
+}
+
+template <class Shape, class Epilogue>
+__global__ void __launch_bounds__(Shape::kThreads, 1)
+    gemm_weight_stationary_kernel(const __grid_constant__ CUtensorMap in, const __grid_constant__ CUtensorMap weight,
+                                  const __grid_constant__ typename Epilogue::Arguments arguments, int64_t tiles) {
+  constexpr int kStages = Shape::kStages, kKBlocks = Shape::kKBlocks, kConsumers = Shape::kConsumers;
+  using Inputs = EpilogueLoadPipelines<kConsumers, Shape::kLoadStages, Epilogue::kLoadBytes>;
+  extern __shared__ uint8_t dynamic[];
+  uint8_t* const weights = dynamic + (-cast_smem_ptr_to_uint(dynamic) & (kAlignment - 1));
+  uint8_t* const stages = weights + Shape::kWeightBytes;
+  uint8_t* const input_bytes = stages + Shape::kPipelineBytes;
+  uint8_t* const staging = input_bytes + kConsumers * Inputs::kPipelineBytes;
+  auto* const full =
+      reinterpret_cast<ClusterTransactionBarrier*>(staging + kConsumers * Epilogue::kStagingBytes); // (stages)
+  ClusterTransactionBarrier* const empty = full + kStages;                                          // (stages)
+  ClusterTransactionBarrier& weights_full = empty[kStages];
+  static_assert((2 * kStages + 1 + Inputs::kBarriers) * sizeof(ClusterTransactionBarrier) <= kBarrierBytes);
+  const Inputs inputs{input_bytes, empty + kStages + 1};
+  const int warpgroup = warp_uniform(threadIdx.x / kWarpgroup), lane = threadIdx.x % kWarp;
+  const int n_tile = blockIdx.x, split = blockIdx.y;
+  const int64_t first = tiles * split / gridDim.y, end = tiles * (split + 1) / gridDim.y; // this block's tiles
+
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < kStages; ++stage) {
+      full[stage].init(1);
+      empty[stage].init(Shape::kCluster * kWarpgroup / kWarp); // every warp that read it, here and in the other block
+    }
+    weights_full.init(1);
+    if constexpr (Epilogue::kLoads > 0) inputs.init();
+    fence_barrier_init();
+  }
+  cluster_sync();
+
+  PipelineState<kStages> state;
+  if (warpgroup == 0) {
+    warpgroup_reg_dealloc<producer_registers(kConsumers)>();
+    if (threadIdx.x == 0) {
+      prefetch_tma_descriptor(&in);
+      weights_full.arrive_and_expect_tx(Shape::kWeightBytes);
+      for (int k_block = 0; k_block < kKBlocks; ++k_block)
+        tma_load_5d(weights + k_block * Shape::kWeightBlockBytes, &weight, weights_full, k_block * kBlockK, 0, 0, 0,
+                    n_tile * (Shape::kBlockN / (4 * Epilogue::kContiguous)));
+      for (int64_t tile = first; tile < end; ++tile) {
+        if constexpr (Shape::kStages < Shape::kDeepPipeline) prefetch_rows<Shape>(in, tile + 2, end);
+        for (int k_block = 0; k_block < kKBlocks; ++k_block) {
+          empty[state.index].wait(state.phase ^ 1); // the first round finds them so
+          full[state.index].arrive_and_expect_tx(kStageBytes);
+          uint8_t* const stage = stages + state.index * kStageBytes;
+          const int row_group = static_cast<int>(tile) * (kBlockM / 16);
+          const int half = static_cast<int>(block_rank_in_cluster()); // of the rows, for both blocks
+          tma_load_multicast_4d(stage + half * (kStageBytes / 2), &in, full[state.index], k_block * kBlockK, 0, 0,
+                                row_group + half * (kBlockM / 32), uint16_t{3});
+          state.advance();
+        }
+      }
+    }
+    if constexpr (Epilogue::kLoads > 0) { // the other warps' first threads: one for each that multiplies
+      const int consumer = static_cast<int>(threadIdx.x) / kWarp - 1;
+      if (lane == 0 && consumer >= 0 && consumer < kConsumers) {
+        typename Inputs::Pipeline input = inputs.of(consumer);
+        for (int64_t tile = first + consumer; tile < end; tile += kConsumers)
+          producer_load_inputs<Epilogue>(input, arguments, n_tile * Shape::kBlockN, tile * kBlockM);
+      }
+    }
+  } else {
+    warpgroup_reg_alloc<consumer_registers(kConsumers)>();
+    const int consumer = warpgroup - 1;
+    Epilogue epilogue(arguments, staging + consumer * Epilogue::kStagingBytes, consumer);
+    epilogue.fetch(n_tile * Shape::kBlockN);
+    epilogue.begin(n_tile * Shape::kBlockN, kConsumers * split + consumer);
+    const auto release = [&](int stage) {
+      if (lane < Shape::kCluster) empty[stage].arrive_cluster(lane);
+    };
+    typename Inputs::Pipeline input = inputs.of(consumer);
+    weights_full.wait(0);
+    state.advance(consumer * kKBlocks);
+    if (consumer == kConsumers - 1 && first < end) pingpong_barrier_arrive(pingpong_barrier_id<kConsumers>(0));
+    for (int64_t tile = first + consumer; tile < end; tile += kConsumers) {
+      const int64_t row0 = tile * kBlockM;
+      epilogue.prepare(row0);
+      pingpong_barrier_sync(pingpong_barrier_id<kConsumers>(consumer));
+      float accumulators[Shape::kBlockN / 2];
+      int previous = 0;
+#pragma unroll
+      for (int k_block = 0; k_block < kKBlocks; ++k_block) {
+        full[state.index].wait(state.phase);
+        warpgroup_arrive();
+        const uint64_t left = make_smem_desc(stages + state.index * kStageBytes);
+        const uint64_t right = make_smem_desc(weights + k_block * Shape::kWeightBlockBytes);
+#pragma unroll
+        for (int k = 0; k < kBlockK / 32; ++k)
+          wgmma_ss<Shape::kFormatA, Shape::kBlockN>(accumulators, left + 2 * k, right + 2 * k, k_block == 0 && k == 0);
+        warpgroup_commit_batch();
+        if (k_block == kKBlocks - 1 && tile + 1 < end)
+          pingpong_barrier_arrive(pingpong_barrier_id<kConsumers>(consumer + 1));
+        if (k_block > 0) {
+          warpgroup_wait<1>();
+          release(previous);
+        }
+        previous = state.index;
+        state.advance();
+      }
+      warpgroup_wait<0>();
+      warpgroup_fence_operand(accumulators);
+      release(previous);
+      __syncwarp();                               // or the assembler lets the epilogue go first
+      state.advance((kConsumers - 1) * kKBlocks); // the others' tiles
+      epilogue.finish_tile(accumulators, row0, input);
+    }
+    epilogue.end();
+    epilogue.finish();
+  }
+  cluster_sync(); // a block's barriers stay until nobody arrives at them any more
+}
+
+// How many blocks share a n_tile.
+inline int weight_stationary_splits(const CudaDevice& device, int64_t K, int width) {
+  return std::max(1, device.multiprocessors / (width / weight_stationary_block_n(K)));
+}
+
+template <class Shape, class Epilogue>
+void launch_gemm_weight_stationary(CudaStream& cuda, const GemmOperands& p,
+                                   const typename Epilogue::Arguments& arguments) {
+  constexpr int64_t kK = Shape::kK;
+  const CUtensorMap in = in_map(p.in, kK, p.rows, kBlockM / Shape::kCluster);
+  const CUtensorMap weight = weight_map<Epilogue::kContiguous>(p.weight, kK, p.width, Shape::kBlockN);
+  const auto kernel = gemm_weight_stationary_kernel<Shape, Epilogue>;
+  ClusterLaunch launch(cuda, Shape::kCluster, Shape::kThreads, Shape::kSharedBytes);
+  launch.config.gridDim = dim3(static_cast<unsigned>(p.width / Shape::kBlockN),
+                               static_cast<unsigned>(weight_stationary_splits(*cuda.device, kK, p.width)));
+  launch.prepare(kernel);
+  CUDA_CHECK(cudaLaunchKernelEx(&launch.config, kernel, in, weight, arguments, p.rows / kBlockM));
+}
+
+// Epilogue: a template by n_tile and the format of `in`.
+template <template <int, Fp8Format> class Epilogue, Fp8Format kFormatA, class Arguments>
+void launch_gemm_weight_stationary(CudaStream& cuda, int64_t K, const GemmOperands& p, const Arguments& arguments) {
+  const auto launch = [&]<int kK>() {
+    using Of = Epilogue<weight_stationary_block_n(kK), kFormatA>;
+    launch_gemm_weight_stationary<WeightStationaryShape<kK, kFormatA, Of>, Of>(cuda, p, arguments);
+  };
+  if (K == 768) return launch.template operator()<768>();
+  if (K == 1024) return launch.template operator()<1024>();
+  launch.template operator()<1280>();
+}
+
+} // namespace gpt2::sm90

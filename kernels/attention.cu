@@ -1,6 +1,6 @@
-// Causal attention on tensor cores, without cuDNN: tiles of 64 queries or keys, four warps of 16 rows, online softmax.
-// Backward computes the probabilities twice, once by key tile (dK, dV) and once by query tile (dQ), so that every
-// sum has one owner: no atomics, the same bits every time.
+// Causal attention with mma.sync for any GPU from compute capability 8.0, without cuDNN: tiles of 64 queries or keys,
+// four warps of 16 rows, online softmax. The backward pass computes the probabilities twice, by key tile (dK, dV) and
+// by query tile (dQ), so that each sum has one owner: no atomics, deterministic.
 #include "kernels/attention.h"
 
 #include <cuda_bf16.h>
@@ -19,15 +19,15 @@ namespace gpt2 {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kRows = 64; // rows a block owns: 16 per warp
+constexpr int kRows = 64; // rows per CTA: 16 per warp
 
-// Columns per step of the loop. In backward two score tiles live beside the accumulators, which at D = 128 leaves
-// registers for 32 columns only.
+// Columns per iteration. In the backward pass two score tiles live beside the accumulators: at D = 128 registers
+// suffice for 32 columns only.
 constexpr int kForwardColumns = 64;
 template <int D>
 constexpr int kBackwardColumns = D <= 64 ? 64 : 32;
 
-// One head of one sequence inside a (B, T, ...) tensor: row t starts at base + t * stride.
+// One head of one sequence in a (B, T, ...) tensor: row t starts at base + t * stride.
 template <class T>
 struct HeadRows {
   T* base;
@@ -49,10 +49,10 @@ __device__ HeadRows<Element> head_of_output(Element* out, int T, int NH, int HS)
 }
 __device__ int64_t first_statistic(int T, int NH) { return (int64_t{blockIdx.z} * NH + blockIdx.y) * T; }
 
-// Rows first.. of a head into a tile (kCount, D); zeros beyond T rows and HS columns.
+// Loads rows first.. of a head into a tile (kCount, D) with cp.async; zeros beyond T rows and HS columns.
 template <int kCount, int D>
 __device__ void load_rows(bf16* tile, HeadRows<const bf16> head, int first, int T, int HS) {
-  constexpr int kChunks = D / 8; // of 16 bytes
+  constexpr int kChunks = D / 8; // 16 bytes each
   for (int i = threadIdx.x; i < kCount * kChunks; i += kThreads) {
     const int row = i / kChunks, column = i % kChunks * 8;
     const bool inside = first + row < T && column < HS;
@@ -61,8 +61,8 @@ __device__ void load_rows(bf16* tile, HeadRows<const bf16> head, int first, int 
   }
 }
 
-// Accumulators (16, D) of a warp, times a factor per row, to rows first.. of a head; `staging` is (16, D) of shared
-// memory that only this warp uses, and turns 4-byte pieces into 16-byte stores.
+// Stores a warp's accumulators (16, D), scaled per row, to rows first.. of a head. `staging` is (16, D) of shared
+// memory of this warp: it turns 4-byte fragments into 16-byte stores.
 template <int D>
 __device__ void store_rows(HeadRows<bf16> head, int first, const float (&c)[D / 8][4], float low_factor,
                            float high_factor, bf16* staging, int T, int HS, int lane) {
@@ -84,7 +84,7 @@ __device__ void store_rows(HeadRows<bf16> head, int first, const float (&c)[D / 
   }
 }
 
-// out and stats of 64 queries; the grid is (query tiles, NH, B). Longest rows start first.
+// out and stats of 64 queries; the grid is (query tiles, NH, B). Longest rows first.
 template <int D>
 __global__ __launch_bounds__(kThreads) void attention_forward_kernel(bf16* out, float* stats, const bf16* qkv, int T,
                                                                      int NH, int HS, float scale) {
@@ -121,7 +121,7 @@ __global__ __launch_bounds__(kThreads) void attention_forward_kernel(bf16* out, 
     float s[kColumns / 8][4] = {};
     warp_gemm_nt<kColumns, D>(s, q_tile + warp * 16 * kPitch<D>, k_tile + buffer, lane);
 
-    if ((tile + 1) * kColumns > first_query) { // on the diagonal: no query sees a later key
+    if ((tile + 1) * kColumns > first_query) { // diagonal tile: causal mask
 #pragma unroll
       for (int j = 0; j < kColumns / 8; ++j) {
 #pragma unroll
@@ -139,7 +139,7 @@ __global__ __launch_bounds__(kThreads) void attention_forward_kernel(bf16* out, 
 #pragma unroll
       for (int j = 0; j < kColumns / 8; ++j) largest = fmaxf(largest, fmaxf(s[j][2 * r], s[j][2 * r + 1]));
       largest = quad_max(largest);
-      const float scores_scale = fast_exp2((row_max[r] - largest) * scale_log2); // 0 the first time
+      const float scores_scale = fast_exp2((row_max[r] - largest) * scale_log2); // 0 in the first iteration
       row_max[r] = largest;
       row_sum[r] *= scores_scale;
 #pragma unroll
@@ -157,7 +157,7 @@ __global__ __launch_bounds__(kThreads) void attention_forward_kernel(bf16* out, 
       }
     }
     warp_gemm_rs<kColumns, D>(o, s, v_tile + buffer, lane);
-    __syncthreads(); // the next step loads into the buffer just read
+    __syncthreads(); // the next iteration loads into this buffer
   }
 
   const int first_row = first_query + warp * 16;
@@ -188,7 +188,7 @@ __global__ void attention_dpsum_kernel(float* dpsum, const bf16* dout, const bf1
   }
 }
 
-// What both backward kernels read.
+// Inputs of both backward kernels.
 struct BackwardInputs {
   const bf16* qkv;
   const bf16* dout;
@@ -198,10 +198,9 @@ struct BackwardInputs {
   float scale;
 };
 
-// dK and dV of 64 keys, over all queries from the first of them on; or dQ of 64 queries, over all keys up to the last
-// of them. Either way a block owns 64 rows of the scores' gradient and goes through its columns, which makes it the
-// left operand of the sums over columns; the keys' scores are held transposed, (keys, queries). The grid is (tiles, NH,
-// B); longest rows start first.
+// dK and dV of 64 keys over all queries from the first of them; or dQ of 64 queries over all keys up to the last of
+// them. A CTA owns 64 rows of the score gradient, operand A of the sums over columns; for keys the scores are
+// transposed, (keys, queries). The grid is (tiles, NH, B), longest rows first.
 template <int D, bool kOfKeys>
 __global__ __launch_bounds__(kThreads) void attention_backward_kernel(bf16* dqkv, BackwardInputs x) {
   constexpr int kColumns = kBackwardColumns<D>;
@@ -233,7 +232,7 @@ __global__ __launch_bounds__(kThreads) void attention_backward_kernel(bf16* dqkv
     cp_async_commit();
   };
 
-  float lse[2] = {}, dpsum_of_row[2] = {}; // of queries, where those are the rows: lane/4 and lane/4 + 8
+  float lse[2] = {}, dpsum_of_row[2] = {}; // query pass: rows lane/4 and lane/4 + 8
   for (int r = 0; r < 2; ++r) {
     const int query = first_row + warp * 16 + lane / 4 + 8 * r;
     if (kOfKeys || query >= T) continue;
@@ -241,7 +240,7 @@ __global__ __launch_bounds__(kThreads) void attention_backward_kernel(bf16* dqkv
     dpsum_of_row[r] = x.dpsum[first_statistic(T, NH) + query];
   }
 
-  float drow[D / 8][4] = {}, dvalue[D / 8][4] = {}; // dK and dV, or dQ and nothing
+  float drow[D / 8][4] = {}, dvalue[D / 8][4] = {}; // dK and dV, or dQ and unused
   load_rows<kRows, D>(row_tile, kOfKeys ? k : q, first_row, T, HS);
   load_rows<kRows, D>(row_value_tile, kOfKeys ? v : dout, first_row, T, HS);
   load_columns(first_column, 0);
@@ -273,7 +272,7 @@ __global__ __launch_bounds__(kThreads) void attention_backward_kernel(bf16* dqkv
     }
     if constexpr (kOfKeys) warp_gemm_rs<kColumns, D>(dvalue, p, column_values, lane);
 
-    float ds[kColumns / 8][4] = {}; // gradient of the probabilities, then of the scores
+    float ds[kColumns / 8][4] = {}; // dP, then dS
     warp_gemm_nt<kColumns, D>(ds, row_value_tile + warp * 16 * kPitch<D>, column_values, lane);
 #pragma unroll
     for (int j = 0; j < kColumns / 8; ++j) {
@@ -284,7 +283,7 @@ __global__ __launch_bounds__(kThreads) void attention_backward_kernel(bf16* dqkv
       }
     }
     warp_gemm_rs<kColumns, D>(drow, ds, columns, lane);
-    __syncthreads(); // the next step loads into the buffers just read
+    __syncthreads(); // the next iteration loads into these buffers
   }
 
   const int first_own = first_row + warp * 16;
@@ -298,13 +297,13 @@ __global__ __launch_bounds__(kThreads) void attention_backward_kernel(bf16* dqkv
 
 // -------------------------------------------------------------------------------------------------- launchers
 
-constexpr int kMaxBlocks = 65535; // a grid's, in its second and third dimension
+constexpr int kMaxBlocks = 65535; // limit of gridDim.y and gridDim.z
 
 dim3 grid_of(int T, int NH, int B) {
   return dim3(static_cast<unsigned>((T + kRows - 1) / kRows), static_cast<unsigned>(NH), static_cast<unsigned>(B));
 }
 
-// More than 48 KiB of shared memory has to be asked for.
+// Opts in to more than 48 KiB of dynamic shared memory.
 template <class Kernel>
 void allow_shared_memory(Kernel kernel, size_t bytes) {
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
@@ -337,7 +336,7 @@ void launch_backward(CudaStream& cuda, const AttentionBackward<bf16>& a) {
   require(a.B <= kMaxBlocks && a.NH <= kMaxBlocks, "B and NH are at most 65535");
   const int64_t rows = int64_t{a.B} * a.T * a.NH;
   float* dpsum = cuda.scratch<float>(static_cast<size_t>(rows));
-  constexpr int kRowsPerBlock = 16; // of 16 threads
+  constexpr int kRowsPerBlock = 16; // 16 threads each
   attention_dpsum_kernel<<<static_cast<unsigned>((rows + kRowsPerBlock - 1) / kRowsPerBlock), 16 * kRowsPerBlock, 0,
                            cuda.stream>>>(dpsum, a.dout, a.out, rows, a.T, a.NH, a.HS);
   CUDA_CHECK_LAUNCH("attention_dots");
@@ -354,7 +353,7 @@ void check_head_size(int HS) {
               "choose a number of heads that makes channels per head a multiple of 8, at most 128");
 }
 
-// FLOPs of one product of T x T x HS per head, the upper triangle left out. Forward has two of them, backward five.
+// FLOPs of one T x T x HS GEMM per head without the upper triangle. Forward has two of them, backward five.
 double gemm_flops(int B, int T, int NH, int HS) { return static_cast<double>(B) * NH * HS * T * T; }
 
 } // namespace

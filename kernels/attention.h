@@ -1,18 +1,15 @@
-// Causal multi-head attention on packed QKV, scale 1/sqrt(HS), no dropout. Scores never reach memory on the GPU.
+// Causal multi-head attention on packed QKV, scale 1/sqrt(HS), no dropout. On the GPU the scores never reach device
+// memory.
 #pragma once
 
 #include "kernels/backend.h"
 
 namespace gpt2 {
 
-// On a GPU. automatic: the kernels for Hopper (kernels/sm90/attention.h) where there are some, else cuDNN where it is
-// installed, else the ones for all GPUs.
-enum class AttentionKind { automatic, cudnn, handwritten };
-
 template <class A>
 struct AttentionForward {
   A* out;       // (B, T, NH, HS) = (B, T, C)
-  float* stats; // (B, NH, T): logsumexp of each row's scaled scores, for backward
+  float* stats; // (B, NH, T): logsumexp of each row's scaled scores, for the backward pass
   const A* qkv; // (B, T, 3, NH, HS)
   int B, T, NH, HS;
 };

@@ -1,6 +1,5 @@
-// Causal attention on the CPU: for each head, blocks of queries against all the keys that any of them sees, as matrix
-// products on the packed layout. Only one block's scores are in memory; the upper triangle is skipped, but for the
-// corner of each block that crosses the diagonal.
+// Causal attention on the CPU: per head, blocks of queries against all keys that any of them sees, as GEMMs on the
+// packed layout. Only one block's scores are in memory; the upper triangle is skipped except inside diagonal blocks.
 #include "kernels/attention.h"
 
 #include <cblas.h>
@@ -15,13 +14,13 @@
 namespace gpt2 {
 namespace {
 
-// Larger blocks suit sgemm; smaller ones waste less above the diagonal and stay in cache. At T = 1024 and HS = 64
-// blocks of 64 to 128 take the same time on a Neoverse V1, 256 takes 8% more.
+// Larger blocks are faster in sgemm; smaller ones waste less above the diagonal and stay in cache. At T = 1024 and HS =
+// 64, blocks of 64 to 128 take the same time on a Neoverse V1, 256 takes 8% more.
 constexpr int kQueryBlock = 64;
 
 struct QueryBlock {
   int start, rows; // queries start .. start + rows - 1
-  int keys;        // together they see keys 0 .. keys - 1; query start + r sees the first start + r + 1
+  int keys;        // keys 0 .. keys - 1 are visible to some query; query start + r sees the first start + r + 1
 };
 
 int block_count(int T) { return (T + kQueryBlock - 1) / kQueryBlock; }
@@ -31,14 +30,14 @@ QueryBlock query_block(int index, int T) {
   return {start, rows, start + rows};
 }
 
-// Row-major sgemm. Inside a parallel region OpenBLAS stays on the calling thread.
+// Row-major sgemm. In a parallel region OpenBLAS runs on the calling thread.
 constexpr CBLAS_TRANSPOSE kPlain = CblasNoTrans, kTransposed = CblasTrans;
 void sgemm(CBLAS_TRANSPOSE transpose_a, CBLAS_TRANSPOSE transpose_b, int m, int n, int k, float alpha, const float* a,
            int stride_a, const float* b, int stride_b, float beta, float* c, int stride_c) {
   cblas_sgemm(CblasRowMajor, transpose_a, transpose_b, m, n, k, alpha, a, stride_a, b, stride_b, beta, c, stride_c);
 }
 
-// Per-thread memory for `blocks` score matrices of (kQueryBlock, T).
+// Per-thread scratch for `blocks` score matrices of (kQueryBlock, T).
 class ScoreScratch {
  public:
   ScoreScratch(int blocks, int T)
@@ -51,7 +50,7 @@ class ScoreScratch {
   std::vector<float> memory_;
 };
 
-// One head's share of the packed arrays: row t of q, k, v stands 3C floats after row t - 1, of the output C floats.
+// Offsets of one head in the packed arrays: rows of q, k, v are 3C floats apart, rows of the output C floats.
 struct HeadOffsets {
   int64_t qkv, out, stats;
 };
@@ -61,7 +60,7 @@ HeadOffsets head_offsets(int head, int T, int NH, int HS) {
   return {b * T * 3 * C + h * HS, b * T * C + h * HS, head * static_cast<int64_t>(T)};
 }
 
-// Turns a row of scores into unnormalised probabilities, zero beyond the visible keys.
+// Scores of a row to unnormalised probabilities; zero beyond the visible keys.
 Exponentiated exponentiate_row(float* row, int visible, int keys) {
   const Exponentiated softmax = exponentiate(row, visible);
   std::fill(row + visible, row + keys, 0.0f);
@@ -84,12 +83,12 @@ void forward_block(const AttentionForward<float>& op, const HeadOffsets& head, Q
     inverse_sums[r] = 1 / sum;
   }
   sgemm(kPlain, kPlain, block.rows, HS, keys, 1, scores, keys, v, 3 * C, 0, out, C);
-  for (int r = 0; r < block.rows; ++r) // HS products here instead of `keys` on the probabilities
+  for (int r = 0; r < block.rows; ++r) // HS multiplications instead of `keys`
     for (int i = 0; i < HS; ++i) out[static_cast<int64_t>(r) * C + i] *= inverse_sums[r];
 }
 
-// Turns a row of scores into probabilities p, and a row of dp into the gradient of the scores before their scaling:
-// p (dp - sum(p dp)), where the sum equals dout . out.
+// Scores to probabilities p, and dp to the gradient of the unscaled scores: p (dp - sum(p dp)), where the sum equals
+// dout . out.
 void softmax_backward_row(float* score, float* dp, float logsumexp, float dout_out, float scale, int visible,
                           int keys) {
   for (int j = 0; j < visible; ++j) {
@@ -122,7 +121,7 @@ void backward_block(const AttentionBackward<float>& op, const HeadOffsets& head,
     const int64_t row = static_cast<int64_t>(r) * keys;
     softmax_backward_row(scores + row, dscores + row, stats[r], dout_out, scale, block.start + r + 1, keys);
   }
-  // The last block, which sees every key, comes first and overwrites dk and dv; the others add.
+  // The last block sees every key: it runs first and overwrites dk and dv; the others accumulate.
   const float beta = keys == op.T ? 0.0f : 1.0f;
   sgemm(kTransposed, kPlain, keys, HS, block.rows, 1, scores, keys, dout, C, beta, dv, stride);
   sgemm(kTransposed, kPlain, keys, HS, block.rows, 1, dscores, keys, q, stride, beta, dk, stride);

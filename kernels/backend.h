@@ -1,5 +1,5 @@
-// What a kernel runs on. Every operation is one struct of arguments (the contract, shapes in comments) and one
-// function overloaded by backend: (Cpu&, X<float>) in name_cpu.cpp, (CudaStream&, X<bf16>) in name.cu.
+// Backends. Every operation is one struct of arguments (the contract, shapes in comments) and one function overloaded
+// by backend: (Cpu&, X<float>) in name_cpu.cpp, (CudaStream&, X<bf16>) in name.cu.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,11 @@ namespace gpt2 {
 
 using bf16 = ::__nv_bfloat16;
 
-struct Cpu {};     // FP32 activations; threads are OpenMP's
-struct CudaStream; // kernels/cuda/cuda_backend.h: a stream of a device, scratch memory; BF16 activations
+struct Cpu {};     // FP32 activations, OpenMP threads
+struct CudaStream; // kernels/cuda/cuda_backend.h; BF16 activations
+
+// Attention on a GPU. automatic: the Hopper kernels (kernels/sm90/attention.h), else cuDNN if installed, else
+// attention.cu.
+enum class AttentionKind { automatic, cudnn, handwritten };
 
 } // namespace gpt2

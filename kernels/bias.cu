@@ -26,7 +26,7 @@ void bias_backward(CudaStream& cuda, const BiasBackward<bf16>& p) {
   const NvtxRange range(cuda, "bias_backward", 2.0 * static_cast<double>(p.rows) * p.cols);
   const Requirements require("bias_backward");
   require(p.cols % kVector == 0, "cols is a multiple of 8");
-  require(p.dbias != nullptr, "there is somewhere to add to");
+  require(p.dbias != nullptr, "dbias is not null");
   launch_column_strips(cuda, BiasBackwardWork{p.dout}, p.dbias, p.rows, p.cols, "bias_backward");
 }
 

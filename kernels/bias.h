@@ -1,4 +1,4 @@
-// The bias gradient on its own: of QKV after attention by cuDNN or by the kernels for all GPUs. Hopper's take it along.
+// The bias gradient as a separate pass: for QKV after cuDNN attention or attention.cu. The Hopper kernels fuse it.
 #pragma once
 
 #include "kernels/backend.h"
@@ -9,7 +9,7 @@ namespace gpt2 {
 template <class A>
 struct BiasBackward {
   float* dbias;  // (cols) +=
-  const A* dout; // (rows, cols); on the GPU a multiple of 8 columns
+  const A* dout; // (rows, cols); GPU: cols is a multiple of 8
   int64_t rows;
   int cols;
 };

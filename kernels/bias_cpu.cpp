@@ -5,7 +5,7 @@
 
 namespace gpt2 {
 
-// Threads divide the columns, so that each is summed in row order whatever the number of threads.
+// Threads split the columns: each column is summed in row order for any number of threads.
 void bias_backward(Cpu&, const BiasBackward<float>& op) {
   constexpr int kStrip = 64;
 #pragma omp parallel for schedule(static)

@@ -1,4 +1,4 @@
-// Quantization of a BF16 matrix, both ways round.
+// Quantization of a BF16 matrix, row-major and transposed.
 #include "kernels/cast_fp8.h"
 
 #include <cuda_bf16.h>

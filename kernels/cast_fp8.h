@@ -1,12 +1,12 @@
-// Quantization as a pass of its own: for attention's output and gradient, and for the BF16 weights (once per optimizer
-// step). GPU only.
+// Quantization as a separate pass: attention's output and gradient, and the BF16 weights once per optimizer step. GPU
+// only.
 #pragma once
 
 #include "kernels/fp8_tensor.h"
 
 namespace gpt2 {
 
-// out = quantize(in), one way round or both; 3 or 4 bytes per element (2 read, 1 written each way).
+// out = quantize(in), row-major, transposed or both: 2 bytes per element read, 1 written per layout.
 struct CastFp8 {
   Fp8Output out;
   float* dbias;   // (cols) += column sums of in, or null

@@ -9,7 +9,7 @@ namespace gpt2 {
 namespace {
 
 constexpr int kLanes = 32;  // columns per block
-constexpr int kGroups = 32; // rows added side by side
+constexpr int kGroups = 32; // rows added in parallel
 
 __global__ void add_column_partials_kernel(ColumnSums p) {
   static_assert(kLanes == kWarp && kGroups == kWarp, "a warp adds the groups of a column");
@@ -26,7 +26,7 @@ __global__ void add_column_partials_kernel(ColumnSums p) {
   }
   sums[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
-  // Transposed, so that one warp adds the groups of one column.
+  // Transposed read: one warp adds the groups of one column.
   const float total = warp_sum(sums[threadIdx.x][threadIdx.y]);
   const int owned = blockIdx.x * kLanes + threadIdx.y;
   if (threadIdx.x == 0 && owned < p.cols) out[owned] += total;

@@ -13,18 +13,18 @@ namespace gpt2 {
 
 namespace {
 
-// Two passes over the row: maximum and sum together, then the gradient. In between it waits in shared memory, 98 KiB
-// for GPT-2's vocabulary, two rows a multiprocessor; a longer row is read again, from L2 as a rule.
+// Two passes over the row: maximum and sum, then the gradient. In between the row stays in shared memory, 98 KiB for
+// GPT-2's vocabulary, two rows per SM; a longer row is read again, usually from L2.
 template <bool kInShared>
 __global__ void __launch_bounds__(kSoftmaxThreads, 2) cross_entropy_kernel(CrossEntropy<bf16> p) {
-  extern __shared__ uint4 waiting[]; // kInShared: (padded_vocab / 8)
+  extern __shared__ uint4 row_cache[]; // kInShared: (padded_vocab / 8)
   __shared__ float shared_max[kWarp], shared_sum[kWarp];
   const int64_t row = blockIdx.x;
   bf16* const logits = p.logits + row * p.padded_vocab;
   const int target = p.targets[row];
   const int vectors = p.padded_vocab / kVector;
 
-  if (target == kIgnoredTarget) { // the same for the whole block
+  if (target == kIgnoredTarget) { // uniform in the CTA
     if (threadIdx.x == 0) p.losses[row] = 0;
     if (p.write_gradient)
       for (int i = threadIdx.x; i < vectors; i += kSoftmaxThreads) reinterpret_cast<uint4*>(logits)[i] = uint4{};
@@ -34,10 +34,10 @@ __global__ void __launch_bounds__(kSoftmaxThreads, 2) cross_entropy_kernel(Cross
   const bf16* source = logits;
   if constexpr (kInShared) {
     for (int i = threadIdx.x; i < vectors; i += kSoftmaxThreads)
-      cp_async_16(waiting + i, logits + static_cast<int64_t>(i) * kVector, true);
+      cp_async_16(row_cache + i, logits + static_cast<int64_t>(i) * kVector, true);
     cp_async_commit();
-    cp_async_wait<0>(); // a thread reads back only what it copied itself
-    source = reinterpret_cast<const bf16*>(waiting);
+    cp_async_wait<0>(); // a thread reads only what it copied itself
+    source = reinterpret_cast<const bf16*>(row_cache);
   }
   const float target_logit = threadIdx.x == 0 ? __bfloat162float(logits[target]) : 0.0f; // before it is overwritten
   const auto [maximum, sum] = softmax_row(source, p.vocab, p.padded_vocab, shared_max, shared_sum);
@@ -50,11 +50,11 @@ __global__ void __launch_bounds__(kSoftmaxThreads, 2) cross_entropy_kernel(Cross
 #pragma unroll
     for (int k = 0; k < kVector; ++k) x.v[k] = fast_exp2(fmaf(x.v[k], kLog2e, -offset)) * inverse;
     const int hit = target - i * kVector;
-    if (hit >= 0 && hit < kVector) { // one vector of the row
+    if (hit >= 0 && hit < kVector) { // in one vector of the row
 #pragma unroll
       for (int k = 0; k < kVector; ++k) x.v[k] -= k == hit ? 1.0f : 0.0f;
     }
-    if ((i + 1) * kVector > p.vocab) { // columns that only pad the vocabulary
+    if ((i + 1) * kVector > p.vocab) { // padding columns
 #pragma unroll
       for (int k = 0; k < kVector; ++k)
         if (i * kVector + k >= p.vocab) x.v[k] = 0;
@@ -71,10 +71,10 @@ void cross_entropy(CudaStream& cuda, const CrossEntropy<bf16>& p) {
   const Requirements require("cross_entropy");
   require(p.padded_vocab % kVector == 0, "padded_vocab is a multiple of 8");
   require(p.vocab <= p.padded_vocab, "vocab is at most padded_vocab");
-  constexpr int kOtherShared = 1280; // of a block, ours and CUDA's own
+  constexpr int kOtherShared = 1280; // per CTA, ours and CUDA's
   const size_t shared = static_cast<size_t>(p.padded_vocab) * sizeof(bf16);
   if (2 * (shared + kOtherShared) <=
-      static_cast<size_t>(cuda.device->shared_memory_per_multiprocessor)) { // two rows in work
+      static_cast<size_t>(cuda.device->shared_memory_per_multiprocessor)) { // two CTAs per SM
     CUDA_CHECK(cudaFuncSetAttribute(cross_entropy_kernel<true>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(shared)));
     cross_entropy_kernel<true><<<static_cast<unsigned>(p.rows), kSoftmaxThreads, shared, cuda.stream>>>(p);

@@ -1,16 +1,16 @@
-// Fused softmax + cross-entropy over one chunk of rows of logits; the full logits never exist.
+// Fused softmax + cross-entropy over one chunk of rows: the full logits never exist.
 #pragma once
 
 #include "kernels/backend.h"
 
 namespace gpt2 {
 
-// The gradient is of the *sum* of losses: softmax - onehot, so |dlogit| <= 1 whatever the batch; 1/tokens is folded
-// into the norm and AdamW. Padded columns and ignored rows get zero gradient.
+// Gradient of the *sum* of losses: softmax - onehot, so |dlogit| <= 1 for any batch; 1/tokens is folded into the norm
+// and AdamW. Padded columns and ignored rows get a zero gradient.
 template <class A>
 struct CrossEntropy {
-  A* logits;              // (rows, Vp) in: logits; out: their gradient, if write_gradient
-  float* losses;          // (rows) nats; 0 where the target is ignored
+  A* logits;              // (rows, Vp) in: logits; out: their gradient if write_gradient
+  float* losses;          // (rows) nats; 0 for ignored targets
   const int32_t* targets; // (rows), kIgnoredTarget (-1) to ignore
   int64_t rows;
   int vocab, padded_vocab;

@@ -1,4 +1,4 @@
-// Softmax + cross-entropy on the CPU: one pass for the sum, one for the gradient; threads divide the rows.
+// Softmax + cross-entropy on the CPU: one pass for the sum, one for the gradient; threads split the rows.
 #include "kernels/cross_entropy.h"
 
 #include <algorithm>
@@ -12,10 +12,10 @@ namespace {
 
 struct SoftmaxSum {
   float highest;
-  double sum; // of e^(x - highest)
+  double sum; // sum of e^(x - highest)
 };
 
-// Sums short blocks in float and the blocks in double: 50,257 terms would cost a float sum three digits.
+// Short blocks are summed in float, the blocks in double: a float sum of 50,257 values would lose three digits.
 SoftmaxSum softmax_sum(const float* x, int count) {
   constexpr int kBlock = 256;
   const float highest = vector_max(x, count);

@@ -1,5 +1,5 @@
-// Softmax + cross-entropy in two kernels: row statistics, from the logits or from what their product told of them, then
-// the gradient by tiles, in E5M2 both ways round, rounded stochastically.
+// Softmax + cross-entropy in two kernels: row statistics, from the logits or from the LM head's parts, then the
+// gradient tile by tile in E5M2, row-major and transposed, with stochastic rounding.
 #include "kernels/cross_entropy_fp8.h"
 
 #include <cuda_bf16.h>
@@ -14,12 +14,12 @@ namespace gpt2 {
 
 namespace {
 
-// What the second kernel needs of a row: p = exp2(x * log2(e) - offset).
+// Statistics of a row for the gradient: p = exp2(x * log2(e) - offset).
 struct RowStatistics {
-  float offset; // (max + log(sum)) * log2(e); infinite for an ignored row, whose gradient is zero
+  float offset; // (max + log(sum)) * log2(e); infinity for an ignored row: zero gradient
   int target;
   uint32_t rounding_key;
-  uint32_t unused; // 16 bytes: one load
+  uint32_t unused; // pads to 16 bytes: one load
 };
 
 __device__ void write_ignored(const CrossEntropyFp8& p, RowStatistics* statistics, int64_t row) {
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kSoftmaxThreads, 2)
     row_statistics_kernel(CrossEntropyFp8 p, RowStatistics* statistics) {
   __shared__ float shared_max[kWarp], shared_sum[kWarp];
   const int64_t row = blockIdx.x;
-  if (p.targets[row] == kIgnoredTarget) { // the same for the whole block
+  if (p.targets[row] == kIgnoredTarget) { // uniform in the CTA
     if (threadIdx.x == 0) write_ignored(p, statistics, row);
     return;
   }
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kSoftmaxThreads, 2)
   if (threadIdx.x == 0) write_row(p, statistics, row, softmax);
 }
 
-// A warp has a row: at GPT-2's size 262 parts, 2 KB, the second time from L1.
+// One warp per row: 262 parts at GPT-2's size, 2 KB; the second read hits L1.
 constexpr int kRowsPerBlock = 8;
 __global__ void __launch_bounds__(kRowsPerBlock* kWarp)
     merge_parts_kernel(CrossEntropyFp8 p, RowStatistics* statistics) {
@@ -89,7 +89,7 @@ struct GradientWork {
 #pragma unroll
       for (int k = 0; k < kVector; ++k) main.v[k] -= k == hit ? 1.0f : 0.0f;
     }
-    if (col + kVector > vocab) { // columns that only pad the vocabulary
+    if (col + kVector > vocab) { // padding columns
 #pragma unroll
       for (int k = 0; k < kVector; ++k) main.v[k] = col + k < vocab ? main.v[k] : 0.0f;
     }
@@ -99,7 +99,7 @@ struct GradientWork {
     Float8 scaled;
 #pragma unroll
     for (int k = 0; k < kVector; ++k) scaled.v[k] = main.v[k] * scale;
-    const bool nan = of_row.offset != of_row.offset; // the codes of such a row are NaN, and shall stay it
+    const bool nan = of_row.offset != of_row.offset; // a NaN row stays NaN: no dither
     return e5m2_pack_stochastic(scaled, nan ? RoundingBytes{} : rounding_bytes(of_row.rounding_key, col));
   }
 };
@@ -120,7 +120,7 @@ void cross_entropy_fp8(CudaStream& cuda, const CrossEntropyFp8& p) {
     merge_parts_kernel<<<rows / kRowsPerBlock, kRowsPerBlock * kWarp, 0, cuda.stream>>>(p, statistics);
   else
     row_statistics_kernel<<<rows, kSoftmaxThreads, 0, cuda.stream>>>(p, statistics);
-  CUDA_CHECK_LAUNCH("cross_entropy_fp8's row statistics");
+  CUDA_CHECK_LAUNCH("cross_entropy_fp8_row_statistics");
   cast_transpose(cuda, GradientWork{p.logits, statistics, p.vocab},
                  {.main = p.dlogits, .second = {}, .rows = p.rows, .cols = p.padded_vocab}, "cross_entropy_fp8");
 }

@@ -1,8 +1,8 @@
-// Decoding on a GPU: one token a row, so that every weight is read for a handful of products and the bytes decide.
+// Incremental decoding: one token per row, so every weight is read for a few FLOPs: bound by bytes.
 //
-// 124M, one row: 124M weights in BF16 are 248 MB, 0.06 ms at 4.2 TB/s; keys and values of 1,024 positions 38 MB, 0.01
-// ms. A step is 6 kernels a block and 3 around them, 75 in all: launched from a graph they cost some 2 us each, which
-// is more than their bytes. So LayerNorm, bias, GELU and the residual add have no kernels of their own.
+// 124M, one row: 248 MB of BF16 weights, 0.06 ms at 4.2 TB/s; keys and values of 1,024 positions 38 MB, 0.01 ms. A step
+// is 6 kernels per block and 3 more, 75 in all, about 2 us each when launched from a graph: more than their bytes.
+// LayerNorm, bias, GELU and the residual add are therefore fused.
 #include "kernels/decode.h"
 
 #include <cuda_bf16.h>
@@ -32,7 +32,7 @@ __global__ void embedding_decode_kernel(EmbeddingDecode<bf16> p, int64_t vectors
   store8(p.out, i, out);
 }
 
-// A thread moves 16 bytes of a key and of a value.
+// One thread per 16 bytes of a key and of a value.
 __global__ void append_kv_cache_kernel(AppendKvCache<bf16> p, int64_t vectors) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= vectors) return;
@@ -46,19 +46,19 @@ __global__ void append_kv_cache_kernel(AppendKvCache<bf16> p, int64_t vectors) {
   reinterpret_cast<uint4*>(p.cache.values)[to] = load_raw(p.qkv, from + 2 * row_vectors);
 }
 
-// ---- attention: a block a token and head ----
+// ---- attention: one CTA per token and head ----
 
-// The softmax of some of the keys, unnormalised: of all of them once partial ones are put together.
+// Unnormalised softmax over some of the keys; partial results merge into the whole.
 struct PartialSoftmax {
   float highest = -INFINITY, sum = 0;
-  Float8 out{}; // of this lane's 8 channels
+  Float8 out{}; // this lane's 8 channels
 };
 
-// HS / 8 lanes read a key and then its value, 16 bytes each, and see every `groups`-th of them.
+// HS / 8 lanes form a group and read a key and its value, 16 bytes each. A group takes every `groups`-th key.
 __device__ inline PartialSoftmax attend_to_some(const bf16* keys, const bf16* values, const Float8& query, int visible,
                                                 int group, int groups, int lane, int lanes) {
   PartialSoftmax part;
-  for (int first = 0; first < visible; first += groups) { // the same number of rounds for all lanes of a warp
+  for (int first = 0; first < visible; first += groups) { // same trip count for all lanes of a warp
     const int j = first + group;
     const bool seen = j < visible;
     const int64_t at = static_cast<int64_t>(seen ? j : 0) * lanes + lane;
@@ -69,7 +69,7 @@ __device__ inline PartialSoftmax attend_to_some(const bf16* keys, const bf16* va
     for (int offset = lanes / 2; offset > 0; offset /= 2) score += __shfl_xor_sync(0xFFFFFFFFu, score, offset);
     if (!seen) continue;
     const float highest = fmaxf(part.highest, score);
-    const float shrink = __expf(part.highest - highest), weight = __expf(score - highest); // e^-inf = 0 at first
+    const float shrink = __expf(part.highest - highest), weight = __expf(score - highest); // exp(-inf) = 0 at first
     part.highest = highest;
     part.sum = part.sum * shrink + weight;
 #pragma unroll
@@ -79,7 +79,7 @@ __device__ inline PartialSoftmax attend_to_some(const bf16* keys, const bf16* va
 }
 
 __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionDecode<bf16> p) {
-  extern __shared__ float shared[]; // (groups) highest, (groups) sums, (groups, HS) outputs
+  extern __shared__ float shared[]; // (groups) maxima, (groups) sums, (groups, HS) outputs
   const int lanes = p.HS / kVector, groups = kThreads / lanes;
   const int group = threadIdx.x / lanes, lane = threadIdx.x % lanes;
   const int64_t token = blockIdx.x / p.NH;
@@ -108,17 +108,17 @@ __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionDec
   for (int g = 0; g < groups; ++g) top = fmaxf(top, highest[g]);
   float sum = 0, out = 0;
   for (int g = 0; g < groups; ++g) {
-    const float share = __expf(highest[g] - top); // 0 for a group that saw no key
+    const float share = __expf(highest[g] - top); // 0 for a group without a key
     sum += share * sums[g];
     out += share * outputs[g * p.HS + threadIdx.x];
   }
   p.out[static_cast<int64_t>(blockIdx.x) * p.HS + threadIdx.x] = __float2bfloat16(out / sum);
 }
 
-// ---- linear layers of few rows: a warp an output column ----
+// ---- linear layers with few rows: one warp per output column ----
 
-// The block's own copy of the input, normalised if that is asked for: C is small, and a LayerNorm done some hundred
-// times over costs less than one more kernel. Rounded to BF16 as the kernel that writes it to memory would.
+// Copies the input to shared memory, normalised if asked. C is small: repeating LayerNorm in some hundred CTAs costs
+// less than another kernel. Rounds to BF16 as the LayerNorm kernel does.
 __device__ inline void load_inputs(const LinearDecode& p, bf16* inputs) {
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, vectors = p.C / kVector;
   if (p.ln_weight == nullptr) {
@@ -135,7 +135,7 @@ __device__ inline void load_inputs(const LinearDecode& p, bf16* inputs) {
       for (int k = 0; k < kVector; ++k) sum += x.v[k];
     }
     const float mean = warp_sum(sum) / static_cast<float>(p.C);
-    float square = 0; // of the distance to the mean: E[x^2] - mean^2 would cancel
+    float square = 0; // squared deviation: E[x^2] - mean^2 would cancel
     for (int v = lane; v < vectors; v += kWarp) {
       const Float8 x = load8(p.in, first + v);
 #pragma unroll
@@ -208,7 +208,7 @@ void append_kv_cache(CudaStream& cuda, const AppendKvCache<bf16>& p) {
 }
 
 void attention_decode(CudaStream& cuda, const AttentionDecode<bf16>& p) {
-  // Bytes of full rows: how long they are only the device knows.
+  // Bytes of full rows: only the device knows their length.
   const NvtxRange range(cuda, "attention_decode",
                         4.0 * static_cast<double>(p.slots.count) * p.NH * p.HS * p.cache.positions);
   const Requirements require("attention_decode");
@@ -236,8 +236,8 @@ void linear_decode(CudaStream& cuda, const LinearDecode& p) {
   const NvtxRange range(cuda, "linear_decode", 2.0 * weights, 2.0 * weights * p.rows);
   const Requirements require("linear_decode");
   require(p.C % kVector == 0, "C is a multiple of 8");
-  require(p.rows >= 1 && p.rows <= kMaxDecodeRows, "there are 1 to 8 rows");
-  require(static_cast<int64_t>(p.rows) * p.C * 2 <= 200 * 1024, "the input fits into a multiprocessor's memory");
+  require(p.rows >= 1 && p.rows <= kMaxDecodeRows, "rows is 1 to 8");
+  require(static_cast<int64_t>(p.rows) * p.C * 2 <= 200 * 1024, "the input fits into 200 KiB of shared memory");
   if (p.rows == 1)
     launch_linear<1>(cuda, p);
   else if (p.rows == 2)

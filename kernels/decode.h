@@ -1,12 +1,11 @@
-// What reading one token more does and a forward pass does not: tokens at positions of their own, and attention over
-// keys and values that were cache of the tokens before.
+// Operations of incremental decoding: tokens at positions of their own, and attention over a KV cache.
 #pragma once
 
 #include "kernels/backend.h"
 
 namespace gpt2 {
 
-// One block's keys and values. A head's positions stand together: attention reads them from end to end.
+// KV cache of one transformer block. The positions of a head are contiguous: attention streams them.
 template <class A>
 struct KvCache {
   A* keys;   // (rows, NH, positions, HS)
@@ -14,7 +13,7 @@ struct KvCache {
   int positions;
 };
 
-// Which row of the cache each of `count` tokens belongs to, and where in that row's text it stands.
+// The cache row and the position of each of `count` tokens.
 struct TokenSlots {
   const int32_t* rows;      // (count)
   const int32_t* positions; // (count)
@@ -33,7 +32,7 @@ struct EmbeddingDecode {
 void embedding_decode(Cpu&, const EmbeddingDecode<float>&);
 void embedding_decode(CudaStream&, const EmbeddingDecode<bf16>&);
 
-// The keys and values in qkv go where they belong.
+// Writes the keys and values of qkv into the cache.
 template <class A>
 struct AppendKvCache {
   KvCache<A> cache;
@@ -44,7 +43,7 @@ struct AppendKvCache {
 void append_kv_cache(Cpu&, const AppendKvCache<float>&);
 void append_kv_cache(CudaStream&, const AppendKvCache<bf16>&);
 
-// Each token sees its row's positions up to its own, which have all been cache, its own too. Scale 1/sqrt(HS).
+// Each token attends to the cached positions of its row up to its own, which must be in the cache. Scale 1/sqrt(HS).
 template <class A>
 struct AttentionDecode {
   A* out;       // (count, NH, HS)
@@ -54,14 +53,14 @@ struct AttentionDecode {
   int NH, HS;
 };
 void attention_decode(Cpu&, const AttentionDecode<float>&);
-// HS / 8 a power of two, at most 32: a key is read by so many lanes, 16 bytes each.
+// HS / 8 is a power of two, at most 32: HS / 8 lanes read a key, 16 bytes each.
 void attention_decode(CudaStream&, const AttentionDecode<bf16>&);
 constexpr bool gpu_decode_supports_head_size(int HS) {
   return HS % 8 == 0 && HS / 8 <= 32 && (HS / 8 & (HS / 8 - 1)) == 0;
 }
 
-// A linear layer for so few rows that reading its weights is all that it costs, with what stands before and after it:
-// out = residual + gelu(LayerNorm(in) weight^T + bias), each part where it is asked for. GPU only.
+// A linear layer for up to 8 rows, bound by reading its weights, fused with its neighbours: out = residual +
+// gelu(LayerNorm(in) weight^T + bias); LayerNorm, GELU, bias and residual are optional. GPU only.
 struct LinearDecode {
   bf16* out;              // (rows, OC); may be residual
   const bf16* in;         // (rows, C)

@@ -1,5 +1,5 @@
-// Decoding on the CPU. A head's keys and values are read once, in order: at 1,024 positions of 64 channels 512 KB,
-// which the second cache holds for a head and memory streams for a batch.
+// Incremental decoding on the CPU. The keys and values of a head are streamed once: 512 KB at 1,024 positions of 64
+// channels, which fits in the L2 cache for one head.
 #include "kernels/decode.h"
 
 #include <omp.h>
@@ -13,7 +13,7 @@
 namespace gpt2 {
 namespace {
 
-// Of a head's first position, in keys or values.
+// Offset of a head's first position in keys or values.
 int64_t head_offset(const TokenSlots& slots, int64_t token, int head, int NH, int positions, int HS) {
   return (int64_t{slots.rows[token]} * NH + head) * positions * HS;
 }

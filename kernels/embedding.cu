@@ -1,5 +1,5 @@
-// Token + position embedding. The gradient sorts the tokens, so that each row of wte is summed by one block in token
-// order: deterministic, no atomics, no host work.
+// Token + position embedding. The backward pass sorts the tokens; one CTA then sums each row of wte in token order:
+// deterministic, no atomics, no host work.
 #include "kernels/embedding.h"
 
 #include <cuda_bf16.h>
@@ -16,7 +16,7 @@ namespace gpt2 {
 namespace {
 
 __global__ void embedding_forward_kernel(EmbeddingForward<bf16> p, int64_t count) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; // in vectors
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; // index of the vector
   if (i >= count) return;
   const int vectors = p.C / kVector;
   const int64_t row = i / vectors;
@@ -52,19 +52,19 @@ __global__ void iota_kernel(int32_t* out, int count) {
   if (i < count) out[i] = i;
 }
 
-// The sorted tokens are cut into chunks of kChunk positions. A run of equal tokens inside one chunk goes straight to
-// dwte. A run that crosses a border leaves one partial sum per chunk it touches: at its head if the run came in from
-// the chunk before, else at its tail; a second kernel adds those in order.
+// The sorted tokens are divided into chunks of kChunk positions. A run of equal tokens inside one chunk goes straight
+// to dwte. A run that crosses a border leaves one partial sum per chunk: in `head` if it continues from the chunk
+// before, else in `tail`. A second kernel adds them in order.
 constexpr int kChunk = 64;
-constexpr int kMaxChannels = 1024 * kVector; // a block's threads
+constexpr int kMaxChannels = 1024 * kVector; // one thread per vector
 
 struct Sorted {
   const int32_t* tokens;    // (count) ascending
-  const int32_t* positions; // (count) where each stood; ascending among equal tokens
+  const int32_t* positions; // (count) original positions; ascending among equal tokens
   int count;
 };
 
-// Sum of one run's rows for the 8 columns of this thread. Loads are issued eight at a time.
+// Sum of one run's rows for the thread's 8 columns. Eight loads in flight.
 __device__ inline Float8 sum_rows(const bf16* dout, const int32_t* positions, int count, int vectors, int column) {
   Float8 sum{};
 #pragma unroll 8
@@ -86,9 +86,9 @@ __global__ void token_gradient_kernel(EmbeddingBackward<bf16> p, Sorted sorted, 
     int stop = run + 1;
     while (stop < end && sorted.tokens[stop] == token) ++stop;
     const bool from_before = run == begin && begin > 0 && sorted.tokens[begin - 1] == token;
-    const bool goes_on = stop == end && end < sorted.count && sorted.tokens[end] == token;
+    const bool continues = stop == end && end < sorted.count && sorted.tokens[end] == token;
     const Float8 sum = sum_rows(p.dout, sorted.positions + run, stop - run, vectors, column);
-    if (!from_before && !goes_on) {
+    if (!from_before && !continues) {
       add_to(p.dwte + static_cast<int64_t>(token) * p.C + column * kVector, sum);
     } else {
       const int slot = from_before ? 0 : 1;
@@ -101,11 +101,11 @@ __global__ void token_gradient_kernel(EmbeddingBackward<bf16> p, Sorted sorted, 
   }
 }
 
-// Block b finishes the run that starts in chunk b and leaves it at its end, if there is one.
+// CTA b finishes the run that starts in chunk b and crosses its end.
 __global__ void join_runs_kernel(EmbeddingBackward<bf16> p, Sorted sorted, const float* partials) {
   const int chunk = blockIdx.x;
   const int begin = chunk * kChunk, end = begin + kChunk;
-  if (end >= sorted.count || sorted.tokens[end - 1] != sorted.tokens[end]) return; // nothing goes on
+  if (end >= sorted.count || sorted.tokens[end - 1] != sorted.tokens[end]) return; // no run crosses
   const int token = sorted.tokens[end];
   if (begin > 0 && sorted.tokens[begin - 1] == token && sorted.tokens[begin] == token) return; // started earlier
   for (int column = threadIdx.x; column < p.C; column += blockDim.x) {
@@ -116,8 +116,8 @@ __global__ void join_runs_kernel(EmbeddingBackward<bf16> p, Sorted sorted, const
   }
 }
 
-// Scratch: keys, values, sorted keys, sorted values, then CUB's own; afterwards the partial sums behind the sorted
-// pair.
+// Scratch memory: sorted tokens, sorted positions, positions, then CUB's buffer; afterwards the partial sums take CUB's
+// place.
 Sorted sort_tokens(CudaStream& cuda, const EmbeddingBackward<bf16>& p, float** partials) {
   const int count = p.B * p.T;
   const size_t stride = ceil_div(count, 64) * 64; // int32, 256-byte aligned
@@ -160,8 +160,8 @@ void embedding_backward(CudaStream& cuda, const EmbeddingBackward<bf16>& p) {
   const NvtxRange range(cuda, "embedding_backward", 4.0 * p.B * static_cast<double>(p.T) * p.C);
   const Requirements require("embedding_backward");
   require(p.C % kVector == 0, "C is a multiple of 8");
-  require(p.C <= kMaxChannels, "C is at most 8192, a thread for each vector");
-  require(int64_t{p.B} * p.T <= INT32_MAX, "tokens are counted in 32 bits");
+  require(p.C <= kMaxChannels, "C is at most 8192: one thread per vector");
+  require(int64_t{p.B} * p.T <= INT32_MAX, "B * T fits in 32 bits");
   const int64_t position_vectors = static_cast<int64_t>(p.T) * p.C / kVector;
   position_gradient_kernel<<<static_cast<unsigned>(ceil_div(position_vectors, 128)), 128, 0, cuda.stream>>>(
       p, position_vectors);

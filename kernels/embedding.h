@@ -16,7 +16,7 @@ struct EmbeddingForward {
 void embedding_forward(Cpu&, const EmbeddingForward<float>&);
 void embedding_forward(CudaStream&, const EmbeddingForward<bf16>&);
 
-// Adds to both gradients. Deterministic: each row's contributions are summed in token order.
+// Adds to both gradients. Deterministic: each row is summed in token order.
 template <class A>
 struct EmbeddingBackward {
   float* dwte;           // (Vp, C) +=

@@ -16,7 +16,7 @@ void embedding_forward(Cpu&, const EmbeddingForward<float>& op) {
   }
 }
 
-// Threads divide the channels, so that no two write the same address and every sum runs in token order.
+// Threads split the channels: no two write the same address, and every sum runs in token order.
 void embedding_backward(Cpu&, const EmbeddingBackward<float>& op) {
   constexpr int kStrip = 64;
   const int64_t rows = static_cast<int64_t>(op.B) * op.T;

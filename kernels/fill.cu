@@ -1,4 +1,4 @@
-// One thread a value.
+// One thread per value.
 #include "kernels/fill.h"
 
 #include "engine/base/rng.h"

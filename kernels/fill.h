@@ -1,16 +1,16 @@
-// First values of parameters, made on the device.
+// Parameter initialisation on the device.
 #pragma once
 
 #include "kernels/backend.h"
 
 namespace gpt2 {
 
-// GPT-2's initialisation of one tensor: out[i] = deviation * normal(seed, stream, first + i); the same numbers as the
-// CPU's up to the last bit of log and cos.
+// GPT-2's initialisation of one tensor: out[i] = deviation * normal(seed, stream, first + i). Same numbers as on the
+// CPU up to the last bit of log and cos.
 struct FillNormal {
   float* out; // (count)
   int64_t count;
-  int64_t first; // i of out[0]: a rank makes its part of a tensor
+  int64_t first; // index of out[0]: a rank fills its shard of a tensor
   uint64_t seed, stream;
   float deviation;
 };

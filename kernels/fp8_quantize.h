@@ -1,5 +1,5 @@
-// Quantization to FP8 as a tensor passes from its producer to a matrix product. The CPU keeps the values as
-// floats on the FP8 grid (decode(encode(x * scale)) / scale): same bits as the GPU's codes, dequantized.
+// FP8 quantization on the CPU, between a producer and a GEMM. Values stay floats on the FP8 grid (decode(encode(x *
+// scale)) / scale): the GPU's FP8 values, dequantized, bit for bit.
 #pragma once
 
 #include "engine/base/float_formats.h"
@@ -7,11 +7,11 @@
 
 namespace gpt2 {
 
-// Gathered while quantizing; sums over micro-batches of a step.
+// Statistics of quantization, summed over the micro-batches of a step.
 struct Fp8Counts {
   float amax = 0; // of the unscaled input; max over micro-batches
   int64_t values = 0;
-  int64_t saturated = 0; // |x * scale| beyond the largest finite value
+  int64_t saturated = 0; // |x * scale| above the largest finite value
   int64_t flushed = 0;   // nonzero x that became zero
 };
 
@@ -20,12 +20,12 @@ struct Fp8Quantize {
   const float* in; // (count)
   int64_t count;
   Fp8Format format;
-  float scale; // quantization factor: codes hold x * scale
+  float scale; // FP8 values hold x * scale
   Fp8Counts* counts;
 };
 void fp8_quantize(Cpu&, const Fp8Quantize&);
 
-// The logits' gradient: to E5M2, stochastically, keyed by token (stochastic_rounding.h).
+// Gradient of the logits: to E5M2 with stochastic rounding, keyed by token (stochastic_rounding.h).
 struct Fp8QuantizeDlogits {
   float* out;             // (rows, padded_vocab) dequantized; may be in itself
   const float* in;        // (rows, padded_vocab)

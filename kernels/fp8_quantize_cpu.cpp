@@ -1,4 +1,4 @@
-// FP8 quantization on the CPU: rounds to the FP8 grid and counts what was lost on the way.
+// FP8 quantization on the CPU: rounds to the FP8 grid and counts saturated and flushed values.
 #include "kernels/fp8_quantize.h"
 
 #include <algorithm>
@@ -9,9 +9,9 @@
 namespace gpt2 {
 namespace {
 
-constexpr int64_t kChunk = 1 << 14; // values; small enough for 32-bit counters, which vectorise with the floats
+constexpr int64_t kChunk = 1 << 14; // values; fits 32-bit counters, which vectorise with the floats
 
-// Magnitudes of floats order like their bits, and an integer maximum vectorises. NaN is above infinity: it stays.
+// Magnitudes of floats order like their bits, and an integer maximum vectorises. NaN is above infinity, so it survives.
 inline uint32_t magnitude_bits(float x) { return std::bit_cast<uint32_t>(x) & 0x7FFFFFFFu; }
 
 uint32_t max_magnitude_bits(const float* in, int64_t count) {
@@ -24,10 +24,10 @@ struct ChunkCounts {
   int32_t saturated = 0, flushed = 0;
 };
 
-// A template, because the format's constants must be constants for the loop to vectorise well.
+// A template: with constant format parameters the loop vectorises.
 template <Fp8Format format>
 ChunkCounts quantize_chunk(float* out, const float* in, int64_t count, float scale) {
-  const float inverse = 1 / scale; // the factor that a GPU matrix product gets for this tensor
+  const float inverse = 1 / scale; // scale_inv of the GPU's tensor
   int32_t saturated = 0, flushed = 0;
 #pragma omp simd reduction(+ : saturated, flushed)
   for (int64_t i = 0; i < count; ++i) { // out may be in
@@ -61,7 +61,7 @@ void fp8_quantize(Cpu&, const Fp8Quantize& op) {
 }
 
 void fp8_quantize_dlogits(Cpu& cpu, const Fp8QuantizeDlogits& op) {
-  constexpr int kColumns = 8; // that share a draw of random bytes
+  constexpr int kColumns = 8; // columns per draw of random bytes
   const int64_t count = op.rows * op.padded_vocab;
   const float amax = absolute_max(cpu, op.in, count), inverse = 1 / op.scale;
   int64_t flushed = 0;

@@ -1,5 +1,4 @@
-// How a scale follows from what was seen of a tensor: the same functions on the CPU and in the kernel that updates all
-// scales (fp8_update.cu).
+// Scale from amax: the same functions on the CPU and in the kernel that updates all scales (fp8_update.cu).
 #pragma once
 
 #include <cstdint>
@@ -8,18 +7,17 @@
 
 namespace gpt2 {
 
-// One new scale from a history maximum.
+// New scale from the maximum of the history.
 GPT2_HOST_DEVICE inline float fp8_scale(float amax, float format_max, int margin, float old_scale) {
   if (!(amax > 0.0f) || !(amax <= 3.0e38f)) return old_scale; // zero, NaN, infinity
   float scale = format_max / amax;
-  if (scale * amax > format_max) scale *= 1.0f - 0x1.0p-23f; // rounded up: amax itself would count as saturated
+  if (scale * amax > format_max) scale *= 1.0f - 0x1.0p-23f; // rounding up would saturate amax itself
   for (int i = 0; i < margin; ++i) scale *= 0.5f;
   return scale <= 3.0e38f ? scale : old_scale; // a denormal amax would overflow the scale
 }
 
-// The delayed scaling of one tensor at the end of an applied step: its amax takes its place in the ring and, on steps
-// that update, the ring's maximum gives the new scale. An amax that is not finite counts as unknown: it takes its place
-// as zero and the scale stays.
+// Delayed scaling of one tensor at the end of an applied step: writes amax to its slot of the history; on update steps
+// the maximum of the history gives the new scale. A non-finite amax is stored as zero and keeps the scale.
 GPT2_HOST_DEVICE inline float fp8_delayed_scale(float* history, int length, int slot, float amax, bool update,
                                                 float format_max, int margin, float old_scale) {
   const bool finite = amax <= 3.0e38f; // false for NaN too
@@ -30,8 +28,8 @@ GPT2_HOST_DEVICE inline float fp8_delayed_scale(float* history, int length, int 
   return fp8_scale(peak, format_max, margin, old_scale);
 }
 
-// A history that has seen nothing but a calibrating micro-batch. The amax stands where the step before this one would
-// have left it: it stays as long as any step's does.
+// History after a calibration micro-batch. The amax takes the slot of the step before this one, so it stays as long as
+// any step's.
 GPT2_HOST_DEVICE inline void fp8_calibrated_history(float* history, int length, int64_t applied_steps, float amax) {
   const int slot = static_cast<int>((applied_steps + length - 1) % length);
   for (int i = 0; i < length; ++i) history[i] = i == slot && amax <= 3.0e38f ? amax : 0.0f;

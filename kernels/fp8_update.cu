@@ -1,4 +1,4 @@
-// Scales and histories on the device: a thread per tensor.
+// FP8 scales and histories: one thread per tensor.
 #include "kernels/fp8_update.h"
 
 #include "kernels/cuda/cuda_backend.h"
@@ -17,7 +17,7 @@ __device__ void set_scale(Fp8TensorMeta& meta, float scale) {
   meta.scale_inv = 1.0f / scale;
 }
 
-__device__ void start_afresh(const Fp8Scales& p, int i) {
+__device__ void reset_statistics(const Fp8Scales& p, int i) {
   p.amaxes[i] = 0;
   p.metas[i].saturated = 0;
   p.metas[i].flushed = 0;
@@ -26,7 +26,7 @@ __device__ void start_afresh(const Fp8Scales& p, int i) {
 __global__ void end_step_kernel(Fp8Scales p, const StepScalars* step) {
   const bool applied = step->verdict == Verdict::applied;
   const int64_t steps = *p.applied_steps;
-  __syncthreads(); // one block: everybody has read the count before it advances
+  __syncthreads(); // one CTA: all threads have read the count before it advances
   for (int i = threadIdx.x; i < p.count; i += blockDim.x) {
     Fp8TensorMeta& meta = p.metas[i];
     p.seen[i] = meta;
@@ -37,7 +37,7 @@ __global__ void end_step_kernel(Fp8Scales p, const StepScalars* step) {
       set_scale(meta, fp8_delayed_scale(p.history + static_cast<int64_t>(i) * p.history_length, p.history_length, slot,
                                         __uint_as_float(p.amaxes[i]), update, p.format_max[i], p.margin, meta.scale));
     }
-    start_afresh(p, i);
+    reset_statistics(p, i);
   }
   if (threadIdx.x == 0 && applied) *p.applied_steps = steps + 1;
 }
@@ -57,7 +57,7 @@ __global__ void end_calibration_kernel(Fp8Scales p) {
   if (i >= p.count) return;
   fp8_calibrated_history(p.history + static_cast<int64_t>(i) * p.history_length, p.history_length, *p.applied_steps,
                          __uint_as_float(p.amaxes[i]));
-  start_afresh(p, i);
+  reset_statistics(p, i);
 }
 
 unsigned blocks(int count) { return static_cast<unsigned>(ceil_div(count, kThreads)); }

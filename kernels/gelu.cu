@@ -1,4 +1,4 @@
-// GELU and its gradient. Forward 4 bytes per element, backward 6; the bias gradient comes along free.
+// GELU and its gradient. Forward 4 bytes per element, backward 6 with the bias gradient.
 #include "kernels/gelu.h"
 
 #include <cuda_bf16.h>

@@ -18,7 +18,7 @@ void gelu_forward(CudaStream&, const GeluForward<bf16>&);
 template <class A>
 struct GeluBackward {
   A* din;        // (rows, cols); may be dout itself
-  float* dbias;  // (cols) += column sums of din: the bias gradient of the GEMM before the GELU; may be null
+  float* dbias;  // (cols) += column sums of din: bias gradient of the preceding GEMM; may be null
   const A* dout; // (rows, cols)
   const A* in;   // (rows, cols)
   int64_t rows;

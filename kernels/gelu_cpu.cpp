@@ -1,5 +1,5 @@
-// GELU on the CPU. 0.5 (1 + tanh(u)) = 1 / (1 + e^-2u), so the tanh form needs one exponential and keeps its relative
-// accuracy in the negative tail, where 1 + tanh(u) would cancel.
+// GELU on the CPU. 0.5 (1 + tanh(u)) = 1 / (1 + e^-2u): one exponential, and accurate in the negative tail, where 1 +
+// tanh(u) cancels.
 #include "kernels/gelu.h"
 
 #include <algorithm>
@@ -13,15 +13,15 @@ namespace {
 
 constexpr float kTwoRootTwoOverPi = 1.5957691216057308f; // 2 sqrt(2/pi)
 constexpr float kCubic = 0.044715f;
-constexpr int kStrip = 64; // columns a thread takes at a time
+constexpr int kStrip = 64; // columns per thread and iteration
 
 inline float gate(float x) {
   const float twice_u = kTwoRootTwoOverPi * (x + kCubic * x * x * x);
   return 1 / (1 + vector_exp(-twice_u));
 }
 
-// Beyond |x| = 11 the gate is 0 or 1 and the slope is the gate; further out the square overflows, and 0 * infinity is
-// NaN. An infinite x does give NaN, as on the GPU and in PyTorch: such a step must be skipped.
+// Beyond |x| = 11 the gate is 0 or 1 and the derivative equals it; further out the square overflows, and 0 * infinity
+// is NaN. An infinite x gives NaN, as on the GPU and in PyTorch, and the step is skipped.
 inline float derivative(float x) {
   using Float = std::numeric_limits<float>;
   constexpr float kFlat = 100;
@@ -41,7 +41,7 @@ void gelu_forward(Cpu&, const GeluForward<float>& op) {
   for (int64_t i = 0; i < count; ++i) out[i] = in[i] * gate(in[i]);
 }
 
-// Threads divide the columns, so that each column is summed in row order whatever the number of threads.
+// Threads split the columns: each column is summed in row order for any number of threads.
 void gelu_backward(Cpu&, const GeluBackward<float>& op) {
 #pragma omp parallel for schedule(static)
   for (int start = 0; start < op.cols; start += kStrip) {

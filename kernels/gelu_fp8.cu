@@ -1,4 +1,4 @@
-// GELU into FP8, and its gradient with all that the two products behind it read, in one pass each.
+// GELU with FP8 output, and its gradient with all operands of the two following GEMMs, in one pass each.
 #include "kernels/gelu_fp8.h"
 
 #include <cuda_bf16.h>
@@ -19,7 +19,7 @@ __device__ inline Float8 gelu8(const Float8& x) {
   return out;
 }
 
-// A thread turns 32 bytes into 16, four times.
+// A thread converts 32 bytes to 16, four times.
 constexpr int kForwardThreads = 256, kForwardUnroll = 4;
 
 __global__ void __launch_bounds__(kForwardThreads)
@@ -74,7 +74,7 @@ void gelu_forward_fp8(CudaStream& cuda, const GeluForwardFp8& p) {
   const NvtxRange range(cuda, "gelu_forward_fp8", 3.0 * static_cast<double>(p.rows) * p.cols);
   const Requirements require("gelu_forward_fp8");
   require(p.rows * p.cols % 16 == 0, "rows * cols is a multiple of 16");
-  require(p.out.data && !p.out.transposed, "codes are wanted one way round");
+  require(p.out.data && !p.out.transposed, "the output is row-major only");
   const int64_t count = p.rows * p.cols / 16;
   gelu_forward_fp8_kernel<<<static_cast<unsigned>(ceil_div(count, kForwardThreads * kForwardUnroll)), kForwardThreads,
                             0, cuda.stream>>>(p.out, p.in, count);

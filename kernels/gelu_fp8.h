@@ -1,4 +1,4 @@
-// GELU into FP8 and its gradient into FP8, with the transposes that the weight gradients need. GPU only.
+// GELU and its gradient with FP8 outputs, and the transposes for the weight gradients. GPU only.
 #pragma once
 
 #include "kernels/fp8_tensor.h"
@@ -14,11 +14,11 @@ struct GeluForwardFp8 {
 };
 void gelu_forward_fp8(CudaStream&, const GeluForwardFp8&);
 
-// din = quantize(dout * gelu'(in)), both ways round; gelu(in) again, transposed. 7 bytes per element (4 read, 3
-// written).
+// din = quantize(dout * gelu'(in)), row-major and transposed; recomputes gelu(in), transposed. 7 bytes per element (4
+// read, 3 written).
 struct GeluBackwardFp8 {
-  Fp8Output din;    // data and transposed; where it measures, nothing else is written
-  Fp8Output out;    // only .transposed: (cols, rows) codes of gelu(in); unmetered where they are forward's
+  Fp8Output din;    // data and transposed; amax_only(): writes nothing else
+  Fp8Output out;    // transposed only: (cols, rows) of gelu(in); no statistics if forward's
   float* dbias;     // (cols) += column sums of din before quantization
   const bf16* dout; // (rows, cols)
   const bf16* in;   // (rows, cols)

@@ -1,5 +1,5 @@
-// The linear layer on cuBLASLt. A row-major (rows, C) matrix is a column-major (C, rows) one, so every problem below is
-// the transpose of the formula in gemm.h: D = op(A) op(B) with weights as A.
+// The linear layer's GEMMs in BF16. A row-major (rows, C) matrix is a column-major (C, rows) one, so every GEMM below
+// is the transpose of the formula in gemm.h: D = op(A) op(B) with weights as A.
 #include "kernels/gemm.h"
 
 #include "kernels/cuda/gemm_plans.h"

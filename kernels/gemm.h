@@ -1,4 +1,4 @@
-// The linear layer, its three products. Weights are (OC, C) row-major: out = in weight^T + bias.
+// The three GEMMs of a linear layer. Weights are (OC, C) row-major: out = in weight^T + bias.
 #pragma once
 
 #include "kernels/backend.h"
@@ -41,7 +41,7 @@ struct GemmBackwardWeight {
 void gemm_backward_weight(Cpu&, const GemmBackwardWeight<float>&);
 void gemm_backward_weight(CudaStream&, const GemmBackwardWeight<bf16>&);
 
-// Forward with GELU (tanh) in the product's epilogue: GPU only, faster in BF16 than a kernel of its own
+// Forward with GELU (tanh) in cuBLASLt's epilogue. GPU only; in BF16 faster than a separate kernel
 // (docs/benchmarks.md).
 struct GemmForwardGelu {
   bf16* out;          // (rows, OC) gelu(pre)

@@ -1,4 +1,4 @@
-// The linear layer on the CPU: OpenBLAS, with the bias as the matrix that the product is added to.
+// The linear layer's GEMMs on the CPU with OpenBLAS; the bias is copied to C and accumulated into.
 #include "kernels/gemm.h"
 
 #include <cblas.h>

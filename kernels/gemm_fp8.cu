@@ -1,4 +1,4 @@
-// FP8 products on cuBLASLt, all of the form D(m, n) = A(k, m)^T B(k, n).
+// FP8 GEMMs, all of the form D(m, n) = A(k, m)^T B(k, n).
 #include "kernels/gemm_fp8.h"
 
 #include "kernels/cuda/gemm_plans.h"
@@ -15,13 +15,13 @@ GemmProblem problem_of(const Fp8Tensor& a, const Fp8Tensor& b, int64_t m, int64_
   return {.transpose_a = true, .m = m, .n = n, .k = k, .a = type_of(a), .b = type_of(b)};
 }
 
-constexpr int kMaxKFastAccumulation = 8192; // terms of a sum that may be accumulated fast
+constexpr int kMaxKFastAccumulation = 8192; // longest K with fast accumulation
 
-// cuBLASLt wants every dimension in whole 16-byte pieces, and multiplies no two E5M2 matrices.
+// cuBLASLt requires multiples of 16, and has no GEMM of two E5M2 matrices.
 void check_fp8(const char* operation, const Fp8Tensor& a, const Fp8Tensor& b, int64_t m, int64_t n, int64_t k) {
   const Requirements require(operation);
   require(m % 16 == 0 && n % 16 == 0 && k % 16 == 0, "rows, C and OC are multiples of 16");
-  require(a.format == Fp8Format::e4m3 || b.format == Fp8Format::e4m3, "one of the factors is E4M3");
+  require(a.format == Fp8Format::e4m3 || b.format == Fp8Format::e4m3, "one operand is E4M3");
 }
 
 double flops(int64_t m, int64_t n, int64_t k) {

@@ -1,11 +1,10 @@
-// The linear layer's three products in FP8. cuBLASLt on Hopper contracts over the innermost dimension of both operands
-// ("TN"), which is why transposes exist at all. GPU only; sizes are multiples of 16.
+// The three GEMMs of a linear layer in FP8. cuBLASLt on Hopper requires both operands K-major ("TN"): transposed copies
+// exist for this reason. GPU only; sizes are multiples of 16.
 //
-// Fast accumulation keeps sums in the tensor cores' own format, some 14 bits, and truncates what falls below, so a sum
-// shrinks with its length: no loss over the 768 to 6,400 terms of a block's layer, but over the 65,536 tokens of a
-// weight gradient the norm at 124M came out 7% short, and over the vocabulary the LM head's gradients had a cosine of
-// 0.69 with BF16's (docs/fp8.md). So weight gradients and the head's input gradient move their sums to FP32 every 128
-// terms, 9% slower (docs/benchmarks.md).
+// Fast accumulation keeps sums in the tensor cores' 14-bit format and truncates, so a sum shrinks with K. No loss for K
+// = 768 to 6,400 in a block's layers; but for K = 65,536 tokens the weight gradient's norm at 124M was 7% short, and
+// over the vocabulary the LM head's gradients had a cosine of 0.69 with BF16's (docs/fp8.md). Weight gradients and the
+// head's input gradient therefore promote to FP32 every 128 of K, 9% slower (docs/benchmarks.md).
 #pragma once
 
 #include "kernels/fp8_tensor.h"
@@ -20,11 +19,11 @@ struct GemmForwardFp8 {
   const bf16* bias; // (OC), or null
   int64_t rows;
   int C, OC;
-  const bf16* residual = nullptr; // (rows, OC), another matrix than out
+  const bf16* residual = nullptr; // (rows, OC), not out itself
 };
 void gemm_forward_fp8(CudaStream&, const GemmForwardFp8&);
 
-// din = dout weight, with fast accumulation up to 8,192 outputs
+// din = dout weight; fast accumulation for OC up to 8,192
 struct GemmBackwardInputFp8 {
   bf16* din;          // (rows, C)
   Fp8Tensor dout;     // (rows, OC)

@@ -18,7 +18,7 @@ struct LayerNormRow {
   float mean, rstd;
 };
 
-// A row on its way from memory.
+// Loads of a row in flight.
 template <int Vectors>
 struct LayerNormLoads {
   uint4 stream[Vectors], added[Vectors];
@@ -37,7 +37,7 @@ __device__ LayerNormLoads<Vectors> load_row(const LayerNormForward<bf16>& p, int
   return loads;
 }
 
-// Adds the branch, writes the sum and the statistics of a row.
+// Adds the branch; writes the sum and the statistics of the row.
 template <int Vectors>
 __device__ LayerNormRow<Vectors> layernorm_row(const LayerNormForward<bf16>& p, int64_t row,
                                                const LayerNormLoads<Vectors>& loads) {
@@ -54,7 +54,7 @@ __device__ LayerNormRow<Vectors> layernorm_row(const LayerNormForward<bf16>& p, 
       const Float8 branch = unpack(loads.added[i]);
 #pragma unroll
       for (int k = 0; k < kVector; ++k) x.v[k] += branch.v[k];
-      const uint4 rounded = pack(x); // the stream is BF16: normalise what backward will read, not what the add gave
+      const uint4 rounded = pack(x); // normalise the rounded BF16 sum, which the backward pass reads
       reinterpret_cast<uint4*>(p.residual_out)[base + column] = rounded;
       x = unpack(rounded);
     }
@@ -81,7 +81,7 @@ __device__ LayerNormRow<Vectors> layernorm_row(const LayerNormForward<bf16>& p, 
   return result;
 }
 
-// A warp per row.
+// One warp per row.
 constexpr int kForwardWarps = 4;
 
 template <int Vectors>

@@ -1,11 +1,14 @@
-// LayerNorm's backward, in BF16 and in FP8, in one pass over memory.
+// LayerNorm backward, in BF16 and in FP8, in one pass over memory.
 //
-// One block a multiprocessor walks over tiles of rows. A row belongs to a team of warps and stays in registers while
-// the next one is on its way; column sums stay in registers for good. In FP8 the bytes of a tile's rows collect in
-// shared memory and leave transposed, 16 rows a thread, 64 rows in a piece. (Pieces of 128 bytes, by tiles of 128 rows,
-// were 3% slower: the longer a block turns a tile, the longer it loads nothing.)
+// Persistent: one CTA per SM loops over tiles of rows. N warps hold a row in registers while the next rows load; column
+// sums stay in registers to the end. In FP8 the bytes of a tile collect in shared memory and leave transposed, 16 rows
+// per thread, 64 contiguous bytes. (128-byte runs, with tiles of 128 rows, were 3% slower: while a CTA transposes it
+// loads nothing.)
 //
-// Bytes: 8 per element in BF16, 11 in FP8; 0.096 and 0.132 ms for 65,536 rows of 768 at the rate of a copy on an H200.
+// Bound: memory. 8 bytes per element in BF16, 11 in FP8: 0.096 and 0.132 ms for 65,536 rows of 768 at copy bandwidth on
+// an H200; FP8 measured 0.171 ms.
+#include "kernels/layernorm_backward.h"
+
 #include <cuda_bf16.h>
 
 #include "kernels/cuda/cuda_backend.h"
@@ -24,20 +27,16 @@ namespace {
 
 constexpr int kSums = 3; // dweight, dbias, dbranch_bias
 
-// Rows on their way from memory: what a lane holds of them.
+// Loads in flight: a lane's vectors of the next rows.
 template <int kRowsAtOnce>
 struct RowLoads {
   uint4 dout[kRowsAtOnce], x[kRowsAtOnce], above[kRowsAtOnce];
   float mean[kRowsAtOnce], rstd[kRowsAtOnce];
 };
 
-enum class Fp8Mode {
-  none,
-  no_statistics,
-  with_statistics
-}; // in FP8: is the output, which is made again, with_statistics?
+enum class Fp8Mode { none, no_statistics, with_statistics }; // with_statistics: of the recomputed output
 
-// partials: (gridDim.x, kSums, C): this block's column sums; null where it only measures.
+// partials: (gridDim.x, kSums, C) column sums per CTA; null if amax_only().
 template <class Tiling, int kRowGroups, Fp8Mode kMode>
 __global__ void __launch_bounds__(Tiling::kThreads, 1)
     layernorm_backward_kernel(LayerNormBackwardFp8 p, float* partials) {
@@ -45,7 +44,7 @@ __global__ void __launch_bounds__(Tiling::kThreads, 1)
   constexpr bool kFp8 = kMode != Fp8Mode::none;
   static_assert(kRows % kAtOnce == 0);
   extern __shared__ __align__(16) uint8_t shared[];
-  __shared__ RowReduction<Tiling, 2 * kAtOnce> exchanges[2]; // of these rows and of the next
+  __shared__ RowReduction<Tiling, 2 * kAtOnce> exchanges[2]; // double-buffered: this step and the next
   const int pitch = Fp8TransposeTile::pitch_for(p.C);
   const Fp8TransposeTile dx_tile{shared, pitch}, out_tile{dx_tile.bytes + kRows * pitch, pitch};
   const RowThread<Tiling> thread;
@@ -59,7 +58,7 @@ __global__ void __launch_bounds__(Tiling::kThreads, 1)
   Fp8Quantizer dx_quantizer(p.dresidual_fp8), out_quantizer(p.out);
   Float8 dweight{}, dbias{}, dbranch{};
 
-  // Rows that are not there keep what was loaded before, which nobody uses.
+  // Rows beyond the last keep the previous loads, which are not used.
   RowLoads<kAtOnce> next{};
   const auto load_next = [&](int row) {
 #pragma unroll
@@ -86,7 +85,7 @@ __global__ void __launch_bounds__(Tiling::kThreads, 1)
       const RowLoads<kAtOnce> now = next;
       load_next(r + Tiling::kStep < kRows ? row + Tiling::kStep : (tile + blocks) * kRows + thread.first_row);
 
-      // Of each row the sums of dnorm = dout * weight and of dnorm * norm.
+      // Per row: sums of dnorm = dout * weight and of dnorm * norm.
       float sums[2 * kAtOnce] = {};
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j) {
@@ -131,7 +130,7 @@ __global__ void __launch_bounds__(Tiling::kThreads, 1)
         store8(p.dresidual_out, index(row + j), dx);
       }
     }
-    // As many barriers for each team: of those that have passed fewer, racecheck reports races that are none.
+    // Equal numbers of barriers for all groups: compute-sanitizer racecheck reports false races otherwise.
     constexpr int kRest = kRows % Tiling::kStep;
     if (kRest > 0 && thread.first_row >= kRest) thread.barrier();
     if constexpr (kFp8) {
@@ -142,7 +141,7 @@ __global__ void __launch_bounds__(Tiling::kThreads, 1)
         if (transposes_dx) dx_tile.write_transposed(p.dresidual_fp8.transposed, p.rows, row0, group, column);
         if (transposes_out) out_tile.write_transposed(p.out.transposed, p.rows, row0, group, column);
       });
-      __syncthreads(); // the next rows overwrite the bytes
+      __syncthreads(); // the next rows overwrite the tile
     }
   }
 
@@ -152,7 +151,7 @@ __global__ void __launch_bounds__(Tiling::kThreads, 1)
   }
   if (!partials) return;
   __syncthreads();
-  // The teams' sums, added in order.
+  // Sums of the groups, added in order.
   auto* const sums = reinterpret_cast<float*>(shared); // (kGroups, kSums, C)
   if (active) {
     float* const mine = sums + (thread.group * kSums * p.C + vector * kVector);
@@ -188,16 +187,16 @@ void launch(CudaStream& cuda, const LayerNormBackwardFp8& p) {
     add_column_partials(cuda, {{p.dweight, p.dbias, p.dbranch_bias}, kSums, partials, static_cast<int>(blocks), p.C});
 }
 
-// Do the bytes of so many rows go into shared memory?
+// True if the FP8 bytes of `row_groups` fit into shared memory.
 bool fits(const CudaStream& cuda, int row_groups, int C) {
   return 2 * row_groups * Fp8TransposeTile::kGroupRows * Fp8TransposeTile::pitch_for(C) +
              Fp8TransposeTile::kOtherBytes <=
          cuda.device->shared_memory_per_block;
 }
 
-constexpr int kTallTile = 4, kShortTile = 2; // row groups
+constexpr int kTallTile = 4, kShortTile = 2; // groups of 16 rows
 
-// Where shared memory is short. Metered or not: one kernel less.
+// For GPUs with less shared memory. Always with statistics: saves one instantiation.
 template <class Tiling>
 void launch_short_tiles(CudaStream& cuda, const LayerNormBackwardFp8& p) {
   launch<Tiling, kShortTile, Fp8Mode::with_statistics>(cuda, p);
@@ -206,7 +205,7 @@ void launch_short_tiles(CudaStream& cuda, const LayerNormBackwardFp8& p) {
 template <class Tiling>
 void launch_fp8(CudaStream& cuda, const LayerNormBackwardFp8& p) {
   if (!fits(cuda, kTallTile, p.C)) return launch_short_tiles<Tiling>(cuda, p);
-  // Only where the recipe counts the transpose as a tensor of its own.
+  // Only if the recipe treats the transpose as a tensor of its own.
   const bool with_statistics = p.out.transposed && p.out.statistics != Fp8Statistics::none;
   return with_statistics ? launch<Tiling, kTallTile, Fp8Mode::with_statistics>(cuda, p)
                          : launch<Tiling, kTallTile, Fp8Mode::no_statistics>(cuda, p);
@@ -214,11 +213,11 @@ void launch_fp8(CudaStream& cuda, const LayerNormBackwardFp8& p) {
 
 template <class Tiling>
 void launch_bf16(CudaStream& cuda, const LayerNormBackwardFp8& p) {
-  launch<Tiling, kTallTile, Fp8Mode::none>(cuda, p); // without bytes a tile is what a block takes at a time
+  launch<Tiling, kTallTile, Fp8Mode::none>(cuda, p); // without FP8 the tile is only the unit of scheduling
 }
 
-// The teams of up to 1,280 channels, if there are so few: 10 to 12 warps, whose 168 registers a thread hold two rows at
-// once. (16 warps have 128, 8 have 255.)
+// Tilings for up to 1,280 channels: 10 to 12 warps, whose 168 registers per thread hold two rows. (16 warps have 128, 8
+// have 255.)
 template <class Launch>
 bool with_two_rows(int C, Launch&& launch) {
   if (C <= 512)
@@ -246,7 +245,7 @@ void layernorm_backward(CudaStream& cuda, const LayerNormBackward<bf16>& p) {
   const NvtxRange range(cuda, "layernorm_backward", (p.accumulate ? 8.0 : 6.0) * static_cast<double>(p.rows) * p.C);
   check_width(p.C, kVector, p.C <= kMaxGpuChannels);
   const Requirements require("layernorm_backward");
-  require(indices_fit_in_32_bits(p.rows, p.C), "places are counted in 32 bits");
+  require(indices_fit_in_32_bits(p.rows, p.C), "vector indices fit in 32 bits");
   const LayerNormBackwardFp8 plain{.dresidual_out = p.dresidual,
                                    .dresidual_in = p.accumulate ? p.dresidual : nullptr,
                                    .dresidual_fp8 = {},
@@ -262,7 +261,7 @@ void layernorm_backward(CudaStream& cuda, const LayerNormBackward<bf16>& p) {
                                    .rstd = p.rstd,
                                    .rows = p.rows,
                                    .C = p.C};
-  if (with_two_rows(p.C, [&](auto teams) { launch_bf16<decltype(teams)>(cuda, plain); })) return;
+  if (with_two_rows(p.C, [&](auto tiling) { launch_bf16<decltype(tiling)>(cuda, plain); })) return;
   if (p.C <= 1792) return launch_bf16<RowTiling<7, 1, 4>>(cuda, plain);
   if (p.C <= 2048) return launch_bf16<RowTiling<8, 1, 4>>(cuda, plain);
   using Widest = RowTiling<16, 1, 1>;
@@ -277,12 +276,12 @@ void layernorm_backward_fp8(CudaStream& cuda, const LayerNormBackwardFp8& p) {
   check_width(p.C, 16, p.C <= kMaxFp8Channels && fits(cuda, kShortTile, p.C));
   const Requirements require("layernorm_backward_fp8");
   require(p.rows % Fp8TransposeTile::kGroupRows == 0, "rows is a multiple of 16");
-  require(indices_fit_in_32_bits(p.rows, p.C), "places are counted in 32 bits");
-  if (with_two_rows(p.C, [&](auto teams) { launch_fp8<decltype(teams)>(cuda, p); })) return;
+  require(indices_fit_in_32_bits(p.rows, p.C), "vector indices fit in 32 bits");
+  if (with_two_rows(p.C, [&](auto tiling) { launch_fp8<decltype(tiling)>(cuda, p); })) return;
   if (p.C <= 1792) return launch_fp8<RowTiling<7, 2, 1>>(cuda, p);
   using Widest = RowTiling<8, 2, 1>;
   static_assert(Widest::kMaxChannels == kMaxFp8Channels);
-  launch_short_tiles<Widest>(cuda, p); // 64 rows of more than 1,792 bytes fit no GPU's shared memory
+  launch_short_tiles<Widest>(cuda, p); // 64 rows of more than 1,792 bytes exceed every GPU's shared memory
 }
 
 } // namespace gpt2

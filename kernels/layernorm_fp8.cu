@@ -1,5 +1,5 @@
-// LayerNorm into FP8, in one pass over memory: rows by teams of warps, the next ones on their way. Its backward is in
-// layernorm_backward.cu, with BF16's.
+// LayerNorm forward with FP8 output, in one pass over memory: N warps per row, the next rows in flight. The backward
+// pass is in layernorm_backward.cu.
 #include "kernels/layernorm_fp8.h"
 
 #include <cuda_bf16.h>
@@ -10,25 +10,26 @@
 #include "kernels/device/fp8_transpose_tile.cuh"
 #include "kernels/device/layernorm_affine.cuh"
 #include "kernels/device/warps_per_row.cuh"
+#include "kernels/layernorm.h"
 
 namespace gpt2 {
 
 namespace {
 
-// Rows on their way from memory: what a lane holds of them.
+// Loads in flight: a lane's vectors of the next rows.
 template <int kRowsAtOnce>
 struct StreamLoads {
   uint4 stream[kRowsAtOnce], added[kRowsAtOnce];
 };
 
-// Blocks walk over tiles of rows; with kTranspose a tile's bytes collect in shared memory and leave when it is
-// complete.
-template <class Tiling, int kBlocks, int kRows, bool kTranspose> // kBlocks: of a multiprocessor
+// Persistent loop over tiles of rows. With kTranspose the FP8 bytes of a tile collect in shared memory and leave when
+// the tile is complete.
+template <class Tiling, int kBlocks, int kRows, bool kTranspose> // kBlocks: CTAs per SM
 __global__ void __launch_bounds__(Tiling::kThreads, kBlocks) layernorm_forward_fp8_kernel(LayerNormForwardFp8 p) {
   constexpr int kAtOnce = Tiling::kRowsAtOnce, kRowGroups = kRows / Fp8TransposeTile::kGroupRows;
   static_assert(kRows % kAtOnce == 0);
-  constexpr bool kOneStep = kRows == Tiling::kStep; // the teams' rows at once are a tile
-  extern __shared__ __align__(16) uint8_t shared[]; // kTranspose: (kRows, C) bytes
+  constexpr bool kOneStep = kRows == Tiling::kStep; // one step covers a tile
+  extern __shared__ __align__(16) uint8_t shared[]; // kTranspose: (kRows, C) FP8 bytes
   __shared__ RowReduction<Tiling, kAtOnce> sums, squares;
   const Fp8TransposeTile fp8_tile{shared, Fp8TransposeTile::pitch_for(p.C)};
   const RowThread<Tiling> thread;
@@ -39,7 +40,7 @@ __global__ void __launch_bounds__(Tiling::kThreads, kBlocks) layernorm_forward_f
   const Float8 weight = active ? load8(p.weight, vector) : Float8{}, bias = active ? load8(p.bias, vector) : Float8{};
   Fp8Quantizer quantizer(p.out);
 
-  // Rows that are not there keep what was loaded before, which nobody uses.
+  // Rows beyond the last keep the previous loads, which are not used.
   StreamLoads<kAtOnce> next{};
   const auto load_next = [&](int row) {
 #pragma unroll
@@ -59,10 +60,10 @@ __global__ void __launch_bounds__(Tiling::kThreads, kBlocks) layernorm_forward_f
       const int row = row0 + r;
       const StreamLoads<kAtOnce> now = next;
       r += Tiling::kStep;
-      const bool more = !kOneStep && r < kRows; // of this tile
+      const bool more = !kOneStep && r < kRows; // in this tile
       load_next(more ? row + Tiling::kStep : (tile + blocks) * kRows + thread.first_row);
 
-      uint4 stream[kAtOnce]; // rounded: what backward will read, not what the add gave
+      uint4 stream[kAtOnce]; // rounded to BF16: what the backward pass reads
       float mean[kAtOnce], rstd[kAtOnce];
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j) {
@@ -111,7 +112,7 @@ __global__ void __launch_bounds__(Tiling::kThreads, kBlocks) layernorm_forward_f
         if (row0 + group * Fp8TransposeTile::kGroupRows < rows)
           fp8_tile.write_transposed(p.out.transposed, p.rows, row0, group, column);
       });
-      __syncthreads(); // the next rows overwrite the bytes
+      __syncthreads(); // the next rows overwrite the tile
     }
   }
   quantizer.commit(p.out);
@@ -119,7 +120,7 @@ __global__ void __launch_bounds__(Tiling::kThreads, kBlocks) layernorm_forward_f
 
 template <class Tiling, int kBlocks>
 void launch(CudaStream& cuda, const LayerNormForwardFp8& p) {
-  // Transposed, chunks of some thousand rows of the final LayerNorm: short tiles leave no multiprocessor idle.
+  // Transposed, for chunks of a few thousand rows of the final LayerNorm: short tiles keep all SMs busy.
   constexpr int kRows = Tiling::kStep, kTransposedRows = 2 * Fp8TransposeTile::kGroupRows;
   const int64_t multiprocessors = cuda.device->multiprocessors;
   if (!p.out.transposed) {
@@ -148,8 +149,8 @@ void layernorm_forward_fp8(CudaStream& cuda, const LayerNormForwardFp8& p) {
   require(p.rows % 16 == 0, "rows is a multiple of 16");
   require(p.C % 16 == 0, "C is a multiple of 16");
   require(p.C <= kMaxFp8Channels, "C is at most 2048");
-  require(indices_fit_in_32_bits(p.rows, p.C), "places are counted in 32 bits");
-  // Two rows at once, and as many warps as their registers leave room for: some 80 to 96 each (docs/benchmarks.md).
+  require(indices_fit_in_32_bits(p.rows, p.C), "vector indices fit in 32 bits");
+  // Two rows at once, and as many warps as 80 to 96 registers per thread allow (docs/benchmarks.md).
   if (p.C <= 512)
     launch<RowTiling<2, 4, 2>, 2>(cuda, p);
   else if (p.C <= 768)

@@ -1,4 +1,4 @@
-// The end of a step on the device: sums in a fixed order, one thread's verdict, AdamW predicated on it.
+// End of a step on the device: deterministic sums, a one-thread verdict, AdamW predicated on it.
 #include "kernels/optimizer.h"
 
 #include <cuda_bf16.h>
@@ -15,7 +15,7 @@ namespace gpt2 {
 
 namespace {
 
-// One block: 8 bytes per row, 0.5 MB at 65,536 tokens.
+// One CTA: 8 bytes per row, 0.5 MB at 65,536 tokens.
 __global__ void __launch_bounds__(1024) accumulate_loss_kernel(LossAccumulate p) {
   __shared__ double shared_sum[kWarp];
   __shared__ long long shared_count[kWarp];

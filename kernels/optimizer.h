@@ -1,4 +1,4 @@
-// The end of a step: global gradient norm, verdict, clipping and AdamW, with no word from the host in between.
+// End of a step: global gradient norm, verdict, clipping and AdamW, without a host round trip.
 #pragma once
 
 #include "kernels/backend.h"
@@ -6,34 +6,34 @@
 
 namespace gpt2 {
 
-constexpr int64_t kDecayGranule = 256; // elements that one byte of the decay mask speaks for
+constexpr int64_t kDecayGranule = 256; // elements per byte of the decay mask
 
-// What a step adds up, over micro-batches and shards: one block of doubles, so that ranks can add it in one go.
+// Sums over micro-batches and shards: consecutive doubles, so that ranks reduce them in one call.
 struct StepSums {
-  double loss;        // nats over the step's targets
-  double tokens;      // targets that counted; exact
-  double norm_square; // of the gradient of the sum
-  double stops;       // ranks that were asked to stop
+  double loss;        // nats, over the step's targets
+  double tokens;      // targets that are not ignored; exact
+  double norm_square; // squared norm of the gradient of the summed loss
+  double stops;       // ranks with a pending stop request
 };
 
-// Sums of squares of what an update subtracts from the weights, without decay; taken under Muon.
+// Sums of squares of what an update subtracts from the weights, without decay; filled under Muon.
 struct UpdateSquares {
   double matrices; // of the blocks
-  double adamw;    // all else
+  double adamw;    // all other tensors
 };
 
-// What the step came to; on the GPU it lives in device memory and is copied back once.
+// Result of a step; on the GPU in device memory, copied back once.
 struct StepScalars {
   StepSums sums;
   float loss;       // sums.loss / sums.tokens
   float grad_norm;  // sqrt(sums.norm_square) / sums.tokens, before clipping
-  float grad_scale; // what the optimizer multiplies the summed gradient with: clip factor / tokens
+  float grad_scale; // the optimizer's factor for the summed gradient: clip factor / tokens
   Verdict verdict;
   UpdateSquares updates; // of this rank, then of all
 };
 
-// Loss, norm, verdict and AdamW's gradient scale from the step's sums; the same arithmetic on both backends. Without a
-// single target, loss and norm are NaN and the step is skipped.
+// Loss, norm, verdict and AdamW's gradient scale from the step's sums; the same arithmetic on both backends. Without
+// any target loss and norm are NaN, and the step is skipped.
 GPT2_HOST_DEVICE inline void conclude_step(StepScalars& step, GuardState& guard, VerdictLimits limits,
                                            float grad_clip) {
   const double tokens = step.sums.tokens;
@@ -55,7 +55,7 @@ struct LossAccumulate {
 void accumulate_loss(Cpu&, const LossAccumulate&);
 void accumulate_loss(CudaStream&, const LossAccumulate&);
 
-// Of one slice of the gradient: a rank sums those it owns.
+// Of one shard of the gradient.
 struct GradientNorm {
   StepSums* sums;    // norm_square +=
   const float* grad; // (count)
@@ -64,7 +64,7 @@ struct GradientNorm {
 void gradient_norm(Cpu&, const GradientNorm&);
 void gradient_norm(CudaStream&, const GradientNorm&);
 
-// Fills loss, grad_norm, grad_scale and verdict from the sums of all ranks, by judge_step().
+// Sets loss, grad_norm, grad_scale and verdict from the sums of all ranks with judge_step().
 struct JudgeStep {
   StepScalars* scalars;
   GuardState* guard;
@@ -74,16 +74,16 @@ struct JudgeStep {
 void judge(Cpu&, const JudgeStep&);
 void judge(CudaStream&, const JudgeStep&);
 
-// One slice, as of the norm: w -= lr (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + decay w), unless the
-// verdict says skip. t = guard->adam_step, already advanced by judge(). Where decay_mask[i / 256] is 0 there is no
-// decay: tensors start at multiples of 256 elements, so one byte speaks for 256 elements.
+// One shard: w -= lr (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + decay w), unless the step is skipped. t =
+// guard->adam_step, already advanced by judge(). decay_mask[i / 256] == 0: no decay. Tensors start at multiples of 256
+// elements, so one byte covers 256 elements.
 template <class A>
 struct AdamW {
   float* master;             // (count) FP32 weights
-  A* weights;                // (count) copy that the forward pass reads; null where that is master itself
+  A* weights;                // (count) copy for the forward pass; null if that is master itself
   float* m;                  // (count)
   float* v;                  // (count)
-  const float* grad;         // (count), of the sum over tokens
+  const float* grad;         // (count), gradient of the summed loss
   const uint8_t* decay_mask; // (count / 256)
   const StepScalars* scalars;
   const GuardState* guard;

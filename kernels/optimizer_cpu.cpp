@@ -1,4 +1,4 @@
-// The end of a step on the CPU: loss, gradient norm, verdict, AdamW.
+// End of a step on the CPU: loss, gradient norm, verdict, AdamW.
 #include "kernels/optimizer.h"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ void accumulate_loss(Cpu&, const LossAccumulate& op) {
   }
 }
 
-// Sums of chunks of fixed size, added in order: the same bits for any number of threads.
+// Fixed-size chunks, added in order: deterministic for any number of threads.
 void gradient_norm(Cpu&, const GradientNorm& op) {
   constexpr int64_t kChunk = 1 << 16;
   const int64_t chunks = (op.count + kChunk - 1) / kChunk;

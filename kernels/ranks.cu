@@ -42,7 +42,7 @@ void launch_copy(CudaStream& cuda, const CopySegments<T>& p) {
   CUDA_CHECK_LAUNCH("copy_segments");
 }
 
-// The tile of cast_transpose.cuh without its arithmetic: 64-byte rows in, 128-byte rows out.
+// The tile of cast_transpose.cuh without arithmetic: 64-byte rows in, 128-byte rows out.
 __global__ void __launch_bounds__(kCastThreads) transpose_fp8_kernel(TransposeFp8 p) {
   __shared__ TransposedTile tile;
   const int col_group = threadIdx.x % 8, row_group = threadIdx.x / 8;

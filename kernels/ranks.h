@@ -1,12 +1,11 @@
-// What ranks need beside collectives: parts added where they arrive, scattered vectors collected, codes turned. GPU
-// only.
+// Kernels of multi-rank training beside the collectives: sums over ranks, gather of segments, FP8 transpose. GPU only.
 #pragma once
 
 #include "kernels/backend.h"
 
 namespace gpt2 {
 
-// out[i] = parts[0][i] + parts[1][i] + ..., in FP32 and in the order of ranks; 2 ranks + 4 bytes an element.
+// out[i] = parts[0][i] + parts[1][i] + ..., in FP32 and in rank order; (2 ranks + 4) bytes per element.
 struct SumOverRanks {
   float* out;        // (count)
   const bf16* parts; // (ranks, count)
@@ -15,12 +14,12 @@ struct SumOverRanks {
 };
 void sum_over_ranks(CudaStream&, const SumOverRanks&);
 
-// A segment of one buffer and its place in another, in elements.
+// A segment of one buffer and its offset in another, in elements.
 struct Segment {
   int64_t from, to, count;
 };
 
-// Copies segments of one buffer to places in another; as BF16 where out is.
+// Copies segments from one buffer to another; converts to BF16 if out is BF16.
 template <class T>
 struct CopySegments {
   T* out;
@@ -32,7 +31,7 @@ struct CopySegments {
 void copy_segments(CudaStream&, const CopySegments<float>&);
 void copy_segments(CudaStream&, const CopySegments<bf16>&);
 
-// out (cols, rows) = in (rows, cols) transposed: codes that came from their owner, for products that contract over
+// out (cols, rows) = in (rows, cols) transposed: FP8 weights received from their owner, for GEMMs that contract over
 // rows.
 struct TransposeFp8 {
   uint8_t* out;

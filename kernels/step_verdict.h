@@ -1,5 +1,5 @@
-// Is this step's gradient fit to be applied? One function decides for both engines: the CPU calls it, the GPU
-// runs it in a one-thread kernel, so AdamW can be predicated on it without a round trip to the host.
+// Anomaly guard: decides whether to apply a step. One function for both engines: the CPU calls it, the GPU runs it in a
+// one-thread kernel, so AdamW is predicated on it without a host round trip.
 #pragma once
 
 #include <cmath>
@@ -11,9 +11,9 @@ namespace gpt2 {
 
 enum class Verdict : int32_t {
   applied = 0,
-  skipped_nonfinite = 1, // loss or norm is NaN or infinite: always skipped
-  skipped_loss_z = 2,    // loss is an outlier against the recent window
-  skipped_norm_z = 3,    // gradient norm is an outlier against the recent window
+  skipped_nonfinite = 1, // loss or norm is NaN or infinite
+  skipped_loss_z = 2,    // loss is an outlier of the window
+  skipped_norm_z = 3,    // gradient norm is an outlier of the window
 };
 
 struct VerdictLimits {
@@ -21,17 +21,17 @@ struct VerdictLimits {
   float norm_z = 0;
 };
 
-// Kept on the device, saved in checkpoints. Plain data: copied as bytes.
+// In device memory, saved in checkpoints. Plain data, copied as bytes.
 struct GuardState {
-  static constexpr int kWindow = 128; // applied steps remembered
-  static constexpr int kMinimum = 32; // no z-score before that many
+  static constexpr int kWindow = 128; // applied steps
+  static constexpr int kMinimum = 32; // entries needed for a z-score
   float losses[kWindow];              // ring buffers
   float norms[kWindow];
   int32_t filled; // entries in use
-  int32_t next;   // ring position
+  int32_t next;   // next entry of the ring buffers
   int32_t skipped_in_a_row;
   int32_t pad_;
-  int64_t adam_step; // updates applied: Adam's bias correction counts these
+  int64_t adam_step; // applied updates: t of Adam's bias correction
 };
 
 GPT2_HOST_DEVICE inline float z_score(const float* window, int filled, float value) {
@@ -43,7 +43,7 @@ GPT2_HOST_DEVICE inline float z_score(const float* window, int filled, float val
   return deviation > 0 ? (value - mean) / deviation : 0;
 }
 
-// Judges the step and, if it is applied, remembers its loss and norm and advances adam_step.
+// Judges the step. If it is applied: records loss and norm, advances adam_step.
 GPT2_HOST_DEVICE inline Verdict judge_step(GuardState& guard, float loss, float norm, VerdictLimits limits) {
   Verdict verdict = Verdict::applied;
   if (!(fabsf(loss) <= 3.0e38f) || !(fabsf(norm) <= 3.0e38f)) { // false for NaN too

@@ -1,9 +1,9 @@
 // Stochastic rounding of the logits' gradient to E5M2, the same bits on the CPU and on the GPU.
 //
-// Rounding to nearest errs the same way every time it meets the same value, and among dlogits it does: the target's
-// p - 1 is near -1 for most tokens, and a frequent word has much the same p everywhere. Sums over tokens, in which the
-// true gradient mostly cancels, keep the error: the final LayerNorm's gradient had a cosine of 0.957 with BF16's.
-// Rounded up with the probability of the distance, each value is right on average, and so are their sums.
+// Rounding to nearest makes the same error every time it meets the same value, and dlogits repeat: the target's p - 1
+// is near -1 for most tokens, and a frequent word has about the same p everywhere. Sums over tokens, where the true
+// gradient mostly cancels, keep the error: the final LayerNorm's gradient had a cosine of 0.957 with BF16's. Stochastic
+// rounding is unbiased, and so are the sums.
 //
 // E5M2 is the upper byte of an IEEE half: round to half, add a random byte to the lower one, drop it.
 #pragma once
@@ -21,8 +21,8 @@ struct RoundingBytes {
   uint32_t low, high;
 };
 
-// Position and target make a token's key: no state, and the same in every repetition of a run. Where both return in a
-// later batch, so do the bytes, which by then meet other values.
+// A token's key is its position and target: no state, reproducible. A repeated pair repeats the bytes, but meets other
+// values.
 GPT2_HOST_DEVICE inline uint32_t rounding_key(int64_t position, int32_t target) {
   uint32_t x = static_cast<uint32_t>(position) * 0x9E3779B1u ^ static_cast<uint32_t>(target) * 0x85EBCA77u;
   x = (x ^ x >> 16) * 0x7FEB352Du;
@@ -30,15 +30,15 @@ GPT2_HOST_DEVICE inline uint32_t rounding_key(int64_t position, int32_t target) 
   return x ^ x >> 16;
 }
 
-// The key is mixed well already: a few instructions for eight columns.
+// The key is already mixed: a few instructions for eight columns.
 GPT2_HOST_DEVICE inline RoundingBytes rounding_bytes(uint32_t key, int column) {
   const uint32_t x = (key ^ static_cast<uint32_t>(column) * 0xC2B2AE3Du) * 0x9E3779B1u;
   const uint32_t low = x ^ x >> 15, y = low * 0x85EBCA77u;
   return {low, y ^ y >> 13};
 }
 
-// The byte of column k of the eight. Two neighbours are dithered at once, as halves of a word, so their bytes are 16
-// bits apart.
+// Byte of column k of the eight. Two neighbours are dithered at once as halves of a word, so their bytes are 16 bits
+// apart.
 GPT2_HOST_DEVICE inline uint32_t rounding_byte(const RoundingBytes& bytes, int k) {
   const uint32_t word = k < 4 ? bytes.low : bytes.high;
   return word >> (k % 4 / 2 * 8 + k % 2 * 16) & 0xFFu;

@@ -1,6 +1,6 @@
-// A block a row holds all its logits in registers, as 16-bit keys in the order of their values, and finds the least key
-// that is kept by 16 bisections; of tokens with that key, the last id that is kept by 16 more. 100 KB a row come from
-// L2 once; a bisection costs some 60 instructions and a barrier: 10 us for any number of rows up to that of the SMs.
+// One CTA per row. It holds all logits in registers as order-preserving 16-bit keys and finds the smallest selected key
+// by 16 bisections; ties are broken by 16 more on the token id. Each row is read once, 100 KB from L2; a bisection is
+// about 60 instructions and a barrier: 10 us for up to one row per SM.
 #include "kernels/top_k.h"
 
 #include <cuda_bf16.h>
@@ -16,11 +16,11 @@ namespace gpt2 {
 namespace {
 
 constexpr int kThreads = 1024;
-constexpr int kVectors = 7; // a thread's: 57,344 logits a row
-constexpr int kBits = 16;   // of a key, and of an id
+constexpr int kVectors = 7; // per thread: 57,344 logits per row
+constexpr int kBits = 16;   // of a key, and of a token id
 constexpr int kPairs = kVector / 2;
 
-// Order-preserving: negative numbers turned over, both zeros the same, NaN above all.
+// Order-preserving: negative numbers inverted, both zeros equal, NaN highest.
 __device__ inline uint32_t key_of(uint32_t bits) {
   if ((bits & 0x7FFF) > 0x7F80) return 0xFFFF;
   if (bits == 0x8000) bits = 0;
@@ -34,8 +34,8 @@ __device__ inline float value_of(uint32_t key) {
   return __uint_as_float(bits << 16); // key 0xFFFF: bits 0x7FFF, a NaN
 }
 
-// The block's part of a row: token (round * kThreads + thread) * 8 + 2 * pair and the next one in keys[round][pair].
-// Key 0, below -infinity's, is no token.
+// The thread's keys: keys[round][pair] holds tokens (round * kThreads + thread) * 8 + 2 * pair and + 1. Key 0, below
+// -infinity's, marks padding.
 struct RowKeys {
   uint32_t keys[kVectors][kPairs];
 
@@ -70,7 +70,7 @@ struct RowKeys {
 
   __device__ int at_least(uint32_t key) const {
     const uint32_t both = key | key << 16;
-    uint32_t counts = 0; // of low and of high halves
+    uint32_t counts = 0; // counts of low and high halves
 #pragma unroll
     for (int round = 0; round < kVectors; ++round) {
 #pragma unroll
@@ -87,7 +87,7 @@ struct RowKeys {
 };
 
 __global__ void __launch_bounds__(kThreads) top_k_kernel(TopKTokens p) {
-  __shared__ int counts[2 * kBits + 1]; // a bisection each, so that one barrier is enough for it
+  __shared__ int counts[2 * kBits + 1]; // one per bisection: one barrier each
   __shared__ int written;
   const RowKeys row(p.logits + static_cast<int64_t>(blockIdx.x) * p.padded_vocab, p.vocab);
   TokenLogit* const out = p.out + static_cast<int64_t>(blockIdx.x) * p.count;
@@ -101,14 +101,14 @@ __global__ void __launch_bounds__(kThreads) top_k_kernel(TopKTokens p) {
     return counts[slot];
   };
 
-  uint32_t least = 0; // the highest key that `count` tokens reach
+  uint32_t least = 0; // highest key with at least `count` tokens at or above
 #pragma unroll 1
   for (int bit = kBits - 1; bit >= 0; --bit) {
     const uint32_t higher = least | 1u << bit;
     if (total(row.at_least(higher), bit) >= p.count) least = higher;
   }
   const int above = total(least < 0xFFFF ? row.at_least(least + 1) : 0, 2 * kBits);
-  int end = 0; // as many of its equals as there is room for have ids below this
+  int end = 0; // ids below this fill the remaining places among ties
 #pragma unroll 1
   for (int bit = kBits - 1; bit >= 0; --bit) {
     const int further = end + (1 << bit);

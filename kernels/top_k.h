@@ -1,5 +1,4 @@
-// The likeliest next tokens: what sampling needs of a row of logits. Of 50,257 logits 50 stay, so that a decoder on a
-// GPU hands over 400 bytes a row and not 200 KB.
+// Top-k logits for sampling: a decoder on a GPU copies 50 of 50,257 logits, 400 bytes per row instead of 200 KB.
 #pragma once
 
 #include <span>
@@ -14,15 +13,15 @@ struct TokenLogit {
   int32_t token;
 };
 
-// Of equals the lower id first.
+// Ties: lower id first.
 inline bool likelier(const TokenLogit& a, const TokenLogit& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
 }
 
-// The `count` likeliest in order, NaN as -infinity.
+// The `count` highest logits in order; NaN counts as -infinity.
 std::vector<TokenLogit> top_k_tokens(std::span<const float> logits, size_t count);
 
-// The same of many rows, each in no order, and a NaN as the likeliest of all. GPU only.
+// Top-k of many rows, unordered; NaN counts as the highest. GPU only.
 struct TopKTokens {
   TokenLogit* out;    // (rows, count)
   const bf16* logits; // (rows, padded_vocab)

@@ -1,5 +1,5 @@
-// Element functions that compilers turn into vector code, for the CPU kernels. (glibc has no vector expf on Arm before
-// 2.38, and its scalar one would cost more than the rest of a softmax.)
+// Elementwise functions that compilers vectorise, for the CPU kernels. (glibc has no vector expf on Arm before 2.38;
+// its scalar expf costs more than the rest of a softmax.)
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace gpt2 {
 
-// a * b + c rounded once. Written out because -fassociative-math may regroup plain sums; where there is no FMA
-// instruction the exact double product does the same service.
+// a * b + c with one rounding. Explicit, because -fassociative-math may regroup sums. Without an FMA instruction the
+// exact double product gives the same result.
 inline float fused_multiply_add(float a, float b, float c) {
 #ifdef __FP_FAST_FMAF
   return __builtin_fmaf(a, b, c);
@@ -41,7 +41,7 @@ inline float vector_exp(float x) {
   return x < kLowest ? 0.0f : power * e_r;
 }
 
-// NaNs are passed over: whoever needs the maximum meets them again in the sum that follows.
+// Ignores NaNs: they show in the sum that follows.
 inline float vector_max(const float* x, int64_t count) {
   float highest = -std::numeric_limits<float>::infinity();
 #pragma omp simd reduction(max : highest)
@@ -49,9 +49,9 @@ inline float vector_max(const float* x, int64_t count) {
   return highest;
 }
 
-// Turns scores into unnormalised probabilities.
+// Scores to unnormalised probabilities.
 struct Exponentiated {
-  float highest, sum; // of the scores, and of what they have become
+  float highest, sum; // of the scores; of the probabilities
 };
 inline Exponentiated exponentiate(float* scores, int count) {
   const float highest = vector_max(scores, count);

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "kernels/layernorm_backward.h"
 #include "tests/kernel_testing.h"
 
 using namespace gpt2;

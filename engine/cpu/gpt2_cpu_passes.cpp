@@ -9,6 +9,7 @@
 #include "kernels/gelu.h"
 #include "kernels/gemm.h"
 #include "kernels/layernorm.h"
+#include "kernels/layernorm_backward.h"
 
 namespace gpt2 {
 

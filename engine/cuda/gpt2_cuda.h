@@ -7,7 +7,7 @@
 
 #include "engine/dist/communicator.h"
 #include "engine/model/model.h"
-#include "kernels/attention.h"
+#include "kernels/backend.h"
 
 namespace gpt2 {
 

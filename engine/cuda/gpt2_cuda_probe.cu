@@ -6,6 +6,7 @@
 #include "engine/cuda/gpt2_cuda.h"
 #include "engine/cuda/nccl_communicator.h"
 #include "kernels/cuda/memory.h"
+#include "kernels/cuda/open_device.h"
 #include "kernels/gemm_fp8.h"
 
 namespace gpt2 {
@@ -101,7 +102,7 @@ std::string fp8_refusal(int device) {
     CudaOptions options;
     options.device = device;
     options.deterministic = true; // the first plan will do, without timing
-    CudaStream cuda(options);
+    CudaStream cuda(open_device(options));
     multiply_zeros(cuda);
     return "";
   } catch (const Error& error) {

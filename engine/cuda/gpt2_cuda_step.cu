@@ -10,6 +10,7 @@
 #include "engine/cuda/gpt2_cuda_model.h"
 #include "kernels/cuda/attention_cudnn.h"
 #include "kernels/cuda/gemm_plans.h"
+#include "kernels/cuda/open_device.h"
 #include "kernels/fill.h"
 #include "kernels/layernorm.h"
 #include "kernels/optimizer.h"
@@ -144,7 +145,7 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
       recompute_(cuda_options.recompute),
       fuse_gelu_(cuda_options.fuse_gelu),
       use_graph_(cuda_options.cuda_graph),
-      cuda_(backend_options(cuda_options)),
+      cuda_(open_device(backend_options(cuda_options))),
       memory_(allocate(options, cuda_options, table_, sharded_,
                        exchange_bytes(table_, cuda_options.sharing, group.ranks()))),
       b_(lay_out_in(*memory_, options, table_, recompute_, sharded_, memory_report_)),

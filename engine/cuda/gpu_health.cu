@@ -9,6 +9,7 @@
 #include "engine/cuda/gpt2_cuda_model.h"
 #include "kernels/cuda/attention_cudnn.h"
 #include "kernels/cuda/memory.h"
+#include "kernels/cuda/open_device.h"
 #include "kernels/cuda/profile.h"
 #include "kernels/gemm.h"
 #include "kernels/gemm_fp8.h"
@@ -181,7 +182,7 @@ double fp8_rate(CudaStream& cuda) {
 
 double fp8_product_error(int device) {
   constexpr int R = 128, C = 768, OC = 256;
-  CudaStream cuda(untuned(device));
+  CudaStream cuda(open_device(untuned(device)));
   const Fp8Matrix in(cuda, R, C, Fp8Format::e4m3, 1), weight(cuda, OC, C, Fp8Format::e4m3, 2),
       dout(cuda, R, OC, Fp8Format::e5m2, 3);
   const auto at = [](const Fp8Matrix& m, int row, int col) {
@@ -212,7 +213,7 @@ double fp8_product_error(int device) {
 GpuRates measure_gpu_rates(int device) {
   CudaOptions options;
   options.device = device;
-  CudaStream cuda(options);
+  CudaStream cuda(open_device(options));
   GpuRates rates;
   rates.copy_gb_per_s = copy_rate(cuda);
   rates.bf16_tflops = bf16_rate(cuda);
@@ -228,7 +229,7 @@ GpuCondition gpu_condition(int device) {
 }
 
 std::string cudnn_version(int device) {
-  const CudaStream cuda(untuned(device));
+  const CudaStream cuda(open_device(untuned(device)));
   return cuda.device->attentions->version();
 }
 

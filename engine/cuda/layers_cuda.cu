@@ -10,6 +10,7 @@
 #include "kernels/gelu.h"
 #include "kernels/gemm.h"
 #include "kernels/layernorm.h"
+#include "kernels/layernorm_backward.h"
 #include "kernels/optimizer.h"
 #include "kernels/sm90/attention.h"
 

@@ -7,6 +7,7 @@
 #include "kernels/cross_entropy_fp8.h"
 #include "kernels/gelu_fp8.h"
 #include "kernels/gemm_fp8.h"
+#include "kernels/layernorm_backward.h"
 #include "kernels/layernorm_fp8.h"
 #include "kernels/sm90/lm_head_fp8.h"
 #include "kernels/sm90/mlp_fp8.h"

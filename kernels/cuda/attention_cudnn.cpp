@@ -1,4 +1,5 @@
-// cuDNN SDPA on packed QKV, through cudnn-frontend. Nothing else includes cudnn_frontend.h: it takes 90 s to compile.
+// cuDNN SDPA on packed QKV, through cudnn-frontend. The only file that includes cudnn_frontend.h: it takes 90 s to
+// compile.
 #include "kernels/cuda/attention_cudnn.h"
 
 #include <cuda_bf16.h>
@@ -12,8 +13,8 @@
 namespace gpt2 {
 namespace {
 
-// The deterministic backward keeps dP, (B, NH, T, T) in BF16, with T in whole tiles; beyond this size the batch is cut
-// into equal parts.
+// The deterministic backward pass stores dP, (B, NH, T, T) in BF16, T rounded up to tiles. Above this size the batch is
+// processed in equal parts.
 constexpr int64_t kDeterministicWorkspace = int64_t{2} << 30;
 
 int64_t deterministic_bytes_per_sequence(int T, int NH) {
@@ -21,7 +22,7 @@ int64_t deterministic_bytes_per_sequence(int T, int NH) {
   return 2 * NH * queries * keys;
 }
 
-// Sequences in a part: the largest divisor of B that stays within the limit, or one.
+// Sequences per part: the largest divisor of B within the limit, at least one.
 int deterministic_part(int B, int T, int NH) {
   const int64_t fitting = kDeterministicWorkspace / deterministic_bytes_per_sequence(T, NH);
   return largest_divisor_at_most(B, static_cast<int>(std::clamp<int64_t>(fitting, 1, B)));
@@ -29,9 +30,8 @@ int deterministic_part(int B, int T, int NH) {
 
 } // namespace
 
-// As cudnn-frontend counts for the backward pass: the row sums of dO * O and, one or the other, FP32 sums of dQ or dP.
-// What cuDNN's engines add of their own (counters, padding) is not documented; 16 MiB are set aside for it, and a GPU
-// test compares with what was asked for.
+// As cudnn-frontend computes it for the backward pass: row sums of dO * O, and FP32 sums of dQ or dP. What cuDNN's
+// engines add (counters, padding) is not documented: 16 MiB are reserved, and a GPU test compares with the actual size.
 size_t attention_workspace_bytes(AttentionKind kind, bool deterministic, int B, int T, int NH, int HS) {
   if (kind == AttentionKind::handwritten) return 0;
   const int64_t rows = int64_t{B} * T * NH;
@@ -55,7 +55,7 @@ size_t attention_workspace_bytes(AttentionKind kind, bool deterministic, int B, 
 #include <vector>
 
 namespace cudnn_frontend {
-void* cudnn_dlhandle = nullptr; // the frontend looks up every cuDNN function through this
+void* cudnn_dlhandle = nullptr; // the frontend looks up cuDNN functions here
 }
 
 namespace gpt2 {
@@ -76,7 +76,7 @@ struct Shape {
   }
 };
 
-// A built graph for `batch` sequences, run B / batch times; null where cuDNN refuses the shape.
+// A built graph for `batch` sequences, executed B / batch times; null if cuDNN rejects the shape.
 struct Plan {
   std::unique_ptr<fe::graph::Graph> graph;
   int batch = 0;
@@ -96,7 +96,7 @@ void check(cudnnStatus_t status, const char* what) {
   }
 }
 
-// Seen by cuDNN as (B, NH, T, HS): a slice of (B, T, 3, NH, HS), or all of (B, T, NH, HS).
+// cuDNN's view (B, NH, T, HS) of a slice of (B, T, 3, NH, HS), or of (B, T, NH, HS).
 fe::graph::Tensor_attributes slice(const Shape& s, int batch, int64_t slices, Uid uid) {
   const int64_t row = slices * s.NH * s.HS;
   fe::graph::Tensor_attributes tensor;
@@ -113,7 +113,7 @@ fe::graph::Tensor_attributes stats_tensor(const Shape& s, int batch) {
   return tensor;
 }
 
-// The graph infers dimensions of its outputs; layout and identity are ours.
+// The graph infers the dimensions of its outputs; stride and uid are set here.
 void describe_output(const Tensor& output, const fe::graph::Tensor_attributes& as) {
   output->set_output(true).set_uid(as.get_uid()).set_dim(as.get_dim()).set_stride(as.get_stride());
   output->set_data_type(as.get_data_type());
@@ -151,7 +151,7 @@ void describe_backward(fe::graph::Graph& graph, const Shape& s, int batch, bool 
 
 struct AttentionPlans::Cudnn {
   explicit Cudnn(bool deterministic) : deterministic(deterministic) {
-    // With two CUDA runtimes on the library path the frontend would take the older one, whose structures differ.
+    // With two CUDA runtimes on the library path the frontend would load the older one, whose structures differ.
     setenv("CUDNN_FRONTEND_CUDART_LIB_NAME", "libcudart.so.13", 0);
     static_assert(CUDART_VERSION / 1000 == 13);
     if (!fe::cudnn_dlhandle) fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
@@ -219,18 +219,18 @@ struct AttentionPlans::Cudnn {
 
   bool deterministic;
   cudnnHandle_t handle = nullptr;
-  cudaStream_t stream = nullptr; // the handle's, at present
+  cudaStream_t stream = nullptr; // current stream of the handle
   std::map<Shape, Plan> plans;
 };
 
 AttentionPlans::AttentionPlans(const CudaDevice& device) : device_(device) {
   if (device.options.attention == AttentionKind::handwritten) reason_ = "not asked for";
-  if (device.options.attention == AttentionKind::cudnn) { // fails here, not at the first step
+  if (device.options.attention == AttentionKind::cudnn) { // fail now, not at the first step
     if (const std::string why_not = open(); !why_not.empty()) refuse(why_not);
   }
 }
 
-// Opened when it is first needed: on a Hopper it may never be. Why not, or nothing.
+// Loads cuDNN on first use: Hopper may never need it. Returns the reason for a failure, or "".
 std::string AttentionPlans::open() {
   if (cudnn_ || !reason_.empty()) return reason_;
   try {
@@ -290,13 +290,13 @@ bool AttentionPlans::backward(CudaStream& cuda, const AttentionBackward<bf16>& a
   return true;
 }
 
-// Each reason is said once; a user who named cuDNN gets an error instead of another kernel.
+// Logs each reason once. With --attention cudnn it is an error.
 bool AttentionPlans::refuse(const std::string& reason) {
   if (device_.options.attention == AttentionKind::cudnn) {
     throw Error(ExitCode::device, reason,
                 "install cuDNN 9 and put its lib directory on LD_LIBRARY_PATH, or choose --attention auto");
   }
-  if (said_.insert(reason).second) log_warn("attention: " + reason + "; using our own kernels");
+  if (logged_.insert(reason).second) log_warn("attention: " + reason + "; using our own kernels");
   reason_ = reason;
   return false;
 }

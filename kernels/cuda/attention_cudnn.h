@@ -1,5 +1,5 @@
-// cuDNN's scaled dot product attention: one graph per shape and direction, built once, executed on the caller's stream
-// in the caller's workspace. cuDNN is opened at run time, so the program starts without it.
+// cuDNN scaled dot product attention: one graph per shape and direction, built once, executed on the caller's stream in
+// the caller's workspace. cuDNN is loaded at run time, so the program starts without it.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace gpt2 {
 
-// Device memory that cuDNN's workspace takes on one stream, at most, for batches of this shape: counted before anything
-// is allocated. 0 with --attention own; where Hopper's kernels serve (kernels/sm90/attention.h), nothing is asked for.
+// Upper bound of cuDNN's workspace on one stream for batches of this shape, before anything is allocated. 0 with
+// --attention own. kernels/sm90/attention.h needs no workspace.
 size_t attention_workspace_bytes(AttentionKind kind, bool deterministic, int B, int T, int NH, int HS);
 
 class AttentionPlans {
@@ -22,12 +22,12 @@ class AttentionPlans {
   ~AttentionPlans();
   AttentionPlans(const AttentionPlans&) = delete;
 
-  // False, with the reason kept, where cuDNN is missing or refuses the shape: the caller then has to compute. The first
-  // call for a shape builds its graph and allocates workspace, and so must not be under stream capture.
+  // False if cuDNN is missing or rejects the shape; reason() says why, and the caller uses another kernel. The first
+  // call for a shape builds its graph and allocates workspace: not under stream capture.
   bool forward(CudaStream& cuda, const AttentionForward<bf16>& args);
   bool backward(CudaStream& cuda, const AttentionBackward<bf16>& args);
 
-  const std::string& reason() const { return reason_; } // why cuDNN did not serve; empty while it does, or nobody asked
+  const std::string& reason() const { return reason_; } // why cuDNN is not used; empty if it is, or was never needed
   std::string version();                                // "cuDNN 9.19.0", or empty without the library
 
  private:
@@ -37,9 +37,9 @@ class AttentionPlans {
   bool refuse(const std::string& reason);
 
   const CudaDevice& device_;
-  std::unique_ptr<Cudnn> cudnn_; // null: not needed so far, or the library is missing
+  std::unique_ptr<Cudnn> cudnn_; // null: not needed yet, or the library is missing
   std::string reason_;
-  std::set<std::string> said_; // reasons already printed
+  std::set<std::string> logged_; // reasons already logged
 };
 
 } // namespace gpt2

@@ -13,7 +13,7 @@ constexpr int kHeuristics = 16;
 
 void check(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  CUDA_CHECK(cudaGetLastError()); // a lost device or a kernel's fault explains more
+  CUDA_CHECK(cudaGetLastError()); // a lost device or a kernel fault explains more
   throw Error(ExitCode::device, std::string(what) + ": " + cublasLtGetStatusString(status),
               "check that cuBLASLt and the driver belong to the same CUDA 13");
 }
@@ -113,7 +113,7 @@ std::optional<CublasLtAlgorithm> CublasLtAlgorithm::from_hex(const std::string& 
   return algorithm;
 }
 
-// ---- one problem ----
+// ---- one GEMM ----
 
 struct CublasLtGemm::Description {
   explicit Description(const GemmProblem& p) {
@@ -153,8 +153,8 @@ void CublasLtGemm::bind(const GemmArguments& operands) const {
   if (operands.b_scale) set(description_->gemm, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, operands.b_scale);
 }
 
-// Split sums must be kept in FP32 and added by a second pass: neither in the order in which blocks finish, nor rounded
-// to BF16.
+// Split-K sums stay in FP32 and are added by a second pass: not in the order in which CTAs finish, and not rounded to
+// BF16.
 std::vector<CublasLtAlgorithm> CublasLtGemm::heuristics() const {
   Preference preference;
   preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kGemmWorkspaceBytes});

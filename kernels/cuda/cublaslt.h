@@ -1,5 +1,5 @@
-// cuBLASLt: one problem's description, the library's algorithms for it, and how one of them runs. Only algorithms that
-// sum in a fixed order are considered, so the same algorithm gives the same bits.
+// cuBLASLt: the description of one GEMM, the library's algorithms for it, and the launch of one of them. Only
+// algorithms with a fixed summation order are used: the same algorithm gives the same bits.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ class CublasLt {
 };
 
 struct CublasLtAlgorithm {
-  std::array<uint64_t, 8> bits{}; // a cublasLtMatmulAlgo_t, which the library lets us keep
+  std::array<uint64_t, 8> bits{}; // a cublasLtMatmulAlgo_t, which may be stored
 
   std::string to_hex() const;
   static std::optional<CublasLtAlgorithm> from_hex(const std::string& hex);
@@ -40,13 +40,13 @@ class CublasLtGemm {
   ~CublasLtGemm();
   CublasLtGemm(const CublasLtGemm&) = delete;
 
-  // Bias, aux and scales are part of the description: to be bound before the other three are called.
+  // Bias, aux and scales are part of the description: bind them before the calls below.
   void bind(const GemmArguments& operands) const;
 
-  std::vector<CublasLtAlgorithm> heuristics() const; // best guess first; throws if there is none
+  std::vector<CublasLtAlgorithm> heuristics() const; // best first; throws if empty
   bool accepts(const CublasLtAlgorithm& algorithm) const;
   bool launch(CudaStream& cuda, const CublasLtAlgorithm& algorithm,
-              const GemmArguments& operands) const; // did it start?
+              const GemmArguments& operands) const; // false: not launched
 
  private:
   struct Description;

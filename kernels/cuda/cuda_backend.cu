@@ -1,10 +1,7 @@
-// Opening a GPU, and turning CUDA's error codes into a line that says what to do.
+// Opens a GPU and its streams, and turns CUDA error codes into messages with a hint.
 #include "kernels/cuda/cuda_backend.h"
 
 #include <utility>
-
-#include "kernels/cuda/attention_cudnn.h"
-#include "kernels/cuda/gemm_plans.h"
 
 namespace gpt2 {
 namespace {
@@ -22,7 +19,7 @@ bool means_no_code(cudaError_t status) {
          status == cudaErrorInvalidPtx;
 }
 
-// One imperative sentence per kind of failure.
+// One hint per kind of failure.
 std::string hint_for(cudaError_t status) {
   if (means_no_code(status)) return rebuild_hint(compute_capability_of(current_device()));
   switch (status) {
@@ -65,7 +62,7 @@ int compute_capability_of(int device) {
 
 void cuda_check(cudaError_t status, const char* what, const char* file, int line) {
   if (status == cudaSuccess) return;
-  cudaGetLastError(); // a sticky error stays, any other is now reported and must not be reported again
+  cudaGetLastError(); // clears the error unless it is sticky: it is reported once
   const char* name = file;
   for (const char* c = file; *c; ++c) {
     if (*c == '/') name = c + 1;
@@ -77,7 +74,7 @@ void cuda_check(cudaError_t status, const char* what, const char* file, int line
 }
 
 std::string rebuild_hint(int compute_capability) {
-  const std::string letter = compute_capability == 90 ? "a" : ""; // Hopper's own instructions
+  const std::string letter = compute_capability == 90 ? "a" : ""; // sm_90a
   return "run: make ARCHS=" + std::to_string(compute_capability) + letter + "-real";
 }
 
@@ -86,7 +83,7 @@ void require_device_code(int device) {
   cudaFuncAttributes attributes{};
   const cudaError_t status = cudaFuncGetAttributes(&attributes, empty_kernel);
   if (!means_no_code(status)) return CUDA_CHECK(status);
-  cudaGetLastError(); // reported here
+  cudaGetLastError(); // clears the error: it is reported below
   const int compute_capability = compute_capability_of(device);
   cudaDeviceProp properties{};
   CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
@@ -117,13 +114,7 @@ CudaDevice::CudaDevice(const CudaOptions& options) : options(options) {
                   "train on the CPU engine, or use an A100, H100 or newer");
   }
   require_device_code(options.device);
-  gemms = std::make_unique<GemmPlans>(*this);
-  attentions = std::make_unique<AttentionPlans>(*this);
 }
-
-CudaDevice::~CudaDevice() = default;
-
-CudaStream::CudaStream(const CudaOptions& options) : CudaStream(std::make_shared<CudaDevice>(options)) {}
 
 CudaStream::CudaStream(std::shared_ptr<CudaDevice> on, Priority priority) : device(std::move(on)) {
   try {
@@ -143,7 +134,7 @@ CudaStream::CudaStream(std::shared_ptr<CudaDevice> on, Priority priority) : devi
 
 CudaStream::~CudaStream() { release(); }
 
-// Errors are ignored: after a lost device every call fails, and the first failure has been reported.
+// Ignores errors: after a lost device every call fails, and the first failure was reported.
 void CudaStream::release() noexcept {
   if (stream) cudaStreamSynchronize(stream);
   for (void* workspace : attention_workspaces_) cudaFree(workspace);

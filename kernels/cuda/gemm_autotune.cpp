@@ -6,8 +6,8 @@
 namespace gpt2 {
 namespace {
 
-constexpr float kDropBeyond = 1.2f; // methods this much slower than the best so far are timed only once
-constexpr int kRounds = 3;          // further timings of the methods that stay
+constexpr float kDropBeyond = 1.2f; // slower methods are timed once
+constexpr int kRounds = 3;          // further rounds for the others
 constexpr float kNever = std::numeric_limits<float>::infinity();
 
 struct TimingEvent {
@@ -17,7 +17,7 @@ struct TimingEvent {
   cudaEvent_t value = nullptr;
 };
 
-// Memory of an output's size; null when there is none left for it.
+// Memory of the output's size; null if the device has none left.
 class TemporaryOutput {
  public:
   explicit TemporaryOutput(size_t bytes) {
@@ -37,7 +37,7 @@ class TemporaryOutput {
   void* pointer_ = nullptr;
 };
 
-// Microseconds per run; infinity when the method does not run.
+// Microseconds per run; infinity if the method does not run.
 float time(CudaStream& cuda, int repeats, const std::function<bool()>& run) {
   const TimingEvent start, stop;
   CUDA_CHECK(cudaEventRecord(start.value, cuda.stream));
@@ -51,7 +51,7 @@ float time(CudaStream& cuda, int repeats, const std::function<bool()>& run) {
   return 1000 * milliseconds / static_cast<float>(repeats);
 }
 
-// Short runs are repeated, and rounds go over all that may still win, so that a clock that drifts favours nobody.
+// Short runs are repeated, and each round covers all candidates, so that clock drift favours none.
 TimedMethod time_methods(CudaStream& cuda, std::span<const GemmMethod> methods, const GemmArguments& operands,
                          const GemmLaunch& launch) {
   std::vector<TimedMethod> timed;

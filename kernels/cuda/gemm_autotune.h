@@ -1,4 +1,4 @@
-// The fastest way to compute a problem, found by running each on the real operands.
+// Autotuning: times every method for a GEMM on the real operands.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace gpt2 {
 
-// A way to compute a problem: an algorithm of cuBLASLt's, or a kernel of ours.
+// A cuBLASLt algorithm, or one of our kernels.
 using GemmMethod = std::variant<CublasLtAlgorithm, const GemmKernel*>;
 
 struct TimedMethod {
@@ -18,12 +18,12 @@ struct TimedMethod {
   float microseconds = 0; // 0: not timed
 };
 
-// Enqueues the problem on `cuda` by one method; false where the method does not run.
+// Enqueues the GEMM with one method; false if the method does not run.
 using GemmLaunch = std::function<bool(const GemmMethod&, const GemmArguments&)>;
 
-// Runs every method at least twice, those near the best more often; synchronous, some milliseconds. D is overwritten,
-// except where the problem accumulates: then a copy of its size stands in. Nothing where there is no memory for that
-// copy or nothing runs.
+// Runs every method at least twice, those near the best more often; synchronous, a few milliseconds. Overwrites D, or a
+// temporary of its size if the problem accumulates. Empty if there is no memory for the temporary, or if no method
+// runs.
 std::optional<TimedMethod> autotune(CudaStream& cuda, const GemmProblem& problem, const GemmArguments& operands,
                                     std::span<const GemmMethod> methods, const GemmLaunch& launch);
 

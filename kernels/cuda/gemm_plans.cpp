@@ -5,10 +5,10 @@
 namespace gpt2 {
 namespace {
 
-const std::string kOurPrefix = "own/"; // before a kernel's name in a choice; cuBLASLt's are hexadecimal
+const std::string kOurPrefix = "own/"; // prefix of our kernels in stored plans; cuBLASLt's are hexadecimal
 
-// 256 where every operand is so aligned, 16 where some are less: two plans, because the heuristics may use it. Batches
-// are of BF16 matrices.
+// 256 if every operand is aligned to 256 bytes, else 16. Separate plans: the heuristics depend on it. Batched problems
+// are BF16.
 int alignment_of(const GemmProblem& problem, const GemmArguments& operands) {
   uintptr_t bits = 0;
   if (problem.batch > 1) {
@@ -19,7 +19,7 @@ int alignment_of(const GemmProblem& problem, const GemmArguments& operands) {
                               static_cast<const void*>(operands.aux)}) {
     bits |= reinterpret_cast<uintptr_t>(pointer);
   }
-  if (bits % 16 != 0) throw Error(ExitCode::device, "a matrix problem's operand is not aligned to 16 bytes");
+  if (bits % 16 != 0) throw Error(ExitCode::device, "a GEMM operand is not aligned to 16 bytes");
   return bits % 256 == 0 ? 256 : 16;
 }
 
@@ -46,7 +46,7 @@ struct GemmPlans::Plan {
   bool tuned = false;
 };
 
-// A deterministic device reads no file: what stands in it was once chosen by timing.
+// A deterministic device does not read the plan cache: its entries were chosen by timing.
 GemmPlans::GemmPlans(const CudaDevice& device)
     : device_(device), store_(device.options.deterministic ? "" : device.options.plan_cache) {}
 
@@ -54,7 +54,7 @@ GemmPlans::~GemmPlans() = default;
 
 void GemmPlans::add(const GemmKernel& kernel) {
   kernels_.push_back(std::make_unique<const GemmKernel>(kernel));
-  plans_.clear(); // chosen without it
+  plans_.clear(); // they were chosen without this kernel
 }
 
 void GemmPlans::run(CudaStream& cuda, GemmProblem problem, const GemmArguments& operands) {
@@ -75,7 +75,7 @@ const GemmPlans::Plan& GemmPlans::plan_for(CudaStream& cuda, const GemmProblem& 
   if (found != plans_.end()) return *found->second;
 
   auto plan = std::make_unique<Plan>(library_, problem);
-  plan->library.bind(operands); // the heuristics look at the alignment of bias and aux
+  plan->library.bind(operands); // the heuristics depend on the alignment of bias and aux
   if (const std::optional<TimedMethod> method = known(plan->library, problem)) {
     plan->chosen = *method;
   } else {
@@ -106,14 +106,14 @@ std::vector<const GemmKernel*> GemmPlans::kernels_for(const GemmProblem& problem
   return taking;
 }
 
-// The answer depends on who competed: cuBLASLt of this version, and the kernels of ours that take the problem.
+// The key names all candidates: cuBLASLt's version and our kernels that can implement the problem.
 TuningQuestion GemmPlans::question_for(const GemmProblem& problem) const {
   std::string competitors = std::to_string(cublaslt_version());
   for (const GemmKernel* kernel : kernels_for(problem)) competitors += '+' + kernel->name;
   return {device_.name, competitors, problem.name()};
 }
 
-// What the checkpoint says, else what was remembered; in either case something that still computes this problem here.
+// From the checkpoint, else from the plan cache, if this device can still run it.
 std::optional<TimedMethod> GemmPlans::known(const CublasLtGemm& library, const GemmProblem& problem) const {
   std::optional<TuningAnswer> answer;
   const auto pinned = pinned_.find({device_.name, std::to_string(cublaslt_version()), problem.name()});
@@ -138,7 +138,7 @@ std::optional<GemmMethod> GemmPlans::method_of(const std::string& choice, const 
   return *algorithm;
 }
 
-// A checkpoint's choices hold whoever competes later, so they stand under the library's version alone.
+// A checkpoint's plans stay valid when candidates are added: their key has cuBLASLt's version only.
 std::string GemmPlans::to_text() const {
   TuningNotes notes;
   for (const auto& [problem, plan] : plans_) {
@@ -150,7 +150,7 @@ std::string GemmPlans::to_text() const {
 
 void GemmPlans::from_text(const std::string& text) {
   for (const auto& [question, answer] : parse_tuning_notes(text)) pinned_[question] = answer;
-  plans_.clear(); // made anew at next use
+  plans_.clear(); // rebuilt at next use
 }
 
 std::vector<GemmPlans::Entry> GemmPlans::entries() const {

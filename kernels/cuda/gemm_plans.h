@@ -1,4 +1,4 @@
-// Matrix products, each by the way that was fastest: remembered, or timed the first time the problem is met.
+// Runs each GEMM by its fastest known method: from a checkpoint, from the plan cache, or autotuned at its first use.
 #pragma once
 
 #include <map>
@@ -17,21 +17,21 @@ class GemmPlans {
   ~GemmPlans();
   GemmPlans(const GemmPlans&) = delete;
 
-  // A kernel of ours competes from now on for every problem that it takes.
+  // Adds one of our kernels to autotuning.
   void add(const GemmKernel& kernel);
 
-  // Enqueues the problem. The first time it is met: by the plan of a checkpoint if there is one; else as remembered, or
-  // timed (some milliseconds, synchronous). A deterministic device, whose choices must not depend on what was timed
-  // here or earlier, takes cuBLASLt's first heuristic instead, and so does a stream under capture.
+  // Enqueues the GEMM. First use of a problem: the plan of a checkpoint, else the plan cache, else autotuning (a few
+  // milliseconds, synchronous). A deterministic device and a stream under capture take cuBLASLt's first heuristic
+  // instead: their choice must not depend on timing.
   void run(CudaStream& cuda, GemmProblem problem, const GemmArguments& operands);
 
-  // All plans in use, one line each, for a checkpoint; and back, with precedence over what was remembered.
+  // All plans in use, one line each, for a checkpoint; and back. They override the plan cache.
   std::string to_text() const;
   void from_text(const std::string& text);
 
   struct Entry {
     std::string problem;
-    std::string method; // "cublaslt", or the name of a kernel of ours
+    std::string method; // "cublaslt", or the name of our kernel
     float microseconds; // 0: chosen without timing
     bool tuned;         // timed by this process
   };

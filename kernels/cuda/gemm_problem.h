@@ -1,5 +1,4 @@
-// A matrix problem as a thing to choose for: its shape and types, its operands, and a kernel of ours that may compute
-// it.
+// A GEMM as autotuning sees it: problem, arguments, and a custom kernel that may run it.
 #pragma once
 
 #include <compare>
@@ -13,8 +12,7 @@ namespace gpt2 {
 enum class GemmType : uint8_t { bf16, fp32, e4m3, e5m2 };
 enum class GemmEpilogue : uint8_t { none, bias, gelu_aux_bias };
 
-// D(m, n) = epilogue(alpha op(A) op(B) (+ D or beta C)), packed and column-major as cuBLASLt counts; accumulation in
-// FP32.
+// D(m, n) = epilogue(alpha op(A) op(B) (+ D or beta C)), packed and column-major as in cuBLASLt; accumulation in FP32.
 struct GemmProblem {
   bool transpose_a = false; // A is stored (k, m) instead of (m, k)
   bool transpose_b = false; // B is stored (n, k) instead of (k, n)
@@ -28,7 +26,7 @@ struct GemmProblem {
   int alignment = 256;            // bytes, of every operand: 256, else 16
 
   auto operator<=>(const GemmProblem&) const = default;
-  std::string name() const; // "TN_3072x65536x768_bf16_bf16_bf16_bias", the key in files
+  std::string name() const; // "TN_3072x65536x768_bf16_bf16_bf16_bias": the key in plan caches and checkpoints
   size_t output_bytes() const;
 };
 
@@ -36,7 +34,7 @@ struct GemmArguments {
   void* d = nullptr;
   const void* a = nullptr;
   const void* b = nullptr;
-  const void* c = nullptr;        // (m, n) BF16: what a residual problem adds to; not D
+  const void* c = nullptr;        // (m, n) BF16: residual input, not D
   const void* bias = nullptr;     // (m) BF16
   void* aux = nullptr;            // (m, n) BF16: GELU's input, written by gelu_aux_bias
   const float* a_scale = nullptr; // FP8: dequantization factors of A and B, on the device
@@ -44,11 +42,11 @@ struct GemmArguments {
   float alpha = 1, beta = 1; // beta: of C
 };
 
-// A kernel of ours, timed against cuBLASLt's and remembered by its name.
+// One of our kernels, timed against cuBLASLt and stored by name.
 struct GemmKernel {
-  std::string name; // letters, digits and _; another one when what it computes or its speed changes
+  std::string name; // letters, digits and _; changes with the kernel's results or speed
   bool (*can_implement)(const CudaDevice&, const GemmProblem&);
-  // Enqueues the problem. Sums in a fixed order: the same operands give the same bits every time.
+  // Enqueues the GEMM. Deterministic.
   void (*launch)(CudaStream&, const GemmProblem&, const GemmArguments&);
 };
 

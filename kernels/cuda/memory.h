@@ -1,4 +1,4 @@
-// Owners of CUDA resources: device memory, pinned host memory, streams, events, captured graphs.
+// RAII owners of device memory, pinned host memory, streams, events and captured graphs.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -22,8 +22,8 @@ class DeviceMemory {
   void* data_ = nullptr;
 };
 
-// Copies between device and pageable memory, ordered with the work of a stream and done when they return: a plain
-// cudaMemcpy belongs to the default stream, which a non-blocking one does not wait for.
+// Synchronous copies between device and pageable memory, in stream order. Plain cudaMemcpy uses the default stream,
+// which non-blocking streams do not wait for.
 template <class T>
 void copy_to_device(cudaStream_t stream, T* device, std::span<const T> host) {
   CUDA_CHECK(cudaMemcpyAsync(device, host.data(), host.size_bytes(), cudaMemcpyHostToDevice, stream));
@@ -35,7 +35,7 @@ void copy_to_host(cudaStream_t stream, std::span<T> host, const T* device) {
   CUDA_CHECK(cudaStreamSynchronize(stream));
 }
 
-// Page-locked host memory, so that copies to and from the device do not make the host wait.
+// Page-locked host memory: asynchronous copies need it.
 template <class T>
 class Pinned {
  public:
@@ -51,7 +51,7 @@ class Pinned {
   T* data_ = nullptr;
 };
 
-// That no other stream waits for, unless it is told to.
+// A non-blocking stream: no implicit order with other streams.
 class Stream {
  public:
   Stream() { CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
@@ -76,11 +76,13 @@ class Event {
   Event& operator=(Event&&) = delete;
   void record(cudaStream_t stream) { CUDA_CHECK(cudaEventRecord(event_, stream)); }
   void wait() const { CUDA_CHECK(cudaEventSynchronize(event_)); }
-  void hold(cudaStream_t stream) const { CUDA_CHECK(cudaStreamWaitEvent(stream, event_)); } // what follows waits for it
+  void hold(cudaStream_t stream) const {
+    CUDA_CHECK(cudaStreamWaitEvent(stream, event_));
+  } // later work on `stream` waits for the event
   bool happened() const;
   double seconds_since(const Event& earlier) const; // both timed, both happened
 
-  // Between work inside a captured graph and work outside of it: recorded, or waited for, at every launch.
+  // For events between captured and eager work: recorded, or waited for, at every graph launch.
   void record_across_graphs(cudaStream_t stream);
   void hold_across_graphs(cudaStream_t stream) const;
 
@@ -109,8 +111,7 @@ inline void Event::hold_across_graphs(cudaStream_t stream) const {
   CUDA_CHECK(cudaStreamWaitEvent(stream, event_, is_capturing(stream) ? cudaEventWaitExternal : cudaEventWaitDefault));
 }
 
-// Work captured once and launched many times: a micro-step is some 300 launches at 124M, and the gaps between them
-// would cost about 2% of it.
+// A captured CUDA graph. A micro-step has about 300 launches at 124M; the gaps between them would cost about 2%.
 class Graph {
  public:
   Graph() = default;
@@ -127,7 +128,7 @@ class Graph {
     CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     try {
       work();
-    } catch (...) { // leave the stream usable, then report
+    } catch (...) { // end the capture, then rethrow
       cudaStreamEndCapture(stream, &graph);
       if (graph) cudaGraphDestroy(graph);
       throw;

@@ -24,7 +24,7 @@ void Profile::begin(const char* name, double bytes, double flops) {
   records_.push_back(record);
 }
 
-// Called from destructors: an error here shows up in results().
+// Called from destructors: results() reports errors.
 void Profile::end() { cudaEventRecord(records_.back().stop, stream_); }
 
 std::vector<OperationTime> Profile::results() {

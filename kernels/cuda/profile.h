@@ -1,5 +1,5 @@
-// Names an operation for Nsight (NVTX) and, when a profile is being taken, times it with CUDA events and counts its
-// bytes and FLOPs, so that the benchmark can print GB/s or TFLOP/s and the share of the step per operation.
+// NVTX ranges for Nsight. With a Profile, CUDA events time each operation, and its bytes and FLOPs give GB/s, TFLOP/s
+// and the share of the step.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,7 +15,7 @@ struct OperationTime {
   std::string name;
   int calls = 0;
   double ms = 0;    // sum over calls
-  double bytes = 0; // least traffic with device memory, sum over calls
+  double bytes = 0; // minimum device memory traffic, sum over calls
   double flops = 0;
 };
 
@@ -39,7 +39,7 @@ class Profile {
   std::vector<Record> records_;
 };
 
-// Stands at the top of a launcher: NvtxRange range(cuda, "gelu_forward", 4.0 * rows * cols);
+// First line of a launcher: NvtxRange range(cuda, "gelu_forward", 4.0 * rows * cols);
 class NvtxRange {
  public:
   NvtxRange(CudaStream& cuda, const char* name, double bytes, double flops = 0);

@@ -1,5 +1,5 @@
-// What a launcher demands of its arguments, a line each. A shape that a user can choose is refused earlier and in the
-// user's words; what fails here is a mistake of ours, and says which.
+// Preconditions of a launcher, one line each. Shapes that a user can choose are checked earlier, with a message to the
+// user; a failure here is a bug, and the message names it.
 #pragma once
 
 #include <string>

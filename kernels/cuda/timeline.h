@@ -1,5 +1,5 @@
-// When the work of each stream began and ended, from events: what runs beside what. Eager work only, since a graph's
-// nodes have no events of their own.
+// Begin and end of the work of each stream, from CUDA events: shows overlap. Eager work only: graph nodes record no
+// events.
 #pragma once
 
 #include <deque>
@@ -11,7 +11,8 @@ namespace gpt2 {
 
 class Timeline {
  public:
-  // From now until the end of the scope, on a stream that the trace calls `track`. Null: nothing is recorded.
+  // Records from construction to destruction, on a stream that the trace calls `track`. A null timeline records
+  // nothing.
   class Span {
    public:
     Span(Timeline* timeline, cudaStream_t stream, const char* track, std::string name);
@@ -24,7 +25,7 @@ class Timeline {
     size_t index_ = 0;
   };
 
-  // Waits for all that was recorded, then writes it as a Chrome trace (chrome://tracing, ui.perfetto.dev).
+  // Waits for all recorded events, then writes a Chrome trace (chrome://tracing, ui.perfetto.dev).
   void write(const std::string& path) const;
 
  private:

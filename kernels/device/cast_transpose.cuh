@@ -1,6 +1,6 @@
-// Elementwise work on a (rows, cols) matrix whose results leave in FP8 both ways round. A block takes a tile of 128 x
-// 64; a thread loads 8 x 8 of it, so that global loads are 128 contiguous bytes a row, bytes_8x8 leave in 64-byte rows,
-// and the transpose, turned in registers and exchanged through shared memory, in 128-byte rows.
+// Fused elementwise operation, FP8 cast and transpose of a (rows, cols) matrix. A CTA takes a tile of 128 x 64, a
+// thread 8 x 8 of it: global loads are 128 contiguous bytes per row, FP8 stores 64 bytes per row, and the transpose,
+// built in registers and exchanged through shared memory, 128 bytes per row.
 #pragma once
 
 #include <type_traits>
@@ -13,14 +13,14 @@ namespace gpt2 {
 
 constexpr int kCastRows = 128, kCastCols = 64, kCastThreads = 128;
 
-// One transposed tile in shared memory: 64 columns of 128 bytes_8x8, 16-byte chunks swizzled by the column group, so
-// that neither the 8-byte stores of a warp nor its 16-byte loads meet in a bank.
+// A transposed tile in shared memory: 64 columns of 128 bytes. 16-byte chunks are swizzled by the column group: neither
+// the 8-byte stores of a warp nor its 16-byte loads have bank conflicts.
 struct TransposedTile {
   alignas(16) uint8_t bytes[kCastCols * kCastRows];
 
   __device__ uint8_t* chunk(int col, int index) { return bytes + col * kCastRows + ((index ^ (col / 8 & 7)) * 16); }
 
-  // The 8x8 bytes_8x8 of this thread: columns 8*col_group.., rows 8*row_group..
+  // The thread's 8 x 8 bytes: columns from 8 col_group, rows from 8 row_group.
   __device__ void put(int row_group, int col_group, uint2 (&bytes_8x8)[8]) {
     transpose_8x8(bytes_8x8);
 #pragma unroll
@@ -28,7 +28,7 @@ struct TransposedTile {
       *reinterpret_cast<uint2*>(chunk(col_group * 8 + j, row_group / 2) + row_group % 2 * 8) = bytes_8x8[j];
   }
 
-  // After a barrier: out is (cols, rows).
+  // Call after a barrier. out is (cols, rows).
   __device__ void write(uint8_t* out, int64_t row0, int col0, int64_t rows, int cols) {
 #pragma unroll
     for (int i = 0; i < kCastCols * kCastRows / 16 / kCastThreads; ++i) {
@@ -41,21 +41,21 @@ struct TransposedTile {
   }
 };
 
-// What a tile's work writes. Codes are read again after hundreds of megabytes: stores that leave L2 to others.
+// Streaming stores: these bytes are read again only after hundreds of megabytes.
 struct CastTransposeOutputs {
-  Fp8Output main;   // data and/or transposed
-  Fp8Output second; // transposed only; null pointer: none
+  Fp8Output main;   // data, transposed or both
+  Fp8Output second; // transposed only; null: unused
   float* partials;  // (row tiles, cols) column sums of the main values, or null
 };
 
-// Work: struct with
-//   static constexpr int kRowsAtOnce;           rows whose loads are in flight together: 8, or 4 to save registers
-//   static constexpr int kBlocks;               on a multiprocessor at least: 5 leave 96 registers, 8 leave 64
+// Concept Work:
+//   static constexpr int kRowsAtOnce;           rows with loads in flight: 8, or 4 to save registers
+//   static constexpr int kBlocks;               minimum CTAs per SM: 5 leave 96 registers, 8 leave 64
 //   struct Raw;                                 loads in flight, 8 columns of one row
-//   Raw load(int64_t vector) const;             the vector of 8 columns, counted through the matrix
+//   Raw load(int64_t vector) const;             vector of 8 columns, index into the matrix
 //   void values(const Raw&, int64_t row, int col, Float8& main, Float8& second) const;
-//   uint2 encode(const Float8& main, float scale, int64_t row, int col) const;   instead of the quantizer: unmetered
-// Rows and columns are multiples of 16, so a thread's patch lies inside the matrix or outside.
+//   uint2 encode(const Float8& main, float scale, int64_t row, int col) const;   optional: replaces the quantizer
+// rows and cols are multiples of 16, so that a thread's 8 x 8 lie inside the matrix or outside.
 template <class Work, bool WithSecond>
 __global__ void __launch_bounds__(kCastThreads, Work::kBlocks)
     cast_transpose_kernel(Work work, CastTransposeOutputs outputs, int64_t rows, int cols) {
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kCastThreads, Work::kBlocks)
   if constexpr (WithSecond) second_tile.put(row_group, col_group, second_bytes);
   if (outputs.partials) {
 #pragma unroll
-    for (int k = 0; k < kVector; ++k) { // the warp's four row groups
+    for (int k = 0; k < kVector; ++k) { // sum over the warp's four row groups
       sum.v[k] += __shfl_xor_sync(0xFFFFFFFFu, sum.v[k], 8);
       sum.v[k] += __shfl_xor_sync(0xFFFFFFFFu, sum.v[k], 16);
       if (threadIdx.x % kWarp < 8) column_sums[threadIdx.x / kWarp][col_group * 8 + k] = sum.v[k];
@@ -134,7 +134,7 @@ template <class Work>
 void cast_transpose(CudaStream& cuda, const Work& work, const CastTranspose& p, const char* name) {
   const dim3 grid(static_cast<unsigned>(ceil_div(p.cols, kCastCols)),
                   static_cast<unsigned>(ceil_div(p.rows, kCastRows)));
-  const bool amax_only = p.main.amax_only(); // then nothing but main's amax is wanted
+  const bool amax_only = p.main.amax_only(); // writes main's amax only
   CastTransposeOutputs outputs{p.main, p.second, nullptr};
   if (p.dbias && !amax_only) outputs.partials = cuda.scratch<float>(static_cast<size_t>(grid.y) * p.cols);
   if (p.second.transposed && !amax_only) {

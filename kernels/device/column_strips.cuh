@@ -1,5 +1,5 @@
-// Elementwise work on a (rows, cols) matrix whose column sums are wanted too: the bias gradient comes along with the
-// pass that makes or reads the gradient.
+// Elementwise operation on a (rows, cols) matrix that also sums its columns: the bias gradient costs no pass of its
+// own.
 #pragma once
 
 #include "kernels/cuda/cuda_backend.h"
@@ -8,25 +8,25 @@
 
 namespace gpt2 {
 
-// A block owns 256 columns (32 lanes of 8) and a slice of the rows; 8 warps take rows in turn.
+// A CTA takes 256 columns (32 lanes of 8) and a slice of the rows, which its 8 warps share.
 constexpr int kStripWarps = 8;
 constexpr int kStripColumns = kWarp * kVector;
 constexpr int kStripUnroll = 4;
 
-// Work: struct with
+// Concept Work:
 //   struct Raw;                              loads in flight, 8 columns of one row; all zeros outside the matrix
-//   Raw load(int64_t vector) const;          the vector of 8 columns, counted through the matrix
-//   Float8 values(const Raw&) const;         what is summed; zeros of zeros
+//   Raw load(int64_t vector) const;          vector of 8 columns, index into the matrix
+//   Float8 values(const Raw&) const;         summed and stored; maps zeros to zeros
 //   void store(int64_t vector, const Float8&) const;
 // partials: (gridDim.y, cols), or null.
 template <class Work>
 __global__ void __launch_bounds__(kStripWarps* kWarp)
     column_strip_kernel(Work work, float* partials, int64_t rows, int cols) {
-  static_assert(kStripWarps * kWarp == kStripColumns, "in the end a thread adds up one column");
+  static_assert(kStripWarps * kWarp == kStripColumns, "one thread per column in the final sum");
   __shared__ float sums[kStripWarps][kStripColumns];
   const int lane = threadIdx.x, warp = threadIdx.y;
   const int vectors = cols / kVector;
-  const int column = blockIdx.x * kWarp + lane; // in vectors
+  const int column = blockIdx.x * kWarp + lane; // index of the vector
   const bool active = column < vectors;
   const int64_t slice = ceil_div(rows, gridDim.y);
   const int64_t last = min(rows, (blockIdx.y + 1) * slice);
@@ -61,14 +61,14 @@ __global__ void __launch_bounds__(kStripWarps* kWarp)
   partials[static_cast<int64_t>(blockIdx.y) * cols + target] = total;
 }
 
-// dbias (cols) += the column sums, or null.
+// dbias: (cols) += column sums; may be null.
 template <class Work>
 void launch_column_strips(CudaStream& cuda, const Work& work, float* dbias, int64_t rows, int cols, const char* name) {
   const auto strips = static_cast<unsigned>(ceil_div(cols, kStripColumns));
   int resident = 0;
   CUDA_CHECK(
       cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, column_strip_kernel<Work>, kStripWarps * kWarp, 0));
-  // One wave, rounded down: a second one would run nearly empty. No slice is shorter than one unrolled round.
+  // One wave, rounded down: a second wave would be nearly empty. A slice has at least one unrolled round.
   const int64_t wanted = static_cast<int64_t>(cuda.device->multiprocessors) * max(resident, 1) / strips;
   const auto slices = static_cast<unsigned>(max(int64_t{1}, min(wanted, ceil_div(rows, kStripWarps * kStripUnroll))));
   float* const partials = dbias ? cuda.scratch<float>(static_cast<size_t>(slices) * cols) : nullptr;

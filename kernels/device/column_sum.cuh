@@ -1,14 +1,14 @@
-// The second half of every column sum (bias and LayerNorm gradients): kernels leave one row of partial sums per block
-// or tile in scratch memory, and one small kernel adds those rows in order. No atomics, so the same bits every time.
+// Second pass of every column sum (bias and LayerNorm gradients): kernels write one row of partial sums per CTA or tile
+// to scratch memory, one small kernel adds those rows in order. Split reduction without atomics: deterministic.
 #pragma once
 
 #include "kernels/cuda/cuda_backend.h"
 
 namespace gpt2 {
 
-// Up to three sums side by side: partials are (count, outputs, cols). A null output is skipped.
+// Up to three sums at once. A null output is skipped.
 struct ColumnSums {
-  float* out[3];         // (cols) += each
+  float* out[3];         // (cols) +=
   int outputs;           // 1 to 3
   const float* partials; // (count, outputs, cols)
   int count, cols;

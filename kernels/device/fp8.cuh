@@ -1,4 +1,4 @@
-// Device-side FP8: conversion by the hardware, and what is seen of the values on the way.
+// FP8 conversion on the device, with amax and saturation statistics.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -10,14 +10,14 @@
 
 namespace gpt2 {
 
-// Two bytes, `low` in the low byte. Saturating, round to nearest even: as fp8_encode on the CPU.
+// Two FP8 values, `low` in the low byte. Saturating, round to nearest even, as fp8_encode on the CPU.
 __device__ inline uint32_t fp8_pair(float low, float high, Fp8Format format) {
   const float2 pair = make_float2(low, high);
   return format == Fp8Format::e4m3 ? __nv_cvt_float2_to_fp8x2(pair, __NV_SATFINITE, __NV_E4M3)
                                    : __nv_cvt_float2_to_fp8x2(pair, __NV_SATFINITE, __NV_E5M2);
 }
 
-// Eight bytes of values already scaled, first value in the lowest byte.
+// Eight FP8 values of scaled inputs, the first in the lowest byte.
 __device__ inline uint2 fp8_pack(const Float8& scaled, Fp8Format format) {
   uint2 bytes;
   bytes.x = fp8_pair(scaled.v[0], scaled.v[1], format) | fp8_pair(scaled.v[2], scaled.v[3], format) << 16;
@@ -25,8 +25,8 @@ __device__ inline uint2 fp8_pack(const Float8& scaled, Fp8Format format) {
   return bytes;
 }
 
-// The same, rounded stochastically to E5M2: the upper bytes of halves, dithered in their lower ones
-// (stochastic_rounding.h). |scaled| is at most 57344; a NaN keeps its code only with random bytes of 0.
+// The same with stochastic rounding to E5M2: the upper byte of a half, after a random byte is added to the lower one
+// (stochastic_rounding.h). |scaled| is at most 57344. A NaN stays NaN only with zero random bytes.
 __device__ inline uint2 e5m2_pack_stochastic(const Float8& scaled, const RoundingBytes& random) {
   uint32_t halves[4];
 #pragma unroll
@@ -38,10 +38,10 @@ __device__ inline uint2 e5m2_pack_stochastic(const Float8& scaled, const Roundin
   return {__byte_perm(halves[0], halves[1], 0x7531), __byte_perm(halves[2], halves[3], 0x7531)};
 }
 
-// A output as one thread sees it: scales, encodes, and tallies what it sees.
+// One thread's quantizer for an Fp8Output: scales, converts, gathers statistics.
 class Fp8Quantizer {
  public:
-  // The values are what is handed over times `unit`.
+  // Inputs are in multiples of `unit`.
   __device__ explicit Fp8Quantizer(const Fp8Output& output, float unit = 1.0f)
       : format_(output.format),
         statistics_(output.statistics),
@@ -49,7 +49,7 @@ class Fp8Quantizer {
         scale_((output.meta ? output.meta->scale : 1.0f) * unit),
         largest_(output.format == Fp8Format::e4m3 ? 448.0f : 57344.0f),
         flushed_below_(output.format == Fp8Format::e4m3 ? 0x1.0p-10f : 0x1.0p-17f) {
-  } // half of the smallest code: a tie goes to 0
+  } // half of the smallest subnormal: a tie rounds to 0
 
   __device__ uint2 operator()(const Float8& values) {
     Float8 scaled;
@@ -60,7 +60,7 @@ class Fp8Quantizer {
 #pragma unroll
       for (int k = 0; k < kVector; ++k) largest_here = fmaxf(largest_here, fabsf(values.v[k]));
       amax_ = fmaxf(amax_, largest_here);
-      if (largest_here * scale_ > largest_) { // rare, so that counting costs nothing
+      if (largest_here * scale_ > largest_) { // rare, so counting is free
 #pragma unroll
         for (int k = 0; k < kVector; ++k) saturated_ += fabsf(scaled.v[k]) > largest_;
       }
@@ -69,8 +69,8 @@ class Fp8Quantizer {
     return fp8_pack(scaled, format_);
   }
 
-  // The two halves of it, for several vectors at once: a warp that is nearly alone on its scheduler waits at every
-  // branch. (Made of these two, the above was 12% slower in casts.)
+  // Conversion and statistics separately, for several vectors at once: a warp nearly alone on its scheduler stalls at
+  // every branch. (Composing operator() of these two made casts 12% slower.)
   __device__ uint2 encode(const Float8& values) const {
     Float8 scaled;
 #pragma unroll
@@ -91,7 +91,7 @@ class Fp8Quantizer {
       flushed_ += values[i].v[0] != 0.0f && fabsf(values[i].v[0] * scale_) <= flushed_below_;
     }
     amax_ = fmaxf(amax_, largest_here);
-    if (largest_here * scale_ > largest_) { // rare, so that counting costs nothing
+    if (largest_here * scale_ > largest_) { // rare, so counting is free
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
 #pragma unroll
@@ -100,15 +100,15 @@ class Fp8Quantizer {
     }
   }
 
-  // Has an infinity been metered? Codes hide it: conversion saturates.
+  // True if an input was infinite. FP8 values do not show it: the conversion saturates.
   __device__ bool overflowed() const { return amax_ == INFINITY; }
 
-  // Adds this block's tally to the output's; every thread of the block must call it. One atomic per block, and for the
-  // amax only while it still grows.
+  // Adds the CTA's statistics to the output's; every thread of the CTA must call it. One atomic per CTA, and for the
+  // amax only if it grows.
   __device__ void commit(const Fp8Output& output) const {
     if (statistics_ == Fp8Statistics::none) return;
     __shared__ unsigned amax, saturated, flushed;
-    __syncthreads(); // a block may commit more than one quantizer
+    __syncthreads(); // a CTA may commit several quantizers
     if (threadIdx.x == 0) amax = saturated = flushed = 0;
     __syncthreads();
     const unsigned warp_amax = __reduce_max_sync(0xFFFFFFFFu, __float_as_uint(amax_ * unit_));
@@ -122,12 +122,12 @@ class Fp8Quantizer {
     __syncthreads();
     if (threadIdx.x != 0) return;
     if (amax > *static_cast<volatile uint32_t*>(output.amax)) atomicMax(output.amax, amax);
-    if (statistics_ == Fp8Statistics::amax_only) return; // counted by the pass that writes
+    if (statistics_ == Fp8Statistics::amax_only) return; // the pass that writes counts
     if (saturated) atomicAdd(&output.meta->saturated, static_cast<unsigned long long>(saturated));
     if (flushed) atomicAdd(&output.meta->flushed, static_cast<unsigned long long>(flushed));
   }
 
-  // The same by one warp, whose threads all call it: for blocks whose warps go different ways.
+  // The same for one warp, called by all its threads: for warp-specialized kernels.
   __device__ void commit_warp(const Fp8Output& output) const {
     if (statistics_ == Fp8Statistics::none) return;
     const unsigned amax = __reduce_max_sync(0xFFFFFFFFu, __float_as_uint(amax_ * unit_));
@@ -157,14 +157,14 @@ __device__ inline void transpose_4x4(uint32_t& a, uint32_t& b, uint32_t& c, uint
   d = __byte_perm(ab_high, cd_high, 0x7632);
 }
 
-// 8 rows of 8 bytes -> 8 columns of 8 bytes.
+// Transposes 8 x 8 bytes.
 __device__ inline void transpose_8x8(uint2 (&bytes)[8]) {
   transpose_4x4(bytes[0].x, bytes[1].x, bytes[2].x, bytes[3].x);
   transpose_4x4(bytes[0].y, bytes[1].y, bytes[2].y, bytes[3].y);
   transpose_4x4(bytes[4].x, bytes[5].x, bytes[6].x, bytes[7].x);
   transpose_4x4(bytes[4].y, bytes[5].y, bytes[6].y, bytes[7].y);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) { // the off-diagonal 4x4 blocks change places
+  for (int i = 0; i < 4; ++i) { // swap the off-diagonal 4x4 blocks
     const uint32_t upper_right = bytes[i].y;
     bytes[i].y = bytes[i + 4].x;
     bytes[i + 4].x = upper_right;

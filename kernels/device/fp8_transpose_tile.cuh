@@ -1,19 +1,18 @@
-// Codes of whole rows on their way to a transposed matrix: a tile of rows collects in shared memory and leaves with 16
-// rows of a column at a time.
+// Transposes FP8 rows through shared memory: rows collect in a tile, columns leave in runs of 16 rows.
 #pragma once
 
 #include "kernels/device/fp8.cuh"
 
 namespace gpt2 {
 
-// Vectors of 8 bytes are swizzled among 8 by the row's group of 16 rows, because threads gather the same columns of
-// different groups side by side.
+// Vectors of 8 bytes are swizzled by the row's group of 16: neighbouring threads read the same columns of different
+// groups.
 struct Fp8TransposeTile {
-  static constexpr int kGroupRows = 16;    // whose bytes of a column a thread gathers
-  static constexpr int kOtherBytes = 1024; // of shared memory that a kernel may want beside its tiles
+  static constexpr int kGroupRows = 16;    // rows of a column that a thread gathers
+  static constexpr int kOtherBytes = 1024; // shared memory that a kernel needs beside its tiles
 
   uint8_t* bytes;
-  int pitch; // bytes from row to row
+  int pitch; // bytes between rows
 
   __host__ __device__ static constexpr int pitch_for(int C) { return (C + 63) / 64 * 64; }
 
@@ -21,14 +20,14 @@ struct Fp8TransposeTile {
     return reinterpret_cast<uint2*>(bytes + row * pitch) + (vector ^ (row / kGroupRows & 7));
   }
 
-  // Shares out a tile's groups and vectors among a block's threads, neighbours taking groups of the same vector.
+  // Divides the tile's groups and vectors among the threads; neighbours take groups of the same vector.
   template <int kRowGroups, int kThreads>
   __device__ static void for_each_group(int vectors, auto&& visit) {
     for (int task = static_cast<int>(threadIdx.x); task < kRowGroups * vectors; task += kThreads)
       visit(task % kRowGroups, task / kRowGroups);
   }
 
-  // 16 rows of 8 columns to out, which is (C, rows), at its row `row0`.
+  // Writes 16 rows of 8 columns, transposed, to out (C, rows) at column `row0`.
   __device__ void write_transposed(uint8_t* out, int64_t rows, int64_t row0, int group, int vector) const {
     const auto* from = reinterpret_cast<const uint8_t*>(at(group * kGroupRows, vector));
     uint2 upper[8], lower[8];

@@ -1,4 +1,4 @@
-// LayerNorm's last step, the same in forward and where backward makes its output again, bit for bit.
+// LayerNorm's affine step, shared by forward and by the backward pass that recomputes its output: the same bits.
 #pragma once
 
 #include "kernels/device/vector.cuh"

@@ -1,10 +1,9 @@
-// Tensor-core building blocks for compute capability 8.0 and above: 16x8x16 BF16 products, and their fragments from
-// shared memory. A warp acts together; `lane` is threadIdx.x % 32.
+// Warp-level GEMMs with mma.m16n8k16 in BF16, for compute capability 8.0 and newer. `lane` is threadIdx.x % 32.
 //
-// Fragments of mma.m16n8k16: thread `lane` holds of the accumulator (16, 8) the elements
+// Accumulator fragment (16, 8) of a thread:
 //   c[0], c[1]: row lane/4,     columns 2*(lane%4) and +1
 //   c[2], c[3]: row lane/4 + 8, the same columns
-// Two neighbouring accumulators, packed to BF16, are the left operand (16, 16) of a following product.
+// Two neighbouring accumulators, packed to BF16, are operand A (16, 16) of the next mma.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -16,12 +15,12 @@
 
 namespace gpt2 {
 
-// Rows of a tile in shared memory are D + 8 elements apart: 16-byte aligned, and the eight rows that one ldmatrix
-// reads fall into different banks for D = 32, 64 and 128.
+// Row pitch of a tile in shared memory: 16-byte aligned, and the eight rows of one ldmatrix are in different banks for
+// D = 32, 64 and 128.
 template <int D>
 constexpr int kPitch = D + 8;
 
-// Four 8x8 matrices; lane i gives the address of row i%8 of matrix i/8.
+// Four 8x8 matrices; lane i passes the address of row i%8 of matrix i/8.
 __device__ inline void ldmatrix_x4(uint32_t (&fragment)[4], const bf16* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
@@ -42,16 +41,6 @@ __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, u
       "{%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// Over the four threads that share a row of an accumulator.
-__device__ inline float quad_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 1));
-  return fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 2));
-}
-__device__ inline float quad_sum(float x) {
-  x += __shfl_xor_sync(0xFFFFFFFFu, x, 1);
-  return x + __shfl_xor_sync(0xFFFFFFFFu, x, 2);
 }
 
 __device__ inline uint32_t pack_bf16(float low, float high) {
@@ -78,7 +67,7 @@ __device__ inline void warp_gemm_nt(float (&c)[N / 8][4], const bf16* a, const b
   }
 }
 
-// c (16, D) += a (16, N) b (N, D), a the accumulators of a product before, rounded to BF16; b in shared memory.
+// c (16, D) += a (16, N) b (N, D); a is accumulators, rounded to BF16; b in shared memory.
 template <int N, int D>
 __device__ inline void warp_gemm_rs(float (&c)[D / 8][4], const float (&a)[N / 8][4], const bf16* b, int lane) {
   const bf16* b_row = b + lane % 16 * kPitch<D> + lane / 16 * 8;

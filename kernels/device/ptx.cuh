@@ -1,4 +1,4 @@
-// PTX that CUDA C++ has no name for, wrapped in tiny functions.
+// PTX instructions without a CUDA C++ intrinsic.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ __device__ inline uint32_t cast_smem_ptr_to_uint(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// 16 or 4 bytes from global to shared memory; zeros where `inside` is false.
+// cp.async of 16 or 4 bytes; zero-fills if `inside` is false.
 __device__ inline void cp_async_16(void* to, const void* from, bool inside) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(cast_smem_ptr_to_uint(to)), "l"(from),
                "r"(inside ? 16 : 0)

@@ -1,4 +1,4 @@
-// Maximum and sum of exponentials of one row of logits, by one block, in one pass over the row.
+// Maximum and sum of exponentials of one row of logits: one CTA, one pass over the row.
 #pragma once
 
 #include "kernels/device/ptx.cuh"
@@ -11,25 +11,23 @@ constexpr float kLog2e = 1.4426950408889634f;
 
 struct SoftmaxRow {
   float maximum;
-  float sum; // of exp(x - maximum) over the real vocabulary
+  float sum; // exp(x - maximum) over the vocabulary without padding
 };
 
-// exp(x - maximum) = exp2(x * log2(e) - offset). Nothing but -infinity (or NaN) so far: the exponentials are 0 (or
-// NaN).
+// exp(x - maximum) = exp2(x * log2(e) - offset). For a maximum of -infinity the offset is 0: exponentials are then 0,
+// or NaN.
 __device__ inline float softmax_offset(float maximum) { return maximum == -INFINITY ? 0.0f : maximum * kLog2e; }
 
-// Every thread of the block gets the result; each shared array holds 32 values. The sum is rescaled as the maximum
-// grows.
+// Every thread gets the result; each shared array holds 32 values. The sum is rescaled when the maximum grows.
 __device__ inline SoftmaxRow softmax_row(const bf16* logits, int vocab, int padded_vocab, float* shared_max,
                                          float* shared_sum) {
-  const int whole = vocab / kVector; // vectors without padding
+  const int whole = vocab / kVector; // vectors with no padding
   const int vectors = padded_vocab / kVector;
   float maximum = -INFINITY, sum = 0;
   uint4 next = static_cast<int>(threadIdx.x) < vectors ? load_raw(logits, threadIdx.x) : uint4{};
   for (int i = threadIdx.x; i < vectors; i += kSoftmaxThreads) {
     Float8 x = unpack(next);
-    if (i + kSoftmaxThreads < vectors)
-      next = load_raw(logits, i + kSoftmaxThreads); // in flight while this one is added
+    if (i + kSoftmaxThreads < vectors) next = load_raw(logits, i + kSoftmaxThreads); // prefetch the next vector
     if (i >= whole) {
 #pragma unroll
       for (int k = 0; k < kVector; ++k)
@@ -38,7 +36,7 @@ __device__ inline SoftmaxRow softmax_row(const bf16* logits, int vocab, int padd
     float larger = maximum;
 #pragma unroll
     for (int k = 0; k < kVector; ++k) larger = fmaxf(larger, x.v[k]);
-    if (larger == -INFINITY) { // nothing but padding so far, unless it is NaN, which a maximum passes over
+    if (larger == -INFINITY) { // only padding so far, or NaN, which fmaxf ignores
 #pragma unroll
       for (int k = 0; k < kVector; ++k)
         if (isnan(x.v[k])) sum = x.v[k];

@@ -14,7 +14,7 @@ struct Float8 {
   float v[kVector];
 };
 
-// A BF16 is the upper half of a float: one instruction each, which __bfloat1622float2 does not manage.
+// A BF16 is the upper half of a float: one instruction per value. __bfloat1622float2 takes two.
 __device__ inline Float8 unpack(const uint4& packed) {
   const uint32_t pairs[kVector / 2] = {packed.x, packed.y, packed.z, packed.w};
   Float8 out;
@@ -34,7 +34,7 @@ __device__ inline uint4 pack(const Float8& values) {
   return packed;
 }
 
-// `index` counts vectors. Plain loads stay in L2 for the next reader; streaming ones are for data read once.
+// `index` counts vectors. Plain loads keep the line in L2 for the next reader; streaming loads are for data read once.
 __device__ inline uint4 load_raw(const bf16* data, int64_t index) {
   return reinterpret_cast<const uint4*>(data)[index];
 }
@@ -51,6 +51,16 @@ __device__ inline void store8(bf16* data, int64_t index, const Float8& values) {
   reinterpret_cast<uint4*>(data)[index] = pack(values);
 }
 
+// Over the four threads that share a row of an mma or wgmma accumulator; all four get the result.
+__device__ inline float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 2));
+}
+__device__ inline float quad_sum(float x) {
+  x += __shfl_xor_sync(0xFFFFFFFFu, x, 1);
+  return x + __shfl_xor_sync(0xFFFFFFFFu, x, 2);
+}
+
 template <class T>
 __device__ inline T warp_sum(T value) {
 #pragma unroll
@@ -58,15 +68,15 @@ __device__ inline T warp_sum(T value) {
   return value;
 }
 
-// Of two sums under way the lane keeps one and sends the other to the lane that keeps that, `lanes` away: the lower
-// half of the lanes has the sum of `low` then.
+// One step of a reduce-scatter: the lane keeps one partial sum and sends the other to the lane `lanes` away. The lower
+// half of the lanes gets the sum of `low`, the upper half that of `high`.
 __device__ inline float exchanged_sum(float low, float high, int lanes) {
   const bool upper = threadIdx.x & static_cast<unsigned>(lanes);
   return (upper ? high : low) + __shfl_xor_sync(0xFFFFFFFFu, upper ? low : high, lanes);
 }
 
-// Sums of several values over the warp, a power of two of them: lane l gets that of value l / (32 / kCount). 6 shuffles
-// for 4 values, where one by one they take 20.
+// Warp sums of kCount values, a power of two: lane l gets the sum of value l / (32 / kCount). 4 values take 6 shuffles
+// instead of 20.
 template <int kCount>
 __device__ inline float warp_sums(const float (&values)[kCount]) {
   static_assert(kCount <= kWarp && (kCount & (kCount - 1)) == 0);
@@ -91,8 +101,8 @@ __device__ inline float warp_max(float value) {
   return value;
 }
 
-// Sum over a block of up to 1024 threads, in a fixed order; every thread gets it. `shared` holds 32 values and is free
-// again after the next __syncthreads().
+// Block sum of up to 1024 threads in a fixed order; every thread gets it. `shared` holds 32 values and may be reused
+// after the next __syncthreads().
 template <class T>
 __device__ inline T block_sum(T value, T* shared) {
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = (blockDim.x + kWarp - 1) / kWarp;

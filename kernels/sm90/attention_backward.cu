@@ -1,10 +1,14 @@
-// The gradient of causal attention in two passes, which both make the probabilities again from the scores and the
-// log-sum-exp of each lse_offset: one owns queries and sums dQ over keys, one owns keys and sums dK and dV over
-// queries, whose scores it holds transposed. That is seven products instead of five, but every sum stays in the
-// registers of one warpgroup: no atomics, no exchange between warpgroups, and the same bits every time.
-//
-//   P = exp(scale Q K^T - lse), dP = dO V^T, dS = P (dP - dpsum_of_row), dpsum_of_row = sum of dO O over a head
+// Causal attention backward in BF16, head dimension 64, deterministic:
+//   P = exp(scale Q K^T - lse), dP = dO V^T, dS = P (dP - dPsum), dPsum = row sums of dO O
 //   dQ = scale dS K,  dK = scale dS^T Q,  dV = P^T dO
+//
+// - Two kernels recompute P: the query pass sums dQ over keys, the key pass sums dK and dV over queries. Seven GEMMs
+//   instead of five, but each sum stays in the registers of one warpgroup: no atomics.
+// - Tile: m-blocks and n-blocks of 64; 2 m-blocks per CTA, loaded once and kept in registers.
+// - Roles: producer warpgroup (40 registers, one TMA thread), two consumer warpgroups (232). Pipeline: 8 stages of 16
+// KB.
+// - Bound: a warpgroup's chain of 1,500 to 1,800 cycles per tile; tensor cores 52 to 57% busy. H200, C = 768, T = 1024,
+//   65,536 tokens: 0.746 ms (cuDNN 1.040); five GEMMs take 0.350 ms at 736 TFLOP/s.
 #include <cmath>
 
 #include "kernels/cuda/profile.h"
@@ -17,14 +21,14 @@ namespace {
 
 struct BackwardArguments {
   CUtensorMap qkv, dout, out, dqkv;
-  const float* softmax_lse;        // (B, NH, T), of exponentials of a lse_offset's scaled scores
-  float *softmax_lse_log2, *dpsum; // (B, NH, T): the pass over queries leaves them to the pass over keys
+  const float* softmax_lse;        // (B, NH, T), of the scaled scores
+  float *softmax_lse_log2, *dpsum; // (B, NH, T), written by the query pass for the key pass
   float* partials;                 // (B T / 64, 3C): column sums of each tile of dqkv, or null
   CausalTileScheduler scheduler;
   float scale;
 };
 
-// Q, dO and O in rows, K and V in columns.
+// Rows: Q, dO, O. Columns: K, V.
 struct QueryPass {
   static constexpr Columns kColumns = Columns::keys_before;
   static constexpr bool kOfKeys = false;
@@ -32,7 +36,7 @@ struct QueryPass {
       .consumers = 2, .stages = 8, .row_stages = 1, .row_tensors = 3, .outputs = 1, .sums = true}>;
 };
 
-// K and V in rows; Q and dO in columns, with each lse_offset's log2_sum and dpsum_of_row.
+// Rows: K, V. Columns: Q, dO, and the lse and dPsum of each query.
 struct KeyPass {
   static constexpr Columns kColumns = Columns::queries_after;
   static constexpr bool kOfKeys = true;
@@ -46,7 +50,7 @@ struct KeyPass {
                                          .sums = true}>;
 };
 
-// A thread's columns of 64 values.
+// The 16 of 64 column statistics that belong to a thread's accumulators.
 __device__ inline void load_columns(float (&values)[16], const uint8_t* from, int lane) {
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
@@ -56,7 +60,7 @@ __device__ inline void load_columns(float (&values)[16], const uint8_t* from, in
   }
 }
 
-// The sums of dO O over two rows of a tile.
+// dPsum of the thread's two rows.
 __device__ inline void row_dpsum(float (&dpsum)[2], const Fragments& dout, const Fragments& out) {
   dpsum[0] = dpsum[1] = 0;
 #pragma unroll
@@ -116,12 +120,13 @@ __global__ void __launch_bounds__(Pass::Traits::kThreads, 1)
   const SharedStorage<Traits> smem(dynamic);
   smem.init_barriers();
   const int warpgroup = warp_uniform(threadIdx.x / kWarpgroup);
-  if (warpgroup == 0) {
+  if (warpgroup == 0) { // producer warpgroup
     warpgroup_reg_dealloc<producer_registers(Traits::kConsumers)>();
     if (threadIdx.x == 0) load_tiles<Pass>(smem, a);
     return;
   }
 
+  // Consumer warpgroups.
   warpgroup_reg_alloc<consumer_registers(Traits::kConsumers)>();
   const int consumer = warpgroup - 1;
   const AccumulatorCoord coord;
@@ -133,7 +138,7 @@ __global__ void __launch_bounds__(Pass::Traits::kThreads, 1)
       if (!work.exists) continue;
       const int m_block = work.m_block(consumer, index), first_step = work.first_step(m_block);
       for (int step = 0; step < first_step; ++step) pipeline.consumer_skip();
-      float lse[2], dpsum_of_row[2]; // of queries where those are rows
+      float lse[2], dpsum_of_row[2]; // query pass: of the rows
       if (!kOfKeys && m_block < work.end) {
 #pragma unroll
         for (int r = 0; r < 2; ++r)
@@ -163,23 +168,23 @@ __global__ void __launch_bounds__(Pass::Traits::kThreads, 1)
       }
       pipeline.consumer_release_rows();
 
-      float sum[32], value_sum[32]; // dQ and nothing, or dK and dV
+      float sum[32], value_sum[32]; // dQ and unused, or dK and dV
       Fragments p, ds;
       int previous = 0;
       const auto add_column = [&]<bool kDiagonal>() {
         const int stage = pipeline.consumer_wait();
         const uint8_t* const column = smem.columns(stage);       // K or Q
         const uint8_t* const column_value = column + kTileBytes; // V or dO
-        [[maybe_unused]] float softmax_lse[16], dpsum[16];       // of queries where those are columns
+        [[maybe_unused]] float softmax_lse[16], dpsum[16];       // key pass: of the columns
         if constexpr (kOfKeys) load_columns(softmax_lse, smem.column_stats(stage), coord.lane);
 
-        float score[32], dp[32]; // of the probabilities
+        float score[32], dp[32]; // S, then P; dP, then dS
         warpgroup_arrive();
         gemm_nt(score, row, column);
         warpgroup_commit_batch();
         gemm_nt(dp, row_value, column_value);
         warpgroup_commit_batch();
-        warpgroup_wait<1>(); // the scores, and the sums of the column before
+        warpgroup_wait<1>(); // S is complete, and the GEMMs of the previous n-block
         warpgroup_fence_operand(score);
         if (!kDiagonal) pipeline.consumer_release(previous);
 #pragma unroll
@@ -187,7 +192,7 @@ __global__ void __launch_bounds__(Pass::Traits::kThreads, 1)
           const float of_query = kOfKeys ? softmax_lse[i / 4 * 2 + i % 2] : lse[i / 2 % 2];
           score[i] = fast_exp2(score[i] * scale_log2 - of_query);
           const bool later = kOfKeys ? coord.row(i) > coord.column(i) : coord.column(i) > coord.row(i);
-          if (kDiagonal && later) score[i] = 0; // no lse_offset sees a later key
+          if (kDiagonal && later) score[i] = 0; // causal mask
         }
         if constexpr (kOfKeys) {
           load_columns(dpsum, smem.column_stats(stage) + Traits::kColumnBytes / 2, coord.lane);
@@ -248,7 +253,7 @@ __global__ void __launch_bounds__(Pass::Traits::kThreads, 1)
   if (threadIdx.x % kWarpgroup == 0) tma_store_wait();
 }
 
-// Floats in scratch smem: the column sums of every tile of dqkv.
+// Floats of scratch memory for the column sums of every tile of dqkv.
 int64_t partial_sums(const AttentionBackward<bf16>& args) {
   return int64_t{args.B} * args.T / kBlockM * 3 * args.NH * args.HS;
 }

@@ -1,5 +1,11 @@
-// Causal attention: rows are queries, columns keys with their values. While one column's probabilities weight its
-// values, the next column's scores are multiplied; the sums are rescaled where a row's row_max grows.
+// Causal attention forward in BF16, head dimension 64: O = softmax(scale Q K^T) V with online softmax.
+//
+// - Tile: m-blocks of 64 queries, n-blocks of 64 keys and values; 4 m-blocks per CTA.
+// - Roles: producer warpgroup (24 registers, one thread issues TMA), four consumer warpgroups (112), one m-block each.
+// - Pipeline: 5 stages of K and V (16 KB), 2 stages of Q. S of the next n-block is issued before P V of the current
+//   one. Persistent causal tile scheduler.
+// - Bound: exponentials and the dependency chain of a tile, not the tensor cores. H200, C = 768, T = 1024, 65,536
+//   tokens: 0.253 ms (cuDNN 0.305); the FLOPs take 0.140 ms at 736 TFLOP/s.
 #include <cmath>
 
 #include "kernels/cuda/profile.h"
@@ -10,6 +16,7 @@ namespace gpt2::sm90 {
 namespace {
 
 constexpr int kConsumers = 4;
+static_assert(consumer_registers(kConsumers) >= 32 + 32 + 16, "S, O and P of an m-block live in registers");
 using Traits =
     KernelTraits<TileConfig{.consumers = kConsumers, .stages = 5, .row_stages = 2, .row_tensors = 1, .outputs = 1}>;
 using WorkTile = CausalWorkTile<Columns::keys_before, kConsumers>;
@@ -21,12 +28,12 @@ struct ForwardArguments {
   float scale;
 };
 
-// The softmax of two rows, a column tile at a time: the row_max so far of scaled scores to base 2, the sum of
-// exponentials below it of this thread's columns, and what sums before a new row_max have to be multiplied by.
+// Online softmax of two rows. row_max: maximum so far of the scores times scale log2(e). row_sum: sum of exponentials
+// over this thread's columns. scores_scale: factor for earlier sums when row_max grows.
 struct OnlineSoftmax {
   float row_max[2], row_sum[2], scores_scale[2];
 
-  // Scores become probabilities, up to the row's row_sum.
+  // Turns scores into unnormalised probabilities.
   template <bool kFirst>
   __device__ void update(float (&score)[32], float scale_log2) {
 #pragma unroll
@@ -59,7 +66,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   const SharedStorage<Traits> smem(dynamic);
   smem.init_barriers();
   const int warpgroup = warp_uniform(threadIdx.x / kWarpgroup);
-  if (warpgroup == 0) {
+  if (warpgroup == 0) { // producer warpgroup
     warpgroup_reg_dealloc<producer_registers(kConsumers)>();
     if (threadIdx.x != 0) return;
     const auto load = [&](uint8_t* to, int which, const WorkTile& work, int tile, ClusterTransactionBarrier& ready) {
@@ -77,6 +84,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     return;
   }
 
+  // Consumer warpgroups.
   warpgroup_reg_alloc<consumer_registers(kConsumers)>();
   const int consumer = warpgroup - 1;
   const AccumulatorCoord coord;
@@ -98,7 +106,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
       float score[32], out[32];
       Fragments p;
       OnlineSoftmax softmax;
-      int stage = pipeline.consumer_wait(); // of the column whose probabilities are in p
+      int stage = pipeline.consumer_wait(); // n-block whose probabilities are in p
       warpgroup_arrive();
       gemm_nt(score, query, smem.columns(stage));
       warpgroup_commit_batch();
@@ -106,7 +114,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
       warpgroup_fence_operand(score);
 #pragma unroll
       for (int i = 0; i < 32; ++i) {
-        if (coord.column(i) > coord.row(i)) score[i] = -INFINITY; // on the diagonal no lse_offset sees a later key
+        if (coord.column(i) > coord.row(i)) score[i] = -INFINITY; // causal mask
         out[i] = 0;
       }
       softmax.update<true>(score, scale_log2);
@@ -155,7 +163,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
 
 bool can_implement_attention(int compute_capability, AttentionKind kind, int B, int T, int HS) {
   return compute_capability == 90 && kind != AttentionKind::cudnn && HS == kHeadDim && T > 0 && T % kBlockM == 0 &&
-         int64_t{B} * T <= INT32_MAX; // coordinates of copies are int
+         int64_t{B} * T <= INT32_MAX; // TMA coordinates are int
 }
 
 void attention_forward(CudaStream& cuda, const AttentionForward<bf16>& args) {

@@ -1,10 +1,10 @@
-// What attention's kernels have in common. CausalTileScheduler have 64 channels, so 64 rows of a head's tensor are a
-// tile of 64 x 128 bytes, which the copy engine brings and the product instruction takes as it is.
+// Common parts of the attention kernels: scheduler, shared memory, TMA pipeline, tile GEMMs. With head dimension 64 a
+// tile of 64 rows is 64 x 128 bytes: one TMA load, one swizzle atom row per matrix row, one wgmma operand.
 //
-// A thread block owns a work of row tiles, one for each warpgroup that multiplies, and walks over column tiles, the
-// other side of the scores, which one thread copies into a stages. Causal scores are a triangle: a row tile meets the
-// columns from its diagonal to the edge, walked in that order, and a work those of its longest row tile. So that
-// blocks have equal work they take two groups at a time, one from each end of the sequence.
+// Rows (m-blocks) stay with a consumer warpgroup; columns (n-blocks) stream through the pipeline. A work tile is a
+// group of m-blocks, one per consumer warpgroup. The causal mask leaves a triangle: an m-block meets the n-blocks from
+// its diagonal to the edge, in that order. A CTA takes groups in pairs, one from each end of the sequence, so that all
+// pairs cost the same.
 #pragma once
 
 #include "kernels/device/mma.cuh"
@@ -15,15 +15,15 @@
 
 namespace gpt2::sm90 {
 
-constexpr int kHeadDim = 64;                       // channels of a head
+constexpr int kHeadDim = 64;
 constexpr int kTileBytes = kBlockM * kHeadDim * 2; // BF16
 constexpr float kLn2 = 0.6931471805599453f;
 
-// ---- what a block works on ----
+// ---- persistent tile scheduler ----
 
 struct CausalTileScheduler {
   int T, NH;
-  int work_tiles; // of work: pairs of groups, of all scheduler
+  int work_tiles; // pairs of m-block groups, over all heads and sequences
 
   __host__ __device__ int tiles() const { return T / kBlockM; }
 };
@@ -33,20 +33,20 @@ inline CausalTileScheduler make_causal_scheduler(int B, int T, int NH, int consu
   return {T, NH, B * NH * ((groups + 1) / 2)};
 }
 
-enum class Columns { keys_before, queries_after }; // a row is a lse_offset or a key
+enum class Columns { keys_before, queries_after }; // rows are queries, or keys
 
-// One of the two groups of a work_index. Tiles are numbered in a sequence.
+// One of the two groups of m-blocks of a pair.
 template <Columns kColumns, int kConsumers>
 struct CausalWorkTile {
   int batch, head;
-  int first, end; // its row tiles
-  int n_blocks;   // its column tiles
+  int first, end; // m-blocks
+  int n_blocks;   // of the longest m-block
   bool exists;
 
   __device__ CausalWorkTile(const CausalTileScheduler& scheduler, int work_index, int index) {
     const int tiles = scheduler.tiles(), groups = (tiles + kConsumers - 1) / kConsumers, pairs = (groups + 1) / 2;
     const int pair = work_index % pairs, work = index == 0 ? pair : groups - 1 - pair;
-    exists = index == 0 || work != pair; // of an odd number, the one in the middle is alone
+    exists = index == 0 || work != pair; // an odd number of groups leaves the middle one without a partner
     batch = work_index / pairs / scheduler.NH;
     head = work_index / pairs % scheduler.NH;
     first = work * kConsumers;
@@ -55,16 +55,16 @@ struct CausalWorkTile {
   }
 
   __device__ int n_block(int step) const { return kColumns == Columns::keys_before ? end - 1 - step : first + step; }
-  // The first step that meets row tile `m_block`, on its diagonal.
+  // The step at which `m_block` meets its diagonal.
   __device__ int first_step(int m_block) const {
     return m_block >= end ? n_blocks : kColumns == Columns::keys_before ? end - 1 - m_block : m_block - first;
   }
-  // Warpgroups take the longer rows of a work in turn.
+  // Warpgroups alternate in who gets the longer m-blocks.
   __device__ int m_block(int consumer, int index) const {
     return first + (index == 0 ? consumer : kConsumers - 1 - consumer);
   }
 
-  // Where a tile's first row is in tensors (B, T, ...), and in (B, NH, T).
+  // Offset of a tile's first row in (B, T, ...) and in (B, NH, T) tensors.
   __device__ int row(const CausalTileScheduler& scheduler, int tile) const {
     return batch * scheduler.T + tile * kBlockM;
   }
@@ -73,20 +73,20 @@ struct CausalWorkTile {
   }
 };
 
-// A (B, T, channels) tensor, tile by tile; coordinates are bytes of a row, and rows.
+// Tensor map of (B, T, channels) with 64 x 64 tiles; coordinates: byte in the row, row.
 inline CUtensorMap tile_map(const bf16* data, int64_t rows, int64_t channels) {
   return make_tensor_map(reinterpret_cast<const uint8_t*>(data),
                          {{2 * channels, 1, 2 * kHeadDim}, {rows, 2 * channels, kBlockM}});
 }
 
-// The first byte of a head in a row: of out, or of part `which` of Q, K and V.
+// Byte offset of a head in a row; `which` selects Q, K or V.
 __device__ inline int head_bytes(const CausalTileScheduler& scheduler, int head, int which = 0) {
   return (which * scheduler.NH + head) * kHeadDim * 2;
 }
 
-// ---- shared smem ----
+// ---- shared memory ----
 
-// The sums of a tile's columns, by the four warps that have its rows.
+// Column sums of a tile, one partial per warp.
 struct ColumnTotals {
   float of_warps[kWarpgroup / kWarp][kHeadDim];
 
@@ -99,13 +99,13 @@ struct ColumnTotals {
 };
 
 struct TileConfig {
-  int consumers;        // warpgroups that multiply
-  int stages;           // of the stages: two column tiles each,
-  int column_bytes = 0; // and what comes with them
-  int row_stages;       // groups of row tiles,
-  int row_tensors;      // each of so many tensors
-  int outputs;          // tiles that a consumer has on their way out,
-  bool sums = false;    // and the sums of their columns
+  int consumers;        // consumer warpgroups
+  int stages;           // pipeline stages, two column tiles each
+  int column_bytes = 0; // statistics per stage
+  int row_stages;       // pipeline stages of m-block groups
+  int row_tensors;      // tensors per m-block
+  int outputs;          // output tiles per consumer, staged for TMA stores
+  bool sums = false;    // column sums per output tile
 };
 
 template <TileConfig kConfig>
@@ -118,7 +118,7 @@ struct KernelTraits {
   static constexpr int kSumBytes = kConfig.sums ? kConfig.outputs * static_cast<int>(sizeof(ColumnTotals)) : 0;
   static constexpr int kSharedBytes = kAlignment + kStages * (kPairBytes + kColumnBytes) + kRowStages * kRowBytes +
                                       kConsumers * (kStagingBytes + kSumBytes) + kBarrierBytes;
-  static_assert(kSharedBytes <= kMaxSharedBytes);
+  static_assert(kSharedBytes <= kMaxSharedBytes, "one CTA per SM");
 };
 
 template <class Traits>
@@ -149,17 +149,17 @@ struct SharedStorage {
     __syncthreads();
   }
 
-  // Two column tiles of a stage, and what comes with them.
+  // The two column tiles of a stage, and their statistics.
   __device__ uint8_t* columns(int stage) const { return stages + stage * Traits::kPairBytes; }
   __device__ uint8_t* column_stats(int stage) const { return stats + stage * Traits::kColumnBytes; }
-  // A work's tiles of one tensor of rows.
+  // The m-block tiles of one tensor.
   __device__ uint8_t* row_tiles(int stage, int tensor) const {
     return rows + stage * Traits::kRowBytes + tensor * Traits::kGroupBytes;
   }
 };
 
-// The work of the one thread that copies. load_rows(work, tile, to, ready) brings a row tile of every tensor to `to`,
-// a work's bytes apart; load_columns(work, tile, stage, ready) a stage.
+// Producer loop of one thread. load_rows(work, tile, to, ready) loads an m-block of every tensor, kGroupBytes apart;
+// load_columns(work, tile, stage, ready) loads one stage.
 template <class WorkTile, class Traits>
 __device__ void producer_load(const SharedStorage<Traits>& smem, const CausalTileScheduler& scheduler, auto&& load_rows,
                               auto&& load_columns) {
@@ -169,7 +169,7 @@ __device__ void producer_load(const SharedStorage<Traits>& smem, const CausalTil
     for (int index = 0; index < 2; ++index) {
       const WorkTile work(scheduler, work_index, index);
       if (!work.exists) continue;
-      smem.rows_empty[row_state.index].wait(row_state.phase ^ 1); // the first round finds them so
+      smem.rows_empty[row_state.index].wait(row_state.phase ^ 1); // passes at once in the first round
       smem.rows_full[row_state.index].arrive_and_expect_tx((work.end - work.first) * Traits::kRowTensors * kTileBytes);
       for (int tile = work.first; tile < work.end; ++tile)
         load_rows(work, tile, smem.row_tiles(row_state.index, 0) + (tile - work.first) * kTileBytes,
@@ -185,21 +185,20 @@ __device__ void producer_load(const SharedStorage<Traits>& smem, const CausalTil
   }
 }
 
-// Where a warpgroup that multiplies stands in both rings.
+// Consumer side of both pipelines, one per warpgroup.
 template <class Traits>
 struct ConsumerPipeline {
   const SharedStorage<Traits>& smem;
   PipelineState<Traits::kStages> state;
   PipelineState<Traits::kRowStages> row_state;
 
-  __device__ int consumer_wait() { // their stage
+  __device__ int consumer_wait() { // returns the stage
     smem.full[state.index].wait(state.phase);
     const int stage = warp_uniform(state.index);
     state.advance();
     return stage;
   }
-  // Of columns, when no product reads them. What threads have read themselves they have used in those products: no
-  // fence.
+  // After the last wgmma that reads the stage. No proxy fence: the statistics that threads loaded are already used.
   __device__ void consumer_release(int stage) const { arrive(smem.empty[stage]); }
   __device__ void consumer_skip() { consumer_release(consumer_wait()); }
 
@@ -208,7 +207,7 @@ struct ConsumerPipeline {
     return warp_uniform(row_state.index);
   }
   __device__ void consumer_release_rows() {
-    fence_view_async_shared(); // what threads have read is overwritten by a copy
+    fence_view_async_shared(); // the next TMA load overwrites what threads have read
     __syncwarp();
     arrive(smem.rows_empty[row_state.index]);
     row_state.advance();
@@ -219,16 +218,15 @@ struct ConsumerPipeline {
   }
 };
 
-// ---- products ----
+// ---- tile GEMMs ----
 //
-// Between products that are under way and their wait there must be no branch over accumulators or left operands:
-// ptxas 13.0 may then give registers away that products still read. What differs on the diagonal is therefore code of
-// its m_block.
+// No branch over accumulators or register operands between wgmma and warpgroup_wait(): ptxas 13.0 may reuse registers
+// that wgmma still reads. Diagonal tiles therefore have code of their own.
 
-// The left operand in registers, (64, 64): 16 columns each.
+// A (64, 64) operand in registers: [k-step of 16 columns][4 words].
 using Fragments = uint32_t[4][4];
 
-// d (64, 64) = a b^T of two tiles, the left one in shared smem or in registers: scores.
+// d (64, 64) = a b^T: scores S = Q K^T, dP = dO V^T. A in shared memory or in registers.
 __device__ inline void gemm_nt(float (&d)[32], const uint8_t* a, const uint8_t* b) {
   constexpr uint64_t kStep = 32 >> 4; // 16 channels
   const uint64_t left = make_smem_desc(a), right = make_smem_desc(b);
@@ -242,7 +240,7 @@ __device__ inline void gemm_nt(float (&d)[32], const Fragments& a, const uint8_t
   for (int step = 0; step < 4; ++step) wgmma_rs(d, a[step], right + step * kStep, step == 0);
 }
 
-// d (64, 64) = a b, + d unless `zero_init`: the sum of a tile's rows, weighted.
+// d (64, 64) = a b (+ d unless zero_init): O = P V, dQ = dS K, dK = dS^T Q, dV = P^T dO.
 __device__ inline void gemm_nn(float (&d)[32], const Fragments& a, const uint8_t* b, bool zero_init) {
   constexpr uint64_t kStep = 16 * 128 >> 4; // 16 rows
   const uint64_t right = make_smem_desc(b);
@@ -250,8 +248,7 @@ __device__ inline void gemm_nn(float (&d)[32], const Fragments& a, const uint8_t
   for (int step = 0; step < 4; ++step) wgmma_rs_mn_major(d, a[step], right + step * kStep, zero_init && step == 0);
 }
 
-// A thread's accumulators of a tile: element 4 j + i is row 16 warp + lane / 4 + i / 2 * 8, column 8 j + 2 (lane % 4) +
-// i % 2.
+// Accumulator i of a thread: row and column in the 64 x 64 tile.
 struct AccumulatorCoord {
   int warp = static_cast<int>(threadIdx.x) % kWarpgroup / kWarp;
   int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -259,7 +256,7 @@ struct AccumulatorCoord {
   __device__ int row(int i) const { return 16 * warp + lane / 4 + i / 2 % 2 * 8; }
   __device__ int column(int i) const { return i / 4 * 8 + 2 * (lane % 4) + i % 2; }
 
-  // What lane names for ldmatrix and stmatrix of 16 rows and the step'th 16 channels.
+  // Address that the lane passes to ldmatrix and stmatrix for 16 rows and k-step `step` of 16 channels.
   __device__ uint8_t* matrix_row(uint8_t* tile, int step) const {
     const int row = 16 * warp + lane % 16, chunk = 2 * step + lane / 16;
     return tile + row * 128 + (chunk ^ row % 8) * 16;
@@ -272,7 +269,7 @@ __device__ inline void load_fragments(Fragments& fragments, uint8_t* tile, const
     ldmatrix_x4(fragments[step], reinterpret_cast<const bf16*>(coord.matrix_row(tile, step)));
 }
 
-// Accumulators in BF16, as the left operand of the next product.
+// Accumulators rounded to BF16: operand A of the next wgmma.
 __device__ inline void pack(Fragments& fragments, const float (&d)[32]) {
 #pragma unroll
   for (int i = 0; i < 16; ++i) fragments[i / 4][i % 4] = pack_bf16(d[2 * i], d[2 * i + 1]);
@@ -282,7 +279,7 @@ __device__ inline float2 unpack_bf16(uint32_t pair) {
   return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000u)};
 }
 
-// Accumulators times a factor by row to a tile in shared smem.
+// Accumulators, scaled per row, to a swizzled BF16 tile.
 __device__ inline void store_tile_to_smem(uint8_t* tile, const float (&d)[32], float low, float high,
                                           const AccumulatorCoord& coord) {
 #pragma unroll
@@ -297,8 +294,7 @@ __device__ inline void store_tile_to_smem(uint8_t* tile, const float (&d)[32], f
   }
 }
 
-// A warp's part of the sums of a tile's columns. Of 16 sums over its two rows a thread sends half to the one 16 lanes
-// away, and so on: two are left, of columns 2 lane and 2 lane + 1.
+// Column sums over the 16 rows of a warp, by reduce-scatter: lane l ends with columns 2 l and 2 l + 1.
 __device__ inline void put_column_sums(ColumnTotals& totals, const float (&d)[32], float factor,
                                        const AccumulatorCoord& coord) {
   float sums[16];
@@ -313,8 +309,8 @@ __device__ inline void put_column_sums(ColumnTotals& totals, const float (&d)[32
   *reinterpret_cast<float2*>(&totals.of_warps[coord.warp][2 * coord.lane]) = {sums[0] * factor, sums[1] * factor};
 }
 
-// Tiles of a warpgroup from shared smem to a tensor, each at its byte of the rows: stage() may write when the ones
-// before have been read.
+// TMA store of a warpgroup's tiles, each at its byte offset in the rows. stage() writes shared memory after the
+// previous stores have read it.
 template <int kOutputs>
 __device__ void tma_store_tiles(const CUtensorMap& map, uint8_t* staging, int barrier, const int (&bytes)[kOutputs],
                                 int row, auto&& stage) {
@@ -329,7 +325,7 @@ __device__ void tma_store_tiles(const CUtensorMap& map, uint8_t* staging, int ba
   tma_store_arrive();
 }
 
-// Blocks of one kernel on all multiprocessors.
+// Persistent launch: one CTA per SM.
 template <class Traits, class Kernel, class Arguments>
 void launch_persistent(CudaStream& cuda, Kernel* kernel, const Arguments& arguments, const char* name) {
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Traits::kSharedBytes));

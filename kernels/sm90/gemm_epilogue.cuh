@@ -1,13 +1,13 @@
-// What products with an epilogue of their own have in common (gemm_weight_stationary.cuh, gemm_pingpong.cuh): one
-// warpgroup copies, the others multiply tiles in turn, so that one multiplies while the others are in their epilogues.
-// A turn ends when all pieces of a tile have come: a barrier tells a round from the next by parity alone, so nobody may
-// wait for one before the rounds up to it are over. What an epilogue reads besides comes to a pipeline of its
-// warpgroup, by a thread of its own.
+// Common parts of the FP8 GEMMs with fused epilogues (gemm_weight_stationary.cuh, gemm_pingpong.cuh). Consumer
+// warpgroups run in ping-pong: one issues wgmma while the others are in their epilogues. A warpgroup passes the
+// ping-pong barrier on only when all k-blocks of its tile have arrived: mbarriers distinguish rounds by parity alone,
+// so no warpgroup may wait for a stage more than one round ahead. Tensors that an epilogue reads arrive through a TMA
+// pipeline per consumer warpgroup, loaded by its own producer thread.
 //
-// Both operands are put into shared memory in an order of rows that suits the epilogue. Of a tile's 16 rows the even
-// ones come first: rows r and r + 8 of the accumulators, which one thread holds, are then neighbours, and their codes
-// together make the 16-bit elements that stmatrix transposes. Of 4 R weight rows, number R q + 2 j + e comes to
-// 8 j + 2 q + e: a thread's accumulators are then runs of R neighbouring columns, 8 of them or 16.
+// TMA permutes the rows of both operands for the epilogue. Of each 16 rows of `in` the even ones come first: rows r and
+// r + 8 of an accumulator, which one thread holds, are then neighbours, and their FP8 bytes form the 16-bit elements
+// that stmatrix transposes. Of each 4 R weight rows, row R q + 2 j + e goes to 8 j + 2 q + e: a thread then holds R
+// contiguous columns, 8 or 16.
 #pragma once
 
 #include "kernels/device/vector.cuh"
@@ -17,10 +17,10 @@
 
 namespace gpt2::sm90 {
 
-constexpr int kBlockK = 128; // of K
+constexpr int kBlockK = 128; // bytes, and FP8 values, of a k-block: one swizzled row
 
-// Where a thread's accumulators of one tile belong. Its rows are `row` and the one after; of each 4 * kContiguous
-// columns it owns kContiguous neighbours, as vectors of 8.
+// Which elements of a 64-row tile a thread holds: rows `row` and `row` + 1, and kContiguous of each 4 * kContiguous
+// columns, as vectors of 8.
 template <int kContiguous>
 struct AccumulatorLayout {
   static_assert(kContiguous == kVector || kContiguous == 2 * kVector);
@@ -29,18 +29,18 @@ struct AccumulatorLayout {
   int quad = lane % 4;
   int row = 16 * warp + 2 * (lane / 4);
 
-  __device__ int column(int vector) const { // its first
+  __device__ int column(int vector) const { // first column of the vector
     constexpr int kVectors = kContiguous / kVector;
     return vector / kVectors * 4 * kContiguous + quad * kContiguous + vector % kVectors * kVector;
   }
 
-  // Element k of the 8 in `vector`, in the row after `row` if `next`.
+  // Accumulator index of element k of `vector`, in row `row` + next.
   __device__ static constexpr int accumulator(int vector, int k, int next) {
     return (vector * 4 + k / 2) * 4 + 2 * next + k % 2;
   }
 };
 
-// Both operands as boxes of so many rows and a piece of K, in the order above.
+// Tensor maps of both operands in the row order above; a tile is box_rows x one k-block.
 inline CUtensorMap in_map(const uint8_t* in, int64_t K, int64_t rows, int box_rows) {
   return make_tensor_map(in, {{K, 1, kBlockK}, {8, 2 * K, 8}, {2, K, 2}, {rows / 16, 16 * K, box_rows / 16}});
 }
@@ -56,11 +56,11 @@ CUtensorMap weight_map(const uint8_t* weight, int64_t K, int width, int box_rows
 struct GemmOperands {
   const uint8_t* in;     // (rows, K)
   const uint8_t* weight; // (width, K)
-  int64_t rows;          // what these are multiples of: can_implement_weight_stationary(), can_implement_pingpong()
+  int64_t rows;          // multiples as can_implement_weight_stationary(), can_implement_pingpong() require
   int width;
 };
 
-// What an epilogue reads besides its accumulators: the pipeline of its warpgroup.
+// TMA pipeline for the tensors that the epilogue of one consumer warpgroup reads.
 template <int kStages, int kBytes>
 struct EpilogueLoadPipeline {
   uint8_t* bytes; // (stages, kBytes)
@@ -72,20 +72,20 @@ struct EpilogueLoadPipeline {
     full[state.index].wait(state.phase);
     return stage();
   }
-  __device__ void release() {  // by the whole warp
-    fence_view_async_shared(); // what it has read is overwritten by a copy
+  __device__ void release() {  // called by all threads of a warp
+    fence_view_async_shared(); // the next TMA load overwrites what these threads have read
     __syncwarp();
     if (threadIdx.x % kWarp == 0) empty[state.index].arrive();
     state.advance();
   }
 };
 
-// Those of all warpgroups that multiply, one behind the other.
+// The pipelines of all consumer warpgroups, consecutive in shared memory.
 template <int kConsumers, int kStages, int kBytes>
 struct EpilogueLoadPipelines {
   using Pipeline = EpilogueLoadPipeline<kStages, kBytes>;
   static constexpr int kPipelineBytes = kStages * kBytes;
-  static constexpr int kBarriers = kConsumers * 2 * kStages; // of each, full and empty
+  static constexpr int kBarriers = kConsumers * 2 * kStages; // full and empty
   uint8_t* bytes;
   ClusterTransactionBarrier* barriers;
 
@@ -93,7 +93,7 @@ struct EpilogueLoadPipelines {
     ClusterTransactionBarrier* const own = barriers + 2 * kStages * consumer;
     return {bytes + consumer * kPipelineBytes, own, own + kStages, {}};
   }
-  __device__ void init() const { // by one thread
+  __device__ void init() const { // called by one thread
     for (int consumer = 0; consumer < kConsumers; ++consumer) {
       const Pipeline pipeline = of(consumer);
       for (int stage = 0; stage < kStages; ++stage) {
@@ -104,12 +104,12 @@ struct EpilogueLoadPipelines {
   }
 };
 
-// The inputs of a tile's epilogue, by the one thread that copies for its warpgroup.
+// Producer side: all loads of one tile's epilogue.
 template <class Epilogue, class Pipeline>
 __device__ inline void producer_load_inputs(Pipeline& pipeline, const typename Epilogue::Arguments& arguments,
                                             int column0, int64_t row0) {
   for (int index = 0; index < Epilogue::kLoads; ++index) {
-    pipeline.empty[pipeline.state.index].wait(pipeline.state.phase ^ 1); // the first round finds them so
+    pipeline.empty[pipeline.state.index].wait(pipeline.state.phase ^ 1); // passes at once in the first round
     ClusterTransactionBarrier& ready = pipeline.full[pipeline.state.index];
     ready.arrive_and_expect_tx(Epilogue::kLoadBytes);
     Epilogue::producer_load(arguments, pipeline.stage(), ready, column0, row0, index);
@@ -117,17 +117,22 @@ __device__ inline void producer_load_inputs(Pipeline& pipeline, const typename E
   }
 }
 
-// Epilogue: what a kernel does with its accumulators.
-//   struct Arguments;                         copied to the device
-//   static constexpr int kBlockN, kContiguous;        columns of a tile, and neighbours among them that a thread owns
-//   static constexpr int kConsumers;          warpgroups that multiply in a stationary product; two in a tiled one
-//   static constexpr int kStagingBytes;       shared memory of each warpgroup
-//   static constexpr int kLoadBytes, kLoads;  of each input of a tile, and how many there are; 0: none
-//   static void producer_load(const Arguments&, uint8_t* to, ClusterTransactionBarrier& full, int column0, int64_t
-//   row0, int index); Epilogue(const Arguments&, uint8_t* staging, int warpgroup); void fetch(int column0); loads that
-//   the next begin() needs void begin(int column0, int slot);        the columns of the tiles that follow; nobody else
-//   has both void prepare(int64_t row0);               loads that may be under way while the tile multiplies; not in a
-//   tiled one void finish_tile(float (&accumulators)[kBlockN / 2], int64_t row0, EpilogueLoadPipeline&); void end(); of
-//   those columns void finish();                            after the last tile
+// Concept Epilogue:
+// clang-format off
+//   struct Arguments;                                    passed as a __grid_constant__
+//   static constexpr int kBlockN, kContiguous;           tile columns; contiguous columns per thread (8 or 16)
+//   static constexpr int kConsumers;                     consumer warpgroups (weight-stationary; ping-pong has 2)
+//   static constexpr int kStagingBytes;                  shared memory per consumer warpgroup
+//   static constexpr int kLoadBytes, kLoads;             bytes of one TMA load stage, stages per tile; 0: none
+//   static void producer_load(const Arguments&, uint8_t* to, ClusterTransactionBarrier& full, int column0,
+//                             int64_t row0, int index);
+//   Epilogue(const Arguments&, uint8_t* staging, int consumer);
+//   void fetch(int column0);                             global loads for the next begin()
+//   void begin(int column0, int slot);                   first column of the next tiles; slot is unique per column0
+//   void prepare(int64_t row0);                          global loads that overlap wgmma (weight-stationary only)
+//   void finish_tile(float (&accumulators)[kBlockN / 2], int64_t row0, EpilogueLoadPipeline&);
+//   void end();                                          after the last tile of these columns
+//   void finish();                                       after the last tile of the CTA
+// clang-format on
 
 } // namespace gpt2::sm90

@@ -1,3 +1,4 @@
+// gemm_weight_stationary.cuh with a plain epilogue: scale, bias, residual. Tiles, roles and bound are described there.
 #include "kernels/sm90/gemm_fp8_weight_stationary.h"
 
 #include <cuda_bf16.h>
@@ -15,7 +16,7 @@ struct PlainArguments {
   int64_t width;
 };
 
-// The epilogue: scale, bias, residual, BF16. Four threads write 64 bytes in one piece.
+// Four threads write 64 contiguous bytes of BF16.
 template <int kBlockN_, Fp8Format>
 struct Plain {
   using Arguments = PlainArguments;
@@ -31,14 +32,14 @@ struct Plain {
 #pragma unroll
     for (int group = 0; group < kBlockN / (4 * kContiguous); ++group) {
 #pragma unroll
-      for (int r = 0; r < 2; ++r) stream_[group][r] = load_raw_streaming(p_.residual + place(row0, group, r), 0);
+      for (int r = 0; r < 2; ++r) stream_[group][r] = load_raw_streaming(p_.residual + index(row0, group, r), 0);
     }
   }
 
   __device__ void finish_tile(float (&accumulators)[kBlockN / 2], int64_t row0, const auto&) {
 #pragma unroll
     for (int group = 0; group < kBlockN / (4 * kContiguous); ++group) {
-      // From L1 each time: registers are short.
+      // Read from L1 for every tile: no registers left to keep it.
       const uint4 raw = p_.bias ? load_raw(p_.bias + column0_ + layout_.column(group), 0) : uint4{};
       const Float8 bias = unpack(raw);
 #pragma unroll
@@ -47,10 +48,10 @@ struct Plain {
 #pragma unroll
         for (int k = 0; k < kVector; ++k)
           x.v[k] = fmaf(accumulators[AccumulatorLayout<kContiguous>::accumulator(group, k, r)], scale_, bias.v[k]);
-        const Float8 stream = unpack(stream_[group][r]); // zeros where there is no residual
+        const Float8 stream = unpack(stream_[group][r]); // zeros without a residual
 #pragma unroll
         for (int k = 0; k < kVector; ++k) x.v[k] += stream.v[k];
-        store8(p_.out + place(row0, group, r), 0, x);
+        store8(p_.out + index(row0, group, r), 0, x);
       }
     }
   }
@@ -59,7 +60,7 @@ struct Plain {
   __device__ void finish() {}
 
  private:
-  __device__ int64_t place(int64_t row0, int group, int r) const {
+  __device__ int64_t index(int64_t row0, int group, int r) const {
     return (row0 + layout_.row + r) * p_.width + column0_ + layout_.column(group);
   }
 
@@ -93,6 +94,7 @@ void launch(CudaStream& cuda, const GemmProblem& p, const GemmArguments& x) {
 
 } // namespace
 
+// The name is stored in plan caches and checkpoints.
 GemmKernel gemm_fp8_weight_stationary() { return {"stationary_3", can_implement, launch}; }
 
 } // namespace gpt2::sm90

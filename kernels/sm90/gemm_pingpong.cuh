@@ -1,17 +1,13 @@
-// An FP8 product whose epilogue runs beside it: D (rows, width) = in (rows, K) weight (width, K)^T for K = 1600, and
-// any other multiple of 32.
+// Warp-specialized ping-pong FP8 GEMM with a fused epilogue for K = 1600: D (rows, width) = in (rows, K) weight (width,
+// K)^T.
 //
-// Where a n_tile of the weight leaves no room for a stages (gemm_weight_stationary.cuh), both operands come in pieces
-// of 128 bytes of K. A block multiplies tiles of 128 x 128, of which each of its two warpgroups takes every other one.
-// Four blocks make 256 x 256: two share their rows, two their columns, so each copies a half of both operands for
-// itself and for the neighbour that shares it. 256 bytes arrive for each term of a tile, and 128 leave L2, 26 a cycle
-// at 80% of the tensor cores' rate.
-//
-//   shared memory   stages (stages, in and weight, 128, 128)   32 KB each
-//                   inputs of the epilogues, a stages each
-//                   staging of the epilogues
-//
-// Clusters scheduler over the 256 x 256 with the columns fastest: rows come from memory once, and the weight from L2.
+// - Tile: 128 x 128 per CTA, 256 x 256 per cluster of 4 CTAs, k-block 128. A CTA loads half of both operands and
+//   multicasts it to the neighbour that shares the rows or the columns.
+// - Roles: producer warpgroup (40 registers, one thread issues TMA), two consumer warpgroups (232) in ping-pong.
+// - Pipeline: 3 to 6 stages of 32 KB; 2 stages per consumer for epilogue inputs. Persistent tile scheduler, columns
+//   fastest: rows come from device memory once, the weight from L2.
+// - Bound: tensor cores, then the epilogue. H200, 65,536 rows, fcproj's gradient + GELU' at 1,600 channels: 1.02 to
+//   1.13 ms; the FLOPs take 0.88 ms at 1.52 PFLOP/s.
 #pragma once
 
 #include <algorithm>
@@ -21,39 +17,40 @@
 
 namespace gpt2::sm90 {
 
-constexpr int kPingpongTile = 128;                      // rows and columns of a block's tile
-constexpr int kPingpongClusterTile = 2 * kPingpongTile; // and of a cluster's
-constexpr int kPingpongCluster = 4; // its blocks: bit 0 of a rank is the half of the columns, bit 1 of the rows
+constexpr int kPingpongTile = 128;                      // rows and columns of a CTA's tile
+constexpr int kPingpongClusterTile = 2 * kPingpongTile; // rows and columns of a cluster's tile
+constexpr int kPingpongCluster = 4;                     // CTAs; bit 0 of the rank: column half, bit 1: row half
 
 template <int kK_, Fp8Format kFormatA_, class Epilogue>
 struct PingpongShape {
   static constexpr int kK = kK_, kKBlocks = (kK + kBlockK - 1) / kBlockK;
-  static constexpr Fp8Format kFormatA = kFormatA_; // of `in`
-  static constexpr int kKSteps = kBlockK / 32, kLastKSteps = (kK - (kKBlocks - 1) * kBlockK) / 32;
-  static_assert(kK % 32 == 0 && kKBlocks > 1 && Epilogue::kBlockN == kPingpongTile);
+  static constexpr Fp8Format kFormatA = kFormatA_;                                                 // of `in`
+  static constexpr int kKSteps = kBlockK / 32, kLastKSteps = (kK - (kKBlocks - 1) * kBlockK) / 32; // wgmmas per k-block
+  static_assert(kK % 32 == 0, "one FP8 wgmma takes 32 of K");
+  static_assert(kKBlocks > 1, "the last k-block is peeled off the loop");
+  static_assert(Epilogue::kBlockN == kPingpongTile, "the epilogue covers the CTA's columns");
   static constexpr int kConsumers = 2;
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
-  static constexpr int kHalves = kPingpongTile / kBlockM; // of a tile, which an epilogue finishes one after the other
+  static constexpr int kHalves = kPingpongTile / kBlockM; // 64-row halves of a tile, one epilogue call each
 
   static constexpr int kOperandBytes = kPingpongTile * kBlockK, kStageBytes = 2 * kOperandBytes;
   static constexpr int kLoadStages = 2;
   static constexpr int kOtherBytes =
       kAlignment + kBarrierBytes + kConsumers * (kLoadStages * Epilogue::kLoadBytes + Epilogue::kStagingBytes);
-  static constexpr int kMaxStages = 6; // seven were no faster
+  static constexpr int kMaxStages = 6; // 7 were no faster
   static constexpr int kStages = std::min(kMaxStages, (kMaxSharedBytes - kOtherBytes) / kStageBytes);
   static constexpr int kSharedBytes = kOtherBytes + kStages * kStageBytes;
-  static_assert(kStages >= 3);
+  static_assert(kStages >= 3, "two stages in wgmma, one in flight");
 };
 
-// Is there a product for so many rows, terms and columns?
 inline bool can_implement_pingpong(const CudaDevice& device, int64_t rows, int64_t K, int64_t width) {
   return device.compute_capability == 90 && uses_pingpong(K) && width % kPingpongClusterTile == 0 &&
-         rows % kPingpongClusterTile == 0 && rows > 0 && rows <= INT32_MAX; // coordinates of copies are int
+         rows % kPingpongClusterTile == 0 && rows > 0 && rows <= INT32_MAX; // TMA coordinates are int
 }
 
-// The tiles of a block: those of its cluster, every `clusters`-th.
+// Persistent scheduler: a cluster takes every `clusters`-th tile of 256 x 256.
 struct TileScheduler {
-  int column_groups; // of 256
+  int column_groups; // 256 columns each
   int cluster = static_cast<int>(blockIdx.x) / kPingpongCluster,
       clusters = static_cast<int>(gridDim.x) / kPingpongCluster;
   int row_half = static_cast<int>(block_rank_in_cluster()) / 2,
@@ -70,7 +67,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     gemm_pingpong_kernel(const __grid_constant__ CUtensorMap in, const __grid_constant__ CUtensorMap weight,
                          const __grid_constant__ typename Epilogue::Arguments arguments, int column_groups, int tiles) {
   constexpr int kStages = Shape::kStages, kKBlocks = Shape::kKBlocks, kConsumers = Shape::kConsumers;
-  constexpr int kReaders = 3; // blocks that a copy of this one's goes to
+  constexpr int kReaders = 3; // CTAs that read this CTA's loads: itself and two neighbours
   using Inputs = EpilogueLoadPipelines<kConsumers, Shape::kLoadStages, Epilogue::kLoadBytes>;
   extern __shared__ uint8_t dynamic[];
   uint8_t* const stages = dynamic + (-cast_smem_ptr_to_uint(dynamic) & (kAlignment - 1));
@@ -87,7 +84,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < kStages; ++stage) {
       full[stage].init(1);
-      empty[stage].init(kReaders * kWarpgroup / kWarp); // every warp that read it, here and in both neighbours
+      empty[stage].init(kReaders * kWarpgroup / kWarp); // each consumer warp, here and in both neighbours
     }
     if constexpr (Epilogue::kLoads > 0) inputs.init();
     fence_barrier_init();
@@ -95,9 +92,9 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   cluster_sync();
 
   PipelineState<kStages> state;
-  if (warpgroup == 0) {
+  if (warpgroup == 0) { // producer warpgroup
     warpgroup_reg_dealloc<producer_registers(kConsumers)>();
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == 0) { // TMA loads of both operands
       prefetch_tma_descriptor(&in);
       prefetch_tma_descriptor(&weight);
       constexpr int kHalf = Shape::kOperandBytes / 2, kRowGroup = 16;
@@ -107,7 +104,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
         const int row_group = (scheduler.row0(tile) + scheduler.column_half * kBlockM) / kRowGroup;
         const int column_group = (scheduler.column0(tile) + scheduler.row_half * kBlockM) / (4 * Epilogue::kContiguous);
         for (int k_block = 0; k_block < kKBlocks; ++k_block) {
-          empty[state.index].wait(state.phase ^ 1); // the first round finds them so
+          empty[state.index].wait(state.phase ^ 1); // passes at once in the first round
           full[state.index].arrive_and_expect_tx(Shape::kStageBytes);
           uint8_t* const stage = stages + state.index * Shape::kStageBytes;
           tma_load_multicast_4d(stage + scheduler.column_half * kHalf, &in, full[state.index], k_block * kBlockK, 0, 0,
@@ -118,7 +115,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
         }
       }
     }
-    if constexpr (Epilogue::kLoads > 0) { // the other warps' first threads: one for each that multiplies
+    if constexpr (Epilogue::kLoads > 0) { // TMA loads of epilogue inputs: one producer warp per consumer warpgroup
       const int consumer = static_cast<int>(threadIdx.x) / kWarp - 1;
       if (lane == 0 && consumer >= 0 && consumer < kConsumers) {
         typename Inputs::Pipeline input = inputs.of(consumer);
@@ -130,11 +127,11 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
         }
       }
     }
-  } else {
+  } else { // consumer warpgroups
     warpgroup_reg_alloc<consumer_registers(kConsumers)>();
     const int consumer = warpgroup - 1, rank = static_cast<int>(block_rank_in_cluster());
     Epilogue epilogue(arguments, staging + consumer * Epilogue::kStagingBytes, consumer);
-    const auto release = [&](int stage) { // to itself, to who shares its rows, and to who shares its columns
+    const auto release = [&](int stage) { // in this CTA, the row neighbour and the column neighbour
       if (lane < kReaders) empty[stage].arrive_cluster(rank ^ lane);
     };
     typename Inputs::Pipeline input = inputs.of(consumer);
@@ -187,8 +184,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
 #pragma unroll
       for (auto& half : accumulators) warpgroup_fence_operand(half);
       release(previous);
-      __syncwarp();                               // or the assembler lets the epilogue go first
-      state.advance((kConsumers - 1) * kKBlocks); // the other's tile
+      __syncwarp();                               // else ptxas moves the release behind the epilogue
+      state.advance((kConsumers - 1) * kKBlocks); // skip the other warpgroup's tile
 #pragma unroll
       for (int half = 0; half < Shape::kHalves; ++half)
         epilogue.finish_tile(accumulators[half], row0 + half * kBlockM, input);
@@ -196,10 +193,10 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     }
     epilogue.finish();
   }
-  cluster_sync(); // a block's barriers stay until nobody arrives at them any more
+  cluster_sync(); // keep the mbarriers alive until the last remote arrival
 }
 
-// Slots of the epilogues: one for each tile's rows.
+// Number of `slot` values that Epilogue::begin() sees: one per 128 rows.
 inline int pingpong_slots(int64_t rows) { return static_cast<int>(rows / kPingpongTile); }
 
 template <class Shape, class Epilogue>
@@ -212,7 +209,7 @@ void launch_gemm_pingpong(CudaStream& cuda, const GemmOperands& p, const typenam
   launch.config.gridDim =
       dim3(static_cast<unsigned>(cuda.device->multiprocessors / kPingpongCluster * kPingpongCluster));
   launch.prepare(kernel);
-  static const int clusters = [&] { // that run at once: a GPC may have a remainder
+  static const int clusters = [&] { // co-resident: a GPC may not hold whole clusters of 4
     int most = 0;
     CUDA_CHECK(cudaOccupancyMaxActiveClusters(&most, kernel, &launch.config));
     return std::max(most, 1);
@@ -223,7 +220,7 @@ void launch_gemm_pingpong(CudaStream& cuda, const GemmOperands& p, const typenam
   CUDA_CHECK(cudaLaunchKernelEx(&launch.config, kernel, in, weight, arguments, column_groups, tiles));
 }
 
-// Epilogue: a template by n_tile and the format of `in`.
+// Epilogue<kBlockN, format of `in`>
 template <template <int, Fp8Format> class Epilogue, Fp8Format kFormatA, class Arguments>
 void launch_gemm_pingpong(CudaStream& cuda, const GemmOperands& p, const Arguments& arguments) {
   using Of = Epilogue<kPingpongTile, kFormatA>;

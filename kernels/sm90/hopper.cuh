@@ -1,5 +1,5 @@
-// Hopper's asynchronous instructions, each wrapped in a tiny function: barriers in shared memory, tensor copies, and
-// products of a warpgroup. They exist for sm_90a alone.
+// PTX of sm_90a in tiny functions, under the names that CUTLASS uses: mbarriers, TMA, setmaxnreg, wgmma fences,
+// stmatrix.
 #pragma once
 
 #include <cuda.h>
@@ -10,10 +10,9 @@
 
 namespace gpt2::sm90 {
 
-// ---- barriers ----
+// ---- mbarriers and named barriers ----
 
-// Counts arrivals, and bytes that copies bring; a phase ends when both are complete. Waiters name a phase by its
-// parity.
+// An mbarrier in shared memory. It counts arrivals and TMA bytes; a phase completes when both counts are complete.
 struct ClusterTransactionBarrier {
   uint64_t state;
 
@@ -21,7 +20,7 @@ struct ClusterTransactionBarrier {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(cast_smem_ptr_to_uint(&state)), "r"(arrivals)
                  : "memory");
   }
-  __device__ void arrive_and_expect_tx(int bytes) { // and arrives
+  __device__ void arrive_and_expect_tx(int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(cast_smem_ptr_to_uint(&state)),
                  "r"(bytes)
                  : "memory");
@@ -29,8 +28,8 @@ struct ClusterTransactionBarrier {
   __device__ void arrive() {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(cast_smem_ptr_to_uint(&state)) : "memory");
   }
-  // Arrives at the same barrier of block `rank` of the cluster. Releases nothing: a release to the cluster waits for
-  // all stores of the warp, and what is handed over here has only been read.
+  // Arrives at the same mbarrier of CTA `rank` in the cluster. Relaxed: a consumer frees a stage that it has only read,
+  // and a cluster-scope release would wait for all stores of the warp.
   __device__ void arrive_cluster(int rank) {
     asm volatile(
         "{\n"
@@ -41,7 +40,7 @@ struct ClusterTransactionBarrier {
         "r"(rank)
         : "memory");
   }
-  // The hardware may put the warp to sleep for so long; a warp that asks again and again takes issue slots from others.
+  // Upper bound for one suspended try_wait: a warp that polls takes issue slots from the others.
   static constexpr uint32_t kSuspendNanoseconds = 10'000'000;
   __device__ void wait(uint32_t parity) {
     asm volatile(
@@ -67,14 +66,14 @@ __device__ inline uint32_t block_rank_in_cluster() {
   return rank;
 }
 
-// A barrier of the 128 threads of one warpgroup; 0 is __syncthreads().
+// Named barrier of the 128 threads of a warpgroup. Id 0 is __syncthreads().
 __device__ inline void warpgroup_sync(int id) { asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory"); }
 
-// Two warpgroups that take turns: one awaits its turn until the other has given it.
+// Ping-pong order of consumer warpgroups: one syncs on its named barrier, the one before it arrives there.
 __device__ inline void pingpong_barrier_sync(int id) { asm volatile("bar.sync %0, 256;" ::"r"(id) : "memory"); }
 __device__ inline void pingpong_barrier_arrive(int id) { asm volatile("bar.arrive %0, 256;" ::"r"(id) : "memory"); }
 
-// ---- registers ----
+// ---- setmaxnreg: the register split between producer and consumer warpgroups ----
 
 template <int kRegisters>
 __device__ inline void warpgroup_reg_dealloc() {
@@ -85,14 +84,14 @@ __device__ inline void warpgroup_reg_alloc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// ---- tensor copies, by one thread ----
+// ---- TMA, issued by one thread ----
 
 __device__ inline void prefetch_tma_descriptor(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// A box of a tensor of 2, 4 or 5 dimensions to shared memory of this block, or of every block of the cluster in
-// `blocks`, at the same place; each one's barrier gets the bytes.
+// One tile of a tensor from global to shared memory; the mbarrier counts the bytes. A multicast load writes the same
+// offset in each CTA of the mask `blocks` and signals the mbarrier of each.
 __device__ inline void tma_load_2d(void* to, const CUtensorMap* map, ClusterTransactionBarrier& barrier, int c0,
                                    int c1) {
   asm volatile(
@@ -126,14 +125,14 @@ __device__ inline void tma_load_multicast_5d(void* to, const CUtensorMap* map, C
       : "memory");
 }
 
-// A box of a tensor of 4 dimensions from memory to L2, for a copy that will come.
+// One tile of a 4D tensor into L2, ahead of its TMA load.
 __device__ inline void tma_prefetch_4d(const CUtensorMap* map, int c0, int c1, int c2, int c3) {
   asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" ::"l"(map), "r"(c0), "r"(c1),
                "r"(c2), "r"(c3)
                : "memory");
 }
 
-// Neighbouring bytes, a multiple of 16.
+// Contiguous bytes, a multiple of 16, without a tensor map.
 __device__ inline void tma_load_1d(void* to, const void* from, int bytes, ClusterTransactionBarrier& barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                    cast_smem_ptr_to_uint(to)),
@@ -141,8 +140,9 @@ __device__ inline void tma_load_1d(void* to, const void* from, int bytes, Cluste
                : "memory");
 }
 
-// A box from shared memory to a tensor of 2 dimensions. What threads have stored there must be fenced by each of them
-// first; the memory may be used again when the thread that issued the copies has waited for their reading.
+// TMA store of one tile. Order: threads write shared memory, each calls fence_view_async_shared(), they meet at a
+// barrier, one thread issues the store. tma_store_wait() returns when the stores have read shared memory.
+// A consumer calls the same fence before it frees a stage that its threads have read with ordinary loads.
 __device__ inline void fence_view_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 __device__ inline void tma_store_2d(const CUtensorMap* map, const void* from, int c0, int c1) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
@@ -152,11 +152,12 @@ __device__ inline void tma_store_2d(const CUtensorMap* map, const void* from, in
 __device__ inline void tma_store_arrive() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 __device__ inline void tma_store_wait() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 
-// ---- products of a warpgroup ----
+// ---- wgmma ----
 
-// An operand in shared memory: rows of 128 bytes, swizzled by 128 bytes, 8 rows an atom of 1024 bytes, whose address is
-// a multiple of 1024. Where the rows run along the contracted dimension, 32 bytes further along them is 2 more. Where
-// they run across it, those of the next 64 16-bit channels are `block_stride` bytes further, and 16 terms are 128 more.
+// Shared-memory descriptor of a wgmma operand: 128-byte rows, 128-byte swizzle, atoms of 8 rows (1024 bytes, aligned to
+// 1024). K-major: + 2 advances 32 bytes along K. MN-major: `block_stride` bytes lead to the next 64 16-bit channels,
+// and
+// + 128 advances 16 rows of K.
 __device__ inline uint64_t make_smem_desc(const void* address, int block_stride = 16) {
   constexpr uint64_t kAtomStride = 1024 >> 4, kSwizzle128 = 1;
   return (cast_smem_ptr_to_uint(address) & 0x3FFFF) >> 4 | static_cast<uint64_t>(block_stride >> 4) << 16 |
@@ -170,10 +171,10 @@ __device__ inline void warpgroup_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// ---- matrices of 8 x 8 16-bit elements from registers to shared memory ----
+// ---- stmatrix: four 8 x 8 matrices of 16-bit elements from registers to shared memory ----
 
-// Lane i gives the address of row i % 8 of matrix i / 8, or of that column if transposed; a thread's word of a matrix
-// holds two neighbouring columns of row lane / 4.
+// Lane i passes the address of row i % 8 of matrix i / 8 (of that column if transposed). Word j of a thread holds
+// columns 2 (lane % 4) and + 1 of row lane / 4 of matrix j.
 __device__ inline void stmatrix_x4(void* row, const uint32_t (&words)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(cast_smem_ptr_to_uint(row)),
                "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])

@@ -1,7 +1,8 @@
-// Softmax's maxima and sums as the epilogue of the LM head (gemm_weight_stationary.cuh).
+// Epilogue of the LM head for gemm_weight_stationary.cuh, which describes tiles, roles and pipeline: BF16 logits, and
+// softmax's maximum and sum of each row over the tile's columns. Three consumer warpgroups in ping-pong.
 //
-// At C = 768 a tile of 64 x 192 multiplies for 2,304 cycles. Its epilogue takes 6 instructions a logit, 576 cycles of a
-// scheduler, and as many exponentials as need 768 cycles of its special function unit beside them.
+// Bound: at C = 768 a 64 x 192 tile is 2,304 cycles of wgmma; the epilogue takes 6 instructions per logit, 576 cycles
+// of a scheduler, beside 768 cycles of exponentials. On an H200, 65,536 rows of 50,304 logits: 4.87 ms, FLOPs 3.33 ms.
 #include "kernels/sm90/lm_head_fp8.h"
 
 #include <cuda_bf16.h>
@@ -16,17 +17,7 @@ namespace {
 
 using namespace sm90;
 
-// Of the four threads that share rows; all of them get it.
-__device__ float quad_max(float value) {
-  value = fmaxf(value, __shfl_xor_sync(0xFFFFFFFFu, value, 1));
-  return fmaxf(value, __shfl_xor_sync(0xFFFFFFFFu, value, 2));
-}
-__device__ float quad_sum(float value) {
-  value += __shfl_xor_sync(0xFFFFFFFFu, value, 1);
-  return value + __shfl_xor_sync(0xFFFFFFFFu, value, 2);
-}
-
-// A NaN is passed over unless both are.
+// Ignores a NaN unless both are NaN.
 __device__ uint32_t max2(uint32_t a, uint32_t b) {
   const __nv_bfloat162 larger =
       __hmax2(reinterpret_cast<const __nv_bfloat162&>(a), reinterpret_cast<const __nv_bfloat162&>(b));
@@ -51,7 +42,7 @@ struct SoftmaxParts {
   __device__ void prepare(int64_t) {}
 
   __device__ void finish_tile(float (&accumulators)[kBlockN / 2], int64_t row0, const auto&) {
-    uint4 packed[2][kGroups]; // by row: the logits as the loss will read them
+    uint4 packed[2][kGroups]; // per row: the logits as cross-entropy reads them
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
 #pragma unroll
@@ -65,7 +56,7 @@ struct SoftmaxParts {
         *reinterpret_cast<uint4*>(p_.logits + at) = packed[r][group];
       }
     }
-    if (column0_ + kBlockN > p_.vocab) exclude_padding(packed); // the same for the whole block
+    if (column0_ + kBlockN > p_.vocab) exclude_padding(packed); // uniform in the CTA
     const float maxima[2] = {quad_max(maximum(packed[0])), quad_max(maximum(packed[1]))};
     const float sums[2] = {quad_sum(sum(packed[0], maxima[0])), quad_sum(sum(packed[1], maxima[1]))};
     if (layout_.quad != 0) return;
@@ -86,12 +77,12 @@ struct SoftmaxParts {
         Float8 x = unpack(packed[r][group]);
 #pragma unroll
         for (int k = 0; k < kVector; ++k) x.v[k] = column + k < p_.vocab ? x.v[k] : -INFINITY;
-        packed[r][group] = pack(x); // exact but for a NaN's bits
+        packed[r][group] = pack(x); // exact, but for the payload of a NaN
       }
     }
   }
 
-  // Two at a time; -infinity where all are NaN.
+  // Two logits per instruction; -infinity if all are NaN.
   __device__ static float maximum(const uint4 (&packed)[kGroups]) {
     uint4 larger = packed[0];
 #pragma unroll
@@ -103,7 +94,7 @@ struct SoftmaxParts {
     return fmaxf(fmaxf(low, high), -INFINITY);
   }
 
-  // Of exp(x - maximum), in two chains; a NaN makes it NaN.
+  // Sum of exp(x - maximum) in two dependency chains; a NaN makes it NaN.
   __device__ static float sum(const uint4 (&packed)[kGroups], float maximum) {
     const float offset = softmax_offset(maximum);
     float even = 0, odd = 0;
@@ -123,7 +114,7 @@ struct SoftmaxParts {
   AccumulatorLayout<kContiguous> layout_;
   int column0_ = 0;
   float scale_;
-  SoftmaxPart* parts_ = nullptr; // of row 0
+  SoftmaxPart* parts_ = nullptr; // row 0
   const int64_t parts_per_row_;
 };
 
@@ -141,8 +132,8 @@ void lm_head_fp8(CudaStream& cuda, const LmHeadFp8& p) {
   const double logits = static_cast<double>(p.rows) * p.padded_vocab;
   const NvtxRange range(cuda, "lm_head_fp8", 2 * logits, 2 * logits * p.C);
   const Requirements require("lm_head_fp8");
-  require(can_fuse_lm_head_fp8(*cuda.device, p.rows, p.C, p.padded_vocab), "a shape that can_fuse_lm_head_fp8() takes");
-  require(p.in.format == Fp8Format::e4m3 && p.weight.format == Fp8Format::e4m3, "both factors are E4M3");
+  require(can_fuse_lm_head_fp8(*cuda.device, p.rows, p.C, p.padded_vocab), "can_fuse_lm_head_fp8() holds");
+  require(p.in.format == Fp8Format::e4m3 && p.weight.format == Fp8Format::e4m3, "both operands are E4M3");
   require(p.vocab <= p.padded_vocab, "vocab is at most padded_vocab");
   launch_gemm_weight_stationary<SoftmaxParts, Fp8Format::e4m3>(cuda, p.C,
                                                                {p.in.data, p.weight.data, p.rows, p.padded_vocab}, p);

@@ -1,10 +1,10 @@
-// GELU and its gradient as epilogues of the products beside them: of gemm_weight_stationary.cuh, and of
-// gemm_pingpong.cuh where the n_tile would fill shared memory.
+// GELU and GELU' as epilogues of gemm_weight_stationary.cuh (K = 768, 1024, 1280) and gemm_pingpong.cuh (K = 1600),
+// which describe tiles, roles and pipeline.
 //
-// At C = 768 a tile of 64 x 192 multiplies for 2,304 cycles, in which a scheduler issues 24 instructions an element, if
-// its two or three warps never wait. So forward, which computes GELU anyway, leaves GELU' behind for backward in 8
-// bits. Bytes: 2 an element written forward, 2 read and 3 written backward, 0.10 and 0.24 ms for 65,536 rows at the
-// rate of a copy, against 0.20 ms of multiplication.
+// - Bound: instruction issue of the epilogue. At C = 768 a 64 x 192 tile is 2,304 cycles of wgmma, in which a scheduler
+//   issues 24 instructions per element; fc + GELU needs 21. So the forward pass stores GELU' in 8 bits.
+// - Bytes: 2 per element written forward, 2 read and 3 written backward: 0.10 and 0.24 ms for 65,536 rows at copy
+//   bandwidth, beside 0.20 ms of wgmma. H200, per call: fc + GELU 0.35 ms, fcproj's gradient + GELU' 0.43 ms.
 #include "kernels/sm90/mlp_fp8.h"
 
 #include <cuda_bf16.h>
@@ -22,20 +22,20 @@ namespace {
 
 using namespace sm90;
 
-// Of each 64 columns, a chunk, a thread owns 16: its quantized of a row leave at once, and four threads write 64 bytes.
+// A thread holds 16 of each chunk of 64 columns: it stores 16 FP8 values of a row at once, four threads 64 bytes.
 constexpr int kFp8Contiguous = 2 * kVector, kChunk = 4 * kFp8Contiguous;
 __device__ void store_fp8x16(uint8_t* to, uint2 first, uint2 second) {
   *reinterpret_cast<uint4*>(to) = make_uint4(first.x, first.y, second.x, second.y);
 }
 
-// The same sink, its format known to the compiler.
+// Makes the format a compile-time constant.
 template <Fp8Format kFormat>
-__device__ Fp8Output with_format(Fp8Output sink) {
-  sink.format = kFormat;
-  return sink;
+__device__ Fp8Output with_format(Fp8Output output) {
+  output.format = kFormat;
+  return output;
 }
 
-// A whole number below 256 is the lowest byte of itself + 2^23 as a float.
+// An integer below 256 plus 2^23, as a float, has the integer in its lowest byte.
 constexpr float kByteInFloat = 0x1p23f;
 __device__ uint32_t four_bytes(float a, float b, float c, float d) {
   const uint32_t low = __byte_perm(__float_as_uint(a), __float_as_uint(b), 0x0040);
@@ -52,7 +52,7 @@ template <int kBlockN_, Fp8Format>
 struct FcGelu {
   using Arguments = FcGeluFp8;
   static constexpr int kBlockN = kBlockN_, kContiguous = kFp8Contiguous;
-  static constexpr int kConsumers = 3; // its epilogue takes longer than its product
+  static constexpr int kConsumers = 3; // the epilogue takes longer than the wgmmas
   static constexpr int kStagingBytes = kBlockN * static_cast<int>(sizeof(float)), kLoadBytes = 0, kLoads = 0;
 
   __device__ FcGelu(const Arguments& p, uint8_t* staging, int warpgroup)
@@ -71,7 +71,7 @@ struct FcGelu {
   }
   __device__ void begin(int column0, int) {
     column0_ = column0;
-    warpgroup_sync(barrier_); // the bias before has been read
+    warpgroup_sync(barrier_); // all threads have read the previous bias
 #pragma unroll
     for (int i = 0; i < kBiases; ++i) {
       if (const int column = thread_ + i * kWarpgroup; column < kBlockN) bias_[column] = fetched_[i];
@@ -84,7 +84,7 @@ struct FcGelu {
     last_row0_ = row0;
 #pragma unroll
     for (int chunk = 0; chunk < kBlockN / kChunk; ++chunk) {
-      Float8 activation[4]; // by row and vector
+      Float8 activation[4]; // (row, vector)
       uint2 slope[4];
 #pragma unroll
       for (int g = 0; g < 2; ++g) {
@@ -117,8 +117,8 @@ struct FcGelu {
 
   __device__ void end() {}
 
-  // An activation that overflowed must reach the anomaly guard, and its code and its slope are numbers: one becomes
-  // NaN.
+  // The FP8 value and the slope of an infinite activation are finite. One NaN is stored so that the anomaly guard sees
+  // the overflow.
   __device__ void finish() {
     quantizer_.commit_warp(p_.gelu);
     if (quantizer_.overflowed()) p_.gelu.data[(last_row0_ + layout_.row) * p_.OC + column0_ + layout_.column(0)] = kNaN;
@@ -129,7 +129,7 @@ struct FcGelu {
 
   const Arguments& p_;
   static constexpr int kBiases = (kBlockN + kWarpgroup - 1) / kWarpgroup;
-  float* const bias_; // of the n_tile, in shared memory
+  float* const bias_; // (kBlockN), in shared memory
   float fetched_[kBiases];
   const int thread_ = static_cast<int>(threadIdx.x) % kWarpgroup;
   AccumulatorLayout<kContiguous> layout_;
@@ -141,8 +141,8 @@ struct FcGelu {
 
 // ---- backward ----
 
-// Where a column's 16 rows, a warp's part of them, stand in a box of a (columns, rows) matrix: 64 bytes a column
-// (tensor_map.h).
+// A transposed tile of 64 columns x 64 rows in shared memory for a TMA store: 64 bytes per column, swizzled
+// (tensor_map.h). Each warp writes 16 rows.
 struct alignas(512) TransposedChunk {
   uint8_t bytes[kChunk * kBlockM];
 
@@ -150,10 +150,10 @@ struct alignas(512) TransposedChunk {
     return bytes + column * kBlockM + (part ^ (column / 2 & 3)) * 16;
   }
 
-  // 8 quantized of a row and of the next, a vector that the thread owns.
-  __device__ void put(int vector, uint2 quantized, uint2 next, const AccumulatorLayout<kFp8Contiguous>& layout) {
-    const uint32_t words[4] = {__byte_perm(quantized.x, next.x, 0x5140), __byte_perm(quantized.x, next.x, 0x7362),
-                               __byte_perm(quantized.y, next.y, 0x5140), __byte_perm(quantized.y, next.y, 0x7362)};
+  // Stores 8 FP8 values of `row` and of the next row: one vector of the thread.
+  __device__ void put(int vector, uint2 row, uint2 next, const AccumulatorLayout<kFp8Contiguous>& layout) {
+    const uint32_t words[4] = {__byte_perm(row.x, next.x, 0x5140), __byte_perm(row.x, next.x, 0x7362),
+                               __byte_perm(row.y, next.y, 0x5140), __byte_perm(row.y, next.y, 0x7362)};
     const int matrix = layout.lane / 8, i = layout.lane % 8;
     stmatrix_x4_trans(chunk16(kFp8Contiguous * (i / 2) + kVector * vector + 2 * matrix + i % 2, layout.warp), words);
   }
@@ -161,9 +161,9 @@ struct alignas(512) TransposedChunk {
 
 struct GeluGradientArguments {
   FcprojGeluGradientFp8 p;
-  float* partials;          // (slots, OC): each warpgroup's column sums, or each tile's
-  CUtensorMap gelu, slope;  // boxes of a chunk
-  CUtensorMap dx_t, gelu_t; // the same, transposed
+  float* partials;          // (slots, OC): column sums per warpgroup (weight-stationary) or per tile (ping-pong)
+  CUtensorMap gelu, slope;  // TMA loads of 64 x 64
+  CUtensorMap dx_t, gelu_t; // TMA stores of 64 x 64, transposed
 };
 
 constexpr int kGradientConsumerWarpgroups = 2;
@@ -177,7 +177,7 @@ struct GeluGradient {
   static constexpr int kBlockN = kBlockN_, kContiguous = kFp8Contiguous, kConsumers = kGradientConsumerWarpgroups;
   static constexpr int kStagingBytes = static_cast<int>(sizeof(Staging));
   static constexpr int kBoxBytes = kBlockM * kChunk, kLoadBytes = 2 * kBoxBytes, kLoads = kBlockN / kChunk;
-  static constexpr int kVectors = kBlockN / (4 * kVector); // of a thread
+  static constexpr int kVectors = kBlockN / (4 * kVector); // per thread
 
   __device__ static void producer_load(const Arguments& arguments, uint8_t* to, ClusterTransactionBarrier& full,
                                        int column0, int64_t row0, int chunk) {
@@ -207,7 +207,7 @@ struct GeluGradient {
 #pragma unroll
     for (int chunk = 0; chunk < kLoads; ++chunk) {
       const uint8_t* const input = inputs.wait();
-      uint4 gelu[2], slope[2]; // by row
+      uint4 gelu[2], slope[2]; // per row
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const uint8_t* const at = input + swizzled(layout_.row + r, layout_.column(0));
@@ -216,13 +216,13 @@ struct GeluGradient {
       }
       inputs.release();
       if (issues_tma_) tma_store_wait();
-      warpgroup_sync(barrier_); // the staging memory is free
+      warpgroup_sync(barrier_); // staging is free
       uint2 quantized[2][2];
 #pragma unroll
       for (int g = 0; g < 2; ++g) {
         const int vector = 2 * chunk + g;
         stage_.gelu.put(g, half(gelu[0], g), half(gelu[1], g), layout_);
-        Float8 dx[2]; // by row, in units of unit_
+        Float8 dx[2]; // per row, in units of unit_
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const uint2 bytes = half(slope[r], g);
@@ -254,9 +254,9 @@ struct GeluGradient {
 
   __device__ void end() {
     if (issues_tma_) tma_store_wait();
-    warpgroup_sync(barrier_);                             // the staging memory is free
-    auto* const sums = reinterpret_cast<float*>(&stage_); // (warps, n_tile)
-    // Over the warp's rows: of its sums a thread sends half to the one 16 lanes away and keeps the other, and so on.
+    warpgroup_sync(barrier_);                             // staging is free
+    auto* const sums = reinterpret_cast<float*>(&stage_); // (warps, kBlockN)
+    // Reduce-scatter over the warp's rows: a thread exchanges half of its sums with the lane 16 away, then 8, then 4.
     constexpr int kHalf = 4 * kVectors, kQuarter = kHalf / 2, kEighth = kHalf / 4;
     float halves[kHalf], quarters[kQuarter];
 #pragma unroll
@@ -282,13 +282,13 @@ struct GeluGradient {
   __device__ void finish() { quantizer_.commit_warp(p_.dx); }
 
  private:
-  __device__ static uint2 half(const uint4& quantized, int g) {
-    return g == 0 ? make_uint2(quantized.x, quantized.y) : make_uint2(quantized.z, quantized.w);
+  __device__ static uint2 half(const uint4& bytes, int g) {
+    return g == 0 ? make_uint2(bytes.x, bytes.y) : make_uint2(bytes.z, bytes.w);
   }
 
   __device__ float sum(int i) const { return sums_[i / kVector].v[i % kVector]; }
 
-  // Of a box in shared memory (tensor_map.h).
+  // Byte offset in a swizzled 64-byte-row tile (tensor_map.h).
   __device__ static int swizzled(int row, int column) { return row * kChunk + (column ^ (row / 2 % 4 * 16)); }
 
   const FcprojGeluGradientFp8& p_;
@@ -297,7 +297,7 @@ struct GeluGradient {
   Staging& stage_;
   AccumulatorLayout<kContiguous> layout_;
   int column0_ = 0, barrier_;
-  const bool issues_tma_ = threadIdx.x % kWarpgroup == 0; // this thread, for its warpgroup
+  const bool issues_tma_ = threadIdx.x % kWarpgroup == 0; // one thread per warpgroup
   float unit_;
   Fp8Quantizer quantizer_;
   Float8 sums_[kVectors];
@@ -326,10 +326,10 @@ bool can_fuse_mlp_fp8(const CudaDevice& device, int64_t rows, int C, int OC) {
 void fc_gelu_fp8(CudaStream& cuda, const FcGeluFp8& p) {
   const NvtxRange range(cuda, "fc_gelu_fp8", 2.0 * static_cast<double>(p.rows) * p.OC, flops(p.rows, p.C, p.OC));
   const Requirements require("fc_gelu_fp8");
-  require(can_fuse_mlp_fp8(*cuda.device, p.rows, p.C, p.OC), "a shape that can_fuse_mlp_fp8() takes");
-  require(p.in.format == Fp8Format::e4m3 && p.weight.format == Fp8Format::e4m3, "both factors are E4M3");
+  require(can_fuse_mlp_fp8(*cuda.device, p.rows, p.C, p.OC), "can_fuse_mlp_fp8() holds");
+  require(p.in.format == Fp8Format::e4m3 && p.weight.format == Fp8Format::e4m3, "both operands are E4M3");
   require(p.gelu.format == Fp8Format::e4m3, "the activation is E4M3");
-  require(!p.gelu.amax_only(), "the activation has its scale");
+  require(!p.gelu.amax_only(), "the activation is not amax_only");
   launch<FcGelu, Fp8Format::e4m3>(cuda, p.in, p.weight, p, p.rows, p.C, p.OC);
 }
 
@@ -337,10 +337,10 @@ void fcproj_gelu_gradient_fp8(CudaStream& cuda, const FcprojGeluGradientFp8& p) 
   const NvtxRange range(cuda, "fcproj_gelu_gradient_fp8", 5.0 * static_cast<double>(p.rows) * p.OC,
                         flops(p.rows, p.C, p.OC));
   const Requirements require("fcproj_gelu_gradient_fp8");
-  require(can_fuse_mlp_fp8(*cuda.device, p.rows, p.C, p.OC), "a shape that can_fuse_mlp_fp8() takes");
+  require(can_fuse_mlp_fp8(*cuda.device, p.rows, p.C, p.OC), "can_fuse_mlp_fp8() holds");
   require(p.weight_t.format == Fp8Format::e4m3, "the weight is E4M3");
-  require(p.dx.format == p.dout.format, "both gradients have one format");
-  require(!p.dx.amax_only(), "the gradient has its scale");
+  require(p.dx.format == p.dout.format, "dx and dout have the same format");
+  require(!p.dx.amax_only(), "the gradient is not amax_only");
   const int slots = uses_pingpong(p.C)
                         ? pingpong_slots(p.rows)
                         : kGradientConsumerWarpgroups * weight_stationary_splits(*cuda.device, p.C, p.OC);

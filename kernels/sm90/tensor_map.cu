@@ -7,7 +7,7 @@
 namespace gpt2::sm90 {
 namespace {
 
-// The driver's function, found at run time: the program does not link libcuda, so it starts where there is no driver.
+// Looked up at run time: the program does not link libcuda, so it starts on a machine without a driver.
 auto encode_function() {
   static const auto function = [] {
     void* found = nullptr;

@@ -1,5 +1,5 @@
-// What kernels of several warpgroups have in common, one of which copies tiles to a ring in shared memory while the
-// others multiply them: registers, barriers, the place in the ring, and the launch by clusters.
+// Parts of the warp-specialized kernels: one producer warpgroup issues TMA loads into a pipeline of shared-memory
+// stages, the consumer warpgroups run wgmma. Here: register split, barrier ids, pipeline state, cluster launch.
 #pragma once
 
 #include "kernels/cuda/cuda_backend.h"
@@ -8,27 +8,28 @@
 
 namespace gpt2::sm90 {
 
-constexpr int kBlockM = 64; // of a product instruction, and of an epilogue
+constexpr int kBlockM = 64; // rows of one wgmma, and of one epilogue call
 constexpr int kWarpgroup = 128;
-constexpr int kAlignment = 1024; // of swizzled operands
+constexpr int kAlignment = 1024; // bytes, of operands with the 128-byte swizzle
 constexpr int kMaxSharedBytes = 227 * 1024, kBarrierBytes = 512;
 
-// Registers of a thread that copies and of one that multiplies, by the warpgroups that multiply: together no more than
-// the block starts with, 168, 128 or 96 of each thread.
+// setmaxnreg values for 2, 3 or 4 consumer warpgroups. Producer and consumers together hold at most what the CTA starts
+// with: 168, 128 or 96 registers per thread.
 constexpr int producer_registers(int consumers) { return consumers == 2 ? 40 : 24; }
 constexpr int consumer_registers(int consumers) { return consumers == 2 ? 232 : consumers == 3 ? 160 : 112; }
 
-// Of barriers, 0 is the block's, and each warpgroup that multiplies has one for its epilogue and one for its turn.
+// Named barriers: 0 is __syncthreads(); each consumer warpgroup has one for its epilogue and one for the ping-pong
+// order.
 __device__ constexpr int epilogue_barrier_id(int consumer) { return 1 + consumer; }
 template <int kConsumers>
 __device__ constexpr int pingpong_barrier_id(int consumer) {
   return 1 + kConsumers + consumer % kConsumers;
 }
 
-// The same for the whole warp, and known to be: it may then live in registers of the warp.
+// Marks `value` as warp-uniform, so that it can live in a uniform register.
 __device__ inline int warp_uniform(int value) { return __shfl_sync(0xFFFFFFFFu, value, 0); }
 
-// A launch by clusters of so many blocks, which needs its grid still.
+// Cluster launch; the caller sets gridDim.
 struct ClusterLaunch {
   cudaLaunchAttribute cluster{};
   cudaLaunchConfig_t config{};
@@ -45,7 +46,7 @@ struct ClusterLaunch {
   ClusterLaunch(const ClusterLaunch&) = delete; // config points into it
   ClusterLaunch& operator=(const ClusterLaunch&) = delete;
 
-  // Lets the kernel have so much shared memory.
+  // Opts in to more than 48 KB of dynamic shared memory.
   template <class Kernel>
   void prepare(Kernel* kernel) const {
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -53,7 +54,7 @@ struct ClusterLaunch {
   }
 };
 
-// Where in the ring a warp is, and in which round.
+// Stage index and mbarrier phase of a pipeline, as cutlass::PipelineState.
 template <int kStages>
 struct PipelineState {
   int index = 0;
@@ -68,7 +69,7 @@ struct PipelineState {
   }
 };
 
-// To the compiler: these registers get their values here, where the products have been waited for.
+// Compiler fence: keeps reads of the accumulators behind warpgroup_wait().
 template <int kCount>
 __device__ inline void warpgroup_fence_operand(float (&accumulators)[kCount]) {
 #pragma unroll

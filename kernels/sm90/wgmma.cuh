@@ -1,4 +1,4 @@
-// The wide product instruction of a warpgroup, by width and formats.
+// wgmma.mma_async with both operands in shared memory (SS): m64n128 and m64n192, FP8 (k32) and BF16 (k16).
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace gpt2::sm90 {
 
 // clang-format off
-// d (64, 192) = a b, + d unless `zero_init`.
+// d (64, 192) = a b (+ d unless zero_init)
 #define GPT2_WGMMA_192(shape_and_types, signs) \
   asm volatile( \
       "{.reg .pred add; setp.eq.u32 add, %98, 0; wgmma.mma_async.sync.aligned.m64n192" shape_and_types " " \
@@ -37,7 +37,7 @@ namespace gpt2::sm90 {
         "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]) \
       : "l"(a), "l"(b), "r"(static_cast<uint32_t>(zero_init)))
 
-// d (64, 128) = a b, + d unless `zero_init`.
+// d (64, 128) = a b (+ d unless zero_init)
 #define GPT2_WGMMA_128(shape_and_types, signs) \
   asm volatile( \
       "{.reg .pred add; setp.eq.u32 add, %66, 0; wgmma.mma_async.sync.aligned.m64n128" shape_and_types " " \
@@ -60,9 +60,9 @@ namespace gpt2::sm90 {
       : "l"(a), "l"(b), "r"(static_cast<uint32_t>(zero_init)))
 // clang-format on
 
-// A thread's part of d: element 4 i + 2 h + e is row 16 warp + lane / 4 + 8 h, column 8 i + 2 (lane % 4) + e.
+// Accumulator layout: element 4 i + 2 h + e of a thread is row 16 warp + lane / 4 + 8 h, column 8 i + 2 (lane % 4) + e.
 
-// In FP8, d (64, kN) = a (64, 32) b (kN, 32)^T.
+// FP8, both operands K-major: d (64, kN) = a (64, 32) b (kN, 32)^T.
 template <Fp8Format kFormatA, int kN>
 __device__ inline void wgmma_ss(float (&d)[kN / 2], uint64_t a, uint64_t b, bool zero_init) {
   static_assert(kN == 192 || kN == 128);
@@ -73,7 +73,7 @@ __device__ inline void wgmma_ss(float (&d)[kN / 2], uint64_t a, uint64_t b, bool
   if constexpr (kN == 128 && !kE4m3) GPT2_WGMMA_128("k32.f32.e5m2.e4m3", "1, 1");
 }
 
-// In BF16, along the columns of both: d (64, 128 or 192) = a (16, 64)^T b (16, 128 or 192).
+// BF16, both operands MN-major: d (64, 128 or 192) = a (16, 64)^T b (16, 128 or 192).
 __device__ inline void wgmma_ss_mn_major(float (&d)[64], uint64_t a, uint64_t b, bool zero_init) {
   GPT2_WGMMA_128("k16.f32.bf16.bf16", "1, 1, 1, 1");
 }

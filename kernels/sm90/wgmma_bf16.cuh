@@ -1,4 +1,4 @@
-// The product instruction of a warpgroup in BF16, 64 x 64 x 16: attention's scores, and sums over rows by them.
+// wgmma.mma_async m64n64k16 in BF16 for attention: A in shared memory (SS) or in registers (RS).
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace gpt2::sm90 {
         "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]) \
       : __VA_ARGS__, "l"(b), "r"(static_cast<uint32_t>(zero_init)))
 
-// d (64, 64) = a (64, 16) b (64, 16)^T, + d unless `zero_init`, a in shared memory or in registers.
+// B K-major: d (64, 64) = a (64, 16) b (64, 16)^T (+ d unless zero_init)
 __device__ inline void wgmma_ss(float (&d)[32], uint64_t a, uint64_t b, bool zero_init) {
   GPT2_WGMMA_BF16("%32", "%33", "%34", "0, 0", "l"(a));
 }
@@ -26,7 +26,7 @@ __device__ inline void wgmma_rs(float (&d)[32], const uint32_t (&a)[4], uint64_t
   GPT2_WGMMA_BF16("{%32, %33, %34, %35}", "%36", "%37", "0", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]));
 }
 
-// d (64, 64) = a (64, 16) b (16, 64), + d unless `zero_init`, a in registers.
+// B MN-major: d (64, 64) = a (64, 16) b (16, 64) (+ d unless zero_init)
 __device__ inline void wgmma_rs_mn_major(float (&d)[32], const uint32_t (&a)[4], uint64_t b, bool zero_init) {
   GPT2_WGMMA_BF16("{%32, %33, %34, %35}", "%36", "%37", "1", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]));
 }

@@ -1,18 +1,13 @@
-// D (rows, columns) += A (K, rows)^T B (K, columns), contracted over the tokens of a micro-batch: few tiles, each of
-// them long. cuBLASLt's tiles of 128 x 256 leave a split of their tail_k_blocks wave idle: 5,120 x 1,280 are 200 of
-// them, 1.52 waves of 132 blocks, so that a quarter of two waves is. Two things are different:
+// Weight gradient GEMM in BF16 with split-K in the last wave: D (rows, columns) += A (K, rows)^T B (K, columns). K is
+// the tokens of a micro-batch: few tiles, long K.
 //
-// - Tiles of 256 x 320 for a cluster of two blocks. Both 1,280 and 1,600 are unsplit_tiles tiles, and 160 accumulators
-// a thread
-//   are what the registers hold.
-// - The tail_k_blocks wave is shared out. Its tiles are cut along K into splits, and the clusters that are left over
-// take the
-//   tail_k_blocks k_blocks of all these tiles, one tile after the other: 59 tiles for 66 clusters are 59 splits of nine
-//   tenths and 59 tenths for the 7 others. Parts of one slot in K run side by side, so that they find each other's
-//   operands in L2. Whoever comes tail_k_blocks adds a tile's splits up, always in the same order.
-//
-// FLOPs decide: K = 65,536 at 5,120 x 1,280 is 0.86 TFLOP, 1.17 ms at the 736 TFLOP/s that large products reach under
-// the power limit, and reads 0.84 GB, 0.2 ms.
+// - Tile: 128 x 320 per CTA, 256 x 320 per cluster of 2 CTAs, k-block 64. 320 divides 1,280 and 1,600.
+// - Roles: producer warpgroup (one thread issues TMA, half of B is multicast), two consumer warpgroups, cooperative.
+// - Pipeline: 4 stages of 56 KB. Persistent tile scheduler.
+// - Split-K: clusters without a tile in the last wave take the tail k-blocks of its tiles. The last arrival of a tile
+//   adds the splits in a fixed order: deterministic. cuBLASLt's 128 x 256 tiles take 1.52 waves for 5,120 x 1,280.
+// - Bound: tensor cores. H200, K = 65,536, 5,120 x 1,280: 1.07 ms (cuBLASLt 1.34); the FLOPs take 1.17 ms at 736
+//   TFLOP/s, the rate of long runs at the power limit; the reads take 0.2 ms.
 #include "kernels/sm90/wgrad_gemm_splitk.h"
 
 #include <algorithm>
@@ -24,47 +19,49 @@
 namespace gpt2::sm90 {
 namespace {
 
-constexpr int kCluster = 2, kConsumers = 2; // blocks, and warpgroups of a block that multiply
+constexpr int kCluster = 2, kConsumers = 2; // CTAs; consumer warpgroups per CTA
 constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
-constexpr int kTileM = kConsumers * kBlockM, kTileN = 320; // of a block's tile
-constexpr int kBlockK = 64;                                // of K at a time: a k_block
-constexpr int kAtomChannels = 64;                          // neighbouring channels: 128 bytes, a row of a box
+constexpr int kTileM = kConsumers * kBlockM, kTileN = 320; // CTA tile
+constexpr int kBlockK = 64;                                // tokens of a k-block
+constexpr int kAtomChannels = 64;                          // contiguous channels: 128 bytes, one swizzled row
 constexpr int kAtomBytes = kBlockK * kAtomChannels * 2;
 constexpr int kABytes = kTileM / kAtomChannels * kAtomBytes, kBBytes = kTileN / kAtomChannels * kAtomBytes;
 constexpr int kStageBytes = kABytes + kBBytes;
-constexpr int kFlagBytes = 16; // a word of each warpgroup
+constexpr int kFlagBytes = 16; // one word per consumer warpgroup
 constexpr int kStages = (kMaxSharedBytes - kAlignment - kBarrierBytes - kFlagBytes) / kStageBytes;
 constexpr int kSharedBytes = kAlignment + kStages * kStageBytes + kBarrierBytes + kFlagBytes;
-static_assert(kStages == 4 && 2 * kStages * sizeof(ClusterTransactionBarrier) <= kBarrierBytes);
-constexpr int kAccumulators = kTileN / 2; // of a thread
-constexpr int kPrefetchDistance = 6;      // k_blocks, of prefetches for a cluster that reads reads_alone
+static_assert(kStages == 4, "measured with 4 stages of 56 KB");
+static_assert(2 * kStages * sizeof(ClusterTransactionBarrier) <= kBarrierBytes, "full and empty mbarriers");
+static_assert(kTileN == 128 + 192, "two wgmmas, n128 and n192, cover the columns: one has at most 256");
+constexpr int kAccumulators = kTileN / 2; // per thread
+constexpr int kPrefetchDistance = 6;      // k-blocks that a cluster on tail k-blocks prefetches into L2
 
-// Who computes what. Tiles are counted along columns first.
+// Tiles are numbered with the columns fastest.
 struct SplitKSchedule {
-  int tiles, k_blocks; // of the product, and of each tile
+  int tiles, k_blocks; // of the GEMM; of each tile
   int clusters;
-  int unsplit_tiles; // the first tiles, which are not cut: waves of one for each cluster, or all
-  int splits;        // equal splits of each other tile ...
-  int tail_k_blocks; // ... and the k_blocks behind them, for clusters that have no split; 0: none
+  int unsplit_tiles; // the first tiles: whole waves, or all tiles
+  int splits;        // equal splits of each other tile
+  int tail_k_blocks; // k-blocks after those splits, for the clusters without a split; 0: none
 
-  __host__ __device__ int split_tiles() const { return tiles - unsplit_tiles; } // out among clusters
+  __host__ __device__ int split_tiles() const { return tiles - unsplit_tiles; }
   __host__ __device__ int splits_per_tile() const { return splits + (tail_k_blocks > 0); }
-  __host__ __device__ int64_t accumulator_slots() const { // of accumulators that a warpgroup has of a shared tile
+  __host__ __device__ int64_t accumulator_slots() const { // (split tile, CTA, consumer warpgroup)
     return int64_t{split_tiles()} * kCluster * kConsumers;
   }
 };
 
 struct WorkTile {
-  int tile; // -1: no more
-  int first, end;
-  int split; // -1: this is all of the tile
+  int tile;       // -1: no more work
+  int first, end; // k-blocks
+  int split;      // -1: the whole tile
 };
 
-// The units of a cluster are number `cluster`, `cluster` + `clusters`, ...
+// A cluster takes the work tiles `cluster`, `cluster` + `clusters`, ...
 __device__ inline WorkTile get_work_tile(const SplitKSchedule& s, int index) {
   if (index < s.unsplit_tiles) return {index, 0, s.k_blocks, -1};
   const int cluster = (index - s.unsplit_tiles) % s.clusters, round = (index - s.unsplit_tiles) / s.clusters;
-  const int busy = s.split_tiles() * s.splits; // clusters, with a split each
+  const int busy = s.split_tiles() * s.splits; // clusters with a split
   const int before = s.k_blocks - s.tail_k_blocks;
   if (cluster < busy) {
     if (round > 0) return {-1, 0, 0, 0};
@@ -82,19 +79,19 @@ struct Arguments {
   int column_tiles;
   int rows;
   float* d;
-  int64_t stride; // to the next row of d, or to the next column if it is stored swap_ab
+  int64_t stride; // elements between rows of d, or between columns with swap_ab
   bool swap_ab;
-  float* splits; // (splits of a tile, shared tiles, blocks, warpgroups, accumulators, threads)
-  int* arrivals; // (shared tiles, blocks, warpgroups), zeros
+  float* splits; // (splits per tile, split tiles, CTAs, consumer warpgroups, accumulators, threads)
+  int* arrivals; // (split tiles, CTAs, consumer warpgroups), zeros
 };
 
-// A thread's accumulators of 64 x 320. An instruction has at most 256 columns, and begins where a block does.
+// A thread's accumulators of 64 x 320: columns 0 to 127, then 128 to 319.
 struct Accumulators {
   float left[64], right[96];
 
   __device__ float& operator[](int i) { return i < 64 ? left[i] : right[i - 64]; }
 
-  // One k_block; b comes in halves of 32 k_rows.
+  // One k-block. B arrives in two halves of 32 tokens, one from each CTA.
   __device__ void mma(const uint8_t* a, const uint8_t* b, bool zero_init) {
     constexpr int kHalfAtom = kAtomBytes / 2;
     constexpr uint64_t kStep = 2048 >> 4, kHalf = (kBBytes / 2) >> 4, kRight = (2 * kHalfAtom) >> 4;
@@ -110,8 +107,8 @@ struct Accumulators {
   }
 };
 
-// Adds without waiting for what was there. Nobody else of this launch adds to the same slot, so the order of
-// accumulators is fixed all the same. (Sums below 1.2e-38 become zero, as memory adds.)
+// Adds in L2 without reading D back. No other thread of the launch adds to the same element, so the result is
+// deterministic. (red.f32 flushes sums below 1.2e-38 to zero.)
 __device__ inline void red_add(float* to, float x, float y) {
   asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(x), "f"(y) : "memory");
 }
@@ -119,8 +116,7 @@ __device__ inline void red_add(float* to, float x) {
   asm volatile("red.global.add.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
 }
 
-// A warpgroup's accumulators of one split of a tile become those of the tile if all other splits have arrived; else
-// false.
+// Stores a warpgroup's split. The last arrival of the tile adds all splits in order and returns true.
 __device__ inline bool split_k_fixup(Accumulators& accumulators, const Arguments& p, const WorkTile& work, int consumer,
                                      int* arrived_last) {
   const SplitKSchedule& s = p.schedule;
@@ -138,9 +134,9 @@ __device__ inline bool split_k_fixup(Accumulators& accumulators, const Arguments
            make_float4(accumulators[4 * i], accumulators[4 * i + 1], accumulators[4 * i + 2], accumulators[4 * i + 3]));
   warpgroup_sync(epilogue_barrier_id(consumer));
   if (thread == 0) {
-    __threadfence(); // what the warpgroup has stored, before it counts
+    __threadfence(); // the warpgroup's stores, before its arrival
     *arrived_last = atomicAdd(p.arrivals + slot, 1) == s.splits_per_tile() - 1;
-    __threadfence(); // and what the others have, before it is read
+    __threadfence(); // the other splits' stores, before the reads
   }
   warpgroup_sync(epilogue_barrier_id(consumer));
   if (!*arrived_last) return false;
@@ -161,7 +157,7 @@ __device__ inline bool split_k_fixup(Accumulators& accumulators, const Arguments
 }
 
 __device__ inline void accumulate_gradient(Accumulators& accumulators, const Arguments& p, int row0, int column0) {
-  if (row0 >= p.rows) return; // all 64 are, or none
+  if (row0 >= p.rows) return; // all 64 rows or none
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup, lane = thread % kWarp;
   const int row = row0 + thread / kWarp * 16 + lane / 4, column = column0 + 2 * (lane % 4);
   if (p.swap_ab) {
@@ -197,7 +193,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < kStages; ++stage) {
       full[stage].init(1);
-      empty[stage].init(kCluster * kConsumers * kWarpgroup / kWarp); // half of b comes from the other block
+      empty[stage].init(kCluster * kConsumers * kWarpgroup / kWarp); // half of B comes from the other CTA
     }
     fence_barrier_init();
   }
@@ -207,7 +203,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const auto row0 = [&](int tile) { return (tile / p.column_tiles * kCluster + rank) * kTileM; };
   const auto column0 = [&](int tile) { return tile % p.column_tiles * kTileN; };
   PipelineState<kStages> state;
-  if (warpgroup == 0) {
+  if (warpgroup == 0) { // producer warpgroup
     warpgroup_reg_dealloc<producer_registers(kConsumers)>();
     if (threadIdx.x == 0) {
       prefetch_tma_descriptor(&a_map);
@@ -217,14 +213,14 @@ __global__ void __launch_bounds__(kThreads, 1)
         const WorkTile work = get_work_tile(p.schedule, index);
         if (work.tile < 0) break;
         const int row_block = row0(work.tile) / kAtomChannels, column_block = column0(work.tile) / kAtomChannels;
-        const bool reads_alone = work.split == p.schedule.splits; // few others bring the same operands to L2
+        const bool reads_alone = work.split == p.schedule.splits; // tail k-blocks: few clusters share them in L2
         for (int k_block = work.first; k_block < work.end; ++k_block) {
           const int k = k_block * kBlockK, b_k = k + rank * kBlockK / 2;
           if (reads_alone && k_block + kPrefetchDistance < work.end) {
             tma_prefetch_4d(&a_map, 0, k + kPrefetchDistance * kBlockK, row_block, 0);
             tma_prefetch_4d(&b_map, 0, b_k + kPrefetchDistance * kBlockK, column_block, 0);
           }
-          empty[state.index].wait(state.phase ^ 1); // the first round finds them so
+          empty[state.index].wait(state.phase ^ 1); // passes at once in the first round
           full[state.index].arrive_and_expect_tx(kStageBytes);
           uint8_t* const a = stages + state.index * kStageBytes;
           uint8_t* const b = a + kABytes + rank * kBBytes / 2;
@@ -234,7 +230,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         }
       }
     }
-  } else {
+  } else { // consumer warpgroups
     warpgroup_reg_alloc<consumer_registers(kConsumers)>();
     const int consumer = warpgroup - 1, lane = static_cast<int>(threadIdx.x) % kWarp;
     const auto release = [&](int stage) {
@@ -250,7 +246,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         full[state.index].wait(state.phase);
         const uint8_t* const a = stages + state.index * kStageBytes;
         accumulators.mma(a + consumer * kAtomBytes, a + kABytes, k_block == work.first);
-        if (k_block > work.first) { // the one before is over when one is pending
+        if (k_block > work.first) { // one batch may stay in flight
           warpgroup_wait<1>();
           release(previous);
         }
@@ -261,25 +257,25 @@ __global__ void __launch_bounds__(kThreads, 1)
       warpgroup_fence_operand(accumulators.left);
       warpgroup_fence_operand(accumulators.right);
       release(previous);
-      __syncwarp(); // or the assembler lets the epilogue go first
+      __syncwarp(); // else ptxas moves the release behind the epilogue
       if (work.split >= 0 && !split_k_fixup(accumulators, p, work, consumer, arrived_last + consumer)) continue;
       accumulate_gradient(accumulators, p, row0(work.tile) + consumer * kBlockM, column0(work.tile));
     }
   }
-  cluster_sync(); // nobody leaves before its barriers have been arrived at
+  cluster_sync(); // keep the mbarriers alive until the last remote arrival
 }
 
-// The tail_k_blocks wave's tiles in splits and what is left over, by the time that takes.
+// Chooses splits and tail k-blocks of the last wave by estimated time.
 SplitKSchedule schedule_for(int tiles, int k_blocks, int clusters) {
   SplitKSchedule best{tiles, k_blocks, clusters, tiles / clusters * clusters, 1, 0};
   const int split_tiles = best.split_tiles();
   if (split_tiles == 0) return best;
-  constexpr int kFixupKBlocks = 8; // of a split, in k_blocks: to memory and back
-  int least = k_blocks;            // time, in k_blocks
+  constexpr int kFixupKBlocks = 8; // cost of storing and adding a split, in k-blocks
+  int least = k_blocks;            // time, in k-blocks
   for (int splits = 1; splits * split_tiles <= clusters; ++splits) {
     const int free = clusters - splits * split_tiles;
-    const int each = free > 0 ? static_cast<int>(ceil_div(split_tiles, free)) : 0; // tiles of a cluster without a split
-    // So that both take equally long: each (tail_k_blocks + epilogue) = (k_blocks - tail_k_blocks) / splits + epilogue
+    const int each = free > 0 ? static_cast<int>(ceil_div(split_tiles, free)) : 0; // tiles per cluster without a split
+    // Both finish together: each (tail_k_blocks + fixup) = (k_blocks - tail_k_blocks) / splits + fixup
     const int tail_k_blocks =
         each > 0 ? std::max(k_blocks - (each - 1) * splits * kFixupKBlocks, 0) / (each * splits + 1) : 0;
     const int longest = kFixupKBlocks + static_cast<int>(ceil_div(k_blocks - tail_k_blocks, splits));
@@ -289,12 +285,12 @@ SplitKSchedule schedule_for(int tiles, int k_blocks, int clusters) {
     best.tail_k_blocks = tail_k_blocks;
   }
   if (best.splits_per_tile() == 1) best.unsplit_tiles = tiles;
-  return best; // every split has a k_block: the more of them, the shorter the tail_k_blocks
+  return best; // every split has at least one k-block: more splits leave fewer tail k-blocks
 }
 
-// The product with its orientation named: rows and columns of tiles.
+// Which of m and n are the rows of the tiles.
 struct Orientation {
-  bool swap_ab; // rows are m, the dimension along which D is packed
+  bool swap_ab; // rows are m, the contiguous dimension of D
   int64_t rows, columns;
   int column_tiles, tiles;
 
@@ -319,7 +315,7 @@ SplitKSchedule schedule_of(const CudaDevice& device, const GemmProblem& p, const
   return schedule_for(orientation.tiles, static_cast<int>(p.k / kBlockK), clusters_of(device));
 }
 
-// Scratch memory, in words: the splits, then the arrivals.
+// Scratch memory in words: the splits, then the arrival counters.
 size_t split_words(const SplitKSchedule& s) {
   return static_cast<size_t>(s.accumulator_slots() * s.splits_per_tile()) * kAccumulators * kWarpgroup;
 }
@@ -330,7 +326,7 @@ bool can_implement(const CudaDevice& device, const GemmProblem& p) {
       p.b != GemmType::bf16 || p.d != GemmType::fp32 || p.epilogue != GemmEpilogue::none || !p.accumulate ||
       p.residual || p.batch != 1 || p.k % kBlockK != 0 || p.k <= 0 || clusters_of(device) == 0)
     return false;
-  // What the copy engine counts to: coordinates, and the bytes of an operand.
+  // Limits of TMA: int coordinates, operands below 2^40 bytes.
   if (std::max({p.m, p.n, p.k}) > INT32_MAX || 2 * std::max(p.m, p.n) * p.k >= int64_t{1} << 40) return false;
   const Orientation orientation = orientation_of(p);
   return orientation.fits() &&
@@ -341,7 +337,7 @@ void launch(CudaStream& cuda, const GemmProblem& p, const GemmArguments& x) {
   const Orientation orientation = orientation_of(p);
   const auto* const rows = static_cast<const uint8_t*>(orientation.swap_ab ? x.a : x.b);
   const auto* const columns = static_cast<const uint8_t*>(orientation.swap_ab ? x.b : x.a);
-  // Boxes of so many k_rows and channels, in blocks of channels.
+  // Tiles of k_rows x channels, in atoms of 64 channels.
   const auto map = [&](const uint8_t* data, int64_t width, int k_rows, int channels) {
     return make_tensor_map(data, {{2 * kAtomChannels, 1, 2 * kAtomChannels},
                                   {p.k, 2 * width, k_rows},
@@ -372,6 +368,7 @@ void launch(CudaStream& cuda, const GemmProblem& p, const GemmArguments& x) {
 
 } // namespace
 
+// The name is stored in plan caches and checkpoints.
 GemmKernel wgrad_gemm_splitk() { return {"weight_gradient_1", can_implement, launch}; }
 
 } // namespace gpt2::sm90

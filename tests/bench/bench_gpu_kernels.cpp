@@ -16,8 +16,10 @@
 #include "kernels/cast_fp8.h"
 #include "kernels/cross_entropy_fp8.h"
 #include "kernels/cuda/gemm_plans.h"
+#include "kernels/cuda/open_device.h"
 #include "kernels/gelu_fp8.h"
 #include "kernels/gemm_fp8.h"
+#include "kernels/layernorm_backward.h"
 #include "kernels/layernorm_fp8.h"
 #include "kernels/sm90/attention.h"
 #include "kernels/sm90/gemm_fp8_weight_stationary.h"
@@ -385,7 +387,7 @@ int main(int argc, char** argv) {
       std::printf("skipped: %s\n", device.why_not.c_str());
       return ExitCode::done;
     }
-    CudaStream cuda{CudaOptions{}};
+    CudaStream cuda(open_device(CudaOptions{}));
     Bench bench(cuda);
     for (const int C : widths) bench_width(cuda, bench, C);
     for (const int C : widths) bench_attention(cuda, bench, C);

@@ -18,6 +18,7 @@
 #include "engine/base/float_formats.h"
 #include "engine/base/rng.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/open_device.h"
 
 namespace gpt2 {
 
@@ -166,7 +167,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 
 // A device with the given options, by default without a plan file, and the CPU to compare with.
 struct TestDevice {
-  explicit TestDevice(const CudaOptions& options = {}) : cuda(options) {}
+  explicit TestDevice(const CudaOptions& options = {}) : cuda(open_device(options)) {}
   CudaStream cuda;
   Cpu cpu;
 };

@@ -135,7 +135,7 @@ TEST_CASE("a device that is not there is refused by its number") {
   for (int index : {-1, 4096}) {
     CudaOptions options;
     options.device = index;
-    const Error error = expect_error([&] { CudaStream cuda(options); });
+    const Error error = expect_error([&] { CudaStream cuda(open_device(options)); });
     CHECK(error.code() == ExitCode::device);
     CHECK(mentions(error, std::to_string(index)));
     CHECK(error.hint().find("CUDA_VISIBLE_DEVICES") != std::string::npos);
@@ -158,7 +158,7 @@ TEST_CASE("out of memory hints at the batch size and leaves the device usable") 
 TEST_CASE("scratch that does not fit fails cleanly") {
   CudaOptions options;
   options.scratch_bytes = size_t{1} << 50;
-  CHECK(expect_error([&] { CudaStream cuda(options); }).code() == ExitCode::device);
+  CHECK(expect_error([&] { CudaStream cuda(open_device(options)); }).code() == ExitCode::device);
   TestDevice device; // nothing is left behind that hinders the next
   CHECK(device.cuda.stream != nullptr);
 }

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "kernels/layernorm_backward.h"
 #include "tests/gpu/gpu_test.h"
 
 namespace gpt2 {

@@ -1,6 +1,8 @@
 // LayerNorm into FP8 and its backward against the CPU's LayerNorm and quantization.
 #include "kernels/layernorm_fp8.h"
 
+#include "kernels/layernorm.h"
+#include "kernels/layernorm_backward.h"
 #include "tests/gpu/fp8_test.h"
 
 namespace gpt2 {

@@ -22,7 +22,7 @@ struct GemmProblem {
   bool accumulate = false;        // + D
   bool residual = false;          // + C
   bool fast_accumulation = false; // FP8: fewer promotions to FP32
-  int64_t batch = 1;              // so many of them, operands of one behind those of the other
+  int64_t batch = 1;              // GEMMs; operands of each follow those of the one before
   int alignment = 256;            // bytes, of every operand: 256, else 16
 
   auto operator<=>(const GemmProblem&) const = default;

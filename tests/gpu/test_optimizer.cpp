@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "engine/model/batch.h"
-#include "kernels/adamw_pieces.h"
+#include "kernels/adamw_segments.h"
 #include "tests/gpu/gpu_test.h"
 
 namespace gpt2 {
@@ -182,12 +182,12 @@ TEST_CASE("AdamW follows the CPU, decays by the mask and writes the BF16 copy") 
   }
 }
 
-TEST_CASE("AdamW on many pieces gives the bits of AdamW on each, and the norm of what it subtracts") {
+TEST_CASE("AdamW on many segments gives the bits of AdamW on each, and the norm of what it subtracts") {
   TestDevice device;
   constexpr int64_t kFlat = 256 * 64, kCompact = 256 * 32;
-  const std::vector<AdamWPiece> pieces = {{.flat = 256 * 3, .compact = 256 * 20, .second = 0, .count = 256 * 7},
-                                          {.flat = 256 * 40, .compact = 0, .second = 256 * 7, .count = 256},
-                                          {.flat = 256 * 50, .compact = 256, .second = 256 * 8, .count = 256 * 2}};
+  const std::vector<AdamWSegment> segments = {{.flat = 256 * 3, .compact = 256 * 20, .second = 0, .count = 256 * 7},
+                                              {.flat = 256 * 40, .compact = 0, .second = 256 * 7, .count = 256},
+                                              {.flat = 256 * 50, .compact = 256, .second = 256 * 8, .count = 256 * 2}};
   const std::vector<float> master = random_values(kCompact, 1), m = random_values(kCompact, 2, 0.1f),
                            v(kCompact, 0.01f), grad = random_values(kFlat, 3, 5.0f);
   std::vector<uint8_t> mask(kFlat / 256);
@@ -196,7 +196,7 @@ TEST_CASE("AdamW on many pieces gives the bits of AdamW on each, and the norm of
   guard.adam_step = 5;
   DeviceBuffer<float> gpu_grad(grad);
   DeviceBuffer<uint8_t> gpu_mask(mask);
-  DeviceBuffer<AdamWPiece> gpu_pieces(pieces);
+  DeviceBuffer<AdamWSegment> gpu_segments(segments);
   DeviceBuffer<GuardState> gpu_guard(std::vector<GuardState>{guard});
   struct State {
     State(const std::vector<float>& master, const std::vector<float>& m, const std::vector<float>& v)
@@ -212,14 +212,14 @@ TEST_CASE("AdamW on many pieces gives the bits of AdamW on each, and the norm of
     scalars.verdict = verdict;
     one.scalars.upload({scalars});
     many.scalars.upload({scalars});
-    for (const auto& [flat, compact, second, count] : pieces)
+    for (const auto& [flat, compact, second, count] : segments)
       adamw(device.cuda,
             AdamW<bf16>{one.master.get() + compact, one.weights.get() + flat, one.m.get() + compact,
                         one.v.get() + second, gpu_grad.get() + flat, gpu_mask.get() + flat / 256, one.scalars,
                         gpu_guard, count, 1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, &one.scalars.get()->updates.adamw});
-    adamw_pieces(device.cuda, AdamWPieces{many.master, many.weights, many.m, many.v, gpu_grad, gpu_mask, gpu_pieces, 3,
-                                          256 * 7, many.scalars, gpu_guard, 1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f,
-                                          &many.scalars.get()->updates.adamw});
+    adamw_segments(device.cuda, AdamWSegments{many.master, many.weights, many.m, many.v, gpu_grad, gpu_mask,
+                                              gpu_segments, 3, 256 * 7, many.scalars, gpu_guard, 1e-2f, 0.9f, 0.95f,
+                                              1e-8f, 0.1f, &many.scalars.get()->updates.adamw});
     CHECK(same_bits(many.master.download(), one.master.download()));
     CHECK(same_bits(many.m.download(), one.m.download()));
     CHECK(same_bits(many.v.download(), one.v.download()));

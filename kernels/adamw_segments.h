@@ -1,5 +1,5 @@
-// AdamW on many short pieces at once: what Muon leaves to it of a block are five runs of vectors, and a launch for each
-// would take longer than their bytes. GPU only.
+// AdamW on many short segments at once: what Muon leaves to it of a block are five runs of vectors, and a launch for
+// each would take longer than their bytes. GPU only.
 #pragma once
 
 #include "kernels/backend.h"
@@ -8,7 +8,7 @@
 namespace gpt2 {
 
 // In elements; count is a multiple of 256.
-struct AdamWPiece {
+struct AdamWSegment {
   int64_t flat;    // in the flat buffers: gradients, BF16 weights, decay mask
   int64_t compact; // in the rank's own buffers: master weights, first moments
   int64_t second;  // among its second moments
@@ -16,14 +16,14 @@ struct AdamWPiece {
 };
 
 // As AdamW; buffers from their beginning.
-struct AdamWPieces {
-  float* master;             // compact
-  bf16* weights;             // flat
-  float* m;                  // compact
-  float* v;                  // second moments
-  const float* grad;         // flat, of the sum over tokens
-  const uint8_t* decay_mask; // flat, one byte per 256 elements
-  const AdamWPiece* pieces;  // in device memory
+struct AdamWSegments {
+  float* master;                // compact
+  bf16* weights;                // flat
+  float* m;                     // compact
+  float* v;                     // second moments
+  const float* grad;            // flat, of the sum over tokens
+  const uint8_t* decay_mask;    // flat, one byte per 256 elements
+  const AdamWSegment* segments; // in device memory
   int count;
   int64_t longest; // elements
   const StepScalars* scalars;
@@ -31,6 +31,6 @@ struct AdamWPieces {
   float lr, beta1, beta2, eps, weight_decay;
   double* update_square; // += squares of the update without decay
 };
-void adamw_pieces(CudaStream&, const AdamWPieces&);
+void adamw_segments(CudaStream&, const AdamWSegments&);
 
 } // namespace gpt2

@@ -1,7 +1,7 @@
 # cmake -D OUTPUT=FILE.cpp -D FILES=FOLDER/page.html,FOLDER/page.js,... -P embed_files.cmake
-# A source that holds each file as text: page.html is gpt2::kPageHtml, as engine/report/page_files.h declares it.
+# A source that holds each file as text: page.html is gpt2::kPageHtml, as tools/report/page_files.h declares it.
 string(REPLACE "," ";" FILES "${FILES}")
-set(source "#include \"engine/report/page_files.h\"\n\nnamespace gpt2 {\n\n")
+set(source "#include \"tools/report/page_files.h\"\n\nnamespace gpt2 {\n\n")
 foreach(file IN LISTS FILES)
   file(READ ${file} text)
   get_filename_component(name ${file} NAME)

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "engine/base/program.h"
-#include "engine/inference/inference_model.h"
 #include "engine/inference/sampling.h"
+#include "tools/common/inference_model.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "engine/data/bucket_files.h"
+#include "tools/prepare_data/bucket_files.h"
 
 #include <doctest/doctest.h>
 

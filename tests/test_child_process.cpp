@@ -1,4 +1,4 @@
-#include "engine/base/child_process.h"
+#include "tools/common/child_process.h"
 
 #include <doctest/doctest.h>
 

@@ -6,10 +6,10 @@
 
 #include "engine/base/files.h"
 #include "engine/data/dataset_folder.h"
-#include "engine/data/prepare_journal.h"
-#include "engine/data/shard_series.h"
 #include "tests/expect_error.h"
 #include "tests/temporary_folder.h"
+#include "tools/prepare_data/journal.h"
+#include "tools/prepare_data/shard_series.h"
 
 using namespace gpt2;
 

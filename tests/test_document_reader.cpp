@@ -1,4 +1,4 @@
-#include "engine/data/document_reader.h"
+#include "tools/prepare_data/document_reader.h"
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,6 @@
 // A folder of Hugging Face's: what an export may replace, and what it leaves alone. tests/e2e/test_exchange.py loads
 // one.
-#include "engine/exchange/export_hf.h"
+#include "tools/export_hf/export_hf.h"
 
 #include <doctest/doctest.h>
 

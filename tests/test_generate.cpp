@@ -8,8 +8,8 @@
 #include "engine/base/error.h"
 #include "engine/base/utf8.h"
 #include "engine/inference/text_codec.h"
-#include "engine/inference/text_stream.h"
 #include "tests/expect_error.h"
+#include "tools/generate/text_stream.h"
 
 using namespace gpt2;
 

@@ -9,11 +9,11 @@
 #include <limits>
 
 #include "engine/base/files.h"
-#include "engine/exchange/export_hf.h"
 #include "engine/exchange/safetensors.h"
 #include "engine/exchange/weight_source.h"
 #include "tests/expect_error.h"
 #include "tests/temporary_folder.h"
+#include "tools/export_hf/export_hf.h"
 
 using namespace gpt2;
 

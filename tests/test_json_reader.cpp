@@ -10,20 +10,20 @@
 
 #include "engine/base/files.h"
 #include "engine/data/dataset_manifest.h"
-#include "engine/data/document_reader.h"
-#include "engine/data/parquet.h"
-#include "engine/data/prepare_journal.h"
-#include "engine/exchange/export_hf.h"
 #include "engine/exchange/safetensors.h"
 #include "engine/exchange/weight_source.h"
 #include "engine/inference/tasks.h"
 #include "engine/io/manifest.h"
 #include "engine/io/metrics.h"
-#include "engine/report/run_metrics.h"
 #include "tests/expect_error.h"
 #include "tests/metrics_lines.h"
 #include "tests/temporary_folder.h"
 #include "tests/tokenizer_tables.h"
+#include "tools/export_hf/export_hf.h"
+#include "tools/prepare_data/document_reader.h"
+#include "tools/prepare_data/journal.h"
+#include "tools/prepare_data/parquet.h"
+#include "tools/report/run_metrics.h"
 
 using namespace gpt2;
 

@@ -1,4 +1,4 @@
-#include "engine/data/prepare_data.h"
+#include "tools/prepare_data/prepare_data.h"
 
 #include <doctest/doctest.h>
 
@@ -7,13 +7,13 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/files.h"
-#include "engine/data/prepare_journal.h"
 #include "engine/data/sample_text.h"
 #include "engine/data/shard.h"
 #include "tests/expect_error.h"
 #include "tests/open_files.h"
 #include "tests/temporary_folder.h"
 #include "tests/tokenizer_tables.h"
+#include "tools/prepare_data/journal.h"
 
 using namespace gpt2;
 

@@ -1,4 +1,4 @@
-#include "engine/report/page.h"
+#include "tools/report/page.h"
 
 #include <doctest/doctest.h>
 
@@ -7,11 +7,11 @@
 #include <fstream>
 
 #include "engine/io/folder_lock.h"
-#include "engine/report/heat_map.h"
-#include "engine/report/page_data.h"
 #include "tests/contains.h"
 #include "tests/metrics_lines.h"
 #include "tests/temporary_folder.h"
+#include "tools/report/heat_map.h"
+#include "tools/report/page_data.h"
 
 using namespace gpt2;
 

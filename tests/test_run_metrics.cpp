@@ -1,4 +1,4 @@
-#include "engine/report/run_metrics.h"
+#include "tools/report/run_metrics.h"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
-#include "engine/report/terminal_curve.h"
-#include "engine/report/terminal_screen.h"
+#include "tools/report/terminal_curve.h"
+#include "tools/report/terminal_screen.h"
 
 #include <doctest/doctest.h>
 

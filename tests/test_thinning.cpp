@@ -1,4 +1,4 @@
-#include "engine/report/thinning.h"
+#include "tools/report/thinning.h"
 
 #include <doctest/doctest.h>
 

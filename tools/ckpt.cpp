@@ -7,13 +7,13 @@
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/base/program.h"
-#include "engine/base/tool_arguments.h"
-#include "engine/io/checkpoint_diff.h"
 #include "engine/io/checkpoint_names.h"
 #include "engine/io/checkpoint_pruning.h"
 #include "engine/io/checkpoint_search.h"
 #include "engine/io/checkpoint_verify.h"
 #include "engine/io/folder_lock.h"
+#include "tools/ckpt/checkpoint_diff.h"
+#include "tools/common/tool_arguments.h"
 
 namespace {
 

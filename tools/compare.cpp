@@ -10,13 +10,13 @@
 #include "engine/base/output_file.h"
 #include "engine/base/shell_words.h"
 #include "engine/base/split.h"
-#include "engine/base/tool_arguments.h"
-#include "engine/report/comparison.h"
-#include "engine/report/comparison_text.h"
-#include "engine/report/page.h"
-#include "engine/report/page_data.h"
-#include "engine/study/option_defaults.h"
-#include "engine/study/study.h"
+#include "tools/common/tool_arguments.h"
+#include "tools/compare/comparison.h"
+#include "tools/compare/comparison_text.h"
+#include "tools/report/option_defaults.h"
+#include "tools/report/page.h"
+#include "tools/report/page_data.h"
+#include "tools/sweep/study.h"
 
 namespace {
 

@@ -6,8 +6,8 @@
 #include "engine/base/program.h"
 #include "engine/base/stopwatch.h"
 #include "engine/base/terminal.h"
-#include "engine/doctor/examine.h"
-#include "engine/doctor/finding_text.h"
+#include "tools/doctor/examine.h"
+#include "tools/doctor/finding_text.h"
 
 namespace {
 

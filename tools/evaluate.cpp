@@ -16,7 +16,7 @@
 #include "engine/base/terminal.h"
 #include "engine/data/loader.h"
 #include "engine/inference/task_scores.h"
-#include "tools/inference_arguments.h"
+#include "tools/common/inference_arguments.h"
 
 namespace {
 

@@ -5,9 +5,9 @@
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/process.h"
-#include "engine/base/tool_arguments.h"
 #include "engine/data/tokenizer.h"
-#include "engine/exchange/export_hf.h"
+#include "tools/common/tool_arguments.h"
+#include "tools/export_hf/export_hf.h"
 
 namespace {
 

@@ -10,8 +10,8 @@
 #include "engine/base/process.h"
 #include "engine/base/utf8.h"
 #include "engine/inference/generate.h"
-#include "engine/inference/text_stream.h"
-#include "tools/inference_arguments.h"
+#include "tools/common/inference_arguments.h"
+#include "tools/generate/text_stream.h"
 
 namespace {
 

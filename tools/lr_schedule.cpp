@@ -10,10 +10,10 @@
 #include "engine/base/output_file.h"
 #include "engine/base/program.h"
 #include "engine/base/terminal.h"
-#include "engine/report/curve_svg.h"
-#include "engine/report/terminal_curve.h"
 #include "engine/train/run_plan.h"
 #include "engine/train/session.h"
+#include "tools/report/curve_svg.h"
+#include "tools/report/terminal_curve.h"
 
 namespace {
 

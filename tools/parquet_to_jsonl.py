@@ -17,8 +17,8 @@ import stat
 import sys
 
 VENV = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), ".deps", "venv")
-END_OF_GROUP = "\x1e"  # as in engine/data/parquet.cpp
-FAILURE_KEY = "parquet_to_jsonl_failed"  # as in engine/data/parquet.cpp
+END_OF_GROUP = "\x1e"  # as in tools/prepare_data/parquet.cpp
+FAILURE_KEY = "parquet_to_jsonl_failed"  # as in tools/prepare_data/parquet.cpp
 
 
 def fail(message):

@@ -12,12 +12,12 @@
 #include "engine/base/program.h"
 #include "engine/base/shell_words.h"
 #include "engine/base/stopwatch.h"
-#include "engine/base/tool_arguments.h"
 #include "engine/data/dataset_folder.h"
-#include "engine/data/known_datasets.h"
-#include "engine/data/prepare_data.h"
 #include "engine/io/folder_lock.h"
 #include "engine/train/console.h"
+#include "tools/common/tool_arguments.h"
+#include "tools/prepare_data/known_datasets.h"
+#include "tools/prepare_data/prepare_data.h"
 
 namespace {
 

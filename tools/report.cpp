@@ -10,12 +10,12 @@
 #include "engine/base/output_file.h"
 #include "engine/base/process.h"
 #include "engine/base/program.h"
-#include "engine/base/tool_arguments.h"
 #include "engine/dist/sockets.h"
-#include "engine/report/page.h"
-#include "engine/report/page_data.h"
-#include "engine/report/page_server.h"
-#include "engine/study/option_defaults.h"
+#include "tools/common/tool_arguments.h"
+#include "tools/report/option_defaults.h"
+#include "tools/report/page.h"
+#include "tools/report/page_data.h"
+#include "tools/report/page_server.h"
 
 namespace {
 

@@ -5,19 +5,19 @@
 #include <iostream>
 #include <numeric>
 
-#include "engine/base/child_process.h"
 #include "engine/base/files.h"
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/base/output_file.h"
 #include "engine/base/shell_words.h"
-#include "engine/base/tool_arguments.h"
-#include "engine/report/page.h"
-#include "engine/report/page_data.h"
-#include "engine/report/run_table.h"
-#include "engine/study/option_defaults.h"
-#include "engine/study/slurm_array.h"
-#include "engine/study/sweep_file.h"
+#include "tools/common/child_process.h"
+#include "tools/common/tool_arguments.h"
+#include "tools/report/option_defaults.h"
+#include "tools/report/page.h"
+#include "tools/report/page_data.h"
+#include "tools/report/run_table.h"
+#include "tools/sweep/slurm_array.h"
+#include "tools/sweep/sweep_file.h"
 
 namespace {
 

@@ -8,9 +8,9 @@
 #include "engine/base/process.h"
 #include "engine/base/program.h"
 #include "engine/base/terminal.h"
-#include "engine/base/tool_arguments.h"
-#include "engine/report/page_data.h"
-#include "engine/report/terminal_screen.h"
+#include "tools/common/tool_arguments.h"
+#include "tools/report/page_data.h"
+#include "tools/report/terminal_screen.h"
 
 namespace {
 

@@ -6,9 +6,9 @@
 
 #include "engine/base/error.h"
 #include "engine/base/formatted.h"
-#include "engine/data/known_datasets.h"
-#include "engine/data/prepare_journal.h"
-#include "engine/data/shard_series.h"
+#include "tools/prepare_data/journal.h"
+#include "tools/prepare_data/known_datasets.h"
+#include "tools/prepare_data/shard_series.h"
 
 namespace gpt2 {
 namespace fs = std::filesystem;

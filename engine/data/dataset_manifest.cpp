@@ -7,7 +7,7 @@
 #include "engine/base/content_hash.h"
 #include "engine/base/json_reader.h"
 #include "engine/data/dataset_json.h"
-#include "engine/data/prepare_journal.h"
+#include "tools/prepare_data/journal.h"
 
 namespace gpt2 {
 namespace fs = std::filesystem;

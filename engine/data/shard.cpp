@@ -13,8 +13,8 @@
 #include "engine/base/files.h"
 #include "engine/base/hash.h"
 #include "engine/base/shell_words.h"
-#include "engine/data/input_files.h"
 #include "engine/data/shard_formats.h"
+#include "tools/prepare_data/input_files.h"
 
 namespace gpt2 {
 

@@ -1,7 +1,7 @@
 // The metrics.jsonl of a run, up to what bin/report and bin/watch make of it.
-#include "engine/report/page_data.h"
-#include "engine/report/terminal_screen.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tools/report/page_data.h"
+#include "tools/report/terminal_screen.h"
 
 using namespace gpt2;
 

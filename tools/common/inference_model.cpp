@@ -1,0 +1,43 @@
+#include "tools/common/inference_model.h"
+
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+
+namespace gpt2 {
+
+InferenceModel open_inference_model(const InferenceOptions& options) {
+  const std::unique_ptr<WeightSource> weights = open_weights(options.source, options.hf_cache);
+  return open_inference_model(options, *weights);
+}
+
+InferenceModel open_inference_model(const InferenceOptions& options, WeightSource& weights) {
+  const int positions = weights.config().seq_len;
+  if (options.longest > positions)
+    throw Error(ExitCode::usage, std::to_string(options.longest) + " tokens are more than the " +
+                                     std::to_string(positions) + " positions of " + weights.path());
+  BackendOptions device;
+  const bool nothing_to_choose = options.device == DeviceKind::automatic && gpu_count() == 0; // nor to remark on
+  device.device = nothing_to_choose ? DeviceKind::cpu : options.device;
+  device.precision = options.precision;
+  device.threads = options.threads;
+  OpenBackend open = open_backend(device);
+
+  ModelOptions shape;
+  shape.config = weights.config();
+  shape.precision = open.device.precision;
+  shape.purpose = Purpose::inference;
+  shape.batch_size = options.batch_size;
+  shape.seq_len = options.longest > 0 ? options.longest : positions;
+  InferenceModel inference;
+  inference.backend = std::move(open.backend);
+  inference.model = inference.backend->make_model(shape);
+  inference.model->load_weights(weights);
+  inference.description = format_count(static_cast<double>(parameter_count(weights.config()))) + " parameters of " +
+                          weights.path() + ", " + inference.model->precision_label() + " on " +
+                          inference.model->device_name();
+  inference.notes = weights.notes();
+  inference.notes.insert(inference.notes.end(), open.device.notes.begin(), open.device.notes.end());
+  return inference;
+}
+
+} // namespace gpt2

@@ -1,0 +1,129 @@
+#include "tools/compare/run_groups.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "engine/base/error.h"
+#include "tools/report/run_table.h"
+
+namespace gpt2 {
+namespace {
+
+using Json = nlohmann::json;
+
+// What may differ within a group, and what does not matter for the loss.
+const std::set<std::string> kOfOneRun = {"seed", "run_name", "log_dir", "checkpoint_dir", "resume", "plan_cache"};
+
+const Json& options_of(const RunReader& run) { return run.metrics().lives.back()["options"]; }
+
+Json compared_options(const RunReader& run) {
+  Json options = options_of(run);
+  for (const std::string& name : kOfOneRun) options.erase(name);
+  return options;
+}
+
+std::string shown(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+// "precision fp8", or "fp8" where the value says what it is.
+std::string name_by(const std::vector<std::string>& differing, const Json& options) {
+  std::string name;
+  for (const std::string& key : differing) {
+    const std::string value = shown(options.value(key, Json("none")));
+    const bool plain = key == "precision" || key == "model" || key == "dataset" || key == "lr_schedule";
+    name += (name.empty() ? "" : " ") + (plain ? value : key + "=" + value);
+  }
+  return name;
+}
+
+std::vector<std::string> differing_options(const std::vector<Json>& all) {
+  std::set<std::string> names, differing;
+  for (const Json& options : all)
+    for (const auto& [name, value] : options.items()) names.insert(name);
+  for (const std::string& name : names)
+    for (const Json& options : all)
+      if (options.value(name, Json()) != all.front().value(name, Json())) differing.insert(name);
+  if (differing.contains("precision")) differing.erase("use_fp8"); // says the same
+  return {differing.begin(), differing.end()};
+}
+
+} // namespace
+
+int64_t seed_of(const RunReader& run) {
+  const Json seed = options_of(run).value("seed", Json());
+  return seed.is_number_integer() ? seed.get<int64_t>() : 0;
+}
+
+std::vector<RunGroup> group_by_options(const std::vector<RunReader>& runs) {
+  std::vector<RunGroup> groups;
+  std::vector<Json> options;
+  for (const RunReader& run : runs) {
+    const Json own = compared_options(run);
+    const size_t at = static_cast<size_t>(std::find(options.begin(), options.end(), own) - options.begin());
+    if (at == options.size()) options.push_back(own), groups.emplace_back();
+    groups[at].runs.push_back(&run);
+  }
+  if (groups.size() < 2)
+    throw Error(ExitCode::usage, "these runs differ in nothing but their seeds",
+                "name the groups yourself: bin/compare A=RUN,RUN B=RUN,RUN");
+  const std::vector<std::string> differing = differing_options(options);
+  for (size_t i = 0; i < groups.size(); ++i)
+    groups[i].name = differing.size() <= 2 ? name_by(differing, options[i]) : groups[i].runs.front()->name();
+  return groups;
+}
+
+void check_groups(const std::vector<RunGroup>& groups) {
+  std::set<std::string> names;
+  for (const RunGroup& group : groups) {
+    if (!names.insert(group.name).second)
+      throw Error(ExitCode::usage, "two groups are called " + group.name, "give each a name of its own");
+    std::set<int64_t> seeds;
+    for (const RunReader* run : group.runs)
+      if (!seeds.insert(seed_of(*run)).second)
+        throw Error(
+            ExitCode::usage,
+            run->name() + " has the seed of another run of " + group.name + ", " + std::to_string(seed_of(*run)),
+            "leave one out: they are no two seeds");
+  }
+}
+
+// Its last loss is no number: what it had before says nothing about where it led.
+bool is_ruined(const RunReader& run) {
+  return state_of(run) == "diverged" || (!run.metrics().validations.at.empty() && !std::isfinite(last_validation(run)));
+}
+
+bool has_ruined(const RunGroup& group) {
+  return std::any_of(group.runs.begin(), group.runs.end(), [](const RunReader* run) { return is_ruined(*run); });
+}
+
+std::string trouble_of(const RunGroup& group) {
+  std::map<std::string, int> states;
+  for (const RunReader* run : group.runs) ++states[is_ruined(*run) ? "diverged" : state_of(*run)];
+  std::string out;
+  for (const auto& [state, words] :
+       {std::pair{"diverged", "diverged"}, {"stopped", "not finished"}, {"running", "still running"}})
+    if (states[state] > 0) out += (out.empty() ? "" : ", ") + std::to_string(states[state]) + " " + words;
+  return out;
+}
+
+std::vector<std::string> doubts(const std::vector<RunGroup>& groups) {
+  std::vector<std::string> notes;
+  const Json& first = options_of(*groups.front().runs.front());
+  std::string data;
+  for (const char* name : {"dataset", "data_dir", "train_data", "val_data", "eval_sequences", "seq_len", "tokenizer"})
+    for (const RunGroup& group : groups)
+      if (options_of(*group.runs.front()).value(name, Json()) != first.value(name, Json())) {
+        data += (data.empty() ? "" : ", ") + std::string(name);
+        break;
+      }
+  if (!data.empty()) notes.push_back("their data differ (" + data + "): the losses are not of the same text");
+  std::set<std::string> devices;
+  for (const RunGroup& group : groups)
+    for (const RunReader* run : group.runs)
+      devices.insert(shown(run->metrics().lives.back().value("device", Json(""))));
+  if (devices.size() > 1) notes.push_back("they ran on different devices: speed and time compare those");
+  return notes;
+}
+
+} // namespace gpt2

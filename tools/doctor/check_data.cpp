@@ -1,0 +1,63 @@
+#include <filesystem>
+
+#include "engine/base/formatted.h"
+#include "engine/base/log.h"
+#include "engine/base/stopwatch.h"
+#include "engine/data/dataset_manifest.h"
+#include "engine/data/shard.h"
+#include "engine/train/report.h"
+#include "tools/doctor/checks.h"
+
+namespace gpt2 {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Shards that no dataset.json tells about: those of HDF5 have hashes of their own, .bin files have none.
+void verify_shards(const std::string& pattern, const Report& report) {
+  int64_t tokens = 0;
+  int without = 0;
+  for (const std::string& path : expand_globs(pattern)) {
+    tokens += open_shard(path)->tokens();
+    if (path.ends_with(".h5"))
+      verify_hdf5_shard(path);
+    else
+      ++without;
+  }
+  const std::string what = pattern + ": " + format_count(static_cast<double>(tokens)) + " tokens";
+  if (without == 0) return report({"hashes", Level::ok, what + "; every hash is right"});
+  report({"hashes", Level::warn, what + "; " + counted(without, "shard") + " without a hash to be compared with",
+          "give the folder of a data set that bin/prepare_data made"});
+}
+
+void verify_folder(const std::string& folder, const Report& report) {
+  const Stopwatch watch;
+  const DatasetManifest manifest = verify_dataset(folder);
+  int64_t bytes = 0;
+  for (const ShardEntry& shard : manifest.shards) bytes += shard.bytes;
+  report({"hashes", Level::ok,
+          folder + ": " + std::to_string(manifest.shards.size()) + " shards, " +
+              format_bytes(static_cast<double>(bytes)) + ", every hash is right; read at " +
+              format_bytes(static_cast<double>(bytes) / watch.seconds()) + "/s"});
+}
+
+} // namespace
+
+void check_data(const RunData* data, const std::string& verified, const Report& report) {
+  if (data && data->built_in)
+    report({"data", Level::warn, "the built-in sample: stories of a small grammar, for a first try",
+            "give --dataset or --train_data, see data/README.md"});
+  else if (data)
+    report({"data", Level::ok, data_text(*data->train, data->train_from)});
+  if (data && !data->validation)
+    report({"validation data", Level::warn, "none: nobody will know how good the model is", "give --val_data"});
+  if (verified.empty()) return;
+  check(report, "hashes", [&] {
+    if (fs::is_directory(verified))
+      verify_folder(verified, report);
+    else
+      verify_shards(verified, report);
+  });
+}
+
+} // namespace gpt2

@@ -1,0 +1,91 @@
+#include <ctime>
+
+#include "engine/base/formatted.h"
+#include "engine/base/log.h"
+#include "engine/train/measure.h"
+#include "engine/train/report.h"
+#include "tools/doctor/checks.h"
+#include "tools/doctor/fp8_share.h"
+
+namespace gpt2 {
+namespace {
+
+constexpr MeasureLimits kTry{.steps = 20, .seconds = 15, .micro_batches = 1};
+
+std::string name_of(Precision precision) {
+  return precision == Precision::fp8 ? "FP8" : precision == Precision::bf16 ? "BF16" : "FP32";
+}
+
+// The real model on the real data. The tokens per second, where the steps were sound.
+std::optional<double> try_steps(const PlannedRun& run, Precision precision, const Report& report) {
+  BackendOptions options = backend_options(run.settings.options);
+  options.cuda.plan_cache.clear(); // writes nothing
+  options.cuda.timeline.clear();
+  const OpenBackend open = open_backend(options);
+  RunPlan plan = run.plan;
+  plan.model.precision = precision;
+  const std::unique_ptr<Model> model = open.backend->make_model(steady_state(plan.model));
+  const MeasuredSteps measured = measure_steps(*model, run.data.train, plan, kTry);
+  const std::string name = "steps in " + name_of(precision);
+  const std::string what =
+      formatted("%d steps of %d sequences: loss %.3f to %.3f, %s tokens/s", measured.steps, plan.batch.batch_size,
+                static_cast<double>(measured.first_loss), static_cast<double>(measured.last_loss),
+                format_count(measured.tokens_per_second).c_str());
+  if (measured.skipped > 0) {
+    report({name, Level::fail, what + "; " + std::to_string(measured.skipped) + " were not finite",
+            "lower --max_lr, or see docs/fp8.md", ExitCode::numerics});
+    return std::nullopt;
+  }
+  const std::optional<double> light = open.backend->light_speed(plan.model);
+  report(
+      {name, Level::ok,
+       what + (light ? formatted(", %.0f%% of the speed of light", 100 * measured.tokens_per_second / *light) : "")});
+  if (precision == Precision::fp8) report(fp8_share(run, *model));
+  return measured.tokens_per_second;
+}
+
+std::string date_after(double seconds) {
+  const std::time_t end = std::time(nullptr) + static_cast<std::time_t>(seconds);
+  std::tm local{};
+  localtime_r(&end, &local);
+  char text[64];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &local);
+  return text;
+}
+
+void tell_end(const PlannedRun& run, double tokens_per_second, const Report& report) {
+  const RunCost cost =
+      cost_of(run.plan, run.done, run.data.train->sequences(), run.evaluated(), tokens_per_second * run.ranks);
+  report({"end of the run", Level::ok,
+          counted(cost.steps, "step") + ", " + format_count(static_cast<double>(cost.tokens)) + " tokens in " +
+              format_duration(*cost.seconds) + ": at " + date_after(*cost.seconds) + " if it began now" +
+              (run.ranks > 1 ? ", " + std::to_string(run.ranks) + " ranks as fast as one" : "")});
+}
+
+void check_memory(const PlannedRun& run, const Report& report) {
+  if (run.memory.empty())
+    return report({"memory", Level::warn, "not counted: this build has no CUDA engine", "build it where nvcc is"});
+  report({"memory", Level::ok,
+          run.plan.model.config.name + ", micro-batches of " + std::to_string(run.plan.batch.batch_size) + ": " +
+              memory_text(run.memory) +
+              (run.device_bytes ? "; " + format_bytes(static_cast<double>(*run.device_bytes)) + " are free" : "")});
+}
+
+} // namespace
+
+void check_run(const PlannedRun& run, const Report& report) {
+  check_memory(run, report);
+  if (run.assumed) return; // there is nothing to train on
+  const Precision plain = run.gpu ? Precision::bf16 : Precision::fp32;
+  std::optional<double> speed;
+  for (const Precision precision : {plain, Precision::fp8}) {
+    if (precision == Precision::fp8 && run.gpu && !gpu_has_fp8(run)) continue; // check_gpu.cpp has said why
+    check(report, "steps in " + name_of(precision), [&] {
+      const std::optional<double> reached = try_steps(run, precision, report);
+      if (precision == run.plan.model.precision) speed = reached;
+    });
+  }
+  if (speed) tell_end(run, *speed, report);
+}
+
+} // namespace gpt2

@@ -1,0 +1,52 @@
+#include "tools/doctor/fp8_share.h"
+
+#include "engine/base/formatted.h"
+#ifdef GPT2_WITH_CUDA
+#include "engine/cuda/gpu_health.h"
+#endif
+
+namespace gpt2 {
+namespace {
+
+constexpr double kLittle = 0.5; // of the FLOPs: what is left costs more than FP8 saves
+
+// Per token, 6 for each weight of a quantized product, over all that flops_per_token() counts.
+double share_of_flops(const ModelOptions& model) {
+  const double C = model.config.channels;
+  const double blocks = model.config.layers - static_cast<double>(model.fp8.bf16_layers.size());
+  const double quantized = 72 * blocks * C * C + (model.fp8.lm_head ? 6.0 * model.config.vocab * C : 0);
+  return quantized / flops_per_token(model.config, model.seq_len);
+}
+
+Finding told(double flops, const std::string& time) {
+  const std::string what = formatted("its products are %.0f%% of the FLOPs", 100 * flops) + time;
+  if (flops >= kLittle) return {"share of FP8", Level::ok, what};
+  return {"share of FP8", Level::warn, what,
+          "little is gained: leave out --no-fp8_lm_head and --fp8_bf16_layers, or train in BF16"};
+}
+
+} // namespace
+
+#ifdef GPT2_WITH_CUDA
+
+bool gpu_has_fp8(const PlannedRun& run) {
+  const int device = backend_options(run.settings.options).cuda.device;
+  return probe_cuda_device(device).compute_capability >= kFp8ComputeCapability && fp8_refusal(device).empty();
+}
+
+Finding fp8_share(const PlannedRun& run, Model& model) {
+  if (!run.gpu) return told(share_of_flops(run.plan.model), "");
+  const HostBatch batch = read_sequences(*run.data.train, 0, run.plan.batch.batch_size, run.plan.batch.batch_size);
+  const Fp8Share measured = measure_fp8_share(model, batch.view());
+  return told(measured.flops, formatted(" and %.0f%% of the time of a micro-step", 100 * measured.time));
+}
+
+#else
+
+bool gpu_has_fp8(const PlannedRun&) { return false; }
+
+Finding fp8_share(const PlannedRun& run, Model&) { return told(share_of_flops(run.plan.model), ""); }
+
+#endif
+
+} // namespace gpt2

@@ -1,0 +1,238 @@
+#include "tools/prepare_data/document_reader.h"
+
+#include <cstring>
+
+#include "engine/base/error.h"
+#include "engine/base/json_reader.h"
+#include "engine/base/log.h"
+#include "engine/base/stopped.h"
+#include "tools/prepare_data/byte_stream.h"
+#include "tools/prepare_data/parquet.h"
+
+namespace gpt2 {
+namespace {
+
+constexpr int kLongestWithoutCut = 4; // in pieces: text without a safe place to cut is cut anyway
+
+// Lines of a stream through one buffer.
+class LineReader {
+ public:
+  LineReader(const InputFile& file, const DocumentReader::Options& options)
+      : stream_(open_stream(file, options.field, options.parquet_readers, options.stop)),
+        stop_(options.stop),
+        buffer_(size_t{1} << 20) {}
+
+  void skip(int64_t bytes) {
+    stream_->skip(bytes);
+    offset_ += bytes;
+  }
+  int64_t offset() const { return offset_; } // of the next byte, decompressed
+  int64_t bytes_of_file() const { return stream_->bytes_of_file(); }
+
+  // Appends the next line with its line break, or the first `limit` bytes of a longer one. False at the end.
+  bool append_line(std::string& line, size_t limit) {
+    const size_t before = line.size();
+    while (line.size() - before < limit) {
+      if (begin_ == end_ && !refill()) break;
+      const char* from = buffer_.data() + begin_;
+      const size_t room = std::min(end_ - begin_, limit - (line.size() - before));
+      const void* newline = std::memchr(from, '\n', room);
+      const size_t length = newline ? static_cast<const char*>(newline) - from + 1 : room;
+      line.append(from, length);
+      begin_ += length;
+      offset_ += static_cast<int64_t>(length);
+      if (newline) break;
+    }
+    return line.size() > before;
+  }
+
+  void skip_line() { // what is left of it
+    for (std::string rest; append_line(rest, buffer_.size()) && !rest.ends_with('\n');) rest.clear();
+  }
+
+ private:
+  bool refill() {
+    if (stop_ && stop_()) throw Stopped{};
+    begin_ = 0;
+    end_ = stream_->read(buffer_);
+    return end_ > 0;
+  }
+
+  std::unique_ptr<ByteStream> stream_;
+  AskStop stop_;
+  std::vector<char> buffer_;
+  size_t begin_ = 0, end_ = 0;
+  int64_t offset_ = 0;
+};
+
+std::string_view without_line_break(std::string_view line) {
+  if (line.ends_with('\n')) line.remove_suffix(1);
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return line;
+}
+
+size_t last_character(std::string_view text) {
+  size_t at = text.size() - 1;
+  while (at > 0 && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80) at--;
+  return at;
+}
+
+static_assert(kLongestLine == JsonLimits{}.bytes);
+
+} // namespace
+
+struct DocumentReader::Impl {
+  Options options;
+  std::vector<InputFile> inputs;
+  Position at; // while `reader` is open, it and `text` know the offset and the pending bytes
+  std::unique_ptr<LineReader> reader;
+  std::string text;    // of the current document, not yet handed out
+  size_t searched = 0; // bytes of it that have no safe cut: each byte is searched once
+
+  const InputFile& input() const { return inputs[at.input]; }
+
+  DocumentPiece piece_of(std::string content, bool json) {
+    at.documents += at.first;
+    return {.text = std::move(content),
+            .json = json,
+            .first = at.first,
+            .document = at.documents - 1,
+            .path = input().path,
+            .line = at.line,
+            .input = at.input,
+            .number = at.pieces++};
+  }
+
+  // Hands out the first `length` bytes of the pending text.
+  void emit(DocumentPiece& piece, size_t length) {
+    piece = piece_of(text.substr(0, length), false);
+    text.erase(0, length);
+    searched = 0;
+    at.first = false;
+  }
+
+  void open() {
+    reader = std::make_unique<LineReader>(input(), options);
+    if (at.offset == 0) return;
+    reader->skip(at.offset - at.pending);
+    const auto pending = static_cast<size_t>(at.pending);
+    while (text.size() < pending && reader->append_line(text, pending - text.size())) continue;
+  }
+
+  void next_input() {
+    reader.reset();
+    at.input++;
+    at.offset = at.pending = at.line = 0;
+    at.first = at.at_line_start = true;
+  }
+
+  // True if a piece came out of the next line.
+  bool advance_json(DocumentPiece& piece, bool& ended) {
+    std::string json;
+    ended = !reader->append_line(json, options.line_bytes);
+    if (ended) return false;
+    at.line++;
+    if (json.size() == options.line_bytes && !json.ends_with('\n')) {
+      reader->skip_line();
+      piece = piece_of("", true);
+      piece.too_long = true;
+      return true;
+    }
+    check_producer_is_well(json);
+    if (without_line_break(json).empty()) return false;
+    piece = piece_of(std::move(json), true);
+    return true;
+  }
+
+  // One more line into `text`; true if a piece came out of it. `ended`: the file has no more.
+  bool advance_text(DocumentPiece& piece, bool& ended) {
+    const size_t before = text.size();
+    ended = !reader->append_line(text, options.piece_bytes);
+    const std::string_view added = std::string_view(text).substr(before);
+    const bool separator = !ended && at.at_line_start && without_line_break(added) == options.separator;
+    if (!ended) at.at_line_start = added.ends_with('\n');
+    if (separator) text.resize(without_line_break({text.data(), before}).size());
+    if (ended || separator) {
+      const bool some = !text.empty();
+      if (some) emit(piece, text.size());
+      at.first = true;
+      return some;
+    }
+    if (text.size() < options.piece_bytes) return false;
+    size_t cut = last_safe_cut(text, std::max<size_t>(1, searched));
+    searched = text.size();
+    if (cut == 0 && text.size() >= kLongestWithoutCut * options.piece_bytes) cut = last_character(text);
+    if (cut > 0) emit(piece, cut);
+    return cut > 0;
+  }
+};
+
+DocumentReader::DocumentReader(Options options) : impl_(std::make_unique<Impl>()) {
+  impl_->inputs = find_inputs(options.inputs, options.input_format);
+  impl_->options = std::move(options);
+}
+
+DocumentReader::~DocumentReader() = default;
+
+bool DocumentReader::next(DocumentPiece& piece) {
+  Impl& self = *impl_;
+  while (self.at.input < self.inputs.size()) {
+    if (!self.reader) self.open();
+    bool ended = false;
+    const bool some =
+        self.input().format == TextFormat::text ? self.advance_text(piece, ended) : self.advance_json(piece, ended);
+    if (ended) self.next_input();
+    if (some) return true;
+  }
+  return false;
+}
+
+DocumentReader::Position DocumentReader::position() const {
+  Position position = impl_->at;
+  if (!impl_->reader) return position; // between two inputs
+  position.offset = impl_->reader->offset();
+  position.pending = static_cast<int64_t>(impl_->text.size());
+  return position;
+}
+
+void DocumentReader::go_to(const Position& from) { impl_->at = from; }
+
+const std::vector<InputFile>& DocumentReader::inputs() const { return impl_->inputs; }
+
+int64_t DocumentReader::bytes_read() const {
+  int64_t bytes = impl_->reader ? impl_->reader->bytes_of_file() : 0;
+  for (size_t i = 0; i < impl_->at.input; ++i) bytes += impl_->inputs[i].bytes;
+  return bytes;
+}
+
+size_t last_safe_cut(std::string_view text, size_t first) {
+  for (size_t i = text.size(); i-- > first;) {
+    if (text[i] != ' ' && text[i] != '\n') continue;
+    const uint8_t before = static_cast<uint8_t>(text[i - 1]);
+    // No white space beyond ASCII ends in a byte of 0xB0 or more (U+0085, U+00A0, U+1680, U+2000 ... U+3000).
+    if ((before > ' ' && before < 0x80) || before >= 0xB0) return i;
+  }
+  return 0;
+}
+
+std::string json_document(const DocumentPiece& piece, const std::string& field) {
+  const std::string where = piece.where();
+  const char* const hint = "repair the line, or pass over such with --skip_bad_lines";
+  if (piece.too_long)
+    throw Error(
+        ExitCode::data,
+        where + " is longer than any line of text data: more than " + format_bytes(static_cast<double>(kLongestLine)),
+        hint);
+  std::string why;
+  const auto object = parse_json(piece.text, {}, &why);
+  if (!object.is_object())
+    throw Error(ExitCode::data, where + " is not a JSON object" + (why.empty() ? "" : ": " + why), hint);
+  const auto found = object.find(field);
+  if (found == object.end() || !found->is_string()) {
+    throw Error(ExitCode::data, where + " has no string in a field \"" + field + "\"",
+                "name the field that holds the text by --field");
+  }
+  return found->get<std::string>();
+}
+
+} // namespace gpt2

@@ -1,0 +1,100 @@
+#include "tools/prepare_data/known_datasets.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "engine/base/error.h"
+#include "engine/base/json_reader.h"
+#include "tools/common/child_process.h"
+#include "tools/prepare_data/our_script.h"
+
+namespace gpt2 {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kSeparator = "<|endoftext|>";
+constexpr KnownDataset kKnown[] = {
+    {"fineweb-edu", "HuggingFaceFW/fineweb-edu", "sample/10BT", nullptr, 0.001, kSeparator},
+    {"fineweb-edu-100B", "HuggingFaceFW/fineweb-edu", "sample/100BT", nullptr, 0.0001, kSeparator},
+    {"openwebtext", "Skylion007/openwebtext", "plain_text", nullptr, 0.0005, kSeparator},
+    {"tinyshakespeare", nullptr, "input.txt",
+     "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt", 0.1, ""},
+};
+
+bool is_address(const std::string& from) { return from.find("://") != std::string::npos; }
+
+std::string in_folder(const KnownDataset& dataset, const std::string& from) {
+  const std::string path = (fs::path(from) / dataset.path).string();
+  std::error_code ignored;
+  if (fs::exists(path, ignored)) return path;
+  throw Error(ExitCode::data, "--from " + from + " holds no " + dataset.path,
+              "give the folder that has it, or the address of a mirror (https://...)");
+}
+
+std::vector<std::string> download_command(const KnownDataset& dataset, const std::string& from,
+                                          const std::string& folder) {
+  std::vector<std::string> command = {"python3", find_script("tools/download_dataset.py", "downloads data sets"),
+                                      "--to", folder};
+  const auto add = [&](std::initializer_list<std::string> words) { command.insert(command.end(), words); };
+  if (dataset.repository) {
+    add({"--hub", dataset.repository, "--path", dataset.path});
+    if (!from.empty()) add({"--endpoint", from});
+  } else {
+    add({"--url", from.empty() ? dataset.address : from + "/" + dataset.path});
+  }
+  return command;
+}
+
+void tell_progress(const std::string& line, const DownloadHooks& hooks) {
+  const auto json = parse_json(line);
+  if (hooks.progress && json.is_object())
+    hooks.progress(json.value("done", int64_t{0}), json.value("total", int64_t{0}));
+}
+
+// "error: what": the prefix is added again by whoever prints it.
+std::string without_prefix(const std::string& words) {
+  constexpr std::string_view kPrefix = "error: ";
+  return words.starts_with(kPrefix) ? words.substr(kPrefix.size()) : words;
+}
+
+} // namespace
+
+std::span<const KnownDataset> known_datasets() { return kKnown; }
+
+const KnownDataset* find_known_dataset(const std::string& name) {
+  const auto* const found = std::ranges::find(kKnown, name, &KnownDataset::name);
+  return found == std::end(kKnown) ? nullptr : found;
+}
+
+std::string known_dataset_names() {
+  std::string names;
+  for (size_t i = 0; i < std::size(kKnown); ++i)
+    names += (i == 0 ? "" : i + 1 == std::size(kKnown) ? " and " : ", ") + std::string(kKnown[i].name);
+  return names;
+}
+
+std::string fetch_dataset(const KnownDataset& dataset, const std::string& from, const std::string& folder,
+                          const DownloadHooks& hooks) {
+  if (!from.empty() && !is_address(from)) return in_folder(dataset, from);
+  ChildProcess download(download_command(dataset, from, folder));
+  std::string line;
+  for (int c = std::fgetc(download.output()); c != EOF; c = std::fgetc(download.output())) {
+    if (c != '\n') {
+      line += static_cast<char>(c);
+      continue;
+    }
+    tell_progress(line, hooks);
+    line.clear();
+    if (hooks.stop && hooks.stop()) return ""; // its next line meets a closed pipe
+  }
+  const ChildProcess::Ending ending = download.wait();
+  if (ending.status == static_cast<int>(ExitCode::stopped_early) || (hooks.stop && hooks.stop())) return "";
+  if (ending.status != 0) {
+    throw Error(ending.status == static_cast<int>(ExitCode::disk) ? ExitCode::disk : ExitCode::data,
+                ending.last_words.empty() ? "the download ended with " + std::to_string(ending.status)
+                                          : without_prefix(ending.last_words));
+  }
+  return (fs::path(folder) / dataset.path).string();
+}
+
+} // namespace gpt2

@@ -1,0 +1,381 @@
+#include "tools/prepare_data/prepare_data.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "engine/base/files.h"
+#include "engine/base/hash.h"
+#include "engine/base/output_file.h"
+#include "engine/base/rng.h"
+#include "tools/prepare_data/bucket_files.h"
+#include "tools/prepare_data/encode_documents.h"
+#include "tools/prepare_data/journal.h"
+#include "tools/prepare_data/shard_series.h"
+
+namespace gpt2 {
+namespace fs = std::filesystem;
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kMostBuckets = 1000;         // open files
+constexpr int64_t kBucketsOfStdin = 64;        // whose length nobody knows
+constexpr size_t kTokensBetweenAsks = 1 << 18; // whether to stop: milliseconds
+constexpr const char* kNamesInFolder[] = {"bucket_", "train_", "val_", "journal", "dataset.json"}; // how they begin
+constexpr uint64_t kOrderStream = 0x6f72646572; // of the random numbers: "order"
+
+// Spreads floor(n * fraction) of the first n documents evenly, for every n.
+bool is_validation(int64_t document, double fraction) {
+  return std::floor(static_cast<double>(document + 1) * fraction) >
+         std::floor(static_cast<double>(document) * fraction);
+}
+
+// Of a document that was cut: there is more of it before this piece, or behind.
+bool is_part(const EncodedBatch& batch, size_t i) {
+  const bool ends = i + 1 < batch.pieces.size() ? batch.pieces[i + 1].first : batch.after.first;
+  return !batch.pieces[i].first || !ends;
+}
+
+void refuse_file_name(const std::string& output) {
+  const std::string extension = fs::path(output).extension().string();
+  if (extension == ".bin" || extension == ".h5") {
+    throw Error(ExitCode::usage, "--output " + output + " names a file, but a folder is wanted",
+                "say --output " + fs::path(output).replace_extension().string() + " --format " + extension.substr(1));
+  }
+}
+
+// Of both kinds and formats, even if only one is written: training shards beside another text's validation shards would
+// look like a pair.
+std::vector<std::string> shards_in(const std::string& folder) {
+  std::vector<std::string> found;
+  for (const char* const prefix : {"train", "val"}) {
+    for (const char* const extension : {"bin", "h5"}) {
+      const auto shards = existing_shards(folder, prefix, extension);
+      found.insert(found.end(), shards.begin(), shards.end());
+    }
+  }
+  return found;
+}
+
+void remove_file(const std::string& path) {
+  std::error_code error;
+  if (!fs::remove(path, error) && error) throw_system_error(ExitCode::disk, "remove", path, error.value());
+}
+
+void move_file(const std::string& from, const std::string& to) {
+  if (!renamed(from, to)) throw_system_error(ExitCode::disk, "make", to, errno);
+}
+
+void remove_folder(const std::string& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) throw_system_error(ExitCode::disk, "remove", path, error.value());
+}
+
+std::string source_names(const std::vector<InputFile>& inputs) {
+  const std::string name = fs::path(inputs.front().path).filename().string();
+  return inputs.size() == 1 ? name : name + " and " + std::to_string(inputs.size() - 1) + " more";
+}
+
+// What dataset.json says of how it was made.
+Json options_json(const PrepareOptions& o) {
+  return {{"input_format", o.documents.input_format},
+          {"field", o.documents.field},
+          {"separator", o.documents.separator},
+          {"skip_bad_lines", o.skip_bad_lines},
+          {"format", o.format},
+          {"shard_tokens", o.shard_tokens},
+          {"val_fraction", o.val_fraction},
+          {"seed", o.seed},
+          {"shuffle", o.shuffle},
+          {"deduplicate", o.deduplicate}};
+}
+
+// All that the result depends on.
+std::string order_of(const PrepareOptions& options, const std::string& tokenizer_hash,
+                     const std::vector<InputFile>& inputs) {
+  Json order = options_json(options);
+  order["name"] = options.name;
+  order["tokenizer"] = tokenizer_hash;
+  order["inputs"] = Json::array();
+  for (const InputFile& input : inputs)
+    order["inputs"].push_back({{"path", input.path}, {"bytes", input.bytes}, {"modified", input.modified}});
+  return order.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+DocumentReader::Options with_stop(DocumentReader::Options documents, const std::function<bool()>& stop) {
+  documents.stop = stop;
+  return documents;
+}
+
+size_t bucket_count(const std::vector<InputFile>& inputs, int64_t memory) {
+  int64_t text = 0, least = 1;
+  for (const InputFile& input : inputs) {
+    text += input.expected_text_bytes();
+    if (input.is_stdin()) least = kBucketsOfStdin;
+  }
+  return static_cast<size_t>(std::clamp(text / 2 / memory + 1, least, kMostBuckets)); // two bytes for four of text
+}
+
+class Preparation {
+ public:
+  Preparation(const Tokenizer& tokenizer, const PrepareOptions& options, const PrepareHooks& hooks)
+      : tokenizer_(tokenizer),
+        options_(options),
+        hooks_(hooks),
+        folder_(prepare_folder(options.output)),
+        reader_(with_stop(options.documents, hooks.stop)) {}
+
+  PrepareReport run() {
+    begin();
+    try {
+      if (journal_.stage == PrepareStage::encode && !encode()) return {.finished = false, .went_on = went_on_};
+      if (journal_.stage == PrepareStage::deal && !deal()) return {.finished = false, .went_on = went_on_};
+      return {.went_on = went_on_, .manifest = publish()};
+    } catch (...) {
+      std::error_code ignored;
+      if (!is_being_prepared(options_.output)) fs::remove_all(folder_, ignored); // nothing to go on from
+      throw;
+    }
+  }
+
+ private:
+  // The journal of an earlier run with the same order, or a new one.
+  void begin() {
+    refuse_file_name(options_.output);
+    if (options_.deduplicate && !options_.shuffle)
+      throw Error(ExitCode::usage, "--deduplicate sorts documents by their content, --no-shuffle keeps their order",
+                  "give one of the two");
+    const auto& inputs = reader_.inputs();
+    const std::string order = order_of(options_, tokenizer_.hash(), inputs);
+    if (!options_.overwrite) {
+      find_earlier(order);
+      if (!journal_.overwrite && journal_.stage != PrepareStage::publish) refuse_existing();
+      if (went_on_) return;
+    }
+    refuse_foreign_folder();
+    remove_folder(folder_);
+    make_folders(folder_);
+    journal_.order = order;
+    journal_.overwrite = options_.overwrite;
+    journal_.slice_bytes = options_.memory;
+    journal_.bucket_bytes.resize(options_.shuffle ? bucket_count(inputs, options_.memory) : 1);
+    for (const InputFile& input : inputs) journal_.sources.push_back({.path = input.path, .bytes = input.bytes});
+  }
+
+  void find_earlier(const std::string& order) {
+    auto earlier = read_journal(options_.output);
+    if (!earlier) return;
+    if (const std::string other = difference(earlier->order, order); !other.empty())
+      throw Error(ExitCode::usage,
+                  options_.output + " holds a data set that is not finished, of another order: " + other,
+                  "give the same options and inputs to go on, or --overwrite to start anew");
+    went_on_ = std::ranges::none_of(reader_.inputs(), &InputFile::is_stdin); // which is not read twice
+    if (went_on_) journal_ = std::move(*earlier);
+  }
+
+  void refuse_existing() const {
+    const auto existing = shards_in(options_.output);
+    if (!existing.empty())
+      throw Error(ExitCode::usage, existing.front() + " exists already",
+                  "choose another --output, or replace the old shards with --overwrite");
+    refuse_foreign_file(manifest_of_dataset(options_.output), kDatasetOutput, false);
+  }
+
+  // What was begun and not journaled is started anew; what somebody else keeps under that name is not removed.
+  void refuse_foreign_folder() const {
+    std::error_code absent;
+    for (const auto& entry : fs::directory_iterator(folder_, absent)) {
+      const std::string name = entry.path().filename().string();
+      const bool ours = std::ranges::any_of(kNamesInFolder, [&](const char* start) { return name.starts_with(start); });
+      if (!ours || entry.is_directory(absent))
+        throw Error(ExitCode::usage, entry.path().string() + " is not a file of bin/prepare_data",
+                    "move it out of there, or choose another --output");
+    }
+  }
+
+  BucketFiles open_buckets() const {
+    return BucketFiles({.folder = folder_,
+                        .count = journal_.bucket_bytes.size(),
+                        .keep_order = !options_.shuffle,
+                        .deduplicate = options_.deduplicate,
+                        .most_bytes = journal_.slice_bytes},
+                       journal_.bucket_bytes);
+  }
+
+  ShardSeries open_series(const std::string& prefix, const ShardSeries::State& state) const {
+    return ShardSeries({folder_,
+                        prefix,
+                        options_.format,
+                        options_.shard_tokens,
+                        {.source = source_names(reader_.inputs()), .tokenizer = "gpt2"}},
+                       state);
+  }
+
+  uint64_t key_of(const EncodedPiece& piece, std::span<const uint16_t> tokens, bool part) const {
+    if (options_.deduplicate && !part) return xxh64(std::as_bytes(tokens), options_.seed); // equal ones get equal keys
+    return Rng(options_.seed, kOrderStream).bits(static_cast<uint64_t>(piece.number));
+  }
+
+  bool stop_requested() const { return hooks_.stop && hooks_.stop(); }
+  bool journal_is_due() {
+    const bool due = std::chrono::duration<double>(Clock::now() - journaled_).count() >= options_.journal_seconds;
+    if (due) journaled_ = Clock::now();
+    return due;
+  }
+
+  // ---- first pass; false: stopped ----
+
+  bool encode() {
+    BucketFiles buckets = open_buckets();
+    const auto save = [&] {
+      buckets.sync();
+      journal_.bucket_bytes = buckets.bytes();
+      write_journal(options_.output, journal_);
+    };
+    PrepareProgress progress{.went_on = went_on_};
+    for (const InputFile& input : reader_.inputs()) progress.total += input.bytes;
+    reader_.go_to(journal_.position);
+    const EncodeOptions how{options_.documents.field, options_.skip_bad_lines, options_.threads, hooks_.stop};
+    const auto take = [&](const EncodedBatch& batch) {
+      for (size_t i = 0; i < batch.pieces.size(); ++i) {
+        const EncodedPiece& piece = batch.pieces[i];
+        const auto tokens = batch.tokens_of(piece);
+        const bool part = is_part(batch, i), validation = is_validation(piece.document, options_.val_fraction);
+        buckets.append(key_of(piece, tokens, part), validation, tokens, part);
+        journal_.sources[piece.input].documents += piece.first;
+        journal_.sources[piece.input].text_bytes += piece.text_bytes;
+        progress.text_bytes += piece.text_bytes;
+        progress.documents += piece.first;
+      }
+      journal_.bad_lines += batch.bad_lines;
+      journal_.position = batch.after;
+      progress.done = batch.file_bytes;
+      if (hooks_.progress) hooks_.progress(progress);
+      if (stop_requested()) return false;
+      if (journal_is_due()) save();
+      return true;
+    };
+    if (stop_requested() || !encode_documents(tokenizer_, reader_, how, take)) return save(), false;
+    if (std::ranges::all_of(journal_.sources, [](const SourceEntry& source) { return source.documents == 0; }))
+      throw Error(ExitCode::data, "no text in " + source_names(reader_.inputs()), "check the inputs and --separator");
+    journal_.stage = PrepareStage::deal;
+    save();
+    return true;
+  }
+
+  // ---- second pass; false: stopped ----
+
+  bool deal() {
+    BucketFiles buckets = open_buckets();
+    ShardSeries train = open_series("train", journal_.train), val = open_series("val", journal_.val);
+    const auto save = [&] {
+      train.sync();
+      val.sync();
+      journal_.train = train.state();
+      journal_.val = val.state();
+      write_journal(options_.output, journal_);
+      train.forget();
+      val.forget();
+    };
+    const auto slices = buckets.slices();
+    PrepareProgress progress{.went_on = went_on_, .dealing = true};
+    for (const int64_t bytes : journal_.bucket_bytes) progress.total += bytes;
+    size_t since_asked = 0; // tokens, and some for each record
+    for (auto i = static_cast<size_t>(journal_.slices); i < slices.size(); ++i) {
+      const auto slice = buckets.load(slices[i], hooks_.stop);
+      if (!slice) return save(), false;
+      const BucketFiles::Records& loaded = *slice;
+      for (auto r = static_cast<size_t>(journal_.records); r < loaded.records.size(); ++r) {
+        const BucketFiles::Record& record = loaded.records[r];
+        (record.validation ? val : train).append(record.tokens);
+        journal_.documents += record.tokens.front() == Tokenizer::kEndOfText;
+        journal_.records++;
+        since_asked += 1000 + record.tokens.size();
+        if (since_asked < kTokensBetweenAsks) continue;
+        since_asked = 0;
+        const bool stopped = stop_requested();
+        if (stopped || journal_is_due()) save();
+        if (stopped) return false;
+      }
+      journal_.duplicates += loaded.duplicates;
+      journal_.slices++;
+      journal_.records = 0;
+      progress.done = progress.total * journal_.slices / static_cast<int64_t>(slices.size());
+      progress.documents = journal_.documents;
+      if (hooks_.progress) hooks_.progress(progress);
+      const bool last_of_bucket = i + 1 == slices.size() || slices[i + 1].bucket != slices[i].bucket;
+      if (!last_of_bucket) continue;
+      save();
+      buckets.remove(slices[i].bucket);
+      if (stop_requested()) return false;
+    }
+    train.finish();
+    val.finish();
+    journal_.stage = PrepareStage::publish;
+    save();
+    return true;
+  }
+
+  // ---- the end: what was there goes, what is whole takes its place ----
+
+  DatasetManifest publish() {
+    const ShardSeries train = open_series("train", journal_.train), val = open_series("val", journal_.val);
+    const DatasetManifest manifest = make_manifest();
+    remove_file(manifest_of_dataset(options_.output)); // without it and with .prepare, a trainer refuses the folder
+    for (const std::string& path : shards_in(options_.output)) {
+      const std::string name = fs::path(path).filename().string();
+      std::error_code ignored;
+      const bool ours = std::ranges::count(manifest.shards, name, &ShardEntry::name) > 0 &&
+                        !fs::exists(fs::path(folder_) / name, ignored);
+      if (!ours) remove_file(path);
+    }
+    train.publish(options_.output);
+    val.publish(options_.output);
+    sync_path(options_.output);
+    // Not made beside the shards: a kill leaves no litter there.
+    write_file_atomic(manifest_of_dataset(folder_), to_text(manifest));
+    move_file(manifest_of_dataset(folder_), manifest_of_dataset(options_.output));
+    sync_path(options_.output);
+    remove_folder(folder_);
+    return manifest;
+  }
+
+  DatasetManifest make_manifest() const {
+    DatasetManifest manifest{.name = options_.name,
+                             .tokenizer_hash = tokenizer_.hash(),
+                             .vocabulary = Tokenizer::kEndOfText + 1,
+                             .options = options_json(options_).dump(),
+                             .sources = journal_.sources,
+                             .documents = journal_.documents,
+                             .duplicates = journal_.duplicates,
+                             .bad_lines = journal_.bad_lines,
+                             .train_tokens = journal_.train.tokens(),
+                             .val_tokens = journal_.val.tokens(),
+                             .shards = journal_.train.shards};
+    manifest.shards.insert(manifest.shards.end(), journal_.val.shards.begin(), journal_.val.shards.end());
+    return manifest;
+  }
+
+  const Tokenizer& tokenizer_;
+  const PrepareOptions options_;
+  const PrepareHooks hooks_;
+  const std::string folder_; // OUTPUT/.prepare
+  DocumentReader reader_;
+  PrepareJournal journal_;
+  bool went_on_ = false;
+  Clock::time_point journaled_ = Clock::now();
+};
+
+} // namespace
+
+PrepareReport prepare_data(const Tokenizer& tokenizer, const PrepareOptions& options, const PrepareHooks& hooks) {
+  return Preparation(tokenizer, options, hooks).run();
+}
+
+} // namespace gpt2

@@ -1,0 +1,126 @@
+#include "tools/prepare_data/shard_series.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+
+#include "engine/base/files.h"
+#include "engine/data/shard_formats.h"
+
+namespace gpt2 {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr size_t kDigits = 6;
+constexpr size_t kBufferTokens = size_t{1} << 20;
+
+std::string numbered(const std::string& prefix, size_t number, const std::string& extension) {
+  std::string digits = std::to_string(number);
+  digits.insert(0, kDigits - std::min(kDigits, digits.size()), '0');
+  return prefix + "_" + digits + "." + extension;
+}
+
+} // namespace
+
+int64_t ShardSeries::State::tokens() const {
+  int64_t tokens = open_tokens;
+  for (const ShardEntry& shard : shards) tokens += shard.tokens;
+  return tokens;
+}
+
+ShardSeries::ShardSeries(Options options, State state) : options_(std::move(options)), state_(std::move(state)) {
+  if (state_.open_tokens == 0) return;
+  open_ = File::update(raw_path(state_.shards.size()));
+  const int64_t bytes = kBinHeaderBytes + state_.open_tokens * 2;
+  if (open_->size() < bytes)
+    throw Error(ExitCode::data, open_->path() + " is damaged: it has lost its end", "start anew with --overwrite");
+  open_->resize(bytes);
+}
+
+std::string ShardSeries::path(size_t shard) const {
+  return options_.folder + "/" + numbered(options_.prefix, shard, options_.format);
+}
+
+std::string ShardSeries::raw_path(size_t shard) const {
+  return options_.format == "bin" ? path(shard) : options_.folder + "/" + numbered(options_.prefix, shard, "tokens");
+}
+
+void ShardSeries::append(std::span<const uint16_t> tokens) {
+  while (!tokens.empty()) {
+    if (!open_) (open_ = File::update(raw_path(state_.shards.size())))->resize(kBinHeaderBytes);
+    const auto count = std::min(tokens.size(), static_cast<size_t>(options_.shard_tokens - state_.open_tokens));
+    buffer_.insert(buffer_.end(), tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(count));
+    state_.open_tokens += static_cast<int64_t>(count);
+    tokens = tokens.subspan(count);
+    if (state_.open_tokens == options_.shard_tokens)
+      close_shard();
+    else if (buffer_.size() >= kBufferTokens)
+      flush();
+  }
+}
+
+void ShardSeries::flush() {
+  const int64_t before = state_.open_tokens - static_cast<int64_t>(buffer_.size());
+  if (open_) open_->write_at(kBinHeaderBytes + before * 2, std::as_bytes(std::span(buffer_)));
+  buffer_.clear();
+}
+
+void ShardSeries::sync() {
+  flush();
+  if (open_) open_->sync();
+}
+
+void ShardSeries::finish() {
+  if (state_.open_tokens > 0) close_shard();
+}
+
+void ShardSeries::close_shard() {
+  flush();
+  const size_t shard = state_.shards.size();
+  if (options_.format == "bin") {
+    const auto header = bin_header(state_.open_tokens);
+    open_->write_at(0, std::as_bytes(std::span(header)));
+    open_->sync();
+  } else {
+    std::vector<uint16_t> tokens(static_cast<size_t>(state_.open_tokens));
+    open_->read_at(kBinHeaderBytes, std::as_writable_bytes(std::span(tokens)));
+    write_hdf5_shard(path(shard), tokens, options_.metadata);
+  }
+  open_.reset();
+  state_.shards.push_back(describe_shard(path(shard), state_.open_tokens));
+  state_.open_tokens = 0;
+}
+
+void ShardSeries::forget() {
+  for (; forgotten_ < state_.shards.size(); ++forgotten_) {
+    std::error_code ignored; // the folder goes in the end
+    if (raw_path(forgotten_) != path(forgotten_)) fs::remove(raw_path(forgotten_), ignored);
+  }
+}
+
+void ShardSeries::publish(const std::string& folder) const {
+  for (const ShardEntry& shard : state_.shards) {
+    const fs::path from = fs::path(options_.folder) / shard.name, to = fs::path(folder) / shard.name;
+    std::error_code error;
+    if (!fs::exists(from, error) && fs::exists(to, error)) continue;
+    if (!renamed(from, to)) throw_system_error(ExitCode::disk, "make", to.string(), errno);
+  }
+}
+
+std::vector<std::string> existing_shards(const std::string& folder, const std::string& prefix,
+                                         const std::string& extension) {
+  const std::string start = prefix + "_", end = "." + extension;
+  std::vector<std::string> found;
+  std::error_code missing_folder;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, missing_folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.size() < start.size() + kDigits + end.size() || !name.starts_with(start) || !name.ends_with(end)) continue;
+    const std::string number = name.substr(start.size(), name.size() - start.size() - end.size());
+    if (std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; }))
+      found.push_back(entry.path().string());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+} // namespace gpt2

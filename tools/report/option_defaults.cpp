@@ -1,0 +1,14 @@
+#include "tools/report/option_defaults.h"
+
+#include "engine/train/option_fields.h"
+
+namespace gpt2 {
+
+std::vector<OptionDefault> option_defaults() {
+  std::vector<OptionDefault> out;
+  for (const OptionField& field : option_fields())
+    if (!field.of_this_start) out.push_back({field.name, field.group, field.toml({})});
+  return out;
+}
+
+} // namespace gpt2

@@ -1,0 +1,149 @@
+"use strict";
+// FP8 health: heat maps over layers and steps, and the summaries of all tensors.
+
+const HEAT_COLOURS = ["#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725"]; // viridis
+const HEAT_MAPS = {
+  amax: { title: "Largest magnitude (amax)", format: (v) => trimmed(Number(v.toPrecision(2)).toString()) },
+  saturated: { title: "Saturated: share of values beyond the format's range", format: formatShare, range: [1e-6, 1e-1] },
+  flushed: { title: "Flushed: share of nonzero values that became zero", format: formatShare, range: [1e-6, 1e-1] },
+};
+
+const DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+const digitOf = new Map([...DIGITS].map((c, i) => [c, i]));
+
+function heatValue(row, column) { // as tools/report/heat_map.h says; null: none
+  if (2 * column + 1 >= row.length) return null;
+  const code = 64 * digitOf.get(row[2 * column]) + digitOf.get(row[2 * column + 1]);
+  return code === 0 ? null : code === 1 ? 0 : 10 ** (-12 + (20 * (code - 2)) / 4093);
+}
+
+function heatColour(share) {
+  const at = Math.min(Math.max(share, 0), 1) * (HEAT_COLOURS.length - 1), i = Math.min(Math.floor(at), HEAT_COLOURS.length - 2);
+  const part = (colour, k) => parseInt(colour.slice(1 + 2 * k, 3 + 2 * k), 16);
+  return [0, 1, 2].map((k) => Math.round(part(HEAT_COLOURS[i], k) + (at - i) * (part(HEAT_COLOURS[i + 1], k) - part(HEAT_COLOURS[i], k))));
+}
+
+class HeatPanel extends Panel {
+  constructor(view, options) {
+    super(view, options); // and: metric, heat
+    const kinds = view.heatKind ? [view.heatKind] : Object.keys(this.heat.kinds);
+    this.cells = this.heat.layers.map((_, row) => this.heat.step.map((_, column) => { // the worst of all kinds, and which
+      let worst = { value: null, kind: "" };
+      for (const kind of kinds) {
+        const maps = this.heat.kinds[kind], telling = view.heatKind ? null : maps["telling_" + this.metric];
+        const value = heatValue((telling && telling[row]) || maps[this.metric][row], column);
+        if (value !== null && (worst.value === null || value > worst.value)) worst = { value, kind };
+      }
+      return worst;
+    }));
+    this.range = HEAT_MAPS[this.metric].range || this.measure();
+    for (const cell of this.cells.flat()) cell.colour = this.colour(cell.value);
+  }
+
+  stops() { return this.heat[view.axis]; }
+
+  draw(svg, f) {
+    const { layers } = this.heat, columns = this.heat[view.axis];
+    const rowHeight = (f.bottom - f.top) / layers.length;
+    const every = Math.ceil(12 / rowHeight);
+    layers.forEach((layer, row) => {
+      const named = !layer.startsWith("h.");
+      if (!named && (row % every !== 0 || (every > 1 && row + every / 2 > layers.length - 1))) return;
+      svg.append(shape("text", { x: f.left - 6, y: f.top + (row + 0.5) * rowHeight + 4, "text-anchor": "end" }, named ? layer : layer.slice(2)));
+    });
+    // a picture of one pixel a layer, stretched by the page as the curves are
+    const width = Math.max(1, Math.round(f.right - f.left));
+    const canvas = element("canvas", { width, height: layers.length, role: "img", "aria-label": this.title });
+    const place = { left: f.left / f.width, top: f.top / this.height, width: (f.right - f.left) / f.width, height: (f.bottom - f.top) / this.height };
+    for (const [side, share] of Object.entries(place)) canvas.style[side] = 100 * share + "%";
+    const picture = canvas.getContext("2d").createImageData(width, layers.length);
+    for (let x = 0, column = 0; x < width; ++x) {
+      const value = f.value(f.left + x + 0.5);
+      while (column < columns.length && columns[column] < value) ++column; // a record stands for the steps before it
+      if (column === columns.length) break;
+      for (let row = 0; row < layers.length; ++row) picture.data.set(this.cells[row][column].colour, 4 * (row * width + x));
+    }
+    canvas.getContext("2d").putImageData(picture, 0, 0);
+    this.plot.prepend(canvas);
+  }
+
+  colour(value) { // red, green, blue, opacity
+    if (value === null) return [0, 0, 0, 0];
+    if (value === 0) return [128, 128, 128, 40];
+    return [...heatColour(Math.log(value / this.range[0]) / Math.log(this.range[1] / this.range[0])), 255];
+  }
+
+  measure() { // the colours' range
+    let low = Infinity, high = 0;
+    for (const { value } of this.cells.flat()) if (value) [low, high] = [Math.min(low, value), Math.max(high, value)];
+    return high > low ? [low, high] : [1e-3, 1];
+  }
+
+  tell(x, y) {
+    const f = this.frame(), { layers } = this.heat, columns = this.heat[view.axis];
+    let column = columns.findIndex((end) => end >= x - 1e-9);
+    if (column < 0) column = columns.length - 1;
+    const row = y === undefined ? 0 : Math.min(Math.max(Math.floor(((y - f.top) / (f.bottom - f.top)) * layers.length), 0), layers.length - 1);
+    const { value, kind } = this.cells[row][column];
+    return { x: columns[column], content: [
+      element("div", { class: "soft" }, this.view.moment({ table: this.heat, low: this.heat.bucket > 1 }, column)),
+      element("div", {}, `${layers[row]}/${kind}: `, element("b", { "data-series": this.metric }, value === null ? "none" : HEAT_MAPS[this.metric].format(value)))] };
+  }
+}
+
+function rampNodes(range, format) {
+  const stops = HEAT_COLOURS.map((c, i) => `${c} ${((100 * i) / (HEAT_COLOURS.length - 1)).toFixed(0)}%`).join(",");
+  return element("span", { class: "key" }, format(range[0]), element("span", { class: "ramp", style: `background:linear-gradient(90deg,${stops})` }), format(range[1]), " (logarithmic; grey: none)");
+}
+
+function fp8Panels() {
+  const section = byId("fp8");
+  const quantized = data.runs.filter((run) => run.fp8.step.length || run.heat.step.length);
+  section.replaceChildren(element("h2", { id: "fp8-title" }, "FP8 health"));
+  if (!quantized.length) {
+    section.append(element("p", { class: "note" }, several() ? "None of these runs quantized anything." : `Nothing was quantized: this run was in ${data.runs[0].precision}.`));
+    return [];
+  }
+  const panels = [];
+  const withMap = data.runs.map((run, i) => [run, i]).filter(([run]) => run.heat.step.length);
+  if (withMap.length) {
+    if (!data.runs[view.heatRun] || !data.runs[view.heatRun].heat.step.length) view.heatRun = withMap[0][1];
+    const heat = data.runs[view.heatRun].heat;
+    if (view.heatKind && !heat.kinds[view.heatKind]) view.heatKind = "";
+    const select = (label, values, chosen, change) => element("label", {}, label, element("select", { onchange: (e) => { change(e.target.value); buildPanels(); } },
+      ...values.map(([value, text]) => element("option", { value, selected: String(value) === String(chosen) }, text))));
+    section.append(element("div", { class: "controls" },
+      several() && select("run", withMap.map(([run, i]) => [i, run.name]), view.heatRun, (v) => { view.heatRun = Number(v); }),
+      select("tensors", [["", "the worst of a layer (GELU's tail aside)"], ...Object.keys(heat.kinds).sort().map((k) => [k, k])], view.heatKind, (v) => { view.heatKind = v; })));
+    section.append(element("p", { class: "note" }, `${several() ? data.runs[view.heatRun].name + ". " : ""}Layers from top to bottom; ` +
+      (heat.bucket > 1 ? `a cell is the worst of up to ${heat.bucket} steps' records.` : "a cell is a record, drawn over the steps since the one before it.")));
+    const rows = heat.layers.length, height = Math.round(Math.min(Math.max(rows * 12, 60), 260)) + MARGIN.top + MARGIN.bottom;
+    for (const metric of Object.keys(HEAT_MAPS)) {
+      const panel = new HeatPanel(view, { title: HEAT_MAPS[metric].title, metric, heat, height, covered: true });
+      panel.caption.append(rampNodes(panel.range, HEAT_MAPS[metric].format));
+      panel.node.id = "heat-" + metric;
+      panels.push(panel);
+    }
+  } else {
+    section.append(element("p", { class: "note" }, "No map over the layers: it needs a run with --fp8_detail."));
+  }
+  const shares = { worst_saturated: ["Worst saturated share of a tensor", "var(--c1)"], worst_flushed: ["Worst flushed share of a tensor (GELU's tail aside)", "var(--c0)"] };
+  for (const [column, [title, colour]] of Object.entries(shares)) {
+    if (!data.runs.some((run) => run.fp8[column])) continue;
+    panels.push(new CurvePanel(view, { title, height: 112, zero: true, format: formatShare, tick: (v) => formatShare(v),
+      series: ofAllRuns((run, i) => series(run, i, run.fp8, column, { name: column.replace("_", " "), colour })) }));
+  }
+  if (data.runs.some((run) => run.fp8.fwd_scale))
+    panels.push(new CurvePanel(view, { title: "Scales", height: 128, log: "always", tick: (v) => formatCount(v),
+      keys: several() ? [words("geometric means; dashed: gradients")] : [key("var(--c0)", "activations and weights"), key("var(--c1)", "gradients"), words("geometric means")],
+      series: () => data.runs.flatMap((run, i) => {
+        const forward = series(run, i, run.fp8, "fwd_scale", { name: "activations and weights" });
+        const backward = series(run, i, run.fp8, "bwd_scale", { name: "gradients", colour: "var(--c1)" });
+        if (several() && backward) Object.assign(backward, { name: run.name + ", gradients", dash: "5 3" });
+        return [forward, backward].filter(Boolean);
+      }) }));
+  if (data.runs.some((run) => run.fp8.blocks_in_bf16 && Math.max(...run.fp8.blocks_in_bf16.mean) > 0))
+    panels.push(new CurvePanel(view, { title: "Blocks in BF16", height: 100, zero: true, whole: true, series: ofAllRuns((run, i) => series(run, i, run.fp8, "blocks_in_bf16", { name: "blocks" })) }));
+  section.append(...panels.map((panel) => panel.node));
+  return panels;
+}

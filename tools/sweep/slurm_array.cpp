@@ -1,0 +1,62 @@
+#include "tools/sweep/slurm_array.h"
+
+#include "engine/base/shell_words.h"
+
+namespace gpt2 {
+namespace {
+
+// sbatch cuts its #SBATCH lines into words as a shell does; in the name of a file, % then begins a replacement.
+std::string log_name(const std::string& folder) {
+  std::string name;
+  for (const char c : folder) name += c == '%' ? std::string("%%") : std::string(1, c);
+  return shell_word(name + "/slurm-%A_%a.log");
+}
+
+constexpr const char* kHead = R"script(#!/usr/bin/env bash
+# A Slurm array, one task a run. Two minutes before the time limit a task saves and goes back into the queue.
+# Flags of sbatch win over the lines below; a run on several GPUs has `gpus` among its options.
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=1
+#SBATCH --cpus-per-task=8
+#SBATCH --time=24:00:00
+#SBATCH --signal=B:USR1@120
+#SBATCH --requeue
+#SBATCH --open-mode=append
+)script";
+
+constexpr const char* kBody = R"script(set -uo pipefail
+cd "$SLURM_SUBMIT_DIR" || exit
+
+time_is_up=no
+before=$("${sweep[@]}" --list) || exit
+trap 'time_is_up=yes; kill -USR1 "$training"' USR1
+"${sweep[@]}" &
+training=$!
+while kill -0 "$training" 2>/dev/null; do wait "$training"; done # the trap ends a wait, not the training
+wait "$training"
+status=$?
+if [ $status = 75 ] && [ $time_is_up = yes ]; then
+  # A limit too short for a single step would send the task round for ever.
+  if [ "$("${sweep[@]}" --list)" = "$before" ]; then
+    echo "error: the time limit came before a step was done (hint: a longer --time, or an earlier --signal)" >&2
+  else
+    scontrol requeue "$SLURM_JOB_ID"
+  fi
+fi
+exit $status
+)script";
+
+} // namespace
+
+std::string slurm_script(const SlurmArray& array) {
+  std::string numbers, words;
+  for (const int number : array.numbers) numbers += (numbers.empty() ? "" : ",") + std::to_string(number);
+  for (const std::string& word : array.command) words += shell_word(word) + " ";
+  return kHead +
+         ("#SBATCH --job-name=" + array.name + "\n#SBATCH --array=" + numbers + "\n#SBATCH --output=" +
+          log_name(array.folder) + "\nreadonly sweep=(" + words + "--only \"$SLURM_ARRAY_TASK_ID\")\n") +
+         kBody;
+}
+
+} // namespace gpt2

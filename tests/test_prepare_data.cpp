@@ -1,3 +1,4 @@
+#include "engine/data/dataset_folder.h"
 #include "tools/prepare_data/prepare_data.h"
 
 #include <doctest/doctest.h>

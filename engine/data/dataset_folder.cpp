@@ -6,9 +6,6 @@
 
 #include "engine/base/error.h"
 #include "engine/base/formatted.h"
-#include "tools/prepare_data/journal.h"
-#include "tools/prepare_data/known_datasets.h"
-#include "tools/prepare_data/shard_series.h"
 
 namespace gpt2 {
 namespace fs = std::filesystem;
@@ -50,8 +47,8 @@ DatasetPatterns find_dataset(const std::string& data_dir, const std::string& nam
   if (!bin && !h5) {
     const std::string others = names_in(data_dir);
     throw Error(ExitCode::data, "there is no data set " + name + ": no " + folder + "/train_*.bin or .h5",
-                std::string("make it with bin/prepare_data ") + (find_known_dataset(name) ? "" : "FILE... ") +
-                    "--dataset " + name +
+                std::string("make it with bin/prepare_data --dataset ") + name +
+                    " (your own text: bin/prepare_data FILE... --dataset " + name + ")" +
                     (others.empty() ? "" : ", or take one of those in " + data_dir + ": " + others));
   }
   if (bin && h5) {
@@ -61,6 +58,29 @@ DatasetPatterns find_dataset(const std::string& data_dir, const std::string& nam
   const std::string extension = bin ? "bin" : "h5";
   const bool val = has_shards(folder, "val", extension);
   return {folder + "/train_*." + extension, val ? folder + "/val_*." + extension : ""};
+}
+
+std::vector<std::string> existing_shards(const std::string& folder, const std::string& prefix,
+                                         const std::string& extension) {
+  const std::string start = prefix + "_", end = "." + extension;
+  std::vector<std::string> found;
+  std::error_code missing_folder;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, missing_folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.size() < start.size() + 6 + end.size() || !name.starts_with(start) || !name.ends_with(end)) continue;
+    const std::string number = name.substr(start.size(), name.size() - start.size() - end.size());
+    if (std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; }))
+      found.push_back(entry.path().string());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::string prepare_folder(const std::string& output) { return output + "/.prepare"; }
+
+bool is_being_prepared(const std::string& output) {
+  std::error_code unreadable;
+  return fs::exists(prepare_folder(output) + "/journal", unreadable);
 }
 
 } // namespace gpt2

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace gpt2 {
 
@@ -14,5 +15,13 @@ void check_dataset_name(const std::string& name);
 
 // Throws Error(data) if there is no such folder, or nothing to train on in it.
 DatasetPatterns find_dataset(const std::string& data_dir, const std::string& name);
+
+// PREFIX_NNNNNN.EXTENSION in a folder, sorted.
+std::vector<std::string> existing_shards(const std::string& folder, const std::string& prefix,
+                                         const std::string& extension);
+
+// Where bin/prepare_data works on a data set; is its journal there?
+std::string prepare_folder(const std::string& output);
+bool is_being_prepared(const std::string& output);
 
 } // namespace gpt2

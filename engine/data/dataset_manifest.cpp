@@ -6,8 +6,8 @@
 
 #include "engine/base/content_hash.h"
 #include "engine/base/json_reader.h"
+#include "engine/data/dataset_folder.h"
 #include "engine/data/dataset_json.h"
-#include "tools/prepare_data/journal.h"
 
 namespace gpt2 {
 namespace fs = std::filesystem;

@@ -98,6 +98,13 @@ class MemoryShard : public TokenSource {
 
 // ---- what to do about a path that is no shard ----
 
+// By the names that bin/prepare_data reads.
+bool is_text_file(std::filesystem::path path) {
+  if (path.extension() == ".gz" || path.extension() == ".zst") path.replace_extension();
+  const std::string ending = path.extension();
+  return ending == ".txt" || ending == ".json" || ending == ".jsonl" || ending == ".parquet";
+}
+
 std::string prepare_first(const std::filesystem::path& input, const std::string& name) {
   const std::string dataset = "--dataset " + shell_word(name);
   return "make shards of it: bin/prepare_data " + shell_word(input.string()) + " " + dataset + ", then " + dataset;
@@ -107,7 +114,7 @@ std::string advice_for_folder(const std::filesystem::path& folder) {
   std::error_code ignored; // a folder that cannot be read gets the general advice
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
     const std::string ending = entry.path().extension();
-    if (is_text_file(entry.path().string())) return prepare_first(folder / ("*" + ending), folder.filename());
+    if (is_text_file(entry.path())) return prepare_first(folder / ("*" + ending), folder.filename());
     if ((ending == ".bin" || ending == ".h5") && entry.path().stem().string().rfind("train_", 0) == 0)
       return "give a pattern, such as '" + (folder / ("train_*" + ending)).string() + "'";
   }

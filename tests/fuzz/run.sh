@@ -38,7 +38,7 @@ ls engine/base/*.cpp engine/data/*.cpp engine/model/*.cpp engine/dist/*.cpp engi
   xargs -P "$(nproc)" -I{} bash -c 'compile {} -fsanitize=fuzzer-no-link'
 printf 'tests/fuzz/fuzz_%s.cpp\n' "${targets[@]}" | xargs -P "$(nproc)" -I{} bash -c 'compile {} -fsanitize=fuzzer-no-link'
 rm -f "$build/libreaders.a"
-ar qc "$build/libreaders.a" "$build"/objects/engine_*.o
+ar qc "$build/libreaders.a" "$build"/objects/engine_*.o "$build"/objects/tools_*.o
 for target in "${targets[@]}"; do
   $compiler $flags -fsanitize=fuzzer "$build/objects/tests_fuzz_fuzz_$target.cpp.o" "$build/libreaders.a" $libraries \
     -o "$build/fuzz_$target"

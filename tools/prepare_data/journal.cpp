@@ -4,6 +4,7 @@
 
 #include "engine/base/files.h"
 #include "engine/base/json_reader.h"
+#include "engine/data/dataset_folder.h"
 #include "engine/data/dataset_json.h"
 
 namespace gpt2 {
@@ -58,13 +59,6 @@ void to_json(Json& json, const ShardSeries::State& state) { visit_series(state, 
 void from_json(const Json& json, ShardSeries::State& state) { visit_series(state, ReadFields{json}); }
 void to_json(Json& json, const DocumentReader::Position& at) { visit_position(at, WriteFields{json}); }
 void from_json(const Json& json, DocumentReader::Position& at) { visit_position(at, ReadFields{json}); }
-
-std::string prepare_folder(const std::string& output) { return output + "/.prepare"; }
-
-bool is_being_prepared(const std::string& output) {
-  std::error_code unreadable;
-  return std::filesystem::exists(journal_path(output), unreadable);
-}
 
 void write_journal(const std::string& output, const PrepareJournal& journal) {
   Json json = {{"version", kVersion}, {"order", parse_json<Json>(journal.order)}};

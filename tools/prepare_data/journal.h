@@ -38,9 +38,6 @@ struct PrepareJournal {
   bool operator==(const PrepareJournal&) const = default;
 };
 
-std::string prepare_folder(const std::string& output);
-bool is_being_prepared(const std::string& output); // a journal is there
-
 void write_journal(const std::string& output, const PrepareJournal& journal); // atomic, on the disk
 std::optional<PrepareJournal> read_journal(const std::string& output);        // throws Error(data) if it is damaged
 

@@ -11,6 +11,7 @@
 #include "engine/base/hash.h"
 #include "engine/base/output_file.h"
 #include "engine/base/rng.h"
+#include "engine/data/dataset_folder.h"
 #include "tools/prepare_data/bucket_files.h"
 #include "tools/prepare_data/encode_documents.h"
 #include "tools/prepare_data/journal.h"

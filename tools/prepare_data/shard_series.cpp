@@ -107,20 +107,4 @@ void ShardSeries::publish(const std::string& folder) const {
   }
 }
 
-std::vector<std::string> existing_shards(const std::string& folder, const std::string& prefix,
-                                         const std::string& extension) {
-  const std::string start = prefix + "_", end = "." + extension;
-  std::vector<std::string> found;
-  std::error_code missing_folder;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, missing_folder)) {
-    const std::string name = entry.path().filename().string();
-    if (name.size() < start.size() + kDigits + end.size() || !name.starts_with(start) || !name.ends_with(end)) continue;
-    const std::string number = name.substr(start.size(), name.size() - start.size() - end.size());
-    if (std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; }))
-      found.push_back(entry.path().string());
-  }
-  std::sort(found.begin(), found.end());
-  return found;
-}
-
 } // namespace gpt2

@@ -56,8 +56,4 @@ class ShardSeries {
   size_t forgotten_ = 0;         // full shards whose raw tokens are gone
 };
 
-// PREFIX_NNNNNN.EXTENSION in a folder, sorted.
-std::vector<std::string> existing_shards(const std::string& folder, const std::string& prefix,
-                                         const std::string& extension);
-
 } // namespace gpt2

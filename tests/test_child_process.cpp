@@ -21,7 +21,7 @@ TEST_CASE("output, exit code and last words") {
   CHECK(read_all(child.output()) == "one\ntwo\n");
   const ChildProcess::Ending ending = child.wait();
   CHECK(ending.status == 3);
-  CHECK(ending.last_words == "last");
+  CHECK(ending.error_line == "last");
 }
 
 TEST_CASE("a child that is killed, and one that says nothing") {
@@ -30,7 +30,7 @@ TEST_CASE("a child that is killed, and one that says nothing") {
   ChildProcess silent({"true"});
   const ChildProcess::Ending ending = silent.wait();
   CHECK(ending.status == 0);
-  CHECK(ending.last_words.empty());
+  CHECK(ending.error_line.empty());
 }
 
 TEST_CASE("a program that is not there") {

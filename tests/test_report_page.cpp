@@ -81,14 +81,27 @@ TEST_CASE("a heat map tells flushed shares that say nothing of a scale from the 
 TEST_CASE("states") {
   TemporaryFolder root;
   CHECK(state_of(reader(root, run_line("start", 0, 2) + step_line(1, 1, "3") + step_line(2, 2, "3"))) == "done");
-  CHECK(state_of(reader(root, run_line() + step_line(1, 1, "3"))) == "stopped");
-  CHECK(state_of(reader(root, run_line())) == "stopped");
+  const std::string saved = line("event", 1, 2, "\"event\":\"save\",\"path\":\"step_00000001\",\"best\":false");
+  CHECK(state_of(reader(root, run_line() + step_line(1, 1, "3") + saved)) == "stopped"); // by a signal: it saved
+  CHECK(state_of(reader(root, run_line() + step_line(1, 1, "3") + saved + step_line(2, 2, "3"))) == "failed");
+  CHECK(state_of(reader(root, run_line() + step_line(1, 1, "3"))) == "failed"); // killed
+  CHECK(state_of(reader(root, run_line())) == "failed");
   CHECK(state_of(reader(root, run_line() + step_line(1, 1, "null", "skipped_nonfinite"))) == "diverged");
   std::string skips = run_line();
   for (int step = 1; step <= 3; ++step) skips += step_line(step, step, "9", "skipped_loss_z"); // max_skipped is 3
   CHECK(state_of(reader(root, skips)) == "diverged");
   const FolderLock training(root.path(), "--run_name");
   CHECK(state_of(reader(root, run_line() + step_line(1, 1, "3"))) == "running");
+}
+
+TEST_CASE("the model of a run in numbers, from new and from old logs") {
+  const auto text = [](const std::string& json) { return model_text(nlohmann::json::parse(json)); };
+  CHECK(text(R"({"parameters":4321,"layers":2,"channels":16,"options":{"model":"nano","layers":"auto"}})") ==
+        "nano, 2 layers, 16 channels, 4.3K parameters");
+  CHECK(text(R"({"parameters":124439808,"options":{"model":"gpt2","layers":"auto","channels":"auto"}})") ==
+        "gpt2, 12 layers, 768 channels, 124.4M parameters");
+  CHECK(text(R"({"parameters":1000,"options":{"model":"gpt2"}})") == "gpt2, 1.0K parameters"); // another shape
+  CHECK(text(R"({"parameters":1000,"options":{"model":"of_later"}})") == "of_later, 1.0K parameters");
 }
 
 TEST_CASE("settings: what differs from the default, and what auto may have chosen") {

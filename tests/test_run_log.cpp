@@ -76,7 +76,7 @@ Options eventful_run(const Playground& play) {
                                        {testing::named("h.0/fcproj/act"), Fp8Format::e4m3, 1, 32, 0, 0.6}};
   };
   ScriptedBackend backend(script);
-  backend.light_speed_ = 1e6;
+  backend.roofline_ = 1e6;
   run({options, ""}, backend);
   return options;
 }

@@ -1,11 +1,11 @@
-// What the options mean on a given machine: device and precision, batch arithmetic, steps, the speed of light.
+// What the options mean on a given machine: device and precision, batch arithmetic, steps, the roofline.
 #include "engine/train/run_plan.h"
 
 #include <doctest/doctest.h>
 
 #include <climits>
 
-#include "engine/backend/light_speed.h"
+#include "engine/backend/roofline.h"
 #include "engine/base/divisors.h"
 #include "tests/expect_error.h"
 
@@ -97,18 +97,18 @@ TEST_CASE("FP8 that the library refuses falls back to BF16 with its reason; nobo
   const DeviceChoice refused = choose_device(with("auto", "fp8"), kOldLibrary);
   CHECK(refused.precision == Precision::bf16);
   REQUIRE(refused.notes.size() == 1);
-  CHECK(refused.notes[0] == "FP8 products fail on NVIDIA H200 (cuBLASLt has no algorithm): training in BF16");
+  CHECK(refused.notes[0] == "FP8 GEMMs fail on NVIDIA H200 (cuBLASLt has no algorithm): training in BF16");
   CHECK(choose_device(with("auto", "bf16"), kOldLibrary).notes.empty());
   CHECK(choose_device(with("auto", "fp8"), kHopper).notes.empty());
 }
 
-TEST_CASE("--fp8_scenario mxfp8 says that it needs Blackwell and goes on with the recipe") {
+TEST_CASE("--fp8_scenario mxfp8 needs Blackwell: a note, and the recipe of --fp8_recipe") {
   Options options = with("auto", "fp8");
   options.fp8_scenario = Fp8Scenario::mxfp8;
   const DeviceChoice hopper = choose_device(options, kHopper);
   CHECK(hopper.precision == Precision::fp8);
   REQUIRE(hopper.notes.size() == 1);
-  CHECK(hopper.notes[0] == "--fp8_scenario mxfp8 needs a Blackwell GPU: --fp8_recipe holds");
+  CHECK(hopper.notes[0] == "--fp8_scenario mxfp8 needs a Blackwell GPU: using --fp8_recipe");
   CHECK(choose_device(options, kBlackwell).notes.at(0).find("NVIDIA B200") != std::string::npos);
   CHECK(choose_device(options, kAmpere).notes.size() == 1); // BF16 for another reason: no second line
   options.precision = PrecisionChoice::bf16;
@@ -321,36 +321,36 @@ TEST_CASE("shape flags change the model; impossible shapes are exit 2") {
   CHECK(resolve_config(Options{}, false).name == "nano");
 }
 
-TEST_CASE("the speed of light of the four sizes: library products, our attention, and the bytes that must travel") {
+TEST_CASE("the roofline of the four sizes: GEMMs, attention and memory traffic") {
   struct Row {
     const char* model;
     double fp8, bf16; // tokens per second on one H200
   };
-  // What training reaches of it on a fast machine: 94 to 101% (engine/backend/light_speed.cpp).
+  // What training reaches of it on a fast machine: 94 to 101% (engine/backend/roofline.cpp).
   for (const Row& row : {Row{"gpt2", 1000e3, 660e3}, Row{"gpt2-medium", 373e3, 245e3},
                          Row{"gpt2-large", 184.5e3, 114.7e3}, Row{"gpt2-xl", 97.3e3, 59.8e3}}) {
     CAPTURE(row.model);
     ModelOptions model;
     model.config = config_by_name(row.model);
     model.precision = Precision::fp8;
-    CHECK(h200_light_speed(model) == doctest::Approx(row.fp8).epsilon(0.02));
+    CHECK(h200_roofline(model) == doctest::Approx(row.fp8).epsilon(0.02));
     model.precision = Precision::bf16;
-    CHECK(h200_light_speed(model) == doctest::Approx(row.bf16).epsilon(0.02));
+    CHECK(h200_roofline(model) == doctest::Approx(row.bf16).epsilon(0.02));
   }
 }
 
-TEST_CASE("the speed of light is the H200's alone, and counts the LM head in the precision it has") {
+TEST_CASE("the roofline is known for the H200 alone, and counts the LM head in its precision") {
   ModelOptions model;
   model.precision = Precision::fp8;
-  const auto light = [&](const char* name) {
+  const auto roofline = [&](const char* name) {
     CudaDeviceInfo device;
     device.name = name;
-    return gpu_light_speed(device, model);
+    return gpu_roofline(device, model);
   };
-  CHECK(light("NVIDIA H200").has_value());
+  CHECK(roofline("NVIDIA H200").has_value());
   for (const char* other : {"NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "NVIDIA GH200 480GB", "NVIDIA A100-SXM4-80GB"})
-    CHECK_FALSE(light(other).has_value());
-  const double with_head = h200_light_speed(model);
+    CHECK_FALSE(roofline(other).has_value());
+  const double with_head = h200_roofline(model);
   model.fp8.lm_head = false;
-  CHECK(h200_light_speed(model) < 0.95 * with_head);
+  CHECK(h200_roofline(model) < 0.95 * with_head);
 }

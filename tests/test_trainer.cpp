@@ -45,13 +45,13 @@ TEST_CASE("--eval_only prints a loss that is not finite, and ends with exit 5") 
   CHECK(contains(printed.str(), "val loss: nan"));
 }
 
-TEST_CASE("the speed of light is printed where the backend knows it") {
+TEST_CASE("the share of the roofline is printed where the backend knows it") {
   Playground play;
   play.options.max_steps = 1;
   Script script;
   ScriptedBackend backend(script);
   CHECK_FALSE(contains(run({play.options}, backend).printed, "SOL:"));
-  backend.light_speed_ = 1e6;
+  backend.roofline_ = 1e6;
   play.options.run_name = "again";
   CHECK(contains(run({play.options}, backend).printed, "| SOL: "));
 }

@@ -222,9 +222,9 @@ class ScriptedBackend : public Backend {
   }
   std::string versions() const override { return "scripted"; }
   int choose_batch_size(const ModelOptions&, int, int) override { return 1; }
-  std::optional<double> light_speed(const ModelOptions&) const override { return light_speed_; }
+  std::optional<double> roofline(const ModelOptions&) const override { return roofline_; }
 
-  std::optional<double> light_speed_;
+  std::optional<double> roofline_;
 
  private:
   Script& script_;

@@ -1,4 +1,4 @@
-// Which of several option sets is better, and can that be said? Trains them, or reads finished runs (docs/tools.md).
+// Compares option sets over seeds with a verdict. Trains them, or reads finished runs (docs/tools.md).
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -16,7 +16,7 @@
 #include "tools/report/option_defaults.h"
 #include "tools/report/page.h"
 #include "tools/report/page_data.h"
-#include "tools/sweep/study.h"
+#include "tools/sweep/run_set.h"
 
 namespace {
 
@@ -30,33 +30,31 @@ struct Command {
   std::string seeds = "1", dir = "runs/compare", log_dir = "runs", output, program;
   double margin = 0.01;
   bool list = false, json = false, overwrite = false;
-  std::vector<std::string> flags; // of the trainer, for all sets: what stands after --
+  std::vector<std::string> flags; // after --: trainer flags of all sets
 };
 
 void add_options(CLI::App& app, Command& command) {
   app.footer(
       "bin/compare --seeds 3 -- --max_steps 500      trains BF16 and FP8 (on a CPU FP32 and FP8), 3 seeds of each\n"
-      "bin/compare RUN RUN RUN RUN                   of finished runs; those that differ in their seed alone are a "
-      "group\n"
-      "bin/compare old=RUN,RUN new=RUN,RUN           the same, groups by name\n"
-      "The first set or group is what the others are compared with. What stands after -- goes to every run.");
-  app.add_option("runs", command.runs, "finished runs: folders, or names below --log_dir, or NAME=RUN,RUN")
-      ->type_name("RUN");
-  app.add_option("--set", command.sets, "an option set to train: \"NAME: FLAGS\", flags as in a shell; once for each")
+      "bin/compare RUN RUN RUN RUN                   compares finished runs; runs that differ only in their seed form "
+      "a group\n"
+      "bin/compare old=RUN,RUN new=RUN,RUN           the same with named groups\n"
+      "The first set or group is the baseline. Flags after -- go to every run.");
+  app.add_option("runs", command.runs, "finished runs: folders, names in --log_dir, or NAME=RUN,RUN")->type_name("RUN");
+  app.add_option("--set", command.sets, "an option set to train: \"NAME: FLAGS\", quoted as in a shell; repeatable")
       ->type_name("SET");
-  app.add_option("--seeds", command.seeds, "how many seeds, from 1; or which: 1,5,9")->capture_default_str();
-  app.add_option("--dir", command.dir, "where the runs go; the same command goes on there")->capture_default_str();
-  app.add_option("--margin", command.margin, "nats: what is no difference")
+  app.add_option("--seeds", command.seeds, "number of seeds, counted from 1; or a list: 1,5,9")->capture_default_str();
+  app.add_option("--dir", command.dir, "folder of the runs; the same command resumes there")->capture_default_str();
+  app.add_option("--margin", command.margin, "nats: smaller gaps count as equal")
       ->check(number_in(1e-9, 100.0))
       ->capture_default_str();
-  app.add_flag("--list", command.list, "show what would be trained and how far it is");
-  app.add_option("-o,--output", command.output, "the page; default: compare.html in --dir, or beside the first run")
-      ->type_name("FILE");
+  app.add_flag("--list", command.list, "list the runs with their progress; train nothing");
   add_overwrite(app, command.overwrite);
-  app.add_flag("--json", command.json, "print numbers and curves for scripts, not the table");
-  app.add_option("--log_dir", command.log_dir, "where runs are looked up by name")->capture_default_str();
-  app.add_option("--program", command.program, "the trainer; default: the one that was built with this tool")
+  app.add_option("-o,--output", command.output, "the page; default: compare.html in --dir, or next to the first run")
       ->type_name("FILE");
+  app.add_flag("--json", command.json, "print numbers and curves as JSON instead of the table");
+  app.add_option("--log_dir", command.log_dir, "folder of finished runs")->capture_default_str();
+  app.add_option("--program", command.program, "the trainer; default: the one built with this tool")->type_name("FILE");
 }
 
 std::vector<std::string> between_commas(const std::string& text) {
@@ -65,7 +63,7 @@ std::vector<std::string> between_commas(const std::string& text) {
   return words;
 }
 
-// ---- what is trained ----
+// ---- training ----
 
 std::vector<int64_t> seeds_of(const std::string& text) {
   std::vector<int64_t> seeds;
@@ -73,7 +71,7 @@ std::vector<int64_t> seeds_of(const std::string& text) {
     int64_t seed = 0;
     const auto [end, status] = std::from_chars(word.data(), word.data() + word.size(), seed);
     if (status != std::errc() || end != word.data() + word.size() || seed < 0)
-      throw Error(ExitCode::usage, "--seeds " + text + ": '" + word + "' is no seed",
+      throw Error(ExitCode::usage, "--seeds " + text + ": '" + word + "' is not a seed",
                   "give a number of seeds, or 1,5,9");
     seeds.push_back(seed);
   }
@@ -83,11 +81,11 @@ std::vector<int64_t> seeds_of(const std::string& text) {
     for (int64_t seed = 1; seed <= std::min(count, kMostSeeds + 1); ++seed) seeds.push_back(seed);
   }
   if (static_cast<int64_t>(seeds.size()) > kMostSeeds)
-    throw Error(ExitCode::usage, "--seeds " + text + " are more than " + std::to_string(kMostSeeds), "give fewer");
+    throw Error(ExitCode::usage, "--seeds " + text + " exceeds " + std::to_string(kMostSeeds), "use fewer seeds");
   if (seeds.empty())
-    throw Error(ExitCode::usage, "--seeds " + text + " names none", "give a number of seeds, or 1,5,9");
+    throw Error(ExitCode::usage, "--seeds " + text + ": no seed given", "give a number of seeds, or 1,5,9");
   if (std::set(seeds.begin(), seeds.end()).size() != seeds.size())
-    throw Error(ExitCode::usage, "--seeds " + text + " names one twice", "give each once");
+    throw Error(ExitCode::usage, "--seeds " + text + ": repeated seed", "give each seed once");
   return seeds;
 }
 
@@ -96,20 +94,20 @@ struct OptionSet {
   std::vector<std::string> flags;
 };
 
-// What a run on this machine would be quantized from.
-std::vector<OptionSet> usual_sets(const Command& command) {
-  const StudyRun any = make_study_run("any", command.flags, "after --");
+// The unquantized precision of this machine, and FP8.
+std::vector<OptionSet> default_sets(const Command& command) {
+  const RunSpec any = make_run_spec("any", command.flags, "after --");
   for (const char* name : {"precision", "use_fp8"})
     if (any.given.contains(name))
-      throw Error(ExitCode::usage, std::string("--") + name + " is what the usual two sets differ in",
-                  "give the sets yourself: --set \"NAME: FLAGS\"");
+      throw Error(ExitCode::usage, std::string("--") + name + " distinguishes the two default sets",
+                  "give your own sets: --set \"NAME: FLAGS\"");
   const bool gpu = any.options.device != DeviceKind::cpu && gpu_count() > 0;
   const std::string full = gpu ? "bf16" : "fp32";
   return {{full, {"--precision", full}}, {"fp8", {"--precision", "fp8"}}};
 }
 
 std::vector<OptionSet> sets_of(const Command& command) {
-  if (command.sets.empty()) return usual_sets(command);
+  if (command.sets.empty()) return default_sets(command);
   std::vector<OptionSet> sets;
   std::set<std::string> names;
   for (const std::string& text : command.sets) {
@@ -119,38 +117,38 @@ std::vector<OptionSet> sets_of(const Command& command) {
       throw Error(ExitCode::usage, "--set \"" + text + "\" has no name",
                   "write --set \"NAME: FLAGS\", as --set \"e4m3: --use_fp8 --fp8_format e4m3\"");
     if (!names.insert(name).second)
-      throw Error(ExitCode::usage, "two sets are called " + name, "give each --set a name of its own");
+      throw Error(ExitCode::usage, "two sets are named " + name, "give each --set its own name");
     sets.push_back({name, shell_words(text.substr(colon + 1), "--set \"" + text + "\"")});
   }
-  if (sets.size() < 2) throw Error(ExitCode::usage, "one --set has nothing to be compared with", "give two or more");
+  if (sets.size() < 2) throw Error(ExitCode::usage, "only one --set", "give two or more");
   return sets;
 }
 
-Study study_of(const Command& command, const std::vector<OptionSet>& sets) {
-  std::vector<StudyRun> runs;
-  for (const int64_t seed : seeds_of(command.seeds)) // seed by seed: what is done can be compared early
+RunSet run_set_of(const Command& command, const std::vector<OptionSet>& sets) {
+  std::vector<RunSpec> runs;
+  for (const int64_t seed : seeds_of(command.seeds)) // seed by seed: the first results are comparable early
     for (const OptionSet& set : sets) {
       std::vector<std::string> flags{"--seed", std::to_string(seed)};
       flags.insert(flags.end(), command.flags.begin(), command.flags.end());
       flags.insert(flags.end(), set.flags.begin(), set.flags.end());
-      runs.push_back(make_study_run(set.name + "-seed" + std::to_string(seed), flags, "set " + set.name));
+      runs.push_back(make_run_spec(set.name + "-seed" + std::to_string(seed), flags, "set " + set.name));
       if (runs.back().options.seed != static_cast<uint64_t>(seed))
-        throw Error(ExitCode::usage, "--seed is given to each run by --seeds", "leave it out");
+        throw Error(ExitCode::usage, "--seed is set for each run by --seeds", "remove it");
     }
-  return Study(command.dir, find_trainer(command.program), std::move(runs));
+  return RunSet(command.dir, find_trainer(command.program), std::move(runs));
 }
 
-// ---- what is compared ----
+// ---- groups ----
 
 struct Groups {
-  std::vector<RunReader> runs; // that the groups point to
+  std::vector<RunReader> runs; // the groups point into this
   std::vector<RunGroup> groups;
 };
 
-Groups trained_groups(std::vector<Study::Result> results, const std::vector<OptionSet>& sets) {
+Groups trained_groups(std::vector<RunSet::Result> results, const std::vector<OptionSet>& sets) {
   Groups out;
   std::vector<size_t> set_of;
-  for (Study::Result& result : results) {
+  for (RunSet::Result& result : results) {
     if (result.reader.metrics().steps.at.empty()) continue;
     out.runs.push_back(std::move(result.reader));
     set_of.push_back(result.index % sets.size());
@@ -164,19 +162,19 @@ Groups trained_groups(std::vector<Study::Result> results, const std::vector<Opti
   return out;
 }
 
-// Where the name of a group ends; npos: a run without one. A folder may have an = in its own name.
+// The end of the group name; npos: no group name. A folder name may contain =.
 size_t end_of_name(const std::string& word) { return fs::exists(word) ? std::string::npos : word.find('='); }
 
 Groups named_groups(const Command& command) {
   Groups out;
-  const bool has_names = end_of_name(command.runs.front()) != std::string::npos; // the first one stands for all
-  std::vector<std::pair<std::string, size_t>> names;                             // and how many runs
+  const bool has_names = end_of_name(command.runs.front()) != std::string::npos; // the first decides for all
+  std::vector<std::pair<std::string, size_t>> names;                             // and number of runs
   for (const std::string& word : command.runs) {
     const size_t equals = end_of_name(word);
     const bool has_name = equals != std::string::npos;
     if (has_name != has_names)
-      throw Error(ExitCode::usage, "some runs are in a named group and some are not",
-                  "give NAME=RUN,RUN for all, or for none");
+      throw Error(ExitCode::usage, "some runs are in a named group, others are not",
+                  "give NAME=RUN,RUN for all or for none");
     const std::vector<std::string> folders = has_name ? between_commas(word.substr(equals + 1)) : std::vector{word};
     if (has_name) names.emplace_back(word.substr(0, equals), folders.size());
     for (const std::string& folder : folders) out.runs.emplace_back(find_run(folder, command.log_dir));
@@ -190,10 +188,10 @@ Groups named_groups(const Command& command) {
     RunGroup group{name, {}};
     for (size_t i = 0; i < count; ++i) group.runs.push_back(&out.runs[at++]);
     if (name.empty()) throw Error(ExitCode::usage, "a group has no name", "write NAME=RUN,RUN");
-    if (count == 0) throw Error(ExitCode::usage, "the group " + name + " has no run", "write NAME=RUN,RUN");
+    if (count == 0) throw Error(ExitCode::usage, "group " + name + " has no run", "write NAME=RUN,RUN");
     out.groups.push_back(std::move(group));
   }
-  if (names.size() < 2) throw Error(ExitCode::usage, "one group has nothing to be compared with", "give two or more");
+  if (names.size() < 2) throw Error(ExitCode::usage, "only one group", "give two or more");
   return out;
 }
 
@@ -213,12 +211,12 @@ void show(const Command& command, const std::vector<RunGroup>& groups, const std
   log_info(path + ": " + format_bytes(static_cast<double>(page.size())));
 }
 
-// ---- the two ways ----
+// ---- commands ----
 
 ExitCode compare_finished(const Command& command) {
   if (!command.sets.empty() || !command.flags.empty() || command.list)
-    throw Error(ExitCode::usage, "finished runs are compared as they are",
-                "leave out --set, --list and what is after --");
+    throw Error(ExitCode::usage, "finished runs take no --set, --list or trainer flags",
+                "remove --set, --list and everything after --");
   const Groups found = named_groups(command);
   const fs::path beside = fs::weakly_canonical(found.runs.front().folder()).parent_path() / "compare.html";
   const std::string path =
@@ -230,23 +228,22 @@ ExitCode compare_finished(const Command& command) {
 
 ExitCode train_and_compare(const Command& command) {
   const std::vector<OptionSet> sets = sets_of(command);
-  const Study study = study_of(command, sets);
+  const RunSet run_set = run_set_of(command, sets);
   if (command.list) {
-    for (const StudyRun& run : study.runs()) log_info(run.name + ": " + describe(study.progress(run)));
+    for (const RunSpec& run : run_set.runs()) log_info(run.name + ": " + describe(run_set.progress(run)));
     return ExitCode::done;
   }
   if (const fs::path place = fs::path(command.output).parent_path(); !place.empty() && !fs::is_directory(place))
-    throw Error(ExitCode::disk, "there is no folder " + place.string() + " for the page",
-                "make it, or give another -o");
+    throw Error(ExitCode::disk, "no folder " + place.string() + " for the page", "create it, or choose another -o");
   const std::string path = command.output.empty() ? command.dir + "/compare.html" : command.output;
   refuse_foreign_file(path, kPageOutput, command.overwrite);
-  const StopSignal stop(kStudyStopWords);
+  const StopSignal stop(kRunSetStopWords);
   stop.defer();
-  Study::Ending ending = study.train(stop);
-  const Groups trained = trained_groups(study.results(ending), sets);
+  RunSet::Ending ending = run_set.train(stop);
+  const Groups trained = trained_groups(run_set.results(ending), sets);
   if (trained.groups.size() >= 2) show(command, trained.groups, path);
-  if (ending.stopped) log_info("stopped; the same command goes on");
-  return report_ending(ending, study);
+  if (ending.stopped) log_info("stopped; run the same command again to resume");
+  return report_ending(ending, run_set);
 }
 
 ExitCode run(Command& command) { return command.runs.empty() ? train_and_compare(command) : compare_finished(command); }

@@ -1,4 +1,4 @@
-// Is this machine ready for a run, and how long will it take? (docs/tools.md)
+// Checks whether this machine is ready for a run, and estimates how long it takes (docs/tools.md).
 #include <algorithm>
 #include <iostream>
 
@@ -14,23 +14,23 @@ namespace {
 using namespace gpt2;
 
 const char* const kHelp =
-    R"(Looks whether this machine is ready for a run: GPUs, libraries, precisions, speed, disk, checkpoints, data, memory,
-20 real steps in each precision, the expected end. Writes nothing that stays.
+    R"(Checks whether this machine is ready for a run: GPUs, libraries, precisions, speed, disk, checkpoints, data, memory,
+20 training steps in each precision, the expected end. Leaves no files behind.
 
 Usage: doctor [--data PATH] [--json] [OPTIONS of train_gpt2_fp8, such as --config FILE]
 
-  --data PATH  read all of a data set (its folder, or a glob of shards) and compare every hash
+  --data PATH  read a whole dataset (its folder, or a glob of shards) and verify every hash
   --json       one JSON object: {"verdict": "ok|warn|fail", "exit_code": 0, "findings": [...]}
   --help       print this and exit
 
-Exit code: 0 if all lines are ok (green) or warn (yellow); with a fail (red), the code that a run would end with: 3 data,
-4 checkpoint, 5 numerics, 6 device, 7 communication, 8 disk; 2 for options that are wrong.
+Exit code: 0 if all lines are ok (green) or warn (yellow); with a fail (red), the exit code of such a run: 3 data,
+4 checkpoint, 5 numerics, 6 device, 7 communication, 8 disk; 2 for wrong options.
 )";
 
 struct Command {
   std::string data;
   bool json = false, help = false;
-  std::vector<const char*> options; // the trainer's
+  std::vector<const char*> options; // for the trainer
 };
 
 Command parse(int argc, char** argv) {
@@ -43,9 +43,11 @@ Command parse(int argc, char** argv) {
       command.help = true;
     } else if (word == "--data" || word.starts_with("--data=")) {
       const bool joined = word.size() > 6;
-      if (!joined && ++i == argc) throw Error(ExitCode::usage, "--data is given without a value", "see --help");
+      if (!joined && ++i == argc)
+        throw Error(ExitCode::usage, "--data needs a value: a dataset folder or a glob of shards");
       command.data = joined ? word.substr(7) : argv[i];
-      if (command.data.empty()) throw Error(ExitCode::usage, "--data is given without a value", "see --help");
+      if (command.data.empty())
+        throw Error(ExitCode::usage, "--data needs a value: a dataset folder or a glob of shards");
     } else {
       command.options.push_back(argv[i]);
     }
@@ -64,7 +66,8 @@ ExitCode run(int argc, char** argv) {
   if (!line) return ExitCode::done;
   const Options& options = line->options;
   if (options.print_config || options.list_checkpoints || options.eval_only || options.plan)
-    throw Error(ExitCode::usage, "the doctor only examines", "leave out the action, or call train_gpt2_fp8");
+    throw Error(ExitCode::usage, "bin/doctor takes no action flags",
+                "remove --plan, --print_config and the like, or call train_gpt2_fp8");
 
   const Stopwatch watch;
   const bool colour = wants_colour();

@@ -1,4 +1,4 @@
-// One self-contained HTML page of a run, or of several; while they train, too (docs/tools.md).
+// One self-contained HTML page of one or several runs, finished or training (docs/tools.md).
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
@@ -22,7 +22,7 @@ namespace {
 using namespace gpt2;
 namespace fs = std::filesystem;
 
-constexpr int kUsualPort = 6007; // beside TensorBoard's 6006
+constexpr int kDefaultPort = 6007; // TensorBoard uses 6006
 constexpr double kFetchSeconds = 5;
 
 struct Command {
@@ -33,21 +33,21 @@ struct Command {
 };
 
 void add_options(CLI::App& app, Command& command) {
-  app.footer("One run: RUN/report.html. Several runs are laid over each other: report.html beside the first.");
-  app.add_option("runs", command.runs, "folders of runs, or names below --log_dir")->type_name("RUN");
+  app.footer("One run: RUN/report.html. Several runs in one page: report.html next to the first.");
+  app.add_option("runs", command.runs, "folders of runs, or names in --log_dir")->type_name("RUN");
   app.add_option("-o,--output", command.output, "the file to write")->type_name("FILE");
   add_overwrite(app, command.overwrite);
-  app.add_option("--log_dir", command.log_dir, "where runs are looked up by name")->capture_default_str();
-  app.add_option("--watch", command.watch, "write it again every so many seconds, until the runs end")
+  app.add_option("--log_dir", command.log_dir, "folder of the runs")->capture_default_str();
+  app.add_option("--watch", command.watch, "rewrite the page at this interval until the runs end")
       ->check(number_in(0.1, 86400.0))
       ->type_name("SECONDS");
   app.add_option("--serve", command.serve,
-                 "write nothing: show it at http://127.0.0.1:PORT/, following the runs; default: 6007, or a free one")
+                 "serve a live page at http://127.0.0.1:PORT/ instead of writing a file; default: 6007, or a free port")
       ->expected(0, 1)
       ->type_name("PORT");
 }
 
-// `--serve RUN`: what follows is no port but a run.
+// `--serve RUN`: the next word is a run if it is not a number.
 void sort_out_serve(const CLI::App& app, Command& command) {
   command.serves = app.count("--serve") > 0;
   const std::string& word = command.serve;
@@ -57,7 +57,7 @@ void sort_out_serve(const CLI::App& app, Command& command) {
 }
 
 std::vector<RunReader> open_runs(const Command& command) {
-  if (command.runs.empty()) throw Error(ExitCode::usage, "no run is named", "bin/report RUN, or see --help");
+  if (command.runs.empty()) throw Error(ExitCode::usage, "no run given", "bin/report RUN, or see --help");
   std::vector<RunReader> runs;
   for (const std::string& run : command.runs) runs.emplace_back(find_run(run, command.log_dir));
   return runs;
@@ -92,7 +92,7 @@ void write_page(const std::vector<RunReader>& runs, const std::string& path, Ref
   log_info(path + ": " + format_bytes(static_cast<double>(page.size())));
 }
 
-// ---- once, and again and again ----
+// ---- as a file ----
 
 ExitCode write(const Command& command) {
   std::vector<RunReader> runs = open_runs(command);
@@ -111,42 +111,42 @@ ExitCode write(const Command& command) {
   return ExitCode::done;
 }
 
-// ---- on a local address ----
+// ---- as a server ----
 
 Socket listen_for_browsers(const Command& command) {
-  const int port = command.serve.empty() ? kUsualPort : std::atoi(command.serve.c_str());
+  const int port = command.serve.empty() ? kDefaultPort : std::atoi(command.serve.c_str());
   if (command.serve.size() > 5 || port > 65535)
-    throw Error(ExitCode::usage, "--serve " + command.serve + " is no port", "0 to 65535; 0: any free one");
+    throw Error(ExitCode::usage, "--serve " + command.serve + ": not a port", "0 to 65535; 0: any free port");
   Socket listener = listen_at(port, Reach::this_host);
   if (!listener.is_open() && command.serve.empty()) listener = listen_at(0, Reach::this_host);
   if (!listener.is_open())
     throw Error(ExitCode::communication, "port " + std::to_string(port) + " is in use",
-                "give --serve another one, or none");
+                "choose another port, or give --serve without one");
   return listener;
 }
 
 ExitCode serve(const Command& command) {
   if (!command.output.empty() || command.watch > 0)
-    throw Error(ExitCode::usage, "--serve writes no file", "leave out --output and --watch");
+    throw Error(ExitCode::usage, "--serve writes no file", "remove --output and --watch");
   std::vector<RunReader> runs = open_runs(command);
   const std::vector<OptionDefault> defaults = option_defaults();
   const Socket listener = listen_for_browsers(command);
   const StopSignal stop;
   stop.defer();
-  log_info("http://127.0.0.1:" + std::to_string(local_port(listener)) + "/ (Ctrl-C ends it)");
+  log_info("http://127.0.0.1:" + std::to_string(local_port(listener)) + "/ (Ctrl-C to stop)");
 
   int64_t version = 1;
   bool was_running = any_is_running(runs);
-  const auto look = [&] { // what is new in the files, as a number that grows
+  const auto update = [&] { // increments `version` if the data changed
     const bool more = read_all(runs), running = any_is_running(runs);
     version += more || running != was_running ? 1 : 0;
     was_running = running;
   };
   const auto answer = [&](const std::string& target) -> HttpAnswer {
     const std::string path = target.substr(0, target.find('?'));
-    if (path != "/" && path != "/data.json") return {404, "text/plain", "there is only /\n"};
+    if (path != "/" && path != "/data.json") return {404, "text/plain", "not found: only / exists\n"};
     try {
-      look();
+      update();
     } catch (const Error& error) {
       return {503, "text/plain", std::string(error.what()) + "\n"};
     }
@@ -164,7 +164,7 @@ ExitCode serve(const Command& command) {
 
 int main(int argc, char** argv) {
   return gpt2::run_program([&] {
-    CLI::App app("Shows what happened in a run, or in several, as one HTML page that needs nothing else.", "report");
+    CLI::App app("Writes one self-contained HTML page about one or several runs.", "report");
     Command command;
     add_options(app, command);
     if (!parse_arguments(app, argc, argv)) return ExitCode::done;

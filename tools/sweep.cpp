@@ -1,4 +1,4 @@
-// Trains every run of a sweep, one after another or as a Slurm array, and ends in a table and a page (docs/tools.md).
+// Trains every run of a sweep, one after another or as a Slurm array; prints a table and writes a page (docs/tools.md).
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -31,53 +31,52 @@ struct Command {
 };
 
 void add_options(CLI::App& app, Command& command) {
-  app.footer("The same command again leaves out what is done and goes on with what was cut.");
+  app.footer("Run the same command again to skip finished runs and resume stopped ones.");
   app.add_option("file", command.file, "options of all runs, [grid] and [[run]]")->required()->type_name("FILE.toml");
-  app.add_option("--dir", command.dir, "where logs and checkpoints go; default: runs/NAME, the file's name")
+  app.add_option("--dir", command.dir, "folder for logs and checkpoints; default: runs/NAME, after the file")
       ->type_name("DIR");
-  app.add_flag("--list", command.list, "show the runs and how far they are, train nothing");
-  app.add_option("--only", command.only, "the run of this number alone, as in --list")->type_name("N");
-  app.add_flag("--submit", command.submit, "hand what is not done to Slurm, as an array");
-  app.add_flag("--dry_run", command.dry_run, "with --submit: print the job's script, submit nothing");
+  app.add_flag("--list", command.list, "list the runs with their progress; train nothing");
+  app.add_option("--only", command.only, "train only the run with this number in --list")->type_name("N");
+  app.add_flag("--submit", command.submit, "submit the unfinished runs to Slurm as a job array");
+  app.add_flag("--dry_run", command.dry_run, "with --submit: print the job script, submit nothing");
   app.add_option("--sbatch", command.sbatch, "flags for sbatch, quoted as in a shell")->type_name("FLAGS");
   add_overwrite(app, command.overwrite, "replace DIR/report.html and DIR/submit.sh, whoever wrote them");
-  app.add_option("--program", command.program, "the trainer; default: the one that was built with this tool")
-      ->type_name("FILE");
+  app.add_option("--program", command.program, "the trainer; default: the one built with this tool")->type_name("FILE");
 }
 
-ExitCode list(const Study& study, const Command& command) {
+ExitCode list(const RunSet& run_set, const Command& command) {
   size_t width = 0;
-  for (const StudyRun& run : study.runs()) width = std::max(width, run.name.size());
-  for (size_t i = 0; i < study.runs().size(); ++i) {
-    const StudyRun& run = study.runs()[i];
+  for (const RunSpec& run : run_set.runs()) width = std::max(width, run.name.size());
+  for (size_t i = 0; i < run_set.runs().size(); ++i) {
+    const RunSpec& run = run_set.runs()[i];
     const std::string number = std::to_string(command.only > 0 ? command.only : static_cast<int>(i) + 1);
     log_info(std::string(number.size() < 4 ? 4 - number.size() : 0, ' ') + number + "  " + run.name +
-             std::string(width - run.name.size() + 2, ' ') + describe(study.progress(run)));
+             std::string(width - run.name.size() + 2, ' ') + describe(run_set.progress(run)));
   }
   return ExitCode::done;
 }
 
 // ---- Slurm ----
 
-ExitCode submit(const Study& study, const Sweep& sweep, const Command& command) {
-  SlurmArray array{sweep.name, study.folder(), {fs::read_symlink("/proc/self/exe").string(), command.file}, {}};
+ExitCode submit(const RunSet& run_set, const Sweep& sweep, const Command& command) {
+  SlurmArray array{sweep.name, run_set.folder(), {fs::read_symlink("/proc/self/exe").string(), command.file}, {}};
   if (!command.dir.empty()) array.command.insert(array.command.end(), {"--dir", command.dir});
   if (!command.program.empty()) array.command.insert(array.command.end(), {"--program", command.program});
-  for (size_t i = 0; i < study.runs().size(); ++i) {
-    const RunStage stage = study.progress(study.runs()[i]).stage;
-    if (stage == RunStage::to_do || stage == RunStage::cut) array.numbers.push_back(static_cast<int>(i) + 1);
+  for (size_t i = 0; i < run_set.runs().size(); ++i) {
+    const RunStage stage = run_set.progress(run_set.runs()[i]).stage;
+    if (stage == RunStage::pending || stage == RunStage::stopped) array.numbers.push_back(static_cast<int>(i) + 1);
   }
   if (array.numbers.empty()) {
-    log_info("nothing to submit: every run is done or running");
+    log_info("nothing to submit: every run is done, diverged or running");
     return ExitCode::done;
   }
-  const std::string script = slurm_script(array), path = study.folder() + "/submit.sh";
+  const std::string script = slurm_script(array), path = run_set.folder() + "/submit.sh";
   if (command.dry_run) {
     std::cout << script << std::flush;
     return ExitCode::done;
   }
   refuse_foreign_file(path, kSlurmOutput, command.overwrite);
-  make_folders(study.folder());
+  make_folders(run_set.folder());
   write_file_atomic(path, script);
   std::vector<std::string> words{"sbatch", "--parsable"};
   for (const std::string& flag : shell_words(command.sbatch, "--sbatch")) words.push_back(flag);
@@ -88,19 +87,20 @@ ExitCode submit(const Study& study, const Sweep& sweep, const Command& command) 
     if (c != '\n') job += static_cast<char>(c);
   const ChildProcess::Ending end = child.wait();
   if (end.status != 0)
-    throw Error(ExitCode::usage, "sbatch refused it: " + end.last_words,
-                "see " + path + ", and --sbatch for its flags");
-  log_info("job " + job + ", " + std::to_string(array.numbers.size()) + " tasks; when they are done: bin/sweep " +
-           shell_word(command.file) + (command.dir.empty() ? "" : " --dir " + shell_word(command.dir)));
+    throw Error(ExitCode::usage, "sbatch failed: " + end.error_line,
+                "see " + path + "; --sbatch passes flags to sbatch");
+  log_info("job " + job + ", " + counted(static_cast<int64_t>(array.numbers.size()), "task") +
+           "; afterwards: bin/sweep " + shell_word(command.file) +
+           (command.dir.empty() ? "" : " --dir " + shell_word(command.dir)));
   return ExitCode::done;
 }
 
 // ---- the end ----
 
-// The runs that have begun, the lowest validation loss first.
-std::vector<RunReader> best_first(std::vector<Study::Result> results) {
+// The started runs by validation loss, lowest first.
+std::vector<RunReader> best_first(std::vector<RunSet::Result> results) {
   std::vector<RunReader> runs;
-  for (Study::Result& result : results) runs.push_back(std::move(result.reader));
+  for (RunSet::Result& result : results) runs.push_back(std::move(result.reader));
   std::vector<size_t> order(runs.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
@@ -112,13 +112,13 @@ std::vector<RunReader> best_first(std::vector<Study::Result> results) {
   return sorted;
 }
 
-std::string page_of(const Study& study) { return study.folder() + "/report.html"; }
+std::string page_of(const RunSet& run_set) { return run_set.folder() + "/report.html"; }
 
-void show(const Study& study, Study::Ending& ending, const std::string& name) {
-  const std::vector<RunReader> runs = best_first(study.results(ending));
+void show(const RunSet& run_set, RunSet::Ending& ending, const std::string& name) {
+  const std::vector<RunReader> runs = best_first(run_set.results(ending));
   if (runs.empty()) return;
   for (const std::string& line : run_table(runs)) log_info(line);
-  const std::string path = page_of(study);
+  const std::string path = page_of(run_set);
   const std::string page = page_html(page_data(runs, option_defaults()), name, Refresh::none, 0);
   write_file_atomic(path, page);
   log_info(path + ": " + format_bytes(static_cast<double>(page.size())));
@@ -126,7 +126,7 @@ void show(const Study& study, Study::Ending& ending, const std::string& name) {
 
 ExitCode sweep(Command& command) {
   if (command.dry_run && !command.submit)
-    throw Error(ExitCode::usage, "--dry_run belongs to --submit", "--list shows what would run");
+    throw Error(ExitCode::usage, "--dry_run needs --submit", "to see the runs use --list");
   Sweep sweep = read_sweep(command.file);
   const int count = static_cast<int>(sweep.runs.size());
   if (command.only < 0 || command.only > count)
@@ -134,22 +134,22 @@ ExitCode sweep(Command& command) {
                                      std::to_string(count));
   if (command.only > 0) sweep.runs = {sweep.runs[static_cast<size_t>(command.only) - 1]};
   const std::string folder = command.dir.empty() ? "runs/" + sweep.name : command.dir;
-  const Study study(folder, find_trainer(command.program), sweep.runs);
-  if (command.list) return list(study, command);
-  if (command.submit) return submit(study, sweep, command);
+  const RunSet run_set(folder, find_trainer(command.program), sweep.runs);
+  if (command.list) return list(run_set, command);
+  if (command.submit) return submit(run_set, sweep, command);
 
-  if (command.only == 0) refuse_foreign_file(page_of(study), kPageOutput, command.overwrite);
-  const StopSignal stop(kStudyStopWords);
+  if (command.only == 0) refuse_foreign_file(page_of(run_set), kPageOutput, command.overwrite);
+  const StopSignal stop(kRunSetStopWords);
   stop.defer();
-  Study::Ending ending = study.train(stop);
-  if (command.only == 0) show(study, ending, sweep.name);
-  if (ending.stopped) log_info("stopped; the same command goes on");
-  return report_ending(ending, study);
+  RunSet::Ending ending = run_set.train(stop);
+  if (command.only == 0) show(run_set, ending, sweep.name);
+  if (ending.stopped) log_info("stopped; run the same command again to resume");
+  return report_ending(ending, run_set);
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
-  return gpt2::run_tool<Command>(argc, argv, "Trains every run of a grid or list of options; resumable.", "sweep",
-                                 add_options, sweep);
+  return gpt2::run_tool<Command>(argc, argv, "Trains every run of a grid or list of options; resumes where it stopped.",
+                                 "sweep", add_options, sweep);
 }

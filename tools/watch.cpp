@@ -1,4 +1,4 @@
-// A run on one screen of the terminal, as it trains (docs/tools.md).
+// Shows a training run on one screen of the terminal (docs/tools.md).
 #include <chrono>
 #include <filesystem>
 #include <iostream>
@@ -17,7 +17,7 @@ namespace {
 using namespace gpt2;
 namespace fs = std::filesystem;
 
-constexpr int kNarrowest = 40, kWidest = 120; // columns
+constexpr int kFewestColumns = 40, kFewestRows = 16;
 
 struct Command {
   std::string run, log_dir = "runs";
@@ -35,16 +35,19 @@ std::string newest_run(const std::string& log_dir) {
     newest = entry.path().string();
     written = time;
   }
-  if (newest.empty()) throw Error(ExitCode::data, "there is no run below " + log_dir, "name one, or its --log_dir");
+  if (newest.empty()) throw Error(ExitCode::data, "no run in " + log_dir, "give a run, or its --log_dir");
   return newest;
 }
 
-void print(const RunReader& run, bool over) { // over: in place of the last one
-  const int columns = std::clamp(terminal_columns() - 1, kNarrowest, kWidest);
-  std::string out = over ? "\033[H" : "";
-  for (const std::string& line : terminal_screen(run, static_cast<size_t>(columns)))
-    out += line + (over ? "\033[K\n" : "\n");
-  std::cout << out << (over ? "\033[J" : "") << std::flush;
+// `in_place`: replaces the previous screen. Each line is cleared before it is written: a full line leaves the cursor in
+// the last column, where clearing would erase a character.
+void print(const RunReader& run, bool in_place) {
+  const ScreenSize size{.columns = static_cast<size_t>(std::max(terminal_columns(), kFewestColumns)),
+                        .rows = static_cast<size_t>(std::max(terminal_rows(), kFewestRows) - 1),
+                        .colour = wants_colour()};
+  std::string out = in_place ? "\033[H" : "";
+  for (const std::string& line : terminal_screen(run, size)) out += (in_place ? "\033[K" : "") + line + "\n";
+  std::cout << out << (in_place ? "\033[J" : "") << std::flush;
 }
 
 ExitCode watch(const Command& command) {
@@ -57,9 +60,9 @@ ExitCode watch(const Command& command) {
   stop.defer();
   std::cout << "\033[2J";
   for (;;) {
-    const bool goes_on = state_of(run) == "running";
+    const bool running = state_of(run) == "running";
     print(run, true);
-    if (!goes_on) return ExitCode::done;
+    if (!running) return ExitCode::done;
     const auto next = std::chrono::steady_clock::now() + std::chrono::duration<double>(command.every);
     while (std::chrono::steady_clock::now() < next) {
       if (stop.requested()) return ExitCode::done;
@@ -73,15 +76,15 @@ ExitCode watch(const Command& command) {
 
 int main(int argc, char** argv) {
   return gpt2::run_program([&] {
-    CLI::App app("Shows a run on one screen, again and again until it ends: loss, speed, health, time to go.", "watch");
+    CLI::App app("Shows a run on one screen until it ends: progress, loss, speed, FP8 health, GPU, events.", "watch");
     Command command;
-    app.add_option("run", command.run, "folder of a run, or its name below --log_dir; default: the newest")
+    app.add_option("run", command.run, "folder of a run, or its name in --log_dir; default: the newest run")
         ->type_name("RUN");
-    app.add_option("--log_dir", command.log_dir, "where runs are looked up")->capture_default_str();
-    app.add_option("--every", command.every, "seconds from one look to the next")
+    app.add_option("--log_dir", command.log_dir, "folder of the runs")->capture_default_str();
+    app.add_option("--every", command.every, "seconds between updates")
         ->check(number_in(0.1, 86400.0))
         ->capture_default_str();
-    app.add_flag("--once", command.once, "print it once, as if this were no terminal");
+    app.add_flag("--once", command.once, "print one screen and exit");
     if (!parse_arguments(app, argc, argv)) return ExitCode::done;
     return watch(command);
   });

@@ -1,4 +1,4 @@
-// Which device and precision a run gets, and why.
+// Chooses device and precision from the options and the hardware; a note explains each fallback.
 #include "engine/backend/backend.h"
 
 #include "engine/base/error.h"
@@ -10,14 +10,14 @@ constexpr int kBlackwellComputeCapability = 100;
 
 Precision cpu_precision(const BackendOptions& options, std::vector<std::string>& notes) {
   if (options.precision == PrecisionChoice::fp8) return Precision::fp8;
-  if (options.precision == PrecisionChoice::bf16) notes.push_back("the CPU engine has no BF16: it computes in FP32");
+  if (options.precision == PrecisionChoice::bf16) notes.push_back("the CPU engine has no BF16: using FP32");
   return Precision::fp32;
 }
 
 Precision gpu_precision(const BackendOptions& options, const GpuReport& gpu, std::vector<std::string>& notes) {
   if (options.precision == PrecisionChoice::fp32) {
-    throw Error(ExitCode::usage, "--precision fp32 is for the CPU engine; the GPU trains in bf16 or fp8",
-                "use --precision bf16 (master weights are FP32), or --device cpu");
+    throw Error(ExitCode::usage, "--precision fp32 needs the CPU engine: a GPU trains in bf16 or fp8",
+                "use --precision bf16 (with FP32 master weights), or --device cpu");
   }
   if (options.precision != PrecisionChoice::fp8) return Precision::bf16;
   if (gpu.compute_capability < kFp8ComputeCapability) {
@@ -26,35 +26,35 @@ Precision gpu_precision(const BackendOptions& options, const GpuReport& gpu, std
     return Precision::bf16;
   }
   if (!gpu.fp8_refusal.empty()) {
-    notes.push_back("FP8 products fail on " + gpu.name + " (" + gpu.fp8_refusal + "): training in BF16");
+    notes.push_back("FP8 GEMMs fail on " + gpu.name + " (" + gpu.fp8_refusal + "): training in BF16");
     return Precision::bf16;
   }
   return Precision::fp8;
 }
 
-// MXFP8 scales every 32 values in hardware that begins with Blackwell; neither engine here has it.
+// MXFP8: one scale for 32 values, in hardware from Blackwell on. Neither engine implements it.
 std::string mxfp8_note(const GpuReport& gpu) {
   const bool blackwell = gpu.compute_capability >= kBlackwellComputeCapability;
   return "--fp8_scenario mxfp8 " +
          (blackwell ? "has no kernels in this version for " + gpu.name : std::string("needs a Blackwell GPU")) +
-         ": --fp8_recipe holds";
+         ": using --fp8_recipe";
 }
 
 } // namespace
 
 std::unique_ptr<Model> Backend::make_model(const ModelOptions& options) {
-  RankGroup alone; // which no model keeps
+  RankGroup alone; // no model keeps a reference to it
   return make_model(options, alone);
 }
 
 DeviceChoice choose_device(const BackendOptions& options, const GpuReport& gpu) {
   DeviceChoice choice;
   if (options.device == DeviceKind::cuda && !gpu.usable) {
-    throw Error(ExitCode::device, "--device cuda: " + gpu.why_not, "use --device cpu, or auto to take what is there");
+    throw Error(ExitCode::device, "--device cuda: " + gpu.why_not, "use --device cpu, or --device auto");
   }
   choice.gpu = options.device != DeviceKind::cpu && gpu.usable;
   if (options.device == DeviceKind::automatic && !gpu.usable) {
-    choice.notes.push_back("no GPU (" + gpu.why_not + "): the CPU reference engine computes");
+    choice.notes.push_back("no GPU (" + gpu.why_not + "): training on the CPU");
   }
   choice.precision = choice.gpu ? gpu_precision(options, gpu, choice.notes) : cpu_precision(options, choice.notes);
   if (choice.precision == Precision::fp8 && options.mxfp8) choice.notes.push_back(mxfp8_note(gpu));

@@ -1,4 +1,4 @@
-// The hardware a run uses, as far as the loop and the tools must know it: what makes models, CPU or GPU.
+// The interface between programs and hardware: makes models on the CPU or the GPU.
 #pragma once
 
 #include <memory>
@@ -17,26 +17,26 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual bool is_gpu() const = 0;
-  // One of the ranks of `group`, which must outlive it; every rank makes its own at the same time.
+  // Makes the model of this rank. Collective over `group`, which must outlive the model.
   virtual std::unique_ptr<Model> make_model(const ModelOptions& options, RankGroup& group) = 0;
-  std::unique_ptr<Model> make_model(const ModelOptions& options); // of one process
+  std::unique_ptr<Model> make_model(const ModelOptions& options); // a single process
 
-  virtual std::string versions() const = 0; // of the device and its libraries: ranks compare them
+  virtual std::string versions() const = 0; // device and libraries; all ranks must have the same
 
   // The micro-batch for --batch_size auto: a divisor of `target`, at most `max_batch_size` (0: no bound).
   virtual int choose_batch_size(const ModelOptions& options, int target, int max_batch_size) = 0;
 
-  // What each of so many ranks holds of such a model, by purpose; empty where this build cannot count it.
+  // Bytes of one rank by purpose, for a run of `ranks` ranks; empty where this build cannot count them.
   virtual std::vector<MemoryLine> memory(const ModelOptions&, int /*ranks*/) const { return {}; }
 
-  // Tokens per second that this hardware cannot exceed, where it is known.
-  virtual std::optional<double> light_speed(const ModelOptions&) const { return std::nullopt; }
-  // Those that one rank has been seen to reach, where somebody has measured.
-  virtual std::optional<double> usual_speed(const ModelOptions&) const { return std::nullopt; }
+  // Peak tokens per second of one rank (engine/backend/roofline.h), where known.
+  virtual std::optional<double> roofline(const ModelOptions&) const { return std::nullopt; }
+  // Tokens per second that training reaches on one rank, where measured.
+  virtual std::optional<double> expected_speed(const ModelOptions&) const { return std::nullopt; }
 };
 
 std::unique_ptr<Backend> make_cpu_backend(int threads, const SharingOptions& sharing = {}); // 0: all cores
-std::unique_ptr<Backend> make_cuda_backend(const CudaModelOptions& options); // only where a GPU was found
+std::unique_ptr<Backend> make_cuda_backend(const CudaModelOptions& options);                // requires a usable GPU
 
 enum class DeviceKind { automatic, cuda, cpu };
 enum class PrecisionChoice { automatic, fp8, bf16, fp32 };
@@ -44,31 +44,31 @@ enum class PrecisionChoice { automatic, fp8, bf16, fp32 };
 struct BackendOptions {
   DeviceKind device = DeviceKind::automatic;
   PrecisionChoice precision = PrecisionChoice::automatic;
-  bool mxfp8 = false; // asked for; no engine here has it, and a note says so
-  int threads = 0;    // of the CPU engine; 0: all cores
+  bool mxfp8 = false; // requested: a note explains that no engine implements it
+  int threads = 0;    // CPU engine; 0: all cores
   CudaModelOptions cuda;
 };
 
-// What was found when looking for a GPU.
+// The result of looking for a GPU.
 struct GpuReport {
   bool usable = false;
   std::string why_not = "this build has no CUDA engine";
   std::string name;
   int compute_capability = 0; // 90 for Hopper
-  std::string fp8_refusal;    // why FP8 products fail although the GPU should have them; empty: they do not
+  std::string fp8_refusal;    // why FP8 GEMMs fail on a GPU that should support them; empty: they work
 };
-int gpu_count();                                   // that this process may use
-GpuReport find_gpu(const BackendOptions& options); // multiplies once in FP8 if that is what is asked for
+int gpu_count();                                   // visible to this process
+GpuReport find_gpu(const BackendOptions& options); // runs one FP8 GEMM if FP8 is requested
 
-constexpr int kFp8ComputeCapability = 90; // Hopper: the first whose E4M3 and E5M2 tensor cores we use
+constexpr int kFp8ComputeCapability = 90; // Hopper, the first with E4M3 and E5M2 tensor cores that we use
 
 struct DeviceChoice {
   bool gpu = false;
   Precision precision = Precision::fp32;
-  std::vector<std::string> notes; // one line for each fallback taken
+  std::vector<std::string> notes; // one line for each fallback
 };
 
-// What is asked for against what is there. Throws Error(device) if a GPU is asked for and cannot be had.
+// Matches the request with the hardware. Throws Error(device) if a GPU is required and none is usable.
 DeviceChoice choose_device(const BackendOptions& options, const GpuReport& gpu);
 
 struct OpenBackend {
@@ -77,13 +77,13 @@ struct OpenBackend {
 };
 OpenBackend open_backend(const BackendOptions& options);
 
-// As open_backend, to plan a run with: takes no device memory, times nothing and writes nothing, and makes no model.
-// Where a GPU is asked for and there is none, one that we know is assumed.
+// open_backend for a dry run: allocates no device memory, measures nothing, writes nothing, makes no model. If a GPU is
+// required and none is usable, it assumes an H200.
 struct PlannedBackend {
   DeviceChoice device;
   std::unique_ptr<Backend> backend;
   std::string name;                         // "NVIDIA H200", "CPU"
-  bool assumed = false;                     // it is not in this machine
+  bool assumed = false;                     // this machine has no such GPU
   std::optional<int64_t> memory_bytes = {}; // free on the GPU
 };
 PlannedBackend plan_backend(const BackendOptions& options);

@@ -25,7 +25,7 @@ class CpuBackend : public Backend {
   std::string versions() const override { return "CPU engine"; }
 
   int choose_batch_size(const ModelOptions& options, int target, int max_batch_size) override {
-    const int good = defaults_for(options.config).batch_size; // larger ones only cost memory
+    const int good = defaults_for(options.config).batch_size; // larger ones cost memory and gain no speed
     return largest_divisor_at_most(target, max_batch_size > 0 ? std::min(good, max_batch_size) : good);
   }
   std::vector<MemoryLine> memory(const ModelOptions& options, int ranks) const override {
@@ -36,9 +36,10 @@ class CpuBackend : public Backend {
   const SharingOptions sharing_;
 };
 
-// OpenBLAS maps what it needs at the first one: now, not when the model has taken the last of a limited address space.
-void make_first_product() {
-  constexpr int kSize = 128; // small ones do without
+// OpenBLAS maps its buffers at the first large GEMM. Run one before the model fills a limited address space (ulimit
+// -v).
+void run_first_gemm() {
+  constexpr int kSize = 128; // OpenBLAS handles smaller sizes without buffers
   const std::vector<float> zeros(kSize * kSize);
   std::vector<float> product(kSize * kSize);
   Cpu cpu;
@@ -56,7 +57,7 @@ void make_first_product() {
 std::unique_ptr<Backend> make_cpu_backend(int threads, const SharingOptions& sharing) {
   require_address_space(threads);
   if (threads > 0) omp_set_num_threads(threads);
-  make_first_product();
+  run_first_gemm();
   return std::make_unique<CpuBackend>(sharing);
 }
 

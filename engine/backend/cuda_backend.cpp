@@ -1,9 +1,9 @@
-// The GPU as a backend; in a build without CUDA, a report that there is none.
+// The CUDA backend. In a build without CUDA: stubs that report no GPU.
 #include <cstdlib>
 #include <stdexcept>
 
 #include "engine/backend/backend.h"
-#include "engine/backend/light_speed.h"
+#include "engine/backend/roofline.h"
 #include "engine/base/error.h"
 #include "engine/base/output_file.h"
 
@@ -22,7 +22,7 @@ class CudaBackend : public Backend {
   using Backend::make_model;
   bool is_gpu() const override { return true; }
   std::unique_ptr<Model> make_model(const ModelOptions& model, RankGroup& group) override {
-    if (!group.alone()) settle_devices(group);
+    if (!group.alone()) check_devices_differ(group);
     return make_cuda_model(model, options_, group);
   }
   std::string versions() const override {
@@ -31,19 +31,17 @@ class CudaBackend : public Backend {
   int choose_batch_size(const ModelOptions& model, int target, int max_batch_size) override {
     return choose_cuda_batch_size(model, options_, target, max_batch_size > 0 ? max_batch_size : target);
   }
-  std::optional<double> light_speed(const ModelOptions& model) const override {
-    return gpu_light_speed(device_, model);
-  }
-  std::optional<double> usual_speed(const ModelOptions& model) const override {
-    return gpu_usual_speed(device_, model);
+  std::optional<double> roofline(const ModelOptions& model) const override { return gpu_roofline(device_, model); }
+  std::optional<double> expected_speed(const ModelOptions& model) const override {
+    return gpu_expected_speed(device_, model);
   }
   std::vector<MemoryLine> memory(const ModelOptions& model, int ranks) const override {
     return cuda_model_memory(model, options_, ranks);
   }
 
  private:
-  // Two ranks on one device would halve its speed, and NCCL refuses them unless they look like two machines.
-  void settle_devices(RankGroup& group) {
+  // Two ranks on one GPU run at half speed, and NCCL refuses them unless their host ids differ (--share_device).
+  void check_devices_differ(RankGroup& group) {
     const std::vector<std::string> all = group.all_gather(device_.uuid);
     for (int rank = 0; rank < group.ranks(); ++rank) {
       for (int other = 0; other < rank; ++other) {

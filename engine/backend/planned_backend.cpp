@@ -1,15 +1,15 @@
-// The hardware of a run that is only planned.
+// The backend of a dry run (--plan, bin/doctor).
 #include <algorithm>
 #include <stdexcept>
 
 #include "engine/backend/backend.h"
-#include "engine/backend/light_speed.h"
+#include "engine/backend/roofline.h"
 #include "engine/base/divisors.h"
 
 namespace gpt2 {
 namespace {
 
-// An H200 as cudaMemGetInfo sees it with nothing else on it (driver 580.159, 2026-11).
+// An idle H200: cudaMemGetInfo with driver 580.159, 2026-11.
 CudaDeviceInfo assumed_gpu() {
   return {.usable = true,
           .why_not = "",
@@ -28,14 +28,12 @@ class PlannedGpu : public Backend {
   using Backend::make_model;
   bool is_gpu() const override { return true; }
   std::unique_ptr<Model> make_model(const ModelOptions&, RankGroup&) override {
-    throw std::logic_error("a planned GPU makes no model");
+    throw std::logic_error("a dry run makes no model");
   }
   std::string versions() const override { return device_.name; }
-  std::optional<double> light_speed(const ModelOptions& model) const override {
-    return gpu_light_speed(device_, model);
-  }
-  std::optional<double> usual_speed(const ModelOptions& model) const override {
-    return gpu_usual_speed(device_, model);
+  std::optional<double> roofline(const ModelOptions& model) const override { return gpu_roofline(device_, model); }
+  std::optional<double> expected_speed(const ModelOptions& model) const override {
+    return gpu_expected_speed(device_, model);
   }
 
 #ifdef GPT2_WITH_CUDA
@@ -46,7 +44,7 @@ class PlannedGpu : public Backend {
     return cuda_model_memory(model, options_, ranks);
   }
 #else
-  // The sizes that docs/benchmarks.md was measured with: 65,536 tokens, half of them for the largest model.
+  // The sizes of docs/benchmarks.md: 65,536 tokens, 32,768 for the largest model.
   int choose_batch_size(const ModelOptions& model, int target, int max_batch_size) override {
     const int tokens = model.config.channels > 1280 ? 32768 : 65536, most = std::max(1, tokens / model.seq_len);
     return largest_divisor_at_most(target, max_batch_size > 0 ? std::min(most, max_batch_size) : most);
@@ -58,7 +56,7 @@ class PlannedGpu : public Backend {
   CudaModelOptions options_;
 };
 
-CudaDeviceInfo look_for_gpu([[maybe_unused]] int device) {
+CudaDeviceInfo probe_gpu([[maybe_unused]] int device) {
 #ifdef GPT2_WITH_CUDA
   return probe_cuda_device(device);
 #else
@@ -69,7 +67,7 @@ CudaDeviceInfo look_for_gpu([[maybe_unused]] int device) {
 } // namespace
 
 PlannedBackend plan_backend(const BackendOptions& options) {
-  const CudaDeviceInfo found = options.device == DeviceKind::cpu ? CudaDeviceInfo{} : look_for_gpu(options.cuda.device);
+  const CudaDeviceInfo found = options.device == DeviceKind::cpu ? CudaDeviceInfo{} : probe_gpu(options.cuda.device);
   const bool assumed = options.device == DeviceKind::cuda && !found.usable;
   const CudaDeviceInfo device = assumed ? assumed_gpu() : found;
   const GpuReport report{.usable = device.usable,

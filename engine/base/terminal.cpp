@@ -29,6 +29,14 @@ std::string wrap_line(const std::string& line, size_t columns, size_t indent) {
   return out;
 }
 
+int extent(unsigned short winsize::*member, const char* variable, int fallback) {
+  winsize size = {};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.*member > 0) return size.*member;
+  const char* text = std::getenv(variable);
+  const int given = text ? std::atoi(text) : 0;
+  return given > 0 ? given : fallback;
+}
+
 bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }
 
 } // namespace
@@ -43,12 +51,14 @@ bool wants_colour() {
   return is_terminal() && (no_colour == nullptr || *no_colour == '\0');
 }
 
-int terminal_columns() {
-  winsize size = {};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  const char* columns = std::getenv("COLUMNS");
-  const int given = columns ? std::atoi(columns) : 0;
-  return given > 0 ? given : 80;
+int terminal_columns() { return extent(&winsize::ws_col, "COLUMNS", 80); }
+
+int terminal_rows() { return extent(&winsize::ws_row, "LINES", 24); }
+
+std::string coloured(const std::string& text, Colour colour) {
+  static constexpr const char* kCodes[] = {"", "1", "2", "31", "32", "33", "36"};
+  return colour == Colour::plain ? text
+                                 : std::string("\x1b[") + kCodes[static_cast<int>(colour)] + "m" + text + "\x1b[0m";
 }
 
 size_t text_width(std::string_view utf8) {

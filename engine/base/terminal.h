@@ -1,4 +1,4 @@
-// The terminal that a program prints to: how wide it is, whether it wants colours, and text cut to fit it.
+// The terminal of stdout: its size, colours, and text fitted to its width.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,10 @@ namespace gpt2 {
 bool is_terminal();     // stdout is one, and not TERM=dumb: progress bars are welcome
 bool wants_colour();    // a terminal, and NO_COLOR (no-color.org) is not set
 int terminal_columns(); // as it is now, for a window can be resized; COLUMNS where it does not say, else 80
+int terminal_rows();    // likewise; LINES, else 24
+
+enum class Colour { plain, bold, dim, red, green, yellow, cyan };
+std::string coloured(const std::string& text, Colour colour); // with escape sequences; plain: unchanged
 
 size_t text_width(std::string_view utf8); // in characters
 

@@ -14,7 +14,6 @@
 #include "engine/base/hash.h"
 #include "engine/base/shell_words.h"
 #include "engine/data/shard_formats.h"
-#include "tools/prepare_data/input_files.h"
 
 namespace gpt2 {
 

@@ -66,7 +66,7 @@ double muon_seconds(const RunPlan& plan, int ranks) {
 }
 
 void look_up_speed(PlannedRun& run, const Backend& backend) {
-  const std::optional<double> one = backend.usual_speed(run.plan.model);
+  const std::optional<double> one = backend.expected_speed(run.plan.model);
   if (!one) return;
   const auto tokens = static_cast<double>(run.plan.tokens_per_step());
   run.tokens_per_second = tokens / (tokens / (*one * run.ranks) + muon_seconds(run.plan, run.ranks));

@@ -143,6 +143,8 @@ void RunLog::begin(int64_t step, const RunPlan& plan, const ObservableModel& mod
          {"device", model.device_name()},
          {"precision", model.precision_label()},
          {"parameters", parameter_count(plan.model.config)},
+         {"layers", int64_t{plan.model.config.layers}},
+         {"channels", int64_t{plan.model.config.channels}},
          {"max_steps", plan.max_steps},
          {"tokens_per_step", plan.tokens_per_step()},
          {"options", options_json(plan.options)}});

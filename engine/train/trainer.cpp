@@ -148,7 +148,7 @@ void Trainer::report_step(float lr, double seconds) {
   if (std::exchange(before_fp8_, model_.before_fp8()) && !before_fp8_) progress_.other_steps_follow();
   progress_.timed_step(seconds);
   const double speed = static_cast<double>(plan_.tokens_per_step()) / seconds;
-  const auto light_speed = session_.backend.light_speed(model_.before_fp8() ? in_bf16_ : plan_.model);
+  const auto roofline = session_.backend.roofline(model_.before_fp8() ? in_bf16_ : plan_.model);
   const StepReport report{.step = state_.step,
                           .epoch = epoch,
                           .loss = result_.loss,
@@ -156,7 +156,7 @@ void Trainer::report_step(float lr, double seconds) {
                           .grad_norm = result_.grad_norm,
                           .seconds = seconds,
                           .tokens_per_second = speed,
-                          .speed_of_light = light_speed ? std::optional(speed / *light_speed) : std::nullopt,
+                          .speed_of_light = roofline ? std::optional(speed / *roofline) : std::nullopt,
                           .eta_seconds = progress_.eta_seconds(state_.step),
                           .precision = model_.step_label(),
                           .muon = muon_step(lr)};

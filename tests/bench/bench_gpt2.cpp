@@ -1,4 +1,4 @@
-// One table of what the GPU engine reaches: tokens/s, ms per step, share of the speed of light, MFU, memory, for the
+// One table of what the GPU engine reaches: tokens/s, ms per step, share of the roofline, MFU, memory, for the
 // four sizes in BF16 and FP8; then the time of each operation. Usage: bench_gpt2 [--models a,b] [--precisions bf16,fp8]
 // [--batch N] [--operations] [--step_tokens N] [--steps N] [--recompute none|gelu|block] [--attention auto|cudnn|own]
 // [--no_graph] [--no_fuse_gelu] [--bf16_lm_head] [--optimizer adamw|muon] [--plan_cache FILE]; or with --decode what a
@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/backend/light_speed.h"
+#include "engine/backend/roofline.h"
 #include "engine/base/program.h"
 #include "engine/base/rng.h"
 #include "engine/cuda/gpt2_cuda_model.h"
@@ -207,7 +207,7 @@ void bench(const Settings& settings, const std::string& name, const std::string&
   size_t free = 0, total = 0;
   cudaMemGetInfo(&free, &total);
   std::printf("%-12s %-5s %5d %11.0f %9.1f %6.1f%% %6.1f%% %9.2f %9.2f\n", name.c_str(), precision.c_str(),
-              options.batch_size, speed, best * 1e3, 100 * speed / h200_light_speed(options), 100 * mfu,
+              options.batch_size, speed, best * 1e3, 100 * speed / h200_roofline(options), 100 * mfu,
               static_cast<double>(total - free) / 1e9, first);
   std::fflush(stdout);
   if (settings.operations) print_operations(model, batch);

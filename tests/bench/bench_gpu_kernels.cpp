@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/backend/light_speed.h"
+#include "engine/backend/roofline.h"
 #include "engine/base/program.h"
 #include "engine/cuda/gpt2_cuda.h"
 #include "kernels/attention.h"

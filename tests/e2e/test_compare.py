@@ -121,7 +121,7 @@ class Statistics(Folder):
         self.assertEqual(within["outcome"], "within")
         self.assertIn("fp8 is within 0.01 nats of bf16: +0.0030 nats, standard error 0.0006, 3 seeds", within["verdict"])
         t = np.linspace(-2, 2, 20001)  # Student's t, two degrees of freedom
-        self.assertIn(f"{100 * np.trapz((2 + t * t) ** -1.5, t):.0f} % sure", within["verdict"])
+        self.assertIn(f"{100 * np.trapz((2 + t * t) ** -1.5, t):.0f} % confidence", within["verdict"])
         self.assertEqual(self.outcome([0.002, 0.004, 0.003], "--margin", "0.001")["outcome"], "worse")
         self.assertIn("worse than bf16 by 0.0300", self.outcome([0.029, 0.031, 0.030])["verdict"])
         self.assertIn("better than bf16 by 0.0300", self.outcome([-0.029, -0.031, -0.030])["verdict"])
@@ -130,10 +130,10 @@ class Statistics(Folder):
         self.assertEqual(unclear["outcome"], "unclear")
         needed = np.ceil((2 * np.std(gaps, ddof=1) / (0.01 - np.mean(gaps))) ** 2)
         self.assertEqual(unclear["seeds_needed"], needed)
-        self.assertIn(f"cannot be said with 4 seeds: +0.0008 nats, standard error 0.0082, 4 seeds; about {needed:.0f} seeds would be needed", unclear["verdict"])
+        self.assertIn(f"4 seeds cannot decide whether fp8 is within 0.01 nats of bf16: +0.0008 nats, standard error 0.0082, 4 seeds. About {needed:.0f} seeds are needed", unclear["verdict"])
         one = self.outcome([0.001])
         self.assertEqual(one["outcome"], "one_seed")
-        self.assertIn("nothing can be concluded", one["verdict"])
+        self.assertIn("no conclusion", one["verdict"])
 
     def test_seeds_that_do_not_match_and_runs_without_validation(self):
         self.groups([0.05, 0.05])
@@ -151,7 +151,7 @@ class Statistics(Folder):
         self.run_of("d0", 0, "fp8", 0.02, steps=300, validations=False)
         result = self.numbers("a0", "d0")
         self.assertEqual((result["loss"], result["step"]), ("training", 300))
-        self.assertIn("1 not finished", result["groups"][1]["trouble"])
+        self.assertIn("1 failed", result["groups"][1]["trouble"])
         self.assertAlmostEqual(result["groups"][1]["gaps"]["step"]["mean"], 0.02, delta=1e-5)
 
     def test_a_gap_is_taken_where_all_were_validated(self):
@@ -210,16 +210,16 @@ class Statistics(Folder):
         self.groups([0.0, 0.0])
         self.run_of("twin", 0)
         for arguments, code, says in (
-                (["a0", "a1"], 2, "differ in nothing but their seeds"), (["a0", "b9"], 3, "there is no run 'b9'"),
-                (["a0", "b0", "twin"], 2, "the seed of another run"), (["x=a0", "b0"], 2, "NAME=RUN"), (["a0", "x=b0"], 2, "NAME=RUN"), (["x=a0"], 2, "give two or more"),
-                (["x=a0,a0", "y=b0"], 2, "the seed of another run"), (["x=a0", "x=b0"], 2, "two groups are called x"),
-                (["--dir", "", "--", *TINY], 2, "--dir"), (["--seeds", "2000"], 2, "more than 1000"), (["--", "--plan"], 2, "a run of a study trains"),
-                (["a0", "b0", "--list"], 2, "finished runs"), (["a0", "b0", "--margin", "0"], 2, "--margin"),
-                (["a0", "b0", "-o", "nowhere/page.html"], 8, "nowhere"), (["--seeds", "x"], 2, "is no seed"), (["--seeds", "1,1"], 2, "one twice"),
+                (["a0", "a1"], 2, "differ only in their seeds"), (["a0", "b9"], 3, "there is no run 'b9'"),
+                (["a0", "b0", "twin"], 2, "the same seed as another run"), (["x=a0", "b0"], 2, "NAME=RUN"), (["a0", "x=b0"], 2, "NAME=RUN"), (["x=a0"], 2, "give two or more"),
+                (["x=a0,a0", "y=b0"], 2, "the same seed as another run"), (["x=a0", "x=b0"], 2, "two groups are named x"),
+                (["--dir", "", "--", *TINY], 2, "--dir"), (["--seeds", "2000"], 2, "exceeds 1000"), (["--", "--plan"], 2, "every run must train"),
+                (["a0", "b0", "--list"], 2, "finished runs take"), (["a0", "b0", "--margin", "0"], 2, "--margin"),
+                (["a0", "b0", "-o", "nowhere/page.html"], 8, "nowhere"), (["--seeds", "x"], 2, "is not a seed"), (["--seeds", "1,1"], 2, "repeated seed"),
                 (["--set", "fp8 --use_fp8"], 2, "NAME: FLAGS"), (["--set", "a: --use_fp8"], 2, "two or more"),
-                (["--set", "a: --tokenizer 'my tables"], 2, "a ' is not closed"), (["--set", "a: --use_fp8", "--set", "a: "], 2, "called a"),
-                (["--", "--use_fp8"], 2, "--use_fp8 is what"), (["--", "--max_lrr", "1"], 2, "did you mean --max_lr?"),
-                (["--", "--seed", "3"], 2, "--seeds"), (["--", "--log_dir", "x"], 2, "--log_dir is given")):
+                (["--set", "a: --tokenizer 'my tables"], 2, "a ' is not closed"), (["--set", "a: --use_fp8", "--set", "a: "], 2, "named a"),
+                (["--", "--use_fp8"], 2, "--use_fp8 distinguishes"), (["--", "--max_lrr", "1"], 2, "did you mean --max_lr?"),
+                (["--", "--seed", "3"], 2, "--seeds"), (["--", "--log_dir", "x"], 2, "--log_dir is set")):
             error = self.compare(*arguments, code=code)
             self.assertRegex(error, r"\Aerror: [^\n]+\n\Z")
             self.assertIn(says, error)
@@ -229,9 +229,9 @@ class Statistics(Folder):
 class Trained(Folder):
     def test_the_usual_two_sets_and_again(self):
         flags = ["--seeds", "2", "--", *TINY, "--max_steps", "20", "--eval_freq", "10"]
-        self.assertEqual(self.compare("--list", *flags).count("to do"), 4)
+        self.assertEqual(self.compare("--list", *flags).count("not started"), 4)
         quoted = ["--set", "a: --tokenizer 'my tables'", "--set", 'b: --tokenizer "my "tables --prompt two\\ words']
-        self.assertEqual(self.compare("--list", *quoted, *flags).count("to do"), 4)
+        self.assertEqual(self.compare("--list", *quoted, *flags).count("not started"), 4)
         output = self.compare(*flags)
         self.assertRegex(output, r"fp8 at equal step +[+-]0\.\d{4} \+- 0\.\d{4} +step 20\n")
         self.assertRegex(output, r"verdict: .*fp8 ")
@@ -243,7 +243,7 @@ class Trained(Folder):
         self.assertEqual(output[output.index("gap to"):], again[again.index("gap to"):])
         sets = ["--set", "slow: --max_lr 1e-3", "--set", "fast: --max_lr 1e-2 --lr_schedule constant", "--dir", "rates"]
         output = self.compare(*sets, "--", *TINY, "--max_steps", "10", "--eval_freq", "5")
-        self.assertIn("nothing can be concluded", output)
+        self.assertIn("no conclusion", output)
         self.assertTrue(os.path.exists(self.path("rates/fast-seed1/metrics.jsonl")))
 
     def test_runs_of_other_options_are_refused_and_unreadable_ones_left_out(self):
@@ -293,7 +293,7 @@ class InABrowser(Folder):
                 self.assertAlmostEqual(error, numbers["gaps"][axis]["error"], delta=1e-4)
             for axis in ("tokens", "seconds", "step"):  # the gap's curve follows the axis
                 page.evaluate(f"document.querySelector('input[value={axis}]').click()")
-                told = page.evaluate("view.panels.find((p) => p.node.id === 'gap').tell(1e9).content[0].textContent")
+                told = page.evaluate("view.panels.find((p) => p.node.id === 'gap').tooltip(1e9).content[0].textContent")
                 self.assertIn({"step": "at equal step: step 400", "tokens": "at equal tokens: 400K", "seconds": "at equal time: 32"}[axis], told)
             self.assertEqual(page.problems(), [])
             page.close()

@@ -21,6 +21,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from browser import Browser, find_browser  # noqa: E402
+from terminal import Terminal  # noqa: E402
 
 WATCH = os.path.abspath(sys.argv.pop(3))
 REPORT = os.path.abspath(sys.argv.pop(2))
@@ -123,10 +124,10 @@ class CommandLine(Runs):
 
     def test_wrong_usage(self):
         self.assertIn("--watch", self.report("--help"))
-        self.fail_with(2, says="no run is named")
+        self.fail_with(2, says="no run given")
         self.fail_with(2, "fp8", "--lost", says="--help")
         self.fail_with(2, "fp8", "--watch", "0", says="--watch")
-        self.fail_with(2, "fp8", "--serve", "70000", says="is no port")
+        self.fail_with(2, "fp8", "--serve", "70000", says="not a port")
         self.fail_with(2, "fp8", "--serve", "-o", "x.html", says="--serve writes no file")
         self.fail_with(3, "fp9", says="did you mean fp8?")
         self.fail_with(3, "runs", says="there is no metrics.jsonl in runs")
@@ -250,6 +251,41 @@ class CommandLine(Runs):
             self.assertEqual(process.wait(timeout=60), 0)
 
 
+class States(Runs):
+    """What bin/report says about runs that a signal ended."""
+
+    def state_after(self, name, number, *flags, victim=lambda process: process.pid):
+        metrics = self.path("runs", name, "metrics.jsonl")
+        process = subprocess.Popen([PROGRAM, *TINY, "--run_name", name, "--max_steps", "1000000", "--eval_freq", "0", "--sample_tokens", "0",
+                                    "--precision", "fp32", *flags], cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        while not os.path.exists(metrics) or len(lines_of_growing(metrics)) < 5:
+            self.assertLess(time.monotonic(), deadline)
+            self.assertIsNone(process.poll())
+            time.sleep(0.02)
+        os.kill(victim(process), number)
+        process.wait(timeout=60)
+        self.report(name)
+        with open(self.path("runs", name, "report.html")) as file:
+            return re.search(r'"state":"(\w+)"', file.read())[1]
+
+    def test_a_signal_stops_a_run_and_a_kill_fails_it(self):
+        self.assertEqual(self.state_after("asked", signal.SIGTERM), "stopped")
+        self.assertEqual(self.state_after("killed", signal.SIGKILL), "failed")
+
+    def test_a_killed_rank_fails_the_run(self):
+        def rank_1(process):
+            with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
+                return int(file.read().split()[-1])  # rank 0 is the first child, or the process itself
+
+        self.assertEqual(self.state_after("ranks", signal.SIGKILL, "--gpus", "2", "--batch_size", "1", victim=rank_1), "failed")
+
+
+def lines_of_growing(path):
+    with open(path) as file:
+        return file.readlines()
+
+
 class InTheTerminal(Runs):
     def test_once(self):
         for arguments in (["fp8"], ["--log_dir", self.path("runs")]):  # the newest without a name
@@ -262,6 +298,21 @@ class InTheTerminal(Runs):
             done = subprocess.run([WATCH, *arguments], cwd=self.folder, capture_output=True, text=True, timeout=120)
             self.assertEqual(done.returncode, 3)
             self.assertRegex(done.stderr, r"\Aerror: [^\n]+\n\Z")
+
+    def test_the_whole_screen_in_colour(self):
+        for columns, rows in ((80, 24), (120, 40)):
+            terminal = Terminal([WATCH, "fp8"], self.folder, {**os.environ, "TERM": "xterm"}, columns, rows)
+            self.assertEqual(terminal.end(60), 0)
+            self.assertIn("\x1b[32mdone\x1b[0m", terminal.text)
+            lines = terminal.lines()
+            self.assertEqual(lines.pop(), "")  # the prompt's
+            self.assertEqual(len(lines), rows - 1)
+            self.assertEqual(max(map(len, lines)), columns)
+            for words in ("train loss", "(mean of the last 20 steps)", "validation loss", "gradient norm", "tokens/s", "learning rate", "worst tensor: "):
+                self.assertIn(words, "\n".join(lines))
+        plain = Terminal([WATCH, "fp8"], self.folder, {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}, 80, 24)
+        self.assertEqual(plain.end(60), 0)
+        self.assertNotIn("m", "".join(re.findall(r"\x1b\[[0-9;]*([A-Za-z])", plain.text)))
 
     def test_follows_a_run_until_ctrl_c(self):
         lines = self.copy_of("fp32", "followed")
@@ -373,6 +424,66 @@ class InABrowser(Runs):
         page.mouse("mouseMoved", *self.place(page, "heat-flushed", 28))
         self.assertIn("h.1/fcproj/act: 60", told())  # by itself it is shown
 
+    def test_the_header_in_numbers(self):
+        page = self.page("fp8")
+        text = page.evaluate("document.getElementById('header').innerText")
+        self.assertIn("nano, 2 layers, 16 channels, ", text)
+        losses = [step["loss"] for step in self.metrics("fp8", "step")][-20:]
+        self.assertIn(f"{sum(losses) / 20:.4f}\nmean of the last 20 steps", text)
+        self.assertIn("each cell covers the steps since the previous record", page.evaluate("document.getElementById('fp8').textContent"))
+        lines = [json.loads(line) for line in self.copy_of("fp32", "peak")]
+        self.write("peak", [json.dumps({**line, "speed_of_light": 0.93} if line["type"] == "step" else line) + "\n" for line in lines])
+        page = self.page("peak")
+        self.assertIn("tokens/s, 93 % of peak", page.evaluate("document.getElementById('header').textContent"))
+        self.assertIn("Share of peak", page.evaluate("document.getElementById('curves').textContent"))
+
+    def test_both_ends_are_smoothed_alike(self):
+        page = self.page("fp8")
+        noisy = [3 + 0.01 * i + (0.5 if i % 2 else -0.5) for i in range(200)]
+        smooth = page.evaluate(f"smoothed({noisy}, 6)")
+        turned = page.evaluate(f"smoothed({noisy[::-1]}, 6)")
+        for i in range(200):
+            self.assertAlmostEqual(smooth[i], turned[199 - i], places=9)
+            self.assertAlmostEqual(smooth[i], 3 + 0.01 * i, delta=0.1)  # no end is the raw step, 0.5 away
+        line = page.evaluate("smoothed([...Array(50).keys()], 4)")
+        for i in range(50):
+            self.assertAlmostEqual(line[i], i, places=9)  # no lag
+        with_gap = page.evaluate("smoothed([1, 1, null, 1, 1, 1, 1, 1], 2)")
+        self.assertEqual([v if v is None else round(v, 9) for v in with_gap], [1, 1, None, 1, 1, 1, 1, 1])
+
+    def test_opens_after_the_first_fall(self):
+        page = self.page("fp8")
+        high = "view.panels[0].yRange(view.panels[0].frame())[1]"
+        first = self.metrics("fp8", "step")[0]["loss"]
+        self.assertEqual(page.evaluate("document.querySelector('input[name=loss-axis]:checked').value"), "close")
+        self.assertLess(page.evaluate(high), first)
+        page.evaluate("document.querySelector('input[value=whole]').click()")
+        self.assertGreater(page.evaluate(high), first)
+
+    def test_a_resume_is_labelled(self):
+        lines = self.copy_of("fp32", "resumed")
+        at = next(i for i, line in enumerate(lines) if '"step":31,' in line)
+        self.write("resumed", [*lines[:at], json.dumps({**json.loads(lines[0]), "event": "resume", "step": 30}) + "\n", *lines[at:]])
+        page = self.page("resumed")
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('#loss .mark-label')].map((t) => t.textContent)"), ["resumed at step 30"])
+        self.assertIn("resumed once", page.evaluate("document.getElementById('header').textContent"))
+
+    def test_coinciding_curves_are_told_apart(self):
+        self.copy_of("fp32", "twin")
+        page = self.page("fp32", "twin")
+        dashes = page.evaluate("view.panels[0].shown().map((s) => s.dash)")
+        self.assertEqual(len(dashes), 4)
+        self.assertEqual(dashes[0], dashes[1])  # validation as its run
+        self.assertNotEqual(dashes[0], dashes[2])
+        self.assertEqual(page.evaluate("document.querySelectorAll('#loss path[stroke-dasharray]').length"), 2)
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('.legend .swatch')].map((s) => s.className)"),
+                         2 * ["swatch", "swatch dash"])  # toolbar and print
+
+        page = self.page("fp32", "plain")
+        losses = [{line["step"]: line["loss"] for line in self.metrics(name, "step")} for name in ("fp32", "plain")]
+        page.mouse("mouseMoved", *self.place(page, "difference", 40))
+        self.assertAlmostEqual(float(self.told(page, "plain").replace("−", "-")), losses[1][40] - losses[0][40], delta=1e-4)
+
     def test_zoom_by_mouse_and_keyboard(self):
         page = self.page("fp8")
         reach = lambda: page.evaluate("view.range()")  # noqa: E731
@@ -425,9 +536,9 @@ class InABrowser(Runs):
     def test_what_is_not_there_is_said(self):
         page = self.page("plain")
         text = page.evaluate("document.body.innerText")
-        self.assertIn("not measured", text)
-        self.assertIn("Nothing was quantized: this run was in FP32.", text)
-        self.assertIn("None was written", text)
+        self.assertIn("not evaluated (--eval_freq 0)", text)
+        self.assertIn("No FP8 data: this run trained in FP32.", text)
+        self.assertIn("No samples (--sample_freq, --sample_tokens).", text)
         lines = self.copy_of("plain", "begun")
         self.write("begun", lines[:1])
         self.assertIn("no step yet", self.page("begun").evaluate("document.body.textContent"))

@@ -62,7 +62,7 @@ class Sweep(unittest.TestCase):
                    '[[run]]\nname = "plain"\n[[run]]\nname = "lost"\ntrain_data = "nowhere/*.bin"\n')
         names = ["plain-max_lr_1e-3", "plain-max_lr_1e-2", "lost-max_lr_1e-3", "lost-max_lr_1e-2"]
         listed = self.sweep("tiny.toml", "--list")
-        self.assertEqual([line.split() for line in listed.splitlines()], [[str(i + 1), n, "to", "do"] for i, n in enumerate(names)])
+        self.assertEqual([line.split() for line in listed.splitlines()], [[str(i + 1), n, "not", "started"] for i, n in enumerate(names)])
         self.assertFalse(os.path.exists(os.path.join(self.folder, "runs")))
 
         output = self.sweep("tiny.toml", code=3)
@@ -78,7 +78,7 @@ class Sweep(unittest.TestCase):
 
         again = self.sweep("tiny.toml", code=3)
         self.assertIn(f"[1/4] {names[0]}: done, 20 steps", again)
-        self.assertIn(f"[3/4] {names[2]}: begins", again)
+        self.assertIn(f"[3/4] {names[2]}: starting", again)
         script = self.sweep("tiny.toml", "--submit", "--dry_run")
         self.assertIn("#SBATCH --array=3,4\n", script)
         self.assertIn("tiny.toml --only", script)
@@ -124,13 +124,13 @@ class Sweep(unittest.TestCase):
         output = process.communicate(timeout=60)[0]
         self.assertEqual(process.returncode, 75, output)
         stopped = self.steps("seed_1")[-1]
-        self.assertIn(f"[1/2] seed_1: cut at step {stopped} of 400", output)
+        self.assertIn(f"[1/2] seed_1: stopped at step {stopped} of 400", output)
         self.assertNotIn("seed_2", output)
         self.assertTrue(os.path.isdir(os.path.join(self.folder, f"runs/tiny/seed_1/step_{stopped:08}")))
-        self.assertIn("seed_2  to do", self.sweep("tiny.toml", "--list"))
+        self.assertIn("seed_2  not started", self.sweep("tiny.toml", "--list"))
 
         output = self.sweep("tiny.toml", "--only", "1")
-        self.assertIn(f"cut at step {stopped} of 400, goes on", output)
+        self.assertIn(f"stopped at step {stopped} of 400, resuming", output)
         self.assertEqual(self.steps("seed_1"), list(range(1, 401)))
         with open(os.path.join(self.folder, "runs/tiny/seed_1/console.log")) as file:
             self.assertIn(f"at step {stopped}", file.read())
@@ -166,14 +166,14 @@ class Sweep(unittest.TestCase):
         self.fails("max_lrr = 1\n[grid]\nseed = [1]\n", "tiny.toml:14: unknown option max_lrr (did you mean max_lr?)")
         self.fails("[grid]\nseed = [1, 2\n", "tiny.toml:15: a list is not closed")
         self.fails("[grid]\nseed = [1, x]\n", "tiny.toml:15: text must stand in quotes")
-        self.fails("seed = [1, 2]\n", "lists belong into [grid]")
-        self.fails("[gird]\nseed = [1]\n", "a sweep has no section gird")
+        self.fails("seed = [1, 2]\n", "put lists into [grid]")
+        self.fails("[gird]\nseed = [1]\n", "unknown section gird")
         self.fails("seed = 1\n", "has neither a [grid] nor a [[run]]")
-        self.fails("[grid]\nseed = [1, 1]\n", "two runs are called seed_1")
-        self.fails('[[run]]\nname = "..."\nseed = 2\n', "without a letter or digit")
+        self.fails("[grid]\nseed = [1, 1]\n", "two runs are named seed_1")
+        self.fails('[[run]]\nname = "..."\nseed = 2\n', "has no letter or digit")
         self.fails("[grid]\nseed = [1, 2]\n[[run]]\nseed = 3\n", "seed is in [grid] and in a [[run]]")
         self.fails("[grid]\nmax_lr = [1, -1]\n", "tiny.toml, run max_lr_-1: --max_lr")
-        self.fails('[[run]]\nrun_name = "mine"\n', "--run_name is given to each run by the study")
+        self.fails('[[run]]\nrun_name = "mine"\n', "--run_name is set for each run by this tool")
         self.write("[grid]\nseed = [1]\n")
         for arguments, code in ((["nothing.toml"], 2), ([], 2), (["tiny.toml", "--only", "2"], 2), (["tiny.toml", "--dry_run"], 2),
                                 (["tiny.toml", "--program", "nothing"], 2)):

@@ -54,13 +54,13 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments, Signals si
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&files, ends[1], STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&files, ::fileno(errors_), STDERR_FILENO);
-  posix_spawnattr_t attributes; // our programs ignore SIGPIPE; a child must not inherit that
+  posix_spawnattr_t attributes; // our programs ignore SIGPIPE; the child must not
   sigset_t pipe_signal;
   sigemptyset(&pipe_signal);
   sigaddset(&pipe_signal, SIGPIPE);
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setsigdefault(&attributes, &pipe_signal);
-  const int own_group = signals == Signals::shielded ? POSIX_SPAWN_SETPGROUP : 0; // 0 is the default's group: its own
+  const int own_group = signals == Signals::shielded ? POSIX_SPAWN_SETPGROUP : 0; // the default group id 0: a new group
   posix_spawnattr_setflags(&attributes, static_cast<short>(POSIX_SPAWN_SETSIGDEF | own_group));
 
   std::vector<char*> words;

@@ -1,4 +1,4 @@
-// Another program, run for what it prints.
+// A child process whose standard output is read.
 #pragma once
 
 #include <cstdio>
@@ -7,32 +7,32 @@
 
 namespace gpt2 {
 
-// Its standard output is read while it runs; its standard error is kept, for the one line that tells why it failed.
-// A child whose reader has gone is ended by the closed pipe.
+// The caller reads the child's standard output while it runs. Its standard error goes to a temporary file: the last
+// line explains a failure. If the reader goes away, the closed pipe ends the child.
 class ChildProcess {
  public:
   enum class Signals {
-    shared,   // Ctrl-C in the terminal reaches it too
-    shielded, // it has a process group of its own: it ends when we let go of its output
+    shared,   // Ctrl-C in the terminal reaches the child too
+    shielded, // the child has its own process group and ends when its output pipe closes
   };
-  // arguments[0] is looked up on PATH. Throws Error(data) if it cannot be started, Error(disk) without room for its
-  // errors.
+  // arguments[0] is looked up on PATH. Throws Error(data) if it cannot start, Error(disk) if the temporary file for its
+  // standard error cannot be created.
   explicit ChildProcess(const std::vector<std::string>& arguments, Signals signals = Signals::shared);
   ChildProcess(const ChildProcess&) = delete;
   ~ChildProcess();
 
   std::FILE* output() { return output_; }
-  void send(int signal) const; // nothing, once it has been waited for
+  void send(int signal) const; // does nothing after wait()
 
   struct Ending {
     int status;             // exit code, or 128 + the signal that ended it
-    std::string last_words; // the last line of its standard error, may be empty
+    std::string error_line; // the last line of its standard error; may be empty
   };
-  Ending wait(); // once, at the end of its output
+  Ending wait(); // call once, at the end of its output
 
  private:
   std::FILE* output_ = nullptr;
-  std::FILE* errors_ = nullptr; // a nameless temporary file
+  std::FILE* errors_ = nullptr; // an unnamed temporary file
   int process_ = -1;
 };
 

@@ -1,4 +1,4 @@
-// A model to read, not to train: whatever --init_from takes, on the GPU or on the CPU engine.
+// Opens a model for inference, from any source that --init_from takes, on the GPU or the CPU engine.
 #pragma once
 
 #include <memory>
@@ -11,26 +11,26 @@
 namespace gpt2 {
 
 struct InferenceOptions {
-  std::string source;   // as open_weights takes it: a checkpoint, a folder of Hugging Face's, llm.c's .bin, a name
-  std::string hf_cache; // "": where Hugging Face's tools keep it
+  std::string source;   // for open_weights: a checkpoint, a Hugging Face folder or model name, an llm.c .bin file
+  std::string hf_cache; // "": Hugging Face's default cache
   DeviceKind device = DeviceKind::automatic;
   PrecisionChoice precision = PrecisionChoice::automatic; // BF16 on a GPU, FP32 on the CPU
-  int threads = 0;                                        // of the CPU engine; 0: all cores
-  int batch_size = 1;                                     // rows at a time
-  int longest = 0;                                        // tokens of a row; 0: all the positions that the model has
+  int threads = 0;                                        // CPU engine; 0: all cores
+  int batch_size = 1;                                     // rows per forward pass
+  int longest = 0;                                        // tokens per row; 0: all positions of the model
 };
 
 struct InferenceModel {
   std::unique_ptr<Backend> backend; // must outlive the model
   std::unique_ptr<Model> model;
   std::string description;        // "124.4M parameters of runs/x, FP32 on the CPU"
-  std::vector<std::string> notes; // one line for each thing that is not as one might expect
+  std::vector<std::string> notes; // one line for each fallback
 };
 
-// Throws Error(usage) for rows longer than the model's positions, Error(device) for a GPU that is not there,
-// Error(checkpoint) for a source that is not there or not to be used.
+// Throws Error(usage) if rows exceed the model's positions, Error(device) if a required GPU is missing,
+// Error(checkpoint) if the source is missing or unusable.
 InferenceModel open_inference_model(const InferenceOptions& options);
-// The same of a source that has been opened already, for who must know its shape before.
+// The same for a source that is already open: the caller needed its shape first.
 InferenceModel open_inference_model(const InferenceOptions& options, WeightSource& weights);
 
 } // namespace gpt2

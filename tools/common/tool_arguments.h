@@ -1,4 +1,4 @@
-// How the tools read their command lines. A header alone: engine/base stays without CLI11.
+// Command lines of the tools. Header-only: engine/base does not depend on CLI11.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -13,18 +13,24 @@
 
 namespace gpt2 {
 
-// CLI::Range for numbers that are not whole: it would let NaN through.
+// CLI::Range for real numbers: CLI::Range accepts NaN.
 inline CLI::Validator number_in(double low, double high) {
-  const auto range = "[" + CLI::detail::to_string(low) + " - " + CLI::detail::to_string(high) + "]";
-  return {[low, high, range](std::string& text) {
+  return {[low, high](std::string& text) {
             double value = 0;
             const bool inside = CLI::detail::lexical_cast(text, value) && value >= low && value <= high;
-            return inside ? std::string() : "'" + text + "' is no number in " + range;
+            return inside ? std::string() : formatted("must be from %g to %g, not ", low, high) + text;
           },
-          "FLOAT in " + range};
+          ""};
 }
 
-// What is wrong with a command line, in the words of the trainer's own errors where CLI11 would not name a remedy.
+// "a, b or c"
+inline std::string alternatives(const std::vector<std::string>& words) {
+  std::string out;
+  for (size_t i = 0; i < words.size(); ++i) out += (i == 0 ? "" : i + 1 < words.size() ? ", " : " or ") + words[i];
+  return out;
+}
+
+// A usage error in the words of the trainer's errors, with a hint.
 inline Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<CLI::App*> chosen = app.get_subcommands();
   const CLI::App& command = chosen.empty() ? app : *chosen.back();
@@ -42,17 +48,17 @@ inline Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
             did_you_mean(word, is_flag ? flags : commands, "see --help")};
   }
   if (chosen.empty() && !commands.empty())
-    return {ExitCode::usage, "what is to be done is missing", "one of " + listed(commands) + "; see --help"};
+    return {ExitCode::usage, "missing command: " + alternatives(commands), "see --help"};
   return {ExitCode::usage, error.what(), "see --help"};
 }
 
-// The flag that every tool has which writes a file that a user names (engine/base/output_file.h).
+// The flag of every tool that writes a file named by the user (engine/base/output_file.h).
 inline void add_overwrite(CLI::App& app, bool& overwrite,
-                          const std::string& what = "replace a file that is there, whoever wrote it") {
+                          const std::string& what = "replace an existing file, whoever wrote it") {
   app.add_flag("--overwrite", overwrite, what);
 }
 
-// False after --help, whose text has been printed. Throws Error(usage).
+// Returns false after printing --help. Throws Error(usage).
 inline bool parse_arguments(CLI::App& app, int argc, char** argv) {
   for (int i = 1; i < argc; ++i) { // CLI11 would take "--" for the end of the flags, and "---" for a file
     const std::string_view word = argv[i];
@@ -70,7 +76,7 @@ inline bool parse_arguments(CLI::App& app, int argc, char** argv) {
   }
 }
 
-// The main() of a tool: its options, then its work.
+// The main() of a tool: parse the options, then run.
 template <class Command>
 int run_tool(int argc, char** argv, const std::string& description, const std::string& name,
              void (*add_options)(CLI::App&, Command&), ExitCode (*run)(Command&)) {

@@ -13,14 +13,14 @@ namespace gpt2 {
 namespace {
 
 constexpr size_t kCurvePoints = 200;
-constexpr double kLastShare = 0.05; // of the steps: what a training loss is the mean of
+constexpr double kLastShare = 0.05; // of the steps: window of the mean training loss
 constexpr int64_t kFewestLastSteps = 5;
-constexpr size_t kStepsOfPoint = 4; // where runs are not at the same step, their noise does not cancel
+constexpr size_t kStepsOfPoint = 4; // averaged per point: at unequal steps the noise of a batch does not cancel
 
-// ---- a loss at a place of an axis ----
+// ---- loss at a position of an axis ----
 
 struct Curve {
-  std::vector<double> x, y; // finite, x grows: of a step that has two lines the last counts
+  std::vector<double> x, y; // finite, x ascending; the last of several records of a step
 };
 
 Curve curve_of(const MetricTable& table, const std::string& column, Axis axis) {
@@ -32,7 +32,7 @@ Curve curve_of(const MetricTable& table, const std::string& column, Axis axis) {
     if (!std::isfinite(values[i])) continue;
     if (table.at[i].step == last_step) curve.x.pop_back(), curve.y.pop_back();
     last_step = table.at[i].step;
-    curve.x.push_back(along(axis, table.at[i]));
+    curve.x.push_back(coordinate(axis, table.at[i]));
     curve.y.push_back(values[i]);
   }
   return curve;
@@ -41,7 +41,7 @@ Curve curve_of(const MetricTable& table, const std::string& column, Axis axis) {
 Curve validation_of(const RunReader& run, Axis axis) { return curve_of(run.metrics().validations, "val_loss", axis); }
 Curve training_of(const RunReader& run, Axis axis) { return curve_of(run.metrics().steps, "loss", axis); }
 
-double interpolated(const Curve& curve, double x) { // NaN outside of it
+double interpolated(const Curve& curve, double x) { // NaN outside the curve
   if (curve.x.empty() || x < curve.x.front() || x > curve.x.back()) return kMissing;
   const size_t right = static_cast<size_t>(std::lower_bound(curve.x.begin(), curve.x.end(), x) - curve.x.begin());
   if (curve.x[right] == x) return curve.y[right];
@@ -49,7 +49,7 @@ double interpolated(const Curve& curve, double x) { // NaN outside of it
   return curve.y[right - 1] + share * (curve.y[right] - curve.y[right - 1]);
 }
 
-double mean_before(const Curve& curve, double x) { // of the last steps up to x
+double mean_before(const Curve& curve, double x) { // mean of the last steps up to x
   const auto end = std::upper_bound(curve.x.begin(), curve.x.end(), x) - curve.x.begin();
   const auto window = std::max<int64_t>(kFewestLastSteps, std::llround(kLastShare * static_cast<double>(end)));
   double sum = 0;
@@ -67,9 +67,10 @@ double end_of(const RunReader& run, Axis axis, bool of_validation) {
   return curve.x.empty() ? kMissing : curve.x.back();
 }
 
-double step_at(const RunReader& run, Axis axis, double x) { // the last that was over by then
+double step_at(const RunReader& run, Axis axis, double x) { // the last step completed at x
   const std::vector<Moment>& at = run.metrics().steps.at;
-  const auto after = std::find_if(at.begin(), at.end(), [&](const Moment& moment) { return along(axis, moment) > x; });
+  const auto after =
+      std::find_if(at.begin(), at.end(), [&](const Moment& moment) { return coordinate(axis, moment) > x; });
   return after == at.begin() ? 0 : static_cast<double>(std::prev(after)->step);
 }
 
@@ -94,19 +95,19 @@ std::vector<Pair> all_pairs(const RunGroup& first, const RunGroup& other) {
   return pairs;
 }
 
-// ---- where they are compared ----
+// ---- where losses are compared ----
 
-// Those that say where losses are compared: a run that is ruined would take all others back to before it was.
+// Diverged runs do not limit where the others are compared.
 std::vector<const RunReader*> sound_runs(const std::vector<RunGroup>& groups) {
   std::vector<const RunReader*> runs;
   for (const RunGroup& group : groups)
     std::copy_if(group.runs.begin(), group.runs.end(), std::back_inserter(runs),
-                 [](const RunReader* run) { return !is_ruined(*run); });
+                 [](const RunReader* run) { return !has_diverged(*run); });
   return runs;
 }
 
-// The last place at which every run was validated; NaN: there is none. What lies between two validations is a guess,
-// and a line between them is above a curve that flattens.
+// The last position at which every run was validated; NaN: none. No interpolation: a line between two validations lies
+// above a flattening curve.
 double last_common_validation(Axis axis, const std::vector<const RunReader*>& runs) {
   std::map<double, size_t> seen;
   for (const RunReader* run : runs)
@@ -123,20 +124,20 @@ double last_common_step(const std::vector<const RunReader*>& runs) {
   return std::isfinite(last) ? last : 0;
 }
 
-struct CommonLoss { // the last that all of some runs have
+struct CommonLoss { // the last loss that all runs have
   bool of_validation;
   double step;
 };
 
 CommonLoss last_common_loss(const std::vector<const RunReader*>& runs) {
-  if (runs.empty()) return {true, 0}; // all are ruined: there is no loss, and the verdict says why
+  if (runs.empty()) return {true, 0}; // all diverged: the verdict explains it
   const double validated = last_common_validation(Axis::step, runs);
   if (!std::isnan(validated)) return {true, validated};
   return {false, last_common_step(runs)};
 }
 
-double end_of(const Pair& pair, Axis axis, bool of_validation) { // NaN: one of them is ruined
-  if (is_ruined(*pair.first) || is_ruined(*pair.other)) return kMissing;
+double end_of(const Pair& pair, Axis axis, bool of_validation) { // NaN: one run diverged
+  if (has_diverged(*pair.first) || has_diverged(*pair.other)) return kMissing;
   return std::min(end_of(*pair.first, axis, of_validation), end_of(*pair.other, axis, of_validation));
 }
 
@@ -146,7 +147,7 @@ std::vector<double> losses_at(const RunGroup& group, Axis axis, double x, bool o
   return losses;
 }
 
-// `place`: for all runs; NaN: for each pair, or for all that are not paired, where the first of them ended.
+// `place`: common to all runs. NaN: the earlier end of each pair, or of all runs if they are not paired.
 Gap gap_at(Axis axis, double place, const RunGroup& first, const RunGroup& other, bool paired, bool of_validation) {
   Gap gap;
   const std::vector<Pair> pairs = paired ? pairs_of(first, other) : all_pairs(first, other);
@@ -156,7 +157,7 @@ Gap gap_at(Axis axis, double place, const RunGroup& first, const RunGroup& other
   for (const Pair& pair : pairs) {
     const double end = end_of(pair, axis, of_validation);
     if (std::isnan(end)) {
-      differences.push_back(kMissing); // its seed keeps its place among the others
+      differences.push_back(kMissing); // keeps the index of its seed
       continue;
     }
     const double x = paired && std::isnan(place) ? end : common;
@@ -178,9 +179,9 @@ Gap gap_at(Axis axis, double place, const RunGroup& first, const RunGroup& other
   return gap;
 }
 
-// ---- curves of the gap ----
+// ---- gap curves ----
 
-// The mean of the losses in each stretch of the axis; a stretch without a step takes what is between its neighbours.
+// Mean loss in each interval between edges; an interval without a step is interpolated.
 std::vector<double> means_between(const Curve& curve, const std::vector<double>& edges) {
   std::vector<double> means;
   for (size_t i = 1, at = 0; i < edges.size(); ++i) {
@@ -230,7 +231,7 @@ GapCurve training_gap(Axis axis, const std::vector<Pair>& pairs) {
   return curve;
 }
 
-// Where the first group was validated.
+// At the validations of the first group.
 GapCurve validation_gap(Axis axis, const std::vector<Pair>& pairs) {
   GapCurve curve;
   if (pairs.empty()) return curve;
@@ -248,7 +249,7 @@ GapCurve validation_gap(Axis axis, const std::vector<Pair>& pairs) {
   return curve;
 }
 
-// Every run with every other: those differences are not independent.
+// All pairs of runs: their differences are not independent, so they have no standard error.
 void drop_band(GapCurve& curve) { curve.low = curve.high = curve.mean; }
 
 // ---- groups ----
@@ -268,7 +269,7 @@ std::vector<double> over_runs(const RunGroup& group, double (*value)(const RunRe
   return out;
 }
 
-// At the last loss that these two have: a third one that was cut has no part in it.
+// At the last loss that these two groups share; other groups do not matter.
 GroupGap gap_between(const RunGroup& first, const RunGroup& other, double margin) {
   GroupGap gap;
   const std::vector<Pair> pairs = pairs_of(first, other);
@@ -280,7 +281,7 @@ GroupGap gap_between(const RunGroup& first, const RunGroup& other, double margin
   gap.of_validation = common.of_validation;
   for (const Axis axis : kAxes) {
     const size_t at = static_cast<size_t>(axis);
-    double place = kMissing; // by time runs are nowhere together
+    double place = kMissing; // no two runs share a time
     if (axis == Axis::step) place = common.step;
     if (axis == Axis::tokens && gap.of_validation) place = last_common_validation(axis, runs);
     gap.at[at] = gap_at(axis, place, first, other, gap.paired, gap.of_validation);
@@ -289,24 +290,23 @@ GroupGap gap_between(const RunGroup& first, const RunGroup& other, double margin
     if (!gap.paired) drop_band(gap.train[at]), drop_band(gap.validation[at]);
   }
   gap.verdict = judge(gap.at[0].estimate, margin);
-  if (has_ruined(first) || has_ruined(other)) gap.verdict = {Outcome::diverged, 0};
+  if (any_diverged(first) || any_diverged(other)) gap.verdict = {Outcome::diverged, 0};
   return gap;
 }
 
-// Empty: a gap that was taken where the losses of all groups were.
+// Empty: the gap is at the same step as the summaries.
 std::string note_on_place(const Comparison& comparison, const std::string& name, const GroupGap& gap) {
   const double step = gap.at[static_cast<size_t>(Axis::step)].at;
   if (std::isnan(step) ||
       (gap.of_validation == comparison.of_validation && step == static_cast<double>(comparison.step)))
     return "";
   return "the gap at equal step between " + name + " and " + comparison.groups.front().name + " is of the " +
-         (gap.of_validation ? "validation" : "training") +
-         formatted(" loss at step %.0f, the last that both have", step);
+         (gap.of_validation ? "validation" : "training") + formatted(" loss at step %.0f, the last one in both", step);
 }
 
 } // namespace
 
-double along(Axis axis, const Moment& moment) {
+double coordinate(Axis axis, const Moment& moment) {
   return axis == Axis::step ? static_cast<double>(moment.step) : axis == Axis::tokens ? moment.tokens : moment.seconds;
 }
 
@@ -320,7 +320,7 @@ Comparison compare(const std::vector<RunGroup>& groups, double margin) {
   out.of_validation = common.of_validation;
   out.step = static_cast<int64_t>(common.step);
   if (!out.of_validation)
-    out.notes.push_back("no validation that all have: the losses are of the training's last steps");
+    out.notes.push_back("no validation is common to all runs: using the training loss of the last steps");
   const double first_speed = estimate(over_runs(groups.front(), typical_speed)).mean;
   for (const RunGroup& group : groups) {
     const Estimate speed = estimate(over_runs(group, typical_speed));

@@ -1,4 +1,4 @@
-// Groups of runs that differ by more than their seed, each against the first: gaps at equal step, tokens and time.
+// Compares groups of runs with the first group: loss differences (gaps) at equal step, tokens and time.
 #pragma once
 
 #include <array>
@@ -14,47 +14,47 @@ namespace gpt2 {
 
 enum class Axis { step, tokens, seconds };
 constexpr std::array<Axis, 3> kAxes = {Axis::step, Axis::tokens, Axis::seconds};
-double along(Axis axis, const Moment& moment);
+double coordinate(Axis axis, const Moment& moment);
 
-struct Gap { // loss of a group less that of the first: below 0 is better
+struct Gap { // loss of a group minus loss of the first group: negative is better
   Estimate estimate;
-  double at = 0;                      // where on the axis, the mean over seeds
-  double step_of_first = 0, step = 0; // where the two were then
-  std::vector<double> by_seed;        // of each pair; empty: not paired
+  double at = 0;                      // position on the axis, mean over seeds
+  double step_of_first = 0, step = 0; // of the two groups at that position
+  std::vector<double> by_seed;        // one per pair; empty: not paired
 };
 
-struct GapCurve { // mean over seeds, and two standard errors around it where there are several
+struct GapCurve { // mean over seeds, plus and minus two standard errors
   std::vector<double> x, mean, low, high;
 };
 
 struct GroupSummary {
   Estimate loss; // at Comparison::step
   Estimate tokens_per_second;
-  Estimate memory_gb;  // the most in use
-  double speed_ratio;  // to the first group
-  std::string trouble; // "1 diverged, 2 not finished"; empty: all are done
+  Estimate memory_gb;  // peak
+  double speed_ratio;  // relative to the first group
+  std::string trouble; // "1 diverged, 2 stopped"; empty: all finished
 };
 
-struct GroupGap {                            // of a group against the first
+struct GroupGap {                            // a group compared with the first
   std::array<Gap, 3> at;                     // by axis
   std::array<GapCurve, 3> train, validation; // by axis
   bool paired = true;                        // over seeds
-  bool of_validation = true;                 // of this group's and the first one's; else of their training loss
-  std::vector<int64_t> seeds;                // that both have
-  GapVerdict verdict;                        // of the gap at equal step
+  bool of_validation = true;                 // validation loss; else training loss
+  std::vector<int64_t> seeds;                // common to both groups
+  GapVerdict verdict;                        // on the gap at equal step
 };
 
 struct Comparison {
   std::vector<RunGroup> groups;
   std::vector<GroupSummary> summaries;
   std::vector<GroupGap> gaps;     // of groups 1, 2, ...
-  bool of_validation = true;      // the groups' losses; else of the last steps' training loss
-  int64_t step = 0;               // at which they were measured, the last that all have; a gap has its own
+  bool of_validation = true;      // summaries: validation loss; else mean training loss of the last steps
+  int64_t step = 0;               // of the summaries' losses: the last step that all runs have
   double margin = 0;              // nats
-  std::vector<std::string> notes; // what makes the comparison doubtful
+  std::vector<std::string> notes; // reasons to doubt the comparison
 };
 
-// Throws Error(usage) if two groups have one name, or a group has a seed twice.
+// Throws Error(usage) if two groups share a name or a group has a seed twice.
 Comparison compare(const std::vector<RunGroup>& groups, double margin);
 
 } // namespace gpt2

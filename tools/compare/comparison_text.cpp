@@ -48,8 +48,8 @@ std::string verdict_text(const Comparison& c, size_t group) {
   const Estimate& at = gap.at[0].estimate;
   const std::string margin = formatted("%g", c.margin) + " nats";
   const std::string numbers = formatted("%+.4f nats, standard error %.4f, ", at.mean, at.error) +
-                              counted(at.count, "seed") + (gap.paired ? "" : ", not paired: no seed in common");
-  const std::string sure = formatted(" 2 standard errors of %lld seeds: %.0f %% sure.",
+                              counted(at.count, "seed") + (gap.paired ? "" : ", not paired: no common seed");
+  const std::string sure = formatted(" Two standard errors with %lld seeds: %.0f %% confidence.",
                                      static_cast<long long>(at.count), 100 * coverage_of_two_errors(at.count));
   switch (gap.verdict.outcome) {
     case Outcome::within:
@@ -59,25 +59,24 @@ std::string verdict_text(const Comparison& c, size_t group) {
       return name + " is " + (at.mean > 0 ? "worse" : "better") + " than " + first +
              formatted(" by %.4f nats: ", std::abs(at.mean)) + numbers + "." + sure;
     case Outcome::unclear:
-      return "whether " + name + " is within " + margin + " of " + first + " cannot be said with " +
-             counted(at.count, "seed") + ": " + numbers + "; " +
-             (gap.verdict.seeds_needed < 1000 ? formatted("about %.0f seeds would be needed.", gap.verdict.seeds_needed)
-                                              : "more than 1000 seeds would be needed.");
+      return counted(at.count, "seed") + " cannot decide whether " + name + " is within " + margin + " of " + first +
+             ": " + numbers + ". " +
+             (gap.verdict.seeds_needed < 1000 ? formatted("About %.0f seeds are needed.", gap.verdict.seeds_needed)
+                                              : "More than 1000 seeds are needed.");
     case Outcome::one_seed:
-      return formatted("%+.4f nats in one seed: nothing can be concluded about ", at.mean) + name + " and " + first +
-             ". Give each 3 seeds or more.";
+      return formatted("%+.4f nats with one seed: no conclusion about ", at.mean) + name + " and " + first +
+             ". Use 3 seeds or more.";
     case Outcome::diverged: {
       std::string which;
       for (const size_t i : {size_t{0}, group})
         if (!c.summaries[i].trouble.empty())
           which += (which.empty() ? "" : "; ") + c.groups[i].name + ": " + c.summaries[i].trouble;
-      return "no gap can be given between " + name + " and " + first + ", because runs ended without a loss (" + which +
-             ").";
+      return "no gap between " + name + " and " + first + ": a run diverged (" + which + ").";
     }
     case Outcome::no_number:
       break;
   }
-  return name + " and " + first + " have no loss in common: nothing can be said.";
+  return name + " and " + first + " have no common loss: no conclusion.";
 }
 
 std::vector<std::string> comparison_table(const Comparison& c) {
@@ -104,11 +103,11 @@ std::vector<std::string> comparison_table(const Comparison& c) {
   lines.emplace_back();
   for (const std::string& line : aligned_columns(rows)) lines.push_back(line);
   lines.emplace_back();
-  const auto say = [&](const std::string& text) { lines.push_back(wrap_text(text, kColumns, 2)); };
+  const auto add = [&](const std::string& text) { lines.push_back(wrap_text(text, kColumns, 2)); };
   for (size_t i = 0; i < c.groups.size(); ++i)
-    if (!c.summaries[i].trouble.empty()) say("note: " + c.groups[i].name + ": " + c.summaries[i].trouble);
-  for (const std::string& note : c.notes) say("note: " + note);
-  for (size_t i = 1; i < c.groups.size(); ++i) say("verdict: " + verdict_text(c, i));
+    if (!c.summaries[i].trouble.empty()) add("note: " + c.groups[i].name + ": " + c.summaries[i].trouble);
+  for (const std::string& note : c.notes) add("note: " + note);
+  for (size_t i = 1; i < c.groups.size(); ++i) add("verdict: " + verdict_text(c, i));
   return lines;
 }
 

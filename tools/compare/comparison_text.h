@@ -1,4 +1,4 @@
-// A comparison in words and tables: for the terminal, for scripts, and for its page.
+// A comparison as text for the terminal and as JSON for scripts and the page.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -13,20 +13,20 @@ namespace {
 
 using Json = nlohmann::json;
 
-// What may differ within a group, and what does not matter for the loss.
-const std::set<std::string> kOfOneRun = {"seed", "run_name", "log_dir", "checkpoint_dir", "resume", "plan_cache"};
+// Options that may differ within a group: they do not affect the loss, or are the seed.
+const std::set<std::string> kPerRunOptions = {"seed", "run_name", "log_dir", "checkpoint_dir", "resume", "plan_cache"};
 
 const Json& options_of(const RunReader& run) { return run.metrics().lives.back()["options"]; }
 
 Json compared_options(const RunReader& run) {
   Json options = options_of(run);
-  for (const std::string& name : kOfOneRun) options.erase(name);
+  for (const std::string& name : kPerRunOptions) options.erase(name);
   return options;
 }
 
 std::string shown(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
-// "precision fp8", or "fp8" where the value says what it is.
+// "max_lr=0.001", or only the value where it explains itself: "fp8".
 std::string name_by(const std::vector<std::string>& differing, const Json& options) {
   std::string name;
   for (const std::string& key : differing) {
@@ -44,7 +44,7 @@ std::vector<std::string> differing_options(const std::vector<Json>& all) {
   for (const std::string& name : names)
     for (const Json& options : all)
       if (options.value(name, Json()) != all.front().value(name, Json())) differing.insert(name);
-  if (differing.contains("precision")) differing.erase("use_fp8"); // says the same
+  if (differing.contains("precision")) differing.erase("use_fp8"); // the same setting
   return {differing.begin(), differing.end()};
 }
 
@@ -65,8 +65,8 @@ std::vector<RunGroup> group_by_options(const std::vector<RunReader>& runs) {
     groups[at].runs.push_back(&run);
   }
   if (groups.size() < 2)
-    throw Error(ExitCode::usage, "these runs differ in nothing but their seeds",
-                "name the groups yourself: bin/compare A=RUN,RUN B=RUN,RUN");
+    throw Error(ExitCode::usage, "these runs differ only in their seeds",
+                "name the groups: bin/compare A=RUN,RUN B=RUN,RUN");
   const std::vector<std::string> differing = differing_options(options);
   for (size_t i = 0; i < groups.size(); ++i)
     groups[i].name = differing.size() <= 2 ? name_by(differing, options[i]) : groups[i].runs.front()->name();
@@ -77,32 +77,31 @@ void check_groups(const std::vector<RunGroup>& groups) {
   std::set<std::string> names;
   for (const RunGroup& group : groups) {
     if (!names.insert(group.name).second)
-      throw Error(ExitCode::usage, "two groups are called " + group.name, "give each a name of its own");
+      throw Error(ExitCode::usage, "two groups are named " + group.name, "give each group its own name");
     std::set<int64_t> seeds;
     for (const RunReader* run : group.runs)
       if (!seeds.insert(seed_of(*run)).second)
         throw Error(
             ExitCode::usage,
-            run->name() + " has the seed of another run of " + group.name + ", " + std::to_string(seed_of(*run)),
-            "leave one out: they are no two seeds");
+            run->name() + " has the same seed as another run of " + group.name + ": " + std::to_string(seed_of(*run)),
+            "remove one of them");
   }
 }
 
-// Its last loss is no number: what it had before says nothing about where it led.
-bool is_ruined(const RunReader& run) {
+bool has_diverged(const RunReader& run) {
   return state_of(run) == "diverged" || (!run.metrics().validations.at.empty() && !std::isfinite(last_validation(run)));
 }
 
-bool has_ruined(const RunGroup& group) {
-  return std::any_of(group.runs.begin(), group.runs.end(), [](const RunReader* run) { return is_ruined(*run); });
+bool any_diverged(const RunGroup& group) {
+  return std::any_of(group.runs.begin(), group.runs.end(), [](const RunReader* run) { return has_diverged(*run); });
 }
 
 std::string trouble_of(const RunGroup& group) {
   std::map<std::string, int> states;
-  for (const RunReader* run : group.runs) ++states[is_ruined(*run) ? "diverged" : state_of(*run)];
+  for (const RunReader* run : group.runs) ++states[has_diverged(*run) ? "diverged" : state_of(*run)];
   std::string out;
   for (const auto& [state, words] :
-       {std::pair{"diverged", "diverged"}, {"stopped", "not finished"}, {"running", "still running"}})
+       {std::pair{"diverged", "diverged"}, {"failed", "failed"}, {"stopped", "stopped"}, {"running", "still running"}})
     if (states[state] > 0) out += (out.empty() ? "" : ", ") + std::to_string(states[state]) + " " + words;
   return out;
 }
@@ -117,12 +116,12 @@ std::vector<std::string> doubts(const std::vector<RunGroup>& groups) {
         data += (data.empty() ? "" : ", ") + std::string(name);
         break;
       }
-  if (!data.empty()) notes.push_back("their data differ (" + data + "): the losses are not of the same text");
+  if (!data.empty()) notes.push_back("the groups use different data (" + data + "): their losses are not comparable");
   std::set<std::string> devices;
   for (const RunGroup& group : groups)
     for (const RunReader* run : group.runs)
       devices.insert(shown(run->metrics().lives.back().value("device", Json(""))));
-  if (devices.size() > 1) notes.push_back("they ran on different devices: speed and time compare those");
+  if (devices.size() > 1) notes.push_back("the runs used different devices: speed and time compare the devices");
   return notes;
 }
 

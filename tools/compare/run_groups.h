@@ -1,4 +1,4 @@
-// Runs that differ in their seed alone, as one group; and what can be said of groups before any loss is compared.
+// Groups of runs that differ only in their seed, and checks of groups before losses are compared.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@
 
 namespace gpt2 {
 
-using RunGroup = PageGroup; // its runs: one a seed
+using RunGroup = PageGroup; // one run per seed
 
-// Runs that differ in their seed alone are a group, in the order of first sight; its name is what tells it apart, or
-// the name of the run. Throws Error(usage) if there are not two groups.
+// Groups runs that differ only in their seed, in the order of their first run. A group is named after its differing
+// options or after its first run. Throws Error(usage) if there are fewer than two groups.
 std::vector<RunGroup> group_by_options(const std::vector<RunReader>& runs);
 
 int64_t seed_of(const RunReader& run);
 
-void check_groups(const std::vector<RunGroup>& groups); // throws Error(usage) if two have one name, or one a seed twice
+void check_groups(const std::vector<RunGroup>& groups); // throws Error(usage): a repeated name or seed
 
-bool is_ruined(const RunReader& run);          // its last loss is no number
-bool has_ruined(const RunGroup& group);        // a run that is
-std::string trouble_of(const RunGroup& group); // "1 diverged, 2 not finished"; empty: all are done
+bool has_diverged(const RunReader& run); // its last loss is NaN or infinite, or it ended on skipped steps
+bool any_diverged(const RunGroup& group);
+std::string trouble_of(const RunGroup& group); // "1 diverged, 2 stopped"; empty: all finished
 
-// What makes a comparison of them doubtful: other data, other devices.
+// Reasons to doubt a comparison: different data or devices.
 std::vector<std::string> doubts(const std::vector<RunGroup>& groups);
 
 } // namespace gpt2

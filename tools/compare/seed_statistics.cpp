@@ -53,7 +53,7 @@ GapVerdict judge(const Estimate& gap, double margin) {
   const double size = std::abs(gap.mean), reach = 2 * gap.error;
   if (size + reach <= margin) return {Outcome::within};
   if (size > reach && size > margin) return {gap.mean > 0 ? Outcome::worse : Outcome::better};
-  // Inside the margin 2 SE must shrink to the room that is left, outside to the gap itself.
+  // Inside the margin 2 SE must shrink to the distance to the margin, outside to the gap itself.
   const double room = size < margin ? margin - size : size;
   const double needed = room > 0 ? std::ceil(std::pow(2 * gap.deviation / room, 2)) : INFINITY;
   return {Outcome::unclear, std::max(needed, static_cast<double>(gap.count) + 1)};

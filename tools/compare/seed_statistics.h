@@ -1,4 +1,4 @@
-// What several seeds allow to be said about a difference: mean, standard error, verdict.
+// Statistics over seeds: mean, standard error, verdict on a difference.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,18 @@
 namespace gpt2 {
 
 struct Estimate {
-  double mean = 0;      // NaN: of no number
+  double mean = 0;      // NaN: no values
   double error = 0;     // standard error of the mean: sample deviation / sqrt(count); NaN for fewer than two
-  double deviation = 0; // of one, n - 1 in the denominator; NaN for fewer than two
+  double deviation = 0; // sample standard deviation (n - 1); NaN for fewer than two
   int64_t count = 0;
 };
 
-Estimate estimate(const std::vector<double>& values); // NaNs are left out
-// Of two sets of runs that share no seed: the difference of their means, Welch's standard error; `count` is that of the
-// smaller set.
+Estimate estimate(const std::vector<double>& values); // ignores NaN
+// For two sets without a common seed: difference of the means with Welch's standard error; `count` of the smaller set.
 Estimate difference(const std::vector<double>& from, const std::vector<double>& to);
 
-// How sure it is that the truth is within two standard errors: Student's t with count - 1 degrees of freedom. 0.70 for
-// two, 0.82 for three, 0.88 for five.
+// Confidence of mean +- 2 standard errors: Student's t with count - 1 degrees of freedom. 0.70 for two, 0.82 for three,
+// 0.88 for five.
 double coverage_of_two_errors(int64_t count);
 
 enum class Outcome { within, better, worse, unclear, one_seed, diverged, no_number };
@@ -40,11 +39,10 @@ constexpr auto names_of(Outcome) {
 
 struct GapVerdict {
   Outcome outcome = Outcome::no_number;
-  double seeds_needed = 0; // unclear: about so many; infinity: the mean stands on the margin
+  double seeds_needed = 0; // if unclear; infinity: the mean equals the margin
 };
 
-// A loss that differs by `gap`: within the margin if |mean| + 2 SE is; else better or worse if |mean| is beyond the
-// margin and beyond 2 SE; else unclear.
+// within: |mean| + 2 SE <= margin. better or worse: |mean| > margin and |mean| > 2 SE. Otherwise unclear.
 GapVerdict judge(const Estimate& gap, double margin);
 
 } // namespace gpt2

@@ -18,7 +18,7 @@ std::vector<float> normal_values(size_t count, uint64_t seed) {
   return values;
 }
 
-// To the FP8 grid by the kernel that training uses; false if a value is not what encoding and decoding it give.
+// Rounds to FP8 with the training kernel. False if a value differs from encoding and decoding it.
 bool quantize(Cpu& cpu, std::vector<float>& values, Fp8Format format) {
   const float scale = fp8_max(format) / 5;
   const std::vector<float> before = values;
@@ -36,9 +36,9 @@ bool quantize(Cpu& cpu, std::vector<float>& values, Fp8Format format) {
   return true;
 }
 
-// in (R, C) weight^T (OC, C) against the same in double: the largest error, relative to the norm of a row.
-double product_error(const std::vector<float>& out, const std::vector<float>& in, const std::vector<float>& weight,
-                     size_t R, size_t C, size_t OC) {
+// in (R, C) times weight^T (OC, C) against double precision: the largest error, relative to sqrt(C).
+double gemm_error(const std::vector<float>& out, const std::vector<float>& in, const std::vector<float>& weight,
+                  size_t R, size_t C, size_t OC) {
   double worst = 0;
   for (size_t r = 0; r < R; ++r) {
     for (size_t o = 0; o < OC; ++o) {
@@ -50,19 +50,19 @@ double product_error(const std::vector<float>& out, const std::vector<float>& in
   return std::isfinite(worst) ? worst : INFINITY;
 }
 
-void check_emulated_product(const Report& report) {
+void check_emulated_gemm(const Report& report) {
   constexpr size_t R = 64, C = 256, OC = 128;
-  constexpr double kTolerance = 1e-5; // FP32 sums of 256 terms
+  constexpr double kTolerance = 1e-5; // FP32 sums, K = 256
   Cpu cpu;
   std::vector<float> in = normal_values(R * C, 1), weight = normal_values(OC * C, 2), out(R * OC);
   const bool on_grid = quantize(cpu, in, Fp8Format::e5m2) && quantize(cpu, weight, Fp8Format::e4m3);
   gemm_forward(
       cpu, {.out = out.data(), .in = in.data(), .weight = weight.data(), .bias = nullptr, .rows = R, .C = C, .OC = OC});
-  const double error = product_error(out, in, weight, R, C, OC);
-  const std::string what = formatted("an emulated FP8 product differs from its reference by %.1e", error);
+  const double error = gemm_error(out, in, weight, R, C, OC);
+  const std::string what = formatted("emulated FP8 GEMM: relative error %.1e", error);
   if (on_grid && error < kTolerance) return report({"FP8 on the CPU", Level::ok, what});
-  report({"FP8 on the CPU", Level::fail, what + (on_grid ? "" : ", and its operands are no FP8 numbers"),
-          "build it again (make clean; make), with another OpenBLAS if that does not help", ExitCode::numerics});
+  report({"FP8 on the CPU", Level::fail, what + (on_grid ? "" : "; its operands are not FP8 values"),
+          "rebuild (make clean; make); if that does not help, use another OpenBLAS", ExitCode::numerics});
 }
 
 void check_rates(const Report& report) {
@@ -78,22 +78,22 @@ void check_rates(const Report& report) {
     for (; watch.seconds() < kSeconds; ++count) work();
     return count / watch.seconds();
   };
-  const double products = per_second([&] {
+  const double gemms = per_second([&] {
     gemm_forward(
         cpu,
         {.out = out.data(), .in = in.data(), .weight = weight.data(), .bias = nullptr, .rows = N, .C = N, .OC = N});
   });
   std::vector<char> from(size_t{64} << 20, 1), to(from.size());
-  const double copies = per_second([&] { std::memcpy(to.data(), from.data(), from.size()); });
+  const double memcpys = per_second([&] { std::memcpy(to.data(), from.data(), from.size()); });
   report({"CPU engine", Level::ok,
-          formatted("FP32 products %.0f GFLOP/s, copies %.1f GB/s on one thread", products * 2.0 * N * N * N / 1e9,
-                    copies * 2.0 * static_cast<double>(from.size()) / 1e9)});
+          formatted("FP32 GEMM %.0f GFLOP/s, memcpy %.1f GB/s on one thread", gemms * 2.0 * N * N * N / 1e9,
+                    memcpys * 2.0 * static_cast<double>(from.size()) / 1e9)});
 }
 
 } // namespace
 
 void check_cpu_engine(const Report& report) {
-  check(report, "FP8 on the CPU", [&] { check_emulated_product(report); });
+  check(report, "FP8 on the CPU", [&] { check_emulated_gemm(report); });
   check(report, "CPU engine", [&] { check_rates(report); });
 }
 

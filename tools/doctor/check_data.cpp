@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Shards that no dataset.json tells about: those of HDF5 have hashes of their own, .bin files have none.
+// Shards without dataset.json: HDF5 shards contain hashes, .bin files do not.
 void verify_shards(const std::string& pattern, const Report& report) {
   int64_t tokens = 0;
   int without = 0;
@@ -25,9 +25,9 @@ void verify_shards(const std::string& pattern, const Report& report) {
       ++without;
   }
   const std::string what = pattern + ": " + format_count(static_cast<double>(tokens)) + " tokens";
-  if (without == 0) return report({"hashes", Level::ok, what + "; every hash is right"});
-  report({"hashes", Level::warn, what + "; " + counted(without, "shard") + " without a hash to be compared with",
-          "give the folder of a data set that bin/prepare_data made"});
+  if (without == 0) return report({"hashes", Level::ok, what + "; all hashes match"});
+  report({"hashes", Level::warn, what + "; " + counted(without, "shard") + " without a hash",
+          "give a dataset folder made by bin/prepare_data"});
 }
 
 void verify_folder(const std::string& folder, const Report& report) {
@@ -36,8 +36,8 @@ void verify_folder(const std::string& folder, const Report& report) {
   int64_t bytes = 0;
   for (const ShardEntry& shard : manifest.shards) bytes += shard.bytes;
   report({"hashes", Level::ok,
-          folder + ": " + std::to_string(manifest.shards.size()) + " shards, " +
-              format_bytes(static_cast<double>(bytes)) + ", every hash is right; read at " +
+          folder + ": " + counted(static_cast<int64_t>(manifest.shards.size()), "shard") + ", " +
+              format_bytes(static_cast<double>(bytes)) + ", all hashes match; read at " +
               format_bytes(static_cast<double>(bytes) / watch.seconds()) + "/s"});
 }
 
@@ -45,12 +45,12 @@ void verify_folder(const std::string& folder, const Report& report) {
 
 void check_data(const RunData* data, const std::string& verified, const Report& report) {
   if (data && data->built_in)
-    report({"data", Level::warn, "the built-in sample: stories of a small grammar, for a first try",
+    report({"data", Level::warn, "the built-in sample: generated stories, for a first try",
             "give --dataset or --train_data, see data/README.md"});
   else if (data)
     report({"data", Level::ok, data_text(*data->train, data->train_from)});
   if (data && !data->validation)
-    report({"validation data", Level::warn, "none: nobody will know how good the model is", "give --val_data"});
+    report({"validation data", Level::warn, "none: the run will not be evaluated", "give --val_data"});
   if (verified.empty()) return;
   check(report, "hashes", [&] {
     if (fs::is_directory(verified))

@@ -1,4 +1,4 @@
-#include "engine/backend/light_speed.h"
+#include "engine/backend/roofline.h"
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "tools/doctor/checks.h"
@@ -11,18 +11,18 @@ namespace {
 
 void report_no_gpu(const Options& options, const std::string& why, const Report& report) {
   if (options.device == DeviceKind::cuda)
-    return report({"GPU", Level::fail, "--device cuda: " + why, "use --device cpu, or auto to take what is there",
-                   ExitCode::device});
-  report({"GPU", Level::warn, why + ": the CPU reference engine will compute",
-          "for more than a first try, take a machine with an NVIDIA GPU of compute capability 9.0"});
+    return report(
+        {"GPU", Level::fail, "--device cuda: " + why, "use --device cpu, or --device auto", ExitCode::device});
+  report({"GPU", Level::warn, why + ": a run trains on the CPU",
+          "use a machine with an NVIDIA GPU of compute capability 9.0 for more than a first try"});
 }
 
 #ifdef GPT2_WITH_CUDA
 
-// Products of 8192^3 on one H200 SXM with CUDA 13.0, cuBLASLt 13.1, 2026-11-16; machines differ by some percent.
+// GEMMs of 8192^3 on one H200 SXM with CUDA 13.0, cuBLASLt 13.1, 2026-11-16; machines differ by a few percent.
 constexpr double kH200Bf16Tflops = 736, kH200Fp8Tflops = 1520;
 constexpr double kSlow = 0.85;
-constexpr int kNewestTried = 90; // compute capability
+constexpr int kNewestTested = 90; // compute capability
 
 std::string condition_text(const GpuCondition& now) {
   std::string out;
@@ -32,22 +32,21 @@ std::string condition_text(const GpuCondition& now) {
     out += formatted(", %.0f of %.0f W", *now.power_watts, *now.power_limit_watts);
   if (now.temperature_c) out += formatted(", %.0f C", *now.temperature_c);
   if (now.ecc) out += *now.ecc ? ", ECC on" : ", ECC off";
-  return out.empty() ? ", clocks and power not known (no NVML)" : out;
+  return out.empty() ? ", clocks and power unknown (no NVML)" : out;
 }
 
-// What is wrong with it, and what to do; "" and "": nothing.
+// The problem and the advice; both empty: none.
 std::pair<std::string, std::string> trouble_of(const GpuCondition& now) {
   if (now.uncorrected_errors.value_or(0) > 0)
-    return {"; its memory had " + std::to_string(*now.uncorrected_errors) + " errors that ECC could not correct",
-            "reset the GPU (nvidia-smi --gpu-reset), and have it replaced if they come back"};
+    return {"; " + counted(*now.uncorrected_errors, "uncorrectable ECC error"),
+            "reset the GPU (nvidia-smi --gpu-reset); replace it if the errors return"};
   if (now.slowed && !now.slowed->empty())
-    return {"; its clocks are held back: " + listed(*now.slowed),
-            "look after cooling and power (nvidia-smi -q -d PERFORMANCE)"};
+    return {"; clocks throttled: " + listed(*now.slowed), "check cooling and power (nvidia-smi -q -d PERFORMANCE)"};
   if (now.power_limit_watts && now.usual_power_limit_watts &&
       *now.power_limit_watts < 0.98 * *now.usual_power_limit_watts)
-    return {formatted("; its usual power limit is %.0f W", *now.usual_power_limit_watts),
-            formatted("raise it: nvidia-smi -pl %.0f", *now.usual_power_limit_watts)};
-  if (now.ecc && !*now.ecc) return {"", "turn on ECC (nvidia-smi -e 1), or a flipped bit may go unnoticed for days"};
+    return {formatted("; default power limit %.0f W", *now.usual_power_limit_watts),
+            formatted("raise the limit: nvidia-smi -pl %.0f", *now.usual_power_limit_watts)};
+  if (now.ecc && !*now.ecc) return {"", "turn on ECC (nvidia-smi -e 1): without it bit flips go unnoticed"};
   return {"", ""};
 }
 
@@ -55,7 +54,7 @@ void check_device(int device, const Report& report) {
   const CudaDeviceInfo info = probe_cuda_device(device);
   const std::string name = "GPU " + std::to_string(device);
   if (!info.usable)
-    return report({name, Level::fail, info.why_not, "choose another (CUDA_VISIBLE_DEVICES)", ExitCode::device});
+    return report({name, Level::fail, info.why_not, "choose another GPU (CUDA_VISIBLE_DEVICES)", ExitCode::device});
   const GpuCondition now = gpu_condition(device);
   const auto [trouble, advice] = trouble_of(now);
   report({name, advice.empty() ? Level::ok : Level::warn,
@@ -63,33 +62,31 @@ void check_device(int device, const Report& report) {
               formatted(", compute capability %d.%d, ", info.compute_capability / 10, info.compute_capability % 10) +
               format_bytes(static_cast<double>(info.free_bytes)) + " free" + condition_text(now) + trouble,
           advice});
-  if (info.compute_capability > kNewestTried)
-    report({name, Level::warn,
-            "newer than anything this program was run on: kernels, FP8 products, plans and speeds are untested there",
-            "compare some hundred steps with --precision bf16 before a long run"});
+  if (info.compute_capability > kNewestTested)
+    report({name, Level::warn, "newer than any GPU this program was tested on",
+            "compare a few hundred steps with --precision bf16 before a long run"});
 }
 
 void check_libraries(int device, const Report& report) {
   const GpuCondition now = gpu_condition(device);
-  report({"driver", Level::ok, now.driver ? *now.driver : "version not known (no NVML)"});
+  report({"driver", Level::ok, now.driver ? *now.driver : "version unknown (no NVML)"});
   const std::string cudnn = cudnn_version(device);
-  const bool missed = cudnn.empty() && probe_cuda_device(device).compute_capability != 90; // Hopper has our own
+  const bool missed =
+      cudnn.empty() && probe_cuda_device(device).compute_capability != 90; // Hopper has our attention kernels
   report({"libraries", missed ? Level::warn : Level::ok,
           cuda_version() + ", " + cuda_library_versions() + ", " + (cudnn.empty() ? "no cuDNN" : cudnn),
-          missed ? "install cuDNN (tools/install_deps.sh): our own attention kernels are slower here" : ""});
+          missed ? "install cuDNN (tools/install_deps.sh): our attention kernels are slower on this GPU" : ""});
 }
 
 void check_fp8(int device, const Report& report) {
   const CudaDeviceInfo info = probe_cuda_device(device);
   if (info.compute_capability < kFp8ComputeCapability)
-    return report(
-        {"FP8 products", Level::warn, info.name + " has none: compute capability 9.0 is needed", "train in BF16"});
+    return report({"FP8 GEMMs", Level::warn, info.name + ": FP8 needs compute capability 9.0", "train in BF16"});
   const double error = fp8_product_error(device);
-  const std::string what = formatted("forward and both gradients differ from their reference by %.1e", error);
-  if (error < kFp8ProductTolerance) return report({"FP8 products", Level::ok, what});
-  report({"FP8 products", Level::fail,
-          what + formatted(", more than the %.0e that rounding explains", kFp8ProductTolerance),
-          "train with --precision bf16, and have the GPU and its driver looked at", ExitCode::numerics});
+  const std::string what = formatted("forward and both gradients: relative error %.1e", error);
+  if (error < kFp8ProductTolerance) return report({"FP8 GEMMs", Level::ok, what});
+  report({"FP8 GEMMs", Level::fail, what + formatted(", above the tolerance %.0e", kFp8ProductTolerance),
+          "train with --precision bf16, and check the GPU and its driver", ExitCode::numerics});
 }
 
 void check_rates(int device, const Report& report) {
@@ -97,19 +94,19 @@ void check_rates(int device, const Report& report) {
   const bool known = gpu.find("H200") != std::string::npos && gpu.find("GH200") == std::string::npos;
   const GpuRates rates = measure_gpu_rates(device);
   bool slow = false;
-  const auto compared = [&](const char* what, double reached, double usual, const char* unit) {
-    slow = slow || (known && reached < kSlow * usual);
-    return formatted("%s %.0f", what, reached) + (known ? formatted(" of %.0f ", usual) : " ") + unit;
+  const auto compared = [&](const char* what, double reached, double typical, const char* unit) {
+    slow = slow || (known && reached < kSlow * typical);
+    return formatted("%s %.0f", what, reached) + (known ? formatted(" of %.0f ", typical) : " ") + unit;
   };
-  std::string what = compared("BF16 products", rates.bf16_tflops, kH200Bf16Tflops, "TFLOP/s");
-  if (rates.fp8_tflops > 0) what += ", " + compared("FP8", rates.fp8_tflops, kH200Fp8Tflops, "TFLOP/s");
-  what += ", " + compared("copies", rates.copy_gb_per_s, kH200CopyBytesPerSecond / 1e9, "GB/s") +
-          (known ? " (usual for an H200)" : "");
+  std::string what = compared("BF16 GEMM", rates.bf16_tflops, kH200Bf16Tflops, "TFLOP/s");
+  if (rates.fp8_tflops > 0) what += ", " + compared("FP8 GEMM", rates.fp8_tflops, kH200Fp8Tflops, "TFLOP/s");
+  what += ", " + compared("memcpy", rates.copy_gb_per_s, kH200CopyBytesPerSecond / 1e9, "GB/s") +
+          (known ? " (typical H200)" : "");
   const auto [trouble, advice] = trouble_of(rates.under_load);
   what += "; under load" + condition_text(rates.under_load).substr(1) + trouble;
-  if (!slow) return report({"speed of the GPU", advice.empty() ? Level::ok : Level::warn, what, advice});
-  report({"speed of the GPU", Level::warn, what,
-          advice.empty() ? "see what else runs on it (nvidia-smi), and its clocks and power limit" : advice});
+  if (!slow) return report({"GPU speed", advice.empty() ? Level::ok : Level::warn, what, advice});
+  report({"GPU speed", Level::warn, what,
+          advice.empty() ? "check for other processes (nvidia-smi), clocks and power limit" : advice});
 }
 
 void check_nccl(const Report& report) {
@@ -117,13 +114,13 @@ void check_nccl(const Report& report) {
   const NcclProbe probe = probe_nccl();
   if (!probe.problem.empty())
     return report({"NCCL", gpus > 1 ? Level::fail : Level::warn, probe.problem,
-                   "several GPUs need it: install libnccl2 (or the wheel nvidia-nccl-cu13)", ExitCode::communication});
+                   "several GPUs need NCCL: install libnccl2 (or the wheel nvidia-nccl-cu13)",
+                   ExitCode::communication});
   const std::string networks = probe.networks.empty() ? "" : "; between nodes: " + listed(probe.networks);
-  if (!probe.bus_gb_per_s)
-    return report({"NCCL", Level::ok, "works; one GPU, so there is no bandwidth to measure" + networks});
+  if (!probe.bus_gb_per_s) return report({"NCCL", Level::ok, "works; bandwidth not measured with one GPU" + networks});
   report({"NCCL", Level::ok,
           formatted("%d GPUs, all-reduce at %.0f GB/s (bus)", gpus, *probe.bus_gb_per_s) + " over " +
-              (probe.transports.empty() ? "a way that NCCL does not tell" : listed(probe.transports)) + networks});
+              (probe.transports.empty() ? "an unknown transport" : listed(probe.transports)) + networks});
 }
 
 #endif
@@ -141,8 +138,8 @@ void check_gpus(const Options& options, const Report& report) {
     check_libraries(device, report);
     for (int each = 0; each < cuda_device_count(); ++each)
       check(report, "GPU " + std::to_string(each), [&] { check_device(each, report); });
-    check(report, "FP8 products", [&] { check_fp8(device, report); });
-    check(report, "speed of the GPU", [&] { check_rates(device, report); });
+    check(report, "FP8 GEMMs", [&] { check_fp8(device, report); });
+    check(report, "GPU speed", [&] { check_rates(device, report); });
     check(report, "NCCL", [&] { check_nccl(report); });
   });
 }

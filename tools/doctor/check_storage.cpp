@@ -18,9 +18,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kScratch = ".doctor-"; // and the process
+const std::string kScratch = ".doctor-"; // followed by the process id
 
-// A folder of our own, gone at the end.
+// A temporary folder, removed at the end.
 class Scratch {
  public:
   explicit Scratch(const fs::path& place)
@@ -34,7 +34,7 @@ class Scratch {
 
  private:
   const fs::path path_;
-  const FolderLock lock_; // tells it from what a doctor that was killed has left
+  const FolderLock lock_; // leftovers of a killed process are unlocked
 };
 
 bool is_scratch(const fs::path& path) {
@@ -51,12 +51,12 @@ void remove_leftovers(const fs::path& place) {
   for (const fs::path& folder : abandoned) fs::remove_all(folder, ignored);
 }
 
-double write_rate(const std::string& folder) { // bytes a second, on the disk
+double write_rate(const std::string& folder) { // bytes per second, synced to disk
   constexpr int64_t kMost = int64_t{256} << 20;
   constexpr double kSeconds = 2;
   const std::vector<std::byte> block(size_t{8} << 20, std::byte{0x5A});
   File file = File::create(folder + "/speed");
-  fs::remove(folder + "/speed"); // it has no name while it is written: nothing is left, whatever ends us
+  fs::remove(folder + "/speed"); // unlinked while open: nothing stays if this process is killed
   int64_t written = 0;
   const Stopwatch watch;
   for (; written < kMost && watch.seconds() < kSeconds; written += static_cast<int64_t>(block.size()))
@@ -66,25 +66,24 @@ double write_rate(const std::string& folder) { // bytes a second, on the disk
 }
 
 void check_speed(const PlannedRun* run, const std::string& folder, const Report& report) {
-  constexpr double kSlow = 60; // seconds for a checkpoint: training goes on meanwhile, but the next may be due
+  constexpr double kSlow = 60; // seconds per checkpoint; training continues, but the next save may be due
   const double rate = write_rate(folder);
   const double bytes = run ? static_cast<double>(run->cost.checkpoints.bytes_each) : 0;
   const std::string what =
       format_bytes(rate) + "/s" +
       (run ? ": a checkpoint of " + format_bytes(bytes) + " takes " + format_duration(bytes / rate) : "");
   if (bytes / rate < kSlow) return report({"write speed", Level::ok, what});
-  report(
-      {"write speed", Level::warn, what, "choose a --checkpoint_dir on a faster disk, or a larger --checkpoint_freq"});
+  report({"write speed", Level::warn, what, "use a --checkpoint_dir on a faster disk, or a larger --checkpoint_freq"});
 }
 
 void check_room(const PlannedRun& run, const Report& report) {
   const CheckpointCost& cost = run.cost.checkpoints;
   const auto text = [](int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
-  const std::string what = text(run.free_disk) + " are free; the run keeps " + std::to_string(cost.kept) +
-                           " checkpoints of " + text(cost.bytes_each) + ", " + text(cost.bytes()) + " at most";
+  const std::string what = text(run.free_disk) + " free; the run keeps " + counted(cost.kept, "checkpoint") + " of " +
+                           text(cost.bytes_each) + ", at most " + text(cost.bytes());
   if (cost.bytes() <= run.free_disk) return report({"disk", Level::ok, what});
-  report(
-      {"disk", Level::warn, what, "give --keep_checkpoints, a larger --checkpoint_freq or another --checkpoint_dir"});
+  report({"disk", Level::warn, what + ": " + text(cost.bytes() - run.free_disk) + " short",
+          "use --keep_checkpoints, a larger --checkpoint_freq or another --checkpoint_dir"});
 }
 
 ModelOptions small_model(uint64_t seed) {
@@ -104,7 +103,7 @@ bool same_weights(Model& a, Model& b) {
   return true;
 }
 
-// A checkpoint as a run saves it; read by a model that began with other weights.
+// Saves a checkpoint like a run, and loads it into a model with other weights.
 void check_save(const std::string& folder, const Report& report) {
   RankGroup alone;
   const std::unique_ptr<Backend> backend = make_cpu_backend(0);
@@ -117,11 +116,12 @@ void check_save(const std::string& folder, const Report& report) {
   const std::string path = CheckpointFolder(folder, "try").save(*saved, state, true, alone);
   const std::string fault = why_invalid(path);
   const bool same = fault.empty() && load_checkpoint(path, *loaded).step == 1 && same_weights(*saved, *loaded);
-  const std::string what = "one of " + format_bytes(static_cast<double>(bytes_of(path))) + " was saved";
+  const std::string what = format_bytes(static_cast<double>(bytes_of(path))) + " saved";
   if (same)
-    return report({"checkpoint", Level::ok, what + ", verified and read in " + format_duration(watch.seconds())});
-  report({"checkpoint", Level::fail, what + ", and is not what was saved: " + (fault.empty() ? "other weights" : fault),
-          "do not train on this disk: choose another --checkpoint_dir", ExitCode::disk});
+    return report({"checkpoint", Level::ok, what + ", verified and loaded in " + format_duration(watch.seconds())});
+  report({"checkpoint", Level::fail,
+          what + ", but reads back differently: " + (fault.empty() ? "other weights" : fault),
+          "do not use this disk: choose another --checkpoint_dir", ExitCode::disk});
 }
 
 } // namespace
@@ -129,11 +129,11 @@ void check_save(const std::string& folder, const Report& report) {
 void check_storage(const PlannedRun* run, const std::string& checkpoint_dir, const Report& report) {
   if (run) check_room(*run, report);
   const StopSignal stop;
-  stop.defer(); // the scratch folder goes first
+  stop.defer(); // remove the scratch folder before a signal ends the process
   check(report, "checkpoint", [&] {
     { const PassingFolders could_be_made(checkpoint_dir); }
-    const fs::path place = nearest_existing(checkpoint_dir);    // on the same disk, and nothing is to be made
-    for (const fs::path& folder : {place, place.parent_path()}) // where it was when there was no --checkpoint_dir yet
+    const fs::path place = nearest_existing(checkpoint_dir);    // on the same disk, without creating folders
+    for (const fs::path& folder : {place, place.parent_path()}) // the place used before --checkpoint_dir existed
       remove_leftovers(folder);
     const Scratch scratch(place);
     check_speed(run, scratch.path(), report);

@@ -1,4 +1,4 @@
-// bin/doctor: is this machine ready for that run?
+// bin/doctor: checks whether this machine is ready for a run.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace gpt2 {
 
-// All checks, in turn. Throws Error(usage) for options that a run would refuse as such; all else is a finding.
+// Runs all checks. Throws Error(usage) for options that the trainer refuses; everything else is a finding.
 std::vector<Finding> examine(const CommandLine& command_line, const std::string& verified_data, const Report& report);
 
 } // namespace gpt2

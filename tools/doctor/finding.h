@@ -1,4 +1,4 @@
-// What a check says: one line, how bad it is, and what to do about it.
+// The result of a check: one line, a level, advice.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,8 @@ namespace gpt2 {
 
 enum class Level {
   ok,   // green
-  warn, // yellow: a run will work, but not as well as it could, or not all of it was looked at
-  fail, // red: a run would end with `code`
+  warn, // yellow: a run works, but not at its best, or something could not be checked
+  fail, // red: a run would exit with `code`
 };
 
 struct Finding {
@@ -21,15 +21,15 @@ struct Finding {
   Level level = Level::ok;
   std::string what;
   std::string advice = {};
-  ExitCode code = ExitCode::done; // of a failure: what a run would end with
+  ExitCode code = ExitCode::done; // for Level::fail: the exit code of such a run
 };
 
-using Report = std::function<void(const Finding&)>; // told each finding as soon as it is known
+using Report = std::function<void(const Finding&)>; // called with each finding immediately
 
-// A check that cannot be made is a finding, too: what was thrown becomes a failure.
-inline void check(const Report& report, const std::string& name, const std::function<void()>& look) {
+// Runs a check. An exception becomes a finding of Level::fail.
+inline void check(const Report& report, const std::string& name, const std::function<void()>& body) {
   try {
-    look();
+    body();
   } catch (const Error& error) {
     report({name, Level::fail, error.what(), error.hint(), error.code()});
   } catch (const std::bad_alloc&) {

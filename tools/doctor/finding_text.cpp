@@ -15,8 +15,7 @@ std::string word_of(Level level) { return level == Level::ok ? "ok" : level == L
 
 std::string coloured(const std::string& text, Level level, bool colour) {
   if (!colour) return text;
-  const char* const escape = level == Level::ok ? "\x1b[32m" : level == Level::warn ? "\x1b[33m" : "\x1b[31m";
-  return escape + text + "\x1b[0m";
+  return coloured(text, level == Level::ok ? Colour::green : level == Level::warn ? Colour::yellow : Colour::red);
 }
 
 Level worst_of(const std::vector<Finding>& findings) {
@@ -46,7 +45,7 @@ std::string finding_text(const Finding& finding, bool colour, size_t columns) {
 std::string summary_text(const std::vector<Finding>& findings, double seconds, bool colour) {
   const auto count = [&](Level level) { return std::ranges::count(findings, level, &Finding::level); };
   const Level worst = worst_of(findings);
-  const std::string verdict = worst == Level::ok     ? "all is well"
+  const std::string verdict = worst == Level::ok     ? "ready to train"
                               : worst == Level::warn ? "a run will work; see the warnings"
                                                      : "a run would fail";
   return coloured(std::to_string(count(Level::ok)) + " ok, " + std::to_string(count(Level::warn)) + " warn, " +

@@ -8,9 +8,9 @@
 namespace gpt2 {
 namespace {
 
-constexpr double kLittle = 0.5; // of the FLOPs: what is left costs more than FP8 saves
+constexpr double kLowShare = 0.5; // of the FLOPs: below it FP8 gains little
 
-// Per token, 6 for each weight of a quantized product, over all that flops_per_token() counts.
+// 6 FLOPs per token and weight of the quantized GEMMs, over flops_per_token().
 double share_of_flops(const ModelOptions& model) {
   const double C = model.config.channels;
   const double blocks = model.config.layers - static_cast<double>(model.fp8.bf16_layers.size());
@@ -18,11 +18,11 @@ double share_of_flops(const ModelOptions& model) {
   return quantized / flops_per_token(model.config, model.seq_len);
 }
 
-Finding told(double flops, const std::string& time) {
-  const std::string what = formatted("its products are %.0f%% of the FLOPs", 100 * flops) + time;
-  if (flops >= kLittle) return {"share of FP8", Level::ok, what};
+Finding share_finding(double flops, const std::string& time) {
+  const std::string what = formatted("FP8 GEMMs are %.0f%% of the FLOPs", 100 * flops) + time;
+  if (flops >= kLowShare) return {"share of FP8", Level::ok, what};
   return {"share of FP8", Level::warn, what,
-          "little is gained: leave out --no-fp8_lm_head and --fp8_bf16_layers, or train in BF16"};
+          "FP8 gains little here: remove --no-fp8_lm_head and --fp8_bf16_layers, or train in BF16"};
 }
 
 } // namespace
@@ -35,17 +35,17 @@ bool gpu_has_fp8(const PlannedRun& run) {
 }
 
 Finding fp8_share(const PlannedRun& run, Model& model) {
-  if (!run.gpu) return told(share_of_flops(run.plan.model), "");
+  if (!run.gpu) return share_finding(share_of_flops(run.plan.model), "");
   const HostBatch batch = read_sequences(*run.data.train, 0, run.plan.batch.batch_size, run.plan.batch.batch_size);
   const Fp8Share measured = measure_fp8_share(model, batch.view());
-  return told(measured.flops, formatted(" and %.0f%% of the time of a micro-step", 100 * measured.time));
+  return share_finding(measured.flops, formatted(" and %.0f%% of the time of a micro-step", 100 * measured.time));
 }
 
 #else
 
 bool gpu_has_fp8(const PlannedRun&) { return false; }
 
-Finding fp8_share(const PlannedRun& run, Model&) { return told(share_of_flops(run.plan.model), ""); }
+Finding fp8_share(const PlannedRun& run, Model&) { return share_finding(share_of_flops(run.plan.model), ""); }
 
 #endif
 

@@ -1,4 +1,4 @@
-// How much of a run FP8 does: counted for both engines, timed on a GPU.
+// The share of FP8 in a run: in FLOPs for both engines, in time on a GPU.
 #pragma once
 
 #include "engine/model/model.h"
@@ -7,9 +7,9 @@
 
 namespace gpt2 {
 
-bool gpu_has_fp8(const PlannedRun& run); // its products work there
+bool gpu_has_fp8(const PlannedRun& run); // FP8 GEMMs work on it
 
-// `model` trains in FP8; one of its micro-steps may be run.
+// `model` trains in FP8. May run one of its micro-steps.
 Finding fp8_share(const PlannedRun& run, Model& model);
 
 } // namespace gpt2

@@ -15,7 +15,7 @@ std::string TextStream::take(size_t count) {
   return shown;
 }
 
-size_t TextStream::begun_stop_string() const {
+size_t TextStream::partial_stop_string() const {
   const std::string_view held = held_;
   size_t longest = 0;
   for (const std::string_view stop : stop_strings_) {
@@ -36,7 +36,7 @@ std::string TextStream::add(std::string_view bytes) {
     held_.resize(first);
     return finish();
   }
-  const size_t certain = held_.size() - begun_stop_string();
+  const size_t certain = held_.size() - partial_stop_string();
   return take(certain - unfinished_utf8_suffix(std::string_view(held_).substr(0, certain)));
 }
 

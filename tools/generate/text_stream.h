@@ -1,5 +1,5 @@
-// A text on its way to the reader: bytes come in pieces as tokens are, whole characters go out, and nothing that is or
-// may become a stop string. What comes out in pieces is what to_valid_utf8 makes of the whole.
+// Streams decoded tokens as text: bytes in, whole UTF-8 characters out. It holds back what may become a stop string.
+// The concatenated output equals to_valid_utf8 of the whole text.
 #pragma once
 
 #include <string>
@@ -10,16 +10,16 @@ namespace gpt2 {
 
 class TextStream {
  public:
-  explicit TextStream(std::vector<std::string> stop_strings); // none of them empty
+  explicit TextStream(std::vector<std::string> stop_strings); // each non-empty
 
-  // What can be shown now. After a stop string, which is not shown, nothing more is.
+  // Returns the text that is certain by now. The output ends before the first stop string.
   std::string add(std::string_view bytes);
-  std::string finish(); // what was held back; half a character becomes U+FFFD
+  std::string finish(); // the rest; an incomplete character becomes U+FFFD
   bool stopped() const { return stopped_; }
 
  private:
-  std::string take(size_t count);   // from the front of what is held
-  size_t begun_stop_string() const; // bytes at the end of what is held that a stop string may begin with
+  std::string take(size_t count);     // removes bytes from the front of held_
+  size_t partial_stop_string() const; // bytes at the end of held_ that are a prefix of a stop string
 
   const std::vector<std::string> stop_strings_;
   std::string held_;

@@ -91,8 +91,8 @@ std::string fetch_dataset(const KnownDataset& dataset, const std::string& from, 
   if (ending.status == static_cast<int>(ExitCode::stopped_early) || (hooks.stop && hooks.stop())) return "";
   if (ending.status != 0) {
     throw Error(ending.status == static_cast<int>(ExitCode::disk) ? ExitCode::disk : ExitCode::data,
-                ending.last_words.empty() ? "the download ended with " + std::to_string(ending.status)
-                                          : without_prefix(ending.last_words));
+                ending.error_line.empty() ? "the download ended with " + std::to_string(ending.status)
+                                          : without_prefix(ending.error_line));
   }
   return (fs::path(folder) / dataset.path).string();
 }

@@ -96,7 +96,7 @@ class ParquetStream : public ByteStream {
   void check_ending(const ChildProcess::Ending& ending) const {
     if (ending.status == 0) return;
     throw Error(ExitCode::data, input_.path + ": its converter ended with " + std::to_string(ending.status) +
-                                    (ending.last_words.empty() ? "" : ": " + ending.last_words));
+                                    (ending.error_line.empty() ? "" : ": " + ending.error_line));
   }
 
   InputFile input_;

@@ -11,7 +11,7 @@ namespace gpt2 {
 namespace {
 
 constexpr double kWidth = 760, kHeight = 300, kLeft = 74, kRight = 740, kTop = 56, kBottom = 262;
-constexpr double kCharacter = 6.6; // pixels, about
+constexpr double kCharacter = 6.6; // average width in pixels
 
 constexpr const char* kStyle =
     "svg{background:#fff;font:12px system-ui,sans-serif;fill:#5d646d}"
@@ -57,7 +57,7 @@ std::string curve_svg(const Curve& curve) {
         line("grid", x_of(x), kBottom, x_of(x), kBottom + 4) + text(x_of(x), kBottom + 18, "middle", format_count(x));
   out += text((kLeft + kRight) / 2, kHeight - 4, "middle", curve.x_name);
 
-  double used = 0; // the names above the curve do not touch each other
+  double used = 0; // keeps the names above the curve apart
   for (const CurvePart& part : curve.parts) {
     if (part.from > from) out += line("part", x_of(part.from), kTop, x_of(part.from), kBottom);
     const double width = kCharacter * static_cast<double>(part.name.size());

@@ -1,4 +1,4 @@
-// One curve as an SVG file of its own: axes, parts of the x axis with their names; light and dark.
+// One curve as an SVG file with axes and named sections of the x axis; light and dark.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ struct CurvePart {
 
 struct Curve {
   std::string title, x_name;
-  std::vector<double> x, y; // x grows; y is drawn from 0
+  std::vector<double> x, y; // x ascending; the y axis starts at 0
   std::vector<CurvePart> parts;
 };
 

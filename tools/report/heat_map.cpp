@@ -6,15 +6,15 @@
 #include <utility>
 #include <vector>
 
-#include "tools/report/thinning.h"
+#include "tools/report/downsampling.h"
 
 namespace gpt2 {
 namespace {
 
 constexpr double kLowest = -12, kHighest = 8; // powers of ten
-constexpr int kFirst = 2, kLast = 4095;
+constexpr int kFirst = 2, kLast = 4095;       // codes
 
-// "h.3/fc/act" is of layer "h.3" and kind "fc/act"
+// "h.3/fc/act": layer "h.3", kind "fc/act"
 std::pair<std::string, std::string> layer_and_kind(const std::string& tensor) {
   const size_t slash = tensor.find('/');
   return {tensor.substr(0, slash), slash == std::string::npos ? "" : tensor.substr(slash + 1)};
@@ -32,8 +32,8 @@ std::string codes(const std::vector<TensorRecords::Values>& values, float Tensor
   return out;
 }
 
-// Nothing in it is `gelu_tail`.
-bool tells_all(const std::vector<TensorRecords::Values>& values) {
+// No record is a `gelu_tail`.
+bool has_no_tail(const std::vector<TensorRecords::Values>& values) {
   return std::ranges::all_of(
       values, [](const TensorRecords::Values& at) { return std::isnan(at.telling_flushed) == std::isnan(at.flushed); });
 }
@@ -54,7 +54,7 @@ std::string heat_code(double value) {
 
 nlohmann::json heat_map_json(const TensorRecords& records, size_t most_cells) {
   const auto with_tails =
-      records.tensors.size() - static_cast<size_t>(std::ranges::count_if(records.values, tells_all));
+      records.tensors.size() - static_cast<size_t>(std::ranges::count_if(records.values, has_no_tail));
   const size_t maps = std::max<size_t>(3 * records.tensors.size() + with_tails, 1);
   const int64_t bucket = bucket_steps(records.at, std::max<size_t>(most_cells / maps, 10));
   nlohmann::json out = {{"bucket", bucket},
@@ -92,7 +92,7 @@ nlohmann::json heat_map_json(const TensorRecords& records, size_t most_cells) {
     put("amax", &TensorRecords::Values::amax);
     put("saturated", &TensorRecords::Values::saturated);
     put("flushed", &TensorRecords::Values::flushed);
-    if (!tells_all(records.values[i])) put("telling_flushed", &TensorRecords::Values::telling_flushed);
+    if (!has_no_tail(records.values[i])) put("telling_flushed", &TensorRecords::Values::telling_flushed);
   }
   return out;
 }

@@ -1,4 +1,4 @@
-// What the page of a report compares a run's options with.
+// The defaults that a report compares a run's options with.
 #pragma once
 
 #include <vector>
@@ -7,6 +7,6 @@
 
 namespace gpt2 {
 
-std::vector<OptionDefault> option_defaults(); // of the trainer, in the order of its help
+std::vector<OptionDefault> option_defaults(); // the trainer's, in the order of its help
 
 } // namespace gpt2

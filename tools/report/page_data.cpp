@@ -6,17 +6,21 @@
 #include <map>
 #include <set>
 
+#include "engine/base/error.h"
+#include "engine/base/formatted.h"
 #include "engine/base/json_reader.h"
+#include "engine/base/log.h"
 #include "engine/io/folder_lock.h"
+#include "engine/model/config.h"
+#include "tools/report/downsampling.h"
 #include "tools/report/heat_map.h"
-#include "tools/report/thinning.h"
 
 namespace gpt2 {
 namespace {
 
 using Json = nlohmann::json;
 
-// What all runs of a page share, chosen so that a page of 30,000 steps and 48 layers has about 1.2 MB.
+// Limits for all runs of a page together: 30,000 steps with 48 layers take about 1.2 MB.
 constexpr size_t kPoints = 6000, kPointsOfOne = 3000, kOtherPoints = 1200; // of curves
 constexpr size_t kCells = 360'000;                                         // of heat maps, 2 bytes each
 constexpr size_t kEvents = 1500;
@@ -28,12 +32,12 @@ void put_moment(Json& out, const Moment& at) {
   out["seconds"] = std::round(at.seconds * 1000) / 1000;
 }
 
-// {"bucket": 10, "step": [..], "tokens": [..], "seconds": [..], "loss": {"mean": [..], "min": [..], "max": [..]}}; a
-// table that is not thinned has no min and max, and a column without any number is left out.
-Json table_json(const ThinnedTable& thinned, size_t rows, bool band) {
-  Json out = {{"bucket", thinned.bucket}, {"rows", rows}};
+// {"bucket": 10, "step": [..], "tokens": [..], "seconds": [..], "loss": {"mean": [..], "min": [..], "max": [..]}}. A
+// table that is not downsampled has no min and max; a column without numbers is omitted.
+Json table_json(const DownsampledTable& downsampled, size_t rows, bool band) {
+  Json out = {{"bucket", downsampled.bucket}, {"rows", rows}};
   Json steps = Json::array(), tokens = Json::array(), seconds = Json::array();
-  for (const Moment& at : thinned.at) {
+  for (const Moment& at : downsampled.at) {
     steps.push_back(at.step);
     tokens.push_back(static_cast<int64_t>(at.tokens));
     seconds.push_back(std::round(at.seconds * 100) / 100);
@@ -41,7 +45,7 @@ Json table_json(const ThinnedTable& thinned, size_t rows, bool band) {
   out["step"] = std::move(steps);
   out["tokens"] = std::move(tokens);
   out["seconds"] = std::move(seconds);
-  for (const auto& [name, column] : thinned.columns) {
+  for (const auto& [name, column] : downsampled.columns) {
     if (std::none_of(column.mean.begin(), column.mean.end(), [](double value) { return std::isfinite(value); }))
       continue;
     Json& of = out[name];
@@ -53,12 +57,12 @@ Json table_json(const ThinnedTable& thinned, size_t rows, bool band) {
   return out;
 }
 
-// One run's, or the seeds' of a group.
+// The table of one run, or over the seeds of a group.
 Json table_json(const PageGroup& group, const MetricTable RunMetrics::*member, size_t most) {
   if (group.runs.size() == 1) {
     const MetricTable& table = group.runs.front()->metrics().*member;
-    const ThinnedTable thinned = thin(table, most);
-    return table_json(thinned, table.at.size(), thinned.at.size() < table.at.size());
+    const DownsampledTable downsampled = downsample(table, most);
+    return table_json(downsampled, table.at.size(), downsampled.at.size() < table.at.size());
   }
   std::vector<const MetricTable*> tables;
   size_t rows = 0;
@@ -66,12 +70,12 @@ Json table_json(const PageGroup& group, const MetricTable RunMetrics::*member, s
     tables.push_back(&(run->metrics().*member));
     rows = std::max(rows, tables.back()->at.size());
   }
-  return table_json(thin_over_seeds(tables, most), rows, /*band=*/true);
+  return table_json(downsample_over_seeds(tables, most), rows, /*band=*/true);
 }
 
 Json events_json(const std::vector<RunEvent>& events, size_t most) {
   Json out = Json::array();
-  for (const RunEvent& event : thin(events, most)) {
+  for (const RunEvent& event : downsample(events, most)) {
     Json one = {{"kind", event.kind}, {"text", event.text}, {"count", event.count}};
     put_moment(one, event.from);
     put_moment(one["to"], event.to);
@@ -82,7 +86,7 @@ Json events_json(const std::vector<RunEvent>& events, size_t most) {
 
 Json samples_json(const std::vector<SampleText>& samples, size_t bytes) {
   Json out = Json::array();
-  for (const SampleText& sample : thin(samples, bytes)) {
+  for (const SampleText& sample : downsample(samples, bytes)) {
     Json one = {{"text", sample.text.substr(0, bytes)}};
     put_moment(one, sample.at);
     out.push_back(std::move(one));
@@ -90,8 +94,8 @@ Json samples_json(const std::vector<SampleText>& samples, size_t bytes) {
   return out;
 }
 
-// [{"name", "group", "value", "default", "differs"}]: "differs" is "yes", "auto" (the default let the program choose,
-// and the file does not tell whether it did) or "".
+// [{"name", "group", "value", "default", "differs"}]: "differs" is "yes", "auto" (the default is auto: the user or the
+// program chose the value) or "".
 Json settings_json(const Json& options, const std::vector<OptionDefault>& defaults) {
   Json out = Json::array();
   std::set<std::string> known;
@@ -110,19 +114,13 @@ Json settings_json(const Json& options, const std::vector<OptionDefault>& defaul
   return out;
 }
 
-Json device_json(const MetricTable& device) { // least, mean and greatest of each
+Json device_json(const MetricTable& device) { // min, mean and max of each column
   Json out = Json::object();
   for (const auto& [name, values] : device.columns) {
-    double low = INFINITY, high = -INFINITY, sum = 0, count = 0;
-    for (const double value : values) {
-      if (!std::isfinite(value)) continue;
-      low = std::min(low, value);
-      high = std::max(high, value);
-      sum += value;
-      ++count;
-    }
-    if (count > 0)
-      out[name] = {{"min", number_json(low)}, {"mean", number_json(sum / count)}, {"max", number_json(high)}};
+    Statistics all;
+    for (const double value : values) all.add(value);
+    if (all.count > 0)
+      out[name] = {{"min", number_json(all.min)}, {"mean", number_json(all.mean())}, {"max", number_json(all.max)}};
   }
   return out;
 }
@@ -132,7 +130,7 @@ size_t cells_of(const PageGroup& group) {
   return 3 * metrics.fp8_tensors.tensors.size() * metrics.fp8_tensors.at.size();
 }
 
-// Events of all seeds, each with the name of its run.
+// The events of all seeds, prefixed with the name of the run.
 std::vector<RunEvent> events_of(const PageGroup& group) {
   std::vector<RunEvent> events;
   for (const RunReader* run : group.runs)
@@ -145,11 +143,11 @@ std::vector<RunEvent> events_of(const PageGroup& group) {
   return events;
 }
 
-// The worst of them, as a reader would rank them.
+// The worst state of the runs.
 std::string state_of(const PageGroup& group) {
   std::set<std::string> states;
   for (const RunReader* run : group.runs) states.insert(state_of(*run));
-  for (const char* state : {"running", "diverged", "stopped"})
+  for (const char* state : {"running", "diverged", "failed", "stopped"})
     if (states.contains(state)) return state;
   return "done";
 }
@@ -170,6 +168,7 @@ Json run_json(const PageGroup& group, const std::vector<OptionDefault>& defaults
   const Json& life = m.lives.back();
   Json out = {{"name", group.name},
               {"state", state_of(group)},
+              {"model", model_text(life)},
               {"last_timestamp", m.last_timestamp},
               {"skips_in_a_row", m.skips_in_a_row}};
   for (const char* field :
@@ -218,14 +217,42 @@ Json numbers_json(const std::vector<double>& values) {
 std::string state_of(const RunReader& run) {
   const RunMetrics& m = run.metrics();
   if (has_writer(run.folder())) return "running";
-  if (m.steps.at.empty()) return "stopped";
+  if (m.steps.at.empty()) return "failed";
   const Json& life = m.lives.back();
   if (m.steps.at.back().step >= life.value("max_steps", int64_t{0})) return "done";
   const Json most_skips = life["options"].value("max_skipped", Json());
   if ((most_skips.is_number() && m.skips_in_a_row >= most_skips.get<double>()) ||
       !std::isfinite(m.steps.columns.at("loss").back()))
     return "diverged";
-  return "stopped";
+  return saved_step(m, m.steps.at.back().step) ? "stopped" : "failed";
+}
+
+bool saved_step(const RunMetrics& metrics, int64_t step) {
+  return std::any_of(metrics.events.begin(), metrics.events.end(),
+                     [&](const RunEvent& event) { return event.kind == "save" && event.from.step >= step; });
+}
+
+std::string model_text(const Json& run_line) {
+  const auto number = [](const Json& from, const char* name) {
+    const Json value = from.value(name, Json());
+    return value.is_number_integer() ? value.get<int>() : 0;
+  };
+  const Json& options = run_line["options"];
+  const Json name = options.value("model", Json());
+  int layers = number(run_line, "layers"), channels = number(run_line, "channels");
+  if (layers == 0 && name.is_string()) { // a log of version 0.2 or older
+    try {
+      const GPT2Config config = with_shape(config_by_name(name.get<std::string>()), number(options, "layers"),
+                                           number(options, "heads"), number(options, "channels"));
+      if (Json(parameter_count(config)) == run_line.value("parameters", Json()))
+        layers = config.layers, channels = config.channels;
+    } catch (const Error&) { // unknown to this version
+    }
+  }
+  std::string out = name.is_string() ? name.get<std::string>() + ", " : "";
+  if (layers > 0) out += counted(layers, "layer") + ", " + std::to_string(channels) + " channels, ";
+  const Json parameters = run_line.value("parameters", Json());
+  return out + (parameters.is_number() ? format_count(parameters.get<double>()) + " parameters" : "");
 }
 
 Json page_data(const std::vector<PageGroup>& groups, const std::vector<OptionDefault>& defaults) {

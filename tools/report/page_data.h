@@ -1,4 +1,4 @@
-// What the page shows, as one JSON object; page/page.js draws it.
+// The data of a page as one JSON object; page/page.js draws it.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,23 +11,28 @@ namespace gpt2 {
 
 struct OptionDefault {
   std::string name, group;
-  std::string json; // what the option is when nobody gives it
+  std::string json; // the default value
 };
 
-// "running": somebody holds the run's lock; "done": all steps are there; "diverged": it ended on skipped steps or on a
-// loss that is no number; "stopped": anything else.
+// "running": a process holds the run's lock; "done": all steps are complete; "diverged": it ended on skipped steps or
+// on a NaN or infinite loss; "stopped": it saved its last step, as after a signal; "failed": it ended without that
+// save: killed, out of memory, a lost rank.
 std::string state_of(const RunReader& run);
+bool saved_step(const RunMetrics& metrics, int64_t step); // that step or a later one
 
-nlohmann::json number_json(double value); // six digits; null: not finite
+// "gpt2, 12 layers, 768 channels, 124.4M parameters", from a `run` line
+std::string model_text(const nlohmann::json& run_line);
+
+nlohmann::json number_json(double value); // six digits; null if not finite
 nlohmann::json numbers_json(const std::vector<double>& values);
 
-// Runs that a page shows as one, such as the seeds of an option set: their mean, with the least and the greatest.
+// Runs that a page shows as one curve, such as the seeds of an option set: mean, min and max.
 struct PageGroup {
   std::string name;
-  std::vector<const RunReader*> runs; // settings, samples, FP8 health and machine are those of the first
+  std::vector<const RunReader*> runs; // settings, samples, FP8 health and machine are those of the first run
 };
 
-// Bounded whatever the runs hold: below 2 MB, shared out among them.
+// Below 2 MB in total, whatever the length and the number of the runs.
 nlohmann::json page_data(const std::vector<PageGroup>& groups, const std::vector<OptionDefault>& defaults);
 nlohmann::json page_data(const std::vector<RunReader>& runs, const std::vector<OptionDefault>& defaults);
 

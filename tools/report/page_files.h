@@ -1,5 +1,4 @@
-// The files of tools/report/page/, made part of the program by cmake/embed_files.cmake: a report needs none at run
-// time.
+// The files of tools/report/page/, embedded into the program by cmake/embed_files.cmake.
 #pragma once
 
 #include <string_view>

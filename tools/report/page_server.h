@@ -1,4 +1,4 @@
-// HTTP for one reader on this machine: GET and nothing else, answers that are made when asked for.
+// A minimal HTTP server for a browser on this machine: GET only.
 #pragma once
 
 #include <functional>
@@ -16,8 +16,8 @@ struct HttpAnswer {
 // `target`: "/data.json?have=3"
 using HttpHandler = std::function<HttpAnswer(const std::string& target)>;
 
-// Answers until `stop` says so; it is asked several times a second. A browser that comes by another name than this
-// machine's own is refused: a page from elsewhere must not read ours through a name of its own (DNS rebinding).
+// Serves until `stop` returns true; polls it several times a second. Refuses requests whose Host is neither 127.0.0.1
+// nor localhost (DNS rebinding).
 void serve_http(const Socket& listener, const HttpHandler& handler, const std::function<bool()>& stop);
 
 } // namespace gpt2

@@ -1,5 +1,5 @@
-// What a run has written to its metrics.jsonl (docs/metrics.md), in columns. A run that still writes is followed: each
-// look takes up the lines that are whole since the last one.
+// Reads the metrics.jsonl of a run (docs/metrics.md) into columns. Each read() adds the lines written since the last
+// one.
 #pragma once
 
 #include <array>
@@ -12,23 +12,23 @@
 
 namespace gpt2 {
 
-constexpr double kMissing = std::numeric_limits<double>::quiet_NaN(); // a number that was not logged
+constexpr double kMissing = std::numeric_limits<double>::quiet_NaN(); // not logged
 
 struct Moment {
   int64_t step = 0;
-  double tokens = 0;  // trained on by then
-  double seconds = 0; // of training: all lives of the run, without the pauses between them
+  double tokens = 0;  // trained on so far
+  double seconds = 0; // training time over all starts of the run, without the pauses between them
 };
 
-// All lines of one type, a row each. A number that is missing or null is NaN.
+// All lines of one type, one row each. NaN: missing or null.
 struct MetricTable {
   std::vector<Moment> at;
   std::map<std::string, std::vector<double>> columns;
 };
 
 struct RunEvent {
-  Moment from, to;  // the same, but for what lasts or was joined
-  std::string kind; // of docs/metrics.md, or "resume", "throttle"
+  Moment from, to;  // equal, except for a period or merged events
+  std::string kind; // as in docs/metrics.md, or "resume", "throttle"
   std::string text;
   int64_t count = 1;
 };
@@ -38,11 +38,11 @@ struct SampleText {
   std::string text;
 };
 
-// Lines `fp8_tensor`: every record has each tensor once.
+// The `fp8_tensor` lines: a record has each tensor once.
 struct TensorRecords {
   struct Values {
-    float amax, saturated, flushed; // NaN: not there, or the scale is fixed
-    float telling_flushed;          // the same without `gelu_tail`: NaN there too
+    float amax, saturated, flushed; // NaN: missing, or the scale is fixed
+    float telling_flushed;          // `flushed`; NaN also for `gelu_tail`
   };
   std::vector<Moment> at;                  // of each record
   std::vector<std::string> tensors;        // "h.3/fc/act", in the order of the file
@@ -50,8 +50,8 @@ struct TensorRecords {
 };
 
 struct RunMetrics {
-  std::vector<nlohmann::json> lives; // the `run` lines
-  std::vector<Moment> life_at;       // where each of them began
+  std::vector<nlohmann::json> lives; // the `run` lines: one per start or resume
+  std::vector<Moment> life_at;       // when each of them began
   MetricTable steps, validations, hellaswags, fp8, device;
   std::vector<RunEvent> events;
   std::vector<SampleText> samples;
@@ -62,17 +62,17 @@ struct RunMetrics {
 
 class RunReader {
  public:
-  // `folder` holds metrics.jsonl. Throws Error(data), now and in read(): no file, nothing in it, a line that is not one
-  // of ours. A last line without its end is left for the next time.
+  // `folder` holds metrics.jsonl. Like read(), throws Error(data): no file, an empty file, an invalid line. An
+  // incomplete last line waits for the next read().
   explicit RunReader(std::string folder);
 
-  bool read(); // true: there was more, or a resumed run has made the file anew
+  bool read(); // true: new lines, or a resumed run has rewritten the file
   const RunMetrics& metrics() const { return metrics_; }
   const std::string& folder() const { return folder_; }
-  std::string name() const; // that of the folder
+  std::string name() const; // of the folder
 
  private:
-  void take(const std::string& bytes); // of a line
+  void take(const std::string& bytes); // one line
   void take_tensor(const nlohmann::json& line, const Moment& at);
   void take_throttling(const Moment& at);
   [[noreturn]] void throw_too_long() const; // the next line
@@ -82,13 +82,13 @@ class RunReader {
   RunMetrics metrics_;
   uint64_t inode_ = 0;
   int64_t offset_ = 0, line_number_ = 0;
-  double seconds_before_ = 0; // of earlier lives
+  double seconds_before_ = 0; // before the last start
   double tokens_per_step_ = 0;
-  Moment last_; // seen
+  Moment last_; // of the last line
   std::map<std::string, size_t> tensor_index_;
 };
 
-// The folder of a run that a user names: a folder, or a name below `log_dir`. Throws Error(data).
+// Finds the folder of a run given as a folder or as a name in `log_dir`. Throws Error(data).
 std::string find_run(const std::string& run, const std::string& log_dir);
 
 } // namespace gpt2

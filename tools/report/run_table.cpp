@@ -11,11 +11,11 @@
 namespace gpt2 {
 namespace {
 
-constexpr size_t kNameColumns = 34; // what the numbers leave of 80
+constexpr size_t kNameColumns = 34; // leaves 46 of 80 columns for the numbers
 
 std::string loss_text(double loss) { return std::isfinite(loss) ? formatted("%.4f", loss) : "-"; }
 
-// Names of a sweep differ at their ends.
+// Keeps the end: names of a sweep differ there.
 std::string shortened(const std::string& name) { return cut_to(name, kNameColumns, Cut::begin); }
 
 } // namespace

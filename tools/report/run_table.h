@@ -1,4 +1,4 @@
-// Runs as a table of 80 columns.
+// A table of runs, 80 columns wide.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 namespace gpt2 {
 
 double last_validation(const RunReader& run); // NaN: none
-double typical_speed(const RunReader& run);   // tokens per second, the median over steps; NaN: no step
+double typical_speed(const RunReader& run);   // median tokens per second over steps; NaN: no step
 
-// In the order of `runs`: what tells them apart, validation loss, its lowest, speed, time, state.
+// In the order of `runs`: name, last and lowest validation loss, speed, time, state.
 std::vector<std::string> run_table(const std::vector<RunReader>& runs);
 
-// Cells in columns: the first column from the left, the others from the right; the first row is the head.
+// Aligns cells in columns: the first column left, the others right. The first row is the header.
 std::vector<std::string> aligned_columns(const std::vector<std::vector<std::string>>& rows);
 
 } // namespace gpt2

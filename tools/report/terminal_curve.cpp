@@ -18,18 +18,18 @@ std::string utf8(char32_t c) { // three bytes: U+0800 to U+FFFF
 
 } // namespace
 
-std::vector<double> stretched(const std::vector<double>& values, size_t count, bool greatest) {
+std::vector<double> binned(const std::vector<double>& values, size_t count, Bin bin) {
   if (values.size() <= count) return values;
   std::vector<double> out;
   for (size_t i = 0; i < count; ++i) {
-    double sum = 0, known = 0, most = std::nan("");
+    double sum = 0, known = 0, high = std::nan("");
     for (size_t k = i * values.size() / count; k < (i + 1) * values.size() / count; ++k) {
       if (!std::isfinite(values[k])) continue;
       sum += values[k];
       ++known;
-      most = std::fmax(most, values[k]);
+      high = std::fmax(high, values[k]);
     }
-    out.push_back(greatest ? most : known > 0 ? sum / known : std::nan(""));
+    out.push_back(bin == Bin::max ? high : known > 0 ? sum / known : std::nan(""));
   }
   return out;
 }
@@ -37,7 +37,7 @@ std::vector<double> stretched(const std::vector<double>& values, size_t count, b
 std::vector<std::string> braille_curve(const std::vector<double>& values, double low, double high, size_t columns,
                                        size_t rows) {
   static constexpr int kDots[4][2] = {
-      {0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}}; // from the top, left and right
+      {0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}}; // rows from the top; left and right
   std::vector<std::vector<int>> cells(rows, std::vector<int>(columns, 0));
   const size_t dots = 2 * columns;
   const int lowest = static_cast<int>(4 * rows) - 1;
@@ -51,7 +51,7 @@ std::vector<std::string> braille_curve(const std::vector<double>& values, double
     }
     const double share = std::clamp((high - value) / (high - low), 0.0, 1.0);
     const int y = static_cast<int>(std::lround(share * lowest));
-    const int from = before < 0 ? y : std::min(y, before < y ? before + 1 : before - 1); // no gap in a steep curve
+    const int from = before < 0 ? y : std::min(y, before < y ? before + 1 : before - 1); // connects to the previous dot
     const int to = before < 0 ? y : std::max(y, before > y ? before - 1 : before + 1);
     for (int dot = before == y ? y : std::max(from, 0); dot <= (before == y ? y : std::min(to, lowest)); ++dot)
       cells[static_cast<size_t>(dot / 4)][x / 2] |= kDots[dot % 4][x % 2];
@@ -79,7 +79,7 @@ std::string sparkline(const std::vector<double>& values) {
 std::vector<std::string> labelled_curve(const std::vector<double>& values, double low, double high, size_t columns,
                                         size_t rows, const char* format) {
   const size_t width = columns - kLabelColumns - 2;
-  std::vector<std::string> lines = braille_curve(stretched(values, 2 * width), low, high, width, rows);
+  std::vector<std::string> lines = braille_curve(binned(values, 2 * width), low, high, width, rows);
   for (size_t row = 0; row < rows; ++row) {
     const double value = high - (high - low) * static_cast<double>(row) / static_cast<double>(rows - 1);
     const std::string label = row % kRowsOfLabel == 0 ? formatted(format, value) : "";

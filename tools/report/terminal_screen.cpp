@@ -3,19 +3,58 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <utility>
 
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
+#include "engine/base/terminal.h"
 #include "tools/report/page_data.h"
 #include "tools/report/terminal_curve.h"
-#include "tools/report/thinning.h"
 
 namespace gpt2 {
 namespace {
 
-constexpr size_t kCurveRows = 9;
-constexpr size_t kOtherEvents = 3;  // than saves
-constexpr double kFirstFall = 0.05; // of the steps: the curve's axis leaves them out
+constexpr size_t kFewestCurveRows = 4;
+constexpr size_t kLossSteps = 20, kSpeedSteps = 50; // averaged
+constexpr double kFirstFall = 0.05;                 // share of the steps that the loss axis ignores
+constexpr double kMuchSaturated = 0.01;             // share of a tensor (docs/fp8.md)
+
+// ---- lines ----
+
+// Text from a file must not control the terminal: control characters (C0, C1) become blanks.
+std::string printable(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool c1 = byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
+    out += byte < 0x20 || byte == 0x7f || c1 ? ' ' : text[i];
+    i += c1 ? 1 : 0;
+  }
+  return out;
+}
+
+class Line { // coloured parts, cut to the width of the screen
+ public:
+  explicit Line(const ScreenSize& size) : left_(size.columns), colour_(size.colour) {}
+
+  Line& add(const std::string& text, Colour colour = Colour::plain) {
+    std::string part = printable(text);
+    if (text_width(part) > left_) part = cut_to(part, left_, Cut::end);
+    if (text_width(part) > left_) part.clear(); // no room for "..."
+    left_ -= text_width(part);
+    if (!part.empty()) text_ += colour_ ? coloured(part, colour) : part;
+    return *this;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  size_t left_;
+  bool colour_;
+  std::string text_;
+};
+
+// ---- numbers ----
 
 double last_number(const MetricTable& table, const std::string& name) {
   const auto column = table.columns.find(name);
@@ -36,123 +75,204 @@ std::string number_text(double value, const char* format) {
   return std::isfinite(value) ? formatted(format, value) : "-";
 }
 
-// So many characters, not bytes; a text from a file steers no terminal.
-std::string cut(const std::string& line, size_t columns) {
-  std::string out;
-  size_t width = 0;
-  for (const char c : line) {
-    const unsigned char byte = static_cast<unsigned char>(c);
-    if ((byte & 0xc0) != 0x80 && ++width > columns) break;
-    out += byte < 0x20 || byte == 0x7f ? ' ' : c;
+std::string step_text(int64_t step) { return "step " + std::to_string(step); }
+
+std::string word_of(const nlohmann::json& life, const char* name) {
+  const nlohmann::json value = life.value(name, nlohmann::json());
+  return value.is_string() ? value.get<std::string>() : "-";
+}
+
+std::string event_words(const std::string& kind) {
+  static const std::map<std::string, std::string> kWords = {{"resume", "resumed"},
+                                                            {"skip", "step skipped"},
+                                                            {"bad_data", "bad data"},
+                                                            {"fallback", "block to BF16"},
+                                                            {"fp8_lag", "FP8 scale lags"},
+                                                            {"throttle", "GPU throttled"},
+                                                            {"save", "saved"},
+                                                            {"save_failed", "not saved"}};
+  const auto found = kWords.find(kind);
+  return found == kWords.end() ? kind : found->second;
+}
+
+Colour colour_of(const std::string& state) {
+  if (state == "running") return Colour::cyan;
+  if (state == "done") return Colour::green;
+  return state == "stopped" ? Colour::yellow : Colour::red;
+}
+
+// ---- the parts of the screen ----
+
+class Screen {
+ public:
+  Screen(const RunReader& run, const ScreenSize& size)
+      : run_(run), m_(run.metrics()), life_(m_.lives.back()), size_(size), state_(state_of(run)) {}
+
+  std::vector<std::string> lines() {
+    add_title();
+    if (m_.steps.at.empty()) {
+      line().add("no step yet");
+    } else {
+      add_progress();
+      add_losses();
+      const std::vector<Line> above = std::exchange(lines_, {});
+      add_rates();
+      add_fp8();
+      add_gpu();
+      add_events();
+      const std::vector<Line> below = std::exchange(lines_, above);
+      const size_t used = above.size() + below.size() + 1; // and the x axis
+      add_curve(std::max(kFewestCurveRows, size_.rows > used ? size_.rows - used : 0));
+      lines_.insert(lines_.end(), below.begin(), below.end());
+    }
+    std::vector<std::string> out;
+    for (size_t i = 0; i < std::min(lines_.size(), size_.rows); ++i) out.push_back(lines_[i].text());
+    return out;
   }
-  return out;
-}
 
-std::vector<std::string> loss_curve(const std::vector<double>& losses, size_t columns) {
-  const std::vector<double> points = stretched(losses, 2 * columns);
-  double low = std::numeric_limits<double>::infinity(), high = -low;
-  const size_t from = points.size() > 40 ? static_cast<size_t>(kFirstFall * static_cast<double>(points.size())) : 0;
-  for (size_t i = from; i < points.size(); ++i) {
-    if (!std::isfinite(points[i])) continue;
-    low = std::min(low, points[i]);
-    high = std::max(high, points[i]);
+ private:
+  Line& line() { return lines_.emplace_back(size_); }
+  Line& more() { return lines_.back(); }
+
+  void add_title() {
+    line().add(run_.name(), Colour::bold).add("  ").add(state_, colour_of(state_));
+    more().add("  " + word_of(life_, "precision") + " on " + word_of(life_, "device"), Colour::dim);
+    const std::string model = model_text(life_);
+    if (size_.rows >= 30 && !model.empty()) line().add(model, Colour::dim);
   }
-  if (!(low <= high)) return {"no loss yet"};
-  if (high - low < 1e-6) low -= 0.5, high += 0.5;
-  return labelled_curve(losses, low, high, columns, kCurveRows, "%.3f");
-}
 
-// The last save, and the last few of all else: saves alone would tell little.
-std::vector<RunEvent> last_events(const std::vector<RunEvent>& events) {
-  std::vector<RunEvent> out;
-  size_t saves = 0, others = 0;
-  for (auto event = events.rbegin(); event != events.rend(); ++event)
-    if (event->kind == "save" ? saves++ < 1 : others++ < kOtherEvents) out.push_back(*event);
-  std::reverse(out.begin(), out.end());
-  return out;
-}
+  void add_progress() {
+    const Moment& now = m_.steps.at.back();
+    const double plan = life_["max_steps"].get<double>(), done = static_cast<double>(now.step);
+    const double share = std::clamp(done / std::max(plan, 1.0), 0.0, 1.0);
+    const double speed = mean_of_last(m_.steps.columns.at("tokens_per_sec"), kSpeedSteps);
+    line().add(step_text(now.step), Colour::bold).add(formatted(" of %.0f (%.1f %%)", plan, 100 * share));
+    more().add("  " + format_count(now.tokens) + " tokens  " + format_duration(now.seconds) + " elapsed");
+    if (state_ == "running" && speed > 0)
+      more().add("  about " +
+                 format_duration(std::max(plan - done, 0.0) * life_["tokens_per_step"].get<double>() / speed) +
+                 " left");
+    const auto full = static_cast<size_t>(share * static_cast<double>(size_.columns));
+    std::string filled, rest;
+    for (size_t i = 0; i < size_.columns; ++i) (i < full ? filled : rest) += i < full ? "━" : "─";
+    line().add(filled, colour_of(state_)).add(rest, Colour::dim);
+  }
 
-std::string progress_bar(double share, size_t columns) {
-  const size_t full = static_cast<size_t>(std::clamp(share, 0.0, 1.0) * static_cast<double>(columns));
-  std::string bar;
-  for (size_t i = 0; i < columns; ++i) bar += i < full ? "━" : "─";
-  return bar;
-}
+  void add_losses() {
+    const double loss = mean_of_last(m_.steps.columns.at("loss"), kLossSteps);
+    const size_t averaged = std::min(kLossSteps, m_.steps.at.size());
+    line().add("train loss ").add(number_text(loss, "%.4f"), Colour::bold);
+    more().add(averaged == 1 ? " (last step)" : formatted(" (mean of the last %zu steps)", averaged), Colour::dim);
+    line().add("validation loss ");
+    if (m_.validations.at.empty()) {
+      const bool off = life_["options"].value("eval_freq", nlohmann::json()) == 0;
+      more().add(off ? "not evaluated (--eval_freq 0)" : "not evaluated yet", Colour::dim);
+      return;
+    }
+    const std::vector<double>& all = m_.validations.columns.at("val_loss");
+    const auto best = std::min_element(all.begin(), all.end(),
+                                       [](double a, double b) { return a < b || (std::isnan(b) && !std::isnan(a)); });
+    more().add(number_text(all.back(), "%.4f"), Colour::bold).add(" at " + step_text(m_.validations.at.back().step));
+    const int64_t best_step = m_.validations.at[static_cast<size_t>(best - all.begin())].step;
+    more().add("  best ").add(number_text(*best, "%.4f"), Colour::green).add(" at " + step_text(best_step));
+  }
 
-std::string machine_line(const MetricTable& device) {
-  std::string line;
-  const auto add = [&](const char* name, double factor, const char* format) {
-    const double value = last_number(device, name);
-    if (std::isfinite(value)) line += (line.empty() ? "" : "  ") + formatted(format, factor * value);
-  };
-  add("gpu_utilization", 100, "%.0f %% busy");
-  add("gpu_memory_gb", 1, "%.1f GB");
-  add("gpu_power_watts", 1, "%.0f W");
-  add("gpu_temperature_c", 1, "%.0f °C");
-  add("gpu_sm_clock_mhz", 1, "%.0f MHz");
-  if (last_number(device, "gpu_throttled") == 1) line += "  THROTTLED";
-  return line;
-}
+  void add_curve(size_t rows) {
+    const std::vector<double>& losses = m_.steps.columns.at("loss");
+    const std::vector<double> points = binned(losses, 2 * size_.columns);
+    double low = std::numeric_limits<double>::infinity(), high = -low;
+    const size_t from = points.size() > 40 ? static_cast<size_t>(kFirstFall * static_cast<double>(points.size())) : 0;
+    for (size_t i = from; i < points.size(); ++i) {
+      if (!std::isfinite(points[i])) continue;
+      low = std::min(low, points[i]);
+      high = std::max(high, points[i]);
+    }
+    if (!(low <= high)) {
+      line().add("no loss yet");
+      return;
+    }
+    if (high - low < 1e-6) low -= 0.5, high += 0.5;
+    for (const std::string& row : labelled_curve(losses, low, high, size_.columns, rows, "%.3f")) {
+      const size_t axis_end = row.find("│") + std::string("│").size();
+      line().add(row.substr(0, axis_end), Colour::dim).add(row.substr(axis_end), Colour::cyan);
+    }
+    const std::string last = step_text(m_.steps.at.back().step);
+    line().add(labelled_axis(step_text(m_.steps.at.front().step), last, size_.columns), Colour::dim);
+  }
+
+  // "gradient norm      1.5  ▁▂▃  remark"
+  void add_rate(const std::string& name, const std::string& value, const std::vector<double>& values, Bin bin,
+                const std::string& remark) {
+    const size_t width = size_.columns > 70 ? size_.columns - 46 : size_.columns > 34 ? size_.columns - 24 : 10;
+    line().add(formatted("%-14s", name.c_str()), Colour::dim).add(formatted("%8s  ", value.c_str()), Colour::bold);
+    more().add(sparkline(binned(values, width, bin)), Colour::cyan).add("  " + remark, Colour::dim);
+  }
+
+  void add_rates() {
+    const auto& steps = m_.steps.columns;
+    const double speed = mean_of_last(steps.at("tokens_per_sec"), kSpeedSteps);
+    const double peak_share = mean_of_last(steps.at("speed_of_light"), kSpeedSteps);
+    add_rate("gradient norm", number_text(last_number(m_.steps, "grad_norm"), "%.3g"), steps.at("grad_norm"), Bin::max,
+             "max of each column");
+    add_rate("tokens/s", std::isfinite(speed) ? format_count(speed) : "-", steps.at("tokens_per_sec"), Bin::mean,
+             std::isfinite(peak_share) ? formatted("%.1f %% of peak", 100 * peak_share) : "");
+    add_rate("learning rate", number_text(last_number(m_.steps, "lr"), "%.3g"), steps.at("lr"), Bin::mean, "");
+  }
+
+  void add_fp8() {
+    if (m_.fp8.at.empty()) return;
+    const double saturated = last_number(m_.fp8, "worst_saturated"), flushed = last_number(m_.fp8, "worst_flushed");
+    const double blocks = last_number(m_.fp8, "blocks_in_bf16");
+    line().add("FP8  ", Colour::dim).add("worst tensor: ");
+    more().add(number_text(100 * saturated, "%.2g %% saturated"),
+               saturated > kMuchSaturated ? Colour::red : Colour::plain);
+    more().add(", " + number_text(100 * flushed, "%.2g %% flushed to zero"));
+    more().add(", blocks in BF16: " + number_text(blocks, "%.0f"), blocks > 0 ? Colour::yellow : Colour::plain);
+  }
+
+  void add_gpu() {
+    if (m_.device.at.empty()) return;
+    std::string text;
+    const auto add = [&](const char* name, double factor, const char* format) {
+      const double value = last_number(m_.device, name);
+      if (std::isfinite(value)) text += (text.empty() ? "" : "  ") + formatted(format, factor * value);
+    };
+    add("gpu_utilization", 100, "%.0f %% busy");
+    add("gpu_memory_gb", 1, "%.1f GB");
+    add("gpu_power_watts", 1, "%.0f W");
+    add("gpu_temperature_c", 1, "%.0f °C");
+    add("gpu_sm_clock_mhz", 1, "%.0f MHz");
+    line().add("GPU  ", Colour::dim).add(text);
+    if (last_number(m_.device, "gpu_throttled") == 1) more().add("  throttled", Colour::red);
+  }
+
+  // The last save and the last few other events: saves are frequent and would hide the others.
+  void add_events() {
+    const size_t most_others = 3 + (size_.rows > 24 ? (size_.rows - 24) / 3 : 0);
+    std::vector<const RunEvent*> chosen;
+    size_t saves = 0, others = 0;
+    for (auto event = m_.events.rbegin(); event != m_.events.rend(); ++event)
+      if (event->kind == "save" ? saves++ < 1 : others++ < most_others) chosen.push_back(&*event);
+    for (auto event = chosen.rbegin(); event != chosen.rend(); ++event) {
+      const std::string& kind = (*event)->kind;
+      const bool good = kind == "save" || kind == "resume";
+      line().add(formatted("%-12s", step_text((*event)->from.step).c_str()), Colour::dim);
+      more().add(event_words(kind), good ? Colour::green : Colour::yellow).add(": " + (*event)->text);
+    }
+  }
+
+  const RunReader& run_;
+  const RunMetrics& m_;
+  const nlohmann::json& life_;
+  const ScreenSize size_;
+  const std::string state_;
+  std::vector<Line> lines_;
+};
 
 } // namespace
 
-std::vector<std::string> terminal_screen(const RunReader& run, size_t columns) {
-  const RunMetrics& m = run.metrics();
-  const nlohmann::json& life = m.lives.back();
-  const auto word = [&](const char* name) {
-    const nlohmann::json value = life.value(name, nlohmann::json());
-    return value.is_string() ? value.get<std::string>() : std::string("-");
-  };
-  const std::string state = state_of(run);
-  std::vector<std::string> lines = {run.name() + "  " + state + "  " + word("precision") + "  " + word("device")};
-  if (m.steps.at.empty()) {
-    lines.push_back("no step yet");
-    return lines;
-  }
-
-  const Moment& now = m.steps.at.back();
-  const auto& steps = m.steps.columns;
-  const double plan = life["max_steps"].get<double>(), share = static_cast<double>(now.step) / std::max(plan, 1.0);
-  const double speed = mean_of_last(steps.at("tokens_per_sec"), 50);
-  lines.push_back(formatted("step %lld of %.0f (%.1f %%)  ", static_cast<long long>(now.step), plan, 100 * share) +
-                  format_count(now.tokens) + " tokens  " + format_duration(now.seconds));
-  if (state == "running" && speed > 0) {
-    const double left = (plan - static_cast<double>(now.step)) * life["tokens_per_step"].get<double>() / speed;
-    lines.back() += "  about " + format_duration(std::max(left, 0.0)) + " to go";
-  }
-  lines.push_back(progress_bar(share, columns));
-
-  std::string loss = "loss " + number_text(mean_of_last(steps.at("loss"), 20), "%.4f") + " (mean of 20)";
-  if (!m.validations.at.empty()) {
-    const std::vector<double>& all = m.validations.columns.at("val_loss");
-    const auto best = std::min_element(all.begin(), all.end(),
-                                       [](double a, double b) { return a < b || (std::isnan(b) && !std::isnan(a)); });
-    loss +=
-        "  validation " + number_text(all.back(), "%.4f") + ", best " + number_text(*best, "%.4f") +
-        formatted(" at %lld", static_cast<long long>(m.validations.at[static_cast<size_t>(best - all.begin())].step));
-  }
-  lines.push_back(loss);
-  for (std::string& line : loss_curve(steps.at("loss"), columns)) lines.push_back(std::move(line));
-
-  lines.push_back(labelled_axis(std::to_string(m.steps.at.front().step), std::to_string(now.step), columns));
-
-  const size_t spark = columns > 50 ? columns - 40 : 10;
-  lines.push_back(formatted("norm  %9s  ", number_text(last_number(m.steps, "grad_norm"), "%.3g").c_str()) +
-                  sparkline(stretched(steps.at("grad_norm"), spark, /*greatest=*/true)) + "  greatest");
-  const double light = mean_of_last(steps.at("speed_of_light"), 50);
-  lines.push_back(formatted("speed %7s/s  ", std::isfinite(speed) ? format_count(speed).c_str() : "-") +
-                  sparkline(stretched(steps.at("tokens_per_sec"), spark)) +
-                  (std::isfinite(light) ? formatted("  %.1f %% of light", 100 * light) : "  tokens"));
-  lines.push_back("rate  " + formatted("%9s", number_text(last_number(m.steps, "lr"), "%.3g").c_str()));
-  if (!m.fp8.at.empty())
-    lines.push_back("FP8   worst saturated " + number_text(100 * last_number(m.fp8, "worst_saturated"), "%.2g %%") +
-                    ", flushed " + number_text(100 * last_number(m.fp8, "worst_flushed"), "%.2g %%") +
-                    ", blocks in BF16 " + number_text(last_number(m.fp8, "blocks_in_bf16"), "%.0f"));
-  if (!m.device.at.empty()) lines.push_back("GPU   " + machine_line(m.device));
-  for (const RunEvent& event : last_events(m.events))
-    lines.push_back(formatted("%7lld ", static_cast<long long>(event.from.step)) + event.kind + ": " + event.text);
-  for (std::string& line : lines) line = cut(line, columns);
-  return lines;
+std::vector<std::string> terminal_screen(const RunReader& run, const ScreenSize& size) {
+  return Screen(run, size).lines();
 }
 
 } // namespace gpt2

@@ -1,4 +1,4 @@
-// A run on one screen of a terminal: how far, how well, how fast, how healthy, how long still.
+// A run on one screen of a terminal: progress, loss, speed, FP8 health, GPU, recent events.
 #pragma once
 
 #include <string>
@@ -8,7 +8,12 @@
 
 namespace gpt2 {
 
-// Lines of at most `columns` characters, 24 of them or fewer.
-std::vector<std::string> terminal_screen(const RunReader& run, size_t columns);
+struct ScreenSize {
+  size_t columns = 80, rows = 23; // characters; one row is left for the prompt
+  bool colour = false;
+};
+
+// At most `rows` lines of at most `columns` characters. The loss curve takes the rows that remain.
+std::vector<std::string> terminal_screen(const RunReader& run, const ScreenSize& size);
 
 } // namespace gpt2

@@ -5,7 +5,7 @@
 namespace gpt2 {
 namespace {
 
-// sbatch cuts its #SBATCH lines into words as a shell does; in the name of a file, % then begins a replacement.
+// sbatch splits #SBATCH lines into words like a shell; in file names % starts a replacement.
 std::string log_name(const std::string& folder) {
   std::string name;
   for (const char c : folder) name += c == '%' ? std::string("%%") : std::string(1, c);
@@ -13,8 +13,8 @@ std::string log_name(const std::string& folder) {
 }
 
 constexpr const char* kHead = R"script(#!/usr/bin/env bash
-# A Slurm array, one task a run. Two minutes before the time limit a task saves and goes back into the queue.
-# Flags of sbatch win over the lines below; a run on several GPUs has `gpus` among its options.
+# A Slurm job array, one task per run. Two minutes before the time limit a task saves and requeues itself.
+# Flags of sbatch override the lines below. A run on several GPUs needs `gpus` among its options.
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
 #SBATCH --gpus-per-node=1
@@ -33,13 +33,13 @@ before=$("${sweep[@]}" --list) || exit
 trap 'time_is_up=yes; kill -USR1 "$training"' USR1
 "${sweep[@]}" &
 training=$!
-while kill -0 "$training" 2>/dev/null; do wait "$training"; done # the trap ends a wait, not the training
+while kill -0 "$training" 2>/dev/null; do wait "$training"; done # the trap interrupts `wait`, not the training
 wait "$training"
 status=$?
 if [ $status = 75 ] && [ $time_is_up = yes ]; then
-  # A limit too short for a single step would send the task round for ever.
+  # A time limit too short for one step would requeue the task forever.
   if [ "$("${sweep[@]}" --list)" = "$before" ]; then
-    echo "error: the time limit came before a step was done (hint: a longer --time, or an earlier --signal)" >&2
+    echo "error: no step finished within the time limit (hint: use a longer --time or an earlier --signal)" >&2
   else
     scontrol requeue "$SLURM_JOB_ID"
   fi

@@ -1,4 +1,4 @@
-// A sweep as a Slurm array: one task a run, each as tools/submit_fp8.sh does it.
+// A sweep as a Slurm job array: one task per run, in the manner of tools/submit_fp8.sh.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@
 namespace gpt2 {
 
 struct SlurmArray {
-  std::string name;                 // of the job
-  std::string folder;               // of the study: logs go there
-  std::vector<std::string> command; // what a task runs, before the number of its run
-  std::vector<int> numbers;         // of the runs, from 1
+  std::string name;                 // of the Slurm job
+  std::string folder;               // of the sweep; receives the job logs
+  std::vector<std::string> command; // of a task, without the number of its run
+  std::vector<int> numbers;         // of the runs, counted from 1
 };
 
-// A script for sbatch: two minutes before the time limit a task saves and goes back into the queue.
+// Returns a script for sbatch. Two minutes before the time limit a task saves and requeues itself.
 std::string slurm_script(const SlurmArray& array);
 
 } // namespace gpt2

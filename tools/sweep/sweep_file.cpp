@@ -27,10 +27,10 @@ void check_key(const std::string& path, const Entry& entry, const std::set<std::
   fail(path, entry.line, "unknown option " + entry.key, did_you_mean(entry.key, names));
 }
 
-// One value, as a flag: switches too can be given so.
+// One option as a flag; this form works for switches too.
 std::string flag(const std::string& key, const std::string& value) { return "--" + key + "=" + value; }
 
-struct Variant { // of what all runs share
+struct Variant { // options of one run beyond the common ones
   std::string name;
   std::vector<std::string> flags;
   int line;
@@ -45,7 +45,7 @@ std::vector<std::string> flags_of(const std::string& path, const TomlTable& tabl
   std::vector<std::string> flags;
   for (const Entry& entry : table.entries) {
     check_key(path, entry, more);
-    if (entry.is_list) fail(path, entry.line, entry.key + " is a list", "lists belong into [grid]");
+    if (entry.is_list) fail(path, entry.line, entry.key + " is a list", "put lists into [grid]");
     if (entry.key == "name")
       name = entry.values.front();
     else
@@ -57,7 +57,7 @@ std::vector<std::string> flags_of(const std::string& path, const TomlTable& tabl
 Variant listed_run(const std::string& path, const TomlTable& table) {
   std::string name;
   std::vector<std::string> flags = flags_of(path, table, {"name"}, name);
-  if (flags.empty() && name.empty()) fail(path, table.line, "an empty [[run]]", "give it options, or a name");
+  if (flags.empty() && name.empty()) fail(path, table.line, "empty [[run]]", "give it options or a name");
   if (name.empty())
     for (const Entry& entry : table.entries) name = joined(name, folder_name(entry.key + "_" + entry.values.front()));
   return {name, flags, table.line};
@@ -67,16 +67,17 @@ std::vector<Variant> on_grid(const std::string& path, const TomlTable& grid, std
   for (const Entry& entry : grid.entries) {
     check_key(path, entry, {});
     if (entry.values.empty())
-      fail(path, entry.line, "the list of " + entry.key + " is empty", "give it values, or leave it out");
+      fail(path, entry.line, "the list of " + entry.key + " is empty", "give values, or remove the key");
     if (variants.size() * entry.values.size() > kMostRuns)
-      fail(path, entry.line, "the grid has more than " + std::to_string(kMostRuns) + " points", "cut it into several");
+      fail(path, entry.line, "the grid has more than " + std::to_string(kMostRuns) + " points",
+           "split it into several sweeps");
     std::vector<Variant> more;
     for (const Variant& variant : variants)
       for (const std::string& value : entry.values) {
-        const std::string shown = std::filesystem::path(value).filename().string(); // of a path, what tells it apart
+        const std::string shown = std::filesystem::path(value).filename().string(); // the last part of a path
         if (std::any_of(variant.flags.begin(), variant.flags.end(),
                         [&](const std::string& given) { return given.rfind(flag(entry.key, ""), 0) == 0; }))
-          fail(path, entry.line, entry.key + " is in [grid] and in a [[run]]", "leave it out of one of them");
+          fail(path, entry.line, entry.key + " is in [grid] and in a [[run]]", "remove one of them");
         more.push_back({joined(variant.name, folder_name(entry.key + "_" + shown)), variant.flags, entry.line});
         more.back().flags.push_back(flag(entry.key, value));
       }
@@ -92,7 +93,7 @@ Sweep read_sweep(const std::string& path) {
   Sweep sweep{std::filesystem::path(path).stem().string(), {}};
   const std::vector<std::string> common = flags_of(path, tables.front(), {"name", "config"}, sweep.name);
   sweep.name = folder_name(sweep.name);
-  if (sweep.name.empty()) fail(path, 1, "the sweep has a name without a letter or digit", "give it another");
+  if (sweep.name.empty()) fail(path, 1, "the name of the sweep has no letter or digit", "choose another name");
   std::vector<Variant> variants;
   const TomlTable* grid = nullptr;
   for (size_t i = 1; i < tables.size(); ++i) {
@@ -102,24 +103,24 @@ Sweep read_sweep(const std::string& path) {
     else if (table.name == "grid" && !table.repeats)
       grid = &table;
     else
-      fail(path, table.line, "a sweep has no section " + table.name, "it has [grid] and [[run]]");
+      fail(path, table.line, "unknown section " + table.name, "a sweep has [grid] and [[run]]");
   }
   if (variants.empty()) variants.push_back({"", {}, 0});
   if (grid) variants = on_grid(path, *grid, std::move(variants));
   if (variants.size() == 1 && variants.front().line == 0)
-    throw Error(ExitCode::usage, path + " has neither a [grid] nor a [[run]]", "one run needs no sweep");
+    throw Error(ExitCode::usage, path + " has neither a [grid] nor a [[run]]", "for a single run call train_gpt2_fp8");
 
   std::set<std::string> names;
   for (const Variant& variant : variants) {
     std::vector<std::string> flags = common;
     flags.insert(flags.end(), variant.flags.begin(), variant.flags.end());
     const std::string name = folder_name(variant.name);
-    if (name.empty()) fail(path, variant.line, "a run has a name without a letter or digit", "give it another");
+    if (name.empty()) fail(path, variant.line, "the name of a run has no letter or digit", "choose another name");
     if (name.size() > kLongestName)
       fail(path, variant.line, "the name " + name + " is too long", "give each [[run]] a short name");
     if (!names.insert(name).second)
-      fail(path, variant.line, "two runs are called " + name, "give each [[run]] a name, and no value twice");
-    sweep.runs.push_back(make_study_run(name, flags, path + ", run " + name));
+      fail(path, variant.line, "two runs are named " + name, "give each [[run]] a name, and no value twice");
+    sweep.runs.push_back(make_run_spec(name, flags, path + ", run " + name));
   }
   return sweep;
 }

@@ -1,19 +1,19 @@
-// A sweep as a TOML file: options of all runs, a [grid] of lists, [[run]]s with options of their own.
+// A sweep file in TOML: options of all runs, a [grid] of lists, [[run]]s with additional options.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "tools/sweep/study.h"
+#include "tools/sweep/run_set.h"
 
 namespace gpt2 {
 
 struct Sweep {
   std::string name;
-  std::vector<StudyRun> runs; // every [[run]] at every point of the grid; the last key of the grid changes fastest
+  std::vector<RunSpec> runs; // [[run]]s times grid points; the last grid key changes fastest
 };
 
-// Throws Error(usage) that names the file and the line.
+// Throws Error(usage) with file and line.
 Sweep read_sweep(const std::string& path);
 
 } // namespace gpt2

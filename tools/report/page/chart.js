@@ -1,6 +1,6 @@
 "use strict";
-// Panels over one x axis: curves, events and heat maps. They share a view (axis, zoom, cursor), so that what happened at
-// one moment stands in one vertical line on the whole page.
+// Panels with a common x axis: curves, events and heat maps. They share one view (axis, zoom, cursor): the same moment has
+// the same x position in all panels.
 
 const SVG = "http://www.w3.org/2000/svg";
 const MARGIN = { left: 62, right: 14, top: 8, bottom: 22 };
@@ -26,7 +26,7 @@ function shape(tag, attributes = {}, text = null) {
 
 // ---- finding points ----
 
-function nearest(xs, x) { // index; xs grow
+function nearest(xs, x) { // index; xs ascending
   let low = 0, high = xs.length - 1;
   if (high < 0) return -1;
   while (low < high) {
@@ -37,36 +37,42 @@ function nearest(xs, x) { // index; xs grow
   return low > 0 && x - xs[low - 1] <= xs[low] - x ? low - 1 : low;
 }
 
-function visible(xs, from, to) { // [first, last] with one point on either side, so that lines reach the edge
+function visible(xs, from, to) { // [first, last], one point beyond either edge, so that lines reach it
   let first = 0, last = xs.length - 1;
   while (first < last && xs[first + 1] < from) ++first;
   while (last > first && xs[last - 1] > to) --last;
   return [first, last];
 }
 
-// A mean that is centred on each point (no lag) and weighs near ones more, narrower at the ends and beside a step
-// without a number: a moving average, twice.
-const smoothed = (values, reach) => (reach < 1 ? values : averaged(averaged(values, reach), reach));
+// Local linear regression with triangular weights over 2 * reach points on either side. In the interior it equals the
+// weighted mean (no lag). At both ends the window is one-sided and the slope is fitted, so the ends are smoothed alike.
+const smoothCache = new WeakMap(); // values -> { reach, result }: panels ask again at every mouse move
 
-function averaged(values, reach) {
-  const sums = [0], counts = [0];
-  for (const v of values) {
-    sums.push(sums[sums.length - 1] + (v === null ? 0 : v));
-    counts.push(counts[counts.length - 1] + (v === null ? 0 : 1));
-  }
-  return values.map((v, i) => {
-    if (v === null) return null;
-    const side = Math.min(reach, i, values.length - 1 - i);
-    const from = i - side, to = i + side + 1;
-    return (sums[to] - sums[from]) / (counts[to] - counts[from]);
+function smoothed(values, reach) {
+  if (reach < 1) return values;
+  const cached = smoothCache.get(values);
+  if (cached && cached.reach === reach) return cached.result;
+  const side = 2 * reach;
+  const result = values.map((value, i) => {
+    if (value === null) return null;
+    let w0 = 0, w1 = 0, w2 = 0, y0 = 0, y1 = 0; // moments of the weights, and of weights times values
+    for (let k = Math.max(-side, -i); k <= side && i + k < values.length; ++k) {
+      const y = values[i + k], w = side + 1 - Math.abs(k);
+      if (y === null) continue;
+      w0 += w; w1 += w * k; w2 += w * k * k; y0 += w * y; y1 += w * k * y;
+    }
+    const determinant = w0 * w2 - w1 * w1;
+    return determinant > 0 ? (w2 * y0 - w1 * y1) / determinant : y0 / w0;
   });
+  smoothCache.set(values, { reach, result });
+  return result;
 }
 
 // ---- a panel ----
 
-// options: { title, keys: [nodes], height, label: for screen readers, covered: no lines behind it }
-// It must have draw(svg, frame) and may have tell(x, y) -> { x, content } for the tooltip, and stops() -> [x]: where
-// the arrow keys go.
+// options: { title, keys: [nodes], height, label: for screen readers, covered: no grid lines }
+// Subclasses define draw(svg, frame), and may define tooltip(x, y) -> { x, content } and stops() -> [x], the positions for
+// the arrow keys.
 class Panel {
   constructor(view, options) {
     Object.assign(this, { height: 130 }, options);
@@ -79,7 +85,7 @@ class Panel {
 
   stops() { return []; }
 
-  tell() { return null; }
+  tooltip() { return null; }
 
   frame() {
     const width = this.width;
@@ -124,7 +130,7 @@ class Panel {
     svg.append(shape("line", { class: "frame", x1: f.left, x2: f.right, y1: f.bottom, y2: f.bottom }));
   }
 
-  // ---- what the reader does ----
+  // ---- input ----
 
   position(event) {
     const box = this.svg.getBoundingClientRect();
@@ -194,12 +200,12 @@ class Panel {
 
 // ---- curves ----
 
-// series: { run, name, colour, dash, x: [..], y: [..], low, high, bucket, kind: "line" | "points", smooth: [..], whiskers: low
-// and high of each point, not a band, moment(i): what a point that is no step is }
+// series: { run, name, colour, dash, width, x: [..], y: [..], low, high, bucket, kind: "line" | "points", smooth: [..],
+// whiskers: draw low and high per point instead of a band, moment(i): tooltip head of a point that is not a step }
 class CurvePanel extends Panel {
   constructor(view, options) {
-    super(view, options); // and: series() -> [..], format, log: "never" | "always" | "auto", marks() -> [x],
-    // levels: [y] to be marked, zero: from 0, whole: only whole numbers, close() -> bool: see closeRange
+    super(view, options); // also: series() -> [..], format, log: "never" | "always" | "auto", marks() -> [{ x, text }],
+    // labels: show the text of the marks, levels: [y] to mark, zero: axis from 0, whole: integer ticks, close() -> bool: see closeRange
   }
 
   shown() { return this.series().filter((s) => s.x.length > 0 && !this.view.hidden.has(s.run)); }
@@ -232,8 +238,7 @@ class CurvePanel extends Panel {
     return [this.zero && low === 0 ? 0 : low - room, high + room, false];
   }
 
-  // Of the curves where they have left the first fall behind, after a twentieth of what is in view, and all but the
-  // outermost hundredth of the single steps around them.
+  // The y range after the first fall: the smoothed curves without the first 5 % in view, and 99 % of the single steps.
   closeRange(f) {
     const lines = [], steps = [];
     for (const s of this.shown()) {
@@ -257,7 +262,7 @@ class CurvePanel extends Panel {
     for (const level of this.levels || []) [low, high] = [Math.min(low, 1.2 * level), Math.max(high, 1.2 * level)];
     const map = log ? Math.log : (v) => v;
     const y = (v) => f.bottom - ((map(Math.max(v, log ? low : -Infinity)) - map(low)) / (map(high) - map(low))) * (f.bottom - f.top);
-    const count = (f.bottom - f.top) / (f.bottom - f.top > 150 ? 36 : 22); // so many pixels apart at least
+    const count = (f.bottom - f.top) / (f.bottom - f.top > 150 ? 36 : 22); // minimum distance in pixels
     const linear = log ? null : ticks(low, high, count, this.whole ? 1 : 0);
     for (const tick of log ? logTicks(low, high, count) : linear.at) {
       svg.append(shape("line", { class: "grid", x1: f.left, x2: f.right, y1: y(tick), y2: y(tick) }));
@@ -265,16 +270,42 @@ class CurvePanel extends Panel {
     }
     this.caption.classList.toggle("log", log);
     this.caption.classList.toggle("cut", Boolean(this.close && this.close()));
-    for (const x of this.marks ? this.marks() : [])
-      this.inside.append(shape("line", { class: "mark", x1: f.x(x), x2: f.x(x), y1: f.top, y2: f.bottom }));
+    this.drawMarks(f);
     for (const level of this.levels || [])
       this.inside.append(shape("line", { class: level === 0 ? "frame" : "mark", x1: f.left, x2: f.right, y1: y(level), y2: y(level) }));
-    for (const s of this.shown()) this.drawSeries(s, f, y);
-    if (!this.shown().length)
+    const shown = this.shown();
+    for (const s of shown) this.drawBand(s, f, y); // below all lines
+    for (const s of shown) this.drawLine(s, f, y);
+    if (!shown.length)
       svg.append(shape("text", { x: (f.left + f.right) / 2, y: (f.top + f.bottom) / 2, "text-anchor": "middle" }, this.empty || "nothing yet"));
   }
 
-  drawSeries(s, f, y) {
+  drawMarks(f) {
+    let free = f.left; // where the next label fits
+    for (const { x, text } of this.marks ? this.marks() : []) {
+      const px = f.x(x);
+      if (px < f.left - 1 || px > f.right + 1) continue;
+      this.inside.append(shape("line", { class: "mark", x1: px, x2: px, y1: f.top, y2: f.bottom }));
+      if (!this.labels) continue;
+      const width = 6.2 * text.length + 8, before = px + width > f.right;
+      const from = before ? px - width : px;
+      if (from < free) continue;
+      this.inside.append(shape("text", { class: "mark-label", x: before ? px - 4 : px + 4, y: f.top + 10, "text-anchor": before ? "end" : "start" }, text));
+      free = from + width;
+    }
+  }
+
+  drawBand(s, f, y) {
+    if (!s.low || s.whiskers) return;
+    const [first, last] = visible(s.x, f.from, f.to);
+    let d = "";
+    for (let i = first; i <= last; ++i) if (s.high[i] !== null) d += (d ? "L" : "M") + f.x(s.x[i]).toFixed(1) + " " + y(s.high[i]).toFixed(1);
+    for (let i = last; i >= first; --i) if (s.low[i] !== null) d += "L" + f.x(s.x[i]).toFixed(1) + " " + y(s.low[i]).toFixed(1);
+    // the outline keeps a spike of one bucket visible where the band is narrower than a pixel
+    this.inside.append(shape("path", { d: d + "Z", style: `fill:${s.colour};stroke:${s.colour}`, "fill-opacity": 0.22, "stroke-opacity": 0.3, "stroke-width": 0.7 }));
+  }
+
+  drawLine(s, f, y) {
     const [first, last] = visible(s.x, f.from, f.to);
     const path = (values) => {
       let out = "", pen = false;
@@ -292,16 +323,10 @@ class CurvePanel extends Panel {
         const x = f.x(s.x[i]);
         this.inside.append(shape("path", { d: `M${x} ${y(s.low[i])}V${y(s.high[i])}M${x - 3} ${y(s.low[i])}h6M${x - 3} ${y(s.high[i])}h6`, style: `stroke:${s.colour}`, "stroke-width": 1.3 }));
       }
-    } else if (s.low) {
-      let d = "";
-      for (let i = first; i <= last; ++i) if (s.high[i] !== null) d += (d ? "L" : "M") + f.x(s.x[i]).toFixed(1) + " " + y(s.high[i]).toFixed(1);
-      for (let i = last; i >= first; --i) if (s.low[i] !== null) d += "L" + f.x(s.x[i]).toFixed(1) + " " + y(s.low[i]).toFixed(1);
-      // the outline keeps a spike of one bucket visible where the band is thinner than a pixel
-      this.inside.append(shape("path", { d: d + "Z", style: `fill:${s.colour};stroke:${s.colour}`, "fill-opacity": 0.22, "stroke-opacity": 0.3, "stroke-width": 0.7 }));
-    } else if (s.smooth) {
+    } else if (s.smooth && !s.low) {
       line(s.y, { "stroke-width": 1, "stroke-opacity": 0.35 });
     }
-    line(s.smooth || s.y, { "stroke-width": s.kind === "points" ? 1.3 : 1.7, ...dash });
+    line(s.smooth || s.y, { "stroke-width": s.width || (s.kind === "points" ? 1.2 : 1.9), ...dash });
     if (s.kind === "points" || last - first < 2) {
       const radius = last - first > 150 ? 1.2 : last - first > 60 ? 1.8 : 2.8;
       for (let i = first; i <= last; ++i)
@@ -309,7 +334,7 @@ class CurvePanel extends Panel {
     }
   }
 
-  tell(x) {
+  tooltip(x) {
     const shown = this.shown();
     if (!shown.length) return null;
     const format = this.format || formatValue;

@@ -1,6 +1,6 @@
 "use strict";
-// Groups of runs against the first of them, from what tools/compare/comparison_text.cpp put into the page. A run of the
-// page is then a group: mean, least and greatest over its seeds.
+// The page of bin/compare: groups of runs compared with the first group. tools/compare/comparison_text.cpp makes its data.
+// Each run of the page is a group: mean, min and max over its seeds.
 
 const EQUAL = { step: "at equal step", tokens: "at equal tokens", seconds: "at equal time" };
 const OUTCOMES = { within: "good", better: "good", worse: "bad", unclear: "warn", one_seed: "warn", no_number: "warn" };
@@ -10,7 +10,7 @@ const others = () => data.comparison.groups.slice(1);
 
 function comparisonHeader() {
   const { groups, notes } = data.comparison;
-  return [element("h1", {}, `${others().map((group) => group.name).join(", ")} against ${groups[0].name}`),
+  return [element("h1", {}, `${others().map((group) => group.name).join(", ")} compared with ${groups[0].name}`),
     ...others().map((group) => element("p", { class: "verdict " + OUTCOMES[group.outcome] }, group.verdict)),
     ...groups.filter((group) => group.trouble).map((group) => element("p", { class: "note" }, `${group.name}: ${group.trouble}.`)),
     ...notes.map((note) => element("p", { class: "note" }, note.charAt(0).toUpperCase() + note.slice(1) + ".")),
@@ -19,8 +19,8 @@ function comparisonHeader() {
 
 function bandWords(bucket) {
   const most = Math.max(...data.comparison.groups.map((group) => group.runs.length));
-  const points = bucket > 1 ? `; a point: up to ${bucket} steps` : "";
-  return most > 1 ? "mean over seeds, the band from the lowest to the highest" + points : "one seed" + points;
+  const points = bucket > 1 ? `; each point: up to ${bucket} steps` : "";
+  return (most > 1 ? "mean over seeds; band: lowest to highest seed" : "one seed") + points;
 }
 
 // ---- numbers ----
@@ -37,22 +37,22 @@ function numberNodes() {
   const places = others().map((group) => `${group.name}: ${Object.keys(EQUAL).map((axis) => group.gaps[axis].place).join("; ")}.`).join(" ");
   const paired = groups.some((group) => group.seeds.length > 1) && others().some((group) => group.paired);
   return [table(element("tr", {}, ...titles.map((t, i) => element("th", { class: i ? "number" : "" }, t))), ...rows),
-    element("p", { class: "note" }, `After ±: standard errors over seeds. Gaps: loss less that of ${groups[0].name}, ${others().every((g) => g.paired) ? "seed by seed" : "not paired"}; below zero is better, within ±${margin} counts as none. Measured at: ${places} ` +
-      "At equal time the slower one is in the middle of its schedule, at a higher learning rate than at its end: that favours the faster one."), paired ? seedTable() : ""];
+    element("p", { class: "note" }, `±: standard error over seeds. Gap: loss minus that of ${groups[0].name}, ${others().every((g) => g.paired) ? "paired by seed" : "not paired"}; below zero is better, within ±${margin} counts as equal. Measured at: ${places} ` +
+      "At equal time the slower run is in the middle of its schedule, at a higher learning rate than at its end. This favours the faster run."), paired ? seedTable() : ""];
 }
 
-function seedTable() { // every pair for itself
+function seedTable() { // one column per pair
   const seeds = data.comparison.groups[0].seeds;
   const rows = others().filter((group) => group.paired).map((group) => {
     const common = seeds.filter((seed) => group.seeds.includes(seed));
     return element("tr", {}, element("td", { class: "run" }, swatch(data.comparison.groups.indexOf(group)), " " + group.name),
       ...seeds.map((seed) => element("td", { class: "number" }, common.includes(seed) ? signed(group.gaps.step.by_seed[common.indexOf(seed)]) : "–")));
   });
-  return element("details", {}, element("summary", {}, "the gap at equal step, seed by seed"),
+  return element("details", {}, element("summary", {}, "gap at equal step by seed"),
     table(element("tr", {}, element("th", {}, "seed"), ...seeds.map((seed) => element("th", { class: "number" }, String(seed)))), ...rows));
 }
 
-// ---- the gap as curves, on the axis that the page shows ----
+// ---- gap curves on the axis of the page ----
 
 function gapSeries() {
   return others().flatMap((group, i) => {
@@ -63,15 +63,15 @@ function gapSeries() {
         moment: (k) => `${EQUAL[view.axis]}: ${view.where(curve.x[k])}`, ...more };
     };
     return [make(group.train[view.axis], `${group.name}, training`, { kind: "line", dash: dashOf(i + 1) }),
-      make(group.validation[view.axis], `${group.name}, validation`, { kind: "points", dash: "5 3", whiskers: true })].filter(Boolean);
+      make(group.validation[view.axis], `${group.name}, validation`, { kind: "points", dash: dashOf(i + 1), whiskers: true })].filter(Boolean);
   });
 }
 
 function gapPanel() {
   const { groups, margin } = data.comparison;
-  const panel = new CurvePanel(view, { title: `Gap to ${groups[0].name}`, label: `Loss less that of ${groups[0].name}, at equal step, tokens or time`, height: 220, series: gapSeries,
+  const panel = new CurvePanel(view, { title: `Gap to ${groups[0].name}`, label: `Loss minus that of ${groups[0].name}, at equal step, tokens or time`, height: 220, series: gapSeries,
     format: signed, levels: [0, margin, -margin], close: () => view.closeGap(), empty: "no step in common",
-    keys: [words(`nats; solid: training, dashed with points: validation; band and bars: two standard errors; dotted: ±${margin}`)] });
+    keys: [words(`nats; thick: training, thin with points: validation; band and bars: two standard errors; dotted: ±${margin}`)] });
   panel.node.id = "gap";
   return panel;
 }

@@ -1,12 +1,12 @@
 "use strict";
-// What is read rather than drawn: samples, settings, the machine.
+// Samples, settings and machine.
 
 const MACHINE_NAMES = {
   gpu_utilization: ["GPU busy", (v) => trimmed((100 * v).toFixed(1)) + " %"], gpu_memory_gb: ["Memory in use", (v) => v.toFixed(1) + " GB"],
   gpu_sm_clock_mhz: ["SM clock", (v) => grouped(v) + " MHz"], gpu_memory_clock_mhz: ["Memory clock", (v) => grouped(v) + " MHz"],
   gpu_power_watts: ["Power", (v) => grouped(v) + " W"], gpu_temperature_c: ["Temperature", (v) => grouped(v) + " °C"],
-  gpu_throttled: ["Slowed down by heat or hardware", (v) => trimmed((100 * v).toFixed(1)) + " %"],
-  gpu_power_capped: ["At its power limit", (v) => trimmed((100 * v).toFixed(1)) + " %"],
+  gpu_throttled: ["Throttled by heat or hardware", (v) => trimmed((100 * v).toFixed(1)) + " %"],
+  gpu_power_capped: ["At the power limit", (v) => trimmed((100 * v).toFixed(1)) + " %"],
 };
 
 // ---- samples ----
@@ -16,7 +16,7 @@ function buildSamples() {
   section.replaceChildren(element("h2", { id: "samples-title" }, "Samples"));
   const steps = [...new Set(data.runs.flatMap((run) => run.samples.map((s) => s.step)))].sort((a, b) => a - b);
   if (!steps.length) {
-    section.append(element("p", { class: "note" }, "None was written (--sample_freq, --sample_tokens)."));
+    section.append(element("p", { class: "note" }, "No samples (--sample_freq, --sample_tokens)."));
     return;
   }
   const texts = element("div", { class: "texts" }), label = element("output", {});
@@ -35,9 +35,9 @@ function buildSamples() {
     oninput: (event) => { const i = Number(event.target.value); view.sample = i === steps.length - 1 ? null : steps[i]; show(i); } });
   show(start);
   const written = data.runs.reduce((sum, run) => sum + run.samples_written, 0), kept = data.runs.reduce((sum, run) => sum + run.samples.length, 0);
-  section.append(element("div", { class: "controls" }, steps.length > 1 && slider, label, kept < written && element("span", { class: "soft" }, `${kept} of ${written} are kept here`)),
+  section.append(element("div", { class: "controls" }, steps.length > 1 && slider, label, kept < written && element("span", { class: "soft" }, `${kept} of ${written} samples are on this page`)),
     element("div", { class: "only-screen" }, texts));
-  // on paper: how they improved, in up to five steps
+  // in print: up to five samples over the run
   const chosen = [...new Set([0, 0.25, 0.5, 0.75, 1].map((share) => steps[Math.round(share * (steps.length - 1))]))];
   section.append(element("div", { class: "only-print" }, ...data.runs.flatMap((run) => run.samples.filter((s) => chosen.includes(s.step)).map((s) =>
     element("div", {}, element("div", { class: "note" }, `${several() ? run.name + ", " : ""}step ${grouped(s.step)}`), element("blockquote", {}, s.text))))));
@@ -49,7 +49,7 @@ const settingText = (value) => (value === "" ? "(empty)" : value === true ? "on"
 const table = (...rows) => element("div", { class: "scroll" }, element("table", { class: "data" }, ...rows));
 const head = (...titles) => element("tr", {}, ...titles.map((t) => element("th", {}, t)));
 
-function settingTables(settings) { // one for each group, set in columns
+function settingTables(settings) { // one table per group of options, in columns
   const groups = [...new Set(settings.map((s) => s.group))];
   return element("div", { class: "columns" }, ...groups.map((group) => element("table", { class: "data" }, element("colgroup", {}, element("col", { class: "wide" }), element("col", { class: "wide" }), element("col")), head(group, "", "default"),
     ...settings.filter((s) => s.group === group).map((s) => element("tr", { class: s.differs === "yes" ? "differs" : "" },
@@ -74,7 +74,7 @@ function buildSettings() {
     const differ = run.settings.filter((s) => s.differs);
     const all = element("details", {}, element("summary", {}, `${several() ? run.name + ": " : ""}all ${run.settings.length} settings`), settingTables(run.settings));
     if (!several()) {
-      section.append(element("p", { class: "note" }, "What is not as by default: in bold, what was given. Where the default is auto, the program may have chosen the value itself: the log does not tell."), settingTables(differ));
+      section.append(element("p", { class: "note" }, "Settings that differ from their default (bold). Where the default is auto, the user or the program chose the value; the log does not say which."), settingTables(differ));
     }
     section.append(all);
   }
@@ -96,7 +96,7 @@ function buildMachine() {
   section.replaceChildren(element("h2", { id: "machine-title" }, several() ? "Machines" : "Machine"),
     table(several() && element("tr", {}, element("th", {}, ""), ...runs.map((run, i) => element("th", {}, swatch(i), " " + run.name))), ...rows));
   for (const run of runs.filter((one) => one.lives.length > 1))
-    section.append(element("p", { class: "note" }, `${several() ? run.name + " was" : "Was"} trained in ${run.lives.length} parts:`),
-      table(head("part", "from step", "began", "on"), ...run.lives.map((life, i) => element("tr", {}, element("td", {}, `${i + 1}`), element("td", {}, grouped(life.step)),
+    section.append(element("p", { class: "note" }, `${several() ? run.name + ": starts" : "Starts"} of the run:`),
+      table(head("start", "from step", "time", "machine"), ...run.lives.map((life, i) => element("tr", {}, element("td", {}, `${i + 1}`), element("td", {}, grouped(life.step)),
         element("td", {}, String(life.timestamp).replace("T", " ").replace(/\.\d+Z$/, " UTC")), element("td", { class: "value" }, `${life.host}, ${life.device}`)))));
 }

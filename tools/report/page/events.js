@@ -1,7 +1,7 @@
 "use strict";
-// What happened when, on one time line.
+// Events on a time line.
 
-const EVENT_KINDS = { // in the order of their lanes
+const EVENT_KINDS = { // in the order of the lanes
   resume: { name: "resumed", colour: "var(--c0)" }, skip: { name: "skipped", colour: "var(--c1)" },
   bad_data: { name: "bad data", colour: "var(--c3)" }, fallback: { name: "to BF16", colour: "var(--c6)" },
   fp8_lag: { name: "scale lags", colour: "var(--c5)" },
@@ -9,7 +9,7 @@ const EVENT_KINDS = { // in the order of their lanes
   save_failed: { name: "not saved", colour: "var(--bad)" },
 };
 
-// ---- events: one lane a kind, in it a row a run ----
+// One lane per kind of event, one row per run in it.
 
 class EventPanel extends Panel {
   rows() { return data.runs.length; }
@@ -38,7 +38,7 @@ class EventPanel extends Panel {
 
   stops() { return data.runs.filter((r) => !view.hidden.has(r.name)).flatMap((r) => r.events.map((e) => e[view.axis])).sort((a, b) => a - b); }
 
-  tell(x, y) {
+  tooltip(x, y) {
     const px = this.frame().x(x);
     const near = this.spots
       .map((s) => ({ ...s, distance: Math.max(s.from - px, px - s.to, 0), off: y === undefined ? 0 : Math.max(s.y - y, y - s.y - s.height, 0) }))
@@ -59,9 +59,9 @@ function eventPanel() {
   if (!found.size) return null;
   const kinds = [...Object.keys(EVENT_KINDS).filter((k) => found.has(k)), ...[...found].filter((k) => !EVENT_KINDS[k])];
   const laneHeight = Math.max(17, 5 + 6 * data.runs.length);
-  const panel = new EventPanel(view, { title: "Events", label: "Events; arrow keys go from one to the next", kinds, laneHeight, height: MARGIN.top + kinds.length * laneHeight + MARGIN.bottom });
+  const panel = new EventPanel(view, { title: "Events", label: "Events; arrow keys move between them", kinds, laneHeight, height: MARGIN.top + kinds.length * laneHeight + MARGIN.bottom });
   panel.node.id = "events";
   const lines = data.runs.flatMap((run) => run.events.map((event) => [event.step, eventText(event, run)])).sort((a, b) => a[0] - b[0]);
-  panel.node.append(element("details", {}, element("summary", {}, `all ${lines.length} as text`), ...lines.slice(0, 1000).map((l) => element("div", { class: "note" }, l[1]))));
+  panel.node.append(element("details", {}, element("summary", {}, lines.length === 1 ? "the event as text" : `all ${lines.length} events as text`), ...lines.slice(0, 1000).map((l) => element("div", { class: "note" }, l[1]))));
   return panel;
 }

@@ -1,5 +1,5 @@
 "use strict";
-// FP8 health: heat maps over layers and steps, and the summaries of all tensors.
+// FP8 health: heat maps over layers and steps, summaries over all tensors.
 
 const HEAT_COLOURS = ["#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725"]; // viridis
 const HEAT_MAPS = {
@@ -11,7 +11,7 @@ const HEAT_MAPS = {
 const DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const digitOf = new Map([...DIGITS].map((c, i) => [c, i]));
 
-function heatValue(row, column) { // as tools/report/heat_map.h says; null: none
+function heatValue(row, column) { // decodes tools/report/heat_map.h; null: no value
   if (2 * column + 1 >= row.length) return null;
   const code = 64 * digitOf.get(row[2 * column]) + digitOf.get(row[2 * column + 1]);
   return code === 0 ? null : code === 1 ? 0 : 10 ** (-12 + (20 * (code - 2)) / 4093);
@@ -25,9 +25,9 @@ function heatColour(share) {
 
 class HeatPanel extends Panel {
   constructor(view, options) {
-    super(view, options); // and: metric, heat
+    super(view, options); // also: metric, heat
     const kinds = view.heatKind ? [view.heatKind] : Object.keys(this.heat.kinds);
-    this.cells = this.heat.layers.map((_, row) => this.heat.step.map((_, column) => { // the worst of all kinds, and which
+    this.cells = this.heat.layers.map((_, row) => this.heat.step.map((_, column) => { // the largest value over all kinds, and its kind
       let worst = { value: null, kind: "" };
       for (const kind of kinds) {
         const maps = this.heat.kinds[kind], telling = view.heatKind ? null : maps["telling_" + this.metric];
@@ -51,7 +51,7 @@ class HeatPanel extends Panel {
       if (!named && (row % every !== 0 || (every > 1 && row + every / 2 > layers.length - 1))) return;
       svg.append(shape("text", { x: f.left - 6, y: f.top + (row + 0.5) * rowHeight + 4, "text-anchor": "end" }, named ? layer : layer.slice(2)));
     });
-    // a picture of one pixel a layer, stretched by the page as the curves are
+    // an image with one pixel row per layer, scaled by CSS
     const width = Math.max(1, Math.round(f.right - f.left));
     const canvas = element("canvas", { width, height: layers.length, role: "img", "aria-label": this.title });
     const place = { left: f.left / f.width, top: f.top / this.height, width: (f.right - f.left) / f.width, height: (f.bottom - f.top) / this.height };
@@ -59,7 +59,7 @@ class HeatPanel extends Panel {
     const picture = canvas.getContext("2d").createImageData(width, layers.length);
     for (let x = 0, column = 0; x < width; ++x) {
       const value = f.value(f.left + x + 0.5);
-      while (column < columns.length && columns[column] < value) ++column; // a record stands for the steps before it
+      while (column < columns.length && columns[column] < value) ++column; // a record covers the steps since the previous one
       if (column === columns.length) break;
       for (let row = 0; row < layers.length; ++row) picture.data.set(this.cells[row][column].colour, 4 * (row * width + x));
     }
@@ -73,13 +73,13 @@ class HeatPanel extends Panel {
     return [...heatColour(Math.log(value / this.range[0]) / Math.log(this.range[1] / this.range[0])), 255];
   }
 
-  measure() { // the colours' range
+  measure() { // range of the colours
     let low = Infinity, high = 0;
     for (const { value } of this.cells.flat()) if (value) [low, high] = [Math.min(low, value), Math.max(high, value)];
     return high > low ? [low, high] : [1e-3, 1];
   }
 
-  tell(x, y) {
+  tooltip(x, y) {
     const f = this.frame(), { layers } = this.heat, columns = this.heat[view.axis];
     let column = columns.findIndex((end) => end >= x - 1e-9);
     if (column < 0) column = columns.length - 1;
@@ -93,7 +93,7 @@ class HeatPanel extends Panel {
 
 function rampNodes(range, format) {
   const stops = HEAT_COLOURS.map((c, i) => `${c} ${((100 * i) / (HEAT_COLOURS.length - 1)).toFixed(0)}%`).join(",");
-  return element("span", { class: "key" }, format(range[0]), element("span", { class: "ramp", style: `background:linear-gradient(90deg,${stops})` }), format(range[1]), " (logarithmic; grey: none)");
+  return element("span", { class: "key" }, format(range[0]), element("span", { class: "ramp", style: `background:linear-gradient(90deg,${stops})` }), format(range[1]), " (logarithmic; grey: zero)");
 }
 
 function fp8Panels() {
@@ -101,7 +101,7 @@ function fp8Panels() {
   const quantized = data.runs.filter((run) => run.fp8.step.length || run.heat.step.length);
   section.replaceChildren(element("h2", { id: "fp8-title" }, "FP8 health"));
   if (!quantized.length) {
-    section.append(element("p", { class: "note" }, several() ? "None of these runs quantized anything." : `Nothing was quantized: this run was in ${data.runs[0].precision}.`));
+    section.append(element("p", { class: "note" }, several() ? "No FP8 data: none of these runs trained in FP8." : `No FP8 data: this run trained in ${data.runs[0].precision}.`));
     return [];
   }
   const panels = [];
@@ -114,9 +114,9 @@ function fp8Panels() {
       ...values.map(([value, text]) => element("option", { value, selected: String(value) === String(chosen) }, text))));
     section.append(element("div", { class: "controls" },
       several() && select("run", withMap.map(([run, i]) => [i, run.name]), view.heatRun, (v) => { view.heatRun = Number(v); }),
-      select("tensors", [["", "the worst of a layer (GELU's tail aside)"], ...Object.keys(heat.kinds).sort().map((k) => [k, k])], view.heatKind, (v) => { view.heatKind = v; })));
+      select("tensors", [["", "worst of each layer (without GELU's tail)"], ...Object.keys(heat.kinds).sort().map((k) => [k, k])], view.heatKind, (v) => { view.heatKind = v; })));
     section.append(element("p", { class: "note" }, `${several() ? data.runs[view.heatRun].name + ". " : ""}Layers from top to bottom; ` +
-      (heat.bucket > 1 ? `a cell is the worst of up to ${heat.bucket} steps' records.` : "a cell is a record, drawn over the steps since the one before it.")));
+      (heat.bucket > 1 ? `each cell is the worst record of up to ${heat.bucket} steps.` : "each cell covers the steps since the previous record.")));
     const rows = heat.layers.length, height = Math.round(Math.min(Math.max(rows * 12, 60), 260)) + MARGIN.top + MARGIN.bottom;
     for (const metric of Object.keys(HEAT_MAPS)) {
       const panel = new HeatPanel(view, { title: HEAT_MAPS[metric].title, metric, heat, height, covered: true });
@@ -125,9 +125,9 @@ function fp8Panels() {
       panels.push(panel);
     }
   } else {
-    section.append(element("p", { class: "note" }, "No map over the layers: it needs a run with --fp8_detail."));
+    section.append(element("p", { class: "note" }, "No heat maps: the run needs --fp8_detail."));
   }
-  const shares = { worst_saturated: ["Worst saturated share of a tensor", "var(--c1)"], worst_flushed: ["Worst flushed share of a tensor (GELU's tail aside)", "var(--c0)"] };
+  const shares = { worst_saturated: ["Worst saturated share of a tensor", "var(--c1)"], worst_flushed: ["Worst flushed share of a tensor (without GELU's tail)", "var(--c0)"] };
   for (const [column, [title, colour]] of Object.entries(shares)) {
     if (!data.runs.some((run) => run.fp8[column])) continue;
     panels.push(new CurvePanel(view, { title, height: 112, zero: true, format: formatShare, tick: (v) => formatShare(v),
@@ -135,11 +135,11 @@ function fp8Panels() {
   }
   if (data.runs.some((run) => run.fp8.fwd_scale))
     panels.push(new CurvePanel(view, { title: "Scales", height: 128, log: "always", tick: (v) => formatCount(v),
-      keys: several() ? [words("geometric means; dashed: gradients")] : [key("var(--c0)", "activations and weights"), key("var(--c1)", "gradients"), words("geometric means")],
+      keys: several() ? [words("geometric means; thick: activations and weights, thin: gradients")] : [key("var(--c0)", "activations and weights"), key("var(--c1)", "gradients"), words("geometric means")],
       series: () => data.runs.flatMap((run, i) => {
         const forward = series(run, i, run.fp8, "fwd_scale", { name: "activations and weights" });
         const backward = series(run, i, run.fp8, "bwd_scale", { name: "gradients", colour: "var(--c1)" });
-        if (several() && backward) Object.assign(backward, { name: run.name + ", gradients", dash: "5 3" });
+        if (several() && backward) Object.assign(backward, { name: run.name + ", gradients", width: 0.9 });
         return [forward, backward].filter(Boolean);
       }) }));
   if (data.runs.some((run) => run.fp8.blocks_in_bf16 && Math.max(...run.fp8.blocks_in_bf16.mean) > 0))

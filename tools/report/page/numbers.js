@@ -1,5 +1,5 @@
 "use strict";
-// Numbers as people read them, and where an axis has its marks.
+// Number formats and axis ticks.
 
 const grouped = (value) => Math.round(value).toLocaleString("en-GB");
 
@@ -12,7 +12,7 @@ function formatCount(value) { // 950, 50.3K, 124.5M, 9.9B
 const trimmed = (text) => (text.includes(".") ? text.replace(/\.?0+$/, "") : text);
 
 function formatValue(value) { // five digits
-  if (value === null || value === undefined || !Number.isFinite(value)) return "not a number";
+  if (value === null || value === undefined || !Number.isFinite(value)) return "NaN";
   if (value === 0) return "0";
   const size = Math.abs(value);
   if (size < 1e-3 || size >= 1e7) return trimmed(value.toExponential(3).replace(/e\+?/, "e")).replace(/\.?0+e/, "e");
@@ -41,7 +41,7 @@ function ticks(low, high, count, least = 0) {
   return { at: out, step };
 }
 
-// At most `count` of them, evenly told apart: 1, 2, 5; 1, 3; or powers of ten; or every so many of these.
+// At most `count` ticks: 1, 2, 5 or 1, 3 times powers of ten, or every n-th power of ten.
 function logTicks(low, high, count) {
   const from = Math.floor(Math.log10(low)), to = Math.ceil(Math.log10(high));
   const least = Math.log10(high / low) / Math.max(count, 1);

@@ -1,15 +1,17 @@
 "use strict";
-// The page of one run or of several, from what tools/report/page_data.cpp put into it.
+// The page of one or several runs. tools/report/page_data.cpp makes its data.
 
-const DASHES = ["", "7 3", "2 3"]; // after eight runs the colours begin again, with another line
+const DASHES = ["", "7 4", "2 3"]; // runs differ in colour and dash: a curve under another one shows through its gaps
+const DASH_CLASSES = ["", " dash", " dot"];
 const byId = (id) => document.getElementById(id);
 let data = JSON.parse(byId("data").textContent);
 const several = () => data.runs.length > 1;
 const colourOf = (index) => `var(--c${index % 8})`;
-const dashOf = (index) => DASHES[Math.floor(index / 8) % DASHES.length];
+const dashIndex = (index) => (index + Math.floor(index / 8)) % DASHES.length;
+const dashOf = (index) => DASHES[dashIndex(index)];
 const last = (list) => list[list.length - 1];
 
-// ---- what all panels share ----
+// ---- the view that all panels share ----
 
 const view = {
   axis: "step", smoothing: "auto", lossRange: null, from: null, to: null, cursor: null, hidden: new Set(), panels: [],
@@ -26,8 +28,8 @@ const view = {
     if (!(high > low)) [low, high] = Number.isFinite(low) ? [low - 0.5, low + 0.5] : [0, 1];
     return [low, high];
   },
-  closeLoss() { // unless chosen: for runs so long that the first fall would leave the rest flat
-    return this.lossRange ? this.lossRange === "close" : data.runs.some((run) => run.steps.rows >= 2000);
+  closeLoss() { // the default, except for runs too short to have a first fall
+    return this.lossRange ? this.lossRange === "close" : data.runs.some((run) => run.steps.rows >= 40);
   },
   closeGap() { return data.comparison.groups.slice(1).some((group) => group.train[this.axis].x.length >= 40); },
   range() { return this.from === null ? this.full() : [this.from, this.to]; },
@@ -41,7 +43,7 @@ const view = {
     this.cursor = null;
     renderPanels();
   },
-  // The same stretch of the first run on another axis.
+  // Keeps the zoomed part of the first run.
   changeAxis(axis) {
     const steps = data.runs[0].steps;
     const convert = (x) => steps[axis][nearest(steps[this.axis], x)];
@@ -53,16 +55,16 @@ const view = {
   },
   where(x) { return this.axis === "step" ? "step " + grouped(x) : this.axis === "tokens" ? formatCount(x) + " tokens" : formatSeconds(x); },
   moment(series, i) {
-    if (series.moment) return series.moment(i); // of a point that is no step
+    if (series.moment) return series.moment(i); // a point that is not a step
     const table = series.table;
     const from = series.low ? Math.floor((table.step[i] - 1) / table.bucket) * table.bucket + 1 : table.step[i];
     const steps = from < table.step[i] ? `steps ${grouped(from)} to ${grouped(table.step[i])}` : `step ${grouped(table.step[i])}`;
     return `${steps} · ${formatCount(table.tokens[i])} tokens · ${formatSeconds(table.seconds[i])}`;
   },
-  point(panel, x, y) { // the cursor in all panels, what is there in a box beside it
-    const told = panel ? panel.tell(x, y) : null;
+  point(panel, x, y) { // moves the cursor in all panels and shows the tooltip of one
+    const found = panel ? panel.tooltip(x, y) : null;
     const [from, to] = this.range();
-    this.cursor = panel ? (told ? told.x : x) : null;
+    this.cursor = panel ? (found ? found.x : x) : null;
     for (const one of this.panels) {
       const shown = this.cursor !== null && this.cursor >= from && this.cursor <= to;
       one.cursor.setAttribute("visibility", shown ? "visible" : "hidden");
@@ -72,14 +74,14 @@ const view = {
       one.cursor.setAttribute("x2", px);
     }
     const box = byId("tooltip");
-    box.hidden = !told;
-    if (!told) return;
-    box.replaceChildren(...told.content);
+    box.hidden = !found;
+    if (!found) return;
+    box.replaceChildren(...found.content);
     const place = panel.svg.getBoundingClientRect(), width = document.documentElement.clientWidth;
     const px = place.left + (panel.frame().x(this.cursor) / panel.width) * place.width;
     const left = px + 14 + box.offsetWidth < width - 8 ? px + 14 : Math.max(8, px - 14 - box.offsetWidth);
     box.style.left = Math.min(left, Math.max(8, width - 8 - box.offsetWidth)) + scrollX + "px";
-    const under = width < 600; // a finger would hide it
+    const under = width < 600; // a finger would cover it
     box.style.top = (under ? place.bottom + 2 : place.top + 10) + scrollY + "px";
   },
 };
@@ -92,20 +94,34 @@ function facts(run) {
   const speed = recentSpeed(run), val = validations.val_loss ? validations.val_loss.mean : [];
   const lowest = validations.val_loss ? (validations.val_loss.min || val) : [];
   const best = lowest.reduce((b, v, i) => (v !== null && (b < 0 || v < lowest[b]) ? i : b), -1);
-  const loss = steps.loss ? last(smoothedLoss(run).filter((v) => v !== null)) : null;
+  const train = recentLoss(run);
   return {
     steps: [grouped(done), `of ${grouped(run.max_steps)}`],
     tokens: [formatCount(steps.tokens.length ? last(steps.tokens) : 0), run.parameters ? formatRatio(last(steps.tokens) / run.parameters) : ""],
-    time: [formatSeconds(steps.seconds.length ? last(steps.seconds) : 0), run.lives.length > 1 ? `in ${run.lives.length} parts` : ""],
-    train: [loss === null || loss === undefined ? "–" : loss.toFixed(4), steps.loss && reachOf(steps.loss.mean.length) > 0 ? "smoothed" : "last step"],
-    validation: val.length ? [formatLoss(last(val)), `at step ${grouped(last(validations.step))}`] : ["–", "not measured"],
+    time: [formatSeconds(steps.seconds.length ? last(steps.seconds) : 0), resumedText(run)],
+    train: [train.loss === null ? "–" : train.loss.toFixed(4), train.steps === 1 ? "last step" : `mean of the last ${grouped(train.steps)} steps`],
+    validation: val.length ? [formatLoss(last(val)), `at step ${grouped(last(validations.step))}`] : ["–", option(run, "eval_freq") === 0 ? "not evaluated (--eval_freq 0)" : "not evaluated"],
     best: best >= 0 ? [formatLoss(lowest[best]), `at step ${grouped(validations.step[best])}`] : ["–", ""],
-    speed: [speed ? formatCount(speed) : "–", run.steps.speed_of_light ? `tokens/s, ${(100 * meanOf(run.steps.speed_of_light.mean)).toFixed(0)} % of light` : "tokens per second"],
-    left: run.state === "running" && speed ? [formatSeconds(((run.max_steps - done) * run.tokens_per_step) / speed), "left, about"] : null,
+    speed: [speed ? formatCount(speed) : "–", run.steps.speed_of_light ? `tokens/s, ${(100 * meanOf(run.steps.speed_of_light.mean)).toFixed(0)} % of peak` : "tokens per second"],
+    left: run.state === "running" && speed ? [formatSeconds(((run.max_steps - done) * run.tokens_per_step) / speed), "at the current speed"] : null,
   };
 }
 
-const formatLoss = (value) => (value === null ? "not a number" : value.toFixed(4));
+// The mean training loss of the last 20 steps; of the last buckets where steps are downsampled.
+function recentLoss(run) {
+  const { loss, step, bucket } = run.steps;
+  if (!loss) return { loss: null, steps: 1 };
+  let sum = 0, known = 0, steps = 0;
+  for (let i = step.length - 1, taken = 0; i >= 0 && taken < Math.ceil(20 / bucket); --i, ++taken) {
+    const size = Math.min(bucket, step[i] - (i > 0 ? step[i - 1] : 0)) || 1; // the last bucket may be incomplete
+    steps += size;
+    if (loss.mean[i] !== null) [sum, known] = [sum + size * loss.mean[i], known + size];
+  }
+  return { loss: known > 0 ? sum / known : null, steps };
+}
+
+const resumedText = (run) => (run.lives.length < 2 ? "" : run.lives.length === 2 ? "resumed once" : `resumed ${run.lives.length - 1} times`);
+const formatLoss = (value) => (value === null ? "NaN" : value.toFixed(4));
 const formatRatio = (value) => (value >= 0.01 ? `${value < 10 ? Number(value.toPrecision(2)) : grouped(value)} per parameter` : "");
 const meanOf = (list) => { const v = list.filter((x) => x !== null); return v.reduce((a, b) => a + b, 0) / Math.max(v.length, 1); };
 const recentSpeed = (run) => {
@@ -113,12 +129,14 @@ const recentSpeed = (run) => {
   return speeds.length ? meanOf(speeds.slice(-Math.max(5, Math.round(speeds.length / 20)))) : 0;
 };
 const option = (run, name) => (run.settings.find((s) => s.name === name) || { value: null }).value;
-const shapeOf = (run) => (option(run, "layers") ? `${option(run, "layers")} layers, ${option(run, "channels")} channels` : "");
-const modelOf = (run) => [option(run, "model"), shapeOf(run), `${formatCount(run.parameters || 0)} parameters`].filter(Boolean).join(", ");
+
+const STATE_TITLES = {
+  running: "a process is training this run", done: "all steps are complete", stopped: "it saved its last step and can resume",
+  failed: "it ended without saving its last step", diverged: "it ended on skipped steps or without a finite loss",
+};
 
 function stateNode(run) {
-  const words = { running: "running", done: "done", stopped: "stopped", diverged: "diverged" };
-  return element("span", { class: "state " + run.state, title: "last line: " + run.last_timestamp }, words[run.state] || run.state);
+  return element("span", { class: "state " + run.state, title: `${STATE_TITLES[run.state] || ""}; last record ${run.last_timestamp}` }, run.state);
 }
 
 function buildHeader() {
@@ -126,7 +144,7 @@ function buildHeader() {
   if (data.comparison) return header.replaceChildren(...comparisonHeader());
   if (several()) {
     const columns = ["steps", "tokens", "time", "train", "validation", "best", "speed"];
-    const names = { steps: "steps", tokens: "tokens", time: "time", train: "train loss", validation: "validation", best: "best", speed: "tokens/s" };
+    const names = { steps: "steps", tokens: "tokens", time: "time", train: `train loss (last ${Math.max(...data.runs.map((run) => recentLoss(run).steps))} steps)`, validation: "validation loss", best: "best", speed: "tokens/s" };
     const rows = data.runs.map((run, i) => {
       const all = facts(run);
       return element("tr", {}, element("td", { class: "run" }, swatch(i), " ", element("b", {}, run.name)), element("td", {}, stateNode(run)),
@@ -138,15 +156,15 @@ function buildHeader() {
     return;
   }
   const run = data.runs[0], all = facts(run);
-  const names = { steps: "Steps", tokens: "Tokens", time: "Time", left: "To go", train: "Train loss", validation: "Validation loss", best: "Best validation", speed: "Throughput" };
+  const names = { steps: "Steps", tokens: "Tokens", time: "Time", left: "Time left", train: "Train loss", validation: "Validation loss", best: "Best validation", speed: "Throughput" };
   header.replaceChildren(
     element("div", { class: "title" }, element("h1", {}, run.name), stateNode(run)),
-    element("p", { class: "soft" }, [modelOf(run), run.precision, run.device].filter(Boolean).join(" · ")),
+    element("p", { class: "soft" }, [run.model, run.precision, run.device].filter(Boolean).join(" · ")),
     element("dl", { class: "facts" }, ...Object.keys(names).filter((n) => all[n]).map((n) =>
       element("div", {}, element("dt", {}, names[n]), element("dd", {}, all[n][0], all[n][1] && element("small", {}, all[n][1]))))));
 }
 
-const swatch = (i) => element("span", { class: "swatch" + ["", " dash", " dot"][Math.floor(i / 8) % 3], style: `color:${colourOf(i)}` });
+const swatch = (i) => element("span", { class: "swatch" + DASH_CLASSES[dashIndex(i)], style: `color:${colourOf(i)}` });
 
 // ---- toolbar ----
 
@@ -165,18 +183,18 @@ function buildToolbar() {
       renderPanels();
     } }), swatch(i), run.name)));
   bar.replaceChildren(
-    choice("against", "axis", [["step", "steps"], ["tokens", "tokens"], ["seconds", "time"]], view.axis, (v) => view.changeAxis(v)),
-    choice("smoothing", "smoothing", [["none", "none"], ["auto", "some"], ["strong", "more"]], view.smoothing, (v) => { view.smoothing = v; buildHeader(); renderPanels(); }),
-    choice("loss axis", "loss-axis", [["whole", "all of it"], ["close", "after the first fall"]], view.closeLoss() ? "close" : "whole", (v) => { view.lossRange = v; renderPanels(); }),
-    element("button", { id: "reset", type: "button", title: "or double click in a curve", onclick: () => view.zoom(null, null) }, "whole run"),
+    choice("x axis", "axis", [["step", "steps"], ["tokens", "tokens"], ["seconds", "time"]], view.axis, (v) => view.changeAxis(v)),
+    choice("smoothing", "smoothing", [["none", "none"], ["auto", "some"], ["strong", "more"]], view.smoothing, (v) => { view.smoothing = v; buildPanels(); }),
+    choice("loss axis", "loss-axis", [["close", "after the first fall"], ["whole", "full range"]], view.closeLoss() ? "close" : "whole", (v) => { view.lossRange = v; renderPanels(); }),
+    element("button", { id: "reset", type: "button", title: "or double-click in a curve", onclick: () => view.zoom(null, null) }, "whole run"),
     ...(legend ? [legend] : []),
     element("span", { id: "live", class: "soft" }));
 }
 
 // ---- curves ----
 
-function reachOf(count) { // points on either side
-  if (view.smoothing === "none" || count < 100) return 0; // few points need none
+function reachOf(count) { // half of the points on either side that smoothing uses
+  if (view.smoothing === "none" || count < 100) return 0; // few points need no smoothing
   return Math.max(2, Math.round(count * (view.smoothing === "strong" ? 0.03 : 0.008)));
 }
 
@@ -185,18 +203,19 @@ const smoothedLoss = (run) => smoothed(run.steps.loss.mean, reachOf(run.steps.lo
 function series(run, index, table, column, more = {}) {
   if (!table[column]) return null;
   const { mean, min, max } = table[column];
-  const [first, end] = visible(table[view.axis], ...view.range()); // a closer look is smoothed less
+  const [first, end] = visible(table[view.axis], ...view.range()); // a zoomed curve is smoothed less
   const reach = more.smooth ? reachOf(end - first + 1) : 0;
-  const calm = (values) => (reach > 0 && values && data.comparison ? smoothed(values, reach) : values); // a band over seeds
+  const bound = (values) => (reach > 0 && values && data.comparison ? smoothed(values, reach) : values); // of a band over seeds
   return {
     run: run.name, name: several() ? run.name : more.name || column, colour: several() ? colourOf(index) : more.colour || "var(--c0)",
-    dash: several() ? dashOf(index) : "", kind: more.kind || "line", table, x: table[view.axis], y: mean, low: calm(min), high: calm(max),
+    dash: several() ? dashOf(index) : "", kind: more.kind || "line", table, x: table[view.axis], y: mean, low: bound(min), high: bound(max),
     smooth: reach > 0 ? smoothed(mean, reach) : null,
   };
 }
 
 const ofAllRuns = (make) => () => data.runs.map(make).filter(Boolean);
-const marks = () => data.runs.filter((r) => !view.hidden.has(r.name)).flatMap((r) => r.events.filter((e) => e.kind === "resume" || e.kind === "fallback").map((e) => e[view.axis]));
+const marks = () => data.runs.filter((r) => !view.hidden.has(r.name)).flatMap((r) => r.events.filter((e) => e.kind === "resume" || e.kind === "fallback")
+  .map((e) => ({ x: e[view.axis], text: `${several() ? r.name + " " : ""}${EVENT_KINDS[e.kind].name} at step ${grouped(e.step)}` }))).sort((a, b) => a.x - b.x);
 const key = (colour, text, dash = "") => element("span", { class: "key" }, element("span", { class: "swatch" + dash, style: `color:${colour}` }), text);
 const words = (text) => element("span", { class: "key" }, text);
 
@@ -204,24 +223,57 @@ function lossSeries() {
   return data.runs.flatMap((run, i) => {
     const train = series(run, i, run.steps, "loss", { smooth: true, name: "train" });
     const val = series(run, i, run.validations, "val_loss", { kind: "points", name: "validation", colour: "var(--c1)" });
-    if (several() && val) Object.assign(val, { name: run.name + ", validation", dash: "5 3" });
+    if (several() && val) val.name = run.name + ", validation";
     return [train, val].filter(Boolean);
   });
+}
+
+// Training loss minus that of the first run, on the axis of the page: shows what coinciding curves hide.
+function differenceSeries() {
+  const base = data.runs[0].steps;
+  if (!base.loss) return [];
+  const baseX = base[view.axis], baseLoss = smoothedLoss(data.runs[0]);
+  const baseAt = (x) => {
+    if (!baseX.length || x < baseX[0] || x > last(baseX)) return null;
+    let i = nearest(baseX, x);
+    if (baseX[i] > x) --i;
+    if (baseX[i] === x || i + 1 === baseX.length) return baseLoss[i];
+    if (baseLoss[i] === null || baseLoss[i + 1] === null) return null;
+    return baseLoss[i] + ((x - baseX[i]) / (baseX[i + 1] - baseX[i])) * (baseLoss[i + 1] - baseLoss[i]);
+  };
+  return data.runs.slice(1).flatMap((run, i) => {
+    if (!run.steps.loss) return [];
+    const x = run.steps[view.axis], loss = smoothedLoss(run);
+    const y = x.map((at, k) => { const other = baseAt(at); return other === null || loss[k] === null ? null : loss[k] - other; });
+    if (!y.some((v) => v !== null)) return [];
+    return [{ run: run.name, name: run.name, colour: colourOf(i + 1), dash: dashOf(i + 1), kind: "line", x, y, moment: (k) => `${EQUAL[view.axis]}: ${view.where(x[k])}` }];
+  });
+}
+
+function differencePanel() {
+  const first = data.runs[0].name;
+  const panel = new CurvePanel(view, { title: `Training loss minus that of ${first}`, height: 150, series: differenceSeries, format: signed, levels: [0],
+    close: () => view.closeLoss(), empty: "no step in common", keys: [words("nats; below zero is better")] });
+  panel.node.id = "difference";
+  return panel;
 }
 
 function curvePanels() {
   const any = (table, column) => data.runs.some((run) => run[table][column]);
   const bucket = Math.max(...data.runs.map((run) => run.steps.bucket));
-  const thinned = data.comparison ? words(bandWords(bucket)) : bucket > 1 ? words(`a point: up to ${bucket} steps, the band their least and greatest`) : null;
+  const points = data.comparison ? words(bandWords(bucket)) : bucket > 1 ? words(`each point: mean of up to ${bucket} steps; band: their min and max`) : null;
+  const smooth = data.runs.some((run) => reachOf(run.steps.rows) > 0) ? ", smoothed" : "";
+  const pale = smooth && bucket === 1 && !data.comparison ? " (pale: single steps)" : "";
   const panels = [new CurvePanel(view, {
     title: "Loss", label: "Loss against steps, tokens or time; arrow keys move the cursor, plus and minus zoom, 0 shows the whole run", height: 300,
-    keys: [several() ? words("nats per token; solid: training, dashed with points: validation") : key("var(--c0)", "training"),
+    keys: [several() ? words(`nats per token; thick: training${smooth}${pale}; thin with points: validation`) : key("var(--c0)", `training${smooth}${pale}`),
       !several() && any("validations", "val_loss") ? key("var(--c1)", "validation") : null,
-      several() ? null : words("nats per token"), thinned].filter(Boolean),
-    series: lossSeries, marks, empty: "no step yet", close: () => view.closeLoss(),
+      several() ? null : words("nats per token"), points].filter(Boolean),
+    series: lossSeries, marks, labels: true, empty: "no step yet", close: () => view.closeLoss(),
   })];
   panels[0].node.id = "loss";
   if (data.comparison) panels.push(gapPanel());
+  else if (several()) panels.push(differencePanel());
   const add = (column, title, options) => {
     if (!any("steps", column)) return;
     panels.push(new CurvePanel(view, { title, height: 128, marks, series: ofAllRuns((run, i) => series(run, i, run.steps, column, options)), ...options }));
@@ -232,10 +284,10 @@ function curvePanels() {
   add("adamw_update_norm", "Update norm, all else", { smooth: true, zero: true, name: "norm", keys: [words("AdamW, without decay")] });
   add("grad_norm", "Gradient norm", { smooth: true, log: "auto", name: "norm", keys: [words("before clipping")] });
   add("tokens_per_sec", "Throughput", { smooth: true, zero: true, name: "tokens/s", tick: (v) => formatCount(v), keys: [words("tokens per second")] });
-  add("speed_of_light", "Speed of light", { smooth: true, zero: true, name: "share", format: (v) => (v === null ? "–" : (100 * v).toFixed(1) + " %"),
-    tick: (v) => trimmed((100 * v).toFixed(1)) + " %", keys: [words("share of what the GPU could do at best")] });
+  add("speed_of_light", "Share of peak", { smooth: true, zero: true, name: "share of peak", format: (v) => (v === null ? "–" : (100 * v).toFixed(1) + " %"),
+    tick: (v) => trimmed((100 * v).toFixed(1)) + " %", keys: [words("peak: GEMMs, attention and memory traffic at the rates measured alone on this GPU")] });
   if (any("hellaswags", "per_token"))
-    panels.push(new CurvePanel(view, { title: "HellaSwag", height: 128, keys: [words("share answered right, loss per token; guessing: 25 %")],
+    panels.push(new CurvePanel(view, { title: "HellaSwag", height: 128, keys: [words("accuracy by loss per token; chance: 25 %")],
       format: (v) => (100 * v).toFixed(2) + " %", tick: (v) => trimmed((100 * v).toFixed(1)) + " %",
       series: ofAllRuns((run, i) => series(run, i, run.hellaswags, "per_token", { kind: "points", name: "accuracy" })) }));
   const events = eventPanel();
@@ -265,12 +317,12 @@ function build() {
   buildSamples();
   buildSettings();
   buildMachine();
-  byId("footer").replaceChildren(`${data.comparison ? "bin/compare" : "bin/report"}, from metrics.jsonl; last line ${data.runs.map((run) => run.last_timestamp).sort().pop()}. Times are of training, without pauses. `,
-    element("span", { class: "only-screen" }, "Drag in a curve to zoom, double click to see all; with the keyboard: Tab to a curve, arrows, plus, minus, 0."));
+  byId("footer").replaceChildren(`${data.comparison ? "bin/compare" : "bin/report"}, from metrics.jsonl; last record ${data.runs.map((run) => run.last_timestamp).sort().pop()}. Times exclude pauses between a stop and a resume. `,
+    element("span", { class: "only-screen" }, "Drag in a curve to zoom, double-click to reset. Keyboard: Tab to a curve, then arrows, plus, minus, 0."));
   live("");
 }
 
-// ---- while the run trains ----
+// ---- updates during training ----
 
 function live(problem) {
   const running = data.runs.some((run) => run.state === "running");
@@ -296,7 +348,7 @@ async function fetchMore() {
 
 const REMEMBERED = ["axis", "smoothing", "lossRange", "from", "to", "heatRun", "heatKind", "sample"];
 
-function followFile() { // a file cannot ask for more: it is loaded again, and the view outlives that
+function followFile() { // reloads the file; sessionStorage keeps the view
   const place = "report " + location.pathname;
   setTimeout(() => {
     const kept = Object.fromEntries(REMEMBERED.map((name) => [name, view[name]]));
@@ -312,13 +364,13 @@ function recallView() {
   Object.assign(view, kept, { hidden: new Set(kept.hidden) });
 }
 
-try { recallView(); } catch (error) { /* a browser that keeps nothing for files: the view begins anew */ }
+try { recallView(); } catch (error) { /* no sessionStorage for files: start with the default view */ }
 build();
 if (data.refresh.how === "fetch") setInterval(fetchMore, 1000 * data.refresh.seconds);
 if (data.refresh.how === "reload") followFile();
 let shownWidth = byId("curves").clientWidth;
 addEventListener("resize", () => {
-  if (byId("curves").clientWidth === shownWidth) return; // a phone's address bar
+  if (byId("curves").clientWidth === shownWidth) return; // only the height changed: a phone's address bar
   shownWidth = byId("curves").clientWidth;
   renderPanels();
 });

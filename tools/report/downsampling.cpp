@@ -1,4 +1,4 @@
-#include "tools/report/thinning.h"
+#include "tools/report/downsampling.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +13,7 @@ size_t buckets(const std::vector<Moment>& at, int64_t steps) {
   return count;
 }
 
-// [begin, end) of the rows of each bucket
+// [begin, end) rows of each bucket
 std::vector<std::pair<size_t, size_t>> ranges(const std::vector<Moment>& at, int64_t steps) {
   std::vector<std::pair<size_t, size_t>> out;
   for (size_t i = 0; i < at.size(); ++i) {
@@ -31,7 +31,27 @@ int64_t next_round(int64_t steps) { // 1, 2, 5, 10
   return steps / power == 1 ? 2 * power : steps / power == 2 ? 5 * power : 10 * power;
 }
 
+Statistics statistics_of(const std::vector<double>& values, size_t begin, size_t end) {
+  Statistics out;
+  for (size_t i = begin; i < end; ++i) out.add(values[i]);
+  return out;
+}
+
+void append(DownsampledColumn& column, const Statistics& bucket) {
+  column.mean.push_back(bucket.mean());
+  column.min.push_back(bucket.min);
+  column.max.push_back(bucket.max);
+}
+
 } // namespace
+
+void Statistics::add(double value) {
+  if (!std::isfinite(value)) return;
+  sum += value;
+  ++count;
+  min = std::fmin(min, value);
+  max = std::fmax(max, value);
+}
 
 int64_t bucket_of(int64_t step, int64_t steps) { return (std::max<int64_t>(step, 1) - 1) / steps; }
 
@@ -42,43 +62,33 @@ int64_t bucket_steps(const std::vector<Moment>& at, size_t most) {
   return steps;
 }
 
-ThinnedTable thin(const MetricTable& table, size_t most) {
-  ThinnedTable out;
+DownsampledTable downsample(const MetricTable& table, size_t most) {
+  DownsampledTable out;
   out.bucket = bucket_steps(table.at, most);
   const auto rows = table.at.size() <= most ? std::vector<std::pair<size_t, size_t>>() : ranges(table.at, out.bucket);
-  if (rows.empty()) { // every row for itself
+  if (rows.empty()) { // one row per point
     out.at = table.at;
   } else {
     for (const auto& [begin, end] : rows) out.at.push_back(table.at[end - 1]);
   }
   for (const auto& [name, values] : table.columns) {
-    Thinned& column = out.columns[name];
+    DownsampledColumn& column = out.columns[name];
     for (size_t i = 0; i < out.at.size(); ++i) {
       const auto [begin, end] = rows.empty() ? std::pair(i, i + 1) : rows[i];
-      double sum = 0, count = 0, low = kMissing, high = kMissing;
-      for (size_t row = begin; row < end; ++row) {
-        if (!std::isfinite(values[row])) continue;
-        sum += values[row];
-        ++count;
-        low = std::fmin(low, values[row]);
-        high = std::fmax(high, values[row]);
-      }
-      column.mean.push_back(count > 0 ? sum / count : kMissing);
-      column.min.push_back(low);
-      column.max.push_back(high);
+      append(column, statistics_of(values, begin, end));
     }
   }
   return out;
 }
 
-ThinnedTable thin_over_seeds(const std::vector<const MetricTable*>& tables, size_t most) {
+DownsampledTable downsample_over_seeds(const std::vector<const MetricTable*>& tables, size_t most) {
   struct Bucket {
     Moment sum;
     double count = 0;
-    std::map<std::string, std::vector<double>> means; // a number a run
+    std::map<std::string, Statistics> means; // over runs
   };
-  std::map<int64_t, Bucket> buckets; // by number
-  ThinnedTable out;
+  std::map<int64_t, Bucket> buckets; // by index
+  DownsampledTable out;
   for (const MetricTable* table : tables) out.bucket = std::max(out.bucket, bucket_steps(table->at, most));
   for (const MetricTable* table : tables) {
     const auto rows = ranges(table->at, out.bucket);
@@ -90,10 +100,7 @@ ThinnedTable thin_over_seeds(const std::vector<const MetricTable*>& tables, size
       bucket.sum.seconds += at.seconds;
       ++bucket.count;
       for (const auto& [name, values] : table->columns) {
-        double sum = 0, count = 0;
-        for (size_t row = begin; row < end; ++row)
-          if (std::isfinite(values[row])) sum += values[row], ++count;
-        if (count > 0) bucket.means[name].push_back(sum / count);
+        bucket.means[name].add(statistics_of(values, begin, end).mean());
       }
     }
   }
@@ -103,19 +110,13 @@ ThinnedTable thin_over_seeds(const std::vector<const MetricTable*>& tables, size
     out.at.push_back({bucket.sum.step, bucket.sum.tokens / bucket.count, bucket.sum.seconds / bucket.count});
     for (auto& [name, column] : out.columns) {
       const auto found = bucket.means.find(name);
-      const bool known = found != bucket.means.end();
-      double sum = 0;
-      if (known)
-        for (const double mean : found->second) sum += mean;
-      column.mean.push_back(known ? sum / static_cast<double>(found->second.size()) : kMissing);
-      column.min.push_back(known ? *std::min_element(found->second.begin(), found->second.end()) : kMissing);
-      column.max.push_back(known ? *std::max_element(found->second.begin(), found->second.end()) : kMissing);
+      append(column, found == bucket.means.end() ? Statistics() : found->second);
     }
   }
   return out;
 }
 
-std::vector<RunEvent> thin(const std::vector<RunEvent>& events, size_t most) {
+std::vector<RunEvent> downsample(const std::vector<RunEvent>& events, size_t most) {
   std::map<std::string, std::vector<RunEvent>> by_kind;
   for (const RunEvent& event : events) by_kind[event.kind].push_back(event);
   std::vector<RunEvent> out;
@@ -139,7 +140,7 @@ std::vector<RunEvent> thin(const std::vector<RunEvent>& events, size_t most) {
   return out;
 }
 
-std::vector<SampleText> thin(const std::vector<SampleText>& samples, size_t bytes) {
+std::vector<SampleText> downsample(const std::vector<SampleText>& samples, size_t bytes) {
   const auto chosen = [&](size_t count) {
     std::vector<SampleText> out;
     for (size_t i = 0; i < count; ++i)

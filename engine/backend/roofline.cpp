@@ -1,4 +1,4 @@
-#include "engine/backend/light_speed.h"
+#include "engine/backend/roofline.h"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@ namespace {
 // TFLOP/s of forward + dgrad + wgrad over 65,536 tokens on one H200 SXM (CUDA 13.0, cuBLASLt 13.1, 2026-11).
 struct GemmRates {
   double channels, block_bf16, block_fp8, head_bf16, head_fp8;
-  double reached_bf16, reached_fp8; // share of the speed of light in training, on a faster machine than the rates'
+  double reached_bf16, reached_fp8; // share of the roofline that training reached, on a faster H200
 };
 constexpr std::array<GemmRates, 4> kMeasured = {{
     {768, 690, 1132, 727, 1298, 0.999, 0.972},
@@ -21,9 +21,9 @@ constexpr std::array<GemmRates, 4> kMeasured = {{
 }};
 constexpr double kAttentionSeconds = 1.94e-14; // per layer, channel, token and context token: both passes, kernels/sm90
 constexpr double kElementwiseBytes = 92;       // per layer, channel and token, every cast fused into its producer
-constexpr double kGeluBytesSaved = 28;         // of these, where GELU and its gradient are epilogues (kernels/sm90)
-constexpr double kHeadBytes = 6;               // per token and logit: it is read twice, its gradient written twice
-constexpr double kHeadBytesSaved = 2;          // where softmax's sums are an epilogue
+constexpr double kGeluBytesSaved = 28;         // if GELU and its gradient are GEMM epilogues (kernels/sm90)
+constexpr double kHeadBytes = 6;               // per token and logit: logits read twice, gradients written twice
+constexpr double kHeadBytesSaved = 2;          // if softmax's sums are a GEMM epilogue
 
 double interpolate(double channels, double GemmRates::*rate) {
   if (channels <= kMeasured.front().channels) return kMeasured.front().*rate;
@@ -38,24 +38,24 @@ double interpolate(double channels, double GemmRates::*rate) {
 
 } // namespace
 
-std::optional<double> gpu_light_speed(const CudaDeviceInfo& device, const ModelOptions& model) {
+std::optional<double> gpu_roofline(const CudaDeviceInfo& device, const ModelOptions& model) {
   if (device.name.find("H200") == std::string::npos || device.name.find("GH200") != std::string::npos)
     return std::nullopt;
-  return h200_light_speed(model);
+  return h200_roofline(model);
 }
 
-std::optional<double> gpu_usual_speed(const CudaDeviceInfo& device, const ModelOptions& model) {
-  const std::optional<double> light = gpu_light_speed(device, model);
-  if (!light) return std::nullopt;
+std::optional<double> gpu_expected_speed(const CudaDeviceInfo& device, const ModelOptions& model) {
+  const std::optional<double> peak = gpu_roofline(device, model);
+  if (!peak) return std::nullopt;
   const bool fp8 = model.precision == Precision::fp8;
-  return *light * interpolate(model.config.channels, fp8 ? &GemmRates::reached_fp8 : &GemmRates::reached_bf16);
+  return *peak * interpolate(model.config.channels, fp8 ? &GemmRates::reached_fp8 : &GemmRates::reached_bf16);
 }
 
-double h200_light_speed(const ModelOptions& model) {
+double h200_roofline(const ModelOptions& model) {
   const GPT2Config& config = model.config;
   const bool fp8 = model.precision == Precision::fp8, fp8_head = fp8 && model.fp8.lm_head;
   const double L = config.layers, C = config.channels;
-  const double block_flops = 72 * L * C * C; // per token: 12 C^2 weights a block, 6 FLOPs each
+  const double block_flops = 72 * L * C * C; // per token: 12 C^2 weights per block, 6 FLOPs each
   const double head_flops = 6.0 * config.padded_vocab * C;
   const double block_bytes = kElementwiseBytes - (fp8 && fuses_gelu(config.channels) ? kGeluBytesSaved : 0);
   const double head_bytes =

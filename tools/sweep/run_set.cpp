@@ -1,4 +1,4 @@
-#include "tools/sweep/study.h"
+#include "tools/sweep/run_set.h"
 
 #include <poll.h>
 #include <unistd.h>
@@ -23,6 +23,7 @@
 #include "engine/io/folder_lock.h"
 #include "engine/train/option_fields.h"
 #include "tools/common/child_process.h"
+#include "tools/report/page_data.h"
 #include "tools/report/run_metrics.h"
 #include "tools/report/run_table.h"
 
@@ -32,26 +33,26 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr int kPollMilliseconds = 100; // from a signal to us until it is the child's
+constexpr int kPollMilliseconds = 100; // bounds the delay of passing a signal on to the child
 
-void refuse_own_flags(const StudyRun& run, const std::string& origin) {
+void refuse_own_flags(const RunSpec& run, const std::string& origin) {
   for (const char* name : {"run_name", "log_dir", "checkpoint_dir", "resume"})
     if (run.given.contains(name))
-      throw Error(ExitCode::usage, origin + ": --" + name + " is given to each run by the study",
-                  "leave it out; --dir says where the runs go");
+      throw Error(ExitCode::usage, origin + ": --" + name + " is set for each run by this tool",
+                  "remove it; --dir chooses the folder of the runs");
   const Options& o = run.options;
   if (o.print_config || o.list_checkpoints || o.eval_only || o.plan)
-    throw Error(ExitCode::usage, origin + ": a run of a study trains", "leave out --plan, --print_config and the like");
+    throw Error(ExitCode::usage, origin + ": every run must train", "remove --plan, --print_config and the like");
 }
 
 [[noreturn]] void refuse(const std::string& folder, const std::string& option, const std::string& then,
                          const std::string& now) {
   throw Error(ExitCode::usage, folder + " was trained with " + option + " " + then + ", not " + now,
-              "give it as before, or another --dir, or remove that folder");
+              "use the earlier value, choose another --dir, or remove that folder");
 }
 
-// What was given must be what the run was trained with; what was not is the trainer's to choose.
-void refuse_other_training(const StudyRun& run, const Json& trained_with, const std::string& folder) {
+// Given options must equal those of the run; the trainer chooses the others.
+void refuse_other_training(const RunSpec& run, const Json& trained_with, const std::string& folder) {
   for (const OptionField& field : option_fields()) {
     if (!run.given.contains(field.name) || field.of_this_start || field.name == "num_epochs") continue;
     const Json asked = parse_json(field.toml(run.options));
@@ -60,7 +61,7 @@ void refuse_other_training(const StudyRun& run, const Json& trained_with, const 
   }
 }
 
-// The options of a run as its command gave them, before the trainer replaced "auto" and --num_epochs by numbers.
+// The options as given, before the trainer replaces "auto" and --num_epochs by numbers.
 std::string asked_file(const std::string& folder) { return folder + "/asked.toml"; }
 
 using Settings = std::map<std::string, std::string>;
@@ -71,33 +72,28 @@ void take(Settings& settings, const std::string& toml, const std::string& origin
 
 std::string shown(const std::string& value) { return value.empty() ? "\"\"" : value; }
 
-// An option that was given when the run began and is left out now is another run too. How many checkpoints stay is not
-// what it trains, and its default has changed.
-void refuse_other_asked(const StudyRun& run, const std::string& folder) {
+// Also refuses an option that was given at the start and is missing now. The number of kept checkpoints may differ: it
+// does not change the training, and its default has changed.
+void refuse_other_asked(const RunSpec& run, const std::string& folder) {
   const std::string path = asked_file(folder);
   std::error_code absent;
-  if (!fs::exists(path, absent)) return; // begun by an older version
+  if (!fs::exists(path, absent)) return; // started by an older version
   Settings then, now;
-  take(then, to_toml(Options{}), "defaults"); // what that version did not know, it did not change
+  take(then, to_toml(Options{}), "defaults"); // options unknown to that version keep their defaults
   take(then, read_text_file(path), path);
   take(now, to_toml(run.options), run.name);
   for (const auto& [name, value] : now)
     if (then[name] != value && !name.starts_with("keep_")) refuse(folder, name, shown(then[name]), shown(value));
 }
 
-bool saved_its_end(const RunMetrics& metrics, int64_t last) {
-  return std::any_of(metrics.events.begin(), metrics.events.end(),
-                     [&](const RunEvent& event) { return event.kind == "save" && event.from.step >= last; });
-}
-
 RunStage stage_of(const RunMetrics& metrics, const Json& life, int64_t step, int64_t max_steps) {
-  if (step >= max_steps && saved_its_end(metrics, max_steps)) return RunStage::done;
+  if (step >= max_steps && saved_step(metrics, max_steps)) return RunStage::done;
   const Json most_skips = life["options"].value("max_skipped", Json());
   const bool diverged = most_skips.is_number() && metrics.skips_in_a_row >= most_skips.get<double>();
-  return diverged ? RunStage::diverged : RunStage::cut;
+  return diverged ? RunStage::diverged : RunStage::stopped;
 }
 
-// Its output goes to the end of `log`; a signal to us is passed on, and it saves.
+// Appends the child's output to the log file. Passes a stop signal on to the child, which saves.
 ChildProcess::Ending run_child(const std::vector<std::string>& command, const std::string& log_path,
                                const StopSignal& stop) {
   std::ofstream log(log_path, std::ios::app);
@@ -113,7 +109,7 @@ ChildProcess::Ending run_child(const std::vector<std::string>& command, const st
     log.write(bytes.data(), count).flush();
   }
   ChildProcess::Ending ending = child.wait();
-  if (!ending.last_words.empty()) log << ending.last_words << "\n";
+  if (!ending.error_line.empty()) log << ending.error_line << "\n";
   return ending;
 }
 
@@ -124,16 +120,16 @@ std::string result_of(const std::string& folder) {
 
 } // namespace
 
-StudyRun make_study_run(const std::string& name, const std::vector<std::string>& flags, const std::string& origin) {
+RunSpec make_run_spec(const std::string& name, const std::vector<std::string>& flags, const std::string& origin) {
   std::vector<const char*> words{"train_gpt2_fp8"};
   for (const std::string& flag : flags) words.push_back(flag.c_str());
   for (const std::string& flag : flags)
     if (flag == "--help" || flag == "-h" || flag == "--help_all" || flag == "--version" || flag == "--man_page" ||
         flag.rfind("--completion", 0) == 0)
-      throw Error(ExitCode::usage, origin + ": " + flag + " trains nothing", "give options of a run");
+      throw Error(ExitCode::usage, origin + ": " + flag + " does not train", "give training options");
   try {
     const auto line = parse_options(static_cast<int>(words.size()), words.data(), "");
-    StudyRun run{name, flags, line->options, line->given};
+    RunSpec run{name, flags, line->options, line->given};
     refuse_own_flags(run, origin);
     return run;
   } catch (const Error& error) {
@@ -152,10 +148,10 @@ std::string folder_name(const std::string& text) {
 std::string describe(const RunProgress& progress) {
   const std::string steps = std::to_string(progress.step) + " of " + std::to_string(progress.max_steps);
   switch (progress.stage) {
-    case RunStage::to_do:
-      return "to do";
-    case RunStage::cut:
-      return "cut at step " + steps;
+    case RunStage::pending:
+      return "not started";
+    case RunStage::stopped:
+      return "stopped at step " + steps;
     case RunStage::running:
       return "running, step " + steps;
     case RunStage::diverged:
@@ -172,16 +168,16 @@ std::string find_trainer(const std::string& asked) {
       (fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path() / "train_gpt2_fp8").string();
   const std::string program = asked.empty() ? beside : asked;
   if (::access(program.c_str(), X_OK) != 0 || fs::is_directory(program, ignored))
-    throw Error(ExitCode::usage, "there is no trainer at " + program, "run make, or give --program FILE");
+    throw Error(ExitCode::usage, "no trainer at " + program, "run make, or give --program FILE");
   return fs::absolute(program).string();
 }
 
-Study::Study(std::string folder, std::string trainer, std::vector<StudyRun> runs)
+RunSet::RunSet(std::string folder, std::string trainer, std::vector<RunSpec> runs)
     : folder_(std::move(folder)), trainer_(std::move(trainer)), runs_(std::move(runs)) {
-  if (folder_.empty()) throw Error(ExitCode::usage, "--dir names no folder", "give one, or leave it out");
+  if (folder_.empty()) throw Error(ExitCode::usage, "--dir needs a folder", "give a folder, or remove --dir");
 }
 
-RunProgress Study::progress(const StudyRun& run) const {
+RunProgress RunSet::progress(const RunSpec& run) const {
   const std::string folder = folder_of(run);
   std::error_code absent;
   if (!fs::exists(folder + "/metrics.jsonl", absent) || fs::file_size(folder + "/metrics.jsonl", absent) == 0)
@@ -191,27 +187,27 @@ RunProgress Study::progress(const StudyRun& run) const {
   refuse_other_asked(run, folder);
   refuse_other_training(run, life["options"], folder);
   const auto& steps = reader.metrics().steps.at;
-  RunProgress progress{RunStage::cut, steps.empty() ? 0 : steps.back().step, life.value("max_steps", int64_t{0})};
+  RunProgress progress{RunStage::stopped, steps.empty() ? 0 : steps.back().step, life.value("max_steps", int64_t{0})};
   progress.stage =
       has_writer(folder) ? RunStage::running : stage_of(reader.metrics(), life, progress.step, progress.max_steps);
   return progress;
 }
 
-std::vector<std::string> Study::command(const StudyRun& run) const {
+std::vector<std::string> RunSet::command(const RunSpec& run) const {
   std::vector<std::string> words{trainer_};
   words.insert(words.end(), run.flags.begin(), run.flags.end());
   for (const std::string& word : {std::string("--run_name"), run.name, std::string("--log_dir"), folder_,
                                   std::string("--checkpoint_dir"), folder_})
     words.push_back(word);
   if (!run.given.contains("keep_checkpoints"))
-    words.insert(words.end(), {"--keep_checkpoints", "1"}); // disks are small
+    words.insert(words.end(), {"--keep_checkpoints", "1"}); // many runs share one disk
   if (!latest_in(folder_of(run)).empty()) words.insert(words.end(), {"--resume", "latest"});
   return words;
 }
 
-Study::Ending Study::train(const StopSignal& stop) const {
+RunSet::Ending RunSet::train(const StopSignal& stop) const {
   Ending ending;
-  for (const StudyRun& run : runs_) { // a run that is another one is known before hours have passed
+  for (const RunSpec& run : runs_) { // refuse runs with other options before training for hours
     try {
       progress(run);
     } catch (const Error& error) {
@@ -222,7 +218,7 @@ Study::Ending Study::train(const StopSignal& stop) const {
     const std::string place = formatted("[%zu/%zu] ", i + 1, runs_.size()) + runs_[i].name + ": ";
     try {
       train_one(runs_[i], place, stop, ending);
-    } catch (const Error& error) { // what it has written cannot be read, or nothing can be written
+    } catch (const Error& error) { // its files cannot be read or written
       ending.failures.push_back({runs_[i].name, static_cast<int>(error.code()), error.what()});
       log_info(place + "failed: " + error.what());
     }
@@ -230,11 +226,11 @@ Study::Ending Study::train(const StopSignal& stop) const {
   return ending;
 }
 
-void Study::train_one(const StudyRun& run, const std::string& place, const StopSignal& stop, Ending& ending) const {
+void RunSet::train_one(const RunSpec& run, const std::string& place, const StopSignal& stop, Ending& ending) const {
   const RunProgress before = progress(run);
-  if (before.stage != RunStage::to_do && before.stage != RunStage::cut) {
+  if (before.stage != RunStage::pending && before.stage != RunStage::stopped) {
     log_info(place + describe(before));
-    if (before.stage == RunStage::diverged) // that it was so before makes it no success
+    if (before.stage == RunStage::diverged) // earlier divergence is a failure too
       ending.failures.push_back({run.name, static_cast<int>(ExitCode::numerics), describe(before)});
     return;
   }
@@ -243,28 +239,28 @@ void Study::train_one(const StudyRun& run, const std::string& place, const StopS
     return;
   }
   const Stopwatch watch;
-  log_info(place + (before.stage == RunStage::cut ? describe(before) + ", goes on" : "begins"));
+  log_info(place + (before.stage == RunStage::stopped ? describe(before) + ", resuming" : "starting"));
   make_folders(folder_of(run));
-  if (before.stage == RunStage::to_do) write_file_atomic(asked_file(folder_of(run)), to_toml(run.options));
+  if (before.stage == RunStage::pending) write_file_atomic(asked_file(folder_of(run)), to_toml(run.options));
   const ChildProcess::Ending end = run_child(command(run), folder_of(run) + "/console.log", stop);
   if (end.status == static_cast<int>(ExitCode::done)) {
     log_info(place + "done in " + format_duration(watch.seconds()) + result_of(folder_of(run)));
     return;
   }
   const RunProgress after = progress(run);
-  const bool ended_by_us = stop.requested() && end.status == 128 + SIGTERM; // before it could take note of a signal
+  const bool ended_by_us = stop.requested() && end.status == 128 + SIGTERM; // before its signal handler was installed
   if (end.status == static_cast<int>(ExitCode::stopped_early) || ended_by_us) {
     ending.stopped = true;
     log_info(place + describe(after));
-  } else if (after.stage == RunStage::running) { // another process was faster, and its lock is in the way
+  } else if (after.stage == RunStage::running) { // another process started it first and holds the lock
     log_info(place + describe(after));
   } else {
-    ending.failures.push_back({run.name, end.status, end.last_words});
+    ending.failures.push_back({run.name, end.status, end.error_line});
     log_info(place + "failed, exit code " + std::to_string(end.status));
   }
 }
 
-std::vector<Study::Result> Study::results(Ending& ending) const {
+std::vector<RunSet::Result> RunSet::results(Ending& ending) const {
   std::vector<Result> out;
   for (size_t i = 0; i < runs_.size(); ++i) {
     try {
@@ -278,12 +274,12 @@ std::vector<Study::Result> Study::results(Ending& ending) const {
   return out;
 }
 
-ExitCode report_ending(const Study::Ending& ending, const Study& study) {
-  for (const Study::Failure& failure : ending.failures) {
+ExitCode report_ending(const RunSet::Ending& ending, const RunSet& run_set) {
+  for (const RunSet::Failure& failure : ending.failures) {
     const std::string words =
-        failure.last_words.rfind("error: ", 0) == 0 ? failure.last_words.substr(7) : failure.last_words;
+        failure.error_line.rfind("error: ", 0) == 0 ? failure.error_line.substr(7) : failure.error_line;
     log_warn(failure.name + " failed with exit code " + std::to_string(failure.status) +
-             (words.empty() ? "" : ": " + words) + " (see " + study.folder() + "/" + failure.name + "/console.log)");
+             (words.empty() ? "" : ": " + words) + " (see " + run_set.folder() + "/" + failure.name + "/console.log)");
   }
   if (ending.stopped) return ExitCode::stopped_early;
   return ending.failures.empty() ? ExitCode::done : static_cast<ExitCode>(ending.failures.front().status);

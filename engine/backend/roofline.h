@@ -1,0 +1,23 @@
+// The roofline: peak tokens per second of a step that consists of GEMMs and attention at the rates measured alone on
+// one H200 (docs/benchmarks.md), plus the memory traffic that remains after the best fusion.
+#pragma once
+
+#include <optional>
+
+#include "engine/cuda/gpt2_cuda.h"
+#include "engine/model/model.h"
+
+namespace gpt2 {
+
+constexpr double kH200CopyBytesPerSecond = 4.2e12;
+
+// Known for the H200 alone: the rates were measured there, and an H100 or GH200 has other clocks, memory and power. The
+// LM head counts as FP8 only if the recipe quantizes it.
+std::optional<double> gpu_roofline(const CudaDeviceInfo& device, const ModelOptions& model);
+double h200_roofline(const ModelOptions& model);
+
+// Tokens per second that training reached there: the table of docs/benchmarks.md at T = 1024, interpolated by channels.
+// The GEMM rates come from a slower H200, so BF16 may slightly exceed its roofline.
+std::optional<double> gpu_expected_speed(const CudaDeviceInfo& device, const ModelOptions& model);
+
+} // namespace gpt2

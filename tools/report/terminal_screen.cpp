@@ -17,7 +17,6 @@ namespace {
 
 constexpr size_t kFewestCurveRows = 4;
 constexpr size_t kLossSteps = 20, kSpeedSteps = 50; // averaged
-constexpr double kFirstFall = 0.05;                 // share of the steps that the loss axis ignores
 constexpr double kMuchSaturated = 0.01;             // share of a tensor (docs/fp8.md)
 
 // ---- lines ----
@@ -73,6 +72,21 @@ double mean_of_last(const std::vector<double>& values, size_t count) {
 
 std::string number_text(double value, const char* format) {
   return std::isfinite(value) ? formatted(format, value) : "-";
+}
+
+// The number of points at the start that the loss axis ignores: the first 85 % of the drop, but at least 5 % and at most
+// half of the points.
+size_t first_fall(const std::vector<double>& losses) {
+  if (losses.size() <= 40) return 0;
+  double first = std::nan(""), low = std::nan("");
+  for (const double loss : losses) {
+    if (!std::isfinite(loss)) continue;
+    if (std::isnan(first)) first = loss;
+    low = std::fmin(low, loss);
+  }
+  const auto fallen =
+      std::find_if(losses.begin(), losses.end(), [&](double loss) { return loss <= first - 0.85 * (first - low); });
+  return std::clamp(static_cast<size_t>(fallen - losses.begin()), losses.size() / 20, losses.size() / 2);
 }
 
 std::string step_text(int64_t step) { return "step " + std::to_string(step); }
@@ -181,8 +195,7 @@ class Screen {
     const std::vector<double>& losses = m_.steps.columns.at("loss");
     const std::vector<double> points = binned(losses, 2 * size_.columns);
     double low = std::numeric_limits<double>::infinity(), high = -low;
-    const size_t from = points.size() > 40 ? static_cast<size_t>(kFirstFall * static_cast<double>(points.size())) : 0;
-    for (size_t i = from; i < points.size(); ++i) {
+    for (size_t i = first_fall(points); i < points.size(); ++i) {
       if (!std::isfinite(points[i])) continue;
       low = std::min(low, points[i]);
       high = std::max(high, points[i]);

@@ -205,7 +205,8 @@ class Panel {
 class CurvePanel extends Panel {
   constructor(view, options) {
     super(view, options); // also: series() -> [..], format, log: "never" | "always" | "auto", marks() -> [{ x, text }],
-    // labels: show the text of the marks, levels: [y] to mark, zero: axis from 0, whole: integer ticks, close() -> bool: see closeRange
+    // labels: show the text of the marks, levels: [y] to mark, zero: axis from 0, whole: integer ticks, close() -> bool and
+    // fall: see closeRange
   }
 
   shown() { return this.series().filter((s) => s.x.length > 0 && !this.view.hidden.has(s.run)); }
@@ -238,11 +239,18 @@ class CurvePanel extends Panel {
     return [this.zero && low === 0 ? 0 : low - room, high + room, false];
   }
 
-  // The y range after the first fall: the smoothed curves without the first 5 % in view, and 99 % of the single steps.
+  // The y range after the first fall: the smoothed curves and 99 % of the single steps, without the first 5 % in view. If
+  // the whole run is in view, also without the first 85 % of its drop (at most half of the run).
   closeRange(f) {
     const lines = [], steps = [];
     for (const s of this.shown()) {
-      const from = f.from + 0.05 * (Math.min(f.to, s.x[s.x.length - 1]) - f.from);
+      const span = Math.min(f.to, s.x[s.x.length - 1]) - f.from, line = s.smooth || s.y;
+      let from = f.from + 0.05 * span;
+      if (this.view.from === null && this.fall) {
+        const known = line.filter((v) => v !== null), bottom = known.reduce((a, b) => Math.min(a, b), Infinity);
+        const fallen = line.findIndex((v) => v !== null && v <= known[0] - 0.85 * (known[0] - bottom));
+        if (fallen >= 0) from = Math.max(from, Math.min(s.x[fallen], f.from + 0.5 * span));
+      }
       for (let i = 0; i < s.x.length; ++i) {
         if (s.x[i] < from || s.x[i] > f.to || s.y[i] === null) continue;
         lines.push((s.smooth || s.y)[i]);

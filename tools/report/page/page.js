@@ -198,8 +198,6 @@ function reachOf(count) { // half of the points on either side that smoothing us
   return Math.max(2, Math.round(count * (view.smoothing === "strong" ? 0.03 : 0.008)));
 }
 
-const smoothedLoss = (run) => smoothed(run.steps.loss.mean, reachOf(run.steps.loss.mean.length));
-
 function series(run, index, table, column, more = {}) {
   if (!table[column]) return null;
   const { mean, min, max } = table[column];
@@ -228,11 +226,12 @@ function lossSeries() {
   });
 }
 
-// Training loss minus that of the first run, on the axis of the page: shows what coinciding curves hide.
+// Training loss minus that of the first run, on the axis of the page: shows what coinciding curves hide. Smoothed after
+// the subtraction: the noise of a common batch cancels.
 function differenceSeries() {
   const base = data.runs[0].steps;
   if (!base.loss) return [];
-  const baseX = base[view.axis], baseLoss = smoothedLoss(data.runs[0]);
+  const baseX = base[view.axis], baseLoss = base.loss.mean;
   const baseAt = (x) => {
     if (!baseX.length || x < baseX[0] || x > last(baseX)) return null;
     let i = nearest(baseX, x);
@@ -243,17 +242,17 @@ function differenceSeries() {
   };
   return data.runs.slice(1).flatMap((run, i) => {
     if (!run.steps.loss) return [];
-    const x = run.steps[view.axis], loss = smoothedLoss(run);
+    const x = run.steps[view.axis], loss = run.steps.loss.mean, reach = reachOf(x.length);
     const y = x.map((at, k) => { const other = baseAt(at); return other === null || loss[k] === null ? null : loss[k] - other; });
     if (!y.some((v) => v !== null)) return [];
-    return [{ run: run.name, name: run.name, colour: colourOf(i + 1), dash: dashOf(i + 1), kind: "line", x, y, moment: (k) => `${EQUAL[view.axis]}: ${view.where(x[k])}` }];
+    return [{ run: run.name, name: run.name, colour: colourOf(i + 1), dash: dashOf(i + 1), kind: "line", x, y, smooth: reach > 0 ? smoothed(y, reach) : null, moment: (k) => `${EQUAL[view.axis]}: ${view.where(x[k])}` }];
   });
 }
 
 function differencePanel() {
   const first = data.runs[0].name;
   const panel = new CurvePanel(view, { title: `Training loss minus that of ${first}`, height: 150, series: differenceSeries, format: signed, levels: [0],
-    close: () => view.closeLoss(), empty: "no step in common", keys: [words("nats; below zero is better")] });
+    close: () => view.closeLoss(), empty: "no step in common", keys: [words("nats per token; below zero is better")] });
   panel.node.id = "difference";
   return panel;
 }
@@ -269,7 +268,7 @@ function curvePanels() {
     keys: [several() ? words(`nats per token; thick: training${smooth}${pale}; thin with points: validation`) : key("var(--c0)", `training${smooth}${pale}`),
       !several() && any("validations", "val_loss") ? key("var(--c1)", "validation") : null,
       several() ? null : words("nats per token"), points].filter(Boolean),
-    series: lossSeries, marks, labels: true, empty: "no step yet", close: () => view.closeLoss(),
+    series: lossSeries, marks, labels: true, fall: true, empty: "no step yet", close: () => view.closeLoss(),
   })];
   panels[0].node.id = "loss";
   if (data.comparison) panels.push(gapPanel());

@@ -100,6 +100,8 @@ TEST_CASE("the model of a run in numbers, from new and from old logs") {
         "nano, 2 layers, 16 channels, 4.3K parameters");
   CHECK(text(R"({"parameters":124439808,"options":{"model":"gpt2","layers":"auto","channels":"auto"}})") ==
         "gpt2, 12 layers, 768 channels, 124.4M parameters");
+  CHECK(text(R"({"parameters":123702528,"options":{"model":"gpt2","seq_len":64}})") ==
+        "gpt2, 12 layers, 768 channels, 123.7M parameters");
   CHECK(text(R"({"parameters":1000,"options":{"model":"gpt2"}})") == "gpt2, 1.0K parameters"); // another shape
   CHECK(text(R"({"parameters":1000,"options":{"model":"of_later"}})") == "of_later, 1.0K parameters");
 }

@@ -332,7 +332,7 @@ class InTheTerminal(Runs):
 
         with self.training("followed"):
             process = subprocess.Popen([WATCH, "followed", "--every", "0.1"], cwd=self.folder, stdin=follower, stdout=follower,
-                                       stderr=follower, env={**os.environ, "TERM": "xterm"})
+                                       stderr=follower, env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"})
             os.close(follower)
             wait_for("running")
             self.assertNotIn("step 60 of 60", seen)
@@ -444,7 +444,7 @@ class InABrowser(Runs):
         turned = page.evaluate(f"smoothed({noisy[::-1]}, 6)")
         for i in range(200):
             self.assertAlmostEqual(smooth[i], turned[199 - i], places=9)
-            self.assertAlmostEqual(smooth[i], 3 + 0.01 * i, delta=0.1)  # no end is the raw step, 0.5 away
+            self.assertAlmostEqual(smooth[i], 3 + 0.01 * i, delta=0.15)  # no end is the raw step, 0.5 away
         line = page.evaluate("smoothed([...Array(50).keys()], 4)")
         for i in range(50):
             self.assertAlmostEqual(line[i], i, places=9)  # no lag

@@ -242,8 +242,9 @@ std::string model_text(const Json& run_line) {
   int layers = number(run_line, "layers"), channels = number(run_line, "channels");
   if (layers == 0 && name.is_string()) { // a log of version 0.2 or older
     try {
-      const GPT2Config config = with_shape(config_by_name(name.get<std::string>()), number(options, "layers"),
-                                           number(options, "heads"), number(options, "channels"));
+      GPT2Config config = with_shape(config_by_name(name.get<std::string>()), number(options, "layers"),
+                                     number(options, "heads"), number(options, "channels"));
+      if (const int seq_len = number(options, "seq_len"); seq_len > 0) config.seq_len = seq_len;
       if (Json(parameter_count(config)) == run_line.value("parameters", Json()))
         layers = config.layers, channels = config.channels;
     } catch (const Error&) { // unknown to this version

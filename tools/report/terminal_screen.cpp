@@ -74,8 +74,8 @@ std::string number_text(double value, const char* format) {
   return std::isfinite(value) ? formatted(format, value) : "-";
 }
 
-// The number of points at the start that the loss axis ignores: the first 85 % of the drop, but at least 5 % and at most
-// half of the points.
+// The number of points at the start that the loss axis ignores: the first 85 % of the drop, but at least 5 % and at
+// most half of the points.
 size_t first_fall(const std::vector<double>& losses) {
   if (losses.size() <= 40) return 0;
   double first = std::nan(""), low = std::nan("");
@@ -205,7 +205,9 @@ class Screen {
       return;
     }
     if (high - low < 1e-6) low -= 0.5, high += 0.5;
-    for (const std::string& row : labelled_curve(losses, low, high, size_.columns, rows, "%.3f")) {
+    std::vector<double> drawn = losses; // without the start of the first fall, above the axis
+    for (size_t i = 0; i < drawn.size() && !(drawn[i] <= high); ++i) drawn[i] = std::nan("");
+    for (const std::string& row : labelled_curve(drawn, low, high, size_.columns, rows, "%.3f")) {
       const size_t axis_end = row.find("│") + std::string("│").size();
       line().add(row.substr(0, axis_end), Colour::dim).add(row.substr(axis_end), Colour::cyan);
     }

@@ -22,7 +22,7 @@ std::string describe(const std::vector<int64_t>& shape) {
 }
 
 const char* first_moment(const ParameterTensor& tensor) { return tensor.muon ? kMuonM : kAdamM; }
-const char* params(const ParameterTensor&) { return kParams; }
+const char* weights(const ParameterTensor&) { return kParams; }
 const char* second_moment(const ParameterTensor&) { return kAdamV; }
 using Prefix = const char* (*)(const ParameterTensor&);
 
@@ -97,13 +97,13 @@ bool has_moments_for(const StateReader& reader, const ParameterTable& table) {
 bool load_tensors(StateReader& reader, const ParameterTable& table, std::span<const OwnedSlice> slices,
                   const FlatState& state) {
   const bool same_optimizer = state.adam_m.empty() || has_moments_for(reader, table);
-  check_shapes(reader, table, params);
+  check_shapes(reader, table, weights);
   if (same_optimizer && !state.adam_m.empty()) {
     for (const Prefix prefix : {first_moment, second_moment}) check_shapes(reader, table, prefix);
   }
   const std::vector<OwnedPiece> pieces = pieces_of(table, slices);
   const std::vector<OwnedPiece> with_second = pieces_of(table, second_moment_slices(table, slices));
-  std::vector<FloatRange> ranges = ranges_of(pieces, params, state.params);
+  std::vector<FloatRange> ranges = ranges_of(pieces, weights, state.params);
   if (!same_optimizer) {
     std::ranges::fill(state.adam_m, 0.0f);
     std::ranges::fill(state.adam_v, 0.0f);
@@ -116,9 +116,9 @@ bool load_tensors(StateReader& reader, const ParameterTable& table, std::span<co
 }
 
 void load_weights(StateReader& reader, const ParameterTable& table, std::span<const OwnedSlice> slices,
-                  std::span<float> values) {
-  check_shapes(reader, table, params);
-  reader.read_ranges(ranges_of(pieces_of(table, slices), params, values));
+                  std::span<float> params) {
+  check_shapes(reader, table, weights);
+  reader.read_ranges(ranges_of(pieces_of(table, slices), weights, params));
 }
 
 int64_t FlatSnapshot::floats(const ParameterTable& table, std::span<const OwnedSlice> slices, bool with_moments) {
@@ -151,7 +151,7 @@ FlatSnapshot::FlatSnapshot(const ParameterTable& table, std::vector<OwnedSlice> 
 void FlatSnapshot::write_own(StateWriter& writer) const {
   if (wait_) wait_();
   const std::vector<OwnedPiece> pieces = pieces_of(table_, slices_);
-  save_pieces(writer, pieces, params, state_.params);
+  save_pieces(writer, pieces, weights, state_.params);
   if (state_.adam_m.empty()) return;
   save_pieces(writer, pieces, first_moment, state_.adam_m);
   save_pieces(writer, pieces_of(table_, second_moment_slices(table_, slices_)), second_moment, state_.adam_v);

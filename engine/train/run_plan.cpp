@@ -246,8 +246,8 @@ ModelOptions steady_state(ModelOptions options) {
   return options;
 }
 
-float adamw_rate(const Options& o, float lr) {
-  return o.optimizer == Optimizer::muon ? lr * (o.adamw_lr / o.max_lr) : lr;
+float adamw_rate(const Options& resolved, float lr) {
+  return resolved.optimizer == Optimizer::muon ? lr * (resolved.adamw_lr / resolved.max_lr) : lr;
 }
 
 UpdateSettings update_settings(const Options& o, float lr) {

@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "engine/base/files.h"
+#include "engine/data/dataset_folder.h"
 #include "engine/data/dataset_manifest.h"
 #include "engine/exchange/safetensors.h"
 #include "engine/exchange/weight_source.h"

@@ -77,7 +77,7 @@ Options eventful_run(const Playground& play) {
   };
   ScriptedBackend backend(script);
   backend.roofline_ = 1e6;
-  run({options, ""}, backend);
+  run({options}, backend);
   return options;
 }
 
@@ -170,7 +170,7 @@ TEST_CASE("TensorBoard: train and val come first; of FP8 five summaries, by kind
     play.options.eval_freq = 2;
     play.options.precision = PrecisionChoice::fp8;
     play.options.fp8_detail = detail;
-    run_cpu({play.options, ""});
+    run_cpu({play.options});
     const std::set<std::string> tags = tags_of(play.options);
     CHECK(beginning_with(tags, "vitals_fp8/") ==
           std::set<std::string>{"vitals_fp8/blocks_in_bf16", "vitals_fp8/bwd_scale", "vitals_fp8/fwd_scale",
@@ -200,7 +200,7 @@ TEST_CASE("histograms and FP8 summaries need no validation data") {
     play.options.eval_freq = 250;
     play.options.histogram_freq = freq;
     play.options.precision = PrecisionChoice::fp8;
-    run_cpu({play.options, ""});
+    run_cpu({play.options});
     const std::set<std::string> tags = tags_of(play.options);
     CHECK_FALSE(beginning_with(tags, "vitals_fp8/").empty());
     std::string path;
@@ -222,7 +222,7 @@ TEST_CASE("histograms and FP8 summaries need no validation data") {
 TEST_CASE("hparams: only what bears on the run") {
   Playground play;
   play.options.max_steps = 1;
-  run_cpu({play.options, ""});
+  run_cpu({play.options});
   CHECK_FALSE(contains(events_of(play.options), "fp8_format"));
   CHECK_FALSE(contains(events_of(play.options), "wsd_decay_ratio"));
   CHECK(contains(events_of(play.options), "min_lr_ratio"));
@@ -231,7 +231,7 @@ TEST_CASE("hparams: only what bears on the run") {
   other.options.max_steps = 1;
   other.options.precision = PrecisionChoice::fp8;
   other.options.lr_schedule = Decay::constant;
-  run_cpu({other.options, ""});
+  run_cpu({other.options});
   CHECK(contains(events_of(other.options), "fp8_format"));
   CHECK_FALSE(contains(events_of(other.options), "min_lr_ratio"));
 }
@@ -253,7 +253,7 @@ TEST_CASE("gradient histograms are of the mean over tokens: their norm is train/
     play.options.batch_size = batch_size;
     play.options.max_steps = 2;
     play.options.eval_freq = 2;
-    run_cpu({play.options, ""});
+    run_cpu({play.options});
 
     const double grad_norm = metrics_of(play.options, "step").at(1).at("grad_norm");
     REQUIRE(grad_norm > 0);

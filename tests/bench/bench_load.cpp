@@ -34,7 +34,7 @@ class State : public StatefulModel {
         table_(config_),
         memory_(new float[static_cast<size_t>(FlatSnapshot::floats(table_, whole(table_), true))],
                 std::default_delete<float[]>()),
-        spans_(FlatSnapshot::lay_out(memory_.get(), whole(table_), true)) {
+        spans_(FlatSnapshot::lay_out(memory_.get(), table_, whole(table_), true)) {
     const Rng rng(1);
     for (const std::span<float> values : {spans_.params, spans_.adam_m, spans_.adam_v})
       for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(rng.bits(i) >> 40);

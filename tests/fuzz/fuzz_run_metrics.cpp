@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     std::vector<RunReader> runs;
     runs.emplace_back(fuzz::folder().path());
     page_data(runs, {{"seed", "Data", "1337"}});
-    terminal_screen(runs[0], 80);
+    terminal_screen(runs[0], {.columns = 80});
   });
   return 0;
 }

@@ -52,7 +52,7 @@ class Ckpt(unittest.TestCase):
     def test_help(self):
         for action in ([], ["list"], ["show"], ["verify"], ["diff"], ["prune"]):
             self.assertIn("--help", self.ckpt(*action, "--help"))
-        self.fail_with(2, says=["one of list, show, verify, diff, prune", "see --help"])
+        self.fail_with(2, says=["missing command: list, show, verify, diff or prune", "see --help"])
         self.fail_with(2, "lsit", "one", says=["unexpected argument 'lsit'", "did you mean list?"])
         self.fail_with(2, "remove", says=["unexpected argument 'remove'", "see --help"])
         self.fail_with(2, "prune", "one", "--keeep=2", says=["unknown flag --keeep", "did you mean --keep?"])

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 #include <poll.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <numeric>
@@ -75,14 +76,24 @@ TEST_CASE("a token is a text or a file, belongs to one job, and is not short") {
   CHECK(key("one", kToken, "") == key("one", kToken, "not read"));
   CHECK(key("one", kToken, "") != key("other", kToken, ""));
   CHECK(key("one", kToken, "") != key("one", kToken + std::string("!"), ""));
+  CHECK(key("one", kToken + std::string(" \n"), "") == key("one", kToken, ""));
   std::ofstream(folder / "token") << kToken << "\n";
+  CHECK(mentions(expect_error([&] { key("one", "", folder / "token"); }), "other users may read"));
+  REQUIRE(::chmod((folder / "token").c_str(), 0600) == 0);
   CHECK(key("one", "", folder / "token") == key("one", kToken, ""));
   for (const auto& [token, file] : {std::pair<std::string, std::string>{"s3cret", ""}, {"", folder / "missing"}}) {
     const Error error = expect_error([&, token = token, file = file] { key("one", token, file); });
     CHECK(error.code() == ExitCode::usage);
     CHECK_FALSE(error.hint().empty());
   }
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  for (const std::string& file : {std::string("/dev/zero"), folder / "pipe", folder.path()}) {
+    CHECK(mentions(expect_error([&] { key("one", "", file); }), "is not a regular file"));
+  }
+  std::ofstream(folder / "long") << std::string(4097, 'x');
   std::ofstream(folder / "empty") << "\n";
+  for (const char* name : {"long", "empty"}) REQUIRE(::chmod((folder / name).c_str(), 0600) == 0);
+  CHECK(mentions(expect_error([&] { key("one", "", folder / "long"); }), "more than 4096 bytes"));
   CHECK(mentions(expect_error([&] { key("one", "", folder / "empty"); }), "GPT2_JOB_TOKEN_FILE="));
 }
 

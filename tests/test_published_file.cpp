@@ -72,6 +72,34 @@ TEST_CASE("the file of an earlier run is not believed, and is replaced") {
   }
 }
 
+TEST_CASE("a file whose rank 0 still waits is refused, and stays") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "ranks";
+  const Publication publication{.key = to_hex(random_key()), .port = 1, .addresses = {"here"}};
+  PublishedFile waiting(path);
+  waiting.write(publication);
+  const Error error = expect_error([&] { meet(rank_of_job(0, 2, new_job(), "file:" + path), 5s, kNothing); });
+  CHECK(error.code() == ExitCode::communication);
+  CHECK(mentions(error, path + ": the rank 0 of another job waits here"));
+  CHECK(contains(error.hint(), "--master"));
+  CHECK(read_text_file(path) == to_text(publication));
+  waiting.remove();
+  CHECK_FALSE(std::filesystem::exists(path));
+}
+
+TEST_CASE("a file that only begins as a publication is not removed") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "notes";
+  const std::string notes = "gpt2_ranks 2\nwhat I learned of ranks\n", book = notes + std::string(1 << 16, 'x');
+  for (const auto& [text, mode] : {std::pair{notes, 0644}, {book, 0600}}) {
+    std::ofstream(path) << text;
+    REQUIRE(::chmod(path.c_str(), static_cast<mode_t>(mode)) == 0);
+    const Error error = expect_error([&] { meet(rank_of_job(0, 2, new_job(), "file:" + path), 50ms, kNothing); });
+    CHECK(error.code() == ExitCode::usage);
+    CHECK(read_text_file(path) == text);
+  }
+}
+
 TEST_CASE("a file of somebody else is refused by all ranks, and stays as it is") {
   const TemporaryFolder folder;
   const std::string path = folder / "thesis.txt", link = folder / "link", pipe = folder / "pipe";

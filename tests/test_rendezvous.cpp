@@ -128,7 +128,7 @@ TEST_CASE("an explicit port that somebody holds is an error of rank 0") {
 }
 
 TEST_CASE("no HOST:PORT at all") {
-  for (const char* bad : {"host:", "host:0", "host:65536", "host:12x", ":80"}) {
+  for (const char* bad : {"host:", "host:0", "host:65536", "host:12x", ":80", "file:"}) {
     CAPTURE(bad);
     const Error error = expect_error([&] { meet(rank_of_job(1, 2, new_job(), bad), 1s, kNothing); });
     CHECK(error.code() == ExitCode::usage);
@@ -265,6 +265,19 @@ TEST_CASE("a rank without a rank 0 says where it looked") {
   const Error error = expect_error([] { meet(rank_of_job(3, 4, new_job(), "localhost:9"), 200ms, kWithToken); });
   CHECK(mentions(error,
                  "rank 3 could not reach rank 0 at 127.0.0.1, port 9 within 200 ms (127.0.0.1 port 9: Connection"));
+}
+
+TEST_CASE("a wrong token is reported, whichever of the candidate ports rank 0 has") {
+  const std::string job = new_job();
+  const std::vector<int> ports = candidate_ports(job, 0);
+  const Environment other = [](const char* name) -> const char* {
+    return std::string(name) == "GPT2_JOB_TOKEN" ? "a token that no other rank has" : nullptr;
+  };
+  const auto outcomes = run_threads(2, [&](int rank) {
+    meet(rank_of_job(rank, 2, job), rank == 0 ? 1500ms : 700ms, rank == 0 ? kWithToken : other);
+  });
+  CHECK(contains(outcomes[1].what(), "port " + std::to_string(ports[0]) + " is held by another process"));
+  CHECK(contains(outcomes[1].what(), "another secret"));
 }
 
 TEST_CASE("two processes that claim one rank, or count differently, are told so on all sides") {

@@ -193,6 +193,9 @@ std::unique_ptr<MeetingPlace> MeetingPlace::of(const Launch& launch, const std::
   const bool one_host = on_one_host(launch);
   const Reach reach = one_host ? Reach::this_host : Reach::everywhere;
   const std::string loopback = one_host ? "127.0.0.1" : "";
+  if (launch.master == kFile) {
+    throw Error(ExitCode::usage, "--master file: names no file", "as in --master file:/shared/folder/ranks");
+  }
   if (launch.master.starts_with(kFile)) {
     return std::make_unique<FilePlace>(Listening{loopback, {0}, reach}, token, launch.master.substr(kFile.size()),
                                        false);

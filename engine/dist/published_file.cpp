@@ -2,10 +2,12 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <memory>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -20,6 +22,11 @@ constexpr const char* kTokenHint = "export GPT2_JOB_TOKEN=$(openssl rand -hex 32
               "give --master file:PATH the name of a file that does not exist, or remove this one");
 }
 
+[[noreturn]] void refuse_other_job(const std::string& path) {
+  throw Error(ExitCode::communication, path + ": the rank 0 of another job waits here for its ranks",
+              "give this job another --master, or end the other job");
+}
+
 std::string folder_of(const std::string& path) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
   return folder.empty() ? "." : folder;
@@ -30,39 +37,65 @@ void refresh_folder(const std::string& folder) {
   if (DIR* const opened = ::opendir(folder.c_str())) ::closedir(opened);
 }
 
-// A regular file's first bytes; nothing: there is no such file.
-std::optional<std::string> first_bytes(const std::string& path, struct stat& status) {
+struct OpenFile {
+  explicit OpenFile(int opened) : descriptor(opened) {}
+  ~OpenFile() {
+    if (descriptor >= 0) ::close(descriptor);
+  }
+  OpenFile(const OpenFile&) = delete;
+
+  const int descriptor;
+  struct stat status {};
+  std::string first_bytes;
+};
+
+// A regular file; null: there is no such file.
+std::unique_ptr<OpenFile> open_file(const std::string& path, int access) {
   const int descriptor =
-      uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); });
-  if (descriptor < 0 && (errno == ENOENT || errno == ESTALE)) return std::nullopt;
-  if (descriptor < 0 && errno == ELOOP) refuse_other_file(path); // a symbolic link
-  if (descriptor < 0) throw_system_error(ExitCode::usage, "read", path, errno);
-  std::string bytes(kPublicationBytes + 1, '\0');
-  const bool is_file = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
-  const ssize_t got = is_file ? uninterrupted([&] { return ::read(descriptor, bytes.data(), bytes.size()); }) : 0;
-  const int error_number = errno;
-  ::close(descriptor);
-  if (!is_file) refuse_other_file(path);
-  if (got < 0 && error_number == ESTALE) return std::nullopt; // NFS: removed meanwhile
-  if (got < 0) throw_system_error(ExitCode::usage, "read", path, error_number);
+      uninterrupted([&] { return ::open(path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); });
+  if (descriptor < 0 && (errno == ENOENT || errno == ESTALE)) return nullptr;
+  if (descriptor < 0 && (errno == ELOOP || errno == EISDIR)) refuse_other_file(path); // a symbolic link, a folder
+  if (descriptor < 0) throw_system_error(ExitCode::usage, "open", path, errno);
+  auto file = std::make_unique<OpenFile>(descriptor);
+  if (::fstat(descriptor, &file->status) != 0 || !S_ISREG(file->status.st_mode)) refuse_other_file(path);
+  std::string& bytes = file->first_bytes;
+  bytes.resize(kPublicationBytes + 1);
+  const ssize_t got = uninterrupted([&] { return ::read(descriptor, bytes.data(), bytes.size()); });
+  if (got < 0 && errno == ESTALE) return nullptr; // NFS: removed meanwhile
+  if (got < 0) throw_system_error(ExitCode::usage, "read", path, errno);
   bytes.resize(static_cast<size_t>(got));
-  return bytes;
+  return file;
 }
 
 bool is_private(const struct stat& status) { return status.st_uid == ::geteuid() && (status.st_mode & 077) == 0; }
+
+// False: another process has it. Where the file system has no locks, nobody has one.
+bool lock(int descriptor) {
+  return uninterrupted([&] { return ::flock(descriptor, LOCK_EX | LOCK_NB); }) == 0 || errno != EWOULDBLOCK;
+}
+
+// Removes the file that an earlier rank 0 left: a whole publication, or the private beginning of one.
+void remove_stale(const std::string& path) {
+  const auto file = open_file(path, O_RDWR); // NFS locks only what is open for writing
+  if (!file) return;
+  const std::string& text = file->first_bytes;
+  const bool is_torn = is_publication(text) && text.size() <= kPublicationBytes && is_private(file->status);
+  if (!read_publication(text) && !is_torn) refuse_other_file(path);
+  if (!lock(file->descriptor) || !has_name(file->descriptor, path))
+    refuse_other_job(path); // it waits, or has just replaced it
+  if (::unlink(path.c_str()) != 0) throw_system_error(ExitCode::disk, "replace", path, errno);
+}
 
 } // namespace
 
 void PublishedFile::write(const Publication& publication) {
   const std::string text = to_text(publication);
   struct stat status {};
-  if (const auto there = first_bytes(path_, status)) {
-    if (!is_publication(*there)) refuse_other_file(path_);
-    if (::unlink(path_.c_str()) != 0) throw_system_error(ExitCode::disk, "replace", path_, errno);
-  }
+  remove_stale(path_);
   descriptor_ = uninterrupted([&] { return ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600); });
-  if (descriptor_ < 0 && errno == EEXIST) refuse_other_file(path_);
+  if (descriptor_ < 0 && errno == EEXIST) refuse_other_job(path_);
   if (descriptor_ < 0) throw_system_error(ExitCode::disk, "create", path_, errno);
+  lock(descriptor_); // until remove(), or the end of this process
   if (::fstat(descriptor_, &status) != 0 || (!publication.key.empty() && !is_private(status))) {
     throw Error(ExitCode::usage, path_ + " is on a disk that does not keep who may read a file", kTokenHint);
   }
@@ -83,12 +116,11 @@ void PublishedFile::remove() {
 }
 
 std::optional<Publication> PublishedFile::read() const {
-  struct stat status {};
   refresh_folder(folder_of(path_));
-  const auto text = first_bytes(path_, status);
-  if (text && !may_become_publication(*text)) refuse_other_file(path_);
-  auto publication = text ? read_publication(*text) : std::nullopt;
-  if (publication && !publication->key.empty() && !is_private(status)) {
+  const auto file = open_file(path_, O_RDONLY);
+  if (file && !may_become_publication(file->first_bytes)) refuse_other_file(path_);
+  auto publication = file ? read_publication(file->first_bytes) : std::nullopt;
+  if (publication && !publication->key.empty() && !is_private(file->status)) {
     throw Error(ExitCode::usage, path_ + " was written by another user, or others may read it",
                 "remove it if it is yours; or " + std::string(kTokenHint));
   }

@@ -18,7 +18,8 @@ class PublishedFile {
 
   const std::string& path() const { return path_; }
 
-  // Rank 0. What an earlier rank 0 left there is replaced. Error(usage): another file is there; Error(disk).
+  // Rank 0. Locks the file while it is there. The file of an earlier rank 0 is replaced. Error(usage): another file is
+  // there; Error(communication): that of another job that waits; Error(disk).
   void write(const Publication& publication);
   void remove();      // what write() has made
   void make_folder(); // for as long as the file is there, unless something else is put into it

@@ -59,10 +59,12 @@ class Reception {
         joined_(static_cast<size_t>(ranks_), nullptr) {}
 
   Meeting receive_all() {
+    const StopSignal stop;
+    if (launch_.master != "mpi:") stop.defer(); // the file is removed first; MPI leaves none, and may wait for long
     const Clock::time_point deadline = Clock::now() + limit_;
     const Socket listener = place_->listen(key_);
     Lobby lobby(listener, key_, Purpose::joining, ranks_);
-    while (count_missing() > 0) {
+    while (count_missing() > 0 && !stop.requested()) {
       if (Clock::now() >= deadline) {
         end(missing_ranks() + " did not join within " + seconds_of(limit_) +
             (lobby.lacks_descriptors() ? " (rank 0 has too many open files: see ulimit -n)" : ""));
@@ -73,6 +75,7 @@ class Reception {
       guests_.remove_if([](const Guest& guest) { return guest.dropped; });
     }
     place_->close();
+    stop.answer_at_once();
     return close_list();
   }
 
@@ -193,7 +196,7 @@ class Visitor {
     milliseconds pause(20);
     while (Clock::now() < deadline) {
       const auto invitation = place_->find();
-      if (!invitation) problem_ = "rank 0 has not written the file, or this node does not see it";
+      if (!invitation) problem_ = {"rank 0 has not written the file, or this node does not see it"};
       for (const Endpoint& endpoint : invitation ? invitation->endpoints : std::vector<Endpoint>()) {
         if (auto connection = knock(endpoint, invitation->key, std::min(deadline, Clock::now() + kHandshakeTime))) {
           Meeting meeting = stay(std::move(*connection), deadline);
@@ -205,19 +208,22 @@ class Visitor {
       pause = std::min(2 * pause, milliseconds(500));
     }
     fail(launch_, "rank " + std::to_string(launch_.rank) + " could not reach rank 0 at " + place_->description() +
-                      " within " + seconds_of(limit_) + (problem_.empty() ? "" : " (" + problem_ + ")"));
+                      " within " + seconds_of(limit_) + (problem_.text.empty() ? "" : " (" + problem_.text + ")"));
   }
 
  private:
   std::optional<Connection> knock(const Endpoint& endpoint, const Key& key, Clock::time_point deadline) {
-    Socket socket = connect_to(endpoint.host, endpoint.port, deadline, nullptr, problem_);
+    std::string no_connection;
+    Socket socket = connect_to(endpoint.host, endpoint.port, deadline, nullptr, no_connection);
+    if (!no_connection.empty() && !problem_.of_handshake) problem_ = {no_connection};
     if (!socket.is_open() || is_connected_to_itself(socket)) return std::nullopt;
     Handshake handshake = Handshake::as_caller(
         std::move(socket), key, Purpose::joining,
         to_bytes(Hello{.version = kVersion, .rank = launch_.rank, .ranks = launch_.ranks, .from = this_process()}));
     if (handshake.finish(deadline)) return handshake.take_connection();
-    problem_ = endpoint.host + " port " + std::to_string(endpoint.port) +
-               " is held by another process, or that has another secret";
+    problem_ = {endpoint.host + " port " + std::to_string(endpoint.port) +
+                    " is held by another process, or that has another secret",
+                true};
     return std::nullopt;
   }
 
@@ -243,7 +249,10 @@ class Visitor {
   const Launch& launch_;
   const milliseconds limit_;
   const std::unique_ptr<MeetingPlace> place_;
-  std::string problem_;
+  struct {
+    std::string text = {};
+    bool of_handshake = false; // says more than the refusals of the other candidate ports
+  } problem_;
 };
 
 } // namespace

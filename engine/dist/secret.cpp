@@ -1,6 +1,7 @@
 #include "engine/dist/secret.h"
 
 #include <sodium.h>
+#include <sys/stat.h>
 
 #include <cstdint>
 #include <stdexcept>
@@ -15,6 +16,7 @@ static_assert(crypto_auth_hmacsha256_KEYBYTES == std::tuple_size_v<Key>);
 static_assert(crypto_auth_hmacsha256_BYTES == kMacBytes);
 
 constexpr size_t kShortestToken = 16; // bytes: whoever records a handshake can try shorter ones
+constexpr size_t kLongestTokenFile = 4096;
 constexpr const char* kTokenHint = "export GPT2_JOB_TOKEN=$(openssl rand -hex 32), the same for all ranks";
 
 void initialize_libsodium() {
@@ -27,6 +29,19 @@ const unsigned char* bytes_of(std::string_view text) { return reinterpret_cast<c
 std::string text_of(const char* variable, const Environment& environment) {
   const char* const text = environment(variable);
   return text ? text : "";
+}
+
+std::string text_of_token_file(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) throw_system_error(ExitCode::usage, "open", path, errno);
+  if (!S_ISREG(status.st_mode)) {
+    throw Error(ExitCode::usage, "GPT2_JOB_TOKEN_FILE=" + path + " is not a regular file", kTokenHint);
+  }
+  if ((status.st_mode & 077) != 0) {
+    throw Error(ExitCode::usage, "GPT2_JOB_TOKEN_FILE=" + path + ": other users may read or write the file",
+                "chmod 600 " + path);
+  }
+  return read_text_file(path, ExitCode::usage, kLongestTokenFile);
 }
 
 } // namespace
@@ -87,9 +102,9 @@ std::optional<Key> key_of_token(const Launch& launch, const Environment& environ
   if (token.empty()) {
     const std::string file = text_of("GPT2_JOB_TOKEN_FILE", environment);
     if (file.empty()) return std::nullopt;
-    token = read_text_file(file, ExitCode::usage), source = "GPT2_JOB_TOKEN_FILE=" + file;
-    token.erase(token.find_last_not_of(" \r\n") + 1);
+    token = text_of_token_file(file), source = "GPT2_JOB_TOKEN_FILE=" + file;
   }
+  token.erase(token.find_last_not_of(" \r\n") + 1);
   if (token.size() < kShortestToken) {
     throw Error(ExitCode::usage,
                 source + ": the token has fewer than " + std::to_string(kShortestToken) + " characters", kTokenHint);

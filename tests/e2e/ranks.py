@@ -257,6 +257,17 @@ class Ranks(unittest.TestCase):
         ends = self.end_of(processes, 60)
         self.assertEqual([end[0] for end in ends], [0, 0], ends)
 
+    def test_a_signal_while_ranks_meet_leaves_no_file(self):
+        meet = self.folder + "/meet"
+        for number in (signal.SIGTERM, signal.SIGINT):
+            process = self.start_each(1, "--ranks", "2", "--rank", "0", "--master", "file:" + meet)[0]
+            while not os.path.exists(meet):
+                self.assertIsNone(process.poll(), "rank 0 has ended")
+                time.sleep(0.01)
+            process.send_signal(number)
+            self.assertEqual(self.end_of([process], 10)[0][0], 75)
+            self.assertFalse(os.path.exists(meet))
+
     def test_a_missing_rank_is_named(self):
         words = self.torchrun_words(3, 29412)
         processes = self.start_each(2, environment=lambda rank: words(rank), flags=lambda rank: ["--nccl_timeout", "2"])

@@ -60,8 +60,10 @@ extern "C" void answer(int signal) {
 
 std::terminate_handler usual_terminate = nullptr;
 
-// Of what nobody caught. `throw;` allocates nothing: the exception is there.
+// Of what nobody caught. `throw;` allocates nothing: the exception is there. But what leaves an inlined noexcept
+// function is on its way and cannot be seen (GCC before 14): then errno has to tell.
 [[noreturn]] void end_uncaught() {
+  if (!std::current_exception() && std::uncaught_exceptions() > 0 && errno == ENOMEM) end_without_memory();
   try {
     if (std::current_exception()) throw;
   } catch (const std::bad_alloc&) {

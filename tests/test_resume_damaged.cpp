@@ -1,9 +1,20 @@
 // --resume and damaged checkpoints: `latest` goes back to the newest valid one and says so; a step that was named does
 // not.
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <new>
 
 #include "engine/base/files.h"
+#include "engine/base/program.h"
 #include "engine/io/checkpoint_search.h"
+#include "engine/io/checkpoint_verify.h"
 #include "engine/train/resume.h"
 #include "tests/expect_error.h"
 #include "tests/ranks_testing.h"
@@ -12,6 +23,25 @@
 using namespace gpt2;
 using namespace gpt2::testing;
 namespace fs = std::filesystem;
+
+namespace {
+
+std::atomic<int64_t> allocations_left = INT64_MAX; // the one after them fails, and only that
+
+void* allocate(size_t size) {
+  if (allocations_left.fetch_sub(1) == 0) errno = ENOMEM, throw std::bad_alloc();
+  void* const memory = std::malloc(size);
+  return memory ? memory : throw std::bad_alloc();
+}
+
+} // namespace
+
+void* operator new(size_t size) { return allocate(size); }
+void* operator new[](size_t size) { return allocate(size); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 
 namespace {
 
@@ -159,4 +189,43 @@ TEST_CASE("what changes after it was verified is still found when it is read") {
   CHECK(mentions(error, checkpoint + "/state.h5 is damaged: bytes 0 to "));
   CHECK(contains(error.hint(), "--resume " + saved.paths[1]));
   CHECK(model.same_bits(StateOnlyModel(7)));
+}
+
+namespace {
+
+// The exit code of a process of its own, in which the allocation after `before` fails: 4 if it finds what is not right.
+int code_without_memory(int64_t before, const std::function<bool()>& is_right) {
+  std::fflush(stdout);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(STDERR_FILENO);
+    allocations_left = before;
+    ::_exit(run_program([&] { return is_right() ? ExitCode::done : ExitCode::checkpoint; }));
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+} // namespace
+
+TEST_CASE("memory that runs out while checkpoints are verified does not make a good one invalid") {
+  const Saved saved;
+  for (const bool resume : {true, false}) {
+    const auto is_right = [&] {
+      return resume ? saved.chosen("latest").checkpoint == saved.paths[2] : why_invalid(saved.paths[2]).empty();
+    };
+    allocations_left = INT64_MAX;
+    CHECK(is_right());
+    const int64_t count = INT64_MAX - allocations_left;
+    int refused = 0;
+    for (int64_t before = 0; before < count; before += std::max<int64_t>(1, count / 200)) {
+      CAPTURE(before);
+      const int code = code_without_memory(before, is_right);
+      CAPTURE(code);
+      CHECK((code == 0 || code == 6));
+      if (code == 6) ++refused;
+    }
+    CHECK(refused > 10);
+  }
 }

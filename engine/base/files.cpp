@@ -33,6 +33,8 @@ std::string hint_for(int error_number, ExitCode code) {
       return "check the path for a typing error";
     case EISDIR:
       return "give the name of a file, not of a folder";
+    case ENOMEM:
+      return "free some of the host's memory";
     case EMFILE:
     case ENFILE:
       return "raise the limit of open files (ulimit -n)";
@@ -95,6 +97,8 @@ ssize_t write_some(int descriptor, std::span<const std::byte> bytes, int64_t off
 }
 
 void throw_system_error(ExitCode code, std::string_view action, const std::string& path, int error_number) {
+  if (error_number == ENOMEM || error_number == EMFILE || error_number == ENFILE)
+    code = ExitCode::device; // the process is at fault: nobody may take the file for damaged
   throw Error(code, "cannot " + std::string(action) + " " + path + ": " + std::strerror(error_number),
               hint_for(error_number, code));
 }

@@ -6,6 +6,8 @@
 
 #include <utility>
 
+#include "engine/base/process.h"
+
 namespace gpt2 {
 
 // An HDF5 identifier that closes itself; negative: the call that made it failed.
@@ -27,7 +29,8 @@ class Hdf5Handle {
   herr_t (*close_)(hid_t);
 };
 
-// While one lives, HDF5 prints nothing about its failures; ours say it in one line.
+// Around all calls of HDF5. While one lives, HDF5 prints nothing about its failures; ours say it in one line. It lives
+// in one thread, and errno is 0 when it begins.
 class Hdf5Silence {
  public:
   Hdf5Silence() {
@@ -39,6 +42,7 @@ class Hdf5Silence {
   Hdf5Silence& operator=(const Hdf5Silence&) = delete;
 
  private:
+  const InsideHdf5 inside_;
   H5E_auto2_t print_ = nullptr;
   void* client_ = nullptr;
 };

@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <ctime>
 #include <exception>
-#include <iterator>
 #include <new>
 #include <string_view>
 
@@ -61,8 +60,10 @@ extern "C" void answer(int signal) {
 
 std::terminate_handler usual_terminate = nullptr;
 
-// Of what nobody caught. `throw;` allocates nothing: the exception is there.
+// Of what nobody caught. `throw;` allocates nothing: the exception is there. But what leaves an inlined noexcept
+// function is on its way and cannot be seen (GCC before 14): then errno has to tell.
 [[noreturn]] void end_uncaught() {
+  if (!std::current_exception() && std::uncaught_exceptions() > 0 && errno == ENOMEM) end_without_memory();
   try {
     if (std::current_exception()) throw;
   } catch (const std::bad_alloc&) {
@@ -76,10 +77,14 @@ std::terminate_handler usual_terminate = nullptr;
 // 101: before any object of ours is constructed, for that may be what runs out of memory.
 __attribute__((constructor(101))) void install_terminate() { usual_terminate = std::set_terminate(end_uncaught); }
 
-// Of a library that is not ready for malloc to fail: libhdf5 follows a null pointer, frees twice, or calls itself until
-// the stack is full. What set errno last tells such a crash from any other, which gets the usual end and its core file.
-extern "C" void answer_crash(int) {
-  if (errno == ENOMEM) end_without_memory();
+thread_local volatile bool inside_hdf5 = false;
+
+// Any other crash, and a signal that somebody sends, gets the usual end and its core file once this returns.
+extern "C" void answer_crash(int signal, siginfo_t* info, void*) {
+  const bool own = info->si_code > 0 || (signal == SIGABRT && info->si_code == SI_TKILL); // a fault, or abort()
+  if (inside_hdf5 && errno == ENOMEM && own) end_without_memory();
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
 }
 
 void contain_crashes_without_memory() {
@@ -90,8 +95,8 @@ void contain_crashes_without_memory() {
   stack.ss_size = sizeof memory;
   sigaltstack(&stack, nullptr);
   struct sigaction action = {};
-  action.sa_handler = answer_crash;
-  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_ONSTACK); // returning from it crashes again, as usual
+  action.sa_sigaction = answer_crash;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   for (const int signal : {SIGSEGV, SIGBUS, SIGABRT}) sigaction(signal, &action, nullptr);
 #endif
 }
@@ -123,6 +128,16 @@ void end_without_memory() {
   _exit(static_cast<int>(ExitCode::device));
 }
 
+InsideHdf5::InsideHdf5() : outermost_(!inside_hdf5) {
+  if (!outermost_) return;
+  errno = 0; // a failure that somebody coped with long ago says nothing of a crash in here
+  inside_hdf5 = true;
+}
+
+InsideHdf5::~InsideHdf5() {
+  if (outermost_) inside_hdf5 = false;
+}
+
 std::string host_name() {
   char name[256] = "localhost";
   ::gethostname(name, sizeof name - 1);
@@ -132,7 +147,6 @@ std::string host_name() {
 std::string program_as_called() { return program_invocation_name; }
 
 StopSignal::StopSignal(const StopWords& words) : outermost_(!handling) {
-  static_assert(std::size(kStopSignals) == std::size(decltype(old_){}));
   if (!outermost_) return;
   handling = true;
   stop_words = words;
@@ -144,15 +158,17 @@ StopSignal::StopSignal(const StopWords& words) : outermost_(!handling) {
   action.sa_handler = answer;
   action.sa_flags = SA_RESTART;
   action.sa_mask = stop_signals();
-  for (size_t i = 0; i < std::size(kStopSignals); ++i) sigaction(kStopSignals[i], &action, &old_[i]);
-  struct sigaction& old_hangup = old_[2];
-  if (old_hangup.sa_handler == SIG_IGN) sigaction(SIGHUP, &old_hangup, nullptr); // nohup: stay alive
+  for (const int signal : kStopSignals) {
+    struct sigaction old;
+    sigaction(signal, &action, &old);
+    if (signal == SIGHUP && old.sa_handler == SIG_IGN) sigaction(signal, &old, nullptr); // nohup: stay alive
+  }
 }
 
 StopSignal::~StopSignal() {
   if (!outermost_) return;
   handling = false;
-  for (size_t i = 0; i < std::size(kStopSignals); ++i) sigaction(kStopSignals[i], &old_[i], nullptr);
+  stop_deferred = true; // what was to be done is done: the program ends with its own exit code
 }
 
 void StopSignal::defer() const { stop_deferred = true; }

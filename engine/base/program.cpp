@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <new>
 #include <string>
@@ -29,16 +30,23 @@ bool output_was_lost() {
   return failed && (::poll(&output, 1, 0) < 0 || (output.revents & (POLLERR | POLLHUP)) == 0); // those: nobody reads
 }
 
-// Who calls exit() while a program runs is a library without memory: libhdf5 (-1, without a word) and libgomp (1, with
-// one) do so. Our own programs return from main.
+// Who calls exit() while a program runs is a library: our own programs return from main. Without memory libhdf5 (-1,
+// without a word) and libgomp (1) do so. No other status is ours to change, but 0 would say that the work is done.
+void answer_exit(int status) {
+  if (status == -1) end_without_memory();
+  char line[64];
+  const int length = std::snprintf(line, sizeof line, "error: a library ended the program (exit status %d)\n", status);
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line, static_cast<size_t>(length));
+  if (status == 1) ::_exit(static_cast<int>(ExitCode::device));
+  if (status == 0) ::_exit(1);
+}
+
 class ExitWatch {
  public:
   ExitWatch() {
     static const int watched = ::on_exit(
         [](int status, void*) {
-          if (!running) return;
-          if (status == -1) end_without_memory();
-          ::_exit(static_cast<int>(ExitCode::device));
+          if (running) answer_exit(status);
         },
         nullptr);
     running = watched == 0;
@@ -71,6 +79,9 @@ int run_program(const std::function<ExitCode()>& body) {
   } catch (const std::bad_alloc&) {
     std::fflush(stdout);
     end_without_memory();
+  } catch (const std::filesystem::filesystem_error& error) {
+    std::cerr << "error: " << error.what() << " (check the path, who may use it, and the disk)\n";
+    return static_cast<int>(ExitCode::disk);
   } catch (const std::system_error& error) { // a thread that cannot be started
     std::cerr << "error: " << error.what() << " (see what ulimit -u, -v and -n allow)\n";
     return static_cast<int>(ExitCode::device);

@@ -11,8 +11,9 @@ namespace gpt2 {
 void print_error(const Error& error); // "error: what (hint)", one line on stderr
 
 // `body` returns the exit code or throws. An Error is printed as "error: what (hint)" and gives its own code, running
-// out of memory or threads ExitCode::device, anything else 1. Who was done but could not print it all says so, with
-// ExitCode::disk; where a reader has closed its pipe (`| head`), it wanted no more.
+// out of memory or threads ExitCode::device, a file system that fails ExitCode::disk, anything else 1. Who was done but
+// could not print it all says so, with ExitCode::disk; where a reader has closed its pipe (`| head`), it wanted no
+// more.
 int run_program(const std::function<ExitCode()>& body);
 
 } // namespace gpt2

@@ -4,7 +4,9 @@
 //   attributes of /: version, source, tokenizer, sealed
 // and behind the HDF5 file, which does not mind, its seal.
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <new>
 #include <vector>
 
 #include "engine/base/hash.h"
@@ -171,6 +173,7 @@ std::vector<std::byte> make_image(std::span<const uint16_t> tokens, const ShardM
   const ssize_t size = written && offset != HADDR_UNDEF ? H5Fget_file_image(file, nullptr, 0) : -1;
   std::vector<std::byte> image(static_cast<size_t>(std::max<ssize_t>(size, 0)));
   if (size <= 0 || H5Fget_file_image(file, image.data(), image.size()) != size) {
+    if (errno == ENOMEM) throw std::bad_alloc(); // since `silent` began
     throw Error(ExitCode::disk, "HDF5 cannot make a shard of " + std::to_string(tokens.size()) + " tokens",
                 "write smaller shards");
   }

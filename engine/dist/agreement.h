@@ -19,7 +19,7 @@ std::optional<Error> attempt(const Work& work) {
   } catch (const Error& error) {
     return error;
   } catch (const std::bad_alloc&) {
-    return Error(ExitCode::disk, "out of memory", "free some of the host's memory");
+    return Error(ExitCode::device, "out of memory", "free some of the host's memory");
   } catch (const std::exception& error) {
     return Error(ExitCode::disk, error.what());
   }

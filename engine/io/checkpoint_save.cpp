@@ -71,7 +71,7 @@ void CheckpointSave::write(int rank, int ranks) noexcept {
   } catch (const Error& error) {
     error_ = error;
   } catch (const std::bad_alloc&) {
-    error_ = Error(ExitCode::disk, "out of memory while a checkpoint was written");
+    error_ = Error(ExitCode::device, "out of memory while a checkpoint was written");
   } catch (const std::exception& error) {
     error_ = Error(ExitCode::disk, std::string("cannot write a checkpoint: ") + error.what());
   }

@@ -51,7 +51,9 @@ std::optional<Error> find_fault(const std::string& checkpoint, RankGroup& group)
     if (mine && !is_complete(checkpoint)) mine = removed_meanwhile(checkpoint);
   }
   const std::optional<RankError> fault = first_error(group, mine); // whichever rank found it: it is the file's
-  return fault ? std::optional(fault->error) : std::nullopt;
+  if (!fault) return std::nullopt;
+  if (fault->error.code() != ExitCode::checkpoint) throw_agreed(group, fault->error);
+  return fault->error;
 }
 
 std::string why_invalid(const std::string& checkpoint) {

@@ -12,7 +12,7 @@ namespace gpt2 {
 
 // "" if a checkpoint is valid: every file is there, every block has the hash that its manifest says, and the header can
 // be read. Else one line that names the file and what is wrong with it. Of a checkpoint from before manifests only the
-// header is read (is_unverified()).
+// header is read (is_unverified()). Throws where the machine and not the checkpoint is at fault: out of memory.
 std::string why_invalid(const std::string& checkpoint);
 
 // The same with what to do about it, if that is not to take another checkpoint: nullopt if it is valid. Every rank

@@ -1,6 +1,8 @@
 #include "engine/io/hdf5_state_writer.h"
 
+#include <cerrno>
 #include <cstring>
+#include <new>
 #include <stdexcept>
 #include <vector>
 
@@ -52,6 +54,7 @@ Hdf5NewFile::Hdf5NewFile(std::string path, std::string hint)
 
 void Hdf5NewFile::check(const std::string& name, bool written) const {
   if (written && driver_.error_number() == 0) return;
+  if (driver_.error_number() == 0 && errno == ENOMEM) throw std::bad_alloc(); // since Hdf5Silence began
   const std::string reason = driver_.error_number() != 0 ? std::strerror(driver_.error_number()) : hdf5_reason();
   throw Error(ExitCode::disk, "cannot write " + (name.empty() ? "" : name + " of ") + path_ + ": " + reason, hint_);
 }

@@ -123,7 +123,7 @@ def few_descriptors(bench, cases):
                 if done.code == 127 or "error while loading shared libraries" in done.error:
                     bench.note(f"few_descriptors: with {limit} the system itself cannot start a program")
                 else:
-                    check_one_clear_line(done, (0, 6, 7))
+                    check_one_clear_line(done, (0, 6, 7, 8))
                 check_still_there(world, state)
 
 

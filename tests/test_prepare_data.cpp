@@ -355,21 +355,21 @@ TEST_CASE("a damaged journal is refused, and nothing is replaced") {
     options.overwrite = asks == 0; // begins anew
     CHECK_FALSE(prepare_data(*t, options, {.progress = {}, .stop = [&] { return --asks < 0; }}).finished);
     options.overwrite = false;
-    return nlohmann::json::parse(read_text_file(journal));
+    return nlohmann::ordered_json::parse(read_text_file(journal));
   };
-  const auto refused = [&](nlohmann::json damaged, const char* where, const char* value) {
+  const auto refused = [&](nlohmann::ordered_json damaged, const std::string& where, const char* value) {
     CAPTURE(where);
-    CAPTURE(value);
-    damaged[nlohmann::json::json_pointer(where)] = nlohmann::json::parse(value);
+    CAPTURE(std::string(value));
+    damaged[nlohmann::ordered_json::json_pointer(where)] = nlohmann::ordered_json::parse(value);
     write_file_atomic(journal, damaged.dump());
     const Error error = expect_error([&] { prepare_data(*t, options); });
     CHECK(error.code() == ExitCode::data);
-    CHECK(mentions(error, "journal is damaged"));
+    CHECK(mentions(error, " is damaged"));
     CHECK(contains(error.hint(), "--overwrite"));
     CHECK(read_text_file(folder / "set/train_000000.bin") == "an older set");
     CHECK(read_text_file(folder / "victim.txt") == "mine");
   };
-  nlohmann::json encoding = stop_after(0);
+  nlohmann::ordered_json encoding = stop_after(0);
   CHECK(encoding["stage"] == 0);
   using Damage = std::pair<const char*, const char*>;
   for (const auto& [where, value] : {Damage{"/stage", "77"},
@@ -404,7 +404,7 @@ TEST_CASE("a damaged journal is refused, and nothing is replaced") {
   for (const auto& [where, value] : {Damage{"/slices", "-1"}, {"/slices", "1000"}, {"/records", "1000000"}})
     refused(encoding, where, value);
 
-  nlohmann::json dealing = stop_after(0);
+  nlohmann::ordered_json dealing = stop_after(0);
   for (int asks = 2; dealing["train"]["shards"].empty(); ++asks) {
     REQUIRE(asks < 100);
     dealing = stop_after(asks);

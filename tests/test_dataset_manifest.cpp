@@ -70,9 +70,13 @@ TEST_CASE("a damaged dataset.json is told, never believed") {
     CAPTURE(text);
     CHECK(expect_error([&] { parse_dataset_manifest(text, "dataset.json"); }).code() == ExitCode::data);
   }
-  std::string elsewhere = whole;
-  elsewhere.replace(elsewhere.find("val_000000.bin"), 14, "../somewhere_x");
-  CHECK(mentions(expect_error([&] { parse_dataset_manifest(elsewhere, "dataset.json"); }), "../somewhere_x"));
+  for (const std::string name : {"../somewhere_x", "..", "", "val_000000.bin/..", "val_00000x.bin", "victim.txt"}) {
+    std::string elsewhere = whole;
+    elsewhere.replace(elsewhere.find("val_000000.bin"), 14, name);
+    const Error error = expect_error([&] { parse_dataset_manifest(elsewhere, "dataset.json"); });
+    CHECK(error.code() == ExitCode::data);
+    CHECK(mentions(error, "a shard is named \"" + name + "\""));
+  }
 }
 
 TEST_CASE("shards are compared with dataset.json at little cost") {
@@ -163,6 +167,13 @@ TEST_CASE("a journal reads back to what was written, and says how an order diffe
   CHECK(difference(journal.order, R"({"seed":1,"inputs":[{"path":"a"},{"path":"b"},{"path":"c"}]})") ==
         "c is new among the inputs");
 
+  for (const char* const order :
+       {"null", "{}", R"({"inputs":7})", R"({"inputs":[{}]})", R"({"inputs":[{"path":5}]})"}) {
+    CAPTURE(order);
+    journal.order = order;
+    write_journal(folder.path(), journal);
+    CHECK(expect_error([&] { read_journal(folder.path()); }).code() == ExitCode::data);
+  }
   write_file_atomic(prepare_folder(folder.path()) + "/journal", "{");
   CHECK(mentions(expect_error([&] { read_journal(folder.path()); }), "journal is damaged"));
 }

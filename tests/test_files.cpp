@@ -170,10 +170,22 @@ TEST_CASE("a pending file that is not committed disappears") {
   const TemporaryFolder folder;
   {
     const PendingFile pending(folder / "a");
-    File::create(pending.temporary_path()).write_at(0, bytes_of("x"));
+    pending.create().write_at(0, bytes_of("x"));
     CHECK(files_in(folder.path()) == 1);
   }
   CHECK(files_in(folder.path()) == 0);
+}
+
+TEST_CASE("a pending file is not written through a link of its temporary name") {
+  const TemporaryFolder folder;
+  write_file_atomic(folder / "victim", "mine");
+  PendingFile pending(folder / "a");
+  std::filesystem::create_symlink("victim", pending.temporary_path());
+  pending.create().write_at(0, bytes_of("x"));
+  pending.commit();
+  CHECK(read_text_file(folder / "a") == "x");
+  CHECK_FALSE(std::filesystem::is_symlink(folder / "a"));
+  CHECK(read_text_file(folder / "victim") == "mine");
 }
 
 TEST_CASE("writing where there is no folder is Error(disk)") {

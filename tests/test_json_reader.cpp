@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -78,6 +79,25 @@ TEST_CASE("keys that are there twice are refused where they matter") {
   CHECK(why_not(twice, {.unique_keys = true}) == "it has \"b\" twice");
   CHECK(why_not(R"({"a": {"b": 1}, "c": {"b": 2}})", {.unique_keys = true}).empty());
   CHECK(why_not("{\"a\":", {.unique_keys = true}).starts_with("it is not JSON"));
+}
+
+TEST_CASE("many keys take no time by their square") { // before: minutes
+  constexpr int kKeys = 200'000;
+  std::string entries, objects;
+  for (int i = 0; i < kKeys; ++i) {
+    const std::string key = (i == 0 ? "\"" : ",\"") + std::to_string(i) + "\":";
+    entries += key + "1";
+    objects += key + "{\"dtype\":1}";
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK(parse_json("{" + objects + "}", {.unique_keys = true}).size() == kKeys);
+  CHECK(why_not("{" + objects + ",\"7\":1}", {.unique_keys = true}) == "it has \"7\" twice");
+  std::string why;
+  CHECK(parse_json<nlohmann::ordered_json>("{" + entries + "}", {}, &why).is_discarded());
+  CHECK(why == "it has an object of more than 200 keys");
+  CHECK(mentions(expect_error([&] { parse_dataset_manifest("{" + entries + "}", "dataset.json"); }), "200 keys"));
+  CHECK_THROWS_AS(parse_manifest("{" + entries + "}", "manifest.json"), Error);
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20)); // about 0.3 s
 }
 
 TEST_CASE("no kind of file crashes a program by its depth") {

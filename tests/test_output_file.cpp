@@ -16,7 +16,11 @@ TEST_CASE("an earlier output and an empty file may be replaced, any other needs 
   const std::string path = folder / "page.html";
   CHECK_NOTHROW(refuse_foreign_file(path, kPageOutput, false)); // not there
   CHECK_NOTHROW(refuse_foreign_file("", kPageOutput, false));
-  CHECK_NOTHROW(refuse_foreign_file(folder.path(), kPageOutput, false)); // who writes it refuses a folder
+  for (const bool overwrite : {false, true}) {
+    const Error error = expect_error([&] { refuse_foreign_file(folder.path(), kPageOutput, overwrite); });
+    CHECK(error.code() == ExitCode::usage);
+    CHECK(mentions(error, folder.path() + " is a folder"));
+  }
   write_file_atomic(path, "");
   CHECK_NOTHROW(refuse_foreign_file(path, kPageOutput, false));
   for (const std::string& head : {std::string(kPageOutput.marker), std::string(kPageOutput.older)}) {
@@ -24,7 +28,8 @@ TEST_CASE("an earlier output and an empty file may be replaced, any other needs 
     CHECK_NOTHROW(refuse_foreign_file(path, kPageOutput, false));
     CHECK_THROWS_AS(refuse_foreign_file(path, kDetailsOutput, false), Error);
   }
-  for (const std::string& text : {std::string("my thesis"), std::string(4000, ' ') + std::string(kPageOutput.marker)}) {
+  for (const std::string& text : {std::string("my thesis"), "my notes on\n" + std::string(kPageOutput.marker),
+                                  "<!DOCTYPE html>\n" + std::string(4000, ' ') + std::string(kPageOutput.marker)}) {
     write_file_atomic(path, text);
     const Error error = expect_error([&] { refuse_foreign_file(path, kPageOutput, false); });
     CHECK(error.code() == ExitCode::usage);

@@ -83,6 +83,26 @@ class Parquet(unittest.TestCase):
         done = subprocess.run(command, **run)
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_a_tree_is_known_by_more_than_its_place(self):
+        """TREE/build/PRESET/PROGRAM: a folder named build is no proof, a moved tree still runs."""
+        tree = os.path.join(self.folder, "tree")
+        os.makedirs(os.path.join(tree, "build", "preset"))
+        os.makedirs(os.path.join(tree, "tools"))
+        shutil.copy(PREPARE_DATA, os.path.join(tree, "build", "preset"))
+        os.symlink(os.path.join(os.path.dirname(os.path.dirname(PREPARE_DATA)), "lib"), os.path.join(tree, "build", "lib"))
+        shutil.copy(CONVERTER, os.path.join(tree, "tools"))
+        self.write("a.parquet", "one\n")
+        command = "tree/build/preset/prepare_data a.parquet --output out --val_fraction 0"
+        self.assertEqual(self.shell(command).returncode, 3)
+        self.write("tree/CMakeLists.txt", "")
+        os.chmod(tree, 0o777)
+        done = self.shell(command)
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("is not here", done.stderr)
+        os.chmod(tree, 0o755)
+        done = self.shell(command)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
     def test_a_pipe_that_breaks_is_not_taken_for_the_whole(self):
         self.write("broken.parquet", "one\nBREAK\ntwo\n")
         done = self.shell('python3 tools/parquet_to_jsonl.py broken.parquet 2>/dev/null |'

@@ -339,6 +339,89 @@ TEST_CASE("what was begun with another order is not gone on with") {
   CHECK(mentions(expect_error([&] { prepare_data(*t, options); }), "exists already"));
 }
 
+TEST_CASE("a damaged journal is refused, and nothing is replaced") {
+  const Tokenizer* t = tokenizer();
+  if (!t) return;
+  const TemporaryFolder folder;
+  write_file_atomic(folder / "a.jsonl", as_lines(stories(2000)));
+  PrepareOptions options = options_for(folder / "a.jsonl", folder / "set");
+  options.shard_tokens = 20'000;
+  options.memory = 1 << 17;
+  make_folders(folder / "set");
+  write_file_atomic(folder / "set/train_000000.bin", "an older set");
+  write_file_atomic(folder / "victim.txt", "mine");
+  const std::string journal = prepare_folder(options.output) + "/journal";
+  const auto stop_after = [&](int asks) {
+    options.overwrite = asks == 0; // begins anew
+    CHECK_FALSE(prepare_data(*t, options, {.progress = {}, .stop = [&] { return --asks < 0; }}).finished);
+    options.overwrite = false;
+    return nlohmann::ordered_json::parse(read_text_file(journal));
+  };
+  const auto refused = [&](nlohmann::ordered_json damaged, const std::string& where, const char* value) {
+    CAPTURE(where);
+    CAPTURE(std::string(value));
+    damaged[nlohmann::ordered_json::json_pointer(where)] = nlohmann::ordered_json::parse(value);
+    write_file_atomic(journal, damaged.dump());
+    const Error error = expect_error([&] { prepare_data(*t, options); });
+    CHECK(error.code() == ExitCode::data);
+    CHECK(mentions(error, " is damaged"));
+    CHECK(contains(error.hint(), "--overwrite"));
+    CHECK(read_text_file(folder / "set/train_000000.bin") == "an older set");
+    CHECK(read_text_file(folder / "victim.txt") == "mine");
+  };
+  nlohmann::ordered_json encoding = stop_after(0);
+  CHECK(encoding["stage"] == 0);
+  using Damage = std::pair<const char*, const char*>;
+  for (const auto& [where, value] : {Damage{"/stage", "77"},
+                                     {"/stage", "-1"},
+                                     {"/stage", "2"},
+                                     {"/bucket_bytes", "[]"},
+                                     {"/bucket_bytes", "[-1]"},
+                                     {"/bucket_bytes", "[1000000000000000000]"},
+                                     {"/bucket_bytes", "[5, 5]"},
+                                     {"/slice_bytes", "0"},
+                                     {"/slice_bytes", "-1"},
+                                     {"/sources", "[]"},
+                                     {"/slices", "-1"},
+                                     {"/records", "-1"},
+                                     {"/position/input", "2"},
+                                     {"/position/input", "-1"},
+                                     {"/position/input", "1000000000"},
+                                     {"/position/offset", "-5"},
+                                     {"/position/offset", "1e300"},
+                                     {"/position/pending", "-5"},
+                                     {"/position/pending", "100"},
+                                     {"/order", "null"},
+                                     {"/order/inputs", "7"},
+                                     {"/order/inputs", "[{}]"},
+                                     {"/order/inputs", R"([{"path": 5}])"},
+                                     {"/order/inputs", R"({"a": {"path": "a"}})"},
+                                     {"/train/open_tokens", "-7"},
+                                     {"/train/open_tokens", "100000000000"},
+                                     {"/val/open_tokens", "5"}})
+    refused(encoding, where, value);
+  encoding["stage"] = 1; // "deal"
+  for (const auto& [where, value] : {Damage{"/slices", "-1"}, {"/slices", "1000"}, {"/records", "1000000"}})
+    refused(encoding, where, value);
+
+  nlohmann::ordered_json dealing = stop_after(0);
+  for (int asks = 2; dealing["train"]["shards"].empty(); ++asks) {
+    REQUIRE(asks < 100);
+    dealing = stop_after(asks);
+  }
+  const std::string good = read_text_file(journal);
+  for (const int stage : {1, 2}) {
+    dealing["stage"] = stage;
+    for (const char* const name : {R"("../../victim.txt")", R"("val_000000.bin")", R"("train_000001.bin")", R"("")"})
+      refused(dealing, "/train/shards/0/name", name);
+    refused(dealing, "/train/shards/0/tokens", "-1");
+    refused(dealing, "/train/shards/0/bytes", "1");
+  }
+  refused(dealing, "/slices", "0"); // stage 2: not all is dealt
+  write_file_atomic(journal, good);
+  CHECK(prepare_data(*t, options).manifest.documents == 2000);
+}
+
 TEST_CASE("shards that somebody put there meanwhile are not replaced") {
   const Tokenizer* t = tokenizer();
   if (!t) return;

@@ -210,7 +210,7 @@ ExitCode run(Command& command) {
   options.batch_size =
       command.batch_size > 0 ? command.batch_size : std::clamp(tokens_at_once / options.longest, 1, 1024);
   std::optional<PendingFile> details; // refused now, not after the work is done
-  if (!command.details.empty()) File::create(details.emplace(command.details).temporary_path());
+  if (!command.details.empty()) details.emplace(command.details).create();
 
   InferenceModel model = open_inference_model(options, *weights);
   for (const std::string& note : model.notes) log_warn(note);
@@ -221,7 +221,7 @@ ExitCode run(Command& command) {
   if (data) results.push_back(evaluation.shards(*data));
   if (details) {
     const std::string lines = evaluation.take_details();
-    File::create(details->temporary_path()).write_at(0, std::as_bytes(std::span(lines)));
+    details->create().write_at(0, std::as_bytes(std::span(lines)));
     details->commit();
   }
   if (command.json)

@@ -198,6 +198,13 @@ PendingFile::~PendingFile() {
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
+File PendingFile::create() const {
+  ::unlink(temporary_.c_str()); // left by a killed process of the same id
+  const int descriptor = open_descriptor(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
+  if (descriptor < 0) throw_system_error(ExitCode::disk, "create", temporary_, errno);
+  return File(temporary_, descriptor, ExitCode::disk);
+}
+
 void PendingFile::commit() {
   sync_path(temporary_);
   if (!renamed(temporary_, path_)) throw_system_error(ExitCode::disk, "replace", path_, errno);
@@ -227,7 +234,7 @@ std::string read_text_file(const std::string& path, ExitCode on_error, size_t mo
 
 void write_file_atomic(const std::string& path, std::string_view bytes, Links links) {
   PendingFile pending(path, links);
-  File::create(pending.temporary_path()).write_at(0, std::as_bytes(std::span(bytes)));
+  pending.create().write_at(0, std::as_bytes(std::span(bytes)));
   pending.commit();
 }
 
@@ -297,12 +304,26 @@ int64_t free_disk_space(const std::string& path) {
   return static_cast<int64_t>(space.available);
 }
 
+namespace {
+
+// Is `root` the source tree, or that tree at another place, which nobody else could have made or filled?
+bool is_our_tree(const fs::path& root) {
+  std::error_code ignored;
+  if (fs::equivalent(root, GPT2_SOURCE_FOLDER, ignored)) return true;
+  struct stat status {};
+  if (::stat(root.c_str(), &status) != 0 || !fs::exists(root / "CMakeLists.txt", ignored)) return false;
+  return (status.st_uid == 0 || status.st_uid == ::geteuid()) && (status.st_mode & S_IWOTH) == 0;
+}
+
+} // namespace
+
 std::string find_in_tree(const std::string& path) {
   std::error_code ignored;
   const fs::path beside = fs::read_symlink("/proc/self/exe", ignored).parent_path();
   std::vector<fs::path> roots = {beside};
   for (const fs::path& preset : {beside, beside.parent_path()})
-    if (preset.parent_path().filename() == "build") roots.push_back(preset.parent_path().parent_path());
+    if (const fs::path build = preset.parent_path(); build.filename() == "build" && is_our_tree(build.parent_path()))
+      roots.push_back(build.parent_path());
   for (const fs::path& root : roots)
     if (fs::exists(root / path, ignored)) return (root / path).string();
   return "";

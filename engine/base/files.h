@@ -54,6 +54,7 @@ class File {
  private:
   File(std::string path, int descriptor, ExitCode on_error);
 
+  friend class PendingFile;
   std::string path_;
   int descriptor_;
   ExitCode on_error_;
@@ -73,6 +74,7 @@ class PendingFile {
   ~PendingFile();
 
   const std::string& temporary_path() const { return temporary_; }
+  File create() const; // the temporary file, new: whatever has its name is removed, and no link is followed
   void commit();
 
  private:
@@ -95,7 +97,8 @@ std::string nearest_existing(const std::string& path);        // it, or the firs
 int64_t free_disk_space(const std::string& path);             // bytes a user may still write at or above `path`
 
 // Where `path` of the source tree is: beside this program, or in the tree that it was built in, as
-// TREE/build/PRESET/PROGRAM or TREE/build/PRESET/FOLDER/PROGRAM; "" if it is in neither. Never in the working folder or
+// TREE/build/PRESET/PROGRAM or TREE/build/PRESET/FOLDER/PROGRAM; "" if it is in neither. A tree that was moved has a
+// CMakeLists.txt, belongs to this user or to root, and not everybody may write to it. Never in the working folder or
 // another one above the program: whoever may write there would decide what this program runs.
 std::string find_in_tree(const std::string& path);
 

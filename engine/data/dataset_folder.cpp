@@ -11,6 +11,13 @@ namespace gpt2 {
 namespace fs = std::filesystem;
 namespace {
 
+bool is_shard_name(const std::string& name, const std::string& prefix, const std::string& extension) {
+  const std::string start = prefix + "_", end = "." + extension;
+  if (name.size() < start.size() + 6 + end.size() || !name.starts_with(start) || !name.ends_with(end)) return false;
+  const std::string number = name.substr(start.size(), name.size() - start.size() - end.size());
+  return std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; });
+}
+
 bool has_shards(const std::string& folder, const std::string& prefix, const std::string& extension) {
   return !existing_shards(folder, prefix, extension).empty();
 }
@@ -60,17 +67,19 @@ DatasetPatterns find_dataset(const std::string& data_dir, const std::string& nam
   return {folder + "/train_*." + extension, val ? folder + "/val_*." + extension : ""};
 }
 
+bool is_shard_name(const std::string& name) {
+  for (const char* const prefix : {"train", "val"})
+    for (const char* const extension : {"bin", "h5"})
+      if (is_shard_name(name, prefix, extension)) return true;
+  return false;
+}
+
 std::vector<std::string> existing_shards(const std::string& folder, const std::string& prefix,
                                          const std::string& extension) {
-  const std::string start = prefix + "_", end = "." + extension;
   std::vector<std::string> found;
   std::error_code missing_folder;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, missing_folder)) {
-    const std::string name = entry.path().filename().string();
-    if (name.size() < start.size() + 6 + end.size() || !name.starts_with(start) || !name.ends_with(end)) continue;
-    const std::string number = name.substr(start.size(), name.size() - start.size() - end.size());
-    if (std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; }))
-      found.push_back(entry.path().string());
+    if (is_shard_name(entry.path().filename().string(), prefix, extension)) found.push_back(entry.path().string());
   }
   std::sort(found.begin(), found.end());
   return found;

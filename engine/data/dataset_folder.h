@@ -16,6 +16,9 @@ void check_dataset_name(const std::string& name);
 // Throws Error(data) if there is no such folder, or nothing to train on in it.
 DatasetPatterns find_dataset(const std::string& data_dir, const std::string& name);
 
+// Is it the name of a shard that bin/prepare_data makes: train_NNNNNN or val_NNNNNN, .bin or .h5?
+bool is_shard_name(const std::string& name);
+
 // PREFIX_NNNNNN.EXTENSION in a folder, sorted.
 std::vector<std::string> existing_shards(const std::string& folder, const std::string& prefix,
                                          const std::string& extension);

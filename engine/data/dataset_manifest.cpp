@@ -142,9 +142,8 @@ DatasetManifest parse_dataset_manifest(const std::string& text, const std::strin
     json.at("tokenizer").at("xxh3_128").get_to(manifest.tokenizer_hash);
     manifest.options = json.at("options").dump();
     visit_content(manifest, ReadFields{json});
-    for (const ShardEntry& shard : manifest.shards) {
-      if (shard.name.empty() || shard.name.find('/') != std::string::npos) fail("a shard is named " + shard.name);
-    }
+    for (const ShardEntry& shard : manifest.shards)
+      if (!is_shard_name(shard.name)) fail("a shard is named \"" + shard.name + "\"");
     return manifest;
   } catch (const nlohmann::json::exception& error) {
     fail(error.what());

@@ -55,7 +55,7 @@ void write_bin_shard(const std::string& path, std::span<const uint16_t> tokens) 
   }
   const auto header = bin_header(static_cast<int64_t>(tokens.size()));
   PendingFile pending(path);
-  File file = File::create(pending.temporary_path());
+  File file = pending.create();
   file.write_at(0, std::as_bytes(std::span(header)));
   file.write_at(kBinHeaderBytes, std::as_bytes(tokens));
   pending.commit();

@@ -221,7 +221,7 @@ void write_hdf5_shard(const std::string& path, std::span<const uint16_t> tokens,
   if (tokens.empty()) throw Error(ExitCode::data, path + ": a shard needs at least one token");
   const std::vector<std::byte> image = make_image(tokens, metadata);
   PendingFile pending(path);
-  File::create(pending.temporary_path()).write_at(0, image);
+  pending.create().write_at(0, image);
   pending.commit();
 }
 

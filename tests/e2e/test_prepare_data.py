@@ -396,12 +396,14 @@ class Refusals(Case):
 
     def test_what_others_have_put_into_the_folder_stays(self):
         self.write("a.txt", "some text\n")
-        foreign = {"out/dataset.json": '{"mine": 1}', "out2/.prepare/notes.txt": "mine", "out3/.prepare/train_me/x": "mine"}
+        foreign = {"out/dataset.json": '{"mine": 1}', "out2/.prepare/notes.txt": "mine", "out3/.prepare/train_me/x": "mine",
+                   "out4/.prepare/journal_of_my_life.txt": "mine"}
         for name, content in foreign.items():
             self.write(name, content)
         self.refused("a.txt", "-o", "out", code=2, says=["out/dataset.json exists, and it is not a manifest", "--overwrite"])
         self.refused("a.txt", "-o", "out2", code=2, says="out2/.prepare/notes.txt is not a file of bin/prepare_data")
         self.refused("a.txt", "-o", "out3", "--overwrite", code=2, says="out3/.prepare/train_me")
+        self.refused("a.txt", "-o", "out4", "--overwrite", code=2, says="out4/.prepare/journal_of_my_life.txt")
         for name, content in foreign.items():
             with open(self.path(name)) as file:
                 self.assertEqual(file.read(), content)

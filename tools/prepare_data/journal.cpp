@@ -1,6 +1,8 @@
 #include "tools/prepare_data/journal.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <initializer_list>
 
 #include "engine/base/files.h"
 #include "engine/base/json_reader.h"
@@ -10,10 +12,14 @@
 namespace gpt2 {
 
 using Json = OrderedJson;
+namespace fs = std::filesystem;
 
 namespace {
 
 constexpr int kVersion = 1;
+constexpr int64_t kLargest = int64_t{1} << 53;    // of any number in it
+constexpr int64_t kMostSlices = int64_t{1} << 24; // 16 TB of tokens by --memory 1
+const char* const kAnew = "start anew with --overwrite";
 
 std::string journal_path(const std::string& output) { return prepare_folder(output) + "/journal"; }
 
@@ -69,20 +75,100 @@ void write_journal(const std::string& output, const PrepareJournal& journal) {
 std::optional<PrepareJournal> read_journal(const std::string& output) {
   if (!is_being_prepared(output)) return std::nullopt;
   const std::string path = journal_path(output);
-  const char* const anew = "start anew with --overwrite";
   try {
     std::string why;
     const auto json = parse_json<Json>(read_text_file(path), {}, &why);
-    if (json.is_discarded()) throw Error(ExitCode::data, path + " is damaged: " + why, anew);
+    if (json.is_discarded()) throw Error(ExitCode::data, path + " is damaged: " + why, kAnew);
     if (json.at("version").get<int>() != kVersion)
-      throw Error(ExitCode::data, path + " is of another version of this program", anew);
+      throw Error(ExitCode::data, path + " is of another version of this program", kAnew);
     PrepareJournal journal;
-    journal.order = json.at("order").dump();
+    const Json& order = json.at("order");
+    if (!order.at("inputs").is_array())
+      throw Error(ExitCode::data, path + " is damaged: its inputs are no list", kAnew);
+    for (const Json& input : order.at("inputs")) input.at("path").get_ref<const std::string&>();
+    journal.order = order.dump();
     visit_progress(journal, ReadFields{json});
     return journal;
   } catch (const nlohmann::json::exception& error) {
-    throw Error(ExitCode::data, path + " is damaged: " + error.what(), anew);
+    throw Error(ExitCode::data, path + " is damaged: " + error.what(), kAnew);
   }
+}
+
+namespace {
+
+bool are_counts(std::initializer_list<int64_t> numbers) {
+  return std::ranges::all_of(numbers, [](int64_t number) { return number >= 0 && number <= kLargest; });
+}
+
+// In how many slices BucketFiles reads the buckets; -1: no run could have such buckets.
+int64_t count_slices(const PrepareJournal& journal, bool shuffle) {
+  const auto buckets = static_cast<int64_t>(journal.bucket_bytes.size());
+  if (buckets < 1 || buckets > (shuffle ? kMostBuckets : kMostSlices)) return -1;
+  if (journal.slice_bytes < 1 || journal.slice_bytes > kLargest) return -1;
+  int64_t slices = 0;
+  for (const int64_t bytes : journal.bucket_bytes) {
+    if (!are_counts({bytes})) return -1;
+    slices += shuffle ? std::max<int64_t>(1, (bytes + journal.slice_bytes - 1) / journal.slice_bytes) : 1;
+    if (slices > kMostSlices) return -1;
+  }
+  return slices;
+}
+
+bool has_size(const fs::path& path, int64_t bytes) {
+  std::error_code absent;
+  return fs::file_size(path, absent) == static_cast<uintmax_t>(bytes) && !absent;
+}
+
+// "": the series is good; else what is wrong with it.
+std::string problem_of(const ShardSeries::State& state, const std::string& prefix, PrepareStage stage,
+                       const PrepareOptions& options) {
+  if (state.open_tokens < 0 || state.open_tokens >= options.shard_tokens) return "open_tokens";
+  for (size_t i = 0; i < state.shards.size(); ++i) {
+    const ShardEntry& shard = state.shards[i];
+    if (shard.name != shard_name(prefix, i, options.format)) return "a shard is named \"" + shard.name + "\"";
+    if (shard.tokens < 1 || shard.tokens > options.shard_tokens) return "the tokens of " + shard.name;
+    const bool there = has_size(prepare_folder(options.output) + "/" + shard.name, shard.bytes) ||
+                       (stage == PrepareStage::publish && has_size(options.output + "/" + shard.name, shard.bytes));
+    if (!there) return shard.name + " is not there, or has another size";
+  }
+  return "";
+}
+
+} // namespace
+
+void validate(const PrepareJournal& journal, const PrepareOptions& options, const std::vector<InputFile>& inputs) {
+  const auto require = [&](bool good, const std::string& what) {
+    if (!good) throw Error(ExitCode::data, journal_path(options.output) + " is damaged: " + what, kAnew);
+  };
+  const auto stage = journal.stage;
+  require(stage >= PrepareStage::encode && stage <= PrepareStage::publish, "stage");
+  require(are_counts({journal.bad_lines, journal.records, journal.documents, journal.duplicates}), "a count");
+  require(journal.sources.size() == inputs.size(), "sources");
+  for (const SourceEntry& source : journal.sources)
+    require(are_counts({source.bytes, source.documents, source.text_bytes}), "the counts of " + source.path);
+
+  const DocumentReader::Position& at = journal.position;
+  require(at.input <= inputs.size() && at.pending <= at.offset && (at.input < inputs.size() || at.offset == 0) &&
+              are_counts({at.offset, at.pending, at.line, at.documents, at.pieces}),
+          "position");
+  const int64_t slices = count_slices(journal, options.shuffle);
+  require(slices > 0, "bucket_bytes or slice_bytes");
+  require(journal.slices >= 0 && journal.slices <= slices, "slices");
+  for (const auto& [state, prefix] : {std::pair(&journal.train, "train"), std::pair(&journal.val, "val")}) {
+    const std::string problem = problem_of(*state, prefix, stage, options);
+    require(problem.empty(), problem);
+  }
+  const int64_t tokens = journal.train.tokens() + journal.val.tokens();
+  if (stage == PrepareStage::encode) {
+    require(journal.slices == 0 && journal.records == 0 && tokens == 0, "it has shards before all is encoded");
+    for (size_t i = 0; i < journal.bucket_bytes.size(); ++i) {
+      const std::string bucket = prepare_folder(options.output) + "/bucket_" + std::to_string(i);
+      require(journal.bucket_bytes[i] == 0 || fs::exists(bucket), bucket + " is not there");
+    }
+  }
+  if (stage == PrepareStage::publish)
+    require(journal.slices == slices && journal.train.open_tokens == 0 && journal.val.open_tokens == 0 && tokens > 0,
+            "its shards are not whole");
 }
 
 std::string difference(const std::string& order_before, const std::string& order_now) {

@@ -8,9 +8,12 @@
 #include <vector>
 
 #include "tools/prepare_data/document_reader.h"
+#include "tools/prepare_data/prepare_data.h"
 #include "tools/prepare_data/shard_series.h"
 
 namespace gpt2 {
+
+constexpr int64_t kMostBuckets = 1000; // of a shuffle: open files
 
 enum class PrepareStage {
   encode,  // inputs to buckets
@@ -40,6 +43,10 @@ struct PrepareJournal {
 
 void write_journal(const std::string& output, const PrepareJournal& journal); // atomic, on the disk
 std::optional<PrepareJournal> read_journal(const std::string& output);        // throws Error(data) if it is damaged
+
+// Throws Error(data) unless this can be the journal of a run with these options and inputs: every number in its range,
+// every shard by its own name and on the disk. Call it when the orders are equal.
+void validate(const PrepareJournal& journal, const PrepareOptions& options, const std::vector<InputFile>& inputs);
 
 // "seed was 1, is 2": the first difference of two orders; empty: none.
 std::string difference(const std::string& order_before, const std::string& order_now);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "engine/base/files.h"
 #include "engine/base/hash.h"
@@ -24,10 +25,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kMostBuckets = 1000;         // open files
-constexpr int64_t kBucketsOfStdin = 64;        // whose length nobody knows
-constexpr size_t kTokensBetweenAsks = 1 << 18; // whether to stop: milliseconds
-constexpr const char* kNamesInFolder[] = {"bucket_", "train_", "val_", "journal", "dataset.json"}; // how they begin
+constexpr int64_t kBucketsOfStdin = 64;         // whose length nobody knows
+constexpr size_t kTokensBetweenAsks = 1 << 18;  // whether to stop: milliseconds
 constexpr uint64_t kOrderStream = 0x6f72646572; // of the random numbers: "order"
 
 // Spreads floor(n * fraction) of the first n documents evenly, for every n.
@@ -176,6 +175,7 @@ class Preparation {
       throw Error(ExitCode::usage,
                   options_.output + " holds a data set that is not finished, of another order: " + other,
                   "give the same options and inputs to go on, or --overwrite to start anew");
+    validate(*earlier, options_, reader_.inputs());
     went_on_ = std::ranges::none_of(reader_.inputs(), &InputFile::is_stdin); // which is not read twice
     if (went_on_) journal_ = std::move(*earlier);
   }
@@ -190,11 +190,11 @@ class Preparation {
 
   // What was begun and not journaled is started anew; what somebody else keeps under that name is not removed.
   void refuse_foreign_folder() const {
+    static const std::regex ours(
+        R"((bucket_\d+|(train|val)_\d{6,}\.(bin|h5|tokens)|journal|dataset\.json)(\.tmp-\d+)?)");
     std::error_code absent;
     for (const auto& entry : fs::directory_iterator(folder_, absent)) {
-      const std::string name = entry.path().filename().string();
-      const bool ours = std::ranges::any_of(kNamesInFolder, [&](const char* start) { return name.starts_with(start); });
-      if (!ours || entry.is_directory(absent))
+      if (!std::regex_match(entry.path().filename().string(), ours) || entry.is_directory(absent))
         throw Error(ExitCode::usage, entry.path().string() + " is not a file of bin/prepare_data",
                     "move it out of there, or choose another --output");
     }
@@ -292,6 +292,8 @@ class Preparation {
       const auto slice = buckets.load(slices[i], hooks_.stop);
       if (!slice) return save(), false;
       const BucketFiles::Records& loaded = *slice;
+      if (journal_.records > static_cast<int64_t>(loaded.records.size()))
+        throw Error(ExitCode::data, folder_ + "/journal is damaged: records", "start anew with --overwrite");
       for (auto r = static_cast<size_t>(journal_.records); r < loaded.records.size(); ++r) {
         const BucketFiles::Record& record = loaded.records[r];
         (record.validation ? val : train).append(record.tokens);

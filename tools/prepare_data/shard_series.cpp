@@ -14,13 +14,13 @@ namespace {
 constexpr size_t kDigits = 6;
 constexpr size_t kBufferTokens = size_t{1} << 20;
 
-std::string numbered(const std::string& prefix, size_t number, const std::string& extension) {
+} // namespace
+
+std::string shard_name(const std::string& prefix, size_t number, const std::string& extension) {
   std::string digits = std::to_string(number);
   digits.insert(0, kDigits - std::min(kDigits, digits.size()), '0');
   return prefix + "_" + digits + "." + extension;
 }
-
-} // namespace
 
 int64_t ShardSeries::State::tokens() const {
   int64_t tokens = open_tokens;
@@ -38,11 +38,11 @@ ShardSeries::ShardSeries(Options options, State state) : options_(std::move(opti
 }
 
 std::string ShardSeries::path(size_t shard) const {
-  return options_.folder + "/" + numbered(options_.prefix, shard, options_.format);
+  return options_.folder + "/" + shard_name(options_.prefix, shard, options_.format);
 }
 
 std::string ShardSeries::raw_path(size_t shard) const {
-  return options_.format == "bin" ? path(shard) : options_.folder + "/" + numbered(options_.prefix, shard, "tokens");
+  return options_.format == "bin" ? path(shard) : options_.folder + "/" + shard_name(options_.prefix, shard, "tokens");
 }
 
 void ShardSeries::append(std::span<const uint16_t> tokens) {

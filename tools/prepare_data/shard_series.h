@@ -15,6 +15,8 @@
 
 namespace gpt2 {
 
+std::string shard_name(const std::string& prefix, size_t number, const std::string& extension); // "train_000007.bin"
+
 class ShardSeries {
  public:
   struct Options {

@@ -629,6 +629,10 @@ TEST_CASE("by default the newest checkpoints, the best and some milestones stay,
   const Outcome outcome = run({play.options}, backend);
   CHECK(steps() == std::vector<int64_t>{4, 6, 12, 18, 24, 28, 29, 30});
   CHECK(contains(outcome.printed, "/run, every 1 step; kept: the newest 3, the best and every 6 steps"));
+  play.options.max_steps = 60; // the milestones follow the new length
+  const Outcome longer = run(resume(play.options, "latest", {"max_steps"}), backend);
+  CHECK(steps() == std::vector<int64_t>{4, 12, 24, 36, 48, 58, 59, 60});
+  CHECK(contains(longer.printed, "kept: the newest 3, the best and every 12 steps"));
   remove_folder(play.options.checkpoint_dir);
   play.options.keep_checkpoints = 0;
   const std::string all = run({play.options}, backend).printed;

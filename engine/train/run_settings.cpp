@@ -102,12 +102,16 @@ std::string free_run_name(const std::string& name, const RunPlace& place) {
 
 // ---- does a resumed run continue? ----
 
-// Does the folder hold a valid checkpoint after `step`, which the run would replace sooner or later? The newest is the
-// likeliest to be valid, and one is enough.
+// Does the folder hold a checkpoint after `step`, valid or of a newer program, which the run would replace sooner or
+// later? The newest is the likeliest to be valid, and one is enough.
 bool has_later(const std::string& folder, int64_t step) {
   const std::vector<std::string> all = checkpoints_in(folder);
-  return std::any_of(all.rbegin(), all.rend(),
-                     [&](const auto& path) { return step_of(path) > step && why_invalid(path).empty(); });
+  return std::any_of(all.rbegin(), all.rend(), [&](const auto& path) {
+    if (step_of(path) <= step) return false;
+    RankGroup alone;
+    const std::optional<Error> fault = find_fault(path, alone);
+    return !fault || !is_lost(*fault);
+  });
 }
 
 fs::path found_in(const ResumePoint& point) { return canonical_path(point.checkpoint).parent_path(); }

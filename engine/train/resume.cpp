@@ -122,6 +122,9 @@ Lines read_point(const std::string& checkpoint, const CommandLine& line) {
   const TrainState state = read_checkpoint(checkpoint);
   check_run_name(state.run_name, checkpoint);
   const auto [dir, run] = place_of(checkpoint, state.run_name, checkpoint_dirs(line.options));
+  if (run.empty())
+    throw Error(ExitCode::checkpoint, checkpoint + " has no name that a run can have: it is empty",
+                "give the folder above that of its run as --checkpoint_dir");
   const std::string log_dir = stored_options(state.options_toml, state.precision, checkpoint).log_dir;
   const bool has_log =
       is_log_of(state.run_name, log_dir + "/" + run) || is_log_of(state.run_name, log_dir + "/" + state.run_name);

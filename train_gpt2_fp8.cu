@@ -39,10 +39,17 @@ ExitCode print(const std::string& text) {
   return ExitCode::done;
 }
 
-ExitCode train_or_evaluate(const CommandLine& command_line, RankGroup& group, Console& console) {
+ExitCode evaluate(const CommandLine& command_line, RankGroup& group, Console& console) {
   const RunSettings settings = settle(command_line, find_resume_point(command_line, group));
   const OpenBackend open = open_backend(backend_options(settings.options, group));
-  if (command_line.options.eval_only) return evaluate_only(settings, open.device, *open.backend, group, console);
+  return evaluate_only(settings, open.device, *open.backend, group, console);
+}
+
+ExitCode train_or_evaluate(const CommandLine& command_line, RankGroup& group, Console& console) {
+  if (command_line.options.eval_only)
+    return again_if_removed(command_line.options.resume, [&] { return evaluate(command_line, group, console); });
+  const RunSettings settings = settle(command_line, find_resume_point(command_line, group));
+  const OpenBackend open = open_backend(backend_options(settings.options, group));
   Session session(settings, open.device, *open.backend, group, console);
   return as_one_of(group, [&] { return Trainer(session).run(); }); // while the model still stands
 }

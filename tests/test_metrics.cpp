@@ -91,14 +91,13 @@ TEST_CASE("text with quotes, newlines and bytes that are not UTF-8 stays one val
   CHECK(lines[0]["sample"] == "say \"hi\"\n\tthen \xC3\xA4 \xEF\xBF\xBD\\");
 }
 
-TEST_CASE("resume drops what the earlier life wrote from that step on, and a torn line") {
+TEST_CASE("resume drops what the earlier life wrote from that step on") {
   TemporaryFolder folder;
   const std::string path = folder / "metrics.jsonl";
   {
     MetricsLog log(path);
     for (int step = 1; step <= 10; ++step) log.write("step", step, {{"loss", 1.0f}});
   }
-  std::ofstream(path, std::ios::app) << R"({"step":4,"loss":)"; // killed in the middle
   {
     MetricsLog log(path, 6);
     for (int step = 6; step <= 7; ++step) log.write("step", step, {{"loss", 2.0f}});
@@ -107,6 +106,19 @@ TEST_CASE("resume drops what the earlier life wrote from that step on, and a tor
   CHECK(read_lines(path)[4]["loss"] == 1.0f);
   CHECK(read_lines(path)[5]["loss"] == 2.0f);
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1); // nothing left beside it
+}
+
+TEST_CASE("a last line without a newline stays if it is whole") {
+  TemporaryFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  std::ofstream(path) << "{\"step\":1}\n{\"step\":2}"; // as an editor may leave it
+  std::vector<std::string> warnings;
+  {
+    MetricsLog(path, 3, [&](const std::string& line) { warnings.push_back(line); }).write("step", 3, {});
+  }
+  CHECK(steps_of(path) == std::vector<int64_t>{1, 2, 3});
+  CHECK(warnings.empty());
+  CHECK_FALSE(std::filesystem::exists(path + ".1"));
 }
 
 TEST_CASE("lines that cannot be parsed are kept in the original beside the log, and one warning says so") {
@@ -125,7 +137,7 @@ TEST_CASE("lines that cannot be parsed are kept in the original beside the log, 
   CHECK(steps_of(path) == std::vector<int64_t>{1, 2, 3});
   CHECK(read_text_file(path + ".1") == original);
   REQUIRE(warnings.size() == 1);
-  CHECK(contains(warnings[0], path + ": 2 lines are not"));
+  CHECK(contains(warnings[0], path + ": 3 lines are not"));
   CHECK(contains(warnings[0], "kept as " + path + ".1"));
   { MetricsLog(path, 4, warn).write("step", 4, {}); } // nothing is wrong any more
   CHECK(warnings.size() == 1);

@@ -10,9 +10,12 @@
 #include <cstdlib>
 #include <functional>
 #include <new>
+#include <thread>
 
 #include "engine/base/files.h"
 #include "engine/base/program.h"
+#include "engine/base/hdf5_handle.h"
+#include "engine/io/checkpoint_names.h"
 #include "engine/io/checkpoint_search.h"
 #include "engine/io/checkpoint_verify.h"
 #include "engine/train/resume.h"
@@ -73,6 +76,17 @@ struct Saved {
     return *find_resume_point(asks(which), alone);
   }
 };
+
+// As a newer program might have written it.
+void make_version_9(const std::string& checkpoint) {
+  {
+    const Hdf5Handle file(H5Fopen((checkpoint + "/state.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
+    const Hdf5Handle attribute(H5Aopen(file, "format_version", H5P_DEFAULT), H5Aclose);
+    const int64_t version = 9;
+    REQUIRE(H5Awrite(attribute, H5T_NATIVE_INT64, &version) >= 0);
+  }
+  seal(checkpoint, step_of(checkpoint));
+}
 
 std::string joined(const std::vector<std::string>& notes) {
   std::string text;
@@ -228,4 +242,87 @@ TEST_CASE("memory that runs out while checkpoints are verified does not make a g
     }
     CHECK(refused > 10);
   }
+}
+
+TEST_CASE("a damaged checkpoint above a marker that lags or is gone is reported too") {
+  const Saved saved;
+  fs::resize_file(saved.paths[2] + "/manifest.json", 100);
+  for (const bool marked : {true, false}) {
+    for (const std::string& folder : {saved.root.path(), saved.root / "demo"}) {
+      fs::remove(folder + "/latest");
+      if (marked)
+        std::ofstream(folder + "/latest") << (folder == saved.root.path() ? "demo/" : "") << "step_00000020\n";
+    }
+    for (const char* which : {"demo", "latest"}) {
+      const ResumePoint point = saved.chosen(which);
+      CHECK(point.checkpoint == saved.paths[1]);
+      CHECK(contains(joined(point.notes), saved.paths[2] + "/manifest.json is damaged"));
+    }
+  }
+}
+
+TEST_CASE("a checkpoint that is not damaged but cannot be used is an error, and nobody goes back before it") {
+  const auto refused = [](const Saved& saved, const std::string& says) {
+    for (const char* which : {"latest", "demo", "30"}) {
+      const Error error = expect_error([&] { saved.chosen(which); });
+      CHECK(error.code() == ExitCode::checkpoint);
+      CHECK_MESSAGE(mentions(error, says), error.what());
+      CHECK_FALSE(error.hint().empty());
+      CHECK_FALSE(contains(error.hint(), "the one before it"));
+    }
+  };
+  {
+    const Saved saved;
+    make_version_9(saved.paths[2]);
+    refused(saved, saved.paths[2] + "/state.h5 has format version 9");
+    fs::remove(saved.paths[2] + "/manifest.json");
+    refused(saved, saved.paths[2] + "/state.h5 has format version 9");
+  }
+  {
+    const Saved saved;
+    std::ofstream(saved.paths[2] + "/copy.h5") << "another file";
+    refused(saved, "copy.h5 does not belong to the checkpoint");
+    make_version_9(saved.paths[1]); // nor is it passed over on the way back
+    fs::remove(saved.paths[2] + "/copy.h5");
+    saved.damage(2);
+    const Error error = expect_error([&] { saved.chosen("latest"); });
+    CHECK(mentions(error, saved.paths[1] + "/state.h5 has format version 9"));
+  }
+  if (::geteuid() == 0) return; // root may read everything
+  const Saved saved;
+  fs::permissions(saved.paths[2] + "/state.h5", fs::perms::none);
+  refused(saved, "cannot open " + saved.paths[2] + "/state.h5: Permission denied");
+}
+
+TEST_CASE("what a run removes while it is read is looked for again, unless a step was named") {
+  const Saved saved;
+  int attempts = 0;
+  const auto load = [&](const std::string& which) {
+    return again_if_removed(which, [&] {
+      const ResumePoint point = saved.chosen(which);
+      if (++attempts == 1) fs::remove_all(point.checkpoint);
+      StateOnlyModel model(7);
+      return load_checkpoint(point.checkpoint, model).step;
+    });
+  };
+  CHECK(load("demo") == 20);
+  CHECK(attempts == 2);
+  attempts = 0;
+  CHECK(is_removal(expect_error([&] { load("demo/20"); })));
+  CHECK(attempts == 1);
+
+  // A real one: a run saves and prunes meanwhile.
+  std::atomic<bool> done = false;
+  std::jthread writer([&] {
+    RankGroup alone;
+    CheckpointFolder folder(saved.root.path(), "demo", {.newest = 2});
+    StateOnlyModel its(2);
+    for (int64_t step = 40; step < 70; ++step) {
+      TrainState state = state_of(step);
+      state.options_toml = "model = \"nano\"\n";
+      folder.save(its, state, false, alone);
+    }
+    done = true;
+  });
+  while (!done) CHECK(joined(saved.chosen("demo").notes) == "");
 }

@@ -183,6 +183,30 @@ TEST_CASE("an earlier step than the newest branches off under a name of its own,
   CHECK(name_of_run(dir + "/run/4") == "run");
 }
 
+TEST_CASE("a later checkpoint that is not damaged but cannot be used is not replaced: the run branches off") {
+  Playground play;
+  play.options.max_steps = 4;
+  play.options.checkpoint_freq = 2;
+  run_cpu({play.options});
+  std::ofstream(play.options.checkpoint_dir + "/run/step_00000004/copy.h5") << "another file";
+  CHECK(place_of(resume(play.options, "run/2")).run_name == "run-from-2");
+}
+
+TEST_CASE("a branch takes no name that a run in a default folder has") {
+  Playground play;
+  play.options.max_steps = 4;
+  play.options.checkpoint_freq = 2;
+  run_cpu({play.options});
+  const fs::path before = fs::current_path();
+  fs::current_path(play.folder.path());
+  fs::create_directories("checkpoints_bf16");
+  fs::copy(play.options.checkpoint_dir + "/run", "checkpoints_bf16/run-from-2", fs::copy_options::recursive);
+  const RunPlace place = place_of(resume(play.options, "run/2"));
+  CHECK(place.run_name == "run-from-2-2");
+  CHECK_NOTHROW(refuse_taken_name(place));
+  fs::current_path(before);
+}
+
 TEST_CASE("a run goes on in the folder where it was found, also where that was copied or moved") {
   Playground play;
   play.options.max_steps = 2;
@@ -569,7 +593,7 @@ TEST_CASE("a checkpoint of somebody else does not say where files go") {
   CHECK(settings.options.log_dir == "runs"); // nothing of that run is in their_logs
   CHECK(settings.options.timeline.empty());
   CHECK(settings.options.plan_cache == Options{}.plan_cache);
-  for (const std::string name : {"../../escaped", "/tmp/escaped", "latest"}) {
+  for (const std::string name : {"../../escaped", "/tmp/escaped", "latest", ""}) {
     const Error error = expect_error([&] { receive(name, ""); });
     CHECK(error.code() == ExitCode::checkpoint);
     CHECK(mentions(error, "/sent/step_00000010 has no name that a run can have"));
@@ -629,8 +653,12 @@ TEST_CASE("by default the newest checkpoints, the best and some milestones stay,
   const Outcome outcome = run({play.options}, backend);
   CHECK(steps() == std::vector<int64_t>{4, 6, 12, 18, 24, 28, 29, 30});
   CHECK(contains(outcome.printed, "/run, every 1 step; kept: the newest 3, the best and every 6 steps"));
+  play.options.max_steps = 60; // the milestones follow the new length
+  const Outcome longer = run(resume(play.options, "latest", {"max_steps"}), backend);
+  CHECK(steps() == std::vector<int64_t>{4, 12, 24, 36, 48, 58, 59, 60});
+  CHECK(contains(longer.printed, "kept: the newest 3, the best and every 12 steps"));
   remove_folder(play.options.checkpoint_dir);
-  play.options.keep_checkpoints = 0;
+  play.options.max_steps = 30, play.options.keep_checkpoints = 0;
   const std::string all = run({play.options}, backend).printed;
   CHECK(contains(all, "; all are kept"));
   CHECK(steps().size() == 30);

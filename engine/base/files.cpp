@@ -40,8 +40,8 @@ std::string hint_for(int error_number, ExitCode code) {
       return "raise the limit of open files (ulimit -n)";
     case EIO:
       return "check the disk's health (dmesg), or copy the file to another disk";
-    default:
-      return "";
+    default: // of a checkpoint: not damage, for which readers give no hint
+      return code == ExitCode::checkpoint ? "check the disk and its connection, and try again" : "";
   }
 }
 

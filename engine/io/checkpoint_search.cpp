@@ -36,8 +36,6 @@ CheckpointInfo describe(const std::string& path) {
   return info;
 }
 
-bool is_readable(const std::string& path) { return !describe(path).is_damaged(); }
-
 // Folders named step_N, by step, whether anything is in them or not.
 std::vector<std::string> step_folders(const std::string& folder) {
   const auto scan = [&](bool& set_aside) {
@@ -103,7 +101,12 @@ bool is_older(const CheckpointInfo& a, const CheckpointInfo& b) {
 std::string newest_of(const std::vector<std::string>& checkpoints) { // of different runs; "": of none
   if (checkpoints.size() == 1) return checkpoints.front();
   std::vector<CheckpointInfo> infos;
-  for (const std::string& path : checkpoints) infos.push_back(describe(path));
+  for (const std::string& path : checkpoints) {
+    CheckpointInfo info = describe(path);
+    for (const std::string& other : info.is_damaged() ? others_of_run(path) : std::vector<std::string>())
+      if (info.is_damaged()) info.written = describe(other).written; // about when the run saved last
+    infos.push_back(std::move(info));
+  }
   const auto newest = std::max_element(infos.begin(), infos.end(), is_older);
   return newest == infos.end() ? "" : newest->path;
 }
@@ -299,16 +302,11 @@ std::vector<CheckpointInfo> list_checkpoints(const std::vector<std::string>& che
   return all;
 }
 
-// The marker names the last one that was saved, unless a kill came between. What is below it is no answer: going back
-// is reported, by those who verify it.
+// Damaged or not: those who verify it report it, and go back.
 std::string latest_in(const std::string& folder) {
   const std::vector<std::string> paths = step_folders(folder);
-  const std::string marked = follow_marker(folder, kLatest);
-  for (auto path = paths.rbegin(); path != paths.rend(); ++path) {
-    if (!marked.empty() && step_of(*path) <= step_of(marked)) break;
-    if (is_complete(*path) && is_readable(*path)) return *path;
-  }
-  return marked;
+  const auto newest = std::find_if(paths.rbegin(), paths.rend(), is_complete);
+  return newest == paths.rend() ? "" : *newest;
 }
 
 std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, const std::string& run,

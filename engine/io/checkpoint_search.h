@@ -40,8 +40,8 @@ inline constexpr const char* kIfNoneToResume =
 std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, const std::string& run,
                             const std::string& which, const std::string& if_none = kIfNoneToResume);
 
-// The highest step of a run's folder, whose marker may lag behind it after a kill; "" if there is none. Opens those
-// alone that the marker does not vouch for.
+// The highest step of a run's folder, damaged or not; "" if there is none. The run's marker may lag behind it after a
+// kill. Opens no checkpoint.
 std::string latest_in(const std::string& run_folder);
 
 int64_t bytes_of(const std::string& checkpoint); // of all its files

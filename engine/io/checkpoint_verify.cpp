@@ -72,6 +72,14 @@ Error removed_meanwhile(const std::string& checkpoint) {
                "--list_checkpoints and bin/ckpt list show those that are there now");
 }
 
+bool is_removal(const Error& fault) {
+  return fault.code() == ExitCode::checkpoint && fault.hint() == removed_meanwhile("").hint();
+}
+
+bool is_lost(const Error& fault) {
+  return is_removal(fault) || (fault.code() == ExitCode::checkpoint && fault.hint().empty());
+}
+
 std::vector<std::string> others_of_run(const std::string& checkpoint) {
   const std::string parent = fs::path(checkpoint).parent_path().string();
   std::vector<std::string> paths = checkpoints_in(parent.empty() ? "." : parent);

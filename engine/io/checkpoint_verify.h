@@ -21,8 +21,13 @@ std::optional<Error> find_fault(const std::string& checkpoint, RankGroup& group)
 
 bool is_unverified(const std::string& checkpoint); // it has no manifest
 
-// A run prunes while others look. What to say of a checkpoint that could not be read and is not there any more.
+// A run prunes while others read. What to say of a checkpoint that could not be read and is not there any more.
 Error removed_meanwhile(const std::string& checkpoint);
+bool is_removal(const Error& fault); // is it that?
+
+// Has this fault left nothing to keep? True for damage (a hash, a size, a missing file) and for a removal. False for a
+// checkpoint of a newer program and for a file that cannot be read now: their errors have a hint of their own.
+bool is_lost(const Error& fault);
 
 // The other checkpoints of its run, unread: the highest step first.
 std::vector<std::string> others_of_run(const std::string& checkpoint);

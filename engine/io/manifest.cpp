@@ -155,7 +155,9 @@ class Parser {
 void check_file(const std::string& folder, const FileHashes& file) {
   const std::string path = folder + "/" + file.name;
   std::error_code unreadable;
-  if (!fs::exists(path, unreadable))
+  const bool exists = fs::exists(path, unreadable);
+  if (unreadable) throw_system_error(ExitCode::checkpoint, "examine", path, unreadable.value());
+  if (!exists)
     throw Error(ExitCode::checkpoint, path + " is not there, and manifest.json says that it belongs to the checkpoint");
   if (!fs::is_regular_file(path, unreadable)) throw Error(ExitCode::checkpoint, path + " is not a file");
   const auto bytes = static_cast<int64_t>(fs::file_size(path, unreadable));
@@ -172,7 +174,8 @@ void check_no_others(const std::string& folder, const Manifest& manifest) {
     const auto has_name = [&](const FileHashes& file) { return file.name == name; };
     if (!name.ends_with(".h5") || std::ranges::any_of(manifest.files, has_name)) continue;
     throw Error(ExitCode::checkpoint,
-                folder + "/" + name + " does not belong to the checkpoint: manifest.json does not name it");
+                folder + "/" + name + " does not belong to the checkpoint: manifest.json does not name it",
+                "move that file elsewhere: the checkpoint itself may be valid");
   }
 }
 

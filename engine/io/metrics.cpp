@@ -76,16 +76,14 @@ std::string free_name_beside(const std::string& path) { // PATH.1, PATH.2, ...
 void keep_lines_before(const std::string& path, int64_t first_step, const Warn& warn) {
   std::ifstream file(path, std::ios::binary);
   std::string kept;
-  bool dropped = false;
+  bool changed = false;
   int64_t unknown = 0;
   for (std::string line; std::getline(file, line);) {
     const std::optional<int64_t> step = step_in(line);
-    const bool torn = file.eof(); // no newline at its end
-    if (!step && !torn) ++unknown;
-    if (step && !torn && *step < first_step)
-      kept += line + "\n";
-    else
-      dropped = true;
+    const bool is_kept = step && *step < first_step;
+    if (!step) ++unknown;
+    if (is_kept) kept += line + "\n";
+    changed = changed || !is_kept || file.eof(); // eof: the line has no newline
   }
   if (file.bad()) throw Error(ExitCode::disk, "cannot read " + path, "check the disk, or choose another --log_dir");
   if (unknown > 0) {
@@ -94,7 +92,7 @@ void keep_lines_before(const std::string& path, int64_t first_step, const Warn& 
     warn(path + ": " + counted(unknown, "line") + (unknown == 1 ? " is" : " are") +
          " not a JSON object with a step, and left out; the file as it was is kept as " + original);
   }
-  if (dropped) write_file_atomic(path, kept);
+  if (changed) write_file_atomic(path, kept);
 }
 
 void set_aside(const std::string& path) {

@@ -35,7 +35,9 @@ ExitCode evaluate_only(const RunSettings& settings, const DeviceChoice& device, 
   const auto& point = settings.resumed;
   if (!point || point->precision != to_string(Precision::fp8)) plan.model = steady_state(plan.model);
   const std::unique_ptr<Model> model = backend.make_model(plan.model); // each rank has all of it
-  const int64_t step = point ? load_checkpoint(point->checkpoint, *model).step : 0;
+  int64_t step = 0;
+  const auto load = [&] { step = load_checkpoint(point->checkpoint, *model).step; };
+  if (const auto error = point ? first_error(group, attempt(load)) : std::nullopt) throw_agreed(group, error->error);
   if (settings.weights) model->load_weights(*settings.weights);
   const std::vector<HostBatch> batches =
       validation_batches(*data.validation, plan.eval_sequences, plan.batch.batch_size, group.rank(), group.ranks());

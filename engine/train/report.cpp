@@ -65,9 +65,10 @@ std::pair<std::string, std::string> launch_words(const Launch& launch) {
 } // namespace
 
 std::string kept_text(const Options& o) {
-  if (o.keep_checkpoints == 0) return "all are kept";
-  return "kept: the newest" + (o.keep_checkpoints > 1 ? " " + std::to_string(o.keep_checkpoints) : "") + ", the best" +
-         (o.keep_every > 0 ? " and every " + counted(o.keep_every, "step") : "") + " (--keep_checkpoints all: all)";
+  const KeepRule rule = keep_rule(o);
+  if (rule.newest == 0) return "all are kept";
+  return "kept: the newest" + (rule.newest > 1 ? " " + std::to_string(rule.newest) : "") + ", the best" +
+         (rule.every > 0 ? " and every " + counted(rule.every, "step") : "") + " (--keep_checkpoints all: all)";
 }
 
 std::string shape_text(const GPT2Config& config) {

@@ -40,21 +40,25 @@ std::string find_checkpoint_of(const CommandLine& line) {
 // Is it a certain checkpoint that --resume asks for, or just the newest of a run?
 bool names_a_step(const std::string& which, const std::string& found) {
   const std::string name = fs::path(without_slashes(which)).filename().string();
-  return is_number(name) || name == kBest || name == "state.h5" || name == fs::path(found).filename();
+  return is_number(name) || step_of(name) >= 0 || name == kBest || name == "state.h5" ||
+         name == fs::path(found).filename();
 }
 
-// `found`, or the newest valid one of its run. Every rank hashes its share.
+// `found`, or where that is damaged the newest valid one of its run. Every rank hashes its share. A fault that is no
+// damage is thrown: going back would replace a checkpoint that another program or a later read may use.
 std::string choose_valid(const std::string& found, bool no_other, RankGroup& group, Lines& notes) {
   const std::optional<Error> fault = find_fault(found, group);
   if (!fault) return found;
   std::string hint = fault->hint();
-  if (no_other) {
-    if (hint.empty()) hint = from_rank_0(group, [&] { return Lines{hint_if_damaged(found)}; }).front();
-    throw AgreedError(ExitCode::checkpoint, fault->what(), hint);
+  if (no_other || !is_lost(*fault) || is_removal(*fault)) {
+    if (hint.empty() && is_lost(*fault))
+      hint = from_rank_0(group, [&] { return Lines{hint_if_damaged(found)}; }).front();
+    throw AgreedError(fault->code(), fault->what(), hint);
   }
   Lines faults = {fault->what()};
   for (const std::string& other : from_rank_0(group, [&] { return others_of_run(found); })) {
     if (const std::optional<Error> another = find_fault(other, group)) {
+      if (!is_lost(*another)) throw AgreedError(another->code(), another->what(), another->hint());
       faults.emplace_back(another->what());
       continue;
     }
@@ -118,6 +122,9 @@ Lines read_point(const std::string& checkpoint, const CommandLine& line) {
   const TrainState state = read_checkpoint(checkpoint);
   check_run_name(state.run_name, checkpoint);
   const auto [dir, run] = place_of(checkpoint, state.run_name, checkpoint_dirs(line.options));
+  if (run.empty())
+    throw Error(ExitCode::checkpoint, checkpoint + " has no name that a run can have: it is empty",
+                "give the folder above that of its run as --checkpoint_dir");
   const std::string log_dir = stored_options(state.options_toml, state.precision, checkpoint).log_dir;
   const bool has_log =
       is_log_of(state.run_name, log_dir + "/" + run) || is_log_of(state.run_name, log_dir + "/" + state.run_name);
@@ -146,6 +153,18 @@ ResumePoint to_point(const Lines& read) {
           .verified = !is_unverified(read.at(0))};
 }
 
+ResumePoint find_point(const CommandLine& line, RankGroup& group) {
+  const std::string& which = line.options.resume;
+  Lines notes;
+  const std::string found = from_rank_0(group, [&] { return Lines{find_checkpoint_of(line)}; }).front();
+  const std::string checkpoint = choose_valid(found, names_a_step(which, found), group, notes);
+  ResumePoint point = to_point(from_rank_0(group, [&] { return read_point(checkpoint, line); }));
+  point.notes = notes;
+  if (!point.verified)
+    point.notes.push_back(checkpoint + " is from before checkpoints had hashes: it is read unverified");
+  return point;
+}
+
 // ---- a list of checkpoints ----
 
 // A loss is one of the checkpoint's own step, or says of which it is. Without a known step it says nothing.
@@ -160,17 +179,14 @@ std::string model_text(const CheckpointInfo& info) { return info.is_damaged() ? 
 
 } // namespace
 
+bool may_look_again(const std::string& which, const Error& error) {
+  return is_removal(error) && !which.empty() && !names_a_step(which, "");
+}
+
 std::optional<ResumePoint> find_resume_point(const CommandLine& line, RankGroup& group) {
   const std::string& which = line.options.resume;
   if (which.empty()) return std::nullopt;
-  Lines notes;
-  const std::string found = from_rank_0(group, [&] { return Lines{find_checkpoint_of(line)}; }).front();
-  const std::string checkpoint = choose_valid(found, names_a_step(which, found), group, notes);
-  ResumePoint point = to_point(from_rank_0(group, [&] { return read_point(checkpoint, line); }));
-  point.notes = notes;
-  if (!point.verified)
-    point.notes.push_back(checkpoint + " is from before checkpoints had hashes: it is read unverified");
-  return point;
+  return again_if_removed(which, [&] { return find_point(line, group); });
 }
 
 std::vector<std::string> checkpoint_dirs(const Options& options) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/error.h"
 #include "engine/dist/rank_group.h"
 #include "engine/train/options.h"
 
@@ -27,8 +28,25 @@ struct ResumePoint {
 
 // Rank 0 follows --resume and reads the checkpoint's state; all ranks verify its files together and get the same
 // answer; nullopt without --resume. Where the checkpoint is damaged and --resume named no certain step (latest, a run),
-// the newest valid one of its run takes its place. Throws AgreedError(checkpoint) if there is nothing to resume from.
+// the newest valid one of its run takes its place; one of a newer program or that cannot be read now is an error, not
+// damage. Throws AgreedError(checkpoint) if there is nothing to resume from.
 std::optional<ResumePoint> find_resume_point(const CommandLine& line, RankGroup& group);
+
+// A run may prune a checkpoint while it is read. Calls `read`, and if that throws removed_meanwhile() and `which`
+// (--resume) names no certain step, calls it again: `read` finds what --resume means now. Every rank must see the same
+// error.
+bool may_look_again(const std::string& which, const Error& error);
+template <class Read>
+auto again_if_removed(const std::string& which, const Read& read) {
+  constexpr int kMostAttempts = 5;
+  for (int attempt = 1;; ++attempt) {
+    try {
+      return read();
+    } catch (const Error& error) {
+      if (attempt == kMostAttempts || !may_look_again(which, error)) throw;
+    }
+  }
+}
 
 // Where checkpoints are looked for: --checkpoint_dir, or without it every default one.
 std::vector<std::string> checkpoint_dirs(const Options& options);

@@ -34,11 +34,12 @@ struct DueSaves {
 DueSaves due_saves(const Options& o, int64_t done, int64_t end) {
   const int64_t freq = o.checkpoint_freq;
   const int64_t all = std::max<int64_t>(0, multiples_in(done, end - 1, freq)) + 1;
-  const int64_t old = o.keep_checkpoints > 0 ? std::max<int64_t>(0, all - o.keep_checkpoints) : 0;
-  if (old == 0 || o.keep_every == 0) return {all, old};
+  const KeepRule rule = keep_rule(o);
+  const int64_t old = rule.newest > 0 ? std::max<int64_t>(0, all - rule.newest) : 0;
+  if (old == 0 || rule.every == 0) return {all, old};
   // Step k * freq is a multiple of --keep_every where k is one of --keep_every / gcd.
   const int64_t before = done / freq;
-  return {all, old - multiples_in(before, before + old, o.keep_every / std::gcd(freq, o.keep_every))};
+  return {all, old - multiples_in(before, before + old, rule.every / std::gcd(freq, rule.every))};
 }
 
 CheckpointCost checkpoints_of(const RunPlan& plan, int64_t done, bool evaluates) {

@@ -219,7 +219,13 @@ BackendOptions backend_options(const Options& options, const RankGroup& group) {
 }
 
 KeepRule keep_rule(const Options& resolved) {
-  return {.newest = resolved.keep_checkpoints, .every = resolved.keep_every, .due_every = resolved.checkpoint_freq};
+  KeepRule rule{
+      .newest = resolved.keep_checkpoints, .every = resolved.keep_every, .due_every = resolved.checkpoint_freq};
+  if (rule.newest < 0) { // auto
+    rule.newest = 3;
+    if (rule.every == 0) rule.every = milestones(resolved.checkpoint_freq, resolved.max_steps);
+  }
+  return rule;
 }
 
 std::string checkpoint_dir_for(const Options& options, Precision precision) {
@@ -311,10 +317,6 @@ RunPlan make_plan(const Options& options, const GPT2Config& config, Precision pr
   plan.model.fp8.current_steps = resolved.fp8_current_steps;
   resolved.eval_sequences = static_cast<int>(plan.eval_sequences);
   resolved.checkpoint_dir = checkpoint_dir_for(options, precision);
-  if (resolved.keep_checkpoints < 0) {
-    resolved.keep_checkpoints = 3;
-    if (resolved.keep_every == 0) resolved.keep_every = milestones(resolved.checkpoint_freq, plan.max_steps);
-  }
   plan.schedule = schedule_of(resolved);
   return plan;
 }

@@ -50,7 +50,7 @@ BackendOptions backend_options(const Options& options);
 // The same for one of several ranks: its own GPU, its share of the cores.
 BackendOptions backend_options(const Options& options, const RankGroup& group);
 
-// Which checkpoints stay, of options that are resolved.
+// Which checkpoints stay. --keep_checkpoints auto follows this start's --max_steps, so a checkpoint stores it as auto.
 KeepRule keep_rule(const Options& resolved);
 
 // --checkpoint_dir, or what it is by default.

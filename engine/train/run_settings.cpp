@@ -92,22 +92,35 @@ std::string new_run_name(const GPT2Config& config, Precision precision) { // "na
   return config.name + "-" + to_string(precision) + "-" + date;
 }
 
+// Where another run of the same name may have its checkpoints: in every default folder too, for logs share a name.
+std::vector<std::string> dirs_of_names(const RunPlace& place) {
+  std::vector<std::string> dirs = default_checkpoint_dirs();
+  dirs.insert(dirs.begin(), place.checkpoint_dir);
+  return dirs;
+}
+
 // `name`, or where a run of that name is there already `name`-2, `name`-3, ...
 std::string free_run_name(const std::string& name, const RunPlace& place) {
+  std::vector<std::string> dirs = dirs_of_names(place);
+  dirs.push_back(place.log_dir);
   std::string free = name;
-  for (int count = 2; fs::exists(place.checkpoint_dir + "/" + free) || fs::exists(place.log_dir + "/" + free); ++count)
+  for (int count = 2; std::ranges::any_of(dirs, [&](const auto& dir) { return fs::exists(dir + "/" + free); }); ++count)
     free = name + "-" + std::to_string(count);
   return free;
 }
 
 // ---- does a resumed run continue? ----
 
-// Does the folder hold a valid checkpoint after `step`, which the run would replace sooner or later? The newest is the
-// likeliest to be valid, and one is enough.
+// Does the folder hold a checkpoint after `step`, valid or of a newer program, which the run would replace sooner or
+// later? The newest is the likeliest to be valid, and one is enough.
 bool has_later(const std::string& folder, int64_t step) {
   const std::vector<std::string> all = checkpoints_in(folder);
-  return std::any_of(all.rbegin(), all.rend(),
-                     [&](const auto& path) { return step_of(path) > step && why_invalid(path).empty(); });
+  return std::any_of(all.rbegin(), all.rend(), [&](const auto& path) {
+    if (step_of(path) <= step) return false;
+    RankGroup alone;
+    const std::optional<Error> fault = find_fault(path, alone);
+    return !fault || !is_lost(*fault);
+  });
 }
 
 fs::path found_in(const ResumePoint& point) { return canonical_path(point.checkpoint).parent_path(); }
@@ -202,9 +215,7 @@ RunPlace agree_on_place(const RunSettings& settings, const GPT2Config& config, P
 
 void refuse_taken_name(const RunPlace& place) {
   if (place.continues) return;
-  std::vector<std::string> dirs = default_checkpoint_dirs(); // logs share a name
-  dirs.insert(dirs.begin(), place.checkpoint_dir);
-  for (const std::string& dir : dirs) {
+  for (const std::string& dir : dirs_of_names(place)) {
     const std::string folder = dir + "/" + place.run_name;
     const std::vector<std::string> there = checkpoints_in(folder);
     if (there.empty()) continue;

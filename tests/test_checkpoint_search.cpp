@@ -102,8 +102,8 @@ TEST_CASE("what is not there is an Error(checkpoint) that says what is") {
   const Error step = expect_error([&] { run.find("150"); });
   CHECK(step.code() == ExitCode::checkpoint);
   CHECK(mentions(step, "step 150"));
-  CHECK(hint_mentions(step, "... " + root / "test-run/step_00000500, " + root / "test-run/step_00000600, "));
-  CHECK(hint_mentions(step, "step_00001200"));
+  CHECK(hint_mentions(step, "... 500, 600, "));
+  CHECK(hint_mentions(step, ", 1200"));
   CHECK(expect_error([&] { run.find("best"); }).code() == ExitCode::checkpoint);
   CHECK(expect_error([&] { run.find(""); }).code() == ExitCode::checkpoint);
   CHECK(mentions(expect_error([&] { run.find("no/such/folder"); }), "no/such/folder"));
@@ -272,12 +272,20 @@ TEST_CASE("a step that a run does not have is answered with the run's own steps"
   Run run(root.path()), other(root.path(), "other");
   for (const int64_t step : {10, 20}) run.save(model, state_of(step), false);
   other.save(model, state_of(70), false);
-  for (const std::string& which : {std::string("test-run/5000"), root / "test-run/5000"}) {
+  for (const std::string& which : {std::string("test-run/5000"), root / "test-run/5000",
+                                   std::string("test-run/step_00005000"), root / "test-run/step_00005000"}) {
     const Error missing = expect_error([&] { find_checkpoint({root.path()}, "", which); });
     CHECK(missing.code() == ExitCode::checkpoint);
     CHECK(mentions(missing, "there is no checkpoint of step 5000 in " + root / "test-run"));
     CHECK(missing.hint() == "take one of its steps: 10, 20");
   }
+  for (const char* which : {"70", "step_00000070"}) { // the other run's
+    const Error missing = expect_error([&] { find_checkpoint({root.path()}, "test-run", which); });
+    CHECK(mentions(missing, "there is no checkpoint of step 70 in " + root / "test-run"));
+    CHECK(missing.hint() == "take one of its steps: 10, 20");
+  }
+  const std::string huge(30, '9');
+  CHECK(mentions(expect_error([&] { find_checkpoint({root.path()}, "", huge); }), "of step " + huge + " in "));
 }
 
 TEST_CASE("a checkpoint that a run removes meanwhile is not called damaged") {

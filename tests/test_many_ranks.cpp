@@ -148,6 +148,9 @@ TEST_CASE("the command that resumes a run starts as many ranks") {
   {
     const Variables gpus({{"GPT2_RANKS", "2"}, {"GPT2_RANK", "0"}});
     CHECK(command() == one + " --gpus 2");
+    Options shared;
+    shared.share_gpu = true; // of one start, as --gpus is
+    CHECK(command(shared) == one + " --gpus 2 --share_gpu");
   }
   {
     const Variables mpirun({{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "0"}});

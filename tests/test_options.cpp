@@ -465,7 +465,16 @@ TEST_CASE("the stronger source wins for every pair that says the same thing") {
   CHECK(both("use_fp8 = true\n", {"--precision", "auto"}).precision == automatic);
   CHECK(both("max_steps = 100\n", {"--num_epochs", "2"}).max_steps == 0);
   CHECK(both("num_epochs = 2.0\n", {"--max_steps", "5"}).num_epochs == 0);
+  CHECK(both("num_epochs = 2.0\n", {"--max_steps", "auto"}).num_epochs == 2); // auto says nothing
+  CHECK(both("max_steps = 100\n", {"--num_epochs", "auto"}).max_steps == 100);
+  CHECK(both("gpus = \"2\"\n", {"--ranks", "1", "--rank", "0"}).gpus.empty());
+  CHECK(both("gpus = \"2\"\n", {"--ranks", "auto"}).gpus == "2");
+  const Options by_gpus = both("ranks = 2\nrank = 0\nmaster = \"node1\"\n", {"--gpus", "2"});
+  CHECK(by_gpus.ranks == 0);
+  CHECK(by_gpus.rank == -1);
+  CHECK(by_gpus.master.empty());
   CHECK(both("train_data = \"a\"\nval_data = \"b\"\n", {"--dataset", "books"}).val_data.empty());
+  CHECK(both("dataset = \"a\"\nval_data = \"b\"\n", {"--dataset", "books"}).val_data == "b"); // goes with either
   CHECK(both("train_data = \"a\"\nval_data = \"b\"\n", {"--train_data", "c"}).val_data == "b");
   const Options all = both(to_toml(parse_words({"--precision", "bf16"}).options), {"--use_fp8", "--num_epochs", "2"});
   CHECK(all.precision == fp8); // a file that names every option

@@ -13,8 +13,8 @@
 #include <thread>
 
 #include "engine/base/files.h"
-#include "engine/base/program.h"
 #include "engine/base/hdf5_handle.h"
+#include "engine/base/program.h"
 #include "engine/io/checkpoint_names.h"
 #include "engine/io/checkpoint_search.h"
 #include "engine/io/checkpoint_verify.h"

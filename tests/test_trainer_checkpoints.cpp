@@ -9,6 +9,7 @@
 
 #include "engine/io/checkpoint_names.h"
 #include "engine/io/checkpoint_search.h"
+#include "engine/io/folder_lock.h"
 #include "tests/checkpoint_testing.h"
 #include "tests/expect_error.h"
 #include "tests/trainer_testing.h"
@@ -484,6 +485,24 @@ TEST_CASE("a run whose log or checkpoint folder another run is writing to does n
   CHECK(run(resume(play.options, "latest", {"max_steps"}), backend).state.step == 3);
 }
 
+TEST_CASE("the newest of a run that is being trained is refused, also when a later checkpoint appears meanwhile") {
+  Playground play;
+  play.options.max_steps = 2;
+  run_cpu({play.options});
+  const RunSettings newest = resume(play.options, "latest"), step = resume(play.options, "2");
+  play.options.max_steps = 4;
+  run_cpu(resume(play.options, "latest", {"max_steps"}));
+  const std::string folder = play.options.checkpoint_dir + "/run";
+  {
+    const FolderLock writer(folder, "--run_name");
+    const Error refused = expect_error([&] { place_of(newest); });
+    CHECK(refused.code() == ExitCode::usage);
+    CHECK(mentions(refused, "another run is writing to " + folder));
+    CHECK(place_of(step).run_name == "run-from-2"); // a certain step may branch off at any time
+  }
+  CHECK(place_of(newest).run_name == "run-from-2");
+}
+
 TEST_CASE("a validation loss that is not finite is never the best") {
   Playground play;
   play.options.max_steps = 3;
@@ -599,6 +618,7 @@ TEST_CASE("a checkpoint of somebody else does not say where files go") {
     CHECK(mentions(error, "/sent/step_00000010 has no name that a run can have"));
   }
   const Error unknown = expect_error([&] { receive("theirs", "no_such_key = 1\n"); });
+  CHECK(mentions(unknown, "options in " + inbox / "sent/step_00000010/state.h5, line "));
   CHECK(unknown.code() == ExitCode::checkpoint);
   CHECK(mentions(unknown, "unknown key no_such_key"));
 }

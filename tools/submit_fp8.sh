@@ -8,10 +8,11 @@
 #   CONFIG        an option file                                    default: configs/gpt2_124m.toml
 #   ARGS          flags that win over it, separated by blanks       default: --use_fp8, unless CONFIG names a precision
 #   RUN           name of the run                                   default: slurm-JOB
-#   CHECKPOINTS   --checkpoint_dir, on a disk that all nodes see    default: checkpoints_fp8
+#   CHECKPOINTS   --checkpoint_dir, on a disk that all nodes see    default: checkpoints_fp8, or checkpoints_bf16 in BF16
 #   PROGRAM       the program                                       default: ./train_gpt2_fp8
 #
-# With RUN=slurm-JOB of an earlier job, the new one goes on with that run, with its options unless CONFIG or ARGS are set.
+# With RUN=slurm-JOB of an earlier job, the new one resumes that run, with its options unless CONFIG or ARGS are set.
+# A resume that branches, as one in another precision does, has another run name; later turns of the job resume the branch.
 # Flags of sbatch win over the lines below; --ntasks-per-node is the number of GPUs of a node. `scancel JOB` ends the job
 # for good and leaves it Slurm's KillWait (30 s) to save; `scancel --signal=TERM JOB` gives it the time it needs. The job
 # ends with the exit code of the program.
@@ -30,20 +31,50 @@ set -uo pipefail
 readonly stopped_and_saved=75
 say() { echo "submit_fp8: $*"; }
 give_up() { # EXIT_CODE WHAT
+  rm -f "${known_branches:-}"
   echo "error: $2" >&2
   exit "$1"
 }
 
 [ -n "${SLURM_JOB_ID:-}" ] || give_up 2 "this is a job (hint: sbatch $0)"
 cd "$SLURM_SUBMIT_DIR" || exit
-readonly program=${PROGRAM:-./train_gpt2_fp8} run=${RUN:-slurm-$SLURM_JOB_ID} checkpoints=${CHECKPOINTS:-checkpoints_fp8}
+readonly program=${PROGRAM:-./train_gpt2_fp8}
+run=${RUN:-slurm-$SLURM_JOB_ID} dirs=(checkpoints_fp8 checkpoints_bf16) # the program chooses by the precision
+[ -z "${CHECKPOINTS:-}" ] || dirs=("$CHECKPOINTS")
 [ -x "$program" ] || give_up 2 "there is no $program in $PWD (hint: make, then sbatch in the root of the tree)"
 
 newest_step() { # of the whole checkpoints of this run; -1 without any
-  local step
-  step=$(find "$checkpoints/$run" -maxdepth 1 -type d -regex '.*/step_[0-9]+' 2>/dev/null |
-    sed 's/.*step_0*\(.\)/\1/' | sort -n | tail -n 1)
+  local step dir
+  step=$(for dir in "${dirs[@]}"; do
+    find "$dir/$run" -maxdepth 1 -type d -regex '.*/step_[0-9]+' 2>/dev/null
+  done | sed 's/.*step_0*\(.\)/\1/' | sort -n | tail -n 1)
   echo "${step:--1}"
+}
+
+branches() { # names of the branches of this run that have checkpoints
+  local dir checkpoint
+  for dir in "${dirs[@]}"; do
+    for checkpoint in "$dir/$run"-*from-[0-9]*/step_*; do
+      [ ! -d "$checkpoint" ] || dirname "${checkpoint#"$dir/"}"
+    done
+  done | sort -u
+}
+
+# The first resume of a job lists the branches that exist; a branch that is not in this list is the job's own. The file
+# outlives the turn, because Slurm also requeues a job without asking it.
+known_branches=
+list_branches() {
+  local dir
+  for dir in "${dirs[@]}"; do
+    [ ! -d "$dir/$run" ] || known_branches=$dir/$run/.slurm-$SLURM_JOB_ID
+  done
+  [ -e "$known_branches" ] || branches >"$known_branches" || exit
+}
+follow_branch() {
+  local branch
+  [ -n "$known_branches" ] || return 0
+  branch=$(branches | grep -vxFf "$known_branches" | tail -n 1)
+  run=${branch:-$run}
 }
 
 # ---- train ----
@@ -53,15 +84,21 @@ time_is_up=no training=
 trap 'time_is_up=yes; [ -z "$training" ] || kill -USR1 "$training"' USR1
 
 before=$(newest_step)
+if ((before >= 0)); then
+  list_branches
+  follow_branch
+  before=$(newest_step)
+fi
 if ((before < 0)); then
   from="from the start" config=${CONFIG:-configs/gpt2_124m.toml} flags=()
   precision=--use_fp8
-  if grep -Eqs '^ *(precision|use_fp8) *[=:]' "$config"; then precision=; fi
+  if grep -Eqs '^[[:space:]]*(precision|use_fp8|fp8)[[:space:]]*[=:]' "$config"; then precision=; fi
   args=${ARGS-$precision}
 else # its checkpoint knows the options
   from="from step $before" config=${CONFIG:-} args=${ARGS:-} flags=(--resume latest) # of this run
 fi
 [ -z "$config" ] || flags+=(--config "$config")
+[ -z "${CHECKPOINTS:-}" ] || flags+=(--checkpoint_dir "$CHECKPOINTS")
 read -ra words <<<"$args"
 flags+=(${words[@]+"${words[@]}"})
 say "job $SLURM_JOB_ID, run $run, turn $((${SLURM_RESTART_COUNT:-0} + 1)), $SLURM_NTASKS ranks on $SLURM_JOB_NODELIST, $from"
@@ -75,7 +112,7 @@ fi
 # A rank that fails is named by the others, which end by themselves within --nccl_timeout (120 s): srun waits for that.
 # Slurm 22.05 and later do not hand sbatch's --cpus-per-task to srun.
 srun --mpi=none --kill-on-bad-exit=0 --wait=600 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" \
-  "$program" --run_name "$run" --checkpoint_dir "$checkpoints" "${flags[@]}" &
+  "$program" --run_name "$run" ${flags[@]+"${flags[@]}"} &
 training=$!
 while kill -0 "$training" 2>/dev/null; do wait "$training"; done # the trap ends a wait, not the training
 wait "$training"
@@ -83,11 +120,14 @@ readonly status=$?
 
 # ---- and again, if it was only the time ----
 
+follow_branch
 after=$(newest_step)
 if [ $status = $stopped_and_saved ] && [ $time_is_up = yes ]; then
   # A limit too short for a single step would send the job round for ever.
   ((after > before)) || give_up $status "the time limit came before a step was done (hint: a longer --time, or an earlier --signal)"
   say "the time limit came at step $after: back into the queue"
   scontrol requeue "$SLURM_JOB_ID" || give_up $status "cannot be requeued (hint: RUN=$run sbatch tools/submit_fp8.sh goes on)"
+  exit $status
 fi
+rm -f "$known_branches"
 exit $status

@@ -54,7 +54,7 @@ struct Layout {
   std::vector<int64_t> chunk_shape;
 };
 
-Hdf5Type read_type(const Bytes& body);
+Hdf5Type read_type(const Bytes& bytes);
 std::vector<int64_t> read_shape(const Bytes& body);
 Link read_link(const Bytes& body);
 Layout read_layout(const Bytes& body);

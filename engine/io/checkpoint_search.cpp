@@ -181,9 +181,24 @@ std::string find_marked(const Folders& folders, const std::string& marker) {
   return marker == kBest ? find_best(folders) : find_latest(folders);
 }
 
+// "RUN/5000" or "RUN/step_00005000" where the run has no such step: its own steps are the answer.
+void refuse_missing_step(const std::string& run_folder, const std::string& step) {
+  const std::vector<std::string> there = checkpoints_in(run_folder);
+  if (there.empty()) return;
+  constexpr size_t kShown = 8;
+  const size_t first = there.size() > kShown ? there.size() - kShown : 0;
+  std::string steps = first > 0 ? "... " : "";
+  for (size_t i = first; i < there.size(); ++i) steps += (i > first ? ", " : "") + std::to_string(step_of(there[i]));
+  throw Error(ExitCode::checkpoint, "there is no checkpoint of step " + step + " in " + run_folder,
+              "take one of its steps: " + steps);
+}
+
+int64_t to_step(const std::string& digits) { return std::strtoll(digits.c_str(), nullptr, 10); }
+
 // Of the run that saved last; where no marker tells which that was, of the only one that has this step.
-std::string find_step(const Folders& roots, const std::string& run, int64_t step, const std::string& if_none) {
-  const std::string name = step_folder_name(step);
+std::string find_step(const Folders& roots, const std::string& run, const std::string& step,
+                      const std::string& if_none) {
+  const std::string name = step_folder_name(to_step(step));
   std::vector<std::string> marked, candidates;
   Folders meant;
   for (const std::string& root : roots) {
@@ -199,14 +214,15 @@ std::string find_step(const Folders& roots, const std::string& run, int64_t step
   for (const std::string& folder : meant) {
     if (is_there(folder + "/" + name)) return folder + "/" + name;
   }
+  if (!run.empty()) {
+    for (const std::string& folder : meant) refuse_missing_step(folder, step);
+  }
   const bool any_run = run.empty() && newest.empty();
   if (any_run && candidates.size() == 1) return candidates.front();
-  const std::string missing = "there is no checkpoint of step " + std::to_string(step) + " in " + joined(meant, " or ");
+  const std::string missing = "there is no checkpoint of step " + step + " in " + joined(meant, " or ");
   if (candidates.empty()) throw_not_there(missing, meant, if_none);
   throw Error(ExitCode::checkpoint,
-              any_run
-                  ? "several runs in " + joined(roots, " and ") + " have a checkpoint of step " + std::to_string(step)
-                  : missing,
+              any_run ? "several runs in " + joined(roots, " and ") + " have a checkpoint of step " + step : missing,
               "name one by its path: " + joined(candidates, ", "));
 }
 
@@ -217,8 +233,6 @@ std::string plain_path(const std::string& path) {
   std::error_code ignored;
   return name == "." || name == ".." ? fs::weakly_canonical(plain, ignored).string() : plain;
 }
-
-int64_t to_step(const std::string& digits) { return std::strtoll(digits.c_str(), nullptr, 10); }
 
 // A checkpoint, its state file or its step's number in a run's folder, a run's folder, a --checkpoint_dir, or a marker
 // in one of these; "": none.
@@ -231,18 +245,6 @@ std::string find_at(const std::string& path) {
   if (const std::string step = folder + "/" + step_folder_name(to_step(name)); is_number(name) && is_there(step))
     return step;
   return !path.empty() && !runs_in(path).empty() ? find_latest({path}) : "";
-}
-
-// "RUN/5000" where the run has no such step: its own steps are the answer.
-void refuse_missing_step(const std::string& run_folder, const std::string& step) {
-  const std::vector<std::string> there = checkpoints_in(run_folder);
-  if (there.empty()) return;
-  constexpr size_t kShown = 8;
-  const size_t first = there.size() > kShown ? there.size() - kShown : 0;
-  std::string steps = first > 0 ? "... " : "";
-  for (size_t i = first; i < there.size(); ++i) steps += (i > first ? ", " : "") + std::to_string(step_of(there[i]));
-  throw Error(ExitCode::checkpoint, "there is no checkpoint of step " + step + " in " + run_folder,
-              "take one of its steps: " + steps);
 }
 
 // ---- reading one ----
@@ -316,7 +318,7 @@ std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, con
     roots.push_back(without_slashes(dir));
     meant.push_back(run_folder(roots.back(), run));
   }
-  if (is_number(which)) return find_step(roots, run, to_step(which), if_none);
+  if (is_number(which)) return find_step(roots, run, which, if_none);
   if (which == kLatest || which == kBest) {
     if (const std::string found = find_marked(meant, which); !found.empty()) return found;
     const std::string where = " in " + joined(meant, " or ");
@@ -332,10 +334,13 @@ std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, con
       }
       if (!candidates.empty()) return newest_of(candidates);
     }
-    if (const fs::path named = path; is_number(named.filename().string())) {
-      refuse_missing_step(named.parent_path().string(), named.filename().string());
-      for (const std::string& root : roots)
-        refuse_missing_step((fs::path(root) / named).parent_path().string(), named.filename().string());
+    const fs::path named = path;
+    const std::string name = named.filename().string(), step = is_number(name) ? name : std::to_string(step_of(name));
+    if (is_number(step)) {
+      refuse_missing_step(named.parent_path().string(), step);
+      for (const Folders& places : {meant, roots}) {
+        for (const std::string& place : places) refuse_missing_step((place / named).parent_path().string(), step);
+      }
     }
   }
   throw_not_there("there is no checkpoint at \"" + which + "\"", roots, if_none);

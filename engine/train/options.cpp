@@ -61,12 +61,24 @@ void apply_lines(const std::vector<TomlLine>& lines, const std::string& origin, 
 struct Replacement {
   const char* given;
   std::vector<const char*> takes_back;
+  bool by_default_too = false; // --precision auto is a choice; --max_steps auto leaves it to --num_epochs
 };
 const std::vector<Replacement>& replacements() {
-  static const std::vector<Replacement> all{
-      {"max_steps", {"num_epochs"}}, {"num_epochs", {"max_steps"}},           {"precision", {"use_fp8"}},
-      {"use_fp8", {"precision"}},    {"dataset", {"train_data", "val_data"}}, {"train_data", {"dataset"}}};
+  static const std::vector<Replacement> all{{"max_steps", {"num_epochs"}},
+                                            {"num_epochs", {"max_steps"}},
+                                            {"precision", {"use_fp8"}, true},
+                                            {"use_fp8", {"precision"}, true},
+                                            {"dataset", {"val_data", "train_data"}, true},
+                                            {"train_data", {"dataset"}, true},
+                                            {"gpus", {"ranks", "rank", "master"}},
+                                            {"ranks", {"gpus"}}};
   return all;
+}
+
+// What a weaker source says beside the options that are taken back, and still holds.
+bool still_holds(const std::string& given, const std::string& other, const Options& weaker, const Options& stronger) {
+  if (given == "use_fp8") return !stronger.use_fp8 && weaker.precision != PrecisionChoice::fp8; // only: it is not FP8
+  return given == "dataset" && other == "val_data" && weaker.train_data.empty(); // it belongs to no train_data
 }
 
 std::vector<TomlLine> read_option_file(const std::string& path) {
@@ -285,11 +297,11 @@ const std::set<std::string>& retired_keys() {
 
 void override_options(Options& options, std::set<std::string>& given, const Options& stronger,
                       const std::set<std::string>& given_by_stronger) {
-  for (const auto& [name, takes_back] : replacements()) {
+  for (const auto& [name, takes_back, by_default_too] : replacements()) {
     if (!given_by_stronger.contains(name)) continue;
-    // --no-use_fp8 says only what the precision is not.
-    if (name == std::string("use_fp8") && !stronger.use_fp8 && options.precision != PrecisionChoice::fp8) continue;
+    if (!by_default_too && find_field(name)->same(stronger, Options{})) continue;
     for (const char* other : takes_back) {
+      if (still_holds(name, other, options, stronger)) continue;
       find_field(other)->copy(Options{}, options);
       given.erase(other);
     }

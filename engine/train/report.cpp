@@ -197,7 +197,8 @@ std::string resume_command(const std::string& checkpoint, const Options& options
                                         : find_launch(process_environment());
   const auto [before, after] = launch ? launch_words(*launch) : std::pair<std::string, std::string>();
   return before + shell_word(program_as_called()) + " --resume " + shell_word(checkpoint) +
-         (max_lr ? " --max_lr " + formatted("%.3g", *max_lr) : "") + after;
+         (max_lr ? " --max_lr " + formatted("%.3g", *max_lr) : "") + after +
+         (launch && launch->ranks > 1 && options.share_gpu ? " --share_gpu" : "");
 }
 
 std::string closing_lines(const Session& session) {

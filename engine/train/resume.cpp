@@ -75,15 +75,18 @@ std::string choose_valid(const std::string& found, bool no_other, RankGroup& gro
 std::string folder_of(const std::string& checkpoint) { return fs::absolute(checkpoint).parent_path().string(); }
 
 Options stored_options(const std::string& toml, const std::string& precision, const std::string& checkpoint) {
+  const std::string origin = "options in " + checkpoint + "/state.h5"; // options.toml is a copy for readers
   try {
-    CommandLine saved = from_toml(toml, checkpoint + "/options.toml", retired_keys());
+    CommandLine saved = from_toml(toml, origin, retired_keys());
     Options& options = saved.options;
     if (!saved.given.contains("fp8_bf16_steps")) // an older run, whose FP8 began with step 1
       options.fp8_bf16_steps =
           precision == to_string(Precision::fp8) ? 0 : automatic_bf16_steps(options.warmup_steps, options.max_steps);
     return options;
   } catch (const Error& error) { // not the user's typing: another version wrote it
-    throw Error(ExitCode::checkpoint, std::string("cannot read the options of a checkpoint: ") + error.what(),
+    std::string what = error.what();
+    if (what.starts_with(origin + ":")) what.replace(origin.size(), 1, ", line ");
+    throw Error(ExitCode::checkpoint, "cannot read the options of a checkpoint: " + what,
                 "resume it with the version that wrote it");
   }
 }
@@ -160,6 +163,7 @@ ResumePoint find_point(const CommandLine& line, RankGroup& group) {
   const std::string checkpoint = choose_valid(found, names_a_step(which, found), group, notes);
   ResumePoint point = to_point(from_rank_0(group, [&] { return read_point(checkpoint, line); }));
   point.notes = notes;
+  point.step_named = names_a_step(line.options.resume, found);
   if (!point.verified)
     point.notes.push_back(checkpoint + " is from before checkpoints had hashes: it is read unverified");
   return point;

@@ -9,6 +9,7 @@
 #include "engine/io/checkpoint_names.h"
 #include "engine/io/checkpoint_search.h"
 #include "engine/io/checkpoint_verify.h"
+#include "engine/io/folder_lock.h"
 #include "engine/train/init_from.h"
 #include "engine/train/many_ranks.h"
 #include "engine/train/report.h"
@@ -196,6 +197,10 @@ RunPlace find_place(const RunSettings& settings, const GPT2Config& config, Preci
   const std::string why = why_branch(point, place, precision, options.optimizer);
   place.continues = why.empty();
   if (place.continues) return place;
+  // A live run saves later checkpoints all the time: a resume of its newest is refused, whatever the moment.
+  if (!point.step_named && !switched && options.optimizer == point.options.optimizer && is_own(place, point) &&
+      has_writer(place.checkpoints()))
+    const FolderLock refused(place.checkpoints(), "--run_name");
   place.run_name = free_run_name(
       point.run + (switched ? "-" + to_string(precision) : "") + "-from-" + std::to_string(point.step), place);
   place.notes.push_back(why + ": this run branches off as " + place.run_name + ", and leaves " + point.run +

@@ -55,7 +55,7 @@ struct Layout {
 };
 
 Hdf5Type read_type(const Bytes& bytes);
-std::vector<int64_t> read_shape(const Bytes& body);
+std::vector<int64_t> read_shape(const Bytes& bytes);
 Link read_link(const Bytes& body);
 Layout read_layout(const Bytes& body);
 void read_attribute(const Bytes& body, Hdf5Attributes& attributes); // adds one

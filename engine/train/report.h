@@ -40,7 +40,7 @@ std::string shape_text(const GPT2Config& config); // "12 layers, 12 heads, 768 c
 std::string data_text(const Dataset& dataset, const std::string& source);
 std::string batch_text(const RunPlan& plan);
 std::string optimizer_text(const RunPlan& plan);
-std::string kept_text(const Options& resolved); // which checkpoints stay
+std::string kept_text(const Options& o); // which checkpoints stay; `o` is resolved
 std::string memory_text(const std::vector<MemoryLine>& lines);
 
 std::vector<TableSection> start_table(const Session& session); // every setting that matters, resolved

@@ -11,7 +11,7 @@ struct OutputKind {
   std::string_view name;                 // "a report page"
   std::string_view start;                // each such file begins with it,
   std::string_view marker;               // and has this in its first 2 KiB
-  std::string_view older = {}; // what files of earlier versions have instead; "": the same
+  std::string_view older = {};           // what files of earlier versions have instead; "": the same
   std::string_view flag = "--overwrite"; // that replaces any file; "": there is none
 };
 

@@ -74,7 +74,7 @@ std::terminate_handler usual_terminate = nullptr;
   std::abort();
 }
 
-// 101: before any object of ours is constructed, for that may be what runs out of memory.
+// 101: before any other object is constructed, for that may be what runs out of memory.
 __attribute__((constructor(101))) void install_terminate() { usual_terminate = std::set_terminate(end_uncaught); }
 
 thread_local volatile bool inside_hdf5 = false;

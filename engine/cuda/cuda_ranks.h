@@ -33,7 +33,7 @@ class CudaRanks {
   void add_up(StepSums* sums);
   void maximise(uint32_t* amaxes, int64_t count);
 
-  // ---- Muon: the compute stream goes on when they have come ----
+  // ---- Muon: the compute stream waits until they arrive ----
   void gather_blocks(bf16* flat);           // every rank's slices of the blocks, in the parameter table's layout
   void gather(void* buffer, int64_t bytes); // `bytes` of each rank
   void add_up(UpdateSquares* updates);

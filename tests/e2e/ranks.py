@@ -28,8 +28,9 @@ if "--times" in sys.argv:
 
 STEPS = 20
 LAUNCHERS = ("OMPI_", "PMI_", "PMIX_", "SLURM_", "WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_", "GPT2_", "TORCHELASTIC_")
-# A rate at which noise grows little in 20 steps: the runs are compared, not the model. At 1e-4, FP32 still agrees to 1e-6, but where
-# sums of gradients in another order make one code of FP8 another, Adam's first steps carry that into losses that differ by 3e-4.
+# A low rate, at which rounding noise grows little in 20 steps. FP32 then agrees to 1e-4 everywhere. In FP8 a sum in another order can
+# round one value differently, and Adam's first steps amplify that: losses and norms differ by up to 3e-4, depending on the CPU. A
+# gradient that a rank loses or counts twice changes the norm of step 1 by more than 0.1.
 COMMON = ["--device", "cpu", "--layers", "2", "--heads", "2", "--channels", "64", "--seq_len", "32", "--target_batch_size", "12",
           "--max_steps", str(STEPS), "--max_lr", "1e-5", "--eval_freq", "10", "--eval_sequences", "22", "--sample_tokens", "0",
           "--checkpoint_freq", "0", "--no-save_best", "--no-use_tensorboard", "--threads", "1", "--log_freq", "1", "--nccl_timeout", "60"]
@@ -112,21 +113,23 @@ class Ranks(unittest.TestCase):
             ends.append((process.returncode, out, error, time.monotonic() - begin))
         return ends
 
-    def assert_like_one_rank(self, out, of_one, tolerance=1e-4):
+    def assert_like_one_rank(self, out, of_one, tolerance=1e-4, at_first=None):
+        """Losses and gradient norms within `tolerance`; those of step 1, before any update, within `at_first` if given."""
         for mine, expected in zip(numbers(out), numbers(of_one)):
             self.assertEqual(sorted(mine), sorted(expected))
-            for step, loss in expected.items():
-                self.assertAlmostEqual(mine[step], loss, delta=tolerance + 1e-9, msg=f"step {step}")
+            for step, value in expected.items():
+                delta = at_first if at_first and step == 1 else tolerance
+                self.assertAlmostEqual(mine[step], value, delta=delta + 1e-9, msg=f"step {step}")
         self.assertIn(STEPS, numbers(out)[0])
 
     # ---- the same losses ----
 
     def test_every_number_of_ranks_and_precision(self):
-        for precision in ("fp32", "fp8"):
+        for precision, tolerance in (("fp32", 1e-4), ("fp8", 2e-3)):
             one = self.with_gpus(1, "--precision", precision)
             for ranks in (2, 3, 4):
                 with self.subTest(precision=precision, ranks=ranks):
-                    self.assert_like_one_rank(self.with_gpus(ranks, "--precision", precision), one)
+                    self.assert_like_one_rank(self.with_gpus(ranks, "--precision", precision), one, tolerance, at_first=1e-4)
 
     def test_every_way_to_share_the_work(self):
         one = self.with_gpus(1)

@@ -4,22 +4,22 @@
 #include <memory>
 #include <string>
 
-#include "engine/backend/backend.h"    // defines: open_backend, cuda_version
-#include "engine/base/address_space.h" // defines: refuse_little_address_space
-#include "engine/base/process.h"       // defines: StopSignal
-#include "engine/base/program.h"       // defines: run_program, Error, ExitCode
-#include "engine/base/terminal.h"      // defines: is_terminal, wants_colour
-#include "engine/dist/rank_group.h"    // defines: RankGroup
-#include "engine/dist/spawn.h"         // defines: run_ranks (--gpus)
-#include "engine/train/evaluation.h"   // defines: evaluate_only
-#include "engine/train/many_ranks.h"   // defines: join_ranks, as_one_of
-#include "engine/train/options.h"      // defines: parse_options
-#include "engine/train/plan_run.h"     // defines: plan_run, plan_table (--plan)
-#include "engine/train/resume.h"       // defines: find_resume_point (--resume), describe_checkpoints
-#include "engine/train/run_plan.h"     // defines: backend_options
-#include "engine/train/run_settings.h" // defines: settle
-#include "engine/train/session.h"      // defines: Session
-#include "engine/train/trainer.h"      // defines: Trainer
+#include "engine/backend/backend.h"      // defines: open_backend, cuda_version
+#include "engine/dry_run/dry_run.h"      // defines: plan_run, plan_table (--plan)
+#include "engine/logging/terminal.h"     // defines: is_terminal, wants_colour
+#include "engine/options/options.h"      // defines: parse_options
+#include "engine/options/run_plan.h"     // defines: backend_options
+#include "engine/ranks/rank_group.h"     // defines: RankGroup
+#include "engine/ranks/spawn.h"          // defines: run_ranks (--gpus)
+#include "engine/run/evaluation.h"       // defines: evaluate_only
+#include "engine/run/multi_rank.h"       // defines: join_ranks, as_one_of
+#include "engine/run/resume_point.h"     // defines: find_resume_point (--resume), describe_checkpoints
+#include "engine/run/run_settings.h"     // defines: settle
+#include "engine/run/session.h"          // defines: Session
+#include "engine/run/trainer.h"          // defines: Trainer
+#include "engine/system/address_space.h" // defines: refuse_little_address_space
+#include "engine/system/process.h"       // defines: StopSignal
+#include "engine/system/program.h"       // defines: run_program, Error, ExitCode
 
 namespace {
 

@@ -15,9 +15,9 @@
 
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
-#include "engine/io/checkpoint_folder.h"
-#include "engine/io/checkpoint_search.h"
-#include "engine/io/manifest.h"
+#include "engine/checkpoint/folder.h"
+#include "engine/checkpoint/search.h"
+#include "engine/hdf5/manifest.h"
 #include "tests/temporary_folder.h"
 
 namespace gpt2::testing {

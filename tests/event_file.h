@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/io/crc32c.h"
+#include "engine/logging/crc32c.h"
 
 namespace gpt2::testing {
 

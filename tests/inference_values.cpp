@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/program.h"
-#include "engine/inference/sampling.h"
+#include "engine/system/program.h"
+#include "engine/text/sampling.h"
 #include "tools/common/inference_model.h"
 
 namespace {

@@ -9,10 +9,11 @@
 #include <thread>
 #include <vector>
 
-#include "engine/base/process.h"
-#include "engine/dist/lobby.h"
-#include "engine/dist/meeting_place.h"
-#include "engine/dist/rendezvous.h"
+#include "engine/network/lobby.h"
+#include "engine/rendezvous/job_token.h"
+#include "engine/rendezvous/master_address.h"
+#include "engine/rendezvous/rendezvous.h"
+#include "engine/system/process.h"
 #include "tests/ranks_testing.h"
 
 namespace gpt2 {

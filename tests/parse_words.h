@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/train/options.h"
+#include "engine/options/options.h"
 
 namespace gpt2 {
 

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/dist/launch.h"
-#include "engine/dist/rank_group.h"
+#include "engine/ranks/rank_group.h"
+#include "engine/rendezvous/launcher.h"
 
 namespace gpt2 {
 

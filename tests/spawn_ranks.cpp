@@ -8,10 +8,10 @@
 #include <cstdlib>
 #include <string>
 
-#include "engine/base/program.h"
-#include "engine/dist/launch.h"
-#include "engine/dist/rank_group.h"
-#include "engine/dist/spawn.h"
+#include "engine/ranks/rank_group.h"
+#include "engine/ranks/spawn.h"
+#include "engine/rendezvous/launcher.h"
+#include "engine/system/program.h"
 
 namespace {
 

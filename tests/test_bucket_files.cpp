@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "engine/base/rng.h"
-#include "engine/data/tokenizer.h"
+#include "engine/text/tokenizer.h"
 #include "tests/expect_error.h"
 #include "tests/open_files.h"
 #include "tests/temporary_folder.h"

@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <stdexcept>
 
-#include "engine/io/hdf5_state_reader.h"
-#include "engine/io/hdf5_state_writer.h"
+#include "engine/hdf5/state_reader.h"
+#include "engine/hdf5/state_writer.h"
 #include "tests/checkpoint_testing.h"
 #include "tests/expect_error.h"
 #include "tests/file_size_limit.h"

@@ -1,9 +1,9 @@
 // Which checkpoints of a run stay on the disk, and that nothing else ever goes.
-#include "engine/io/checkpoint_pruning.h"
+#include "engine/checkpoint/pruning.h"
 
 #include <doctest/doctest.h>
 
-#include "engine/io/checkpoint_names.h"
+#include "engine/checkpoint/names.h"
 #include "tests/checkpoint_testing.h"
 #include "tests/contains.h"
 

@@ -7,8 +7,8 @@
 #include <functional>
 #include <limits>
 
-#include "engine/base/hdf5_handle.h"
-#include "engine/io/checkpoint_reader.h"
+#include "engine/checkpoint/reader.h"
+#include "engine/hdf5/handle.h"
 #include "tests/checkpoint_testing.h"
 #include "tests/expect_error.h"
 #include "tests/file_size_limit.h"

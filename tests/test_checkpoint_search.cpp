@@ -1,5 +1,5 @@
 // Which checkpoint a user means: runs, markers, steps, paths.
-#include "engine/io/checkpoint_search.h"
+#include "engine/checkpoint/search.h"
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>
@@ -8,10 +8,10 @@
 #include <atomic>
 #include <thread>
 
-#include "engine/base/hdf5_handle.h"
-#include "engine/io/checkpoint_names.h"
-#include "engine/io/checkpoint_verify.h"
-#include "engine/io/folder_lock.h"
+#include "engine/checkpoint/names.h"
+#include "engine/checkpoint/verify.h"
+#include "engine/hdf5/handle.h"
+#include "engine/system/folder_lock.h"
 #include "tests/checkpoint_testing.h"
 #include "tests/expect_error.h"
 #include "tests/opened_files.h"

@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "engine/base/hdf5_handle.h"
+#include "engine/hdf5/handle.h"
 #include "tests/expect_error.h"
 #include "tests/sharded_model.h"
 

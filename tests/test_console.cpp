@@ -1,5 +1,5 @@
 // What the user sees: lines cut to the terminal, whole in a file; the bar; the pace of a run; steps that stand out.
-#include "engine/train/console.h"
+#include "engine/logging/console.h"
 
 #include <doctest/doctest.h>
 
@@ -7,10 +7,10 @@
 #include <limits>
 #include <sstream>
 
-#include "engine/train/pace.h"
-#include "engine/train/progress.h"
-#include "engine/train/report.h"
-#include "engine/train/spike.h"
+#include "engine/logging/loss_spike.h"
+#include "engine/logging/progress.h"
+#include "engine/logging/throughput.h"
+#include "engine/run/summary.h"
 #include "tests/contains.h"
 
 using namespace gpt2;

@@ -4,8 +4,8 @@
 
 #include <filesystem>
 
-#include "engine/base/files.h"
 #include "engine/data/dataset_folder.h"
+#include "engine/system/files.h"
 #include "tests/expect_error.h"
 #include "tests/temporary_folder.h"
 #include "tools/prepare_data/journal.h"

@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "engine/base/files.h"
 #include "engine/base/rng.h"
-#include "engine/data/sample_text.h"
+#include "engine/system/files.h"
+#include "engine/text/sample_text.h"
 #include "tests/expect_error.h"
 #include "tests/temporary_folder.h"
 #include "tests/tokenizer_tables.h"

@@ -1,4 +1,4 @@
-#include "engine/base/files.h"
+#include "engine/system/files.h"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "engine/io/folder_lock.h"
+#include "engine/system/folder_lock.h"
 
 #include <doctest/doctest.h>
 #include <signal.h>

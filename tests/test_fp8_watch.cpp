@@ -1,5 +1,5 @@
 // When a block is found unfit for FP8, and what the table at the end of a run says.
-#include "engine/train/fp8_watch.h"
+#include "engine/run/fp8_monitor.h"
 
 #include <doctest/doctest.h>
 

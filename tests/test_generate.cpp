@@ -1,5 +1,5 @@
 // Texts from a model that counts: windows, endings, batches; and what a reader sees of them.
-#include "engine/inference/generate.h"
+#include "engine/text/generate.h"
 
 #include <doctest/doctest.h>
 
@@ -7,7 +7,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/utf8.h"
-#include "engine/inference/text_codec.h"
+#include "engine/text/text_codec.h"
 #include "tests/expect_error.h"
 #include "tools/generate/text_stream.h"
 

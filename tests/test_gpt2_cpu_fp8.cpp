@@ -5,7 +5,7 @@
 #include <limits>
 #include <map>
 
-#include "engine/data/sample_text.h"
+#include "engine/text/sample_text.h"
 #include "tests/tiny_gpt2.h"
 
 using namespace gpt2;

@@ -1,5 +1,5 @@
 // The secret of a job: who has it, how two processes prove it, and what nobody else can do.
-#include "engine/dist/handshake.h"
+#include "engine/network/handshake.h"
 
 #include <doctest/doctest.h>
 #include <poll.h>
@@ -8,8 +8,9 @@
 #include <fstream>
 #include <numeric>
 
-#include "engine/dist/mesh.h"
-#include "engine/dist/wire.h"
+#include "engine/network/wire.h"
+#include "engine/rendezvous/job_token.h"
+#include "engine/rendezvous/mesh.h"
 #include "tests/expect_error.h"
 #include "tests/meeting_testing.h"
 #include "tests/temporary_folder.h"

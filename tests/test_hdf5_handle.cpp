@@ -1,4 +1,4 @@
-#include "engine/base/hdf5_handle.h"
+#include "engine/hdf5/handle.h"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // Reading HDF5 files without libhdf5: what the library wrote comes back, and damage is an answer.
-#include "engine/base/hdf5_reader.h"
+#include "engine/hdf5/reader.h"
 
 #include <doctest/doctest.h>
 #include <hdf5.h>
@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <numeric>
 
-#include "engine/base/files.h"
+#include "engine/system/files.h"
 #include "tests/contains.h"
 #include "tests/temporary_folder.h"
 

@@ -8,9 +8,9 @@
 #include <fstream>
 #include <limits>
 
-#include "engine/base/files.h"
-#include "engine/exchange/safetensors.h"
-#include "engine/exchange/weight_source.h"
+#include "engine/pretrained/safetensors.h"
+#include "engine/pretrained/weight_source.h"
+#include "engine/system/files.h"
 #include "tests/expect_error.h"
 #include "tests/temporary_folder.h"
 #include "tools/export_hf/export_hf.h"

@@ -13,11 +13,11 @@
 #include <map>
 #include <string>
 
-#include "engine/base/files.h"
-#include "engine/io/folder_lock.h"
-#include "engine/io/hdf5_state_reader.h"
-#include "engine/io/hdf5_state_writer.h"
-#include "engine/io/log_file.h"
+#include "engine/hdf5/state_reader.h"
+#include "engine/hdf5/state_writer.h"
+#include "engine/logging/log_file.h"
+#include "engine/system/files.h"
+#include "engine/system/folder_lock.h"
 #include "tests/temporary_folder.h"
 
 using namespace gpt2;

@@ -9,14 +9,14 @@
 #include <fstream>
 #include <functional>
 
-#include "engine/base/files.h"
 #include "engine/data/dataset_folder.h"
 #include "engine/data/dataset_manifest.h"
-#include "engine/exchange/safetensors.h"
-#include "engine/exchange/weight_source.h"
-#include "engine/inference/tasks.h"
-#include "engine/io/manifest.h"
-#include "engine/io/metrics.h"
+#include "engine/hdf5/manifest.h"
+#include "engine/logging/metrics.h"
+#include "engine/pretrained/safetensors.h"
+#include "engine/pretrained/weight_source.h"
+#include "engine/system/files.h"
+#include "engine/text/tasks.h"
 #include "tests/expect_error.h"
 #include "tests/metrics_lines.h"
 #include "tests/temporary_folder.h"

@@ -1,5 +1,5 @@
 // Which launcher started this process, from what it left in the environment, and who trains with it.
-#include "engine/dist/launch.h"
+#include "engine/rendezvous/launcher.h"
 
 #include <doctest/doctest.h>
 
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/dist/rank_group.h"
+#include "engine/ranks/rank_group.h"
 #include "tests/expect_error.h"
 
 using namespace gpt2;

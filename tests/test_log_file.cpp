@@ -1,5 +1,5 @@
 // A log whose disk fills up, whose folder is removed: the run hears of it and goes on.
-#include "engine/io/log_file.h"
+#include "engine/logging/log_file.h"
 
 #include <doctest/doctest.h>
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/files.h"
+#include "engine/system/files.h"
 #include "tests/contains.h"
 #include "tests/expect_error.h"
 #include "tests/file_size_limit.h"

@@ -1,7 +1,7 @@
 // manifest.json, and what it finds: damage, missing, added and swapped files, manifests of another checkpoint.
 //
 // GPT2_BIT_FLIPS, GPT2_TRUNCATIONS: how many of each (make faults asks for 10,000 and 1,000).
-#include "engine/io/manifest.h"
+#include "engine/hdf5/manifest.h"
 
 #include <doctest/doctest.h>
 
@@ -10,9 +10,9 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "engine/io/checkpoint_verify.h"
-#include "engine/io/hdf5_state_reader.h"
-#include "engine/io/parallel_jobs.h"
+#include "engine/checkpoint/verify.h"
+#include "engine/hdf5/parallel_jobs.h"
+#include "engine/hdf5/state_reader.h"
 #include "tests/expect_error.h"
 #include "tests/sharded_model.h"
 

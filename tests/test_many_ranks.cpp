@@ -1,12 +1,12 @@
 // What ranks settle besides the steps, with real groups in threads.
-#include "engine/train/many_ranks.h"
+#include "engine/run/multi_rank.h"
 
 #include <doctest/doctest.h>
 
 #include <cstdlib>
 #include <utility>
 
-#include "engine/train/report.h"
+#include "engine/run/summary.h"
 #include "tests/contains.h"
 #include "tests/ranks_testing.h"
 

@@ -1,4 +1,4 @@
-#include "engine/io/metrics.h"
+#include "engine/logging/metrics.h"
 
 #include <doctest/doctest.h>
 
@@ -10,7 +10,7 @@
 #include <regex>
 #include <vector>
 
-#include "engine/base/files.h"
+#include "engine/system/files.h"
 #include "tests/expect_error.h"
 #include "tests/file_size_limit.h"
 #include "tests/temporary_folder.h"

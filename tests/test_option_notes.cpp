@@ -1,12 +1,12 @@
 // Options that do nothing, and what a resumed run does otherwise than before.
-#include "engine/train/option_notes.h"
+#include "engine/run/option_notes.h"
 
 #include <doctest/doctest.h>
 
 #include <iterator>
 #include <sstream>
 
-#include "engine/train/option_fields.h"
+#include "engine/options/option_fields.h"
 #include "tests/contains.h"
 #include "tests/parse_words.h"
 

@@ -1,4 +1,4 @@
-#include "engine/train/options.h"
+#include "engine/options/options.h"
 
 #include <doctest/doctest.h>
 
@@ -13,10 +13,10 @@
 #include "engine/base/error.h"
 #include "engine/base/toml.h"
 #include "engine/model/config.h"
-#include "engine/train/help.h"
-#include "engine/train/option_fields.h"
-#include "engine/train/peer_flags.h"
-#include "engine/train/run_plan.h"
+#include "engine/options/flag_aliases.h"
+#include "engine/options/help.h"
+#include "engine/options/option_fields.h"
+#include "engine/options/run_plan.h"
 #include "tests/expect_error.h"
 #include "tests/parse_words.h"
 

@@ -1,11 +1,11 @@
 // Files that a user names for output: which may be replaced.
-#include "engine/base/output_file.h"
+#include "engine/system/output_file.h"
 
 #include <doctest/doctest.h>
 
 #include <filesystem>
 
-#include "engine/base/files.h"
+#include "engine/system/files.h"
 #include "tests/expect_error.h"
 #include "tests/temporary_folder.h"
 

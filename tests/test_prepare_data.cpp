@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "engine/base/files.h"
-#include "engine/data/sample_text.h"
 #include "engine/data/shard.h"
+#include "engine/system/files.h"
+#include "engine/text/sample_text.h"
 #include "tests/expect_error.h"
 #include "tests/open_files.h"
 #include "tests/temporary_folder.h"

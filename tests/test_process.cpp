@@ -1,5 +1,5 @@
 // How a process ends: by its own exit code, by a signal, for want of memory. Each case ends a child of the test.
-#include "engine/base/process.h"
+#include "engine/system/process.h"
 
 #include <doctest/doctest.h>
 #include <sys/resource.h>
@@ -14,8 +14,8 @@
 #include <string>
 #include <system_error>
 
-#include "engine/base/hdf5_handle.h"
-#include "engine/base/program.h"
+#include "engine/hdf5/handle.h"
+#include "engine/system/program.h"
 #include "tests/contains.h"
 
 using namespace gpt2;

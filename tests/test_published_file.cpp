@@ -1,12 +1,12 @@
 // The file by which rank 0 publishes its address and the secret: private, and never in the place of another file.
-#include "engine/dist/published_file.h"
+#include "engine/rendezvous/published_file.h"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
 #include <fstream>
 
-#include "engine/base/files.h"
+#include "engine/system/files.h"
 #include "tests/expect_error.h"
 #include "tests/meeting_testing.h"
 #include "tests/temporary_folder.h"

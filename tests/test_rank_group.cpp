@@ -1,5 +1,5 @@
 // Messages between ranks, and the watch over those that die, stall or fail.
-#include "engine/dist/rank_group.h"
+#include "engine/ranks/rank_group.h"
 
 #include <dirent.h>
 #include <doctest/doctest.h>
@@ -9,9 +9,9 @@
 #include <cstring>
 #include <random>
 
-#include "engine/dist/agreement.h"
-#include "engine/dist/rendezvous.h"
-#include "engine/dist/watch.h"
+#include "engine/ranks/agreement.h"
+#include "engine/rendezvous/heartbeat.h"
+#include "engine/rendezvous/rendezvous.h"
 #include "tests/expect_error.h"
 #include "tests/ranks_testing.h"
 

@@ -1,5 +1,5 @@
 // Ranks that find each other, and strangers that do not keep them from it.
-#include "engine/dist/rendezvous.h"
+#include "engine/rendezvous/rendezvous.h"
 
 #include <doctest/doctest.h>
 #include <sys/resource.h>

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "engine/io/folder_lock.h"
+#include "engine/system/folder_lock.h"
 #include "tests/contains.h"
 #include "tests/metrics_lines.h"
 #include "tests/temporary_folder.h"

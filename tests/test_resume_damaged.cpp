@@ -12,13 +12,13 @@
 #include <new>
 #include <thread>
 
-#include "engine/base/files.h"
-#include "engine/base/hdf5_handle.h"
-#include "engine/base/program.h"
-#include "engine/io/checkpoint_names.h"
-#include "engine/io/checkpoint_search.h"
-#include "engine/io/checkpoint_verify.h"
-#include "engine/train/resume.h"
+#include "engine/checkpoint/names.h"
+#include "engine/checkpoint/search.h"
+#include "engine/checkpoint/verify.h"
+#include "engine/hdf5/handle.h"
+#include "engine/run/resume_point.h"
+#include "engine/system/files.h"
+#include "engine/system/program.h"
 #include "tests/expect_error.h"
 #include "tests/ranks_testing.h"
 #include "tests/sharded_model.h"

@@ -1,9 +1,9 @@
 // What a planned run costs: checkpoints counted as pruning leaves them, however long the run is.
-#include "engine/train/run_cost.h"
+#include "engine/dry_run/run_cost.h"
 
 #include <doctest/doctest.h>
 
-#include "engine/io/checkpoint_pruning.h"
+#include "engine/checkpoint/pruning.h"
 
 using namespace gpt2;
 

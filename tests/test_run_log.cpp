@@ -1,5 +1,5 @@
 // What a run writes to its log folder, read back.
-#include "engine/train/run_log.h"
+#include "engine/run/run_log.h"
 
 #include <doctest/doctest.h>
 

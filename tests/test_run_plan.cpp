@@ -1,5 +1,5 @@
 // What the options mean on a given machine: device and precision, batch arithmetic, steps, the roofline.
-#include "engine/train/run_plan.h"
+#include "engine/options/run_plan.h"
 
 #include <doctest/doctest.h>
 

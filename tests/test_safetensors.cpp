@@ -1,5 +1,5 @@
 // Hugging Face's file format: what is written is read, what is damaged is refused.
-#include "engine/exchange/safetensors.h"
+#include "engine/pretrained/safetensors.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/data/sample_text.h"
+#include "engine/text/sample_text.h"
 
 #include <doctest/doctest.h>
 
@@ -7,9 +7,9 @@
 #include <map>
 #include <set>
 
-#include "engine/data/pretokenize.h"
-#include "engine/data/sample_grammar.h"
-#include "engine/data/tokenizer.h"
+#include "engine/text/pretokenize.h"
+#include "engine/text/sample_grammar.h"
+#include "engine/text/tokenizer.h"
 
 using namespace gpt2;
 

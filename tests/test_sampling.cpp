@@ -1,5 +1,5 @@
 // Which token comes next: the filters one by one against numbers worked out by hand, and drawing.
-#include "engine/inference/sampling.h"
+#include "engine/text/sampling.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/train/schedule.h"
+#include "engine/options/lr_schedule.h"
 
 #include <doctest/doctest.h>
 

@@ -12,9 +12,9 @@
 #include <numeric>
 #include <thread>
 
-#include "engine/base/files.h"
 #include "engine/base/log.h"
 #include "engine/base/rng.h"
+#include "engine/system/files.h"
 #include "tests/expect_error.h"
 #include "tests/file_size_limit.h"
 #include "tests/temporary_folder.h"

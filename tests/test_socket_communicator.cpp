@@ -7,7 +7,7 @@
 #include <random>
 
 #include "engine/base/float_formats.h"
-#include "engine/dist/communicator.h"
+#include "engine/ranks/communicator.h"
 #include "tests/expect_error.h"
 #include "tests/ranks_testing.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/inference/task_scores.h"
+#include "engine/text/task_scores.h"
 #include "tests/expect_error.h"
 
 using namespace gpt2;

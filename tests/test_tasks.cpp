@@ -1,9 +1,9 @@
 // Files of tasks: which labels are taken, and what a wrong one is called.
-#include "engine/inference/tasks.h"
+#include "engine/text/tasks.h"
 
 #include <doctest/doctest.h>
 
-#include "engine/base/files.h"
+#include "engine/system/files.h"
 #include "tests/expect_error.h"
 #include "tests/temporary_folder.h"
 #include "tests/tokenizer_tables.h"

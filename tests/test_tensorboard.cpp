@@ -1,6 +1,6 @@
 // The event files are read back here by a few lines of our own; test_tensorboard_reader.py reads the same demo run
 // with the real tensorboard package.
-#include "engine/io/tensorboard.h"
+#include "engine/logging/tensorboard.h"
 
 #include <doctest/doctest.h>
 
@@ -20,9 +20,9 @@
 
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
-#include "engine/io/crc32c.h"
-#include "engine/io/histogram.h"
-#include "engine/io/protobuf_writer.h"
+#include "engine/logging/crc32c.h"
+#include "engine/logging/histogram.h"
+#include "engine/logging/protobuf_writer.h"
 #include "tests/event_file.h"
 #include "tests/expect_error.h"
 #include "tests/file_size_limit.h"

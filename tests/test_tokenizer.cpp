@@ -1,4 +1,4 @@
-#include "engine/data/tokenizer.h"
+#include "engine/text/tokenizer.h"
 
 #include <doctest/doctest.h>
 
@@ -7,12 +7,12 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "engine/base/files.h"
 #include "engine/base/rng.h"
-#include "engine/base/stopped.h"
 #include "engine/base/utf8.h"
-#include "engine/data/bpe_merges.h"
-#include "engine/data/pretokenize.h"
+#include "engine/system/files.h"
+#include "engine/system/stopped.h"
+#include "engine/text/bpe_merges.h"
+#include "engine/text/pretokenize.h"
 #include "tests/expect_error.h"
 #include "tests/shared_data.h"
 #include "tests/temporary_folder.h"

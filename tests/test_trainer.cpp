@@ -3,9 +3,9 @@
 
 #include <limits>
 
-#include "engine/io/checkpoint_search.h"
-#include "engine/train/evaluation.h"
-#include "engine/train/report.h"
+#include "engine/checkpoint/search.h"
+#include "engine/run/evaluation.h"
+#include "engine/run/summary.h"
 #include "tests/expect_error.h"
 #include "tests/trainer_testing.h"
 

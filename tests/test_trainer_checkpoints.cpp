@@ -7,9 +7,9 @@
 #include <csignal>
 #include <limits>
 
-#include "engine/io/checkpoint_names.h"
-#include "engine/io/checkpoint_search.h"
-#include "engine/io/folder_lock.h"
+#include "engine/checkpoint/names.h"
+#include "engine/checkpoint/search.h"
+#include "engine/system/folder_lock.h"
 #include "tests/checkpoint_testing.h"
 #include "tests/expect_error.h"
 #include "tests/trainer_testing.h"

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "engine/train/evaluation.h"
+#include "engine/run/evaluation.h"
 #include "tests/checkpoint_testing.h"
 #include "tests/fp8_names.h"
 #include "tests/trainer_testing.h"

@@ -6,8 +6,8 @@
 #include <new>
 #include <utility>
 
-#include "engine/io/checkpoint_names.h"
-#include "engine/io/checkpoint_search.h"
+#include "engine/checkpoint/names.h"
+#include "engine/checkpoint/search.h"
 #include "tests/expect_error.h"
 #include "tests/file_size_limit.h"
 #include "tests/tokenizer_tables.h"

@@ -1,10 +1,10 @@
-#include "engine/base/tuning_store.h"
+#include "engine/system/tuning_store.h"
 
 #include <doctest/doctest.h>
 
 #include <filesystem>
 
-#include "engine/base/files.h"
+#include "engine/system/files.h"
 #include "tests/contains.h"
 #include "tests/temporary_folder.h"
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/data/tokenizer.h"
+#include "engine/text/tokenizer.h"
 
 namespace gpt2 {
 

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "engine/data/shard.h"
-#include "engine/train/option_fields.h"
-#include "engine/train/trainer.h"
+#include "engine/options/option_fields.h"
+#include "engine/run/trainer.h"
 #include "tests/contains.h"
 #include "tests/temporary_folder.h"
 

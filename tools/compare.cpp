@@ -5,11 +5,11 @@
 #include <iostream>
 #include <set>
 
-#include "engine/base/files.h"
 #include "engine/base/log.h"
-#include "engine/base/output_file.h"
 #include "engine/base/shell_words.h"
 #include "engine/base/split.h"
+#include "engine/system/files.h"
+#include "engine/system/output_file.h"
 #include "tools/common/tool_arguments.h"
 #include "tools/compare/comparison.h"
 #include "tools/compare/comparison_text.h"

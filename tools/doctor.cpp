@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <iostream>
 
-#include "engine/base/process.h"
-#include "engine/base/program.h"
 #include "engine/base/stopwatch.h"
-#include "engine/base/terminal.h"
+#include "engine/logging/terminal.h"
+#include "engine/system/process.h"
+#include "engine/system/program.h"
 #include "tools/doctor/examine.h"
 #include "tools/doctor/finding_text.h"
 

@@ -7,15 +7,15 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/error.h"
-#include "engine/base/files.h"
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
-#include "engine/base/output_file.h"
-#include "engine/base/process.h"
 #include "engine/base/stopwatch.h"
-#include "engine/base/terminal.h"
 #include "engine/data/loader.h"
-#include "engine/inference/task_scores.h"
+#include "engine/logging/terminal.h"
+#include "engine/system/files.h"
+#include "engine/system/output_file.h"
+#include "engine/system/process.h"
+#include "engine/text/task_scores.h"
 #include "tools/common/inference_arguments.h"
 
 namespace {

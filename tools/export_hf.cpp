@@ -4,8 +4,8 @@
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
-#include "engine/base/process.h"
-#include "engine/data/tokenizer.h"
+#include "engine/system/process.h"
+#include "engine/text/tokenizer.h"
 #include "tools/common/tool_arguments.h"
 #include "tools/export_hf/export_hf.h"
 

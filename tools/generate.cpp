@@ -5,11 +5,11 @@
 #include <sstream>
 
 #include "engine/base/error.h"
-#include "engine/base/files.h"
 #include "engine/base/log.h"
-#include "engine/base/process.h"
 #include "engine/base/utf8.h"
-#include "engine/inference/generate.h"
+#include "engine/system/files.h"
+#include "engine/system/process.h"
+#include "engine/text/generate.h"
 #include "tools/common/inference_arguments.h"
 #include "tools/generate/text_stream.h"
 

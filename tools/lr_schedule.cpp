@@ -4,14 +4,14 @@
 #include <iostream>
 #include <limits>
 
-#include "engine/base/files.h"
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
-#include "engine/base/output_file.h"
-#include "engine/base/program.h"
-#include "engine/base/terminal.h"
-#include "engine/train/run_plan.h"
-#include "engine/train/session.h"
+#include "engine/logging/terminal.h"
+#include "engine/options/run_plan.h"
+#include "engine/run/session.h"
+#include "engine/system/files.h"
+#include "engine/system/output_file.h"
+#include "engine/system/program.h"
 #include "tools/report/curve_svg.h"
 #include "tools/report/terminal_curve.h"
 

@@ -5,12 +5,12 @@
 #include <thread>
 
 #include "engine/base/error.h"
-#include "engine/base/files.h"
 #include "engine/base/log.h"
-#include "engine/base/output_file.h"
-#include "engine/base/process.h"
-#include "engine/base/program.h"
-#include "engine/dist/sockets.h"
+#include "engine/network/sockets.h"
+#include "engine/system/files.h"
+#include "engine/system/output_file.h"
+#include "engine/system/process.h"
+#include "engine/system/program.h"
 #include "tools/common/tool_arguments.h"
 #include "tools/report/option_defaults.h"
 #include "tools/report/page.h"

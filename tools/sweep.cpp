@@ -5,11 +5,11 @@
 #include <iostream>
 #include <numeric>
 
-#include "engine/base/files.h"
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
-#include "engine/base/output_file.h"
 #include "engine/base/shell_words.h"
+#include "engine/system/files.h"
+#include "engine/system/output_file.h"
 #include "tools/common/child_process.h"
 #include "tools/common/tool_arguments.h"
 #include "tools/report/option_defaults.h"

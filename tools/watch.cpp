@@ -5,9 +5,9 @@
 #include <thread>
 
 #include "engine/base/error.h"
-#include "engine/base/process.h"
-#include "engine/base/program.h"
-#include "engine/base/terminal.h"
+#include "engine/logging/terminal.h"
+#include "engine/system/process.h"
+#include "engine/system/program.h"
 #include "tools/common/tool_arguments.h"
 #include "tools/report/page_data.h"
 #include "tools/report/terminal_screen.h"

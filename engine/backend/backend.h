@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/cuda/gpt2_cuda.h"
-#include "engine/dist/communicator.h"
 #include "engine/model/model.h"
+#include "engine/ranks/communicator.h"
 
 namespace gpt2 {
 

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "engine/backend/backend.h"
-#include "engine/base/address_space.h"
 #include "engine/base/divisors.h"
 #include "engine/cpu/gpt2_cpu.h"
+#include "engine/system/address_space.h"
 #include "kernels/gemm.h"
 
 namespace gpt2 {

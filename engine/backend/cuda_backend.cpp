@@ -5,7 +5,7 @@
 #include "engine/backend/backend.h"
 #include "engine/backend/roofline.h"
 #include "engine/base/error.h"
-#include "engine/base/output_file.h"
+#include "engine/system/output_file.h"
 
 namespace gpt2 {
 

@@ -13,8 +13,8 @@
 #include "engine/cpu/key_value_cache_cpu.h"
 #include "engine/cpu/linear_cpu.h"
 #include "engine/cpu/muon_cpu.h"
-#include "engine/dist/communicator.h"
 #include "engine/model/model.h"
+#include "engine/ranks/communicator.h"
 #include "kernels/optimizer.h"
 
 namespace gpt2 {

@@ -7,9 +7,9 @@
 
 #include <optional>
 
-#include "engine/dist/communicator.h"
 #include "engine/model/fp8_recipe.h"
 #include "engine/model/linear_layer.h"
+#include "engine/ranks/communicator.h"
 #include "kernels/backend.h"
 
 namespace gpt2 {

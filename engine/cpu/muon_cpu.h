@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "engine/cpu/gpt2_cpu_buffers.h"
-#include "engine/dist/communicator.h"
 #include "engine/model/muon_layout.h"
+#include "engine/ranks/communicator.h"
 
 namespace gpt2 {
 

@@ -7,9 +7,9 @@
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/rng.h"
-#include "engine/base/tuning_store.h"
 #include "engine/cuda/gpt2_cuda.h"
 #include "engine/model/batch_sizes_that_fit.h"
+#include "engine/system/tuning_store.h"
 
 namespace gpt2 {
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "engine/cuda/cuda_buffers.h"
-#include "engine/cuda/nccl_communicator.h"
-#include "engine/dist/communicator.h"
 #include "engine/model/parameters.h"
+#include "engine/nccl/communicator.h"
+#include "engine/ranks/communicator.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/timeline.h"

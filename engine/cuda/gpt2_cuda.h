@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "engine/dist/communicator.h"
 #include "engine/model/model.h"
+#include "engine/ranks/communicator.h"
 #include "kernels/backend.h"
 
 namespace gpt2 {

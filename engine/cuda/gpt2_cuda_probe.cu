@@ -4,7 +4,7 @@
 #include <cuda_bf16.h>
 
 #include "engine/cuda/gpt2_cuda.h"
-#include "engine/cuda/nccl_communicator.h"
+#include "engine/nccl/communicator.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/open_device.h"
 #include "kernels/gemm_fp8.h"

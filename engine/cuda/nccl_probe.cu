@@ -10,7 +10,7 @@
 #include "engine/base/stopwatch.h"
 #include "engine/cuda/gpt2_cuda.h"
 #include "engine/cuda/gpu_health.h"
-#include "engine/cuda/nccl_library.h"
+#include "engine/nccl/library.h"
 #include "kernels/cuda/memory.h"
 
 namespace gpt2 {

@@ -4,10 +4,10 @@
 #include <filesystem>
 #include <map>
 
-#include "engine/base/content_hash.h"
 #include "engine/base/json_reader.h"
 #include "engine/data/dataset_folder.h"
 #include "engine/data/dataset_json.h"
+#include "engine/system/content_hash.h"
 
 namespace gpt2 {
 namespace fs = std::filesystem;

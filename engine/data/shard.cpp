@@ -10,10 +10,10 @@
 #include <sstream>
 #include <utility>
 
-#include "engine/base/files.h"
 #include "engine/base/hash.h"
 #include "engine/base/shell_words.h"
 #include "engine/data/shard_formats.h"
+#include "engine/system/files.h"
 
 namespace gpt2 {
 

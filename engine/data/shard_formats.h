@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/base/files.h"
+#include "engine/system/files.h"
 
 namespace gpt2 {
 

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "engine/base/hash.h"
-#include "engine/base/hdf5_handle.h"
-#include "engine/base/hdf5_reader.h"
 #include "engine/data/shard.h"
 #include "engine/data/shard_formats.h"
+#include "engine/hdf5/handle.h"
+#include "engine/hdf5/reader.h"
 
 namespace gpt2 {
 

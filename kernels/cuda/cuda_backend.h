@@ -33,7 +33,7 @@ constexpr size_t kGemmWorkspaceBytes = size_t{32} << 20; // cuBLAS's recommendat
 struct CudaOptions {
   int device = 0;
   bool deterministic = false; // no autotuning; cuDNN's deterministic backward
-  std::string plan_cache;     // file of autotuned plans (engine/base/tuning_store.h); empty: none
+  std::string plan_cache;     // file of autotuned plans (engine/system/tuning_store.h); empty: none
   AttentionKind attention = AttentionKind::automatic;
   size_t scratch_bytes = size_t{64} << 20; // per stream: partial sums, sort buffers
 

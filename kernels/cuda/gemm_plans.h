@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/tuning_store.h"
+#include "engine/system/tuning_store.h"
 #include "kernels/cuda/gemm_autotune.h"
 
 namespace gpt2 {

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "engine/base/files.h"
+#include "engine/system/files.h"
 
 namespace gpt2 {
 

@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "engine/backend/roofline.h"
-#include "engine/base/program.h"
 #include "engine/base/rng.h"
 #include "engine/cuda/gpt2_cuda_model.h"
-#include "engine/train/options.h" // the words of choices
+#include "engine/options/options.h" // the words of choices
+#include "engine/system/program.h"
 #include "kernels/cuda/profile.h"
 
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "engine/backend/roofline.h"
-#include "engine/base/program.h"
 #include "engine/cuda/gpt2_cuda.h"
+#include "engine/system/program.h"
 #include "kernels/attention.h"
 #include "kernels/cast_fp8.h"
 #include "kernels/cross_entropy_fp8.h"

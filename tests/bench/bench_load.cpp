@@ -13,11 +13,11 @@
 
 #include "engine/base/rng.h"
 #include "engine/base/stopwatch.h"
-#include "engine/io/checkpoint_folder.h"
-#include "engine/io/checkpoint_search.h"
-#include "engine/io/checkpoint_verify.h"
-#include "engine/io/manifest.h"
-#include "engine/io/parallel_jobs.h"
+#include "engine/checkpoint/folder.h"
+#include "engine/checkpoint/search.h"
+#include "engine/checkpoint/verify.h"
+#include "engine/hdf5/manifest.h"
+#include "engine/hdf5/parallel_jobs.h"
 #include "engine/model/model_state.h"
 
 using namespace gpt2;

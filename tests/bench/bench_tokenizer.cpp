@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "engine/base/files.h"
-#include "engine/base/program.h"
-#include "engine/data/sample_text.h"
-#include "engine/data/tokenizer.h"
+#include "engine/system/files.h"
+#include "engine/system/program.h"
+#include "engine/text/sample_text.h"
+#include "engine/text/tokenizer.h"
 
 namespace {
 

@@ -2,8 +2,8 @@
 // and reach the parsers behind them.
 #include <vector>
 
-#include "engine/io/checkpoint_format.h"
-#include "engine/io/manifest.h"
+#include "engine/checkpoint/format.h"
+#include "engine/hdf5/manifest.h"
 #include "tests/fuzz/fuzz_input.h"
 
 using namespace gpt2;

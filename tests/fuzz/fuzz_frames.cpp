@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "engine/dist/handshake.h"
-#include "engine/dist/launch.h"
-#include "engine/dist/messages.h"
+#include "engine/network/handshake.h"
+#include "engine/rendezvous/launcher.h"
+#include "engine/rendezvous/messages.h"
 #include "tests/fuzz/fuzz_input.h"
 
 using namespace gpt2;

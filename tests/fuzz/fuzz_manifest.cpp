@@ -2,7 +2,7 @@
 // parser takes reads back to the same text.
 #include <nlohmann/json.hpp>
 
-#include "engine/io/manifest.h"
+#include "engine/hdf5/manifest.h"
 #include "tests/fuzz/fuzz_input.h"
 
 using namespace gpt2;

@@ -1,5 +1,5 @@
 // The BPE tables. An input is encoder.json and vocab.bpe with a zero byte between them.
-#include "engine/data/tokenizer.h"
+#include "engine/text/tokenizer.h"
 #include "tests/fuzz/fuzz_input.h"
 
 using namespace gpt2;

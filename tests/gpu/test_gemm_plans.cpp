@@ -3,7 +3,7 @@
 
 #include <sstream>
 
-#include "engine/base/files.h"
+#include "engine/system/files.h"
 #include "kernels/gemm.h"
 #include "tests/contains.h"
 #include "tests/gpu/gpu_test.h"

@@ -16,11 +16,11 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/program.h"
 #include "engine/base/rng.h"
 #include "engine/cpu/gpt2_cpu.h"
 #include "engine/cuda/gpt2_cuda.h"
 #include "engine/model/model.h"
+#include "engine/system/program.h"
 #include "tests/memory_state.h"
 
 namespace {

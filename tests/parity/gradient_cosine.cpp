@@ -12,11 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/program.h"
 #include "engine/cuda/gpt2_cuda.h"
 #include "engine/data/loader.h"
 #include "engine/data/shard.h"
-#include "engine/train/schedule.h"
+#include "engine/options/lr_schedule.h"
+#include "engine/system/program.h"
 #include "tests/memory_state.h"
 
 namespace {

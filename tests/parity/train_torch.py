@@ -202,7 +202,7 @@ def initialize(model, seed):
 
 
 def learning_rate(step, max_lr, min_lr_ratio, warmup, steps):
-    """engine/train/schedule.cpp, cosine; `step` counts from 0."""
+    """engine/options/lr_schedule.cpp, cosine; `step` counts from 0."""
     max_lr, low = float(np.float32(max_lr)), float(np.float32(min_lr_ratio))
     if step < warmup:
         return max_lr * (step + 1) / warmup

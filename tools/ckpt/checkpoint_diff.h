@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/io/checkpoint_format.h"
+#include "engine/checkpoint/format.h"
 
 namespace gpt2 {
 

@@ -9,7 +9,7 @@
 #include <csignal>
 #include <utility>
 
-#include "engine/base/files.h"
+#include "engine/system/files.h"
 
 extern char** environ; // NOLINT(readability-redundant-declaration): only glibc declares it too
 

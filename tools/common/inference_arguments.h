@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/data/tokenizer.h"
+#include "engine/text/tokenizer.h"
 #include "tools/common/inference_model.h"
 #include "tools/common/tool_arguments.h"
 

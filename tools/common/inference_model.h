@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/backend/backend.h"
-#include "engine/exchange/weight_source.h"
+#include "engine/pretrained/weight_source.h"
 
 namespace gpt2 {
 

@@ -9,7 +9,7 @@
 #include "engine/base/error.h"
 #include "engine/base/formatted.h"
 #include "engine/base/nearest_name.h"
-#include "engine/base/program.h"
+#include "engine/system/program.h"
 
 namespace gpt2 {
 
@@ -52,7 +52,7 @@ inline Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return {ExitCode::usage, error.what(), "see --help"};
 }
 
-// The flag of every tool that writes a file named by the user (engine/base/output_file.h).
+// The flag of every tool that writes a file named by the user (engine/system/output_file.h).
 inline void add_overwrite(CLI::App& app, bool& overwrite,
                           const std::string& what = "replace an existing file, whoever wrote it") {
   app.add_flag("--overwrite", overwrite, what);

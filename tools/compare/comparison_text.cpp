@@ -4,7 +4,7 @@
 
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
-#include "engine/base/terminal.h"
+#include "engine/logging/terminal.h"
 #include "tools/report/run_table.h"
 
 namespace gpt2 {

@@ -5,7 +5,7 @@
 #include "engine/base/stopwatch.h"
 #include "engine/data/dataset_manifest.h"
 #include "engine/data/shard.h"
-#include "engine/train/report.h"
+#include "engine/run/summary.h"
 #include "tools/doctor/checks.h"
 
 namespace gpt2 {

@@ -4,7 +4,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/base/log.h"
-#include "engine/base/process.h"
+#include "engine/system/process.h"
 #include "tools/doctor/checks.h"
 
 namespace gpt2 {

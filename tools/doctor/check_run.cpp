@@ -2,8 +2,8 @@
 
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
-#include "engine/train/measure.h"
-#include "engine/train/report.h"
+#include "engine/dry_run/measure.h"
+#include "engine/run/summary.h"
 #include "tools/doctor/checks.h"
 #include "tools/doctor/fp8_share.h"
 

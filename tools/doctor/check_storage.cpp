@@ -2,15 +2,15 @@
 
 #include <filesystem>
 
-#include "engine/base/files.h"
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
-#include "engine/base/process.h"
 #include "engine/base/stopwatch.h"
-#include "engine/io/checkpoint_folder.h"
-#include "engine/io/checkpoint_search.h"
-#include "engine/io/checkpoint_verify.h"
-#include "engine/io/folder_lock.h"
+#include "engine/checkpoint/folder.h"
+#include "engine/checkpoint/search.h"
+#include "engine/checkpoint/verify.h"
+#include "engine/system/files.h"
+#include "engine/system/folder_lock.h"
+#include "engine/system/process.h"
 #include "tools/doctor/checks.h"
 
 namespace gpt2 {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "engine/train/plan_run.h"
+#include "engine/dry_run/dry_run.h"
 #include "tools/doctor/finding.h"
 
 namespace gpt2 {

@@ -1,8 +1,8 @@
 // The share of FP8 in a run: in FLOPs for both engines, in time on a GPU.
 #pragma once
 
+#include "engine/dry_run/dry_run.h"
 #include "engine/model/model.h"
-#include "engine/train/plan_run.h"
 #include "tools/doctor/finding.h"
 
 namespace gpt2 {

@@ -7,8 +7,8 @@
 
 #include "engine/base/error.h"
 #include "engine/base/json_reader.h"
-#include "engine/io/checkpoint_names.h"
-#include "engine/io/pending_folder.h"
+#include "engine/checkpoint/atomic_folder.h"
+#include "engine/checkpoint/names.h"
 #include "engine/model/parameters.h"
 
 namespace gpt2 {

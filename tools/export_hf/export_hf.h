@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/exchange/safetensors.h"
-#include "engine/exchange/weight_source.h"
+#include "engine/pretrained/safetensors.h"
+#include "engine/pretrained/weight_source.h"
 
 namespace gpt2 {
 

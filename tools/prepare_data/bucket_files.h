@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/files.h"
+#include "engine/system/files.h"
 
 namespace gpt2 {
 

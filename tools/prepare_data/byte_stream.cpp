@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/files.h"
-#include "engine/base/stopped.h"
+#include "engine/system/files.h"
+#include "engine/system/stopped.h"
 #include "tools/prepare_data/parquet.h"
 
 namespace gpt2 {

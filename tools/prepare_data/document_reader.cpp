@@ -5,7 +5,7 @@
 #include "engine/base/error.h"
 #include "engine/base/json_reader.h"
 #include "engine/base/log.h"
-#include "engine/base/stopped.h"
+#include "engine/system/stopped.h"
 #include "tools/prepare_data/byte_stream.h"
 #include "tools/prepare_data/parquet.h"
 

@@ -7,7 +7,7 @@
 #include <new>
 
 #include "engine/base/error.h"
-#include "engine/base/stopped.h"
+#include "engine/system/stopped.h"
 
 namespace gpt2 {
 namespace {

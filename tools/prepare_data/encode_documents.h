@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/data/tokenizer.h"
+#include "engine/text/tokenizer.h"
 #include "tools/prepare_data/document_reader.h"
 
 namespace gpt2 {

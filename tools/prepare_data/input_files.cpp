@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <optional>
 
-#include "engine/base/files.h"
 #include "engine/data/shard.h"
+#include "engine/system/files.h"
 
 namespace gpt2 {
 namespace fs = std::filesystem;

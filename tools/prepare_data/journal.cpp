@@ -4,10 +4,10 @@
 #include <filesystem>
 #include <initializer_list>
 
-#include "engine/base/files.h"
 #include "engine/base/json_reader.h"
 #include "engine/data/dataset_folder.h"
 #include "engine/data/dataset_json.h"
+#include "engine/system/files.h"
 
 namespace gpt2 {
 

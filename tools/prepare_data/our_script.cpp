@@ -1,7 +1,7 @@
 #include "tools/prepare_data/our_script.h"
 
 #include "engine/base/error.h"
-#include "engine/base/files.h"
+#include "engine/system/files.h"
 
 namespace gpt2 {
 

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <vector>
 
-#include "engine/base/files.h"
 #include "engine/base/json_reader.h"
+#include "engine/system/files.h"
 #include "tools/common/child_process.h"
 #include "tools/prepare_data/our_script.h"
 

@@ -8,11 +8,11 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "engine/base/files.h"
 #include "engine/base/hash.h"
-#include "engine/base/output_file.h"
 #include "engine/base/rng.h"
 #include "engine/data/dataset_folder.h"
+#include "engine/system/files.h"
+#include "engine/system/output_file.h"
 #include "tools/prepare_data/bucket_files.h"
 #include "tools/prepare_data/encode_documents.h"
 #include "tools/prepare_data/journal.h"

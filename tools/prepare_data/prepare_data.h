@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "engine/data/dataset_manifest.h"
-#include "engine/data/tokenizer.h"
+#include "engine/text/tokenizer.h"
 #include "tools/prepare_data/document_reader.h"
 
 namespace gpt2 {

@@ -4,8 +4,8 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "engine/base/files.h"
 #include "engine/data/shard_formats.h"
+#include "engine/system/files.h"
 
 namespace gpt2 {
 namespace fs = std::filesystem;

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/files.h"
 #include "engine/data/dataset_manifest.h"
 #include "engine/data/shard.h"
+#include "engine/system/files.h"
 
 namespace gpt2 {
 

@@ -1,6 +1,6 @@
 #include "tools/report/option_defaults.h"
 
-#include "engine/train/option_fields.h"
+#include "engine/options/option_fields.h"
 
 namespace gpt2 {
 

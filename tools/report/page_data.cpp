@@ -10,8 +10,8 @@
 #include "engine/base/formatted.h"
 #include "engine/base/json_reader.h"
 #include "engine/base/log.h"
-#include "engine/io/folder_lock.h"
 #include "engine/model/config.h"
+#include "engine/system/folder_lock.h"
 #include "tools/report/downsampling.h"
 #include "tools/report/heat_map.h"
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/files.h"
+#include "engine/system/files.h"
 
 namespace gpt2 {
 namespace {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "engine/dist/sockets.h"
+#include "engine/network/sockets.h"
 
 namespace gpt2 {
 

@@ -8,10 +8,10 @@
 #include <limits>
 #include <utility>
 
-#include "engine/base/files.h"
 #include "engine/base/json_reader.h"
 #include "engine/base/nearest_name.h"
-#include "engine/io/folder_lock.h"
+#include "engine/system/files.h"
+#include "engine/system/folder_lock.h"
 
 namespace gpt2 {
 namespace fs = std::filesystem;

@@ -13,15 +13,15 @@
 #include <map>
 #include <utility>
 
-#include "engine/base/files.h"
 #include "engine/base/formatted.h"
 #include "engine/base/json_reader.h"
 #include "engine/base/log.h"
 #include "engine/base/stopwatch.h"
 #include "engine/base/toml.h"
-#include "engine/io/checkpoint_search.h"
-#include "engine/io/folder_lock.h"
-#include "engine/train/option_fields.h"
+#include "engine/checkpoint/search.h"
+#include "engine/options/option_fields.h"
+#include "engine/system/files.h"
+#include "engine/system/folder_lock.h"
 #include "tools/common/child_process.h"
 #include "tools/report/page_data.h"
 #include "tools/report/run_metrics.h"

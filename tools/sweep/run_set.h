@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/base/process.h"
-#include "engine/train/options.h"
+#include "engine/options/options.h"
+#include "engine/system/process.h"
 #include "tools/report/run_metrics.h"
 
 namespace gpt2 {

@@ -4,10 +4,10 @@
 #include <filesystem>
 #include <set>
 
-#include "engine/base/files.h"
 #include "engine/base/nearest_name.h"
 #include "engine/base/toml.h"
-#include "engine/train/option_fields.h"
+#include "engine/options/option_fields.h"
+#include "engine/system/files.h"
 
 namespace gpt2 {
 namespace {

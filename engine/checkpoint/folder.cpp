@@ -1,0 +1,147 @@
+// Where a run's checkpoints stand, and the markers that name the newest and the best of them.
+#include "engine/checkpoint/folder.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "engine/checkpoint/names.h"
+#include "engine/checkpoint/search.h"
+#include "engine/ranks/agreement.h"
+#include "engine/system/files.h"
+
+namespace gpt2 {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool written_everywhere(const CheckpointSave& save, RankGroup& group) {
+  if (group.alone()) return save.written();
+  const std::vector<std::string> written = group.all_gather(save.written() ? "written" : "");
+  return std::ranges::none_of(written, &std::string::empty);
+}
+
+std::vector<std::string> clean_up(const std::string& folder, const KeepRule& keep, int64_t next_bytes) {
+  std::vector<std::string> warnings;
+  const auto failed = attempt([&] {
+    warnings.push_back(prune(folder, keep).why_not);
+    warnings.push_back(little_room(folder, next_bytes, free_disk_space(folder)));
+  });
+  if (failed) warnings.push_back(failed->what());
+  std::erase(warnings, "");
+  return warnings;
+}
+
+} // namespace
+
+CheckpointFolder::CheckpointFolder(const std::string& checkpoint_dir, const std::string& run, const KeepRule& keep)
+    : root_(without_slashes(checkpoint_dir)), run_(without_slashes(run)), folder_(root_ + "/" + run_), keep_(keep) {}
+
+void CheckpointFolder::begin(StatefulModel& model, const TrainState& state, bool is_best, RankGroup& group) {
+  if (saving()) throw std::logic_error("a save begins before the one before it has ended");
+  const auto busy = group.busy(); // a folder full of leftovers may take longer than the others' patience
+  end_cleaning();
+  result_ = {.step = state.step, .path = folder_ + "/" + step_folder_name(state.step), .is_best = is_best};
+  bytes_ = checkpoint_bytes(ParameterTable(model.config()).size());
+  save_ = std::make_unique<CheckpointSave>(result_.path, model, state, group);
+}
+
+std::optional<SaveResult> CheckpointFolder::end_if_written(RankGroup& group) {
+  if (!saving() || !written_everywhere(*save_, group)) return std::nullopt;
+  return end(group);
+}
+
+SaveResult CheckpointFolder::end(RankGroup& group) {
+  const auto busy = group.busy(); // a disk may be slower than that as well
+  const std::unique_ptr<CheckpointSave> save = std::move(save_);
+  result_.error = save->commit(group);
+  if (!result_.error && group.leads()) {
+    // It is there, whatever becomes of the markers: --resume latest looks for the newest one too.
+    if (const auto error = attempt([&] { mark(step_folder_name(result_.step), result_.is_best); }))
+      warnings_.push_back(std::string("warning: ") + error->what());
+    start_cleaning();
+  }
+  group.barrier(); // nobody goes on before the markers tell of it
+  return result_;
+}
+
+void CheckpointFolder::drop(RankGroup& group) {
+  const auto busy = group.busy(); // its thread writes to the end
+  save_.reset();
+}
+
+void CheckpointFolder::start_cleaning() {
+  const auto work = [folder = folder_, keep = keep_, bytes = bytes_] { return clean_up(folder, keep, bytes); };
+  try {
+    cleaning_ = std::async(std::launch::async, work);
+  } catch (const std::system_error&) { // no thread to be had
+    cleaning_ = std::async(std::launch::deferred, work);
+  }
+}
+
+void CheckpointFolder::end_cleaning() {
+  if (!cleaning_.valid()) return;
+  const std::vector<std::string> found = cleaning_.get();
+  warnings_.insert(warnings_.end(), found.begin(), found.end());
+}
+
+std::vector<std::string> CheckpointFolder::take_warnings() {
+  if (cleaning_.valid() && cleaning_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) end_cleaning();
+  return std::exchange(warnings_, {});
+}
+
+std::string CheckpointFolder::save(StatefulModel& model, const TrainState& state, bool is_best, RankGroup& group) {
+  begin(model, state, is_best, group);
+  const SaveResult result = end(group);
+  end_cleaning();
+  if (result.error) throw_agreed(group, *result.error);
+  return result.path;
+}
+
+void CheckpointFolder::mark(const std::string& name, bool is_best) const {
+  write_file_atomic(folder_ + "/" + kLatest, name + "\n", Links::replace);
+  if (is_best) write_file_atomic(folder_ + "/" + kBest, name + "\n", Links::replace);
+  show_in_root(kLatest);
+  if (is_best_of_root()) show_in_root(kBest);
+}
+
+// Of all runs in the --checkpoint_dir. Only what its marker names is compared: each run has put its best there.
+bool CheckpointFolder::is_best_of_root() const {
+  const std::string own = follow_marker(folder_, kBest), marked = follow_marker(root_, kBest);
+  if (own.empty() || marked.empty() || fs::path(marked).parent_path() == fs::path(folder_)) return !own.empty();
+  try {
+    return read_summary(own).val_loss < read_summary(marked).val_loss;
+  } catch (const Error&) { // the marked one is damaged, or was removed meanwhile
+    return true;
+  }
+}
+
+// This run's marker becomes that of the whole --checkpoint_dir. Other runs write there too, on other hosts perhaps
+// under the same process id, so the new file is made in the run's own folder.
+void CheckpointFolder::show_in_root(const char* marker) const {
+  const std::string checkpoint = follow_marker(folder_, marker);
+  if (checkpoint.empty()) return;
+  const std::string made = folder_ + "/.newest_" + marker, wanted = root_ + "/" + marker;
+  write_file_atomic(made, run_ + "/" + fs::path(checkpoint).filename().string() + "\n", Links::replace);
+  if (!renamed(made, wanted)) throw_system_error(ExitCode::disk, "replace", wanted, errno);
+  sync_path(root_);
+}
+
+void CheckpointFolder::check_writable(int64_t parameters) const {
+  make_folders(folder_);
+  clean_leftovers(root_); // of version 0.1, whose checkpoints stood there directly
+  const std::string probe = folder_ + "/.probe-" + std::to_string(::getpid());
+  write_file_atomic(probe, "");
+  ::unlink(probe.c_str());
+  check_room_for_checkpoint(folder_, parameters);
+}
+
+} // namespace gpt2

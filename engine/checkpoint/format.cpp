@@ -1,0 +1,345 @@
+#include "engine/checkpoint/format.h"
+
+#include <bit>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "engine/base/log.h"
+#include "engine/base/utf8.h"
+#include "engine/checkpoint/finite_reader.h"
+#include "engine/checkpoint/reader.h"
+#include "engine/hdf5/manifest.h"
+#include "engine/hdf5/state_writer.h"
+#include "engine/system/files.h"
+
+namespace gpt2 {
+namespace {
+
+const std::string kFormat = "GPT-2 training checkpoint", kRankFormat = kFormat + ", part of a rank";
+// 1: of one rank, and 2: of several, without a manifest; 3: a manifest belongs to it; 4: matrices have one moment,
+// Muon's.
+constexpr int64_t kOldest = 1, kHashed = 3, kMuon = 4;
+const std::string kConfigGroup = "/config", kTrainGroup = "/train", kModelGroup = "/model";
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm calendar{};
+  gmtime_r(&now, &calendar);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &calendar);
+  return text;
+}
+
+// ---- the parts of a file ----
+
+void write_config(Hdf5StateWriter writer, const GPT2Config& config) {
+  writer.write_text("name", config.name);
+  writer.write_int("layers", config.layers);
+  writer.write_int("heads", config.heads);
+  writer.write_int("channels", config.channels);
+  writer.write_int("seq_len", config.seq_len);
+  writer.write_int("vocab", config.vocab);
+  writer.write_int("padded_vocab", config.padded_vocab);
+}
+
+int read_extent(Hdf5StateReader& reader, const std::string& name) {
+  return static_cast<int>(read_count(reader, name, std::numeric_limits<int>::max()));
+}
+
+GPT2Config read_config(Hdf5StateReader reader) {
+  GPT2Config config;
+  config.name = reader.read_text("name");
+  config.layers = read_extent(reader, "layers");
+  config.heads = read_extent(reader, "heads");
+  config.channels = read_extent(reader, "channels");
+  config.seq_len = read_extent(reader, "seq_len");
+  config.vocab = read_extent(reader, "vocab");
+  config.padded_vocab = read_extent(reader, "padded_vocab");
+  return config;
+}
+
+void write_train_group(Hdf5StateWriter writer, const TrainState& state) {
+  writer.write_int("step", state.step);
+  writer.write_int("loader_position", state.loader_position);
+  writer.write_int("seed", std::bit_cast<int64_t>(state.seed)); // all 64 bits; large seeds look negative in h5py
+  writer.write_real("best_val_loss", state.best_val_loss);
+  writer.write_real("last_val_loss", state.last_val_loss);
+  writer.write_int("last_val_step", state.last_val_step);
+  writer.write_int("tokens", state.tokens);
+  writer.write_text("run_name", state.run_name);
+  writer.write_text("options_toml", state.options_toml);
+  writer.write_text("precision", state.precision);
+  if (!state.fp8_guard.empty()) writer.write_text("fp8_guard", state.fp8_guard);
+  if (!state.fp8_lag.empty()) writer.write_text("fp8_lag", state.fp8_lag);
+  if (state.hellaswag_due) writer.write_int("hellaswag_due", 1);
+  if (state.sample_due) writer.write_int("sample_due", 1);
+  writer.write_text("data", state.data);
+  if (!state.validation.empty()) writer.write_text("validation", state.validation);
+}
+
+int64_t read_val_step(Hdf5StateReader& reader) { // the first checkpoints of format_version 1 have none
+  return reader.has("last_val_step") ? reader.read_int("last_val_step") : -1;
+}
+
+[[noreturn]] void refuse(const std::string& name, const std::string& value) {
+  throw Error(ExitCode::checkpoint, "the checkpoint's " + name + " is " + value);
+}
+
+// A loss that is no number was never better than another: a run keeps 1e30 for "none", and so it always was for the
+// best.
+double read_best_loss(Hdf5StateReader& reader) {
+  const double loss = reader.read_real("best_val_loss");
+  if (!(loss >= 0 && loss <= kNoLoss)) refuse("best_val_loss", std::to_string(loss));
+  return loss;
+}
+
+double measured(double loss) {
+  return loss >= 0 && loss <= kNoLoss ? loss : kNoLoss;
+} // of a diverged run it may be NaN
+
+TrainState read_train_group(Hdf5StateReader reader) {
+  TrainState state;
+  state.step = read_count(reader, "step");
+  state.loader_position = read_count(reader, "loader_position");
+  state.seed = std::bit_cast<uint64_t>(reader.read_int("seed"));
+  state.best_val_loss = read_best_loss(reader);
+  state.last_val_loss = measured(reader.read_real("last_val_loss"));
+  state.last_val_step = read_val_step(reader);
+  if (state.last_val_step < -1 || state.last_val_step > state.step)
+    refuse("last_val_step", std::to_string(state.last_val_step) + " at step " + std::to_string(state.step));
+  state.tokens = read_count(reader, "tokens");
+  state.run_name = reader.read_text("run_name");
+  state.options_toml = reader.read_text("options_toml");
+  state.precision = reader.read_text("precision");
+  if (reader.has("fp8_guard")) state.fp8_guard = reader.read_text("fp8_guard");
+  if (reader.has("fp8_lag")) state.fp8_lag = reader.read_text("fp8_lag");
+  state.hellaswag_due = reader.has("hellaswag_due");
+  state.sample_due = reader.has("sample_due");
+  if (reader.has("data")) state.data = reader.read_text("data");
+  if (reader.has("validation")) state.validation = reader.read_text("validation");
+  return state;
+}
+
+// A step updates the weights once, or is skipped.
+void check_updates(StateReader& model, int64_t step) {
+  if (!model.has("adam_step")) return;
+  const int64_t updates = read_count(model, "adam_step");
+  if (updates > step) refuse("adam_step", std::to_string(updates) + " at step " + std::to_string(step));
+}
+
+// ---- opening one ----
+
+void check_format(const Hdf5StateFile& file, const std::string& format, bool has_manifest) {
+  if (!file.has_attribute("format") || file.read_text_attribute("format") != format) {
+    throw Error(ExitCode::checkpoint, file.path() + " is an HDF5 file, but not a checkpoint of this program",
+                "give a step, latest, best, or a folder that bin/ckpt list shows");
+  }
+  const int64_t version = file.read_int_attribute("format_version");
+  if (version < kOldest || version > kMuon) {
+    throw Error(ExitCode::checkpoint,
+                file.path() + " has format version " + std::to_string(version) + "; this program reads versions " +
+                    std::to_string(kOldest) + " to " + std::to_string(kMuon),
+                "use the version of the program that wrote it");
+  }
+  if (version >= kHashed && !has_manifest)
+    throw Error(ExitCode::checkpoint, file.path() + " cannot be verified: the manifest.json beside it is gone");
+}
+
+bool is_there(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
+}
+
+// The files of one checkpoint. They are read through their hashes, where there are some.
+class CheckpointFiles {
+ public:
+  explicit CheckpointFiles(std::string folder)
+      : folder_(std::move(folder)),
+        manifest_(read_manifest(folder_)),
+        cache_(std::make_shared<BlockCache>(manifest_ ? manifest_->ranks : 0)) {}
+
+  std::unique_ptr<Hdf5StateFile> state_file() const {
+    auto file = open(0);
+    check_format(*file, kFormat, manifest_.has_value());
+    return file;
+  }
+
+  int ranks(const Hdf5StateFile& state_file) const {
+    const int64_t ranks = state_file.has_attribute("ranks") ? state_file.read_int_attribute("ranks") : 1;
+    if (ranks < 1 || ranks > kMostRanks || (manifest_ && ranks != manifest_->ranks))
+      state_file.fail("ranks", "it is " + std::to_string(ranks));
+    return static_cast<int>(ranks);
+  }
+
+  // The file of a rank other than 0. One that belongs to another rank or another checkpoint does not pass.
+  std::unique_ptr<Hdf5StateFile> file_of(int rank, int ranks, int64_t step) const {
+    auto file = open(rank);
+    check_format(*file, kRankFormat, manifest_.has_value());
+    const std::pair<const char*, int64_t> expected[] = {{"rank", rank}, {"ranks", ranks}, {"step", step}};
+    for (const auto& [name, value] : expected) {
+      const int64_t found = file->read_int_attribute(name);
+      if (found != value) file->fail(name, "it is " + std::to_string(found) + ", not " + std::to_string(value));
+    }
+    return file;
+  }
+
+  const std::string& folder() const { return folder_; }
+
+ private:
+  std::unique_ptr<Hdf5StateFile> open(int rank) const {
+    if (!manifest_) return std::make_unique<Hdf5StateFile>(rank_file(folder_, rank), "");
+    return std::make_unique<Hdf5StateFile>(VerifiedFile(folder_, manifest_->of_rank(rank), cache_), "");
+  }
+
+  std::string folder_;
+  std::optional<Manifest> manifest_;
+  std::shared_ptr<BlockCache> cache_;
+};
+
+CheckpointReader open_model(const CheckpointFiles& checkpoint, std::unique_ptr<Hdf5StateFile> state_file,
+                            int64_t step) {
+  const int ranks = checkpoint.ranks(*state_file);
+  std::vector<std::unique_ptr<Hdf5StateFile>> files;
+  files.push_back(std::move(state_file));
+  std::string absent;
+  for (int rank = 1; rank < ranks; ++rank) {
+    const std::string path = rank_file(checkpoint.folder(), rank);
+    if (is_there(path))
+      files.push_back(checkpoint.file_of(rank, ranks, step));
+    else if (absent.empty())
+      absent = path;
+  }
+  return {std::move(files), kModelGroup, absent, ""};
+}
+
+std::string describe(const GPT2Config& config) {
+  return blocks_text(config) + ", " + std::to_string(config.seq_len) + " positions, " + std::to_string(config.vocab) +
+         " tokens (" + std::to_string(config.padded_vocab) + " rows)";
+}
+
+void check_same_shape(const std::string& folder, const GPT2Config& saved, const GPT2Config& wanted) {
+  if (describe(saved) == describe(wanted)) return;
+  throw Error(ExitCode::checkpoint,
+              folder + " holds another model: " + describe(saved) + "; this run's model has " + describe(wanted),
+              "resume with the shape it was trained with (--model " + saved.name + ", --seq_len " +
+                  std::to_string(saved.seq_len) + "), or start a new run in another --checkpoint_dir");
+}
+
+} // namespace
+
+void write_rank_file(const std::string& folder, int rank, int ranks, const GPT2Config& config, const TrainState& state,
+                     const StateSnapshot& snapshot) {
+  const std::string path = rank_file(folder, rank);
+  Hdf5NewFile file(path, "free some disk space, or choose another --checkpoint_dir");
+  file.write_attribute("format", rank == 0 ? kFormat : kRankFormat);
+  file.write_attribute("format_version", snapshot.of_muon() ? kMuon : kHashed);
+  file.write_attribute("program_version", std::string(GPT2_VERSION));
+  file.write_attribute("written", utc_now());
+  if (ranks > 1) file.write_attribute("ranks", int64_t{ranks});
+  if (rank == 0) {
+    write_config({file, kConfigGroup}, config);
+    write_train_group({file, kTrainGroup}, state);
+  } else {
+    file.write_attribute("rank", int64_t{rank});
+    file.write_attribute("step", state.step);
+  }
+  Hdf5StateWriter writer(file, kModelGroup);
+  snapshot.write_own(writer);
+  if (rank == 0) snapshot.write_common(writer);
+  file.close();
+  sync_path(path);
+}
+
+// Weights and two moments in FP32, and the rest.
+int64_t checkpoint_bytes(int64_t parameters) { return parameters * 12 + (1 << 20); }
+
+void check_room_for_checkpoint(const std::string& folder, int64_t parameters) {
+  const int64_t needed = checkpoint_bytes(parameters);
+  const int64_t available = free_disk_space(folder);
+  if (available >= needed) return;
+  throw Error(ExitCode::disk,
+              "a checkpoint in " + folder + " needs " + format_bytes(static_cast<double>(needed)) + ", and " +
+                  format_bytes(static_cast<double>(available)) + " are free",
+              "free some disk space, delete old checkpoints, or choose another --checkpoint_dir");
+}
+
+StateHeader read_state_header(const std::string& folder) {
+  const CheckpointFiles checkpoint(folder);
+  const auto file = checkpoint.state_file();
+  Hdf5StateReader train(*file, kTrainGroup);
+  StateHeader header;
+  header.step = read_count(train, "step");
+  header.val_loss = measured(train.read_real("last_val_loss"));
+  header.val_step = read_val_step(train);
+  header.precision = train.read_text("precision");
+  header.model = Hdf5StateReader(*file, kConfigGroup).read_text("name");
+  header.written = file->read_text_attribute("written");
+  header.ranks = checkpoint.ranks(*file);
+  for (int rank = 1; rank < header.ranks; ++rank) {
+    if (!is_there(rank_file(folder, rank))) file->fail("", rank_file(folder, rank) + " is not there");
+  }
+  return header;
+}
+
+StateHeader read_summary(const std::string& folder) {
+  const std::optional<Manifest> manifest = read_manifest(folder);
+  if (!manifest || !manifest->summary) return read_state_header(folder);
+  const auto& [written, model, precision, val_loss, val_step] = *manifest->summary;
+  return {.step = manifest->step,
+          .val_loss = measured(val_loss),
+          .val_step = val_step,
+          .ranks = manifest->ranks,
+          .model = model,
+          .precision = precision,
+          .written = written};
+}
+
+ManifestSummary summary_of(const GPT2Config& config, const TrainState& state) {
+  return {.written = utc_now(),
+          .model = to_valid_utf8(config.name),
+          .precision = to_valid_utf8(state.precision),
+          .val_loss = measured(state.last_val_loss),
+          .val_step = state.last_val_step};
+}
+
+TrainState read_train_state(const std::string& folder) {
+  return read_train_group({*CheckpointFiles(folder).state_file(), kTrainGroup});
+}
+
+TrainState load_state(const std::string& folder, StatefulModel& model) {
+  const CheckpointFiles checkpoint(folder);
+  auto file = checkpoint.state_file();
+  const TrainState state = read_train_group({*file, kTrainGroup});
+  check_same_shape(folder, read_config({*file, kConfigGroup}), model.config());
+  CheckpointReader reader = open_model(checkpoint, std::move(file), state.step);
+  check_updates(reader, state.step);
+  FiniteReader checked(reader);
+  model.load_state(checked);
+  return state;
+}
+
+OpenCheckpoint open_checkpoint(const std::string& folder) {
+  const CheckpointFiles checkpoint(folder);
+  auto file = checkpoint.state_file();
+  OpenCheckpoint open;
+  open.config = read_config({*file, kConfigGroup});
+  for (const std::string& group : {kConfigGroup, kTrainGroup}) {
+    for (const auto& [name, value] : Hdf5StateReader(*file, group).scalars())
+      open.scalars.emplace_back(group.substr(1) + "/" + name, value);
+  }
+  Hdf5StateReader train(*file, kTrainGroup);
+  const int64_t step = read_count(train, "step");
+  auto model = std::make_unique<CheckpointReader>(open_model(checkpoint, std::move(file), step));
+  for (const auto& [name, value] : model->scalars()) open.scalars.emplace_back("model/" + name, value);
+  open.tensors = model->tensors();
+  open.model = std::move(model);
+  return open;
+}
+
+} // namespace gpt2

@@ -1,0 +1,374 @@
+#include "engine/checkpoint/search.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <tuple>
+
+#include "engine/base/error.h"
+#include "engine/checkpoint/atomic_folder.h"
+#include "engine/checkpoint/names.h"
+#include "engine/checkpoint/verify.h"
+
+namespace gpt2 {
+namespace {
+
+namespace fs = std::filesystem;
+
+// ---- what is there ----
+
+CheckpointInfo describe(const std::string& path) {
+  CheckpointInfo info;
+  info.path = path;
+  info.step = step_of(path);
+  try {
+    const StateHeader header = read_summary(path);
+    info.val_loss = header.val_loss;
+    info.val_step = header.val_step;
+    info.ranks = header.ranks;
+    info.written = header.written;
+    info.precision = header.precision;
+    info.model = header.model;
+  } catch (const Error&) { // shown, so that nobody wonders where it went
+    info.val_loss = kNoLoss;
+    info.precision = "damaged";
+  }
+  return info;
+}
+
+// Folders named step_N, by step, whether anything is in them or not.
+std::vector<std::string> step_folders(const std::string& folder) {
+  const auto scan = [&](bool& set_aside) {
+    std::vector<std::string> paths;
+    std::error_code absent; // no folder: no checkpoints
+    for (const auto& entry : fs::directory_iterator(folder, absent)) {
+      const std::string name = entry.path().filename().string();
+      set_aside = set_aside || name.find(".old-") != std::string::npos;
+      if (step_of(name) >= 0) paths.push_back(folder + "/" + name);
+    }
+    return paths;
+  };
+  bool set_aside = false;
+  std::vector<std::string> paths = scan(set_aside);
+  if (set_aside) {
+    bring_back_set_aside(folder);
+    paths = scan(set_aside);
+  }
+  std::ranges::sort(paths, {}, step_of);
+  return paths;
+}
+
+bool has_checkpoints(const std::string& folder) {
+  const std::vector<std::string> paths = step_folders(folder);
+  return std::any_of(paths.rbegin(), paths.rend(), is_complete);
+}
+
+// Also where a kill left it under another name.
+bool is_there(const std::string& checkpoint) {
+  if (step_of(checkpoint) < 0 || is_complete(checkpoint)) return is_complete(checkpoint);
+  bring_back_set_aside(fs::path(checkpoint).parent_path().string());
+  return is_complete(checkpoint);
+}
+
+// Names of the runs in a --checkpoint_dir: "" for checkpoints that stand there directly. A name may be a path
+// (--run_name sweep/lr3); three levels of it are searched, because the folder may be any, as "." is.
+std::vector<std::string> runs_in(const std::string& root) {
+  constexpr int kDeepest = 2;
+  std::vector<std::string> runs;
+  if (has_checkpoints(root)) runs.emplace_back();
+  std::error_code unreadable;
+  auto entry = fs::recursive_directory_iterator(root, fs::directory_options::skip_permission_denied, unreadable);
+  for (; !unreadable && entry != fs::recursive_directory_iterator(); entry.increment(unreadable)) {
+    const std::string name = entry->path().filename().string();
+    if (name.starts_with('.') || step_of(name) >= 0 || entry.depth() == kDeepest) entry.disable_recursion_pending();
+    if (name.starts_with('.') || step_of(name) >= 0 || !entry->is_directory(unreadable)) continue;
+    if (has_checkpoints(entry->path().string())) runs.push_back(entry->path().lexically_relative(root).string());
+  }
+  std::sort(runs.begin(), runs.end());
+  return runs;
+}
+
+std::string run_folder(const std::string& root, const std::string& run) {
+  return run.empty() ? root : root + "/" + run;
+}
+
+// Between runs the time counts; steps of one second by their number. Within a run only the step does: a clock may have
+// been set back.
+bool is_older(const CheckpointInfo& a, const CheckpointInfo& b) {
+  return std::tie(a.written, a.step) < std::tie(b.written, b.step);
+}
+
+std::string newest_of(const std::vector<std::string>& checkpoints) { // of different runs; "": of none
+  if (checkpoints.size() == 1) return checkpoints.front();
+  std::vector<CheckpointInfo> infos;
+  for (const std::string& path : checkpoints) {
+    CheckpointInfo info = describe(path);
+    for (const std::string& other : info.is_damaged() ? others_of_run(path) : std::vector<std::string>())
+      if (info.is_damaged()) info.written = describe(other).written; // about when the run saved last
+    infos.push_back(std::move(info));
+  }
+  const auto newest = std::max_element(infos.begin(), infos.end(), is_older);
+  return newest == infos.end() ? "" : newest->path;
+}
+
+// ---- which one is meant ----
+
+using Folders = std::vector<std::string>;
+
+std::string joined(const Folders& names, const std::string& between) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : between) + name;
+  return out;
+}
+
+[[noreturn]] void throw_not_there(const std::string& what, const Folders& folders, const std::string& if_none) {
+  std::vector<CheckpointInfo> checkpoints = list_checkpoints(folders);
+  std::erase_if(checkpoints, [](const CheckpointInfo& info) { return info.is_damaged(); });
+  if (checkpoints.empty()) throw Error(ExitCode::checkpoint, what, if_none);
+  constexpr size_t kShown = 8;
+  const size_t first = checkpoints.size() > kShown ? checkpoints.size() - kShown : 0;
+  std::string list = first > 0 ? "... " : "";
+  for (size_t i = first; i < checkpoints.size(); ++i) list += (i > first ? ", " : "") + checkpoints[i].path;
+  throw Error(ExitCode::checkpoint, what, "take one of these: " + list);
+}
+
+// Of a run's folder or a --checkpoint_dir: that of the run that its marker names.
+std::string latest_by_marker(const std::string& folder) {
+  const std::string marked = follow_marker(folder, kLatest);
+  return marked.empty() ? "" : latest_in(fs::path(marked).parent_path().string());
+}
+
+// Where markers lead nowhere, the newest by time.
+std::string find_latest(const Folders& folders) {
+  std::vector<std::string> candidates;
+  for (const std::string& folder : folders) {
+    if (const std::string latest = latest_by_marker(folder); !latest.empty()) {
+      candidates.push_back(latest);
+      continue;
+    }
+    for (const std::string& run : runs_in(folder)) {
+      if (const std::string latest = latest_in(run_folder(folder, run)); !latest.empty()) candidates.push_back(latest);
+    }
+  }
+  return newest_of(candidates);
+}
+
+// The checkpoints that runs mark as their best. A folder that holds checkpoints itself is a run, perhaps with others
+// below it.
+std::vector<std::string> marked_as_best(const std::string& folder) {
+  if (const std::string own = follow_marker(folder, kBest); !own.empty() && has_checkpoints(folder)) return {own};
+  std::vector<std::string> marked;
+  for (const std::string& run : runs_in(folder)) {
+    if (const std::string best = follow_marker(run_folder(folder, run), kBest); !best.empty()) marked.push_back(best);
+  }
+  return marked;
+}
+
+// The lowest validation loss of all runs; of equals the newest.
+std::string find_best(const Folders& folders) {
+  std::vector<CheckpointInfo> marked;
+  for (const std::string& folder : folders) {
+    for (const std::string& path : marked_as_best(folder)) marked.push_back(describe(path));
+  }
+  if (marked.size() > 1) std::erase_if(marked, [](const CheckpointInfo& info) { return info.is_damaged(); });
+  const auto best = std::ranges::min_element(marked, [](const CheckpointInfo& a, const CheckpointInfo& b) {
+    return a.val_loss != b.val_loss ? a.val_loss < b.val_loss : is_older(b, a);
+  });
+  return best == marked.end() ? "" : best->path;
+}
+
+std::string find_marked(const Folders& folders, const std::string& marker) {
+  return marker == kBest ? find_best(folders) : find_latest(folders);
+}
+
+// "RUN/5000" or "RUN/step_00005000" where the run has no such step: its own steps are the answer.
+void refuse_missing_step(const std::string& run_folder, const std::string& step) {
+  const std::vector<std::string> there = checkpoints_in(run_folder);
+  if (there.empty()) return;
+  constexpr size_t kShown = 8;
+  const size_t first = there.size() > kShown ? there.size() - kShown : 0;
+  std::string steps = first > 0 ? "... " : "";
+  for (size_t i = first; i < there.size(); ++i) steps += (i > first ? ", " : "") + std::to_string(step_of(there[i]));
+  throw Error(ExitCode::checkpoint, "there is no checkpoint of step " + step + " in " + run_folder,
+              "take one of its steps: " + steps);
+}
+
+int64_t to_step(const std::string& digits) { return std::strtoll(digits.c_str(), nullptr, 10); }
+
+// Of the run that saved last; where no marker tells which that was, of the only one that has this step.
+std::string find_step(const Folders& roots, const std::string& run, const std::string& step,
+                      const std::string& if_none) {
+  const std::string name = step_folder_name(to_step(step));
+  std::vector<std::string> marked, candidates;
+  Folders meant;
+  for (const std::string& root : roots) {
+    meant.push_back(run_folder(root, run));
+    if (const std::string latest = latest_by_marker(meant.back()); !latest.empty()) marked.push_back(latest);
+    for (const std::string& other : runs_in(root)) {
+      const std::string path = run_folder(root, other) + "/" + name;
+      if (is_there(path)) candidates.push_back(path);
+    }
+  }
+  const std::string newest = newest_of(marked);
+  if (!newest.empty()) meant = {fs::path(newest).parent_path().string()};
+  for (const std::string& folder : meant) {
+    if (is_there(folder + "/" + name)) return folder + "/" + name;
+  }
+  if (!run.empty()) {
+    for (const std::string& folder : meant) refuse_missing_step(folder, step);
+  }
+  const bool any_run = run.empty() && newest.empty();
+  if (any_run && candidates.size() == 1) return candidates.front();
+  const std::string missing = "there is no checkpoint of step " + step + " in " + joined(meant, " or ");
+  if (candidates.empty()) throw_not_there(missing, meant, if_none);
+  throw Error(ExitCode::checkpoint,
+              any_run ? "several runs in " + joined(roots, " and ") + " have a checkpoint of step " + step : missing,
+              "name one by its path: " + joined(candidates, ", "));
+}
+
+// Without what would hide a name: "step_00000010/." is one, and so is "." in its folder.
+std::string plain_path(const std::string& path) {
+  const std::string plain = without_slashes(fs::path(path).lexically_normal().string());
+  const std::string name = fs::path(plain).filename().string();
+  std::error_code ignored;
+  return name == "." || name == ".." ? fs::weakly_canonical(plain, ignored).string() : plain;
+}
+
+// A checkpoint, its state file or its step's number in a run's folder, a run's folder, a --checkpoint_dir, or a marker
+// in one of these; "": none.
+std::string find_at(const std::string& path) {
+  if (is_there(path)) return path;
+  const fs::path parent = fs::path(path).parent_path();
+  const std::string name = fs::path(path).filename().string(), folder = parent.empty() ? "." : parent.string();
+  if (name == "state.h5" && is_there(folder)) return folder;
+  if ((name == kLatest || name == kBest) && !runs_in(folder).empty()) return find_marked({folder}, name);
+  if (const std::string step = folder + "/" + step_folder_name(to_step(name)); is_number(name) && is_there(step))
+    return step;
+  return !path.empty() && !runs_in(path).empty() ? find_latest({path}) : "";
+}
+
+// ---- reading one ----
+
+// An Error without a hint is about a damaged file: the newest older one beside it that is valid goes with it.
+template <class Read>
+TrainState with_hint(const std::string& checkpoint, const Read& read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::checkpoint && !is_complete(checkpoint)) throw removed_meanwhile(checkpoint);
+    if (!error.hint().empty() || error.code() != ExitCode::checkpoint) throw;
+    const std::string what = error.what(), where = what.find(checkpoint) == std::string::npos ? checkpoint + ": " : "";
+    throw Error(error.code(), where + what, hint_if_damaged(checkpoint));
+  }
+}
+
+} // namespace
+
+std::vector<std::string> checkpoints_in(const std::string& folder) {
+  std::vector<std::string> paths = step_folders(folder);
+  std::erase_if(paths, [](const std::string& path) { return !is_complete(path); });
+  return paths;
+}
+
+std::vector<CheckpointInfo> list_run(const std::string& folder) {
+  const std::string latest = latest_in(folder), best = follow_marker(folder, kBest);
+  std::vector<CheckpointInfo> checkpoints;
+  for (const std::string& path : checkpoints_in(folder)) {
+    CheckpointInfo info = describe(path);
+    info.bytes = bytes_of(path);
+    info.latest = path == latest;
+    info.best = path == best;
+    if (!info.is_damaged() || is_complete(path)) checkpoints.push_back(std::move(info)); // else removed meanwhile
+  }
+  return checkpoints;
+}
+
+std::vector<CheckpointInfo> list_checkpoints(const std::vector<std::string>& checkpoint_dirs) {
+  std::vector<std::vector<CheckpointInfo>> runs;
+  for (const std::string& checkpoint_dir : checkpoint_dirs) {
+    const std::string root = without_slashes(checkpoint_dir);
+    for (const std::string& run : runs_in(root)) {
+      runs.push_back(list_run(run_folder(root, run)));
+      for (CheckpointInfo& info : runs.back()) info.run = run;
+    }
+  }
+  std::erase_if(runs, [](const auto& run) { return run.empty(); }); // removed meanwhile
+  const auto last_save = [](const auto& run) {                      // of a run: its highest step that can be read
+    const auto found = std::find_if(run.rbegin(), run.rend(), [](const auto& info) { return !info.is_damaged(); });
+    return found == run.rend() ? run.back() : *found;
+  };
+  std::stable_sort(runs.begin(), runs.end(),
+                   [&](const auto& a, const auto& b) { return is_older(last_save(a), last_save(b)); });
+  std::vector<CheckpointInfo> all;
+  for (const std::vector<CheckpointInfo>& run : runs) all.insert(all.end(), run.begin(), run.end());
+  return all;
+}
+
+// Damaged or not: those who verify it report it, and go back.
+std::string latest_in(const std::string& folder) {
+  const std::vector<std::string> paths = step_folders(folder);
+  const auto newest = std::find_if(paths.rbegin(), paths.rend(), is_complete);
+  return newest == paths.rend() ? "" : *newest;
+}
+
+std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, const std::string& run,
+                            const std::string& which, const std::string& if_none) {
+  Folders roots, meant;
+  for (const std::string& dir : checkpoint_dirs) {
+    roots.push_back(without_slashes(dir));
+    meant.push_back(run_folder(roots.back(), run));
+  }
+  if (is_number(which)) return find_step(roots, run, which, if_none);
+  if (which == kLatest || which == kBest) {
+    if (const std::string found = find_marked(meant, which); !found.empty()) return found;
+    const std::string where = " in " + joined(meant, " or ");
+    throw_not_there(which == kBest ? "no checkpoint" + where + " is marked as best" : "there is no checkpoint" + where,
+                    meant, if_none);
+  }
+  if (const std::string path = plain_path(which); !path.empty()) {
+    if (const std::string found = find_at(path); !found.empty()) return found;
+    for (const Folders& places : {meant, roots}) {
+      std::vector<std::string> candidates;
+      for (const std::string& place : places) {
+        if (const std::string found = find_at(place + "/" + path); !found.empty()) candidates.push_back(found);
+      }
+      if (!candidates.empty()) return newest_of(candidates);
+    }
+    const fs::path named = path;
+    const std::string name = named.filename().string(), step = is_number(name) ? name : std::to_string(step_of(name));
+    if (is_number(step)) {
+      refuse_missing_step(named.parent_path().string(), step);
+      for (const Folders& places : {meant, roots}) {
+        for (const std::string& place : places) refuse_missing_step((place / named).parent_path().string(), step);
+      }
+    }
+  }
+  throw_not_there("there is no checkpoint at \"" + which + "\"", roots, if_none);
+}
+
+int64_t bytes_of(const std::string& checkpoint) {
+  int64_t bytes = 0;
+  std::error_code gone;
+  for (const auto& entry : fs::directory_iterator(checkpoint, gone))
+    if (const uintmax_t size = entry.file_size(gone); !gone) bytes += static_cast<int64_t>(size); // no folder's
+  return bytes;
+}
+
+std::string checkpoint_dir_of(const std::string& checkpoint, const std::string& run) {
+  fs::path folder = fs::absolute(checkpoint).lexically_normal().parent_path();
+  const fs::path name(run);
+  const auto depth = std::distance(name.begin(), name.end());
+  fs::path above = folder;
+  for (auto level = 0; level < depth; ++level) above = above.parent_path();
+  return (folder.lexically_relative(above) == name ? above : folder).string();
+}
+
+TrainState load_checkpoint(const std::string& checkpoint, StatefulModel& model) {
+  return with_hint(checkpoint, [&] { return load_state(checkpoint, model); });
+}
+
+TrainState read_checkpoint(const std::string& checkpoint) {
+  return with_hint(checkpoint, [&] { return read_train_state(checkpoint); });
+}
+
+} // namespace gpt2

@@ -1,0 +1,103 @@
+#include "engine/checkpoint/verify.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "engine/checkpoint/names.h"
+#include "engine/checkpoint/search.h"
+#include "engine/hdf5/manifest.h"
+#include "engine/hdf5/parallel_jobs.h"
+#include "engine/ranks/agreement.h"
+
+namespace gpt2 {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Every `ranks`-th block, over all files, from number `rank` on.
+void verify_share(const std::string& checkpoint, const Manifest& manifest, int rank, int ranks) {
+  struct Block {
+    size_t file, number;
+  };
+  std::vector<Block> share;
+  std::vector<File> files;
+  size_t counted = 0;
+  for (const FileHashes& hashes : manifest.files) {
+    for (size_t number = 0; number < hashes.blocks.size(); ++number) {
+      if (counted++ % static_cast<size_t>(ranks) == static_cast<size_t>(rank)) share.push_back({files.size(), number});
+    }
+    files.push_back(File::open(checkpoint + "/" + hashes.name, ExitCode::checkpoint));
+  }
+  run_jobs(share.size(), [&](size_t i) {
+    const auto [file, number] = share[i];
+    const FileHashes& hashes = manifest.files[file];
+    const int64_t begin = static_cast<int64_t>(number) * kBlockBytes;
+    if (hash_of_range(files[file], begin, hashes.block_bytes(number)) != hashes.blocks[number])
+      throw damaged_block(files[file].path(), hashes, number);
+  });
+}
+
+} // namespace
+
+std::optional<Error> find_fault(const std::string& checkpoint, RankGroup& group) {
+  std::optional<Error> mine;
+  {
+    const auto busy = group.busy(); // a disk may be slower than the others' patience
+    mine = attempt([&] {
+      if (const auto manifest = read_manifest(checkpoint))
+        verify_share(checkpoint, *manifest, group.rank(), group.ranks());
+      if (group.leads()) read_state_header(checkpoint);
+    });
+    if (mine && !is_complete(checkpoint)) mine = removed_meanwhile(checkpoint);
+  }
+  const std::optional<RankError> fault = first_error(group, mine); // whichever rank found it: it is the file's
+  if (!fault) return std::nullopt;
+  if (fault->error.code() != ExitCode::checkpoint) throw_agreed(group, fault->error);
+  return fault->error;
+}
+
+std::string why_invalid(const std::string& checkpoint) {
+  RankGroup alone;
+  const std::optional<Error> fault = find_fault(checkpoint, alone);
+  return fault ? fault->what() : "";
+}
+
+bool is_unverified(const std::string& checkpoint) {
+  std::error_code unreadable;
+  return !fs::exists(manifest_path(checkpoint), unreadable);
+}
+
+Error removed_meanwhile(const std::string& checkpoint) {
+  return Error(ExitCode::checkpoint, checkpoint + " was removed meanwhile: a run keeps only some of its checkpoints",
+               "--list_checkpoints and bin/ckpt list show those that are there now");
+}
+
+bool is_removal(const Error& fault) {
+  return fault.code() == ExitCode::checkpoint && fault.hint() == removed_meanwhile("").hint();
+}
+
+bool is_lost(const Error& fault) {
+  return is_removal(fault) || (fault.code() == ExitCode::checkpoint && fault.hint().empty());
+}
+
+std::vector<std::string> others_of_run(const std::string& checkpoint) {
+  const std::string parent = fs::path(checkpoint).parent_path().string();
+  std::vector<std::string> paths = checkpoints_in(parent.empty() ? "." : parent);
+  std::erase_if(paths, [&](const std::string& path) { return step_of(path) == step_of(checkpoint); });
+  std::ranges::reverse(paths);
+  return paths;
+}
+
+std::string valid_one_before(const std::string& checkpoint) {
+  for (const std::string& other : others_of_run(checkpoint))
+    if (step_of(other) < step_of(checkpoint) && why_invalid(other).empty()) return other;
+  return "";
+}
+
+std::string hint_if_damaged(const std::string& checkpoint) {
+  const std::string before = valid_one_before(checkpoint);
+  return before.empty() ? "start a new run without --resume: there is no valid older checkpoint beside it"
+                        : "resume from the one before it: --resume " + before;
+}
+
+} // namespace gpt2

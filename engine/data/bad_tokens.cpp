@@ -1,0 +1,40 @@
+#include "engine/data/bad_tokens.h"
+
+#include <algorithm>
+
+#include "engine/base/error.h"
+
+namespace gpt2 {
+namespace {
+
+std::string place_of(const BadToken& token) {
+  return token.shard + ": token " + std::to_string(token.position) + " is " + std::to_string(token.token) +
+         ", beyond the vocabulary";
+}
+
+} // namespace
+
+std::optional<std::string> DataWatch::look(const HostBatch& batch) {
+  std::optional<std::string> line;
+  for (const BadToken& token : batch.bad) {
+    bad_ += 1;
+    recent_.push_back(seen_);
+    if (static_cast<int64_t>(recent_.size()) > kMostBad) {
+      throw Error(ExitCode::data,
+                  place_of(token) + ", and so are tokens in " + std::to_string(recent_.size()) + " of the last " +
+                      std::to_string(std::min(kWindow, seen_ + batch.batch_size)) + " sequences",
+                  "use shards made with GPT-2's tokenizer; if these were, make or copy this one again");
+    }
+    if (told_.size() < kMostLines && told_.insert(token.shard).second) {
+      line = place_of(token) +
+             ": its sequence is left out, as are others with such tokens; compare the file with its source "
+             "(sha256sum), and make or copy it again" +
+             (told_.size() == kMostLines ? "; further shards are not named" : "");
+    }
+  }
+  seen_ += batch.batch_size;
+  while (!recent_.empty() && recent_.front() <= seen_ - kWindow) recent_.pop_front();
+  return line;
+}
+
+} // namespace gpt2

@@ -1,0 +1,79 @@
+// Reads HDF5 files without libhdf5. The library trusts the sizes and addresses in a file: damaged ones make it read and
+// write beyond its buffers or allocate gigabytes. Here every address is inside the file and no two objects share a
+// byte. libhdf5 only writes.
+//
+// Supported is what h5py and libhdf5 write by default, in the format of HDF5 1.6 (superblock 0) and of 1.8 and later
+// (superblocks 2 and 3, groups of at most 8 members): groups, attributes, contiguous datasets, and chunked datasets
+// without filters. Not supported: compression, links between objects, chunks as libver="latest" indexes them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/system/files.h"
+
+namespace gpt2 {
+
+struct Hdf5Bytes {
+  std::function<void(int64_t offset, std::span<std::byte> out)> read; // inside the file; may throw
+  int64_t size;
+};
+Hdf5Bytes hdf5_bytes(const File& file); // which must outlive them
+
+struct Hdf5Type {
+  // Little-endian integers, IEEE floats, text of a fixed length; everything else (compounds, enums, text of any
+  // length, big-endian numbers) is `other`.
+  enum class Kind { integer, real, text, other };
+  Kind kind = Kind::other;
+  bool is_signed = false;
+  int64_t size = 0; // bytes of an element
+  bool operator==(const Hdf5Type&) const = default;
+};
+
+struct Hdf5Attribute {
+  Hdf5Type type;
+  std::vector<int64_t> shape; // {}: a scalar
+  std::vector<std::byte> value;
+};
+using Hdf5Attributes = std::map<std::string, Hdf5Attribute>;
+
+struct Hdf5Dataset {
+  Hdf5Type type;
+  std::vector<int64_t> shape;
+  std::vector<int64_t> chunk_shape;   // a contiguous dataset is one chunk
+  std::map<int64_t, int64_t> offsets; // of chunks in the file, by row-major number; absent: never written, zeros
+  Hdf5Attributes attributes;
+
+  int64_t elements() const;
+};
+
+struct Hdf5Contents {
+  Hdf5Attributes attributes;                   // of the root group
+  std::map<std::string, Hdf5Dataset> datasets; // by path: "train/step"
+};
+
+struct Hdf5Damage { // thrown: why a file cannot be read
+  std::string what;
+};
+
+// The structure of the file; values of datasets stay unread. follow: which members of the root group are wanted; the
+// rest of a file may be of any kind.
+Hdf5Contents read_hdf5(const Hdf5Bytes& file, const std::function<bool(const std::string&)>& follow);
+Hdf5Contents read_hdf5(const Hdf5Bytes& file); // all of it
+
+// Where elements [begin, begin + count) of a dataset are, in row-major order.
+struct Hdf5Range {
+  int64_t offset; // in the file; -1: zeros that were never written
+  int64_t bytes;
+};
+std::vector<Hdf5Range> ranges_of(const Hdf5Dataset& dataset, int64_t begin, int64_t count);
+
+// A single value of an integer or floating-point type, whatever its size.
+int64_t to_integer(const Hdf5Type& type, std::span<const std::byte> value);
+double to_real(const Hdf5Type& type, std::span<const std::byte> value);
+
+} // namespace gpt2

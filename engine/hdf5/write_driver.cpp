@@ -1,0 +1,158 @@
+#include "engine/hdf5/write_driver.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#if __has_include(<H5FDdevelop.h>) // HDF5 1.14 moved the interface for drivers there
+#include <H5FDdevelop.h>
+#endif
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <iterator>
+#include <span>
+
+#include "engine/system/files.h"
+
+namespace gpt2 {
+namespace {
+
+// Names, shapes and places of all datasets: a reader that looks for them need not go (16 MiB at a time, because hashed)
+// through all of the file. 444 tensors of 124M parameters take 250 KB.
+constexpr hsize_t kHeadersTogether = 128 << 10;
+
+struct DriverInfo {
+  int* error_number; // the Hdf5WriteDriver's
+};
+
+struct OpenFile : H5FD_t { // HDF5 keeps its own fields at the front
+  int descriptor = -1;
+  int* error_number = nullptr;
+  haddr_t end_of_allocation = 0; // of what HDF5 uses
+  haddr_t end_of_file = 0;       // of what was written
+};
+
+OpenFile* ours(H5FD_t* file) { return static_cast<OpenFile*>(file); }
+const OpenFile* ours(const H5FD_t* file) { return static_cast<const OpenFile*>(file); }
+
+void remember(OpenFile* file, int error_number) {
+  if (*file->error_number == 0) *file->error_number = error_number;
+}
+
+H5FD_t* open_file(const char* path, unsigned flags, hid_t access, haddr_t) {
+  const auto* info = static_cast<const DriverInfo*>(H5Pget_driver_info(access));
+  if (!info || !(flags & H5F_ACC_CREAT)) return nullptr; // new files only
+  const int descriptor = uninterrupted([&] { return ::open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
+  if (descriptor < 0) {
+    *info->error_number = errno;
+    return nullptr;
+  }
+  auto* file = new OpenFile{};
+  file->descriptor = descriptor;
+  file->error_number = info->error_number;
+  return file;
+}
+
+herr_t close_file(H5FD_t* base) {
+  OpenFile* file = ours(base);
+  if (::close(file->descriptor) != 0 && errno != EINTR)
+    remember(file, errno); // where network file systems report a full disk
+  delete file;
+  return 0;
+}
+
+herr_t query(const H5FD_t*, unsigned long* flags) {
+  *flags = H5FD_FEAT_AGGREGATE_METADATA | H5FD_FEAT_ACCUMULATE_METADATA | H5FD_FEAT_DATA_SIEVE |
+           H5FD_FEAT_AGGREGATE_SMALLDATA | H5FD_FEAT_DEFAULT_VFD_COMPATIBLE;
+  return 0;
+}
+
+haddr_t get_end_of_allocation(const H5FD_t* file, H5FD_mem_t) { return ours(file)->end_of_allocation; }
+
+herr_t set_end_of_allocation(H5FD_t* file, H5FD_mem_t, haddr_t address) {
+  ours(file)->end_of_allocation = address;
+  return 0;
+}
+
+haddr_t get_end_of_file(const H5FD_t* file, H5FD_mem_t) { return ours(file)->end_of_file; }
+
+herr_t read(H5FD_t* base, H5FD_mem_t, hid_t, haddr_t address, size_t size, void* buffer) {
+  OpenFile* file = ours(base);
+  auto* bytes = static_cast<char*>(buffer);
+  while (size > 0) {
+    const ssize_t got =
+        uninterrupted([&] { return ::pread(file->descriptor, bytes, size, static_cast<off_t>(address)); });
+    if (got < 0) remember(file, errno);
+    if (got <= 0) break;
+    bytes += got;
+    address += static_cast<haddr_t>(got);
+    size -= static_cast<size_t>(got);
+  }
+  std::memset(bytes, 0, size); // beyond the end: zeros, as HDF5 expects
+  return 0;
+}
+
+herr_t write(H5FD_t* base, H5FD_mem_t, hid_t, haddr_t address, size_t size, const void* buffer) {
+  OpenFile* file = ours(base);
+  const auto* bytes = static_cast<const char*>(buffer);
+  file->end_of_file = std::max<haddr_t>(file->end_of_file, address + size);
+  while (size > 0 && *file->error_number == 0) {
+    const ssize_t put =
+        write_some(file->descriptor, std::as_bytes(std::span(bytes, size)), static_cast<int64_t>(address));
+    if (put < 0) {
+      remember(file, errno);
+      break;
+    }
+    bytes += put;
+    address += static_cast<haddr_t>(put);
+    size -= static_cast<size_t>(put);
+  }
+  return 0;
+}
+
+herr_t truncate(H5FD_t* base, hid_t, hbool_t) {
+  OpenFile* file = ours(base);
+  if (file->end_of_file == file->end_of_allocation || *file->error_number != 0) return 0;
+  const auto size = static_cast<off_t>(file->end_of_allocation);
+  if (uninterrupted([&] { return ::ftruncate(file->descriptor, size); }) != 0) remember(file, errno);
+  file->end_of_file = file->end_of_allocation;
+  return 0;
+}
+
+hid_t register_driver() {
+  H5FD_class_t driver{};
+#if H5_VERSION_GE(1, 14, 0)
+  driver.version = H5FD_CLASS_VERSION;
+  driver.value = static_cast<H5FD_class_value_t>(600); // 512 to 65535 are free for drivers that nobody else uses
+#endif
+  driver.name = "write_driver";
+  driver.maxaddr = static_cast<haddr_t>(INT64_MAX);
+  driver.fc_degree = H5F_CLOSE_WEAK;
+  const H5FD_mem_t types[H5FD_MEM_NTYPES] = H5FD_FLMAP_DICHOTOMY;
+  std::copy(std::begin(types), std::end(types), std::begin(driver.fl_map));
+  driver.fapl_size = sizeof(DriverInfo);
+  driver.open = open_file;
+  driver.close = close_file;
+  driver.query = query;
+  driver.get_eoa = get_end_of_allocation;
+  driver.set_eoa = set_end_of_allocation;
+  driver.get_eof = get_end_of_file;
+  driver.read = read;
+  driver.write = write;
+  driver.truncate = truncate;
+  return H5FDregister(&driver);
+}
+
+} // namespace
+
+Hdf5WriteDriver::Hdf5WriteDriver()
+    : driver_(register_driver(), H5FDunregister), access_(H5Pcreate(H5P_FILE_ACCESS), H5Pclose) {
+  const DriverInfo info{&error_number_};
+  H5Pset_driver(access_, driver_, &info);
+  H5Pset_libver_bounds(access_, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST); // what every version of h5py reads
+  H5Pset_meta_block_size(access_, kHeadersTogether);
+}
+
+} // namespace gpt2

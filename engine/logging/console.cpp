@@ -1,0 +1,102 @@
+#include "engine/logging/console.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <ostream>
+
+namespace gpt2 {
+namespace {
+
+constexpr size_t kContinued = 4; // spaces before what goes on from the line above
+
+const char* escape_of(Style style) {
+  switch (style) {
+    case Style::strong:
+      return "\x1b[1m";
+    case Style::good:
+      return "\x1b[32m";
+    case Style::warning:
+      return "\x1b[33m";
+    case Style::plain:
+      break;
+  }
+  return "";
+}
+
+// As many of `parts` as fit, the first one always.
+std::string join_while_fits(const std::vector<std::string>& parts, const std::string& separator, size_t columns) {
+  std::string out;
+  for (const std::string& part : parts) {
+    if (!out.empty() && text_width(out) + separator.size() + text_width(part) > columns) break;
+    out += (out.empty() ? "" : separator) + part;
+  }
+  return out;
+}
+
+} // namespace
+
+void Console::line(const std::string& text, Style style) { print(wrap_text(text, columns(), kContinued), style); }
+
+void Console::fields(const std::vector<std::string>& fields, Style style) {
+  print(join_while_fits(fields, " | ", columns()), style);
+}
+
+void Console::command(const std::string& text) { print("  " + text, Style::strong); }
+
+void Console::table(const std::vector<TableSection>& sections) {
+  size_t width = 0;
+  for (const TableSection& section : sections)
+    for (const auto& [name, value] : section.rows) width = std::max(width, name.size());
+  for (const TableSection& section : sections) {
+    print(section.title, Style::strong);
+    for (const auto& [name, value] : section.rows) {
+      const std::string row = "  " + name + std::string(width - name.size() + 2, ' ') + value;
+      print(wrap_text(row, columns(), width + 4), Style::plain);
+    }
+  }
+}
+
+void Console::progress(double share, const std::vector<std::string>& notes) {
+  constexpr size_t kNarrowest = 10, kWidest = 40;
+  if (!terminal_) return;
+  const size_t room = columns() - 1; // a terminal may break the line at its last column
+  const std::string percent = std::to_string(static_cast<int>(100 * share));
+  const std::string told = std::string(3 - percent.size(), ' ') + percent + "%";
+  std::vector<std::string> parts{told};
+  parts.insert(parts.end(), notes.begin(), notes.end());
+  const size_t frame = 3; // "[] "
+  bar_ = join_while_fits(parts, "  ", room > frame + kNarrowest ? room - frame - kNarrowest : room);
+  const size_t left = room > frame + text_width(bar_) ? room - frame - text_width(bar_) : 0;
+  if (left >= kNarrowest) {
+    const size_t width = std::min(left, kWidest);
+    const auto filled = static_cast<size_t>(share * static_cast<double>(width));
+    bar_ = "[" + std::string(filled, '=') + std::string(width - filled, ' ') + "] " + bar_;
+  }
+  draw_bar();
+}
+
+void Console::clear_progress() {
+  if (bar_.empty()) return;
+  out_ << "\r\x1b[K" << std::flush;
+  bar_.clear();
+}
+
+// A file has no right edge.
+size_t Console::columns() const {
+  return terminal_ ? static_cast<size_t>(std::max(20, columns_())) : std::numeric_limits<size_t>::max() / 2;
+}
+
+void Console::print(const std::string& text, Style style) {
+  const char* escape = colour_ ? escape_of(style) : "";
+  if (!bar_.empty()) out_ << "\r\x1b[K";
+  out_ << escape << text << (*escape ? "\x1b[0m" : "") << "\n";
+  draw_bar();
+  out_.flush(); // a file is followed with tail -f
+}
+
+void Console::draw_bar() {
+  if (!bar_.empty()) out_ << "\r" << bar_ << "\x1b[K" << std::flush;
+}
+
+} // namespace gpt2

@@ -1,0 +1,52 @@
+// What the user sees: lines, and on a terminal a progress bar below them. A file gets every line as it is; on a
+// terminal it is cut to the width.
+#pragma once
+
+#include <functional>
+#include <iosfwd>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/logging/terminal.h"
+
+namespace gpt2 {
+
+enum class Style { plain, strong, good, warning }; // seen where colours are wanted
+
+struct TableSection {
+  std::string title;
+  std::vector<std::pair<std::string, std::string>> rows; // name, value
+};
+
+class Console {
+ public:
+  Console(std::ostream& out, bool terminal, bool colour = false, std::function<int()> columns = terminal_columns)
+      : out_(out), terminal_(terminal), colour_(colour), columns_(std::move(columns)) {}
+  ~Console() { clear_progress(); }
+
+  bool is_terminal() const { return terminal_; }
+
+  // Each goes above the progress bar, if there is one.
+  void line(const std::string& text, Style style = Style::plain);                  // wrapped
+  void fields(const std::vector<std::string>& fields, Style style = Style::plain); // a | b | c; the last drop out
+  void command(const std::string& text);                                           // never cut: it is to be copied
+  void table(const std::vector<TableSection>& sections);
+
+  // Replaces the bar, "[====    ]  50%  step 5/10  eta 1m 00s" of the share that is done; nothing in a file. The last
+  // notes drop out.
+  void progress(double share, const std::vector<std::string>& notes);
+  void clear_progress();
+
+ private:
+  size_t columns() const;
+  void print(const std::string& text, Style style);
+  void draw_bar();
+
+  std::ostream& out_;
+  bool terminal_, colour_;
+  std::function<int()> columns_;
+  std::string bar_;
+};
+
+} // namespace gpt2

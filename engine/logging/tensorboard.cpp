@@ -1,0 +1,219 @@
+// Field numbers are those of TensorFlow's event.proto, summary.proto and tensor.proto, and of the hparams plugin's
+// plugin_data.proto and api.proto.
+#include "engine/logging/tensorboard.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "engine/base/utf8.h"
+#include "engine/logging/crc32c.h"
+#include "engine/logging/histogram.h"
+#include "engine/logging/protobuf_writer.h"
+#include "engine/system/files.h"
+#include "engine/system/process.h"
+
+namespace gpt2 {
+namespace {
+
+constexpr std::string_view kFilePrefix = "events.out.tfevents.";
+
+double wall_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// TensorBoard reads the files of a folder in the order of their names, and the names begin with a time in seconds. A
+// restart within the second, or after the clock was set back, must still sort behind what is there.
+int64_t next_file_time(const std::string& folder) {
+  auto seconds = static_cast<int64_t>(wall_seconds());
+  std::error_code unreadable; // then the clock alone decides, and creating the file reports what is wrong
+  for (const auto& entry : std::filesystem::directory_iterator(folder, unreadable)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kFilePrefix)) continue;
+    int64_t existing = 0;
+    std::from_chars(name.data() + kFilePrefix.size(), name.data() + name.size(), existing);
+    seconds = std::max(seconds, existing + 1);
+  }
+  return seconds;
+}
+
+std::string new_file_path(const std::string& folder) {
+  make_folders(folder);
+  char time[32];
+  std::snprintf(time, sizeof time, "%010lld", static_cast<long long>(next_file_time(folder)));
+  return folder + "/" + std::string(kFilePrefix) + time + "." + host_name() + "." + std::to_string(::getpid());
+}
+
+// u64 length, u32 masked CRC of the length, the data, u32 masked CRC of the data; little-endian.
+std::string frame_record(std::string_view data) {
+  const auto as_bytes = [](const auto& value) {
+    return std::string_view(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  const uint64_t length = data.size();
+  const uint32_t length_crc = masked_crc32c(as_bytes(length)), data_crc = masked_crc32c(data);
+  std::string record;
+  record.reserve(data.size() + 16);
+  record += as_bytes(length);
+  record += as_bytes(length_crc);
+  record += data;
+  record += as_bytes(data_crc);
+  return record;
+}
+
+ProtobufWriter encode_histogram(const Histogram& histogram) {
+  // Runs of empty buckets are written as one, as TensorFlow does: a weight tensor fills some 200 of 1,551.
+  const std::span<const double> limits = histogram_limits();
+  std::vector<double> kept_limits, kept_counts;
+  for (size_t i = 0; i < limits.size(); ++i) {
+    const bool run_goes_on = histogram.buckets[i] == 0 && i + 1 < limits.size() && histogram.buckets[i + 1] == 0;
+    if (run_goes_on) continue;
+    kept_limits.push_back(limits[i]);
+    kept_counts.push_back(static_cast<double>(histogram.buckets[i]));
+  }
+  ProtobufWriter proto;
+  proto.real(1, histogram.min).real(2, histogram.max).real(3, static_cast<double>(histogram.count));
+  proto.real(4, histogram.sum).real(5, histogram.sum_squares);
+  proto.packed(6, kept_limits).packed(7, kept_counts);
+  return proto;
+}
+
+// SummaryMetadata that hands the value to one of TensorBoard's plugins.
+ProtobufWriter encode_metadata(std::string_view plugin, std::string_view content, int data_class) {
+  constexpr int kUnknownClass = 0;
+  ProtobufWriter metadata;
+  metadata.message(1, ProtobufWriter().text(1, plugin).text(2, content));
+  if (data_class != kUnknownClass) metadata.integer(4, data_class);
+  return metadata;
+}
+
+// TensorProto of one string, shape ().
+ProtobufWriter encode_string_tensor(std::string_view text) {
+  constexpr int kString = 7;
+  return ProtobufWriter().integer(1, kString).message(2, ProtobufWriter()).text(8, text);
+}
+
+// TensorProto of no floats, shape (0): what goes with a value that is all metadata.
+ProtobufWriter encode_empty_tensor() {
+  constexpr int kFloat = 1;
+  const ProtobufWriter dimension = ProtobufWriter().integer(1, 0);
+  return ProtobufWriter().integer(1, kFloat).message(2, ProtobufWriter().message(2, dimension));
+}
+
+ProtobufWriter session_log(int status) { return ProtobufWriter().integer(1, status); }
+constexpr int kSessionStart = 1;
+
+enum class HParamType : int { text = 1, boolean = 2, number = 3 };
+
+// JSON, which the HPARAMS page speaks, has no NaN or infinity: such numbers go as text.
+HParam printable(const HParam& value) {
+  const double* number = std::get_if<double>(&value);
+  if (number && !std::isfinite(*number)) return std::to_string(*number);
+  if (const auto* text = std::get_if<std::string>(&value)) return to_valid_utf8(*text);
+  return value;
+}
+
+HParamType type_of(const HParam& value) {
+  if (std::holds_alternative<bool>(value)) return HParamType::boolean;
+  return std::holds_alternative<double>(value) ? HParamType::number : HParamType::text;
+}
+
+ProtobufWriter encode_value(const HParam& value) { // google.protobuf.Value
+  ProtobufWriter proto;
+  if (const auto* flag = std::get_if<bool>(&value))
+    proto.integer(4, *flag);
+  else if (const auto* number = std::get_if<double>(&value))
+    proto.real(2, *number);
+  else
+    proto.text(3, std::get<std::string>(value));
+  return proto;
+}
+
+} // namespace
+
+struct TensorBoardLogger::Impl {
+  LogFile file;
+  bool session_open = false; // hparams were written, their session has no end yet
+
+  Impl(const std::string& folder, Warn warn) : file(new_file_path(folder), AppendFile::Mode::create, std::move(warn)) {}
+
+  // `payload` is the field of Event that holds it: 3 file_version, 5 summary, 7 session_log.
+  static std::string event_record(int64_t step, int field, std::string_view payload) {
+    ProtobufWriter event;
+    event.real(1, wall_seconds()).integer(2, step).text(field, payload);
+    return frame_record(event.bytes());
+  }
+
+  static std::string summary_record(int64_t step, const ProtobufWriter& value) {
+    return event_record(step, 5, ProtobufWriter().message(1, value).bytes());
+  }
+
+  void write_summary(int64_t step, const ProtobufWriter& value) { file.append(summary_record(step, value)); }
+
+  // Step 0, always: TensorBoard reads these from the metadata, whatever the step.
+  static std::string hparams_record(const std::string& tag, int field, const ProtobufWriter& payload) {
+    const ProtobufWriter plugin_data = ProtobufWriter().message(field, payload);
+    ProtobufWriter value;
+    value.text(1, "_hparams_/" + tag).message(8, encode_empty_tensor());
+    value.message(9, encode_metadata("hparams", plugin_data.bytes(), 0));
+    return summary_record(0, value);
+  }
+};
+
+TensorBoardLogger::TensorBoardLogger(const std::string& folder, int64_t resume_step, Warn warn)
+    : impl_(std::make_unique<Impl>(folder, std::move(warn))) {
+  impl_->file.append_to_head(Impl::event_record(0, 3, "brain.Event:2"));
+  impl_->file.append_to_head(Impl::event_record(resume_step, 7, session_log(kSessionStart).bytes()));
+}
+
+TensorBoardLogger::~TensorBoardLogger() {
+  if (!impl_->session_open) return;
+  constexpr int kSuccess = 1, kFailure = 2;
+  const int status = std::uncaught_exceptions() > 0 ? kFailure : kSuccess;
+  const ProtobufWriter end_info = ProtobufWriter().integer(1, status).real(2, wall_seconds());
+  impl_->file.append(Impl::hparams_record("session_end_info", 4, end_info));
+}
+
+void TensorBoardLogger::add_scalar(const std::string& tag, double value, int64_t step) {
+  impl_->write_summary(step, ProtobufWriter().text(1, tag).real(2, static_cast<float>(value)));
+}
+
+void TensorBoardLogger::add_histogram(const std::string& tag, std::span<const float> values, int64_t step) {
+  impl_->write_summary(step, ProtobufWriter().text(1, tag).message(5, encode_histogram(make_histogram(values))));
+}
+
+void TensorBoardLogger::add_text(const std::string& tag, const std::string& text, int64_t step) {
+  constexpr int kTensorClass = 2;
+  ProtobufWriter value;
+  value.text(1, tag).message(8, encode_string_tensor(to_valid_utf8(text)));
+  value.message(9, encode_metadata("text", "", kTensorClass));
+  impl_->write_summary(step, value);
+}
+
+void TensorBoardLogger::add_hparams(const std::map<std::string, HParam>& hparams, const std::string& metric_tag) {
+  ProtobufWriter experiment, session_start;
+  experiment.real(3, wall_seconds());
+  for (const auto& [name, given] : hparams) {
+    const HParam value = printable(given);
+    experiment.message(4, ProtobufWriter().text(1, name).integer(4, static_cast<int>(type_of(value))));
+    session_start.message(1, ProtobufWriter().text(1, name).message(2, encode_value(value)));
+  }
+  experiment.message(5, ProtobufWriter().message(1, ProtobufWriter().text(2, metric_tag)));
+  session_start.real(5, wall_seconds());
+
+  impl_->file.append_to_head(Impl::hparams_record("experiment", 2, experiment));
+  impl_->file.append_to_head(Impl::hparams_record("session_start_info", 3, session_start));
+  impl_->session_open = true;
+}
+
+void TensorBoardLogger::flush() { impl_->file.flush(); }
+
+} // namespace gpt2

@@ -1,0 +1,79 @@
+#include "engine/network/connection.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace gpt2 {
+namespace {
+
+constexpr Clock::duration kSlice = std::chrono::milliseconds(50);
+
+bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK; }
+
+} // namespace
+
+void Connection::close() {
+  socket_.close();
+  outgoing_.clear(), sent_ = 0;
+}
+
+void Connection::seal(const Key& sent, const Key& received) {
+  seal_.emplace(sent);
+  reader_.expect_seals(received);
+}
+
+bool Connection::receive() {
+  char bytes[16384];
+  size_t room = reader_.room();
+  bool anything = false;
+  while (!ended_ && room > 0) {
+    const ssize_t got = ::recv(socket_.descriptor(), bytes, std::min(sizeof bytes, room), 0);
+    if (got > 0) {
+      reader_.append({bytes, static_cast<size_t>(got)});
+      room -= static_cast<size_t>(got);
+      anything = true;
+    } else if (got == 0 || (errno != EINTR && !would_block())) {
+      ended_ = true;
+    } else if (would_block()) {
+      break;
+    }
+  }
+  return anything;
+}
+
+std::optional<Frame> Connection::next() { return reader_.next(); }
+
+void Connection::queue(FrameType type, std::string_view body) {
+  outgoing_.append(to_bytes(type, body, seal_ ? &*seal_ : nullptr));
+}
+
+void Connection::flush() {
+  while (has_unsent() && socket_.is_open()) {
+    const ssize_t put = ::send(socket_.descriptor(), outgoing_.data() + sent_, outgoing_.size() - sent_, MSG_NOSIGNAL);
+    if (put >= 0) {
+      sent_ += static_cast<size_t>(put);
+    } else if (would_block()) {
+      return;
+    } else if (errno != EINTR) {
+      break; // the peer has gone: receive() reports it, after its last frames
+    }
+  }
+  outgoing_.clear(), sent_ = 0;
+}
+
+std::optional<Frame> wait_for_frame(Connection& connection, Clock::time_point deadline, const Cancelled& cancelled) {
+  for (;;) {
+    connection.flush();
+    connection.receive();
+    if (auto frame = connection.next()) return frame;
+    const Clock::duration left = deadline - Clock::now();
+    if (connection.ended() || left <= Clock::duration::zero() || (cancelled && cancelled())) return std::nullopt;
+    const short events = connection.has_unsent() ? POLLIN | POLLOUT : POLLIN;
+    wait_until_ready(connection.socket().descriptor(), events, std::min(left, kSlice));
+  }
+}
+
+} // namespace gpt2

@@ -1,0 +1,26 @@
+// The option table as people and shells read it: help, completion scripts, a man page.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "engine/options/options.h"
+
+namespace gpt2 {
+
+// A flag that makes the program do something else than train.
+struct Action {
+  std::string name, value_name, help; // value_name as in OptionField
+};
+const std::vector<Action>& actions();
+
+// What "auto" stands for in numbers, where the model alone decides: "0.0006 for gpt2, 0.003 for nano"; else empty.
+std::string meaning_of_auto(const std::string& field, const Options& options);
+
+std::string help_text(const Options& options, size_t columns);     // what most people need, with examples
+std::string help_all_text(const Options& options, size_t columns); // every option
+std::string completion_script(const std::string& shell);           // "bash" or "zsh"; throws Error(usage)
+std::string man_page(const std::string& version);                  // roff
+
+} // namespace gpt2

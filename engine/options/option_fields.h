@@ -1,0 +1,47 @@
+// The one list of options: each field of Options with its flag, group, unit and check.
+#pragma once
+
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "engine/options/options.h"
+
+namespace gpt2 {
+
+// A value that does not fit; what() is the reason, the caller knows whether a flag or a file gave it.
+struct BadValue : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Groups of the help that say who reads an option.
+namespace option_group {
+constexpr const char* const kOptimizer = "Optimizer";
+constexpr const char* const kGpu = "GPU (no effect on the CPU)";
+constexpr const char* const kEvaluation = "Evaluation and samples";
+constexpr const char* const kLogs = "Logs";
+constexpr const char* const kCheckpoints = "Checkpoints";
+constexpr const char* const kAnomalies = "Anomaly guard";
+} // namespace option_group
+
+struct OptionField {
+  std::string name;       // "max_lr": the flag without dashes, and the TOML key
+  std::string group;      // of the help
+  std::string value_name; // "FLOAT", "INT|auto"; empty: a switch, --name and --no-name
+  std::string help;
+  std::function<std::string(const Options&)> text;       // the value as a flag takes it
+  std::function<void(Options&, const std::string&)> set; // throws BadValue
+  std::function<void(const Options& from, Options& to)> copy;
+  std::function<bool(const Options&, const Options&)> same;
+  bool is_number = false;     // or a switch: TOML writes it without quotes, unless it is "auto"
+  bool of_this_start = false; // says how processes are started: no run or file remembers it
+
+  bool is_switch() const { return value_name.empty(); }
+  std::string toml(const Options& options) const; // the value as TOML, and JSON, write it
+};
+
+const std::vector<OptionField>& option_fields();
+const OptionField* find_field(const std::string& name); // nullptr: there is none
+
+} // namespace gpt2

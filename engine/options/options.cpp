@@ -1,0 +1,343 @@
+#include "engine/options/options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <iostream>
+#include <map>
+
+#include "engine/base/error.h"
+#include "engine/base/nearest_name.h"
+#include "engine/base/toml.h"
+#include "engine/logging/terminal.h"
+#include "engine/model/config.h"
+#include "engine/options/flag_aliases.h"
+#include "engine/options/help.h"
+#include "engine/options/option_fields.h"
+#include "engine/rendezvous/launcher.h"
+#include "engine/system/files.h"
+
+namespace gpt2 {
+namespace {
+
+std::string with_underscores(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+std::string taken_for(const std::string& theirs, const std::string& ours) { return theirs + " is " + ours + " here"; }
+
+std::vector<std::string> option_names() {
+  std::vector<std::string> names;
+  for (const OptionField& field : option_fields()) names.push_back(field.name);
+  return names;
+}
+
+// Every line sets its option of `file`.
+void apply_lines(const std::vector<TomlLine>& lines, const std::string& origin, const std::set<std::string>& retired,
+                 CommandLine& file) {
+  for (const TomlLine& line : lines) {
+    const std::string place = origin + ":" + std::to_string(line.line) + ": ";
+    const OptionField* field = find_field(line.key);
+    const PeerFlag* const peer = field ? nullptr : find_peer_flag(line.key);
+    if (!field && retired.contains(line.key)) continue;
+    if (peer && peer->ours) {
+      field = find_field(peer->ours);
+      file.notes.push_back(place + taken_for(line.key, peer->ours));
+    }
+    if (!field)
+      throw Error(ExitCode::usage, place + "unknown key " + line.key,
+                  peer ? peer->instead : did_you_mean(line.key, option_names()));
+    try {
+      field->set(file.options, line.value);
+    } catch (const BadValue& bad) {
+      throw Error(ExitCode::usage, place + line.key + ": " + bad.what());
+    }
+    file.given.insert(field->name);
+  }
+}
+
+// Options that say the same thing in other words: whoever gives the first takes back the others of a weaker source.
+struct Replacement {
+  const char* given;
+  std::vector<const char*> takes_back;
+  bool by_default_too = false; // --precision auto is a choice; --max_steps auto leaves it to --num_epochs
+};
+const std::vector<Replacement>& replacements() {
+  static const std::vector<Replacement> all{{"max_steps", {"num_epochs"}},
+                                            {"num_epochs", {"max_steps"}},
+                                            {"precision", {"use_fp8"}, true},
+                                            {"use_fp8", {"precision"}, true},
+                                            {"dataset", {"val_data", "train_data"}, true},
+                                            {"train_data", {"dataset"}, true},
+                                            {"gpus", {"ranks", "rank", "master"}},
+                                            {"ranks", {"gpus"}}};
+  return all;
+}
+
+// What a weaker source says beside the options that are taken back, and still holds.
+bool still_holds(const std::string& given, const std::string& other, const Options& weaker, const Options& stronger) {
+  if (given == "use_fp8") return !stronger.use_fp8 && weaker.precision != PrecisionChoice::fp8; // only: it is not FP8
+  return given == "dataset" && other == "val_data" && weaker.train_data.empty(); // it belongs to no train_data
+}
+
+std::vector<TomlLine> read_option_file(const std::string& path) {
+  const std::string text = read_text_file(path, ExitCode::usage);
+  const bool yaml = path.ends_with(".yaml") || path.ends_with(".yml");
+  return yaml ? read_yaml(text, path) : read_toml(text, path);
+}
+
+// A word that belongs to no flag: what its writer will have meant.
+std::string advice_for_word(const std::string& word) {
+  const std::string ending = std::filesystem::path(word).extension();
+  const std::vector<std::string> models = config_names();
+  std::error_code ignored;
+  if (ending == ".toml" || ending == ".yaml" || ending == ".yml") return "use --config " + word;
+  if (ending == ".bin" || ending == ".h5") return "use --train_data " + word;
+  if (ending == ".txt" || ending == ".jsonl" || ending == ".parquet")
+    return "make shards of it with bin/prepare_data " + word + " --dataset NAME, then --dataset NAME";
+  if (std::filesystem::is_directory(word, ignored))
+    return "use --train_data '" + word + "/train_*.bin' for data, or --resume " + word + " for a checkpoint";
+  if (std::find(models.begin(), models.end(), word) != models.end()) return "use --model " + word;
+  return "values follow their flag; a switch takes none, or --switch=false";
+}
+
+// `comment` is what follows a field's value.
+template <class Comment>
+std::string write_toml(const Options& options, Comment comment) {
+  std::string out = "# train_gpt2_fp8 --config THIS_FILE\n";
+  std::string group;
+  for (const OptionField& field : option_fields()) {
+    if (field.of_this_start) continue;
+    if (field.group != group) out += "\n# " + (group = field.group) + "\n";
+    out += field.name + " = " + field.toml(options) + comment(field) + "\n";
+  }
+  return out;
+}
+
+const Action* find_action(const std::string& name) {
+  const auto found = std::ranges::find(actions(), name, &Action::name);
+  return found == actions().end() ? nullptr : &*found;
+}
+
+double positive_seconds(const std::string& text) {
+  double seconds = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stopped, status] = std::from_chars(text.data(), end, seconds);
+  if (status != std::errc() || stopped != end || !(seconds > 0 && seconds <= 86400))
+    throw Error(ExitCode::usage, "--measure: '" + text + "' is no time in seconds", "as in --measure 60");
+  return seconds;
+}
+
+// The words of a command line: the last value of each flag counts.
+struct Words {
+  std::map<std::string, std::string> options, actions; // by name
+  std::vector<std::string> others;                     // neither
+  std::vector<std::string> notes;
+};
+
+// Which option or action a flag names. Dashes count as underscores; a flag of another trainer may have an equal here.
+struct Meaning {
+  const OptionField* field = nullptr;
+  const Action* action = nullptr;
+  bool negated = false;
+};
+
+Meaning meaning_of(const std::string& typed, std::vector<std::string>& notes) {
+  const bool off = typed.starts_with("no-") || typed.starts_with("no_");
+  for (const bool negated : {false, true}) {
+    if (negated && !off) break;
+    const std::string name = with_underscores(negated ? typed.substr(3) : typed);
+    const OptionField* field = find_field(name);
+    if (const Action* const action = find_action(name); action && !negated) return {.action = action};
+    const PeerFlag* const peer = field ? nullptr : find_peer_flag(name);
+    if (peer && peer->ours && name.size() > 1) field = find_field(peer->ours);
+    if (!field || (negated && !field->is_switch())) continue;
+    if (peer) notes.push_back(taken_for("--" + typed, (negated ? "--no-" : "--") + field->name));
+    return {.field = field, .negated = negated};
+  }
+  return {};
+}
+
+Words split_words(int argc, const char* const* argv) {
+  Words words;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const size_t name_begin = word.find_first_not_of('-'), equals = std::min(word.find('='), word.size());
+    if (word.starts_with('-') && (name_begin == std::string::npos || name_begin == equals))
+      throw Error(ExitCode::usage, "'" + word + "' names no flag", "see --help");
+    const bool is_flag = word.starts_with("--");
+    const auto [field, action, negated] = word == "-h" ? Meaning{.action = find_action("help")}
+                                          : is_flag    ? meaning_of(word.substr(2, equals - 2), words.notes)
+                                                       : Meaning{};
+    const bool has_value = equals < word.size(),
+               takes_value = field ? !field->is_switch() : action && !action->value_name.empty();
+    if ((!field && !action) || (negated && has_value)) {
+      words.others.push_back(word);
+      continue;
+    }
+    std::string value = has_value ? word.substr(equals + 1) : negated ? "false" : "true";
+    if (takes_value && !has_value) {
+      if (++i == argc) throw Error(ExitCode::usage, word + " is given without a value", "see --help");
+      value = argv[i]; // whatever it looks like
+    }
+    (field ? words.options : words.actions)[field ? field->name : action->name] = value;
+  }
+  return words;
+}
+
+[[noreturn]] void refuse_word(const std::string& other) {
+  const std::string word = other.substr(0, other.find('='));
+  if (!word.starts_with('-'))
+    throw Error(ExitCode::usage, "unexpected argument '" + other + "'", advice_for_word(other));
+  const PeerFlag* const peer = find_peer_flag(with_underscores(word.substr(word.find_first_not_of('-'))));
+  if (peer && peer->instead) throw Error(ExitCode::usage, "unknown flag " + word, peer->instead);
+  std::vector<std::string> names;
+  for (const Action& action : actions()) names.push_back("--" + action.name);
+  for (const OptionField& field : option_fields()) {
+    names.push_back("--" + field.name);
+    if (field.is_switch()) names.push_back("--no-" + field.name);
+  }
+  throw Error(ExitCode::usage, "unknown flag " + word, did_you_mean(word, names, "see --help"));
+}
+
+Options apply_flags(const Words& words) {
+  Options flags;
+  for (const OptionField& field : option_fields()) { // in the order of the help
+    const auto given = words.options.find(field.name);
+    if (given == words.options.end()) continue;
+    try {
+      field.set(flags, given->second);
+    } catch (const BadValue& bad) {
+      throw Error(ExitCode::usage, "--" + field.name + ": " + bad.what());
+    }
+  }
+  for (const std::string name :
+       {"resume", "init_from"}) { // --resume "$RUN" where RUN is not set: no new run by mistake
+    const auto given = words.options.find(name);
+    if (given != words.options.end() && given->second.empty())
+      throw Error(ExitCode::usage, "--" + name + " is given without a value", "leave it out for a new run");
+  }
+  if (words.options.contains("use_fp8") && !flags.use_fp8 && flags.precision == PrecisionChoice::fp8)
+    throw Error(ExitCode::usage, "--no-use_fp8 and --precision fp8 contradict each other", "give one of the two");
+  return flags;
+}
+
+// With the numbers of the model that is asked for, whatever else is wrong with the command line.
+std::string help_for(const Words& words) {
+  Options options;
+  try {
+    options = apply_flags(words);
+    config_by_name(options.model == "auto" ? "nano" : options.model);
+  } catch (const Error&) {
+    options.model = "auto";
+  }
+  const auto columns = static_cast<size_t>(std::clamp(terminal_columns(), 40, 120)); // wider is hard to read
+  return words.actions.contains("help_all") ? help_all_text(options, columns) : help_text(options, columns);
+}
+
+// What --help, --version and the like print; nullopt: none of them was asked for.
+std::optional<std::string> text_asked_for(const Words& words, const std::string& version) {
+  if (words.actions.contains("version")) return version + "\n";
+  if (words.actions.contains("completion")) return completion_script(words.actions.at("completion"));
+  if (words.actions.contains("man_page")) return man_page(version);
+  if (words.actions.contains("help") || words.actions.contains("help_all")) return help_for(words);
+  return std::nullopt;
+}
+
+} // namespace
+
+std::optional<CommandLine> parse_options(int argc, const char* const* argv, const std::string& version) {
+  const Words words = split_words(argc, argv);
+  if (const auto text = text_asked_for(words, version)) return std::cout << *text, std::nullopt;
+  if (!words.others.empty()) refuse_word(words.others.front());
+  const Options flags = apply_flags(words);
+  CommandLine line{.options = {}, .given = {}, .notes = words.notes};
+  for (const auto& [name, value] : words.options) line.typed.insert(name);
+  const auto asked = [&](const char* action) { return words.actions.contains(action); };
+  if (asked("config")) {
+    const std::string& path = words.actions.at("config");
+    apply_lines(read_option_file(path), path, {}, line);
+  }
+  override_options(line.options, line.given, flags, line.typed);
+  Options& options = line.options;
+  options.print_config = asked("print_config");
+  options.list_checkpoints = asked("list_checkpoints");
+  options.eval_only = asked("eval_only");
+  options.plan = asked("plan");
+  options.json = asked("json");
+  if (asked("measure")) options.measure = positive_seconds(words.actions.at("measure"));
+  check_conflicts(options);
+  return line;
+}
+
+std::string to_toml(const Options& options) {
+  return write_toml(options, [](const OptionField&) { return std::string(); });
+}
+
+std::string to_explained_toml(const Options& options) {
+  return write_toml(options, [&](const OptionField& field) {
+    const std::string numbers = field.text(options) == "auto" ? meaning_of_auto(field.name, options) : "";
+    return numbers.empty() ? "" : " # " + numbers;
+  });
+}
+
+CommandLine from_toml(const std::string& text, const std::string& origin, const std::set<std::string>& retired) {
+  CommandLine line;
+  apply_lines(read_toml(text, origin), origin, retired, line);
+  override_options(line.options, line.given, {}, {});
+  check_conflicts(line.options);
+  return line;
+}
+
+const std::set<std::string>& retired_keys() {
+  static const std::set<std::string> keys; // none so far
+  return keys;
+}
+
+void override_options(Options& options, std::set<std::string>& given, const Options& stronger,
+                      const std::set<std::string>& given_by_stronger) {
+  for (const auto& [name, takes_back, by_default_too] : replacements()) {
+    if (!given_by_stronger.contains(name)) continue;
+    if (!by_default_too && find_field(name)->same(stronger, Options{})) continue;
+    for (const char* other : takes_back) {
+      if (still_holds(name, other, options, stronger)) continue;
+      find_field(other)->copy(Options{}, options);
+      given.erase(other);
+    }
+  }
+  for (const std::string& name : given_by_stronger) find_field(name)->copy(stronger, options);
+  given.insert(given_by_stronger.begin(), given_by_stronger.end());
+  if (options.use_fp8 && options.precision == PrecisionChoice::automatic) options.precision = PrecisionChoice::fp8;
+}
+
+void check_conflicts(const Options& options) {
+  if (options.use_fp8 && options.precision != PrecisionChoice::fp8) {
+    throw Error(ExitCode::usage, "--use_fp8 and --precision " + name_of(options.precision) + " contradict each other",
+                "give one of the two");
+  }
+  if (options.max_steps > 0 && options.num_epochs > 0) {
+    throw Error(ExitCode::usage, "--max_steps and --num_epochs both say how long to train", "give one of the two");
+  }
+  if (!options.plan && (options.measure > 0 || options.json)) {
+    throw Error(ExitCode::usage, std::string(options.json ? "--json" : "--measure") + " goes with --plan",
+                "give both, or neither");
+  }
+  if (options.plan && options.eval_only)
+    throw Error(ExitCode::usage, "--plan and --eval_only both say what to do instead of training",
+                "give one of the two");
+  if ((options.ranks > 0) != (options.rank >= 0)) {
+    throw Error(ExitCode::usage, "--ranks and --rank belong together", "give both, and --master; or --gpus N alone");
+  }
+  if (options.ranks > 0) {
+    explicit_launch(options.ranks, options.rank, options.master); // refuses what is no rank of them
+    if (!options.gpus.empty())
+      throw Error(ExitCode::usage, "--gpus starts all ranks itself", "give --gpus, or --ranks, --rank and --master");
+  }
+  if (options.resume.empty() && options.train_data.empty() && options.dataset.empty() && !options.val_data.empty()) {
+    throw Error(ExitCode::usage, "--val_data is given but --train_data is not",
+                "give both, or neither for the built-in sample");
+  }
+}
+
+} // namespace gpt2

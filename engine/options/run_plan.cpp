@@ -1,0 +1,324 @@
+#include "engine/options/run_plan.h"
+
+#include <algorithm>
+#include <charconv>
+#include <climits>
+#include <cmath>
+#include <cstdlib>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "engine/base/divisors.h"
+#include "engine/base/error.h"
+#include "engine/checkpoint/names.h"
+
+namespace gpt2 {
+namespace {
+
+// ---- batches ----
+
+// The multiples of `unit` around `number` that an option can hold, as "480 or 528"; "": there are none.
+std::string nearest_multiples(int number, int64_t unit) {
+  const int64_t below = number / unit * unit, above = below + unit;
+  std::string multiples = below > 0 ? std::to_string(below) : "";
+  if (above <= INT_MAX) multiples += (below > 0 ? " or " : "") + std::to_string(above);
+  return multiples;
+}
+
+// Sequences per step on each rank.
+int target_per_rank(int target_batch_size, int ranks) {
+  if (target_batch_size % ranks != 0) {
+    throw Error(ExitCode::usage,
+                std::to_string(ranks) + " ranks cannot share --target_batch_size " + std::to_string(target_batch_size) +
+                    " sequences evenly",
+                "use --target_batch_size " + nearest_multiples(target_batch_size, ranks));
+  }
+  return target_batch_size / ranks;
+}
+
+// ---- lists of blocks ----
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts{""};
+  for (const char c : text) {
+    if (c == separator)
+      parts.emplace_back();
+    else if (c != ' ')
+      parts.back() += c;
+  }
+  return parts;
+}
+
+std::optional<int> block_of(const std::string& word, int layers) {
+  if (word == "first") return 0;
+  if (word == "last") return layers - 1;
+  int number = -1;
+  const auto [end, status] = std::from_chars(word.data(), word.data() + word.size(), number);
+  if (status != std::errc() || end != word.data() + word.size() || number < 0 || number >= layers) return std::nullopt;
+  return number;
+}
+
+// ---- what "auto" stands for ----
+
+Fp8Options fp8_options(const Options& options, int layers) {
+  Fp8Options fp8;
+  fp8.format = options.fp8_format;
+  fp8.margin = options.fp8_margin;
+  fp8.interval = options.fp8_interval;
+  fp8.amax_history = options.fp8_amax_history;
+  fp8.lm_head = options.fp8_lm_head;
+  fp8.scaling = options.fp8_recipe;
+  fp8.current_steps = std::max<int64_t>(options.fp8_current_steps, 0); // auto: once the warm-up is known
+  fp8.bf16_layers = parse_layer_list("--fp8_bf16_layers", options.fp8_bf16_layers, layers);
+  return fp8;
+}
+
+// What one step trains on has to come from somewhere: each sequence at most once.
+void check_target(int target, int64_t train_sequences, int64_t unit) {
+  if (target <= train_sequences) return;
+  const int64_t largest = train_sequences / unit * unit;
+  throw Error(ExitCode::usage,
+              "--target_batch_size " + std::to_string(target) + " is more than the " + std::to_string(train_sequences) +
+                  " sequences of the training data",
+              (largest > 0 ? "use --target_batch_size " + std::to_string(largest) + " or less" : "lower --batch_size") +
+                  ", a smaller --seq_len, or more data");
+}
+
+// Sequences per step. The model's default is halved while an epoch has fewer than 8 steps of it and a half can be cut
+// into the micro-batches that were asked for: 512 sequences of a text that has 293 would be one step over and over.
+int resolve_target(const Options& options, const ModelDefaults& defaults, int64_t train_sequences, int ranks,
+                   std::vector<std::string>& notes) {
+  constexpr int kFewestStepsPerEpoch = 8;
+  const int64_t unit = int64_t{ranks} * std::max(1, options.batch_size);
+  int target = options.target_batch_size > 0 ? options.target_batch_size : defaults.target_batch_size;
+  if (options.target_batch_size == 0) {
+    while (target > train_sequences / kFewestStepsPerEpoch && target % 2 == 0 && target / 2 % unit == 0) target /= 2;
+  }
+  check_target(target, train_sequences, unit);
+  if (options.target_batch_size == 0 && target < defaults.target_batch_size) {
+    notes.push_back("the data has " + std::to_string(train_sequences) + " sequences: a step takes " +
+                    std::to_string(target) + " of them, not " + std::to_string(defaults.target_batch_size) +
+                    "; --target_batch_size says otherwise");
+  }
+  return target;
+}
+
+int64_t steps_of(double epochs, int64_t train_sequences, int target) {
+  return std::max<int64_t>(1, std::llround(std::ceil(epochs * static_cast<double>(train_sequences) / target)));
+}
+
+// Nobody who gives no length means hundreds of epochs: beyond some tens a model learns its data by heart.
+int64_t resolve_steps(const Options& options, const ModelDefaults& defaults, int64_t train_sequences, int target,
+                      std::vector<std::string>& notes) {
+  constexpr int kMostEpochs = 40;
+  constexpr int64_t kFewestSteps = 100; // of a handful of sequences: too few to see a loss fall otherwise
+  if (options.max_steps > 0) return options.max_steps;
+  if (options.num_epochs > 0) return steps_of(options.num_epochs, train_sequences, target);
+  const int64_t enough = std::max(kFewestSteps, steps_of(kMostEpochs, train_sequences, target));
+  if (defaults.max_steps <= enough) return defaults.max_steps;
+  const auto epochs = [&](int64_t steps) { return std::to_string(steps * target / train_sequences); };
+  notes.push_back("the default of " + std::to_string(defaults.max_steps) + " steps would pass over this data " +
+                  epochs(defaults.max_steps) + " times: stopping after " + std::to_string(enough) + " steps, " +
+                  epochs(enough) + " epochs; --max_steps or --num_epochs says otherwise");
+  return enough;
+}
+
+// Steps from one checkpoint that stays for ever to the next: a fifth of the run, in whole intervals of saves.
+int64_t milestones(int64_t checkpoint_freq, int64_t max_steps) {
+  constexpr int64_t kMilestones = 5;
+  if (checkpoint_freq == 0) return 0;
+  const int64_t saves = (max_steps - 1) / kMilestones / checkpoint_freq + 1;
+  int64_t steps = 0;
+  return __builtin_mul_overflow(saves, checkpoint_freq, &steps) ? 0 : steps;
+}
+
+// A tenth of a run shorter than the model's usual one, but no fewer than 10 steps unless they are half of it: 124M at
+// the full rate from its second step on overshoots, and a run of 12 steps ends above where it began.
+int64_t automatic_warmup(const ModelDefaults& defaults, int64_t max_steps) {
+  const int64_t least = std::min<int64_t>(10, max_steps / 2);
+  return std::min(defaults.warmup_steps, std::max(max_steps / 10, least));
+}
+
+} // namespace
+
+BatchPlan plan_batches(int target_batch_size, int batch_size, int ranks) {
+  const int per_rank = target_per_rank(target_batch_size, ranks);
+  if (per_rank % batch_size == 0) return {batch_size, per_rank / batch_size};
+
+  std::string sizes = std::to_string(largest_divisor_at_most(per_rank, batch_size));
+  for (int64_t above = int64_t{batch_size} + 1; above <= per_rank; ++above) {
+    if (per_rank % above == 0) {
+      sizes += " or " + std::to_string(above);
+      break;
+    }
+  }
+  const std::string targets = nearest_multiples(target_batch_size, int64_t{batch_size} * ranks);
+  throw Error(ExitCode::usage,
+              "--target_batch_size " + std::to_string(target_batch_size) + " is not a multiple of --batch_size " +
+                  std::to_string(batch_size) + (ranks > 1 ? " on " + std::to_string(ranks) + " ranks" : ""),
+              "use --batch_size " + sizes + (targets.empty() ? "" : ", or --target_batch_size " + targets));
+}
+
+std::vector<int> parse_layer_list(const std::string& flag, const std::string& list, int layers) {
+  std::set<int> blocks;
+  if (list.empty()) return {};
+  for (const std::string& item : split(list, ',')) {
+    const std::vector<std::string> ends = split(item, '-');
+    const std::optional<int> first = block_of(ends.front(), layers), last = block_of(ends.back(), layers);
+    if (!first || !last || ends.size() > 2 || *first > *last) {
+      throw Error(ExitCode::usage, flag + ": '" + item + "' names no block of this model",
+                  "give first, last, numbers from 0 to " + std::to_string(layers - 1) + " and ranges, as first,2-3");
+    }
+    for (int block = *first; block <= *last; ++block) blocks.insert(block);
+  }
+  return {blocks.begin(), blocks.end()};
+}
+
+GPT2Config resolve_config(const Options& options, bool gpu) {
+  const std::string name = options.model != "auto" ? options.model : gpu ? "gpt2" : "nano";
+  GPT2Config named = config_by_name(name);
+  if (options.seq_len > 0) named.seq_len = options.seq_len;
+  return with_shape(named, options.layers, options.heads, options.channels);
+}
+
+BackendOptions backend_options(const Options& o) {
+  const char* const home = std::getenv("HOME");
+  const bool in_home = o.plan_cache.rfind("~/", 0) == 0 && home;
+  return {.device = o.device,
+          .precision = o.precision,
+          .mxfp8 = o.fp8_scenario == Fp8Scenario::mxfp8,
+          .threads = o.threads,
+          .cuda = {.deterministic = o.deterministic,
+                   .cuda_graph = o.cuda_graph,
+                   .recompute = o.recompute,
+                   .attention = o.attention,
+                   .plan_cache = in_home ? home + o.plan_cache.substr(1) : o.plan_cache,
+                   .sharing = {.shard_optimizer = o.zero == 1, .grad_exchange = o.grad_reduce},
+                   .share_device = o.share_gpu,
+                   .timeline = o.timeline}};
+}
+
+BackendOptions backend_options(const Options& options, const RankGroup& group) {
+  BackendOptions of_rank = backend_options(options);
+  if (group.alone()) return of_rank;
+  const int gpus = options.device == DeviceKind::cpu ? 0 : gpu_count();
+  if (gpus > 1 && group.local_rank() >= gpus && !options.share_gpu) {
+    throw Error(ExitCode::communication,
+                group.name_of(group.rank()) + " is the " + std::to_string(group.local_rank() + 1) +
+                    "th of its machine, which has " + std::to_string(gpus) + " GPUs",
+                "start one rank for each GPU");
+  }
+  if (!group.leads()) of_rank.cuda.timeline.clear();
+  if (gpus > 1) of_rank.cuda.device = group.local_rank() % gpus; // the launcher may show each rank its own alone
+  if (of_rank.threads == 0) {
+    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    of_rank.threads = std::max(1, cores / group.local_ranks());
+  }
+  return of_rank;
+}
+
+KeepRule keep_rule(const Options& resolved) {
+  KeepRule rule{
+      .newest = resolved.keep_checkpoints, .every = resolved.keep_every, .due_every = resolved.checkpoint_freq};
+  if (rule.newest < 0) { // auto
+    rule.newest = 3;
+    if (rule.every == 0) rule.every = milestones(resolved.checkpoint_freq, resolved.max_steps);
+  }
+  return rule;
+}
+
+std::string checkpoint_dir_for(const Options& options, Precision precision) {
+  return options.checkpoint_dir.empty() ? default_checkpoint_dir(precision) : options.checkpoint_dir;
+}
+
+Schedule schedule_of(const Options& resolved) {
+  return {.decay = resolved.lr_schedule,
+          .max_lr = resolved.max_lr,
+          .min_lr_ratio = resolved.min_lr_ratio,
+          .warmup_steps = resolved.warmup_steps,
+          .max_steps = resolved.max_steps,
+          .wsd_decay_ratio = resolved.wsd_decay_ratio};
+}
+
+// FP8 that begins with step 1 may take another way than BF16 in the first, largest changes of the weights, and keep it:
+// what 30 steps in BF16 are worth is measured (docs/fp8.md). Of a short run they are at most a tenth.
+int64_t automatic_bf16_steps(int64_t warmup_steps, int64_t max_steps) {
+  return std::min({int64_t{30}, warmup_steps, max_steps / 10});
+}
+
+ModelOptions steady_state(ModelOptions options) {
+  options.fp8.bf16_steps = 0;
+  return options;
+}
+
+float adamw_rate(const Options& resolved, float lr) {
+  return resolved.optimizer == Optimizer::muon ? lr * (resolved.adamw_lr / resolved.max_lr) : lr;
+}
+
+UpdateSettings update_settings(const Options& o, float lr) {
+  return {.adamw = {.lr = adamw_rate(o, lr),
+                    .beta1 = o.beta1,
+                    .beta2 = o.beta2,
+                    .eps = o.adam_eps,
+                    .weight_decay = o.weight_decay},
+          .muon = {.lr = lr,
+                   .momentum = o.muon_momentum,
+                   .weight_decay = o.weight_decay,
+                   .momentum_warmup = o.muon_momentum_warmup,
+                   .iteration = o.muon_iteration,
+                   .cautious_decay = o.muon_cautious_decay},
+          .grad_clip = o.grad_clip,
+          .limits = {.loss_z = o.skip_loss_z, .norm_z = o.skip_grad_z}};
+}
+
+RunPlan make_plan(const Options& options, const GPT2Config& config, Precision precision, int64_t train_sequences,
+                  Backend& backend, int ranks) {
+  if (backend.is_gpu() && precision == Precision::fp8) check_fp8_shape(config.channels, config.seq_len);
+  const ModelDefaults defaults = defaults_for(config);
+  RunPlan plan;
+  plan.model.config = config;
+  plan.model.precision = precision;
+  plan.model.fp8 = fp8_options(options, config.layers);
+  plan.model.seq_len = config.seq_len;
+  plan.model.seed = options.seed;
+  plan.model.optimizer = options.optimizer;
+  plan.model.init_projections = options.init_projections;
+
+  plan.target_batch_size = resolve_target(options, defaults, train_sequences, ranks, plan.notes);
+  const int batch_size = options.batch_size > 0
+                             ? options.batch_size
+                             : backend.choose_batch_size(plan.model, target_per_rank(plan.target_batch_size, ranks),
+                                                         options.max_batch_size);
+  plan.batch = plan_batches(plan.target_batch_size, batch_size, ranks);
+  plan.model.batch_size = plan.batch.batch_size;
+
+  plan.max_steps = resolve_steps(options, defaults, train_sequences, plan.target_batch_size, plan.notes);
+  // Enough for a steady number, little beside the steps between two evaluations.
+  plan.eval_sequences = options.eval_sequences > 0 ? options.eval_sequences
+                                                   : std::clamp<int64_t>(int64_t{4} * plan.target_batch_size, 64, 256);
+
+  Options& resolved = plan.options = options;
+  if (resolved.model == "auto") resolved.model = backend.is_gpu() ? "gpt2" : "nano";
+  resolved.seq_len = config.seq_len;
+  resolved.batch_size = plan.batch.batch_size;
+  resolved.target_batch_size = plan.target_batch_size;
+  resolved.max_steps = plan.max_steps;
+  resolved.num_epochs = 0;
+  const bool muon = options.optimizer == Optimizer::muon;
+  if (resolved.max_lr == 0) resolved.max_lr = muon ? defaults.muon_lr : defaults.max_lr;
+  if (resolved.adamw_lr == 0 && muon) resolved.adamw_lr = defaults.muon_adamw_lr;
+  if (resolved.warmup_steps < 0) resolved.warmup_steps = automatic_warmup(defaults, plan.max_steps);
+  if (resolved.fp8_bf16_steps < 0)
+    resolved.fp8_bf16_steps = automatic_bf16_steps(resolved.warmup_steps, plan.max_steps);
+  if (resolved.fp8_current_steps < 0)
+    resolved.fp8_current_steps = std::max<int64_t>(resolved.warmup_steps - resolved.fp8_bf16_steps, 0);
+  plan.model.fp8.bf16_steps = resolved.fp8_bf16_steps; // not before: the batch size is chosen for FP8
+  plan.model.fp8.current_steps = resolved.fp8_current_steps;
+  resolved.eval_sequences = static_cast<int>(plan.eval_sequences);
+  resolved.checkpoint_dir = checkpoint_dir_for(options, precision);
+  plan.schedule = schedule_of(resolved);
+  return plan;
+}
+
+} // namespace gpt2

@@ -1,0 +1,225 @@
+// GPT-2 as transformers saves it: config.json beside model.safetensors, or beside its parts and their index.
+//
+// Names are ours, mostly with "transformer." before them. Its Conv1D keeps (in, out), we keep (out, in): matrices of
+// the blocks are turned while they are read, one at a time.
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "engine/base/error.h"
+#include "engine/base/json_reader.h"
+#include "engine/model/parameters.h"
+#include "engine/pretrained/safetensors.h"
+#include "engine/pretrained/weight_source.h"
+
+namespace gpt2 {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+const std::string kPrefix = "transformer.", kHead = "lm_head.weight", kIndex = "model.safetensors.index.json";
+constexpr size_t kLargestIndex = size_t{64} << 20; // bytes: 500,000 tensors
+
+[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+  throw Error(ExitCode::checkpoint, "cannot use " + path + ": " + why, "only GPT-2 models can be taken over");
+}
+
+Json read_json(const std::string& path) {
+  const JsonLimits limits{.bytes = kLargestIndex, .unique_keys = true};
+  std::string why = "it is not a JSON object";
+  const Json json = parse_json(read_text_file(path, ExitCode::checkpoint, limits.bytes), limits, &why);
+  if (!json.is_object()) refuse(path, why);
+  return json;
+}
+
+class HuggingFaceWeights : public WeightSource {
+ public:
+  explicit HuggingFaceWeights(const std::string& file_or_folder) : WeightSource(file_or_folder) {
+    const bool is_file = fs::path(path_).extension() == ".safetensors";
+    const std::string folder = is_file ? fs::path(path_).parent_path().string() : path_;
+    std::error_code absent;
+    if (!is_file && fs::is_regular_file(folder + "/" + kIndex, absent))
+      open_parts(folder);
+    else
+      files_.emplace_back(is_file ? path_ : folder + "/model.safetensors");
+    find_places();
+    const std::string config = (folder.empty() ? "." : folder) + "/config.json";
+    if (fs::is_regular_file(config, absent))
+      read_config(config);
+    else
+      guess_config();
+    expect_every_tensor();
+    expect_tied_head();
+  }
+
+ private:
+  struct Place {
+    size_t file;
+    std::string name; // in the file
+  };
+
+  // The files that the index names, each with the tensors that the index says it has.
+  void open_parts(const std::string& folder) {
+    const std::string path = folder + "/" + kIndex;
+    const Json index = read_json(path);
+    if (!index.contains("weight_map") || !index["weight_map"].is_object() || index["weight_map"].empty())
+      refuse(path, "it names no files");
+    std::map<std::string, size_t> opened;
+    for (const auto& [tensor, file] : index["weight_map"].items()) {
+      const std::string name = file.is_string() ? file.get<std::string>() : "";
+      if (name.empty() || fs::path(name).filename() != name) refuse(path, tensor + " is in no file of that folder");
+      const auto [part, is_new] = opened.try_emplace(name, files_.size());
+      if (is_new) files_.emplace_back((fs::path(folder) / name).string());
+      if (!files_[part->second].tensors().contains(tensor))
+        refuse(path, "it says that " + tensor + " is in " + name + ", and " + name + " has no such tensor");
+    }
+  }
+
+  // A tensor is in one file, under one name: of two, nobody knows which one the model was trained to.
+  void find_places() {
+    for (size_t file = 0; file < files_.size(); ++file) {
+      for (const auto& [name, tensor] : files_[file].tensors()) {
+        const std::string ours = name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
+        const auto [place, is_new] = places_.try_emplace(ours, Place{file, name});
+        if (!is_new)
+          refuse(path_,
+                 ours + " is there twice, in " + files_[place->second.file].path() + " and in " + files_[file].path());
+      }
+    }
+  }
+
+  const StoredTensor* find(const std::string& name) const {
+    const auto place = places_.find(name);
+    return place == places_.end() ? nullptr : &files_[place->second.file].tensors().at(place->second.name);
+  }
+
+  const std::vector<int64_t>& stored_shape(const std::string& name) const {
+    if (const StoredTensor* tensor = find(name)) return tensor->shape;
+    refuse(path_, "it has no tensor " + name);
+  }
+
+  void read_config(const std::string& path) {
+    const Json json = read_json(path);
+    const auto number = [&](const char* key, const char* otherwise) {
+      const char* used = json.contains(key) ? key : otherwise;
+      if (!json.contains(used) || !json[used].is_number_integer()) refuse(path, std::string("it does not say ") + key);
+      const auto value = json[used].get<int64_t>();
+      if (value < 1 || value > (1 << 20)) refuse(path, std::string(key) + " is " + std::to_string(value));
+      return static_cast<int>(value);
+    };
+    config_.layers = number("n_layer", "num_hidden_layers");
+    config_.heads = number("n_head", "num_attention_heads");
+    config_.channels = number("n_embd", "hidden_size");
+    config_.seq_len = number("n_positions", "n_ctx");
+    config_.vocab = number("vocab_size", "vocab_size");
+    const auto expect = [&](const char* key, const Json& ours) {
+      if (json.contains(key) && !json[key].is_null() && json[key] != ours)
+        refuse(path, std::string(key) + " is " + json[key].dump() + ", and GPT-2's is " + ours.dump());
+    };
+    expect("model_type", "gpt2");
+    expect("activation_function", "gelu_new");
+    expect("layer_norm_epsilon", 1e-5);
+    expect("scale_attn_weights", true);
+    expect("scale_attn_by_inverse_layer_idx", false);
+    expect("add_cross_attention", false);
+    expect("tie_word_embeddings", true);
+    expect("n_inner", 4 * config_.channels);
+    finish_config();
+  }
+
+  // All but the number of heads can be seen.
+  void guess_config() {
+    config_.layers = 0;
+    while (find("h." + std::to_string(config_.layers) + ".ln_1.weight")) config_.layers += 1;
+    for (const char* table : {"wte.weight", "wpe.weight"}) {
+      if (stored_shape(table).size() != 2) refuse(path_, std::string(table) + " is not a matrix");
+    }
+    config_.channels = static_cast<int>(stored_shape("wte.weight")[1]);
+    config_.vocab = static_cast<int>(stored_shape("wte.weight")[0]);
+    config_.seq_len = static_cast<int>(stored_shape("wpe.weight")[0]);
+    config_.heads = std::max(1, config_.channels / 64);
+    notes_.push_back("no config.json beside " + path_ + ": " + std::to_string(config_.heads) +
+                     " heads of 64 channels are assumed, as in GPT-2");
+    finish_config();
+  }
+
+  void finish_config() {
+    config_.name = fs::path(path_).filename().string();
+    config_.padded_vocab = (config_.vocab + 127) / 128 * 128;
+    try {
+      validate(config_);
+    } catch (const Error& error) {
+      refuse(path_, error.what());
+    }
+  }
+
+  static bool is_turned(const std::string& name) { return name.starts_with("h.") && name.ends_with(".weight"); }
+
+  void expect_every_tensor() const {
+    const ParameterTable table(config_);
+    for (const ParameterTensor& tensor : table.tensors()) {
+      std::vector<int64_t> expected = tensor.shape();
+      if (tensor.name == "wte.weight") expected[0] = config_.vocab;
+      if (is_turned(tensor.name)) std::ranges::reverse(expected);
+      if (stored_shape(tensor.name) != expected)
+        refuse(path_, tensor.name + " does not have the shape that the rest of the model asks for");
+    }
+  }
+
+  // Where the LM head is saved too, it must be the embedding: ours is.
+  void expect_tied_head() {
+    if (!find(kHead)) return;
+    constexpr int64_t kRowsAtOnce = 1024;
+    const auto C = static_cast<size_t>(config_.channels);
+    bool same = stored_shape(kHead) == stored_shape("wte.weight");
+    std::vector<float> head(kRowsAtOnce * C), embedding(head.size());
+    for (int64_t row = 0; same && row < config_.vocab; row += kRowsAtOnce) {
+      const size_t count = static_cast<size_t>(std::min(kRowsAtOnce, config_.vocab - row)) * C;
+      read_stored(kHead, row * config_.channels, std::span(head).first(count));
+      read_stored("wte.weight", row * config_.channels, std::span(embedding).first(count));
+      expect_finite(kHead, std::span(head).first(count));
+      expect_finite("wte.weight", std::span(embedding).first(count));
+      same = std::equal(head.begin(), head.begin() + static_cast<int64_t>(count), embedding.begin());
+    }
+    if (!same) refuse(path_, "its LM head is not its token embedding");
+  }
+
+  void read_stored(const std::string& name, int64_t begin, std::span<float> values) const {
+    const Place& place = places_.at(name);
+    files_[place.file].read(place.name, begin, values);
+  }
+
+  void fetch(const std::string& name, int64_t begin, std::span<float> values) override {
+    const std::vector<int64_t>& shape = stored_shape(name);
+    if (!is_turned(name) || shape.size() == 1) return read_stored(name, begin, values);
+    if (turned_name_ != name) turn(name, shape[0], shape[1]);
+    std::copy_n(turned_.begin() + begin, values.size(), values.begin());
+  }
+
+  // (in, out) as it is stored, (out, in) as we want it.
+  void turn(const std::string& name, int64_t in, int64_t out) {
+    std::vector<float> stored(static_cast<size_t>(in * out));
+    read_stored(name, 0, stored);
+    turned_.resize(stored.size());
+    for (int64_t i = 0; i < in; ++i)
+      for (int64_t o = 0; o < out; ++o)
+        turned_[static_cast<size_t>(o * in + i)] = stored[static_cast<size_t>(i * out + o)];
+    turned_name_ = name;
+  }
+
+  std::string file_of(const std::string& name) const override { return files_[places_.at(name).file].path(); }
+
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string, Place> places_; // by our name
+  std::string turned_name_;
+  std::vector<float> turned_; // the last matrix that was asked for
+};
+
+} // namespace
+
+std::unique_ptr<WeightSource> open_hugging_face(const std::string& file_or_folder) {
+  return std::make_unique<HuggingFaceWeights>(file_or_folder);
+}
+
+} // namespace gpt2

@@ -1,0 +1,148 @@
+#include "engine/pretrained/weight_source.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+
+#include "engine/base/error.h"
+#include "engine/base/float_formats.h"
+#include "engine/checkpoint/names.h"
+#include "engine/checkpoint/search.h"
+#include "engine/model/parameters.h"
+#include "engine/system/files.h"
+
+namespace gpt2 {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kParams = "params/";
+
+// A tensor of ours; nothing for other names.
+const ParameterTensor* find_tensor(const ParameterTable& table, const std::string& name) {
+  if (!name.starts_with(kParams)) return nullptr;
+  const auto same = [&](const ParameterTensor& tensor) { return tensor.name == name.substr(kParams.size()); };
+  const auto found = std::ranges::find_if(table.tensors(), same);
+  return found == table.tensors().end() ? nullptr : &*found;
+}
+
+ParameterTensor tensor_of(const GPT2Config& config, const std::string& name) {
+  const ParameterTable table(config);
+  if (const ParameterTensor* tensor = find_tensor(table, name)) return *tensor;
+  throw std::out_of_range("weights hold no " + name);
+}
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+std::string default_cache() {
+  if (const std::string cache = variable("HF_HUB_CACHE"); !cache.empty()) return cache;
+  if (const std::string home = variable("HF_HOME"); !home.empty()) return home + "/hub";
+  if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty()) return cache + "/huggingface/hub";
+  return variable("HOME") + "/.cache/huggingface/hub";
+}
+
+// The snapshot that "main" points to, or the only one there is: CACHE/models--OWNER--NAME/snapshots/COMMIT; "": none.
+std::string find_in_cache(const std::string& cache, const std::string& name) {
+  std::vector<std::string> names = {name};
+  if (name.find('/') == std::string::npos) names.insert(names.begin(), "openai-community/" + name);
+  for (const std::string& full : names) {
+    std::string folder = "models--" + full;
+    for (size_t at = 0; (at = folder.find('/', at)) != std::string::npos;) folder.replace(at, 1, "--");
+    const std::string model = cache + "/" + folder, main = model + "/refs/main";
+    std::error_code absent;
+    if (fs::is_regular_file(main, absent)) {
+      std::string commit = read_text_file(main, ExitCode::checkpoint);
+      commit.erase(commit.find_last_not_of(" \n\r\t") + 1);
+      if (fs::is_directory(model + "/snapshots/" + commit, absent)) return model + "/snapshots/" + commit;
+    }
+    std::vector<std::string> snapshots;
+    for (const auto& entry : fs::directory_iterator(model + "/snapshots", absent))
+      snapshots.push_back(entry.path().string());
+    if (snapshots.size() == 1) return snapshots.front();
+  }
+  return "";
+}
+
+// What --resume would take: latest, best, a run's name, RUN/STEP; "": nothing.
+std::string find_own(const std::string& which) {
+  try {
+    return find_checkpoint(default_checkpoint_dirs(), "", which);
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+const char* const kHint =
+    "give a checkpoint, a folder with config.json and model.safetensors, llm.c's .bin, or a name that "
+    "`huggingface-cli download` has fetched (--hf_cache says where)";
+
+bool ends_with(const std::string& path, const std::string& ending) { return fs::path(path).extension() == ending; }
+
+} // namespace
+
+void WeightSource::use_positions(int seq_len) {
+  if (seq_len > config_.seq_len) {
+    throw Error(ExitCode::usage,
+                "--seq_len " + std::to_string(seq_len) + " is longer than the " + std::to_string(config_.seq_len) +
+                    " positions that " + path_ + " was trained with",
+                "use --seq_len " + std::to_string(config_.seq_len) + " or less");
+  }
+  if (seq_len < config_.seq_len)
+    notes_.push_back("of the " + std::to_string(config_.seq_len) + " positions of " + path_ + ", the first " +
+                     std::to_string(seq_len) + " are used");
+  config_.seq_len = seq_len;
+}
+
+bool WeightSource::has(const std::string& name) const {
+  const ParameterTable table(config_);
+  return find_tensor(table, name) != nullptr;
+}
+
+std::vector<int64_t> WeightSource::shape(const std::string& name) { return tensor_of(config_, name).shape(); }
+
+void WeightSource::read_floats(const std::string& name, std::span<float> values) { read_range(name, 0, values); }
+
+void WeightSource::read_range(const std::string& name, int64_t begin, std::span<float> values) {
+  const ParameterTensor tensor = tensor_of(config_, name);
+  const auto count = static_cast<int64_t>(values.size());
+  if (begin < 0 || begin + count > tensor.count()) throw std::out_of_range(name + " has no such elements");
+  const int64_t real = tensor.name == "wte.weight" ? int64_t{config_.vocab} * config_.channels : tensor.count();
+  const auto there = static_cast<size_t>(std::clamp<int64_t>(real - begin, 0, count));
+  if (there > 0) fetch(tensor.name, begin, values.first(there));
+  expect_finite(tensor.name, values.first(there));
+  std::ranges::fill(values.subspan(there), 0.0f);
+}
+
+void WeightSource::expect_finite(const std::string& name, std::span<const float> values) const {
+  if (all_finite(values)) return;
+  throw Error(ExitCode::checkpoint,
+              "cannot use " + file_of(name) + ": " + name + " holds values that are not finite (NaN or infinity)",
+              "take an earlier checkpoint of that model, or copy or download it again");
+}
+
+int64_t WeightSource::read_int(const std::string& name) { throw std::out_of_range("weights hold no number " + name); }
+std::string WeightSource::read_text(const std::string& name) {
+  throw std::out_of_range("weights hold no text " + name);
+}
+
+std::unique_ptr<WeightSource> open_weights(const std::string& path_or_name, const std::string& hf_cache) {
+  std::error_code absent;
+  const std::string path = without_slashes(path_or_name);
+  if (fs::exists(path, absent)) {
+    if (ends_with(path, ".safetensors")) return open_hugging_face(path);
+    if (ends_with(path, ".bin")) return open_llmc(path);
+    if (fs::is_regular_file(path + "/config.json", absent)) return open_hugging_face(path);
+    return open_checkpoint_weights(find_checkpoint(default_checkpoint_dirs(), "", path, kHint));
+  }
+  const std::string cache = hf_cache.empty() ? default_cache() : without_slashes(hf_cache);
+  if (const std::string snapshot = find_in_cache(cache, path); !snapshot.empty()) return open_hugging_face(snapshot);
+  if (const std::string checkpoint = find_own(path); !checkpoint.empty()) return open_checkpoint_weights(checkpoint);
+  throw Error(ExitCode::checkpoint,
+              "there are no weights at \"" + path_or_name + "\", and none of that name in " + cache, kHint);
+}
+
+} // namespace gpt2

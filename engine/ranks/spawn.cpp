@@ -1,0 +1,249 @@
+#include "engine/ranks/spawn.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/network/secret.h"
+
+extern char** environ; // NOLINT(readability-redundant-declaration): only glibc declares it too
+
+namespace gpt2 {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::seconds;
+constexpr int kDied = static_cast<int>(ExitCode::communication); // by a signal: as the others see it
+
+// What the ranks of this job share. The token is for their environment alone, which no other user can read.
+struct Job {
+  std::string name = std::to_string(::getpid()) + "-" + to_hex(random_key()).substr(0, 16);
+  std::string token = to_hex(random_key());
+};
+
+bool is_set(const char* variable) {
+  const char* const value = std::getenv(variable);
+  return value && *value;
+}
+
+// This process's variables, and those of one rank. A token that the user has given stays.
+class RankEnvironment {
+ public:
+  RankEnvironment(int rank, int ranks, const Job& job) {
+    for (char** variable = environ; *variable; ++variable) {
+      if (std::strncmp(*variable, "GPT2_RANK", 9) != 0 && std::strncmp(*variable, "GPT2_LOCAL_RANK", 15) != 0 &&
+          std::strncmp(*variable, "GPT2_JOB=", 9) != 0 && std::strcmp(*variable, "GPT2_JOB_TOKEN=") != 0) {
+        texts_.emplace_back(*variable);
+      }
+    }
+    const std::string of_rank = std::to_string(rank), of_ranks = std::to_string(ranks);
+    for (const auto& [name, value] : {std::pair{"GPT2_RANK=", of_rank},
+                                      {"GPT2_RANKS=", of_ranks},
+                                      {"GPT2_LOCAL_RANK=", of_rank},
+                                      {"GPT2_LOCAL_RANKS=", of_ranks},
+                                      {"GPT2_JOB=", job.name}}) {
+      texts_.push_back(name + value);
+    }
+    if (!is_set("GPT2_JOB_TOKEN") && !is_set("GPT2_JOB_TOKEN_FILE")) texts_.push_back("GPT2_JOB_TOKEN=" + job.token);
+    for (std::string& text : texts_) pointers_.push_back(text.data());
+    pointers_.push_back(nullptr);
+  }
+  char** get() { return pointers_.data(); }
+
+ private:
+  std::vector<std::string> texts_;
+  std::vector<char*> pointers_;
+};
+
+// A signal handler can reach nothing but globals.
+int signal_pipe[2] = {-1, -1};
+
+extern "C" void put_into_pipe(int signal) {
+  const int saved_errno = errno;
+  const auto number = static_cast<unsigned char>(signal);
+  [[maybe_unused]] const ssize_t written = ::write(signal_pipe[1], &number, 1);
+  errno = saved_errno;
+}
+
+// Signals come out of a pipe while it lives, whichever thread the kernel gave them to. Those that this process was told
+// to ignore (nohup) stay ignored.
+class CaughtSignals {
+ public:
+  CaughtSignals() {
+    if (::pipe2(signal_pipe, O_CLOEXEC | O_NONBLOCK) != 0) {
+      throw Error(ExitCode::communication, std::string("cannot make a pipe: ") + std::strerror(errno),
+                  "see what ulimit -n allows");
+    }
+    struct sigaction action = {};
+    action.sa_handler = put_into_pipe;
+    action.sa_flags = SA_RESTART;
+    for (size_t i = 0; i < std::size(kSignals); ++i) {
+      ::sigaction(kSignals[i], &action, &before_[i]);
+      if (before_[i].sa_handler == SIG_IGN && kSignals[i] != SIGCHLD) ::sigaction(kSignals[i], &before_[i], nullptr);
+    }
+  }
+  ~CaughtSignals() {
+    let_go();
+    ::close(signal_pipe[0]), ::close(signal_pipe[1]);
+  }
+  CaughtSignals(const CaughtSignals&) = delete;
+
+  void let_go() const {
+    for (size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
+  }
+  // Those that the new program must not miss wait until it can answer them (prepare_process).
+  static sigset_t held_back(sigset_t mask) {
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) sigaddset(&mask, signal);
+    return mask;
+  }
+  static int wait(seconds limit) { // the next signal, or 0
+    pollfd pipe = {signal_pipe[0], POLLIN, 0};
+    unsigned char number = 0;
+    ::poll(&pipe, 1, static_cast<int>(std::chrono::milliseconds(limit).count()));
+    return ::read(signal_pipe[0], &number, 1) == 1 ? number : 0;
+  }
+
+ private:
+  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGTSTP, SIGCHLD};
+  struct sigaction before_[std::size(kSignals)];
+};
+
+class Ranks {
+ public:
+  Ranks(int count, char** argv, seconds patience) : patience_(patience) {
+    const Job job;
+    for (int rank = 0; rank < count; ++rank) {
+      RankEnvironment environment(rank, count, job);
+      start(argv, environment.get());
+    }
+  }
+  ~Ranks() { // after an exception
+    send(SIGKILL);
+    for (const pid_t process : running_) ::waitpid(process, nullptr, 0);
+  }
+  Ranks(const Ranks&) = delete;
+
+  int wait_for_all() {
+    while (!running_.empty()) {
+      const int signal = CaughtSignals::wait(seconds(1));
+      if (signal == SIGTSTP) {
+        pause();
+      } else if (signal > 0 && signal != SIGCHLD) {
+        send(signal);
+      }
+      collect();
+      hurry();
+    }
+    return worst_exit_code(codes_);
+  }
+
+ private:
+  void start(char** argv, char** environment) {
+    const pid_t parent = ::getpid();
+    sigset_t all, before; // the handlers above are not for the new process
+    sigfillset(&all);
+    ::sigprocmask(SIG_SETMASK, &all, &before);
+    const pid_t process = ::fork();
+    if (process != 0) ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    if (process < 0) {
+      throw Error(ExitCode::communication, std::string("cannot start a rank: ") + std::strerror(errno),
+                  "see what ulimit -u allows, or use fewer --gpus");
+    }
+    if (process > 0) {
+      running_.push_back(process);
+      return;
+    }
+    // The new process: nothing but system calls until exec.
+    ::setpgid(0, 0);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(kDied); // it ended before the line above
+    if (const int nothing = ::open("/dev/null", O_RDONLY); nothing >= 0) ::dup2(nothing, STDIN_FILENO);
+    signals_.let_go();
+    const sigset_t mask = CaughtSignals::held_back(before);
+    ::sigprocmask(SIG_SETMASK, &mask, nullptr);
+    ::execve("/proc/self/exe", argv, environment);
+    constexpr char kLine[] = "error: cannot start a rank from /proc/self/exe\n";
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kLine, sizeof kLine - 1);
+    ::_exit(kDied);
+  }
+
+  void send(int signal) const {
+    for (const pid_t process : running_) ::kill(process, signal);
+  }
+
+  // Ctrl-Z: the ranks, in groups of their own, would run on.
+  void pause() const {
+    send(SIGSTOP);
+    ::raise(SIGSTOP);
+    send(SIGCONT);
+  }
+
+  void collect() {
+    int status = 0;
+    for (auto process = running_.begin(); process != running_.end();) {
+      if (::waitpid(*process, &status, WNOHANG) != *process) {
+        ++process;
+        continue;
+      }
+      codes_.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : kDied);
+      const bool by_an_error = codes_.back() != 0 && codes_.back() != static_cast<int>(ExitCode::stopped_early);
+      if (by_an_error && !first_error_) first_error_ = Clock::now();
+      process = running_.erase(process);
+    }
+  }
+
+  // A rank that ended before it had joined the others is missed only at their deadline.
+  void hurry() {
+    if (!first_error_) return;
+    const auto since = Clock::now() - *first_error_;
+    if (since > patience_ && !asked_) asked_ = true, send(SIGTERM);
+    if (since > 2 * patience_) send(SIGKILL);
+  }
+
+  const seconds patience_;
+  const CaughtSignals signals_; // before the first rank starts
+  std::vector<pid_t> running_;
+  std::vector<int> codes_; // of those that have ended, in this order
+  std::optional<Clock::time_point> first_error_;
+  bool asked_ = false;
+};
+
+} // namespace
+
+int worst_exit_code(std::span<const int> codes) {
+  const auto badness = [](int code) {
+    switch (static_cast<ExitCode>(code)) {
+      case ExitCode::done:
+        return 0;
+      case ExitCode::stopped_early:
+        return 1;
+      case ExitCode::communication:
+        return 2;
+      default:
+        return 3;
+    }
+  };
+  int worst = 0;
+  for (const int code : codes) {
+    if (badness(code) > badness(worst)) worst = code;
+  }
+  return worst;
+}
+
+int run_ranks(int count, char** argv, seconds patience) { return Ranks(count, argv, patience).wait_for_all(); }
+
+} // namespace gpt2

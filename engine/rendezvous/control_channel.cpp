@@ -1,0 +1,286 @@
+#include "engine/rendezvous/control_channel.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "engine/base/error.h"
+#include "engine/rendezvous/messages.h"
+
+namespace gpt2 {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kLeaveTime(5000);  // for a goodbye to be heard
+constexpr milliseconds kFlushTime(1000);  // for a verdict to be sent
+constexpr milliseconds kLeavingRound(20); // between two looks at whether it is
+constexpr const char* kHint = "look at what that rank printed last; docs/cluster.md tells what each line means";
+
+std::string seconds_text(Clock::duration duration) {
+  return std::to_string(std::chrono::round<std::chrono::seconds>(duration).count()) + " s";
+}
+
+uint64_t milliseconds_now() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<milliseconds>(Clock::now().time_since_epoch()).count());
+}
+
+void end_with_line(const std::string& line) {
+  const std::string text = line + "\n";
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+  ::_exit(static_cast<int>(ExitCode::communication));
+}
+
+uint64_t pack_activity(Activity activity) { return milliseconds_now() << 2 | static_cast<uint64_t>(activity); }
+
+} // namespace
+
+ControlChannel::ControlChannel(int rank, Meeting meeting, const JoinOptions& options)
+    : rank_(rank),
+      options_(options),
+      beat_interval_(std::min<Clock::duration>(milliseconds(1000), options.stall / 6)),
+      members_(std::move(meeting.members)),
+      exceptions_at_start_(std::uncaught_exceptions()),
+      wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      activity_(pack_activity(Activity::computing)),
+      watch_(static_cast<int>(members_.size()), options.stall, Clock::now()) {
+  for (Connection& connection : meeting.connections) peers_.push_back({.connection = std::move(connection)});
+  for (int other = 1; other < static_cast<int>(peers_.size()) && !leads(); ++other)
+    watch_.leave(other); // rank 0's care
+  next_beat_ = last_round_ = Clock::now();
+  // Signals are for the main thread: its system calls are the ones that a signal should interrupt.
+  sigset_t all, before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { serve(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+ControlChannel::~ControlChannel() {
+  const bool unwinding = std::uncaught_exceptions() > exceptions_at_start_;
+  if (unwinding && !has_failed()) announce_failure("it ended by an error of its own");
+  {
+    const std::lock_guard lock(mutex_);
+    leaving_ = true;
+    leave_until_ = Clock::now() + (has_failed() ? kFlushTime : kLeaveTime);
+    for (Peer& peer : peers_) {
+      if (!has_failed() && peer.connection.socket().is_open()) peer.connection.queue(FrameType::goodbye, "");
+    }
+  }
+  wake();
+  thread_.join();
+}
+
+// ---- the main thread's calls ----
+
+void ControlChannel::send(int rank, std::string_view message) {
+  check();
+  {
+    const std::lock_guard lock(mutex_);
+    Peer& peer = peers_[static_cast<size_t>(rank)];
+    const bool was_idle = !peer.connection.has_unsent();
+    peer.connection.queue(FrameType::message, message);
+    if (was_idle) peer.connection.flush(); // at once, without a change of threads, as a rule
+    if (!peer.connection.has_unsent()) return;
+  }
+  wake();
+}
+
+std::string ControlChannel::receive(int rank) {
+  std::unique_lock lock(mutex_);
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  news_.wait(lock, [&] { return !peer.messages.empty() || peer.has_left || has_failed(); });
+  if (peer.messages.empty()) { // what came before a failure is delivered: it may say why
+    if (!has_failed()) record_failure(name_of(rank) + " ended while " + name_of(rank_) + " still waits for it");
+    lock.unlock();
+    wake();
+    throw_failure();
+  }
+  std::string message = std::move(peer.messages.front());
+  peer.messages.pop_front();
+  return message;
+}
+
+Activity ControlChannel::enter(Activity activity) {
+  return static_cast<Activity>(activity_.exchange(pack_activity(activity)) & 3);
+}
+
+void ControlChannel::announce_failure(const std::string& reason) {
+  std::unique_lock lock(mutex_);
+  if (!has_failed()) record_failure(name_of(rank_) + " failed: " + reason);
+  lock.unlock();
+  wake();
+  // This process may end without another word: the others have heard it when the kernel has it.
+  const Clock::time_point deadline = Clock::now() + kFlushTime;
+  lock.lock();
+  news_.wait_until(lock, deadline, [&] {
+    return std::none_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.connection.has_unsent(); });
+  });
+}
+
+void ControlChannel::fail(const std::string& what) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!has_failed()) record_failure(what);
+  }
+  wake();
+  throw_failure();
+}
+
+void ControlChannel::throw_failure() const {
+  const std::lock_guard lock(mutex_);
+  throw Error(ExitCode::communication, failure_, kHint);
+}
+
+void ControlChannel::wake() const {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_.descriptor(), &one, sizeof one);
+}
+
+// ---- the thread ----
+
+void ControlChannel::serve() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    if (leaving_ && is_done_leaving()) return;
+    lock.unlock();
+    wait_for_work();
+    lock.lock();
+    for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) serve_peer(rank);
+    beat();
+    judge();
+    news_.notify_all();
+    last_round_ = Clock::now();
+
+    if (has_failed() && !leaving_ && !ended_process_ && Clock::now() > failed_at_ + options_.grace) {
+      ended_process_ = true;
+      const std::string line = "error: " + failure_ + " (" + kHint + ")";
+      lock.unlock();
+      options_.end_process ? options_.end_process(line) : end_with_line(line);
+      lock.lock();
+    }
+  }
+}
+
+// The descriptors belong to this thread: nobody else opens or closes one.
+void ControlChannel::wait_for_work() {
+  std::vector<pollfd> descriptors{{wake_.descriptor(), POLLIN, 0}};
+  Clock::duration left;
+  {
+    const std::lock_guard lock(mutex_);
+    left = leaving_ ? kLeavingRound : next_beat_ - Clock::now();
+    for (const Peer& peer : peers_) {
+      if (!peer.connection.socket().is_open()) continue;
+      const short events = peer.connection.has_unsent() ? POLLIN | POLLOUT : POLLIN;
+      descriptors.push_back({peer.connection.socket().descriptor(), events, 0});
+    }
+  }
+  const auto limit = std::max<int64_t>(0, std::chrono::ceil<milliseconds>(left).count());
+  ::poll(descriptors.data(), descriptors.size(), static_cast<int>(limit));
+  uint64_t ignored = 0;
+  [[maybe_unused]] const ssize_t drained = ::read(wake_.descriptor(), &ignored, sizeof ignored);
+}
+
+void ControlChannel::serve_peer(int rank) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  if (!peer.connection.socket().is_open()) return;
+  if (peer.connection.receive()) watch_.hear(rank, Clock::now());
+  while (auto frame = peer.connection.next()) {
+    handle(rank, *frame);
+    if (!peer.connection.socket().is_open()) return;
+  }
+  peer.connection.flush();
+  if (peer.connection.ended()) lost(rank, " died");
+}
+
+void ControlChannel::handle(int rank, Frame& frame) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  switch (frame.type) {
+    case FrameType::message:
+      peer.messages.push_back(std::move(frame.body));
+      break;
+    case FrameType::heartbeat: {
+      const auto heartbeat = read_heartbeat(frame.body);
+      if (!heartbeat) return lost(rank, " sent a frame that cannot be read");
+      watch_.hear(rank, heartbeat->activity, heartbeat->lasts, Clock::now());
+      break;
+    }
+    case FrameType::failure:
+    case FrameType::verdict:
+      if (!has_failed()) record_failure(frame.body);
+      break;
+    case FrameType::goodbye:
+      peer.has_left = true;
+      watch_.leave(rank);
+      if (leads()) peer.connection.queue(FrameType::farewell, "");
+      break;
+    case FrameType::farewell:
+      peer.may_close = true;
+      break;
+    default:
+      lost(rank, " sent a frame that cannot be read");
+  }
+}
+
+// The end of a connection: a death, unless the rank has said goodbye, or all is over anyway.
+void ControlChannel::lost(int rank, const char* why) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  peer.connection.close();
+  if (!peer.has_left && !leaving_ && !has_failed()) record_failure(name_of(rank) + why);
+}
+
+void ControlChannel::beat() {
+  const Clock::time_point now = Clock::now();
+  const uint64_t packed = activity_.load();
+  const auto activity = static_cast<Activity>(packed & 3);
+  const uint64_t lasts = milliseconds_now() - (packed >> 2);
+  watch_.hear(rank_, activity, milliseconds(lasts), now);
+  if (now < next_beat_) return;
+  next_beat_ = now + beat_interval_;
+  const std::string body = to_bytes(Heartbeat{activity, milliseconds(lasts)});
+  for (Peer& peer : peers_) {
+    if (!peer.connection.socket().is_open() || peer.connection.has_unsent()) continue; // what is unsent proves as much
+    peer.connection.queue(FrameType::heartbeat, body);
+    peer.connection.flush();
+  }
+}
+
+void ControlChannel::judge() {
+  const Clock::time_point now = Clock::now();
+  // This process itself stood still, maybe with all others (Ctrl-Z, a suspended job): nobody is to blame for that time.
+  if (now - last_round_ > 3 * beat_interval_) watch_.forgive(now);
+  if (has_failed() || leaving_) return;
+  if (const auto verdict = watch_.silent(now)) {
+    record_failure(name_of(*verdict->rank) + " has stalled for " + seconds_text(verdict->for_how_long));
+  } else if (const auto slow = leads() ? watch_.stalled(now) : std::nullopt) {
+    record_failure(slow->rank ? name_of(*slow->rank) + " has stalled for " + seconds_text(slow->for_how_long)
+                              : "all ranks wait for one another since " + seconds_text(slow->for_how_long));
+  }
+}
+
+// Rank 0 tells everyone; another rank tells rank 0. The mutex is held.
+void ControlChannel::record_failure(const std::string& what) {
+  failure_ = what;
+  failed_at_ = Clock::now();
+  for (Peer& peer : peers_) {
+    if (!peer.connection.socket().is_open()) continue;
+    peer.connection.queue(leads() ? FrameType::verdict : FrameType::failure, what);
+    peer.connection.flush();
+  }
+  failed_.store(true, std::memory_order_release);
+  news_.notify_all();
+}
+
+bool ControlChannel::is_done_leaving() const {
+  if (Clock::now() >= leave_until_) return true;
+  return std::all_of(peers_.begin(), peers_.end(), [&](const Peer& peer) {
+    if (!peer.connection.socket().is_open()) return true;
+    if (peer.connection.has_unsent()) return false;
+    return has_failed() || (leads() ? peer.has_left : peer.may_close || peer.has_left);
+  });
+}
+
+} // namespace gpt2

@@ -1,0 +1,218 @@
+#include "engine/rendezvous/launcher.h"
+
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "engine/base/error.h"
+#include "engine/rendezvous/messages.h"
+
+namespace gpt2 {
+namespace {
+
+struct Launcher {
+  const char* program;
+  const char* size_variable;
+  const char* rank_variable;
+  const char* local_rank_variable;
+  const char* local_size_variable;
+};
+constexpr Launcher kOwn = {"--gpus", "GPT2_RANKS", "GPT2_RANK", "GPT2_LOCAL_RANK", "GPT2_LOCAL_RANKS"};
+constexpr Launcher kOpenMpi = {"mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
+                               "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Launcher kPmi = {"mpiexec", "PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
+constexpr Launcher kTorchrun = {"torchrun", "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+constexpr Launcher kSlurm = {"srun", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID", nullptr};
+
+[[noreturn]] void refuse(const char* variable, const char* text, const Launcher& launcher, const std::string& what) {
+  throw Error(ExitCode::communication, std::string(variable) + "=" + text + " (" + launcher.program + "): " + what,
+              "start again with " + std::string(launcher.program) + ", or unset " + launcher.size_variable + " and " +
+                  launcher.rank_variable + " to train in one process");
+}
+
+template <class Number>
+bool parse_number(const char* text, Number& number) {
+  const char* const end = text + std::strlen(text);
+  const auto [stopped, status] = std::from_chars(text, end, number);
+  return status == std::errc() && stopped == end;
+}
+
+int read_number(const char* variable, const char* text, const Launcher& launcher) {
+  int number = 0;
+  if (!parse_number(text, number) || number < 0) refuse(variable, text, launcher, "not a whole number");
+  return number;
+}
+
+std::optional<Launch> read_launch(const Launcher& launcher, const Environment& environment) {
+  const char* const size = environment(launcher.size_variable);
+  const char* const rank = environment(launcher.rank_variable);
+  if (!size || !rank) return std::nullopt;
+  Launch launch{.program = launcher.program,
+                .rank = read_number(launcher.rank_variable, rank, launcher),
+                .ranks = read_number(launcher.size_variable, size, launcher),
+                .job = launcher.program};
+  if (launch.ranks < 1) refuse(launcher.size_variable, size, launcher, "there is at least one rank");
+  if (launch.rank >= launch.ranks) {
+    refuse(launcher.rank_variable, rank, launcher, "ranks are 0 to " + std::to_string(launch.ranks - 1));
+  }
+  if (const char* const local_rank = environment(launcher.local_rank_variable)) {
+    launch.local_rank = read_number(launcher.local_rank_variable, local_rank, launcher);
+  }
+  const char* const local_size = launcher.local_size_variable ? environment(launcher.local_size_variable) : nullptr;
+  if (local_size) launch.local_ranks = read_number(launcher.local_size_variable, local_size, launcher);
+  return launch;
+}
+
+std::string text_of(const Environment& environment, const char* variable) {
+  const char* const text = environment(variable);
+  return text ? text : "";
+}
+
+template <class... Names>
+std::string job_of(const Launch& launch, const Environment& environment, Names... variables) {
+  return (launch.program + ... + (" " + text_of(environment, variables)));
+}
+
+// Slurm numbers the steps of a job from 0; batch scripts, interactive shells and the like have numbers near 2^32.
+bool is_under_srun(const Environment& environment) {
+  const char* const step = environment("SLURM_STEP_ID");
+  uint32_t number = 0;
+  return step && parse_number(step, number) && number < 0xFFFFFFF0u;
+}
+
+// Every launcher but torchrun leaves MASTER_PORT to us.
+void use_master_variables(Launch& launch, const Environment& environment) {
+  launch.master = text_of(environment, "MASTER_ADDR");
+  const std::string port = text_of(environment, "MASTER_PORT");
+  if (!launch.master.empty() && !port.empty()) launch.master += ":" + port;
+}
+
+std::optional<Launch> find_own(const Environment& environment) {
+  auto launch = read_launch(kOwn, environment);
+  if (launch) launch->job = job_of(*launch, environment, "GPT2_JOB");
+  return launch;
+}
+
+// The first node of the step; empty: the step has one node.
+std::string slurm_master(const Environment& environment) {
+  if (text_of(environment, "SLURM_STEP_NUM_NODES") == "1") return "";
+  const std::string of_step = text_of(environment, "SLURM_STEP_NODELIST"); // a step may use some nodes of its job
+  return first_host(of_step.empty() ? text_of(environment, "SLURM_JOB_NODELIST") : of_step);
+}
+
+// OpenMPI and whatever speaks PMI. On several nodes only MPI itself knows where rank 0 is, or srun, where it plays PMI.
+std::optional<Launch> find_mpi(const Launcher& launcher, const Environment& environment) {
+  auto launch = read_launch(launcher, environment);
+  if (!launch) return launch;
+  launch->job = job_of(*launch, environment, "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "SLURM_JOB_ID",
+                       "SLURM_STEP_ID");
+  use_master_variables(*launch, environment);
+  if (!launch->master.empty()) return launch;
+  if (launch->local_ranks && *launch->local_ranks < launch->ranks) {
+    launch->master = "mpi:";
+  } else if (!launch->local_ranks && is_under_srun(environment)) {
+    launch->master = slurm_master(environment);
+  }
+  return launch;
+}
+
+// Its agent may itself listen on MASTER_PORT. Where the same variables were set by hand or by another system, there is
+// no agent, and the port is meant for rank 0.
+std::optional<Launch> find_torchrun(const Environment& environment) {
+  auto launch = read_launch(kTorchrun, environment);
+  if (!launch) return launch;
+  launch->job =
+      job_of(*launch, environment, "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT");
+  if (!environment("TORCHELASTIC_RUN_ID")) {
+    use_master_variables(*launch, environment);
+    return launch;
+  }
+  launch->master = text_of(environment, "MASTER_ADDR");
+  if (const char* const port = environment("MASTER_PORT")) {
+    launch->avoid_port = read_number("MASTER_PORT", port, kTorchrun);
+  }
+  return launch;
+}
+
+std::optional<Launch> find_slurm(const Environment& environment) {
+  if (!is_under_srun(environment)) return std::nullopt;
+  auto launch = read_launch(kSlurm, environment);
+  if (!launch) return launch;
+  launch->job = job_of(*launch, environment, "SLURM_JOB_ID", "SLURM_STEP_ID");
+  use_master_variables(*launch, environment);
+  if (launch->master.empty()) launch->master = slurm_master(environment);
+  if (text_of(environment, "SLURM_STEP_NUM_NODES") == "1") launch->local_ranks = launch->ranks;
+  return launch;
+}
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" ||
+         (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos);
+}
+
+} // namespace
+
+Environment process_environment() {
+  return [](const char* name) -> const char* { return std::getenv(name); };
+}
+
+std::optional<Launch> find_launch(const Environment& environment) {
+  if (auto launch = find_own(environment)) return launch;
+  if (auto launch = find_mpi(kOpenMpi, environment)) return launch;
+  if (auto launch = find_mpi(kPmi, environment)) return launch;
+  if (auto launch = find_torchrun(environment)) return launch;
+  return find_slurm(environment);
+}
+
+Launch explicit_launch(int ranks, int rank, const std::string& master) {
+  const auto refuse_option = [](const std::string& what, const std::string& hint) {
+    throw Error(ExitCode::usage, what, hint);
+  };
+  if (ranks < 1) refuse_option("--ranks " + std::to_string(ranks) + ": there is at least one rank", "");
+  if (rank < 0 || rank >= ranks) {
+    refuse_option("--rank " + std::to_string(rank) + " of --ranks " + std::to_string(ranks),
+                  "give each process one of 0 to " + std::to_string(ranks - 1));
+  }
+  return {.program = "--ranks", .rank = rank, .ranks = ranks, .job = "--ranks " + master, .master = master};
+}
+
+bool on_one_host(const Launch& launch) {
+  if (launch.master.empty() || launch.local_ranks == launch.ranks) return true;
+  return launch.master != "mpi:" && !launch.master.starts_with("file:") &&
+         is_loopback(parse_master(launch.master).host);
+}
+
+Endpoint parse_master(const std::string& master) {
+  std::string host = master, port;
+  const size_t colon = master.rfind(':');
+  if (master.starts_with('[')) {
+    const size_t end = master.find(']');
+    host = master.substr(1, end - 1);
+    if (end != std::string::npos && colon == end + 1) port = master.substr(colon);
+  } else if (colon != std::string::npos && master.find(':') == colon) { // more colons: an IPv6 address without a port
+    host = master.substr(0, colon), port = master.substr(colon);
+  }
+  const std::optional<int> number = port.empty() ? 0 : read_port(std::string_view(port).substr(1));
+  if (!number || host.empty()) {
+    throw Error(ExitCode::usage, "'" + master + "' is no HOST:PORT", "a port is a number from 1 to 65535");
+  }
+  return {host, *number};
+}
+
+std::string first_host(const std::string& slurm_node_list) {
+  std::string host;
+  for (size_t at = 0; at < slurm_node_list.size() && slurm_node_list[at] != ','; ++at) {
+    if (slurm_node_list[at] != '[') {
+      host += slurm_node_list[at];
+      continue;
+    }
+    const size_t end = slurm_node_list.find(']', at);
+    host += slurm_node_list.substr(at + 1, slurm_node_list.find_first_of(",-]", at) - at - 1);
+    if (end == std::string::npos) break;
+    at = end;
+  }
+  return host;
+}
+
+} // namespace gpt2

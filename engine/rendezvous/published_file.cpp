@@ -1,0 +1,142 @@
+#include "engine/rendezvous/published_file.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include "engine/base/error.h"
+
+namespace gpt2 {
+namespace {
+
+constexpr const char* kTokenHint = "export GPT2_JOB_TOKEN=$(openssl rand -hex 32), the same for all ranks, instead";
+
+[[noreturn]] void refuse_other_file(const std::string& path) {
+  throw Error(ExitCode::usage, path + " exists, and is not a file by which ranks meet: it is left as it is",
+              "give --master file:PATH the name of a file that does not exist, or remove this one");
+}
+
+[[noreturn]] void refuse_other_job(const std::string& path) {
+  throw Error(ExitCode::communication, path + ": the rank 0 of another job waits here for its ranks",
+              "give this job another --master, or end the other job");
+}
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+// On NFS a name that was missing a moment ago may stay so for half a minute, unless its folder is opened again.
+void refresh_folder(const std::string& folder) {
+  if (DIR* const opened = ::opendir(folder.c_str())) ::closedir(opened);
+}
+
+struct OpenFile {
+  explicit OpenFile(int opened) : descriptor(opened) {}
+  ~OpenFile() {
+    if (descriptor >= 0) ::close(descriptor);
+  }
+  OpenFile(const OpenFile&) = delete;
+
+  const int descriptor;
+  struct stat status {};
+  std::string first_bytes;
+};
+
+// A regular file; null: there is no such file.
+std::unique_ptr<OpenFile> open_file(const std::string& path, int access) {
+  const int descriptor =
+      uninterrupted([&] { return ::open(path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); });
+  if (descriptor < 0 && (errno == ENOENT || errno == ESTALE)) return nullptr;
+  if (descriptor < 0 && (errno == ELOOP || errno == EISDIR)) refuse_other_file(path); // a symbolic link, a folder
+  if (descriptor < 0) throw_system_error(ExitCode::usage, "open", path, errno);
+  auto file = std::make_unique<OpenFile>(descriptor);
+  if (::fstat(descriptor, &file->status) != 0 || !S_ISREG(file->status.st_mode)) refuse_other_file(path);
+  std::string& bytes = file->first_bytes;
+  bytes.resize(kPublicationBytes + 1);
+  const ssize_t got = uninterrupted([&] { return ::read(descriptor, bytes.data(), bytes.size()); });
+  if (got < 0 && errno == ESTALE) return nullptr; // NFS: removed meanwhile
+  if (got < 0) throw_system_error(ExitCode::usage, "read", path, errno);
+  bytes.resize(static_cast<size_t>(got));
+  return file;
+}
+
+bool is_private(const struct stat& status) { return status.st_uid == ::geteuid() && (status.st_mode & 077) == 0; }
+
+// False: another process has it. Where the file system has no locks, nobody has one.
+bool lock(int descriptor) {
+  return uninterrupted([&] { return ::flock(descriptor, LOCK_EX | LOCK_NB); }) == 0 || errno != EWOULDBLOCK;
+}
+
+// Removes the file that an earlier rank 0 left: a whole publication, or the private beginning of one.
+void remove_stale(const std::string& path) {
+  const auto file = open_file(path, O_RDWR); // NFS locks only what is open for writing
+  if (!file) return;
+  const std::string& text = file->first_bytes;
+  const bool is_torn = is_publication(text) && text.size() <= kPublicationBytes && is_private(file->status);
+  if (!read_publication(text) && !is_torn) refuse_other_file(path);
+  if (!lock(file->descriptor) || !has_name(file->descriptor, path))
+    refuse_other_job(path); // it waits, or has just replaced it
+  if (::unlink(path.c_str()) != 0) throw_system_error(ExitCode::disk, "replace", path, errno);
+}
+
+} // namespace
+
+void PublishedFile::write(const Publication& publication) {
+  const std::string text = to_text(publication);
+  struct stat status {};
+  remove_stale(path_);
+  descriptor_ = uninterrupted([&] { return ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600); });
+  if (descriptor_ < 0 && errno == EEXIST) refuse_other_job(path_);
+  if (descriptor_ < 0) throw_system_error(ExitCode::disk, "create", path_, errno);
+  lock(descriptor_); // until remove(), or the end of this process
+  if (::fstat(descriptor_, &status) != 0 || (!publication.key.empty() && !is_private(status))) {
+    throw Error(ExitCode::usage, path_ + " is on a disk that does not keep who may read a file", kTokenHint);
+  }
+  const auto put = uninterrupted([&] { return ::write(descriptor_, text.data(), text.size()); });
+  if (put != static_cast<ssize_t>(text.size()) || uninterrupted([&] { return ::fsync(descriptor_); }) != 0) {
+    throw_system_error(ExitCode::disk, "write", path_, put < 0 ? errno : ENOSPC);
+  }
+}
+
+void PublishedFile::make_folder() { folders_.emplace(folder_of(path_)); }
+
+void PublishedFile::remove() {
+  if (descriptor_ >= 0) {
+    if (has_name(descriptor_, path_)) ::unlink(path_.c_str());
+    ::close(std::exchange(descriptor_, -1));
+  }
+  folders_.reset();
+}
+
+std::optional<Publication> PublishedFile::read() const {
+  refresh_folder(folder_of(path_));
+  const auto file = open_file(path_, O_RDONLY);
+  if (file && !may_become_publication(file->first_bytes)) refuse_other_file(path_);
+  auto publication = file ? read_publication(file->first_bytes) : std::nullopt;
+  if (publication && !publication->key.empty() && !is_private(file->status)) {
+    throw Error(ExitCode::usage, path_ + " was written by another user, or others may read it",
+                "remove it if it is yours; or " + std::string(kTokenHint));
+  }
+  return publication;
+}
+
+std::string runtime_folder(const std::string& root) {
+  const std::string folder = root + "/gpt2-ranks-" + std::to_string(::geteuid());
+  struct stat status {};
+  const bool made = ::mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST;
+  if (!made) throw_system_error(ExitCode::communication, "create folder", folder, errno);
+  if (::lstat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || !is_private(status)) {
+    throw Error(ExitCode::communication, folder + " is not a folder of this user alone",
+                "remove it; or " + std::string(kTokenHint));
+  }
+  return folder;
+}
+
+} // namespace gpt2

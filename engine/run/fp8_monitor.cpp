@@ -1,0 +1,205 @@
+#include "engine/run/fp8_monitor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <sstream>
+
+namespace gpt2 {
+namespace {
+
+// ---- the guard ----
+
+constexpr const char* kFound = "found"; // no tensor's name: those have slashes
+
+// What is wrong with the tensor; empty: nothing.
+std::string trouble_of(const Fp8TensorStats& tensor) {
+  if (tensor.fixed_scale) return "";
+  if (!std::isfinite(tensor.amax)) return "overflowed";
+  if (!std::isfinite(tensor.scale) || tensor.scale <= 0) return "lost its scale";
+  if (!(tensor.saturated > Fp8Guard::kTooManySaturated)) return "";
+  char text[64];
+  std::snprintf(text, sizeof text, "saturated %.1f%% of its values", 100 * tensor.saturated);
+  return text;
+}
+
+// ---- what is flushed ----
+
+// GELU of whatever lies below -3.8: so its output crowds at zero, and a trained block of 124M flushes 60% of it, values
+// below 0.00008 beside others up to 17 (docs/fp8.md).
+constexpr float kGeluTail = 0.0002f;
+
+double telling_flushed(const Fp8TensorStats& s) { return flushes_gelus_tail_alone(s) ? 0.0 : s.flushed; }
+
+// ---- the summary ----
+
+// Scales differ by powers of two: their mean is taken in exponents, so that no large one hides the others.
+struct GeometricMean {
+  double log_sum = 0;
+  int count = 0;
+
+  void add(double value) {
+    log_sum += std::log(value);
+    count += 1;
+  }
+  double value() const { return count == 0 ? 0.0 : std::exp(log_sum / count); }
+};
+
+// ---- the table ----
+
+// Above these a tensor is named: delayed scaling saturates a value now and then, and E4M3 loses the smallest few.
+constexpr double kManySaturated = 0.01;
+constexpr double kManyFlushed = 0.25;
+
+std::string range(float low, float high) {
+  char text[48];
+  std::snprintf(text, sizeof text, "%.2e..%.2e", static_cast<double>(low), static_cast<double>(high));
+  return text;
+}
+
+std::string percent(double share) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4f%%", 100 * share);
+  return text;
+}
+
+} // namespace
+
+bool flushes_gelus_tail_alone(const Fp8TensorStats& tensor) {
+  const float largest = fp8_smallest(tensor.format) / 2 / tensor.scale; // that may be flushed
+  return tensor.tensor.is_gelu_output() && tensor.flushed > 0 && largest < kGeluTail;
+}
+
+Fp8Guard::Fp8Guard(const std::string& text) {
+  std::istringstream lines(text);
+  std::string name;
+  for (int number = 0; lines >> name >> number;) {
+    if (name == kFound)
+      found_.insert(number);
+    else
+      bad_looks_[name] = number;
+  }
+}
+
+std::string Fp8Guard::text() const {
+  std::string text;
+  for (const auto& [name, looks] : bad_looks_) text += name + " " + std::to_string(looks) + "\n";
+  for (const int layer : found_) text += std::string(kFound) + " " + std::to_string(layer) + "\n";
+  return text;
+}
+
+void Fp8Guard::forget_blocks_in(std::span<const Fp8TensorStats> stats) {
+  for (const Fp8TensorStats& tensor : stats) {
+    if (!tensor.tensor.is_lm_head()) found_.erase(tensor.tensor.layer);
+  }
+}
+
+std::vector<Fp8Guard::Finding> Fp8Guard::look(std::span<const Fp8TensorStats> stats) {
+  std::map<std::string, int> bad_looks;
+  std::map<int, std::string> reasons; // by layer, the first tensor of each
+  for (const Fp8TensorStats& tensor : stats) {
+    const std::string trouble = trouble_of(tensor);
+    if (trouble.empty()) continue;
+    const std::string name = tensor.tensor.text();
+    const int looks = bad_looks[name] = bad_looks_[name] + 1;
+    const int layer = tensor.tensor.is_lm_head() ? kLmHead : tensor.tensor.layer;
+    if (looks >= kLooksInARow) reasons.emplace(layer, name + " " + trouble + " three times in a row");
+  }
+  bad_looks_ = std::move(bad_looks);
+
+  std::vector<Finding> findings;
+  for (const auto& [layer, reason] : reasons) {
+    if (found_.insert(layer).second) findings.push_back({layer, reason});
+  }
+  return findings;
+}
+
+Fp8Summary summarize(std::span<const Fp8TensorStats> stats, int layers) {
+  Fp8Summary summary;
+  summary.blocks_in_bf16 = static_cast<int>(unquantized_blocks(stats, layers).size());
+  GeometricMean forward, backward;
+  for (const Fp8TensorStats& s : stats) {
+    if (s.fixed_scale) continue;
+    (s.tensor.role == Fp8Role::grad ? backward : forward).add(static_cast<double>(s.scale));
+    if (s.saturated > summary.worst_saturated) {
+      summary.worst_saturated = s.saturated;
+      summary.worst_saturated_tensor = s.tensor.text();
+    }
+    if (telling_flushed(s) > summary.worst_flushed) {
+      summary.worst_flushed = s.flushed;
+      summary.worst_flushed_tensor = s.tensor.text();
+    }
+  }
+  summary.forward_scale = forward.value();
+  summary.backward_scale = backward.value();
+  return summary;
+}
+
+std::vector<Fp8Kind> group_by_kind(std::span<const Fp8TensorStats> stats) {
+  std::vector<Fp8Kind> kinds; // in order of first appearance: the order of the forward pass
+  for (const Fp8TensorStats& s : stats) {
+    const std::string name = s.tensor.kind();
+    const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const Fp8Kind& kind) { return kind.name == name; });
+    if (found == kinds.end()) {
+      kinds.push_back({name, s.format, s.amax, s.amax, s.scale, s.scale, s.saturated, s.flushed, 1, s.fixed_scale});
+      continue;
+    }
+    found->smallest_amax = std::min(found->smallest_amax, s.amax);
+    found->largest_amax = std::max(found->largest_amax, s.amax);
+    found->smallest_scale = std::min(found->smallest_scale, s.scale);
+    found->largest_scale = std::max(found->largest_scale, s.scale);
+    found->worst_saturated = std::max(found->worst_saturated, s.saturated);
+    found->worst_flushed = std::max(found->worst_flushed, s.flushed);
+    found->tensors += 1;
+  }
+  return kinds;
+}
+
+std::string fp8_health_table(std::span<const Fp8TensorStats> stats, const Fp8LagWatch& lag) {
+  if (stats.empty()) return "";
+  char line[200];
+  std::snprintf(line, sizeof line, "  %-16s %-6s %7s  %-19s  %-19s  %9s  %9s  %6s\n", "tensor", "format", "tensors",
+                "amax, all layers", "scale", "saturated", "flushed", "lagged");
+  std::string out =
+      std::string("FP8 health of the last step (worst layer); lagged: looks of the run at which it saturated\n") + line;
+  for (const Fp8Kind& kind : group_by_kind(stats)) {
+    const bool metered = !kind.fixed_scale;
+    std::snprintf(line, sizeof line, "  %-16s %-6s %7d  %-19s  %-19s  %9s  %9s  %6s\n", kind.name.c_str(),
+                  std::string(to_string(kind.format)).c_str(), kind.tensors,
+                  metered ? range(kind.smallest_amax, kind.largest_amax).c_str() : "static",
+                  range(kind.smallest_scale, kind.largest_scale).c_str(),
+                  metered ? percent(kind.worst_saturated).c_str() : "-",
+                  metered ? percent(kind.worst_flushed).c_str() : "-",
+                  metered ? std::to_string(lag.looks(kind.name)).c_str() : "-");
+    out += line;
+  }
+  for (const Fp8TensorStats& s : stats) {
+    if (s.fixed_scale || (s.saturated < kManySaturated && telling_flushed(s) < kManyFlushed)) continue;
+    std::snprintf(line, sizeof line, "  look at %s: %.2f%% saturated, %.2f%% flushed to zero\n",
+                  s.tensor.text().c_str(), 100 * s.saturated, 100 * s.flushed);
+    out += line;
+  }
+  out += lag.lines();
+  out.pop_back();
+  return out;
+}
+
+std::vector<int> unquantized_blocks(std::span<const Fp8TensorStats> stats, int layers) {
+  std::vector<bool> quantized(static_cast<size_t>(layers), false);
+  for (const Fp8TensorStats& tensor : stats) {
+    if (!tensor.tensor.is_lm_head()) quantized[static_cast<size_t>(tensor.tensor.layer)] = true;
+  }
+  std::vector<int> blocks;
+  for (int block = 0; block < layers; ++block) {
+    if (!quantized[static_cast<size_t>(block)]) blocks.push_back(block);
+  }
+  return blocks;
+}
+
+std::string block_list(const std::vector<int>& blocks) {
+  std::string text = blocks.size() == 1 ? "block " : "blocks ";
+  for (size_t i = 0; i < blocks.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(blocks[i]);
+  return text;
+}
+
+} // namespace gpt2

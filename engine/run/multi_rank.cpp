@@ -1,0 +1,224 @@
+#include "engine/run/multi_rank.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <sstream>
+
+#include "engine/base/divisors.h"
+#include "engine/base/split.h"
+#include "engine/options/option_fields.h"
+#include "engine/ranks/agreement.h"
+#include "engine/system/program.h"
+
+namespace gpt2 {
+namespace {
+
+// What may differ between machines that hold the same data.
+bool is_a_place(const std::string& option) {
+  return option == "data_dir" || option == "train_data" || option == "val_data" || option == "tokenizer" ||
+         option == "plan_cache";
+}
+
+// "name\tvalue\n": neither holds a tab or a line break.
+std::string to_text(const std::vector<Fact>& facts) {
+  std::string text;
+  for (const auto& [name, value] : facts) text += name + "\t" + value + "\n";
+  return text;
+}
+
+std::map<std::string, std::string> from_text(const std::string& text) {
+  std::map<std::string, std::string> facts;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) { // a line without a tab is a name without a value
+    const size_t tab = std::min(line.find('\t'), line.size());
+    facts[line.substr(0, tab)] = line.substr(std::min(tab + 1, line.size()));
+  }
+  return facts;
+}
+
+// Another rank's end, where that is what is behind an error. NCCL may notice it before the group does.
+std::optional<Error> lost_rank(const RankGroup& group, const Error& error) {
+  try {
+    group.check_within(std::chrono::seconds(error.code() == ExitCode::communication ? 1 : 0));
+    return std::nullopt;
+  } catch (const Error& lost) {
+    return lost;
+  }
+}
+
+// A device that waits for other ranks may never let go of this process, and a launcher kills the rest a second after
+// the first died: the line comes first, and nothing is left to clean up but what the system does.
+[[noreturn]] void leave_at_once(const Error& error) {
+  print_error(error);
+  std::cout << std::flush;
+  std::_Exit(static_cast<int>(error.code()));
+}
+
+} // namespace
+
+std::unique_ptr<RankGroup> join_ranks(const Options& options, const Environment& environment) {
+  const std::optional<Launch> launch =
+      options.ranks > 0 ? explicit_launch(options.ranks, options.rank, options.master) : find_launch(environment);
+  if (!launch || launch->ranks == 1) return std::make_unique<RankGroup>();
+  Launch of_options = *launch;
+  if (!options.master.empty()) of_options.master = options.master;
+  of_options.shared_folder = checkpoint_dirs(options).front();
+  const std::chrono::seconds limit(options.nccl_timeout);
+  return RankGroup::join(of_options, {.deadline = limit, .stall = limit});
+}
+
+bool behind_launcher(const Environment& environment) {
+  const std::optional<Launch> launch = find_launch(environment);
+  return launch && launch->program != "--gpus";
+}
+
+int ranks_to_start(const Options& options, const Environment& environment) {
+  const std::optional<Launch> launch = find_launch(environment);
+  if (options.gpus.empty() || (launch && (launch->ranks > 1 || launch->program == "--gpus"))) return 0;
+  if (options.gpus == "all") {
+    const int gpus = gpu_count();
+    if (gpus == 0) throw Error(ExitCode::device, "--gpus all: there is no GPU", "give a number, or leave it out");
+    return gpus;
+  }
+  int count = 0;
+  const char* const end = options.gpus.data() + options.gpus.size();
+  const auto [stopped, status] = std::from_chars(options.gpus.data(), end, count);
+  if (status == std::errc() && stopped == end && count >= 1) return count;
+  throw Error(ExitCode::usage, "--gpus: '" + options.gpus + "' is neither a number nor all", "as in --gpus 8");
+}
+
+ExitCode as_one_of(RankGroup& group, const std::function<ExitCode()>& work, const StopSignal* stop) {
+  try {
+    return work();
+  } catch (const AgreedError& error) {
+    if (group.alone()) throw;
+    // Now: what the caller still has to end may outlast the patience of those who kill what is left of a job.
+    if (group.leads()) print_error(error);
+    return error.code();
+  } catch (const Error& error) {
+    if (group.alone()) throw;
+    if (const auto lost = lost_rank(group, error)) {
+      if (stop && stop->requested()) std::_Exit(static_cast<int>(ExitCode::stopped_early));
+      // What all ranks fail at alike has been said once, and keeps its code.
+      if (error.code() != ExitCode::communication && std::string_view(lost->what()).ends_with(error.what()))
+        std::_Exit(static_cast<int>(error.code()));
+      leave_at_once(*lost);
+    }
+    group.announce_failure(error.what());
+    leave_at_once(error);
+  } catch (const std::exception& error) {
+    group.announce_failure(error.what());
+    throw;
+  }
+}
+
+std::vector<std::string> from_rank_0(RankGroup& group, const std::function<std::vector<std::string>()>& work) {
+  std::vector<std::string> texts;
+  const std::optional<Error> mine = attempt([&] {
+    if (!group.leads()) return;
+    const auto busy = group.busy(); // it may verify checkpoints
+    texts = work();
+  });
+  if (const std::optional<RankError> error = first_error(group, mine)) throw_agreed(group, error->error);
+  if (group.alone()) return texts;
+  std::string sent;
+  for (const std::string& text : texts) sent += text + '\0';
+  texts = split(group.broadcast(sent), '\0');
+  texts.pop_back(); // after the last zero byte
+  return texts;
+}
+
+std::vector<Fact> facts_of(const Options& options, const Backend& backend, const Dataset& train,
+                           const Dataset* validation) {
+  std::vector<Fact> facts = {{"version", GPT2_VERSION}, {"device and libraries", backend.versions()}};
+  for (const OptionField& field : option_fields()) {
+    if (!field.of_this_start && !is_a_place(field.name)) facts.push_back({"--" + field.name, field.toml(options)});
+  }
+  facts.push_back({"training data", train.fingerprint()});
+  facts.push_back({"validation data", validation ? validation->fingerprint() : "none"});
+  return facts;
+}
+
+void check_agreement(RankGroup& group, const std::vector<Fact>& mine) {
+  if (group.alone()) return;
+  const std::vector<std::string> all = group.all_gather(to_text(mine));
+  const std::map<std::string, std::string> of_rank_0 = from_text(all[0]);
+  for (int rank = 1; rank < group.ranks(); ++rank) {
+    for (const auto& [name, value] : from_text(all[static_cast<size_t>(rank)])) {
+      const auto found = of_rank_0.find(name);
+      const std::string there = found == of_rank_0.end() ? "nothing" : found->second;
+      if (value == there) continue;
+      throw AgreedError(ExitCode::communication,
+                        "the ranks do not run the same: " + name + " is " + value + " on " + group.name_of(rank) +
+                            " and " + there + " on rank 0",
+                        "start every rank with the same program, flags and data");
+    }
+  }
+}
+
+Options fitted_to_ranks(const RunSettings& settings, int ranks) {
+  Options options = settings.options;
+  const bool from_checkpoint = settings.resumed && !settings.given.contains("batch_size");
+  if (!from_checkpoint || options.batch_size == 0 || options.target_batch_size % ranks != 0) return options;
+  options.batch_size = largest_divisor_at_most(options.target_batch_size / ranks, options.batch_size);
+  return options;
+}
+
+RunPlan agree_on_plan(const RunSettings& settings, const GPT2Config& config, Precision precision, const Dataset& train,
+                      const Dataset* validation, Backend& backend, RankGroup& group) {
+  Options options = fitted_to_ranks(settings, group.ranks());
+  const auto plan_of = [&] { return make_plan(options, config, precision, train.sequences(), backend, group.ranks()); };
+  if (group.alone()) return plan_of();
+  std::vector<Fact> facts = facts_of(options, backend, train, validation);
+  facts.push_back({"precision", to_string(precision)}); // a rank may have fallen back to another
+  check_agreement(group, facts);
+  if (group.leads()) {
+    const auto busy = group.busy(); // it may time a few sizes
+    options.batch_size = plan_of().batch.batch_size;
+  }
+  options.batch_size = std::atoi(group.broadcast(std::to_string(options.batch_size)).c_str());
+  return plan_of();
+}
+
+std::vector<Fp8TensorStats> over_ranks(RankGroup& group, std::vector<Fp8TensorStats> mine) {
+  if (group.alone()) return mine;
+  std::vector<double> shares;
+  for (const Fp8TensorStats& tensor : mine) shares.insert(shares.end(), {tensor.saturated, tensor.flushed});
+  group.sum(shares);
+  for (size_t i = 0; i < mine.size(); ++i) {
+    mine[i].saturated = shares[2 * i] / group.ranks();
+    mine[i].flushed = shares[2 * i + 1] / group.ranks();
+  }
+  return mine;
+}
+
+std::optional<std::string> StragglerWatch::look(RankGroup& group, double own_seconds) {
+  if (group.alone()) return std::nullopt;
+  const std::vector<std::string> all = group.gather(std::to_string(own_seconds));
+  if (all.empty()) return std::nullopt;
+  std::vector<double> seconds;
+  for (const std::string& text : all) seconds.push_back(std::strtod(text.c_str(), nullptr));
+  const int slowest = static_cast<int>(std::max_element(seconds.begin(), seconds.end()) - seconds.begin());
+  const double longest = seconds[static_cast<size_t>(slowest)];
+  std::nth_element(seconds.begin(), seconds.begin() + (all.size() - 1) / 2, seconds.end());
+  const double median = seconds[(all.size() - 1) / 2];
+  if (longest < kSlow * median) {
+    slowest_ = -1;
+    return std::nullopt;
+  }
+  times_ = slowest == slowest_ ? times_ + 1 : 1;
+  slowest_ = slowest;
+  if (times_ < kPatience || told_ == slowest) return std::nullopt;
+  told_ = slowest;
+  char line[256];
+  std::snprintf(line, sizeof line, "%s takes %.0f ms for its part of a step, the median rank %.0f: the others wait",
+                group.name_of(slowest).c_str(), 1e3 * longest, 1e3 * median);
+  return line;
+}
+
+} // namespace gpt2

@@ -1,0 +1,231 @@
+#include "engine/run/resume_point.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/checkpoint/names.h"
+#include "engine/checkpoint/search.h"
+#include "engine/checkpoint/verify.h"
+#include "engine/options/option_fields.h"
+#include "engine/options/run_plan.h"
+#include "engine/ranks/agreement.h"
+#include "engine/run/multi_rank.h"
+#include "engine/run/run_settings.h"
+
+namespace gpt2 {
+namespace {
+
+namespace fs = std::filesystem;
+using Lines = std::vector<std::string>;
+
+// ---- which one is meant ----
+
+// A precision that was asked for has a folder of its own, and that comes first.
+std::string find_checkpoint_of(const CommandLine& line) {
+  const Options& asked = line.options;
+  const std::string run = line.given.contains("run_name") ? asked.run_name : "";
+  if (asked.checkpoint_dir.empty() && asked.precision != PrecisionChoice::automatic) {
+    const bool bf16 = asked.precision == PrecisionChoice::bf16;
+    try {
+      return find_checkpoint({default_checkpoint_dir(bf16 ? Precision::bf16 : Precision::fp8)}, run, asked.resume);
+    } catch (const Error&) { // the next search reports what is missing
+    }
+  }
+  return find_checkpoint(checkpoint_dirs(asked), run, asked.resume);
+}
+
+// Is it a certain checkpoint that --resume asks for, or just the newest of a run?
+bool names_a_step(const std::string& which, const std::string& found) {
+  const std::string name = fs::path(without_slashes(which)).filename().string();
+  return is_number(name) || step_of(name) >= 0 || name == kBest || name == "state.h5" ||
+         name == fs::path(found).filename();
+}
+
+// `found`, or where that is damaged the newest valid one of its run. Every rank hashes its share. A fault that is no
+// damage is thrown: going back would replace a checkpoint that another program or a later read may use.
+std::string choose_valid(const std::string& found, bool no_other, RankGroup& group, Lines& notes) {
+  const std::optional<Error> fault = find_fault(found, group);
+  if (!fault) return found;
+  std::string hint = fault->hint();
+  if (no_other || !is_lost(*fault) || is_removal(*fault)) {
+    if (hint.empty() && is_lost(*fault))
+      hint = from_rank_0(group, [&] { return Lines{hint_if_damaged(found)}; }).front();
+    throw AgreedError(fault->code(), fault->what(), hint);
+  }
+  Lines faults = {fault->what()};
+  for (const std::string& other : from_rank_0(group, [&] { return others_of_run(found); })) {
+    if (const std::optional<Error> another = find_fault(other, group)) {
+      if (!is_lost(*another)) throw AgreedError(another->code(), another->what(), another->hint());
+      faults.emplace_back(another->what());
+      continue;
+    }
+    notes = faults;
+    notes.push_back("going back to " + other + ", the newest valid checkpoint of the run");
+    return other;
+  }
+  throw AgreedError(ExitCode::checkpoint, fault->what(),
+                    "start a new run without --resume: no other checkpoint of the run is valid");
+}
+
+// ---- what it says of its run ----
+
+std::string folder_of(const std::string& checkpoint) { return fs::absolute(checkpoint).parent_path().string(); }
+
+Options stored_options(const std::string& toml, const std::string& precision, const std::string& checkpoint) {
+  const std::string origin = "options in " + checkpoint + "/state.h5"; // options.toml is a copy for readers
+  try {
+    CommandLine saved = from_toml(toml, origin, retired_keys());
+    Options& options = saved.options;
+    if (!saved.given.contains("fp8_bf16_steps")) // an older run, whose FP8 began with step 1
+      options.fp8_bf16_steps =
+          precision == to_string(Precision::fp8) ? 0 : automatic_bf16_steps(options.warmup_steps, options.max_steps);
+    return options;
+  } catch (const Error& error) { // not the user's typing: another version wrote it
+    std::string what = error.what();
+    if (what.starts_with(origin + ":")) what.replace(origin.size(), 1, ", line ");
+    throw Error(ExitCode::checkpoint, "cannot read the options of a checkpoint: " + what,
+                "resume it with the version that wrote it");
+  }
+}
+
+// The name decides where files go: it is checked as --run_name is.
+void check_run_name(const std::string& name, const std::string& checkpoint) {
+  try {
+    Options any;
+    find_field("run_name")->set(any, name);
+  } catch (const BadValue& bad) {
+    throw Error(ExitCode::checkpoint, checkpoint + " has no name that a run can have: " + bad.what(),
+                "resume a checkpoint that train_gpt2_fp8 wrote");
+  }
+}
+
+int ranks_of(const std::string& checkpoint) {
+  int ranks = 1;
+  while (fs::exists(rank_file(checkpoint, ranks))) ++ranks;
+  return ranks;
+}
+
+// {--checkpoint_dir, name} of its run: where it was found, not where it was written, for folders are moved and copied.
+// A checkpoint directly in --checkpoint_dir, as version 0.1 wrote them, or copied out of its run has the name that it
+// says.
+std::pair<std::string, std::string> place_of(const std::string& checkpoint, const std::string& name,
+                                             const Lines& dirs) {
+  for (const std::string& dir : dirs) {
+    const fs::path below = canonical_path(folder_of(checkpoint)).lexically_relative(canonical_path(dir));
+    if (!below.empty() && *below.begin() != "..") return {dir, below == "." ? name : below.string()};
+  }
+  return {checkpoint_dir_of(checkpoint, name), name};
+}
+
+// What rank 0 reads, for all: the members of ResumePoint in their order, the options as they are stored.
+Lines read_point(const std::string& checkpoint, const CommandLine& line) {
+  const TrainState state = read_checkpoint(checkpoint);
+  check_run_name(state.run_name, checkpoint);
+  const auto [dir, run] = place_of(checkpoint, state.run_name, checkpoint_dirs(line.options));
+  if (run.empty())
+    throw Error(ExitCode::checkpoint, checkpoint + " has no name that a run can have: it is empty",
+                "give the folder above that of its run as --checkpoint_dir");
+  const std::string log_dir = stored_options(state.options_toml, state.precision, checkpoint).log_dir;
+  const bool has_log =
+      is_log_of(state.run_name, log_dir + "/" + run) || is_log_of(state.run_name, log_dir + "/" + state.run_name);
+  return {checkpoint,
+          dir,
+          run,
+          has_log ? log_dir : Options{}.log_dir,
+          state.options_toml,
+          std::to_string(state.step),
+          std::to_string(ranks_of(checkpoint)),
+          state.precision,
+          state.data};
+}
+
+ResumePoint to_point(const Lines& read) {
+  const std::string& precision = read.at(7);
+  return {.checkpoint = read.at(0),
+          .checkpoint_dir = read.at(1),
+          .run = read.at(2),
+          .log_dir = read.at(3),
+          .options = stored_options(read.at(4), precision, read.at(0)),
+          .step = std::stoll(read.at(5)),
+          .ranks = std::stoi(read.at(6)),
+          .precision = precision,
+          .data = read.at(8),
+          .verified = !is_unverified(read.at(0))};
+}
+
+ResumePoint find_point(const CommandLine& line, RankGroup& group) {
+  const std::string& which = line.options.resume;
+  Lines notes;
+  const std::string found = from_rank_0(group, [&] { return Lines{find_checkpoint_of(line)}; }).front();
+  const std::string checkpoint = choose_valid(found, names_a_step(which, found), group, notes);
+  ResumePoint point = to_point(from_rank_0(group, [&] { return read_point(checkpoint, line); }));
+  point.notes = notes;
+  point.step_named = names_a_step(line.options.resume, found);
+  if (!point.verified)
+    point.notes.push_back(checkpoint + " is from before checkpoints had hashes: it is read unverified");
+  return point;
+}
+
+// ---- a list of checkpoints ----
+
+// A loss is one of the checkpoint's own step, or says of which it is. Without a known step it says nothing.
+std::string loss_text(const CheckpointInfo& info) {
+  if (!(info.val_loss < kNoLoss) || info.val_step < 0) return "        -";
+  char loss[32];
+  std::snprintf(loss, sizeof loss, "%9.6f", info.val_loss);
+  return info.val_step == info.step ? loss : loss + (" at step " + std::to_string(info.val_step));
+}
+
+std::string model_text(const CheckpointInfo& info) { return info.is_damaged() ? "" : " | " + info.model; }
+
+} // namespace
+
+bool may_look_again(const std::string& which, const Error& error) {
+  return is_removal(error) && !which.empty() && !names_a_step(which, "");
+}
+
+std::optional<ResumePoint> find_resume_point(const CommandLine& line, RankGroup& group) {
+  const std::string& which = line.options.resume;
+  if (which.empty()) return std::nullopt;
+  return again_if_removed(which, [&] { return find_point(line, group); });
+}
+
+std::vector<std::string> checkpoint_dirs(const Options& options) {
+  if (options.checkpoint_dir.empty()) return default_checkpoint_dirs();
+  return {options.checkpoint_dir};
+}
+
+std::string describe_checkpoints(const std::vector<std::string>& checkpoint_dirs) {
+  const auto checkpoints = list_checkpoints(checkpoint_dirs);
+  if (checkpoints.empty()) {
+    std::string dirs;
+    for (const std::string& dir : checkpoint_dirs) dirs += (dirs.empty() ? "" : " or ") + dir;
+    return "no checkpoints in " + dirs + "\n";
+  }
+  size_t width = 0;
+  int ranks = 1;
+  for (const CheckpointInfo& info : checkpoints) {
+    width = std::max(width, loss_text(info).size());
+    ranks = std::max(ranks, info.ranks);
+  }
+  std::string out;
+  for (size_t i = 0; i < checkpoints.size(); ++i) {
+    const CheckpointInfo& info = checkpoints[i];
+    if (i == 0 || folder_of(info.path) != folder_of(checkpoints[i - 1].path))
+      out += (info.run.empty() ? "without a run folder" : "run " + info.run) + model_text(info) + "\n";
+    char line[256], written_by[32] = "";
+    if (ranks > 1) std::snprintf(written_by, sizeof written_by, " | ranks %5d", info.ranks);
+    std::snprintf(line, sizeof line, "step %8lld | val loss %-*s | %-4s%s | %9s | %s",
+                  static_cast<long long>(info.step), static_cast<int>(width), loss_text(info).c_str(),
+                  info.precision.c_str(), written_by, format_bytes(static_cast<double>(info.bytes)).c_str(),
+                  info.written.c_str());
+    out +=
+        std::string(line) + " | " + info.path + (info.latest ? " (latest)" : "") + (info.best ? " (best)" : "") + "\n";
+  }
+  return out;
+}
+
+} // namespace gpt2

@@ -1,0 +1,297 @@
+#include "engine/run/run_log.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "engine/base/utf8.h"
+#include "engine/options/option_fields.h"
+#include "engine/system/files.h"
+#include "engine/system/process.h"
+
+namespace gpt2 {
+namespace {
+
+constexpr size_t kHistogramValues = 1 << 18; // an even sample of a large tensor has the same shape
+
+std::string metrics_path(const std::string& folder, const std::string& file) {
+  make_folders(folder);
+  return folder + "/" + file;
+}
+
+std::string verdict_text(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::applied:
+      return "applied";
+    case Verdict::skipped_nonfinite:
+      return "skipped_nonfinite";
+    case Verdict::skipped_loss_z:
+      return "skipped_loss_z";
+    case Verdict::skipped_norm_z:
+      return "skipped_norm_z";
+  }
+  return "unknown";
+}
+
+// What an option writes to a TOML file, a number, a word or a text in quotes, is JSON too.
+JsonText options_json(const Options& options) {
+  std::string json;
+  for (const OptionField& field : option_fields()) {
+    if (field.of_this_start) continue;
+    json += (json.empty() ? "{\"" : ",\"") + field.name + "\":" + field.toml(options);
+  }
+  return JsonText(to_valid_utf8(json) + "}");
+}
+
+// Only what bears on this run: a comparison of runs gets a column for each.
+std::map<std::string, HParam> hparams_of(const RunPlan& plan, const ObservableModel& model) {
+  const Options& o = plan.options;
+  std::map<std::string, HParam> hparams = {
+      {"model", plan.model.config.name},
+      {"precision", model.precision_label()},
+      {"optimizer", name_of(o.optimizer)},
+      {"max_lr", static_cast<double>(plan.schedule.max_lr)},
+      {"lr_schedule", name_of(o.lr_schedule)},
+      {"warmup_steps", static_cast<double>(plan.schedule.warmup_steps)},
+      {"max_steps", static_cast<double>(plan.max_steps)},
+      {"target_batch_size", static_cast<double>(plan.target_batch_size)},
+      {"batch_size", static_cast<double>(plan.batch.batch_size)},
+      {"seq_len", static_cast<double>(plan.model.seq_len)},
+      {"weight_decay", static_cast<double>(o.weight_decay)},
+      {"beta1", static_cast<double>(o.beta1)},
+      {"beta2", static_cast<double>(o.beta2)},
+      {"grad_clip", static_cast<double>(o.grad_clip)},
+      {"seed", static_cast<double>(o.seed)},
+  };
+  if (o.optimizer == Optimizer::muon) hparams["adamw_lr"] = static_cast<double>(o.adamw_lr);
+  if (o.lr_schedule != Decay::constant) hparams["min_lr_ratio"] = static_cast<double>(o.min_lr_ratio);
+  if (o.lr_schedule == Decay::wsd) hparams["wsd_decay_ratio"] = static_cast<double>(o.wsd_decay_ratio);
+  if (plan.model.precision == Precision::fp8) {
+    hparams["fp8_format"] = name_of(o.fp8_format);
+    hparams["fp8_recipe"] = name_of(o.fp8_recipe);
+    hparams["fp8_bf16_steps"] = static_cast<double>(o.fp8_bf16_steps);
+    hparams["fp8_current_steps"] = static_cast<double>(o.fp8_current_steps);
+    hparams["fp8_margin"] = static_cast<double>(o.fp8_margin);
+    hparams["fp8_lm_head"] = o.fp8_lm_head;
+  }
+  return hparams;
+}
+
+// Text as Markdown that shows it as it is: its line breaks stay, and the browser wraps what is longer than the page.
+std::string as_markdown(const std::string& text) {
+  std::string out;
+  bool line_begins = true;
+  for (const char c : text) {
+    if (c == '\n')
+      out += "  \n"; // a break within the paragraph
+    else if (c == ' ' && line_begins)
+      out += "&nbsp;"; // four spaces would be code
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '&')
+      out += "&amp;";
+    else if (c == '|')
+      out += "&#124;"; // a table's
+    else if (std::string_view("\\`*_{}[]()#+-.!>").find(c) != std::string_view::npos)
+      out += '\\', out += c;
+    else
+      out += c;
+    line_begins = c == '\n' || (c == ' ' && line_begins);
+  }
+  return out;
+}
+
+std::vector<float> evenly_sampled(const std::vector<float>& values, size_t most) {
+  if (values.size() <= most) return values;
+  std::vector<float> sample(most);
+  for (size_t i = 0; i < sample.size(); ++i) sample[i] = values[i * values.size() / sample.size()];
+  return sample;
+}
+
+// On rank 0 a sample of what all ranks hold.
+std::vector<float> gathered(RankGroup& group, const std::vector<float>& mine) {
+  const std::vector<float> sample = evenly_sampled(mine, kHistogramValues / static_cast<size_t>(group.ranks()));
+  if (group.alone()) return sample;
+  std::vector<float> all;
+  for (const std::string& part : group.gather({reinterpret_cast<const char*>(sample.data()), sample.size() * 4})) {
+    if (part.empty()) continue; // a rank that owns nothing of this tensor
+    const size_t before = all.size();
+    all.resize(before + part.size() / sizeof(float));
+    std::memcpy(all.data() + before, part.data(), part.size());
+  }
+  return all;
+}
+
+} // namespace
+
+RunLog::RunLog(const std::string& folder, bool use_tensorboard, int64_t first_step, const std::string& file,
+               const Warn& warn) {
+  if (file.empty()) return;
+  metrics_.emplace(metrics_path(folder, file), first_step, warn);
+  if (use_tensorboard) tensorboard_ = std::make_unique<TensorBoardLogger>(folder, first_step, warn);
+}
+
+void RunLog::begin(int64_t step, const RunPlan& plan, const ObservableModel& model) {
+  write("run", step,
+        {{"event", step == 0 ? "start" : "resume"},
+         {"run_name", plan.options.run_name},
+         {"version", GPT2_VERSION},
+         {"host", host_name()},
+         {"cpu_threads", static_cast<int64_t>(std::thread::hardware_concurrency())},
+         {"device", model.device_name()},
+         {"precision", model.precision_label()},
+         {"parameters", parameter_count(plan.model.config)},
+         {"layers", int64_t{plan.model.config.layers}},
+         {"channels", int64_t{plan.model.config.channels}},
+         {"max_steps", plan.max_steps},
+         {"tokens_per_step", plan.tokens_per_step()},
+         {"options", options_json(plan.options)}});
+  if (tensorboard_) tensorboard_->add_hparams(hparams_of(plan, model), "val/loss");
+}
+
+void RunLog::write(std::string_view type, int64_t step, const std::vector<Metric>& metrics) {
+  if (metrics_) metrics_->write(type, step, metrics);
+}
+
+void RunLog::scalar(const std::string& tag, double value, int64_t step) {
+  if (tensorboard_) tensorboard_->add_scalar(tag, value, step);
+}
+
+void RunLog::step(const StepReport& r, Verdict verdict, int64_t tokens) {
+  std::vector<Metric> metrics = {
+      {"epoch", r.epoch},         {"loss", r.loss},           {"lr", r.lr},
+      {"grad_norm", r.grad_norm}, {"dt_ms", 1e3 * r.seconds}, {"tokens_per_sec", r.tokens_per_second},
+      {"tokens", tokens},         {"precision", r.precision}, {"verdict", verdict_text(verdict)}};
+  if (r.speed_of_light) metrics.push_back({"speed_of_light", *r.speed_of_light});
+  if (r.muon) {
+    metrics.push_back({"adamw_lr", r.muon->adamw_lr});
+    metrics.push_back({"update_norm", r.muon->update_norm});
+    metrics.push_back({"adamw_update_norm", r.muon->adamw_update_norm});
+  }
+  write("step", r.step, metrics);
+  scalar("train/loss", r.loss, r.step);
+  scalar("train/lr", r.lr, r.step);
+  scalar("train/grad_norm", r.grad_norm, r.step);
+  scalar("train/tokens_per_sec", r.tokens_per_second, r.step);
+  if (r.speed_of_light) scalar("train/speed_of_light", *r.speed_of_light, r.step);
+  if (!r.muon) return;
+  scalar("train/adamw_lr", r.muon->adamw_lr, r.step);
+  scalar("train/update_norm", r.muon->update_norm, r.step);
+  scalar("train/adamw_update_norm", r.muon->adamw_update_norm, r.step);
+}
+
+void RunLog::validation(int64_t step, double loss, bool is_best) {
+  write("validation", step, {{"val_loss", loss}, {"best", is_best}});
+  scalar("val/loss", loss, step);
+}
+
+void RunLog::hellaswag(int64_t step, const Accuracy& scores) {
+  write("hellaswag", step,
+        {{"tasks", scores.tasks},
+         {"accuracy", scores.summed},
+         {"per_token", scores.per_token},
+         {"per_byte", scores.per_byte}});
+  scalar("val/hellaswag", scores.per_token, step);
+}
+
+void RunLog::sample(int64_t step, const std::string& text) {
+  write("sample", step, {{"text", text}});
+  if (tensorboard_) tensorboard_->add_text("sample", as_markdown(text), step);
+}
+
+void RunLog::device(int64_t step, std::span<const DeviceMetric> metrics) {
+  if (metrics.empty()) return;
+  std::vector<Metric> fields;
+  for (const DeviceMetric& metric : metrics) {
+    std::string name = metric.name; // "gpu/power_watts", and gpu_power_watts as a column
+    std::replace(name.begin(), name.end(), '/', '_');
+    fields.push_back({name, metric.value});
+    scalar("vitals_" + metric.name, metric.value, step);
+  }
+  write("device", step, fields);
+}
+
+void RunLog::tensors(int64_t step, ObservableModel& model, int64_t tokens, RankGroup& group) {
+  if (group.alone() && !tensorboard_) return;
+  const float per_token = 1.0f / static_cast<float>(std::max<int64_t>(tokens, 1)); // 0: every target was ignored
+  for (const ParameterTensor& tensor : model.parameters().tensors()) {
+    const std::vector<float> weights = gathered(group, model.read_tensor(tensor, TensorKind::weight).values);
+    std::vector<float> gradients = gathered(group, model.read_tensor(tensor, TensorKind::gradient).values);
+    if (!tensorboard_) continue;
+    tensorboard_->add_histogram("weights/" + tensor.name, weights, step);
+    for (float& gradient : gradients) gradient *= per_token;
+    tensorboard_->add_histogram("weights_grad/" + tensor.name, gradients, step);
+  }
+}
+
+void RunLog::fp8(int64_t step, const Fp8Summary& s) {
+  write("fp8", step,
+        {{"fwd_scale", s.forward_scale},
+         {"bwd_scale", s.backward_scale},
+         {"worst_saturated", s.worst_saturated},
+         {"worst_saturated_tensor", s.worst_saturated_tensor},
+         {"worst_flushed", s.worst_flushed},
+         {"worst_flushed_tensor", s.worst_flushed_tensor},
+         {"blocks_in_bf16", int64_t{s.blocks_in_bf16}}});
+  scalar("vitals_fp8/fwd_scale", s.forward_scale, step);
+  scalar("vitals_fp8/bwd_scale", s.backward_scale, step);
+  scalar("vitals_fp8/worst_saturated", s.worst_saturated, step);
+  scalar("vitals_fp8/worst_flushed", s.worst_flushed, step);
+  scalar("vitals_fp8/blocks_in_bf16", s.blocks_in_bf16, step);
+}
+
+void RunLog::fp8_detail(int64_t step, std::span<const Fp8TensorStats> stats) {
+  for (const Fp8TensorStats& s : stats) {
+    std::vector<Metric> metrics = {
+        {"tensor", s.tensor.text()}, {"format", std::string(to_string(s.format))}, {"scale", s.scale}};
+    if (!s.fixed_scale) {
+      metrics.push_back({"amax", s.amax});
+      metrics.push_back({"saturated", s.saturated});
+      metrics.push_back({"flushed", s.flushed});
+      if (flushes_gelus_tail_alone(s)) metrics.push_back({"gelu_tail", true});
+    }
+    write("fp8_tensor", step, metrics);
+  }
+  for (const Fp8Kind& kind : group_by_kind(stats)) {
+    if (kind.fixed_scale) continue;
+    scalar("vitals_fp8_scale/" + kind.name, kind.smallest_scale, step);
+    scalar("vitals_fp8_saturated/" + kind.name, kind.worst_saturated, step);
+    scalar("vitals_fp8_flushed/" + kind.name, kind.worst_flushed, step);
+  }
+}
+
+// ---- events ----
+
+void RunLog::event(int64_t step, const std::string& what, std::vector<Metric> more) {
+  more.insert(more.begin(), {"event", what});
+  write("event", step, more);
+}
+
+void RunLog::skipped(int64_t step, const std::string& line) { event(step, "skip", {{"text", line}}); }
+
+void RunLog::bad_data(int64_t step, const std::string& line) { event(step, "bad_data", {{"text", line}}); }
+
+void RunLog::fallback(int64_t step, int block, const std::string& line) {
+  event(step, "fallback", {{"text", line}, {"block", int64_t{block}}});
+  if (tensorboard_) tensorboard_->add_text("fp8_fallback", line, step);
+}
+
+void RunLog::scale_lags(int64_t step, const Fp8LagWatch::Warning& warning) {
+  event(step, "fp8_lag", {{"text", warning.text}, {"tensor", warning.tensor}, {"saturated", warning.saturated}});
+  if (tensorboard_) tensorboard_->add_text("fp8_lag", warning.text, step);
+}
+
+void RunLog::saved(int64_t step, const std::string& path, bool is_best) {
+  event(step, "save", {{"path", path}, {"best", is_best}});
+}
+
+void RunLog::not_saved(int64_t step, const std::string& line) { event(step, "save_failed", {{"text", line}}); }
+
+void RunLog::flush() {
+  if (metrics_) metrics_->flush();
+  if (tensorboard_) tensorboard_->flush();
+}
+
+} // namespace gpt2

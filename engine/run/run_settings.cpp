@@ -1,0 +1,243 @@
+#include "engine/run/run_settings.h"
+
+#include <algorithm>
+#include <ctime>
+#include <fstream>
+
+#include "engine/base/error.h"
+#include "engine/base/toml.h"
+#include "engine/checkpoint/names.h"
+#include "engine/checkpoint/search.h"
+#include "engine/checkpoint/verify.h"
+#include "engine/options/run_plan.h"
+#include "engine/run/init_from.h"
+#include "engine/run/multi_rank.h"
+#include "engine/run/summary.h"
+#include "engine/system/folder_lock.h"
+
+namespace gpt2 {
+namespace {
+
+namespace fs = std::filesystem;
+
+// ---- options ----
+
+void check_same_run(const Options& settled, const ResumePoint& point) {
+  const std::string asked = shape_text(resolve_config(settled, false));
+  const std::string there = shape_text(resolve_config(point.options, false));
+  if (asked != there) {
+    throw Error(ExitCode::checkpoint,
+                point.checkpoint + " holds a model of " + there + ", but the flags ask for " + asked,
+                "leave out the flags of the shape, or start a new run without --resume");
+  }
+  if (settled.seed != point.options.seed) {
+    throw Error(ExitCode::checkpoint,
+                point.checkpoint + " was trained with --seed " + std::to_string(point.options.seed) + ", not " +
+                    std::to_string(settled.seed),
+                "leave out --seed");
+  }
+}
+
+// A checkpoint says what to train, and not where to write: RunPlace and ResumePoint::log_dir do.
+Options without_places(Options stored, const ResumePoint& point) {
+  stored.checkpoint_dir.clear();
+  stored.run_name.clear();
+  stored.log_dir = point.log_dir;
+  stored.timeline.clear();
+  if (!stored.plan_cache.empty()) stored.plan_cache = Options{}.plan_cache;
+  return stored;
+}
+
+// ---- whose log is it? ----
+
+// The line of a log that opened the last life of its run; "": there is none.
+std::string last_run_line(const std::string& log_folder) {
+  std::ifstream file(log_folder + "/metrics.jsonl");
+  std::string last;
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("{\"type\":\"run\"")) last = line;
+  return last;
+}
+
+// Of the options in such a line, which TOML and JSON quote alike; "": it is not there.
+std::string option_in(const std::string& run_line, const std::string& name) {
+  const std::string key = "\"" + name + "\":\"";
+  const size_t options = run_line.find("\"options\":{"), begin = run_line.find(key, options);
+  if (options == std::string::npos || begin == std::string::npos) return "";
+  size_t end = begin + key.size();
+  while (end < run_line.size() && run_line[end] != '"') end += run_line[end] == '\\' ? 2 : 1;
+  try {
+    const std::string quoted = run_line.substr(begin + key.size() - 1, end + 2 - begin - key.size());
+    return read_toml("x = " + quoted, "metrics.jsonl").front().value;
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+// Another folder, which still holds checkpoints, continues this log: its lines are not this run's to cut.
+bool is_log_of_another(const RunPlace& place) {
+  const std::string line = last_run_line(place.logs());
+  const std::string dir = option_in(line, "checkpoint_dir"), folder = dir + "/" + option_in(line, "run_name");
+  return !dir.empty() && canonical_path(folder) != canonical_path(place.checkpoints()) &&
+         !checkpoints_in(folder).empty();
+}
+
+// ---- names ----
+
+std::string new_run_name(const GPT2Config& config, Precision precision) { // "nano-fp32-20261115-014400"
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  char date[32];
+  std::strftime(date, sizeof date, "%Y%m%d-%H%M%S", &local);
+  return config.name + "-" + to_string(precision) + "-" + date;
+}
+
+// Where another run of the same name may have its checkpoints: in every default folder too, for logs share a name.
+std::vector<std::string> dirs_of_names(const RunPlace& place) {
+  std::vector<std::string> dirs = default_checkpoint_dirs();
+  dirs.insert(dirs.begin(), place.checkpoint_dir);
+  return dirs;
+}
+
+// `name`, or where a run of that name is there already `name`-2, `name`-3, ...
+std::string free_run_name(const std::string& name, const RunPlace& place) {
+  std::vector<std::string> dirs = dirs_of_names(place);
+  dirs.push_back(place.log_dir);
+  std::string free = name;
+  for (int count = 2; std::ranges::any_of(dirs, [&](const auto& dir) { return fs::exists(dir + "/" + free); }); ++count)
+    free = name + "-" + std::to_string(count);
+  return free;
+}
+
+// ---- does a resumed run continue? ----
+
+// Does the folder hold a checkpoint after `step`, valid or of a newer program, which the run would replace sooner or
+// later? The newest is the likeliest to be valid, and one is enough.
+bool has_later(const std::string& folder, int64_t step) {
+  const std::vector<std::string> all = checkpoints_in(folder);
+  return std::any_of(all.rbegin(), all.rend(), [&](const auto& path) {
+    if (step_of(path) <= step) return false;
+    RankGroup alone;
+    const std::optional<Error> fault = find_fault(path, alone);
+    return !fault || !is_lost(*fault);
+  });
+}
+
+fs::path found_in(const ResumePoint& point) { return canonical_path(point.checkpoint).parent_path(); }
+
+// Is the place where it was found the run's own? A checkpoint directly in --checkpoint_dir has no folder of a run.
+bool is_own(const RunPlace& place, const ResumePoint& point) {
+  const bool directly = found_in(point) == canonical_path(point.checkpoint_dir);
+  return directly ? place.checkpoint_dir == point.checkpoint_dir
+                  : found_in(point) == canonical_path(place.checkpoints());
+}
+
+// Why the run cannot continue at this place, of its own name; "": it can.
+std::string why_branch(const ResumePoint& point, const RunPlace& place, Precision precision, Optimizer optimizer) {
+  const std::string step = std::to_string(point.step), now = to_string(precision);
+  if (point.precision != now) return point.run + " was trained in " + point.precision + ", and this is " + now;
+  if (point.options.optimizer != optimizer)
+    return point.run + " was trained with --optimizer " + name_of(point.options.optimizer);
+  if (has_later(found_in(point), point.step) || has_later(place.checkpoints(), point.step))
+    return "there are later checkpoints of " + point.run + " than step " + step;
+  if (!is_own(place, point)) return "the checkpoints of " + point.run + " are in " + point.checkpoint_dir;
+  if (is_log_of_another(place)) return "the logs of " + point.run + " continue elsewhere after step " + step;
+  return "";
+}
+
+bool is_default_dir(const std::string& dir) {
+  return std::ranges::any_of(default_checkpoint_dirs(),
+                             [&](const std::string& usual) { return canonical_path(usual) == canonical_path(dir); });
+}
+
+} // namespace
+
+RunSettings settle(const CommandLine& line, const std::optional<ResumePoint>& point) {
+  RunSettings settings{
+      .options = line.options, .resumed = point, .given = line.given, .typed = line.typed, .notes = line.notes};
+  if (!point) {
+    settings.weights = open_initial_weights(settings.options);
+    if (settings.weights)
+      settings.notes.insert(settings.notes.end(), settings.weights->notes().begin(), settings.weights->notes().end());
+    return settings;
+  }
+  std::set<std::string> given = line.given, none;
+  if (line.options.model == "auto") given.erase("model"); // a checkpoint's model is no longer a choice
+  settings.options = without_places(point->options, *point);
+  const bool other_optimizer = given.contains("optimizer") && line.options.optimizer != point->options.optimizer;
+  if (other_optimizer) settings.options.max_lr = settings.options.adamw_lr = 0; // another optimizer has other rates
+  override_options(settings.options, none, line.options, given);
+  settings.options.resume.clear(); // it is done
+  check_conflicts(settings.options);
+  check_same_run(settings.options, *point);
+  settings.notes.insert(settings.notes.end(), point->notes.begin(), point->notes.end());
+  if (other_optimizer)
+    settings.notes.push_back("trained with --optimizer " + name_of(point->options.optimizer) + " so far, " +
+                             name_of(line.options.optimizer) + " from here on: its moments start at zero");
+  if (line.given.contains("init_from") && !line.options.init_from.empty())
+    settings.notes.emplace_back("--init_from has no effect: the run continues with the weights of its checkpoint");
+  return settings;
+}
+
+RunPlace find_place(const RunSettings& settings, const GPT2Config& config, Precision precision) {
+  const Options& options = settings.options;
+  RunPlace place{checkpoint_dir_for(options, precision), options.log_dir, options.run_name};
+  if (!settings.resumed) {
+    if (place.run_name.empty()) place.run_name = free_run_name(new_run_name(config, precision), place);
+    return place;
+  }
+  const ResumePoint& point = *settings.resumed;
+  const bool switched = point.precision != to_string(precision); // default folders are those of a precision
+  if (options.checkpoint_dir.empty() && !(switched && is_default_dir(point.checkpoint_dir)))
+    place.checkpoint_dir = point.checkpoint_dir;
+  const bool named = !options.run_name.empty(), is_free = !is_own(place, point) && !is_log_of_another(place);
+  if (named && (options.run_name != point.run || is_free)) return place; // a branch that has its name
+  place.run_name = point.run;
+  const std::string why = why_branch(point, place, precision, options.optimizer);
+  place.continues = why.empty();
+  if (place.continues) return place;
+  // A live run saves later checkpoints all the time: a resume of its newest is refused, whatever the moment.
+  if (!point.step_named && !switched && options.optimizer == point.options.optimizer && is_own(place, point) &&
+      has_writer(place.checkpoints()))
+    const FolderLock refused(place.checkpoints(), "--run_name");
+  place.run_name = free_run_name(
+      point.run + (switched ? "-" + to_string(precision) : "") + "-from-" + std::to_string(point.step), place);
+  place.notes.push_back(why + ": this run branches off as " + place.run_name + ", and leaves " + point.run +
+                        " as it is");
+  return place;
+}
+
+RunPlace agree_on_place(const RunSettings& settings, const GPT2Config& config, Precision precision, RankGroup& group) {
+  std::vector<std::string> texts = from_rank_0(group, [&] {
+    const RunPlace place = find_place(settings, config, precision);
+    std::vector<std::string> out{place.checkpoint_dir, place.log_dir, place.run_name, place.continues ? "1" : "0"};
+    out.insert(out.end(), place.notes.begin(), place.notes.end());
+    return out;
+  });
+  return {texts.at(0), texts.at(1), texts.at(2), texts.at(3) == "1", {texts.begin() + 4, texts.end()}};
+}
+
+void refuse_taken_name(const RunPlace& place) {
+  if (place.continues) return;
+  for (const std::string& dir : dirs_of_names(place)) {
+    const std::string folder = dir + "/" + place.run_name;
+    const std::vector<std::string> there = checkpoints_in(folder);
+    if (there.empty()) continue;
+    throw Error(ExitCode::usage,
+                folder + " holds the checkpoints of an earlier run of this name, up to step " +
+                    std::to_string(step_of(there.back())),
+                "give another --run_name, or resume that run: " + resume_command(folder));
+  }
+}
+
+bool is_log_of(const std::string& run_name, const std::string& log_folder) {
+  return !run_name.empty() && option_in(last_run_line(log_folder), "run_name") == run_name;
+}
+
+fs::path canonical_path(const std::string& path) {
+  std::error_code ignored;
+  return fs::weakly_canonical(path, ignored);
+}
+
+} // namespace gpt2

@@ -1,0 +1,284 @@
+#include "engine/run/session.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "engine/base/formatted.h"
+#include "engine/base/hash.h"
+#include "engine/checkpoint/search.h"
+#include "engine/data/dataset_folder.h"
+#include "engine/data/dataset_manifest.h"
+#include "engine/data/shard.h"
+#include "engine/data/shard_overlap.h"
+#include "engine/run/multi_rank.h"
+#include "engine/run/option_notes.h"
+#include "engine/run/summary.h"
+#include "engine/text/sample_text.h"
+#include "engine/text/task_scores.h"
+
+namespace gpt2 {
+namespace {
+
+// ---- data ----
+
+constexpr int64_t kTrainStories = 40000;
+constexpr int64_t kValidationStories = 2000;
+constexpr uint64_t kTrainStorySeed = 1, kValidationStorySeed = 2; // not --seed: the sample is always the same text
+
+std::shared_ptr<const Dataset> open_shards(const std::string& patterns, const GPT2Config& config) {
+  std::vector<std::unique_ptr<TokenSource>> shards;
+  for (const std::string& path : expand_globs(patterns)) shards.push_back(open_shard(path));
+  check_shards(shards, config.vocab);
+  return std::make_shared<Dataset>(std::move(shards), config.seq_len, config.vocab);
+}
+
+std::shared_ptr<const Dataset> in_memory(const std::string& name, std::vector<uint16_t> tokens,
+                                         const GPT2Config& config) {
+  std::vector<std::unique_ptr<TokenSource>> shards;
+  shards.push_back(memory_shard(name, std::move(tokens)));
+  return std::make_shared<Dataset>(std::move(shards), config.seq_len, config.vocab);
+}
+
+// --train_data, or what --dataset stands for; a --val_data goes with either.
+DatasetPatterns data_patterns(const Options& options) {
+  if (!options.train_data.empty() || options.dataset.empty()) return {options.train_data, options.val_data};
+  DatasetPatterns found = find_dataset(options.data_dir, options.dataset);
+  if (!options.val_data.empty()) found.val = options.val_data;
+  return found;
+}
+
+RunData built_in_sample(const GPT2Config& config) {
+  RunData data;
+  data.built_in = true;
+  data.train_from = data.validation_from = "built-in sample";
+  data.train = in_memory("built-in sample", sample_tokens(kTrainStorySeed, kTrainStories).tokens, config);
+  SampleTokens validation = sample_tokens(kValidationStorySeed, kValidationStories);
+  data.entropy = validation.entropy_per_token;
+  data.validation = in_memory("built-in sample, validation", std::move(validation.tokens), config);
+  data.notes.push_back(
+      "no --train_data: training on the built-in sample, simple stories from a small grammar; "
+      "for FineWeb-Edu see data/README.md and bin/prepare_data");
+  return data;
+}
+
+// ---- folders ----
+
+// Two writers of one run would replace each other's checkpoints; other runs have folders of their own.
+std::optional<FolderLock> lock_logs(const std::string& folder, const RankGroup& group) {
+  if (!group.leads()) return std::nullopt;
+  return std::optional<FolderLock>(std::in_place, folder, "--run_name");
+}
+
+std::optional<FolderLock> lock_checkpoints(const RunPlace& place, const RankGroup& group) {
+  if (!group.leads() || canonical_path(place.checkpoints()) == canonical_path(place.logs())) return std::nullopt;
+  return std::optional<FolderLock>(std::in_place, place.checkpoints(), "--run_name");
+}
+
+std::string metrics_file(const Options& options, const RankGroup& group) {
+  if (group.leads()) return "metrics.jsonl";
+  char name[32];
+  std::snprintf(name, sizeof name, "rank_%05d.jsonl", group.rank());
+  return options.log_ranks ? name : "";
+}
+
+// Above the progress bar where there is one. The consoles of other ranks are mute.
+Warn log_warnings(Console& console, const RankGroup& group) {
+  if (!group.leads()) return log_warn;
+  return [&console](const std::string& line) { console.line("warning: " + line, Style::warning); };
+}
+
+// ---- model ----
+
+void say_where_it_resumes(Console& console, const ResumePoint& point, const ModelOptions& model, int ranks) {
+  console.line("resumed " + point.checkpoint + " at step " + std::to_string(point.step));
+  if (point.ranks != ranks)
+    console.line("note: " + counted(point.ranks, "rank") + " so far, " + std::to_string(ranks) + " from here on");
+  const std::string precision = to_string(model.precision);
+  if (point.precision == precision) return;
+  const std::string so_far = "note: trained in " + point.precision + " so far, " + precision;
+  if (model.precision != Precision::fp8)
+    console.line(so_far + " from here on");
+  else if (point.step < model.fp8.bf16_steps)
+    console.line(so_far + " after step " + std::to_string(model.fp8.bf16_steps));
+  else
+    console.line(so_far + " from here on: the FP8 recipe calibrates at the first step");
+}
+
+// As it will stand in checkpoints. A place that cannot be had is refused before batch sizes are timed.
+RunPlan open_plan(const RunPlace& place, const RunSettings& settings, const GPT2Config& config, Precision precision,
+                  const RunData& data, Backend& backend, RankGroup& group) {
+  if (group.leads()) {
+    refuse_taken_name(place);
+    CheckpointFolder(place.checkpoint_dir, place.run_name).check_writable(ParameterTable(config).size());
+  }
+  RunPlan plan = agree_on_plan(settings, config, precision, *data.train, data.validation.get(), backend, group);
+  plan.options.run_name = place.run_name;
+  plan.options.checkpoint_dir = place.checkpoint_dir;
+  return plan;
+}
+
+// Each rank reads only what it owns: a name that means other weights on another node would train a mixture.
+void check_same_weights(WeightSource& weights, const ParameterTable& table, RankGroup& group) {
+  if (group.alone()) return;
+  constexpr int64_t kLookedAt = 4096; // elements of each tensor
+  uint64_t hash = 0;
+  for (const ParameterTensor& tensor : table.tensors()) {
+    std::vector<float> values(static_cast<size_t>(std::min(kLookedAt, tensor.count())));
+    weights.read_range("params/" + tensor.name, 0, values);
+    hash = xxh64(std::as_bytes(std::span(values)), hash);
+  }
+  check_agreement(group, {{"weights of --init_from", "hash " + std::to_string(hash)}});
+}
+
+// What a validation loss is the loss of.
+std::string validation_text(const RunData& data, const RunPlan& plan) {
+  if (!data.validation) return "";
+  const int64_t used = std::min<int64_t>(plan.eval_sequences, data.validation->sequences());
+  return std::to_string(used) + " sequences of " + data.validation->fingerprint();
+}
+
+// A loss on other data says nothing about the next ones.
+void forget_other_validation(TrainState& state, const std::string& validation, Console& console) {
+  if (state.validation.empty() || validation.empty() || state.validation == validation) return;
+  if (state.best_val_loss < kNoLoss)
+    console.line("note: the validation data is not what it was: the best loss so far, " +
+                     formatted("%.4f", state.best_val_loss) + ", no longer counts",
+                 Style::warning);
+  state.best_val_loss = kNoLoss;
+}
+
+TrainState open_state(const RunSettings& settings, const RunPlan& plan, const RunData& data, Model& model,
+                      RankGroup& group, Console& console) {
+  const std::string trained_on = data.train->fingerprint(), validation = validation_text(data, plan);
+  TrainState state;
+  state.seed = plan.options.seed;
+  if (settings.weights) {
+    check_same_weights(*settings.weights, model.parameters(), group);
+    model.load_weights(*settings.weights);
+    console.line("begins with the weights of " + settings.weights->path());
+  }
+  if (const auto& point = settings.resumed) {
+    const std::string note = check_same_data(*point, trained_on, plan.options.allow_other_data);
+    if (!note.empty()) console.line("note: " + note, Style::warning);
+    state = load_checkpoint(point->checkpoint, model);
+    say_where_it_resumes(console, *point, plan.model, group.ranks());
+    forget_other_validation(state, validation, console);
+  }
+  state.run_name = plan.options.run_name;
+  state.precision = to_string(plan.model.precision);
+  state.options_toml = to_toml(plan.options);
+  state.data = trained_on;
+  if (!validation.empty()) state.validation = validation;
+  return state;
+}
+
+std::vector<HostBatch> open_validation(const RunData& data, const RunPlan& plan, RankGroup& group) {
+  if (!data.validation || !plan.wants_evaluation()) return {};
+  return validation_batches(*data.validation, plan.eval_sequences, plan.batch.batch_size, group.rank(), group.ranks());
+}
+
+// The curves of a resumed run have no gap.
+MissingWork find_missing(const Session& session) {
+  if (!session.resumed) return {};
+  const Options& o = session.plan.options;
+  const TrainState& state = session.state;
+  const int64_t step = state.step, last = session.plan.max_steps;
+  const bool evaluation_due =
+      o.eval_freq > 0 && (step < last ? step % o.eval_freq == 0 : step == last && !session.prompt_given);
+  return {.evaluation = evaluation_due && state.last_val_step != step && !session.validation.empty(),
+          .hellaswag = state.hellaswag_due && o.hellaswag_freq > 0,
+          .sample = state.sample_due && o.sample_tokens > 0};
+}
+
+// ---- what the user should know ----
+
+std::vector<std::string> notes_of(const Session& session, const RunSettings& settings, const DeviceChoice& device) {
+  std::vector<std::string> notes = settings.notes;
+  append_notes(notes, session.place.notes);
+  append_notes(notes, device.notes);
+  append_notes(notes, session.data.notes);
+  append_notes(notes, session.plan.notes);
+  const Options& options = session.plan.options;
+  append_notes(notes, notes_on_options_without_effect(settings, session.plan, device.gpu, !session.validation.empty()));
+  if (settings.resumed) append_notes(notes, notes_on_resume(settings.resumed->options, options, session.state.step));
+  if (!session.text.can_decode() && options.sample_tokens > 0) {
+    notes.push_back("no BPE tables: samples are not printed; run tools/install_deps.sh or give --tokenizer DIR");
+  }
+  return notes;
+}
+
+} // namespace
+
+RunData open_run_data(const Options& options, const GPT2Config& config) {
+  const auto [train, val] = data_patterns(options);
+  if (train.empty()) return built_in_sample(config);
+  RunData data;
+  data.train_from = train;
+  data.validation_from = val;
+  data.train = open_shards(train, config);
+  if (!val.empty()) {
+    refuse_shared_shards(expand_globs(train), expand_globs(val));
+    data.validation = open_shards(val, config);
+  } else if (options.eval_freq > 0) {
+    data.notes.push_back("no --val_data: training without evaluation");
+  }
+  return data;
+}
+
+std::vector<Task> open_hellaswag(const Options& options, int seq_len, RankGroup& group) {
+  if (options.hellaswag_freq == 0) return {};
+  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.tokenizer);
+  std::vector<Task> tasks =
+      read_tasks(TaskKind::hellaswag, options.hellaswag_data, *tokenizer, options.hellaswag_tasks);
+  refuse_long_endings(tasks, seq_len);
+  uint64_t hash = 0;
+  for (const Task& task : tasks)
+    for (const Candidate& candidate : task.candidates) hash = xxh64(std::as_bytes(std::span(candidate.tokens)), hash);
+  check_agreement(group, {{"tasks of HellaSwag", std::to_string(tasks.size()) + ", hash " + std::to_string(hash)}});
+  return tasks;
+}
+
+std::string check_same_data(const ResumePoint& point, const std::string& data, bool allowed) {
+  if (point.data == data) return "";
+  if (point.data.empty()) return point.checkpoint + " does not say which data it was trained on: not compared";
+  const std::string difference =
+      point.checkpoint + " was trained on other data: " + point.data + "; --train_data has " + data;
+  if (allowed) return difference;
+  throw Error(ExitCode::checkpoint, difference,
+              "give it the data it was trained on, or --allow_other_data to go on all the same");
+}
+
+Session::Session(const RunSettings& settings, const DeviceChoice& device, Backend& backend, RankGroup& group,
+                 Console& console)
+    : backend(backend),
+      group(group),
+      console(console),
+      config(resolve_config(settings.options, device.gpu)),
+      data(open_run_data(settings.options, config)),
+      place(agree_on_place(settings, config, device.precision, group)),
+      log_lock(lock_logs(place.logs(), group)),
+      checkpoint_lock(lock_checkpoints(place, group)),
+      plan(open_plan(place, settings, config, device.precision, data, backend, group)),
+      checkpoints(place.checkpoint_dir, place.run_name, keep_rule(plan.options)),
+      text(Tokenizer::find_folder(plan.options.tokenizer), data.built_in),
+      prompt(text.encode(plan.options.prompt)),
+      hellaswag(open_hellaswag(plan.options, plan.model.seq_len, group)),
+      prompt_given(settings.given.contains("prompt") && plan.options.sample_tokens > 0),
+      model(backend.make_model(plan.model, group)),
+      resumed(settings.resumed),
+      state(open_state(settings, plan, data, *model, group, console)),
+      validation(open_validation(data, plan, group)),
+      missing(find_missing(*this)),
+      log(place.logs(), plan.options.use_tensorboard && group.leads(), place.continues ? state.step + 1 : 0,
+          work_left() ? metrics_file(plan.options, group) : "", log_warnings(console, group)),
+      loader(data.train,
+             {.batch_size = plan.batch.batch_size, .rank = group.rank(), .ranks = group.ranks(), .seed = state.seed},
+             state.loader_position) {
+  log.begin(state.step, plan, *model);
+  for (const std::string& note : notes_of(*this, settings, device)) console.line("note: " + note, Style::warning);
+  if (plan.model.precision == Precision::fp8) console.line(fp8_line(*this));
+  console.table(start_table(*this));
+}
+
+} // namespace gpt2

@@ -1,0 +1,196 @@
+#include "engine/run/summary.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/formatted.h"
+#include "engine/base/log.h"
+#include "engine/base/shell_words.h"
+#include "engine/rendezvous/launcher.h"
+#include "engine/run/fp8_monitor.h"
+#include "engine/run/session.h"
+#include "engine/system/process.h"
+
+namespace gpt2 {
+namespace {
+
+std::string count(double value) { return format_count(value); }
+
+std::string steps_text(const RunPlan& plan, const RunData& data) {
+  const double samples = static_cast<double>(plan.max_steps) * plan.target_batch_size;
+  return std::to_string(plan.max_steps) + " = " + count(samples * plan.model.seq_len) +
+         " tokens = " + formatted("%.2f", samples / static_cast<double>(data.train->sequences())) + " epochs";
+}
+
+std::string precision_text(const RunPlan& plan, ObservableModel& model) {
+  const Options& o = plan.options;
+  if (plan.model.precision != Precision::fp8) return model.precision_label();
+  const std::vector<Fp8TensorStats> stats = model.fp8_stats(); // none before FP8 begins
+  const std::vector<int> in_bf16 =
+      stats.empty() ? plan.model.fp8.bf16_layers : unquantized_blocks(stats, plan.model.config.layers);
+  return model.precision_label() +
+         (model.before_fp8() ? " from step " + std::to_string(o.fp8_bf16_steps + 1) + " on" : "") + ", " +
+         name_of(o.fp8_format) + ", " + name_of(o.fp8_recipe) + " scaling" +
+         (o.fp8_current_steps > 0 ? " after " + counted(o.fp8_current_steps, "step") + " of current" : "") +
+         ", margin " + std::to_string(o.fp8_margin) + ", interval " + std::to_string(o.fp8_interval) +
+         ", amax history " + std::to_string(o.fp8_amax_history) + (o.fp8_lm_head ? ", LM head too" : ", LM head not") +
+         (in_bf16.empty() ? "" : ", " + block_list(in_bf16) + " not") +
+         (o.fp8_auto_fallback ? "" : ", no automatic fallback");
+}
+
+std::string every(int64_t frequency, const std::string& otherwise) {
+  return frequency > 0 ? "every " + counted(frequency, "step") : otherwise;
+}
+
+// How so many ranks are started again: words before the program and after its flags.
+std::pair<std::string, std::string> launch_words(const Launch& launch) {
+  const std::string ranks = std::to_string(launch.ranks);
+  if (launch.ranks == 1) return {};
+  if (launch.program == "--gpus") return {"", " --gpus " + ranks};
+  if (launch.program == "--ranks")
+    return {"", " --ranks " + ranks + " --rank RANK --master " + shell_word(launch.master)};
+  if (launch.program == "srun") return {"srun --ntasks=" + ranks + " ", ""};
+  if (launch.program != "torchrun") return {launch.program + " -np " + ranks + " ", ""};
+  const int on_node = launch.local_ranks.value_or(launch.ranks), nodes = launch.ranks / std::max(1, on_node);
+  return {"torchrun --no-python" + (nodes > 1 ? " --nnodes=" + std::to_string(nodes) : "") +
+              " --nproc_per_node=" + std::to_string(on_node) + " ",
+          ""};
+}
+
+} // namespace
+
+std::string kept_text(const Options& o) {
+  const KeepRule rule = keep_rule(o);
+  if (rule.newest == 0) return "all are kept";
+  return "kept: the newest" + (rule.newest > 1 ? " " + std::to_string(rule.newest) : "") + ", the best" +
+         (rule.every > 0 ? " and every " + counted(rule.every, "step") : "") + " (--keep_checkpoints all: all)";
+}
+
+std::string shape_text(const GPT2Config& config) {
+  return blocks_text(config) + ", sequences of " + std::to_string(config.seq_len);
+}
+
+std::string data_text(const Dataset& dataset, const std::string& source) {
+  return source + ": " + count(static_cast<double>(dataset.tokens())) + " tokens in " +
+         counted(dataset.shards(), "shard") + ", " + count(static_cast<double>(dataset.sequences())) + " sequences";
+}
+
+std::string batch_text(const RunPlan& plan) {
+  return counted(plan.target_batch_size, "sequence") + " = " + std::to_string(plan.batch.batch_size) +
+         " per micro-batch x " + std::to_string(plan.batch.accumulation) + " accumulated x " +
+         counted(plan.ranks(), "rank") + " = " + count(static_cast<double>(plan.tokens_per_step())) +
+         " tokens per step";
+}
+
+std::string optimizer_text(const RunPlan& plan) {
+  const Options& o = plan.options;
+  const bool muon = o.optimizer == Optimizer::muon;
+  return (muon ? "Muon, lr " : "AdamW, lr ") + formatted("%.2e", plan.schedule.max_lr) + " " +
+         (muon ? "(AdamW's " + formatted("%.2e", o.adamw_lr) + ") " : "") + name_of(o.lr_schedule) + " to " +
+         formatted("%.2e", static_cast<double>(plan.schedule.max_lr) * o.min_lr_ratio) + ", warm-up " +
+         counted(plan.schedule.warmup_steps, "step") + ", betas " + formatted("%g", o.beta1) + " " +
+         formatted("%g", o.beta2) + ", decay " + formatted("%g", o.weight_decay) + ", clip " +
+         formatted("%g", o.grad_clip);
+}
+
+std::string memory_text(const std::vector<MemoryLine>& lines) {
+  std::string parts, beside;
+  for (const auto& [purpose, bytes, beside_device] : lines) {
+    std::string& list = beside_device ? beside : parts;
+    list += (list.empty() ? "" : ", ") + purpose + " " + format_bytes(static_cast<double>(bytes));
+  }
+  return format_bytes(static_cast<double>(device_bytes(lines))) + ": " + parts +
+         (beside.empty() ? "" : "; on the host " + beside);
+}
+
+std::vector<TableSection> start_table(const Session& session) {
+  const RunPlan& plan = session.plan;
+  const RunData& data = session.data;
+  ObservableModel& model = *session.model;
+  const Options& o = plan.options;
+  const GPT2Config& config = plan.model.config;
+  std::vector<TableSection> sections{
+      {"Model",
+       {{"model", config.name + ": " + shape_text(config)},
+        {"parameters", count(static_cast<double>(parameter_count(config)))},
+        {"device", model.device_name()},
+        {"precision", precision_text(plan, model)},
+        {"memory", memory_text(model.memory_report())}}},
+      {"Data", {{"train data", data_text(*data.train, data.train_from)}}},
+      {"Output",
+       {{"checkpoints",
+         session.checkpoints.path() + ", " + every(o.checkpoint_freq, "at the end") + "; " + kept_text(o)},
+        {"logs", session.place.logs() +
+                     (o.use_tensorboard ? " (tools/start_tensorboard.sh --logdir " + o.log_dir + ")" : "")}}},
+      {"Training",
+       {{"batch", batch_text(plan)},
+        {"steps", steps_text(plan, data)},
+        {"optimizer", optimizer_text(plan)},
+        {"seed", std::to_string(o.seed)}}}};
+  if (data.validation) {
+    const int64_t used = std::min(plan.eval_sequences, data.validation->sequences());
+    sections[1].rows.push_back({"val data", data_text(*data.validation, data.validation_from) + "; " +
+                                                std::to_string(used) + " evaluated " + every(o.eval_freq, "never")});
+  }
+  return sections;
+}
+
+std::string fp8_line(const Session& session) {
+  const Fp8Recipe format = session.plan.options.fp8_format;
+  const std::string meaning = format == Fp8Recipe::hybrid ? "E4M3 forward, E5M2 backward"
+                              : format == Fp8Recipe::e4m3 ? "E4M3 forward and backward"
+                                                          : "E5M2 forward and backward, E4M3 weights";
+  return "FP8 Training Enabled: " + name_of(format) + " (" + meaning + ")" +
+         (session.backend.is_gpu() ? "" : " (emulated on the CPU)");
+}
+
+std::string reason_of(Verdict skipped) {
+  switch (skipped) {
+    case Verdict::skipped_loss_z:
+      return "its loss is an outlier (--skip_loss_z)";
+    case Verdict::skipped_norm_z:
+      return "its gradient norm is an outlier (--skip_grad_z)";
+    default:
+      return "its loss or gradient norm is not finite";
+  }
+}
+
+std::string skip_line(int64_t step, Verdict verdict, int in_a_row, int limit) {
+  return "step " + std::to_string(step) + " skipped, the weights are unchanged: " + reason_of(verdict) + " (" +
+         std::to_string(in_a_row) + " in a row, stops at " + std::to_string(limit) + ")";
+}
+
+std::string validation_line(int64_t step, double loss, bool is_best, double best_loss) {
+  return "step " + std::to_string(step) + " | val loss: " + formatted("%.6f", loss) +
+         (is_best               ? " | best so far"
+          : best_loss < kNoLoss ? " | best: " + formatted("%.6f", best_loss)
+                                : "");
+}
+
+std::string hellaswag_line(int64_t step, const Accuracy& scores) {
+  return "step " + std::to_string(step) + " | HellaSwag: " + formatted("%.4f", scores.per_token) + " per token | " +
+         formatted("%.4f", scores.per_byte) + " per byte | " + formatted("%.4f", scores.summed) + " summed | " +
+         counted(scores.tasks, "task");
+}
+
+std::string resume_command(const std::string& checkpoint, const Options& options, std::optional<double> max_lr) {
+  const auto launch = options.ranks > 0 ? std::optional(explicit_launch(options.ranks, options.rank, options.master))
+                                        : find_launch(process_environment());
+  const auto [before, after] = launch ? launch_words(*launch) : std::pair<std::string, std::string>();
+  return before + shell_word(program_as_called()) + " --resume " + shell_word(checkpoint) +
+         (max_lr ? " --max_lr " + formatted("%.3g", *max_lr) : "") + after +
+         (launch && launch->ranks > 1 && options.share_gpu ? " --share_gpu" : "");
+}
+
+std::string closing_lines(const Session& session) {
+  const TrainState& state = session.state;
+  const std::string done =
+      "done: " + counted(state.step, "step") + ", " + count(static_cast<double>(state.tokens)) + " tokens";
+  if (state.last_val_step != state.step) return done;
+  const std::optional<double> entropy = session.data.entropy;
+  return done + "\nval loss " + formatted("%.3f", state.last_val_loss) +
+         (entropy ? ", the grammar's own entropy is " + formatted("%.3f", *entropy) + ": no model can do better"
+                  : ", best " + formatted("%.3f", state.best_val_loss));
+}
+
+} // namespace gpt2

@@ -1,0 +1,432 @@
+#include "engine/run/trainer.h"
+
+#include <cmath>
+#include <new>
+#include <utility>
+
+#include "engine/base/log.h"
+#include "engine/base/stopwatch.h"
+#include "engine/base/utf8.h"
+#include "engine/ranks/agreement.h"
+#include "engine/run/evaluation.h"
+#include "engine/run/summary.h"
+#include "engine/text/generate.h"
+
+namespace gpt2 {
+namespace {
+
+using IfNotSaved = SoundSaves::IfNotSaved;
+
+constexpr int64_t kDeviceMetricsFreq = 10; // steps: NVML answers in milliseconds
+constexpr int64_t kFp8LookFreq = 10;       // steps: a look waits for the device
+constexpr int64_t kHistogramFreq = 250;    // steps, where no evaluation sets the pace: every tensor is copied
+
+int64_t histogram_freq(const Session& session) {
+  const Options& o = session.plan.options;
+  if (o.histogram_freq >= 0) return o.histogram_freq;
+  return session.validation.empty() || o.eval_freq == 0 ? kHistogramFreq : o.eval_freq;
+}
+
+ModelOptions with_precision(ModelOptions model, Precision precision) {
+  model.precision = precision;
+  return model;
+}
+
+} // namespace
+
+Trainer::Trainer(Session& session)
+    : session_(session),
+      plan_(session.plan),
+      options_(session.plan.options),
+      model_(*session.model),
+      state_(session.state),
+      console_(session.console),
+      progress_(session.console, options_.log_freq, plan_.max_steps, plan_.tokens_per_step()),
+      in_bf16_(with_precision(plan_.model, Precision::bf16)),
+      fp8_guard_(session.state.fp8_guard),
+      fp8_lag_(
+          {.fp8 = plan_.model.fp8, .layers = plan_.model.config.layers, .warmup_steps = plan_.schedule.warmup_steps},
+          session.state.fp8_lag),
+      histogram_freq_(histogram_freq(session)),
+      saves_(session) {
+  if (!session.resumed || session.missing.evaluation) return; // then all that follows it is missing too
+  if (!session.missing.hellaswag) hellaswag_step_ = state_.step;
+  if (!session.missing.sample) sampled_step_ = state_.step;
+}
+
+ExitCode Trainer::run() {
+  try {
+    return train();
+  } catch (const Error& error) {
+    console_.clear_progress(); // what is said of it begins a line
+    if (error.code() == ExitCode::data) rescue();
+    end_save_under_way();
+    throw;
+  } catch (const std::bad_alloc&) {
+    console_.clear_progress();
+    rescue();
+    end_save_under_way();
+    throw;
+  }
+}
+
+ExitCode Trainer::train() {
+  if (!session_.work_left()) return nothing_left();
+  if (options_.eval_at_start && state_.step == 0) evaluate();
+  first_step_ = state_.step;
+  stop_.defer();
+  stop_agreed_ = any_rank(session_.group, stop_.requested()); // while ranks started, each could only take note of it
+
+  if (session_.missing.any() && !stopping()) make_up_missing();
+  fetch();
+  while (state_.step < plan_.max_steps && !stopping()) {
+    step();
+    saves_.judge();
+    if (anything_due()) between_steps();
+  }
+  return state_.step < plan_.max_steps ? stop_early() : finish();
+}
+
+void Trainer::step() {
+  const Stopwatch watch;
+  const float lr = learning_rate(plan_.schedule, state_.step);
+  const int accumulation = plan_.batch.accumulation;
+  for (int i = 0; i < accumulation; ++i) {
+    if (i > 0) fetch();
+    model_.micro_step(fetched().view(), i, accumulation);
+  }
+  saves_.end_if_written(); // while the device works: a name and the removal of older checkpoints take their time
+  updating_ = true;
+  model_.update(update_settings(lr));
+  fetch(); // while the device works
+  result_ = model_.step_result();
+  saves_.note(result_);
+  report_step(lr, watch.seconds());
+  if (due(kDeviceMetricsFreq)) watch_device();
+  if (due(kFp8LookFreq) || result_.verdict != Verdict::applied) watch_fp8();
+  count_skipped();
+  if (saves_.files_are_due()) saves_.look_after_files();
+}
+
+// An error waits for the step that needs the batch: the one under way is complete without it.
+void Trainer::fetch() {
+  try {
+    batch_ = session_.loader.next();
+    const std::optional<std::string> line = data_watch_.look(batch_);
+    if (!line) return;
+    if (session_.group.leads())
+      console_.line("warning: " + *line, Style::warning);
+    else
+      log_warn(*line);
+    session_.log.bad_data(state_.step, *line);
+  } catch (...) {
+    fetch_error_ = std::current_exception();
+  }
+}
+
+const HostBatch& Trainer::fetched() {
+  if (fetch_error_) std::rethrow_exception(fetch_error_);
+  return batch_;
+}
+
+UpdateSettings Trainer::update_settings(float lr) const {
+  UpdateSettings settings = gpt2::update_settings(options_, lr);
+  settings.stop_requested = stop_.requested();
+  return settings;
+}
+
+// ---- after a step ----
+
+void Trainer::report_step(float lr, double seconds) {
+  const int64_t epoch = state_.loader_position / session_.data.train->sequences(); // in which it began
+  state_.step += 1;
+  state_.loader_position += plan_.target_batch_size;
+  state_.tokens += result_.tokens;
+  state_.hellaswag_due = state_.sample_due = false;
+  updating_ = false;
+
+  if (std::exchange(before_fp8_, model_.before_fp8()) && !before_fp8_) progress_.other_steps_follow();
+  progress_.timed_step(seconds);
+  const double speed = static_cast<double>(plan_.tokens_per_step()) / seconds;
+  const auto roofline = session_.backend.roofline(model_.before_fp8() ? in_bf16_ : plan_.model);
+  const StepReport report{.step = state_.step,
+                          .epoch = epoch,
+                          .loss = result_.loss,
+                          .lr = lr,
+                          .grad_norm = result_.grad_norm,
+                          .seconds = seconds,
+                          .tokens_per_second = speed,
+                          .speed_of_light = roofline ? std::optional(speed / *roofline) : std::nullopt,
+                          .eta_seconds = progress_.eta_seconds(state_.step),
+                          .precision = model_.step_label(),
+                          .muon = muon_step(lr)};
+  progress_.show(report, result_.verdict);
+  session_.log.step(report, result_.verdict, state_.tokens);
+}
+
+std::optional<StepReport::MuonStep> Trainer::muon_step(float lr) const {
+  if (options_.optimizer != Optimizer::muon) return std::nullopt;
+  return StepReport::MuonStep{.adamw_lr = adamw_rate(options_, lr),
+                              .update_norm = result_.matrix_update_norm,
+                              .adamw_update_norm = result_.adamw_update_norm};
+}
+
+void Trainer::count_skipped() {
+  if (result_.verdict == Verdict::applied) return;
+  const int limit = options_.max_skipped;
+  const std::string line = skip_line(state_.step, result_.verdict, result_.skipped_in_a_row, limit);
+  console_.line(line, Style::warning);
+  session_.log.skipped(state_.step, line);
+  if (result_.skipped_in_a_row < limit) return;
+  throw saves_.diverged(std::to_string(result_.skipped_in_a_row) + " steps in a row were skipped, the last at step " +
+                        std::to_string(state_.step) + ": " + reason_of(result_.verdict));
+}
+
+void Trainer::watch_device() {
+  if (const auto straggler = stragglers_.look(session_.group, result_.own_seconds))
+    console_.line(*straggler, Style::warning);
+  const std::vector<DeviceMetric> metrics = model_.device_metrics();
+  session_.log.device(state_.step, metrics);
+  for (const DeviceMetric& metric : metrics) {
+    if (metric.name != "gpu/throttled" || metric.value == 0 || throttling_told_) continue;
+    console_.line("the GPU is throttled (temperature or hardware slowdown): steps are slower than they could be",
+                  Style::warning);
+    throttling_told_ = true;
+  }
+}
+
+// What saturates or overflows repeatedly goes on without FP8. The LM head has a flag of its own, and is only named.
+void Trainer::watch_fp8() {
+  if (plan_.model.precision != Precision::fp8 || model_.before_fp8()) return;
+  const std::vector<Fp8TensorStats> stats = over_ranks(session_.group, model_.fp8_stats());
+  if (session_.resumed && fp8_step_ < 0) fp8_guard_.forget_blocks_in(stats); // the first look
+  log_fp8(stats);
+  if (const auto warning = fp8_lag_.look(state_.step, stats)) {
+    console_.line("warning: " + warning->text, Style::warning);
+    session_.log.scale_lags(state_.step, *warning);
+  }
+  state_.fp8_lag = fp8_lag_.text();
+  if (!options_.fp8_auto_fallback) return;
+  const std::vector<Fp8Guard::Finding> findings = fp8_guard_.look(stats);
+  state_.fp8_guard = fp8_guard_.text();
+  for (const Fp8Guard::Finding& finding : findings) {
+    if (finding.layer == Fp8Guard::kLmHead) {
+      console_.line("the LM head stays in FP8 although " + finding.reason + ": --no-fp8_lm_head would leave it in BF16",
+                    Style::warning);
+      continue;
+    }
+    model_.leave_in_bf16(finding.layer);
+    const std::string line = "block " + std::to_string(finding.layer) + " stays in BF16 from step " +
+                             std::to_string(state_.step + 1) + " on: " + finding.reason;
+    console_.line(line, Style::warning);
+    session_.log.fallback(state_.step, finding.layer, line);
+  }
+}
+
+void Trainer::log_fp8(std::span<const Fp8TensorStats> stats) {
+  session_.log.fp8(state_.step, summarize(stats, plan_.model.config.layers));
+  fp8_step_ = state_.step;
+}
+
+// ---- now and then ----
+
+bool Trainer::anything_due() const {
+  return due(options_.eval_freq) || due(options_.hellaswag_freq) || due(histogram_freq_) || due(options_.sample_freq) ||
+         due(options_.checkpoint_freq) || (saves_.postponed() && saves_.unsound().empty());
+}
+
+void Trainer::between_steps() {
+  const Stopwatch watch;
+  const bool is_best = due(options_.eval_freq) && evaluate();
+  if (due(options_.hellaswag_freq)) score_hellaswag();
+  if (due(histogram_freq_) && !stopping()) log_tensors();
+  if (due(options_.sample_freq)) sample();
+  const bool is_last = state_.step == plan_.max_steps; // finish() saves that, once all is known about it
+  if (!is_last && ((is_best && options_.save_best) || due(options_.checkpoint_freq) || saves_.postponed()))
+    saves_.save_if_sound(is_best);
+  progress_.timed_between_steps(watch.seconds());
+}
+
+void Trainer::log_tensors() {
+  if (options_.use_tensorboard) session_.log.tensors(state_.step, model_, result_.tokens, session_.group);
+  if (options_.fp8_detail) session_.log.fp8_detail(state_.step, over_ranks(session_.group, model_.fp8_stats()));
+  session_.log.flush();
+  tensors_step_ = state_.step;
+}
+
+bool Trainer::evaluate() {
+  if (session_.validation.empty()) return false;
+  const std::optional<double> evaluated = mean_loss(model_, session_.validation, session_.group, stop_);
+  if (!evaluated) {
+    stop_agreed_ = true;
+    return false;
+  }
+  const double loss = *evaluated;
+  const bool is_best = std::isfinite(loss) && loss < state_.best_val_loss && saves_.unsound().empty();
+  if (is_best) saves_.note_best(loss);
+  state_.last_val_loss = loss;
+  state_.last_val_step = state_.step;
+  console_.line(validation_line(state_.step, loss, is_best, state_.best_val_loss),
+                is_best ? Style::good : Style::plain);
+  session_.log.validation(state_.step, loss, is_best);
+  session_.log.flush();
+  return is_best;
+}
+
+void Trainer::make_up_missing() {
+  const bool is_best = session_.missing.evaluation && evaluate();
+  if (session_.missing.hellaswag) score_hellaswag();
+  if (session_.missing.sample) sample();
+  if (state_.step == plan_.max_steps)
+    saves_.forget_saved(); // finish() saves it again, with what is made up
+  else if (!stopping())
+    saves_.save_if_sound(is_best); // a later start need not make it up once more
+}
+
+void Trainer::score_hellaswag() {
+  state_.hellaswag_due = true;
+  if (stopping()) return;
+  ScoringOptions scoring;
+  scoring.batch_size = plan_.batch.batch_size;
+  scoring.window = plan_.model.seq_len;
+  scoring.stop = [this] { return stop_.requested(); };
+  const auto losses = task_losses(model_, session_.hellaswag, session_.group, scoring);
+  if (!losses) {
+    stop_agreed_ = true;
+    return;
+  }
+  const Accuracy scores = accuracy(session_.hellaswag, *losses);
+  console_.line(hellaswag_line(state_.step, scores));
+  session_.log.hellaswag(state_.step, scores);
+  session_.log.flush();
+  hellaswag_step_ = state_.step;
+  state_.hellaswag_due = false;
+}
+
+void Trainer::sample() {
+  const Options& o = options_;
+  sampled_step_ = state_.step;
+  if (o.sample_tokens == 0 || !session_.text.can_decode() || !session_.group.leads()) return;
+  state_.sample_due = true;
+  if (stop_.requested()) return;
+  const auto busy = session_.group.busy(); // the others wait with their next step
+  const GenerationSettings settings{
+      .tokens = o.sample_tokens,
+      .sampling = {.temperature = o.temperature, .top_k = o.top_k},
+      .seed = o.sample_seed,
+  };
+  const auto tokens = write_sample(model_, {session_.prompt, static_cast<uint64_t>(state_.step)}, settings,
+                                   [this] { return stop_.requested(); });
+  if (stop_.requested()) return;
+  const std::string text = to_valid_utf8(session_.text.decode(tokens));
+  console_.line("step " + std::to_string(state_.step) + " | sample: " + text);
+  session_.log.sample(state_.step, text);
+  state_.sample_due = false;
+}
+
+// ---- the end ----
+
+// A step's loss is that of the weights before its update: of the last ones no step will tell.
+void Trainer::probe() {
+  if (state_.last_val_step == state_.step) return;
+  const bool finite = fetch_error_ || std::isfinite(gpt2::evaluate(model_, batch_.view()).sum); // no batch: no answer
+  if (any_rank(session_.group, !finite)) saves_.note_ruined();
+}
+
+// One try to keep what was trained, before an error that the model has no part in ends the run. An error of one rank
+// alone leaves the others where they are: nothing can be saved with them.
+void Trainer::rescue() {
+  if (!session_.group.alone() || updating_ || !saves_.unsound().empty()) return;
+  if (state_.step == first_step_ || saves_.is_saved()) return;
+  try {
+    probe();
+    if (!saves_.unsound().empty()) return;
+    saves_.look_after_files();
+    saves_.save(false);
+    saves_.wait(IfNotSaved::stop);
+    console_.line("step " + std::to_string(state_.step) +
+                  " was saved because the run ends with an error; once that is mended, this goes on from here:");
+    console_.command(resume_command(session_.checkpoints.path(), options_));
+  } catch (const std::exception& error) {
+    console_.line("step " + std::to_string(state_.step) + " could not be saved either: " + error.what(),
+                  Style::warning);
+  }
+}
+
+void Trainer::end_save_under_way() {
+  if (session_.group.alone()) attempt([&] { saves_.wait(IfNotSaved::go_on); });
+}
+
+ExitCode Trainer::finish() {
+  if (state_.last_val_step != state_.step && options_.eval_freq > 0) evaluate();
+  probe();
+  if (options_.hellaswag_freq > 0 && hellaswag_step_ != state_.step) score_hellaswag();
+  if (histogram_freq_ > 0 && tensors_step_ != state_.step && !stopping()) log_tensors();
+  if (sampled_step_ != state_.step) sample();
+  saves_.wait(IfNotSaved::go_on);
+  if (const std::string trouble = saves_.unsound(); !trouble.empty())
+    throw saves_.diverged("the run ends at step " + std::to_string(state_.step) +
+                          " with weights that are not saved: " + trouble);
+  if (!saves_.is_saved()) saves_.save_if_sound(saves_.is_best());
+  saves_.wait(IfNotSaved::stop);
+  if (plan_.model.precision == Precision::fp8 && !model_.before_fp8()) {
+    const std::vector<Fp8TensorStats> stats = over_ranks(session_.group, model_.fp8_stats());
+    if (fp8_step_ != state_.step) log_fp8(stats);
+    if (const std::string health = fp8_health_table(stats, fp8_lag_); !health.empty()) console_.line(health);
+  }
+  session_.log.flush();
+  console_.clear_progress();
+  tell_left_out();
+  console_.line(closing_lines(session_));
+  if (!stopping()) return ExitCode::done;
+  console_.line("stopped after the last step: all of it is saved");
+  return ExitCode::stopped_early;
+}
+
+ExitCode Trainer::stop_early() {
+  console_.clear_progress();
+  if (state_.step == first_step_) {
+    console_.line("stopped before the first step: there is nothing to save");
+    return ExitCode::stopped_early;
+  }
+  probe();
+  saves_.wait(IfNotSaved::go_on);
+  const std::string stopped =
+      "stopped at step " + std::to_string(state_.step) + " of " + std::to_string(plan_.max_steps);
+  tell_left_out();
+  if (const std::string trouble = saves_.unsound(); !trouble.empty()) {
+    session_.log.flush();
+    console_.line(stopped + ", not saved: " + trouble +
+                      (saves_.last_good().empty()
+                           ? "; there is no earlier checkpoint"
+                           : "; the last good checkpoint is " + saves_.last_good() + ", this goes on from it:"),
+                  Style::warning);
+    if (!saves_.last_good().empty()) console_.command(resume_command(saves_.last_good(), options_));
+    return ExitCode::stopped_early;
+  }
+  if (!saves_.is_saved()) saves_.save_if_sound(false);
+  saves_.wait(IfNotSaved::stop);
+  session_.log.flush();
+  console_.line(stopped + ", saved; this goes on from here:");
+  console_.command(resume_command(session_.checkpoints.path(), options_));
+  return ExitCode::stopped_early;
+}
+
+void Trainer::tell_left_out() {
+  if (const int64_t bad = data_watch_.bad_sequences(); bad > 0)
+    console_.line("warning: " + std::to_string(bad) + (bad == 1 ? " sequence was" : " sequences were") +
+                      " left out because of tokens beyond the vocabulary",
+                  Style::warning);
+}
+
+ExitCode Trainer::nothing_left() {
+  if (session_.prompt_given) { // then a sample is what it was resumed for
+    sample();
+    return ExitCode::done;
+  }
+  console_.line("step " + std::to_string(state_.step) + " of " + std::to_string(plan_.max_steps) +
+                " is done already: nothing left to train; a larger --max_steps goes on");
+  return ExitCode::done;
+}
+
+} // namespace gpt2

@@ -1,0 +1,332 @@
+#include "engine/system/files.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+namespace gpt2 {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string hint_for(int error_number, ExitCode code) {
+  switch (error_number) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      return "free some disk space, or choose another folder";
+    case EACCES:
+    case EPERM:
+      return code == ExitCode::disk ? "choose a folder that you may write to" : "check who may read it (ls -l)";
+    case EROFS:
+      return "choose a folder on a disk that is not read-only";
+    case ENOENT:
+    case ENOTDIR:
+      return "check the path for a typing error";
+    case EISDIR:
+      return "give the name of a file, not of a folder";
+    case ENOMEM:
+      return "free some of the host's memory";
+    case EMFILE:
+    case ENFILE:
+      return "raise the limit of open files (ulimit -n)";
+    case EIO:
+      return "check the disk's health (dmesg), or copy the file to another disk";
+    default: // of a checkpoint: not damage, for which readers give no hint
+      return code == ExitCode::checkpoint ? "check the disk and its connection, and try again" : "";
+  }
+}
+
+// A set of a thousand shards would meet the usual soft limit of 1024 open files; the hard limit is far higher.
+bool raise_open_file_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return false;
+  limit.rlim_cur = limit.rlim_max;
+  return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+// O_NONBLOCK: a named pipe must not make us wait for a writer before we can refuse it.
+int open_descriptor(const char* path, int flags) {
+  const auto open = [&] { return uninterrupted([&] { return ::open(path, flags | O_CLOEXEC | O_NONBLOCK, 0666); }); };
+  int descriptor = open();
+  if (descriptor < 0 && errno == EMFILE && raise_open_file_limit()) descriptor = open();
+  return descriptor;
+}
+
+// The part of `path` that is a symbolic link to nothing: mkdir(2) would only say that it exists.
+void refuse_dangling_link(const fs::path& path) {
+  fs::path part;
+  for (const fs::path& name : path) {
+    part /= name;
+    std::error_code unreadable;
+    if (!fs::is_symlink(part, unreadable) || fs::exists(part, unreadable)) continue;
+    throw Error(ExitCode::disk,
+                part.string() + " is a symbolic link to " + fs::read_symlink(part, unreadable).string() +
+                    ", which does not exist",
+                "make what it points to, mount its disk, or choose another folder");
+  }
+}
+
+void remove_folders(const std::vector<std::string>& folders) { // those that are empty
+  for (const std::string& folder : folders) ::rmdir(folder.c_str());
+}
+
+std::string parent_folder(const std::string& path) {
+  const fs::path parent = fs::path(path).parent_path();
+  return parent.empty() ? "." : parent.string();
+}
+
+} // namespace
+
+ssize_t write_some(int descriptor, std::span<const std::byte> bytes, int64_t offset) {
+  const ssize_t put = uninterrupted([&] {
+    return offset < 0 ? ::write(descriptor, bytes.data(), bytes.size())
+                      : ::pwrite(descriptor, bytes.data(), bytes.size(), offset);
+  });
+  if (put != 0 || bytes.empty()) return put;
+  errno = EIO;
+  return -1;
+}
+
+void throw_system_error(ExitCode code, std::string_view action, const std::string& path, int error_number) {
+  if (error_number == ENOMEM || error_number == EMFILE || error_number == ENFILE)
+    code = ExitCode::device; // the process is at fault: nobody may take the file for damaged
+  throw Error(code, "cannot " + std::string(action) + " " + path + ": " + std::strerror(error_number),
+              hint_for(error_number, code));
+}
+
+File::File(std::string path, int descriptor, ExitCode on_error)
+    : path_(std::move(path)), descriptor_(descriptor), on_error_(on_error) {}
+
+File::File(File&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), on_error_(other.on_error_) {}
+
+File& File::operator=(File&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(on_error_, other.on_error_);
+  return *this;
+}
+
+File::~File() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+File File::open(const std::string& path, ExitCode on_error) {
+  const int descriptor = open_descriptor(path.c_str(), O_RDONLY);
+  if (descriptor < 0) throw_system_error(on_error, "open", path, errno);
+  File file(path, descriptor, on_error);
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) throw_system_error(on_error, "examine", path, errno);
+  if (S_ISDIR(status.st_mode)) throw_system_error(on_error, "read", path, EISDIR);
+  if (!S_ISREG(status.st_mode)) throw Error(on_error, "cannot read " + path + ": it is not a regular file");
+  return file;
+}
+
+File File::create(const std::string& path) {
+  const int descriptor = open_descriptor(path.c_str(), O_RDWR | O_CREAT | O_TRUNC);
+  if (descriptor < 0) throw_system_error(ExitCode::disk, "create", path, errno);
+  return File(path, descriptor, ExitCode::disk);
+}
+
+File File::update(const std::string& path) {
+  const int descriptor = open_descriptor(path.c_str(), O_RDWR | O_CREAT);
+  if (descriptor < 0) throw_system_error(ExitCode::disk, "open", path, errno);
+  return File(path, descriptor, ExitCode::disk);
+}
+
+void File::resize(int64_t bytes) {
+  if (uninterrupted([&] { return ::ftruncate(descriptor_, bytes); }) != 0)
+    throw_system_error(ExitCode::disk, "write", path_, errno);
+}
+
+int64_t File::size() const {
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0) throw_system_error(on_error_, "examine", path_, errno);
+  return status.st_size;
+}
+
+void File::read_at(int64_t offset, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const ssize_t got = uninterrupted([&] { return ::pread(descriptor_, out.data(), out.size(), offset); });
+    if (got < 0) throw_system_error(on_error_, "read", path_, errno);
+    if (got == 0) {
+      throw Error(on_error_,
+                  path_ + " ends at byte " + std::to_string(size()) + ", but " + std::to_string(out.size()) +
+                      " bytes were expected at " + std::to_string(offset),
+                  "check whether the file was changed while in use, and make or copy it again");
+    }
+    offset += got;
+    out = out.subspan(static_cast<size_t>(got));
+  }
+}
+
+void File::write_at(int64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = write_some(descriptor_, bytes, offset);
+    if (put < 0) throw_system_error(ExitCode::disk, "write", path_, errno);
+    offset += put;
+    bytes = bytes.subspan(static_cast<size_t>(put));
+  }
+}
+
+void File::sync() {
+  if (uninterrupted([&] { return ::fsync(descriptor_); }) != 0)
+    throw_system_error(ExitCode::disk, "write", path_, errno);
+}
+
+PendingFile::PendingFile(std::string path, Links links)
+    : path_(links == Links::follow ? behind_links(path) : std::move(path)),
+      temporary_(path_ + ".tmp-" + std::to_string(::getpid())) {
+  std::error_code absent;
+  const fs::file_status status = fs::status(path_, absent);
+  if (fs::is_other(status)) { // a rename would put a file in the place of /dev/null
+    temporary_.clear();
+    throw Error(ExitCode::disk, path_ + " is a device or a pipe, not a file", "name a file that may be replaced");
+  }
+}
+
+PendingFile::~PendingFile() {
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+File PendingFile::create() const {
+  ::unlink(temporary_.c_str()); // left by a killed process of the same id
+  const int descriptor = open_descriptor(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
+  if (descriptor < 0) throw_system_error(ExitCode::disk, "create", temporary_, errno);
+  return File(temporary_, descriptor, ExitCode::disk);
+}
+
+void PendingFile::commit() {
+  sync_path(temporary_);
+  if (!renamed(temporary_, path_)) throw_system_error(ExitCode::disk, "replace", path_, errno);
+  temporary_.clear();
+  sync_path(parent_folder(path_)); // the name itself must survive a power cut
+}
+
+bool renamed(const std::string& from, const std::string& to) {
+  return uninterrupted([&] { return std::rename(from.c_str(), to.c_str()); }) == 0;
+}
+
+std::string read_text_file(const std::string& path, ExitCode on_error, size_t most_bytes) {
+  std::FILE* stream = std::fopen(path.c_str(), "rb"); // a stream: /dev/stdin and pipes are fine here
+  if (stream == nullptr) throw_system_error(on_error, "open", path, errno);
+  std::string text;
+  char block[65536];
+  size_t got = 0;
+  while (text.size() <= most_bytes && (got = std::fread(block, 1, sizeof block, stream)) > 0) text.append(block, got);
+  const int error_number = std::ferror(stream) ? errno : 0;
+  std::fclose(stream);
+  if (error_number != 0) throw_system_error(on_error, "read", path, error_number);
+  if (text.size() > most_bytes)
+    throw Error(on_error, path + " has more than " + std::to_string(most_bytes) + " bytes",
+                "check whether this is the file that you mean");
+  return text;
+}
+
+void write_file_atomic(const std::string& path, std::string_view bytes, Links links) {
+  PendingFile pending(path, links);
+  pending.create().write_at(0, std::as_bytes(std::span(bytes)));
+  pending.commit();
+}
+
+std::string behind_links(const std::string& path) {
+  constexpr int kMostLinks = 40; // as the kernel
+  fs::path end = path;
+  std::error_code unreadable;
+  for (int links = 0; fs::is_symlink(end, unreadable); ++links) {
+    if (links == kMostLinks) throw_system_error(ExitCode::disk, "write", path, ELOOP);
+    end = end.parent_path() / fs::read_symlink(end, unreadable); // an absolute one stands alone
+  }
+  return end.string();
+}
+
+void make_folders(const std::string& path) {
+  refuse_dangling_link(path);
+  std::error_code error;
+  do fs::create_directories(path, error);
+  while (error == std::errc::interrupted);
+  std::error_code ignored;
+  if (!error && !fs::is_directory(path, ignored)) error = std::make_error_code(std::errc::not_a_directory);
+  if (error) throw_system_error(ExitCode::disk, "create folder", path, error.value());
+}
+
+PassingFolders::PassingFolders(const std::string& path) {
+  std::error_code unreadable;
+  for (fs::path folder = path; !folder.empty() && !fs::exists(folder, unreadable); folder = folder.parent_path())
+    made_.push_back(folder.string());
+  try {
+    make_folders(path);
+  } catch (...) {
+    remove_folders(made_);
+    throw;
+  }
+}
+
+PassingFolders::~PassingFolders() { remove_folders(made_); }
+
+void sync_path(const std::string& path) {
+  const int descriptor = open_descriptor(path.c_str(), O_RDONLY);
+  if (descriptor < 0) throw_system_error(ExitCode::disk, "open", path, errno);
+  const int error_number = uninterrupted([&] { return ::fsync(descriptor); }) == 0 ? 0 : errno;
+  ::close(descriptor);
+  // Some network file systems cannot sync a folder and say EINVAL: nothing more can be asked of them.
+  if (error_number != 0 && error_number != EINVAL) throw_system_error(ExitCode::disk, "write", path, error_number);
+}
+
+bool has_name(int descriptor, const std::string& path) {
+  struct stat open_file {
+  }, named_file{};
+  if (::fstat(descriptor, &open_file) != 0 || ::stat(path.c_str(), &named_file) != 0) return false;
+  return open_file.st_dev == named_file.st_dev && open_file.st_ino == named_file.st_ino;
+}
+
+std::string nearest_existing(const std::string& path) {
+  std::error_code error;
+  fs::path existing = fs::absolute(path, error);
+  while (!fs::exists(existing, error) && existing.has_relative_path()) existing = existing.parent_path();
+  return existing.string();
+}
+
+int64_t free_disk_space(const std::string& path) {
+  std::error_code error;
+  const std::string existing = nearest_existing(path);
+  const fs::space_info space = fs::space(existing, error);
+  if (error) throw_system_error(ExitCode::disk, "examine", existing, error.value());
+  return static_cast<int64_t>(space.available);
+}
+
+namespace {
+
+// Is `root` the source tree, or that tree at another place, which nobody else could have made or filled?
+bool is_our_tree(const fs::path& root) {
+  std::error_code ignored;
+  if (fs::equivalent(root, GPT2_SOURCE_FOLDER, ignored)) return true;
+  struct stat status {};
+  if (::stat(root.c_str(), &status) != 0 || !fs::exists(root / "CMakeLists.txt", ignored)) return false;
+  return (status.st_uid == 0 || status.st_uid == ::geteuid()) && (status.st_mode & S_IWOTH) == 0;
+}
+
+} // namespace
+
+std::string find_in_tree(const std::string& path) {
+  std::error_code ignored;
+  const fs::path beside = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  std::vector<fs::path> roots = {beside};
+  for (const fs::path& preset : {beside, beside.parent_path()})
+    if (const fs::path build = preset.parent_path(); build.filename() == "build" && is_our_tree(build.parent_path()))
+      roots.push_back(build.parent_path());
+  for (const fs::path& root : roots)
+    if (fs::exists(root / path, ignored)) return (root / path).string();
+  return "";
+}
+
+} // namespace gpt2

@@ -1,0 +1,183 @@
+#include "engine/system/process.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <ctime>
+#include <exception>
+#include <new>
+#include <string_view>
+
+#include "engine/base/error.h"
+
+namespace gpt2 {
+namespace {
+
+constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+constexpr int64_t kOneBlow = 100'000'000; // nanoseconds: hardly a person presses Ctrl-C twice in that time
+
+// A signal handler can reach nothing but globals.
+std::atomic<bool> stop_requested = false, stop_deferred = false;
+std::atomic<int64_t> first_blow[NSIG]; // nanoseconds; 0: none yet
+std::atomic<bool> stderr_is_terminal = false;
+bool handling = false;
+StopWords stop_words;
+
+void say(std::string_view line) {
+  constexpr std::string_view kOverBar = "\r\x1b[K"; // on a terminal it replaces the progress bar and the echoed ^C
+  ssize_t written = stderr_is_terminal ? write(STDERR_FILENO, kOverBar.data(), kOverBar.size()) : 0;
+  written += write(STDERR_FILENO, line.data(), line.size());
+  (void)written; // a lost terminal cannot be told
+}
+
+[[noreturn]] void leave(std::string_view line) {
+  say(line);
+  _exit(static_cast<int>(ExitCode::stopped_early));
+}
+
+int64_t now_in_nanoseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+extern "C" void answer(int signal) {
+  const int saved_errno = errno;
+  if (!stop_deferred) leave(stop_words.at_once);
+  const int64_t now = now_in_nanoseconds();
+  int64_t first = 0;
+  if (first_blow[signal].compare_exchange_strong(first, now)) {
+    if (!stop_requested.exchange(true)) say(stop_words.later);
+  } else if (now - first > kOneBlow) {
+    leave(stop_words.again);
+  }
+  errno = saved_errno;
+}
+
+std::terminate_handler usual_terminate = nullptr;
+
+// Of what nobody caught. `throw;` allocates nothing: the exception is there. But what leaves an inlined noexcept
+// function is on its way and cannot be seen (GCC before 14): then errno has to tell.
+[[noreturn]] void end_uncaught() {
+  if (!std::current_exception() && std::uncaught_exceptions() > 0 && errno == ENOMEM) end_without_memory();
+  try {
+    if (std::current_exception()) throw;
+  } catch (const std::bad_alloc&) {
+    end_without_memory();
+  } catch (...) { // the usual handler prints it
+  }
+  usual_terminate();
+  std::abort();
+}
+
+// 101: before any other object is constructed, for that may be what runs out of memory.
+__attribute__((constructor(101))) void install_terminate() { usual_terminate = std::set_terminate(end_uncaught); }
+
+thread_local volatile bool inside_hdf5 = false;
+
+// Any other crash, and a signal that somebody sends, gets the usual end and its core file once this returns.
+extern "C" void answer_crash(int signal, siginfo_t* info, void*) {
+  const bool own = info->si_code > 0 || (signal == SIGABRT && info->si_code == SI_TKILL); // a fault, or abort()
+  if (inside_hdf5 && errno == ENOMEM && own) end_without_memory();
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
+void contain_crashes_without_memory() {
+#ifndef __SANITIZE_ADDRESS__    // a sanitizer has its own words for a crash
+  static char memory[32 << 10]; // for the handler of the main thread, when its stack is full
+  stack_t stack = {};
+  stack.ss_sp = memory;
+  stack.ss_size = sizeof memory;
+  sigaltstack(&stack, nullptr);
+  struct sigaction action = {};
+  action.sa_sigaction = answer_crash;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  for (const int signal : {SIGSEGV, SIGBUS, SIGABRT}) sigaction(signal, &action, nullptr);
+#endif
+}
+
+sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : kStopSignals) sigaddset(&set, signal);
+  return set;
+}
+
+} // namespace
+
+void prepare_process() {
+  int descriptor = 0;
+  while (descriptor >= 0 && descriptor <= STDERR_FILENO) descriptor = open("/dev/null", O_RDWR);
+  if (descriptor > STDERR_FILENO) close(descriptor);
+  contain_crashes_without_memory();
+  std::signal(SIGXFSZ, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);
+  const sigset_t held_back = stop_signals();
+  sigprocmask(SIG_UNBLOCK, &held_back, nullptr);
+}
+
+void end_without_memory() {
+  constexpr std::string_view kLine =
+      "error: out of memory (use a smaller batch or model, or a machine that has more)\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kLine.data(), kLine.size());
+  _exit(static_cast<int>(ExitCode::device));
+}
+
+InsideHdf5::InsideHdf5() : outermost_(!inside_hdf5) {
+  if (!outermost_) return;
+  errno = 0; // a failure that somebody coped with long ago says nothing of a crash in here
+  inside_hdf5 = true;
+}
+
+InsideHdf5::~InsideHdf5() {
+  if (outermost_) inside_hdf5 = false;
+}
+
+std::string host_name() {
+  char name[256] = "localhost";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+std::string program_as_called() { return program_invocation_name; }
+
+StopSignal::StopSignal(const StopWords& words) : outermost_(!handling) {
+  if (!outermost_) return;
+  handling = true;
+  stop_words = words;
+  stop_requested = stop_deferred = false;
+  for (const int signal : kStopSignals) first_blow[signal] = 0;
+  const char* const term = std::getenv("TERM");
+  stderr_is_terminal = isatty(STDERR_FILENO) && term != nullptr && std::string_view(term) != "dumb";
+  struct sigaction action = {};
+  action.sa_handler = answer;
+  action.sa_flags = SA_RESTART;
+  action.sa_mask = stop_signals();
+  for (const int signal : kStopSignals) {
+    struct sigaction old;
+    sigaction(signal, &action, &old);
+    if (signal == SIGHUP && old.sa_handler == SIG_IGN) sigaction(signal, &old, nullptr); // nohup: stay alive
+  }
+}
+
+StopSignal::~StopSignal() {
+  if (!outermost_) return;
+  handling = false;
+  stop_deferred = true; // what was to be done is done: the program ends with its own exit code
+}
+
+void StopSignal::defer() const { stop_deferred = true; }
+
+void StopSignal::answer_at_once() const {
+  stop_deferred = false;
+  if (stop_requested) leave(stop_words.at_once);
+}
+
+bool StopSignal::requested() const { return stop_requested; }
+
+} // namespace gpt2

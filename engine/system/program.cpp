@@ -1,0 +1,94 @@
+#include "engine/system/program.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <iostream>
+#include <new>
+#include <string>
+#include <system_error>
+
+#include "engine/system/process.h"
+
+namespace gpt2 {
+
+void print_error(const Error& error) {
+  std::cerr << "error: " + std::string(error.what()) + (error.hint().empty() ? "" : " (" + error.hint() + ")") + "\n";
+}
+
+namespace {
+
+// std::cout writes through stdout, whose error flag stays set.
+bool output_was_lost() {
+  const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout);
+  pollfd output{STDOUT_FILENO, 0, 0};
+  return failed && (::poll(&output, 1, 0) < 0 || (output.revents & (POLLERR | POLLHUP)) == 0); // those: nobody reads
+}
+
+// Who calls exit() while a program runs is a library: our own programs return from main. Without memory libhdf5 (-1,
+// without a word) and libgomp (1) do so. No other status is ours to change, but 0 would say that the work is done.
+void answer_exit(int status) {
+  if (status == -1) end_without_memory();
+  char line[64];
+  const int length = std::snprintf(line, sizeof line, "error: a library ended the program (exit status %d)\n", status);
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line, static_cast<size_t>(length));
+  if (status == 1) ::_exit(static_cast<int>(ExitCode::device));
+  if (status == 0) ::_exit(1);
+}
+
+class ExitWatch {
+ public:
+  ExitWatch() {
+    static const int watched = ::on_exit(
+        [](int status, void*) {
+          if (running) answer_exit(status);
+        },
+        nullptr);
+    running = watched == 0;
+  }
+  ~ExitWatch() { running = false; }
+  ExitWatch(const ExitWatch&) = delete;
+  ExitWatch& operator=(const ExitWatch&) = delete;
+
+ private:
+  static inline std::atomic<bool> running = false; // exit handlers reach nothing but globals
+};
+
+ExitCode run_and_print(const std::function<ExitCode()>& body) {
+  const ExitCode code = body();
+  if (!output_was_lost()) return code;
+  print_error(Error(ExitCode::disk, "standard output cannot be written", "free some space, or print elsewhere"));
+  return code == ExitCode::done ? ExitCode::disk : code; // another one says more
+}
+
+} // namespace
+
+int run_program(const std::function<ExitCode()>& body) {
+  prepare_process();
+  const ExitWatch watch;
+  try {
+    return static_cast<int>(run_and_print(body));
+  } catch (const Error& error) {
+    print_error(error);
+    return static_cast<int>(error.code());
+  } catch (const std::bad_alloc&) {
+    std::fflush(stdout);
+    end_without_memory();
+  } catch (const std::filesystem::filesystem_error& error) {
+    std::cerr << "error: " << error.what() << " (check the path, who may use it, and the disk)\n";
+    return static_cast<int>(ExitCode::disk);
+  } catch (const std::system_error& error) { // a thread that cannot be started
+    std::cerr << "error: " << error.what() << " (see what ulimit -u, -v and -n allow)\n";
+    return static_cast<int>(ExitCode::device);
+  } catch (const std::exception& error) {
+    std::cerr << "error: " << error.what() << " (this is a bug: please report it with the command line)\n";
+    return 1;
+  }
+}
+
+} // namespace gpt2

@@ -8,8 +8,10 @@
 #include "engine/system/files.h"
 #include "tests/expect_error.h"
 #include "tests/temporary_folder.h"
+#include "tools/common/verify_data.h"
 #include "tools/prepare_data/journal.h"
 #include "tools/prepare_data/shard_series.h"
+#include "tools/prepare_data/write_shard.h"
 
 using namespace gpt2;
 
@@ -87,11 +89,11 @@ TEST_CASE("shards are compared with dataset.json at little cost") {
   check(first); // a part of them will do
   CHECK(mentions(expect_error([&] { check(train, 1000); }), "a vocabulary of 50257 tokens, the model has 1000"));
   write_bin_shard(first, tokens(5000, 2)); // a copy of the second
-  CHECK(mentions(expect_error([&] { check(train); }), "is another shard than dataset.json says"));
+  CHECK(mentions(expect_error([&] { check(train); }), "is not the shard that dataset.json lists"));
   write_bin_shard(first, tokens(4999, 1));
   CHECK(mentions(expect_error([&] { check(train); }), "has 11022 bytes, dataset.json says 11024"));
   std::filesystem::remove(first);
-  CHECK(mentions(expect_error([&] { check(train); }), "train_000000.bin is not there"));
+  CHECK(mentions(expect_error([&] { check(train); }), "train_000000.bin is missing"));
   write_bin_shard(first, tokens(5000, 1));
   write_bin_shard(folder / "set/train_000002.bin", tokens(5000, 1));
   CHECK(mentions(expect_error([&] { check(train); }), "train_000002.bin does not belong to the data set"));
@@ -111,8 +113,8 @@ TEST_CASE("the full check reads every byte") {
   changed[2500] ^= 1; // behind the first 4 KiB, before the last
   write_bin_shard(folder / "set/train_000000.bin", changed);
   check(folder / "set/train_000000.bin");
-  CHECK(mentions(expect_error([&] { verify_dataset(folder / "set"); }),
-                 "train_000000.bin is damaged: it does not have the hash"));
+  CHECK(
+      mentions(expect_error([&] { verify_dataset(folder / "set"); }), "train_000000.bin is damaged: its hash differs"));
 }
 
 TEST_CASE("a data set is found by its name") {

@@ -112,11 +112,11 @@ class Tree(unittest.TestCase):
 
     def test_every_floor_and_file_is_seen(self):
         floors = read_floors(ROOT)
-        self.assertLessEqual({"gpt2_base", "gpt2_kernels", "gpt2_kernels_cuda", "gpt2_cuda", "gpt2_train"}, set(floors))
+        self.assertLessEqual({"gpt2_base", "gpt2_kernels", "gpt2_kernels_cuda", "gpt2_cuda", "gpt2_run"}, set(floors))
         self.assertEqual(floors["gpt2_base"].below, {"gpt2_base"})
         tools = {name for name, floor in floors.items() if any(f.startswith("tools/") for f in floor.folders())}
         self.assertLessEqual({"gpt2_report", "gpt2_sweep", "gpt2_doctor", "gpt2_prepare_data"}, tools)
-        self.assertEqual(floors["gpt2_train"].below, set(floors) - tools)
+        self.assertEqual(floors["gpt2_dry_run"].below, set(floors) - tools)
         self.assertEqual(floor_of("kernels/layernorm.h", floors), "gpt2_kernels")
         self.assertEqual(floor_of("kernels/layernorm.cu", floors), "gpt2_kernels_cuda")
         self.assertEqual(floor_of("kernels/device/vector.cuh", floors), "gpt2_kernels_cuda")

@@ -14,6 +14,7 @@
 #include "tests/expect_error.h"
 #include "tests/temporary_folder.h"
 #include "tools/export_hf/export_hf.h"
+#include "tools/export_hf/safetensors_writer.h"
 
 using namespace gpt2;
 
@@ -112,7 +113,7 @@ TEST_CASE("the index says which file a tensor is in, and must be right") {
   const std::string second = std::filesystem::path(model.file_of("transformer.wpe.weight")).filename().string();
   REQUIRE(first != second);
   model.replace_in_index("\"transformer.wpe.weight\": \"" + second, "\"transformer.wpe.weight\": \"" + first);
-  CHECK(mentions(model.refusal(), "it says that transformer.wpe.weight is in " + first));
+  CHECK(mentions(model.refusal(), "it lists transformer.wpe.weight in " + first));
 
   const Model outside(true);
   outside.replace_in_index("\"" + second, "\"../" + second);
@@ -134,7 +135,7 @@ TEST_CASE("a tensor that two files have is refused, whichever the index names") 
   writer.close();
   const Error error = model.refusal();
   CAPTURE(error.what());
-  CHECK(mentions(error, "ln_f.bias is there twice"));
+  CHECK(mentions(error, "ln_f.bias occurs twice"));
   CHECK(mentions(error, file));
   CHECK(mentions(error, other));
 }

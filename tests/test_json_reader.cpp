@@ -161,7 +161,7 @@ TEST_CASE("no kind of file crashes a program by its depth") {
     const Tokenizer* t = tokenizer();
     if (!t) continue;
     write_file_atomic(path, bomb + "\n");
-    refused(ExitCode::data, path, [&] { read_tasks(TaskKind::hellaswag, path, *t); });
+    refused(ExitCode::data, path, [&] { read_hellaswag(path, *t); });
     const std::string tables = folder / "tables";
     make_folders(tables);
     write_file_atomic(tables + "/vocab.bpe", read_text_file(Tokenizer::find_folder("") + "/vocab.bpe"));

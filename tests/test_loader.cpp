@@ -11,6 +11,7 @@
 #include "engine/base/rng.h"
 #include "tests/expect_error.h"
 #include "tests/temporary_folder.h"
+#include "tools/prepare_data/write_shard.h"
 
 using namespace gpt2;
 

@@ -14,6 +14,7 @@
 #include "tests/open_files.h"
 #include "tests/temporary_folder.h"
 #include "tests/tokenizer_tables.h"
+#include "tools/common/verify_data.h"
 #include "tools/prepare_data/journal.h"
 
 using namespace gpt2;

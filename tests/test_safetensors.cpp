@@ -9,6 +9,7 @@
 
 #include "tests/expect_error.h"
 #include "tests/temporary_folder.h"
+#include "tools/export_hf/safetensors_writer.h"
 
 using namespace gpt2;
 
@@ -86,15 +87,15 @@ TEST_CASE("what is not a whole safetensors file is refused, with the reason") {
   CHECK(contains(refusal(path), "not a safetensors file"));
   refuses("[1, 2]", "", "not a JSON object");
   refuses("{\"a\":", "", "not JSON");
-  refuses(R"({"a":{"dtype":"F32","shape":[2]}})", "", "nothing usable about a");
+  refuses(R"({"a":{"dtype":"F32","shape":[2]}})", "", "no type, shape and offsets for a");
   refuses(R"({"a":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}})", "12345678", "of type I64");
-  refuses(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", "1234", "cannot be right"); // cut short
+  refuses(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", "1234", "is out of range"); // cut short
   refuses(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "1234", "4 bytes, not 8");
-  refuses(R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", "12345678", "cannot be right");
+  refuses(R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", "12345678", "is out of range");
   refuses(R"({"a":{"dtype":"F32","shape":[1099511627776,1099511627776],"data_offsets":[0,8]}})", "12345678", "large");
   refuses(
       R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})",
-      "123456", "share bytes");
+      "123456", "overlap");
   refuses(
       R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
       "12345678", "\"a\" twice");

@@ -18,6 +18,8 @@
 #include "tests/expect_error.h"
 #include "tests/file_size_limit.h"
 #include "tests/temporary_folder.h"
+#include "tools/common/verify_data.h"
+#include "tools/prepare_data/write_shard.h"
 
 using namespace gpt2;
 
@@ -212,7 +214,7 @@ TEST_CASE("truncated and foreign HDF5 files") {
   write_foreign_hdf5(path, "images", H5T_STD_U16LE, 0, 1);
   CHECK(mentions(expect_bad_shard(path), "without a dataset \"tokens\""));
   write_foreign_hdf5(path, "tokens", H5T_STD_U32LE, 0, 1);
-  CHECK(mentions(expect_bad_shard(path), "not one array of uint16"));
+  CHECK(mentions(expect_bad_shard(path), "not a 1-D array of uint16"));
   write_foreign_hdf5(path, "tokens", H5T_STD_U16LE, 0, 2);
   CHECK(mentions(expect_bad_shard(path), "version 2"));
   write_foreign_hdf5(path, "tokens", H5T_STD_U16LE, 0, 1);

@@ -8,6 +8,7 @@
 #include "engine/data/shard.h"
 #include "tests/expect_error.h"
 #include "tests/temporary_folder.h"
+#include "tools/prepare_data/write_shard.h"
 
 using namespace gpt2;
 

@@ -6,6 +6,7 @@
 
 #include "engine/text/task_scores.h"
 #include "tests/expect_error.h"
+#include "tools/evaluate/last_words.h"
 
 using namespace gpt2;
 

@@ -1,5 +1,5 @@
 // Files of tasks: which labels are taken, and what a wrong one is called.
-#include "engine/text/tasks.h"
+#include "tools/evaluate/task_files.h"
 
 #include <doctest/doctest.h>
 

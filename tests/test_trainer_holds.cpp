@@ -12,6 +12,7 @@
 #include "tests/file_size_limit.h"
 #include "tests/tokenizer_tables.h"
 #include "tests/trainer_testing.h"
+#include "tools/prepare_data/write_shard.h"
 
 using namespace gpt2;
 using namespace gpt2::testing;

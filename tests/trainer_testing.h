@@ -18,6 +18,7 @@
 #include "engine/run/trainer.h"
 #include "tests/contains.h"
 #include "tests/temporary_folder.h"
+#include "tools/prepare_data/write_shard.h"
 
 namespace gpt2::testing {
 

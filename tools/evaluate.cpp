@@ -15,8 +15,9 @@
 #include "engine/system/files.h"
 #include "engine/system/output_file.h"
 #include "engine/system/process.h"
-#include "engine/text/task_scores.h"
 #include "tools/common/inference_arguments.h"
+#include "tools/evaluate/last_words.h"
+#include "tools/evaluate/task_files.h"
 
 namespace {
 

@@ -16,6 +16,7 @@
 #include "engine/system/process.h"
 #include "engine/system/program.h"
 #include "tools/common/tool_arguments.h"
+#include "tools/common/verify_data.h"
 #include "tools/prepare_data/known_datasets.h"
 #include "tools/prepare_data/prepare_data.h"
 

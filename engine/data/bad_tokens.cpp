@@ -14,7 +14,7 @@ std::string place_of(const BadToken& token) {
 
 } // namespace
 
-std::optional<std::string> DataWatch::look(const HostBatch& batch) {
+std::optional<std::string> DataWatch::check(const HostBatch& batch) {
   std::optional<std::string> line;
   for (const BadToken& token : batch.bad) {
     bad_ += 1;
@@ -25,11 +25,11 @@ std::optional<std::string> DataWatch::look(const HostBatch& batch) {
                       std::to_string(std::min(kWindow, seen_ + batch.batch_size)) + " sequences",
                   "use shards made with GPT-2's tokenizer; if these were, make or copy this one again");
     }
-    if (told_.size() < kMostLines && told_.insert(token.shard).second) {
+    if (logged_.size() < kMostLines && logged_.insert(token.shard).second) {
       line = place_of(token) +
-             ": its sequence is left out, as are others with such tokens; compare the file with its source "
+             ": its sequence is masked, as are others with such tokens; compare the file with its source "
              "(sha256sum), and make or copy it again" +
-             (told_.size() == kMostLines ? "; further shards are not named" : "");
+             (logged_.size() == kMostLines ? "; further shards are not named" : "");
     }
   }
   seen_ += batch.batch_size;

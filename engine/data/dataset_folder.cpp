@@ -22,7 +22,7 @@ bool has_shards(const std::string& folder, const std::string& prefix, const std:
   return !existing_shards(folder, prefix, extension).empty();
 }
 
-// "books, fineweb-edu": the names that would have been found.
+// Datasets in a folder: "books, fineweb-edu".
 std::string names_in(const std::string& data_dir) {
   std::vector<std::string> names;
   std::error_code missing_folder;
@@ -39,8 +39,8 @@ std::string names_in(const std::string& data_dir) {
 
 void check_dataset_name(const std::string& name) {
   if (name != "." && name != ".." && name.find('/') == std::string::npos) return;
-  throw Error(ExitCode::usage, "--dataset " + name + " is no name: it is that of a folder in --data_dir",
-              "give the name alone, and --data_dir for where it is");
+  throw Error(ExitCode::usage, "--dataset " + name + " is not the name of a folder in --data_dir",
+              "give the name alone, and its parent folder by --data_dir");
 }
 
 DatasetPatterns find_dataset(const std::string& data_dir, const std::string& name) {
@@ -49,18 +49,18 @@ DatasetPatterns find_dataset(const std::string& data_dir, const std::string& nam
   const bool bin = has_shards(folder, "train", "bin"), h5 = has_shards(folder, "train", "h5");
   if (!bin && !h5 && is_being_prepared(folder)) {
     throw Error(ExitCode::data, "the data set in " + folder + " is not finished",
-                "run the bin/prepare_data command that makes it again: it goes on where it was");
+                "run its bin/prepare_data command again: it resumes");
   }
   if (!bin && !h5) {
     const std::string others = names_in(data_dir);
     throw Error(ExitCode::data, "there is no data set " + name + ": no " + folder + "/train_*.bin or .h5",
                 std::string("make it with bin/prepare_data --dataset ") + name +
                     " (your own text: bin/prepare_data FILE... --dataset " + name + ")" +
-                    (others.empty() ? "" : ", or take one of those in " + data_dir + ": " + others));
+                    (others.empty() ? "" : ", or use one of those in " + data_dir + ": " + others));
   }
   if (bin && h5) {
     throw Error(ExitCode::data, folder + " holds training shards of both formats, .bin and .h5",
-                "remove those of one, or choose by --train_data and --val_data");
+                "remove the shards of one format, or select shards by --train_data and --val_data");
   }
   const std::string extension = bin ? "bin" : "h5";
   const bool val = has_shards(folder, "val", extension);

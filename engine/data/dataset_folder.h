@@ -1,4 +1,4 @@
-// Data sets by name: DATA_DIR/NAME holds train_* and val_*, as bin/prepare_data leaves them.
+// Datasets by name: DATA_DIR/NAME holds the shards train_* and val_* of bin/prepare_data.
 #pragma once
 
 #include <string>
@@ -7,24 +7,23 @@
 namespace gpt2 {
 
 struct DatasetPatterns {
-  std::string train, val; // globs; val may be empty: there is none
+  std::string train, val; // globs; empty val: no validation shards
 };
 
-// Throws Error(usage) for a name that would lead out of DATA_DIR.
+// Throws Error(usage) for a name that leaves DATA_DIR.
 void check_dataset_name(const std::string& name);
 
-// Throws Error(data) if there is no such folder, or nothing to train on in it.
+// Throws Error(data) for a missing folder and for one without training shards.
 DatasetPatterns find_dataset(const std::string& data_dir, const std::string& name);
 
-// Is it the name of a shard that bin/prepare_data makes: train_NNNNNN or val_NNNNNN, .bin or .h5?
+// True for train_NNNNNN and val_NNNNNN with .bin or .h5.
 bool is_shard_name(const std::string& name);
 
 // PREFIX_NNNNNN.EXTENSION in a folder, sorted.
 std::vector<std::string> existing_shards(const std::string& folder, const std::string& prefix,
                                          const std::string& extension);
 
-// Where bin/prepare_data works on a data set; is its journal there?
-std::string prepare_folder(const std::string& output);
-bool is_being_prepared(const std::string& output);
+std::string prepare_folder(const std::string& output); // working folder of bin/prepare_data
+bool is_being_prepared(const std::string& output);     // its journal exists
 
 } // namespace gpt2

@@ -1,7 +1,7 @@
-// How the entries of dataset.json stand in JSON; the journal of a data set in the making holds the same.
+// JSON of the entries of dataset.json; the journal of bin/prepare_data stores the same entries.
 //
-// A struct says its fields once, for both directions: visit_fields(entry, visit) calls visit("name", entry.name), and
-// so on.
+// Each struct lists its fields once, for reading and writing: visit_shard(entry, visit) calls visit("name", entry.name)
+// and so on.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,13 +10,13 @@
 
 namespace gpt2 {
 
-using OrderedJson = nlohmann::ordered_json; // keys stay in the order in which a person wants to read them
+using OrderedJson = nlohmann::ordered_json; // keeps the order of keys
 
 struct WriteFields {
   OrderedJson& json;
   void operator()(const char* name, const auto& value) const { json[name] = value; }
 };
-struct ReadFields { // throws nlohmann::json::exception for a field that is missing or of another kind
+struct ReadFields { // throws nlohmann::json::exception for a missing field or another type
   const OrderedJson& json;
   void operator()(const char* name, auto& value) const { json.at(name).get_to(value); }
 };

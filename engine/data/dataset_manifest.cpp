@@ -17,9 +17,8 @@ using Json = OrderedJson;
 
 const std::string kFormat = "GPT-2 token shards";
 constexpr int kVersion = 1;
-constexpr int64_t kEnd = 4096;                          // bytes at each end of a shard
+constexpr int64_t kEnd = 4096;                          // bytes
 constexpr int64_t kLargestManifest = int64_t{64} << 20; // bytes: 300,000 shards
-const char* const kMakeAgain = "make or copy the data set again; without its dataset.json nothing is compared";
 
 template <class Shard, class Visit>
 void visit_shard(Shard& shard, Visit visit) {
@@ -38,7 +37,7 @@ void visit_source(Source& source, Visit visit) {
   visit("text_bytes", source.text_bytes);
 }
 
-// All but its name, tokenizer and options.
+// All fields except name, tokenizer and options.
 template <class Manifest, class Visit>
 void visit_content(Manifest& manifest, Visit visit) {
   visit("sources", manifest.sources);
@@ -50,30 +49,9 @@ void visit_content(Manifest& manifest, Visit visit) {
   visit("shards", manifest.shards);
 }
 
-std::string hash_of_ends(const File& file) {
-  const int64_t bytes = file.size(), end = std::min(kEnd, bytes);
-  std::vector<std::byte> ends(static_cast<size_t>(2 * end));
-  file.read_at(0, std::span(ends).first(static_cast<size_t>(end)));
-  file.read_at(bytes - end, std::span(ends).last(static_cast<size_t>(end)));
-  return hash_of(ends);
-}
-
 [[noreturn]] void throw_mismatch(const std::string& path, const std::string& what, const std::string& found,
                                  const std::string& expected) {
-  throw Error(ExitCode::data, path + " has " + found + " " + what + ", dataset.json says " + expected, kMakeAgain);
-}
-
-// What costs no more than opening the file.
-void check_shard(const TokenSource& shard, const ShardEntry& entry) {
-  const std::string& path = shard.path();
-  const File file = File::open(path);
-  if (file.size() != entry.bytes)
-    throw_mismatch(path, "bytes", std::to_string(file.size()), std::to_string(entry.bytes));
-  if (shard.tokens() != entry.tokens)
-    throw_mismatch(path, "tokens", std::to_string(shard.tokens()), std::to_string(entry.tokens));
-  if (hash_of_ends(file) != entry.ends)
-    throw Error(ExitCode::data, path + " is another shard than dataset.json says: its first or last tokens differ",
-                kMakeAgain);
+  throw Error(ExitCode::data, path + " has " + found + " " + what + ", dataset.json says " + expected, kRemakeDataset);
 }
 
 void check_folder(const std::string& folder, const DatasetManifest& manifest,
@@ -90,15 +68,14 @@ void check_folder(const std::string& folder, const DatasetManifest& manifest,
     if (entry == manifest.shards.end())
       throw Error(
           ExitCode::data,
-          shard->path() + " does not belong to the data set: " + manifest_of_dataset(folder) + " does not name it",
+          shard->path() + " does not belong to the data set: " + manifest_of_dataset(folder) + " does not list it",
           "remove it, or give a pattern that does not match it");
     check_shard(*shard, *entry);
   }
   for (const ShardEntry& shard : manifest.shards) {
     std::error_code ignored;
     if (!fs::exists(fs::path(folder) / shard.name, ignored))
-      throw Error(ExitCode::data, folder + "/" + shard.name + " is not there, and dataset.json says that it is",
-                  kMakeAgain);
+      throw Error(ExitCode::data, folder + "/" + shard.name + " is missing, and dataset.json lists it", kRemakeDataset);
   }
 }
 
@@ -124,7 +101,7 @@ std::string to_text(const DatasetManifest& manifest) {
 
 DatasetManifest parse_dataset_manifest(const std::string& text, const std::string& path) {
   const auto fail = [&](const std::string& why) {
-    throw Error(ExitCode::data, path + " is damaged: " + why, kMakeAgain);
+    throw Error(ExitCode::data, path + " is damaged: " + why, kRemakeDataset);
   };
   try {
     std::string why;
@@ -156,14 +133,28 @@ std::optional<DatasetManifest> read_dataset_manifest(const std::string& folder) 
   std::error_code unreadable;
   if (!fs::exists(path, unreadable)) return std::nullopt;
   if (File::open(path).size() > kLargestManifest)
-    throw Error(ExitCode::data, path + " is larger than any manifest of a data set", kMakeAgain);
+    throw Error(ExitCode::data, path + " is larger than any manifest of a data set", kRemakeDataset);
   return parse_dataset_manifest(read_text_file(path), path);
 }
 
-ShardEntry describe_shard(const std::string& path, int64_t tokens) {
-  const File file = File::open(path, ExitCode::disk);
-  const int64_t bytes = file.size();
-  return {fs::path(path).filename().string(), bytes, tokens, hash_of_range(file, 0, bytes), hash_of_ends(file)};
+std::string hash_of_ends(const File& file) {
+  const int64_t bytes = file.size(), end = std::min(kEnd, bytes);
+  std::vector<std::byte> ends(static_cast<size_t>(2 * end));
+  file.read_at(0, std::span(ends).first(static_cast<size_t>(end)));
+  file.read_at(bytes - end, std::span(ends).last(static_cast<size_t>(end)));
+  return hash_of(ends);
+}
+
+void check_shard(const TokenSource& shard, const ShardEntry& entry) {
+  const std::string& path = shard.path();
+  const File file = File::open(path);
+  if (file.size() != entry.bytes)
+    throw_mismatch(path, "bytes", std::to_string(file.size()), std::to_string(entry.bytes));
+  if (shard.tokens() != entry.tokens)
+    throw_mismatch(path, "tokens", std::to_string(shard.tokens()), std::to_string(entry.tokens));
+  if (hash_of_ends(file) != entry.ends)
+    throw Error(ExitCode::data, path + " is not the shard that dataset.json lists: its first or last tokens differ",
+                kRemakeDataset);
 }
 
 void check_shards(const std::vector<std::unique_ptr<TokenSource>>& shards, int vocabulary) {
@@ -177,26 +168,8 @@ void check_shards(const std::vector<std::unique_ptr<TokenSource>>& shards, int v
       check_folder(folder, *manifest, given, vocabulary);
     else if (is_being_prepared(folder))
       throw Error(ExitCode::data, "the data set in " + folder + " is not finished",
-                  "run the bin/prepare_data command that makes it again: it goes on where it was");
+                  "run its bin/prepare_data command again: it resumes");
   }
-}
-
-DatasetManifest verify_dataset(const std::string& folder, const std::function<void(int64_t, int64_t)>& progress) {
-  auto manifest = read_dataset_manifest(folder);
-  if (!manifest)
-    throw Error(ExitCode::data, folder + " has no dataset.json to be verified by",
-                "give a folder that bin/prepare_data made");
-  int64_t total = 0, done = 0;
-  for (const ShardEntry& shard : manifest->shards) total += shard.bytes;
-  for (const ShardEntry& shard : manifest->shards) {
-    const std::string path = folder + "/" + shard.name;
-    check_shard(*open_shard(path), shard);
-    if (hash_of_range(File::open(path), 0, shard.bytes) != shard.hash)
-      throw Error(ExitCode::data, path + " is damaged: it does not have the hash that dataset.json says", kMakeAgain);
-    done += shard.bytes;
-    if (progress) progress(done, total);
-  }
-  return *manifest;
 }
 
 } // namespace gpt2

@@ -12,8 +12,8 @@
 
 namespace gpt2 {
 
-// Micro-batch k waits in slot k % prefetch. A thread may start on k once k - prefetch has been handed out, so threads
-// finish in any order and next() still takes them in theirs.
+// Micro-batch k is in slot k % prefetch. A thread may read k once k - prefetch has been returned: threads finish in any
+// order, and next() returns micro-batches in theirs.
 struct Loader::Impl {
   struct Slot {
     bool ready = false;
@@ -32,12 +32,12 @@ struct Loader::Impl {
   const LoaderOptions options;
   const int64_t start; // position at construction
 
-  std::mutex mutex; // guards the five below
+  std::mutex mutex; // guards slots, next_to_read, returned
   std::condition_variable_any slot_freed, slot_filled;
   std::vector<Slot> slots;
-  int64_t next_to_read = 0, handed_out = 0; // micro-batches since start
+  int64_t next_to_read = 0, returned = 0; // micro-batches since start
 
-  std::vector<std::jthread> threads; // last: they stop and are joined before what they use goes
+  std::vector<std::jthread> threads; // last: joined before the members above are destroyed
 };
 
 Loader::Impl::Impl(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options, int64_t position)
@@ -47,7 +47,7 @@ Loader::Impl::Impl(std::shared_ptr<const Dataset> dataset, const LoaderOptions& 
   }
 }
 
-// The one order that ranks and micro-batches slice.
+// The order that ranks and micro-batches slice.
 int64_t Loader::Impl::sequence_of(int64_t sample) const {
   const int64_t epoch = sample / dataset->sequences();
   const auto index = static_cast<uint64_t>(sample % dataset->sequences());
@@ -72,7 +72,7 @@ HostBatch Loader::Impl::read(int64_t number) const {
 
 void Loader::Impl::read_ahead(std::stop_token stop) {
   std::unique_lock lock(mutex);
-  while (slot_freed.wait(lock, stop, [this] { return next_to_read < handed_out + options.prefetch; })) {
+  while (slot_freed.wait(lock, stop, [this] { return next_to_read < returned + options.prefetch; })) {
     const int64_t number = next_to_read++;
     lock.unlock();
     HostBatch batch;
@@ -91,16 +91,16 @@ void Loader::Impl::read_ahead(std::stop_token stop) {
 
 HostBatch Loader::Impl::take() {
   if (slots.empty()) {
-    HostBatch batch = read(handed_out);
-    ++handed_out;
+    HostBatch batch = read(returned);
+    ++returned;
     return batch;
   }
   std::unique_lock lock(mutex);
-  Slot& slot = slots[static_cast<size_t>(handed_out % options.prefetch)];
+  Slot& slot = slots[static_cast<size_t>(returned % options.prefetch)];
   slot_filled.wait(lock, [&slot] { return slot.ready; });
-  if (slot.error) std::rethrow_exception(slot.error); // the slot stays: the next call fails alike
+  if (slot.error) std::rethrow_exception(slot.error); // the slot keeps the error: the next call throws it too
   HostBatch batch = std::exchange(slot, {}).batch;
-  ++handed_out;
+  ++returned;
   lock.unlock();
   slot_freed.notify_one();
   return batch;

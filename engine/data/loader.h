@@ -1,8 +1,8 @@
 // Batches of sequences in an order that is a pure function of (seed, sample number).
 //
-// The set is cut into sequences of T + 1 tokens (stride T, so each target is predicted once); each epoch visits
-// all of them once, shuffled anew by a seeded Feistel permutation that needs no memory. Ranks and micro-batches slice
-// that one order, so the position is a single integer and survives a change of ranks or batch size.
+// The tokens are split into sequences of T + 1 (stride T, so each target is predicted once). Each epoch visits every
+// sequence once, in the order of a seeded Feistel permutation, which needs no memory. Ranks and micro-batches slice
+// this one order: the position is a single integer and stays valid when the number of ranks or the batch size changes.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class Permutation {
   int half_bits_;
 };
 
-// A token that no model has a row for: a damaged shard, or one of another tokenizer.
+// A token beyond the vocabulary: a damaged shard, or another tokenizer.
 struct BadToken {
   std::string shard;
   int64_t position; // in the shard
@@ -44,9 +44,9 @@ class Dataset {
   int64_t tokens() const; // in all shards
   int shards() const;
   int seq_len() const;
-  std::string fingerprint() const; // of sizes and of sequences here and there: other data has another one
-  // Writes seq_len inputs and seq_len targets of one sequence. One with a token beyond the vocabulary, the first of
-  // which is returned, becomes a blank: zeros, and every target ignored. One bad token must not end a run of days.
+  std::string fingerprint() const; // sizes, and a hash of 64 sampled sequences
+  // Writes seq_len inputs and seq_len targets of one sequence. A sequence with a token beyond the vocabulary is masked:
+  // zero inputs, ignored targets; the first such token is returned. One bad token must not end a run of days.
   std::optional<BadToken> read(int64_t sequence, int32_t* inputs, int32_t* targets) const;
 
  private:
@@ -59,7 +59,7 @@ class Dataset {
 struct HostBatch {
   int batch_size = 0, seq_len = 0;
   std::vector<int32_t> inputs, targets;
-  std::vector<BadToken> bad = {}; // one for each sequence that was blanked
+  std::vector<BadToken> bad = {}; // one per masked sequence
   Batch view() const { return {batch_size, seq_len, inputs, targets}; }
 };
 
@@ -68,31 +68,31 @@ struct LoaderOptions {
   int rank = 0, ranks = 1;
   uint64_t seed = 1337;
   bool shuffle = true;
-  int prefetch = 4; // micro-batches kept ready by the background threads; 0: read in next()
+  int prefetch = 4; // micro-batches read ahead by background threads; 0: next() reads
   int threads = 2;
 };
 
-// next() hands out micro-batches in order: the k-th after `position` covers, over all ranks, samples
-// position + k*B*ranks ... ; rank r takes the r-th run of B.
+// next() returns micro-batches in order. Over all ranks, micro-batch k covers samples position + k*B*ranks and up; rank
+// r gets the r-th group of B.
 class Loader {
  public:
   Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options, int64_t position = 0);
   ~Loader();
   Loader(const Loader&) = delete;
 
-  HostBatch next(); // blocks until it is read; rethrows a background Error
+  HostBatch next(); // blocks until the micro-batch is read; rethrows an Error of a background thread
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 
-// Sequences from `first` on, as many as there are before `end`; the other rows are padded with ignored targets. Throws
-// Error(data) for a token beyond the vocabulary: a loss without it could not be compared.
+// Sequences [first, end), at most batch_size; further rows have ignored targets. Throws Error(data) for a token beyond
+// the vocabulary: a loss over fewer tokens is not comparable.
 HostBatch read_sequences(const Dataset& dataset, int64_t first, int64_t end, int batch_size);
 
-// The first `sequences` of the set in order, whatever the ranks: this rank's share as read_sequences gives it, in
-// micro-batches of B. Sum the losses over ranks, divide by tokens.
+// This rank's micro-batches of the first `sequences` sequences, in order. The set does not depend on the number of
+// ranks. The caller sums the losses over ranks and divides by tokens.
 std::vector<HostBatch> validation_batches(const Dataset& dataset, int64_t sequences, int batch_size, int rank,
                                           int ranks);
 

@@ -19,18 +19,18 @@ namespace gpt2 {
 
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "tokens are used as they lie in the file");
+static_assert(std::endian::native == std::endian::little, "tokens are little-endian in the file");
 
 const char* const kExpected = "give llm.c .bin shards (GPT-2 tokens) or .h5 shards; bin/prepare_data writes both";
 
 void check_range(const TokenSource& source, int64_t position, size_t count) {
   if (position >= 0 && position + static_cast<int64_t>(count) <= source.tokens()) return;
   throw Error(ExitCode::data, source.path() + " holds " + std::to_string(source.tokens()) + " tokens, but " +
-                                  std::to_string(count) + " were expected at " + std::to_string(position));
+                                  std::to_string(count) + " were requested at " + std::to_string(position));
 }
 
-// Where the file has hashes, a block is compared with its own before the first of its tokens is given out; after that
-// it costs nothing. Training thus reads a set once from front to back, a MiB for the first sample of each block.
+// The first read of a block compares its hash, if the file has hashes: 1 MiB is read for the first sample of each
+// block.
 class FileShard : public TokenSource {
  public:
   FileShard(File file, TokenExtent extent)
@@ -60,7 +60,7 @@ class FileShard : public TokenSource {
   }
   void verify(int64_t block) const {
     const auto i = static_cast<size_t>(block);
-    if (verified_[i]) return; // two threads may both compare it: the answer is the same
+    if (verified_[i]) return; // two threads may both compare it: same result
     const int64_t first = block * extent_.block_tokens;
     std::vector<uint16_t> block_of_tokens(static_cast<size_t>(std::min(extent_.block_tokens, tokens() - first)));
     read_chunks(first, block_of_tokens);
@@ -95,9 +95,9 @@ class MemoryShard : public TokenSource {
   std::vector<uint16_t> tokens_;
 };
 
-// ---- what to do about a path that is no shard ----
+// ---- hints for a path that is not a shard ----
 
-// By the names that bin/prepare_data reads.
+// The extensions that bin/prepare_data reads.
 bool is_text_file(std::filesystem::path path) {
   if (path.extension() == ".gz" || path.extension() == ".zst") path.replace_extension();
   const std::string ending = path.extension();
@@ -109,8 +109,8 @@ std::string prepare_first(const std::filesystem::path& input, const std::string&
   return "make shards of it: bin/prepare_data " + shell_word(input.string()) + " " + dataset + ", then " + dataset;
 }
 
-std::string advice_for_folder(const std::filesystem::path& folder) {
-  std::error_code ignored; // a folder that cannot be read gets the general advice
+std::string hint_for_folder(const std::filesystem::path& folder) {
+  std::error_code ignored; // an unreadable folder gets the general hint
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
     const std::string ending = entry.path().extension();
     if (is_text_file(entry.path())) return prepare_first(folder / ("*" + ending), folder.filename());
@@ -140,7 +140,7 @@ TokenExtent find_tokens(const File& file) {
 
 std::vector<std::string> expand_glob(const std::string& pattern) {
   std::error_code ignored;
-  if (std::filesystem::exists(pattern, ignored)) return {pattern}; // a name may hold [ or *
+  if (std::filesystem::exists(pattern, ignored)) return {pattern}; // a file name may contain [ or *
   glob_t matches{};
   const int status = ::glob(pattern.c_str(), GLOB_TILDE, nullptr, &matches);
   std::vector<std::string> paths;
@@ -155,10 +155,10 @@ std::vector<std::string> expand_glob(const std::string& pattern) {
 } // namespace
 
 std::unique_ptr<TokenSource> open_shard(const std::string& path) {
-  std::error_code ignored; // opening says it better
+  std::error_code ignored; // File::open reports it
   if (std::filesystem::is_directory(path, ignored)) {
     throw Error(ExitCode::data, path + " is a folder, not a token shard",
-                advice_for_folder(std::filesystem::path(path + "/").parent_path()));
+                hint_for_folder(std::filesystem::path(path + "/").parent_path()));
   }
   File file = File::open(path, ExitCode::data);
   TokenExtent extent = find_tokens(file);

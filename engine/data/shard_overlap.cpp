@@ -10,7 +10,7 @@
 namespace gpt2 {
 namespace {
 
-constexpr int64_t kProbe = 2048; // tokens at each of three places
+constexpr int64_t kProbe = 2048; // tokens at the start, in the middle and at the end
 
 uint64_t probe_hash(const TokenSource& shard) {
   const int64_t count = std::min(kProbe, shard.tokens());
@@ -37,7 +37,7 @@ void refuse_shared_shards(const std::vector<std::string>& train, const std::vect
     std::string path;
     uint64_t hash;
   };
-  std::multimap<int64_t, Held> by_length; // of validation, the shorter list: in tokens
+  std::multimap<int64_t, Held> by_length; // validation shards by tokens: the shorter list
   for (const std::string& path : validation) {
     const auto shard = open_shard(path);
     by_length.emplace(shard->tokens(), Held{path, probe_hash(*shard)});

@@ -1,4 +1,4 @@
-// One of our checkpoints, its optimizer's state left out.
+// Weights of a checkpoint, without the optimizer state.
 #include "engine/base/error.h"
 #include "engine/checkpoint/format.h"
 #include "engine/checkpoint/verify.h"

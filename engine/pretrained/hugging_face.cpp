@@ -1,7 +1,7 @@
-// GPT-2 as transformers saves it: config.json beside model.safetensors, or beside its parts and their index.
+// GPT-2 as transformers saves it: config.json next to model.safetensors, or next to its shards and their index.
 //
-// Names are ours, mostly with "transformer." before them. Its Conv1D keeps (in, out), we keep (out, in): matrices of
-// the blocks are turned while they are read, one at a time.
+// Tensor names equal ours, mostly with the prefix "transformer.". Its Conv1D stores (in, out), we use (out, in): block
+// matrices are transposed while reading, one at a time.
 #include <algorithm>
 #include <filesystem>
 #include <set>
@@ -22,7 +22,7 @@ const std::string kPrefix = "transformer.", kHead = "lm_head.weight", kIndex = "
 constexpr size_t kLargestIndex = size_t{64} << 20; // bytes: 500,000 tensors
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
-  throw Error(ExitCode::checkpoint, "cannot use " + path + ": " + why, "only GPT-2 models can be taken over");
+  throw Error(ExitCode::checkpoint, "cannot use " + path + ": " + why, "only GPT-2 models can be imported");
 }
 
 Json read_json(const std::string& path) {
@@ -48,7 +48,7 @@ class HuggingFaceWeights : public WeightSource {
     if (fs::is_regular_file(config, absent))
       read_config(config);
     else
-      guess_config();
+      config_from_shapes();
     expect_every_tensor();
     expect_tied_head();
   }
@@ -59,7 +59,7 @@ class HuggingFaceWeights : public WeightSource {
     std::string name; // in the file
   };
 
-  // The files that the index names, each with the tensors that the index says it has.
+  // Opens the files of the index and checks that each holds the tensors that the index lists.
   void open_parts(const std::string& folder) {
     const std::string path = folder + "/" + kIndex;
     const Json index = read_json(path);
@@ -72,11 +72,11 @@ class HuggingFaceWeights : public WeightSource {
       const auto [part, is_new] = opened.try_emplace(name, files_.size());
       if (is_new) files_.emplace_back((fs::path(folder) / name).string());
       if (!files_[part->second].tensors().contains(tensor))
-        refuse(path, "it says that " + tensor + " is in " + name + ", and " + name + " has no such tensor");
+        refuse(path, "it lists " + tensor + " in " + name + ", and " + name + " has no such tensor");
     }
   }
 
-  // A tensor is in one file, under one name: of two, nobody knows which one the model was trained to.
+  // A tensor must occur once: of two copies, neither is known to be the right one.
   void find_places() {
     for (size_t file = 0; file < files_.size(); ++file) {
       for (const auto& [name, tensor] : files_[file].tensors()) {
@@ -84,7 +84,7 @@ class HuggingFaceWeights : public WeightSource {
         const auto [place, is_new] = places_.try_emplace(ours, Place{file, name});
         if (!is_new)
           refuse(path_,
-                 ours + " is there twice, in " + files_[place->second.file].path() + " and in " + files_[file].path());
+                 ours + " occurs twice, in " + files_[place->second.file].path() + " and in " + files_[file].path());
       }
     }
   }
@@ -103,7 +103,7 @@ class HuggingFaceWeights : public WeightSource {
     const Json json = read_json(path);
     const auto number = [&](const char* key, const char* otherwise) {
       const char* used = json.contains(key) ? key : otherwise;
-      if (!json.contains(used) || !json[used].is_number_integer()) refuse(path, std::string("it does not say ") + key);
+      if (!json.contains(used) || !json[used].is_number_integer()) refuse(path, std::string("it has no ") + key);
       const auto value = json[used].get<int64_t>();
       if (value < 1 || value > (1 << 20)) refuse(path, std::string(key) + " is " + std::to_string(value));
       return static_cast<int>(value);
@@ -128,8 +128,8 @@ class HuggingFaceWeights : public WeightSource {
     finish_config();
   }
 
-  // All but the number of heads can be seen.
-  void guess_config() {
+  // Without config.json: the shapes give everything except the number of heads.
+  void config_from_shapes() {
     config_.layers = 0;
     while (find("h." + std::to_string(config_.layers) + ".ln_1.weight")) config_.layers += 1;
     for (const char* table : {"wte.weight", "wpe.weight"}) {
@@ -139,7 +139,7 @@ class HuggingFaceWeights : public WeightSource {
     config_.vocab = static_cast<int>(stored_shape("wte.weight")[0]);
     config_.seq_len = static_cast<int>(stored_shape("wpe.weight")[0]);
     config_.heads = std::max(1, config_.channels / 64);
-    notes_.push_back("no config.json beside " + path_ + ": " + std::to_string(config_.heads) +
+    notes_.push_back("no config.json next to " + path_ + ": " + std::to_string(config_.heads) +
                      " heads of 64 channels are assumed, as in GPT-2");
     finish_config();
   }
@@ -154,20 +154,20 @@ class HuggingFaceWeights : public WeightSource {
     }
   }
 
-  static bool is_turned(const std::string& name) { return name.starts_with("h.") && name.ends_with(".weight"); }
+  static bool is_transposed(const std::string& name) { return name.starts_with("h.") && name.ends_with(".weight"); }
 
   void expect_every_tensor() const {
     const ParameterTable table(config_);
     for (const ParameterTensor& tensor : table.tensors()) {
       std::vector<int64_t> expected = tensor.shape();
       if (tensor.name == "wte.weight") expected[0] = config_.vocab;
-      if (is_turned(tensor.name)) std::ranges::reverse(expected);
+      if (is_transposed(tensor.name)) std::ranges::reverse(expected);
       if (stored_shape(tensor.name) != expected)
-        refuse(path_, tensor.name + " does not have the shape that the rest of the model asks for");
+        refuse(path_, tensor.name + " has another shape than the rest of the model requires");
     }
   }
 
-  // Where the LM head is saved too, it must be the embedding: ours is.
+  // A stored LM head must equal the embedding: our weights are tied.
   void expect_tied_head() {
     if (!find(kHead)) return;
     constexpr int64_t kRowsAtOnce = 1024;
@@ -192,28 +192,28 @@ class HuggingFaceWeights : public WeightSource {
 
   void fetch(const std::string& name, int64_t begin, std::span<float> values) override {
     const std::vector<int64_t>& shape = stored_shape(name);
-    if (!is_turned(name) || shape.size() == 1) return read_stored(name, begin, values);
-    if (turned_name_ != name) turn(name, shape[0], shape[1]);
-    std::copy_n(turned_.begin() + begin, values.size(), values.begin());
+    if (!is_transposed(name) || shape.size() == 1) return read_stored(name, begin, values);
+    if (transposed_name_ != name) transpose(name, shape[0], shape[1]);
+    std::copy_n(transposed_.begin() + begin, values.size(), values.begin());
   }
 
-  // (in, out) as it is stored, (out, in) as we want it.
-  void turn(const std::string& name, int64_t in, int64_t out) {
+  // Stored (in, out), returned (out, in).
+  void transpose(const std::string& name, int64_t in, int64_t out) {
     std::vector<float> stored(static_cast<size_t>(in * out));
     read_stored(name, 0, stored);
-    turned_.resize(stored.size());
+    transposed_.resize(stored.size());
     for (int64_t i = 0; i < in; ++i)
       for (int64_t o = 0; o < out; ++o)
-        turned_[static_cast<size_t>(o * in + i)] = stored[static_cast<size_t>(i * out + o)];
-    turned_name_ = name;
+        transposed_[static_cast<size_t>(o * in + i)] = stored[static_cast<size_t>(i * out + o)];
+    transposed_name_ = name;
   }
 
   std::string file_of(const std::string& name) const override { return files_[places_.at(name).file].path(); }
 
   std::vector<SafetensorsFile> files_;
   std::map<std::string, Place> places_; // by our name
-  std::string turned_name_;
-  std::vector<float> turned_; // the last matrix that was asked for
+  std::string transposed_name_;
+  std::vector<float> transposed_; // the last matrix read
 };
 
 } // namespace

@@ -1,5 +1,5 @@
 // llm.c's gpt2_124M.bin (FP32, version 3) and gpt2_124M_bf16.bin (version 5): 256 int32 of header, then the tensors,
-// kind by kind and not block by block, (out, in) as ours.
+// each kind for all layers, matrices (out, in).
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -17,7 +17,7 @@ namespace {
 constexpr int32_t kMagic = 20240326, kFp32 = 3, kBf16 = 5;
 constexpr int64_t kHeaderBytes = 1024;
 
-// The order of llm.c's file, where L stands before the name: one of each block, one after the other.
+// Order in the file; "L": one tensor per layer, in order.
 constexpr const char* kOrder[] = {
     "wte.weight",           "wpe.weight",         "L ln_1.weight",        "L ln_1.bias",
     "L attn.c_attn.weight", "L attn.c_attn.bias", "L attn.c_proj.weight", "L attn.c_proj.bias",
@@ -29,12 +29,12 @@ class LlmcWeights : public WeightSource {
   explicit LlmcWeights(const std::string& path) : WeightSource(path), file_(File::open(path, ExitCode::checkpoint)) {
     const auto refuse = [&](const std::string& why) {
       throw Error(ExitCode::checkpoint, "cannot use " + path + ": " + why,
-                  "give a checkpoint that llm.c's train_gpt2.py or training wrote (version 3 or 5)");
+                  "give a checkpoint of llm.c's train_gpt2.py or train_gpt2 (version 3 or 5)");
     };
     if (file_.size() < kHeaderBytes) refuse("it is too short for llm.c's header");
     std::array<int32_t, 256> header{};
     file_.read_at(0, std::as_writable_bytes(std::span(header)));
-    if (header[0] != kMagic) refuse("it does not begin as a checkpoint of llm.c does");
+    if (header[0] != kMagic) refuse("it lacks the magic number of an llm.c checkpoint");
     if (header[1] != kFp32 && header[1] != kBf16) refuse("its version is " + std::to_string(header[1]));
     is_bf16_ = header[1] == kBf16;
     config_ = {.name = "llm.c",
@@ -55,14 +55,14 @@ class LlmcWeights : public WeightSource {
     }
     const int64_t expected = lay_out();
     if (file_.size() != expected)
-      refuse("it has " + std::to_string(file_.size()) + " bytes, and a model of this shape " +
+      refuse("it has " + std::to_string(file_.size()) + " bytes, a model of this shape has " +
              std::to_string(expected));
   }
 
  private:
   int64_t width() const { return is_bf16_ ? 2 : 4; }
 
-  // Where each tensor begins; the end of the last.
+  // Fills begins_; returns the size of the file.
   int64_t lay_out() {
     const ParameterTable table(config_);
     int64_t at = kHeaderBytes;
@@ -83,14 +83,14 @@ class LlmcWeights : public WeightSource {
   void fetch(const std::string& name, int64_t begin, std::span<float> values) override {
     const int64_t at = begins_.at(name) + begin * width();
     if (!is_bf16_) return file_.read_at(at, std::as_writable_bytes(values));
-    std::vector<uint16_t> codes(values.size());
-    file_.read_at(at, std::as_writable_bytes(std::span(codes)));
-    std::ranges::transform(codes, values.begin(), bf16_decode);
+    std::vector<uint16_t> bf16(values.size());
+    file_.read_at(at, std::as_writable_bytes(std::span(bf16)));
+    std::ranges::transform(bf16, values.begin(), bf16_decode);
   }
 
   File file_;
   bool is_bf16_ = false;
-  std::map<std::string, int64_t> begins_; // bytes, in the file
+  std::map<std::string, int64_t> begins_; // byte offsets
 };
 
 } // namespace

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 const std::string kParams = "params/";
 
-// A tensor of ours; nothing for other names.
+// Null: not a tensor of GPT-2.
 const ParameterTensor* find_tensor(const ParameterTable& table, const std::string& name) {
   if (!name.starts_with(kParams)) return nullptr;
   const auto same = [&](const ParameterTensor& tensor) { return tensor.name == name.substr(kParams.size()); };
@@ -45,7 +45,7 @@ std::string default_cache() {
   return variable("HOME") + "/.cache/huggingface/hub";
 }
 
-// The snapshot that "main" points to, or the only one there is: CACHE/models--OWNER--NAME/snapshots/COMMIT; "": none.
+// CACHE/models--OWNER--NAME/snapshots/COMMIT: the snapshot of "main", or the only one; "": none.
 std::string find_in_cache(const std::string& cache, const std::string& name) {
   std::vector<std::string> names = {name};
   if (name.find('/') == std::string::npos) names.insert(names.begin(), "openai-community/" + name);
@@ -67,8 +67,8 @@ std::string find_in_cache(const std::string& cache, const std::string& name) {
   return "";
 }
 
-// What --resume would take: latest, best, a run's name, RUN/STEP; "": nothing.
-std::string find_own(const std::string& which) {
+// A checkpoint by the forms of --resume: latest, best, a run's name, RUN/STEP; "": none.
+std::string find_own_checkpoint(const std::string& which) {
   try {
     return find_checkpoint(default_checkpoint_dirs(), "", which);
   } catch (const Error&) {
@@ -80,7 +80,7 @@ const char* const kHint =
     "give a checkpoint, a folder with config.json and model.safetensors, llm.c's .bin, or a name that "
     "`huggingface-cli download` has fetched (--hf_cache says where)";
 
-bool ends_with(const std::string& path, const std::string& ending) { return fs::path(path).extension() == ending; }
+bool has_extension(const std::string& path, const std::string& ending) { return fs::path(path).extension() == ending; }
 
 } // namespace
 
@@ -92,8 +92,8 @@ void WeightSource::use_positions(int seq_len) {
                 "use --seq_len " + std::to_string(config_.seq_len) + " or less");
   }
   if (seq_len < config_.seq_len)
-    notes_.push_back("of the " + std::to_string(config_.seq_len) + " positions of " + path_ + ", the first " +
-                     std::to_string(seq_len) + " are used");
+    notes_.push_back("the first " + std::to_string(seq_len) + " of the " + std::to_string(config_.seq_len) +
+                     " positions of " + path_ + " are used");
   config_.seq_len = seq_len;
 }
 
@@ -121,7 +121,7 @@ void WeightSource::expect_finite(const std::string& name, std::span<const float>
   if (all_finite(values)) return;
   throw Error(ExitCode::checkpoint,
               "cannot use " + file_of(name) + ": " + name + " holds values that are not finite (NaN or infinity)",
-              "take an earlier checkpoint of that model, or copy or download it again");
+              "use an earlier checkpoint of that model, or copy or download it again");
 }
 
 int64_t WeightSource::read_int(const std::string& name) { throw std::out_of_range("weights hold no number " + name); }
@@ -133,14 +133,15 @@ std::unique_ptr<WeightSource> open_weights(const std::string& path_or_name, cons
   std::error_code absent;
   const std::string path = without_slashes(path_or_name);
   if (fs::exists(path, absent)) {
-    if (ends_with(path, ".safetensors")) return open_hugging_face(path);
-    if (ends_with(path, ".bin")) return open_llmc(path);
+    if (has_extension(path, ".safetensors")) return open_hugging_face(path);
+    if (has_extension(path, ".bin")) return open_llmc(path);
     if (fs::is_regular_file(path + "/config.json", absent)) return open_hugging_face(path);
     return open_checkpoint_weights(find_checkpoint(default_checkpoint_dirs(), "", path, kHint));
   }
   const std::string cache = hf_cache.empty() ? default_cache() : without_slashes(hf_cache);
   if (const std::string snapshot = find_in_cache(cache, path); !snapshot.empty()) return open_hugging_face(snapshot);
-  if (const std::string checkpoint = find_own(path); !checkpoint.empty()) return open_checkpoint_weights(checkpoint);
+  if (const std::string checkpoint = find_own_checkpoint(path); !checkpoint.empty())
+    return open_checkpoint_weights(checkpoint);
   throw Error(ExitCode::checkpoint,
               "there are no weights at \"" + path_or_name + "\", and none of that name in " + cache, kHint);
 }

@@ -229,8 +229,7 @@ RunData open_run_data(const Options& options, const GPT2Config& config) {
 std::vector<Task> open_hellaswag(const Options& options, int seq_len, RankGroup& group) {
   if (options.hellaswag_freq == 0) return {};
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.tokenizer);
-  std::vector<Task> tasks =
-      read_tasks(TaskKind::hellaswag, options.hellaswag_data, *tokenizer, options.hellaswag_tasks);
+  std::vector<Task> tasks = read_hellaswag(options.hellaswag_data, *tokenizer, options.hellaswag_tasks);
   refuse_long_endings(tasks, seq_len);
   uint64_t hash = 0;
   for (const Task& task : tasks)

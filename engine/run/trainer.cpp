@@ -112,7 +112,7 @@ void Trainer::step() {
 void Trainer::fetch() {
   try {
     batch_ = session_.loader.next();
-    const std::optional<std::string> line = data_watch_.look(batch_);
+    const std::optional<std::string> line = data_watch_.check(batch_);
     if (!line) return;
     if (session_.group.leads())
       console_.line("warning: " + *line, Style::warning);

@@ -30,7 +30,7 @@ size_t MergeTable::merge_by_scan(std::span<uint16_t> ids) const {
   if (size < 2) return size;
   std::array<uint16_t, kScanLimit> small;
   std::vector<uint16_t> large(size > kScanLimit ? size : 0);
-  uint16_t* merged = large.empty() ? small.data() : large.data(); // merged[i]: what ids[i], ids[i+1] become
+  uint16_t* merged = large.empty() ? small.data() : large.data(); // merged[i]: token of ids[i], ids[i+1]
   for (size_t i = 0; i + 1 < size; i++) merged[i] = find(ids[i], ids[i + 1]);
 
   while (size > 1) {
@@ -48,9 +48,9 @@ size_t MergeTable::merge_by_scan(std::span<uint16_t> ids) const {
 
 size_t MergeTable::merge_by_rank(std::span<uint16_t> ids, const std::atomic<bool>* stop) const {
   const auto size = static_cast<uint32_t>(ids.size());
-  // A list through the pieces: next[i] and previous[i] skip what was merged away, whose id is kNone.
+  // Linked list over ids: next[i] and previous[i] skip merged-away entries, whose id is kNone.
   std::vector<uint32_t> next(size), previous(size);
-  std::map<uint16_t, std::vector<uint32_t>> waiting; // by the merged id (= rank): where its left part may be
+  std::map<uint16_t, std::vector<uint32_t>> waiting; // merged id (= rank) -> positions of its left token
   const auto propose = [&](uint32_t at) {
     if (next[at] == size) return;
     const uint16_t merged = find(ids[at], ids[next[at]]);
@@ -59,18 +59,18 @@ size_t MergeTable::merge_by_rank(std::span<uint16_t> ids, const std::atomic<bool
   for (uint32_t i = 0; i < size; i++) next[i] = i + 1, previous[i] = i - 1;
   for (uint32_t i = 0; i < size; i++) propose(i);
 
-  // What is proposed on the way has the merged token in it, and so a higher rank: a rank that was merged is done.
+  // A pair proposed here contains the merged token and so has a higher rank: each rank is processed once.
   while (!waiting.empty()) {
     const auto lowest = waiting.extract(waiting.begin());
     const uint16_t merged = lowest.key();
     const auto left = static_cast<uint16_t>(pairs_[merged - 256u] >> 16),
                right = static_cast<uint16_t>(pairs_[merged - 256u]);
     std::vector<uint32_t>& places = lowest.mapped();
-    if (!std::ranges::is_sorted(places)) std::ranges::sort(places); // leftmost first, where two overlap
+    if (!std::ranges::is_sorted(places)) std::ranges::sort(places); // leftmost first where two overlap
     for (size_t i = 0; i < places.size(); i++) {
       if (i % kStopInterval == 0 && stop && *stop) throw Stopped{};
       const uint32_t at = places[i];
-      // Stale if either side has changed since it was proposed.
+      // Stale: one side has changed since the proposal.
       if (ids[at] != left || next[at] == size || ids[next[at]] != right) continue;
       ids[at] = merged;
       ids[next[at]] = kNone;

@@ -1,5 +1,5 @@
-// Byte-pair merges: which two tokens become which one, and applying them lowest rank first.
-// In GPT-2's numbering the token made by merge number r is 256 + r, so the merged id is also its rank.
+// Byte-pair merges, applied in order of rank. In GPT-2's numbering merge r makes token 256 + r, so the merged id also
+// gives the rank.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ class MergeTable {
  public:
   static constexpr uint16_t kNone = 0xFFFF;
 
-  // pairs[r] = (left << 16 | right), in order of rank; both are bytes or made by an earlier merge.
+  // pairs[r] = left << 16 | right, by rank; both are bytes or tokens of an earlier merge.
   explicit MergeTable(std::span<const uint32_t> pairs);
 
   // The token that left and right merge into, or kNone.
@@ -28,8 +28,8 @@ class MergeTable {
   // Merges in place until no pair is left; returns the new length. Throws Stopped soon after `stop` is set.
   size_t merge(std::span<uint16_t> ids, const std::atomic<bool>* stop = nullptr) const;
 
-  // The two ways merge() works: scanning for the lowest rank (quadratic, fast on words), and rank by rank with a list
-  // of places for each (linear but for sorting the lists, for pieces like a page of dashes). Same result.
+  // merge() picks one by length; same result. By scan: O(n^2), fast for words. By rank, with a list of positions per
+  // rank: O(n log n), for input like a page of dashes.
   size_t merge_by_scan(std::span<uint16_t> ids) const;
   size_t merge_by_rank(std::span<uint16_t> ids, const std::atomic<bool>* stop = nullptr) const;
 

@@ -37,16 +37,16 @@ class Writer {
       prompts.push_back({row.number(), std::span(row.context).last(std::min(positions, row.context.size()))});
       result_.prompt_tokens += static_cast<int64_t>(prompts.back().tokens.size());
     }
-    read_again(prompts);
+    prefill_rows(prompts);
     result_.prefill_seconds = prefill.seconds();
     Stopwatch decode;
     while (!rows_.empty() && !listeners_.interrupted()) {
       draw_tokens();
-      std::vector<Row> going_on;
+      std::vector<Row> unfinished;
       for (Row& row : rows_) {
-        if (extend(row)) going_on.push_back(std::move(row));
+        if (extend(row)) unfinished.push_back(std::move(row));
       }
-      rows_ = std::move(going_on);
+      rows_ = std::move(unfinished);
       read_new_tokens();
     }
     result_.decode_seconds = decode.seconds();
@@ -55,20 +55,19 @@ class Writer {
 
  private:
   struct Row {
-    size_t text;                  // its index; also the decoder's row
-    std::vector<int32_t> context; // all tokens: end-of-text, the prompt, what was written
+    size_t text;                  // index of the text and of the decoder's row
+    std::vector<int32_t> context; // end-of-text, prompt, generated tokens
     Rng rng;
-    // What follows the context: all logits after a prompt, the likeliest tokens alone after a further one where they
-    // are enough.
+    // Of the next token: all logits after a prefill; after a decode step, only the likeliest tokens where they suffice.
     std::span<float> logits = {};
     std::span<TokenLogit> likeliest = {};
-    std::optional<int32_t> drawn = {}; // none: the logits are no numbers
+    std::optional<int32_t> drawn = {}; // nullopt: NaN logits
     int number() const { return static_cast<int>(text); }
   };
 
   WrittenText& written(const Row& row) { return result_.texts[row.text]; }
 
-  // One token more; false where the text ends.
+  // Appends the drawn token; false: the text has ended.
   bool extend(Row& row) {
     WrittenText& text = written(row);
     const auto end = [&](Ending ending) { return text.ending = ending, false; };
@@ -84,7 +83,7 @@ class Writer {
     return true;
   }
 
-  // Rows know nothing of each other: 64 of them one after the other would take a third as long as a GPU does for them.
+  // Parallel: 64 rows in sequence would take a third of the GPU's time for them.
   void draw_tokens() {
     const auto count = static_cast<std::ptrdiff_t>(rows_.size());
 #pragma omp parallel for schedule(static) if (count > 8)
@@ -108,7 +107,7 @@ class Writer {
   bool is_full(const Row& row) const { return decoder_.length(row.number()) == decoder_.positions(); }
 
   void read_new_tokens() {
-    // Full rows first: the order in which read_again() and the decoder lay out logits.
+    // Full rows first: the order in which prefill_rows() and the decoder lay out logits.
     std::stable_partition(rows_.begin(), rows_.end(), [this](const Row& row) { return is_full(row); });
     std::vector<RowTokens> full;
     std::vector<RowToken> next;
@@ -121,12 +120,12 @@ class Writer {
       full.push_back({row.number(), std::span(row.context).last(half)});
       written(row).slides += 1;
     }
-    if (!full.empty()) read_again(full);
-    if (!next.empty()) read_one_more(next, full.size());
+    if (!full.empty()) prefill_rows(full);
+    if (!next.empty()) decode_rows(next, full.size());
     result_.decoded_tokens += static_cast<int64_t>(rows_.size());
   }
 
-  void read_again(std::span<const RowTokens> prompts) {
+  void prefill_rows(std::span<const RowTokens> prompts) {
     decoder_.prefill(prompts, std::span(logits_).first(prompts.size() * vocab_));
     for (size_t i = 0; i < prompts.size(); ++i) {
       rows_[i].logits = std::span(logits_).subspan(i * vocab_, vocab_);
@@ -134,8 +133,8 @@ class Writer {
     }
   }
 
-  // Of the rows from `first` on.
-  void read_one_more(std::span<const RowToken> next, size_t first) {
+  // For rows_[first] and up.
+  void decode_rows(std::span<const RowToken> next, size_t first) {
     if (likely_count_) {
       const auto likeliest = std::span(likely_).first(next.size() * *likely_count_);
       decoder_.decode(next, static_cast<int>(*likely_count_), likeliest);
@@ -153,7 +152,7 @@ class Writer {
   const Listeners& listeners_;
   const size_t vocab_;
   const std::optional<size_t> likely_count_;
-  std::vector<Row> rows_;          // texts that have not ended
+  std::vector<Row> rows_;          // unfinished texts
   std::vector<float> logits_;      // (texts, vocab), those of rows_ first
   std::vector<TokenLogit> likely_; // (texts, likely_count_)
   Generation result_;

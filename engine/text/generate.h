@@ -1,4 +1,4 @@
-// Texts from a model: rows of a decoder, each reproducible from its seed and stream alone, whatever else is in the
+// Generates texts: one per row of a decoder. A text depends on its prompt, seed and stream, not on the rest of the
 // batch.
 #pragma once
 
@@ -14,24 +14,24 @@
 namespace gpt2 {
 
 struct GenerationSettings {
-  int tokens = 64; // to write after the prompt
+  int tokens = 64; // after the prompt
   SamplingSettings sampling = {};
   uint64_t seed = 1;
-  bool slide = true; // at the end of the decoder's positions, go on from the last half of them; else end there
+  bool slide = true; // when the positions are full: prefill the last half and continue; false: end
 };
 
 struct Prompt {
-  std::vector<uint16_t> tokens; // may be empty; the text begins with end-of-text, as documents do
-  uint64_t stream = 0;          // tells one text of a seed from the next
+  std::vector<uint16_t> tokens; // may be empty: end-of-text precedes it, as in training
+  uint64_t stream = 0;          // RNG stream: distinguishes the texts of one seed
 };
 
 enum class Ending {
-  length,       // as many tokens as asked for
-  end_of_text,  // the model says so; the token is not among those written
-  stopped,      // by who listened
-  interrupted,  // by who waits
-  no_positions, // the decoder's are full, and it may not slide
-  not_finite,   // logits that are no numbers: the weights are ruined
+  length,       // the requested number of tokens
+  end_of_text,  // the model drew the token, which is not part of the text
+  stopped,      // Listeners::token returned false
+  interrupted,  // Listeners::interrupted returned true
+  no_positions, // the positions are full, and slide is off
+  not_finite,   // NaN logits: damaged weights
 };
 
 constexpr auto names_of(Ending) {
@@ -47,26 +47,26 @@ constexpr auto names_of(Ending) {
 struct WrittenText {
   std::vector<uint16_t> tokens; // without the prompt
   Ending ending = Ending::interrupted;
-  int slides = 0; // how often the text was read again from its last half
+  int slides = 0; // prefills of the last half
 };
 
 struct Generation {
   std::vector<WrittenText> texts; // by prompt
   int64_t prompt_tokens = 0, decoded_tokens = 0;
-  double prefill_seconds = 0, decode_seconds = 0; // until the first token of all, and from there on
+  double prefill_seconds = 0, decode_seconds = 0; // before and after the first tokens
 };
 
 struct Listeners {
-  // Each token as it is chosen; false ends that text with it.
+  // Called for each token; false ends that text.
   std::function<bool(size_t text, uint16_t token)> token = [](size_t, uint16_t) { return true; };
-  std::function<bool()> interrupted = [] { return false; }; // asked before each round of tokens
+  std::function<bool()> interrupted = [] { return false; }; // called before each decode step
 };
 
-// One text a row, at most decoder.rows() of them. A prompt longer than the decoder's positions is read from its end.
+// At most decoder.rows() prompts. Of a prompt longer than the decoder's positions, the last tokens are used.
 Generation generate(Decoder& decoder, std::span<const Prompt> prompts, const GenerationSettings& settings,
                     const Listeners& listeners = {});
 
-// One text by a decoder of its own: the prompt and what follows.
+// One text with a new decoder; returns prompt and continuation.
 std::vector<uint16_t> write_sample(
     EvaluableModel& model, const Prompt& prompt, const GenerationSettings& settings,
     const std::function<bool()>& interrupted = [] { return false; });

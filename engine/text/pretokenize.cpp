@@ -11,8 +11,8 @@
 namespace gpt2 {
 namespace {
 
-// GPT-2 writes \s for the set W below. PCRE2's own \s also takes U+180E, which left the White_Space property in
-// Unicode 6.3 and which neither Python's regex nor tiktoken counts as a space.
+// W replaces the \s of GPT-2's pattern. PCRE2's \s also matches U+180E, which lost the White_Space property in
+// Unicode 6.3; Python's regex and tiktoken do not match it.
 #define W R"(\p{Z}\x{9}-\x{d}\x{85})"
 constexpr char kPattern[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" W "\\p{L}\\p{N}]+|[" W "]+(?![^" W "])|[" W "]+";
@@ -56,7 +56,7 @@ SplitPattern::SplitPattern() {
   code_ = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(kPattern), PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &error,
                         &offset, nullptr);
   if (!code_) fail(error);
-  // Where PCRE2 has no JIT for this machine, pcre2_match interprets: slower, same result.
+  // Without a JIT for this machine pcre2_match interprets: slower, same result.
   pcre2_jit_compile(static_cast<pcre2_code*>(code_), PCRE2_JIT_COMPLETE);
 }
 
@@ -73,7 +73,7 @@ size_t Splitter::next_by_pattern(std::string_view text, size_t begin) const {
   const int rc = pcre2_match(static_cast<const pcre2_code*>(pattern_.code_), reinterpret_cast<PCRE2_SPTR>(text.data()),
                              text.size(), begin, PCRE2_NO_UTF_CHECK, match, nullptr);
   if (rc < 0) fail(rc);
-  // Every character belongs to some alternative, so the match starts at `begin` and is not empty.
+  // Every character matches some alternative, so the match starts at `begin` and is not empty.
   return pcre2_get_ovector_pointer(match)[1];
 }
 
@@ -90,7 +90,7 @@ size_t Splitter::next_ascii(std::string_view text, size_t begin) {
   while (end < size && class_at(text, end) == kind);
   if (end == size) return end;
   if (class_at(text, end) == beyond_ascii) return 0;
-  // White space before a word leaves its last character to the word: \s+(?!\S), unless it has only that one.
+  // \s+(?!\S): white space of two or more characters leaves its last one to the next word.
   return kind == space && end - begin > 1 ? end - 1 : end;
 }
 

@@ -1,6 +1,6 @@
-// Cuts text into the pieces that byte-pair merges never cross: words with their leading space, numbers, runs of
-// punctuation, white space. GPT-2's pattern, matched by PCRE2; plain ASCII pieces take a hand-written path that the
-// tests hold equal to PCRE2.
+// Pre-tokenization: splits text into words with their leading space, numbers, punctuation and white space. Byte-pair
+// merges do not cross these boundaries. PCRE2 matches GPT-2's pattern; ASCII words take a hand-written path, which the
+// tests compare with PCRE2.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace gpt2 {
 
-// The compiled pattern. Immutable, so many Splitters may share it.
+// The compiled pattern. Immutable: Splitters share it.
 class SplitPattern {
  public:
   SplitPattern();
@@ -30,14 +30,14 @@ class Splitter {
   Splitter(const Splitter&) = delete;
   Splitter& operator=(const Splitter&) = delete;
 
-  // End of the piece that starts at `begin`. `text` must be valid UTF-8 and begin < text.size().
+  // End of the word that starts at `begin`. `text` must be valid UTF-8 and begin < text.size().
   size_t next(std::string_view text, size_t begin) const {
     const size_t end = next_ascii(text, begin);
     return end ? end : next_by_pattern(text, begin);
   }
   size_t next_by_pattern(std::string_view text, size_t begin) const;
 
-  // 0 where the answer could depend on a character beyond ASCII.
+  // 0: the result may depend on a character beyond ASCII.
   static size_t next_ascii(std::string_view text, size_t begin);
 
  private:

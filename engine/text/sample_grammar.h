@@ -12,7 +12,7 @@
 namespace gpt2 {
 
 struct StoryOption {
-  std::string_view text; // with its leading space; from a string literal, so it never dies
+  std::string_view text; // with its leading space; a string literal
   int weight = 1;        // probability = weight / sum of the weights
 };
 using StoryOptions = std::span<const StoryOption>;
@@ -42,7 +42,7 @@ class Narrator {
 
 void tell_story(Narrator& narrator);
 
-// Every word of the stories (GPT-2 pieces: leading space, or punctuation) is one GPT-2 token.
+// Every word of the stories (with its leading space, or punctuation) is one GPT-2 token.
 struct StoryWord {
   std::string_view text;
   uint16_t token;

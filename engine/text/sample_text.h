@@ -1,5 +1,5 @@
-// The built-in sample: simple English stories from a small probabilistic grammar, so that the first run needs no
-// download, what the model writes can be read, and the best possible loss is known.
+// The built-in sample: simple English stories from a small probabilistic grammar. The first run needs no download, the
+// generated text is readable, and the minimal loss is known.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,10 @@ struct SampleTokens {
   double entropy_per_token;     // nats: the grammar's exact -log p of these tokens / their number
 };
 
-// Token ids are written into the grammar (every word is one known sequence of GPT-2 tokens), so no tables are
-// needed to make the sample.
+// The grammar holds the token id of every word, so the sample needs no tokenizer tables.
 SampleTokens sample_tokens(uint64_t seed, int64_t stories);
 
-// Decodes the sample's own vocabulary, for printing samples where the BPE tables are missing.
+// Decodes the words of the sample without the BPE tables; other tokens become <ID>.
 std::string sample_decode(const std::vector<uint16_t>& tokens);
 
 } // namespace gpt2

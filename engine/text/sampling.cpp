@@ -26,8 +26,8 @@ void keep_min_p(std::vector<TokenWeight>& candidates, float min_p) {
   candidates.erase(rest, candidates.end());
 }
 
-// How many of the likeliest tokens top-k leaves.
-size_t considered(const SamplingSettings& settings, size_t vocab) {
+// Number of tokens that top-k keeps.
+size_t top_k_count(const SamplingSettings& settings, size_t vocab) {
   if (!(settings.temperature > 0)) return 1;
   return settings.top_k > 0 ? std::min(static_cast<size_t>(settings.top_k), vocab) : vocab;
 }
@@ -58,12 +58,12 @@ std::vector<TokenWeight> candidates(std::span<const TokenLogit> likeliest, const
 }
 
 std::vector<TokenWeight> candidates(std::span<const float> logits, const SamplingSettings& settings) {
-  return candidates(top_k_tokens(logits, considered(settings, logits.size())), settings);
+  return candidates(top_k_tokens(logits, top_k_count(settings, logits.size())), settings);
 }
 
 std::optional<size_t> likeliest_needed(const SamplingSettings& settings, size_t vocab) {
-  if (settings.repetition_penalty != 1) return std::nullopt; // it may lower any of them
-  const size_t count = considered(settings, vocab);
+  if (settings.repetition_penalty != 1) return std::nullopt; // may lower any logit
+  const size_t count = top_k_count(settings, vocab);
   return count <= size_t{kMaxTopK} ? std::optional(count) : std::nullopt;
 }
 
@@ -73,7 +73,7 @@ int32_t draw(std::span<const TokenWeight> candidates, double uniform) {
     left -= weight;
     if (left < 0) return token;
   }
-  return candidates.front().token; // rounding left a crumb
+  return candidates.front().token; // rounding error
 }
 
 } // namespace gpt2

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "engine/base/error.h"
 #include "engine/data/loader.h"
@@ -57,17 +56,6 @@ TaskLosses by_task(std::span<const Task> tasks, std::span<const double> losses) 
   return sorted;
 }
 
-// Would the model, always taking the likeliest token, write the counted ones?
-bool writes(EvaluableModel& model, const Candidate& candidate, std::vector<float>& logits) {
-  const auto window = static_cast<size_t>(model.config().seq_len);
-  const std::span<const int32_t> tokens = candidate.tokens;
-  for (size_t at = tokens.size() - static_cast<size_t>(candidate.counted); at < tokens.size(); ++at) {
-    model.next_token_logits(tokens.first(at).last(std::min(at, window)), logits);
-    if (std::ranges::max_element(logits) - logits.begin() != tokens[at]) return false;
-  }
-  return true;
-}
-
 } // namespace
 
 void refuse_long_endings(std::span<const Task> tasks, int window) {
@@ -83,7 +71,7 @@ void refuse_long_endings(std::span<const Task> tasks, int window) {
 }
 
 int batch_length(int longest, int positions) {
-  constexpr int kGranule = 64; // few shapes, so that products are tuned for few; whole tiles of attention
+  constexpr int kGranule = 64; // one tile of attention
   return std::min(positions, (longest + kGranule - 1) / kGranule * kGranule);
 }
 
@@ -136,26 +124,6 @@ Accuracy accuracy(std::span<const Task> tasks, const TaskLosses& losses) {
           .summed = static_cast<double>(summed) / count,
           .per_token = static_cast<double>(per_token) / count,
           .per_byte = static_cast<double>(per_byte) / count};
-}
-
-double standard_error(double share, int64_t tasks) {
-  return std::sqrt(share * (1 - share) / static_cast<double>(std::max<int64_t>(1, tasks)));
-}
-
-LastWords last_words(EvaluableModel& model, std::span<const Task> tasks, const TaskLosses& losses) {
-  std::vector<float> logits(static_cast<size_t>(model.config().vocab));
-  double nats = 0;
-  int64_t right = 0;
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    const Candidate& word = tasks[i].candidates.front();
-    nats += losses[i].front();
-    // All of it likelier than one half: so is each token, and none can be likelier.
-    right += losses[i].front() < std::numbers::ln2 || writes(model, word, logits);
-  }
-  const auto count = static_cast<double>(std::max<size_t>(1, tasks.size()));
-  return {.tasks = static_cast<int64_t>(tasks.size()),
-          .perplexity = std::exp(nats / count),
-          .accuracy = static_cast<double>(right) / count};
 }
 
 } // namespace gpt2

@@ -1,5 +1,4 @@
-// Between text and tokens: GPT-2's BPE where its tables are installed; without them the built-in sample's own words can
-// still be printed.
+// Text to tokens and back: GPT-2's BPE if its tables are installed; otherwise only words of the built-in sample decode.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@ class TextCodec {
   TextCodec(const std::string& folder, bool built_in_sample);
 
   bool can_decode() const { return tokenizer_ || built_in_sample_; }
-  std::vector<uint16_t> encode(const std::string& text) const; // throws Error(data) where there are no tables
+  std::vector<uint16_t> encode(const std::string& text) const; // throws Error(data) without tables
   std::string decode(const std::vector<uint16_t>& tokens) const;
 
  private:

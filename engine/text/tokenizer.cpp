@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kMerges = 50000;
 constexpr char kHint[] =
-    "run tools/install_deps.sh, or name a folder with GPT-2's encoder.json and vocab.bpe by --tokenizer";
+    "run tools/install_deps.sh, or give a folder with GPT-2's encoder.json and vocab.bpe by --tokenizer";
 
 std::string read_table(const fs::path& path) {
   try {
@@ -52,7 +52,7 @@ struct ByteAlphabet {
     }
   }
 
-  // Table spelling (UTF-8, one- and two-byte characters only) to the bytes it stands for; empty if it is not one.
+  // Bytes of a spelling in the tables (UTF-8, one- and two-byte characters); empty: not a valid spelling.
   std::string bytes(std::string_view spelling) const {
     std::string result;
     for (size_t i = 0; i < spelling.size(); i++) {
@@ -108,7 +108,7 @@ Vocabulary read_merges(const fs::path& path, const ByteAlphabet& alphabet) {
   return vocabulary;
 }
 
-// encoder.json: {"spelling": id}. The ids follow from vocab.bpe; a table that says otherwise is not GPT-2's.
+// encoder.json: {"spelling": id}. vocab.bpe determines the ids; a table with other ids is not GPT-2's.
 void check_ids(const fs::path& path, const Vocabulary& vocabulary, const ByteAlphabet& alphabet) {
   const auto table = parse_json(read_table(path));
   auto agrees = [&](const std::string& spelling, const nlohmann::json& id) {
@@ -120,11 +120,10 @@ void check_ids(const fs::path& path, const Vocabulary& vocabulary, const ByteAlp
     for (const auto& [spelling, id] : table.items()) good = good && agrees(spelling, id);
   }
   if (!good)
-    throw Error(ExitCode::data, path.string() + " is not GPT-2's encoder.json, or does not go with its vocab.bpe",
-                kHint);
+    throw Error(ExitCode::data, path.string() + " is not GPT-2's encoder.json, or does not match vocab.bpe", kHint);
 }
 
-// The ids of words met before. Direct-mapped: a word replaces whichever had its slot, so memory is fixed.
+// Cache of word -> ids. Direct-mapped: a new word replaces the one in its slot, so memory is fixed.
 class WordCache {
  public:
   static constexpr size_t kMaxBytes = 16, kMaxIds = 7;
@@ -138,7 +137,7 @@ class WordCache {
 
   WordCache() : entries_(size_t{1} << kBits) {}
 
-  // The slot for a word, and whether it holds that word already. Reads up to 16 bytes, never beyond `limit`.
+  // The slot of a word, and whether it already holds that word. Reads up to 16 bytes, never beyond `limit`.
   std::pair<Entry*, bool> find(const char* word, size_t length, const char* limit) {
     uint64_t key[2] = {0, 0};
     if (limit - word >= 16) {
@@ -165,8 +164,8 @@ class WordCache {
 } // namespace
 
 struct Tokenizer::Tables {
-  // What one encode call writes into. Borrowed for the call and given back, so that as many exist as calls ever ran at
-  // once, and words stay cached between calls.
+  // Buffers of one encode call, borrowed from a pool: words stay cached between calls, and there is one Scratch per
+  // concurrent call.
   struct Scratch {
     explicit Scratch(const SplitPattern& pattern) : splitter(pattern) {}
     Splitter splitter;
@@ -201,14 +200,14 @@ struct Tokenizer::Tables {
     idle.push_back(std::move(scratch));
   }
 
-  // Each writes ids to `out` and returns the end of what it wrote; a token is at least a byte, so text.size() suffices.
+  // Both write ids to `out` and return the end. A token is at least one byte, so text.size() ids suffice.
   uint16_t* encode_valid(std::string_view text, uint16_t* out, Scratch& scratch, const std::atomic<bool>* stop) const;
-  uint16_t* encode_piece(std::string_view piece, uint16_t* out, const std::atomic<bool>* stop) const;
+  uint16_t* encode_word(std::string_view word, uint16_t* out, const std::atomic<bool>* stop) const;
 };
 
-uint16_t* Tokenizer::Tables::encode_piece(std::string_view piece, uint16_t* out, const std::atomic<bool>* stop) const {
-  for (size_t i = 0; i < piece.size(); i++) out[i] = alphabet.id_of_byte[static_cast<uint8_t>(piece[i])];
-  return out + merges.merge({out, piece.size()}, stop);
+uint16_t* Tokenizer::Tables::encode_word(std::string_view word, uint16_t* out, const std::atomic<bool>* stop) const {
+  for (size_t i = 0; i < word.size(); i++) out[i] = alphabet.id_of_byte[static_cast<uint8_t>(word[i])];
+  return out + merges.merge({out, word.size()}, stop);
 }
 
 uint16_t* Tokenizer::Tables::encode_valid(std::string_view text, uint16_t* out, Scratch& scratch,
@@ -217,23 +216,23 @@ uint16_t* Tokenizer::Tables::encode_valid(std::string_view text, uint16_t* out, 
   for (size_t begin = 0, end; begin < text.size(); begin = end) {
     if (stop && *stop) throw Stopped{};
     end = scratch.splitter.next(text, begin);
-    const std::string_view piece = text.substr(begin, end - begin);
-    if (piece.size() > WordCache::kMaxBytes) {
-      out = encode_piece(piece, out, stop);
+    const std::string_view word = text.substr(begin, end - begin);
+    if (word.size() > WordCache::kMaxBytes) {
+      out = encode_word(word, out, stop);
       continue;
     }
-    const auto [entry, known] = scratch.cache.find(piece.data(), piece.size(), limit);
+    const auto [entry, known] = scratch.cache.find(word.data(), word.size(), limit);
     if (known) {
       for (int i = 0; i < entry->count; i++) *out++ = entry->ids[i];
       continue;
     }
     uint16_t* const first = out;
-    out = encode_piece(piece, out, stop);
+    out = encode_word(word, out, stop);
     const size_t count = out - first;
     if (count <= WordCache::kMaxIds) {
       std::copy(first, out, entry->ids);
       entry->count = static_cast<uint8_t>(count);
-      entry->length = static_cast<uint8_t>(piece.size());
+      entry->length = static_cast<uint8_t>(word.size());
     }
   }
   return out;
@@ -250,8 +249,8 @@ std::vector<uint16_t> Tokenizer::encode(std::string_view text) const {
   return tokens;
 }
 
-// Bytes that are not UTF-8 stand alone as single-byte tokens; the valid text on either side is encoded as if it were a
-// whole text. So every byte string round-trips, and valid text is not touched by the rule.
+// Bytes that are not UTF-8 become single-byte tokens; the valid text before and after them is encoded separately. So
+// every byte string round-trips, and valid text is encoded as by tiktoken.
 void Tokenizer::encode(std::string_view text, std::vector<uint16_t>& append_to, const std::atomic<bool>* stop) const {
   auto scratch = tables_->borrow();
   const size_t before = append_to.size();
@@ -291,8 +290,8 @@ std::string Tokenizer::find_folder(const std::string& asked_for) {
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& asked_for) {
   const std::string folder = Tokenizer::find_folder(asked_for);
   if (!folder.empty()) return std::make_unique<Tokenizer>(folder);
-  throw Error(ExitCode::data, "GPT-2's tokenizer tables are not here",
-              "run tools/install_deps.sh, or name their folder by --tokenizer");
+  throw Error(ExitCode::data, "GPT-2's tokenizer tables are not installed",
+              "run tools/install_deps.sh, or give their folder by --tokenizer");
 }
 
 } // namespace gpt2

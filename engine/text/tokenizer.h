@@ -20,15 +20,15 @@ class Tokenizer {
 
   const std::string& hash() const; // XXH3-128 of the two files, one after the other
 
-  // Ordinary text only: "<|endoftext|>" in the input is text, as in tiktoken's encode_ordinary. Any bytes will do:
-  // those that are not UTF-8 become single-byte tokens. Thread-safe.
+  // "<|endoftext|>" in the input is ordinary text, as in tiktoken's encode_ordinary. Bytes that are not UTF-8 become
+  // single-byte tokens. Thread-safe.
   std::vector<uint16_t> encode(std::string_view text) const;
   // Throws Stopped soon after `stop` is set.
   void encode(std::string_view text, std::vector<uint16_t>& append_to, const std::atomic<bool>* stop = nullptr) const;
-  std::string decode(const std::vector<uint16_t>& tokens) const; // bytes, exactly those encoded
+  std::string decode(const std::vector<uint16_t>& tokens) const; // exactly the bytes that were encoded
 
-  // --tokenizer DIR if given, else $GPT2_TOKENIZER, else .deps/gpt2_bpe beside the program or in the tree that it was
-  // built in (find_in_tree). Empty if there is none.
+  // --tokenizer DIR if given, else $GPT2_TOKENIZER, else .deps/gpt2_bpe next to the program or in its source tree
+  // (find_in_tree). Empty: none found.
   static std::string find_folder(const std::string& asked_for);
 
  private:
@@ -36,7 +36,7 @@ class Tokenizer {
   std::unique_ptr<Tables> tables_;
 };
 
-// As find_folder finds it. Throws Error(data) where its tables are not installed.
+// Opens the folder of find_folder(). Throws Error(data) if the tables are not installed.
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& asked_for);
 
 } // namespace gpt2

@@ -358,7 +358,7 @@ class Refusals(Case):
         self.write("a.zip", "")
         cases = {
             (): "no text was given",
-            ("a.jsonl", "--dataset", "../elsewhere"): "is no name",
+            ("a.jsonl", "--dataset", "../elsewhere"): "is not the name",
             ("a.jsonl", "-o", "out", "--val_fraction", "nan"): "--val_fraction",
             ("a.jsonl",): "--output FOLDER",
             ("--dataset", "fineweb"): "one of fineweb-edu, fineweb-edu-100B, openwebtext and tinyshakespeare",
@@ -432,7 +432,7 @@ class Trained(Case):
         shutil.copy(first, self.path("kept"))
         shutil.copy(second, first)  # as many bytes, other tokens
         self.refused(*TRAIN, "--dataset", "a", code=3, program=TRAINER,
-                     says="data/a/train_000000.bin is another shard than dataset.json says")
+                     says="data/a/train_000000.bin is not the shard that dataset.json lists")
         self.refused("--verify", "data/a", code=3, says="train_000000.bin")
         shutil.copy(self.path("kept"), first)
         with open(first, "r+b") as file:  # a bit in the middle: only the full check reads it
@@ -440,7 +440,7 @@ class Trained(Case):
             byte = file.read(1)[0]
             file.seek(60000)
             file.write(bytes([byte ^ 1]))
-        self.refused("--verify", "data/a", code=3, says="data/a/train_000000.bin is damaged: it does not have the hash")
+        self.refused("--verify", "data/a", code=3, says="data/a/train_000000.bin is damaged: its hash differs")
         shutil.copy(self.path("kept"), first)
         self.prepare("--verify", "data/a")
 
@@ -451,7 +451,7 @@ class Trained(Case):
         self.refused(*TRAIN, "--dataset", "a", code=3, program=TRAINER, says="has 50000 bytes, dataset.json says 101024")
         os.remove(first)
         self.refused(*TRAIN, "--dataset", "a", code=3, program=TRAINER,
-                     says="data/a/train_000000.bin is not there, and dataset.json says that it is")
+                     says="data/a/train_000000.bin is missing, and dataset.json lists it")
         shutil.copy(self.path("kept"), first)
         shutil.copy(second, self.path("data/a/train_000099.bin"))
         self.refused(*TRAIN, "--dataset", "a", code=3, program=TRAINER, says="train_000099.bin does not belong")

@@ -3,6 +3,7 @@
 
 #include "engine/data/shard.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tools/common/verify_data.h"
 
 using namespace gpt2;
 

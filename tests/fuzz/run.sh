@@ -34,7 +34,7 @@ compile() { # SOURCE COVERAGE
 }
 export -f compile
 export build compiler flags
-ls engine/{base,system,data,model,network,rendezvous,ranks,hdf5,text,logging,checkpoint}/*.cpp tools/report/*.cpp |
+ls engine/{base,system,data,model,network,rendezvous,ranks,hdf5,text,logging,checkpoint}/*.cpp tools/common/verify_data.cpp tools/report/*.cpp |
   xargs -P "$(nproc)" -I{} bash -c 'compile {} -fsanitize=fuzzer-no-link'
 printf 'tests/fuzz/fuzz_%s.cpp\n' "${targets[@]}" | xargs -P "$(nproc)" -I{} bash -c 'compile {} -fsanitize=fuzzer-no-link'
 rm -f "$build/libreaders.a"

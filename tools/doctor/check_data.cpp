@@ -3,9 +3,9 @@
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/base/stopwatch.h"
-#include "engine/data/dataset_manifest.h"
 #include "engine/data/shard.h"
 #include "engine/run/summary.h"
+#include "tools/common/verify_data.h"
 #include "tools/doctor/checks.h"
 
 namespace gpt2 {

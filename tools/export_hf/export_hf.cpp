@@ -10,6 +10,7 @@
 #include "engine/checkpoint/atomic_folder.h"
 #include "engine/checkpoint/names.h"
 #include "engine/model/parameters.h"
+#include "tools/export_hf/safetensors_writer.h"
 
 namespace gpt2 {
 namespace {

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "engine/data/shard_formats.h"
 #include "engine/system/files.h"
 
 namespace gpt2 {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "engine/data/dataset_manifest.h"
-#include "engine/data/shard.h"
 #include "engine/system/files.h"
+#include "tools/prepare_data/write_shard.h"
 
 namespace gpt2 {
 

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/network/lobby.h"
+#include "engine/network/acceptor.h"
 #include "engine/rendezvous/job_token.h"
 #include "engine/rendezvous/master_address.h"
 #include "engine/rendezvous/rendezvous.h"
@@ -25,7 +25,7 @@ inline void check_meeting(int ranks, const std::string& job, const std::string& 
                           const Environment& environment = kNothing) {
   std::vector<std::vector<Member>> seen(static_cast<size_t>(ranks));
   const auto outcomes = run_threads(ranks, [&](int rank) {
-    Meeting meeting = meet(rank_of_job(rank, ranks, job, master), std::chrono::seconds(60), environment);
+    Rendezvous meeting = rendezvous(rank_of_job(rank, ranks, job, master), std::chrono::seconds(60), environment);
     seen[static_cast<size_t>(rank)] = meeting.members;
     CHECK(meeting.connections.size() == static_cast<size_t>(ranks));
     for (int other = 0; other < ranks; ++other) {

@@ -24,12 +24,12 @@ namespace {
 std::pair<Connection, Connection> sealed_pair(const Key& key) {
   int ends[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
-  Handshake called = Handshake::as_called(Socket(ends[0]), key, Purpose::joining);
-  Handshake caller = Handshake::as_caller(Socket(ends[1]), key, Purpose::joining, "me");
+  Handshake called = Handshake::as_server(Socket(ends[0]), key, Purpose::joining);
+  Handshake caller = Handshake::as_client(Socket(ends[1]), key, Purpose::joining, "me");
   for (int i = 0; i < 3; ++i) called.advance(), caller.advance();
   REQUIRE(called.advance() == Handshake::State::done);
   REQUIRE(caller.advance() == Handshake::State::done);
-  CHECK(called.who() == "me");
+  CHECK(called.identity() == "me");
   return {called.take_connection(), caller.take_connection()};
 }
 
@@ -37,8 +37,8 @@ std::pair<Connection, Connection> sealed_pair(const Key& key) {
 bool agree(const Key& called_key, Purpose called_for, const Key& caller_key, Purpose caller_for) {
   int ends[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
-  Handshake called = Handshake::as_called(Socket(ends[0]), called_key, called_for);
-  Handshake caller = Handshake::as_caller(Socket(ends[1]), caller_key, caller_for, "me");
+  Handshake called = Handshake::as_server(Socket(ends[0]), called_key, called_for);
+  Handshake caller = Handshake::as_client(Socket(ends[1]), caller_key, caller_for, "me");
   for (int i = 0; i < 3; ++i) called.advance(), caller.advance();
   const bool done = called.advance() == Handshake::State::done;
   CHECK(done == (caller.advance() == Handshake::State::done));
@@ -137,12 +137,12 @@ TEST_CASE("frames after a handshake: none can be altered, repeated, left out or 
   }
 
   const Key key = random_key();
-  FrameSeal seal(key), of_other_side(random_key());
+  FrameMac seal(key), of_other_side(random_key());
   const std::string first = to_bytes(FrameType::message, "first", &seal),
                     second = to_bytes(FrameType::message, "2", &seal);
   const auto frames_of = [&](const std::string& bytes) { // how many are read before the reader gives up
     FrameReader reader;
-    reader.expect_seals(key);
+    reader.expect_macs(key);
     reader.append(bytes);
     int count = 0;
     while (reader.next()) ++count;
@@ -189,8 +189,8 @@ TEST_CASE("the mesh connects ranks, and nobody else") {
       silent(plan.endpoints[1].port, "", false);
   const std::string as_rank_2 = Packer().put(2).put(0).bytes();
   std::vector<Handshake> foreign; // before the ranks, and with all but the secret or the purpose
-  foreign.push_back(Handshake::as_caller(call(plan.endpoints[0].port), random_key(), Purpose::mesh, as_rank_2));
-  foreign.push_back(Handshake::as_caller(call(plan.endpoints[0].port), key, Purpose::joining, as_rank_2));
+  foreign.push_back(Handshake::as_client(call(plan.endpoints[0].port), random_key(), Purpose::mesh, as_rank_2));
+  foreign.push_back(Handshake::as_client(call(plan.endpoints[0].port), key, Purpose::joining, as_rank_2));
   std::vector<std::vector<Socket>> meshes(3);
   run_threads(4, [&](int thread) {
     if (thread == 3) {

@@ -212,8 +212,8 @@ TEST_CASE("sizes and ranks that make no sense are refused, naming the variable")
     CHECK(contains(torchrun(bad, "0"), std::string("WORLD_SIZE=") + bad));
     CHECK(contains(torchrun("2", bad), std::string("RANK=") + bad));
   }
-  CHECK(contains(torchrun("0", "0"), "WORLD_SIZE=0 (torchrun): there is at least one rank"));
-  CHECK(contains(torchrun("2", "2"), "RANK=2 (torchrun): ranks are 0 to 1 | "));
+  CHECK(contains(torchrun("0", "0"), "WORLD_SIZE=0 (torchrun): must be at least 1"));
+  CHECK(contains(torchrun("2", "2"), "RANK=2 (torchrun): must be 0 to 1 | "));
   CHECK(contains(torchrun("2", "2"), "unset WORLD_SIZE and RANK"));
   CHECK(
       contains(refusal({{"SLURM_STEP_ID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "x"}}),

@@ -15,7 +15,7 @@ using namespace gpt2;
 using namespace std::chrono_literals;
 
 TEST_CASE("the secret on one host: a file of this user alone, gone once all have joined") {
-  const std::string job = new_job(), where = MeetingPlace::of(rank_of_job(1, 2, job), std::nullopt)->description();
+  const std::string job = new_job(), where = MasterAddress::of(rank_of_job(1, 2, job), std::nullopt)->description();
   const size_t begin = where.find(runtime_folder());
   REQUIRE(begin != std::string::npos);
   const std::string file = where.substr(begin, where.rfind(')') - begin);
@@ -28,7 +28,7 @@ TEST_CASE("the secret on one host: a file of this user alone, gone once all have
       REQUIRE(::lstat(runtime_folder().c_str(), &status) == 0);
       CHECK((status.st_mode & 0777) == 0700);
     }
-    meet(rank_of_job(rank, 2, job), 60s, kNothing);
+    rendezvous(rank_of_job(rank, 2, job), 60s, kNothing);
   });
   for (const Outcome& outcome : outcomes) CHECK(outcome.what() == "");
   CHECK_FALSE(std::filesystem::exists(file));
@@ -37,10 +37,10 @@ TEST_CASE("the secret on one host: a file of this user alone, gone once all have
   const std::string folder = runtime_folder(root.path());
   CHECK(runtime_folder(root.path()) == folder);
   ::chmod(folder.c_str(), 0755);
-  CHECK(mentions(expect_error([&] { runtime_folder(root.path()); }), "is not a folder of this user alone"));
+  CHECK(mentions(expect_error([&] { runtime_folder(root.path()); }), "is not a private folder of this user"));
   ::rmdir(folder.c_str());
   REQUIRE(::symlink(root.path().c_str(), folder.c_str()) == 0);
-  CHECK(mentions(expect_error([&] { runtime_folder(root.path()); }), "is not a folder of this user alone"));
+  CHECK(mentions(expect_error([&] { runtime_folder(root.path()); }), "is not a private folder of this user"));
 }
 
 TEST_CASE("a shared file leads to rank 0, and is gone afterwards") {
@@ -48,12 +48,12 @@ TEST_CASE("a shared file leads to rank 0, and is gone afterwards") {
   const std::string path = folder / "ranks";
   check_meeting(3, new_job(), "file:" + path);
   CHECK_FALSE(std::filesystem::exists(path));
-  expect_error([&] { meet(rank_of_job(0, 2, new_job(), "file:" + path), 50ms, kNothing); });
+  expect_error([&] { rendezvous(rank_of_job(0, 2, new_job(), "file:" + path), 50ms, kNothing); });
   CHECK_FALSE(std::filesystem::exists(path));
-  const Error error = expect_error([&] { meet(rank_of_job(1, 2, new_job(), "file:" + path), 50ms, kNothing); });
+  const Error error = expect_error([&] { rendezvous(rank_of_job(1, 2, new_job(), "file:" + path), 50ms, kNothing); });
   CHECK(mentions(error, "could not reach rank 0 at the address in " + path));
   CHECK(expect_error([&] {
-          meet(rank_of_job(0, 2, new_job(), "file:" + (folder / "missing/ranks")), 50ms, kNothing);
+          rendezvous(rank_of_job(0, 2, new_job(), "file:" + (folder / "missing/ranks")), 50ms, kNothing);
         }).code() == ExitCode::disk);
   CHECK_FALSE(std::filesystem::exists(path));
 }
@@ -78,7 +78,7 @@ TEST_CASE("a file whose rank 0 still waits is refused, and stays") {
   const Publication publication{.key = to_hex(random_key()), .port = 1, .addresses = {"here"}};
   PublishedFile waiting(path);
   waiting.write(publication);
-  const Error error = expect_error([&] { meet(rank_of_job(0, 2, new_job(), "file:" + path), 5s, kNothing); });
+  const Error error = expect_error([&] { rendezvous(rank_of_job(0, 2, new_job(), "file:" + path), 5s, kNothing); });
   CHECK(error.code() == ExitCode::communication);
   CHECK(mentions(error, path + ": the rank 0 of another job waits here"));
   CHECK(contains(error.hint(), "--master"));
@@ -94,7 +94,7 @@ TEST_CASE("a file that only begins as a publication is not removed") {
   for (const auto& [text, mode] : {std::pair{notes, 0644}, {book, 0600}}) {
     std::ofstream(path) << text;
     REQUIRE(::chmod(path.c_str(), static_cast<mode_t>(mode)) == 0);
-    const Error error = expect_error([&] { meet(rank_of_job(0, 2, new_job(), "file:" + path), 50ms, kNothing); });
+    const Error error = expect_error([&] { rendezvous(rank_of_job(0, 2, new_job(), "file:" + path), 50ms, kNothing); });
     CHECK(error.code() == ExitCode::usage);
     CHECK(read_text_file(path) == text);
   }
@@ -110,16 +110,17 @@ TEST_CASE("a file of somebody else is refused by all ranks, and stays as it is")
     for (const std::string& named : {path, link, pipe, folder.path()}) {
       for (const int rank : {0, 1}) {
         CAPTURE(named);
-        const Error error = expect_error([&] { meet(rank_of_job(rank, 2, new_job(), "file:" + named), 5s, kNothing); });
+        const Error error =
+            expect_error([&] { rendezvous(rank_of_job(rank, 2, new_job(), "file:" + named), 5s, kNothing); });
         CHECK(error.code() == ExitCode::usage);
-        CHECK(mentions(error, named + " exists, and is not a file by which ranks meet"));
+        CHECK(mentions(error, named + " exists and was not written by rank 0 of a job"));
         CHECK(contains(error.hint(), "--master file:PATH"));
       }
     }
     CHECK(read_text_file(path) == text);
   }
   std::ofstream(path, std::ios::trunc).close(); // as mktemp makes it: rank 0 cannot know whose it is
-  CHECK(expect_error([&] { meet(rank_of_job(0, 2, new_job(), "file:" + path), 5s, kNothing); }).code() ==
+  CHECK(expect_error([&] { rendezvous(rank_of_job(0, 2, new_job(), "file:" + path), 5s, kNothing); }).code() ==
         ExitCode::usage);
   CHECK(std::filesystem::exists(path));
 }

@@ -214,7 +214,7 @@ TEST_CASE("frames and messages that cannot be read end the group, and name their
     const std::string job = new_job();
     const auto outcomes = run_threads(2, [&](int rank) {
       if (rank == sender) { // one of the job, and yet it sends this
-        Meeting meeting = meet(rank_of_job(rank, 2, job), 60s);
+        Rendezvous meeting = rendezvous(rank_of_job(rank, 2, job), 60s);
         Connection& connection = meeting.connections[static_cast<size_t>(1 - rank)];
         connection.queue(type, body);
         while (wait_for_frame(connection, Clock::now() + 10s, nullptr)) {
@@ -234,7 +234,7 @@ TEST_CASE("frames and messages that cannot be read end the group, and name their
       check(sender, FrameType::heartbeat, heartbeat, ") sent a frame that cannot be read");
     }
     check(sender, FrameType::hello, "", ") sent a frame that cannot be read");
-    check(sender, FrameType::message, "s123", ") adds another number of values than ");
+    check(sender, FrameType::message, "s123", ") sums another number of values than ");
   }
   check(0, FrameType::message, "a\xFF\xFF\xFF\xFF", ") sent a message that cannot be read");
   check(0, FrameType::message, "a", ") sent a message that cannot be read");
@@ -291,7 +291,7 @@ TEST_CASE("an exception that passes through a group is a failure, not a goodbye"
     work_for_ever(group);
   });
   CHECK(outcomes[1].what() == "bad shard");
-  for (const size_t rank : {0, 2}) CHECK(contains(outcomes[rank].what(), ") failed: it ended by an error of its own"));
+  for (const size_t rank : {0, 2}) CHECK(contains(outcomes[rank].what(), ") failed: it ended with an error"));
 }
 
 TEST_CASE("the death of a process is named by all survivors at once") {
@@ -384,7 +384,7 @@ TEST_CASE("ranks that all wait for one another are told so") {
     const auto waiting = group.waiting();
     while (true) std::this_thread::sleep_for(10ms), group.check();
   });
-  for (const Outcome& outcome : outcomes) CHECK(contains(outcome.what(), "all ranks wait for one another since "));
+  for (const Outcome& outcome : outcomes) CHECK(contains(outcome.what(), "all ranks have waited for one another for "));
 }
 
 TEST_CASE("a main thread that does not leave after a failure is ended, once, with the line") {
@@ -443,45 +443,45 @@ TEST_CASE("the rule of the watch") {
   using std::chrono::seconds;
   const Clock::time_point start = Clock::now();
   const auto at = [&](int second) { return start + seconds(second); };
-  const auto hear = [&](Watch& watch, int rank, Activity activity, int since, int now) {
-    watch.hear(rank, activity, seconds(now - since), at(now));
+  const auto hear = [&](Watchdog& watch, int rank, Activity activity, int since, int now) {
+    watch.heard_from(rank, activity, seconds(now - since), at(now));
   };
   SUBCASE("silence") {
-    Watch watch(3, seconds(10), start);
+    Watchdog watch(3, seconds(10), start);
     hear(watch, 0, Activity::computing, 0, 9);
     hear(watch, 1, Activity::computing, 0, 9);
-    CHECK_FALSE(watch.silent(at(10)).has_value());
-    CHECK(watch.silent(at(11))->rank == 2);
-    watch.forgive(at(11));
-    CHECK_FALSE(watch.silent(at(21)).has_value());
-    CHECK(watch.silent(at(22))->rank == 0);
-    watch.hear(0, at(22));
-    CHECK(watch.silent(at(22))->rank == 1);
+    CHECK_FALSE(watch.find_silent(at(10)).has_value());
+    CHECK(watch.find_silent(at(11))->rank == 2);
+    watch.reset_timers(at(11));
+    CHECK_FALSE(watch.find_silent(at(21)).has_value());
+    CHECK(watch.find_silent(at(22))->rank == 0);
+    watch.heard_from(0, at(22));
+    CHECK(watch.find_silent(at(22))->rank == 1);
     for (const int rank : {0, 1, 2}) watch.leave(rank);
-    CHECK_FALSE(watch.silent(at(100)).has_value());
+    CHECK_FALSE(watch.find_silent(at(100)).has_value());
   }
   SUBCASE("nobody waits: computing may take as long as it likes") {
-    Watch watch(2, seconds(10), start);
+    Watchdog watch(2, seconds(10), start);
     for (const int rank : {0, 1}) hear(watch, rank, Activity::computing, 0, 100);
-    CHECK_FALSE(watch.stalled(at(100)).has_value());
+    CHECK_FALSE(watch.find_stalled(at(100)).has_value());
   }
   SUBCASE("one waits, one computes") {
-    Watch watch(3, seconds(10), start);
+    Watchdog watch(3, seconds(10), start);
     hear(watch, 0, Activity::waiting, 5, 20);
     hear(watch, 1, Activity::computing, 8, 20);
     hear(watch, 2, Activity::waiting, 6, 20);
-    CHECK(watch.stalled(at(20))->rank == 1);
+    CHECK(watch.find_stalled(at(20))->rank == 1);
     hear(watch, 1, Activity::computing, 12, 20); // it has begun later: not its fault
-    CHECK_FALSE(watch.stalled(at(20)).has_value());
+    CHECK_FALSE(watch.find_stalled(at(20)).has_value());
     hear(watch, 1, Activity::busy, 0, 20);
-    CHECK_FALSE(watch.stalled(at(20)).has_value());
+    CHECK_FALSE(watch.find_stalled(at(20)).has_value());
     hear(watch, 1, Activity::waiting, 19, 20);
-    CHECK_FALSE(watch.stalled(at(20)).has_value());
+    CHECK_FALSE(watch.find_stalled(at(20)).has_value());
     hear(watch, 1, Activity::waiting, 8, 20);
-    CHECK_FALSE(watch.stalled(at(20))->rank.has_value()); // all wait
-    CHECK(watch.stalled(at(20))->for_how_long == seconds(12));
-    watch.forgive(at(20)); // all were suspended
-    CHECK_FALSE(watch.stalled(at(30)).has_value());
-    CHECK(watch.stalled(at(31)).has_value());
+    CHECK_FALSE(watch.find_stalled(at(20))->rank.has_value()); // all wait
+    CHECK(watch.find_stalled(at(20))->duration == seconds(12));
+    watch.reset_timers(at(20)); // all were suspended
+    CHECK_FALSE(watch.find_stalled(at(30)).has_value());
+    CHECK(watch.find_stalled(at(31)).has_value());
   }
 }

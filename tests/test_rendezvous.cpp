@@ -62,16 +62,16 @@ TEST_CASE("several hosts: the secret is in the folder that all see, and gone aft
     const auto outcomes = run_threads(3, [&](int rank) {
       Launch launch = rank_of_job(rank, 3, job, host_name());
       launch.shared_folder = shared;
-      const Meeting meeting = meet(launch, 60s, kNothing);
+      const Rendezvous meeting = rendezvous(launch, 60s, kNothing);
       CHECK_FALSE(meeting.on_one_host);
     });
     for (const Outcome& outcome : outcomes) CHECK(outcome.what() == "");
     CHECK(std::filesystem::is_empty(folder.path()));
   }
   Launch lonely = rank_of_job(1, 2, new_job(), host_name());
-  CHECK(contains(expect_error([&] { meet(lonely, 50ms, kNothing); }).hint(), "GPT2_JOB_TOKEN"));
+  CHECK(contains(expect_error([&] { rendezvous(lonely, 50ms, kNothing); }).hint(), "GPT2_JOB_TOKEN"));
   lonely.shared_folder = folder.path();
-  const Error error = expect_error([&] { meet(lonely, 50ms, kNothing); });
+  const Error error = expect_error([&] { rendezvous(lonely, 50ms, kNothing); });
   CHECK(error.code() == ExitCode::communication);
   CHECK(mentions(error, "(port and secret in " + folder.path() + "/.ranks-"));
   CHECK(mentions(error, "or this node does not see it"));
@@ -81,7 +81,7 @@ TEST_CASE("rank 0 listens on the loopback unless another host may call") {
   const TemporaryFolder folder;
   const auto address = [&](Launch launch, const std::optional<Key>& token) {
     launch.shared_folder = folder.path();
-    const auto place = MeetingPlace::of(launch, token);
+    const auto place = MasterAddress::of(launch, token);
     return local_address(place->listen(random_key()));
   };
   const auto everywhere = [](const std::string& address) { return address == "::" || address == "0.0.0.0"; };
@@ -110,7 +110,7 @@ TEST_CASE("ranks meet within a second of the start of the last one") {
       std::atomic<double> seconds = 0;
       const auto outcomes = run_threads(3, [&](int rank) {
         if (rank == last) std::this_thread::sleep_for(700ms), start = Clock::now();
-        meet(rank_of_job(rank, 3, job), 60s, environment);
+        rendezvous(rank_of_job(rank, 3, job), 60s, environment);
         if (rank == last) seconds = std::chrono::duration<double>(Clock::now() - start).count();
       });
       for (const Outcome& outcome : outcomes) CHECK(outcome.what() == "");
@@ -122,7 +122,7 @@ TEST_CASE("ranks meet within a second of the start of the last one") {
 TEST_CASE("an explicit port that somebody holds is an error of rank 0") {
   const Socket held = listen_at(0, Reach::everywhere);
   const std::string master = "127.0.0.1:" + std::to_string(local_port(held));
-  const Error error = expect_error([&] { meet(rank_of_job(0, 2, new_job(), master), 5s, kNothing); });
+  const Error error = expect_error([&] { rendezvous(rank_of_job(0, 2, new_job(), master), 5s, kNothing); });
   CHECK(error.code() == ExitCode::communication);
   CHECK(mentions(error, "127.0.0.1, port " + std::to_string(local_port(held))));
 }
@@ -130,7 +130,7 @@ TEST_CASE("an explicit port that somebody holds is an error of rank 0") {
 TEST_CASE("no HOST:PORT at all") {
   for (const char* bad : {"host:", "host:0", "host:65536", "host:12x", ":80", "file:"}) {
     CAPTURE(bad);
-    const Error error = expect_error([&] { meet(rank_of_job(1, 2, new_job(), bad), 1s, kNothing); });
+    const Error error = expect_error([&] { rendezvous(rank_of_job(1, 2, new_job(), bad), 1s, kNothing); });
     CHECK(error.code() == ExitCode::usage);
   }
 }
@@ -153,12 +153,12 @@ TEST_CASE("strangers do not disturb: garbage, silence, scanners, wrong secrets, 
       std::string problem;
       Socket socket = connect_to("127.0.0.1", port, Clock::now() + 100ms, nullptr, problem);
       if (!socket.is_open()) continue;
-      Handshake::as_caller(std::move(socket), key_of(job), Purpose::joining, hello_of(2, 3)).finish(Clock::now() + 1s);
+      Handshake::as_client(std::move(socket), key_of(job), Purpose::joining, hello_of(2, 3)).finish(Clock::now() + 1s);
     }
   });
   std::vector<Outcome> outcomes = run_threads(3, [&](int rank) {
     if (rank == 2) std::this_thread::sleep_for(500ms); // the strangers have their time
-    meet(rank_of_job(rank, 3, job, master), 60s, kWithToken);
+    rendezvous(rank_of_job(rank, 3, job, master), 60s, kWithToken);
   });
   met = true;
   gone.join();
@@ -178,7 +178,7 @@ TEST_CASE("idle connections beyond the limit of open files keep nobody out") {
     ::setrlimit(RLIMIT_NOFILE, &few);
     int code = 0;
     try {
-      meet(first, 30s, kWithToken);
+      rendezvous(first, 30s, kWithToken);
     } catch (const Error& error) {
       code = static_cast<int>(error.code());
     }
@@ -187,7 +187,7 @@ TEST_CASE("idle connections beyond the limit of open files keep nobody out") {
   std::vector<Socket> idle;
   for (int i = 0; i < 300; ++i) idle.push_back(call(port));
   const auto start = Clock::now();
-  const auto outcomes = run_threads(1, [&](int) { meet(rank_of_job(1, 2, job, first.master), 30s, kWithToken); });
+  const auto outcomes = run_threads(1, [&](int) { rendezvous(rank_of_job(1, 2, job, first.master), 30s, kWithToken); });
   CHECK(outcomes[0].what() == "");
   CHECK(Clock::now() - start < 10s);
   int status = 0;
@@ -203,7 +203,7 @@ TEST_CASE("whoever holds the port first learns nothing that lets it join") {
   const std::string master = "127.0.0.1:" + std::to_string(port);
   std::string recorded;
   const auto outcomes = run_threads(2, [&](int thread) {
-    if (thread == 0) return (void)meet(rank_of_job(1, 2, job, master), 1s, kWithToken);
+    if (thread == 0) return (void)rendezvous(rank_of_job(1, 2, job, master), 1s, kWithToken);
     while (recorded.empty()) { // asks as rank 0 would, with a nonce of its own
       Connection connection(accept_from(listener));
       if (!connection.socket().is_open()) continue;
@@ -214,7 +214,7 @@ TEST_CASE("whoever holds the port first learns nothing that lets it join") {
   CHECK(mentions(*outcomes[0].error, "another process"));
   listener.close();
   const auto replay = run_threads(2, [&](int thread) {
-    if (thread == 0) return (void)meet(rank_of_job(0, 2, job, master), 1s, kWithToken);
+    if (thread == 0) return (void)rendezvous(rank_of_job(0, 2, job, master), 1s, kWithToken);
     Connection connection(call(port));
     CHECK(wait_for_frame(connection, Clock::now() + 1s, nullptr)->type == FrameType::challenge);
     connection.queue(FrameType::hello, recorded);
@@ -230,9 +230,9 @@ TEST_CASE("another job at the same place is not joined") {
   const auto outcomes = run_threads(3, [&](int rank) {
     if (rank < 2) {
       if (rank == 1) std::this_thread::sleep_for(300ms);
-      meet(rank_of_job(rank, 2, job, master), 60s, kWithToken);
+      rendezvous(rank_of_job(rank, 2, job, master), 60s, kWithToken);
     } else {
-      meet(rank_of_job(1, 2, other_job, master), 600ms, kWithToken);
+      rendezvous(rank_of_job(1, 2, other_job, master), 600ms, kWithToken);
     }
   });
   CHECK(outcomes[0].what() == "");
@@ -244,7 +244,7 @@ TEST_CASE("ranks that are missing are named, on all ranks that came") {
   const std::string job = new_job();
   const auto outcomes = run_threads(7, [&](int rank) {
     if (rank == 2 || rank == 5) return;
-    meet(rank_of_job(rank, 7, job), rank == 0 ? 1s : 60s, kNothing);
+    rendezvous(rank_of_job(rank, 7, job), rank == 0 ? 1s : 60s, kNothing);
   });
   for (const int rank : {0, 1, 3, 4, 6}) {
     const Outcome& outcome = outcomes[static_cast<size_t>(rank)];
@@ -254,15 +254,15 @@ TEST_CASE("ranks that are missing are named, on all ranks that came") {
     CHECK(contains(outcome.error->hint(), "--master"));
     CHECK(contains(outcome.error->hint(), "has test started all 7 ranks")); // the launcher's name
   }
-  const Error alone = expect_error([] { meet(rank_of_job(0, 2, new_job()), 100ms, kNothing); });
+  const Error alone = expect_error([] { rendezvous(rank_of_job(0, 2, new_job()), 100ms, kNothing); });
   CHECK(mentions(alone, "rank 1 did not join within 100 ms"));
-  const Error many = expect_error([] { meet(rank_of_job(0, 40, new_job()), 100ms, kNothing); });
+  const Error many = expect_error([] { rendezvous(rank_of_job(0, 40, new_job()), 100ms, kNothing); });
   CHECK(mentions(many, "ranks 1, 2, 3,"));
   CHECK(mentions(many, "16 and 23 more did not join"));
 }
 
 TEST_CASE("a rank without a rank 0 says where it looked") {
-  const Error error = expect_error([] { meet(rank_of_job(3, 4, new_job(), "localhost:9"), 200ms, kWithToken); });
+  const Error error = expect_error([] { rendezvous(rank_of_job(3, 4, new_job(), "localhost:9"), 200ms, kWithToken); });
   CHECK(mentions(error,
                  "rank 3 could not reach rank 0 at 127.0.0.1, port 9 within 200 ms (127.0.0.1 port 9: Connection"));
 }
@@ -274,17 +274,17 @@ TEST_CASE("a wrong token is reported, whichever of the candidate ports rank 0 ha
     return std::string(name) == "GPT2_JOB_TOKEN" ? "a token that no other rank has" : nullptr;
   };
   const auto outcomes = run_threads(2, [&](int rank) {
-    meet(rank_of_job(rank, 2, job), rank == 0 ? 1500ms : 700ms, rank == 0 ? kWithToken : other);
+    rendezvous(rank_of_job(rank, 2, job), rank == 0 ? 1500ms : 700ms, rank == 0 ? kWithToken : other);
   });
-  CHECK(contains(outcomes[1].what(), "port " + std::to_string(ports[0]) + " is held by another process"));
+  CHECK(contains(outcomes[1].what(), "port " + std::to_string(ports[0]) + " is in use by another process"));
   CHECK(contains(outcomes[1].what(), "another secret"));
 }
 
 TEST_CASE("two processes that claim one rank, or count differently, are told so on all sides") {
   const std::string job = new_job();
   std::vector<Outcome> outcomes = run_threads(4, [&](int index) {
-    const int rank = std::min(index, 1);                             // three claim to be rank 1
-    meet(rank_of_job(rank, 4, job), rank == 0 ? 60s : 2s, kNothing); // one may come when all is over
+    const int rank = std::min(index, 1);                                   // three claim to be rank 1
+    rendezvous(rank_of_job(rank, 4, job), rank == 0 ? 60s : 2s, kNothing); // one may come when all is over
   });
   CHECK(contains(outcomes[0].what(), "two processes claim to be rank 1: process " + std::to_string(::getpid())));
   for (const size_t index : {1, 2, 3}) CHECK(outcomes[index].error.has_value());
@@ -292,7 +292,8 @@ TEST_CASE("two processes that claim one rank, or count differently, are told so 
                       [&](const Outcome& outcome) { return outcome.what() == outcomes[0].what(); }) >= 3);
 
   const std::string miscounted = new_job();
-  outcomes = run_threads(2, [&](int rank) { meet(rank_of_job(rank, rank == 0 ? 2 : 3, miscounted), 60s, kNothing); });
+  outcomes =
+      run_threads(2, [&](int rank) { rendezvous(rank_of_job(rank, rank == 0 ? 2 : 3, miscounted), 60s, kNothing); });
   for (const Outcome& outcome : outcomes) CHECK(contains(outcome.what(), "counts 3 ranks, rank 0 counts 2"));
 }
 
@@ -300,8 +301,8 @@ TEST_CASE("a rank that ends before all have joined is named") {
   const std::string job = new_job(), master = "127.0.0.1:" + std::to_string(free_port());
   const int port = std::stoi(master.substr(10));
   const auto outcomes = run_threads(2, [&](int rank) {
-    if (rank == 0) return (void)meet(rank_of_job(0, 3, job, master), 60s, kWithToken);
-    Handshake handshake = Handshake::as_caller(call(port), key_of(job), Purpose::joining, hello_of(1, 3));
+    if (rank == 0) return (void)rendezvous(rank_of_job(0, 3, job, master), 60s, kWithToken);
+    Handshake handshake = Handshake::as_client(call(port), key_of(job), Purpose::joining, hello_of(1, 3));
     CHECK(handshake.finish(Clock::now() + 10s));
     Connection connection = handshake.take_connection();
     connection.queue(FrameType::joined, "");

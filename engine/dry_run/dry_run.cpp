@@ -11,21 +11,21 @@
 namespace gpt2 {
 namespace {
 
-// ---- what a start would refuse ----
+// ---- checks of a run's start ----
 
 void check_folders(const PlannedRun& run) {
   const StopSignal stop;
-  stop.defer(); // what is made is removed first
+  stop.defer(); // until the folders are removed
   for (const std::string& folder : {run.place.logs(), run.place.checkpoints()}) {
     const PassingFolders made(folder);
-    const FolderLock lock(folder, "--run_name"); // no other way tells whether it can be had
+    const FolderLock lock(folder, "--run_name"); // the only test of the lock is to take it
   }
   stop.answer_at_once();
   refuse_taken_name(run.place);
   check_room_for_checkpoint(run.place.checkpoints(), ParameterTable(run.plan.model.config).size());
 }
 
-// Texts and tasks that a run opens when it starts.
+// Tokenizer, prompt and tasks.
 void check_texts(const PlannedRun& run, RankGroup& alone) {
   const Options& options = run.plan.options;
   const TextCodec text(Tokenizer::find_folder(options.tokenizer), run.data.built_in);
@@ -44,7 +44,7 @@ void check_memory(const PlannedRun& run) {
 
 // ---- speed ----
 
-// Steps of a few micro-batches say as much as long ones, sooner.
+// At most 4 micro-batches per step: same throughput, sooner.
 void measure(PlannedRun& run, const BackendOptions& backend_options, double seconds) {
   constexpr int kMicroBatches = 4;
   const OpenBackend open = open_backend(backend_options);
@@ -57,7 +57,7 @@ void measure(PlannedRun& run, const BackendOptions& backend_options, double seco
                    (run.ranks > 1 ? " on one rank, times " + std::to_string(run.ranks) + ": at most" : "");
 }
 
-// The GEMMs of one update: five iterations of 60 C^3 FLOPs a block, shared by the ranks.
+// The GEMMs of one update: five iterations of 60 C^3 FLOPs a block, divided among the ranks.
 double muon_seconds(const RunPlan& plan, int ranks) {
   constexpr double kFlopsPerSecond = 470e12; // 3.5 ms more than AdamW at 124M, one H200, 2026-11-18
   if (plan.model.optimizer != Optimizer::muon) return 0;
@@ -65,7 +65,7 @@ double muon_seconds(const RunPlan& plan, int ranks) {
   return 300 * L * C * C * C / kFlopsPerSecond / ranks;
 }
 
-void look_up_speed(PlannedRun& run, const Backend& backend) {
+void estimate_speed(PlannedRun& run, const Backend& backend) {
   const std::optional<double> one = backend.expected_speed(run.plan.model);
   if (!one) return;
   const auto tokens = static_cast<double>(run.plan.tokens_per_step());
@@ -103,7 +103,8 @@ PlannedRun plan_run(const CommandLine& command_line, int ranks, double measure_s
   BackendOptions of_backend = backend_options(options);
   const PlannedBackend planned = plan_backend(of_backend);
   const DeviceChoice& device = planned.device;
-  if (planned.assumed && measure_seconds > 0) choose_device(of_backend, find_gpu(of_backend)); // refuses
+  if (planned.assumed && measure_seconds > 0)
+    choose_device(of_backend, find_gpu(of_backend)); // throws: no GPU to measure on
   run.gpu = device.gpu;
   run.device = planned.name;
   run.assumed = planned.assumed;
@@ -133,12 +134,12 @@ PlannedRun plan_run(const CommandLine& command_line, int ranks, double measure_s
     append_notes(run.notes, notes_on_resume(point->options, run.plan.options, point->step));
   }
 
-  of_backend.cuda.plan_cache.clear(); // what is tuned for a measurement is not kept
+  of_backend.cuda.plan_cache.clear(); // a measurement does not write the plan cache
   of_backend.cuda.timeline.clear();
   if (measure_seconds > 0)
     measure(run, of_backend, measure_seconds);
   else
-    look_up_speed(run, *planned.backend);
+    estimate_speed(run, *planned.backend);
   run.cost = cost_of(run.plan, run.done, run.data.train->sequences(), run.evaluated(), run.tokens_per_second);
   return run;
 }

@@ -1,5 +1,5 @@
-// --plan: a run worked out to the last number and not started. The same options are refused with the same words and
-// exit codes as by a start. Its folders are made and locked for a moment, to see whether they can be; nothing stays.
+// --plan: computes a run without starting it. Invalid options are refused with the same messages and exit codes as by a
+// run. The folders of the run are created and locked for a moment, to check permissions, and removed.
 #pragma once
 
 #include <optional>
@@ -20,25 +20,25 @@ struct PlannedRun {
   int ranks = 1;
   bool gpu = false;
   std::string device;
-  bool assumed = false;                     // the device is not in this machine
-  std::vector<MemoryLine> memory = {};      // of each rank; empty: not known
+  bool assumed = false;                     // this machine has no such device
+  std::vector<MemoryLine> memory = {};      // per rank; empty: unknown
   std::optional<int64_t> device_bytes = {}; // free on the GPU
   RunPlace place;
-  int64_t free_disk = 0;                        // bytes, where the checkpoints will be
-  int64_t done = 0;                             // steps of the checkpoint
+  int64_t free_disk = 0;                        // bytes, at the checkpoint folder
+  int64_t done = 0;                             // steps, of the resumed checkpoint
   std::optional<double> tokens_per_second = {}; // of all ranks
-  std::string speed_from = {};                  // where that number is from
+  std::string speed_from = {};                  // source of tokens_per_second
   RunCost cost = {};
   std::vector<std::string> notes = {};
 
-  int64_t evaluated() const; // sequences of one evaluation; 0: there are none
+  int64_t evaluated() const; // sequences per evaluation; 0: no evaluations
   std::optional<double> gpu_hours() const;
 };
 
-// How many ranks the run would have: of --gpus, of a launcher, or one.
+// Number of ranks of the run: from --gpus, --ranks, a launcher, or 1.
 int planned_ranks(const Options& options, const Environment& environment);
 
-// `measure_seconds`: train so long, on this machine and alone, for the speed; 0: from what was measured before.
+// `measure_seconds`: train for this time in one process to measure the speed; 0: use docs/benchmarks.md.
 PlannedRun plan_run(const CommandLine& command_line, int ranks, double measure_seconds);
 
 std::vector<TableSection> plan_table(const PlannedRun& run);

@@ -1,5 +1,4 @@
-// What a planned run costs, in numbers: arithmetic on its plan, the speed and the disk. All of what is still to be
-// done; of a resumed run, the rest.
+// Cost of a planned run: steps, time, disk. For a resumed run: of the remaining steps.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +10,8 @@ namespace gpt2 {
 
 struct CheckpointCost {
   int64_t bytes_each = 0;
-  int64_t kept = 0; // that stand on the disk when the run ends
-  int64_t most = 0; // at any moment: one more while an old one goes
+  int64_t kept = 0; // on disk at the end of the run
+  int64_t most = 0; // on disk at any time: one more until an old one is removed
   int64_t bytes() const;
 };
 
@@ -21,19 +20,19 @@ struct LearningRates {
 };
 
 struct RunCost {
-  int64_t steps = 0, tokens = 0;   // to do
+  int64_t steps = 0, tokens = 0;   // remaining
   double tokens_per_parameter = 0; // of the whole run
   double epochs = 0;               // of the whole run
   LearningRates rates;
   CheckpointCost checkpoints;
   int64_t evaluations = 0;
-  // Where the speed is known.
+  // nullopt: unknown speed.
   std::optional<double> step_seconds = {};
-  std::optional<double> seconds = {}; // steps and evaluations; samples and saves are small beside them
+  std::optional<double> seconds = {}; // steps and evaluations, without samples and checkpoints
 };
 
-// `done`: steps of the checkpoint that the run goes on from. `evaluated`: sequences of one evaluation, 0: there are
-// none. `tokens_per_second` of all ranks together.
+// `done`: steps of the resumed checkpoint. `evaluated`: sequences per evaluation, 0: no evaluations.
+// `tokens_per_second`: of all ranks together.
 RunCost cost_of(const RunPlan& plan, int64_t done, int64_t train_sequences, int64_t evaluated,
                 std::optional<double> tokens_per_second);
 

@@ -20,9 +20,9 @@ void Connection::close() {
   outgoing_.clear(), sent_ = 0;
 }
 
-void Connection::seal(const Key& sent, const Key& received) {
-  seal_.emplace(sent);
-  reader_.expect_seals(received);
+void Connection::use_macs(const Key& sent, const Key& received) {
+  mac_.emplace(sent);
+  reader_.expect_macs(received);
 }
 
 bool Connection::receive() {
@@ -47,7 +47,7 @@ bool Connection::receive() {
 std::optional<Frame> Connection::next() { return reader_.next(); }
 
 void Connection::queue(FrameType type, std::string_view body) {
-  outgoing_.append(to_bytes(type, body, seal_ ? &*seal_ : nullptr));
+  outgoing_.append(to_bytes(type, body, mac_ ? &*mac_ : nullptr));
 }
 
 void Connection::flush() {
@@ -58,7 +58,7 @@ void Connection::flush() {
     } else if (would_block()) {
       return;
     } else if (errno != EINTR) {
-      break; // the peer has gone: receive() reports it, after its last frames
+      break; // the peer is gone: receive() reports it, after its last frames
     }
   }
   outgoing_.clear(), sent_ = 0;

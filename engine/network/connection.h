@@ -1,5 +1,4 @@
-// A TCP connection that carries frames. Reading and writing take what the kernel gives and never block, so that one
-// thread can serve many.
+// A TCP connection that carries frames. Reads and writes never block, so one thread can serve many connections.
 #pragma once
 
 #include <optional>
@@ -18,26 +17,26 @@ class Connection {
   const Socket& socket() const { return socket_; }
   Socket take_socket() { return std::move(socket_); }
   void close();
-  void seal(const Key& sent, const Key& received); // every later frame carries a MAC
+  void use_macs(const Key& sent, const Key& received); // every later frame carries a MAC
 
-  bool receive();              // what has arrived, as far as the limits allow; whether it was anything
-  std::optional<Frame> next(); // of what was received
-  bool ended() const { return ended_ || reader_.is_broken(); } // by the peer, the network, or bytes that are no frame
+  bool receive();              // reads available bytes up to the limits; true: any arrived
+  std::optional<Frame> next(); // from the received bytes
+  bool ended() const { return ended_ || reader_.is_broken(); } // by the peer, the network, or invalid bytes
 
   void queue(FrameType type, std::string_view body);
-  void flush(); // as much of the queue as the kernel takes
+  void flush(); // sends until the kernel's buffer is full
   bool has_unsent() const { return sent_ < outgoing_.size(); }
 
  private:
   Socket socket_;
   FrameReader reader_;
-  std::optional<FrameSeal> seal_;
+  std::optional<FrameMac> mac_;
   std::string outgoing_;
-  size_t sent_ = 0; // of it
+  size_t sent_ = 0; // bytes of outgoing_
   bool ended_ = false;
 };
 
-// Sends what is queued and waits for the next frame. Nothing: the connection ended, or the deadline passed.
+// Sends the queue and waits for the next frame. nullopt: the connection ended, the deadline passed, or cancelled.
 std::optional<Frame> wait_for_frame(Connection& connection, Clock::time_point deadline, const Cancelled& cancelled);
 
 } // namespace gpt2

@@ -1,5 +1,5 @@
-// Frames as bytes: magic, type, size, body and, once both sides of a connection have proved that they know the secret,
-// a MAC. Strangers can send anything: reading is bounded, and the first wrong byte ends it.
+// Frames as bytes: magic, type, size, body and, after the handshake, a MAC. Unauthenticated peers can send anything:
+// reading is bounded, and ends at the first wrong byte.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@ namespace gpt2 {
 
 enum class FrameType : uint32_t {
   // ---- handshake (handshake.h): no MAC, small bodies ----
-  challenge, // the one who was called: its nonce
-  hello,     // the caller: its nonce, who it is, and proof
-  welcome,   // the one who was called: proof
+  challenge, // server: its nonce
+  hello,     // client: its nonce, identity and proof
+  welcome,   // server: proof
   // ---- joining ----
-  joined,  // a rank to rank 0: it has read the welcome, and stays
-  refused, // rank 0 to all: text; nobody trains
-  roster,  // rank 0 to all, once all have joined
+  joined,  // a rank to rank 0, after the welcome
+  refused, // rank 0 to all: text; the job does not start
+  roster,  // rank 0 to all, after all have joined
   // ---- training ----
   message,
   heartbeat,
-  failure, // a rank to rank 0: text of its own error
+  failure, // a rank to rank 0: text of its error
   verdict, // rank 0 to all: text; which rank has died, stalled or failed
   goodbye,
   farewell, // rank 0's answer to goodbye
@@ -34,12 +34,12 @@ struct Frame {
   std::string body;
 };
 
-constexpr size_t kHandshakeBytes = 1024; // of a frame without a MAC, at most
+constexpr size_t kHandshakeBytes = 1024; // largest body of a frame without a MAC
 
-// The MACs of one direction. A frame's number is part of its MAC: no frame can be repeated, dropped or moved unnoticed.
-class FrameSeal {
+// MACs of one direction. The MAC covers the frame's number: a repeated, dropped or reordered frame is detected.
+class FrameMac {
  public:
-  explicit FrameSeal(const Key& key) : key_(key) {}
+  explicit FrameMac(const Key& key) : key_(key) {}
   std::string next(std::string_view header, std::string_view body);
 
  private:
@@ -47,22 +47,22 @@ class FrameSeal {
   uint64_t number_ = 0;
 };
 
-std::string to_bytes(FrameType type, std::string_view body, FrameSeal* seal); // null: no MAC
+std::string to_bytes(FrameType type, std::string_view body, FrameMac* mac); // null: no MAC
 
 class FrameReader {
  public:
   void append(std::string_view bytes) { bytes_.append(bytes); }
-  size_t room() const; // how many bytes may be appended before next() is asked again
+  size_t room() const; // bytes that may be appended before the next call of next()
   std::optional<Frame> next();
-  bool is_broken() const { return broken_; } // no frame follows: these are not bytes of the other side
+  bool is_broken() const { return broken_; } // invalid bytes: no frame follows
 
-  void expect_seals(const Key& key) { seal_.emplace(key); } // from the next frame on, which may also be large
+  void expect_macs(const Key& key) { mac_.emplace(key); } // from the next frame on; large frames are allowed then
 
  private:
   std::string bytes_;
-  size_t taken_ = 0; // of them
+  size_t taken_ = 0; // bytes of bytes_
   bool broken_ = false;
-  std::optional<FrameSeal> seal_;
+  std::optional<FrameMac> mac_;
 };
 
 } // namespace gpt2

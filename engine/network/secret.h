@@ -1,4 +1,4 @@
-// The secret that the ranks of a job share, and what is computed with it: HMAC-SHA256 and random bytes of libsodium.
+// The secret of a job: keys, HMAC-SHA256 and random bytes, by libsodium.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ constexpr size_t kMacBytes = 32;
 std::string random_bytes(size_t count); // from the kernel
 Key random_key();
 
-// HMAC-SHA256 of all parts, each after its length: other parts never give the same input.
+// HMAC-SHA256 of all parts, each preceded by its length: the encoding is injective.
 std::string hmac(const Key& key, std::initializer_list<std::string_view> parts);
 Key derived_key(const Key& key, std::initializer_list<std::string_view> parts);
 bool same_in_constant_time(std::string_view a, std::string_view b);

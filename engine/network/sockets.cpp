@@ -18,11 +18,11 @@ namespace gpt2 {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr Clock::duration kSlice = milliseconds(50); // between two looks at whether a wait is still wanted
+constexpr Clock::duration kSlice = milliseconds(50); // between two calls of Cancelled
 
 [[noreturn]] void throw_socket_error(const std::string& action) {
   throw Error(ExitCode::communication, "cannot " + action + ": " + std::strerror(errno),
-              "see what ulimit -n and the firewall of this machine allow");
+              "check ulimit -n and the firewall of this machine");
 }
 
 Socket open_socket(int family) { return Socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)); }
@@ -31,7 +31,7 @@ void set_flag(const Socket& socket, int level, int option, int value) {
   ::setsockopt(socket.descriptor(), level, option, &value, sizeof value);
 }
 
-// All interfaces, both families by one socket; without IPv6 in the kernel, those of IPv4.
+// One dual-stack socket on all interfaces; IPv4 only if the kernel has no IPv6.
 Socket bound_socket(int port, Reach reach) {
   const auto bind_to = [](Socket socket, const auto& address) {
     if (!socket.is_open()) return Socket();
@@ -62,7 +62,7 @@ struct SocketAddress {
 std::string as_text(SocketAddress address) {
   char text[NI_MAXHOST];
   if (::getnameinfo(address.get(), address.size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) return "";
-  constexpr const char* kMapped = "::ffff:"; // IPv4 through a socket of both families
+  constexpr const char* kMapped = "::ffff:"; // IPv4 through a dual-stack socket
   return std::strncmp(text, kMapped, std::strlen(kMapped)) == 0 && std::strchr(text, '.') ? text + std::strlen(kMapped)
                                                                                           : text;
 }
@@ -99,7 +99,7 @@ void Socket::close() {
 
 Socket listen_at(int port, Reach reach) {
   Socket socket = bound_socket(port, reach);
-  // Two may be bound to a port before one of them listens; the other one learns it here.
+  // With SO_REUSEADDR two sockets can bind to one port; listen() fails for the second.
   if (socket.is_open() && ::listen(socket.descriptor(), SOMAXCONN) == 0) return socket;
   if (errno != EADDRINUSE && errno != EACCES) throw_socket_error("listen on port " + std::to_string(port));
   return Socket();
@@ -145,7 +145,8 @@ Socket connect_to(const std::string& host, int port, Clock::time_point deadline,
 
 int local_port(const Socket& socket) {
   SocketAddress address;
-  if (::getsockname(socket.descriptor(), address.get(), &address.size) != 0) throw_socket_error("name a socket");
+  if (::getsockname(socket.descriptor(), address.get(), &address.size) != 0)
+    throw_socket_error("read the port of a socket");
   return ntohs(address.storage.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_port
                                                      : reinterpret_cast<sockaddr_in*>(&address.storage)->sin_port);
 }

@@ -1,4 +1,4 @@
-// TCP sockets: owned descriptors, listening, connecting by name. None of them ever blocks: what must wait, polls.
+// TCP sockets: owned descriptors, listening, connecting by name. All sockets are non-blocking; waiting is by poll().
 #pragma once
 
 #include <chrono>
@@ -8,7 +8,7 @@
 namespace gpt2 {
 
 using Clock = std::chrono::steady_clock;
-using Cancelled = std::function<bool()>; // asked while something waits; null: never
+using Cancelled = std::function<bool()>; // called during waits; null: never cancelled
 
 class Socket {
  public:
@@ -27,23 +27,23 @@ class Socket {
 
 enum class Reach { this_host, everywhere };
 
-// Port 0: any free one. A port that somebody holds gives a closed socket; what else fails is Error(communication).
+// Port 0: any free port. Returns a closed socket if the port is in use; other failures are Error(communication).
 Socket listen_at(int port, Reach reach);
-// Closed: nobody waits there. Where this process or the system has no descriptor left: says so, or, without
-// `lacks_descriptors`, throws Error(communication).
+// Returns a closed socket if no connection waits. Out of descriptors: sets `lacks_descriptors`, or throws
+// Error(communication) if it is null.
 Socket accept_from(const Socket& listener, bool* lacks_descriptors = nullptr);
 
-// `host` is a name or an address, IPv4 or IPv6; each address that it stands for is tried. A closed socket: `problem`
-// tells why.
+// `host` is a name or an IPv4 or IPv6 address; every address of a name is tried. On failure returns a closed socket and
+// sets `problem`.
 Socket connect_to(const std::string& host, int port, Clock::time_point deadline, const Cancelled& cancelled,
                   std::string& problem);
 
 int local_port(const Socket& socket);
-std::string local_address(const Socket& socket); // numbers, as text; IPv4 in its own form
+std::string local_address(const Socket& socket); // numeric; IPv4 in dotted form
 std::string peer_address(const Socket& socket);
-bool is_connected_to_itself(const Socket& socket); // a port without a listener may be given to the one who calls it
+bool is_connected_to_itself(const Socket& socket); // TCP self-connect: the kernel chose the target as the source port
 
-// Waits until the descriptor is ready, `limit` has passed (then false) or a signal came (false too).
+// False: `limit` has passed, or a signal arrived.
 bool wait_until_ready(int descriptor, short events, Clock::duration limit);
 
 } // namespace gpt2

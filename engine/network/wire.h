@@ -1,4 +1,4 @@
-// Numbers and texts in a row of bytes, as they travel between ranks: little-endian, texts after their length.
+// Serialization of messages between ranks: little-endian numbers, texts preceded by their length.
 #pragma once
 
 #include <bit>
@@ -10,7 +10,7 @@
 
 namespace gpt2 {
 
-static_assert(std::endian::native == std::endian::little, "numbers travel as they stand in memory");
+static_assert(std::endian::native == std::endian::little, "numbers are sent as they are in memory");
 
 class Packer {
  public:
@@ -31,11 +31,11 @@ class Packer {
   std::string bytes_;
 };
 
-// What is taken beyond the end is zero or empty, and complete() then says no: bytes may come from strangers.
+// Bytes may come from an unauthenticated peer: beyond the end take() returns zero or empty, and complete() is false.
 class Unpacker {
  public:
   explicit Unpacker(std::string_view bytes) : left_(bytes) {}
-  explicit Unpacker(std::string&& gone_too_soon) = delete;
+  explicit Unpacker(std::string&& temporary) = delete;
 
   template <class Number>
   Number take() {

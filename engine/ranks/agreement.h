@@ -1,4 +1,4 @@
-// Work that any rank may fail at, and after which all go on or all give up.
+// Agreement on failures: after work that may fail on any rank, all ranks continue or all stop.
 #pragma once
 
 #include <new>
@@ -9,8 +9,7 @@
 
 namespace gpt2 {
 
-// What went wrong, if anything. Exceptions of the standard library are the machine's: its memory, its threads, its
-// disks.
+// The error of `work`, if any. Exceptions of the standard library come from the machine: memory, threads, disks.
 template <class Work>
 std::optional<Error> attempt(const Work& work) {
   try {
@@ -25,23 +24,23 @@ std::optional<Error> attempt(const Work& work) {
   }
 }
 
-bool any_rank(RankGroup& group, bool mine); // every rank calls it: is it so on any of them?
+bool any_rank(RankGroup& group, bool mine); // collective: logical or
 
-// Asked in every round of a loop that has equally many on each rank. One process obeys at once; ranks agree on it every
-// few rounds, for a message to each costs a fraction of one.
+// Called in every round of a loop with the same number of rounds on each rank. One process stops at once; several ranks
+// agree every 16 rounds, to save messages.
 bool agree_to_stop(RankGroup& group, size_t round, bool requested);
 
-// Every rank hears how the others fared: the error of the first that failed, on all of them.
+// Collective: the error of the lowest rank that failed, on all ranks.
 struct RankError {
   int rank;
   Error error;
 };
 std::optional<RankError> first_error(RankGroup& group, const std::optional<Error>& mine);
-// The same with the rank's name before it, where there are several.
+// The same, prefixed by the rank's name if there are several ranks.
 std::optional<Error> agree(RankGroup& group, const std::optional<Error>& mine);
 
-// Whoever throws what was agreed may end at once, and would be taken for the failure by those that have not heard the
-// reason yet: all wait for each other first.
+// Throws AgreedError after a barrier: a rank that ended earlier would be reported as dead by ranks that have not
+// received the reason yet.
 [[noreturn]] void throw_agreed(RankGroup& group, const Error& error);
 
 } // namespace gpt2

@@ -13,7 +13,7 @@
 namespace gpt2 {
 namespace {
 
-// The first byte of a message says which call sent it: ranks that no longer make the same calls must not train on.
+// The first byte of a message names the call that sent it: detects ranks that make different calls.
 enum class Call : char { gather = 'g', broadcast = 'b', all_gather = 'a', sum = 's' };
 
 struct LocalRank {
@@ -33,13 +33,13 @@ std::string bytes_of(std::span<const double> values) {
 } // namespace
 
 struct RankGroup::Impl {
-  Impl(const Launch& launch, Meeting meeting, const JoinOptions& options)
+  Impl(const Launch& launch, Rendezvous joined, const JoinOptions& options)
       : rank(launch.rank),
         ranks(launch.ranks),
-        key(meeting.key),
-        on_one_host(meeting.on_one_host),
-        local(count_on_this_host(meeting.members, rank)),
-        channel(rank, std::move(meeting), options) {
+        key(joined.key),
+        on_one_host(joined.on_one_host),
+        local(count_on_this_host(joined.members, rank)),
+        channel(rank, std::move(joined), options) {
     local.rank = launch.local_rank.value_or(local.rank);
     local.ranks = launch.local_ranks.value_or(local.ranks);
   }
@@ -47,7 +47,7 @@ struct RankGroup::Impl {
   std::vector<std::string> gather(Call call, std::string_view mine);
   std::string broadcast(Call call, std::string_view of_rank_0);
   std::string receive(Call call, int from);
-  [[noreturn]] void fail_at(int from, const std::string& what) { // one of its messages is wrong
+  [[noreturn]] void fail_at(int from, const std::string& what) { // an invalid message
     channel.fail(to_string(from, channel.members()[static_cast<size_t>(from)]) + what);
   }
 
@@ -85,15 +85,13 @@ std::string RankGroup::Impl::broadcast(Call call, std::string_view of_rank_0) {
   return std::string(of_rank_0);
 }
 
-// ---- the group ----
-
 RankGroup::RankGroup() = default;
 RankGroup::~RankGroup() = default;
 RankGroup::RankGroup(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 std::unique_ptr<RankGroup> RankGroup::join(const Launch& launch, const JoinOptions& options) {
   if (launch.ranks == 1) return std::make_unique<RankGroup>();
-  auto impl = std::make_unique<Impl>(launch, meet(launch, options.deadline), options);
+  auto impl = std::make_unique<Impl>(launch, rendezvous(launch, options.deadline), options);
   return std::unique_ptr<RankGroup>(new RankGroup(std::move(impl)));
 }
 
@@ -135,20 +133,20 @@ void RankGroup::sum(std::span<double> values) {
   const std::vector<std::string> gathered = impl_->gather(Call::sum, bytes_of(values));
   for (size_t from = 1; from < gathered.size(); ++from) {
     if (gathered[from].size() != values.size_bytes()) {
-      impl_->fail_at(static_cast<int>(from), " adds another number of values than rank 0");
+      impl_->fail_at(static_cast<int>(from), " sums another number of values than rank 0");
     }
     std::vector<double> theirs(values.size());
     std::memcpy(theirs.data(), gathered[from].data(), values.size_bytes());
     for (size_t i = 0; i < values.size(); ++i) values[i] += theirs[i];
   }
   const std::string sums = impl_->broadcast(Call::sum, bytes_of(values));
-  if (sums.size() != values.size_bytes()) impl_->fail_at(0, " adds another number of values than " + name_of(rank()));
+  if (sums.size() != values.size_bytes()) impl_->fail_at(0, " sums another number of values than " + name_of(rank()));
   std::memcpy(values.data(), sums.data(), values.size_bytes());
 }
 
 void RankGroup::barrier() { all_gather(""); }
 
-// ---- the watch ----
+// ---- watchdog ----
 
 void RankGroup::check() const {
   if (impl_) impl_->channel.check();
@@ -199,7 +197,7 @@ std::span<const int> RankGroup::mesh() {
     }
     impl_->mesh_descriptors.push_back(socket.descriptor());
   }
-  barrier(); // all have read the last word of the handshake
+  barrier(); // all ranks have read the last frame of the handshake
   return impl_->mesh_descriptors;
 }
 

@@ -1,10 +1,10 @@
-// The processes that train one model together, once they have found each other: who they are, small messages between
-// them, and a watch over those that die or stall. The gradients themselves travel by a Communicator.
+// The ranks of a job after rendezvous: names, small messages, and a watchdog for ranks that die or stall. Gradients go
+// through a Communicator.
 //
-// Rank 0 holds one TCP connection to every other rank. A thread of each process reads them: heartbeats, messages, and
-// the end of a connection, which is how the death of a process shows within milliseconds. Once something has failed,
-// every waiting call below throws Error(communication) that names the rank; should the main thread be stuck elsewhere
-// (in a device that waits for a dead peer), the thread prints that line itself and ends the process with exit code 7.
+// Rank 0 holds one TCP connection to every other rank. A thread of each process reads heartbeats and messages; the end
+// of a connection shows the death of a process within milliseconds. After a failure every waiting call below throws
+// Error(communication) that names the rank. If the main thread is blocked elsewhere (in a kernel that waits for a dead
+// peer), the thread prints that line and ends the process with exit code 7.
 #pragma once
 
 #include <chrono>
@@ -22,11 +22,11 @@ namespace gpt2 {
 
 class RankGroup {
  public:
-  RankGroup();  // one process: every call answers at once, there is no thread and no socket
-  ~RankGroup(); // says goodbye, so that the others do not take the end for a death
+  RankGroup();  // one process: no thread, no sockets
+  ~RankGroup(); // sends goodbye: the others then do not report a death
   RankGroup(const RankGroup&) = delete;
 
-  // All ranks of a launch; returns when all have joined. Throws Error(communication) that names the missing ones.
+  // Returns when all ranks have joined. Throws Error(communication) that names the missing ranks.
   static std::unique_ptr<RankGroup> join(const Launch& launch, const JoinOptions& options);
 
   int rank() const;
@@ -37,20 +37,20 @@ class RankGroup {
   int local_ranks() const;
   std::string name_of(int rank) const; // "rank 3 (node7, process 4711)"
 
-  // ---- small messages: every rank calls the same ones in the same order ----
+  // ---- collectives over small messages ----
   std::vector<std::string> gather(const std::string& mine);     // by rank on rank 0; empty elsewhere
-  std::string broadcast(const std::string& of_rank_0);          // what rank 0 gave; what others give is ignored
+  std::string broadcast(const std::string& of_rank_0);          // the argument of rank 0
   std::vector<std::string> all_gather(const std::string& mine); // by rank, on every rank
-  void sum(std::span<double> values); // in place, in the order of ranks: the same bits everywhere
+  void sum(std::span<double> values);                           // in place, in rank order: the same bits on all ranks
   void barrier();
 
-  // ---- the watch ----
-  // Throws Error(communication) once a rank is known to be dead, stalled or failed. Cheap: one atomic load.
+  // ---- watchdog ----
+  // Throws Error(communication) if a rank is dead, stalled or failed. Cost: one atomic load.
   void check() const;
-  // The same, if that becomes known within the limit: a broken connection shows before its reason does.
+  // The same, waiting up to `limit`: a broken connection shows before its reason.
   void check_within(std::chrono::milliseconds limit) const;
-  // What the calling (main) thread is at, for the others' patience. A rank that neither waits nor is busy, and for
-  // which others have waited longer than the limit, has stalled.
+  // Reports the state of the main thread to the watchdog. A rank that is neither waiting nor busy, and for which others
+  // have waited longer than the limit, has stalled.
   class Scope {
    public:
     ~Scope();
@@ -62,13 +62,13 @@ class RankGroup {
     RankGroup& group_;
     int before_;
   };
-  [[nodiscard]] Scope waiting(); // for other ranks, or for a device that does
-  [[nodiscard]] Scope busy();    // with work that others need not do: samples, the last file of a checkpoint
-  // This process is about to end because of an error of its own: the others name it and its reason, and end too.
+  [[nodiscard]] Scope waiting(); // for other ranks, or for a device that waits for them
+  [[nodiscard]] Scope busy();    // work of this rank alone: samples, the last file of a checkpoint
+  // Before this process ends with an error: the other ranks report it with its reason, and end.
   void announce_failure(const std::string& reason);
 
-  // ---- connections between all pairs, for SocketCommunicator: made at the first call, which every rank makes ----
-  // [rank] = file descriptor of a connected, non-blocking socket; -1 for this rank itself. Owned by the group.
+  // ---- connections between all pairs, for SocketCommunicator; the first call is collective ----
+  // File descriptors of connected, non-blocking sockets, by rank; -1 for this rank. Owned by the group.
   std::span<const int> mesh();
 
  private:

@@ -1,5 +1,5 @@
-// Collectives over a connection between each pair of ranks, for buffers in host memory. Each rank adds up one part of a
-// buffer from the parts that all others send it, in the order of ranks, so that the bits depend on nothing else.
+// Collectives over TCP for buffers in host memory. Each rank reduces one part of a buffer from the parts of all ranks,
+// in rank order, so the bits do not depend on timing.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -16,7 +16,7 @@
 namespace gpt2 {
 namespace {
 
-// What one rank still sends to and receives from another in an exchange.
+// Remaining bytes to and from one rank in an exchange.
 struct Transfer {
   const char* send = nullptr;
   int64_t to_send = 0;
@@ -25,7 +25,7 @@ struct Transfer {
   bool is_done() const { return to_send == 0 && to_receive == 0; }
 };
 
-constexpr int64_t kChunkBytes = 1 << 20; // of a part, at a time: bounds what one rank keeps of the others' values
+constexpr int64_t kChunkBytes = 1 << 20; // per exchange: bounds the receive buffers
 
 class SocketCommunicator : public Communicator {
  public:
@@ -65,7 +65,7 @@ class SocketCommunicator : public Communicator {
     sum += other;
   }
 
-  // Part r of any count, as even as it goes.
+  // Any count: parts differ by at most one element.
   template <class Value, class Combine>
   void all_reduce(Value* values, int64_t count, Combine combine) {
     const auto part = [&](int rank) { return Range{rank * count / ranks(), (rank + 1) * count / ranks()}; };
@@ -82,7 +82,7 @@ class SocketCommunicator : public Communicator {
     });
   }
 
-  // This rank's part becomes the combination of all ranks' values of it, in the order of ranks.
+  // Reduces this rank's part over all ranks, in rank order.
   template <class Value, class Part, class Combine>
   void reduce(Value* values, const Part& part, Combine combine) {
     const int64_t chunk = kChunkBytes / static_cast<int64_t>(sizeof(Value));
@@ -107,7 +107,7 @@ class SocketCommunicator : public Communicator {
     }
   }
 
-  // Each part is rounded once, the own one too, and added in FP32: the sum does not depend on who adds it.
+  // Every rank's values are rounded once, the own ones too, and summed in FP32: the sum does not depend on the owner.
   void reduce_as_bf16(float* buffer, int64_t count) {
     const int64_t chunk = std::min<int64_t>(kChunkBytes / 2, count);
     std::vector<uint16_t> rounded(static_cast<size_t>(ranks() * chunk)), arrived(rounded.size());
@@ -135,7 +135,7 @@ class SocketCommunicator : public Communicator {
     return {reinterpret_cast<const char*>(send), to_send * kSize, reinterpret_cast<char*>(receive), to_receive * kSize};
   }
 
-  // Sends to and receives from all others at once: nobody waits for its turn, so nothing can lock up.
+  // Sends to and receives from all other ranks concurrently, so no deadlock is possible.
   template <class TransferWith>
   void exchange(TransferWith transfer_with) {
     const auto scope = group_.waiting();
@@ -150,7 +150,7 @@ class SocketCommunicator : public Communicator {
     waited_seconds_ += std::chrono::duration<double>(Clock::now() - start).count();
   }
 
-  // False: all is done.
+  // False: all transfers are done.
   bool wait_for_any(const std::vector<Transfer>& transfers) {
     group_.check();
     descriptors_.clear();
@@ -160,7 +160,7 @@ class SocketCommunicator : public Communicator {
       const int events = (transfer.to_send > 0 ? POLLOUT : 0) | (transfer.to_receive > 0 ? POLLIN : 0);
       descriptors_.push_back({sockets_[other], static_cast<short>(events), 0});
     }
-    constexpr int kMilliseconds = 50; // then the group is asked again
+    constexpr int kMilliseconds = 50; // between two calls of RankGroup::check()
     if (!descriptors_.empty()) ::poll(descriptors_.data(), descriptors_.size(), kMilliseconds);
     return !descriptors_.empty();
   }
@@ -169,28 +169,28 @@ class SocketCommunicator : public Communicator {
     const int socket = sockets_[static_cast<size_t>(other)];
     while (transfer.to_send > 0) {
       const ssize_t sent = ::send(socket, transfer.send, static_cast<size_t>(transfer.to_send), MSG_NOSIGNAL);
-      if (sent < 0 && is_for_later(other)) break;
+      if (sent < 0 && would_block(other)) break;
       transfer.send += std::max<ssize_t>(sent, 0), transfer.to_send -= std::max<ssize_t>(sent, 0);
     }
     while (transfer.to_receive > 0) {
       const ssize_t got = ::recv(socket, transfer.receive, static_cast<size_t>(transfer.to_receive), 0);
       if (got == 0) lost(other);
-      if (got < 0 && is_for_later(other)) break;
+      if (got < 0 && would_block(other)) break;
       transfer.receive += std::max<ssize_t>(got, 0), transfer.to_receive -= std::max<ssize_t>(got, 0);
     }
   }
 
-  bool is_for_later(int other) {
+  bool would_block(int other) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
     if (errno != EINTR) lost(other);
     return false;
   }
 
-  // The control channel knows better why, and mostly at once.
+  // The control channel reports the reason, mostly at once.
   [[noreturn]] void lost(int other) {
     group_.check_within(std::chrono::seconds(2));
     throw Error(ExitCode::communication, "the connection to " + group_.name_of(other) + " broke off",
-                "look at what that rank printed last; docs/cluster.md tells what each line means");
+                "read the last lines of that rank's output; docs/cluster.md explains each message");
   }
 
   RankGroup& group_;

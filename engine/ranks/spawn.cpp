@@ -27,9 +27,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::seconds;
-constexpr int kDied = static_cast<int>(ExitCode::communication); // by a signal: as the others see it
+constexpr int kDied = static_cast<int>(ExitCode::communication); // killed by a signal
 
-// What the ranks of this job share. The token is for their environment alone, which no other user can read.
+// Shared by the ranks of this job. The token is passed in their environment, which other users cannot read.
 struct Job {
   std::string name = std::to_string(::getpid()) + "-" + to_hex(random_key()).substr(0, 16);
   std::string token = to_hex(random_key());
@@ -40,7 +40,7 @@ bool is_set(const char* variable) {
   return value && *value;
 }
 
-// This process's variables, and those of one rank. A token that the user has given stays.
+// The environment of one rank. A token from the user is kept.
 class RankEnvironment {
  public:
   RankEnvironment(int rank, int ranks, const Job& job) {
@@ -69,7 +69,7 @@ class RankEnvironment {
   std::vector<char*> pointers_;
 };
 
-// A signal handler can reach nothing but globals.
+// Global: a signal handler has no other state.
 int signal_pipe[2] = {-1, -1};
 
 extern "C" void put_into_pipe(int signal) {
@@ -79,14 +79,13 @@ extern "C" void put_into_pipe(int signal) {
   errno = saved_errno;
 }
 
-// Signals come out of a pipe while it lives, whichever thread the kernel gave them to. Those that this process was told
-// to ignore (nohup) stay ignored.
-class CaughtSignals {
+// Self-pipe: delivers signals as bytes in a pipe. Signals that this process ignores (nohup) stay ignored.
+class SignalPipe {
  public:
-  CaughtSignals() {
+  SignalPipe() {
     if (::pipe2(signal_pipe, O_CLOEXEC | O_NONBLOCK) != 0) {
       throw Error(ExitCode::communication, std::string("cannot make a pipe: ") + std::strerror(errno),
-                  "see what ulimit -n allows");
+                  "check ulimit -n");
     }
     struct sigaction action = {};
     action.sa_handler = put_into_pipe;
@@ -96,17 +95,17 @@ class CaughtSignals {
       if (before_[i].sa_handler == SIG_IGN && kSignals[i] != SIGCHLD) ::sigaction(kSignals[i], &before_[i], nullptr);
     }
   }
-  ~CaughtSignals() {
-    let_go();
+  ~SignalPipe() {
+    restore_handlers();
     ::close(signal_pipe[0]), ::close(signal_pipe[1]);
   }
-  CaughtSignals(const CaughtSignals&) = delete;
+  SignalPipe(const SignalPipe&) = delete;
 
-  void let_go() const {
+  void restore_handlers() const {
     for (size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
   }
-  // Those that the new program must not miss wait until it can answer them (prepare_process).
-  static sigset_t held_back(sigset_t mask) {
+  // Blocked until the new program can handle them (prepare_process).
+  static sigset_t with_blocked(sigset_t mask) {
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) sigaddset(&mask, signal);
     return mask;
   }
@@ -139,14 +138,14 @@ class Ranks {
 
   int wait_for_all() {
     while (!running_.empty()) {
-      const int signal = CaughtSignals::wait(seconds(1));
+      const int signal = SignalPipe::wait(seconds(1));
       if (signal == SIGTSTP) {
         pause();
       } else if (signal > 0 && signal != SIGCHLD) {
         send(signal);
       }
       collect();
-      hurry();
+      end_survivors();
     }
     return worst_exit_code(codes_);
   }
@@ -154,26 +153,26 @@ class Ranks {
  private:
   void start(char** argv, char** environment) {
     const pid_t parent = ::getpid();
-    sigset_t all, before; // the handlers above are not for the new process
+    sigset_t all, before; // the new process must not run the handlers above
     sigfillset(&all);
     ::sigprocmask(SIG_SETMASK, &all, &before);
     const pid_t process = ::fork();
     if (process != 0) ::sigprocmask(SIG_SETMASK, &before, nullptr);
     if (process < 0) {
       throw Error(ExitCode::communication, std::string("cannot start a rank: ") + std::strerror(errno),
-                  "see what ulimit -u allows, or use fewer --gpus");
+                  "check ulimit -u, or use fewer --gpus");
     }
     if (process > 0) {
       running_.push_back(process);
       return;
     }
-    // The new process: nothing but system calls until exec.
+    // Child: only async-signal-safe calls until exec.
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent) ::_exit(kDied); // it ended before the line above
+    if (::getppid() != parent) ::_exit(kDied); // the parent ended before prctl
     if (const int nothing = ::open("/dev/null", O_RDONLY); nothing >= 0) ::dup2(nothing, STDIN_FILENO);
-    signals_.let_go();
-    const sigset_t mask = CaughtSignals::held_back(before);
+    signals_.restore_handlers();
+    const sigset_t mask = SignalPipe::with_blocked(before);
     ::sigprocmask(SIG_SETMASK, &mask, nullptr);
     ::execve("/proc/self/exe", argv, environment);
     constexpr char kLine[] = "error: cannot start a rank from /proc/self/exe\n";
@@ -185,7 +184,7 @@ class Ranks {
     for (const pid_t process : running_) ::kill(process, signal);
   }
 
-  // Ctrl-Z: the ranks, in groups of their own, would run on.
+  // Ctrl-Z: the ranks are in their own process groups, so the terminal does not stop them.
   void pause() const {
     send(SIGSTOP);
     ::raise(SIGSTOP);
@@ -206,20 +205,20 @@ class Ranks {
     }
   }
 
-  // A rank that ended before it had joined the others is missed only at their deadline.
-  void hurry() {
+  // After an error of one rank: the others may wait for it until their join deadline.
+  void end_survivors() {
     if (!first_error_) return;
     const auto since = Clock::now() - *first_error_;
-    if (since > patience_ && !asked_) asked_ = true, send(SIGTERM);
+    if (since > patience_ && !terminated_) terminated_ = true, send(SIGTERM);
     if (since > 2 * patience_) send(SIGKILL);
   }
 
   const seconds patience_;
-  const CaughtSignals signals_; // before the first rank starts
+  const SignalPipe signals_; // constructed before the first rank starts
   std::vector<pid_t> running_;
-  std::vector<int> codes_; // of those that have ended, in this order
+  std::vector<int> codes_; // of ended ranks, in order
   std::optional<Clock::time_point> first_error_;
-  bool asked_ = false;
+  bool terminated_ = false;
 };
 
 } // namespace

@@ -15,10 +15,10 @@ namespace gpt2 {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr milliseconds kLeaveTime(5000);  // for a goodbye to be heard
-constexpr milliseconds kFlushTime(1000);  // for a verdict to be sent
-constexpr milliseconds kLeavingRound(20); // between two looks at whether it is
-constexpr const char* kHint = "look at what that rank printed last; docs/cluster.md tells what each line means";
+constexpr milliseconds kLeaveTime(5000);  // for the answer to a goodbye
+constexpr milliseconds kFlushTime(1000);  // to send a failure
+constexpr milliseconds kLeavingRound(20); // poll timeout while leaving
+constexpr const char* kHint = "read the last lines of that rank's output; docs/cluster.md explains each message";
 
 std::string seconds_text(Clock::duration duration) {
   return std::to_string(std::chrono::round<std::chrono::seconds>(duration).count()) + " s";
@@ -38,20 +38,20 @@ uint64_t pack_activity(Activity activity) { return milliseconds_now() << 2 | sta
 
 } // namespace
 
-ControlChannel::ControlChannel(int rank, Meeting meeting, const JoinOptions& options)
+ControlChannel::ControlChannel(int rank, Rendezvous joined, const JoinOptions& options)
     : rank_(rank),
       options_(options),
       beat_interval_(std::min<Clock::duration>(milliseconds(1000), options.stall / 6)),
-      members_(std::move(meeting.members)),
+      members_(std::move(joined.members)),
       exceptions_at_start_(std::uncaught_exceptions()),
       wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       activity_(pack_activity(Activity::computing)),
-      watch_(static_cast<int>(members_.size()), options.stall, Clock::now()) {
-  for (Connection& connection : meeting.connections) peers_.push_back({.connection = std::move(connection)});
+      watchdog_(static_cast<int>(members_.size()), options.stall, Clock::now()) {
+  for (Connection& connection : joined.connections) peers_.push_back({.connection = std::move(connection)});
   for (int other = 1; other < static_cast<int>(peers_.size()) && !leads(); ++other)
-    watch_.leave(other); // rank 0's care
+    watchdog_.leave(other); // rank 0 watches them
   next_beat_ = last_round_ = Clock::now();
-  // Signals are for the main thread: its system calls are the ones that a signal should interrupt.
+  // Signals go to the main thread, whose system calls they must interrupt.
   sigset_t all, before;
   sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -61,7 +61,7 @@ ControlChannel::ControlChannel(int rank, Meeting meeting, const JoinOptions& opt
 
 ControlChannel::~ControlChannel() {
   const bool unwinding = std::uncaught_exceptions() > exceptions_at_start_;
-  if (unwinding && !has_failed()) announce_failure("it ended by an error of its own");
+  if (unwinding && !has_failed()) announce_failure("it ended with an error");
   {
     const std::lock_guard lock(mutex_);
     leaving_ = true;
@@ -74,7 +74,7 @@ ControlChannel::~ControlChannel() {
   thread_.join();
 }
 
-// ---- the main thread's calls ----
+// ---- main thread ----
 
 void ControlChannel::send(int rank, std::string_view message) {
   check();
@@ -83,7 +83,7 @@ void ControlChannel::send(int rank, std::string_view message) {
     Peer& peer = peers_[static_cast<size_t>(rank)];
     const bool was_idle = !peer.connection.has_unsent();
     peer.connection.queue(FrameType::message, message);
-    if (was_idle) peer.connection.flush(); // at once, without a change of threads, as a rule
+    if (was_idle) peer.connection.flush(); // fast path: no thread switch
     if (!peer.connection.has_unsent()) return;
   }
   wake();
@@ -92,8 +92,8 @@ void ControlChannel::send(int rank, std::string_view message) {
 std::string ControlChannel::receive(int rank) {
   std::unique_lock lock(mutex_);
   Peer& peer = peers_[static_cast<size_t>(rank)];
-  news_.wait(lock, [&] { return !peer.messages.empty() || peer.has_left || has_failed(); });
-  if (peer.messages.empty()) { // what came before a failure is delivered: it may say why
+  changed_.wait(lock, [&] { return !peer.messages.empty() || peer.has_left || has_failed(); });
+  if (peer.messages.empty()) { // messages before a failure are delivered: they may give the reason
     if (!has_failed()) record_failure(name_of(rank) + " ended while " + name_of(rank_) + " still waits for it");
     lock.unlock();
     wake();
@@ -113,10 +113,10 @@ void ControlChannel::announce_failure(const std::string& reason) {
   if (!has_failed()) record_failure(name_of(rank_) + " failed: " + reason);
   lock.unlock();
   wake();
-  // This process may end without another word: the others have heard it when the kernel has it.
+  // This process may end right after: wait until the kernel has accepted the frames.
   const Clock::time_point deadline = Clock::now() + kFlushTime;
   lock.lock();
-  news_.wait_until(lock, deadline, [&] {
+  changed_.wait_until(lock, deadline, [&] {
     return std::none_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.connection.has_unsent(); });
   });
 }
@@ -140,7 +140,7 @@ void ControlChannel::wake() const {
   [[maybe_unused]] const ssize_t written = ::write(wake_.descriptor(), &one, sizeof one);
 }
 
-// ---- the thread ----
+// ---- background thread ----
 
 void ControlChannel::serve() {
   std::unique_lock lock(mutex_);
@@ -150,9 +150,9 @@ void ControlChannel::serve() {
     wait_for_work();
     lock.lock();
     for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) serve_peer(rank);
-    beat();
-    judge();
-    news_.notify_all();
+    send_heartbeats();
+    check_stalls();
+    changed_.notify_all();
     last_round_ = Clock::now();
 
     if (has_failed() && !leaving_ && !ended_process_ && Clock::now() > failed_at_ + options_.grace) {
@@ -165,7 +165,7 @@ void ControlChannel::serve() {
   }
 }
 
-// The descriptors belong to this thread: nobody else opens or closes one.
+// Only this thread opens and closes descriptors, so polling without the mutex is safe.
 void ControlChannel::wait_for_work() {
   std::vector<pollfd> descriptors{{wake_.descriptor(), POLLIN, 0}};
   Clock::duration left;
@@ -187,13 +187,13 @@ void ControlChannel::wait_for_work() {
 void ControlChannel::serve_peer(int rank) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   if (!peer.connection.socket().is_open()) return;
-  if (peer.connection.receive()) watch_.hear(rank, Clock::now());
+  if (peer.connection.receive()) watchdog_.heard_from(rank, Clock::now());
   while (auto frame = peer.connection.next()) {
     handle(rank, *frame);
     if (!peer.connection.socket().is_open()) return;
   }
   peer.connection.flush();
-  if (peer.connection.ended()) lost(rank, " died");
+  if (peer.connection.ended()) connection_lost(rank, " died");
 }
 
 void ControlChannel::handle(int rank, Frame& frame) {
@@ -204,8 +204,8 @@ void ControlChannel::handle(int rank, Frame& frame) {
       break;
     case FrameType::heartbeat: {
       const auto heartbeat = read_heartbeat(frame.body);
-      if (!heartbeat) return lost(rank, " sent a frame that cannot be read");
-      watch_.hear(rank, heartbeat->activity, heartbeat->lasts, Clock::now());
+      if (!heartbeat) return connection_lost(rank, " sent a frame that cannot be read");
+      watchdog_.heard_from(rank, heartbeat->activity, heartbeat->lasts, Clock::now());
       break;
     }
     case FrameType::failure:
@@ -214,54 +214,55 @@ void ControlChannel::handle(int rank, Frame& frame) {
       break;
     case FrameType::goodbye:
       peer.has_left = true;
-      watch_.leave(rank);
+      watchdog_.leave(rank);
       if (leads()) peer.connection.queue(FrameType::farewell, "");
       break;
     case FrameType::farewell:
       peer.may_close = true;
       break;
     default:
-      lost(rank, " sent a frame that cannot be read");
+      connection_lost(rank, " sent a frame that cannot be read");
   }
 }
 
-// The end of a connection: a death, unless the rank has said goodbye, or all is over anyway.
-void ControlChannel::lost(int rank, const char* why) {
+// A failure, unless the rank has sent goodbye, or the job is ending.
+void ControlChannel::connection_lost(int rank, const char* why) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   peer.connection.close();
   if (!peer.has_left && !leaving_ && !has_failed()) record_failure(name_of(rank) + why);
 }
 
-void ControlChannel::beat() {
+void ControlChannel::send_heartbeats() {
   const Clock::time_point now = Clock::now();
   const uint64_t packed = activity_.load();
   const auto activity = static_cast<Activity>(packed & 3);
   const uint64_t lasts = milliseconds_now() - (packed >> 2);
-  watch_.hear(rank_, activity, milliseconds(lasts), now);
+  watchdog_.heard_from(rank_, activity, milliseconds(lasts), now);
   if (now < next_beat_) return;
   next_beat_ = now + beat_interval_;
   const std::string body = to_bytes(Heartbeat{activity, milliseconds(lasts)});
   for (Peer& peer : peers_) {
-    if (!peer.connection.socket().is_open() || peer.connection.has_unsent()) continue; // what is unsent proves as much
+    if (!peer.connection.socket().is_open() || peer.connection.has_unsent())
+      continue; // unsent bytes prove liveness too
     peer.connection.queue(FrameType::heartbeat, body);
     peer.connection.flush();
   }
 }
 
-void ControlChannel::judge() {
+void ControlChannel::check_stalls() {
   const Clock::time_point now = Clock::now();
-  // This process itself stood still, maybe with all others (Ctrl-Z, a suspended job): nobody is to blame for that time.
-  if (now - last_round_ > 3 * beat_interval_) watch_.forgive(now);
+  // This process was stopped, perhaps with all others (Ctrl-Z, a suspended job): that time does not count.
+  if (now - last_round_ > 3 * beat_interval_) watchdog_.reset_timers(now);
   if (has_failed() || leaving_) return;
-  if (const auto verdict = watch_.silent(now)) {
-    record_failure(name_of(*verdict->rank) + " has stalled for " + seconds_text(verdict->for_how_long));
-  } else if (const auto slow = leads() ? watch_.stalled(now) : std::nullopt) {
-    record_failure(slow->rank ? name_of(*slow->rank) + " has stalled for " + seconds_text(slow->for_how_long)
-                              : "all ranks wait for one another since " + seconds_text(slow->for_how_long));
+  if (const auto silent = watchdog_.find_silent(now)) {
+    record_failure(name_of(*silent->rank) + " has stalled for " + seconds_text(silent->duration));
+  } else if (const auto slow = leads() ? watchdog_.find_stalled(now) : std::nullopt) {
+    record_failure(slow->rank ? name_of(*slow->rank) + " has stalled for " + seconds_text(slow->duration)
+                              : "all ranks have waited for one another for " + seconds_text(slow->duration));
   }
 }
 
-// Rank 0 tells everyone; another rank tells rank 0. The mutex is held.
+// Rank 0 sends it to all ranks, another rank to rank 0. The caller holds the mutex.
 void ControlChannel::record_failure(const std::string& what) {
   failure_ = what;
   failed_at_ = Clock::now();
@@ -271,7 +272,7 @@ void ControlChannel::record_failure(const std::string& what) {
     peer.connection.flush();
   }
   failed_.store(true, std::memory_order_release);
-  news_.notify_all();
+  changed_.notify_all();
 }
 
 bool ControlChannel::is_done_leaving() const {

@@ -1,6 +1,5 @@
-// The star of connections between rank 0 and the others once they have met, and the thread that serves it: messages,
-// heartbeats, deaths, stalls and goodbyes. Every call here but those of the thread itself is made by one thread of the
-// process, the main thread.
+// The connections between rank 0 and every other rank (a star), and the thread that serves them: messages, heartbeats,
+// ended connections, stalls, goodbyes. Only the main thread calls the public functions.
 #pragma once
 
 #include <atomic>
@@ -19,38 +18,38 @@ namespace gpt2 {
 
 class ControlChannel {
  public:
-  ControlChannel(int rank, Meeting meeting, const JoinOptions& options);
-  ~ControlChannel(); // says goodbye and waits, for seconds at most, until it is heard
+  ControlChannel(int rank, Rendezvous joined, const JoinOptions& options);
+  ~ControlChannel(); // sends goodbye; waits at most 5 s for the answer
   ControlChannel(const ControlChannel&) = delete;
 
   const std::vector<Member>& members() const { return members_; }
 
   void send(int rank, std::string_view message);
-  std::string receive(int rank); // the next message of that rank; throws once something has failed
+  std::string receive(int rank); // the next message of that rank; throws after a failure
 
   bool has_failed() const { return failed_.load(std::memory_order_acquire); }
-  void check() const { // throws Error(communication) once something has failed
+  void check() const { // throws Error(communication) after a failure
     if (has_failed()) throw_failure();
   }
-  Activity enter(Activity activity); // returns the one before
+  Activity enter(Activity activity); // returns the previous one
   void announce_failure(const std::string& reason);
-  [[noreturn]] void fail(const std::string& what); // found by this rank: the others hear it too
+  [[noreturn]] void fail(const std::string& what); // an error found by this rank; sent to the others
 
  private:
   struct Peer {
-    Connection connection; // closed: no connection, or it has ended
+    Connection connection; // closed: none, or ended
     std::deque<std::string> messages = {};
-    bool has_left = false;  // it said goodbye
-    bool may_close = false; // rank 0 has heard our goodbye
+    bool has_left = false;  // goodbye received
+    bool may_close = false; // farewell received
   };
 
   void serve();
   void wait_for_work();
   void serve_peer(int rank);
   void handle(int rank, Frame& frame);
-  void lost(int rank, const char* why);
-  void beat();
-  void judge();
+  void connection_lost(int rank, const char* why);
+  void send_heartbeats();
+  void check_stalls();
   void record_failure(const std::string& what);
   bool is_done_leaving() const;
   void wake() const;
@@ -63,19 +62,19 @@ class ControlChannel {
   const Clock::duration beat_interval_;
   const std::vector<Member> members_;
   const int exceptions_at_start_;
-  const Socket wake_; // an eventfd: somebody has queued something
+  const Socket wake_; // eventfd: the main thread has queued a frame
 
-  std::atomic<uint64_t> activity_; // Activity in the lowest two bits, above it since when, in ms of Clock
+  std::atomic<uint64_t> activity_; // bits 0-1: Activity; bits 2-63: its start, ms of Clock
   std::atomic<bool> failed_ = false;
 
-  mutable std::mutex mutex_; // guards all below; the thread holds it except while it polls
-  std::condition_variable news_;
+  mutable std::mutex mutex_; // guards the members below; the thread releases it while it polls
+  std::condition_variable changed_;
   std::vector<Peer> peers_; // by rank
-  Watch watch_;
+  Watchdog watchdog_;
   std::string failure_;
   Clock::time_point failed_at_, next_beat_, last_round_, leave_until_;
   bool leaving_ = false, ended_process_ = false;
-  std::thread thread_; // last: it uses all of the above
+  std::thread thread_; // last: uses all members above
 };
 
 } // namespace gpt2

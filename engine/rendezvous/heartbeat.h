@@ -1,4 +1,4 @@
-// Who keeps the others waiting: the rule, without clocks and sockets of its own. Rank 0 judges by it.
+// Finds silent and stalled ranks from their heartbeats. Pure logic: the caller passes the time. Rank 0 runs it.
 #pragma once
 
 #include <cstdint>
@@ -9,38 +9,37 @@
 
 namespace gpt2 {
 
-// What a rank's main thread is at. `waiting`: for other ranks, or for a device that does. `busy`: with what others need
-// not do, however long it takes.
+// State of a rank's main thread. `waiting`: for other ranks, or for a device that waits for them. `busy`: work of this
+// rank alone, without a time limit.
 enum class Activity : uint8_t { computing, waiting, busy };
 
-class Watch {
+class Watchdog {
  public:
-  Watch(int ranks, Clock::duration limit, Clock::time_point now);
+  Watchdog(int ranks, Clock::duration limit, Clock::time_point now);
 
-  void hear(int rank, Activity activity, Clock::duration for_how_long, Clock::time_point now);
-  void hear(int rank, Clock::time_point now); // anything: a long message is a sign of life too
-  void leave(int rank);                       // it has said goodbye
-  void forgive(Clock::time_point now); // the judge itself stood still, and maybe all did: everything counts from now
+  void heard_from(int rank, Activity activity, Clock::duration duration, Clock::time_point now);
+  void heard_from(int rank, Clock::time_point now); // any bytes, such as part of a long message
+  void leave(int rank);                             // goodbye received
+  void reset_timers(Clock::time_point now);         // after a stop of this process: all times count from now
 
-  struct Verdict {
-    std::optional<int> rank; // none: all wait for one another
-    Clock::duration for_how_long;
+  struct Stall {
+    std::optional<int> rank; // nullopt: all ranks wait for one another
+    Clock::duration duration;
   };
-  // A rank that has been silent longer than the limit: its whole process stands still, or its host is gone.
-  std::optional<Verdict> silent(Clock::time_point now) const;
-  // Somebody waits longer than the limit, and there is a rank that for as long has neither waited nor been busy; or all
-  // wait.
-  std::optional<Verdict> stalled(Clock::time_point now) const;
+  // A rank without any bytes for longer than the limit: its process is stopped, or its host is down.
+  std::optional<Stall> find_silent(Clock::time_point now) const;
+  // Some rank has waited longer than the limit, and another has computed longer than the limit; or all wait.
+  std::optional<Stall> find_stalled(Clock::time_point now) const;
 
  private:
-  struct Sighting {
-    Clock::time_point heard, since; // since: of its activity
+  struct Status {
+    Clock::time_point heard, since; // since: start of the activity
     Activity activity = Activity::computing;
     bool gone = false;
   };
   const Clock::duration limit_;
-  Clock::time_point forgiven_;
-  std::vector<Sighting> ranks_;
+  Clock::time_point reset_at_;
+  std::vector<Status> ranks_;
 };
 
 } // namespace gpt2

@@ -10,7 +10,7 @@
 namespace gpt2 {
 namespace {
 
-constexpr size_t kShortestToken = 16; // bytes: whoever records a handshake can try shorter ones
+constexpr size_t kShortestToken = 16; // bytes: a recorded handshake allows guessing shorter ones
 constexpr size_t kLongestTokenFile = 4096;
 constexpr const char* kTokenHint = "export GPT2_JOB_TOKEN=$(openssl rand -hex 32), the same for all ranks";
 

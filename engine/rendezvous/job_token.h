@@ -1,4 +1,4 @@
-// The token that a user gives the ranks of a job.
+// The token that the user gives to all ranks of a job.
 #pragma once
 
 #include <optional>
@@ -8,9 +8,9 @@
 
 namespace gpt2 {
 
-// GPT2_JOB_TOKEN, else the text in the file GPT2_JOB_TOKEN_FILE, bound to the job: two jobs with one token have
-// different keys. Spaces and line breaks at the end do not count. Nothing without either. Throws Error(usage) for a
-// token that is too short, and for a file that is not regular, not private or longer than 4 KiB.
+// Key from GPT2_JOB_TOKEN, else from the file GPT2_JOB_TOKEN_FILE, and the name of the job: two jobs with one token
+// have different keys. Trailing spaces and line breaks are ignored. nullopt: neither is set. Throws Error(usage) for a
+// token below 16 bytes, and for a file that is not regular, not private or longer than 4 KiB.
 std::optional<Key> key_of_token(const Launch& launch, const Environment& environment);
 
 } // namespace gpt2

@@ -52,9 +52,9 @@ std::optional<Launch> read_launch(const Launcher& launcher, const Environment& e
                 .rank = read_number(launcher.rank_variable, rank, launcher),
                 .ranks = read_number(launcher.size_variable, size, launcher),
                 .job = launcher.program};
-  if (launch.ranks < 1) refuse(launcher.size_variable, size, launcher, "there is at least one rank");
+  if (launch.ranks < 1) refuse(launcher.size_variable, size, launcher, "must be at least 1");
   if (launch.rank >= launch.ranks) {
-    refuse(launcher.rank_variable, rank, launcher, "ranks are 0 to " + std::to_string(launch.ranks - 1));
+    refuse(launcher.rank_variable, rank, launcher, "must be 0 to " + std::to_string(launch.ranks - 1));
   }
   if (const char* const local_rank = environment(launcher.local_rank_variable)) {
     launch.local_rank = read_number(launcher.local_rank_variable, local_rank, launcher);
@@ -74,14 +74,14 @@ std::string job_of(const Launch& launch, const Environment& environment, Names..
   return (launch.program + ... + (" " + text_of(environment, variables)));
 }
 
-// Slurm numbers the steps of a job from 0; batch scripts, interactive shells and the like have numbers near 2^32.
+// Slurm numbers the steps of a job from 0; batch scripts and interactive shells have numbers near 2^32.
 bool is_under_srun(const Environment& environment) {
   const char* const step = environment("SLURM_STEP_ID");
   uint32_t number = 0;
   return step && parse_number(step, number) && number < 0xFFFFFFF0u;
 }
 
-// Every launcher but torchrun leaves MASTER_PORT to us.
+// Not for torchrun, whose agent may listen on MASTER_PORT.
 void use_master_variables(Launch& launch, const Environment& environment) {
   launch.master = text_of(environment, "MASTER_ADDR");
   const std::string port = text_of(environment, "MASTER_PORT");
@@ -94,14 +94,14 @@ std::optional<Launch> find_own(const Environment& environment) {
   return launch;
 }
 
-// The first node of the step; empty: the step has one node.
+// First node of the step; empty: the step has one node.
 std::string slurm_master(const Environment& environment) {
   if (text_of(environment, "SLURM_STEP_NUM_NODES") == "1") return "";
-  const std::string of_step = text_of(environment, "SLURM_STEP_NODELIST"); // a step may use some nodes of its job
+  const std::string of_step = text_of(environment, "SLURM_STEP_NODELIST"); // a step may use a subset of the job's nodes
   return first_host(of_step.empty() ? text_of(environment, "SLURM_JOB_NODELIST") : of_step);
 }
 
-// OpenMPI and whatever speaks PMI. On several nodes only MPI itself knows where rank 0 is, or srun, where it plays PMI.
+// OpenMPI and PMI launchers. On several nodes the address of rank 0 comes from MPI, or from srun if it provides PMI.
 std::optional<Launch> find_mpi(const Launcher& launcher, const Environment& environment) {
   auto launch = read_launch(launcher, environment);
   if (!launch) return launch;
@@ -117,8 +117,8 @@ std::optional<Launch> find_mpi(const Launcher& launcher, const Environment& envi
   return launch;
 }
 
-// Its agent may itself listen on MASTER_PORT. Where the same variables were set by hand or by another system, there is
-// no agent, and the port is meant for rank 0.
+// torchrun's agent may listen on MASTER_PORT. Without TORCHELASTIC_RUN_ID there is no agent: the variables were set by
+// hand or by another system, and the port is meant for rank 0.
 std::optional<Launch> find_torchrun(const Environment& environment) {
   auto launch = read_launch(kTorchrun, environment);
   if (!launch) return launch;
@@ -169,7 +169,7 @@ Launch explicit_launch(int ranks, int rank, const std::string& master) {
   const auto refuse_option = [](const std::string& what, const std::string& hint) {
     throw Error(ExitCode::usage, what, hint);
   };
-  if (ranks < 1) refuse_option("--ranks " + std::to_string(ranks) + ": there is at least one rank", "");
+  if (ranks < 1) refuse_option("--ranks " + std::to_string(ranks) + ": must be at least 1", "");
   if (rank < 0 || rank >= ranks) {
     refuse_option("--rank " + std::to_string(rank) + " of --ranks " + std::to_string(ranks),
                   "give each process one of 0 to " + std::to_string(ranks - 1));
@@ -190,12 +190,13 @@ Endpoint parse_master(const std::string& master) {
     const size_t end = master.find(']');
     host = master.substr(1, end - 1);
     if (end != std::string::npos && colon == end + 1) port = master.substr(colon);
-  } else if (colon != std::string::npos && master.find(':') == colon) { // more colons: an IPv6 address without a port
+  } else if (colon != std::string::npos &&
+             master.find(':') == colon) { // two or more colons: an IPv6 address without a port
     host = master.substr(0, colon), port = master.substr(colon);
   }
   const std::optional<int> number = port.empty() ? 0 : read_port(std::string_view(port).substr(1));
   if (!number || host.empty()) {
-    throw Error(ExitCode::usage, "'" + master + "' is no HOST:PORT", "a port is a number from 1 to 65535");
+    throw Error(ExitCode::usage, "'" + master + "' is not HOST[:PORT]", "a port is a number from 1 to 65535");
   }
   return {host, *number};
 }

@@ -25,9 +25,9 @@ uint64_t hash_of(const std::string& job) {
   return xxh64(std::as_bytes(std::span(job.data(), job.size())), ::geteuid());
 }
 
-// Where rank 0 listens: at the first port that is free (0: any).
-struct Listening {
-  std::string host; // as the others call it
+// Rank 0 listens at the first free port (0: any).
+struct ListenAddress {
+  std::string host; // as the other ranks resolve it
   std::vector<int> ports;
   Reach reach;
 
@@ -46,28 +46,29 @@ struct Listening {
   }
 };
 
-// ---- with a token: all ranks know host, ports and key ----
+// ---- with a token: all ranks compute host, ports and key ----
 
-class KnownPlace : public MeetingPlace {
+class ComputedAddress : public MasterAddress {
  public:
-  KnownPlace(Listening listening, const Key& key) : listening_(std::move(listening)), key_(key) {}
+  ComputedAddress(ListenAddress listen_address, const Key& key)
+      : listen_address_(std::move(listen_address)), key_(key) {}
 
-  Socket listen(const Key&) override { return listening_.listen(); }
-  std::optional<Invitation> find() override {
-    Invitation invitation{key_, {}};
-    for (const int port : listening_.ports) invitation.endpoints.push_back({listening_.host, port});
-    return invitation;
+  Socket listen(const Key&) override { return listen_address_.listen(); }
+  std::optional<FoundMaster> find() override {
+    FoundMaster found{key_, {}};
+    for (const int port : listen_address_.ports) found.endpoints.push_back({listen_address_.host, port});
+    return found;
   }
-  std::string description() const override { return listening_.description(); }
+  std::string description() const override { return listen_address_.description(); }
 
  private:
-  const Listening listening_;
+  const ListenAddress listen_address_;
   const Key key_;
 };
 
 // ---- rank 0 publishes port, addresses and key ----
 
-// This host's addresses that others may reach; for ranks beside it, the loopback at last.
+// Addresses of this host: those that other hosts may reach, then loopback for ranks on this host.
 std::vector<std::string> own_addresses() {
   std::vector<std::string> addresses;
   ifaddrs* interfaces = nullptr;
@@ -88,47 +89,47 @@ std::vector<std::string> own_addresses() {
   return addresses;
 }
 
-class PublishedPlace : public MeetingPlace {
+class PublishedAddress : public MasterAddress {
  public:
-  PublishedPlace(Listening listening, const std::optional<Key>& token)
-      : listening_(std::move(listening)), token_(token) {}
+  PublishedAddress(ListenAddress listen_address, const std::optional<Key>& token)
+      : listen_address_(std::move(listen_address)), token_(token) {}
 
   Socket listen(const Key& key) override {
-    Socket socket = listening_.listen();
+    Socket socket = listen_address_.listen();
     publish({.key = token_ ? "" : to_hex(key),
              .port = local_port(socket),
-             .addresses = listening_.host.empty() ? own_addresses() : std::vector{listening_.host}});
+             .addresses = listen_address_.host.empty() ? own_addresses() : std::vector{listen_address_.host}});
     return socket;
   }
-  std::optional<Invitation> find() override {
+  std::optional<FoundMaster> find() override {
     const auto publication = published();
     const auto key = token_ ? token_ : publication ? key_of_hex(publication->key) : std::nullopt;
     if (!publication || !key) return std::nullopt;
-    Invitation invitation{*key, {}};
+    FoundMaster found{*key, {}};
     for (const std::string& address : publication->addresses) {
-      invitation.endpoints.push_back({address, publication->port});
+      found.endpoints.push_back({address, publication->port});
     }
-    return invitation;
+    return found;
   }
 
  protected:
   virtual void publish(const Publication& publication) = 0;
   virtual std::optional<Publication> published() = 0;
-  const Listening listening_; // no host: at all addresses that rank 0 has
+  const ListenAddress listen_address_; // empty host: all addresses of rank 0
 
  private:
   const std::optional<Key> token_;
 };
 
-class FilePlace : public PublishedPlace {
+class FileAddress : public PublishedAddress {
  public:
-  FilePlace(Listening listening, const std::optional<Key>& token, std::string path, bool makes_folder)
-      : PublishedPlace(std::move(listening), token), file_(std::move(path)), makes_folder_(makes_folder) {}
+  FileAddress(ListenAddress listen_address, const std::optional<Key>& token, std::string path, bool makes_folder)
+      : PublishedAddress(std::move(listen_address), token), file_(std::move(path)), makes_folder_(makes_folder) {}
 
   void close() override { file_.remove(); }
   std::string description() const override {
-    if (listening_.host.empty()) return "the address in " + file_.path();
-    return listening_.description() + " (port and secret in " + file_.path() + ")";
+    if (listen_address_.host.empty()) return "the address in " + file_.path();
+    return listen_address_.description() + " (port and secret in " + file_.path() + ")";
   }
 
  protected:
@@ -136,7 +137,7 @@ class FilePlace : public PublishedPlace {
     if (makes_folder_) file_.make_folder();
     file_.write(publication);
   }
-  // The file of an earlier job leads nowhere, or has another key: it is read again at every attempt.
+  // Read at every attempt: the file of an earlier job has a dead address or another key.
   std::optional<Publication> published() override { return file_.read(); }
 
  private:
@@ -144,10 +145,10 @@ class FilePlace : public PublishedPlace {
   const bool makes_folder_;
 };
 
-class MpiPlace : public PublishedPlace {
+class MpiAddress : public PublishedAddress {
  public:
-  MpiPlace(Listening listening, const std::optional<Key>& token, int ranks)
-      : PublishedPlace(std::move(listening), token), ranks_(ranks) {}
+  MpiAddress(ListenAddress listen_address, const std::optional<Key>& token, int ranks)
+      : PublishedAddress(std::move(listen_address), token), ranks_(ranks) {}
 
   std::string description() const override { return "the addresses that rank 0 sent over MPI"; }
 
@@ -155,7 +156,7 @@ class MpiPlace : public PublishedPlace {
   void publish(const Publication& publication) override { mpi_broadcast(to_text(publication), ranks_); }
   std::optional<Publication> published() override {
     if (!publication_) publication_ = read_publication(mpi_broadcast("", ranks_));
-    if (!publication_) throw Error(ExitCode::communication, "rank 0 sent a message over MPI that cannot be read");
+    if (!publication_) throw Error(ExitCode::communication, "cannot parse the message of rank 0 over MPI");
     return publication_;
   }
 
@@ -164,13 +165,13 @@ class MpiPlace : public PublishedPlace {
   std::optional<Publication> publication_;
 };
 
-// The file that carries the key of a job without a token: known to all ranks, readable by their user alone.
+// File with the key of a job without a token: all ranks know its name, only their user can read it.
 std::string key_file(const Launch& launch, bool one_host) {
   char name[17];
   std::snprintf(name, sizeof name, "%016llx", static_cast<unsigned long long>(hash_of(launch.job)));
   if (one_host) return runtime_folder() + "/" + name;
   if (launch.shared_folder.empty()) {
-    throw Error(ExitCode::usage, "the ranks have no secret in common",
+    throw Error(ExitCode::usage, "the ranks share no secret",
                 "export GPT2_JOB_TOKEN=$(openssl rand -hex 32), the same for all ranks");
   }
   return launch.shared_folder + "/.ranks-" + name;
@@ -189,25 +190,25 @@ std::vector<int> candidate_ports(const std::string& job, int avoid_port) {
   return ports;
 }
 
-std::unique_ptr<MeetingPlace> MeetingPlace::of(const Launch& launch, const std::optional<Key>& token) {
+std::unique_ptr<MasterAddress> MasterAddress::of(const Launch& launch, const std::optional<Key>& token) {
   const bool one_host = on_one_host(launch);
   const Reach reach = one_host ? Reach::this_host : Reach::everywhere;
   const std::string loopback = one_host ? "127.0.0.1" : "";
   if (launch.master == kFile) {
-    throw Error(ExitCode::usage, "--master file: names no file", "as in --master file:/shared/folder/ranks");
+    throw Error(ExitCode::usage, "--master file: has no path", "give one, such as --master file:/shared/folder/ranks");
   }
   if (launch.master.starts_with(kFile)) {
-    return std::make_unique<FilePlace>(Listening{loopback, {0}, reach}, token, launch.master.substr(kFile.size()),
-                                       false);
+    return std::make_unique<FileAddress>(ListenAddress{loopback, {0}, reach}, token, launch.master.substr(kFile.size()),
+                                         false);
   }
-  if (launch.master == "mpi:") return std::make_unique<MpiPlace>(Listening{"", {0}, reach}, token, launch.ranks);
+  if (launch.master == "mpi:") return std::make_unique<MpiAddress>(ListenAddress{"", {0}, reach}, token, launch.ranks);
 
   const auto [host, port] = launch.master.empty() ? Endpoint{"", 0} : parse_master(launch.master);
-  Listening listening{one_host ? loopback : host, {port}, reach};
-  // On one host any free port does, if the others can read which.
-  if (port == 0 && (token || !one_host)) listening.ports = candidate_ports(launch.job, launch.avoid_port);
-  if (token) return std::make_unique<KnownPlace>(std::move(listening), *token);
-  return std::make_unique<FilePlace>(std::move(listening), token, key_file(launch, one_host), !one_host);
+  ListenAddress listen_address{one_host ? loopback : host, {port}, reach};
+  // On one host without a token: any free port; the file holds its number.
+  if (port == 0 && (token || !one_host)) listen_address.ports = candidate_ports(launch.job, launch.avoid_port);
+  if (token) return std::make_unique<ComputedAddress>(std::move(listen_address), *token);
+  return std::make_unique<FileAddress>(std::move(listen_address), token, key_file(launch, one_host), !one_host);
 }
 
 } // namespace gpt2

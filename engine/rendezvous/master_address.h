@@ -1,5 +1,5 @@
-// Where rank 0 waits for the others, and how these find it and the secret: by a token and ports that all can compute,
-// by a file, or by a message over MPI.
+// Address of rank 0, and how the other ranks get it and the secret: from a token and computed ports, from a file, or by
+// an MPI broadcast.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,24 @@
 
 namespace gpt2 {
 
-struct Invitation {
+struct FoundMaster {
   Key key;
-  std::vector<Endpoint> endpoints; // where rank 0 may be
+  std::vector<Endpoint> endpoints; // rank 0 listens at one of them
 };
 
-class MeetingPlace {
+class MasterAddress {
  public:
-  // `token`: a key that all ranks have already; without one rank 0 makes a new key, and the place carries it.
-  static std::unique_ptr<MeetingPlace> of(const Launch& launch, const std::optional<Key>& token);
-  virtual ~MeetingPlace() = default;
+  // `token`: a key that all ranks have; without it rank 0 generates a key and publishes it with its address.
+  static std::unique_ptr<MasterAddress> of(const Launch& launch, const std::optional<Key>& token);
+  virtual ~MasterAddress() = default;
 
-  virtual Socket listen(const Key& key) = 0;    // rank 0: from now on it can be found
-  virtual void close() {}                       // rank 0: all are here
-  virtual std::optional<Invitation> find() = 0; // the others, at every attempt; nothing: rank 0 is not there yet
-  virtual std::string description() const = 0;  // of where the others connect: "node3, port 4000"
+  virtual Socket listen(const Key& key) = 0;     // rank 0: listens and publishes the address
+  virtual void close() {}                        // rank 0: all ranks have joined
+  virtual std::optional<FoundMaster> find() = 0; // other ranks, at every attempt; nullopt: not published yet
+  virtual std::string description() const = 0;   // "node3, port 4000"
 };
 
-// 16 different ports in 20000..51999, from the public name of the job.
+// 16 different ports in 20000..51999, from the name of the job.
 std::vector<int> candidate_ports(const std::string& job, int avoid_port);
 
 } // namespace gpt2

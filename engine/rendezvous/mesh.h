@@ -13,13 +13,12 @@ namespace gpt2 {
 struct MeshPlan {
   int rank;
   Key key;
-  std::vector<Endpoint> endpoints; // by rank: where it listens
+  std::vector<Endpoint> endpoints; // listening addresses by rank
 };
 
-// Every rank calls it at the same time. Each connects to all lower ranks and is called by all higher ones; both prove
-// the secret by a handshake. By rank; closed for this one. No data may travel before all ranks have returned, and the
-// data that does carries no MAC. `cancelled` ends it with a closed socket somewhere; `problem` then says which rank
-// could not be reached, if that was the reason.
+// Collective. Each rank connects to all lower ranks and accepts all higher ones, with a handshake each. Returns sockets
+// by rank; this rank's own is closed. Ranks may send only after all have returned; their data carries no MAC. On
+// failure or if `cancelled`, further sockets are closed; `problem` says which rank could not be reached.
 std::vector<Socket> connect_mesh(const MeshPlan& plan, const Socket& listener, const Cancelled& cancelled,
                                  std::string& problem);
 

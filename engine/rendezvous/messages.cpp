@@ -9,8 +9,7 @@ namespace gpt2 {
 namespace {
 
 constexpr std::string_view kTitle = "gpt2_ranks ", kVersionedTitle = "gpt2_ranks 2\n";
-constexpr std::chrono::milliseconds kLongest =
-    std::chrono::hours(24 * 365); // of an activity: sums of it do not overflow
+constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365); // activity: sums do not overflow
 
 void put(Packer& packer, const Member& member) {
   packer.put(member.process).put_text(member.host).put_text(member.address);
@@ -97,12 +96,12 @@ std::optional<Error> read_error(std::string_view bytes) {
   Unpacker unpacker(bytes);
   const int code = unpacker.take<int>();
   const std::string what = unpacker.take_text(), hint = unpacker.take_text();
-  if (code < 1 || code > 255) return std::nullopt;               // what a process can end with
-  if (what.find('\0') != std::string::npos) return std::nullopt; // an Error would end there
+  if (code < 1 || code > 255) return std::nullopt;               // exit codes
+  if (what.find('\0') != std::string::npos) return std::nullopt; // Error holds a C string
   return if_complete(unpacker, Error(static_cast<ExitCode>(code), what, hint));
 }
 
-// ---- where rank 0 is ----
+// ---- address of rank 0 ----
 
 std::optional<int> read_port(std::string_view text) {
   int port = 0;

@@ -1,5 +1,4 @@
-// What ranks send each other in frames: written and read here. Reading is bounded, and gives nothing for bytes that are
-// no such message.
+// Serialization of the messages between ranks. Reading is bounded and returns nullopt for invalid bytes.
 #pragma once
 
 #include <chrono>
@@ -17,7 +16,7 @@ namespace gpt2 {
 struct Member {
   std::string host; // name
   int process = 0;
-  std::string address; // as numbers, where the others reach it; empty: on the host of rank 0
+  std::string address; // numeric, as seen by other hosts; empty: on the host of rank 0
 };
 
 struct Hello {
@@ -46,10 +45,10 @@ std::optional<Error> read_error(std::string_view bytes);
 
 std::optional<int> read_port(std::string_view text); // "4000": 1 to 65535
 
-// How rank 0 is reached, as text in a file or over MPI:
+// Address of rank 0, as text in a file or over MPI:
 //
 //   gpt2_ranks 2
-//   key HEX             where the ranks have no token
+//   key HEX             if the ranks have no token
 //   port 4000
 //   address 10.0.0.1    one or more
 //   end
@@ -59,9 +58,9 @@ struct Publication {
   std::vector<std::string> addresses;
 };
 std::string to_text(const Publication& publication);
-std::optional<Publication> read_publication(std::string_view text); // nothing: not, or not yet, a whole one
-bool is_publication(std::string_view text);         // of this or an earlier version of the program, by its first word
-bool may_become_publication(std::string_view text); // it is one, or may be one that is still being written
-constexpr size_t kPublicationBytes = 1 << 16;       // at most
+std::optional<Publication> read_publication(std::string_view text); // nullopt: invalid or incomplete
+bool is_publication(std::string_view text);                         // of any version, by its first word
+bool may_become_publication(std::string_view text);                 // is one, or the beginning of one
+constexpr size_t kPublicationBytes = 1 << 16;                       // at most
 
 } // namespace gpt2

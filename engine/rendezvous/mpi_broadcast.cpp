@@ -15,7 +15,7 @@ constexpr int kTextLimit = 1 << 16;
 
 [[noreturn]] void refuse(const std::string& what) {
   throw Error(ExitCode::communication, "rank 0 cannot be found over MPI: " + what,
-              "say where it is: export MASTER_ADDR=HOST to all ranks, or --ranks N --rank R --master HOST");
+              "export MASTER_ADDR=HOST to all ranks, or give --ranks N --rank R --master HOST");
 }
 
 std::string beside_this_library(const char* name) {
@@ -30,7 +30,7 @@ std::string beside_this_library(const char* name) {
 std::string mpi_broadcast(const std::string& text, int ranks) {
   // Never closed: MPI leaves threads and handlers behind.
   void* const module = ::dlopen(beside_this_library(kMpiModule).c_str(), RTLD_NOW | RTLD_GLOBAL);
-  if (!module) refuse(std::string("the module ") + kMpiModule + " is missing (it is built where MPI is installed)");
+  if (!module) refuse(std::string("the module ") + kMpiModule + " is missing (it is built if MPI is installed)");
   const auto broadcast = reinterpret_cast<MpiBroadcast>(::dlsym(module, kMpiBroadcastName));
   if (!broadcast) refuse(std::string(kMpiModule) + " is of another version");
 

@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kTokenHint = "export GPT2_JOB_TOKEN=$(openssl rand -hex 32), the same for all ranks, instead";
 
 [[noreturn]] void refuse_other_file(const std::string& path) {
-  throw Error(ExitCode::usage, path + " exists, and is not a file by which ranks meet: it is left as it is",
+  throw Error(ExitCode::usage, path + " exists and was not written by rank 0 of a job; it is not changed",
               "give --master file:PATH the name of a file that does not exist, or remove this one");
 }
 
@@ -32,7 +32,7 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
-// On NFS a name that was missing a moment ago may stay so for half a minute, unless its folder is opened again.
+// NFS caches a missing name for up to 30 s, unless its folder is opened again.
 void refresh_folder(const std::string& folder) {
   if (DIR* const opened = ::opendir(folder.c_str())) ::closedir(opened);
 }
@@ -49,7 +49,7 @@ struct OpenFile {
   std::string first_bytes;
 };
 
-// A regular file; null: there is no such file.
+// A regular file; null: not found.
 std::unique_ptr<OpenFile> open_file(const std::string& path, int access) {
   const int descriptor =
       uninterrupted([&] { return ::open(path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); });
@@ -61,7 +61,7 @@ std::unique_ptr<OpenFile> open_file(const std::string& path, int access) {
   std::string& bytes = file->first_bytes;
   bytes.resize(kPublicationBytes + 1);
   const ssize_t got = uninterrupted([&] { return ::read(descriptor, bytes.data(), bytes.size()); });
-  if (got < 0 && errno == ESTALE) return nullptr; // NFS: removed meanwhile
+  if (got < 0 && errno == ESTALE) return nullptr; // NFS: removed since open()
   if (got < 0) throw_system_error(ExitCode::usage, "read", path, errno);
   bytes.resize(static_cast<size_t>(got));
   return file;
@@ -69,20 +69,20 @@ std::unique_ptr<OpenFile> open_file(const std::string& path, int access) {
 
 bool is_private(const struct stat& status) { return status.st_uid == ::geteuid() && (status.st_mode & 077) == 0; }
 
-// False: another process has it. Where the file system has no locks, nobody has one.
+// False: another process holds the lock. True also if the file system has no locks.
 bool lock(int descriptor) {
   return uninterrupted([&] { return ::flock(descriptor, LOCK_EX | LOCK_NB); }) == 0 || errno != EWOULDBLOCK;
 }
 
-// Removes the file that an earlier rank 0 left: a whole publication, or the private beginning of one.
+// Removes the file of an earlier rank 0: complete, or truncated and private.
 void remove_stale(const std::string& path) {
-  const auto file = open_file(path, O_RDWR); // NFS locks only what is open for writing
+  const auto file = open_file(path, O_RDWR); // NFS locks only files open for writing
   if (!file) return;
   const std::string& text = file->first_bytes;
   const bool is_torn = is_publication(text) && text.size() <= kPublicationBytes && is_private(file->status);
   if (!read_publication(text) && !is_torn) refuse_other_file(path);
   if (!lock(file->descriptor) || !has_name(file->descriptor, path))
-    refuse_other_job(path); // it waits, or has just replaced it
+    refuse_other_job(path); // waits, or has just replaced the file
   if (::unlink(path.c_str()) != 0) throw_system_error(ExitCode::disk, "replace", path, errno);
 }
 
@@ -97,7 +97,7 @@ void PublishedFile::write(const Publication& publication) {
   if (descriptor_ < 0) throw_system_error(ExitCode::disk, "create", path_, errno);
   lock(descriptor_); // until remove(), or the end of this process
   if (::fstat(descriptor_, &status) != 0 || (!publication.key.empty() && !is_private(status))) {
-    throw Error(ExitCode::usage, path_ + " is on a disk that does not keep who may read a file", kTokenHint);
+    throw Error(ExitCode::usage, path_ + " is on a file system without permissions", kTokenHint);
   }
   const auto put = uninterrupted([&] { return ::write(descriptor_, text.data(), text.size()); });
   if (put != static_cast<ssize_t>(text.size()) || uninterrupted([&] { return ::fsync(descriptor_); }) != 0) {
@@ -121,7 +121,7 @@ std::optional<Publication> PublishedFile::read() const {
   if (file && !may_become_publication(file->first_bytes)) refuse_other_file(path_);
   auto publication = file ? read_publication(file->first_bytes) : std::nullopt;
   if (publication && !publication->key.empty() && !is_private(file->status)) {
-    throw Error(ExitCode::usage, path_ + " was written by another user, or others may read it",
+    throw Error(ExitCode::usage, path_ + " was written by another user, or other users can read it",
                 "remove it if it is yours; or " + std::string(kTokenHint));
   }
   return publication;
@@ -133,7 +133,7 @@ std::string runtime_folder(const std::string& root) {
   const bool made = ::mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST;
   if (!made) throw_system_error(ExitCode::communication, "create folder", folder, errno);
   if (::lstat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || !is_private(status)) {
-    throw Error(ExitCode::communication, folder + " is not a folder of this user alone",
+    throw Error(ExitCode::communication, folder + " is not a private folder of this user",
                 "remove it; or " + std::string(kTokenHint));
   }
   return folder;

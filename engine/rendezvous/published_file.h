@@ -1,5 +1,5 @@
-// A file by which rank 0 publishes its address and the secret: made new, readable by its user alone, removed once all
-// ranks have joined. A file of somebody else is never replaced and never removed.
+// File with the address of rank 0 and the secret: created by rank 0, readable by its user alone, removed after all
+// ranks have joined. Foreign files are never replaced or removed.
 #pragma once
 
 #include <optional>
@@ -18,14 +18,14 @@ class PublishedFile {
 
   const std::string& path() const { return path_; }
 
-  // Rank 0. Locks the file while it is there. The file of an earlier rank 0 is replaced. Error(usage): another file is
-  // there; Error(communication): that of another job that waits; Error(disk).
+  // Rank 0. Locks the file until remove(). Replaces the file of an earlier rank 0. Throws Error(usage) for a foreign
+  // file, Error(communication) for the file of another waiting job, Error(disk).
   void write(const Publication& publication);
-  void remove();      // what write() has made
-  void make_folder(); // for as long as the file is there, unless something else is put into it
+  void remove();      // of write()
+  void make_folder(); // removed with the file, unless it holds other files
 
-  // The others. Nothing: there is no whole file yet. Error(usage): another file is there, or a secret that is not
-  // private.
+  // Other ranks. nullopt: no complete file yet. Throws Error(usage) for a foreign file and for a secret that others can
+  // read.
   std::optional<Publication> read() const;
 
  private:
@@ -34,7 +34,7 @@ class PublishedFile {
   std::optional<PassingFolders> folders_;
 };
 
-// ROOT/gpt2-ranks-UID: a folder that only this user can enter. Error(communication) where it is anything else.
+// ROOT/gpt2-ranks-UID, a folder with mode 0700. Throws Error(communication) if others own or can enter it.
 std::string runtime_folder(const std::string& root = "/tmp");
 
 } // namespace gpt2

@@ -34,7 +34,7 @@ void read_frames(std::string_view bytes, size_t part) {
 
 // A peer's sealed frames, cut from the input; a byte of them is altered, which is noticed before the frame is read.
 void read_sealed_frames(std::string_view bytes, size_t altered) {
-  FrameSeal seal(kKey);
+  FrameMac seal(kKey);
   std::string sent;
   size_t frames = 0;
   for (; bytes.size() > 1; ++frames) {
@@ -45,7 +45,7 @@ void read_sealed_frames(std::string_view bytes, size_t altered) {
   const bool alters = altered > 0 && altered <= sent.size();
   if (alters) sent[altered - 1] = static_cast<char>(sent[altered - 1] ^ 0x20);
   FrameReader reader;
-  reader.expect_seals(kKey);
+  reader.expect_macs(kKey);
   reader.append(sent);
   size_t read = 0;
   while (reader.next()) ++read;
@@ -53,12 +53,12 @@ void read_sealed_frames(std::string_view bytes, size_t altered) {
 }
 
 // Who does not know the secret does not get through, whatever it says, on either side.
-void shake_hands(std::string_view bytes, bool as_caller) {
+void shake_hands(std::string_view bytes, bool as_client) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) return;
   const Socket stranger(ends[0]);
-  Handshake handshake = as_caller ? Handshake::as_caller(Socket(ends[1]), kKey, Purpose::joining, "who")
-                                  : Handshake::as_called(Socket(ends[1]), kKey, Purpose::joining);
+  Handshake handshake = as_client ? Handshake::as_client(Socket(ends[1]), kKey, Purpose::joining, "who")
+                                  : Handshake::as_server(Socket(ends[1]), kKey, Purpose::joining);
   handshake.advance();
   [[maybe_unused]] const ssize_t sent = ::send(stranger.descriptor(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   for (int i = 0; i < 2; ++i) fuzz::require(handshake.advance() != Handshake::State::done);

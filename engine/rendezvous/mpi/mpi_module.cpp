@@ -1,4 +1,4 @@
-// libgpt2_mpi.so: the only code that is linked with MPI. Built where CMake finds MPI, opened at run time.
+// libgpt2_mpi.so: the only code linked with MPI. Built if CMake finds MPI; opened by dlopen.
 #include <mpi.h>
 
 #include <type_traits>

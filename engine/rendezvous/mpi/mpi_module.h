@@ -1,4 +1,4 @@
-// What the optional module offers to the library that opens it.
+// Interface of the optional module libgpt2_mpi.so.
 #pragma once
 
 namespace gpt2 {
@@ -6,7 +6,7 @@ namespace gpt2 {
 constexpr const char* kMpiModule = "libgpt2_mpi.so";
 constexpr const char* kMpiBroadcastName = "gpt2_mpi_broadcast";
 
-// MPI_Init, the `size` bytes of rank 0 to all, MPI_Finalize. Null, or what went wrong.
+// MPI_Init, MPI_Bcast of `size` bytes from rank 0, MPI_Finalize. Returns null, or the error.
 using MpiBroadcast = const char* (*)(char* bytes, int size, int ranks);
 
 } // namespace gpt2

@@ -78,7 +78,7 @@ std::string find_own_checkpoint(const std::string& which) {
 
 const char* const kHint =
     "give a checkpoint, a folder with config.json and model.safetensors, llm.c's .bin, or a name that "
-    "`huggingface-cli download` has fetched (--hf_cache says where)";
+    "`huggingface-cli download` has fetched (--hf_cache: its folder)";
 
 bool has_extension(const std::string& path, const std::string& ending) { return fs::path(path).extension() == ending; }
 

@@ -30,7 +30,7 @@ class PublishedFile {
 
  private:
   const std::string path_;
-  int descriptor_ = -1; // of what write() has made
+  int descriptor_ = -1; // of the file that write() created
   std::optional<PassingFolders> folders_;
 };
 

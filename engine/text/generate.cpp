@@ -83,7 +83,7 @@ class Writer {
     return true;
   }
 
-  // Parallel: 64 rows in sequence would take a third of the GPU's time for them.
+  // In parallel: 64 rows one after another would cost a third of the GPU's time per step.
   void draw_tokens() {
     const auto count = static_cast<std::ptrdiff_t>(rows_.size());
 #pragma omp parallel for schedule(static) if (count > 8)

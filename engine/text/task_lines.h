@@ -12,7 +12,7 @@
 
 namespace gpt2 {
 
-struct BadTask { // what is wrong with a line; read_task_lines() adds file and line
+struct BadTask { // the error in a line; read_task_lines() adds file and line
   std::string what;
 };
 

@@ -202,7 +202,7 @@ class Troubleshooting(unittest.TestCase):
         sections = re.findall(r"^## (\d+)\b", document("docs/troubleshooting.md"), re.MULTILINE)
         self.assertEqual(sorted(sections), sorted(codes))
         for code in codes:
-            self.assertRegex(document("README.md"), rf"(?m)^\| {code} \|")
+            self.assertRegex(document("docs/troubleshooting.md"), rf"(?m)^\| {code} \|")
 
     def test_what_it_quotes_is_said(self):
         sources = [path for pattern in ("engine/**/*.cpp", "engine/**/*.h", "engine/**/*.cu", "tools/**/*")

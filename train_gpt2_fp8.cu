@@ -1,11 +1,12 @@
 // The program: options -> backend -> session -> trainer.run(). No device code: plain C++ on top of the engine's
 // library.
+#include <unistd.h>
+
 #include <iostream>
 #include <memory>
 #include <string>
 
 #include "engine/backend/backend.h"      // defines: open_backend, cuda_version
-#include "engine/dry_run/dry_run.h"      // defines: plan_run, plan_table (--plan)
 #include "engine/logging/terminal.h"     // defines: is_terminal, wants_colour
 #include "engine/options/options.h"      // defines: parse_options
 #include "engine/options/run_plan.h"     // defines: backend_options
@@ -18,6 +19,7 @@
 #include "engine/run/session.h"          // defines: Session
 #include "engine/run/trainer.h"          // defines: Trainer
 #include "engine/system/address_space.h" // defines: refuse_little_address_space
+#include "engine/system/files.h"         // defines: find_in_tree
 #include "engine/system/process.h"       // defines: StopSignal
 #include "engine/system/program.h"       // defines: run_program, Error, ExitCode
 
@@ -54,18 +56,11 @@ ExitCode train_or_evaluate(const CommandLine& command_line, RankGroup& group, Co
   return as_one_of(group, [&] { return Trainer(session).run(); }); // while the model still stands
 }
 
-// Of the ranks that a launcher has started, one speaks; the others have nothing to do.
-ExitCode plan_only(const CommandLine& command_line) {
-  const std::optional<Launch> launch = find_launch(process_environment());
-  const Options& asked = command_line.options;
-  if (launch ? launch->rank > 0 : asked.rank > 0) return ExitCode::done;
-  const PlannedRun planned = plan_run(command_line, planned_ranks(asked, process_environment()), asked.measure);
-  if (asked.json) return print(plan_json(planned));
-  Console console(std::cout, is_terminal(), is_terminal() && wants_colour());
-  for (const std::string& note : planned.notes) console.line("note: " + note, Style::warning);
-  console.table(plan_table(planned));
-  console.line("a plan: nothing was started or written");
-  return ExitCode::done;
+// --plan. bin/plan takes the same arguments.
+[[noreturn]] void become_plan(char** argv) {
+  const std::string program = find_in_tree("bin/plan");
+  if (!program.empty()) ::execv(program.c_str(), argv);
+  throw Error(ExitCode::usage, "cannot start bin/plan, which prints the plan", "build it with make");
 }
 
 ExitCode run(int argc, char** argv, const StopSignal& stop) {
@@ -74,7 +69,7 @@ ExitCode run(int argc, char** argv, const StopSignal& stop) {
   const Options& asked = command_line->options;
   if (asked.print_config) return print(to_explained_toml(asked));
   if (asked.list_checkpoints) return print(describe_checkpoints(checkpoint_dirs(asked)));
-  if (asked.plan) return plan_only(*command_line);
+  if (asked.plan) become_plan(argv);
   if (const int children = ranks_to_start(asked, process_environment()))
     return static_cast<ExitCode>(run_ranks(children, argv)); // the worst of theirs
 

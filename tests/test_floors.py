@@ -147,8 +147,8 @@ class Tree(unittest.TestCase):
         self.assertLessEqual({"gpt2_base", "gpt2_kernels", "gpt2_kernels_cuda", "gpt2_cuda", "gpt2_run"}, set(floors))
         self.assertEqual(floors["gpt2_base"].below, {"gpt2_base"})
         tools = {name for name, floor in floors.items() if any(f.startswith("tools/") for f in floor.folders())}
-        self.assertLessEqual({"gpt2_report", "gpt2_sweep", "gpt2_doctor", "gpt2_prepare_data"}, tools)
-        self.assertEqual(floors["gpt2_dry_run"].below, set(floors) - tools)
+        self.assertLessEqual({"gpt2_plan", "gpt2_report", "gpt2_sweep", "gpt2_doctor", "gpt2_prepare_data"}, tools)
+        self.assertEqual(floors["gpt2_run"].below, set(floors) - tools)
         self.assertEqual(floor_of("kernels/layernorm.h", floors), "gpt2_kernels")
         self.assertEqual(floor_of("kernels/layernorm.cu", floors), "gpt2_kernels_cuda")
         self.assertEqual(floor_of("kernels/device/vector.cuh", floors), "gpt2_kernels_cuda")

@@ -1,4 +1,4 @@
-#include "engine/dry_run/measure.h"
+#include "tools/plan/measure.h"
 
 #include "engine/base/stopwatch.h"
 #include "engine/logging/throughput.h"

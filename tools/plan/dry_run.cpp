@@ -1,12 +1,13 @@
-#include "engine/dry_run/dry_run.h"
+#include "tools/plan/dry_run.h"
 
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
-#include "engine/dry_run/measure.h"
 #include "engine/run/multi_rank.h"
 #include "engine/run/option_notes.h"
 #include "engine/system/files.h"
 #include "engine/system/process.h"
+#include "tools/plan/dry_run_backend.h"
+#include "tools/plan/measure.h"
 
 namespace gpt2 {
 namespace {

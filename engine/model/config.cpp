@@ -9,7 +9,6 @@
 #include "engine/base/error.h"
 #include "engine/base/formatted.h"
 #include "engine/base/nearest_name.h"
-#include "engine/model/model.h"
 
 namespace gpt2 {
 namespace {
@@ -129,20 +128,6 @@ void validate(const GPT2Config& config) {
   if (config.vocab < 1 || config.padded_vocab < config.vocab) {
     refuse_shape("a vocabulary of " + text(config.vocab) + " tokens in " + text(config.padded_vocab) + " rows",
                  "use GPT-2's 50257 tokens in 50304 rows");
-  }
-}
-
-void validate(const ModelOptions& options) {
-  validate(options.config);
-  if (options.batch_size < 1) {
-    throw Error(ExitCode::usage, "--batch_size " + std::to_string(options.batch_size) + " is no batch",
-                "give it a number of sequences from 1 up");
-  }
-  if (options.seq_len < 1 || options.seq_len > options.config.seq_len) {
-    throw Error(ExitCode::usage,
-                "--seq_len " + std::to_string(options.seq_len) + " does not fit a model with " +
-                    std::to_string(options.config.seq_len) + " positions",
-                "give it a number of tokens from 1 to " + std::to_string(options.config.seq_len));
   }
 }
 

@@ -14,7 +14,7 @@ constexpr const char* kPrecision = "use --precision fp8, bf16 or fp32";
 constexpr const char* kMinLr = "use --min_lr_ratio, the last rate divided by --max_lr: 0.1 for 6e-5 after 6e-4";
 
 // Flags with the same meaning and unit are accepted as ours; the others are refused with the hint.
-constexpr FlagAlias kPeerFlags[] = {
+constexpr FlagAlias kFlagAliases[] = {
     // shape
     {"block_size", "seq_len", nullptr},
     {"max_seq_length", "seq_len", nullptr},
@@ -168,23 +168,23 @@ constexpr FlagAlias kPeerFlags[] = {
 // Suggested, not accepted: FP16 is not BF16.
 constexpr struct {
   const char *theirs, *ours;
-} kPeerValues[] = {
+} kValueAliases[] = {
     {"gpu", "cuda"},      {"float16", "bf16"}, {"fp16", "bf16"},  {"half", "bf16"},
     {"bfloat16", "bf16"}, {"float32", "fp32"}, {"float8", "fp8"}, {"constant_with_warmup", "constant"},
 };
 
 } // namespace
 
-std::span<const FlagAlias> flag_aliases() { return kPeerFlags; }
+std::span<const FlagAlias> flag_aliases() { return kFlagAliases; }
 
 const FlagAlias* find_flag_alias(const std::string& name) {
-  const auto* const found = std::find_if(std::begin(kPeerFlags), std::end(kPeerFlags),
+  const auto* const found = std::find_if(std::begin(kFlagAliases), std::end(kFlagAliases),
                                          [&](const FlagAlias& flag) { return name == flag.name; });
-  return found == std::end(kPeerFlags) ? nullptr : found;
+  return found == std::end(kFlagAliases) ? nullptr : found;
 }
 
 const char* find_value_alias(const std::string& word) {
-  for (const auto& value : kPeerValues) {
+  for (const auto& value : kValueAliases) {
     if (word == value.theirs) return value.ours;
   }
   return nullptr;

@@ -39,15 +39,15 @@ void apply_lines(const std::vector<TomlLine>& lines, const std::string& origin, 
   for (const TomlLine& line : lines) {
     const std::string place = origin + ":" + std::to_string(line.line) + ": ";
     const OptionField* field = find_field(line.key);
-    const FlagAlias* const peer = field ? nullptr : find_flag_alias(line.key);
+    const FlagAlias* const alias = field ? nullptr : find_flag_alias(line.key);
     if (!field && retired.contains(line.key)) continue;
-    if (peer && peer->ours) {
-      field = find_field(peer->ours);
-      file.notes.push_back(place + taken_for(line.key, peer->ours));
+    if (alias && alias->ours) {
+      field = find_field(alias->ours);
+      file.notes.push_back(place + taken_for(line.key, alias->ours));
     }
     if (!field)
       throw Error(ExitCode::usage, place + "unknown key " + line.key,
-                  peer ? peer->instead : did_you_mean(line.key, option_names()));
+                  alias ? alias->instead : did_you_mean(line.key, option_names()));
     try {
       field->set(file.options, line.value);
     } catch (const BadValue& bad) {
@@ -152,10 +152,10 @@ Meaning meaning_of(const std::string& typed, std::vector<std::string>& notes) {
     const std::string name = with_underscores(negated ? typed.substr(3) : typed);
     const OptionField* field = find_field(name);
     if (const Action* const action = find_action(name); action && !negated) return {.action = action};
-    const FlagAlias* const peer = field ? nullptr : find_flag_alias(name);
-    if (peer && peer->ours && name.size() > 1) field = find_field(peer->ours);
+    const FlagAlias* const alias = field ? nullptr : find_flag_alias(name);
+    if (alias && alias->ours && name.size() > 1) field = find_field(alias->ours);
     if (!field || (negated && !field->is_switch())) continue;
-    if (peer) notes.push_back(taken_for("--" + typed, (negated ? "--no-" : "--") + field->name));
+    if (alias) notes.push_back(taken_for("--" + typed, (negated ? "--no-" : "--") + field->name));
     return {.field = field, .negated = negated};
   }
   return {};
@@ -202,8 +202,8 @@ Words split_words(int argc, const char* const* argv) {
   const std::string word = other.substr(0, other.find('='));
   if (!word.starts_with('-'))
     throw Error(ExitCode::usage, "unexpected argument '" + other + "'", advice_for_word(other));
-  const FlagAlias* const peer = find_flag_alias(with_underscores(word.substr(word.find_first_not_of('-'))));
-  if (peer && peer->instead) throw Error(ExitCode::usage, "unknown flag " + word, peer->instead);
+  const FlagAlias* const alias = find_flag_alias(with_underscores(word.substr(word.find_first_not_of('-'))));
+  if (alias && alias->instead) throw Error(ExitCode::usage, "unknown flag " + word, alias->instead);
   std::vector<std::string> names;
   for (const Action& action : actions()) names.push_back("--" + action.name);
   for (const OptionField& field : option_fields()) {

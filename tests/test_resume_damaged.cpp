@@ -298,7 +298,7 @@ TEST_CASE("what a run removes while it is read is looked for again, unless a ste
   const Saved saved;
   int attempts = 0;
   const auto load = [&](const std::string& which) {
-    return again_if_removed(which, [&] {
+    return retry_if_removed(which, [&] {
       const ResumePoint point = saved.chosen(which);
       if (++attempts == 1) fs::remove_all(point.checkpoint);
       StateOnlyModel model(7);

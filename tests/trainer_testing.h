@@ -85,7 +85,7 @@ inline Outcome run_cpu(const RunSettings& settings) {
 
 inline RunSettings settled(const CommandLine& line) {
   RankGroup alone;
-  return settle(line, find_resume_point(line, alone));
+  return resolve_settings(line, find_resume_point(line, alone));
 }
 
 // As a command line that gives --resume, --checkpoint_dir and `given` of these options.

@@ -25,7 +25,7 @@ std::string steps_text(const RunPlan& plan, const RunData& data) {
 std::string precision_text(const RunPlan& plan, ObservableModel& model) {
   const Options& o = plan.options;
   if (plan.model.precision != Precision::fp8) return model.precision_label();
-  const std::vector<Fp8TensorStats> stats = model.fp8_stats(); // none before FP8 begins
+  const std::vector<Fp8TensorStats> stats = model.fp8_stats(); // empty before FP8 begins
   const std::vector<int> in_bf16 =
       stats.empty() ? plan.model.fp8.bf16_layers : unquantized_blocks(stats, plan.model.config.layers);
   return model.precision_label() +
@@ -42,7 +42,7 @@ std::string every(int64_t frequency, const std::string& otherwise) {
   return frequency > 0 ? "every " + counted(frequency, "step") : otherwise;
 }
 
-// How so many ranks are started again: words before the program and after its flags.
+// How to launch the same number of ranks: words before the program and after its flags.
 std::pair<std::string, std::string> launch_words(const Launch& launch) {
   const std::string ranks = std::to_string(launch.ranks);
   if (launch.ranks == 1) return {};
@@ -94,13 +94,13 @@ std::string optimizer_text(const RunPlan& plan) {
 }
 
 std::string memory_text(const std::vector<MemoryLine>& lines) {
-  std::string parts, beside;
+  std::string parts, on_host;
   for (const auto& [purpose, bytes, beside_device] : lines) {
-    std::string& list = beside_device ? beside : parts;
+    std::string& list = beside_device ? on_host : parts;
     list += (list.empty() ? "" : ", ") + purpose + " " + format_bytes(static_cast<double>(bytes));
   }
   return format_bytes(static_cast<double>(device_bytes(lines))) + ": " + parts +
-         (beside.empty() ? "" : "; on the host " + beside);
+         (on_host.empty() ? "" : "; on the host " + on_host);
 }
 
 std::vector<TableSection> start_table(const Session& session) {
@@ -129,8 +129,10 @@ std::vector<TableSection> start_table(const Session& session) {
         {"seed", std::to_string(o.seed)}}}};
   if (data.validation) {
     const int64_t used = std::min(plan.eval_sequences, data.validation->sequences());
-    sections[1].rows.push_back({"val data", data_text(*data.validation, data.validation_from) + "; " +
-                                                std::to_string(used) + " evaluated " + every(o.eval_freq, "never")});
+    const std::string evaluated = plan.wants_evaluation()
+                                      ? std::to_string(used) + " evaluated " + every(o.eval_freq, "at the start")
+                                      : "not evaluated (--eval_freq 0)";
+    sections[1].rows.push_back({"val data", data_text(*data.validation, data.validation_from) + "; " + evaluated});
   }
   return sections;
 }

@@ -99,7 +99,7 @@ PlannedRun plan_run(const CommandLine& command_line, int ranks, double measure_s
   RankGroup alone;
   PlannedRun run;
   run.ranks = ranks;
-  run.settings = settle(command_line, find_resume_point(command_line, alone));
+  run.settings = resolve_settings(command_line, find_resume_point(command_line, alone));
   const Options& options = run.settings.options;
   BackendOptions of_backend = backend_options(options);
   const PlannedBackend planned = plan_backend(of_backend);

@@ -54,7 +54,7 @@ void refuse_own_flags(const RunSpec& run, const std::string& origin) {
 // Given options must equal those of the run; the trainer chooses the others.
 void refuse_other_training(const RunSpec& run, const Json& trained_with, const std::string& folder) {
   for (const OptionField& field : option_fields()) {
-    if (!run.given.contains(field.name) || field.of_this_start || field.name == "num_epochs") continue;
+    if (!run.given.contains(field.name) || field.not_stored || field.name == "num_epochs") continue;
     const Json asked = parse_json(field.toml(run.options));
     if (asked == "auto" || !trained_with.contains(field.name) || trained_with[field.name] == asked) continue;
     refuse(folder, field.name, trained_with[field.name].dump(), asked.dump());

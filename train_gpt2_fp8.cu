@@ -6,22 +6,22 @@
 #include <memory>
 #include <string>
 
-#include "engine/backend/backend.h"      // defines: open_backend, cuda_version
-#include "engine/logging/terminal.h"     // defines: is_terminal, wants_colour
-#include "engine/options/options.h"      // defines: parse_options
-#include "engine/options/run_plan.h"     // defines: backend_options
-#include "engine/ranks/rank_group.h"     // defines: RankGroup
-#include "engine/ranks/spawn.h"          // defines: run_ranks (--gpus)
-#include "engine/run/evaluation.h"       // defines: evaluate_only
-#include "engine/run/multi_rank.h"       // defines: join_ranks, run_as_rank
-#include "engine/run/resume_point.h"     // defines: find_resume_point (--resume), describe_checkpoints
-#include "engine/run/run_settings.h"     // defines: resolve_settings
-#include "engine/run/session.h"          // defines: Session
-#include "engine/run/trainer.h"          // defines: Trainer
-#include "engine/system/address_space.h" // defines: refuse_little_address_space
-#include "engine/system/files.h"         // defines: find_in_tree
-#include "engine/system/process.h"       // defines: StopSignal
-#include "engine/system/program.h"       // defines: run_program, Error, ExitCode
+#include "engine/backend/backend.h"       // defines: open_backend, cuda_version
+#include "engine/logging/terminal.h"      // defines: is_terminal, wants_colour
+#include "engine/options/parse_options.h" // defines: parse_options
+#include "engine/options/run_plan.h"      // defines: backend_options
+#include "engine/ranks/rank_group.h"      // defines: RankGroup
+#include "engine/ranks/spawn.h"           // defines: run_ranks (--gpus)
+#include "engine/run/evaluation.h"        // defines: evaluate_only
+#include "engine/run/rank_start.h"        // defines: join_ranks, run_as_rank
+#include "engine/run/resume_point.h"      // defines: find_resume_point (--resume), describe_checkpoints
+#include "engine/run/run_settings.h"      // defines: resolve_settings
+#include "engine/run/session.h"           // defines: Session
+#include "engine/run/trainer.h"           // defines: Trainer
+#include "engine/system/address_space.h"  // defines: refuse_little_address_space
+#include "engine/system/files.h"          // defines: find_in_tree
+#include "engine/system/process.h"        // defines: StopSignal
+#include "engine/system/program.h"        // defines: run_program, Error, ExitCode
 
 namespace {
 

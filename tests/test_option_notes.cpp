@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "engine/options/option_fields.h"
+#include "engine/options/parse_options.h"
 #include "tests/contains.h"
 #include "tests/parse_words.h"
 

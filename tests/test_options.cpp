@@ -1,4 +1,4 @@
-#include "engine/options/options.h"
+#include "engine/options/parse_options.h"
 
 #include <doctest/doctest.h>
 

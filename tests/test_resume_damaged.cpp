@@ -16,6 +16,7 @@
 #include "engine/checkpoint/search.h"
 #include "engine/checkpoint/verify.h"
 #include "engine/hdf5/handle.h"
+#include "engine/options/parse_options.h"
 #include "engine/run/resume_point.h"
 #include "engine/system/files.h"
 #include "engine/system/program.h"

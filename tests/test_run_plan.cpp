@@ -8,6 +8,7 @@
 #include "engine/backend/roofline.h"
 #include "engine/base/divisors.h"
 #include "engine/options/help.h"
+#include "engine/options/parse_options.h"
 #include "tests/expect_error.h"
 
 using namespace gpt2;

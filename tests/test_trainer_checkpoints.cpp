@@ -9,6 +9,7 @@
 
 #include "engine/checkpoint/names.h"
 #include "engine/checkpoint/search.h"
+#include "engine/options/parse_options.h"
 #include "engine/system/folder_lock.h"
 #include "tests/checkpoint_testing.h"
 #include "tests/expect_error.h"

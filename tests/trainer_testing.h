@@ -15,6 +15,7 @@
 
 #include "engine/data/shard.h"
 #include "engine/options/option_fields.h"
+#include "engine/options/parse_options.h"
 #include "engine/run/trainer.h"
 #include "tests/contains.h"
 #include "tests/temporary_folder.h"

@@ -3,7 +3,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/logging/terminal.h"
-#include "engine/options/options.h"
+#include "engine/options/parse_options.h"
 #include "engine/system/process.h"
 #include "engine/system/program.h"
 #include "tools/plan/dry_run.h"

@@ -136,6 +136,10 @@ std::string blocks_text(const GPT2Config& config) {
          counted(config.channels, "channel");
 }
 
+std::string shape_text(const GPT2Config& config) {
+  return blocks_text(config) + ", sequences of " + std::to_string(config.seq_len);
+}
+
 int64_t parameter_count(const GPT2Config& config) {
   const int64_t C = config.channels;
   const int64_t block = 12 * C * C + 13 * C; // 4 matrices (3 + 1 + 4 + 4) C^2, their biases 9 C, two LayerNorms 4 C

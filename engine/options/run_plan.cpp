@@ -321,4 +321,9 @@ RunPlan make_plan(const Options& options, const GPT2Config& config, Precision pr
   return plan;
 }
 
+std::vector<std::string> checkpoint_dirs(const Options& options) {
+  if (options.checkpoint_dir.empty()) return default_checkpoint_dirs();
+  return {options.checkpoint_dir};
+}
+
 } // namespace gpt2

@@ -76,4 +76,7 @@ ModelOptions steady_state(ModelOptions options);
 RunPlan make_plan(const Options& options, const GPT2Config& config, Precision precision, int64_t train_sequences,
                   Backend& backend, int ranks);
 
+// Folders to search for checkpoints: --checkpoint_dir, or without it every default one.
+std::vector<std::string> checkpoint_dirs(const Options& options);
+
 } // namespace gpt2

@@ -3,17 +3,19 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/base/toml.h"
 #include "engine/checkpoint/names.h"
 #include "engine/checkpoint/search.h"
 #include "engine/checkpoint/verify.h"
 #include "engine/options/option_fields.h"
+#include "engine/options/parse_options.h"
 #include "engine/options/run_plan.h"
 #include "engine/ranks/agreement.h"
-#include "engine/run/multi_rank.h"
-#include "engine/run/run_settings.h"
+#include "engine/run/rank_start.h"
 
 namespace gpt2 {
 namespace {
@@ -168,6 +170,32 @@ ResumePoint find_point(const CommandLine& line, RankGroup& group) {
   return point;
 }
 
+// ---- the log of a run ----
+
+// The line that the last start of the run wrote to its log; "": none.
+std::string last_run_line(const std::string& log_folder) {
+  std::ifstream file(log_folder + "/metrics.jsonl");
+  std::string last;
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("{\"type\":\"run\"")) last = line;
+  return last;
+}
+
+// The value of an option in such a line; TOML and JSON quote alike. "": not found.
+std::string option_in(const std::string& run_line, const std::string& name) {
+  const std::string key = "\"" + name + "\":\"";
+  const size_t options = run_line.find("\"options\":{"), begin = run_line.find(key, options);
+  if (options == std::string::npos || begin == std::string::npos) return "";
+  size_t end = begin + key.size();
+  while (end < run_line.size() && run_line[end] != '"') end += run_line[end] == '\\' ? 2 : 1;
+  try {
+    const std::string quoted = run_line.substr(begin + key.size() - 1, end + 2 - begin - key.size());
+    return read_toml("x = " + quoted, "metrics.jsonl").front().value;
+  } catch (const Error&) {
+    return "";
+  }
+}
+
 // ---- a list of checkpoints ----
 
 // "-" without a loss of a known step; a loss of another step names that step.
@@ -190,11 +218,6 @@ std::optional<ResumePoint> find_resume_point(const CommandLine& line, RankGroup&
   const std::string& which = line.options.resume;
   if (which.empty()) return std::nullopt;
   return retry_if_removed(which, [&] { return find_point(line, group); });
-}
-
-std::vector<std::string> checkpoint_dirs(const Options& options) {
-  if (options.checkpoint_dir.empty()) return default_checkpoint_dirs();
-  return {options.checkpoint_dir};
 }
 
 std::string describe_checkpoints(const std::vector<std::string>& checkpoint_dirs) {
@@ -225,6 +248,20 @@ std::string describe_checkpoints(const std::vector<std::string>& checkpoint_dirs
         std::string(line) + " | " + info.path + (info.latest ? " (latest)" : "") + (info.best ? " (best)" : "") + "\n";
   }
   return out;
+}
+
+LoggedRun last_logged_run(const std::string& log_folder) {
+  const std::string line = last_run_line(log_folder);
+  return {.checkpoint_dir = option_in(line, "checkpoint_dir"), .run_name = option_in(line, "run_name")};
+}
+
+bool is_log_of(const std::string& run_name, const std::string& log_folder) {
+  return !run_name.empty() && last_logged_run(log_folder).run_name == run_name;
+}
+
+fs::path canonical_path(const std::string& path) {
+  std::error_code ignored;
+  return fs::weakly_canonical(path, ignored);
 }
 
 } // namespace gpt2

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/options/options.h"
+#include "engine/options/parse_options.h"
 #include "engine/ranks/rank_group.h"
 
 namespace gpt2 {
@@ -49,10 +50,18 @@ auto retry_if_removed(const std::string& which, const Read& read) {
   }
 }
 
-// Folders to search for checkpoints: --checkpoint_dir, or without it every default one.
-std::vector<std::string> checkpoint_dirs(const Options& options);
-
 // --list_checkpoints: one line per checkpoint below the name of its run; the run that saved last comes last.
 std::string describe_checkpoints(const std::vector<std::string>& checkpoint_dirs);
+
+// From the last "run" line of metrics.jsonl; empty: none.
+struct LoggedRun {
+  std::string checkpoint_dir, run_name;
+};
+LoggedRun last_logged_run(const std::string& log_folder);
+
+// Does the folder hold the log of a run of this name?
+bool is_log_of(const std::string& run_name, const std::string& log_folder);
+
+std::filesystem::path canonical_path(const std::string& path); // the path need not exist
 
 } // namespace gpt2

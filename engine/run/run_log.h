@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "engine/logging/metrics.h"
+#include "engine/logging/step_report.h"
 #include "engine/logging/tensorboard.h"
 #include "engine/model/model.h"
 #include "engine/options/run_plan.h"
 #include "engine/ranks/rank_group.h"
 #include "engine/run/fp8_monitor.h"
-#include "engine/run/summary.h"
 #include "engine/text/task_scores.h"
 
 namespace gpt2 {

@@ -9,10 +9,11 @@
 #include "engine/checkpoint/names.h"
 #include "engine/checkpoint/search.h"
 #include "engine/checkpoint/verify.h"
+#include "engine/options/parse_options.h"
 #include "engine/options/run_plan.h"
 #include "engine/run/init_from.h"
-#include "engine/run/multi_rank.h"
-#include "engine/run/summary.h"
+#include "engine/run/rank_start.h"
+#include "engine/run/resume_command.h"
 #include "engine/system/folder_lock.h"
 
 namespace gpt2 {
@@ -49,35 +50,11 @@ Options without_places(Options stored, const ResumePoint& point) {
 
 // ---- whose log is it? ----
 
-// The line that the last start of the run wrote to its log; "": none.
-std::string last_run_line(const std::string& log_folder) {
-  std::ifstream file(log_folder + "/metrics.jsonl");
-  std::string last;
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("{\"type\":\"run\"")) last = line;
-  return last;
-}
-
-// The value of an option in such a line; TOML and JSON quote alike. "": not found.
-std::string option_in(const std::string& run_line, const std::string& name) {
-  const std::string key = "\"" + name + "\":\"";
-  const size_t options = run_line.find("\"options\":{"), begin = run_line.find(key, options);
-  if (options == std::string::npos || begin == std::string::npos) return "";
-  size_t end = begin + key.size();
-  while (end < run_line.size() && run_line[end] != '"') end += run_line[end] == '\\' ? 2 : 1;
-  try {
-    const std::string quoted = run_line.substr(begin + key.size() - 1, end + 2 - begin - key.size());
-    return read_toml("x = " + quoted, "metrics.jsonl").front().value;
-  } catch (const Error&) {
-    return "";
-  }
-}
-
 // Another folder with checkpoints continues this log: this run must not cut its lines.
 bool is_log_of_another(const RunPlace& place) {
-  const std::string line = last_run_line(place.logs());
-  const std::string dir = option_in(line, "checkpoint_dir"), folder = dir + "/" + option_in(line, "run_name");
-  return !dir.empty() && canonical_path(folder) != canonical_path(place.checkpoints()) &&
+  const LoggedRun logged = last_logged_run(place.logs());
+  const std::string folder = logged.checkpoint_dir + "/" + logged.run_name;
+  return !logged.checkpoint_dir.empty() && canonical_path(folder) != canonical_path(place.checkpoints()) &&
          !checkpoints_in(folder).empty();
 }
 
@@ -229,15 +206,6 @@ void refuse_taken_name(const RunPlace& place) {
                     std::to_string(step_of(there.back())),
                 "give another --run_name, or resume that run: " + resume_command(folder));
   }
-}
-
-bool is_log_of(const std::string& run_name, const std::string& log_folder) {
-  return !run_name.empty() && option_in(last_run_line(log_folder), "run_name") == run_name;
-}
-
-fs::path canonical_path(const std::string& path) {
-  std::error_code ignored;
-  return fs::weakly_canonical(path, ignored);
 }
 
 } // namespace gpt2

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/model/config.h"
-#include "engine/options/options.h"
+#include "engine/options/parse_options.h"
 #include "engine/pretrained/weight_source.h"
 #include "engine/ranks/rank_group.h"
 #include "engine/run/resume_point.h"
@@ -45,10 +45,5 @@ RunPlace agree_on_place(const RunSettings& settings, const GPT2Config& config, P
 
 // Throws Error(usage) if a new run or a branch has the name of a run that has checkpoints.
 void refuse_taken_name(const RunPlace& place);
-
-// Does the folder hold the log of a run of this name?
-bool is_log_of(const std::string& run_name, const std::string& log_folder);
-
-std::filesystem::path canonical_path(const std::string& path); // the path need not exist
 
 } // namespace gpt2

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "engine/run/resume_command.h"
 #include "engine/run/summary.h"
 
 namespace gpt2 {

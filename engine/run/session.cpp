@@ -11,6 +11,7 @@
 #include "engine/data/dataset_manifest.h"
 #include "engine/data/shard.h"
 #include "engine/data/shard_overlap.h"
+#include "engine/options/parse_options.h"
 #include "engine/run/multi_rank.h"
 #include "engine/run/option_notes.h"
 #include "engine/run/summary.h"

@@ -18,7 +18,6 @@ namespace gpt2 {
 struct Session;
 
 // Rows of the table, shared with --plan.
-std::string shape_text(const GPT2Config& config); // "12 layers, 12 heads, 768 channels, sequences of 1024"
 std::string data_text(const Dataset& dataset, const std::string& source);
 std::string batch_text(const RunPlan& plan);
 std::string optimizer_text(const RunPlan& plan);
@@ -30,10 +29,6 @@ std::string fp8_line(const Session& session); // "FP8 Training Enabled: hybrid (
 std::string skip_line(int64_t step, Verdict verdict, int in_a_row, int limit);
 std::string validation_line(int64_t step, double loss, bool is_best, double best_loss);
 std::string hellaswag_line(int64_t step, const Accuracy& scores);
-// "./train_gpt2_fp8 --resume checkpoints_fp8/RUN"; ends with "--max_lr 3e-4" to resume at half the rate.
-// Includes the launcher with the current number of ranks.
-std::string resume_command(const std::string& checkpoint, const Options& options = {},
-                           std::optional<double> max_lr = std::nullopt);
 std::string closing_lines(const Session& session); // steps and tokens; the loss if the last step was evaluated
 
 std::string reason_of(Verdict skipped); // "its loss is an outlier (--skip_loss_z)"

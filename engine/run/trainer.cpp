@@ -9,6 +9,7 @@
 #include "engine/base/utf8.h"
 #include "engine/ranks/agreement.h"
 #include "engine/run/evaluation.h"
+#include "engine/run/resume_command.h"
 #include "engine/run/summary.h"
 #include "engine/text/generate.h"
 

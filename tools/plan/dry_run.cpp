@@ -2,6 +2,7 @@
 
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
+#include "engine/options/parse_options.h"
 #include "engine/run/multi_rank.h"
 #include "engine/run/option_notes.h"
 #include "engine/system/files.h"

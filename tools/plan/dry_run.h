@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/logging/console.h"
+#include "engine/options/parse_options.h"
 #include "engine/rendezvous/launcher.h"
 #include "engine/run/session.h"
 #include "tools/plan/run_cost.h"

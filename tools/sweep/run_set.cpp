@@ -20,6 +20,7 @@
 #include "engine/base/toml.h"
 #include "engine/checkpoint/search.h"
 #include "engine/options/option_fields.h"
+#include "engine/options/parse_options.h"
 #include "engine/system/files.h"
 #include "engine/system/folder_lock.h"
 #include "tools/common/child_process.h"

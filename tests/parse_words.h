@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/options/options.h"
+#include "engine/options/parse_options.h"
 
 namespace gpt2 {
 

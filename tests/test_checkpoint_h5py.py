@@ -18,7 +18,7 @@ except ImportError as error:
     print(f"skipped: {error} (apt install python3-h5py)")
     sys.exit(77)
 
-DOCUMENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs", "checkpoints.md")
+DOCUMENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs", "checkpoint_format.md")
 
 
 def check(found, expected, what):
@@ -60,7 +60,7 @@ def check_file(file):
 
 
 def documented(name):
-    """A function out of docs/checkpoints.md."""
+    """A function out of docs/checkpoint_format.md."""
     with open(DOCUMENT, encoding="utf-8") as file:
         block = re.search(r"^```python\n(.*?)^```$", file.read(), re.MULTILINE | re.DOTALL).group(1)
     names = {}

@@ -181,7 +181,7 @@ class CommandLine(unittest.TestCase):
         self.succeed(*TINY, "--max_steps", "10", "--max_lr", "1e-3")
         out = self.succeed("--resume", "latest", "--max_steps", "20", "--max_lr", "2e-3")
         self.assertIn("note: changed since the checkpoint: max_steps 10 -> 20, max_lr 0.001 -> 0.002\n", out)
-        self.assertRegex(out, r"note: the learning rate climbs again: 1\.00e-04 at the checkpoint, \S+ at step 11\n")
+        self.assertRegex(out, r"note: the learning rate rises again: 1\.00e-04 at the checkpoint, \S+ at step 11\n")
 
     def test_eval_only(self):
         out = self.succeed(*TINY, "--eval_only")
@@ -212,7 +212,7 @@ class CommandLine(unittest.TestCase):
         for note in ("--max_iters is --max_steps here", "--learning-rate is --max_lr here",
                      "--cuda_graph has no effect on the CPU"):
             self.assertIn(f"note: {note}\n", out)
-        self.fail_with(2, "--gradient_accumulation_steps", "4", says=["--target_batch_size says sequences per step"])
+        self.fail_with(2, "--gradient_accumulation_steps", "4", says=["use --target_batch_size, sequences per step"])
         self.fail_with(2, "configs/nano.toml", says=["use --config configs/nano.toml"])
         path = self.write("tiny.yaml", "max_steps: 1\nrun_name: from yaml\n")
         self.assertIn('run_name = "from yaml"\n', self.succeed("--config", path, "--print_config"))
@@ -221,7 +221,7 @@ class CommandLine(unittest.TestCase):
         train = self.write("train.bin", shard(list(range(100))))
         out = self.succeed(*TINY, "--train_data", train)
         self.assertIn("note: the default of 1200 steps would pass over this data 400 times: stopping after 120 steps, "
-                      "40 epochs; --max_steps or --num_epochs says otherwise\n", out)
+                      "40 epochs; --max_steps or --num_epochs overrides it\n", out)
         self.assertIn("done: 120 steps", out)
         self.fail_with(2, *TINY, "--run_name", "two", "--train_data", train, "--target_batch_size", "14",
                        says=["more than the 12 sequences", "--target_batch_size 12"])
@@ -316,7 +316,7 @@ class CommandLine(unittest.TestCase):
         self.fail_with(4, "--resume", "latest", "--run_name", "three", says=["checkpoints_fp8/three"])
         os.remove(os.path.join(self.folder, "checkpoints_fp8/latest"))
         self.fail_with(4, "--resume", "1", says=["several runs", "by its path: checkpoints_fp8/one/step_00000001, checkpoints_fp8/two/step_00000001"])
-        self.fail_with(2, *TINY, "--run_name", "latest", says=["'latest' is a name that checkpoints use"])
+        self.fail_with(2, *TINY, "--run_name", "latest", says=["'latest' is reserved for checkpoints"])
 
     def move_to_bf16(self, run):
         """As if it had been trained in BF16: only a GPU can."""
@@ -464,7 +464,7 @@ class CommandLine(unittest.TestCase):
             code, out, error = self.interrupt(run, number)
             self.assertEqual(code, 75, error)
             self.assertIn(f"{PROGRAM} --resume checkpoints_fp8/{run}\n", out)
-            self.assertEqual(error, "stopping after this step; again to quit now\n")
+            self.assertEqual(error, "stopping after this step; Ctrl-C again to quit now\n")
             stopped = int(re.search(r"stopped at step (\d+)", out).group(1))
             out = self.succeed("--resume", "latest", "--max_steps", str(stopped + 1))
             self.assertIn(f"resumed checkpoints_fp8/{run}/step_{stopped:08d}", out)
@@ -474,12 +474,12 @@ class CommandLine(unittest.TestCase):
         for number in (signal.SIGTERM, signal.SIGINT):
             code, out, error = self.interrupt(f"run-{int(number)}", number, number)
             self.assertEqual(code, 75, error)
-            self.assertIn(", saved; this goes on from here:", out)
+            self.assertIn(", saved; resume with:", out)
 
     def test_a_signal_after_another_one_saves(self):
         code, out, error = self.interrupt("run", signal.SIGUSR1, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         self.assertEqual(code, 75, error)
-        self.assertIn(", saved; this goes on from here:", out)
+        self.assertIn(", saved; resume with:", out)
 
     def test_a_signal_before_the_first_step(self):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
@@ -492,7 +492,7 @@ class CommandLine(unittest.TestCase):
                     caught = int(re.search(r"SigCgt:\s*(\w+)", status.read()).group(1), 16)
             process.send_signal(number)
             self.assertEqual(process.wait(timeout=20), 75)
-            self.assertEqual(process.stderr.read(), "stopped before the first step: there is nothing to save\n")
+            self.assertEqual(process.stderr.read(), "stopped before the first step: nothing to save\n")
             for stream in (process.stdin, process.stdout, process.stderr):
                 stream.close()
 

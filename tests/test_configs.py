@@ -95,7 +95,7 @@ class Configs(unittest.TestCase):
             self.assertIn("step    2 ", done.stdout)
 
     def test_the_readme_names_them_all(self):
-        with open(os.path.join(ROOT, "README.md")) as file:
+        with open(os.path.join(ROOT, "configs", "README.md")) as file:
             readme = file.read()
         for name in CONFIGS:
             self.assertTrue(f"`{name}`" in readme, name)

@@ -109,7 +109,7 @@ TEST_CASE("colours only where they are wanted") {
 }
 
 TEST_CASE("the time left does not count the first steps, and counts what lies between steps") {
-  Pace pace;
+  StepTimes pace;
   CHECK(pace.step_seconds() == 0);
   pace.step(30); // compiles
   CHECK(pace.eta_seconds(10) == 300);
@@ -122,7 +122,7 @@ TEST_CASE("the time left does not count the first steps, and counts what lies be
   CHECK(pace.eta_seconds(10) == doctest::Approx(15));
   for (int i = 0; i < 200; ++i) pace.step(2); // the machine got busy
   CHECK(pace.eta_seconds(10) == doctest::Approx(25));
-  pace.other_steps_follow();
+  pace.step_kind_changed();
   pace.step(9); // compiles, too
   CHECK(pace.step_seconds() == 2);
   for (int i = 0; i < 3; ++i) pace.step(1);
@@ -134,11 +134,11 @@ TEST_CASE("a spike stands out, a falling loss and its noise do not") {
   int marked = 0;
   for (int step = 0; step < 500; ++step) {
     const double noise = 0.05 * std::sin(step * 12.9898);
-    marked += detector.stands_out(3 + 8 * std::exp(-step / 50.0) + noise);
+    marked += detector.is_spike(3 + 8 * std::exp(-step / 50.0) + noise);
   }
   CHECK(marked == 0);
-  CHECK(detector.stands_out(19.3));
-  CHECK(detector.stands_out(std::numeric_limits<double>::quiet_NaN()));
+  CHECK(detector.is_spike(19.3));
+  CHECK(detector.is_spike(std::numeric_limits<double>::quiet_NaN()));
 }
 
 TEST_CASE("--log_freq: every step in a file, about one line a second on a terminal, and always what stands out") {

@@ -105,7 +105,39 @@ def find_violations(root):
     return violations
 
 
+def unit_of(path, files):
+    """A header with the sources that implement it: kernels/gelu.h, gelu.cu and gelu_cpu.cpp are kernels/gelu."""
+    stem = os.path.splitext(path)[0]
+    for candidate in (stem, stem.removesuffix("_cpu")):
+        if candidate + ".h" in files or candidate + ".cuh" in files:
+            return candidate
+    return stem
+
+
+def find_circles(root):
+    """Groups of units that include each other, directly or through others."""
+    files = set(our_files(root))
+    uses = {unit_of(path, files): set() for path in files}
+    for path in files:
+        with open(os.path.join(root, path)) as file:
+            included = {match[1] or match[2] for match in map(INCLUDE.match, file) if match}
+        uses[unit_of(path, files)] |= {unit_of(other, files) for other in included & files}
+    reached = {}
+    for unit in uses:
+        reached[unit], waiting = set(), [unit]
+        while waiting:
+            new = uses[waiting.pop()] - reached[unit]
+            reached[unit] |= new
+            waiting += new
+    circles = {frozenset(other for other in reached[unit] if unit in reached[other]) for unit in uses}
+    return sorted(sorted(circle) for circle in circles if len(circle) > 1)
+
+
 class Tree(unittest.TestCase):
+    def test_no_circle_of_more_than_two_units(self):
+        circles = [" ".join(circle) for circle in find_circles(ROOT) if len(circle) > 2]
+        self.assertEqual(circles, [], "\n" + "\n".join(circles))
+
     def test_no_file_includes_upwards(self):
         violations = find_violations(ROOT)
         self.assertEqual(violations, [], "\n" + "\n".join(violations))
@@ -115,8 +147,8 @@ class Tree(unittest.TestCase):
         self.assertLessEqual({"gpt2_base", "gpt2_kernels", "gpt2_kernels_cuda", "gpt2_cuda", "gpt2_run"}, set(floors))
         self.assertEqual(floors["gpt2_base"].below, {"gpt2_base"})
         tools = {name for name, floor in floors.items() if any(f.startswith("tools/") for f in floor.folders())}
-        self.assertLessEqual({"gpt2_report", "gpt2_sweep", "gpt2_doctor", "gpt2_prepare_data"}, tools)
-        self.assertEqual(floors["gpt2_dry_run"].below, set(floors) - tools)
+        self.assertLessEqual({"gpt2_plan", "gpt2_report", "gpt2_sweep", "gpt2_doctor", "gpt2_prepare_data"}, tools)
+        self.assertEqual(floors["gpt2_run"].below, set(floors) - tools)
         self.assertEqual(floor_of("kernels/layernorm.h", floors), "gpt2_kernels")
         self.assertEqual(floor_of("kernels/layernorm.cu", floors), "gpt2_kernels_cuda")
         self.assertEqual(floor_of("kernels/device/vector.cuh", floors), "gpt2_kernels_cuda")
@@ -172,6 +204,15 @@ class ItsOwnRules(unittest.TestCase):
 
     def test_nobody_includes_a_tool(self):
         self.check_caught("kernels/op.cu", '#include "tools/shared.h"')
+
+    def test_a_circle_is_found(self):
+        self.write("engine/base/a.h", '#include "engine/base/b.h"')
+        self.write("engine/base/b.cpp", '#include "engine/base/b.h"\n#include "engine/base/c.h"')
+        self.write("engine/base/b.h", "")
+        self.write("engine/base/c.h", "")
+        self.assertEqual(find_circles(self.root), [])
+        self.write("engine/base/c.h", '#include "engine/base/a.h"')
+        self.assertEqual(find_circles(self.root), [["engine/base/a", "engine/base/b", "engine/base/c"]])
 
     def test_paths_start_at_the_root(self):
         self.check_caught("kernels/op.cu", '#include "contract.h"')

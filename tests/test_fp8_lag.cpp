@@ -18,7 +18,7 @@ Fp8TensorStats tensor(const std::string& name, double saturated, float amax = 1.
 }
 
 std::string told(Fp8LagWatch& watch, int64_t step, const std::vector<Fp8TensorStats>& stats) {
-  const auto warning = watch.look(step, stats);
+  const auto warning = watch.check(step, stats);
   return warning ? warning->text : "";
 }
 
@@ -38,7 +38,7 @@ TEST_CASE("saturation that comes back is told once for a kind of tensor: twice i
   Fp8LagWatch watch({.fp8 = {}, .layers = 12, .warmup_steps = 30});
   CHECK(told(watch, 10, {tensor("h.3/fc/grad", kShare)}).empty()); // once is nothing
   CHECK(told(watch, 20, {tensor("h.3/fc/grad", 0)}).empty());
-  const auto warning = watch.look(30, std::vector{tensor("h.3/fc/grad", kShare, 3.1f), tensor("h.4/fc/grad", 0.001)});
+  const auto warning = watch.check(30, std::vector{tensor("h.3/fc/grad", kShare, 3.1f), tensor("h.4/fc/grad", 0.001)});
   REQUIRE(warning);
   CHECK(warning->tensor == "h.3/fc/grad");
   CHECK(warning->saturated == kShare);
@@ -50,8 +50,8 @@ TEST_CASE("saturation that comes back is told once for a kind of tensor: twice i
   for (int64_t step = 200; step < 400; step += 10) {
     CHECK(told(watch, step, {tensor("h.3/fc/grad", kShare), tensor("h.0/qkv/act", kShare)}).empty() == (step != 220));
   }
-  CHECK(watch.looks("fc/grad") == 22);
-  CHECK(watch.looks("fc/act") == 0);
+  CHECK(watch.saturated_checks("fc/grad") == 22);
+  CHECK(watch.saturated_checks("fc/act") == 0);
   CHECK(contains(watch.lines(), "  the scale of fc/grad lags: "));
   CHECK(contains(watch.lines(), "  the scale of qkv/act lags: "));
 }
@@ -68,8 +68,8 @@ TEST_CASE("what is rare, far apart, of fixed scale or not finite is no lag") {
               .empty());
   }
   CHECK(watch.lines().empty());
-  CHECK(watch.looks("fc/act") == 0);
-  CHECK(watch.looks("proj/act") == 24);
+  CHECK(watch.saturated_checks("fc/act") == 0);
+  CHECK(watch.saturated_checks("proj/act") == 24);
 }
 
 TEST_CASE("many kinds share a line, and the next line waits") {

@@ -18,7 +18,7 @@ Fp8TensorStats tensor(const std::string& name, double saturated, float amax = 1.
 
 std::string findings_of(Fp8Guard& guard, const std::vector<Fp8TensorStats>& stats) { // "7: reason; "
   std::string text;
-  for (const auto& [layer, reason] : guard.look(stats)) text += std::to_string(layer) + ": " + reason + "; ";
+  for (const auto& [layer, reason] : guard.check(stats)) text += std::to_string(layer) + ": " + reason + "; ";
   return text;
 }
 
@@ -92,14 +92,14 @@ TEST_CASE("the health table joins layers and names the tensors in trouble") {
       {testing::named("h.2/fcproj/act"), Fp8Format::e4m3, 1e4f, 0.02f, 0.0, 0.7},  // an outlier's scale: more than that
       {testing::named("lm_head/grad"), Fp8Format::e5m2, 0.0f, 16384.0f, 0.0, 0.0, true}};
   Fp8LagWatch lag({.fp8 = {}, .layers = 2, .warmup_steps = 20});
-  for (const int64_t step : {10, 20}) lag.look(step, stats);
+  for (const int64_t step : {10, 20}) lag.check(step, stats);
   const std::string table = fp8_health_table(stats, lag);
   CHECK(contains(table, "1.00e+00..4.00e+00"));
-  CHECK(contains(table, "look at h.1/fc/act: 5.00% saturated, 2.00% flushed"));
-  CHECK_FALSE(contains(table, "look at h.0"));
-  CHECK(contains(table, "look at h.1/fc/grad: 0.00% saturated, 40.00% flushed"));
-  CHECK_FALSE(contains(table, "look at h.1/fcproj/act"));
-  CHECK(contains(table, "look at h.2/fcproj/act: 0.00% saturated, 70.00% flushed"));
+  CHECK(contains(table, "check h.1/fc/act: 5.00% saturated, 2.00% flushed"));
+  CHECK_FALSE(contains(table, "check h.0"));
+  CHECK(contains(table, "check h.1/fc/grad: 0.00% saturated, 40.00% flushed"));
+  CHECK_FALSE(contains(table, "check h.1/fcproj/act"));
+  CHECK(contains(table, "check h.2/fcproj/act: 0.00% saturated, 70.00% flushed"));
   CHECK(contains(table, "  70.0000%"));
   CHECK(contains(table, "    5.0000%    2.0000%       2\n")); // lagged: two looks
   CHECK(contains(table, "\n  the scale of fc/act lags: 5% of h.1/fc/act saturated at step 20, in the warm-up"));

@@ -44,7 +44,7 @@ TEST_CASE("a full disk: one warning, no torn record, and the log goes on when th
   log.flush();
   CHECK(read_text_file(path) == "first\nlater\nlater\n");
   REQUIRE(warnings.lines.size() == 2);
-  CHECK(contains(warnings.lines[0], "cannot write " + path + ": File too large; the run goes on"));
+  CHECK(contains(warnings.lines[0], "cannot write " + path + ": File too large; the run continues"));
   CHECK(warnings.lines[1] == path + " is written again; 5 records are missing");
 }
 

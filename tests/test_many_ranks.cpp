@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "engine/run/resume_command.h"
 #include "engine/run/summary.h"
 #include "tests/contains.h"
 #include "tests/ranks_testing.h"
@@ -74,7 +75,7 @@ TEST_CASE("shares of FP8 are those of all ranks") {
     mine.amax = 3;
     mine.saturated = group.rank() == 0 ? 0.0 : 0.5;
     mine.flushed = group.rank() == 0 ? 0.25 : 0.75;
-    const std::vector<Fp8TensorStats> all = over_ranks(group, {mine});
+    const std::vector<Fp8TensorStats> all = average_over_ranks(group, {mine});
     CHECK(all[0].saturated == 0.25);
     CHECK(all[0].flushed == 0.5);
     CHECK(all[0].amax == 3);
@@ -86,7 +87,7 @@ TEST_CASE("a rank that is slow again and again is named once; one slow step is n
     StragglerWatch watch;
     int lines = 0;
     const auto step = [&](double slow) {
-      const auto line = watch.look(group, group.rank() == 1 ? slow : 1.0);
+      const auto line = watch.check(group, group.rank() == 1 ? slow : 1.0);
       if (!line) return;
       lines += 1;
       CHECK(group.leads());
@@ -103,7 +104,7 @@ TEST_CASE("a rank that is slow again and again is named once; one slow step is n
 TEST_CASE("one process settles everything with itself") {
   RankGroup alone;
   check_agreement(alone, {{"x", "1"}});
-  CHECK_FALSE(StragglerWatch().look(alone, 1.0));
+  CHECK_FALSE(StragglerWatch().check(alone, 1.0));
   CHECK(join_ranks({}, of("", ""))->alone());
 }
 

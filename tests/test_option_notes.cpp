@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "engine/options/option_fields.h"
+#include "engine/options/parse_options.h"
 #include "tests/contains.h"
 #include "tests/parse_words.h"
 
@@ -74,7 +75,7 @@ TEST_CASE("options that others make idle") {
   Case run;
   CHECK(run.notes("--target_batch_size 4 --max_batch_size 8").empty()); // --batch_size auto
   CHECK(run.notes("--target_batch_size 4 --max_batch_size 8 --batch_size 2") ==
-        Lines{"--max_batch_size has no effect beside --batch_size"});
+        Lines{"--max_batch_size has no effect with --batch_size"});
   CHECK(run.notes("--hf_cache cache") == Lines{"--hf_cache has no effect without --init_from"});
   CHECK(run.notes("--hellaswag_tasks 3") == Lines{"--hellaswag_tasks has no effect without --hellaswag_freq"});
   CHECK(run.notes("--keep_every 5 --keep_checkpoints all") ==
@@ -121,7 +122,8 @@ TEST_CASE("a new run and a resumed one") {
   CHECK(run.notes("--eval_at_start").empty());
   run.checkpoint = "checkpoints_fp8/run/step_00000010";
   CHECK(run.notes("--allow_other_data").empty());
-  CHECK(run.notes("--eval_at_start") == Lines{"--eval_at_start has no effect with --resume: it means step 0"});
+  CHECK(run.notes("--eval_at_start") ==
+        Lines{"--eval_at_start has no effect with --resume: it evaluates before step 1"});
 }
 
 TEST_CASE("what --eval_only does not read, where it is typed") {
@@ -167,7 +169,7 @@ TEST_CASE("a warm-up that is longer than the run") {
   CHECK(run.notes("--max_steps 10 --warmup_steps 9").empty());
   const Lines climbs = run.notes("--max_steps 10 --warmup_steps 10");
   REQUIRE(climbs.size() == 1);
-  CHECK(contains(climbs[0], "--warmup_steps 10 is not over in this run of 10 steps"));
+  CHECK(contains(climbs[0], "--warmup_steps 10 does not end in this run of 10 steps"));
 }
 
 TEST_CASE("resume: what changed, old -> new, and where the rate climbs") {
@@ -187,7 +189,7 @@ TEST_CASE("resume: what changed, old -> new, and where the rate climbs") {
   const Lines longer = notes_on_resume(before, now, 100);
   REQUIRE(longer.size() == 2);
   CHECK(longer[0] == "changed since the checkpoint: max_steps 100 -> 200");
-  CHECK(contains(longer[1], "the learning rate climbs again: 1.00e-04 at the checkpoint, "));
+  CHECK(contains(longer[1], "the learning rate rises again: 1.00e-04 at the checkpoint, "));
   CHECK(contains(longer[1], " at step 101"));
   now.max_steps = 1'000'000'000'000; // not walked one by one
   CHECK(contains(notes_on_resume(before, now, 100).back(), " at step 101"));
@@ -200,5 +202,5 @@ TEST_CASE("resume: what changed, old -> new, and where the rate climbs") {
   before.max_steps = 100, before.warmup_steps = 10;
   now = before, now.max_steps = 200;
   now.warmup_steps = 150; // below the old rate for a while
-  CHECK(contains(notes_on_resume(before, now, 50).back(), "the learning rate climbs again"));
+  CHECK(contains(notes_on_resume(before, now, 50).back(), "the learning rate rises again"));
 }

@@ -1,4 +1,4 @@
-#include "engine/options/options.h"
+#include "engine/options/parse_options.h"
 
 #include <doctest/doctest.h>
 
@@ -92,7 +92,7 @@ TEST_CASE("print_config and config are inverse for every field") {
   Options changed = everything_changed(), defaults;
   for (const OptionField& field : option_fields()) {
     CAPTURE(field.name);
-    if (!field.of_this_start && field.name != "num_epochs") CHECK_FALSE(field.same(changed, defaults));
+    if (!field.not_stored && field.name != "num_epochs") CHECK_FALSE(field.same(changed, defaults));
     Options copied = defaults;
     field.copy(changed, copied);
     CHECK(field.same(copied, changed));
@@ -126,7 +126,7 @@ TEST_CASE("how processes are started is remembered by no file") {
   options.gpus = "8", options.share_gpu = true, options.master = "node1";
   CHECK(to_toml(options) == to_toml(Options{}));
   CHECK(parse_words({"--gpus", "8"}).options.gpus == "8");
-  CHECK(contains(usage_error({"--ranks", "2"}), "--ranks and --rank belong together"));
+  CHECK(contains(usage_error({"--ranks", "2"}), "--ranks and --rank need each other"));
   CHECK(contains(usage_error({"--ranks", "2", "--rank", "2"}),
                  "--rank 2 of --ranks 2 | give each process one of 0 to 1"));
   CHECK(contains(usage_error({"--ranks", "2", "--rank", "0", "--gpus", "2"}), "--gpus starts all ranks itself"));
@@ -174,7 +174,7 @@ TEST_CASE("folders: never the root by an empty word, and a run's name stays belo
   for (const std::string name : {"../x", "a/../../x", "/tmp/x"})
     CHECK(contains(usage_error({"--run_name", name}), "'" + name + "' leads out"));
   for (const std::string name : {"latest", "best", "sweep/step_00001000", "."})
-    CHECK(contains(usage_error({"--run_name", name}), "is a name that checkpoints use"));
+    CHECK(contains(usage_error({"--run_name", name}), "is reserved for checkpoints"));
   CHECK(parse_words({"--run_name", "sweep/lr..1"}).options.run_name == "sweep/lr..1");
 }
 
@@ -228,7 +228,7 @@ TEST_CASE("other trainers' flags of the same meaning are taken, with a note") {
 
 TEST_CASE("other trainers' flags without an equal get the sentence that helps") {
   for (const auto& [flag, help] : std::initializer_list<std::pair<const char*, const char*>>{
-           {"--gradient_accumulation_steps", "--target_batch_size says sequences per step"},
+           {"--gradient_accumulation_steps", "use --target_batch_size, sequences per step"},
            {"--bf16", "--precision bf16"},
            {"--dtype", "--precision"},
            {"--mixed-precision", "--precision"},
@@ -237,7 +237,7 @@ TEST_CASE("other trainers' flags without an equal get the sentence that helps") 
            {"--auto_batch_size", "--batch_size auto is the default"},
            {"--lr_decay_iters", "--max_steps"},
            {"--min_lr", "--min_lr_ratio"},
-           {"--num_workers", "nothing to set"},
+           {"--num_workers", "two threads read ahead"},
            {"--use_wandb", "tools/wandb_sync"},
            {"--no_wandb", "tools/wandb_sync"}}) {
     CHECK(contains(usage_error({flag, "8"}), std::string("unknown flag ") + flag + " | "));
@@ -265,7 +265,7 @@ TEST_CASE("other trainers' flags without an equal get the sentence that helps") 
 TEST_CASE("every word of another trainer leads to an option that exists, and hides none") {
   std::set<std::string> ours, theirs;
   for (const OptionField& field : option_fields()) ours.insert(field.name);
-  for (const PeerFlag& flag : peer_flags()) {
+  for (const FlagAlias& flag : flag_aliases()) {
     CAPTURE(flag.name);
     CHECK(theirs.insert(flag.name).second);
     CHECK(ours.count(flag.name) == 0);
@@ -341,8 +341,9 @@ TEST_CASE("switches: --x, --no-x and --x=false; the last one counts") {
 
 TEST_CASE("--resume and --init_from without a value are no new run") {
   for (const std::string flag : {"--resume", "--init_from"}) {
-    CHECK(contains(usage_error({flag, ""}), flag + " is given without a value"));
-    CHECK(contains(usage_error({flag + "="}), flag + " is given without a value"));
+    CHECK(contains(usage_error({flag, ""}), flag + " needs a value: "));
+    CHECK(contains(usage_error({flag + "="}), flag + " needs a value: "));
+    CHECK(contains(usage_error({flag}), flag + " needs a value: "));
   }
 }
 
@@ -358,9 +359,10 @@ TEST_CASE("--use_fp8 means --precision fp8, and a contradiction is an error") {
 TEST_CASE("the FP8 switches and choices are checked") {
   CHECK(parse_words({"--fp8_recipe", "current"}).options.fp8_recipe == Fp8Scaling::current);
   CHECK(parse_words({"--fp8_recipe", "current_grads"}).options.fp8_recipe == Fp8Scaling::current_grads);
-  CHECK(contains(usage_error({"--fp8_current_steps", "-1"}), "--fp8_current_steps: -1 does not fit"));
+  CHECK(
+      contains(usage_error({"--fp8_current_steps", "-1"}), "--fp8_current_steps: must be at least 0 or auto, not -1"));
   CHECK(parse_words({}).options.fp8_current_steps == 0);
-  CHECK(contains(usage_error({"--fp8_bf16_steps", "-1"}), "--fp8_bf16_steps: -1 does not fit"));
+  CHECK(contains(usage_error({"--fp8_bf16_steps", "-1"}), "--fp8_bf16_steps: must be at least 0 or auto, not -1"));
   CHECK(parse_words({}).options.fp8_bf16_steps == -1);
   CHECK(parse_words({"--fp8_bf16_steps", "0"}).options.fp8_bf16_steps == 0);
   CHECK(parse_words({"--fp8_bf16_steps", "auto"}).options.fp8_bf16_steps == -1);
@@ -377,7 +379,8 @@ TEST_CASE("zero, negative and senseless numbers are refused") {
                            "target_batch_size", "max_steps", "num_epochs", "max_lr", "adam_eps", "fp8_interval",
                            "fp8_amax_history", "threads", "log_freq", "eval_sequences", "max_skipped"}) {
     const std::string flag = std::string("--") + name;
-    CHECK(contains(usage_error({flag, "0"}), flag + ": 0 does not fit"));
+    CHECK(contains(usage_error({flag, "0"}), flag + ": must be "));
+    CHECK(contains(usage_error({flag, "0"}), ", not 0"));
   }
   for (const char* name :
        {"layers",      "seq_len",      "batch_size",      "target_batch_size", "max_steps",   "num_epochs",
@@ -385,8 +388,10 @@ TEST_CASE("zero, negative and senseless numbers are refused") {
         "eval_freq",   "sample_freq",  "checkpoint_freq", "sample_tokens",     "temperature", "top_k",
         "skip_loss_z", "skip_grad_z",  "max_skipped",     "min_lr_ratio"}) {
     const std::string flag = std::string("--") + name;
-    CHECK(contains(usage_error({flag, "-1"}), flag + ": -1 does not fit"));
+    CHECK(contains(usage_error({flag, "-1"}), flag + ": must be "));
   }
+  CHECK(contains(usage_error({"--adam_eps", "-1"}), "--adam_eps: must be above 0, not -1"));
+  CHECK(contains(usage_error({"--resume"}), "--resume needs a value: latest, best, a step, a run or a path"));
   CHECK(contains(usage_error({"--beta1", "1"}), "below 1"));
   CHECK(contains(usage_error({"--seed", "-1"}), "--seed"));
   CHECK(contains(usage_error({"--batch_size", "four"}), "not a whole number"));
@@ -403,7 +408,9 @@ TEST_CASE("what auto means is told in numbers, and reads back as auto") {
   options.model = "gpt2";
   const std::string text = to_explained_toml(options);
   CHECK(contains(text, "max_lr = \"auto\" # 0.0006 for gpt2\n"));
-  CHECK(contains(text, "warmup_steps = \"auto\" # 700 for gpt2; a tenth of a run if that is less\n"));
+  CHECK(contains(
+      text,
+      "warmup_steps = \"auto\" # 700 for gpt2; in a short run a tenth of it, at least 10 steps, at most half of it\n"));
   CHECK(from_toml(text, "test").options == options);
 }
 
@@ -416,7 +423,8 @@ TEST_CASE("the short help is a part of the whole one, and a switch has no value"
   }
   CHECK(common == 27);
   CHECK_FALSE(contains(all, "{false}"));
-  CHECK(contains(completion_script("zsh"), "'--lr_schedule=[after the warm-up]:cosine|linear|constant|wsd:(cosine"));
+  CHECK(contains(completion_script("zsh"),
+                 "'--lr_schedule=[learning rate after the warm-up]:cosine|linear|constant|wsd:(cosine"));
 }
 
 TEST_CASE("a resumed run keeps the checkpoint's options where the command line is silent") {

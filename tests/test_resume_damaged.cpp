@@ -16,6 +16,7 @@
 #include "engine/checkpoint/search.h"
 #include "engine/checkpoint/verify.h"
 #include "engine/hdf5/handle.h"
+#include "engine/options/parse_options.h"
 #include "engine/run/resume_point.h"
 #include "engine/system/files.h"
 #include "engine/system/program.h"
@@ -298,7 +299,7 @@ TEST_CASE("what a run removes while it is read is looked for again, unless a ste
   const Saved saved;
   int attempts = 0;
   const auto load = [&](const std::string& which) {
-    return again_if_removed(which, [&] {
+    return retry_if_removed(which, [&] {
       const ResumePoint point = saved.chosen(which);
       if (++attempts == 1) fs::remove_all(point.checkpoint);
       StateOnlyModel model(7);

@@ -1,5 +1,5 @@
 // What a planned run costs: checkpoints counted as pruning leaves them, however long the run is.
-#include "engine/dry_run/run_cost.h"
+#include "tools/plan/run_cost.h"
 
 #include <doctest/doctest.h>
 

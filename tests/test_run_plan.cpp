@@ -7,6 +7,8 @@
 
 #include "engine/backend/roofline.h"
 #include "engine/base/divisors.h"
+#include "engine/options/help.h"
+#include "engine/options/parse_options.h"
 #include "tests/expect_error.h"
 
 using namespace gpt2;
@@ -241,7 +243,7 @@ TEST_CASE("a run without a length stops after 40 epochs of its data, and says so
   REQUIRE(sample.notes.size() == 1);
   CHECK(sample.notes[0] ==
         "the default of 19073 steps would pass over this data 2309 times: stopping after 331 steps, 40 epochs; "
-        "--max_steps or --num_epochs says otherwise");
+        "--max_steps or --num_epochs overrides it");
   CHECK(plan_for(options, 10'000'000).max_steps == 19073);
   CHECK(plan_for(options, 10'000'000).notes.empty());
   CHECK(plan_for(options, 9).max_steps == 360); // one sequence a step
@@ -297,9 +299,14 @@ TEST_CASE("an automatic warm-up leaves room in a short run, an explicit one is o
     options.max_steps = steps;
     return plan_for(options).schedule.warmup_steps;
   };
+  const std::string rule = "in a short run a tenth of it, at least 10 steps, at most half of it"; // as --help prints it
+  CHECK(contains(help_text({}, 1000), "700 for gpt2, 20 for nano; " + rule + "]"));
+  CHECK(contains(to_explained_toml({}), "# 700 for gpt2, 20 for nano; " + rule + "\n"));
   CHECK(warmup(1) == 0);
   CHECK(warmup(2) == 1);
+  CHECK(warmup(6) == 3);
   CHECK(warmup(12) == 6); // half: a tenth would be one step
+  CHECK(warmup(20) == 10);
   CHECK(warmup(50) == 10);
   CHECK(warmup(200) == 20); // a tenth
   CHECK(warmup(100000) == defaults_for(config_by_name("nano")).warmup_steps);

@@ -76,9 +76,21 @@ class ScalingModel(unittest.TestCase):
             self.assertAlmostEqual(model.gather(7077888, 9984, bytes_per_weight, 8, options),
                                    (bytes_per_weight * 7077888 + 4 * 9984) * 7 / 8 * 1e-9, places=12)
 
-    def test_the_document_shows_what_it_prints(self):
-        with open(os.path.join(os.path.dirname(TOOLS), "docs", "scaling.md")) as file:
-            self.assertIn(run().stdout, file.read(), "docs/scaling.md has other tables than tools/scaling_model.py")
+    def test_the_documents_show_what_it_prints(self):
+        """All of it in docs/notes/scaling.md; docs/scaling.md has the table of efficiency and some rows of steps."""
+        printed, documents = run().stdout, os.path.join(os.path.dirname(TOOLS), "docs")
+        with open(os.path.join(documents, "notes", "scaling.md")) as file:
+            self.assertIn(printed, file.read(), "docs/notes/scaling.md has other tables than tools/scaling_model.py")
+        with open(os.path.join(documents, "scaling.md")) as file:
+            page = file.read()
+        efficiency, steps = printed.split("### ")[1:3]
+        self.assertIn(efficiency.split("\n", 2)[2].strip(), page)
+        shown = 0
+        for line in filter(lambda line: line.startswith("| "), steps.splitlines()):
+            model_name, gpus, _, *times = [cell.strip() for cell in line.strip("|").split("|")]
+            row = " | ".join([model_name, gpus, *times[:3], *times[4:]])  # without the micro-batch and the embedding's share
+            shown += f"| {row} |" in page
+        self.assertEqual(shown, 1 + 2 * 3, "the head, and 1, 8 and 64 GPUs for two sizes")
 
     def test_it_prints_what_it_is_asked_for(self):
         text = run("--models", "124M", "--gpus", "4", "--tokens_per_s", "124M:fp8=1000000").stdout

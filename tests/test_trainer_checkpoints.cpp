@@ -9,6 +9,7 @@
 
 #include "engine/checkpoint/names.h"
 #include "engine/checkpoint/search.h"
+#include "engine/options/parse_options.h"
 #include "engine/system/folder_lock.h"
 #include "tests/checkpoint_testing.h"
 #include "tests/expect_error.h"
@@ -317,7 +318,7 @@ TEST_CASE("a checkpoint that cannot be written is a warning; the next one is tri
   const Outcome outcome = run({play.options}, backend);
   CHECK(outcome.code == ExitCode::done);
   for (const char* step : {"step 4 | ", "step 6 | "})
-    CHECK(contains(outcome.printed, step + std::string("not saved, training goes on: cannot create folder ")));
+    CHECK(contains(outcome.printed, step + std::string("not saved, training continues: cannot create folder ")));
   CHECK(contains(outcome.printed, "step 8 | saved "));
   CHECK(contains(outcome.printed, "step 10 | saved "));
   int failed = 0;
@@ -616,7 +617,7 @@ TEST_CASE("a checkpoint of somebody else does not say where files go") {
   for (const std::string name : {"../../escaped", "/tmp/escaped", "latest", ""}) {
     const Error error = expect_error([&] { receive(name, ""); });
     CHECK(error.code() == ExitCode::checkpoint);
-    CHECK(mentions(error, "/sent/step_00000010 has no name that a run can have"));
+    CHECK(mentions(error, "/sent/step_00000010 holds an invalid run name"));
   }
   const Error unknown = expect_error([&] { receive("theirs", "no_such_key = 1\n"); });
   CHECK(mentions(unknown, "options in " + inbox / "sent/step_00000010/state.h5, line "));

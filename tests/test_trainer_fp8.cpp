@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/options/parse_options.h"
 #include "engine/run/evaluation.h"
 #include "tests/checkpoint_testing.h"
 #include "tests/fp8_names.h"

@@ -15,6 +15,7 @@
 
 #include "engine/data/shard.h"
 #include "engine/options/option_fields.h"
+#include "engine/options/parse_options.h"
 #include "engine/run/trainer.h"
 #include "tests/contains.h"
 #include "tests/temporary_folder.h"
@@ -86,7 +87,7 @@ inline Outcome run_cpu(const RunSettings& settings) {
 
 inline RunSettings settled(const CommandLine& line) {
   RankGroup alone;
-  return settle(line, find_resume_point(line, alone));
+  return resolve_settings(line, find_resume_point(line, alone));
 }
 
 // As a command line that gives --resume, --checkpoint_dir and `given` of these options.

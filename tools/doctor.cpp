@@ -4,6 +4,7 @@
 
 #include "engine/base/stopwatch.h"
 #include "engine/logging/terminal.h"
+#include "engine/options/parse_options.h"
 #include "engine/system/process.h"
 #include "engine/system/program.h"
 #include "tools/doctor/examine.h"

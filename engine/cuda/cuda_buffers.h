@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/cuda/gpt2_cuda.h"
+#include "engine/cuda/cuda_options.h"
 #include "engine/model/arena.h"
 #include "engine/model/model.h"
 #include "kernels/backend.h"

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "engine/cuda/cuda_options.h"
 #include "engine/model/model.h"
 #include "engine/ranks/communicator.h"
 #include "kernels/backend.h"
@@ -30,23 +31,6 @@ std::string fp8_refusal(int device);
 int cuda_device_count();             // 0 without a driver
 int cuda_runtime_version();          // 13000 for CUDA 13.0
 std::string cuda_library_versions(); // "cuBLASLt 13.1.0, NCCL 2.28.3"
-
-// Activations made again in the backward pass instead of kept.
-enum class Recompute { none, gelu, block };
-
-struct CudaModelOptions {
-  int device = 0;             // as CUDA counts
-  int compute_capability = 0; // of a GPU that is only planned for; 0: that of `device`
-  bool deterministic = false;
-  bool cuda_graph = true;
-  Recompute recompute = Recompute::none;
-  AttentionKind attention = AttentionKind::automatic;
-  std::string plan_cache;    // file of tuned plans; empty: none
-  SharingOptions sharing;    // of several ranks
-  bool share_device = false; // several ranks may use one GPU
-  std::string timeline;      // file for a trace of what two steps do on which stream; empty: none
-  bool fuse_gelu = true;     // BF16: GELU in the product's epilogue (cuBLASLt) instead of a kernel of its own
-};
 
 // Throws Error(device) if the memory does not suffice, saying what to change.
 std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaModelOptions& cuda_options);

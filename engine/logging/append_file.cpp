@@ -12,7 +12,7 @@
 namespace gpt2 {
 namespace {
 
-// Returns 0 or errno. One write(2), unless the system takes less than it was given.
+// Returns 0 or errno. One write(2), unless it is short.
 int write_all(int descriptor, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = write_some(descriptor, std::as_bytes(std::span(bytes)));
@@ -38,7 +38,7 @@ void AppendFile::append(std::string_view record) {
   if (torn_) cut_torn_record();
   if (const int error = write_all(descriptor_, record)) {
     torn_ = true;
-    if (::ftruncate(descriptor_, size_) == 0) torn_ = false; // cutting a file needs no space
+    if (::ftruncate(descriptor_, size_) == 0) torn_ = false; // needs no free space
     throw_system_error(ExitCode::disk, "write", path_, error);
   }
   size_ += static_cast<int64_t>(record.size());

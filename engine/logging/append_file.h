@@ -1,4 +1,4 @@
-// A file of records. Each append is one write(2) with O_APPEND, so readers and crashes see whole records.
+// A file of records. Each append is one write(2) with O_APPEND: readers and crashes see whole records.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,19 @@ class AppendFile {
  public:
   enum class Mode {
     create, // fails if the path exists
-    append, // goes on at the end of what is there, if anything
+    append, // continues an existing file
   };
-  AppendFile(std::string path, Mode mode); // every failure, here and below, is an Error(disk) that names the path
+  AppendFile(std::string path, Mode mode); // all members throw Error(disk) with the path
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
-  // All or nothing: what a full disk let through of a record is cut off again before the Error or, should even that
-  // fail, before the next record.
+  // All or nothing: a partial write (full disk) is truncated before the Error is thrown or, if that fails, before the
+  // next record.
   void append(std::string_view record);
-  void sync(); // to the disk
+  void sync(); // fsync
 
-  bool in_place() const; // its path still leads to it: nobody has removed or replaced it
+  bool in_place() const; // the path still names this file: not removed or replaced
   bool empty() const { return size_ == 0; }
 
  private:
@@ -31,7 +31,7 @@ class AppendFile {
 
   std::string path_;
   int descriptor_ = -1;
-  int64_t size_ = 0; // of the whole records so far
+  int64_t size_ = 0; // bytes of whole records
   bool torn_ = false;
 };
 

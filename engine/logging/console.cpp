@@ -8,7 +8,7 @@
 namespace gpt2 {
 namespace {
 
-constexpr size_t kContinued = 4; // spaces before what goes on from the line above
+constexpr size_t kContinued = 4; // indent of wrapped lines
 
 const char* escape_of(Style style) {
   switch (style) {
@@ -24,7 +24,7 @@ const char* escape_of(Style style) {
   return "";
 }
 
-// As many of `parts` as fit, the first one always.
+// As many of `parts` as fit, at least the first.
 std::string join_while_fits(const std::vector<std::string>& parts, const std::string& separator, size_t columns) {
   std::string out;
   for (const std::string& part : parts) {
@@ -60,10 +60,10 @@ void Console::table(const std::vector<TableSection>& sections) {
 void Console::progress(double share, const std::vector<std::string>& notes) {
   constexpr size_t kNarrowest = 10, kWidest = 40;
   if (!terminal_) return;
-  const size_t room = columns() - 1; // a terminal may break the line at its last column
+  const size_t room = columns() - 1; // some terminals wrap at the last column
   const std::string percent = std::to_string(static_cast<int>(100 * share));
-  const std::string told = std::string(3 - percent.size(), ' ') + percent + "%";
-  std::vector<std::string> parts{told};
+  const std::string padded = std::string(3 - percent.size(), ' ') + percent + "%";
+  std::vector<std::string> parts{padded};
   parts.insert(parts.end(), notes.begin(), notes.end());
   const size_t frame = 3; // "[] "
   bar_ = join_while_fits(parts, "  ", room > frame + kNarrowest ? room - frame - kNarrowest : room);
@@ -82,7 +82,7 @@ void Console::clear_progress() {
   bar_.clear();
 }
 
-// A file has no right edge.
+// A file has no width.
 size_t Console::columns() const {
   return terminal_ ? static_cast<size_t>(std::max(20, columns_())) : std::numeric_limits<size_t>::max() / 2;
 }
@@ -92,7 +92,7 @@ void Console::print(const std::string& text, Style style) {
   if (!bar_.empty()) out_ << "\r\x1b[K";
   out_ << escape << text << (*escape ? "\x1b[0m" : "") << "\n";
   draw_bar();
-  out_.flush(); // a file is followed with tail -f
+  out_.flush(); // for tail -f
 }
 
 void Console::draw_bar() {

@@ -1,5 +1,5 @@
-// What the user sees: lines, and on a terminal a progress bar below them. A file gets every line as it is; on a
-// terminal it is cut to the width.
+// Output for the user: lines and, on a terminal, a progress bar below them. Lines are wrapped or cut to the terminal's
+// width; a file gets them unchanged.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace gpt2 {
 
-enum class Style { plain, strong, good, warning }; // seen where colours are wanted
+enum class Style { plain, strong, good, warning }; // visible only with colour
 
 struct TableSection {
   std::string title;
@@ -27,14 +27,13 @@ class Console {
 
   bool is_terminal() const { return terminal_; }
 
-  // Each goes above the progress bar, if there is one.
+  // Each prints above the progress bar.
   void line(const std::string& text, Style style = Style::plain);                  // wrapped
-  void fields(const std::vector<std::string>& fields, Style style = Style::plain); // a | b | c; the last drop out
-  void command(const std::string& text);                                           // never cut: it is to be copied
+  void fields(const std::vector<std::string>& fields, Style style = Style::plain); // a | b | c; the last are dropped
+  void command(const std::string& text);                                           // never cut: users copy it
   void table(const std::vector<TableSection>& sections);
 
-  // Replaces the bar, "[====    ]  50%  step 5/10  eta 1m 00s" of the share that is done; nothing in a file. The last
-  // notes drop out.
+  // Redraws the bar "[====    ]  50%  step 5/10  eta 1m 00s"; no effect in a file. Notes beyond the width are dropped.
   void progress(double share, const std::vector<std::string>& notes);
   void clear_progress();
 

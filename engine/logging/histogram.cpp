@@ -23,8 +23,8 @@ std::vector<double> make_limits() {
   return limits;
 }
 
-// The top 13 bits of a float (sign, exponent, 4 of mantissa) name a cell of relative width at most 1/16. Limits are a
-// factor of 1.1 apart, so a cell meets at most one of them: a table look-up and one comparison find the bucket.
+// The top 13 bits of a float (sign, exponent, 4 of mantissa) select a cell of relative width at most 1/16. Limits are a
+// factor of 1.1 apart, so a cell contains at most one: a table lookup and one comparison find the bucket.
 class BucketTable {
  public:
   BucketTable() {
@@ -36,7 +36,7 @@ class BucketTable {
         cells_[cell] = {static_cast<int32_t>(limits.size()), std::numeric_limits<float>::quiet_NaN()};
         continue;
       }
-      const double lowest = std::min(first, last); // for negative floats the order of bits is the reverse
+      const double lowest = std::min(first, last); // the bit order of negative floats is reversed
       const auto limit = std::upper_bound(limits.begin(), limits.end(), lowest);
       cells_[cell] = {static_cast<int32_t>(limit - limits.begin()), round_up(*limit)};
     }
@@ -53,10 +53,10 @@ class BucketTable {
   static constexpr uint32_t kCells = 1u << (32 - kShift);
   struct Cell {
     int32_t bucket;  // of the lowest value in the cell
-    float next_from; // values from here on are in the next bucket; NaN: none is
+    float next_from; // first value of the next bucket; NaN: none in this cell
   };
 
-  // The smallest float that is not below `limit`: comparing floats with it is comparing them with the double.
+  // The smallest float >= limit: comparing a float with it equals comparing with the double.
   static float round_up(double limit) {
     if (limit > std::numeric_limits<float>::max()) return std::numeric_limits<float>::infinity();
     if (limit < std::numeric_limits<float>::lowest()) return std::numeric_limits<float>::lowest();
@@ -64,11 +64,11 @@ class BucketTable {
     return nearest < limit ? std::nextafter(nearest, std::numeric_limits<float>::infinity()) : nearest;
   }
 
-  std::array<Cell, kCells> cells_; // 64 KiB; the values of one tensor touch a few of them
+  std::array<Cell, kCells> cells_; // 64 KiB; one tensor touches few of them
 };
 
 void add_values(Histogram& histogram, std::span<const float> values, const BucketTable& bucket_of) {
-  histogram.buckets.assign(histogram_limits().size() + 1, 0); // the last one takes what is not finite
+  histogram.buckets.assign(histogram_limits().size() + 1, 0); // the last one counts non-finite values
   float lowest = std::numeric_limits<float>::infinity(), highest = -lowest;
   double sum = 0, sum_squares = 0;
   for (const float value : values) {
@@ -109,7 +109,7 @@ std::span<const double> histogram_limits() {
 
 Histogram make_histogram(std::span<const float> values) {
   static const BucketTable bucket_of;
-  constexpr size_t kPart = 1 << 20; // fixed parts, merged in order: the same sums on any number of cores
+  constexpr size_t kPart = 1 << 20; // fixed parts, merged in order: sums do not depend on the number of cores
   const size_t part_count = std::max<size_t>(1, (values.size() + kPart - 1) / kPart);
   std::vector<Histogram> parts(part_count);
 #pragma omp parallel for schedule(dynamic)

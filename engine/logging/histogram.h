@@ -1,5 +1,5 @@
 // Histograms with TensorFlow's default buckets: limits grow by a factor of 1.1 from 1e-12 to 1e20 on both sides of
-// zero, so one set of buckets serves weights and gradients of any size.
+// zero, which suits weights and gradients of any magnitude.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ std::span<const double> histogram_limits();
 struct Histogram {
   double min = 0, max = 0;
   int64_t count = 0;     // finite values
-  int64_t nonfinite = 0; // NaN and infinities: in no bucket and in no sum
+  int64_t nonfinite = 0; // NaN and infinities: in no bucket or sum
   double sum = 0, sum_squares = 0;
   std::vector<int64_t> buckets; // one per limit
 };

@@ -11,15 +11,15 @@ namespace gpt2 {
 LogFile::LogFile(std::string path, AppendFile::Mode mode, Warn warn)
     : path_(std::move(path)), warn_(std::move(warn)), file_(std::in_place, path_, mode) {}
 
-// True if it worked. The first failure is told, not each: a full disk would otherwise fill the terminal too.
+// True on success. Only the first failure is logged: a full disk would fail on every record.
 template <class Work>
 bool LogFile::attempt(const Work& work) {
   try {
     work();
     return true;
   } catch (const Error& error) {
-    if (!std::exchange(failure_told_, true))
-      warn_(std::string(error.what()) + "; the run goes on, and this log with it once it can be written again");
+    if (!std::exchange(failure_reported_, true))
+      warn_(std::string(error.what()) + "; the run continues, and so does this log once it can be written again");
     return false;
   }
 }
@@ -29,7 +29,7 @@ void LogFile::append(std::string_view record) {
     missing_ += 1;
     return;
   }
-  if (missing_ > 0 && !std::exchange(recovery_told_, true))
+  if (missing_ > 0 && !std::exchange(recovery_reported_, true))
     warn_(path_ + " is written again; " + std::to_string(missing_) + (missing_ == 1 ? " record is" : " records are") +
           " missing");
   missing_ = 0;
@@ -42,18 +42,18 @@ void LogFile::append_to_head(std::string_view record) {
 
 void LogFile::flush() {
   attempt([&] {
-    if (!file_ || !file_->in_place()) make_again();
+    if (!file_ || !file_->in_place()) recreate();
     file_->sync();
   });
 }
 
-void LogFile::make_again() {
-  if (file_) warn_(path_ + " was removed while the run was writing to it: it goes on in a new file");
+void LogFile::recreate() {
+  if (file_) warn_(path_ + " was removed while the run was writing to it: continuing in a new file");
   file_.reset();
   const std::string folder = std::filesystem::path(path_).parent_path().string();
   if (!folder.empty()) make_folders(folder);
   file_.emplace(path_, AppendFile::Mode::append);
-  if (!file_->empty() || head_.empty()) return; // not empty: the disk it was on is mounted again
+  if (!file_->empty() || head_.empty()) return; // not empty: its disk was mounted again
   try {
     file_->append(head_);
   } catch (const Error&) {

@@ -1,5 +1,5 @@
-// A file of records that never ends its run: what cannot be written is left out, with one warning, until writing works
-// again. Every record in the file is whole, and none is there twice.
+// A file of records whose failures never end the run: records that cannot be written are dropped, with one warning,
+// until writing works again. Every record in the file is whole and unique.
 #pragma once
 
 #include <cstdint>
@@ -16,25 +16,25 @@ using Warn = std::function<void(const std::string& line)>;
 
 class LogFile {
  public:
-  LogFile(std::string path, AppendFile::Mode mode, Warn warn); // throws Error(disk): at the start nothing is lost
+  LogFile(std::string path, AppendFile::Mode mode, Warn warn); // throws Error(disk)
 
   void append(std::string_view record);
-  void append_to_head(std::string_view record); // the head of records is written again to a file that is made again
+  void append_to_head(std::string_view record); // repeated at the start of a recreated file
 
-  // To the disk. A file that was removed meanwhile, with its folder perhaps, is made again, and the user is told.
+  // fsync. A file that was removed meanwhile, even with its folder, is recreated with a warning.
   void flush();
 
  private:
   template <class Work>
   bool attempt(const Work& work);
-  void make_again();
+  void recreate();
 
   const std::string path_;
   const Warn warn_;
-  std::optional<AppendFile> file_; // none: removed, and could not be made again yet
+  std::optional<AppendFile> file_; // nullopt: removed, and not recreated yet
   std::string head_;
-  int64_t missing_ = 0; // records since the last that was written
-  bool failure_told_ = false, recovery_told_ = false;
+  int64_t missing_ = 0; // records dropped since the last write
+  bool failure_reported_ = false, recovery_reported_ = false;
 };
 
 } // namespace gpt2

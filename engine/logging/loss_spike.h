@@ -1,4 +1,4 @@
-// Notices a value that stands out from those before it.
+// Detects values far above those before them.
 #pragma once
 
 #include <cmath>
@@ -8,11 +8,11 @@ namespace gpt2 {
 
 class SpikeDetector {
  public:
-  // Stands out: more than 6 standard deviations and `times` the mean of the values before.
+  // A spike is more than 6 standard deviations above the mean of earlier values, and more than `times` that mean.
   explicit SpikeDetector(double times) : times_(times) {}
 
-  // Call once a step. A value that is not finite stands out too, and is not remembered.
-  bool stands_out(double value) {
+  // Call once per step. A non-finite value is a spike too, and does not enter the mean.
+  bool is_spike(double value) {
     if (!std::isfinite(value)) return true;
     const double deviation = std::sqrt(variance_);
     const bool spike = seen_ >= kLearned && value > mean_ + 6 * deviation && value > times_ * mean_;
@@ -25,7 +25,7 @@ class SpikeDetector {
   }
 
  private:
-  static constexpr int64_t kLearned = 20; // values before the first judgement, and the memory's length
+  static constexpr int64_t kLearned = 20; // values before the first decision, and the averaging window
   const double times_;
   int64_t seen_ = 0;
   double mean_ = 0, variance_ = 0;

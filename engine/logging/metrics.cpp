@@ -17,7 +17,7 @@
 namespace gpt2 {
 namespace {
 
-// The shortest digits that read back to the same number; std::to_chars gives valid JSON for finite ones.
+// The shortest digits that parse to the same number; std::to_chars gives valid JSON for finite ones.
 template <typename Number>
 void append_number(std::string& line, Number value) {
   char digits[32];
@@ -67,7 +67,7 @@ std::optional<int64_t> step_in(const std::string& line) { // nullopt: not a line
   return object["step"].get<int64_t>();
 }
 
-std::string free_name_beside(const std::string& path) { // PATH.1, PATH.2, ...
+std::string unused_backup_name(const std::string& path) { // PATH.1, PATH.2, ...
   int number = 1;
   while (std::filesystem::exists(path + "." + std::to_string(number))) ++number;
   return path + "." + std::to_string(number);
@@ -85,23 +85,23 @@ void keep_lines_before(const std::string& path, int64_t first_step, const Warn& 
     if (is_kept) kept += line + "\n";
     changed = changed || !is_kept || file.eof(); // eof: the line has no newline
   }
-  if (file.bad()) throw Error(ExitCode::disk, "cannot read " + path, "check the disk, or choose another --log_dir");
+  if (file.bad()) throw Error(ExitCode::disk, "cannot read " + path, "check the disk, or use another --log_dir");
   if (unknown > 0) {
-    const std::string original = free_name_beside(path);
+    const std::string original = unused_backup_name(path);
     write_file_atomic(original, read_text_file(path, ExitCode::disk));
     warn(path + ": " + counted(unknown, "line") + (unknown == 1 ? " is" : " are") +
-         " not a JSON object with a step, and left out; the file as it was is kept as " + original);
+         " not a JSON object with a step, and left out; the original file is kept as " + original);
   }
   if (changed) write_file_atomic(path, kept);
 }
 
 void set_aside(const std::string& path) {
   std::error_code error;
-  std::filesystem::rename(path, free_name_beside(path), error);
+  std::filesystem::rename(path, unused_backup_name(path), error);
   if (error) throw_system_error(ExitCode::disk, "rename", path, error.value());
 }
 
-// The path itself, once what an earlier run left there has been dealt with.
+// Handles the file of an earlier run, then returns `path`.
 std::string prepare(const std::string& path, int64_t first_step, const Warn& warn) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
   if (!folder.empty()) make_folders(folder);

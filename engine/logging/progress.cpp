@@ -9,7 +9,7 @@
 namespace gpt2 {
 namespace {
 
-constexpr int64_t kFirstLines = 10; // a person watches how it starts
+constexpr int64_t kFirstLines = 10; // at the start of a run, each is printed
 
 } // namespace
 
@@ -26,17 +26,17 @@ Progress::Progress(Console& console, int64_t log_freq, int64_t max_steps, int64_
     : console_(console), log_freq_(log_freq), max_steps_(max_steps), tokens_per_step_(tokens_per_step) {}
 
 void Progress::show(const StepReport& report, Verdict verdict) {
-  const bool loss_spike = loss_spikes_.stands_out(report.loss), norm_spike = norm_spikes_.stands_out(report.grad_norm);
-  const bool stands_out = loss_spike || norm_spike || verdict != Verdict::applied;
+  const bool loss_spike = loss_spikes_.is_spike(report.loss), norm_spike = norm_spikes_.is_spike(report.grad_norm);
+  const bool unusual = loss_spike || norm_spike || verdict != Verdict::applied;
   if (std::isfinite(report.loss)) {
     const double weight = std::max(1.0 / static_cast<double>(shown_ + 1), 0.05);
     smoothed_loss_ += weight * (static_cast<double>(report.loss) - smoothed_loss_);
   }
   ++shown_;
-  if (stands_out || is_due(report.step)) {
+  if (unusual || is_due(report.step)) {
     std::vector<std::string> fields = step_fields(report);
-    if (stands_out && console_.is_terminal()) fields.front() += " !"; // a file keeps to its form
-    console_.fields(fields, stands_out ? Style::warning : Style::plain);
+    if (unusual && console_.is_terminal()) fields.front() += " !"; // the format of a file is fixed
+    console_.fields(fields, unusual ? Style::warning : Style::plain);
   }
   show_bar(report);
 }
@@ -45,13 +45,13 @@ bool Progress::is_due(int64_t step) const {
   if (log_freq_ == 0 && !console_.is_terminal()) return true;
   if (step == max_steps_) return true;
   if (log_freq_ > 0) return shown_ == 1 || step % log_freq_ == 0;
-  return shown_ <= kFirstLines || step % readable_interval(pace_.step_seconds()) == 0;
+  return shown_ <= kFirstLines || step % readable_interval(times_.step_seconds()) == 0;
 }
 
 void Progress::show_bar(const StepReport& report) {
   char loss[32];
   std::snprintf(loss, sizeof loss, "loss %.4f", smoothed_loss_);
-  const double speed = static_cast<double>(tokens_per_step_) / std::max(pace_.step_seconds(), 1e-9);
+  const double speed = static_cast<double>(tokens_per_step_) / std::max(times_.step_seconds(), 1e-9);
   console_.progress(std::min(1.0, static_cast<double>(report.step) / static_cast<double>(max_steps_)),
                     {"step " + std::to_string(report.step) + "/" + std::to_string(max_steps_),
                      "eta " + format_duration(report.eta_seconds), loss, format_count(speed) + " tok/s"});

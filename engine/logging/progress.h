@@ -1,4 +1,4 @@
-// What a person watches while a run trains: now and then a line, and on a terminal a bar that says how far it is.
+// The progress of a run: step lines and, on a terminal, a bar.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@
 
 namespace gpt2 {
 
-// Steps from one line to the next under --log_freq auto: 1, 2, 5, 10, 20 ..., about one line a second.
+// Steps between lines under --log_freq auto: 1, 2, 5, 10, 20 ..., about one line a second.
 int64_t readable_interval(double step_seconds);
 
 class Progress {
  public:
-  // log_freq: steps from one line to the next; 0: every step in a file, what can be read on a terminal.
+  // log_freq: steps between lines; 0: every step in a file, readable_interval() on a terminal.
   Progress(Console& console, int64_t log_freq, int64_t max_steps, int64_t tokens_per_step);
 
-  void timed_step(double seconds) { pace_.step(seconds); }
-  void timed_between_steps(double seconds) { pace_.between_steps(seconds); }
-  void other_steps_follow() { pace_.other_steps_follow(); }
-  double eta_seconds(int64_t step) const { return pace_.eta_seconds(max_steps_ - step); }
+  void timed_step(double seconds) { times_.step(seconds); }
+  void timed_between_steps(double seconds) { times_.between_steps(seconds); }
+  void step_kind_changed() { times_.step_kind_changed(); }
+  double eta_seconds(int64_t step) const { return times_.eta_seconds(max_steps_ - step); }
 
-  // A line if one is due or the step stands out, and the bar.
+  // Prints a line if one is due or the step is a spike, and draws the bar.
   void show(const StepReport& report, Verdict verdict);
 
  private:
@@ -33,8 +33,8 @@ class Progress {
 
   Console& console_;
   const int64_t log_freq_, max_steps_, tokens_per_step_;
-  Pace pace_;
-  SpikeDetector loss_spikes_{1.2}, norm_spikes_{5}; // norms scatter more
+  StepTimes times_;
+  SpikeDetector loss_spikes_{1.2}, norm_spikes_{5}; // norms vary more
   int64_t shown_ = 0;
   double smoothed_loss_ = 0;
 };

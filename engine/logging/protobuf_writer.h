@@ -10,7 +10,7 @@
 
 namespace gpt2 {
 
-static_assert(std::endian::native == std::endian::little, "fixed-width fields are copied as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "fixed-width fields are copied from memory");
 
 class ProtobufWriter {
  public:

@@ -1,4 +1,4 @@
-// What is printed of a step.
+// The printed line of a step.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct StepReport {
   float loss, lr, grad_norm;
   double seconds;
   double tokens_per_second;
-  std::optional<double> speed_of_light; // share, where the floor is known
+  std::optional<double> speed_of_light; // share of the roofline, where known
   double eta_seconds;
   std::string precision; // "FP8", "FP8 (emulated)", ...
   struct MuonStep {
@@ -25,6 +25,6 @@ struct StepReport {
 
 // step  250 | epoch 0 | loss: 3.456789 | lr: 6.00e-04 | norm: 0.8234 | dt: 156.78ms | tok/sec: 3345.67 | eta: 2m 05s |
 // FP8
-std::vector<std::string> step_fields(const StepReport& report); // the parts between the bars
+std::vector<std::string> step_fields(const StepReport& report); // the parts between the | separators
 
 } // namespace gpt2

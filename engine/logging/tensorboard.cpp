@@ -31,11 +31,11 @@ double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// TensorBoard reads the files of a folder in the order of their names, and the names begin with a time in seconds. A
-// restart within the second, or after the clock was set back, must still sort behind what is there.
+// TensorBoard reads the files of a folder in the order of their names, which begin with a time in seconds. A restart
+// within the second, or after the clock was set back, must still sort after existing files.
 int64_t next_file_time(const std::string& folder) {
   auto seconds = static_cast<int64_t>(wall_seconds());
-  std::error_code unreadable; // then the clock alone decides, and creating the file reports what is wrong
+  std::error_code unreadable; // ignored: creating the file reports the error
   for (const auto& entry : std::filesystem::directory_iterator(folder, unreadable)) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with(kFilePrefix)) continue;
@@ -74,8 +74,8 @@ ProtobufWriter encode_histogram(const Histogram& histogram) {
   const std::span<const double> limits = histogram_limits();
   std::vector<double> kept_limits, kept_counts;
   for (size_t i = 0; i < limits.size(); ++i) {
-    const bool run_goes_on = histogram.buckets[i] == 0 && i + 1 < limits.size() && histogram.buckets[i + 1] == 0;
-    if (run_goes_on) continue;
+    const bool in_empty_run = histogram.buckets[i] == 0 && i + 1 < limits.size() && histogram.buckets[i + 1] == 0;
+    if (in_empty_run) continue;
     kept_limits.push_back(limits[i]);
     kept_counts.push_back(static_cast<double>(histogram.buckets[i]));
   }
@@ -86,7 +86,7 @@ ProtobufWriter encode_histogram(const Histogram& histogram) {
   return proto;
 }
 
-// SummaryMetadata that hands the value to one of TensorBoard's plugins.
+// SummaryMetadata that assigns the value to a TensorBoard plugin.
 ProtobufWriter encode_metadata(std::string_view plugin, std::string_view content, int data_class) {
   constexpr int kUnknownClass = 0;
   ProtobufWriter metadata;
@@ -101,7 +101,7 @@ ProtobufWriter encode_string_tensor(std::string_view text) {
   return ProtobufWriter().integer(1, kString).message(2, ProtobufWriter()).text(8, text);
 }
 
-// TensorProto of no floats, shape (0): what goes with a value that is all metadata.
+// TensorProto of no floats, shape (0), for values that are only metadata.
 ProtobufWriter encode_empty_tensor() {
   constexpr int kFloat = 1;
   const ProtobufWriter dimension = ProtobufWriter().integer(1, 0);
@@ -113,7 +113,7 @@ constexpr int kSessionStart = 1;
 
 enum class HParamType : int { text = 1, boolean = 2, number = 3 };
 
-// JSON, which the HPARAMS page speaks, has no NaN or infinity: such numbers go as text.
+// The HPARAMS page uses JSON, which has no NaN or infinity: such numbers become text.
 HParam printable(const HParam& value) {
   const double* number = std::get_if<double>(&value);
   if (number && !std::isfinite(*number)) return std::to_string(*number);
@@ -141,11 +141,11 @@ ProtobufWriter encode_value(const HParam& value) { // google.protobuf.Value
 
 struct TensorBoardLogger::Impl {
   LogFile file;
-  bool session_open = false; // hparams were written, their session has no end yet
+  bool session_open = false; // hparams were written, session_end_info was not
 
   Impl(const std::string& folder, Warn warn) : file(new_file_path(folder), AppendFile::Mode::create, std::move(warn)) {}
 
-  // `payload` is the field of Event that holds it: 3 file_version, 5 summary, 7 session_log.
+  // `field` of Event: 3 file_version, 5 summary, 7 session_log.
   static std::string event_record(int64_t step, int field, std::string_view payload) {
     ProtobufWriter event;
     event.real(1, wall_seconds()).integer(2, step).text(field, payload);
@@ -158,7 +158,7 @@ struct TensorBoardLogger::Impl {
 
   void write_summary(int64_t step, const ProtobufWriter& value) { file.append(summary_record(step, value)); }
 
-  // Step 0, always: TensorBoard reads these from the metadata, whatever the step.
+  // TensorBoard reads these from the metadata and ignores the step.
   static std::string hparams_record(const std::string& tag, int field, const ProtobufWriter& payload) {
     const ProtobufWriter plugin_data = ProtobufWriter().message(field, payload);
     ProtobufWriter value;

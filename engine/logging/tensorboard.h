@@ -1,5 +1,5 @@
-// TensorBoard event files: TFRecord framing (masked CRC-32C) around hand-encoded protobuf. One event, one write, so
-// a killed run leaves a readable file.
+// TensorBoard event files: TFRecord framing (masked CRC-32C) around hand-encoded protobuf. One write per event: a
+// killed run leaves a readable file.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ using HParam = std::variant<double, std::string, bool>;
 
 class TensorBoardLogger {
  public:
-  // Creates `folder` and a new events.out.tfevents.* in it. On resume, pass the step to go on from: TensorBoard then
-  // drops what an earlier file of the folder holds from that step on (SessionLog START). Throws Error(disk); later
-  // failures are warnings (LogFile).
+  // Creates `folder` and a new events.out.tfevents.* in it. On resume, pass the first step to log: TensorBoard then
+  // drops the events of earlier files from that step on (SessionLog START). Throws Error(disk); later failures are
+  // warnings (LogFile).
   explicit TensorBoardLogger(const std::string& folder, int64_t resume_step = 0, Warn warn = log_warn);
   ~TensorBoardLogger();
 
@@ -28,7 +28,7 @@ class TensorBoardLogger {
   void add_histogram(const std::string& tag, std::span<const float> values, int64_t step);
   void add_text(const std::string& tag, const std::string& text, int64_t step); // Markdown
   void add_hparams(const std::map<std::string, HParam>& hparams, const std::string& metric_tag);
-  void flush(); // to the disk
+  void flush(); // fsync
 
  private:
   struct Impl;

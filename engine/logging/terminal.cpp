@@ -11,7 +11,7 @@ namespace {
 
 std::string wrap_line(const std::string& line, size_t columns, size_t indent) {
   std::string out;
-  size_t column = 0; // where `out` stands
+  size_t column = 0; // current column of `out`
   for (size_t begin = 0; begin < line.size();) {
     const size_t blanks_end = std::min(line.find_first_not_of(' ', begin), line.size());
     const size_t end = std::min(line.find(' ', blanks_end), line.size());
@@ -69,7 +69,7 @@ std::string cut_to(const std::string& utf8, size_t columns, Cut cut) {
   const size_t width = text_width(utf8);
   if (width <= columns) return utf8;
   const size_t kept = columns > 3 ? columns - 3 : 0, split = cut == Cut::end ? kept : width - kept;
-  size_t at = 0, characters = 0; // `split` of them stand before `at`
+  size_t at = 0, characters = 0; // `split` of them precede `at`
   while (at < utf8.size() && (characters < split || !begins_character(utf8[at])))
     characters += begins_character(utf8[at++]);
   return cut == Cut::end ? utf8.substr(0, at) + "..." : "..." + utf8.substr(at);

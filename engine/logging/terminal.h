@@ -1,4 +1,4 @@
-// The terminal of stdout: its size, colours, and text fitted to its width.
+// The terminal of stdout: size, colours, and text fitted to its width.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 
 namespace gpt2 {
 
-bool is_terminal();     // stdout is one, and not TERM=dumb: progress bars are welcome
+bool is_terminal();     // stdout is a terminal and TERM is not dumb
 bool wants_colour();    // a terminal, and NO_COLOR (no-color.org) is not set
-int terminal_columns(); // as it is now, for a window can be resized; COLUMNS where it does not say, else 80
+int terminal_columns(); // now: a window can be resized; COLUMNS if unknown, else 80
 int terminal_rows();    // likewise; LINES, else 24
 
 enum class Colour { plain, bold, dim, red, green, yellow, cyan };
@@ -18,10 +18,10 @@ std::string coloured(const std::string& text, Colour colour); // with escape seq
 size_t text_width(std::string_view utf8); // in characters
 
 enum class Cut { begin, end };
-std::string cut_to(const std::string& utf8, size_t columns, Cut cut); // "..." for what is left out of a longer one
+std::string cut_to(const std::string& utf8, size_t columns, Cut cut); // "..." replaces what is cut
 
-// Breaks every line of `text` at spaces so that none is wider than `columns`; what goes on starts with `indent` spaces.
-// A word that is wider than a line stays whole: it may be a path to be copied.
+// Breaks every line of `text` at spaces so that none is wider than `columns`; continuation lines are indented by
+// `indent` spaces. A word wider than a line stays whole: users copy paths.
 std::string wrap_text(const std::string& text, size_t columns, size_t indent);
 
 } // namespace gpt2

@@ -5,21 +5,21 @@
 
 namespace gpt2 {
 
-void Pace::step(double seconds) {
+void StepTimes::step(double seconds) {
   ++steps_;
-  if (++alike_ == kWarmUp + 1) recent_.clear();
+  if (++same_kind_ == kWarmUp + 1) recent_.clear();
   recent_.push_back(seconds);
   if (recent_.size() > kWindow) recent_.pop_front();
 }
 
-void Pace::between_steps(double seconds) {
+void StepTimes::between_steps(double seconds) {
   between_ += seconds;
   if (steps_ > 0) between_per_step_ = between_ / static_cast<double>(steps_);
 }
 
-void Pace::other_steps_follow() { alike_ = 0; } // the time left is that of the old ones until some are known
+void StepTimes::step_kind_changed() { same_kind_ = 0; } // the ETA uses the old times until kWarmUp steps are done
 
-double Pace::step_seconds() const {
+double StepTimes::step_seconds() const {
   if (recent_.empty()) return 0;
   std::vector<double> sorted(recent_.begin(), recent_.end());
   const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
@@ -27,7 +27,7 @@ double Pace::step_seconds() const {
   return *middle;
 }
 
-double Pace::eta_seconds(int64_t steps_left) const {
+double StepTimes::eta_seconds(int64_t steps_left) const {
   return (step_seconds() + between_per_step_) * static_cast<double>(steps_left);
 }
 

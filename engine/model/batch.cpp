@@ -5,7 +5,7 @@
 #include <string>
 
 #include "engine/base/error.h"
-#include "engine/model/model.h"
+#include "engine/model/model_options.h"
 
 namespace gpt2 {
 

@@ -9,7 +9,6 @@
 #include "engine/base/error.h"
 #include "engine/base/formatted.h"
 #include "engine/base/nearest_name.h"
-#include "engine/model/model.h"
 
 namespace gpt2 {
 namespace {
@@ -132,23 +131,13 @@ void validate(const GPT2Config& config) {
   }
 }
 
-void validate(const ModelOptions& options) {
-  validate(options.config);
-  if (options.batch_size < 1) {
-    throw Error(ExitCode::usage, "--batch_size " + std::to_string(options.batch_size) + " is no batch",
-                "give it a number of sequences from 1 up");
-  }
-  if (options.seq_len < 1 || options.seq_len > options.config.seq_len) {
-    throw Error(ExitCode::usage,
-                "--seq_len " + std::to_string(options.seq_len) + " does not fit a model with " +
-                    std::to_string(options.config.seq_len) + " positions",
-                "give it a number of tokens from 1 to " + std::to_string(options.config.seq_len));
-  }
-}
-
 std::string blocks_text(const GPT2Config& config) {
   return counted(config.layers, "layer") + ", " + counted(config.heads, "head") + ", " +
          counted(config.channels, "channel");
+}
+
+std::string shape_text(const GPT2Config& config) {
+  return blocks_text(config) + ", sequences of " + std::to_string(config.seq_len);
 }
 
 int64_t parameter_count(const GPT2Config& config) {

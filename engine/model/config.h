@@ -35,10 +35,7 @@ GPT2Config with_shape(const GPT2Config& base, int layers, int heads, int channel
 // Throws Error(usage) if the shape is impossible (zero, negative, channels not a multiple of heads, ...).
 void validate(const GPT2Config& config);
 
-// The same, and for a batch that no model can be made for. Both engines ask this first, then what only they need.
-struct ModelOptions;
-void validate(const ModelOptions& options);
-
+std::string shape_text(const GPT2Config& config);  // "12 layers, 12 heads, 768 channels, sequences of 1024"
 std::string blocks_text(const GPT2Config& config); // "12 layers, 12 heads, 768 channels"
 
 int64_t parameter_count(const GPT2Config& config); // without the rows that only pad the vocabulary

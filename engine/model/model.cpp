@@ -2,18 +2,6 @@
 
 namespace gpt2 {
 
-std::string to_string(Precision precision) {
-  switch (precision) {
-    case Precision::fp32:
-      return "fp32";
-    case Precision::bf16:
-      return "bf16";
-    case Precision::fp8:
-      return "fp8";
-  }
-  return "unknown";
-}
-
 std::unique_ptr<Decoder> EvaluableModel::make_decoder(int rows, int positions) {
   return make_recomputing_decoder(*this, rows, positions);
 }

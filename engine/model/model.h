@@ -20,15 +20,13 @@
 #include "engine/model/config.h"
 #include "engine/model/decoder.h"
 #include "engine/model/fp8_recipe.h"
+#include "engine/model/model_options.h"
 #include "engine/model/parameters.h"
 #include "engine/model/state.h"
 #include "kernels/muon.h"
 #include "kernels/step_verdict.h"
 
 namespace gpt2 {
-
-enum class Precision { fp32, bf16, fp8 };
-std::string to_string(Precision precision); // "fp32", "bf16", "fp8": in file names, options and checkpoints
 
 struct AdamWSettings {
   float lr = 0, beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, weight_decay = 0.1f;
@@ -164,23 +162,6 @@ class ObservableModel {
 class Model : public TrainableModel, public EvaluableModel, public StatefulModel, public ObservableModel {
  public:
   const GPT2Config& config() const override = 0; // one answer for both seams that ask
-};
-
-enum class Purpose {
-  training,
-  inference, // forward only: no gradients, no moments, nothing kept for backward
-};
-
-struct ModelOptions {
-  GPT2Config config;
-  Precision precision = Precision::fp32;
-  Purpose purpose = Purpose::training;
-  Optimizer optimizer = Optimizer::adamw;
-  InitProjections init_projections = InitProjections::normal;
-  Fp8Options fp8;
-  int batch_size = 4; // largest B that micro_step will see
-  int seq_len = 1024; // largest T
-  uint64_t seed = 1337;
 };
 
 } // namespace gpt2

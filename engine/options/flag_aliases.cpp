@@ -7,14 +7,14 @@ namespace gpt2 {
 namespace {
 
 constexpr const char* kAccumulation =
-    "--target_batch_size says sequences per step; accumulation follows from it and --batch_size";
+    "use --target_batch_size, sequences per step; accumulation follows from it and --batch_size";
 constexpr const char* kWandb =
     "tools/wandb_sync RUN --follow sends a run to Weights & Biases; its logs are in --log_dir";
 constexpr const char* kPrecision = "use --precision fp8, bf16 or fp32";
-constexpr const char* kMinLr = "use --min_lr_ratio, the last rate as a share of --max_lr: 0.1 for 6e-5 after 6e-4";
+constexpr const char* kMinLr = "use --min_lr_ratio, the last rate divided by --max_lr: 0.1 for 6e-5 after 6e-4";
 
-// One line a word. Those of the same meaning and unit are taken as ours; the others are refused with the sentence.
-constexpr PeerFlag kPeerFlags[] = {
+// Flags with the same meaning and unit are accepted as ours; the others are refused with the hint.
+constexpr FlagAlias kFlagAliases[] = {
     // shape
     {"block_size", "seq_len", nullptr},
     {"max_seq_length", "seq_len", nullptr},
@@ -32,28 +32,28 @@ constexpr PeerFlag kPeerFlags[] = {
     {"model_name", "model", nullptr},
     {"model_type", "model", nullptr},
     {"model_name_or_path", nullptr, "use --init_from for its weights, or --model for its shape alone"},
-    {"dropout", nullptr, "there is no dropout: pretraining passes over its data about once"},
-    {"bias", nullptr, "GPT-2's biases are always there"},
+    {"dropout", nullptr, "no dropout: pretraining sees its data about once"},
+    {"bias", nullptr, "GPT-2 always has biases"},
 
     // data
-    {"train_file", nullptr, "bin/prepare_data makes a data set of text; --dataset takes it"},
+    {"train_file", nullptr, "make a data set of the text with bin/prepare_data, then use --dataset NAME"},
     {"train_bin", "train_data", nullptr},
     {"input_bin", "train_data", nullptr},
     {"input_val_bin", "val_data", nullptr},
     {"val_bin", "val_data", nullptr},
-    {"num_workers", nullptr, "there is nothing to set: two threads read ahead; --threads is the CPU engine's"},
-    {"dataloader_num_workers", nullptr, "there is nothing to set: two threads read ahead"},
+    {"num_workers", nullptr, "leave it out: two threads read ahead; --threads is for the CPU engine"},
+    {"dataloader_num_workers", nullptr, "leave it out: two threads read ahead"},
 
     // batch
     {"per_device_train_batch_size", "batch_size", nullptr},
     {"micro_batch_size", "batch_size", nullptr},
     {"device_batch_size", "batch_size", nullptr},
-    {"per_device_eval_batch_size", nullptr, "evaluation takes --batch_size too; --eval_sequences says how many in all"},
+    {"per_device_eval_batch_size", nullptr, "evaluation uses --batch_size; --eval_sequences sets the total"},
     {"auto_batch_size", nullptr, "--batch_size auto is the default; --max_batch_size bounds it"},
     {"target_effective_batch_size", "target_batch_size", nullptr},
     {"effective_batch_size", "target_batch_size", nullptr},
     {"global_batch_size", "target_batch_size", nullptr},
-    {"total_batch_size", nullptr, "--target_batch_size says sequences per step: divide the tokens by --seq_len"},
+    {"total_batch_size", nullptr, "use --target_batch_size, in sequences: divide the tokens by --seq_len"},
     {"gradient_accumulation_steps", nullptr, kAccumulation},
     {"grad_accum_steps", nullptr, kAccumulation},
     {"accumulate_grad_batches", nullptr, kAccumulation},
@@ -77,7 +77,7 @@ constexpr PeerFlag kPeerFlags[] = {
     {"warmup_iters", "warmup_steps", nullptr},
     {"num_warmup_steps", "warmup_steps", nullptr},
     {"warmup_ratio", nullptr, "use --warmup_steps: the ratio times --max_steps"},
-    {"lr_decay_iters", nullptr, "the rate falls until the last step: --max_steps says when that is"},
+    {"lr_decay_iters", nullptr, "use --max_steps: the rate decays until the last step"},
     {"decay_lr", nullptr, "use --lr_schedule cosine, linear, wsd or constant"},
     {"lr_scheduler_type", "lr_schedule", nullptr},
     {"max_grad_norm", "grad_clip", nullptr},
@@ -86,12 +86,12 @@ constexpr PeerFlag kPeerFlags[] = {
     {"adam_beta1", "beta1", nullptr},
     {"adam_beta2", "beta2", nullptr},
     {"adam_epsilon", "adam_eps", nullptr},
-    {"optim", nullptr, "AdamW is the only optimizer: --beta1, --beta2, --adam_eps, --weight_decay"},
+    {"optim", nullptr, "use --optimizer adamw or muon"},
 
     // precision and device
     {"fp8", "use_fp8", nullptr},
     {"bf16", nullptr, "use --precision bf16"},
-    {"fp16", nullptr, "there is no FP16: use --precision bf16, which needs no loss scaling, or fp8"},
+    {"fp16", nullptr, "no FP16: use --precision bf16, which needs no loss scaling, or fp8"},
     {"tf32", nullptr, kPrecision},
     {"dtype", nullptr, kPrecision},
     {"mixed_precision", nullptr, kPrecision},
@@ -101,7 +101,7 @@ constexpr PeerFlag kPeerFlags[] = {
     {"zero_stage", "zero", nullptr},
     {"gradient_checkpointing", nullptr, "use --recompute block"},
     {"activation_checkpointing", nullptr, "use --recompute block"},
-    {"compile", nullptr, "there is nothing to compile: kernels are built in, --cuda_graph is on"},
+    {"compile", nullptr, "leave it out: kernels are built in, and --cuda_graph is on"},
     {"flash_attention", nullptr, "use --attention cudnn or own; auto takes the faster one"},
 
     // evaluation, logs, checkpoints
@@ -157,34 +157,34 @@ constexpr PeerFlag kPeerFlags[] = {
     {"r", nullptr, "use --recompute none, gelu or block"},
     {"z", nullptr, "use --zero 1, the default with several ranks, or --zero 0"},
     {"a", nullptr, "use --max_steps and a small data set to overfit"},
-    {"f", nullptr, "tensor cores are always used; --precision says in which format"},
+    {"f", nullptr, "tensor cores are always used; use --precision for the format"},
     {"w", nullptr, "master weights are always kept in FP32"},
     {"sl", nullptr, "use --skip_loss_z"},
     {"sg", nullptr, "use --skip_grad_z"},
     {"nk", nullptr, "use --keep_checkpoints"},
-    {"ge", nullptr, "the GELU is fused where the library can; --recompute gelu computes it again"},
+    {"ge", nullptr, "the GELU is fused where the library can; use --recompute gelu to recompute it"},
 };
 
-// Suggested, not taken for ours: FP16 is not BF16.
+// Suggested, not accepted: FP16 is not BF16.
 constexpr struct {
   const char *theirs, *ours;
-} kPeerValues[] = {
+} kValueAliases[] = {
     {"gpu", "cuda"},      {"float16", "bf16"}, {"fp16", "bf16"},  {"half", "bf16"},
     {"bfloat16", "bf16"}, {"float32", "fp32"}, {"float8", "fp8"}, {"constant_with_warmup", "constant"},
 };
 
 } // namespace
 
-std::span<const PeerFlag> peer_flags() { return kPeerFlags; }
+std::span<const FlagAlias> flag_aliases() { return kFlagAliases; }
 
-const PeerFlag* find_peer_flag(const std::string& name) {
-  const auto* const found = std::find_if(std::begin(kPeerFlags), std::end(kPeerFlags),
-                                         [&](const PeerFlag& flag) { return name == flag.name; });
-  return found == std::end(kPeerFlags) ? nullptr : found;
+const FlagAlias* find_flag_alias(const std::string& name) {
+  const auto* const found = std::find_if(std::begin(kFlagAliases), std::end(kFlagAliases),
+                                         [&](const FlagAlias& flag) { return name == flag.name; });
+  return found == std::end(kFlagAliases) ? nullptr : found;
 }
 
-const char* find_peer_value(const std::string& word) {
-  for (const auto& value : kPeerValues) {
+const char* find_value_alias(const std::string& word) {
+  for (const auto& value : kValueAliases) {
     if (word == value.theirs) return value.ours;
   }
   return nullptr;

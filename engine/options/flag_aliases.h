@@ -1,5 +1,5 @@
-// The words of other trainers (llm.c, nanoGPT, Hugging Face's Trainer, Lightning): which of our flags or values means
-// the same, or the sentence that helps where none does.
+// Flags and values of other trainers (llm.c, nanoGPT, Hugging Face's Trainer, Lightning): our flag or value with the
+// same meaning, or a hint.
 #pragma once
 
 #include <span>
@@ -7,18 +7,18 @@
 
 namespace gpt2 {
 
-struct PeerFlag {
+struct FlagAlias {
   const char* name;    // without dashes, underscores between words; llm.c's letters are one character
-  const char* ours;    // the option that takes the same value; nullptr: none does
-  const char* instead; // then: what to give, or why there is nothing to give
+  const char* ours;    // the option that takes the same value; nullptr: none
+  const char* instead; // hint if `ours` is null: what to use, or why nothing is needed
 };
 
-std::span<const PeerFlag> peer_flags();
+std::span<const FlagAlias> flag_aliases();
 
-// nullptr: no trainer we know has such a flag.
-const PeerFlag* find_peer_flag(const std::string& name);
+// nullptr: unknown.
+const FlagAlias* find_flag_alias(const std::string& name);
 
-// Our word for a value of theirs, "bf16" for "bfloat16"; nullptr: none.
-const char* find_peer_value(const std::string& word);
+// "bf16" for "bfloat16"; nullptr: none.
+const char* find_value_alias(const std::string& word);
 
 } // namespace gpt2

@@ -15,7 +15,8 @@
 namespace gpt2 {
 namespace {
 
-const char* const kPurpose = "Pretrains GPT-2, in FP8 where the GPU can. Without flags it trains on what it finds.";
+const char* const kPurpose =
+    "Pretrains GPT-2, in FP8 on GPUs that support it. Without flags it trains on built-in stories.";
 const char* const kSwitches = "A switch --x is turned off by --no-x or --x=false.";
 
 const std::set<std::string> kCommon{"model",
@@ -51,15 +52,15 @@ struct Example {
 };
 const std::vector<Example>& examples() {
   static const std::vector<Example> all{
-      {"bin/doctor --use_fp8", "first of all: is this machine ready, how fast is it, when would the run end?"},
+      {"bin/doctor --use_fp8", "first: is this machine ready, how fast is it, when would the run end?"},
       {"train_gpt2_fp8 --use_fp8 --plan", "what a run would do and cost, without starting it"},
       {"train_gpt2_fp8 --use_fp8", "on built-in stories: gpt2 on a GPU, nano on the CPU"},
-      {"train_gpt2_fp8 --use_fp8 --dataset books", "on your own text, made ready by bin/prepare_data"},
-      {"train_gpt2_fp8 --resume latest", "go on where a run stopped, with its options"}};
+      {"train_gpt2_fp8 --use_fp8 --dataset books", "on your own text, prepared by bin/prepare_data"},
+      {"train_gpt2_fp8 --resume latest", "continue where a run stopped, with its options"}};
   return all;
 }
 
-// ---- what "auto" stands for ----
+// ---- "auto" in numbers ----
 
 std::string number_text(double value) {
   char text[32];
@@ -95,7 +96,7 @@ std::string explanation(const OptionField& field, const Options& options) {
   return field.help + (value.empty() ? "" : " [" + value + (numbers.empty() ? "" : ": " + numbers) + "]");
 }
 
-// Choices that are too many for the width go on in the next line.
+// Wraps a long list of choices at its bars.
 std::string broken_at_bars(std::string flag, size_t columns) {
   constexpr size_t kIndent = 6;
   for (size_t begin = 0; flag.size() - begin > columns;) {
@@ -107,7 +108,7 @@ std::string broken_at_bars(std::string flag, size_t columns) {
   return flag;
 }
 
-// The flag, then its meaning in a column of its own, or below where there is no room.
+// The flag, then its meaning in a second column, or below a long flag.
 std::string entry(const std::string& flag, const std::string& meaning, size_t columns) {
   const size_t column = columns >= 100 ? 34 : columns >= 70 ? 28 : 20;
   const std::string left = broken_at_bars("  " + flag, columns);
@@ -131,7 +132,7 @@ std::string help_of(const Options& options, size_t columns, const std::set<std::
 
 // ---- completion ----
 
-// The words that a value can be; those in capitals stand for something.
+// The literal values of an option; words in capitals are placeholders.
 std::vector<std::string> choices_of(const std::string& name, const std::string& value_name) {
   if (name == "model") return {"auto", "nano", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"};
   std::vector<std::string> words;
@@ -224,12 +225,12 @@ const std::vector<Action>& actions() {
   static const std::vector<Action> all{
       {"config", "FILE", "option file, TOML or flat YAML; flags win over it"},
       {"print_config", "", "write the options as such a file and exit"},
-      {"list_checkpoints", "", "say what can be resumed and exit"},
-      {"eval_only", "", "evaluate --resume's or the initial model on the validation data and exit"},
-      {"plan", "", "say what the run would do and cost (memory, time, disk), and exit; writes nothing"},
-      {"measure", "SECONDS", "with --plan: train so long, in memory alone, for its speed"},
-      {"json", "", "with --plan: as one JSON object"},
-      {"help", "", "print the options that most people need and exit"},
+      {"list_checkpoints", "", "list the checkpoints that --resume accepts and exit"},
+      {"eval_only", "", "evaluate the --resume checkpoint or the initial model on the validation data and exit"},
+      {"plan", "", "print what the run would do and cost (memory, time, disk) and exit; writes nothing"},
+      {"measure", "SECONDS", "with --plan: train this long, without writing, to measure the speed"},
+      {"json", "", "with --plan: print one JSON object"},
+      {"help", "", "print the most common options and exit"},
       {"help_all", "", "print every option and exit"},
       {"completion", "bash|zsh", "print a completion script for that shell and exit"},
       {"man_page", "", "print a man page and exit"},
@@ -247,7 +248,7 @@ std::string meaning_of_auto(const std::string& field, const Options& options) {
     if (!value) return "";
     out += (out.empty() ? "" : ", ") + number_text(*value) + " for " + model;
   }
-  if (field == "warmup_steps") return out + "; a tenth of a run if that is less";
+  if (field == "warmup_steps") return out + "; in a short run a tenth of it, at least 10 steps, at most half of it";
   return out + (field == "max_steps" || field == "target_batch_size" ? "; less on little data" : "");
 }
 
@@ -265,7 +266,7 @@ std::string help_all_text(const Options& options, size_t columns) {
 std::string completion_script(const std::string& shell) {
   if (shell == "bash") return bash_completion();
   if (shell == "zsh") return zsh_completion();
-  throw Error(ExitCode::usage, "--completion: no script for '" + shell + "'", "there is one for bash and one for zsh");
+  throw Error(ExitCode::usage, "--completion: unknown shell '" + shell + "'", "use bash or zsh");
 }
 
 std::string man_page(const std::string& version) {
@@ -285,8 +286,8 @@ std::string man_page(const std::string& version) {
     out += ".TP\n\\fB" + roff(example.command) + "\\fR\n" + roff(example.meaning) + "\n";
   out +=
       ".SH EXIT STATUS\n0 done, 2 usage, 3 data, 4 checkpoint, 5 numerics, 6 device, 7 communication, 8 disk, "
-      "75 stopped early and saved.\n.SH ENVIRONMENT\nNO_COLOR: no colours. COLUMNS: the width where the terminal "
-      "does not tell.\n";
+      "75 stopped early and saved.\n.SH ENVIRONMENT\nNO_COLOR: no colours. COLUMNS: the width if the terminal does not "
+      "report one.\n";
   return out;
 }
 

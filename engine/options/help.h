@@ -1,4 +1,4 @@
-// The option table as people and shells read it: help, completion scripts, a man page.
+// Texts from the option table: help, completion scripts, a man page.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,16 @@
 
 namespace gpt2 {
 
-// A flag that makes the program do something else than train.
+// A flag that makes the program do something other than train.
 struct Action {
   std::string name, value_name, help; // value_name as in OptionField
 };
 const std::vector<Action>& actions();
 
-// What "auto" stands for in numbers, where the model alone decides: "0.0006 for gpt2, 0.003 for nano"; else empty.
+// The numbers of "auto" where they depend on the model: "0.0006 for gpt2, 0.003 for nano"; else empty.
 std::string meaning_of_auto(const std::string& field, const Options& options);
 
-std::string help_text(const Options& options, size_t columns);     // what most people need, with examples
+std::string help_text(const Options& options, size_t columns);     // common options, with examples
 std::string help_all_text(const Options& options, size_t columns); // every option
 std::string completion_script(const std::string& shell);           // "bash" or "zsh"; throws Error(usage)
 std::string man_page(const std::string& version);                  // roff

@@ -6,14 +6,14 @@
 namespace gpt2 {
 namespace {
 
-// 0 up to `begin`, 1 from `end` on. Where both are one step, that step is at the end.
+// 0 up to `begin`, 1 from `end` on; 1 if both are the same step.
 double progress(int64_t step, int64_t begin, int64_t end) {
   if (step >= end) return 1;
   if (step <= begin) return 0;
   return static_cast<double>(step - begin) / static_cast<double>(end - begin);
 }
 
-// Steps of wsd below the peak: one at least, unless none are wanted.
+// Steps of wsd below the peak: at least 1, unless the ratio is 0.
 int64_t cooling_steps(const Schedule& s) {
   if (s.wsd_decay_ratio <= 0) return 0;
   return std::max<int64_t>(1, std::llround(s.wsd_decay_ratio * static_cast<double>(s.max_steps)));

@@ -12,17 +12,17 @@ enum class Decay { cosine, linear, constant, wsd };
 struct Schedule {
   Decay decay = Decay::cosine;
   float max_lr = 6e-4f;
-  float min_lr_ratio = 0.1f;    // step max_steps - 1, the last, has min_lr_ratio * max_lr unless it still warms up
+  float min_lr_ratio = 0.1f;    // the last step, max_steps - 1, has min_lr_ratio * max_lr unless still in warm-up
   int64_t warmup_steps = 0;     // linear from max_lr / warmup_steps
-  int64_t max_steps = 1;        // of the whole run
+  int64_t max_steps = 1;        // of the run
   float wsd_decay_ratio = 0.2f; // wsd (warm-up, stable, decay): share of max_steps that cools down linearly
 };
 
-// `step` counts from 0. Beyond max_steps the last rate stays.
+// `step` counts from 0. From max_steps on, the last rate stays.
 float learning_rate(const Schedule& schedule, int64_t step);
 
-// The parts of a schedule in their order, none empty: "warm-up", then "constant" or the name of the decay. Steps count
-// from 1, as in logs; both ends belong to the part.
+// The phases in order, none empty: "warm-up", then "constant" or the name of the decay. Steps count from 1, as in logs;
+// first and last are inclusive.
 struct SchedulePhase {
   std::string name;
   int64_t first, last;

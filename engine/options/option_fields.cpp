@@ -19,7 +19,7 @@ namespace gpt2 {
 namespace {
 
 template <typename Number>
-std::string print(Number value) { // the shortest text that reads back to the same bits
+std::string print(Number value) { // shortest text that parses to the same bits
   char buffer[64];
   const auto [end, status] = std::to_chars(buffer, buffer + sizeof buffer, value);
   (void)status;
@@ -30,8 +30,8 @@ template <typename Number>
 Number read(const std::string& text);
 
 template <typename Number>
-Number whole(const std::string& text) {         // "1e3", as people write steps
-  constexpr double kExact = 9007199254740992.0; // 2^53: up to here a double is that number
+Number whole(const std::string& text) {         // "1e3"
+  constexpr double kExact = 9007199254740992.0; // 2^53: up to here a double holds every integer
   const double value = read<double>(text);
   if (value != std::floor(value)) throw BadValue("'" + text + "' is not a whole number");
   if (std::abs(value) > std::min(kExact, static_cast<double>(std::numeric_limits<Number>::max())))
@@ -57,7 +57,7 @@ Number read(const std::string& text) {
   return value;
 }
 
-// What a number may be, in words that finish the sentence "must be ...".
+// The valid numbers; `words` complete "must be ...".
 template <typename Number>
 struct Check {
   std::function<bool(Number)> holds;
@@ -82,7 +82,7 @@ Check<float> below_one() {
 class FieldList {
  public:
   void group(std::string name) { group_ = std::move(name); }
-  void of_this_start(bool yes) { of_this_start_ = yes; } // what follows
+  void not_stored(bool yes) { not_stored_ = yes; } // the options that follow
 
   void text(const std::string& name, std::string Options::*member, const std::string& value_name,
             const std::string& help) {
@@ -93,14 +93,14 @@ class FieldList {
     add(name, member, "DIR", help, as_it_is, not_empty);
   }
 
-  // "" stands for "auto" inside the program; a folder of that name is ./auto.
+  // "" is "auto" inside the program; a folder of that name is ./auto.
   void folder_or_auto(const std::string& name, std::string Options::*member, const std::string& help) {
     add(
         name, member, "DIR|auto", help, [](const std::string& value) { return value.empty() ? "auto" : value; },
         [](const std::string& given) { return given == "auto" ? "" : not_empty(given); });
   }
 
-  // One folder, or a path of them, below another one.
+  // A relative path of one to three folders.
   void folder_below(const std::string& name, std::string Options::*member, const std::string& help) {
     add(name, member, "NAME", help, as_it_is, below);
   }
@@ -115,7 +115,7 @@ class FieldList {
     }
     add(name, member, joined, help, name_of<Enum>, [words, joined](const std::string& given) {
       if (const std::optional<Enum> chosen = value_named<Enum>(given)) return *chosen;
-      const char* const known = find_peer_value(given); // gpu is a letter from cpu, and means cuda
+      const char* const known = find_value_alias(given); // before nearest_name(): gpu means cuda, not cpu
       const bool ours = known && std::ranges::find(words, known) != words.end();
       const std::string near = ours ? known : nearest_name(given, words);
       throw BadValue("'" + given + "' is not one of " + joined + (near.empty() ? "" : "; did you mean " + near + "?"));
@@ -138,20 +138,20 @@ class FieldList {
         [check](const std::string& given) { return checked(given, check); });
   }
 
-  // `automatic` stands for "auto" inside the program.
+  // `automatic` is "auto" inside the program.
   template <typename Number>
   void number_or_auto(const std::string& name, Number Options::*member, Number automatic, const Check<Number>& check,
                       const std::string& help) {
     number_or_words(name, member, {{"auto", automatic}}, check, help);
   }
 
-  // {word, what it is inside the program}.
+  // `words`: {text, value inside the program}.
   template <typename Number>
   void number_or_words(const std::string& name, Number Options::*member,
                        const std::vector<std::pair<std::string, Number>>& words, const Check<Number>& check,
                        const std::string& help) {
     std::string value_name = type_name<Number>(), or_else;
-    for (const auto& [word, value] : words) value_name += "|" + word, or_else += ", or " + word;
+    for (const auto& [word, value] : words) value_name += "|" + word, or_else += " or " + word;
     add(
         name, member, value_name, help,
         [=](Number value) {
@@ -175,29 +175,29 @@ class FieldList {
   template <typename Number>
   static Number checked(const std::string& given, const Check<Number>& check, const std::string& or_else = "") {
     const Number number = read<Number>(given);
-    if (!check.holds(number)) throw BadValue(given + " does not fit: must be " + check.words + or_else);
+    if (!check.holds(number)) throw BadValue("must be " + check.words + or_else + ", not " + given);
     return number;
   }
 
   static std::string as_it_is(const std::string& text) { return text; }
 
   static std::string not_empty(const std::string& given) {
-    if (given.empty()) throw BadValue("must not be empty; . is the folder you are in");
+    if (given.empty()) throw BadValue("must not be empty; use . for the current folder");
     return given;
   }
 
   static std::string below(const std::string& given) {
     const std::filesystem::path path(given);
     if (path.is_absolute() || std::find(path.begin(), path.end(), "..") != path.end())
-      throw BadValue("'" + given + "' leads out of the folder that it names a place in");
+      throw BadValue("'" + given + "' must be a relative path without ..");
     for (const std::filesystem::path& part : path) {
-      if (is_reserved_name(part.string())) throw BadValue("'" + part.string() + "' is a name that checkpoints use");
+      if (is_reserved_name(part.string())) throw BadValue("'" + part.string() + "' is reserved for checkpoints");
       if (is_number(part.string())) throw BadValue("'" + part.string() + "' would be taken for a step");
       if (part.string().starts_with('.')) throw BadValue("'" + part.string() + "' would be hidden");
     }
-    if (std::distance(path.begin(), path.end()) > 3) throw BadValue("more than three folders deep");
+    if (std::distance(path.begin(), path.end()) > 3) throw BadValue("must not be more than three folders deep");
     if (std::ranges::any_of(given, [](unsigned char c) { return c < ' '; }))
-      throw BadValue("it has a line break or another control character");
+      throw BadValue("must not contain line breaks or other control characters");
     return given;
   }
 
@@ -213,11 +213,11 @@ class FieldList {
                        .copy = [=](const Options& from, Options& to) { to.*member = from.*member; },
                        .same = [=](const Options& a, const Options& b) { return a.*member == b.*member; },
                        .is_number = std::is_arithmetic_v<Value>,
-                       .of_this_start = of_this_start_});
+                       .not_stored = not_stored_});
   }
 
   std::string group_;
-  bool of_this_start_ = false;
+  bool not_stored_ = false;
   std::vector<OptionField> fields_;
 };
 
@@ -229,34 +229,34 @@ std::vector<OptionField> make_fields() {
   f.text("model", &O::model, "NAME",
          "nano, gpt2 (124M), gpt2-medium, gpt2-large, gpt2-xl, or dN by depth; "
          "auto: gpt2 on a GPU, nano on the CPU");
-  f.number_or_auto("layers", &O::layers, 0, within(1, kMostLayers), "transformer blocks, instead of the model's");
-  f.number_or_auto("heads", &O::heads, 0, within(1, kMostChannels), "attention heads, instead of the model's");
+  f.number_or_auto("layers", &O::layers, 0, within(1, kMostLayers), "transformer blocks; auto: the model's");
+  f.number_or_auto("heads", &O::heads, 0, within(1, kMostChannels), "attention heads; auto: the model's");
   f.number_or_auto("channels", &O::channels, 0, within(1, kMostChannels),
-                   "width, a multiple of heads, instead of the model's");
+                   "width, a multiple of --heads; auto: the model's");
   f.number_or_auto("seq_len", &O::seq_len, 0, within(1, kLongestSequence),
                    "tokens per sequence; auto: the model's (1024)");
 
   f.group("Data");
   f.text("dataset", &O::dataset, "NAME",
-         "data set that bin/prepare_data made: train_* and val_* in DATA_DIR/NAME; empty: none");
-  f.folder("data_dir", &O::data_dir, "where data sets have their folders");
+         "data set made by bin/prepare_data: train_* and val_* in DATA_DIR/NAME; empty: none");
+  f.folder("data_dir", &O::data_dir, "parent folder of the data sets");
   f.text("train_data", &O::train_data, "GLOB",
          "training shards (.bin or .h5), commas between globs; empty: --dataset, or the built-in sample");
   f.text("val_data", &O::val_data, "GLOB",
          "validation shards; empty: those of --dataset or of the built-in sample, else none");
   f.text("tokenizer", &O::tokenizer, "DIR",
-         "folder with encoder.json and vocab.bpe, to print samples and read prompts; empty: where make puts them");
-  f.number("seed", &O::seed, at_least<uint64_t>(0), "of initialisation and data order");
+         "folder with encoder.json and vocab.bpe, to print samples and read prompts; empty: the folder that make "
+         "installs");
+  f.number("seed", &O::seed, at_least<uint64_t>(0), "seed of initialisation and data order");
 
   f.group("Batch");
   f.number_or_auto(
       "batch_size", &O::batch_size, 0, at_least(1),
-      "sequences per micro-batch on each rank; auto: the fastest that fits the GPU, the model's own on the CPU");
-  f.number_or_auto("max_batch_size", &O::max_batch_size, 0, at_least(1),
-                   "largest micro-batch that --batch_size auto may pick");
+      "sequences per micro-batch on each rank; auto: the fastest that fits on the GPU, the model's on the CPU");
+  f.number_or_auto("max_batch_size", &O::max_batch_size, 0, at_least(1), "upper bound for --batch_size auto");
   f.number_or_auto(
       "target_batch_size", &O::target_batch_size, 0, at_least(1),
-      "sequences per optimizer step over all ranks, met exactly by gradient accumulation; auto: 512, nano's own");
+      "sequences per optimizer step over all ranks, met exactly by gradient accumulation; auto: the model's (512)");
 
   f.group("Duration");
   f.number_or_auto<int64_t>("max_steps", &O::max_steps, 0, at_least<int64_t>(1),
@@ -268,17 +268,17 @@ std::vector<OptionField> make_fields() {
   f.choice("optimizer", &O::optimizer,
            "muon: Muon for the blocks' matrices, AdamW for embeddings, positions, LayerNorms and biases");
   f.number_or_auto("max_lr", &O::max_lr, 0.0f, above_zero(),
-                   "peak learning rate, under Muon of the blocks' matrices; auto: the model's");
+                   "peak learning rate, with Muon that of the blocks' matrices; auto: the model's");
   f.number_or_auto("adamw_lr", &O::adamw_lr, 0.0f, above_zero(),
-                   "under Muon, peak learning rate of what AdamW updates; auto: the model's");
-  f.number("min_lr_ratio", &O::min_lr_ratio, within(0.0f, 1.0f), "last learning rate as a share of --max_lr");
+                   "with Muon, peak learning rate of the parameters that AdamW updates; auto: the model's");
+  f.number("min_lr_ratio", &O::min_lr_ratio, within(0.0f, 1.0f), "last learning rate divided by --max_lr");
   f.number_or_auto<int64_t>("warmup_steps", &O::warmup_steps, -1, at_least<int64_t>(0),
                             "steps of linear warm-up; auto: the model's, less in a short run");
-  f.choice("lr_schedule", &O::lr_schedule, "after the warm-up");
+  f.choice("lr_schedule", &O::lr_schedule, "learning rate after the warm-up");
   f.number("wsd_decay_ratio", &O::wsd_decay_ratio, within(0.0f, 1.0f), "wsd: share of all steps spent cooling down");
   f.number("weight_decay", &O::weight_decay, at_least(0.0f), "on all 2-D tensors");
-  f.number("beta1", &O::beta1, below_one(), "AdamW's first moment");
-  f.number("beta2", &O::beta2, below_one(), "AdamW's second moment");
+  f.number("beta1", &O::beta1, below_one(), "decay rate of AdamW's first moment");
+  f.number("beta2", &O::beta2, below_one(), "decay rate of AdamW's second moment");
   f.number("adam_eps", &O::adam_eps, above_zero(), "AdamW's epsilon");
   f.number("grad_clip", &O::grad_clip, at_least(0.0f), "largest global gradient norm; 0: no clipping");
   f.number("muon_momentum", &O::muon_momentum, below_one(), "Muon's momentum");
@@ -291,7 +291,7 @@ std::vector<OptionField> make_fields() {
            "initial weights of the projections into the residual stream: GPT-2's, or zero");
 
   f.group("Precision and device");
-  f.choice("device", &O::device, "auto: a GPU if there is one");
+  f.choice("device", &O::device, "auto: the GPU if there is one");
   f.choice("precision", &O::precision, "auto: bf16 on a GPU, fp32 on the CPU; fp8 is emulated on the CPU");
   f.toggle("use_fp8", &O::use_fp8, "same as --precision fp8");
   f.choice("fp8_format", &O::fp8_format,
@@ -301,114 +301,118 @@ std::vector<OptionField> make_fields() {
            "headroom: scales are 2^margin below the largest that fits");
   f.number("fp8_interval", &O::fp8_interval, at_least(1), "steps between updates of the scales");
   f.number("fp8_amax_history", &O::fp8_amax_history, within(1, kLongestAmaxHistory),
-           "steps of largest values that a scale remembers");
+           "steps of amax history behind each scale");
   f.toggle("fp8_lm_head", &O::fp8_lm_head, "LM head in FP8 as well");
-  f.choice("fp8_recipe", &O::fp8_recipe,
-           "delayed: scales from the largest values of past steps; current: from the tensor itself, in a second pass; "
-           "current_grads, current_activations, current_weights: these so, the others delayed");
+  f.choice(
+      "fp8_recipe", &O::fp8_recipe,
+      "delayed: scales from the amax of past steps; current: from the tensor itself, in a second pass; current_grads, "
+      "current_activations, current_weights: current for these, delayed for the others");
   f.number_or_auto<int64_t>(
       "fp8_bf16_steps", &O::fp8_bf16_steps, -1, at_least<int64_t>(0),
-      "FP8 begins after so many steps in BF16; auto: the least of the warm-up, 30 steps and a tenth of the run");
+      "steps in BF16 before FP8 begins; auto: the least of the warm-up, 30 steps and a tenth of the run");
   f.number_or_auto<int64_t>(
       "fp8_current_steps", &O::fp8_current_steps, -1, at_least<int64_t>(0),
-      "FP8's first so many steps under current scaling, then --fp8_recipe; auto: to the end of the warm-up");
+      "first FP8 steps with current scaling, before --fp8_recipe; auto: to the end of the warm-up");
   f.choice("fp8_scenario", &O::fp8_scenario,
-           "mxfp8 is not built yet, on any GPU: a note says so and --fp8_recipe holds");
+           "mxfp8 is not built yet, on any GPU: a note is printed and --fp8_recipe applies");
   f.text("fp8_bf16_layers", &O::fp8_bf16_layers, "LIST",
          "blocks that stay in BF16: first, last, numbers from 0 and ranges, as first,last,3-5; empty: none");
-  f.toggle("fp8_auto_fallback", &O::fp8_auto_fallback, "a block that saturates again and again goes on in BF16");
+  f.toggle("fp8_auto_fallback", &O::fp8_auto_fallback, "a block that saturates repeatedly continues in BF16");
   f.number_or_auto("threads", &O::threads, 0, within(1, 4096), "CPU threads; auto: all cores");
 
   f.group(option_group::kGpu);
   f.toggle("deterministic", &O::deterministic,
-           "two runs give the same bits: no timing of plans, and cuDNN, where it is used, in its slower way");
+           "bitwise reproducible runs: no timing of plans, and cuDNN's slower deterministic algorithms");
   f.toggle("cuda_graph", &O::cuda_graph, "capture the micro-step in a CUDA graph");
-  f.choice("recompute", &O::recompute, "activations computed again in the backward pass to save memory");
-  f.choice("attention", &O::attention, "auto: our own on Hopper, elsewhere cuDNN where it is installed");
-  f.text("plan_cache", &O::plan_cache, "FILE", "tuned matrix-product plans; empty: keep none");
+  f.choice("recompute", &O::recompute, "activations recomputed in the backward pass to save memory");
+  f.choice("attention", &O::attention, "auto: our kernel on Hopper, elsewhere cuDNN if it is installed");
+  f.text("plan_cache", &O::plan_cache, "FILE", "tuned GEMM plans; empty: none are kept");
   f.text("timeline", &O::timeline, "FILE",
-         "steps 4 and 5 of rank 0, from where FP8 begins, as a Chrome trace (ui.perfetto.dev): blocks and exchanges, "
-         "stream by stream");
+         "Chrome trace (ui.perfetto.dev) of steps 4 and 5 of rank 0, counted from where FP8 begins: blocks and "
+         "collectives "
+         "of each stream");
 
   f.group(option_group::kEvaluation);
   f.number("eval_freq", &O::eval_freq, at_least<int64_t>(0), "steps between evaluations; 0: never");
-  f.number_or_auto(
-      "eval_sequences", &O::eval_sequences, 0, at_least(1),
-      "validation sequences per evaluation, always the same first ones; auto: four steps' worth, 64 to 256");
-  f.toggle("eval_at_start", &O::eval_at_start, "evaluate before the first step too");
+  f.number_or_auto("eval_sequences", &O::eval_sequences, 0, at_least(1),
+                   "validation sequences per evaluation, always the first ones; auto: four steps' worth, 64 to 256");
+  f.toggle("eval_at_start", &O::eval_at_start, "also evaluate before the first step");
   f.number("hellaswag_freq", &O::hellaswag_freq, at_least<int64_t>(0),
            "steps between scores on HellaSwag, and one at the end; 0: never");
-  f.text("hellaswag_data", &O::hellaswag_data, "FILE", "its tasks, as its authors publish them (hellaswag_val.jsonl)");
-  f.number("hellaswag_tasks", &O::hellaswag_tasks, at_least<int64_t>(0), "only the first so many; 0: all");
+  f.text("hellaswag_data", &O::hellaswag_data, "FILE", "HellaSwag tasks in the authors' format (hellaswag_val.jsonl)");
+  f.number("hellaswag_tasks", &O::hellaswag_tasks, at_least<int64_t>(0),
+           "number of HellaSwag tasks, the first ones; 0: all");
   f.number("sample_freq", &O::sample_freq, at_least<int64_t>(0), "steps between text samples; 0: only at the end");
-  f.text("prompt", &O::prompt, "TEXT", "beginning of every sample");
+  f.text("prompt", &O::prompt, "TEXT", "text that every sample continues");
   f.number("sample_tokens", &O::sample_tokens, at_least(0), "tokens per sample; 0: no samples");
-  f.number("temperature", &O::temperature, at_least(0.0f), "of samples; 0: always the likeliest token");
-  f.number("top_k", &O::top_k, at_least(0), "samples choose among the k likeliest tokens; 0: all");
-  f.number("sample_seed", &O::sample_seed, at_least<uint64_t>(0), "of samples");
+  f.number("temperature", &O::temperature, at_least(0.0f), "sampling temperature; 0: always the likeliest token");
+  f.number("top_k", &O::top_k, at_least(0), "sample among the k likeliest tokens; 0: all");
+  f.number("sample_seed", &O::sample_seed, at_least<uint64_t>(0), "seed of samples");
 
   f.group(option_group::kLogs);
   f.number_or_auto<int64_t>("log_freq", &O::log_freq, 0, at_least<int64_t>(1),
-                            "steps from one printed line to the next; auto: about one a second on a terminal, every "
-                            "step in a file; metrics.jsonl and TensorBoard get every step");
+                            "steps between printed lines; auto: about one line a second on a terminal, every step in "
+                            "a file; metrics.jsonl and TensorBoard get every step");
   f.toggle("use_tensorboard", &O::use_tensorboard, "write TensorBoard event files");
   f.number_or_auto<int64_t>("histogram_freq", &O::histogram_freq, -1, at_least<int64_t>(0),
                             "steps between histograms of weights and gradients; 0: never; auto: with every evaluation, "
                             "or every 250 steps without one");
   f.toggle("fp8_detail", &O::fp8_detail,
-           "with every histogram, log each kind of FP8 tensor, and each tensor in metrics.jsonl; off: summaries alone");
+           "with every histogram, log each kind of FP8 tensor, and each tensor in metrics.jsonl; off: only summaries");
   f.folder_below("run_name", &O::run_name, "folder under --log_dir and --checkpoint_dir; empty: MODEL-PRECISION-DATE");
-  f.folder("log_dir", &O::log_dir, "where runs are logged");
+  f.folder("log_dir", &O::log_dir, "parent folder of the runs' logs");
 
   f.group(option_group::kCheckpoints);
   f.folder_or_auto("checkpoint_dir", &O::checkpoint_dir,
-                   "where each run has a folder of checkpoints; auto: checkpoints_bf16 for BF16, else "
-                   "checkpoints_fp8; --resume and --list_checkpoints look in both");
+                   "parent folder of the runs' checkpoints; auto: checkpoints_bf16 for BF16, else checkpoints_fp8; "
+                   "--resume and --list_checkpoints search both");
   f.number("checkpoint_freq", &O::checkpoint_freq, at_least<int64_t>(0),
            "steps between checkpoints; 0: only at the end and, with --save_best, at a new best");
-  f.number_or_words<int64_t>(
-      "keep_checkpoints", &O::keep_checkpoints, {{"auto", -1}, {"all", 0}}, at_least<int64_t>(0),
-      "the newest N of this run stay, with the best; older ones are removed once a newer one is verified; auto: the "
-      "newest 3 and, without --keep_every, one for each fifth of the run");
+  f.number_or_words<int64_t>("keep_checkpoints", &O::keep_checkpoints, {{"auto", -1}, {"all", 0}}, at_least<int64_t>(0),
+                             "keep the newest N of this run and the best; older ones are removed once a newer one is "
+                             "verified; auto: the newest "
+                             "3 and, without --keep_every, one for each fifth of the run");
   f.number("keep_every", &O::keep_every, at_least<int64_t>(0),
-           "beside --keep_checkpoints: checkpoints of steps that are multiples of N stay for ever; 0: none");
+           "also keep the checkpoints of steps that are multiples of N; 0: none");
   f.toggle("save_best", &O::save_best,
-           "a checkpoint at every new best validation loss too, in place of the best before; off: none but those due");
+           "also save at every new best validation loss, replacing the earlier best; off: only when due");
   f.toggle(
       "strict_saves", &O::strict_saves,
-      "end with exit code 8 when a checkpoint cannot be written; off: warn, train on, try again when the next is due");
+      "end with exit code 8 when a checkpoint cannot be written; off: warn, keep training, retry when the next is due");
   f.text("init_from", &O::init_from, "PATH|NAME",
-         "begin with these weights: a folder or .safetensors of Hugging Face's, llm.c's .bin, one of our checkpoints, "
-         "or a name "
-         "in --hf_cache (gpt2)");
+         "initial weights: a Hugging Face folder or .safetensors, an llm.c .bin, one of our checkpoints, or a name in "
+         "--hf_cache (gpt2)");
   f.text("hf_cache", &O::hf_cache, "FOLDER",
-         "where names of Hugging Face's hub are looked up; empty: where its tools keep them");
+         "cache of the Hugging Face hub, in which names are looked up; empty: the default of its tools");
   f.text("resume", &O::resume, "latest|best|STEP|RUN|RUN/STEP|PATH",
-         "go on from a checkpoint, with its options unless given again");
-  f.of_this_start(true);
+         "continue from a checkpoint, with its options unless given again");
+  f.not_stored(true);
   f.toggle("allow_other_data", &O::allow_other_data,
-           "--resume on other training data than the checkpoint's, at the same place in its order; off: refuse");
-  f.of_this_start(false);
+           "allow --resume on other training data than the checkpoint's, at the same position in its order");
+  f.not_stored(false);
 
   f.group(option_group::kAnomalies);
   f.number("skip_loss_z", &O::skip_loss_z, at_least(0.0f),
            "skip a step whose loss is this many standard deviations high; 0: off");
   f.number("skip_grad_z", &O::skip_grad_z, at_least(0.0f),
            "skip a step whose gradient norm is this many standard deviations high; 0: off");
-  f.number("max_skipped", &O::max_skipped, at_least(1), "skipped steps in a row before giving up with exit code 5");
+  f.number("max_skipped", &O::max_skipped, at_least(1),
+           "consecutive skipped steps before the run ends with exit code 5");
 
   f.group("Many ranks (docs/cluster.md)");
   f.number("zero", &O::zero, within(0, 1),
-           "1: each rank keeps its share of master weights and moments (ZeRO-1); 0: all of them");
-  f.choice("grad_reduce", &O::grad_reduce, "how gradients travel; bf16 halves the bytes, sums stay FP32");
+           "1: shard master weights and moments over ranks (ZeRO-1); 0: replicate them");
+  f.choice("grad_reduce", &O::grad_reduce, "format of the gradient all-reduce; bf16 halves the bytes, sums stay FP32");
   f.number("nccl_timeout", &O::nccl_timeout, at_least(1),
-           "seconds that a rank may be missing or keep the others waiting before all give up with exit code 7");
+           "seconds to wait for a missing or stalled rank before all ranks end with exit code 7");
   f.toggle("log_ranks", &O::log_ranks, "ranks other than 0 write rank_NNNNN.jsonl into the run's folder");
-  f.of_this_start(true);
-  f.text("gpus", &O::gpus, "INT|all", "start a rank on each of so many GPUs of this machine, without a launcher");
-  f.number_or_auto("ranks", &O::ranks, 0, at_least(1), "with --rank and --master: ranks of a job of no known launcher");
-  f.number_or_auto("rank", &O::rank, -1, at_least(0), "this process among --ranks");
-  f.text("master", &O::master, "HOST[:PORT]|file:PATH", "where rank 0 is, or a shared file in which it says so");
+  f.not_stored(true);
+  f.text("gpus", &O::gpus, "INT|all", "start one rank on each of N GPUs of this machine, without a launcher");
+  f.number_or_auto("ranks", &O::ranks, 0, at_least(1),
+                   "number of ranks, without a known launcher; needs --rank and --master");
+  f.number_or_auto("rank", &O::rank, -1, at_least(0), "index of this process, from 0");
+  f.text("master", &O::master, "HOST[:PORT]|file:PATH",
+         "address of rank 0, or a shared file to which rank 0 writes it");
   f.toggle("share_gpu", &O::share_gpu, "several ranks may use one GPU: slow, for tests");
 
   return f.take();

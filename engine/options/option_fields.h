@@ -10,12 +10,12 @@
 
 namespace gpt2 {
 
-// A value that does not fit; what() is the reason, the caller knows whether a flag or a file gave it.
+// An invalid value; what() is the reason, to which the caller adds the flag or file.
 struct BadValue : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Groups of the help that say who reads an option.
+// Groups of the help that other code tests for.
 namespace option_group {
 constexpr const char* const kOptimizer = "Optimizer";
 constexpr const char* const kGpu = "GPU (no effect on the CPU)";
@@ -27,21 +27,21 @@ constexpr const char* const kAnomalies = "Anomaly guard";
 
 struct OptionField {
   std::string name;       // "max_lr": the flag without dashes, and the TOML key
-  std::string group;      // of the help
+  std::string group;      // heading in the help
   std::string value_name; // "FLOAT", "INT|auto"; empty: a switch, --name and --no-name
   std::string help;
   std::function<std::string(const Options&)> text;       // the value as a flag takes it
   std::function<void(Options&, const std::string&)> set; // throws BadValue
   std::function<void(const Options& from, Options& to)> copy;
   std::function<bool(const Options&, const Options&)> same;
-  bool is_number = false;     // or a switch: TOML writes it without quotes, unless it is "auto"
-  bool of_this_start = false; // says how processes are started: no run or file remembers it
+  bool is_number = false;  // or a switch: unquoted in TOML, unless "auto"
+  bool not_stored = false; // applies to one start: neither checkpoints nor option files store it
 
   bool is_switch() const { return value_name.empty(); }
-  std::string toml(const Options& options) const; // the value as TOML, and JSON, write it
+  std::string toml(const Options& options) const; // the value in TOML, also valid JSON
 };
 
 const std::vector<OptionField>& option_fields();
-const OptionField* find_field(const std::string& name); // nullptr: there is none
+const OptionField* find_field(const std::string& name); // nullptr: unknown
 
 } // namespace gpt2

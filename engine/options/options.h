@@ -1,6 +1,6 @@
-// Every setting of a run, with its default. Flags, config files, checkpoints and the start-up table all read this
-// one struct; option_fields.cpp gives each field its flag, unit and check. docs/checkpoints.md has the precedence of
-// their sources as a table.
+// Every setting of a run, with its default. Flags, config files, checkpoints and the start-up table all use this
+// struct; option_fields.cpp gives each field its flag, unit and check. docs/checkpoints.md has the precedence of the
+// sources.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace gpt2 {
 
 enum class Fp8Scenario { standard, mxfp8 };
 
-// The words of every choice, for flags, files and messages alike.
+// Names of every choice, in flags, files and messages.
 constexpr auto names_of(DeviceKind) {
   using enum DeviceKind;
   return std::to_array<EnumName<DeviceKind>>({{automatic, "auto"}, {cuda, "cuda"}, {cpu, "cpu"}});
@@ -64,18 +64,18 @@ struct Options {
   // model
   std::string model = "auto";              // nano on the CPU, gpt2 on a GPU
   int layers = 0, heads = 0, channels = 0; // explicit shape; 0: from --model
-  int seq_len = 0;                         // 0: the model's default (1024; nano's own)
+  int seq_len = 0;                         // 0: the model's default (1024; nano 256)
 
   // data
   std::string dataset, data_dir = "data"; // by name: DATA_DIR/DATASET/train_*, val_*
-  std::string train_data, val_data;       // globs, stronger than `dataset`; both empty: the built-in sample
+  std::string train_data, val_data;       // globs, override `dataset`; both empty: the built-in sample
   std::string tokenizer;                  // folder with encoder.json and vocab.bpe
   uint64_t seed = 1337;
 
   // batch
   int batch_size = 0;        // sequences per micro-batch; 0: auto
   int max_batch_size = 0;    // bound for auto; 0: none
-  int target_batch_size = 0; // sequences per step over all ranks; 0: 512, nano's own, fewer if the data has few
+  int target_batch_size = 0; // sequences per step over all ranks; 0: the model's default (512), fewer on little data
 
   // duration
   int64_t max_steps = 0; // 0: from num_epochs, or the model's default up to 40 epochs
@@ -83,15 +83,15 @@ struct Options {
 
   // optimizer
   Optimizer optimizer = Optimizer::adamw;
-  float max_lr = 0;   // under Muon of the blocks' matrices; 0: the model's default (6e-4 for gpt2, ...)
-  float adamw_lr = 0; // under Muon of all else; 0: the model's default
+  float max_lr = 0;   // with Muon, of the blocks' matrices; 0: the model's default (6e-4 for gpt2, ...)
+  float adamw_lr = 0; // with Muon, of all other parameters; 0: the model's default
   float min_lr_ratio = 0.1f;
-  int64_t warmup_steps = -1; // -1: the model's default
+  int64_t warmup_steps = -1; // -1: the model's default, less in a short run
   Decay lr_schedule = Decay::cosine;
   float wsd_decay_ratio = 0.2f; // wsd: share of the steps spent cooling down
   float weight_decay = 0.1f, beta1 = 0.9f, beta2 = 0.95f, adam_eps = 1e-8f, grad_clip = 1.0f;
   float muon_momentum = 0.95f;
-  int64_t muon_momentum_warmup = 0; // applied steps; 0: none
+  int64_t muon_momentum_warmup = 0; // applied steps; 0: off
   MuonIteration muon_iteration = MuonIteration::newton_schulz;
   bool muon_cautious_decay = false;
   InitProjections init_projections = InitProjections::normal;
@@ -104,7 +104,7 @@ struct Options {
   int fp8_margin = 1, fp8_interval = 1, fp8_amax_history = 16;
   bool fp8_lm_head = true;
   Fp8Scaling fp8_recipe = Fp8Scaling::delayed;
-  int64_t fp8_bf16_steps = -1;   // at the start of a run; -1: its warm-up or a part of that
+  int64_t fp8_bf16_steps = -1;   // at the start of a run; -1: the warm-up or a part of it
   int64_t fp8_current_steps = 0; // after those; -1: the rest of the warm-up
   Fp8Scenario fp8_scenario = Fp8Scenario::standard;
   std::string fp8_bf16_layers; // "first,last,3-5"; empty: none
@@ -117,7 +117,7 @@ struct Options {
   Recompute recompute = Recompute::none;
   AttentionKind attention = AttentionKind::automatic;
   std::string plan_cache = "~/.cache/train_gpt2_fp8/plans.txt"; // empty: none
-  std::string timeline;                                         // file for a trace of two steps; empty: none
+  std::string timeline;                                         // file for a trace of two steps; empty: off
 
   // evaluation and sampling
   int64_t eval_freq = 250; // steps; 0: never
@@ -125,18 +125,18 @@ struct Options {
   bool eval_at_start = false;
   int64_t hellaswag_freq = 0; // steps; 0: never
   std::string hellaswag_data = "data/hellaswag/hellaswag_val.jsonl";
-  int64_t hellaswag_tasks = 0; // the first so many; 0: all
+  int64_t hellaswag_tasks = 0; // the first N; 0: all
   int64_t sample_freq = 1000;  // steps; 0: only at the end
   std::string prompt;
-  int sample_tokens = 64; // tokens written per sample; 0: no samples at all
+  int sample_tokens = 64; // tokens per sample; 0: no samples
   float temperature = 0.8f;
   int top_k = 50;
   uint64_t sample_seed = 1;
 
   // logs
-  int64_t log_freq = 0; // steps from one printed line to the next; 0: every step in a file, fewer on a terminal
+  int64_t log_freq = 0; // steps between printed lines; 0: every step in a file, fewer on a terminal
   bool use_tensorboard = true;
-  int64_t histogram_freq = -1; // steps; 0: never; -1: as evaluation, or every 250 without it
+  int64_t histogram_freq = -1; // steps; 0: never; -1: as eval_freq, or 250 without evaluation
   bool fp8_detail = false;     // each kind of quantized tensor, and each tensor in metrics.jsonl
   std::string run_name;        // empty: <model>-<precision>-<date>
   std::string log_dir = "runs";
@@ -144,70 +144,36 @@ struct Options {
   // checkpoints
   std::string checkpoint_dir;     // empty: by precision, checkpoints_fp8 or checkpoints_bf16
   int64_t checkpoint_freq = 1000; // steps; 0: only at the end
-  int64_t keep_checkpoints = -1;  // the newest so many of this run; 0: all; -1: 3 and each fifth of the run
-  int64_t keep_every = 0;         // steps: multiples of it stay for ever; 0: none
-  bool save_best = true;          // at every new best validation loss too
-  bool strict_saves = false;      // a checkpoint that cannot be written ends the run
-  std::string init_from;          // weights to begin with; empty: GPT-2's initialisation
-  std::string hf_cache;           // where names of Hugging Face's hub are looked up; empty: where its tools keep them
-  std::string resume;             // latest, best, a step, a path
-  bool allow_other_data = false;  // of one start: than the checkpoint was trained on
+  int64_t keep_checkpoints = -1;  // the newest N of this run; 0: all; -1: 3 and each fifth of the run
+  int64_t keep_every = 0;         // steps: multiples of it are kept; 0: none
+  bool save_best = true;          // also at every new best validation loss
+  bool strict_saves = false;      // a failed save ends the run
+  std::string init_from;          // initial weights; empty: GPT-2's initialisation
+  std::string hf_cache;           // cache of the Hugging Face hub; empty: the default of its tools
+  std::string resume;             // latest, best, a step, a run, a path
+  bool allow_other_data = false;  // one start only: training data may differ from the checkpoint's
 
   // anomaly guard
   float skip_loss_z = 0, skip_grad_z = 0; // standard deviations; 0: off
-  int max_skipped = 10;                   // in a row, then exit 5
+  int max_skipped = 10;                   // consecutive, then exit 5
 
   // many ranks
-  int zero = 1;                                  // stage of ZeRO: 1 shares out the optimizer's state, 0 does not
-  GradExchange grad_reduce = GradExchange::fp32; // how gradients travel
-  int nccl_timeout = 120;                        // seconds that a rank may keep the others waiting
-  bool log_ranks = false;                        // a file of metrics for each rank
-  // of one start, not of the run
-  std::string gpus;         // start so many ranks; "all": one for each GPU
-  int ranks = 0, rank = -1; // of a job that no known launcher started
-  std::string master;       // where rank 0 is
+  int zero = 1;                                  // ZeRO stage: 1 shards the optimizer state, 0 does not
+  GradExchange grad_reduce = GradExchange::fp32; // format of the gradient all-reduce
+  int nccl_timeout = 120;                        // seconds to wait for another rank
+  bool log_ranks = false;                        // one metrics file per rank
+  // of one start, not stored with the run
+  std::string gpus;         // ranks to start; "all": one per GPU
+  int ranks = 0, rank = -1; // without a known launcher
+  std::string master;       // address of rank 0
   bool share_gpu = false;   // several ranks may use one GPU
 
   // actions
   bool list_checkpoints = false, print_config = false, eval_only = false, plan = false;
-  double measure = 0; // --plan: seconds to train for its speed; 0: not at all
+  double measure = 0; // --plan: seconds to train to measure the speed; 0: off
   bool json = false;  // --plan
 
   bool operator==(const Options&) const = default;
 };
-
-// Of a command line and its --config: what the user typed.
-struct CommandLine {
-  Options options;
-  std::set<std::string> given;         // set by a flag or by --config; a resumed run takes the rest from its checkpoint
-  std::set<std::string> typed = {};    // of those, by a flag
-  std::vector<std::string> notes = {}; // one line for each flag of another trainer that was taken for ours
-};
-
-// Parses the command line (and --config). Throws Error(usage) with a "did you mean". Returns nullopt after --help,
-// --version and the like, whose text has been printed to stdout.
-std::optional<CommandLine> parse_options(int argc, const char* const* argv, const std::string& version);
-
-// The options as a TOML file that --config reads back to the same values; actions are left out.
-std::string to_toml(const Options& options);
-
-// The same with a comment where the model alone decides what "auto" stands for: max_lr = "auto" # 0.0006 for gpt2
-std::string to_explained_toml(const Options& options);
-
-// The other way round. `origin` names the text in errors. Throws Error(usage) for a bad value, and for an unknown key
-// unless it is one of `retired`.
-CommandLine from_toml(const std::string& text, const std::string& origin, const std::set<std::string>& retired = {});
-
-// Keys of options that are gone: a checkpoint may hold them, and a file may not.
-const std::set<std::string>& retired_keys();
-
-// The one rule of precedence, for every pair of a weaker and a stronger source of options: what `stronger` gives
-// replaces what `given` of `options` had, and takes back what says the same thing in other words (--precision what
-// --use_fp8 says). Weakest to strongest: defaults, a resumed checkpoint, --config, flags.
-void override_options(Options& options, std::set<std::string>& given, const Options& stronger,
-                      const std::set<std::string>& given_by_stronger);
-
-// Two ways to say one thing must not contradict each other: throws Error(usage).
-void check_conflicts(const Options& options);
 
 } // namespace gpt2

@@ -18,7 +18,7 @@ namespace {
 
 // ---- batches ----
 
-// The multiples of `unit` around `number` that an option can hold, as "480 or 528"; "": there are none.
+// The multiples of `unit` around `number` that fit an int, as "480 or 528"; "": none.
 std::string nearest_multiples(int number, int64_t unit) {
   const int64_t below = number / unit * unit, above = below + unit;
   std::string multiples = below > 0 ? std::to_string(below) : "";
@@ -59,7 +59,7 @@ std::optional<int> block_of(const std::string& word, int layers) {
   return number;
 }
 
-// ---- what "auto" stands for ----
+// ---- "auto" ----
 
 Fp8Options fp8_options(const Options& options, int layers) {
   Fp8Options fp8;
@@ -69,12 +69,12 @@ Fp8Options fp8_options(const Options& options, int layers) {
   fp8.amax_history = options.fp8_amax_history;
   fp8.lm_head = options.fp8_lm_head;
   fp8.scaling = options.fp8_recipe;
-  fp8.current_steps = std::max<int64_t>(options.fp8_current_steps, 0); // auto: once the warm-up is known
+  fp8.current_steps = std::max<int64_t>(options.fp8_current_steps, 0); // auto: set by make_plan()
   fp8.bf16_layers = parse_layer_list("--fp8_bf16_layers", options.fp8_bf16_layers, layers);
   return fp8;
 }
 
-// What one step trains on has to come from somewhere: each sequence at most once.
+// A step uses each sequence at most once.
 void check_target(int target, int64_t train_sequences, int64_t unit) {
   if (target <= train_sequences) return;
   const int64_t largest = train_sequences / unit * unit;
@@ -85,8 +85,8 @@ void check_target(int target, int64_t train_sequences, int64_t unit) {
                   ", a smaller --seq_len, or more data");
 }
 
-// Sequences per step. The model's default is halved while an epoch has fewer than 8 steps of it and a half can be cut
-// into the micro-batches that were asked for: 512 sequences of a text that has 293 would be one step over and over.
+// Sequences per step. The model's default is halved while an epoch has fewer than 8 steps and the half still divides
+// into the given micro-batches: 512 sequences from a text of 293 would repeat one step.
 int resolve_target(const Options& options, const ModelDefaults& defaults, int64_t train_sequences, int ranks,
                    std::vector<std::string>& notes) {
   constexpr int kFewestStepsPerEpoch = 8;
@@ -99,7 +99,7 @@ int resolve_target(const Options& options, const ModelDefaults& defaults, int64_
   if (options.target_batch_size == 0 && target < defaults.target_batch_size) {
     notes.push_back("the data has " + std::to_string(train_sequences) + " sequences: a step takes " +
                     std::to_string(target) + " of them, not " + std::to_string(defaults.target_batch_size) +
-                    "; --target_batch_size says otherwise");
+                    "; --target_batch_size overrides it");
   }
   return target;
 }
@@ -108,11 +108,11 @@ int64_t steps_of(double epochs, int64_t train_sequences, int target) {
   return std::max<int64_t>(1, std::llround(std::ceil(epochs * static_cast<double>(train_sequences) / target)));
 }
 
-// Nobody who gives no length means hundreds of epochs: beyond some tens a model learns its data by heart.
+// Without a given length a run has at most 40 epochs: beyond some tens a model memorises its data.
 int64_t resolve_steps(const Options& options, const ModelDefaults& defaults, int64_t train_sequences, int target,
                       std::vector<std::string>& notes) {
   constexpr int kMostEpochs = 40;
-  constexpr int64_t kFewestSteps = 100; // of a handful of sequences: too few to see a loss fall otherwise
+  constexpr int64_t kFewestSteps = 100; // even of a few sequences: the loss needs them to fall
   if (options.max_steps > 0) return options.max_steps;
   if (options.num_epochs > 0) return steps_of(options.num_epochs, train_sequences, target);
   const int64_t enough = std::max(kFewestSteps, steps_of(kMostEpochs, train_sequences, target));
@@ -120,11 +120,11 @@ int64_t resolve_steps(const Options& options, const ModelDefaults& defaults, int
   const auto epochs = [&](int64_t steps) { return std::to_string(steps * target / train_sequences); };
   notes.push_back("the default of " + std::to_string(defaults.max_steps) + " steps would pass over this data " +
                   epochs(defaults.max_steps) + " times: stopping after " + std::to_string(enough) + " steps, " +
-                  epochs(enough) + " epochs; --max_steps or --num_epochs says otherwise");
+                  epochs(enough) + " epochs; --max_steps or --num_epochs overrides it");
   return enough;
 }
 
-// Steps from one checkpoint that stays for ever to the next: a fifth of the run, in whole intervals of saves.
+// Steps between checkpoints that are kept: a fifth of the run, rounded up to a multiple of checkpoint_freq.
 int64_t milestones(int64_t checkpoint_freq, int64_t max_steps) {
   constexpr int64_t kMilestones = 5;
   if (checkpoint_freq == 0) return 0;
@@ -133,8 +133,8 @@ int64_t milestones(int64_t checkpoint_freq, int64_t max_steps) {
   return __builtin_mul_overflow(saves, checkpoint_freq, &steps) ? 0 : steps;
 }
 
-// A tenth of a run shorter than the model's usual one, but no fewer than 10 steps unless they are half of it: 124M at
-// the full rate from its second step on overshoots, and a run of 12 steps ends above where it began.
+// The model's default; in a short run a tenth of it, at least 10 steps, at most half of it. Fewer steps overshoot: 124M
+// at the full rate from its second step on ends a run of 12 steps above its first loss.
 int64_t automatic_warmup(const ModelDefaults& defaults, int64_t max_steps) {
   const int64_t least = std::min<int64_t>(10, max_steps / 2);
   return std::min(defaults.warmup_steps, std::max(max_steps / 10, least));
@@ -167,8 +167,8 @@ std::vector<int> parse_layer_list(const std::string& flag, const std::string& li
     const std::vector<std::string> ends = split(item, '-');
     const std::optional<int> first = block_of(ends.front(), layers), last = block_of(ends.back(), layers);
     if (!first || !last || ends.size() > 2 || *first > *last) {
-      throw Error(ExitCode::usage, flag + ": '" + item + "' names no block of this model",
-                  "give first, last, numbers from 0 to " + std::to_string(layers - 1) + " and ranges, as first,2-3");
+      throw Error(ExitCode::usage, flag + ": '" + item + "' is not a block of this model",
+                  "use first, last, numbers from 0 to " + std::to_string(layers - 1) + " and ranges, as first,2-3");
     }
     for (int block = *first; block <= *last; ++block) blocks.insert(block);
   }
@@ -210,7 +210,7 @@ BackendOptions backend_options(const Options& options, const RankGroup& group) {
                 "start one rank for each GPU");
   }
   if (!group.leads()) of_rank.cuda.timeline.clear();
-  if (gpus > 1) of_rank.cuda.device = group.local_rank() % gpus; // the launcher may show each rank its own alone
+  if (gpus > 1) of_rank.cuda.device = group.local_rank() % gpus; // a launcher may expose one GPU per rank
   if (of_rank.threads == 0) {
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
     of_rank.threads = std::max(1, cores / group.local_ranks());
@@ -241,8 +241,8 @@ Schedule schedule_of(const Options& resolved) {
           .wsd_decay_ratio = resolved.wsd_decay_ratio};
 }
 
-// FP8 that begins with step 1 may take another way than BF16 in the first, largest changes of the weights, and keep it:
-// what 30 steps in BF16 are worth is measured (docs/fp8.md). Of a short run they are at most a tenth.
+// FP8 from step 1 may diverge from BF16 during the first, largest weight updates and stay apart: docs/fp8.md measures
+// the gain of 30 BF16 steps. At most a tenth of a short run.
 int64_t automatic_bf16_steps(int64_t warmup_steps, int64_t max_steps) {
   return std::min({int64_t{30}, warmup_steps, max_steps / 10});
 }
@@ -294,7 +294,7 @@ RunPlan make_plan(const Options& options, const GPT2Config& config, Precision pr
   plan.model.batch_size = plan.batch.batch_size;
 
   plan.max_steps = resolve_steps(options, defaults, train_sequences, plan.target_batch_size, plan.notes);
-  // Enough for a steady number, little beside the steps between two evaluations.
+  // Enough for a stable loss, cheap next to the steps between evaluations.
   plan.eval_sequences = options.eval_sequences > 0 ? options.eval_sequences
                                                    : std::clamp<int64_t>(int64_t{4} * plan.target_batch_size, 64, 256);
 
@@ -313,12 +313,17 @@ RunPlan make_plan(const Options& options, const GPT2Config& config, Precision pr
     resolved.fp8_bf16_steps = automatic_bf16_steps(resolved.warmup_steps, plan.max_steps);
   if (resolved.fp8_current_steps < 0)
     resolved.fp8_current_steps = std::max<int64_t>(resolved.warmup_steps - resolved.fp8_bf16_steps, 0);
-  plan.model.fp8.bf16_steps = resolved.fp8_bf16_steps; // not before: the batch size is chosen for FP8
+  plan.model.fp8.bf16_steps = resolved.fp8_bf16_steps; // after choose_batch_size(), which assumes FP8
   plan.model.fp8.current_steps = resolved.fp8_current_steps;
   resolved.eval_sequences = static_cast<int>(plan.eval_sequences);
   resolved.checkpoint_dir = checkpoint_dir_for(options, precision);
   plan.schedule = schedule_of(resolved);
   return plan;
+}
+
+std::vector<std::string> checkpoint_dirs(const Options& options) {
+  if (options.checkpoint_dir.empty()) return default_checkpoint_dirs();
+  return {options.checkpoint_dir};
 }
 
 } // namespace gpt2

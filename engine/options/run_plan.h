@@ -1,4 +1,4 @@
-// Options with every "auto" resolved: what this run will do, in numbers.
+// Options with every "auto" resolved to numbers.
 #pragma once
 
 #include <cstdint>
@@ -14,65 +14,69 @@
 
 namespace gpt2 {
 
-// How the sequences of one optimizer step are cut: target = ranks * batch_size * accumulation, exactly.
+// The split of one optimizer step: target = ranks * batch_size * accumulation, exactly.
 struct BatchPlan {
   int batch_size;   // sequences per micro-batch on each rank
   int accumulation; // micro-batches per step on each rank
 };
 
-// Throws Error(usage) that proposes the nearest values that divide.
+// Throws Error(usage) with the nearest values that divide.
 BatchPlan plan_batches(int target_batch_size, int batch_size, int ranks);
 
-// Blocks as a user types them, "first,last,3-5": numbers count from 0; the result is sorted, each block once, and an
-// empty list is no block. Throws Error(usage) that names `flag` for a word that is no block of a model of `layers`.
+// Parses "first,last,3-5"; numbers count from 0. The result is sorted and unique; an empty list has no blocks. Throws
+// Error(usage) that names `flag` for anything but a block of a model of `layers` blocks.
 std::vector<int> parse_layer_list(const std::string& flag, const std::string& list, int layers);
 
 struct RunPlan {
-  Options options; // resolved, so that a checkpoint can say what its run did
+  Options options; // resolved, as checkpoints store them
   ModelOptions model;
   int target_batch_size;
   BatchPlan batch;
   int64_t max_steps;
   Schedule schedule;
   int64_t eval_sequences;
-  std::vector<std::string> notes; // one line for each default that followed the data
+  std::vector<std::string> notes; // one line per default that depends on the data
 
   int ranks() const { return target_batch_size / (batch.batch_size * batch.accumulation); }
   bool wants_evaluation() const { return options.eval_freq > 0 || options.eval_at_start; } // there may be no data
   int64_t tokens_per_step() const { return static_cast<int64_t>(target_batch_size) * model.seq_len; }
 };
 
-// The shape that --model, --layers, --heads, --channels and --seq_len ask for. Throws Error(usage).
+// The shape of --model, --layers, --heads, --channels and --seq_len. Throws Error(usage).
 GPT2Config resolve_config(const Options& options, bool gpu);
 
-// The part of the options that chooses and opens the hardware.
+// The options that select and open the hardware.
 BackendOptions backend_options(const Options& options);
-// The same for one of several ranks: its own GPU, its share of the cores.
+// The same for one rank: its GPU, its share of the cores.
 BackendOptions backend_options(const Options& options, const RankGroup& group);
 
-// Which checkpoints stay. --keep_checkpoints auto follows this start's --max_steps, so a checkpoint stores it as auto.
+// Which checkpoints are kept. --keep_checkpoints auto depends on this start's --max_steps: checkpoints store it as
+// auto.
 KeepRule keep_rule(const Options& resolved);
 
-// --checkpoint_dir, or what it is by default.
+// --checkpoint_dir, or its default.
 std::string checkpoint_dir_for(const Options& options, Precision precision);
 
-// The learning rates of a run whose options are resolved, such as a checkpoint's.
+// The schedule of resolved options, such as a checkpoint's.
 Schedule schedule_of(const Options& resolved);
 
-// Of what AdamW updates, in a step with the schedule's rate `lr`: under Muon that is the matrices'.
+// AdamW's learning rate in a step with the schedule's rate `lr`, which with Muon is that of the matrices.
 float adamw_rate(const Options& resolved, float lr);
 
-// Of one step at this rate.
+// Settings of one step at this rate.
 UpdateSettings update_settings(const Options& options, float lr);
 
 int64_t automatic_bf16_steps(int64_t warmup_steps, int64_t max_steps); // --fp8_bf16_steps auto
 
-// The model as it is for most of its run: what FP8 does, whenever it begins.
+// The model after its BF16 start, as for most of the run.
 ModelOptions steady_state(ModelOptions options);
 
-// Defaults follow the data: a run that nobody gave a length stops after 40 epochs, and one that nobody gave a batch
-// takes at least 8 steps for an epoch. Throws Error(usage) for a batch beyond the data set.
+// Defaults depend on the data: without --max_steps and --num_epochs a run has at most 40 epochs, and without
+// --target_batch_size an epoch has at least 8 steps. Throws Error(usage) for a batch larger than the data.
 RunPlan make_plan(const Options& options, const GPT2Config& config, Precision precision, int64_t train_sequences,
                   Backend& backend, int ranks);
+
+// Folders to search for checkpoints: --checkpoint_dir, or without it every default one.
+std::vector<std::string> checkpoint_dirs(const Options& options);
 
 } // namespace gpt2

@@ -28,13 +28,13 @@ ExitCode evaluate_only(const RunSettings& settings, const DeviceChoice& device, 
                        Console& console) {
   const GPT2Config config = resolve_config(settings.options, device.gpu);
   const RunData data = open_run_data(settings.options, config);
-  if (!data.validation) throw Error(ExitCode::usage, "--eval_only without validation data", "give --val_data");
+  if (!data.validation) throw Error(ExitCode::usage, "--eval_only needs validation data", "use --val_data GLOB");
   RunPlan plan = agree_on_plan(settings, config, device.precision, *data.train, data.validation.get(), backend, group);
   plan.model.purpose = Purpose::inference;
-  // FP8 where that is asked for, but an FP8 run that was stopped before FP8 began is evaluated as it was trained.
+  // A checkpoint of an FP8 run keeps its BF16 start: one saved before FP8 began is evaluated in BF16, as trained.
   const auto& point = settings.resumed;
   if (!point || point->precision != to_string(Precision::fp8)) plan.model = steady_state(plan.model);
-  const std::unique_ptr<Model> model = backend.make_model(plan.model); // each rank has all of it
+  const std::unique_ptr<Model> model = backend.make_model(plan.model); // unsharded on each rank
   int64_t step = 0;
   const auto load = [&] { step = load_checkpoint(point->checkpoint, *model).step; };
   if (const auto error = point ? first_error(group, attempt(load)) : std::nullopt) throw_agreed(group, error->error);
@@ -54,13 +54,13 @@ ExitCode evaluate_only(const RunSettings& settings, const DeviceChoice& device, 
                            : settings.weights ? settings.weights->path()
                                               : "the initial " + config.name;
   console.line("evaluated " + what + " on " +
-               std::to_string(std::min(plan.eval_sequences, data.validation->sequences())) + " sequences of " +
+               counted(std::min(plan.eval_sequences, data.validation->sequences()), "sequence") + " of " +
                (data.built_in ? "the " : "") + data.validation_from + ", in " + model->step_label());
   console.line(
       formatted("step %lld | val loss: %.6f | perplexity: %.2f", static_cast<long long>(step), loss, std::exp(loss)));
   if (!std::isfinite(loss))
     throw AgreedError(ExitCode::numerics, "the loss of " + what + " is not finite",
-                      point ? "--list_checkpoints shows others" : "");
+                      point ? "choose another: --list_checkpoints" : "");
   return ExitCode::done;
 }
 

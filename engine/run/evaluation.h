@@ -14,12 +14,12 @@
 
 namespace gpt2 {
 
-// Nats per token over the batches of all ranks; nothing if a rank was asked to stop meanwhile.
+// Nats per token over the batches of all ranks; nullopt if any rank was asked to stop meanwhile.
 std::optional<double> mean_loss(EvaluableModel& model, const std::vector<HostBatch>& batches, RankGroup& group,
                                 const StopSignal& stop);
 
-// Prints loss and perplexity of the checkpoint that is resumed, or of the initial model, on the validation data.
-// Reads only: no folder, log or checkpoint is touched. Throws Error(usage) if there is no validation data.
+// Prints loss and perplexity of the --resume checkpoint, or of the initial model, on the validation data. Read-only: no
+// folder, log or checkpoint is written. Throws Error(usage) without validation data.
 ExitCode evaluate_only(const RunSettings& settings, const DeviceChoice& device, Backend& backend, RankGroup& group,
                        Console& console);
 

@@ -10,9 +10,9 @@ namespace {
 
 // ---- the guard ----
 
-constexpr const char* kFound = "found"; // no tensor's name: those have slashes
+constexpr const char* kFound = "found"; // not a tensor name: those have slashes
 
-// What is wrong with the tensor; empty: nothing.
+// Empty: the tensor is healthy.
 std::string trouble_of(const Fp8TensorStats& tensor) {
   if (tensor.fixed_scale) return "";
   if (!std::isfinite(tensor.amax)) return "overflowed";
@@ -23,17 +23,17 @@ std::string trouble_of(const Fp8TensorStats& tensor) {
   return text;
 }
 
-// ---- what is flushed ----
+// ---- flushed values ----
 
-// GELU of whatever lies below -3.8: so its output crowds at zero, and a trained block of 124M flushes 60% of it, values
-// below 0.00008 beside others up to 17 (docs/fp8.md).
+// |GELU(x)| is below this for all x < -3.8, so GELU outputs cluster at zero: a trained block of 124M flushes 60% of
+// them, values below 0.00008 next to others up to 17 (docs/fp8.md).
 constexpr float kGeluTail = 0.0002f;
 
-double telling_flushed(const Fp8TensorStats& s) { return flushes_gelus_tail_alone(s) ? 0.0 : s.flushed; }
+double flushed_above_gelu_tail(const Fp8TensorStats& s) { return flushes_only_gelu_tail(s) ? 0.0 : s.flushed; }
 
 // ---- the summary ----
 
-// Scales differ by powers of two: their mean is taken in exponents, so that no large one hides the others.
+// Scales differ by powers of two: the mean of the exponents keeps one large scale from hiding the others.
 struct GeometricMean {
   double log_sum = 0;
   int count = 0;
@@ -47,7 +47,7 @@ struct GeometricMean {
 
 // ---- the table ----
 
-// Above these a tensor is named: delayed scaling saturates a value now and then, and E4M3 loses the smallest few.
+// Thresholds for naming a tensor: delayed scaling saturates a value now and then, and E4M3 flushes the smallest few.
 constexpr double kManySaturated = 0.01;
 constexpr double kManyFlushed = 0.25;
 
@@ -65,8 +65,8 @@ std::string percent(double share) {
 
 } // namespace
 
-bool flushes_gelus_tail_alone(const Fp8TensorStats& tensor) {
-  const float largest = fp8_smallest(tensor.format) / 2 / tensor.scale; // that may be flushed
+bool flushes_only_gelu_tail(const Fp8TensorStats& tensor) {
+  const float largest = fp8_smallest(tensor.format) / 2 / tensor.scale; // value that rounds to zero
   return tensor.tensor.is_gelu_output() && tensor.flushed > 0 && largest < kGeluTail;
 }
 
@@ -77,13 +77,13 @@ Fp8Guard::Fp8Guard(const std::string& text) {
     if (name == kFound)
       found_.insert(number);
     else
-      bad_looks_[name] = number;
+      bad_checks_[name] = number;
   }
 }
 
 std::string Fp8Guard::text() const {
   std::string text;
-  for (const auto& [name, looks] : bad_looks_) text += name + " " + std::to_string(looks) + "\n";
+  for (const auto& [name, checks] : bad_checks_) text += name + " " + std::to_string(checks) + "\n";
   for (const int layer : found_) text += std::string(kFound) + " " + std::to_string(layer) + "\n";
   return text;
 }
@@ -94,18 +94,18 @@ void Fp8Guard::forget_blocks_in(std::span<const Fp8TensorStats> stats) {
   }
 }
 
-std::vector<Fp8Guard::Finding> Fp8Guard::look(std::span<const Fp8TensorStats> stats) {
-  std::map<std::string, int> bad_looks;
+std::vector<Fp8Guard::Finding> Fp8Guard::check(std::span<const Fp8TensorStats> stats) {
+  std::map<std::string, int> bad_checks;
   std::map<int, std::string> reasons; // by layer, the first tensor of each
   for (const Fp8TensorStats& tensor : stats) {
     const std::string trouble = trouble_of(tensor);
     if (trouble.empty()) continue;
     const std::string name = tensor.tensor.text();
-    const int looks = bad_looks[name] = bad_looks_[name] + 1;
+    const int checks = bad_checks[name] = bad_checks_[name] + 1;
     const int layer = tensor.tensor.is_lm_head() ? kLmHead : tensor.tensor.layer;
-    if (looks >= kLooksInARow) reasons.emplace(layer, name + " " + trouble + " three times in a row");
+    if (checks >= kChecksInARow) reasons.emplace(layer, name + " " + trouble + " three times in a row");
   }
-  bad_looks_ = std::move(bad_looks);
+  bad_checks_ = std::move(bad_checks);
 
   std::vector<Finding> findings;
   for (const auto& [layer, reason] : reasons) {
@@ -125,7 +125,7 @@ Fp8Summary summarize(std::span<const Fp8TensorStats> stats, int layers) {
       summary.worst_saturated = s.saturated;
       summary.worst_saturated_tensor = s.tensor.text();
     }
-    if (telling_flushed(s) > summary.worst_flushed) {
+    if (flushed_above_gelu_tail(s) > summary.worst_flushed) {
       summary.worst_flushed = s.flushed;
       summary.worst_flushed_tensor = s.tensor.text();
     }
@@ -161,22 +161,23 @@ std::string fp8_health_table(std::span<const Fp8TensorStats> stats, const Fp8Lag
   std::snprintf(line, sizeof line, "  %-16s %-6s %7s  %-19s  %-19s  %9s  %9s  %6s\n", "tensor", "format", "tensors",
                 "amax, all layers", "scale", "saturated", "flushed", "lagged");
   std::string out =
-      std::string("FP8 health of the last step (worst layer); lagged: looks of the run at which it saturated\n") + line;
+      std::string("FP8 health of the last step (worst layer); lagged: checks of the run in which it saturated\n") +
+      line;
   for (const Fp8Kind& kind : group_by_kind(stats)) {
-    const bool metered = !kind.fixed_scale;
+    const bool measured = !kind.fixed_scale;
     std::snprintf(line, sizeof line, "  %-16s %-6s %7d  %-19s  %-19s  %9s  %9s  %6s\n", kind.name.c_str(),
                   std::string(to_string(kind.format)).c_str(), kind.tensors,
-                  metered ? range(kind.smallest_amax, kind.largest_amax).c_str() : "static",
+                  measured ? range(kind.smallest_amax, kind.largest_amax).c_str() : "static",
                   range(kind.smallest_scale, kind.largest_scale).c_str(),
-                  metered ? percent(kind.worst_saturated).c_str() : "-",
-                  metered ? percent(kind.worst_flushed).c_str() : "-",
-                  metered ? std::to_string(lag.looks(kind.name)).c_str() : "-");
+                  measured ? percent(kind.worst_saturated).c_str() : "-",
+                  measured ? percent(kind.worst_flushed).c_str() : "-",
+                  measured ? std::to_string(lag.saturated_checks(kind.name)).c_str() : "-");
     out += line;
   }
   for (const Fp8TensorStats& s : stats) {
-    if (s.fixed_scale || (s.saturated < kManySaturated && telling_flushed(s) < kManyFlushed)) continue;
-    std::snprintf(line, sizeof line, "  look at %s: %.2f%% saturated, %.2f%% flushed to zero\n",
-                  s.tensor.text().c_str(), 100 * s.saturated, 100 * s.flushed);
+    if (s.fixed_scale || (s.saturated < kManySaturated && flushed_above_gelu_tail(s) < kManyFlushed)) continue;
+    std::snprintf(line, sizeof line, "  check %s: %.2f%% saturated, %.2f%% flushed to zero\n", s.tensor.text().c_str(),
+                  100 * s.saturated, 100 * s.flushed);
     out += line;
   }
   out += lag.lines();

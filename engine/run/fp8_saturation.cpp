@@ -11,25 +11,25 @@
 namespace gpt2 {
 namespace {
 
-constexpr int kMostMargin = 3;      // more, and E4M3 loses its small values
-constexpr int kUsefulHistory = 64;  // steps: outliers come every few dozen
-constexpr double kFewBlocks = 0.25; // share of the blocks that may leave FP8 and FP8 still pay
+constexpr int kMostMargin = 3;      // above it E4M3 loses its small values
+constexpr int kUsefulHistory = 64;  // steps: outlier batches come every few dozen
+constexpr double kFewBlocks = 0.25; // largest share of BF16 blocks at which FP8 still pays
 
-// A value that is not finite is no matter of scales: the guard sees to it.
+// Non-finite values are Fp8Guard's: no scale helps.
 bool saturates(const Fp8TensorStats& tensor) {
   return !tensor.fixed_scale && tensor.saturated >= Fp8LagWatch::kNoticed && std::isfinite(tensor.amax);
 }
 
 } // namespace
 
-// A kind of tensor at one look.
+// A kind of tensor in one check.
 struct Fp8LagWatch::Finding {
   std::string kind;
-  const Fp8TensorStats* worst = nullptr; // of those that saturate; null: none does
-  float amax = 0;                        // the largest of those
-  double beyond = 1;                     // how many times what its scale holds a value is, at most
-  std::vector<int> blocks;               // those that saturate
-  bool grows = false;                    // beyond all looks before
+  const Fp8TensorStats* worst = nullptr; // largest saturated share; null: none saturates
+  float amax = 0;                        // largest of the saturated tensors
+  double beyond = 1;                     // largest value / largest representable value, at least 1
+  std::vector<int> blocks;               // that saturate
+  bool grows = false;                    // amax above that of all earlier checks
 };
 
 Fp8LagWatch::Fp8LagWatch(Setting setting, const std::string& text) : setting_(std::move(setting)) {
@@ -38,8 +38,8 @@ Fp8LagWatch::Fp8LagWatch(Setting setting, const std::string& text) : setting_(st
     std::istringstream words(line);
     std::string name;
     Kind kind;
-    if (!(words >> name >> kind.recent >> kind.looks >> kind.amax >> kind.told_step)) continue;
-    std::getline(words >> std::ws, kind.told);
+    if (!(words >> name >> kind.recent >> kind.checks >> kind.amax >> kind.reported_step)) continue;
+    std::getline(words >> std::ws, kind.report);
     kinds_[name] = kind;
   }
 }
@@ -47,20 +47,20 @@ Fp8LagWatch::Fp8LagWatch(Setting setting, const std::string& text) : setting_(st
 std::string Fp8LagWatch::text() const {
   std::string text;
   for (const auto& [name, kind] : kinds_) {
-    text += name + " " + std::to_string(kind.recent) + " " + std::to_string(kind.looks) +
-            formatted(" %.9g ", static_cast<double>(kind.amax)) + std::to_string(kind.told_step) +
-            (kind.told.empty() ? "" : " " + kind.told) + "\n";
+    text += name + " " + std::to_string(kind.recent) + " " + std::to_string(kind.checks) +
+            formatted(" %.9g ", static_cast<double>(kind.amax)) + std::to_string(kind.reported_step) +
+            (kind.report.empty() ? "" : " " + kind.report) + "\n";
   }
   return text;
 }
 
-std::optional<Fp8LagWatch::Warning> Fp8LagWatch::look(int64_t step, std::span<const Fp8TensorStats> stats) {
+std::optional<Fp8LagWatch::Warning> Fp8LagWatch::check(int64_t step, std::span<const Fp8TensorStats> stats) {
   for (const Fp8TensorStats& tensor : stats) {
     if (saturates(tensor)) kinds_.try_emplace(tensor.tensor.kind());
   }
-  int64_t last_told = -kStepsApart;
+  int64_t last_reported = -kStepsApart;
   for (const auto& [name, kind] : kinds_) {
-    if (kind.told_step > 0) last_told = std::max(last_told, kind.told_step);
+    if (kind.reported_step > 0) last_reported = std::max(last_reported, kind.reported_step);
   }
   std::vector<Finding> news;
   for (auto& [name, kind] : kinds_) {
@@ -68,9 +68,9 @@ std::optional<Fp8LagWatch::Warning> Fp8LagWatch::look(int64_t step, std::span<co
     const bool seen = finding.worst != nullptr;
     kind.recent = (kind.recent << 1 | (seen ? 1 : 0)) & ((1u << kWindow) - 1);
     if (!seen) continue;
-    kind.looks += 1;
+    kind.checks += 1;
     kind.amax = std::max(kind.amax, finding.amax);
-    if (kind.told.empty() && comes_back(kind, step) && step - last_told >= kStepsApart) news.push_back(finding);
+    if (kind.report.empty() && recurs(kind, step) && step - last_reported >= kStepsApart) news.push_back(finding);
   }
   if (news.empty()) return std::nullopt;
 
@@ -78,18 +78,18 @@ std::optional<Fp8LagWatch::Warning> Fp8LagWatch::look(int64_t step, std::span<co
   std::string others;
   for (const Finding& finding : news) {
     Kind& kind = kinds_[finding.kind];
-    kind.told_step = step;
-    kind.told = describe(finding, step);
+    kind.reported_step = step;
+    kind.report = describe(finding, step);
     if (&finding != &news.front()) others += (others.empty() ? "; so do those of " : ", ") + finding.kind;
   }
   const Finding& first = news.front();
   return Warning{.tensor = first.worst->tensor.text(),
                  .saturated = first.worst->saturated,
-                 .text = kinds_[first.kind].told + others};
+                 .text = kinds_[first.kind].report + others};
 }
 
-bool Fp8LagWatch::comes_back(const Kind& kind, int64_t step) const {
-  return std::popcount(kind.recent) >= (warms_up(step) ? kLooksInWarmUp : kLooksLater);
+bool Fp8LagWatch::recurs(const Kind& kind, int64_t step) const {
+  return std::popcount(kind.recent) >= (warms_up(step) ? kChecksInWarmUp : kChecksLater);
 }
 
 Fp8LagWatch::Finding Fp8LagWatch::worst_of(const std::string& kind, std::span<const Fp8TensorStats> stats) const {
@@ -117,7 +117,7 @@ std::string Fp8LagWatch::describe(const Finding& finding, int64_t step) const {
 std::string Fp8LagWatch::advice(const Finding& finding, int64_t step) const {
   const Fp8Options& fp8 = setting_.fp8;
   if (fp8.interval > 1) return "--fp8_interval 1 would let it follow";
-  if (!finding.grows) { // a step of that size was seen, and forgotten
+  if (!finding.grows) { // values of this size occurred before the amax history began
     const int history = std::min(std::max(kUsefulHistory, 4 * fp8.amax_history), kLongestAmaxHistory);
     return "--fp8_amax_history " + std::to_string(history) + " would remember such batches";
   }
@@ -138,15 +138,15 @@ std::string Fp8LagWatch::advice(const Finding& finding, int64_t step) const {
   return text;
 }
 
-int64_t Fp8LagWatch::looks(const std::string& kind) const {
+int64_t Fp8LagWatch::saturated_checks(const std::string& kind) const {
   const auto found = kinds_.find(kind);
-  return found == kinds_.end() ? 0 : found->second.looks;
+  return found == kinds_.end() ? 0 : found->second.checks;
 }
 
 std::string Fp8LagWatch::lines() const {
   std::string lines;
   for (const auto& [name, kind] : kinds_) {
-    if (!kind.told.empty()) lines += "  " + kind.told + "\n";
+    if (!kind.report.empty()) lines += "  " + kind.report + "\n";
   }
   return lines;
 }

@@ -1,4 +1,4 @@
-// --init_from: a run that begins with weights that are there already.
+// --init_from: a run that starts from existing weights.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,9 @@
 
 namespace gpt2 {
 
-// The weights that --init_from names, and the options of a model that can take them: its shape, where nothing else was
-// asked for. Null without --init_from. Throws Error(checkpoint) if there are none, Error(usage) if another shape was
-// asked for.
+// Opens the weights of --init_from and, unless the flags give a shape, sets the model's shape in `options`. Null
+// without
+// --init_from. Throws Error(checkpoint) without such weights, Error(usage) if the flags give another shape.
 std::shared_ptr<WeightSource> open_initial_weights(Options& options);
 
 } // namespace gpt2

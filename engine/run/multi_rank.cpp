@@ -18,8 +18,8 @@
 namespace gpt2 {
 namespace {
 
-// What may differ between machines that hold the same data.
-bool is_a_place(const std::string& option) {
+// Paths may differ between machines that hold the same data.
+bool is_path(const std::string& option) {
   return option == "data_dir" || option == "train_data" || option == "val_data" || option == "tokenizer" ||
          option == "plan_cache";
 }
@@ -41,103 +41,13 @@ std::map<std::string, std::string> from_text(const std::string& text) {
   return facts;
 }
 
-// Another rank's end, where that is what is behind an error. NCCL may notice it before the group does.
-std::optional<Error> lost_rank(const RankGroup& group, const Error& error) {
-  try {
-    group.check_within(std::chrono::seconds(error.code() == ExitCode::communication ? 1 : 0));
-    return std::nullopt;
-  } catch (const Error& lost) {
-    return lost;
-  }
-}
-
-// A device that waits for other ranks may never let go of this process, and a launcher kills the rest a second after
-// the first died: the line comes first, and nothing is left to clean up but what the system does.
-[[noreturn]] void leave_at_once(const Error& error) {
-  print_error(error);
-  std::cout << std::flush;
-  std::_Exit(static_cast<int>(error.code()));
-}
-
 } // namespace
-
-std::unique_ptr<RankGroup> join_ranks(const Options& options, const Environment& environment) {
-  const std::optional<Launch> launch =
-      options.ranks > 0 ? explicit_launch(options.ranks, options.rank, options.master) : find_launch(environment);
-  if (!launch || launch->ranks == 1) return std::make_unique<RankGroup>();
-  Launch of_options = *launch;
-  if (!options.master.empty()) of_options.master = options.master;
-  of_options.shared_folder = checkpoint_dirs(options).front();
-  const std::chrono::seconds limit(options.nccl_timeout);
-  return RankGroup::join(of_options, {.deadline = limit, .stall = limit});
-}
-
-bool behind_launcher(const Environment& environment) {
-  const std::optional<Launch> launch = find_launch(environment);
-  return launch && launch->program != "--gpus";
-}
-
-int ranks_to_start(const Options& options, const Environment& environment) {
-  const std::optional<Launch> launch = find_launch(environment);
-  if (options.gpus.empty() || (launch && (launch->ranks > 1 || launch->program == "--gpus"))) return 0;
-  if (options.gpus == "all") {
-    const int gpus = gpu_count();
-    if (gpus == 0) throw Error(ExitCode::device, "--gpus all: there is no GPU", "give a number, or leave it out");
-    return gpus;
-  }
-  int count = 0;
-  const char* const end = options.gpus.data() + options.gpus.size();
-  const auto [stopped, status] = std::from_chars(options.gpus.data(), end, count);
-  if (status == std::errc() && stopped == end && count >= 1) return count;
-  throw Error(ExitCode::usage, "--gpus: '" + options.gpus + "' is neither a number nor all", "as in --gpus 8");
-}
-
-ExitCode as_one_of(RankGroup& group, const std::function<ExitCode()>& work, const StopSignal* stop) {
-  try {
-    return work();
-  } catch (const AgreedError& error) {
-    if (group.alone()) throw;
-    // Now: what the caller still has to end may outlast the patience of those who kill what is left of a job.
-    if (group.leads()) print_error(error);
-    return error.code();
-  } catch (const Error& error) {
-    if (group.alone()) throw;
-    if (const auto lost = lost_rank(group, error)) {
-      if (stop && stop->requested()) std::_Exit(static_cast<int>(ExitCode::stopped_early));
-      // What all ranks fail at alike has been said once, and keeps its code.
-      if (error.code() != ExitCode::communication && std::string_view(lost->what()).ends_with(error.what()))
-        std::_Exit(static_cast<int>(error.code()));
-      leave_at_once(*lost);
-    }
-    group.announce_failure(error.what());
-    leave_at_once(error);
-  } catch (const std::exception& error) {
-    group.announce_failure(error.what());
-    throw;
-  }
-}
-
-std::vector<std::string> from_rank_0(RankGroup& group, const std::function<std::vector<std::string>()>& work) {
-  std::vector<std::string> texts;
-  const std::optional<Error> mine = attempt([&] {
-    if (!group.leads()) return;
-    const auto busy = group.busy(); // it may verify checkpoints
-    texts = work();
-  });
-  if (const std::optional<RankError> error = first_error(group, mine)) throw_agreed(group, error->error);
-  if (group.alone()) return texts;
-  std::string sent;
-  for (const std::string& text : texts) sent += text + '\0';
-  texts = split(group.broadcast(sent), '\0');
-  texts.pop_back(); // after the last zero byte
-  return texts;
-}
 
 std::vector<Fact> facts_of(const Options& options, const Backend& backend, const Dataset& train,
                            const Dataset* validation) {
   std::vector<Fact> facts = {{"version", GPT2_VERSION}, {"device and libraries", backend.versions()}};
   for (const OptionField& field : option_fields()) {
-    if (!field.of_this_start && !is_a_place(field.name)) facts.push_back({"--" + field.name, field.toml(options)});
+    if (!field.not_stored && !is_path(field.name)) facts.push_back({"--" + field.name, field.toml(options)});
   }
   facts.push_back({"training data", train.fingerprint()});
   facts.push_back({"validation data", validation ? validation->fingerprint() : "none"});
@@ -175,17 +85,17 @@ RunPlan agree_on_plan(const RunSettings& settings, const GPT2Config& config, Pre
   const auto plan_of = [&] { return make_plan(options, config, precision, train.sequences(), backend, group.ranks()); };
   if (group.alone()) return plan_of();
   std::vector<Fact> facts = facts_of(options, backend, train, validation);
-  facts.push_back({"precision", to_string(precision)}); // a rank may have fallen back to another
+  facts.push_back({"precision", to_string(precision)}); // a rank may have fallen back
   check_agreement(group, facts);
   if (group.leads()) {
-    const auto busy = group.busy(); // it may time a few sizes
+    const auto busy = group.busy(); // planning may time batch sizes
     options.batch_size = plan_of().batch.batch_size;
   }
   options.batch_size = std::atoi(group.broadcast(std::to_string(options.batch_size)).c_str());
   return plan_of();
 }
 
-std::vector<Fp8TensorStats> over_ranks(RankGroup& group, std::vector<Fp8TensorStats> mine) {
+std::vector<Fp8TensorStats> average_over_ranks(RankGroup& group, std::vector<Fp8TensorStats> mine) {
   if (group.alone()) return mine;
   std::vector<double> shares;
   for (const Fp8TensorStats& tensor : mine) shares.insert(shares.end(), {tensor.saturated, tensor.flushed});
@@ -197,7 +107,7 @@ std::vector<Fp8TensorStats> over_ranks(RankGroup& group, std::vector<Fp8TensorSt
   return mine;
 }
 
-std::optional<std::string> StragglerWatch::look(RankGroup& group, double own_seconds) {
+std::optional<std::string> StragglerWatch::check(RankGroup& group, double own_seconds) {
   if (group.alone()) return std::nullopt;
   const std::vector<std::string> all = group.gather(std::to_string(own_seconds));
   if (all.empty()) return std::nullopt;
@@ -213,8 +123,8 @@ std::optional<std::string> StragglerWatch::look(RankGroup& group, double own_sec
   }
   times_ = slowest == slowest_ ? times_ + 1 : 1;
   slowest_ = slowest;
-  if (times_ < kPatience || told_ == slowest) return std::nullopt;
-  told_ = slowest;
+  if (times_ < kPatience || reported_ == slowest) return std::nullopt;
+  reported_ = slowest;
   char line[256];
   std::snprintf(line, sizeof line, "%s takes %.0f ms for its part of a step, the median rank %.0f: the others wait",
                 group.name_of(slowest).c_str(), 1e3 * longest, 1e3 * median);

@@ -19,7 +19,7 @@ std::string without_effect(const std::vector<std::string>& names, const std::str
   return flags + (names.size() > 1 ? " have" : " has") + " no effect " + reason;
 }
 
-// Options of which `belongs` is true, by name, in the order of the help.
+// Names of the options for which `belongs` holds, in the order of the help.
 template <class Belongs>
 std::vector<std::string> options_that(const Belongs& belongs) {
   std::vector<std::string> names;
@@ -29,14 +29,14 @@ std::vector<std::string> options_that(const Belongs& belongs) {
   return names;
 }
 
-// Those asked for. A file may name every option as it is anyway, as --print_config writes it, and --no-share_gpu asks
-// for nothing.
-std::set<std::string> asked_for(const RunSettings& start) {
+// Options that the user set to something. A file may list every default, as --print_config does, and --no-share_gpu
+// requests nothing.
+std::set<std::string> requested(const RunSettings& start) {
   std::set<std::string> names;
   for (const OptionField& field : option_fields()) {
-    const bool asks_for_nothing = field.is_switch() && field.text(start.options) == "false";
-    const bool as_ever = field.same(start.options, {}) && (!start.typed.contains(field.name) || asks_for_nothing);
-    if (start.given.contains(field.name) && !as_ever) names.insert(field.name);
+    const bool switched_off = field.is_switch() && field.text(start.options) == "false";
+    const bool is_default = field.same(start.options, {}) && (!start.typed.contains(field.name) || switched_off);
+    if (start.given.contains(field.name) && !is_default) names.insert(field.name);
   }
   return names;
 }
@@ -48,23 +48,22 @@ std::string rate_text(float rate) {
 }
 
 std::vector<std::string> changed_options(const Options& before, const Options& now) {
-  static const std::set<std::string> told_elsewhere{"precision", "use_fp8",        "optimizer",
-                                                    "run_name",  "checkpoint_dir", "resume"};
+  static const std::set<std::string> reported_elsewhere{"precision", "use_fp8",        "optimizer",
+                                                        "run_name",  "checkpoint_dir", "resume"};
   std::vector<std::string> changes;
   for (const OptionField& field : option_fields()) {
-    if (field.same(before, now) || field.of_this_start || told_elsewhere.contains(field.name)) continue;
+    if (field.same(before, now) || field.not_stored || reported_elsewhere.contains(field.name)) continue;
     changes.push_back(field.name + " " + field.toml(before) + " -> " + field.toml(now));
   }
   return changes;
 }
 
-// The first of the steps [begin, end) for which `holds`; `end`: none. Up to kLooks steps are looked at one by one; of
-// more, every so many, and where it holds, the steps before by halves: what lasts less than that share of the run may
-// go unseen.
+// The first step in [begin, end) for which `holds` is true; `end`: none. Longer ranges are sampled at kSamples steps
+// and bisected at the first hit, so a shorter interval may be missed.
 template <class Holds>
 int64_t first_step(int64_t begin, int64_t end, const Holds& holds) {
-  constexpr int64_t kLooks = 100'000; // milliseconds
-  const int64_t stride = std::max<int64_t>(0, end - begin - 1) / kLooks + 1;
+  constexpr int64_t kSamples = 100'000; // takes milliseconds
+  const int64_t stride = std::max<int64_t>(0, end - begin - 1) / kSamples + 1;
   for (int64_t at = begin - 1; at < end - 1;) {
     int64_t without = at;
     at += std::min(stride, end - 1 - at);
@@ -86,7 +85,7 @@ void append_notes(std::vector<std::string>& notes, const std::vector<std::string
 
 std::vector<std::string> notes_on_options_without_effect(const RunSettings& start, const RunPlan& plan, bool gpu,
                                                          bool evaluates) {
-  const std::set<std::string> given = asked_for(start);
+  const std::set<std::string> given = requested(start);
   const Options& options = plan.options;
   const Fp8Options& fp8 = plan.model.fp8;
   const bool uses_fp8 = plan.model.precision == Precision::fp8, resumes = start.resumed.has_value();
@@ -96,27 +95,27 @@ std::vector<std::string> notes_on_options_without_effect(const RunSettings& star
     if (here && !names.empty()) notes.push_back(without_effect(names, reason));
   };
 
-  // Where FP8 was asked for and cannot be had, the device's own note says why.
+  // FP8 requested but unavailable: the device's own note gives the reason.
   idle(!uses_fp8 && options.precision != PrecisionChoice::fp8,
        options_that([](const OptionField& field) { return field.name.starts_with("fp8_"); }),
        "without FP8: --use_fp8 turns it on");
   idle(uses_fp8 && options.fp8_recipe == Fp8Scaling::current, {"fp8_interval", "fp8_amax_history", "fp8_current_steps"},
-       "under --fp8_recipe current, where a scale remembers nothing");
+       "with --fp8_recipe current, which keeps no history");
   idle(uses_fp8 && options.histogram_freq == 0, {"fp8_detail"}, "with --histogram_freq 0");
   if (uses_fp8 && fp8.bf16_steps >= plan.max_steps) {
     notes.push_back("--fp8_bf16_steps " + std::to_string(fp8.bf16_steps) + ": FP8 does not begin in this run of " +
                     counted(plan.max_steps, "step"));
   }
 
-  idle(start.options.batch_size > 0, {"max_batch_size"}, "beside --batch_size");
-  idle(!options.train_data.empty(), {"dataset", "data_dir"}, "beside --train_data");
+  idle(start.options.batch_size > 0, {"max_batch_size"}, "with --batch_size");
+  idle(!options.train_data.empty(), {"dataset", "data_dir"}, "with --train_data");
   idle(options.train_data.empty() && options.dataset.empty(), {"data_dir"}, "without --dataset");
   idle(options.init_from.empty(), {"hf_cache"}, "without --init_from");
   idle(!resumes, {"allow_other_data"}, "without --resume");
 
   if (given.contains("warmup_steps") && plan.schedule.warmup_steps >= plan.max_steps) {
-    notes.push_back("--warmup_steps " + std::to_string(plan.schedule.warmup_steps) + " is not over in this run of " +
-                    counted(plan.max_steps, "step") + ": the learning rate only climbs, and never decays");
+    notes.push_back("--warmup_steps " + std::to_string(plan.schedule.warmup_steps) + " does not end in this run of " +
+                    counted(plan.max_steps, "step") + ": the learning rate only rises, and never decays");
   }
   idle(options.optimizer != Optimizer::muon,
        {"adamw_lr", "muon_momentum", "muon_momentum_warmup", "muon_iteration", "muon_cautious_decay"},
@@ -128,8 +127,9 @@ std::vector<std::string> notes_on_options_without_effect(const RunSettings& star
 
   idle(options.save_best && !evaluates, {"save_best"}, "without evaluation on --val_data");
   idle(!plan.wants_evaluation(), {"val_data"}, "with --eval_freq 0");
-  idle(!evaluates && !resumes, {"eval_sequences"}, "without evaluation"); // resumed, the best loss would be another's
-  idle(resumes, {"eval_at_start"}, "with --resume: it means step 0");
+  idle(!evaluates && !resumes, {"eval_sequences"},
+       "without evaluation"); // resumed: it decides whether the best loss still counts
+  idle(resumes, {"eval_at_start"}, "with --resume: it evaluates before step 1");
   idle(options.hellaswag_freq == 0, {"hellaswag_data", "hellaswag_tasks"}, "without --hellaswag_freq");
   idle(options.sample_tokens == 0, {"sample_freq", "prompt", "temperature", "top_k", "sample_seed"},
        "with --sample_tokens 0");
@@ -144,12 +144,12 @@ std::vector<std::string> notes_on_options_without_effect(const RunSettings& star
   idle(!gpu, options_that([](const OptionField& field) { return field.group == option_group::kGpu; }), "on the CPU");
   idle(!gpu && plan.ranks() > 1, {"share_gpu"}, "on the CPU");
   idle(gpu, {"threads"}, "on a GPU");
-  const int64_t first = (uses_fp8 ? fp8.bf16_steps : 0) + 4; // the timeline's, of two
+  const int64_t first = (uses_fp8 ? fp8.bf16_steps : 0) + 4; // of the two steps of --timeline
   if (gpu && !resumes && given.contains("timeline") && plan.max_steps < first) {
     notes.push_back("--timeline writes nothing: steps " + std::to_string(first) + " and " + std::to_string(first + 1) +
                     " are not in this run of " + counted(plan.max_steps, "step"));
   }
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency()); // 0: not known
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency()); // 0: unknown
   if (!gpu && plan.ranks() == 1 && given.contains("threads") && cores > 0 && options.threads > cores) {
     notes.push_back("--threads " + std::to_string(options.threads) + " on " + counted(cores, "core") +
                     ": threads wait for each other; --threads auto takes all cores");
@@ -174,7 +174,7 @@ std::vector<std::string> notes_on_resume(const Options& of_checkpoint, const Opt
   const std::vector<std::string> changed = changed_options(of_checkpoint, now);
   if (!changed.empty()) notes.push_back("changed since the checkpoint: " + listed(changed));
 
-  // A warm-up that goes on as it was is no surprise.
+  // A warm-up that continues unchanged needs no note.
   const Schedule before = schedule_of(of_checkpoint), after = schedule_of(now);
   const float last = learning_rate(before, step > 0 ? step - 1 : 0);
   const int64_t climb = first_step(step, after.max_steps, [&](int64_t at) {
@@ -182,7 +182,7 @@ std::vector<std::string> notes_on_resume(const Options& of_checkpoint, const Opt
     return rate > last && rate != learning_rate(before, at);
   });
   if (climb < after.max_steps)
-    notes.push_back("the learning rate climbs again: " + rate_text(last) + " at the checkpoint, " +
+    notes.push_back("the learning rate rises again: " + rate_text(last) + " at the checkpoint, " +
                     rate_text(learning_rate(after, climb)) + " at step " + std::to_string(climb + 1));
   return notes;
 }

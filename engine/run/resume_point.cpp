@@ -3,17 +3,19 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/base/toml.h"
 #include "engine/checkpoint/names.h"
 #include "engine/checkpoint/search.h"
 #include "engine/checkpoint/verify.h"
 #include "engine/options/option_fields.h"
+#include "engine/options/parse_options.h"
 #include "engine/options/run_plan.h"
 #include "engine/ranks/agreement.h"
-#include "engine/run/multi_rank.h"
-#include "engine/run/run_settings.h"
+#include "engine/run/rank_start.h"
 
 namespace gpt2 {
 namespace {
@@ -21,9 +23,9 @@ namespace {
 namespace fs = std::filesystem;
 using Lines = std::vector<std::string>;
 
-// ---- which one is meant ----
+// ---- which checkpoint ----
 
-// A precision that was asked for has a folder of its own, and that comes first.
+// A precision given by the user has its own default folder, which is searched first.
 std::string find_checkpoint_of(const CommandLine& line) {
   const Options& asked = line.options;
   const std::string run = line.given.contains("run_name") ? asked.run_name : "";
@@ -37,15 +39,15 @@ std::string find_checkpoint_of(const CommandLine& line) {
   return find_checkpoint(checkpoint_dirs(asked), run, asked.resume);
 }
 
-// Is it a certain checkpoint that --resume asks for, or just the newest of a run?
+// Does --resume name one checkpoint, or the newest of a run?
 bool names_a_step(const std::string& which, const std::string& found) {
   const std::string name = fs::path(without_slashes(which)).filename().string();
   return is_number(name) || step_of(name) >= 0 || name == kBest || name == "state.h5" ||
          name == fs::path(found).filename();
 }
 
-// `found`, or where that is damaged the newest valid one of its run. Every rank hashes its share. A fault that is no
-// damage is thrown: going back would replace a checkpoint that another program or a later read may use.
+// `found`, or the newest valid checkpoint of its run if `found` is damaged. Every rank hashes its share. A fault other
+// than damage is thrown: going back would later replace a checkpoint that another program can still read.
 std::string choose_valid(const std::string& found, bool no_other, RankGroup& group, Lines& notes) {
   const std::optional<Error> fault = find_fault(found, group);
   if (!fault) return found;
@@ -70,20 +72,20 @@ std::string choose_valid(const std::string& found, bool no_other, RankGroup& gro
                     "start a new run without --resume: no other checkpoint of the run is valid");
 }
 
-// ---- what it says of its run ----
+// ---- its run ----
 
 std::string folder_of(const std::string& checkpoint) { return fs::absolute(checkpoint).parent_path().string(); }
 
 Options stored_options(const std::string& toml, const std::string& precision, const std::string& checkpoint) {
-  const std::string origin = "options in " + checkpoint + "/state.h5"; // options.toml is a copy for readers
+  const std::string origin = "options in " + checkpoint + "/state.h5"; // options.toml is only a copy for people
   try {
     CommandLine saved = from_toml(toml, origin, retired_keys());
     Options& options = saved.options;
-    if (!saved.given.contains("fp8_bf16_steps")) // an older run, whose FP8 began with step 1
+    if (!saved.given.contains("fp8_bf16_steps")) // an older run: FP8 began at step 1
       options.fp8_bf16_steps =
           precision == to_string(Precision::fp8) ? 0 : automatic_bf16_steps(options.warmup_steps, options.max_steps);
     return options;
-  } catch (const Error& error) { // not the user's typing: another version wrote it
+  } catch (const Error& error) { // not a typing error: another version wrote it
     std::string what = error.what();
     if (what.starts_with(origin + ":")) what.replace(origin.size(), 1, ", line ");
     throw Error(ExitCode::checkpoint, "cannot read the options of a checkpoint: " + what,
@@ -91,13 +93,13 @@ Options stored_options(const std::string& toml, const std::string& precision, co
   }
 }
 
-// The name decides where files go: it is checked as --run_name is.
+// The name becomes a path: the same checks as for --run_name.
 void check_run_name(const std::string& name, const std::string& checkpoint) {
   try {
     Options any;
     find_field("run_name")->set(any, name);
   } catch (const BadValue& bad) {
-    throw Error(ExitCode::checkpoint, checkpoint + " has no name that a run can have: " + bad.what(),
+    throw Error(ExitCode::checkpoint, checkpoint + " holds an invalid run name: " + bad.what(),
                 "resume a checkpoint that train_gpt2_fp8 wrote");
   }
 }
@@ -108,9 +110,8 @@ int ranks_of(const std::string& checkpoint) {
   return ranks;
 }
 
-// {--checkpoint_dir, name} of its run: where it was found, not where it was written, for folders are moved and copied.
-// A checkpoint directly in --checkpoint_dir, as version 0.1 wrote them, or copied out of its run has the name that it
-// says.
+// {--checkpoint_dir, name} of its run by where it was found, not where it was written: folders are moved and copied. A
+// checkpoint directly in --checkpoint_dir (version 0.1), or copied out of its run, keeps its stored name.
 std::pair<std::string, std::string> place_of(const std::string& checkpoint, const std::string& name,
                                              const Lines& dirs) {
   for (const std::string& dir : dirs) {
@@ -120,14 +121,14 @@ std::pair<std::string, std::string> place_of(const std::string& checkpoint, cons
   return {checkpoint_dir_of(checkpoint, name), name};
 }
 
-// What rank 0 reads, for all: the members of ResumePoint in their order, the options as they are stored.
+// Read by rank 0 for all: the members of ResumePoint in their order, the options as stored.
 Lines read_point(const std::string& checkpoint, const CommandLine& line) {
   const TrainState state = read_checkpoint(checkpoint);
   check_run_name(state.run_name, checkpoint);
   const auto [dir, run] = place_of(checkpoint, state.run_name, checkpoint_dirs(line.options));
   if (run.empty())
-    throw Error(ExitCode::checkpoint, checkpoint + " has no name that a run can have: it is empty",
-                "give the folder above that of its run as --checkpoint_dir");
+    throw Error(ExitCode::checkpoint, checkpoint + " holds an invalid run name: it is empty",
+                "use --checkpoint_dir with the folder above that of its run");
   const std::string log_dir = stored_options(state.options_toml, state.precision, checkpoint).log_dir;
   const bool has_log =
       is_log_of(state.run_name, log_dir + "/" + run) || is_log_of(state.run_name, log_dir + "/" + state.run_name);
@@ -165,13 +166,39 @@ ResumePoint find_point(const CommandLine& line, RankGroup& group) {
   point.notes = notes;
   point.step_named = names_a_step(line.options.resume, found);
   if (!point.verified)
-    point.notes.push_back(checkpoint + " is from before checkpoints had hashes: it is read unverified");
+    point.notes.push_back(checkpoint + " was written before checkpoints had hashes: it is read unverified");
   return point;
+}
+
+// ---- the log of a run ----
+
+// The line that the last start of the run wrote to its log; "": none.
+std::string last_run_line(const std::string& log_folder) {
+  std::ifstream file(log_folder + "/metrics.jsonl");
+  std::string last;
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("{\"type\":\"run\"")) last = line;
+  return last;
+}
+
+// The value of an option in such a line; TOML and JSON quote alike. "": not found.
+std::string option_in(const std::string& run_line, const std::string& name) {
+  const std::string key = "\"" + name + "\":\"";
+  const size_t options = run_line.find("\"options\":{"), begin = run_line.find(key, options);
+  if (options == std::string::npos || begin == std::string::npos) return "";
+  size_t end = begin + key.size();
+  while (end < run_line.size() && run_line[end] != '"') end += run_line[end] == '\\' ? 2 : 1;
+  try {
+    const std::string quoted = run_line.substr(begin + key.size() - 1, end + 2 - begin - key.size());
+    return read_toml("x = " + quoted, "metrics.jsonl").front().value;
+  } catch (const Error&) {
+    return "";
+  }
 }
 
 // ---- a list of checkpoints ----
 
-// A loss is one of the checkpoint's own step, or says of which it is. Without a known step it says nothing.
+// "-" without a loss of a known step; a loss of another step names that step.
 std::string loss_text(const CheckpointInfo& info) {
   if (!(info.val_loss < kNoLoss) || info.val_step < 0) return "        -";
   char loss[32];
@@ -183,19 +210,14 @@ std::string model_text(const CheckpointInfo& info) { return info.is_damaged() ? 
 
 } // namespace
 
-bool may_look_again(const std::string& which, const Error& error) {
+bool may_retry(const std::string& which, const Error& error) {
   return is_removal(error) && !which.empty() && !names_a_step(which, "");
 }
 
 std::optional<ResumePoint> find_resume_point(const CommandLine& line, RankGroup& group) {
   const std::string& which = line.options.resume;
   if (which.empty()) return std::nullopt;
-  return again_if_removed(which, [&] { return find_point(line, group); });
-}
-
-std::vector<std::string> checkpoint_dirs(const Options& options) {
-  if (options.checkpoint_dir.empty()) return default_checkpoint_dirs();
-  return {options.checkpoint_dir};
+  return retry_if_removed(which, [&] { return find_point(line, group); });
 }
 
 std::string describe_checkpoints(const std::vector<std::string>& checkpoint_dirs) {
@@ -226,6 +248,20 @@ std::string describe_checkpoints(const std::vector<std::string>& checkpoint_dirs
         std::string(line) + " | " + info.path + (info.latest ? " (latest)" : "") + (info.best ? " (best)" : "") + "\n";
   }
   return out;
+}
+
+LoggedRun last_logged_run(const std::string& log_folder) {
+  const std::string line = last_run_line(log_folder);
+  return {.checkpoint_dir = option_in(line, "checkpoint_dir"), .run_name = option_in(line, "run_name")};
+}
+
+bool is_log_of(const std::string& run_name, const std::string& log_folder) {
+  return !run_name.empty() && last_logged_run(log_folder).run_name == run_name;
+}
+
+fs::path canonical_path(const std::string& path) {
+  std::error_code ignored;
+  return fs::weakly_canonical(path, ignored);
 }
 
 } // namespace gpt2

@@ -1,58 +1,67 @@
-// Which checkpoint --resume leads to, and what it says of its run.
+// The checkpoint that --resume selects, and what it records about its run.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/options/options.h"
+#include "engine/options/parse_options.h"
 #include "engine/ranks/rank_group.h"
 
 namespace gpt2 {
 
 struct ResumePoint {
-  std::string checkpoint;              // its folder, as it was found
-  std::string checkpoint_dir = {};     // where its run is, in the folder
-  std::string run = {};                // of this name, wherever that is now
-  std::string log_dir = {};            // that holds the run's metrics.jsonl; the default where none does
-  Options options = {};                // as its run resolved them
-  int64_t step = 0;                    // that is done
+  std::string checkpoint;              // its folder, as found
+  std::string checkpoint_dir = {};     // --checkpoint_dir of its run
+  std::string run = {};                // name of its run, by its folder
+  std::string log_dir = {};            // of the run's metrics.jsonl; the default without one
+  Options options = {};                // resolved, of its run
+  int64_t step = 0;                    // completed steps
   int ranks = 1;                       // that wrote it
-  std::string precision = {};          // it was trained in, "fp8"
-  std::string data = {};               // it was trained on, Dataset::fingerprint(); "": not known
-  bool step_named = false;             // --resume asked for this step, not for the newest of a run
-  bool verified = true;                // false: from before checkpoints had hashes
-  std::vector<std::string> notes = {}; // which others are damaged
+  std::string precision = {};          // of the training, "fp8"
+  std::string data = {};               // Dataset::fingerprint() of the training data; "": unknown
+  bool step_named = false;             // --resume names this step, not the newest of a run
+  bool verified = true;                // false: written before checkpoints had hashes
+  std::vector<std::string> notes = {}; // on damaged checkpoints
 };
 
-// Rank 0 follows --resume and reads the checkpoint's state; all ranks verify its files together and get the same
-// answer; nullopt without --resume. Where the checkpoint is damaged and --resume named no certain step (latest, a run),
-// the newest valid one of its run takes its place; one of a newer program or that cannot be read now is an error, not
-// damage. Throws AgreedError(checkpoint) if there is nothing to resume from.
+// Rank 0 resolves --resume and reads the checkpoint's state; all ranks verify its files and return the same point;
+// nullopt without --resume. If the checkpoint is damaged and --resume names no step (latest, a run), the newest valid
+// one of its run replaces it. A checkpoint of a newer program, or an unreadable one, is an error, not damage. Throws
+// AgreedError(checkpoint) without a valid checkpoint.
 std::optional<ResumePoint> find_resume_point(const CommandLine& line, RankGroup& group);
 
-// A run may prune a checkpoint while it is read. Calls `read`, and if that throws removed_meanwhile() and `which`
-// (--resume) names no certain step, calls it again: `read` finds what --resume means now. Every rank must see the same
+// A live run may prune a checkpoint while another process reads it. Calls `read`; if that throws removed_meanwhile()
+// and `which` (--resume) names no step, calls it again, and `read` resolves --resume anew. Every rank must see the same
 // error.
-bool may_look_again(const std::string& which, const Error& error);
+bool may_retry(const std::string& which, const Error& error);
 template <class Read>
-auto again_if_removed(const std::string& which, const Read& read) {
+auto retry_if_removed(const std::string& which, const Read& read) {
   constexpr int kMostAttempts = 5;
   for (int attempt = 1;; ++attempt) {
     try {
       return read();
     } catch (const Error& error) {
-      if (attempt == kMostAttempts || !may_look_again(which, error)) throw;
+      if (attempt == kMostAttempts || !may_retry(which, error)) throw;
     }
   }
 }
 
-// Where checkpoints are looked for: --checkpoint_dir, or without it every default one.
-std::vector<std::string> checkpoint_dirs(const Options& options);
-
-// --list_checkpoints: one line a checkpoint, below the name of its run; the run that saved last at the end.
+// --list_checkpoints: one line per checkpoint below the name of its run; the run that saved last comes last.
 std::string describe_checkpoints(const std::vector<std::string>& checkpoint_dirs);
+
+// From the last "run" line of metrics.jsonl; empty: none.
+struct LoggedRun {
+  std::string checkpoint_dir, run_name;
+};
+LoggedRun last_logged_run(const std::string& log_folder);
+
+// Does the folder hold the log of a run of this name?
+bool is_log_of(const std::string& run_name, const std::string& log_folder);
+
+std::filesystem::path canonical_path(const std::string& path); // the path need not exist
 
 } // namespace gpt2

@@ -35,17 +35,17 @@ std::string verdict_text(Verdict verdict) {
   return "unknown";
 }
 
-// What an option writes to a TOML file, a number, a word or a text in quotes, is JSON too.
+// TOML values of options (numbers, true, false, quoted text) are JSON too.
 JsonText options_json(const Options& options) {
   std::string json;
   for (const OptionField& field : option_fields()) {
-    if (field.of_this_start) continue;
+    if (field.not_stored) continue;
     json += (json.empty() ? "{\"" : ",\"") + field.name + "\":" + field.toml(options);
   }
   return JsonText(to_valid_utf8(json) + "}");
 }
 
-// Only what bears on this run: a comparison of runs gets a column for each.
+// Only options that affect this run: each becomes a column when runs are compared.
 std::map<std::string, HParam> hparams_of(const RunPlan& plan, const ObservableModel& model) {
   const Options& o = plan.options;
   std::map<std::string, HParam> hparams = {
@@ -79,13 +79,13 @@ std::map<std::string, HParam> hparams_of(const RunPlan& plan, const ObservableMo
   return hparams;
 }
 
-// Text as Markdown that shows it as it is: its line breaks stay, and the browser wraps what is longer than the page.
+// Escapes text for Markdown. Line breaks stay; the browser wraps long lines.
 std::string as_markdown(const std::string& text) {
   std::string out;
   bool line_begins = true;
   for (const char c : text) {
     if (c == '\n')
-      out += "  \n"; // a break within the paragraph
+      out += "  \n"; // line break within a paragraph
     else if (c == ' ' && line_begins)
       out += "&nbsp;"; // four spaces would be code
     else if (c == '<')
@@ -93,7 +93,7 @@ std::string as_markdown(const std::string& text) {
     else if (c == '&')
       out += "&amp;";
     else if (c == '|')
-      out += "&#124;"; // a table's
+      out += "&#124;"; // table delimiter
     else if (std::string_view("\\`*_{}[]()#+-.!>").find(c) != std::string_view::npos)
       out += '\\', out += c;
     else
@@ -110,13 +110,13 @@ std::vector<float> evenly_sampled(const std::vector<float>& values, size_t most)
   return sample;
 }
 
-// On rank 0 a sample of what all ranks hold.
+// On rank 0: a sample of the values of all ranks.
 std::vector<float> gathered(RankGroup& group, const std::vector<float>& mine) {
   const std::vector<float> sample = evenly_sampled(mine, kHistogramValues / static_cast<size_t>(group.ranks()));
   if (group.alone()) return sample;
   std::vector<float> all;
   for (const std::string& part : group.gather({reinterpret_cast<const char*>(sample.data()), sample.size() * 4})) {
-    if (part.empty()) continue; // a rank that owns nothing of this tensor
+    if (part.empty()) continue; // a rank without a shard of this tensor
     const size_t before = all.size();
     all.resize(before + part.size() / sizeof(float));
     std::memcpy(all.data() + before, part.data(), part.size());
@@ -250,7 +250,7 @@ void RunLog::fp8_detail(int64_t step, std::span<const Fp8TensorStats> stats) {
       metrics.push_back({"amax", s.amax});
       metrics.push_back({"saturated", s.saturated});
       metrics.push_back({"flushed", s.flushed});
-      if (flushes_gelus_tail_alone(s)) metrics.push_back({"gelu_tail", true});
+      if (flushes_only_gelu_tail(s)) metrics.push_back({"gelu_tail", true});
     }
     write("fp8_tensor", step, metrics);
   }

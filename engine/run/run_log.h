@@ -1,7 +1,7 @@
 // Everything a run writes to its log folder: TensorBoard events and metrics.jsonl (docs/metrics.md).
 //
-// TensorBoard sorts its groups, the first parts of tags, by name, and unfolds the first two. All that is neither train
-// nor val is therefore named to come after them: vitals_fp8, vitals_gpu, weights, weights_grad.
+// TensorBoard sorts groups (the part of a tag before the slash) by name and opens the first two. Names of the other
+// groups therefore sort after train and val: vitals_fp8, vitals_gpu, weights, weights_grad.
 #pragma once
 
 #include <cstdint>
@@ -13,41 +13,40 @@
 #include <vector>
 
 #include "engine/logging/metrics.h"
+#include "engine/logging/step_report.h"
 #include "engine/logging/tensorboard.h"
 #include "engine/model/model.h"
 #include "engine/options/run_plan.h"
 #include "engine/ranks/rank_group.h"
 #include "engine/run/fp8_monitor.h"
-#include "engine/run/summary.h"
 #include "engine/text/task_scores.h"
 
 namespace gpt2 {
 
 class RunLog {
  public:
-  // `first_step` is the next step that will be logged: 0 for a new run. `file`: where metrics go in the folder; empty:
-  // nothing is written at all. Throws Error(disk); once it is open, a failure is no more than a line to `warn`.
+  // `first_step` is the next step to log: 0 for a new run. `file`: name of the metrics file in `folder`; empty: nothing
+  // is written. Throws Error(disk); once open, a failure is only a line to `warn`.
   RunLog(const std::string& folder, bool use_tensorboard, int64_t first_step, const std::string& file = "metrics.jsonl",
          const Warn& warn = log_warn);
 
-  // The line that opens every life of a run, `step` being the last one that is done already; TensorBoard's hparams.
+  // The first line of every start of a run, after `step` completed steps; TensorBoard's hparams.
   void begin(int64_t step, const RunPlan& plan, const ObservableModel& model);
   void step(const StepReport& report, Verdict verdict, int64_t tokens);
   void validation(int64_t step, double loss, bool is_best);
   void hellaswag(int64_t step, const Accuracy& scores);
   void sample(int64_t step, const std::string& text);
   void device(int64_t step, std::span<const DeviceMetric> metrics);
-  // Histograms of weights and gradients. `tokens`, those of the step, turn the model's gradients of the sum over tokens
-  // into those of the mean: what train/grad_norm is the norm of.
-  // Every rank of `group` calls it with its parts of them.
+  // Histograms of weights and gradients; collective, each rank passes its shards. `tokens` of the step scale gradients
+  // of the sum over tokens to gradients of the mean, as in train/grad_norm.
   void tensors(int64_t step, ObservableModel& model, int64_t tokens, RankGroup& group);
   void fp8(int64_t step, const Fp8Summary& summary);
-  void fp8_detail(int64_t step, std::span<const Fp8TensorStats> stats); // by kind; each tensor in metrics.jsonl alone
+  void fp8_detail(int64_t step, std::span<const Fp8TensorStats> stats); // by kind; single tensors only in metrics.jsonl
   void flush();
 
   // Events.
   void skipped(int64_t step, const std::string& line);
-  void fallback(int64_t step, int block, const std::string& line); // a block goes on in BF16
+  void fallback(int64_t step, int block, const std::string& line); // a block continues in BF16
   void scale_lags(int64_t step, const Fp8LagWatch::Warning& warning);
   void bad_data(int64_t step, const std::string& line);
   void saved(int64_t step, const std::string& path, bool is_best);
@@ -60,7 +59,7 @@ class RunLog {
   void write(std::string_view type, int64_t step, const std::vector<Metric>& metrics);
 
   std::optional<MetricsLog> metrics_;
-  std::unique_ptr<TensorBoardLogger> tensorboard_; // null: not wanted
+  std::unique_ptr<TensorBoardLogger> tensorboard_; // null: off
 };
 
 } // namespace gpt2

@@ -9,10 +9,11 @@
 #include "engine/checkpoint/names.h"
 #include "engine/checkpoint/search.h"
 #include "engine/checkpoint/verify.h"
+#include "engine/options/parse_options.h"
 #include "engine/options/run_plan.h"
 #include "engine/run/init_from.h"
-#include "engine/run/multi_rank.h"
-#include "engine/run/summary.h"
+#include "engine/run/rank_start.h"
+#include "engine/run/resume_command.h"
 #include "engine/system/folder_lock.h"
 
 namespace gpt2 {
@@ -26,8 +27,7 @@ void check_same_run(const Options& settled, const ResumePoint& point) {
   const std::string asked = shape_text(resolve_config(settled, false));
   const std::string there = shape_text(resolve_config(point.options, false));
   if (asked != there) {
-    throw Error(ExitCode::checkpoint,
-                point.checkpoint + " holds a model of " + there + ", but the flags ask for " + asked,
+    throw Error(ExitCode::checkpoint, point.checkpoint + " holds a model of " + there + "; the flags ask for " + asked,
                 "leave out the flags of the shape, or start a new run without --resume");
   }
   if (settled.seed != point.options.seed) {
@@ -38,7 +38,7 @@ void check_same_run(const Options& settled, const ResumePoint& point) {
   }
 }
 
-// A checkpoint says what to train, and not where to write: RunPlace and ResumePoint::log_dir do.
+// A checkpoint's options say what to train; RunPlace and ResumePoint::log_dir say where to write.
 Options without_places(Options stored, const ResumePoint& point) {
   stored.checkpoint_dir.clear();
   stored.run_name.clear();
@@ -50,35 +50,11 @@ Options without_places(Options stored, const ResumePoint& point) {
 
 // ---- whose log is it? ----
 
-// The line of a log that opened the last life of its run; "": there is none.
-std::string last_run_line(const std::string& log_folder) {
-  std::ifstream file(log_folder + "/metrics.jsonl");
-  std::string last;
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("{\"type\":\"run\"")) last = line;
-  return last;
-}
-
-// Of the options in such a line, which TOML and JSON quote alike; "": it is not there.
-std::string option_in(const std::string& run_line, const std::string& name) {
-  const std::string key = "\"" + name + "\":\"";
-  const size_t options = run_line.find("\"options\":{"), begin = run_line.find(key, options);
-  if (options == std::string::npos || begin == std::string::npos) return "";
-  size_t end = begin + key.size();
-  while (end < run_line.size() && run_line[end] != '"') end += run_line[end] == '\\' ? 2 : 1;
-  try {
-    const std::string quoted = run_line.substr(begin + key.size() - 1, end + 2 - begin - key.size());
-    return read_toml("x = " + quoted, "metrics.jsonl").front().value;
-  } catch (const Error&) {
-    return "";
-  }
-}
-
-// Another folder, which still holds checkpoints, continues this log: its lines are not this run's to cut.
+// Another folder with checkpoints continues this log: this run must not cut its lines.
 bool is_log_of_another(const RunPlace& place) {
-  const std::string line = last_run_line(place.logs());
-  const std::string dir = option_in(line, "checkpoint_dir"), folder = dir + "/" + option_in(line, "run_name");
-  return !dir.empty() && canonical_path(folder) != canonical_path(place.checkpoints()) &&
+  const LoggedRun logged = last_logged_run(place.logs());
+  const std::string folder = logged.checkpoint_dir + "/" + logged.run_name;
+  return !logged.checkpoint_dir.empty() && canonical_path(folder) != canonical_path(place.checkpoints()) &&
          !checkpoints_in(folder).empty();
 }
 
@@ -93,14 +69,15 @@ std::string new_run_name(const GPT2Config& config, Precision precision) { // "na
   return config.name + "-" + to_string(precision) + "-" + date;
 }
 
-// Where another run of the same name may have its checkpoints: in every default folder too, for logs share a name.
+// Folders in which another run of the same name may have checkpoints: every default one too, since they share
+// --log_dir.
 std::vector<std::string> dirs_of_names(const RunPlace& place) {
   std::vector<std::string> dirs = default_checkpoint_dirs();
   dirs.insert(dirs.begin(), place.checkpoint_dir);
   return dirs;
 }
 
-// `name`, or where a run of that name is there already `name`-2, `name`-3, ...
+// `name`, or if it is taken `name`-2, `name`-3, ...
 std::string free_run_name(const std::string& name, const RunPlace& place) {
   std::vector<std::string> dirs = dirs_of_names(place);
   dirs.push_back(place.log_dir);
@@ -112,8 +89,8 @@ std::string free_run_name(const std::string& name, const RunPlace& place) {
 
 // ---- does a resumed run continue? ----
 
-// Does the folder hold a checkpoint after `step`, valid or of a newer program, which the run would replace sooner or
-// later? The newest is the likeliest to be valid, and one is enough.
+// Does the folder hold a checkpoint after `step`, valid or of a newer program, that the run would replace later? One is
+// enough, and the newest is the most likely.
 bool has_later(const std::string& folder, int64_t step) {
   const std::vector<std::string> all = checkpoints_in(folder);
   return std::any_of(all.rbegin(), all.rend(), [&](const auto& path) {
@@ -126,14 +103,14 @@ bool has_later(const std::string& folder, int64_t step) {
 
 fs::path found_in(const ResumePoint& point) { return canonical_path(point.checkpoint).parent_path(); }
 
-// Is the place where it was found the run's own? A checkpoint directly in --checkpoint_dir has no folder of a run.
+// Was the checkpoint found in the run's own folder? One directly in --checkpoint_dir has no run folder.
 bool is_own(const RunPlace& place, const ResumePoint& point) {
   const bool directly = found_in(point) == canonical_path(point.checkpoint_dir);
   return directly ? place.checkpoint_dir == point.checkpoint_dir
                   : found_in(point) == canonical_path(place.checkpoints());
 }
 
-// Why the run cannot continue at this place, of its own name; "": it can.
+// Why the run cannot continue in this place under its name; "": it can.
 std::string why_branch(const ResumePoint& point, const RunPlace& place, Precision precision, Optimizer optimizer) {
   const std::string step = std::to_string(point.step), now = to_string(precision);
   if (point.precision != now) return point.run + " was trained in " + point.precision + ", and this is " + now;
@@ -153,7 +130,7 @@ bool is_default_dir(const std::string& dir) {
 
 } // namespace
 
-RunSettings settle(const CommandLine& line, const std::optional<ResumePoint>& point) {
+RunSettings resolve_settings(const CommandLine& line, const std::optional<ResumePoint>& point) {
   RunSettings settings{
       .options = line.options, .resumed = point, .given = line.given, .typed = line.typed, .notes = line.notes};
   if (!point) {
@@ -163,12 +140,12 @@ RunSettings settle(const CommandLine& line, const std::optional<ResumePoint>& po
     return settings;
   }
   std::set<std::string> given = line.given, none;
-  if (line.options.model == "auto") given.erase("model"); // a checkpoint's model is no longer a choice
+  if (line.options.model == "auto") given.erase("model"); // the checkpoint fixes the model
   settings.options = without_places(point->options, *point);
   const bool other_optimizer = given.contains("optimizer") && line.options.optimizer != point->options.optimizer;
-  if (other_optimizer) settings.options.max_lr = settings.options.adamw_lr = 0; // another optimizer has other rates
+  if (other_optimizer) settings.options.max_lr = settings.options.adamw_lr = 0; // rates are per optimizer
   override_options(settings.options, none, line.options, given);
-  settings.options.resume.clear(); // it is done
+  settings.options.resume.clear(); // resolved
   check_conflicts(settings.options);
   check_same_run(settings.options, *point);
   settings.notes.insert(settings.notes.end(), point->notes.begin(), point->notes.end());
@@ -188,16 +165,16 @@ RunPlace find_place(const RunSettings& settings, const GPT2Config& config, Preci
     return place;
   }
   const ResumePoint& point = *settings.resumed;
-  const bool switched = point.precision != to_string(precision); // default folders are those of a precision
+  const bool switched = point.precision != to_string(precision); // default folders are per precision
   if (options.checkpoint_dir.empty() && !(switched && is_default_dir(point.checkpoint_dir)))
     place.checkpoint_dir = point.checkpoint_dir;
   const bool named = !options.run_name.empty(), is_free = !is_own(place, point) && !is_log_of_another(place);
-  if (named && (options.run_name != point.run || is_free)) return place; // a branch that has its name
+  if (named && (options.run_name != point.run || is_free)) return place; // a branch named by the user
   place.run_name = point.run;
   const std::string why = why_branch(point, place, precision, options.optimizer);
   place.continues = why.empty();
   if (place.continues) return place;
-  // A live run saves later checkpoints all the time: a resume of its newest is refused, whatever the moment.
+  // A live run may save at any moment: refuse to resume its newest checkpoint, instead of branching by chance.
   if (!point.step_named && !switched && options.optimizer == point.options.optimizer && is_own(place, point) &&
       has_writer(place.checkpoints()))
     const FolderLock refused(place.checkpoints(), "--run_name");
@@ -229,15 +206,6 @@ void refuse_taken_name(const RunPlace& place) {
                     std::to_string(step_of(there.back())),
                 "give another --run_name, or resume that run: " + resume_command(folder));
   }
-}
-
-bool is_log_of(const std::string& run_name, const std::string& log_folder) {
-  return !run_name.empty() && option_in(last_run_line(log_folder), "run_name") == run_name;
-}
-
-fs::path canonical_path(const std::string& path) {
-  std::error_code ignored;
-  return fs::weakly_canonical(path, ignored);
 }
 
 } // namespace gpt2

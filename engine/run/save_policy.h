@@ -1,5 +1,5 @@
-// How a run saves: only weights that are to be trusted, one save at a time, beside training; and what follows when a
-// save fails.
+// When and how a run saves: only sound weights, one save at a time, in parallel with training; and how a failed save is
+// handled.
 #pragma once
 
 #include <cstdint>
@@ -12,57 +12,57 @@
 
 namespace gpt2 {
 
-class SoundSaves {
+class SavePolicy {
  public:
-  explicit SoundSaves(Session& session); // which must outlive it
+  explicit SavePolicy(Session& session); // which must outlive it
 
-  // ---- what the trainer finds out about the weights ----
+  // ---- reports of the trainer ----
   void note(const StepResult& result);               // of the last step
-  void note_best(double loss);                       // the best evaluation so far is that of this step
-  void note_ruined() { ruined_step_ = state_.step; } // after whose update the loss is not finite
-  std::string unsound() const;                       // why the weights are not to be trusted; empty: they are
+  void note_best(double loss);                       // this step's validation loss is the best so far
+  void note_ruined() { ruined_step_ = state_.step; } // the loss after its update is not finite
+  std::string unsound() const;                       // why the weights cannot be trusted; empty: they can
 
   // ---- when to save ----
-  bool postponed() const { return postponed_; } // until a step is applied
+  bool postponed() const { return postponed_; } // until a step is applied again
   bool is_saved() const { return saved_step_ == state_.step; }
   bool is_best() const { return best_step_ == state_.step; }
-  void forget_saved() { saved_step_ = -1; } // this step is to be saved once more
+  void forget_saved() { saved_step_ = -1; } // save this step once more
 
   // ---- saving ----
   void save_if_sound(bool is_best);
-  void save(bool is_best); // begins to: a thread writes while training goes on
-  void judge();            // the save under way, after a step that read what it saves
+  void save(bool is_best); // starts the save: a thread writes while training continues
+  void judge();            // the current save, after a step that read the saved weights
   void end_if_written();
-  enum class IfNotSaved { go_on, stop };
+  enum class IfNotSaved { keep_training, stop };
   void wait(IfNotSaved);
 
-  // ---- around it ----
-  bool files_are_due() const; // for a look
-  void look_after_files();
+  // ---- files ----
+  bool file_check_due() const;
+  void check_files();
   const std::string& last_good() const { return last_good_; }
   AgreedError diverged(const std::string& what);
 
  private:
   void drop_if_doubtful();
   void forget_best(int64_t step);
-  void tell(const SaveResult& result, IfNotSaved);
+  void report(const SaveResult& result, IfNotSaved);
 
   Session& session_;
   TrainState& state_;
   Console& console_;
 
   Verdict verdict_ = Verdict::applied; // of the last step
-  int skipped_in_a_row_ = 0;           // up to it
+  int skipped_in_a_row_ = 0;           // including the last step
   int64_t ruined_step_ = -1, saved_step_, best_step_ = -1;
-  double best_before_ = kNoLoss; // loss, before that of best_step_
+  double best_before_ = kNoLoss; // best loss before best_step_
   bool postponed_ = false;
   struct {
-    bool vindicated = false; // by a step after it
+    bool confirmed = false; // the next step was applied
     bool is_best = false;
     double best_before = kNoLoss;
-  } under_way_;           // the save, if there is one
-  Stopwatch since_look_;  // at files
-  std::string last_good_; // checkpoint; empty: none yet
+  } current_save_; // valid while checkpoints.saving()
+  Stopwatch since_file_check_;
+  std::string last_good_; // path of a checkpoint; empty: none yet
 };
 
 } // namespace gpt2

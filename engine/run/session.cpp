@@ -11,6 +11,7 @@
 #include "engine/data/dataset_manifest.h"
 #include "engine/data/shard.h"
 #include "engine/data/shard_overlap.h"
+#include "engine/options/parse_options.h"
 #include "engine/run/multi_rank.h"
 #include "engine/run/option_notes.h"
 #include "engine/run/summary.h"
@@ -24,7 +25,7 @@ namespace {
 
 constexpr int64_t kTrainStories = 40000;
 constexpr int64_t kValidationStories = 2000;
-constexpr uint64_t kTrainStorySeed = 1, kValidationStorySeed = 2; // not --seed: the sample is always the same text
+constexpr uint64_t kTrainStorySeed = 1, kValidationStorySeed = 2; // independent of --seed: always the same text
 
 std::shared_ptr<const Dataset> open_shards(const std::string& patterns, const GPT2Config& config) {
   std::vector<std::unique_ptr<TokenSource>> shards;
@@ -40,7 +41,7 @@ std::shared_ptr<const Dataset> in_memory(const std::string& name, std::vector<ui
   return std::make_shared<Dataset>(std::move(shards), config.seq_len, config.vocab);
 }
 
-// --train_data, or what --dataset stands for; a --val_data goes with either.
+// --train_data, or the globs of --dataset; --val_data overrides the validation shards of either.
 DatasetPatterns data_patterns(const Options& options) {
   if (!options.train_data.empty() || options.dataset.empty()) return {options.train_data, options.val_data};
   DatasetPatterns found = find_dataset(options.data_dir, options.dataset);
@@ -64,7 +65,7 @@ RunData built_in_sample(const GPT2Config& config) {
 
 // ---- folders ----
 
-// Two writers of one run would replace each other's checkpoints; other runs have folders of their own.
+// Two writers of one run would replace each other's checkpoints.
 std::optional<FolderLock> lock_logs(const std::string& folder, const RankGroup& group) {
   if (!group.leads()) return std::nullopt;
   return std::optional<FolderLock>(std::in_place, folder, "--run_name");
@@ -82,7 +83,7 @@ std::string metrics_file(const Options& options, const RankGroup& group) {
   return options.log_ranks ? name : "";
 }
 
-// Above the progress bar where there is one. The consoles of other ranks are mute.
+// Printed above the progress bar. The consoles of ranks other than 0 print nothing, so those log to stderr.
 Warn log_warnings(Console& console, const RankGroup& group) {
   if (!group.leads()) return log_warn;
   return [&console](const std::string& line) { console.line("warning: " + line, Style::warning); };
@@ -90,7 +91,7 @@ Warn log_warnings(Console& console, const RankGroup& group) {
 
 // ---- model ----
 
-void say_where_it_resumes(Console& console, const ResumePoint& point, const ModelOptions& model, int ranks) {
+void print_resume_point(Console& console, const ResumePoint& point, const ModelOptions& model, int ranks) {
   console.line("resumed " + point.checkpoint + " at step " + std::to_string(point.step));
   if (point.ranks != ranks)
     console.line("note: " + counted(point.ranks, "rank") + " so far, " + std::to_string(ranks) + " from here on");
@@ -105,7 +106,7 @@ void say_where_it_resumes(Console& console, const ResumePoint& point, const Mode
     console.line(so_far + " from here on: the FP8 recipe calibrates at the first step");
 }
 
-// As it will stand in checkpoints. A place that cannot be had is refused before batch sizes are timed.
+// The plan as checkpoints store it. A taken or unwritable folder is refused before batch sizes are timed.
 RunPlan open_plan(const RunPlace& place, const RunSettings& settings, const GPT2Config& config, Precision precision,
                   const RunData& data, Backend& backend, RankGroup& group) {
   if (group.leads()) {
@@ -118,31 +119,31 @@ RunPlan open_plan(const RunPlace& place, const RunSettings& settings, const GPT2
   return plan;
 }
 
-// Each rank reads only what it owns: a name that means other weights on another node would train a mixture.
+// Each rank reads only its shard: a name that means other weights on another node would train a mixture.
 void check_same_weights(WeightSource& weights, const ParameterTable& table, RankGroup& group) {
   if (group.alone()) return;
-  constexpr int64_t kLookedAt = 4096; // elements of each tensor
+  constexpr int64_t kHashed = 4096; // elements of each tensor
   uint64_t hash = 0;
   for (const ParameterTensor& tensor : table.tensors()) {
-    std::vector<float> values(static_cast<size_t>(std::min(kLookedAt, tensor.count())));
+    std::vector<float> values(static_cast<size_t>(std::min(kHashed, tensor.count())));
     weights.read_range("params/" + tensor.name, 0, values);
     hash = xxh64(std::as_bytes(std::span(values)), hash);
   }
   check_agreement(group, {{"weights of --init_from", "hash " + std::to_string(hash)}});
 }
 
-// What a validation loss is the loss of.
+// Identifies the validation sequences of a loss.
 std::string validation_text(const RunData& data, const RunPlan& plan) {
   if (!data.validation) return "";
   const int64_t used = std::min<int64_t>(plan.eval_sequences, data.validation->sequences());
   return std::to_string(used) + " sequences of " + data.validation->fingerprint();
 }
 
-// A loss on other data says nothing about the next ones.
+// Losses on other data are not comparable.
 void forget_other_validation(TrainState& state, const std::string& validation, Console& console) {
   if (state.validation.empty() || validation.empty() || state.validation == validation) return;
   if (state.best_val_loss < kNoLoss)
-    console.line("note: the validation data is not what it was: the best loss so far, " +
+    console.line("note: the validation data has changed: the best loss so far, " +
                      formatted("%.4f", state.best_val_loss) + ", no longer counts",
                  Style::warning);
   state.best_val_loss = kNoLoss;
@@ -156,13 +157,13 @@ TrainState open_state(const RunSettings& settings, const RunPlan& plan, const Ru
   if (settings.weights) {
     check_same_weights(*settings.weights, model.parameters(), group);
     model.load_weights(*settings.weights);
-    console.line("begins with the weights of " + settings.weights->path());
+    console.line("starting from the weights of " + settings.weights->path());
   }
   if (const auto& point = settings.resumed) {
     const std::string note = check_same_data(*point, trained_on, plan.options.allow_other_data);
     if (!note.empty()) console.line("note: " + note, Style::warning);
     state = load_checkpoint(point->checkpoint, model);
-    say_where_it_resumes(console, *point, plan.model, group.ranks());
+    print_resume_point(console, *point, plan.model, group.ranks());
     forget_other_validation(state, validation, console);
   }
   state.run_name = plan.options.run_name;
@@ -178,7 +179,7 @@ std::vector<HostBatch> open_validation(const RunData& data, const RunPlan& plan,
   return validation_batches(*data.validation, plan.eval_sequences, plan.batch.batch_size, group.rank(), group.ranks());
 }
 
-// The curves of a resumed run have no gap.
+// A resumed run does what its stop prevented, so that its curves have no gap.
 MissingWork find_missing(const Session& session) {
   if (!session.resumed) return {};
   const Options& o = session.plan.options;
@@ -191,7 +192,7 @@ MissingWork find_missing(const Session& session) {
           .sample = state.sample_due && o.sample_tokens > 0};
 }
 
-// ---- what the user should know ----
+// ---- notes ----
 
 std::vector<std::string> notes_of(const Session& session, const RunSettings& settings, const DeviceChoice& device) {
   std::vector<std::string> notes = settings.notes;
@@ -203,7 +204,7 @@ std::vector<std::string> notes_of(const Session& session, const RunSettings& set
   append_notes(notes, notes_on_options_without_effect(settings, session.plan, device.gpu, !session.validation.empty()));
   if (settings.resumed) append_notes(notes, notes_on_resume(settings.resumed->options, options, session.state.step));
   if (!session.text.can_decode() && options.sample_tokens > 0) {
-    notes.push_back("no BPE tables: samples are not printed; run tools/install_deps.sh or give --tokenizer DIR");
+    notes.push_back("no BPE tables: samples are not printed; run tools/install_deps.sh or use --tokenizer DIR");
   }
   return notes;
 }
@@ -240,12 +241,12 @@ std::vector<Task> open_hellaswag(const Options& options, int seq_len, RankGroup&
 
 std::string check_same_data(const ResumePoint& point, const std::string& data, bool allowed) {
   if (point.data == data) return "";
-  if (point.data.empty()) return point.checkpoint + " does not say which data it was trained on: not compared";
+  if (point.data.empty()) return point.checkpoint + " does not record its training data: not compared";
   const std::string difference =
       point.checkpoint + " was trained on other data: " + point.data + "; --train_data has " + data;
   if (allowed) return difference;
   throw Error(ExitCode::checkpoint, difference,
-              "give it the data it was trained on, or --allow_other_data to go on all the same");
+              "use the data it was trained on, or --allow_other_data to resume anyway");
 }
 
 Session::Session(const RunSettings& settings, const DeviceChoice& device, Backend& backend, RankGroup& group,

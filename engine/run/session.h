@@ -1,4 +1,4 @@
-// A run, opened: its data, its plan, its model and everything that it writes to.
+// An open run: data, plan, model and outputs.
 #pragma once
 
 #include <cstdint>
@@ -21,37 +21,37 @@
 
 namespace gpt2 {
 
-// The shards that were asked for, or the built-in sample.
+// The shards of the options, or the built-in sample.
 struct RunData {
   std::shared_ptr<const Dataset> train;
-  std::shared_ptr<const Dataset> validation; // null: none was given
-  std::string train_from, validation_from;   // patterns, or words for the built-in sample
+  std::shared_ptr<const Dataset> validation; // null: none given
+  std::string train_from, validation_from;   // globs, or "built-in sample"
   bool built_in = false;
-  std::optional<double> entropy;  // nats per token: the floor of the built-in sample's validation loss
-  std::vector<std::string> notes; // one line for each fallback taken
+  std::optional<double> entropy;  // nats per token: lower bound of the built-in sample's validation loss
+  std::vector<std::string> notes; // one line per fallback
 };
 
-// Throws Error(data) for shards that cannot be used.
+// Throws Error(data) for unusable shards.
 RunData open_run_data(const Options& options, const GPT2Config& config);
 
-// For --hellaswag_freq; empty without it. Ranks that share the tasks must have the same ones.
+// For --hellaswag_freq; empty without it. The tasks are split over ranks: all must have the same ones.
 std::vector<Task> open_hellaswag(const Options& options, int seq_len, RankGroup& group);
 
-// The place in the order of the data means nothing in other data: throws Error(checkpoint) unless it is `allowed`.
-// Answers a note where there is something to say, else "".
+// A position in the data order is meaningless in other data: throws Error(checkpoint) unless `allowed`. Returns a note,
+// or
+// "".
 std::string check_same_data(const ResumePoint& point, const std::string& data, bool allowed);
 
-// What was due at the step that is resumed and is not done: the signal that ended the run came first.
+// Work due at the resumed step that a signal prevented.
 struct MissingWork {
   bool evaluation = false, hellaswag = false, sample = false;
   bool any() const { return evaluation || hellaswag || sample; }
 };
 
-// Members are opened in the order in which they stand here, and closed in reverse. What is cheap to refuse comes first;
-// the locks come before the device, whose memory another run may hold; nothing is written before all else is known to
-// work.
+// Members open in declaration order and close in reverse. Cheap checks come first; the locks come before the device,
+// whose memory another run may hold; the first write comes after everything else has worked.
 struct Session {
-  // `backend`, `group` and `console` must outlive it. Ends by printing the notes and the start-up table.
+  // `backend`, `group` and `console` must outlive it. Prints the notes and the start-up table.
   Session(const RunSettings& settings, const DeviceChoice& device, Backend& backend, RankGroup& group,
           Console& console);
 
@@ -62,20 +62,20 @@ struct Session {
   const GPT2Config config;
   const RunData data;
   const RunPlace place;
-  std::optional<FolderLock> log_lock;        // rank 0 holds it for all
-  std::optional<FolderLock> checkpoint_lock; // none where logs and checkpoints share a folder
+  std::optional<FolderLock> log_lock;        // held by rank 0
+  std::optional<FolderLock> checkpoint_lock; // nullopt if logs and checkpoints share a folder
   RunPlan plan;
   CheckpointFolder checkpoints;
   const TextCodec text;
   const std::vector<uint16_t> prompt;
-  const std::vector<Task> hellaswag; // empty: not wanted
-  const bool prompt_given;           // on this command line, not by the run that is resumed
+  const std::vector<Task> hellaswag; // empty: off
+  const bool prompt_given;           // on this command line, not by the resumed run
   const std::unique_ptr<Model> model;
   const std::optional<ResumePoint> resumed;
   TrainState state;
-  const std::vector<HostBatch> validation; // empty: nothing to evaluate
+  const std::vector<HostBatch> validation; // empty: no evaluation
   const MissingWork missing;
-  RunLog log; // writes nothing if nothing is left to do
+  RunLog log; // writes nothing if no work is left
   Loader loader;
 
   bool work_left() const { return state.step < plan.max_steps || missing.any(); }

@@ -25,7 +25,7 @@ std::string steps_text(const RunPlan& plan, const RunData& data) {
 std::string precision_text(const RunPlan& plan, ObservableModel& model) {
   const Options& o = plan.options;
   if (plan.model.precision != Precision::fp8) return model.precision_label();
-  const std::vector<Fp8TensorStats> stats = model.fp8_stats(); // none before FP8 begins
+  const std::vector<Fp8TensorStats> stats = model.fp8_stats(); // empty before FP8 begins
   const std::vector<int> in_bf16 =
       stats.empty() ? plan.model.fp8.bf16_layers : unquantized_blocks(stats, plan.model.config.layers);
   return model.precision_label() +
@@ -42,21 +42,6 @@ std::string every(int64_t frequency, const std::string& otherwise) {
   return frequency > 0 ? "every " + counted(frequency, "step") : otherwise;
 }
 
-// How so many ranks are started again: words before the program and after its flags.
-std::pair<std::string, std::string> launch_words(const Launch& launch) {
-  const std::string ranks = std::to_string(launch.ranks);
-  if (launch.ranks == 1) return {};
-  if (launch.program == "--gpus") return {"", " --gpus " + ranks};
-  if (launch.program == "--ranks")
-    return {"", " --ranks " + ranks + " --rank RANK --master " + shell_word(launch.master)};
-  if (launch.program == "srun") return {"srun --ntasks=" + ranks + " ", ""};
-  if (launch.program != "torchrun") return {launch.program + " -np " + ranks + " ", ""};
-  const int on_node = launch.local_ranks.value_or(launch.ranks), nodes = launch.ranks / std::max(1, on_node);
-  return {"torchrun --no-python" + (nodes > 1 ? " --nnodes=" + std::to_string(nodes) : "") +
-              " --nproc_per_node=" + std::to_string(on_node) + " ",
-          ""};
-}
-
 } // namespace
 
 std::string kept_text(const Options& o) {
@@ -64,10 +49,6 @@ std::string kept_text(const Options& o) {
   if (rule.newest == 0) return "all are kept";
   return "kept: the newest" + (rule.newest > 1 ? " " + std::to_string(rule.newest) : "") + ", the best" +
          (rule.every > 0 ? " and every " + counted(rule.every, "step") : "") + " (--keep_checkpoints all: all)";
-}
-
-std::string shape_text(const GPT2Config& config) {
-  return blocks_text(config) + ", sequences of " + std::to_string(config.seq_len);
 }
 
 std::string data_text(const Dataset& dataset, const std::string& source) {
@@ -94,13 +75,13 @@ std::string optimizer_text(const RunPlan& plan) {
 }
 
 std::string memory_text(const std::vector<MemoryLine>& lines) {
-  std::string parts, beside;
+  std::string parts, on_host;
   for (const auto& [purpose, bytes, beside_device] : lines) {
-    std::string& list = beside_device ? beside : parts;
+    std::string& list = beside_device ? on_host : parts;
     list += (list.empty() ? "" : ", ") + purpose + " " + format_bytes(static_cast<double>(bytes));
   }
   return format_bytes(static_cast<double>(device_bytes(lines))) + ": " + parts +
-         (beside.empty() ? "" : "; on the host " + beside);
+         (on_host.empty() ? "" : "; on the host " + on_host);
 }
 
 std::vector<TableSection> start_table(const Session& session) {
@@ -129,8 +110,10 @@ std::vector<TableSection> start_table(const Session& session) {
         {"seed", std::to_string(o.seed)}}}};
   if (data.validation) {
     const int64_t used = std::min(plan.eval_sequences, data.validation->sequences());
-    sections[1].rows.push_back({"val data", data_text(*data.validation, data.validation_from) + "; " +
-                                                std::to_string(used) + " evaluated " + every(o.eval_freq, "never")});
+    const std::string evaluated = plan.wants_evaluation()
+                                      ? std::to_string(used) + " evaluated " + every(o.eval_freq, "at the start")
+                                      : "not evaluated (--eval_freq 0)";
+    sections[1].rows.push_back({"val data", data_text(*data.validation, data.validation_from) + "; " + evaluated});
   }
   return sections;
 }
@@ -171,15 +154,6 @@ std::string hellaswag_line(int64_t step, const Accuracy& scores) {
   return "step " + std::to_string(step) + " | HellaSwag: " + formatted("%.4f", scores.per_token) + " per token | " +
          formatted("%.4f", scores.per_byte) + " per byte | " + formatted("%.4f", scores.summed) + " summed | " +
          counted(scores.tasks, "task");
-}
-
-std::string resume_command(const std::string& checkpoint, const Options& options, std::optional<double> max_lr) {
-  const auto launch = options.ranks > 0 ? std::optional(explicit_launch(options.ranks, options.rank, options.master))
-                                        : find_launch(process_environment());
-  const auto [before, after] = launch ? launch_words(*launch) : std::pair<std::string, std::string>();
-  return before + shell_word(program_as_called()) + " --resume " + shell_word(checkpoint) +
-         (max_lr ? " --max_lr " + formatted("%.3g", *max_lr) : "") + after +
-         (launch && launch->ranks > 1 && options.share_gpu ? " --share_gpu" : "");
 }
 
 std::string closing_lines(const Session& session) {

@@ -1,4 +1,4 @@
-// What a run says about itself, in words: the table that opens it, a line for each step, how it ended.
+// Texts that a run prints: the start-up table, lines on steps and evaluations, and how the run ended.
 #pragma once
 
 #include <cstdint>
@@ -17,24 +17,19 @@ namespace gpt2 {
 
 struct Session;
 
-// Rows of the table, which a plan shares.
-std::string shape_text(const GPT2Config& config); // "12 layers, 12 heads, 768 channels, sequences of 1024"
+// Rows of the table, shared with --plan.
 std::string data_text(const Dataset& dataset, const std::string& source);
 std::string batch_text(const RunPlan& plan);
 std::string optimizer_text(const RunPlan& plan);
-std::string kept_text(const Options& o); // which checkpoints stay; `o` is resolved
+std::string kept_text(const Options& o); // which checkpoints are kept; `o` is resolved
 std::string memory_text(const std::vector<MemoryLine>& lines);
 
-std::vector<TableSection> start_table(const Session& session); // every setting that matters, resolved
+std::vector<TableSection> start_table(const Session& session); // resolved settings
 std::string fp8_line(const Session& session); // "FP8 Training Enabled: hybrid (E4M3 forward, E5M2 backward)"
 std::string skip_line(int64_t step, Verdict verdict, int in_a_row, int limit);
 std::string validation_line(int64_t step, double loss, bool is_best, double best_loss);
 std::string hellaswag_line(int64_t step, const Accuracy& scores);
-// "./train_gpt2_fp8 --resume checkpoints_fp8/RUN"; "--max_lr 3e-4" at its end where it is to go on with half the rate.
-// With the launcher of as many ranks as this process is one of.
-std::string resume_command(const std::string& checkpoint, const Options& options = {},
-                           std::optional<double> max_lr = std::nullopt);
-std::string closing_lines(const Session& session); // steps and tokens; the loss where the last step was evaluated
+std::string closing_lines(const Session& session); // steps and tokens; the loss if the last step was evaluated
 
 std::string reason_of(Verdict skipped); // "its loss is an outlier (--skip_loss_z)"
 

@@ -9,17 +9,18 @@
 #include "engine/base/utf8.h"
 #include "engine/ranks/agreement.h"
 #include "engine/run/evaluation.h"
+#include "engine/run/resume_command.h"
 #include "engine/run/summary.h"
 #include "engine/text/generate.h"
 
 namespace gpt2 {
 namespace {
 
-using IfNotSaved = SoundSaves::IfNotSaved;
+using IfNotSaved = SavePolicy::IfNotSaved;
 
-constexpr int64_t kDeviceMetricsFreq = 10; // steps: NVML answers in milliseconds
-constexpr int64_t kFp8LookFreq = 10;       // steps: a look waits for the device
-constexpr int64_t kHistogramFreq = 250;    // steps, where no evaluation sets the pace: every tensor is copied
+constexpr int64_t kDeviceMetricsFreq = 10; // steps: NVML takes milliseconds
+constexpr int64_t kFp8CheckFreq = 10;      // steps: a check waits for the device
+constexpr int64_t kHistogramFreq = 250;    // steps, without evaluation: a histogram copies every tensor
 
 int64_t histogram_freq(const Session& session) {
   const Options& o = session.plan.options;
@@ -49,7 +50,7 @@ Trainer::Trainer(Session& session)
           session.state.fp8_lag),
       histogram_freq_(histogram_freq(session)),
       saves_(session) {
-  if (!session.resumed || session.missing.evaluation) return; // then all that follows it is missing too
+  if (!session.resumed || session.missing.evaluation) return; // then HellaSwag and the sample are missing too
   if (!session.missing.hellaswag) hellaswag_step_ = state_.step;
   if (!session.missing.sample) sampled_step_ = state_.step;
 }
@@ -58,14 +59,14 @@ ExitCode Trainer::run() {
   try {
     return train();
   } catch (const Error& error) {
-    console_.clear_progress(); // what is said of it begins a line
+    console_.clear_progress(); // the message starts a new line
     if (error.code() == ExitCode::data) rescue();
-    end_save_under_way();
+    finish_current_save();
     throw;
   } catch (const std::bad_alloc&) {
     console_.clear_progress();
     rescue();
-    end_save_under_way();
+    finish_current_save();
     throw;
   }
 }
@@ -75,7 +76,7 @@ ExitCode Trainer::train() {
   if (options_.eval_at_start && state_.step == 0) evaluate();
   first_step_ = state_.step;
   stop_.defer();
-  stop_agreed_ = any_rank(session_.group, stop_.requested()); // while ranks started, each could only take note of it
+  stop_agreed_ = any_rank(session_.group, stop_.requested()); // ranks could not agree on it while they started
 
   if (session_.missing.any() && !stopping()) make_up_missing();
   fetch();
@@ -95,20 +96,20 @@ void Trainer::step() {
     if (i > 0) fetch();
     model_.micro_step(fetched().view(), i, accumulation);
   }
-  saves_.end_if_written(); // while the device works: a name and the removal of older checkpoints take their time
+  saves_.end_if_written(); // renaming and pruning overlap with device work
   updating_ = true;
   model_.update(update_settings(lr));
-  fetch(); // while the device works
+  fetch(); // overlaps with device work
   result_ = model_.step_result();
   saves_.note(result_);
   report_step(lr, watch.seconds());
   if (due(kDeviceMetricsFreq)) watch_device();
-  if (due(kFp8LookFreq) || result_.verdict != Verdict::applied) watch_fp8();
+  if (due(kFp8CheckFreq) || result_.verdict != Verdict::applied) watch_fp8();
   count_skipped();
-  if (saves_.files_are_due()) saves_.look_after_files();
+  if (saves_.file_check_due()) saves_.check_files();
 }
 
-// An error waits for the step that needs the batch: the one under way is complete without it.
+// Stores an error until a step needs the batch: the current step completes without it.
 void Trainer::fetch() {
   try {
     batch_ = session_.loader.next();
@@ -138,14 +139,14 @@ UpdateSettings Trainer::update_settings(float lr) const {
 // ---- after a step ----
 
 void Trainer::report_step(float lr, double seconds) {
-  const int64_t epoch = state_.loader_position / session_.data.train->sequences(); // in which it began
+  const int64_t epoch = state_.loader_position / session_.data.train->sequences(); // in which the step began
   state_.step += 1;
   state_.loader_position += plan_.target_batch_size;
   state_.tokens += result_.tokens;
   state_.hellaswag_due = state_.sample_due = false;
   updating_ = false;
 
-  if (std::exchange(before_fp8_, model_.before_fp8()) && !before_fp8_) progress_.other_steps_follow();
+  if (std::exchange(before_fp8_, model_.before_fp8()) && !before_fp8_) progress_.step_kind_changed();
   progress_.timed_step(seconds);
   const double speed = static_cast<double>(plan_.tokens_per_step()) / seconds;
   const auto roofline = session_.backend.roofline(model_.before_fp8() ? in_bf16_ : plan_.model);
@@ -183,31 +184,31 @@ void Trainer::count_skipped() {
 }
 
 void Trainer::watch_device() {
-  if (const auto straggler = stragglers_.look(session_.group, result_.own_seconds))
+  if (const auto straggler = stragglers_.check(session_.group, result_.own_seconds))
     console_.line(*straggler, Style::warning);
   const std::vector<DeviceMetric> metrics = model_.device_metrics();
   session_.log.device(state_.step, metrics);
   for (const DeviceMetric& metric : metrics) {
-    if (metric.name != "gpu/throttled" || metric.value == 0 || throttling_told_) continue;
+    if (metric.name != "gpu/throttled" || metric.value == 0 || throttling_reported_) continue;
     console_.line("the GPU is throttled (temperature or hardware slowdown): steps are slower than they could be",
                   Style::warning);
-    throttling_told_ = true;
+    throttling_reported_ = true;
   }
 }
 
-// What saturates or overflows repeatedly goes on without FP8. The LM head has a flag of its own, and is only named.
+// Moves blocks that saturate or overflow repeatedly to BF16. The LM head has its own flag and is only reported.
 void Trainer::watch_fp8() {
   if (plan_.model.precision != Precision::fp8 || model_.before_fp8()) return;
-  const std::vector<Fp8TensorStats> stats = over_ranks(session_.group, model_.fp8_stats());
-  if (session_.resumed && fp8_step_ < 0) fp8_guard_.forget_blocks_in(stats); // the first look
+  const std::vector<Fp8TensorStats> stats = average_over_ranks(session_.group, model_.fp8_stats());
+  if (session_.resumed && fp8_step_ < 0) fp8_guard_.forget_blocks_in(stats); // first check after a resume
   log_fp8(stats);
-  if (const auto warning = fp8_lag_.look(state_.step, stats)) {
+  if (const auto warning = fp8_lag_.check(state_.step, stats)) {
     console_.line("warning: " + warning->text, Style::warning);
     session_.log.scale_lags(state_.step, *warning);
   }
   state_.fp8_lag = fp8_lag_.text();
   if (!options_.fp8_auto_fallback) return;
-  const std::vector<Fp8Guard::Finding> findings = fp8_guard_.look(stats);
+  const std::vector<Fp8Guard::Finding> findings = fp8_guard_.check(stats);
   state_.fp8_guard = fp8_guard_.text();
   for (const Fp8Guard::Finding& finding : findings) {
     if (finding.layer == Fp8Guard::kLmHead) {
@@ -228,7 +229,7 @@ void Trainer::log_fp8(std::span<const Fp8TensorStats> stats) {
   fp8_step_ = state_.step;
 }
 
-// ---- now and then ----
+// ---- between steps ----
 
 bool Trainer::anything_due() const {
   return due(options_.eval_freq) || due(options_.hellaswag_freq) || due(histogram_freq_) || due(options_.sample_freq) ||
@@ -241,7 +242,7 @@ void Trainer::between_steps() {
   if (due(options_.hellaswag_freq)) score_hellaswag();
   if (due(histogram_freq_) && !stopping()) log_tensors();
   if (due(options_.sample_freq)) sample();
-  const bool is_last = state_.step == plan_.max_steps; // finish() saves that, once all is known about it
+  const bool is_last = state_.step == plan_.max_steps; // saved by finish(), with its evaluation and sample
   if (!is_last && ((is_best && options_.save_best) || due(options_.checkpoint_freq) || saves_.postponed()))
     saves_.save_if_sound(is_best);
   progress_.timed_between_steps(watch.seconds());
@@ -249,7 +250,7 @@ void Trainer::between_steps() {
 
 void Trainer::log_tensors() {
   if (options_.use_tensorboard) session_.log.tensors(state_.step, model_, result_.tokens, session_.group);
-  if (options_.fp8_detail) session_.log.fp8_detail(state_.step, over_ranks(session_.group, model_.fp8_stats()));
+  if (options_.fp8_detail) session_.log.fp8_detail(state_.step, average_over_ranks(session_.group, model_.fp8_stats()));
   session_.log.flush();
   tensors_step_ = state_.step;
 }
@@ -278,9 +279,9 @@ void Trainer::make_up_missing() {
   if (session_.missing.hellaswag) score_hellaswag();
   if (session_.missing.sample) sample();
   if (state_.step == plan_.max_steps)
-    saves_.forget_saved(); // finish() saves it again, with what is made up
+    saves_.forget_saved(); // finish() saves it again, complete
   else if (!stopping())
-    saves_.save_if_sound(is_best); // a later start need not make it up once more
+    saves_.save_if_sound(is_best); // a later start need not repeat it
 }
 
 void Trainer::score_hellaswag() {
@@ -309,7 +310,7 @@ void Trainer::sample() {
   if (o.sample_tokens == 0 || !session_.text.can_decode() || !session_.group.leads()) return;
   state_.sample_due = true;
   if (stop_.requested()) return;
-  const auto busy = session_.group.busy(); // the others wait with their next step
+  const auto busy = session_.group.busy(); // the other ranks wait in their next step
   const GenerationSettings settings{
       .tokens = o.sample_tokens,
       .sampling = {.temperature = o.temperature, .top_k = o.top_k},
@@ -326,26 +327,27 @@ void Trainer::sample() {
 
 // ---- the end ----
 
-// A step's loss is that of the weights before its update: of the last ones no step will tell.
+// A step's loss is that of the weights before its update: the last update needs an extra forward pass.
 void Trainer::probe() {
   if (state_.last_val_step == state_.step) return;
-  const bool finite = fetch_error_ || std::isfinite(gpt2::evaluate(model_, batch_.view()).sum); // no batch: no answer
+  const bool finite =
+      fetch_error_ || std::isfinite(gpt2::evaluate(model_, batch_.view()).sum); // without a batch: assumed
   if (any_rank(session_.group, !finite)) saves_.note_ruined();
 }
 
-// One try to keep what was trained, before an error that the model has no part in ends the run. An error of one rank
-// alone leaves the others where they are: nothing can be saved with them.
+// Tries once to save before an error unrelated to the model ends the run. Single process only: an error of one rank
+// leaves the others blocked, and a save needs all of them.
 void Trainer::rescue() {
   if (!session_.group.alone() || updating_ || !saves_.unsound().empty()) return;
   if (state_.step == first_step_ || saves_.is_saved()) return;
   try {
     probe();
     if (!saves_.unsound().empty()) return;
-    saves_.look_after_files();
+    saves_.check_files();
     saves_.save(false);
     saves_.wait(IfNotSaved::stop);
     console_.line("step " + std::to_string(state_.step) +
-                  " was saved because the run ends with an error; once that is mended, this goes on from here:");
+                  " was saved because the run ends with an error; once that is fixed, resume with:");
     console_.command(resume_command(session_.checkpoints.path(), options_));
   } catch (const std::exception& error) {
     console_.line("step " + std::to_string(state_.step) + " could not be saved either: " + error.what(),
@@ -353,8 +355,8 @@ void Trainer::rescue() {
   }
 }
 
-void Trainer::end_save_under_way() {
-  if (session_.group.alone()) attempt([&] { saves_.wait(IfNotSaved::go_on); });
+void Trainer::finish_current_save() {
+  if (session_.group.alone()) attempt([&] { saves_.wait(IfNotSaved::keep_training); });
 }
 
 ExitCode Trainer::finish() {
@@ -363,56 +365,56 @@ ExitCode Trainer::finish() {
   if (options_.hellaswag_freq > 0 && hellaswag_step_ != state_.step) score_hellaswag();
   if (histogram_freq_ > 0 && tensors_step_ != state_.step && !stopping()) log_tensors();
   if (sampled_step_ != state_.step) sample();
-  saves_.wait(IfNotSaved::go_on);
+  saves_.wait(IfNotSaved::keep_training);
   if (const std::string trouble = saves_.unsound(); !trouble.empty())
     throw saves_.diverged("the run ends at step " + std::to_string(state_.step) +
                           " with weights that are not saved: " + trouble);
   if (!saves_.is_saved()) saves_.save_if_sound(saves_.is_best());
   saves_.wait(IfNotSaved::stop);
   if (plan_.model.precision == Precision::fp8 && !model_.before_fp8()) {
-    const std::vector<Fp8TensorStats> stats = over_ranks(session_.group, model_.fp8_stats());
+    const std::vector<Fp8TensorStats> stats = average_over_ranks(session_.group, model_.fp8_stats());
     if (fp8_step_ != state_.step) log_fp8(stats);
     if (const std::string health = fp8_health_table(stats, fp8_lag_); !health.empty()) console_.line(health);
   }
   session_.log.flush();
   console_.clear_progress();
-  tell_left_out();
+  report_left_out();
   console_.line(closing_lines(session_));
   if (!stopping()) return ExitCode::done;
-  console_.line("stopped after the last step: all of it is saved");
+  console_.line("stopped after the last step: everything is saved");
   return ExitCode::stopped_early;
 }
 
 ExitCode Trainer::stop_early() {
   console_.clear_progress();
   if (state_.step == first_step_) {
-    console_.line("stopped before the first step: there is nothing to save");
+    console_.line("stopped before the first step: nothing to save");
     return ExitCode::stopped_early;
   }
   probe();
-  saves_.wait(IfNotSaved::go_on);
+  saves_.wait(IfNotSaved::keep_training);
   const std::string stopped =
       "stopped at step " + std::to_string(state_.step) + " of " + std::to_string(plan_.max_steps);
-  tell_left_out();
+  report_left_out();
   if (const std::string trouble = saves_.unsound(); !trouble.empty()) {
     session_.log.flush();
-    console_.line(stopped + ", not saved: " + trouble +
-                      (saves_.last_good().empty()
-                           ? "; there is no earlier checkpoint"
-                           : "; the last good checkpoint is " + saves_.last_good() + ", this goes on from it:"),
-                  Style::warning);
+    console_.line(
+        stopped + ", not saved: " + trouble +
+            (saves_.last_good().empty() ? "; no earlier checkpoint"
+                                        : "; the last good checkpoint is " + saves_.last_good() + ", resume with:"),
+        Style::warning);
     if (!saves_.last_good().empty()) console_.command(resume_command(saves_.last_good(), options_));
     return ExitCode::stopped_early;
   }
   if (!saves_.is_saved()) saves_.save_if_sound(false);
   saves_.wait(IfNotSaved::stop);
   session_.log.flush();
-  console_.line(stopped + ", saved; this goes on from here:");
+  console_.line(stopped + ", saved; resume with:");
   console_.command(resume_command(session_.checkpoints.path(), options_));
   return ExitCode::stopped_early;
 }
 
-void Trainer::tell_left_out() {
+void Trainer::report_left_out() {
   if (const int64_t bad = data_watch_.bad_sequences(); bad > 0)
     console_.line("warning: " + std::to_string(bad) + (bad == 1 ? " sequence was" : " sequences were") +
                       " left out because of tokens beyond the vocabulary",
@@ -420,12 +422,12 @@ void Trainer::tell_left_out() {
 }
 
 ExitCode Trainer::nothing_left() {
-  if (session_.prompt_given) { // then a sample is what it was resumed for
+  if (session_.prompt_given) { // resumed for a sample
     sample();
     return ExitCode::done;
   }
   console_.line("step " + std::to_string(state_.step) + " of " + std::to_string(plan_.max_steps) +
-                " is done already: nothing left to train; a larger --max_steps goes on");
+                " is done already: nothing left to train; use a larger --max_steps to continue");
   return ExitCode::done;
 }
 

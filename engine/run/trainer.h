@@ -1,4 +1,4 @@
-// The training loop: steps, and between them evaluation, samples and checkpoints.
+// The training loop: steps, with evaluation, samples and checkpoints between them.
 #pragma once
 
 #include <exception>
@@ -21,10 +21,10 @@ class Trainer {
  public:
   explicit Trainer(Session& session); // which must outlive it
 
-  // Trains to the last step: ExitCode::done, or stopped_early after a signal, saved if it took a step and the weights
+  // Trains to the last step: ExitCode::done, or stopped_early after a signal, saved if a step was done and the weights
   // are sound. Throws Error(numerics) after --max_skipped skipped steps in a row, or if the run ends with a skipped
-  // step or a validation loss that is not finite. One process saves its weights before it ends with an error of its
-  // data or its memory.
+  // step or a non-finite validation loss. A single process saves before it ends with a data error or out of host
+  // memory.
   ExitCode run();
 
  private:
@@ -41,21 +41,21 @@ class Trainer {
   void watch_fp8();
   void log_tensors();
   void log_fp8(std::span<const Fp8TensorStats> stats);
-  // One process obeys at once; ranks do when all have heard of it, with the step's sums or during an evaluation.
+  // A single process stops after this step; ranks stop once all know, by the step's sums or during an evaluation.
   bool stopping() const { return session_.group.alone() ? stop_.requested() : result_.stop_requested || stop_agreed_; }
   bool due(int64_t frequency) const { return frequency > 0 && state_.step % frequency == 0; }
   bool anything_due() const;
-  bool evaluate(); // true: the best so far
+  bool evaluate(); // true: best so far
   void make_up_missing();
-  void score_hellaswag(); // or, after a signal, leaves it due
-  void sample();          // the same
+  void score_hellaswag(); // after a signal: leaves it due
+  void sample();          // likewise
 
-  void probe(); // are the weights sound that the last update has left?
+  void probe(); // checks the loss of the weights after the last update
   void rescue();
-  void end_save_under_way();
+  void finish_current_save();
   ExitCode finish();
   ExitCode stop_early();
-  void tell_left_out();
+  void report_left_out();
   ExitCode nothing_left();
 
   Session& session_;
@@ -69,20 +69,20 @@ class Trainer {
   StragglerWatch stragglers_;
   Progress progress_;
   HostBatch batch_;                // the next micro-batch, fetched while the device works
-  std::exception_ptr fetch_error_; // instead of it
+  std::exception_ptr fetch_error_; // set instead of batch_
   DataWatch data_watch_;
   StepResult result_;        // of the last step
-  int64_t first_step_ = 0;   // where this process began
-  bool stop_agreed_ = false; // many ranks, beside result_.stop_requested
-  bool updating_ = false;    // the weights are between two steps
+  int64_t first_step_ = 0;   // completed before this process started
+  bool stop_agreed_ = false; // several ranks, besides result_.stop_requested
+  bool updating_ = false;    // the weights may be half updated
   bool before_fp8_ = false;  // as of the last step
-  bool throttling_told_ = false;
-  const ModelOptions in_bf16_; // what it is before FP8 begins
+  bool throttling_reported_ = false;
+  const ModelOptions in_bf16_; // the model before FP8 begins
   Fp8Guard fp8_guard_;
   Fp8LagWatch fp8_lag_;
   const int64_t histogram_freq_;
-  SoundSaves saves_;
-  // With state_.last_val_step, so that the end does nothing twice.
+  SavePolicy saves_;
+  // Steps of the last such work, as state_.last_val_step: finish() repeats none of it.
   int64_t hellaswag_step_ = -1, sampled_step_ = -1, tensors_step_ = -1, fp8_step_ = -1;
 };
 

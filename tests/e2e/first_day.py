@@ -66,7 +66,7 @@ class FirstDay:
         terminal = self.type("--config", "configs/nano.toml", *SMALL, "--max_steps", "1000000")
         terminal.wait_for(r"step +3 \|")
         terminal.press(CTRL_C)
-        terminal.wait_for("stopping after this step; again to quit now", seconds=30)
+        terminal.wait_for("stopping after this step; Ctrl-C again to quit now", seconds=30)
         self.assertEqual(terminal.end(), 75, terminal.text)
         self.assert_fits(terminal)
         stopped = int(re.search(r"stopped at step (\d+) of 1000000, saved", terminal.text).group(1))

@@ -346,7 +346,7 @@ class Ranks(unittest.TestCase):
             processes[2].send_signal(number)
             ends = self.end_of(processes, 60)
             self.assertEqual([end[0] for end in ends], [75, 75, 75], ends)
-            self.assertIn("saved; this goes on from here", ends[0][1])
+            self.assertIn("saved; resume with", ends[0][1])
             saved = os.listdir(self.folder + f"/checkpoints/stop{int(number)}")
             self.assertTrue(any(name.startswith("step_") for name in saved), saved)
 

@@ -120,7 +120,7 @@ class Exchange(Folder):
     def test_there_and_back(self):
         make_model(2, 2, 64).save_pretrained(self.folder + "/hf")
         out = self.train("--init_from", "hf", "--max_steps", "3", "--max_lr", "1e-3", "--run_name", "tuned", "--sample_tokens", "0")
-        self.assertIn("begins with the weights of hf", out)
+        self.assertIn("starting from the weights of hf", out)
         ours = float(LOSS.findall(out)[-1])
         for kind, tolerance in (("fp32", 1e-4), ("bf16", 3e-2)):
             self.call(0, EXPORT, "checkpoints_fp8/tuned", "--output", f"out_{kind}", "--type", kind)

@@ -2,7 +2,7 @@
 """Faults put into real runs until nothing breaks (CPU, a tiny model).
 Usage: run.py BUILD [--full] [--count N] [--seed N] [TEST...]
 
-`make faults` runs all with --full; `make test` a reduced number of cases of the same code. docs/reliability.md has the figures.
+`make faults` runs all with --full; `make test` a reduced number of cases of the same code. docs/notes/reliability.md has the figures.
 """
 import argparse
 import sys

@@ -40,7 +40,7 @@ from loss_gap_report import (Curve, compare, draw, print_report, read_curve, rea
                              write_table)
 
 WARM_UP = "warm-up"  # in place of a setting
-TRAINER_USAGE, TRAINER_DATA, TRAINER_NUMERICS, TRAINER_DEVICE, TRAINER_STOPPED = 2, 3, 5, 6, 75  # README, "Exit codes"
+TRAINER_USAGE, TRAINER_DATA, TRAINER_NUMERICS, TRAINER_DEVICE, TRAINER_STOPPED = 2, 3, 5, 6, 75  # docs/troubleshooting.md
 
 # ---- one run ----
 

@@ -2,10 +2,10 @@
 
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
-#include "engine/dry_run/measure.h"
 #include "engine/run/summary.h"
 #include "tools/doctor/checks.h"
 #include "tools/doctor/fp8_share.h"
+#include "tools/plan/measure.h"
 
 namespace gpt2 {
 namespace {

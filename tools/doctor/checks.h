@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "engine/dry_run/dry_run.h"
 #include "tools/doctor/finding.h"
+#include "tools/plan/dry_run.h"
 
 namespace gpt2 {
 

@@ -1,4 +1,5 @@
 #include "tools/doctor/examine.h"
+#include "engine/options/parse_options.h"
 
 #include "tools/doctor/checks.h"
 

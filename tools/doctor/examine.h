@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/options/options.h"
+#include "engine/options/parse_options.h"
 #include "tools/doctor/finding.h"
 
 namespace gpt2 {

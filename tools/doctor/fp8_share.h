@@ -1,9 +1,9 @@
 // The share of FP8 in a run: in FLOPs for both engines, in time on a GPU.
 #pragma once
 
-#include "engine/dry_run/dry_run.h"
 #include "engine/model/model.h"
 #include "tools/doctor/finding.h"
+#include "tools/plan/dry_run.h"
 
 namespace gpt2 {
 

@@ -7,7 +7,7 @@ namespace gpt2 {
 std::vector<OptionDefault> option_defaults() {
   std::vector<OptionDefault> out;
   for (const OptionField& field : option_fields())
-    if (!field.of_this_start) out.push_back({field.name, field.group, field.toml({})});
+    if (!field.not_stored) out.push_back({field.name, field.group, field.toml({})});
   return out;
 }
 

@@ -20,6 +20,7 @@
 #include "engine/base/toml.h"
 #include "engine/checkpoint/search.h"
 #include "engine/options/option_fields.h"
+#include "engine/options/parse_options.h"
 #include "engine/system/files.h"
 #include "engine/system/folder_lock.h"
 #include "tools/common/child_process.h"
@@ -54,7 +55,7 @@ void refuse_own_flags(const RunSpec& run, const std::string& origin) {
 // Given options must equal those of the run; the trainer chooses the others.
 void refuse_other_training(const RunSpec& run, const Json& trained_with, const std::string& folder) {
   for (const OptionField& field : option_fields()) {
-    if (!run.given.contains(field.name) || field.of_this_start || field.name == "num_epochs") continue;
+    if (!run.given.contains(field.name) || field.not_stored || field.name == "num_epochs") continue;
     const Json asked = parse_json(field.toml(run.options));
     if (asked == "auto" || !trained_with.contains(field.name) || trained_with[field.name] == asked) continue;
     refuse(folder, field.name, trained_with[field.name].dump(), asked.dump());

@@ -1,4 +1,4 @@
-#include "engine/dry_run/run_cost.h"
+#include "tools/plan/run_cost.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "engine/dry_run/measure.h"
+#include "tools/plan/measure.h"
 
 #include "engine/base/stopwatch.h"
 #include "engine/logging/throughput.h"
@@ -9,7 +9,7 @@ MeasuredSteps measure_steps(TrainableModel& model, std::shared_ptr<const Dataset
                             const MeasureLimits& limits) {
   Loader loader(std::move(data), {.batch_size = plan.batch.batch_size, .seed = plan.options.seed});
   MeasuredSteps measured;
-  Pace pace;
+  StepTimes pace;
   for (const Stopwatch all; measured.steps < limits.steps && (measured.steps == 0 || all.seconds() < limits.seconds);) {
     const Stopwatch watch;
     for (int i = 0; i < limits.micro_batches; ++i) {

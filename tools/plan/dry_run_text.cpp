@@ -3,8 +3,8 @@
 
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
-#include "engine/dry_run/dry_run.h"
 #include "engine/run/summary.h"
+#include "tools/plan/dry_run.h"
 
 namespace gpt2 {
 namespace {

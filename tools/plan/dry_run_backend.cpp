@@ -1,8 +1,8 @@
-// The backend of a dry run (--plan, bin/doctor).
+#include "tools/plan/dry_run_backend.h"
+
 #include <algorithm>
 #include <stdexcept>
 
-#include "engine/backend/backend.h"
 #include "engine/backend/roofline.h"
 #include "engine/base/divisors.h"
 

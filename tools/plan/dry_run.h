@@ -6,10 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/dry_run/run_cost.h"
 #include "engine/logging/console.h"
+#include "engine/options/parse_options.h"
 #include "engine/rendezvous/launcher.h"
 #include "engine/run/session.h"
+#include "tools/plan/run_cost.h"
 
 namespace gpt2 {
 

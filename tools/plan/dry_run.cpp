@@ -1,12 +1,14 @@
-#include "engine/dry_run/dry_run.h"
+#include "tools/plan/dry_run.h"
 
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
-#include "engine/dry_run/measure.h"
+#include "engine/options/parse_options.h"
 #include "engine/run/multi_rank.h"
 #include "engine/run/option_notes.h"
 #include "engine/system/files.h"
 #include "engine/system/process.h"
+#include "tools/plan/dry_run_backend.h"
+#include "tools/plan/measure.h"
 
 namespace gpt2 {
 namespace {
@@ -98,7 +100,7 @@ PlannedRun plan_run(const CommandLine& command_line, int ranks, double measure_s
   RankGroup alone;
   PlannedRun run;
   run.ranks = ranks;
-  run.settings = settle(command_line, find_resume_point(command_line, alone));
+  run.settings = resolve_settings(command_line, find_resume_point(command_line, alone));
   const Options& options = run.settings.options;
   BackendOptions of_backend = backend_options(options);
   const PlannedBackend planned = plan_backend(of_backend);

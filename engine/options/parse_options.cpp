@@ -1,4 +1,4 @@
-#include "engine/options/options.h"
+#include "engine/options/parse_options.h"
 
 #include <algorithm>
 #include <charconv>
@@ -33,21 +33,21 @@ std::vector<std::string> option_names() {
   return names;
 }
 
-// Every line sets its option of `file`.
+// Sets the option of every line in `file`.
 void apply_lines(const std::vector<TomlLine>& lines, const std::string& origin, const std::set<std::string>& retired,
                  CommandLine& file) {
   for (const TomlLine& line : lines) {
     const std::string place = origin + ":" + std::to_string(line.line) + ": ";
     const OptionField* field = find_field(line.key);
-    const PeerFlag* const peer = field ? nullptr : find_peer_flag(line.key);
+    const FlagAlias* const alias = field ? nullptr : find_flag_alias(line.key);
     if (!field && retired.contains(line.key)) continue;
-    if (peer && peer->ours) {
-      field = find_field(peer->ours);
-      file.notes.push_back(place + taken_for(line.key, peer->ours));
+    if (alias && alias->ours) {
+      field = find_field(alias->ours);
+      file.notes.push_back(place + taken_for(line.key, alias->ours));
     }
     if (!field)
       throw Error(ExitCode::usage, place + "unknown key " + line.key,
-                  peer ? peer->instead : did_you_mean(line.key, option_names()));
+                  alias ? alias->instead : did_you_mean(line.key, option_names()));
     try {
       field->set(file.options, line.value);
     } catch (const BadValue& bad) {
@@ -57,11 +57,11 @@ void apply_lines(const std::vector<TomlLine>& lines, const std::string& origin, 
   }
 }
 
-// Options that say the same thing in other words: whoever gives the first takes back the others of a weaker source.
+// Options with overlapping meaning: `given` in a stronger source resets the others of a weaker source.
 struct Replacement {
   const char* given;
-  std::vector<const char*> takes_back;
-  bool by_default_too = false; // --precision auto is a choice; --max_steps auto leaves it to --num_epochs
+  std::vector<const char*> resets;
+  bool by_default_too = false; // --precision auto is a choice; --max_steps auto defers to --num_epochs
 };
 const std::vector<Replacement>& replacements() {
   static const std::vector<Replacement> all{{"max_steps", {"num_epochs"}},
@@ -75,10 +75,12 @@ const std::vector<Replacement>& replacements() {
   return all;
 }
 
-// What a weaker source says beside the options that are taken back, and still holds.
+// Should `other` of the weaker source survive `given` of the stronger one?
 bool still_holds(const std::string& given, const std::string& other, const Options& weaker, const Options& stronger) {
-  if (given == "use_fp8") return !stronger.use_fp8 && weaker.precision != PrecisionChoice::fp8; // only: it is not FP8
-  return given == "dataset" && other == "val_data" && weaker.train_data.empty(); // it belongs to no train_data
+  if (given == "use_fp8")
+    return !stronger.use_fp8 && weaker.precision != PrecisionChoice::fp8; // --no-use_fp8 only excludes FP8
+  return given == "dataset" && other == "val_data" &&
+         weaker.train_data.empty(); // val_data does not belong to a train_data
 }
 
 std::vector<TomlLine> read_option_file(const std::string& path) {
@@ -87,7 +89,7 @@ std::vector<TomlLine> read_option_file(const std::string& path) {
   return yaml ? read_yaml(text, path) : read_toml(text, path);
 }
 
-// A word that belongs to no flag: what its writer will have meant.
+// A hint for an argument that belongs to no flag.
 std::string advice_for_word(const std::string& word) {
   const std::string ending = std::filesystem::path(word).extension();
   const std::vector<std::string> models = config_names();
@@ -102,13 +104,13 @@ std::string advice_for_word(const std::string& word) {
   return "values follow their flag; a switch takes none, or --switch=false";
 }
 
-// `comment` is what follows a field's value.
+// `comment` returns the text after a field's value.
 template <class Comment>
 std::string write_toml(const Options& options, Comment comment) {
   std::string out = "# train_gpt2_fp8 --config THIS_FILE\n";
   std::string group;
   for (const OptionField& field : option_fields()) {
-    if (field.of_this_start) continue;
+    if (field.not_stored) continue;
     if (field.group != group) out += "\n# " + (group = field.group) + "\n";
     out += field.name + " = " + field.toml(options) + comment(field) + "\n";
   }
@@ -125,18 +127,18 @@ double positive_seconds(const std::string& text) {
   const char* const end = text.data() + text.size();
   const auto [stopped, status] = std::from_chars(text.data(), end, seconds);
   if (status != std::errc() || stopped != end || !(seconds > 0 && seconds <= 86400))
-    throw Error(ExitCode::usage, "--measure: '" + text + "' is no time in seconds", "as in --measure 60");
+    throw Error(ExitCode::usage, "--measure: '" + text + "' is not a number of seconds", "as in --measure 60");
   return seconds;
 }
 
-// The words of a command line: the last value of each flag counts.
+// A split command line; the last value of each flag counts.
 struct Words {
   std::map<std::string, std::string> options, actions; // by name
-  std::vector<std::string> others;                     // neither
+  std::vector<std::string> others;                     // not flags, or unknown
   std::vector<std::string> notes;
 };
 
-// Which option or action a flag names. Dashes count as underscores; a flag of another trainer may have an equal here.
+// The option or action of a flag. Dashes count as underscores; flags of other trainers map to ours.
 struct Meaning {
   const OptionField* field = nullptr;
   const Action* action = nullptr;
@@ -150,13 +152,23 @@ Meaning meaning_of(const std::string& typed, std::vector<std::string>& notes) {
     const std::string name = with_underscores(negated ? typed.substr(3) : typed);
     const OptionField* field = find_field(name);
     if (const Action* const action = find_action(name); action && !negated) return {.action = action};
-    const PeerFlag* const peer = field ? nullptr : find_peer_flag(name);
-    if (peer && peer->ours && name.size() > 1) field = find_field(peer->ours);
+    const FlagAlias* const alias = field ? nullptr : find_flag_alias(name);
+    if (alias && alias->ours && name.size() > 1) field = find_field(alias->ours);
     if (!field || (negated && !field->is_switch())) continue;
-    if (peer) notes.push_back(taken_for("--" + typed, (negated ? "--no-" : "--") + field->name));
+    if (alias) notes.push_back(taken_for("--" + typed, (negated ? "--no-" : "--") + field->name));
     return {.field = field, .negated = negated};
   }
   return {};
+}
+
+[[noreturn]] void throw_missing_value(const OptionField* field, const std::string& flag) {
+  const std::string name = field ? field->name : "";
+  throw Error(ExitCode::usage,
+              flag + " needs a value" +
+                  (name == "resume"      ? ": latest, best, a step, a run or a path"
+                   : name == "init_from" ? ": a path, or a name in --hf_cache"
+                                         : ""),
+              name == "resume" || name == "init_from" ? "leave it out for a new run" : "see --help");
 }
 
 Words split_words(int argc, const char* const* argv) {
@@ -178,8 +190,8 @@ Words split_words(int argc, const char* const* argv) {
     }
     std::string value = has_value ? word.substr(equals + 1) : negated ? "false" : "true";
     if (takes_value && !has_value) {
-      if (++i == argc) throw Error(ExitCode::usage, word + " is given without a value", "see --help");
-      value = argv[i]; // whatever it looks like
+      if (++i == argc) throw_missing_value(field, word);
+      value = argv[i]; // even if it begins with a dash
     }
     (field ? words.options : words.actions)[field ? field->name : action->name] = value;
   }
@@ -190,8 +202,8 @@ Words split_words(int argc, const char* const* argv) {
   const std::string word = other.substr(0, other.find('='));
   if (!word.starts_with('-'))
     throw Error(ExitCode::usage, "unexpected argument '" + other + "'", advice_for_word(other));
-  const PeerFlag* const peer = find_peer_flag(with_underscores(word.substr(word.find_first_not_of('-'))));
-  if (peer && peer->instead) throw Error(ExitCode::usage, "unknown flag " + word, peer->instead);
+  const FlagAlias* const alias = find_flag_alias(with_underscores(word.substr(word.find_first_not_of('-'))));
+  if (alias && alias->instead) throw Error(ExitCode::usage, "unknown flag " + word, alias->instead);
   std::vector<std::string> names;
   for (const Action& action : actions()) names.push_back("--" + action.name);
   for (const OptionField& field : option_fields()) {
@@ -212,18 +224,16 @@ Options apply_flags(const Words& words) {
       throw Error(ExitCode::usage, "--" + field.name + ": " + bad.what());
     }
   }
-  for (const std::string name :
-       {"resume", "init_from"}) { // --resume "$RUN" where RUN is not set: no new run by mistake
+  for (const std::string name : {"resume", "init_from"}) { // --resume "$RUN" with RUN unset must not start a new run
     const auto given = words.options.find(name);
-    if (given != words.options.end() && given->second.empty())
-      throw Error(ExitCode::usage, "--" + name + " is given without a value", "leave it out for a new run");
+    if (given != words.options.end() && given->second.empty()) throw_missing_value(find_field(name), "--" + name);
   }
   if (words.options.contains("use_fp8") && !flags.use_fp8 && flags.precision == PrecisionChoice::fp8)
     throw Error(ExitCode::usage, "--no-use_fp8 and --precision fp8 contradict each other", "give one of the two");
   return flags;
 }
 
-// With the numbers of the model that is asked for, whatever else is wrong with the command line.
+// With the numbers of the given --model; errors of the command line are ignored.
 std::string help_for(const Words& words) {
   Options options;
   try {
@@ -232,11 +242,11 @@ std::string help_for(const Words& words) {
   } catch (const Error&) {
     options.model = "auto";
   }
-  const auto columns = static_cast<size_t>(std::clamp(terminal_columns(), 40, 120)); // wider is hard to read
+  const auto columns = static_cast<size_t>(std::clamp(terminal_columns(), 40, 120)); // longer lines are hard to read
   return words.actions.contains("help_all") ? help_all_text(options, columns) : help_text(options, columns);
 }
 
-// What --help, --version and the like print; nullopt: none of them was asked for.
+// The text of --help, --version and the like; nullopt: none of them is given.
 std::optional<std::string> text_asked_for(const Words& words, const std::string& version) {
   if (words.actions.contains("version")) return version + "\n";
   if (words.actions.contains("completion")) return completion_script(words.actions.at("completion"));
@@ -297,10 +307,10 @@ const std::set<std::string>& retired_keys() {
 
 void override_options(Options& options, std::set<std::string>& given, const Options& stronger,
                       const std::set<std::string>& given_by_stronger) {
-  for (const auto& [name, takes_back, by_default_too] : replacements()) {
+  for (const auto& [name, resets, by_default_too] : replacements()) {
     if (!given_by_stronger.contains(name)) continue;
     if (!by_default_too && find_field(name)->same(stronger, Options{})) continue;
-    for (const char* other : takes_back) {
+    for (const char* other : resets) {
       if (still_holds(name, other, options, stronger)) continue;
       find_field(other)->copy(Options{}, options);
       given.erase(other);
@@ -317,26 +327,24 @@ void check_conflicts(const Options& options) {
                 "give one of the two");
   }
   if (options.max_steps > 0 && options.num_epochs > 0) {
-    throw Error(ExitCode::usage, "--max_steps and --num_epochs both say how long to train", "give one of the two");
+    throw Error(ExitCode::usage, "--max_steps and --num_epochs both set the length of the run", "give one of the two");
   }
   if (!options.plan && (options.measure > 0 || options.json)) {
-    throw Error(ExitCode::usage, std::string(options.json ? "--json" : "--measure") + " goes with --plan",
+    throw Error(ExitCode::usage, std::string(options.json ? "--json" : "--measure") + " needs --plan",
                 "give both, or neither");
   }
   if (options.plan && options.eval_only)
-    throw Error(ExitCode::usage, "--plan and --eval_only both say what to do instead of training",
-                "give one of the two");
+    throw Error(ExitCode::usage, "--plan and --eval_only exclude each other", "give one of the two");
   if ((options.ranks > 0) != (options.rank >= 0)) {
-    throw Error(ExitCode::usage, "--ranks and --rank belong together", "give both, and --master; or --gpus N alone");
+    throw Error(ExitCode::usage, "--ranks and --rank need each other", "give both, and --master; or only --gpus N");
   }
   if (options.ranks > 0) {
-    explicit_launch(options.ranks, options.rank, options.master); // refuses what is no rank of them
+    explicit_launch(options.ranks, options.rank, options.master); // throws for an invalid rank
     if (!options.gpus.empty())
       throw Error(ExitCode::usage, "--gpus starts all ranks itself", "give --gpus, or --ranks, --rank and --master");
   }
   if (options.resume.empty() && options.train_data.empty() && options.dataset.empty() && !options.val_data.empty()) {
-    throw Error(ExitCode::usage, "--val_data is given but --train_data is not",
-                "give both, or neither for the built-in sample");
+    throw Error(ExitCode::usage, "--val_data needs --train_data", "give both, or neither for the built-in sample");
   }
 }
 

@@ -1,0 +1,36 @@
+// What a model is made with: shape, precision, optimizer, room for batches.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "engine/model/config.h"
+#include "engine/model/fp8_recipe.h"
+#include "engine/model/parameters.h"
+
+namespace gpt2 {
+
+enum class Precision { fp32, bf16, fp8 };
+std::string to_string(Precision precision); // "fp32", "bf16", "fp8": in file names, options and checkpoints
+
+enum class Purpose {
+  training,
+  inference, // forward only: no gradients, no moments, nothing kept for backward
+};
+
+struct ModelOptions {
+  GPT2Config config;
+  Precision precision = Precision::fp32;
+  Purpose purpose = Purpose::training;
+  Optimizer optimizer = Optimizer::adamw;
+  InitProjections init_projections = InitProjections::normal;
+  Fp8Options fp8;
+  int batch_size = 4; // largest B that micro_step will see
+  int seq_len = 1024; // largest T
+  uint64_t seed = 1337;
+};
+
+// validate(config), and Error(usage) for an impossible batch. Both engines call it before their own checks.
+void validate(const ModelOptions& options);
+
+} // namespace gpt2

@@ -1,5 +1,5 @@
-// AdamW on many short segments at once: what Muon leaves to it of a block are five runs of vectors, and a launch for
-// each would take longer than their bytes. GPU only.
+// AdamW on many short segments in one launch. Under Muon a block has five runs of vectors left for AdamW, each shorter
+// than a launch. GPU only.
 #pragma once
 
 #include "kernels/backend.h"
@@ -11,11 +11,11 @@ namespace gpt2 {
 struct AdamWSegment {
   int64_t flat;    // in the flat buffers: gradients, BF16 weights, decay mask
   int64_t compact; // in the rank's own buffers: master weights, first moments
-  int64_t second;  // among its second moments
+  int64_t second;  // in the rank's second moments
   int64_t count;
 };
 
-// As AdamW; buffers from their beginning.
+// As struct AdamW; pointers to the start of each buffer.
 struct AdamWSegments {
   float* master;                // compact
   bf16* weights;                // flat

@@ -1,5 +1,5 @@
-// Muon on the device. 124M: 85M parameters in matrices, 1.63 TFLOP of BF16 GEMMs an update (3.0 ms at 550 TFLOP/s) and
-// 32 bytes an element of elementwise passes (0.65 ms at 4.2 TB/s; AdamW moves 30 bytes for the same elements).
+// Muon on the device. 124M: 85M parameters in matrices, 1.63 TFLOP of BF16 GEMMs per update (3.0 ms at 550 TFLOP/s) and
+// 32 bytes per element of elementwise passes (0.65 ms at 4.2 TB/s; AdamW moves 30 bytes for the same elements).
 #include "kernels/muon.h"
 
 #include <cuda_bf16.h>
@@ -27,7 +27,7 @@ __device__ inline void store8(float* data, int64_t index, const Float8& values) 
   out[1] = make_float4(values.v[4], values.v[5], values.v[6], values.v[7]);
 }
 
-// 14 bytes an element: gradient read, momentum read and written, BF16 u written.
+// 14 bytes per element: gradient read, momentum read and written, BF16 u written.
 __global__ void __launch_bounds__(kThreads) momentum_kernel(MuonMomentum<bf16> p) {
   if (p.scalars->verdict != Verdict::applied) return;
   const MuonSegment segment = p.segments.data[blockIdx.y];
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kThreads) momentum_kernel(MuonMomentum<bf16> p
   store8(p.out + (p.flat ? segment.flat : segment.stacked), i, u);
 }
 
-// Block (part, matrix): 2 bytes an element.
+// Block (part, matrix): 2 bytes per element.
 __global__ void __launch_bounds__(kThreads) square_sum_kernel(const bf16* x, int64_t vectors, double* partials) {
   __shared__ double shared[kWarp];
   const bf16* const matrix = x + blockIdx.y * vectors * kVector;
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads) square_sum_kernel(const bf16* x, int
   if (threadIdx.x == 0) partials[blockIdx.y * kParts + blockIdx.x] = total;
 }
 
-// 4 bytes an element. Every block adds the matrix's partial sums in the same order.
+// 4 bytes per element. Every block adds the matrix's partial sums in the same order.
 __global__ void __launch_bounds__(kThreads)
     normalize_kernel(bf16* x, int64_t vectors, const double* partials, float norm_factor, float norm_offset) {
   __shared__ double shared[kWarp];
@@ -96,7 +96,7 @@ __device__ float apply_update(const MuonUpdate<bf16>& p) {
   return square;
 }
 
-// 12 bytes an element: master read and written, BF16 update read, BF16 copy written.
+// 12 bytes per element: master read and written, BF16 update read, BF16 copy written.
 __global__ void __launch_bounds__(kThreads) update_kernel(MuonUpdate<bf16> p, double* partials) {
   __shared__ double shared[kWarp];
   const double square = block_sum(static_cast<double>(apply_update(p)), shared);

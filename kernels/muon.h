@@ -17,7 +17,7 @@
 
 namespace gpt2 {
 
-// newton_schulz: five times the same quintic. polar_express: one quintic an iteration (arXiv 2505.16932).
+// newton_schulz: the same quintic five times. polar_express: one quintic per iteration (arXiv 2505.16932).
 enum class MuonIteration { newton_schulz, polar_express };
 
 struct MuonQuintic {
@@ -32,7 +32,7 @@ MuonPolynomial muon_polynomial(MuonIteration iteration);
 
 constexpr float kMuonFirstMomentum = 0.85f;
 
-// mu of the update that makes `applied` updates in all: a linear warm-up over `warmup_steps` of them.
+// mu of update number `applied`, from 1: a linear warm-up over `warmup_steps` updates.
 GPT2_HOST_DEVICE inline float muon_momentum_at(float momentum, int64_t warmup_steps, int64_t applied) {
   if (applied > warmup_steps || momentum <= kMuonFirstMomentum) return momentum;
   const float share = static_cast<float>(applied - 1) / static_cast<float>(warmup_steps);
@@ -52,15 +52,15 @@ struct MuonSegment {
 };
 
 struct MuonSegments {
-  const MuonSegment* data; // on the backend's memory
+  const MuonSegment* data; // in the backend's memory
   int count;
   int64_t longest; // elements
 };
 
-// momentum and out for every segment, unless the verdict says skip: then nothing is written.
+// Writes momentum and out for every segment; nothing if the step is skipped.
 template <class A>
 struct MuonMomentum {
-  A* out; // u, stacked; in a flat buffer where `flat` is set
+  A* out; // u, stacked, or flat if `flat`
   bool flat;
   float* momentum;   // compact
   const float* grad; // flat, of the sum over tokens
@@ -73,13 +73,13 @@ struct MuonMomentum {
 void muon_momentum(Cpu&, const MuonMomentum<float>&);
 void muon_momentum(CudaStream&, const MuonMomentum<bf16>&);
 
-// out = what the polynomial makes of in / |in|_F, matrix by matrix. All singular values go near 1, except tiny ones.
+// out = polynomial of in / |in|_F, for each matrix. All singular values approach 1, except tiny ones.
 // FLOPs per iteration and matrix with s = min(rows, cols), l = max(rows, cols): 4 s^2 l + 2 s^3.
 template <class A>
 struct Orthogonalize {
   A* out;  // (batch, rows, cols)
   A* in;   // (batch, rows, cols), overwritten
-  A* gram; // (batch, side, side), side = min(rows, cols); the CPU uses room for one matrix
+  A* gram; // (batch, side, side), side = min(rows, cols); CPU: one matrix
   A* poly; // the same
   int64_t batch, rows, cols;
   MuonIteration iteration;
@@ -87,11 +87,11 @@ struct Orthogonalize {
 void orthogonalize(Cpu&, const Orthogonalize<float>&);
 void orthogonalize(CudaStream&, const Orthogonalize<bf16>&);
 
-// w -= lr (scale x + decay w) for every segment, unless the verdict says skip.
+// w -= lr (scale x + decay w) for every segment; nothing if the step is skipped.
 template <class A>
 struct MuonUpdate {
   float* master;   // compact
-  A* weights;      // flat copy that the forward pass reads; null where that is master itself
+  A* weights;      // flat copy for the forward pass; null: the forward pass reads master
   const A* update; // x, stacked
   MuonSegments segments;
   const StepScalars* scalars;

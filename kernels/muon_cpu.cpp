@@ -1,4 +1,4 @@
-// Muon on the CPU, in FP32: the oracle of the BF16 kernels.
+// Muon on the CPU, in FP32: the reference of the BF16 kernels.
 #include "kernels/muon.h"
 
 #include <cblas.h>

@@ -32,7 +32,7 @@ class MemoryState final : public StateWriter, public StateReader {
     floats[name] = {{shape.begin(), shape.end()}, {values.begin(), values.end()}};
   }
   // Pieces of all ranks, written one after the other, become the whole.
-  void write_piece(const std::string& name, std::span<const int64_t> shape, int64_t begin,
+  void write_slice(const std::string& name, std::span<const int64_t> shape, int64_t begin,
                    std::span<const float> values) override {
     Floats& whole = floats[name];
     whole.shape.assign(shape.begin(), shape.end());

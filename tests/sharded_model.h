@@ -39,7 +39,7 @@ class ShardedModel : public StatefulModel {
     });
     state_.guard.adam_step = 7;
     state_.guard.losses[3] = 1.5f;
-    state_.matmul_plans = "plans";
+    state_.gemm_plans = "plans";
     for (int id = 0; id < fp8_tensor_count(config_.layers); ++id) {
       if (state_.recipe->delayed(id)) state_.recipe->calibrate(id, amax_of(id));
     }
@@ -53,11 +53,11 @@ class ShardedModel : public StatefulModel {
     load_tensors(reader, table_, slices_, state_.spans());
     state_.guard = load_guard(reader);
     state_.recipe->load(reader);
-    state_.matmul_plans = reader.read_text("matmul_plans");
+    state_.gemm_plans = reader.read_text("matmul_plans");
   }
 
   bool is_whole() {
-    bool whole = state_.guard.adam_step == 7 && state_.guard.losses[3] == 1.5f && state_.matmul_plans == "plans" &&
+    bool whole = state_.guard.adam_step == 7 && state_.guard.losses[3] == 1.5f && state_.gemm_plans == "plans" &&
                  !state_.recipe->calibration_due();
     for (int id = 0; id < fp8_tensor_count(config_.layers); ++id) {
       if (!state_.recipe->delayed(id)) continue;

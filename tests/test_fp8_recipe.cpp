@@ -54,7 +54,7 @@ std::vector<float> history_of(const Watched& watched) {
 
 TEST_CASE("formats by recipe and role; dlogits are E5M2 in every recipe") {
   using enum Fp8Format;
-  const auto check = [](Fp8Recipe format, Fp8Format act, Fp8Format act_t, Fp8Format weight, Fp8Format grad) {
+  const auto check = [](Fp8FormatChoice format, Fp8Format act, Fp8Format act_t, Fp8Format weight, Fp8Format grad) {
     Fp8Options options;
     options.format = format;
     const Fp8RecipeState recipe(options, 3);
@@ -67,11 +67,11 @@ TEST_CASE("formats by recipe and role; dlogits are E5M2 in every recipe") {
     CHECK(recipe.format(recipe.id(0, Fp8Site::lm_head, Fp8Role::act)) == act);
     CHECK(recipe.format(recipe.id(0, Fp8Site::lm_head, Fp8Role::grad)) == e5m2);
     CHECK(recipe.scale(recipe.id(0, Fp8Site::lm_head, Fp8Role::grad)) == kDlogitsScale);
-    CHECK(recipe.activation_copy() == (format == Fp8Recipe::e5m2));
+    CHECK(recipe.activation_copy() == (format == Fp8FormatChoice::e5m2));
   };
-  check(Fp8Recipe::hybrid, e4m3, e4m3, e4m3, e5m2);
-  check(Fp8Recipe::e4m3, e4m3, e4m3, e4m3, e4m3);
-  check(Fp8Recipe::e5m2, e5m2, e4m3, e4m3, e5m2);
+  check(Fp8FormatChoice::hybrid, e4m3, e4m3, e4m3, e5m2);
+  check(Fp8FormatChoice::e4m3, e4m3, e4m3, e4m3, e4m3);
+  check(Fp8FormatChoice::e5m2, e5m2, e4m3, e4m3, e5m2);
 }
 
 TEST_CASE("ids are dense and distinct") {
@@ -128,7 +128,7 @@ TEST_CASE("a history of one is the last step alone") {
 }
 
 TEST_CASE("current scaling: of all tensors, of one kind, or in the first applied steps; recomputing never measures") {
-  using enum Fp8Scaling;
+  using enum Fp8ScalingRecipe;
   using enum Fp8Role;
   const auto measured = [](const Fp8RecipeState& recipe, Fp8Pass pass) {
     std::string roles;
@@ -137,7 +137,7 @@ TEST_CASE("current scaling: of all tensors, of one kind, or in the first applied
     }
     return roles;
   };
-  for (const auto& [scaling, roles] : {std::pair<Fp8Scaling, std::string>{delayed, ""},
+  for (const auto& [scaling, roles] : {std::pair<Fp8ScalingRecipe, std::string>{delayed, ""},
                                        {current, "atwg"},
                                        {current_grads, "g"},
                                        {current_activations, "at"},
@@ -151,14 +151,14 @@ TEST_CASE("current scaling: of all tensors, of one kind, or in the first applied
     for (const bool applied : {true, false, true}) { // a skipped step does not count
       CHECK(recipe.in_current_steps());
       CHECK(measured(recipe, Fp8Pass::training) == "atwg");
-      CHECK(measured(recipe, Fp8Pass::reading) == "atwg");
+      CHECK(measured(recipe, Fp8Pass::inference) == "atwg");
       CHECK(measured(recipe, Fp8Pass::recomputing).empty());
       CHECK(recipe.measures_in_training());
       watched.step(8.0f, applied);
     }
     CHECK_FALSE(recipe.in_current_steps());
     CHECK(measured(recipe, Fp8Pass::training) == roles);
-    CHECK(measured(recipe, Fp8Pass::reading) == roles);
+    CHECK(measured(recipe, Fp8Pass::inference) == roles);
     CHECK(measured(recipe, Fp8Pass::recomputing).empty());
     CHECK(measured(recipe, Fp8Pass::calibrating) == "atwg");
     CHECK(recipe.measures_in_training() == !roles.empty());
@@ -169,22 +169,22 @@ TEST_CASE("current scaling: of all tensors, of one kind, or in the first applied
   CHECK(expect_error([&] { Fp8RecipeState(negative, 2); }).code() == ExitCode::usage);
 }
 
-TEST_CASE("a recipe at rest: updates count, not steps; decided as a step begins; what it ends with is calibration") {
+TEST_CASE("an inactive recipe: updates count, not steps; decided as a step begins; what it ends with is calibration") {
   Fp8Options options;
   options.bf16_steps = 2;
   Fp8RecipeState recipe(options, 3);
   for (const bool applied : {true, false, true}) {
     recipe.begin_step();
-    CHECK(recipe.resting());
+    CHECK(recipe.inactive());
     CHECK_FALSE(recipe.calibration_due());
     CHECK_FALSE(recipe.quantized_head());
     CHECK_FALSE(recipe.quantized_block(1));
     recipe.end_step(applied);
-    CHECK(recipe.resting());
+    CHECK(recipe.inactive());
     CHECK(recipe.stats().empty());
   }
   recipe.begin_step();
-  CHECK_FALSE(recipe.resting());
+  CHECK_FALSE(recipe.inactive());
   CHECK(recipe.calibration_due());
   CHECK(recipe.quantized_head());
   CHECK(recipe.quantized_block(1));
@@ -195,7 +195,7 @@ TEST_CASE("a recipe at rest: updates count, not steps; decided as a step begins;
   options.bf16_layers = {1};
   options.lm_head = false;
   Fp8RecipeState some(options, 3);
-  some.rest(false);
+  some.set_inactive(false);
   CHECK(some.quantized_block(0));
   CHECK_FALSE(some.quantized_block(1));
   CHECK_FALSE(some.quantized_head());
@@ -204,7 +204,7 @@ TEST_CASE("a recipe at rest: updates count, not steps; decided as a step begins;
   CHECK(expect_error([&] { Fp8RecipeState(options, 3); }).code() == ExitCode::usage);
 }
 
-TEST_CASE("a recipe at rest is saved as such, and one that has begun as that, whatever the count of updates says") {
+TEST_CASE("an inactive recipe is saved as such, and one that has begun as that, whatever the count of updates says") {
   Fp8Options options;
   options.bf16_steps = 1;
   Fp8RecipeState recipe(options, 3);
@@ -218,20 +218,20 @@ TEST_CASE("a recipe at rest is saved as such, and one that has begun as that, wh
   };
   recipe.begin_step();
   recipe.end_step(true);
-  CHECK(loaded(options).resting()); // what is evaluated now is what was trained
+  CHECK(loaded(options).inactive()); // what is evaluated now is what was trained
   Fp8Options at_once = options;
   at_once.bf16_steps = 0;
-  CHECK_FALSE(loaded(at_once).resting());
+  CHECK_FALSE(loaded(at_once).inactive());
   CHECK(loaded(at_once).calibration_due());
 
   recipe.begin_step();
   recipe.end_calibration();
   recipe.end_step(false); // the first step in FP8 is skipped: as many updates as before
   Fp8RecipeState resumed = loaded(options);
-  CHECK_FALSE(resumed.resting());
+  CHECK_FALSE(resumed.inactive());
   CHECK_FALSE(resumed.calibration_due());
   resumed.begin_step();
-  CHECK_FALSE(resumed.resting());
+  CHECK_FALSE(resumed.inactive());
 }
 
 TEST_CASE("calibration counts as one step of the history") {
@@ -346,7 +346,7 @@ TEST_CASE("dlogits keep their static scale") {
 }
 
 TEST_CASE("statistics name what the recipe quantizes, and nothing else") {
-  const auto names = [](Fp8Recipe format, bool lm_head) {
+  const auto names = [](Fp8FormatChoice format, bool lm_head) {
     Fp8Options options;
     options.format = format;
     options.lm_head = lm_head;
@@ -354,12 +354,12 @@ TEST_CASE("statistics name what the recipe quantizes, and nothing else") {
     for (const Fp8TensorStats& tensor : Fp8RecipeState(options, 2).stats()) found.push_back(tensor.tensor.text());
     return found;
   };
-  const auto hybrid = names(Fp8Recipe::hybrid, true);
+  const auto hybrid = names(Fp8FormatChoice::hybrid, true);
   CHECK(hybrid.size() == 2 * 4 * 3 + 3);
   CHECK(hybrid.front() == "h.0/qkv/act");
   CHECK(hybrid.back() == "lm_head/grad");
-  CHECK(names(Fp8Recipe::hybrid, false).back() == "h.1/fcproj/grad");
-  CHECK(names(Fp8Recipe::e5m2, true).size() == 2 * 4 * 4 + 4);
+  CHECK(names(Fp8FormatChoice::hybrid, false).back() == "h.1/fcproj/grad");
+  CHECK(names(Fp8FormatChoice::e5m2, true).size() == 2 * 4 * 4 + 4);
 }
 
 TEST_CASE("a saved recipe goes on as if never stopped") {
@@ -397,7 +397,7 @@ TEST_CASE("a state of another precision or recipe is a cold start") {
   CHECK_FALSE(watched.recipe.calibration_due());
 
   Fp8Options other;
-  other.format = Fp8Recipe::e5m2;
+  other.format = Fp8FormatChoice::e5m2;
   Watched converted(other, 2.0f);
   converted.recipe.load(same);
   CHECK(converted.recipe.calibration_due());
@@ -464,7 +464,7 @@ TEST_CASE("which blocks were left in BF16 is saved; another choice of blocks may
   CHECK(more.calibration_due());
 
   Fp8Options other; // another recipe: every block gets its chance again
-  other.format = Fp8Recipe::e5m2;
+  other.format = Fp8FormatChoice::e5m2;
   Fp8RecipeState converted(other, 2);
   converted.load(state);
   CHECK(converted.quantized_block(0));
@@ -478,8 +478,8 @@ TEST_CASE("options out of range are refused") {
     CHECK_THROWS_AS(Fp8RecipeState(options, 1), Error);
   };
   refuse([](Fp8Options& o) { o.margin = -1; });
-  refuse([](Fp8Options& o) { o.margin = kLargestFp8Margin + 1; });
-  refuse([](Fp8Options& o) { o.amax_history = kLongestAmaxHistory + 1; });
+  refuse([](Fp8Options& o) { o.margin = kMaxFp8Margin + 1; });
+  refuse([](Fp8Options& o) { o.amax_history = kMaxAmaxHistory + 1; });
   refuse([](Fp8Options& o) { o.interval = 0; });
   refuse([](Fp8Options& o) { o.amax_history = 0; });
   refuse([](Fp8Options& o) { o.bf16_layers = {1}; }); // a model of one block

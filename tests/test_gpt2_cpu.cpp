@@ -177,7 +177,7 @@ TEST_CASE("an ignored target has no loss and no gradient") {
 
 TEST_CASE("a saved model goes on bit for bit") {
   for (const ModelOptions& options :
-       {tiny_options(), with_fp8(tiny_options()), with_fp8(tiny_options(), Fp8Recipe::e5m2)}) {
+       {tiny_options(), with_fp8(tiny_options()), with_fp8(tiny_options(), Fp8FormatChoice::e5m2)}) {
     const auto first = make_cpu_model(options);
     TokenBatch batches[] = {{4, 5, 11, 11}, {4, 5, 11, 12}, {4, 5, 11, 13}};
     for (const TokenBatch& batch : batches) step(*first, batch.view);

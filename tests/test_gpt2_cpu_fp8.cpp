@@ -39,7 +39,7 @@ TEST_CASE("a non-finite step leaves weights, moments and FP8 histories as they w
 }
 
 TEST_CASE("evaluation and sampling leave no trace") {
-  for (const Fp8Recipe format : {Fp8Recipe::hybrid, Fp8Recipe::e5m2}) {
+  for (const Fp8FormatChoice format : {Fp8FormatChoice::hybrid, Fp8FormatChoice::e5m2}) {
     const auto quiet = make_cpu_model(with_fp8(tiny_options(), format));
     const auto watched = make_cpu_model(with_fp8(tiny_options(), format));
     TokenBatch batch(4, 5, 11, 31);
@@ -221,13 +221,13 @@ std::string saturated_roles(Model& model) {
 } // namespace
 
 TEST_CASE("FP8: what has its own scale does not saturate when all grows, what has that of the step before does") {
-  using enum Fp8Scaling;
-  for (const auto& [scaling, roles] : {std::pair<Fp8Scaling, std::string>{delayed, "awg"},
+  using enum Fp8ScalingRecipe;
+  for (const auto& [scaling, roles] : {std::pair<Fp8ScalingRecipe, std::string>{delayed, "awg"},
                                        {current, ""},
                                        {current_grads, "aw"},
                                        {current_activations, "wg"},
                                        {current_weights, "ag"}}) {
-    for (const Fp8Recipe format : {Fp8Recipe::hybrid, Fp8Recipe::e5m2}) {
+    for (const Fp8FormatChoice format : {Fp8FormatChoice::hybrid, Fp8FormatChoice::e5m2}) {
       CAPTURE(roles);
       ModelOptions options = with_fp8(tiny_options(), format);
       options.fp8.scaling = scaling;
@@ -247,9 +247,9 @@ TEST_CASE("FP8: what has its own scale does not saturate when all grows, what ha
 
 TEST_CASE("FP8: the first steps under current scaling, then delayed with the history they left; at a resume as well") {
   ModelOptions options = with_fp8(tiny_options());
-  options.fp8.scaling = Fp8Scaling::current;
+  options.fp8.scaling = Fp8ScalingRecipe::current;
   const auto current = make_cpu_model(options);
-  options.fp8.scaling = Fp8Scaling::delayed;
+  options.fp8.scaling = Fp8ScalingRecipe::delayed;
   const auto delayed = make_cpu_model(options);
   options.fp8.current_steps = 3;
   const auto mixed = make_cpu_model(options), resumed = make_cpu_model(options);
@@ -367,7 +367,7 @@ TEST_CASE("FP8 training reaches the FP32 loss within 2% in every format") {
   };
   const double exact = final_loss(options);
   CHECK(exact < 1.2);
-  for (const Fp8Recipe format : {Fp8Recipe::hybrid, Fp8Recipe::e4m3, Fp8Recipe::e5m2}) {
+  for (const Fp8FormatChoice format : {Fp8FormatChoice::hybrid, Fp8FormatChoice::e4m3, Fp8FormatChoice::e5m2}) {
     const double emulated = final_loss(with_fp8(options, format));
     MESSAGE("FP32 " << exact << ", FP8 " << emulated);
     CHECK(emulated == doctest::Approx(exact).epsilon(0.02));

@@ -55,7 +55,7 @@ TEST_CASE("every element of a block's matrices is updated by one rank, and every
       for (const MuonGroup& group : muon_groups(table, slices, ranks, rank)) {
         CHECK(group.per_rank * ranks >= static_cast<int64_t>(group.matrices.size()));
         for (const MuonSegment& segment : group.segments) {
-          CHECK(segment.compact == compact_place(slices, segment.flat));
+          CHECK(segment.compact == compact_offset(slices, segment.flat));
           const auto matrix = static_cast<size_t>(segment.stacked / group.elements());
           CHECK(segment.flat == group.matrices[matrix] + segment.stacked % group.elements());
           for (int64_t i = 0; i < segment.count; ++i) ++updates[static_cast<size_t>(segment.flat + i)];

@@ -51,9 +51,10 @@ Options everything_changed() {
   o.grad_clip = 0, o.optimizer = Optimizer::muon, o.adamw_lr = 0.0123f, o.muon_momentum = 0.9f;
   o.muon_momentum_warmup = 300, o.muon_iteration = MuonIteration::polar_express, o.muon_cautious_decay = true;
   o.init_projections = InitProjections::zero;
-  o.device = DeviceKind::cpu, o.precision = PrecisionChoice::fp8, o.use_fp8 = true, o.fp8_format = Fp8Recipe::e5m2;
+  o.device = DeviceKind::cpu, o.precision = PrecisionChoice::fp8, o.use_fp8 = true,
+  o.fp8_format = Fp8FormatChoice::e5m2;
   o.fp8_margin = 2, o.fp8_interval = 4, o.fp8_amax_history = 8, o.fp8_lm_head = false, o.threads = 2;
-  o.fp8_recipe = Fp8Scaling::current, o.fp8_scenario = Fp8Scenario::mxfp8, o.fp8_bf16_layers = "first,last,3-5",
+  o.fp8_recipe = Fp8ScalingRecipe::current, o.fp8_scenario = Fp8Scenario::mxfp8, o.fp8_bf16_layers = "first,last,3-5",
   o.fp8_auto_fallback = false, o.fp8_current_steps = 19, o.fp8_bf16_steps = 23;
   o.deterministic = true, o.cuda_graph = false, o.recompute = Recompute::block,
   o.attention = AttentionKind::handwritten, o.plan_cache = "", o.timeline = "steps.json";
@@ -324,11 +325,11 @@ TEST_CASE("choices know other trainers' words") {
 
 TEST_CASE("bounds are the model's and the recipe's own") {
   const auto beyond = [](int bound) { return std::to_string(bound + 1); };
-  CHECK(contains(usage_error({"--fp8_margin", beyond(kLargestFp8Margin)}), "between 0 and 16"));
-  CHECK(contains(usage_error({"--fp8_amax_history", beyond(kLongestAmaxHistory)}), "between 1 and 4096"));
-  CHECK(contains(usage_error({"--layers", beyond(kMostLayers)}), "between 1 and 1000"));
-  CHECK(contains(usage_error({"--channels", beyond(kMostChannels)}), "between 1 and 65536"));
-  CHECK(contains(usage_error({"--seq_len", beyond(kLongestSequence)}), "between 1 and 1048576"));
+  CHECK(contains(usage_error({"--fp8_margin", beyond(kMaxFp8Margin)}), "between 0 and 16"));
+  CHECK(contains(usage_error({"--fp8_amax_history", beyond(kMaxAmaxHistory)}), "between 1 and 4096"));
+  CHECK(contains(usage_error({"--layers", beyond(kMaxModelLayers)}), "between 1 and 1000"));
+  CHECK(contains(usage_error({"--channels", beyond(kMaxModelChannels)}), "between 1 and 65536"));
+  CHECK(contains(usage_error({"--seq_len", beyond(kMaxSequenceLength)}), "between 1 and 1048576"));
 }
 
 TEST_CASE("switches: --x, --no-x and --x=false; the last one counts") {
@@ -357,8 +358,8 @@ TEST_CASE("--use_fp8 means --precision fp8, and a contradiction is an error") {
 }
 
 TEST_CASE("the FP8 switches and choices are checked") {
-  CHECK(parse_words({"--fp8_recipe", "current"}).options.fp8_recipe == Fp8Scaling::current);
-  CHECK(parse_words({"--fp8_recipe", "current_grads"}).options.fp8_recipe == Fp8Scaling::current_grads);
+  CHECK(parse_words({"--fp8_recipe", "current"}).options.fp8_recipe == Fp8ScalingRecipe::current);
+  CHECK(parse_words({"--fp8_recipe", "current_grads"}).options.fp8_recipe == Fp8ScalingRecipe::current_grads);
   CHECK(
       contains(usage_error({"--fp8_current_steps", "-1"}), "--fp8_current_steps: must be at least 0 or auto, not -1"));
   CHECK(parse_words({}).options.fp8_current_steps == 0);

@@ -137,14 +137,15 @@ TEST_CASE("every FP8 flag reaches the recipe") {
   Options options;
   options.model = "gpt2";
   CHECK(plan_for(options).model.fp8.bf16_layers.empty());
-  CHECK(plan_for(options).model.fp8.scaling == Fp8Scaling::delayed);
-  options.fp8_format = Fp8Recipe::e5m2, options.fp8_recipe = Fp8Scaling::current_grads, options.fp8_lm_head = true;
+  CHECK(plan_for(options).model.fp8.scaling == Fp8ScalingRecipe::delayed);
+  options.fp8_format = Fp8FormatChoice::e5m2, options.fp8_recipe = Fp8ScalingRecipe::current_grads,
+  options.fp8_lm_head = true;
   options.fp8_current_steps = 700;
   options.fp8_margin = 2, options.fp8_interval = 3, options.fp8_amax_history = 5;
   options.fp8_bf16_layers = "first,last";
   const Fp8Options fp8 = plan_for(options).model.fp8;
-  CHECK(fp8.format == Fp8Recipe::e5m2);
-  CHECK(fp8.scaling == Fp8Scaling::current_grads);
+  CHECK(fp8.format == Fp8FormatChoice::e5m2);
+  CHECK(fp8.scaling == Fp8ScalingRecipe::current_grads);
   CHECK(fp8.current_steps == 700);
   options.fp8_current_steps = -1, options.fp8_bf16_steps = 0, options.warmup_steps = 40;
   CHECK(plan_for(options).model.fp8.current_steps == 40);

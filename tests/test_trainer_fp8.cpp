@@ -231,10 +231,10 @@ TEST_CASE("FP8 announces its format, and the table its recipe") {
   CHECK(contains(printed, "FP8 Training Enabled: hybrid (E4M3 forward, E5M2 backward) (emulated on the CPU)\n"));
   CHECK(contains(printed, "hybrid, delayed scaling"));
   CHECK(contains(printed, "blocks 0, 2 not"));
-  play.options.fp8_format = Fp8Recipe::e4m3, play.options.run_name = "second";
+  play.options.fp8_format = Fp8FormatChoice::e4m3, play.options.run_name = "second";
   CHECK(contains(run_cpu({play.options}).printed, "FP8 Training Enabled: e4m3 (E4M3 forward and backward)"));
-  play.options.fp8_format = Fp8Recipe::e5m2;
-  play.options.fp8_recipe = Fp8Scaling::current, play.options.run_name = "third";
+  play.options.fp8_format = Fp8FormatChoice::e5m2;
+  play.options.fp8_recipe = Fp8ScalingRecipe::current, play.options.run_name = "third";
   printed = run_cpu({play.options}).printed;
   CHECK(contains(printed, "FP8 Training Enabled: e5m2 (E5M2 forward and backward, E4M3 weights)"));
   CHECK(contains(printed, "e5m2, current scaling"));

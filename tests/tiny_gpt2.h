@@ -28,7 +28,7 @@ inline ModelOptions tiny_options(int batch_size = 4) {
   return options;
 }
 
-inline ModelOptions with_fp8(ModelOptions options, Fp8Recipe format = Fp8Recipe::hybrid) {
+inline ModelOptions with_fp8(ModelOptions options, Fp8FormatChoice format = Fp8FormatChoice::hybrid) {
   options.precision = Precision::fp8;
   options.fp8.format = format;
   return options;

@@ -41,9 +41,9 @@ class CpuBackend : public Backend {
 void run_first_gemm() {
   constexpr int kSize = 128; // OpenBLAS handles smaller sizes without buffers
   const std::vector<float> zeros(kSize * kSize);
-  std::vector<float> product(kSize * kSize);
+  std::vector<float> out(kSize * kSize);
   Cpu cpu;
-  gemm_forward(cpu, {.out = product.data(),
+  gemm_forward(cpu, {.out = out.data(),
                      .in = zeros.data(),
                      .weight = zeros.data(),
                      .bias = nullptr,

@@ -11,13 +11,13 @@ namespace gpt2 {
 
 constexpr double kH200CopyBytesPerSecond = 4.2e12;
 
-// Known for the H200 alone: the rates were measured there, and an H100 or GH200 has other clocks, memory and power. The
-// LM head counts as FP8 only if the recipe quantizes it.
+// H200 only: the rates were measured there, and an H100 or GH200 has other clocks, memory and power. The LM head counts
+// as FP8 only if the recipe quantizes it.
 std::optional<double> gpu_roofline(const CudaDeviceInfo& device, const ModelOptions& model);
 double h200_roofline(const ModelOptions& model);
 
-// Tokens per second that training reached there: the table of docs/benchmarks.md at T = 1024, interpolated by channels.
-// The GEMM rates come from a slower H200, so BF16 may slightly exceed its roofline.
+// Tokens per second that training reached on an H200: the table of docs/benchmarks.md at T = 1024, interpolated by
+// channels. The GEMM rates come from a slower H200, so BF16 may slightly exceed its roofline.
 std::optional<double> gpu_expected_speed(const CudaDeviceInfo& device, const ModelOptions& model);
 
 } // namespace gpt2

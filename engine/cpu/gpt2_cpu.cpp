@@ -1,4 +1,3 @@
-// The CPU engine around the architecture: steps, the optimizer, calibration, state.
 #include "engine/cpu/gpt2_cpu.h"
 
 #include <omp.h>
@@ -117,7 +116,7 @@ void GPT2Cpu::forward_backward(const Batch& batch) {
   backward(batch);
 }
 
-// A cold recipe first sees the step's first micro-batch once for its amaxes alone: gradients and loss are thrown away.
+// A cold FP8 recipe runs the first micro-batch once for its amaxes alone; its gradients and loss are discarded.
 void GPT2Cpu::begin_step(const Batch& first) {
   step_watch_ = {};
   waited_before_ = communicator_->waited_seconds();
@@ -148,7 +147,7 @@ void GPT2Cpu::micro_step(const Batch& batch, int index, int /*count*/) {
       {.sums = &scalars_.sums, .losses = activations_.losses, .targets = batch.targets.data(), .rows = batch.tokens()});
 }
 
-// Rank by rank the gradients of their own tokens -> on each rank the sum of those that it owns, or of all.
+// Sums gradients over ranks; sharded: each rank gets its own slices alone.
 void GPT2Cpu::reduce_gradients() {
   const int ranks = communicator_->ranks();
   if (ranks == 1) return;
@@ -159,7 +158,7 @@ void GPT2Cpu::reduce_gradients() {
   }
 }
 
-// Of the slices that each rank updated.
+// All-gathers the slices that each rank updated.
 void GPT2Cpu::gather_weights() {
   if (!sharded_) return;
   for (const Bucket& bucket : table_.buckets()) {
@@ -168,7 +167,7 @@ void GPT2Cpu::gather_weights() {
   }
 }
 
-// Norm, verdict, AdamW and Muon, each on what this rank owns; ranks exchange before, between and after.
+// Norm, verdict, Muon and AdamW on this rank's slices, with collectives before, between and after.
 void GPT2Cpu::update(const UpdateSettings& settings) {
   const AdamWSettings& adam = settings.adamw;
   reduce_gradients();
@@ -187,7 +186,7 @@ void GPT2Cpu::update(const UpdateSettings& settings) {
   for (const auto [offset, count, at] : adamw_) {
     adamw(cpu_, {.master = params_.data() + offset,
                  .weights = nullptr,
-                 .m = adam_m_.data() + compact_place(updated_, offset),
+                 .m = adam_m_.data() + compact_offset(updated_, offset),
                  .v = adam_v_.data() + at,
                  .grad = grads_.data() + offset,
                  .decay_mask = decay_mask_.data() + offset / kDecayGranule,
@@ -228,26 +227,26 @@ StepResult GPT2Cpu::step_result() {
 
 // ---- forward only ----
 
-void GPT2Cpu::begin_reading() {
-  linears_.begin_pass(Fp8Pass::reading);
+void GPT2Cpu::begin_inference() {
+  linears_.begin_pass(Fp8Pass::inference);
   if (recipe_ && weights_stale_) quantize_weights();
 }
 
 void GPT2Cpu::evaluate(const Batch& batch, std::span<LossSum> rows) {
   check_batch(batch, options_);
-  begin_reading();
+  begin_inference();
   forward(batch);
   head(batch, false);
   sum_rows(batch, {activations_.losses, static_cast<size_t>(batch.tokens())}, rows);
 }
 
 void GPT2Cpu::next_token_logits(std::span<const int32_t> tokens, std::span<float> logits) {
-  if (static_cast<int>(logits.size()) != config_.vocab) throw std::invalid_argument("logits must hold the vocabulary");
+  if (static_cast<int>(logits.size()) != config_.vocab) throw std::invalid_argument("wrong size of the logits buffer");
   const std::vector<int32_t> no_targets(tokens.size(), kIgnoredTarget);
   const Batch batch = {
       .batch_size = 1, .seq_len = static_cast<int>(tokens.size()), .inputs = tokens, .targets = no_targets};
   check_batch(batch, options_);
-  begin_reading();
+  begin_inference();
   forward(batch);
   read_logits(batch.tokens() - 1, 1, logits);
 }
@@ -259,18 +258,19 @@ std::unique_ptr<StateSnapshot> GPT2Cpu::snapshot() {
   const FlatState own = copy->spans();
   for (const auto [offset, count, at] : owned_) {
     std::copy_n(params_.data() + offset, count, own.params.begin() + at);
-    if (trains(options_)) std::copy_n(adam_m_.data() + compact_place(updated_, offset), count, own.adam_m.begin() + at);
+    if (trains(options_))
+      std::copy_n(adam_m_.data() + compact_offset(updated_, offset), count, own.adam_m.begin() + at);
   }
   if (trains(options_)) {
     for (const auto [offset, count, at] : second_moment_slices(table_, owned_))
-      std::copy_n(adam_v_.data() + compact_place(adamw_, offset), count, own.adam_v.begin() + at);
+      std::copy_n(adam_v_.data() + compact_offset(adamw_, offset), count, own.adam_v.begin() + at);
   }
   copy->guard = guard_;
   copy->recipe = recipe_;
   return copy;
 }
 
-// Compact ones, of what this rank updates; the others bring theirs.
+// `own`: compact weights of updated_. Gathers the other ranks' slices.
 void GPT2Cpu::adopt_weights(std::span<const float> own) {
   for (const auto [offset, count, at] : updated_) std::copy_n(own.begin() + at, count, params_.data() + offset);
   gather_weights();
@@ -302,11 +302,11 @@ void GPT2Cpu::load_weights(StateReader& reader) {
 NamedTensor GPT2Cpu::read_tensor(const ParameterTensor& tensor, TensorKind kind) {
   NamedTensor out{.name = tensor.name, .shape = tensor.shape(), .values = {}, .begin = 0};
   for (const OwnedSlice& slice : owned_) {
-    const TensorPiece piece = piece_of(tensor, slice);
-    if (piece.count == 0) continue;
-    const float* const values = (kind == TensorKind::weight ? params_ : grads_).data() + tensor.offset + piece.begin;
-    out.values.assign(values, values + piece.count);
-    out.begin = piece.begin;
+    const TensorSlice part = slice_of(tensor, slice);
+    if (part.count == 0) continue;
+    const float* const values = (kind == TensorKind::weight ? params_ : grads_).data() + tensor.offset + part.begin;
+    out.values.assign(values, values + part.count);
+    out.begin = part.begin;
   }
   return out;
 }

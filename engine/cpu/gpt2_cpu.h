@@ -1,6 +1,8 @@
-// GPT-2 on the CPU in FP32, with the FP8 recipe emulated on request: the readable reference, and the oracle that the
-// GPU engine must agree with. gpt2_cpu_passes.cpp holds the architecture, gpt2_cpu_decode.cpp its reading of one token
-// more, gpt2_cpu.cpp what stands around it.
+// GPT-2 on the CPU in FP32 or emulated FP8: the readable reference against which tests check the GPU engine.
+//
+//   gpt2_cpu_passes.cpp  the architecture: forward and backward
+//   gpt2_cpu_decode.cpp  decoding with a KV cache
+//   gpt2_cpu.cpp         steps, optimizer, calibration, state
 #pragma once
 
 #include <functional>
@@ -20,11 +22,11 @@
 namespace gpt2 {
 
 std::unique_ptr<Model> make_cpu_model(const ModelOptions& options);
-// One of several ranks, which share the work of `communicator`'s job.
+// The model of one rank of `communicator`.
 std::unique_ptr<Model> make_cpu_model(const ModelOptions& options, std::unique_ptr<Communicator> communicator,
                                       const SharingOptions& sharing);
 
-// What each of so many ranks holds of such a model, by purpose, before anything is allocated.
+// Bytes per rank by purpose, computed without allocating.
 std::vector<MemoryLine> cpu_model_memory(const ModelOptions& options, int ranks, const SharingOptions& sharing);
 
 class GPT2Cpu final : public Model {
@@ -34,7 +36,7 @@ class GPT2Cpu final : public Model {
   const GPT2Config& config() const override { return config_; }
   const ParameterTable& parameters() const override { return table_; }
   std::string precision_label() const override { return recipe_ ? "FP8 (emulated)" : "FP32"; }
-  bool before_fp8() const override { return recipe_ && recipe_->resting(); }
+  bool before_fp8() const override { return recipe_ && recipe_->inactive(); }
   std::string step_label() const override { return before_fp8() ? "FP32" : precision_label(); }
   std::string device_name() const override;
 
@@ -54,33 +56,33 @@ class GPT2Cpu final : public Model {
     return cpu_model_memory(options_, communicator_->ranks(), sharing_);
   }
 
-  // What its decoders do. logits: (vocab), (tokens, vocab).
+  // For decoders. logits: (vocab), (tokens, vocab).
   void prefill(const KeyValueCacheCpu& cache, int row, std::span<const int32_t> tokens, std::span<float> logits);
-  void decode(const KeyValueCacheCpu& cache, std::span<const int32_t> tokens, const TokenSlots& places,
+  void decode(const KeyValueCacheCpu& cache, std::span<const int32_t> tokens, const TokenSlots& slots,
               std::span<float> logits);
 
  private:
-  using Attend = std::function<void(int layer)>; // the block's qkv -> its attention
+  using Attend = std::function<void(int layer)>; // the block's qkv -> its attention output
 
   // The architecture.
   void forward(const Batch& batch); // tokens -> activations_.h
   void embed(const Batch& batch);   // tokens -> the first block's x
   void attend(int layer, const Batch& batch);
   void forward_blocks(int64_t rows, const Attend& attend); // the first block's x -> activations_.h
-  void head(const Batch& batch, bool train); // activations_.h -> losses and, in training, the gradient of h
-  void backward(const Batch& batch);         // gradient of h -> all gradients
+  void head(const Batch& batch, bool train);               // activations_.h -> losses; training: also the gradient of h
+  void backward(const Batch& batch);                       // gradient of h -> all gradients
   void block_forward(int layer, int64_t rows, const Attend& attend);
   void block_backward(int layer, int B, int T);
   LinearLayer linear(int layer, Fp8Site site) const { return linear_layer(config_, at_, layer, site); }
 
-  void decode_at_once(const KeyValueCacheCpu& cache, std::span<const int32_t> tokens, const TokenSlots& places,
-                      std::span<float> logits);
-  void read_logits(int64_t first, int64_t rows, std::span<float> logits); // of rows of activations_.h
+  void decode_chunk(const KeyValueCacheCpu& cache, std::span<const int32_t> tokens, const TokenSlots& slots,
+                    std::span<float> logits);
+  void read_logits(int64_t first, int64_t rows, std::span<float> logits); // of `rows` rows of activations_.h
 
-  // Around it.
+  // Steps and state.
   void forward_backward(const Batch& batch);
   void begin_step(const Batch& first);
-  void begin_reading();
+  void begin_inference();
   void quantize_weights();
   void zero_gradients();
   void reduce_gradients();
@@ -90,17 +92,17 @@ class GPT2Cpu final : public Model {
   const ModelOptions options_;
   const std::unique_ptr<Communicator> communicator_;
   const SharingOptions sharing_;
-  const bool sharded_; // moments are kept for the owned slices alone
+  const bool sharded_; // moments for owned_ alone
   const GPT2Config config_;
   const ParameterTable table_;
   const GPT2Offsets at_;
-  const std::vector<OwnedSlice> owned_;   // one of each bucket, or for a single rank everything
-  const std::vector<OwnedSlice> updated_; // what this rank updates: what it owns, or everything
-  const std::vector<OwnedSlice> adamw_;   // of that, what AdamW updates; `at`: in adam_v_
+  const std::vector<OwnedSlice> owned_;   // one per bucket; a single rank: everything
+  const std::vector<OwnedSlice> updated_; // sharded: owned_; otherwise everything
+  const std::vector<OwnedSlice> adamw_;   // the parts of updated_ that AdamW updates; `at`: in adam_v_
   Cpu cpu_;
 
   CpuBuffer params_;                // flat, in the table's layout
-  CpuBuffer grads_;                 // the same; empty unless the model trains
+  CpuBuffer grads_;                 // the same layout; empty at inference
   CpuBuffer adam_m_, adam_v_;       // compact, of updated_ and of adamw_
   CpuBuffer quantized_weights_;     // flat; empty without FP8
   std::vector<uint8_t> decay_mask_; // one byte per 256 elements
@@ -108,11 +110,11 @@ class GPT2Cpu final : public Model {
   std::optional<Fp8RecipeState> recipe_; // with FP8
   LinearLayersCpu linears_;
   std::optional<MuonCpu> muon_; // under Muon
-  int64_t first_token_ = 0;     // of the micro-batch, in the step over all ranks: a key of the rounding
-  double waited_before_ = 0;    // the communicator's seconds when the step began
-  double own_seconds_ = 0;      // of the last step, without them
+  int64_t first_token_ = 0;     // position of the micro-batch in the step, over all ranks: keys stochastic rounding
+  double waited_before_ = 0;    // communicator_->waited_seconds() at the start of the step
+  double own_seconds_ = 0;      // of the last step, without waiting for other ranks
   Stopwatch step_watch_;
-  bool weights_stale_ = true; // the quantized copy is older than the weights or their scales
+  bool weights_stale_ = true; // quantized_weights_ are older than the weights or their scales
 
   StepScalars scalars_{};
   GuardState guard_{};

@@ -1,4 +1,3 @@
-// Where each activation stands in the one allocation.
 #include "engine/cpu/gpt2_cpu_buffers.h"
 
 #include <algorithm>
@@ -17,7 +16,7 @@ void lay_out(CpuActivations& a, Arena& arena, const ModelOptions& options) {
   const bool fp8 = options.precision == Precision::fp8;
   const bool train = options.purpose == Purpose::training;
   const size_t layers = static_cast<size_t>(options.config.layers);
-  a.blocks.resize(train ? layers : 1); // nothing is kept for a backward pass: all blocks share one set
+  a.blocks.resize(train ? layers : 1); // inference: all blocks share one set
   for (CpuBlockActivations& block : a.blocks) {
     block.x = take(rows * C);
     block.ln1_mean = take(rows);
@@ -55,7 +54,7 @@ CpuBuffer::CpuBuffer(int64_t count) : count_((count + kAlignFloats - 1) / kAlign
   const size_t bytes = static_cast<size_t>(count_) * sizeof(float);
   float* data = static_cast<float*>(std::aligned_alloc(kAlignFloats * sizeof(float), bytes));
   if (!data) {
-    throw Error(ExitCode::device, "out of memory: " + std::to_string(bytes >> 20) + " MiB more are not to be had",
+    throw Error(ExitCode::device, "out of memory: " + std::to_string(bytes >> 20) + " MiB more are not available",
                 "lower --batch_size or --seq_len, or choose a smaller --model");
   }
   data_.reset(data);

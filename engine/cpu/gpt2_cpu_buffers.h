@@ -1,5 +1,4 @@
-// The CPU engine's memory: flat buffers of parameters, and one allocation for everything a forward and a backward
-// pass touch.
+// The CPU engine's memory: flat parameter buffers, and one allocation for all activations and their gradients.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,7 @@ namespace gpt2 {
 class CpuBuffer {
  public:
   CpuBuffer() = default;
-  explicit CpuBuffer(int64_t count); // throws Error(device) if there is not that much memory
+  explicit CpuBuffer(int64_t count); // throws Error(device) if out of memory
 
   float* data() const { return data_.get(); }
   int64_t count() const { return count_; }
@@ -35,11 +34,11 @@ class CpuBuffer {
 struct CpuBlockActivations {
   float* x;                   // (rows, C) residual stream on entry
   float *ln1_mean, *ln1_rstd; // (rows)
-  float* h1;                  // (rows, C) LayerNorm's output, as the QKV product reads it
+  float* h1;                  // (rows, C) LayerNorm's output: input of the QKV GEMM
   float* qkv;                 // (rows, 3, NH, HS)
   float* attention_stats;     // (B, NH, T)
   float* attention;           // (rows, C)
-  float* attention_kept;      // (rows, C) as the projection reads it: quantized under FP8, otherwise attention itself
+  float* attention_kept;      // (rows, C) input of the projection: quantized in FP8, otherwise attention itself
   float* middle;              // (rows, C) residual stream after attention
   float *ln2_mean, *ln2_rstd; // (rows)
   float* h2;                  // (rows, C)
@@ -51,8 +50,8 @@ struct CpuActivations {
   std::vector<CpuBlockActivations> blocks;
   float* last;                // (rows, C) residual stream after the last block
   float *lnf_mean, *lnf_rstd; // (rows)
-  float* h;                   // (rows, C) what the LM head reads
-  float* branch;              // (rows, C) a block's branch on its way into the residual stream
+  float* h;                   // (rows, C) input of the LM head
+  float* branch;              // (rows, C) a block's branch, not yet added to the residual stream
   float* logits;              // (kHeadChunk, Vp) of one chunk of rows, then their gradient
   float* losses;              // (rows)
 
@@ -64,7 +63,7 @@ struct CpuActivations {
   static constexpr int64_t kHeadChunk = 256; // rows of logits at a time: 51 MB
 
   explicit CpuActivations(const ModelOptions& options);
-  static int64_t bytes_for(const ModelOptions& options); // of such a one, before anything is allocated
+  static int64_t bytes_for(const ModelOptions& options); // without allocating
 
  private:
   CpuActivations() = default;

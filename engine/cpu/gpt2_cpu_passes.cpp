@@ -1,4 +1,4 @@
-// GPT-2 itself, forward and backward, one statement an operation.
+// GPT-2, forward and backward, one statement per operation.
 #include <algorithm>
 
 #include "engine/cpu/gpt2_cpu.h"
@@ -13,7 +13,7 @@
 
 namespace gpt2 {
 
-// The arguments of an operation stand together, not one a line.
+// Several arguments per line: an operation stays a few lines.
 // clang-format off
 
 void GPT2Cpu::embed(const Batch& batch) {
@@ -69,7 +69,7 @@ void GPT2Cpu::block_forward(int layer, int64_t rows, const Attend& attend) {
   linears_.forward(linear(layer, Fp8Site::fcproj), {.out = all.branch, .in = a.gelu, .kept = a.gelu, .rows = rows});
 }
 
-// Logits of a chunk of rows, their losses, and at once what backward needs of them: the full logits never exist.
+// Logits, losses and gradients one chunk of rows at a time: the full logits never exist.
 void GPT2Cpu::head(const Batch& batch, bool train) {
   const int64_t rows = batch.tokens(), C = config_.channels;
   const CpuActivations& a = activations_;
@@ -104,8 +104,8 @@ void GPT2Cpu::backward(const Batch& batch) {
                             .tokens = batch.inputs.data(), .B = B, .T = T, .C = C, .vocab = config_.vocab});
 }
 
-// dresidual: gradient of the block's output, in the end of its input. A LayerNorm's backward completes the gradient of
-// the branch that was added just before it, so it sums the bias gradient of the GEMM that made that branch.
+// In: dresidual, the gradient of the block's output; out: that of its input. A LayerNorm's backward completes the
+// gradient of the branch added just before it, so it also computes the bias gradient of that branch's GEMM.
 void GPT2Cpu::block_backward(int layer, int B, int T) {
   const int C = config_.channels, NH = config_.heads, HS = config_.head_dim();
   const int64_t rows = int64_t{B} * T;

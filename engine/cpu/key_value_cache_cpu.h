@@ -1,5 +1,4 @@
-// The keys and values of all blocks, kept while texts grow: 8 bytes a channel, block and position, 75 MB a row of 1,024
-// positions at 124M.
+// The KV cache of all blocks: 8 bytes per channel, block and position; 75 MB per row of 1,024 positions at 124M.
 #pragma once
 
 #include "engine/cpu/gpt2_cpu_buffers.h"

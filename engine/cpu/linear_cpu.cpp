@@ -1,4 +1,3 @@
-// Quantize, multiply: the only place where the CPU engine meets FP8.
 #include "engine/cpu/linear_cpu.h"
 
 #include <algorithm>
@@ -10,17 +9,17 @@
 namespace gpt2 {
 namespace {
 
-// Rows that are multiplied at once in FP8. A BLAS chooses its kernels, and with them the last bit of a value, by the
-// number of rows, and between two codes the last bit decides: a fixed number gives a token the same codes however the
-// tokens of a step are dealt to micro-batches and ranks.
+// Rows per FP8 GEMM. A BLAS chooses its kernel by the number of rows, and the kernel determines a value's last bit,
+// which can flip an FP8 rounding. A fixed number gives a token the same FP8 values for any split into micro-batches and
+// ranks.
 constexpr int64_t kFp8Rows = 32;
 
 } // namespace
 
 template <typename Multiply>
 void LinearLayersCpu::by_rows(const LinearLayer& linear, int64_t rows, const Multiply& multiply) const {
-  const int64_t at_once = is_fp8(linear) ? kFp8Rows : rows;
-  for (int64_t row = 0; row < rows; row += at_once) multiply(row, std::min(at_once, rows - row));
+  const int64_t chunk = is_fp8(linear) ? kFp8Rows : rows;
+  for (int64_t row = 0; row < rows; row += chunk) multiply(row, std::min(chunk, rows - row));
 }
 
 bool LinearLayersCpu::is_fp8(const LinearLayer& linear) const {
@@ -31,11 +30,11 @@ const float* LinearLayersCpu::weight(const LinearLayer& linear) const {
   return (is_fp8(linear) ? buffers_.quantized_weights : buffers_.params) + linear.weight;
 }
 
-// Ranks see different tokens and must take the same scale. What is only read takes its own: samples are rank 0's
-// alone, and the others would not answer.
+// Ranks have different tokens and need one scale: all-reduce the amax. Not at inference: rank 0 samples alone, and the
+// other ranks would not take part.
 float LinearLayersCpu::measure(const float* in, int64_t count) {
   uint32_t bits = std::bit_cast<uint32_t>(absolute_max(cpu_, in, count));
-  if (pass_ != Fp8Pass::reading) communicator_.all_reduce_max(&bits, 1);
+  if (pass_ != Fp8Pass::inference) communicator_.all_reduce_max(&bits, 1);
   return std::bit_cast<float>(bits);
 }
 
@@ -49,14 +48,14 @@ const float* LinearLayersCpu::quantize(const LinearLayer& linear, Fp8Role role, 
     if (pass_ == Fp8Pass::calibrating) recipe_->calibrate(id, amax);
   }
   Fp8Counts ignored;
-  Fp8Counts* counts = pass_ == Fp8Pass::reading ? &ignored : &recipe_->counts(id);
+  Fp8Counts* counts = pass_ == Fp8Pass::inference ? &ignored : &recipe_->counts(id);
   fp8_quantize(cpu_,
                {.out = out, .in = in, .count = count, .format = recipe_->format(id), .scale = scale, .counts = counts});
   return out;
 }
 
 const float* LinearLayersCpu::quantize_dlogits(const LinearLayer& linear, const Backward& args) {
-  const int id = recipe_->id(linear.layer, linear.site, Fp8Role::grad); // a static scale: nothing to calibrate
+  const int id = recipe_->id(linear.layer, linear.site, Fp8Role::grad); // static scale, no calibration
   fp8_quantize_dlogits(cpu_, {.out = args.quantized,
                               .in = args.dout,
                               .targets = args.targets,
@@ -86,7 +85,7 @@ const float* LinearLayersCpu::quantize_input(const LinearLayer& linear, const fl
   }
   if (!recipe_->activation_copy()) return quantize(linear, Fp8Role::act, in, kept, count);
   const float* input = quantize(linear, Fp8Role::act, in, buffers_.scratch, count);
-  quantize(linear, Fp8Role::act_t, in, kept, count); // last: kept may be in
+  quantize(linear, Fp8Role::act_t, in, kept, count); // last: kept may alias in
   return input;
 }
 

@@ -1,8 +1,8 @@
-// The linear layers of the CPU engine: plain FP32, or FP8 emulated at the doors of their three matrix products.
+// The linear layers of the CPU engine: FP32, or FP8 emulated on the operands of their three GEMMs.
 //
-// Emulation: operands are rounded to the FP8 grid (kernels/fp8_quantize.h) and multiplied as FP32, which is what an FP8
-// tensor core with FP32 accumulation computes. Attention, LayerNorm, GELU and the residual stream stay FP32; that the
-// GPU rounds them to BF16 is not emulated.
+// Emulation: operands are rounded to the FP8 grid (kernels/fp8_quantize.h) and multiplied in FP32, as an FP8 tensor
+// core with FP32 accumulation does. Attention, LayerNorm, GELU and the residual stream stay in FP32, where the GPU has
+// BF16.
 #pragma once
 
 #include <optional>
@@ -28,14 +28,13 @@ class LinearLayersCpu {
 
   void begin_pass(Fp8Pass pass) { pass_ = pass; }
 
-  // All weights at once, when they have changed. Weights of the embedding are quantized for the LM head alone. The
-  // master is rounded to BF16 and that to FP8: one rule for any number of ranks, which may exchange either.
+  // Master -> BF16 -> FP8, as on the GPU, where ranks may gather BF16 or FP8 weights.
   void quantize_weight(const LinearLayer& linear);
 
   struct Forward {
     float* out;      // (rows, OC)
     const float* in; // (rows, C)
-    float* kept;     // (rows, C) what the weight gradient will read; may be in itself
+    float* kept;     // (rows, C) input of the weight gradient; may alias in
     int64_t rows;
   };
   void forward(const LinearLayer& linear, const Forward& args);
@@ -43,18 +42,17 @@ class LinearLayersCpu {
   struct Backward {
     float* din;        // (rows, C)
     const float* dout; // (rows, OC)
-    float* quantized;  // (rows, OC) room for dout in FP8; may be dout itself
+    float* quantized;  // (rows, OC) scratch for dout in FP8; may alias dout
     const float* kept; // (rows, C) from forward
     int64_t rows;
-    // LM head: dout is dlogits, rounded by token.
+    // LM head: dout is dlogits, with stochastic rounding keyed by token.
     const int32_t* targets = nullptr; // (rows)
     int64_t first_row = 0;            // position in the step, over all micro-batches and ranks
   };
-  void backward(const LinearLayer& linear, const Backward& args); // din =, the weight's gradient +=
+  void backward(const LinearLayer& linear, const Backward& args); // writes din, accumulates the weight gradient
 
-  // Forward in two halves, for the LM head: one input, many chunks of rows.
-  const float* quantize_input(const LinearLayer& linear, const float* in, float* kept,
-                              int64_t rows); // what multiply reads
+  // Forward in two parts, for the LM head: quantize the input once, multiply in chunks of rows.
+  const float* quantize_input(const LinearLayer& linear, const float* in, float* kept, int64_t rows);
   void multiply(const LinearLayer& linear, float* out, const float* in, int64_t rows);
 
  private:

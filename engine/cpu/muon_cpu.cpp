@@ -11,7 +11,7 @@ int64_t largest_square(std::span<const MuonGroup> groups) {
   return largest;
 }
 
-// Of the flat parameters, which are the CPU engine's master weights.
+// Segments of the flat parameters, the CPU engine's master weights.
 std::vector<std::vector<MuonSegment>> segments_of_params(std::span<const MuonGroup> groups) {
   std::vector<std::vector<MuonSegment>> all;
   for (const MuonGroup& group : groups) {
@@ -34,15 +34,15 @@ MuonCpu::MuonCpu(const ParameterTable& table, std::span<const OwnedSlice> update
       groups_(muon_groups(table, updated, sharers_, communicator.rank())),
       params_segments_(segments_of_params(groups_)),
       flat_(sharers_ > 1 ? table.size() : 0),
-      in_(muon_room(groups_, sharers_).in),
-      out_(muon_room(groups_, sharers_).out),
+      in_(muon_workspace(groups_, sharers_).in),
+      out_(muon_workspace(groups_, sharers_).out),
       gram_(largest_square(groups_)),
       poly_(largest_square(groups_)) {}
 
 int64_t MuonCpu::bytes(const ParameterTable& table, int sharers) {
   const std::vector<MuonGroup> groups = muon_groups(table, {}, sharers, 0);
-  const MuonRoom room = muon_room(groups, sharers);
-  const int64_t floats = (sharers > 1 ? table.size() : 0) + room.in + room.out + 2 * largest_square(groups);
+  const MuonWorkspace workspace = muon_workspace(groups, sharers);
+  const int64_t floats = (sharers > 1 ? table.size() : 0) + workspace.in + workspace.out + 2 * largest_square(groups);
   return floats * static_cast<int64_t>(sizeof(float));
 }
 

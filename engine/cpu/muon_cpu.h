@@ -1,4 +1,4 @@
-// The matrices' part of an update under Muon, on the CPU.
+// The Muon update of the blocks' matrices on the CPU.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@ namespace gpt2 {
 
 class MuonCpu {
  public:
-  // `updated`: what this rank updates. sharded: ranks update different slices, and orthogonalize different matrices.
+  // `updated`: this rank's slices. sharded: ranks update different slices and orthogonalize different matrices.
   MuonCpu(const ParameterTable& table, std::span<const OwnedSlice> updated, Communicator& communicator, bool sharded);
 
   struct State {
@@ -23,7 +23,7 @@ class MuonCpu {
   };
   void update(Cpu& cpu, const MuonSettings& settings, const State& state);
 
-  static int64_t bytes(const ParameterTable& table, int sharers); // of its buffers
+  static int64_t bytes(const ParameterTable& table, int sharers); // of the buffers
 
  private:
   void gather_updates(); // of all ranks, into flat_
@@ -32,8 +32,8 @@ class MuonCpu {
   Communicator& communicator_;
   const int sharers_;
   const std::vector<MuonGroup> groups_;
-  const std::vector<std::vector<MuonSegment>> params_segments_; // by group, with places in the flat parameters
-  CpuBuffer flat_;                                              // u of all matrices, where ranks share the work
+  const std::vector<std::vector<MuonSegment>> params_segments_; // by group, with offsets in the flat parameters
+  CpuBuffer flat_;                                              // u of all matrices; empty unless sharded
   CpuBuffer in_, out_;                                          // one group
   CpuBuffer gram_, poly_;                                       // one matrix
 };

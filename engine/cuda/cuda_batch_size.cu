@@ -1,4 +1,4 @@
-// --batch_size auto on a GPU: what fits is counted, what is fastest is measured, and the answer is remembered.
+// --batch_size auto on a GPU: count which sizes fit, time them, cache the fastest in the tuning store.
 #include <algorithm>
 #include <chrono>
 #include <optional>
@@ -15,7 +15,7 @@ namespace gpt2 {
 
 namespace {
 
-constexpr int64_t kLargestMicroBatch = 65536; // tokens: no operation gets faster beyond that
+constexpr int64_t kLargestMicroBatch = 65536; // tokens: no kernel gets faster beyond this
 constexpr size_t kCandidates = 2;             // sizes measured; each costs a second or two of tuning
 constexpr int kTimedMicroSteps = 3;
 
@@ -34,7 +34,7 @@ double tokens_per_second(ModelOptions options, const CudaModelOptions& cuda_opti
     model->update(no_change);
     model->step_result();
   };
-  run(2); // plans, then the graph
+  run(2); // makes GEMM plans, then captures the graph
   const auto begin = std::chrono::steady_clock::now();
   run(kTimedMicroSteps);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
@@ -52,7 +52,7 @@ TuningQuestion question_of(const ModelOptions& options, const CudaModelOptions& 
   return {device, "batch_size", text.str()};
 }
 
-// The candidate that the answer names; 0 if it names none of them.
+// The cached candidate; 0 if the cache names none of them.
 int candidate_of(const std::optional<TuningAnswer>& answer, const std::vector<int>& candidates) {
   for (const int batch : candidates) {
     if (answer && answer->choice == std::to_string(batch)) return batch;
@@ -60,7 +60,7 @@ int candidate_of(const std::optional<TuningAnswer>& answer, const std::vector<in
   return 0;
 }
 
-// The largest sizes that fit into the device's free memory. Throws Error(device) if there is none.
+// The largest sizes that fit the device's free memory. Throws Error(device) if none fits.
 std::vector<int> candidates_for(const CudaDeviceInfo& device, ModelOptions options,
                                 const CudaModelOptions& cuda_options, int target, int max_batch_size) {
   const auto bytes_of = [&](int batch_size) {
@@ -73,7 +73,7 @@ std::vector<int> candidates_for(const CudaDeviceInfo& device, ModelOptions optio
   if (candidates.empty()) {
     throw Error(ExitCode::device,
                 "one sequence of this model needs " + format_bytes(static_cast<double>(bytes_of(1))) +
-                    " of GPU memory beside " + format_bytes(static_cast<double>(bytes_to_leave(device.free_bytes))) +
+                    " of GPU memory plus " + format_bytes(static_cast<double>(bytes_to_leave(device.free_bytes))) +
                     " for the libraries, and " + format_bytes(static_cast<double>(device.free_bytes)) + " are free",
                 "use --recompute block, a shorter --seq_len or a smaller --model");
   }
@@ -81,7 +81,7 @@ std::vector<int> candidates_for(const CudaDeviceInfo& device, ModelOptions optio
   return candidates;
 }
 
-// What was found out before; 0: nothing.
+// From the tuning store; 0: not cached.
 int remembered(const TuningQuestion& question, const CudaModelOptions& cuda_options,
                const std::vector<int>& candidates) {
   return candidate_of(TuningStore(cuda_options.plan_cache).recall(question), candidates);
@@ -89,8 +89,8 @@ int remembered(const TuningQuestion& question, const CudaModelOptions& cuda_opti
 
 } // namespace
 
-int plan_cuda_batch_size(const CudaDeviceInfo& device, const ModelOptions& options,
-                         const CudaModelOptions& cuda_options, int target, int max_batch_size) {
+int predict_cuda_batch_size(const CudaDeviceInfo& device, const ModelOptions& options,
+                            const CudaModelOptions& cuda_options, int target, int max_batch_size) {
   const std::vector<int> candidates = candidates_for(device, options, cuda_options, target, max_batch_size);
   if (cuda_options.deterministic) return candidates.front();
   const int known = remembered(question_of(options, cuda_options, candidates, device.name), cuda_options, candidates);

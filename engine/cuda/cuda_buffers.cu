@@ -1,4 +1,3 @@
-// The layout of device memory.
 #include "engine/cuda/cuda_buffers.h"
 
 #include <cuda_bf16.h>
@@ -18,7 +17,7 @@ struct Shape {
   int64_t stats; // B * NH * T
 };
 
-// What a block keeps besides x, whatever the precision: 18 bytes per channel and token.
+// Saved per block besides x, in BF16 and FP8: 18 bytes per channel and token.
 void take_kept(Arena& arena, BlockActivations& block, const Shape& shape) {
   const auto [R, C, stats] = shape;
   block.qkv = arena.take<bf16>(R * 3 * C, kKept);
@@ -51,9 +50,9 @@ void take_blocks(Arena& arena, std::vector<BlockActivations>& blocks, BlockActiv
   }
 }
 
-// Codes of the head, of a block's forward and of a block's backward are never alive together, unless blocks are
-// recomputed amid backward. Neither are the BF16 outputs of LayerNorm and GELU that a block needs which was told to
-// stay in BF16.
+// FP8 values of the head, of a block's forward and of a block's backward share memory: their lifetimes are disjoint,
+// except that Recompute::block runs a forward within backward. The BF16 outputs of LayerNorm and GELU, for blocks left
+// in BF16, share it too.
 void take_fp8_workspace(Arena& arena, CudaBuffers& b, BlockActivations& shared, const Shape& shape, int64_t chunk,
                         int64_t Vp, Recompute recompute) {
   const int64_t RC = shape.R * shape.C;
@@ -69,7 +68,8 @@ void take_fp8_workspace(Arena& arena, CudaBuffers& b, BlockActivations& shared, 
   f.h_final_t = arena.take<uint8_t>(RC, kShared);
   b.h_final = arena.take<bf16>(RC, kShared);
   b.logits = arena.take<bf16>(2 * chunk * Vp, kShared);
-  b.logits_rows = std::min(shape.R, 2 * chunk); // a BF16 head has the room of the codes too: the same sums as in BF16
+  b.logits_rows =
+      std::min(shape.R, 2 * chunk); // a BF16 head also uses the FP8 half: the same chunks and sums as in BF16
   f.dlogits = reinterpret_cast<uint8_t*>(b.logits + chunk * Vp);
   f.dlogits_t = f.dlogits + chunk * Vp;
   f.softmax_parts = arena.take<SoftmaxPart>(chunk * lm_head_parts_fp8(static_cast<int>(shape.C), static_cast<int>(Vp)),
@@ -118,15 +118,15 @@ void take_vectors(Arena& arena, CudaBuffers& b, const ParameterTable& table) {
 }
 
 void take_muon(Arena& arena, MuonBuffers& m, const ParameterTable& table, int sharers) {
-  const MuonRoom room = muon_room(muon_groups(table, {}, sharers, 0), sharers);
-  m.in = arena.take<bf16>(room.in, kShared);
-  m.out = arena.take<bf16>(room.out, kShared);
-  m.gram = arena.take<bf16>(room.gram, kShared);
-  m.poly = arena.take<bf16>(room.gram, kShared);
+  const MuonWorkspace size = muon_workspace(muon_groups(table, {}, sharers, 0), sharers);
+  m.in = arena.take<bf16>(size.in, kShared);
+  m.out = arena.take<bf16>(size.out, kShared);
+  m.gram = arena.take<bf16>(size.gram, kShared);
+  m.poly = arena.take<bf16>(size.gram, kShared);
   if (sharers > 1) m.flat = arena.take<bf16>(table.size(), kShared);
 }
 
-// Ranks have equal slices, but not equally much of them belongs to AdamW: room for the rank that has most.
+// Ranks have equal slices, but unequal parts of them belong to AdamW: the maximum over ranks.
 int64_t second_moments(const ParameterTable& table, bool sharded) {
   if (!sharded) return compact_size(second_moment_slices(table, whole(table)));
   int64_t most = 0;
@@ -135,7 +135,7 @@ int64_t second_moments(const ParameterTable& table, bool sharded) {
   return most;
 }
 
-// Everything that training touches and inference does not.
+// Buffers of training alone.
 void take_training(Arena& arena, CudaBuffers& b, const ModelOptions& options, const ParameterTable& table,
                    const Shape& shape, int64_t chunk, Recompute recompute, bool sharded) {
   const bool fp8 = options.precision == Precision::fp8;
@@ -153,7 +153,7 @@ void take_training(Arena& arena, CudaBuffers& b, const ModelOptions& options, co
   BlockActivations shared{};
   b.branch = arena.take<bf16>(RC, kShared);
   b.dx = arena.take<bf16>(RC, kShared);
-  b.dh = b.branch; // the head reads a row's branch before it writes its dh; in a block either one or the other lives
+  b.dh = b.branch; // disjoint lifetimes in a block; the head reads a row's branch before it writes its dh
   if (fp8) {
     take_fp8_workspace(arena, b, shared, shape, chunk, Vp, recompute);
   } else {
@@ -164,7 +164,7 @@ void take_training(Arena& arena, CudaBuffers& b, const ModelOptions& options, co
     if (recompute != Recompute::none) shared.gelu = arena.take<bf16>(4 * RC, kKept);
   }
   take_blocks(arena, b.blocks, shared, shape, recompute, fp8);
-  arena.skip_to_peak(); // what follows is alive in an update
+  arena.skip_to_peak(); // the buffers below are live during an update
 }
 
 // Forward only: one set of activations for all blocks.

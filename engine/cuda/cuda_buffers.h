@@ -1,4 +1,4 @@
-// Every device buffer of the model, carved out of one allocation whose size is known before it is made.
+// Every device buffer of the model, in one allocation whose size is computed first.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,10 +21,10 @@
 
 namespace gpt2 {
 
-// What backward reads of one block; R = B*T rows. A model that does not train keeps nothing: all blocks share one set.
-// BF16: 32 bytes per channel and token, 24 with Recompute::gelu (gelu is shared by all blocks), 2 with Recompute::block
-// (all but x are shared). FP8: 20, because LayerNorm's and GELU's outputs are made again, transposed, by the backward
-// kernels that hold their inputs anyway.
+// Activations of one block saved for backward; R = B*T rows. At inference all blocks share one set.
+// BF16: 32 bytes per channel and token, 24 with Recompute::gelu (all blocks share gelu), 2 with Recompute::block (all
+// but x are shared). FP8: 20, because the backward kernels recompute LayerNorm's and GELU's outputs, transposed, from
+// inputs that they read anyway.
 struct BlockActivations {
   bf16* x;              // (R, C) residual stream entering the block
   bf16* h1;             // (R, C) first LayerNorm's output
@@ -32,14 +32,14 @@ struct BlockActivations {
   bf16* o;              // (R, C) attention's output
   bf16* x_mid;          // (R, C) residual stream between attention and MLP
   bf16* h2;             // (R, C) second LayerNorm's output
-  bf16* pre;            // (R, 4C) before the GELU; in FP8 its room may hold GELU's codes and slopes (layers_cuda_fp8.h)
+  bf16* pre;            // (R, 4C) before the GELU; in FP8 it may hold GELU's FP8 values and slopes (layers_cuda_fp8.h)
   bf16* gelu;           // (R, 4C)
   float* stats;         // (B, NH, T) logsumexp of the scores
   float *mean1, *rstd1; // (R)
   float *mean2, *rstd2; // (R)
 };
 
-// FP8 codes, all but the weights reused by every block. The forward ones share memory with the backward ones.
+// FP8 values. Every block reuses all but the weights; forward and backward buffers share memory.
 struct Fp8Buffers {
   uint8_t* weights;   // flat, in the parameter table's layout
   uint8_t* weights_t; // each matrix transposed
@@ -54,33 +54,33 @@ struct Fp8Buffers {
   uint8_t* h_t;           // (C, R) LayerNorm's or attention's output
 
   uint8_t* h_final;             // (R, C)
-  uint8_t* h_final_t;           // one (C, chunk) after the other
+  uint8_t* h_final_t;           // (C, rows) for each chunk of rows
   uint8_t *dlogits, *dlogits_t; // (chunk, Vp), (Vp, chunk)
-  SoftmaxPart* softmax_parts;   // (chunk, parts of a row) of the logits; not used where their product makes none
+  SoftmaxPart* softmax_parts;   // (chunk, parts per row) of the logits; unused without the fused LM head
 
   Fp8Scales scales;
 };
 
-// Muon's matrices of one group, all BF16. They share memory with the activations, which are not alive in an update.
+// Muon's matrices of one group, BF16. They share memory with the activations, which are dead during an update.
 struct MuonBuffers {
-  bf16 *in, *out;    // stacks of matrices: this rank's, all
-  bf16 *gram, *poly; // (side, side) of each of this rank's
-  bf16* flat;        // u of all matrices, in the parameter table's layout; null unless ranks share the work
+  bf16 *in, *out;    // stacks of matrices: this rank's, all ranks'
+  bf16 *gram, *poly; // (side, side) for each of this rank's
+  bf16* flat;        // u of all matrices, in the parameter table's layout; null unless sharded
 };
 
 struct CudaBuffers {
   // Flat, in the parameter table's layout.
-  bf16* weights;       // what the forward pass reads
+  bf16* weights;       // read by the forward pass
   float* grad;         // of the sum over tokens
   uint8_t* decay_mask; // one byte per 256 elements
 
-  // The same, or, where ranks share the optimizer's state, this rank's slices alone.
+  // The same layout, or, with a sharded optimizer, this rank's slices alone.
   float* master;
   float* adam_m;
-  float* adam_v; // of second_moment_slices() alone
+  float* adam_v; // laid out by second_moment_slices()
 
-  // LayerNorm's vectors and the products' biases, which every rank then holds whole beside its slices of the master.
-  float* vectors; // null: the master is whole
+  // With a sharded optimizer: FP32 copies of all LayerNorm vectors and GEMM biases, on every rank.
+  float* vectors; // null: not sharded, the master has them
   int64_t vectors_count;
   std::unordered_map<int64_t, int64_t> vectors_at; // by the tensor's offset
 
@@ -94,15 +94,15 @@ struct CudaBuffers {
   // Reused by every block.
   bf16* branch; // (R, C) output of attention's or the MLP's projection
   bf16* dx;     // (R, C) gradient of the residual stream
-  bf16* dh;     // (R, C) gradient of a LayerNorm's output or of attention's; the same memory as branch
+  bf16* dh;     // (R, C) gradient of a LayerNorm's or attention's output; aliases branch
   bf16* dwide;  // (R, 4C) gradient of the MLP's hidden layer, or of QKV
 
   bf16* logits;         // (logits_rows, Vp) of a BF16 head, (chunk, Vp) of an FP8 one: logits, then their gradient
-  int64_t logits_rows;  // which a BF16 head takes at a time
+  int64_t logits_rows;  // rows per chunk of a BF16 head
   float* losses;        // (R)
   int32_t* inputs;      // (R)
   int32_t* targets;     // (R)
-  int64_t* first_token; // (1) its position in the step, over all micro-batches and ranks: a key of the rounding
+  int64_t* first_token; // (1) its position in the step, over all micro-batches and ranks: keys stochastic rounding
   StepScalars* step;
   GuardState* guard;
 
@@ -110,13 +110,13 @@ struct CudaBuffers {
   MuonBuffers muon; // zero unless the optimizer is Muon
 };
 
-// Rows of logits in memory at a time. Each chunk re-reads and re-writes the FP32 gradient of wte, 8 Vp C bytes or 0.07
-// ms at 124M, against 2.6 ms of BF16 products for 8,192 rows; in FP8 logits and gradients take 4 bytes each instead of
-// 2, and 4,096 rows keep the whole head inside the memory that the blocks' backward needs anyway.
+// Rows of logits per chunk. Each chunk re-reads and re-writes the FP32 gradient of wte: 8 Vp C bytes or 0.07 ms at
+// 124M, against 2.6 ms of BF16 GEMMs for 8,192 rows. In FP8 a logit and its gradients take 4 bytes instead of 2, and
+// 4,096 rows keep the head within the memory of the blocks' backward.
 constexpr int64_t logits_chunk(Precision precision) { return precision == Precision::fp8 ? 4096 : 8192; }
 static_assert(logits_chunk(Precision::bf16) == 2 * logits_chunk(Precision::fp8)); // see take_fp8_workspace
 
-// sharded: the optimizer's state of one of the table's ranks.
+// sharded: optimizer state for one of the table's ranks alone.
 CudaBuffers lay_out(Arena& arena, const ModelOptions& options, const ParameterTable& table, Recompute recompute,
                     bool sharded);
 

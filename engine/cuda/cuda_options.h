@@ -8,21 +8,21 @@
 
 namespace gpt2 {
 
-// Activations made again in the backward pass instead of kept.
+// Activations recomputed in the backward pass instead of saved.
 enum class Recompute { none, gelu, block };
 
 struct CudaModelOptions {
-  int device = 0;             // as CUDA counts
-  int compute_capability = 0; // of a GPU that is only planned for; 0: that of `device`
+  int device = 0;             // CUDA's index
+  int compute_capability = 0; // of a dry run's GPU; 0: that of `device`
   bool deterministic = false;
   bool cuda_graph = true;
   Recompute recompute = Recompute::none;
   AttentionKind attention = AttentionKind::automatic;
-  std::string plan_cache;    // file of tuned plans; empty: none
-  SharingOptions sharing;    // of several ranks
+  std::string plan_cache;    // file of tuned GEMM plans; empty: none
+  SharingOptions sharing;    // several ranks
   bool share_device = false; // several ranks may use one GPU
-  std::string timeline;      // file for a trace of what two steps do on which stream; empty: none
-  bool fuse_gelu = true;     // BF16: GELU in the product's epilogue (cuBLASLt) instead of a kernel of its own
+  std::string timeline;      // file for a trace of two steps by stream; empty: none
+  bool fuse_gelu = true;     // BF16: GELU in cuBLASLt's epilogue instead of a separate kernel
 };
 
 } // namespace gpt2

@@ -13,7 +13,7 @@ CudaRanks::CudaRanks(RankGroup& group, CudaStream& compute, const SharingOptions
       table_(table),
       b_(b),
       cuda_(compute.device,
-            CudaStream::Priority::high), // the others wait for what is sent, and products leave it little room
+            CudaStream::Priority::high), // other ranks wait for the data, and GEMMs leave few SMs free
       communicator_(group, cuda_,
                     sharing.grad_exchange == GradExchange::bf16 ? table.largest_bucket() / group.ranks() : 0),
       arrived_(table.buckets().size()),
@@ -24,18 +24,18 @@ CudaRanks::CudaRanks(RankGroup& group, CudaStream& compute, const SharingOptions
     if (tensor.cols > 0) continue;
     longest_ = std::max(longest_, tensor.count());
     for (const OwnedSlice& slice : table.shard(group.rank())) {
-      const TensorPiece segment = piece_of(tensor, slice);
+      const TensorSlice segment = slice_of(tensor, slice);
       if (segment.count == 0) continue;
       segments.push_back(
           {.from = segment.at, .to = b.vectors_at.at(tensor.offset) + segment.begin, .count = segment.count});
     }
   }
-  owned_pieces_ = static_cast<int>(segments.size());
+  owned_segments_ = static_cast<int>(segments.size());
   for (const ParameterTensor& tensor : table.tensors()) {
     if (tensor.cols > 0) continue;
     segments.push_back({.from = b.vectors_at.at(tensor.offset), .to = tensor.offset, .count = tensor.count()});
   }
-  all_pieces_ = static_cast<int>(segments.size()) - owned_pieces_;
+  vector_segments_ = static_cast<int>(segments.size()) - owned_segments_;
   copy_to_device(cuda_.stream, reinterpret_cast<Segment*>(segments_.data()), std::span<const Segment>(segments));
 }
 
@@ -64,13 +64,13 @@ void CudaRanks::join() {
 
 // ---- between norm and verdict ----
 
-void CudaRanks::add_up(StepSums* sums) {
+void CudaRanks::all_reduce_sum(StepSums* sums) {
   after_compute();
   communicator_.all_reduce_sum(&sums->loss, sizeof(StepSums) / sizeof(double));
   join();
 }
 
-void CudaRanks::maximise(uint32_t* amaxes, int64_t count) {
+void CudaRanks::all_reduce_max(uint32_t* amaxes, int64_t count) {
   after_compute();
   communicator_.all_reduce_max(amaxes, count);
   join();
@@ -96,7 +96,7 @@ void CudaRanks::gather(void* buffer, int64_t bytes) {
   join();
 }
 
-void CudaRanks::add_up(UpdateSquares* updates) {
+void CudaRanks::all_reduce_sum(UpdateSquares* updates) {
   after_compute();
   communicator_.all_reduce_sum(&updates->matrices, sizeof(UpdateSquares) / sizeof(double));
   join();
@@ -104,37 +104,37 @@ void CudaRanks::add_up(UpdateSquares* updates) {
 
 // ---- weights ----
 
-void CudaRanks::begin_sharing() { after_compute(); }
+void CudaRanks::begin_gather() { after_compute(); }
 
-// Each vector has one owner or, where a slice ends within it, two: all others add zeros.
-void CudaRanks::share_vectors() {
+// Each vector has one owner, or two where a slice ends within it; the other ranks add zeros.
+void CudaRanks::gather_vectors() {
   const auto recorded = span("gather vectors");
   auto* const segments = reinterpret_cast<const Segment*>(segments_.data());
   CUDA_CHECK(cudaMemsetAsync(b_.vectors, 0, static_cast<size_t>(b_.vectors_count) * sizeof(float), cuda_.stream));
   copy_segments(
       cuda_,
       CopySegments<float>{
-          .out = b_.vectors, .in = b_.master, .segments = segments, .count = owned_pieces_, .longest = longest_});
+          .out = b_.vectors, .in = b_.master, .segments = segments, .count = owned_segments_, .longest = longest_});
   communicator_.all_reduce_sum(b_.vectors, b_.vectors_count);
   copy_segments(cuda_, CopySegments<bf16>{.out = b_.weights,
                                           .in = b_.vectors,
-                                          .segments = segments + owned_pieces_,
-                                          .count = all_pieces_,
+                                          .segments = segments + owned_segments_,
+                                          .count = vector_segments_,
                                           .longest = longest_});
 }
 
-void CudaRanks::share_weights(const Bucket& bucket) {
+void CudaRanks::gather_weights(const Bucket& bucket) {
   const auto recorded = span("gather BF16");
   communicator_.all_gather(b_.weights + bucket.offset,
                            bucket.count / communicator_.ranks() * static_cast<int64_t>(sizeof(bf16)));
 }
 
-void CudaRanks::share_codes(const Bucket& bucket) {
+void CudaRanks::gather_fp8_weights(const Bucket& bucket) {
   const auto recorded = span("gather E4M3");
   communicator_.all_gather(b_.fp8.weights + bucket.offset, bucket.count / communicator_.ranks());
 }
 
-void CudaRanks::arrived(int bucket) { arrived_[static_cast<size_t>(bucket)].record(cuda_.stream); }
+void CudaRanks::record_arrival(int bucket) { arrived_[static_cast<size_t>(bucket)].record(cuda_.stream); }
 void CudaRanks::await(int bucket) {
   if (sharded()) arrived_[static_cast<size_t>(bucket)].hold_across_graphs(compute_.stream);
 }
@@ -143,12 +143,12 @@ void CudaRanks::await_all() {
   for (const Event& event : arrived_) event.hold_across_graphs(compute_.stream);
 }
 
-void CudaRanks::wait_until_here() {
+void CudaRanks::wait_for_stream() {
   done_.record(cuda_.stream);
   communicator_.wait(done_, done_);
 }
 
-// ---- this rank's own time ----
+// ---- this rank's time without waiting for others ----
 
 void CudaRanks::begin_own_work() { own_begin_.record_across_graphs(compute_.stream); }
 void CudaRanks::end_own_work() { own_end_.record_across_graphs(compute_.stream); }

@@ -1,4 +1,4 @@
-// Sinks and tensors by name, and the recipe's way to the device and back.
+// FP8 outputs and tensors by name; upload and download of the recipe.
 #include "engine/cuda/fp8_scaler.h"
 
 #include <bit>
@@ -9,9 +9,8 @@ namespace gpt2 {
 
 namespace {
 
-Fp8Statistics metering_in(Fp8Pass pass) {
-  const bool leaves_a_trace = pass == Fp8Pass::training || pass == Fp8Pass::calibrating;
-  return leaves_a_trace ? Fp8Statistics::all : Fp8Statistics::none;
+Fp8Statistics statistics_in(Fp8Pass pass) {
+  return pass == Fp8Pass::training || pass == Fp8Pass::calibrating ? Fp8Statistics::all : Fp8Statistics::none;
 }
 
 } // namespace
@@ -32,69 +31,69 @@ void Fp8Scaler::leave_in_bf16(int layer) {
   upload_formats();
 }
 
-void Fp8Scaler::rest(bool resting) {
-  recipe_.rest(resting);
+void Fp8Scaler::set_inactive(bool inactive) {
+  recipe_.set_inactive(inactive);
   upload_formats();
 }
 
-// ---- what products read ----
+// ---- GEMM operands ----
 
-Fp8Tensor Fp8Scaler::tensor(const LinearLayer& layer, Fp8Role role, const uint8_t* codes) const {
+Fp8Tensor Fp8Scaler::tensor(const LinearLayer& layer, Fp8Role role, const uint8_t* data) const {
   const int at = id(layer, role);
-  return {.data = codes, .format = recipe_.format(at), .meta = scales_.metas + at};
+  return {.data = data, .format = recipe_.format(at), .meta = scales_.metas + at};
 }
 
-Fp8Tensor Fp8Scaler::activation_for_weight_gradient(const LinearLayer& layer, const uint8_t* codes) const {
-  return tensor(layer, recipe_.activation_copy() ? Fp8Role::act_t : Fp8Role::act, codes);
+Fp8Tensor Fp8Scaler::activation_for_weight_gradient(const LinearLayer& layer, const uint8_t* data) const {
+  return tensor(layer, recipe_.activation_copy() ? Fp8Role::act_t : Fp8Role::act, data);
 }
 
-// ---- what producers write ----
+// ---- outputs of producer kernels ----
 
-Fp8Output Fp8Scaler::sink(int id, Fp8Codes codes, Fp8Statistics statistics) const {
-  return {.data = codes.data,
-          .transposed = codes.transposed,
+Fp8Output Fp8Scaler::output(int id, Fp8Values values, Fp8Statistics statistics) const {
+  return {.data = values.data,
+          .transposed = values.transposed,
           .format = recipe_.format(id),
           .meta = scales_.metas + id,
           .amax = scales_.amaxes + id,
           .statistics = statistics};
 }
 
-Fp8Output Fp8Scaler::sink(const LinearLayer& layer, Fp8Role role, Fp8Codes codes, Fp8Pass pass) const {
-  return sink(id(layer, role), codes, metering_in(pass));
+Fp8Output Fp8Scaler::output(const LinearLayer& layer, Fp8Role role, Fp8Values values, Fp8Pass pass) const {
+  return output(id(layer, role), values, statistics_in(pass));
 }
 
-Fp8Output Fp8Scaler::measuring_sink(const LinearLayer& layer, Fp8Role role, Fp8Codes codes) const {
-  Fp8Output measuring = sink(id(layer, role), codes, Fp8Statistics::amax_only);
-  measuring.amax = scales_.measured + id(layer, role);
-  return measuring;
+Fp8Output Fp8Scaler::amax_output(const LinearLayer& layer, Fp8Role role, Fp8Values values) const {
+  Fp8Output amax_only = output(id(layer, role), values, Fp8Statistics::amax_only);
+  amax_only.amax = scales_.measured + id(layer, role);
+  return amax_only;
 }
 
-// Ranks see different tokens and must take the same scale. What is only read takes its own: samples are rank 0's
-// alone, and the others would not answer.
-void Fp8Scaler::take_scale(const LinearLayer& layer, Fp8Role role, Fp8Pass pass) const {
-  if (ranks_ && pass != Fp8Pass::reading) ranks_->maximise(scales_.measured + id(layer, role), 1);
+// Ranks have different tokens and need one scale: all-reduce the amax. Not at inference: rank 0 samples alone, and the
+// other ranks would not take part.
+void Fp8Scaler::set_current_scale(const LinearLayer& layer, Fp8Role role, Fp8Pass pass) const {
+  if (ranks_ && pass != Fp8Pass::inference) ranks_->all_reduce_max(scales_.measured + id(layer, role), 1);
   fp8_set_current_scale(cuda_, scales_,
                         {.id = id(layer, role),
                          .shared = role == Fp8Role::act && recipe_.activation_copy(),
-                         .noted = metering_in(pass) == Fp8Statistics::all});
+                         .noted = statistics_in(pass) == Fp8Statistics::all});
 }
 
-Fp8Output Fp8Scaler::made_again(const LinearLayer& layer, uint8_t* transposed, Fp8Pass pass) const {
+Fp8Output Fp8Scaler::recomputed_output(const LinearLayer& layer, uint8_t* transposed, Fp8Pass pass) const {
   const bool copy = recipe_.activation_copy();
-  return sink(id(layer, copy ? Fp8Role::act_t : Fp8Role::act), {nullptr, transposed},
-              copy ? metering_in(pass) : Fp8Statistics::none);
+  return output(id(layer, copy ? Fp8Role::act_t : Fp8Role::act), {nullptr, transposed},
+                copy ? statistics_in(pass) : Fp8Statistics::none);
 }
 
-Fp8Output Fp8Scaler::dlogits(const LinearLayer& lm_head, Fp8Codes codes) const {
-  return sink(id(lm_head, Fp8Role::grad), codes, Fp8Statistics::none);
+Fp8Output Fp8Scaler::dlogits(const LinearLayer& lm_head, Fp8Values values) const {
+  return output(id(lm_head, Fp8Role::grad), values, Fp8Statistics::none);
 }
 
 // ---- the state machine ----
 
 bool Fp8Scaler::begin_step() {
-  const bool rested = recipe_.resting();
+  const bool was_inactive = recipe_.inactive();
   recipe_.begin_step();
-  if (recipe_.resting() == rested) return false;
+  if (recipe_.inactive() == was_inactive) return false;
   upload();
   return true;
 }
@@ -132,7 +131,7 @@ void Fp8Scaler::download() {
   const auto count = static_cast<size_t>(scales_.count);
   std::vector<Fp8TensorMeta> metas(count), seen(count);
   std::vector<uint32_t> amaxes(count);
-  std::vector<float> history(recipe_.histories().size()), in_force(count);
+  std::vector<float> history(recipe_.histories().size()), scales(count);
   int64_t applied = 0;
   copy_to_host(cuda_.stream, std::span(metas), scales_.metas);
   copy_to_host(cuda_.stream, std::span(seen), scales_.seen);
@@ -140,17 +139,17 @@ void Fp8Scaler::download() {
   copy_to_host(cuda_.stream, std::span(history), scales_.history);
   copy_to_host(cuda_.stream, std::span(&applied, 1), scales_.applied_steps);
   for (size_t at = 0; at < count; ++at) {
-    in_force[at] = metas[at].scale;
+    scales[at] = metas[at].scale;
     const Fp8Counts counts{.amax = std::bit_cast<float>(amaxes[at]),
                            .values = 0,
                            .saturated = static_cast<int64_t>(seen[at].saturated),
                            .flushed = static_cast<int64_t>(seen[at].flushed) * kFlushedSample};
     recipe_.adopt_counts(static_cast<int>(at), counts, seen[at].scale);
   }
-  recipe_.adopt(in_force, history, applied);
+  recipe_.adopt(scales, history, applied);
 }
 
-// Counts become shares of a tensor's elements over all micro-batches of the step.
+// Turns counts into shares of a tensor's elements over all micro-batches of the step.
 std::vector<Fp8TensorStats> Fp8Scaler::stats(const GPT2Config& config, const GPT2Offsets& at, int64_t step_tokens,
                                              int weight_parts) {
   download();

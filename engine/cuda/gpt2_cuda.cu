@@ -1,9 +1,8 @@
-// GPT-2 on one GPU: forward and backward in the order of the paper, one line an operation. The blocks and the head are
-// here in BF16 and in gpt2_cuda_fp8.cu with their matrix products in FP8; a model may have blocks of both kinds.
+// GPT-2 on one GPU: forward and backward, one line per operation. This file has the BF16 blocks and head,
+// gpt2_cuda_fp8.cu those with FP8 GEMMs; a model may mix blocks of both kinds.
 //
-// R = B T rows (tokens), C channels, Vp the padded vocabulary. An operation is named output first, then its inputs,
-// then the layer whose parameters it uses; layers_cuda.cu turns it into a kernel's arguments. The pass says what FP8
-// blocks may do to their scales.
+// R = B T rows (tokens), C channels, Vp padded vocabulary. Arguments: output, inputs, then the layer with its
+// parameters; layers_cuda.cu launches the kernels.
 #include <cuda_bf16.h>
 
 #include <algorithm>
@@ -64,17 +63,17 @@ LayerNormLayer GPT2Cuda::final_layernorm_layer(int64_t row) const {
 
 // ---- forward ----
 
-// Up to the last block's x_mid and branch; the final LayerNorm, which adds them, belongs to the head.
+// Up to the last block's x_mid and branch; the head's LayerNorm adds them.
 void GPT2Cuda::forward(int B, int T, Fp8Pass pass, Exchange exchange) {
   const int64_t R = static_cast<int64_t>(B) * T;
-  const bool fetches = ranks_ && exchange != Exchange::none;
-  if (fetches) {
+  const bool awaits_weights = ranks_ && exchange != Exchange::none;
+  if (awaits_weights) {
     ranks_->await(ParameterTable::kEmbeddings);
     ranks_->begin_own_work();
   }
   embedding_.forward(b_.blocks[0].x, B, T); // wte[token] + wpe[position]
   for (int layer = 0; layer < config_.layers; ++layer) {
-    if (fetches) ranks_->await(ParameterTable::block_bucket(layer));
+    if (awaits_weights) ranks_->await(ParameterTable::block_bucket(layer));
     const Timeline::Span span(timeline_.get(), cuda_.stream, "compute", "forward " + std::to_string(layer));
     enter_block(layer, R, pass);
     if (fp8_block(layer))
@@ -93,14 +92,14 @@ void GPT2Cuda::enter_block(int layer, int64_t R, Fp8Pass pass) {
     norms_.forward(b_.blocks[layer].h1, block.ln1, R);
 }
 
-// From h1 to the MLP's output, which stays in b_.branch for the next residual add.
+// From h1 to the MLP's output in b_.branch; the next LayerNorm adds it to the residual stream.
 void GPT2Cuda::block_forward(int layer, int B, int T) {
   const BlockLayers block = block_layers(layer);
   const BlockActivations& a = b_.blocks[layer];
   const int64_t R = static_cast<int64_t>(B) * T;
 
   linears_.forward(a.qkv, a.h1, block.qkv, R); // (R, C) -> (R, 3C)
-  if (keeping_) keep(layer, keeping_->cache, keeping_->places);
+  if (prefill_cache_) append_to_cache(layer, prefill_cache_->cache, prefill_cache_->slots);
   attention_.forward(a, B, T);                                           // qkv (B, T, 3, NH, HS) -> o (B, T, NH, HS)
   linears_.forward(b_.branch, a.o, block.proj, R);                       // (R, C) -> (R, C)
   norms_.forward(a.h2, block.ln2, R);                                    // x_mid = x + branch; h2 = LayerNorm(x_mid)
@@ -108,7 +107,7 @@ void GPT2Cuda::block_forward(int layer, int B, int T) {
   linears_.forward(b_.branch, a.gelu, block.fcproj, R);                  // (R, 4C) -> (R, C)
 }
 
-// ---- LM head: a chunk of logits at a time, its gradient taken at once; the full logits never exist ----
+// ---- LM head: logits and their gradient one chunk of rows at a time; the full logits never exist ----
 
 void GPT2Cuda::head(int64_t R, bool backward) {
   const LinearLayer lm_head = lm_head_layer();
@@ -126,15 +125,15 @@ void GPT2Cuda::head(int64_t R, bool backward) {
 
 // ---- backward ----
 
-// From dh, the gradient of the final LayerNorm's output, down the residual stream: dx is its gradient all the way.
+// From dh, the gradient of the final LayerNorm's output; dx is the gradient of the residual stream throughout.
 void GPT2Cuda::backward(int B, int T, Fp8Pass pass, Exchange exchange) {
   const int64_t R = static_cast<int64_t>(B) * T;
-  const bool contributes = ranks_ && exchange == Exchange::contributing;
+  const bool reduces = ranks_ && exchange == Exchange::reduce_gradients;
   if (fp8_block(config_.layers - 1))
     fp8_->layers.norms.gradient(b_.dx, {b_.fp8.dx, b_.fp8.dx_t}, nullptr, b_.dh, final_layernorm_layer(), R, pass);
   else
     norms_.gradient(b_.dx, b_.dh, final_layernorm_layer(), R);
-  if (contributes) ranks_->reduce(ParameterTable::block_bucket(config_.layers)); // the final LayerNorm's own
+  if (reduces) ranks_->reduce(ParameterTable::block_bucket(config_.layers)); // the final LayerNorm
   for (int layer = config_.layers - 1; layer >= 0; --layer) {
     {
       const Timeline::Span span(timeline_.get(), cuda_.stream, "compute", "backward " + std::to_string(layer));
@@ -143,20 +142,20 @@ void GPT2Cuda::backward(int B, int T, Fp8Pass pass, Exchange exchange) {
         block_backward_fp8(layer, B, T, pass);
       } else {
         block_backward(layer, B, T);
-        hand_down(layer, R, pass);
+        quantize_dx_for_block_below(layer, R, pass);
       }
     }
-    if (contributes) ranks_->reduce(ParameterTable::block_bucket(layer));
+    if (reduces) ranks_->reduce(ParameterTable::block_bucket(layer));
   }
   embedding_.gradient(b_.dx, B, T);
-  if (!contributes) return;
+  if (!reduces) return;
   ranks_->end_own_work();
-  ranks_->reduce(ParameterTable::kEmbeddings); // last: the LM head began it, the embedding has just ended it
+  ranks_->reduce(ParameterTable::kEmbeddings); // last: gradients of the LM head and the embedding
   ranks_->join();
 }
 
-// Enters with dx, the gradient of the residual stream after the block, whose column sums (the bias gradient of the last
-// projection) the LayerNorm above has taken; leaves with dx of the stream before it.
+// In: dx of the residual stream after the block; the LayerNorm above has computed its column sums, fcproj's bias
+// gradient. Out: dx of the stream before the block.
 void GPT2Cuda::block_backward(int layer, int B, int T) {
   const BlockLayers block = block_layers(layer);
   const BlockActivations& a = b_.blocks[layer];
@@ -178,32 +177,32 @@ void GPT2Cuda::block_backward(int layer, int B, int T) {
   norms_.gradient(b_.dx, b_.dh, block.ln1, R);             // dx += ...; bias gradient of the fcproj below
 }
 
-// Makes again what backward reads of the block and forward did not keep. Of the gradients only dx is alive here: dh
-// shares its memory with the branch.
+// Recomputes the activations of the block that backward reads and forward did not save. Of the gradients only dx is
+// live here: dh aliases the branch.
 void GPT2Cuda::recompute(int layer, int B, int T) {
   const BlockLayers block = block_layers(layer);
   const BlockActivations& a = b_.blocks[layer];
   const int64_t R = static_cast<int64_t>(B) * T;
-  const bool only_x = recompute_ == Recompute::block && layer != config_.layers - 1; // the last block's are still there
-  const bool among_fp8 = fp8_ != nullptr; // FP8's memory never keeps LayerNorm's and GELU's outputs
+  const bool only_x = recompute_ == Recompute::block && layer != config_.layers - 1; // the last block's are valid
+  const bool among_fp8 = fp8_ != nullptr; // an FP8 model never saves LayerNorm's and GELU's outputs
 
   if (fp8_block(layer)) {
     if (!only_x) return;
-    fp8_->layers.norms.forward(b_.fp8.h, block.ln1.again(), R, Fp8Pass::recomputing);
+    fp8_->layers.norms.forward(b_.fp8.h, block.ln1.without_add(), R, Fp8Pass::recomputing);
     return block_forward_fp8(layer, B, T, Fp8Pass::recomputing);
   }
-  if (only_x || among_fp8) norms_.forward(a.h1, block.ln1.again(), R);
+  if (only_x || among_fp8) norms_.forward(a.h1, block.ln1.without_add(), R);
   if (only_x) return block_forward(layer, B, T);
-  if (among_fp8) norms_.forward(a.h2, block.ln2.again(), R);
+  if (among_fp8) norms_.forward(a.h2, block.ln2.without_add(), R);
   if (among_fp8 && fuses_gelu())
     linears_.forward_gelu(a.gelu, a.pre, a.h2, block.fc, R, true);
   else if (among_fp8 || recompute_ == Recompute::gelu)
     linears_.gelu(a.gelu, a.pre, R);
 }
 
-// What makes GELU's output again for backward is our kernel, whose bits are not those of cuBLASLt's epilogue: forward
-// then uses our kernel too. Not so before FP8 begins: those few steps take the product twice, and have all the bits of
-// a run in BF16, so that an FP8 run begins where BF16 would be.
+// Where backward recomputes GELU with our kernel, forward uses it too: cuBLASLt's epilogue has other bits. Exception:
+// within --fp8_bf16_steps recompute() runs the whole fused GEMM again, so that these steps equal a BF16 run bit for
+// bit.
 bool GPT2Cuda::fuses_gelu() const { return fuse_gelu_ && recompute_ != Recompute::gelu && (!fp8_ || before_fp8()); }
 
 } // namespace gpt2

@@ -14,42 +14,41 @@ namespace gpt2 {
 
 struct CudaDeviceInfo {
   bool usable = false;
-  std::string why_not;        // one line for the user when it is not usable
+  std::string why_not;        // one line for the user unless usable
   std::string name;           // "NVIDIA H200"
   int compute_capability = 0; // 90 for Hopper
   int64_t free_bytes = 0;
-  std::string uuid; // the same whatever CUDA_VISIBLE_DEVICES calls it
+  std::string uuid; // independent of CUDA_VISIBLE_DEVICES
 };
 
-// Without a driver or a GPU, usable is false and why_not says why. Throws Error(device) only for a usable GPU for which
-// this program was not compiled: training on the CPU instead would not be what anybody wants.
+// Without a driver or a GPU, usable is false. Throws Error(device) for a usable GPU for which this program was not
+// compiled: no silent fallback to the CPU.
 CudaDeviceInfo probe_cuda_device(int device);
 
-// Multiplies once in FP8 in each of the three ways that training needs. Empty if that works, else why not.
+// Runs the three FP8 GEMMs of a linear layer. Empty if they work, else the error.
 std::string fp8_refusal(int device);
 
 int cuda_device_count();             // 0 without a driver
 int cuda_runtime_version();          // 13000 for CUDA 13.0
 std::string cuda_library_versions(); // "cuBLASLt 13.1.0, NCCL 2.28.3"
 
-// Throws Error(device) if the memory does not suffice, saying what to change.
+// Throws Error(device) with a hint if the model does not fit.
 std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaModelOptions& cuda_options);
 
-// One of the ranks of `group`, which must outlive it. Every rank makes its own at the same time; rank 0 tunes, and
-// hands the plans to the others.
+// The model of one rank. Collective over `group`, which must outlive it; rank 0 tunes and broadcasts the GEMM plans.
 std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaModelOptions& cuda_options,
                                        RankGroup& group);
 
-// Device memory that such a model takes in one process, before anything is allocated.
+// Device memory of such a model in one process, computed without allocating.
 int64_t cuda_model_bytes(const ModelOptions& options, const CudaModelOptions& cuda_options);
-// The same by purpose, of one of so many ranks. Needs no GPU. Throws Error(usage) for shapes that no GPU here takes.
+// The same by purpose, for one of `ranks` ranks. Needs no GPU. Throws Error(usage) for shapes without GPU kernels.
 std::vector<MemoryLine> cuda_model_memory(const ModelOptions& options, const CudaModelOptions& cuda_options, int ranks);
 
-// The micro-batch that trains fastest among the divisors of `target` sequences that fit, measured in a few seconds and
-// remembered beside the plans. Deterministic runs take the largest that fits, without timing.
+// The fastest micro-batch among the divisors of `target` sequences that fit: timed in a few seconds, cached next to the
+// GEMM plans. Deterministic runs take the largest that fits, without timing.
 int choose_cuda_batch_size(ModelOptions options, const CudaModelOptions& cuda_options, int target, int max_batch_size);
-// What it would answer on `device` without timing: what is remembered, else the largest that fits. Needs no GPU.
-int plan_cuda_batch_size(const CudaDeviceInfo& device, const ModelOptions& options,
-                         const CudaModelOptions& cuda_options, int target, int max_batch_size);
+// The same without timing, for a dry run: the cached answer, else the largest that fits. Needs no GPU.
+int predict_cuda_batch_size(const CudaDeviceInfo& device, const ModelOptions& options,
+                            const CudaModelOptions& cuda_options, int target, int max_batch_size);
 
 } // namespace gpt2

@@ -1,5 +1,5 @@
-// Reading one token more on a GPU: the passes of gpt2_cuda.cu with attention over what was kept. Up to kMaxDecodeRows
-// rows a block is six kernels, each with all that stands around its product; beyond, cuBLASLt multiplies.
+// Decoding on a GPU: the forward pass of gpt2_cuda.cu with attention over the KV cache. Up to kMaxDecodeRows rows a
+// block is six kernels that fuse everything around their GEMM; with more rows it uses cuBLASLt.
 #include <cuda_bf16.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace gpt2 {
 namespace {
 
-// A step always has all rows, so that one captured graph serves every call: rows without a token read token 0 into the
+// A step always has all rows, so that one captured graph serves every call: rows without a token write token 0 into the
 // cache's spare row.
 class DecoderCuda final : public Decoder {
  public:
@@ -22,22 +22,22 @@ class DecoderCuda final : public Decoder {
         model_(model),
         stream_(model.backend().stream),
         cache_(model.config(), rows, positions),
-        prompt_places_(2 * sizeof(int32_t) * static_cast<size_t>(positions)),
+        prompt_slots_(2 * sizeof(int32_t) * static_cast<size_t>(positions)),
         inputs_(3 * sizeof(int32_t) * static_cast<size_t>(rows)),
         staged_(3 * static_cast<size_t>(rows)),
         logits_(static_cast<size_t>(rows) * static_cast<size_t>(model.config().padded_vocab)),
         likely_(sizeof(TokenLogit) * static_cast<size_t>(rows) * kMaxTopK),
-        likely_here_(static_cast<size_t>(rows) * kMaxTopK) {
-    std::vector<int32_t> counting(static_cast<size_t>(positions));
-    std::iota(counting.begin(), counting.end(), 0);
-    copy_to_device<int32_t>(stream_, prompt_positions(), counting);
+        likely_host_(static_cast<size_t>(rows) * kMaxTopK) {
+    std::vector<int32_t> all_positions(static_cast<size_t>(positions));
+    std::iota(all_positions.begin(), all_positions.end(), 0);
+    copy_to_device<int32_t>(stream_, prompt_positions(), all_positions);
   }
 
  private:
-  int32_t* prompt_rows() const { return reinterpret_cast<int32_t*>(prompt_places_.data()); }
+  int32_t* prompt_rows() const { return reinterpret_cast<int32_t*>(prompt_slots_.data()); }
   int32_t* prompt_positions() const { return prompt_rows() + positions(); }
-  int32_t* tokens() const { return reinterpret_cast<int32_t*>(inputs_.data()); } // (rows), then their places
-  TokenSlots places() const { return {tokens() + rows(), tokens() + 2 * rows(), rows()}; }
+  int32_t* tokens() const { return reinterpret_cast<int32_t*>(inputs_.data()); } // (rows), then their slots
+  TokenSlots slots() const { return {tokens() + rows(), tokens() + 2 * rows(), rows()}; }
 
   void read_prompts(std::span<const RowTokens> prompts, std::span<float> logits) override {
     const auto vocab = static_cast<size_t>(config().vocab);
@@ -70,10 +70,10 @@ class DecoderCuda final : public Decoder {
                                     .vocab = config().vocab,
                                     .padded_vocab = config().padded_vocab});
     const auto per_row = static_cast<size_t>(count);
-    copy_to_host(stream_, std::span(likely_here_.get(), static_cast<size_t>(rows()) * per_row),
+    copy_to_host(stream_, std::span(likely_host_.get(), static_cast<size_t>(rows()) * per_row),
                  static_cast<const TokenLogit*>(likely));
     for (size_t i = 0; i < next.size(); ++i) {
-      const TokenLogit* const row = likely_here_.get() + static_cast<size_t>(next[i].row) * per_row;
+      const TokenLogit* const row = likely_host_.get() + static_cast<size_t>(next[i].row) * per_row;
       std::copy_n(row, per_row, likeliest.begin() + static_cast<std::ptrdiff_t>(i * per_row));
     }
   }
@@ -92,100 +92,102 @@ class DecoderCuda final : public Decoder {
     }
   }
 
-  // The first time without a graph: products choose their plans then.
+  // The first step runs eagerly: GEMMs choose their plans.
   void run_step(std::span<const RowToken> next) {
     stage(next);
     CUDA_CHECK(cudaMemcpyAsync(tokens(), staged_.get(), 3 * sizeof(int32_t) * static_cast<size_t>(rows()),
                                cudaMemcpyHostToDevice, stream_));
     if (!warm_) {
-      model_.decode(cache_, tokens(), places());
+      model_.decode(cache_, tokens(), slots());
       warm_ = true;
       return;
     }
-    if (!graph_) graph_.capture(stream_, [this] { model_.decode(cache_, tokens(), places()); });
+    if (!graph_) graph_.capture(stream_, [this] { model_.decode(cache_, tokens(), slots()); });
     graph_.launch(stream_);
   }
 
   GPT2Cuda& model_;
   const cudaStream_t stream_;
   const KeyValueCacheCuda cache_;
-  const DeviceMemory prompt_places_; // (2, positions): the row of a prompt's tokens, and 0, 1, 2, ...
-  const DeviceMemory inputs_;        // (3, rows): tokens, rows, positions of a step
-  const Pinned<int32_t> staged_;     // the same on its way
-  const Pinned<bf16> logits_;        // (rows, Vp)
-  const DeviceMemory likely_;        // (rows, up to kMaxTopK)
-  const Pinned<TokenLogit> likely_here_;
+  const DeviceMemory prompt_slots_;      // (2, positions): the prompt's row, repeated; 0, 1, 2, ...
+  const DeviceMemory inputs_;            // (3, rows): tokens, rows, positions of a step
+  const Pinned<int32_t> staged_;         // staging memory of inputs_
+  const Pinned<bf16> logits_;            // (rows, Vp)
+  const DeviceMemory likely_;            // (rows, up to kMaxTopK)
+  const Pinned<TokenLogit> likely_host_; // the same
   Graph graph_;
   bool warm_ = false;
 };
 
 } // namespace
 
-// FP8 products want 16 rows and have their weights as codes: such a model reads its texts again.
+// An FP8 model recomputes whole texts: FP8 GEMMs need 16 rows, and the decode kernels read BF16 weights.
 std::unique_ptr<Decoder> GPT2Cuda::make_decoder(int rows, int positions) {
   if (fp8_ || !gpu_decode_supports_head_size(config_.head_dim()))
     return make_recomputing_decoder(*this, rows, positions);
   if (rows > b_.logits_rows) {
-    throw Error(ExitCode::usage, "at most " + std::to_string(b_.logits_rows) + " texts at a time",
+    throw Error(ExitCode::usage,
+                "--batch_size " + std::to_string(rows) + " exceeds this model's " + std::to_string(b_.logits_rows) +
+                    " texts at a time",
                 "lower --batch_size");
   }
   return std::make_unique<DecoderCuda>(*this, rows, positions);
 }
 
-void GPT2Cuda::prefill(const KeyValueCacheCuda& cache, const TokenSlots& places, std::span<const int32_t> tokens,
+void GPT2Cuda::prefill(const KeyValueCacheCuda& cache, const TokenSlots& slots, std::span<const int32_t> tokens,
                        std::span<float> logits) {
-  struct Until {
-    std::optional<Keeping>& keeping;
-    ~Until() { keeping.reset(); }
-  } const until{keeping_};
-  keeping_.emplace(Keeping{cache, places});
+  struct Reset {
+    std::optional<PrefillCache>& cache;
+    ~Reset() { cache.reset(); }
+  } const reset_at_end{prefill_cache_};
+  prefill_cache_.emplace(PrefillCache{cache, slots});
   next_token_logits(tokens, logits);
 }
 
-void GPT2Cuda::keep(int layer, const KeyValueCacheCuda& cache, const TokenSlots& places) {
+void GPT2Cuda::append_to_cache(int layer, const KeyValueCacheCuda& cache, const TokenSlots& slots) {
   append_kv_cache(cuda_, {.cache = cache.block(layer),
                           .qkv = b_.blocks[layer].qkv,
-                          .slots = places,
+                          .slots = slots,
                           .NH = config_.heads,
                           .HS = config_.head_dim()});
 }
 
-void GPT2Cuda::attend_to_kept(int layer, const KeyValueCacheCuda& cache, const TokenSlots& places) {
+void GPT2Cuda::attend_to_cache(int layer, const KeyValueCacheCuda& cache, const TokenSlots& slots) {
   const BlockActivations& a = b_.blocks[layer];
-  keep(layer, cache, places);
+  append_to_cache(layer, cache, slots);
   attention_decode(cuda_, {.out = a.o,
                            .qkv = a.qkv,
                            .cache = cache.block(layer),
-                           .slots = places,
+                           .slots = slots,
                            .NH = config_.heads,
                            .HS = config_.head_dim()});
 }
 
-void GPT2Cuda::decode(const KeyValueCacheCuda& cache, const int32_t* tokens, const TokenSlots& places) {
-  const bool few = places.count <= kMaxDecodeRows;
+void GPT2Cuda::decode(const KeyValueCacheCuda& cache, const int32_t* tokens, const TokenSlots& slots) {
+  const bool few = slots.count <= kMaxDecodeRows;
   embedding_decode(cuda_, {.out = b_.blocks[0].x,
                            .tokens = tokens,
-                           .slots = places,
+                           .slots = slots,
                            .wte = context_.weight(at_.wte),
                            .wpe = context_.weight(at_.wpe),
                            .C = config_.channels});
   for (int layer = 0; layer < config_.layers; ++layer) {
     if (few)
-      decode_block_of_few(layer, cache, places);
+      decode_block_fused(layer, cache, slots);
     else
-      decode_block_of_many(layer, cache, places);
+      decode_block_gemms(layer, cache, slots);
   }
   if (few) {
-    LinearDecode head = of_few(b_.logits, b_.blocks[0].x, lm_head_layer(), places.count);
+    LinearDecode head = fused_linear(b_.logits, b_.blocks[0].x, lm_head_layer(), slots.count);
     head.ln_weight = context_.vector(at_.lnf_weight);
     head.ln_bias = context_.vector(at_.lnf_bias);
     return linear_decode(cuda_, head); // (rows, C) -> (rows, Vp)
   }
-  norms_.forward(b_.h_final, final_layernorm_layer(), places.count);
-  linears_.forward(b_.logits, b_.h_final, lm_head_layer(), places.count);
+  norms_.forward(b_.h_final, final_layernorm_layer(), slots.count);
+  linears_.forward(b_.logits, b_.h_final, lm_head_layer(), slots.count);
 }
 
-LinearDecode GPT2Cuda::of_few(bf16* out, const bf16* in, const LinearLayer& layer, int64_t rows) const {
+LinearDecode GPT2Cuda::fused_linear(bf16* out, const bf16* in, const LinearLayer& layer, int64_t rows) const {
   return {.out = out,
           .in = in,
           .weight = context_.weight(layer.weight),
@@ -199,38 +201,38 @@ LinearDecode GPT2Cuda::of_few(bf16* out, const bf16* in, const LinearLayer& laye
           .OC = layer.OC};
 }
 
-// The residual stream stays in the first block's x, to which each branch is added as it is made.
-void GPT2Cuda::decode_block_of_few(int layer, const KeyValueCacheCuda& cache, const TokenSlots& places) {
+// The residual stream stays in the first block's x; the projections add to it in place.
+void GPT2Cuda::decode_block_fused(int layer, const KeyValueCacheCuda& cache, const TokenSlots& slots) {
   const BlockLayers block = block_layers(layer);
   const BlockActivations& a = b_.blocks[layer];
   bf16* const x = b_.blocks[0].x;
 
-  LinearDecode qkv = of_few(a.qkv, x, block.qkv, places.count);
+  LinearDecode qkv = fused_linear(a.qkv, x, block.qkv, slots.count);
   qkv.ln_weight = context_.vector(block.ln1.weight);
   qkv.ln_bias = context_.vector(block.ln1.bias);
   linear_decode(cuda_, qkv);
-  attend_to_kept(layer, cache, places);
-  LinearDecode proj = of_few(x, a.o, block.proj, places.count);
+  attend_to_cache(layer, cache, slots);
+  LinearDecode proj = fused_linear(x, a.o, block.proj, slots.count);
   proj.residual = x;
   linear_decode(cuda_, proj);
-  LinearDecode fc = of_few(a.gelu, x, block.fc, places.count);
+  LinearDecode fc = fused_linear(a.gelu, x, block.fc, slots.count);
   fc.ln_weight = context_.vector(block.ln2.weight);
   fc.ln_bias = context_.vector(block.ln2.bias);
   fc.gelu = true;
   linear_decode(cuda_, fc);
-  LinearDecode fcproj = of_few(x, a.gelu, block.fcproj, places.count);
+  LinearDecode fcproj = fused_linear(x, a.gelu, block.fcproj, slots.count);
   fcproj.residual = x;
   linear_decode(cuda_, fcproj);
 }
 
-void GPT2Cuda::decode_block_of_many(int layer, const KeyValueCacheCuda& cache, const TokenSlots& places) {
+void GPT2Cuda::decode_block_gemms(int layer, const KeyValueCacheCuda& cache, const TokenSlots& slots) {
   const BlockLayers block = block_layers(layer);
   const BlockActivations& a = b_.blocks[layer];
-  const int64_t R = places.count;
+  const int64_t R = slots.count;
 
   norms_.forward(a.h1, block.ln1, R);                                    // x = x_mid + branch of the block before
   linears_.forward(a.qkv, a.h1, block.qkv, R);                           // (R, C) -> (R, 3C)
-  attend_to_kept(layer, cache, places);                                  // (R, 3C) -> (R, C)
+  attend_to_cache(layer, cache, slots);                                  // (R, 3C) -> (R, C)
   linears_.forward(b_.branch, a.o, block.proj, R);                       // (R, C) -> (R, C)
   norms_.forward(a.h2, block.ln2, R);                                    // x_mid = x + branch; h2 = LayerNorm(x_mid)
   linears_.forward_gelu(a.gelu, a.pre, a.h2, block.fc, R, fuses_gelu()); // (R, C) -> pre (R, 4C), gelu(pre)

@@ -1,7 +1,10 @@
-// The Model on a GPU. gpt2_cuda.cu holds the architecture (forward, head, backward), gpt2_cuda_fp8.cu its blocks and
-// head with FP8 products, both made of the layers in layers_cuda.h and layers_cuda_fp8.h; gpt2_cuda_step.cu what stands
-// around it: tokens up, graph, optimizer, results down; gpt2_cuda_state.cu the initial weights and checkpoints;
-// gpt2_cuda_decode.cu reading one token more.
+// The Model on a GPU.
+//
+//   gpt2_cuda.cu         the architecture: forward, head, backward
+//   gpt2_cuda_fp8.cu     blocks and head with FP8 GEMMs
+//   gpt2_cuda_step.cu    token upload, CUDA graph, optimizer, results
+//   gpt2_cuda_state.cu   initial weights, checkpoints
+//   gpt2_cuda_decode.cu  decoding with a KV cache
 #pragma once
 
 #include <memory>
@@ -46,7 +49,7 @@ class GPT2Cuda final : public Model {
   const GPT2Config& config() const override { return config_; }
   const ParameterTable& parameters() const override { return table_; }
   std::string precision_label() const override { return fp8_ ? "FP8" : "BF16"; }
-  bool before_fp8() const override { return fp8_ && fp8_->scaler.recipe().resting(); }
+  bool before_fp8() const override { return fp8_ && fp8_->scaler.recipe().inactive(); }
   std::string step_label() const override { return before_fp8() ? "BF16" : precision_label(); }
   std::string device_name() const override { return cuda_.device->name; }
   NamedTensor read_tensor(const ParameterTensor& tensor, TensorKind kind) override;
@@ -54,20 +57,20 @@ class GPT2Cuda final : public Model {
   std::vector<MemoryLine> memory_report() const override { return memory_report_; }
   std::vector<DeviceMetric> device_metrics() override { return nvml_.metrics(); }
 
-  CudaStream& backend() { return cuda_; } // for the benchmark's profile
+  CudaStream& backend() { return cuda_; } // for benchmarks and decoders
 
-  // What its decoders do; BF16 only. Places and tokens are in the device's memory.
-  void prefill(const KeyValueCacheCuda& cache, const TokenSlots& places, std::span<const int32_t> tokens,
+  // For decoders; BF16 only. Slots and decode()'s tokens are in device memory.
+  void prefill(const KeyValueCacheCuda& cache, const TokenSlots& slots, std::span<const int32_t> tokens,
                std::span<float> logits);
-  void decode(const KeyValueCacheCuda& cache, const int32_t* tokens, const TokenSlots& places);
+  void decode(const KeyValueCacheCuda& cache, const int32_t* tokens, const TokenSlots& slots);
   const bf16* decoded_logits() const { return b_.logits; } // (count, Vp) of the last decode()
 
  private:
-  // What a pass does with other ranks. A captured graph holds it.
+  // The collectives of a pass; part of the captured graph.
   enum class Exchange {
     none,
-    fetching,     // a micro-step: blocks wait until their weights have come
-    contributing, // and, the last of a step, hand over their gradients
+    await_weights,    // a micro-step: each block waits for its gathered weights
+    reduce_gradients, // the last micro-step: the same, and each block's gradients are reduced
   };
 
   // The architecture: gpt2_cuda.cu.
@@ -80,61 +83,61 @@ class GPT2Cuda final : public Model {
   void recompute(int layer, int B, int T);
   bool fuses_gelu() const;
 
-  // What of it differs in FP8: gpt2_cuda_fp8.cu.
+  // With FP8 GEMMs: gpt2_cuda_fp8.cu.
   void block_forward_fp8(int layer, int B, int T, Fp8Pass pass);
   void head_fp8(int64_t R, bool backward, Fp8Pass pass);
   void block_backward_fp8(int layer, int B, int T, Fp8Pass pass);
-  void hand_down(int layer, int64_t R, Fp8Pass pass);
+  void quantize_dx_for_block_below(int layer, int64_t R, Fp8Pass pass);
   void quantize_weights(Fp8Pass pass);
   void calibrate(int B, int T);
-  void run_calibrations_products(int64_t R);
-  bool codes_travel() const; // instead of BF16 weights, from the rank that updates them
+  void run_calibration_gemms(int64_t R);
+  bool gathers_fp8_weights() const; // ranks all-gather updated blocks in E4M3 instead of BF16
   void quantize_owned(int layer, const OwnedSlice& slice);
   void receive_block(int layer);
   void receive_lm_head();
   bool fp8_block(int layer) const { return fp8_ && fp8_->scaler.quantizes(layer); }
   bool fp8_head() const { return fp8_ && fp8_->scaler.recipe().quantized_head(); }
 
-  // One token more of each row: gpt2_cuda_decode.cu.
-  void decode_block_of_few(int layer, const KeyValueCacheCuda& cache, const TokenSlots& places);
-  void decode_block_of_many(int layer, const KeyValueCacheCuda& cache, const TokenSlots& places);
-  void attend_to_kept(int layer, const KeyValueCacheCuda& cache, const TokenSlots& places);
-  void keep(int layer, const KeyValueCacheCuda& cache, const TokenSlots& places);
-  LinearDecode of_few(bf16* out, const bf16* in, const LinearLayer& layer, int64_t rows) const;
+  // Decoding: gpt2_cuda_decode.cu.
+  void decode_block_fused(int layer, const KeyValueCacheCuda& cache, const TokenSlots& slots);
+  void decode_block_gemms(int layer, const KeyValueCacheCuda& cache, const TokenSlots& slots);
+  void attend_to_cache(int layer, const KeyValueCacheCuda& cache, const TokenSlots& slots);
+  void append_to_cache(int layer, const KeyValueCacheCuda& cache, const TokenSlots& slots);
+  LinearDecode fused_linear(bf16* out, const bf16* in, const LinearLayer& layer, int64_t rows) const;
 
   LinearLayer linear_layer(int layer, Fp8Site site) const;
   LinearLayer lm_head_layer() const { return linear_layer(0, Fp8Site::lm_head); }
   BlockLayers block_layers(int layer) const;
-  LayerNormLayer final_layernorm_layer(int64_t row = 0) const; // of the rows from `row` on
+  LayerNormLayer final_layernorm_layer(int64_t row = 0) const; // for the rows from `row`
 
-  // Around it: gpt2_cuda_step.cu, gpt2_cuda_state.cu.
-  void upload(const Batch& batch, int64_t first_token = 0); // its position in the step, over all ranks
+  // gpt2_cuda_step.cu, gpt2_cuda_state.cu.
+  void upload(const Batch& batch, int64_t first_token = 0); // first_token: position in the step, over all ranks
   void begin_step(int B, int T);
   void forward_and_losses(int B, int T, bool backward, Fp8Pass pass, Exchange exchange);
   void forward_backward(int B, int T, Fp8Pass pass, Exchange exchange);
   void tune(RankGroup& group);
-  void run_all_products(int B, int T);
+  void run_all_gemms(int B, int T);
   void adamw_everything(const AdamWSettings& settings);
-  void share_weights();
-  void share_update();
+  void gather_weights();
+  void gather_update();
   void record_timeline();
-  void prepare_reading();
+  void prepare_inference();
   void initialize_on_device();
   void master_to_weights();
   std::unique_ptr<FlatSnapshot> copy_of_tensors();
   void upload_state(FlatSnapshot& state);
-  void forget_graph();
+  void invalidate_graphs();
   bool trains() const { return options_.purpose == Purpose::training; }
 
-  struct TokenSlot {        // a micro-batch on its way up
+  struct TokenSlot {        // staging memory of one micro-batch
     Pinned<int32_t> tokens; // inputs, then targets
     Pinned<int64_t> first_token;
     Event copied;
   };
-  struct StepOutcome { // comes back once a step
+  struct StepOutcome { // downloaded once per step
     StepScalars scalars;
     GuardState guard;
-    int64_t fp8_applied_steps; // with FP8 alone
+    int64_t fp8_applied_steps; // FP8 only
   };
   struct Fp8 {
     Fp8(const LayerContext& at, const Fp8Options& options, CudaRanks* ranks)
@@ -146,21 +149,25 @@ class GPT2Cuda final : public Model {
       LayerNormsFp8 norms;
       LossesFp8 losses;
     } layers;
-    bool weights_stale = true; // the codes are older than the weights
-    // Each rank has quantized its part of the blocks' weights, not all of them: for the step under way, and for the one
-    // whose statistics can be read.
-    bool in_parts = false, seen_in_parts = false;
-    bool in_current_steps = false; // what the captured micro-steps do
+
+    // The FP8 weights do not match the BF16 weights or the scales: set by update(), calibrate() and upload_state().
+    // gather_update() clears it where ranks gather E4M3; otherwise begin_step() or prepare_inference() quantizes.
+    bool weights_stale = true;
+    // The weights of the current step were quantized in shards, one per rank (gather_update()), not whole on every rank
+    // (quantize_weights()): a weight's counts cover one shard. stats_: the same for the step that fp8_stats() reports,
+    // set by update().
+    bool weights_sharded = false, stats_weights_sharded = false;
+    bool captured_current_steps = false; // the captured micro-steps use current scaling for all tensors
   };
 
   const GPT2Config config_;
   const ModelOptions options_;
   const ParameterTable table_;
   const GPT2Offsets at_;
-  const std::vector<OwnedSlice> owned_; // one of each bucket, or for a single rank everything
-  const bool sharded_;                  // the optimizer's state is kept for them alone
-  const std::vector<OwnedSlice> updated_;
-  const std::vector<OwnedSlice> adamw_; // of that, what AdamW updates; `at`: among the second moments
+  const std::vector<OwnedSlice> owned_;   // one per bucket; a single rank: everything
+  const bool sharded_;                    // optimizer state for owned_ alone
+  const std::vector<OwnedSlice> updated_; // sharded: owned_; otherwise everything
+  const std::vector<OwnedSlice> adamw_;   // the parts of updated_ that AdamW updates; `at`: in adam_v
   const Recompute recompute_;
   const bool fuse_gelu_;
   const bool use_graph_;
@@ -178,27 +185,27 @@ class GPT2Cuda final : public Model {
   std::unique_ptr<CudaRanks> ranks_;    // null: one process
   std::unique_ptr<Fp8> fp8_;            // null: BF16
   std::unique_ptr<MuonCuda> muon_;      // null: AdamW alone
-  std::unique_ptr<StateCopier> copier_; // null: it does not train
+  std::unique_ptr<StateCopier> copier_; // null: inference
   const int rank_, rank_count_;
 
-  struct Keeping {
+  struct PrefillCache {
     const KeyValueCacheCuda& cache;
-    TokenSlots places;
+    TokenSlots slots;
   };
-  std::optional<Keeping> keeping_; // while a prompt is read: where its keys and values go
+  std::optional<PrefillCache> prefill_cache_; // during prefill(): where block_forward() stores keys and values
 
   std::vector<TokenSlot> slots_;
   size_t next_slot_ = 0;
   Pinned<StepOutcome> outcome_{1};
   Event outcome_ready_;
   int micro_steps_ = 0;        // of the last step
-  int64_t timeline_steps_ = 0; // since this process, or its FP8, began
+  int64_t timeline_steps_ = 0; // since the process started, without --fp8_bf16_steps
   const std::string timeline_path_;
-  std::unique_ptr<Timeline> timeline_; // while it is recorded
-  int64_t step_tokens_ = 0;            // positions of the last step's micro-batches, ignored targets included
+  std::unique_ptr<Timeline> timeline_; // null: not recording
+  int64_t step_tokens_ = 0;            // of the last step's micro-batches, ignored targets included
 
-  Graph micro_step_graphs_[2];        // for the training shape: fetching, contributing; one process has the first alone
-  int warm_batch_ = 0, warm_seq_ = 0; // shape whose plans are made; captured at its second micro-step
+  Graph micro_step_graphs_[2];        // await_weights, reduce_gradients; one process uses the first alone
+  int warm_batch_ = 0, warm_seq_ = 0; // shape whose GEMM plans exist; captured at its second micro-step
   Nvml nvml_;
 };
 

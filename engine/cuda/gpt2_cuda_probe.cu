@@ -1,8 +1,8 @@
-// What is there: the GPU, its driver, and whether its cuBLASLt multiplies in FP8. Asked once at start, before a model
-// is built on the answer.
+// Probes the GPU, its driver, and cuBLASLt's FP8 GEMMs, once at start.
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 
+#include "engine/base/formatted.h"
 #include "engine/cuda/gpt2_cuda.h"
 #include "engine/nccl/communicator.h"
 #include "kernels/cuda/memory.h"
@@ -13,17 +13,17 @@ namespace gpt2 {
 
 namespace {
 
-// The three products of a linear layer as small as they get, in the formats of the hybrid recipe: all zeros.
-void multiply_zeros(CudaStream& cuda) {
+// The three GEMMs of a small linear layer on zeros, in the formats of --fp8_format hybrid.
+void run_zero_gemms(CudaStream& cuda) {
   constexpr int N = 64;
-  constexpr size_t kCodes = N * N, kFloats = N * N * sizeof(float);
-  const DeviceMemory memory(2 * kCodes + kFloats + sizeof(Fp8TensorMeta));
-  CUDA_CHECK(cudaMemsetAsync(memory.data(), 0, 2 * kCodes + kFloats + sizeof(Fp8TensorMeta), cuda.stream));
-  const auto* const codes = reinterpret_cast<const uint8_t*>(memory.data());
-  const auto* const meta = reinterpret_cast<const Fp8TensorMeta*>(memory.data() + 2 * kCodes + kFloats);
-  const Fp8Tensor value{.data = codes, .format = Fp8Format::e4m3, .meta = meta};
-  const Fp8Tensor gradient{.data = codes + kCodes, .format = Fp8Format::e5m2, .meta = meta};
-  void* const out = memory.data() + 2 * kCodes;
+  constexpr size_t kBytes = N * N, kFloats = N * N * sizeof(float);
+  const DeviceMemory memory(2 * kBytes + kFloats + sizeof(Fp8TensorMeta));
+  CUDA_CHECK(cudaMemsetAsync(memory.data(), 0, 2 * kBytes + kFloats + sizeof(Fp8TensorMeta), cuda.stream));
+  const auto* const data = reinterpret_cast<const uint8_t*>(memory.data());
+  const auto* const meta = reinterpret_cast<const Fp8TensorMeta*>(memory.data() + 2 * kBytes + kFloats);
+  const Fp8Tensor value{.data = data, .format = Fp8Format::e4m3, .meta = meta};
+  const Fp8Tensor gradient{.data = data + kBytes, .format = Fp8Format::e5m2, .meta = meta};
+  void* const out = memory.data() + 2 * kBytes;
   gemm_forward_fp8(
       cuda,
       {.out = static_cast<bf16*>(out), .in = value, .weight = value, .bias = nullptr, .rows = N, .C = N, .OC = N});
@@ -73,7 +73,7 @@ CudaDeviceInfo probe_cuda_device(int device) {
     return info;
   }
   if (device < 0 || device >= devices) {
-    info.why_not = "there is no GPU " + std::to_string(device) + ": this process sees " + std::to_string(devices);
+    info.why_not = "GPU " + std::to_string(device) + " does not exist: this process sees " + counted(devices, "GPU");
     return info;
   }
   cudaDeviceProp properties{};
@@ -101,9 +101,9 @@ std::string fp8_refusal(int device) {
   try {
     CudaOptions options;
     options.device = device;
-    options.deterministic = true; // the first plan will do, without timing
+    options.deterministic = true; // the first plan, without timing
     CudaStream cuda(open_device(options));
-    multiply_zeros(cuda);
+    run_zero_gemms(cuda);
     return "";
   } catch (const Error& error) {
     return error.what();

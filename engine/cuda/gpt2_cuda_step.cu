@@ -1,4 +1,4 @@
-// Around the architecture: memory, tokens up, the captured micro-step, the optimizer, results down.
+// A training step around the architecture: memory, token upload, the captured micro-step, the optimizer, results.
 #include <cuda_bf16.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace gpt2 {
 
 namespace {
 
-constexpr size_t kTokenSlots = 4; // micro-batches that may be on their way up at a time
+constexpr size_t kTokenSlots = 4; // micro-batches in flight to the device
 
 CudaOptions backend_options(const CudaModelOptions& options) {
   return {.device = options.device,
@@ -37,13 +37,13 @@ std::string pci_bus_id(int device) {
   return id;
 }
 
-// FP8 keeps nothing that --recompute gelu could save.
-std::string smaller_hint(const ModelOptions& options) {
+// FP8 never saves GELU's output, so --recompute gelu would not help.
+std::string memory_hint(const ModelOptions& options) {
   return "use a smaller --batch_size (accumulation keeps the step the same), or --recompute " +
          std::string(options.precision == Precision::fp8 ? "block" : "gelu or block");
 }
 
-// Room to send and to receive gradients in BF16.
+// Send and receive buffers of the gradient exchange in BF16.
 size_t exchange_bytes(const ParameterTable& table, const SharingOptions& sharing, int ranks) {
   if (ranks == 1 || sharing.grad_exchange != GradExchange::bf16) return 0;
   return 2 * static_cast<size_t>(table.largest_bucket()) * sizeof(bf16);
@@ -53,7 +53,7 @@ MemoryLine copy_for_checkpoints(const ParameterTable& table, std::span<const Own
   return {"copy for checkpoints", int64_t{sizeof(float)} * FlatSnapshot::floats(table, owned, true), true};
 }
 
-// What cuDNN will ask for at the first step; nothing where attention is ours.
+// Workspace that cuDNN allocates at the first step; 0 with our attention kernels.
 size_t attention_bytes(const ModelOptions& options, const CudaModelOptions& cuda_options) {
   const int planned = cuda_options.compute_capability;
   if (sm90::can_implement_attention(planned ? planned : compute_capability_of(cuda_options.device),
@@ -76,7 +76,7 @@ std::unique_ptr<DeviceMemory> allocate(const ModelOptions& options, const CudaMo
                 "the model needs " + format_bytes(static_cast<double>(needed)) + " of GPU memory and " +
                     format_bytes(static_cast<double>(free)) + " of " + format_bytes(static_cast<double>(total)) +
                     " are free",
-                smaller_hint(options));
+                memory_hint(options));
   }
   return std::make_unique<DeviceMemory>(count.size());
 }
@@ -93,7 +93,7 @@ const ModelOptions& checked(const ModelOptions& options) {
   validate(options);
   const int channels = options.config.channels;
   if (channels % 8 != 0 || channels > kMaxGpuChannels) {
-    throw Error(ExitCode::usage, std::to_string(channels) + " channels are not supported on the GPU",
+    throw Error(ExitCode::usage, "--channels " + std::to_string(channels) + " is not supported on the GPU",
                 "choose a multiple of 8, at most " + std::to_string(kMaxGpuChannels));
   }
   if (options.precision == Precision::fp8) check_fp8_shape(options.config.channels, options.seq_len);
@@ -102,7 +102,7 @@ const ModelOptions& checked(const ModelOptions& options) {
 
 } // namespace
 
-// ---- life ----
+// ---- construction ----
 
 int64_t cuda_model_bytes(const ModelOptions& options, const CudaModelOptions& cuda_options) {
   return device_bytes(cuda_model_memory(options, cuda_options, 1));
@@ -171,7 +171,7 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
   };
   const int64_t owned = compact_size(updated_);
   CUDA_CHECK(cudaMemsetAsync(b_.guard, 0, sizeof(GuardState), cuda_.stream));
-  zero(b_.master, owned); // padding between tensors and rows beyond the vocabulary stay so
+  zero(b_.master, owned); // padding between tensors and padded vocabulary rows stay zero
   if (trains()) {
     copy_to_device(cuda_.stream, b_.decay_mask, std::span<const uint8_t>(make_decay_mask(table_)));
     zero(b_.grad, table_.size());
@@ -192,39 +192,39 @@ GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_opt
 
 GPT2Cuda::~GPT2Cuda() {
   if (ranks_) ranks_->abort_if_lost();
-  cudaStreamSynchronize(cuda_.stream); // the buffers are in use until then
+  cudaStreamSynchronize(cuda_.stream); // the stream still uses the buffers
   if (ranks_) cudaStreamSynchronize(ranks_->stream().stream);
   try {
-    if (timeline_) timeline_->write(timeline_path_); // a run that ended while it was recorded
+    if (timeline_) timeline_->write(timeline_path_); // the run ended while recording
   } catch (const Error&) {
   }
 }
 
-// One micro-batch of nothing on rank 0 finds a plan for every product; the others take those over, so that no rank
-// tunes beside another and all compute alike.
+// Rank 0 finds a plan for every GEMM with a micro-batch of zeros and broadcasts the plans: ranks do not disturb each
+// other's timing, and all compute the same bits.
 void GPT2Cuda::tune(RankGroup& group) {
   if (group.leads()) {
     const auto busy = group.busy();
     const int B = options_.batch_size, T = options_.seq_len;
     for (int32_t* tokens : {b_.inputs, b_.targets})
       CUDA_CHECK(cudaMemsetAsync(tokens, 0, static_cast<size_t>(B) * T * sizeof(int32_t), cuda_.stream));
-    run_all_products(B, T);
-    if (fp8_ && fp8_->scaler.recipe().resting()) { // and those that follow the rest
-      fp8_->scaler.rest(false);
-      run_all_products(B, T);
-      fp8_->scaler.rest(true);
+    run_all_gemms(B, T);
+    if (fp8_ && fp8_->scaler.recipe().inactive()) { // also the GEMMs after --fp8_bf16_steps
+      fp8_->scaler.set_inactive(false);
+      run_all_gemms(B, T);
+      fp8_->scaler.set_inactive(true);
     }
-    if (muon_) muon_->run_all_products();
+    if (muon_) muon_->run_all_gemms();
   }
   const std::string plans = group.broadcast(cuda_.device->gemms->to_text());
   if (!group.leads()) cuda_.device->gemms->from_text(plans);
 }
 
-// In a pass that leaves no trace, and asks no other rank.
-void GPT2Cuda::run_all_products(int B, int T) {
+// Fp8Pass::recomputing: no statistics, no collectives.
+void GPT2Cuda::run_all_gemms(int B, int T) {
   if (fp8_) quantize_weights(Fp8Pass::recomputing);
   forward_backward(B, T, Fp8Pass::recomputing, Exchange::none);
-  if (fp8_) run_calibrations_products(int64_t{B} * T);
+  if (fp8_) run_calibration_gemms(int64_t{B} * T);
 }
 
 // ---- one step ----
@@ -239,7 +239,7 @@ void GPT2Cuda::upload(const Batch& batch, int64_t first_token) {
   std::memcpy(host_targets, batch.targets.data(), bytes);
   CUDA_CHECK(cudaMemcpyAsync(b_.inputs, slot.tokens.get(), bytes, cudaMemcpyHostToDevice, cuda_.stream));
   CUDA_CHECK(cudaMemcpyAsync(b_.targets, host_targets, bytes, cudaMemcpyHostToDevice, cuda_.stream));
-  if (fp8_) { // a key of its rounding
+  if (fp8_) { // keys stochastic rounding
     *slot.first_token.get() = first_token;
     CUDA_CHECK(
         cudaMemcpyAsync(b_.first_token, slot.first_token.get(), sizeof(int64_t), cudaMemcpyHostToDevice, cuda_.stream));
@@ -258,7 +258,7 @@ void GPT2Cuda::forward_and_losses(int B, int T, bool backward, Fp8Pass pass, Exc
 
 void GPT2Cuda::forward_backward(int B, int T, Fp8Pass pass, Exchange exchange) {
   forward_and_losses(B, T, true, pass, exchange);
-  losses_.add_up(&b_.step->sums, static_cast<int64_t>(B) * T);
+  losses_.accumulate(&b_.step->sums, static_cast<int64_t>(B) * T);
   backward(B, T, pass, exchange);
 }
 
@@ -269,17 +269,17 @@ void GPT2Cuda::begin_step(int B, int T) {
   };
   zero();
   step_tokens_ = 0;
-  if (fp8_ && fp8_->scaler.begin_step()) forget_graph(); // what was captured quantizes, or does not
+  if (fp8_ && fp8_->scaler.begin_step()) invalidate_graphs(); // the captured graph has the other precision
   if (before_fp8()) return;
   if (!timeline_path_.empty()) record_timeline();
   if (!fp8_) return;
-  // What was captured measures every tensor, or does not.
-  if (const bool now = fp8_->scaler.recipe().in_current_steps(); now != fp8_->in_current_steps) {
-    fp8_->in_current_steps = now;
-    forget_graph();
+  // The captured graph has the other scaling.
+  if (const bool now = fp8_->scaler.recipe().in_current_steps(); now != fp8_->captured_current_steps) {
+    fp8_->captured_current_steps = now;
+    invalidate_graphs();
   }
   if (fp8_->scaler.recipe().calibration_due()) {
-    share_weights(); // calibration reads the BF16 weights of all blocks
+    gather_weights(); // calibration reads the BF16 weights of all blocks
     calibrate(B, T);
     zero();
   }
@@ -288,7 +288,7 @@ void GPT2Cuda::begin_step(int B, int T) {
   fp8_->weights_stale = false;
 }
 
-// The first micro-step of a shape runs eagerly, because plans are made then; the second is captured and replayed.
+// The first micro-step of a shape runs eagerly, to make GEMM plans; the second is captured and replayed.
 void GPT2Cuda::micro_step(const Batch& batch, int index, int count) {
   if (!trains()) throw std::logic_error("a model made for inference cannot train");
   const int B = batch.batch_size, T = batch.seq_len;
@@ -296,35 +296,35 @@ void GPT2Cuda::micro_step(const Batch& batch, int index, int count) {
   if (index == 0) begin_step(B, T);
   micro_steps_ = count;
   step_tokens_ += batch.tokens();
-  const Exchange exchange = ranks_ && index == count - 1 ? Exchange::contributing : Exchange::fetching;
+  const Exchange exchange = ranks_ && index == count - 1 ? Exchange::reduce_gradients : Exchange::await_weights;
   const bool warm = B == warm_batch_ && T == warm_seq_;
   if (!use_graph_ || cuda_.profile || timeline_ || !warm) {
     if (!warm) {
       for (Graph& graph : micro_step_graphs_) graph.reset();
     }
     forward_backward(B, T, Fp8Pass::training, exchange);
-    // NCCL connects at the first exchange: not under capture.
-    if (ranks_ && exchange != Exchange::contributing) return;
+    // NCCL connects at its first collective, which must not be captured.
+    if (ranks_ && exchange != Exchange::reduce_gradients) return;
     warm_batch_ = B;
     warm_seq_ = T;
     return;
   }
-  Graph& graph = micro_step_graphs_[exchange == Exchange::contributing];
+  Graph& graph = micro_step_graphs_[exchange == Exchange::reduce_gradients];
   if (!graph) graph.capture(cuda_.stream, [&] { forward_backward(B, T, Fp8Pass::training, exchange); });
   graph.launch(cuda_.stream);
 }
 
-// The next micro-step runs eagerly again: what was captured no longer holds.
-void GPT2Cuda::forget_graph() { warm_batch_ = warm_seq_ = 0; }
+// The next micro-step runs eagerly and the one after is captured.
+void GPT2Cuda::invalidate_graphs() { warm_batch_ = warm_seq_ = 0; }
 
 void GPT2Cuda::leave_in_bf16(int layer) {
   if (!fp8_) return;
   fp8_->scaler.leave_in_bf16(layer);
-  if (codes_travel()) share_weights(); // of this block only codes have come so far
-  forget_graph();
+  if (gathers_fp8_weights()) gather_weights(); // the block's BF16 weights are stale: ranks gathered FP8 alone
+  invalidate_graphs();
 }
 
-// Norm, verdict, Muon and AdamW, each on what this rank owns; between them ranks exchange.
+// Norm, verdict, Muon and AdamW on this rank's slices, with collectives in between.
 void GPT2Cuda::update(const UpdateSettings& settings) {
   const AdamWSettings& a = settings.adamw;
   const Timeline::Span span(timeline_.get(), cuda_.stream, "compute", "update");
@@ -332,24 +332,24 @@ void GPT2Cuda::update(const UpdateSettings& settings) {
     gradient_norm(cuda_, {.sums = &b_.step->sums, .grad = b_.grad + offset, .count = count});
   if (ranks_) {
     if (settings.stop_requested) fill_constant(cuda_, {.out = &b_.step->sums.stops, .count = 1, .value = 1.0});
-    ranks_->add_up(&b_.step->sums);
-    if (fp8_) ranks_->maximise(b_.fp8.scales.amaxes, b_.fp8.scales.count);
+    ranks_->all_reduce_sum(&b_.step->sums);
+    if (fp8_) ranks_->all_reduce_max(b_.fp8.scales.amaxes, b_.fp8.scales.count);
   }
   judge(cuda_, {.scalars = b_.step, .guard = b_.guard, .limits = settings.limits, .grad_clip = settings.grad_clip});
   if (fp8_) {
     fp8_->scaler.end_step(b_.step);
-    fp8_->seen_in_parts = fp8_->in_parts;
+    fp8_->stats_weights_sharded = fp8_->weights_sharded;
     fp8_->weights_stale = true;
   }
   if (copier_) copier_->hold(cuda_.stream);
   if (muon_) {
     muon_->update_matrices(settings.muon);
     muon_->update_rest(a);
-    if (sharded_) ranks_->add_up(&b_.step->updates);
+    if (sharded_) ranks_->all_reduce_sum(&b_.step->updates);
   } else {
     adamw_everything(a);
   }
-  if (sharded_) share_update();
+  if (sharded_) gather_update();
   StepOutcome* const outcome = outcome_.get();
   CUDA_CHECK(cudaMemcpyAsync(&outcome->scalars, b_.step, sizeof(StepScalars), cudaMemcpyDeviceToHost, cuda_.stream));
   CUDA_CHECK(cudaMemcpyAsync(&outcome->guard, b_.guard, sizeof(GuardState), cudaMemcpyDeviceToHost, cuda_.stream));
@@ -400,7 +400,7 @@ StepResult GPT2Cuda::step_result() {
           .own_seconds = ranks_ ? micro_steps_ * ranks_->own_seconds() : 0};
 }
 
-// Two steps, once plans and connections are made: the weights that one updates arrive in the next.
+// Records two steps once plans and connections exist: the second shows the first one's weights arriving.
 void GPT2Cuda::record_timeline() {
   constexpr int64_t kFirst = 4;
   const int64_t step = ++timeline_steps_;
@@ -409,84 +409,84 @@ void GPT2Cuda::record_timeline() {
   if (ranks_) ranks_->record(timeline_.get());
 }
 
-// ---- weights from their owners ----
+// ---- all-gather of weights ----
 
-// In BF16: the first weights, those of a checkpoint, and what a calibrating pass reads.
-void GPT2Cuda::share_weights() {
+// In BF16: initial weights, a checkpoint's weights, and before calibration.
+void GPT2Cuda::gather_weights() {
   if (!sharded_) return;
-  ranks_->begin_sharing();
-  ranks_->share_vectors();
+  ranks_->begin_gather();
+  ranks_->gather_vectors();
   for (int bucket = 0; bucket <= config_.layers; ++bucket) {
-    ranks_->share_weights(table_.buckets()[static_cast<size_t>(bucket)]);
-    ranks_->arrived(bucket);
+    ranks_->gather_weights(table_.buckets()[static_cast<size_t>(bucket)]);
+    ranks_->record_arrival(bucket);
   }
   ranks_->await_all();
-  ranks_->wait_until_here(); // what follows may block the host, and would hide that it waits for others
+  ranks_->wait_for_stream(); // here, so that time spent waiting for other ranks is counted as such
 }
 
-// Of an update: FP8 blocks as E4M3 codes, half the bytes, of which each rank makes the transposes; the rest in BF16.
-// The compute stream meets them block by block in the next forward pass.
-void GPT2Cuda::share_update() {
-  const bool codes = codes_travel();
-  if (codes) {
+// After an update: FP8 blocks in E4M3, half the bytes, transposed by each rank; all other weights in BF16. The next
+// forward pass waits for them block by block.
+void GPT2Cuda::gather_update() {
+  const bool in_fp8 = gathers_fp8_weights();
+  if (in_fp8) {
     for (int layer = 0; layer < config_.layers; ++layer) {
       if (fp8_block(layer)) quantize_owned(layer, owned_[static_cast<size_t>(ParameterTable::block_bucket(layer))]);
     }
   }
-  ranks_->begin_sharing();
-  ranks_->share_vectors();
-  ranks_->share_weights(table_.buckets()[ParameterTable::kEmbeddings]);
-  if (codes && fp8_head()) receive_lm_head();
-  ranks_->arrived(ParameterTable::kEmbeddings);
+  ranks_->begin_gather();
+  ranks_->gather_vectors();
+  ranks_->gather_weights(table_.buckets()[ParameterTable::kEmbeddings]);
+  if (in_fp8 && fp8_head()) receive_lm_head();
+  ranks_->record_arrival(ParameterTable::kEmbeddings);
   for (int layer = 0; layer < config_.layers; ++layer) {
     const int index = ParameterTable::block_bucket(layer);
     const Bucket& bucket = table_.buckets()[static_cast<size_t>(index)];
-    if (codes && fp8_block(layer)) {
-      ranks_->share_codes(bucket);
+    if (in_fp8 && fp8_block(layer)) {
+      ranks_->gather_fp8_weights(bucket);
       receive_block(layer);
     } else {
-      ranks_->share_weights(bucket);
+      ranks_->gather_weights(bucket);
     }
-    ranks_->arrived(index);
+    ranks_->record_arrival(index);
   }
-  if (!codes) return;
+  if (!in_fp8) return;
   fp8_->weights_stale = false;
-  fp8_->in_parts = true;
+  fp8_->weights_sharded = true;
 }
 
 // ---- forward only ----
 
-// Weights that are quantized with the scales in force serve the next step too, and are metered as its own. Measured
-// scales (before the first step, or under current scaling) are the reading's alone.
-void GPT2Cuda::prepare_reading() {
+// Weights quantized with the recipe's scales also serve the next step, so their statistics count there. Weights
+// quantized with current scales (calibration due, or current scaling) serve inference alone.
+void GPT2Cuda::prepare_inference() {
   if (ranks_) ranks_->await_all();
   if (!fp8_ || !fp8_->weights_stale) return;
-  const bool measures = fp8_->scaler.recipe().measures(Fp8Pass::reading, Fp8Role::weight);
-  quantize_weights(measures ? Fp8Pass::reading : Fp8Pass::training);
+  const bool measures = fp8_->scaler.recipe().measures(Fp8Pass::inference, Fp8Role::weight);
+  quantize_weights(measures ? Fp8Pass::inference : Fp8Pass::training);
   fp8_->weights_stale = measures;
 }
 
 void GPT2Cuda::evaluate(const Batch& batch, std::span<LossSum> rows) {
   upload(batch);
-  prepare_reading();
-  forward_and_losses(batch.batch_size, batch.seq_len, false, Fp8Pass::reading, Exchange::none);
-  std::vector<float> losses(batch.inputs.size()); // 4 bytes a token: nothing beside the pass that made them
+  prepare_inference();
+  forward_and_losses(batch.batch_size, batch.seq_len, false, Fp8Pass::inference, Exchange::none);
+  std::vector<float> losses(batch.inputs.size()); // 4 bytes per token: negligible next to the forward pass
   copy_to_host(cuda_.stream, std::span(losses), b_.losses);
   sum_rows(batch, losses, rows);
 }
 
-// Always at full length: attention is causal, so what stands behind the last token changes nothing, and one shape
-// needs one set of plans.
+// Always at full length: attention is causal, so padding after the last token has no effect, and one shape needs one
+// set of plans.
 void GPT2Cuda::next_token_logits(std::span<const int32_t> tokens, std::span<float> logits) {
   const int T = options_.seq_len, C = config_.channels;
   if (tokens.empty() || tokens.size() > static_cast<size_t>(T))
-    throw std::invalid_argument("a text of no tokens, or of more than the model was made for");
+    throw std::invalid_argument("empty text, or longer than the model's seq_len");
   std::vector<int32_t> inputs(T, 0), targets(T, kIgnoredTarget);
   std::copy(tokens.begin(), tokens.end(), inputs.begin());
   upload({.batch_size = 1, .seq_len = T, .inputs = inputs, .targets = targets});
-  prepare_reading();
-  forward(1, T, Fp8Pass::reading, Exchange::none);
-  norms_.forward(b_.h_final, final_layernorm_layer(), T); // in BF16: FP8 products want 16 rows, and this is one
+  prepare_inference();
+  forward(1, T, Fp8Pass::inference, Exchange::none);
+  norms_.forward(b_.h_final, final_layernorm_layer(), T); // in BF16: FP8 GEMMs need 16 rows
   const bf16* const last = b_.h_final + (static_cast<int64_t>(tokens.size()) - 1) * C;
   linears_.forward(b_.logits, last, lm_head_layer(), 1); // (1, C) -> (1, Vp)
   std::vector<bf16> values(logits.size());

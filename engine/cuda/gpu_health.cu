@@ -38,9 +38,9 @@ class OnDevice {
   DeviceMemory memory_;
 };
 
-// ---- are the products right? ----
+// ---- FP8 GEMM accuracy ----
 
-// (rows, cols) both ways round, and the numbers that its codes stand for.
+// (rows, cols) in FP8, row-major and transposed, and the values in double.
 struct Fp8Matrix {
   Fp8Matrix(CudaStream& cuda, int rows, int cols, Fp8Format format, uint64_t seed)
       : rows(rows),
@@ -48,11 +48,11 @@ struct Fp8Matrix {
         format(format),
         values(static_cast<size_t>(rows) * cols),
         meta(cuda, {{.scale_inv = 1 / scale_of(format), .scale = scale_of(format), .saturated = 0, .flushed = 0}}),
-        codes(cuda, encode(seed)),
-        transposed(cuda, transpose(codes.read())) {}
+        data(cuda, encode(seed)),
+        transposed(cuda, transpose(data.read())) {}
 
   static float scale_of(Fp8Format format) { return fp8_max(format) / 5; } // normal values: a few saturate
-  Fp8Tensor tensor() const { return {codes.get(), format, meta.get()}; }
+  Fp8Tensor tensor() const { return {data.get(), format, meta.get()}; }
   Fp8Tensor tensor_t() const { return {transposed.get(), format, meta.get()}; }
 
   std::vector<uint8_t> encode(uint64_t seed) {
@@ -75,12 +75,12 @@ struct Fp8Matrix {
   Fp8Format format;
   std::vector<double> values;
   OnDevice<Fp8TensorMeta> meta;
-  OnDevice<uint8_t> codes, transposed;
+  OnDevice<uint8_t> data, transposed;
 };
 
-// Sum over k of a(i, k) b(k, j), where `at` says where they stand.
+// (m, n): sum over k of a(i, k) b(k, j).
 template <class A, class B>
-std::vector<double> product(int m, int n, int k, const A& a, const B& b) {
+std::vector<double> reference_gemm(int m, int n, int k, const A& a, const B& b) {
   std::vector<double> out(static_cast<size_t>(m) * n);
   for (int i = 0; i < m; ++i)
     for (int x = 0; x < k; ++x)
@@ -100,18 +100,18 @@ double relative_error(const std::vector<T>& actual, const std::vector<double>& e
   return std::isfinite(relative) ? relative : INFINITY;
 }
 
-CudaOptions untuned(int device) { // the first plan will do, without timing
+CudaOptions untuned_options(int device) { // the first plan, without timing
   CudaOptions options;
   options.device = device;
   options.deterministic = true;
   return options;
 }
 
-// ---- how fast are they? ----
+// ---- GEMM and copy rates ----
 
 constexpr int kRateSize = 8192;
 
-// The same million of values again and again: zeros would cost less power, and run faster than training does.
+// Random values, 2^20 of them repeated: zeros would draw less power and run faster than training does.
 template <class T, class Make>
 OnDevice<T> filled(CudaStream& cuda, const Make& make) {
   constexpr size_t kTile = size_t{1} << 20, kCount = size_t{kRateSize} * kRateSize;
@@ -122,7 +122,7 @@ OnDevice<T> filled(CudaStream& cuda, const Make& make) {
 }
 
 template <class Work>
-double seconds_of(CudaStream& cuda, const Work& work) { // the mean of ten, after three
+double seconds_of(CudaStream& cuda, const Work& work) { // the mean of ten after three warm-ups
   constexpr int kWarm = 3, kTimed = 10;
   Event begin(Event::Kind::timed), end(Event::Kind::timed);
   for (int i = 0; i < kWarm + kTimed; ++i) {
@@ -163,8 +163,8 @@ double bf16_rate(CudaStream& cuda) {
 
 double fp8_rate(CudaStream& cuda) {
   const Rng rng(2);
-  const auto code = [&](size_t i) { return fp8_encode(static_cast<float>(64 * rng.normal(i)), Fp8Format::e4m3); };
-  const OnDevice<uint8_t> in = filled<uint8_t>(cuda, code), weight = filled<uint8_t>(cuda, code);
+  const auto value = [&](size_t i) { return fp8_encode(static_cast<float>(64 * rng.normal(i)), Fp8Format::e4m3); };
+  const OnDevice<uint8_t> in = filled<uint8_t>(cuda, value), weight = filled<uint8_t>(cuda, value);
   const OnDevice<Fp8TensorMeta> meta(cuda, {{.scale_inv = 1.0f / 64, .scale = 64, .saturated = 0, .flushed = 0}});
   const DeviceMemory out(size_t{kRateSize} * kRateSize * sizeof(bf16));
   return kRateFlops / 1e12 / seconds_of(cuda, [&] {
@@ -180,9 +180,9 @@ double fp8_rate(CudaStream& cuda) {
 
 } // namespace
 
-double fp8_product_error(int device) {
+double fp8_gemm_error(int device) {
   constexpr int R = 128, C = 768, OC = 256;
-  CudaStream cuda(open_device(untuned(device)));
+  CudaStream cuda(open_device(untuned_options(device)));
   const Fp8Matrix in(cuda, R, C, Fp8Format::e4m3, 1), weight(cuda, OC, C, Fp8Format::e4m3, 2),
       dout(cuda, R, OC, Fp8Format::e5m2, 3);
   const auto at = [](const Fp8Matrix& m, int row, int col) {
@@ -198,13 +198,13 @@ double fp8_product_error(int device) {
       cuda, {.din = din.get(), .dout = dout.tensor(), .weight_t = weight.tensor_t(), .rows = R, .C = C, .OC = OC});
   gemm_backward_weight_fp8(
       cuda, {.dweight = dweight.get(), .dout_t = dout.tensor_t(), .in_t = in.tensor_t(), .rows = R, .C = C, .OC = OC});
-  const double forward = relative_error(out.read(), product(
+  const double forward = relative_error(out.read(), reference_gemm(
                                                         R, OC, C, [&](int r, int c) { return at(in, r, c); },
                                                         [&](int c, int o) { return at(weight, o, c); }));
-  const double input = relative_error(din.read(), product(
+  const double input = relative_error(din.read(), reference_gemm(
                                                       R, C, OC, [&](int r, int o) { return at(dout, r, o); },
                                                       [&](int o, int c) { return at(weight, o, c); }));
-  const double gradient = relative_error(dweight.read(), product(
+  const double gradient = relative_error(dweight.read(), reference_gemm(
                                                              OC, C, R, [&](int o, int r) { return at(dout, r, o); },
                                                              [&](int r, int c) { return at(in, r, c); }));
   return std::max({forward, input, gradient});
@@ -229,7 +229,7 @@ GpuCondition gpu_condition(int device) {
 }
 
 std::string cudnn_version(int device) {
-  const CudaStream cuda(open_device(untuned(device)));
+  const CudaStream cuda(open_device(untuned_options(device)));
   return cuda.device->attentions->version();
 }
 

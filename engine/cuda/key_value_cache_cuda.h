@@ -1,5 +1,5 @@
-// The keys and values of all blocks on a GPU, kept while texts grow: 4 bytes a channel, block and position, 38 MB a row
-// of 1,024 positions at 124M. One row more than asked for: rows of a step that have nothing to read write there.
+// The KV cache of all blocks on a GPU: 4 bytes per channel, block and position; 38 MB per row of 1,024 positions at
+// 124M. One spare row: rows of a step without a token write there.
 #pragma once
 
 #include <cuda_bf16.h>

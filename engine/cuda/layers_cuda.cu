@@ -1,4 +1,3 @@
-// The layers in BF16: from a line of gpt2_cuda.cu to a kernel's arguments.
 #include "engine/cuda/layers_cuda.h"
 
 #include <cuda_bf16.h>
@@ -88,7 +87,7 @@ void LayerNorms::gradient(bf16* dx, const bf16* dout, const LayerNormLayer& norm
 
 // ---- attention ----
 
-bool Attention::for_hopper(int B, int T) const {
+bool Attention::uses_sm90_kernels(int B, int T) const {
   const CudaDevice& device = *at_.cuda.device;
   return sm90::can_implement_attention(device.compute_capability, device.options.attention, B, T,
                                        at_.config.head_dim());
@@ -98,7 +97,7 @@ void Attention::forward(const BlockActivations& a, int B, int T) const {
   const GPT2Config& config = at_.config;
   const AttentionForward<bf16> args{
       .out = a.o, .stats = a.stats, .qkv = a.qkv, .B = B, .T = T, .NH = config.heads, .HS = config.head_dim()};
-  return for_hopper(B, T) ? sm90::attention_forward(at_.cuda, args) : attention_forward(at_.cuda, args);
+  return uses_sm90_kernels(B, T) ? sm90::attention_forward(at_.cuda, args) : attention_forward(at_.cuda, args);
 }
 
 void Attention::gradient(bf16* dqkv, float* dbias, const bf16* dout, const BlockActivations& a, int B, int T) const {
@@ -111,12 +110,13 @@ void Attention::gradient(bf16* dqkv, float* dbias, const bf16* dout, const Block
                                      .T = T,
                                      .NH = at_.config.heads,
                                      .HS = at_.config.head_dim()};
-  const bool hopper = for_hopper(B, T), along = hopper && dbias && sm90::can_fuse_bias_gradient(at_.cuda, args);
+  const bool hopper = uses_sm90_kernels(B, T),
+             fused_bias = hopper && dbias && sm90::can_fuse_bias_gradient(at_.cuda, args);
   if (hopper)
-    sm90::attention_backward(at_.cuda, args, along ? dbias : nullptr);
+    sm90::attention_backward(at_.cuda, args, fused_bias ? dbias : nullptr);
   else
     attention_backward(at_.cuda, args);
-  if (dbias && !along)
+  if (dbias && !fused_bias)
     bias_backward(at_.cuda, {.dbias = dbias, .dout = dqkv, .rows = int64_t{B} * T, .cols = 3 * at_.config.channels});
 }
 
@@ -155,7 +155,7 @@ void Losses::of_chunk(int64_t row, int64_t rows, bool write_gradient) const {
                            .write_gradient = write_gradient});
 }
 
-void Losses::add_up(StepSums* sums, int64_t R) const {
+void Losses::accumulate(StepSums* sums, int64_t R) const {
   accumulate_loss(at_.cuda, {.sums = sums, .losses = at_.b.losses, .targets = at_.b.targets, .rows = R});
 }
 

@@ -1,7 +1,6 @@
-// The layers of GPT-2 on a GPU, in BF16: linear layers, LayerNorms, attention, GELU, losses. gpt2_cuda.cu says an
-// operation in one line, output first, then its inputs, the layer and the rows; here that line becomes a kernel's
-// arguments. Gradients of parameters are added to; those of biases are column sums that a kernel takes of what it
-// writes anyway.
+// The layers of GPT-2 on a GPU in BF16: linear layers, LayerNorms, attention, GELU, losses. One call per operation of
+// gpt2_cuda.cu fills a kernel's arguments: output, inputs, layer, rows. Parameter gradients accumulate. Bias gradients
+// are column sums, fused into the kernel that writes the gradient.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -21,16 +20,16 @@ struct LayerNormLayer {
   int64_t weight, bias;            // offsets of (C)
   bf16* x;                         // (R, C) residual stream after the add, kept for backward
   const bf16* x_before;            // (R, C) before the add
-  const bf16* branch;              // (R, C), or null: the first block's x is the embedding, with nothing to add
+  const bf16* branch;              // (R, C); null in the first block, whose x is the embedding
   float *mean, *rstd;              // (R), kept for backward
-  std::optional<LinearLayer> adds; // the projection that made the branch; none where branch is null
-  LinearLayer feeds;               // the product that reads the output
+  std::optional<LinearLayer> adds; // the projection whose output is the branch; none if branch is null
+  LinearLayer feeds;               // reads the output
 
   bool is_final() const { return feeds.site == Fp8Site::lm_head; }
-  LayerNormLayer again() const; // the stream is there: nothing to add, nothing to write
+  LayerNormLayer without_add() const; // reads x, already summed, and writes no x
 };
 
-inline LayerNormLayer LayerNormLayer::again() const {
+inline LayerNormLayer LayerNormLayer::without_add() const {
   LayerNormLayer norm = *this;
   norm.x_before = std::exchange(norm.x, nullptr);
   norm.branch = nullptr;
@@ -46,16 +45,16 @@ struct BlockLayers { // in forward order
   LinearLayer fcproj; // 4C -> C
 };
 
-// What all layers of a model share: where they run, their shape, their memory.
+// Shared by all layers of a model: stream, shape, memory.
 struct LayerContext {
   CudaStream& cuda;
   const GPT2Config& config;
   const CudaBuffers& b;
 
-  bf16* weight(int64_t offset) const { return b.weights + offset; }      // as products read it
-  const float* vector(int64_t offset) const { return b.vector(offset); } // LayerNorm's, which are read in FP32
+  bf16* weight(int64_t offset) const { return b.weights + offset; }      // read by GEMMs
+  const float* vector(int64_t offset) const { return b.vector(offset); } // LayerNorm's, in FP32
   float* grad(int64_t offset) const { return b.grad + offset; }
-  const bf16* bias(const LinearLayer& layer) const { // null where there is none
+  const bf16* bias(const LinearLayer& layer) const { // null: no bias
     return layer.bias == LinearLayer::kNoBias ? nullptr : weight(layer.bias);
   }
 };
@@ -65,20 +64,20 @@ class Linears {
   explicit Linears(const LayerContext& at) : at_(at) {}
 
   void forward(bf16* out, const bf16* in, const LinearLayer& layer, int64_t R) const;
-  // fused: GELU in the product's epilogue (cuBLASLt) instead of a kernel of its own, whose bits are others.
+  // fused: GELU in cuBLASLt's epilogue instead of a separate kernel; the bits differ.
   void forward_gelu(bf16* out, bf16* pre, const bf16* in, const LinearLayer& layer, int64_t R, bool fused) const;
   void input_gradient(bf16* din, const bf16* dout, const LinearLayer& layer, int64_t R) const;
   void weight_gradient(const bf16* dout, const bf16* in, const LinearLayer& layer, int64_t R) const;
 
   void gelu(bf16* out, const bf16* pre, int64_t R) const;
-  void gelu_gradient(bf16* gradient, const bf16* pre, const LinearLayer& fc,
-                     int64_t R) const; // in place; fc's bias too
+  // In place; also fc's bias gradient.
+  void gelu_gradient(bf16* gradient, const bf16* pre, const LinearLayer& fc, int64_t R) const;
 
  private:
   LayerContext at_;
 };
 
-// Forward is LayerNormForward<bf16> or LayerNormForwardFp8: the same fields but for the output.
+// Forward: LayerNormForward<bf16> or LayerNormForwardFp8, equal but for the type of `out`.
 template <class Forward, class Out>
 Forward layernorm_arguments(const LayerContext& at, Out out, const LayerNormLayer& norm, int64_t R) {
   return {.out = out,
@@ -98,7 +97,7 @@ class LayerNorms {
   explicit LayerNorms(const LayerContext& at) : at_(at) {}
 
   void forward(bf16* out, const LayerNormLayer& norm, int64_t R) const;
-  // dx += gradient through the LayerNorm; the final one, where backward begins, writes dx. And the bias of norm.adds.
+  // dx += gradient through the LayerNorm (the final LayerNorm writes dx), and the bias gradient of norm.adds.
   void gradient(bf16* dx, const bf16* dout, const LayerNormLayer& norm, int64_t R) const;
 
  private:
@@ -110,11 +109,11 @@ class Attention {
   explicit Attention(const LayerContext& at) : at_(at) {}
 
   void forward(const BlockActivations& a, int B, int T) const; // a.o from a.qkv
-  void gradient(bf16* dqkv, float* dbias, const bf16* dout, const BlockActivations& a, int B,
-                int T) const; // and qkv's bias, unless null
+  // dbias: qkv's bias gradient, or null.
+  void gradient(bf16* dqkv, float* dbias, const bf16* dout, const BlockActivations& a, int B, int T) const;
 
  private:
-  bool for_hopper(int B, int T) const;
+  bool uses_sm90_kernels(int B, int T) const;
 
   LayerContext at_;
 };
@@ -135,9 +134,9 @@ class Losses {
  public:
   explicit Losses(const LayerContext& at) : at_(at) {}
 
-  // Of b.logits, which hold the rows from `row` on; they become their gradient, softmax - onehot, if that is asked for.
+  // Losses of b.logits, which hold `rows` rows from `row`. write_gradient: the logits become softmax - onehot.
   void of_chunk(int64_t row, int64_t rows, bool write_gradient) const;
-  void add_up(StepSums* sums, int64_t R) const;
+  void accumulate(StepSums* sums, int64_t R) const;
 
  private:
   LayerContext at_;

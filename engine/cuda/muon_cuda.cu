@@ -14,7 +14,7 @@ size_t segment_count(std::span<const MuonGroup> groups) {
   return count;
 }
 
-constexpr int64_t kLong = 1 << 16; // elements: the vectors of a block are shorter, an embedding is longer
+constexpr int64_t kLongSegment = 1 << 16; // elements: between a block's vectors and an embedding
 
 } // namespace
 
@@ -33,14 +33,16 @@ MuonCuda::MuonCuda(CudaStream& cuda, const CudaBuffers& b, const ParameterTable&
   }
   copy_to_device(cuda_.stream, reinterpret_cast<MuonSegment*>(segments_.data()), std::span<const MuonSegment>(all));
 
-  std::vector<AdamWSegment> few;
+  std::vector<AdamWSegment> short_segments;
   for (const auto [offset, count, at] : adamw) {
-    const AdamWSegment segment{.flat = offset, .compact = compact_place(updated, offset), .second = at, .count = count};
-    (count > kLong ? long_ : few).push_back(segment);
-    if (count <= kLong) longest_short_ = std::max(longest_short_, count);
+    const AdamWSegment segment{
+        .flat = offset, .compact = compact_offset(updated, offset), .second = at, .count = count};
+    (count > kLongSegment ? long_ : short_segments).push_back(segment);
+    if (count <= kLongSegment) longest_short_ = std::max(longest_short_, count);
   }
-  short_count_ = static_cast<int>(few.size());
-  copy_to_device(cuda_.stream, reinterpret_cast<AdamWSegment*>(short_.data()), std::span<const AdamWSegment>(few));
+  short_count_ = static_cast<int>(short_segments.size());
+  copy_to_device(cuda_.stream, reinterpret_cast<AdamWSegment*>(short_.data()),
+                 std::span<const AdamWSegment>(short_segments));
 }
 
 MuonSegments MuonCuda::segments(size_t group) const {
@@ -72,7 +74,7 @@ void MuonCuda::orthogonalize_own(const MuonGroup& group, MuonIteration iteration
                         .iteration = iteration});
 }
 
-// From the updates of all ranks.
+// Copies this rank's matrices out of the gathered updates.
 void MuonCuda::fetch_own(const MuonGroup& group) {
   const int64_t elements = group.elements();
   for (int64_t i = 0; i < group.count; ++i) {
@@ -85,7 +87,7 @@ void MuonCuda::fetch_own(const MuonGroup& group) {
 void MuonCuda::update_matrices(const MuonSettings& settings) {
   if (ranks_) {
     for (size_t i = 0; i < groups_.size(); ++i) momentum(i, settings, b_.muon.flat, true);
-    ranks_->gather_blocks(b_.muon.flat); // 2 bytes an element
+    ranks_->gather_blocks(b_.muon.flat); // 2 bytes per element
   }
   for (size_t i = 0; i < groups_.size(); ++i) {
     const MuonGroup& group = groups_[i];
@@ -147,7 +149,7 @@ void MuonCuda::update_rest(const AdamWSettings& settings) {
                          .update_square = square});
 }
 
-void MuonCuda::run_all_products() {
+void MuonCuda::run_all_gemms() {
   for (const MuonGroup& group : groups_) orthogonalize_own(group, MuonIteration::newton_schulz);
 }
 

@@ -1,4 +1,4 @@
-// An update under Muon, on the GPU: Muon's part of it, and AdamW's.
+// The optimizer update under --optimizer muon on the GPU: Muon for the blocks' matrices, AdamW for the rest.
 #pragma once
 
 #include <span>
@@ -15,18 +15,17 @@ namespace gpt2 {
 
 class MuonCuda {
  public:
-  // `updated`: what this rank updates; `adamw`: of that, what AdamW updates (second_moment_slices()). ranks: null
-  // unless ranks update different slices; they then orthogonalize different matrices too. `cuda`, `b`, `table` and
-  // `ranks` must outlive it.
+  // `updated`: this rank's slices; `adamw`: the parts that AdamW updates (second_moment_slices()). `ranks`: null unless
+  // sharded; sharded ranks also orthogonalize different matrices. `cuda`, `b`, `table` and `ranks` must outlive it.
   MuonCuda(CudaStream& cuda, const CudaBuffers& b, const ParameterTable& table, std::span<const OwnedSlice> updated,
            std::span<const OwnedSlice> adamw, CudaRanks* ranks, int rank);
 
-  // Momentum, orthogonalized updates and weights, as the verdict in b.step says. The GEMMs run in any case: on scratch.
+  // Momentum, orthogonalization, weights. A skipped step (verdict in b.step) still runs the GEMMs, on scratch memory.
   void update_matrices(const MuonSettings& settings);
   void update_rest(const AdamWSettings& settings);
 
-  // All GEMMs of an update once, so that plans exist for them.
-  void run_all_products();
+  // Runs all GEMMs of an update once, to make their plans.
+  void run_all_gemms();
 
  private:
   void momentum(size_t group, const MuonSettings& settings, bf16* out, bool flat);
@@ -38,10 +37,10 @@ class MuonCuda {
   const CudaBuffers& b_;
   CudaRanks* const ranks_;
   const std::vector<MuonGroup> groups_;
-  DeviceMemory segments_;             // of MuonSegment: all groups', one after the other
+  DeviceMemory segments_;             // of MuonSegment: all groups', contiguous
   std::vector<size_t> first_segment_; // of each group
-  std::vector<AdamWSegment> long_;    // AdamW: a launch each
-  DeviceMemory short_;                // of AdamWSegment: one launch
+  std::vector<AdamWSegment> long_;    // AdamW: one launch per segment
+  DeviceMemory short_;                // of AdamWSegment: one launch for all
   int short_count_ = 0;
   int64_t longest_short_ = 0;
 };

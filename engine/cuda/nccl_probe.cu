@@ -1,4 +1,4 @@
-// NCCL among the GPUs of one process: how fast, and over what. It tells the latter only in its log.
+// NCCL among the GPUs of one process: bandwidth, and the transports from NCCL's log, the only place that has them.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -19,7 +19,6 @@ namespace {
 
 constexpr int64_t kFloats = int64_t{64} << 20; // 256 MB
 
-// One GPU's part.
 struct Member {
   explicit Member(int device) : device(device), memory((CUDA_CHECK(cudaSetDevice(device)), kFloats * sizeof(float))) {
     CUDA_CHECK(cudaMemset(memory.data(), 0, kFloats * sizeof(float)));
@@ -41,11 +40,11 @@ class Group {
   Group(const NcclLibrary& nccl, int devices) : nccl_(nccl) {
     for (int device = 0; device < devices; ++device) members_.push_back(std::make_unique<Member>(device));
     nccl::UniqueId id;
-    check(nccl_.get_unique_id(&id), "make a communicator's name");
-    check(nccl_.group_start(), "begin");
+    check(nccl_.get_unique_id(&id), "create a communicator id");
+    check(nccl_.group_start(), "start a group");
     for (const auto& member : members_) {
       CUDA_CHECK(cudaSetDevice(member->device));
-      check(nccl_.comm_init_rank_config(&member->comm, devices, id, member->device, nullptr), "join a rank");
+      check(nccl_.comm_init_rank_config(&member->comm, devices, id, member->device, nullptr), "add a rank");
     }
     check(nccl_.group_end(), "connect the ranks");
   }
@@ -57,12 +56,12 @@ class Group {
   Group(const Group&) = delete;
 
   void all_reduce() {
-    check(nccl_.group_start(), "begin");
+    check(nccl_.group_start(), "start a group");
     for (const auto& member : members_)
       check(nccl_.all_reduce(member->memory.data(), member->memory.data(), kFloats, nccl::kFloat, nccl::kSum,
                              member->comm, member->stream),
-            "add up");
-    check(nccl_.group_end(), "add up");
+            "all-reduce");
+    check(nccl_.group_end(), "all-reduce");
   }
   void wait() {
     for (const auto& member : members_) CUDA_CHECK(cudaStreamSynchronize(member->stream));

@@ -79,24 +79,25 @@ GpuCondition Nvml::condition() const {
   if (call(library_, "nvmlSystemGetDriverVersion", driver, static_cast<unsigned>(sizeof driver))) now.driver = driver;
   unsigned value = 0, pending = 0;
   if (call(library_, "nvmlDeviceGetClockInfo", device_, kClockSm, &value)) now.sm_clock_mhz = value;
-  if (call(library_, "nvmlDeviceGetMaxClockInfo", device_, kClockSm, &value)) now.most_sm_clock_mhz = value;
+  if (call(library_, "nvmlDeviceGetMaxClockInfo", device_, kClockSm, &value)) now.max_sm_clock_mhz = value;
   if (call(library_, "nvmlDeviceGetPowerUsage", device_, &value)) now.power_watts = value / 1000.0;
   if (call(library_, "nvmlDeviceGetEnforcedPowerLimit", device_, &value)) now.power_limit_watts = value / 1000.0;
   if (call(library_, "nvmlDeviceGetPowerManagementDefaultLimit", device_, &value))
-    now.usual_power_limit_watts = value / 1000.0;
+    now.default_power_limit_watts = value / 1000.0;
   if (call(library_, "nvmlDeviceGetTemperature", device_, kTemperatureGpu, &value)) now.temperature_c = value;
   if (call(library_, "nvmlDeviceGetEccMode", device_, &value, &pending)) now.ecc = value != 0;
   unsigned long long count = 0;
   if (call(library_, "nvmlDeviceGetTotalEccErrors", device_, kUncorrected, kSinceDriver, &count))
-    now.uncorrected_errors = static_cast<int64_t>(count);
+    now.uncorrected_ecc_errors = static_cast<int64_t>(count);
   unsigned long long reasons = 0;
   if (call(library_, "nvmlDeviceGetCurrentClocksEventReasons", device_, &reasons) ||
       call(library_, "nvmlDeviceGetCurrentClocksThrottleReasons", device_, &reasons)) {
-    now.slowed.emplace();
-    if (reasons & kThermalSoftware) now.slowed->push_back("it is hot");
-    if (reasons & kThermalHardware) now.slowed->push_back("it is too hot");
-    if (reasons & kPowerBrake) now.slowed->push_back("the power supply holds it back");
-    if ((reasons & kHardwareSlowdown) && now.slowed->empty()) now.slowed->push_back("the hardware holds it back");
+    now.throttle_reasons.emplace();
+    if (reasons & kThermalSoftware) now.throttle_reasons->push_back("software thermal slowdown");
+    if (reasons & kThermalHardware) now.throttle_reasons->push_back("hardware thermal slowdown");
+    if (reasons & kPowerBrake) now.throttle_reasons->push_back("power brake from the power supply");
+    if ((reasons & kHardwareSlowdown) && now.throttle_reasons->empty())
+      now.throttle_reasons->push_back("hardware slowdown");
   }
   return now;
 }

@@ -9,7 +9,7 @@ std::shared_ptr<Pinned<float>> pin(int device, int64_t floats) {
   try {
     CUDA_CHECK(cudaSetDevice(device));
     return std::make_shared<Pinned<float>>(static_cast<size_t>(floats));
-  } catch (const Error&) { // a limit on locked memory, or too little of it
+  } catch (const Error&) { // ulimit -l, or not enough memory
     cudaGetLastError();
     return nullptr;
   }
@@ -21,7 +21,7 @@ StateCopier::StateCopier(int device, int64_t floats)
     : device_(device), pinning_(std::async(std::launch::async, pin, device, floats)) {}
 
 StateCopier::~StateCopier() {
-  cudaStreamSynchronize(stream_.get()); // the model's buffers are in use until then
+  cudaStreamSynchronize(stream_.get()); // the copy reads the model's buffers
 }
 
 std::shared_ptr<float> StateCopier::memory() {
@@ -30,10 +30,10 @@ std::shared_ptr<float> StateCopier::memory() {
   return {pinned_, pinned_->get()};
 }
 
-std::function<void()> StateCopier::copy(cudaStream_t compute, std::span<const Piece> pieces) {
+std::function<void()> StateCopier::copy(cudaStream_t compute, std::span<const Transfer> transfers) {
   begun_.record(compute);
   begun_.hold(stream_.get());
-  for (const auto& [to, from, count] : pieces)
+  for (const auto& [to, from, count] : transfers)
     CUDA_CHECK(
         cudaMemcpyAsync(to, from, static_cast<size_t>(count) * sizeof(float), cudaMemcpyDeviceToHost, stream_.get()));
   copied_ = std::make_shared<Event>();

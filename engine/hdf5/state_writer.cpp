@@ -89,7 +89,7 @@ void Hdf5StateWriter::write_floats(const std::string& name, std::span<const int6
   write_dataset(name, H5T_IEEE_F32LE, space_of(shape), values.data());
 }
 
-void Hdf5StateWriter::write_piece(const std::string& name, std::span<const int64_t> shape, int64_t begin,
+void Hdf5StateWriter::write_slice(const std::string& name, std::span<const int64_t> shape, int64_t begin,
                                   std::span<const float> values) {
   const auto count = static_cast<int64_t>(values.size()), dimensions = static_cast<int64_t>(shape.size());
   if (begin < 0 || begin + count > element_count(shape))

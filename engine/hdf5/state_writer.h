@@ -42,7 +42,7 @@ class Hdf5StateWriter : public StateWriter {
   Hdf5StateWriter(Hdf5NewFile& file, std::string group) : file_(file), group_(std::move(group)) {}
 
   void write_floats(const std::string& name, std::span<const int64_t> shape, std::span<const float> values) override;
-  void write_piece(const std::string& name, std::span<const int64_t> shape, int64_t begin,
+  void write_slice(const std::string& name, std::span<const int64_t> shape, int64_t begin,
                    std::span<const float> values) override;
   void write_int(const std::string& name, int64_t value) override;
   void write_text(const std::string& name, const std::string& value) override;

@@ -1,4 +1,4 @@
-// One allocation for many buffers: laid out twice by the same code, once to count, once to place.
+// One allocation for many buffers. The same layout code runs twice: once to count bytes, once to place buffers.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace gpt2 {
 
-// Hands out 256-byte aligned pieces of [base, ...); with a null base it only counts.
+// Returns 256-byte aligned buffers in [base, ...); with a null base it only counts.
 class Arena {
  public:
   explicit Arena(std::byte* base) : base_(base) {}
@@ -25,13 +25,13 @@ class Arena {
     return base_ ? reinterpret_cast<T*>(base_ + offset) : nullptr;
   }
 
-  // Buffers that are never alive together share memory: take one set, rewind to the mark, take the other.
+  // Buffers with disjoint lifetimes share memory: take one set, rewind to the mark, take the other.
   size_t mark() const { return used_; }
   void rewind(size_t mark) { used_ = mark; }
   void skip_to_peak() { used_ = peak_; }
 
   size_t size() const { return peak_; }
-  const std::vector<MemoryLine>& report() const { return report_; } // by purpose, in the order of taking
+  const std::vector<MemoryLine>& report() const { return report_; } // by purpose, in allocation order
 
  private:
   void note(const char* purpose, int64_t bytes);

@@ -22,7 +22,7 @@ void check_batch(const Batch& batch, const ModelOptions& options) {
   const auto refuse = [vocab](int32_t token) {
     throw Error(ExitCode::data,
                 "token id " + std::to_string(token) + " is outside the vocabulary of " + std::to_string(vocab),
-                "check that the data was made with GPT-2's tokenizer");
+                "tokenize the data with GPT-2's tokenizer (bin/prepare_data)");
   };
   for (const int32_t token : batch.inputs) {
     if (!known(token)) refuse(token);

@@ -1,4 +1,4 @@
-// One micro-batch of tokens, as the loader hands it to a model.
+// One micro-batch of tokens, from the loader to a model.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ struct Batch {
   int batch_size = 0;               // B, sequences
   int seq_len = 0;                  // T
   std::span<const int32_t> inputs;  // (B, T)
-  std::span<const int32_t> targets; // (B, T), kIgnoredTarget where there is nothing to predict
+  std::span<const int32_t> targets; // (B, T), kIgnoredTarget: excluded from the loss
 
   int64_t tokens() const { return static_cast<int64_t>(batch_size) * seq_len; }
 };
 
-// Kernels index tables with what a batch holds: nothing that does not fit may reach them. Throws Error(data) for a
-// token outside the vocabulary, std::invalid_argument for a shape that a model of these options was not made for.
+// Kernels index tables with tokens unchecked, so check here. Throws Error(data) for a token outside the vocabulary,
+// std::invalid_argument for a shape that exceeds the model's.
 struct ModelOptions;
 void check_batch(const Batch& batch, const ModelOptions& options);
 

@@ -1,4 +1,4 @@
-// Which micro-batches a device's memory holds, counted before anything is allocated.
+// The micro-batch sizes that fit a device's memory, computed before any allocation.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace gpt2 {
 
-// What a model must leave of `free_bytes`: for kernels that CUDA loads at first use, copies that tuning makes, NCCL's
-// buffers, and what no count foresees. With 8% left, 1558M on an H200 ended with 135 of 141 GB in use.
+// Reserve of `free_bytes` for kernels that CUDA loads at first use, copies during tuning, NCCL's buffers and whatever
+// the layout does not count. With 8% left, 1558M on an H200 used 135 of 141 GB.
 constexpr int64_t bytes_to_leave(int64_t free_bytes) { return (int64_t{2} << 30) + free_bytes / 12; }
 
 // The divisors of `target` up to `most`, largest first, for which a model of bytes_of(divisor) bytes fits.

@@ -18,7 +18,7 @@ struct NamedShape {
   int layers, heads, channels, seq_len;
 };
 
-// nano: nine tenths of its work is the LM head (50,304 rows whatever the model), so it is narrow rather than shallow.
+// nano: the LM head (50,304 rows for every model) is nine tenths of its work, so it is narrow rather than shallow.
 constexpr std::array<NamedShape, 5> kNamedShapes = {{
     {"nano", 4, 4, 64, 256},
     {"gpt2", 12, 12, 768, 1024},
@@ -28,10 +28,10 @@ constexpr std::array<NamedShape, 5> kNamedShapes = {{
 }};
 
 constexpr int kHeadDim = 64;
-constexpr int kDeepest = 200;              // dN beyond this is a typing error
-constexpr int64_t kNanoScale = 16'000'000; // parameters: what is smaller is trained with nano's settings
+constexpr int kDeepest = 200;              // a larger dN is a typing error
+constexpr int64_t kNanoScale = 16'000'000; // parameters: smaller models use nano's settings
 
-// llm.c's channels by depth, drawn as a line through the depths it knows and rounded up to whole heads.
+// llm.c's channels by depth: linear between its depths, rounded up to whole heads.
 int channels_of_depth(int depth) {
   struct Point {
     int depth, channels;
@@ -45,7 +45,7 @@ int channels_of_depth(int depth) {
   return (channels + kHeadDim - 1) / kHeadDim * kHeadDim;
 }
 
-// N of "dN", or 0 if it is not of that form.
+// N of "dN"; 0 for any other name.
 int depth_of(const std::string& name) {
   const bool digits = name.size() >= 2 && name.size() <= 4 && name[0] == 'd' &&
                       std::all_of(name.begin() + 1, name.end(), [](char c) { return c >= '0' && c <= '9'; });
@@ -54,7 +54,7 @@ int depth_of(const std::string& name) {
 }
 
 [[noreturn]] void refuse_shape(const std::string& what, const std::string& hint) {
-  throw Error(ExitCode::usage, "impossible model shape: " + what, hint);
+  throw Error(ExitCode::usage, "invalid model shape: " + what, hint);
 }
 
 } // namespace
@@ -87,7 +87,7 @@ GPT2Config config_by_name(const std::string& name) {
   std::string all;
   for (const std::string& known : config_names()) all += known + ", ";
   const std::string nearest = nearest_name(name, config_names());
-  throw Error(ExitCode::usage, "--model: there is no model '" + name + "'",
+  throw Error(ExitCode::usage, "--model: unknown model '" + name + "'",
               !nearest.empty()
                   ? "did you mean '" + nearest + "'?"
                   : "use one of " + all + "or dN for a depth of N layers (1 to " + std::to_string(kDeepest) + ")");
@@ -114,16 +114,16 @@ void validate(const GPT2Config& config) {
   if (config.heads < 1) refuse_shape(text(config.heads) + " heads", "give --heads a number from 1 up");
   if (config.channels < 1) refuse_shape(text(config.channels) + " channels", "give --channels a number from 1 up");
   if (config.channels % config.heads != 0) {
-    refuse_shape(text(config.channels) + " channels cannot be shared by " + text(config.heads) + " heads",
-                 "make --channels a multiple of --heads (GPT-2 has 64 channels a head)");
+    refuse_shape(text(config.channels) + " channels are not divisible by " + text(config.heads) + " heads",
+                 "make --channels a multiple of --heads (GPT-2 has 64 channels per head)");
   }
-  if (config.layers > kMostLayers || config.channels > kMostChannels) {
+  if (config.layers > kMaxModelLayers || config.channels > kMaxModelChannels) {
     refuse_shape(text(config.layers) + " layers of " + text(config.channels) + " channels",
-                 "stay within " + text(kMostLayers) + " layers and " + text(kMostChannels) + " channels");
+                 "stay within " + text(kMaxModelLayers) + " layers and " + text(kMaxModelChannels) + " channels");
   }
-  if (config.seq_len < 1 || config.seq_len > kLongestSequence) {
+  if (config.seq_len < 1 || config.seq_len > kMaxSequenceLength) {
     refuse_shape("sequences of " + text(config.seq_len) + " tokens",
-                 "give --seq_len a number from 1 to " + text(kLongestSequence));
+                 "give --seq_len a number from 1 to " + text(kMaxSequenceLength));
   }
   if (config.vocab < 1 || config.padded_vocab < config.vocab) {
     refuse_shape("a vocabulary of " + text(config.vocab) + " tokens in " + text(config.padded_vocab) + " rows",
@@ -154,9 +154,9 @@ double flops_per_token(const GPT2Config& config, int seq_len) {
 ModelDefaults defaults_for(const GPT2Config& config) {
   const int64_t parameters = parameter_count(config);
   if (parameters < kNanoScale) {
-    // Tuned on the built-in sample, where stories of 100 tokens ask for sequences of 256 and many small steps beat few
-    // large ones. At 6e-3 after this warm-up most seeds spike to a loss of 10 to 20 within 30 steps
-    // (docs/decisions.md); at 3e-3 no loss of twenty seeds stood more than 0.12 above the lowest before it (2026-11).
+    // Tuned on the built-in sample: stories of 100 tokens suit sequences of 256, and many small steps beat few large
+    // ones. At 6e-3 after this warm-up most seeds spike to a loss of 10 to 20 within 30 steps (docs/decisions.md); at
+    // 3e-3 no loss of twenty seeds rose more than 0.12 above its running minimum (2026-11).
     return {.seq_len = config.seq_len,
             .batch_size = 2,
             .target_batch_size = 2,
@@ -175,7 +175,7 @@ ModelDefaults defaults_for(const GPT2Config& config) {
           .batch_size = 4,
           .target_batch_size = 512,
           .max_lr = max_lr,
-          .muon_lr = 8 * max_lr, // 4.8e-3 and 2.4e-3 were best at 124M; the factors are carried over to larger models
+          .muon_lr = 8 * max_lr, // 4.8e-3 and 2.4e-3 were best at 124M; larger models use the same factors
           .muon_adamw_lr = 4 * max_lr,
           .warmup_steps = 700,
           .max_steps = 19073};

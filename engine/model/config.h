@@ -8,7 +8,7 @@
 namespace gpt2 {
 
 struct GPT2Config {
-  std::string name = "gpt2"; // the name it was asked for by, e.g. "gpt2-medium" or "d12"
+  std::string name = "gpt2"; // as requested: "gpt2-medium", "d12"
   int layers = 12;           // L
   int heads = 12;            // NH
   int channels = 768;        // C, a multiple of NH
@@ -19,38 +19,38 @@ struct GPT2Config {
   int head_dim() const { return channels / heads; } // HS
 };
 
-// Beyond these a shape is a typing error.
-constexpr int kMostLayers = 1000, kMostChannels = 65536, kLongestSequence = 1 << 20;
+// Larger shapes are typing errors.
+constexpr int kMaxModelLayers = 1000, kMaxModelChannels = 65536, kMaxSequenceLength = 1 << 20;
 
-// "nano" (made for CPUs), "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", or "dN" by depth as llm.c names them: d12,
-// d24, d36 and d48 are GPT-2's own four, depths in between are interpolated, heads have 64 channels. Throws
-// Error(usage) with the nearest name as a hint.
+// "nano" (for CPUs), "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", or "dN" by depth as in llm.c: d12, d24, d36 and
+// d48 are GPT-2's four sizes, depths in between are interpolated, heads have 64 channels. Throws Error(usage) with the
+// nearest name as a hint.
 GPT2Config config_by_name(const std::string& name);
 std::vector<std::string> config_names();
 
-// `base` with another shape: --layers --heads --channels. A zero keeps what `base` has, except that new channels
-// without heads keep `base`'s channels per head. Validated.
+// `base` with another shape: --layers --heads --channels. A zero keeps the value of `base`; new channels without heads
+// keep the channels per head of `base`. Validated.
 GPT2Config with_shape(const GPT2Config& base, int layers, int heads, int channels);
 
-// Throws Error(usage) if the shape is impossible (zero, negative, channels not a multiple of heads, ...).
+// Throws Error(usage) for an invalid shape (zero, negative, channels not a multiple of heads, ...).
 void validate(const GPT2Config& config);
 
 std::string shape_text(const GPT2Config& config);  // "12 layers, 12 heads, 768 channels, sequences of 1024"
 std::string blocks_text(const GPT2Config& config); // "12 layers, 12 heads, 768 channels"
 
-int64_t parameter_count(const GPT2Config& config); // without the rows that only pad the vocabulary
+int64_t parameter_count(const GPT2Config& config); // without the padding rows of wte
 
 // Forward + backward FLOPs per token, attention included: 6 N + 12 L C T (the PaLM appendix's count; the
 // position table is not counted, the tied LM head is).
 double flops_per_token(const GPT2Config& config, int seq_len);
 
-// What a run uses where the user asks for nothing else: a property of the model's size.
+// A run's defaults, by model size.
 struct ModelDefaults {
   int seq_len;           // tokens
   int batch_size;        // sequences per micro-batch on the CPU
   int target_batch_size; // sequences per optimizer step
   float max_lr;
-  float muon_lr, muon_adamw_lr; // under Muon: of the blocks' matrices, of all else
+  float muon_lr, muon_adamw_lr; // --optimizer muon: the blocks' matrices, all other parameters
   int64_t warmup_steps;
   int64_t max_steps;
 };

@@ -11,18 +11,18 @@ namespace gpt2 {
 Decoder::Decoder(const GPT2Config& config, int rows, int positions)
     : config_(config), positions_(positions), lengths_(static_cast<size_t>(rows)) {
   if (rows < 1 || positions < 1 || positions > config.seq_len)
-    throw std::invalid_argument("a decoder has rows, and at most the model's positions");
+    throw std::invalid_argument("a decoder needs at least one row and 1 to seq_len positions");
 }
 
 void Decoder::check_call(std::span<const RowTokens> texts, size_t values, size_t per_text) const {
-  if (values != texts.size() * per_text) throw std::invalid_argument("there must be room for each row's logits");
+  if (values != texts.size() * per_text) throw std::invalid_argument("wrong size of the logits buffer");
   std::vector<bool> named(lengths_.size());
   for (const auto& [row, tokens] : texts) {
     if (row < 0 || row >= rows() || named[static_cast<size_t>(row)])
-      throw std::invalid_argument("a row that the decoder does not have, or twice the same");
+      throw std::invalid_argument("row out of range or repeated");
     named[static_cast<size_t>(row)] = true;
     for (const int32_t token : tokens) {
-      if (token < 0 || token >= config_.vocab) throw std::invalid_argument("a token outside the vocabulary");
+      if (token < 0 || token >= config_.vocab) throw std::invalid_argument("token outside the vocabulary");
     }
   }
 }
@@ -31,7 +31,7 @@ void Decoder::prefill(std::span<const RowTokens> prompts, std::span<float> logit
   check_call(prompts, logits.size(), static_cast<size_t>(config_.vocab));
   for (const auto& [row, tokens] : prompts) {
     if (tokens.empty() || tokens.size() > static_cast<size_t>(positions_))
-      throw std::invalid_argument("a prompt of no tokens, or of more than the decoder has positions");
+      throw std::invalid_argument("empty prompt, or longer than the decoder's positions");
   }
   read_prompts(prompts, logits);
   for (const auto& [row, tokens] : prompts) lengths_[static_cast<size_t>(row)] = static_cast<int>(tokens.size());
@@ -43,8 +43,7 @@ void Decoder::read_one_more(std::span<const RowToken> next, size_t values, size_
   for (const RowToken& step : next) texts.push_back({step.row, {&step.token, 1}});
   check_call(texts, values, per_text);
   for (const auto& [row, token] : next) {
-    if (length(row) == 0 || length(row) == positions_)
-      throw std::invalid_argument("a row that has read no prompt, or is full");
+    if (length(row) == 0 || length(row) == positions_) throw std::invalid_argument("row without a prompt, or full");
   }
   read();
   for (const auto& [row, token] : next) lengths_[static_cast<size_t>(row)] += 1;
@@ -55,8 +54,7 @@ void Decoder::decode(std::span<const RowToken> next, std::span<float> logits) {
 }
 
 void Decoder::decode(std::span<const RowToken> next, int count, std::span<TokenLogit> likeliest) {
-  if (count < 1 || count > std::min(config_.vocab, kMaxTopK))
-    throw std::invalid_argument("more likely tokens than there are, or none");
+  if (count < 1 || count > std::min(config_.vocab, kMaxTopK)) throw std::invalid_argument("top-k count out of range");
   read_one_more(next, likeliest.size(), static_cast<size_t>(count), [&] { read_next(next, count, likeliest); });
 }
 

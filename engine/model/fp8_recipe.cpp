@@ -1,5 +1,4 @@
-// Delayed scaling, tensor by tensor. Here FP8 is emulated: quantized values live as floats on the FP8 grid, so what is
-// multiplied has the bits that the GPU's codes stand for, and everything that decides about scales is real.
+// The state machine of FP8 scaling, shared by the GPU engine and the CPU engine's emulation.
 #include "engine/model/fp8_recipe.h"
 
 #include <algorithm>
@@ -18,7 +17,7 @@ constexpr int kSkipsBeforeCalibration = 2;
 constexpr const char* kSiteNames[] = {"qkv", "proj", "fc", "fcproj", "lm_head"};
 constexpr const char* kRoleNames[] = {"act", "act_t", "weight", "grad"};
 
-// "0 3 4": how a checkpoint holds a set of layers.
+// "0 3 4": a set of layers in a checkpoint.
 template <class Holds>
 std::string list_layers(int layers, Holds&& holds) {
   std::string text;
@@ -37,17 +36,17 @@ std::vector<bool> read_layers(const std::string& text, int layers) {
   return set;
 }
 
-bool is_current(Fp8Scaling scaling, Fp8Role role) {
+bool is_current(Fp8ScalingRecipe scaling, Fp8Role role) {
   switch (scaling) {
-    case Fp8Scaling::delayed:
+    case Fp8ScalingRecipe::delayed:
       return false;
-    case Fp8Scaling::current:
+    case Fp8ScalingRecipe::current:
       return true;
-    case Fp8Scaling::current_grads:
+    case Fp8ScalingRecipe::current_grads:
       return role == Fp8Role::grad;
-    case Fp8Scaling::current_activations:
+    case Fp8ScalingRecipe::current_activations:
       return role == Fp8Role::act || role == Fp8Role::act_t;
-    case Fp8Scaling::current_weights:
+    case Fp8ScalingRecipe::current_weights:
       return role == Fp8Role::weight;
   }
   return false;
@@ -86,12 +85,12 @@ void check_fp8_shape(int channels, int seq_len) {
   if (seq_len % 16 != 0) refuse("--seq_len", seq_len);
 }
 
-Fp8Format format_of(Fp8Recipe recipe, Fp8Role role) {
+Fp8Format format_of(Fp8FormatChoice choice, Fp8Role role) {
   switch (role) {
     case Fp8Role::act:
-      return recipe == Fp8Recipe::e5m2 ? Fp8Format::e5m2 : Fp8Format::e4m3;
+      return choice == Fp8FormatChoice::e5m2 ? Fp8Format::e5m2 : Fp8Format::e4m3;
     case Fp8Role::grad:
-      return recipe == Fp8Recipe::e4m3 ? Fp8Format::e4m3 : Fp8Format::e5m2;
+      return choice == Fp8FormatChoice::e4m3 ? Fp8Format::e4m3 : Fp8Format::e5m2;
     case Fp8Role::act_t:
     case Fp8Role::weight:
       break;
@@ -100,29 +99,29 @@ Fp8Format format_of(Fp8Recipe recipe, Fp8Role role) {
 }
 
 Fp8RecipeState::Fp8RecipeState(const Fp8Options& options, int layers) : options_(options), layers_(layers) {
-  if (options.margin < 0 || options.margin > kLargestFp8Margin) {
+  if (options.margin < 0 || options.margin > kMaxFp8Margin) {
     throw Error(ExitCode::usage, "--fp8_margin " + std::to_string(options.margin) + " is out of range",
-                "give it a power of two from 0 to " + std::to_string(kLargestFp8Margin));
+                "give --fp8_margin an exponent from 0 to " + std::to_string(kMaxFp8Margin));
   }
   if (options.interval < 1) {
     throw Error(ExitCode::usage, "--fp8_interval " + std::to_string(options.interval) + " is out of range",
-                "give it a number of steps from 1 up");
+                "give --fp8_interval a number of steps from 1 up");
   }
-  if (options.amax_history < 1 || options.amax_history > kLongestAmaxHistory) {
+  if (options.amax_history < 1 || options.amax_history > kMaxAmaxHistory) {
     throw Error(ExitCode::usage, "--fp8_amax_history " + std::to_string(options.amax_history) + " is out of range",
-                "give it a number of steps from 1 to " + std::to_string(kLongestAmaxHistory));
+                "give --fp8_amax_history a number of steps from 1 to " + std::to_string(kMaxAmaxHistory));
   }
   if (options.current_steps < 0) {
     throw Error(ExitCode::usage, "--fp8_current_steps " + std::to_string(options.current_steps) + " is out of range",
-                "give it a number of steps from 0 up");
+                "give --fp8_current_steps a number of steps from 0 up");
   }
   if (options.bf16_steps < 0) {
     throw Error(ExitCode::usage, "--fp8_bf16_steps " + std::to_string(options.bf16_steps) + " is out of range",
-                "give it a number of steps from 0 up");
+                "give --fp8_bf16_steps a number of steps from 0 up");
   }
   for (const int layer : options.bf16_layers) {
     if (layer >= 0 && layer < layers) continue;
-    throw Error(ExitCode::usage, "--fp8_bf16_layers: there is no block " + std::to_string(layer),
+    throw Error(ExitCode::usage, "--fp8_bf16_layers: the model has no block " + std::to_string(layer),
                 "the model's blocks are 0 to " + std::to_string(layers - 1));
   }
   const auto add = [&](int layer, Fp8Site site) {
@@ -153,7 +152,7 @@ void Fp8RecipeState::reset() {
   updates_before_ = 0;
   skipped_in_a_row_ = 0;
   calibration_due_ = true;
-  resting_ = options_.bf16_steps > 0;
+  inactive_ = options_.bf16_steps > 0;
   left_in_bf16_.assign(static_cast<size_t>(layers_), false);
   choose_tensors();
 }
@@ -169,17 +168,17 @@ void Fp8RecipeState::choose_tensors() {
 
 bool Fp8RecipeState::quantized_block(int layer) const {
   const std::vector<int>& asked = options_.bf16_layers;
-  return !resting_ && !left_in_bf16_[static_cast<size_t>(layer)] &&
+  return !inactive_ && !left_in_bf16_[static_cast<size_t>(layer)] &&
          std::find(asked.begin(), asked.end(), layer) == asked.end();
 }
 
-void Fp8RecipeState::rest(bool resting) {
-  if (resting_ && !resting) {
-    calibration_due_ = true; // histories are older than the rest
+void Fp8RecipeState::set_inactive(bool inactive) {
+  if (inactive_ && !inactive) {
+    calibration_due_ = true; // the histories predate the BF16 steps
     updates_before_ += applied_steps_;
     applied_steps_ = 0; // as in a run that resumes in FP8
   }
-  resting_ = resting;
+  inactive_ = inactive;
   choose_tensors();
 }
 
@@ -200,12 +199,12 @@ std::span<const float> Fp8RecipeState::history(int id) const {
 
 bool Fp8RecipeState::measures(Fp8Pass pass, Fp8Role role) const {
   if (pass == Fp8Pass::recomputing) return false;
-  if (pass == Fp8Pass::calibrating || (pass == Fp8Pass::reading && calibration_due_)) return true;
+  if (pass == Fp8Pass::calibrating || (pass == Fp8Pass::inference && calibration_due_)) return true;
   return in_current_steps() || is_current(options_.scaling, role);
 }
 
 bool Fp8RecipeState::measures_in_training() const {
-  return in_current_steps() || options_.scaling != Fp8Scaling::delayed;
+  return in_current_steps() || options_.scaling != Fp8ScalingRecipe::delayed;
 }
 
 float Fp8RecipeState::current_scale(int id, float amax) const {
@@ -221,12 +220,12 @@ void Fp8RecipeState::calibrate(int id, float amax) {
 
 void Fp8RecipeState::end_calibration() {
   calibration_due_ = false;
-  begin_step(); // what the calibrating micro-batch counted is not part of the step
+  begin_step(); // drops the counts of the calibrating micro-batch
 }
 
 void Fp8RecipeState::begin_step() {
   counts_.assign(counts_.size(), {});
-  if (const bool now = updates() < options_.bf16_steps; now != resting_) rest(now);
+  if (const bool now = updates() < options_.bf16_steps; now != inactive_) set_inactive(now);
 }
 
 std::vector<uint32_t> Fp8RecipeState::amaxes() const {
@@ -257,12 +256,12 @@ void Fp8RecipeState::end_step(bool applied) {
   }
 }
 
-// What must agree for saved scales and histories to mean the same thing. Which blocks are quantized may differ: the
-// scales of those that are remain right.
+// Saved scales and histories are valid only under the same signature. The set of quantized blocks may differ: each
+// block's scales stay valid.
 std::string Fp8RecipeState::signature() const {
   return name_of(options_.format) + ", " + std::to_string(tensors_.size()) + " tensors, history " +
          std::to_string(options_.amax_history) + ", LM head " +
-         (options_.lm_head ? "FP8" : "not quantised") /* so spelt in the files there are */;
+         (options_.lm_head ? "FP8" : "not quantised") /* the spelling in existing checkpoints */;
 }
 
 void Fp8RecipeState::save(StateWriter& writer) const {
@@ -275,7 +274,7 @@ void Fp8RecipeState::save(StateWriter& writer) const {
   writer.write_int("fp8/applied_steps", applied_steps_);
   writer.write_int("fp8/skipped_in_a_row", skipped_in_a_row_);
   writer.write_int("fp8/calibration_due", calibration_due_ ? 1 : 0);
-  if (resting_) writer.write_int("fp8/resting", 1);
+  if (inactive_) writer.write_int("fp8/resting", 1);
   writer.write_text("fp8/bf16_blocks", list_layers(layers_, [&](int layer) { return !quantized_block(layer); }));
   writer.write_text("fp8/left_in_bf16",
                     list_layers(layers_, [&](int layer) { return left_in_bf16_[static_cast<size_t>(layer)]; }));
@@ -284,9 +283,9 @@ void Fp8RecipeState::save(StateWriter& writer) const {
 void Fp8RecipeState::load(StateReader& reader) {
   reset();
   const int64_t updates = reader.has("adam_step") ? read_count(reader, "adam_step") : 0;
-  const bool may_rest = options_.bf16_steps > 0 && updates <= options_.bf16_steps;
+  const bool may_be_inactive = options_.bf16_steps > 0 && updates <= options_.bf16_steps;
   updates_before_ = updates;
-  rest(may_rest);
+  set_inactive(may_be_inactive);
   if (!reader.has("fp8/recipe") || reader.read_text("fp8/recipe") != signature()) return;
   reader.read_floats("fp8/scale", scales_);
   reader.read_floats("fp8/amax_history", histories_);
@@ -298,13 +297,13 @@ void Fp8RecipeState::load(StateReader& reader) {
   calibration_due_ = read_count(reader, "fp8/calibration_due", 1) != 0;
   last_scales_ = scales_;
   left_in_bf16_ = read_layers(reader.read_text("fp8/left_in_bf16"), layers_);
-  const bool rested = reader.has("fp8/resting") && read_count(reader, "fp8/resting", 1) != 0;
-  resting_ = rested && may_rest; // as the last step was
-  if (rested && !resting_) calibration_due_ = true;
+  const bool was_inactive = reader.has("fp8/resting") && read_count(reader, "fp8/resting", 1) != 0;
+  inactive_ = was_inactive && may_be_inactive; // as in the last step
+  if (was_inactive && !inactive_) calibration_due_ = true;
   choose_tensors();
-  const std::vector<bool> unscaled = read_layers(reader.read_text("fp8/bf16_blocks"), layers_);
+  const std::vector<bool> were_bf16 = read_layers(reader.read_text("fp8/bf16_blocks"), layers_);
   for (int layer = 0; layer < layers_; ++layer) {
-    if (unscaled[static_cast<size_t>(layer)] && quantized_block(layer)) calibration_due_ = true;
+    if (were_bf16[static_cast<size_t>(layer)] && quantized_block(layer)) calibration_due_ = true;
   }
 }
 

@@ -1,5 +1,4 @@
-// A linear layer of GPT-2 as both engines see it: its shape, where its parameters stand, and its name in the FP8
-// recipe.
+// A linear layer of GPT-2 for both engines: shape, parameter offsets, and name in the FP8 recipe.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +13,8 @@ namespace gpt2 {
 struct LinearLayer {
   static constexpr int64_t kNoBias = -1;
 
-  int layer;      // the block it belongs to; of no meaning for the LM head
-  Fp8Site site;   // with `layer`, names its activation, weight and gradient in the FP8 recipe
+  int layer;      // the block; unused for the LM head
+  Fp8Site site;   // with `layer`: the name of its activation, weight and gradient in the FP8 recipe
   int C, OC;      // inputs, outputs
   int64_t weight; // offset of (OC, C) in the parameter table's layout
   int64_t bias;   // offset of (OC), or kNoBias

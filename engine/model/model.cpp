@@ -19,7 +19,7 @@ LossSum evaluate(EvaluableModel& model, const Batch& batch) {
 
 int64_t device_bytes(const std::vector<MemoryLine>& lines) {
   int64_t bytes = 0;
-  for (const MemoryLine& line : lines) bytes += line.beside_device ? 0 : line.bytes;
+  for (const MemoryLine& line : lines) bytes += line.pinned_host ? 0 : line.bytes;
   return bytes;
 }
 

@@ -1,12 +1,12 @@
-// What a model can do, cut by use: the loop trains (TrainableModel), evaluation, sampling and tools read forward passes
-// (EvaluableModel), checkpoints take and give state (StatefulModel), logs and tests look inside (ObservableModel). Both
-// engines are all four: Model. A step is
+// The interface of a model, split by use: TrainableModel for the training loop, EvaluableModel for evaluation, sampling
+// and tools, StatefulModel for checkpoints, ObservableModel for logs and tests. Both engines implement all four: Model.
+// A step is
 //
 //   for i in 0..count-1:  model.micro_step(batch_i, i, count)     forward, backward, accumulate
 //   model.update(update)                                          norm, verdict, clip, AdamW
-//   StepResult r = model.step_result()                            the only call that waits
+//   StepResult r = model.step_result()
 //
-// Nothing but step_result() makes the host wait for a device, so the loop can fetch the next batch meanwhile.
+// Only step_result() waits for the device: the loop fetches the next batch meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct AdamWSettings {
   float lr = 0, beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, weight_decay = 0.1f;
 };
 
-// Of the blocks' matrices, under Optimizer::muon.
+// For the blocks' matrices, under Optimizer::muon.
 struct MuonSettings {
   float lr = 0, momentum = 0.95f, weight_decay = 0.1f;
   int64_t momentum_warmup = 0; // applied updates over which the momentum grows from 0.85; 0: constant
@@ -45,21 +45,21 @@ struct UpdateSettings {
   MuonSettings muon;
   float grad_clip = 1.0f;      // 0: off
   VerdictLimits limits;        // when to skip the update
-  bool stop_requested = false; // this rank was asked to stop: StepResult tells all of them
+  bool stop_requested = false; // this rank received a stop signal; StepResult reports it on all ranks
 };
 
-// What one optimizer step did. Losses and norms are per token, whatever the accumulation.
+// Losses and norms are per token, independent of gradient accumulation.
 struct StepResult {
   float loss = 0;      // mean over the step's targets
   float grad_norm = 0; // before clipping
   int64_t tokens = 0;  // targets that counted
-  // Under Muon, norms of what the step subtracted from the weights, without decay: the blocks' matrices, all else.
+  // Under Muon: norms of the update without weight decay, for the blocks' matrices and for all other parameters.
   float matrix_update_norm = 0, adamw_update_norm = 0;
   Verdict verdict = Verdict::applied;
-  int skipped_in_a_row = 0;    // steps, this one included; a checkpoint remembers them
-  int64_t adam_step = 0;       // updates applied so far
-  bool stop_requested = false; // some rank was asked to stop before its update
-  double own_seconds = 0;      // many ranks: of this step, without waiting for the others; 0: not known
+  int skipped_in_a_row = 0;    // steps, this one included; saved in checkpoints
+  int64_t adam_step = 0;       // applied updates
+  bool stop_requested = false; // some rank received a stop signal before its update
+  double own_seconds = 0;      // several ranks: this rank's time without waiting for the others; 0: unknown
 };
 
 struct LossSum {
@@ -67,7 +67,7 @@ struct LossSum {
   int64_t tokens = 0; // targets that counted
 };
 
-// A tensor in host memory, for histograms and tests. Where ranks share the optimizer's state, this rank's part of it.
+// A tensor in host memory, for histograms and tests. With a sharded optimizer, this rank's slice.
 struct NamedTensor {
   std::string name;
   std::vector<int64_t> shape; // of the whole tensor
@@ -86,9 +86,9 @@ enum class TensorKind { weight, gradient };
 struct MemoryLine {
   std::string purpose;
   int64_t bytes;
-  bool beside_device = false; // of a GPU engine: pinned host memory
+  bool pinned_host = false; // pinned host memory of a GPU engine, not device memory
 };
-int64_t device_bytes(const std::vector<MemoryLine>& lines); // of all that is not beside it
+int64_t device_bytes(const std::vector<MemoryLine>& lines); // without pinned host memory
 
 class TrainableModel {
  public:
@@ -98,8 +98,8 @@ class TrainableModel {
   virtual void update(const UpdateSettings& settings) = 0;
   virtual StepResult step_result() = 0;
 
-  // From the next step on the products of this block are not quantized; the choice is saved with the recipe. Nothing
-  // happens unless the model trains in FP8.
+  // From the next step the GEMMs of this block stay in BF16; saved with the recipe. No effect unless the model trains
+  // in FP8.
   virtual void leave_in_bf16(int /*layer*/) {}
 };
 
@@ -109,10 +109,10 @@ class EvaluableModel {
 
   virtual const GPT2Config& config() const = 0;
 
-  // Forward only. rows[b]: the sum of losses over the targets of sequence b that are not ignored.
+  // Forward only. rows[b]: the sum of losses over the targets of sequence b, without ignored ones.
   virtual void evaluate(const Batch& batch, std::span<LossSum> rows) = 0;
 
-  // Logits (vocab values, padding excluded) that follow the last of `tokens`; at most seq_len tokens.
+  // Logits (vocab values, without padding) after the last of `tokens`; at most seq_len tokens.
   virtual void next_token_logits(std::span<const int32_t> tokens, std::span<float> logits) = 0;
 
   // For texts of at most `positions` tokens, at most seq_len.
@@ -127,12 +127,12 @@ class StatefulModel {
 
   virtual const GPT2Config& config() const = 0;
 
-  // Everything that going on bit for bit needs: master weights, moments, Adam's step count, the guard's windows, the
-  // FP8 recipe's histories and scales. The snapshot owns its memory: training may go on while it is written.
+  // Everything that a bit-exact resume needs: master weights, moments, Adam's step count, the guard's windows, the FP8
+  // recipe's histories and scales. The snapshot owns its memory: training continues while it is written.
   virtual std::unique_ptr<StateSnapshot> snapshot() = 0;
   virtual void load_state(StateReader& reader) = 0;
 
-  // The weights alone, as from published ones: moments and counts start at zero, the FP8 recipe calibrates.
+  // The weights alone, e.g. published ones: moments and counts start at zero, the FP8 recipe calibrates.
   virtual void load_weights(StateReader& reader) = 0;
 };
 
@@ -141,19 +141,19 @@ class ObservableModel {
   virtual ~ObservableModel() = default;
 
   virtual const ParameterTable& parameters() const = 0;
-  virtual std::string precision_label() const = 0;  // "FP32", "BF16", "FP8", "FP8 (emulated)"
-  virtual bool before_fp8() const { return false; } // the last step was not in FP8 yet, later ones are
-  virtual std::string step_label() const { return precision_label(); } // of the last step: BF16 before FP8 begins
+  virtual std::string precision_label() const = 0;                     // "FP32", "BF16", "FP8", "FP8 (emulated)"
+  virtual bool before_fp8() const { return false; }                    // the last step was one of --fp8_bf16_steps
+  virtual std::string step_label() const { return precision_label(); } // of the last step; see before_fp8()
   virtual std::string device_name() const = 0;
 
-  // Copies one parameter tensor, or the gradient accumulated by the last micro-steps (of the sum over tokens and, after
-  // update(), over ranks; before clipping).
+  // Copies one parameter tensor, or its gradient from the last micro-steps: summed over tokens and, after update(),
+  // over ranks; before clipping.
   virtual NamedTensor read_tensor(const ParameterTensor& tensor, TensorKind kind) = 0;
 
   // Per-tensor FP8 statistics of the last step; empty unless the model trains in FP8.
   virtual std::vector<Fp8TensorStats> fp8_stats() { return {}; }
 
-  // Clocks, power, temperature and the like, for the logs; empty where there is nothing to read.
+  // Clocks, power, temperature, ... for the logs; empty where unavailable.
   virtual std::vector<DeviceMetric> device_metrics() { return {}; }
 
   virtual std::vector<MemoryLine> memory_report() const = 0;
@@ -161,7 +161,7 @@ class ObservableModel {
 
 class Model : public TrainableModel, public EvaluableModel, public StatefulModel, public ObservableModel {
  public:
-  const GPT2Config& config() const override = 0; // one answer for both seams that ask
+  const GPT2Config& config() const override = 0; // overrides both bases
 };
 
 } // namespace gpt2

@@ -15,7 +15,7 @@ std::string to_string(Precision precision); // "fp32", "bf16", "fp8": in file na
 
 enum class Purpose {
   training,
-  inference, // forward only: no gradients, no moments, nothing kept for backward
+  inference, // forward only: no gradients, no moments, no saved activations
 };
 
 struct ModelOptions {
@@ -25,12 +25,12 @@ struct ModelOptions {
   Optimizer optimizer = Optimizer::adamw;
   InitProjections init_projections = InitProjections::normal;
   Fp8Options fp8;
-  int batch_size = 4; // largest B that micro_step will see
+  int batch_size = 4; // largest B of a micro-step
   int seq_len = 1024; // largest T
   uint64_t seed = 1337;
 };
 
-// validate(config), and Error(usage) for an impossible batch. Both engines call it before their own checks.
+// Checks the shape, batch size and sequence length. Each engine adds its own constraints.
 void validate(const ModelOptions& options);
 
 } // namespace gpt2

@@ -1,4 +1,4 @@
-// The engines' common part of a checkpoint.
+// Model state in a checkpoint: names, shapes, slices.
 #include "engine/model/model_state.h"
 
 #include <algorithm>
@@ -26,43 +26,43 @@ const char* weights(const ParameterTensor&) { return kParams; }
 const char* second_moment(const ParameterTensor&) { return kAdamV; }
 using Prefix = const char* (*)(const ParameterTensor&);
 
-// What a rank owns of one tensor.
-struct OwnedPiece {
+// The slice of one tensor that a rank owns.
+struct OwnedTensor {
   const ParameterTensor& tensor;
-  TensorPiece piece;
+  TensorSlice slice;
 
   std::string name(Prefix prefix) const { return prefix(tensor) + tensor.name; }
   template <class Float>
   std::span<Float> in(std::span<Float> compact) const {
-    return compact.subspan(static_cast<size_t>(piece.at), static_cast<size_t>(piece.count));
+    return compact.subspan(static_cast<size_t>(slice.at), static_cast<size_t>(slice.count));
   }
 };
 
-// One of each tensor at most: no tensor is in two slices of a rank.
-std::vector<OwnedPiece> pieces_of(const ParameterTable& table, std::span<const OwnedSlice> slices) {
-  std::vector<OwnedPiece> pieces;
+// At most one per tensor: no tensor crosses two slices of a rank.
+std::vector<OwnedTensor> owned_tensors(const ParameterTable& table, std::span<const OwnedSlice> slices) {
+  std::vector<OwnedTensor> owned;
   for (const ParameterTensor& tensor : table.tensors()) {
     for (const OwnedSlice& slice : slices) {
-      const TensorPiece piece = piece_of(tensor, slice);
-      if (piece.count > 0) pieces.push_back({tensor, piece});
+      const TensorSlice part = slice_of(tensor, slice);
+      if (part.count > 0) owned.push_back({tensor, part});
     }
   }
-  return pieces;
+  return owned;
 }
 
-void save_pieces(StateWriter& writer, std::span<const OwnedPiece> pieces, Prefix prefix,
-                 std::span<const float> compact) {
-  for (const OwnedPiece& owned : pieces) {
-    if (owned.piece.count == owned.tensor.count())
+void save_tensors(StateWriter& writer, std::span<const OwnedTensor> tensors, Prefix prefix,
+                  std::span<const float> compact) {
+  for (const OwnedTensor& owned : tensors) {
+    if (owned.slice.count == owned.tensor.count())
       writer.write_floats(owned.name(prefix), owned.tensor.shape(), owned.in(compact));
     else
-      writer.write_piece(owned.name(prefix), owned.tensor.shape(), owned.piece.begin, owned.in(compact));
+      writer.write_slice(owned.name(prefix), owned.tensor.shape(), owned.slice.begin, owned.in(compact));
   }
 }
 
-std::vector<FloatRange> ranges_of(std::span<const OwnedPiece> pieces, Prefix prefix, std::span<float> compact) {
+std::vector<FloatRange> ranges_of(std::span<const OwnedTensor> tensors, Prefix prefix, std::span<float> compact) {
   std::vector<FloatRange> ranges;
-  for (const OwnedPiece& owned : pieces) ranges.push_back({owned.name(prefix), owned.piece.begin, owned.in(compact)});
+  for (const OwnedTensor& owned : tensors) ranges.push_back({owned.name(prefix), owned.slice.begin, owned.in(compact)});
   return ranges;
 }
 
@@ -84,7 +84,7 @@ void check_shapes(StateReader& reader, const ParameterTable& table, Prefix prefi
   }
 }
 
-// Of another one there is nothing to continue: a moment of Adam's is no momentum of Muon's.
+// False for a checkpoint of the other optimizer: Adam's first moment is not Muon's momentum.
 bool has_moments_for(const StateReader& reader, const ParameterTable& table) {
   const ParameterTensor& matrix = *std::ranges::find_if(table.tensors(), [](const ParameterTensor& tensor) {
     return tensor.cols > 0 && tensor.bucket != ParameterTable::kEmbeddings;
@@ -101,14 +101,14 @@ bool load_tensors(StateReader& reader, const ParameterTable& table, std::span<co
   if (same_optimizer && !state.adam_m.empty()) {
     for (const Prefix prefix : {first_moment, second_moment}) check_shapes(reader, table, prefix);
   }
-  const std::vector<OwnedPiece> pieces = pieces_of(table, slices);
-  const std::vector<OwnedPiece> with_second = pieces_of(table, second_moment_slices(table, slices));
-  std::vector<FloatRange> ranges = ranges_of(pieces, weights, state.params);
+  const std::vector<OwnedTensor> owned = owned_tensors(table, slices);
+  const std::vector<OwnedTensor> with_second = owned_tensors(table, second_moment_slices(table, slices));
+  std::vector<FloatRange> ranges = ranges_of(owned, weights, state.params);
   if (!same_optimizer) {
     std::ranges::fill(state.adam_m, 0.0f);
     std::ranges::fill(state.adam_v, 0.0f);
   } else if (!state.adam_m.empty()) {
-    std::ranges::move(ranges_of(pieces, first_moment, state.adam_m), std::back_inserter(ranges));
+    std::ranges::move(ranges_of(owned, first_moment, state.adam_m), std::back_inserter(ranges));
     std::ranges::move(ranges_of(with_second, second_moment, state.adam_v), std::back_inserter(ranges));
   }
   reader.read_ranges(ranges);
@@ -118,7 +118,7 @@ bool load_tensors(StateReader& reader, const ParameterTable& table, std::span<co
 void load_weights(StateReader& reader, const ParameterTable& table, std::span<const OwnedSlice> slices,
                   std::span<float> params) {
   check_shapes(reader, table, weights);
-  reader.read_ranges(ranges_of(pieces_of(table, slices), weights, params));
+  reader.read_ranges(ranges_of(owned_tensors(table, slices), weights, params));
 }
 
 int64_t FlatSnapshot::floats(const ParameterTable& table, std::span<const OwnedSlice> slices, bool with_moments) {
@@ -150,17 +150,17 @@ FlatSnapshot::FlatSnapshot(const ParameterTable& table, std::vector<OwnedSlice> 
 
 void FlatSnapshot::write_own(StateWriter& writer) const {
   if (wait_) wait_();
-  const std::vector<OwnedPiece> pieces = pieces_of(table_, slices_);
-  save_pieces(writer, pieces, weights, state_.params);
+  const std::vector<OwnedTensor> owned = owned_tensors(table_, slices_);
+  save_tensors(writer, owned, weights, state_.params);
   if (state_.adam_m.empty()) return;
-  save_pieces(writer, pieces, first_moment, state_.adam_m);
-  save_pieces(writer, pieces_of(table_, second_moment_slices(table_, slices_)), second_moment, state_.adam_v);
+  save_tensors(writer, owned, first_moment, state_.adam_m);
+  save_tensors(writer, owned_tensors(table_, second_moment_slices(table_, slices_)), second_moment, state_.adam_v);
 }
 
 void FlatSnapshot::write_common(StateWriter& writer) const {
   save_guard(writer, guard);
   if (recipe) recipe->save(writer);
-  if (!matmul_plans.empty()) writer.write_text("matmul_plans", matmul_plans);
+  if (!gemm_plans.empty()) writer.write_text("matmul_plans", gemm_plans);
 }
 
 void sum_rows(const Batch& batch, std::span<const float> losses, std::span<LossSum> rows) {

@@ -1,7 +1,7 @@
-// What both engines write into a checkpoint, under the same names, so that one continues what the other began:
+// The model state in a checkpoint. Both engines use the same names, so either resumes the other's runs:
 //
-//   params/<name>, adam_m/<name>, adam_v/<name>   (rows, cols) or (rows), FP32; each rank its own pieces of them
-//   muon_m/<name>                                 of Muon's matrices, instead of adam_m and adam_v
+//   params/<name>, adam_m/<name>, adam_v/<name>   (rows, cols) or (rows), FP32; each rank writes its own slices
+//   muon_m/<name>                                 for Muon's matrices, instead of adam_m and adam_v
 //   guard/losses, guard/norms, guard/filled, guard/next, guard/skipped_in_a_row, adam_step
 #pragma once
 
@@ -20,16 +20,15 @@
 
 namespace gpt2 {
 
-// A rank's compact buffers, in host memory: the slices it owns, each at its OwnedSlice::at. One slice over everything
-// makes them the table's flat layout. adam_m holds the one moment of Muon's matrices too; adam_v is a buffer of
-// second_moment_slices().
+// A rank's compact buffers in host memory: its slices, each at OwnedSlice::at. A single slice over the whole table is
+// the flat layout. adam_m also holds the momentum of Muon's matrices; adam_v is laid out by second_moment_slices().
 struct FlatState {
   std::span<float> params, adam_m, adam_v;
 };
 
-// Every shape is checked first: a checkpoint of another model throws Error(checkpoint) and changes nothing. Without
-// room for moments (a model that does not train) they are left out. How many ranks wrote it does not matter. Returns
-// false where another optimizer wrote it: the moments are zeros then, and the count of updates must start anew.
+// Checks every shape first: a checkpoint of another model throws Error(checkpoint) and changes nothing. Empty moment
+// spans (inference) skip the moments. Any number of ranks may have written the checkpoint. Returns false if another
+// optimizer wrote it: the moments are zeroed, and the caller must restart the count of updates.
 bool load_tensors(StateReader& reader, const ParameterTable& table, std::span<const OwnedSlice> slices,
                   const FlatState& state);
 
@@ -38,18 +37,18 @@ void load_weights(StateReader& reader, const ParameterTable& table, std::span<co
                   std::span<float> params);
 
 void save_guard(StateWriter& writer, const GuardState& guard);
-GuardState load_guard(StateReader& reader, bool with_moments = true); // without: no update has been counted
+GuardState load_guard(StateReader& reader, bool with_moments = true); // without: adam_step is 0
 
-// A rank's slices of the state in host memory: what both engines' snapshots are.
+// A rank's slices of the state in host memory: the snapshot type of both engines.
 class FlatSnapshot : public StateSnapshot {
  public:
-  // In memory of its own, zeros.
+  // Owns zeroed memory.
   FlatSnapshot(const ParameterTable& table, std::vector<OwnedSlice> slices, bool with_moments = true);
-  // In memory that is still being filled, floats() of it: whoever reads it calls `wait` first.
+  // Shares floats() floats of memory that an asynchronous copy still fills: write_own() calls `wait` first.
   FlatSnapshot(const ParameterTable& table, std::vector<OwnedSlice> slices, bool with_moments,
                std::shared_ptr<float> memory, std::function<void()> wait);
   static int64_t floats(const ParameterTable& table, std::span<const OwnedSlice> slices, bool with_moments);
-  // One after the other in that memory.
+  // params, adam_m and adam_v, contiguous in `memory`.
   static FlatState lay_out(float* memory, const ParameterTable& table, std::span<const OwnedSlice> slices,
                            bool with_moments);
 
@@ -60,7 +59,7 @@ class FlatSnapshot : public StateSnapshot {
 
   GuardState guard{};
   std::optional<Fp8RecipeState> recipe;
-  std::string matmul_plans; // empty: none
+  std::string gemm_plans; // empty: none
 
  private:
   const ParameterTable table_;
@@ -70,7 +69,7 @@ class FlatSnapshot : public StateSnapshot {
   const std::function<void()> wait_;
 };
 
-// What evaluate() answers, from the loss of every position.
+// The result of evaluate(), from the loss of every position.
 void sum_rows(const Batch& batch, std::span<const float> losses, std::span<LossSum> rows);
 
 } // namespace gpt2

@@ -53,14 +53,14 @@ std::vector<MuonGroup> muon_groups(const ParameterTable& table, std::span<const 
   return groups;
 }
 
-MuonRoom muon_room(std::span<const MuonGroup> groups, int sharers) {
-  MuonRoom room;
+MuonWorkspace muon_workspace(std::span<const MuonGroup> groups, int sharers) {
+  MuonWorkspace workspace;
   for (const MuonGroup& group : groups) {
-    room.in = std::max(room.in, group.per_rank * group.elements());
-    room.out = std::max(room.out, group.per_rank * sharers * group.elements());
-    room.gram = std::max(room.gram, group.per_rank * group.side() * group.side());
+    workspace.in = std::max(workspace.in, group.per_rank * group.elements());
+    workspace.out = std::max(workspace.out, group.per_rank * sharers * group.elements());
+    workspace.gram = std::max(workspace.gram, group.per_rank * group.side() * group.side());
   }
-  return room;
+  return workspace;
 }
 
 } // namespace gpt2

@@ -1,5 +1,5 @@
-// Which matrices Muon orthogonalizes, in groups of equal shape, and what of them a rank updates. The three parts of qkv
-// are three matrices.
+// The matrices that Muon orthogonalizes, in groups of equal shape, and the segments of them that a rank updates. Q, K
+// and V are three matrices.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ namespace gpt2 {
 struct MuonGroup {
   int64_t rows, cols;
   std::vector<int64_t> matrices;     // offsets in the flat buffer
-  std::vector<MuonSegment> segments; // what this rank updates, in the order of the stack
-  // Ranks that share the work orthogonalize equal parts of the stack; the last ones may have less to do.
-  int64_t per_rank;     // matrices of a part
+  std::vector<MuonSegment> segments; // updated by this rank, in stack order
+  // Sharded: each rank orthogonalizes an equal part of the stack; the last ranks may have fewer.
+  int64_t per_rank;     // matrices per part
   int64_t first, count; // this rank's
 
   int64_t elements() const { return rows * cols; } // of one matrix
@@ -25,17 +25,17 @@ struct MuonGroup {
   int64_t longest_segment() const;
 };
 
-// `updated`: this rank's slices. sharers: ranks that orthogonalize different matrices; 1: each does all of them.
+// `updated`: this rank's slices. sharers: ranks that orthogonalize different matrices; 1: each rank does all.
 std::vector<MuonGroup> muon_groups(const ParameterTable& table, std::span<const OwnedSlice> updated, int sharers,
                                    int rank);
 
-// Room for the largest group, in elements. 124M on one rank: 226 MB in BF16, less than the 340 MB of second moments
-// that Muon does not keep.
-struct MuonRoom {
+// Elements for the largest group. 124M on one rank: 226 MB in BF16, less than AdamW's 340 MB of second moments for the
+// same matrices.
+struct MuonWorkspace {
   int64_t in = 0;   // this rank's matrices
-  int64_t out = 0;  // all of them, padded to equal parts
-  int64_t gram = 0; // this rank's, (side, side) each
+  int64_t out = 0;  // all ranks' matrices, padded to equal parts
+  int64_t gram = 0; // (side, side) for each of this rank's matrices
 };
-MuonRoom muon_room(std::span<const MuonGroup> groups, int sharers);
+MuonWorkspace muon_workspace(std::span<const MuonGroup> groups, int sharers);
 
 } // namespace gpt2

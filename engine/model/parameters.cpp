@@ -1,4 +1,3 @@
-// The layout of the flat parameter buffer, and GPT-2's initialisation of it.
 #include "engine/model/parameters.h"
 
 #include <algorithm>
@@ -103,14 +102,14 @@ std::vector<OwnedSlice> second_moment_slices(const ParameterTable& table, std::s
   return kept;
 }
 
-int64_t compact_place(std::span<const OwnedSlice> slices, int64_t flat) {
+int64_t compact_offset(std::span<const OwnedSlice> slices, int64_t flat) {
   for (const OwnedSlice& slice : slices) {
     if (flat >= slice.offset && flat < slice.offset + slice.count) return slice.at + flat - slice.offset;
   }
   throw std::out_of_range("no slice holds this element");
 }
 
-TensorPiece piece_of(const ParameterTensor& tensor, const OwnedSlice& slice) {
+TensorSlice slice_of(const ParameterTensor& tensor, const OwnedSlice& slice) {
   const int64_t begin = std::max(tensor.offset, slice.offset);
   const int64_t end = std::min(tensor.offset + tensor.count(), slice.offset + slice.count);
   if (begin >= end) return {};
@@ -170,7 +169,7 @@ void initialize_parameters(std::span<float> flat, const ParameterTable& table, c
     const TensorInit init = initial_values(tensor, config, projections);
     float* const values = flat.data() + tensor.offset;
     std::fill_n(values, tensor.count(), init.constant);
-    const Rng rng(seed, t); // one stream a tensor, one index an element: no thread or order can change a bit
+    const Rng rng(seed, t); // a stream per tensor, an index per element: the bits do not depend on threads
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < init.normals; ++i) {
       values[i] = static_cast<float>(init.deviation * rng.normal(static_cast<uint64_t>(i)));

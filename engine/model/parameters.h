@@ -1,5 +1,5 @@
-// Where each tensor stands in the flat parameter buffer. Master weights, gradients, Adam's moments and the
-// BF16 copies are separate buffers of the same layout, so one table addresses them all.
+// The layout of the flat parameter buffer. Master weights, gradients, Adam's moments and the BF16 weights are separate
+// buffers of this one layout.
 #pragma once
 
 #include <cstdint>
@@ -33,20 +33,20 @@ struct Bucket {
   int64_t count;  // padding included; the ranks split it evenly, at multiples of kTensorAlign
 };
 
-// A piece of the flat buffer that one rank owns, and where it stands in that rank's own compact buffers (master weights
-// and moments), which hold nothing but such pieces, one after the other.
+// A slice of the flat buffer that one rank owns. The rank's compact buffers (master weights and moments) hold its
+// slices contiguously.
 struct OwnedSlice {
   int64_t offset, count; // in elements of the flat buffer
-  int64_t at;            // in elements of the compact one
+  int64_t at;            // in elements of the compact buffer
 };
 
 class ParameterTable {
  public:
   static constexpr int64_t kTensorAlign = 256; // elements: 256 bytes even as FP8
-  static constexpr int kEmbeddings = 0;        // buckets: the embeddings, the blocks, the final LayerNorm
+  static constexpr int kEmbeddings = 0;        // bucket 0; then the blocks and the final LayerNorm
   static constexpr int block_bucket(int layer) { return layer + 1; }
 
-  // Buckets are padded so that `ranks` split them evenly; up to 64 ranks, powers of two share one layout.
+  // Buckets are padded to split evenly over `ranks`; all powers of two up to 64 have the same layout.
   explicit ParameterTable(const GPT2Config& config, int ranks = 1, Optimizer optimizer = Optimizer::adamw);
 
   std::span<const ParameterTensor> tensors() const { return tensors_; }
@@ -58,8 +58,7 @@ class ParameterTable {
 
   const ParameterTensor& find(const std::string& name) const; // throws std::out_of_range
 
-  // What one of the table's ranks owns of the optimizer's state: an equal slice of every bucket, in their order; for a
-  // single rank the whole buffer in one.
+  // A rank's slices of the optimizer state: an equal part of every bucket, in order; a single rank has one slice.
   std::vector<OwnedSlice> shard(int rank) const;
   int64_t shard_size() const { return size_ / ranks_; } // elements of a rank's compact buffer
 
@@ -71,34 +70,34 @@ class ParameterTable {
   int64_t size_ = 0;
 };
 
-// All of the buffer as one slice.
+// The whole buffer as one slice.
 inline std::vector<OwnedSlice> whole(const ParameterTable& table) {
   return {{.offset = 0, .count = table.size(), .at = 0}};
 }
 
-// Elements of a compact buffer that holds them.
+// Elements of the compact buffer of `slices`.
 inline int64_t compact_size(std::span<const OwnedSlice> slices) {
   return slices.empty() ? 0 : slices.back().at + slices.back().count;
 }
 
-// The parts of `slices` that have a second moment: all but Muon's matrices. `at`: in a compact buffer of second
+// The parts of `slices` with a second moment: all but Muon's matrices. `at`: offset in the compact buffer of second
 // moments.
 std::vector<OwnedSlice> second_moment_slices(const ParameterTable& table, std::span<const OwnedSlice> slices);
 
-// Where an element of the flat buffer is in the compact buffer of `slices`, one of which must hold it.
-int64_t compact_place(std::span<const OwnedSlice> slices, int64_t flat);
+// The offset in the compact buffer of `slices` of element `flat`, which one slice must contain.
+int64_t compact_offset(std::span<const OwnedSlice> slices, int64_t flat);
 
-// The part of a tensor that a slice holds; empty where they do not meet.
-struct TensorPiece {
+// The intersection of a tensor and a slice; count 0 if they are disjoint.
+struct TensorSlice {
   int64_t begin = 0, count = 0; // in elements of the tensor
   int64_t at = 0;               // in elements of the compact buffer
 };
-TensorPiece piece_of(const ParameterTensor& tensor, const OwnedSlice& slice);
+TensorSlice slice_of(const ParameterTensor& tensor, const OwnedSlice& slice);
 
-// One byte per kDecayGranule elements: does weight decay apply to them?
+// One byte per kDecayGranule elements: 1 if weight decay applies.
 std::vector<uint8_t> make_decay_mask(const ParameterTable& table);
 
-// Offsets by role, so that the forward pass reads like the paper. One per block.
+// Offsets of one block's parameters.
 struct BlockOffsets {
   int64_t ln1_weight, ln1_bias;       // (C)
   int64_t qkv_weight, qkv_bias;       // (3C, C), (3C)
@@ -117,13 +116,13 @@ struct GPT2Offsets {
   explicit GPT2Offsets(const ParameterTable& table);
 };
 
-// How one tensor starts: its first `normals` elements N(0, deviation), the rest zero; or, with no normals, a constant.
+// Initial values: the first `normals` elements N(0, deviation), the rest zero; without normals, a constant.
 struct TensorInit {
   int64_t normals = 0;
   float deviation = 0;
   float constant = 0;
 };
-enum class InitProjections { normal, zero }; // of attention's and the MLP's projections into the residual stream
+enum class InitProjections { normal, zero }; // of attn.c_proj and mlp.c_proj
 TensorInit initial_values(const ParameterTensor& tensor, const GPT2Config& config,
                           InitProjections projections = InitProjections::normal);
 

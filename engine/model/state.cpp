@@ -8,7 +8,7 @@ int64_t read_count(StateReader& reader, const std::string& name, int64_t most) {
   const int64_t count = reader.read_int(name);
   if (count >= 0 && count <= most) return count;
   throw Error(ExitCode::checkpoint, "the checkpoint's " + name + " is " + std::to_string(count) +
-                                        ", which is not between 0 and " + std::to_string(most));
+                                        ", not between 0 and " + std::to_string(most));
 }
 
 } // namespace gpt2

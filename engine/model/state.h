@@ -1,5 +1,5 @@
-// How a model hands its state to a checkpoint and takes it back, without either knowing the other:
-// named, shaped arrays plus scalars, one at a time, so nothing is held twice in memory.
+// The interface between a model's state and a checkpoint: named, shaped arrays and scalars, written one at a time so
+// that no array is in memory twice.
 #pragma once
 
 #include <cstdint>
@@ -19,20 +19,20 @@ class StateWriter {
  public:
   virtual ~StateWriter() = default;
   virtual void write_floats(const std::string& name, std::span<const int64_t> shape, std::span<const float> values) = 0;
-  // A part of a tensor of this shape: its elements from `begin` on, in row-major order. Other ranks write the others.
-  virtual void write_piece(const std::string& name, std::span<const int64_t> shape, int64_t begin,
+  // Elements of a tensor of this shape from `begin`, in row-major order. Other ranks write the other slices.
+  virtual void write_slice(const std::string& name, std::span<const int64_t> shape, int64_t begin,
                            std::span<const float> values) = 0;
   virtual void write_int(const std::string& name, int64_t value) = 0;
   virtual void write_text(const std::string& name, const std::string& value) = 0;
 };
 
-// A rank's share of a model's state at one moment, in memory of its own.
+// A copy of one rank's state at one step.
 class StateSnapshot {
  public:
   virtual ~StateSnapshot() = default;
-  virtual void write_own(StateWriter& writer) const = 0;    // what this rank owns of the tensors
-  virtual void write_common(StateWriter& writer) const = 0; // what is the same on every rank: rank 0 writes it
-  virtual bool of_muon() const { return false; }            // matrices have one moment, muon_m/
+  virtual void write_own(StateWriter& writer) const = 0;    // this rank's slices of the tensors
+  virtual void write_common(StateWriter& writer) const = 0; // equal on every rank: rank 0 writes it
+  virtual bool of_muon() const { return false; }            // matrices have one moment: muon_m/
   void write(StateWriter& writer) const {
     write_own(writer);
     write_common(writer);
@@ -49,11 +49,11 @@ class StateReader {
  public:
   virtual ~StateReader() = default;
   virtual bool has(const std::string& name) const = 0;
-  // Throws Error(checkpoint) if it is missing or its element count differs from values.size().
+  // Throws Error(checkpoint) if the tensor is missing or its element count differs from values.size().
   virtual void read_floats(const std::string& name, std::span<float> values) = 0;
-  // Elements [begin, begin + values.size()) of a tensor in row-major order, whoever wrote them.
+  // Elements [begin, begin + values.size()) of a tensor in row-major order, for any number of writing ranks.
   virtual void read_range(const std::string& name, int64_t begin, std::span<float> values) = 0;
-  // Many at once: who knows them all can read a file from its beginning to its end.
+  // Many ranges at once: a file reader may reorder them to read sequentially.
   virtual void read_ranges(std::span<const FloatRange> ranges) {
     for (const FloatRange& range : ranges) read_range(range.name, range.begin, range.values);
   }
@@ -62,10 +62,9 @@ class StateReader {
   virtual std::string read_text(const std::string& name) = 0;
 };
 
-constexpr int64_t kLargestCount = int64_t{1}
-                                  << 53; // of steps, tokens, samples: what a double counts, and no run reaches
+constexpr int64_t kMaxCount = int64_t{1} << 53; // steps, tokens, samples: exact in a double
 
-// A number that counts something. Throws Error(checkpoint) if it is negative or larger than `most`.
-int64_t read_count(StateReader& reader, const std::string& name, int64_t most = kLargestCount);
+// Throws Error(checkpoint) if the count is negative or larger than `most`.
+int64_t read_count(StateReader& reader, const std::string& name, int64_t most = kMaxCount);
 
 } // namespace gpt2

@@ -24,7 +24,7 @@ constexpr auto kPoll = std::chrono::microseconds(50);
 
 NcclVersion nccl_version() { return NcclLibrary::version(); }
 
-// ---- life ----
+// ---- construction and errors ----
 
 NcclCommunicator::NcclCommunicator(RankGroup& group, CudaStream& cuda, int64_t largest_part)
     : group_(group), cuda_(cuda), nccl_(NcclLibrary::open()) {
@@ -36,7 +36,7 @@ NcclCommunicator::NcclCommunicator(RankGroup& group, CudaStream& cuda, int64_t l
   }
   const std::string answer = group.broadcast(failure.empty() ? std::string(id.bytes, sizeof id.bytes) : failure);
   if (answer.size() != sizeof id.bytes)
-    throw Error(ExitCode::communication, "NCCL cannot start on rank 0: " + answer, "set NCCL_DEBUG=INFO to see why");
+    throw Error(ExitCode::communication, "NCCL failed to start on rank 0: " + answer, "set NCCL_DEBUG=INFO to see why");
   std::memcpy(id.bytes, answer.data(), sizeof id.bytes);
   Config config;
   settle(nccl_.comm_init_rank_config(&comm_, group.ranks(), id, group.rank(), &config), "ncclCommInitRankConfig");
@@ -50,14 +50,14 @@ NcclCommunicator::~NcclCommunicator() {
   if (!comm_) return;
   try {
     group_.check();
-    const bool unwinding = std::uncaught_exceptions() > 0; // then the peers may be in the midst of something
+    const bool unwinding = std::uncaught_exceptions() > 0; // peers may be inside a collective
     if (!unwinding) {
-      settle(nccl_.comm_finalize(comm_), "ncclCommFinalize"); // with the peers: they are all here
+      settle(nccl_.comm_finalize(comm_), "ncclCommFinalize"); // collective: all peers are alive
       nccl_.comm_destroy(std::exchange(comm_, nullptr));
     }
   } catch (const Error&) {
   }
-  abort(); // without them, unless it is gone
+  abort(); // unless destroyed above
 }
 
 void NcclCommunicator::abort() noexcept {
@@ -77,7 +77,7 @@ void NcclCommunicator::settle(int result, const char* what) {
   const auto waiting = group_.waiting();
   while (result == kInProgress) {
     group_.check();
-    if (!comm_) break; // a communicator that is being made answers once it has a handle
+    if (!comm_) break; // during ncclCommInit: no handle to query yet
     if (nccl_.comm_get_async_error(comm_, &result) != kSuccess) break;
     if (result == kInProgress) std::this_thread::sleep_for(kPoll);
   }
@@ -112,7 +112,7 @@ void NcclCommunicator::reduce_scatter(float* buffer, int64_t count, GradExchange
          "ncclReduceScatter");
 }
 
-// Each rank's parts to their owners, each owner's sum in FP32. One rounding a value, whatever the ranks.
+// Sends each part to its owner in BF16; owners sum in FP32. Each value is rounded once, for any number of ranks.
 void NcclCommunicator::exchange_bf16(float* buffer, int64_t count) {
   auto* const sent = reinterpret_cast<bf16*>(sent_->data());
   auto* const received = reinterpret_cast<bf16*>(received_->data());

@@ -1,4 +1,4 @@
-// The communicator of GPUs: NCCL, opened at run time, in non-blocking mode. All of its work goes to one stream.
+// Collectives between GPUs: NCCL, opened with dlopen, in non-blocking mode, on one stream.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,10 +12,9 @@
 
 namespace gpt2 {
 
-// "2.28.3", or why there is none.
 struct NcclVersion {
   bool found = false;
-  std::string text;
+  std::string text; // "2.28.3"; if not found, the error
 };
 NcclVersion nccl_version();
 
@@ -23,8 +22,8 @@ class NcclLibrary;
 
 class NcclCommunicator final : public Communicator {
  public:
-  // `group` and `cuda`, whose stream it works on, must outlive it. `largest_part`: elements of the largest part that
-  // will be exchanged in BF16; 0: none. Throws Error(communication) without NCCL, or if the ranks cannot connect.
+  // Runs on the stream of `cuda`; `group` and `cuda` must outlive it. `largest_part`: elements per rank of the largest
+  // BF16 exchange; 0: none. Throws Error(communication) without NCCL, or if the ranks cannot connect.
   NcclCommunicator(RankGroup& group, CudaStream& cuda, int64_t largest_part);
   ~NcclCommunicator() override;
 
@@ -37,15 +36,15 @@ class NcclCommunicator final : public Communicator {
   void all_reduce_sum(double* values, int64_t count) override;
   void all_reduce_max(uint32_t* values, int64_t count) override;
 
-  // Returns when `shared`, which takes all ranks, has happened; until `own` has, this rank works and does not wait.
-  // Throws Error(communication) if a rank is lost meanwhile.
+  // Blocks until `shared`, an event after a collective. Time before `own` counts as this rank's work, time after it as
+  // waiting for other ranks. Throws Error(communication) if a rank is lost meanwhile.
   void wait(const Event& own, const Event& shared);
-  void abort_if_lost() noexcept; // work that waits for a lost rank would never end; takes seconds
+  void abort_if_lost() noexcept; // ends collectives that a lost rank would block forever; takes seconds
 
  private:
   void poll();
   void abort() noexcept;
-  void settle(int result, const char* what); // what NCCL answered at once, and what it answers in the end
+  void settle(int result, const char* what); // waits while NCCL reports "in progress", throws on an error
   void exchange_bf16(float* buffer, int64_t count);
 
   RankGroup& group_;

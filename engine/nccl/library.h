@@ -1,4 +1,4 @@
-// NCCL's public interface by hand, as nvml.cpp does it: numbers and layouts here are part of its ABI since 2.14.
+// NCCL's public interface without nccl.h: constants and layouts are part of its ABI since 2.14.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -22,7 +22,7 @@ struct UniqueId {
   char bytes[128];
 };
 
-// ncclConfig_t up to the one field that is set; NCCL takes defaults for what a config of version 2.14 does not have.
+// ncclConfig_t of NCCL 2.14, up to the one field we set; NCCL uses defaults for later fields.
 struct Config {
   size_t size = sizeof(Config);
   unsigned magic = 0xcafebeef;
@@ -52,7 +52,7 @@ class NcclLibrary {
     }
   }
 
-  std::string missing; // why it cannot be used; empty: it can
+  std::string missing; // the error; empty: usable
 
   int (*get_version)(int*);
   int (*get_unique_id)(nccl::UniqueId*);

@@ -229,11 +229,11 @@ std::vector<OptionField> make_fields() {
   f.text("model", &O::model, "NAME",
          "nano, gpt2 (124M), gpt2-medium, gpt2-large, gpt2-xl, or dN by depth; "
          "auto: gpt2 on a GPU, nano on the CPU");
-  f.number_or_auto("layers", &O::layers, 0, within(1, kMostLayers), "transformer blocks; auto: the model's");
-  f.number_or_auto("heads", &O::heads, 0, within(1, kMostChannels), "attention heads; auto: the model's");
-  f.number_or_auto("channels", &O::channels, 0, within(1, kMostChannels),
+  f.number_or_auto("layers", &O::layers, 0, within(1, kMaxModelLayers), "transformer blocks; auto: the model's");
+  f.number_or_auto("heads", &O::heads, 0, within(1, kMaxModelChannels), "attention heads; auto: the model's");
+  f.number_or_auto("channels", &O::channels, 0, within(1, kMaxModelChannels),
                    "width, a multiple of --heads; auto: the model's");
-  f.number_or_auto("seq_len", &O::seq_len, 0, within(1, kLongestSequence),
+  f.number_or_auto("seq_len", &O::seq_len, 0, within(1, kMaxSequenceLength),
                    "tokens per sequence; auto: the model's (1024)");
 
   f.group("Data");
@@ -297,10 +297,10 @@ std::vector<OptionField> make_fields() {
   f.choice("fp8_format", &O::fp8_format,
            "hybrid: E4M3 forward, E5M2 gradients; e4m3: all but the logits' gradient; e5m2: activations and gradients, "
            "weights and the weight gradient's activations stay E4M3");
-  f.number("fp8_margin", &O::fp8_margin, within(0, kLargestFp8Margin),
+  f.number("fp8_margin", &O::fp8_margin, within(0, kMaxFp8Margin),
            "headroom: scales are 2^margin below the largest that fits");
   f.number("fp8_interval", &O::fp8_interval, at_least(1), "steps between updates of the scales");
-  f.number("fp8_amax_history", &O::fp8_amax_history, within(1, kLongestAmaxHistory),
+  f.number("fp8_amax_history", &O::fp8_amax_history, within(1, kMaxAmaxHistory),
            "steps of amax history behind each scale");
   f.toggle("fp8_lm_head", &O::fp8_lm_head, "LM head in FP8 as well");
   f.choice(

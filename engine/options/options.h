@@ -100,10 +100,10 @@ struct Options {
   DeviceKind device = DeviceKind::automatic;
   PrecisionChoice precision = PrecisionChoice::automatic;
   bool use_fp8 = false;
-  Fp8Recipe fp8_format = Fp8Recipe::hybrid;
+  Fp8FormatChoice fp8_format = Fp8FormatChoice::hybrid;
   int fp8_margin = 1, fp8_interval = 1, fp8_amax_history = 16;
   bool fp8_lm_head = true;
-  Fp8Scaling fp8_recipe = Fp8Scaling::delayed;
+  Fp8ScalingRecipe fp8_recipe = Fp8ScalingRecipe::delayed;
   int64_t fp8_bf16_steps = -1;   // at the start of a run; -1: the warm-up or a part of it
   int64_t fp8_current_steps = 0; // after those; -1: the rest of the warm-up
   Fp8Scenario fp8_scenario = Fp8Scenario::standard;

@@ -118,7 +118,7 @@ std::string Fp8LagWatch::advice(const Finding& finding, int64_t step) const {
   const Fp8Options& fp8 = setting_.fp8;
   if (fp8.interval > 1) return "--fp8_interval 1 would let it follow";
   if (!finding.grows) { // values of this size occurred before the amax history began
-    const int history = std::min(std::max(kUsefulHistory, 4 * fp8.amax_history), kLongestAmaxHistory);
+    const int history = std::min(std::max(kUsefulHistory, 4 * fp8.amax_history), kMaxAmaxHistory);
     return "--fp8_amax_history " + std::to_string(history) + " would remember such batches";
   }
   const int margin = fp8.margin + static_cast<int>(std::ceil(std::log2(finding.beyond)));

@@ -76,8 +76,8 @@ std::string optimizer_text(const RunPlan& plan) {
 
 std::string memory_text(const std::vector<MemoryLine>& lines) {
   std::string parts, on_host;
-  for (const auto& [purpose, bytes, beside_device] : lines) {
-    std::string& list = beside_device ? on_host : parts;
+  for (const auto& [purpose, bytes, pinned_host] : lines) {
+    std::string& list = pinned_host ? on_host : parts;
     list += (list.empty() ? "" : ", ") + purpose + " " + format_bytes(static_cast<double>(bytes));
   }
   return format_bytes(static_cast<double>(device_bytes(lines))) + ": " + parts +
@@ -119,10 +119,10 @@ std::vector<TableSection> start_table(const Session& session) {
 }
 
 std::string fp8_line(const Session& session) {
-  const Fp8Recipe format = session.plan.options.fp8_format;
-  const std::string meaning = format == Fp8Recipe::hybrid ? "E4M3 forward, E5M2 backward"
-                              : format == Fp8Recipe::e4m3 ? "E4M3 forward and backward"
-                                                          : "E5M2 forward and backward, E4M3 weights";
+  const Fp8FormatChoice format = session.plan.options.fp8_format;
+  const std::string meaning = format == Fp8FormatChoice::hybrid ? "E4M3 forward, E5M2 backward"
+                              : format == Fp8FormatChoice::e4m3 ? "E4M3 forward and backward"
+                                                                : "E5M2 forward and backward, E4M3 weights";
   return "FP8 Training Enabled: " + name_of(format) + " (" + meaning + ")" +
          (session.backend.is_gpu() ? "" : " (emulated on the CPU)");
 }

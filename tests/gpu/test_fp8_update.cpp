@@ -175,7 +175,7 @@ std::vector<float> amaxes_of(int step) {
 
 TEST_CASE("scales and histories follow the CPU's bit for bit, through skipped steps, intervals and margins") {
   TestDevice device;
-  for (const Fp8Recipe format : {Fp8Recipe::hybrid, Fp8Recipe::e4m3, Fp8Recipe::e5m2}) {
+  for (const Fp8FormatChoice format : {Fp8FormatChoice::hybrid, Fp8FormatChoice::e4m3, Fp8FormatChoice::e5m2}) {
     for (const auto& [history, interval, margin] : {std::array{16, 1, 0}, {4, 3, 2}, {1, 1, 1}, {5, 7, 0}}) {
       CAPTURE(history);
       CAPTURE(interval);
@@ -207,7 +207,7 @@ TEST_CASE("scales and histories follow the CPU's bit for bit, through skipped st
 TEST_CASE("current scaling: the scale is of what was measured, counters go on, the step's amax sees the largest") {
   TestDevice device;
   Fp8Options options;
-  options.format = Fp8Recipe::e5m2; // activations have an E4M3 copy for the weight gradient
+  options.format = Fp8FormatChoice::e5m2; // activations have an E4M3 copy for the weight gradient
   options.margin = 1;
   Recipes recipes(device, options);
   const int id = Fp8RecipeState(options, kLayers).id(1, Fp8Site::fc, Fp8Role::act);

@@ -86,7 +86,7 @@ TEST_CASE("loss and every gradient agree with the emulation and stay near FP32")
   const Steps steps;
   const auto fp32 = make_cpu_model(small_options(Precision::fp32));
   const StepResult exact = steps.run(*fp32);
-  for (const Fp8Recipe format : {Fp8Recipe::hybrid, Fp8Recipe::e4m3, Fp8Recipe::e5m2}) {
+  for (const Fp8FormatChoice format : {Fp8FormatChoice::hybrid, Fp8FormatChoice::e4m3, Fp8FormatChoice::e5m2}) {
     for (const bool lm_head : {true, false}) {
       CAPTURE(static_cast<int>(format));
       CAPTURE(lm_head);
@@ -110,7 +110,7 @@ TEST_CASE("so do those of a model whose products have GELU and softmax in them")
   const Steps steps;
   const auto fp32 = make_cpu_model(small_options(Precision::fp32, wide_config()));
   const StepResult exact = steps.run(*fp32);
-  for (const Fp8Recipe format : {Fp8Recipe::hybrid, Fp8Recipe::e4m3}) {
+  for (const Fp8FormatChoice format : {Fp8FormatChoice::hybrid, Fp8FormatChoice::e4m3}) {
     CAPTURE(static_cast<int>(format));
     Fp8Options options;
     options.format = format;
@@ -131,10 +131,10 @@ TEST_CASE("current scaling agrees with the emulation, and over more than one chu
   options.batch_size = 68; // 4,352 rows: a whole chunk of 4,096 and a piece
   const TokenBatch batch(68, 64, 1000, 3, 5);
   for (const bool current : {false, true}) {
-    for (const Fp8Recipe format : {Fp8Recipe::hybrid, Fp8Recipe::e5m2}) {
+    for (const Fp8FormatChoice format : {Fp8FormatChoice::hybrid, Fp8FormatChoice::e5m2}) {
       CAPTURE(current);
       CAPTURE(static_cast<int>(format));
-      options.fp8.scaling = current ? Fp8Scaling::current : Fp8Scaling::delayed;
+      options.fp8.scaling = current ? Fp8ScalingRecipe::current : Fp8ScalingRecipe::delayed;
       options.fp8.format = format;
       const auto cpu = make_cpu_model(options), gpu = make_cuda_model(options, {});
       randomize(*cpu);
@@ -151,7 +151,7 @@ TEST_CASE("current scaling agrees with the emulation, and over more than one chu
 TEST_CASE("current scaling: a micro-batch is scaled by its own values, whatever came before it in the step") {
   if (!has_fp8()) return;
   Fp8Options options;
-  options.scaling = Fp8Scaling::current;
+  options.scaling = Fp8ScalingRecipe::current;
   const TokenBatch a(4, 64, 1000, 1), b(4, 64, 1000, 2);
   const auto total_loss = [&](const std::vector<const TokenBatch*>& batches) {
     const auto model = gpu_model(options, deterministic());
@@ -213,7 +213,7 @@ TEST_CASE("weights alone: a fresh optimizer and a cold recipe on them") {
 TEST_CASE("the statistics are the emulation's: names, formats, amaxes and scales") {
   if (!has_fp8()) return;
   const Steps steps;
-  for (const Fp8Recipe format : {Fp8Recipe::hybrid, Fp8Recipe::e5m2}) {
+  for (const Fp8FormatChoice format : {Fp8FormatChoice::hybrid, Fp8FormatChoice::e5m2}) {
     Fp8Options options;
     options.format = format;
     const auto cpu = make_cpu_model(fp8_options(options)), gpu = gpu_model(options);
@@ -246,18 +246,18 @@ TEST_CASE("blocks told to stay in BF16, current scaling, and margins leave the g
   Fp8Options options;
   SUBCASE("the first block in BF16") { options.bf16_layers = {0}; }
   SUBCASE("the last block in BF16") { options.bf16_layers = {1}; }
-  SUBCASE("current scaling") { options.scaling = Fp8Scaling::current; }
+  SUBCASE("current scaling") { options.scaling = Fp8ScalingRecipe::current; }
   SUBCASE("current scaling, e5m2") {
-    options.scaling = Fp8Scaling::current;
-    options.format = Fp8Recipe::e5m2;
+    options.scaling = Fp8ScalingRecipe::current;
+    options.format = Fp8FormatChoice::e5m2;
   }
-  SUBCASE("current scaling of gradients") { options.scaling = Fp8Scaling::current_grads; }
-  SUBCASE("current scaling of activations") { options.scaling = Fp8Scaling::current_activations; }
+  SUBCASE("current scaling of gradients") { options.scaling = Fp8ScalingRecipe::current_grads; }
+  SUBCASE("current scaling of activations") { options.scaling = Fp8ScalingRecipe::current_activations; }
   SUBCASE("current scaling of activations, e5m2") {
-    options.scaling = Fp8Scaling::current_activations;
-    options.format = Fp8Recipe::e5m2;
+    options.scaling = Fp8ScalingRecipe::current_activations;
+    options.format = Fp8FormatChoice::e5m2;
   }
-  SUBCASE("current scaling of weights") { options.scaling = Fp8Scaling::current_weights; }
+  SUBCASE("current scaling of weights") { options.scaling = Fp8ScalingRecipe::current_weights; }
   SUBCASE("a margin") { options.margin = 1; }
   const auto gpu = gpu_model(options);
   const StepResult result = steps.run(*gpu);
@@ -282,7 +282,7 @@ TEST_CASE("twenty steps learn what BF16 learns") {
   const auto bf16 = make_cuda_model(small_options(Precision::bf16), {});
   const float expected = loss_after(*bf16, 20);
   CHECK(expected < 1.0f); // from log(1000) = 6.9
-  for (const Fp8Recipe format : {Fp8Recipe::hybrid, Fp8Recipe::e4m3, Fp8Recipe::e5m2}) {
+  for (const Fp8FormatChoice format : {Fp8FormatChoice::hybrid, Fp8FormatChoice::e4m3, Fp8FormatChoice::e5m2}) {
     CAPTURE(static_cast<int>(format));
     Fp8Options options;
     options.format = format;
@@ -339,9 +339,9 @@ TEST_CASE("activations that outgrow their scale saturate once, and the scales re
 
 TEST_CASE("what has its own scale does not saturate when all grows, what has that of the step before does") {
   if (!has_fp8()) return;
-  using enum Fp8Scaling;
+  using enum Fp8ScalingRecipe;
   const TokenBatch batch(4, 64, 1000, 1);
-  for (const Fp8Scaling scaling : {delayed, current, current_grads, current_activations, current_weights}) {
+  for (const Fp8ScalingRecipe scaling : {delayed, current, current_grads, current_activations, current_weights}) {
     CAPTURE(static_cast<int>(scaling));
     Fp8Options options;
     options.scaling = scaling;
@@ -364,9 +364,9 @@ TEST_CASE(
     "the first steps under current scaling, then delayed with the history they left: graph, evaluations, resume") {
   if (!has_fp8()) return;
   Fp8Options fp8;
-  fp8.scaling = Fp8Scaling::current;
+  fp8.scaling = Fp8ScalingRecipe::current;
   const auto current = gpu_model(fp8, deterministic());
-  fp8.scaling = Fp8Scaling::delayed;
+  fp8.scaling = Fp8ScalingRecipe::delayed;
   const auto delayed = gpu_model(fp8, deterministic());
   fp8.current_steps = 4; // in the first of which the graph is captured
   const auto mixed = gpu_model(fp8, deterministic()), resumed = gpu_model(fp8, deterministic());

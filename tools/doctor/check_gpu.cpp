@@ -26,8 +26,8 @@ constexpr int kNewestTested = 90; // compute capability
 
 std::string condition_text(const GpuCondition& now) {
   std::string out;
-  if (now.sm_clock_mhz && now.most_sm_clock_mhz)
-    out += formatted(", %.0f of %.0f MHz", *now.sm_clock_mhz, *now.most_sm_clock_mhz);
+  if (now.sm_clock_mhz && now.max_sm_clock_mhz)
+    out += formatted(", %.0f of %.0f MHz", *now.sm_clock_mhz, *now.max_sm_clock_mhz);
   if (now.power_watts && now.power_limit_watts)
     out += formatted(", %.0f of %.0f W", *now.power_watts, *now.power_limit_watts);
   if (now.temperature_c) out += formatted(", %.0f C", *now.temperature_c);
@@ -37,15 +37,16 @@ std::string condition_text(const GpuCondition& now) {
 
 // The problem and the advice; both empty: none.
 std::pair<std::string, std::string> trouble_of(const GpuCondition& now) {
-  if (now.uncorrected_errors.value_or(0) > 0)
-    return {"; " + counted(*now.uncorrected_errors, "uncorrectable ECC error"),
+  if (now.uncorrected_ecc_errors.value_or(0) > 0)
+    return {"; " + counted(*now.uncorrected_ecc_errors, "uncorrectable ECC error"),
             "reset the GPU (nvidia-smi --gpu-reset); replace it if the errors return"};
-  if (now.slowed && !now.slowed->empty())
-    return {"; clocks throttled: " + listed(*now.slowed), "check cooling and power (nvidia-smi -q -d PERFORMANCE)"};
-  if (now.power_limit_watts && now.usual_power_limit_watts &&
-      *now.power_limit_watts < 0.98 * *now.usual_power_limit_watts)
-    return {formatted("; default power limit %.0f W", *now.usual_power_limit_watts),
-            formatted("raise the limit: nvidia-smi -pl %.0f", *now.usual_power_limit_watts)};
+  if (now.throttle_reasons && !now.throttle_reasons->empty())
+    return {"; clocks throttled: " + listed(*now.throttle_reasons),
+            "check cooling and power (nvidia-smi -q -d PERFORMANCE)"};
+  if (now.power_limit_watts && now.default_power_limit_watts &&
+      *now.power_limit_watts < 0.98 * *now.default_power_limit_watts)
+    return {formatted("; default power limit %.0f W", *now.default_power_limit_watts),
+            formatted("raise the limit: nvidia-smi -pl %.0f", *now.default_power_limit_watts)};
   if (now.ecc && !*now.ecc) return {"", "turn on ECC (nvidia-smi -e 1): without it bit flips go unnoticed"};
   return {"", ""};
 }
@@ -82,10 +83,10 @@ void check_fp8(int device, const Report& report) {
   const CudaDeviceInfo info = probe_cuda_device(device);
   if (info.compute_capability < kFp8ComputeCapability)
     return report({"FP8 GEMMs", Level::warn, info.name + ": FP8 needs compute capability 9.0", "train in BF16"});
-  const double error = fp8_product_error(device);
+  const double error = fp8_gemm_error(device);
   const std::string what = formatted("forward and both gradients: relative error %.1e", error);
-  if (error < kFp8ProductTolerance) return report({"FP8 GEMMs", Level::ok, what});
-  report({"FP8 GEMMs", Level::fail, what + formatted(", above the tolerance %.0e", kFp8ProductTolerance),
+  if (error < kFp8GemmTolerance) return report({"FP8 GEMMs", Level::ok, what});
+  report({"FP8 GEMMs", Level::fail, what + formatted(", above the tolerance %.0e", kFp8GemmTolerance),
           "train with --precision bf16, and check the GPU and its driver", ExitCode::numerics});
 }
 

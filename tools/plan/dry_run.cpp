@@ -103,7 +103,7 @@ PlannedRun plan_run(const CommandLine& command_line, int ranks, double measure_s
   run.settings = resolve_settings(command_line, find_resume_point(command_line, alone));
   const Options& options = run.settings.options;
   BackendOptions of_backend = backend_options(options);
-  const PlannedBackend planned = plan_backend(of_backend);
+  const DryRunBackend planned = open_dry_run_backend(of_backend);
   const DeviceChoice& device = planned.device;
   if (planned.assumed && measure_seconds > 0)
     choose_device(of_backend, find_gpu(of_backend)); // throws: no GPU to measure on

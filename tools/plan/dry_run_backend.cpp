@@ -19,9 +19,9 @@ CudaDeviceInfo assumed_gpu() {
           .uuid = ""};
 }
 
-class PlannedGpu : public Backend {
+class DryRunGpu : public Backend {
  public:
-  PlannedGpu(const CudaDeviceInfo& device, const CudaModelOptions& options) : device_(device), options_(options) {
+  DryRunGpu(const CudaDeviceInfo& device, const CudaModelOptions& options) : device_(device), options_(options) {
     options_.compute_capability = device.compute_capability;
   }
 
@@ -38,7 +38,7 @@ class PlannedGpu : public Backend {
 
 #ifdef GPT2_WITH_CUDA
   int choose_batch_size(const ModelOptions& model, int target, int max_batch_size) override {
-    return plan_cuda_batch_size(device_, model, options_, target, max_batch_size > 0 ? max_batch_size : target);
+    return predict_cuda_batch_size(device_, model, options_, target, max_batch_size > 0 ? max_batch_size : target);
   }
   std::vector<MemoryLine> memory(const ModelOptions& model, int ranks) const override {
     return cuda_model_memory(model, options_, ranks);
@@ -66,7 +66,7 @@ CudaDeviceInfo probe_gpu([[maybe_unused]] int device) {
 
 } // namespace
 
-PlannedBackend plan_backend(const BackendOptions& options) {
+DryRunBackend open_dry_run_backend(const BackendOptions& options) {
   const CudaDeviceInfo found = options.device == DeviceKind::cpu ? CudaDeviceInfo{} : probe_gpu(options.cuda.device);
   const bool assumed = options.device == DeviceKind::cuda && !found.usable;
   const CudaDeviceInfo device = assumed ? assumed_gpu() : found;
@@ -75,16 +75,16 @@ PlannedBackend plan_backend(const BackendOptions& options) {
                          .name = device.name,
                          .compute_capability = device.compute_capability,
                          .fp8_refusal = ""};
-  PlannedBackend planned{
+  DryRunBackend dry_run{
       .device = choose_device(options, report), .backend = nullptr, .name = "CPU", .assumed = assumed};
-  if (!planned.device.gpu) {
-    planned.backend = make_cpu_backend(options.threads, options.cuda.sharing);
-    return planned;
+  if (!dry_run.device.gpu) {
+    dry_run.backend = make_cpu_backend(options.threads, options.cuda.sharing);
+    return dry_run;
   }
-  planned.name = device.name;
-  planned.memory_bytes = device.free_bytes;
-  planned.backend = std::make_unique<PlannedGpu>(device, options.cuda);
-  return planned;
+  dry_run.name = device.name;
+  dry_run.memory_bytes = device.free_bytes;
+  dry_run.backend = std::make_unique<DryRunGpu>(device, options.cuda);
+  return dry_run;
 }
 
 } // namespace gpt2

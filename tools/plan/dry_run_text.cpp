@@ -99,7 +99,7 @@ std::string plan_json(const PlannedRun& run) {
   const RunPlan& plan = run.plan;
   const RunCost& cost = run.cost;
   nlohmann::json memory = nlohmann::json::object(), host_memory = nlohmann::json::object();
-  for (const MemoryLine& line : run.memory) (line.beside_device ? host_memory : memory)[line.purpose] = line.bytes;
+  for (const MemoryLine& line : run.memory) (line.pinned_host ? host_memory : memory)[line.purpose] = line.bytes;
   const nlohmann::json json{
       {"model", plan.model.config.name},
       {"parameters", parameter_count(plan.model.config)},

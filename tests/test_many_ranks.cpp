@@ -1,5 +1,6 @@
 // What ranks settle besides the steps, with real groups in threads.
 #include "engine/run/multi_rank.h"
+#include "engine/run/rank_start.h"
 
 #include <doctest/doctest.h>
 

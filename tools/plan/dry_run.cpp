@@ -5,6 +5,7 @@
 #include "engine/options/parse_options.h"
 #include "engine/run/multi_rank.h"
 #include "engine/run/option_notes.h"
+#include "engine/run/rank_start.h"
 #include "engine/system/files.h"
 #include "engine/system/process.h"
 #include "tools/plan/dry_run_backend.h"

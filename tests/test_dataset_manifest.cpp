@@ -139,13 +139,13 @@ TEST_CASE("a journal reads back to what was written, and says how an order diffe
   PrepareJournal journal;
   journal.order = R"({"seed":1,"inputs":[{"path":"a"},{"path":"b"}]})";
   journal.overwrite = true;
-  journal.stage = PrepareStage::deal;
+  journal.stage = PrepareStage::shard;
   journal.position = {.input = 2,
                       .offset = 5,
                       .pending = 3,
                       .line = 7,
                       .documents = 11,
-                      .pieces = 13,
+                      .chunks = 13,
                       .first = false,
                       .at_line_start = false};
   journal.sources = {{.path = "a", .bytes = 1, .documents = 2, .text_bytes = 3}};

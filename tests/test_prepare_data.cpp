@@ -98,7 +98,7 @@ TEST_CASE("without a shuffle shards hold every document in order, whatever the t
       for (const int threads : {1, 3}) {
         const std::string output = folder / ("new/folder/" + input);
         PrepareOptions options = options_for(folder / input, output);
-        options.documents.piece_bytes = 3000;
+        options.documents.chunk_bytes = 3000;
         options.format = extension;
         options.shard_tokens = 10000;
         options.threads = threads;
@@ -205,7 +205,7 @@ TEST_CASE("of equal documents the first one stays") {
   CHECK(expect_error([&] { prepare_data(*t, options); }).code() == ExitCode::usage);
 }
 
-TEST_CASE("a long document is shuffled in pieces, all of them in one series") {
+TEST_CASE("a long document is shuffled in chunks, all of them in one series") {
   const Tokenizer* t = tokenizer();
   if (!t) return;
   const TemporaryFolder folder;
@@ -213,21 +213,21 @@ TEST_CASE("a long document is shuffled in pieces, all of them in one series") {
   for (const std::string& story : stories(100)) text += story + "\n";
   write_file_atomic(folder / "a.txt", text + "<|endoftext|>\nshort\n");
   PrepareOptions options = options_for(folder / "a.txt", folder / "set");
-  options.documents.piece_bytes = 1000;
+  options.documents.chunk_bytes = 1000;
   options.val_fraction = 0.5; // the second of the two
   const DatasetManifest manifest = prepare_data(*t, options).manifest;
   CHECK(manifest.documents == 2);
   CHECK(read_documents(folder / "set", "val") == encode_all(*t, {"short\n"}));
-  std::vector<uint16_t> pieces = read_shard(folder / "set/train_000000.bin"),
+  std::vector<uint16_t> chunks = read_shard(folder / "set/train_000000.bin"),
                         whole = t->encode(text.substr(0, text.size() - 1));
   whole.push_back(Tokenizer::kEndOfText);
-  CHECK(pieces.front() != Tokenizer::kEndOfText); // with this seed
-  std::ranges::sort(pieces);
+  CHECK(chunks.front() != Tokenizer::kEndOfText); // with this seed
+  std::ranges::sort(chunks);
   std::ranges::sort(whole);
-  CHECK((pieces == whole));
+  CHECK((chunks == whole));
 }
 
-TEST_CASE("long documents that share a piece and differ in another all stay whole") {
+TEST_CASE("long documents that share a chunk and differ in another all stay whole") {
   const Tokenizer* t = tokenizer();
   if (!t) return;
   const TemporaryFolder folder;
@@ -237,7 +237,7 @@ TEST_CASE("long documents that share a piece and differ in another all stay whol
   const std::string text = one + separator + "short\n" + separator + two + separator + "short\n" + separator;
   write_file_atomic(folder / "a.txt", text);
   PrepareOptions options = options_for(folder / "a.txt", folder / "set");
-  options.documents.piece_bytes = 1000;
+  options.documents.chunk_bytes = 1000;
   options.deduplicate = true;
   const DatasetManifest manifest = prepare_data(*t, options).manifest;
   CHECK(manifest.documents == 3);
@@ -309,7 +309,7 @@ TEST_CASE("stopped anywhere and called again, it ends with the same bytes") {
       REQUIRE(runs < 200);
       int asked = 0; // it goes a little further each time
       report = prepare_data(*t, options, {.progress = {}, .stop = [&] { return ++asked > 2 + runs; }});
-      CHECK(report.went_on == (runs > 0));
+      CHECK(report.resumed == (runs > 0));
       if (!report.finished) CHECK(existing_shards(options.output, "train", format).empty());
     }
     CHECK(runs > 10);
@@ -433,7 +433,7 @@ TEST_CASE("shards that somebody put there meanwhile are not replaced") {
   CHECK(mentions(expect_error([&] { prepare_data(*t, options); }), "train_000000.bin exists already"));
   CHECK(read_text_file(folder / "set/train_000000.bin") == "theirs");
   std::filesystem::remove(folder / "set/train_000000.bin");
-  CHECK(prepare_data(*t, options).went_on);
+  CHECK(prepare_data(*t, options).resumed);
 }
 
 TEST_CASE("an old set stays whole until the new one is") {

@@ -166,14 +166,14 @@ class Generation(unittest.TestCase):
         words = ("--prompt", "Hello", "--tokens", "100", "--temperature", "0", "--json")
         done = self.generate(*words)
         self.assertEqual(len(json.loads(done.stdout)["tokens"]), 100)
-        self.assertIn("the model has 64 positions: longer texts went on from their last 32 tokens\n", done.stderr.decode())
+        self.assertIn("the model has 64 positions: longer texts continued from their last 32 tokens\n", done.stderr.decode())
         done = self.generate(*words, "--no_slide")
         self.assertEqual(len(json.loads(done.stdout)["tokens"]), 63)
         self.assertEqual(json.loads(done.stdout)["ending"], "positions")
         self.assertIn("the model has 64 positions: longer texts ended there\n", done.stderr.decode())
 
     def test_what_is_refused(self):
-        self.refuse(2, "prompt 2 has 64 tokens, and the model reads 63", "--prompt", "a", "--prompt", " a" * 64)
+        self.refuse(2, "prompt 2 has 64 tokens; the model reads at most 63", "--prompt", "a", "--prompt", " a" * 64)
         self.refuse(2, "more than one place", "--prompt", "a", "-", input=b"b")
         self.refuse(2, "--stop is empty", "--stop", "")
         self.refuse(2, "--top_p", "--top_p", "1.5")

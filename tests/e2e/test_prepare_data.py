@@ -156,7 +156,7 @@ class Bytes(Case):
         self.assertNotEqual(order, shuffled)
         self.assertEqual(sorted(order), sorted(shuffled))
         done = self.prepare("b.jsonl", "-o", "once", "--deduplicate", "--val_fraction", "0.1")
-        self.assertIn("450 duplicates were left out", done.stdout)
+        self.assertIn("450 duplicates left out", done.stdout)
         self.assertEqual(sorted(self.documents("once") + self.documents("once", "val")), sorted(order))
         done = subprocess.run(["bash", "-c", '"$0" - --input_format txt -o piped --no-shuffle --val_fraction 0 < a.txt',
                                PREPARE], cwd=self.folder, env=self.environment, capture_output=True, timeout=60)
@@ -224,7 +224,7 @@ class Interrupted(Case):
                 running.send_signal(number)
             out, err = running.communicate(timeout=120)
             self.assertEqual(running.returncode, 75, out + err)
-            self.assertIn("this goes on where it was:\n", out)
+            self.assertIn("stopped; to resume:\n", out)
             self.assertEqual(os.listdir(self.path("out")), [".prepare"])
             self.journaled = os.stat(self.path("out/.prepare/journal")).st_mtime_ns
         again = subprocess.run(["bash", "-c", out.splitlines()[-1]], cwd=self.folder, env=self.environment,
@@ -331,7 +331,7 @@ class Refusals(Case):
             "number.jsonl": 'number.jsonl:1 has no string in a field "text"',
             "half.jsonl": "half.jsonl:3000 is not a JSON object",
             "broken.parquet": "broken.parquet: Corrupt snappy compressed data.",
-            "killer.parquet": "killer.parquet: its converter ended with 137",
+            "killer.parquet": "killer.parquet: its converter exited with 137",
             "missing.jsonl": "cannot open missing.jsonl: No such file",
             "nowhere/*.jsonl": "no file matches nowhere/*.jsonl",
         }
@@ -348,7 +348,7 @@ class Refusals(Case):
                 self.refused("good.jsonl", name, "-o", "out", code=3, says=words, leaves="out")
         self.refused("blank.txt", "-o", "out", code=3, says="no text in blank.txt", leaves="out")
         lines = stories(3000)
-        for word, words in (("BREAK", "Corrupt snappy compressed data."), ("DIE", "its converter ended with 137")):
+        for word, words in (("BREAK", "Corrupt snappy compressed data."), ("DIE", "its converter exited with 137")):
             self.write("late.parquet", "\n".join([*lines[:2000], word, *lines[2000:]]))
             for threads in ("1", "16"):
                 self.refused("late.parquet", "-o", "out", "-j", threads, code=3, says="late.parquet: " + words, leaves="out")
@@ -357,7 +357,7 @@ class Refusals(Case):
         self.write("a.jsonl", as_lines(stories(10)))
         self.write("a.zip", "")
         cases = {
-            (): "no text was given",
+            (): "no input given",
             ("a.jsonl", "--dataset", "../elsewhere"): "is no name",
             ("a.jsonl", "-o", "out", "--val_fraction", "nan"): "--val_fraction",
             ("a.jsonl",): "--output FOLDER",

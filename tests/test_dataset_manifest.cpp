@@ -152,6 +152,7 @@ TEST_CASE("a journal reads back to what was written, and says how an order diffe
   journal.bad_lines = 1;
   journal.bucket_bytes = {int64_t{1} << 40, 0};
   journal.slice_bytes = 5;
+  journal.val_documents = 12, journal.train_limit = 14;
   journal.slices = 6, journal.records = 7, journal.documents = 8, journal.duplicates = 9;
   journal.train = {{{"train_000000.bin", 1, 2, "abc", "def"}}, 10};
   journal.val.open_tokens = 11;

@@ -134,6 +134,52 @@ TEST_CASE("validation takes its share of whole documents") {
   CHECK(read_documents(folder / "set", "val") == encode_all(*t, val));
 }
 
+TEST_CASE("too few documents: the last tokens are for validation, with any stop on the way") {
+  const Tokenizer* t = tokenizer();
+  if (!t) return;
+  const TemporaryFolder folder;
+  std::string text;
+  for (const std::string& story : stories(1000)) text += story + "\n";
+  write_file_atomic(folder / "a.txt", text + "<|endoftext|>\nshort\n<|endoftext|>\nshort\n<|endoftext|>\n");
+  PrepareOptions options = options_for(folder / "a.txt", folder / "all");
+  options.documents.chunk_bytes = 3000;
+  options.shard_tokens = 5000;
+  options.memory = 1 << 16;
+  options.name = "set";
+  options.deduplicate = true;
+  prepare_data(*t, options);
+  const auto tokens_of = [&](const std::string& output) {
+    std::vector<uint16_t> tokens;
+    for (const char* const prefix : {"train", "val"})
+      for (const std::string& path : existing_shards(folder / output, prefix, "bin"))
+        std::ranges::copy(read_shard(path), std::back_inserter(tokens));
+    return tokens;
+  };
+  const auto all = static_cast<int64_t>(tokens_of("all").size());
+  options.val_fraction = 0.2;
+  options.output = folder / "whole";
+  const PrepareReport report = prepare_data(*t, options);
+  CHECK(report.val_is_tail);
+  CHECK(report.manifest.duplicates == 1);
+  CHECK(report.manifest.val_tokens == all / 5);
+  CHECK(report.manifest.train_tokens == all - all / 5);
+  CHECK((tokens_of("whole") == tokens_of("all")));
+  options.output = folder / "stopped";
+  int runs = 0;
+  for (bool finished = false; !finished; ++runs) {
+    REQUIRE(runs < 200);
+    int asked = 0;
+    finished = prepare_data(*t, options, {.progress = {}, .stop = [&] { return ++asked > 2 + runs; }}).finished;
+  }
+  CHECK(runs > 3);
+  CHECK((contents(folder / "stopped") == contents(folder / "whole")));
+
+  write_file_atomic(folder / "b.txt", sample_story(1, 0)); // less than a sequence
+  options = options_for(folder / "b.txt", folder / "small");
+  options.val_fraction = 0.2;
+  CHECK_FALSE(prepare_data(*t, options).val_is_tail);
+}
+
 TEST_CASE("a shuffle is of the whole set, by the seed, and the same for any memory and number of threads") {
   const Tokenizer* t = tokenizer();
   if (!t) return;
@@ -381,6 +427,7 @@ TEST_CASE("a damaged journal is refused, and nothing is replaced") {
                                      {"/bucket_bytes", "[5, 5]"},
                                      {"/slice_bytes", "0"},
                                      {"/slice_bytes", "-1"},
+                                     {"/train_limit", "-2"},
                                      {"/sources", "[]"},
                                      {"/slices", "-1"},
                                      {"/records", "-1"},
@@ -400,24 +447,24 @@ TEST_CASE("a damaged journal is refused, and nothing is replaced") {
                                      {"/train/open_tokens", "100000000000"},
                                      {"/val/open_tokens", "5"}})
     refused(encoding, where, value);
-  encoding["stage"] = 1; // "deal"
+  encoding["stage"] = 1; // shard
   for (const auto& [where, value] : {Damage{"/slices", "-1"}, {"/slices", "1000"}, {"/records", "1000000"}})
     refused(encoding, where, value);
 
-  nlohmann::ordered_json dealing = stop_after(0);
-  for (int asks = 2; dealing["train"]["shards"].empty(); ++asks) {
+  nlohmann::ordered_json sharding = stop_after(0);
+  for (int asks = 2; sharding["train"]["shards"].empty(); ++asks) {
     REQUIRE(asks < 100);
-    dealing = stop_after(asks);
+    sharding = stop_after(asks);
   }
   const std::string good = read_text_file(journal);
   for (const int stage : {1, 2}) {
-    dealing["stage"] = stage;
+    sharding["stage"] = stage;
     for (const char* const name : {R"("../../victim.txt")", R"("val_000000.bin")", R"("train_000001.bin")", R"("")"})
-      refused(dealing, "/train/shards/0/name", name);
-    refused(dealing, "/train/shards/0/tokens", "-1");
-    refused(dealing, "/train/shards/0/bytes", "1");
+      refused(sharding, "/train/shards/0/name", name);
+    refused(sharding, "/train/shards/0/tokens", "-1");
+    refused(sharding, "/train/shards/0/bytes", "1");
   }
-  refused(dealing, "/slices", "0"); // stage 2: not all is dealt
+  refused(sharding, "/slices", "0"); // stage 2: not all shards are written
   write_file_atomic(journal, good);
   CHECK(prepare_data(*t, options).manifest.documents == 2000);
 }

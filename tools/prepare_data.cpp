@@ -156,11 +156,16 @@ std::string resume_command(int argc, char** argv) {
   return command;
 }
 
-void warn_of_no_validation(const Command& command, int64_t documents) {
-  char fraction[32];
-  std::snprintf(fraction, sizeof fraction, "%g", command.options.val_fraction);
-  log_warn("no validation set was made: none of " + counted(documents, "document") + " fell to --val_fraction " +
-           fraction + " (give a larger one, or cut text into more documents: --separator \"\" does so at blank lines)");
+// Few documents: none is a validation document.
+void print_validation_note(const Command& command, const PrepareReport& report, int64_t documents, Console& console) {
+  const std::string few = counted(documents, "document") + (documents == 1 ? " is" : " are") + " too few for " +
+                          formatted("--val_fraction %g", command.options.val_fraction);
+  if (report.val_is_tail)
+    console.line("note: " + few + ": the last " + counted(report.manifest.val_tokens, "token") +
+                 " of the set are the validation set");
+  else if (command.options.val_fraction > 0 && report.manifest.val_tokens == 0)
+    log_warn("no validation set: " + few +
+             " (give a larger one, or split the text into more documents: --separator \"\" splits at blank lines)");
 }
 
 void print_summary(const Command& command, const PrepareReport& report, double seconds, int64_t encoded,
@@ -180,7 +185,7 @@ void print_summary(const Command& command, const PrepareReport& report, double s
                  format_bytes(static_cast<double>(encoded) / std::max(seconds, 1e-3)) + "/s on " +
                  counted(command.options.threads, "thread"));
   if (made.bad_lines > 0) log_warn(counted(made.bad_lines, "bad line") + " skipped");
-  if (command.options.val_fraction > 0 && made.val_tokens == 0) warn_of_no_validation(command, documents);
+  print_validation_note(command, report, documents, console);
   console.line("train on it: ./train_gpt2_fp8 " +
                (std::filesystem::path(command.data_dir) / made.name == std::filesystem::path(command.options.output)
                     ? "--dataset " + shell_word(made.name) +

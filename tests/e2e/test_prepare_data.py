@@ -378,8 +378,21 @@ class Refusals(Case):
         self.assertNotIn("validation set", self.prepare("a.jsonl", "-o", "no_val", "--val_fraction", "0").stderr)
         self.assertEqual([name for name in os.listdir(self.path("no_val")) if name.startswith("val_")], [])
         done = self.prepare("a.jsonl", "-o", "out")
-        self.assertIn("no validation set was made: none of 10 documents fell to --val_fraction 0.01 (give a larger one", done.stderr)
+        self.assertIn("no validation set: 10 documents are too few for --val_fraction 0.01 (give a larger one", done.stderr)
         self.refused("a.jsonl", "-o", "out", code=2, says="out/train_000000.bin exists already")
+
+    def test_few_documents_give_their_tail_for_validation(self):
+        self.write("book1.txt", " ".join(stories(300)))
+        self.write("book2.txt", " ".join(stories(300, seed=2)))
+        done = self.prepare("book1.txt", "book2.txt", "--dataset", "books")
+        train, val = self.tokens("data/books"), self.tokens("data/books", "val")
+        self.assertEqual(len(val), 1025)
+        self.assertIn("note: 2 documents are too few for --val_fraction 0.01: the last 1025 tokens of the set are the "
+                      "validation set\n", done.stdout)
+        self.assertIn(f"{len(train)} tokens for training, 1025 for validation", done.stdout)
+        self.prepare("book1.txt", "book2.txt", "-o", "all", "--val_fraction", "0")
+        self.assertEqual(train + val, self.tokens("all"))
+        self.prepare("--verify", "data/books")
 
     def test_a_disk_that_is_full(self):
         self.write("a.jsonl", as_lines(stories(20000)))

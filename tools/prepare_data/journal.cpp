@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 constexpr int64_t kLargest = int64_t{1} << 53;    // any number in a journal
 constexpr int64_t kMostSlices = int64_t{1} << 24; // 16 TB of tokens by --memory 1
 const char* const kStartOver = "start over with --overwrite";
@@ -36,7 +36,7 @@ void visit_position(Position& at, Visit visit) {
   visit("pending", at.pending);
   visit("line", at.line);
   visit("documents", at.documents);
-  visit("pieces", at.chunks);
+  visit("chunks", at.chunks);
   visit("first", at.first);
   visit("at_line_start", at.at_line_start);
 }
@@ -51,6 +51,8 @@ void visit_progress(Journal& journal, Visit visit) {
   visit("bad_lines", journal.bad_lines);
   visit("bucket_bytes", journal.bucket_bytes);
   visit("slice_bytes", journal.slice_bytes);
+  visit("val_documents", journal.val_documents);
+  visit("train_limit", journal.train_limit);
   visit("slices", journal.slices);
   visit("records", journal.records);
   visit("documents", journal.documents);
@@ -142,7 +144,9 @@ void validate(const PrepareJournal& journal, const PrepareOptions& options, cons
   };
   const auto stage = journal.stage;
   require(stage >= PrepareStage::encode && stage <= PrepareStage::publish, "stage");
-  require(are_counts({journal.bad_lines, journal.records, journal.documents, journal.duplicates}), "a count");
+  require(are_counts({journal.bad_lines, journal.records, journal.documents, journal.duplicates, journal.val_documents,
+                      journal.train_limit + 1}),
+          "a count");
   require(journal.sources.size() == inputs.size(), "sources");
   for (const SourceEntry& source : journal.sources)
     require(are_counts({source.bytes, source.documents, source.text_bytes}), "the counts of " + source.path);
@@ -158,6 +162,7 @@ void validate(const PrepareJournal& journal, const PrepareOptions& options, cons
     const std::string problem = problem_of(*state, prefix, stage, options);
     require(problem.empty(), problem);
   }
+  require(journal.train_limit < 0 || journal.train.tokens() <= journal.train_limit, "train_limit");
   const int64_t tokens = journal.train.tokens() + journal.val.tokens();
   if (stage == PrepareStage::encode) {
     require(journal.slices == 0 && journal.records == 0 && tokens == 0, "shards exist before encoding is complete");

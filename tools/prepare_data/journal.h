@@ -33,7 +33,10 @@ struct PrepareJournal {
   std::vector<int64_t> bucket_bytes;
   int64_t slice_bytes = 0; // sorted in memory at once
 
+  int64_t val_documents = 0; // chosen for validation
+
   // shard
+  int64_t train_limit = -1;        // training tokens; the rest is the validation set. -1: no limit
   int64_t slices = 0, records = 0; // complete slices written, and records of the next one
   int64_t documents = 0, duplicates = 0;
   ShardSeries::State train, val;

@@ -29,6 +29,17 @@ constexpr int64_t kBucketsOfStdin = 64;         // its length is unknown
 constexpr size_t kTokensPerPoll = 1 << 18;      // of hooks.stop: milliseconds
 constexpr uint64_t kOrderStream = 0x6f72646572; // random stream: "order"
 
+// A validation set below one sequence of GPT-2 and its last target would stop a trainer of the default --seq_len.
+constexpr int64_t kLeastTail = 1025;
+constexpr int64_t kTailsInLeastSet = 10;
+
+// Tokens to cut off the end of a set without a validation document; 0: the set is too small.
+int64_t tail_tokens(int64_t tokens, double fraction) {
+  const auto tail = static_cast<int64_t>(static_cast<double>(tokens) * fraction);
+  if (tail >= kLeastTail) return tail;
+  return tokens >= kTailsInLeastSet * kLeastTail ? kLeastTail : 0;
+}
+
 // Selects floor(n * fraction) of the first n documents, evenly spaced, for every n.
 bool is_validation(int64_t document, double fraction) {
   return std::floor(static_cast<double>(document + 1) * fraction) >
@@ -136,7 +147,8 @@ class Preparation {
     try {
       if (journal_.stage == PrepareStage::encode && !encode()) return {.finished = false, .resumed = resumed_};
       if (journal_.stage == PrepareStage::shard && !shard()) return {.finished = false, .resumed = resumed_};
-      return {.resumed = resumed_, .manifest = publish()};
+      const bool val_is_tail = journal_.train_limit >= 0;
+      return {.resumed = resumed_, .val_is_tail = val_is_tail, .manifest = publish()};
     } catch (...) {
       std::error_code ignored;
       if (!is_being_prepared(options_.output)) fs::remove_all(folder_, ignored); // no journal to resume from
@@ -254,6 +266,7 @@ class Preparation {
         journal_.sources[chunk.input].text_bytes += chunk.text_bytes;
         progress.text_bytes += chunk.text_bytes;
         progress.documents += chunk.first;
+        journal_.val_documents += chunk.first && validation;
       }
       journal_.bad_lines += batch.bad_lines;
       journal_.position = batch.after;
@@ -273,6 +286,30 @@ class Preparation {
 
   // ---- second pass; false: stopped ----
 
+  // Few documents: none may be a validation document. Then the set's last tokens are the validation set. Counting them
+  // reads the buckets once more, which --deduplicate needs to know the tokens that stay. False: stopped.
+  bool find_train_limit(const BucketFiles& buckets, const std::vector<BucketFiles::Slice>& slices) {
+    if (options_.val_fraction == 0 || journal_.val_documents > 0 || journal_.slices > 0 || journal_.records > 0)
+      return true;
+    int64_t tokens = 0;
+    for (const BucketFiles::Slice& slice : slices) {
+      const auto loaded = buckets.load(slice, hooks_.stop);
+      if (!loaded || stop_requested()) return false;
+      for (const BucketFiles::Record& record : loaded->records) tokens += static_cast<int64_t>(record.tokens.size());
+    }
+    if (const int64_t tail = tail_tokens(tokens, options_.val_fraction); tail > 0) journal_.train_limit = tokens - tail;
+    return true;
+  }
+
+  void append(const BucketFiles::Record& record, ShardSeries& train, ShardSeries& val) const {
+    const size_t size = record.tokens.size();
+    size_t for_train = record.validation ? 0 : size;
+    if (journal_.train_limit >= 0)
+      for_train = std::min(size, static_cast<size_t>(journal_.train_limit - train.state().tokens()));
+    train.append(record.tokens.first(for_train));
+    val.append(record.tokens.subspan(for_train));
+  }
+
   bool shard() {
     BucketFiles buckets = open_buckets();
     ShardSeries train = open_series("train", journal_.train), val = open_series("val", journal_.val);
@@ -286,6 +323,7 @@ class Preparation {
       val.forget();
     };
     const auto slices = buckets.slices();
+    if (!find_train_limit(buckets, slices)) return save(), false;
     PrepareProgress progress{.resumed = resumed_, .sharding = true};
     for (const int64_t bytes : journal_.bucket_bytes) progress.total += bytes;
     size_t since_poll = 0; // tokens, plus 1000 per record
@@ -297,7 +335,7 @@ class Preparation {
         throw Error(ExitCode::data, folder_ + "/journal is damaged: records", "start over with --overwrite");
       for (auto r = static_cast<size_t>(journal_.records); r < loaded.records.size(); ++r) {
         const BucketFiles::Record& record = loaded.records[r];
-        (record.validation ? val : train).append(record.tokens);
+        append(record, train, val);
         journal_.documents += record.tokens.front() == Tokenizer::kEndOfText;
         journal_.records++;
         since_poll += 1000 + record.tokens.size();

@@ -51,8 +51,9 @@ struct PrepareHooks {
 };
 
 struct PrepareReport {
-  bool finished = true; // false: stopped; the same call resumes
-  bool resumed = false; // from an earlier run
+  bool finished = true;     // false: stopped; the same call resumes
+  bool resumed = false;     // from an earlier run
+  bool val_is_tail = false; // no document was chosen for validation: the last tokens are the validation set
   DatasetManifest manifest = {};
 };
 

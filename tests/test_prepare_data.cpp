@@ -180,6 +180,52 @@ TEST_CASE("too few documents: the last tokens are for validation, with any stop 
   CHECK_FALSE(prepare_data(*t, options).val_is_tail);
 }
 
+TEST_CASE("CRLF becomes LF, with any chunks and stops") {
+  const Tokenizer* t = tokenizer();
+  if (!t) return;
+  const TemporaryFolder folder;
+  std::string unix_text, dos_text;
+  for (const std::string& line : stories(200)) unix_text += line + "\n\n" + "word\r" + "\n";
+  for (const char c : unix_text) dos_text += c == '\n' && !dos_text.ends_with('\r') ? "\r\n" : std::string(1, c);
+  std::erase(unix_text, '\r');
+  const std::string blank(300, '\n'); // no safe cut
+  std::string dos_blank;
+  for (int i = 0; i < 300; i++) dos_blank += "\r\n";
+  write_file_atomic(folder / "a.txt", unix_text + blank);
+  write_file_atomic(folder / "b.txt", dos_text + dos_blank);
+  const auto tokens_of = [&](const std::string& input, size_t chunk_bytes) {
+    PrepareOptions options = options_for(folder / input, folder / ("set_" + input));
+    options.documents.chunk_bytes = chunk_bytes;
+    options.shuffle = false;
+    options.overwrite = true;
+    int asked = 0; // stopped once, then resumed
+    prepare_data(*t, options, {.progress = {}, .stop = [&] { return ++asked > 3; }});
+    options.overwrite = false;
+    if (is_being_prepared(options.output)) prepare_data(*t, options);
+    return read_shard(options.output + "/train_000000.bin");
+  };
+  const std::vector<uint16_t> expected = tokens_of("a.txt", 1 << 20);
+  for (const size_t chunk_bytes : {size_t{1} << 20, size_t{100}, size_t{61}}) {
+    CAPTURE(chunk_bytes);
+    const std::string decoded = t->decode(tokens_of("b.txt", chunk_bytes));
+    CHECK(decoded == t->decode(expected));
+  }
+  CHECK((tokens_of("b.txt", 1 << 20) == expected));
+}
+
+TEST_CASE("faults of raw text are counted") {
+  const auto faults_of = [](std::string text) { return clean_text(text, true); };
+  CHECK(faults_of("caf\u00e9\n").none());
+  CHECK(faults_of("caf\xE9 caf\xE9\n").invalid_utf8 == 2);
+  CHECK(faults_of(std::string("a\0b\0", 4)).nul == 2);
+  CHECK(faults_of("\xEF\xBB\xBFtext").utf8_marks == 1);
+  CHECK(faults_of(std::string("\xFF\xFEt\0", 4)).utf16_marks == 1);
+  std::string text = "\r\na\r\n\r\r\nb\r";
+  CHECK(clean_text(text, false).crlf == 3);
+  CHECK(text == "\na\n\r\nb\r");
+  CHECK(describe({.bytes = 400, .invalid_utf8 = 12}) == "12 of 400 bytes (3.0%) not valid UTF-8");
+}
+
 TEST_CASE("a shuffle is of the whole set, by the seed, and the same for any memory and number of threads") {
   const Tokenizer* t = tokenizer();
   if (!t) return;
@@ -428,6 +474,8 @@ TEST_CASE("a damaged journal is refused, and nothing is replaced") {
                                      {"/slice_bytes", "0"},
                                      {"/slice_bytes", "-1"},
                                      {"/train_limit", "-2"},
+                                     {"/faults", "[]"},
+                                     {"/faults/0/nul", "-1"},
                                      {"/sources", "[]"},
                                      {"/slices", "-1"},
                                      {"/records", "-1"},

@@ -24,6 +24,7 @@ namespace {
 using namespace gpt2;
 
 constexpr double kSecondsBetweenLines = 30; // without a terminal
+constexpr int kMostFaultLines = 10;
 
 struct Command {
   PrepareOptions options;
@@ -64,6 +65,7 @@ void add_options(CLI::App& app, Command& command) {
       ->check(CLI::IsMember({"txt", "jsonl", "parquet"}));
   app.add_option("--field", o.documents.field, ".jsonl and .parquet: field or column with the text");
   app.add_flag("--skip_bad_lines", o.skip_bad_lines, ".jsonl: skip and count lines without that field");
+  app.add_flag("--strict", o.strict, ".txt: refuse invalid UTF-8, NUL bytes and byte-order marks; default: a warning");
   app.add_option("--separator", command.separator,
                  ".txt: the line between documents; \"\": blank lines; default: <|endoftext|>");
 
@@ -168,6 +170,22 @@ void print_validation_note(const Command& command, const PrepareReport& report, 
              " (give a larger one, or split the text into more documents: --separator \"\" splits at blank lines)");
 }
 
+// One line per file, kMostFaultLines of each kind.
+void print_faults(const PrepareReport& report, Console& console) {
+  int faulty = 0, changed = 0;
+  for (size_t i = 0; i < report.faults.size(); ++i) {
+    const TextFaults& faults = report.faults[i];
+    const std::string& path = report.manifest.sources[i].path;
+    if (!faults.none() && ++faulty <= kMostFaultLines)
+      log_warn(path + ": " + describe(faults) + " (" + remedy(faults, path) + ")");
+    if (faults.crlf > 0 && ++changed <= kMostFaultLines)
+      console.line("note: " + path + ": " + counted(faults.crlf, "line end") + " changed from CRLF to LF");
+  }
+  if (faulty > kMostFaultLines) log_warn(counted(faulty - kMostFaultLines, "more file") + " with such bytes");
+  if (changed > kMostFaultLines)
+    console.line("note: line ends changed in " + counted(changed - kMostFaultLines, "more file"));
+}
+
 void print_summary(const Command& command, const PrepareReport& report, double seconds, int64_t encoded,
                    Console& console) {
   const DatasetManifest& made = report.manifest;
@@ -185,6 +203,7 @@ void print_summary(const Command& command, const PrepareReport& report, double s
                  format_bytes(static_cast<double>(encoded) / std::max(seconds, 1e-3)) + "/s on " +
                  counted(command.options.threads, "thread"));
   if (made.bad_lines > 0) log_warn(counted(made.bad_lines, "bad line") + " skipped");
+  print_faults(report, console);
   print_validation_note(command, report, documents, console);
   console.line("train on it: ./train_gpt2_fp8 " +
                (std::filesystem::path(command.data_dir) / made.name == std::filesystem::path(command.options.output)

@@ -394,6 +394,25 @@ class Refusals(Case):
         self.assertEqual(train + val, self.tokens("all"))
         self.prepare("--verify", "data/books")
 
+    def test_text_that_is_no_text(self):
+        text = "\n".join(stories(20))
+        files = {"latin.txt": (text.encode("latin1", "replace"), "not valid UTF-8 (if it is Latin-1: iconv -f LATIN1"),
+                 "utf16.txt": (text.encode("utf-16"), "a UTF-16 byte-order mark"),
+                 "nul.txt": (text.encode() + b"\0", "(below 0.1%) NUL (remove them: tr -d"),
+                 "mark.txt": (b"\xef\xbb\xbf" + text.encode(), "a UTF-8 byte-order mark (remove it: sed")}
+        for name, (content, words) in files.items():
+            with self.subTest(name):
+                self.write(name, content)
+                self.assertIn(f"warning: {name}: ", self.prepare(name, "-o", "out", "--overwrite").stderr)
+                self.assertIn(words, self.prepare(name, "-o", "out", "--overwrite").stderr)
+                self.refused(name, "-o", "strict", "--strict", code=3, says=[name, "or leave --strict out"], leaves="strict")
+        self.write("unix.txt", text)
+        self.write("dos.txt", text.replace("\n", "\r\n"))
+        self.assertNotIn("CRLF", self.prepare("unix.txt", "-o", "unix", "--strict").stdout)
+        done = self.prepare("dos.txt", "-o", "dos", "--strict")
+        self.assertIn("note: dos.txt: 19 line ends changed from CRLF to LF\n", done.stdout)
+        self.assertEqual(self.tokens("dos"), self.tokens("unix"))
+
     def test_a_disk_that_is_full(self):
         self.write("a.jsonl", as_lines(stories(20000)))
 

@@ -71,10 +71,11 @@ std::string_view without_line_break(std::string_view line) {
   return line;
 }
 
+// Start of the last character; a CR and its LF are one. Bounded: text that is no UTF-8 must be cut too.
 size_t last_character(std::string_view text) {
   size_t at = text.size() - 1;
-  while (at > 0 && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80) at--;
-  return at;
+  while (at > text.size() - 4 && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80) at--;
+  return at > 0 && text[at] == '\n' && text[at - 1] == '\r' ? at - 1 : at;
 }
 
 static_assert(kLongestLine == JsonLimits{}.bytes);
@@ -207,7 +208,7 @@ int64_t DocumentReader::bytes_read() const {
 
 size_t last_safe_cut(std::string_view text, size_t first) {
   for (size_t i = text.size(); i-- > first;) {
-    if (text[i] != ' ' && text[i] != '\n') continue;
+    if (text[i] != ' ' && text[i] != '\n' && text[i] != '\r') continue;
     const uint8_t before = static_cast<uint8_t>(text[i - 1]);
     // No white space beyond ASCII ends in a byte of 0xB0 or more (U+0085, U+00A0, U+1680, U+2000 ... U+3000).
     if ((before > ' ' && before < 0x80) || before >= 0xB0) return i;

@@ -49,6 +49,7 @@ EncodedBatch encode_batch(const Tokenizer& tokenizer, const EncodeOptions& optio
       }
     }
     if (chunk.text.empty()) continue;
+    const TextFaults faults = chunk.json ? TextFaults{} : clean_text(chunk.text, chunk.first);
     const size_t begin = encoded.tokens.size();
     if (chunk.first) encoded.tokens.push_back(Tokenizer::kEndOfText);
     try {
@@ -57,7 +58,7 @@ EncodedBatch encode_batch(const Tokenizer& tokenizer, const EncodeOptions& optio
       throw Error(ExitCode::device, "out of memory while encoding " + chunk.where(), "give fewer --threads");
     }
     encoded.chunks.push_back({chunk.number, chunk.document, chunk.first, chunk.input,
-                              static_cast<int64_t>(chunk.text.size()), begin, encoded.tokens.size()});
+                              static_cast<int64_t>(chunk.text.size()), begin, encoded.tokens.size(), faults});
   }
   return encoded;
 }

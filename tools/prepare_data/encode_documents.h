@@ -10,6 +10,7 @@
 
 #include "engine/text/tokenizer.h"
 #include "tools/prepare_data/document_reader.h"
+#include "tools/prepare_data/text_faults.h"
 
 namespace gpt2 {
 
@@ -20,6 +21,7 @@ struct EncodedChunk {
   size_t input = 0;
   int64_t text_bytes = 0;
   size_t begin = 0, end = 0; // in the batch's tokens
+  TextFaults faults = {};    // of .txt
 };
 
 struct EncodedBatch {

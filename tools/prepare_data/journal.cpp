@@ -41,6 +41,16 @@ void visit_position(Position& at, Visit visit) {
   visit("at_line_start", at.at_line_start);
 }
 
+template <class Faults, class Visit>
+void visit_faults(Faults& faults, Visit visit) {
+  visit("bytes", faults.bytes);
+  visit("invalid_utf8", faults.invalid_utf8);
+  visit("nul", faults.nul);
+  visit("utf8_marks", faults.utf8_marks);
+  visit("utf16_marks", faults.utf16_marks);
+  visit("crlf", faults.crlf);
+}
+
 // All fields but `order`.
 template <class Journal, class Visit>
 void visit_progress(Journal& journal, Visit visit) {
@@ -48,6 +58,7 @@ void visit_progress(Journal& journal, Visit visit) {
   visit("stage", journal.stage);
   visit("position", journal.position);
   visit("sources", journal.sources);
+  visit("faults", journal.faults);
   visit("bad_lines", journal.bad_lines);
   visit("bucket_bytes", journal.bucket_bytes);
   visit("slice_bytes", journal.slice_bytes);
@@ -67,6 +78,9 @@ void to_json(Json& json, const ShardSeries::State& state) { visit_series(state, 
 void from_json(const Json& json, ShardSeries::State& state) { visit_series(state, ReadFields{json}); }
 void to_json(Json& json, const DocumentReader::Position& at) { visit_position(at, WriteFields{json}); }
 void from_json(const Json& json, DocumentReader::Position& at) { visit_position(at, ReadFields{json}); }
+
+void to_json(Json& json, const TextFaults& faults) { visit_faults(faults, WriteFields{json}); }
+void from_json(const Json& json, TextFaults& faults) { visit_faults(faults, ReadFields{json}); }
 
 void write_journal(const std::string& output, const PrepareJournal& journal) {
   Json json = {{"version", kVersion}, {"order", parse_json<Json>(journal.order)}};
@@ -148,6 +162,10 @@ void validate(const PrepareJournal& journal, const PrepareOptions& options, cons
                       journal.train_limit + 1}),
           "a count");
   require(journal.sources.size() == inputs.size(), "sources");
+  require(journal.faults.size() == inputs.size(), "faults");
+  for (const TextFaults& each : journal.faults)
+    require(are_counts({each.bytes, each.invalid_utf8, each.nul, each.utf8_marks, each.utf16_marks, each.crlf}),
+            "the counts of faults");
   for (const SourceEntry& source : journal.sources)
     require(are_counts({source.bytes, source.documents, source.text_bytes}), "the counts of " + source.path);
 

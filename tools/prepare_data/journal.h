@@ -10,6 +10,7 @@
 #include "tools/prepare_data/document_reader.h"
 #include "tools/prepare_data/prepare_data.h"
 #include "tools/prepare_data/shard_series.h"
+#include "tools/prepare_data/text_faults.h"
 
 namespace gpt2 {
 
@@ -29,6 +30,7 @@ struct PrepareJournal {
   // encode
   DocumentReader::Position position;
   std::vector<SourceEntry> sources; // with the counts so far
+  std::vector<TextFaults> faults;   // by source
   int64_t bad_lines = 0;
   std::vector<int64_t> bucket_bytes;
   int64_t slice_bytes = 0; // sorted in memory at once

@@ -144,11 +144,12 @@ class Preparation {
 
   PrepareReport run() {
     begin();
+    for (size_t i = 0; i < journal_.faults.size(); ++i) refuse_faults(i);
     try {
       if (journal_.stage == PrepareStage::encode && !encode()) return {.finished = false, .resumed = resumed_};
       if (journal_.stage == PrepareStage::shard && !shard()) return {.finished = false, .resumed = resumed_};
       const bool val_is_tail = journal_.train_limit >= 0;
-      return {.resumed = resumed_, .val_is_tail = val_is_tail, .manifest = publish()};
+      return {.resumed = resumed_, .val_is_tail = val_is_tail, .faults = journal_.faults, .manifest = publish()};
     } catch (...) {
       std::error_code ignored;
       if (!is_being_prepared(options_.output)) fs::remove_all(folder_, ignored); // no journal to resume from
@@ -178,6 +179,7 @@ class Preparation {
     journal_.slice_bytes = options_.memory;
     journal_.bucket_bytes.resize(options_.shuffle ? bucket_count(inputs, options_.memory) : 1);
     for (const InputFile& input : inputs) journal_.sources.push_back({.path = input.path, .bytes = input.bytes});
+    journal_.faults.resize(inputs.size());
   }
 
   void find_earlier(const std::string& order) {
@@ -190,6 +192,15 @@ class Preparation {
     validate(*earlier, options_, reader_.inputs());
     resumed_ = std::ranges::none_of(reader_.inputs(), &InputFile::is_stdin); // stdin cannot be read twice
     if (resumed_) journal_ = std::move(*earlier);
+  }
+
+  // --strict. Not part of the order: an accepted text gives the same bytes with it and without.
+  void refuse_faults(size_t input) const {
+    const TextFaults& faults = journal_.faults[input];
+    if (!options_.strict || faults.none()) return;
+    const std::string path = reader_.inputs()[input].path;
+    throw Error(ExitCode::data, path + " is no clean text: " + describe(faults),
+                remedy(faults, path) + ", or leave --strict out");
   }
 
   void refuse_existing() const {
@@ -267,6 +278,8 @@ class Preparation {
         progress.text_bytes += chunk.text_bytes;
         progress.documents += chunk.first;
         journal_.val_documents += chunk.first && validation;
+        journal_.faults[chunk.input].add(chunk.faults);
+        refuse_faults(chunk.input);
       }
       journal_.bad_lines += batch.bad_lines;
       journal_.position = batch.after;

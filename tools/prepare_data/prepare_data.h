@@ -15,12 +15,14 @@
 #include "engine/data/dataset_manifest.h"
 #include "engine/text/tokenizer.h"
 #include "tools/prepare_data/document_reader.h"
+#include "tools/prepare_data/text_faults.h"
 
 namespace gpt2 {
 
 struct PrepareOptions {
   DocumentReader::Options documents;
   bool skip_bad_lines = false;
+  bool strict = false; // refuse raw text that has faults: Error(data)
 
   std::string output;                 // folder
   std::string name;                   // for dataset.json
@@ -51,9 +53,10 @@ struct PrepareHooks {
 };
 
 struct PrepareReport {
-  bool finished = true;     // false: stopped; the same call resumes
-  bool resumed = false;     // from an earlier run
-  bool val_is_tail = false; // no document was chosen for validation: the last tokens are the validation set
+  bool finished = true;                // false: stopped; the same call resumes
+  bool resumed = false;                // from an earlier run
+  bool val_is_tail = false;            // no document was chosen for validation: the last tokens are the validation set
+  std::vector<TextFaults> faults = {}; // by manifest.sources
   DatasetManifest manifest = {};
 };
 

@@ -24,7 +24,7 @@ struct Command {
   GenerationSettings settings;
   std::vector<std::string> stop_strings;
   int samples = 1, rows = 32;
-  bool no_slide = false, json = false;
+  bool no_bos = false, no_slide = false, json = false;
 };
 
 void add_options(CLI::App& app, Command& command) {
@@ -35,6 +35,7 @@ void add_options(CLI::App& app, Command& command) {
   app.add_option("--prompt", command.prompts, "start of the text; several: a batch")->allow_extra_args(false);
   app.add_option("--prompt_file", command.prompt_file, "file with the prompt; its last newline is dropped");
   app.add_option("--prompts_file", command.prompts_file, "file with one prompt per line");
+  app.add_flag("--no_bos", command.no_bos, "do not put <|endoftext|> before the prompt");
   app.add_option("-n,--samples", command.samples, "texts per prompt")->check(CLI::Range(1, 1 << 20));
   app.add_option("--tokens", settings.tokens, "tokens to generate after the prompt")->check(CLI::Range(1, 1 << 24));
   app.add_option("--temperature", sampling.temperature, "0: greedy")->check(number_in(0.0, 1e6));
@@ -225,10 +226,14 @@ std::vector<Request> make_requests(const Command& command, const Tokenizer& toke
   for (const std::string& prompt : read_prompts(command)) {
     number += 1;
     const std::vector<uint16_t> tokens = tokenizer.encode(prompt);
-    if (tokens.size() >= static_cast<size_t>(positions)) { // end-of-text takes one
+    if (command.no_bos && tokens.empty())
+      throw Error(ExitCode::usage, "--no_bos needs a prompt: without <|endoftext|> the model has no input",
+                  "give --prompt TEXT, or leave --no_bos out");
+    const int most = positions - (command.no_bos ? 0 : 1);
+    if (tokens.size() > static_cast<size_t>(most)) {
       throw Error(ExitCode::usage,
                   "prompt " + std::to_string(number) + " has " + std::to_string(tokens.size()) +
-                      " tokens; the model reads at most " + std::to_string(positions - 1),
+                      " tokens; the model reads at most " + std::to_string(most),
                   "shorten it");
     }
     for (int sample = 1; sample <= command.samples; ++sample) requests.push_back({prompt, tokens, sample});
@@ -241,6 +246,7 @@ ExitCode run(Command& command) {
   if (std::ranges::any_of(command.stop_strings, &std::string::empty))
     throw Error(ExitCode::usage, "--stop is empty", "name the text to stop at");
   command.settings.slide = !command.no_slide;
+  command.settings.bos = !command.no_bos;
   const InferenceOptions options = inference_options(command.model);
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(command.model.tokenizer);
   const std::unique_ptr<WeightSource> weights = open_weights(options.source, options.hf_cache);
@@ -254,5 +260,9 @@ ExitCode run(Command& command) {
 } // namespace
 
 int main(int argc, char** argv) {
-  return gpt2::run_tool<Command>(argc, argv, "Generates text token by token.", "generate", add_options, run);
+  return gpt2::run_tool<Command>(
+      argc, argv,
+      "Generates text token by token. The model reads <|endoftext|> before the prompt, as before each document in "
+      "training; --no_bos leaves it out, as transformers does.",
+      "generate", add_options, run);
 }

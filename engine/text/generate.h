@@ -16,6 +16,7 @@ namespace gpt2 {
 struct GenerationSettings {
   int tokens = 64; // to write after the prompt
   SamplingSettings sampling = {};
+  bool bos = true; // end-of-text before the prompt, as before each document in training
   uint64_t seed = 1;
   bool slide = true; // at the end of the decoder's positions, go on from the last half of them; else end there
 };

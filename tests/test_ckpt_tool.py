@@ -72,7 +72,7 @@ class Ckpt(unittest.TestCase):
         self.assertIn("two/step_00000003/state.h5 is damaged: bytes 0 to", table)
         os.mkdir(self.folder + "/elsewhere")
         self.assertIn("no checkpoints", self.ckpt("list", "elsewhere"))
-        self.fail_with(4, "list", "nowhere", says=["there is no folder or run nowhere"])
+        self.fail_with(4, "list", "nowhere", says=["no folder or run nowhere"])
         self.assertEqual(self.ckpt("list", "one"), self.ckpt("list", "checkpoints_fp8/one"))
 
     def test_show(self):

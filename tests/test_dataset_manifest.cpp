@@ -101,8 +101,9 @@ TEST_CASE("shards are compared with dataset.json at little cost") {
   std::filesystem::remove(manifest_of_dataset(folder / "set"));
   check(train); // nothing to compare with
   make_folders(prepare_folder(folder / "set"));
-  write_journal(folder / "set",
-                {.order = "{}", .position = {}, .sources = {}, .bucket_bytes = {}, .train = {}, .val = {}});
+  write_journal(
+      folder / "set",
+      {.order = "{}", .position = {}, .sources = {}, .faults = {}, .bucket_bytes = {}, .train = {}, .val = {}});
   CHECK(mentions(expect_error([&] { check(train); }), "is not finished"));
 }
 
@@ -141,19 +142,21 @@ TEST_CASE("a journal reads back to what was written, and says how an order diffe
   PrepareJournal journal;
   journal.order = R"({"seed":1,"inputs":[{"path":"a"},{"path":"b"}]})";
   journal.overwrite = true;
-  journal.stage = PrepareStage::deal;
+  journal.stage = PrepareStage::shard;
   journal.position = {.input = 2,
                       .offset = 5,
                       .pending = 3,
                       .line = 7,
                       .documents = 11,
-                      .pieces = 13,
+                      .chunks = 13,
                       .first = false,
                       .at_line_start = false};
   journal.sources = {{.path = "a", .bytes = 1, .documents = 2, .text_bytes = 3}};
+  journal.faults = {{.bytes = 6, .invalid_utf8 = 5, .nul = 4, .utf8_marks = 3, .utf16_marks = 2, .crlf = 1}};
   journal.bad_lines = 1;
   journal.bucket_bytes = {int64_t{1} << 40, 0};
   journal.slice_bytes = 5;
+  journal.val_documents = 12, journal.train_limit = 14;
   journal.slices = 6, journal.records = 7, journal.documents = 8, journal.duplicates = 9;
   journal.train = {{{"train_000000.bin", 1, 2, "abc", "def"}}, 10};
   journal.val.open_tokens = 11;

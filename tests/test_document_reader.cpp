@@ -16,18 +16,18 @@ using namespace gpt2;
 
 namespace {
 
-// All documents of some inputs, their pieces joined.
-std::vector<std::string> read_documents(const DocumentReader::Options& options, size_t* pieces = nullptr) {
+// All documents of some inputs, their chunks joined.
+std::vector<std::string> read_documents(const DocumentReader::Options& options, size_t* chunks = nullptr) {
   DocumentReader reader(options);
   std::vector<std::string> documents;
   int64_t count = 0;
-  for (DocumentPiece piece; reader.next(piece);) {
-    if (piece.first) documents.emplace_back();
-    CHECK(piece.document + 1 == static_cast<int64_t>(documents.size()));
-    CHECK(piece.number == count++);
-    documents.back() += piece.json ? json_document(piece, "text") : piece.text;
-    if (pieces) ++*pieces;
-    if (!piece.json) CHECK(piece.text.size() <= 17 * options.piece_bytes);
+  for (DocumentChunk chunk; reader.next(chunk);) {
+    if (chunk.first) documents.emplace_back();
+    CHECK(chunk.document + 1 == static_cast<int64_t>(documents.size()));
+    CHECK(chunk.number == count++);
+    documents.back() += chunk.json ? json_document(chunk, "text") : chunk.text;
+    if (chunks) ++*chunks;
+    if (!chunk.json) CHECK(chunk.text.size() <= 17 * options.chunk_bytes);
   }
   return documents;
 }
@@ -59,17 +59,17 @@ TEST_CASE("JSON lines give their field, blank lines nothing") {
         Documents{"one\n\"two\" é", "three", "語"});
 }
 
-TEST_CASE("pieces are bounded, and joined they are the document") {
+TEST_CASE("chunks are bounded, and joined they are the document") {
   const TemporaryFolder folder;
   std::string text;
   for (int i = 0; i < 50; i++) text += sample_story(1, i) + (i % 3 ? " " : "\n");
   const std::string no_place_to_cut(5000, 'x');
   write_file_atomic(folder / "a.txt", text + no_place_to_cut);
   for (const size_t bytes : {10, 64, 1000}) {
-    size_t pieces = 0;
-    CHECK(read_documents({.inputs = {folder / "a.txt"}, .input_format = "", .piece_bytes = bytes}, &pieces) ==
+    size_t chunks = 0;
+    CHECK(read_documents({.inputs = {folder / "a.txt"}, .input_format = "", .chunk_bytes = bytes}, &chunks) ==
           Documents{text + no_place_to_cut});
-    CHECK(pieces > text.size() / bytes / 4);
+    CHECK(chunks > text.size() / bytes / 4);
   }
 }
 
@@ -97,7 +97,7 @@ TEST_CASE("a safe cut leaves the tokens as they are") {
   CHECK(cuts > 500);
 }
 
-TEST_CASE("a reader goes on behind any piece with the same pieces") {
+TEST_CASE("a reader goes on behind any chunk with the same chunks") {
   const TemporaryFolder folder;
   std::string text, lines;
   for (int i = 0; i < 40; i++) {
@@ -108,21 +108,21 @@ TEST_CASE("a reader goes on behind any piece with the same pieces") {
   write_file_atomic(folder / "b.jsonl", lines);
   write_file_atomic(folder / "c.txt", text);
   const DocumentReader::Options options{
-      .inputs = {folder / "a.txt", folder / "b.jsonl", folder / "c.txt"}, .input_format = "", .piece_bytes = 100};
+      .inputs = {folder / "a.txt", folder / "b.jsonl", folder / "c.txt"}, .input_format = "", .chunk_bytes = 100};
   const auto rest_of = [&](const DocumentReader::Position& from) {
     DocumentReader reader(options);
     reader.go_to(from);
     std::vector<std::string> rest;
-    for (DocumentPiece piece; reader.next(piece);)
-      rest.push_back(std::to_string(piece.number) + " " + std::to_string(piece.document) + " " +
-                     std::to_string(piece.first) + " " + std::to_string(piece.line) + piece.path + piece.text);
+    for (DocumentChunk chunk; reader.next(chunk);)
+      rest.push_back(std::to_string(chunk.number) + " " + std::to_string(chunk.document) + " " +
+                     std::to_string(chunk.first) + " " + std::to_string(chunk.line) + chunk.path + chunk.text);
     return rest;
   };
   const std::vector<std::string> all = rest_of({});
   REQUIRE(all.size() > 100);
   DocumentReader reader(options);
   size_t taken = 0;
-  for (DocumentPiece piece; reader.next(piece);) {
+  for (DocumentChunk chunk; reader.next(chunk);) {
     taken++;
     if (taken % 7 != 1) continue;
     CAPTURE(taken);

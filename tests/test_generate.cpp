@@ -56,6 +56,14 @@ TEST_CASE("generation starts after end-of-text, slides its window and returns pr
   CHECK(model.contexts[4] == std::vector<int32_t>{12, 13, 14, 15});
 }
 
+TEST_CASE("without bos the context starts with the prompt") {
+  CountingModel model;
+  GenerationSettings settings = greedy(2);
+  settings.bos = false;
+  write_sample(model, {{10, 11}, 0}, settings);
+  CHECK(model.contexts[0] == std::vector<int32_t>{10, 11});
+}
+
 TEST_CASE("logits cover the real vocabulary only, so padding cannot be drawn") {
   CountingModel model;
   write_sample(model, {}, {.tokens = 1});

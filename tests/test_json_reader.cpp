@@ -126,7 +126,7 @@ TEST_CASE("no kind of file crashes a program by its depth") {
       json_document({.text = "{\"text\": \"a\", \"more\": " + bomb + "}", .json = true, .path = path, .line = 7},
                     "text");
     });
-    refused(ExitCode::data, "parquet", [&] { check_producer_is_well("{\"parquet_to_jsonl_failed\": " + bomb + "}"); });
+    refused(ExitCode::data, "parquet", [&] { check_converter_line("{\"parquet_to_jsonl_failed\": " + bomb + "}"); });
 
     // models of others
     const std::string model = folder / "model";

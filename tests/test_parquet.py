@@ -52,7 +52,7 @@ class Parquet(unittest.TestCase):
         self.write("killer.parquet", "one\nDIE\n")
         cases = {
             "broken.parquet": "error: broken.parquet: Corrupt snappy compressed data.\n",
-            "killer.parquet": "error: killer.parquet: its converter ended with 137\n",
+            "killer.parquet": "error: killer.parquet: its converter exited with 137\n",
             "good.parquet --field content": 'error: good.parquet has no column "content", but id, text\n',
         }
         for arguments, message in cases.items():
@@ -76,7 +76,7 @@ class Parquet(unittest.TestCase):
         run = {"cwd": self.folder, "env": self.environment, "capture_output": True, "text": True, "timeout": 60}
         done = subprocess.run(command, **run)
         self.assertEqual(done.returncode, 3, done.stderr)
-        self.assertRegex(done.stderr, r"\Aerror: tools/parquet_to_jsonl.py, which reads Parquet files, is not here [^\n]*\n\Z")
+        self.assertRegex(done.stderr, r"\Aerror: tools/parquet_to_jsonl.py, which reads Parquet files, was not found [^\n]*\n\Z")
         self.assertFalse(os.path.exists(os.path.join(self.folder, "trapped")))
         os.makedirs(os.path.join(self.folder, "programs", "bin", "tools"))  # beside the program, it is its own
         shutil.copy(CONVERTER, os.path.join(self.folder, "programs", "bin", "tools"))
@@ -98,7 +98,7 @@ class Parquet(unittest.TestCase):
         os.chmod(tree, 0o777)
         done = self.shell(command)
         self.assertEqual(done.returncode, 3)
-        self.assertIn("is not here", done.stderr)
+        self.assertIn("was not found", done.stderr)
         os.chmod(tree, 0o755)
         done = self.shell(command)
         self.assertEqual((done.returncode, done.stderr), (0, ""))

@@ -99,7 +99,7 @@ TEST_CASE("without a shuffle shards hold every document in order, whatever the t
       for (const int threads : {1, 3}) {
         const std::string output = folder / ("new/folder/" + input);
         PrepareOptions options = options_for(folder / input, output);
-        options.documents.piece_bytes = 3000;
+        options.documents.chunk_bytes = 3000;
         options.format = extension;
         options.shard_tokens = 10000;
         options.threads = threads;
@@ -133,6 +133,98 @@ TEST_CASE("validation takes its share of whole documents") {
   prepare_data(*t, options);
   CHECK(read_documents(folder / "set", "train") == encode_all(*t, train));
   CHECK(read_documents(folder / "set", "val") == encode_all(*t, val));
+}
+
+TEST_CASE("too few documents: the last tokens are for validation, with any stop on the way") {
+  const Tokenizer* t = tokenizer();
+  if (!t) return;
+  const TemporaryFolder folder;
+  std::string text;
+  for (const std::string& story : stories(1000)) text += story + "\n";
+  write_file_atomic(folder / "a.txt", text + "<|endoftext|>\nshort\n<|endoftext|>\nshort\n<|endoftext|>\n");
+  PrepareOptions options = options_for(folder / "a.txt", folder / "all");
+  options.documents.chunk_bytes = 3000;
+  options.shard_tokens = 5000;
+  options.memory = 1 << 16;
+  options.name = "set";
+  options.deduplicate = true;
+  prepare_data(*t, options);
+  const auto tokens_of = [&](const std::string& output) {
+    std::vector<uint16_t> tokens;
+    for (const char* const prefix : {"train", "val"})
+      for (const std::string& path : existing_shards(folder / output, prefix, "bin"))
+        std::ranges::copy(read_shard(path), std::back_inserter(tokens));
+    return tokens;
+  };
+  const auto all = static_cast<int64_t>(tokens_of("all").size());
+  options.val_fraction = 0.2;
+  options.output = folder / "whole";
+  const PrepareReport report = prepare_data(*t, options);
+  CHECK(report.val_is_tail);
+  CHECK(report.manifest.duplicates == 1);
+  CHECK(report.manifest.val_tokens == all / 5);
+  CHECK(report.manifest.train_tokens == all - all / 5);
+  CHECK((tokens_of("whole") == tokens_of("all")));
+  options.output = folder / "stopped";
+  int runs = 0;
+  for (bool finished = false; !finished; ++runs) {
+    REQUIRE(runs < 200);
+    int asked = 0;
+    finished = prepare_data(*t, options, {.progress = {}, .stop = [&] { return ++asked > 2 + runs; }}).finished;
+  }
+  CHECK(runs > 3);
+  CHECK((contents(folder / "stopped") == contents(folder / "whole")));
+
+  write_file_atomic(folder / "b.txt", sample_story(1, 0)); // less than a sequence
+  options = options_for(folder / "b.txt", folder / "small");
+  options.val_fraction = 0.2;
+  CHECK_FALSE(prepare_data(*t, options).val_is_tail);
+}
+
+TEST_CASE("CRLF becomes LF, with any chunks and stops") {
+  const Tokenizer* t = tokenizer();
+  if (!t) return;
+  const TemporaryFolder folder;
+  std::string unix_text, dos_text;
+  for (const std::string& line : stories(200)) unix_text += line + "\n\n" + "word\r" + "\n";
+  for (const char c : unix_text) dos_text += c == '\n' && !dos_text.ends_with('\r') ? "\r\n" : std::string(1, c);
+  std::erase(unix_text, '\r');
+  const std::string blank(300, '\n'); // no safe cut
+  std::string dos_blank;
+  for (int i = 0; i < 300; i++) dos_blank += "\r\n";
+  write_file_atomic(folder / "a.txt", unix_text + blank);
+  write_file_atomic(folder / "b.txt", dos_text + dos_blank);
+  const auto tokens_of = [&](const std::string& input, size_t chunk_bytes) {
+    PrepareOptions options = options_for(folder / input, folder / ("set_" + input));
+    options.documents.chunk_bytes = chunk_bytes;
+    options.shuffle = false;
+    options.overwrite = true;
+    int asked = 0; // stopped once, then resumed
+    prepare_data(*t, options, {.progress = {}, .stop = [&] { return ++asked > 3; }});
+    options.overwrite = false;
+    if (is_being_prepared(options.output)) prepare_data(*t, options);
+    return read_shard(options.output + "/train_000000.bin");
+  };
+  const std::vector<uint16_t> expected = tokens_of("a.txt", 1 << 20);
+  for (const size_t chunk_bytes : {size_t{1} << 20, size_t{100}, size_t{61}}) {
+    CAPTURE(chunk_bytes);
+    const std::string decoded = t->decode(tokens_of("b.txt", chunk_bytes));
+    CHECK(decoded == t->decode(expected));
+  }
+  CHECK((tokens_of("b.txt", 1 << 20) == expected));
+}
+
+TEST_CASE("faults of raw text are counted") {
+  const auto faults_of = [](std::string text) { return clean_text(text, true); };
+  CHECK(faults_of("caf\u00e9\n").none());
+  CHECK(faults_of("caf\xE9 caf\xE9\n").invalid_utf8 == 2);
+  CHECK(faults_of(std::string("a\0b\0", 4)).nul == 2);
+  CHECK(faults_of("\xEF\xBB\xBFtext").utf8_marks == 1);
+  CHECK(faults_of(std::string("\xFF\xFEt\0", 4)).utf16_marks == 1);
+  std::string text = "\r\na\r\n\r\r\nb\r";
+  CHECK(clean_text(text, false).crlf == 3);
+  CHECK(text == "\na\n\r\nb\r");
+  CHECK(describe({.bytes = 400, .invalid_utf8 = 12}) == "12 of 400 bytes (3.0%) not valid UTF-8");
 }
 
 TEST_CASE("a shuffle is of the whole set, by the seed, and the same for any memory and number of threads") {
@@ -206,7 +298,7 @@ TEST_CASE("of equal documents the first one stays") {
   CHECK(expect_error([&] { prepare_data(*t, options); }).code() == ExitCode::usage);
 }
 
-TEST_CASE("a long document is shuffled in pieces, all of them in one series") {
+TEST_CASE("a long document is shuffled in chunks, all of them in one series") {
   const Tokenizer* t = tokenizer();
   if (!t) return;
   const TemporaryFolder folder;
@@ -214,21 +306,21 @@ TEST_CASE("a long document is shuffled in pieces, all of them in one series") {
   for (const std::string& story : stories(100)) text += story + "\n";
   write_file_atomic(folder / "a.txt", text + "<|endoftext|>\nshort\n");
   PrepareOptions options = options_for(folder / "a.txt", folder / "set");
-  options.documents.piece_bytes = 1000;
+  options.documents.chunk_bytes = 1000;
   options.val_fraction = 0.5; // the second of the two
   const DatasetManifest manifest = prepare_data(*t, options).manifest;
   CHECK(manifest.documents == 2);
   CHECK(read_documents(folder / "set", "val") == encode_all(*t, {"short\n"}));
-  std::vector<uint16_t> pieces = read_shard(folder / "set/train_000000.bin"),
+  std::vector<uint16_t> chunks = read_shard(folder / "set/train_000000.bin"),
                         whole = t->encode(text.substr(0, text.size() - 1));
   whole.push_back(Tokenizer::kEndOfText);
-  CHECK(pieces.front() != Tokenizer::kEndOfText); // with this seed
-  std::ranges::sort(pieces);
+  CHECK(chunks.front() != Tokenizer::kEndOfText); // with this seed
+  std::ranges::sort(chunks);
   std::ranges::sort(whole);
-  CHECK((pieces == whole));
+  CHECK((chunks == whole));
 }
 
-TEST_CASE("long documents that share a piece and differ in another all stay whole") {
+TEST_CASE("long documents that share a chunk and differ in another all stay whole") {
   const Tokenizer* t = tokenizer();
   if (!t) return;
   const TemporaryFolder folder;
@@ -238,7 +330,7 @@ TEST_CASE("long documents that share a piece and differ in another all stay whol
   const std::string text = one + separator + "short\n" + separator + two + separator + "short\n" + separator;
   write_file_atomic(folder / "a.txt", text);
   PrepareOptions options = options_for(folder / "a.txt", folder / "set");
-  options.documents.piece_bytes = 1000;
+  options.documents.chunk_bytes = 1000;
   options.deduplicate = true;
   const DatasetManifest manifest = prepare_data(*t, options).manifest;
   CHECK(manifest.documents == 3);
@@ -310,7 +402,7 @@ TEST_CASE("stopped anywhere and called again, it ends with the same bytes") {
       REQUIRE(runs < 200);
       int asked = 0; // it goes a little further each time
       report = prepare_data(*t, options, {.progress = {}, .stop = [&] { return ++asked > 2 + runs; }});
-      CHECK(report.went_on == (runs > 0));
+      CHECK(report.resumed == (runs > 0));
       if (!report.finished) CHECK(existing_shards(options.output, "train", format).empty());
     }
     CHECK(runs > 10);
@@ -382,6 +474,9 @@ TEST_CASE("a damaged journal is refused, and nothing is replaced") {
                                      {"/bucket_bytes", "[5, 5]"},
                                      {"/slice_bytes", "0"},
                                      {"/slice_bytes", "-1"},
+                                     {"/train_limit", "-2"},
+                                     {"/faults", "[]"},
+                                     {"/faults/0/nul", "-1"},
                                      {"/sources", "[]"},
                                      {"/slices", "-1"},
                                      {"/records", "-1"},
@@ -401,24 +496,24 @@ TEST_CASE("a damaged journal is refused, and nothing is replaced") {
                                      {"/train/open_tokens", "100000000000"},
                                      {"/val/open_tokens", "5"}})
     refused(encoding, where, value);
-  encoding["stage"] = 1; // "deal"
+  encoding["stage"] = 1; // shard
   for (const auto& [where, value] : {Damage{"/slices", "-1"}, {"/slices", "1000"}, {"/records", "1000000"}})
     refused(encoding, where, value);
 
-  nlohmann::ordered_json dealing = stop_after(0);
-  for (int asks = 2; dealing["train"]["shards"].empty(); ++asks) {
+  nlohmann::ordered_json sharding = stop_after(0);
+  for (int asks = 2; sharding["train"]["shards"].empty(); ++asks) {
     REQUIRE(asks < 100);
-    dealing = stop_after(asks);
+    sharding = stop_after(asks);
   }
   const std::string good = read_text_file(journal);
   for (const int stage : {1, 2}) {
-    dealing["stage"] = stage;
+    sharding["stage"] = stage;
     for (const char* const name : {R"("../../victim.txt")", R"("val_000000.bin")", R"("train_000001.bin")", R"("")"})
-      refused(dealing, "/train/shards/0/name", name);
-    refused(dealing, "/train/shards/0/tokens", "-1");
-    refused(dealing, "/train/shards/0/bytes", "1");
+      refused(sharding, "/train/shards/0/name", name);
+    refused(sharding, "/train/shards/0/tokens", "-1");
+    refused(sharding, "/train/shards/0/bytes", "1");
   }
-  refused(dealing, "/slices", "0"); // stage 2: not all is dealt
+  refused(sharding, "/slices", "0"); // stage 2: not all shards are written
   write_file_atomic(journal, good);
   CHECK(prepare_data(*t, options).manifest.documents == 2000);
 }
@@ -434,7 +529,7 @@ TEST_CASE("shards that somebody put there meanwhile are not replaced") {
   CHECK(mentions(expect_error([&] { prepare_data(*t, options); }), "train_000000.bin exists already"));
   CHECK(read_text_file(folder / "set/train_000000.bin") == "theirs");
   std::filesystem::remove(folder / "set/train_000000.bin");
-  CHECK(prepare_data(*t, options).went_on);
+  CHECK(prepare_data(*t, options).resumed);
 }
 
 TEST_CASE("an old set stays whole until the new one is") {

@@ -148,7 +148,7 @@ TEST_CASE("what is no file of metrics is one error that says where") {
   refused(run_line() + step_line(1, 1, "\"low\""), "'loss' is not a number");
   refused("{\"type\":\"run\",\"step\":0,\"seconds\":0}\n", "max_steps");
   refused("{\"type\":\"run\",\"step\":0,\"seconds\":0,\"max_steps\":1e97,\"tokens_per_step\":8,\"options\":{}}\n",
-          "so many steps no run has");
+          "max_steps is out of range");
 }
 
 TEST_CASE("a run is a folder, its file, or a name below the log folder") {

@@ -1,4 +1,4 @@
-// Looks at checkpoints and tidies them up: ckpt list|show|verify|diff|prune (docs/checkpoints.md).
+// Inspects and prunes checkpoints: ckpt list|show|verify|diff|prune (docs/checkpoints.md).
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -19,7 +19,7 @@ namespace {
 
 using namespace gpt2;
 
-constexpr ExitCode kDifferent = static_cast<ExitCode>(1); // as diff and cmp have it
+constexpr ExitCode kDifferent = static_cast<ExitCode>(1); // like diff and cmp
 
 struct Command {
   std::vector<std::string> folders; // list, verify
@@ -32,8 +32,8 @@ std::string find(const std::string& which) {
   return find_checkpoint(default_checkpoint_dirs(), "", which, "name one by its path");
 }
 
-// Reads the checkpoint that `which` means. A run may prune it in between: then what `which` means now is read, or one
-// line says that it is gone.
+// Reads the checkpoint named `which`. If a run prunes it meanwhile, resolves `which` again, or throws that it was
+// removed.
 template <class Read>
 auto read_found(const std::string& which, const Read& read) {
   constexpr int kMostAttempts = 5;
@@ -46,7 +46,7 @@ auto read_found(const std::string& which, const Read& read) {
       std::string now;
       try {
         now = find(which);
-      } catch (const Error&) { // as before: removed
+      } catch (const Error&) { // still removed
       }
       if (now.empty() || now == path || attempt == kMostAttempts) throw removed_meanwhile(path);
       path = now;
@@ -62,7 +62,7 @@ Found open_found(const std::string& which) {
   return read_found(which, [](const std::string& path) { return Found{path, open_checkpoint(path)}; });
 }
 
-// A folder by its path, or a run's by its name; "" if there is neither.
+// The folder of that path, or of the run of that name; empty: neither exists.
 std::string folder_named(const std::string& name) {
   if (std::filesystem::is_directory(name)) return name;
   for (const std::string& dir : default_checkpoint_dirs()) {
@@ -91,8 +91,8 @@ ExitCode list(const Command& command) {
   for (const std::string& name : command.folders) {
     folders.push_back(folder_named(name));
     if (folders.back().empty())
-      throw Error(ExitCode::checkpoint, "there is no folder or run " + name,
-                  "name a folder of checkpoints or a run, or none to see all");
+      throw Error(ExitCode::checkpoint, "no folder or run " + name,
+                  "name a folder of checkpoints or a run, or none to list all");
   }
   const std::vector<CheckpointInfo> all = list_checkpoints(folders.empty() ? default_checkpoint_dirs() : folders);
   std::string folder;
@@ -149,7 +149,7 @@ ExitCode verify(const Command& command) {
   size_t invalid = 0;
   for (const std::string& path : paths) {
     const std::string reason = why_invalid(path);
-    invalid += reason.empty() || !is_complete(path) ? 0 : 1; // removed meanwhile: not invalid
+    invalid += reason.empty() || !is_complete(path) ? 0 : 1; // removed meanwhile is not invalid
     log_info(path + ": " +
              (!reason.empty()       ? reason
               : is_unverified(path) ? "no hashes, from before they were"
@@ -213,22 +213,23 @@ struct Action {
 
 std::vector<Action> add_actions(CLI::App& app, Command& c) {
   const char* const one = "latest, best, STEP, RUN, RUN/STEP, RUN/best or a path, as for --resume";
-  CLI::App* const list_app = app.add_subcommand("list", "a table of all checkpoints, and whether they are valid");
+  CLI::App* const list_app = app.add_subcommand("list", "a table of all checkpoints and their validity");
   list_app->add_option("folders", c.folders, "where to look; default: checkpoints_fp8 and checkpoints_bf16");
-  list_app->add_flag("--quick", c.quick, "do not read all bytes to compare their hashes");
-  CLI::App* const show_app = app.add_subcommand("show", "everything in one checkpoint; tensors by their statistics");
+  list_app->add_flag("--quick", c.quick, "skip the comparison of hashes");
+  CLI::App* const show_app = app.add_subcommand("show", "everything in one checkpoint, with statistics of each tensor");
   show_app->add_option("checkpoint", c.a, one)->required();
-  CLI::App* const verify_app = app.add_subcommand("verify", "compare every byte with its hash; exit 4 if one is wrong");
+  CLI::App* const verify_app = app.add_subcommand("verify", "compare every byte with its hash; exit 4 on a mismatch");
   verify_app->add_option("what", c.folders, "checkpoints, runs or folders of runs; default: all that list shows");
-  CLI::App* const diff_app = app.add_subcommand("diff", "which tensors differ and by how much; exit 1 if any does");
+  CLI::App* const diff_app = app.add_subcommand("diff", "list differing tensors; exit 1 if any differs");
   diff_app->add_option("A", c.a, one)->required();
   diff_app->add_option("B", c.b, "the same")->required();
   CLI::App* const prune_app = app.add_subcommand("prune", "remove old checkpoints of one run; the best stays");
   prune_app->add_option("run", c.a, "a run's name or folder")->required();
-  prune_app->add_option("--keep", c.keep.newest, "the newest so many stay")->required()->check(CLI::PositiveNumber);
-  prune_app->add_option("--keep_every", c.keep.every, "steps that are multiples of it stay")
-      ->check(CLI::NonNegativeNumber);
-  prune_app->add_flag("--dry-run,--dry_run", c.dry_run, "only say what would be removed");
+  prune_app->add_option("--keep", c.keep.newest, "number of newest checkpoints that stay")
+      ->required()
+      ->check(CLI::PositiveNumber);
+  prune_app->add_option("--keep_every", c.keep.every, "multiples of this step stay")->check(CLI::NonNegativeNumber);
+  prune_app->add_flag("--dry-run,--dry_run", c.dry_run, "only print what would be removed");
   return {{list_app, list}, {show_app, show}, {verify_app, verify}, {diff_app, diff}, {prune_app, prune_run}};
 }
 
@@ -236,7 +237,7 @@ std::vector<Action> add_actions(CLI::App& app, Command& c) {
 
 int main(int argc, char** argv) {
   return run_program([&] {
-    CLI::App app("Looks at checkpoints, and tidies them up.", "ckpt");
+    CLI::App app("Inspects and prunes checkpoints.", "ckpt");
     app.require_subcommand(1);
     Command command;
     const std::vector<Action> actions = add_actions(app, command);

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Downloads the files of a data set, and goes on where it was. bin/prepare_data --dataset NAME runs it.
+"""Downloads the files of a data set and resumes partial downloads. bin/prepare_data --dataset NAME runs it.
 
     tools/download_dataset.py --to FOLDER --hub OWNER/NAME --path sample/10BT [--endpoint https://huggingface.co]
     tools/download_dataset.py --to FOLDER --url https://.../input.txt
 
 From a hub: every file below the path, at FOLDER/PATH/..., its size and SHA-256 as the hub's list says. The endpoint may be
-a mirror ($HF_ENDPOINT); $HF_TOKEN is sent to it and to nobody that it redirects to. A file is FILE.part until it is whole;
+a mirror ($HF_ENDPOINT); $HF_TOKEN is sent to it, not to redirect targets. A file is FILE.part until it is complete;
 a connection that breaks is taken up again at the byte where it broke.
 
 Prints {"done": bytes, "total": bytes} now and then, one JSON object a line. A failure is one line on standard error and
@@ -29,7 +29,7 @@ import urllib.request
 
 BLOCK = 1 << 20
 TIMEOUT = 30  # seconds without a byte
-TRIES = 6  # in a row that bring nothing, half a second, one, two, ... apart
+TRIES = 6  # in a row without a byte, 0.5, 1, 2, ... seconds apart
 LONGEST_WAIT = 60  # seconds, whatever a server asks for
 
 
@@ -171,7 +171,7 @@ def fetch(name, size, sha256, address, folder, token, progress):
             fetch_some(address, token, part, size, progress)
             if size is None:
                 break
-        except BrokenPipeError:  # of our own output: connections are wrapped in a URLError
+        except BrokenPipeError:  # our standard output: those of connections are wrapped in a URLError
             raise
         except NETWORK_ERRORS as error:
             if isinstance(error, urllib.error.HTTPError) and error.code == 416:  # a part of something else
@@ -242,13 +242,13 @@ def main():
     except Failure as failure:
         print(f"error: {failure}", file=sys.stderr)
         sys.exit(failure.code)
-    except BrokenPipeError:  # whoever read us has gone, and has said why
+    except BrokenPipeError:  # the reader has exited and printed the reason
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(75)
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         print(f"error: cannot write {error.filename or options.to}: {error.strerror}"
-              + (" (free some disk space: it goes on where it was)" if full else ""), file=sys.stderr)
+              + (" (free some disk space: the same command resumes)" if full else ""), file=sys.stderr)
         sys.exit(8)
 
 

@@ -1,4 +1,4 @@
-// What a model has learnt: evaluate MODEL [--hellaswag FILE] [--val_data GLOB] ... (docs/tools.md).
+// Evaluates a model: evaluate MODEL [--hellaswag FILE] [--val_data GLOB] ... (docs/tools.md).
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -24,7 +24,7 @@ namespace {
 using namespace gpt2;
 using Json = nlohmann::ordered_json;
 
-constexpr int kGpuTokensAtOnce = 65536, kCpuTokensAtOnce = 4096; // forward: enough to fill either
+constexpr int kGpuTokensAtOnce = 65536, kCpuTokensAtOnce = 4096; // per forward pass: enough to fill the device
 
 struct Command {
   InferenceArguments model;
@@ -38,18 +38,18 @@ struct Command {
 void add_options(CLI::App& app, Command& command) {
   add_inference_arguments(app, command.model);
   for (const auto& [kind, name] : names_of(TaskKind{}))
-    app.add_option("--" + std::string(name), command.files[kind], "its tasks, a .jsonl file");
+    app.add_option("--" + std::string(name), command.files[kind], ".jsonl file of its tasks");
   app.add_option("--val_data", command.val_data, "token shards (paths or globs): loss per token and perplexity");
-  app.add_option("--limit", command.limit, "tasks of each file, and sequences of the shards; 0: all")
+  app.add_option("--limit", command.limit, "tasks per file, and sequences of the shards; 0: all")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
-  app.add_option("--batch_size", command.batch_size, "rows at a time; 0: as many as fill the device")
+  app.add_option("--batch_size", command.batch_size, "rows per batch; 0: enough to fill the device")
       ->check(CLI::Range(0, 65536));
-  app.add_option("--details", command.details, "file for every task's losses and choice, one JSON object a line");
+  app.add_option("--details", command.details, "file for the losses and choice of each task, as JSON lines");
   add_overwrite(app, command.overwrite);
   app.add_flag("--json", command.json, "print one JSON object instead of a table");
 }
 
-// One line of the table; what does not apply is left out.
+// One row of the table.
 struct Result {
   std::string name;
   int64_t count = 0;
@@ -116,8 +116,7 @@ class Evaluation {
  private:
   static void expect_finite(double loss) {
     if (!std::isfinite(loss))
-      throw Error(ExitCode::numerics, "the model's loss is not finite: its weights are ruined",
-                  "take an earlier checkpoint");
+      throw Error(ExitCode::numerics, "the model's loss is not finite", "use an earlier checkpoint");
   }
 
   void note_details(const std::string& name, const std::vector<Task>& tasks, const TaskLosses& losses) {
@@ -175,7 +174,7 @@ void print_json(const std::string& model, const std::vector<Result>& results) {
   log_info(all.dump(2));
 }
 
-// The longest window that any of the work needs: less padding, more rows at a time.
+// Longest window of all tasks: a shorter one means less padding and more rows per batch.
 int window_for(const std::map<TaskKind, std::vector<Task>>& tasks, bool shards, int positions) {
   if (shards) return positions;
   size_t longest = 1;
@@ -189,7 +188,7 @@ ExitCode run(Command& command) {
   std::erase_if(command.files, [](const auto& entry) { return entry.second.empty(); });
   if (command.files.empty() && command.val_data.empty())
     throw Error(ExitCode::usage, "nothing to evaluate",
-                "give --hellaswag FILE, --val_data GLOB or another; see --help");
+                "give --hellaswag FILE, --val_data GLOB or another task; see --help");
   refuse_foreign_file(command.details, kDetailsOutput, command.overwrite);
   InferenceOptions options = inference_options(command.model);
   const std::unique_ptr<WeightSource> weights = open_weights(options.source, options.hf_cache);
@@ -210,7 +209,7 @@ ExitCode run(Command& command) {
   const int tokens_at_once = gpu ? kGpuTokensAtOnce : kCpuTokensAtOnce;
   options.batch_size =
       command.batch_size > 0 ? command.batch_size : std::clamp(tokens_at_once / options.longest, 1, 1024);
-  std::optional<PendingFile> details; // refused now, not after the work is done
+  std::optional<PendingFile> details; // refuse an existing file before the work
   if (!command.details.empty()) details.emplace(command.details).create();
 
   InferenceModel model = open_inference_model(options, *weights);

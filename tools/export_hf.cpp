@@ -1,4 +1,4 @@
-// A checkpoint to a folder that transformers loads: export_hf CHECKPOINT --output FOLDER.
+// Exports a checkpoint for Hugging Face transformers: export_hf CHECKPOINT --output FOLDER.
 #include <memory>
 #include <string>
 
@@ -20,20 +20,19 @@ struct Command {
 
 void add_options(CLI::App& app, Command& command) {
   app.add_option("source", command.source,
-                 "a checkpoint (its folder, its run's, CHECKPOINT_DIR/latest), llm.c's .bin, or another model of "
-                 "Hugging Face's")
+                 "a checkpoint (its folder, its run's folder, CHECKPOINT_DIR/latest), a Hugging Face folder or cached "
+                 "model name, an llm.c .bin file")
       ->required();
-  app.add_option("-o,--output", command.options.output, "folder to write; it appears when all is in it")->required();
+  app.add_option("-o,--output", command.options.output, "folder to write; it appears when complete")->required();
   app.option_defaults()->always_capture_default();
   app.add_option("--type", command.type, "fp32, or bf16 at half the size")->check(CLI::IsMember({"fp32", "bf16"}));
-  add_overwrite(app, command.options.overwrite, "replace a model that was exported to that folder before");
+  add_overwrite(app, command.options.overwrite, "replace an earlier export in that folder");
   app.add_option("--tokenizer", command.tokenizer,
                  "folder with GPT-2's encoder.json and vocab.bpe; default: $GPT2_TOKENIZER, else .deps/gpt2_bpe");
-  app.add_option("--hf_cache", command.hf_cache,
-                 "where names of the hub are looked up; default: where its tools keep them");
+  app.add_option("--hf_cache", command.hf_cache, "Hugging Face cache for model names; default: that of its own tools");
 }
 
-constexpr StopWords kStopWords = {.again = "stopped at once: FOLDER.tmp-PROCESS is left and can be removed\n"};
+constexpr StopWords kStopWords = {.again = "stopped at once: FOLDER.tmp-PROCESS can be removed\n"};
 
 ExitCode run(Command& command) {
   const StopSignal stop(kStopWords);
@@ -43,8 +42,7 @@ ExitCode run(Command& command) {
   options.type = command.type == "bf16" ? WeightType::bf16 : WeightType::f32;
   options.tokenizer = Tokenizer::find_folder(command.tokenizer);
   if (options.tokenizer.empty())
-    log_warn(
-        "GPT-2's tokenizer tables are not here: the model goes without them (tools/install_deps.sh, or --tokenizer)");
+    log_warn("no tokenizer tables found: exporting the model alone (run tools/install_deps.sh, or give --tokenizer)");
   options.stop = [&] { return stop.requested(); };
   stop.defer();
   for (const std::string& path : export_hugging_face(*weights, options)) log_info(path);

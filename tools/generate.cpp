@@ -1,4 +1,4 @@
-// Text from a model: generate MODEL --prompt TEXT.
+// Generates text: generate MODEL --prompt TEXT.
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -24,36 +24,37 @@ struct Command {
   GenerationSettings settings;
   std::vector<std::string> stop_strings;
   int samples = 1, rows = 32;
-  bool no_slide = false, json = false;
+  bool no_bos = false, no_slide = false, json = false;
 };
 
 void add_options(CLI::App& app, Command& command) {
   GenerationSettings& settings = command.settings;
   SamplingSettings& sampling = settings.sampling;
   add_inference_arguments(app, command.model);
-  app.add_option("input", command.standard_input, "-: the prompt is what standard input says");
-  app.add_option("--prompt", command.prompts, "what the text begins with; several times: a batch")
-      ->allow_extra_args(false);
-  app.add_option("--prompt_file", command.prompt_file, "a file that is the prompt; its last newline is left out");
-  app.add_option("--prompts_file", command.prompts_file, "a file with a prompt a line");
-  app.add_option("-n,--samples", command.samples, "texts of each prompt")->check(CLI::Range(1, 1 << 20));
-  app.add_option("--tokens", settings.tokens, "to write after the prompt")->check(CLI::Range(1, 1 << 24));
-  app.add_option("--temperature", sampling.temperature, "0: always the likeliest token")->check(number_in(0.0, 1e6));
-  app.add_option("--top_k", sampling.top_k, "of the likeliest tokens; 0: of all")->check(CLI::NonNegativeNumber);
-  app.add_option("--top_p", sampling.top_p, "of the fewest tokens that have this probability together")
+  app.add_option("input", command.standard_input, "-: read the prompt from standard input");
+  app.add_option("--prompt", command.prompts, "start of the text; several: a batch")->allow_extra_args(false);
+  app.add_option("--prompt_file", command.prompt_file, "file with the prompt; its last newline is dropped");
+  app.add_option("--prompts_file", command.prompts_file, "file with one prompt per line");
+  app.add_flag("--no_bos", command.no_bos, "do not put <|endoftext|> before the prompt");
+  app.add_option("-n,--samples", command.samples, "texts per prompt")->check(CLI::Range(1, 1 << 20));
+  app.add_option("--tokens", settings.tokens, "tokens to generate after the prompt")->check(CLI::Range(1, 1 << 24));
+  app.add_option("--temperature", sampling.temperature, "0: greedy")->check(number_in(0.0, 1e6));
+  app.add_option("--top_k", sampling.top_k, "sample from the k likeliest tokens; 0: all")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--top_p", sampling.top_p, "sample from the fewest tokens with this total probability")
       ->check(number_in(0.0, 1.0));
-  app.add_option("--min_p", sampling.min_p, "of tokens at least this times as likely as the likeliest")
+  app.add_option("--min_p", sampling.min_p, "drop tokens less likely than this times the likeliest")
       ->check(number_in(0.0, 1.0));
   app.add_option("--repetition_penalty", sampling.repetition_penalty,
-                 "above 1: tokens that the text has become less likely")
+                 "above 1: makes tokens already in the text less likely")
       ->check(number_in(0.01, 100.0));
-  app.add_option("--seed", settings.seed, "the same seed, the same texts");
-  app.add_option("--stop", command.stop_strings, "ends the text and is not shown; several times: any of them")
+  app.add_option("--seed", settings.seed, "equal seeds give equal texts");
+  app.add_option("--stop", command.stop_strings, "string that ends the text, not printed; several: any of them")
       ->allow_extra_args(false);
   app.add_flag("--no_slide", command.no_slide,
-               "end at the model's last position; otherwise the text goes on from the last half of them");
-  app.add_flag("--json", command.json, "one object a text");
-  app.add_option("--batch_size", command.rows, "texts at a time")->check(CLI::Range(1, 1 << 16));
+               "end at the model's last position; default: continue from the last half of the context");
+  app.add_flag("--json", command.json, "one JSON object per text");
+  app.add_option("--batch_size", command.rows, "texts per batch")->check(CLI::Range(1, 1 << 16));
 }
 
 // ---- prompts ----
@@ -76,8 +77,8 @@ std::vector<std::string> read_prompts(const Command& command) {
                 "give one of --prompt, --prompt_file, --prompts_file and -");
   }
   if (!command.standard_input.empty() && command.standard_input != "-") {
-    throw Error(ExitCode::usage, "what is \"" + command.standard_input + "\"?",
-                "give a prompt by --prompt, or - for standard input");
+    throw Error(ExitCode::usage, "unexpected argument \"" + command.standard_input + "\"",
+                "use --prompt TEXT, or - for standard input");
   }
   if (!command.prompts.empty()) return command.prompts;
   std::vector<std::string> prompts;
@@ -95,7 +96,7 @@ std::vector<std::string> read_prompts(const Command& command) {
   else if (!command.standard_input.empty())
     prompts.push_back(read_text_file("/dev/stdin"));
   else
-    prompts.emplace_back(); // a text from nothing
+    prompts.emplace_back(); // unconditional text
   drop_last_newline(prompts.back());
   return prompts;
 }
@@ -122,8 +123,7 @@ class Program {
                   requests.size());
     report();
     if (not_finite_) {
-      throw Error(ExitCode::numerics, "the model's logits are not finite: its weights are ruined",
-                  "take an earlier checkpoint");
+      throw Error(ExitCode::numerics, "the model's logits are not finite", "use an earlier checkpoint");
     }
     return signal_.requested() ? ExitCode::stopped_early : ExitCode::done;
   }
@@ -145,7 +145,7 @@ class Program {
     const bool streaming = of == 1 && !command_.json;
     if (streaming) show(to_valid_utf8(requests[0].prompt));
     Listeners listeners;
-    signal_.answer_at_once(); // a long prompt is read in one go, and there is no text yet
+    signal_.answer_at_once(); // the prefill of a long prompt is one uninterruptible call
     listeners.token = [&](size_t text, uint16_t token) {
       signal_.defer();
       const std::string shown = streams[text].add(tokenizer_.decode({token}));
@@ -168,7 +168,7 @@ class Program {
     add_up(generation);
   }
 
-  bool is_over() const { return signal_.requested() || !std::cout; } // nobody waits for more
+  bool is_over() const { return signal_.requested() || !std::cout; } // the reader has closed standard output
 
   static void show_whole(const Request& request, const std::string& text, size_t number, size_t of) {
     show("--- " + std::to_string(number) + " of " + std::to_string(of) + "\n" + to_valid_utf8(request.prompt) + text +
@@ -199,7 +199,7 @@ class Program {
   void report() const {
     const std::string positions = std::to_string(model_.config().seq_len);
     if (slid_) {
-      std::cerr << "the model has " << positions << " positions: longer texts went on from their last "
+      std::cerr << "the model has " << positions << " positions: longer texts continued from their last "
                 << model_.config().seq_len / 2 << " tokens\n";
     }
     if (out_of_positions_) std::cerr << "the model has " << positions << " positions: longer texts ended there\n";
@@ -226,10 +226,14 @@ std::vector<Request> make_requests(const Command& command, const Tokenizer& toke
   for (const std::string& prompt : read_prompts(command)) {
     number += 1;
     const std::vector<uint16_t> tokens = tokenizer.encode(prompt);
-    if (tokens.size() >= static_cast<size_t>(positions)) { // end-of-text takes one
+    if (command.no_bos && tokens.empty())
+      throw Error(ExitCode::usage, "--no_bos needs a prompt: without <|endoftext|> the model has no input",
+                  "give --prompt TEXT, or leave --no_bos out");
+    const int most = positions - (command.no_bos ? 0 : 1);
+    if (tokens.size() > static_cast<size_t>(most)) {
       throw Error(ExitCode::usage,
                   "prompt " + std::to_string(number) + " has " + std::to_string(tokens.size()) +
-                      " tokens, and the model reads " + std::to_string(positions - 1),
+                      " tokens; the model reads at most " + std::to_string(most),
                   "shorten it");
     }
     for (int sample = 1; sample <= command.samples; ++sample) requests.push_back({prompt, tokens, sample});
@@ -242,6 +246,7 @@ ExitCode run(Command& command) {
   if (std::ranges::any_of(command.stop_strings, &std::string::empty))
     throw Error(ExitCode::usage, "--stop is empty", "name the text to stop at");
   command.settings.slide = !command.no_slide;
+  command.settings.bos = !command.no_bos;
   const InferenceOptions options = inference_options(command.model);
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(command.model.tokenizer);
   const std::unique_ptr<WeightSource> weights = open_weights(options.source, options.hf_cache);
@@ -255,7 +260,9 @@ ExitCode run(Command& command) {
 } // namespace
 
 int main(int argc, char** argv) {
-  return gpt2::run_tool<Command>(argc, argv,
-                                 "Writes text: one token after the other, each drawn from what the model expects next.",
-                                 "generate", add_options, run);
+  return gpt2::run_tool<Command>(
+      argc, argv,
+      "Generates text token by token. The model reads <|endoftext|> before the prompt, as before each document in "
+      "training; --no_bos leaves it out, as transformers does.",
+      "generate", add_options, run);
 }

@@ -25,9 +25,9 @@ constexpr const char* kHelp =
     "Draws the learning rate of a run, in the terminal and as SVG.\n"
     "Usage: lr_schedule [--svg FILE [--overwrite]] [flags of train_gpt2_fp8]\n\n"
     "  --svg FILE    write the curve to FILE too\n"
-    "  --overwrite   replace a file that is there, whoever wrote it\n\n"
-    "What decides: --lr_schedule, --max_lr, --min_lr_ratio, --warmup_steps, --wsd_decay_ratio, --max_steps or\n"
-    "--num_epochs, --model, --config. Without a length the data decides, and is looked at.\n";
+    "  --overwrite   replace an existing file\n\n"
+    "Relevant flags: --lr_schedule, --max_lr, --min_lr_ratio, --warmup_steps, --wsd_decay_ratio, --max_steps or\n"
+    "--num_epochs, --model, --config. Without a number of steps, it follows from the data.\n";
 
 struct Command {
   bool help = false, overwrite = false;
@@ -61,8 +61,7 @@ Command split_arguments(int argc, char** argv) {
   return command;
 }
 
-// The numbers that a run of these options would have. A micro-batch of one and the CPU change none of them, and cost
-// neither a GPU nor its memory.
+// The schedule of a run with these options. A micro-batch of one on the CPU gives the same numbers without a GPU.
 RunPlan plan_of(const CommandLine& line) {
   Options options = line.options;
   if (options.print_config || options.list_checkpoints || options.eval_only || options.plan || !options.resume.empty())

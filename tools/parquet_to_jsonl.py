@@ -57,7 +57,7 @@ def main():
                 for batch in file.iter_batches(batch_size=4096, row_groups=[group], columns=[options.column]):
                     documents = (text for text in batch.column(0).to_pylist() if text)
                     lines = "".join(json.dumps({options.column: text}) + "\n" for text in documents)
-                    sys.stdout.write(lines)  # whole, so that we are ahead of whoever reads another one first
+                    sys.stdout.write(lines)  # the whole group: we run ahead while another converter is read
                 if options.of:
                     sys.stdout.write(END_OF_GROUP)
         except BrokenPipeError:
@@ -70,6 +70,6 @@ if __name__ == "__main__":
     try:
         main()
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read us has gone, and has said why
+    except BrokenPipeError:  # the reader has exited and printed the reason
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

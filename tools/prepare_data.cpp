@@ -24,12 +24,13 @@ namespace {
 
 using namespace gpt2;
 
-constexpr double kSecondsBetweenLines = 30; // where there is no terminal to draw a bar on
+constexpr double kSecondsBetweenLines = 30; // without a terminal
+constexpr int kMostFaultLines = 10;
 
 struct Command {
   PrepareOptions options;
   std::string dataset, data_dir = "data", from, verify, tokenizer;
-  std::optional<double> val_fraction; // as given
+  std::optional<double> val_fraction; // from the command line
   std::optional<std::string> separator;
   bool keep_order = false;
   int64_t memory_mb = 256;
@@ -42,55 +43,56 @@ void add_options(CLI::App& app, Command& command) {
                  "standard input");
   app.add_option(
       "--dataset", command.dataset,
-      "its name: shards go to DATA_DIR/NAME, where the trainer's --dataset NAME finds them. Without --input: " +
-          known_dataset_names() + " are downloaded");
-  app.add_option("--from", command.from, "instead of the hub: a mirror's address, or a folder with its files");
-  app.add_option("--verify", command.verify, "read a data set again, compare every shard with its hash, and exit");
+      "name: shards go to DATA_DIR/NAME, where the trainer's --dataset NAME finds them. Without --input: downloads " +
+          known_dataset_names());
+  app.add_option("--from", command.from, "a mirror's address, or a folder with the files, instead of the hub");
+  app.add_option("--verify", command.verify, "compare every shard of a data set with its hash, and exit");
   app.option_defaults()->always_capture_default();
-  app.add_option("--data_dir", command.data_dir, "where data sets have their folders");
-  app.add_option("-o,--output", o.output, "folder for the shards, made if need be; default: DATA_DIR/NAME");
+  app.add_option("--data_dir", command.data_dir, "folder of all data sets");
+  app.add_option("-o,--output", o.output, "folder for the shards; default: DATA_DIR/NAME");
   app.add_option("--format", o.format, "bin (llm.c) or h5 (HDF5)")->check(CLI::IsMember({"bin", "h5"}));
   app.add_option("--val_fraction", command.val_fraction,
-                 "share of the documents that goes to val_*; 0: none; default: 0.01, known data sets have their own")
+                 "share of the documents for val_*; 0: none; default: 0.01, downloads have their own")
       ->check(number_in(0.0, 1.0));
-  app.add_flag("--no-shuffle", command.keep_order, "documents stay in the order of the input");
-  app.add_option("--seed", o.seed, "of the shuffle");
+  app.add_flag("--no-shuffle", command.keep_order, "keep the order of the input");
+  app.add_option("--seed", o.seed, "seed of the shuffle");
   app.add_flag("--deduplicate", o.deduplicate,
-               "of documents that are equal, keep the first one; .txt documents of 4 MiB and more are all kept");
+               "keep the first of equal documents; all .txt documents of 4 MiB or more are kept");
   app.add_option("--shard_tokens", o.shard_tokens, "tokens per shard; the last one is shorter")
       ->check(CLI::Range(int64_t{1}, int64_t{INT32_MAX}));
-  add_overwrite(app, o.overwrite, "replace what is there, and start anew what was begun");
+  add_overwrite(app, o.overwrite, "replace existing shards, discard an unfinished run");
 
   app.add_option("--input_format", o.documents.input_format, "txt, jsonl or parquet; default: by extension")
       ->check(CLI::IsMember({"txt", "jsonl", "parquet"}));
-  app.add_option("--field", o.documents.field, "of .jsonl and .parquet: the field or column that holds the text");
-  app.add_flag("--skip_bad_lines", o.skip_bad_lines, "of .jsonl: pass over lines without that field, and count them");
+  app.add_option("--field", o.documents.field, ".jsonl and .parquet: field or column with the text");
+  app.add_flag("--skip_bad_lines", o.skip_bad_lines, ".jsonl: skip and count lines without that field");
+  app.add_flag("--strict", o.strict, ".txt: refuse invalid UTF-8, NUL bytes and byte-order marks; default: a warning");
   app.add_option("--separator", command.separator,
-                 "of .txt: the line between documents; \"\": blank lines; default: <|endoftext|>");
+                 ".txt: the line between documents; \"\": blank lines; default: <|endoftext|>");
 
   o.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  app.add_option("-j,--threads", o.threads, "threads that encode")->check(CLI::Range(1, 1024));
-  app.add_option("--memory", command.memory_mb, "megabytes of documents that are sorted at once")
+  app.add_option("-j,--threads", o.threads, "encoding threads")->check(CLI::Range(1, 1024));
+  app.add_option("--memory", command.memory_mb, "megabytes of documents sorted at once")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  app.add_option("--journal_seconds", o.journal_seconds, "from one point that a killed run goes on from to the next")
+  app.add_option("--journal_seconds", o.journal_seconds, "between two points from which a killed run resumes")
       ->check(number_in(0.0, 86400.0));
   app.add_option("--tokenizer", command.tokenizer,
                  "folder with GPT-2's encoder.json and vocab.bpe; default: $GPT2_TOKENIZER, else .deps/gpt2_bpe");
 }
 
-// What the flags leave open, and what they leave out.
+// Fills in defaults and refuses contradictory options.
 void settle(Command& command) {
   PrepareOptions& o = command.options;
   check_dataset_name(command.dataset);
   const KnownDataset* const known = o.documents.inputs.empty() ? find_known_dataset(command.dataset) : nullptr;
   if (o.documents.inputs.empty() && command.dataset.empty())
-    throw Error(ExitCode::usage, "no text was given",
-                "name files by --input, or a data set by --dataset: " + known_dataset_names());
+    throw Error(ExitCode::usage, "no input given",
+                "use --input FILE..., or --dataset with one of " + known_dataset_names());
   if (o.documents.inputs.empty() && !known)
-    throw Error(ExitCode::usage, "--dataset " + command.dataset + " is none that can be downloaded",
-                "give --input FILE... to make it of, or one of " + known_dataset_names());
+    throw Error(ExitCode::usage, "--dataset " + command.dataset + " cannot be downloaded",
+                "give --input FILE..., or one of " + known_dataset_names());
   if (!command.from.empty() && !known)
-    throw Error(ExitCode::usage, "--from is where a known data set is fetched from, beside --input it has no meaning");
+    throw Error(ExitCode::usage, "--from applies to downloads, not to --input", "leave one of the two out");
   if (o.output.empty() && command.dataset.empty())
     throw Error(ExitCode::usage, "where to?",
                 "give --dataset NAME, for " + command.data_dir + "/NAME, or --output FOLDER");
@@ -100,7 +102,7 @@ void settle(Command& command) {
   o.val_fraction = command.val_fraction.value_or(known ? known->val_fraction : 0.01);
   if (o.val_fraction == 1)
     throw Error(ExitCode::usage, "--val_fraction 1 leaves no document to train on",
-                "give less; for a set that is for validation alone, give 0 and name its shards by --val_data");
+                "give less; for a validation set alone, give 0 and name the shards with --val_data");
   if (command.separator || known) o.documents.separator = command.separator.value_or(known ? known->separator : "");
   o.shuffle = !command.keep_order;
   o.memory = command.memory_mb << 20;
@@ -109,19 +111,19 @@ void settle(Command& command) {
 
 std::string size_text(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
-// A bar on a terminal; in a file, a line now and then.
+// A progress bar on a terminal; otherwise a line every kSecondsBetweenLines.
 class Display {
  public:
   explicit Display(Console& console) : console_(console) {}
 
-  // `bytes`: what the speed is of.
+  // `bytes` determines the speed, `done` of `total` the share.
   void show(const std::string& stage, int64_t done, int64_t total, int64_t bytes, const std::string& note = "") {
     if (stage != stage_) {
       stage_ = stage;
       watch_ = {};
       first_ = done;
       first_bytes_ = bytes;
-      said_ = 0;
+      printed_ = 0;
     }
     const double seconds = watch_.seconds();
     const double share = total > 0 ? std::min(1.0, static_cast<double>(done) / static_cast<double>(total)) : 0;
@@ -132,8 +134,8 @@ class Display {
           "eta " + format_duration(seconds * static_cast<double>(total - done) / static_cast<double>(done - first_)));
     if (!note.empty()) notes.push_back(note);
     if (console_.is_terminal()) return console_.progress(share, notes);
-    if (seconds - said_ < kSecondsBetweenLines) return;
-    said_ = seconds;
+    if (seconds - printed_ < kSecondsBetweenLines) return;
+    printed_ = seconds;
     std::string line = total > 0 ? std::to_string(static_cast<int>(100 * share)) + "%" : "so far";
     for (const std::string& each : notes) line += " | " + each;
     console_.line(line);
@@ -144,12 +146,12 @@ class Display {
   Console& console_;
   std::string stage_;
   Stopwatch watch_;
-  int64_t first_ = 0, first_bytes_ = 0; // done when the stage began
-  double said_ = 0;
+  int64_t first_ = 0, first_bytes_ = 0; // at the start of the stage
+  double printed_ = 0;                  // seconds into the stage
 };
 
-// What goes on with it: the same, but --overwrite would start anew.
-std::string command_to_go_on(int argc, char** argv) {
+// The same command without --overwrite, which would start over.
+std::string resume_command(int argc, char** argv) {
   std::string command;
   for (int i = 0; i < argc; ++i) {
     if (std::string(argv[i]) != "--overwrite") command += (i == 0 ? "" : " ") + shell_word(argv[i]);
@@ -157,11 +159,32 @@ std::string command_to_go_on(int argc, char** argv) {
   return command;
 }
 
-void warn_of_no_validation(const Command& command, int64_t documents) {
-  char fraction[32];
-  std::snprintf(fraction, sizeof fraction, "%g", command.options.val_fraction);
-  log_warn("no validation set was made: none of " + counted(documents, "document") + " fell to --val_fraction " +
-           fraction + " (give a larger one, or cut text into more documents: --separator \"\" does so at blank lines)");
+// Few documents: none is a validation document.
+void print_validation_note(const Command& command, const PrepareReport& report, int64_t documents, Console& console) {
+  const std::string few = counted(documents, "document") + (documents == 1 ? " is" : " are") + " too few for " +
+                          formatted("--val_fraction %g", command.options.val_fraction);
+  if (report.val_is_tail)
+    console.line("note: " + few + ": the last " + counted(report.manifest.val_tokens, "token") +
+                 " of the set are the validation set");
+  else if (command.options.val_fraction > 0 && report.manifest.val_tokens == 0)
+    log_warn("no validation set: " + few +
+             " (give a larger one, or split the text into more documents: --separator \"\" splits at blank lines)");
+}
+
+// One line per file, kMostFaultLines of each kind.
+void print_faults(const PrepareReport& report, Console& console) {
+  int faulty = 0, changed = 0;
+  for (size_t i = 0; i < report.faults.size(); ++i) {
+    const TextFaults& faults = report.faults[i];
+    const std::string& path = report.manifest.sources[i].path;
+    if (!faults.none() && ++faulty <= kMostFaultLines)
+      log_warn(path + ": " + describe(faults) + " (" + remedy(faults, path) + ")");
+    if (faults.crlf > 0 && ++changed <= kMostFaultLines)
+      console.line("note: " + path + ": " + counted(faults.crlf, "line end") + " changed from CRLF to LF");
+  }
+  if (faulty > kMostFaultLines) log_warn(counted(faulty - kMostFaultLines, "more file") + " with such bytes");
+  if (changed > kMostFaultLines)
+    console.line("note: line ends changed in " + counted(changed - kMostFaultLines, "more file"));
 }
 
 void print_summary(const Command& command, const PrepareReport& report, double seconds, int64_t encoded,
@@ -175,13 +198,14 @@ void print_summary(const Command& command, const PrepareReport& report, double s
                counted(static_cast<int64_t>(made.sources.size()), "file") + ", " + size_text(text) +
                " of text: " + std::to_string(made.train_tokens) + " tokens for training, " +
                std::to_string(made.val_tokens) + " for validation");
-  if (made.duplicates > 0) console.line(std::to_string(made.duplicates) + " duplicates were left out");
+  if (made.duplicates > 0) console.line(counted(made.duplicates, "duplicate") + " left out");
   if (encoded > 0)
     console.line("done in " + format_duration(seconds) + ", " +
                  format_bytes(static_cast<double>(encoded) / std::max(seconds, 1e-3)) + "/s on " +
                  counted(command.options.threads, "thread"));
-  if (made.bad_lines > 0) log_warn(std::to_string(made.bad_lines) + " bad lines were passed over");
-  if (command.options.val_fraction > 0 && made.val_tokens == 0) warn_of_no_validation(command, documents);
+  if (made.bad_lines > 0) log_warn(counted(made.bad_lines, "bad line") + " skipped");
+  print_faults(report, console);
+  print_validation_note(command, report, documents, console);
   console.line("train on it: ./train_gpt2_fp8 " +
                (std::filesystem::path(command.data_dir) / made.name == std::filesystem::path(command.options.output)
                     ? "--dataset " + shell_word(made.name) +
@@ -197,8 +221,8 @@ ExitCode verify(const std::string& folder, Console& console) {
   const DatasetManifest manifest =
       verify_dataset(folder, [&](int64_t done, int64_t total) { display.show("verifying", done, total, done); });
   display.clear();
-  console.line(folder + ": " + std::to_string(manifest.shards.size()) + " shards, " +
-               std::to_string(manifest.train_tokens + manifest.val_tokens) + " tokens; every hash is right");
+  console.line(folder + ": " + counted(static_cast<int64_t>(manifest.shards.size()), "shard") + ", " +
+               std::to_string(manifest.train_tokens + manifest.val_tokens) + " tokens; all hashes match");
   return ExitCode::done;
 }
 
@@ -206,7 +230,7 @@ ExitCode run(Command& command, int argc, char** argv) {
   Console console(std::cout, is_terminal(), wants_colour());
   const StopSignal stop({.at_once = "stopped\n",
                          .later = "stopping; again to quit now\n",
-                         .again = "stopped at once; the same command goes on from what was written down last\n"});
+                         .again = "stopped at once; the same command resumes from the last journal\n"});
   if (!command.verify.empty()) return verify(command.verify, console);
   settle(command);
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(command.tokenizer);
@@ -215,10 +239,10 @@ ExitCode run(Command& command, int argc, char** argv) {
   const Stopwatch watch;
   Display display(console);
   const auto stopped = [&] { return stop.requested(); };
-  const auto say_how_to_go_on = [&] {
+  const auto print_resume_command = [&] {
     display.clear();
-    console.line("stopped; this goes on where it was:");
-    console.command(command_to_go_on(argc, argv));
+    console.line("stopped; to resume:");
+    console.command(resume_command(argc, argv));
     return ExitCode::stopped_early;
   };
 
@@ -227,25 +251,25 @@ ExitCode run(Command& command, int argc, char** argv) {
         fetch_dataset(*find_known_dataset(command.dataset), command.from, command.options.output + "/download",
                       {.progress = [&](int64_t done, int64_t total) { display.show("downloading", done, total, done); },
                        .stop = stopped});
-    if (text.empty()) return say_how_to_go_on();
+    if (text.empty()) return print_resume_command();
     command.options.documents.inputs = {text};
   }
 
   int64_t encoded = 0;
-  bool said = false;
+  bool announced = false;
   const PrepareReport report =
       prepare_data(*tokenizer, command.options,
                    {.progress =
                         [&](const PrepareProgress& now) {
-                          if (now.went_on && !std::exchange(said, true)) console.line("going on where it was");
+                          if (now.resumed && !std::exchange(announced, true)) console.line("resuming an earlier run");
                           encoded = std::max(encoded, now.text_bytes);
                           const std::string documents = format_count(static_cast<double>(now.documents)) + " documents";
-                          if (now.dealing)
+                          if (now.sharding)
                             return display.show("writing shards", now.done, now.total, now.done, documents);
                           display.show("encoding", now.done, now.total, now.text_bytes, documents);
                         },
                     .stop = stopped});
-  if (!report.finished) return say_how_to_go_on();
+  if (!report.finished) return print_resume_command();
   display.clear();
   print_summary(command, report, watch.seconds(), encoded, console);
   return ExitCode::done;
@@ -255,7 +279,7 @@ ExitCode run(Command& command, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   return gpt2::run_program([&] {
-    CLI::App app("Makes shuffled token shards for training of text, encoded with GPT-2's tokenizer.", "prepare_data");
+    CLI::App app("Encodes text with GPT-2's tokenizer into shuffled shards of tokens for training.", "prepare_data");
     Command command;
     add_options(app, command);
     if (!parse_arguments(app, argc, argv)) return ExitCode::done;

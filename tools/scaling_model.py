@@ -141,7 +141,7 @@ def sharers(plan, gpus, options):
 
 
 def gather(matrices, vectors, bytes_per_weight, gpus, options):
-    """Brings a bucket's updated weights from those who share; vectors are FP32."""
+    """All-gather of a bucket's updated weights; vectors are FP32."""
     return ring(bytes_per_weight * matrices + 4 * vectors, gpus, options)
 
 
@@ -197,7 +197,7 @@ class Step:
 
 
 def late_rows(tokens):
-    """Distinct tokens among so many: Heaps' law with the constants of English in GPT-2's BPE, roughly."""
+    """Distinct tokens among `tokens`: Heaps' law with the constants of English in GPT-2's BPE, roughly."""
     return min(PADDED_VOCAB, 2.5 * tokens ** 0.75)
 
 

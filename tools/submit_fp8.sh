@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A Slurm job that trains over as many time limits as it takes: two minutes before the limit it saves and goes back into
-# the queue, and goes on from there when its turn comes. The log is logs/train_gpt2_fp8-JOB.log, of all turns.
+# A Slurm job that trains across time limits: two minutes before the limit it saves and requeues itself; the next
+# attempt resumes. All attempts append to logs/train_gpt2_fp8-JOB.log.
 #
 #   sbatch tools/submit_fp8.sh                                      in the root of the tree, after make
 #   CONFIG=configs/gpt2_1558m.toml ARGS="--use_fp8 --max_steps 5000" sbatch --nodes=4 --time=12:00:00 tools/submit_fp8.sh
@@ -126,7 +126,7 @@ if [ $status = $stopped_and_saved ] && [ $time_is_up = yes ]; then
   # A limit too short for a single step would send the job round for ever.
   ((after > before)) || give_up $status "the time limit came before a step was done (hint: a longer --time, or an earlier --signal)"
   say "the time limit came at step $after: back into the queue"
-  scontrol requeue "$SLURM_JOB_ID" || give_up $status "cannot be requeued (hint: RUN=$run sbatch tools/submit_fp8.sh goes on)"
+  scontrol requeue "$SLURM_JOB_ID" || give_up $status "cannot be requeued (hint: RUN=$run sbatch tools/submit_fp8.sh resumes)"
   exit $status
 fi
 rm -f "$known_branches"

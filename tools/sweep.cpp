@@ -40,7 +40,7 @@ void add_options(CLI::App& app, Command& command) {
   app.add_flag("--submit", command.submit, "submit the unfinished runs to Slurm as a job array");
   app.add_flag("--dry_run", command.dry_run, "with --submit: print the job script, submit nothing");
   app.add_option("--sbatch", command.sbatch, "flags for sbatch, quoted as in a shell")->type_name("FLAGS");
-  add_overwrite(app, command.overwrite, "replace DIR/report.html and DIR/submit.sh, whoever wrote them");
+  add_overwrite(app, command.overwrite, "replace existing DIR/report.html and DIR/submit.sh");
   app.add_option("--program", command.program, "the trainer; default: the one built with this tool")->type_name("FILE");
 }
 

@@ -11,7 +11,7 @@ clang_tidy=$(command -v clang-tidy-14 || command -v clang-tidy) || {
   exit 1
 }
 
-# As g++ compiles them, with its omp.h (clang brings its own intrinsics, so after them).
+# As g++ compiles them, with its omp.h (after clang's own intrinsics).
 options=(--quiet -p "$build" --extra-arg=-w # warnings are g++'s to give
   "--extra-arg=-idirafter$(dirname "$(g++ -print-file-name=include/omp.h)")")
 sources=$(sed -n 's|^ *"file": "'"$PWD"'/\(.*\.cpp\)".*|\1|p' "$build/compile_commands.json" |

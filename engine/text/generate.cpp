@@ -24,8 +24,10 @@ class Writer {
     logits_.resize(prompts.size() * vocab_);
     if (likely_count_) likely_.resize(prompts.size() * *likely_count_);
     for (size_t text = 0; text < prompts.size(); ++text) {
-      rows_.push_back({text, {Tokenizer::kEndOfText}, Rng(settings.seed, prompts[text].stream)});
-      rows_.back().context.insert(rows_.back().context.end(), prompts[text].tokens.begin(), prompts[text].tokens.end());
+      rows_.push_back({text, {}, Rng(settings.seed, prompts[text].stream)});
+      std::vector<int32_t>& context = rows_.back().context;
+      if (settings.bos) context.push_back(Tokenizer::kEndOfText);
+      context.insert(context.end(), prompts[text].tokens.begin(), prompts[text].tokens.end());
     }
   }
 

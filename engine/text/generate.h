@@ -16,6 +16,7 @@ namespace gpt2 {
 struct GenerationSettings {
   int tokens = 64; // after the prompt
   SamplingSettings sampling = {};
+  bool bos = true; // end-of-text before the prompt, as before each document in training
   uint64_t seed = 1;
   bool slide = true; // when the positions are full: prefill the last half and continue; false: end
 };

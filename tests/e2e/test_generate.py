@@ -108,6 +108,18 @@ class Generation(unittest.TestCase):
                                                 repetition_penalty=penalty, pad_token_id=END_OF_TEXT)
                 self.assertEqual(text["tokens"], whole[0, len(given):].tolist())
 
+    def test_no_bos(self):
+        prompt = "It was a dark and stormy night"
+        text, = self.texts("--tokens", "20", "--temperature", "0", "--prompt", prompt, "--no_bos")
+        given = self.encode(prompt)[1:]
+        with torch.no_grad():
+            whole = self.model.generate(torch.tensor([given]), max_new_tokens=20, do_sample=False, pad_token_id=END_OF_TEXT)
+        self.assertEqual(text["tokens"], whole[0, len(given):].tolist())
+        self.refuse(2, "--no_bos needs a prompt", "--no_bos")
+        self.refuse(2, "prompt 1 has 65 tokens; the model reads at most 64", "--no_bos", "--prompt", " a" * 65)
+        shown = " ".join(self.run_well("--help").split())
+        self.assertIn("The model reads <|endoftext|> before the prompt", shown)
+
     def test_filters_of_sampling(self):
         logits = 3 * torch.randn(1, VOCAB, generator=torch.Generator().manual_seed(4))
         text = torch.cat([logits[0].topk(3).indices, torch.tensor([7, 7, 8])])[None]
@@ -166,14 +178,14 @@ class Generation(unittest.TestCase):
         words = ("--prompt", "Hello", "--tokens", "100", "--temperature", "0", "--json")
         done = self.generate(*words)
         self.assertEqual(len(json.loads(done.stdout)["tokens"]), 100)
-        self.assertIn("the model has 64 positions: longer texts went on from their last 32 tokens\n", done.stderr.decode())
+        self.assertIn("the model has 64 positions: longer texts continued from their last 32 tokens\n", done.stderr.decode())
         done = self.generate(*words, "--no_slide")
         self.assertEqual(len(json.loads(done.stdout)["tokens"]), 63)
         self.assertEqual(json.loads(done.stdout)["ending"], "positions")
         self.assertIn("the model has 64 positions: longer texts ended there\n", done.stderr.decode())
 
     def test_what_is_refused(self):
-        self.refuse(2, "prompt 2 has 64 tokens, and the model reads 63", "--prompt", "a", "--prompt", " a" * 64)
+        self.refuse(2, "prompt 2 has 64 tokens; the model reads at most 63", "--prompt", "a", "--prompt", " a" * 64)
         self.refuse(2, "more than one place", "--prompt", "a", "-", input=b"b")
         self.refuse(2, "--stop is empty", "--stop", "")
         self.refuse(2, "--top_p", "--top_p", "1.5")
@@ -181,7 +193,7 @@ class Generation(unittest.TestCase):
         self.refuse(2, "--temperature", "--temperature", "nan")
         self.refuse(2, "--tokens", "--tokens", "0")
         self.refuse(2, "--topk", "--topk", "3")
-        self.refuse(2, "give a prompt by --prompt", "Hello")
+        self.refuse(2, "use --prompt TEXT", "Hello")
         self.refuse(3, "cannot open nowhere.txt", "--prompt_file", "nowhere.txt")
         self.refuse(3, "tokenizer", "--tokenizer", "nowhere")
         os.makedirs(self.folder + "/empty", exist_ok=True)

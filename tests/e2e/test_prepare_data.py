@@ -156,7 +156,7 @@ class Bytes(Case):
         self.assertNotEqual(order, shuffled)
         self.assertEqual(sorted(order), sorted(shuffled))
         done = self.prepare("b.jsonl", "-o", "once", "--deduplicate", "--val_fraction", "0.1")
-        self.assertIn("450 duplicates were left out", done.stdout)
+        self.assertIn("450 duplicates left out", done.stdout)
         self.assertEqual(sorted(self.documents("once") + self.documents("once", "val")), sorted(order))
         done = subprocess.run(["bash", "-c", '"$0" - --input_format txt -o piped --no-shuffle --val_fraction 0 < a.txt',
                                PREPARE], cwd=self.folder, env=self.environment, capture_output=True, timeout=60)
@@ -224,7 +224,7 @@ class Interrupted(Case):
                 running.send_signal(number)
             out, err = running.communicate(timeout=120)
             self.assertEqual(running.returncode, 75, out + err)
-            self.assertIn("this goes on where it was:\n", out)
+            self.assertIn("stopped; to resume:\n", out)
             self.assertEqual(os.listdir(self.path("out")), [".prepare"])
             self.journaled = os.stat(self.path("out/.prepare/journal")).st_mtime_ns
         again = subprocess.run(["bash", "-c", out.splitlines()[-1]], cwd=self.folder, env=self.environment,
@@ -331,7 +331,7 @@ class Refusals(Case):
             "number.jsonl": 'number.jsonl:1 has no string in a field "text"',
             "half.jsonl": "half.jsonl:3000 is not a JSON object",
             "broken.parquet": "broken.parquet: Corrupt snappy compressed data.",
-            "killer.parquet": "killer.parquet: its converter ended with 137",
+            "killer.parquet": "killer.parquet: its converter exited with 137",
             "missing.jsonl": "cannot open missing.jsonl: No such file",
             "nowhere/*.jsonl": "no file matches nowhere/*.jsonl",
         }
@@ -348,7 +348,7 @@ class Refusals(Case):
                 self.refused("good.jsonl", name, "-o", "out", code=3, says=words, leaves="out")
         self.refused("blank.txt", "-o", "out", code=3, says="no text in blank.txt", leaves="out")
         lines = stories(3000)
-        for word, words in (("BREAK", "Corrupt snappy compressed data."), ("DIE", "its converter ended with 137")):
+        for word, words in (("BREAK", "Corrupt snappy compressed data."), ("DIE", "its converter exited with 137")):
             self.write("late.parquet", "\n".join([*lines[:2000], word, *lines[2000:]]))
             for threads in ("1", "16"):
                 self.refused("late.parquet", "-o", "out", "-j", threads, code=3, says="late.parquet: " + words, leaves="out")
@@ -357,7 +357,7 @@ class Refusals(Case):
         self.write("a.jsonl", as_lines(stories(10)))
         self.write("a.zip", "")
         cases = {
-            (): "no text was given",
+            (): "no input given",
             ("a.jsonl", "--dataset", "../elsewhere"): "is not the name",
             ("a.jsonl", "-o", "out", "--val_fraction", "nan"): "--val_fraction",
             ("a.jsonl",): "--output FOLDER",
@@ -378,8 +378,40 @@ class Refusals(Case):
         self.assertNotIn("validation set", self.prepare("a.jsonl", "-o", "no_val", "--val_fraction", "0").stderr)
         self.assertEqual([name for name in os.listdir(self.path("no_val")) if name.startswith("val_")], [])
         done = self.prepare("a.jsonl", "-o", "out")
-        self.assertIn("no validation set was made: none of 10 documents fell to --val_fraction 0.01 (give a larger one", done.stderr)
+        self.assertIn("no validation set: 10 documents are too few for --val_fraction 0.01 (give a larger one", done.stderr)
         self.refused("a.jsonl", "-o", "out", code=2, says="out/train_000000.bin exists already")
+
+    def test_few_documents_give_their_tail_for_validation(self):
+        self.write("book1.txt", " ".join(stories(300)))
+        self.write("book2.txt", " ".join(stories(300, seed=2)))
+        done = self.prepare("book1.txt", "book2.txt", "--dataset", "books")
+        train, val = self.tokens("data/books"), self.tokens("data/books", "val")
+        self.assertEqual(len(val), 1025)
+        self.assertIn("note: 2 documents are too few for --val_fraction 0.01: the last 1025 tokens of the set are the "
+                      "validation set\n", done.stdout)
+        self.assertIn(f"{len(train)} tokens for training, 1025 for validation", done.stdout)
+        self.prepare("book1.txt", "book2.txt", "-o", "all", "--val_fraction", "0")
+        self.assertEqual(train + val, self.tokens("all"))
+        self.prepare("--verify", "data/books")
+
+    def test_text_that_is_no_text(self):
+        text = "\n".join(stories(20))
+        files = {"latin.txt": (text.encode("latin1", "replace"), "not valid UTF-8 (if it is Latin-1: iconv -f LATIN1"),
+                 "utf16.txt": (text.encode("utf-16"), "a UTF-16 byte-order mark"),
+                 "nul.txt": (text.encode() + b"\0", "(below 0.1%) NUL (remove them: tr -d"),
+                 "mark.txt": (b"\xef\xbb\xbf" + text.encode(), "a UTF-8 byte-order mark (remove it: sed")}
+        for name, (content, words) in files.items():
+            with self.subTest(name):
+                self.write(name, content)
+                self.assertIn(f"warning: {name}: ", self.prepare(name, "-o", "out", "--overwrite").stderr)
+                self.assertIn(words, self.prepare(name, "-o", "out", "--overwrite").stderr)
+                self.refused(name, "-o", "strict", "--strict", code=3, says=[name, "or leave --strict out"], leaves="strict")
+        self.write("unix.txt", text)
+        self.write("dos.txt", text.replace("\n", "\r\n"))
+        self.assertNotIn("CRLF", self.prepare("unix.txt", "-o", "unix", "--strict").stdout)
+        done = self.prepare("dos.txt", "-o", "dos", "--strict")
+        self.assertIn("note: dos.txt: 19 line ends changed from CRLF to LF\n", done.stdout)
+        self.assertEqual(self.tokens("dos"), self.tokens("unix"))
 
     def test_a_disk_that_is_full(self):
         self.write("a.jsonl", as_lines(stories(20000)))

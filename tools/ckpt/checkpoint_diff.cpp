@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kChunk = 1 << 20; // elements: a tensor need not fit into memory
 
-// work(begin, count) for one part of `elements` after the other.
+// Calls work(begin, count) for consecutive chunks of `elements`.
 template <class Work>
 void by_chunks(int64_t elements, const Work& work) {
   for (int64_t begin = 0; begin < elements; begin += kChunk) work(begin, std::min(kChunk, elements - begin));

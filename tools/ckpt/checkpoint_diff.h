@@ -1,4 +1,4 @@
-// What a checkpoint holds in numbers, and what distinguishes two: bin/ckpt.
+// Statistics of a checkpoint's tensors and differences of two checkpoints, for bin/ckpt.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +20,18 @@ std::vector<TensorSummary> summarize(OpenCheckpoint& checkpoint);
 struct TensorDifference {
   std::string name;
   std::string only_in;              // "A" or "B": the other has no such tensor, or one of another shape
-  int64_t count = 0, of = 0;        // elements of other bits
-  double largest = 0, relative = 0; // |a - b|; its norm beside that of a
+  int64_t count = 0, of = 0;        // elements whose bits differ
+  double largest = 0, relative = 0; // max |a - b|; norm(a - b) / norm(a)
 };
 struct ScalarDifference {
-  std::string name, a, b; // "-": it is not there; a text of several lines is told by its first that differs
+  std::string name, a, b; // "-": absent; of a multi-line text, the first differing line
 };
 struct CheckpointDifference {
   std::vector<TensorDifference> tensors;
   std::vector<ScalarDifference> scalars;
   bool none() const { return tensors.empty() && scalars.empty(); }
 };
-// Whatever the ranks that wrote them.
+// The checkpoints may be of different numbers of ranks.
 CheckpointDifference compare(OpenCheckpoint& a, OpenCheckpoint& b);
 
 } // namespace gpt2

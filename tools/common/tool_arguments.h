@@ -54,7 +54,7 @@ inline Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
 
 // The flag of every tool that writes a file named by the user (engine/system/output_file.h).
 inline void add_overwrite(CLI::App& app, bool& overwrite,
-                          const std::string& what = "replace an existing file, whoever wrote it") {
+                          const std::string& what = "replace an existing file, of any origin") {
   app.add_flag("--overwrite", overwrite, what);
 }
 

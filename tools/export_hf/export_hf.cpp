@@ -26,7 +26,7 @@ constexpr size_t kLongestConfig = 1 << 20; // bytes
 struct Part { // one file
   std::string name;
   std::vector<ParameterTensor> tensors;
-  std::vector<NewTensor> stored; // the same, as the file has them
+  std::vector<NewTensor> stored; // the same, with the file's names and shapes
 };
 
 std::string stored_name(const ParameterTensor& tensor) { return "transformer." + tensor.name; }
@@ -112,7 +112,7 @@ Json index_of(const std::vector<Part>& parts, WeightType type) {
   return index;
 }
 
-// ---- what stands beside them ----
+// ---- config, tokenizer and index files ----
 
 Json config_json(const GPT2Config& config, WeightType type) {
   Json json = {{"architectures", {"GPT2LMHeadModel"}},
@@ -127,7 +127,7 @@ Json config_json(const GPT2Config& config, WeightType type) {
                {"vocab_size", config.vocab},
                {"layer_norm_epsilon", 1e-5},
                {"initializer_range", 0.02},
-               {"attn_pdrop", 0.0}, // as it was trained
+               {"attn_pdrop", 0.0}, // trained without dropout
                {"embd_pdrop", 0.0},
                {"resid_pdrop", 0.0},
                {"scale_attn_weights", true},
@@ -153,7 +153,7 @@ void write_tokenizer(const std::string& folder, const GPT2Config& config, const 
   write_json(folder + "/generation_config.json", {{"bos_token_id", kEndOfText}, {"eos_token_id", kEndOfText}});
 }
 
-// ---- what may be replaced: an earlier export, and nothing that anybody else has put beside it ----
+// ---- --overwrite: replaces an earlier export, never other files ----
 
 bool is_part_name(std::string_view name) { // model-00001-of-00002.safetensors
   constexpr std::string_view kPattern = "model-#####-of-#####.safetensors";
@@ -176,13 +176,13 @@ bool is_gpt2_config(const std::string& path) {
   return config.is_object() && config.contains("model_type") && config["model_type"] == "gpt2";
 }
 
-// Why a folder is not what export_hf leaves; "": it is.
+// Why the folder is not an earlier export; empty: it is one.
 std::string why_no_export(const std::string& folder) {
   std::error_code unreadable;
   for (const auto& entry : fs::directory_iterator(folder, unreadable)) {
     const std::string name = entry.path().filename().string();
     if (!is_name_of_ours(name) || !entry.is_regular_file(unreadable))
-      return folder + " holds " + name + ", which no export has written";
+      return folder + " holds " + name + ", which is not part of an export";
   }
   return is_gpt2_config(folder + "/config.json") ? "" : folder + " holds no config.json of a GPT-2 model";
 }
@@ -191,14 +191,14 @@ void expect_free(const std::string& folder, bool overwrite) {
   std::error_code unreadable;
   if (!fs::exists(folder, unreadable)) return;
   if (!fs::is_directory(folder, unreadable))
-    throw Error(ExitCode::usage, folder + " is there, and it is not a folder", "choose another --output");
+    throw Error(ExitCode::usage, folder + " exists and is not a folder", "choose another --output");
   if (fs::is_empty(folder, unreadable)) return;
   const std::string obstacle = why_no_export(folder);
   if (overwrite && obstacle.empty()) return;
   if (overwrite)
-    throw Error(ExitCode::usage, obstacle, "--overwrite replaces an earlier export alone: choose another --output");
+    throw Error(ExitCode::usage, obstacle, "--overwrite replaces only an earlier export: choose another --output");
   throw Error(ExitCode::usage, folder + " is not empty",
-              obstacle.empty() ? "choose another --output, or replace the model there with --overwrite"
+              obstacle.empty() ? "choose another --output, or give --overwrite to replace the model"
                                : "choose another --output");
 }
 
@@ -220,7 +220,7 @@ std::vector<std::string> export_hugging_face(WeightSource& weights, const Export
     written.push_back(output + "/" + entry.path().filename().string());
   std::ranges::sort(written);
   check_stop(options);
-  expect_free(output, options.overwrite); // what came meanwhile stays
+  expect_free(output, options.overwrite); // created meanwhile: not replaced
   pending.commit();
   return written;
 }

@@ -1,4 +1,4 @@
-// A model as transformers loads it: AutoModelForCausalLM.from_pretrained(FOLDER), and its tokenizer.
+// Writes a model and its tokenizer for transformers: GPT2LMHeadModel.from_pretrained(FOLDER).
 #pragma once
 
 #include <functional>
@@ -11,16 +11,16 @@
 namespace gpt2 {
 
 struct ExportOptions {
-  std::string output;                 // the folder; appears whole or not at all
-  bool overwrite = false;             // an earlier export may be there, with nothing else beside it
-  WeightType type = WeightType::f32;  // f32 or bf16
-  std::string tokenizer;              // folder with encoder.json and vocab.bpe; "": the model goes without one
-  int64_t file_bytes = 5'000'000'000; // a larger model is cut into files of at most so many
-  std::function<bool()> stop = [] { return false; }; // asked now and then
+  std::string output;                                // folder; renamed into place when complete
+  bool overwrite = false;                            // replace a folder that holds only an earlier export
+  WeightType type = WeightType::f32;                 // f32 or bf16
+  std::string tokenizer;                             // folder with encoder.json and vocab.bpe; "": none
+  int64_t file_bytes = 5'000'000'000;                // limit per file; larger models are split
+  std::function<bool()> stop = [] { return false; }; // polled
 };
 
-// The files that were written. Throws Error(usage) if `output` is in use, Error(disk) if it cannot be written,
-// Error(stopped_early) if it was stopped.
+// Returns the files written. Throws Error(usage) if `output` is in use, Error(disk) if it cannot be written,
+// Error(stopped_early) if stopped.
 std::vector<std::string> export_hugging_face(WeightSource& weights, const ExportOptions& options);
 
 } // namespace gpt2

@@ -15,9 +15,9 @@ struct Header {
 static_assert(sizeof(Header) == 16);
 
 constexpr size_t kReadBytes = size_t{4} << 20;
-constexpr size_t kTokensBetweenAsks = size_t{4} << 20;
+constexpr size_t kTokensPerPoll = size_t{4} << 20;
 
-// Where the i-th of n equal ranges of 64 bits begins; i * 2^64 / n, rounded up.
+// First key of the i-th of n equal ranges: ceil(i * 2^64 / n).
 uint64_t range_begin(uint64_t i, uint64_t n) {
   return static_cast<uint64_t>(((static_cast<unsigned __int128>(i) << 64) + n - 1) / n);
 }
@@ -27,10 +27,10 @@ size_t range_of(uint64_t key, uint64_t n) {
 }
 
 [[noreturn]] void throw_damaged(const std::string& path) {
-  throw Error(ExitCode::data, path + " is damaged", "start anew with --overwrite");
+  throw Error(ExitCode::data, path + " is damaged", "start over with --overwrite");
 }
 
-// The records of a bucket's file, one after the other through one buffer.
+// Reads a bucket file record by record through one buffer.
 class RecordReader {
  public:
   RecordReader(const std::string& path, int64_t bytes) : file_(File::open(path)), bytes_(bytes) {}
@@ -61,12 +61,12 @@ class RecordReader {
   }
 
   File file_;
-  int64_t bytes_, position_ = 0; // in all, and in the buffer so far
+  int64_t bytes_, position_ = 0; // of the file; read into the buffer so far
   std::vector<std::byte> buffer_;
-  size_t begin_ = 0; // of what has not been taken
+  size_t begin_ = 0; // of the bytes not yet taken
 };
 
-// Equal tokens have equal keys, so they stand side by side; the keys of different ones are hardly ever equal.
+// Equal documents have equal keys, so they are adjacent; different documents rarely share a key.
 void drop_duplicates(BucketFiles::Records& loaded) {
   std::vector<BucketFiles::Record> kept;
   size_t first_of_key = 0; // in `kept`
@@ -96,7 +96,8 @@ BucketFiles::BucketFiles(BucketOptions options, const std::vector<int64_t>& byte
 std::string BucketFiles::path(size_t bucket) const { return options_.folder + "/bucket_" + std::to_string(bucket); }
 
 void BucketFiles::open_next(int64_t bytes) {
-  if (options_.keep_order && !buckets_.empty()) close(buckets_.back()); // there is no end to their number
+  if (options_.keep_order && !buckets_.empty())
+    close(buckets_.back()); // their number is unbounded, that of open files is not
   const std::string name = path(buckets_.size());
   std::error_code ignored;
   if (bytes > 0 && !std::filesystem::exists(name, ignored)) {
@@ -158,7 +159,8 @@ std::vector<BucketFiles::Slice> BucketFiles::slices() const {
     const int64_t parts = std::max<int64_t>(1, (buckets_[i].bytes + options_.most_bytes - 1) / options_.most_bytes);
     const auto all = static_cast<uint64_t>(parts) * options_.count, first = static_cast<uint64_t>(parts) * i;
     for (uint64_t part = first; part < first + static_cast<uint64_t>(parts); ++part)
-      slices.push_back({i, range_begin(part, all), range_begin(part + 1, all) - 1}); // of the last one: 0 - 1, the end
+      slices.push_back(
+          {i, range_begin(part, all), range_begin(part + 1, all) - 1}); // the last slice: 0 - 1 == UINT64_MAX
   }
   return slices;
 }
@@ -169,10 +171,10 @@ std::optional<BucketFiles::Records> BucketFiles::load(const Slice& slice, const 
   const int64_t bytes = buckets_[slice.bucket].bytes;
   loaded.memory.reserve(static_cast<size_t>(std::min(bytes, options_.most_bytes + options_.most_bytes / 8)) / 2);
   RecordReader reader(path(slice.bucket), bytes);
-  size_t asked_at = 0; // tokens
+  size_t polled_at = 0; // tokens
   for (Header header{}; reader.next(header);) {
-    if (loaded.memory.size() - asked_at >= kTokensBetweenAsks && stop && stop()) return std::nullopt;
-    if (loaded.memory.size() - asked_at >= kTokensBetweenAsks) asked_at = loaded.memory.size();
+    if (loaded.memory.size() - polled_at >= kTokensPerPoll && stop && stop()) return std::nullopt;
+    if (loaded.memory.size() - polled_at >= kTokensPerPoll) polled_at = loaded.memory.size();
     const std::byte* const tokens = reader.take(size_t{header.tokens} * 2);
     if (!options_.keep_order && (header.key < slice.first_key || header.key > slice.last_key)) continue;
     begins.push_back(loaded.memory.size());
@@ -184,13 +186,13 @@ std::optional<BucketFiles::Records> BucketFiles::load(const Slice& slice, const 
   for (size_t i = 0; i < loaded.records.size(); ++i)
     loaded.records[i].tokens = std::span(loaded.memory).subspan(begins[i], begins[i + 1] - begins[i]);
   if (options_.keep_order) return loaded;
-  std::ranges::stable_sort(loaded.records, {}, &Record::key); // in the file they stand in the order of the input
+  std::ranges::stable_sort(loaded.records, {}, &Record::key); // stable: the file has the order of the input
   if (options_.deduplicate) drop_duplicates(loaded);
   return loaded;
 }
 
 void BucketFiles::remove(size_t bucket) {
-  std::error_code ignored; // the folder goes in the end
+  std::error_code ignored; // the whole folder is removed at the end
   std::filesystem::remove(path(bucket), ignored);
 }
 

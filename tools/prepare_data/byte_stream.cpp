@@ -18,7 +18,7 @@
 namespace gpt2 {
 namespace {
 
-constexpr size_t kBlock = size_t{256} << 10; // of compressed bytes
+constexpr size_t kBlock = size_t{256} << 10; // compressed bytes per read
 constexpr int kPollMilliseconds = 100;
 
 [[noreturn]] void throw_damaged(const std::string& path, const std::string& how) {
@@ -27,7 +27,7 @@ constexpr int kPollMilliseconds = 100;
 
 class PlainStream : public ByteStream {
  public:
-  PlainStream(const InputFile& input, AskStop stop) : path_(input.path), stop_(std::move(stop)) {
+  PlainStream(const InputFile& input, StopCheck stop) : path_(input.path), stop_(std::move(stop)) {
     const auto open = [&] { return ::open(path_.c_str(), O_RDONLY | O_CLOEXEC); };
     descriptor_ = input.is_stdin() ? STDIN_FILENO : uninterrupted(open);
     if (descriptor_ < 0) throw_system_error(ExitCode::data, "open", path_, errno);
@@ -60,16 +60,16 @@ class PlainStream : public ByteStream {
 
  private:
   std::string path_;
-  AskStop stop_;
+  StopCheck stop_;
   int descriptor_;
   int64_t position_ = 0;
 };
 
-// What gzip and zstd share: blocks of compressed bytes, decompressed until `out` is full or the file ends between two
-// streams (both formats may be concatenated).
+// Shared by gzip and zstd: decompresses blocks until `out` is full or the file ends between two streams (files of both
+// formats may be concatenated).
 class CompressedStream : public ByteStream {
  public:
-  CompressedStream(const InputFile& input, const AskStop& stop)
+  CompressedStream(const InputFile& input, const StopCheck& stop)
       : path_(input.path), file_(input, stop), block_(kBlock) {}
 
   size_t read(std::span<char> out) override {
@@ -91,13 +91,13 @@ class CompressedStream : public ByteStream {
   int64_t bytes_of_file() const override { return file_.bytes_of_file() - static_cast<int64_t>(end_ - begin_); }
 
  protected:
-  // Takes from `compressed()` and fills `out` from `filled` on, as far as both go; sets inside_.
+  // Decompresses from `compressed()` into `out` at `filled`, as far as both allow; advances begin_, sets inside_.
   virtual void decompress(std::span<char> out, size_t& filled) = 0;
   std::span<char> compressed() { return std::span(block_).subspan(begin_, end_ - begin_); }
 
   std::string path_;
-  size_t begin_ = 0, end_ = 0; // of the block: not yet decompressed
-  bool inside_ = false;        // a stream has begun and not ended
+  size_t begin_ = 0, end_ = 0; // of the block's bytes not yet decompressed
+  bool inside_ = false;        // within a compressed stream
 
  private:
   PlainStream file_;
@@ -107,8 +107,8 @@ class CompressedStream : public ByteStream {
 
 class GzipStream : public CompressedStream {
  public:
-  GzipStream(const InputFile& input, const AskStop& stop) : CompressedStream(input, stop) {
-    if (::inflateInit2(&state_, 15 + 16) != Z_OK) throw std::bad_alloc(); // the largest window; gzip's header
+  GzipStream(const InputFile& input, const StopCheck& stop) : CompressedStream(input, stop) {
+    if (::inflateInit2(&state_, 15 + 16) != Z_OK) throw std::bad_alloc(); // 15: largest window; 16: gzip header
   }
   ~GzipStream() override { ::inflateEnd(&state_); }
   GzipStream(const GzipStream&) = delete;
@@ -138,10 +138,10 @@ class GzipStream : public CompressedStream {
 
 class ZstdStream : public CompressedStream {
  public:
-  ZstdStream(const InputFile& input, const AskStop& stop)
+  ZstdStream(const InputFile& input, const StopCheck& stop)
       : CompressedStream(input, stop), state_(ZSTD_createDCtx(), ZSTD_freeDCtx) {
     if (!state_) throw std::bad_alloc();
-    ZSTD_DCtx_setParameter(state_.get(), ZSTD_d_windowLogMax, 31); // what zstd --long=31 wrote too
+    ZSTD_DCtx_setParameter(state_.get(), ZSTD_d_windowLogMax, 31); // accepts zstd --long=31
   }
 
  protected:
@@ -154,7 +154,7 @@ class ZstdStream : public CompressedStream {
     if (ZSTD_isError(status)) throw_damaged(path_, ZSTD_getErrorName(status));
     begin_ += input.pos;
     filled = output.pos;
-    inside_ = status != 0; // 0: the frame is whole, and all of it has been handed out
+    inside_ = status != 0; // 0: the frame is complete and fully written to `out`
   }
 
  private:
@@ -167,19 +167,19 @@ void ByteStream::skip(int64_t bytes) {
   std::vector<char> block(size_t{1} << 20);
   while (bytes > 0) {
     const size_t got = read(std::span(block).first(static_cast<size_t>(std::min<int64_t>(bytes, 1 << 20))));
-    if (got == 0) return; // shorter than it was: the caller's next read ends at once
+    if (got == 0) return; // the file has shrunk: the caller's next read returns 0
     bytes -= static_cast<int64_t>(got);
   }
 }
 
-void wait_for_bytes(int descriptor, const AskStop& stop) {
+void wait_for_bytes(int descriptor, const StopCheck& stop) {
   pollfd input{descriptor, POLLIN, 0};
-  while (stop && ::poll(&input, 1, kPollMilliseconds) <= 0) // 0, or a signal
+  while (stop && ::poll(&input, 1, kPollMilliseconds) <= 0) // timeout or EINTR
     if (stop()) throw Stopped{};
 }
 
 std::unique_ptr<ByteStream> open_stream(const InputFile& file, const std::string& field, int parquet_readers,
-                                        const AskStop& stop) {
+                                        const StopCheck& stop) {
   if (file.format == TextFormat::parquet) return open_parquet(file, field, parquet_readers, stop);
   if (file.compression == Compression::gzip) return std::make_unique<GzipStream>(file, stop);
   if (file.compression == Compression::zstd) return std::make_unique<ZstdStream>(file, stop);

@@ -1,6 +1,5 @@
-// The bytes of a text file as they were before it was compressed: a file, standard input, gzip, zstd, or what the
-// converter prints of a Parquet file. A stream that ends too early or is damaged is an Error(data) with the file's
-// name.
+// The decompressed bytes of an input: a plain file, standard input, gzip, zstd, or a Parquet column as JSON lines. A
+// truncated or damaged stream throws Error(data) with the file's name.
 #pragma once
 
 #include <cstddef>
@@ -17,21 +16,20 @@ namespace gpt2 {
 class ByteStream {
  public:
   virtual ~ByteStream() = default;
-  // Fills `out`, or less of it at the end: 0 means that all has been read and was whole.
+  // Fills `out`, or a part of it at the end. 0: end of a complete stream.
   virtual size_t read(std::span<char> out) = 0;
-  virtual int64_t bytes_of_file() const = 0; // read so far of what lies on the disk
-  virtual void skip(int64_t bytes);          // by reading, where nothing faster will do
+  virtual int64_t bytes_of_file() const = 0; // compressed bytes read so far
+  virtual void skip(int64_t bytes);          // reads and discards, unless the stream can seek
 };
 
-using AskStop = std::function<bool()>; // may be empty: nobody stops
+using StopCheck = std::function<bool()>; // empty: never stop
 
-// Returns when there is something to read, or the end. Throws Stopped if `stop` says so first: asked ten times a
-// second.
-void wait_for_bytes(int descriptor, const AskStop& stop);
+// Waits until the descriptor is readable or at its end. Polls `stop` ten times a second; throws Stopped.
+void wait_for_bytes(int descriptor, const StopCheck& stop);
 
-// `field`: of a Parquet file, the column that is printed as JSON lines, by `parquet_readers` processes. A pipe that
-// keeps us waiting is left when `stop` says so, by Stopped.
+// `field`: the column of a Parquet file, converted by `parquet_readers` processes. Reading a slow pipe throws Stopped
+// when `stop` returns true.
 std::unique_ptr<ByteStream> open_stream(const InputFile& file, const std::string& field, int parquet_readers,
-                                        const AskStop& stop = {});
+                                        const StopCheck& stop = {});
 
 } // namespace gpt2

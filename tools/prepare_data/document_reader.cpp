@@ -12,9 +12,9 @@
 namespace gpt2 {
 namespace {
 
-constexpr int kLongestWithoutCut = 4; // in pieces: text without a safe place to cut is cut anyway
+constexpr int kLongestWithoutCut = 4; // chunks: longer text without a safe cut is cut anywhere
 
-// Lines of a stream through one buffer.
+// Reads lines through one buffer.
 class LineReader {
  public:
   LineReader(const InputFile& file, const DocumentReader::Options& options)
@@ -46,7 +46,7 @@ class LineReader {
     return line.size() > before;
   }
 
-  void skip_line() { // what is left of it
+  void skip_line() { // the rest of the line
     for (std::string rest; append_line(rest, buffer_.size()) && !rest.ends_with('\n');) rest.clear();
   }
 
@@ -59,7 +59,7 @@ class LineReader {
   }
 
   std::unique_ptr<ByteStream> stream_;
-  AskStop stop_;
+  StopCheck stop_;
   std::vector<char> buffer_;
   size_t begin_ = 0, end_ = 0;
   int64_t offset_ = 0;
@@ -71,10 +71,11 @@ std::string_view without_line_break(std::string_view line) {
   return line;
 }
 
+// Start of the last character; a CR and its LF are one. Bounded: text that is no UTF-8 must be cut too.
 size_t last_character(std::string_view text) {
   size_t at = text.size() - 1;
-  while (at > 0 && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80) at--;
-  return at;
+  while (at > text.size() - 4 && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80) at--;
+  return at > 0 && text[at] == '\n' && text[at - 1] == '\r' ? at - 1 : at;
 }
 
 static_assert(kLongestLine == JsonLimits{}.bytes);
@@ -84,14 +85,14 @@ static_assert(kLongestLine == JsonLimits{}.bytes);
 struct DocumentReader::Impl {
   Options options;
   std::vector<InputFile> inputs;
-  Position at; // while `reader` is open, it and `text` know the offset and the pending bytes
+  Position at; // offset and pending are stale while `reader` is open: see position()
   std::unique_ptr<LineReader> reader;
-  std::string text;    // of the current document, not yet handed out
-  size_t searched = 0; // bytes of it that have no safe cut: each byte is searched once
+  std::string text;    // of the current document, not yet in a chunk
+  size_t searched = 0; // prefix without a safe cut: no byte is searched twice
 
   const InputFile& input() const { return inputs[at.input]; }
 
-  DocumentPiece piece_of(std::string content, bool json) {
+  DocumentChunk chunk_of(std::string content, bool json) {
     at.documents += at.first;
     return {.text = std::move(content),
             .json = json,
@@ -100,12 +101,12 @@ struct DocumentReader::Impl {
             .path = input().path,
             .line = at.line,
             .input = at.input,
-            .number = at.pieces++};
+            .number = at.chunks++};
   }
 
-  // Hands out the first `length` bytes of the pending text.
-  void emit(DocumentPiece& piece, size_t length) {
-    piece = piece_of(text.substr(0, length), false);
+  // Moves the first `length` bytes of the pending text into `chunk`.
+  void emit(DocumentChunk& chunk, size_t length) {
+    chunk = chunk_of(text.substr(0, length), false);
     text.erase(0, length);
     searched = 0;
     at.first = false;
@@ -126,43 +127,43 @@ struct DocumentReader::Impl {
     at.first = at.at_line_start = true;
   }
 
-  // True if a piece came out of the next line.
-  bool advance_json(DocumentPiece& piece, bool& ended) {
+  // Reads the next line. True: it produced a chunk.
+  bool advance_json(DocumentChunk& chunk, bool& ended) {
     std::string json;
     ended = !reader->append_line(json, options.line_bytes);
     if (ended) return false;
     at.line++;
     if (json.size() == options.line_bytes && !json.ends_with('\n')) {
       reader->skip_line();
-      piece = piece_of("", true);
-      piece.too_long = true;
+      chunk = chunk_of("", true);
+      chunk.too_long = true;
       return true;
     }
-    check_producer_is_well(json);
+    check_converter_line(json);
     if (without_line_break(json).empty()) return false;
-    piece = piece_of(std::move(json), true);
+    chunk = chunk_of(std::move(json), true);
     return true;
   }
 
-  // One more line into `text`; true if a piece came out of it. `ended`: the file has no more.
-  bool advance_text(DocumentPiece& piece, bool& ended) {
+  // Appends one line to `text`. True: it produced a chunk. `ended`: end of the file.
+  bool advance_text(DocumentChunk& chunk, bool& ended) {
     const size_t before = text.size();
-    ended = !reader->append_line(text, options.piece_bytes);
+    ended = !reader->append_line(text, options.chunk_bytes);
     const std::string_view added = std::string_view(text).substr(before);
     const bool separator = !ended && at.at_line_start && without_line_break(added) == options.separator;
     if (!ended) at.at_line_start = added.ends_with('\n');
     if (separator) text.resize(without_line_break({text.data(), before}).size());
     if (ended || separator) {
       const bool some = !text.empty();
-      if (some) emit(piece, text.size());
+      if (some) emit(chunk, text.size());
       at.first = true;
       return some;
     }
-    if (text.size() < options.piece_bytes) return false;
+    if (text.size() < options.chunk_bytes) return false;
     size_t cut = last_safe_cut(text, std::max<size_t>(1, searched));
     searched = text.size();
-    if (cut == 0 && text.size() >= kLongestWithoutCut * options.piece_bytes) cut = last_character(text);
-    if (cut > 0) emit(piece, cut);
+    if (cut == 0 && text.size() >= kLongestWithoutCut * options.chunk_bytes) cut = last_character(text);
+    if (cut > 0) emit(chunk, cut);
     return cut > 0;
   }
 };
@@ -174,13 +175,13 @@ DocumentReader::DocumentReader(Options options) : impl_(std::make_unique<Impl>()
 
 DocumentReader::~DocumentReader() = default;
 
-bool DocumentReader::next(DocumentPiece& piece) {
+bool DocumentReader::next(DocumentChunk& chunk) {
   Impl& self = *impl_;
   while (self.at.input < self.inputs.size()) {
     if (!self.reader) self.open();
     bool ended = false;
     const bool some =
-        self.input().format == TextFormat::text ? self.advance_text(piece, ended) : self.advance_json(piece, ended);
+        self.input().format == TextFormat::text ? self.advance_text(chunk, ended) : self.advance_json(chunk, ended);
     if (ended) self.next_input();
     if (some) return true;
   }
@@ -207,7 +208,7 @@ int64_t DocumentReader::bytes_read() const {
 
 size_t last_safe_cut(std::string_view text, size_t first) {
   for (size_t i = text.size(); i-- > first;) {
-    if (text[i] != ' ' && text[i] != '\n') continue;
+    if (text[i] != ' ' && text[i] != '\n' && text[i] != '\r') continue;
     const uint8_t before = static_cast<uint8_t>(text[i - 1]);
     // No white space beyond ASCII ends in a byte of 0xB0 or more (U+0085, U+00A0, U+1680, U+2000 ... U+3000).
     if ((before > ' ' && before < 0x80) || before >= 0xB0) return i;
@@ -215,22 +216,19 @@ size_t last_safe_cut(std::string_view text, size_t first) {
   return 0;
 }
 
-std::string json_document(const DocumentPiece& piece, const std::string& field) {
-  const std::string where = piece.where();
-  const char* const hint = "repair the line, or pass over such with --skip_bad_lines";
-  if (piece.too_long)
-    throw Error(
-        ExitCode::data,
-        where + " is longer than any line of text data: more than " + format_bytes(static_cast<double>(kLongestLine)),
-        hint);
+std::string json_document(const DocumentChunk& chunk, const std::string& field) {
+  const std::string where = chunk.where();
+  const char* const hint = "repair the line, or give --skip_bad_lines";
+  if (chunk.too_long)
+    throw Error(ExitCode::data, where + " is longer than " + format_bytes(static_cast<double>(kLongestLine)), hint);
   std::string why;
-  const auto object = parse_json(piece.text, {}, &why);
+  const auto object = parse_json(chunk.text, {}, &why);
   if (!object.is_object())
     throw Error(ExitCode::data, where + " is not a JSON object" + (why.empty() ? "" : ": " + why), hint);
   const auto found = object.find(field);
   if (found == object.end() || !found->is_string()) {
     throw Error(ExitCode::data, where + " has no string in a field \"" + field + "\"",
-                "name the field that holds the text by --field");
+                "name the field that holds the text: --field NAME");
   }
   return found->get<std::string>();
 }

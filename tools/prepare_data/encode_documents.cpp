@@ -12,11 +12,11 @@
 namespace gpt2 {
 namespace {
 
-constexpr auto kAskInterval = std::chrono::milliseconds(100);
-constexpr size_t kBatchBytes = size_t{4} << 20; // read, then encoded as one task: tens of milliseconds
+constexpr auto kPollInterval = std::chrono::milliseconds(100);
+constexpr size_t kBatchBytes = size_t{4} << 20; // one task: tens of milliseconds
 
 struct Batch {
-  std::vector<DocumentPiece> pieces;
+  std::vector<DocumentChunk> chunks;
   DocumentReader::Position after;
   int64_t file_bytes = 0;
 };
@@ -24,9 +24,9 @@ struct Batch {
 Batch read_batch(DocumentReader& reader) {
   Batch batch;
   size_t bytes = 0;
-  for (DocumentPiece piece; bytes < kBatchBytes && reader.next(piece);) {
-    bytes += piece.text.size();
-    batch.pieces.push_back(std::move(piece));
+  for (DocumentChunk chunk; bytes < kBatchBytes && reader.next(chunk);) {
+    bytes += chunk.text.size();
+    batch.chunks.push_back(std::move(chunk));
   }
   batch.after = reader.position();
   batch.file_bytes = reader.bytes_read();
@@ -38,26 +38,27 @@ EncodedBatch encode_batch(const Tokenizer& tokenizer, const EncodeOptions& optio
   EncodedBatch encoded;
   encoded.after = batch.after;
   encoded.file_bytes = batch.file_bytes;
-  for (DocumentPiece& piece : batch.pieces) {
-    if (piece.json) {
+  for (DocumentChunk& chunk : batch.chunks) {
+    if (chunk.json) {
       try {
-        piece.text = json_document(piece, options.field);
+        chunk.text = json_document(chunk, options.field);
       } catch (const Error&) {
         if (!options.skip_bad_lines) throw;
         encoded.bad_lines++;
         continue;
       }
     }
-    if (piece.text.empty()) continue;
+    if (chunk.text.empty()) continue;
+    const TextFaults faults = chunk.json ? TextFaults{} : clean_text(chunk.text, chunk.first);
     const size_t begin = encoded.tokens.size();
-    if (piece.first) encoded.tokens.push_back(Tokenizer::kEndOfText);
+    if (chunk.first) encoded.tokens.push_back(Tokenizer::kEndOfText);
     try {
-      tokenizer.encode(piece.text, encoded.tokens, &stop);
+      tokenizer.encode(chunk.text, encoded.tokens, &stop);
     } catch (const std::bad_alloc&) {
-      throw Error(ExitCode::device, "out of memory while " + piece.where() + " is encoded", "give fewer --threads");
+      throw Error(ExitCode::device, "out of memory while encoding " + chunk.where(), "give fewer --threads");
     }
-    encoded.pieces.push_back({piece.number, piece.document, piece.first, piece.input,
-                              static_cast<int64_t>(piece.text.size()), begin, encoded.tokens.size()});
+    encoded.chunks.push_back({chunk.number, chunk.document, chunk.first, chunk.input,
+                              static_cast<int64_t>(chunk.text.size()), begin, encoded.tokens.size(), faults});
   }
   return encoded;
 }
@@ -66,29 +67,29 @@ EncodedBatch encode_batch(const Tokenizer& tokenizer, const EncodeOptions& optio
 
 bool encode_documents(const Tokenizer& tokenizer, DocumentReader& reader, const EncodeOptions& options,
                       const std::function<bool(const EncodedBatch&)>& take) {
-  struct StopAll { // whatever ends this call: a future that is dropped waits for its thread
+  struct StopAll { // on every exit: a future's destructor waits for its thread
     std::atomic<bool>& stop;
     ~StopAll() { stop = true; }
   };
   std::atomic<bool> stop = false;
-  std::deque<std::future<EncodedBatch>> in_flight; // as many as threads
+  std::deque<std::future<EncodedBatch>> in_flight; // at most options.threads
   const StopAll stop_all{stop};
   const auto take_oldest = [&] {
-    while (in_flight.front().wait_for(kAskInterval) != std::future_status::ready)
+    while (in_flight.front().wait_for(kPollInterval) != std::future_status::ready)
       if (options.stop && options.stop()) return false;
     const EncodedBatch encoded = in_flight.front().get();
     in_flight.pop_front();
     return take(encoded);
   };
   try {
-    for (Batch batch = read_batch(reader); !batch.pieces.empty(); batch = read_batch(reader)) {
+    for (Batch batch = read_batch(reader); !batch.chunks.empty(); batch = read_batch(reader)) {
       if (in_flight.size() == static_cast<size_t>(options.threads) && !take_oldest()) return false;
       in_flight.push_back(std::async(std::launch::async, encode_batch, std::cref(tokenizer), std::cref(options),
                                      std::move(batch), std::cref(stop)));
     }
     while (!in_flight.empty())
       if (!take_oldest()) return false;
-  } catch (const Stopped&) { // the reader
+  } catch (const Stopped&) { // thrown by the reader
     return false;
   }
   return true;

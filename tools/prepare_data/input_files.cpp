@@ -31,7 +31,7 @@ std::optional<InputFile> by_name(const std::string& path, const std::string& inp
   if (!format) return std::nullopt;
   file.format = *format;
   if (file.format == TextFormat::parquet && (file.is_stdin() || file.compression != Compression::none))
-    return std::nullopt; // compressed inside, and read from its end
+    return std::nullopt; // Parquet compresses its own pages and is read from its end
   return file;
 }
 
@@ -74,7 +74,7 @@ std::vector<std::string> expand(const std::string& word) {
 } // namespace
 
 int64_t InputFile::expected_text_bytes() const {
-  if (compression != Compression::none) return 4 * bytes;   // English text; gzip reaches 2.5, zstd 3
+  if (compression != Compression::none) return 4 * bytes;   // English text: gzip 2.5, zstd 3
   return format == TextFormat::parquet ? 2 * bytes : bytes; // FineWeb-Edu: 1.6
 }
 
@@ -83,9 +83,8 @@ bool is_text_file(const std::string& path) { return by_name(path, "").has_value(
 InputFile input_file(const std::string& path, const std::string& input_format) {
   if (const auto file = by_name(path, input_format)) return *file;
   throw Error(ExitCode::usage, "cannot tell the format of " + path + " by its name",
-              path == "-" ? "say --input_format txt or jsonl"
-                          : "unpack it to .txt, .jsonl or .parquet (.txt and .jsonl also .gz or .zst), or say "
-                            "--input_format");
+              path == "-" ? "give --input_format txt or jsonl"
+                          : "use .txt, .jsonl (also with .gz or .zst) or .parquet, or give --input_format");
 }
 
 std::vector<InputFile> find_inputs(const std::vector<std::string>& words, const std::string& input_format) {

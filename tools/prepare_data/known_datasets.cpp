@@ -28,7 +28,7 @@ std::string in_folder(const KnownDataset& dataset, const std::string& from) {
   std::error_code ignored;
   if (fs::exists(path, ignored)) return path;
   throw Error(ExitCode::data, "--from " + from + " holds no " + dataset.path,
-              "give the folder that has it, or the address of a mirror (https://...)");
+              "give the folder that contains it, or the address of a mirror (https://...)");
 }
 
 std::vector<std::string> download_command(const KnownDataset& dataset, const std::string& from,
@@ -45,13 +45,13 @@ std::vector<std::string> download_command(const KnownDataset& dataset, const std
   return command;
 }
 
-void tell_progress(const std::string& line, const DownloadHooks& hooks) {
+void report_progress(const std::string& line, const DownloadHooks& hooks) {
   const auto json = parse_json(line);
   if (hooks.progress && json.is_object())
     hooks.progress(json.value("done", int64_t{0}), json.value("total", int64_t{0}));
 }
 
-// "error: what": the prefix is added again by whoever prints it.
+// run_program() prints the prefix "error: " itself.
 std::string without_prefix(const std::string& words) {
   constexpr std::string_view kPrefix = "error: ";
   return words.starts_with(kPrefix) ? words.substr(kPrefix.size()) : words;
@@ -83,15 +83,15 @@ std::string fetch_dataset(const KnownDataset& dataset, const std::string& from, 
       line += static_cast<char>(c);
       continue;
     }
-    tell_progress(line, hooks);
+    report_progress(line, hooks);
     line.clear();
-    if (hooks.stop && hooks.stop()) return ""; // its next line meets a closed pipe
+    if (hooks.stop && hooks.stop()) return ""; // the script's next line hits a closed pipe
   }
   const ChildProcess::Ending ending = download.wait();
   if (ending.status == static_cast<int>(ExitCode::stopped_early) || (hooks.stop && hooks.stop())) return "";
   if (ending.status != 0) {
     throw Error(ending.status == static_cast<int>(ExitCode::disk) ? ExitCode::disk : ExitCode::data,
-                ending.error_line.empty() ? "the download ended with " + std::to_string(ending.status)
+                ending.error_line.empty() ? "tools/download_dataset.py exited with " + std::to_string(ending.status)
                                           : without_prefix(ending.error_line));
   }
   return (fs::path(folder) / dataset.path).string();

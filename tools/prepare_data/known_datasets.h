@@ -1,4 +1,4 @@
-// Data sets that bin/prepare_data knows by name: where they are, and how they are best prepared.
+// Data sets that bin/prepare_data downloads by name: addresses and defaults.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace gpt2 {
 
 struct KnownDataset {
   const char* name;
-  const char* repository; // of the hub, OWNER/NAME; null: `address` is the one file
+  const char* repository; // OWNER/NAME on the Hugging Face Hub; null: `address` is a single file
   const char* path;       // of the files in the repository, or the file's name
   const char* address;
   double val_fraction;
@@ -18,16 +18,16 @@ struct KnownDataset {
 };
 
 std::span<const KnownDataset> known_datasets();
-const KnownDataset* find_known_dataset(const std::string& name); // null: none of that name
+const KnownDataset* find_known_dataset(const std::string& name); // null: unknown
 std::string known_dataset_names();                               // "a, b and c"
 
 struct DownloadHooks {
-  std::function<void(int64_t done, int64_t total)> progress = {}; // bytes; total 0: nobody knows
+  std::function<void(int64_t done, int64_t total)> progress = {}; // bytes; total 0: unknown
   std::function<bool()> stop = {};
 };
 
-// Where its text lies, for --input: below `from`, if that is a folder; else below `folder`, where it is downloaded to
-// from the hub or the mirror `from`, or is already. Empty: it was stopped. Throws Error(data), Error(disk).
+// The path for --input: below `from` if that is a folder; else below `folder`, after downloading missing files from the
+// hub or the mirror `from`. Empty: stopped. Throws Error(data), Error(disk).
 std::string fetch_dataset(const KnownDataset& dataset, const std::string& from, const std::string& folder,
                           const DownloadHooks& hooks);
 

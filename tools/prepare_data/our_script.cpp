@@ -7,8 +7,8 @@ namespace gpt2 {
 
 std::string find_script(const std::string& name, const std::string& what_it_does) {
   if (const std::string found = find_in_tree(name); !found.empty()) return found;
-  throw Error(ExitCode::data, name + ", which " + what_it_does + ", is not here",
-              "run bin/prepare_data of the tree it was built in, or copy " + name + " to a folder beside it");
+  throw Error(ExitCode::data, name + ", which " + what_it_does + ", was not found",
+              "run bin/prepare_data in its source tree, or copy " + name + " next to its folder");
 }
 
 } // namespace gpt2

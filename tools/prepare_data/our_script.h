@@ -1,12 +1,11 @@
-// The Python programs of tools/ that others of our programs run.
+// Finds the Python scripts of tools/ that bin/prepare_data runs.
 #pragma once
 
 #include <string>
 
 namespace gpt2 {
 
-// The path of a script, "tools/NAME.py": beside this program or in the tree that it was built in (find_in_tree).
-// Throws Error(data) that says what it does.
+// The path of "tools/NAME.py": next to this program or in its source tree (find_in_tree). Throws Error(data).
 std::string find_script(const std::string& name, const std::string& what_it_does);
 
 } // namespace gpt2

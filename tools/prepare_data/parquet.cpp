@@ -25,12 +25,12 @@ std::vector<std::string> converter_command(const std::string& path, const std::s
           "--",       path};
 }
 
-// One process, and what it has printed and nobody has taken.
+// One process and its output not yet read.
 struct Converter {
   explicit Converter(const std::vector<std::string>& command) : process(command, ChildProcess::Signals::shielded) {}
 
   // False at the end of its output.
-  bool refill(const std::string& path, const AskStop& stop) {
+  bool refill(const std::string& path, const StopCheck& stop) {
     char* const into = block.data();
     const int descriptor = ::fileno(process.output());
     wait_for_bytes(descriptor, stop);
@@ -42,13 +42,13 @@ struct Converter {
   }
 
   ChildProcess process;
-  std::vector<char> block = std::vector<char>(size_t{64} << 10); // what a pipe holds
+  std::vector<char> block = std::vector<char>(size_t{64} << 10); // the capacity of a pipe
   size_t begin = 0, end = 0;
 };
 
 class ParquetStream : public ByteStream {
  public:
-  ParquetStream(const InputFile& input, const std::string& column, int converters, AskStop stop)
+  ParquetStream(const InputFile& input, const std::string& column, int converters, StopCheck stop)
       : input_(input), stop_(std::move(stop)) {
     for (int part = 0; part < converters; ++part)
       converters_.push_back(std::make_unique<Converter>(converter_command(input.path, column, part, converters)));
@@ -57,15 +57,15 @@ class ParquetStream : public ByteStream {
   size_t read(std::span<char> out) override {
     size_t filled = 0;
     while (filled < out.size() && !ended_) filled += read_some(out.subspan(filled));
-    if (filled == 0) check_endings(); // what a converter said last is read before we look how it ended
+    if (filled == 0) check_endings(); // after its last line, which may give the reason of a failure
     read_ += static_cast<int64_t>(filled);
     return filled;
   }
-  // The converters do not say: FineWeb-Edu's files hold 1.6 times their size as text.
+  // Estimate: FineWeb-Edu's files hold 1.6 times their size as text.
   int64_t bytes_of_file() const override { return ended_ ? input_.bytes : std::min(input_.bytes, read_ * 5 / 8); }
 
  private:
-  // Of the row group whose turn it is. The first group that does not come is the one behind the last.
+  // Converter i prints row groups i, i + n, ... A missing group is the end of the file.
   size_t read_some(std::span<char> out) {
     Converter& converter = *converters_[group_ % converters_.size()];
     if (converter.begin == converter.end && !converter.refill(input_.path, stop_)) {
@@ -85,7 +85,7 @@ class ParquetStream : public ByteStream {
   void check_endings() {
     if (std::exchange(checked_, true)) return;
     Converter& ended = *converters_[group_ % converters_.size()];
-    check_ending(ended.process.wait()); // first: one that died leaves others with more to tell
+    check_ending(ended.process.wait()); // first: if it died, the others still have output
     for (const auto& other : converters_) {
       if (other.get() == &ended) continue;
       if (other->begin != other->end || other->refill(input_.path, stop_))
@@ -95,29 +95,29 @@ class ParquetStream : public ByteStream {
   }
   void check_ending(const ChildProcess::Ending& ending) const {
     if (ending.status == 0) return;
-    throw Error(ExitCode::data, input_.path + ": its converter ended with " + std::to_string(ending.status) +
+    throw Error(ExitCode::data, input_.path + ": its converter exited with " + std::to_string(ending.status) +
                                     (ending.error_line.empty() ? "" : ": " + ending.error_line));
   }
 
   InputFile input_;
-  AskStop stop_;
+  StopCheck stop_;
   std::vector<std::unique_ptr<Converter>> converters_;
   size_t group_ = 0;
   int64_t read_ = 0;
-  bool ended_ = false, checked_ = false; // no more comes, and that was all there is
+  bool ended_ = false, checked_ = false; // end of the output; exit codes checked
 };
 
 } // namespace
 
 std::unique_ptr<ByteStream> open_parquet(const InputFile& file, const std::string& column, int converters,
-                                         const AskStop& stop) {
+                                         const StopCheck& stop) {
   return std::make_unique<ParquetStream>(file, column, converters, stop);
 }
 
-void check_producer_is_well(std::string_view line) {
+void check_converter_line(std::string_view line) {
   if (!line.starts_with("{\"" + kFailureKey + "\"")) return;
   const auto object = parse_json(line);
-  const auto why = object.find(kFailureKey); // of a value that is no object: its end
+  const auto why = object.find(kFailureKey); // end() if the value is no object
   const bool said = object.is_object() && why != object.end() && why->is_string();
   throw Error(ExitCode::data, said ? why->get<std::string>() : std::string(line.substr(0, 200)));
 }

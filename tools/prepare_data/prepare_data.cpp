@@ -25,32 +25,42 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kBucketsOfStdin = 64;         // whose length nobody knows
-constexpr size_t kTokensBetweenAsks = 1 << 18;  // whether to stop: milliseconds
-constexpr uint64_t kOrderStream = 0x6f72646572; // of the random numbers: "order"
+constexpr int64_t kBucketsOfStdin = 64;         // its length is unknown
+constexpr size_t kTokensPerPoll = 1 << 18;      // of hooks.stop: milliseconds
+constexpr uint64_t kOrderStream = 0x6f72646572; // random stream: "order"
 
-// Spreads floor(n * fraction) of the first n documents evenly, for every n.
+// A validation set below one sequence of GPT-2 and its last target would stop a trainer of the default --seq_len.
+constexpr int64_t kLeastTail = 1025;
+constexpr int64_t kTailsInLeastSet = 10;
+
+// Tokens to cut off the end of a set without a validation document; 0: the set is too small.
+int64_t tail_tokens(int64_t tokens, double fraction) {
+  const auto tail = static_cast<int64_t>(static_cast<double>(tokens) * fraction);
+  if (tail >= kLeastTail) return tail;
+  return tokens >= kTailsInLeastSet * kLeastTail ? kLeastTail : 0;
+}
+
+// Selects floor(n * fraction) of the first n documents, evenly spaced, for every n.
 bool is_validation(int64_t document, double fraction) {
   return std::floor(static_cast<double>(document + 1) * fraction) >
          std::floor(static_cast<double>(document) * fraction);
 }
 
-// Of a document that was cut: there is more of it before this piece, or behind.
+// The chunk is not a whole document.
 bool is_part(const EncodedBatch& batch, size_t i) {
-  const bool ends = i + 1 < batch.pieces.size() ? batch.pieces[i + 1].first : batch.after.first;
-  return !batch.pieces[i].first || !ends;
+  const bool ends = i + 1 < batch.chunks.size() ? batch.chunks[i + 1].first : batch.after.first;
+  return !batch.chunks[i].first || !ends;
 }
 
 void refuse_file_name(const std::string& output) {
   const std::string extension = fs::path(output).extension().string();
   if (extension == ".bin" || extension == ".h5") {
-    throw Error(ExitCode::usage, "--output " + output + " names a file, but a folder is wanted",
-                "say --output " + fs::path(output).replace_extension().string() + " --format " + extension.substr(1));
+    throw Error(ExitCode::usage, "--output " + output + " names a file, not a folder",
+                "give --output " + fs::path(output).replace_extension().string() + " --format " + extension.substr(1));
   }
 }
 
-// Of both kinds and formats, even if only one is written: training shards beside another text's validation shards would
-// look like a pair.
+// Of both kinds and formats: new training shards next to another text's validation shards would look like a pair.
 std::vector<std::string> shards_in(const std::string& folder) {
   std::vector<std::string> found;
   for (const char* const prefix : {"train", "val"}) {
@@ -82,7 +92,7 @@ std::string source_names(const std::vector<InputFile>& inputs) {
   return inputs.size() == 1 ? name : name + " and " + std::to_string(inputs.size() - 1) + " more";
 }
 
-// What dataset.json says of how it was made.
+// The "options" of dataset.json.
 Json options_json(const PrepareOptions& o) {
   return {{"input_format", o.documents.input_format},
           {"field", o.documents.field},
@@ -96,7 +106,7 @@ Json options_json(const PrepareOptions& o) {
           {"deduplicate", o.deduplicate}};
 }
 
-// All that the result depends on.
+// Everything that determines the result.
 std::string order_of(const PrepareOptions& options, const std::string& tokenizer_hash,
                      const std::vector<InputFile>& inputs) {
   Json order = options_json(options);
@@ -119,7 +129,8 @@ size_t bucket_count(const std::vector<InputFile>& inputs, int64_t memory) {
     text += input.expected_text_bytes();
     if (input.is_stdin()) least = kBucketsOfStdin;
   }
-  return static_cast<size_t>(std::clamp(text / 2 / memory + 1, least, kMostBuckets)); // two bytes for four of text
+  return static_cast<size_t>(
+      std::clamp(text / 2 / memory + 1, least, kMostBuckets)); // two bytes of tokens per four of text
 }
 
 class Preparation {
@@ -133,30 +144,32 @@ class Preparation {
 
   PrepareReport run() {
     begin();
+    for (size_t i = 0; i < journal_.faults.size(); ++i) refuse_faults(i);
     try {
-      if (journal_.stage == PrepareStage::encode && !encode()) return {.finished = false, .went_on = went_on_};
-      if (journal_.stage == PrepareStage::deal && !deal()) return {.finished = false, .went_on = went_on_};
-      return {.went_on = went_on_, .manifest = publish()};
+      if (journal_.stage == PrepareStage::encode && !encode()) return {.finished = false, .resumed = resumed_};
+      if (journal_.stage == PrepareStage::shard && !shard()) return {.finished = false, .resumed = resumed_};
+      const bool val_is_tail = journal_.train_limit >= 0;
+      return {.resumed = resumed_, .val_is_tail = val_is_tail, .faults = journal_.faults, .manifest = publish()};
     } catch (...) {
       std::error_code ignored;
-      if (!is_being_prepared(options_.output)) fs::remove_all(folder_, ignored); // nothing to go on from
+      if (!is_being_prepared(options_.output)) fs::remove_all(folder_, ignored); // no journal to resume from
       throw;
     }
   }
 
  private:
-  // The journal of an earlier run with the same order, or a new one.
+  // Loads the journal of an earlier run with the same order, or starts a new one.
   void begin() {
     refuse_file_name(options_.output);
     if (options_.deduplicate && !options_.shuffle)
-      throw Error(ExitCode::usage, "--deduplicate sorts documents by their content, --no-shuffle keeps their order",
+      throw Error(ExitCode::usage, "--deduplicate reorders documents, --no-shuffle keeps their order",
                   "give one of the two");
     const auto& inputs = reader_.inputs();
     const std::string order = order_of(options_, tokenizer_.hash(), inputs);
     if (!options_.overwrite) {
       find_earlier(order);
       if (!journal_.overwrite && journal_.stage != PrepareStage::publish) refuse_existing();
-      if (went_on_) return;
+      if (resumed_) return;
     }
     refuse_foreign_folder();
     remove_folder(folder_);
@@ -166,6 +179,7 @@ class Preparation {
     journal_.slice_bytes = options_.memory;
     journal_.bucket_bytes.resize(options_.shuffle ? bucket_count(inputs, options_.memory) : 1);
     for (const InputFile& input : inputs) journal_.sources.push_back({.path = input.path, .bytes = input.bytes});
+    journal_.faults.resize(inputs.size());
   }
 
   void find_earlier(const std::string& order) {
@@ -173,22 +187,31 @@ class Preparation {
     if (!earlier) return;
     if (const std::string other = difference(earlier->order, order); !other.empty())
       throw Error(ExitCode::usage,
-                  options_.output + " holds a data set that is not finished, of another order: " + other,
-                  "give the same options and inputs to go on, or --overwrite to start anew");
+                  options_.output + " holds an unfinished data set of other options or inputs: " + other,
+                  "give the same options and inputs to resume, or --overwrite to start over");
     validate(*earlier, options_, reader_.inputs());
-    went_on_ = std::ranges::none_of(reader_.inputs(), &InputFile::is_stdin); // which is not read twice
-    if (went_on_) journal_ = std::move(*earlier);
+    resumed_ = std::ranges::none_of(reader_.inputs(), &InputFile::is_stdin); // stdin cannot be read twice
+    if (resumed_) journal_ = std::move(*earlier);
+  }
+
+  // --strict. Not part of the order: an accepted text gives the same bytes with it and without.
+  void refuse_faults(size_t input) const {
+    const TextFaults& faults = journal_.faults[input];
+    if (!options_.strict || faults.none()) return;
+    const std::string path = reader_.inputs()[input].path;
+    throw Error(ExitCode::data, path + " is no clean text: " + describe(faults),
+                remedy(faults, path) + ", or leave --strict out");
   }
 
   void refuse_existing() const {
     const auto existing = shards_in(options_.output);
     if (!existing.empty())
       throw Error(ExitCode::usage, existing.front() + " exists already",
-                  "choose another --output, or replace the old shards with --overwrite");
+                  "choose another --output, or give --overwrite to replace the old shards");
     refuse_foreign_file(manifest_of_dataset(options_.output), kDatasetOutput, false);
   }
 
-  // What was begun and not journaled is started anew; what somebody else keeps under that name is not removed.
+  // Files of a run without a journal are replaced; other files in .prepare are never removed.
   void refuse_foreign_folder() const {
     static const std::regex ours(
         R"((bucket_\d+|(train|val)_\d{6,}\.(bin|h5|tokens)|journal|dataset\.json)(\.tmp-\d+)?)");
@@ -196,7 +219,7 @@ class Preparation {
     for (const auto& entry : fs::directory_iterator(folder_, absent)) {
       if (!std::regex_match(entry.path().filename().string(), ours) || entry.is_directory(absent))
         throw Error(ExitCode::usage, entry.path().string() + " is not a file of bin/prepare_data",
-                    "move it out of there, or choose another --output");
+                    "move it elsewhere, or choose another --output");
     }
   }
 
@@ -218,9 +241,10 @@ class Preparation {
                        state);
   }
 
-  uint64_t key_of(const EncodedPiece& piece, std::span<const uint16_t> tokens, bool part) const {
-    if (options_.deduplicate && !part) return xxh64(std::as_bytes(tokens), options_.seed); // equal ones get equal keys
-    return Rng(options_.seed, kOrderStream).bits(static_cast<uint64_t>(piece.number));
+  uint64_t key_of(const EncodedChunk& chunk, std::span<const uint16_t> tokens, bool part) const {
+    if (options_.deduplicate && !part)
+      return xxh64(std::as_bytes(tokens), options_.seed); // equal documents, equal keys
+    return Rng(options_.seed, kOrderStream).bits(static_cast<uint64_t>(chunk.number));
   }
 
   bool stop_requested() const { return hooks_.stop && hooks_.stop(); }
@@ -239,20 +263,23 @@ class Preparation {
       journal_.bucket_bytes = buckets.bytes();
       write_journal(options_.output, journal_);
     };
-    PrepareProgress progress{.went_on = went_on_};
+    PrepareProgress progress{.resumed = resumed_};
     for (const InputFile& input : reader_.inputs()) progress.total += input.bytes;
     reader_.go_to(journal_.position);
     const EncodeOptions how{options_.documents.field, options_.skip_bad_lines, options_.threads, hooks_.stop};
     const auto take = [&](const EncodedBatch& batch) {
-      for (size_t i = 0; i < batch.pieces.size(); ++i) {
-        const EncodedPiece& piece = batch.pieces[i];
-        const auto tokens = batch.tokens_of(piece);
-        const bool part = is_part(batch, i), validation = is_validation(piece.document, options_.val_fraction);
-        buckets.append(key_of(piece, tokens, part), validation, tokens, part);
-        journal_.sources[piece.input].documents += piece.first;
-        journal_.sources[piece.input].text_bytes += piece.text_bytes;
-        progress.text_bytes += piece.text_bytes;
-        progress.documents += piece.first;
+      for (size_t i = 0; i < batch.chunks.size(); ++i) {
+        const EncodedChunk& chunk = batch.chunks[i];
+        const auto tokens = batch.tokens_of(chunk);
+        const bool part = is_part(batch, i), validation = is_validation(chunk.document, options_.val_fraction);
+        buckets.append(key_of(chunk, tokens, part), validation, tokens, part);
+        journal_.sources[chunk.input].documents += chunk.first;
+        journal_.sources[chunk.input].text_bytes += chunk.text_bytes;
+        progress.text_bytes += chunk.text_bytes;
+        progress.documents += chunk.first;
+        journal_.val_documents += chunk.first && validation;
+        journal_.faults[chunk.input].add(chunk.faults);
+        refuse_faults(chunk.input);
       }
       journal_.bad_lines += batch.bad_lines;
       journal_.position = batch.after;
@@ -265,14 +292,38 @@ class Preparation {
     if (stop_requested() || !encode_documents(tokenizer_, reader_, how, take)) return save(), false;
     if (std::ranges::all_of(journal_.sources, [](const SourceEntry& source) { return source.documents == 0; }))
       throw Error(ExitCode::data, "no text in " + source_names(reader_.inputs()), "check the inputs and --separator");
-    journal_.stage = PrepareStage::deal;
+    journal_.stage = PrepareStage::shard;
     save();
     return true;
   }
 
   // ---- second pass; false: stopped ----
 
-  bool deal() {
+  // Few documents: none may be a validation document. Then the set's last tokens are the validation set. Counting them
+  // reads the buckets once more, which --deduplicate needs to know the tokens that stay. False: stopped.
+  bool find_train_limit(const BucketFiles& buckets, const std::vector<BucketFiles::Slice>& slices) {
+    if (options_.val_fraction == 0 || journal_.val_documents > 0 || journal_.slices > 0 || journal_.records > 0)
+      return true;
+    int64_t tokens = 0;
+    for (const BucketFiles::Slice& slice : slices) {
+      const auto loaded = buckets.load(slice, hooks_.stop);
+      if (!loaded || stop_requested()) return false;
+      for (const BucketFiles::Record& record : loaded->records) tokens += static_cast<int64_t>(record.tokens.size());
+    }
+    if (const int64_t tail = tail_tokens(tokens, options_.val_fraction); tail > 0) journal_.train_limit = tokens - tail;
+    return true;
+  }
+
+  void append(const BucketFiles::Record& record, ShardSeries& train, ShardSeries& val) const {
+    const size_t size = record.tokens.size();
+    size_t for_train = record.validation ? 0 : size;
+    if (journal_.train_limit >= 0)
+      for_train = std::min(size, static_cast<size_t>(journal_.train_limit - train.state().tokens()));
+    train.append(record.tokens.first(for_train));
+    val.append(record.tokens.subspan(for_train));
+  }
+
+  bool shard() {
     BucketFiles buckets = open_buckets();
     ShardSeries train = open_series("train", journal_.train), val = open_series("val", journal_.val);
     const auto save = [&] {
@@ -285,23 +336,24 @@ class Preparation {
       val.forget();
     };
     const auto slices = buckets.slices();
-    PrepareProgress progress{.went_on = went_on_, .dealing = true};
+    if (!find_train_limit(buckets, slices)) return save(), false;
+    PrepareProgress progress{.resumed = resumed_, .sharding = true};
     for (const int64_t bytes : journal_.bucket_bytes) progress.total += bytes;
-    size_t since_asked = 0; // tokens, and some for each record
+    size_t since_poll = 0; // tokens, plus 1000 per record
     for (auto i = static_cast<size_t>(journal_.slices); i < slices.size(); ++i) {
       const auto slice = buckets.load(slices[i], hooks_.stop);
       if (!slice) return save(), false;
       const BucketFiles::Records& loaded = *slice;
       if (journal_.records > static_cast<int64_t>(loaded.records.size()))
-        throw Error(ExitCode::data, folder_ + "/journal is damaged: records", "start anew with --overwrite");
+        throw Error(ExitCode::data, folder_ + "/journal is damaged: records", "start over with --overwrite");
       for (auto r = static_cast<size_t>(journal_.records); r < loaded.records.size(); ++r) {
         const BucketFiles::Record& record = loaded.records[r];
-        (record.validation ? val : train).append(record.tokens);
+        append(record, train, val);
         journal_.documents += record.tokens.front() == Tokenizer::kEndOfText;
         journal_.records++;
-        since_asked += 1000 + record.tokens.size();
-        if (since_asked < kTokensBetweenAsks) continue;
-        since_asked = 0;
+        since_poll += 1000 + record.tokens.size();
+        if (since_poll < kTokensPerPoll) continue;
+        since_poll = 0;
         const bool stopped = stop_requested();
         if (stopped || journal_is_due()) save();
         if (stopped) return false;
@@ -325,12 +377,12 @@ class Preparation {
     return true;
   }
 
-  // ---- the end: what was there goes, what is whole takes its place ----
+  // ---- the end: remove the old shards, move the new ones ----
 
   DatasetManifest publish() {
     const ShardSeries train = open_series("train", journal_.train), val = open_series("val", journal_.val);
     const DatasetManifest manifest = make_manifest();
-    remove_file(manifest_of_dataset(options_.output)); // without it and with .prepare, a trainer refuses the folder
+    remove_file(manifest_of_dataset(options_.output)); // the trainer refuses .prepare without dataset.json
     for (const std::string& path : shards_in(options_.output)) {
       const std::string name = fs::path(path).filename().string();
       std::error_code ignored;
@@ -341,7 +393,7 @@ class Preparation {
     train.publish(options_.output);
     val.publish(options_.output);
     sync_path(options_.output);
-    // Not made beside the shards: a kill leaves no litter there.
+    // Written in .prepare and renamed: a kill leaves no temporary file in OUTPUT.
     write_file_atomic(manifest_of_dataset(folder_), to_text(manifest));
     move_file(manifest_of_dataset(folder_), manifest_of_dataset(options_.output));
     sync_path(options_.output);
@@ -371,7 +423,7 @@ class Preparation {
   const std::string folder_; // OUTPUT/.prepare
   DocumentReader reader_;
   PrepareJournal journal_;
-  bool went_on_ = false;
+  bool resumed_ = false;
   Clock::time_point journaled_ = Clock::now();
 };
 

@@ -1,10 +1,10 @@
-// Text to a data set: shuffled training and validation shards with their dataset.json, in two passes.
+// Text to a data set: shuffled training and validation shards and their dataset.json, in two passes.
 //
-//   encode  inputs, read in order, encoded on all cores, into bucket files by a random key of each document
-//   deal    bucket after bucket, sorted by key, into shards of training and of validation
+//   encode  read the inputs in order, encode on all cores, append to bucket files by each document's random key
+//   shard   read bucket after bucket, sort by key, write training and validation shards
 //
-// Memory is bounded, and the result is a function of the inputs and options alone: neither threads nor memory nor being
-// killed and going on change a byte of it.
+// Memory is bounded. The bytes of the result depend on inputs and options only, not on threads, memory or
+// interruptions.
 #pragma once
 
 #include <cstdint>
@@ -15,51 +15,55 @@
 #include "engine/data/dataset_manifest.h"
 #include "engine/text/tokenizer.h"
 #include "tools/prepare_data/document_reader.h"
+#include "tools/prepare_data/text_faults.h"
 
 namespace gpt2 {
 
 struct PrepareOptions {
   DocumentReader::Options documents;
   bool skip_bad_lines = false;
+  bool strict = false; // refuse raw text that has faults: Error(data)
 
   std::string output;                 // folder
   std::string name;                   // for dataset.json
   std::string format = "bin";         // or "h5"
   int64_t shard_tokens = 100'000'000; // per shard, the last one shorter
-  double val_fraction = 0;            // of the documents, evenly spread; 0: no validation shards
+  double val_fraction = 0;            // of the documents, evenly spaced; 0: no validation shards
   uint64_t seed = 1337;               // of the shuffle
-  bool shuffle = true;                // no: documents stay in the order of the input
-  bool deduplicate = false;           // of equal documents the first one stays; those that are cut into pieces all do
-  bool overwrite = false;             // replace what is there, and start anew what was begun
+  bool shuffle = true;                // false: documents keep the order of the input
+  bool deduplicate = false;           // keep the first of equal documents; all that are split into chunks stay
+  bool overwrite = false;             // replace existing shards, discard an unfinished run
 
   int threads = 1;
-  int64_t memory = int64_t{256} << 20; // bytes of documents that are sorted at once
-  double journal_seconds = 10;         // from one point that a killed run goes on from to the next
+  int64_t memory = int64_t{256} << 20; // bytes of documents sorted at once
+  double journal_seconds = 10;         // between two saved positions of a run
 };
 
 struct PrepareProgress {
-  bool went_on = false;        // with what an earlier run began
-  bool dealing = false;        // or encoding
-  int64_t done = 0, total = 0; // bytes of the input files, or of the buckets; total 0: nobody knows
+  bool resumed = false;        // from an earlier run
+  bool sharding = false;       // second pass
+  int64_t done = 0, total = 0; // bytes of the input files, or of the buckets; total 0: unknown
   int64_t text_bytes = 0;      // encoded by this process
   int64_t documents = 0;
 };
 
 struct PrepareHooks {
   std::function<void(const PrepareProgress&)> progress = {}; // every few megabytes
-  std::function<bool()> stop = {}; // asked several times a second; true: write down where we are and leave
+  std::function<bool()> stop = {}; // polled several times a second; true: save the journal and return
 };
 
 struct PrepareReport {
-  bool finished = true; // no: it was stopped, and goes on when called again
-  bool went_on = false; // from an earlier one
+  bool finished = true;                // false: stopped; the same call resumes
+  bool resumed = false;                // from an earlier run
+  bool val_is_tail = false;            // no document was chosen for validation: the last tokens are the validation set
+  std::vector<TextFaults> faults = {}; // by manifest.sources
   DatasetManifest manifest = {};
 };
 
-// Writes train_000000.bin ..., val_000000.bin ... and dataset.json into the folder; each document follows an
-// end-of-text token. Works in OUTPUT/.prepare and moves the shards to their place when all are whole. Refuses to mix
-// with shards from an earlier run: Error(usage), unless overwrite replaces them. After an Error no shard of this call
-// is in the folder; what was journaled stays in .prepare to go on from. One process a folder: the caller holds a lock.
+// Writes train_000000.bin ..., val_000000.bin ... and dataset.json into OUTPUT; an end-of-text token precedes each
+// document. Works in OUTPUT/.prepare and moves the shards when all are complete. Existing shards are an Error(usage)
+// without `overwrite`. After an Error OUTPUT has no shard of this call; .prepare keeps the journal to resume from. The
+// caller holds a lock: one process per folder.
 PrepareReport prepare_data(const Tokenizer& tokenizer, const PrepareOptions& options, const PrepareHooks& hooks = {});
 
 } // namespace gpt2

@@ -32,7 +32,7 @@ ShardSeries::ShardSeries(Options options, State state) : options_(std::move(opti
   open_ = File::update(raw_path(state_.shards.size()));
   const int64_t bytes = kBinHeaderBytes + state_.open_tokens * 2;
   if (open_->size() < bytes)
-    throw Error(ExitCode::data, open_->path() + " is damaged: it has lost its end", "start anew with --overwrite");
+    throw Error(ExitCode::data, open_->path() + " is damaged: it is too short", "start over with --overwrite");
   open_->resize(bytes);
 }
 
@@ -92,7 +92,7 @@ void ShardSeries::close_shard() {
 
 void ShardSeries::forget() {
   for (; forgotten_ < state_.shards.size(); ++forgotten_) {
-    std::error_code ignored; // the folder goes in the end
+    std::error_code ignored; // the whole folder is removed at the end
     if (raw_path(forgotten_) != path(forgotten_)) fs::remove(raw_path(forgotten_), ignored);
   }
 }

@@ -1,6 +1,6 @@
-// A stream of tokens to numbered shards of equal size, train_000000.bin, train_000001.bin, ..., made in a working
-// folder where none of them is mistaken for a part of a data set, and moved to their own place when all are whole. The
-// shard being filled grows on the disk, not in memory, and what was written behind a known place can be taken back.
+// Writes a token stream into numbered shards of equal size, train_000000.bin, train_000001.bin, ..., in a working
+// folder; publish() moves complete shards into the data set. The open shard grows on the disk, and a resumed run
+// truncates it to a saved State.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ std::string shard_name(const std::string& prefix, size_t number, const std::stri
 class ShardSeries {
  public:
   struct Options {
-    std::string folder; // to work in
+    std::string folder; // the working folder
     std::string prefix; // "train"
     std::string format; // "bin" or "h5"
     int64_t shard_tokens = 0;
@@ -28,21 +28,21 @@ class ShardSeries {
   };
   struct State {
     std::vector<ShardEntry> shards; // full
-    int64_t open_tokens = 0;        // in the one after them
+    int64_t open_tokens = 0;        // in the next shard
 
     int64_t tokens() const;
     bool operator==(const State&) const = default;
   };
-  // Goes on from `state`, which must have been on the disk (sync()): what was appended since is cut off.
+  // Resumes from `state`, which sync() has made durable; later tokens are truncated.
   ShardSeries(Options options, State state);
 
   void append(std::span<const uint16_t> tokens);
-  void sync();   // state() is on the disk
+  void sync();   // makes state() durable
   void finish(); // closes the last, shorter shard
   const State& state() const { return state_; }
-  void forget(); // the way back behind state(), which has been written down: what only it needs is removed
+  void forget(); // removes raw files that only a State before the journaled one needs
 
-  // Moves the shards into `folder`; those that are there already, from an attempt that was broken off, stay.
+  // Moves the shards into `folder`, except those that an interrupted publish() has already moved.
   void publish(const std::string& folder) const;
 
  private:
@@ -53,9 +53,9 @@ class ShardSeries {
 
   Options options_;
   State state_;
-  std::optional<File> open_;     // the shard after the full ones
-  std::vector<uint16_t> buffer_; // its last tokens, counted in open_tokens
-  size_t forgotten_ = 0;         // full shards whose raw tokens are gone
+  std::optional<File> open_;     // the open shard
+  std::vector<uint16_t> buffer_; // its last tokens, included in open_tokens
+  size_t forgotten_ = 0;         // full shards whose raw file is removed
 };
 
 } // namespace gpt2

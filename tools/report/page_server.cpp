@@ -99,13 +99,13 @@ void send_more(Connection& c) {
   c.finished = size < 0 || c.sent == c.reply.size();
 }
 
-// Makes room for somebody new: the oldest that has not asked for anything, else the oldest.
+// Makes room for a new client: drops the oldest idle connection, else the oldest.
 void drop_one(std::vector<Connection>& connections) {
   const auto idle = std::ranges::find_if(connections, [](const Connection& c) { return c.reply.empty(); });
   connections.erase(idle == connections.end() ? connections.begin() : idle);
 }
 
-// Closed: nobody waits, or no descriptor was left and one is freed for the next time.
+// Invalid: no client waits, or the process is out of descriptors and one was freed for the next call.
 Socket accept_or_make_room(const Socket& listener, std::vector<Connection>& connections) {
   try {
     return accept_from(listener);
@@ -124,7 +124,7 @@ void serve_http(const Socket& listener, const HttpHandler& handler, const std::f
     std::vector<pollfd> waits = {{listener.descriptor(), POLLIN, 0}};
     for (const Connection& c : connections)
       waits.push_back({c.socket.descriptor(), static_cast<short>(c.reply.empty() ? POLLIN : POLLOUT), 0});
-    if (::poll(waits.data(), waits.size(), kPollMilliseconds) < 0) continue; // a signal: `stop` knows more
+    if (::poll(waits.data(), waits.size(), kPollMilliseconds) < 0) continue; // a signal: check `stop`
 
     for (size_t i = 0; i < connections.size(); ++i) {
       Connection& c = connections[i];
@@ -135,7 +135,7 @@ void serve_http(const Socket& listener, const HttpHandler& handler, const std::f
     for (bool more = waits.front().revents != 0; more;) {
       if (connections.size() == kMostConnections) drop_one(connections);
       Socket socket = accept_or_make_room(listener, connections);
-      more = socket.is_open() && connections.size() + 1 < kMostConnections; // these have their turn before others
+      more = socket.is_open() && connections.size() + 1 < kMostConnections; // serve these before accepting more
       if (socket.is_open()) connections.push_back({std::move(socket), Clock::now() + kPatience, "", ""});
     }
   }

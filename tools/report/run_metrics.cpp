@@ -20,8 +20,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr double kMostCount = 9e15;       // of steps or tokens: below it a double counts exactly
-constexpr int64_t kReadAtOnce = 16 << 20; // bytes: a file of gigabytes is never whole in memory
-constexpr size_t kLongestLine = 16 << 20; // bytes: one with a sample of a million tokens has less
+constexpr int64_t kReadAtOnce = 16 << 20; // bytes: bounds the memory for files of gigabytes
+constexpr size_t kLongestLine = 16 << 20; // bytes: more than a sample of a million tokens
 
 const std::vector<std::string> kStepColumns = {"loss",           "lr",       "grad_norm",   "tokens_per_sec",
                                                "speed_of_light", "adamw_lr", "update_norm", "adamw_update_norm"};
@@ -63,7 +63,7 @@ std::string event_text(const Json& line, const std::string& kind) {
   return text(line, "path") + (is_true(line, "best") ? ", the best so far" : "");
 }
 
-// Its first one says what run it is, and is written at once.
+// The first line describes the run and is written with one write.
 bool has_a_line(const File& file) {
   std::string bytes(static_cast<size_t>(std::min(kReadAtOnce, file.size())), ' ');
   file.read_at(0, std::as_writable_bytes(std::span(bytes)));
@@ -87,11 +87,11 @@ std::string RunReader::name() const { return fs::weakly_canonical(folder_).filen
 
 bool RunReader::read() {
   struct stat status {};
-  if (inode_ != 0 && ::stat(path_.c_str(), &status) != 0) return false; // being replaced: next time
+  if (inode_ != 0 && ::stat(path_.c_str(), &status) != 0) return false; // being replaced: retry at the next read()
   const File file = File::open(path_);
   if (::stat(path_.c_str(), &status) != 0) return false;
   const bool anew = inode_ != 0 && (status.st_ino != inode_ || file.size() < offset_);
-  if (anew && !has_a_line(file)) return false; // what is known stays until there is something instead
+  if (anew && !has_a_line(file)) return false; // keep the old data until the new file has a line
   if (anew) {
     metrics_ = {};
     offset_ = line_number_ = 0;
@@ -132,10 +132,10 @@ void RunReader::throw_too_long() const {
 Moment RunReader::moment_of(const Json& line) const {
   const double step = number(line, "step"), seconds = number(line, "seconds");
   if (std::isnan(step) || std::isnan(seconds)) throw NotOurs{"it has no step or no seconds"};
-  if (!(step >= 0 && step < kMostCount)) throw NotOurs{"its step is none"};
+  if (!(step >= 0 && step < kMostCount)) throw NotOurs{"its step is out of range"};
   Moment at{static_cast<int64_t>(step), number(line, "tokens"), seconds_before_ + seconds};
   if (std::isnan(at.tokens)) at.tokens = last_.tokens + tokens_per_step_ * static_cast<double>(at.step - last_.step);
-  if (!(std::abs(at.tokens) < kMostCount)) throw NotOurs{"so many tokens there are not"};
+  if (!(std::abs(at.tokens) < kMostCount)) throw NotOurs{"its number of tokens is out of range"};
   return at;
 }
 
@@ -151,7 +151,7 @@ void RunReader::take(const std::string& bytes) {
       const double max_steps = number(line, "max_steps");
       if (std::isnan(max_steps) || std::isnan(tokens_per_step_) || !line.value("options", Json()).is_object())
         throw NotOurs{"a `run` line has max_steps, tokens_per_step and options"};
-      if (!(std::abs(max_steps) < kMostCount)) throw NotOurs{"so many steps no run has"};
+      if (!(std::abs(max_steps) < kMostCount)) throw NotOurs{"max_steps is out of range"};
     }
     const Moment at = moment_of(line);
     if (type == "run") {
@@ -180,7 +180,7 @@ void RunReader::take(const std::string& bytes) {
       metrics_.events.push_back({at, at, kind, event_text(line, kind)});
     } else if (type.empty()) {
       throw NotOurs{"it has no type"};
-    }                                      // other types are those of a later version
+    }                                      // ignore types of later versions
     if (at.step >= last_.step) last_ = at; // a `save` line holds an earlier step
     metrics_.last_timestamp = text(line, "timestamp");
   } catch (const NotOurs& line) {
@@ -205,14 +205,14 @@ void RunReader::take_tensor(const Json& line, const Moment& at) {
                    is_true(line, "gelu_tail") ? kNone : flushed};
 }
 
-// One event from the first line that says so to the last one in a row.
+// Merges consecutive throttled lines into one event.
 void RunReader::take_throttling(const Moment& at) {
   const std::vector<double>& throttled = metrics_.device.columns["gpu_throttled"];
   if (throttled.back() != 1) return;
-  const bool goes_on = throttled.size() > 1 && throttled[throttled.size() - 2] == 1;
+  const bool continues = throttled.size() > 1 && throttled[throttled.size() - 2] == 1;
   auto open = std::find_if(metrics_.events.rbegin(), metrics_.events.rend(),
                            [](const RunEvent& event) { return event.kind == "throttle"; });
-  if (goes_on && open != metrics_.events.rend())
+  if (continues && open != metrics_.events.rend())
     open->to = at;
   else
     metrics_.events.push_back({at, at, "throttle", "the GPU was slowed down by heat or hardware"});

@@ -56,7 +56,6 @@ struct StateHeader {
   std::string model, precision, written;
 };
 
-
 // One rank's file, new, and on the disk when this returns. Throws Error(disk).
 void write_rank_file(const std::string& folder, int rank, int ranks, const GPT2Config& config, const TrainState& state,
                      const StateSnapshot& snapshot);

@@ -23,7 +23,7 @@
 
 namespace gpt2 {
 
-constexpr int kMostRanks = 99999; // five digits in a file's name
+constexpr int kMostRanks = 99999;                           // five digits in a file's name
 std::string rank_file(const std::string& folder, int rank); // FOLDER/state.h5 of rank 0, FOLDER/rank_00001.h5, ...
 
 constexpr int64_t kBlockBytes = int64_t{16} << 20; // what is hashed, and read, as one

@@ -28,7 +28,7 @@ using namespace gpt2;
 __attribute__((section(".preinit_array"), used)) void (*before_libraries)(int, char**,
                                                                           char**) = refuse_little_address_space;
 
-constexpr StopWords kStopWords = {
+constexpr StopMessages kStopWords = {
     .at_once = "stopped before the first step: there is nothing to save\n",
     .later = "stopping after this step; again to quit now\n",
     .again = "stopped at once: steps since the last checkpoint are lost, the checkpoint itself is whole\n",

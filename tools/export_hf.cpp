@@ -33,7 +33,7 @@ void add_options(CLI::App& app, Command& command) {
                  "where names of the hub are looked up; default: where its tools keep them");
 }
 
-constexpr StopWords kStopWords = {.again = "stopped at once: FOLDER.tmp-PROCESS is left and can be removed\n"};
+constexpr StopMessages kStopWords = {.again = "stopped at once: FOLDER.tmp-PROCESS is left and can be removed\n"};
 
 ExitCode run(Command& command) {
   const StopSignal stop(kStopWords);

@@ -9,11 +9,11 @@
 #include <new>
 #include <vector>
 
-#include "engine/base/hash.h"
 #include "engine/data/shard.h"
 #include "engine/data/shard_formats.h"
 #include "engine/hdf5/handle.h"
 #include "engine/hdf5/reader.h"
+#include "engine/system/content_hash.h"
 
 namespace gpt2 {
 

@@ -17,7 +17,7 @@ void check_folders(const PlannedRun& run) {
   const StopSignal stop;
   stop.defer(); // what is made is removed first
   for (const std::string& folder : {run.place.logs(), run.place.checkpoints()}) {
-    const PassingFolders made(folder);
+    const ScopedFolders made(folder);
     const FolderLock lock(folder, "--run_name"); // no other way tells whether it can be had
   }
   stop.answer_at_once();

@@ -31,7 +31,7 @@ class PublishedFile {
  private:
   const std::string path_;
   int descriptor_ = -1; // of what write() has made
-  std::optional<PassingFolders> folders_;
+  std::optional<ScopedFolders> folders_;
 };
 
 // ROOT/gpt2-ranks-UID: a folder that only this user can enter. Error(communication) where it is anything else.

@@ -109,8 +109,7 @@ int ranks_of(const std::string& checkpoint) {
 }
 
 // {--checkpoint_dir, name} of its run: where it was found, not where it was written, for folders are moved and copied.
-// A checkpoint directly in --checkpoint_dir, as version 0.1 wrote them, or copied out of its run has the name that it
-// says.
+// A checkpoint directly in --checkpoint_dir, copied out of its run, has the name that it says.
 std::pair<std::string, std::string> place_of(const std::string& checkpoint, const std::string& name,
                                              const Lines& dirs) {
   for (const std::string& dir : dirs) {
@@ -152,8 +151,7 @@ ResumePoint to_point(const Lines& read) {
           .step = std::stoll(read.at(5)),
           .ranks = std::stoi(read.at(6)),
           .precision = precision,
-          .data = read.at(8),
-          .verified = !is_unverified(read.at(0))};
+          .data = read.at(8)};
 }
 
 ResumePoint find_point(const CommandLine& line, RankGroup& group) {
@@ -164,8 +162,6 @@ ResumePoint find_point(const CommandLine& line, RankGroup& group) {
   ResumePoint point = to_point(from_rank_0(group, [&] { return read_point(checkpoint, line); }));
   point.notes = notes;
   point.step_named = names_a_step(line.options.resume, found);
-  if (!point.verified)
-    point.notes.push_back(checkpoint + " is from before checkpoints had hashes: it is read unverified");
   return point;
 }
 

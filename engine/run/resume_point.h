@@ -23,7 +23,6 @@ struct ResumePoint {
   std::string precision = {};          // it was trained in, "fp8"
   std::string data = {};               // it was trained on, Dataset::fingerprint(); "": not known
   bool step_named = false;             // --resume asked for this step, not for the newest of a run
-  bool verified = true;                // false: from before checkpoints had hashes
   std::vector<std::string> notes = {}; // which others are damaged
 };
 

@@ -27,7 +27,7 @@ namespace {
 
 using namespace gpt2;
 
-constexpr StopWords kStopWords = {
+constexpr StopMessages kStopMessages = {
     .at_once = "stopped before the first step: nothing to save\n",
     .later = "stopping after this step; Ctrl-C again to quit now\n",
     .again = "stopped at once: steps since the last checkpoint are lost, the checkpoint itself is intact\n",
@@ -83,7 +83,7 @@ ExitCode run(int argc, char** argv, const StopSignal& stop) {
 } // namespace
 
 int main(int argc, char** argv) {
-  const StopSignal stop(kStopWords); // first: a signal is handled from here on
+  const StopSignal stop(kStopMessages); // first: a signal is handled from here on
   return run_program([&] { return run(argc, argv, stop); });
 }
 

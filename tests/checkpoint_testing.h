@@ -18,6 +18,7 @@
 #include "engine/checkpoint/folder.h"
 #include "engine/checkpoint/search.h"
 #include "engine/hdf5/manifest.h"
+#include "engine/hdf5/state_reader.h"
 #include "tests/temporary_folder.h"
 
 namespace gpt2::testing {
@@ -125,6 +126,12 @@ inline void seal(const std::string& checkpoint, int64_t step, int ranks = 1) {
   std::vector<std::string> entries;
   for (int rank = 0; rank < ranks; ++rank) entries.push_back(manifest_entry(rank_file(checkpoint, rank)));
   write_manifest(checkpoint, step, entries);
+}
+
+// A state file with hashes as of now.
+inline Hdf5StateFile open_state_file(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return Hdf5StateFile(VerifiedFile(folder, hash_file(path), std::make_shared<BlockCache>(1)));
 }
 
 // One process that saves as one run.

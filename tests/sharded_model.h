@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/hash.h"
 #include "engine/model/model_state.h"
+#include "engine/system/content_hash.h"
 #include "tests/checkpoint_testing.h"
 
 namespace gpt2::testing {

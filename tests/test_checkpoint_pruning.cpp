@@ -128,8 +128,8 @@ TEST_CASE(
 }
 
 TEST_CASE("room for the next checkpoint") {
-  CHECK(little_room("run", 1000, 1000).empty());
-  const std::string line = little_room("checkpoints_fp8/run", 3'000'000'000, 1'200'000'000);
+  CHECK(disk_space_warning("run", 1000, 1000).empty());
+  const std::string line = disk_space_warning("checkpoints_fp8/run", 3'000'000'000, 1'200'000'000);
   CHECK(contains(line,
                  "the next checkpoint in checkpoints_fp8/run needs 3.0 GB, and 1.2 GB are free: 1.8 GB are missing"));
 }

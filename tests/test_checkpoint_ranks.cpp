@@ -111,7 +111,7 @@ TEST_CASE("what some ranks wrote, any number of ranks reads, bit for bit") {
 TEST_CASE("one rank writes whole tensors and no word about ranks") {
   TemporaryFolder root;
   write_all(root / "step_00001000", 1);
-  const Hdf5StateFile file(root / "step_00001000/state.h5", "");
+  const Hdf5StateFile file = open_state_file(root / "step_00001000/state.h5");
   CHECK_FALSE(file.has_attribute("ranks"));
   CHECK(file.read_int_attribute("format_version") == 3);
   const Hdf5StateReader reader(file, "/model");
@@ -122,7 +122,7 @@ TEST_CASE("one rank writes whole tensors and no word about ranks") {
 TEST_CASE("the file of a rank says what it is; what all ranks share stands in state.h5 alone") {
   TemporaryFolder root;
   write_all(root / "step_00001000", 4);
-  const Hdf5StateFile file(root / "step_00001000/rank_00002.h5", "");
+  const Hdf5StateFile file = open_state_file(root / "step_00001000/rank_00002.h5");
   CHECK(file.read_int_attribute("rank") == 2);
   CHECK(file.read_int_attribute("ranks") == 4);
   CHECK(file.read_int_attribute("step") == 1000);
@@ -149,8 +149,8 @@ TEST_CASE("any range of a tensor is read, whole or in pieces") {
     write_all(folder, writers);
     std::vector<std::unique_ptr<Hdf5StateFile>> files;
     for (int rank = 0; rank < writers; ++rank)
-      files.push_back(std::make_unique<Hdf5StateFile>(rank_file(folder, rank), ""));
-    CheckpointReader reader(std::move(files), "/model", "", "");
+      files.push_back(std::make_unique<Hdf5StateFile>(open_state_file(rank_file(folder, rank))));
+    CheckpointReader reader(std::move(files), "/model");
     const int64_t all = 512 * 24;
     CHECK(reader.shape("adam_m/wte.weight") == std::vector<int64_t>{512, 24});
     for (const auto& [begin, count] : std::vector<std::pair<int64_t, int64_t>>{{0, all},
@@ -197,7 +197,7 @@ TEST_CASE("a file of a rank that is missing, damaged, swapped or of another chec
   write_anew();
   CHECK(list_run(root.path())[0].precision == "fp32");
   fs::remove(file);
-  CHECK(mentions(refusal(folder), file + " is not there"));
+  CHECK(mentions(refusal(folder), file + " is missing"));
   CHECK(list_run(root.path())[0].precision == "damaged");
 
   write_anew();
@@ -251,7 +251,7 @@ TEST_CASE("a piece that is missing, overlaps another or lies outside its tensor 
   CHECK(mentions(twice, "of params/wte.weight are in " + folder + "/state.h5 and in " + folder + "/rank_00001.h5"));
   for (const int64_t begin : {int64_t{-256}, int64_t{512 * 24}, std::numeric_limits<int64_t>::max()}) {
     move_to(begin);
-    CHECK(mentions(refusal(folder), "a piece that is not inside its tensor"));
+    CHECK(mentions(refusal(folder), "a segment that is not inside its tensor"));
   }
   change([&](hid_t file) { REQUIRE(H5Adelete_by_name(file, dataset.c_str(), "shape", H5P_DEFAULT) >= 0); });
   CHECK(mentions(refusal(folder), "it has no shape"));

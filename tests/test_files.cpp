@@ -8,8 +8,8 @@
 #include <iterator>
 #include <vector>
 
-#include "engine/base/hash.h"
 #include "engine/base/log.h"
+#include "engine/system/content_hash.h"
 #include "tests/expect_error.h"
 #include "tests/file_size_limit.h"
 #include "tests/temporary_folder.h"
@@ -150,19 +150,19 @@ TEST_CASE("passing folders leave what was there, and nothing else") {
   TemporaryFolder folder;
   fs::create_directory(folder / "there");
   {
-    const PassingFolders made(folder / "there/a/b"), none(folder / "there");
+    const ScopedFolders made(folder / "there/a/b"), none(folder / "there");
     CHECK(fs::is_directory(folder / "there/a/b"));
   }
   CHECK(fs::is_directory(folder / "there"));
   CHECK(fs::is_empty(folder / "there"));
   {
-    const PassingFolders made(folder / "there/a/b");
+    const ScopedFolders made(folder / "there/a/b");
     write_file_atomic(folder / "there/a/kept", "x");
   }
   CHECK(fs::exists(folder / "there/a/kept"));
   CHECK_FALSE(fs::exists(folder / "there/a/b"));
   const std::string long_name(300, 'x'); // that no file system takes
-  CHECK(expect_error([&] { PassingFolders(folder / ("new/" + long_name)); }).code() == ExitCode::disk);
+  CHECK(expect_error([&] { ScopedFolders(folder / ("new/" + long_name)); }).code() == ExitCode::disk);
   CHECK_FALSE(fs::exists(folder / "new"));
 }
 

@@ -1,8 +1,5 @@
-// Checkpoints that version 0.1 wrote, kept in tests/data: they are read for good.
-//
-//   version_1/step_00001000   of one rank        version_2/step_00001000   of three
-//
-// Both are what write_all() of tests/sharded_model.h gave for kept_config() then.
+// Checkpoints that commit 89c92d7 wrote (format version 3, manifest version 1), kept in tests/data/old_checkpoints:
+// ranks_1 and ranks_3 are what write_all() of tests/sharded_model.h gave for kept_config().
 #include <doctest/doctest.h>
 
 #include "tests/sharded_model.h"
@@ -20,12 +17,12 @@ GPT2Config kept_config() {
 
 } // namespace
 
-TEST_CASE("checkpoints of format versions 1 and 2 are read bit for bit, by any number of ranks") {
-  for (const int version : {1, 2}) {
-    const std::string folder = kFolder + "version_" + std::to_string(version) + "/step_00001000";
-    CHECK(read_state_header(folder).ranks == (version == 1 ? 1 : 3));
+TEST_CASE("checkpoints of format version 3 and manifest version 1 are read bit for bit, by any number of ranks") {
+  for (const int writers : {1, 3}) {
+    const std::string folder = kFolder + "ranks_" + std::to_string(writers) + "/step_00001000";
+    CHECK(read_summary(folder).ranks == writers);
     for (const int readers : {1, 2, 3}) {
-      CAPTURE(version);
+      CAPTURE(writers);
       CAPTURE(readers);
       for (int rank = 0; rank < readers; ++rank) {
         ShardedModel model(rank, readers, true, kept_config());

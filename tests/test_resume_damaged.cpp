@@ -78,12 +78,11 @@ struct Saved {
   }
 };
 
-// As a newer program might have written it.
-void make_version_9(const std::string& checkpoint) {
+// As another version of the program wrote it.
+void make_version(int64_t version, const std::string& checkpoint) {
   {
     const Hdf5Handle file(H5Fopen((checkpoint + "/state.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
     const Hdf5Handle attribute(H5Aopen(file, "format_version", H5P_DEFAULT), H5Aclose);
-    const int64_t version = 9;
     REQUIRE(H5Awrite(attribute, H5T_NATIVE_INT64, &version) >= 0);
   }
   seal(checkpoint, step_of(checkpoint));
@@ -122,7 +121,7 @@ TEST_CASE("latest and a run go back to the newest valid checkpoint, and name wha
   const ResumePoint further = saved.chosen("latest");
   CHECK(further.checkpoint == saved.paths[0]);
   CHECK(further.notes.size() == 3);
-  CHECK(contains(joined(further.notes), saved.paths[1] + "/options.toml is not there"));
+  CHECK(contains(joined(further.notes), saved.paths[1] + "/options.toml is missing"));
 
   fs::remove(saved.paths[0] + "/manifest.json");
   const Error error = expect_error([&] { saved.chosen("latest"); });
@@ -136,7 +135,7 @@ TEST_CASE("a checkpoint whose state.h5 is gone is not passed over in silence") {
   fs::remove(saved.paths[2] + "/state.h5");
   const ResumePoint point = saved.chosen("latest");
   CHECK(point.checkpoint == saved.paths[1]);
-  CHECK(contains(joined(point.notes), saved.paths[2] + "/state.h5 is not there"));
+  CHECK(contains(joined(point.notes), saved.paths[2] + "/state.h5 is missing"));
 }
 
 TEST_CASE("a step or path that was named is refused, and the newest valid older one is the hint") {
@@ -153,22 +152,18 @@ TEST_CASE("a step or path that was named is refused, and the newest valid older 
   }
 }
 
-TEST_CASE("a checkpoint from before manifests is taken, and named as unverified") {
-  TemporaryFolder root;
-  fs::create_directories(root / "old");
-  fs::copy("tests/data/old_checkpoints/version_1/step_00001000", root / "old/step_00001000");
-  std::string bytes = read_text_file(root / "old/step_00001000/state.h5");
-  bytes[bytes.find("[model]")] = '#'; // its options are not those of a run
-  std::ofstream(root / "old/step_00001000/state.h5", std::ios::binary) << bytes;
-  RankGroup alone;
-  CommandLine line{.options = {}, .given = {"resume"}};
-  line.options.checkpoint_dir = root.path();
-  line.options.resume = "latest";
-  const ResumePoint chosen = *find_resume_point(line, alone);
-  CHECK_FALSE(chosen.verified);
-  CHECK(chosen.checkpoint == root / "old/step_00001000");
-  REQUIRE(chosen.notes.size() == 1);
-  CHECK(contains(chosen.notes[0], "it is read unverified"));
+TEST_CASE("a checkpoint of format version 1 or 2 is refused, not replaced by an older one") {
+  for (const int64_t version : {1, 2}) {
+    const Saved saved;
+    make_version(version, saved.paths[2]);
+    fs::remove(saved.paths[2] + "/manifest.json");
+    for (const char* which : {"latest", "30"}) {
+      const Error error = expect_error([&] { saved.chosen(which); });
+      CHECK(error.code() == ExitCode::checkpoint);
+      CHECK(mentions(error, saved.paths[2] + "/state.h5 has format version " + std::to_string(version)));
+      CHECK(contains(error.hint(), "program version 0.1 wrote it"));
+    }
+  }
 }
 
 TEST_CASE("all ranks go back to the same checkpoint, or are refused alike") {
@@ -274,7 +269,7 @@ TEST_CASE("a checkpoint that is not damaged but cannot be used is an error, and 
   };
   {
     const Saved saved;
-    make_version_9(saved.paths[2]);
+    make_version(9, saved.paths[2]);
     refused(saved, saved.paths[2] + "/state.h5 has format version 9");
     fs::remove(saved.paths[2] + "/manifest.json");
     refused(saved, saved.paths[2] + "/state.h5 has format version 9");
@@ -283,7 +278,7 @@ TEST_CASE("a checkpoint that is not damaged but cannot be used is an error, and 
     const Saved saved;
     std::ofstream(saved.paths[2] + "/copy.h5") << "another file";
     refused(saved, "copy.h5 does not belong to the checkpoint");
-    make_version_9(saved.paths[1]); // nor is it passed over on the way back
+    make_version(9, saved.paths[1]); // nor is it passed over on the way back
     fs::remove(saved.paths[2] + "/copy.h5");
     saved.damage(2);
     const Error error = expect_error([&] { saved.chosen("latest"); });

@@ -1,4 +1,5 @@
-#include "engine/base/shell_words.h"
+#include "engine/base/shell_quote.h"
+#include "tools/common/shell_words.h"
 
 #include <doctest/doctest.h>
 
@@ -29,6 +30,6 @@ TEST_CASE("words are those of a POSIX shell, with nothing expanded") {
 TEST_CASE("a word that is written is the word that is read") {
   for (const std::string& word : {std::string(), std::string("runs/a-b_1.toml"), std::string("my runs"),
                                   std::string("it's"), std::string("$x \"y\" \\z *"), std::string("a\nb")})
-    CHECK(shell_words(shell_word(word), "") == Words{word});
-  CHECK(shell_word("runs/a-b_1.toml") == "runs/a-b_1.toml");
+    CHECK(shell_words(shell_quote(word), "") == Words{word});
+  CHECK(shell_quote("runs/a-b_1.toml") == "runs/a-b_1.toml");
 }

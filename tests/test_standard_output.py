@@ -16,7 +16,7 @@ class StandardOutput(unittest.TestCase):
 
     @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full")
     def test_a_full_disk_is_an_error(self):
-        said = "error: standard output cannot be written (free some space, or print elsewhere)\n"
+        said = "error: cannot write standard output (free some disk space, or redirect it elsewhere)\n"
         with open("/dev/full", "w") as full:
             for program in PROGRAMS:
                 self.assertEqual(self.run_into(full, program, "--help"), (8, said), program)

@@ -12,8 +12,8 @@ using namespace gpt2;
 
 namespace {
 
-const TuningQuestion kProduct{"NVIDIA H200", "130100", "TN_768x256x768_bf16_bf16_bf16"};
-const TuningQuestion kBatch{"NVIDIA H200", "batch_size", "L12 NH12 C768 of 64 32"};
+const TuningKey kProduct{"NVIDIA H200", "130100", "TN_768x256x768_bf16_bf16_bf16"};
+const TuningKey kBatch{"NVIDIA H200", "batch_size", "L12 NH12 C768 of 64 32"};
 
 } // namespace
 
@@ -70,7 +70,7 @@ TEST_CASE("two processes that remember side by side lose nothing") {
 }
 
 TEST_CASE("damaged lines are passed over") {
-  const TuningNotes notes = parse_tuning_notes("\n\t\t\n" + to_text({{kProduct, {"aa", 2}}}) + "too\tfew\tcolumns\n" +
+  const TuningTable notes = parse_tuning_table("\n\t\t\n" + to_text({{kProduct, {"aa", 2}}}) + "too\tfew\tcolumns\n" +
                                                std::string("\0\xFF\n", 3) + "a\tb\tc\td\te\tf\n");
   REQUIRE(notes.size() == 1);
   CHECK(notes.begin()->first == kProduct);

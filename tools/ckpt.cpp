@@ -79,7 +79,7 @@ std::string validity(const CheckpointInfo& info, bool quick) {
     const std::string reason = why_invalid(info.path);
     if (!reason.empty()) return reason;
   }
-  return is_unverified(info.path) ? "no hashes" : quick ? "not verified" : "valid";
+  return quick ? "not verified" : "valid";
 }
 
 std::string loss_text(const CheckpointInfo& info) {
@@ -150,10 +150,7 @@ ExitCode verify(const Command& command) {
   for (const std::string& path : paths) {
     const std::string reason = why_invalid(path);
     invalid += reason.empty() || !is_complete(path) ? 0 : 1; // removed meanwhile is not invalid
-    log_info(path + ": " +
-             (!reason.empty()       ? reason
-              : is_unverified(path) ? "no hashes, from before they were"
-                                    : "valid"));
+    log_info(path + ": " + (reason.empty() ? "valid" : reason));
   }
   if (invalid > 0)
     throw Error(ExitCode::checkpoint,

@@ -6,10 +6,10 @@
 #include <set>
 
 #include "engine/base/log.h"
-#include "engine/base/shell_words.h"
 #include "engine/base/split.h"
 #include "engine/system/files.h"
 #include "engine/system/output_file.h"
+#include "tools/common/shell_words.h"
 #include "tools/common/tool_arguments.h"
 #include "tools/compare/comparison.h"
 #include "tools/compare/comparison_text.h"

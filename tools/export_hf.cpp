@@ -32,10 +32,10 @@ void add_options(CLI::App& app, Command& command) {
   app.add_option("--hf_cache", command.hf_cache, "Hugging Face cache for model names; default: that of its own tools");
 }
 
-constexpr StopWords kStopWords = {.again = "stopped at once: FOLDER.tmp-PROCESS can be removed\n"};
+constexpr StopMessages kStopMessages = {.again = "stopped at once: FOLDER.tmp-PROCESS can be removed\n"};
 
 ExitCode run(Command& command) {
-  const StopSignal stop(kStopWords);
+  const StopSignal stop(kStopMessages);
   const std::unique_ptr<WeightSource> weights = open_weights(command.source, command.hf_cache);
   for (const std::string& note : weights->notes()) log_warn(note);
   ExportOptions& options = command.options;

@@ -8,7 +8,7 @@
 
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
-#include "engine/base/shell_words.h"
+#include "engine/base/shell_quote.h"
 #include "engine/base/stopwatch.h"
 #include "engine/data/dataset_folder.h"
 #include "engine/logging/console.h"
@@ -154,7 +154,7 @@ class Display {
 std::string resume_command(int argc, char** argv) {
   std::string command;
   for (int i = 0; i < argc; ++i) {
-    if (std::string(argv[i]) != "--overwrite") command += (i == 0 ? "" : " ") + shell_word(argv[i]);
+    if (std::string(argv[i]) != "--overwrite") command += (i == 0 ? "" : " ") + shell_quote(argv[i]);
   }
   return command;
 }
@@ -208,11 +208,11 @@ void print_summary(const Command& command, const PrepareReport& report, double s
   print_validation_note(command, report, documents, console);
   console.line("train on it: ./train_gpt2_fp8 " +
                (std::filesystem::path(command.data_dir) / made.name == std::filesystem::path(command.options.output)
-                    ? "--dataset " + shell_word(made.name) +
-                          (command.data_dir == "data" ? "" : " --data_dir " + shell_word(command.data_dir))
-                    : "--train_data " + shell_word(command.options.output + "/train_*." + command.options.format) +
-                          (made.val_tokens > 0 ? " --val_data " + shell_word(command.options.output + "/val_*." +
-                                                                             command.options.format)
+                    ? "--dataset " + shell_quote(made.name) +
+                          (command.data_dir == "data" ? "" : " --data_dir " + shell_quote(command.data_dir))
+                    : "--train_data " + shell_quote(command.options.output + "/train_*." + command.options.format) +
+                          (made.val_tokens > 0 ? " --val_data " + shell_quote(command.options.output + "/val_*." +
+                                                                              command.options.format)
                                                : "")));
 }
 

@@ -7,10 +7,11 @@
 
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
-#include "engine/base/shell_words.h"
+#include "engine/base/shell_quote.h"
 #include "engine/system/files.h"
 #include "engine/system/output_file.h"
 #include "tools/common/child_process.h"
+#include "tools/common/shell_words.h"
 #include "tools/common/tool_arguments.h"
 #include "tools/report/option_defaults.h"
 #include "tools/report/page.h"
@@ -90,8 +91,8 @@ ExitCode submit(const RunSet& run_set, const Sweep& sweep, const Command& comman
     throw Error(ExitCode::usage, "sbatch failed: " + end.error_line,
                 "see " + path + "; --sbatch passes flags to sbatch");
   log_info("job " + job + ", " + counted(static_cast<int64_t>(array.numbers.size()), "task") +
-           "; afterwards: bin/sweep " + shell_word(command.file) +
-           (command.dir.empty() ? "" : " --dir " + shell_word(command.dir)));
+           "; afterwards: bin/sweep " + shell_quote(command.file) +
+           (command.dir.empty() ? "" : " --dir " + shell_quote(command.dir)));
   return ExitCode::done;
 }
 

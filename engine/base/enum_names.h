@@ -1,5 +1,5 @@
-// One table of words per enum: what a user types, what the help lists, what files and messages say. The table stands
-// beside the enum, or beside what reads the words, as a function that these find by the enum's type:
+// One table of names per enum, for options, help, files and messages. The table is a function next to the enum, found
+// by argument-dependent lookup:
 //
 //   constexpr auto names_of(Decay) {
 //     return std::to_array<EnumName<Decay>>({{Decay::cosine, "cosine"}, {Decay::linear, "linear"}});
@@ -25,7 +25,7 @@ std::string name_of(Enum value) {
   for (const auto& entry : names_of(Enum{})) {
     if (entry.value == value) return std::string(entry.name);
   }
-  throw std::logic_error("an enum's table of names lacks a value");
+  throw std::logic_error("names_of() of an enum lacks a value");
 }
 
 template <class Enum>

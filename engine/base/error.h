@@ -1,5 +1,4 @@
-// The one exception type: what happened, what to do about it, and the exit code it leads to.
-// Thrown wherever a user can be at fault, printed once, in main.
+// The exception type for errors of users and machines: message, hint and exit code. Printed once, in main.
 #pragma once
 
 #include <stdexcept>
@@ -13,10 +12,10 @@ enum class ExitCode : int {
   done = 0,
   usage = 2,          // a flag, a value or a config key is wrong
   data = 3,           // a shard is missing, truncated, foreign, or cannot be read
-  checkpoint = 4,     // nothing to resume from, or what is there cannot be used
-  numerics = 5,       // too many non-finite or anomalous steps in a row, or a run that ends so
+  checkpoint = 4,     // no checkpoint to resume from, or it cannot be used
+  numerics = 5,       // too many non-finite or anomalous steps in a row, or at the end of the run
   device = 6,         // no usable GPU, out of device memory, a CUDA error
-  communication = 7,  // ranks cannot find or hear each other
+  communication = 7,  // ranks cannot reach each other
   disk = 8,           // an output cannot be written
   stopped_early = 75, // Ctrl-C or another signal: saved, resume later (EX_TEMPFAIL)
 };
@@ -34,7 +33,7 @@ class Error : public std::runtime_error {
   std::string hint_;
 };
 
-// Every rank of a job throws it alike, from what they all know: rank 0 prints it for all.
+// All ranks of a job throw the same AgreedError; only rank 0 prints it.
 class AgreedError : public Error {
  public:
   using Error::Error;

@@ -6,7 +6,7 @@ namespace {
 
 constexpr uint32_t kSign = 0x80000000u;
 constexpr uint32_t kInfinity = 0x7F800000u;
-constexpr uint32_t kNan = 0x7FFFFFFFu; // cuda_fp16.h's canonical NaN, widened
+constexpr uint32_t kNan = 0x7FFFFFFFu; // the canonical NaN of cuda_fp16.h as FP32
 
 constexpr int mantissa_bits(Fp8Format format) { return format == Fp8Format::e4m3 ? 3 : 2; }
 constexpr int exponent_bias(Fp8Format format) { return format == Fp8Format::e4m3 ? 7 : 15; }
@@ -16,13 +16,14 @@ constexpr int exponent_bias(Fp8Format format) { return format == Fp8Format::e4m3
 std::string_view to_string(Fp8Format format) { return format == Fp8Format::e4m3 ? "E4M3" : "E5M2"; }
 
 uint8_t fp8_encode(float value, Fp8Format format) {
-  const uint32_t bits = std::bit_cast<uint32_t>(fp8_round(value, format)); // on the grid: what follows is exact
+  const uint32_t bits = std::bit_cast<uint32_t>(fp8_round(value, format)); // representable, so the rest is exact
   const uint32_t magnitude = bits & ~kSign;
   if (magnitude > kInfinity) return 0x7F;
 
   const auto sign = static_cast<uint8_t>(bits >> 31 << 7);
   const int mantissa = mantissa_bits(format);
-  const int exponent = static_cast<int>(magnitude >> 23) - 127 + exponent_bias(format); // FP8's field; normal from 1 up
+  const int exponent =
+      static_cast<int>(magnitude >> 23) - 127 + exponent_bias(format); // FP8's exponent field; 1 and above: normal
   if (exponent < 1) {
     return sign | static_cast<uint8_t>(std::bit_cast<float>(magnitude) / fp8_smallest(format));
   }
@@ -30,10 +31,11 @@ uint8_t fp8_encode(float value, Fp8Format format) {
   return sign | static_cast<uint8_t>(static_cast<uint32_t>(exponent) << mantissa | fraction);
 }
 
-float fp8_decode(uint8_t code, Fp8Format format) {
-  const uint32_t sign = static_cast<uint32_t>(code & 0x80) << 24;
-  const uint32_t magnitude = code & 0x7Fu;
-  const uint32_t infinity = format == Fp8Format::e4m3 ? 0x7E : 0x7C; // E4M3 has none: its NaN follows the largest value
+float fp8_decode(uint8_t byte, Fp8Format format) {
+  const uint32_t sign = static_cast<uint32_t>(byte & 0x80) << 24;
+  const uint32_t magnitude = byte & 0x7Fu;
+  const uint32_t infinity =
+      format == Fp8Format::e4m3 ? 0x7E : 0x7C; // E4M3 has no infinity: its NaN follows the largest value
   if (magnitude > infinity) return std::bit_cast<float>(kNan);
   if (format == Fp8Format::e5m2 && magnitude == infinity) return std::bit_cast<float>(sign | kInfinity);
 
@@ -54,10 +56,10 @@ uint16_t bf16_encode(float value) {
   return static_cast<uint16_t>((bits + 0x7FFFu + odd) >> 16);
 }
 
-float bf16_decode(uint16_t code) { return std::bit_cast<float>(static_cast<uint32_t>(code) << 16); }
+float bf16_decode(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
 bool all_finite(std::span<const float> values) {
-  uint32_t largest = 0; // no branch: the loop vectorises
+  uint32_t largest = 0; // no branch: the loop vectorizes
   for (const float value : values) largest = std::max(largest, std::bit_cast<uint32_t>(value) & ~kSign);
   return largest < kInfinity;
 }

@@ -1,4 +1,4 @@
-// Short texts: printf into a string, a number of things, a list of words.
+// Short texts.
 #pragma once
 
 #include <cstdint>

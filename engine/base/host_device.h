@@ -1,4 +1,4 @@
-// Small functions that must give the same bits on the CPU and inside a kernel are marked HOST_DEVICE.
+// Marks functions that must give the same bits on the CPU and in a kernel.
 #pragma once
 
 #ifdef __CUDACC__

@@ -1,6 +1,6 @@
-// The only way in for JSON. Size and depth of a text are bounded before nlohmann's parser reads it: values are copied,
-// compared, printed and destroyed recursively, so a file of 100,000 brackets would overflow the stack.
-// tests/test_json_sources.py finds any other call of a parser. A header alone: engine/base stays without nlohmann.
+// All JSON is parsed here. Bounds the size and depth of a text before nlohmann's parser reads it: nlohmann copies,
+// compares, prints and destroys values recursively, so 100,000 nested brackets would overflow the stack.
+// tests/test_json_sources.py finds other calls of a parser. Header only: engine/base does not link nlohmann.
 #pragma once
 
 #include <algorithm>
@@ -16,16 +16,16 @@ namespace gpt2 {
 
 struct JsonLimits {
   size_t bytes = size_t{256} << 20;
-  int depth = 64;           // of arrays and objects in each other
-  bool unique_keys = false; // refuse an object that has a key twice; otherwise the last one counts
+  int depth = 64;           // of nested arrays and objects
+  bool unique_keys = false; // refuse duplicate keys; otherwise the last one wins
 };
 
-// An ordered object finds a key in linear time, so n keys take n^2. Our own files have at most 20 in an object, the
+// An ordered object finds a key in linear time, so n keys take n^2. Our files have at most 20 keys per object, the
 // config.json of a model about 50.
 constexpr size_t kMostOrderedKeys = 200;
 
-// Brackets outside of strings that are open at the same time, counted up to limit + 1. Before the first error in the
-// text this is what a parser sees; it does not read on behind the error.
+// Nesting depth of brackets outside of strings, counted up to limit + 1. Correct up to the first syntax error, where a
+// parser stops.
 inline int json_depth(std::string_view text, int limit) {
   int depth = 0, deepest = 0;
   for (size_t i = 0; i < text.size() && deepest <= limit; ++i) {
@@ -48,11 +48,11 @@ inline int json_depth(std::string_view text, int limit) {
   return deepest;
 }
 
-// Reads a text for its keys alone, in time n log n: a parser with a callback searches the parent at each object's end.
+// Checks the keys in O(n log n). nlohmann's parser callback would search the parent at the end of each object.
 class JsonKeys : public nlohmann::json_sax<nlohmann::json> {
  public:
   JsonKeys(bool unique, size_t most) : unique_(unique), most_(most) {}
-  const std::string& problem() const { return problem_; } // "": none, or the text is not JSON
+  const std::string& problem() const { return problem_; } // "": none, or invalid JSON
 
   bool start_object(size_t) override {
     keys_.emplace_back();
@@ -83,15 +83,15 @@ class JsonKeys : public nlohmann::json_sax<nlohmann::json> {
  private:
   struct Object {
     size_t count = 0;
-    std::set<std::string> names; // only if they must be unique
+    std::set<std::string> names; // only if unique_
   };
   bool unique_;
-  size_t most_; // keys of one object
+  size_t most_; // keys per object
   std::vector<Object> keys_;
   std::string problem_;
 };
 
-// The value, or a discarded one (is_discarded(), of no type) and in `why` the reason.
+// The value; on failure a discarded one (is_discarded()) and the reason in `why`.
 template <class Json = nlohmann::json>
 Json parse_json(std::string_view text, const JsonLimits& limits = {}, std::string* why = nullptr) {
   const auto refuse = [&](const std::string& reason) {

@@ -7,7 +7,7 @@ namespace gpt2 {
 
 namespace {
 
-// A line goes out whole: one write, so that ranks and threads that share a terminal do not mix their words.
+// One write per line, so that lines of ranks and threads on one terminal do not mix.
 void write_line(std::FILE* stream, std::string line) {
   line += '\n';
   std::fwrite(line.data(), 1, line.size(), stream);
@@ -21,7 +21,7 @@ std::string print(const char* format, Args... args) {
   return text;
 }
 
-// One decimal of the largest unit that leaves at least 1; the thresholds are where rounding would show "1000.0".
+// One decimal of the largest unit with a value of at least 1; thresholds avoid "1000.0" after rounding.
 std::string with_unit(double value, const char* const (&units)[5]) {
   if (std::fabs(value) < 999.5) return print("%.0f%s", value, units[0]);
   int unit = 0;

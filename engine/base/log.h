@@ -1,4 +1,4 @@
-// One line to the user, and numbers as people read them.
+// Log lines, and readable numbers.
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,7 @@
 namespace gpt2 {
 namespace {
 
-// Levenshtein's: insertions, deletions and substitutions that turn a into b.
+// Levenshtein distance.
 size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -24,7 +24,7 @@ size_t edit_distance(const std::string& a, const std::string& b) {
 
 std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates) {
   std::string best;
-  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1; // further than this is not a slip of the finger
+  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1; // farther: not a typing error
   for (const auto& candidate : candidates) {
     const size_t distance = edit_distance(word, candidate);
     if (distance < best_distance) best = candidate, best_distance = distance;

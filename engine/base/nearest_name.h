@@ -1,4 +1,3 @@
-// "Did you mean ...?"
 #pragma once
 
 #include <string>
@@ -6,9 +5,9 @@
 
 namespace gpt2 {
 
-// The candidate that a slip of the finger would have turned into `word`; empty if none is near enough.
+// The candidate within a typing error of `word`; "" if none.
 std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates);
-// "did you mean CANDIDATE?", or `otherwise` if none is near enough.
+// "did you mean CANDIDATE?", or `otherwise` if none.
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates,
                          const std::string& otherwise = "");
 

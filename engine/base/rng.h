@@ -1,5 +1,4 @@
-// Random numbers that are a pure function of (seed, stream, index): no hidden state to save, the same
-// on every machine, in any order, from any thread.
+// Counter-based random numbers: a pure function of (seed, stream, index), the same on every machine and in any order.
 #pragma once
 
 #include <cmath>
@@ -26,7 +25,7 @@ class Rng {
   // Uniform in [0, 1), 53 bits.
   constexpr double uniform(uint64_t index) const { return static_cast<double>(bits(index) >> 11) * 0x1.0p-53; }
 
-  // Standard normal by Box-Muller; each index costs two draws and keeps one of the pair.
+  // Standard normal by Box-Muller: two draws per index, one of the pair is used.
   GPT2_HOST_DEVICE double normal(uint64_t index) const {
     const double u = 1.0 - uniform(2 * index); // (0, 1]: log is finite
     const double v = uniform(2 * index + 1);

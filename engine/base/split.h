@@ -1,4 +1,3 @@
-// A text cut at a character.
 #pragma once
 
 #include <string>
@@ -6,7 +5,7 @@
 
 namespace gpt2 {
 
-// What stands between separators, empty ones too: one part more than there are separators.
+// The parts between separators, empty ones included: n separators give n + 1 parts.
 inline std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts{""};
   for (const char c : text) {

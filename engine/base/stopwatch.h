@@ -1,4 +1,4 @@
-// Seconds of the steady clock since it was made.
+// Seconds of the steady clock since construction.
 #pragma once
 
 #include <chrono>

@@ -17,7 +17,7 @@ class LineReader {
  public:
   LineReader(const std::string& text, std::string place) : text_(text), place_(std::move(place)) {}
 
-  bool at_end() { // of what matters: spaces and comments do not
+  bool at_end() { // skips spaces; true at a comment
     while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
     return at_ == text_.size() || text_[at_] == '#';
   }
@@ -35,7 +35,7 @@ class LineReader {
   void equals() {
     if (at_end() || text_[at_] != '=') fail("expected = after the key");
     ++at_;
-    if (at_end()) fail("there is no value after =");
+    if (at_end()) fail("expected a value after =");
   }
 
   std::string value() {
@@ -45,12 +45,12 @@ class LineReader {
     while (at_ < text_.size() && !ends_word(text_[at_])) ++at_;
     const std::string word = text_.substr(begin, at_ - begin);
     if (word != "true" && word != "false" && word.find_first_of("0123456789") == std::string::npos) {
-      fail("text must stand in quotes: \"" + word + "\"");
+      fail("put text in quotes: \"" + word + "\"");
     }
     return word;
   }
 
-  std::vector<std::string> list() { // at its bracket
+  std::vector<std::string> list() { // at the bracket
     std::vector<std::string> values;
     for (in_list_ = true, ++at_;;) {
       if (at_end()) fail("a list is not closed: write it on one line");
@@ -68,7 +68,7 @@ class LineReader {
   }
   bool at(char c) const { return text_[at_] == c; }
 
-  std::pair<std::string, bool> section() { // [NAME] or [[NAME]], true for the latter
+  std::pair<std::string, bool> section() { // [NAME] or [[NAME]] (true)
     const bool repeats = text_.compare(at_, 2, "[[") == 0;
     at_ += repeats ? 2 : 1;
     if (at_end()) fail("expected [NAME] or [[NAME]]");
@@ -81,13 +81,13 @@ class LineReader {
   void colon() {
     if (at_end() || text_[at_] != ':') fail("expected : after the key");
     ++at_;
-    if (at_end()) fail("there is no value after the colon: nested keys are not used");
+    if (at_end()) fail("expected a value after the colon: nested keys are not supported");
   }
 
-  std::string yaml_value() { // text needs no quotes: it goes on to the end or to a comment
+  std::string yaml_value() { // text without quotes ends at the end of the line or at a comment
     if (text_[at_] == '"') return basic_string();
     if (text_[at_] == '\'') return literal_string();
-    if (text_[at_] == '[' || text_[at_] == '{') fail("lists and maps are not used: write one value");
+    if (text_[at_] == '[' || text_[at_] == '{') fail("lists and maps are not supported: write one value");
     const size_t begin = at_;
     at_ = std::min(text_.find(" #", at_), text_.size());
     while (std::isspace(static_cast<unsigned char>(text_[at_ - 1]))) --at_;
@@ -129,10 +129,10 @@ class LineReader {
         return '"';
       case '\\':
         return '\\';
-      case 'u': { // control characters are all that we write this way
+      case 'u': { // toml_string() writes control characters so
         unsigned code = 0;
         if (std::sscanf(text_.c_str() + at_ + 1, "%4x", &code) != 1 || code > 0x7F)
-          fail("only \\u0000 to \\u007F are known");
+          fail("only \\u0000 to \\u007F are supported");
         at_ += 4;
         return static_cast<char>(code);
       }
@@ -151,7 +151,7 @@ class LineReader {
   bool in_list_ = false;
 };
 
-// `read_line(reader, line)` gives key and value of a line that holds something.
+// `read_line(reader, line)` returns key and value of a line that is not empty.
 template <class ReadLine>
 std::vector<TomlLine> read_lines(const std::string& text, const std::string& origin, ReadLine read_line) {
   std::vector<TomlLine> lines;
@@ -163,7 +163,7 @@ std::vector<TomlLine> read_lines(const std::string& text, const std::string& ori
     if (reader.at_end()) continue;
     const auto [key, value] = read_line(reader, line);
     if (!reader.at_end()) reader.fail("unexpected text after the value of " + key);
-    if (!seen.insert(key).second) reader.fail(key + " stands here a second time");
+    if (!seen.insert(key).second) reader.fail(key + " occurs twice");
     lines.push_back({key, value, number});
   }
   return lines;
@@ -174,7 +174,7 @@ std::vector<TomlLine> read_lines(const std::string& text, const std::string& ori
 std::vector<TomlLine> read_toml(const std::string& text, const std::string& origin) {
   return read_lines(text, origin, [](LineReader& reader, const std::string& line) {
     if (line[line.find_first_not_of(" \t")] == '[')
-      reader.fail("sections are not used: write every key at the top level");
+      reader.fail("sections are not supported: write every key at the top level");
     const std::string key = reader.key();
     reader.equals();
     return std::pair(key, reader.value());
@@ -191,13 +191,13 @@ std::vector<TomlTable> read_toml_tables(const std::string& text, const std::stri
     if (reader.at('[')) {
       const auto [name, repeats] = reader.section();
       for (const TomlTable& table : tables)
-        if (table.name == name && !(repeats && table.repeats)) reader.fail("[" + name + "] stands here a second time");
+        if (table.name == name && !(repeats && table.repeats)) reader.fail("[" + name + "] occurs twice");
       tables.push_back({name, repeats, number, {}});
     } else {
       TomlTable& table = tables.back();
       const std::string key = reader.key();
       for (const TomlTable::Entry& entry : table.entries)
-        if (entry.key == key) reader.fail(key + " stands here a second time");
+        if (entry.key == key) reader.fail(key + " occurs twice");
       reader.equals();
       const bool is_list = reader.at('[');
       table.entries.push_back({key, is_list ? reader.list() : std::vector{reader.value()}, is_list, number});
@@ -208,10 +208,10 @@ std::vector<TomlTable> read_toml_tables(const std::string& text, const std::stri
 }
 
 std::vector<TomlLine> read_yaml(const std::string& text, const std::string& origin) {
-  const std::string body = text.rfind("---", 0) == 0 ? "#" + text : text; // the start of a document says nothing
+  const std::string body = text.rfind("---", 0) == 0 ? "#" + text : text; // skips the document marker
   return read_lines(body, origin, [](LineReader& reader, const std::string& line) {
     if (line[0] == ' ' || line[0] == '\t' || line.rfind("- ", 0) == 0)
-      reader.fail("nested keys and lists are not used: write every `key: value` at the top level");
+      reader.fail("nested keys and lists are not supported: write every `key: value` at the top level");
     const std::string key = reader.key();
     reader.colon();
     return std::pair(key, reader.yaml_value());

@@ -1,5 +1,5 @@
 // The part of TOML that option files need: `key = value` lines with strings, numbers and booleans, and comments.
-// CLI11 2.1's own reader cuts strings at '#', knows no escapes and merges a key that stands twice.
+// CLI11 2.1's own reader truncates strings at '#', has no escapes and merges duplicate keys.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct TomlLine {
 // Throws Error(usage) that names `origin` and the line.
 std::vector<TomlLine> read_toml(const std::string& text, const std::string& origin);
 
-// A file in sections: what stands before the first, then [NAME] or, as often as wanted, [[NAME]].
+// A file with sections: keys before the first, then [NAME], or [[NAME]], which may repeat.
 struct TomlTable {
   std::string name; // "": before the first section
   bool repeats;     // [[NAME]]
@@ -29,7 +29,7 @@ struct TomlTable {
   };
   std::vector<Entry> entries;
 };
-// Throws Error(usage) that names `origin` and the line; also for a [NAME] that stands there twice.
+// Throws Error(usage) that names `origin` and the line; also for a duplicate [NAME].
 std::vector<TomlTable> read_toml_tables(const std::string& text, const std::string& origin);
 
 // The same lines from YAML as option files use it: flat `key: value` lines, text with or without quotes, comments,

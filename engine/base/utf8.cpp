@@ -8,7 +8,7 @@ namespace {
 
 constexpr const char* kReplacement = "\xEF\xBF\xBD"; // U+FFFD
 
-// Bytes of the well-formed sequence that begins at `at`, 0 if there is none.
+// Bytes of the well-formed sequence that begins at `at`; 0 if none.
 size_t sequence_length(std::string_view bytes, size_t at) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(bytes[at + i]); };
   const uint8_t lead = byte(0);
@@ -16,7 +16,7 @@ size_t sequence_length(std::string_view bytes, size_t at) {
   if (lead < 0xC2 || lead > 0xF4) return 0;
   const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
   if (bytes.size() - at < length) return 0;
-  // The second byte's range excludes overlong forms, surrogates and what lies beyond U+10FFFF.
+  // The second byte's range excludes overlong forms, surrogates and code points above U+10FFFF.
   const uint8_t lowest = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const uint8_t highest = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   if (byte(1) < lowest || byte(1) > highest) return 0;
@@ -43,13 +43,13 @@ size_t valid_utf8_prefix(std::string_view bytes) {
   return at;
 }
 
-// By finishing it: what may follow a first byte and its first continuation is the same 0x80 for all, and 0x90 or 0xA0
-// where the second byte's range is narrower.
+// Completes the sequence with valid continuation bytes and validates it: 0x80, or as second byte 0xA0 after 0xE0 and
+// 0x90 after 0xF0.
 size_t unfinished_utf8_suffix(std::string_view bytes) {
   for (size_t length = 1; length <= 3 && length <= bytes.size(); ++length) {
     std::string sequence(bytes.substr(bytes.size() - length));
     const auto lead = static_cast<uint8_t>(sequence[0]);
-    if ((lead & 0xC0) == 0x80) continue; // a continuation: its first byte stands further left
+    if ((lead & 0xC0) == 0x80) continue; // a continuation byte
     const size_t whole = lead < 0xC0 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
     if (whole <= length) return 0;
     if (length == 1) sequence += lead == 0xE0 ? '\xA0' : lead == 0xF0 ? '\x90' : '\x80';

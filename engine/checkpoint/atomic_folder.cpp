@@ -22,14 +22,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto kStillWarm = std::chrono::minutes(2); // a writer on another host, whose process id means nothing here
+constexpr auto kStillWarm = std::chrono::minutes(2); // a writer on another host: its process id means nothing here
 
 void rename(const std::string& from, const std::string& to) {
   if (!renamed(from, to)) throw_system_error(ExitCode::disk, "replace", to, errno);
 }
 
 bool exchanged(const std::string& one, const std::string& other) {
-  return uninterrupted([&] { return ::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE); }) ==
+  return retry_on_eintr([&] { return ::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE); }) ==
          0;
 }
 
@@ -40,10 +40,10 @@ fs::file_time_type last_write(const fs::path& path) {
   return newest;
 }
 
-// Ours: left by an earlier process of the same id (in a container it is always the same).
+// Our own id: an earlier process had it (in a container the id is always the same).
 bool is_dead(pid_t writer) { return writer == ::getpid() || (::kill(writer, 0) != 0 && errno == ESRCH); }
 
-// Another's: only if no such process lives here and nothing was written lately.
+// Another id: no such process on this host, and no write within kStillWarm.
 bool is_abandoned(const fs::path& path, pid_t writer) {
   if (writer == ::getpid()) return true;
   return is_dead(writer) && fs::file_time_type::clock::now() - last_write(path) > kStillWarm;
@@ -52,7 +52,7 @@ bool is_abandoned(const fs::path& path, pid_t writer) {
 // "step_00001000.tmp-4711" -> {"step_00001000", 4711}; also latest.tmp-4711 and best.tmp-4711.
 struct Leftover {
   std::string name;
-  pid_t writer = 0; // 0: not a leftover of ours
+  pid_t writer = 0; // 0: not a leftover
 };
 
 Leftover parse_leftover(const std::string& name, const std::string& marker) {
@@ -81,7 +81,7 @@ PendingFolder::PendingFolder(std::string path) : path_(std::move(path)), tempora
 
 PendingFolder::~PendingFolder() {
   std::error_code ignored;
-  fs::remove_all(temporary_, ignored); // after commit(): what was there before, if anything
+  fs::remove_all(temporary_, ignored); // after commit(): the folder that was replaced, if any
 }
 
 void PendingFolder::commit() {
@@ -94,8 +94,8 @@ void PendingFolder::commit() {
   sync_path(fs::absolute(path_).parent_path().string());
 }
 
-// The old folder and the new one swap names in one step. Where the file system cannot do that (NFS), the old one
-// steps aside first; the next writer or reader brings it back should we die in between.
+// Old and new folder swap names in one system call. Without it (NFS) the old one is renamed first; if this process dies
+// in between, the next writer or reader restores it.
 void PendingFolder::exchange() {
   if (exchanged(temporary_, path_)) return;
   if (errno != EINVAL && errno != ENOSYS) throw_system_error(ExitCode::disk, "replace", path_, errno);
@@ -112,7 +112,7 @@ void PendingFolder::exchange() {
 std::string temporary_name(const std::string& path) { return path + ".tmp-" + std::to_string(::getpid()); }
 
 void clean_leftovers(const std::string& folder) {
-  std::error_code ignored; // cleaning is a courtesy: what cannot be removed stays
+  std::error_code ignored; // a failure costs disk space only
   for (const fs::path& path : entries_of(folder)) {
     const std::string name = path.filename().string();
     const Leftover unfinished = parse_leftover(name, ".tmp-"), aside = parse_leftover(name, ".old-");
@@ -125,7 +125,7 @@ void clean_leftovers(const std::string& folder) {
   }
 }
 
-void bring_back_set_aside(const std::string& folder) {
+void restore_set_aside(const std::string& folder) {
   std::error_code ignored;
   for (const fs::path& path : entries_of(folder)) {
     const Leftover aside = parse_leftover(path.filename().string(), ".old-");
@@ -134,7 +134,7 @@ void bring_back_set_aside(const std::string& folder) {
     try {
       const FolderLock alone(folder, "--run_name"); // a writer on another host may be between its two renames
       renamed(path, wanted);
-    } catch (const Error&) { // there is one, or nothing may be changed here
+    } catch (const Error&) { // a writer holds the lock, or the folder is read-only
       return;
     }
   }

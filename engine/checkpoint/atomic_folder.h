@@ -1,11 +1,11 @@
-// A folder that appears whole or not at all, and what a crash may leave of one (docs/checkpoints.md).
+// Atomic creation of a folder, and cleanup after a crash (docs/checkpoints.md).
 #pragma once
 
 #include <string>
 
 namespace gpt2 {
 
-// A folder under a temporary name, removed unless it was put in its place.
+// A folder under a temporary name; the destructor removes it unless commit() has renamed it.
 class PendingFolder {
  public:
   explicit PendingFolder(std::string path);
@@ -14,7 +14,7 @@ class PendingFolder {
   PendingFolder& operator=(const PendingFolder&) = delete;
 
   const std::string& temporary_path() const { return temporary_; }
-  void commit(); // in the place of an older one, if there is one
+  void commit(); // replaces an older folder of the same name
 
  private:
   void exchange();
@@ -22,13 +22,12 @@ class PendingFolder {
   std::string path_, temporary_;
 };
 
-std::string temporary_name(const std::string& path); // PATH.tmp-PID: ignored, and removed once its writer is dead
+std::string temporary_name(const std::string& path); // PATH.tmp-PID: readers ignore it; removed after its writer died
 
-// For the writer of a folder of checkpoints: removes what dead ones left, and brings back what had stepped aside for
-// them.
+// For the writer of a run folder: removes temporary names of dead writers and restores what they had set aside.
 void clean_leftovers(const std::string& folder);
 
-// For a reader: gives step_N.old-PID its name back where nothing else has it, nobody writes here and PID is dead.
-void bring_back_set_aside(const std::string& folder);
+// For a reader: renames step_N.old-PID to step_N if that name is free, no process writes here and PID is dead.
+void restore_set_aside(const std::string& folder);
 
 } // namespace gpt2

@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "engine/base/error.h"
-#include "engine/hdf5/parallel_jobs.h"
+#include "engine/hdf5/parallel_for.h"
 
 namespace gpt2 {
 namespace {
@@ -15,7 +15,7 @@ struct Largest {
   uint32_t bits = 0, without_sign = 0;
 };
 
-// Without branches and vectorised: it costs less than reading the values.
+// No branches, so the loop vectorizes: cheaper than reading the values.
 Largest largest_of(std::span<const float> values) {
   Largest largest;
   for (const float value : values) {
@@ -50,7 +50,7 @@ void FiniteReader::read_range(const std::string& name, int64_t begin, std::span<
 
 void FiniteReader::read_ranges(std::span<const FloatRange> ranges) {
   reader_.read_ranges(ranges);
-  run_jobs(ranges.size(), [&](size_t i) { check(ranges[i].name, ranges[i].values); });
+  parallel_for(ranges.size(), [&](size_t i) { check(ranges[i].name, ranges[i].values); });
 }
 
 } // namespace gpt2

@@ -1,11 +1,11 @@
-// A checkpoint's state on its way into a model: what no training can have left behind is refused by its name.
+// Refuses values of a checkpoint that training cannot have produced, with the name of the tensor.
 #pragma once
 
 #include "engine/model/state.h"
 
 namespace gpt2 {
 
-// Every float is finite, and a mean of squares is not negative. Throws Error(checkpoint).
+// Throws Error(checkpoint) for NaN, infinity, and a negative second moment (adam_v).
 class FiniteReader : public StateReader {
  public:
   explicit FiniteReader(StateReader& reader) : reader_(reader) {}

@@ -1,4 +1,3 @@
-// Where a run's checkpoints stand, and the markers that name the newest and the best of them.
 #include "engine/checkpoint/folder.h"
 
 #include <unistd.h>
@@ -33,7 +32,7 @@ std::vector<std::string> clean_up(const std::string& folder, const KeepRule& kee
   std::vector<std::string> warnings;
   const auto failed = attempt([&] {
     warnings.push_back(prune(folder, keep).why_not);
-    warnings.push_back(little_room(folder, next_bytes, free_disk_space(folder)));
+    warnings.push_back(disk_space_warning(folder, next_bytes, free_disk_space(folder)));
   });
   if (failed) warnings.push_back(failed->what());
   std::erase(warnings, "");
@@ -46,8 +45,8 @@ CheckpointFolder::CheckpointFolder(const std::string& checkpoint_dir, const std:
     : root_(without_slashes(checkpoint_dir)), run_(without_slashes(run)), folder_(root_ + "/" + run_), keep_(keep) {}
 
 void CheckpointFolder::begin(StatefulModel& model, const TrainState& state, bool is_best, RankGroup& group) {
-  if (saving()) throw std::logic_error("a save begins before the one before it has ended");
-  const auto busy = group.busy(); // a folder full of leftovers may take longer than the others' patience
+  if (saving()) throw std::logic_error("begin() before the end() of the previous save");
+  const auto busy = group.busy(); // removing leftovers may take longer than the timeout of the other ranks
   end_cleaning();
   result_ = {.step = state.step, .path = folder_ + "/" + step_folder_name(state.step), .is_best = is_best};
   bytes_ = checkpoint_bytes(ParameterTable(model.config()).size());
@@ -60,21 +59,21 @@ std::optional<SaveResult> CheckpointFolder::end_if_written(RankGroup& group) {
 }
 
 SaveResult CheckpointFolder::end(RankGroup& group) {
-  const auto busy = group.busy(); // a disk may be slower than that as well
+  const auto busy = group.busy(); // as may a slow disk
   const std::unique_ptr<CheckpointSave> save = std::move(save_);
   result_.error = save->commit(group);
   if (!result_.error && group.leads()) {
-    // It is there, whatever becomes of the markers: --resume latest looks for the newest one too.
+    // The checkpoint exists even if its markers cannot be written: --resume latest searches by step as well.
     if (const auto error = attempt([&] { mark(step_folder_name(result_.step), result_.is_best); }))
       warnings_.push_back(std::string("warning: ") + error->what());
     start_cleaning();
   }
-  group.barrier(); // nobody goes on before the markers tell of it
+  group.barrier(); // no rank continues before the markers are written
   return result_;
 }
 
 void CheckpointFolder::drop(RankGroup& group) {
-  const auto busy = group.busy(); // its thread writes to the end
+  const auto busy = group.busy(); // the thread finishes its write first
   save_.reset();
 }
 
@@ -82,7 +81,7 @@ void CheckpointFolder::start_cleaning() {
   const auto work = [folder = folder_, keep = keep_, bytes = bytes_] { return clean_up(folder, keep, bytes); };
   try {
     cleaning_ = std::async(std::launch::async, work);
-  } catch (const std::system_error&) { // no thread to be had
+  } catch (const std::system_error&) { // no thread available
     cleaning_ = std::async(std::launch::deferred, work);
   }
 }
@@ -113,7 +112,7 @@ void CheckpointFolder::mark(const std::string& name, bool is_best) const {
   if (is_best_of_root()) show_in_root(kBest);
 }
 
-// Of all runs in the --checkpoint_dir. Only what its marker names is compared: each run has put its best there.
+// Of all runs in the --checkpoint_dir. Compared with the marked checkpoint alone: every run updates the marker.
 bool CheckpointFolder::is_best_of_root() const {
   const std::string own = follow_marker(folder_, kBest), marked = follow_marker(root_, kBest);
   if (own.empty() || marked.empty() || fs::path(marked).parent_path() == fs::path(folder_)) return !own.empty();
@@ -124,8 +123,8 @@ bool CheckpointFolder::is_best_of_root() const {
   }
 }
 
-// This run's marker becomes that of the whole --checkpoint_dir. Other runs write there too, on other hosts perhaps
-// under the same process id, so the new file is made in the run's own folder.
+// Copies this run's marker to the --checkpoint_dir. The temporary file is in the run's own folder: another run on
+// another host may have the same process id.
 void CheckpointFolder::show_in_root(const char* marker) const {
   const std::string checkpoint = follow_marker(folder_, marker);
   if (checkpoint.empty()) return;
@@ -137,7 +136,6 @@ void CheckpointFolder::show_in_root(const char* marker) const {
 
 void CheckpointFolder::check_writable(int64_t parameters) const {
   make_folders(folder_);
-  clean_leftovers(root_); // of version 0.1, whose checkpoints stood there directly
   const std::string probe = folder_ + "/.probe-" + std::to_string(::getpid());
   write_file_atomic(probe, "");
   ::unlink(probe.c_str());

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -22,9 +21,8 @@ namespace gpt2 {
 namespace {
 
 const std::string kFormat = "GPT-2 training checkpoint", kRankFormat = kFormat + ", part of a rank";
-// 1: of one rank, and 2: of several, without a manifest; 3: a manifest belongs to it; 4: matrices have one moment,
-// Muon's.
-constexpr int64_t kOldest = 1, kHashed = 3, kMuon = 4;
+// 3: AdamW; 4: Muon, whose matrices have one moment. Program version 0.1 wrote 1 and 2, which had no manifest.
+constexpr int64_t kAdamW = 3, kMuon = 4;
 const std::string kConfigGroup = "/config", kTrainGroup = "/train", kModelGroup = "/model";
 
 std::string utc_now() {
@@ -67,7 +65,7 @@ GPT2Config read_config(Hdf5StateReader reader) {
 void write_train_group(Hdf5StateWriter writer, const TrainState& state) {
   writer.write_int("step", state.step);
   writer.write_int("loader_position", state.loader_position);
-  writer.write_int("seed", std::bit_cast<int64_t>(state.seed)); // all 64 bits; large seeds look negative in h5py
+  writer.write_int("seed", std::bit_cast<int64_t>(state.seed)); // all 64 bits; seeds from 2^63 look negative in h5py
   writer.write_real("best_val_loss", state.best_val_loss);
   writer.write_real("last_val_loss", state.last_val_loss);
   writer.write_int("last_val_step", state.last_val_step);
@@ -83,25 +81,19 @@ void write_train_group(Hdf5StateWriter writer, const TrainState& state) {
   if (!state.validation.empty()) writer.write_text("validation", state.validation);
 }
 
-int64_t read_val_step(Hdf5StateReader& reader) { // the first checkpoints of format_version 1 have none
-  return reader.has("last_val_step") ? reader.read_int("last_val_step") : -1;
-}
-
 [[noreturn]] void refuse(const std::string& name, const std::string& value) {
   throw Error(ExitCode::checkpoint, "the checkpoint's " + name + " is " + value);
 }
 
-// A loss that is no number was never better than another: a run keeps 1e30 for "none", and so it always was for the
-// best.
+// NaN is never the best loss, so a file with one is damaged.
 double read_best_loss(Hdf5StateReader& reader) {
   const double loss = reader.read_real("best_val_loss");
   if (!(loss >= 0 && loss <= kNoLoss)) refuse("best_val_loss", std::to_string(loss));
   return loss;
 }
 
-double measured(double loss) {
-  return loss >= 0 && loss <= kNoLoss ? loss : kNoLoss;
-} // of a diverged run it may be NaN
+// The last loss of a diverged run may be NaN.
+double measured(double loss) { return loss >= 0 && loss <= kNoLoss ? loss : kNoLoss; }
 
 TrainState read_train_group(Hdf5StateReader reader) {
   TrainState state;
@@ -110,7 +102,7 @@ TrainState read_train_group(Hdf5StateReader reader) {
   state.seed = std::bit_cast<uint64_t>(reader.read_int("seed"));
   state.best_val_loss = read_best_loss(reader);
   state.last_val_loss = measured(reader.read_real("last_val_loss"));
-  state.last_val_step = read_val_step(reader);
+  state.last_val_step = reader.read_int("last_val_step");
   if (state.last_val_step < -1 || state.last_val_step > state.step)
     refuse("last_val_step", std::to_string(state.last_val_step) + " at step " + std::to_string(state.step));
   state.tokens = read_count(reader, "tokens");
@@ -126,61 +118,69 @@ TrainState read_train_group(Hdf5StateReader reader) {
   return state;
 }
 
-// A step updates the weights once, or is skipped.
+// A step updates the weights at most once.
 void check_updates(StateReader& model, int64_t step) {
   if (!model.has("adam_step")) return;
   const int64_t updates = read_count(model, "adam_step");
   if (updates > step) refuse("adam_step", std::to_string(updates) + " at step " + std::to_string(step));
 }
 
-// ---- opening one ----
+// ---- opening ----
 
-void check_format(const Hdf5StateFile& file, const std::string& format, bool has_manifest) {
+void check_version(const std::string& path, int64_t version) {
+  if (version >= kAdamW && version <= kMuon) return;
+  throw Error(ExitCode::checkpoint,
+              path + " has format version " + std::to_string(version) + "; this program reads versions " +
+                  std::to_string(kAdamW) + " and " + std::to_string(kMuon),
+              version < kAdamW ? "program version 0.1 wrote it: resume it with that version, or start a new run"
+                               : "use the version of the program that wrote it");
+}
+
+void check_format(const Hdf5StateFile& file, const std::string& format) {
   if (!file.has_attribute("format") || file.read_text_attribute("format") != format) {
     throw Error(ExitCode::checkpoint, file.path() + " is an HDF5 file, but not a checkpoint of this program",
                 "give a step, latest, best, or a folder that bin/ckpt list shows");
   }
-  const int64_t version = file.read_int_attribute("format_version");
-  if (version < kOldest || version > kMuon) {
-    throw Error(ExitCode::checkpoint,
-                file.path() + " has format version " + std::to_string(version) + "; this program reads versions " +
-                    std::to_string(kOldest) + " to " + std::to_string(kMuon),
-                "use the version of the program that wrote it");
+  check_version(file.path(), file.read_int_attribute("format_version"));
+}
+
+// A state.h5 without a manifest: its version alone is read, unverified.
+void refuse_old_format(const std::string& path) {
+  const File file = File::open(path, ExitCode::checkpoint);
+  try {
+    const auto attributes = read_hdf5(hdf5_bytes(file), [](const std::string&) { return false; }).attributes;
+    const auto found = attributes.find("format_version");
+    if (found == attributes.end()) return;
+    const auto& [type, shape, value] = found->second;
+    if (type.kind == Hdf5Type::Kind::integer && element_count(shape) == 1) check_version(path, to_integer(type, value));
+  } catch (const Hdf5Damage&) { // the missing manifest is the error
   }
-  if (version >= kHashed && !has_manifest)
-    throw Error(ExitCode::checkpoint, file.path() + " cannot be verified: the manifest.json beside it is gone");
 }
 
-bool is_there(const std::string& path) {
-  std::error_code ignored;
-  return std::filesystem::is_regular_file(path, ignored);
-}
-
-// The files of one checkpoint. They are read through their hashes, where there are some.
+// The files of one checkpoint, each block verified before its bytes are used.
 class CheckpointFiles {
  public:
   explicit CheckpointFiles(std::string folder)
       : folder_(std::move(folder)),
-        manifest_(read_manifest(folder_)),
-        cache_(std::make_shared<BlockCache>(manifest_ ? manifest_->ranks : 0)) {}
+        manifest_(manifest_of(folder_)),
+        cache_(std::make_shared<BlockCache>(manifest_.ranks)) {}
 
   std::unique_ptr<Hdf5StateFile> state_file() const {
     auto file = open(0);
-    check_format(*file, kFormat, manifest_.has_value());
+    check_format(*file, kFormat);
     return file;
   }
 
   int ranks(const Hdf5StateFile& state_file) const {
     const int64_t ranks = state_file.has_attribute("ranks") ? state_file.read_int_attribute("ranks") : 1;
-    if (ranks < 1 || ranks > kMostRanks || (manifest_ && ranks != manifest_->ranks))
-      state_file.fail("ranks", "it is " + std::to_string(ranks));
-    return static_cast<int>(ranks);
+    if (ranks != manifest_.ranks) state_file.fail("ranks", "it is " + std::to_string(ranks));
+    return manifest_.ranks;
   }
 
-  // The file of a rank other than 0. One that belongs to another rank or another checkpoint does not pass.
+  // Throws if the file belongs to another rank or another checkpoint.
   std::unique_ptr<Hdf5StateFile> file_of(int rank, int ranks, int64_t step) const {
     auto file = open(rank);
-    check_format(*file, kRankFormat, manifest_.has_value());
+    check_format(*file, kRankFormat);
     const std::pair<const char*, int64_t> expected[] = {{"rank", rank}, {"ranks", ranks}, {"step", step}};
     for (const auto& [name, value] : expected) {
       const int64_t found = file->read_int_attribute(name);
@@ -189,16 +189,13 @@ class CheckpointFiles {
     return file;
   }
 
-  const std::string& folder() const { return folder_; }
-
  private:
   std::unique_ptr<Hdf5StateFile> open(int rank) const {
-    if (!manifest_) return std::make_unique<Hdf5StateFile>(rank_file(folder_, rank), "");
-    return std::make_unique<Hdf5StateFile>(VerifiedFile(folder_, manifest_->of_rank(rank), cache_), "");
+    return std::make_unique<Hdf5StateFile>(VerifiedFile(folder_, manifest_.of_rank(rank), cache_));
   }
 
   std::string folder_;
-  std::optional<Manifest> manifest_;
+  Manifest manifest_;
   std::shared_ptr<BlockCache> cache_;
 };
 
@@ -207,15 +204,8 @@ CheckpointReader open_model(const CheckpointFiles& checkpoint, std::unique_ptr<H
   const int ranks = checkpoint.ranks(*state_file);
   std::vector<std::unique_ptr<Hdf5StateFile>> files;
   files.push_back(std::move(state_file));
-  std::string absent;
-  for (int rank = 1; rank < ranks; ++rank) {
-    const std::string path = rank_file(checkpoint.folder(), rank);
-    if (is_there(path))
-      files.push_back(checkpoint.file_of(rank, ranks, step));
-    else if (absent.empty())
-      absent = path;
-  }
-  return {std::move(files), kModelGroup, absent, ""};
+  for (int rank = 1; rank < ranks; ++rank) files.push_back(checkpoint.file_of(rank, ranks, step));
+  return {std::move(files), kModelGroup};
 }
 
 std::string describe(const GPT2Config& config) {
@@ -238,7 +228,7 @@ void write_rank_file(const std::string& folder, int rank, int ranks, const GPT2C
   const std::string path = rank_file(folder, rank);
   Hdf5NewFile file(path, "free some disk space, or choose another --checkpoint_dir");
   file.write_attribute("format", rank == 0 ? kFormat : kRankFormat);
-  file.write_attribute("format_version", snapshot.of_muon() ? kMuon : kHashed);
+  file.write_attribute("format_version", snapshot.of_muon() ? kMuon : kAdamW);
   file.write_attribute("program_version", std::string(GPT2_VERSION));
   file.write_attribute("written", utc_now());
   if (ranks > 1) file.write_attribute("ranks", int64_t{ranks});
@@ -256,7 +246,7 @@ void write_rank_file(const std::string& folder, int rank, int ranks, const GPT2C
   sync_path(path);
 }
 
-// Weights and two moments in FP32, and the rest.
+// Weights and two moments in FP32, and 1 MiB for headers and scalars.
 int64_t checkpoint_bytes(int64_t parameters) { return parameters * 12 + (1 << 20); }
 
 void check_room_for_checkpoint(const std::string& folder, int64_t parameters) {
@@ -269,6 +259,12 @@ void check_room_for_checkpoint(const std::string& folder, int64_t parameters) {
               "free some disk space, delete old checkpoints, or choose another --checkpoint_dir");
 }
 
+Manifest manifest_of(const std::string& folder) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(manifest_path(folder), ignored)) refuse_old_format(rank_file(folder, 0));
+  return read_manifest(folder);
+}
+
 StateHeader read_state_header(const std::string& folder) {
   const CheckpointFiles checkpoint(folder);
   const auto file = checkpoint.state_file();
@@ -276,25 +272,22 @@ StateHeader read_state_header(const std::string& folder) {
   StateHeader header;
   header.step = read_count(train, "step");
   header.val_loss = measured(train.read_real("last_val_loss"));
-  header.val_step = read_val_step(train);
+  header.val_step = train.read_int("last_val_step");
   header.precision = train.read_text("precision");
   header.model = Hdf5StateReader(*file, kConfigGroup).read_text("name");
   header.written = file->read_text_attribute("written");
   header.ranks = checkpoint.ranks(*file);
-  for (int rank = 1; rank < header.ranks; ++rank) {
-    if (!is_there(rank_file(folder, rank))) file->fail("", rank_file(folder, rank) + " is not there");
-  }
   return header;
 }
 
 StateHeader read_summary(const std::string& folder) {
-  const std::optional<Manifest> manifest = read_manifest(folder);
-  if (!manifest || !manifest->summary) return read_state_header(folder);
-  const auto& [written, model, precision, val_loss, val_step] = *manifest->summary;
-  return {.step = manifest->step,
+  const Manifest manifest = manifest_of(folder);
+  if (!manifest.summary) return read_state_header(folder);
+  const auto& [written, model, precision, val_loss, val_step] = *manifest.summary;
+  return {.step = manifest.step,
           .val_loss = measured(val_loss),
           .val_step = val_step,
-          .ranks = manifest->ranks,
+          .ranks = manifest.ranks,
           .model = model,
           .precision = precision,
           .written = written};

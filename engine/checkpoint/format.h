@@ -1,17 +1,17 @@
-// What the files of one checkpoint hold, and how they are written and read (docs/checkpoints.md).
+// The files of one checkpoint (docs/checkpoints.md).
 //
 //   state.h5           of rank 0
-//     attributes of /  format, format_version, program_version, written; ranks where they are several
+//     attributes of /  format, format_version, program_version, written; ranks if more than one
 //     /config/         name, layers, heads, channels, seq_len, vocab, padded_vocab
 //     /train/          TrainState
-//     /model/          what the rank's StateSnapshot writes: its parameters and moments, and guard and FP8 state
+//     /model/          rank 0's StateSnapshot: its parameters and moments, guard and FP8 state
 //   rank_00001.h5 ...  of the others
 //     attributes of /  format, format_version, program_version, written, ranks, rank, step
 //     /model/          the rank's parameters and moments
 //   manifest.json      hashes of all files: engine/hdf5/manifest.h
 //
-// A StateSnapshot owns its memory, so write_rank_file can run on a thread of its own; one thread writes at a time,
-// because the HDF5 library must not be entered by two. Reading does not enter it.
+// A StateSnapshot owns its memory, so write_rank_file can run on another thread; one at a time, because libhdf5 is not
+// thread-safe. Readers do not use libhdf5.
 #pragma once
 
 #include <cstdint>
@@ -25,29 +25,29 @@
 
 namespace gpt2 {
 
-constexpr double kNoLoss = 1e30; // none was measured yet
+constexpr double kNoLoss = 1e30; // not measured
 
-// What the loop itself needs to go on.
+// State of the training loop.
 struct TrainState {
   int64_t step = 0;            // optimizer steps done (skipped ones count)
   int64_t loader_position = 0; // samples consumed
   uint64_t seed = 0;           // of the data order and initialisation
   double best_val_loss = kNoLoss;
   double last_val_loss = kNoLoss;
-  int64_t last_val_step = -1; // at which it was measured; -1: never, or not known
+  int64_t last_val_step = -1; // at which it was measured; -1: never
   int64_t tokens = 0;         // trained on so far
-  bool hellaswag_due = false; // at this step, and not scored: a signal came first
-  bool sample_due = false;    // the same of a sample
+  bool hellaswag_due = false; // at this step, but a signal came first
+  bool sample_due = false;    // likewise
   std::string run_name;
   std::string options_toml; // --print_config of the run
   std::string precision;    // "fp8", "bf16", "fp32"
-  std::string fp8_guard;    // Fp8Guard::text(): the trouble it has counted so far
+  std::string fp8_guard;    // Fp8Guard::text(): its counters
   std::string fp8_lag;      // Fp8LagWatch::text()
-  std::string data;         // Dataset::fingerprint() of what it was trained on; "": not known
-  std::string validation;   // on what the losses were measured; "": nothing, or not known
+  std::string data;         // Dataset::fingerprint() of the training data; "": unknown
+  std::string validation;   // of the validation data; "": none or unknown
 };
 
-// What a list of checkpoints shows.
+// Shown by a list of checkpoints.
 struct StateHeader {
   int64_t step = 0;
   double val_loss = 0;
@@ -56,28 +56,27 @@ struct StateHeader {
   std::string model, precision, written;
 };
 
-// One rank's file, new, and on the disk when this returns. Throws Error(disk).
+// Writes and syncs one rank's file. Throws Error(disk).
 void write_rank_file(const std::string& folder, int rank, int ranks, const GPT2Config& config, const TrainState& state,
                      const StateSnapshot& snapshot);
 
-int64_t checkpoint_bytes(int64_t parameters); // room that one of a model with so many takes, a little more than it will
+int64_t checkpoint_bytes(int64_t parameters); // upper bound
 
-// Throws Error(disk) if a folder has no room for a checkpoint of a model with so many parameters.
+// Throws Error(disk) if the disk of a folder has less than checkpoint_bytes(parameters) free.
 void check_room_for_checkpoint(const std::string& folder, int64_t parameters);
 
-// Readers throw Error(checkpoint), without a hint where a file is damaged. Where there is a manifest, no byte is used
-// whose hash has not been compared with it, and every file is there and as long as it should be.
+// Readers throw Error(checkpoint), without a hint if a file is damaged. Each file must exist and have the size in the
+// manifest; each 16 MiB block is verified against its hash before any of its bytes is used.
+Manifest manifest_of(const std::string& folder); // read_manifest(), or the error of a format version without one
 StateHeader read_state_header(const std::string& folder); // from state.h5
-StateHeader read_summary(const std::string& folder);      // the same from the manifest alone, where it has a summary
-// What the manifest says of a state that is saved now.
+StateHeader read_summary(const std::string& folder);      // the same from the manifest, if it has a summary
 ManifestSummary summary_of(const GPT2Config& config, const TrainState& state);
 TrainState read_train_state(const std::string& folder);
-// What `model` wants of it, whatever the ranks that wrote it. Looks at the shape first, so that the state of another
-// model is refused before anything is changed.
+// Loads `model`, whatever the number of ranks that wrote the checkpoint. Compares the shapes before it changes the
+// model.
 TrainState load_state(const std::string& folder, StatefulModel& model);
 
-// For whoever looks at a checkpoint and is no model: everything scalar in state.h5 ("train/step", "1000"), and the
-// model's state as one, whatever the ranks.
+// For tools: all scalars of state.h5 ("train/step", "1000"), and the model's state, merged over ranks.
 struct OpenCheckpoint {
   GPT2Config config;
   std::vector<std::pair<std::string, std::string>> scalars;

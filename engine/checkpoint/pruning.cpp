@@ -28,7 +28,7 @@ std::string option(const std::string& options_toml, const std::string& name) {
   return "";
 }
 
-// On what the losses of a checkpoint were measured; "": not known.
+// Fingerprint of the validation data; "": unknown.
 std::string validation_of(const std::string& checkpoint) {
   try {
     return checkpoint.empty() ? "" : read_checkpoint(checkpoint).validation;
@@ -37,9 +37,8 @@ std::string validation_of(const std::string& checkpoint) {
   }
 }
 
-// By what the checkpoint says of itself: --save_best saved it, and it was neither due nor its run's last step. In
-// doubt, as where it cannot be read, it was not; nor is it a former best where its loss is that of other data than the
-// best one's, `validation`.
+// From the checkpoint's own state: --save_best saved it, it was not due by --checkpoint_freq and not the last step, and
+// its loss was measured on `validation`. False if it cannot be read.
 bool was_saved_as_best_only(const std::string& checkpoint, const std::string& validation) {
   try {
     const TrainState state = read_checkpoint(checkpoint);
@@ -71,7 +70,7 @@ std::vector<int64_t> steps_to_remove(const std::vector<KeptStep>& steps, const K
 
 Pruned prune(const std::string& run_folder, const KeepRule& rule, bool dry_run) {
   Pruned pruned;
-  std::vector<KeptStep> steps; // headers are read of those alone that may have been saved for being the best
+  std::vector<KeptStep> steps; // opens only checkpoints that may have been saved as best only
   const std::string best_path = follow_marker(run_folder, kBest), validation = validation_of(best_path);
   const int64_t latest = step_of(follow_marker(run_folder, kLatest)), best = step_of(best_path);
   for (const std::string& path : checkpoints_in(run_folder)) {
@@ -95,13 +94,13 @@ Pruned prune(const std::string& run_folder, const KeepRule& rule, bool dry_run) 
       continue;
     }
     pruned.removed.push_back(path);
-    std::error_code ignored; // what is left has no name of a checkpoint, and the next save removes it
+    std::error_code ignored; // the next save removes the rest by its temporary name
     if (!dry_run) fs::remove_all(nameless, ignored);
   }
   return pruned;
 }
 
-std::string little_room(const std::string& run_folder, int64_t bytes, int64_t free_bytes) {
+std::string disk_space_warning(const std::string& run_folder, int64_t bytes, int64_t free_bytes) {
   if (free_bytes >= bytes) return "";
   const auto text = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
   return "the next checkpoint in " + run_folder + " needs " + text(bytes) + ", and " + text(free_bytes) +

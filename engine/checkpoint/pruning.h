@@ -1,5 +1,4 @@
-// Which checkpoints of a run stay on the disk, and whether there is room for the next. Never those of another run: a
-// rule sees one run's folder.
+// Retention of one run's checkpoints, and the disk space for the next. Other runs' folders are never touched.
 #pragma once
 
 #include <cstdint>
@@ -9,32 +8,32 @@
 namespace gpt2 {
 
 struct KeepRule {
-  int64_t newest = 0;    // --keep_checkpoints: this many stay; 0: all
-  int64_t every = 0;     // --keep_every, milestones: multiples of it stay for ever; 0: none do
-  int64_t due_every = 0; // --checkpoint_freq: a multiple of it was not saved for being the best alone
+  int64_t newest = 0;    // --keep_checkpoints: kept; 0: all
+  int64_t every = 0;     // --keep_every: multiples of it are always kept; 0: none
+  int64_t due_every = 0; // --checkpoint_freq: multiples of it were not saved as best only
 };
 
 struct KeptStep {
   int64_t step = 0;
   bool marked = false;    // latest or best of the run
-  bool only_best = false; // saved for having been the best so far, and for nothing else
+  bool only_best = false; // saved only because it was the best so far
 };
 
-// The steps that a rule does without, of a run's checkpoints by step. What is marked and the newest one always stay; a
-// former best that was saved for that alone goes.
+// The steps to remove, of a run's checkpoints in ascending order. Marked ones and the newest always stay; a former best
+// that was saved only as such is removed.
 std::vector<int64_t> steps_to_remove(const std::vector<KeptStep>& steps, const KeepRule& rule);
 
 struct Pruned {
-  std::vector<std::string> removed; // paths that were
-  std::string why_not; // one line where something had to stay: the newest is not valid, or the disk says no
+  std::vector<std::string> removed; // paths
+  std::string why_not;              // one line if some could not be removed
 };
 
-// Removes what the rule does without, oldest first, once the newest checkpoint has been verified on the disk. Each
-// loses its name before its files, so that none is ever found half. With `dry_run` it only answers what it would do.
-// What cannot be removed costs only disk space, and is told; throws only where a marker cannot be read.
+// Verifies the newest checkpoint on the disk, then removes steps_to_remove(), oldest first. Renames each folder before
+// deleting its files, so that no reader finds half a checkpoint. `dry_run`: lists only. A failed removal is reported in
+// why_not; throws only if a marker cannot be read.
 Pruned prune(const std::string& run_folder, const KeepRule& rule, bool dry_run = false);
 
-// One line if a disk with so many free bytes has no room for another checkpoint of this size; "" if it has.
-std::string little_room(const std::string& run_folder, int64_t bytes, int64_t free_bytes);
+// One line if free_bytes < bytes; "" otherwise.
+std::string disk_space_warning(const std::string& run_folder, int64_t bytes, int64_t free_bytes);
 
 } // namespace gpt2

@@ -6,22 +6,18 @@
 namespace gpt2 {
 namespace {
 
-std::string elements(int64_t begin, int64_t end) { // [begin, end), for people
+std::string elements(int64_t begin, int64_t end) {
   return "elements " + std::to_string(begin) + " to " + std::to_string(end - 1);
 }
 
 } // namespace
 
-CheckpointReader::CheckpointReader(std::vector<std::unique_ptr<Hdf5StateFile>> files, const std::string& group,
-                                   const std::string& absent, const std::string& hint)
-    : files_(std::move(files)), group_(group), hint_(hint) {
+CheckpointReader::CheckpointReader(std::vector<std::unique_ptr<Hdf5StateFile>> files, const std::string& group)
+    : files_(std::move(files)), group_(group) {
   for (size_t file = 0; file < files_.size(); ++file) index(file);
-  const std::string gap = find_gap();
-  if (!absent.empty())
-    throw Error(ExitCode::checkpoint, absent + " is not there" + (gap.empty() ? "" : ": " + gap), hint_);
-  if (!gap.empty()) {
+  if (const std::string gap = find_gap(); !gap.empty()) {
     const std::string folder = std::filesystem::path(files_.front()->path()).parent_path().string();
-    throw Error(ExitCode::checkpoint, folder + " is damaged: " + gap, hint_);
+    throw Error(ExitCode::checkpoint, folder + " is damaged: " + gap);
   }
 }
 
@@ -30,27 +26,27 @@ void CheckpointReader::index(size_t file) {
   for (const std::string& name : reader.tensors()) {
     TensorPart part = reader.part(name);
     Tensor& tensor = tensors_[name];
-    if (tensor.pieces.empty())
+    if (tensor.segments.empty())
       tensor.shape = std::move(part.shape);
     else if (tensor.shape != part.shape)
-      files_[file]->fail(group_ + "/" + name, "it is a piece of another shape than in the other files");
-    const auto after = [&](const Piece& other) { return other.begin >= part.begin; };
-    tensor.pieces.insert(std::find_if(tensor.pieces.begin(), tensor.pieces.end(), after),
-                         {.file = file, .begin = part.begin, .count = part.count});
+      files_[file]->fail(group_ + "/" + name, "its tensor has another shape than in the other files");
+    const auto after = [&](const Segment& other) { return other.begin >= part.begin; };
+    tensor.segments.insert(std::find_if(tensor.segments.begin(), tensor.segments.end(), after),
+                           {.file = file, .begin = part.begin, .count = part.count});
   }
 }
 
 std::string CheckpointReader::find_gap() const {
   for (const auto& [name, tensor] : tensors_) {
-    int64_t end = 0; // of what was found so far
+    int64_t end = 0; // elements covered so far
     std::string before = "the beginning";
-    for (const Piece& piece : tensor.pieces) {
-      const std::string& path = files_[piece.file]->path();
-      if (piece.begin > end)
-        return elements(end, piece.begin) + " of " + name + ", before those in " + path + ", are in no file";
-      if (piece.begin < end)
-        return elements(piece.begin, end) + " of " + name + " are in " + before + " and in " + path;
-      end = piece.begin + piece.count;
+    for (const Segment& segment : tensor.segments) {
+      const std::string& path = files_[segment.file]->path();
+      if (segment.begin > end)
+        return elements(end, segment.begin) + " of " + name + ", before those in " + path + ", are in no file";
+      if (segment.begin < end)
+        return elements(segment.begin, end) + " of " + name + " are in " + before + " and in " + path;
+      end = segment.begin + segment.count;
       before = path;
     }
     if (end < element_count(tensor.shape))
@@ -68,7 +64,7 @@ std::vector<std::string> CheckpointReader::tensors() const {
 
 std::vector<int64_t> CheckpointReader::shape(const std::string& name) {
   const auto found = tensors_.find(name);
-  return found == tensors_.end() ? common().shape(name) : found->second.shape; // the former says what is wrong
+  return found == tensors_.end() ? common().shape(name) : found->second.shape; // the former throws
 }
 
 void CheckpointReader::read_floats(const std::string& name, std::span<float> values) {
@@ -80,32 +76,32 @@ void CheckpointReader::read_floats(const std::string& name, std::span<float> val
   read_range(name, 0, values);
 }
 
-std::vector<CheckpointReader::PieceOfRange> CheckpointReader::pieces_of(const FloatRange& range) {
+std::vector<CheckpointReader::RangeSegment> CheckpointReader::segments_of(const FloatRange& range) {
   const int64_t begin = range.begin, end = begin + static_cast<int64_t>(range.values.size());
   if (begin < 0 || end > element_count(shape(range.name)))
     files_.front()->fail(group_ + "/" + range.name, "it has no " + elements(begin, end));
-  std::vector<PieceOfRange> parts;
-  for (const Piece& piece : tensors_.at(range.name).pieces) {
-    const int64_t from = std::max(begin, piece.begin), to = std::min(end, piece.begin + piece.count);
+  std::vector<RangeSegment> found;
+  for (const Segment& segment : tensors_.at(range.name).segments) {
+    const int64_t from = std::max(begin, segment.begin), to = std::min(end, segment.begin + segment.count);
     if (from >= to) continue;
-    parts.push_back(
-        {&piece, from, range.values.subspan(static_cast<size_t>(from - begin), static_cast<size_t>(to - from))});
+    found.push_back(
+        {segment.file, from, range.values.subspan(static_cast<size_t>(from - begin), static_cast<size_t>(to - from))});
   }
-  return parts;
+  return found;
 }
 
 void CheckpointReader::read_range(const std::string& name, int64_t begin, std::span<float> values) {
-  for (const PieceOfRange& part : pieces_of({name, begin, values}))
-    Hdf5StateReader(*files_[part.piece->file], group_).read_range(name, part.begin, part.values);
+  for (const RangeSegment& segment : segments_of({name, begin, values}))
+    Hdf5StateReader(*files_[segment.file], group_).read_range(name, segment.begin, segment.values);
 }
 
-// One tensor after the other would be one block after the other, and each once more for every tensor that begins in it.
+// All ranges of a file at once: each 16 MiB block is read and hashed once, and several in parallel.
 void CheckpointReader::read_ranges(std::span<const FloatRange> ranges) {
   std::vector<std::vector<FilePart>> of_file(files_.size());
   for (const FloatRange& range : ranges) {
-    for (const PieceOfRange& part : pieces_of(range)) {
-      const size_t file = part.piece->file;
-      Hdf5StateReader(*files_[file], group_).add_parts(range.name, part.begin, part.values, of_file[file]);
+    for (const RangeSegment& segment : segments_of(range)) {
+      const Hdf5StateReader reader(*files_[segment.file], group_);
+      reader.add_parts(range.name, segment.begin, segment.values, of_file[segment.file]);
     }
   }
   for (size_t file = 0; file < files_.size(); ++file) files_[file]->read_parts(std::move(of_file[file]));

@@ -1,5 +1,5 @@
-// A checkpoint as one state, however many ranks wrote it: tensors come from whichever files hold their pieces, all the
-// rest from state.h5.
+// A checkpoint as one state, whatever the number of ranks that wrote it: tensors are assembled from the segments in all
+// files; scalars come from state.h5.
 #pragma once
 
 #include <map>
@@ -13,10 +13,9 @@ namespace gpt2 {
 
 class CheckpointReader : public StateReader {
  public:
-  // `files`: state.h5, then those of the other ranks; `absent`: the path of one that should be among them, or "".
-  // Throws Error(checkpoint) if some elements of a tensor are in no file, or in two.
-  CheckpointReader(std::vector<std::unique_ptr<Hdf5StateFile>> files, const std::string& group,
-                   const std::string& absent, const std::string& hint);
+  // `files`: state.h5, then those of ranks 1, 2, ... Throws Error(checkpoint) if an element of a tensor is in no file
+  // or in two.
+  CheckpointReader(std::vector<std::unique_ptr<Hdf5StateFile>> files, const std::string& group);
 
   bool has(const std::string& name) const override { return tensors_.contains(name) || common().has(name); }
   void read_floats(const std::string& name, std::span<float> values) override;
@@ -29,27 +28,27 @@ class CheckpointReader : public StateReader {
   std::vector<std::pair<std::string, std::string>> scalars() { return common().scalars(); }
 
  private:
-  struct Piece {
+  struct Segment {
     size_t file;
     int64_t begin, count;
   };
   struct Tensor {
     std::vector<int64_t> shape;
-    std::vector<Piece> pieces; // by begin
+    std::vector<Segment> segments; // by begin
   };
 
   Hdf5StateReader common() const { return {*files_.front(), group_}; }
-  struct PieceOfRange {
-    const Piece* piece;
-    int64_t begin; // in elements of the tensor
+  struct RangeSegment {
+    size_t file;
+    int64_t begin; // element of the tensor
     std::span<float> values;
   };
-  std::vector<PieceOfRange> pieces_of(const FloatRange& range); // throws if it is not inside the tensor
+  std::vector<RangeSegment> segments_of(const FloatRange& range); // throws if outside the tensor
   void index(size_t file);
-  std::string find_gap() const; // "params/wte.weight: elements 0 to 255 ...", "" if there is none
+  std::string find_gap() const; // one line; "" if none
 
   std::vector<std::unique_ptr<Hdf5StateFile>> files_;
-  std::string group_, hint_;
+  std::string group_;
   std::map<std::string, Tensor> tensors_;
 };
 

@@ -21,7 +21,7 @@ void expect_from(int rank, const std::string& path) {
               "--checkpoint_dir must be on a file system that all nodes share");
 }
 
-// A folder of rank 0's name that was once left behind on another node would take that rank's file all the same.
+// Another node may have a local folder of the same path, where its rank's file would go unnoticed.
 void expect_all_parts(const std::string& folder, int ranks) {
   for (int rank = 1; rank < ranks; ++rank) expect_from(rank, rank_file(folder, rank));
 }
@@ -53,7 +53,7 @@ CheckpointSave::CheckpointSave(const std::string& path, StatefulModel& model, co
   const int rank = group.rank(), ranks = group.ranks();
   try {
     thread_ = std::thread(&CheckpointSave::write, this, rank, ranks);
-  } catch (const std::system_error&) { // no thread to be had: training waits
+  } catch (const std::system_error&) { // no thread available: training waits
     write(rank, ranks);
   }
 }
@@ -75,7 +75,7 @@ void CheckpointSave::write(int rank, int ranks) noexcept {
   } catch (const std::exception& error) {
     error_ = Error(ExitCode::disk, std::string("cannot write a checkpoint: ") + error.what());
   }
-  snapshot_.reset(); // as large as the model's state
+  snapshot_.reset(); // frees as many bytes as the model's state
   written_ = true;
 }
 

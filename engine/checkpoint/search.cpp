@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// ---- what is there ----
+// ---- listing ----
 
 CheckpointInfo describe(const std::string& path) {
   CheckpointInfo info;
@@ -29,14 +29,14 @@ CheckpointInfo describe(const std::string& path) {
     info.written = header.written;
     info.precision = header.precision;
     info.model = header.model;
-  } catch (const Error&) { // shown, so that nobody wonders where it went
+  } catch (const Error&) { // listed as damaged, not left out
     info.val_loss = kNoLoss;
     info.precision = "damaged";
   }
   return info;
 }
 
-// Folders named step_N, by step, whether anything is in them or not.
+// Folders named step_N in order of steps, complete or not.
 std::vector<std::string> step_folders(const std::string& folder) {
   const auto scan = [&](bool& set_aside) {
     std::vector<std::string> paths;
@@ -51,7 +51,7 @@ std::vector<std::string> step_folders(const std::string& folder) {
   bool set_aside = false;
   std::vector<std::string> paths = scan(set_aside);
   if (set_aside) {
-    bring_back_set_aside(folder);
+    restore_set_aside(folder);
     paths = scan(set_aside);
   }
   std::ranges::sort(paths, {}, step_of);
@@ -63,15 +63,15 @@ bool has_checkpoints(const std::string& folder) {
   return std::any_of(paths.rbegin(), paths.rend(), is_complete);
 }
 
-// Also where a kill left it under another name.
+// Restores it first if a kill left it under its .old-PID name.
 bool is_there(const std::string& checkpoint) {
   if (step_of(checkpoint) < 0 || is_complete(checkpoint)) return is_complete(checkpoint);
-  bring_back_set_aside(fs::path(checkpoint).parent_path().string());
+  restore_set_aside(fs::path(checkpoint).parent_path().string());
   return is_complete(checkpoint);
 }
 
-// Names of the runs in a --checkpoint_dir: "" for checkpoints that stand there directly. A name may be a path
-// (--run_name sweep/lr3); three levels of it are searched, because the folder may be any, as "." is.
+// Names of the runs in a --checkpoint_dir, "" for checkpoints directly in it. A name may be a path (--run_name
+// sweep/lr3). Three levels are searched: the folder may be any, even ".".
 std::vector<std::string> runs_in(const std::string& root) {
   constexpr int kDeepest = 2;
   std::vector<std::string> runs;
@@ -92,26 +92,25 @@ std::string run_folder(const std::string& root, const std::string& run) {
   return run.empty() ? root : root + "/" + run;
 }
 
-// Between runs the time counts; steps of one second by their number. Within a run only the step does: a clock may have
-// been set back.
+// Across runs, by time, then step. Within a run the step alone decides: a clock may have been set back.
 bool is_older(const CheckpointInfo& a, const CheckpointInfo& b) {
   return std::tie(a.written, a.step) < std::tie(b.written, b.step);
 }
 
-std::string newest_of(const std::vector<std::string>& checkpoints) { // of different runs; "": of none
+std::string newest_of(const std::vector<std::string>& checkpoints) { // of different runs; "" if empty
   if (checkpoints.size() == 1) return checkpoints.front();
   std::vector<CheckpointInfo> infos;
   for (const std::string& path : checkpoints) {
     CheckpointInfo info = describe(path);
     for (const std::string& other : info.is_damaged() ? others_of_run(path) : std::vector<std::string>())
-      if (info.is_damaged()) info.written = describe(other).written; // about when the run saved last
+      if (info.is_damaged()) info.written = describe(other).written; // approximates the last save of the run
     infos.push_back(std::move(info));
   }
   const auto newest = std::max_element(infos.begin(), infos.end(), is_older);
   return newest == infos.end() ? "" : newest->path;
 }
 
-// ---- which one is meant ----
+// ---- what --resume names ----
 
 using Folders = std::vector<std::string>;
 
@@ -132,13 +131,13 @@ std::string joined(const Folders& names, const std::string& between) {
   throw Error(ExitCode::checkpoint, what, "take one of these: " + list);
 }
 
-// Of a run's folder or a --checkpoint_dir: that of the run that its marker names.
+// The newest checkpoint of the run that the marker `latest` of a run folder or --checkpoint_dir names.
 std::string latest_by_marker(const std::string& folder) {
   const std::string marked = follow_marker(folder, kLatest);
   return marked.empty() ? "" : latest_in(fs::path(marked).parent_path().string());
 }
 
-// Where markers lead nowhere, the newest by time.
+// The newest by time if no marker is valid.
 std::string find_latest(const Folders& folders) {
   std::vector<std::string> candidates;
   for (const std::string& folder : folders) {
@@ -153,8 +152,7 @@ std::string find_latest(const Folders& folders) {
   return newest_of(candidates);
 }
 
-// The checkpoints that runs mark as their best. A folder that holds checkpoints itself is a run, perhaps with others
-// below it.
+// The best checkpoint of each run. A folder that holds checkpoints is a run, even if other runs are below it.
 std::vector<std::string> marked_as_best(const std::string& folder) {
   if (const std::string own = follow_marker(folder, kBest); !own.empty() && has_checkpoints(folder)) return {own};
   std::vector<std::string> marked;
@@ -164,7 +162,7 @@ std::vector<std::string> marked_as_best(const std::string& folder) {
   return marked;
 }
 
-// The lowest validation loss of all runs; of equals the newest.
+// The lowest validation loss of all runs; the newest of equals.
 std::string find_best(const Folders& folders) {
   std::vector<CheckpointInfo> marked;
   for (const std::string& folder : folders) {
@@ -181,7 +179,7 @@ std::string find_marked(const Folders& folders, const std::string& marker) {
   return marker == kBest ? find_best(folders) : find_latest(folders);
 }
 
-// "RUN/5000" or "RUN/step_00005000" where the run has no such step: its own steps are the answer.
+// "RUN/5000" or "RUN/step_00005000" of a run without that step: the hint lists the run's steps.
 void refuse_missing_step(const std::string& run_folder, const std::string& step) {
   const std::vector<std::string> there = checkpoints_in(run_folder);
   if (there.empty()) return;
@@ -195,7 +193,7 @@ void refuse_missing_step(const std::string& run_folder, const std::string& step)
 
 int64_t to_step(const std::string& digits) { return std::strtoll(digits.c_str(), nullptr, 10); }
 
-// Of the run that saved last; where no marker tells which that was, of the only one that has this step.
+// Of the run that saved last; without a marker, of the only run that has this step.
 std::string find_step(const Folders& roots, const std::string& run, const std::string& step,
                       const std::string& if_none) {
   const std::string name = step_folder_name(to_step(step));
@@ -226,7 +224,7 @@ std::string find_step(const Folders& roots, const std::string& run, const std::s
               "name one by its path: " + joined(candidates, ", "));
 }
 
-// Without what would hide a name: "step_00000010/." is one, and so is "." in its folder.
+// Normalized, so that "step_00000010/." and "." inside that folder name the checkpoint.
 std::string plain_path(const std::string& path) {
   const std::string plain = without_slashes(fs::path(path).lexically_normal().string());
   const std::string name = fs::path(plain).filename().string();
@@ -234,8 +232,7 @@ std::string plain_path(const std::string& path) {
   return name == "." || name == ".." ? fs::weakly_canonical(plain, ignored).string() : plain;
 }
 
-// A checkpoint, its state file or its step's number in a run's folder, a run's folder, a --checkpoint_dir, or a marker
-// in one of these; "": none.
+// `path`: a checkpoint, its state.h5, RUN/STEP, a run's folder, a --checkpoint_dir, or a marker in one; "" if none.
 std::string find_at(const std::string& path) {
   if (is_there(path)) return path;
   const fs::path parent = fs::path(path).parent_path();
@@ -247,9 +244,9 @@ std::string find_at(const std::string& path) {
   return !path.empty() && !runs_in(path).empty() ? find_latest({path}) : "";
 }
 
-// ---- reading one ----
+// ---- reading ----
 
-// An Error without a hint is about a damaged file: the newest older one beside it that is valid goes with it.
+// An Error without a hint means damage: adds the newest valid older checkpoint as the hint.
 template <class Read>
 TrainState with_hint(const std::string& checkpoint, const Read& read) {
   try {
@@ -278,7 +275,7 @@ std::vector<CheckpointInfo> list_run(const std::string& folder) {
     info.bytes = bytes_of(path);
     info.latest = path == latest;
     info.best = path == best;
-    if (!info.is_damaged() || is_complete(path)) checkpoints.push_back(std::move(info)); // else removed meanwhile
+    if (!info.is_damaged() || is_complete(path)) checkpoints.push_back(std::move(info)); // else pruned meanwhile
   }
   return checkpoints;
 }
@@ -292,8 +289,8 @@ std::vector<CheckpointInfo> list_checkpoints(const std::vector<std::string>& che
       for (CheckpointInfo& info : runs.back()) info.run = run;
     }
   }
-  std::erase_if(runs, [](const auto& run) { return run.empty(); }); // removed meanwhile
-  const auto last_save = [](const auto& run) {                      // of a run: its highest step that can be read
+  std::erase_if(runs, [](const auto& run) { return run.empty(); }); // pruned meanwhile
+  const auto last_save = [](const auto& run) {                      // the highest step of a run that can be read
     const auto found = std::find_if(run.rbegin(), run.rend(), [](const auto& info) { return !info.is_damaged(); });
     return found == run.rend() ? run.back() : *found;
   };
@@ -304,7 +301,7 @@ std::vector<CheckpointInfo> list_checkpoints(const std::vector<std::string>& che
   return all;
 }
 
-// Damaged or not: those who verify it report it, and go back.
+// Damaged or not: the caller verifies it, and takes an older one if it is damaged.
 std::string latest_in(const std::string& folder) {
   const std::vector<std::string> paths = step_folders(folder);
   const auto newest = std::find_if(paths.rbegin(), paths.rend(), is_complete);
@@ -350,7 +347,7 @@ int64_t bytes_of(const std::string& checkpoint) {
   int64_t bytes = 0;
   std::error_code gone;
   for (const auto& entry : fs::directory_iterator(checkpoint, gone))
-    if (const uintmax_t size = entry.file_size(gone); !gone) bytes += static_cast<int64_t>(size); // no folder's
+    if (const uintmax_t size = entry.file_size(gone); !gone) bytes += static_cast<int64_t>(size); // fails for folders
   return bytes;
 }
 

@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "engine/checkpoint/format.h"
 #include "engine/checkpoint/names.h"
 #include "engine/checkpoint/search.h"
 #include "engine/hdf5/manifest.h"
-#include "engine/hdf5/parallel_jobs.h"
+#include "engine/hdf5/parallel_for.h"
 #include "engine/ranks/agreement.h"
 
 namespace gpt2 {
@@ -14,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Every `ranks`-th block, over all files, from number `rank` on.
+// Blocks rank, rank + ranks, ... counted over all files.
 void verify_share(const std::string& checkpoint, const Manifest& manifest, int rank, int ranks) {
   struct Block {
     size_t file, number;
@@ -28,7 +29,7 @@ void verify_share(const std::string& checkpoint, const Manifest& manifest, int r
     }
     files.push_back(File::open(checkpoint + "/" + hashes.name, ExitCode::checkpoint));
   }
-  run_jobs(share.size(), [&](size_t i) {
+  parallel_for(share.size(), [&](size_t i) {
     const auto [file, number] = share[i];
     const FileHashes& hashes = manifest.files[file];
     const int64_t begin = static_cast<int64_t>(number) * kBlockBytes;
@@ -42,15 +43,14 @@ void verify_share(const std::string& checkpoint, const Manifest& manifest, int r
 std::optional<Error> find_fault(const std::string& checkpoint, RankGroup& group) {
   std::optional<Error> mine;
   {
-    const auto busy = group.busy(); // a disk may be slower than the others' patience
+    const auto busy = group.busy(); // a slow disk may take longer than the timeout of the other ranks
     mine = attempt([&] {
-      if (const auto manifest = read_manifest(checkpoint))
-        verify_share(checkpoint, *manifest, group.rank(), group.ranks());
+      verify_share(checkpoint, manifest_of(checkpoint), group.rank(), group.ranks());
       if (group.leads()) read_state_header(checkpoint);
     });
     if (mine && !is_complete(checkpoint)) mine = removed_meanwhile(checkpoint);
   }
-  const std::optional<RankError> fault = first_error(group, mine); // whichever rank found it: it is the file's
+  const std::optional<RankError> fault = first_error(group, mine); // the same fault on all ranks
   if (!fault) return std::nullopt;
   if (fault->error.code() != ExitCode::checkpoint) throw_agreed(group, fault->error);
   return fault->error;
@@ -60,11 +60,6 @@ std::string why_invalid(const std::string& checkpoint) {
   RankGroup alone;
   const std::optional<Error> fault = find_fault(checkpoint, alone);
   return fault ? fault->what() : "";
-}
-
-bool is_unverified(const std::string& checkpoint) {
-  std::error_code unreadable;
-  return !fs::exists(manifest_path(checkpoint), unreadable);
 }
 
 Error removed_meanwhile(const std::string& checkpoint) {
@@ -96,7 +91,7 @@ std::string valid_one_before(const std::string& checkpoint) {
 
 std::string hint_if_damaged(const std::string& checkpoint) {
   const std::string before = valid_one_before(checkpoint);
-  return before.empty() ? "start a new run without --resume: there is no valid older checkpoint beside it"
+  return before.empty() ? "start a new run without --resume: the run has no valid older checkpoint"
                         : "resume from the one before it: --resume " + before;
 }
 

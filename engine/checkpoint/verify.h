@@ -1,4 +1,4 @@
-// Is a checkpoint still what was written, and which other one is?
+// Verifies checkpoints against their manifests, and finds a valid one to replace a damaged one.
 #pragma once
 
 #include <optional>
@@ -10,32 +10,29 @@
 
 namespace gpt2 {
 
-// "" if a checkpoint is valid: every file is there, every block has the hash that its manifest says, and the header can
-// be read. Else one line that names the file and what is wrong with it. Of a checkpoint from before manifests only the
-// header is read (is_unverified()). Throws where the machine and not the checkpoint is at fault: out of memory.
+// "" if a checkpoint is valid: every file exists, every block has its hash, and the header can be read. Otherwise one
+// line that names the file and the fault. Throws if the machine is at fault, not the checkpoint: out of memory.
 std::string why_invalid(const std::string& checkpoint);
 
-// The same with what to do about it, if that is not to take another checkpoint: nullopt if it is valid. Every rank
-// calls it and hashes its share of the blocks; all get the same answer.
+// nullopt if valid. The error has a hint unless the checkpoint is damaged. Every rank calls this and hashes its share
+// of the blocks; all ranks get the same result.
 std::optional<Error> find_fault(const std::string& checkpoint, RankGroup& group);
 
-bool is_unverified(const std::string& checkpoint); // it has no manifest
-
-// A run prunes while others read. What to say of a checkpoint that could not be read and is not there any more.
+// The error for a checkpoint that its run pruned while it was read.
 Error removed_meanwhile(const std::string& checkpoint);
-bool is_removal(const Error& fault); // is it that?
+bool is_removal(const Error& fault); // from removed_meanwhile()
 
-// Has this fault left nothing to keep? True for damage (a hash, a size, a missing file) and for a removal. False for a
-// checkpoint of a newer program and for a file that cannot be read now: their errors have a hint of their own.
+// True for damage (a hash, a size, a missing file) and for a removal: the checkpoint may be replaced. False for another
+// format version and for a file that cannot be read now: these errors have a hint.
 bool is_lost(const Error& fault);
 
-// The other checkpoints of its run, unread: the highest step first.
+// The other checkpoints of its run, the highest step first. Opens none.
 std::vector<std::string> others_of_run(const std::string& checkpoint);
 
-// The newest older one of its run that is valid; "": none.
+// The newest valid older checkpoint of its run; "" if none.
 std::string valid_one_before(const std::string& checkpoint);
 
-// What to do about a damaged checkpoint: "resume from ..." that one.
+// The hint for a damaged checkpoint: "resume from the one before it: --resume ...".
 std::string hint_if_damaged(const std::string& checkpoint);
 
 } // namespace gpt2

@@ -41,8 +41,8 @@ double tokens_per_second(ModelOptions options, const CudaModelOptions& cuda_opti
   return kTimedMicroSteps * static_cast<double>(tokens) / elapsed.count();
 }
 
-TuningQuestion question_of(const ModelOptions& options, const CudaModelOptions& cuda_options,
-                           const std::vector<int>& candidates, const std::string& device) {
+TuningKey question_of(const ModelOptions& options, const CudaModelOptions& cuda_options,
+                      const std::vector<int>& candidates, const std::string& device) {
   std::ostringstream text;
   const GPT2Config& config = options.config;
   text << "L" << config.layers << " NH" << config.heads << " C" << config.channels << " V" << config.padded_vocab
@@ -53,7 +53,7 @@ TuningQuestion question_of(const ModelOptions& options, const CudaModelOptions& 
 }
 
 // The cached candidate; 0 if the cache names none of them.
-int candidate_of(const std::optional<TuningAnswer>& answer, const std::vector<int>& candidates) {
+int candidate_of(const std::optional<TuningEntry>& answer, const std::vector<int>& candidates) {
   for (const int batch : candidates) {
     if (answer && answer->choice == std::to_string(batch)) return batch;
   }
@@ -82,8 +82,7 @@ std::vector<int> candidates_for(const CudaDeviceInfo& device, ModelOptions optio
 }
 
 // From the tuning store; 0: not cached.
-int remembered(const TuningQuestion& question, const CudaModelOptions& cuda_options,
-               const std::vector<int>& candidates) {
+int remembered(const TuningKey& question, const CudaModelOptions& cuda_options, const std::vector<int>& candidates) {
   return candidate_of(TuningStore(cuda_options.plan_cache).recall(question), candidates);
 }
 
@@ -102,7 +101,7 @@ int choose_cuda_batch_size(ModelOptions options, const CudaModelOptions& cuda_op
   const std::vector<int> candidates = candidates_for(device, options, cuda_options, target, max_batch_size);
   if (cuda_options.deterministic || candidates.size() == 1) return candidates.front();
 
-  const TuningQuestion question = question_of(options, cuda_options, candidates, device.name);
+  const TuningKey question = question_of(options, cuda_options, candidates, device.name);
   if (const int known = remembered(question, cuda_options, candidates)) return known;
   double best_speed = 0;
   int best = candidates.front();

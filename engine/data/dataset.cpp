@@ -2,8 +2,8 @@
 #include <utility>
 
 #include "engine/base/error.h"
-#include "engine/base/hash.h"
 #include "engine/data/loader.h"
+#include "engine/system/content_hash.h"
 
 namespace gpt2 {
 

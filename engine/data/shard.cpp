@@ -10,9 +10,9 @@
 #include <sstream>
 #include <utility>
 
-#include "engine/base/hash.h"
-#include "engine/base/shell_words.h"
+#include "engine/base/shell_quote.h"
 #include "engine/data/shard_formats.h"
+#include "engine/system/content_hash.h"
 #include "engine/system/files.h"
 
 namespace gpt2 {
@@ -105,8 +105,8 @@ bool is_text_file(std::filesystem::path path) {
 }
 
 std::string prepare_first(const std::filesystem::path& input, const std::string& name) {
-  const std::string dataset = "--dataset " + shell_word(name);
-  return "make shards of it: bin/prepare_data " + shell_word(input.string()) + " " + dataset + ", then " + dataset;
+  const std::string dataset = "--dataset " + shell_quote(name);
+  return "make shards of it: bin/prepare_data " + shell_quote(input.string()) + " " + dataset + ", then " + dataset;
 }
 
 std::string hint_for_folder(const std::filesystem::path& folder) {

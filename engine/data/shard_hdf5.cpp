@@ -1,9 +1,9 @@
 #include <cstddef>
 #include <vector>
 
-#include "engine/base/hash.h"
 #include "engine/data/shard_formats.h"
 #include "engine/hdf5/reader.h"
+#include "engine/system/content_hash.h"
 
 namespace gpt2 {
 

@@ -4,8 +4,8 @@
 #include <map>
 
 #include "engine/base/error.h"
-#include "engine/base/hash.h"
 #include "engine/data/shard.h"
+#include "engine/system/content_hash.h"
 
 namespace gpt2 {
 namespace {

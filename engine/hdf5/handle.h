@@ -1,6 +1,4 @@
-// The two habits of the HDF5 library that every user of it must deal with: identifiers to close, errors to silence.
-// A header alone: shards (engine/data) and checkpoints (engine/checkpoint) share it, and engine/base stays without the
-// library.
+// RAII for libhdf5: identifiers, and its error printing.
 #pragma once
 
 #include <hdf5.h>
@@ -11,7 +9,7 @@
 
 namespace gpt2 {
 
-// An HDF5 identifier that closes itself; negative: the call that made it failed.
+// Owns an HDF5 identifier; negative: the call that created it failed.
 class Hdf5Handle {
  public:
   Hdf5Handle(hid_t id, herr_t (*close)(hid_t)) : id_(id), close_(close) {}
@@ -23,15 +21,14 @@ class Hdf5Handle {
 
   bool valid() const { return id_ >= 0; }
   operator hid_t() const { return id_; }
-  bool close() { return close_(std::exchange(id_, -1)) >= 0; } // where its failure matters
+  bool close() { return close_(std::exchange(id_, -1)) >= 0; } // where a failure to close matters
 
  private:
   hid_t id_;
   herr_t (*close_)(hid_t);
 };
 
-// Around all calls of HDF5. While one lives, HDF5 prints nothing about its failures; ours say it in one line. It lives
-// in one thread, and errno is 0 when it begins.
+// Scope of all libhdf5 calls of one thread: disables HDF5's own error printing, and sets errno to 0 at its start.
 class Hdf5Silence {
  public:
   Hdf5Silence() {

@@ -4,17 +4,17 @@
 #include <filesystem>
 
 #include "engine/base/json_reader.h"
-#include "engine/hdf5/parallel_jobs.h"
+#include "engine/hdf5/parallel_for.h"
 
 namespace gpt2 {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json; // keys stay in the order in which a person wants to read them
+using Json = nlohmann::ordered_json; // keeps the order of keys
 
 const std::string kFormat = "GPT-2 training checkpoint, manifest", kOptions = "options.toml";
 constexpr int64_t kOldest = 1, kVersion = 2;                 // 1: without a summary
-constexpr int64_t kLargest = int64_t{1} << 53;               // of any number in it
+constexpr int64_t kLargest = int64_t{1} << 53;               // of any number
 constexpr uintmax_t kLargestManifest = uintmax_t{256} << 20; // bytes: 100 TB of checkpoint
 constexpr int kDeepest = 4;                                  // manifest, files, file, hashes
 
@@ -47,7 +47,7 @@ Json to_json(const Manifest& manifest) {
   return json;
 }
 
-// Every value is looked at before it is used; what is wrong is said once, with the path.
+// Checks every value before its use; errors name the path.
 class Parser {
  public:
   explicit Parser(std::string path) : path_(std::move(path)) {}
@@ -58,7 +58,7 @@ class Parser {
     const std::string expected = this->text(json, "xxh3_128");
     json.erase("xxh3_128");
     if (own_hash(json) != expected) fail("it does not have its own hash");
-    // From here on it is what some program wrote.
+    // The hash is right: from here on, the text is what a program wrote.
     if (this->text(json, "format") != kFormat) fail("it is not the manifest of a checkpoint");
     const int64_t version = number(json, "version", 0, kLargest);
     if (version < kOldest || version > kVersion) {
@@ -76,7 +76,7 @@ class Parser {
     if (!files.is_array()) fail("files is not a list");
     for (const Json& entry : files) manifest.files.push_back(file(entry));
     check_names(manifest);
-    if (to_text(manifest) != text) fail("it says more than a manifest says");
+    if (to_text(manifest) != text) fail("it has unknown keys, or keys in another order");
     return manifest;
   }
 
@@ -142,30 +142,29 @@ class Parser {
     for (int rank = 0; rank <= manifest.ranks; ++rank) {
       const std::string expected = rank < manifest.ranks ? fs::path(rank_file("", rank)).filename().string() : kOptions;
       if (manifest.of_rank(rank).name != expected)
-        fail(manifest.of_rank(rank).name + " stands where " + expected + " should");
+        fail(manifest.of_rank(rank).name + " is in the place of " + expected);
     }
   }
 
   std::string path_;
 };
 
-// ---- the folder ----
+// ---- files of the folder ----
 
 void check_file(const std::string& folder, const FileHashes& file) {
   const std::string path = folder + "/" + file.name;
   std::error_code unreadable;
   const bool exists = fs::exists(path, unreadable);
   if (unreadable) throw_system_error(ExitCode::checkpoint, "examine", path, unreadable.value());
-  if (!exists)
-    throw Error(ExitCode::checkpoint, path + " is not there, and manifest.json says that it belongs to the checkpoint");
+  if (!exists) throw Error(ExitCode::checkpoint, path + " is missing: manifest.json lists it");
   if (!fs::is_regular_file(path, unreadable)) throw Error(ExitCode::checkpoint, path + " is not a file");
   const auto bytes = static_cast<int64_t>(fs::file_size(path, unreadable));
   if (bytes == file.bytes) return;
   throw Error(ExitCode::checkpoint, path + " is damaged: it has " + std::to_string(bytes) + " bytes, not the " +
-                                        std::to_string(file.bytes) + " that manifest.json says");
+                                        std::to_string(file.bytes) + " in manifest.json");
 }
 
-// Other names mean nothing: network file systems leave some of their own.
+// Other names are allowed: network file systems create their own.
 void check_no_others(const std::string& folder, const Manifest& manifest) {
   std::error_code unreadable;
   for (const auto& entry : fs::directory_iterator(folder, unreadable)) {
@@ -195,7 +194,7 @@ FileHashes hash_file(const std::string& path) {
   const File file = File::open(path, ExitCode::disk);
   FileHashes hashes{.name = fs::path(path).filename().string(), .bytes = file.size(), .blocks = {}};
   hashes.blocks.resize(block_count(hashes.bytes));
-  run_jobs(hashes.blocks.size(), [&](size_t block) {
+  parallel_for(hashes.blocks.size(), [&](size_t block) {
     hashes.blocks[block] = hash_of_range(file, static_cast<int64_t>(block) * kBlockBytes, hashes.block_bytes(block));
   });
   return hashes;
@@ -205,7 +204,7 @@ Error damaged_block(const std::string& path, const FileHashes& hashes, size_t bl
   const int64_t begin = static_cast<int64_t>(block) * kBlockBytes;
   return Error(ExitCode::checkpoint, path + " is damaged: bytes " + std::to_string(begin) + " to " +
                                          std::to_string(begin + hashes.block_bytes(block) - 1) +
-                                         " do not have the hash that manifest.json says");
+                                         " do not have their hash in manifest.json");
 }
 
 std::string manifest_entry(const std::string& path) { return to_json(hash_file(path)).dump(); }
@@ -229,10 +228,11 @@ std::string to_text(const Manifest& manifest) {
 
 Manifest parse_manifest(const std::string& text, const std::string& path) { return Parser(path).manifest(text); }
 
-std::optional<Manifest> read_manifest(const std::string& folder) {
+Manifest read_manifest(const std::string& folder) {
   const std::string path = manifest_path(folder);
   std::error_code unreadable;
-  if (!fs::exists(path, unreadable)) return std::nullopt;
+  if (!fs::exists(path, unreadable))
+    throw Error(ExitCode::checkpoint, path + " is missing: the checkpoint cannot be verified");
   if (const uintmax_t bytes = fs::file_size(path, unreadable); !unreadable && bytes > kLargestManifest)
     Parser(path).fail("it is larger than any manifest");
   const Manifest manifest = parse_manifest(read_text_file(path, ExitCode::checkpoint), path);

@@ -1,5 +1,4 @@
-// manifest.json of a checkpoint: which files belong to it, how long they are, and a hash of each of their 16 MiB
-// blocks.
+// manifest.json of a checkpoint: its files, their sizes, and a hash of each 16 MiB block.
 //
 //   {
 //    "format": "GPT-2 training checkpoint, manifest", "version": 2,
@@ -10,8 +9,8 @@
 //    "xxh3_128": "89ab..."                                 of this text without this line
 //   }
 //
-// Version 1 has no "written" to "val_step". There is one text for one manifest: what reads back to anything else than
-// its own bytes is damaged.
+// Version 1 has no "written" to "val_step". The text is canonical: a manifest that does not serialize to its own bytes
+// is damaged.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +25,7 @@ namespace gpt2 {
 constexpr int kMostRanks = 99999;                           // five digits in a file's name
 std::string rank_file(const std::string& folder, int rank); // FOLDER/state.h5 of rank 0, FOLDER/rank_00001.h5, ...
 
-constexpr int64_t kBlockBytes = int64_t{16} << 20; // what is hashed, and read, as one
+constexpr int64_t kBlockBytes = int64_t{16} << 20; // unit of hashing and reading
 
 struct FileHashes {
   std::string name;  // in the checkpoint's folder
@@ -38,7 +37,7 @@ struct FileHashes {
   bool operator==(const FileHashes&) const = default;
 };
 
-// What a list of checkpoints shows beside the step, so that listing opens no other file.
+// Shown by a list of checkpoints, which opens no other file.
 struct ManifestSummary {
   std::string written; // UTC, "2026-11-15T14:09:31Z"
   std::string model, precision;
@@ -50,7 +49,7 @@ struct ManifestSummary {
 struct Manifest {
   int64_t step = 0;
   int ranks = 1;
-  std::optional<ManifestSummary> summary = std::nullopt; // none: of version 1
+  std::optional<ManifestSummary> summary = std::nullopt; // nullopt: version 1
   std::vector<FileHashes> files;                         // state.h5, rank_00001.h5, ..., options.toml
 
   const FileHashes& of_rank(int rank) const { return files[static_cast<size_t>(rank)]; }
@@ -60,14 +59,13 @@ struct Manifest {
 // ---- hashing ----
 
 FileHashes hash_file(const std::string& path); // on several threads; throws Error(disk)
-// "PATH is damaged: bytes 16777216 to 33554431 do not have the hash that manifest.json says"
+// "PATH is damaged: bytes 16777216 to 33554431 do not have their hash in manifest.json"
 Error damaged_block(const std::string& path, const FileHashes& hashes, size_t block);
 
-// ---- writing: each rank hashes its own file, rank 0 writes what they found ----
+// ---- writing: each rank hashes its own file, rank 0 writes the manifest ----
 
-std::string manifest_entry(const std::string& path); // hash_file() as a text that can be sent
-// `entries`: by rank. options.toml is hashed here. On the disk when this returns; throws Error(disk). Without a summary
-// it is one of version 1.
+std::string manifest_entry(const std::string& path); // hash_file() as JSON, to be sent to rank 0
+// `entries`: by rank. Hashes options.toml, writes and syncs. Throws Error(disk). Without a summary: version 1.
 void write_manifest(const std::string& folder, int64_t step, const std::vector<std::string>& entries,
                     const std::optional<ManifestSummary>& summary = std::nullopt);
 
@@ -78,9 +76,8 @@ std::string to_text(const Manifest& manifest);
 Manifest parse_manifest(const std::string& text,
                         const std::string& path); // throws Error(checkpoint), which names `path`
 
-// The manifest of a checkpoint, compared with its folder: every file is there and as long as it should be, and
-// there is no other HDF5 file. Opens no other file. nullopt: it has none, as before format version 3. Throws
-// Error(checkpoint).
-std::optional<Manifest> read_manifest(const std::string& folder);
+// The manifest of a checkpoint, compared with its folder: every file exists and has its size, and there is no other
+// HDF5 file. Opens no other file. Throws Error(checkpoint).
+Manifest read_manifest(const std::string& folder);
 
 } // namespace gpt2

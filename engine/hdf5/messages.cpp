@@ -11,7 +11,7 @@ constexpr uint64_t kMostDimensions = 32;
 
 uint64_t rounded_up(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
 
-uint64_t product(uint64_t a, uint64_t b) {
+uint64_t checked_multiply(uint64_t a, uint64_t b) {
   require(a <= kMost && b <= kMost && (b == 0 || a <= kMost / b), "a shape of too many elements");
   return a * b;
 }
@@ -34,7 +34,7 @@ Hdf5Type read_type(const Bytes& bytes) {
   return type;
 }
 
-// A dataspace message [IV.A.2.b], version 1 or 2: the current extents; the largest may follow.
+// A dataspace message [IV.A.2.b], version 1 or 2: the current extents; the maximum extents may follow.
 std::vector<int64_t> read_shape(const Bytes& bytes) {
   const uint64_t version = bytes.number(0, 1), rank = bytes.number(1, 1);
   require((version == 1 || version == 2) && rank <= kMostDimensions, "a shape of an unknown version");
@@ -43,7 +43,7 @@ std::vector<int64_t> read_shape(const Bytes& bytes) {
   uint64_t elements = 1;
   for (uint64_t i = 0; i < rank; ++i) {
     const uint64_t extent = bytes.number((version == 1 ? 8 : 4) + 8 * i, 8);
-    elements = product(elements, extent);
+    elements = checked_multiply(elements, extent);
     shape.push_back(static_cast<int64_t>(extent));
   }
   return shape;
@@ -69,13 +69,13 @@ Layout read_layout(const Bytes& body) {
   require(layout_class == kChunked, "a dataset that is neither contiguous nor chunked");
   require(version == 3, "chunks of a newer format (h5py: libver=\"earliest\")");
   Layout layout{true, body.number(3, 8), 0, {}};
-  const uint64_t rank = body.number(2, 1); // and one: the element
+  const uint64_t rank = body.number(2, 1); // dimensions + 1: the last is the element size
   require(rank >= 2 && rank <= kMostDimensions + 1, "chunks of no shape");
   uint64_t elements = 1;
   for (uint64_t i = 0; i + 1 < rank; ++i) {
     const uint64_t extent = body.number(11 + 4 * i, 4);
     require(extent > 0, "chunks of no shape");
-    elements = product(elements, extent);
+    elements = checked_multiply(elements, extent);
     layout.chunk_shape.push_back(static_cast<int64_t>(extent));
   }
   return layout;
@@ -98,7 +98,7 @@ int64_t element_count(const std::vector<int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 uint64_t byte_count(const std::vector<int64_t>& shape, const Hdf5Type& type) {
-  return product(static_cast<uint64_t>(element_count(shape)), static_cast<uint64_t>(type.size));
+  return checked_multiply(static_cast<uint64_t>(element_count(shape)), static_cast<uint64_t>(type.size));
 }
 
 } // namespace gpt2::hdf5

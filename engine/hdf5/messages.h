@@ -1,5 +1,5 @@
-// The parts of HDF5 object headers that hdf5_reader.cpp needs. The names are those of "HDF5 File Format Specification
-// Version 3.0", section in brackets. What is wrong is thrown as Hdf5Damage.
+// Messages of HDF5 object headers. Names are those of "HDF5 File Format Specification Version 3.0", section in
+// brackets. Errors are thrown as Hdf5Damage.
 #pragma once
 
 #include <cstring>
@@ -9,20 +9,20 @@
 
 namespace gpt2::hdf5 {
 
-constexpr uint64_t kUndefined = UINT64_MAX; // an address that is none
+constexpr uint64_t kUndefined = UINT64_MAX; // "undefined address"
 
 inline void require(bool holds, const char* what) {
   if (!holds) throw Hdf5Damage{what};
 }
 
-// Bytes that have been read, little-endian; an access beyond them is damage.
+// Little-endian view of bytes in memory; an access beyond their end throws Hdf5Damage.
 class Bytes {
  public:
   explicit Bytes(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
   size_t size() const { return bytes_.size(); }
   Bytes part(uint64_t begin, uint64_t size) const {
-    require(begin <= bytes_.size() && size <= bytes_.size() - begin, "a size leads beyond its end");
+    require(begin <= bytes_.size() && size <= bytes_.size() - begin, "a size is beyond its end");
     return Bytes(bytes_.subspan(begin, size));
   }
   Bytes from(uint64_t begin) const { return part(begin, begin <= size() ? size() - begin : 0); }
@@ -50,7 +50,7 @@ struct Link {
 };
 struct Layout {
   bool chunked;
-  uint64_t address, bytes; // bytes: of a contiguous one
+  uint64_t address, bytes; // bytes: contiguous only
   std::vector<int64_t> chunk_shape;
 };
 
@@ -58,7 +58,7 @@ Hdf5Type read_type(const Bytes& bytes);
 std::vector<int64_t> read_shape(const Bytes& bytes);
 Link read_link(const Bytes& body);
 Layout read_layout(const Bytes& body);
-void read_attribute(const Bytes& body, Hdf5Attributes& attributes); // adds one
+void read_attribute(const Bytes& body, Hdf5Attributes& attributes); // adds one entry
 
 int64_t element_count(const std::vector<int64_t>& shape);
 uint64_t byte_count(const std::vector<int64_t>& shape, const Hdf5Type& type);

@@ -1,4 +1,4 @@
-// The names are those of "HDF5 File Format Specification Version 3.0", section in brackets.
+// Names are those of "HDF5 File Format Specification Version 3.0", section in brackets.
 #include "engine/hdf5/reader.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 using namespace hdf5;
 
-constexpr int kLeafEntries = 8, kTreeChildren = 32; // twice the "K" of the superblock, which nobody changes
+constexpr int kLeafEntries = 8, kTreeChildren = 32; // twice the default "K" of the superblock
 constexpr uint64_t kOldSuperblockBytes = 96, kSuperblockBytes = 48, kTreePrefix = 24, kHeapPrefix = 32,
                    kLeafBytes = 8 + 40 * kLeafEntries, kChecksumBytes = 4;
 constexpr int kDeepestTree = 8, kDeepestGroup = 16;
@@ -39,14 +39,14 @@ class Reader {
     Bytes view() const { return Bytes(bytes); }
   };
   Owned read(uint64_t address, uint64_t size) const {
-    require(address <= end_ && size <= end_ - address, "an address leads beyond its end");
+    require(address <= end_ && size <= end_ - address, "an address is beyond its end");
     Owned out{std::vector<std::byte>(size)};
     if (size > 0) file_.read(static_cast<int64_t>(address), out.bytes);
     return out;
   }
-  // Bytes that belong to one object alone.
+  // Records that one object owns these bytes; contents() checks that claims do not overlap.
   void claim(uint64_t address, uint64_t size) {
-    require(address <= end_ && size <= end_ - address, "an address leads beyond its end");
+    require(address <= end_ && size <= end_ - address, "an address is beyond its end");
     if (size > 0) require(claimed_.emplace(address, size).second, "two objects have one address");
   }
   Owned take(uint64_t address, uint64_t size) {
@@ -87,11 +87,11 @@ class Reader {
     std::optional<std::vector<int64_t>> shape;
     std::optional<Layout> layout;
     Hdf5Attributes attributes;
-    std::vector<std::pair<uint64_t, uint64_t>> chunks; // of its header: address and bytes of messages
+    std::vector<std::pair<uint64_t, uint64_t>> chunks; // address and size of the message blocks of its header
   };
 
   void object(uint64_t address, const std::string& path, int depth) {
-    require(depth <= kDeepestGroup, "groups in groups without end");
+    require(depth <= kDeepestGroup, "groups are nested too deep");
     Object found = header(address);
     if (found.is_group) {
       if (depth == 0) contents_.attributes = std::move(found.attributes);
@@ -125,7 +125,7 @@ class Reader {
     dataset.offsets[0] = static_cast<int64_t>(layout.address);
   }
 
-  // A node of a dataset's chunks [III.A.1, node type 1]. level: what its parent expects; -1: the root.
+  // B-tree node of a dataset's chunks [III.A.1, node type 1]. level: expected by its parent; -1: the root.
   void chunk_tree(uint64_t address, int level, Hdf5Dataset& dataset) {
     const size_t rank = dataset.shape.size();
     const uint64_t key_bytes = 8 + 8 * (rank + 1), chunk_bytes = byte_count(dataset.chunk_shape, dataset.type);
@@ -147,7 +147,7 @@ class Reader {
       }
       require(key.number(0, 4) == chunk_bytes && key.number(4, 4) == 0, "a chunk of another size");
       claim(child, chunk_bytes);
-      require(dataset.offsets.emplace(number, static_cast<int64_t>(child)).second, "a chunk that is there twice");
+      require(dataset.offsets.emplace(number, static_cast<int64_t>(child)).second, "a chunk occurs twice");
     }
   }
 
@@ -181,9 +181,9 @@ class Reader {
       expected = prefix.view().number(2, 2);
       found.chunks.emplace_back(address + 16, prefix.view().number(8, 4));
     }
-    for (size_t i = 0; i < found.chunks.size(); ++i) { // more are found on the way
+    for (size_t i = 0; i < found.chunks.size(); ++i) { // read_messages() may append
       const auto [at, size] = found.chunks[i];
-      require(size <= kLargestHeader && (total += size) <= kLargestHeader, "an object header without end");
+      require(size <= kLargestHeader && (total += size) <= kLargestHeader, "an object header is too large");
       const Owned chunk = take(at, size + (newer && i == 0 ? kChecksumBytes : 0));
       if (!newer) {
         messages += read_messages(chunk.view(), 2, 8, found);
@@ -210,11 +210,11 @@ class Reader {
 
   template <class T>
   static void set(std::optional<T>& to, T value) {
-    require(!to, "an object says something twice");
+    require(!to, "an object has a message twice");
     to = std::move(value);
   }
 
-  // Messages that neither place nor type values (times, fill values, comments) are skipped.
+  // Skips messages that neither locate nor type values (times, fill values, comments).
   static void message(uint64_t kind, bool is_shared, const Bytes& body, Object& found) {
     switch (kind) {
       case 0x01:
@@ -237,7 +237,7 @@ class Reader {
         throw Hdf5Damage{"a compressed or filtered dataset (h5py: write it without compression)"};
       case 0x0C:
         return read_attribute(body, found.attributes);
-      case 0x10: // it continues elsewhere
+      case 0x10: // continuation
         return void(found.chunks.emplace_back(body.number(0, 8), body.number(8, 8)));
       case 0x11:
         found.is_group = true;
@@ -250,7 +250,7 @@ class Reader {
     }
   }
 
-  // ---- a group's members in the old format: a tree of leaves with entries, and a heap with their names ----
+  // ---- members of a group in the old format: a B-tree of symbol table nodes, and a heap with their names ----
 
   void symbol_table(const SymbolTable& group, const std::string& path, int depth) {
     const Owned prefix = take(group.heap, kHeapPrefix); // a local heap [III.D]
@@ -311,7 +311,7 @@ std::vector<Hdf5Range> ranges_of(const Hdf5Dataset& dataset, int64_t begin, int6
   const size_t rank = dataset.shape.size();
   const bool one_chunk = dataset.chunk_shape == dataset.shape;
   for (int64_t at = begin, end = begin + count; at < end;) {
-    // Up to the end of a chunk's row.
+    // One run ends with the row of its chunk.
     int64_t number = 0, inside = at, run = end - at, rest = at, stride = dataset.elements();
     if (!one_chunk) inside = 0;
     for (size_t d = 0; !one_chunk && d < rank; ++d) {

@@ -1,8 +1,8 @@
-// Reads HDF5 files without libhdf5. The library trusts the sizes and addresses in a file: damaged ones make it read and
-// write beyond its buffers or allocate gigabytes. Here every address is inside the file and no two objects share a
-// byte. libhdf5 only writes.
+// Reads HDF5 files without libhdf5, which trusts the sizes and addresses in a file: damaged ones make it access memory
+// beyond its buffers or allocate gigabytes. This reader checks that every address is inside the file and that no two
+// objects overlap.
 //
-// Supported is what h5py and libhdf5 write by default, in the format of HDF5 1.6 (superblock 0) and of 1.8 and later
+// Supports what h5py and libhdf5 write by default, in the format of HDF5 1.6 (superblock 0) and of 1.8 and later
 // (superblocks 2 and 3, groups of at most 8 members): groups, attributes, contiguous datasets, and chunked datasets
 // without filters. Not supported: compression, links between objects, chunks as libver="latest" indexes them.
 #pragma once
@@ -19,14 +19,14 @@
 namespace gpt2 {
 
 struct Hdf5Bytes {
-  std::function<void(int64_t offset, std::span<std::byte> out)> read; // inside the file; may throw
+  std::function<void(int64_t offset, std::span<std::byte> out)> read; // `out` is inside the file; may throw
   int64_t size;
 };
-Hdf5Bytes hdf5_bytes(const File& file); // which must outlive them
+Hdf5Bytes hdf5_bytes(const File& file); // `file` must outlive the result
 
 struct Hdf5Type {
-  // Little-endian integers, IEEE floats, text of a fixed length; everything else (compounds, enums, text of any
-  // length, big-endian numbers) is `other`.
+  // Little-endian integers, IEEE floats, fixed-length text; `other`: compounds, enums, variable-length text,
+  // big-endian.
   enum class Kind { integer, real, text, other };
   Kind kind = Kind::other;
   bool is_signed = false;
@@ -45,7 +45,7 @@ struct Hdf5Dataset {
   Hdf5Type type;
   std::vector<int64_t> shape;
   std::vector<int64_t> chunk_shape;   // a contiguous dataset is one chunk
-  std::map<int64_t, int64_t> offsets; // of chunks in the file, by row-major number; absent: never written, zeros
+  std::map<int64_t, int64_t> offsets; // of chunks in the file, by row-major number; absent: zeros
   Hdf5Attributes attributes;
 
   int64_t elements() const;
@@ -56,23 +56,23 @@ struct Hdf5Contents {
   std::map<std::string, Hdf5Dataset> datasets; // by path: "train/step"
 };
 
-struct Hdf5Damage { // thrown: why a file cannot be read
+struct Hdf5Damage { // thrown if a file cannot be read
   std::string what;
 };
 
-// The structure of the file; values of datasets stay unread. follow: which members of the root group are wanted; the
-// rest of a file may be of any kind.
+// Reads the structure, not the values of datasets. `follow` selects members of the root group; others may have any
+// content.
 Hdf5Contents read_hdf5(const Hdf5Bytes& file, const std::function<bool(const std::string&)>& follow);
 Hdf5Contents read_hdf5(const Hdf5Bytes& file); // all of it
 
-// Where elements [begin, begin + count) of a dataset are, in row-major order.
+// File ranges of elements [begin, begin + count) of a dataset, in row-major order.
 struct Hdf5Range {
-  int64_t offset; // in the file; -1: zeros that were never written
+  int64_t offset; // in the file; -1: zeros, not stored
   int64_t bytes;
 };
 std::vector<Hdf5Range> ranges_of(const Hdf5Dataset& dataset, int64_t begin, int64_t count);
 
-// A single value of an integer or floating-point type, whatever its size.
+// One value of an integer or floating-point type of any size.
 int64_t to_integer(const Hdf5Type& type, std::span<const std::byte> value);
 double to_real(const Hdf5Type& type, std::span<const std::byte> value);
 

@@ -10,9 +10,9 @@ namespace {
 
 using Kind = Hdf5Type::Kind;
 
-constexpr int64_t kLongestText = 16 << 20; // a larger size is damage, not text
+constexpr int64_t kLongestText = 16 << 20; // larger: damaged
 
-// The limits of a tensor: anything else is damage, and its product might not fit a number.
+// Bounds the extents, so that element_count() does not overflow.
 bool is_sane(std::span<const int64_t> shape) {
   constexpr int64_t kLargest = int64_t{1} << 31;
   return (shape.size() == 1 || shape.size() == 2) &&
@@ -41,41 +41,22 @@ std::string elements(int64_t begin, int64_t end) { return std::to_string(begin) 
 
 // ---- the file ----
 
-Hdf5StateFile::Hdf5StateFile(const std::string& path, std::string hint)
-    : hint_(std::move(hint)), plain_(File::open(path, ExitCode::checkpoint)) {
-  read_structure();
-}
-
-Hdf5StateFile::Hdf5StateFile(VerifiedFile file, std::string hint) : hint_(std::move(hint)), verified_(std::move(file)) {
-  read_structure();
-}
-
-void Hdf5StateFile::read_structure() {
+Hdf5StateFile::Hdf5StateFile(VerifiedFile file) : file_(std::move(file)) {
   try {
-    const auto read_at = [&](int64_t offset, std::span<std::byte> out) { read({offset, out}); };
-    contents_ = read_hdf5({read_at, verified_ ? verified_->bytes() : plain_->size()});
+    const auto read_at = [&](int64_t offset, std::span<std::byte> out) { file_.read(offset, out); };
+    contents_ = read_hdf5({read_at, file_.bytes()});
   } catch (const Hdf5Damage& damage) {
     fail("", "it is damaged: " + damage.what);
   }
 }
 
-void Hdf5StateFile::read(const FilePart& part) const {
-  verified_ ? verified_->read(part.offset, part.out) : plain_->read_at(part.offset, part.out);
-}
-
-void Hdf5StateFile::read_parts(std::vector<FilePart> parts) const {
-  if (verified_) return verified_->read_parts(std::move(parts));
-  for (const FilePart& part : parts) read(part);
-}
-
 void Hdf5StateFile::fail(const std::string& name, const std::string& reason) const {
-  throw Error(ExitCode::checkpoint, "cannot read " + (name.empty() ? "" : name + " of ") + path() + ": " + reason,
-              hint_);
+  throw Error(ExitCode::checkpoint, "cannot read " + (name.empty() ? "" : name + " of ") + path() + ": " + reason);
 }
 
 const Hdf5Attribute& Hdf5StateFile::attribute(const std::string& name, Kind kind) const {
   const auto found = contents_.attributes.find(name);
-  if (found == contents_.attributes.end()) fail(name, "it is not there");
+  if (found == contents_.attributes.end()) fail(name, "it is missing");
   const auto& [type, shape, value] = found->second;
   if (type.kind != kind || element_count(shape) != 1) fail(name, "it is not one value of its type");
   return found->second;
@@ -101,7 +82,7 @@ bool Hdf5StateReader::has(const std::string& name) const {
 
 const Hdf5Dataset& Hdf5StateReader::dataset(const std::string& name, Kind kind) const {
   const auto found = file_.contents().datasets.find((group_ + name).substr(1));
-  if (found == file_.contents().datasets.end()) file_.fail(group_ + name, "it is not there");
+  if (found == file_.contents().datasets.end()) file_.fail(group_ + name, "it is missing");
   if (found->second.type.kind != kind) file_.fail(group_ + name, "it is of another type");
   return found->second;
 }
@@ -122,7 +103,7 @@ TensorPart Hdf5StateReader::part(const std::string& name) const {
   part.begin = numbers("begin").front();
   if (found.shape.size() != 1 || !is_sane(part.shape) || part.begin < 0 ||
       part.begin > element_count(part.shape) - part.count)
-    file_.fail(group_ + name, "it is a piece that is not inside its tensor");
+    file_.fail(group_ + name, "it is a segment that is not inside its tensor");
   return part;
 }
 
@@ -148,7 +129,7 @@ void Hdf5StateReader::read_range(const std::string& name, int64_t begin, std::sp
                                   elements(begin, end));
   std::vector<FilePart> parts;
   add_parts(name, begin, values, parts);
-  for (const FilePart& part : parts) file_.read(part); // neighbours of a tensor are read next: their blocks are kept
+  for (const FilePart& part : parts) file_.read(part); // caches blocks: the neighbours are read next
 }
 
 void Hdf5StateReader::read_floats(const std::string& name, std::span<float> values) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,17 +12,15 @@
 
 namespace gpt2 {
 
-// A file of a checkpoint. Failures are Error(checkpoint) with the hint. With a manifest, no byte is used before the
-// hash of its block has been compared.
+// A file of a checkpoint. Failures are Error(checkpoint) without a hint.
 class Hdf5StateFile {
  public:
-  Hdf5StateFile(const std::string& path, std::string hint); // no hashes are known
-  Hdf5StateFile(VerifiedFile file, std::string hint);
+  explicit Hdf5StateFile(VerifiedFile file);
 
-  const std::string& path() const { return verified_ ? verified_->path() : plain_->path(); }
+  const std::string& path() const { return file_.path(); }
   const Hdf5Contents& contents() const { return contents_; }
-  void read(const FilePart& part) const;
-  void read_parts(std::vector<FilePart> parts) const; // all that is wanted at once: faster (VerifiedFile)
+  void read(const FilePart& part) const { file_.read(part.offset, part.out); }
+  void read_parts(std::vector<FilePart> parts) const { file_.read_parts(std::move(parts)); }
 
   // Attributes of the root group: what the file is.
   bool has_attribute(const std::string& name) const { return contents_.attributes.contains(name); }
@@ -35,15 +32,12 @@ class Hdf5StateFile {
 
  private:
   const Hdf5Attribute& attribute(const std::string& name, Hdf5Type::Kind kind) const;
-  void read_structure();
 
-  std::string hint_;
-  std::optional<File> plain_;
-  std::optional<VerifiedFile> verified_;
+  VerifiedFile file_;
   Hdf5Contents contents_;
 };
 
-// What one dataset holds of a tensor: all of it, or a piece.
+// The elements of a tensor that one dataset holds.
 struct TensorPart {
   std::vector<int64_t> shape; // of the whole tensor
   int64_t begin = 0, count = 0;
@@ -58,13 +52,14 @@ class Hdf5StateReader : public StateReader {
   void read_range(const std::string& name, int64_t begin, std::span<float> values) override;
   std::vector<int64_t> shape(const std::string& name) override { return part(name).shape; }
   TensorPart part(const std::string& name) const;
-  std::vector<std::string> tensors() const;                   // every dataset of floats, and every piece of one
-  std::vector<std::pair<std::string, std::string>> scalars(); // every number and text, as text, by name
+  std::vector<std::string> tensors() const;                   // of which this file holds at least a segment
+  std::vector<std::pair<std::string, std::string>> scalars(); // numbers and texts, as text, by name
   int64_t read_int(const std::string& name) override;
   std::string read_text(const std::string& name) override;
   double read_real(const std::string& name);
 
-  // Where elements of a tensor are in the file, as parts to be read into `values`; they must be inside part(name).
+  // Appends the file parts to be read into `values`: elements from `begin` on, inside part(name). Fills unwritten ones
+  // with zeros.
   void add_parts(const std::string& name, int64_t begin, std::span<float> values, std::vector<FilePart>& parts) const;
 
  private:

@@ -11,7 +11,7 @@
 namespace gpt2 {
 namespace {
 
-// HDF5 stacks its errors; the innermost is the cause.
+// The innermost error of HDF5's error stack.
 std::string hdf5_reason() {
   std::string reason;
   const auto keep_first = [](unsigned, const H5E_error2_t* error, void* result) -> herr_t {
@@ -19,7 +19,7 @@ std::string hdf5_reason() {
     if (text->empty() && error->desc) *text = error->desc;
     return 0;
   };
-  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &reason); // begins at the innermost
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &reason); // starts at the innermost
   return reason.empty() ? "HDF5 gives no reason" : reason.substr(0, reason.find('\n'));
 }
 
@@ -54,13 +54,13 @@ Hdf5NewFile::Hdf5NewFile(std::string path, std::string hint)
 
 void Hdf5NewFile::check(const std::string& name, bool written) const {
   if (written && driver_.error_number() == 0) return;
-  if (driver_.error_number() == 0 && errno == ENOMEM) throw std::bad_alloc(); // since Hdf5Silence began
+  if (driver_.error_number() == 0 && errno == ENOMEM) throw std::bad_alloc(); // errno was 0 at the start of Hdf5Silence
   const std::string reason = driver_.error_number() != 0 ? std::strerror(driver_.error_number()) : hdf5_reason();
   throw Error(ExitCode::disk, "cannot write " + (name.empty() ? "" : name + " of ") + path_ + ": " + reason, hint_);
 }
 
 void Hdf5NewFile::close() {
-  const bool closed = file_.close(); // writes what HDF5 still holds
+  const bool closed = file_.close(); // flushes
   check("", closed);
 }
 
@@ -69,7 +69,7 @@ void Hdf5NewFile::write_attribute(const std::string& name, int64_t value) {
 }
 
 void Hdf5NewFile::write_attribute(const std::string& name, const std::string& value) {
-  // c_str: the zero byte that stands for ""
+  // c_str(): "" is written as one zero byte
   check(name, put_attribute(file_, name, text_type(value.size()), scalar_space(), value.c_str()));
 }
 
@@ -93,7 +93,7 @@ void Hdf5StateWriter::write_slice(const std::string& name, std::span<const int64
                                   std::span<const float> values) {
   const auto count = static_cast<int64_t>(values.size()), dimensions = static_cast<int64_t>(shape.size());
   if (begin < 0 || begin + count > element_count(shape))
-    throw std::logic_error(name + ": the piece is not inside its tensor");
+    throw std::logic_error(name + ": the segment is not inside its tensor");
   const Hdf5Handle dataset = write_dataset(name, H5T_IEEE_F32LE, space_of({&count, 1}), values.data());
   file_.check("shape", put_attribute(dataset, "shape", H5T_STD_I64LE, space_of({&dimensions, 1}), shape.data()));
   file_.check("begin", put_attribute(dataset, "begin", H5T_STD_I64LE, scalar_space(), &begin));

@@ -1,8 +1,8 @@
 // Writes a model's state to an HDF5 file: "params/wte.weight" is the dataset wte.weight in the group params.
 //
 //   floats   contiguous float32 datasets of their shape     h5py: file["params/wte.weight"][:]
-//   pieces   contiguous float32 datasets of one dimension, with attributes `shape` of the whole tensor and `begin`,
-//            the piece's place in it, counted in elements in row-major order
+//   segments contiguous float32 datasets of one dimension, with attributes `shape` of the whole tensor and `begin`,
+//            the index of the first element in row-major order
 //   numbers  scalar int64 or float64 datasets               h5py: file["adam_step"][()]
 //   text     scalar fixed-length UTF-8 datasets             h5py: file["train/run_name"].asstr()[()]
 #pragma once
@@ -15,11 +15,11 @@
 
 namespace gpt2 {
 
-// A new HDF5 file. Failures are Error(disk); they may show as late as in close(), and a file that was not closed has to
-// be thrown away. One thread at a time: the HDF5 library must not be entered by two.
+// A new HDF5 file. Failures are Error(disk), some only in close(): discard a file that was not closed. One thread at a
+// time: libhdf5 is not thread-safe.
 class Hdf5NewFile {
  public:
-  Hdf5NewFile(std::string path, std::string hint); // the hint goes with every Error
+  Hdf5NewFile(std::string path, std::string hint); // hint of every Error
 
   hid_t id() const { return file_; }
   void close();
@@ -28,10 +28,10 @@ class Hdf5NewFile {
   void write_attribute(const std::string& name, int64_t value);
   void write_attribute(const std::string& name, const std::string& value);
 
-  void check(const std::string& name, bool written) const; // throws if that or an earlier write has failed
+  void check(const std::string& name, bool written) const; // throws if `written` is false or an earlier write failed
 
  private:
-  Hdf5Silence silence_; // first in, last out: closing may complain as well
+  Hdf5Silence silence_; // first member: still active while the file closes
   std::string path_, hint_;
   Hdf5WriteDriver driver_;
   Hdf5Handle file_;

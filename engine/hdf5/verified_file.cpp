@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "engine/hdf5/parallel_jobs.h"
+#include "engine/hdf5/parallel_for.h"
 
 namespace gpt2 {
 namespace {
 
-// Ranks hold neighbouring pieces of a tensor, so a reader goes through the files round and round: two blocks of each,
-// one with headers and one with values. Beyond half a gigabyte some are read more than once instead.
+// Ranks hold neighbouring segments of each tensor, so a reader visits the files cyclically: two blocks per file, one
+// with headers and one with values. The cap bounds the cache to 512 MiB; beyond it some blocks are read more than once.
 constexpr int kMostBlocks = 32;
 
 } // namespace
@@ -59,7 +59,7 @@ std::span<const std::byte> VerifiedFile::cached(size_t number) const {
 }
 
 void VerifiedFile::read(int64_t offset, std::span<std::byte> out) const {
-  std::vector<FilePart> whole; // blocks, which need not be kept for a neighbour
+  std::vector<FilePart> whole; // blocks: not cached, no other tensor shares them
   while (!out.empty()) {
     const auto block = static_cast<size_t>(offset / kBlockBytes);
     const int64_t inside = offset % kBlockBytes;
@@ -81,9 +81,9 @@ void VerifiedFile::read_parts(std::vector<FilePart> parts) const {
     std::vector<FilePart> parts;
   };
   std::vector<Block> blocks;
-  int64_t end = 0; // of what is on its way
+  int64_t end = 0; // of the parts so far
   for (const FilePart& part : parts) {
-    if (part.offset < end) { // what is wanted twice: no file of ours needs that
+    if (part.offset < end) { // overlap: does not occur in our files
       read(part.offset, part.out);
       continue;
     }
@@ -97,7 +97,7 @@ void VerifiedFile::read_parts(std::vector<FilePart> parts) const {
       end += static_cast<int64_t>(count);
     }
   }
-  run_jobs(blocks.size(), [&](size_t i) { read_block(blocks[i].number, blocks[i].parts); });
+  parallel_for(blocks.size(), [&](size_t i) { read_block(blocks[i].number, blocks[i].parts); });
 }
 
 } // namespace gpt2

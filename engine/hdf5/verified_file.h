@@ -1,4 +1,5 @@
-// A file of a checkpoint that gives out no byte before the hash of its block has been compared with the manifest's.
+// A file of a checkpoint whose bytes are returned only after the hash of their 16 MiB block was compared with the
+// manifest's.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,7 @@
 
 namespace gpt2 {
 
-// Blocks that were verified lately, of all files of a checkpoint: tensors end and begin inside blocks, and neighbours
-// are read one after the other. Not for two threads.
+// LRU cache of verified blocks of all files of a checkpoint: several tensors share a block. Not thread-safe.
 class BlockCache {
  public:
   explicit BlockCache(int files);
@@ -21,15 +21,15 @@ class BlockCache {
   struct Block {
     std::string path;
     size_t number = 0;
-    bool filled = false;          // false: what is in it is another block's
-    std::vector<std::byte> bytes; // of the block, and beyond them what is left of a longer one
+    bool filled = false;          // false: `bytes` belongs to another block
+    std::vector<std::byte> bytes; // may be larger than the block
   };
-  // The block, or the one that has not been used for longest, to be filled.
+  // The block, or the least recently used one with filled = false.
   Block& find(const std::string& path, size_t number);
 
  private:
   size_t capacity_;
-  std::vector<std::unique_ptr<Block>> blocks_; // the last used one first
+  std::vector<std::unique_ptr<Block>> blocks_; // most recently used first
 };
 
 struct FilePart {
@@ -39,13 +39,13 @@ struct FilePart {
 
 class VerifiedFile {
  public:
-  // Throws Error(checkpoint), as read() does, where the file is not what the manifest says.
+  // Throws Error(checkpoint), as read() does, if the file differs from the manifest.
   VerifiedFile(const std::string& folder, const FileHashes& hashes, std::shared_ptr<BlockCache> cache);
 
   const std::string& path() const { return file_.path(); }
   int64_t bytes() const { return hashes_.bytes; }
-  // Inside the file. read() keeps blocks of which others may want the rest. read_parts() is given all that is wanted at
-  // once: each block is read once, straight to where it is wanted, and several at a time.
+  // Inside the file. read() caches partly used blocks. read_parts() reads each block once, directly into the parts, and
+  // several blocks in parallel.
   void read(int64_t offset, std::span<std::byte> out) const;
   void read_parts(std::vector<FilePart> parts) const;
 

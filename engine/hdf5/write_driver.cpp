@@ -19,19 +19,19 @@
 namespace gpt2 {
 namespace {
 
-// Names, shapes and places of all datasets: a reader that looks for them need not go (16 MiB at a time, because hashed)
-// through all of the file. 444 tensors of 124M parameters take 250 KB.
+// Block size for metadata: keeps the headers of all datasets together, so that a reader verifies few 16 MiB blocks to
+// find them. 444 tensors of 124M parameters take 250 KB.
 constexpr hsize_t kHeadersTogether = 128 << 10;
 
 struct DriverInfo {
   int* error_number; // the Hdf5WriteDriver's
 };
 
-struct OpenFile : H5FD_t { // HDF5 keeps its own fields at the front
+struct OpenFile : H5FD_t { // HDF5 uses the base at offset 0
   int descriptor = -1;
   int* error_number = nullptr;
-  haddr_t end_of_allocation = 0; // of what HDF5 uses
-  haddr_t end_of_file = 0;       // of what was written
+  haddr_t end_of_allocation = 0; // allocated by HDF5
+  haddr_t end_of_file = 0;       // written
 };
 
 OpenFile* ours(H5FD_t* file) { return static_cast<OpenFile*>(file); }
@@ -44,7 +44,7 @@ void remember(OpenFile* file, int error_number) {
 H5FD_t* open_file(const char* path, unsigned flags, hid_t access, haddr_t) {
   const auto* info = static_cast<const DriverInfo*>(H5Pget_driver_info(access));
   if (!info || !(flags & H5F_ACC_CREAT)) return nullptr; // new files only
-  const int descriptor = uninterrupted([&] { return ::open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
+  const int descriptor = retry_on_eintr([&] { return ::open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
   if (descriptor < 0) {
     *info->error_number = errno;
     return nullptr;
@@ -58,7 +58,7 @@ H5FD_t* open_file(const char* path, unsigned flags, hid_t access, haddr_t) {
 herr_t close_file(H5FD_t* base) {
   OpenFile* file = ours(base);
   if (::close(file->descriptor) != 0 && errno != EINTR)
-    remember(file, errno); // where network file systems report a full disk
+    remember(file, errno); // network file systems report a full disk here
   delete file;
   return 0;
 }
@@ -83,7 +83,7 @@ herr_t read(H5FD_t* base, H5FD_mem_t, hid_t, haddr_t address, size_t size, void*
   auto* bytes = static_cast<char*>(buffer);
   while (size > 0) {
     const ssize_t got =
-        uninterrupted([&] { return ::pread(file->descriptor, bytes, size, static_cast<off_t>(address)); });
+        retry_on_eintr([&] { return ::pread(file->descriptor, bytes, size, static_cast<off_t>(address)); });
     if (got < 0) remember(file, errno);
     if (got <= 0) break;
     bytes += got;
@@ -116,7 +116,7 @@ herr_t truncate(H5FD_t* base, hid_t, hbool_t) {
   OpenFile* file = ours(base);
   if (file->end_of_file == file->end_of_allocation || *file->error_number != 0) return 0;
   const auto size = static_cast<off_t>(file->end_of_allocation);
-  if (uninterrupted([&] { return ::ftruncate(file->descriptor, size); }) != 0) remember(file, errno);
+  if (retry_on_eintr([&] { return ::ftruncate(file->descriptor, size); }) != 0) remember(file, errno);
   file->end_of_file = file->end_of_allocation;
   return 0;
 }
@@ -125,7 +125,7 @@ hid_t register_driver() {
   H5FD_class_t driver{};
 #if H5_VERSION_GE(1, 14, 0)
   driver.version = H5FD_CLASS_VERSION;
-  driver.value = static_cast<H5FD_class_value_t>(600); // 512 to 65535 are free for drivers that nobody else uses
+  driver.value = static_cast<H5FD_class_value_t>(600); // 512 to 65535 are for unregistered drivers
 #endif
   driver.name = "write_driver";
   driver.maxaddr = static_cast<haddr_t>(INT64_MAX);
@@ -151,7 +151,7 @@ Hdf5WriteDriver::Hdf5WriteDriver()
     : driver_(register_driver(), H5FDunregister), access_(H5Pcreate(H5P_FILE_ACCESS), H5Pclose) {
   const DriverInfo info{&error_number_};
   H5Pset_driver(access_, driver_, &info);
-  H5Pset_libver_bounds(access_, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST); // what every version of h5py reads
+  H5Pset_libver_bounds(access_, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST); // every version of h5py reads it
   H5Pset_meta_block_size(access_, kHeadersTogether);
 }
 

@@ -1,7 +1,6 @@
-// How HDF5 writes a new file through us. With its own driver, a write that fails while the file is being closed (the
-// disk is full) leaves the library in pieces: HDF5 1.10.8 crashes in H5Fclose or at exit. This driver never tells it:
-// it remembers the first system call that failed, swallows the writes that follow, and lets the file close in peace.
-// Whoever writes asks error_number() afterwards.
+// HDF5 file driver for new files. With the default driver, a write that fails in H5Fclose (disk full) makes HDF5 1.10.8
+// crash there or at exit. This driver reports success to HDF5, records the errno of the first failed system call and
+// drops later writes. The caller checks error_number() after the file is closed.
 #pragma once
 
 #include "engine/hdf5/handle.h"

@@ -26,7 +26,7 @@ int write_all(int descriptor, std::string_view bytes) {
 
 AppendFile::AppendFile(std::string path, Mode mode) : path_(std::move(path)) {
   const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (mode == Mode::create ? O_EXCL : 0);
-  descriptor_ = uninterrupted([&] { return ::open(path_.c_str(), flags, 0666); });
+  descriptor_ = retry_on_eintr([&] { return ::open(path_.c_str(), flags, 0666); });
   if (descriptor_ < 0) throw_system_error(ExitCode::disk, "create", path_, errno);
   struct stat status {};
   if (::fstat(descriptor_, &status) == 0) size_ = status.st_size;
@@ -45,13 +45,13 @@ void AppendFile::append(std::string_view record) {
 }
 
 void AppendFile::cut_torn_record() {
-  if (uninterrupted([&] { return ::ftruncate(descriptor_, size_); }) != 0)
+  if (retry_on_eintr([&] { return ::ftruncate(descriptor_, size_); }) != 0)
     throw_system_error(ExitCode::disk, "write", path_, errno);
   torn_ = false;
 }
 
 void AppendFile::sync() {
-  if (uninterrupted([&] { return ::fsync(descriptor_); }) != 0)
+  if (retry_on_eintr([&] { return ::fsync(descriptor_); }) != 0)
     throw_system_error(ExitCode::disk, "write", path_, errno);
 }
 

@@ -10,10 +10,10 @@
 #include <random>
 
 #include "engine/base/error.h"
-#include "engine/base/hash.h"
 #include "engine/rendezvous/messages.h"
 #include "engine/rendezvous/mpi_broadcast.h"
 #include "engine/rendezvous/published_file.h"
+#include "engine/system/content_hash.h"
 
 namespace gpt2 {
 namespace {

@@ -52,7 +52,7 @@ struct OpenFile {
 // A regular file; null: not found.
 std::unique_ptr<OpenFile> open_file(const std::string& path, int access) {
   const int descriptor =
-      uninterrupted([&] { return ::open(path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); });
+      retry_on_eintr([&] { return ::open(path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); });
   if (descriptor < 0 && (errno == ENOENT || errno == ESTALE)) return nullptr;
   if (descriptor < 0 && (errno == ELOOP || errno == EISDIR)) refuse_other_file(path); // a symbolic link, a folder
   if (descriptor < 0) throw_system_error(ExitCode::usage, "open", path, errno);
@@ -60,7 +60,7 @@ std::unique_ptr<OpenFile> open_file(const std::string& path, int access) {
   if (::fstat(descriptor, &file->status) != 0 || !S_ISREG(file->status.st_mode)) refuse_other_file(path);
   std::string& bytes = file->first_bytes;
   bytes.resize(kPublicationBytes + 1);
-  const ssize_t got = uninterrupted([&] { return ::read(descriptor, bytes.data(), bytes.size()); });
+  const ssize_t got = retry_on_eintr([&] { return ::read(descriptor, bytes.data(), bytes.size()); });
   if (got < 0 && errno == ESTALE) return nullptr; // NFS: removed since open()
   if (got < 0) throw_system_error(ExitCode::usage, "read", path, errno);
   bytes.resize(static_cast<size_t>(got));
@@ -71,7 +71,7 @@ bool is_private(const struct stat& status) { return status.st_uid == ::geteuid()
 
 // False: another process holds the lock. True also if the file system has no locks.
 bool lock(int descriptor) {
-  return uninterrupted([&] { return ::flock(descriptor, LOCK_EX | LOCK_NB); }) == 0 || errno != EWOULDBLOCK;
+  return retry_on_eintr([&] { return ::flock(descriptor, LOCK_EX | LOCK_NB); }) == 0 || errno != EWOULDBLOCK;
 }
 
 // Removes the file of an earlier rank 0: complete, or truncated and private.
@@ -92,15 +92,15 @@ void PublishedFile::write(const Publication& publication) {
   const std::string text = to_text(publication);
   struct stat status {};
   remove_stale(path_);
-  descriptor_ = uninterrupted([&] { return ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600); });
+  descriptor_ = retry_on_eintr([&] { return ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600); });
   if (descriptor_ < 0 && errno == EEXIST) refuse_other_job(path_);
   if (descriptor_ < 0) throw_system_error(ExitCode::disk, "create", path_, errno);
   lock(descriptor_); // until remove(), or the end of this process
   if (::fstat(descriptor_, &status) != 0 || (!publication.key.empty() && !is_private(status))) {
     throw Error(ExitCode::usage, path_ + " is on a file system without permissions", kTokenHint);
   }
-  const auto put = uninterrupted([&] { return ::write(descriptor_, text.data(), text.size()); });
-  if (put != static_cast<ssize_t>(text.size()) || uninterrupted([&] { return ::fsync(descriptor_); }) != 0) {
+  const auto put = retry_on_eintr([&] { return ::write(descriptor_, text.data(), text.size()); });
+  if (put != static_cast<ssize_t>(text.size()) || retry_on_eintr([&] { return ::fsync(descriptor_); }) != 0) {
     throw_system_error(ExitCode::disk, "write", path_, put < 0 ? errno : ENOSPC);
   }
 }

@@ -31,7 +31,7 @@ class PublishedFile {
  private:
   const std::string path_;
   int descriptor_ = -1; // of the file that write() created
-  std::optional<PassingFolders> folders_;
+  std::optional<ScopedFolders> folders_;
 };
 
 // ROOT/gpt2-ranks-UID, a folder with mode 0700. Throws Error(communication) if others own or can enter it.

@@ -111,7 +111,7 @@ int ranks_of(const std::string& checkpoint) {
 }
 
 // {--checkpoint_dir, name} of its run by where it was found, not where it was written: folders are moved and copied. A
-// checkpoint directly in --checkpoint_dir (version 0.1), or copied out of its run, keeps its stored name.
+// checkpoint directly in --checkpoint_dir, or copied out of its run, keeps its stored name.
 std::pair<std::string, std::string> place_of(const std::string& checkpoint, const std::string& name,
                                              const Lines& dirs) {
   for (const std::string& dir : dirs) {
@@ -153,8 +153,7 @@ ResumePoint to_point(const Lines& read) {
           .step = std::stoll(read.at(5)),
           .ranks = std::stoi(read.at(6)),
           .precision = precision,
-          .data = read.at(8),
-          .verified = !is_unverified(read.at(0))};
+          .data = read.at(8)};
 }
 
 ResumePoint find_point(const CommandLine& line, RankGroup& group) {
@@ -165,8 +164,6 @@ ResumePoint find_point(const CommandLine& line, RankGroup& group) {
   ResumePoint point = to_point(from_rank_0(group, [&] { return read_point(checkpoint, line); }));
   point.notes = notes;
   point.step_named = names_a_step(line.options.resume, found);
-  if (!point.verified)
-    point.notes.push_back(checkpoint + " was written before checkpoints had hashes: it is read unverified");
   return point;
 }
 

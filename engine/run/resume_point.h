@@ -24,7 +24,6 @@ struct ResumePoint {
   std::string precision = {};          // of the training, "fp8"
   std::string data = {};               // Dataset::fingerprint() of the training data; "": unknown
   bool step_named = false;             // --resume names this step, not the newest of a run
-  bool verified = true;                // false: written before checkpoints had hashes
   std::vector<std::string> notes = {}; // on damaged checkpoints
 };
 

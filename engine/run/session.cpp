@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "engine/base/formatted.h"
-#include "engine/base/hash.h"
 #include "engine/checkpoint/search.h"
 #include "engine/data/dataset_folder.h"
 #include "engine/data/dataset_manifest.h"
@@ -15,6 +14,7 @@
 #include "engine/run/multi_rank.h"
 #include "engine/run/option_notes.h"
 #include "engine/run/summary.h"
+#include "engine/system/content_hash.h"
 #include "engine/text/sample_text.h"
 #include "engine/text/task_scores.h"
 

@@ -5,7 +5,7 @@
 
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
-#include "engine/base/shell_words.h"
+#include "engine/base/shell_quote.h"
 #include "engine/rendezvous/launcher.h"
 #include "engine/run/fp8_monitor.h"
 #include "engine/run/session.h"

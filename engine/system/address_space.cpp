@@ -21,7 +21,7 @@ constexpr int64_t kBuffer = 128 * kMiB;      // of OpenBLAS 0.3.21, on x86-64
 constexpr int64_t kThread = (8 + 64) * kMiB; // its stack and its malloc arena
 constexpr int64_t kRest = 64 * kMiB;
 
-// No allocation, no stream, no environ: some of it runs before the C library is ready for them.
+// No allocation, no stdio streams, no environ: it runs before the C library has set them up.
 int64_t bytes_mapped() {
   char text[128] = "";
   const int file = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
@@ -35,7 +35,7 @@ int processors() {
   return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-// What is wrong with the limit, if anything, where so many bytes are to be mapped yet.
+// True, and the message in `what`, if `bytes` more than now exceed the limit.
 bool too_little(int threads, int64_t bytes, char (&what)[256]) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;

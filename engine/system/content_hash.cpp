@@ -1,7 +1,7 @@
 #include "engine/system/content_hash.h"
 
 #if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
-#include <xxh_x86dispatch.h> // the same functions with the widest vectors that the machine has
+#include <xxh_x86dispatch.h> // the same functions with the machine's widest vectors
 #else
 #include <xxhash.h>
 #endif
@@ -19,9 +19,11 @@ std::string hex(XXH128_hash_t hash) {
   return text;
 }
 
-constexpr size_t kPiece = 1 << 20; // bytes that are read, and hashed while they are in the core's cache
+constexpr size_t kChunk = 1 << 20; // bytes: read, then hashed from the core's cache
 
 } // namespace
+
+uint64_t xxh64(std::span<const std::byte> bytes, uint64_t seed) { return XXH64(bytes.data(), bytes.size(), seed); }
 
 std::string hash_of(std::span<const std::byte> bytes) { return hex(XXH3_128bits(bytes.data(), bytes.size())); }
 
@@ -38,20 +40,20 @@ HashingReader::HashingReader(const File& file, int64_t begin)
 
 void HashingReader::read(std::span<std::byte> out) {
   while (!out.empty()) {
-    const auto piece = out.first(std::min(out.size(), kPiece));
-    file_.read_at(at_, piece);
-    XXH3_128bits_update(state_.get(), piece.data(), piece.size());
-    at_ += static_cast<int64_t>(piece.size());
-    out = out.subspan(piece.size());
+    const auto chunk = out.first(std::min(out.size(), kChunk));
+    file_.read_at(at_, chunk);
+    XXH3_128bits_update(state_.get(), chunk.data(), chunk.size());
+    at_ += static_cast<int64_t>(chunk.size());
+    out = out.subspan(chunk.size());
   }
 }
 
 void HashingReader::skip(int64_t count) {
-  skipped_.resize(std::max(skipped_.size(), std::min(static_cast<size_t>(count), kPiece)));
+  skipped_.resize(std::max(skipped_.size(), std::min(static_cast<size_t>(count), kChunk)));
   while (count > 0) {
-    const auto piece = std::span(skipped_).first(std::min(static_cast<size_t>(count), kPiece));
-    read(piece);
-    count -= static_cast<int64_t>(piece.size());
+    const auto chunk = std::span(skipped_).first(std::min(static_cast<size_t>(count), kChunk));
+    read(chunk);
+    count -= static_cast<int64_t>(chunk.size());
   }
 }
 

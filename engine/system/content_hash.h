@@ -1,4 +1,4 @@
-// XXH3-128 as 32 hexadecimal digits, what xxh128sum prints: the hash that manifests of checkpoints and data sets hold.
+// Hashes of libxxhash, which find damaged bytes at memory speed. Not for security.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,14 @@ struct XXH3_state_s;
 
 namespace gpt2 {
 
-std::string hash_of(std::span<const std::byte> bytes);
-std::string hash_of_range(const File& file, int64_t begin, int64_t count); // without holding it in memory
+uint64_t xxh64(std::span<const std::byte> bytes, uint64_t seed = 0); // of shards' blocks
 
-// Reads a file in order and hashes what it reads, while that is in the core's cache: hidden where a disk is waited for,
-// a fifth to a half of reading from the page cache (docs/benchmarks.md).
+// XXH3-128 as 32 hexadecimal digits, as xxh128sum prints it: the hash in manifests of checkpoints and datasets.
+std::string hash_of(std::span<const std::byte> bytes);
+std::string hash_of_range(const File& file, int64_t begin, int64_t count); // in chunks of 1 MiB
+
+// Reads a file sequentially and hashes each 1 MiB while it is in the core's cache. The hash takes a fifth to a half of
+// the time of reading from the page cache; behind a disk it is free (docs/benchmarks.md).
 class HashingReader {
  public:
   HashingReader(const File& file, int64_t begin); // the file must outlive it

@@ -40,12 +40,12 @@ std::string hint_for(int error_number, ExitCode code) {
       return "raise the limit of open files (ulimit -n)";
     case EIO:
       return "check the disk's health (dmesg), or copy the file to another disk";
-    default: // of a checkpoint: not damage, for which readers give no hint
+    default: // a checkpoint error without a hint would mean damage
       return code == ExitCode::checkpoint ? "check the disk and its connection, and try again" : "";
   }
 }
 
-// A set of a thousand shards would meet the usual soft limit of 1024 open files; the hard limit is far higher.
+// A dataset of a thousand shards exceeds the usual soft limit of 1024 open files; the hard limit is far higher.
 bool raise_open_file_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return false;
@@ -53,15 +53,15 @@ bool raise_open_file_limit() {
   return setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
-// O_NONBLOCK: a named pipe must not make us wait for a writer before we can refuse it.
+// O_NONBLOCK: open(2) of a named pipe must not wait for a writer; the caller refuses the pipe.
 int open_descriptor(const char* path, int flags) {
-  const auto open = [&] { return uninterrupted([&] { return ::open(path, flags | O_CLOEXEC | O_NONBLOCK, 0666); }); };
+  const auto open = [&] { return retry_on_eintr([&] { return ::open(path, flags | O_CLOEXEC | O_NONBLOCK, 0666); }); };
   int descriptor = open();
   if (descriptor < 0 && errno == EMFILE && raise_open_file_limit()) descriptor = open();
   return descriptor;
 }
 
-// The part of `path` that is a symbolic link to nothing: mkdir(2) would only say that it exists.
+// Throws if a part of `path` is a dangling symbolic link, for which mkdir(2) only reports EEXIST.
 void refuse_dangling_link(const fs::path& path) {
   fs::path part;
   for (const fs::path& name : path) {
@@ -71,11 +71,11 @@ void refuse_dangling_link(const fs::path& path) {
     throw Error(ExitCode::disk,
                 part.string() + " is a symbolic link to " + fs::read_symlink(part, unreadable).string() +
                     ", which does not exist",
-                "make what it points to, mount its disk, or choose another folder");
+                "create the folder that it points to, mount its disk, or choose another folder");
   }
 }
 
-void remove_folders(const std::vector<std::string>& folders) { // those that are empty
+void remove_folders(const std::vector<std::string>& folders) { // the empty ones
   for (const std::string& folder : folders) ::rmdir(folder.c_str());
 }
 
@@ -87,7 +87,7 @@ std::string parent_folder(const std::string& path) {
 } // namespace
 
 ssize_t write_some(int descriptor, std::span<const std::byte> bytes, int64_t offset) {
-  const ssize_t put = uninterrupted([&] {
+  const ssize_t put = retry_on_eintr([&] {
     return offset < 0 ? ::write(descriptor, bytes.data(), bytes.size())
                       : ::pwrite(descriptor, bytes.data(), bytes.size(), offset);
   });
@@ -98,7 +98,7 @@ ssize_t write_some(int descriptor, std::span<const std::byte> bytes, int64_t off
 
 void throw_system_error(ExitCode code, std::string_view action, const std::string& path, int error_number) {
   if (error_number == ENOMEM || error_number == EMFILE || error_number == ENFILE)
-    code = ExitCode::device; // the process is at fault: nobody may take the file for damaged
+    code = ExitCode::device; // a limit of the process: the file is not damaged
   throw Error(code, "cannot " + std::string(action) + " " + path + ": " + std::strerror(error_number),
               hint_for(error_number, code));
 }
@@ -144,7 +144,7 @@ File File::update(const std::string& path) {
 }
 
 void File::resize(int64_t bytes) {
-  if (uninterrupted([&] { return ::ftruncate(descriptor_, bytes); }) != 0)
+  if (retry_on_eintr([&] { return ::ftruncate(descriptor_, bytes); }) != 0)
     throw_system_error(ExitCode::disk, "write", path_, errno);
 }
 
@@ -156,13 +156,13 @@ int64_t File::size() const {
 
 void File::read_at(int64_t offset, std::span<std::byte> out) const {
   while (!out.empty()) {
-    const ssize_t got = uninterrupted([&] { return ::pread(descriptor_, out.data(), out.size(), offset); });
+    const ssize_t got = retry_on_eintr([&] { return ::pread(descriptor_, out.data(), out.size(), offset); });
     if (got < 0) throw_system_error(on_error_, "read", path_, errno);
     if (got == 0) {
       throw Error(on_error_,
                   path_ + " ends at byte " + std::to_string(size()) + ", but " + std::to_string(out.size()) +
                       " bytes were expected at " + std::to_string(offset),
-                  "check whether the file was changed while in use, and make or copy it again");
+                  "check whether the file was changed while in use, and create or copy it again");
     }
     offset += got;
     out = out.subspan(static_cast<size_t>(got));
@@ -179,16 +179,16 @@ void File::write_at(int64_t offset, std::span<const std::byte> bytes) {
 }
 
 void File::sync() {
-  if (uninterrupted([&] { return ::fsync(descriptor_); }) != 0)
+  if (retry_on_eintr([&] { return ::fsync(descriptor_); }) != 0)
     throw_system_error(ExitCode::disk, "write", path_, errno);
 }
 
 PendingFile::PendingFile(std::string path, Links links)
-    : path_(links == Links::follow ? behind_links(path) : std::move(path)),
+    : path_(links == Links::follow ? resolve_links(path) : std::move(path)),
       temporary_(path_ + ".tmp-" + std::to_string(::getpid())) {
   std::error_code absent;
   const fs::file_status status = fs::status(path_, absent);
-  if (fs::is_other(status)) { // a rename would put a file in the place of /dev/null
+  if (fs::is_other(status)) { // a rename would replace /dev/null by a file
     temporary_.clear();
     throw Error(ExitCode::disk, path_ + " is a device or a pipe, not a file", "name a file that may be replaced");
   }
@@ -199,7 +199,7 @@ PendingFile::~PendingFile() {
 }
 
 File PendingFile::create() const {
-  ::unlink(temporary_.c_str()); // left by a killed process of the same id
+  ::unlink(temporary_.c_str()); // from a killed process with the same id
   const int descriptor = open_descriptor(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
   if (descriptor < 0) throw_system_error(ExitCode::disk, "create", temporary_, errno);
   return File(temporary_, descriptor, ExitCode::disk);
@@ -209,15 +209,15 @@ void PendingFile::commit() {
   sync_path(temporary_);
   if (!renamed(temporary_, path_)) throw_system_error(ExitCode::disk, "replace", path_, errno);
   temporary_.clear();
-  sync_path(parent_folder(path_)); // the name itself must survive a power cut
+  sync_path(parent_folder(path_)); // makes the rename durable
 }
 
 bool renamed(const std::string& from, const std::string& to) {
-  return uninterrupted([&] { return std::rename(from.c_str(), to.c_str()); }) == 0;
+  return retry_on_eintr([&] { return std::rename(from.c_str(), to.c_str()); }) == 0;
 }
 
 std::string read_text_file(const std::string& path, ExitCode on_error, size_t most_bytes) {
-  std::FILE* stream = std::fopen(path.c_str(), "rb"); // a stream: /dev/stdin and pipes are fine here
+  std::FILE* stream = std::fopen(path.c_str(), "rb"); // stdio: /dev/stdin and pipes are allowed here
   if (stream == nullptr) throw_system_error(on_error, "open", path, errno);
   std::string text;
   char block[65536];
@@ -238,13 +238,13 @@ void write_file_atomic(const std::string& path, std::string_view bytes, Links li
   pending.commit();
 }
 
-std::string behind_links(const std::string& path) {
-  constexpr int kMostLinks = 40; // as the kernel
+std::string resolve_links(const std::string& path) {
+  constexpr int kMostLinks = 40; // as in the kernel
   fs::path end = path;
   std::error_code unreadable;
   for (int links = 0; fs::is_symlink(end, unreadable); ++links) {
     if (links == kMostLinks) throw_system_error(ExitCode::disk, "write", path, ELOOP);
-    end = end.parent_path() / fs::read_symlink(end, unreadable); // an absolute one stands alone
+    end = end.parent_path() / fs::read_symlink(end, unreadable); // an absolute target replaces the parent
   }
   return end.string();
 }
@@ -259,7 +259,7 @@ void make_folders(const std::string& path) {
   if (error) throw_system_error(ExitCode::disk, "create folder", path, error.value());
 }
 
-PassingFolders::PassingFolders(const std::string& path) {
+ScopedFolders::ScopedFolders(const std::string& path) {
   std::error_code unreadable;
   for (fs::path folder = path; !folder.empty() && !fs::exists(folder, unreadable); folder = folder.parent_path())
     made_.push_back(folder.string());
@@ -271,14 +271,14 @@ PassingFolders::PassingFolders(const std::string& path) {
   }
 }
 
-PassingFolders::~PassingFolders() { remove_folders(made_); }
+ScopedFolders::~ScopedFolders() { remove_folders(made_); }
 
 void sync_path(const std::string& path) {
   const int descriptor = open_descriptor(path.c_str(), O_RDONLY);
   if (descriptor < 0) throw_system_error(ExitCode::disk, "open", path, errno);
-  const int error_number = uninterrupted([&] { return ::fsync(descriptor); }) == 0 ? 0 : errno;
+  const int error_number = retry_on_eintr([&] { return ::fsync(descriptor); }) == 0 ? 0 : errno;
   ::close(descriptor);
-  // Some network file systems cannot sync a folder and say EINVAL: nothing more can be asked of them.
+  // Some network file systems cannot sync a folder and return EINVAL.
   if (error_number != 0 && error_number != EINVAL) throw_system_error(ExitCode::disk, "write", path, error_number);
 }
 
@@ -306,7 +306,7 @@ int64_t free_disk_space(const std::string& path) {
 
 namespace {
 
-// Is `root` the source tree, or that tree at another place, which nobody else could have made or filled?
+// `root` is the source tree, or a moved copy that only this user or root can have written.
 bool is_our_tree(const fs::path& root) {
   std::error_code ignored;
   if (fs::equivalent(root, GPT2_SOURCE_FOLDER, ignored)) return true;

@@ -1,6 +1,5 @@
-// One writer per folder: a file `.lock` in it, locked (flock) as long as this lives. The kernel lets go of the lock
-// when a process dies, however it dies, so a file that is left behind blocks nobody. A file system without locks
-// does not stop the run: there two writers go unnoticed.
+// One writer per folder: flock(2) on FOLDER/.lock. The kernel releases the lock when the process dies, so a stale file
+// blocks no run. On a file system without locks a second writer is not detected.
 #pragma once
 
 #include <string>
@@ -9,15 +8,15 @@ namespace gpt2 {
 
 class FolderLock {
  public:
-  // Makes the folder if need be. Throws Error(disk), or Error(usage) that names the writer it has already and `flag`,
-  // which chooses another folder.
+  // Creates the folder if necessary. Throws Error(disk), or Error(usage) that names the current writer and `flag`, the
+  // option for another folder.
   FolderLock(std::string folder, const std::string& flag);
-  ~FolderLock(); // removes the file; also the folder, if it was made for this and nothing was written to it
+  ~FolderLock(); // removes the file, and the folder if it was created here and is empty
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
-  // Now and then, before something is written: a folder that was removed took the lock with it. True: so it was, and
-  // is made and locked again. Throws Error(usage) if another run was faster. What else fails is left for the next time.
+  // Call before writes: if the folder was removed, the lock is gone with it. Recreates and locks the folder; true if it
+  // did. Throws Error(usage) if another run has locked it; ignores other failures until the next call.
   bool hold();
   const std::string& folder() const { return folder_; }
 
@@ -26,13 +25,12 @@ class FolderLock {
   bool is_ours() const;
 
   const std::string folder_, path_, flag_;
-  bool folder_is_ours_ = false; // it was not there, or had the file of a writer that died
-  int descriptor_ = -1;         // -1: was removed, and could not be made again yet
-  bool recognizable_ = true;    // no: a file system that numbers its files anew each time
+  bool folder_is_ours_ = false; // created here, or it had the file of a dead writer
+  int descriptor_ = -1;         // -1: removed, and not recreated yet
+  bool recognizable_ = true;    // false: a file system without stable inode numbers
 };
 
-// Does anybody hold the lock now? For those who only look: makes nothing, and keeps nobody out but for the moment of
-// the question. A file system without locks says no.
+// Whether a process holds the lock now. Creates nothing. False on a file system without locks.
 bool has_writer(const std::string& folder);
 
 } // namespace gpt2

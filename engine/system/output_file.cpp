@@ -21,9 +21,9 @@ bool is_of_kind(const std::string& path, const OutputKind& kind) {
 } // namespace
 
 void refuse_foreign_file(const std::string& path, const OutputKind& kind, bool overwrite) {
-  std::error_code absent; // a device or a pipe: whoever writes the file refuses it
+  std::error_code absent; // PendingFile refuses devices and pipes
   if (std::filesystem::is_directory(path, absent))
-    throw Error(ExitCode::usage, path + " is a folder, where " + std::string(kind.name) + " is to be written",
+    throw Error(ExitCode::usage, path + " is a folder, not a file for " + std::string(kind.name),
                 "give the name of a file");
   if (path.empty() || overwrite || !std::filesystem::is_regular_file(path, absent) || is_of_kind(path, kind)) return;
   const std::string flag(kind.flag);

@@ -1,5 +1,5 @@
-// Files that a user names for what a program writes. A file that no program of this tree has written is replaced only
-// when the user says --overwrite; an earlier output of the same kind is replaced without it.
+// Output files named by the user. A file that is not an earlier output of the same kind is replaced only with
+// --overwrite.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@ namespace gpt2 {
 
 struct OutputKind {
   std::string_view name;                 // "a report page"
-  std::string_view start;                // each such file begins with it,
-  std::string_view marker;               // and has this in its first 2 KiB
-  std::string_view older = {};           // what files of earlier versions have instead; "": the same
-  std::string_view flag = "--overwrite"; // that replaces any file; "": there is none
+  std::string_view start;                // the first bytes of each such file
+  std::string_view marker;               // a text in its first 2 KiB
+  std::string_view older = {};           // the text in files of earlier versions; "": the same
+  std::string_view flag = "--overwrite"; // replaces any file; "": none
 };
 
 constexpr OutputKind kPageOutput{"a page of bin/report, bin/compare or bin/sweep", "<!DOCTYPE html>\n",
@@ -28,7 +28,7 @@ constexpr OutputKind kTimelineOutput{"a timeline of the trainer",
                                      "[\n{\"name\": ", "\"ph\": \"X\", \"pid\": 0, \"tid\": \"", "", ""};
 
 // Throws Error(usage) if `path` is a file that is neither empty nor of that kind, unless `overwrite`. Call it before
-// the work, not after hours of it. An empty path is no file.
+// the work. An empty path is accepted.
 void refuse_foreign_file(const std::string& path, const OutputKind& kind, bool overwrite);
 
 } // namespace gpt2

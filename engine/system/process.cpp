@@ -18,20 +18,20 @@ namespace gpt2 {
 namespace {
 
 constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
-constexpr int64_t kOneBlow = 100'000'000; // nanoseconds: hardly a person presses Ctrl-C twice in that time
+constexpr int64_t kSameSignal = 100'000'000; // ns: repeats within this time count as one signal
 
-// A signal handler can reach nothing but globals.
+// Globals: a signal handler has no other access to state.
 std::atomic<bool> stop_requested = false, stop_deferred = false;
-std::atomic<int64_t> first_blow[NSIG]; // nanoseconds; 0: none yet
+std::atomic<int64_t> first_signal[NSIG]; // nanoseconds; 0: none yet
 std::atomic<bool> stderr_is_terminal = false;
 bool handling = false;
-StopWords stop_words;
+StopMessages stop_words;
 
 void say(std::string_view line) {
-  constexpr std::string_view kOverBar = "\r\x1b[K"; // on a terminal it replaces the progress bar and the echoed ^C
+  constexpr std::string_view kOverBar = "\r\x1b[K"; // clears the progress bar and the echoed ^C
   ssize_t written = stderr_is_terminal ? write(STDERR_FILENO, kOverBar.data(), kOverBar.size()) : 0;
   written += write(STDERR_FILENO, line.data(), line.size());
-  (void)written; // a lost terminal cannot be told
+  (void)written; // the terminal may be lost
 }
 
 [[noreturn]] void leave(std::string_view line) {
@@ -50,9 +50,9 @@ extern "C" void answer(int signal) {
   if (!stop_deferred) leave(stop_words.at_once);
   const int64_t now = now_in_nanoseconds();
   int64_t first = 0;
-  if (first_blow[signal].compare_exchange_strong(first, now)) {
+  if (first_signal[signal].compare_exchange_strong(first, now)) {
     if (!stop_requested.exchange(true)) say(stop_words.later);
-  } else if (now - first > kOneBlow) {
+  } else if (now - first > kSameSignal) {
     leave(stop_words.again);
   }
   errno = saved_errno;
@@ -60,15 +60,15 @@ extern "C" void answer(int signal) {
 
 std::terminate_handler usual_terminate = nullptr;
 
-// Of what nobody caught. `throw;` allocates nothing: the exception is there. But what leaves an inlined noexcept
-// function is on its way and cannot be seen (GCC before 14): then errno has to tell.
+// Handler of uncaught exceptions. `throw;` allocates nothing. An exception that leaves an inlined noexcept function has
+// no current_exception() (GCC before 14): then errno decides.
 [[noreturn]] void end_uncaught() {
-  if (!std::current_exception() && std::uncaught_exceptions() > 0 && errno == ENOMEM) end_without_memory();
+  if (!std::current_exception() && std::uncaught_exceptions() > 0 && errno == ENOMEM) exit_out_of_memory();
   try {
     if (std::current_exception()) throw;
   } catch (const std::bad_alloc&) {
-    end_without_memory();
-  } catch (...) { // the usual handler prints it
+    exit_out_of_memory();
+  } catch (...) { // the default handler prints it
   }
   usual_terminate();
   std::abort();
@@ -79,17 +79,17 @@ __attribute__((constructor(101))) void install_terminate() { usual_terminate = s
 
 thread_local volatile bool inside_hdf5 = false;
 
-// Any other crash, and a signal that somebody sends, gets the usual end and its core file once this returns.
+// For any other crash, and for a signal from another process, the default action follows, with its core file.
 extern "C" void answer_crash(int signal, siginfo_t* info, void*) {
-  const bool own = info->si_code > 0 || (signal == SIGABRT && info->si_code == SI_TKILL); // a fault, or abort()
-  if (inside_hdf5 && errno == ENOMEM && own) end_without_memory();
+  const bool own = info->si_code > 0 || (signal == SIGABRT && info->si_code == SI_TKILL); // own fault, or abort()
+  if (inside_hdf5 && errno == ENOMEM && own) exit_out_of_memory();
   std::signal(signal, SIG_DFL);
   std::raise(signal);
 }
 
 void contain_crashes_without_memory() {
-#ifndef __SANITIZE_ADDRESS__    // a sanitizer has its own words for a crash
-  static char memory[32 << 10]; // for the handler of the main thread, when its stack is full
+#ifndef __SANITIZE_ADDRESS__    // a sanitizer reports crashes itself
+  static char memory[32 << 10]; // handler stack of the main thread, for a stack overflow
   stack_t stack = {};
   stack.ss_sp = memory;
   stack.ss_size = sizeof memory;
@@ -117,11 +117,11 @@ void prepare_process() {
   contain_crashes_without_memory();
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
-  const sigset_t held_back = stop_signals();
-  sigprocmask(SIG_UNBLOCK, &held_back, nullptr);
+  const sigset_t blocked = stop_signals();
+  sigprocmask(SIG_UNBLOCK, &blocked, nullptr);
 }
 
-void end_without_memory() {
+void exit_out_of_memory() {
   constexpr std::string_view kLine =
       "error: out of memory (use a smaller batch or model, or a machine that has more)\n";
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kLine.data(), kLine.size());
@@ -130,7 +130,7 @@ void end_without_memory() {
 
 InsideHdf5::InsideHdf5() : outermost_(!inside_hdf5) {
   if (!outermost_) return;
-  errno = 0; // a failure that somebody coped with long ago says nothing of a crash in here
+  errno = 0; // an earlier, handled failure must not explain a crash in this scope
   inside_hdf5 = true;
 }
 
@@ -146,12 +146,12 @@ std::string host_name() {
 
 std::string program_as_called() { return program_invocation_name; }
 
-StopSignal::StopSignal(const StopWords& words) : outermost_(!handling) {
+StopSignal::StopSignal(const StopMessages& words) : outermost_(!handling) {
   if (!outermost_) return;
   handling = true;
   stop_words = words;
   stop_requested = stop_deferred = false;
-  for (const int signal : kStopSignals) first_blow[signal] = 0;
+  for (const int signal : kStopSignals) first_signal[signal] = 0;
   const char* const term = std::getenv("TERM");
   stderr_is_terminal = isatty(STDERR_FILENO) && term != nullptr && std::string_view(term) != "dumb";
   struct sigaction action = {};
@@ -168,7 +168,7 @@ StopSignal::StopSignal(const StopWords& words) : outermost_(!handling) {
 StopSignal::~StopSignal() {
   if (!outermost_) return;
   handling = false;
-  stop_deferred = true; // what was to be done is done: the program ends with its own exit code
+  stop_deferred = true; // the work is done: the program ends with its own exit code
 }
 
 void StopSignal::defer() const { stop_deferred = true; }

@@ -1,4 +1,4 @@
-// What a program settles with the operating system: its standard streams, and the signals that ask it to stop.
+// Process setup: standard streams, stop signals, and crashes for lack of memory.
 #pragma once
 
 #include <csignal>
@@ -6,18 +6,17 @@
 
 namespace gpt2 {
 
-// Before anything else. Standard input, output and error are open, if only on /dev/null, so that no log or checkpoint
-// ever gets their numbers; a file-size limit and a closed pipe are write errors with a message, not a death by signal;
-// a crash InsideHdf5 because malloc failed ends the program as end_without_memory() does;
-// signals to stop that a launcher held back until this program could answer them come now.
+// Call first in main. Opens closed standard streams on /dev/null, so that no log or checkpoint gets their numbers.
+// Turns a file-size limit and a closed pipe into write errors instead of signals. Installs a handler for crashes
+// InsideHdf5 after a failed malloc: exit_out_of_memory(). Unblocks the stop signals that a launcher has blocked.
 void prepare_process();
 
-// Memory that ran out where no exception can pass (a thread's end, a parallel loop, before main): one line on stderr
-// and exit code 6 instead of an abort. Installed when the library is loaded.
-[[noreturn]] void end_without_memory();
+// One line on stderr and exit code 6, where an exception cannot propagate (a thread's end, a parallel loop, before
+// main). A terminate handler, installed when the library is loaded, calls it.
+[[noreturn]] void exit_out_of_memory();
 
-// Around calls of libhdf5, which is not ready for malloc to fail: it follows a null pointer, frees twice, or calls
-// itself until the stack is full. If errno says so, such a crash of this thread is memory that ran out.
+// Scope of libhdf5 calls. After a failed malloc the library dereferences null, frees twice or recurses until the stack
+// overflows: a crash of this thread with errno ENOMEM is reported as out of memory.
 class InsideHdf5 {
  public:
   InsideHdf5();
@@ -30,30 +29,29 @@ class InsideHdf5 {
 };
 
 std::string program_as_called(); // "./train_gpt2_fp8": argv[0]
-std::string host_name();         // "localhost" where the system does not tell
+std::string host_name();         // "localhost" if unknown
 
-// What a program says when it is asked to stop: each a line, with its line break.
-struct StopWords {
+// Printed on stop signals: each one line, with its line break.
+struct StopMessages {
   const char* at_once = "stopped\n";
   const char* later = "stopping; again to quit now\n";
   const char* again = "stopped at once\n";
 };
 
-// Ctrl-C, SIGTERM, a lost terminal (SIGHUP) and SIGUSR1 (a job manager's warning that time is running out) ask a
-// program to stop. While nothing is to be saved the answer comes at once: a line on stderr and exit code 75. After
-// defer() a loop asks requested(), finishes its step, saves and leaves; or what was begun is finished, and
-// answer_at_once() takes defer() back. The same signal again ends the process on the spot, with 75 too; unless it comes
-// so soon that it is the same blow: a terminal, mpirun and `timeout` signal both the process and its group. They nest:
-// the outermost one handles, all are asked. Once it is gone, the program is about to end: a first signal changes
-// nothing.
+// Handles SIGINT, SIGTERM, SIGHUP (terminal lost) and SIGUSR1 (a job manager's warning before its time limit). By
+// default a signal ends the process with a line on stderr and exit code 75. After defer() it only sets requested(): the
+// loop finishes its step, saves and returns. answer_at_once() undoes defer(). The same signal again ends the process
+// immediately with 75, except within 100 ms: a terminal, mpirun and `timeout` signal both the process and its group.
+// Instances nest: the outermost handles the signals. After its destructor the program is about to end, and a first
+// signal has no effect.
 class StopSignal {
  public:
-  explicit StopSignal(const StopWords& words = {});
+  explicit StopSignal(const StopMessages& words = {});
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
 
   void defer() const;
-  void answer_at_once() const; // also to what was asked meanwhile
+  void answer_at_once() const; // also to a signal since defer()
   bool requested() const;
 
  private:

@@ -23,17 +23,18 @@ void print_error(const Error& error) {
 
 namespace {
 
-// std::cout writes through stdout, whose error flag stays set.
+// std::cout writes through stdout, whose error flag is sticky.
 bool output_was_lost() {
   const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout);
   pollfd output{STDOUT_FILENO, 0, 0};
-  return failed && (::poll(&output, 1, 0) < 0 || (output.revents & (POLLERR | POLLHUP)) == 0); // those: nobody reads
+  return failed && (::poll(&output, 1, 0) < 0 ||
+                    (output.revents & (POLLERR | POLLHUP)) == 0); // POLLERR, POLLHUP: the reader is gone
 }
 
-// Who calls exit() while a program runs is a library: our own programs return from main. Without memory libhdf5 (-1,
-// without a word) and libgomp (1) do so. No other status is ours to change, but 0 would say that the work is done.
+// Only libraries call exit(): our programs return from main. Out of memory, libhdf5 exits with -1, silently, and
+// libgomp with 1. Other statuses are kept, except 0, which would mean success.
 void answer_exit(int status) {
-  if (status == -1) end_without_memory();
+  if (status == -1) exit_out_of_memory();
   char line[64];
   const int length = std::snprintf(line, sizeof line, "error: a library ended the program (exit status %d)\n", status);
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line, static_cast<size_t>(length));
@@ -56,14 +57,14 @@ class ExitWatch {
   ExitWatch& operator=(const ExitWatch&) = delete;
 
  private:
-  static inline std::atomic<bool> running = false; // exit handlers reach nothing but globals
+  static inline std::atomic<bool> running = false; // static: an exit handler has no other access to state
 };
 
 ExitCode run_and_print(const std::function<ExitCode()>& body) {
   const ExitCode code = body();
   if (!output_was_lost()) return code;
-  print_error(Error(ExitCode::disk, "standard output cannot be written", "free some space, or print elsewhere"));
-  return code == ExitCode::done ? ExitCode::disk : code; // another one says more
+  print_error(Error(ExitCode::disk, "cannot write standard output", "free some disk space, or redirect it elsewhere"));
+  return code == ExitCode::done ? ExitCode::disk : code; // other codes are more specific
 }
 
 } // namespace
@@ -78,11 +79,11 @@ int run_program(const std::function<ExitCode()>& body) {
     return static_cast<int>(error.code());
   } catch (const std::bad_alloc&) {
     std::fflush(stdout);
-    end_without_memory();
+    exit_out_of_memory();
   } catch (const std::filesystem::filesystem_error& error) {
     std::cerr << "error: " << error.what() << " (check the path, who may use it, and the disk)\n";
     return static_cast<int>(ExitCode::disk);
-  } catch (const std::system_error& error) { // a thread that cannot be started
+  } catch (const std::system_error& error) { // a thread could not be started
     std::cerr << "error: " << error.what() << " (see what ulimit -u, -v and -n allow)\n";
     return static_cast<int>(ExitCode::device);
   } catch (const std::exception& error) {

@@ -1,5 +1,4 @@
-// What every program's main() is: settle with the operating system, run, turn what was thrown into one line and an exit
-// code.
+// The body of every main(): process setup, and exceptions to one line and an exit code.
 #pragma once
 
 #include <functional>
@@ -10,10 +9,9 @@ namespace gpt2 {
 
 void print_error(const Error& error); // "error: what (hint)", one line on stderr
 
-// `body` returns the exit code or throws. An Error is printed as "error: what (hint)" and gives its own code, running
-// out of memory or threads ExitCode::device, a file system that fails ExitCode::disk, anything else 1. Who was done but
-// could not print it all says so, with ExitCode::disk; where a reader has closed its pipe (`| head`), it wanted no
-// more.
+// `body` returns the exit code or throws. An Error is printed as "error: what (hint)" and returns its code; out of
+// memory or threads: ExitCode::device; a file system error: ExitCode::disk; any other exception: 1. If standard output
+// could not be written, returns ExitCode::disk, unless its reader closed the pipe (`| head`).
 int run_program(const std::function<ExitCode()>& body);
 
 } // namespace gpt2

@@ -1,4 +1,4 @@
-// Thrown by work that was asked to stop on its way, to whoever asked: no Error, nobody prints it.
+// Thrown by work that was asked to stop, and caught by the caller that asked. Not an Error: it is not printed.
 #pragma once
 
 namespace gpt2 {

@@ -23,62 +23,61 @@ std::vector<std::string> columns_of(const std::string& line) {
   return columns;
 }
 
-TuningNotes read_notes(const std::string& path) {
-  std::error_code unreadable; // a path that cannot be looked at is one that cannot be read
+TuningTable read_table(const std::string& path) {
+  std::error_code unreadable; // then read_text_file() would fail as well
   if (path.empty() || !std::filesystem::exists(path, unreadable)) return {};
-  return parse_tuning_notes(read_text_file(path, ExitCode::disk));
+  return parse_tuning_table(read_text_file(path, ExitCode::disk));
 }
 
 } // namespace
 
-TuningNotes parse_tuning_notes(const std::string& text) {
-  TuningNotes notes;
+TuningTable parse_tuning_table(const std::string& text) {
+  TuningTable table;
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);) {
     const std::vector<std::string> columns = columns_of(line);
     if (columns.size() != 5) continue;
-    notes[{columns[0], columns[1], columns[2]}] = {columns[3], std::strtof(columns[4].c_str(), nullptr)};
+    table[{columns[0], columns[1], columns[2]}] = {columns[3], std::strtof(columns[4].c_str(), nullptr)};
   }
-  return notes;
+  return table;
 }
 
-std::string to_text(const TuningNotes& notes) {
+std::string to_text(const TuningTable& table) {
   std::string text;
-  for (const auto& [question, answer] : notes) {
+  for (const auto& [key, entry] : table) {
     char time[32];
-    std::snprintf(time, sizeof(time), "%.2f", answer.microseconds);
-    text +=
-        question.device + '\t' + question.subject + '\t' + question.text + '\t' + answer.choice + '\t' + time + '\n';
+    std::snprintf(time, sizeof(time), "%.2f", entry.microseconds);
+    text += key.device + '\t' + key.subject + '\t' + key.text + '\t' + entry.choice + '\t' + time + '\n';
   }
   return text;
 }
 
 TuningStore::TuningStore(std::string path) : path_(std::move(path)) {
   try {
-    notes_ = read_notes(path_);
+    table_ = read_table(path_);
   } catch (const Error& error) {
-    log_warn(std::string("remembered tuning is not read: ") + error.what());
+    log_warn(std::string("the tuning cache is not read: ") + error.what());
   }
 }
 
-std::optional<TuningAnswer> TuningStore::recall(const TuningQuestion& question) const {
-  const auto found = notes_.find(question);
-  if (found == notes_.end()) return std::nullopt;
+std::optional<TuningEntry> TuningStore::recall(const TuningKey& key) const {
+  const auto found = table_.find(key);
+  if (found == table_.end()) return std::nullopt;
   return found->second;
 }
 
-void TuningStore::remember(const TuningQuestion& question, const TuningAnswer& answer) {
-  notes_[question] = answer;
+void TuningStore::remember(const TuningKey& key, const TuningEntry& entry) {
+  table_[key] = entry;
   if (path_.empty() || unwritable_) return;
   try {
     const std::string folder = std::filesystem::path(path_).parent_path().string();
     if (!folder.empty()) make_folders(folder);
-    TuningNotes together = read_notes(path_);
-    together[question] = answer;
+    TuningTable together = read_table(path_);
+    together[key] = entry;
     write_file_atomic(path_, to_text(together));
   } catch (const Error& error) {
     unwritable_ = true;
-    log_warn(std::string("tuning is not remembered: ") + error.what());
+    log_warn(std::string("the tuning cache is not written: ") + error.what());
   }
 }
 

@@ -107,7 +107,7 @@ std::vector<const GemmKernel*> GemmPlans::kernels_for(const GemmProblem& problem
 }
 
 // The key names all candidates: cuBLASLt's version and our kernels that can implement the problem.
-TuningQuestion GemmPlans::question_for(const GemmProblem& problem) const {
+TuningKey GemmPlans::question_for(const GemmProblem& problem) const {
   std::string competitors = std::to_string(cublaslt_version());
   for (const GemmKernel* kernel : kernels_for(problem)) competitors += '+' + kernel->name;
   return {device_.name, competitors, problem.name()};
@@ -115,7 +115,7 @@ TuningQuestion GemmPlans::question_for(const GemmProblem& problem) const {
 
 // From the checkpoint, else from the plan cache, if this device can still run it.
 std::optional<TimedMethod> GemmPlans::known(const CublasLtGemm& library, const GemmProblem& problem) const {
-  std::optional<TuningAnswer> answer;
+  std::optional<TuningEntry> answer;
   const auto pinned = pinned_.find({device_.name, std::to_string(cublaslt_version()), problem.name()});
   if (pinned != pinned_.end()) {
     answer = pinned->second;
@@ -140,7 +140,7 @@ std::optional<GemmMethod> GemmPlans::method_of(const std::string& choice, const 
 
 // A checkpoint's plans stay valid when candidates are added: their key has cuBLASLt's version only.
 std::string GemmPlans::to_text() const {
-  TuningNotes notes;
+  TuningTable notes;
   for (const auto& [problem, plan] : plans_) {
     notes[{device_.name, std::to_string(cublaslt_version()), problem.name()}] = {choice_of(plan->chosen.method),
                                                                                  plan->chosen.microseconds};
@@ -149,7 +149,7 @@ std::string GemmPlans::to_text() const {
 }
 
 void GemmPlans::from_text(const std::string& text) {
-  for (const auto& [question, answer] : parse_tuning_notes(text)) pinned_[question] = answer;
+  for (const auto& [question, answer] : parse_tuning_table(text)) pinned_[question] = answer;
   plans_.clear(); // rebuilt at next use
 }
 

@@ -41,7 +41,7 @@ class GemmPlans {
   struct Plan;
   const Plan& plan_for(CudaStream& cuda, const GemmProblem& problem, const GemmArguments& operands);
   std::vector<const GemmKernel*> kernels_for(const GemmProblem& problem) const;
-  TuningQuestion question_for(const GemmProblem& problem) const;
+  TuningKey question_for(const GemmProblem& problem) const;
   std::optional<TimedMethod> known(const CublasLtGemm& library, const GemmProblem& problem) const;
   std::optional<GemmMethod> method_of(const std::string& choice, const CublasLtGemm& library,
                                       const GemmProblem& problem) const;
@@ -49,7 +49,7 @@ class GemmPlans {
   const CudaDevice& device_;
   CublasLt library_;
   TuningStore store_;
-  TuningNotes pinned_; // from a checkpoint
+  TuningTable pinned_; // from a checkpoint
   std::vector<std::unique_ptr<const GemmKernel>> kernels_;
   std::map<GemmProblem, std::unique_ptr<Plan>> plans_;
 };

@@ -17,7 +17,7 @@
 #include "engine/checkpoint/search.h"
 #include "engine/checkpoint/verify.h"
 #include "engine/hdf5/manifest.h"
-#include "engine/hdf5/parallel_jobs.h"
+#include "engine/hdf5/parallel_for.h"
 #include "engine/model/model_state.h"
 
 using namespace gpt2;
@@ -56,7 +56,7 @@ class State : public StatefulModel {
 
 // read(begin, count) for every block, by the threads that verifying and loading have.
 void for_blocks(const File& file, const std::function<void(int64_t, int64_t)>& read) {
-  run_jobs(static_cast<size_t>((file.size() + kBlockBytes - 1) / kBlockBytes), [&](size_t block) {
+  parallel_for(static_cast<size_t>((file.size() + kBlockBytes - 1) / kBlockBytes), [&](size_t block) {
     const int64_t begin = static_cast<int64_t>(block) * kBlockBytes;
     read(begin, std::min(kBlockBytes, file.size() - begin));
   });

@@ -165,7 +165,7 @@ class Sweep(unittest.TestCase):
     def test_wrong_files(self):
         self.fails("max_lrr = 1\n[grid]\nseed = [1]\n", "tiny.toml:14: unknown option max_lrr (did you mean max_lr?)")
         self.fails("[grid]\nseed = [1, 2\n", "tiny.toml:15: a list is not closed")
-        self.fails("[grid]\nseed = [1, x]\n", "tiny.toml:15: text must stand in quotes")
+        self.fails("[grid]\nseed = [1, x]\n", "tiny.toml:15: put text in quotes")
         self.fails("seed = [1, 2]\n", "put lists into [grid]")
         self.fails("[gird]\nseed = [1]\n", "unknown section gird")
         self.fails("seed = 1\n", "has neither a [grid] nor a [[run]]")

@@ -67,7 +67,7 @@ def checkpoint():
         for name, value in (("format", "GPT-2 training checkpoint"), ("program_version", "0.1.0"),
                             ("written", "2026-11-15T14:09:31Z")):
             file.attrs.create(name, text(value))
-        file.attrs["format_version"] = numpy.int64(1)
+        file.attrs["format_version"] = numpy.int64(3)
         config = file.create_group("config")
         config["name"] = text("small")
         for name, value in (("layers", 1), ("heads", 1), ("channels", 8), ("seq_len", 8), ("vocab", 50257),

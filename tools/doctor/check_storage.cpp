@@ -131,7 +131,7 @@ void check_storage(const PlannedRun* run, const std::string& checkpoint_dir, con
   const StopSignal stop;
   stop.defer(); // remove the scratch folder before a signal ends the process
   check(report, "checkpoint", [&] {
-    { const PassingFolders could_be_made(checkpoint_dir); }
+    { const ScopedFolders could_be_made(checkpoint_dir); }
     const fs::path place = nearest_existing(checkpoint_dir);    // on the same disk, without creating folders
     for (const fs::path& folder : {place, place.parent_path()}) // the place used before --checkpoint_dir existed
       remove_leftovers(folder);

@@ -205,7 +205,7 @@ void expect_free(const std::string& folder, bool overwrite) {
 } // namespace
 
 std::vector<std::string> export_hugging_face(WeightSource& weights, const ExportOptions& options) {
-  const std::string output = behind_links(without_slashes(options.output));
+  const std::string output = resolve_links(without_slashes(options.output));
   if (output.empty()) throw Error(ExitCode::usage, "--output is empty", "name a folder");
   expect_free(output, options.overwrite);
   PendingFolder pending(output);

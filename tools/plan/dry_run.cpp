@@ -20,7 +20,7 @@ void check_folders(const PlannedRun& run) {
   const StopSignal stop;
   stop.defer(); // until the folders are removed
   for (const std::string& folder : {run.place.logs(), run.place.checkpoints()}) {
-    const PassingFolders made(folder);
+    const ScopedFolders made(folder);
     const FolderLock lock(folder, "--run_name"); // the only test of the lock is to take it
   }
   stop.answer_at_once();

@@ -29,7 +29,7 @@ class PlainStream : public ByteStream {
  public:
   PlainStream(const InputFile& input, StopCheck stop) : path_(input.path), stop_(std::move(stop)) {
     const auto open = [&] { return ::open(path_.c_str(), O_RDONLY | O_CLOEXEC); };
-    descriptor_ = input.is_stdin() ? STDIN_FILENO : uninterrupted(open);
+    descriptor_ = input.is_stdin() ? STDIN_FILENO : retry_on_eintr(open);
     if (descriptor_ < 0) throw_system_error(ExitCode::data, "open", path_, errno);
   }
   ~PlainStream() override {
@@ -43,7 +43,7 @@ class PlainStream : public ByteStream {
     while (filled < out.size()) {
       if (descriptor_ == STDIN_FILENO) wait_for_bytes(descriptor_, stop_);
       const auto rest = out.subspan(filled);
-      const ssize_t got = uninterrupted([&] { return ::read(descriptor_, rest.data(), rest.size()); });
+      const ssize_t got = retry_on_eintr([&] { return ::read(descriptor_, rest.data(), rest.size()); });
       if (got < 0) throw_system_error(ExitCode::data, "read", path_, errno);
       if (got == 0) break;
       filled += static_cast<size_t>(got);

@@ -34,7 +34,7 @@ struct Converter {
     char* const into = block.data();
     const int descriptor = ::fileno(process.output());
     wait_for_bytes(descriptor, stop);
-    const ssize_t got = uninterrupted([&] { return ::read(descriptor, into, block.size()); });
+    const ssize_t got = retry_on_eintr([&] { return ::read(descriptor, into, block.size()); });
     if (got < 0) throw_system_error(ExitCode::data, "read", path, errno);
     begin = 0;
     end = static_cast<size_t>(got);

@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "engine/base/hash.h"
 #include "engine/base/rng.h"
 #include "engine/data/dataset_folder.h"
+#include "engine/system/content_hash.h"
 #include "engine/system/files.h"
 #include "engine/system/output_file.h"
 #include "tools/prepare_data/bucket_files.h"

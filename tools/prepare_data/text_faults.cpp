@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/base/formatted.h"
-#include "engine/base/shell_words.h"
+#include "engine/base/shell_quote.h"
 #include "engine/base/utf8.h"
 
 namespace gpt2 {
@@ -74,7 +74,7 @@ std::string describe(const TextFaults& faults) {
 }
 
 std::string remedy(const TextFaults& faults, const std::string& path) {
-  const std::string file = path == "-" ? "FILE" : shell_word(path);
+  const std::string file = path == "-" ? "FILE" : shell_quote(path);
   const auto convert = [&](const std::string& from) { return "iconv -f " + from + " -t UTF-8 " + file; };
   if (faults.utf16_marks > 0 || faults.nul > faults.bytes / 10) return "if it is UTF-16: " + convert("UTF-16");
   if (faults.invalid_utf8 > 0) return "if it is Latin-1: " + convert("LATIN1");

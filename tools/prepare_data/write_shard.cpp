@@ -7,7 +7,6 @@
 #include <new>
 #include <vector>
 
-#include "engine/base/hash.h"
 #include "engine/hdf5/handle.h"
 #include "engine/system/content_hash.h"
 #include "engine/system/files.h"

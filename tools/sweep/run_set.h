@@ -39,7 +39,7 @@ std::string describe(const RunProgress& progress); // "stopped at step 40 of 60"
 // Returns `asked`, or if it is empty the trainer built with this program. Throws Error(usage) if it does not exist.
 std::string find_trainer(const std::string& asked);
 
-inline constexpr StopWords kRunSetStopWords = {
+inline constexpr StopMessages kRunSetStopWords = {
     .at_once = "stopped: no run was active\n",
     .later = "stopping after the active run has saved; press again to leave now\n",
     .again = "left: the active run saves and ends by itself\n",

@@ -1,6 +1,6 @@
 #include "tools/sweep/slurm_array.h"
 
-#include "engine/base/shell_words.h"
+#include "engine/base/shell_quote.h"
 
 namespace gpt2 {
 namespace {
@@ -9,7 +9,7 @@ namespace {
 std::string log_name(const std::string& folder) {
   std::string name;
   for (const char c : folder) name += c == '%' ? std::string("%%") : std::string(1, c);
-  return shell_word(name + "/slurm-%A_%a.log");
+  return shell_quote(name + "/slurm-%A_%a.log");
 }
 
 constexpr const char* kHead = R"script(#!/usr/bin/env bash
@@ -52,7 +52,7 @@ exit $status
 std::string slurm_script(const SlurmArray& array) {
   std::string numbers, words;
   for (const int number : array.numbers) numbers += (numbers.empty() ? "" : ",") + std::to_string(number);
-  for (const std::string& word : array.command) words += shell_word(word) + " ";
+  for (const std::string& word : array.command) words += shell_quote(word) + " ";
   return kHead +
          ("#SBATCH --job-name=" + array.name + "\n#SBATCH --array=" + numbers + "\n#SBATCH --output=" +
           log_name(array.folder) + "\nreadonly sweep=(" + words + "--only \"$SLURM_ARRAY_TASK_ID\")\n") +

@@ -1,4 +1,4 @@
-#include "engine/hdf5/parallel_jobs.h"
+#include "engine/hdf5/parallel_for.h"
 
 #include <algorithm>
 #include <atomic>
@@ -11,8 +11,8 @@
 namespace gpt2 {
 namespace {
 
-constexpr size_t kFewestThreads = 4; // where there are few cores, some wait for the disk while others work
-constexpr size_t kMostThreads = 8;   // one reads and hashes several GB/s: more would only wait for memory or the disk
+constexpr size_t kFewestThreads = 4; // on few cores, some wait for the disk while others hash
+constexpr size_t kMostThreads = 8;   // each reads and hashes several GB/s: memory or disk bound
 
 class Jobs {
  public:
@@ -23,7 +23,7 @@ class Jobs {
       try {
         job_(number);
       } catch (...) {
-        next_ = count_; // every lower number has been handed out
+        next_ = count_; // every lower number has started
         const std::lock_guard lock(mutex_);
         if (number >= failed_) continue;
         failed_ = number;
@@ -46,16 +46,16 @@ class Jobs {
 
 } // namespace
 
-void run_jobs(size_t count, const std::function<void(size_t)>& job) {
+void parallel_for(size_t count, const std::function<void(size_t)>& job) {
   Jobs jobs(count, job);
   {
-    // Asked once: each call of hardware_concurrency() reads a file below /sys.
+    // static: each call of hardware_concurrency() reads a file below /sys.
     static const auto most = std::clamp<size_t>(std::thread::hardware_concurrency(), kFewestThreads, kMostThreads);
     std::vector<std::jthread> helpers;
     const auto threads = std::min(count, most);
     try {
       while (helpers.size() + 1 < threads) helpers.emplace_back([&] { jobs.work(); });
-    } catch (const std::system_error&) { // no more threads for this process: those there are do it
+    } catch (const std::system_error&) { // no more threads available: continue with fewer
     }
     jobs.work();
   }

@@ -1,7 +1,6 @@
-#include "engine/base/shell_words.h"
+#include "tools/common/shell_words.h"
 
-#include <algorithm>
-#include <cctype>
+#include <utility>
 
 #include "engine/base/error.h"
 
@@ -71,7 +70,7 @@ class Reader {
   void take_escaped() {
     if (rest_.empty()) throw Error(ExitCode::usage, origin_ + ": it ends in a backslash", "leave it out, or write two");
     const char c = take();
-    if (c != '\n') add(c); // a line that goes on
+    if (c != '\n') add(c); // a continued line
   }
 
   std::string_view rest_;
@@ -85,16 +84,6 @@ class Reader {
 
 std::vector<std::string> shell_words(std::string_view text, const std::string& origin) {
   return Reader(text, origin).words();
-}
-
-std::string shell_word(const std::string& word) {
-  const bool harmless = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
-    return std::isalnum(c) || std::string_view("/._-+=:,@%").find(static_cast<char>(c)) != std::string_view::npos;
-  });
-  if (harmless) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
 }
 
 } // namespace gpt2

@@ -85,6 +85,12 @@ class Submit(unittest.TestCase):
                 left = [name for name in self.runs(f"{folders[0]}/{run}") if name.startswith(".slurm")]
                 self.assertEqual(left, [])
 
+    def test_without_slurm(self):
+        self.environment.pop("SLURM_JOB_ID", None)
+        script = os.path.join(ROOT, "tools/submit_fp8.sh")
+        done = subprocess.run([script], env=self.environment, capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (2, f"error: run this with sbatch: sbatch {script}\n"))
+
     def test_a_config_chooses_precision_and_folder(self):
         lines = ['precision = "fp32"', '\tprecision = "fp32"', "use_fp8 = false", "fp8 = false"]
         for job, line in enumerate(lines, 1):

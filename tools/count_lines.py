@@ -23,7 +23,7 @@ def read(root, name):
 
 
 def code_lines(name, text):
-    """Neither blank lines nor comments."""
+    """Without blank lines and comments."""
     mark = COMMENT.get(os.path.splitext(name)[1].lstrip("."), "//")
     if mark == "//":
         text = re.sub(r"/\*.*?\*/|<!--.*?-->", "", text, flags=re.DOTALL)

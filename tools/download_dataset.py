@@ -4,12 +4,12 @@
     tools/download_dataset.py --to FOLDER --hub OWNER/NAME --path sample/10BT [--endpoint https://huggingface.co]
     tools/download_dataset.py --to FOLDER --url https://.../input.txt
 
-From a hub: every file below the path, at FOLDER/PATH/..., its size and SHA-256 as the hub's list says. The endpoint may be
+From a hub: every file below the path, to FOLDER/PATH/..., verified against the hub's size and SHA-256. The endpoint may be
 a mirror ($HF_ENDPOINT); $HF_TOKEN is sent to it, not to redirect targets. A file is FILE.part until it is complete;
-a connection that breaks is taken up again at the byte where it broke.
+a broken connection resumes at its last byte.
 
-Prints {"done": bytes, "total": bytes} now and then, one JSON object a line. A failure is one line on standard error and
-exit code 3, a disk that is full 8, a signal 75. Standard library only.
+Prints {"done": bytes, "total": bytes} periodically as JSON lines. A failure prints one line to standard error. Exit codes:
+3 failure, 8 full disk, 75 signal. Standard library only.
 """
 import argparse
 import email.utils
@@ -30,7 +30,7 @@ import urllib.request
 BLOCK = 1 << 20
 TIMEOUT = 30  # seconds without a byte
 TRIES = 6  # in a row without a byte, 0.5, 1, 2, ... seconds apart
-LONGEST_WAIT = 60  # seconds, whatever a server asks for
+LONGEST_WAIT = 60  # seconds; caps Retry-After
 
 
 class Failure(Exception):
@@ -60,7 +60,7 @@ def request(url, token=None, offset=0):
 
 
 def wait_of(error, attempt):
-    """Seconds until the next try: what the server says, or twice as long each time."""
+    """Seconds until the next try: Retry-After, or exponential backoff."""
     said = error.headers.get("Retry-After") if isinstance(error, urllib.error.HTTPError) and error.headers else None
     try:
         seconds = float(said) if said else 0.5 * 2**attempt
@@ -70,7 +70,7 @@ def wait_of(error, attempt):
 
 
 def is_passing(error):
-    """May the same request succeed later?"""
+    """Whether a retry may succeed."""
     if isinstance(error, urllib.error.HTTPError):
         return error.code in (408, 425, 429) or error.code >= 500
     return True
@@ -91,7 +91,7 @@ NETWORK_ERRORS = (urllib.error.URLError, http.client.HTTPException, ConnectionEr
 
 
 def read_json(url, token):
-    """A page of a list, and the address of the next one."""
+    """A page of a file list and the address of the next page."""
     for attempt in range(3):
         try:
             with request(url, token) as answer:
@@ -133,7 +133,7 @@ def size_of(path):
 
 
 def fetch_some(address, token, part, size, progress):
-    """Appends to `part` until the answer ends. A server that knows no ranges starts from the beginning."""
+    """Appends to `part` until the answer ends. Without support for ranges the server sends the file from its start."""
     have = size_of(part)
     with request(address, token, have) as answer:
         if have and answer.status != 206:
@@ -158,7 +158,7 @@ def fetch(name, size, sha256, address, folder, token, progress):
     part = whole + ".part"
     if os.path.exists(whole) and size in (None, os.path.getsize(whole)):
         return progress.add(os.path.getsize(whole))
-    if os.path.exists(whole):  # only a whole file gets that name: this one is not the hub's, or not any more
+    if os.path.exists(whole):  # only complete files get this name: the hub's file differs or has changed
         raise Failure(f"{whole} has {os.path.getsize(whole)} bytes, the list of files says {size} (remove it to download it again)")
     os.makedirs(os.path.dirname(whole), exist_ok=True)
     if size is not None and size_of(part) > size:
@@ -174,7 +174,7 @@ def fetch(name, size, sha256, address, folder, token, progress):
         except BrokenPipeError:  # our standard output: those of connections are wrapped in a URLError
             raise
         except NETWORK_ERRORS as error:
-            if isinstance(error, urllib.error.HTTPError) and error.code == 416:  # a part of something else
+            if isinstance(error, urllib.error.HTTPError) and error.code == 416:  # .part is of another file
                 progress.add(-size_of(part))
                 os.remove(part)
             elif not is_passing(error):

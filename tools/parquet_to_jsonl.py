@@ -3,12 +3,12 @@
 
     python3 tools/parquet_to_jsonl.py FILE... [--column text]
 
-Several of it share one file with --part I --of N: the I-th prints row groups I, I + N, ..., each followed by the byte 1E, which no line
-holds, so that bin/prepare_data puts them together again in their order.
+With --part I --of N several processes split a file: process I prints row groups I, I + N, ..., each followed by the byte 1E, which no
+line contains. bin/prepare_data interleaves the groups in their order.
 
-Needs the pyarrow package: of the Python that runs it, or of .deps/venv. Reads a few thousand rows at a time, so files of
-any size will do. A failure is one line on standard error and exit code 3; in a pipe it is also the last line that is
-printed, so that bin/prepare_data, which cannot see this exit code, does not take a part for the whole.
+Needs pyarrow in the current Python or in .deps/venv. Reads 4096 rows at a time; memory does not grow with the file. A failure prints
+one line to standard error and exits with 3. In a pipe the failure is also the last line of the output: bin/prepare_data does not see
+the exit code and must not take a partial output for a complete one.
 """
 import argparse
 import json
@@ -43,7 +43,7 @@ def import_parquet():
 def main():
     parser = argparse.ArgumentParser(description="Parquet files to JSON lines on standard output.")
     parser.add_argument("files", nargs="+", metavar="FILE")
-    parser.add_argument("--column", default="text", help="which holds the documents (default: text)")
+    parser.add_argument("--column", default="text", help="column with the documents (default: text)")
     parser.add_argument("--part", type=int, default=0, metavar="I", help="row groups I, I + N, ... (default: all)")
     parser.add_argument("--of", type=int, default=0, metavar="N")
     options = parser.parse_args()

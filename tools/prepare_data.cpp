@@ -94,8 +94,7 @@ void settle(Command& command) {
   if (!command.from.empty() && !known)
     throw Error(ExitCode::usage, "--from applies to downloads, not to --input", "leave one of the two out");
   if (o.output.empty() && command.dataset.empty())
-    throw Error(ExitCode::usage, "where to?",
-                "give --dataset NAME, for " + command.data_dir + "/NAME, or --output FOLDER");
+    throw Error(ExitCode::usage, "no output given: use --dataset NAME or --output FOLDER");
   if (o.output.empty()) o.output = (std::filesystem::path(command.data_dir) / command.dataset).string();
   o.name = !command.dataset.empty() ? command.dataset
                                     : std::filesystem::path(o.output + "/").parent_path().filename().string();

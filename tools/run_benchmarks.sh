@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the tables of speed of a build: tools/run_benchmarks.sh BUILD_FOLDER (after its target `bench` is built).
+# Prints the benchmark tables of a build: tools/run_benchmarks.sh BUILD_FOLDER (after its target `bench` is built).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 programs=$1/tests

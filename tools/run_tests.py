@@ -16,7 +16,7 @@ def outcome(case):
     if case.get("status") == "run":
         return "passed"
     skipped = case.find("skipped")
-    # ctest writes <skipped> for a program that it could not start, too: that is a failure.
+    # ctest also writes <skipped> for a program that failed to start: count it as a failure.
     return "skipped" if skipped is not None and skipped.get("message", "").startswith("SKIP_") else "failed"
 
 

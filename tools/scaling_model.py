@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Predicts how training scales: the model of docs/scaling.md, which shows what this prints.
+"""Predicts scaling over GPUs: the model of docs/scaling.md, which shows its output.
 
 Compute comes from tokens/s measured on one H200; everything else (links, latencies, overlap) is arithmetic on numbers that
 options change. Nothing here was measured on more than one GPU.
@@ -32,12 +32,12 @@ MEASURED_TOKENS = 524288
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What is computed, and how it travels."""
+    """Precision of compute and communication."""
     precision: str = "fp8"    # of compute: fp8, bf16
-    zero: str = "all"         # who shares the optimizer's state: all GPUs, those of a node, or off
-    weights: str = "e4m3"     # of the blocks' matrices in the all-gather: e4m3, bf16
+    zero: str = "all"         # sharding of the optimizer state: over all GPUs, within a node, or off
+    weights: str = "e4m3"     # format of block weights in the all-gather: e4m3, bf16
     gradients: str = "fp32"   # fp32: ring; with zero "all" also bf16: all-to-all, bf16-nodes: in the node, then between
-    split_embedding: bool = False  # the LM head's part travels early, the rows of the last micro-step's tokens late
+    split_embedding: bool = False  # reduce the LM head's part early, rows of the last micro-step's tokens late
 
 
 PLANS = [
@@ -83,7 +83,7 @@ def ring_latency(gpus, options):
 
 
 def pass_round(size, gpus, options):
-    """Every byte passes every GPU once: the links of a GPU, or all cards of a node together, are the narrow place."""
+    """Every byte passes every GPU once: bound by a GPU's links or by all network cards of a node."""
     node_count, per_node = nodes(gpus, options), min(gpus, options.gpus_per_node)
     through_gpu = size * (gpus - 1) / gpus / (options.nvlink * options.nvlink_share * GIGA)
     through_node = size * (node_count - 1) / node_count / (per_node * options.network * options.network_share * GIGA)
@@ -96,7 +96,7 @@ def ring(size, gpus, options):
 
 
 def all_reduce(size, gpus, options):
-    """NCCL takes the better of a ring and a tree; a tree has few hops, and the same bytes in the narrow place."""
+    """NCCL chooses ring or tree: a tree has fewer hops and the same bytes at the bottleneck."""
     if gpus == 1:
         return 0
     per_node = min(gpus, options.gpus_per_node)
@@ -106,7 +106,7 @@ def all_reduce(size, gpus, options):
 
 
 def all_to_all(size, gpus, options):
-    """Each GPU sends a part of `size` to every other, and has one network card for those in other nodes."""
+    """Each GPU sends a part of `size` to every other, over one network card to other nodes."""
     if gpus == 1:
         return 0
     per_node = min(gpus, options.gpus_per_node)
@@ -116,7 +116,7 @@ def all_to_all(size, gpus, options):
 
 
 def in_two_levels(within, between, size, gpus, options):
-    """First in the node; then each GPU with those of the same place in the other nodes, with what it has summed."""
+    """Hierarchical: first within the node, then each GPU with its peers of the same local rank."""
     per_node = min(gpus, options.gpus_per_node)
     one_gpu_a_node = dataclasses.replace(options, gpus_per_node=1)
     return within(size, per_node, options) + between(size / per_node, nodes(gpus, options), one_gpu_a_node)
@@ -136,7 +136,7 @@ def exchange(values, gpus, plan, options):
 
 
 def sharers(plan, gpus, options):
-    """GPUs among which the optimizer's state is divided."""
+    """Number of GPUs that shard the optimizer state."""
     return {"all": gpus, "node": min(gpus, options.gpus_per_node), "off": 1}[plan.zero]
 
 
@@ -148,14 +148,14 @@ def gather(matrices, vectors, bytes_per_weight, gpus, options):
 # ---- compute on one GPU ----
 
 def fixed_seconds(size, precision, options):
-    """Of a micro-step, however small: weights read by both passes, FP32 gradients read and written, kernels begun."""
+    """Fixed cost of a micro-step: weight reads of both passes, FP32 gradient traffic, kernel launches."""
     weight_bytes = 2 if precision == "fp8" else 4
     kernels = size.layers * options.kernels_per_block
     return parameters(size, options) * (8 + weight_bytes) / (options.copy * GIGA) + kernels * options.kernel_us * MICRO
 
 
 def update_seconds(size, plan, gpus, options):
-    """AdamW and the norm move 34 bytes a parameter, shared with ZeRO; FP8 weights and their transposes are every rank's."""
+    """AdamW and the norm move 34 bytes per parameter, sharded by ZeRO; every rank writes all FP8 weights and transposes."""
     owned = parameters(size, options) / sharers(plan, gpus, options)
     arrive_as_codes = plan.weights == "e4m3" and sharers(plan, gpus, options) > 1
     code_bytes = 0 if plan.precision == "bf16" else 2 if arrive_as_codes else 4
@@ -163,7 +163,7 @@ def update_seconds(size, plan, gpus, options):
 
 
 def micro_step_seconds(size, precision, micro_batch, options):
-    """Scaled from the measured step: what is not fixed grows with the tokens."""
+    """Scaled from the measured step: all but the fixed cost grows with the tokens."""
     measured = MEASURED_TOKENS / size.tokens_per_s[precision] - update_seconds(size, Plan(precision), 1, options)
     micro_steps = MEASURED_TOKENS / (1024 * size.micro_batch)
     fixed = fixed_seconds(size, precision, options)
@@ -172,7 +172,7 @@ def micro_step_seconds(size, precision, micro_batch, options):
 
 
 def head_share(size, options):
-    """Of a micro-step's time, by FLOPs: LM head, blocks' products, attention."""
+    """Shares of a micro-step's FLOPs: LM head, GEMMs of the blocks, attention."""
     head = PADDED_VOCAB * size.channels
     return head / (head + size.layers * (block_matrices(size) + options.seq_len * size.channels))
 
@@ -212,7 +212,7 @@ def model_step(size, plan, gpus, options):
                for first in range(0, size.layers, options.blocks_per_bucket)]  # blocks in each
     per_block = block_matrices(size) + block_vectors(size)
 
-    # The last micro-step's backward pass: a bucket may leave once it is whole and the one before it has left.
+    # Last micro-step, backward: a bucket's reduction starts when it is complete and the previous one has ended.
     now = head * 2 / 3
     early = exchange(2 * size.channels, gpus, plan, options)
     if plan.split_embedding:
@@ -231,7 +231,7 @@ def model_step(size, plan, gpus, options):
     exposed_reduce = max(now, wire_free) - now + last
     hidden = on_wire - (exposed_reduce - last)
 
-    # The first micro-step's forward pass: the embedding comes first, then block by block.
+    # First micro-step, forward: gathers the embedding first, then block by block.
     exposed_gather = 0.0
     group = sharers(plan, gpus, options)
     if group > 1:
@@ -251,7 +251,7 @@ def model_step(size, plan, gpus, options):
 
 
 def efficiency(size, plan, gpus, options):
-    """Against as many times one GPU, which has the same global batch."""
+    """Speed relative to linear scaling from one GPU with the same global batch."""
     alone = model_step(size, plan, 1, options).tokens_per_s
     return model_step(size, plan, gpus, options).tokens_per_s / (gpus * alone)
 
@@ -298,7 +298,7 @@ def print_steps(options):
 
 
 def tokens_that_hide(size, communication, share, precision, options):
-    """Tokens of a micro-step from which a block's pass (a share of its time) is longer than its communication."""
+    """Fewest tokens of a micro-step at which a block's pass (a share of its time) hides its communication."""
     def block_seconds(micro_batch):
         micro = micro_step_seconds(size, precision, micro_batch, options)
         return (1 - head_share(size, options)) * micro * share / size.layers
@@ -308,7 +308,7 @@ def tokens_that_hide(size, communication, share, precision, options):
 
 
 def sequences_for(size, plan, gpus, goal, options):
-    """Sequences per GPU and step from which the efficiency is `goal`, whatever the global batch is then; or None."""
+    """Fewest sequences per GPU and step that reach efficiency `goal`; None: unreachable."""
     alone = model_step(size, plan, 1, options).tokens_per_s
     for sequences in range(1, 4097):
         grown = dataclasses.replace(options, sequences=sequences * gpus)

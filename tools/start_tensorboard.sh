@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# TensorBoard over the runs in this folder, installed if need be.
+# Starts TensorBoard on the runs in this folder; installs it if missing.
 #
 #   tools/start_tensorboard.sh [OPTION OF TENSORBOARD...]        default: --logdir runs
 #
-# Uses a tensorboard on PATH, else the one in .deps/venv, else puts it there (tools/install_deps.sh tensorboard: PyPI).
+# Uses a tensorboard on PATH, else the one in .deps/venv, else installs it there (tools/install_deps.sh tensorboard).
 set -euo pipefail
 root=$(dirname "$(dirname "$(readlink -f "$0")")")
 own=$root/.deps/venv/bin/tensorboard

@@ -6,16 +6,16 @@
 #   CONFIG=configs/gpt2_1558m.toml ARGS="--use_fp8 --max_steps 5000" sbatch --nodes=4 --time=12:00:00 tools/submit_fp8.sh
 #
 #   CONFIG        an option file                                    default: configs/gpt2_124m.toml
-#   ARGS          flags that win over it, separated by blanks       default: --use_fp8, unless CONFIG names a precision
+#   ARGS          flags that override it, separated by blanks       default: --use_fp8, unless CONFIG names a precision
 #   RUN           name of the run                                   default: slurm-JOB
 #   CHECKPOINTS   --checkpoint_dir, on a disk that all nodes see    default: checkpoints_fp8, or checkpoints_bf16 in BF16
-#   PROGRAM       the program                                       default: ./train_gpt2_fp8
+#   PROGRAM       the trainer                                       default: ./train_gpt2_fp8
 #
-# With RUN=slurm-JOB of an earlier job, the new one resumes that run, with its options unless CONFIG or ARGS are set.
-# A resume that branches, as one in another precision does, has another run name; later turns of the job resume the branch.
-# Flags of sbatch win over the lines below; --ntasks-per-node is the number of GPUs of a node. `scancel JOB` ends the job
-# for good and leaves it Slurm's KillWait (30 s) to save; `scancel --signal=TERM JOB` gives it the time it needs. The job
-# ends with the exit code of the program.
+# With RUN=slurm-JOB of an earlier job, the new job resumes that run with its options, unless CONFIG or ARGS are set.
+# A resume that branches (another precision) gets a new run name; later attempts of the job resume the branch.
+# Flags of sbatch override the lines below; --ntasks-per-node is the number of GPUs per node. `scancel JOB` ends the job
+# and leaves it Slurm's KillWait (30 s) to save; `scancel --signal=TERM JOB` gives it the time it needs. The exit code
+# is that of the program.
 #SBATCH --job-name=train_gpt2_fp8
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=8
@@ -36,14 +36,14 @@ give_up() { # EXIT_CODE WHAT
   exit "$1"
 }
 
-[ -n "${SLURM_JOB_ID:-}" ] || give_up 2 "this is a job (hint: sbatch $0)"
+[ -n "${SLURM_JOB_ID:-}" ] || give_up 2 "run this with sbatch: sbatch $0"
 cd "$SLURM_SUBMIT_DIR" || exit
 readonly program=${PROGRAM:-./train_gpt2_fp8}
 run=${RUN:-slurm-$SLURM_JOB_ID} dirs=(checkpoints_fp8 checkpoints_bf16) # the program chooses by the precision
 [ -z "${CHECKPOINTS:-}" ] || dirs=("$CHECKPOINTS")
 [ -x "$program" ] || give_up 2 "there is no $program in $PWD (hint: make, then sbatch in the root of the tree)"
 
-newest_step() { # of the whole checkpoints of this run; -1 without any
+newest_step() { # newest complete checkpoint of this run; -1: none
   local step dir
   step=$(for dir in "${dirs[@]}"; do
     find "$dir/$run" -maxdepth 1 -type d -regex '.*/step_[0-9]+' 2>/dev/null
@@ -60,8 +60,8 @@ branches() { # names of the branches of this run that have checkpoints
   done | sort -u
 }
 
-# The first resume of a job lists the branches that exist; a branch that is not in this list is the job's own. The file
-# outlives the turn, because Slurm also requeues a job without asking it.
+# The first resume of a job lists the existing branches; a branch not in this list belongs to the job. The file outlives
+# the attempt, because Slurm may requeue a job by itself.
 known_branches=
 list_branches() {
   local dir
@@ -80,7 +80,7 @@ follow_branch() {
 # ---- train ----
 
 time_is_up=no training=
-# srun hands the signal to every rank.
+# srun forwards the signal to every rank.
 trap 'time_is_up=yes; [ -z "$training" ] || kill -USR1 "$training"' USR1
 
 before=$(newest_step)
@@ -94,7 +94,7 @@ if ((before < 0)); then
   precision=--use_fp8
   if grep -Eqs '^[[:space:]]*(precision|use_fp8|fp8)[[:space:]]*[=:]' "$config"; then precision=; fi
   args=${ARGS-$precision}
-else # its checkpoint knows the options
+else # the checkpoint holds the options
   from="from step $before" config=${CONFIG:-} args=${ARGS:-} flags=(--resume latest) # of this run
 fi
 [ -z "$config" ] || flags+=(--config "$config")
@@ -103,27 +103,27 @@ read -ra words <<<"$args"
 flags+=(${words[@]+"${words[@]}"})
 say "job $SLURM_JOB_ID, run $run, turn $((${SLURM_RESTART_COUNT:-0} + 1)), $SLURM_NTASKS ranks on $SLURM_JOB_NODELIST, $from"
 
-# What the ranks of this job prove to each other (docs/security.md); in their environment alone, never in a command line.
+# The shared secret of the ranks (docs/security.md); only in the environment, never in a command line.
 if [ -z "${GPT2_JOB_TOKEN:-}${GPT2_JOB_TOKEN_FILE:-}" ]; then
   GPT2_JOB_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n') || exit
   export GPT2_JOB_TOKEN
 fi
 
-# A rank that fails is named by the others, which end by themselves within --nccl_timeout (120 s): srun waits for that.
-# Slurm 22.05 and later do not hand sbatch's --cpus-per-task to srun.
+# If a rank fails, the others report it and exit within --nccl_timeout (120 s): srun waits for them.
+# Slurm 22.05 and later do not pass sbatch's --cpus-per-task to srun.
 srun --mpi=none --kill-on-bad-exit=0 --wait=600 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" \
   "$program" --run_name "$run" ${flags[@]+"${flags[@]}"} &
 training=$!
-while kill -0 "$training" 2>/dev/null; do wait "$training"; done # the trap ends a wait, not the training
+while kill -0 "$training" 2>/dev/null; do wait "$training"; done # the trap interrupts wait, not the training
 wait "$training"
 readonly status=$?
 
-# ---- and again, if it was only the time ----
+# ---- requeue after a time limit ----
 
 follow_branch
 after=$(newest_step)
 if [ $status = $stopped_and_saved ] && [ $time_is_up = yes ]; then
-  # A limit too short for a single step would send the job round for ever.
+  # A limit too short for one step would requeue the job forever.
   ((after > before)) || give_up $status "the time limit came before a step was done (hint: a longer --time, or an earlier --signal)"
   say "the time limit came at step $after: back into the queue"
   scontrol requeue "$SLURM_JOB_ID" || give_up $status "cannot be requeued (hint: RUN=$run sbatch tools/submit_fp8.sh resumes)"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks our C++ sources by .clang-tidy, one process a core: tools/tidy.sh BUILD_FOLDER (for its compile_commands.json).
-# The sources are those that the build compiles as C++: a build without CUDA leaves out what reads CUDA's headers.
-# Tests are left out: doctest's macros are most of what would be found there.
+# Checks our C++ sources with clang-tidy, one process per core: tools/tidy.sh BUILD_FOLDER (for its compile_commands.json).
+# Checks the sources that the build compiles as C++; a build without CUDA omits those that include CUDA headers.
+# Omits tests: most findings there are doctest's macros.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$1
@@ -12,12 +12,12 @@ clang_tidy=$(command -v clang-tidy-14 || command -v clang-tidy) || {
 }
 
 # As g++ compiles them, with its omp.h (after clang's own intrinsics).
-options=(--quiet -p "$build" --extra-arg=-w # warnings are g++'s to give
+options=(--quiet -p "$build" --extra-arg=-w # g++ reports warnings
   "--extra-arg=-idirafter$(dirname "$(g++ -print-file-name=include/omp.h)")")
 sources=$(sed -n 's|^ *"file": "'"$PWD"'/\(.*\.cpp\)".*|\1|p' "$build/compile_commands.json" |
   grep -E '^(engine|kernels|tools)/' | sort)
 
-# clang-tidy counts on stderr what it suppressed in other people's headers; only what it found in ours is printed.
+# clang-tidy prints counts of suppressed findings in system headers to stderr: dropped.
 if ! xargs -P "$(nproc)" -n 1 sh -c '"$clang_tidy" "$@" 2>/dev/null' sh "${options[@]}" <<<"$sources"; then
   echo "tidy: the lines above break .clang-tidy" >&2
   exit 1

@@ -123,7 +123,8 @@ class Exchange(Folder):
         self.assertIn("starting from the weights of hf", out)
         ours = float(LOSS.findall(out)[-1])
         for kind, tolerance in (("fp32", 1e-4), ("bf16", 3e-2)):
-            self.call(0, EXPORT, "checkpoints_fp8/tuned", "--output", f"out_{kind}", "--type", kind)
+            said = self.call(0, EXPORT, "checkpoints_fp8/tuned", "--output", f"out_{kind}", "--type", kind)
+            self.assertTrue(said.endswith(f'load it: GPT2LMHeadModel.from_pretrained("out_{kind}")\n'), said)
             back = transformers.AutoModelForCausalLM.from_pretrained(f"{self.folder}/out_{kind}")
             self.assertEqual(type(back).__name__, "GPT2LMHeadModel")
             self.assertAlmostEqual(self.loss_of(back.float().eval()), ours, delta=tolerance)

@@ -360,7 +360,7 @@ class Refusals(Case):
             (): "no input given",
             ("a.jsonl", "--dataset", "../elsewhere"): "is not the name",
             ("a.jsonl", "-o", "out", "--val_fraction", "nan"): "--val_fraction",
-            ("a.jsonl",): "--output FOLDER",
+            ("a.jsonl",): "error: no output given: use --dataset NAME or --output FOLDER\n",
             ("--dataset", "fineweb"): "one of fineweb-edu, fineweb-edu-100B, openwebtext and tinyshakespeare",
             ("a.jsonl", "-o", "out", "--from", "x"): "--from",
             ("a.jsonl", "-o", "out", "--deduplicate", "--no-shuffle"): "give one of the two",

@@ -39,8 +39,11 @@ std::string names_in(const std::string& data_dir) {
 
 void check_dataset_name(const std::string& name) {
   if (name != "." && name != ".." && name.find('/') == std::string::npos) return;
+  const std::string last = fs::path(name).filename().string(); // of HuggingFaceFW/fineweb-edu
+  const bool usable = !last.empty() && last != "." && last != "..";
   throw Error(ExitCode::usage, "--dataset " + name + " is no name: it is that of a folder in --data_dir",
-              "give the name alone, and --data_dir for where it is");
+              usable ? "use --dataset " + last + ", and --data_dir for where it is"
+                     : "give the name alone, and --data_dir for where it is");
 }
 
 DatasetPatterns find_dataset(const std::string& data_dir, const std::string& name) {

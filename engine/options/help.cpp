@@ -15,7 +15,7 @@
 namespace gpt2 {
 namespace {
 
-const char* const kPurpose = "Pretrains GPT-2, in FP8 where the GPU can. Without flags it trains on what it finds.";
+const char* const kPurpose = "Pretrains GPT-2, in FP8 where the GPU can; without flags, on what it finds.";
 const char* const kSwitches = "A switch --x is turned off by --no-x or --x=false.";
 
 const std::set<std::string> kCommon{"model",
@@ -23,7 +23,6 @@ const std::set<std::string> kCommon{"model",
                                     "dataset",
                                     "train_data",
                                     "val_data",
-                                    "tokenizer",
                                     "batch_size",
                                     "target_batch_size",
                                     "max_steps",
@@ -32,6 +31,7 @@ const std::set<std::string> kCommon{"model",
                                     "device",
                                     "precision",
                                     "use_fp8",
+                                    "fp8_format",
                                     "eval_freq",
                                     "sample_freq",
                                     "prompt",
@@ -43,15 +43,16 @@ const std::set<std::string> kCommon{"model",
                                     "resume",
                                     "num_epochs",
                                     "seed",
-                                    "threads",
                                     "gpus"};
+
+const std::set<std::string> kRareActions{"eval_only", "measure", "json", "help", "completion", "man_page"};
 
 struct Example {
   std::string command, meaning;
 };
 const std::vector<Example>& examples() {
   static const std::vector<Example> all{
-      {"bin/doctor --use_fp8", "first of all: is this machine ready, how fast is it, when would the run end?"},
+      {"bin/doctor --use_fp8", "first: is this machine ready, how fast is it, when would the run end?"},
       {"train_gpt2_fp8 --use_fp8 --plan", "what a run would do and cost, without starting it"},
       {"train_gpt2_fp8 --use_fp8", "on built-in stories: gpt2 on a GPU, nano on the CPU"},
       {"train_gpt2_fp8 --use_fp8 --dataset books", "on your own text, made ready by bin/prepare_data"},
@@ -89,10 +90,14 @@ std::string default_of(const OptionField& field, const Options& options) {
   return field.is_switch() ? (value == "true" ? "on" : "off") : value;
 }
 
-std::string explanation(const OptionField& field, const Options& options) {
+std::string first_clause(const std::string& text) { return text.substr(0, text.find("; ")); }
+
+std::string explanation(const OptionField& field, const Options& options, bool brief = false) {
   const std::string value = default_of(field, options),
                     numbers = value == "auto" ? meaning_of_auto(field.name, options) : "";
-  return field.help + (value.empty() ? "" : " [" + value + (numbers.empty() ? "" : ": " + numbers) + "]");
+  const std::string shown = value + (numbers.empty() ? "" : ": " + numbers);
+  if (brief) return first_clause(field.help) + (value.empty() ? "" : " [" + first_clause(shown) + "]");
+  return field.help + (value.empty() ? "" : " [" + shown + "]");
 }
 
 // Choices that are too many for the width go on in the next line.
@@ -120,12 +125,15 @@ std::string help_of(const Options& options, size_t columns, const std::set<std::
   std::string out, group;
   for (const OptionField& field : option_fields()) {
     if (chosen && !chosen->count(field.name)) continue;
-    if (field.group != group) out += "\n" + (group = field.group) + "\n";
-    out += entry(flag_of(field), explanation(field, options), columns);
+    if (field.group != group) out += (chosen ? "" : "\n") + (group = field.group) + "\n";
+    out += entry(flag_of(field), explanation(field, options, chosen), columns);
   }
-  out += "\nActions\n";
-  for (const Action& action : actions())
-    out += entry("--" + action.name + (action.value_name.empty() ? "" : " " + action.value_name), action.help, columns);
+  out += chosen ? "Actions\n" : "\nActions\n";
+  for (const Action& action : actions()) {
+    if (chosen && kRareActions.contains(action.name)) continue;
+    out += entry("--" + action.name + (action.value_name.empty() ? "" : " " + action.value_name),
+                 chosen ? first_clause(action.help) : action.help, columns);
+  }
   return out + "\n" + wrap_text(kSwitches, columns, 0) + "\n";
 }
 
@@ -255,7 +263,7 @@ std::string help_text(const Options& options, size_t columns) {
   std::string out = wrap_text(kPurpose, columns, 0) + "\n\nUsage: train_gpt2_fp8 [OPTIONS]\n";
   for (const Example& example : examples())
     out += "\n  " + wrap_text(example.command, columns, 6) + "\n" + wrap_text("      " + example.meaning, columns, 6);
-  return out + "\n" + help_of(options, columns, &kCommon);
+  return out + "\n\n" + help_of(options, columns, &kCommon);
 }
 
 std::string help_all_text(const Options& options, size_t columns) {

@@ -56,6 +56,11 @@ TEST_CASE("latest, best, steps and paths of a run are found") {
     CHECK(find_checkpoint({dir}, name, "test-run/step_00000010") == first);
     CHECK(find_checkpoint({dir}, name, "test-run/10") == first);
     CHECK(find_checkpoint({dir}, name, "test-run/latest") == second);
+    for (const std::string latest : {"latest.pt", "checkpoints/latest.pt", "test-run/latest.pt", "last.ckpt"})
+      CHECK(find_checkpoint({dir}, name, latest) == second);
+    for (const std::string best : {"best.pt", "best_model.pt", "./checkpoints/best_model.pt", "test-run/best.pt"})
+      CHECK(find_checkpoint({dir}, name, best) == first);
+    CHECK(expect_error([&] { find_checkpoint({dir}, name, "other/best.pt"); }).code() == ExitCode::checkpoint);
   }
   CHECK(find_checkpoint({dir}, "test-run", "step_00000010") == first);
   const std::string elsewhere = root / "elsewhere";

@@ -153,7 +153,7 @@ class CommandLine(unittest.TestCase):
     def test_fp8_flags(self):
         out = self.succeed(*TINY, "--max_steps", "2", "--use_fp8", "--fp8_recipe", "current", "--fp8_scenario", "mxfp8",
                            "--fp8_bf16_layers", "last", "--no-fp8_auto_fallback", "--fp8_lm_head")
-        self.assertIn("note: --fp8_scenario mxfp8 needs a Blackwell GPU: using --fp8_recipe\n", out)
+        self.assertIn("note: --fp8_scenario mxfp8 is not built: using --fp8_recipe\n", out)
         self.assertIn("FP8 Training Enabled: hybrid (E4M3 forward, E5M2 backward) (emulated on the CPU)\n", out)
         self.assertIn("block 0 not, no automatic fallback", out)
         self.assertNotIn("fc/act", out)  # the only block is in BF16: nothing of it in the health table
@@ -208,11 +208,12 @@ class CommandLine(unittest.TestCase):
         self.assertNotIn("nothing left", done.stdout)
 
     def test_other_trainers_words(self):
-        out = self.succeed(*TINY, "--max_iters", "2", "--learning-rate", "1e-3", "--cuda_graph")
+        out = self.succeed(*TINY, "--max_iters", "2", "--learning-rate", "1e-3", "--cuda_graph", "--num_workers", "4", "--no_wandb")
+        self.assertNotIn("wandb", out)
         for note in ("--max_iters is --max_steps here", "--learning-rate is --max_lr here",
-                     "--cuda_graph has no effect on the CPU"):
+                     "--num_workers has no effect: two threads read ahead", "--cuda_graph has no effect on the CPU"):
             self.assertIn(f"note: {note}\n", out)
-        self.fail_with(2, "--gradient_accumulation_steps", "4", says=["use --target_batch_size, sequences per step"])
+        self.fail_with(2, "--gradient_accumulation_steps", "4", says=["needs --batch_size", "--target_batch_size"])
         self.fail_with(2, "configs/nano.toml", says=["use --config configs/nano.toml"])
         path = self.write("tiny.yaml", "max_steps: 1\nrun_name: from yaml\n")
         self.assertIn('run_name = "from yaml"\n', self.succeed("--config", path, "--print_config"))
@@ -306,13 +307,15 @@ class CommandLine(unittest.TestCase):
                 "latest --run_name one": "one/step_00000002", "1 --run_name one": "one/step_00000001",
                 "one/step_00000001": "one/step_00000001", "one/1": "one/step_00000001", "checkpoints_fp8": "two/step_00000003",
                 "checkpoints_fp8/one": "one/step_00000002", "checkpoints_fp8/one/latest": "one/step_00000002",
-                "checkpoints_fp8/latest": "two/step_00000003",
+                "checkpoints_fp8/latest": "two/step_00000003", "checkpoints/latest.pt": "two/step_00000003",
+                "checkpoints_fp8/one/latest.pt": "one/step_00000002",
                 "checkpoints_fp8/one/step_00000001/state.h5": "one/step_00000001"}.items():
             out = self.succeed("--resume", *arguments.split(), "--eval_only")
             self.assertIn(f"evaluated checkpoints_fp8/{found} on", out.replace("/state.h5", ""), arguments)
         for run in ("one", "two"):
             best = self.succeed("--resume", "best", "--run_name", run, "--eval_only")
-            self.assertEqual(self.succeed("--resume", f"checkpoints_fp8/{run}/best", "--eval_only"), best)
+            for form in ("best", "best.pt", "best_model.pt"):
+                self.assertEqual(self.succeed("--resume", f"checkpoints_fp8/{run}/{form}", "--eval_only"), best)
         self.fail_with(4, "--resume", "latest", "--run_name", "three", says=["checkpoints_fp8/three"])
         os.remove(os.path.join(self.folder, "checkpoints_fp8/latest"))
         self.fail_with(4, "--resume", "1", says=["several runs", "by its path: checkpoints_fp8/one/step_00000001, checkpoints_fp8/two/step_00000001"])

@@ -256,6 +256,12 @@ TEST_CASE("ranks that are missing are named, on all ranks that came") {
   }
   const Error alone = expect_error([] { rendezvous(rank_of_job(0, 2, new_job()), 100ms, kNothing); });
   CHECK(mentions(alone, "rank 1 did not join within 100 ms"));
+  const Error by_node = expect_error([] { // a launcher that counts nodes
+    Launch launch = rank_of_job(0, 2, new_job());
+    launch.program = "torchrun", launch.local_rank.reset();
+    rendezvous(launch, 100ms, kNothing);
+  });
+  CHECK(contains(by_node.hint(), "RANK=0 and WORLD_SIZE=2 are set, LOCAL_RANK is not: RANK counts processes"));
   const Error many = expect_error([] { rendezvous(rank_of_job(0, 40, new_job()), 100ms, kNothing); });
   CHECK(mentions(many, "ranks 1, 2, 3,"));
   CHECK(mentions(many, "16 and 23 more did not join"));

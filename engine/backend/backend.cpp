@@ -6,8 +6,6 @@
 namespace gpt2 {
 namespace {
 
-constexpr int kBlackwellComputeCapability = 100;
-
 Precision cpu_precision(const BackendOptions& options, std::vector<std::string>& notes) {
   if (options.precision == PrecisionChoice::fp8) return Precision::fp8;
   if (options.precision == PrecisionChoice::bf16) notes.push_back("the CPU engine has no BF16: using FP32");
@@ -33,12 +31,7 @@ Precision gpu_precision(const BackendOptions& options, const GpuReport& gpu, std
 }
 
 // MXFP8: one scale for 32 values, in hardware from Blackwell on. Neither engine implements it.
-std::string mxfp8_note(const GpuReport& gpu) {
-  const bool blackwell = gpu.compute_capability >= kBlackwellComputeCapability;
-  return "--fp8_scenario mxfp8 " +
-         (blackwell ? "has no kernels in this version for " + gpu.name : std::string("needs a Blackwell GPU")) +
-         ": using --fp8_recipe";
-}
+constexpr const char* kMxfp8Note = "--fp8_scenario mxfp8 is not built: using --fp8_recipe";
 
 } // namespace
 
@@ -57,7 +50,7 @@ DeviceChoice choose_device(const BackendOptions& options, const GpuReport& gpu) 
     choice.notes.push_back("no GPU (" + gpu.why_not + "): training on the CPU");
   }
   choice.precision = choice.gpu ? gpu_precision(options, gpu, choice.notes) : cpu_precision(options, choice.notes);
-  if (choice.precision == Precision::fp8 && options.mxfp8) choice.notes.push_back(mxfp8_note(gpu));
+  if (choice.precision == Precision::fp8 && options.mxfp8) choice.notes.emplace_back(kMxfp8Note);
   return choice;
 }
 

@@ -308,8 +308,21 @@ std::string latest_in(const std::string& folder) {
   return newest == paths.rend() ? "" : *newest;
 }
 
+std::string marker_of_file(const std::string& which) {
+  const fs::path path = fs::path(which).lexically_normal();
+  const std::string name = path.filename().string();
+  const bool best = name == "best.pt" || name == "best_model.pt";
+  if (!best && name != "latest.pt" && name != "last.pt" && name != "last.ckpt") return which;
+  const std::string marker = best ? kBest : kLatest;
+  std::error_code absent;
+  const fs::path folder = path.parent_path();
+  return folder.empty() || (folder == "checkpoints" && !fs::exists(folder, absent)) ? marker
+                                                                                    : (folder / marker).string();
+}
+
 std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, const std::string& run,
-                            const std::string& which, const std::string& if_none) {
+                            const std::string& asked, const std::string& if_none) {
+  const std::string which = marker_of_file(asked);
   Folders roots, meant;
   for (const std::string& dir : checkpoint_dirs) {
     roots.push_back(without_slashes(dir));
@@ -340,7 +353,7 @@ std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, con
       }
     }
   }
-  throw_not_there("there is no checkpoint at \"" + which + "\"", roots, if_none);
+  throw_not_there("there is no checkpoint at \"" + asked + "\"", roots, if_none);
 }
 
 int64_t bytes_of(const std::string& checkpoint) {

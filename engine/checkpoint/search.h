@@ -39,6 +39,10 @@ inline constexpr const char* kIfNoneToResume =
 std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, const std::string& run,
                             const std::string& which, const std::string& if_none = kIfNoneToResume);
 
+// "DIR/latest" for "DIR/latest.pt" and "DIR/best" for "DIR/best_model.pt", as PyTorch trainers name their files;
+// without a folder checkpoints, "checkpoints/latest.pt" is "latest". Any other text is returned as it is.
+std::string marker_of_file(const std::string& which);
+
 // The highest step of a run's folder, damaged or not; "" if none. After a kill the marker `latest` may be older. Opens
 // no checkpoint.
 std::string latest_in(const std::string& run_folder);

@@ -39,8 +39,11 @@ std::string names_in(const std::string& data_dir) {
 
 void check_dataset_name(const std::string& name) {
   if (name != "." && name != ".." && name.find('/') == std::string::npos) return;
-  throw Error(ExitCode::usage, "--dataset " + name + " is not the name of a folder in --data_dir",
-              "give the name alone, and its parent folder by --data_dir");
+  const std::string last = fs::path(name).filename().string(); // of HuggingFaceFW/fineweb-edu
+  const bool usable = !last.empty() && last != "." && last != "..";
+  throw Error(ExitCode::usage, "--dataset takes a name, not a path: " + name,
+              usable ? "use --dataset " + last + ", and --data_dir for its parent folder"
+                     : "give the name of a folder in --data_dir");
 }
 
 DatasetPatterns find_dataset(const std::string& data_dir, const std::string& name) {

@@ -24,7 +24,6 @@ const std::set<std::string> kCommon{"model",
                                     "dataset",
                                     "train_data",
                                     "val_data",
-                                    "tokenizer",
                                     "batch_size",
                                     "target_batch_size",
                                     "max_steps",
@@ -33,6 +32,7 @@ const std::set<std::string> kCommon{"model",
                                     "device",
                                     "precision",
                                     "use_fp8",
+                                    "fp8_format",
                                     "eval_freq",
                                     "sample_freq",
                                     "prompt",
@@ -44,8 +44,9 @@ const std::set<std::string> kCommon{"model",
                                     "resume",
                                     "num_epochs",
                                     "seed",
-                                    "threads",
                                     "gpus"};
+
+const std::set<std::string> kRareActions{"eval_only", "measure", "json", "help", "completion", "man_page"};
 
 struct Example {
   std::string command, meaning;
@@ -90,10 +91,14 @@ std::string default_of(const OptionField& field, const Options& options) {
   return field.is_switch() ? (value == "true" ? "on" : "off") : value;
 }
 
-std::string explanation(const OptionField& field, const Options& options) {
+std::string first_clause(const std::string& text) { return text.substr(0, text.find("; ")); }
+
+std::string explanation(const OptionField& field, const Options& options, bool brief = false) {
   const std::string value = default_of(field, options),
                     numbers = value == "auto" ? meaning_of_auto(field.name, options) : "";
-  return field.help + (value.empty() ? "" : " [" + value + (numbers.empty() ? "" : ": " + numbers) + "]");
+  const std::string shown = value + (numbers.empty() ? "" : ": " + numbers);
+  if (brief) return first_clause(field.help) + (value.empty() ? "" : " [" + first_clause(shown) + "]");
+  return field.help + (value.empty() ? "" : " [" + shown + "]");
 }
 
 // Wraps a long list of choices at its bars.
@@ -121,12 +126,15 @@ std::string help_of(const Options& options, size_t columns, const std::set<std::
   std::string out, group;
   for (const OptionField& field : option_fields()) {
     if (chosen && !chosen->count(field.name)) continue;
-    if (field.group != group) out += "\n" + (group = field.group) + "\n";
-    out += entry(flag_of(field), explanation(field, options), columns);
+    if (field.group != group) out += (chosen ? "" : "\n") + (group = field.group) + "\n";
+    out += entry(flag_of(field), explanation(field, options, chosen), columns);
   }
-  out += "\nActions\n";
-  for (const Action& action : actions())
-    out += entry("--" + action.name + (action.value_name.empty() ? "" : " " + action.value_name), action.help, columns);
+  out += chosen ? "Actions\n" : "\nActions\n";
+  for (const Action& action : actions()) {
+    if (chosen && kRareActions.contains(action.name)) continue;
+    out += entry("--" + action.name + (action.value_name.empty() ? "" : " " + action.value_name),
+                 chosen ? first_clause(action.help) : action.help, columns);
+  }
   return out + "\n" + wrap_text(kSwitches, columns, 0) + "\n";
 }
 
@@ -256,7 +264,7 @@ std::string help_text(const Options& options, size_t columns) {
   std::string out = wrap_text(kPurpose, columns, 0) + "\n\nUsage: train_gpt2_fp8 [OPTIONS]\n";
   for (const Example& example : examples())
     out += "\n  " + wrap_text(example.command, columns, 6) + "\n" + wrap_text("      " + example.meaning, columns, 6);
-  return out + "\n" + help_of(options, columns, &kCommon);
+  return out + "\n\n" + help_of(options, columns, &kCommon);
 }
 
 std::string help_all_text(const Options& options, size_t columns) {

@@ -114,10 +114,11 @@ class FieldList {
       joined += (joined.empty() ? "" : "|") + words.back();
     }
     add(name, member, joined, help, name_of<Enum>, [words, joined](const std::string& given) {
-      if (const std::optional<Enum> chosen = value_named<Enum>(given)) return *chosen;
-      const char* const known = find_value_alias(given); // before nearest_name(): gpu means cuda, not cpu
+      const std::string word = lower_case(given); // HYBRID, as Transformer Engine writes it
+      if (const std::optional<Enum> chosen = value_named<Enum>(word)) return *chosen;
+      const char* const known = suggested_value(word); // before nearest_name(): gpu means cuda, not cpu
       const bool ours = known && std::ranges::find(words, known) != words.end();
-      const std::string near = ours ? known : nearest_name(given, words);
+      const std::string near = ours ? known : nearest_name(word, words);
       throw BadValue("'" + given + "' is not one of " + joined + (near.empty() ? "" : "; did you mean " + near + "?"));
     });
   }
@@ -126,8 +127,9 @@ class FieldList {
     add(
         name, member, "", help, [](bool value) { return std::string(value ? "true" : "false"); },
         [](const std::string& given) {
-          if (given == "true" || given == "1" || given == "on") return true;
-          if (given == "false" || given == "0" || given == "off") return false;
+          const std::string word = lower_case(given); // Python's True
+          if (word == "true" || word == "1" || word == "on") return true;
+          if (word == "false" || word == "0" || word == "off") return false;
           throw BadValue("'" + given + "' is neither true nor false");
         });
   }
@@ -177,6 +179,11 @@ class FieldList {
     const Number number = read<Number>(given);
     if (!check.holds(number)) throw BadValue("must be " + check.words + or_else + ", not " + given);
     return number;
+  }
+
+  static std::string lower_case(std::string text) {
+    std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+    return text;
   }
 
   static std::string as_it_is(const std::string& text) { return text; }
@@ -314,7 +321,7 @@ std::vector<OptionField> make_fields() {
       "fp8_current_steps", &O::fp8_current_steps, -1, at_least<int64_t>(0),
       "first FP8 steps with current scaling, before --fp8_recipe; auto: to the end of the warm-up");
   f.choice("fp8_scenario", &O::fp8_scenario,
-           "mxfp8 is not built yet, on any GPU: a note is printed and --fp8_recipe applies");
+           "mxfp8 is not built, on any GPU: a note is printed and --fp8_recipe applies");
   f.text("fp8_bf16_layers", &O::fp8_bf16_layers, "LIST",
          "blocks that stay in BF16: first, last, numbers from 0 and ranges, as first,last,3-5; empty: none");
   f.toggle("fp8_auto_fallback", &O::fp8_auto_fallback, "a block that saturates repeatedly continues in BF16");

@@ -4,7 +4,9 @@
 #include <charconv>
 #include <filesystem>
 #include <iostream>
+#include <limits>
 #include <map>
+#include <tuple>
 
 #include "engine/base/error.h"
 #include "engine/base/nearest_name.h"
@@ -25,36 +27,85 @@ std::string with_underscores(std::string name) {
   return name;
 }
 
-std::string taken_for(const std::string& theirs, const std::string& ours) { return theirs + " is " + ours + " here"; }
-
 std::vector<std::string> option_names() {
   std::vector<std::string> names;
   for (const OptionField& field : option_fields()) names.push_back(field.name);
   return names;
 }
 
-// Sets the option of every line in `file`.
-void apply_lines(const std::vector<TomlLine>& lines, const std::string& origin, const std::set<std::string>& retired,
-                 CommandLine& file) {
+// Sets the option of every line in `file`. Returns the size of a step if it is given in micro-batches.
+GivenAlias apply_lines(const std::vector<TomlLine>& lines, const std::string& origin,
+                       const std::set<std::string>& retired, CommandLine& file) {
+  Unresolved unresolved;
   for (const TomlLine& line : lines) {
     const std::string place = origin + ":" + std::to_string(line.line) + ": ";
-    const OptionField* field = find_field(line.key);
-    const FlagAlias* const alias = field ? nullptr : find_flag_alias(line.key);
-    if (!field && retired.contains(line.key)) continue;
-    if (alias && alias->ours) {
-      field = find_field(alias->ours);
-      file.notes.push_back(place + taken_for(line.key, alias->ours));
+    std::string name = line.key, value = line.value;
+    const FlagAlias* const alias = find_field(name) ? nullptr : find_flag_alias(name);
+    if (!find_field(name) && retired.contains(name)) continue;
+    if (alias && alias->kind != AliasKind::unsupported) {
+      std::tie(name, value) = translate({alias, place + line.key, line.value}, "", file.notes, unresolved);
+      if (name.empty()) continue;
     }
+    const OptionField* const field = find_field(name);
     if (!field)
       throw Error(ExitCode::usage, place + "unknown key " + line.key,
-                  alias ? alias->instead : did_you_mean(line.key, option_names()));
+                  alias ? alias->sentence : did_you_mean(line.key, option_names()));
     try {
-      field->set(file.options, line.value);
+      field->set(file.options, value);
     } catch (const BadValue& bad) {
       throw Error(ExitCode::usage, place + line.key + ": " + bad.what());
     }
     file.given.insert(field->name);
   }
+  if (const std::string dataset = dataset_with_part(unresolved.dataset_part, file.options.dataset, file.notes);
+      !dataset.empty()) {
+    file.options.dataset = dataset;
+    file.given.insert("dataset");
+  }
+  return unresolved.accumulation;
+}
+
+// Ranks of the job that this process starts or belongs to.
+int ranks_of_job(const Options& options) {
+  if (options.ranks > 0) return options.ranks;
+  const std::optional<Launch> launch = find_launch(process_environment());
+  if (launch && (options.gpus.empty() || launch->ranks > 1)) return launch->ranks;
+  if (options.gpus == "all") return std::max(1, gpu_count());
+  int gpus = 1;
+  std::from_chars(options.gpus.data(), options.gpus.data() + options.gpus.size(), gpus);
+  return std::max(1, gpus);
+}
+
+// --gradient_accumulation_steps: target_batch_size = batch_size x micro-batches x ranks, of all sources of options.
+void set_target(const GivenAlias& given, CommandLine& line, bool by_flag) {
+  if (!given.alias) return;
+  Options& options = line.options;
+  if (by_flag ? line.typed.contains("target_batch_size") : line.given.contains("target_batch_size")) {
+    if (!by_flag && line.typed.contains("target_batch_size")) return; // the flag wins over the file
+    throw Error(ExitCode::usage, given.shown + " and --target_batch_size both give the size of a step",
+                "give one of the two");
+  }
+  Options steps; // read as --target_batch_size is
+  try {
+    find_field("target_batch_size")->set(steps, given.value);
+  } catch (const BadValue& bad) {
+    throw Error(ExitCode::usage, given.shown + ": " + bad.what());
+  }
+  if (steps.target_batch_size == 0) return; // auto
+  if (options.batch_size == 0)
+    throw Error(ExitCode::usage, given.shown + " needs --batch_size, the sequences of a micro-batch",
+                "give both, or --target_batch_size, the sequences of a step");
+  const int ranks = ranks_of_job(options);
+  const int64_t target = int64_t{options.batch_size} * steps.target_batch_size;
+  if (target > std::numeric_limits<int>::max() / ranks)
+    throw Error(ExitCode::usage, given.shown + ": " + given.value + " is too large");
+  options.target_batch_size = static_cast<int>(target) * ranks;
+  line.given.insert("target_batch_size");
+  if (by_flag) line.typed.insert("target_batch_size");
+  line.notes.push_back(given.shown + " " + given.value + " is --target_batch_size " +
+                       std::to_string(options.target_batch_size) + " here: " + std::to_string(options.batch_size) +
+                       " sequences x " + given.value + " micro-batches" +
+                       (ranks > 1 ? " x " + std::to_string(ranks) + " ranks" : ""));
 }
 
 // Options with overlapping meaning: `given` in a stronger source resets the others of a weaker source.
@@ -84,8 +135,12 @@ bool still_holds(const std::string& given, const std::string& other, const Optio
 }
 
 std::vector<TomlLine> read_option_file(const std::string& path) {
-  const std::string text = read_text_file(path, ExitCode::usage);
   const bool yaml = path.ends_with(".yaml") || path.ends_with(".yml");
+  const std::string toml = std::filesystem::path(path).replace_extension(".toml").string();
+  std::error_code ignored;
+  if (yaml && !std::filesystem::exists(path, ignored) && std::filesystem::exists(toml, ignored))
+    throw Error(ExitCode::usage, "there is no " + path, "did you mean --config " + toml + "?");
+  const std::string text = read_text_file(path, ExitCode::usage);
   return yaml ? read_yaml(text, path) : read_toml(text, path);
 }
 
@@ -136,27 +191,33 @@ struct Words {
   std::map<std::string, std::string> options, actions; // by name
   std::vector<std::string> others;                     // not flags, or unknown
   std::vector<std::string> notes;
+  Unresolved unresolved;
 };
 
 // The option or action of a flag. Dashes count as underscores; flags of other trainers map to ours.
 struct Meaning {
   const OptionField* field = nullptr;
   const Action* action = nullptr;
+  const FlagAlias* alias = nullptr;
   bool negated = false;
+
+  bool is_known() const { return field || action || alias; }
+  bool is_switch() const {
+    return field ? field->is_switch() : action ? action->value_name.empty() : alias && alias->is_switch;
+  }
 };
 
-Meaning meaning_of(const std::string& typed, std::vector<std::string>& notes) {
+Meaning meaning_of(const std::string& typed) {
   const bool off = typed.starts_with("no-") || typed.starts_with("no_");
   for (const bool negated : {false, true}) {
     if (negated && !off) break;
     const std::string name = with_underscores(negated ? typed.substr(3) : typed);
-    const OptionField* field = find_field(name);
-    if (const Action* const action = find_action(name); action && !negated) return {.action = action};
-    const FlagAlias* const alias = field ? nullptr : find_flag_alias(name);
-    if (alias && alias->ours && name.size() > 1) field = find_field(alias->ours);
-    if (!field || (negated && !field->is_switch())) continue;
-    if (alias) notes.push_back(taken_for("--" + typed, (negated ? "--no-" : "--") + field->name));
-    return {.field = field, .negated = negated};
+    Meaning meaning{.field = find_field(name), .negated = negated};
+    if (!meaning.field && !negated) meaning.action = find_action(name);
+    if (!meaning.is_known()) meaning.alias = find_flag_alias(name);
+    if (meaning.alias && meaning.alias->kind == AliasKind::unsupported) meaning.alias = nullptr;
+    if (meaning.alias && meaning.alias->kind == AliasKind::renamed) meaning.field = find_field(meaning.alias->option);
+    if (meaning.is_known() && (!negated || meaning.is_switch())) return meaning;
   }
   return {};
 }
@@ -171,6 +232,11 @@ Meaning meaning_of(const std::string& typed, std::vector<std::string>& notes) {
               name == "resume" || name == "init_from" ? "leave it out for a new run" : "see --help");
 }
 
+// --bf16 True, as Hugging Face's scripts take it.
+bool is_truth_value(const std::string& word) {
+  return word == "true" || word == "True" || word == "false" || word == "False";
+}
+
 Words split_words(int argc, const char* const* argv) {
   Words words;
   for (int i = 1; i < argc; ++i) {
@@ -178,22 +244,30 @@ Words split_words(int argc, const char* const* argv) {
     const size_t name_begin = word.find_first_not_of('-'), equals = std::min(word.find('='), word.size());
     if (word.starts_with('-') && (name_begin == std::string::npos || name_begin == equals))
       throw Error(ExitCode::usage, "'" + word + "' names no flag", "see --help");
-    const bool is_flag = word.starts_with("--");
-    const auto [field, action, negated] = word == "-h" ? Meaning{.action = find_action("help")}
-                                          : is_flag    ? meaning_of(word.substr(2, equals - 2), words.notes)
-                                                       : Meaning{};
-    const bool has_value = equals < word.size(),
-               takes_value = field ? !field->is_switch() : action && !action->value_name.empty();
-    if ((!field && !action) || (negated && has_value)) {
+    const bool is_flag = word.starts_with("--"), has_value = equals < word.size();
+    const Meaning meaning = word == "-h" ? Meaning{.action = find_action("help")}
+                            : is_flag    ? meaning_of(word.substr(2, equals - 2))
+                                         : Meaning{};
+    if (!meaning.is_known() || (meaning.negated && has_value)) {
       words.others.push_back(word);
       continue;
     }
-    std::string value = has_value ? word.substr(equals + 1) : negated ? "false" : "true";
-    if (takes_value && !has_value) {
-      if (++i == argc) throw_missing_value(field, word);
+    std::string value = has_value ? word.substr(equals + 1) : meaning.negated ? "false" : "true";
+    if (!meaning.is_switch() && !has_value) {
+      if (++i == argc) throw_missing_value(meaning.field, word);
       value = argv[i]; // even if it begins with a dash
+    } else if (meaning.alias && !has_value && i + 1 < argc && is_truth_value(argv[i + 1])) {
+      value = argv[++i];
     }
-    (field ? words.options : words.actions)[field ? field->name : action->name] = value;
+    if (meaning.action) {
+      words.actions[meaning.action->name] = value;
+    } else if (meaning.alias) {
+      const auto [option, ours] = translate({meaning.alias, word.substr(0, equals), value},
+                                            meaning.negated ? "--no-" : "--", words.notes, words.unresolved);
+      if (!option.empty()) words.options[option] = ours;
+    } else {
+      words.options[meaning.field->name] = value;
+    }
   }
   return words;
 }
@@ -203,7 +277,8 @@ Words split_words(int argc, const char* const* argv) {
   if (!word.starts_with('-'))
     throw Error(ExitCode::usage, "unexpected argument '" + other + "'", advice_for_word(other));
   const FlagAlias* const alias = find_flag_alias(with_underscores(word.substr(word.find_first_not_of('-'))));
-  if (alias && alias->instead) throw Error(ExitCode::usage, "unknown flag " + word, alias->instead);
+  if (alias && alias->kind == AliasKind::unsupported)
+    throw Error(ExitCode::usage, "unknown flag " + word, alias->sentence);
   std::vector<std::string> names;
   for (const Action& action : actions()) names.push_back("--" + action.name);
   for (const OptionField& field : option_fields()) {
@@ -258,18 +333,25 @@ std::optional<std::string> text_asked_for(const Words& words, const std::string&
 } // namespace
 
 std::optional<CommandLine> parse_options(int argc, const char* const* argv, const std::string& version) {
-  const Words words = split_words(argc, argv);
+  Words words = split_words(argc, argv);
   if (const auto text = text_asked_for(words, version)) return std::cout << *text, std::nullopt;
   if (!words.others.empty()) refuse_word(words.others.front());
+  const auto dataset = words.options.find("dataset");
+  const std::string named = dataset_with_part(words.unresolved.dataset_part,
+                                              dataset == words.options.end() ? "" : dataset->second, words.notes);
+  if (!named.empty()) words.options["dataset"] = named;
   const Options flags = apply_flags(words);
   CommandLine line{.options = {}, .given = {}, .notes = words.notes};
   for (const auto& [name, value] : words.options) line.typed.insert(name);
   const auto asked = [&](const char* action) { return words.actions.contains(action); };
+  GivenAlias accumulation = words.unresolved.accumulation;
   if (asked("config")) {
     const std::string& path = words.actions.at("config");
-    apply_lines(read_option_file(path), path, {}, line);
+    const GivenAlias of_file = apply_lines(read_option_file(path), path, {}, line);
+    if (!accumulation.alias) accumulation = of_file;
   }
   override_options(line.options, line.given, flags, line.typed);
+  set_target(accumulation, line, words.unresolved.accumulation.alias != nullptr);
   Options& options = line.options;
   options.print_config = asked("print_config");
   options.list_checkpoints = asked("list_checkpoints");
@@ -294,8 +376,9 @@ std::string to_explained_toml(const Options& options) {
 
 CommandLine from_toml(const std::string& text, const std::string& origin, const std::set<std::string>& retired) {
   CommandLine line;
-  apply_lines(read_toml(text, origin), origin, retired, line);
+  const GivenAlias accumulation = apply_lines(read_toml(text, origin), origin, retired, line);
   override_options(line.options, line.given, {}, {});
+  set_target(accumulation, line, false);
   check_conflicts(line.options);
   return line;
 }

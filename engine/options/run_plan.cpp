@@ -85,21 +85,32 @@ void check_target(int target, int64_t train_sequences, int64_t unit) {
                   ", a smaller --seq_len, or more data");
 }
 
-// Sequences per step. The model's default is halved while an epoch has fewer than 8 steps and the half still divides
-// into the given micro-batches: 512 sequences from a text of 293 would repeat one step.
+// Sequences per step. The model's default is halved while an epoch has fewer than 8 steps of it and a half can be cut
+// into the micro-batches that were asked for: 512 sequences of a text that has 293 would be one step over and over. A
+// default that is no multiple of --batch_size becomes the nearest one.
 int resolve_target(const Options& options, const ModelDefaults& defaults, int64_t train_sequences, int ranks,
                    std::vector<std::string>& notes) {
   constexpr int kFewestStepsPerEpoch = 8;
   const int64_t unit = int64_t{ranks} * std::max(1, options.batch_size);
-  int target = options.target_batch_size > 0 ? options.target_batch_size : defaults.target_batch_size;
-  if (options.target_batch_size == 0) {
-    while (target > train_sequences / kFewestStepsPerEpoch && target % 2 == 0 && target / 2 % unit == 0) target /= 2;
+  if (options.target_batch_size > 0) {
+    check_target(options.target_batch_size, train_sequences, unit);
+    return options.target_batch_size;
   }
+  int target = defaults.target_batch_size;
+  const bool round = options.batch_size > 0 && target % unit != 0 && unit <= INT_MAX;
+  while (target > train_sequences / kFewestStepsPerEpoch && target % 2 == 0 && (round || target / 2 % unit == 0))
+    target /= 2;
+  const bool halved = target < defaults.target_batch_size;
+  if (round) target = static_cast<int>(std::max<int64_t>(1, (target + unit / 2) / unit) * unit);
   check_target(target, train_sequences, unit);
-  if (options.target_batch_size == 0 && target < defaults.target_batch_size) {
-    notes.push_back("the data has " + std::to_string(train_sequences) + " sequences: a step takes " +
-                    std::to_string(target) + " of them, not " + std::to_string(defaults.target_batch_size) +
-                    "; --target_batch_size overrides it");
+  const std::string size = std::to_string(target), usual = std::to_string(defaults.target_batch_size);
+  if (halved) {
+    notes.push_back("the data has " + std::to_string(train_sequences) + " sequences: a step takes " + size +
+                    " of them, not " + usual + "; --target_batch_size overrides it");
+  } else if (round) {
+    notes.push_back("a step has " + size + " sequences, the multiple of --batch_size " +
+                    std::to_string(options.batch_size) + (ranks > 1 ? " x " + std::to_string(ranks) + " ranks" : "") +
+                    " nearest to " + usual + "; --target_batch_size sets another number");
   }
   return target;
 }

@@ -21,6 +21,11 @@ using std::chrono::milliseconds;
 constexpr uint32_t kVersion = 2; // of the protocol between ranks
 
 [[noreturn]] void fail(const Launch& launch, const std::string& what) {
+  if (launch.program == "torchrun" && !launch.local_rank)
+    throw Error(
+        ExitCode::communication, what,
+        "RANK=" + std::to_string(launch.rank) + " and WORLD_SIZE=" + std::to_string(launch.ranks) +
+            " are set, LOCAL_RANK is not: RANK counts processes, not nodes; torchrun --no-python sets all three");
   throw Error(ExitCode::communication, what,
               "has " + launch.program + " started all " + std::to_string(launch.ranks) +
                   " ranks, is there a firewall between them, is --master right? see docs/cluster.md");

@@ -41,7 +41,7 @@ std::string find_checkpoint_of(const CommandLine& line) {
 
 // Does --resume name one checkpoint, or the newest of a run?
 bool names_a_step(const std::string& which, const std::string& found) {
-  const std::string name = fs::path(without_slashes(which)).filename().string();
+  const std::string name = fs::path(without_slashes(marker_of_file(which))).filename().string();
   return is_number(name) || step_of(name) >= 0 || name == kBest || name == "state.h5" ||
          name == fs::path(found).filename();
 }

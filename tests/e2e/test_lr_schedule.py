@@ -42,7 +42,7 @@ class Schedule(unittest.TestCase):
             path = os.path.join(folder, "thesis.txt")
             with open(path, "w") as file:
                 file.write("mine")
-            command = ["--model", "gpt2", "--max_steps", "5", "--svg", path]
+            command = ["--model", "gpt2", "--total_steps", "5", "--svg", path]  # another trainer's word for --max_steps
             self.assertIn("thesis.txt exists, and it is not a curve", self.draw(*command, code=2))
             with open(path) as file:
                 self.assertEqual(file.read(), "mine")

@@ -358,7 +358,7 @@ class Refusals(Case):
         self.write("a.zip", "")
         cases = {
             (): "no input given",
-            ("a.jsonl", "--dataset", "../elsewhere"): "is not the name",
+            ("a.jsonl", "--dataset", "../elsewhere"): "takes a name, not a path",
             ("a.jsonl", "-o", "out", "--val_fraction", "nan"): "--val_fraction",
             ("a.jsonl",): "error: no output given: use --dataset NAME or --output FOLDER\n",
             ("--dataset", "fineweb"): "one of fineweb-edu, fineweb-edu-100B, openwebtext and tinyshakespeare",

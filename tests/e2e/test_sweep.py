@@ -175,6 +175,8 @@ class Sweep(unittest.TestCase):
         self.fails("[grid]\nmax_lr = [1, -1]\n", "tiny.toml, run max_lr_-1: --max_lr")
         self.fails('[[run]]\nrun_name = "mine"\n', "--run_name is set for each run by this tool")
         self.write("[grid]\nseed = [1]\n")
+        self.sweep("grid.yaml", code=2)
+        self.assertIn("a sweep file is TOML, and grid.yaml is YAML", self.errors)
         for arguments, code in ((["nothing.toml"], 2), ([], 2), (["tiny.toml", "--only", "2"], 2), (["tiny.toml", "--dry_run"], 2),
                                 (["tiny.toml", "--program", "nothing"], 2)):
             self.sweep(*arguments, code=code)

@@ -89,6 +89,9 @@ std::vector<Variant> on_grid(const std::string& path, const TomlTable& grid, std
 } // namespace
 
 Sweep read_sweep(const std::string& path) {
+  if (path.ends_with(".yaml") || path.ends_with(".yml"))
+    throw Error(ExitCode::usage, "a sweep file is TOML, and " + path + " is YAML",
+                "write it as key = value with [grid] and [[run]]: docs/tools.md has an example");
   const std::vector<TomlTable> tables = read_toml_tables(read_text_file(path, ExitCode::usage), path);
   Sweep sweep{std::filesystem::path(path).stem().string(), {}};
   const std::vector<std::string> common = flags_of(path, tables.front(), {"name", "config"}, sweep.name);

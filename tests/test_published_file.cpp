@@ -144,7 +144,7 @@ TEST_CASE("a published file that others may read or write is not believed") {
   ::chmod(path.c_str(), 0600);
   CHECK(PublishedFile(path).read()->key == publication.key);
   ::chmod(path.c_str(), 0644);
-  CHECK(mentions(expect_error([&] { PublishedFile(path).read(); }), "others may read it"));
+  CHECK(mentions(expect_error([&] { PublishedFile(path).read(); }), "other users can read it"));
   std::ofstream(path) << to_text({.key = "", .port = 1, .addresses = {"here"}}); // with a token: nothing secret in it
   CHECK(PublishedFile(path).read()->port == 1);
 }

@@ -320,7 +320,7 @@ TEST_CASE("an automatic warm-up leaves room in a short run, an explicit one is o
     return plan_for(options).schedule.warmup_steps;
   };
   const std::string rule = "in a short run a tenth of it, at least 10 steps, at most half of it"; // as --help prints it
-  CHECK(contains(help_text({}, 1000), "700 for gpt2, 20 for nano; " + rule + "]"));
+  CHECK(contains(help_all_text({}, 1000), "700 for gpt2, 20 for nano; " + rule + "]"));
   CHECK(contains(to_explained_toml({}), "# 700 for gpt2, 20 for nano; " + rule + "\n"));
   CHECK(warmup(1) == 0);
   CHECK(warmup(2) == 1);

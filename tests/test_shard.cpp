@@ -262,7 +262,7 @@ TEST_CASE("a changed byte around the tokens is found by the seal, before HDF5 se
     if (at >= data && at < data + 2 * static_cast<int64_t>(tokens.size())) continue; // these have hashes of their own
     flip_byte(path, at);
     const Error damaged = expect_bad_shard(path);
-    CHECK_MESSAGE(mentions(damaged, at < seal || at >= seal + 8 ? "the hash of its seal" : "its seal is missing"), at);
+    CHECK_MESSAGE(mentions(damaged, at < seal || at >= seal + 8 ? "the hash in its seal" : "its seal is missing"), at);
     flip_byte(path, at);
     ++found;
   }

@@ -92,7 +92,8 @@ TEST_CASE("what is not a whole safetensors file is refused, with the reason") {
   refuses(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", "1234", "is out of range"); // cut short
   refuses(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "1234", "4 bytes, not 8");
   refuses(R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", "12345678", "is out of range");
-  refuses(R"({"a":{"dtype":"F32","shape":[1099511627776,1099511627776],"data_offsets":[0,8]}})", "12345678", "too many elements");
+  refuses(R"({"a":{"dtype":"F32","shape":[1099511627776,1099511627776],"data_offsets":[0,8]}})", "12345678",
+          "too many elements");
   refuses(
       R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})",
       "123456", "overlap");

@@ -167,7 +167,8 @@ TEST_CASE("a collective that waits for a rank that has failed or left ends with 
     });
     for (const size_t rank : {0, 1}) {
       CHECK(contains(outcomes[rank].what(), "rank 2 ("));
-      CHECK(contains(outcomes[rank].what(), announced ? ") failed: out of memory" : ") failed: it ended with an error"));
+      CHECK(
+          contains(outcomes[rank].what(), announced ? ") failed: out of memory" : ") failed: it ended with an error"));
     }
   }
 }

@@ -40,8 +40,8 @@ class CudaBackend : public Backend {
   }
 
  private:
-  // Two ranks on one GPU run at half speed, and NCCL refuses them unless their host ids differ (--share_device).
-  void check_devices_differ(RankGroup& group) {
+  // Two ranks on one GPU run at half speed, and NCCL refuses them unless their host ids differ (--share_gpu).
+  void check_devices_differ(RankGroup& group) const {
     const std::vector<std::string> all = group.all_gather(device_.uuid);
     for (int rank = 0; rank < group.ranks(); ++rank) {
       for (int other = 0; other < rank; ++other) {

@@ -321,21 +321,21 @@ std::string marker_of_file(const std::string& which) {
 }
 
 std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, const std::string& run,
-                            const std::string& asked, const std::string& if_none) {
-  const std::string which = marker_of_file(asked);
+                            const std::string& which, const std::string& if_none) {
+  const std::string name = marker_of_file(which);
   Folders roots, meant;
   for (const std::string& dir : checkpoint_dirs) {
     roots.push_back(without_slashes(dir));
     meant.push_back(run_folder(roots.back(), run));
   }
-  if (is_number(which)) return find_step(roots, run, which, if_none);
-  if (which == kLatest || which == kBest) {
-    if (const std::string found = find_marked(meant, which); !found.empty()) return found;
+  if (is_number(name)) return find_step(roots, run, name, if_none);
+  if (name == kLatest || name == kBest) {
+    if (const std::string found = find_marked(meant, name); !found.empty()) return found;
     const std::string where = " in " + joined(meant, " or ");
-    throw_not_there(which == kBest ? "no checkpoint" + where + " is marked as best" : "there is no checkpoint" + where,
+    throw_not_there(name == kBest ? "no checkpoint" + where + " is marked as best" : "there is no checkpoint" + where,
                     meant, if_none);
   }
-  if (const std::string path = plain_path(which); !path.empty()) {
+  if (const std::string path = plain_path(name); !path.empty()) {
     if (const std::string found = find_at(path); !found.empty()) return found;
     for (const Folders& places : {meant, roots}) {
       std::vector<std::string> candidates;
@@ -345,7 +345,7 @@ std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, con
       if (!candidates.empty()) return newest_of(candidates);
     }
     const fs::path named = path;
-    const std::string name = named.filename().string(), step = is_number(name) ? name : std::to_string(step_of(name));
+    const std::string last = named.filename().string(), step = is_number(last) ? last : std::to_string(step_of(last));
     if (is_number(step)) {
       refuse_missing_step(named.parent_path().string(), step);
       for (const Folders& places : {meant, roots}) {
@@ -353,7 +353,7 @@ std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, con
       }
     }
   }
-  throw_not_there("there is no checkpoint at \"" + asked + "\"", roots, if_none);
+  throw_not_there("there is no checkpoint at \"" + which + "\"", roots, if_none);
 }
 
 int64_t bytes_of(const std::string& checkpoint) {

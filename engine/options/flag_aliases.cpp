@@ -303,7 +303,7 @@ std::pair<std::string, std::string> translate(const GivenAlias& given, const std
       return {option, alias->value};
     case AliasKind::without_effect:
       if (!is_off(value) &&
-          std::ranges::none_of(notes, [&](const auto& note) { return note.ends_with(alias->sentence); }))
+          std::ranges::none_of(notes, [&](const auto& note) { return note.ends_with(given.alias->sentence); }))
         notes.push_back(shown + " has no effect: " + alias->sentence);
       break;
     case AliasKind::accumulation:

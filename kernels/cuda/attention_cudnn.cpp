@@ -68,7 +68,7 @@ enum Uid : int64_t { kQ = 1, kK, kV, kOut, kStats, kDout, kDq, kDk, kDv };
 struct Shape {
   bool backward;
   int B, T, NH, HS;
-  auto operator<=>(const Shape&) const = default;
+  auto operator<=>(const Shape&) const = default; // NOLINT(modernize-use-nullptr)
 
   std::string to_string() const {
     return "B=" + std::to_string(B) + " T=" + std::to_string(T) + " NH=" + std::to_string(NH) +

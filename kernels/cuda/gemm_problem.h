@@ -25,7 +25,7 @@ struct GemmProblem {
   int64_t batch = 1;              // GEMMs; operands of each follow those of the one before
   int alignment = 256;            // bytes, of every operand: 256, else 16
 
-  auto operator<=>(const GemmProblem&) const = default;
+  auto operator<=>(const GemmProblem&) const = default; // NOLINT(modernize-use-nullptr)
   std::string name() const; // "TN_3072x65536x768_bf16_bf16_bf16_bias": the key in plan caches and checkpoints
   size_t output_bytes() const;
 };

@@ -10,7 +10,7 @@ import sysconfig
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-HEADER = os.path.join(ROOT, "engine", "cuda", "nccl_library.h")
+HEADER = os.path.join(ROOT, "engine", "nccl", "library.h")
 
 
 def open_nccl():

@@ -182,7 +182,7 @@ struct AttentionPlans::Cudnn {
     return plans.emplace(shape, std::move(plan)).first->second;
   }
 
-  Plan build(const Shape& shape) {
+  Plan build(const Shape& shape) const {
     Plan plan;
     plan.batch = shape.backward && deterministic ? deterministic_part(shape.B, shape.T, shape.NH) : shape.B;
     plan.graph = std::make_unique<fe::graph::Graph>();

@@ -228,7 +228,7 @@ class Ranks(unittest.TestCase):
         for rank in (0, 1):
             out = self.run_to_end([PROGRAM, *self.arguments(2), "--ranks", "2", "--rank", str(rank), "--master", "file:thesis.txt",
                                    "--nccl_timeout", "2"], code=2)
-            self.assertRegex(out, r"\Aerror: thesis\.txt exists, [^\n]* \(give [^\n]*\)\n\Z")
+            self.assertRegex(out, r"\Aerror: thesis\.txt exists and was not written by rank 0 of a job[^\n]* \(give [^\n]*\)\n\Z")
         with open(self.folder + "/thesis.txt") as file:
             self.assertEqual(file.read(), "x\n")
 

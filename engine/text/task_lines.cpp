@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "engine/base/error.h"
+#include "engine/base/formatted.h"
 #include "engine/base/json_reader.h"
 #include "engine/system/files.h"
 
@@ -62,8 +63,8 @@ Task make_choice(const Tokenizer& tokenizer, const std::string& context, const s
 
 Task with_label(Task task, int right) {
   if (right < 0 || right >= static_cast<int>(task.candidates.size()))
-    throw BadTask{"its label is " + std::to_string(right) + ", and it has " + std::to_string(task.candidates.size()) +
-                  " endings"};
+    throw BadTask{"its label is " + std::to_string(right) + ", and it has " +
+                  counted(static_cast<int64_t>(task.candidates.size()), "ending")};
   task.right = right;
   return task;
 }

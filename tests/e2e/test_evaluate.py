@@ -192,7 +192,7 @@ class Evaluate(unittest.TestCase):
             return error
         self.assertIn("nothing to evaluate", refused(2))
         self.assertIn("nowhere.jsonl", refused(3, "--hellaswag", "nowhere.jsonl"))
-        for line, what in (("{", "not a JSON object"), ({"ctx": "a", "label": 0}, '"endings"'), ({"ctx": "a", "endings": ["b"], "label": 1}, "ending 1 of 1"),
+        for line, what in (("{", "not a JSON object"), ({"ctx": "a", "label": 0}, '"endings"'), ({"ctx": "a", "endings": ["b"], "label": 1}, "its label is 1, and it has 1 ending"),
                            ({"ctx": "", "endings": ["b"], "label": 0}, "empty"), ({"ctx": "a", "endings": [1], "label": 0}, "not a text"),
                            ({"ctx": "a", "endings": ["word " * 80], "label": 0}, "more than the model's 64 positions")):
             self.write("bad.jsonl", [self.tasks[0], line])

@@ -383,6 +383,7 @@ StepResult GPT2Cuda::step_result() {
     ranks_->wait(outcome_ready_, !(fp8_ && fp8_->scaler.recipe().measures_in_training()));
   else
     outcome_ready_.wait();
+  if (copier_) copier_->start_pinning();
   const StepOutcome& outcome = *outcome_.get();
   if (fp8_) {
     fp8_->scaler.recipe().note_skips(outcome.guard.skipped_in_a_row);

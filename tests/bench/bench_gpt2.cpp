@@ -211,8 +211,8 @@ void bench(const Settings& settings, const std::string& name, const std::string&
   size_t free = 0, total = 0;
   cudaMemGetInfo(&free, &total);
   std::printf("%-12s %-5s %5d %11.0f %11.0f %9.1f %6.1f%% %6.1f%% %9.2f %9.2f\n", name.c_str(), precision.c_str(),
-              options.batch_size, speed, step_tokens / median, best * 1e3, 100 * speed / h200_roofline(options), 100 * mfu,
-              static_cast<double>(total - free) / 1e9, first);
+              options.batch_size, speed, step_tokens / median, best * 1e3, 100 * speed / h200_roofline(options),
+              100 * mfu, static_cast<double>(total - free) / 1e9, first);
   std::fflush(stdout);
   if (settings.operations) print_operations(model, batch);
 }
@@ -232,8 +232,8 @@ int main(int argc, char** argv) {
       return ExitCode::done;
     }
     std::printf("%s, T=1024, %lld tokens a step\n", device.name.c_str(), static_cast<long long>(settings.step_tokens));
-    std::printf("%-12s %-5s %5s %11s %11s %9s %7s %7s %9s %9s\n", "model", "", "batch", "tokens/s", "median", "ms/step", "SOL", "MFU",
-                "GB used", "1st step s");
+    std::printf("%-12s %-5s %5s %11s %11s %9s %7s %7s %9s %9s\n", "model", "", "batch", "tokens/s", "median", "ms/step",
+                "SOL", "MFU", "GB used", "1st step s");
     for (const auto& model : settings.models)
       for (const auto& precision : settings.precisions) bench(settings, model, precision);
     return ExitCode::done;

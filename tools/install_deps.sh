@@ -132,7 +132,7 @@ bpe_tables() {
     rm -rf .deps/gpt2_bpe
     warn "the downloaded BPE tables do not have the expected hash; removed"
   fi
-  warn "no GPT-2 BPE tables: training works, but text is neither tokenised nor printed (or give --tokenizer DIR)"
+  warn "no GPT-2 BPE tables: training works, but text is neither tokenized nor printed (or give --tokenizer DIR)"
 }
 
 # ---- dependencies of the CUDA engine besides the toolkit ----

@@ -66,8 +66,9 @@ class Documents(unittest.TestCase):
                                 PYTHONPATH=os.path.join(ROOT, "tests", "stand_ins"),
                                 WANDB_STAND_IN=os.path.join(self.folder, "wandb.jsonl"), PYTHONDONTWRITEBYTECODE="1",
                                 PATH=os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])
-        for name in ("configs", "tools", "tests/parity", "docs/data"):
+        for name in ("configs", "tools", "tests/parity", "docs/data", "cmake"):
             shutil.copytree(os.path.join(ROOT, name), os.path.join(self.folder, name))
+        shutil.copy(os.path.join(ROOT, "CMakeLists.txt"), self.folder)
         os.makedirs(os.path.join(self.folder, "bin"))
         os.symlink(TRAINER, os.path.join(self.folder, "train_gpt2_fp8"))
         for tool in glob.glob(os.path.join(os.path.dirname(PREPARE_DATA), "*")):

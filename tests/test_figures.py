@@ -90,6 +90,11 @@ class Speed(unittest.TestCase):
             self.assertEqual(f"{exact:.{len(hours.partition('.')[2])}f}", hours, size)
             self.assertEqual(f"{12 * model.parameters(model.SIZES[size], model.parse([])) / 1e9:.1f}", gigabytes, size)  # master, two moments
 
+    def test_readme_efficiency(self):
+        header, row = (next(cells for cells in table_rows("docs/scaling.md") if cells[0].startswith(start)) for start in ("", "FP8, ZeRO"))
+        self.assertEqual(header[1], "124M x 8")
+        self.assertIn(f"predicts {row[1]} efficiency at 124M", read("README.md"))
+
     def test_fp8_over_bf16(self):
         ratios = [self.speeds["four_sizes", "ours", "fp8", size] / self.speeds["four_sizes", "ours", "bf16", size] for size in SIZES]
         self.assertIn("FP8 is {:.2f}, {:.2f}, {:.2f} and {:.2f} times as fast as BF16".format(*ratios), read("docs/benchmarks.md"))

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The figures of speed come from one file, docs/data/speed.csv: tables of README.md and docs/benchmarks.md, the picture, the
-speed model. And the pages that a newcomer reads first keep their length.
+"""The figures of README.md, docs/benchmarks.md and docs/fp8.md come from files in docs/data: tables, pictures, the speed model.
+And the pages keep their length.
 """
-import csv
+import glob
 import os
 import re
 import sys
@@ -11,10 +11,15 @@ import unittest
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "tools"))
 sys.dont_write_bytecode = True
-import draw_speed_bars as bars  # noqa: E402
+import draw_figures as figures  # noqa: E402
+import draw_fp8_figures as fp8_figures  # noqa: E402
 import scaling_model as model  # noqa: E402
+import test_floors as floors  # noqa: E402
 
-WORDS = {"README.md": 700, "docs/benchmarks.md": 900, "docs/scaling.md": 1000}  # at most, without tables and code
+# at most, without tables and code; tests/e2e/test_tutorial.py has the tutorial's
+WORDS = {"README.md": 700, "docs/benchmarks.md": 900, "docs/scaling.md": 1000, "docs/fp8.md": 1500, "docs/security.md": 500,
+         "docs/reliability.md": 400, "docs/checkpoints.md": 900, "docs/checkpoint_format.md": 1400, "docs/tools.md": 2500}
+README_WORDS = 1100  # of all kinds, as wc counts
 SIZES = ("124M", "355M", "774M", "1558M")
 PEAK = {"fp8": 1979e12, "bf16": 989e12}  # dense, as tests/bench/bench_gpt2.cpp has them
 
@@ -25,8 +30,7 @@ def read(path):
 
 
 def speed_rows():
-    with open(bars.DATA, encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return figures.read_rows("speed.csv")
 
 
 def table_rows(path):
@@ -39,9 +43,15 @@ def thousands(cell):
     return float(digits) * 1e3, len(digits.partition(".")[2])
 
 
+def prose(path):
+    """Without tables and code."""
+    text = re.sub(r"(?ms)^```.*?^```$", "", read(path))
+    return "\n".join(line for line in text.splitlines() if not line.startswith(("|", "    ")))
+
+
 class Speed(unittest.TestCase):
     def setUp(self):
-        self.speeds = bars.read_speeds()
+        self.speeds = figures.read_speeds()
 
     def assert_shown(self, cell, speed):
         shown, decimals = thousands(cell)
@@ -69,6 +79,25 @@ class Speed(unittest.TestCase):
         tokens = 512  # of a step of nano
         for milliseconds, speed in re.findall(r"dt: ([\d.]+)ms \| tok/sec: ([\d.]+)", read("README.md")):
             self.assertAlmostEqual(tokens / float(milliseconds) * 1e3, float(speed), delta=0.01)
+
+    def test_readme_hours_and_checkpoints(self):
+        rows = {cells[0]: cells[1:] for cells in table_rows("README.md")}
+        for size, tokens, hours, gigabytes in zip(SIZES, rows["tokens of the recipe"], rows["its hours, FP8"], rows["a checkpoint, GB"]):
+            recipe = dict(re.findall(r"(?m)^(\w+) = (\d+)", read(f"configs/gpt2_{size.lower()}.toml")))
+            exact = 1024 * int(recipe["target_batch_size"]) * int(recipe["max_steps"])
+            self.assertEqual(f"{exact / 1e9:.{len(tokens.partition('.')[2][:-1])}f}B", tokens, size)
+            exact /= 3600 * self.speeds["four_sizes", "ours", "fp8", size]
+            self.assertEqual(f"{exact:.{len(hours.partition('.')[2])}f}", hours, size)
+            self.assertEqual(f"{12 * model.parameters(model.SIZES[size], model.parse([])) / 1e9:.1f}", gigabytes, size)  # master, two moments
+
+    def test_readme_efficiency(self):
+        header, row = (next(cells for cells in table_rows("docs/scaling.md") if cells[0].startswith(start)) for start in ("", "FP8, ZeRO"))
+        self.assertEqual(header[1], "124M x 8")
+        self.assertIn(f"predicts {row[1]} efficiency at 124M", read("README.md"))
+
+    def test_fp8_over_bf16(self):
+        ratios = [self.speeds["four_sizes", "ours", "fp8", size] / self.speeds["four_sizes", "ours", "bf16", size] for size in SIZES]
+        self.assertIn("FP8 is {:.2f}, {:.2f}, {:.2f} and {:.2f} times as fast as BF16".format(*ratios), read("docs/benchmarks.md"))
 
     def test_four_sizes(self):
         shown = [cells for cells in table_rows("docs/benchmarks.md") if len(cells) == 7 and cells[1] in ("FP8", "BF16")]
@@ -112,16 +141,78 @@ class Speed(unittest.TestCase):
         self.assertEqual(len(self.speeds), len(speed_rows()))
 
 
+class Measurements(unittest.TestCase):
+    def test_the_page_shows_them(self):
+        page = read("docs/benchmarks.md")
+        for row in figures.read_rows("measurements.csv"):
+            value, unit = float(row["value"]), row["unit"]
+            shown = [f"{row['value']} {unit}", f"{value:g} {unit}", f"{value:,.0f} {unit}", f"{value / 1e3:.0f}k {unit}", f"{value:g} and "]
+            self.assertTrue(any(text in page for text in shown), row)
+            self.assertTrue(row["command"] and row["machine"], row)
+
+    def test_losses_beside_pytorch(self):
+        rows = {cells[0]: cells[1:] for cells in table_rows("docs/benchmarks.md")}
+        for place, row in enumerate(figures.read_rows("torch_loss.csv")):
+            torch, ours = row["torch_val_loss"], row["ours_val_loss"]
+            self.assertEqual([rows[name][place] for name in ("step", "PyTorch", "ours")], [row["step"], torch, ours])
+            self.assertAlmostEqual(float(rows["difference"][place]), float(ours) - float(torch), delta=1.1e-4)
+
+    def test_muon(self):
+        found = {(row["optimizer"], row["tokens"], f"{float(row['val_loss']):.3f}") for row in figures.read_rows("muon_tuning.csv")}
+        loss, millions, best, more = re.search(r"loss of ([\d.]+) with ([\d.]+)M tokens of books; the best AdamW run reached ([\d.]+) with ([\d.]+)M",
+                                               read("README.md")).groups()
+        for optimizer, tokens, shown in (("muon", millions, loss), ("adamw", more, best)):
+            self.assertTrue(any((who, value) == (optimizer, shown) and f"{int(count) / 1e6:.1f}" == tokens for who, count, value in found), shown)
+
+    def test_loss_gaps(self):
+        rows = [cells for cells in table_rows("docs/fp8.md") if len(cells) == 9]
+        for name, rate, values in figures.loss_gaps():
+            row = next(cells for cells in rows if (cells[0], cells[2]) == (name, rate))
+            self.assertEqual(int(row[3]), len(values))
+            for shown, exact in zip(row[5].split(" ± "), figures.mean_and_error(values)):
+                self.assertLessEqual(abs(float(shown) - exact), 0.5e-4 + 1e-9, row)
+            if (name, rate) in (("124M", "6e-4"), ("d6", "1.2e-3")):
+                self.assertIn(row[5], read("README.md").replace("\n", " "))
+
+
+class Pictures(unittest.TestCase):
+    def test_they_are_the_scripts(self):
+        for script, drawn in (("draw_figures", figures.FIGURES), ("draw_fp8_figures", fp8_figures.FIGURES)):
+            for name, draw in drawn.items():
+                self.assertEqual(read(f"docs/img/{name}"), draw(), f"run tools/{script}.py: docs/img/{name} is another picture")
+
+    def test_all_have_a_dark_form(self):
+        for path in glob.glob("docs/img/*.svg", root_dir=ROOT):
+            self.assertIn("@media (prefers-color-scheme: dark)", read(path), path)
+
+    def test_every_picture_is_on_a_page(self):
+        pages = "".join(read(path) for path in ["README.md", *glob.glob("docs/**/*.md", root_dir=ROOT, recursive=True)])
+        for name in os.listdir(os.path.join(ROOT, "docs/img")):
+            self.assertIn(f"img/{name})", pages)
+
+    def test_rooms_are_those_of_the_build(self):
+        built = {name.removeprefix("gpt2_"): floor for name, floor in floors.read_floors(ROOT).items()
+                 if any(pattern.startswith(("engine/", "kernels/")) for pattern in floor.patterns)}
+        rooms = figures.read_rooms()
+        self.assertEqual({name: set(links) for name, links in rooms.items()},
+                         {name: {link.removeprefix("gpt2_") for link in floor.links} for name, floor in built.items()})
+        self.assertEqual(sorted(rooms), sorted(figures.PURPOSES), "tools/draw_figures.py: PURPOSES")
+        height = {name: number for number, names in enumerate(figures.levels(rooms)) for name in names}
+        self.assertTrue(all(height[link] < height[name] for name, links in rooms.items() for link in links))
+
+
 class Pages(unittest.TestCase):
-    def test_the_picture_is_the_scripts(self):
-        for name, draw in bars.FIGURES.items():
-            self.assertEqual(read(f"docs/img/{name}"), draw(), f"run tools/draw_speed_bars.py: docs/img/{name} is another picture")
+    def test_readme_is_short_with_its_tables(self):
+        self.assertLessEqual(len(read("README.md").split()), README_WORDS)
 
     def test_they_keep_their_length(self):
         for path, most in WORDS.items():
-            prose = re.sub(r"(?ms)^```.*?^```$", "", read(path))
-            words = [word for line in prose.splitlines() if not line.startswith(("|", "    ")) for word in line.split()]
-            self.assertLessEqual(len(words), most, path)
+            self.assertLessEqual(len(prose(path).split()), most, path)
+
+    def test_history_is_in_the_notes(self):
+        for path in ["README.md", *glob.glob("docs/*.md", root_dir=ROOT)]:
+            history = re.findall(r"\b20\d\d-\d\d-\d\d\b|\b\d\d:\d\d UTC\b|\b(?=[0-9a-f]*[a-f])(?=[0-9a-f]*\d)[0-9a-f]{7}\b", prose(path))
+            self.assertEqual(history, [], f"{path}: dates and commits belong in docs/notes")
 
 
 if __name__ == "__main__":

@@ -116,7 +116,7 @@ class Parquet(unittest.TestCase):
         self.write("a.parquet", "one\n")
         done = self.shell('"$0" a.parquet --output out')
         self.assertEqual(done.returncode, 3)
-        self.assertRegex(done.stderr, r"\Aerror: Parquet files need the pyarrow package \([^\n]*pip install[^\n]*\)\n\Z")
+        self.assertRegex(done.stderr, r"\Aerror: Parquet files need the pyarrow package: [^\n]*\(tools/install_deps.sh parquet [^\n]*\)\n\Z")
         self.assertEqual(self.shell("python3 tools/parquet_to_jsonl.py a.parquet").returncode, 3)
 
 

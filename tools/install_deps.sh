@@ -28,6 +28,7 @@ readonly extra_packages=(python3-torch)
 readonly browser_packages=('chromium|chromium-browser')
 readonly slurm_packages=(slurmctld slurmd slurm-client munge)
 readonly tensorboard_wheel='tensorboard>=2.16'
+readonly parquet_wheel='pyarrow>=18,<22' # later versions need NumPy 2; Debian 12 has 1.24, which the environment sees
 readonly test_wheels=(clang-format==14.0.6 $tensorboard_wheel)
 readonly extra_wheels=('tiktoken>=0.7' 'wandb>=0.19' 'transformers>=4.40,<4.45') # this transformers runs on Debian 12's PyTorch 1.13
 readonly venv=.deps/venv
@@ -93,13 +94,16 @@ have_wheel() { # REQUIREMENT: any version is installed
     "${1%%[=<>]*}" 2>/dev/null
 }
 
+install_wheel() { # REQUIREMENT
+  say "pip install $1 (into $venv)"
+  $venv/bin/python3 -m pip install -q --disable-pip-version-check "$1" || { warn "no $1: what needs it is skipped"; return 1; }
+}
+
 pip_install() {
   make_venv || return 1
   local wheel status=0
   for wheel in "$@"; do
-    have_wheel "$wheel" && continue
-    say "pip install $wheel (into $venv)"
-    $venv/bin/python3 -m pip install -q --disable-pip-version-check "$wheel" || { warn "no $wheel: what needs it is skipped"; status=1; }
+    have_wheel "$wheel" || install_wheel "$wheel" || status=1
   done
   return $status
 }
@@ -132,7 +136,7 @@ bpe_tables() {
     rm -rf .deps/gpt2_bpe
     warn "the downloaded BPE tables do not have the expected hash; removed"
   fi
-  warn "no GPT-2 BPE tables: training works, but text is neither tokenised nor printed (or give --tokenizer DIR)"
+  warn "no GPT-2 BPE tables: training works, but text is neither tokenized nor printed (or give --tokenizer DIR)"
 }
 
 # ---- dependencies of the CUDA engine besides the toolkit ----
@@ -194,7 +198,10 @@ group_extra() {
 
 group_tensorboard() { pip_install "$tensorboard_wheel"; }
 
-group_parquet() { pip_install pyarrow; }
+group_parquet() { # an installed version may refuse Debian's NumPy, so the import decides
+  $venv/bin/python3 -c 'import pyarrow.parquet' 2>/dev/null && return 0
+  make_venv && install_wheel "$parquet_wheel" && $venv/bin/python3 -c 'import pyarrow.parquet'
+}
 
 for group in "${@:-build}"; do
   case $group in

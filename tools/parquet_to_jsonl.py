@@ -32,12 +32,11 @@ def import_parquet():
     try:
         import pyarrow.parquet
         return pyarrow
-    except ImportError:
+    except ImportError as error:
         python = os.path.join(VENV, "bin", "python3")
         if os.path.realpath(sys.prefix) != os.path.realpath(VENV) and os.access(python, os.X_OK):
             os.execv(python, [python, *sys.argv])
-        fail(f"Parquet files need the pyarrow package (python3 -m venv {os.path.relpath(VENV)}; "
-             f"{os.path.relpath(VENV)}/bin/pip install pyarrow)")
+        fail(f"Parquet files need the pyarrow package: {error} (tools/install_deps.sh parquet installs it)")
 
 
 def main():

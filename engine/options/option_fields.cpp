@@ -254,7 +254,7 @@ std::vector<OptionField> make_fields() {
   f.text("tokenizer", &O::tokenizer, "DIR",
          "folder with encoder.json and vocab.bpe, to print samples and read prompts; empty: the folder that make "
          "installs");
-  f.number("seed", &O::seed, at_least<uint64_t>(0), "seed of initialisation and data order");
+  f.number("seed", &O::seed, at_least<uint64_t>(0), "seed of initialization and data order");
 
   f.group("Batch");
   f.number_or_auto(

@@ -25,7 +25,8 @@ import urllib.request
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 EXCUSE = re.compile(r"#.*\bneeds a (GPU|network|cluster)\b")
 BUILDS_OR_TESTS = ("cmake", "ctest", "build/", ".ci/run", "tools/run_tests.py")
-STARTS_OF_COMMANDS = ("./", "bin/", "tools/", "make", "cmake", "ctest", "python3 ", "pip ", "mpirun ", "torchrun ", "srun ")
+STARTS_OF_COMMANDS = ("./", "bin/", "tools/", "make", "cmake", "ctest", "python3 ", "pip ", "mpirun ", "torchrun ", "srun ",
+                      "tensorboard ")
 TINY = ["--model", "nano", "--layers", "1", "--heads", "1", "--channels", "8", "--seq_len", "8", "--batch_size", "2",
         "--target_batch_size", "4", "--eval_sequences", "4", "--sample_tokens", "4",
         "--threads", "1"]
@@ -65,8 +66,9 @@ class Documents(unittest.TestCase):
                                 PYTHONPATH=os.path.join(ROOT, "tests", "stand_ins"),
                                 WANDB_STAND_IN=os.path.join(self.folder, "wandb.jsonl"), PYTHONDONTWRITEBYTECODE="1",
                                 PATH=os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])
-        for name in ("configs", "tools", "tests/parity", "docs/data"):
+        for name in ("configs", "tools", "tests/parity", "docs/data", "cmake"):
             shutil.copytree(os.path.join(ROOT, name), os.path.join(self.folder, name))
+        shutil.copy(os.path.join(ROOT, "CMakeLists.txt"), self.folder)
         os.makedirs(os.path.join(self.folder, "bin"))
         os.symlink(TRAINER, os.path.join(self.folder, "train_gpt2_fp8"))
         for tool in glob.glob(os.path.join(os.path.dirname(PREPARE_DATA), "*")):
@@ -120,6 +122,8 @@ class Documents(unittest.TestCase):
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         words = shlex.split(command, comments=True)
+        if words[0] == "tensorboard":  # the wheel of the tree, where none is installed
+            words[0] = shutil.which("tensorboard") or os.path.join(ROOT, ".deps/venv/bin/tensorboard")
         server = subprocess.Popen(words + ["--host", "127.0.0.1", "--port", str(port)], cwd=self.folder,
                                   env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.addCleanup(server.stderr.close)
@@ -142,7 +146,7 @@ class Documents(unittest.TestCase):
                            stdout=subprocess.DEVNULL)
         elif words[0].startswith(BUILDS_OR_TESTS) or EXCUSE.search(command):
             return
-        elif words[0] == "tools/start_tensorboard.sh":
+        elif words[0] in ("tensorboard", "tools/start_tensorboard.sh"):
             if not TENSORBOARD:
                 self.skipTest("no tensorboard")
             self.serve(command)
@@ -174,6 +178,12 @@ class Blocks(unittest.TestCase):
         self.assertGreater(len(commands_of("data/README.md")), 6)
         for path in glob.glob("configs/*.toml", root_dir=ROOT):
             self.assertEqual(len(commands_of(path)), 1, path)
+
+    def test_the_first_commands_are_the_documented_ones(self):
+        shown = [shlex.split(command, comments=True) for command in commands_of("README.md")]
+        for command in ("./train_gpt2_fp8 --use_fp8 --fp8_format hybrid", "mpirun -np 8 ./train_gpt2_fp8 --use_fp8",
+                        "./train_gpt2_fp8 --resume latest", "tensorboard --logdir runs"):
+            self.assertIn(command.split(), shown[:6])
 
     def test_no_command_hides_in_an_indented_block(self):
         for path in documents():

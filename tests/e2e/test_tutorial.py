@@ -5,7 +5,6 @@
 
 test_documents.py runs all its commands with a tiny model, and checks its links.
 """
-import csv
 import math
 import os
 import re
@@ -19,6 +18,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, os.path.join(ROOT, "tools"))
 sys.dont_write_bytecode = True
 import draw_fp8_figures as figures  # noqa: E402
+from draw_figures import gaps, last_losses, loss_gaps, mean_and_error  # noqa: E402
 import fp8_by_hand as by_hand  # noqa: E402
 
 TRAINER = os.path.abspath(sys.argv.pop(1))
@@ -94,27 +94,12 @@ class Figures(unittest.TestCase):
         self.assertIn(f"The {naive - here} bytes between both sums are then {moved / 1e9:.0f} GB, or {moved / 4.2e9:.0f} ms", part)
 
 
-def losses(*names):
-    """By (setting, variant, seed, evaluated_in): the last loss, the mean over the files."""
-    found = {}
-    for name in names:
-        for row in csv.DictReader(read(f"docs/data/{name}.csv").splitlines()):
-            if row["step"] == "300":
-                found.setdefault((row["setting"], row["variant"], int(row["seed"]), row["evaluated_in"]), []).append(float(row["val_loss"]))
-    return {key: statistics.mean(values) for key, values in found.items()}
-
-
-def gaps(found, setting, variant, evaluated_in):
-    seeds = sorted(seed for where, what, seed, how in found if (where, what, how) == (setting, variant, evaluated_in))
-    return [found[setting, variant, seed, evaluated_in] - found[setting, "bf16", seed, "bf16"] for seed in seeds]
-
-
 class Tables(unittest.TestCase):
     """Section 9 shows what docs/data has."""
 
     def same(self, shown, values):
         mean, error = re.fullmatch(r"([+-]\d\.\d+) ± (\d\.\d+)", shown).groups()
-        for figure, exact in ((mean, statistics.mean(values)), (error, statistics.stdev(values) / math.sqrt(len(values)))):
+        for figure, exact in zip((mean, error), mean_and_error(values)):
             half_a_digit = 0.5 * 10.0 ** -len(figure.split(".")[1])
             self.assertLessEqual(abs(float(figure) - exact), half_a_digit + 1e-9, shown)  # a tie may go either way
 
@@ -124,18 +109,10 @@ class Tables(unittest.TestCase):
         self.runs, self.parts = table_rows(runs)[2:], table_rows(parts)[2:]
 
     def test_whole_runs(self):
-        found = {"124M": losses("loss_gap_124M"), "d6": losses("loss_gap_d6_default")}
-        at_twice_the_rate = losses("loss_gap_d6_branches")
-        bf16 = {int(row["seed"]): float(row["val_loss"]) for row in csv.DictReader(read("docs/data/loss_gap_d6_warmup.csv").splitlines())
-                if (row["max_lr"], row["variant"]) == ("1.2e-3", "bf16")}
-        for row in csv.DictReader(read("docs/data/loss_gap_d6_seeds_13_to_40.csv").splitlines()):
-            if row["variant"] == "bf16" and row["step"] == "300":
-                bf16[int(row["seed"])] = float(row["val_loss"])
-        resumed = [at_twice_the_rate["lr1.2e-3-from30", "fp8", seed, "fp8"] - loss for seed, loss in sorted(bf16.items())]
+        measured = {(model, rate): values for model, rate, values in loss_gaps()}
         self.assertEqual(len(self.runs), 5)
         for model, rate, pairs, shown in self.runs:
-            rate = rate.split(",")[0]
-            values = resumed if (model, rate) == ("d6", "1.2e-3") else gaps(found[model], f"lr{rate}", "fp8", "fp8")
+            values = measured[model, rate.split(",")[0]]
             self.assertEqual(len(values), int(pairs), (model, rate))
             self.same(shown, values)
 
@@ -143,7 +120,7 @@ class Tables(unittest.TestCase):
         variants = {"default": "fp8", "no promotion": "no_promotion", "promotion everywhere": "all_promoted", "dlogits": "nearest",
                     "all gradients": "dither_all", "margin 0": "margin0", "margin 2": "margin2", "history": "history1", "current": "current",
                     "E4M3": "e4m3", "E5M2": "e5m2", "LM head in": "bf16_head", "LM head, first": "bf16_head_and_ends"}
-        found = losses("loss_gap_d6_parts", "loss_gap_d6_parts_again")
+        found = last_losses("loss_gap_d6_parts", "loss_gap_d6_parts_again")
         self.assertEqual(len(self.parts), len(variants))
         for (name, *shown), (start, variant) in zip(self.parts, variants.items()):
             self.assertTrue(name.startswith(start), name)

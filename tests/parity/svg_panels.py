@@ -84,12 +84,19 @@ def legend(names, right, top):
     return parts
 
 
+DARK = """<style>@media (prefers-color-scheme: dark) {
+  rect[fill="#ffffff"] { fill: #0d1117 } svg, text { fill: #f0f6fc } [stroke="#333333"] { stroke: #9198a1 } [stroke="#dddddd"] { stroke: #30363d }
+  [stroke="#000000"] { stroke: #f0f6fc } [fill="#000000"] { fill: #f0f6fc } [stroke="#0072b2"] { stroke: #56b4e9 } [fill="#0072b2"] { fill: #56b4e9 }
+}</style>
+"""
+
+
 def write_page(path, width, height, title, parts):
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text(
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         'font-family="Helvetica, Arial, sans-serif" font-size="13" fill="#222222">\n'
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>\n'
+        f'{DARK}<rect width="{width}" height="{height}" fill="#ffffff"/>\n'
         f'<text x="{width / 2 + 20}" y="28" text-anchor="middle" font-size="16">{escape(title)}</text>\n'
         + "\n".join(parts) + "\n</svg>\n")
     print(f"drawn: {path}")

@@ -38,7 +38,7 @@ function numberNodes() {
   const paired = groups.some((group) => group.seeds.length > 1) && others().some((group) => group.paired);
   return [table(element("tr", {}, ...titles.map((t, i) => element("th", { class: i ? "number" : "" }, t))), ...rows),
     element("p", { class: "note" }, `±: standard error over seeds. Gap: loss minus that of ${groups[0].name}, ${others().every((g) => g.paired) ? "paired by seed" : "not paired"}; below zero is better, within ±${margin} counts as equal. Measured at: ${places} ` +
-      "At equal time the slower run is in the middle of its schedule, at a higher learning rate than at its end. This favours the faster run."), paired ? seedTable() : ""];
+      "At equal time the slower run is in the middle of its schedule, at a higher learning rate than at its end. This favors the faster run."), paired ? seedTable() : ""];
 }
 
 function seedTable() { // one column per pair

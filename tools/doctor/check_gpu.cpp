@@ -3,7 +3,7 @@
 #include "engine/base/log.h"
 #include "tools/doctor/checks.h"
 #ifdef GPT2_WITH_CUDA
-#include "engine/cuda/gpu_health.h"
+#include "tools/doctor/gpu_health.h"
 #endif
 
 namespace gpt2 {

@@ -60,6 +60,7 @@ size_t attention_bytes(const ModelOptions& options, const CudaModelOptions& cuda
                                     cuda_options.attention, options.batch_size, options.seq_len,
                                     options.config.head_dim()))
     return 0;
+  if (options.documents.mask) return 0; // cuDNN has no mask of documents
   return attention_workspace_bytes(cuda_options.attention, cuda_options.deterministic, options.batch_size,
                                    options.seq_len, options.config.heads, options.config.head_dim());
 }
@@ -247,8 +248,21 @@ void GPT2Cuda::upload(const Batch& batch, int64_t first_token) {
   slot.copied.record(cuda_.stream);
 }
 
+// Generated text is one document: separator kNoSeparator.
+void GPT2Cuda::find_documents(int B, int T, int32_t separator) {
+  if (!options_.documents.mask) return;
+  gpt2::find_documents(cuda_, {.begin = b_.document_begin,
+                               .end = b_.document_end,
+                               .positions = b_.positions,
+                               .tokens = b_.inputs,
+                               .B = B,
+                               .T = T,
+                               .separator = separator});
+}
+
 void GPT2Cuda::forward_and_losses(int B, int T, bool backward, Fp8Pass pass, Exchange exchange) {
   const int64_t R = static_cast<int64_t>(B) * T;
+  find_documents(B, T, options_.documents.separator);
   forward(B, T, pass, exchange);
   if (fp8_head())
     head_fp8(R, backward, pass);
@@ -486,6 +500,7 @@ void GPT2Cuda::next_token_logits(std::span<const int32_t> tokens, std::span<floa
   std::copy(tokens.begin(), tokens.end(), inputs.begin());
   upload({.batch_size = 1, .seq_len = T, .inputs = inputs, .targets = targets});
   prepare_inference();
+  find_documents(1, T, kNoSeparator);
   forward(1, T, Fp8Pass::inference, Exchange::none);
   norms_.forward(b_.h_final, final_layernorm_layer(), T); // in BF16: FP8 GEMMs need 16 rows
   const bf16* const last = b_.h_final + (static_cast<int64_t>(tokens.size()) - 1) * C;

@@ -255,6 +255,10 @@ std::vector<OptionField> make_fields() {
          "folder with encoder.json and vocab.bpe, to print samples and read prompts; empty: the folder that make "
          "installs");
   f.number("seed", &O::seed, at_least<uint64_t>(0), "seed of initialization and data order");
+  f.toggle("document_mask", &O::document_mask,
+           "attention stays within a document; a document begins with <|endoftext|>");
+  f.choice("document_positions", &O::document_positions,
+           "with --document_mask, positions counted from the document's start or the sequence's");
 
   f.group("Batch");
   f.number_or_auto(

@@ -42,6 +42,10 @@ constexpr auto names_of(InitProjections) {
   using enum InitProjections;
   return std::to_array<EnumName<InitProjections>>({{normal, "normal"}, {zero, "zero"}});
 }
+constexpr auto names_of(DocumentPositions) {
+  using enum DocumentPositions;
+  return std::to_array<EnumName<DocumentPositions>>({{restart, "restart"}, {absolute, "absolute"}});
+}
 constexpr auto names_of(Fp8Scenario) {
   using enum Fp8Scenario;
   return std::to_array<EnumName<Fp8Scenario>>({{standard, "default"}, {mxfp8, "mxfp8"}});
@@ -71,6 +75,8 @@ struct Options {
   std::string train_data, val_data;       // globs, override `dataset`; both empty: the built-in sample
   std::string tokenizer;                  // folder with encoder.json and vocab.bpe
   uint64_t seed = 1337;
+  bool document_mask = false; // attention within documents
+  DocumentPositions document_positions = DocumentPositions::restart;
 
   // batch
   int batch_size = 0;        // sequences per micro-batch; 0: auto

@@ -12,6 +12,7 @@
 #include "engine/base/divisors.h"
 #include "engine/base/error.h"
 #include "engine/checkpoint/names.h"
+#include "engine/text/tokenizer.h"
 
 namespace gpt2 {
 namespace {
@@ -286,11 +287,16 @@ UpdateSettings update_settings(const Options& o, float lr) {
 RunPlan make_plan(const Options& options, const GPT2Config& config, Precision precision, int64_t train_sequences,
                   Backend& backend, int ranks) {
   if (backend.is_gpu() && precision == Precision::fp8) check_fp8_shape(config.channels, config.seq_len);
+  if (backend.is_gpu() && options.document_mask && options.attention == AttentionKind::cudnn)
+    throw Error(ExitCode::usage, "--attention cudnn has no mask of documents",
+                "use --attention auto, or no --document_mask");
   const ModelDefaults defaults = defaults_for(config);
   RunPlan plan;
   plan.model.config = config;
   plan.model.precision = precision;
   plan.model.fp8 = fp8_options(options, config.layers);
+  plan.model.documents = {
+      .mask = options.document_mask, .positions = options.document_positions, .separator = Tokenizer::kEndOfText};
   plan.model.seq_len = config.seq_len;
   plan.model.seed = options.seed;
   plan.model.optimizer = options.optimizer;

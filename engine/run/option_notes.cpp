@@ -112,6 +112,7 @@ std::vector<std::string> notes_on_options_without_effect(const RunSettings& star
   idle(options.train_data.empty() && options.dataset.empty(), {"data_dir"}, "without --dataset");
   idle(options.init_from.empty(), {"hf_cache"}, "without --init_from");
   idle(!resumes, {"allow_other_data"}, "without --resume");
+  idle(!options.document_mask, {"document_positions"}, "without --document_mask");
 
   if (given.contains("warmup_steps") && plan.schedule.warmup_steps >= plan.max_steps) {
     notes.push_back("--warmup_steps " + std::to_string(plan.schedule.warmup_steps) + " does not end in this run of " +

@@ -1,13 +1,15 @@
 // One table of what the GPU engine reaches: tokens/s, ms per step, share of the roofline, MFU, memory, for the
 // four sizes in BF16 and FP8; then the time of each operation. Usage: bench_gpt2 [--models a,b] [--precisions bf16,fp8]
 // [--batch N] [--operations] [--step_tokens N] [--steps N] [--recompute none|gelu|block] [--attention auto|cudnn|own]
-// [--no_graph] [--no_fuse_gelu] [--bf16_lm_head] [--optimizer adamw|muon] [--plan_cache FILE]; or with --decode what a
-// decoder writes instead. tokens/s is of the fastest step, median of the median step: a GPU that has run for ten
-// seconds is hot and clocks lower, so only the median of many steps compares with a training run.
+// [--no_graph] [--no_fuse_gelu] [--bf16_lm_head] [--optimizer adamw|muon] [--document_mask] [--plan_cache FILE]; or
+// with
+// --decode what a decoder writes instead. tokens/s is of the fastest step, median of the median step: a GPU that has
+// run for ten seconds is hot and clocks lower, so only the median of many steps compares with a training run.
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <sstream>
@@ -37,6 +39,7 @@ struct Settings {
   int steps = 2;
   bool fp8_lm_head = true;
   Optimizer optimizer = Optimizer::adamw;
+  DocumentOptions documents;
   CudaModelOptions cuda;
 };
 
@@ -86,6 +89,8 @@ Settings parse(int argc, char** argv) {
       s.fp8_lm_head = false;
     else if (flag == "--optimizer")
       s.optimizer = word<Optimizer>(flag, value());
+    else if (flag == "--document_mask")
+      s.documents.mask = true;
     else if (flag == "--operations")
       s.operations = true;
     else if (flag == "--decode")
@@ -108,6 +113,17 @@ struct Tokens {
       inputs[i] = static_cast<int32_t>(vocab * u * u * u);
       targets[i] = static_cast<int32_t>(vocab * v * v * v);
     }
+  }
+
+  // Document lengths as in FineWeb-Edu: lognormal, mean 1,030 tokens, sigma 1.1.
+  void plant(int32_t separator) {
+    constexpr double kMean = 1030, kSigma = 1.1;
+    const double mu = std::log(kMean) - kSigma * kSigma / 2;
+    const Rng rng(8);
+    uint64_t document = 0;
+    for (double at = 0; at < static_cast<double>(inputs.size());
+         at += std::max(1.0, std::exp(mu + kSigma * rng.normal(document++))))
+      inputs[static_cast<size_t>(at)] = separator;
   }
 };
 
@@ -188,12 +204,14 @@ void bench(const Settings& settings, const std::string& name, const std::string&
   options.precision = precision == "fp8" ? Precision::fp8 : Precision::bf16;
   options.fp8.lm_head = settings.fp8_lm_head;
   options.optimizer = settings.optimizer;
+  options.documents = settings.documents;
   options.batch_size = settings.batch ? settings.batch : usual_batch(name);
   options.seq_len = 1024;
   const auto begin = std::chrono::steady_clock::now();
   RankGroup alone;
   GPT2Cuda model(options, settings.cuda, alone);
-  const Tokens tokens(static_cast<int64_t>(options.batch_size) * options.seq_len, options.config.vocab);
+  Tokens tokens(static_cast<int64_t>(options.batch_size) * options.seq_len, options.config.vocab);
+  if (options.documents.mask) tokens.plant(options.documents.separator);
   const Batch batch{options.batch_size, options.seq_len, tokens.inputs, tokens.targets};
   run_step(model, batch, 1);
   const double first = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

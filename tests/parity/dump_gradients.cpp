@@ -34,7 +34,7 @@ constexpr int kLogitPositions = 24; // at least so many, where the sequence has 
 struct Settings {
   std::string folder, device = "cpu", precision, model = "small";
   int batch_size = 4, seq_len = 0, micro_steps = 2, warm_up = 8;
-  int muon_steps = 0;
+  int muon_steps = 0, separator = -1;
   bool fp8_lm_head = false, polar_express = false;
 };
 
@@ -94,6 +94,7 @@ ModelOptions model_options(const Settings& settings) {
   options.batch_size = settings.batch_size;
   options.fp8.lm_head = settings.fp8_lm_head;
   if (settings.muon_steps > 0) options.optimizer = Optimizer::muon;
+  options.documents = {.mask = settings.separator >= 0, .separator = settings.separator};
   return options;
 }
 
@@ -275,6 +276,7 @@ bool parse(int argc, char** argv, Settings& settings) {
   app.add_flag("--fp8_lm_head", settings.fp8_lm_head, "quantize the LM head, too");
   app.add_option("--muon_steps", settings.muon_steps, "instead: gradients and weights of so many steps under Muon")
       ->check(CLI::Range(0, 1000));
+  app.add_option("--separator", settings.separator, "attention within documents that begin with this token");
   app.add_flag("--polar_express", settings.polar_express, "Muon's polynomials");
   try {
     app.parse(argc, argv);

@@ -20,7 +20,7 @@ Precision gpu_precision(const BackendOptions& options, const GpuReport& gpu, std
   if (options.precision != PrecisionChoice::fp8) return Precision::bf16;
   if (gpu.compute_capability < kFp8ComputeCapability) {
     notes.push_back(gpu.name + " has compute capability " + std::to_string(gpu.compute_capability / 10) + "." +
-                    std::to_string(gpu.compute_capability % 10) + ", FP8 needs 9.0: training in BF16");
+                    std::to_string(gpu.compute_capability % 10) + ", FP8 needs 8.9: training in BF16");
     return Precision::bf16;
   }
   if (!gpu.fp8_refusal.empty()) {

@@ -60,7 +60,7 @@ struct GpuReport {
 int gpu_count();                                   // visible to this process
 GpuReport find_gpu(const BackendOptions& options); // runs one FP8 GEMM if FP8 is requested
 
-constexpr int kFp8ComputeCapability = 90; // Hopper, the first with E4M3 and E5M2 tensor cores that we use
+constexpr int kFp8ComputeCapability = 89; // Ada, the first with E4M3 and E5M2 tensor cores
 
 struct DeviceChoice {
   bool gpu = false;

@@ -33,10 +33,11 @@ class CudaBackend : public Backend {
   }
   std::optional<double> roofline(const ModelOptions& model) const override { return gpu_roofline(device_, model); }
   std::optional<double> expected_speed(const ModelOptions& model) const override {
+    if (options_.kernels == KernelChoice::general) return std::nullopt; // not measured
     return gpu_expected_speed(device_, model);
   }
   std::vector<MemoryLine> memory(const ModelOptions& model, int ranks) const override {
-    return cuda_model_memory(model, options_, ranks);
+    return cuda_model_memory(model, settled(model, options_, device_.free_bytes), ranks);
   }
 
  private:
@@ -66,6 +67,7 @@ class CudaBackend : public Backend {
 } // namespace
 
 std::unique_ptr<Backend> make_cuda_backend(const CudaModelOptions& options) {
+  limit_cuda_memory(options.memory_limit);
   return std::make_unique<CudaBackend>(options);
 }
 

@@ -331,8 +331,12 @@ std::vector<OptionField> make_fields() {
   f.toggle("deterministic", &O::deterministic,
            "bitwise reproducible runs: no timing of plans, and cuDNN's slower deterministic algorithms");
   f.toggle("cuda_graph", &O::cuda_graph, "capture the micro-step in a CUDA graph");
-  f.choice("recompute", &O::recompute, "activations recomputed in the backward pass to save memory");
+  f.choice("recompute", &O::recompute,
+           "activations recomputed in the backward pass to save memory; auto: block if the model does not fit without");
   f.choice("attention", &O::attention, "auto: our kernel on Hopper, elsewhere cuDNN if it is installed");
+  f.choice("kernels", &O::kernels, "auto: Hopper's own where there is one; general: those that run on every GPU");
+  f.number_or_auto("memory_limit", &O::memory_limit, 0.0, within(0.5, 65536.0),
+                   "GiB of GPU memory that a rank may allocate, besides CUDA's own; auto: all that is free");
   f.text("plan_cache", &O::plan_cache, "FILE", "tuned GEMM plans; empty: none are kept");
   f.text("timeline", &O::timeline, "FILE",
          "Chrome trace (ui.perfetto.dev) of steps 4 and 5 of rank 0, counted from where FP8 begins: blocks and "

@@ -20,6 +20,8 @@ const GpuReport kHopper{true, "", "NVIDIA H200", 90, ""};
 const GpuReport kOldLibrary{true, "", "NVIDIA H200", 90, "cuBLASLt has no algorithm"};
 const GpuReport kBlackwell{true, "", "NVIDIA B200", 100, ""};
 const GpuReport kAmpere{true, "", "NVIDIA A100", 80, ""};
+const GpuReport kAda{true, "", "NVIDIA L40S", 89, ""};
+const GpuReport kUnknown{true, "", "NVIDIA B200", 100, "they differ", "compute capability 10.0, checked"};
 
 Options with(const char* device, const char* precision) {
   Options options;
@@ -93,6 +95,18 @@ TEST_CASE("FP8 on a GPU without it, and BF16 on the CPU, fall back with one line
   const DeviceChoice cpu = choose_device(with("cpu", "bf16"), kNone);
   CHECK(cpu.precision == Precision::fp32);
   CHECK(cpu.notes.size() == 1);
+}
+
+TEST_CASE("FP8 from compute capability 8.9 on; a self-check is one line, and another if only FP8 failed it") {
+  CHECK(choose_device(with("auto", "fp8"), kAda).precision == Precision::fp8);
+  CHECK(choose_device(with("auto", "fp8"), kAda).notes.empty());
+  CHECK(choose_device(with("auto", "fp8"), kBlackwell).precision == Precision::fp8);
+  const DeviceChoice unknown = choose_device(with("auto", "fp8"), kUnknown);
+  CHECK(unknown.precision == Precision::bf16);
+  REQUIRE(unknown.notes.size() == 2);
+  CHECK(unknown.notes[0] == "NVIDIA B200 has compute capability 10.0, checked");
+  CHECK(unknown.notes[1] == "FP8 GEMMs fail on NVIDIA B200 (they differ): training in BF16");
+  CHECK(choose_device(with("cpu", "fp8"), kUnknown).notes.empty());
 }
 
 TEST_CASE("FP8 that the library refuses falls back to BF16 with its reason; nobody else hears of it") {

@@ -47,6 +47,7 @@ struct BackendOptions {
   bool mxfp8 = false; // requested: a note explains that no engine implements it
   int threads = 0;    // CPU engine; 0: all cores
   CudaModelOptions cuda;
+  bool self_check = false; // a GPU that the project never ran on is checked first
 };
 
 // The result of looking for a GPU.
@@ -54,11 +55,14 @@ struct GpuReport {
   bool usable = false;
   std::string why_not = "this build has no CUDA engine";
   std::string name;
-  int compute_capability = 0; // 90 for Hopper
-  std::string fp8_refusal;    // why FP8 GEMMs fail on a GPU that should support them; empty: they work
+  int compute_capability = 0;  // 90 for Hopper
+  std::string fp8_refusal;     // why FP8 GEMMs fail on a GPU that should support them; empty: they work
+  std::string self_check = {}; // a line about the self-check (engine/cuda/self_check.h); empty: none was needed
 };
-int gpu_count();                                   // visible to this process
-GpuReport find_gpu(const BackendOptions& options); // runs one FP8 GEMM if FP8 is requested
+int gpu_count(); // visible to this process
+// Runs one FP8 GEMM if FP8 is requested, and the self-check on a GPU that the project never ran on. Throws
+// Error(device) if the self-check finds a difference outside FP8.
+GpuReport find_gpu(const BackendOptions& options);
 
 constexpr int kFp8ComputeCapability = 89; // Ada, the first with E4M3 and E5M2 tensor cores
 

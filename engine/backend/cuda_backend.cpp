@@ -5,6 +5,7 @@
 #include "engine/backend/backend.h"
 #include "engine/backend/roofline.h"
 #include "engine/base/error.h"
+#include "engine/cuda/self_check.h"
 #include "engine/system/output_file.h"
 
 namespace gpt2 {
@@ -75,8 +76,14 @@ GpuReport find_gpu(const BackendOptions& options) {
   const CudaDeviceInfo found = probe_cuda_device(options.cuda.device);
   const bool try_fp8 =
       found.usable && options.precision == PrecisionChoice::fp8 && found.compute_capability >= kFp8ComputeCapability;
-  return {found.usable, found.why_not, found.name, found.compute_capability,
-          try_fp8 ? fp8_refusal(options.cuda.device) : ""};
+  GpuReport report{found.usable, found.why_not, found.name, found.compute_capability,
+                   try_fp8 ? fp8_refusal(options.cuda.device) : ""};
+  if (found.usable && options.self_check && needs_self_check(found.compute_capability)) {
+    const SelfCheckVerdict verdict = self_check(options.cuda);
+    report.self_check = verdict.note;
+    if (report.fp8_refusal.empty()) report.fp8_refusal = verdict.fp8_refusal;
+  }
+  return report;
 }
 
 int gpu_count() { return cuda_device_count(); }

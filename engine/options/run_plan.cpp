@@ -209,7 +209,8 @@ BackendOptions backend_options(const Options& o) {
                    .plan_cache = in_home ? home + o.plan_cache.substr(1) : o.plan_cache,
                    .sharing = {.shard_optimizer = o.zero == 1, .grad_exchange = o.grad_reduce},
                    .share_device = o.share_gpu,
-                   .timeline = o.timeline}};
+                   .timeline = o.timeline},
+          .self_check = true};
 }
 
 BackendOptions backend_options(const Options& options, const RankGroup& group) {

@@ -124,7 +124,7 @@ TEST_CASE("--fp8_scenario mxfp8 is not built: a note, and the recipe of --fp8_re
   const DeviceChoice hopper = choose_device(options, kHopper);
   CHECK(hopper.precision == Precision::fp8);
   REQUIRE(hopper.notes.size() == 1);
-  CHECK(hopper.notes[0] == "--fp8_scenario mxfp8 is not built: using --fp8_recipe");
+  CHECK(hopper.notes[0] == kMxfp8Sentence);
   CHECK(choose_device(options, kBlackwell).notes == hopper.notes); // one truth on every GPU
   CHECK(choose_device(options, kAmpere).notes.size() == 1);        // BF16 for another reason: no second line
   options.precision = PrecisionChoice::bf16;

@@ -30,9 +30,6 @@ Precision gpu_precision(const BackendOptions& options, const GpuReport& gpu, std
   return Precision::fp8;
 }
 
-// MXFP8: one scale for 32 values, in hardware from Blackwell on. Neither engine implements it.
-constexpr const char* kMxfp8Note = "--fp8_scenario mxfp8 is not built: using --fp8_recipe";
-
 } // namespace
 
 std::unique_ptr<Model> Backend::make_model(const ModelOptions& options) {
@@ -51,7 +48,7 @@ DeviceChoice choose_device(const BackendOptions& options, const GpuReport& gpu) 
   }
   if (choice.gpu && !gpu.self_check.empty()) choice.notes.push_back(gpu.name + " has " + gpu.self_check);
   choice.precision = choice.gpu ? gpu_precision(options, gpu, choice.notes) : cpu_precision(options, choice.notes);
-  if (choice.precision == Precision::fp8 && options.mxfp8) choice.notes.emplace_back(kMxfp8Note);
+  if (choice.precision == Precision::fp8 && options.mxfp8) choice.notes.emplace_back(kMxfp8Sentence);
   return choice;
 }
 

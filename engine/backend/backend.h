@@ -44,7 +44,7 @@ enum class PrecisionChoice { automatic, fp8, bf16, fp32 };
 struct BackendOptions {
   DeviceKind device = DeviceKind::automatic;
   PrecisionChoice precision = PrecisionChoice::automatic;
-  bool mxfp8 = false; // requested: a note explains that no engine implements it
+  bool mxfp8 = false; // requested: kMxfp8Sentence is a note
   int threads = 0;    // CPU engine; 0: all cores
   CudaModelOptions cuda;
   bool self_check = false; // a GPU that the project never ran on is checked first
@@ -65,6 +65,10 @@ int gpu_count(); // visible to this process
 GpuReport find_gpu(const BackendOptions& options);
 
 constexpr int kFp8ComputeCapability = 89; // Ada, the first with E4M3 and E5M2 tensor cores
+
+// MXFP8: one scale for 32 values, in hardware from Blackwell on. Neither engine implements it. One sentence for the
+// note, the help and the documents.
+constexpr const char* kMxfp8Sentence = "--fp8_scenario mxfp8 is not built on any GPU: --fp8_recipe applies";
 
 struct DeviceChoice {
   bool gpu = false;

@@ -320,8 +320,7 @@ std::vector<OptionField> make_fields() {
   f.number_or_auto<int64_t>(
       "fp8_current_steps", &O::fp8_current_steps, -1, at_least<int64_t>(0),
       "first FP8 steps with current scaling, before --fp8_recipe; auto: to the end of the warm-up");
-  f.choice("fp8_scenario", &O::fp8_scenario,
-           "mxfp8 is not built, on any GPU: a note is printed and --fp8_recipe applies");
+  f.choice("fp8_scenario", &O::fp8_scenario, kMxfp8Sentence);
   f.text("fp8_bf16_layers", &O::fp8_bf16_layers, "LIST",
          "blocks that stay in BF16: first, last, numbers from 0 and ranges, as first,last,3-5; empty: none");
   f.toggle("fp8_auto_fallback", &O::fp8_auto_fallback, "a block that saturates repeatedly continues in BF16");

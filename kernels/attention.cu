@@ -322,19 +322,13 @@ dim3 grid_of(int T, int NH, int B) {
   return dim3(static_cast<unsigned>((T + kRows - 1) / kRows), static_cast<unsigned>(NH), static_cast<unsigned>(B));
 }
 
-// Opts in to more than 48 KiB of dynamic shared memory.
-template <class Kernel>
-void allow_shared_memory(Kernel kernel, size_t bytes) {
-  CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
-}
-
 template <int D>
 void launch_forward(CudaStream& cuda, const AttentionForward<bf16>& a) {
   const Requirements require("attention_forward");
   require(a.B <= kMaxBlocks && a.NH <= kMaxBlocks, "B and NH are at most 65535");
   const size_t bytes = (kRows + 4 * kForwardColumns) * kPitch<D> * sizeof(bf16);
   const auto kernel = a.documents ? attention_forward_kernel<D, true> : attention_forward_kernel<D, false>;
-  allow_shared_memory(kernel, bytes);
+  allow_shared_memory(*cuda.device, kernel, bytes);
   kernel<<<grid_of(a.T, a.NH, a.B), kThreads, bytes, cuda.stream>>>(
       a.out, a.stats, a.qkv, a.T, a.NH, a.HS, 1.0f / std::sqrt(static_cast<float>(a.HS)), a.documents);
   CUDA_CHECK_LAUNCH("attention_forward");
@@ -347,7 +341,7 @@ void launch_backward_half(CudaStream& cuda, bf16* dqkv, const BackwardInputs& x,
   constexpr size_t kBytes = kTiles + (kOfKeys ? 4 * kColumns * sizeof(float) : 0);
   const auto kernel =
       x.documents ? attention_backward_kernel<D, kOfKeys, true> : attention_backward_kernel<D, kOfKeys, false>;
-  allow_shared_memory(kernel, kBytes);
+  allow_shared_memory(*cuda.device, kernel, kBytes);
   kernel<<<grid_of(x.T, x.NH, B), kThreads, kBytes, cuda.stream>>>(dqkv, x);
   CUDA_CHECK_LAUNCH(kOfKeys ? "attention_backward_keys" : "attention_backward_queries");
 }

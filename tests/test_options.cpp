@@ -57,7 +57,8 @@ Options everything_changed() {
   o.fp8_recipe = Fp8ScalingRecipe::current, o.fp8_scenario = Fp8Scenario::mxfp8, o.fp8_bf16_layers = "first,last,3-5",
   o.fp8_auto_fallback = false, o.fp8_current_steps = 19, o.fp8_bf16_steps = 23;
   o.deterministic = true, o.cuda_graph = false, o.recompute = Recompute::block,
-  o.attention = AttentionKind::handwritten, o.plan_cache = "", o.timeline = "steps.json";
+  o.attention = AttentionKind::handwritten, o.kernels = KernelChoice::general, o.memory_limit = 7.5, o.plan_cache = "",
+  o.timeline = "steps.json";
   o.eval_freq = 7, o.eval_sequences = 11, o.eval_at_start = true, o.sample_freq = 13;
   o.hellaswag_freq = 17, o.hellaswag_data = "tasks.jsonl", o.hellaswag_tasks = 23;
   o.prompt = "two\nlines\tand 'both' \"quotes\" \x01 \xc3\xa9", o.sample_tokens = 5;

@@ -89,8 +89,7 @@ void LayerNorms::gradient(bf16* dx, const bf16* dout, const LayerNormLayer& norm
 
 bool Attention::uses_sm90_kernels(int B, int T) const {
   const CudaDevice& device = *at_.cuda.device;
-  return sm90::can_implement_attention(device.compute_capability, device.options.attention, B, T,
-                                       at_.config.head_dim());
+  return sm90::can_implement_attention(device.sm90_kernels, device.options.attention, B, T, at_.config.head_dim());
 }
 
 void Attention::forward(const BlockActivations& a, int B, int T) const {

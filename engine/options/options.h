@@ -52,13 +52,17 @@ constexpr auto names_of(Fp8Scenario) {
 }
 constexpr auto names_of(Recompute) {
   using enum Recompute;
-  return std::to_array<EnumName<Recompute>>({{none, "none"}, {gelu, "gelu"}, {block, "block"}});
+  return std::to_array<EnumName<Recompute>>({{automatic, "auto"}, {none, "none"}, {gelu, "gelu"}, {block, "block"}});
 }
 constexpr auto names_of(AttentionKind) {
   using enum AttentionKind;
   return std::to_array<EnumName<AttentionKind>>({{automatic, "auto"}, {cudnn, "cudnn"}, {handwritten, "own"}});
 }
 
+constexpr auto names_of(KernelChoice) {
+  using enum KernelChoice;
+  return std::to_array<EnumName<KernelChoice>>({{automatic, "auto"}, {general, "general"}});
+}
 constexpr auto names_of(GradExchange) {
   using enum GradExchange;
   return std::to_array<EnumName<GradExchange>>({{fp32, "fp32"}, {bf16, "bf16"}});
@@ -120,8 +124,10 @@ struct Options {
   // GPU: no effect on the CPU engine
   bool deterministic = false;
   bool cuda_graph = true;
-  Recompute recompute = Recompute::none;
+  Recompute recompute = Recompute::automatic;
   AttentionKind attention = AttentionKind::automatic;
+  KernelChoice kernels = KernelChoice::automatic;
+  double memory_limit = 0;                                      // GiB; 0: all of the GPU's memory
   std::string plan_cache = "~/.cache/train_gpt2_fp8/plans.txt"; // empty: none
   std::string timeline;                                         // file for a trace of two steps; empty: off
 

@@ -205,10 +205,13 @@ BackendOptions backend_options(const Options& o) {
                    .cuda_graph = o.cuda_graph,
                    .recompute = o.recompute,
                    .attention = o.attention,
+                   .kernels = o.kernels,
+                   .memory_limit = static_cast<int64_t>(o.memory_limit * (int64_t{1} << 30)),
                    .plan_cache = in_home ? home + o.plan_cache.substr(1) : o.plan_cache,
                    .sharing = {.shard_optimizer = o.zero == 1, .grad_exchange = o.grad_reduce},
                    .share_device = o.share_gpu,
-                   .timeline = o.timeline}};
+                   .timeline = o.timeline},
+          .self_check = true};
 }
 
 BackendOptions backend_options(const Options& options, const RankGroup& group) {

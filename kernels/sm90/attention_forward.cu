@@ -184,8 +184,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
 
 } // namespace
 
-bool can_implement_attention(int compute_capability, AttentionKind kind, int B, int T, int HS) {
-  return compute_capability == 90 && kind != AttentionKind::cudnn && HS == kHeadDim && T > 0 && T % kBlockM == 0 &&
+bool can_implement_attention(bool sm90_kernels, AttentionKind kind, int B, int T, int HS) {
+  return sm90_kernels && kind != AttentionKind::cudnn && HS == kHeadDim && T > 0 && T % kBlockM == 0 &&
          int64_t{B} * T <= INT32_MAX; // TMA coordinates are int
 }
 

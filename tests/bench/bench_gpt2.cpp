@@ -1,10 +1,10 @@
 // One table of what the GPU engine reaches: tokens/s, ms per step, share of the roofline, MFU, memory, for the
 // four sizes in BF16 and FP8; then the time of each operation. Usage: bench_gpt2 [--models a,b] [--precisions bf16,fp8]
 // [--batch N] [--operations] [--step_tokens N] [--steps N] [--recompute none|gelu|block] [--attention auto|cudnn|own]
-// [--no_graph] [--no_fuse_gelu] [--bf16_lm_head] [--optimizer adamw|muon] [--document_mask] [--plan_cache FILE]; or
-// with
-// --decode what a decoder writes instead. tokens/s is of the fastest step, median of the median step: a GPU that has
-// run for ten seconds is hot and clocks lower, so only the median of many steps compares with a training run.
+// [--kernels auto|general] [--no_graph] [--no_fuse_gelu] [--bf16_lm_head] [--optimizer adamw|muon] [--document_mask]
+// [--plan_cache FILE]; or with --decode what a decoder writes instead. tokens/s is of the fastest step, median of the
+// median step: a GPU that has run for ten seconds is hot and clocks lower, so only the median of many steps compares
+// with a training run.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -81,6 +81,8 @@ Settings parse(int argc, char** argv) {
       s.cuda.recompute = word<Recompute>(flag, value());
     else if (flag == "--attention")
       s.cuda.attention = word<AttentionKind>(flag, value());
+    else if (flag == "--kernels")
+      s.cuda.kernels = word<KernelChoice>(flag, value());
     else if (flag == "--no_graph")
       s.cuda.cuda_graph = false;
     else if (flag == "--no_fuse_gelu")

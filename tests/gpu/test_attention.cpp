@@ -232,7 +232,7 @@ const Shape kHopperShapes[] = {{1, 64, 1, 64},  {2, 128, 3, 64},  {1, 192, 2, 64
 TEST_CASE("attention for Hopper agrees with the CPU, and repeats bit for bit") {
   TestDevice device;
   const auto can_implement = [&](int B, int T, int HS) {
-    return sm90::can_implement_attention(device.cuda.device->compute_capability, AttentionKind::automatic, B, T, HS);
+    return sm90::can_implement_attention(device.cuda.device->sm90_kernels, AttentionKind::automatic, B, T, HS);
   };
   if (!can_implement(1, 64, 64)) {
     MESSAGE("skipped: not a Hopper");
@@ -240,7 +240,7 @@ TEST_CASE("attention for Hopper agrees with the CPU, and repeats bit for bit") {
   }
   CHECK_FALSE(can_implement(1, 100, 64));
   CHECK_FALSE(can_implement(1, 128, 32));
-  CHECK_FALSE(sm90::can_implement_attention(90, AttentionKind::cudnn, 1, 64, 64));
+  CHECK_FALSE(sm90::can_implement_attention(true, AttentionKind::cudnn, 1, 64, 64));
   for (const Shape& shape : tested(kHopperShapes)) {
     CAPTURE(name_of(shape));
     const Problem problem(shape);
@@ -271,7 +271,7 @@ TEST_CASE("attention for Hopper takes the bias gradient along where the sums of 
   TestDevice enough(just), short_of_it(less);
   CHECK_FALSE(sm90::can_fuse_bias_gradient(short_of_it.cuda, args));
   REQUIRE(sm90::can_fuse_bias_gradient(enough.cuda, args));
-  if (enough.cuda.device->compute_capability != 90) return;
+  if (!enough.cuda.device->sm90_kernels) return;
   check_sums(Problem(shape).run(enough.cuda, sm90::attention_forward, sm90::attention_backward), shape);
 }
 

@@ -112,7 +112,7 @@ std::unique_ptr<Model> make_model(const Settings& settings) {
 #ifdef GPT2_WITH_CUDA
   const CudaDeviceInfo device = probe_cuda_device(0);
   if (!device.usable) throw Skipped{device.why_not};
-  if (fp8 && device.compute_capability < 90) throw Skipped{"FP8 needs compute capability 9.0"};
+  if (fp8 && device.compute_capability < 89) throw Skipped{"FP8 needs compute capability 8.9"};
   options.precision = fp8 ? Precision::fp8 : Precision::bf16;
   return make_cuda_model(options, {});
 #else

@@ -49,7 +49,7 @@ Options everything_changed() {
   o.max_lr = 0.1234567f, o.min_lr_ratio = 1.0f / 3, o.warmup_steps = 0, o.lr_schedule = Decay::wsd;
   o.wsd_decay_ratio = 0.3f, o.weight_decay = 0.05f, o.beta1 = 0.8f, o.beta2 = 0.999f, o.adam_eps = 1e-6f;
   o.grad_clip = 0, o.optimizer = Optimizer::muon, o.adamw_lr = 0.0123f, o.muon_momentum = 0.9f;
-  o.muon_momentum_warmup = 300, o.muon_iteration = MuonIteration::polar_express, o.muon_cautious_decay = true;
+  o.muon_momentum_warmup = 300, o.muon_cautious_decay = true;
   o.init_projections = InitProjections::zero;
   o.device = DeviceKind::cpu, o.precision = PrecisionChoice::fp8, o.use_fp8 = true,
   o.fp8_format = Fp8FormatChoice::e5m2;

@@ -295,7 +295,6 @@ std::vector<OptionField> make_fields() {
   f.number("muon_momentum", &O::muon_momentum, below_one(), "Muon's momentum");
   f.number("muon_momentum_warmup", &O::muon_momentum_warmup, at_least<int64_t>(0),
            "applied steps in which Muon's momentum grows from 0.85; 0: constant");
-  f.choice("muon_iteration", &O::muon_iteration, "the polynomials that orthogonalize Muon's updates");
   f.toggle("muon_cautious_decay", &O::muon_cautious_decay,
            "Muon decays a weight only where its update has the same sign");
   f.choice("init_projections", &O::init_projections,

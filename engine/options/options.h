@@ -34,10 +34,6 @@ constexpr auto names_of(Optimizer) {
   using enum Optimizer;
   return std::to_array<EnumName<Optimizer>>({{adamw, "adamw"}, {muon, "muon"}});
 }
-constexpr auto names_of(MuonIteration) {
-  using enum MuonIteration;
-  return std::to_array<EnumName<MuonIteration>>({{newton_schulz, "newton_schulz"}, {polar_express, "polar_express"}});
-}
 constexpr auto names_of(InitProjections) {
   using enum InitProjections;
   return std::to_array<EnumName<InitProjections>>({{normal, "normal"}, {zero, "zero"}});
@@ -102,7 +98,6 @@ struct Options {
   float weight_decay = 0.1f, beta1 = 0.9f, beta2 = 0.95f, adam_eps = 1e-8f, grad_clip = 1.0f;
   float muon_momentum = 0.95f;
   int64_t muon_momentum_warmup = 0; // applied steps; 0: off
-  MuonIteration muon_iteration = MuonIteration::newton_schulz;
   bool muon_cautious_decay = false;
   InitProjections init_projections = InitProjections::normal;
 

@@ -281,7 +281,6 @@ UpdateSettings update_settings(const Options& o, float lr) {
                    .momentum = o.muon_momentum,
                    .weight_decay = o.weight_decay,
                    .momentum_warmup = o.muon_momentum_warmup,
-                   .iteration = o.muon_iteration,
                    .cautious_decay = o.muon_cautious_decay},
           .grad_clip = o.grad_clip,
           .limits = {.loss_z = o.skip_loss_z, .norm_z = o.skip_grad_z}};

@@ -119,8 +119,7 @@ std::vector<std::string> notes_on_options_without_effect(const RunSettings& star
                     counted(plan.max_steps, "step") + ": the learning rate only rises, and never decays");
   }
   idle(options.optimizer != Optimizer::muon,
-       {"adamw_lr", "muon_momentum", "muon_momentum_warmup", "muon_iteration", "muon_cautious_decay"},
-       "without --optimizer muon");
+       {"adamw_lr", "muon_momentum", "muon_momentum_warmup", "muon_cautious_decay"}, "without --optimizer muon");
   idle(resumes || !options.init_from.empty(), {"init_projections"}, "on weights that are loaded");
   idle(options.lr_schedule != Decay::wsd, {"wsd_decay_ratio"}, "without --lr_schedule wsd");
   idle(options.lr_schedule == Decay::constant, {"min_lr_ratio"}, "with --lr_schedule constant");

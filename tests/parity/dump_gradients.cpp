@@ -35,7 +35,7 @@ struct Settings {
   std::string folder, device = "cpu", precision, model = "small";
   int batch_size = 4, seq_len = 0, micro_steps = 2, warm_up = 8;
   int muon_steps = 0, separator = -1;
-  bool fp8_lm_head = false, polar_express = false;
+  bool fp8_lm_head = false;
 };
 
 struct Skipped {
@@ -224,7 +224,6 @@ void dump_muon(const Settings& settings) {
   const int B = settings.batch_size, T = model_options(settings).seq_len, count = settings.micro_steps;
   UpdateSettings update;
   update.muon.lr = 2e-2f, update.muon.momentum_warmup = 5; // over in the middle of ten steps
-  if (settings.polar_express) update.muon.iteration = MuonIteration::polar_express;
   update.adamw.lr = 1e-2f;
   update.grad_clip = 0.5f;
   Dump out(settings.folder);
@@ -277,7 +276,6 @@ bool parse(int argc, char** argv, Settings& settings) {
   app.add_option("--muon_steps", settings.muon_steps, "instead: gradients and weights of so many steps under Muon")
       ->check(CLI::Range(0, 1000));
   app.add_option("--separator", settings.separator, "attention within documents that begin with this token");
-  app.add_flag("--polar_express", settings.polar_express, "Muon's polynomials");
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {

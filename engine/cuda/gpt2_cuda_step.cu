@@ -360,22 +360,7 @@ void GPT2Cuda::update(const UpdateSettings& settings) {
 }
 
 void GPT2Cuda::adamw_everything(const AdamWSettings& a) {
-  for (const auto [offset, count, at] : updated_) {
-    adamw(cuda_, {.master = b_.master + at,
-                  .weights = b_.weights + offset,
-                  .m = b_.adam_m + at,
-                  .v = b_.adam_v + at,
-                  .grad = b_.grad + offset,
-                  .decay_mask = b_.decay_mask + offset / kDecayGranule,
-                  .scalars = b_.step,
-                  .guard = b_.guard,
-                  .count = count,
-                  .lr = a.lr,
-                  .beta1 = a.beta1,
-                  .beta2 = a.beta2,
-                  .eps = a.eps,
-                  .weight_decay = a.weight_decay});
-  }
+  for (const auto [offset, count, at] : updated_) adamw_segment(cuda_, b_, {offset, at, at, count}, a);
 }
 
 StepResult GPT2Cuda::step_result() {

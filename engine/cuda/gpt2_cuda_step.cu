@@ -283,9 +283,10 @@ void GPT2Cuda::begin_step(int B, int T) {
     calibrate(B, T);
     zero();
   }
-  if (ranks_ && fp8_->weights_stale) ranks_->await_all();
-  if (fp8_->weights_stale) quantize_weights(Fp8Pass::training);
-  fp8_->weights_stale = false;
+  if (fp8_->weights != Fp8::Weights::stale) return;
+  if (ranks_) ranks_->await_all();
+  quantize_weights(Fp8Pass::training);
+  fp8_->weights = Fp8::Weights::whole;
 }
 
 // The first micro-step of a shape runs eagerly, to make GEMM plans; the second is captured and replayed.
@@ -338,8 +339,8 @@ void GPT2Cuda::update(const UpdateSettings& settings) {
   judge(cuda_, {.scalars = b_.step, .guard = b_.guard, .limits = settings.limits, .grad_clip = settings.grad_clip});
   if (fp8_) {
     fp8_->scaler.end_step(b_.step);
-    fp8_->stats_weights_sharded = fp8_->weights_sharded;
-    fp8_->weights_stale = true;
+    fp8_->stats_weights_sharded = fp8_->weights == Fp8::Weights::sharded;
+    fp8_->weights = Fp8::Weights::stale;
   }
   if (copier_) copier_->hold(cuda_.stream);
   if (muon_) {
@@ -434,9 +435,7 @@ void GPT2Cuda::gather_update() {
     }
     ranks_->record_arrival(index);
   }
-  if (!in_fp8) return;
-  fp8_->weights_stale = false;
-  fp8_->weights_sharded = true;
+  if (in_fp8) fp8_->weights = Fp8::Weights::sharded;
 }
 
 // ---- forward only ----
@@ -445,10 +444,10 @@ void GPT2Cuda::gather_update() {
 // quantized with current scales (calibration due, or current scaling) serve inference alone.
 void GPT2Cuda::prepare_inference() {
   if (ranks_) ranks_->await_all();
-  if (!fp8_ || !fp8_->weights_stale) return;
+  if (!fp8_ || fp8_->weights != Fp8::Weights::stale) return;
   const bool measures = fp8_->scaler.recipe().measures(Fp8Pass::inference, Fp8Role::weight);
   quantize_weights(measures ? Fp8Pass::inference : Fp8Pass::training);
-  fp8_->weights_stale = measures;
+  fp8_->weights = measures ? Fp8::Weights::stale : Fp8::Weights::whole;
 }
 
 void GPT2Cuda::evaluate(const Batch& batch, std::span<LossSum> rows) {

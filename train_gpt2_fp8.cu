@@ -5,6 +5,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/backend/backend.h"       // defines: open_backend, cuda_version
 #include "engine/logging/terminal.h"      // defines: is_terminal, wants_colour
@@ -14,7 +15,7 @@
 #include "engine/ranks/spawn.h"           // defines: run_ranks (--gpus)
 #include "engine/run/evaluation.h"        // defines: evaluate_only
 #include "engine/run/rank_start.h"        // defines: join_ranks, run_as_rank
-#include "engine/run/resume_point.h"      // defines: find_resume_point (--resume), describe_checkpoints
+#include "engine/run/resume_point.h"      // defines: find_resume_point (--resume)
 #include "engine/run/run_settings.h"      // defines: resolve_settings
 #include "engine/run/session.h"           // defines: Session
 #include "engine/run/trainer.h"           // defines: Trainer
@@ -54,11 +55,19 @@ ExitCode train_or_evaluate(const CommandLine& command_line, RankGroup& group, Co
                      [&] { return Trainer(session).run(); }); // announces a failure before the model is destroyed
 }
 
-// --plan. bin/plan takes the same arguments.
-[[noreturn]] void become_plan(char** argv) {
-  const std::string program = find_in_tree("bin/plan");
+// bin/plan and bin/manual take the trainer's own arguments.
+[[noreturn]] void become(const std::string& tool, char* const* argv) {
+  const std::string program = find_in_tree(tool);
   if (!program.empty()) ::execv(program.c_str(), argv);
-  throw Error(ExitCode::usage, "cannot start bin/plan, which prints the plan", "build it with make");
+  throw Error(ExitCode::usage, "cannot start " + tool, "build it with make");
+}
+
+[[noreturn]] void list_checkpoints(std::vector<std::string> folders) {
+  std::string program = "ckpt", command = "runs";
+  std::vector<char*> words{program.data(), command.data()};
+  for (std::string& folder : folders) words.push_back(folder.data());
+  words.push_back(nullptr);
+  become("bin/ckpt", words.data());
 }
 
 ExitCode run(int argc, char** argv, const StopSignal& stop) {
@@ -66,8 +75,9 @@ ExitCode run(int argc, char** argv, const StopSignal& stop) {
   if (!command_line) return ExitCode::done;
   const Options& options = command_line->options;
   if (options.print_config) return print(to_explained_toml(options));
-  if (options.list_checkpoints) return print(describe_checkpoints(checkpoint_dirs(options)));
-  if (options.plan) become_plan(argv);
+  if (options.list_checkpoints) list_checkpoints(checkpoint_dirs(options));
+  if (!command_line->manual.empty()) become("bin/manual", argv);
+  if (options.plan) become("bin/plan", argv);
   if (const int children = ranks_to_start(options, process_environment()))
     return static_cast<ExitCode>(run_ranks(children, argv)); // the worst exit code of the ranks
 

@@ -50,9 +50,9 @@ class Ckpt(unittest.TestCase):
             file.write(bytes([byte[0] ^ 1]))
 
     def test_help(self):
-        for action in ([], ["list"], ["show"], ["verify"], ["diff"], ["prune"]):
+        for action in ([], ["list"], ["runs"], ["show"], ["verify"], ["diff"], ["prune"]):
             self.assertIn("--help", self.ckpt(*action, "--help"))
-        self.fail_with(2, says=["missing command: list, show, verify, diff or prune", "see --help"])
+        self.fail_with(2, says=["missing command: list, runs, show, verify, diff or prune", "see --help"])
         self.fail_with(2, "lsit", "one", says=["unexpected argument 'lsit'", "did you mean list?"])
         self.fail_with(2, "remove", says=["unexpected argument 'remove'", "see --help"])
         self.fail_with(2, "prune", "one", "--keeep=2", says=["unknown flag --keeep", "did you mean --keep?"])
@@ -66,6 +66,8 @@ class Ckpt(unittest.TestCase):
         self.assertRegex(table, r"(?m)^ +4 +\d+\.\d{4}  20\d\d-\d\d-\d\dT\d\d:\d\d +[\d.]+ .B fp32 +1  valid, latest, best$")
         self.assertLessEqual(max(map(len, table.splitlines())), 80)
         self.assertNotIn(" valid", self.ckpt("list", "--quick"))
+        self.assertRegex(self.ckpt("runs"), r"(?m)^run one \| 1x8\nstep        1 \| .* \| checkpoints_fp8/one/step_00000001")
+        self.assertEqual(self.ckpt("runs", "nowhere"), "no checkpoints in nowhere\n")
         self.damage("checkpoints_fp8/two/step_00000003")
         table = self.ckpt("list")
         self.assertEqual(table.count(" valid"), 7)

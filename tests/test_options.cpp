@@ -18,6 +18,7 @@
 #include "engine/options/run_plan.h"
 #include "tests/expect_error.h"
 #include "tests/parse_words.h"
+#include "tools/manual/manual.h"
 
 using namespace gpt2;
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "tools/common/schedule_phases.h"
+
 using namespace gpt2;
 
 namespace {

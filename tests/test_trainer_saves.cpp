@@ -8,6 +8,7 @@
 #include "tests/checkpoint_testing.h"
 #include "tests/expect_error.h"
 #include "tests/trainer_testing.h"
+#include "tools/ckpt/checkpoint_list.h"
 
 using namespace gpt2;
 using namespace gpt2::testing;

@@ -1,4 +1,4 @@
-// Inspects and prunes checkpoints: ckpt list|show|verify|diff|prune (docs/checkpoints.md).
+// Inspects and prunes checkpoints: ckpt list|runs|show|verify|diff|prune (docs/checkpoints.md).
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -13,6 +13,7 @@
 #include "engine/system/folder_lock.h"
 #include "engine/system/program.h"
 #include "tools/ckpt/checkpoint_diff.h"
+#include "tools/ckpt/checkpoint_list.h"
 #include "tools/common/tool_arguments.h"
 
 namespace {
@@ -108,6 +109,13 @@ ExitCode list(const Command& command) {
         info.latest ? ", latest" : "", info.best ? ", best" : "");
   }
   if (all.empty()) log_info("no checkpoints");
+  return ExitCode::done;
+}
+
+// ---- runs ----
+
+ExitCode runs(const Command& command) {
+  std::cout << describe_checkpoints(command.folders.empty() ? default_checkpoint_dirs() : command.folders);
   return ExitCode::done;
 }
 
@@ -213,6 +221,8 @@ std::vector<Action> add_actions(CLI::App& app, Command& c) {
   CLI::App* const list_app = app.add_subcommand("list", "a table of all checkpoints and their validity");
   list_app->add_option("folders", c.folders, "where to look; default: checkpoints_fp8 and checkpoints_bf16");
   list_app->add_flag("--quick", c.quick, "skip the comparison of hashes");
+  CLI::App* const runs_app = app.add_subcommand("runs", "the paths of all checkpoints, by run, as --list_checkpoints");
+  runs_app->add_option("folders", c.folders, "where to look; default: as for list");
   CLI::App* const show_app = app.add_subcommand("show", "everything in one checkpoint, with statistics of each tensor");
   show_app->add_option("checkpoint", c.a, one)->required();
   CLI::App* const verify_app = app.add_subcommand("verify", "compare every byte with its hash; exit 4 on a mismatch");
@@ -227,7 +237,8 @@ std::vector<Action> add_actions(CLI::App& app, Command& c) {
       ->check(CLI::PositiveNumber);
   prune_app->add_option("--keep_every", c.keep.every, "multiples of this step stay")->check(CLI::NonNegativeNumber);
   prune_app->add_flag("--dry-run,--dry_run", c.dry_run, "only print what would be removed");
-  return {{list_app, list}, {show_app, show}, {verify_app, verify}, {diff_app, diff}, {prune_app, prune_run}};
+  return {{list_app, list},     {runs_app, runs}, {show_app, show},
+          {verify_app, verify}, {diff_app, diff}, {prune_app, prune_run}};
 }
 
 } // namespace

@@ -1,11 +1,11 @@
 // Compares option sets over seeds with a verdict. Trains them, or reads finished runs (docs/tools.md).
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <iostream>
 #include <set>
 
 #include "engine/base/log.h"
+#include "engine/base/parse_number.h"
 #include "engine/base/split.h"
 #include "engine/system/files.h"
 #include "engine/system/output_file.h"
@@ -68,9 +68,8 @@ std::vector<std::string> between_commas(const std::string& text) {
 std::vector<int64_t> seeds_of(const std::string& text) {
   std::vector<int64_t> seeds;
   for (const std::string& word : between_commas(text)) {
-    int64_t seed = 0;
-    const auto [end, status] = std::from_chars(word.data(), word.data() + word.size(), seed);
-    if (status != std::errc() || end != word.data() + word.size() || seed < 0)
+    const int64_t seed = parse_number<int64_t>(word).value_or(-1);
+    if (seed < 0)
       throw Error(ExitCode::usage, "--seeds " + text + ": '" + word + "' is not a seed",
                   "give a number of seeds, or 1,5,9");
     seeds.push_back(seed);

@@ -13,6 +13,7 @@
 #include "engine/system/files.h"
 #include "engine/system/output_file.h"
 #include "engine/system/program.h"
+#include "tools/common/schedule_phases.h"
 #include "tools/report/curve_svg.h"
 #include "tools/report/terminal_curve.h"
 

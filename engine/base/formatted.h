@@ -1,9 +1,12 @@
 // Short texts.
 #pragma once
 
+#include <algorithm>
+#include <cctype>
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace gpt2 {
@@ -15,15 +18,28 @@ std::string formatted(const char* format, Values... values) {
   return text;
 }
 
+// ASCII only.
+inline std::string lower_case(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
 // "1 step", "2 steps"
 inline std::string counted(int64_t number, const std::string& thing) {
   return std::to_string(number) + " " + thing + (number == 1 ? "" : "s");
 }
 
 // "a, b, c"
-inline std::string listed(const std::vector<std::string>& words) {
+template <class Value>
+std::string listed(const std::vector<Value>& values, const std::string& separator = ", ") {
   std::string out;
-  for (const std::string& word : words) out += (out.empty() ? "" : ", ") + word;
+  for (const Value& value : values) {
+    if (&value != &values.front()) out += separator;
+    if constexpr (std::is_arithmetic_v<Value>)
+      out += std::to_string(value);
+    else
+      out += value;
+  }
   return out;
 }
 

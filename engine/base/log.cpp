@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "engine/base/formatted.h"
+
 namespace gpt2 {
 
 namespace {
@@ -14,20 +16,13 @@ void write_line(std::FILE* stream, std::string line) {
   std::fflush(stream);
 }
 
-template <class... Args>
-std::string print(const char* format, Args... args) {
-  char text[64];
-  std::snprintf(text, sizeof text, format, args...);
-  return text;
-}
-
 // One decimal of the largest unit with a value of at least 1; thresholds avoid "1000.0" after rounding.
 std::string with_unit(double value, const char* const (&units)[5]) {
-  if (std::fabs(value) < 999.5) return print("%.0f%s", value, units[0]);
+  if (std::fabs(value) < 999.5) return formatted("%.0f%s", value, units[0]);
   int unit = 0;
   do value /= 1000.0, ++unit;
   while (unit < 4 && std::fabs(value) >= 999.95);
-  return print("%.1f%s", value, units[unit]);
+  return formatted("%.1f%s", value, units[unit]);
 }
 
 } // namespace
@@ -40,12 +35,12 @@ std::string format_bytes(double bytes) { return with_unit(bytes, {" B", " KB", "
 
 std::string format_duration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return "?";
-  if (seconds < 0.9995) return print("%.0fms", seconds * 1e3);
-  if (seconds < 59.95) return print("%.1fs", seconds);
+  if (seconds < 0.9995) return formatted("%.0fms", seconds * 1e3);
+  if (seconds < 59.95) return formatted("%.1fs", seconds);
   const auto whole = static_cast<long long>(std::llround(seconds));
-  if (whole < 3600) return print("%lldm %02llds", whole / 60, whole % 60);
-  if (whole < 86400) return print("%lldh %02lldm", whole / 3600, whole / 60 % 60);
-  return print("%lldd %02lldh", whole / 86400, whole / 3600 % 24);
+  if (whole < 3600) return formatted("%lldm %02llds", whole / 60, whole % 60);
+  if (whole < 86400) return formatted("%lldh %02lldm", whole / 3600, whole / 60 % 60);
+  return formatted("%lldd %02lldh", whole / 86400, whole / 3600 % 24);
 }
 
 } // namespace gpt2

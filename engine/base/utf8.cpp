@@ -43,22 +43,6 @@ size_t valid_utf8_prefix(std::string_view bytes) {
   return at;
 }
 
-// Completes the sequence with valid continuation bytes and validates it: 0x80, or as second byte 0xA0 after 0xE0 and
-// 0x90 after 0xF0.
-size_t unfinished_utf8_suffix(std::string_view bytes) {
-  for (size_t length = 1; length <= 3 && length <= bytes.size(); ++length) {
-    std::string sequence(bytes.substr(bytes.size() - length));
-    const auto lead = static_cast<uint8_t>(sequence[0]);
-    if ((lead & 0xC0) == 0x80) continue; // a continuation byte
-    const size_t whole = lead < 0xC0 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-    if (whole <= length) return 0;
-    if (length == 1) sequence += lead == 0xE0 ? '\xA0' : lead == 0xF0 ? '\x90' : '\x80';
-    sequence.resize(whole, '\x80');
-    return sequence_length(sequence, 0) == whole ? length : 0;
-  }
-  return 0;
-}
-
 std::string to_valid_utf8(std::string_view bytes) {
   std::string valid;
   valid.reserve(bytes.size());

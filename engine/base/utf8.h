@@ -11,9 +11,6 @@ namespace gpt2 {
 // Length of the longest prefix of `bytes` that is valid UTF-8.
 size_t valid_utf8_prefix(std::string_view bytes);
 
-// Bytes of an incomplete well-formed sequence at the end: 0 to 3.
-size_t unfinished_utf8_suffix(std::string_view bytes);
-
 // Replaces each byte that is not part of a well-formed sequence by U+FFFD.
 std::string to_valid_utf8(std::string_view bytes);
 

@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <utility>
 #include <vector>
 
+#include "engine/base/parse_number.h"
 #include "engine/checkpoint/names.h"
 #include "engine/system/files.h"
 #include "engine/system/folder_lock.h"
@@ -60,10 +60,8 @@ Leftover parse_leftover(const std::string& name, const std::string& marker) {
   if (at == std::string::npos) return {};
   const std::string base = name.substr(0, at);
   if (step_of(base) < 0 && base != kLatest && base != kBest) return {};
-  pid_t writer = 0;
-  const auto [end, error] = std::from_chars(name.data() + at + marker.size(), name.data() + name.size(), writer);
-  const bool good = error == std::errc() && end == name.data() + name.size() && writer > 0;
-  return good ? Leftover{base, writer} : Leftover{};
+  const pid_t writer = parse_number<pid_t>(name.substr(at + marker.size())).value_or(0);
+  return writer > 0 ? Leftover{base, writer} : Leftover{};
 }
 
 std::vector<fs::path> entries_of(const std::string& folder) {

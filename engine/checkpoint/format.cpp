@@ -36,29 +36,20 @@ std::string utc_now() {
 
 // ---- the parts of a file ----
 
+constexpr std::pair<const char*, int GPT2Config::*> kExtents[] = {
+    {"layers", &GPT2Config::layers},   {"heads", &GPT2Config::heads}, {"channels", &GPT2Config::channels},
+    {"seq_len", &GPT2Config::seq_len}, {"vocab", &GPT2Config::vocab}, {"padded_vocab", &GPT2Config::padded_vocab}};
+
 void write_config(Hdf5StateWriter writer, const GPT2Config& config) {
   writer.write_text("name", config.name);
-  writer.write_int("layers", config.layers);
-  writer.write_int("heads", config.heads);
-  writer.write_int("channels", config.channels);
-  writer.write_int("seq_len", config.seq_len);
-  writer.write_int("vocab", config.vocab);
-  writer.write_int("padded_vocab", config.padded_vocab);
-}
-
-int read_extent(Hdf5StateReader& reader, const std::string& name) {
-  return static_cast<int>(read_count(reader, name, std::numeric_limits<int>::max()));
+  for (const auto& [name, extent] : kExtents) writer.write_int(name, config.*extent);
 }
 
 GPT2Config read_config(Hdf5StateReader reader) {
   GPT2Config config;
   config.name = reader.read_text("name");
-  config.layers = read_extent(reader, "layers");
-  config.heads = read_extent(reader, "heads");
-  config.channels = read_extent(reader, "channels");
-  config.seq_len = read_extent(reader, "seq_len");
-  config.vocab = read_extent(reader, "vocab");
-  config.padded_vocab = read_extent(reader, "padded_vocab");
+  for (const auto& [name, extent] : kExtents)
+    config.*extent = static_cast<int>(read_count(reader, name, std::numeric_limits<int>::max()));
   return config;
 }
 

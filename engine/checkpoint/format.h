@@ -50,10 +50,11 @@ struct TrainState {
 // Shown by a list of checkpoints.
 struct StateHeader {
   int64_t step = 0;
-  double val_loss = 0;
-  int64_t val_step = -1;
-  int ranks = 1; // that wrote it
-  std::string model, precision, written;
+  double val_loss = 0;   // kNoLoss: not evaluated
+  int64_t val_step = -1; // at which it was measured, at most `step`; -1: never
+  int ranks = 1;         // that wrote it
+  std::string model, precision;
+  std::string written; // ISO time
 };
 
 // Writes and syncs one rank's file. Throws Error(disk).

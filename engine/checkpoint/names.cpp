@@ -1,10 +1,10 @@
 #include "engine/checkpoint/names.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cstdio>
 #include <filesystem>
 
+#include "engine/base/formatted.h"
+#include "engine/base/parse_number.h"
 #include "engine/checkpoint/format.h"
 #include "engine/hdf5/manifest.h"
 #include "engine/system/files.h"
@@ -30,17 +30,10 @@ bool is_complete(const std::string& checkpoint) {
 
 int64_t step_of(const std::string& checkpoint) {
   const std::string name = fs::path(checkpoint).filename().string(), prefix = "step_";
-  if (!name.starts_with(prefix)) return -1;
-  int64_t step = -1;
-  const auto [end, error] = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), step);
-  return error == std::errc() && end == name.data() + name.size() ? step : -1;
+  return name.starts_with(prefix) ? parse_number<int64_t>(name.substr(prefix.size())).value_or(-1) : -1;
 }
 
-std::string step_folder_name(int64_t step) {
-  char name[32];
-  std::snprintf(name, sizeof name, "step_%08lld", static_cast<long long>(step));
-  return name;
-}
+std::string step_folder_name(int64_t step) { return formatted("step_%08lld", static_cast<long long>(step)); }
 
 std::string without_slashes(std::string path) {
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();

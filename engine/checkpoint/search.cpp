@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "engine/base/error.h"
+#include "engine/base/formatted.h"
 #include "engine/checkpoint/atomic_folder.h"
 #include "engine/checkpoint/names.h"
 #include "engine/checkpoint/verify.h"
@@ -19,20 +20,14 @@ namespace fs = std::filesystem;
 
 CheckpointInfo describe(const std::string& path) {
   CheckpointInfo info;
-  info.path = path;
-  info.step = step_of(path);
   try {
-    const StateHeader header = read_summary(path);
-    info.val_loss = header.val_loss;
-    info.val_step = header.val_step;
-    info.ranks = header.ranks;
-    info.written = header.written;
-    info.precision = header.precision;
-    info.model = header.model;
+    info = {read_summary(path)};
   } catch (const Error&) { // listed as damaged, not left out
     info.val_loss = kNoLoss;
     info.precision = "damaged";
   }
+  info.path = path;
+  info.step = step_of(path);
   return info;
 }
 
@@ -113,12 +108,6 @@ std::string newest_of(const std::vector<std::string>& checkpoints) { // of diffe
 // ---- what --resume names ----
 
 using Folders = std::vector<std::string>;
-
-std::string joined(const Folders& names, const std::string& between) {
-  std::string out;
-  for (const std::string& name : names) out += (out.empty() ? "" : between) + name;
-  return out;
-}
 
 [[noreturn]] void throw_not_there(const std::string& what, const Folders& folders, const std::string& if_none) {
   std::vector<CheckpointInfo> checkpoints = list_checkpoints(folders);
@@ -217,11 +206,11 @@ std::string find_step(const Folders& roots, const std::string& run, const std::s
   }
   const bool any_run = run.empty() && newest.empty();
   if (any_run && candidates.size() == 1) return candidates.front();
-  const std::string missing = "there is no checkpoint of step " + step + " in " + joined(meant, " or ");
+  const std::string missing = "there is no checkpoint of step " + step + " in " + listed(meant, " or ");
   if (candidates.empty()) throw_not_there(missing, meant, if_none);
   throw Error(ExitCode::checkpoint,
-              any_run ? "several runs in " + joined(roots, " and ") + " have a checkpoint of step " + step : missing,
-              "name one by its path: " + joined(candidates, ", "));
+              any_run ? "several runs in " + listed(roots, " and ") + " have a checkpoint of step " + step : missing,
+              "name one by its path: " + listed(candidates));
 }
 
 // Normalized, so that "step_00000010/." and "." inside that folder name the checkpoint.
@@ -331,7 +320,7 @@ std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, con
   if (is_number(name)) return find_step(roots, run, name, if_none);
   if (name == kLatest || name == kBest) {
     if (const std::string found = find_marked(meant, name); !found.empty()) return found;
-    const std::string where = " in " + joined(meant, " or ");
+    const std::string where = " in " + listed(meant, " or ");
     throw_not_there(name == kBest ? "no checkpoint" + where + " is marked as best" : "there is no checkpoint" + where,
                     meant, if_none);
   }

@@ -9,16 +9,10 @@
 
 namespace gpt2 {
 
-struct CheckpointInfo {
-  std::string path;
-  std::string run; // its folder below --checkpoint_dir; "": directly in --checkpoint_dir
-  int64_t step = 0;
-  double val_loss = 0;   // kNoLoss: not evaluated
-  int64_t val_step = -1; // at which it was measured, at most `step`; -1: never
-  int ranks = 1;         // that wrote it
-  int64_t bytes = 0;     // of all files
-  std::string written;   // ISO time; "": damaged
-  std::string precision, model;
+struct CheckpointInfo : StateHeader {
+  std::string path = {};
+  std::string run = {};              // its folder below --checkpoint_dir; "": directly in --checkpoint_dir
+  int64_t bytes = 0;                 // of all files
   bool latest = false, best = false; // of its run
   bool is_damaged() const { return written.empty(); }
 };

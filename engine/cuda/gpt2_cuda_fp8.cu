@@ -94,7 +94,6 @@ void GPT2Cuda::quantize_dx_for_block_below(int layer, int64_t R, Fp8Pass pass) {
 // ---- weights and calibration ----
 
 void GPT2Cuda::quantize_weights(Fp8Pass pass) {
-  fp8_->weights_sharded = false;
   const LinearsFp8& linears = fp8_->layers.linears;
   for (int layer = 0; layer < config_.layers; ++layer) {
     if (!fp8_block(layer)) continue;
@@ -158,7 +157,7 @@ void GPT2Cuda::calibrate(int B, int T) {
   quantize_weights(Fp8Pass::calibrating);
   forward_backward(B, T, Fp8Pass::calibrating, Exchange::none);
   fp8_->scaler.end_calibration();
-  fp8_->weights_stale = true; // quantize again, so that their amax counts in the step that begins now
+  fp8_->weights = Fp8::Weights::stale; // quantize again, so that their amax counts in the step that begins now
 }
 
 } // namespace gpt2

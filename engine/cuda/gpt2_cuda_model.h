@@ -151,13 +151,14 @@ class GPT2Cuda final : public Model {
       LossesFp8 losses;
     } layers;
 
-    // The FP8 weights do not match the BF16 weights or the scales: set by update(), calibrate() and upload_state().
-    // gather_update() clears it where ranks gather E4M3; otherwise begin_step() or prepare_inference() quantizes.
-    bool weights_stale = true;
-    // The weights of the current step were quantized in shards, one per rank (gather_update()), not whole on every rank
-    // (quantize_weights()): a weight's counts cover one shard. stats_: the same for the step that fp8_stats() reports,
-    // set by update().
-    bool weights_sharded = false, stats_weights_sharded = false;
+    // The FP8 weights against the BF16 weights and the scales.
+    enum class Weights {
+      stale,   // they do not match: after update(), calibrate() and upload_state()
+      whole,   // quantized whole on every rank, by begin_step() or prepare_inference()
+      sharded, // quantized in shards, one per rank, by gather_update(): a weight's counts cover one shard
+    };
+    Weights weights = Weights::stale;
+    bool stats_weights_sharded = false;  // in the step that fp8_stats() reports, set by update()
     bool captured_current_steps = false; // the captured micro-steps use current scaling for all tensors
   };
 

@@ -86,11 +86,7 @@ CudaDeviceInfo probe_cuda_device(int device) {
     return info;
   }
   info.name = properties.name;
-  for (const char byte : properties.uuid.bytes) {
-    char digits[3];
-    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(byte));
-    info.uuid += digits;
-  }
+  for (const char byte : properties.uuid.bytes) info.uuid += formatted("%02x", static_cast<unsigned char>(byte));
   info.compute_capability = properties.major * 10 + properties.minor;
   info.free_bytes = static_cast<int64_t>(free);
   info.usable = info.compute_capability >= 80;

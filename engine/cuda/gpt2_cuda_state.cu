@@ -109,7 +109,7 @@ void GPT2Cuda::upload_state(FlatSnapshot& state) {
   invalidate_graphs();
   if (!fp8_) return;
   fp8_->scaler.upload();
-  fp8_->weights_stale = true;
+  fp8_->weights = Fp8::Weights::stale;
 }
 
 std::vector<Fp8TensorStats> GPT2Cuda::fp8_stats() {

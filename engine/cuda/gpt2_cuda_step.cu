@@ -314,9 +314,10 @@ void GPT2Cuda::begin_step(int B, int T) {
     calibrate(B, T);
     zero();
   }
-  if (ranks_ && fp8_->weights_stale) ranks_->await_all();
-  if (fp8_->weights_stale) quantize_weights(Fp8Pass::training);
-  fp8_->weights_stale = false;
+  if (fp8_->weights != Fp8::Weights::stale) return;
+  if (ranks_) ranks_->await_all();
+  quantize_weights(Fp8Pass::training);
+  fp8_->weights = Fp8::Weights::whole;
 }
 
 // The first micro-step of a shape runs eagerly, to make GEMM plans; the second is captured and replayed.
@@ -369,8 +370,8 @@ void GPT2Cuda::update(const UpdateSettings& settings) {
   judge(cuda_, {.scalars = b_.step, .guard = b_.guard, .limits = settings.limits, .grad_clip = settings.grad_clip});
   if (fp8_) {
     fp8_->scaler.end_step(b_.step);
-    fp8_->stats_weights_sharded = fp8_->weights_sharded;
-    fp8_->weights_stale = true;
+    fp8_->stats_weights_sharded = fp8_->weights == Fp8::Weights::sharded;
+    fp8_->weights = Fp8::Weights::stale;
   }
   if (copier_) copier_->hold(cuda_.stream);
   if (muon_) {
@@ -391,22 +392,7 @@ void GPT2Cuda::update(const UpdateSettings& settings) {
 }
 
 void GPT2Cuda::adamw_everything(const AdamWSettings& a) {
-  for (const auto [offset, count, at] : updated_) {
-    adamw(cuda_, {.master = b_.master + at,
-                  .weights = b_.weights + offset,
-                  .m = b_.adam_m + at,
-                  .v = b_.adam_v + at,
-                  .grad = b_.grad + offset,
-                  .decay_mask = b_.decay_mask + offset / kDecayGranule,
-                  .scalars = b_.step,
-                  .guard = b_.guard,
-                  .count = count,
-                  .lr = a.lr,
-                  .beta1 = a.beta1,
-                  .beta2 = a.beta2,
-                  .eps = a.eps,
-                  .weight_decay = a.weight_decay});
-  }
+  for (const auto [offset, count, at] : updated_) adamw_segment(cuda_, b_, {offset, at, at, count}, a);
 }
 
 StepResult GPT2Cuda::step_result() {
@@ -481,9 +467,7 @@ void GPT2Cuda::gather_update() {
     }
     ranks_->record_arrival(index);
   }
-  if (!in_fp8) return;
-  fp8_->weights_stale = false;
-  fp8_->weights_sharded = true;
+  if (in_fp8) fp8_->weights = Fp8::Weights::sharded;
 }
 
 // ---- forward only ----
@@ -492,10 +476,10 @@ void GPT2Cuda::gather_update() {
 // quantized with current scales (calibration due, or current scaling) serve inference alone.
 void GPT2Cuda::prepare_inference() {
   if (ranks_) ranks_->await_all();
-  if (!fp8_ || !fp8_->weights_stale) return;
+  if (!fp8_ || fp8_->weights != Fp8::Weights::stale) return;
   const bool measures = fp8_->scaler.recipe().measures(Fp8Pass::inference, Fp8Role::weight);
   quantize_weights(measures ? Fp8Pass::inference : Fp8Pass::training);
-  fp8_->weights_stale = measures;
+  fp8_->weights = measures ? Fp8::Weights::stale : Fp8::Weights::whole;
 }
 
 void GPT2Cuda::evaluate(const Batch& batch, std::span<LossSum> rows) {

@@ -109,26 +109,29 @@ void MuonCuda::update_matrices(const MuonSettings& settings) {
   }
 }
 
+void adamw_segment(CudaStream& cuda, const CudaBuffers& b, const AdamWSegment& segment, const AdamWSettings& settings,
+                   double* update_square) {
+  const auto [flat, compact, second, count] = segment;
+  adamw(cuda, {.master = b.master + compact,
+               .weights = b.weights + flat,
+               .m = b.adam_m + compact,
+               .v = b.adam_v + second,
+               .grad = b.grad + flat,
+               .decay_mask = b.decay_mask + flat / kDecayGranule,
+               .scalars = b.step,
+               .guard = b.guard,
+               .count = count,
+               .lr = settings.lr,
+               .beta1 = settings.beta1,
+               .beta2 = settings.beta2,
+               .eps = settings.eps,
+               .weight_decay = settings.weight_decay,
+               .update_square = update_square});
+}
+
 void MuonCuda::update_rest(const AdamWSettings& settings) {
-  const auto [lr, beta1, beta2, eps, weight_decay] = settings;
   double* const square = &b_.step->updates.adamw;
-  for (const auto [flat, compact, second, count] : long_) {
-    adamw(cuda_, {.master = b_.master + compact,
-                  .weights = b_.weights + flat,
-                  .m = b_.adam_m + compact,
-                  .v = b_.adam_v + second,
-                  .grad = b_.grad + flat,
-                  .decay_mask = b_.decay_mask + flat / kDecayGranule,
-                  .scalars = b_.step,
-                  .guard = b_.guard,
-                  .count = count,
-                  .lr = lr,
-                  .beta1 = beta1,
-                  .beta2 = beta2,
-                  .eps = eps,
-                  .weight_decay = weight_decay,
-                  .update_square = square});
-  }
+  for (const AdamWSegment& segment : long_) adamw_segment(cuda_, b_, segment, settings, square);
   adamw_segments(cuda_, {.master = b_.master,
                          .weights = b_.weights,
                          .m = b_.adam_m,
@@ -140,11 +143,11 @@ void MuonCuda::update_rest(const AdamWSettings& settings) {
                          .longest = longest_short_,
                          .scalars = b_.step,
                          .guard = b_.guard,
-                         .lr = lr,
-                         .beta1 = beta1,
-                         .beta2 = beta2,
-                         .eps = eps,
-                         .weight_decay = weight_decay,
+                         .lr = settings.lr,
+                         .beta1 = settings.beta1,
+                         .beta2 = settings.beta2,
+                         .eps = settings.eps,
+                         .weight_decay = settings.weight_decay,
                          .update_square = square});
 }
 

@@ -13,6 +13,10 @@
 
 namespace gpt2 {
 
+// AdamW on one segment; `update_square` as in struct AdamW.
+void adamw_segment(CudaStream& cuda, const CudaBuffers& b, const AdamWSegment& segment, const AdamWSettings& settings,
+                   double* update_square = nullptr);
+
 class MuonCuda {
  public:
   // `updated`: this rank's slices; `adamw`: the parts that AdamW updates (second_moment_slices()). `ranks`: null unless

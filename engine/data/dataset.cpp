@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/formatted.h"
 #include "engine/data/loader.h"
 #include "engine/system/content_hash.h"
 
@@ -105,10 +106,8 @@ std::string Dataset::fingerprint() const {
     read(i * sequences() / count, tokens.data(), tokens.data() + seq_len_);
     hash = xxh64(std::as_bytes(std::span(tokens)), hash);
   }
-  char text[96];
-  std::snprintf(text, sizeof text, "%d shards, %lld tokens, hash %016llx", shards(),
-                static_cast<long long>(this->tokens()), static_cast<unsigned long long>(hash));
-  return text;
+  return formatted("%d shards, %lld tokens, hash %016llx", shards(), static_cast<long long>(this->tokens()),
+                   static_cast<unsigned long long>(hash));
 }
 
 } // namespace gpt2

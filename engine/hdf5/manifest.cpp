@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "engine/base/formatted.h"
 #include "engine/base/json_reader.h"
 #include "engine/hdf5/parallel_for.h"
 
@@ -180,10 +181,7 @@ void check_no_others(const std::string& folder, const Manifest& manifest) {
 } // namespace
 
 std::string rank_file(const std::string& folder, int rank) {
-  if (rank == 0) return folder + "/state.h5";
-  char name[32];
-  std::snprintf(name, sizeof name, "/rank_%05d.h5", rank);
-  return folder + name;
+  return folder + (rank == 0 ? "/state.h5" : formatted("/rank_%05d.h5", rank));
 }
 
 int64_t FileHashes::block_bytes(size_t block) const {

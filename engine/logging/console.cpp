@@ -10,19 +10,7 @@ namespace {
 
 constexpr size_t kContinued = 4; // indent of wrapped lines
 
-const char* escape_of(Style style) {
-  switch (style) {
-    case Style::strong:
-      return "\x1b[1m";
-    case Style::good:
-      return "\x1b[32m";
-    case Style::warning:
-      return "\x1b[33m";
-    case Style::plain:
-      break;
-  }
-  return "";
-}
+constexpr Colour kColours[] = {Colour::plain, Colour::bold, Colour::green, Colour::yellow}; // by Style
 
 // As many of `parts` as fit, at least the first.
 std::string join_while_fits(const std::vector<std::string>& parts, const std::string& separator, size_t columns) {
@@ -88,9 +76,8 @@ size_t Console::columns() const {
 }
 
 void Console::print(const std::string& text, Style style) {
-  const char* escape = colour_ ? escape_of(style) : "";
   if (!bar_.empty()) out_ << "\r\x1b[K";
-  out_ << escape << text << (*escape ? "\x1b[0m" : "") << "\n";
+  out_ << (colour_ ? coloured(text, kColours[static_cast<int>(style)]) : text) << "\n";
   draw_bar();
   out_.flush(); // for tail -f
 }

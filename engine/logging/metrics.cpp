@@ -2,7 +2,6 @@
 
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -55,10 +54,9 @@ std::string utc_now() {
   const std::time_t whole_seconds = static_cast<std::time_t>(since_epoch / 1000);
   std::tm utc{};
   gmtime_r(&whole_seconds, &utc);
-  char date[32], text[48];
+  char date[32];
   std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &utc);
-  std::snprintf(text, sizeof text, "%s.%03dZ", date, static_cast<int>(since_epoch % 1000));
-  return text;
+  return formatted("%s.%03dZ", date, static_cast<int>(since_epoch % 1000));
 }
 
 std::optional<int64_t> step_in(const std::string& line) { // nullopt: not a line of this log

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
+#include "engine/base/formatted.h"
 #include "engine/base/log.h"
 
 namespace gpt2 {
@@ -49,12 +49,11 @@ bool Progress::is_due(int64_t step) const {
 }
 
 void Progress::show_bar(const StepReport& report) {
-  char loss[32];
-  std::snprintf(loss, sizeof loss, "loss %.4f", smoothed_loss_);
   const double speed = static_cast<double>(tokens_per_step_) / std::max(times_.step_seconds(), 1e-9);
   console_.progress(std::min(1.0, static_cast<double>(report.step) / static_cast<double>(max_steps_)),
                     {"step " + std::to_string(report.step) + "/" + std::to_string(max_steps_),
-                     "eta " + format_duration(report.eta_seconds), loss, format_count(speed) + " tok/s"});
+                     "eta " + format_duration(report.eta_seconds), formatted("loss %.4f", smoothed_loss_),
+                     format_count(speed) + " tok/s"});
 }
 
 } // namespace gpt2

@@ -8,13 +8,13 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "engine/base/formatted.h"
 #include "engine/base/utf8.h"
 #include "engine/logging/crc32c.h"
 #include "engine/logging/histogram.h"
@@ -48,8 +48,7 @@ int64_t next_file_time(const std::string& folder) {
 
 std::string new_file_path(const std::string& folder) {
   make_folders(folder);
-  char time[32];
-  std::snprintf(time, sizeof time, "%010lld", static_cast<long long>(next_file_time(folder)));
+  const std::string time = formatted("%010lld", static_cast<long long>(next_file_time(folder)));
   return folder + "/" + std::string(kFilePrefix) + time + "." + host_name() + "." + std::to_string(::getpid());
 }
 

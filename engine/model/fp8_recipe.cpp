@@ -59,6 +59,15 @@ void check_range(const std::string& name, std::span<const float> values, float l
   throw Error(ExitCode::checkpoint, "the checkpoint's " + name + " holds " + std::to_string(*bad));
 }
 
+void check_option(const std::string& flag, int64_t value, const std::string& kind, int64_t least,
+                  int64_t most = std::numeric_limits<int64_t>::max()) {
+  if (value >= least && value <= most) return;
+  const bool bounded = most < std::numeric_limits<int64_t>::max();
+  throw Error(ExitCode::usage, flag + " " + std::to_string(value) + " is out of range",
+              "give " + flag + " " + kind + " from " + std::to_string(least) +
+                  (bounded ? " to " + std::to_string(most) : " up"));
+}
+
 } // namespace
 
 std::string Fp8TensorName::kind() const {
@@ -99,26 +108,11 @@ Fp8Format format_of(Fp8FormatChoice choice, Fp8Role role) {
 }
 
 Fp8RecipeState::Fp8RecipeState(const Fp8Options& options, int layers) : options_(options), layers_(layers) {
-  if (options.margin < 0 || options.margin > kMaxFp8Margin) {
-    throw Error(ExitCode::usage, "--fp8_margin " + std::to_string(options.margin) + " is out of range",
-                "give --fp8_margin an exponent from 0 to " + std::to_string(kMaxFp8Margin));
-  }
-  if (options.interval < 1) {
-    throw Error(ExitCode::usage, "--fp8_interval " + std::to_string(options.interval) + " is out of range",
-                "give --fp8_interval a number of steps from 1 up");
-  }
-  if (options.amax_history < 1 || options.amax_history > kMaxAmaxHistory) {
-    throw Error(ExitCode::usage, "--fp8_amax_history " + std::to_string(options.amax_history) + " is out of range",
-                "give --fp8_amax_history a number of steps from 1 to " + std::to_string(kMaxAmaxHistory));
-  }
-  if (options.current_steps < 0) {
-    throw Error(ExitCode::usage, "--fp8_current_steps " + std::to_string(options.current_steps) + " is out of range",
-                "give --fp8_current_steps a number of steps from 0 up");
-  }
-  if (options.bf16_steps < 0) {
-    throw Error(ExitCode::usage, "--fp8_bf16_steps " + std::to_string(options.bf16_steps) + " is out of range",
-                "give --fp8_bf16_steps a number of steps from 0 up");
-  }
+  check_option("--fp8_margin", options.margin, "an exponent", 0, kMaxFp8Margin);
+  check_option("--fp8_interval", options.interval, "a number of steps", 1);
+  check_option("--fp8_amax_history", options.amax_history, "a number of steps", 1, kMaxAmaxHistory);
+  check_option("--fp8_current_steps", options.current_steps, "a number of steps", 0);
+  check_option("--fp8_bf16_steps", options.bf16_steps, "a number of steps", 0);
   for (const int layer : options.bf16_layers) {
     if (layer >= 0 && layer < layers) continue;
     throw Error(ExitCode::usage, "--fp8_bf16_layers: the model has no block " + std::to_string(layer),

@@ -1,12 +1,12 @@
 #include "engine/options/flag_aliases.h"
 
 #include <algorithm>
-#include <cctype>
 #include <iterator>
 #include <set>
 #include <string_view>
 
 #include "engine/base/error.h"
+#include "engine/base/formatted.h"
 
 namespace gpt2 {
 namespace {
@@ -263,10 +263,9 @@ const TakenValue* find_taken(const FlagAlias& alias, const std::string& value) {
   return found == std::end(kTaken) ? nullptr : found;
 }
 
-bool is_off(std::string value) {
-  std::ranges::transform(value, value.begin(), [](unsigned char c) { return std::tolower(c); });
+bool is_off(const std::string& value) {
   const std::set<std::string> off{"", "0", "false", "off", "no", "none", "disabled", "tensorboard"};
-  return off.contains(value); // tensorboard: of --report_to
+  return off.contains(lower_case(value)); // tensorboard: of --report_to
 }
 
 } // namespace

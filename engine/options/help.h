@@ -1,13 +1,22 @@
-// Texts from the option table: help, completion scripts, a man page.
+// Help from the option table. bin/manual makes completion scripts and the man page of the same texts.
 #pragma once
 
 #include <cstddef>
 #include <string>
 #include <vector>
 
-#include "engine/options/options.h"
+#include "engine/options/option_fields.h"
 
 namespace gpt2 {
+
+inline constexpr char kPurpose[] =
+    "Pretrains GPT-2, in FP8 on GPUs that support it. Without flags it trains on built-in stories.";
+inline constexpr char kSwitches[] = "A switch --x is turned off by --no-x or --x=false.";
+
+struct Example {
+  std::string command, meaning;
+};
+const std::vector<Example>& examples();
 
 // A flag that makes the program do something other than train.
 struct Action {
@@ -18,9 +27,10 @@ const std::vector<Action>& actions();
 // The numbers of "auto" where they depend on the model: "0.0006 for gpt2, 0.003 for nano"; else empty.
 std::string meaning_of_auto(const std::string& field, const Options& options);
 
+// Meaning and default of an option; brief: the first clause of each.
+std::string explanation(const OptionField& field, const Options& options, bool brief = false);
+
 std::string help_text(const Options& options, size_t columns);     // common options, with examples
 std::string help_all_text(const Options& options, size_t columns); // every option
-std::string completion_script(const std::string& shell);           // "bash" or "zsh"; throws Error(usage)
-std::string man_page(const std::string& version);                  // roff
 
 } // namespace gpt2

@@ -13,12 +13,6 @@ double progress(int64_t step, int64_t begin, int64_t end) {
   return static_cast<double>(step - begin) / static_cast<double>(end - begin);
 }
 
-// Steps of wsd below the peak: at least 1, unless the ratio is 0.
-int64_t cooling_steps(const Schedule& s) {
-  if (s.wsd_decay_ratio <= 0) return 0;
-  return std::max<int64_t>(1, std::llround(s.wsd_decay_ratio * static_cast<double>(s.max_steps)));
-}
-
 double remaining_share(const Schedule& s, int64_t step) { // of max_lr, after the warm-up
   const double low = s.min_lr_ratio;
   const int64_t last = s.max_steps - 1;
@@ -40,28 +34,17 @@ double remaining_share(const Schedule& s, int64_t step) { // of max_lr, after th
 
 } // namespace
 
+int64_t cooling_steps(const Schedule& s) {
+  if (s.wsd_decay_ratio <= 0) return 0;
+  return std::max<int64_t>(1, std::llround(s.wsd_decay_ratio * static_cast<double>(s.max_steps)));
+}
+
 float learning_rate(const Schedule& schedule, int64_t step) {
   if (step < schedule.warmup_steps) {
     return static_cast<float>(schedule.max_lr * static_cast<double>(step + 1) /
                               static_cast<double>(schedule.warmup_steps));
   }
   return static_cast<float>(schedule.max_lr * remaining_share(schedule, step));
-}
-
-std::vector<SchedulePhase> phases_of(const Schedule& s) {
-  std::vector<SchedulePhase> phases;
-  int64_t done = 0;
-  const auto add = [&](const char* name, int64_t last) {
-    if (last > done) phases.push_back({name, done + 1, last});
-    done = std::max(done, last);
-  };
-  add("warm-up", std::min(s.warmup_steps, s.max_steps));
-  if (s.decay == Decay::wsd) add("constant", s.max_steps - std::min(cooling_steps(s), s.max_steps));
-  add(s.decay == Decay::constant ? "constant"
-      : s.decay == Decay::cosine ? "cosine decay"
-                                 : "linear decay",
-      s.max_steps);
-  return phases;
 }
 
 } // namespace gpt2

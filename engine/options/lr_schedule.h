@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <vector>
 
 namespace gpt2 {
 
@@ -21,12 +19,7 @@ struct Schedule {
 // `step` counts from 0. From max_steps on, the last rate stays.
 float learning_rate(const Schedule& schedule, int64_t step);
 
-// The phases in order, none empty: "warm-up", then "constant" or the name of the decay. Steps count from 1, as in logs;
-// first and last are inclusive.
-struct SchedulePhase {
-  std::string name;
-  int64_t first, last;
-};
-std::vector<SchedulePhase> phases_of(const Schedule& schedule);
+// Steps of wsd below the peak: at least 1, unless the ratio is 0.
+int64_t cooling_steps(const Schedule& schedule);
 
 } // namespace gpt2

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "engine/base/formatted.h"
 #include "engine/base/nearest_name.h"
 #include "engine/base/toml.h"
 #include "engine/checkpoint/names.h"
@@ -108,11 +109,8 @@ class FieldList {
   template <class Enum>
   void choice(const std::string& name, Enum Options::*member, const std::string& help) {
     std::vector<std::string> words;
-    std::string joined;
-    for (const auto& entry : names_of(Enum{})) {
-      words.emplace_back(entry.name);
-      joined += (joined.empty() ? "" : "|") + words.back();
-    }
+    for (const auto& entry : names_of(Enum{})) words.emplace_back(entry.name);
+    const std::string joined = listed(words, "|");
     add(name, member, joined, help, name_of<Enum>, [words, joined](const std::string& given) {
       const std::string word = lower_case(given); // HYBRID, as Transformer Engine writes it
       if (const std::optional<Enum> chosen = value_named<Enum>(word)) return *chosen;
@@ -179,11 +177,6 @@ class FieldList {
     const Number number = read<Number>(given);
     if (!check.holds(number)) throw BadValue("must be " + check.words + or_else + ", not " + given);
     return number;
-  }
-
-  static std::string lower_case(std::string text) {
-    std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
-    return text;
   }
 
   static std::string as_it_is(const std::string& text) { return text; }

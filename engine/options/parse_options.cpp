@@ -1,7 +1,6 @@
 #include "engine/options/parse_options.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <iostream>
 #include <limits>
@@ -10,6 +9,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/nearest_name.h"
+#include "engine/base/parse_number.h"
 #include "engine/base/toml.h"
 #include "engine/logging/terminal.h"
 #include "engine/model/config.h"
@@ -71,9 +71,7 @@ int ranks_of_job(const Options& options) {
   const std::optional<Launch> launch = find_launch(process_environment());
   if (launch && (options.gpus.empty() || launch->ranks > 1)) return launch->ranks;
   if (options.gpus == "all") return std::max(1, gpu_count());
-  int gpus = 1;
-  std::from_chars(options.gpus.data(), options.gpus.data() + options.gpus.size(), gpus);
-  return std::max(1, gpus);
+  return std::max(1, parse_number<int>(options.gpus).value_or(1));
 }
 
 // --gradient_accumulation_steps: target_batch_size = batch_size x micro-batches x ranks, of all sources of options.
@@ -178,12 +176,10 @@ const Action* find_action(const std::string& name) {
 }
 
 double positive_seconds(const std::string& text) {
-  double seconds = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stopped, status] = std::from_chars(text.data(), end, seconds);
-  if (status != std::errc() || stopped != end || !(seconds > 0 && seconds <= 86400))
+  const std::optional<double> seconds = parse_number<double>(text);
+  if (!seconds || !(*seconds > 0 && *seconds <= 86400))
     throw Error(ExitCode::usage, "--measure: '" + text + "' is not a number of seconds", "as in --measure 60");
-  return seconds;
+  return *seconds;
 }
 
 // A split command line; the last value of each flag counts.
@@ -324,8 +320,6 @@ std::string help_for(const Words& words) {
 // The text of --help, --version and the like; nullopt: none of them is given.
 std::optional<std::string> text_asked_for(const Words& words, const std::string& version) {
   if (words.actions.contains("version")) return version + "\n";
-  if (words.actions.contains("completion")) return completion_script(words.actions.at("completion"));
-  if (words.actions.contains("man_page")) return man_page(version);
   if (words.actions.contains("help") || words.actions.contains("help_all")) return help_for(words);
   return std::nullopt;
 }
@@ -358,6 +352,8 @@ std::optional<CommandLine> parse_options(int argc, const char* const* argv, cons
   options.eval_only = asked("eval_only");
   options.plan = asked("plan");
   options.json = asked("json");
+  if (asked("man_page")) line.manual = "man";
+  if (asked("completion")) line.manual = words.actions.at("completion");
   if (asked("measure")) options.measure = positive_seconds(words.actions.at("measure"));
   check_conflicts(options);
   return line;

@@ -16,6 +16,7 @@ struct CommandLine {
   std::set<std::string> given;         // set by a flag or --config; a resumed run takes the rest from its checkpoint
   std::set<std::string> typed = {};    // of those, set by a flag
   std::vector<std::string> notes = {}; // one line per flag of another trainer
+  std::string manual = {};             // of bin/manual: the shell of --completion, or "man"
 };
 
 // Parses the command line and --config. Throws Error(usage), with "did you mean". Returns nullopt after --help,

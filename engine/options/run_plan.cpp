@@ -1,7 +1,6 @@
 #include "engine/options/run_plan.h"
 
 #include <algorithm>
-#include <charconv>
 #include <climits>
 #include <cmath>
 #include <cstdlib>
@@ -11,6 +10,8 @@
 
 #include "engine/base/divisors.h"
 #include "engine/base/error.h"
+#include "engine/base/parse_number.h"
+#include "engine/base/split.h"
 #include "engine/checkpoint/names.h"
 #include "engine/text/tokenizer.h"
 
@@ -40,24 +41,11 @@ int target_per_rank(int target_batch_size, int ranks) {
 
 // ---- lists of blocks ----
 
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts{""};
-  for (const char c : text) {
-    if (c == separator)
-      parts.emplace_back();
-    else if (c != ' ')
-      parts.back() += c;
-  }
-  return parts;
-}
-
 std::optional<int> block_of(const std::string& word, int layers) {
   if (word == "first") return 0;
   if (word == "last") return layers - 1;
-  int number = -1;
-  const auto [end, status] = std::from_chars(word.data(), word.data() + word.size(), number);
-  if (status != std::errc() || end != word.data() + word.size() || number < 0 || number >= layers) return std::nullopt;
-  return number;
+  const std::optional<int> number = parse_number<int>(word);
+  return number && *number >= 0 && *number < layers ? number : std::nullopt;
 }
 
 // ---- "auto" ----
@@ -175,7 +163,9 @@ BatchPlan plan_batches(int target_batch_size, int batch_size, int ranks) {
 std::vector<int> parse_layer_list(const std::string& flag, const std::string& list, int layers) {
   std::set<int> blocks;
   if (list.empty()) return {};
-  for (const std::string& item : split(list, ',')) {
+  std::string plain = list;
+  std::erase(plain, ' ');
+  for (const std::string& item : split(plain, ',')) {
     const std::vector<std::string> ends = split(item, '-');
     const std::optional<int> first = block_of(ends.front(), layers), last = block_of(ends.back(), layers);
     if (!first || !last || ends.size() > 2 || *first > *last) {

@@ -1,11 +1,10 @@
 #include "engine/rendezvous/launcher.h"
 
-#include <charconv>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 
 #include "engine/base/error.h"
+#include "engine/base/parse_number.h"
 #include "engine/rendezvous/messages.h"
 
 namespace gpt2 {
@@ -31,16 +30,9 @@ constexpr Launcher kSlurm = {"srun", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCA
                   launcher.rank_variable + " to train in one process");
 }
 
-template <class Number>
-bool parse_number(const char* text, Number& number) {
-  const char* const end = text + std::strlen(text);
-  const auto [stopped, status] = std::from_chars(text, end, number);
-  return status == std::errc() && stopped == end;
-}
-
 int read_number(const char* variable, const char* text, const Launcher& launcher) {
-  int number = 0;
-  if (!parse_number(text, number) || number < 0) refuse(variable, text, launcher, "not a whole number");
+  const int number = parse_number<int>(text).value_or(-1);
+  if (number < 0) refuse(variable, text, launcher, "not a whole number");
   return number;
 }
 
@@ -77,8 +69,7 @@ std::string job_of(const Launch& launch, const Environment& environment, Names..
 // Slurm numbers the steps of a job from 0; batch scripts and interactive shells have numbers near 2^32.
 bool is_under_srun(const Environment& environment) {
   const char* const step = environment("SLURM_STEP_ID");
-  uint32_t number = 0;
-  return step && parse_number(step, number) && number < 0xFFFFFFF0u;
+  return step && parse_number<uint32_t>(step).value_or(UINT32_MAX) < 0xFFFFFFF0u;
 }
 
 // Not for torchrun, whose agent may listen on MASTER_PORT.

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "engine/base/error.h"
+#include "engine/base/formatted.h"
 #include "engine/rendezvous/messages.h"
 #include "engine/rendezvous/mpi_broadcast.h"
 #include "engine/rendezvous/published_file.h"
@@ -167,8 +168,7 @@ class MpiAddress : public PublishedAddress {
 
 // File with the key of a job without a token: all ranks know its name, only their user can read it.
 std::string key_file(const Launch& launch, bool one_host) {
-  char name[17];
-  std::snprintf(name, sizeof name, "%016llx", static_cast<unsigned long long>(hash_of(launch.job)));
+  const std::string name = formatted("%016llx", static_cast<unsigned long long>(hash_of(launch.job)));
   if (one_host) return runtime_folder() + "/" + name;
   if (launch.shared_folder.empty()) {
     throw Error(ExitCode::usage, "the ranks share no secret",

@@ -1,7 +1,6 @@
 #include "engine/rendezvous/messages.h"
 
-#include <charconv>
-
+#include "engine/base/parse_number.h"
 #include "engine/network/secret.h"
 #include "engine/network/wire.h"
 
@@ -104,10 +103,8 @@ std::optional<Error> read_error(std::string_view bytes) {
 // ---- address of rank 0 ----
 
 std::optional<int> read_port(std::string_view text) {
-  int port = 0;
-  const auto [stopped, status] = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (status != std::errc() || stopped != text.data() + text.size() || port < 1 || port > 65535) return std::nullopt;
-  return port;
+  const std::optional<int> port = parse_number<int>(text);
+  return port && *port >= 1 && *port <= 65535 ? port : std::nullopt;
 }
 
 std::string to_text(const Publication& publication) {

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <sstream>
+
+#include "engine/base/formatted.h"
 
 namespace gpt2 {
 namespace {
@@ -18,9 +19,7 @@ std::string trouble_of(const Fp8TensorStats& tensor) {
   if (!std::isfinite(tensor.amax)) return "overflowed";
   if (!std::isfinite(tensor.scale) || tensor.scale <= 0) return "lost its scale";
   if (!(tensor.saturated > Fp8Guard::kTooManySaturated)) return "";
-  char text[64];
-  std::snprintf(text, sizeof text, "saturated %.1f%% of its values", 100 * tensor.saturated);
-  return text;
+  return formatted("saturated %.1f%% of its values", 100 * tensor.saturated);
 }
 
 // ---- flushed values ----
@@ -52,16 +51,10 @@ constexpr double kManySaturated = 0.01;
 constexpr double kManyFlushed = 0.25;
 
 std::string range(float low, float high) {
-  char text[48];
-  std::snprintf(text, sizeof text, "%.2e..%.2e", static_cast<double>(low), static_cast<double>(high));
-  return text;
+  return formatted("%.2e..%.2e", static_cast<double>(low), static_cast<double>(high));
 }
 
-std::string percent(double share) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.4f%%", 100 * share);
-  return text;
-}
+std::string percent(double share) { return formatted("%.4f%%", 100 * share); }
 
 } // namespace
 
@@ -157,28 +150,23 @@ std::vector<Fp8Kind> group_by_kind(std::span<const Fp8TensorStats> stats) {
 
 std::string fp8_health_table(std::span<const Fp8TensorStats> stats, const Fp8LagWatch& lag) {
   if (stats.empty()) return "";
-  char line[200];
-  std::snprintf(line, sizeof line, "  %-16s %-6s %7s  %-19s  %-19s  %9s  %9s  %6s\n", "tensor", "format", "tensors",
-                "amax, all layers", "scale", "saturated", "flushed", "lagged");
-  std::string out =
-      std::string("FP8 health of the last step (worst layer); lagged: checks of the run in which it saturated\n") +
-      line;
+  std::string out = "FP8 health of the last step (worst layer); lagged: checks of the run in which it saturated\n" +
+                    formatted("  %-16s %-6s %7s  %-19s  %-19s  %9s  %9s  %6s\n", "tensor", "format", "tensors",
+                              "amax, all layers", "scale", "saturated", "flushed", "lagged");
   for (const Fp8Kind& kind : group_by_kind(stats)) {
     const bool measured = !kind.fixed_scale;
-    std::snprintf(line, sizeof line, "  %-16s %-6s %7d  %-19s  %-19s  %9s  %9s  %6s\n", kind.name.c_str(),
-                  std::string(to_string(kind.format)).c_str(), kind.tensors,
-                  measured ? range(kind.smallest_amax, kind.largest_amax).c_str() : "static",
-                  range(kind.smallest_scale, kind.largest_scale).c_str(),
-                  measured ? percent(kind.worst_saturated).c_str() : "-",
-                  measured ? percent(kind.worst_flushed).c_str() : "-",
-                  measured ? std::to_string(lag.saturated_checks(kind.name)).c_str() : "-");
-    out += line;
+    out += formatted("  %-16s %-6s %7d  %-19s  %-19s  %9s  %9s  %6s\n", kind.name.c_str(),
+                     std::string(to_string(kind.format)).c_str(), kind.tensors,
+                     measured ? range(kind.smallest_amax, kind.largest_amax).c_str() : "static",
+                     range(kind.smallest_scale, kind.largest_scale).c_str(),
+                     measured ? percent(kind.worst_saturated).c_str() : "-",
+                     measured ? percent(kind.worst_flushed).c_str() : "-",
+                     measured ? std::to_string(lag.saturated_checks(kind.name)).c_str() : "-");
   }
   for (const Fp8TensorStats& s : stats) {
     if (s.fixed_scale || (s.saturated < kManySaturated && flushed_above_gelu_tail(s) < kManyFlushed)) continue;
-    std::snprintf(line, sizeof line, "  check %s: %.2f%% saturated, %.2f%% flushed to zero\n", s.tensor.text().c_str(),
-                  100 * s.saturated, 100 * s.flushed);
-    out += line;
+    out += formatted("  check %s: %.2f%% saturated, %.2f%% flushed to zero\n", s.tensor.text().c_str(),
+                     100 * s.saturated, 100 * s.flushed);
   }
   out += lag.lines();
   out.pop_back();
@@ -198,9 +186,7 @@ std::vector<int> unquantized_blocks(std::span<const Fp8TensorStats> stats, int l
 }
 
 std::string block_list(const std::vector<int>& blocks) {
-  std::string text = blocks.size() == 1 ? "block " : "blocks ";
-  for (size_t i = 0; i < blocks.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(blocks[i]);
-  return text;
+  return (blocks.size() == 1 ? "block " : "blocks ") + listed(blocks);
 }
 
 } // namespace gpt2

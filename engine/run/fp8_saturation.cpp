@@ -131,9 +131,7 @@ std::string Fp8LagWatch::advice(const Finding& finding, int64_t step) const {
   if (finding.worst->tensor.is_lm_head())
     text += ", --no-fp8_lm_head avoid it";
   else if (static_cast<double>(finding.blocks.size()) <= kFewBlocks * setting_.layers) {
-    std::string list;
-    for (const int block : finding.blocks) list += (list.empty() ? "" : ",") + std::to_string(block);
-    text += ", --fp8_bf16_layers " + list + " avoid it";
+    text += ", --fp8_bf16_layers " + listed(finding.blocks, ",") + " avoid it";
   }
   return text;
 }

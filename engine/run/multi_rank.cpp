@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <map>
 #include <sstream>
 
 #include "engine/base/divisors.h"
+#include "engine/base/formatted.h"
 #include "engine/base/split.h"
 #include "engine/options/option_fields.h"
 #include "engine/ranks/agreement.h"
@@ -125,10 +125,9 @@ std::optional<std::string> StragglerWatch::check(RankGroup& group, double own_se
   slowest_ = slowest;
   if (times_ < kPatience || reported_ == slowest) return std::nullopt;
   reported_ = slowest;
-  char line[256];
-  std::snprintf(line, sizeof line, "%s takes %.0f ms for its part of a step, the median rank %.0f: the others wait",
-                group.name_of(slowest).c_str(), 1e3 * longest, 1e3 * median);
-  return line;
+  return group.name_of(slowest) +
+         formatted(" takes %.0f ms for its part of a step, the median rank %.0f: the others wait", 1e3 * longest,
+                   1e3 * median);
 }
 
 } // namespace gpt2

@@ -1,7 +1,6 @@
 #include "engine/run/option_notes.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <set>
 #include <thread>
 
@@ -41,11 +40,7 @@ std::set<std::string> requested(const RunSettings& start) {
   return names;
 }
 
-std::string rate_text(float rate) {
-  char out[32];
-  std::snprintf(out, sizeof out, "%.2e", static_cast<double>(rate));
-  return out;
-}
+std::string rate_text(float rate) { return formatted("%.2e", static_cast<double>(rate)); }
 
 std::vector<std::string> changed_options(const Options& before, const Options& now) {
   static const std::set<std::string> reported_elsewhere{"precision", "use_fp8",        "optimizer",

@@ -1,6 +1,5 @@
 #include "engine/run/rank_start.h"
 
-#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
@@ -8,6 +7,7 @@
 #include <string_view>
 
 #include "engine/backend/backend.h"
+#include "engine/base/parse_number.h"
 #include "engine/base/split.h"
 #include "engine/options/run_plan.h"
 #include "engine/ranks/agreement.h"
@@ -62,10 +62,7 @@ int ranks_to_start(const Options& options, const Environment& environment) {
                   "use --gpus N for N ranks on the CPU, or leave it out");
     return gpus;
   }
-  int count = 0;
-  const char* const end = options.gpus.data() + options.gpus.size();
-  const auto [stopped, status] = std::from_chars(options.gpus.data(), end, count);
-  if (status == std::errc() && stopped == end && count >= 1) return count;
+  if (const int count = parse_number<int>(options.gpus).value_or(0); count >= 1) return count;
   throw Error(ExitCode::usage, "--gpus: '" + options.gpus + "' is neither a number nor all", "as in --gpus 8");
 }
 

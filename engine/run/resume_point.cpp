@@ -1,12 +1,10 @@
 #include "engine/run/resume_point.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 
 #include "engine/base/error.h"
-#include "engine/base/log.h"
 #include "engine/base/toml.h"
 #include "engine/checkpoint/names.h"
 #include "engine/checkpoint/search.h"
@@ -194,18 +192,6 @@ std::string option_in(const std::string& run_line, const std::string& name) {
   }
 }
 
-// ---- a list of checkpoints ----
-
-// "-" without a loss of a known step; a loss of another step names that step.
-std::string loss_text(const CheckpointInfo& info) {
-  if (!(info.val_loss < kNoLoss) || info.val_step < 0) return "        -";
-  char loss[32];
-  std::snprintf(loss, sizeof loss, "%9.6f", info.val_loss);
-  return info.val_step == info.step ? loss : loss + (" at step " + std::to_string(info.val_step));
-}
-
-std::string model_text(const CheckpointInfo& info) { return info.is_damaged() ? "" : " | " + info.model; }
-
 } // namespace
 
 bool may_retry(const std::string& which, const Error& error) {
@@ -216,36 +202,6 @@ std::optional<ResumePoint> find_resume_point(const CommandLine& line, RankGroup&
   const std::string& which = line.options.resume;
   if (which.empty()) return std::nullopt;
   return retry_if_removed(which, [&] { return find_point(line, group); });
-}
-
-std::string describe_checkpoints(const std::vector<std::string>& checkpoint_dirs) {
-  const auto checkpoints = list_checkpoints(checkpoint_dirs);
-  if (checkpoints.empty()) {
-    std::string dirs;
-    for (const std::string& dir : checkpoint_dirs) dirs += (dirs.empty() ? "" : " or ") + dir;
-    return "no checkpoints in " + dirs + "\n";
-  }
-  size_t width = 0;
-  int ranks = 1;
-  for (const CheckpointInfo& info : checkpoints) {
-    width = std::max(width, loss_text(info).size());
-    ranks = std::max(ranks, info.ranks);
-  }
-  std::string out;
-  for (size_t i = 0; i < checkpoints.size(); ++i) {
-    const CheckpointInfo& info = checkpoints[i];
-    if (i == 0 || folder_of(info.path) != folder_of(checkpoints[i - 1].path))
-      out += (info.run.empty() ? "without a run folder" : "run " + info.run) + model_text(info) + "\n";
-    char line[256], written_by[32] = "";
-    if (ranks > 1) std::snprintf(written_by, sizeof written_by, " | ranks %5d", info.ranks);
-    std::snprintf(line, sizeof line, "step %8lld | val loss %-*s | %-4s%s | %9s | %s",
-                  static_cast<long long>(info.step), static_cast<int>(width), loss_text(info).c_str(),
-                  info.precision.c_str(), written_by, format_bytes(static_cast<double>(info.bytes)).c_str(),
-                  info.written.c_str());
-    out +=
-        std::string(line) + " | " + info.path + (info.latest ? " (latest)" : "") + (info.best ? " (best)" : "") + "\n";
-  }
-  return out;
 }
 
 LoggedRun last_logged_run(const std::string& log_folder) {

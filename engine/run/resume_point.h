@@ -49,9 +49,6 @@ auto retry_if_removed(const std::string& which, const Read& read) {
   }
 }
 
-// --list_checkpoints: one line per checkpoint below the name of its run; the run that saved last comes last.
-std::string describe_checkpoints(const std::vector<std::string>& checkpoint_dirs);
-
 // From the last "run" line of metrics.jsonl; empty: none.
 struct LoggedRun {
   std::string checkpoint_dir, run_name;

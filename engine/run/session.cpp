@@ -1,7 +1,6 @@
 #include "engine/run/session.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 
 #include "engine/base/formatted.h"
@@ -78,9 +77,7 @@ std::optional<FolderLock> lock_checkpoints(const RunPlace& place, const RankGrou
 
 std::string metrics_file(const Options& options, const RankGroup& group) {
   if (group.leads()) return "metrics.jsonl";
-  char name[32];
-  std::snprintf(name, sizeof name, "rank_%05d.jsonl", group.rank());
-  return options.log_ranks ? name : "";
+  return options.log_ranks ? formatted("rank_%05d.jsonl", group.rank()) : "";
 }
 
 // Printed above the progress bar. The consoles of ranks other than 0 print nothing, so those log to stderr.

@@ -7,16 +7,15 @@
 #endif
 
 #include <algorithm>
-#include <cstdio>
+
+#include "engine/base/formatted.h"
 
 namespace gpt2 {
 namespace {
 
 std::string hex(XXH128_hash_t hash) {
-  char text[33];
-  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
-                static_cast<unsigned long long>(hash.low64));
-  return text;
+  return formatted("%016llx%016llx", static_cast<unsigned long long>(hash.high64),
+                   static_cast<unsigned long long>(hash.low64));
 }
 
 constexpr size_t kChunk = 1 << 20; // bytes: read, then hashed from the core's cache

@@ -1,6 +1,5 @@
 #include "engine/system/tuning_store.h"
 
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
@@ -8,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/system/files.h"
 
@@ -45,8 +45,7 @@ TuningTable parse_tuning_table(const std::string& text) {
 std::string to_text(const TuningTable& table) {
   std::string text;
   for (const auto& [key, entry] : table) {
-    char time[32];
-    std::snprintf(time, sizeof(time), "%.2f", entry.microseconds);
+    const std::string time = formatted("%.2f", entry.microseconds);
     text += key.device + '\t' + key.subject + '\t' + key.text + '\t' + entry.choice + '\t' + time + '\n';
   }
   return text;

@@ -1,8 +1,8 @@
 #include "kernels/cuda/timeline.h"
 
-#include <cstdio>
 #include <utility>
 
+#include "engine/base/formatted.h"
 #include "engine/system/files.h"
 
 namespace gpt2 {
@@ -25,12 +25,9 @@ void Timeline::write(const std::string& path) const {
   CUDA_CHECK(cudaDeviceSynchronize());
   std::string json = "[\n";
   for (const Entry& entry : entries_) {
-    char line[256];
-    std::snprintf(line, sizeof line,
-                  "{\"name\": \"%s\", \"ph\": \"X\", \"pid\": 0, \"tid\": \"%s\", \"ts\": %.1f, \"dur\": %.1f}%s\n",
-                  entry.name.c_str(), entry.track, 1e6 * entry.begin.seconds_since(entries_.front().begin),
-                  1e6 * entry.end.seconds_since(entry.begin), &entry == &entries_.back() ? "" : ",");
-    json += line;
+    json += formatted("{\"name\": \"%s\", \"ph\": \"X\", \"pid\": 0, \"tid\": \"%s\", \"ts\": %.1f, \"dur\": %.1f}%s\n",
+                      entry.name.c_str(), entry.track, 1e6 * entry.begin.seconds_since(entries_.front().begin),
+                      1e6 * entry.end.seconds_since(entry.begin), &entry == &entries_.back() ? "" : ",");
   }
   write_file_atomic(path, json + "]\n");
 }

@@ -5,9 +5,9 @@
 #include <set>
 
 #include "engine/base/nearest_name.h"
-#include "engine/base/toml.h"
 #include "engine/options/option_fields.h"
 #include "engine/system/files.h"
+#include "tools/sweep/toml_tables.h"
 
 namespace gpt2 {
 namespace {

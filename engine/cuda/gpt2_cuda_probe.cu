@@ -13,7 +13,8 @@ namespace gpt2 {
 
 namespace {
 
-// The three GEMMs of a small linear layer on zeros, in the formats of --fp8_format hybrid.
+// The three GEMMs of a small linear layer on zeros, in the formats of --fp8_format hybrid: cuBLASLt is asked for the
+// layouts, types and epilogues that training uses.
 void run_zero_gemms(CudaStream& cuda) {
   constexpr int N = 64;
   constexpr size_t kBytes = N * N, kFloats = N * N * sizeof(float);
@@ -24,9 +25,14 @@ void run_zero_gemms(CudaStream& cuda) {
   const Fp8Tensor value{.data = data, .format = Fp8Format::e4m3, .meta = meta};
   const Fp8Tensor gradient{.data = data + kBytes, .format = Fp8Format::e5m2, .meta = meta};
   void* const out = memory.data() + 2 * kBytes;
-  gemm_forward_fp8(
-      cuda,
-      {.out = static_cast<bf16*>(out), .in = value, .weight = value, .bias = nullptr, .rows = N, .C = N, .OC = N});
+  gemm_forward_fp8(cuda, {.out = static_cast<bf16*>(out),
+                          .in = value,
+                          .weight = value,
+                          .bias = reinterpret_cast<const bf16*>(data),
+                          .rows = N,
+                          .C = N,
+                          .OC = N,
+                          .residual = static_cast<bf16*>(out) + N * N});
   gemm_backward_input_fp8(
       cuda, {.din = static_cast<bf16*>(out), .dout = gradient, .weight_t = value, .rows = N, .C = N, .OC = N});
   gemm_backward_weight_fp8(

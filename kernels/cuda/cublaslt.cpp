@@ -166,9 +166,17 @@ std::vector<CublasLtAlgorithm> CublasLtGemm::heuristics() const {
 
   cublasLtMatmulHeuristicResult_t results[kHeuristics];
   int count = 0;
-  const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(library_.handle(), description_->gemm, description_->a, description_->b,
-                                     description_->d, description_->d, preference.value, kHeuristics, results, &count);
+  const auto ask = [&] {
+    return cublasLtMatmulAlgoGetHeuristic(library_.handle(), description_->gemm, description_->a, description_->b,
+                                          description_->d, description_->d, preference.value, kHeuristics, results,
+                                          &count);
+  };
+  cublasStatus_t status = ask();
+  if (problem_.fast_accumulation &&
+      (status != CUBLAS_STATUS_SUCCESS || count == 0)) { // a hint that not every GPU takes
+    set(description_->gemm, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{0});
+    status = ask();
+  }
   std::vector<CublasLtAlgorithm> algorithms;
   for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < count; ++i) {
     if (results[i].state != CUBLAS_STATUS_SUCCESS) continue;

@@ -175,6 +175,12 @@ class Measurements(unittest.TestCase):
                 self.assertIn(row[5], read("README.md").replace("\n", " "))
 
 
+    def test_every_file_has_its_command(self):
+        listed = re.findall(r"`(\w+\.csv)`", "".join(line for line in read("docs/data/README.md").splitlines(True) if line.startswith("|")))
+        self.assertEqual(sorted(listed), sorted(os.path.basename(path) for path in glob.glob("docs/data/*.csv", root_dir=ROOT)))
+        self.assertTrue(all(cells[2] for cells in table_rows("docs/data/README.md")))
+
+
 class Pictures(unittest.TestCase):
     def test_they_are_the_scripts(self):
         for script, drawn in (("draw_figures", figures.FIGURES), ("draw_fp8_figures", fp8_figures.FIGURES)):

@@ -98,6 +98,7 @@ class Speed(unittest.TestCase):
     def test_fp8_over_bf16(self):
         ratios = [self.speeds["four_sizes", "ours", "fp8", size] / self.speeds["four_sizes", "ours", "bf16", size] for size in SIZES]
         self.assertIn("FP8 is {:.2f}, {:.2f}, {:.2f} and {:.2f} times as fast as BF16".format(*ratios), read("docs/benchmarks.md"))
+        self.assertIn("{:.2f} times as fast in FP8 as in BF16 at 124M, and {:.2f} times as fast at 1558M".format(ratios[0], ratios[3]), read("docs/tutorial.md"))
 
     def test_four_sizes(self):
         shown = [cells for cells in table_rows("docs/benchmarks.md") if len(cells) == 7 and cells[1] in ("FP8", "BF16")]

@@ -23,8 +23,9 @@ endif()
 if(NOT CMAKE_CUDA_COMPILER)
   set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
 endif()
-# Compiling for one GPU takes a third of the time of all: Hopper, Ampere (BF16), and PTX that newer ones compile at start.
-set(ALL_ARCHS 90a-real 80-real 90-virtual)
+# Machine language for Ampere (BF16), Ada, Hopper and both Blackwells, and PTX that newer GPUs compile at start.
+# 80-real also runs on 8.6, 100-real on 10.3 and 120-real on 12.1.
+set(ALL_ARCHS 80-real 89-real 90a-real 100-real 120-real 100-virtual)
 set(CMAKE_CUDA_ARCHITECTURES ${ARCHS})
 if(ARCHS STREQUAL "auto")
   execute_process(COMMAND ${CMAKE_SOURCE_DIR}/tools/gpu_archs.sh OUTPUT_VARIABLE CMAKE_CUDA_ARCHITECTURES
@@ -34,7 +35,7 @@ if(ARCHS STREQUAL "auto")
     string(REGEX REPLACE "a?-real" "" number ${arch})
     if(NOT KNOWN_TO_NVCC MATCHES "sm_${number}\n") # newer than this toolkit: PTX
       list(REMOVE_ITEM CMAKE_CUDA_ARCHITECTURES ${arch})
-      list(APPEND CMAKE_CUDA_ARCHITECTURES 90-virtual)
+      list(APPEND CMAKE_CUDA_ARCHITECTURES 100-virtual)
     endif()
   endforeach()
   list(REMOVE_DUPLICATES CMAKE_CUDA_ARCHITECTURES)

@@ -84,10 +84,12 @@ __device__ void store_rows(HeadRows<bf16> head, int first, const float (&c)[D / 
   }
 }
 
-// out and stats of 64 queries; the grid is (query tiles, NH, B). Longest rows first.
-template <int D>
+// out and stats of 64 queries; the grid is (query tiles, NH, B). Longest rows first. Within documents the tiles run
+// from the diagonal to the left: every row then sees a key in its first tile.
+template <int D, bool kDocuments>
 __global__ __launch_bounds__(kThreads) void attention_forward_kernel(bf16* out, float* stats, const bf16* qkv, int T,
-                                                                     int NH, int HS, float scale) {
+                                                                     int NH, int HS, float scale,
+                                                                     DocumentBounds documents) {
   constexpr int kColumns = kForwardColumns;
   extern __shared__ __align__(16) bf16 shared[];
   bf16* q_tile = shared;                     // (64, D)
@@ -97,6 +99,11 @@ __global__ __launch_bounds__(kThreads) void attention_forward_kernel(bf16* out, 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int first_query = (gridDim.x - 1 - blockIdx.x) * kRows;
   const int tiles = (min(first_query + kRows, T) + kColumns - 1) / kColumns;
+  const int32_t* const begins = documents.begin + int64_t{blockIdx.z} * T; // of documents; null without
+  const int first_tile = kDocuments ? begins[first_query] / kColumns : 0;
+  [[maybe_unused]] int begin_of_row[2] = {};
+  if constexpr (kDocuments)
+    for (int r = 0; r < 2; ++r) begin_of_row[r] = begins[min(first_query + warp * 16 + lane / 4 + 8 * r, T - 1)];
   const auto load_keys = [&](int tile) {
     const int buffer = tile % 2 * kColumns * kPitch<D>;
     load_rows<kColumns, D>(k_tile + buffer, k, tile * kColumns, T, HS);
@@ -108,10 +115,11 @@ __global__ __launch_bounds__(kThreads) void attention_forward_kernel(bf16* out, 
   float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {0, 0}; // rows lane/4 and lane/4 + 8
   const float scale_log2 = scale * kLog2e;
   load_rows<kRows, D>(q_tile, q, first_query, T, HS);
-  load_keys(0);
-  for (int tile = 0; tile < tiles; ++tile) {
-    if (tile + 1 < tiles) {
-      load_keys(tile + 1);
+  load_keys(kDocuments ? tiles - 1 : 0);
+  for (int step = first_tile; step < tiles; ++step) {
+    const int tile = kDocuments ? tiles - 1 - (step - first_tile) : step;
+    if (step + 1 < tiles) {
+      load_keys(kDocuments ? tile - 1 : tile + 1);
       cp_async_wait<1>();
     } else {
       cp_async_wait<0>();
@@ -121,14 +129,14 @@ __global__ __launch_bounds__(kThreads) void attention_forward_kernel(bf16* out, 
     float s[kColumns / 8][4] = {};
     warp_gemm_nt<kColumns, D>(s, q_tile + warp * 16 * kPitch<D>, k_tile + buffer, lane);
 
-    if ((tile + 1) * kColumns > first_query) { // diagonal tile: causal mask
+    if (kDocuments || (tile + 1) * kColumns > first_query) { // causal mask on the diagonal, documents anywhere
 #pragma unroll
       for (int j = 0; j < kColumns / 8; ++j) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int query = first_query + warp * 16 + lane / 4 + i / 2 * 8;
           const int key = tile * kColumns + 8 * j + 2 * (lane % 4) + i % 2;
-          if (key > query) s[j][i] = -INFINITY;
+          if (key > query || (kDocuments && key < begin_of_row[i / 2])) s[j][i] = -INFINITY;
         }
       }
     }
@@ -196,12 +204,13 @@ struct BackwardInputs {
   const float* dpsum; // (B, NH, T)
   int T, NH, HS;
   float scale;
+  DocumentBounds documents;
 };
 
 // dK and dV of 64 keys over all queries from the first of them; or dQ of 64 queries over all keys up to the last of
 // them. A CTA owns 64 rows of the score gradient, operand A of the sums over columns; for keys the scores are
 // transposed, (keys, queries). The grid is (tiles, NH, B), longest rows first.
-template <int D, bool kOfKeys>
+template <int D, bool kOfKeys, bool kDocuments>
 __global__ __launch_bounds__(kThreads) void attention_backward_kernel(bf16* dqkv, BackwardInputs x) {
   constexpr int kColumns = kBackwardColumns<D>;
   static_assert(kRows % kColumns == 0, "a block's first column is the first of a tile");
@@ -217,7 +226,14 @@ __global__ __launch_bounds__(kThreads) void attention_backward_kernel(bf16* dqkv
              v = head_of_qkv(x.qkv, 2, T, NH, HS), dout = head_of_output(x.dout, T, NH, HS);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int first_row = (kOfKeys ? blockIdx.x : gridDim.x - 1 - blockIdx.x) * kRows;
-  const int first_column = kOfKeys ? first_row : 0, end = kOfKeys ? T : min(first_row + kRows, T);
+  const int last_row = min(first_row + kRows, T) - 1;
+  const int32_t* const bounds = // a key's document ends, a query's begins there; null without documents
+      (kOfKeys ? x.documents.end : x.documents.begin) + int64_t{blockIdx.z} * T;
+  const int first_column = kOfKeys ? first_row : kDocuments ? bounds[first_row] / kColumns * kColumns : 0;
+  const int end = !kOfKeys ? last_row + 1 : kDocuments ? bounds[last_row] : T;
+  [[maybe_unused]] int bound_of_row[2] = {};
+  if constexpr (kDocuments)
+    for (int r = 0; r < 2; ++r) bound_of_row[r] = bounds[min(first_row + warp * 16 + lane / 4 + 8 * r, T - 1)];
   const auto load_columns = [&](int first, int buffer) {
     load_rows<kColumns, D>(column_tile + buffer * kColumns * kPitch<D>, kOfKeys ? q : k, first, T, HS);
     load_rows<kColumns, D>(column_value_tile + buffer * kColumns * kPitch<D>, kOfKeys ? dout : v, first, T, HS);
@@ -258,7 +274,8 @@ __global__ __launch_bounds__(kThreads) void attention_backward_kernel(bf16* dqkv
 
     float p[kColumns / 8][4] = {}; // scores, then probabilities
     warp_gemm_nt<kColumns, D>(p, row_tile + warp * 16 * kPitch<D>, columns, lane);
-    const bool masked = kOfKeys ? first < first_row + kRows || first + kColumns > T : first + kColumns > first_row;
+    const bool masked =
+        kDocuments || (kOfKeys ? first < first_row + kRows || first + kColumns > T : first + kColumns > first_row);
 #pragma unroll
     for (int j = 0; j < kColumns / 8; ++j) {
 #pragma unroll
@@ -267,7 +284,9 @@ __global__ __launch_bounds__(kThreads) void attention_backward_kernel(bf16* dqkv
         const int query = kOfKeys ? first + column : row, key = kOfKeys ? row : first + column;
         const float of_query = kOfKeys ? stats_tile[buffer * kColumns + column] : lse[i / 2];
         p[j][i] = fast_exp2((p[j][i] * x.scale - of_query) * kLog2e);
-        if (masked && (key > query || (kOfKeys && query >= T))) p[j][i] = 0;
+        const bool foreign =
+            kDocuments && (kOfKeys ? query >= bound_of_row[i / 2] : key < bound_of_row[i / 2]); // another document
+        if (masked && (key > query || (kOfKeys && query >= T) || foreign)) p[j][i] = 0;
       }
     }
     if constexpr (kOfKeys) warp_gemm_rs<kColumns, D>(dvalue, p, column_values, lane);
@@ -303,20 +322,15 @@ dim3 grid_of(int T, int NH, int B) {
   return dim3(static_cast<unsigned>((T + kRows - 1) / kRows), static_cast<unsigned>(NH), static_cast<unsigned>(B));
 }
 
-// Opts in to more than 48 KiB of dynamic shared memory.
-template <class Kernel>
-void allow_shared_memory(Kernel kernel, size_t bytes) {
-  CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
-}
-
 template <int D>
 void launch_forward(CudaStream& cuda, const AttentionForward<bf16>& a) {
   const Requirements require("attention_forward");
   require(a.B <= kMaxBlocks && a.NH <= kMaxBlocks, "B and NH are at most 65535");
   const size_t bytes = (kRows + 4 * kForwardColumns) * kPitch<D> * sizeof(bf16);
-  allow_shared_memory(attention_forward_kernel<D>, bytes);
-  attention_forward_kernel<D><<<grid_of(a.T, a.NH, a.B), kThreads, bytes, cuda.stream>>>(
-      a.out, a.stats, a.qkv, a.T, a.NH, a.HS, 1.0f / std::sqrt(static_cast<float>(a.HS)));
+  const auto kernel = a.documents ? attention_forward_kernel<D, true> : attention_forward_kernel<D, false>;
+  allow_shared_memory(*cuda.device, kernel, bytes);
+  kernel<<<grid_of(a.T, a.NH, a.B), kThreads, bytes, cuda.stream>>>(
+      a.out, a.stats, a.qkv, a.T, a.NH, a.HS, 1.0f / std::sqrt(static_cast<float>(a.HS)), a.documents);
   CUDA_CHECK_LAUNCH("attention_forward");
 }
 
@@ -325,8 +339,10 @@ void launch_backward_half(CudaStream& cuda, bf16* dqkv, const BackwardInputs& x,
   constexpr int kColumns = kBackwardColumns<D>;
   constexpr size_t kTiles = (2 * kRows + 4 * kColumns) * kPitch<D> * sizeof(bf16);
   constexpr size_t kBytes = kTiles + (kOfKeys ? 4 * kColumns * sizeof(float) : 0);
-  allow_shared_memory(attention_backward_kernel<D, kOfKeys>, kBytes);
-  attention_backward_kernel<D, kOfKeys><<<grid_of(x.T, x.NH, B), kThreads, kBytes, cuda.stream>>>(dqkv, x);
+  const auto kernel =
+      x.documents ? attention_backward_kernel<D, kOfKeys, true> : attention_backward_kernel<D, kOfKeys, false>;
+  allow_shared_memory(*cuda.device, kernel, kBytes);
+  kernel<<<grid_of(x.T, x.NH, B), kThreads, kBytes, cuda.stream>>>(dqkv, x);
   CUDA_CHECK_LAUNCH(kOfKeys ? "attention_backward_keys" : "attention_backward_queries");
 }
 
@@ -341,8 +357,8 @@ void launch_backward(CudaStream& cuda, const AttentionBackward<bf16>& a) {
                            cuda.stream>>>(dpsum, a.dout, a.out, rows, a.T, a.NH, a.HS);
   CUDA_CHECK_LAUNCH("attention_dots");
 
-  const BackwardInputs inputs{a.qkv, a.dout, a.stats, dpsum,
-                              a.T,   a.NH,   a.HS,    1.0f / std::sqrt(static_cast<float>(a.HS))};
+  const float scale = 1.0f / std::sqrt(static_cast<float>(a.HS));
+  const BackwardInputs inputs{a.qkv, a.dout, a.stats, dpsum, a.T, a.NH, a.HS, scale, a.documents};
   launch_backward_half<D, true>(cuda, a.dqkv, inputs, a.B);
   launch_backward_half<D, false>(cuda, a.dqkv, inputs, a.B);
 }
@@ -360,7 +376,7 @@ double gemm_flops(int B, int T, int NH, int HS) { return static_cast<double>(B) 
 
 void attention_forward(CudaStream& cuda, const AttentionForward<bf16>& args) {
   const NvtxRange range(cuda, "attention_forward", 0, 2 * gemm_flops(args.B, args.T, args.NH, args.HS));
-  if (cuda.device->attentions->forward(cuda, args)) return;
+  if (!args.documents && cuda.device->attentions->forward(cuda, args)) return; // cuDNN has no mask of documents
   check_head_size(args.HS);
   if (args.HS <= 32) return launch_forward<32>(cuda, args);
   if (args.HS <= 64) return launch_forward<64>(cuda, args);
@@ -369,7 +385,7 @@ void attention_forward(CudaStream& cuda, const AttentionForward<bf16>& args) {
 
 void attention_backward(CudaStream& cuda, const AttentionBackward<bf16>& args) {
   const NvtxRange range(cuda, "attention_backward", 0, 5 * gemm_flops(args.B, args.T, args.NH, args.HS));
-  if (cuda.device->attentions->backward(cuda, args)) return;
+  if (!args.documents && cuda.device->attentions->backward(cuda, args)) return;
   check_head_size(args.HS);
   if (args.HS <= 32) return launch_backward<32>(cuda, args);
   if (args.HS <= 64) return launch_backward<64>(cuda, args);

@@ -52,18 +52,32 @@ class ScoreScratch {
 
 // Offsets of one head in the packed arrays: rows of q, k, v are 3C floats apart, rows of the output C floats.
 struct HeadOffsets {
-  int64_t qkv, out, stats;
+  int64_t qkv, out, stats, tokens;
 };
 
 HeadOffsets head_offsets(int head, int T, int NH, int HS) {
   const int64_t b = head / NH, h = head % NH, C = static_cast<int64_t>(NH) * HS;
-  return {b * T * 3 * C + h * HS, b * T * C + h * HS, head * static_cast<int64_t>(T)};
+  return {b * T * 3 * C + h * HS, b * T * C + h * HS, head * static_cast<int64_t>(T), b * T};
 }
 
-// Scores of a row to unnormalised probabilities; zero beyond the visible keys.
-Exponentiated exponentiate_row(float* row, int visible, int keys) {
-  const Exponentiated softmax = exponentiate(row, visible);
-  std::fill(row + visible, row + keys, 0.0f);
+// The keys that a query sees.
+struct Visible {
+  int begin, end;
+};
+
+Visible visible_keys(const DocumentBounds& documents, const HeadOffsets& head, int query) {
+  return {documents ? documents.begin[head.tokens + query] : 0, query + 1};
+}
+
+void mask_row(float* row, Visible visible, int keys) {
+  std::fill(row, row + visible.begin, 0.0f);
+  std::fill(row + visible.end, row + keys, 0.0f);
+}
+
+// Scores of a row to unnormalised probabilities.
+Exponentiated exponentiate_row(float* row, Visible visible, int keys) {
+  const Exponentiated softmax = exponentiate(row + visible.begin, visible.end - visible.begin);
+  mask_row(row, visible, keys);
   return softmax;
 }
 
@@ -78,7 +92,8 @@ void forward_block(const AttentionForward<float>& op, const HeadOffsets& head, Q
   sgemm(kPlain, kTransposed, block.rows, keys, HS, scale, q, 3 * C, k, 3 * C, 0, scores, keys);
   float inverse_sums[kQueryBlock];
   for (int r = 0; r < block.rows; ++r) {
-    const auto [highest, sum] = exponentiate_row(scores + static_cast<int64_t>(r) * keys, block.start + r + 1, keys);
+    const auto [highest, sum] = exponentiate_row(scores + static_cast<int64_t>(r) * keys,
+                                                 visible_keys(op.documents, head, block.start + r), keys);
     stats[r] = highest + std::log(sum);
     inverse_sums[r] = 1 / sum;
   }
@@ -89,14 +104,14 @@ void forward_block(const AttentionForward<float>& op, const HeadOffsets& head, Q
 
 // Scores to probabilities p, and dp to the gradient of the unscaled scores: p (dp - sum(p dp)), where the sum equals
 // dout . out.
-void softmax_backward_row(float* score, float* dp, float logsumexp, float dout_out, float scale, int visible,
+void softmax_backward_row(float* score, float* dp, float logsumexp, float dout_out, float scale, Visible visible,
                           int keys) {
-  for (int j = 0; j < visible; ++j) {
+  for (int j = visible.begin; j < visible.end; ++j) {
     score[j] = vector_exp(score[j] - logsumexp);
     dp[j] = score[j] * (dp[j] - dout_out) * scale;
   }
-  std::fill(score + visible, score + keys, 0.0f);
-  std::fill(dp + visible, dp + keys, 0.0f);
+  mask_row(score, visible, keys);
+  mask_row(dp, visible, keys);
 }
 
 void backward_block(const AttentionBackward<float>& op, const HeadOffsets& head, QueryBlock block, float* scores) {
@@ -119,7 +134,8 @@ void backward_block(const AttentionBackward<float>& op, const HeadOffsets& head,
     for (int i = 0; i < HS; ++i)
       dout_out += dout[static_cast<int64_t>(r) * C + i] * out[static_cast<int64_t>(r) * C + i];
     const int64_t row = static_cast<int64_t>(r) * keys;
-    softmax_backward_row(scores + row, dscores + row, stats[r], dout_out, scale, block.start + r + 1, keys);
+    softmax_backward_row(scores + row, dscores + row, stats[r], dout_out, scale,
+                         visible_keys(op.documents, head, block.start + r), keys);
   }
   // The last block sees every key: it runs first and overwrites dk and dv; the others accumulate.
   const float beta = keys == op.T ? 0.0f : 1.0f;

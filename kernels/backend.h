@@ -17,4 +17,7 @@ struct CudaStream; // kernels/cuda/cuda_backend.h; BF16 activations
 // attention.cu.
 enum class AttentionKind { automatic, cudnn, handwritten };
 
+// Kernels of a GPU. automatic: on Hopper those of kernels/sm90 where one fits. general: those of every GPU.
+enum class KernelChoice { automatic, general };
+
 } // namespace gpt2

@@ -75,8 +75,7 @@ void cross_entropy(CudaStream& cuda, const CrossEntropy<bf16>& p) {
   const size_t shared = static_cast<size_t>(p.padded_vocab) * sizeof(bf16);
   if (2 * (shared + kOtherShared) <=
       static_cast<size_t>(cuda.device->shared_memory_per_multiprocessor)) { // two CTAs per SM
-    CUDA_CHECK(cudaFuncSetAttribute(cross_entropy_kernel<true>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(shared)));
+    allow_shared_memory(*cuda.device, cross_entropy_kernel<true>, shared);
     cross_entropy_kernel<true><<<static_cast<unsigned>(p.rows), kSoftmaxThreads, shared, cuda.stream>>>(p);
   } else {
     cross_entropy_kernel<false><<<static_cast<unsigned>(p.rows), kSoftmaxThreads, 0, cuda.stream>>>(p);

@@ -224,20 +224,11 @@ namespace {
 template <int Rows>
 void launch_linear(CudaStream& cuda, const LinearDecode& p) {
   const size_t shared = sizeof(bf16) * static_cast<size_t>(p.rows) * static_cast<size_t>(p.C);
-  CUDA_CHECK(cudaFuncSetAttribute(linear_decode_kernel<Rows>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(shared)));
+  allow_shared_memory(*cuda.device, linear_decode_kernel<Rows>, shared);
   linear_decode_kernel<Rows><<<static_cast<unsigned>(ceil_div(p.OC, kWarps)), kThreads, shared, cuda.stream>>>(p);
 }
 
-} // namespace
-
-void linear_decode(CudaStream& cuda, const LinearDecode& p) {
-  const double weights = static_cast<double>(p.OC) * p.C;
-  const NvtxRange range(cuda, "linear_decode", 2.0 * weights, 2.0 * weights * p.rows);
-  const Requirements require("linear_decode");
-  require(p.C % kVector == 0, "C is a multiple of 8");
-  require(p.rows >= 1 && p.rows <= kMaxDecodeRows, "rows is 1 to 8");
-  require(static_cast<int64_t>(p.rows) * p.C * 2 <= 200 * 1024, "the input fits into 200 KiB of shared memory");
+void launch_rows(CudaStream& cuda, const LinearDecode& p) {
   if (p.rows == 1)
     launch_linear<1>(cuda, p);
   else if (p.rows == 2)
@@ -247,6 +238,28 @@ void linear_decode(CudaStream& cuda, const LinearDecode& p) {
   else
     launch_linear<8>(cuda, p);
   CUDA_CHECK_LAUNCH("linear_decode");
+}
+
+} // namespace
+
+// A CTA holds its rows in shared memory. Where they do not fit (8 rows of 6,400 channels in 99 KiB), some at a time.
+void linear_decode(CudaStream& cuda, const LinearDecode& p) {
+  const double weights = static_cast<double>(p.OC) * p.C;
+  const NvtxRange range(cuda, "linear_decode", 2.0 * weights, 2.0 * weights * p.rows);
+  const Requirements require("linear_decode");
+  require(p.C % kVector == 0, "C is a multiple of 8");
+  require(p.rows >= 1 && p.rows <= kMaxDecodeRows, "rows is 1 to 8");
+  const int fitting = cuda.device->shared_memory_per_block / (p.C * static_cast<int>(sizeof(bf16)));
+  require(fitting >= 1, "a row fits into shared memory");
+  const int passes = static_cast<int>(ceil_div(p.rows, fitting)), at_once = static_cast<int>(ceil_div(p.rows, passes));
+  for (int row = 0; row < p.rows; row += at_once) {
+    LinearDecode part = p;
+    part.rows = min(at_once, p.rows - row);
+    part.in += static_cast<int64_t>(row) * p.C;
+    part.out += static_cast<int64_t>(row) * p.OC;
+    if (p.residual) part.residual += static_cast<int64_t>(row) * p.OC;
+    launch_rows(cuda, part);
+  }
 }
 
 } // namespace gpt2

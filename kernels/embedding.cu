@@ -22,7 +22,7 @@ __global__ void embedding_forward_kernel(EmbeddingForward<bf16> p, int64_t count
   const int64_t row = i / vectors;
   const int column = static_cast<int>(i % vectors);
   const Float8 token = load8(p.wte, static_cast<int64_t>(p.tokens[row]) * vectors + column);
-  Float8 out = load8(p.wpe, row % p.T * vectors + column);
+  Float8 out = load8(p.wpe, (p.positions ? p.positions[row] : row % p.T) * vectors + column);
 #pragma unroll
   for (int k = 0; k < kVector; ++k) out.v[k] += token.v[k];
   store8(p.out, i, out);
@@ -143,6 +143,18 @@ Sorted sort_tokens(CudaStream& cuda, const EmbeddingBackward<bf16>& p, float** p
   return {sorted_tokens, sorted_positions, count};
 }
 
+// dwte[token] += dout
+void add_by_token(CudaStream& cuda, const EmbeddingBackward<bf16>& p) {
+  float* partials = nullptr;
+  const Sorted sorted = sort_tokens(cuda, p, &partials);
+  const auto chunks = static_cast<unsigned>(ceil_div(sorted.count, kChunk));
+  const auto threads = static_cast<unsigned>(ceil_div(p.C / kVector, kWarp) * kWarp);
+  token_gradient_kernel<<<chunks, threads, 0, cuda.stream>>>(p, sorted, partials);
+  CUDA_CHECK_LAUNCH("token_gradient");
+  join_runs_kernel<<<chunks, 256, 0, cuda.stream>>>(p, sorted, partials);
+  CUDA_CHECK_LAUNCH("join_runs");
+}
+
 } // namespace
 
 void embedding_forward(CudaStream& cuda, const EmbeddingForward<bf16>& p) {
@@ -162,19 +174,18 @@ void embedding_backward(CudaStream& cuda, const EmbeddingBackward<bf16>& p) {
   require(p.C % kVector == 0, "C is a multiple of 8");
   require(p.C <= kMaxChannels, "C is at most 8192: one thread per vector");
   require(int64_t{p.B} * p.T <= INT32_MAX, "B * T fits in 32 bits");
-  const int64_t position_vectors = static_cast<int64_t>(p.T) * p.C / kVector;
-  position_gradient_kernel<<<static_cast<unsigned>(ceil_div(position_vectors, 128)), 128, 0, cuda.stream>>>(
-      p, position_vectors);
-  CUDA_CHECK_LAUNCH("position_gradient");
-
-  float* partials = nullptr;
-  const Sorted sorted = sort_tokens(cuda, p, &partials);
-  const auto chunks = static_cast<unsigned>(ceil_div(sorted.count, kChunk));
-  const auto threads = static_cast<unsigned>(ceil_div(p.C / kVector, kWarp) * kWarp);
-  token_gradient_kernel<<<chunks, threads, 0, cuda.stream>>>(p, sorted, partials);
-  CUDA_CHECK_LAUNCH("token_gradient");
-  join_runs_kernel<<<chunks, 256, 0, cuda.stream>>>(p, sorted, partials);
-  CUDA_CHECK_LAUNCH("join_runs");
+  if (p.positions) {
+    EmbeddingBackward<bf16> of_positions = p;
+    of_positions.dwte = p.dwpe;
+    of_positions.tokens = p.positions;
+    of_positions.vocab = p.T;
+    add_by_token(cuda, of_positions);
+  } else {
+    const int64_t vectors = static_cast<int64_t>(p.T) * p.C / kVector;
+    position_gradient_kernel<<<static_cast<unsigned>(ceil_div(vectors, 128)), 128, 0, cuda.stream>>>(p, vectors);
+    CUDA_CHECK_LAUNCH("position_gradient");
+  }
+  add_by_token(cuda, p);
 }
 
 } // namespace gpt2

@@ -10,7 +10,7 @@ void embedding_forward(Cpu&, const EmbeddingForward<float>& op) {
 #pragma omp parallel for schedule(static)
   for (int64_t row = 0; row < rows; ++row) {
     const float* token = op.wte + static_cast<int64_t>(op.tokens[row]) * op.C;
-    const float* position = op.wpe + (row % op.T) * op.C;
+    const float* position = op.wpe + (op.positions ? op.positions[row] : row % op.T) * op.C;
     float* out = op.out + row * op.C;
     for (int c = 0; c < op.C; ++c) out[c] = token[c] + position[c];
   }
@@ -26,7 +26,7 @@ void embedding_backward(Cpu&, const EmbeddingBackward<float>& op) {
     for (int64_t row = 0; row < rows; ++row) {
       const float* dout = op.dout + row * op.C;
       float* dtoken = op.dwte + static_cast<int64_t>(op.tokens[row]) * op.C;
-      float* dposition = op.dwpe + (row % op.T) * op.C;
+      float* dposition = op.dwpe + (op.positions ? op.positions[row] : row % op.T) * op.C;
       for (int c = start; c < end; ++c) dtoken[c] += dout[c];
       for (int c = start; c < end; ++c) dposition[c] += dout[c];
     }

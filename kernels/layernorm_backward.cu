@@ -177,7 +177,7 @@ void launch(CudaStream& cuda, const LayerNormBackwardFp8& p) {
   const size_t bytes = kMode != Fp8Mode::none ? 2 * static_cast<size_t>(kRows) * Fp8TransposeTile::pitch_for(p.C) : 0;
   const size_t sums = static_cast<size_t>(Tiling::kGroups) * kSums * p.C * sizeof(float);
   const size_t shared = max(bytes, sums);
-  CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
+  allow_shared_memory(*cuda.device, kernel, shared);
   const auto blocks = static_cast<unsigned>(min(ceil_div(p.rows, kRows), int64_t{cuda.device->multiprocessors}));
   float* const partials =
       p.dresidual_fp8.amax_only() ? nullptr : cuda.scratch<float>(static_cast<size_t>(blocks) * kSums * p.C);
@@ -194,11 +194,15 @@ bool fits(const CudaStream& cuda, int row_groups, int C) {
          cuda.device->shared_memory_per_block;
 }
 
-constexpr int kTallTile = 4, kShortTile = 2; // groups of 16 rows
+constexpr int kTallTile = 4, kShortTile = 2, kShortestTile = 1; // groups of 16 rows
 
-// For GPUs with less shared memory. Always with statistics: saves one instantiation.
+// For GPUs with less shared memory: two short tiles of 1,600 bytes per row exceed 99 KiB. Always with statistics: saves
+// one instantiation.
 template <class Tiling>
 void launch_short_tiles(CudaStream& cuda, const LayerNormBackwardFp8& p) {
+  if constexpr (Tiling::kMaxChannels > 1280) {
+    if (!fits(cuda, kShortTile, p.C)) return launch<Tiling, kShortestTile, Fp8Mode::with_statistics>(cuda, p);
+  }
   launch<Tiling, kShortTile, Fp8Mode::with_statistics>(cuda, p);
 }
 
@@ -273,7 +277,7 @@ void layernorm_backward_fp8(CudaStream& cuda, const LayerNormBackwardFp8& p) {
   const double bytes =
       6.0 + (p.dresidual_fp8.data ? 2.0 : 0.0) + (p.out.transposed ? 1.0 : 0.0) + (p.dresidual_in ? 2.0 : 0.0);
   const NvtxRange range(cuda, "layernorm_backward_fp8", bytes * static_cast<double>(p.rows) * p.C);
-  check_width(p.C, 16, p.C <= kMaxFp8Channels && fits(cuda, kShortTile, p.C));
+  check_width(p.C, 16, p.C <= kMaxFp8Channels && fits(cuda, kShortestTile, p.C));
   const Requirements require("layernorm_backward_fp8");
   require(p.rows % Fp8TransposeTile::kGroupRows == 0, "rows is a multiple of 16");
   require(indices_fit_in_32_bits(p.rows, p.C), "vector indices fit in 32 bits");

@@ -133,7 +133,7 @@ void launch(CudaStream& cuda, const LayerNormForwardFp8& p) {
   if (shared + Fp8TransposeTile::kOtherBytes > cuda.device->shared_memory_per_block)
     throw Error(ExitCode::usage, "FP8 with " + std::to_string(p.C) + " channels is not supported on this GPU",
                 "choose fewer channels, or --precision bf16");
-  CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+  allow_shared_memory(*cuda.device, kernel, static_cast<size_t>(shared));
   const auto blocks = static_cast<unsigned>(min(ceil_div(p.rows, kTransposedRows), multiprocessors));
   kernel<<<blocks, Tiling::kThreads, static_cast<size_t>(shared), cuda.stream>>>(p);
 }

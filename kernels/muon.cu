@@ -61,12 +61,11 @@ __global__ void __launch_bounds__(kThreads) square_sum_kernel(const bf16* x, int
 }
 
 // 4 bytes per element. Every block adds the matrix's partial sums in the same order.
-__global__ void __launch_bounds__(kThreads)
-    normalize_kernel(bf16* x, int64_t vectors, const double* partials, float norm_factor, float norm_offset) {
+__global__ void __launch_bounds__(kThreads) normalize_kernel(bf16* x, int64_t vectors, const double* partials) {
   __shared__ double shared[kWarp];
   static_assert(kParts <= kThreads);
   const double square = block_sum(threadIdx.x < kParts ? partials[blockIdx.y * kParts + threadIdx.x] : 0.0, shared);
-  const float factor = 1.0f / (norm_factor * static_cast<float>(sqrt(square)) + norm_offset);
+  const float factor = 1.0f / (static_cast<float>(sqrt(square)) + kMuonNormOffset);
   bf16* const matrix = x + blockIdx.y * vectors * kVector;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < vectors; i += kParts * kThreads) {
     Float8 values = load8(matrix, i);
@@ -110,22 +109,22 @@ dim3 segment_grid(const MuonSegments& segments) {
 
 double element_count(const MuonSegments& segments) { return static_cast<double>(segments.longest) * segments.count; }
 
-void normalize(CudaStream& cuda, const Orthogonalize<bf16>& p, const MuonPolynomial& polynomial) {
+void normalize(CudaStream& cuda, const Orthogonalize<bf16>& p) {
   const int64_t vectors = p.rows * p.cols / kVector;
   const dim3 grid(kParts, static_cast<unsigned>(p.batch));
   const NvtxRange range(cuda, "muon_normalize", 6.0 * static_cast<double>(p.batch * p.rows * p.cols));
   double* const partials = cuda.scratch<double>(static_cast<size_t>(p.batch) * kParts);
   square_sum_kernel<<<grid, kThreads, 0, cuda.stream>>>(p.in, vectors, partials);
   CUDA_CHECK_LAUNCH("muon_square_sum");
-  normalize_kernel<<<grid, kThreads, 0, cuda.stream>>>(p.in, vectors, partials, polynomial.norm_factor,
-                                                       polynomial.norm_offset);
+  normalize_kernel<<<grid, kThreads, 0, cuda.stream>>>(p.in, vectors, partials);
   CUDA_CHECK_LAUNCH("muon_normalize");
 }
 
 // Row-major (rows, cols) is column-major (cols, rows). Gram matrices are symmetric: the same either way.
 //   rows <= cols:  A = X X^T,  TN (side, side, cols);  next = X poly in column-major,  NN (cols, side, side)
 //   rows > cols:   A = X^T X,  NT (side, side, rows);  next = poly X in column-major,  NN (side, rows, side)
-void iterate(CudaStream& cuda, const Orthogonalize<bf16>& p, const MuonQuintic& q, bf16* next, const bf16* x) {
+void iterate(CudaStream& cuda, const Orthogonalize<bf16>& p, bf16* next, const bf16* x) {
+  constexpr MuonQuintic q = kNewtonSchulz;
   const bool wide = p.rows <= p.cols;
   const int64_t side = std::min(p.rows, p.cols), longer = std::max(p.rows, p.cols);
   GemmPlans& gemms = *cuda.device->gemms;
@@ -152,15 +151,14 @@ void orthogonalize(CudaStream& cuda, const Orthogonalize<bf16>& p) {
   const Requirements require("orthogonalize");
   require(p.rows % kVector == 0, "rows is a multiple of 8");
   require(p.cols % kVector == 0, "cols is a multiple of 8");
-  const MuonPolynomial polynomial = muon_polynomial(p.iteration);
   const double side = static_cast<double>(std::min(p.rows, p.cols)),
                longer = static_cast<double>(std::max(p.rows, p.cols));
   const double flops = static_cast<double>(p.batch) * (4 * side * side * longer + 2 * side * side * side);
-  normalize(cuda, p, polynomial);
-  const NvtxRange range(cuda, "muon_iterations", 0, flops * static_cast<double>(polynomial.iterations.size()));
+  normalize(cuda, p);
+  const NvtxRange range(cuda, "muon_iterations", 0, flops * kMuonIterations);
   bf16 *x = p.in, *next = p.out;
-  for (const MuonQuintic& quintic : polynomial.iterations) {
-    iterate(cuda, p, quintic, next, x);
+  for (int i = 0; i < kMuonIterations; ++i) {
+    iterate(cuda, p, next, x);
     std::swap(x, next);
   }
 }

@@ -10,25 +10,20 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
 
 #include "kernels/backend.h"
 #include "kernels/optimizer.h"
 
 namespace gpt2 {
 
-// newton_schulz: the same quintic five times. polar_express: one quintic per iteration (arXiv 2505.16932).
-enum class MuonIteration { newton_schulz, polar_express };
-
+// Newton-Schulz: the same quintic a X + b A X + c A A X in each iteration.
 struct MuonQuintic {
   float a, b, c;
 };
-
-struct MuonPolynomial {
-  std::span<const MuonQuintic> iterations; // an odd number: the result is in Orthogonalize::out
-  float norm_factor, norm_offset;          // X = u / (norm_factor |u|_F + norm_offset): a zero matrix stays zero
-};
-MuonPolynomial muon_polynomial(MuonIteration iteration);
+constexpr MuonQuintic kNewtonSchulz{.a = 3.4445f, .b = -4.7750f, .c = 2.0315f};
+constexpr int kMuonIterations = 5; // odd: the result is in Orthogonalize::out
+static_assert(kMuonIterations % 2 == 1);
+constexpr float kMuonNormOffset = 1e-7f; // X = u / (|u|_F + offset): a zero matrix stays zero
 
 constexpr float kMuonFirstMomentum = 0.85f;
 
@@ -82,7 +77,6 @@ struct Orthogonalize {
   A* gram; // (batch, side, side), side = min(rows, cols); CPU: one matrix
   A* poly; // the same
   int64_t batch, rows, cols;
-  MuonIteration iteration;
 };
 void orthogonalize(Cpu&, const Orthogonalize<float>&);
 void orthogonalize(CudaStream&, const Orthogonalize<bf16>&);

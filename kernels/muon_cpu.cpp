@@ -3,39 +3,25 @@
 
 #include <cblas.h>
 
-#include <array>
 #include <utility>
 #include <vector>
 
 namespace gpt2 {
 namespace {
 
-constexpr std::array<MuonQuintic, 5> kNewtonSchulz = {{{3.4445f, -4.7750f, 2.0315f},
-                                                       {3.4445f, -4.7750f, 2.0315f},
-                                                       {3.4445f, -4.7750f, 2.0315f},
-                                                       {3.4445f, -4.7750f, 2.0315f},
-                                                       {3.4445f, -4.7750f, 2.0315f}}};
-constexpr std::array<MuonQuintic, 5> kPolarExpress = {
-    {{8.156554524902461f, -22.48329292557795f, 15.878769915207462f},
-     {4.042929935166739f, -2.808917465908714f, 0.5000178451051316f},
-     {3.8916678022926607f, -2.772484153217685f, 0.5060648178503393f},
-     {3.285753657755655f, -2.3681294933425376f, 0.46449024233003106f},
-     {2.3465413258596377f, -1.7097828382687081f, 0.42323551169305323f}}};
-static_assert(kNewtonSchulz.size() % 2 == 1 && kPolarExpress.size() % 2 == 1);
-
 blasint blas_size(int64_t size) { return static_cast<blasint>(size); }
 
 // Sums in a fixed order: one matrix, one thread.
-void normalize(float* x, int64_t count, const MuonPolynomial& polynomial) {
+void normalize(float* x, int64_t count) {
   double square = 0;
   for (int64_t i = 0; i < count; ++i) square += static_cast<double>(x[i]) * x[i];
-  const double norm = polynomial.norm_factor * std::sqrt(square) + polynomial.norm_offset;
-  const auto factor = static_cast<float>(1 / norm);
+  const auto factor = static_cast<float>(1 / (std::sqrt(square) + kMuonNormOffset));
   for (int64_t i = 0; i < count; ++i) x[i] *= factor;
 }
 
 // next = a x + (b A + c A A) x, A = x x^T; with more rows than columns from the right.
-void iterate(const MuonQuintic& q, float* next, const float* x, float* gram, float* poly, int64_t rows, int64_t cols) {
+void iterate(float* next, const float* x, float* gram, float* poly, int64_t rows, int64_t cols) {
+  constexpr MuonQuintic q = kNewtonSchulz;
   const bool wide = rows <= cols;
   const blasint m = blas_size(rows), n = blas_size(cols), side = std::min(m, n), longer = std::max(m, n);
   cblas_sgemm(CblasRowMajor, wide ? CblasNoTrans : CblasTrans, wide ? CblasTrans : CblasNoTrans, side, side, longer,
@@ -50,12 +36,6 @@ void iterate(const MuonQuintic& q, float* next, const float* x, float* gram, flo
 }
 
 } // namespace
-
-MuonPolynomial muon_polynomial(MuonIteration iteration) {
-  if (iteration == MuonIteration::polar_express)
-    return {.iterations = kPolarExpress, .norm_factor = 1.01f, .norm_offset = 1e-6f};
-  return {.iterations = kNewtonSchulz, .norm_factor = 1.0f, .norm_offset = 1e-7f};
-}
 
 void muon_momentum(Cpu&, const MuonMomentum<float>& op) {
   if (op.scalars->verdict != Verdict::applied) return;
@@ -76,13 +56,12 @@ void muon_momentum(Cpu&, const MuonMomentum<float>& op) {
 }
 
 void orthogonalize(Cpu&, const Orthogonalize<float>& op) {
-  const MuonPolynomial polynomial = muon_polynomial(op.iteration);
   const int64_t elements = op.rows * op.cols;
   for (int64_t matrix = 0; matrix < op.batch; ++matrix) {
     float *x = op.in + matrix * elements, *next = op.out + matrix * elements;
-    normalize(x, elements, polynomial);
-    for (const MuonQuintic& quintic : polynomial.iterations) {
-      iterate(quintic, next, x, op.gram, op.poly, op.rows, op.cols);
+    normalize(x, elements);
+    for (int i = 0; i < kMuonIterations; ++i) {
+      iterate(next, x, op.gram, op.poly, op.rows, op.cols);
       std::swap(x, next);
     }
   }

@@ -21,6 +21,7 @@ STEP_LINE = re.compile(
     r"\| tok/sec: \d+\.\d\d \| (.* \| )?(FP32|FP8 \(emulated\))$")
 PARITY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "parity")
 sys.path.insert(0, PARITY)
+MXFP8 = "--fp8_scenario mxfp8 is not built on any GPU: --fp8_recipe applies"  # the same wherever it appears
 LAUNCHERS = ("OMPI_", "PMI_", "SLURM_", "WORLD_SIZE", "RANK")
 
 
@@ -87,7 +88,8 @@ class CommandLine(unittest.TestCase):
             self.assertIn(flag, text)
         self.assertNotIn("--plan_cache", text)
         text = self.succeed("--help_all")
-        for flag in ("--use_fp8", "--train_data", "--resume", "--recompute", "--plan_cache", "--print_config"):
+        for flag in ("--use_fp8", "--train_data", "--resume", "--recompute", "--kernels", "--memory_limit", "--plan_cache",
+                     "--print_config"):
             self.assertIn(flag, text)
         self.assertIn("no effect on the CPU", text)
 
@@ -153,7 +155,11 @@ class CommandLine(unittest.TestCase):
     def test_fp8_flags(self):
         out = self.succeed(*TINY, "--max_steps", "2", "--use_fp8", "--fp8_recipe", "current", "--fp8_scenario", "mxfp8",
                            "--fp8_bf16_layers", "last", "--no-fp8_auto_fallback", "--fp8_lm_head")
-        self.assertIn("note: --fp8_scenario mxfp8 is not built: using --fp8_recipe\n", out)
+        self.assertIn(f"note: {MXFP8}\n", out)
+        self.assertIn(MXFP8, " ".join(self.succeed("--help_all").split()))
+        for page in ("fp8.md", "troubleshooting.md"):
+            with open(os.path.join(os.path.dirname(PARITY), "..", "docs", page), encoding="utf-8") as file:
+                self.assertIn(MXFP8, file.read().replace("`", ""))
         self.assertIn("FP8 Training Enabled: hybrid (E4M3 forward, E5M2 backward) (emulated on the CPU)\n", out)
         self.assertIn("block 0 not, no automatic fallback", out)
         self.assertNotIn("fc/act", out)  # the only block is in BF16: nothing of it in the health table

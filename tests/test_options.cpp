@@ -43,12 +43,13 @@ Options everything_changed() {
   o.model = "d4", o.layers = 3, o.heads = 2, o.channels = 48, o.seq_len = 96;
   o.dataset = "books", o.data_dir = "sets";
   o.train_data = "a/*.bin,b \"quoted\" #1/*.h5", o.val_data = "C:\\v.bin", o.tokenizer = "tok", o.seed = UINT64_MAX;
+  o.document_mask = true, o.document_positions = DocumentPositions::absolute;
   o.batch_size = 3, o.max_batch_size = 9, o.target_batch_size = 27;
   o.max_steps = 123456789012;
   o.max_lr = 0.1234567f, o.min_lr_ratio = 1.0f / 3, o.warmup_steps = 0, o.lr_schedule = Decay::wsd;
   o.wsd_decay_ratio = 0.3f, o.weight_decay = 0.05f, o.beta1 = 0.8f, o.beta2 = 0.999f, o.adam_eps = 1e-6f;
   o.grad_clip = 0, o.optimizer = Optimizer::muon, o.adamw_lr = 0.0123f, o.muon_momentum = 0.9f;
-  o.muon_momentum_warmup = 300, o.muon_iteration = MuonIteration::polar_express, o.muon_cautious_decay = true;
+  o.muon_momentum_warmup = 300, o.muon_cautious_decay = true;
   o.init_projections = InitProjections::zero;
   o.device = DeviceKind::cpu, o.precision = PrecisionChoice::fp8, o.use_fp8 = true,
   o.fp8_format = Fp8FormatChoice::e5m2;
@@ -56,7 +57,8 @@ Options everything_changed() {
   o.fp8_recipe = Fp8ScalingRecipe::current, o.fp8_scenario = Fp8Scenario::mxfp8, o.fp8_bf16_layers = "first,last,3-5",
   o.fp8_auto_fallback = false, o.fp8_current_steps = 19, o.fp8_bf16_steps = 23;
   o.deterministic = true, o.cuda_graph = false, o.recompute = Recompute::block,
-  o.attention = AttentionKind::handwritten, o.plan_cache = "", o.timeline = "steps.json";
+  o.attention = AttentionKind::handwritten, o.kernels = KernelChoice::general, o.memory_limit = 7.5, o.plan_cache = "",
+  o.timeline = "steps.json";
   o.eval_freq = 7, o.eval_sequences = 11, o.eval_at_start = true, o.sample_freq = 13;
   o.hellaswag_freq = 17, o.hellaswag_data = "tasks.jsonl", o.hellaswag_tasks = 23;
   o.prompt = "two\nlines\tand 'both' \"quotes\" \x01 \xc3\xa9", o.sample_tokens = 5;

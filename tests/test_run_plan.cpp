@@ -20,6 +20,8 @@ const GpuReport kHopper{true, "", "NVIDIA H200", 90, ""};
 const GpuReport kOldLibrary{true, "", "NVIDIA H200", 90, "cuBLASLt has no algorithm"};
 const GpuReport kBlackwell{true, "", "NVIDIA B200", 100, ""};
 const GpuReport kAmpere{true, "", "NVIDIA A100", 80, ""};
+const GpuReport kAda{true, "", "NVIDIA L40S", 89, ""};
+const GpuReport kUnknown{true, "", "NVIDIA B200", 100, "they differ", "compute capability 10.0, checked"};
 
 Options with(const char* device, const char* precision) {
   Options options;
@@ -95,6 +97,18 @@ TEST_CASE("FP8 on a GPU without it, and BF16 on the CPU, fall back with one line
   CHECK(cpu.notes.size() == 1);
 }
 
+TEST_CASE("FP8 from compute capability 8.9 on; a self-check is one line, and another if only FP8 failed it") {
+  CHECK(choose_device(with("auto", "fp8"), kAda).precision == Precision::fp8);
+  CHECK(choose_device(with("auto", "fp8"), kAda).notes.empty());
+  CHECK(choose_device(with("auto", "fp8"), kBlackwell).precision == Precision::fp8);
+  const DeviceChoice unknown = choose_device(with("auto", "fp8"), kUnknown);
+  CHECK(unknown.precision == Precision::bf16);
+  REQUIRE(unknown.notes.size() == 2);
+  CHECK(unknown.notes[0] == "NVIDIA B200 has compute capability 10.0, checked");
+  CHECK(unknown.notes[1] == "FP8 GEMMs fail on NVIDIA B200 (they differ): training in BF16");
+  CHECK(choose_device(with("cpu", "fp8"), kUnknown).notes.empty());
+}
+
 TEST_CASE("FP8 that the library refuses falls back to BF16 with its reason; nobody else hears of it") {
   const DeviceChoice refused = choose_device(with("auto", "fp8"), kOldLibrary);
   CHECK(refused.precision == Precision::bf16);
@@ -110,7 +124,7 @@ TEST_CASE("--fp8_scenario mxfp8 is not built: a note, and the recipe of --fp8_re
   const DeviceChoice hopper = choose_device(options, kHopper);
   CHECK(hopper.precision == Precision::fp8);
   REQUIRE(hopper.notes.size() == 1);
-  CHECK(hopper.notes[0] == "--fp8_scenario mxfp8 is not built: using --fp8_recipe");
+  CHECK(hopper.notes[0] == kMxfp8Sentence);
   CHECK(choose_device(options, kBlackwell).notes == hopper.notes); // one truth on every GPU
   CHECK(choose_device(options, kAmpere).notes.size() == 1);        // BF16 for another reason: no second line
   options.precision = PrecisionChoice::bf16;

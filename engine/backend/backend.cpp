@@ -20,7 +20,7 @@ Precision gpu_precision(const BackendOptions& options, const GpuReport& gpu, std
   if (options.precision != PrecisionChoice::fp8) return Precision::bf16;
   if (gpu.compute_capability < kFp8ComputeCapability) {
     notes.push_back(gpu.name + " has compute capability " + std::to_string(gpu.compute_capability / 10) + "." +
-                    std::to_string(gpu.compute_capability % 10) + ", FP8 needs 9.0: training in BF16");
+                    std::to_string(gpu.compute_capability % 10) + ", FP8 needs 8.9: training in BF16");
     return Precision::bf16;
   }
   if (!gpu.fp8_refusal.empty()) {
@@ -29,9 +29,6 @@ Precision gpu_precision(const BackendOptions& options, const GpuReport& gpu, std
   }
   return Precision::fp8;
 }
-
-// MXFP8: one scale for 32 values, in hardware from Blackwell on. Neither engine implements it.
-constexpr const char* kMxfp8Note = "--fp8_scenario mxfp8 is not built: using --fp8_recipe";
 
 } // namespace
 
@@ -49,8 +46,9 @@ DeviceChoice choose_device(const BackendOptions& options, const GpuReport& gpu) 
   if (options.device == DeviceKind::automatic && !gpu.usable) {
     choice.notes.push_back("no GPU (" + gpu.why_not + "): training on the CPU");
   }
+  if (choice.gpu && !gpu.self_check.empty()) choice.notes.push_back(gpu.name + " has " + gpu.self_check);
   choice.precision = choice.gpu ? gpu_precision(options, gpu, choice.notes) : cpu_precision(options, choice.notes);
-  if (choice.precision == Precision::fp8 && options.mxfp8) choice.notes.emplace_back(kMxfp8Note);
+  if (choice.precision == Precision::fp8 && options.mxfp8) choice.notes.emplace_back(kMxfp8Sentence);
   return choice;
 }
 

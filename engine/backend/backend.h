@@ -44,9 +44,10 @@ enum class PrecisionChoice { automatic, fp8, bf16, fp32 };
 struct BackendOptions {
   DeviceKind device = DeviceKind::automatic;
   PrecisionChoice precision = PrecisionChoice::automatic;
-  bool mxfp8 = false; // requested: a note explains that no engine implements it
+  bool mxfp8 = false; // requested: kMxfp8Sentence is a note
   int threads = 0;    // CPU engine; 0: all cores
   CudaModelOptions cuda;
+  bool self_check = false; // a GPU that the project never ran on is checked first
 };
 
 // The result of looking for a GPU.
@@ -54,13 +55,20 @@ struct GpuReport {
   bool usable = false;
   std::string why_not = "this build has no CUDA engine";
   std::string name;
-  int compute_capability = 0; // 90 for Hopper
-  std::string fp8_refusal;    // why FP8 GEMMs fail on a GPU that should support them; empty: they work
+  int compute_capability = 0;  // 90 for Hopper
+  std::string fp8_refusal;     // why FP8 GEMMs fail on a GPU that should support them; empty: they work
+  std::string self_check = {}; // a line about the self-check (engine/cuda/self_check.h); empty: none was needed
 };
-int gpu_count();                                   // visible to this process
-GpuReport find_gpu(const BackendOptions& options); // runs one FP8 GEMM if FP8 is requested
+int gpu_count(); // visible to this process
+// Runs one FP8 GEMM if FP8 is requested, and the self-check on a GPU that the project never ran on. Throws
+// Error(device) if the self-check finds a difference outside FP8.
+GpuReport find_gpu(const BackendOptions& options);
 
-constexpr int kFp8ComputeCapability = 90; // Hopper, the first with E4M3 and E5M2 tensor cores that we use
+constexpr int kFp8ComputeCapability = 89; // Ada, the first with E4M3 and E5M2 tensor cores
+
+// MXFP8: one scale for 32 values, in hardware from Blackwell on. Neither engine implements it. One sentence for the
+// note, the help and the documents.
+constexpr const char* kMxfp8Sentence = "--fp8_scenario mxfp8 is not built on any GPU: --fp8_recipe applies";
 
 struct DeviceChoice {
   bool gpu = false;

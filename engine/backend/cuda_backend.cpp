@@ -5,6 +5,7 @@
 #include "engine/backend/backend.h"
 #include "engine/backend/roofline.h"
 #include "engine/base/error.h"
+#include "engine/cuda/self_check.h"
 #include "engine/system/output_file.h"
 
 namespace gpt2 {
@@ -33,10 +34,11 @@ class CudaBackend : public Backend {
   }
   std::optional<double> roofline(const ModelOptions& model) const override { return gpu_roofline(device_, model); }
   std::optional<double> expected_speed(const ModelOptions& model) const override {
+    if (options_.kernels == KernelChoice::general) return std::nullopt; // not measured
     return gpu_expected_speed(device_, model);
   }
   std::vector<MemoryLine> memory(const ModelOptions& model, int ranks) const override {
-    return cuda_model_memory(model, options_, ranks);
+    return cuda_model_memory(model, settled(model, options_, device_.free_bytes), ranks);
   }
 
  private:
@@ -66,6 +68,7 @@ class CudaBackend : public Backend {
 } // namespace
 
 std::unique_ptr<Backend> make_cuda_backend(const CudaModelOptions& options) {
+  limit_cuda_memory(options.memory_limit);
   return std::make_unique<CudaBackend>(options);
 }
 
@@ -73,8 +76,14 @@ GpuReport find_gpu(const BackendOptions& options) {
   const CudaDeviceInfo found = probe_cuda_device(options.cuda.device);
   const bool try_fp8 =
       found.usable && options.precision == PrecisionChoice::fp8 && found.compute_capability >= kFp8ComputeCapability;
-  return {found.usable, found.why_not, found.name, found.compute_capability,
-          try_fp8 ? fp8_refusal(options.cuda.device) : ""};
+  GpuReport report{found.usable, found.why_not, found.name, found.compute_capability,
+                   try_fp8 ? fp8_refusal(options.cuda.device) : ""};
+  if (found.usable && options.self_check && needs_self_check(found.compute_capability)) {
+    const SelfCheckVerdict verdict = self_check(options.cuda);
+    report.self_check = verdict.note;
+    if (report.fp8_refusal.empty()) report.fp8_refusal = verdict.fp8_refusal;
+  }
+  return report;
 }
 
 int gpu_count() { return cuda_device_count(); }

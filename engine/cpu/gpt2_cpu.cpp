@@ -111,6 +111,7 @@ void GPT2Cpu::quantize_weights() {
 }
 
 void GPT2Cpu::forward_backward(const Batch& batch) {
+  find_documents(batch);
   forward(batch);
   head(batch, true);
   backward(batch);
@@ -235,6 +236,7 @@ void GPT2Cpu::begin_inference() {
 void GPT2Cpu::evaluate(const Batch& batch, std::span<LossSum> rows) {
   check_batch(batch, options_);
   begin_inference();
+  find_documents(batch);
   forward(batch);
   head(batch, false);
   sum_rows(batch, {activations_.losses, static_cast<size_t>(batch.tokens())}, rows);
@@ -247,6 +249,7 @@ void GPT2Cpu::next_token_logits(std::span<const int32_t> tokens, std::span<float
       .batch_size = 1, .seq_len = static_cast<int>(tokens.size()), .inputs = tokens, .targets = no_targets};
   check_batch(batch, options_);
   begin_inference();
+  documents_ = {};
   forward(batch);
   read_logits(batch.tokens() - 1, 1, logits);
 }

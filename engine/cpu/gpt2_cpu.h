@@ -17,6 +17,7 @@
 #include "engine/cpu/muon_cpu.h"
 #include "engine/model/model.h"
 #include "engine/ranks/communicator.h"
+#include "kernels/documents.h"
 #include "kernels/optimizer.h"
 
 namespace gpt2 {
@@ -65,8 +66,13 @@ class GPT2Cpu final : public Model {
   using Attend = std::function<void(int layer)>; // the block's qkv -> its attention output
 
   // The architecture.
-  void forward(const Batch& batch); // tokens -> activations_.h
-  void embed(const Batch& batch);   // tokens -> the first block's x
+  void forward(const Batch& batch);        // tokens -> activations_.h
+  void find_documents(const Batch& batch); // of training and evaluation; generated text is one document
+  const int32_t* positions() const {       // null: 0, 1, 2, ... in every sequence
+    return documents_ && options_.documents.positions == DocumentPositions::restart ? document_positions_.data()
+                                                                                    : nullptr;
+  }
+  void embed(const Batch& batch); // tokens -> the first block's x
   void attend(int layer, const Batch& batch);
   void forward_blocks(int64_t rows, const Attend& attend); // the first block's x -> activations_.h
   void head(const Batch& batch, bool train);               // activations_.h -> losses; training: also the gradient of h
@@ -107,6 +113,8 @@ class GPT2Cpu final : public Model {
   CpuBuffer quantized_weights_;     // flat; empty without FP8
   std::vector<uint8_t> decay_mask_; // one byte per 256 elements
   CpuActivations activations_;
+  std::vector<int32_t> document_begin_, document_end_, document_positions_; // (rows); empty without a mask
+  DocumentBounds documents_;
   std::optional<Fp8RecipeState> recipe_; // with FP8
   LinearLayersCpu linears_;
   std::optional<MuonCpu> muon_; // under Muon

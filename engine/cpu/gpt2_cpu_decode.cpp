@@ -53,6 +53,7 @@ void GPT2Cpu::prefill(const KeyValueCacheCpu& cache, int row, std::span<const in
 
   check_batch(batch, options_);
   begin_inference();
+  documents_ = {};
   embed(batch);
   forward_blocks(batch.tokens(), [&](int layer) {
     append_kv_cache(cpu_, {.cache = cache.block(layer),

@@ -16,16 +16,29 @@ namespace gpt2 {
 // Several arguments per line: an operation stays a few lines.
 // clang-format off
 
+void GPT2Cpu::find_documents(const Batch& batch) {
+  if (!options_.documents.mask) return;
+  const size_t rows = batch.inputs.size();
+  for (auto* values : {&document_begin_, &document_end_, &document_positions_}) values->resize(rows);
+  gpt2::find_documents(cpu_, {.begin = document_begin_.data(), .end = document_end_.data(),
+                              .positions = document_positions_.data(), .tokens = batch.inputs.data(),
+                              .B = batch.batch_size, .T = batch.seq_len,
+                              .separator = options_.documents.separator});
+  documents_ = {document_begin_.data(), document_end_.data()};
+}
+
 void GPT2Cpu::embed(const Batch& batch) {
   const float* w = params_.data();
   embedding_forward(cpu_, {.out = activations_.blocks[0].x, .tokens = batch.inputs.data(), .wte = w + at_.wte,
-                           .wpe = w + at_.wpe, .B = batch.batch_size, .T = batch.seq_len, .C = config_.channels});
+                           .wpe = w + at_.wpe, .B = batch.batch_size, .T = batch.seq_len, .C = config_.channels,
+                           .positions = positions()});
 }
 
 void GPT2Cpu::attend(int layer, const Batch& batch) {
   const CpuBlockActivations& a = activations_.blocks[layer];
   attention_forward(cpu_, {.out = a.attention, .stats = a.attention_stats, .qkv = a.qkv,
-                           .B = batch.batch_size, .T = batch.seq_len, .NH = config_.heads, .HS = config_.head_dim()});
+                           .B = batch.batch_size, .T = batch.seq_len, .NH = config_.heads, .HS = config_.head_dim(),
+                           .documents = documents_});
 }
 
 void GPT2Cpu::forward(const Batch& batch) {
@@ -101,7 +114,8 @@ void GPT2Cpu::backward(const Batch& batch) {
                             .rows = batch.tokens(), .C = C, .accumulate = false});
   for (int layer = config_.layers - 1; layer >= 0; --layer) block_backward(layer, B, T);
   embedding_backward(cpu_, {.dwte = d + at_.wte, .dwpe = d + at_.wpe, .dout = a.dresidual,
-                            .tokens = batch.inputs.data(), .B = B, .T = T, .C = C, .vocab = config_.vocab});
+                            .tokens = batch.inputs.data(), .B = B, .T = T, .C = C, .vocab = config_.vocab,
+                            .positions = positions()});
 }
 
 // In: dresidual, the gradient of the block's output; out: that of its input. A LayerNorm's backward completes the
@@ -129,7 +143,8 @@ void GPT2Cpu::block_backward(int layer, int B, int T) {
   linears_.backward(linear(layer, Fp8Site::proj), {.din = all.dnarrow, .dout = all.dresidual,
                                                    .quantized = all.quantized, .kept = a.attention_kept, .rows = rows});
   attention_backward(cpu_, {.dqkv = all.dwide, .dout = all.dnarrow, .out = a.attention, .qkv = a.qkv,
-                            .stats = a.attention_stats, .B = B, .T = T, .NH = NH, .HS = HS});
+                            .stats = a.attention_stats, .B = B, .T = T, .NH = NH, .HS = HS,
+                            .documents = documents_});
   bias_backward(cpu_, {.dbias = d + at.qkv_bias, .dout = all.dwide, .rows = rows, .cols = 3 * C});
   linears_.backward(linear(layer, Fp8Site::qkv), {.din = all.dnarrow, .dout = all.dwide, .quantized = all.dwide,
                                                   .kept = a.h1, .rows = rows});

@@ -87,8 +87,7 @@ void MuonCpu::update(Cpu& cpu, const MuonSettings& settings, const State& state)
                         .poly = poly_.data(),
                         .batch = group.count,
                         .rows = group.rows,
-                        .cols = group.cols,
-                        .iteration = settings.iteration});
+                        .cols = group.cols});
     if (sharers_ > 1)
       communicator_.all_gather(out_.data(), group.per_rank * elements * static_cast<int64_t>(sizeof(float)));
     muon_update(cpu, {.master = state.params,

@@ -47,7 +47,8 @@ TuningKey question_of(const ModelOptions& options, const CudaModelOptions& cuda_
   const GPT2Config& config = options.config;
   text << "L" << config.layers << " NH" << config.heads << " C" << config.channels << " V" << config.padded_vocab
        << " T" << options.seq_len << " precision" << static_cast<int>(options.precision) << " recompute"
-       << static_cast<int>(cuda_options.recompute) << " attention" << static_cast<int>(cuda_options.attention) << " of";
+       << static_cast<int>(cuda_options.recompute) << " attention" << static_cast<int>(cuda_options.attention)
+       << (cuda_options.kernels == KernelChoice::general ? " general of" : " of");
   for (const int batch : candidates) text << " " << batch;
   return {device, "batch_size", text.str()};
 }
@@ -58,6 +59,13 @@ int candidate_of(const std::optional<TuningEntry>& answer, const std::vector<int
     if (answer && answer->choice == std::to_string(batch)) return batch;
   }
   return 0;
+}
+
+// --recompute auto with --batch_size auto: none if one sequence fits without.
+CudaModelOptions settled_for_one(const CudaDeviceInfo& device, ModelOptions options,
+                                 const CudaModelOptions& cuda_options) {
+  options.batch_size = 1;
+  return settled(options, cuda_options, device.free_bytes - bytes_to_leave(device.free_bytes));
 }
 
 // The largest sizes that fit the device's free memory. Throws Error(device) if none fits.
@@ -88,16 +96,18 @@ int remembered(const TuningKey& question, const CudaModelOptions& cuda_options, 
 
 } // namespace
 
-int predict_cuda_batch_size(const CudaDeviceInfo& device, const ModelOptions& options,
-                            const CudaModelOptions& cuda_options, int target, int max_batch_size) {
+int predict_cuda_batch_size(const CudaDeviceInfo& device, const ModelOptions& options, const CudaModelOptions& asked,
+                            int target, int max_batch_size) {
+  const CudaModelOptions cuda_options = settled_for_one(device, options, asked);
   const std::vector<int> candidates = candidates_for(device, options, cuda_options, target, max_batch_size);
   if (cuda_options.deterministic) return candidates.front();
   const int known = remembered(question_of(options, cuda_options, candidates, device.name), cuda_options, candidates);
   return known ? known : candidates.front();
 }
 
-int choose_cuda_batch_size(ModelOptions options, const CudaModelOptions& cuda_options, int target, int max_batch_size) {
-  const CudaDeviceInfo device = probe_cuda_device(cuda_options.device);
+int choose_cuda_batch_size(ModelOptions options, const CudaModelOptions& asked, int target, int max_batch_size) {
+  const CudaDeviceInfo device = probe_cuda_device(asked.device);
+  const CudaModelOptions cuda_options = settled_for_one(device, options, asked);
   const std::vector<int> candidates = candidates_for(device, options, cuda_options, target, max_batch_size);
   if (cuda_options.deterministic || candidates.size() == 1) return candidates.front();
 

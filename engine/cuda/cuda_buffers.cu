@@ -213,6 +213,11 @@ CudaBuffers lay_out(Arena& arena, const ModelOptions& options, const ParameterTa
   b.losses = arena.take<float>(R, kShared);
   b.inputs = arena.take<int32_t>(R, kShared);
   b.targets = arena.take<int32_t>(R, kShared);
+  if (options.documents.mask) {
+    b.document_begin = arena.take<int32_t>(R, kShared);
+    b.document_end = arena.take<int32_t>(R, kShared);
+    if (options.documents.positions == DocumentPositions::restart) b.positions = arena.take<int32_t>(R, kShared);
+  }
   b.first_token = arena.take<int64_t>(1, kShared);
   b.step = arena.take<StepScalars>(1, kShared);
   b.guard = arena.take<GuardState>(1, kShared);

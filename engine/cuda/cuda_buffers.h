@@ -97,11 +97,13 @@ struct CudaBuffers {
   bf16* dh;     // (R, C) gradient of a LayerNorm's or attention's output; aliases branch
   bf16* dwide;  // (R, 4C) gradient of the MLP's hidden layer, or of QKV
 
-  bf16* logits;         // (logits_rows, Vp) of a BF16 head, (chunk, Vp) of an FP8 one: logits, then their gradient
-  int64_t logits_rows;  // rows per chunk of a BF16 head
-  float* losses;        // (R)
-  int32_t* inputs;      // (R)
-  int32_t* targets;     // (R)
+  bf16* logits;        // (logits_rows, Vp) of a BF16 head, (chunk, Vp) of an FP8 one: logits, then their gradient
+  int64_t logits_rows; // rows per chunk of a BF16 head
+  float* losses;       // (R)
+  int32_t* inputs;     // (R)
+  int32_t* targets;    // (R)
+  // (R) each, null without a mask of documents; positions also null where they do not restart.
+  int32_t *document_begin, *document_end, *positions;
   int64_t* first_token; // (1) its position in the step, over all micro-batches and ranks: keys stochastic rounding
   StepScalars* step;
   GuardState* guard;

@@ -1,6 +1,7 @@
 // What a model on a GPU is made with, beside ModelOptions.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "engine/ranks/communicator.h"
@@ -9,7 +10,7 @@
 namespace gpt2 {
 
 // Activations recomputed in the backward pass instead of saved.
-enum class Recompute { none, gelu, block };
+enum class Recompute { none, gelu, block, automatic }; // automatic: block where none does not fit
 
 struct CudaModelOptions {
   int device = 0;             // CUDA's index
@@ -18,6 +19,8 @@ struct CudaModelOptions {
   bool cuda_graph = true;
   Recompute recompute = Recompute::none;
   AttentionKind attention = AttentionKind::automatic;
+  KernelChoice kernels = KernelChoice::automatic;
+  int64_t memory_limit = 0;  // bytes of device memory that this process may allocate; 0: all
   std::string plan_cache;    // file of tuned GEMM plans; empty: none
   SharingOptions sharing;    // several ranks
   bool share_device = false; // several ranks may use one GPU

@@ -28,6 +28,8 @@ CudaDeviceInfo probe_cuda_device(int device);
 // Runs the three FP8 GEMMs of a linear layer. Empty if they work, else the error.
 std::string fp8_refusal(int device);
 
+void limit_cuda_memory(int64_t bytes); // that this process allocates (kernels/cuda/cuda_backend.h); 0: no limit
+
 int cuda_device_count();             // 0 without a driver
 int cuda_runtime_version();          // 13000 for CUDA 13.0
 std::string cuda_library_versions(); // "cuBLASLt 13.1.0, NCCL 2.28.3"
@@ -38,6 +40,10 @@ std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaMo
 // The model of one rank. Collective over `group`, which must outlive it; rank 0 tunes and broadcasts the GEMM plans.
 std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaModelOptions& cuda_options,
                                        RankGroup& group);
+
+// The options with --recompute auto settled: none if the model fits `free_bytes` without, else block. Both have the
+// same bits.
+CudaModelOptions settled(const ModelOptions& options, CudaModelOptions cuda_options, int64_t free_bytes);
 
 // Device memory of such a model in one process, computed without allocating.
 int64_t cuda_model_bytes(const ModelOptions& options, const CudaModelOptions& cuda_options);

@@ -113,6 +113,7 @@ class GPT2Cuda final : public Model {
   // gpt2_cuda_step.cu, gpt2_cuda_state.cu.
   void upload(const Batch& batch, int64_t first_token = 0); // first_token: position in the step, over all ranks
   void begin_step(int B, int T);
+  void find_documents(int B, int T, int32_t separator);
   void forward_and_losses(int B, int T, bool backward, Fp8Pass pass, Exchange exchange);
   void forward_backward(int B, int T, Fp8Pass pass, Exchange exchange);
   void tune(RankGroup& group);

@@ -36,6 +36,8 @@ void run_zero_gemms(CudaStream& cuda) {
 
 } // namespace
 
+void limit_cuda_memory(int64_t bytes) { limit_device_memory(static_cast<size_t>(bytes)); }
+
 int cuda_device_count() {
   int devices = 0;
   return cudaGetDeviceCount(&devices) == cudaSuccess ? devices : 0;
@@ -79,7 +81,7 @@ CudaDeviceInfo probe_cuda_device(int device) {
   cudaDeviceProp properties{};
   size_t free = 0, total = 0;
   if (cudaSetDevice(device) != cudaSuccess || cudaGetDeviceProperties(&properties, device) != cudaSuccess ||
-      cudaMemGetInfo(&free, &total) != cudaSuccess) {
+      device_memory_info(&free, &total) != cudaSuccess) {
     info.why_not = cudaGetErrorString(cudaGetLastError());
     return info;
   }

@@ -28,7 +28,8 @@ CudaOptions backend_options(const CudaModelOptions& options) {
   return {.device = options.device,
           .deterministic = options.deterministic,
           .plan_cache = options.plan_cache,
-          .attention = options.attention};
+          .attention = options.attention,
+          .kernels = options.kernels};
 }
 
 std::string pci_bus_id(int device) {
@@ -56,10 +57,12 @@ MemoryLine copy_for_checkpoints(const ParameterTable& table, std::span<const Own
 // Workspace that cuDNN allocates at the first step; 0 with our attention kernels.
 size_t attention_bytes(const ModelOptions& options, const CudaModelOptions& cuda_options) {
   const int planned = cuda_options.compute_capability;
-  if (sm90::can_implement_attention(planned ? planned : compute_capability_of(cuda_options.device),
-                                    cuda_options.attention, options.batch_size, options.seq_len,
+  const bool sm90_kernels =
+      uses_sm90_kernels(planned ? planned : compute_capability_of(cuda_options.device), cuda_options.kernels);
+  if (sm90::can_implement_attention(sm90_kernels, cuda_options.attention, options.batch_size, options.seq_len,
                                     options.config.head_dim()))
     return 0;
+  if (options.documents.mask) return 0; // cuDNN has no mask of documents
   return attention_workspace_bytes(cuda_options.attention, cuda_options.deterministic, options.batch_size,
                                    options.seq_len, options.config.heads, options.config.head_dim());
 }
@@ -70,12 +73,12 @@ std::unique_ptr<DeviceMemory> allocate(const ModelOptions& options, const CudaMo
   lay_out(count, options, table, cuda_options.recompute, sharded);
   const size_t needed = count.size() + attention_bytes(options, cuda_options) + exchange;
   size_t free = 0, total = 0;
-  CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  CUDA_CHECK(device_memory_info(&free, &total));
   if (needed > free) {
     throw Error(ExitCode::device,
                 "the model needs " + format_bytes(static_cast<double>(needed)) + " of GPU memory and " +
                     format_bytes(static_cast<double>(free)) + " of " + format_bytes(static_cast<double>(total)) +
-                    " are free",
+                    (cuda_options.memory_limit ? " (--memory_limit) are free" : " are free"),
                 memory_hint(options));
   }
   return std::make_unique<DeviceMemory>(count.size());
@@ -110,6 +113,8 @@ int64_t cuda_model_bytes(const ModelOptions& options, const CudaModelOptions& cu
 
 std::vector<MemoryLine> cuda_model_memory(const ModelOptions& options, const CudaModelOptions& cuda_options,
                                           int ranks) {
+  if (cuda_options.recompute == Recompute::automatic) // as settled() where memory is plenty
+    return cuda_model_memory(options, settled(options, cuda_options, INT64_MAX), ranks);
   const ParameterTable table(checked(options).config, ranks, options.optimizer);
   const bool sharded = ranks > 1 && cuda_options.sharing.shard_optimizer;
   Arena count(nullptr);
@@ -123,6 +128,13 @@ std::vector<MemoryLine> cuda_model_memory(const ModelOptions& options, const Cud
   return lines;
 }
 
+CudaModelOptions settled(const ModelOptions& options, CudaModelOptions cuda_options, int64_t free_bytes) {
+  if (cuda_options.recompute != Recompute::automatic) return cuda_options;
+  cuda_options.recompute = Recompute::none;
+  if (cuda_model_bytes(options, cuda_options) > free_bytes) cuda_options.recompute = Recompute::block;
+  return cuda_options;
+}
+
 std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaModelOptions& cuda_options) {
   RankGroup alone;
   return make_cuda_model(options, cuda_options, alone);
@@ -130,7 +142,13 @@ std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaMo
 
 std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaModelOptions& cuda_options,
                                        RankGroup& group) {
-  return std::make_unique<GPT2Cuda>(options, cuda_options, group);
+  if (cuda_options.recompute != Recompute::automatic) return std::make_unique<GPT2Cuda>(options, cuda_options, group);
+  const CudaModelOptions chosen = settled(options, cuda_options, probe_cuda_device(cuda_options.device).free_bytes);
+  if (chosen.recompute == Recompute::block && options.purpose == Purpose::training)
+    log_info(
+        "note: --recompute auto is block: the activations do not fit, and a second forward pass costs about a "
+        "quarter of the speed");
+  return std::make_unique<GPT2Cuda>(options, chosen, group);
 }
 
 GPT2Cuda::GPT2Cuda(const ModelOptions& options, const CudaModelOptions& cuda_options, RankGroup& group)
@@ -247,8 +265,21 @@ void GPT2Cuda::upload(const Batch& batch, int64_t first_token) {
   slot.copied.record(cuda_.stream);
 }
 
+// Generated text is one document: separator kNoSeparator.
+void GPT2Cuda::find_documents(int B, int T, int32_t separator) {
+  if (!options_.documents.mask) return;
+  gpt2::find_documents(cuda_, {.begin = b_.document_begin,
+                               .end = b_.document_end,
+                               .positions = b_.positions,
+                               .tokens = b_.inputs,
+                               .B = B,
+                               .T = T,
+                               .separator = separator});
+}
+
 void GPT2Cuda::forward_and_losses(int B, int T, bool backward, Fp8Pass pass, Exchange exchange) {
   const int64_t R = static_cast<int64_t>(B) * T;
+  find_documents(B, T, options_.documents.separator);
   forward(B, T, pass, exchange);
   if (fp8_head())
     head_fp8(R, backward, pass);
@@ -383,6 +414,7 @@ StepResult GPT2Cuda::step_result() {
     ranks_->wait(outcome_ready_, !(fp8_ && fp8_->scaler.recipe().measures_in_training()));
   else
     outcome_ready_.wait();
+  if (copier_) copier_->start_pinning();
   const StepOutcome& outcome = *outcome_.get();
   if (fp8_) {
     fp8_->scaler.recipe().note_skips(outcome.guard.skipped_in_a_row);
@@ -485,6 +517,7 @@ void GPT2Cuda::next_token_logits(std::span<const int32_t> tokens, std::span<floa
   std::copy(tokens.begin(), tokens.end(), inputs.begin());
   upload({.batch_size = 1, .seq_len = T, .inputs = inputs, .targets = targets});
   prepare_inference();
+  find_documents(1, T, kNoSeparator);
   forward(1, T, Fp8Pass::inference, Exchange::none);
   norms_.forward(b_.h_final, final_layernorm_layer(), T); // in BF16: FP8 GEMMs need 16 rows
   const bf16* const last = b_.h_final + (static_cast<int64_t>(tokens.size()) - 1) * C;

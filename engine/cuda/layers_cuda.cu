@@ -89,14 +89,19 @@ void LayerNorms::gradient(bf16* dx, const bf16* dout, const LayerNormLayer& norm
 
 bool Attention::uses_sm90_kernels(int B, int T) const {
   const CudaDevice& device = *at_.cuda.device;
-  return sm90::can_implement_attention(device.compute_capability, device.options.attention, B, T,
-                                       at_.config.head_dim());
+  return sm90::can_implement_attention(device.sm90_kernels, device.options.attention, B, T, at_.config.head_dim());
 }
 
 void Attention::forward(const BlockActivations& a, int B, int T) const {
   const GPT2Config& config = at_.config;
-  const AttentionForward<bf16> args{
-      .out = a.o, .stats = a.stats, .qkv = a.qkv, .B = B, .T = T, .NH = config.heads, .HS = config.head_dim()};
+  const AttentionForward<bf16> args{.out = a.o,
+                                    .stats = a.stats,
+                                    .qkv = a.qkv,
+                                    .B = B,
+                                    .T = T,
+                                    .NH = config.heads,
+                                    .HS = config.head_dim(),
+                                    .documents = {at_.b.document_begin, at_.b.document_end}};
   return uses_sm90_kernels(B, T) ? sm90::attention_forward(at_.cuda, args) : attention_forward(at_.cuda, args);
 }
 
@@ -109,7 +114,8 @@ void Attention::gradient(bf16* dqkv, float* dbias, const bf16* dout, const Block
                                      .B = B,
                                      .T = T,
                                      .NH = at_.config.heads,
-                                     .HS = at_.config.head_dim()};
+                                     .HS = at_.config.head_dim(),
+                                     .documents = {at_.b.document_begin, at_.b.document_end}};
   const bool hopper = uses_sm90_kernels(B, T),
              fused_bias = hopper && dbias && sm90::can_fuse_bias_gradient(at_.cuda, args);
   if (hopper)
@@ -129,7 +135,8 @@ void Embedding::forward(bf16* x, int B, int T) const {
                                .wpe = at_.weight(wpe_),
                                .B = B,
                                .T = T,
-                               .C = at_.config.channels});
+                               .C = at_.config.channels,
+                               .positions = at_.b.positions});
 }
 
 void Embedding::gradient(const bf16* dx, int B, int T) const {
@@ -140,7 +147,8 @@ void Embedding::gradient(const bf16* dx, int B, int T) const {
                                 .B = B,
                                 .T = T,
                                 .C = at_.config.channels,
-                                .vocab = at_.config.vocab});
+                                .vocab = at_.config.vocab,
+                                .positions = at_.b.positions});
 }
 
 // ---- losses ----

@@ -63,15 +63,14 @@ void MuonCuda::momentum(size_t group, const MuonSettings& settings, bf16* out, b
                         .warmup_steps = settings.momentum_warmup});
 }
 
-void MuonCuda::orthogonalize_own(const MuonGroup& group, MuonIteration iteration) {
+void MuonCuda::orthogonalize_own(const MuonGroup& group) {
   orthogonalize(cuda_, {.out = b_.muon.out + group.first * group.elements(),
                         .in = b_.muon.in,
                         .gram = b_.muon.gram,
                         .poly = b_.muon.poly,
                         .batch = group.count,
                         .rows = group.rows,
-                        .cols = group.cols,
-                        .iteration = iteration});
+                        .cols = group.cols});
 }
 
 // Copies this rank's matrices out of the gathered updates.
@@ -95,7 +94,7 @@ void MuonCuda::update_matrices(const MuonSettings& settings) {
       fetch_own(group);
     else
       momentum(i, settings, b_.muon.in, false);
-    orthogonalize_own(group, settings.iteration);
+    orthogonalize_own(group);
     if (ranks_) ranks_->gather(b_.muon.out, group.per_rank * group.elements() * static_cast<int64_t>(sizeof(bf16)));
     muon_update(cuda_, {.master = b_.master,
                         .weights = b_.weights,
@@ -150,7 +149,7 @@ void MuonCuda::update_rest(const AdamWSettings& settings) {
 }
 
 void MuonCuda::run_all_gemms() {
-  for (const MuonGroup& group : groups_) orthogonalize_own(group, MuonIteration::newton_schulz);
+  for (const MuonGroup& group : groups_) orthogonalize_own(group);
 }
 
 } // namespace gpt2

@@ -29,7 +29,7 @@ class MuonCuda {
 
  private:
   void momentum(size_t group, const MuonSettings& settings, bf16* out, bool flat);
-  void orthogonalize_own(const MuonGroup& group, MuonIteration iteration);
+  void orthogonalize_own(const MuonGroup& group);
   void fetch_own(const MuonGroup& group);
   MuonSegments segments(size_t group) const;
 

@@ -5,6 +5,7 @@
 // pageable memory the same copy takes 150 to 300 ms and blocks the host.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <future>
@@ -17,11 +18,14 @@ namespace gpt2 {
 
 class StateCopier {
  public:
-  StateCopier(int device, int64_t floats); // pins memory on a thread: large models take seconds
+  StateCopier(int device, int64_t floats);
   ~StateCopier();
   StateCopier(const StateCopier&) = delete;
 
-  // Null while an earlier snapshot still uses the memory, or if pinning failed.
+  // Starts a thread that pins the memory: 19 GB take seconds. Call after the first step, whose plans are timed.
+  void start_pinning();
+
+  // Waits for the pinning. Null while an earlier snapshot still uses the memory, or if pinning failed.
   std::shared_ptr<float> memory();
 
   // Copies after the work queued on `compute` so far. Returns a function, callable on any thread, that waits for the
@@ -38,11 +42,14 @@ class StateCopier {
 
  private:
   const int device_;
+  const int64_t floats_;
   Stream stream_;
   Event begun_;
   std::shared_ptr<Event> copied_; // of the last copy; null: none yet
-  std::future<std::shared_ptr<Pinned<float>>> pinning_;
-  std::shared_ptr<Pinned<float>> pinned_;
+  std::shared_ptr<float> pinned_;
+  bool started_ = false;
+  std::atomic<bool> stop_ = false;
+  std::future<std::shared_ptr<float>> pinning_; // last: its destructor waits for the thread, which reads stop_
 };
 
 } // namespace gpt2

@@ -36,7 +36,6 @@ struct AdamWSettings {
 struct MuonSettings {
   float lr = 0, momentum = 0.95f, weight_decay = 0.1f;
   int64_t momentum_warmup = 0; // applied updates over which the momentum grows from 0.85; 0: constant
-  MuonIteration iteration = MuonIteration::newton_schulz;
   bool cautious_decay = false; // decay only where update and weight have the same sign
 };
 

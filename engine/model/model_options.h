@@ -18,6 +18,15 @@ enum class Purpose {
   inference, // forward only: no gradients, no moments, no saved activations
 };
 
+enum class DocumentPositions { restart, absolute }; // counted from the document's first token, or the sequence's
+
+// Attention within documents. A document begins with its separator token.
+struct DocumentOptions {
+  bool mask = false;
+  DocumentPositions positions = DocumentPositions::restart;
+  int32_t separator = 50256; // <|endoftext|>
+};
+
 struct ModelOptions {
   GPT2Config config;
   Precision precision = Precision::fp32;
@@ -25,6 +34,7 @@ struct ModelOptions {
   Optimizer optimizer = Optimizer::adamw;
   InitProjections init_projections = InitProjections::normal;
   Fp8Options fp8;
+  DocumentOptions documents;
   int batch_size = 4; // largest B of a micro-step
   int seq_len = 1024; // largest T
   uint64_t seed = 1337;

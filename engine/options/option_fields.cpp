@@ -255,6 +255,10 @@ std::vector<OptionField> make_fields() {
          "folder with encoder.json and vocab.bpe, to print samples and read prompts; empty: the folder that make "
          "installs");
   f.number("seed", &O::seed, at_least<uint64_t>(0), "seed of initialization and data order");
+  f.toggle("document_mask", &O::document_mask,
+           "attention stays within a document; a document begins with <|endoftext|>");
+  f.choice("document_positions", &O::document_positions,
+           "with --document_mask, positions counted from the document's start or the sequence's");
 
   f.group("Batch");
   f.number_or_auto(
@@ -291,7 +295,6 @@ std::vector<OptionField> make_fields() {
   f.number("muon_momentum", &O::muon_momentum, below_one(), "Muon's momentum");
   f.number("muon_momentum_warmup", &O::muon_momentum_warmup, at_least<int64_t>(0),
            "applied steps in which Muon's momentum grows from 0.85; 0: constant");
-  f.choice("muon_iteration", &O::muon_iteration, "the polynomials that orthogonalize Muon's updates");
   f.toggle("muon_cautious_decay", &O::muon_cautious_decay,
            "Muon decays a weight only where its update has the same sign");
   f.choice("init_projections", &O::init_projections,
@@ -320,8 +323,7 @@ std::vector<OptionField> make_fields() {
   f.number_or_auto<int64_t>(
       "fp8_current_steps", &O::fp8_current_steps, -1, at_least<int64_t>(0),
       "first FP8 steps with current scaling, before --fp8_recipe; auto: to the end of the warm-up");
-  f.choice("fp8_scenario", &O::fp8_scenario,
-           "mxfp8 is not built, on any GPU: a note is printed and --fp8_recipe applies");
+  f.choice("fp8_scenario", &O::fp8_scenario, kMxfp8Sentence);
   f.text("fp8_bf16_layers", &O::fp8_bf16_layers, "LIST",
          "blocks that stay in BF16: first, last, numbers from 0 and ranges, as first,last,3-5; empty: none");
   f.toggle("fp8_auto_fallback", &O::fp8_auto_fallback, "a block that saturates repeatedly continues in BF16");
@@ -331,8 +333,12 @@ std::vector<OptionField> make_fields() {
   f.toggle("deterministic", &O::deterministic,
            "bitwise reproducible runs: no timing of plans, and cuDNN's slower deterministic algorithms");
   f.toggle("cuda_graph", &O::cuda_graph, "capture the micro-step in a CUDA graph");
-  f.choice("recompute", &O::recompute, "activations recomputed in the backward pass to save memory");
+  f.choice("recompute", &O::recompute,
+           "activations recomputed in the backward pass to save memory; auto: block if the model does not fit without");
   f.choice("attention", &O::attention, "auto: our kernel on Hopper, elsewhere cuDNN if it is installed");
+  f.choice("kernels", &O::kernels, "auto: Hopper's own where there is one; general: those that run on every GPU");
+  f.number_or_auto("memory_limit", &O::memory_limit, 0.0, within(0.5, 65536.0),
+                   "GiB of GPU memory that a rank may allocate, besides CUDA's own; auto: all that is free");
   f.text("plan_cache", &O::plan_cache, "FILE", "tuned GEMM plans; empty: none are kept");
   f.text("timeline", &O::timeline, "FILE",
          "Chrome trace (ui.perfetto.dev) of steps 4 and 5 of rank 0, counted from where FP8 begins: blocks and "

@@ -34,13 +34,13 @@ constexpr auto names_of(Optimizer) {
   using enum Optimizer;
   return std::to_array<EnumName<Optimizer>>({{adamw, "adamw"}, {muon, "muon"}});
 }
-constexpr auto names_of(MuonIteration) {
-  using enum MuonIteration;
-  return std::to_array<EnumName<MuonIteration>>({{newton_schulz, "newton_schulz"}, {polar_express, "polar_express"}});
-}
 constexpr auto names_of(InitProjections) {
   using enum InitProjections;
   return std::to_array<EnumName<InitProjections>>({{normal, "normal"}, {zero, "zero"}});
+}
+constexpr auto names_of(DocumentPositions) {
+  using enum DocumentPositions;
+  return std::to_array<EnumName<DocumentPositions>>({{restart, "restart"}, {absolute, "absolute"}});
 }
 constexpr auto names_of(Fp8Scenario) {
   using enum Fp8Scenario;
@@ -48,13 +48,17 @@ constexpr auto names_of(Fp8Scenario) {
 }
 constexpr auto names_of(Recompute) {
   using enum Recompute;
-  return std::to_array<EnumName<Recompute>>({{none, "none"}, {gelu, "gelu"}, {block, "block"}});
+  return std::to_array<EnumName<Recompute>>({{automatic, "auto"}, {none, "none"}, {gelu, "gelu"}, {block, "block"}});
 }
 constexpr auto names_of(AttentionKind) {
   using enum AttentionKind;
   return std::to_array<EnumName<AttentionKind>>({{automatic, "auto"}, {cudnn, "cudnn"}, {handwritten, "own"}});
 }
 
+constexpr auto names_of(KernelChoice) {
+  using enum KernelChoice;
+  return std::to_array<EnumName<KernelChoice>>({{automatic, "auto"}, {general, "general"}});
+}
 constexpr auto names_of(GradExchange) {
   using enum GradExchange;
   return std::to_array<EnumName<GradExchange>>({{fp32, "fp32"}, {bf16, "bf16"}});
@@ -71,6 +75,8 @@ struct Options {
   std::string train_data, val_data;       // globs, override `dataset`; both empty: the built-in sample
   std::string tokenizer;                  // folder with encoder.json and vocab.bpe
   uint64_t seed = 1337;
+  bool document_mask = false; // attention within documents
+  DocumentPositions document_positions = DocumentPositions::restart;
 
   // batch
   int batch_size = 0;        // sequences per micro-batch; 0: auto
@@ -92,7 +98,6 @@ struct Options {
   float weight_decay = 0.1f, beta1 = 0.9f, beta2 = 0.95f, adam_eps = 1e-8f, grad_clip = 1.0f;
   float muon_momentum = 0.95f;
   int64_t muon_momentum_warmup = 0; // applied steps; 0: off
-  MuonIteration muon_iteration = MuonIteration::newton_schulz;
   bool muon_cautious_decay = false;
   InitProjections init_projections = InitProjections::normal;
 
@@ -114,8 +119,10 @@ struct Options {
   // GPU: no effect on the CPU engine
   bool deterministic = false;
   bool cuda_graph = true;
-  Recompute recompute = Recompute::none;
+  Recompute recompute = Recompute::automatic;
   AttentionKind attention = AttentionKind::automatic;
+  KernelChoice kernels = KernelChoice::automatic;
+  double memory_limit = 0;                                      // GiB; 0: all of the GPU's memory
   std::string plan_cache = "~/.cache/train_gpt2_fp8/plans.txt"; // empty: none
   std::string timeline;                                         // file for a trace of two steps; empty: off
 

@@ -384,7 +384,7 @@ CommandLine from_toml(const std::string& text, const std::string& origin, const 
 }
 
 const std::set<std::string>& retired_keys() {
-  static const std::set<std::string> keys; // none so far
+  static const std::set<std::string> keys{"muon_iteration"};
   return keys;
 }
 

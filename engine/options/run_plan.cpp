@@ -12,6 +12,7 @@
 #include "engine/base/divisors.h"
 #include "engine/base/error.h"
 #include "engine/checkpoint/names.h"
+#include "engine/text/tokenizer.h"
 
 namespace gpt2 {
 namespace {
@@ -204,10 +205,13 @@ BackendOptions backend_options(const Options& o) {
                    .cuda_graph = o.cuda_graph,
                    .recompute = o.recompute,
                    .attention = o.attention,
+                   .kernels = o.kernels,
+                   .memory_limit = static_cast<int64_t>(o.memory_limit * (int64_t{1} << 30)),
                    .plan_cache = in_home ? home + o.plan_cache.substr(1) : o.plan_cache,
                    .sharing = {.shard_optimizer = o.zero == 1, .grad_exchange = o.grad_reduce},
                    .share_device = o.share_gpu,
-                   .timeline = o.timeline}};
+                   .timeline = o.timeline},
+          .self_check = true};
 }
 
 BackendOptions backend_options(const Options& options, const RankGroup& group) {
@@ -277,7 +281,6 @@ UpdateSettings update_settings(const Options& o, float lr) {
                    .momentum = o.muon_momentum,
                    .weight_decay = o.weight_decay,
                    .momentum_warmup = o.muon_momentum_warmup,
-                   .iteration = o.muon_iteration,
                    .cautious_decay = o.muon_cautious_decay},
           .grad_clip = o.grad_clip,
           .limits = {.loss_z = o.skip_loss_z, .norm_z = o.skip_grad_z}};
@@ -286,11 +289,16 @@ UpdateSettings update_settings(const Options& o, float lr) {
 RunPlan make_plan(const Options& options, const GPT2Config& config, Precision precision, int64_t train_sequences,
                   Backend& backend, int ranks) {
   if (backend.is_gpu() && precision == Precision::fp8) check_fp8_shape(config.channels, config.seq_len);
+  if (backend.is_gpu() && options.document_mask && options.attention == AttentionKind::cudnn)
+    throw Error(ExitCode::usage, "--attention cudnn has no mask of documents",
+                "use --attention auto, or no --document_mask");
   const ModelDefaults defaults = defaults_for(config);
   RunPlan plan;
   plan.model.config = config;
   plan.model.precision = precision;
   plan.model.fp8 = fp8_options(options, config.layers);
+  plan.model.documents = {
+      .mask = options.document_mask, .positions = options.document_positions, .separator = Tokenizer::kEndOfText};
   plan.model.seq_len = config.seq_len;
   plan.model.seed = options.seed;
   plan.model.optimizer = options.optimizer;

@@ -112,14 +112,14 @@ std::vector<std::string> notes_on_options_without_effect(const RunSettings& star
   idle(options.train_data.empty() && options.dataset.empty(), {"data_dir"}, "without --dataset");
   idle(options.init_from.empty(), {"hf_cache"}, "without --init_from");
   idle(!resumes, {"allow_other_data"}, "without --resume");
+  idle(!options.document_mask, {"document_positions"}, "without --document_mask");
 
   if (given.contains("warmup_steps") && plan.schedule.warmup_steps >= plan.max_steps) {
     notes.push_back("--warmup_steps " + std::to_string(plan.schedule.warmup_steps) + " does not end in this run of " +
                     counted(plan.max_steps, "step") + ": the learning rate only rises, and never decays");
   }
   idle(options.optimizer != Optimizer::muon,
-       {"adamw_lr", "muon_momentum", "muon_momentum_warmup", "muon_iteration", "muon_cautious_decay"},
-       "without --optimizer muon");
+       {"adamw_lr", "muon_momentum", "muon_momentum_warmup", "muon_cautious_decay"}, "without --optimizer muon");
   idle(resumes || !options.init_from.empty(), {"init_projections"}, "on weights that are loaded");
   idle(options.lr_schedule != Decay::wsd, {"wsd_decay_ratio"}, "without --lr_schedule wsd");
   idle(options.lr_schedule == Decay::constant, {"min_lr_ratio"}, "with --lr_schedule constant");

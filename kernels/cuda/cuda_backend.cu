@@ -1,7 +1,12 @@
 // Opens a GPU and its streams, and turns CUDA error codes into messages with a hint.
 #include "kernels/cuda/cuda_backend.h"
 
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
 #include <utility>
+
+#include "engine/base/log.h"
 
 namespace gpt2 {
 namespace {
@@ -92,6 +97,63 @@ void require_device_code(int device) {
                 rebuild_hint(compute_capability));
 }
 
+bool uses_sm90_kernels(int compute_capability, KernelChoice kernels) {
+  const char* const asked = std::getenv("GPT2_KERNELS");
+  return compute_capability == 90 && kernels != KernelChoice::general && !(asked && std::string(asked) == "general");
+}
+
+// ---- memory ----
+
+namespace {
+
+// Of the process, as the GPU's memory is: models, streams and caches all draw on them.
+std::atomic<size_t> memory_limit{0}, memory_held{0}; // bytes
+
+} // namespace
+
+void limit_device_memory(size_t bytes) { memory_limit = bytes; }
+
+cudaError_t device_memory_info(size_t* free, size_t* total) {
+  const cudaError_t status = cudaMemGetInfo(free, total);
+  if (const size_t limit = memory_limit; status == cudaSuccess && limit > 0) {
+    *total = std::min(*total, limit);
+    *free = std::min(*free, limit - std::min(limit, memory_held.load()));
+  }
+  return status;
+}
+
+void* allocate_device(size_t bytes) {
+  if (const size_t limit = memory_limit, held = memory_held; limit > 0 && held + bytes > limit) {
+    const auto text = [](size_t count) { return format_bytes(static_cast<double>(count)); };
+    refuse_device(
+        "GPU memory: " + text(held) + " in use and " + text(bytes) + " more exceed --memory_limit, " + text(limit),
+        "raise --memory_limit, lower --batch_size, or use --recompute block");
+  }
+  void* data = nullptr;
+  CUDA_CHECK(cudaMalloc(&data, bytes));
+  memory_held += bytes;
+  return data;
+}
+
+void free_device(void* data, size_t bytes) noexcept {
+  if (!data) return;
+  cudaFree(data);
+  memory_held -= bytes;
+}
+
+// ---- device ----
+
+namespace {
+
+// GPT2_SHARED_MEMORY_LIMIT, in KiB: shared memory of a smaller GPU, for tests.
+int limited_shared_memory(size_t bytes) {
+  const char* const limit = std::getenv("GPT2_SHARED_MEMORY_LIMIT");
+  const int available = static_cast<int>(bytes);
+  return limit ? std::min(available, std::atoi(limit) * 1024) : available;
+}
+
+} // namespace
+
 CudaDevice::CudaDevice(const CudaOptions& options) : options(options) {
   int devices = 0;
   CUDA_CHECK(cudaGetDeviceCount(&devices));
@@ -105,9 +167,12 @@ CudaDevice::CudaDevice(const CudaOptions& options) : options(options) {
   CUDA_CHECK(cudaGetDeviceProperties(&properties, options.device));
   name = properties.name;
   multiprocessors = properties.multiProcessorCount;
-  shared_memory_per_block = static_cast<int>(properties.sharedMemPerBlockOptin);
-  shared_memory_per_multiprocessor = static_cast<int>(properties.sharedMemPerMultiprocessor);
+  shared_memory_per_block = limited_shared_memory(properties.sharedMemPerBlockOptin);
+  const auto reserved = static_cast<int>(properties.reservedSharedMemPerBlock);
+  shared_memory_per_multiprocessor =
+      std::min(static_cast<int>(properties.sharedMemPerMultiprocessor), shared_memory_per_block + reserved);
   compute_capability = 10 * properties.major + properties.minor;
+  sm90_kernels = uses_sm90_kernels(compute_capability, options.kernels);
   if (compute_capability < 80) {
     refuse_device("this GPU has compute capability " + std::to_string(properties.major) + "." +
                       std::to_string(properties.minor) + "; BF16 needs 8.0",
@@ -116,6 +181,20 @@ CudaDevice::CudaDevice(const CudaOptions& options) : options(options) {
   require_device_code(options.device);
 }
 
+void allow_shared_memory(const CudaDevice& device, const void* kernel, size_t bytes) {
+  cudaFuncAttributes attributes{};
+  CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
+  const size_t needed = bytes + attributes.sharedSizeBytes;
+  if (needed > static_cast<size_t>(device.shared_memory_per_block)) {
+    refuse_device("a kernel needs " + std::to_string(needed >> 10) + " KiB of shared memory, and this GPU has " +
+                      std::to_string(device.shared_memory_per_block >> 10),
+                  "report it with the output of bin/doctor --json");
+  }
+  CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+}
+
+// ---- streams ----
+
 CudaStream::CudaStream(std::shared_ptr<CudaDevice> on, Priority priority) : device(std::move(on)) {
   try {
     CUDA_CHECK(cudaSetDevice(device->options.device));
@@ -123,9 +202,9 @@ CudaStream::CudaStream(std::shared_ptr<CudaDevice> on, Priority priority) : devi
     CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     CUDA_CHECK(
         cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority == Priority::high ? greatest : least));
-    CUDA_CHECK(cudaMalloc(&scratch_base, device->options.scratch_bytes));
     scratch_bytes = device->options.scratch_bytes;
-    CUDA_CHECK(cudaMalloc(&gemm_workspace, kGemmWorkspaceBytes));
+    scratch_base = static_cast<std::byte*>(allocate_device(scratch_bytes));
+    gemm_workspace = static_cast<std::byte*>(allocate_device(kGemmWorkspaceBytes));
   } catch (...) {
     release();
     throw;
@@ -137,21 +216,18 @@ CudaStream::~CudaStream() { release(); }
 // Ignores errors: after a lost device every call fails, and the first failure was reported.
 void CudaStream::release() noexcept {
   if (stream) cudaStreamSynchronize(stream);
-  for (void* workspace : attention_workspaces_) cudaFree(workspace);
-  cudaFree(gemm_workspace);
-  cudaFree(scratch_base);
+  for (const auto& [workspace, bytes] : attention_workspaces_) free_device(workspace, bytes);
+  free_device(gemm_workspace, kGemmWorkspaceBytes);
+  free_device(scratch_base, scratch_bytes);
   if (stream) cudaStreamDestroy(stream);
 }
 
 void* CudaStream::attention_workspace(size_t bytes) {
-  if (bytes > attention_workspace_largest_) {
-    void* workspace = nullptr;
-    CUDA_CHECK(cudaMalloc(&workspace, bytes));
-    attention_workspaces_.push_back(workspace);
-    attention_workspace_largest_ = bytes;
+  if (attention_workspaces_.empty() ? bytes > 0 : bytes > attention_workspaces_.back().second) {
+    attention_workspaces_.emplace_back(allocate_device(bytes), bytes);
     attention_workspace_held_ += bytes;
   }
-  return attention_workspaces_.empty() ? nullptr : attention_workspaces_.back();
+  return attention_workspaces_.empty() ? nullptr : attention_workspaces_.back().first;
 }
 
 bool is_capturing(cudaStream_t stream) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/error.h"
@@ -22,6 +23,15 @@ void require_device_code(int device);
 std::string rebuild_hint(int compute_capability); // 90 for Hopper
 int compute_capability_of(int device);            // 0 if unknown
 
+// True if this GPU runs kernels/sm90. GPT2_KERNELS=general in the environment means KernelChoice::general: for tests.
+bool uses_sm90_kernels(int compute_capability, KernelChoice kernels);
+
+// Device memory of this process, within --memory_limit. CUDA's context and what libraries allocate are not counted.
+void limit_device_memory(size_t bytes);                      // 0: no limit
+cudaError_t device_memory_info(size_t* free, size_t* total); // cudaMemGetInfo, at most what the limit leaves
+void* allocate_device(size_t bytes);                         // throws Error(device)
+void free_device(void* data, size_t bytes) noexcept;
+
 bool is_capturing(cudaStream_t stream); // under stream capture
 
 class AttentionPlans; // kernels/cuda/attention_cudnn.h: cuDNN SDPA graphs by shape
@@ -35,6 +45,7 @@ struct CudaOptions {
   bool deterministic = false; // no autotuning; cuDNN's deterministic backward
   std::string plan_cache;     // file of autotuned plans (engine/system/tuning_store.h); empty: none
   AttentionKind attention = AttentionKind::automatic;
+  KernelChoice kernels = KernelChoice::automatic;
   size_t scratch_bytes = size_t{64} << 20; // per stream: partial sums, sort buffers
 
   size_t bytes_per_stream() const { return scratch_bytes + kGemmWorkspaceBytes; }
@@ -50,8 +61,9 @@ struct CudaDevice {
   std::string name; // "NVIDIA H200"
   int multiprocessors = 0;
   int compute_capability = 0;               // 90 for Hopper
-  int shared_memory_per_block = 0;          // bytes, with the opt-in: 227 KiB on Hopper
-  int shared_memory_per_multiprocessor = 0; // 228 KiB
+  bool sm90_kernels = false;                // uses_sm90_kernels()
+  int shared_memory_per_block = 0;          // bytes, with the opt-in: 227 KiB on Hopper, 99 KiB on Ada
+  int shared_memory_per_multiprocessor = 0; // 1 KiB more
   std::shared_ptr<GemmPlans> gemms;
   std::shared_ptr<AttentionPlans> attentions;
 };
@@ -88,10 +100,18 @@ struct CudaStream {
  private:
   void release() noexcept;
 
-  // Captured graphs hold the addresses of smaller workspaces, so those stay; the last is the largest.
-  std::vector<void*> attention_workspaces_;
-  size_t attention_workspace_largest_ = 0, attention_workspace_held_ = 0; // bytes
+  // {address, bytes}. Captured graphs hold the addresses of smaller workspaces, so those stay; the last is the largest.
+  std::vector<std::pair<void*, size_t>> attention_workspaces_;
+  size_t attention_workspace_held_ = 0; // bytes
 };
+
+// Opts a kernel in to `bytes` of dynamic shared memory. Throws Error(device) beyond shared_memory_per_block, as the
+// launch would on a GPU that has no more: GPT2_SHARED_MEMORY_LIMIT=99 (KiB) in the environment makes any GPU one.
+void allow_shared_memory(const CudaDevice& device, const void* kernel, size_t bytes);
+template <class... Arguments>
+void allow_shared_memory(const CudaDevice& device, void (*kernel)(Arguments...), size_t bytes) {
+  allow_shared_memory(device, reinterpret_cast<const void*>(kernel), bytes);
+}
 
 // Checks a kernel launch.
 #define CUDA_CHECK_LAUNCH(name) ::gpt2::cuda_check(cudaGetLastError(), name, __FILE__, __LINE__)

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/cuda/memory.h"
+
 namespace gpt2 {
 namespace {
 
@@ -15,26 +17,6 @@ struct TimingEvent {
   ~TimingEvent() { cudaEventDestroy(value); }
   TimingEvent(const TimingEvent&) = delete;
   cudaEvent_t value = nullptr;
-};
-
-// Memory of the output's size; null if the device has none left.
-class TemporaryOutput {
- public:
-  explicit TemporaryOutput(size_t bytes) {
-    if (cudaMalloc(&pointer_, bytes) != cudaSuccess) {
-      pointer_ = nullptr;
-      cudaGetLastError();
-    } else {
-      CUDA_CHECK(cudaMemset(pointer_, 0, bytes));
-      CUDA_CHECK(cudaDeviceSynchronize());
-    }
-  }
-  ~TemporaryOutput() { cudaFree(pointer_); }
-  TemporaryOutput(const TemporaryOutput&) = delete;
-  void* get() const { return pointer_; }
-
- private:
-  void* pointer_ = nullptr;
 };
 
 // Microseconds per run; infinity if the method does not run.
@@ -79,11 +61,15 @@ TimedMethod time_methods(CudaStream& cuda, std::span<const GemmMethod> methods, 
 
 std::optional<TimedMethod> autotune(CudaStream& cuda, const GemmProblem& problem, const GemmArguments& operands,
                                     std::span<const GemmMethod> methods, const GemmLaunch& launch) {
-  std::optional<TemporaryOutput> copy;
+  std::optional<DeviceMemory> copy;
   GemmArguments timed = operands;
   if (problem.accumulate) {
-    timed.d = copy.emplace(problem.output_bytes()).get();
-    if (!timed.d) return std::nullopt;
+    try {
+      timed.d = copy.emplace(problem.output_bytes()).data();
+    } catch (const Error&) { // no memory left: not timed
+      return std::nullopt;
+    }
+    CUDA_CHECK(cudaMemsetAsync(timed.d, 0, problem.output_bytes(), cuda.stream));
   }
   const TimedMethod fastest = time_methods(cuda, methods, timed, launch);
   if (fastest.microseconds == kNever) return std::nullopt;

@@ -13,13 +13,14 @@ namespace gpt2 {
 
 class DeviceMemory {
  public:
-  explicit DeviceMemory(size_t bytes) { CUDA_CHECK(cudaMalloc(&data_, bytes)); }
-  ~DeviceMemory() { cudaFree(data_); }
+  explicit DeviceMemory(size_t bytes) : bytes_(bytes), data_(allocate_device(bytes)) {}
+  ~DeviceMemory() { free_device(data_, bytes_); }
   DeviceMemory(const DeviceMemory&) = delete;
   std::byte* data() const { return static_cast<std::byte*>(data_); }
 
  private:
-  void* data_ = nullptr;
+  size_t bytes_;
+  void* data_;
 };
 
 // Synchronous copies between device and pageable memory, in stream order. Plain cudaMemcpy uses the default stream,

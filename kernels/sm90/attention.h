@@ -7,7 +7,7 @@
 namespace gpt2::sm90 {
 
 // False if the user chose cuDNN.
-bool can_implement_attention(int compute_capability, AttentionKind kind, int B, int T, int HS);
+bool can_implement_attention(bool sm90_kernels, AttentionKind kind, int B, int T, int HS);
 
 void attention_forward(CudaStream& cuda, const AttentionForward<bf16>& args);
 

@@ -72,9 +72,9 @@ __device__ inline void row_dpsum(float (&dpsum)[2], const Fragments& dout, const
   for (float& dpsum_of_row : dpsum) dpsum_of_row = quad_sum(dpsum_of_row);
 }
 
-template <class Pass>
+template <class Pass, bool kDocuments>
 __device__ void load_tiles(const SharedStorage<typename Pass::Traits>& smem, const BackwardArguments& a) {
-  using WorkTile = CausalWorkTile<Pass::kColumns, Pass::Traits::kConsumers>;
+  using WorkTile = CausalWorkTile<Pass::kColumns, Pass::Traits::kConsumers, kDocuments>;
   constexpr int kGroupBytes = Pass::Traits::kGroupBytes;
   const auto load_qkv = [&](uint8_t* to, int which, const WorkTile& work, int tile, ClusterTransactionBarrier& ready) {
     tma_load_2d(to, &a.qkv, ready, head_bytes(a.scheduler, work.head, which), work.row(a.scheduler, tile));
@@ -111,7 +111,7 @@ __device__ void load_tiles(const SharedStorage<typename Pass::Traits>& smem, con
       });
 }
 
-template <class Pass>
+template <class Pass, bool kDocuments>
 __global__ void __launch_bounds__(Pass::Traits::kThreads, 1)
     attention_backward_kernel(const __grid_constant__ BackwardArguments a) {
   using Traits = typename Pass::Traits;
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(Pass::Traits::kThreads, 1)
   const int warpgroup = warp_uniform(threadIdx.x / kWarpgroup);
   if (warpgroup == 0) { // producer warpgroup
     warpgroup_reg_dealloc<producer_registers(Traits::kConsumers)>();
-    if (threadIdx.x == 0) load_tiles<Pass>(smem, a);
+    if (threadIdx.x == 0) load_tiles<Pass, kDocuments>(smem, a);
     return;
   }
 
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(Pass::Traits::kThreads, 1)
   ConsumerPipeline<Traits> pipeline{smem, {}, {}};
   for (int work_index = blockIdx.x; work_index < a.scheduler.work_tiles; work_index += gridDim.x) {
     for (int index = 0; index < 2; ++index) {
-      const CausalWorkTile<Pass::kColumns, Traits::kConsumers> work(a.scheduler, work_index, index);
+      const CausalWorkTile<Pass::kColumns, Traits::kConsumers, kDocuments> work(a.scheduler, work_index, index);
       if (!work.exists) continue;
       const int m_block = work.m_block(consumer, index), first_step = work.first_step(m_block);
       for (int step = 0; step < first_step; ++step) pipeline.consumer_skip();
@@ -148,6 +148,11 @@ __global__ void __launch_bounds__(Pass::Traits::kThreads, 1)
       if (m_block >= work.end) {
         pipeline.consumer_release_rows();
         continue;
+      }
+      [[maybe_unused]] int document_bound[2] = {}; // of the thread's rows
+      if constexpr (kDocuments) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) document_bound[r] = work.bound(a.scheduler, m_block, coord.row(2 * r));
       }
       uint8_t* const tiles = smem.row_tiles(row_stage, 0) + (m_block - work.first) * kTileBytes;
       Fragments row, row_value; // Q and dO, or K and V
@@ -171,7 +176,7 @@ __global__ void __launch_bounds__(Pass::Traits::kThreads, 1)
       float sum[32], value_sum[32]; // dQ and unused, or dK and dV
       Fragments p, ds;
       int previous = 0;
-      const auto add_column = [&]<bool kDiagonal>() {
+      const auto add_column = [&]<bool kDiagonal, bool kMasked>(int step) {
         const int stage = pipeline.consumer_wait();
         const uint8_t* const column = smem.columns(stage);       // K or Q
         const uint8_t* const column_value = column + kTileBytes; // V or dO
@@ -194,6 +199,14 @@ __global__ void __launch_bounds__(Pass::Traits::kThreads, 1)
           const bool later = kOfKeys ? coord.row(i) > coord.column(i) : coord.column(i) > coord.row(i);
           if (kDiagonal && later) score[i] = 0; // causal mask
         }
+        if constexpr (kMasked) {
+          const int bound[2] = {work.bound_in(step, document_bound[0]), work.bound_in(step, document_bound[1])};
+#pragma unroll
+          for (int i = 0; i < 32; ++i) {
+            const int column = coord.column(i);
+            if (kOfKeys ? column >= bound[i / 2 % 2] : column < bound[i / 2 % 2]) score[i] = 0;
+          }
+        }
         if constexpr (kOfKeys) {
           load_columns(dpsum, smem.column_stats(stage) + Traits::kColumnBytes / 2, coord.lane);
           pack(p, score);
@@ -212,12 +225,18 @@ __global__ void __launch_bounds__(Pass::Traits::kThreads, 1)
         warpgroup_commit_batch();
         previous = stage;
       };
-      add_column.template operator()<true>();
-      for (int step = first_step + 1; step < work.n_blocks; ++step) add_column.template operator()<false>();
+      const int end_step = work.end_step(a.scheduler, m_block);
+      const int masked_step = kDocuments ? min(work.first_masked_step(a.scheduler, m_block), end_step) : end_step;
+      add_column.template operator()<true, kDocuments>(first_step);
+      for (int step = first_step + 1; step < masked_step; ++step) add_column.template operator()<false, false>(step);
+      if constexpr (kDocuments)
+        for (int step = masked_step; step < end_step; ++step) add_column.template operator()<false, true>(step);
       warpgroup_wait<0>();
       warpgroup_fence_operand(sum);
       if constexpr (kOfKeys) warpgroup_fence_operand(value_sum);
       pipeline.consumer_release(previous);
+      if constexpr (kDocuments)
+        for (int step = end_step; step < work.n_blocks; ++step) pipeline.consumer_skip();
 
       uint8_t* const staging = smem.staging + consumer * Traits::kStagingBytes;
       auto* const totals = reinterpret_cast<ColumnTotals*>(smem.sums + consumer * Traits::kSumBytes);
@@ -258,6 +277,14 @@ int64_t partial_sums(const AttentionBackward<bf16>& args) {
   return int64_t{args.B} * args.T / kBlockM * 3 * args.NH * args.HS;
 }
 
+template <class Pass>
+void launch_pass(CudaStream& cuda, const AttentionBackward<bf16>& args, BackwardArguments& arguments,
+                 const int32_t* bounds, const char* name) {
+  arguments.scheduler = make_causal_scheduler(args.B, args.T, args.NH, Pass::Traits::kConsumers, bounds);
+  launch_persistent<typename Pass::Traits>(
+      cuda, bounds ? attention_backward_kernel<Pass, true> : attention_backward_kernel<Pass, false>, arguments, name);
+}
+
 } // namespace
 
 bool can_fuse_bias_gradient(const CudaStream& cuda, const AttentionBackward<bf16>& args) {
@@ -279,11 +306,8 @@ void attention_backward(CudaStream& cuda, const AttentionBackward<bf16>& args, f
                               .partials = dbias ? statistics + 2 * queries : nullptr,
                               .scheduler = {},
                               .scale = 1.0f / std::sqrt(static_cast<float>(args.HS))};
-  arguments.scheduler = make_causal_scheduler(args.B, args.T, args.NH, QueryPass::Traits::kConsumers);
-  launch_persistent<QueryPass::Traits>(cuda, attention_backward_kernel<QueryPass>, arguments,
-                                       "attention_backward_queries");
-  arguments.scheduler = make_causal_scheduler(args.B, args.T, args.NH, KeyPass::Traits::kConsumers);
-  launch_persistent<KeyPass::Traits>(cuda, attention_backward_kernel<KeyPass>, arguments, "attention_backward_keys");
+  launch_pass<QueryPass>(cuda, args, arguments, args.documents.begin, "attention_backward_queries");
+  launch_pass<KeyPass>(cuda, args, arguments, args.documents.end, "attention_backward_keys");
   if (dbias)
     add_column_partials(cuda,
                         {{dbias}, 1, arguments.partials, static_cast<int>(rows / kBlockM), static_cast<int>(3 * C)});

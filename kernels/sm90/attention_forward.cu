@@ -19,7 +19,8 @@ constexpr int kConsumers = 4;
 static_assert(consumer_registers(kConsumers) >= 32 + 32 + 16, "S, O and P of an m-block live in registers");
 using Traits =
     KernelTraits<TileConfig{.consumers = kConsumers, .stages = 5, .row_stages = 2, .row_tensors = 1, .outputs = 1}>;
-using WorkTile = CausalWorkTile<Columns::keys_before, kConsumers>;
+template <bool kDocuments>
+using WorkTileOf = CausalWorkTile<Columns::keys_before, kConsumers, kDocuments>;
 
 struct ForwardArguments {
   CUtensorMap qkv, out;
@@ -60,8 +61,10 @@ struct OnlineSoftmax {
   }
 };
 
+template <bool kDocuments>
 __global__ void __launch_bounds__(Traits::kThreads, 1)
     attention_forward_kernel(const __grid_constant__ ForwardArguments a) {
+  using WorkTile = WorkTileOf<kDocuments>;
   extern __shared__ uint8_t dynamic[];
   const SharedStorage<Traits> smem(dynamic);
   smem.init_barriers();
@@ -101,6 +104,17 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
         pipeline.consumer_release_rows();
         continue;
       }
+      [[maybe_unused]] int document_begin[2] = {}; // of the thread's rows
+      if constexpr (kDocuments) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) document_begin[r] = work.bound(a.scheduler, m_block, coord.row(2 * r));
+      }
+      const auto mask_documents = [&](float(&score)[32], int step) {
+        const int begin[2] = {work.bound_in(step, document_begin[0]), work.bound_in(step, document_begin[1])};
+#pragma unroll
+        for (int i = 0; i < 32; ++i)
+          if (coord.column(i) < begin[i / 2 % 2]) score[i] = -INFINITY;
+      };
       const uint8_t* const query = smem.row_tiles(row_stage, 0) + (m_block - work.first) * kTileBytes;
 
       float score[32], out[32];
@@ -117,9 +131,10 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
         if (coord.column(i) > coord.row(i)) score[i] = -INFINITY; // causal mask
         out[i] = 0;
       }
+      if constexpr (kDocuments) mask_documents(score, first_step);
       softmax.update<true>(score, scale_log2);
       pack(p, score);
-      for (int step = first_step + 1; step < work.n_blocks; ++step) {
+      const auto add_n_block = [&]<bool kMasked>(int step) {
         const int next = pipeline.consumer_wait();
         warpgroup_arrive();
         gemm_nt(score, query, smem.columns(next));
@@ -128,6 +143,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
         warpgroup_commit_batch();
         warpgroup_wait<1>();
         warpgroup_fence_operand(score);
+        if constexpr (kMasked) mask_documents(score, step);
         softmax.update<false>(score, scale_log2);
         warpgroup_wait<0>();
         warpgroup_fence_operand(out);
@@ -136,7 +152,12 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
         for (int i = 0; i < 32; ++i) out[i] *= softmax.scores_scale[i / 2 % 2];
         pack(p, score);
         stage = next;
-      }
+      };
+      const int end_step = work.end_step(a.scheduler, m_block);
+      const int masked_step = kDocuments ? min(work.first_masked_step(a.scheduler, m_block), end_step) : end_step;
+      for (int step = first_step + 1; step < masked_step; ++step) add_n_block.template operator()<false>(step);
+      if constexpr (kDocuments)
+        for (int step = masked_step; step < end_step; ++step) add_n_block.template operator()<true>(step);
       warpgroup_arrive();
       gemm_nn(out, p, smem.columns(stage) + kTileBytes, false);
       warpgroup_commit_batch();
@@ -149,6 +170,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
       warpgroup_wait<0>();
       warpgroup_fence_operand(out);
       pipeline.consumer_release(stage);
+      if constexpr (kDocuments)
+        for (int step = end_step; step < work.n_blocks; ++step) pipeline.consumer_skip();
       pipeline.consumer_release_rows();
       tma_store_tiles<1>(a.out, smem.staging + consumer * Traits::kStagingBytes, epilogue_barrier_id(consumer),
                          {head_bytes(a.scheduler, work.head)}, work.row(a.scheduler, m_block), [&](uint8_t* tile) {
@@ -161,20 +184,22 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
 
 } // namespace
 
-bool can_implement_attention(int compute_capability, AttentionKind kind, int B, int T, int HS) {
-  return compute_capability == 90 && kind != AttentionKind::cudnn && HS == kHeadDim && T > 0 && T % kBlockM == 0 &&
+bool can_implement_attention(bool sm90_kernels, AttentionKind kind, int B, int T, int HS) {
+  return sm90_kernels && kind != AttentionKind::cudnn && HS == kHeadDim && T > 0 && T % kBlockM == 0 &&
          int64_t{B} * T <= INT32_MAX; // TMA coordinates are int
 }
 
 void attention_forward(CudaStream& cuda, const AttentionForward<bf16>& args) {
   const int64_t rows = int64_t{args.B} * args.T, C = int64_t{args.NH} * args.HS;
   const NvtxRange range(cuda, "attention_forward", 0, 2.0 * static_cast<double>(rows * C) * args.T);
-  const ForwardArguments arguments{.qkv = tile_map(args.qkv, rows, 3 * C),
-                                   .out = tile_map(args.out, rows, C),
-                                   .softmax_lse = args.stats,
-                                   .scheduler = make_causal_scheduler(args.B, args.T, args.NH, kConsumers),
-                                   .scale = 1.0f / std::sqrt(static_cast<float>(args.HS))};
-  launch_persistent<Traits>(cuda, attention_forward_kernel, arguments, "attention_forward");
+  const ForwardArguments arguments{
+      .qkv = tile_map(args.qkv, rows, 3 * C),
+      .out = tile_map(args.out, rows, C),
+      .softmax_lse = args.stats,
+      .scheduler = make_causal_scheduler(args.B, args.T, args.NH, kConsumers, args.documents.begin),
+      .scale = 1.0f / std::sqrt(static_cast<float>(args.HS))};
+  launch_persistent<Traits>(cuda, args.documents ? attention_forward_kernel<true> : attention_forward_kernel<false>,
+                            arguments, "attention_forward");
 }
 
 } // namespace gpt2::sm90

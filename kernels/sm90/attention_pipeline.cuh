@@ -4,7 +4,8 @@
 // Rows (m-blocks) stay with a consumer warpgroup; columns (n-blocks) stream through the pipeline. A work tile is a
 // group of m-blocks, one per consumer warpgroup. The causal mask leaves a triangle: an m-block meets the n-blocks from
 // its diagonal to the edge, in that order. A CTA takes groups in pairs, one from each end of the sequence, so that all
-// pairs cost the same.
+// pairs cost the same. Within documents the edge is that of the document: n-blocks beyond it are not loaded, and those
+// that contain a document's border are masked.
 #pragma once
 
 #include "kernels/device/mma.cuh"
@@ -23,20 +24,21 @@ constexpr float kLn2 = 0.6931471805599453f;
 
 struct CausalTileScheduler {
   int T, NH;
-  int work_tiles; // pairs of m-block groups, over all heads and sequences
+  int work_tiles;        // pairs of m-block groups, over all heads and sequences
+  const int32_t* bounds; // (B, T): where the documents of queries begin, or those of keys end; null: no documents
 
   __host__ __device__ int tiles() const { return T / kBlockM; }
 };
 
-inline CausalTileScheduler make_causal_scheduler(int B, int T, int NH, int consumers) {
+inline CausalTileScheduler make_causal_scheduler(int B, int T, int NH, int consumers, const int32_t* bounds) {
   const int groups = (T / kBlockM + consumers - 1) / consumers;
-  return {T, NH, B * NH * ((groups + 1) / 2)};
+  return {T, NH, B * NH * ((groups + 1) / 2), bounds};
 }
 
 enum class Columns { keys_before, queries_after }; // rows are queries, or keys
 
 // One of the two groups of m-blocks of a pair.
-template <Columns kColumns, int kConsumers>
+template <Columns kColumns, int kConsumers, bool kDocuments>
 struct CausalWorkTile {
   int batch, head;
   int first, end; // m-blocks
@@ -52,6 +54,7 @@ struct CausalWorkTile {
     first = work * kConsumers;
     end = min(first + kConsumers, tiles);
     n_blocks = kColumns == Columns::keys_before ? end : tiles - first;
+    if constexpr (kDocuments) n_blocks = end_step(scheduler, kColumns == Columns::keys_before ? first : end - 1);
   }
 
   __device__ int n_block(int step) const { return kColumns == Columns::keys_before ? end - 1 - step : first + step; }
@@ -59,6 +62,28 @@ struct CausalWorkTile {
   __device__ int first_step(int m_block) const {
     return m_block >= end ? n_blocks : kColumns == Columns::keys_before ? end - 1 - m_block : m_block - first;
   }
+  // One past the last step of `m_block`.
+  __device__ int end_step(const CausalTileScheduler& scheduler, int m_block) const {
+    if constexpr (!kDocuments)
+      return n_blocks;
+    else if constexpr (kColumns == Columns::keys_before)
+      return end - bound(scheduler, m_block, 0) / kBlockM;
+    else
+      return (bound(scheduler, m_block, kBlockM - 1) - 1) / kBlockM + 1 - first;
+  }
+  // The first step after the diagonal in which some row of `m_block` does not see all columns.
+  __device__ int first_masked_step(const CausalTileScheduler& scheduler, int m_block) const {
+    const int whole = kColumns == Columns::keys_before
+                          ? end - (bound(scheduler, m_block, kBlockM - 1) + kBlockM - 1) / kBlockM
+                          : bound(scheduler, m_block, 0) / kBlockM - first;
+    return max(whole, first_step(m_block) + 1);
+  }
+  __device__ int bound(const CausalTileScheduler& scheduler, int m_block, int row_in_block) const {
+    return scheduler.bounds[row(scheduler, m_block) + row_in_block];
+  }
+  // Where a row's document begins or ends, counted from the first column of the n-block of `step`.
+  __device__ int bound_in(int step, int bound_of_row) const { return bound_of_row - n_block(step) * kBlockM; }
+
   // Warpgroups alternate in who gets the longer m-blocks.
   __device__ int m_block(int consumer, int index) const {
     return first + (index == 0 ? consumer : kConsumers - 1 - consumer);

@@ -44,7 +44,7 @@ struct PingpongShape {
 };
 
 inline bool can_implement_pingpong(const CudaDevice& device, int64_t rows, int64_t K, int64_t width) {
-  return device.compute_capability == 90 && uses_pingpong(K) && width % kPingpongClusterTile == 0 &&
+  return device.sm90_kernels && uses_pingpong(K) && width % kPingpongClusterTile == 0 &&
          rows % kPingpongClusterTile == 0 && rows > 0 && rows <= INT32_MAX; // TMA coordinates are int
 }
 

@@ -41,8 +41,8 @@ struct WeightStationaryShape {
 
 inline bool can_implement_weight_stationary(const CudaDevice& device, int64_t rows, int64_t K, int64_t width) {
   const int block_n = weight_stationary_block_n(K);
-  return device.compute_capability == 90 && block_n != 0 && width % (2 * block_n) == 0 && rows % kBlockM == 0 &&
-         rows > 0 && rows <= INT32_MAX; // TMA coordinates are int
+  return device.sm90_kernels && block_n != 0 && width % (2 * block_n) == 0 && rows % kBlockM == 0 && rows > 0 &&
+         rows <= INT32_MAX; // TMA coordinates are int
 }
 
 // A shallow pipeline cannot hide device memory latency: rows are prefetched into L2 two tiles ahead. The CTAs that read

@@ -322,9 +322,9 @@ size_t split_words(const SplitKSchedule& s) {
 size_t scratch_words(const SplitKSchedule& s) { return split_words(s) + static_cast<size_t>(s.accumulator_slots()); }
 
 bool can_implement(const CudaDevice& device, const GemmProblem& p) {
-  if (device.compute_capability != 90 || p.transpose_a || !p.transpose_b || p.a != GemmType::bf16 ||
-      p.b != GemmType::bf16 || p.d != GemmType::fp32 || p.epilogue != GemmEpilogue::none || !p.accumulate ||
-      p.residual || p.batch != 1 || p.k % kBlockK != 0 || p.k <= 0 || clusters_of(device) == 0)
+  if (!device.sm90_kernels || p.transpose_a || !p.transpose_b || p.a != GemmType::bf16 || p.b != GemmType::bf16 ||
+      p.d != GemmType::fp32 || p.epilogue != GemmEpilogue::none || !p.accumulate || p.residual || p.batch != 1 ||
+      p.k % kBlockK != 0 || p.k <= 0 || clusters_of(device) == 0)
     return false;
   // Limits of TMA: int coordinates, operands below 2^40 bytes.
   if (std::max({p.m, p.n, p.k}) > INT32_MAX || 2 * std::max(p.m, p.n) * p.k >= int64_t{1} << 40) return false;

@@ -298,7 +298,7 @@ void bench_width(CudaStream& cuda, Bench& bench, int C) {
 // Attention of 64 sequences, and cuDNN's.
 void bench_attention(CudaStream& cuda, Bench& bench, int C) {
   constexpr int T = 1024, HS = 64, B = static_cast<int>(kRows / T);
-  if (!sm90::can_implement_attention(cuda.device->compute_capability, AttentionKind::automatic, B, T, HS)) return;
+  if (!sm90::can_implement_attention(cuda.device->sm90_kernels, AttentionKind::automatic, B, T, HS)) return;
   const auto elements = static_cast<size_t>(kRows) * static_cast<size_t>(C);
   const Memory qkv(6 * elements), out(2 * elements), dout(2 * elements), dqkv(6 * elements), stats(elements / HS * 4);
   const AttentionForward<bf16> forward{out.as<bf16>(), stats.as<float>(), qkv.as<bf16>(), B, T, C / HS, HS};

@@ -102,6 +102,27 @@ class Plan(Case):
         for word in ("assumed", "GPU-hours", "tokens per parameter", "kept", "nothing was started"):
             self.assertIn(word, text)
 
+    def test_what_fits_in_a_memory_limit(self):
+        def planned(*flags):
+            plan = self.plan("--device", "cuda", "--use_fp8", "--target_batch_size", "512", "--max_steps", "100", "--eval_freq", "0", *flags)
+            return plan["batch_size"], {name: size for name, size in plan["memory_bytes"].items() if name != "copy for checkpoints"}
+
+        most, memory = planned("--model", "gpt2")
+        if not memory:
+            self.skipTest("built without CUDA: the memory of a GPU is not counted")
+        for model, gib in (("gpt2", 8), ("gpt2-medium", 24), ("gpt2-large", 48), ("gpt2-xl", 80)):
+            size, memory = planned("--model", model, "--memory_limit", gib)
+            self.assertLess(sum(memory.values()), gib * 2**30)
+            self.assertGreaterEqual(size, 8)  # enough for the GPU, so without recomputing
+            self.assertLessEqual(size, most)
+        kept = planned("--model", "gpt2", "--batch_size", 64)[1]["activations"]
+        self.assertEqual(planned("--model", "gpt2", "--batch_size", 64, "--recompute", "none")[1]["activations"], kept)
+        block = planned("--model", "gpt2", "--batch_size", 64, "--recompute", "block")[1]["activations"]
+        self.assertLess(block, kept / 3)
+        self.assertEqual(planned("--model", "gpt2", "--batch_size", 64, "--memory_limit", 10)[1]["activations"], block)  # auto
+        self.assertIn("one sequence of this model needs",
+                      self.call(6, TRAINER, "--plan", "--device", "cuda", "--model", "gpt2-xl", "--memory_limit", 16).stderr)
+
     def test_refuses_what_a_start_refuses(self):
         for code, flags in ((2, ["--max_stepz", "3"]), (2, ["--batch_size", "3"]), (2, ["--max_steps", "3", "--num_epochs", "1"]),
                             (3, ["--train_data", "nothing_*.bin"]), (4, ["--resume", "latest"])):

@@ -34,8 +34,7 @@ class Muon(unittest.TestCase):
             return [line for line in map(json.loads, file) if line["type"] == "step"]
 
     def test_rates_and_norms_of_both_groups(self):
-        out = self.train(*MUON, "--run_name", "a", "--max_lr", "0.02", "--adamw_lr", "0.005", "--warmup_steps", "2",
-                         "--muon_iteration", "polar_express")
+        out = self.train(*MUON, "--run_name", "a", "--max_lr", "0.02", "--adamw_lr", "0.005", "--warmup_steps", "2")
         self.assertIn("Muon, lr 2.00e-02 (AdamW's 5.00e-03)", out)
         for step in self.steps("a"):
             self.assertAlmostEqual(step["adamw_lr"] / step["lr"], 0.25, places=5)

@@ -12,6 +12,8 @@
 #include <initializer_list>
 #include <iterator>
 #include <limits>
+#include <optional>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -28,6 +30,26 @@ inline bool small_shapes_only() {
   const char* const value = std::getenv("GPT2_TEST_SMALL");
   return value && *value && std::strcmp(value, "0") != 0;
 }
+
+// An environment variable for one scope.
+class ScopedVariable {
+ public:
+  ScopedVariable(const char* name, const std::string& value) : name_(name) {
+    if (const char* const now = std::getenv(name)) before_ = now;
+    ::setenv(name, value.c_str(), 1);
+  }
+  ~ScopedVariable() {
+    if (before_)
+      ::setenv(name_, before_->c_str(), 1);
+    else
+      ::unsetenv(name_);
+  }
+  ScopedVariable(const ScopedVariable&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
 
 // What a suite is to run of its shapes: all of them, or those with at most 2^18 elements(). A number counts itself.
 template <class Shapes>

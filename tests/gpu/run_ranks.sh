@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Real NCCL ranks against one: 2 and 4 of them on the GPUs there are (on one GPU they share it, slowly), started by mpirun
-# and by torchrun, in BF16 and FP8, with ZeRO and without.
+# and by torchrun, in BF16 and FP8, with ZeRO and without, with AdamW and with Muon.
 #
 #   run_ranks.sh PROGRAM        environment: RANKS="2 4", STEPS=20, KEEP=FOLDER keeps all output
 #
@@ -87,6 +87,29 @@ for precision in bf16 fp8; do
         printf '%-34s %10s %12s   %s\n' "$name" "$found" "$limit" "$(moments "$name")"
         awk -v f="$found" -v l="$limit" 'BEGIN { exit !(f <= l) }' || complain "$name: losses differ by $found"
       done
+    done
+  done
+done
+
+# ---- Muon: momentum on each rank's shard, whole matrices orthogonalized by their owners ----
+# Rounding of sums moves small singular directions, which Muon lifts: its own noise is measured, as above.
+for precision in bf16 fp8; do
+  muon=(--optimizer muon --adamw_lr 3e-5 --precision $precision)
+  run muon-one-$precision 1 none "${muon[@]}" --batch_size 32 || { complain "muon-one-$precision: $(tail -n 3 muon-one-$precision.err)"; continue; }
+  run muon-split-$precision 1 none "${muon[@]}" --batch_size 8 || complain "muon-split-$precision: $(tail -n 3 muon-split-$precision.err)"
+  noise=$(difference muon-one-$precision muon-split-$precision)
+  allowed=$(awk -v n="$noise" 'BEGIN { printf "%.6f", 3 * n + 0.0005 }')
+  printf '%-34s %10s %12s   %s\n' "Muon, other micro-batches $precision" "$noise" "" "$(moments muon-one-$precision)"
+  for ranks in "${counts[@]}"; do
+    for zero in 1 0; do
+      name=muon-$precision-$ranks-zero$zero
+      if ! run "$name" "$ranks" gpus "${muon[@]}" --batch_size $((32 / ranks)) --zero $zero; then
+        complain "$name: $(tail -n 3 "$name.err")"
+        continue
+      fi
+      found=$(difference "$name" muon-one-$precision)
+      printf '%-34s %10s %12s   %s\n' "$name" "$found" "$allowed" "$(moments "$name")"
+      awk -v f="$found" -v l="$allowed" 'BEGIN { exit !(f <= l) }' || complain "$name: losses differ by $found"
     done
   done
 done

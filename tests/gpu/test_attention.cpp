@@ -64,16 +64,26 @@ std::vector<float> column_sums(const std::vector<float>& dqkv, const Shape& s) {
 
 // Forward, then backward from the reference's out (rounded) and stats, so that errors do not add up.
 struct Problem {
-  explicit Problem(const Shape& s)
-      : shape(s), qkv(random_values(3 * s.out_size(), 1)), dout(random_values(s.out_size(), 2)) {
+  // Documents begin where `tokens` (B, T) are 0; without tokens there is no mask.
+  explicit Problem(const Shape& s, const std::vector<int32_t>& tokens = {})
+      : shape(s),
+        qkv(random_values(3 * s.out_size(), 1)),
+        dout(random_values(s.out_size(), 2)),
+        begin(tokens.size()),
+        end(tokens.size()) {
     Cpu cpu;
+    DocumentBounds documents;
+    if (!tokens.empty()) {
+      find_documents(cpu, {begin.data(), end.data(), nullptr, tokens.data(), s.B, s.T, 0});
+      documents = {begin.data(), end.data()};
+    }
     expected = {std::vector<float>(s.out_size()), std::vector<float>(s.stats_size()),
                 std::vector<float>(3 * s.out_size())};
-    attention_forward(
-        cpu, AttentionForward<float>{expected.out.data(), expected.stats.data(), qkv.data(), s.B, s.T, s.NH, s.HS});
+    attention_forward(cpu, AttentionForward<float>{expected.out.data(), expected.stats.data(), qkv.data(), s.B, s.T,
+                                                   s.NH, s.HS, documents});
     rounded_out = to_float(to_bf16(expected.out));
     attention_backward(cpu, AttentionBackward<float>{expected.dqkv.data(), dout.data(), rounded_out.data(), qkv.data(),
-                                                     expected.stats.data(), s.B, s.T, s.NH, s.HS});
+                                                     expected.stats.data(), s.B, s.T, s.NH, s.HS, documents});
   }
 
   using Forward = void (*)(CudaStream&, const AttentionForward<bf16>&);
@@ -86,17 +96,20 @@ struct Problem {
               Backward backward = general_backward) const {
     DeviceBuffer<bf16> gpu_qkv(to_bf16(qkv)), gpu_dout(to_bf16(dout)), gpu_out(shape.out_size());
     DeviceBuffer<float> gpu_stats(shape.stats_size());
-    attention_forward(cuda, AttentionForward<bf16>{gpu_out, gpu_stats, gpu_qkv, shape.B, shape.T, shape.NH, shape.HS});
+    DeviceBuffer<int32_t> gpu_begin(begin), gpu_end(end);
+    const DocumentBounds documents = begin.empty() ? DocumentBounds{} : DocumentBounds{gpu_begin, gpu_end};
+    attention_forward(
+        cuda, AttentionForward<bf16>{gpu_out, gpu_stats, gpu_qkv, shape.B, shape.T, shape.NH, shape.HS, documents});
     Results results{download_floats(gpu_out), gpu_stats.download(), {}};
 
     gpu_out.upload(to_bf16(rounded_out));
     gpu_stats.upload(expected.stats);
     DeviceBuffer<bf16> gpu_dqkv(3 * shape.out_size());
     DeviceBuffer<float> gpu_dbias(std::vector<float>(3 * static_cast<size_t>(shape.NH) * shape.HS, kBiasBefore));
-    backward(
-        cuda,
-        AttentionBackward<bf16>{gpu_dqkv, gpu_dout, gpu_out, gpu_qkv, gpu_stats, shape.B, shape.T, shape.NH, shape.HS},
-        gpu_dbias);
+    backward(cuda,
+             AttentionBackward<bf16>{gpu_dqkv, gpu_dout, gpu_out, gpu_qkv, gpu_stats, shape.B, shape.T, shape.NH,
+                                     shape.HS, documents},
+             gpu_dbias);
     results.dqkv = download_floats(gpu_dqkv);
     results.dbias = gpu_dbias.download();
     for (float& sum : results.dbias) sum -= kBiasBefore;
@@ -107,8 +120,26 @@ struct Problem {
 
   Shape shape;
   std::vector<float> qkv, dout, rounded_out;
+  std::vector<int32_t> begin, end; // of documents; empty: no mask
   Results expected;
 };
+
+// Tokens in which documents begin at `starts` of the first sequence; the others have documents of many lengths, from
+// one token on.
+std::vector<int32_t> packed_tokens(const Shape& s, const std::vector<int>& starts) {
+  std::vector<int32_t> tokens(static_cast<size_t>(s.B) * s.T, 1);
+  for (const int start : starts)
+    if (start < s.T) tokens[static_cast<size_t>(start)] = 0;
+  const Rng rng(9);
+  for (size_t i = static_cast<size_t>(s.T), document = 0; i < tokens.size(); ++document) {
+    tokens[i] = 0;
+    i += 1 + rng.bits(document) % (document % 3 == 0 ? 8 : 200);
+  }
+  return tokens;
+}
+
+// Of one token, at a tile's edge and beside it, none in the sequence, one over all of it.
+const std::vector<int> kDocumentStarts[] = {{0, 1, 2, 63, 64, 65, 127, 130}, {64}, {}, {0}, {31, 192, 255, 256}};
 
 void check_agreement(const Results& results, const Results& expected, const Shape& shape) {
   CHECK(relative_error(results.out, expected.out) < kOutTolerance);
@@ -158,6 +189,41 @@ TEST_CASE("our own attention agrees with the CPU") {
   }
 }
 
+TEST_CASE("our own attention within documents agrees with the CPU") {
+  TestDevice device(options_of(AttentionKind::handwritten));
+  for (const Shape& shape : tested({Shape{3, 100, 2, 64}, Shape{2, 257, 4, 64}, Shape{2, 192, 3, 32},
+                                    Shape{2, 129, 2, 128}, Shape{3, 320, 2, 64}})) {
+    for (const std::vector<int>& starts : kDocumentStarts) {
+      CAPTURE(name_of(shape));
+      CAPTURE(starts.size());
+      const Problem problem(shape, packed_tokens(shape, starts));
+      check_agreement(problem.run(device.cuda), problem.expected, shape);
+    }
+  }
+}
+
+TEST_CASE("attention within documents for Hopper agrees with the CPU, and repeats bit for bit") {
+  TestDevice device;
+  if (!device.cuda.device->sm90_kernels) {
+    MESSAGE("skipped: not a Hopper");
+    return;
+  }
+  for (const Shape& shape : tested({Shape{1, 64, 2, 64}, Shape{3, 320, 2, 64}, Shape{2, 448, 3, 64},
+                                    Shape{3, 1024, 2, 64}, Shape{40, 320, 7, 64}})) {
+    for (const std::vector<int>& starts : kDocumentStarts) {
+      CAPTURE(name_of(shape));
+      CAPTURE(starts.size());
+      const Problem problem(shape, packed_tokens(shape, starts));
+      const Results results = problem.run(device.cuda, sm90::attention_forward, sm90::attention_backward);
+      check_agreement(results, problem.expected, shape);
+      check_sums(results, shape);
+      const Results again = problem.run(device.cuda, sm90::attention_forward, sm90::attention_backward);
+      CHECK(same_bits(again.out, results.out));
+      CHECK(same_bits(again.dqkv, results.dqkv));
+    }
+  }
+}
+
 // One tile, whole groups of tiles and parts of them, an odd number of groups; as many heads as fill the GPU and more; a
 // ring that goes round (512), and blocks with several units of two groups (40 x 320).
 const Shape kHopperShapes[] = {{1, 64, 1, 64},  {2, 128, 3, 64},  {1, 192, 2, 64},   {1, 256, 5, 64}, {3, 320, 2, 64},
@@ -166,7 +232,7 @@ const Shape kHopperShapes[] = {{1, 64, 1, 64},  {2, 128, 3, 64},  {1, 192, 2, 64
 TEST_CASE("attention for Hopper agrees with the CPU, and repeats bit for bit") {
   TestDevice device;
   const auto can_implement = [&](int B, int T, int HS) {
-    return sm90::can_implement_attention(device.cuda.device->compute_capability, AttentionKind::automatic, B, T, HS);
+    return sm90::can_implement_attention(device.cuda.device->sm90_kernels, AttentionKind::automatic, B, T, HS);
   };
   if (!can_implement(1, 64, 64)) {
     MESSAGE("skipped: not a Hopper");
@@ -174,7 +240,7 @@ TEST_CASE("attention for Hopper agrees with the CPU, and repeats bit for bit") {
   }
   CHECK_FALSE(can_implement(1, 100, 64));
   CHECK_FALSE(can_implement(1, 128, 32));
-  CHECK_FALSE(sm90::can_implement_attention(90, AttentionKind::cudnn, 1, 64, 64));
+  CHECK_FALSE(sm90::can_implement_attention(true, AttentionKind::cudnn, 1, 64, 64));
   for (const Shape& shape : tested(kHopperShapes)) {
     CAPTURE(name_of(shape));
     const Problem problem(shape);
@@ -205,7 +271,7 @@ TEST_CASE("attention for Hopper takes the bias gradient along where the sums of 
   TestDevice enough(just), short_of_it(less);
   CHECK_FALSE(sm90::can_fuse_bias_gradient(short_of_it.cuda, args));
   REQUIRE(sm90::can_fuse_bias_gradient(enough.cuda, args));
-  if (enough.cuda.device->compute_capability != 90) return;
+  if (!enough.cuda.device->sm90_kernels) return;
   check_sums(Problem(shape).run(enough.cuda, sm90::attention_forward, sm90::attention_backward), shape);
 }
 

@@ -1,6 +1,7 @@
 // Opening a device, streams side by side, scratch memory, and what a user reads when CUDA fails.
 #include "kernels/attention.h"
 #include "kernels/bias.h"
+#include "kernels/cuda/memory.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
 #include "tests/expect_error.h"
@@ -153,6 +154,45 @@ TEST_CASE("out of memory hints at the batch size and leaves the device usable") 
   cudaGetLastError(); // of this program's copy of the runtime; the library has cleared its own
   DeviceBuffer<float> buffer(std::vector<float>{1, 2, 3});
   CHECK(buffer.download() == std::vector<float>{1, 2, 3});
+}
+
+TEST_CASE("a memory limit bounds what is allocated and what counts as free") {
+  TestDevice device;
+  size_t free_before = 0, free = 0, total = 0;
+  CUDA_CHECK(device_memory_info(&free_before, &total));
+  const size_t held = device.cuda.device->options.bytes_per_stream();
+  limit_device_memory(held + (64u << 20));
+  CUDA_CHECK(device_memory_info(&free, &total));
+  CHECK(total == held + (64u << 20));
+  CHECK(free == 64u << 20);
+  {
+    const DeviceMemory most(60u << 20);
+    const Error error = expect_error([] { DeviceMemory(8u << 20); });
+    CHECK(error.code() == ExitCode::device);
+    CHECK(mentions(error, "--memory_limit"));
+  }
+  CHECK_NOTHROW(DeviceMemory(60u << 20)); // freed memory counts as free
+  limit_device_memory(0);
+  CUDA_CHECK(device_memory_info(&free, &total));
+  CHECK(free > free_before / 2);
+}
+
+TEST_CASE("shared memory beyond the device's is refused, also where a test lowers it") {
+  constexpr int B = 1, T = 64, NH = 1, HS = 128; // its tiles need 87 KB
+  CudaOptions own;
+  own.attention = AttentionKind::handwritten;
+  own.kernels = KernelChoice::general;
+  const ScopedVariable limit("GPT2_SHARED_MEMORY_LIMIT", "64"); // KiB
+  TestDevice device(own);
+  CHECK(device.cuda.device->shared_memory_per_block == 64 * 1024);
+  CHECK_FALSE(device.cuda.device->sm90_kernels);
+  DeviceBuffer<bf16> qkv(to_bf16(random_values(3 * T * HS, 1))), out(T * HS);
+  DeviceBuffer<float> stats(T);
+  const Error error = expect_error([&] {
+    attention_forward(device.cuda, AttentionForward<bf16>{out, stats, qkv, B, T, NH, HS});
+  });
+  CHECK(error.code() == ExitCode::device);
+  CHECK(mentions(error, "KiB of shared memory"));
 }
 
 TEST_CASE("scratch that does not fit fails cleanly") {

@@ -196,7 +196,7 @@ TEST_CASE("Hopper's kernel for weight gradients, its last tiles shared out among
     Layer layer(shape);
     const GemmProblem product = weight_gradient(shape);
     if (!kernel.can_implement(*device.cuda.device, product)) {
-      CHECK(device.cuda.device->compute_capability != 90);
+      CHECK(!device.cuda.device->sm90_kernels);
       continue;
     }
     const std::vector<float> before = random_values(layer.weight.size(), 9, 3.0f);
@@ -219,7 +219,7 @@ TEST_CASE("Hopper's kernel for weight gradients, its last tiles shared out among
 TEST_CASE("Hopper's kernel for weight gradients leaves others' products alone") {
   TestDevice device;
   const GemmKernel kernel = sm90::wgrad_gemm_splitk();
-  const bool hopper = device.cuda.device->compute_capability == 90;
+  const bool hopper = device.cuda.device->sm90_kernels;
   const auto can_implement = [&](auto&& change) {
     GemmProblem product = weight_gradient({4096, 1280, 1280});
     change(product);

@@ -17,8 +17,8 @@ std::unique_ptr<Model> gpu_model(const Fp8Options& fp8 = {}, const CudaModelOpti
 }
 
 bool has_fp8() {
-  if (probe_cuda_device(0).compute_capability >= 90) return true;
-  MESSAGE("skipped: FP8 products need compute capability 9.0");
+  if (probe_cuda_device(0).compute_capability >= 89) return true;
+  MESSAGE("skipped: FP8 products need compute capability 8.9");
   return false;
 }
 

@@ -34,8 +34,8 @@ constexpr int kLogitPositions = 24; // at least so many, where the sequence has 
 struct Settings {
   std::string folder, device = "cpu", precision, model = "small";
   int batch_size = 4, seq_len = 0, micro_steps = 2, warm_up = 8;
-  int muon_steps = 0;
-  bool fp8_lm_head = false, polar_express = false;
+  int muon_steps = 0, separator = -1;
+  bool fp8_lm_head = false;
 };
 
 struct Skipped {
@@ -94,6 +94,7 @@ ModelOptions model_options(const Settings& settings) {
   options.batch_size = settings.batch_size;
   options.fp8.lm_head = settings.fp8_lm_head;
   if (settings.muon_steps > 0) options.optimizer = Optimizer::muon;
+  options.documents = {.mask = settings.separator >= 0, .separator = settings.separator};
   return options;
 }
 
@@ -111,7 +112,7 @@ std::unique_ptr<Model> make_model(const Settings& settings) {
 #ifdef GPT2_WITH_CUDA
   const CudaDeviceInfo device = probe_cuda_device(0);
   if (!device.usable) throw Skipped{device.why_not};
-  if (fp8 && device.compute_capability < 90) throw Skipped{"FP8 needs compute capability 9.0"};
+  if (fp8 && device.compute_capability < 89) throw Skipped{"FP8 needs compute capability 8.9"};
   options.precision = fp8 ? Precision::fp8 : Precision::bf16;
   return make_cuda_model(options, {});
 #else
@@ -223,7 +224,6 @@ void dump_muon(const Settings& settings) {
   const int B = settings.batch_size, T = model_options(settings).seq_len, count = settings.micro_steps;
   UpdateSettings update;
   update.muon.lr = 2e-2f, update.muon.momentum_warmup = 5; // over in the middle of ten steps
-  if (settings.polar_express) update.muon.iteration = MuonIteration::polar_express;
   update.adamw.lr = 1e-2f;
   update.grad_clip = 0.5f;
   Dump out(settings.folder);
@@ -275,7 +275,7 @@ bool parse(int argc, char** argv, Settings& settings) {
   app.add_flag("--fp8_lm_head", settings.fp8_lm_head, "quantize the LM head, too");
   app.add_option("--muon_steps", settings.muon_steps, "instead: gradients and weights of so many steps under Muon")
       ->check(CLI::Range(0, 1000));
-  app.add_flag("--polar_express", settings.polar_express, "Muon's polynomials");
+  app.add_option("--separator", settings.separator, "attention within documents that begin with this token");
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {

@@ -163,8 +163,8 @@ bool report(std::vector<Agreement> found) {
 
 ExitCode run(const Settings& settings) {
   const CudaDeviceInfo device = probe_cuda_device(0);
-  if (!device.usable || device.compute_capability < 90) {
-    std::printf("skipped: %s\n", device.usable ? "FP8 needs compute capability 9.0" : device.why_not.c_str());
+  if (!device.usable || device.compute_capability < 89) {
+    std::printf("skipped: %s\n", device.usable ? "FP8 needs compute capability 8.9" : device.why_not.c_str());
     return kSkipped;
   }
   const auto fp8 = make_model(settings, Precision::fp8);

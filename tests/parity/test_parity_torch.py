@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Logits, loss and every accumulated gradient of the CPU engine against PyTorch's autograd in double precision, with
-the same weights and a model written here. test_parity_hf.py compares either engine with Hugging Face's.
+the same weights and a model written here; then the same within documents, with a block-diagonal causal mask.
+test_parity_hf.py compares either engine with Hugging Face's.
 
 usage: test_parity_torch.py PATH/TO/dump_gradients
 
@@ -38,18 +39,17 @@ class Block(nn.Module):
             {"c_fc": nn.Linear(channels, 4 * channels), "c_proj": nn.Linear(4 * channels, channels)}
         )
 
-    def forward(self, x):
-        x = x + self.attn["c_proj"](self.attention(self.attn["c_attn"](self.ln_1(x))))
+    def forward(self, x, hidden):
+        x = x + self.attn["c_proj"](self.attention(self.attn["c_attn"](self.ln_1(x)), hidden))
         return x + self.mlp["c_proj"](F.gelu(self.mlp["c_fc"](self.ln_2(x)), approximate="tanh"))
 
-    def attention(self, qkv):
+    def attention(self, qkv, hidden):
         batch, length, width = qkv.shape
         channels = width // 3
         shape = (batch, length, self.heads, channels // self.heads)
         q, k, v = (part.view(shape).transpose(1, 2) for part in qkv.split(channels, dim=2))
         scores = q @ k.transpose(2, 3) / shape[3] ** 0.5
-        future = torch.ones(length, length, dtype=torch.bool).triu(1)
-        weights = scores.masked_fill(future, float("-inf")).softmax(dim=-1)
+        weights = scores.masked_fill(hidden[:, None], float("-inf")).softmax(dim=-1)
         return (weights @ v).transpose(1, 2).reshape(batch, length, channels)
 
 
@@ -61,10 +61,14 @@ class GPT2(nn.Module):
         self.h = nn.ModuleList(Block(channels, heads) for _ in range(layers))
         self.ln_f = nn.LayerNorm(channels, eps=1e-5)
 
-    def forward(self, tokens):
-        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
+    def forward(self, tokens, separator=None):
+        """With a separator, a token attends within its document, and positions restart there."""
+        index = torch.arange(tokens.shape[1]).expand_as(tokens)
+        begin = torch.zeros_like(tokens) if separator is None else torch.where(tokens == separator, index, 0).cummax(1)[0]
+        x = self.wte(tokens) + self.wpe(index - begin)
+        hidden = (index[:, None] > index[:, :, None]) | (index[:, None] < begin[:, :, None])  # (batch, query, key)
         for block in self.h:
-            x = block(x)
+            x = block(x, hidden)
         return self.ln_f(x) @ self.wte.weight.T
 
 
@@ -84,9 +88,9 @@ class Comparison:
             print(f"FAILED  {name}: relative error {error:.2e}")
 
 
-def main():
+def compare(command, separator=None):
     with tempfile.TemporaryDirectory() as folder:
-        write_dump(sys.argv[1:], folder)
+        write_dump(command + ([] if separator is None else ["--separator", str(separator)]), folder)
         notes, dump = read_dump(folder)
 
     torch.set_default_dtype(torch.float64)  # the engine's FP32 is then the only rounding
@@ -101,8 +105,9 @@ def main():
     inputs, targets = (torch.tensor(dump[name]).long().flatten(0, 1) for name in ("inputs", "targets"))
     positions = [int(name[len("logits/"):]) for name in dump if name.startswith("logits/")]
     vocab = dump[f"logits/{positions[0]}"].shape[0]
-    logits = model(inputs)[:, :, :vocab]  # softmax covers the real tokens only
-    loss = F.cross_entropy(logits.reshape(-1, vocab), targets.reshape(-1), ignore_index=-1, reduction="sum")
+    logits = model(inputs)[:, :, :vocab]  # softmax covers the real tokens only; generated text is one document
+    trained = logits if separator is None else model(inputs, separator)[:, :, :vocab]
+    loss = F.cross_entropy(trained.reshape(-1, vocab), targets.reshape(-1), ignore_index=-1, reduction="sum")
     loss.backward()
 
     comparison = Comparison()
@@ -116,9 +121,14 @@ def main():
             comparison.check("key part of " + name, ours[channels:2 * channels], theirs[channels:2 * channels],
                              scale=np.linalg.norm(theirs))
     tensors = len(weights)
-    print(f"torch {torch.__version__}: loss, {len(positions)} rows of logits and {tensors} gradients, "
+    documents = "" if separator is None else f", {(inputs == separator).sum().item()} documents"
+    print(f"torch {torch.__version__}{documents}: loss, {len(positions)} rows of logits and {tensors} gradients, "
           f"largest relative error {comparison.worst:.1e} (allowed {TOLERANCE:.0e}), {comparison.failures} failures")
-    return 1 if comparison.failures else 0
+    return comparison.failures
+
+
+def main():
+    return 1 if compare(sys.argv[1:]) + compare(sys.argv[1:], separator=3) else 0
 
 
 if __name__ == "__main__":

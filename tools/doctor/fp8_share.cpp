@@ -2,7 +2,7 @@
 
 #include "engine/base/formatted.h"
 #ifdef GPT2_WITH_CUDA
-#include "engine/cuda/gpu_health.h"
+#include "tools/doctor/gpu_health.h"
 #endif
 
 namespace gpt2 {

@@ -19,6 +19,11 @@ CudaDeviceInfo assumed_gpu() {
           .uuid = ""};
 }
 
+CudaDeviceInfo within_limit(CudaDeviceInfo device, const CudaModelOptions& options) {
+  if (options.memory_limit > 0) device.free_bytes = std::min(device.free_bytes, options.memory_limit);
+  return device;
+}
+
 class DryRunGpu : public Backend {
  public:
   DryRunGpu(const CudaDeviceInfo& device, const CudaModelOptions& options) : device_(device), options_(options) {
@@ -41,7 +46,7 @@ class DryRunGpu : public Backend {
     return predict_cuda_batch_size(device_, model, options_, target, max_batch_size > 0 ? max_batch_size : target);
   }
   std::vector<MemoryLine> memory(const ModelOptions& model, int ranks) const override {
-    return cuda_model_memory(model, options_, ranks);
+    return cuda_model_memory(model, settled(model, options_, device_.free_bytes), ranks);
   }
 #else
   // The sizes of docs/benchmarks.md: 65,536 tokens, 32,768 for the largest model.
@@ -69,7 +74,7 @@ CudaDeviceInfo probe_gpu([[maybe_unused]] int device) {
 DryRunBackend open_dry_run_backend(const BackendOptions& options) {
   const CudaDeviceInfo found = options.device == DeviceKind::cpu ? CudaDeviceInfo{} : probe_gpu(options.cuda.device);
   const bool assumed = options.device == DeviceKind::cuda && !found.usable;
-  const CudaDeviceInfo device = assumed ? assumed_gpu() : found;
+  const CudaDeviceInfo device = within_limit(assumed ? assumed_gpu() : found, options.cuda);
   const GpuReport report{.usable = device.usable,
                          .why_not = device.why_not.empty() ? GpuReport{}.why_not : device.why_not,
                          .name = device.name,

@@ -1,4 +1,4 @@
-#include "engine/cuda/gpu_health.h"
+#include "tools/doctor/gpu_health.h"
 
 #include <cuda_bf16.h>
 

@@ -9,9 +9,9 @@
 
 #include "engine/base/stopwatch.h"
 #include "engine/cuda/gpt2_cuda.h"
-#include "engine/cuda/gpu_health.h"
 #include "engine/nccl/library.h"
 #include "kernels/cuda/memory.h"
+#include "tools/doctor/gpu_health.h"
 
 namespace gpt2 {
 

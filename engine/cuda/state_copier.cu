@@ -13,29 +13,29 @@ namespace gpt2 {
 namespace {
 
 // The driver holds a lock while it pins: one call for the 19 GB of 1558M would stop every launch for ten seconds.
-constexpr size_t kPieceBytes = 128 << 20;
+constexpr size_t kChunkBytes = 128 << 20;
 
-// Host memory that is pinned piece by piece.
-class PinnedPieces {
+// Host memory that is pinned chunk by chunk.
+class PinnedChunks {
  public:
-  explicit PinnedPieces(size_t bytes)
+  explicit PinnedChunks(size_t bytes)
       : bytes_(bytes), base_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
     if (base_ == MAP_FAILED) throw std::bad_alloc();
     madvise(base_, bytes_, MADV_HUGEPAGE); // 512 times fewer pages to pin; an error changes nothing
   }
-  ~PinnedPieces() {
-    for (size_t at = 0; at < pinned_; at += kPieceBytes) cudaHostUnregister(piece(at));
+  ~PinnedChunks() {
+    for (size_t at = 0; at < pinned_; at += kChunkBytes) cudaHostUnregister(chunk(at));
     munmap(base_, bytes_);
   }
-  PinnedPieces(const PinnedPieces&) = delete;
+  PinnedChunks(const PinnedChunks&) = delete;
 
   // False if `stop` became true first.
   bool pin(const std::atomic<bool>& stop) {
     while (pinned_ < bytes_) {
       if (stop) return false;
-      const size_t size = std::min(kPieceBytes, bytes_ - pinned_);
-      std::memset(piece(pinned_), 0, size); // page faults happen here, outside the driver
-      CUDA_CHECK(cudaHostRegister(piece(pinned_), size, cudaHostRegisterDefault));
+      const size_t size = std::min(kChunkBytes, bytes_ - pinned_);
+      std::memset(chunk(pinned_), 0, size); // page faults happen here, outside the driver
+      CUDA_CHECK(cudaHostRegister(chunk(pinned_), size, cudaHostRegisterDefault));
       pinned_ += size;
     }
     return true;
@@ -43,7 +43,7 @@ class PinnedPieces {
   float* get() const { return static_cast<float*>(base_); }
 
  private:
-  void* piece(size_t at) const { return static_cast<std::byte*>(base_) + at; }
+  void* chunk(size_t at) const { return static_cast<std::byte*>(base_) + at; }
 
   const size_t bytes_;
   void* const base_;
@@ -53,8 +53,8 @@ class PinnedPieces {
 std::shared_ptr<float> pin(int device, int64_t floats, const std::atomic<bool>& stop) {
   try {
     CUDA_CHECK(cudaSetDevice(device));
-    const auto pieces = std::make_shared<PinnedPieces>(static_cast<size_t>(floats) * sizeof(float));
-    if (pieces->pin(stop)) return {pieces, pieces->get()};
+    const auto chunks = std::make_shared<PinnedChunks>(static_cast<size_t>(floats) * sizeof(float));
+    if (chunks->pin(stop)) return {chunks, chunks->get()};
   } catch (const std::exception&) { // ulimit -l, or not enough memory
     cudaGetLastError();
   }
@@ -84,10 +84,10 @@ std::shared_ptr<float> StateCopier::memory() {
 std::function<void()> StateCopier::copy(cudaStream_t compute, std::span<const Transfer> transfers) {
   begun_.record(compute);
   begun_.hold(stream_.get());
-  constexpr int64_t kPiece = kPieceBytes / sizeof(float);
+  constexpr int64_t kChunk = kChunkBytes / sizeof(float);
   for (auto [to, from, count] : transfers) {
-    while (count > 0) { // no copy may cross from one pinned piece into the next
-      const int64_t part = std::min(count, kPiece - (to - pinned_.get()) % kPiece);
+    while (count > 0) { // no copy may cross from one pinned chunk into the next
+      const int64_t part = std::min(count, kChunk - (to - pinned_.get()) % kChunk);
       CUDA_CHECK(
           cudaMemcpyAsync(to, from, static_cast<size_t>(part) * sizeof(float), cudaMemcpyDeviceToHost, stream_.get()));
       to += part, from += part, count -= part;

@@ -193,7 +193,7 @@ class Blocks(unittest.TestCase):
 
     def test_links_and_named_files_are_there(self):
         pages = [page for page in documents() if page.endswith(".md")]
-        for path in pages + ["configs/README.md", *glob.glob("docs/notes/*.md", root_dir=ROOT)]:
+        for path in pages + ["configs/README.md", "docs/data/README.md", *glob.glob("docs/notes/*.md", root_dir=ROOT)]:
             for target, anchor in re.findall(r"\]\(([^)#: ]*)(?:#([^)]*))?\)", document(path)):
                 linked = os.path.normpath(os.path.join(os.path.dirname(path), target)) if target else path
                 self.assertTrue(os.path.exists(os.path.join(ROOT, linked)), f"{path}: {target}")

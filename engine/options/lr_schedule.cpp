@@ -19,6 +19,10 @@ int64_t cooling_steps(const Schedule& s) {
   return std::max<int64_t>(1, std::llround(s.wsd_decay_ratio * static_cast<double>(s.max_steps)));
 }
 
+int64_t last_at_peak(const Schedule& s) { // of wsd; counts from 0
+  return std::max(s.warmup_steps, s.max_steps - 1 - cooling_steps(s));
+}
+
 double remaining_share(const Schedule& s, int64_t step) { // of max_lr, after the warm-up
   const double low = s.min_lr_ratio;
   const int64_t last = s.max_steps - 1;
@@ -30,9 +34,8 @@ double remaining_share(const Schedule& s, int64_t step) { // of max_lr, after th
     case Decay::cosine:
       return low + (1 - low) * 0.5 * (1 + std::cos(M_PI * progress(step, s.warmup_steps, last)));
     case Decay::wsd: {
-      const int64_t cooling = cooling_steps(s);
-      if (cooling == 0) return 1;
-      return low + (1 - low) * (1 - progress(step, std::max(s.warmup_steps, last - cooling), last));
+      if (cooling_steps(s) == 0) return 1;
+      return low + (1 - low) * (1 - progress(step, last_at_peak(s), last));
     }
   }
   return 1;
@@ -41,11 +44,17 @@ double remaining_share(const Schedule& s, int64_t step) { // of max_lr, after th
 } // namespace
 
 float learning_rate(const Schedule& schedule, int64_t step) {
+  const double of_batch = std::sqrt(static_cast<double>(schedule.ramp.at(step)) / schedule.ramp.last());
   if (step < schedule.warmup_steps) {
-    return static_cast<float>(schedule.max_lr * static_cast<double>(step + 1) /
+    return static_cast<float>(schedule.max_lr * of_batch * static_cast<double>(step + 1) /
                               static_cast<double>(schedule.warmup_steps));
   }
-  return static_cast<float>(schedule.max_lr * remaining_share(schedule, step));
+  return static_cast<float>(schedule.max_lr * of_batch * remaining_share(schedule, step));
+}
+
+int64_t cooldown_start(const Schedule& s) {
+  if (s.decay != Decay::wsd || cooling_steps(s) == 0) return s.max_steps;
+  return std::min(s.max_steps, last_at_peak(s) + 1);
 }
 
 std::vector<SchedulePhase> phases_of(const Schedule& s) {

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/options/batch_ramp.h"
+
 namespace gpt2 {
 
 enum class Decay { cosine, linear, constant, wsd };
@@ -16,10 +18,15 @@ struct Schedule {
   int64_t warmup_steps = 0;     // linear from max_lr / warmup_steps
   int64_t max_steps = 1;        // of the run
   float wsd_decay_ratio = 0.2f; // wsd (warm-up, stable, decay): share of max_steps that cools down linearly
+  BatchRamp ramp = {};          // the rate is multiplied by sqrt(batch of the step / last batch)
 };
 
 // `step` counts from 0. From max_steps on, the last rate stays.
 float learning_rate(const Schedule& schedule, int64_t step);
+
+// Completed steps before the first one of wsd's cooldown; max_steps without one. Up to it, every longer run has the
+// same rates.
+int64_t cooldown_start(const Schedule& schedule);
 
 // The phases in order, none empty: "warm-up", then "constant" or the name of the decay. Steps count from 1, as in logs;
 // first and last are inclusive.

@@ -17,7 +17,7 @@ namespace {
 std::string count(double value) { return format_count(value); }
 
 std::string steps_text(const RunPlan& plan, const RunData& data) {
-  const double samples = static_cast<double>(plan.max_steps) * plan.target_batch_size;
+  const double samples = plan.ramp.sequences_before(plan.max_steps);
   return std::to_string(plan.max_steps) + " = " + count(samples * plan.model.seq_len) +
          " tokens = " + formatted("%.2f", samples / static_cast<double>(data.train->sequences())) + " epochs";
 }
@@ -57,10 +57,12 @@ std::string data_text(const Dataset& dataset, const std::string& source) {
 }
 
 std::string batch_text(const RunPlan& plan) {
-  return counted(plan.target_batch_size, "sequence") + " = " + std::to_string(plan.batch.batch_size) +
-         " per micro-batch x " + std::to_string(plan.batch.accumulation) + " accumulated x " +
-         counted(plan.ranks(), "rank") + " = " + count(static_cast<double>(plan.tokens_per_step())) +
-         " tokens per step";
+  const bool ramp = plan.ramp.phases().size() > 1;
+  return (ramp ? to_text(plan.ramp) + " sequences; " + std::to_string(plan.target_batch_size)
+               : counted(plan.target_batch_size, "sequence")) +
+         " = " + std::to_string(plan.batch.batch_size) + " per micro-batch x " +
+         std::to_string(plan.batch.accumulation) + " accumulated x " + counted(plan.ranks(), "rank") + " = " +
+         count(static_cast<double>(plan.tokens_per_step())) + " tokens per step";
 }
 
 std::string optimizer_text(const RunPlan& plan) {

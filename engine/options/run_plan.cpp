@@ -254,6 +254,8 @@ KeepRule keep_rule(const Options& resolved) {
     rule.newest = 3;
     if (rule.every == 0) rule.every = milestones(resolved.checkpoint_freq, resolved.max_steps);
   }
+  if (const int64_t start = cooldown_start(schedule_of(resolved)); rule.due_every > 0 && start < resolved.max_steps)
+    rule.before_cooldown = start;
   return rule;
 }
 

@@ -48,7 +48,9 @@ std::string kept_text(const Options& o) {
   const KeepRule rule = keep_rule(o);
   if (rule.newest == 0) return "all are kept";
   return "kept: the newest" + (rule.newest > 1 ? " " + std::to_string(rule.newest) : "") + ", the best" +
-         (rule.every > 0 ? " and every " + counted(rule.every, "step") : "") + " (--keep_checkpoints all: all)";
+         (rule.every > 0 ? " and every " + counted(rule.every, "step") : "") +
+         (rule.before_cooldown > 0 ? ", step " + std::to_string(rule.before_cooldown) + " before the cooldown" : "") +
+         " (--keep_checkpoints all: all)";
 }
 
 std::string data_text(const Dataset& dataset, const std::string& source) {

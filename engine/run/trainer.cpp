@@ -49,6 +49,7 @@ Trainer::Trainer(Session& session)
           {.fp8 = plan_.model.fp8, .layers = plan_.model.config.layers, .warmup_steps = plan_.schedule.warmup_steps},
           session.state.fp8_lag),
       histogram_freq_(histogram_freq(session)),
+      before_cooldown_(keep_rule(options_).before_cooldown),
       saves_(session) {
   if (!session.resumed || session.missing.evaluation) return; // then HellaSwag and the sample are missing too
   if (!session.missing.hellaswag) hellaswag_step_ = state_.step;
@@ -236,7 +237,7 @@ void Trainer::log_fp8(std::span<const Fp8TensorStats> stats) {
 
 bool Trainer::anything_due() const {
   return due(options_.eval_freq) || due(options_.hellaswag_freq) || due(histogram_freq_) || due(options_.sample_freq) ||
-         due(options_.checkpoint_freq) || (saves_.postponed() && saves_.unsound().empty());
+         save_due() || (saves_.postponed() && saves_.unsound().empty());
 }
 
 void Trainer::between_steps() {
@@ -246,8 +247,7 @@ void Trainer::between_steps() {
   if (due(histogram_freq_) && !stopping()) log_tensors();
   if (due(options_.sample_freq)) sample();
   const bool is_last = state_.step == plan_.max_steps; // saved by finish(), with its evaluation and sample
-  if (!is_last && ((is_best && options_.save_best) || due(options_.checkpoint_freq) || saves_.postponed()))
-    saves_.save_if_sound(is_best);
+  if (!is_last && ((is_best && options_.save_best) || save_due() || saves_.postponed())) saves_.save_if_sound(is_best);
   progress_.timed_between_steps(watch.seconds());
 }
 

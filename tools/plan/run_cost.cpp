@@ -52,7 +52,9 @@ CheckpointCost checkpoints_of(const RunPlan& plan, int64_t done, bool evaluates)
   CheckpointCost cost;
   cost.bytes_each = checkpoint_bytes(ParameterTable(plan.model.config).size());
   const int64_t best = evaluates && o.save_best ? 1 : 0; // worst case: in addition to the others
-  cost.kept = all - removed + best;
+  const int64_t start = keep_rule(o).before_cooldown;
+  const int64_t extendable = start > done && start < plan.max_steps ? 1 : 0; // likewise
+  cost.kept = all - removed + best + extendable;
   cost.most = cost.kept + (removed > 0 || best > 0 ? 1 : 0); // the old one is removed after the new one is verified
   return cost;
 }

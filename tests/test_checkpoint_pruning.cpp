@@ -47,6 +47,7 @@ TEST_CASE("the rule: all, the newest, multiples, what is marked") {
   CHECK(steps_to_remove(every_100(600), {.newest = 1, .every = 300}) == Steps{100, 200, 400, 500});
   CHECK(steps_to_remove(every_100(500), {.every = 200}).empty()); // nothing says that any should go
   CHECK(steps_to_remove({}, {.newest = 1}).empty());
+  CHECK(steps_to_remove(every_100(500), {.newest = 1, .before_cooldown = 200}) == Steps{100, 300, 400});
 
   std::vector<KeptStep> steps = every_100(500);
   steps[0].marked = true; // the best

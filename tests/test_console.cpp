@@ -149,9 +149,9 @@ TEST_CASE("--log_freq: every step in a file, about one line a second on a termin
 
   const auto lines = [](int columns, int64_t log_freq, double seconds) {
     const std::string text = printed(columns, [&](Console& console) {
-      Progress progress(console, log_freq, 1000, 4096);
+      Progress progress(console, log_freq, 1000);
       for (int64_t step = 1; step <= 1000; ++step) {
-        progress.timed_step(seconds);
+        progress.timed_step(seconds, 4096);
         progress.show(report_of(step, step == 555 ? 19.3f : 3.4f),
                       step == 777 ? Verdict::skipped_loss_z : Verdict::applied);
       }

@@ -45,7 +45,7 @@ Options everything_changed() {
   o.dataset = "books", o.data_dir = "sets";
   o.train_data = "a/*.bin,b \"quoted\" #1/*.h5", o.val_data = "C:\\v.bin", o.tokenizer = "tok", o.seed = UINT64_MAX;
   o.document_mask = true, o.document_positions = DocumentPositions::absolute;
-  o.batch_size = 3, o.max_batch_size = 9, o.target_batch_size = 27;
+  o.batch_size = 3, o.max_batch_size = 9, o.target_batch_size = 27, o.batch_ramp = "9@0,27@500", o.batch_ramp_lr = true;
   o.max_steps = 123456789012;
   o.max_lr = 0.1234567f, o.min_lr_ratio = 1.0f / 3, o.warmup_steps = 0, o.lr_schedule = Decay::wsd;
   o.wsd_decay_ratio = 0.3f, o.weight_decay = 0.05f, o.beta1 = 0.8f, o.beta2 = 0.999f, o.adam_eps = 1e-6f;

@@ -139,3 +139,18 @@ TEST_CASE("the parts of a schedule follow each other, and the rates change where
   CHECK(phases_of(all_warmup).size() == 1);
   CHECK(phases_of(all_warmup)[0].last == all_warmup.max_steps);
 }
+
+TEST_CASE("up to its cooldown, a wsd run has the rates of every longer one") {
+  for (const int64_t warmup : {0, 10, 80}) {
+    for (const float ratio : {0.01f, 0.2f, 0.5f, 1.0f}) {
+      Schedule s = schedule(Decay::wsd), longer = s;
+      s.warmup_steps = longer.warmup_steps = warmup;
+      s.wsd_decay_ratio = longer.wsd_decay_ratio = ratio;
+      longer.max_steps = 2 * s.max_steps;
+      const int64_t start = cooldown_start(s);
+      for (int64_t step = 0; step < start; ++step) CHECK(learning_rate(s, step) == learning_rate(longer, step));
+      if (start < s.max_steps) CHECK(learning_rate(s, start) < s.max_lr);
+    }
+  }
+  CHECK(cooldown_start(schedule(Decay::cosine)) == schedule(Decay::cosine).max_steps);
+}

@@ -10,6 +10,8 @@
 #include "engine/checkpoint/pruning.h"
 #include "engine/checkpoint/search.h"
 #include "engine/checkpoint/verify.h"
+#include "engine/options/parse_options.h"
+#include "engine/options/run_plan.h"
 #include "engine/system/folder_lock.h"
 #include "engine/system/program.h"
 #include "tools/ckpt/checkpoint_diff.h"
@@ -195,6 +197,16 @@ ExitCode diff(const Command& command) {
 
 // ---- prune ----
 
+// The checkpoint that a longer wsd run would start from stays. A run whose options cannot be read has none.
+KeepRule with_cooldown(KeepRule rule, const std::string& run_folder) {
+  try {
+    const std::string options = read_checkpoint(latest_in(run_folder)).options_toml;
+    rule.before_cooldown = keep_rule(from_toml(options, "options", retired_keys()).options).before_cooldown;
+  } catch (const Error&) {
+  }
+  return rule;
+}
+
 ExitCode prune_run(const Command& command) {
   const std::string folder = std::filesystem::path(find(command.a)).parent_path().string();
   if (std::filesystem::path(folder).filename() != std::filesystem::path(without_slashes(command.a)).filename())
@@ -202,7 +214,7 @@ ExitCode prune_run(const Command& command) {
                 "the newest below it is " + folder);
   if (has_writer(folder)) throw Error(ExitCode::usage, "a run is writing to " + folder, "wait until it ends");
   const FolderLock alone(folder, "--run_name");
-  const Pruned pruned = prune(folder, command.keep, command.dry_run);
+  const Pruned pruned = prune(folder, with_cooldown(command.keep, folder), command.dry_run);
   for (const std::string& path : pruned.removed) log_info((command.dry_run ? "would remove " : "removed ") + path);
   if (!pruned.why_not.empty()) throw Error(ExitCode::checkpoint, pruned.why_not);
   if (pruned.removed.empty()) log_info("nothing to remove in " + folder);

@@ -62,7 +62,8 @@ std::vector<int64_t> steps_to_remove(const std::vector<KeptStep>& steps, const K
   for (size_t i = 0; i + 1 < steps.size(); ++i) {
     const KeptStep& step = steps[i];
     const bool among_newest = rule.newest == 0 || i + static_cast<size_t>(rule.newest) >= steps.size();
-    if (!step.marked && !is_multiple(step.step, rule.every) && (step.only_best || !among_newest))
+    if (!step.marked && step.step != rule.before_cooldown && !is_multiple(step.step, rule.every) &&
+        (step.only_best || !among_newest))
       without.push_back(step.step);
   }
   return without;

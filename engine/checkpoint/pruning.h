@@ -8,9 +8,10 @@
 namespace gpt2 {
 
 struct KeepRule {
-  int64_t newest = 0;    // --keep_checkpoints: kept; 0: all
-  int64_t every = 0;     // --keep_every: multiples of it are always kept; 0: none
-  int64_t due_every = 0; // --checkpoint_freq: multiples of it were not saved as best only
+  int64_t newest = 0;           // --keep_checkpoints: kept; 0: all
+  int64_t every = 0;            // --keep_every: multiples of it are always kept; 0: none
+  int64_t due_every = 0;        // --checkpoint_freq: multiples of it were not saved as best only
+  int64_t before_cooldown = -1; // always kept: a longer wsd run starts from it; -1: none
 };
 
 struct KeptStep {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
@@ -22,8 +23,14 @@ int64_t readable_interval(double step_seconds) {
   return 1;
 }
 
-Progress::Progress(Console& console, int64_t log_freq, int64_t max_steps, int64_t tokens_per_step)
-    : console_(console), log_freq_(log_freq), max_steps_(max_steps), tokens_per_step_(tokens_per_step) {}
+Progress::Progress(Console& console, int64_t log_freq, int64_t max_steps)
+    : console_(console), log_freq_(log_freq), max_steps_(max_steps) {}
+
+void Progress::timed_step(double seconds, int64_t tokens) {
+  const int64_t before = std::exchange(tokens_per_step_, tokens);
+  if (before > 0) times_.step_grew(static_cast<double>(tokens) / static_cast<double>(before)); // --batch_ramp
+  times_.step(seconds);
+}
 
 void Progress::show(const StepReport& report, Verdict verdict) {
   const bool loss_spike = loss_spikes_.is_spike(report.loss), norm_spike = norm_spikes_.is_spike(report.grad_norm);

@@ -17,12 +17,12 @@ int64_t readable_interval(double step_seconds);
 class Progress {
  public:
   // log_freq: steps between lines; 0: every step in a file, readable_interval() on a terminal.
-  Progress(Console& console, int64_t log_freq, int64_t max_steps, int64_t tokens_per_step);
+  Progress(Console& console, int64_t log_freq, int64_t max_steps);
 
-  void timed_step(double seconds) { times_.step(seconds); }
+  void timed_step(double seconds, int64_t tokens);
   void timed_between_steps(double seconds) { times_.between_steps(seconds); }
   void step_kind_changed() { times_.step_kind_changed(); }
-  double eta_seconds(int64_t step) const { return times_.eta_seconds(max_steps_ - step); }
+  double eta_seconds(int64_t steps_left) const { return times_.eta_seconds(steps_left); } // steps like the last one
 
   // Prints a line if one is due or the step is a spike, and draws the bar.
   void show(const StepReport& report, Verdict verdict);
@@ -32,7 +32,8 @@ class Progress {
   void show_bar(const StepReport& report);
 
   Console& console_;
-  const int64_t log_freq_, max_steps_, tokens_per_step_;
+  const int64_t log_freq_, max_steps_;
+  int64_t tokens_per_step_ = 0; // of the last step
   StepTimes times_;
   SpikeDetector loss_spikes_{1.2}, norm_spikes_{5}; // norms vary more
   int64_t shown_ = 0;

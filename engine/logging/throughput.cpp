@@ -19,6 +19,11 @@ void StepTimes::between_steps(double seconds) {
 
 void StepTimes::step_kind_changed() { same_kind_ = 0; } // the ETA uses the old times until kWarmUp steps are done
 
+void StepTimes::step_grew(double ratio) {
+  if (ratio == 1) return;
+  for (double& seconds : recent_) seconds *= ratio;
+}
+
 double StepTimes::step_seconds() const {
   if (recent_.empty()) return 0;
   std::vector<double> sorted(recent_.begin(), recent_.end());

@@ -13,6 +13,8 @@ class StepTimes {
   void between_steps(double seconds); // time of an evaluation, a sample or a checkpoint
   void step_kind_changed();           // FP8 begins: later steps take another time
 
+  void step_grew(double ratio); // of work: the times so far are scaled
+
   double step_seconds() const; // median of the last steps; 0 before the first
   double eta_seconds(int64_t steps_left) const;
 

@@ -106,6 +106,17 @@ class FieldList {
     add(name, member, "NAME", help, as_it_is, below);
   }
 
+  void batch_ramp(const std::string& name, std::string Options::*member, const std::string& help) {
+    add(name, member, "LIST", help, as_it_is, [](const std::string& given) {
+      try {
+        if (!given.empty()) BatchRamp{given};
+      } catch (const std::invalid_argument& invalid) {
+        throw BadValue(invalid.what());
+      }
+      return given;
+    });
+  }
+
   template <class Enum>
   void choice(const std::string& name, Enum Options::*member, const std::string& help) {
     std::vector<std::string> words;
@@ -261,6 +272,11 @@ std::vector<OptionField> make_fields() {
   f.number_or_auto(
       "target_batch_size", &O::target_batch_size, 0, at_least(1),
       "sequences per optimizer step over all ranks, met exactly by gradient accumulation; auto: the model's (512)");
+  f.batch_ramp(
+      "batch_ramp", &O::batch_ramp,
+      "sequences per step from a step on, instead of --target_batch_size, as 128@0,256@2000,512@6000; empty: none");
+  f.toggle("batch_ramp_lr", &O::batch_ramp_lr,
+           "the learning rate grows with the square root of the batch, up to --max_lr at the last one of --batch_ramp");
 
   f.group("Duration");
   f.number_or_auto<int64_t>("max_steps", &O::max_steps, 0, at_least<int64_t>(1),

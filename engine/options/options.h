@@ -79,9 +79,11 @@ struct Options {
   DocumentPositions document_positions = DocumentPositions::restart;
 
   // batch
-  int batch_size = 0;        // sequences per micro-batch; 0: auto
-  int max_batch_size = 0;    // bound for auto; 0: none
-  int target_batch_size = 0; // sequences per step over all ranks; 0: the model's default (512), fewer on little data
+  int batch_size = 0;         // sequences per micro-batch; 0: auto
+  int max_batch_size = 0;     // bound for auto; 0: none
+  int target_batch_size = 0;  // sequences per step over all ranks; 0: the model's default (512), fewer on little data
+  std::string batch_ramp;     // "128@0,256@2000": sequences per step from a step on; empty: always target_batch_size
+  bool batch_ramp_lr = false; // max_lr x sqrt(sequences of the step / those of the last phase)
 
   // duration
   int64_t max_steps = 0; // 0: from num_epochs, or the model's default up to 40 epochs

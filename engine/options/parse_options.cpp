@@ -16,6 +16,7 @@
 #include "engine/options/flag_aliases.h"
 #include "engine/options/help.h"
 #include "engine/options/option_fields.h"
+#include "engine/options/run_plan.h"
 #include "engine/rendezvous/launcher.h"
 #include "engine/system/files.h"
 
@@ -115,6 +116,8 @@ struct Replacement {
 const std::vector<Replacement>& replacements() {
   static const std::vector<Replacement> all{{"max_steps", {"num_epochs"}},
                                             {"num_epochs", {"max_steps"}},
+                                            {"batch_ramp", {"target_batch_size"}},
+                                            {"target_batch_size", {"batch_ramp"}},
                                             {"precision", {"use_fp8"}, true},
                                             {"use_fp8", {"precision"}, true},
                                             {"dataset", {"val_data", "train_data"}, true},
@@ -407,6 +410,10 @@ void check_conflicts(const Options& options) {
   }
   if (options.max_steps > 0 && options.num_epochs > 0) {
     throw Error(ExitCode::usage, "--max_steps and --num_epochs both set the length of the run", "give one of the two");
+  }
+  if (options.target_batch_size > 0 && options.target_batch_size != ramp_of(options).last()) {
+    throw Error(ExitCode::usage, "--batch_ramp and --target_batch_size both give the size of a step",
+                "give one of the two");
   }
   if (!options.plan && (options.measure > 0 || options.json)) {
     throw Error(ExitCode::usage, std::string(options.json ? "--json" : "--measure") + " needs --plan",

@@ -74,6 +74,20 @@ void check_target(int target, int64_t train_sequences, int64_t unit) {
                   ", a smaller --seq_len, or more data");
 }
 
+// A step of every phase is a whole number of micro-batches on every rank.
+void check_ramp(const BatchRamp& ramp, int batch_size, int ranks) {
+  const int64_t unit = int64_t{ranks} * batch_size;
+  for (const auto& [sequences, first] : ramp.phases()) {
+    if (sequences % unit == 0) continue;
+    const std::string step = "@" + std::to_string(first), multiples = nearest_multiples(sequences, unit);
+    throw Error(ExitCode::usage,
+                "--batch_ramp: " + std::to_string(sequences) + step + " is not a multiple of " +
+                    (batch_size > 1 ? "--batch_size " + std::to_string(batch_size) : "") +
+                    (batch_size > 1 && ranks > 1 ? " x " : "") + (ranks > 1 ? std::to_string(ranks) + " ranks" : ""),
+                "use " + multiples + " sequences there" + (batch_size > 1 ? ", or another --batch_size" : ""));
+  }
+}
+
 // Sequences per step. The model's default is halved while an epoch has fewer than 8 steps of it and a half can be cut
 // into the micro-batches that were asked for: 512 sequences of a text that has 293 would be one step over and over. A
 // default that is no multiple of --batch_size becomes the nearest one.
@@ -81,9 +95,10 @@ int resolve_target(const Options& options, const ModelDefaults& defaults, int64_
                    std::vector<std::string>& notes) {
   constexpr int kFewestStepsPerEpoch = 8;
   const int64_t unit = int64_t{ranks} * std::max(1, options.batch_size);
-  if (options.target_batch_size > 0) {
-    check_target(options.target_batch_size, train_sequences, unit);
-    return options.target_batch_size;
+  if (options.target_batch_size > 0 || !options.batch_ramp.empty()) {
+    const BatchRamp ramp = ramp_of(options);
+    for (const BatchRamp::Phase& phase : ramp.phases()) check_target(phase.sequences, train_sequences, unit);
+    return ramp.last();
   }
   int target = defaults.target_batch_size;
   const bool round = options.batch_size > 0 && target % unit != 0 && unit <= INT_MAX;
@@ -104,20 +119,19 @@ int resolve_target(const Options& options, const ModelDefaults& defaults, int64_
   return target;
 }
 
-int64_t steps_of(double epochs, int64_t train_sequences, int target) {
-  return std::max<int64_t>(1, std::llround(std::ceil(epochs * static_cast<double>(train_sequences) / target)));
-}
-
 // Without a given length a run has at most 40 epochs: beyond some tens a model memorises its data.
-int64_t resolve_steps(const Options& options, const ModelDefaults& defaults, int64_t train_sequences, int target,
-                      std::vector<std::string>& notes) {
+int64_t resolve_steps(const Options& options, const ModelDefaults& defaults, int64_t train_sequences,
+                      const BatchRamp& ramp, std::vector<std::string>& notes) {
   constexpr int kMostEpochs = 40;
   constexpr int64_t kFewestSteps = 100; // even of a few sequences: the loss needs them to fall
   if (options.max_steps > 0) return options.max_steps;
-  if (options.num_epochs > 0) return steps_of(options.num_epochs, train_sequences, target);
-  const int64_t enough = std::max(kFewestSteps, steps_of(kMostEpochs, train_sequences, target));
+  const auto epoch = static_cast<double>(train_sequences);
+  if (options.num_epochs > 0) return ramp.steps_for(options.num_epochs * epoch);
+  const int64_t enough = std::max(kFewestSteps, ramp.steps_for(kMostEpochs * epoch));
   if (defaults.max_steps <= enough) return defaults.max_steps;
-  const auto epochs = [&](int64_t steps) { return std::to_string(steps * target / train_sequences); };
+  const auto epochs = [&](int64_t steps) {
+    return std::to_string(static_cast<int64_t>(ramp.sequences_before(steps) / epoch));
+  };
   notes.push_back("the default of " + std::to_string(defaults.max_steps) + " steps would pass over this data " +
                   epochs(defaults.max_steps) + " times: stopping after " + std::to_string(enough) + " steps, " +
                   epochs(enough) + " epochs; --max_steps or --num_epochs overrides it");
@@ -141,6 +155,10 @@ int64_t automatic_warmup(const ModelDefaults& defaults, int64_t max_steps) {
 }
 
 } // namespace
+
+BatchRamp ramp_of(const Options& options) {
+  return options.batch_ramp.empty() ? BatchRamp(std::max(1, options.target_batch_size)) : BatchRamp(options.batch_ramp);
+}
 
 BatchPlan plan_batches(int target_batch_size, int batch_size, int ranks) {
   const int per_rank = target_per_rank(target_batch_size, ranks);
@@ -230,6 +248,8 @@ KeepRule keep_rule(const Options& resolved) {
     rule.newest = 3;
     if (rule.every == 0) rule.every = milestones(resolved.checkpoint_freq, resolved.max_steps);
   }
+  if (const int64_t start = cooldown_start(schedule_of(resolved)); rule.due_every > 0 && start < resolved.max_steps)
+    rule.before_cooldown = start;
   return rule;
 }
 
@@ -243,7 +263,8 @@ Schedule schedule_of(const Options& resolved) {
           .min_lr_ratio = resolved.min_lr_ratio,
           .warmup_steps = resolved.warmup_steps,
           .max_steps = resolved.max_steps,
-          .wsd_decay_ratio = resolved.wsd_decay_ratio};
+          .wsd_decay_ratio = resolved.wsd_decay_ratio,
+          .ramp = resolved.batch_ramp_lr ? ramp_of(resolved) : BatchRamp()};
 }
 
 // FP8 from step 1 may diverge from BF16 during the first, largest weight updates and stay apart: docs/fp8.md measures
@@ -295,14 +316,16 @@ RunPlan make_plan(const Options& options, const GPT2Config& config, Precision pr
   plan.model.init_projections = options.init_projections;
 
   plan.target_batch_size = resolve_target(options, defaults, train_sequences, ranks, plan.notes);
+  plan.ramp = options.batch_ramp.empty() ? BatchRamp(plan.target_batch_size) : BatchRamp(options.batch_ramp);
+  if (!options.batch_ramp.empty()) check_ramp(plan.ramp, std::max(1, options.batch_size), ranks);
   const int batch_size = options.batch_size > 0
                              ? options.batch_size
-                             : backend.choose_batch_size(plan.model, target_per_rank(plan.target_batch_size, ranks),
+                             : backend.choose_batch_size(plan.model, target_per_rank(plan.ramp.common_divisor(), ranks),
                                                          options.max_batch_size);
   plan.batch = plan_batches(plan.target_batch_size, batch_size, ranks);
   plan.model.batch_size = plan.batch.batch_size;
 
-  plan.max_steps = resolve_steps(options, defaults, train_sequences, plan.target_batch_size, plan.notes);
+  plan.max_steps = resolve_steps(options, defaults, train_sequences, plan.ramp, plan.notes);
   // Enough for a stable loss, cheap next to the steps between evaluations.
   plan.eval_sequences = options.eval_sequences > 0 ? options.eval_sequences
                                                    : std::clamp<int64_t>(int64_t{4} * plan.target_batch_size, 64, 256);

@@ -20,6 +20,9 @@ struct BatchPlan {
   int accumulation; // micro-batches per step on each rank
 };
 
+// --batch_ramp, or --target_batch_size in every step; auto: one sequence.
+BatchRamp ramp_of(const Options& options);
+
 // Throws Error(usage) with the nearest values that divide.
 BatchPlan plan_batches(int target_batch_size, int batch_size, int ranks);
 
@@ -30,8 +33,9 @@ std::vector<int> parse_layer_list(const std::string& flag, const std::string& li
 struct RunPlan {
   Options options; // resolved, as checkpoints store them
   ModelOptions model;
-  int target_batch_size;
-  BatchPlan batch;
+  BatchRamp ramp;        // sequences per step
+  int target_batch_size; // the last ones of the ramp
+  BatchPlan batch;       // of target_batch_size
   int64_t max_steps;
   Schedule schedule;
   int64_t eval_sequences;
@@ -40,6 +44,9 @@ struct RunPlan {
   int ranks() const { return target_batch_size / (batch.batch_size * batch.accumulation); }
   bool wants_evaluation() const { return options.eval_freq > 0 || options.eval_at_start; } // there may be no data
   int64_t tokens_per_step() const { return static_cast<int64_t>(target_batch_size) * model.seq_len; }
+  // Of one step, which counts from 0.
+  int64_t tokens_at(int64_t step) const { return static_cast<int64_t>(ramp.at(step)) * model.seq_len; }
+  int accumulation_at(int64_t step) const { return ramp.at(step) / (ranks() * batch.batch_size); }
 };
 
 // The shape of --model, --layers, --heads, --channels and --seq_len. Throws Error(usage).

@@ -74,8 +74,9 @@ void check_agreement(RankGroup& group, const std::vector<Fact>& mine) {
 Options fitted_to_ranks(const RunSettings& settings, int ranks) {
   Options options = settings.options;
   const bool from_checkpoint = settings.resumed && !settings.given.contains("batch_size");
-  if (!from_checkpoint || options.batch_size == 0 || options.target_batch_size % ranks != 0) return options;
-  options.batch_size = largest_divisor_at_most(options.target_batch_size / ranks, options.batch_size);
+  const int sequences = ramp_of(options).common_divisor();
+  if (!from_checkpoint || options.batch_size == 0 || sequences % ranks != 0) return options;
+  options.batch_size = largest_divisor_at_most(sequences / ranks, options.batch_size);
   return options;
 }
 

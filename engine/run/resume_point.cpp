@@ -155,6 +155,18 @@ ResumePoint to_point(const Lines& read) {
           .data = read.at(8)};
 }
 
+// A wsd run of --max_steps LATER cools down later: it starts before the cooldown of the shorter run. Its checkpoint, if
+// that is valid; "": this is no such resume.
+std::string before_cooldown(const ResumePoint& point, const CommandLine& line, RankGroup& group) {
+  const bool longer = line.given.contains("max_steps") && line.options.max_steps > point.options.max_steps;
+  const bool other_schedule = line.given.contains("lr_schedule") && line.options.lr_schedule != Decay::wsd;
+  const int64_t start = cooldown_start(schedule_of(point.options));
+  if (!longer || other_schedule || point.step_named || point.step <= start) return "";
+  const std::string earlier = (fs::path(point.checkpoint).parent_path() / step_folder_name(start)).string();
+  const bool exists = from_rank_0(group, [&] { return Lines{fs::exists(earlier) ? "1" : ""}; }).front() == "1";
+  return exists && !find_fault(earlier, group) ? earlier : "";
+}
+
 ResumePoint find_point(const CommandLine& line, RankGroup& group) {
   const std::string& which = line.options.resume;
   Lines notes;
@@ -163,6 +175,13 @@ ResumePoint find_point(const CommandLine& line, RankGroup& group) {
   ResumePoint point = to_point(from_rank_0(group, [&] { return read_point(checkpoint, line); }));
   point.notes = notes;
   point.step_named = names_a_step(line.options.resume, found);
+  if (const std::string earlier = before_cooldown(point, line, group); !earlier.empty()) {
+    const std::string end = std::to_string(point.step);
+    point = to_point(from_rank_0(group, [&] { return read_point(earlier, line); }));
+    point.step_named = true;
+    point.notes.push_back("a longer wsd run: it starts from step " + std::to_string(point.step) +
+                          ", before the cooldown, not from step " + end);
+  }
   return point;
 }
 

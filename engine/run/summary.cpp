@@ -17,7 +17,7 @@ namespace {
 std::string count(double value) { return format_count(value); }
 
 std::string steps_text(const RunPlan& plan, const RunData& data) {
-  const double samples = static_cast<double>(plan.max_steps) * plan.target_batch_size;
+  const double samples = plan.ramp.sequences_before(plan.max_steps);
   return std::to_string(plan.max_steps) + " = " + count(samples * plan.model.seq_len) +
          " tokens = " + formatted("%.2f", samples / static_cast<double>(data.train->sequences())) + " epochs";
 }
@@ -48,7 +48,9 @@ std::string kept_text(const Options& o) {
   const KeepRule rule = keep_rule(o);
   if (rule.newest == 0) return "all are kept";
   return "kept: the newest" + (rule.newest > 1 ? " " + std::to_string(rule.newest) : "") + ", the best" +
-         (rule.every > 0 ? " and every " + counted(rule.every, "step") : "") + " (--keep_checkpoints all: all)";
+         (rule.every > 0 ? " and every " + counted(rule.every, "step") : "") +
+         (rule.before_cooldown > 0 ? ", step " + std::to_string(rule.before_cooldown) + " before the cooldown" : "") +
+         " (--keep_checkpoints all: all)";
 }
 
 std::string data_text(const Dataset& dataset, const std::string& source) {
@@ -57,10 +59,12 @@ std::string data_text(const Dataset& dataset, const std::string& source) {
 }
 
 std::string batch_text(const RunPlan& plan) {
-  return counted(plan.target_batch_size, "sequence") + " = " + std::to_string(plan.batch.batch_size) +
-         " per micro-batch x " + std::to_string(plan.batch.accumulation) + " accumulated x " +
-         counted(plan.ranks(), "rank") + " = " + count(static_cast<double>(plan.tokens_per_step())) +
-         " tokens per step";
+  const bool ramp = plan.ramp.phases().size() > 1;
+  return (ramp ? to_text(plan.ramp) + " sequences; " + std::to_string(plan.target_batch_size)
+               : counted(plan.target_batch_size, "sequence")) +
+         " = " + std::to_string(plan.batch.batch_size) + " per micro-batch x " +
+         std::to_string(plan.batch.accumulation) + " accumulated x " + counted(plan.ranks(), "rank") + " = " +
+         count(static_cast<double>(plan.tokens_per_step())) + " tokens per step";
 }
 
 std::string optimizer_text(const RunPlan& plan) {

@@ -42,13 +42,14 @@ Trainer::Trainer(Session& session)
       model_(*session.model),
       state_(session.state),
       console_(session.console),
-      progress_(session.console, options_.log_freq, plan_.max_steps, plan_.tokens_per_step()),
+      progress_(session.console, options_.log_freq, plan_.max_steps),
       in_bf16_(with_precision(plan_.model, Precision::bf16)),
       fp8_guard_(session.state.fp8_guard),
       fp8_lag_(
           {.fp8 = plan_.model.fp8, .layers = plan_.model.config.layers, .warmup_steps = plan_.schedule.warmup_steps},
           session.state.fp8_lag),
       histogram_freq_(histogram_freq(session)),
+      before_cooldown_(keep_rule(options_).before_cooldown),
       saves_(session) {
   if (!session.resumed || session.missing.evaluation) return; // then HellaSwag and the sample are missing too
   if (!session.missing.hellaswag) hellaswag_step_ = state_.step;
@@ -91,7 +92,7 @@ ExitCode Trainer::train() {
 void Trainer::step() {
   const Stopwatch watch;
   const float lr = learning_rate(plan_.schedule, state_.step);
-  const int accumulation = plan_.batch.accumulation;
+  const int accumulation = plan_.accumulation_at(state_.step);
   for (int i = 0; i < accumulation; ++i) {
     if (i > 0) fetch();
     model_.micro_step(fetched().view(), i, accumulation);
@@ -140,15 +141,18 @@ UpdateSettings Trainer::update_settings(float lr) const {
 
 void Trainer::report_step(float lr, double seconds) {
   const int64_t epoch = state_.loader_position / session_.data.train->sequences(); // in which the step began
+  const int sequences = plan_.ramp.at(state_.step);
+  const int64_t tokens = plan_.tokens_at(state_.step);
   state_.step += 1;
-  state_.loader_position += plan_.target_batch_size;
+  state_.loader_position += sequences;
   state_.tokens += result_.tokens;
   state_.hellaswag_due = state_.sample_due = false;
   updating_ = false;
 
   if (std::exchange(before_fp8_, model_.before_fp8()) && !before_fp8_) progress_.step_kind_changed();
-  progress_.timed_step(seconds);
-  const double speed = static_cast<double>(plan_.tokens_per_step()) / seconds;
+  progress_.timed_step(seconds, tokens);
+  const double speed = static_cast<double>(tokens) / seconds;
+  const double sequences_left = plan_.ramp.sequences_before(plan_.max_steps) - plan_.ramp.sequences_before(state_.step);
   const auto roofline = session_.backend.roofline(model_.before_fp8() ? in_bf16_ : plan_.model);
   const StepReport report{.step = state_.step,
                           .epoch = epoch,
@@ -158,7 +162,7 @@ void Trainer::report_step(float lr, double seconds) {
                           .seconds = seconds,
                           .tokens_per_second = speed,
                           .speed_of_light = roofline ? std::optional(speed / *roofline) : std::nullopt,
-                          .eta_seconds = progress_.eta_seconds(state_.step),
+                          .eta_seconds = progress_.eta_seconds(std::llround(sequences_left / sequences)),
                           .precision = model_.step_label(),
                           .muon = muon_step(lr)};
   progress_.show(report, result_.verdict);
@@ -233,7 +237,7 @@ void Trainer::log_fp8(std::span<const Fp8TensorStats> stats) {
 
 bool Trainer::anything_due() const {
   return due(options_.eval_freq) || due(options_.hellaswag_freq) || due(histogram_freq_) || due(options_.sample_freq) ||
-         due(options_.checkpoint_freq) || (saves_.postponed() && saves_.unsound().empty());
+         save_due() || (saves_.postponed() && saves_.unsound().empty());
 }
 
 void Trainer::between_steps() {
@@ -243,8 +247,7 @@ void Trainer::between_steps() {
   if (due(histogram_freq_) && !stopping()) log_tensors();
   if (due(options_.sample_freq)) sample();
   const bool is_last = state_.step == plan_.max_steps; // saved by finish(), with its evaluation and sample
-  if (!is_last && ((is_best && options_.save_best) || due(options_.checkpoint_freq) || saves_.postponed()))
-    saves_.save_if_sound(is_best);
+  if (!is_last && ((is_best && options_.save_best) || save_due() || saves_.postponed())) saves_.save_if_sound(is_best);
   progress_.timed_between_steps(watch.seconds());
 }
 

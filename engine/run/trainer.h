@@ -45,6 +45,7 @@ class Trainer {
   bool stopping() const { return session_.group.alone() ? stop_.requested() : result_.stop_requested || stop_agreed_; }
   bool due(int64_t frequency) const { return frequency > 0 && state_.step % frequency == 0; }
   bool anything_due() const;
+  bool save_due() const { return due(options_.checkpoint_freq) || state_.step == before_cooldown_; }
   bool evaluate(); // true: best so far
   void make_up_missing();
   void score_hellaswag(); // after a signal: leaves it due
@@ -81,6 +82,7 @@ class Trainer {
   Fp8Guard fp8_guard_;
   Fp8LagWatch fp8_lag_;
   const int64_t histogram_freq_;
+  const int64_t before_cooldown_; // step to save: KeepRule
   SavePolicy saves_;
   // Steps of the last such work, as state_.last_val_step: finish() repeats none of it.
   int64_t hellaswag_step_ = -1, sampled_step_ = -1, tensors_step_ = -1, fp8_step_ = -1;

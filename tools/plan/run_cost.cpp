@@ -22,6 +22,10 @@ LearningRates rates_of(const Schedule& schedule, int64_t done, int64_t end) {
   const int64_t top = std::clamp(schedule.warmup_steps, done, end - 1);
   rates.peak = std::max(
       {rates.first, rates.last, learning_rate(schedule, top), learning_rate(schedule, std::max(done, top - 1))});
+  for (const BatchRamp::Phase& phase : schedule.ramp.phases()) { // --batch_ramp_lr
+    if (phase.first >= done && phase.first < end)
+      rates.peak = std::max(rates.peak, learning_rate(schedule, phase.first));
+  }
   return rates;
 }
 
@@ -48,7 +52,9 @@ CheckpointCost checkpoints_of(const RunPlan& plan, int64_t done, bool evaluates)
   CheckpointCost cost;
   cost.bytes_each = checkpoint_bytes(ParameterTable(plan.model.config).size());
   const int64_t best = evaluates && o.save_best ? 1 : 0; // worst case: in addition to the others
-  cost.kept = all - removed + best;
+  const int64_t start = keep_rule(o).before_cooldown;
+  const int64_t extendable = start > done && start < plan.max_steps ? 1 : 0; // likewise
+  cost.kept = all - removed + best + extendable;
   cost.most = cost.kept + (removed > 0 || best > 0 ? 1 : 0); // the old one is removed after the new one is verified
   return cost;
 }
@@ -60,12 +66,13 @@ int64_t CheckpointCost::bytes() const { return saturated_product(most, bytes_eac
 RunCost cost_of(const RunPlan& plan, int64_t done, int64_t train_sequences, int64_t evaluated,
                 std::optional<double> tokens_per_second) {
   const int64_t end = plan.max_steps;
-  const double all_tokens = static_cast<double>(end) * static_cast<double>(plan.tokens_per_step());
+  const double sequences = plan.ramp.sequences_before(end), left = sequences - plan.ramp.sequences_before(done);
+  const double all_tokens = sequences * plan.model.seq_len;
   RunCost cost;
   cost.steps = std::max<int64_t>(0, end - done);
-  cost.tokens = saturated_product(cost.steps, plan.tokens_per_step());
+  cost.tokens = saturated_product(static_cast<int64_t>(std::clamp(left, 0.0, 9e18)), plan.model.seq_len);
   cost.tokens_per_parameter = all_tokens / static_cast<double>(parameter_count(plan.model.config));
-  cost.epochs = static_cast<double>(end) * plan.target_batch_size / static_cast<double>(train_sequences);
+  cost.epochs = sequences / static_cast<double>(train_sequences);
   cost.rates = rates_of(plan.schedule, std::min(done, end - 1), end);
   if (evaluated > 0) {
     const int64_t freq = plan.options.eval_freq;

@@ -5,12 +5,14 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <stdexcept>
 
 #include "engine/base/error.h"
 #include "engine/base/formatted.h"
 #include "engine/base/json_reader.h"
 #include "engine/base/log.h"
 #include "engine/model/config.h"
+#include "engine/options/batch_ramp.h"
 #include "engine/system/folder_lock.h"
 #include "tools/report/downsampling.h"
 #include "tools/report/heat_map.h"
@@ -174,6 +176,7 @@ Json run_json(const PageGroup& group, const std::vector<OptionDefault>& defaults
   for (const char* field :
        {"version", "host", "cpu_threads", "device", "precision", "parameters", "max_steps", "tokens_per_step"})
     out[field] = life.value(field, Json());
+  out["tokens_left"] = number_json(tokens_left(life, m.steps.at.empty() ? 0 : m.steps.at.back().step));
   for (size_t i = 0; i < m.lives.size(); ++i) {
     Json one;
     for (const char* field : {"event", "timestamp", "host", "device", "precision"})
@@ -225,6 +228,18 @@ std::string state_of(const RunReader& run) {
       !std::isfinite(m.steps.columns.at("loss").back()))
     return "diverged";
   return saved_step(m, m.steps.at.back().step) ? "stopped" : "failed";
+}
+
+double tokens_left(const Json& life, int64_t done) {
+  const auto end = static_cast<int64_t>(life["max_steps"].get<double>());
+  const Json text = life["options"].value("batch_ramp", Json());
+  BatchRamp ramp;
+  try {
+    if (text.is_string() && text != "") ramp = BatchRamp(text.get<std::string>());
+  } catch (const std::invalid_argument&) { // written by hand
+  }
+  const double left = ramp.sequences_before(end) - ramp.sequences_before(done);
+  return std::max(left, 0.0) / ramp.last() * life["tokens_per_step"].get<double>();
 }
 
 bool saved_step(const RunMetrics& metrics, int64_t step) {

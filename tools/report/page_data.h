@@ -20,6 +20,9 @@ struct OptionDefault {
 std::string state_of(const RunReader& run);
 bool saved_step(const RunMetrics& metrics, int64_t step); // that step or a later one
 
+// Of the steps after `done`, from a `run` line. --batch_ramp changes the size of a step.
+double tokens_left(const nlohmann::json& run_line, int64_t done);
+
 // "gpt2, 12 layers, 768 channels, 124.4M parameters", from a `run` line
 std::string model_text(const nlohmann::json& run_line);
 

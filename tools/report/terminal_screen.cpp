@@ -163,9 +163,7 @@ class Screen {
     line().add(step_text(now.step), Colour::bold).add(formatted(" of %.0f (%.1f %%)", plan, 100 * share));
     more().add("  " + format_count(now.tokens) + " tokens  " + format_duration(now.seconds) + " elapsed");
     if (state_ == "running" && speed > 0)
-      more().add("  about " +
-                 format_duration(std::max(plan - done, 0.0) * life_["tokens_per_step"].get<double>() / speed) +
-                 " left");
+      more().add("  about " + format_duration(tokens_left(life_, now.step) / speed) + " left");
     const auto full = static_cast<size_t>(share * static_cast<double>(size_.columns));
     std::string filled, rest;
     for (size_t i = 0; i < size_.columns; ++i) (i < full ? filled : rest) += i < full ? "━" : "─";

@@ -103,7 +103,7 @@ function facts(run) {
     validation: val.length ? [formatLoss(last(val)), `at step ${grouped(last(validations.step))}`] : ["–", option(run, "eval_freq") === 0 ? "not evaluated (--eval_freq 0)" : "not evaluated"],
     best: best >= 0 ? [formatLoss(lowest[best]), `at step ${grouped(validations.step[best])}`] : ["–", ""],
     speed: [speed ? formatCount(speed) : "–", run.steps.speed_of_light ? `tokens/s, ${(100 * meanOf(run.steps.speed_of_light.mean)).toFixed(0)} % of peak` : "tokens per second"],
-    left: run.state === "running" && speed ? [formatSeconds(((run.max_steps - done) * run.tokens_per_step) / speed), "at the current speed"] : null,
+    left: run.state === "running" && speed ? [formatSeconds(run.tokens_left / speed), "at the current speed"] : null,
   };
 }
 

@@ -18,6 +18,9 @@ const std::vector<Action>& actions();
 // The numbers of "auto" where they depend on the model: "0.0006 for gpt2, 0.003 for nano"; else empty.
 std::string meaning_of_auto(const std::string& field, const Options& options);
 
+// A line of help: the flag, then its meaning in a second column, or below a long flag.
+std::string help_entry(const std::string& flag, const std::string& meaning, size_t columns);
+
 std::string help_text(const Options& options, size_t columns);     // common options, with examples
 std::string help_all_text(const Options& options, size_t columns); // every option
 std::string completion_script(const std::string& shell);           // "bash" or "zsh"; throws Error(usage)

@@ -52,6 +52,11 @@ std::optional<double> gpu_expected_speed(const CudaDeviceInfo& device, const Mod
 }
 
 double h200_roofline(const ModelOptions& model) {
+  const auto [math, memory] = h200_token_seconds(model);
+  return 1 / (math + memory);
+}
+
+TokenSeconds h200_token_seconds(const ModelOptions& model) {
   const GPT2Config& config = model.config;
   const bool fp8 = model.precision == Precision::fp8, fp8_head = fp8 && model.fp8.lm_head;
   const double L = config.layers, C = config.channels;
@@ -60,11 +65,10 @@ double h200_roofline(const ModelOptions& model) {
   const double block_bytes = kElementwiseBytes - (fp8 && fuses_gelu(config.channels) ? kGeluBytesSaved : 0);
   const double head_bytes =
       kHeadBytes - (fp8_head && fuses_softmax(config.channels, config.padded_vocab) ? kHeadBytesSaved : 0);
-  const double seconds = block_flops / (1e12 * interpolate(C, fp8 ? &GemmRates::block_fp8 : &GemmRates::block_bf16)) +
-                         head_flops / (1e12 * interpolate(C, fp8_head ? &GemmRates::head_fp8 : &GemmRates::head_bf16)) +
-                         kAttentionSeconds * L * C * model.seq_len +
-                         (block_bytes * L * C + head_bytes * config.padded_vocab) / kH200CopyBytesPerSecond;
-  return 1 / seconds;
+  return {.math = block_flops / (1e12 * interpolate(C, fp8 ? &GemmRates::block_fp8 : &GemmRates::block_bf16)) +
+                  head_flops / (1e12 * interpolate(C, fp8_head ? &GemmRates::head_fp8 : &GemmRates::head_bf16)) +
+                  kAttentionSeconds * L * C * model.seq_len,
+          .memory = (block_bytes * L * C + head_bytes * config.padded_vocab) / kH200CopyBytesPerSecond};
 }
 
 } // namespace gpt2

@@ -16,6 +16,12 @@ constexpr double kH200CopyBytesPerSecond = 4.2e12;
 std::optional<double> gpu_roofline(const CudaDeviceInfo& device, const ModelOptions& model);
 double h200_roofline(const ModelOptions& model);
 
+// Its seconds per token: GEMMs and attention; memory traffic.
+struct TokenSeconds {
+  double math, memory;
+};
+TokenSeconds h200_token_seconds(const ModelOptions& model);
+
 // Tokens per second that training reached on an H200: the table of docs/benchmarks.md at T = 1024, interpolated by
 // channels. The GEMM rates come from a slower H200, so BF16 may slightly exceed its roofline.
 std::optional<double> gpu_expected_speed(const CudaDeviceInfo& device, const ModelOptions& model);

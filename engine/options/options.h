@@ -179,8 +179,9 @@ struct Options {
 
   // actions
   bool list_checkpoints = false, print_config = false, eval_only = false, plan = false;
-  double measure = 0; // --plan: seconds to train to measure the speed; 0: off
-  bool json = false;  // --plan
+  double measure = 0;   // --plan: seconds to train to measure the speed; 0: off
+  bool json = false;    // --plan
+  std::string plan_for; // --plan: name of a GPU that may not be here; empty: this machine's
 
   bool operator==(const Options&) const = default;
 };

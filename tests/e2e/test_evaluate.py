@@ -190,7 +190,7 @@ class Evaluate(unittest.TestCase):
             error = self.call(code, EVALUATE, "checkpoints_fp8/small", *more)
             self.assertRegex(error, r"\Aerror: .*\n\Z")
             return error
-        self.assertIn("nothing to evaluate", refused(2))
+        self.assertIn("nothing to evaluate", self.call(2, EVALUATE, "hf"))
         self.assertIn("nowhere.jsonl", refused(3, "--hellaswag", "nowhere.jsonl"))
         for line, what in (("{", "not a JSON object"), ({"ctx": "a", "label": 0}, '"endings"'), ({"ctx": "a", "endings": ["b"], "label": 1}, "its label is 1, and it has 1 ending"),
                            ({"ctx": "", "endings": ["b"], "label": 0}, "empty"), ({"ctx": "a", "endings": [1], "label": 0}, "not a text"),

@@ -211,7 +211,8 @@ struct Action {
 std::vector<Action> add_actions(CLI::App& app, Command& c) {
   const char* const one = "latest, best, STEP, RUN, RUN/STEP, RUN/best or a path, as for --resume";
   CLI::App* const list_app = app.add_subcommand("list", "a table of all checkpoints and their validity");
-  list_app->add_option("folders", c.folders, "where to look; default: checkpoints_fp8 and checkpoints_bf16");
+  list_app->add_option("folders", c.folders,
+                       "where to look; default: checkpoints_fp8, checkpoints_bf16 and checkpoints_fp32");
   list_app->add_flag("--quick", c.quick, "skip the comparison of hashes");
   CLI::App* const show_app = app.add_subcommand("show", "everything in one checkpoint, with statistics of each tensor");
   show_app->add_option("checkpoint", c.a, one)->required();

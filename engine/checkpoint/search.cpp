@@ -114,9 +114,10 @@ std::string newest_of(const std::vector<std::string>& checkpoints) { // of diffe
 
 using Folders = std::vector<std::string>;
 
-std::string joined(const Folders& names, const std::string& between) {
+// "a, b or c" with last = " or "
+std::string joined(const Folders& names, const std::string& last = ", ") {
   std::string out;
-  for (const std::string& name : names) out += (out.empty() ? "" : between) + name;
+  for (size_t i = 0; i < names.size(); ++i) out += (i == 0 ? "" : i + 1 == names.size() ? last : ", ") + names[i];
   return out;
 }
 
@@ -221,7 +222,7 @@ std::string find_step(const Folders& roots, const std::string& run, const std::s
   if (candidates.empty()) throw_not_there(missing, meant, if_none);
   throw Error(ExitCode::checkpoint,
               any_run ? "several runs in " + joined(roots, " and ") + " have a checkpoint of step " + step : missing,
-              "name one by its path: " + joined(candidates, ", "));
+              "name one by its path: " + joined(candidates));
 }
 
 // Normalized, so that "step_00000010/." and "." inside that folder name the checkpoint.

@@ -371,8 +371,8 @@ std::vector<OptionField> make_fields() {
 
   f.group(option_group::kCheckpoints);
   f.folder_or_auto("checkpoint_dir", &O::checkpoint_dir,
-                   "parent folder of the runs' checkpoints; auto: checkpoints_bf16 for BF16, else checkpoints_fp8; "
-                   "--resume and --list_checkpoints search both");
+                   "parent folder of the runs' checkpoints; auto: checkpoints_fp8, checkpoints_bf16 or "
+                   "checkpoints_fp32, by precision; --resume and --list_checkpoints search all three");
   f.number("checkpoint_freq", &O::checkpoint_freq, at_least<int64_t>(0),
            "steps between checkpoints; 0: only at the end and, with --save_best, at a new best");
   f.number_or_words<int64_t>("keep_checkpoints", &O::keep_checkpoints, {{"auto", -1}, {"all", 0}}, at_least<int64_t>(0),

@@ -72,7 +72,7 @@ class FirstDay:
         stopped = int(re.search(r"stopped at step (\d+) of 1000000, saved", terminal.text).group(1))
         command = terminal.lines()[-2].split()
         self.assertEqual(command[:2], ["./train_gpt2_fp8", "--resume"])
-        self.assertRegex(command[2], r"^checkpoints_fp8/1x8-fp32-\d{8}-\d{6}$")
+        self.assertRegex(command[2], r"^checkpoints_fp32/1x8-fp32-\d{8}-\d{6}$")
 
         terminal = self.type(*command[1:], "--max_steps", str(stopped + 2))
         self.assertEqual(terminal.end(), 0, terminal.text)
@@ -122,7 +122,7 @@ class FirstDay:
         self.fail_with(3, "--train_data", "nowhere/*.bin", says=["nowhere/*.bin"])
 
     def test_nothing_to_resume(self):
-        self.fail_with(4, "--resume", "latest", says=["checkpoints_fp8"])
+        self.fail_with(4, "--resume", "latest", says=["checkpoints_fp32"])
 
 
 class FirstDayAt80Columns(FirstDay, unittest.TestCase):

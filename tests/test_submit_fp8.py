@@ -68,7 +68,7 @@ class Submit(unittest.TestCase):
 
     def test_later_turns_resume_the_branch(self):
         config = self.write("tiny.toml", TINY + "max_steps = 2\n")
-        for checkpoints, (first, branched) in (("", ("checkpoints_fp32", "checkpoints_fp8")), ("mine", ("mine", "mine"))):
+        for checkpoints, (origin, branched) in (("", ("checkpoints_fp32", "checkpoints_fp8")), ("mine", ("mine", "mine"))):
             with self.subTest(checkpoints=checkpoints):
                 where = {"CHECKPOINTS": checkpoints, "RUN": "r" + checkpoints}
                 run = where["RUN"]
@@ -82,7 +82,7 @@ class Submit(unittest.TestCase):
                 branches = [name for name in self.runs(branched) if name.startswith(run + "-")]
                 self.assertEqual(branches, [run + "-fp8-from-2"])
                 self.assertIn(f"run {run}, turn 1, 1 ranks on here, from step 2\n", self.turn(3, **where))  # another job
-                left = [name for name in self.runs(f"{first}/{run}") if name.startswith(".slurm")]
+                left = [name for name in self.runs(f"{origin}/{run}") if name.startswith(".slurm")]
                 self.assertEqual(left, [])
 
     def test_without_slurm(self):

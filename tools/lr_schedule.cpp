@@ -6,13 +6,13 @@
 
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
-#include "engine/logging/terminal.h"
 #include "engine/options/parse_options.h"
 #include "engine/options/run_plan.h"
 #include "engine/run/session.h"
 #include "engine/system/files.h"
 #include "engine/system/output_file.h"
 #include "engine/system/program.h"
+#include "engine/system/terminal.h"
 #include "tools/report/curve_svg.h"
 #include "tools/report/terminal_curve.h"
 

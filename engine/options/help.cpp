@@ -8,9 +8,9 @@
 
 #include "engine/base/error.h"
 #include "engine/base/split.h"
-#include "engine/logging/terminal.h"
 #include "engine/model/config.h"
 #include "engine/options/option_fields.h"
+#include "engine/system/terminal.h"
 
 namespace gpt2 {
 namespace {

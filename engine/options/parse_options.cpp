@@ -11,13 +11,13 @@
 #include "engine/base/error.h"
 #include "engine/base/nearest_name.h"
 #include "engine/base/toml.h"
-#include "engine/logging/terminal.h"
 #include "engine/model/config.h"
 #include "engine/options/flag_aliases.h"
 #include "engine/options/help.h"
 #include "engine/options/option_fields.h"
 #include "engine/rendezvous/launcher.h"
 #include "engine/system/files.h"
+#include "engine/system/terminal.h"
 
 namespace gpt2 {
 namespace {

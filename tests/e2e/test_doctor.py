@@ -192,6 +192,20 @@ class Doctor(Case):
         self.examine(0, "--checkpoint_dir", "a/b")
         self.assertEqual(self.everything(), [os.path.join(self.folder, ".doctor-notes")])
 
+    def test_ctrl_c_during_the_steps(self):
+        large = ["--device", "cpu", "--layers", "6", "--heads", "6", "--channels", "384", "--seq_len", "1024", "--batch_size", "4", "--target_batch_size", "4"]
+        doctor = subprocess.Popen([DOCTOR, *large], cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(doctor.kill)
+        for line in doctor.stdout:
+            if line.split()[1:2] == ["next"]:
+                break
+        self.assertRegex(line, r"up to 20 steps of one micro-batch in FP32, FP8: about .*, an estimate; Ctrl-C ends the checks")
+        time.sleep(0.2)
+        doctor.send_signal(signal.SIGINT)
+        out, error = doctor.communicate(timeout=20)
+        self.assertEqual((doctor.returncode, error), (75, "stopped\n"))
+        self.assertNotIn("steps in FP32", out)
+
     def test_words_and_wrong_flags(self):
         text = self.call(6, DOCTOR, *SHAPE, "--device", "cuda").stdout
         self.assertRegex(text, r"(?m)^ fail  GPU +--device cuda: .*\n +-> use --device cpu")

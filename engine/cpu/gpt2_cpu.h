@@ -107,7 +107,8 @@ class GPT2Cpu final : public Model {
   CpuBuffer quantized_weights_;     // flat; empty without FP8
   std::vector<uint8_t> decay_mask_; // one byte per 256 elements
   CpuActivations activations_;
-  std::optional<Fp8RecipeState> recipe_; // with FP8
+  std::optional<Fp8RecipeState> recipe_;        // with FP8
+  std::optional<Fp8RecipeState> recipe_before_; // within a step: the recipe before it, for a snapshot
   LinearLayersCpu linears_;
   std::optional<MuonCpu> muon_; // under Muon
   int64_t first_token_ = 0;     // position of the micro-batch in the step, over all ranks: keys stochastic rounding

@@ -152,7 +152,7 @@ class CommandLine(unittest.TestCase):
 
     def test_fp8_flags(self):
         out = self.succeed(*TINY, "--max_steps", "2", "--use_fp8", "--fp8_recipe", "current", "--fp8_scenario", "mxfp8",
-                           "--fp8_bf16_layers", "last", "--no-fp8_auto_fallback", "--fp8_lm_head")
+                           "--fp8_bf16_layers", "last", "--no-fp8_auto_fallback", "--fp8_lm_head", "--fp8_detail")
         self.assertIn("note: --fp8_scenario mxfp8 is not built: using --fp8_recipe\n", out)
         self.assertIn("FP8 Training Enabled: hybrid (E4M3 forward, E5M2 backward) (emulated on the CPU)\n", out)
         self.assertIn("block 0 not, no automatic fallback", out)
@@ -477,7 +477,7 @@ class CommandLine(unittest.TestCase):
             code, out, error = self.interrupt(run, number)
             self.assertEqual(code, 75, error)
             self.assertIn(f"{PROGRAM} --resume checkpoints_fp32/{run}\n", out)
-            self.assertEqual(error, "stopping after this step; Ctrl-C again to quit now\n")
+            self.assertEqual(error, "stopping; Ctrl-C again to quit now\n")
             stopped = int(re.search(r"stopped at step (\d+)", out).group(1))
             out = self.succeed("--resume", "latest", "--max_steps", str(stopped + 1))
             self.assertIn(f"resumed checkpoints_fp32/{run}/step_{stopped:08d}", out)
@@ -508,6 +508,73 @@ class CommandLine(unittest.TestCase):
             self.assertEqual(process.stderr.read(), "stopped before the first step: nothing to save\n")
             for stream in (process.stdin, process.stdout, process.stderr):
                 stream.close()
+
+    def start(self, *arguments):
+        process = subprocess.Popen([PROGRAM, *TINY, *arguments], cwd=self.folder, env=self.environment,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
+        return process
+
+    def test_a_stop_within_a_step_discards_it_and_loses_nothing(self):
+        def losses(run):
+            with open(os.path.join(self.folder, f"runs/{run}/metrics.jsonl")) as lines:
+                return [(entry["step"], entry["loss"], entry["grad_norm"]) for entry in map(json.loads, lines) if entry["type"] == "step"]
+        for precision in ("fp32", "fp8"):
+            flags = ["--precision", precision, "--fp8_bf16_steps", "0", "--target_batch_size", "400", "--max_steps", "3", "--threads", "1"]
+            self.succeed(*TINY, *flags, "--run_name", "whole-" + precision)
+            process = self.start(*flags, "--run_name", "cut-" + precision)
+            while not process.stdout.readline().startswith("step    1 "):
+                pass
+            time.sleep(0.05)  # into the 200 micro-batches of the second step
+            process.send_signal(signal.SIGINT)
+            out, error = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 75, error)
+            self.assertIn("stopped at step 1 of 3, saved; resume with:", out)
+            self.succeed("--resume", "cut-" + precision)
+            self.assertEqual(losses("cut-" + precision), losses("whole-" + precision))
+
+    def test_a_run_that_never_stepped_leaves_no_folder(self):
+        process = self.start("--target_batch_size", "200000")  # a step that takes minutes
+        for line in process.stdout:
+            if line.strip().startswith("seed"):
+                break
+        process.send_signal(signal.SIGTERM)
+        out, error = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, out), (75, "stopped before the first step: nothing to save\n"), error)
+        self.assertEqual(os.listdir(self.folder), [])
+        process = self.start("--layers", "8", "--channels", "256", "--eval_at_start")
+        while process.poll() is None and not os.path.exists(os.path.join(self.folder, "checkpoints_fp32/run/.lock")):
+            time.sleep(0.002)
+        process.send_signal(signal.SIGTERM)  # while the model is made
+        process.communicate(timeout=60)
+        self.assertEqual((process.returncode, os.listdir(self.folder)), (75, []))
+        os.makedirs(os.path.join(self.folder, "runs"))  # the user's
+        path = self.write("beyond.bin", shard([1, 2, 60000, 4] * 20))
+        self.assertEqual(self.run_program(*TINY, "--train_data", path).returncode, 3)
+        self.assertEqual(sorted(os.listdir(self.folder)), ["beyond.bin", "runs"])
+
+    def test_a_disk_too_small_for_the_run_is_known_at_the_start(self):
+        process = self.start("--max_steps", "1000000000", "--checkpoint_freq", "1", "--keep_checkpoints", "all")
+        lines = []
+        while not (lines and lines[-1].startswith("step ")):
+            lines.append(process.stdout.readline())
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        warnings = [line for line in lines if line.startswith("warning: ")]
+        self.assertEqual(len(warnings), 1, lines)
+        self.assertRegex(warnings[0], r"^warning: the disk of checkpoints_fp32/run will be full before the run ends: "
+                                      r"\d+ checkpoints of \S+ MB need \S+ TB, and .* short \(free some disk space; --keep_checkpoints N")
+
+    def test_the_time_of_a_step_is_estimated_before_it(self):
+        out = self.succeed(*TINY, "--max_steps", "1")
+        self.assertRegex(out, r"\n  time +about \S+ a step, \S+ in all: an estimate, from FP32 GEMMs at \d+ GFLOP/s\n  seed ")
+        process = self.start("--layers", "2", "--channels", "256", "--seq_len", "1024", "--target_batch_size", "4096")
+        lines = []
+        while not (lines and lines[-1].startswith("  seed ")):
+            lines.append(process.stdout.readline())
+        process.kill()
+        process.communicate()
+        self.assertRegex("".join(lines), r"time +about \d+[mhd] .* a step, .* an estimate, .*\n +Ctrl-C stops between micro-batches, about ")
 
     # ---- usage: exit 2 ----
 
@@ -671,10 +738,10 @@ class CommandLine(unittest.TestCase):
 
     def test_second_ctrl_c_ends_at_once(self):
         process = subprocess.Popen(
-            [PROGRAM, *TINY, "--max_steps", "100000", "--target_batch_size", "200000", "--batch_size", "2"],
+            [PROGRAM, *TINY, "--max_steps", "100000", "--target_batch_size", "40000", "--batch_size", "40000"],
             cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for line in process.stdout:
-            if line.strip().startswith("seed"):  # the table's last row: the first step has begun, and takes minutes
+            if line.strip().startswith("seed"):  # the table's last row: the first micro-batch has begun, and takes long
                 break
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)

@@ -364,8 +364,10 @@ std::vector<OptionField> make_fields() {
   f.number_or_auto<int64_t>("histogram_freq", &O::histogram_freq, -1, at_least<int64_t>(0),
                             "steps between histograms of weights and gradients; 0: never; auto: with every evaluation, "
                             "or every 250 steps without one");
-  f.toggle("fp8_detail", &O::fp8_detail,
-           "with every histogram, log each kind of FP8 tensor, and each tensor in metrics.jsonl; off: only summaries");
+  f.toggle(
+      "fp8_detail", &O::fp8_detail,
+      "with every histogram, log each kind of FP8 tensor, and each tensor in metrics.jsonl; print a table at the end; "
+      "off: only summaries, and the table if a tensor needs attention");
   f.folder_below("run_name", &O::run_name, "folder under --log_dir and --checkpoint_dir; empty: MODEL-PRECISION-DATE");
   f.folder("log_dir", &O::log_dir, "parent folder of the runs' logs");
 

@@ -63,6 +63,20 @@ std::string percent(double share) {
   return text;
 }
 
+std::string lines_on_troubles(std::span<const Fp8TensorStats> stats) {
+  std::string out;
+  for (const Fp8TensorStats& s : stats) {
+    const bool healthy =
+        trouble_of(s).empty() && s.saturated < kManySaturated && flushed_above_gelu_tail(s) < kManyFlushed;
+    if (s.fixed_scale || healthy) continue;
+    char line[200];
+    std::snprintf(line, sizeof line, "  check %s: %.2f%% saturated, %.2f%% flushed to zero\n", s.tensor.text().c_str(),
+                  100 * s.saturated, 100 * s.flushed);
+    out += line;
+  }
+  return out;
+}
+
 } // namespace
 
 bool flushes_only_gelu_tail(const Fp8TensorStats& tensor) {
@@ -155,8 +169,10 @@ std::vector<Fp8Kind> group_by_kind(std::span<const Fp8TensorStats> stats) {
   return kinds;
 }
 
-std::string fp8_health_table(std::span<const Fp8TensorStats> stats, const Fp8LagWatch& lag) {
+std::string fp8_health(std::span<const Fp8TensorStats> stats, const Fp8LagWatch& lag, bool detailed) {
   if (stats.empty()) return "";
+  const std::string troubles = lines_on_troubles(stats) + lag.lines();
+  if (troubles.empty() && !detailed) return "FP8 health: no tensor needs attention (--fp8_detail prints a table)";
   char line[200];
   std::snprintf(line, sizeof line, "  %-16s %-6s %7s  %-19s  %-19s  %9s  %9s  %6s\n", "tensor", "format", "tensors",
                 "amax, all layers", "scale", "saturated", "flushed", "lagged");
@@ -174,13 +190,7 @@ std::string fp8_health_table(std::span<const Fp8TensorStats> stats, const Fp8Lag
                   measured ? std::to_string(lag.saturated_checks(kind.name)).c_str() : "-");
     out += line;
   }
-  for (const Fp8TensorStats& s : stats) {
-    if (s.fixed_scale || (s.saturated < kManySaturated && flushed_above_gelu_tail(s) < kManyFlushed)) continue;
-    std::snprintf(line, sizeof line, "  check %s: %.2f%% saturated, %.2f%% flushed to zero\n", s.tensor.text().c_str(),
-                  100 * s.saturated, 100 * s.flushed);
-    out += line;
-  }
-  out += lag.lines();
+  out += troubles;
   out.pop_back();
   return out;
 }

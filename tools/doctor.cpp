@@ -3,10 +3,10 @@
 #include <iostream>
 
 #include "engine/base/stopwatch.h"
-#include "engine/logging/terminal.h"
 #include "engine/options/parse_options.h"
 #include "engine/system/process.h"
 #include "engine/system/program.h"
+#include "engine/system/terminal.h"
 #include "tools/doctor/examine.h"
 #include "tools/doctor/finding_text.h"
 

@@ -4,9 +4,9 @@
 #include <thread>
 
 #include "engine/base/error.h"
-#include "engine/logging/terminal.h"
 #include "engine/system/process.h"
 #include "engine/system/program.h"
+#include "engine/system/terminal.h"
 #include "tools/common/tool_arguments.h"
 #include "tools/report/page_data.h"
 #include "tools/report/terminal_screen.h"

@@ -26,4 +26,10 @@ TokenSeconds h200_token_seconds(const ModelOptions& model);
 // channels. The GEMM rates come from a slower H200, so BF16 may slightly exceed its roofline.
 std::optional<double> gpu_expected_speed(const CudaDeviceInfo& device, const ModelOptions& model);
 
+// An estimate for the CPU engine: its GEMM rate, measured now in some hundredths of a second, and the model's FLOPs.
+struct CpuSpeed {
+  double gemm_flops, tokens_per_second;
+};
+CpuSpeed estimate_cpu_speed(const ModelOptions& model);
+
 } // namespace gpt2

@@ -6,9 +6,9 @@
 
 #include "engine/base/formatted.h"
 #include "engine/base/split.h"
-#include "engine/logging/terminal.h"
 #include "engine/model/config.h"
 #include "engine/options/option_fields.h"
+#include "engine/system/terminal.h"
 
 namespace gpt2 {
 namespace {

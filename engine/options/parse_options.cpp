@@ -11,7 +11,6 @@
 #include "engine/base/nearest_name.h"
 #include "engine/base/parse_number.h"
 #include "engine/base/toml.h"
-#include "engine/logging/terminal.h"
 #include "engine/model/config.h"
 #include "engine/options/flag_aliases.h"
 #include "engine/options/help.h"
@@ -19,6 +18,7 @@
 #include "engine/options/run_plan.h"
 #include "engine/rendezvous/launcher.h"
 #include "engine/system/files.h"
+#include "engine/system/terminal.h"
 
 namespace gpt2 {
 namespace {

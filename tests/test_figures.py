@@ -126,6 +126,13 @@ class Speed(unittest.TestCase):
         self.assert_row("docs/benchmarks.md", "PyTorch 2.11 compile, FP8", "peers", "PyTorch 2.11 compile", "fp8")
         self.assertIn(f"at {self.speeds['trainer', 'ours', 'fp8', '124M'] / 1e3:.0f}k tokens/s with 262,144 tokens a step", read("docs/benchmarks.md"))
 
+    def test_pair(self):
+        fp8, bf16 = (self.speeds["pair", "ours", precision, "124M"] for precision in ("fp8", "bf16"))
+        page = read("docs/benchmarks.md")
+        self.assertIn(f"was {fp8 / 1e3:.0f}k tokens/s in FP8", page)
+        self.assertIn(f"and {bf16 / 1e3:.0f}k tokens/s in BF16", page)
+        self.assertIn(f"FP8 is {fp8 / bf16:.2f} times as fast:", read("README.md"))
+
     def test_the_speed_model_has_the_same(self):
         for size in SIZES:
             for precision in ("fp8", "bf16"):
@@ -180,6 +187,14 @@ class Measurements(unittest.TestCase):
         listed = re.findall(r"`(\w+\.csv)`", "".join(line for line in read("docs/data/README.md").splitlines(True) if line.startswith("|")))
         self.assertEqual(sorted(listed), sorted(os.path.basename(path) for path in glob.glob("docs/data/*.csv", root_dir=ROOT)))
         self.assertTrue(all(cells[2] for cells in table_rows("docs/data/README.md")))
+
+
+    def test_operations_and_timeline_are_of_one_step(self):
+        operations = figures.read_rows("operations.csv")
+        self.assertTrue(all(float(row["bound_ms"]) <= float(row["ms"]) for row in operations))
+        spans = figures.read_timeline()
+        self.assertEqual([sum(kind == what for kind, *_ in spans) for what in ("forward", "head", "backward", "update")], [48, 4, 48, 1])
+        self.assertTrue(all(first[3] <= second[2] + 1e-6 for first, second in zip(spans, spans[1:])), "spans overlap")
 
 
 class Pictures(unittest.TestCase):

@@ -1,22 +1,25 @@
 #!/usr/bin/env python3
 """Draws figures of README.md and docs/ from docs/data and from CMake's list of rooms, the same bytes every time.
 
-    tools/draw_figures.py             writes docs/img/speed.svg, operations.svg, rooms.svg and gap.svg
+    tools/draw_figures.py                        writes docs/img/speed.svg, operations.svg, timeline.svg, rooms.svg and gap.svg
+    tools/draw_figures.py --timeline FILE        the same, with a new timeline from what the trainer's --timeline wrote
 
 tools/draw_fp8_figures.py draws those of the tutorial.
 """
 import csv
+import json
 import math
 import os
 import re
 import statistics
+import sys
 
 from draw_fp8_figures import IMAGES, Drawing
 
 ROOT = os.path.dirname(os.path.dirname(IMAGES))
 STYLE = """
   .ours { fill: #0a5cc0 } .ours2 { fill: #6aa5ec } .peer { fill: #8c959f } .pale { fill: #d1d9e0 }
-  .value { font-weight: bold } .faint { fill-opacity: 0.75 } .thick { stroke: #0a5cc0; stroke-width: 3 } .grid { stroke: #e6eaef } .dashed { stroke: #b35900; stroke-dasharray: 5 4 }
+  .value { font-weight: bold } .faint { fill-opacity: 0.75 } .tiny { font-size: 10px } .thick { stroke: #0a5cc0; stroke-width: 3 } .grid { stroke: #e6eaef } .dashed { stroke: #b35900; stroke-dasharray: 5 4 }
   @media (prefers-color-scheme: dark) {
     .ours { fill: #4493f8 } .ours2 { fill: #245fa8 } .peer { fill: #6e7681 } .pale { fill: #3d444d }
     .thick { stroke: #4493f8 } .grid { stroke: #30363d } .dashed { stroke: #ff9d45 }
@@ -82,6 +85,9 @@ def draw_speed(model="124M"):
 def draw_operations():
     rows = [(row["operation"], float(row["ms"]), float(row["bound_ms"]), row["bound_by"]) for row in read_rows("operations.csv")]
     total, bound = sum(ms for _, ms, _, _ in rows), sum(bound for _, _, bound, _ in rows)
+    step = next(float(row["value"]) for row in read_rows("measurements.csv") if row["measurement"] == "step_of_operations")
+    rest = [ms for _, ms, _, _ in rows if ms < 0.5]
+    rows = [row for row in rows if row[1] >= 0.5]
     left, row, scale = 250, 28, 26
     drawing = figure(800, 132 + row * len(rows), "Time of each operation of a micro-step of GPT-2 124M in FP8, beside its bound")
     drawing.text(20, 28, "Where the time goes: 65,536 tokens of GPT-2 124M in FP8 on one H200, ms", "title")
@@ -96,8 +102,60 @@ def draw_operations():
         drawing.text(left + ms * scale + 8, y + 18, f"{ms:.1f}, bound {least:.1f}; {100 * ms / total:.0f}%", "small")
         y += row
     drawing.line(left, 72, left, y + 2)
-    drawing.text(20, y + 24, f"Each operation is timed on its own, with a pause before it: they add up to {total:.1f} ms, their bounds to {bound:.1f} ms.", "small muted")
-    drawing.text(20, y + 42, "In one CUDA graph the same micro-step takes 67 ms. Percentages are shares of the sum.", "small muted")
+    drawing.text(20, y + 24, f"Timed on their own, with a pause before each, they add up to {total:.1f} ms, their bounds to {bound:.1f} ms; {len(rest)} more take {sum(rest):.1f} ms.", "small muted")
+    drawing.text(20, y + 42, f"In a CUDA graph the same micro-step takes {step / 8:.1f} ms, an eighth of a step. Percentages are shares of the sum.", "small muted")
+    return drawing.svg()
+
+
+# ---- timeline of a step ----
+
+def read_timeline():
+    """(kind, block, begin and end in ms) of the spans of one step; a span that the trace does not have is the LM head's."""
+    spans = [(*row["name"].partition(" ")[::2], float(row["begin_ms"]), float(row["begin_ms"]) + float(row["ms"])) for row in read_rows("timeline.csv")]
+    heads = [("head", "", forward[3], backward[2]) for forward, backward in zip(spans, spans[1:]) if (forward[0], backward[0]) == ("forward", "backward")]
+    return sorted(spans + heads, key=lambda span: span[2])
+
+
+def record_timeline(trace):
+    """docs/data/timeline.csv: the second step of a file of --timeline, with its weights in place."""
+    with open(trace, encoding="utf-8") as file:
+        entries = [entry for entry in json.load(file) if entry["tid"] == "compute"]
+    first = 1 + next(number for number, entry in enumerate(entries) if entry["name"] == "update")
+    step = entries[first:1 + next(number for number, entry in enumerate(entries) if entry["name"] == "update" and number > first)]
+    with open(os.path.join(ROOT, "docs", "data", "timeline.csv"), "w", encoding="utf-8") as file:
+        file.write("name,begin_ms,ms\n")
+        file.writelines(f"{entry['name']},{(entry['ts'] - step[0]['ts']) / 1e3:.3f},{entry['dur'] / 1e3:.3f}\n" for entry in step)
+
+
+def draw_timeline():
+    spans = read_timeline()
+    colors = {"forward": "e4m3", "head": "fp32", "backward": "e5m2", "update": "ours"}
+    names = {"forward": "forward, 12 blocks", "head": "LM head and loss", "backward": "backward, 12 blocks", "update": "update"}
+    starts = [begin for kind, block, begin, _ in spans if (kind, block) == ("forward", "0")]
+    drawing = figure(800, 312, "Timeline of one training step of GPT-2 124M in FP8 on one H200")
+    drawing.text(20, 28, f"One step of GPT-2 124M in FP8 on one H200: {len(starts)} micro-steps of 65,536 tokens", "title")
+    for number, (kind, name) in enumerate(names.items()):
+        drawing.box(20 + 180 * number, 44, 14, 14, colors[kind])
+        drawing.text(40 + 180 * number, 56, name, "small")
+
+    def strip(top, shown, tick, labels):
+        low, high = shown[0][2], shown[-1][3]
+        place = lambda value: 20 + 760 * (value - low) / (high - low)
+        for kind, block, begin, end in shown:
+            drawing.box(place(begin), top, max(place(end) - place(begin) - 0.6, 1), 44, colors[kind], 1)
+            if labels:
+                drawing.text((place(begin) + place(end)) / 2, top + 27, block or f"{end - begin:.1f} ms", "tiny middle")
+        for value in range(0, int(high - low) + 1, tick):
+            drawing.line(place(low + value), top + 48, place(low + value), top + 53)
+            drawing.text(place(low + value), top + 67, f"{value}" + (" ms" if value == 0 else ""), "small middle" if value else "small")
+
+    drawing.text(20, 86, "the whole step", "small muted")
+    strip(94, spans, 50, False)
+    drawing.text(20, 196, "its second micro-step, by block", "small muted")
+    micro_step = [span for span in spans if starts[1] <= span[2] < starts[2]]
+    strip(204, micro_step, 10, True)
+    sums = {kind: sum(end - begin for what, _, begin, end in micro_step if what == kind) for kind in ("forward", "head", "backward")}
+    drawing.text(20, 298, "There: " + ", ".join(f"{names[kind]} {value:.1f} ms" for kind, value in sums.items()) + f". The update takes {spans[-1][3] - spans[-1][2]:.1f} ms.", "small muted")
     return drawing.svg()
 
 
@@ -231,9 +289,11 @@ def draw_gap():
     return drawing.svg()
 
 
-FIGURES = {"speed.svg": draw_speed, "operations.svg": draw_operations, "rooms.svg": draw_rooms, "gap.svg": draw_gap}
+FIGURES = {"speed.svg": draw_speed, "operations.svg": draw_operations, "timeline.svg": draw_timeline, "rooms.svg": draw_rooms, "gap.svg": draw_gap}
 
 if __name__ == "__main__":
+    if len(sys.argv) == 3 and sys.argv[1] == "--timeline":
+        record_timeline(sys.argv[2])
     os.makedirs(IMAGES, exist_ok=True)
     for name, draw in FIGURES.items():
         with open(os.path.join(IMAGES, name), "w", encoding="utf-8") as file:

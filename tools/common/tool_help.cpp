@@ -5,8 +5,8 @@
 #include <cctype>
 
 #include "engine/base/formatted.h"
-#include "engine/logging/terminal.h"
 #include "engine/options/help.h"
+#include "engine/system/terminal.h"
 
 namespace gpt2 {
 

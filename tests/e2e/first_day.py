@@ -79,7 +79,7 @@ class FirstDay:
         self.assertEqual(self.steps(terminal), [stopped + 1, stopped + 2])
 
     def test_the_closing_command_names_another_folder(self):
-        terminal = self.type("--config", "configs/nano.toml", *SMALL, "--checkpoint_dir", "my runs")
+        terminal = self.type("--config", "configs/nano.toml", *SMALL, "--checkpoint_dir", "my runs", "--max_steps", "1000000")
         terminal.wait_for(r"step +3 \|")
         terminal.press(CTRL_C)
         self.assertEqual(terminal.end(), 75, terminal.text)

@@ -52,9 +52,9 @@ gpus=$({ nvidia-smi -L 2>/dev/null || :; } | wc -l)
 if [ -n "$small" ]; then
   dataset='built-in sample' run=${run:-speedrun-small} gpus=0 hellaswag=data/hellaswag/small.jsonl
   [ ! -d build/cpu-only ] || [ -e train_gpt2_fp8 ] || echo "note: make run builds the CPU engine alone, which is faster"
-  options=(--config "$config" --dataset= --device cpu --model nano --layers 2 --heads 2 --channels 64 --seq_len 64 --batch_size 4
-    --target_batch_size 8 --max_steps 40 --warmup_steps 5 --max_lr auto --adamw_lr auto --eval_freq 20 --eval_sequences 16
-    --sample_tokens 16 --checkpoint_freq 10)
+  options=(--config "$config" --dataset= --device cpu --model nano --layers 2 --heads 2 --channels 32 --seq_len 64 --batch_size 4
+    --target_batch_size 8 --max_steps 20 --warmup_steps 3 --max_lr auto --adamw_lr auto --eval_freq 10 --eval_sequences 16
+    --sample_tokens 16 --checkpoint_freq 5)
 else
   run=${run:-speedrun-$dataset}
   options=(--config "$config" --dataset "$dataset" --use_fp8)

@@ -37,7 +37,7 @@ class Speedrun(unittest.TestCase):
 
     def run_script(self, *arguments, code=0):
         process = self.start(*arguments)
-        out, err = process.communicate(timeout=300)
+        out, err = process.communicate(timeout=800)
         self.assertEqual(process.returncode, code, out + err)
         return out + err
 
@@ -48,11 +48,11 @@ class Speedrun(unittest.TestCase):
         self.assertFalse(os.path.exists(self.path("runs")))
 
         first = self.start("--small")  # ^C within training, which saves
-        while first.poll() is None and not os.path.isdir(self.path("checkpoints_fp8/speedrun-small/step_00000010")):
+        while first.poll() is None and not os.path.isdir(self.path("checkpoints_fp8/speedrun-small/step_00000005")):
             time.sleep(0.05)
         trainer = subprocess.run(["pgrep", "-P", str(first.pid), "-f", "train_gpt2_fp8"], capture_output=True, text=True)
         os.kill(int(trainer.stdout.split()[0]), signal.SIGTERM)
-        out, err = first.communicate(timeout=120)
+        out, err = first.communicate(timeout=800)
         self.assertEqual(first.returncode, 75, out + err)
         self.assertIn("the same command continues", out)
         self.assertFalse(os.path.exists(self.path("runs/speedrun-small/hellaswag.json")))
@@ -63,10 +63,10 @@ class Speedrun(unittest.TestCase):
             self.assertIn(f"==> {stage}:", out)
         self.assertRegex(out, r"HellaSwag +\d+\.\d% \(of four tasks")
         self.assertRegex(out, r"validation loss +\d+\.\d+")
-        self.assertRegex(out, r"training +0\.0\d hours")
+        self.assertRegex(out, r"training +\d\.\d\d hours")
         with open(self.path("runs/speedrun-small/metrics.jsonl")) as file:
             lines = [json.loads(line) for line in file]
-        self.assertEqual([line["step"] for line in lines if line["type"] == "step"], list(range(1, 41)))
+        self.assertEqual([line["step"] for line in lines if line["type"] == "step"], list(range(1, 21)))
         for name in ("hf/config.json", "hf/model.safetensors", "report.html"):
             self.assertTrue(os.path.exists(self.path("runs/speedrun-small", name)), name)
 

@@ -23,7 +23,7 @@ define build
   @ln -sfn build/$(1)/bin bin && ln -sf build/$(1)/train_gpt2_fp8 train_gpt2_fp8
 endef
 
-# The trainer alone takes half the time of all programs; --plan is a program of its own.
+# The trainer alone: no tool is needed to train. --plan is a program of its own.
 RUN_TARGET = $(if $(findstring --plan,$(ARGS)),programs,train_gpt2_fp8)
 PREFIX ?= /usr/local
 

@@ -6,7 +6,9 @@ if(TARGET gpt2_mpi)
 endif()
 set(GPT2_PACKAGE_RPATH "$ORIGIN")
 if(GPT2_WITH_CUDA)
-  list(APPEND GPT2_PACKAGE_RPATH "$ORIGIN/../.deps/cudnn/lib" /usr/local/cuda/lib64)
+  set(cuda_folders /usr/local/cuda/lib64 ${CUDAToolkit_LIBRARY_DIR})
+  list(REMOVE_DUPLICATES cuda_folders)
+  list(APPEND GPT2_PACKAGE_RPATH "$ORIGIN/../.deps/cudnn/lib" ${cuda_folders})
 endif()
 set_target_properties(train_gpt2_fp8 PROPERTIES INSTALL_RPATH "$ORIGIN/lib")
 set_target_properties(${GPT2_TOOL_PROGRAMS} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
@@ -25,10 +27,11 @@ install(DIRECTORY ${GPT2_DEPS_DIR}/gpt2_bpe DESTINATION .deps OPTIONAL)
 set(GPT2_CUDA_IN_PACKAGE "It has the CPU engine alone.")
 if(GPT2_WITH_CUDA)
   list(JOIN CMAKE_CUDA_ARCHITECTURES ", " archs)
+  list(JOIN cuda_folders "`, `" cuda_folders)
   set(GPT2_CUDA_IN_PACKAGE "It has the CPU engine and the CUDA engine (CUDA ${CUDAToolkit_VERSION}, code for ${archs}).
 
 NVIDIA's libraries are not in it. The program looks for them in this order: `LD_LIBRARY_PATH`, `lib/` and `.deps/cudnn/lib/` of this
-folder, `/usr/local/cuda/lib64`, and the loader's own folders (`ldconfig -p`).
+folder, `${cuda_folders}`, and the loader's own folders (`ldconfig -p`).
 
 | library | needed | where it comes from |
 |---|---|---|

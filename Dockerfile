@@ -10,8 +10,8 @@ WORKDIR /engine
 COPY tools/install_deps.sh tools/
 RUN tools/install_deps.sh build
 
-# NATIVE=OFF: the image may run on another machine than the one that built it.
+# NATIVE=OFF ARCHS=all: the image may run on another machine than the one that built it.
 COPY . .
-RUN make NATIVE=OFF
+RUN make NATIVE=OFF ARCHS=all
 
 ENTRYPOINT ["./train_gpt2_fp8"]

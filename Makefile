@@ -1,13 +1,15 @@
 # A short front for CMake (CMakeLists.txt, CMakePresets.json). `make help` lists what there is.
 # Every target installs what it lacks first (tools/install_deps.sh) and works on a bare Debian 12 or Ubuntu 24.04.
 #   make ARCHS=all             code for every GPU that the engine knows, or a list such as "90a-real;80-real"; kept until
-#                              changed. The default, auto: the GPUs of this machine; without one, all
+#                              changed. The default, auto: the GPUs of this machine; without one, Hopper
 #   make NATIVE=OFF            CPU code for any machine of this kind, not for this one alone; kept until changed
 #   make run ARGS="..."        options of ./train_gpt2_fp8
+#   make install PREFIX=DIR    DIR/lib/train_gpt2_fp8/ and the link DIR/bin/train_gpt2_fp8; the default is /usr/local
 RELEASE := build/release
 OPTIONS := $(if $(ARCHS),'-DARCHS=$(ARCHS)') $(if $(NATIVE),'-DGPT2_NATIVE=$(NATIVE)')
-# `make run` builds what it will run on: without a GPU, and until `make` has built both engines, the CPU engine alone.
-RUN_PRESET = $(if $(or $(ARCHS),$(shell tools/gpu_archs.sh),$(wildcard $(RELEASE)/train_gpt2_fp8)),release,cpu-only)
+# `make run` and `make test` build what they will run on: without a GPU, and until `make` has built both engines, the CPU engine
+# alone. `make test ARCHS=all` compiles both.
+PRESET = $(if $(or $(ARCHS),$(shell tools/gpu_archs.sh),$(wildcard $(RELEASE)/train_gpt2_fp8)),release,cpu-only)
 
 # $(call configure,PRESET): a build folder that came along with a copied or moved tree is set up anew.
 define configure
@@ -21,10 +23,14 @@ define build
   @ln -sfn build/$(1)/bin bin && ln -sf build/$(1)/train_gpt2_fp8 train_gpt2_fp8
 endef
 
+# The trainer alone takes half the time of all programs; --plan is a program of its own.
+RUN_TARGET = $(if $(findstring --plan,$(ARGS)),programs,train_gpt2_fp8)
+PREFIX ?= /usr/local
+
 .DEFAULT_GOAL := build
 .NOTPARALLEL: # Ninja uses all cores by itself
 .PHONY: help build run test test-gpu sanitize-gpu parity faults asan debug bench format check-format tidy tensorboard clean deps-build \
-        deps-test release
+        deps-test release install package
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -34,13 +40,16 @@ build: deps-build ## ./train_gpt2_fp8 and the tools in bin/ (what plain `make` d
 	$(call build,release,programs)
 
 run: deps-build ## train a small model on the built-in sample: a few minutes, no download
-	$(call configure,$(RUN_PRESET))
-	$(call build,$(RUN_PRESET),programs)
+	$(call configure,$(PRESET))
+	$(call build,$(PRESET),$(RUN_TARGET))
 	./train_gpt2_fp8 --config configs/nano.toml $(ARGS)
+	@[ -e bin/generate ] || echo "the tools in bin/ are not built yet: make"
 
-test: release ## build and run every test that this machine can run
-	$(call build,release,all floors)
-	@tools/run_tests.py $(RELEASE)
+test: deps-test ## build and run every test that this machine can run
+	$(call configure,$(PRESET))
+	@tools/run_tests.py --begin build/$(PRESET)
+	$(call build,$(PRESET),all floors)
+	@tools/run_tests.py build/$(PRESET)
 
 test-gpu: release ## the GPU tests alone; the comparison with Hugging Face needs torch and transformers
 	$(call build,release,all)
@@ -65,12 +74,21 @@ faults: release ## kills, crashes, full disks, damage and signals in real runs o
 
 asan: deps-test ## the CPU suite under the address and undefined-behaviour sanitizers
 	$(call configure,asan)
+	@tools/run_tests.py --begin build/asan
 	cmake --build --preset asan
 	@tools/run_tests.py build/asan
 
 debug: deps-build ## build/debug/train_gpt2_fp8, for a debugger
 	$(call configure,debug)
 	cmake --build --preset debug --target programs
+
+install: build ## into PREFIX [/usr/local]: lib/train_gpt2_fp8/ and bin/train_gpt2_fp8
+	@tools/make_package.sh $(RELEASE) install $(PREFIX)
+
+package: deps-build ## build/train_gpt2_fp8-VERSION-MACHINE.tar.zst: for any machine and every GPU, runs where it is unpacked
+	$(call configure,package)
+	cmake --build --preset package --target programs
+	@tools/make_package.sh build/package package build
 
 bench: deps-build ## tables of speed: kernels, tokenizer and, on a GPU, training
 	$(call configure,release)

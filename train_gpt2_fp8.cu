@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "engine/backend/backend.h"       // defines: open_backend, cuda_version
-#include "engine/logging/terminal.h"      // defines: is_terminal, wants_colour
 #include "engine/options/parse_options.h" // defines: parse_options
 #include "engine/options/run_plan.h"      // defines: backend_options
 #include "engine/ranks/rank_group.h"      // defines: RankGroup
@@ -23,6 +22,7 @@
 #include "engine/system/files.h"          // defines: find_in_tree
 #include "engine/system/process.h"        // defines: StopSignal
 #include "engine/system/program.h"        // defines: run_program, Error, ExitCode
+#include "engine/system/terminal.h"       // defines: is_terminal, wants_colour
 
 namespace {
 
@@ -30,7 +30,7 @@ using namespace gpt2;
 
 constexpr StopMessages kStopMessages = {
     .at_once = "stopped before the first step: nothing to save\n",
-    .later = "stopping after this step; Ctrl-C again to quit now\n",
+    .later = "stopping; Ctrl-C again to quit now\n",
     .again = "stopped at once: steps since the last checkpoint are lost, the checkpoint itself is intact\n",
 };
 

@@ -16,7 +16,7 @@ namespace {
 // Two passes over the row: maximum and sum, then the gradient. In between the row stays in shared memory, 98 KiB for
 // GPT-2's vocabulary, two rows per SM; a longer row is read again, usually from L2.
 template <bool kInShared>
-__global__ void __launch_bounds__(kSoftmaxThreads, 2) cross_entropy_kernel(CrossEntropy<bf16> p) {
+__global__ void __launch_bounds__(kSoftmaxThreads, kSoftmaxBlocks) cross_entropy_kernel(CrossEntropy<bf16> p) {
   extern __shared__ uint4 row_cache[]; // kInShared: (padded_vocab / 8)
   __shared__ float shared_max[kWarp], shared_sum[kWarp];
   const int64_t row = blockIdx.x;

@@ -34,7 +34,7 @@ __device__ void write_row(const CrossEntropyFp8& p, RowStatistics* statistics, i
   statistics[row] = {log_sum * kLog2e, target, rounding_key(*p.first_token + p.first_row + row, target), 0};
 }
 
-__global__ void __launch_bounds__(kSoftmaxThreads, 2)
+__global__ void __launch_bounds__(kSoftmaxThreads, kSoftmaxBlocks)
     row_statistics_kernel(CrossEntropyFp8 p, RowStatistics* statistics) {
   __shared__ float shared_max[kWarp], shared_sum[kWarp];
   const int64_t row = blockIdx.x;

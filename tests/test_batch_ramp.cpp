@@ -10,7 +10,6 @@
 #include "tests/expect_error.h"
 
 using namespace gpt2;
-using namespace gpt2::testing;
 
 TEST_CASE("sequences per step, and their sum") {
   const BatchRamp ramp("128@0, 256@2000,512@6000");

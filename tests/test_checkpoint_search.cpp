@@ -400,9 +400,11 @@ TEST_CASE(
                                           "checkpoints_bf16/demo/step_00000010",
                                           "checkpoints_bf16/only/step_00000005"});
   CHECK(list_checkpoints(both)[0].model == "small");
-  CHECK(default_checkpoint_dir(Precision::bf16) == "checkpoints_bf16");
-  for (const Precision precision : {Precision::fp8, Precision::fp32})
-    CHECK(default_checkpoint_dir(precision) == "checkpoints_fp8");
+  CHECK(mentions(expect_error([&] { find_checkpoint({"a", "b", "c"}, "", "latest"); }), "in a, b or c"));
+  CHECK(default_checkpoint_dirs() == std::vector{default_checkpoint_dir(Precision::fp8),
+                                                 default_checkpoint_dir(Precision::bf16),
+                                                 default_checkpoint_dir(Precision::fp32)});
+  CHECK(default_checkpoint_dir(Precision::fp32) == "checkpoints_fp32");
 }
 
 TEST_CASE("checkpoints that stand directly in the folder, as they used to, are found beside those of runs") {

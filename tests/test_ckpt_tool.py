@@ -61,39 +61,39 @@ class Ckpt(unittest.TestCase):
 
     def test_list(self):
         table = self.ckpt("list")
-        self.assertIn("checkpoints_fp8/one: 1x8\n", table)
+        self.assertIn("checkpoints_fp32/one: 1x8\n", table)
         self.assertEqual(table.count(" valid"), 8)
         self.assertRegex(table, r"(?m)^ +4 +\d+\.\d{4}  20\d\d-\d\d-\d\dT\d\d:\d\d +[\d.]+ .B fp32 +1  valid, latest, best$")
         self.assertLessEqual(max(map(len, table.splitlines())), 80)
         self.assertNotIn(" valid", self.ckpt("list", "--quick"))
-        self.assertRegex(self.ckpt("runs"), r"(?m)^run one \| 1x8\nstep        1 \| .* \| checkpoints_fp8/one/step_00000001")
+        self.assertRegex(self.ckpt("runs"), r"(?m)^run one \| 1x8\nstep        1 \| .* \| checkpoints_fp32/one/step_00000001")
         self.assertEqual(self.ckpt("runs", "nowhere"), "no checkpoints in nowhere\n")
-        self.damage("checkpoints_fp8/two/step_00000003")
+        self.damage("checkpoints_fp32/two/step_00000003")
         table = self.ckpt("list")
         self.assertEqual(table.count(" valid"), 7)
         self.assertIn("two/step_00000003/state.h5 is damaged: bytes 0 to", table)
         os.mkdir(self.folder + "/elsewhere")
         self.assertIn("no checkpoints", self.ckpt("list", "elsewhere"))
         self.fail_with(4, "list", "nowhere", says=["no folder or run nowhere"])
-        self.assertEqual(self.ckpt("list", "one"), self.ckpt("list", "checkpoints_fp8/one"))
+        self.assertEqual(self.ckpt("list", "one"), self.ckpt("list", "checkpoints_fp32/one"))
 
     def test_show(self):
         text = self.ckpt("show", "one/2")
-        for words in ("checkpoints_fp8/one/step_00000002\n", "train/step = 2\n", "config/layers = 1\n",
+        for words in ("checkpoints_fp32/one/step_00000002\n", "train/step = 2\n", "config/layers = 1\n",
                       "model/adam_step = 2\n", "max_steps = 4\n", "50304 x 8", "params/wte.weight", "adam_v/wpe.weight"):
             self.assertIn(words, text)
         self.fail_with(4, "show", "three", says=["three"])
 
     def test_verify(self):
         self.assertEqual(self.ckpt("verify").count(": valid\n"), 8)
-        self.assertEqual(self.ckpt("verify", "checkpoints_fp8/one", "two/1").count(": valid\n"), 5)
-        self.assertEqual(self.ckpt("verify", "one"), self.ckpt("verify", "checkpoints_fp8/one"))  # all of a run
-        self.damage("checkpoints_fp8/one/step_00000002")
+        self.assertEqual(self.ckpt("verify", "checkpoints_fp32/one", "two/1").count(": valid\n"), 5)
+        self.assertEqual(self.ckpt("verify", "one"), self.ckpt("verify", "checkpoints_fp32/one"))  # all of a run
+        self.damage("checkpoints_fp32/one/step_00000002")
         self.fail_with(4, "verify", says=["1 of 8 are not valid"])
-        self.ckpt("verify", "checkpoints_fp8/two")
+        self.ckpt("verify", "checkpoints_fp32/two")
 
     def test_diff(self):
-        self.assertEqual(self.ckpt("diff", "one/2", "checkpoints_fp8/one/step_00000002"), "no difference\n")
+        self.assertEqual(self.ckpt("diff", "one/2", "checkpoints_fp32/one/step_00000002"), "no difference\n")
         text = self.ckpt("diff", "one/2", "one/3", code=1)
         self.assertIn("train/step: 2 | 3\n", text)
         self.assertRegex(text, r"(?m)^params/wte\.weight +\d+ +402432 +\d\.\d{3}e-\d\d +\d\.\d{3}e-\d\d$")
@@ -103,14 +103,14 @@ class Ckpt(unittest.TestCase):
 
     def test_prune(self):
         would = self.ckpt("prune", "two", "--keep", "1", "--keep_every", "2", "--dry-run")
-        self.assertEqual(would, "would remove checkpoints_fp8/two/step_00000001\nwould remove checkpoints_fp8/two/step_00000003\n")
+        self.assertEqual(would, "would remove checkpoints_fp32/two/step_00000001\nwould remove checkpoints_fp32/two/step_00000003\n")
         self.assertEqual(self.ckpt("list", "--quick").count("not verified"), 8)
         self.assertEqual(self.ckpt("prune", "two", "--keep", "1", "--keep_every", "2"), would.replace("would remove", "removed"))
         self.assertEqual(self.ckpt("list", "--quick").count("not verified"), 6)
-        self.assertIn("nothing to remove", self.ckpt("prune", "checkpoints_fp8/two", "--keep", "2"))
-        self.damage("checkpoints_fp8/one/step_00000004")
+        self.assertIn("nothing to remove", self.ckpt("prune", "checkpoints_fp32/two", "--keep", "2"))
+        self.damage("checkpoints_fp32/one/step_00000004")
         self.fail_with(4, "prune", "one", "--keep", "1", says=["newest one is not valid", "step_00000004"])
-        self.assertEqual(len(os.listdir(os.path.join(self.folder, "checkpoints_fp8/one"))), 6)
+        self.assertEqual(len(os.listdir(os.path.join(self.folder, "checkpoints_fp32/one"))), 6)
 
 
 if __name__ == "__main__":

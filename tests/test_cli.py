@@ -143,7 +143,7 @@ class CommandLine(unittest.TestCase):
             self.assertRegex(line, STEP_LINE)
         self.assertIn("the grammar's own entropy is", out)
         self.assertNotIn("\x1b", out)  # plain lines in a pipe
-        self.assertTrue(os.path.isfile(os.path.join(self.folder, "checkpoints_fp8/run/step_00000003/state.h5")))
+        self.assertTrue(os.path.isfile(os.path.join(self.folder, "checkpoints_fp32/run/step_00000003/state.h5")))
         self.assertTrue(os.path.isfile(os.path.join(self.folder, "runs/run/metrics.jsonl")))
 
     def test_fp8_is_emulated_and_says_so(self):
@@ -154,7 +154,7 @@ class CommandLine(unittest.TestCase):
 
     def test_fp8_flags(self):
         out = self.succeed(*TINY, "--max_steps", "2", "--use_fp8", "--fp8_recipe", "current", "--fp8_scenario", "mxfp8",
-                           "--fp8_bf16_layers", "last", "--no-fp8_auto_fallback", "--fp8_lm_head")
+                           "--fp8_bf16_layers", "last", "--no-fp8_auto_fallback", "--fp8_lm_head", "--fp8_detail")
         self.assertIn(f"note: {MXFP8}\n", out)
         self.assertIn(MXFP8, " ".join(self.succeed("--help_all").split()))
         for page in ("fp8.md", "troubleshooting.md"):
@@ -200,7 +200,7 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(self.files(), before)
         loss = re.search(r"step 4 \| val loss: (\S+)", trained).group(1)
         self.assertIn(f"step 4 | val loss: {loss} | perplexity: ", out)
-        self.assertIn("checkpoints_fp8/run/step_00000004", out)
+        self.assertIn("checkpoints_fp32/run/step_00000004", out)
         train = self.write("train.bin", shard(list(range(100))))
         self.fail_with(2, *TINY, "--eval_only", "--train_data", train, says=["--val_data"])
 
@@ -245,8 +245,8 @@ class CommandLine(unittest.TestCase):
         self.assertRegex(self.succeed("--help_all"), r"--save_best")
         out = self.succeed(*TINY, "--max_steps", "5", "--eval_freq", "1", "--checkpoint_freq", "0", "--no-save_best")
         self.assertIn("best so far", out)
-        self.assertEqual(re.findall(r"saved checkpoints_fp8/(\S+)", out), ["run/step_00000005"])
-        with open(os.path.join(self.folder, "checkpoints_fp8/run/step_00000005/options.toml")) as file:
+        self.assertEqual(re.findall(r"saved checkpoints_fp32/(\S+)", out), ["run/step_00000005"])
+        with open(os.path.join(self.folder, "checkpoints_fp32/run/step_00000005/options.toml")) as file:
             self.assertIn("save_best = false\n", file.read())
         self.assertIn("save_best = true\n", self.succeed("--print_config"))
 
@@ -271,15 +271,15 @@ class CommandLine(unittest.TestCase):
             self.assertIn("--run_name", error)
         # Other logs, but the same checkpoints: the two would replace each other's.
         error = self.fail_with(2, *TINY, "--max_steps", "1", "--log_dir", "logs",
-                               says=[f"error: another run is writing to checkpoints_fp8/run: process {process.pid} on "])
+                               says=[f"error: another run is writing to checkpoints_fp32/run: process {process.pid} on "])
         self.assertIn("--run_name", error)
         self.assertFalse(os.path.exists(os.path.join(self.folder, "logs/run")))
         process.kill()
         process.wait(timeout=60)
         self.assertTrue(os.path.exists(os.path.join(self.folder, "runs/run/.lock")))  # stale, and no hindrance
-        for name in os.listdir(os.path.join(self.folder, "checkpoints_fp8/run")):
+        for name in os.listdir(os.path.join(self.folder, "checkpoints_fp32/run")):
             if name.startswith("step_") and name != "step_00000002":
-                shutil.rmtree(os.path.join(self.folder, "checkpoints_fp8/run", name))
+                shutil.rmtree(os.path.join(self.folder, "checkpoints_fp32/run", name))
         out = self.succeed("--resume", "2", "--max_steps", "4")  # where the kill left lines of later steps
         self.assertIn("step    4 ", out)
         with open(os.path.join(self.folder, "runs/run/metrics.jsonl")) as lines:
@@ -294,10 +294,10 @@ class CommandLine(unittest.TestCase):
         rest = process.communicate(timeout=60)[0]
         self.assertEqual(process.returncode, 75)
         last = int(re.search(r"stopped at step (\d+)", rest).group(1))
-        self.assertIn(f"  {PROGRAM} --resume checkpoints_fp8/run\n", rest)
+        self.assertIn(f"  {PROGRAM} --resume checkpoints_fp32/run\n", rest)
 
         def steps(run):
-            names = os.listdir(os.path.join(self.folder, "checkpoints_fp8", run))
+            names = os.listdir(os.path.join(self.folder, "checkpoints_fp32", run))
             return sorted(int(name[5:]) for name in names if name.startswith("step_"))
         self.assertEqual(steps("other"), [2, 4])
         self.assertEqual(steps("run")[:2] + steps("run")[-1:], [2, 4, last])
@@ -311,26 +311,37 @@ class CommandLine(unittest.TestCase):
         for arguments, found in {
                 "latest": "two/step_00000003", "1": "two/step_00000001", "one": "one/step_00000002",
                 "latest --run_name one": "one/step_00000002", "1 --run_name one": "one/step_00000001",
-                "one/step_00000001": "one/step_00000001", "one/1": "one/step_00000001", "checkpoints_fp8": "two/step_00000003",
-                "checkpoints_fp8/one": "one/step_00000002", "checkpoints_fp8/one/latest": "one/step_00000002",
-                "checkpoints_fp8/latest": "two/step_00000003", "checkpoints/latest.pt": "two/step_00000003",
-                "checkpoints_fp8/one/latest.pt": "one/step_00000002",
-                "checkpoints_fp8/one/step_00000001/state.h5": "one/step_00000001"}.items():
+                "one/step_00000001": "one/step_00000001", "one/1": "one/step_00000001", "checkpoints_fp32": "two/step_00000003",
+                "checkpoints_fp32/one": "one/step_00000002", "checkpoints_fp32/one/latest": "one/step_00000002",
+                "checkpoints_fp32/latest": "two/step_00000003", "checkpoints/latest.pt": "two/step_00000003",
+                "checkpoints_fp32/one/latest.pt": "one/step_00000002",
+                "checkpoints_fp32/one/step_00000001/state.h5": "one/step_00000001"}.items():
             out = self.succeed("--resume", *arguments.split(), "--eval_only")
-            self.assertIn(f"evaluated checkpoints_fp8/{found} on", out.replace("/state.h5", ""), arguments)
+            self.assertIn(f"evaluated checkpoints_fp32/{found} on", out.replace("/state.h5", ""), arguments)
         for run in ("one", "two"):
             best = self.succeed("--resume", "best", "--run_name", run, "--eval_only")
             for form in ("best", "best.pt", "best_model.pt"):
-                self.assertEqual(self.succeed("--resume", f"checkpoints_fp8/{run}/{form}", "--eval_only"), best)
-        self.fail_with(4, "--resume", "latest", "--run_name", "three", says=["checkpoints_fp8/three"])
-        os.remove(os.path.join(self.folder, "checkpoints_fp8/latest"))
-        self.fail_with(4, "--resume", "1", says=["several runs", "by its path: checkpoints_fp8/one/step_00000001, checkpoints_fp8/two/step_00000001"])
+                self.assertEqual(self.succeed("--resume", f"checkpoints_fp32/{run}/{form}", "--eval_only"), best)
+        self.fail_with(4, "--resume", "latest", "--run_name", "three", says=["checkpoints_fp32/three"])
+        os.remove(os.path.join(self.folder, "checkpoints_fp32/latest"))
+        self.fail_with(4, "--resume", "1", says=["several runs", "by its path: checkpoints_fp32/one/step_00000001, checkpoints_fp32/two/step_00000001"])
         self.fail_with(2, *TINY, "--run_name", "latest", says=["'latest' is reserved for checkpoints"])
 
     def move_to_bf16(self, run):
         """As if it had been trained in BF16: only a GPU can."""
         os.makedirs(os.path.join(self.folder, "checkpoints_bf16"), exist_ok=True)
-        os.rename(os.path.join(self.folder, "checkpoints_fp8", run), os.path.join(self.folder, "checkpoints_bf16", run))
+        os.rename(os.path.join(self.folder, "checkpoints_fp32", run), os.path.join(self.folder, "checkpoints_bf16", run))
+
+    def test_an_fp32_run_of_an_earlier_version_continues_where_it_is(self):
+        self.succeed(*TINY, "--max_steps", "2", "--checkpoint_freq", "1")
+        self.assertEqual(sorted(os.listdir(self.folder)), ["checkpoints_fp32", "runs"])
+        os.rename(os.path.join(self.folder, "checkpoints_fp32"), os.path.join(self.folder, "checkpoints_fp8"))
+        for more in ([], ["--precision", "fp32"]):
+            self.assertIn("evaluated checkpoints_fp8/run/step_00000002 on", self.succeed("--resume", "latest", "--eval_only", *more))
+        out = self.succeed("--resume", "latest", "--precision", "fp32", "--max_steps", "3")
+        self.assertIn("saved checkpoints_fp8/run/step_00000003", out)
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "checkpoints_fp32")))
+        self.fail_with(2, *TINY, says=["checkpoints_fp8/run holds the checkpoints of an earlier run"])  # the name is taken
 
     def test_both_default_folders(self):
         self.succeed(*TINY, "--max_steps", "2", "--checkpoint_freq", "1", "--run_name", "baseline")
@@ -339,16 +350,16 @@ class CommandLine(unittest.TestCase):
         listed = self.succeed("--list_checkpoints")
         self.assertEqual([line for line in listed.splitlines() if line.startswith("run ")],
                          ["run baseline | 1x8", "run candidate | 1x8"])
-        for path in ("checkpoints_bf16/baseline/step_00000001", "checkpoints_fp8/candidate/step_00000003 (latest)"):
+        for path in ("checkpoints_bf16/baseline/step_00000001", "checkpoints_fp32/candidate/step_00000003 (latest)"):
             self.assertIn(path, listed)
         for which, found in {"baseline": "checkpoints_bf16/baseline/step_00000002",
                              "baseline/1": "checkpoints_bf16/baseline/step_00000001",
-                             "latest": "checkpoints_fp8/candidate/step_00000003"}.items():
+                             "latest": "checkpoints_fp32/candidate/step_00000003"}.items():
             self.assertIn(f"evaluated {found} on", self.succeed("--resume", which, "--eval_only"))
         out = self.succeed("--resume", "baseline", "--max_steps", "3")  # goes on where it is
         self.assertIn("saved checkpoints_bf16/baseline/step_00000003", out)
         self.assertIn("baseline", self.succeed("--list_checkpoints", "--checkpoint_dir", "checkpoints_bf16"))
-        self.assertNotIn("baseline", self.succeed("--list_checkpoints", "--checkpoint_dir", "checkpoints_fp8"))
+        self.assertNotIn("baseline", self.succeed("--list_checkpoints", "--checkpoint_dir", "checkpoints_fp32"))
 
     def test_a_given_precision_looks_in_its_own_folder_first(self):
         self.succeed(*TINY, "--max_steps", "2", "--run_name", "candidate", "--use_fp8")
@@ -380,7 +391,6 @@ class CommandLine(unittest.TestCase):
             out = self.succeed(*TINY, "--run_name", f"r{len(os.listdir(self.folder))}{len(expected)}{len(flags)}", "--config",
                                path, *length, *flags)
             self.assertIn(expected, out, (text, flags))
-            shutil.rmtree(os.path.join(self.folder, "checkpoints_fp8"))
 
     def test_the_resume_command_has_the_ranks(self):
         out = self.succeed(*TINY, "--max_steps", "2", "--gpus", "2", "--run_name", "two", "--checkpoint_freq", "1")
@@ -396,7 +406,7 @@ class CommandLine(unittest.TestCase):
                 break
         out += process.communicate(timeout=60)[0]
         self.assertEqual(process.returncode, 75)
-        self.assertIn(f"  {PROGRAM} --resume checkpoints_fp8/two --gpus 2\n", out)
+        self.assertIn(f"  {PROGRAM} --resume checkpoints_fp32/two --gpus 2\n", out)
         self.assertNotIn("so far", out)
         one = self.succeed("--resume", "two", "--max_steps", "1")  # nothing left, and the note is printed all the same
         self.assertIn("note: 2 ranks so far, 1 from here on\n", one)
@@ -411,33 +421,33 @@ class CommandLine(unittest.TestCase):
     def test_a_name_is_given_once(self):
         self.succeed(*TINY, "--max_steps", "2")
         self.fail_with(2, *TINY, "--max_steps", "2", says=[
-            "checkpoints_fp8/run holds the checkpoints of an earlier run of this name, up to step 2",
-            f"{PROGRAM} --resume checkpoints_fp8/run)"])
+            "checkpoints_fp32/run holds the checkpoints of an earlier run of this name, up to step 2",
+            f"{PROGRAM} --resume checkpoints_fp32/run)"])
 
     def test_an_earlier_step_branches_off(self):
         self.succeed(*TINY, "--max_steps", "4", "--checkpoint_freq", "2")
         kept = {path: content for path, content in self.files().items()
-                if "/runs/run/" in path or "/checkpoints_fp8/run/" in path}
+                if "/runs/run/" in path or "/checkpoints_fp32/run/" in path}
         out = self.succeed("--resume", "2", "--max_steps", "5")
         self.assertIn("note: there are later checkpoints of run than step 2: this run branches off as run-from-2, and "
                       "leaves run as it is\n", out)
-        self.assertIn("saved checkpoints_fp8/run-from-2/step_00000005", out)
+        self.assertIn("saved checkpoints_fp32/run-from-2/step_00000005", out)
         after = self.files()
         self.assertEqual({path: after[path] for path in kept}, kept)
-        self.assertIn("evaluated checkpoints_fp8/run-from-2/step_00000005", self.succeed("--resume", "latest", "--eval_only"))
+        self.assertIn("evaluated checkpoints_fp32/run-from-2/step_00000005", self.succeed("--resume", "latest", "--eval_only"))
         self.assertNotIn("branches off", self.succeed("--resume", "run/2", "--eval_only"))
 
     def test_checkpoints_of_the_old_layout(self):
         self.succeed(*TINY, "--max_steps", "2")
-        folder = os.path.join(self.folder, "checkpoints_fp8")
+        folder = os.path.join(self.folder, "checkpoints_fp32")
         os.rename(os.path.join(folder, "run/step_00000002"), os.path.join(folder, "step_00000002"))
         shutil.rmtree(os.path.join(folder, "run"))
-        self.write("checkpoints_fp8/latest", "step_00000002\n")
-        self.assertIn("checkpoints_fp8/step_00000002 (latest)\n", self.succeed("--list_checkpoints"))
+        self.write("checkpoints_fp32/latest", "step_00000002\n")
+        self.assertIn("checkpoints_fp32/step_00000002 (latest)\n", self.succeed("--list_checkpoints"))
         out = self.succeed("--resume", "latest", "--max_steps", "3")
-        self.assertIn("resumed checkpoints_fp8/step_00000002 at step 2\n", out)
-        self.assertIn("saved checkpoints_fp8/run/step_00000003", out)
-        self.assertIn("resumed checkpoints_fp8/run/step_00000003", self.succeed("--resume", "latest"))
+        self.assertIn("resumed checkpoints_fp32/step_00000002 at step 2\n", out)
+        self.assertIn("saved checkpoints_fp32/run/step_00000003", out)
+        self.assertIn("resumed checkpoints_fp32/run/step_00000003", self.succeed("--resume", "latest"))
 
     def test_learning_rates_are_those_of_the_parity_script(self):
         try:
@@ -472,11 +482,11 @@ class CommandLine(unittest.TestCase):
             run = f"run-{int(number)}"
             code, out, error = self.interrupt(run, number)
             self.assertEqual(code, 75, error)
-            self.assertIn(f"{PROGRAM} --resume checkpoints_fp8/{run}\n", out)
-            self.assertEqual(error, "stopping after this step; Ctrl-C again to quit now\n")
+            self.assertIn(f"{PROGRAM} --resume checkpoints_fp32/{run}\n", out)
+            self.assertEqual(error, "stopping; Ctrl-C again to quit now\n")
             stopped = int(re.search(r"stopped at step (\d+)", out).group(1))
             out = self.succeed("--resume", "latest", "--max_steps", str(stopped + 1))
-            self.assertIn(f"resumed checkpoints_fp8/{run}/step_{stopped:08d}", out)
+            self.assertIn(f"resumed checkpoints_fp32/{run}/step_{stopped:08d}", out)
 
     def test_a_signal_sent_twice_in_one_blow_saves(self):
         """timeout and terminals signal the process and its group."""
@@ -504,6 +514,73 @@ class CommandLine(unittest.TestCase):
             self.assertEqual(process.stderr.read(), "stopped before the first step: nothing to save\n")
             for stream in (process.stdin, process.stdout, process.stderr):
                 stream.close()
+
+    def start(self, *arguments):
+        process = subprocess.Popen([PROGRAM, *TINY, *arguments], cwd=self.folder, env=self.environment,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
+        return process
+
+    def test_a_stop_within_a_step_discards_it_and_loses_nothing(self):
+        def losses(run):
+            with open(os.path.join(self.folder, f"runs/{run}/metrics.jsonl")) as lines:
+                return [(entry["step"], entry["loss"], entry["grad_norm"]) for entry in map(json.loads, lines) if entry["type"] == "step"]
+        for precision in ("fp32", "fp8"):
+            flags = ["--precision", precision, "--fp8_bf16_steps", "0", "--target_batch_size", "400", "--max_steps", "3", "--threads", "1"]
+            self.succeed(*TINY, *flags, "--run_name", "whole-" + precision)
+            process = self.start(*flags, "--run_name", "cut-" + precision)
+            while not process.stdout.readline().startswith("step    1 "):
+                pass
+            time.sleep(0.05)  # into the 200 micro-batches of the second step
+            process.send_signal(signal.SIGINT)
+            out, error = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 75, error)
+            self.assertIn("stopped at step 1 of 3, saved; resume with:", out)
+            self.succeed("--resume", "cut-" + precision)
+            self.assertEqual(losses("cut-" + precision), losses("whole-" + precision))
+
+    def test_a_run_that_never_stepped_leaves_no_folder(self):
+        process = self.start("--target_batch_size", "200000")  # a step that takes minutes
+        for line in process.stdout:
+            if line.strip().startswith("seed"):
+                break
+        process.send_signal(signal.SIGTERM)
+        out, error = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, out), (75, "stopped before the first step: nothing to save\n"), error)
+        self.assertEqual(os.listdir(self.folder), [])
+        process = self.start("--layers", "8", "--channels", "256", "--eval_at_start")
+        while process.poll() is None and not os.path.exists(os.path.join(self.folder, "checkpoints_fp32/run/.lock")):
+            time.sleep(0.002)
+        process.send_signal(signal.SIGTERM)  # while the model is made
+        process.communicate(timeout=60)
+        self.assertEqual((process.returncode, os.listdir(self.folder)), (75, []))
+        os.makedirs(os.path.join(self.folder, "runs"))  # the user's
+        path = self.write("beyond.bin", shard([1, 2, 60000, 4] * 20))
+        self.assertEqual(self.run_program(*TINY, "--train_data", path).returncode, 3)
+        self.assertEqual(sorted(os.listdir(self.folder)), ["beyond.bin", "runs"])
+
+    def test_a_disk_too_small_for_the_run_is_known_at_the_start(self):
+        process = self.start("--max_steps", "1000000000", "--checkpoint_freq", "1", "--keep_checkpoints", "all")
+        lines = []
+        while not (lines and lines[-1].startswith("step ")):
+            lines.append(process.stdout.readline())
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        warnings = [line for line in lines if line.startswith("warning: ")]
+        self.assertEqual(len(warnings), 1, lines)
+        self.assertRegex(warnings[0], r"^warning: the disk of checkpoints_fp32/run will be full before the run ends: "
+                                      r"\d+ checkpoints of \S+ MB need \S+ TB, and .* short \(free some disk space; --keep_checkpoints N")
+
+    def test_the_time_of_a_step_is_estimated_before_it(self):
+        out = self.succeed(*TINY, "--max_steps", "1")
+        self.assertRegex(out, r"\n  time +about \S+ a step, \S+ in all: an estimate, from FP32 GEMMs at \d+ GFLOP/s\n  seed ")
+        process = self.start("--layers", "2", "--channels", "256", "--seq_len", "1024", "--target_batch_size", "4096")
+        lines = []
+        while not (lines and lines[-1].startswith("  seed ")):
+            lines.append(process.stdout.readline())
+        process.kill()
+        process.communicate()
+        self.assertRegex("".join(lines), r"time +about \d+[mhd] .* a step, .* an estimate, .*\n +Ctrl-C stops between micro-batches, about ")
 
     # ---- usage: exit 2 ----
 
@@ -610,7 +687,7 @@ class CommandLine(unittest.TestCase):
     # ---- checkpoints: exit 4 ----
 
     def test_nothing_to_resume(self):
-        self.fail_with(4, "--resume", "latest", says=["checkpoints_fp8"])
+        self.fail_with(4, "--resume", "latest", says=["checkpoints_fp32"])
         self.succeed(*TINY, "--max_steps", "1")
         self.fail_with(4, "--resume", "77", says=["77"])
         self.fail_with(4, "--resume", "latest", "--channels", "16", says=["8 channels", "16 channels"])
@@ -618,26 +695,26 @@ class CommandLine(unittest.TestCase):
 
     def test_damaged_checkpoint(self):
         self.succeed(*TINY, "--max_steps", "1")
-        path = os.path.join(self.folder, "checkpoints_fp8/run/step_00000001/state.h5")
+        path = os.path.join(self.folder, "checkpoints_fp32/run/step_00000001/state.h5")
         with open(path, "r+b") as file:
             file.truncate(os.path.getsize(path) // 2)
         self.fail_with(4, "--resume", "latest", "--max_steps", "2", says=["step_00000001", "start a new run"])
 
     def test_latest_goes_back_to_a_valid_checkpoint(self):
         self.succeed(*TINY, "--max_steps", "2", "--checkpoint_freq", "1")
-        path = "checkpoints_fp8/run/step_00000002/state.h5"
+        path = "checkpoints_fp32/run/step_00000002/state.h5"
         with open(os.path.join(self.folder, path), "r+b") as file:
             file.seek(1000)
             byte = file.read(1)[0]
             file.seek(1000)
             file.write(bytes([byte ^ 1]))
         self.fail_with(4, "--resume", "2", "--max_steps", "3",
-                       says=[path + " is damaged: bytes 0 to ", "--resume checkpoints_fp8/run/step_00000001"])
+                       says=[path + " is damaged: bytes 0 to ", "--resume checkpoints_fp32/run/step_00000001"])
         done = self.run_program("--resume", "latest", "--max_steps", "2")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("resumed checkpoints_fp8/run/step_00000001", done.stdout)
+        self.assertIn("resumed checkpoints_fp32/run/step_00000001", done.stdout)
         self.assertIn("note: " + path + " is damaged: bytes 0 to ", done.stdout)
-        self.assertIn("note: going back to checkpoints_fp8/run/step_00000001", done.stdout)
+        self.assertIn("note: going back to checkpoints_fp32/run/step_00000001", done.stdout)
 
     # ---- device, communication, disk: exit 6, 7, 8 ----
 
@@ -667,10 +744,10 @@ class CommandLine(unittest.TestCase):
 
     def test_second_ctrl_c_ends_at_once(self):
         process = subprocess.Popen(
-            [PROGRAM, *TINY, "--max_steps", "100000", "--target_batch_size", "200000", "--batch_size", "2"],
+            [PROGRAM, *TINY, "--max_steps", "100000", "--target_batch_size", "40000", "--batch_size", "40000"],
             cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for line in process.stdout:
-            if line.strip().startswith("seed"):  # the table's last row: the first step has begun, and takes minutes
+            if line.strip().startswith("seed"):  # the table's last row: the first micro-batch has begun, and takes long
                 break
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
@@ -701,7 +778,7 @@ class CommandLine(unittest.TestCase):
 
     def test_a_closed_pipe_does_not_end_the_run(self):
         self.shell('"$0" "$@" --max_steps 30 | head -n 1')
-        self.assertTrue(os.path.isdir(os.path.join(self.folder, "checkpoints_fp8/run/step_00000030")))
+        self.assertTrue(os.path.isdir(os.path.join(self.folder, "checkpoints_fp32/run/step_00000030")))
 
     def test_a_file_size_limit_is_a_full_disk(self):
         done = self.shell('ulimit -f 1; exec "$0" "$@" --max_steps 30')
@@ -762,7 +839,7 @@ class CommandLine(unittest.TestCase):
         for step, path in ((3, "elsewhere/run/step_00000002"), (4, "elsewhere/run"), (5, "elsewhere/latest")):
             self.succeed("--resume", path, "--max_steps", str(step))
             self.assertTrue(os.path.isdir(os.path.join(self.folder, f"elsewhere/run/step_{step:08d}")))
-        self.assertFalse(os.path.exists(os.path.join(self.folder, "checkpoints_fp8")))
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "checkpoints_fp32")))
 
 
 if __name__ == "__main__":

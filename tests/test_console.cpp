@@ -59,6 +59,18 @@ TEST_CASE("the step line: all fields in order in a file, on a terminal those tha
   CHECK(printed(80, show) == "step  250 | epoch 0 | loss: 3.456789 | lr: 6.00e-04 | norm: 0.8234\n");
   CHECK(printed(30, show) == "step  250 | epoch 0\n");
   for (int columns = 20; columns <= 130; ++columns) CHECK(widest_line(printed(columns, show)) <= size_t(columns));
+  const auto show_short = [&](Console& console) { console.fields(short_step_fields(report)); };
+  CHECK(printed(120, show_short) ==
+        "step  250 | loss: 3.456789 | lr: 6.00e-04 | norm: 0.8234 | dt: 157ms | tok/s: 3.3K | eta: 4.2s | FP8\n");
+  report.epoch = 1;
+  CHECK(contains(printed(120, show_short), "step  250 | epoch 1 | loss"));
+  report.epoch = 0;
+  StepReport long_one = report; // the last field is whole at 120 columns
+  long_one.step = 19073, long_one.tokens_per_second = 971'370, long_one.speed_of_light = 0.982;
+  long_one.eta_seconds = 86'300;
+  CHECK(contains(printed(120, [&](Console& c) { c.fields(short_step_fields(long_one)); }), "eta: 23h 58m | FP8\n"));
+  long_one = report, long_one.precision = "FP8 (emulated)", long_one.loss = 10.055974f, long_one.eta_seconds = 1214;
+  CHECK(contains(printed(120, [&](Console& c) { c.fields(short_step_fields(long_one)); }), "| FP8 (emulated)\n"));
   report.speed_of_light = 0.8125;
   CHECK(contains(printed(0, show), "| tok/sec: 3345.67 | SOL: 81.2% | eta: 4.2s | FP8"));
 }
@@ -160,7 +172,7 @@ TEST_CASE("--log_freq: every step in a file, about one line a second on a termin
     std::istringstream stream(text);
     for (std::string line; std::getline(stream, line);) {
       const size_t begin = line.rfind("step ", line.find(" | "));
-      if (contains(line, " | epoch")) found.push_back(line.substr(begin, line.find(" | ") - begin));
+      if (contains(line, " | lr:")) found.push_back(line.substr(begin, line.find(" | ") - begin));
     }
     return found;
   };

@@ -166,11 +166,18 @@ class Measurements(unittest.TestCase):
             self.assertAlmostEqual(float(rows["difference"][place]), float(ours) - float(torch), delta=1.1e-4)
 
     def test_muon(self):
-        found = {(row["optimizer"], row["tokens"], f"{float(row['val_loss']):.3f}") for row in figures.read_rows("muon_tuning.csv")}
-        loss, millions, best, more = re.search(r"loss of ([\d.]+) with ([\d.]+)M tokens of books; the best AdamW run reached ([\d.]+) with ([\d.]+)M",
-                                               read("README.md")).groups()
-        for optimizer, tokens, shown in (("muon", millions, loss), ("adamw", more, best)):
-            self.assertTrue(any((who, value) == (optimizer, shown) and f"{int(count) / 1e6:.1f}" == tokens for who, count, value in found), shown)
+        def losses(optimizer, batch, steps):
+            return [float(row["val_loss"]) for row in figures.read_rows("muon_seeds.csv") if row["step"] == row["steps"] == str(steps)
+                    and (row["optimizer"], row["batch"]) == (optimizer, str(batch)) and row["seed"] in ("1", "2", "3")]
+        page = read("docs/hyperparameters.md").replace("**", "")
+        adamw, muon = losses("adamw", 16, 2400), losses("muon", 16, 1200)
+        self.assertEqual((len(adamw), len(muon)), (3, 3))
+        for values in (adamw, muon, losses("muon", 32, 720)):
+            self.assertIn("{:.3f} ± {:.3f}".format(*figures.mean_and_error(values)), page)
+        (low, error), (high, other) = figures.mean_and_error(muon), figures.mean_and_error(adamw)
+        saving = f"{high - low:.3f} ± {(error**2 + other**2) ** 0.5:.3f}"
+        self.assertIn(f"half of the tokens Muon ends {saving} below AdamW", page)
+        self.assertIn(f"half of the tokens, 124M ends {saving} nats below tuned AdamW", read("README.md"))
 
     def test_loss_gaps(self):
         rows = [cells for cells in table_rows("docs/fp8.md") if len(cells) == 9]

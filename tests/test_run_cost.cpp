@@ -37,6 +37,14 @@ Listed list_saves(const Options& options, int64_t done) {
 
 } // namespace
 
+TEST_CASE("a disk too small for all checkpoints of a run") {
+  const CheckpointCost cost{.bytes_each = 3'000'000'000, .kept = 3, .most = 4};
+  CHECK(checkpoint_space_warning(cost, "checkpoints_fp8/run", 12'000'000'000) == "");
+  CHECK(checkpoint_space_warning(cost, "checkpoints_fp8/run", 10'000'000'000) ==
+        "the disk of checkpoints_fp8/run will be full before the run ends: 4 checkpoints of 3.0 GB need 12.0 GB, and "
+        "10.0 GB are free, 2.0 GB short (free some disk space; --keep_checkpoints N keeps fewer)");
+}
+
 TEST_CASE("checkpoints are counted as pruning leaves them") {
   Options options;
   options.max_steps = 97;

@@ -68,7 +68,7 @@ class Submit(unittest.TestCase):
 
     def test_later_turns_resume_the_branch(self):
         config = self.write("tiny.toml", TINY + "max_steps = 2\n")
-        for checkpoints, folders in (("", ("checkpoints_fp8", "checkpoints_bf16")), ("mine", ("mine", "mine"))):
+        for checkpoints, (origin, branched) in (("", ("checkpoints_fp32", "checkpoints_fp8")), ("mine", ("mine", "mine"))):
             with self.subTest(checkpoints=checkpoints):
                 where = {"CHECKPOINTS": checkpoints, "RUN": "r" + checkpoints}
                 run = where["RUN"]
@@ -79,10 +79,10 @@ class Submit(unittest.TestCase):
                 self.assertGreater(stopped, 2)
                 second = self.turn(2, **{**again, "ARGS": f"--use_fp8 --max_steps {stopped + 2}"})
                 self.assertIn(f"run {run}-fp8-from-2, turn 1, 1 ranks on here, from step {stopped}\n", second)
-                branches = [name for name in self.runs(folders[0]) if name.startswith(run + "-")]
+                branches = [name for name in self.runs(branched) if name.startswith(run + "-")]
                 self.assertEqual(branches, [run + "-fp8-from-2"])
                 self.assertIn(f"run {run}, turn 1, 1 ranks on here, from step 2\n", self.turn(3, **where))  # another job
-                left = [name for name in self.runs(f"{folders[0]}/{run}") if name.startswith(".slurm")]
+                left = [name for name in self.runs(f"{origin}/{run}") if name.startswith(".slurm")]
                 self.assertEqual(left, [])
 
     def test_without_slurm(self):

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <fstream>
 
-#include "engine/logging/terminal.h"
 #include "engine/system/folder_lock.h"
+#include "engine/system/terminal.h"
 #include "tests/contains.h"
 #include "tests/metrics_lines.h"
 #include "tests/temporary_folder.h"

@@ -31,14 +31,18 @@ std::string evaluated(const RunSettings& settings) {
 
 } // namespace
 
-TEST_CASE("FP8 ends with a health table of its tensors") {
-  Playground play;
-  play.options.max_steps = 2;
-  play.options.precision = PrecisionChoice::fp8;
-  const Outcome outcome = run_cpu({play.options});
-  CHECK(contains(outcome.printed, "| FP8 (emulated)"));
-  CHECK(contains(outcome.printed, "FP8 health"));
-  CHECK(contains(outcome.printed, "fc/act"));
+TEST_CASE("FP8 ends with a line on its health, and with --fp8_detail with a table of its tensors") {
+  for (const bool detail : {false, true}) {
+    Playground play;
+    play.options.max_steps = 2;
+    play.options.precision = PrecisionChoice::fp8;
+    play.options.fp8_detail = detail;
+    const Outcome outcome = run_cpu({play.options});
+    CHECK(contains(outcome.printed, "| FP8 (emulated)"));
+    CHECK(contains(outcome.printed, "FP8 health: no tensor needs attention (--fp8_detail prints a table)\n") ==
+          !detail);
+    CHECK(contains(outcome.printed, "fc/act") == detail);
+  }
 }
 
 TEST_CASE("FP8 that begins later: the steps before are labelled as what they are, and have no health") {

@@ -16,6 +16,7 @@
 #include "engine/system/program.h"
 #include "tools/ckpt/checkpoint_diff.h"
 #include "tools/ckpt/checkpoint_list.h"
+#include "tools/ckpt/dead_runs.h"
 #include "tools/common/tool_arguments.h"
 
 namespace {
@@ -27,7 +28,8 @@ constexpr ExitCode kDifferent = static_cast<ExitCode>(1); // like diff and cmp
 struct Command {
   std::vector<std::string> folders; // list, verify
   std::string a, b;                 // checkpoints
-  bool quick = false, dry_run = false;
+  std::string log_dir = "runs";
+  bool quick = false, dry_run = false, dead_runs = false, yes = false;
   KeepRule keep;
 };
 
@@ -92,7 +94,7 @@ std::string loss_text(const CheckpointInfo& info) {
 ExitCode list(const Command& command) {
   std::vector<std::string> folders;
   for (const std::string& name : command.folders) {
-    folders.push_back(folder_named(name));
+    folders.push_back(name == kLatest ? std::filesystem::path(find(name)).parent_path().string() : folder_named(name));
     if (folders.back().empty())
       throw Error(ExitCode::checkpoint, "no folder or run " + name,
                   "name a folder of checkpoints or a run, or none to list all");
@@ -207,9 +209,31 @@ KeepRule with_cooldown(KeepRule rule, const std::string& run_folder) {
   return rule;
 }
 
+ExitCode remove_dead_runs(const Command& command) {
+  if (!command.a.empty() || command.keep.newest > 0 || command.keep.every > 0)
+    throw Error(ExitCode::usage, "--dead_runs takes no RUN, --keep or --keep_every", "give one or the other");
+  const std::vector<DeadRun> dead = find_dead_runs(command.log_dir, default_checkpoint_dirs());
+  const bool removes = command.yes && !command.dry_run;
+  for (const DeadRun& run : dead) {
+    if (removes) remove_dead_run(run);
+    for (const std::string& folder : run.checkpoints) log_info((removes ? "removed " : "would remove ") + folder);
+    log_info((removes ? "removed " : "would remove ") + run.logs + ": no step, no checkpoint");
+  }
+  if (dead.empty()) log_info("no dead runs in " + command.log_dir);
+  if (!dead.empty() && !removes)
+    log_info("nothing was removed: --yes removes " + counted(static_cast<int64_t>(dead.size()), "run"));
+  return ExitCode::done;
+}
+
 ExitCode prune_run(const Command& command) {
+  if (command.dead_runs) return remove_dead_runs(command);
+  if (command.yes) throw Error(ExitCode::usage, "--yes needs --dead_runs", "give both, or neither");
+  if (command.a.empty() || command.keep.newest == 0)
+    throw Error(ExitCode::usage, command.a.empty() ? "missing argument RUN" : "missing --keep N",
+                "bin/ckpt prune RUN --keep N, or bin/ckpt prune --dead_runs; see --help");
   const std::string folder = std::filesystem::path(find(command.a)).parent_path().string();
-  if (std::filesystem::path(folder).filename() != std::filesystem::path(without_slashes(command.a)).filename())
+  if (command.a != kLatest &&
+      std::filesystem::path(folder).filename() != std::filesystem::path(without_slashes(command.a)).filename())
     throw Error(ExitCode::usage, command.a + " is not the folder or the name of one run",
                 "the newest below it is " + folder);
   if (has_writer(folder)) throw Error(ExitCode::usage, "a run is writing to " + folder, "wait until it ends");
@@ -231,24 +255,27 @@ struct Action {
 std::vector<Action> add_actions(CLI::App& app, Command& c) {
   const char* const one = "latest, best, STEP, RUN, RUN/STEP, RUN/best or a path, as for --resume";
   CLI::App* const list_app = app.add_subcommand("list", "a table of all checkpoints and their validity");
-  list_app->add_option("folders", c.folders, "where to look; default: checkpoints_fp8 and checkpoints_bf16");
+  list_app->add_option("run", c.folders,
+                       "runs, latest, or folders of them; default: all in " + listed(default_checkpoint_dirs()));
   list_app->add_flag("--quick", c.quick, "skip the comparison of hashes");
   CLI::App* const runs_app = app.add_subcommand("runs", "the paths of all checkpoints, by run, as --list_checkpoints");
   runs_app->add_option("folders", c.folders, "where to look; default: as for list");
   CLI::App* const show_app = app.add_subcommand("show", "everything in one checkpoint, with statistics of each tensor");
   show_app->add_option("checkpoint", c.a, one)->required();
   CLI::App* const verify_app = app.add_subcommand("verify", "compare every byte with its hash; exit 4 on a mismatch");
-  verify_app->add_option("what", c.folders, "checkpoints, runs or folders of runs; default: all that list shows");
+  verify_app->add_option("checkpoint", c.folders, "checkpoints, runs or folders of runs; default: all that list shows");
   CLI::App* const diff_app = app.add_subcommand("diff", "list differing tensors; exit 1 if any differs");
   diff_app->add_option("A", c.a, one)->required();
   diff_app->add_option("B", c.b, "the same")->required();
-  CLI::App* const prune_app = app.add_subcommand("prune", "remove old checkpoints of one run; the best stays");
-  prune_app->add_option("run", c.a, "a run's name or folder")->required();
-  prune_app->add_option("--keep", c.keep.newest, "number of newest checkpoints that stay")
-      ->required()
-      ->check(CLI::PositiveNumber);
-  prune_app->add_option("--keep_every", c.keep.every, "multiples of this step stay")->check(CLI::NonNegativeNumber);
-  prune_app->add_flag("--dry-run,--dry_run", c.dry_run, "only print what would be removed");
+  CLI::App* const prune_app =
+      app.add_subcommand("prune", "remove old checkpoints of one run, where the best stays; or dead runs");
+  prune_app->add_option("run", c.a, "a run's name or folder, or latest");
+  prune_app->add_option("--keep", c.keep.newest, "number of newest checkpoints that stay")->check(number_from(1));
+  prune_app->add_option("--keep_every", c.keep.every, "multiples of this step stay")->check(number_from(0));
+  prune_app->add_flag("--dry_run,--dry-run", c.dry_run, "only print what would be removed");
+  prune_app->add_flag("--dead_runs", c.dead_runs, "instead: the log folders of runs that never completed a step");
+  prune_app->add_flag("--yes", c.yes, "with --dead_runs: remove them; default: only print them");
+  add_log_dir(*prune_app, c.log_dir);
   return {{list_app, list},     {runs_app, runs}, {show_app, show},
           {verify_app, verify}, {diff_app, diff}, {prune_app, prune_run}};
 }

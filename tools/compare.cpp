@@ -35,17 +35,24 @@ struct Command {
 
 void add_options(CLI::App& app, Command& command) {
   app.footer(
-      "bin/compare --seeds 3 -- --max_steps 500      trains BF16 and FP8 (on a CPU FP32 and FP8), 3 seeds of each\n"
-      "bin/compare RUN RUN RUN RUN                   compares finished runs; runs that differ only in their seed form "
-      "a group\n"
-      "bin/compare old=RUN,RUN new=RUN,RUN           the same with named groups\n"
+      "bin/compare --seeds 3 -- --max_steps 500\n"
+      "    trains BF16 and FP8 (on a CPU FP32 and FP8), 3 seeds of each\n"
+      "bin/compare RUN RUN RUN RUN\n"
+      "    compares finished runs; runs that differ only in their seed form a group\n"
+      "bin/compare old=RUN,RUN new=RUN,RUN\n"
+      "    the same with named groups\n"
       "The first set or group is the baseline. Flags after -- go to every run.");
-  app.add_option("runs", command.runs, "finished runs: folders, names in --log_dir, or NAME=RUN,RUN")->type_name("RUN");
+  app.add_option("run", command.runs, "finished runs: folders, names in --log_dir, latest, or NAME=RUN,RUN");
   app.add_option("--set", command.sets, "an option set to train: \"NAME: FLAGS\", quoted as in a shell; repeatable")
       ->type_name("SET");
-  app.add_option("--seeds", command.seeds, "number of seeds, counted from 1; or a list: 1,5,9")->capture_default_str();
-  app.add_option("--dir", command.dir, "folder of the runs; the same command resumes there")->capture_default_str();
-  app.add_option("--margin", command.margin, "nats: smaller gaps count as equal")
+  app.add_option("--seeds", command.seeds, "number of seeds, counted from 1; or a list: 1,5,9")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--dir", command.dir, "folder of the runs; the same command resumes there")
+      ->type_name("DIR")
+      ->capture_default_str();
+  app.add_option("--margin", command.margin, "smaller gaps count as equal")
+      ->type_name("NATS")
       ->check(number_in(1e-9, 100.0))
       ->capture_default_str();
   app.add_flag("--list", command.list, "list the runs with their progress; train nothing");
@@ -53,7 +60,7 @@ void add_options(CLI::App& app, Command& command) {
   app.add_option("-o,--output", command.output, "the page; default: compare.html in --dir, or next to the first run")
       ->type_name("FILE");
   app.add_flag("--json", command.json, "print numbers and curves as JSON instead of the table");
-  app.add_option("--log_dir", command.log_dir, "folder of finished runs")->capture_default_str();
+  add_log_dir(app, command.log_dir);
   app.add_option("--program", command.program, "the trainer; default: the one built with this tool")->type_name("FILE");
 }
 

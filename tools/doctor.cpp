@@ -3,10 +3,10 @@
 #include <iostream>
 
 #include "engine/base/stopwatch.h"
-#include "engine/logging/terminal.h"
 #include "engine/options/parse_options.h"
 #include "engine/system/process.h"
 #include "engine/system/program.h"
+#include "engine/system/terminal.h"
 #include "tools/doctor/examine.h"
 #include "tools/doctor/finding_text.h"
 
@@ -15,17 +15,22 @@ namespace {
 using namespace gpt2;
 
 const char* const kHelp =
-    R"(Checks whether this machine is ready for a run: GPUs, libraries, precisions, speed, disk, checkpoints, data, memory,
-20 training steps in each precision, the expected end. Leaves no files behind.
+    R"(Checks whether this machine is ready for a run: GPUs, libraries, precisions,
+speed, disk, checkpoints, data, memory, 20 training steps in each precision, the
+expected end. Leaves no files behind.
 
-Usage: doctor [--data PATH] [--json] [OPTIONS of train_gpt2_fp8, such as --config FILE]
+Usage: bin/doctor [OPTIONS] [OPTIONS of train_gpt2_fp8, such as --config FILE]
 
-  --data PATH  read a whole dataset (its folder, or a glob of shards) and verify every hash
-  --json       one JSON object: {"verdict": "ok|warn|fail", "exit_code": 0, "findings": [...]}
-  --help       print this and exit
+Options
+  --data PATH               read a whole dataset (its folder, or a glob of
+                            shards) and verify every hash
+  --json                    one JSON object: {"verdict": "ok|warn|fail",
+                            "exit_code": 0, "findings": [...]}
+  -h, --help                print this and exit
 
-Exit code: 0 if all lines are ok (green) or warn (yellow); with a fail (red), the exit code of such a run: 3 data,
-4 checkpoint, 5 numerics, 6 device, 7 communication, 8 disk; 2 for wrong options.
+Exit code: 0 if all lines are ok (green) or warn (yellow); with a fail (red),
+the exit code of such a run: 3 data, 4 checkpoint, 5 numerics, 6 device,
+7 communication, 8 disk; 2 for wrong options.
 )";
 
 struct Command {

@@ -1,4 +1,4 @@
-// Evaluates a model: evaluate MODEL [--hellaswag FILE] [--val_data GLOB] ... (docs/tools.md).
+// Evaluates a model: evaluate MODEL [--hellaswag FILE] [--dataset NAME] ... (docs/tools.md).
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -10,11 +10,16 @@
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/base/stopwatch.h"
+#include "engine/checkpoint/names.h"
+#include "engine/checkpoint/search.h"
+#include "engine/data/dataset_folder.h"
 #include "engine/data/loader.h"
-#include "engine/logging/terminal.h"
+#include "engine/options/parse_options.h"
+#include "engine/run/session.h"
 #include "engine/system/files.h"
 #include "engine/system/output_file.h"
 #include "engine/system/process.h"
+#include "engine/system/terminal.h"
 #include "tools/common/inference_arguments.h"
 #include "tools/evaluate/last_words.h"
 #include "tools/evaluate/task_files.h"
@@ -29,22 +34,30 @@ constexpr int kGpuTokensAtOnce = 65536, kCpuTokensAtOnce = 4096; // per forward 
 struct Command {
   InferenceArguments model;
   std::map<TaskKind, std::string> files; // of tasks
-  std::string val_data, details;
+  std::string dataset, data_dir = "data", val_data, details;
   int64_t limit = 0;
   int batch_size = 0;
   bool json = false, overwrite = false;
 };
 
 void add_options(CLI::App& app, Command& command) {
+  app.footer("Without tasks or text: the validation set of the checkpoint's run, as the trainer evaluates it.");
   add_inference_arguments(app, command.model);
+  app.option_defaults()->group("Tasks");
   for (const auto& [kind, name] : names_of(TaskKind{}))
-    app.add_option("--" + std::string(name), command.files[kind], ".jsonl file of its tasks");
-  app.add_option("--val_data", command.val_data, "token shards (paths or globs): loss per token and perplexity");
+    app.add_option("--" + std::string(name), command.files[kind], ".jsonl file of its tasks")->type_name("FILE");
+  app.option_defaults()->group("Text");
+  app.add_option("--dataset", command.dataset, "loss and perplexity of the validation shards of DATA_DIR/NAME")
+      ->type_name("NAME");
+  app.add_option("--data_dir", command.data_dir, "folder of all data sets")->type_name("DIR");
+  app.add_option("--val_data", command.val_data, "the same of these token shards: paths or globs")->type_name("GLOB");
+  app.option_defaults()->group("Output");
   app.add_option("--limit", command.limit, "tasks per file, and sequences of the shards; 0: all")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+      ->check(number_from(0));
   app.add_option("--batch_size", command.batch_size, "rows per batch; 0: enough to fill the device")
-      ->check(CLI::Range(0, 65536));
-  app.add_option("--details", command.details, "file for the losses and choice of each task, as JSON lines");
+      ->check(number_in(0, 65536));
+  app.add_option("--details", command.details, "file for the losses and choice of each task, as JSON lines")
+      ->type_name("FILE");
   add_overwrite(app, command.overwrite);
   app.add_flag("--json", command.json, "print one JSON object instead of a table");
 }
@@ -184,11 +197,48 @@ int window_for(const std::map<TaskKind, std::vector<Task>>& tasks, bool shards, 
   return batch_length(static_cast<int>(longest), positions);
 }
 
+// ---- text ----
+
+// Of --dataset or --val_data; "": neither.
+std::string val_patterns(const Command& command) {
+  if (command.dataset.empty()) return command.val_data;
+  if (!command.val_data.empty())
+    throw Error(ExitCode::usage, "--dataset and --val_data exclude each other", "give one of the two");
+  const std::string patterns = find_dataset(command.data_dir, command.dataset).val;
+  if (patterns.empty())
+    throw Error(ExitCode::data, "data set " + command.dataset + " has no validation shards",
+                "give its shards by --val_data GLOB, or make it again with a larger --val_fraction");
+  return patterns;
+}
+
+std::shared_ptr<const Dataset> open_text(const std::string& patterns, const GPT2Config& config) {
+  std::vector<std::unique_ptr<TokenSource>> shards;
+  for (const std::string& path : expand_globs(patterns)) shards.push_back(open_shard(path));
+  return std::make_shared<Dataset>(std::move(shards), config.seq_len, config.vocab);
+}
+
+// The validation set of the run that saved the checkpoint. Without --limit, as many sequences as the trainer evaluates.
+std::shared_ptr<const Dataset> text_of_run(const WeightSource& weights, Command& command) {
+  const char* const hint = "give --dataset NAME, --val_data GLOB, --hellaswag FILE or another task; see --help";
+  if (!is_complete(weights.path()))
+    throw Error(ExitCode::usage, "nothing to evaluate: " + weights.path() + " is not a checkpoint of a run", hint);
+  const TrainState state = read_checkpoint(weights.path());
+  const Options options = from_toml(state.options_toml, weights.path(), retired_keys()).options;
+  const RunData data = open_run_data(options, weights.config());
+  if (!data.validation)
+    throw Error(ExitCode::usage, "nothing to evaluate: run " + state.run_name + " has no validation data", hint);
+  if (command.limit == 0) command.limit = options.eval_sequences;
+  if (!command.json)
+    log_info(
+        "validation set of run " + state.run_name + ": " +
+        (command.limit > 0 ? counted(std::min(command.limit, data.validation->sequences()), "sequence") + " of " : "") +
+        data.validation_from);
+  return data.validation;
+}
+
 ExitCode run(Command& command) {
   std::erase_if(command.files, [](const auto& entry) { return entry.second.empty(); });
-  if (command.files.empty() && command.val_data.empty())
-    throw Error(ExitCode::usage, "nothing to evaluate",
-                "give --hellaswag FILE, --val_data GLOB or another task; see --help");
+  const std::string patterns = val_patterns(command);
   refuse_foreign_file(command.details, kDetailsOutput, command.overwrite);
   InferenceOptions options = inference_options(command.model);
   const std::unique_ptr<WeightSource> weights = open_weights(options.source, options.hf_cache);
@@ -198,13 +248,12 @@ ExitCode run(Command& command) {
     for (const auto& [kind, path] : command.files) tasks[kind] = read_tasks(kind, path, *tokenizer, command.limit);
   }
   const int positions = weights->config().seq_len;
-  std::optional<Dataset> data;
-  if (!command.val_data.empty()) {
-    std::vector<std::unique_ptr<TokenSource>> shards;
-    for (const std::string& path : expand_globs(command.val_data)) shards.push_back(open_shard(path));
-    data.emplace(std::move(shards), positions, weights->config().vocab);
-  }
-  options.longest = window_for(tasks, data.has_value(), positions);
+  std::shared_ptr<const Dataset> data;
+  if (!patterns.empty())
+    data = open_text(patterns, weights->config());
+  else if (tasks.empty())
+    data = text_of_run(*weights, command);
+  options.longest = window_for(tasks, data != nullptr, positions);
   const bool gpu = options.device != DeviceKind::cpu && gpu_count() > 0;
   const int tokens_at_once = gpu ? kGpuTokensAtOnce : kCpuTokensAtOnce;
   options.batch_size =

@@ -20,17 +20,15 @@ struct Command {
 };
 
 void add_options(CLI::App& app, Command& command) {
-  app.add_option("source", command.source,
-                 "a checkpoint (its folder, its run's folder, CHECKPOINT_DIR/latest), a Hugging Face folder or cached "
-                 "model name, an llm.c .bin file")
-      ->required();
-  app.add_option("-o,--output", command.options.output, "folder to write; it appears when complete")->required();
+  app.add_option("model", command.source, kModelHelp)->required();
+  app.add_option("-o,--output", command.options.output, "folder to write; it appears when complete")
+      ->required()
+      ->type_name("DIR");
   app.option_defaults()->always_capture_default();
-  app.add_option("--type", command.type, "fp32, or bf16 at half the size")->check(CLI::IsMember({"fp32", "bf16"}));
+  app.add_option("--type", command.type, "fp32, or bf16 at half the size")->check(one_of({"fp32", "bf16"}));
   add_overwrite(app, command.options.overwrite, "replace an earlier export in that folder");
-  app.add_option("--tokenizer", command.tokenizer,
-                 "folder with GPT-2's encoder.json and vocab.bpe; default: $GPT2_TOKENIZER, else .deps/gpt2_bpe");
-  app.add_option("--hf_cache", command.hf_cache, "Hugging Face cache for model names; default: that of its own tools");
+  add_tokenizer(app, command.tokenizer);
+  add_hf_cache(app, command.hf_cache);
 }
 
 constexpr StopMessages kStopMessages = {.again = "stopped at once: FOLDER.tmp-PROCESS can be removed\n"};

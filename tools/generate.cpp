@@ -1,4 +1,6 @@
 // Generates text: generate MODEL --prompt TEXT.
+#include <unistd.h>
+
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -9,6 +11,7 @@
 #include "engine/base/utf8.h"
 #include "engine/system/files.h"
 #include "engine/system/process.h"
+#include "engine/system/terminal.h"
 #include "engine/text/generate.h"
 #include "tools/common/inference_arguments.h"
 #include "tools/generate/text_stream.h"
@@ -31,16 +34,18 @@ void add_options(CLI::App& app, Command& command) {
   GenerationSettings& settings = command.settings;
   SamplingSettings& sampling = settings.sampling;
   add_inference_arguments(app, command.model);
+  app.option_defaults()->group("Prompt");
   app.add_option("input", command.standard_input, "-: read the prompt from standard input");
   app.add_option("--prompt", command.prompts, "start of the text; several: a batch")->allow_extra_args(false);
-  app.add_option("--prompt_file", command.prompt_file, "file with the prompt; its last newline is dropped");
-  app.add_option("--prompts_file", command.prompts_file, "file with one prompt per line");
+  app.add_option("--prompt_file", command.prompt_file, "file with the prompt; its last newline is dropped")
+      ->type_name("FILE");
+  app.add_option("--prompts_file", command.prompts_file, "file with one prompt per line")->type_name("FILE");
   app.add_flag("--no_bos", command.no_bos, "do not put <|endoftext|> before the prompt");
-  app.add_option("-n,--samples", command.samples, "texts per prompt")->check(CLI::Range(1, 1 << 20));
-  app.add_option("--tokens", settings.tokens, "tokens to generate after the prompt")->check(CLI::Range(1, 1 << 24));
+  app.option_defaults()->group("Sampling");
+  app.add_option("-n,--samples", command.samples, "texts per prompt")->check(number_in(1, 1 << 20));
+  app.add_option("--tokens", settings.tokens, "tokens to generate after the prompt")->check(number_in(1, 1 << 24));
   app.add_option("--temperature", sampling.temperature, "0: greedy")->check(number_in(0.0, 1e6));
-  app.add_option("--top_k", sampling.top_k, "sample from the k likeliest tokens; 0: all")
-      ->check(CLI::NonNegativeNumber);
+  app.add_option("--top_k", sampling.top_k, "sample from the k likeliest tokens; 0: all")->check(number_from(0));
   app.add_option("--top_p", sampling.top_p, "sample from the fewest tokens with this total probability")
       ->check(number_in(0.0, 1.0));
   app.add_option("--min_p", sampling.min_p, "drop tokens less likely than this times the likeliest")
@@ -53,8 +58,9 @@ void add_options(CLI::App& app, Command& command) {
       ->allow_extra_args(false);
   app.add_flag("--no_slide", command.no_slide,
                "end at the model's last position; default: continue from the last half of the context");
+  app.option_defaults()->group("Output");
   app.add_flag("--json", command.json, "one JSON object per text");
-  app.add_option("--batch_size", command.rows, "texts per batch")->check(CLI::Range(1, 1 << 16));
+  app.add_option("--batch_size", command.rows, "texts per batch")->check(number_in(1, 1 << 16));
 }
 
 // ---- prompts ----
@@ -69,10 +75,13 @@ void drop_last_newline(std::string& text) {
   if (text.ends_with('\n')) text.pop_back();
 }
 
+int prompt_sources(const Command& command) {
+  return !command.prompts.empty() + !command.prompt_file.empty() + !command.prompts_file.empty() +
+         !command.standard_input.empty();
+}
+
 std::vector<std::string> read_prompts(const Command& command) {
-  const int sources = !command.prompts.empty() + !command.prompt_file.empty() + !command.prompts_file.empty() +
-                      !command.standard_input.empty();
-  if (sources > 1) {
+  if (prompt_sources(command) > 1) {
     throw Error(ExitCode::usage, "prompts from more than one place",
                 "give one of --prompt, --prompt_file, --prompts_file and -");
   }
@@ -109,6 +118,28 @@ struct Request {
   int sample; // from 1
 };
 
+std::vector<Request> make_requests(const Command& command, const std::vector<std::string>& prompts,
+                                   const Tokenizer& tokenizer, int positions) {
+  std::vector<Request> requests;
+  int number = 0;
+  for (const std::string& prompt : prompts) {
+    number += 1;
+    const std::vector<uint16_t> tokens = tokenizer.encode(prompt);
+    if (command.no_bos && tokens.empty())
+      throw Error(ExitCode::usage, "--no_bos needs a prompt: without <|endoftext|> the model has no input",
+                  "give --prompt TEXT, or leave --no_bos out");
+    const int most = positions - (command.no_bos ? 0 : 1);
+    if (tokens.size() > static_cast<size_t>(most)) {
+      throw Error(ExitCode::usage,
+                  "prompt " + std::to_string(number) + " has " + std::to_string(tokens.size()) +
+                      " tokens; the model reads at most " + std::to_string(most),
+                  "shorten it");
+    }
+    for (int sample = 1; sample <= command.samples; ++sample) requests.push_back({prompt, tokens, sample});
+  }
+  return requests;
+}
+
 void show(const std::string& text) { std::cout << text << std::flush; }
 
 class Program {
@@ -116,16 +147,38 @@ class Program {
   Program(const Command& command, const Tokenizer& tokenizer, Model& model, const StopSignal& signal)
       : command_(command), tokenizer_(tokenizer), model_(model), signal_(signal) {}
 
-  ExitCode write(const std::vector<Request>& requests) {
+  void write(const std::vector<Request>& requests) {
     const auto at_once = static_cast<size_t>(command_.rows);
     for (size_t first = 0; first < requests.size() && !is_over(); first += at_once)
       write_batch(std::span(requests).subspan(first, std::min(at_once, requests.size() - first)), first,
                   requests.size());
-    report();
+    written_ += requests.size();
     if (not_finite_) {
+      report();
       throw Error(ExitCode::numerics, "the model's logits are not finite", "use an earlier checkpoint");
     }
+  }
+
+  // Call last.
+  ExitCode finish() const {
+    report();
     return signal_.requested() ? ExitCode::stopped_early : ExitCode::done;
+  }
+
+  // Reads prompts from the terminal, one per line.
+  void converse() {
+    std::cerr << "Type a prompt and press Enter; Ctrl-D ends.\n";
+    for (std::string line; !is_over();) {
+      signal_.answer_at_once(); // waiting for a line has nothing to finish
+      show("> ");
+      if (!std::getline(std::cin, line)) return show("\n");
+      try {
+        write(make_requests(command_, {line}, tokenizer_, model_.config().seq_len));
+      } catch (const Error& error) {
+        if (error.code() != ExitCode::usage) throw;
+        print_error(error);
+      }
+    }
   }
 
  private:
@@ -135,7 +188,7 @@ class Program {
     std::vector<TextStream> streams(requests.size(), TextStream(command_.stop_strings));
     std::vector<std::string> texts(requests.size());
     for (size_t i = 0; i < requests.size(); ++i) {
-      prompts.push_back({requests[i].tokens, first + i});
+      prompts.push_back({requests[i].tokens, written_ + first + i});
       longest = std::max(longest, requests[i].tokens.size());
     }
     const size_t positions = std::min<size_t>(1 + longest + static_cast<size_t>(command_.settings.tokens),
@@ -217,29 +270,9 @@ class Program {
   Model& model_;
   const StopSignal& signal_;
   Generation total_;
+  size_t written_ = 0; // texts of earlier prompts: equal prompts get different texts
   bool slid_ = false, out_of_positions_ = false, not_finite_ = false;
 };
-
-std::vector<Request> make_requests(const Command& command, const Tokenizer& tokenizer, int positions) {
-  std::vector<Request> requests;
-  int number = 0;
-  for (const std::string& prompt : read_prompts(command)) {
-    number += 1;
-    const std::vector<uint16_t> tokens = tokenizer.encode(prompt);
-    if (command.no_bos && tokens.empty())
-      throw Error(ExitCode::usage, "--no_bos needs a prompt: without <|endoftext|> the model has no input",
-                  "give --prompt TEXT, or leave --no_bos out");
-    const int most = positions - (command.no_bos ? 0 : 1);
-    if (tokens.size() > static_cast<size_t>(most)) {
-      throw Error(ExitCode::usage,
-                  "prompt " + std::to_string(number) + " has " + std::to_string(tokens.size()) +
-                      " tokens; the model reads at most " + std::to_string(most),
-                  "shorten it");
-    }
-    for (int sample = 1; sample <= command.samples; ++sample) requests.push_back({prompt, tokens, sample});
-  }
-  return requests;
-}
 
 ExitCode run(Command& command) {
   const StopSignal signal;
@@ -250,11 +283,19 @@ ExitCode run(Command& command) {
   const InferenceOptions options = inference_options(command.model);
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(command.model.tokenizer);
   const std::unique_ptr<WeightSource> weights = open_weights(options.source, options.hf_cache);
-  const std::vector<Request> requests = make_requests(command, *tokenizer, weights->config().seq_len);
+  const bool interactive =
+      prompt_sources(command) == 0 && !command.json && is_terminal() && ::isatty(STDIN_FILENO) == 1;
+  std::vector<Request> requests; // refused before the weights are read
+  if (!interactive) requests = make_requests(command, read_prompts(command), *tokenizer, weights->config().seq_len);
   const InferenceModel inference = open_inference_model(options, *weights);
   for (const std::string& note : inference.notes) log_warn(note);
   std::cerr << inference.description << "\n";
-  return Program(command, *tokenizer, *inference.model, signal).write(requests);
+  Program program(command, *tokenizer, *inference.model, signal);
+  if (interactive)
+    program.converse();
+  else
+    program.write(requests);
+  return program.finish();
 }
 
 } // namespace
@@ -263,6 +304,7 @@ int main(int argc, char** argv) {
   return gpt2::run_tool<Command>(
       argc, argv,
       "Generates text token by token. The model reads <|endoftext|> before the prompt, as before each document in "
-      "training; --no_bos leaves it out, as transformers does.",
+      "training; --no_bos leaves it out, as transformers does. Without a prompt on a terminal, it reads one per line "
+      "until Ctrl-D.",
       "generate", add_options, run);
 }

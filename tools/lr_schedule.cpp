@@ -6,13 +6,13 @@
 
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
-#include "engine/logging/terminal.h"
 #include "engine/options/parse_options.h"
 #include "engine/options/run_plan.h"
 #include "engine/run/session.h"
 #include "engine/system/files.h"
 #include "engine/system/output_file.h"
 #include "engine/system/program.h"
+#include "engine/system/terminal.h"
 #include "tools/common/schedule_phases.h"
 #include "tools/report/curve_svg.h"
 #include "tools/report/terminal_curve.h"
@@ -23,12 +23,15 @@ using namespace gpt2;
 
 constexpr size_t kRows = 9, kPoints = 1200;
 constexpr const char* kHelp =
-    "Draws the learning rate of a run, in the terminal and as SVG.\n"
-    "Usage: lr_schedule [--svg FILE [--overwrite]] [flags of train_gpt2_fp8]\n\n"
-    "  --svg FILE    write the curve to FILE too\n"
-    "  --overwrite   replace an existing file\n\n"
-    "Relevant flags: --lr_schedule, --max_lr, --min_lr_ratio, --warmup_steps, --wsd_decay_ratio, --max_steps or\n"
-    "--num_epochs, --model, --config. Without a number of steps, it follows from the data.\n";
+    "Draws the learning rate of a run, in the terminal and as SVG.\n\n"
+    "Usage: bin/lr_schedule [OPTIONS] [OPTIONS of train_gpt2_fp8]\n\n"
+    "Options\n"
+    "  --svg FILE                write the curve to FILE too\n"
+    "  --overwrite               replace an existing file, of any origin\n"
+    "  -h, --help                print this and exit\n\n"
+    "Options of train_gpt2_fp8 that matter: --lr_schedule, --max_lr, --min_lr_ratio,\n"
+    "--warmup_steps, --wsd_decay_ratio, --max_steps or --num_epochs, --model,\n"
+    "--config. Without a number of steps, it follows from the data.\n";
 
 struct Command {
   bool help = false, overwrite = false;

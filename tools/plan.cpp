@@ -2,10 +2,10 @@
 #include <iostream>
 
 #include "engine/backend/backend.h"
-#include "engine/logging/terminal.h"
 #include "engine/options/parse_options.h"
 #include "engine/system/process.h"
 #include "engine/system/program.h"
+#include "engine/system/terminal.h"
 #include "tools/plan/dry_run.h"
 
 namespace {
@@ -24,7 +24,7 @@ ExitCode run(int argc, char** argv) {
     return ExitCode::done;
   }
   Console console(std::cout, is_terminal(), is_terminal() && wants_colour());
-  for (const std::string& note : planned.notes) console.line("note: " + note, Style::warning);
+  for (const std::string& note : planned.notes) console.line("note: " + note);
   console.table(plan_table(planned));
   console.line("a plan: nothing was started or written");
   return ExitCode::done;

@@ -38,19 +38,24 @@ struct Command {
 
 void add_options(CLI::App& app, Command& command) {
   PrepareOptions& o = command.options;
-  app.add_option("-i,--input,inputs", o.documents.inputs,
+  app.option_defaults()->group("Data");
+  app.add_option("-i,--input,file", o.documents.inputs,
                  ".txt and .jsonl files, also .gz and .zst, and .parquet files; patterns and folders of them; - is "
                  "standard input");
-  app.add_option(
-      "--dataset", command.dataset,
-      "name: shards go to DATA_DIR/NAME, where the trainer's --dataset NAME finds them. Without --input: downloads " +
-          known_dataset_names());
-  app.add_option("--from", command.from, "a mirror's address, or a folder with the files, instead of the hub");
-  app.add_option("--verify", command.verify, "compare every shard of a data set with its hash, and exit");
+  app.add_option("--dataset", command.dataset,
+                 "name: shards go to DATA_DIR/NAME, where the trainer's --dataset NAME finds them. Without --input: "
+                 "downloads " +
+                     known_dataset_names())
+      ->type_name("NAME");
+  app.add_option("--from", command.from, "a mirror's address, or a folder with the files, instead of the hub")
+      ->type_name("DIR|URL");
+  app.add_option("--verify", command.verify, "compare every shard of a data set with its hash, and exit")
+      ->type_name("DIR");
   app.option_defaults()->always_capture_default();
-  app.add_option("--data_dir", command.data_dir, "folder of all data sets");
-  app.add_option("-o,--output", o.output, "folder for the shards; default: DATA_DIR/NAME");
-  app.add_option("--format", o.format, "bin (llm.c) or h5 (HDF5)")->check(CLI::IsMember({"bin", "h5"}));
+  app.add_option("--data_dir", command.data_dir, "folder of all data sets")->type_name("DIR");
+  app.option_defaults()->group("Shards");
+  app.add_option("-o,--output", o.output, "folder for the shards; default: DATA_DIR/NAME")->type_name("DIR");
+  app.add_option("--format", o.format, "bin (llm.c) or h5 (HDF5)")->check(one_of({"bin", "h5"}));
   app.add_option("--val_fraction", command.val_fraction,
                  "share of the documents for val_*; 0: none; default: 0.01, downloads have their own")
       ->check(number_in(0.0, 1.0));
@@ -59,25 +64,28 @@ void add_options(CLI::App& app, Command& command) {
   app.add_flag("--deduplicate", o.deduplicate,
                "keep the first of equal documents; all .txt documents of 4 MiB or more are kept");
   app.add_option("--shard_tokens", o.shard_tokens, "tokens per shard; the last one is shorter")
-      ->check(CLI::Range(int64_t{1}, int64_t{INT32_MAX}));
+      ->check(number_in(1, INT32_MAX));
   add_overwrite(app, o.overwrite, "replace existing shards, discard an unfinished run");
 
+  app.option_defaults()->group("Text");
   app.add_option("--input_format", o.documents.input_format, "txt, jsonl or parquet; default: by extension")
-      ->check(CLI::IsMember({"txt", "jsonl", "parquet"}));
-  app.add_option("--field", o.documents.field, ".jsonl and .parquet: field or column with the text");
+      ->check(one_of({"txt", "jsonl", "parquet"}));
+  app.add_option("--field", o.documents.field, ".jsonl and .parquet: field or column with the text")->type_name("NAME");
   app.add_flag("--skip_bad_lines", o.skip_bad_lines, ".jsonl: skip and count lines without that field");
   app.add_flag("--strict", o.strict, ".txt: refuse invalid UTF-8, NUL bytes and byte-order marks; default: a warning");
   app.add_option("--separator", command.separator,
                  ".txt: the line between documents; \"\": blank lines; default: <|endoftext|>");
 
+  app.option_defaults()->group("Work");
   o.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  app.add_option("-j,--threads", o.threads, "encoding threads")->check(CLI::Range(1, 1024));
-  app.add_option("--memory", command.memory_mb, "megabytes of documents sorted at once")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  app.add_option("-j,--threads", o.threads, "encoding threads")->check(number_in(1, 1024));
+  app.add_option("--memory", command.memory_mb, "documents sorted at once")
+      ->check(number_in(1, 1 << 20))
+      ->type_name("MIB");
   app.add_option("--journal_seconds", o.journal_seconds, "between two points from which a killed run resumes")
+      ->type_name("SECONDS")
       ->check(number_in(0.0, 86400.0));
-  app.add_option("--tokenizer", command.tokenizer,
-                 "folder with GPT-2's encoder.json and vocab.bpe; default: $GPT2_TOKENIZER, else .deps/gpt2_bpe");
+  add_tokenizer(app, command.tokenizer);
 }
 
 // Fills in defaults and refuses contradictory options.

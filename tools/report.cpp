@@ -34,10 +34,10 @@ struct Command {
 
 void add_options(CLI::App& app, Command& command) {
   app.footer("One run: RUN/report.html. Several runs in one page: report.html next to the first.");
-  app.add_option("runs", command.runs, "folders of runs, or names in --log_dir")->type_name("RUN");
+  app.add_option("run", command.runs, "folders of runs, names in --log_dir, or latest; default: the newest run");
   app.add_option("-o,--output", command.output, "the file to write")->type_name("FILE");
   add_overwrite(app, command.overwrite);
-  app.add_option("--log_dir", command.log_dir, "folder of the runs")->capture_default_str();
+  add_log_dir(app, command.log_dir);
   app.add_option("--watch", command.watch, "rewrite the page at this interval until the runs end")
       ->check(number_in(0.1, 86400.0))
       ->type_name("SECONDS");
@@ -57,8 +57,8 @@ void sort_out_serve(const CLI::App& app, Command& command) {
 }
 
 std::vector<RunReader> open_runs(const Command& command) {
-  if (command.runs.empty()) throw Error(ExitCode::usage, "no run given", "bin/report RUN, or see --help");
   std::vector<RunReader> runs;
+  if (command.runs.empty()) runs.emplace_back(find_run(kLatestRun, command.log_dir));
   for (const std::string& run : command.runs) runs.emplace_back(find_run(run, command.log_dir));
   return runs;
 }

@@ -8,7 +8,7 @@
 #   CONFIG        an option file                                    default: configs/gpt2_124m.toml
 #   ARGS          flags that override it, separated by blanks       default: --use_fp8, unless CONFIG names a precision
 #   RUN           name of the run                                   default: slurm-JOB
-#   CHECKPOINTS   --checkpoint_dir, on a disk that all nodes see    default: checkpoints_fp8, or checkpoints_bf16 in BF16
+#   CHECKPOINTS   --checkpoint_dir, on a disk that all nodes see    default: checkpoints_PRECISION, as checkpoints_fp8
 #   PROGRAM       the trainer                                       default: ./train_gpt2_fp8
 #
 # With RUN=slurm-JOB of an earlier job, the new job resumes that run with its options, unless CONFIG or ARGS are set.
@@ -39,7 +39,7 @@ give_up() { # EXIT_CODE WHAT
 [ -n "${SLURM_JOB_ID:-}" ] || give_up 2 "run this with sbatch: sbatch $0"
 cd "$SLURM_SUBMIT_DIR" || exit
 readonly program=${PROGRAM:-./train_gpt2_fp8}
-run=${RUN:-slurm-$SLURM_JOB_ID} dirs=(checkpoints_fp8 checkpoints_bf16) # the program chooses by the precision
+run=${RUN:-slurm-$SLURM_JOB_ID} dirs=(checkpoints_fp8 checkpoints_bf16 checkpoints_fp32) # the program chooses by the precision
 [ -z "${CHECKPOINTS:-}" ] || dirs=("$CHECKPOINTS")
 [ -x "$program" ] || give_up 2 "there is no $program in $PWD (hint: make, then sbatch in the root of the tree)"
 

@@ -33,7 +33,7 @@ struct Command {
 
 void add_options(CLI::App& app, Command& command) {
   app.footer("Run the same command again to skip finished runs and resume stopped ones.");
-  app.add_option("file", command.file, "options of all runs, [grid] and [[run]]")->required()->type_name("FILE.toml");
+  app.add_option("file", command.file, "options of all runs, [grid] and [[run]]")->required();
   app.add_option("--dir", command.dir, "folder for logs and checkpoints; default: runs/NAME, after the file")
       ->type_name("DIR");
   app.add_flag("--list", command.list, "list the runs with their progress; train nothing");

@@ -1,13 +1,12 @@
 // Shows a training run on one screen of the terminal (docs/tools.md).
 #include <chrono>
-#include <filesystem>
 #include <iostream>
 #include <thread>
 
 #include "engine/base/error.h"
-#include "engine/logging/terminal.h"
 #include "engine/system/process.h"
 #include "engine/system/program.h"
+#include "engine/system/terminal.h"
 #include "tools/common/tool_arguments.h"
 #include "tools/report/page_data.h"
 #include "tools/report/terminal_screen.h"
@@ -15,29 +14,14 @@
 namespace {
 
 using namespace gpt2;
-namespace fs = std::filesystem;
 
 constexpr int kFewestColumns = 40, kFewestRows = 16;
 
 struct Command {
-  std::string run, log_dir = "runs";
+  std::string run = kLatestRun, log_dir = "runs";
   double every = 2; // seconds
   bool once = false;
 };
-
-std::string newest_run(const std::string& log_dir) {
-  std::string newest;
-  fs::file_time_type written{};
-  std::error_code absent;
-  for (const auto& entry : fs::directory_iterator(log_dir, absent)) {
-    const fs::file_time_type time = fs::last_write_time(entry.path() / "metrics.jsonl", absent);
-    if (absent || (!newest.empty() && time <= written)) continue;
-    newest = entry.path().string();
-    written = time;
-  }
-  if (newest.empty()) throw Error(ExitCode::data, "no run in " + log_dir, "give a run, or its --log_dir");
-  return newest;
-}
 
 // `in_place`: replaces the previous screen. Each line is cleared before it is written: a full line leaves the cursor in
 // the last column, where clearing would erase a character.
@@ -51,7 +35,7 @@ void print(const RunReader& run, bool in_place) {
 }
 
 ExitCode watch(const Command& command) {
-  RunReader run(command.run.empty() ? newest_run(command.log_dir) : find_run(command.run, command.log_dir));
+  RunReader run(find_run(command.run, command.log_dir));
   if (command.once || !is_terminal()) {
     print(run, false);
     return ExitCode::done;
@@ -78,11 +62,11 @@ int main(int argc, char** argv) {
   return gpt2::run_program([&] {
     CLI::App app("Shows a run on one screen until it ends: progress, loss, speed, FP8 health, GPU, events.", "watch");
     Command command;
-    app.add_option("run", command.run, "folder of a run, or its name in --log_dir; default: the newest run")
-        ->type_name("RUN");
-    app.add_option("--log_dir", command.log_dir, "folder of the runs")->capture_default_str();
-    app.add_option("--every", command.every, "seconds between updates")
+    app.add_option("run", command.run, "folder of a run, its name in --log_dir, or latest; default: latest");
+    add_log_dir(app, command.log_dir);
+    app.add_option("--every", command.every, "time between updates")
         ->check(number_in(0.1, 86400.0))
+        ->type_name("SECONDS")
         ->capture_default_str();
     app.add_flag("--once", command.once, "print one screen and exit");
     if (!parse_arguments(app, argc, argv)) return ExitCode::done;

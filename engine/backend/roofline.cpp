@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
+#include "engine/base/stopwatch.h"
 #include "kernels/fused_epilogues.h"
+#include "kernels/gemm.h"
 
 namespace gpt2 {
 namespace {
@@ -23,7 +26,9 @@ constexpr double kAttentionSeconds = 1.94e-14; // per layer, channel, token and 
 constexpr double kElementwiseBytes = 92;       // per layer, channel and token, every cast fused into its producer
 constexpr double kGeluBytesSaved = 28;         // if GELU and its gradient are GEMM epilogues (kernels/sm90)
 constexpr double kHeadBytes = 6;               // per token and logit: logits read twice, gradients written twice
-constexpr double kHeadBytesSaved = 2;          // if softmax's sums are a GEMM epilogue
+// Of the GEMM rate, what steps of the CPU engine reach; 1x384 to 4x64, two cores, 2026-11.
+constexpr double kCpuShare = 0.5, kCpuShareFp8 = 0.25;
+constexpr double kHeadBytesSaved = 2; // if softmax's sums are a GEMM epilogue
 
 double interpolate(double channels, double GemmRates::*rate) {
   if (channels <= kMeasured.front().channels) return kMeasured.front().*rate;
@@ -52,6 +57,11 @@ std::optional<double> gpu_expected_speed(const CudaDeviceInfo& device, const Mod
 }
 
 double h200_roofline(const ModelOptions& model) {
+  const auto [math, memory] = h200_token_seconds(model);
+  return 1 / (math + memory);
+}
+
+TokenSeconds h200_token_seconds(const ModelOptions& model) {
   const GPT2Config& config = model.config;
   const bool fp8 = model.precision == Precision::fp8, fp8_head = fp8 && model.fp8.lm_head;
   const double L = config.layers, C = config.channels;
@@ -60,11 +70,35 @@ double h200_roofline(const ModelOptions& model) {
   const double block_bytes = kElementwiseBytes - (fp8 && fuses_gelu(config.channels) ? kGeluBytesSaved : 0);
   const double head_bytes =
       kHeadBytes - (fp8_head && fuses_softmax(config.channels, config.padded_vocab) ? kHeadBytesSaved : 0);
-  const double seconds = block_flops / (1e12 * interpolate(C, fp8 ? &GemmRates::block_fp8 : &GemmRates::block_bf16)) +
-                         head_flops / (1e12 * interpolate(C, fp8_head ? &GemmRates::head_fp8 : &GemmRates::head_bf16)) +
-                         kAttentionSeconds * L * C * model.seq_len +
-                         (block_bytes * L * C + head_bytes * config.padded_vocab) / kH200CopyBytesPerSecond;
-  return 1 / seconds;
+  return {.math = block_flops / (1e12 * interpolate(C, fp8 ? &GemmRates::block_fp8 : &GemmRates::block_bf16)) +
+                  head_flops / (1e12 * interpolate(C, fp8_head ? &GemmRates::head_fp8 : &GemmRates::head_bf16)) +
+                  kAttentionSeconds * L * C * model.seq_len,
+          .memory = (block_bytes * L * C + head_bytes * config.padded_vocab) / kH200CopyBytesPerSecond};
+}
+
+CpuSpeed estimate_cpu_speed(const ModelOptions& model) {
+  constexpr int kRows = 128;
+  const double L = model.config.layers, C = model.config.channels, T = model.seq_len;
+  const int channels = model.config.channels;
+  const std::vector<float> in(static_cast<size_t>(kRows) * channels),
+      weight(static_cast<size_t>(4) * channels * channels);
+  std::vector<float> out(static_cast<size_t>(4) * kRows * channels);
+  Cpu cpu;
+  const GemmForward<float> gemm{.out = out.data(),
+                                .in = in.data(),
+                                .weight = weight.data(),
+                                .bias = nullptr,
+                                .rows = kRows,
+                                .C = channels,
+                                .OC = 4 * channels};
+  gemm_forward(cpu, gemm); // starts the threads
+  int count = 0;
+  const Stopwatch watch;
+  while (count == 0 || watch.seconds() < 0.01) gemm_forward(cpu, gemm), ++count;
+  const double rate = count * 8.0 * kRows * C * C / watch.seconds();
+  const double flops = 6 * (12 * L * C * C + C * model.config.padded_vocab) + 12 * L * C * T;
+  const double share = model.precision == Precision::fp8 ? kCpuShareFp8 : kCpuShare;
+  return {.gemm_flops = rate, .tokens_per_second = share * rate / flops};
 }
 
 } // namespace gpt2

@@ -13,12 +13,10 @@ namespace gpt2 {
 
 namespace fs = std::filesystem;
 
-std::string default_checkpoint_dir(Precision precision) {
-  return default_checkpoint_dirs()[precision == Precision::bf16 ? 1 : 0];
-}
+std::string default_checkpoint_dir(Precision precision) { return "checkpoints_" + to_string(precision); }
 
 const std::vector<std::string>& default_checkpoint_dirs() {
-  static const std::vector<std::string> dirs{"checkpoints_fp8", "checkpoints_bf16"};
+  static const std::vector<std::string> dirs{"checkpoints_fp8", "checkpoints_bf16", "checkpoints_fp32"};
   return dirs;
 }
 

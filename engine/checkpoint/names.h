@@ -3,7 +3,8 @@
 //   checkpoints_fp8/RUN/step_00001000/   one checkpoint: engine/checkpoint/format.h
 //   checkpoints_fp8/RUN/latest, best     text files that name one of the run's: "step_00001000"
 //   checkpoints_fp8/latest, best         the newest of the run that saved last, the best of all runs:
-//   "RUN/step_00001000" checkpoints_bf16/...                 the same, by default, for runs in BF16
+//                                        "RUN/step_00001000"
+//   checkpoints_bf16/..., checkpoints_fp32/...   the same, by default, for runs in BF16 and FP32
 //
 // Checkpoints directly in a --checkpoint_dir belong to a run without a name, so a run's folder can be a
 // --checkpoint_dir.
@@ -20,9 +21,8 @@ namespace gpt2 {
 
 inline constexpr const char *kLatest = "latest", *kBest = "best";
 
-// The default of --checkpoint_dir. FP32 shares the folder of FP8, which the CPU emulates in FP32.
-std::string default_checkpoint_dir(Precision precision);
-const std::vector<std::string>& default_checkpoint_dirs(); // all of them
+std::string default_checkpoint_dir(Precision precision);   // the default of --checkpoint_dir
+const std::vector<std::string>& default_checkpoint_dirs(); // all; earlier versions saved FP32 runs in _fp8
 
 std::string step_folder_name(int64_t step);          // "step_00001000"
 int64_t step_of(const std::string& checkpoint);      // of a path or a name; -1: not a step folder

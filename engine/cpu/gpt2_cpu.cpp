@@ -124,6 +124,8 @@ void GPT2Cpu::begin_step(const Batch& first) {
   scalars_ = {};
   zero_gradients();
   if (!recipe_) return;
+  if (recipe_before_) recipe_ = recipe_before_; // the last step was discarded
+  recipe_before_ = recipe_;
   recipe_->begin_step();
   if (recipe_->calibration_due()) {
     linears_.begin_pass(Fp8Pass::calibrating);
@@ -208,6 +210,7 @@ void GPT2Cpu::update(const UpdateSettings& settings) {
     communicator_->all_reduce_max(amaxes.data(), static_cast<int64_t>(amaxes.size()));
     recipe_->adopt_amaxes(amaxes);
     recipe_->end_step(scalars_.verdict == Verdict::applied);
+    recipe_before_.reset();
   }
   weights_stale_ = true;
   own_seconds_ = step_watch_.seconds() - (communicator_->waited_seconds() - waited_before_);
@@ -269,7 +272,7 @@ std::unique_ptr<StateSnapshot> GPT2Cpu::snapshot() {
       std::copy_n(adam_v_.data() + compact_offset(adamw_, offset), count, own.adam_v.begin() + at);
   }
   copy->guard = guard_;
-  copy->recipe = recipe_;
+  copy->recipe = recipe_before_ ? recipe_before_ : recipe_;
   return copy;
 }
 
@@ -286,6 +289,7 @@ void GPT2Cpu::load_state(StateReader& reader) {
   adopt_weights(own);
   guard_ = load_guard(reader, continues);
   if (recipe_) recipe_->load(reader);
+  recipe_before_.reset();
   scalars_ = {};
   weights_stale_ = true;
 }
@@ -299,6 +303,7 @@ void GPT2Cpu::load_weights(StateReader& reader) {
   guard_ = {};
   scalars_ = {};
   recipe_ = make_recipe(options_);
+  recipe_before_.reset();
   weights_stale_ = true;
 }
 

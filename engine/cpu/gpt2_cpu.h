@@ -115,7 +115,8 @@ class GPT2Cpu final : public Model {
   CpuActivations activations_;
   std::vector<int32_t> document_begin_, document_end_, document_positions_; // (rows); empty without a mask
   DocumentBounds documents_;
-  std::optional<Fp8RecipeState> recipe_; // with FP8
+  std::optional<Fp8RecipeState> recipe_;        // with FP8
+  std::optional<Fp8RecipeState> recipe_before_; // within a step: the recipe before it, for a snapshot
   LinearLayersCpu linears_;
   std::optional<MuonCpu> muon_; // under Muon
   int64_t first_token_ = 0;     // position of the micro-batch in the step, over all ranks: keys stochastic rounding

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/logging/terminal.h"
+#include "engine/system/terminal.h"
 
 namespace gpt2 {
 

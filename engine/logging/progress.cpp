@@ -11,6 +11,7 @@ namespace gpt2 {
 namespace {
 
 constexpr int64_t kFirstLines = 10; // at the start of a run, each is printed
+constexpr double kBarSeconds = 0.5, kLineSeconds = 60;
 
 } // namespace
 
@@ -40,12 +41,23 @@ void Progress::show(const StepReport& report, Verdict verdict) {
     smoothed_loss_ += weight * (static_cast<double>(report.loss) - smoothed_loss_);
   }
   ++shown_;
+  since_shown_ = {};
   if (unusual || is_due(report.step)) {
-    std::vector<std::string> fields = step_fields(report);
+    std::vector<std::string> fields = console_.is_terminal() ? short_step_fields(report) : step_fields(report);
     if (unusual && console_.is_terminal()) fields.front() += " !"; // the format of a file is fixed
     console_.fields(fields, unusual ? Style::warning : Style::plain);
   }
   show_bar(report);
+}
+
+void Progress::show_micro_batch(int64_t step, int done, int of) {
+  if (since_shown_.seconds() < (console_.is_terminal() ? kBarSeconds : kLineSeconds)) return;
+  since_shown_ = {};
+  const std::string name = "step " + std::to_string(step), count = std::to_string(done) + "/" + std::to_string(of);
+  if (!console_.is_terminal()) return console_.line(name + " | micro-batch " + count);
+  const double steps = static_cast<double>(step - 1) + static_cast<double>(done) / of;
+  console_.progress(std::min(1.0, steps / static_cast<double>(max_steps_)),
+                    {name + "/" + std::to_string(max_steps_), "micro-batch " + count});
 }
 
 bool Progress::is_due(int64_t step) const {

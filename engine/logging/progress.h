@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "engine/base/stopwatch.h"
 #include "engine/logging/console.h"
 #include "engine/logging/loss_spike.h"
 #include "engine/logging/step_report.h"
@@ -27,6 +28,9 @@ class Progress {
   // Prints a line if one is due or the step is a spike, and draws the bar.
   void show(const StepReport& report, Verdict verdict);
 
+  // Within a long step: moves the bar, and prints a line a minute in a file.
+  void show_micro_batch(int64_t step, int done, int of);
+
  private:
   bool is_due(int64_t step) const;
   void show_bar(const StepReport& report);
@@ -36,6 +40,7 @@ class Progress {
   int64_t tokens_per_step_ = 0; // of the last step
   StepTimes times_;
   SpikeDetector loss_spikes_{1.2}, norm_spikes_{5}; // norms vary more
+  Stopwatch since_shown_;
   int64_t shown_ = 0;
   double smoothed_loss_ = 0;
 };

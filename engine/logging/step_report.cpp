@@ -29,4 +29,12 @@ std::vector<std::string> step_fields(const StepReport& r) {
   return fields;
 }
 
+std::vector<std::string> short_step_fields(const StepReport& r) {
+  std::vector<std::string> fields = step_fields(r);
+  fields[5] = "dt: " + format_duration(r.seconds);
+  fields[6] = "tok/s: " + format_count(r.tokens_per_second);
+  if (r.epoch == 0) fields.erase(fields.begin() + 1);
+  return fields;
+}
+
 } // namespace gpt2

@@ -27,4 +27,7 @@ struct StepReport {
 // FP8
 std::vector<std::string> step_fields(const StepReport& report); // the parts between the | separators
 
+// The same for a terminal, where all of it fits in 120 columns: short numbers, and no epoch below one epoch.
+std::vector<std::string> short_step_fields(const StepReport& report);
+
 } // namespace gpt2

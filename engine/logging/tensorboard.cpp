@@ -139,10 +139,12 @@ ProtobufWriter encode_value(const HParam& value) { // google.protobuf.Value
 } // namespace
 
 struct TensorBoardLogger::Impl {
+  const std::string path;
   LogFile file;
   bool session_open = false; // hparams were written, session_end_info was not
 
-  Impl(const std::string& folder, Warn warn) : file(new_file_path(folder), AppendFile::Mode::create, std::move(warn)) {}
+  Impl(const std::string& folder, Warn warn)
+      : path(new_file_path(folder)), file(path, AppendFile::Mode::create, std::move(warn)) {}
 
   // `field` of Event: 3 file_version, 5 summary, 7 session_log.
   static std::string event_record(int64_t step, int field, std::string_view payload) {
@@ -212,6 +214,8 @@ void TensorBoardLogger::add_hparams(const std::map<std::string, HParam>& hparams
   impl_->file.append_to_head(Impl::hparams_record("session_start_info", 3, session_start));
   impl_->session_open = true;
 }
+
+std::string TensorBoardLogger::path() const { return impl_->path; }
 
 void TensorBoardLogger::flush() { impl_->file.flush(); }
 

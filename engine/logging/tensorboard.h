@@ -29,6 +29,7 @@ class TensorBoardLogger {
   void add_text(const std::string& tag, const std::string& text, int64_t step); // Markdown
   void add_hparams(const std::map<std::string, HParam>& hparams, const std::string& metric_tag);
   void flush(); // fsync
+  std::string path() const;
 
  private:
   struct Impl;

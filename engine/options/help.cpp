@@ -6,9 +6,9 @@
 
 #include "engine/base/formatted.h"
 #include "engine/base/split.h"
-#include "engine/logging/terminal.h"
 #include "engine/model/config.h"
 #include "engine/options/option_fields.h"
+#include "engine/system/terminal.h"
 
 namespace gpt2 {
 namespace {
@@ -19,7 +19,7 @@ const std::vector<std::string> kCommon = split(
     "checkpoint_dir checkpoint_freq resume num_epochs seed gpus",
     ' ');
 
-const std::set<std::string> kRareActions{"eval_only", "measure", "json", "help", "completion", "man_page"};
+const std::set<std::string> kRareActions{"eval_only", "measure", "for", "json", "help", "completion", "man_page"};
 
 // ---- "auto" in numbers ----
 
@@ -59,27 +59,18 @@ std::string broken_at_bars(std::string flag, size_t columns) {
   return flag;
 }
 
-// The flag, then its meaning in a second column, or below a long flag.
-std::string entry(const std::string& flag, const std::string& meaning, size_t columns) {
-  const size_t column = columns >= 100 ? 34 : columns >= 70 ? 28 : 20;
-  const std::string left = broken_at_bars("  " + flag, columns);
-  const bool below = left.size() + 2 > column;
-  const std::string gap = below ? "\n" + std::string(column, ' ') : std::string(column - left.size(), ' ');
-  return wrap_text(left + gap + meaning, columns, column) + "\n";
-}
-
 std::string help_of(const Options& options, size_t columns, bool common) {
   std::string out, group;
   for (const OptionField& field : option_fields()) {
     if (common && std::ranges::find(kCommon, field.name) == kCommon.end()) continue;
     if (field.group != group) out += (common ? "" : "\n") + (group = field.group) + "\n";
-    out += entry(flag_of(field), explanation(field, options, common), columns);
+    out += help_entry(flag_of(field), explanation(field, options, common), columns);
   }
   out += common ? "Actions\n" : "\nActions\n";
   for (const Action& action : actions()) {
     if (common && kRareActions.contains(action.name)) continue;
-    out += entry("--" + action.name + (action.value_name.empty() ? "" : " " + action.value_name),
-                 common ? first_clause(action.help) : action.help, columns);
+    out += help_entry("--" + action.name + (action.value_name.empty() ? "" : " " + action.value_name),
+                      common ? first_clause(action.help) : action.help, columns);
   }
   return out + "\n" + wrap_text(kSwitches, columns, 0) + "\n";
 }
@@ -96,6 +87,14 @@ const std::vector<Example>& examples() {
   return all;
 }
 
+std::string help_entry(const std::string& flag, const std::string& meaning, size_t columns) {
+  const size_t column = columns >= 100 ? 34 : columns >= 70 ? 28 : 20;
+  const std::string left = broken_at_bars("  " + flag, columns);
+  const bool below = left.size() + 2 > column;
+  const std::string gap = below ? "\n" + std::string(column, ' ') : std::string(column - left.size(), ' ');
+  return wrap_text(left + gap + meaning, columns, column) + "\n";
+}
+
 const std::vector<Action>& actions() {
   static const std::vector<Action> all{
       {"config", "FILE", "option file, TOML or flat YAML; flags win over it"},
@@ -104,6 +103,7 @@ const std::vector<Action>& actions() {
       {"eval_only", "", "evaluate the --resume checkpoint or the initial model on the validation data and exit"},
       {"plan", "", "print what the run would do and cost (memory, time, disk) and exit; writes nothing"},
       {"measure", "SECONDS", "with --plan: train this long, without writing, to measure the speed"},
+      {"for", "GPU", "with --plan: another GPU, as h100 or rtx4090; its speed is an estimate"},
       {"json", "", "with --plan: print one JSON object"},
       {"help", "", "print the most common options and exit"},
       {"help_all", "", "print every option and exit"},

@@ -30,6 +30,9 @@ std::string meaning_of_auto(const std::string& field, const Options& options);
 // Meaning and default of an option; brief: the first clause of each.
 std::string explanation(const OptionField& field, const Options& options, bool brief = false);
 
+// A line of help: the flag, then its meaning in a second column, or below a long flag.
+std::string help_entry(const std::string& flag, const std::string& meaning, size_t columns);
+
 std::string help_text(const Options& options, size_t columns);     // common options, with examples
 std::string help_all_text(const Options& options, size_t columns); // every option
 

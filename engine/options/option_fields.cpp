@@ -379,15 +379,17 @@ std::vector<OptionField> make_fields() {
   f.number_or_auto<int64_t>("histogram_freq", &O::histogram_freq, -1, at_least<int64_t>(0),
                             "steps between histograms of weights and gradients; 0: never; auto: with every evaluation, "
                             "or every 250 steps without one");
-  f.toggle("fp8_detail", &O::fp8_detail,
-           "with every histogram, log each kind of FP8 tensor, and each tensor in metrics.jsonl; off: only summaries");
+  f.toggle(
+      "fp8_detail", &O::fp8_detail,
+      "with every histogram, log each kind of FP8 tensor, and each tensor in metrics.jsonl; print a table at the end; "
+      "off: only summaries, and the table if a tensor needs attention");
   f.folder_below("run_name", &O::run_name, "folder under --log_dir and --checkpoint_dir; empty: MODEL-PRECISION-DATE");
   f.folder("log_dir", &O::log_dir, "parent folder of the runs' logs");
 
   f.group(option_group::kCheckpoints);
   f.folder_or_auto("checkpoint_dir", &O::checkpoint_dir,
-                   "parent folder of the runs' checkpoints; auto: checkpoints_bf16 for BF16, else checkpoints_fp8; "
-                   "--resume and --list_checkpoints search both");
+                   "parent folder of the runs' checkpoints; auto: checkpoints_fp8, checkpoints_bf16 or "
+                   "checkpoints_fp32, by precision; --resume and --list_checkpoints search all three");
   f.number("checkpoint_freq", &O::checkpoint_freq, at_least<int64_t>(0),
            "steps between checkpoints; 0: only at the end and, with --save_best, at a new best");
   f.number_or_words<int64_t>("keep_checkpoints", &O::keep_checkpoints, {{"auto", -1}, {"all", 0}}, at_least<int64_t>(0),

@@ -151,7 +151,7 @@ struct Options {
   std::string log_dir = "runs";
 
   // checkpoints
-  std::string checkpoint_dir;     // empty: by precision, checkpoints_fp8 or checkpoints_bf16
+  std::string checkpoint_dir;     // empty: checkpoints_PRECISION
   int64_t checkpoint_freq = 1000; // steps; 0: only at the end
   int64_t keep_checkpoints = -1;  // the newest N of this run; 0: all; -1: 3 and each fifth of the run
   int64_t keep_every = 0;         // steps: multiples of it are kept; 0: none
@@ -179,8 +179,9 @@ struct Options {
 
   // actions
   bool list_checkpoints = false, print_config = false, eval_only = false, plan = false;
-  double measure = 0; // --plan: seconds to train to measure the speed; 0: off
-  bool json = false;  // --plan
+  double measure = 0;   // --plan: seconds to train to measure the speed; 0: off
+  bool json = false;    // --plan
+  std::string plan_for; // --plan: name of a GPU that may not be here; empty: this machine's
 
   bool operator==(const Options&) const = default;
 };

@@ -11,7 +11,6 @@
 #include "engine/base/nearest_name.h"
 #include "engine/base/parse_number.h"
 #include "engine/base/toml.h"
-#include "engine/logging/terminal.h"
 #include "engine/model/config.h"
 #include "engine/options/flag_aliases.h"
 #include "engine/options/help.h"
@@ -19,6 +18,7 @@
 #include "engine/options/run_plan.h"
 #include "engine/rendezvous/launcher.h"
 #include "engine/system/files.h"
+#include "engine/system/terminal.h"
 
 namespace gpt2 {
 namespace {
@@ -358,6 +358,7 @@ std::optional<CommandLine> parse_options(int argc, const char* const* argv, cons
   if (asked("man_page")) line.manual = "man";
   if (asked("completion")) line.manual = words.actions.at("completion");
   if (asked("measure")) options.measure = positive_seconds(words.actions.at("measure"));
+  if (asked("for") && (options.plan_for = words.actions.at("for")).empty()) throw_missing_value(nullptr, "--for");
   check_conflicts(options);
   return line;
 }
@@ -415,10 +416,15 @@ void check_conflicts(const Options& options) {
     throw Error(ExitCode::usage, "--batch_ramp and --target_batch_size both give the size of a step",
                 "give one of the two");
   }
-  if (!options.plan && (options.measure > 0 || options.json)) {
-    throw Error(ExitCode::usage, std::string(options.json ? "--json" : "--measure") + " needs --plan",
-                "give both, or neither");
-  }
+  const std::string of_plan = options.json                ? "--json"
+                              : options.measure > 0       ? "--measure"
+                              : !options.plan_for.empty() ? "--for"
+                                                          : "";
+  if (!options.plan && !of_plan.empty())
+    throw Error(ExitCode::usage, of_plan + " needs --plan", "give both, or neither");
+  if (options.measure > 0 && !options.plan_for.empty())
+    throw Error(ExitCode::usage, "--measure measures this machine, not --for " + options.plan_for,
+                "give one of the two");
   if (options.plan && options.eval_only)
     throw Error(ExitCode::usage, "--plan and --eval_only exclude each other", "give one of the two");
   if ((options.ranks > 0) != (options.rank >= 0)) {

@@ -136,8 +136,9 @@ std::unique_ptr<WeightSource> open_weights(const std::string& path_or_name, cons
     if (has_extension(path, ".safetensors")) return open_hugging_face(path);
     if (has_extension(path, ".bin")) return open_llmc(path);
     if (fs::is_regular_file(path + "/config.json", absent)) return open_hugging_face(path);
-    return open_checkpoint_weights(find_checkpoint(default_checkpoint_dirs(), "", path, kHint));
   }
+  if (path == kLatest || path == kBest || fs::exists(path, absent))
+    return open_checkpoint_weights(find_checkpoint(default_checkpoint_dirs(), "", path, kHint));
   const std::string cache = hf_cache.empty() ? default_cache() : without_slashes(hf_cache);
   if (const std::string snapshot = find_in_cache(cache, path); !snapshot.empty()) return open_hugging_face(snapshot);
   if (const std::string checkpoint = find_own_checkpoint(path); !checkpoint.empty())

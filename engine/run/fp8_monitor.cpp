@@ -56,6 +56,18 @@ std::string range(float low, float high) {
 
 std::string percent(double share) { return formatted("%.4f%%", 100 * share); }
 
+std::string lines_on_troubles(std::span<const Fp8TensorStats> stats) {
+  std::string out;
+  for (const Fp8TensorStats& s : stats) {
+    const bool healthy =
+        trouble_of(s).empty() && s.saturated < kManySaturated && flushed_above_gelu_tail(s) < kManyFlushed;
+    if (s.fixed_scale || healthy) continue;
+    out += formatted("  check %s: %.2f%% saturated, %.2f%% flushed to zero\n", s.tensor.text().c_str(),
+                     100 * s.saturated, 100 * s.flushed);
+  }
+  return out;
+}
+
 } // namespace
 
 bool flushes_only_gelu_tail(const Fp8TensorStats& tensor) {
@@ -148,8 +160,10 @@ std::vector<Fp8Kind> group_by_kind(std::span<const Fp8TensorStats> stats) {
   return kinds;
 }
 
-std::string fp8_health_table(std::span<const Fp8TensorStats> stats, const Fp8LagWatch& lag) {
+std::string fp8_health(std::span<const Fp8TensorStats> stats, const Fp8LagWatch& lag, bool detailed) {
   if (stats.empty()) return "";
+  const std::string troubles = lines_on_troubles(stats) + lag.lines();
+  if (troubles.empty() && !detailed) return "FP8 health: no tensor needs attention (--fp8_detail prints a table)";
   std::string out = "FP8 health of the last step (worst layer); lagged: checks of the run in which it saturated\n" +
                     formatted("  %-16s %-6s %7s  %-19s  %-19s  %9s  %9s  %6s\n", "tensor", "format", "tensors",
                               "amax, all layers", "scale", "saturated", "flushed", "lagged");
@@ -163,12 +177,7 @@ std::string fp8_health_table(std::span<const Fp8TensorStats> stats, const Fp8Lag
                      measured ? percent(kind.worst_flushed).c_str() : "-",
                      measured ? std::to_string(lag.saturated_checks(kind.name)).c_str() : "-");
   }
-  for (const Fp8TensorStats& s : stats) {
-    if (s.fixed_scale || (s.saturated < kManySaturated && flushed_above_gelu_tail(s) < kManyFlushed)) continue;
-    out += formatted("  check %s: %.2f%% saturated, %.2f%% flushed to zero\n", s.tensor.text().c_str(),
-                     100 * s.saturated, 100 * s.flushed);
-  }
-  out += lag.lines();
+  out += troubles;
   out.pop_back();
   return out;
 }

@@ -19,6 +19,7 @@ class Fp8Guard {
   Fp8Guard() = default;
   explicit Fp8Guard(const std::string& text); // the output of text(); malformed lines are ignored
   std::string text() const;                   // "h.7/fc/grad 2\nfound 3\n"; empty: no counts
+  bool found_any() const { return !found_.empty(); }
 
   // Delayed scaling follows a jump within a step, and saturates only the few largest values of a growing tensor: 1%
   // means that the scale is wrong, three checks in a row that it stays wrong.
@@ -67,9 +68,9 @@ struct Fp8Kind {
 };
 std::vector<Fp8Kind> group_by_kind(std::span<const Fp8TensorStats> stats); // in the order of the forward pass
 
-// One row per kind of tensor, then the tensors that need attention and the scales that lagged during the run; empty
-// without statistics.
-std::string fp8_health_table(std::span<const Fp8TensorStats> stats, const Fp8LagWatch& lag);
+// If a tensor needs attention, or a scale lagged during the run, or `detailed`: one row per kind of tensor, then those
+// tensors and scales. Otherwise one line; empty without statistics.
+std::string fp8_health(std::span<const Fp8TensorStats> stats, const Fp8LagWatch& lag, bool detailed);
 
 // Blocks of a model of `layers` blocks without a quantized tensor.
 std::vector<int> unquantized_blocks(std::span<const Fp8TensorStats> stats, int layers);

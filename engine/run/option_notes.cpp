@@ -96,7 +96,6 @@ std::vector<std::string> notes_on_options_without_effect(const RunSettings& star
        "without FP8: --use_fp8 turns it on");
   idle(uses_fp8 && options.fp8_recipe == Fp8ScalingRecipe::current,
        {"fp8_interval", "fp8_amax_history", "fp8_current_steps"}, "with --fp8_recipe current, which keeps no history");
-  idle(uses_fp8 && options.histogram_freq == 0, {"fp8_detail"}, "with --histogram_freq 0");
   if (uses_fp8 && fp8.bf16_steps >= plan.max_steps) {
     notes.push_back("--fp8_bf16_steps " + std::to_string(fp8.bf16_steps) + ": FP8 does not begin in this run of " +
                     counted(plan.max_steps, "step"));

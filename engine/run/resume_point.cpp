@@ -23,14 +23,19 @@ using Lines = std::vector<std::string>;
 
 // ---- which checkpoint ----
 
+Precision as_precision(PrecisionChoice given) {
+  return given == PrecisionChoice::fp8    ? Precision::fp8
+         : given == PrecisionChoice::bf16 ? Precision::bf16
+                                          : Precision::fp32;
+}
+
 // A precision given by the user has its own default folder, which is searched first.
 std::string find_checkpoint_of(const CommandLine& line) {
   const Options& asked = line.options;
   const std::string run = line.given.contains("run_name") ? asked.run_name : "";
   if (asked.checkpoint_dir.empty() && asked.precision != PrecisionChoice::automatic) {
-    const bool bf16 = asked.precision == PrecisionChoice::bf16;
     try {
-      return find_checkpoint({default_checkpoint_dir(bf16 ? Precision::bf16 : Precision::fp8)}, run, asked.resume);
+      return find_checkpoint({default_checkpoint_dir(as_precision(asked.precision))}, run, asked.resume);
     } catch (const Error&) { // the next search reports what is missing
     }
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <thread>
 #include <utility>
@@ -131,6 +132,16 @@ RunLog::RunLog(const std::string& folder, bool use_tensorboard, int64_t first_st
   if (file.empty()) return;
   metrics_.emplace(metrics_path(folder, file), first_step, warn);
   if (use_tensorboard) tensorboard_ = std::make_unique<TensorBoardLogger>(folder, first_step, warn);
+  if (first_step > 0) return; // of a run that continues
+  removable_.push_back(folder + "/" + file);
+  if (tensorboard_) removable_.push_back(tensorboard_->path());
+}
+
+RunLog::~RunLog() {
+  metrics_.reset();
+  tensorboard_.reset();
+  std::error_code ignored;
+  for (const std::string& file : removable_) std::filesystem::remove(file, ignored);
 }
 
 void RunLog::begin(int64_t step, const RunPlan& plan, const ObservableModel& model) {
@@ -160,6 +171,7 @@ void RunLog::scalar(const std::string& tag, double value, int64_t step) {
 }
 
 void RunLog::step(const StepReport& r, Verdict verdict, int64_t tokens) {
+  removable_.clear();
   std::vector<Metric> metrics = {
       {"epoch", r.epoch},         {"loss", r.loss},           {"lr", r.lr},
       {"grad_norm", r.grad_norm}, {"dt_ms", 1e3 * r.seconds}, {"tokens_per_sec", r.tokens_per_second},

@@ -29,6 +29,7 @@ class RunLog {
   // is written. Throws Error(disk); once open, a failure is only a line to `warn`.
   RunLog(const std::string& folder, bool use_tensorboard, int64_t first_step, const std::string& file = "metrics.jsonl",
          const Warn& warn = log_warn);
+  ~RunLog(); // removes the files of a new run that did not complete a step
 
   // The first line of every start of a run, after `step` completed steps; TensorBoard's hparams.
   void begin(int64_t step, const RunPlan& plan, const ObservableModel& model);
@@ -58,6 +59,7 @@ class RunLog {
 
   void write(std::string_view type, int64_t step, const std::vector<Metric>& metrics);
 
+  std::vector<std::string> removable_; // this start's files, until it completes a step
   std::optional<MetricsLog> metrics_;
   std::unique_ptr<TensorBoardLogger> tensorboard_; // null: off
 };

@@ -10,6 +10,7 @@
 #include "engine/data/shard.h"
 #include "engine/data/shard_overlap.h"
 #include "engine/options/parse_options.h"
+#include "engine/run/checkpoint_cost.h"
 #include "engine/run/multi_rank.h"
 #include "engine/run/option_notes.h"
 #include "engine/run/summary.h"
@@ -64,6 +65,11 @@ RunData built_in_sample(const GPT2Config& config) {
 
 // ---- folders ----
 
+std::optional<UnusedFolders> note_unused(const RunPlace& place, const RankGroup& group) {
+  if (!group.leads()) return std::nullopt;
+  return std::optional<UnusedFolders>(std::in_place, std::vector{place.logs(), place.checkpoints()});
+}
+
 // Two writers of one run would replace each other's checkpoints.
 std::optional<FolderLock> lock_logs(const std::string& folder, const RankGroup& group) {
   if (!group.leads()) return std::nullopt;
@@ -108,7 +114,10 @@ RunPlan open_plan(const RunPlace& place, const RunSettings& settings, const GPT2
                   const RunData& data, Backend& backend, RankGroup& group) {
   if (group.leads()) {
     refuse_taken_name(place);
+    const StopSignal stop;
+    stop.defer(); // until the probe file is removed
     CheckpointFolder(place.checkpoint_dir, place.run_name).check_writable(ParameterTable(config).size());
+    if (group.alone()) stop.answer_at_once();
   }
   RunPlan plan = agree_on_plan(settings, config, precision, *data.train, data.validation.get(), backend, group);
   plan.options.run_name = place.run_name;
@@ -141,8 +150,7 @@ void forget_other_validation(TrainState& state, const std::string& validation, C
   if (state.validation.empty() || validation.empty() || state.validation == validation) return;
   if (state.best_val_loss < kNoLoss)
     console.line("note: the validation data has changed: the best loss so far, " +
-                     formatted("%.4f", state.best_val_loss) + ", no longer counts",
-                 Style::warning);
+                 formatted("%.4f", state.best_val_loss) + ", no longer counts");
   state.best_val_loss = kNoLoss;
 }
 
@@ -158,7 +166,7 @@ TrainState open_state(const RunSettings& settings, const RunPlan& plan, const Ru
   }
   if (const auto& point = settings.resumed) {
     const std::string note = check_same_data(*point, trained_on, plan.options.allow_other_data);
-    if (!note.empty()) console.line("note: " + note, Style::warning);
+    if (!note.empty()) console.line("note: " + note);
     state = load_checkpoint(point->checkpoint, model);
     print_resume_point(console, *point, plan.model, group.ranks());
     forget_other_validation(state, validation, console);
@@ -187,6 +195,15 @@ MissingWork find_missing(const Session& session) {
   return {.evaluation = evaluation_due && state.last_val_step != step && !session.validation.empty(),
           .hellaswag = state.hellaswag_due && o.hellaswag_freq > 0,
           .sample = state.sample_due && o.sample_tokens > 0};
+}
+
+// From here on a stop signal makes Trainer::run() return, and ~RunLog() removes the log of a run without a step.
+RunLog open_log(const Session& session) {
+  session.stop.defer();
+  return RunLog(session.place.logs(), session.plan.options.use_tensorboard && session.group.leads(),
+                session.place.continues ? session.state.step + 1 : 0,
+                session.work_left() ? metrics_file(session.plan.options, session.group) : "",
+                log_warnings(session.console, session.group));
 }
 
 // ---- notes ----
@@ -254,6 +271,7 @@ Session::Session(const RunSettings& settings, const DeviceChoice& device, Backen
       config(resolve_config(settings.options, device.gpu)),
       data(open_run_data(settings.options, config)),
       place(agree_on_place(settings, config, device.precision, group)),
+      unused(note_unused(place, group)),
       log_lock(lock_logs(place.logs(), group)),
       checkpoint_lock(lock_checkpoints(place, group)),
       plan(open_plan(place, settings, config, device.precision, data, backend, group)),
@@ -267,13 +285,16 @@ Session::Session(const RunSettings& settings, const DeviceChoice& device, Backen
       state(open_state(settings, plan, data, *model, group, console)),
       validation(open_validation(data, plan, group)),
       missing(find_missing(*this)),
-      log(place.logs(), plan.options.use_tensorboard && group.leads(), place.continues ? state.step + 1 : 0,
-          work_left() ? metrics_file(plan.options, group) : "", log_warnings(console, group)),
+      log(open_log(*this)),
       loader(data.train,
              {.batch_size = plan.batch.batch_size, .rank = group.rank(), .ranks = group.ranks(), .seed = state.seed},
              state.loader_position) {
   log.begin(state.step, plan, *model);
-  for (const std::string& note : notes_of(*this, settings, device)) console.line("note: " + note, Style::warning);
+  for (const std::string& note : notes_of(*this, settings, device)) console.line("note: " + note);
+  const std::string full_disk =
+      checkpoint_space_warning(checkpoint_cost(plan, std::min(state.step, plan.max_steps), !validation.empty()),
+                               checkpoints.path(), group.leads() ? free_disk_space(checkpoints.path()) : INT64_MAX);
+  if (!full_disk.empty() && work_left()) console.line("warning: " + full_disk, Style::warning);
   if (plan.model.precision == Precision::fp8) console.line(fp8_line(*this));
   console.table(start_table(*this));
 }

@@ -16,6 +16,8 @@
 #include "engine/run/run_log.h"
 #include "engine/run/run_settings.h"
 #include "engine/system/folder_lock.h"
+#include "engine/system/process.h"
+#include "engine/system/unused_folders.h"
 #include "engine/text/tasks.h"
 #include "engine/text/text_codec.h"
 
@@ -62,6 +64,8 @@ struct Session {
   const GPT2Config config;
   const RunData data;
   const RunPlace place;
+  const StopSignal stop;                     // deferred once the log is open
+  std::optional<UnusedFolders> unused;       // on rank 0: a run without a step leaves no folder
   std::optional<FolderLock> log_lock;        // held by rank 0
   std::optional<FolderLock> checkpoint_lock; // nullopt if logs and checkpoints share a folder
   RunPlan plan;

@@ -1,14 +1,17 @@
 #include "engine/run/summary.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
+#include "engine/backend/roofline.h"
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/base/shell_quote.h"
-#include "engine/rendezvous/launcher.h"
+#include "engine/checkpoint/names.h"
 #include "engine/run/fp8_monitor.h"
 #include "engine/run/session.h"
+#include "engine/system/files.h"
 #include "engine/system/process.h"
 
 namespace gpt2 {
@@ -38,8 +41,36 @@ std::string precision_text(const RunPlan& plan, ObservableModel& model) {
          (o.fp8_auto_fallback ? "" : ", no automatic fallback");
 }
 
+// "bin/report", or its path where the current folder is not the tree.
+std::string tool_command(const std::string& name) {
+  const std::string usual = "bin/" + name, found = find_in_tree(usual);
+  std::error_code absent;
+  return found.empty() || std::filesystem::equivalent(found, usual, absent) ? usual : shell_quote(found);
+}
+
 std::string every(int64_t frequency, const std::string& otherwise) {
   return frequency > 0 ? "every " + counted(frequency, "step") : otherwise;
+}
+
+constexpr double kLongStep = 60; // seconds
+
+// Before the first step: a step of a large model on a CPU may take hours.
+void add_expected_time(const Session& session, std::vector<std::pair<std::string, std::string>>& rows) {
+  const RunPlan& plan = session.plan;
+  const bool gpu = session.backend.is_gpu();
+  const std::optional<double> known = gpu ? session.backend.expected_speed(plan.model) : std::nullopt;
+  if (!session.work_left() || !session.group.leads() || (gpu && !known)) return;
+  const CpuSpeed cpu = gpu ? CpuSpeed{} : estimate_cpu_speed(plan.model);
+  const double speed = (gpu ? *known : cpu.tokens_per_second) * plan.ranks();
+  const double step = static_cast<double>(plan.tokens_per_step()) / speed;
+  const auto steps = static_cast<double>(plan.max_steps - session.state.step);
+  rows.push_back(
+      {"time", "about " + format_duration(step) + " a step, " + format_duration(step * steps) +
+                   " in all: an estimate, from " +
+                   (gpu ? "docs/benchmarks.md" : formatted("FP32 GEMMs at %.0f GFLOP/s", cpu.gemm_flops / 1e9))});
+  if (step > kLongStep && !gpu)
+    rows.push_back({"", "Ctrl-C stops between micro-batches, about " + format_duration(step / plan.batch.accumulation) +
+                            " each, and saves the last finished step"});
 }
 
 } // namespace
@@ -108,10 +139,9 @@ std::vector<TableSection> start_table(const Session& session) {
         {"logs", session.place.logs() +
                      (o.use_tensorboard ? " (tools/start_tensorboard.sh --logdir " + o.log_dir + ")" : "")}}},
       {"Training",
-       {{"batch", batch_text(plan)},
-        {"steps", steps_text(plan, data)},
-        {"optimizer", optimizer_text(plan)},
-        {"seed", std::to_string(o.seed)}}}};
+       {{"batch", batch_text(plan)}, {"steps", steps_text(plan, data)}, {"optimizer", optimizer_text(plan)}}}};
+  add_expected_time(session, sections[3].rows);
+  sections[3].rows.push_back({"seed", std::to_string(o.seed)});
   if (data.validation) {
     const int64_t used = std::min(plan.eval_sequences, data.validation->sequences());
     const std::string evaluated = plan.wants_evaluation()
@@ -160,15 +190,38 @@ std::string hellaswag_line(int64_t step, const Accuracy& scores) {
          counted(scores.tasks, "task");
 }
 
-std::string closing_lines(const Session& session) {
+std::string closing_lines(const Session& session, double seconds, int64_t first_tokens, float train_loss) {
   const TrainState& state = session.state;
-  const std::string done =
-      "done: " + counted(state.step, "step") + ", " + count(static_cast<double>(state.tokens)) + " tokens";
-  if (state.last_val_step != state.step) return done;
+  const auto tokens = static_cast<double>(state.tokens - first_tokens);
+  const std::string done = "done: " + counted(state.step, "step") + ", " + count(static_cast<double>(state.tokens)) +
+                           " tokens; " + (first_tokens > 0 ? "since the resume " : "") + format_duration(seconds) +
+                           ", " + count(tokens / std::max(seconds, 1e-9)) + " tokens/s on average";
+  const bool evaluated = state.last_val_step == state.step;
+  const std::string best = state.best_val_loss < kNoLoss ? ", best " + formatted("%.3f", state.best_val_loss) : "";
   const std::optional<double> entropy = session.data.entropy;
-  return done + "\nval loss " + formatted("%.3f", state.last_val_loss) +
-         (entropy ? ", the grammar's own entropy is " + formatted("%.3f", *entropy) + ": no model can do better"
-                  : ", best " + formatted("%.3f", state.best_val_loss));
+  return done + "\n" +
+         (evaluated ? "val loss " + formatted("%.3f", state.last_val_loss)
+                    : "train loss " + formatted("%.3f", static_cast<double>(train_loss)) + " in the last step") +
+         best +
+         (evaluated && entropy
+              ? ", the grammar's own entropy is " + formatted("%.3f", *entropy) + ": no model can do better"
+              : "");
+}
+
+std::vector<std::string> next_commands(const Session& session) {
+  const Options& o = session.plan.options;
+  const std::string run = session.checkpoints.path(), best = run + "/" + kBest;
+  const std::string model = shell_quote(follow_marker(run, kBest).empty() ? run : best);
+  const std::string tokenizer = o.tokenizer.empty() ? "" : " --tokenizer " + shell_quote(o.tokenizer);
+  std::vector<std::string> commands{tool_command("generate") + " " + model + " --prompt " +
+                                    shell_quote(o.prompt.empty() ? "Once upon a time" : o.prompt) + tokenizer};
+  if (session.data.built_in) // no shards for bin/evaluate to read
+    commands.push_back(shell_quote(program_as_called()) + " --resume " + model + " --eval_only");
+  else if (session.data.validation)
+    commands.push_back(tool_command("evaluate") + " " + model + " --val_data " +
+                       shell_quote(session.data.validation_from));
+  commands.push_back(tool_command("report") + " " + shell_quote(session.place.logs()));
+  return commands;
 }
 
 } // namespace gpt2

@@ -29,7 +29,9 @@ std::string fp8_line(const Session& session); // "FP8 Training Enabled: hybrid (
 std::string skip_line(int64_t step, Verdict verdict, int in_a_row, int limit);
 std::string validation_line(int64_t step, double loss, bool is_best, double best_loss);
 std::string hellaswag_line(int64_t step, const Accuracy& scores);
-std::string closing_lines(const Session& session); // steps and tokens; the loss if the last step was evaluated
+// What this start did, in `seconds` after `first_tokens` tokens; the losses.
+std::string closing_lines(const Session& session, double seconds, int64_t first_tokens, float train_loss);
+std::vector<std::string> next_commands(const Session& session); // bin/generate, bin/evaluate, bin/report on this run
 
 std::string reason_of(Verdict skipped); // "its loss is an outlier (--skip_loss_z)"
 

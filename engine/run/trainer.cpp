@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "engine/base/log.h"
-#include "engine/base/stopwatch.h"
 #include "engine/base/utf8.h"
 #include "engine/ranks/agreement.h"
 #include "engine/run/evaluation.h"
@@ -76,26 +75,32 @@ ExitCode Trainer::train() {
   if (!session_.work_left()) return nothing_left();
   if (options_.eval_at_start && state_.step == 0) evaluate();
   first_step_ = state_.step;
+  first_tokens_ = state_.tokens;
+  watch_ = {};
   stop_.defer();
   stop_agreed_ = any_rank(session_.group, stop_.requested()); // ranks could not agree on it while they started
 
   if (session_.missing.any() && !stopping()) make_up_missing();
   fetch();
   while (state_.step < plan_.max_steps && !stopping()) {
-    step();
+    if (!step()) break;
     saves_.judge();
     if (anything_due()) between_steps();
   }
   return state_.step < plan_.max_steps ? stop_early() : finish();
 }
 
-void Trainer::step() {
+bool Trainer::step() {
   const Stopwatch watch;
   const float lr = learning_rate(plan_.schedule, state_.step);
   const int accumulation = plan_.accumulation_at(state_.step);
   for (int i = 0; i < accumulation; ++i) {
-    if (i > 0) fetch();
+    if (i > 0) {
+      if (discards_step(i)) return false;
+      fetch();
+    }
     model_.micro_step(fetched().view(), i, accumulation);
+    progress_.show_micro_batch(state_.step + 1, i + 1, accumulation);
   }
   saves_.end_if_written(); // renaming and pruning overlap with device work
   updating_ = true;
@@ -108,6 +113,13 @@ void Trainer::step() {
   if (due(kFp8CheckFreq) || result_.verdict != Verdict::applied) watch_fp8();
   count_skipped();
   if (saves_.file_check_due()) saves_.check_files();
+  return true;
+}
+
+// A step on the CPU may take hours. A GPU has queued its micro-steps, and finishes the step.
+bool Trainer::discards_step(int micro_batch) {
+  if (session_.backend.is_gpu()) return false;
+  return stop_agreed_ = agree_to_stop(session_.group, static_cast<size_t>(micro_batch), stop_.requested());
 }
 
 // Stores an error until a step needs the batch: the current step completes without it.
@@ -377,12 +389,15 @@ ExitCode Trainer::finish() {
   if (plan_.model.precision == Precision::fp8 && !model_.before_fp8()) {
     const std::vector<Fp8TensorStats> stats = average_over_ranks(session_.group, model_.fp8_stats());
     if (fp8_step_ != state_.step) log_fp8(stats);
-    if (const std::string health = fp8_health_table(stats, fp8_lag_); !health.empty()) console_.line(health);
+    const std::string health = fp8_health(stats, fp8_lag_, options_.fp8_detail || fp8_guard_.found_any());
+    if (!health.empty()) console_.line(health);
   }
   session_.log.flush();
   console_.clear_progress();
   report_left_out();
-  console_.line(closing_lines(session_));
+  console_.line(closing_lines(session_, watch_.seconds(), first_tokens_, result_.loss));
+  if (session_.group.leads()) // whose save has left the marker of the best checkpoint
+    for (const std::string& command : next_commands(session_)) console_.command(command);
   if (!stopping()) return ExitCode::done;
   console_.line("stopped after the last step: everything is saved");
   return ExitCode::stopped_early;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "engine/base/error.h"
+#include "engine/base/stopwatch.h"
 #include "engine/data/bad_tokens.h"
 #include "engine/logging/progress.h"
 #include "engine/run/fp8_monitor.h"
@@ -29,7 +30,8 @@ class Trainer {
 
  private:
   ExitCode train();
-  void step();
+  bool step(); // false: a stop signal came, and the step is discarded
+  bool discards_step(int micro_batch);
   void fetch();
   const HostBatch& fetched();
   void between_steps();
@@ -72,11 +74,12 @@ class Trainer {
   HostBatch batch_;                // the next micro-batch, fetched while the device works
   std::exception_ptr fetch_error_; // set instead of batch_
   DataWatch data_watch_;
-  StepResult result_;        // of the last step
-  int64_t first_step_ = 0;   // completed before this process started
-  bool stop_agreed_ = false; // several ranks, besides result_.stop_requested
-  bool updating_ = false;    // the weights may be half updated
-  bool before_fp8_ = false;  // as of the last step
+  StepResult result_;                         // of the last step
+  int64_t first_step_ = 0, first_tokens_ = 0; // completed before this process started
+  Stopwatch watch_;                           // since then
+  bool stop_agreed_ = false;                  // several ranks, besides result_.stop_requested
+  bool updating_ = false;                     // the weights may be half updated
+  bool before_fp8_ = false;                   // as of the last step
   bool throttling_reported_ = false;
   const ModelOptions in_bf16_; // the model before FP8 begins
   Fp8Guard fp8_guard_;

@@ -324,6 +324,9 @@ std::string find_in_tree(const std::string& path) {
   for (const fs::path& preset : {beside, beside.parent_path()})
     if (const fs::path build = preset.parent_path(); build.filename() == "build" && is_our_tree(build.parent_path()))
       roots.push_back(build.parent_path());
+  if (const fs::path package = beside.parent_path();
+      beside.filename() == "bin" && fs::exists(package / "lib/libgpt2.so", ignored))
+    roots.push_back(package);
   for (const fs::path& root : roots)
     if (fs::exists(root / path, ignored)) return (root / path).string();
   return "";

@@ -95,10 +95,10 @@ bool has_name(int descriptor, const std::string& path);       // `path` still na
 std::string nearest_existing(const std::string& path);        // `path`, or its nearest ancestor that exists
 int64_t free_disk_space(const std::string& path);             // bytes available to the user at nearest_existing(path)
 
-// Finds `path` of the source tree next to this program, or in the tree that it was built in (TREE/build/PRESET/PROGRAM
-// or TREE/build/PRESET/FOLDER/PROGRAM); "" if in neither. A tree that was moved must have a CMakeLists.txt, belong to
-// this user or root, and not be world-writable. Never searches the working folder or other folders above the program:
-// users who can write there could choose what this program runs.
+// Finds `path` of the source tree next to this program, in its package (FOLDER/bin/PROGRAM, FOLDER/lib/libgpt2.so), or
+// in the tree that built it (TREE/build/PRESET/PROGRAM, TREE/build/PRESET/FOLDER/PROGRAM); "" if in none. A moved tree
+// must have a CMakeLists.txt, belong to this user or root, and not be world-writable. Never searches the working folder
+// or other folders above the program: users who can write there could choose what this program runs.
 std::string find_in_tree(const std::string& path);
 
 // make_folders(); the destructor removes the folders that it created, if they are empty.

@@ -9,10 +9,13 @@
 #include <cstdlib>
 #include <ctime>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <string_view>
+#include <system_error>
 
 #include "engine/base/error.h"
+#include "engine/system/unused_folders.h"
 
 namespace gpt2 {
 namespace {
@@ -24,6 +27,7 @@ constexpr int64_t kSameSignal = 100'000'000; // ns: repeats within this time cou
 std::atomic<bool> stop_requested = false, stop_deferred = false;
 std::atomic<int64_t> first_signal[NSIG]; // nanoseconds; 0: none yet
 std::atomic<bool> stderr_is_terminal = false;
+std::atomic<const std::vector<std::string>*> unused_locks = nullptr, unused_folders = nullptr;
 bool handling = false;
 StopMessages stop_words;
 
@@ -39,6 +43,14 @@ void say(std::string_view line) {
   _exit(static_cast<int>(ExitCode::stopped_early));
 }
 
+[[noreturn]] void leave_at_once() {
+  if (const auto* locks = unused_locks.load())
+    for (const std::string& lock : *locks) unlink(lock.c_str());
+  if (const auto* folders = unused_folders.load())
+    for (const std::string& folder : *folders) rmdir(folder.c_str());
+  leave(stop_words.at_once);
+}
+
 int64_t now_in_nanoseconds() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -47,7 +59,7 @@ int64_t now_in_nanoseconds() {
 
 extern "C" void answer(int signal) {
   const int saved_errno = errno;
-  if (!stop_deferred) leave(stop_words.at_once);
+  if (!stop_deferred) leave_at_once();
   const int64_t now = now_in_nanoseconds();
   int64_t first = 0;
   if (first_signal[signal].compare_exchange_strong(first, now)) {
@@ -175,9 +187,26 @@ void StopSignal::defer() const { stop_deferred = true; }
 
 void StopSignal::answer_at_once() const {
   stop_deferred = false;
-  if (stop_requested) leave(stop_words.at_once);
+  if (stop_requested) leave_at_once();
 }
 
 bool StopSignal::requested() const { return stop_requested; }
+
+UnusedFolders::UnusedFolders(const std::vector<std::string>& folders) {
+  std::error_code unreadable;
+  for (const std::string& path : folders) {
+    if (!std::filesystem::exists(path, unreadable)) locks_.push_back(path + "/.lock");
+    for (std::filesystem::path at = path; !at.empty() && !std::filesystem::exists(at, unreadable);
+         at = at.parent_path())
+      missing_.push_back(at.string());
+  }
+  unused_locks = &locks_;
+  unused_folders = &missing_;
+}
+
+UnusedFolders::~UnusedFolders() {
+  unused_folders = unused_locks = nullptr;
+  for (const std::string& folder : missing_) rmdir(folder.c_str());
+}
 
 } // namespace gpt2

@@ -14,11 +14,15 @@
 #include <system_error>
 
 #include "engine/system/process.h"
+#include "engine/system/terminal.h"
 
 namespace gpt2 {
 
 void print_error(const Error& error) {
-  std::cerr << "error: " + std::string(error.what()) + (error.hint().empty() ? "" : " (" + error.hint() + ")") + "\n";
+  constexpr size_t kContinued = 4; // indent of wrapped lines
+  std::string text = "error: " + std::string(error.what()) + (error.hint().empty() ? "" : " (" + error.hint() + ")");
+  if (is_terminal(STDERR_FILENO)) text = wrap_text(text, static_cast<size_t>(terminal_columns()), kContinued);
+  std::cerr << (wants_colour(STDERR_FILENO) ? coloured(text, Colour::red) : text) + "\n";
 }
 
 namespace {
@@ -81,13 +85,13 @@ int run_program(const std::function<ExitCode()>& body) {
     std::fflush(stdout);
     exit_out_of_memory();
   } catch (const std::filesystem::filesystem_error& error) {
-    std::cerr << "error: " << error.what() << " (check the path, who may use it, and the disk)\n";
+    print_error(Error(ExitCode::disk, error.what(), "check the path, who may use it, and the disk"));
     return static_cast<int>(ExitCode::disk);
   } catch (const std::system_error& error) { // a thread could not be started
-    std::cerr << "error: " << error.what() << " (see what ulimit -u, -v and -n allow)\n";
+    print_error(Error(ExitCode::device, error.what(), "see what ulimit -u, -v and -n allow"));
     return static_cast<int>(ExitCode::device);
   } catch (const std::exception& error) {
-    std::cerr << "error: " << error.what() << " (this is a bug: please report it with the command line)\n";
+    print_error(Error(ExitCode::usage, error.what(), "this is a bug: please report it with the command line"));
     return 1;
   }
 }

@@ -7,7 +7,7 @@
 
 namespace gpt2 {
 
-void print_error(const Error& error); // "error: what (hint)", one line on stderr
+void print_error(const Error& error); // "error: what (hint)", one line on stderr; on a terminal wrapped, and red
 
 // `body` returns the exit code or throws. An Error is printed as "error: what (hint)" and returns its code; out of
 // memory or threads: ExitCode::device; a file system error: ExitCode::disk; any other exception: 1. If standard output

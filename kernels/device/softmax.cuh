@@ -7,6 +7,14 @@
 namespace gpt2 {
 
 constexpr int kSoftmaxThreads = 1024;
+
+// CTAs per SM. An SM of Ada, GA10x and consumer Blackwell has 1,536 threads, others 2,048.
+#if defined(__CUDA_ARCH__) && \
+    (__CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200)
+constexpr int kSoftmaxBlocks = 1;
+#else
+constexpr int kSoftmaxBlocks = 2;
+#endif
 constexpr float kLog2e = 1.4426950408889634f;
 
 struct SoftmaxRow {

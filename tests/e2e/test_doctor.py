@@ -77,13 +77,13 @@ class Plan(Case):
         self.assertEqual(self.plan(*evaluated, "--eval_at_start", "--eval_freq", "0")["evaluations"], 1)  # the first alone
 
         self.call(0, TRAINER, *flags, "--max_steps", "6", "--run_name", "short", "--sample_tokens", "0")
-        saved = os.path.join(self.folder, "checkpoints_fp8/short/step_00000006")
+        saved = os.path.join(self.folder, "checkpoints_fp32/short/step_00000006")
         self.assertLess(sum(os.path.getsize(os.path.join(saved, name)) for name in os.listdir(saved)), checkpoints["bytes_each"])
         resumed = self.plan("--resume", "latest", "--max_steps", "30", "--train_data", "train.bin")
         self.assertEqual((resumed["steps_done"], resumed["steps"], resumed["tokens"]), (6, 24, 24 * 64))
         self.assertTrue(resumed["resumes"].endswith("short/step_00000006"))
         self.assertAlmostEqual(resumed["lr"]["first"], 7e-4, delta=1e-6)  # the seventh of ten steps of warm-up
-        self.assertIn("resumes checkpoints_fp8/short/step_00000006 at step 6",
+        self.assertIn("resumes checkpoints_fp32/short/step_00000006 at step 6",
                       self.call(0, TRAINER, "--plan", "--resume", "latest", "--max_steps", "30").stdout)
 
     def test_a_gpu_that_is_not_there(self):
@@ -135,7 +135,7 @@ class Plan(Case):
         os.makedirs(os.path.join(self.folder, "mine"))
 
         def forget_starts():
-            for made in ("runs", "checkpoints_fp8"):
+            for made in ("runs", "checkpoints_fp32"):
                 shutil.rmtree(os.path.join(self.folder, made), ignore_errors=True)
 
         forget_starts()
@@ -212,6 +212,20 @@ class Doctor(Case):
         os.makedirs(os.path.join(self.folder, ".doctor-notes"))
         self.examine(0, "--checkpoint_dir", "a/b")
         self.assertEqual(self.everything(), [os.path.join(self.folder, ".doctor-notes")])
+
+    def test_ctrl_c_during_the_steps(self):
+        large = ["--device", "cpu", "--layers", "6", "--heads", "6", "--channels", "384", "--seq_len", "1024", "--batch_size", "4", "--target_batch_size", "4"]
+        doctor = subprocess.Popen([DOCTOR, *large], cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(doctor.kill)
+        for line in doctor.stdout:
+            if line.split()[1:2] == ["next"]:
+                break
+        self.assertRegex(line, r"up to 20 steps of one micro-batch in FP32, FP8: about .*, an estimate; Ctrl-C ends the checks")
+        time.sleep(0.2)
+        doctor.send_signal(signal.SIGINT)
+        out, error = doctor.communicate(timeout=20)
+        self.assertEqual((doctor.returncode, error), (75, "stopped\n"))
+        self.assertNotIn("steps in FP32", out)
 
     def test_words_and_wrong_flags(self):
         text = self.call(6, DOCTOR, *SHAPE, "--device", "cuda").stdout

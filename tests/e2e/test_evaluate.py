@@ -48,7 +48,7 @@ class Evaluate(unittest.TestCase):
         cls.tasks = hellaswag_tasks(200)
         cls.write("tasks.jsonl", cls.tasks)
         cls.trained = cls.train("--run_name", "small", "--hellaswag_freq", "20", "--hellaswag_tasks", "40")
-        cls.call(0, EXPORT, "checkpoints_fp8/small", "--output", "hf")
+        cls.call(0, EXPORT, "checkpoints_fp32/small", "--output", "hf")
         cls.model = transformers.AutoModelForCausalLM.from_pretrained(cls.folder + "/hf").eval()
         cls.tokenizer = transformers.AutoTokenizer.from_pretrained(cls.folder + "/hf")
 
@@ -71,7 +71,7 @@ class Evaluate(unittest.TestCase):
             file.writelines((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
 
     def evaluate(self, *more):
-        result = json.loads(self.call(0, EVALUATE, "checkpoints_fp8/small", "--json", "--details", "details.jsonl", *more))
+        result = json.loads(self.call(0, EVALUATE, "checkpoints_fp32/small", "--json", "--details", "details.jsonl", *more))
         with open(self.folder + "/details.jsonl") as file:
             return result, [json.loads(line) for line in file]
 
@@ -187,10 +187,10 @@ class Evaluate(unittest.TestCase):
 
     def test_what_is_wrong(self):
         def refused(code, *more):
-            error = self.call(code, EVALUATE, "checkpoints_fp8/small", *more)
+            error = self.call(code, EVALUATE, "checkpoints_fp32/small", *more)
             self.assertRegex(error, r"\Aerror: .*\n\Z")
             return error
-        self.assertIn("nothing to evaluate", refused(2))
+        self.assertIn("nothing to evaluate", self.call(2, EVALUATE, "hf"))
         self.assertIn("nowhere.jsonl", refused(3, "--hellaswag", "nowhere.jsonl"))
         for line, what in (("{", "not a JSON object"), ({"ctx": "a", "label": 0}, '"endings"'), ({"ctx": "a", "endings": ["b"], "label": 1}, "its label is 1, and it has 1 ending"),
                            ({"ctx": "", "endings": ["b"], "label": 0}, "empty"), ({"ctx": "a", "endings": [1], "label": 0}, "not a text"),
@@ -208,7 +208,7 @@ class Evaluate(unittest.TestCase):
             self.assertEqual(file.read(), before)
         self.write("notes.txt", [{"mine": 1}])
         for more in (["--overwrite"], []):  # then it is our own
-            self.call(0, EVALUATE, "checkpoints_fp8/small", "--hellaswag", "tasks.jsonl", "--limit", "2", "--details", "notes.txt", *more)
+            self.call(0, EVALUATE, "checkpoints_fp32/small", "--hellaswag", "tasks.jsonl", "--limit", "2", "--details", "notes.txt", *more)
         self.assertIn("nosuch", self.call(4, EVALUATE, "nosuch", "--hellaswag", "tasks.jsonl"))
         self.assertIn("none.jsonl", self.call(3, TRAINER, "--device", "cpu", "--hellaswag_freq", "5", "--hellaswag_data", "none.jsonl"))
 

@@ -55,14 +55,14 @@ class Muon(unittest.TestCase):
             flags = [*MUON, "--precision", precision, "--muon_momentum_warmup", "6"]
             self.train(*flags, "--run_name", f"whole-{precision}")
             self.train("--resume", f"whole-{precision}/4", "--run_name", f"half-{precision}")
-            folder = f"checkpoints_fp8/{{}}-{precision}/step_00000008"
+            folder = f"checkpoints_{precision}/{{}}-{precision}/step_00000008"
             out = self.run_tool(CKPT, "diff", folder.format("whole"), folder.format("half"), code=1)
             differences = [line.split(": ")[0] for line in out.splitlines()[2:] if line]
             self.assertEqual(differences, ["train/options_toml", "train/run_name"], out)
 
     def test_checkpoints_hold_one_moment_of_the_matrices(self):
         self.train(*MUON, "--run_name", "c")
-        shown = self.run_tool(CKPT, "show", "checkpoints_fp8/c/step_00000008")
+        shown = self.run_tool(CKPT, "show", "checkpoints_fp32/c/step_00000008")
         self.assertIn("muon_m/h.1.mlp.c_fc.weight", shown)
         self.assertIn("adam_v/wte.weight", shown)
         self.assertNotIn("adam_v/h.1.mlp.c_fc.weight", shown)
@@ -72,7 +72,7 @@ class Muon(unittest.TestCase):
         except ImportError:
             return
         for run, version in (("c", 4), ("plain", 3)):  # programs that know no Muon read all other checkpoints
-            with h5py.File(os.path.join(self.folder.name, f"checkpoints_fp8/{run}/step_00000008/state.h5")) as file:
+            with h5py.File(os.path.join(self.folder.name, f"checkpoints_fp32/{run}/step_00000008/state.h5")) as file:
                 self.assertEqual(int(file.attrs["format_version"]), version)
 
     def test_a_plan_counts_memory_and_time(self):

@@ -116,7 +116,7 @@ class Slurm(unittest.TestCase):
         CLUSTER.run("scancel", "--signal=TERM", str(job))
         self.assertEqual(self.end_of(job), ("FAILED", 75), self.log(job))
         stopped = max(self.steps(f"slurm-{job}"))
-        self.assertTrue(os.path.isdir(f"{self.folder}/checkpoints_fp8/slurm-{job}/step_{stopped:08}"))
+        self.assertTrue(os.path.isdir(f"{self.folder}/checkpoints_fp32/slurm-{job}/step_{stopped:08}"))
 
         further = self.submit(arguments=["--max_steps", str(stopped + 2)], RUN=f"slurm-{job}", CONFIG="")
         self.assertEqual(self.end_of(further), ("COMPLETED", 0), self.log(further))

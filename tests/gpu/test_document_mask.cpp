@@ -61,7 +61,10 @@ TEST_CASE("within documents loss and every gradient agree with the CPU") {
   }
 }
 
-TEST_CASE("a masked sequence without a separator has the bits of an unmasked one; generated text too") {
+// The Hopper kernels take the same tiles in the same order, masked or not. The general ones do not, and cuDNN has no
+// mask.
+TEST_CASE("a masked sequence without a separator gives what an unmasked one gives; generated text too") {
+  const bool same_order = TestDevice().cuda.device->sm90_kernels;
   for (const Precision precision : {Precision::bf16, Precision::fp8}) {
     ModelOptions options = masked_options(precision, DocumentPositions::restart, 128);
     const auto masked = make_cuda_model(options, deterministic());
@@ -69,14 +72,17 @@ TEST_CASE("a masked sequence without a separator has the bits of an unmasked one
     const auto plain = make_cuda_model(options, deterministic());
     TokenBatch batch(4, 128, 1000, 6);
     for (int32_t& token : batch.inputs) token += token == kSeparator;
-    for (int step = 0; step < 3; ++step) CHECK(train_step(*masked, {&batch}).loss == train_step(*plain, {&batch}).loss);
+    for (int step = 0; step < 3; ++step) {
+      const float got = train_step(*masked, {&batch}).loss, want = train_step(*plain, {&batch}).loss;
+      CHECK((same_order ? got == want : std::fabs(got - want) < 1e-3f * want));
+    }
     const PackedBatch packed(4, 128, 7);
     evaluate(*masked, packed.view);
     std::vector<float> got(1000), want(1000);
     const std::span<const int32_t> text = std::span(packed.inputs).first(100);
     masked->next_token_logits(text, got);
     plain->next_token_logits(text, want);
-    CHECK(same_bits(got, want));
+    CHECK((same_order ? same_bits(got, want) : relative_error(got, want) < 2e-2));
   }
 }
 

@@ -17,18 +17,14 @@ struct InferenceArguments {
 
 inline void add_inference_arguments(CLI::App& app, InferenceArguments& arguments) {
   InferenceOptions& o = arguments.options;
-  app.add_option("model", o.source,
-                 "a checkpoint (its folder, its run's folder, CHECKPOINT_DIR/latest), a Hugging Face folder or cached "
-                 "model name, an llm.c .bin file")
-      ->required();
-  app.option_defaults()->always_capture_default();
-  app.add_option("--device", arguments.device, "auto, cuda or cpu")->check(CLI::IsMember({"auto", "cuda", "cpu"}));
-  app.add_option("--precision", arguments.precision, "auto (bf16 on a GPU, fp32 on the CPU), bf16 or fp32")
-      ->check(CLI::IsMember({"auto", "bf16", "fp32"}));
-  app.add_option("--threads", o.threads, "threads of the CPU engine; 0: all cores")->check(CLI::Range(0, 1024));
-  app.add_option("--hf_cache", o.hf_cache, "Hugging Face cache for model names; default: that of its own tools");
-  app.add_option("--tokenizer", arguments.tokenizer,
-                 "folder with GPT-2's encoder.json and vocab.bpe; default: $GPT2_TOKENIZER, else .deps/gpt2_bpe");
+  app.option_defaults()->group("Model")->always_capture_default();
+  app.add_option("model", o.source, kModelHelp)->required();
+  app.add_option("--device", arguments.device, "where to run")->check(one_of({"auto", "cuda", "cpu"}));
+  app.add_option("--precision", arguments.precision, "auto: bf16 on a GPU, fp32 on the CPU")
+      ->check(one_of({"auto", "bf16", "fp32"}));
+  app.add_option("--threads", o.threads, "threads of the CPU engine; 0: all cores")->check(number_in(0, 1024));
+  add_hf_cache(app, o.hf_cache);
+  add_tokenizer(app, arguments.tokenizer);
 }
 
 // Call after parsing.

@@ -1,56 +1,20 @@
-// Command lines of the tools. Header-only: engine/base does not depend on CLI11.
+// Command lines of the tools.
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/base/formatted.h"
-#include "engine/base/nearest_name.h"
 #include "engine/system/program.h"
 
 namespace gpt2 {
 
-// CLI::Range for real numbers: CLI::Range accepts NaN.
-inline CLI::Validator number_in(double low, double high) {
-  return {[low, high](std::string& text) {
-            double value = 0;
-            const bool inside = CLI::detail::lexical_cast(text, value) && value >= low && value <= high;
-            return inside ? std::string() : formatted("must be from %g to %g, not ", low, high) + text;
-          },
-          ""};
-}
-
-// "a, b or c"
-inline std::string alternatives(const std::vector<std::string>& words) {
-  std::string out;
-  for (size_t i = 0; i < words.size(); ++i) out += (i == 0 ? "" : i + 1 < words.size() ? ", " : " or ") + words[i];
-  return out;
-}
-
-// A usage error in the words of the trainer's errors, with a hint.
-inline Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
-  const std::vector<CLI::App*> chosen = app.get_subcommands();
-  const CLI::App& command = chosen.empty() ? app : *chosen.back();
-  std::vector<std::string> commands, flags;
-  for (const CLI::App* subcommand : command.get_subcommands([](const CLI::App*) { return true; }))
-    commands.push_back(subcommand->get_name());
-  for (const CLI::Option* option : command.get_options())
-    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
-
-  const std::vector<std::string> unknown = app.remaining(true);
-  if (!unknown.empty()) {
-    const std::string word = unknown.front().substr(0, unknown.front().find('='));
-    const bool is_flag = word.starts_with("-");
-    return {ExitCode::usage, is_flag ? "unknown flag " + word : "unexpected argument '" + word + "'",
-            did_you_mean(word, is_flag ? flags : commands, "see --help")};
-  }
-  if (chosen.empty() && !commands.empty())
-    return {ExitCode::usage, "missing command: " + alternatives(commands), "see --help"};
-  return {ExitCode::usage, error.what(), "see --help"};
-}
+// Checks with the trainer's messages. CLI11's own accept NaN and show their bounds in the help.
+CLI::Validator number_in(double low, double high);
+CLI::Validator number_from(int64_t low);
+CLI::Validator one_of(const std::vector<std::string>& words); // the help shows them as a|b|c
 
 // The flag of every tool that writes a file named by the user (engine/system/output_file.h).
 inline void add_overwrite(CLI::App& app, bool& overwrite,
@@ -58,23 +22,29 @@ inline void add_overwrite(CLI::App& app, bool& overwrite,
   app.add_flag("--overwrite", overwrite, what);
 }
 
-// Returns false after printing --help. Throws Error(usage).
-inline bool parse_arguments(CLI::App& app, int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) { // CLI11 would take "--" for the end of the flags, and "---" for a file
-    const std::string_view word = argv[i];
-    if (word.starts_with("--") && word.substr(0, word.find('=')).find_first_not_of('-') == std::string_view::npos)
-      throw Error(ExitCode::usage, "'" + std::string(word) + "' names no flag", "see --help");
-  }
-  try {
-    app.parse(argc, argv);
-    return true;
-  } catch (const CLI::CallForHelp& help) {
-    app.exit(help);
-    return false;
-  } catch (const CLI::ParseError& error) {
-    throw usage_error(app, error);
-  }
+// MODEL of the tools that read weights (engine/pretrained/weight_source.h).
+inline constexpr const char* kModelHelp =
+    "a checkpoint (latest, best, a run, RUN/STEP or a path), a Hugging Face folder or cached model name, or llm.c's "
+    ".bin file";
+
+inline void add_hf_cache(CLI::App& app, std::string& folder) {
+  app.add_option("--hf_cache", folder, "Hugging Face cache for model names; default: that of its own tools")
+      ->type_name("DIR");
 }
+
+inline void add_tokenizer(CLI::App& app, std::string& folder) {
+  app.add_option("--tokenizer", folder,
+                 "folder with GPT-2's encoder.json and vocab.bpe; default: $GPT2_TOKENIZER, else .deps/gpt2_bpe")
+      ->type_name("DIR");
+}
+
+// The flag of every tool that names a run (find_run() in tools/report/run_metrics.h).
+inline void add_log_dir(CLI::App& app, std::string& log_dir) {
+  app.add_option("--log_dir", log_dir, "folder of the runs")->type_name("DIR")->capture_default_str();
+}
+
+// Returns false after printing --help. Throws Error(usage).
+bool parse_arguments(CLI::App& app, int argc, char** argv);
 
 // The main() of a tool: parse the options, then run.
 template <class Command>

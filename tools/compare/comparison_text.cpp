@@ -4,7 +4,7 @@
 
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
-#include "engine/logging/terminal.h"
+#include "engine/system/terminal.h"
 #include "tools/report/run_table.h"
 
 namespace gpt2 {

@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <ctime>
 
+#include "engine/backend/roofline.h"
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/run/summary.h"
@@ -43,6 +45,23 @@ std::optional<double> try_steps(const PlannedRun& run, Precision precision, cons
   return measured.tokens_per_second;
 }
 
+// Before the steps, which take minutes for a large model on a CPU: what follows, and how long it takes.
+Finding announce_steps(const PlannedRun& run, const std::vector<Precision>& precisions) {
+  double seconds = 0;
+  std::vector<std::string> names;
+  for (const Precision precision : precisions) {
+    names.push_back(name_of(precision));
+    ModelOptions model = run.plan.model;
+    model.precision = precision;
+    const double step = run.gpu ? 0 : model.batch_size * model.seq_len / estimate_cpu_speed(model).tokens_per_second;
+    seconds +=
+        run.gpu ? kTrialLimits.seconds : std::max(step, std::min(kTrialLimits.steps * step, kTrialLimits.seconds));
+  }
+  return {"next", Level::ok,
+          formatted("up to %d steps of one micro-batch in %s: about %s, an estimate; Ctrl-C ends the checks",
+                    static_cast<int>(kTrialLimits.steps), listed(names).c_str(), format_duration(seconds).c_str())};
+}
+
 std::string date_after(double seconds) {
   const std::time_t end = std::time(nullptr) + static_cast<std::time_t>(seconds);
   std::tm local{};
@@ -76,9 +95,11 @@ void check_run(const PlannedRun& run, const Report& report) {
   check_memory(run, report);
   if (run.assumed) return; // this machine has no such GPU
   const Precision plain = run.gpu ? Precision::bf16 : Precision::fp32;
+  std::vector<Precision> precisions{plain};
+  if (!run.gpu || gpu_has_fp8(run)) precisions.push_back(Precision::fp8); // otherwise check_gpu.cpp has reported it
+  report(announce_steps(run, precisions));
   std::optional<double> speed;
-  for (const Precision precision : {plain, Precision::fp8}) {
-    if (precision == Precision::fp8 && run.gpu && !gpu_has_fp8(run)) continue; // check_gpu.cpp has reported it
+  for (const Precision precision : precisions) {
     check(report, "steps in " + name_of(precision), [&] {
       const std::optional<double> reached = try_steps(run, precision, report);
       if (precision == run.plan.model.precision) speed = reached;

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/log.h"
-#include "engine/logging/terminal.h"
+#include "engine/system/terminal.h"
 
 namespace gpt2 {
 namespace {

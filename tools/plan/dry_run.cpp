@@ -10,6 +10,7 @@
 #include "engine/system/process.h"
 #include "tools/plan/dry_run_backend.h"
 #include "tools/plan/measure.h"
+#include "tools/plan/planned_data.h"
 
 namespace gpt2 {
 namespace {
@@ -68,13 +69,14 @@ double muon_seconds(const RunPlan& plan, int ranks) {
   return 300 * L * C * C * C / kFlopsPerSecond / ranks;
 }
 
-void estimate_speed(PlannedRun& run, const Backend& backend) {
-  const std::optional<double> one = backend.expected_speed(run.plan.model);
+void estimate_speed(PlannedRun& run, const DryRunBackend& planned) {
+  const std::optional<double> one = planned.backend->expected_speed(run.plan.model);
   if (!one) return;
   const auto tokens = static_cast<double>(run.plan.tokens_per_step());
-  run.tokens_per_second = tokens / (tokens / (*one * run.ranks) + muon_seconds(run.plan, run.ranks));
+  run.tokens_per_second =
+      tokens / (tokens / (*one * run.ranks) + muon_seconds(run.plan, run.ranks) / planned.math_rate);
   run.speed_from =
-      "measured on one H200, docs/benchmarks.md" +
+      planned.speed_from +
       (run.ranks > 1 ? ", times " + std::to_string(run.ranks) + ": at most, docs/scaling.md" : std::string());
 }
 
@@ -104,17 +106,20 @@ PlannedRun plan_run(const CommandLine& command_line, int ranks, double measure_s
   run.settings = resolve_settings(command_line, find_resume_point(command_line, alone));
   const Options& options = run.settings.options;
   BackendOptions of_backend = backend_options(options);
-  const DryRunBackend planned = open_dry_run_backend(of_backend);
+  const DryRunBackend planned = open_dry_run_backend(of_backend, command_line.options.plan_for);
   const DeviceChoice& device = planned.device;
   if (planned.assumed && measure_seconds > 0)
     choose_device(of_backend, find_gpu(of_backend)); // throws: no GPU to measure on
   run.gpu = device.gpu;
   run.device = planned.name;
   run.assumed = planned.assumed;
+  run.asked_for = command_line.options.plan_for;
+  run.figures = planned.figures;
   run.device_bytes = planned.memory_bytes;
 
   const GPT2Config config = resolve_config(options, device.gpu);
-  run.data = open_run_data(options, config);
+  const bool real = run.settings.resumed || measure_seconds > 0; // needs the tokens themselves
+  run.data = real ? open_run_data(options, config) : open_planned_data(options, config);
   run.place = find_place(run.settings, config, device.precision);
   run.plan = make_plan(fitted_to_ranks(run.settings, ranks), config, device.precision, run.data.train->sequences(),
                        *planned.backend, ranks);
@@ -142,7 +147,7 @@ PlannedRun plan_run(const CommandLine& command_line, int ranks, double measure_s
   if (measure_seconds > 0)
     measure(run, of_backend, measure_seconds);
   else
-    estimate_speed(run, *planned.backend);
+    estimate_speed(run, planned);
   run.cost = cost_of(run.plan, run.done, run.data.train->sequences(), run.evaluated(), run.tokens_per_second);
   return run;
 }

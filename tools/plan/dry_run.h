@@ -22,6 +22,7 @@ struct PlannedRun {
   bool gpu = false;
   std::string device;
   bool assumed = false;                     // this machine has no such device
+  std::string asked_for = {}, figures = {}; // --for; figures of an assumed GPU
   std::vector<MemoryLine> memory = {};      // per rank; empty: unknown
   std::optional<int64_t> device_bytes = {}; // free on the GPU
   RunPlace place;

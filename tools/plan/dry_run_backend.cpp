@@ -4,20 +4,12 @@
 #include <stdexcept>
 
 #include "engine/backend/roofline.h"
-#include "engine/base/divisors.h"
+#include "engine/base/error.h"
+#include "engine/model/batch_sizes_that_fit.h"
+#include "tools/plan/gpu_table.h"
 
 namespace gpt2 {
 namespace {
-
-// An idle H200: cudaMemGetInfo with driver 580.159, 2026-11.
-CudaDeviceInfo assumed_gpu() {
-  return {.usable = true,
-          .why_not = "",
-          .name = "NVIDIA H200",
-          .compute_capability = 90,
-          .free_bytes = 149'000'000'000,
-          .uuid = ""};
-}
 
 CudaDeviceInfo within_limit(CudaDeviceInfo device, const CudaModelOptions& options) {
   if (options.memory_limit > 0) device.free_bytes = std::min(device.free_bytes, options.memory_limit);
@@ -26,7 +18,8 @@ CudaDeviceInfo within_limit(CudaDeviceInfo device, const CudaModelOptions& optio
 
 class DryRunGpu : public Backend {
  public:
-  DryRunGpu(const CudaDeviceInfo& device, const CudaModelOptions& options) : device_(device), options_(options) {
+  DryRunGpu(const CudaDeviceInfo& device, const KnownGpu* known, const CudaModelOptions& options)
+      : device_(device), known_(known), options_(options) {
     options_.compute_capability = device.compute_capability;
   }
 
@@ -38,7 +31,8 @@ class DryRunGpu : public Backend {
   std::string versions() const override { return device_.name; }
   std::optional<double> roofline(const ModelOptions& model) const override { return gpu_roofline(device_, model); }
   std::optional<double> expected_speed(const ModelOptions& model) const override {
-    return gpu_expected_speed(device_, model);
+    const std::optional<double> measured = gpu_expected_speed(device_, model);
+    return !measured && known_ ? estimated_speed(*known_, model) : measured;
   }
 
 #ifdef GPT2_WITH_CUDA
@@ -49,15 +43,26 @@ class DryRunGpu : public Backend {
     return cuda_model_memory(model, settled(model, options_, device_.free_bytes), ranks);
   }
 #else
-  // The sizes of docs/benchmarks.md: 65,536 tokens, 32,768 for the largest model.
+  // The sizes of docs/benchmarks.md: 65,536 tokens, 32,768 for the largest model; fewer where they do not fit.
   int choose_batch_size(const ModelOptions& model, int target, int max_batch_size) override {
     const int tokens = model.config.channels > 1280 ? 32768 : 65536, most = std::max(1, tokens / model.seq_len);
-    return largest_divisor_at_most(target, max_batch_size > 0 ? std::min(most, max_batch_size) : most);
+    ModelOptions one = model;
+    const auto bytes_of = [&](int batch_size) {
+      one.batch_size = batch_size;
+      return device_bytes(memory(one, 1));
+    };
+    const std::vector<int> sizes = batch_sizes_that_fit(
+        target, max_batch_size > 0 ? std::min(most, max_batch_size) : most, device_.free_bytes, bytes_of);
+    return sizes.empty() ? 1 : sizes.front(); // none: the plan refuses the memory of one
+  }
+  std::vector<MemoryLine> memory(const ModelOptions& model, int ranks) const override {
+    return estimated_memory(model, options_.recompute, ranks);
   }
 #endif
 
  private:
   const CudaDeviceInfo device_;
+  const KnownGpu* const known_; // null: unknown
   CudaModelOptions options_;
 };
 
@@ -71,10 +76,14 @@ CudaDeviceInfo probe_gpu([[maybe_unused]] int device) {
 
 } // namespace
 
-DryRunBackend open_dry_run_backend(const BackendOptions& options) {
-  const CudaDeviceInfo found = options.device == DeviceKind::cpu ? CudaDeviceInfo{} : probe_gpu(options.cuda.device);
-  const bool assumed = options.device == DeviceKind::cuda && !found.usable;
-  const CudaDeviceInfo device = within_limit(assumed ? assumed_gpu() : found, options.cuda);
+DryRunBackend open_dry_run_backend(const BackendOptions& options, const std::string& gpu) {
+  if (!gpu.empty() && options.device == DeviceKind::cpu)
+    throw Error(ExitCode::usage, "--for " + gpu + " and --device cpu contradict each other", "give one of the two");
+  const bool probes = gpu.empty() && options.device != DeviceKind::cpu;
+  const CudaDeviceInfo found = probes ? probe_gpu(options.cuda.device) : CudaDeviceInfo{};
+  const bool assumed = !gpu.empty() || (options.device == DeviceKind::cuda && !found.usable);
+  const KnownGpu* const known = assumed ? &find_known_gpu(gpu.empty() ? "h200" : gpu) : nullptr;
+  const CudaDeviceInfo device = within_limit(known ? device_of(*known) : found, options.cuda);
   const GpuReport report{.usable = device.usable,
                          .why_not = device.why_not.empty() ? GpuReport{}.why_not : device.why_not,
                          .name = device.name,
@@ -88,7 +97,14 @@ DryRunBackend open_dry_run_backend(const BackendOptions& options) {
   }
   dry_run.name = device.name;
   dry_run.memory_bytes = device.free_bytes;
-  dry_run.backend = std::make_unique<DryRunGpu>(device, options.cuda);
+  dry_run.backend = std::make_unique<DryRunGpu>(device, known, options.cuda);
+  const bool measured = !known || std::string(known->key) == "h200"; // another GPU of this machine has no figure
+  dry_run.speed_from = measured ? "measured on one H200, docs/benchmarks.md"
+                                : "an estimate: an H200's measured speed, scaled by peak TFLOP/s and bandwidth";
+  if (known) {
+    dry_run.math_rate = math_rate(*known, Precision::bf16);
+    dry_run.figures = figures_of(*known);
+  }
   return dry_run;
 }
 

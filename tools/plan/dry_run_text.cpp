@@ -26,8 +26,9 @@ std::string steps_text(const PlannedRun& run) {
 }
 
 std::string device_text(const PlannedRun& run) {
-  return (run.ranks > 1 ? std::to_string(run.ranks) + " x " : "") + run.device +
-         (run.assumed ? " (assumed: this machine has no GPU that the program can use)" : "");
+  const std::string name = (run.ranks > 1 ? std::to_string(run.ranks) + " x " : "") + run.device;
+  if (!run.asked_for.empty()) return name + " (--for " + run.asked_for + "): " + run.figures;
+  return name + (run.assumed ? " (assumed: this machine has no GPU that the program can use)" : "");
 }
 
 std::string rates_text(const LearningRates& rates) {

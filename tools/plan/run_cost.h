@@ -5,15 +5,9 @@
 #include <optional>
 
 #include "engine/options/run_plan.h"
+#include "engine/run/checkpoint_cost.h"
 
 namespace gpt2 {
-
-struct CheckpointCost {
-  int64_t bytes_each = 0;
-  int64_t kept = 0; // on disk at the end of the run
-  int64_t most = 0; // on disk at any time: one more until an old one is removed
-  int64_t bytes() const;
-};
 
 struct LearningRates {
   float first = 0, peak = 0, last = 0;

@@ -13,12 +13,13 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kSeparator = "<|endoftext|>";
+// Tokens: llm.c's fineweb.py (10B sample), the data set's card (100B), nanoGPT's README (the others).
 constexpr KnownDataset kKnown[] = {
-    {"fineweb-edu", "HuggingFaceFW/fineweb-edu", "sample/10BT", nullptr, 0.001, kSeparator},
-    {"fineweb-edu-100B", "HuggingFaceFW/fineweb-edu", "sample/100BT", nullptr, 0.0001, kSeparator},
-    {"openwebtext", "Skylion007/openwebtext", "plain_text", nullptr, 0.0005, kSeparator},
+    {"fineweb-edu", "HuggingFaceFW/fineweb-edu", "sample/10BT", nullptr, 0.001, kSeparator, 9'953'989'344},
+    {"fineweb-edu-100B", "HuggingFaceFW/fineweb-edu", "sample/100BT", nullptr, 0.0001, kSeparator, 100'000'000'000},
+    {"openwebtext", "Skylion007/openwebtext", "plain_text", nullptr, 0.0005, kSeparator, 9'040'017'095},
     {"tinyshakespeare", nullptr, "input.txt",
-     "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt", 0.1, ""},
+     "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt", 0.1, "", 338'025},
 };
 
 bool is_address(const std::string& from) { return from.find("://") != std::string::npos; }

@@ -15,6 +15,7 @@ struct KnownDataset {
   const char* address;
   double val_fraction;
   const char* separator; // of .txt
+  int64_t tokens;        // about, for --plan before the download
 };
 
 std::span<const KnownDataset> known_datasets();

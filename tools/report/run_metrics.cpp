@@ -218,6 +218,24 @@ void RunReader::take_throttling(const Moment& at) {
     metrics_.events.push_back({at, at, "throttle", "the GPU was slowed down by heat or hardware"});
 }
 
+namespace {
+
+// "": none.
+std::string newest_run(const std::string& log_dir) {
+  std::string newest;
+  fs::file_time_type written{};
+  std::error_code absent;
+  for (const auto& entry : fs::directory_iterator(log_dir, absent)) {
+    const fs::file_time_type time = fs::last_write_time(entry.path() / "metrics.jsonl", absent);
+    if (absent || (!newest.empty() && time <= written)) continue;
+    newest = entry.path().string();
+    written = time;
+  }
+  return newest;
+}
+
+} // namespace
+
 std::string find_run(const std::string& run, const std::string& log_dir) {
   if (fs::is_directory(run)) return run;
   if (fs::path(run).filename() == "metrics.jsonl" && fs::is_regular_file(run)) {
@@ -226,6 +244,11 @@ std::string find_run(const std::string& run, const std::string& log_dir) {
   }
   const std::string below = log_dir + "/" + run;
   if (fs::is_directory(below)) return below;
+  if (run == kLatestRun) {
+    const std::string newest = newest_run(log_dir);
+    if (newest.empty()) throw Error(ExitCode::data, "no run in " + log_dir, "give a run, or its --log_dir");
+    return newest;
+  }
   std::vector<std::string> names;
   std::error_code absent;
   for (const auto& entry : fs::directory_iterator(log_dir, absent))

@@ -88,7 +88,10 @@ class RunReader {
   std::map<std::string, size_t> tensor_index_;
 };
 
-// Finds the folder of a run given as a folder or as a name in `log_dir`. Throws Error(data).
+inline constexpr const char* kLatestRun = "latest";
+
+// Finds the folder of a run given as a folder, as a name in `log_dir` or as kLatestRun: the run in `log_dir` that
+// logged last. Throws Error(data).
 std::string find_run(const std::string& run, const std::string& log_dir);
 
 } // namespace gpt2

@@ -5,7 +5,7 @@
 
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
-#include "engine/logging/terminal.h"
+#include "engine/system/terminal.h"
 #include "tools/report/page_data.h"
 
 namespace gpt2 {

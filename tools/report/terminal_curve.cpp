@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "engine/base/formatted.h"
-#include "engine/logging/terminal.h"
+#include "engine/system/terminal.h"
 
 namespace gpt2 {
 namespace {

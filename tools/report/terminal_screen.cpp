@@ -8,7 +8,7 @@
 
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
-#include "engine/logging/terminal.h"
+#include "engine/system/terminal.h"
 #include "tools/report/page_data.h"
 #include "tools/report/terminal_curve.h"
 

@@ -1,7 +1,6 @@
-#include "engine/logging/terminal.h"
+#include "engine/system/terminal.h"
 
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -30,8 +29,10 @@ std::string wrap_line(const std::string& line, size_t columns, size_t indent) {
 }
 
 int extent(unsigned short winsize::*member, const char* variable, int fallback) {
-  winsize size = {};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.*member > 0) return size.*member;
+  for (const int descriptor : {STDOUT_FILENO, STDERR_FILENO}) {
+    winsize size = {};
+    if (ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.*member > 0) return size.*member;
+  }
   const char* text = std::getenv(variable);
   const int given = text ? std::atoi(text) : 0;
   return given > 0 ? given : fallback;
@@ -41,14 +42,14 @@ bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0x
 
 } // namespace
 
-bool is_terminal() {
+bool is_terminal(int descriptor) {
   const char* term = std::getenv("TERM");
-  return isatty(STDOUT_FILENO) && term != nullptr && std::string_view(term) != "dumb";
+  return isatty(descriptor) && term != nullptr && std::string_view(term) != "dumb";
 }
 
-bool wants_colour() {
+bool wants_colour(int descriptor) {
   const char* no_colour = std::getenv("NO_COLOR");
-  return is_terminal() && (no_colour == nullptr || *no_colour == '\0');
+  return is_terminal(descriptor) && (no_colour == nullptr || *no_colour == '\0');
 }
 
 int terminal_columns() { return extent(&winsize::ws_col, "COLUMNS", 80); }

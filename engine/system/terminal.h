@@ -1,5 +1,7 @@
-// The terminal of stdout: size, colours, and text fitted to its width.
+// The terminal of stdout or stderr: size, colours, and text fitted to its width.
 #pragma once
+
+#include <unistd.h>
 
 #include <cstddef>
 #include <string>
@@ -7,9 +9,9 @@
 
 namespace gpt2 {
 
-bool is_terminal();     // stdout is a terminal and TERM is not dumb
-bool wants_colour();    // a terminal, and NO_COLOR (no-color.org) is not set
-int terminal_columns(); // now: a window can be resized; COLUMNS if unknown, else 80
+bool is_terminal(int descriptor = STDOUT_FILENO);  // it is a terminal and TERM is not dumb
+bool wants_colour(int descriptor = STDOUT_FILENO); // a terminal, and NO_COLOR (no-color.org) is not set
+int terminal_columns(); // now: a window can be resized; COLUMNS if neither is a terminal, else 80
 int terminal_rows();    // likewise; LINES, else 24
 
 enum class Colour { plain, bold, dim, red, green, yellow, cyan };

@@ -218,7 +218,7 @@ class Troubleshooting(unittest.TestCase):
             self.assertRegex(document("docs/troubleshooting.md"), rf"(?m)^\| {code} \|")
 
     def test_what_it_quotes_is_said(self):
-        sources = [path for pattern in ("engine/**/*.cpp", "engine/**/*.h", "engine/**/*.cu", "tools/**/*")
+        sources = [path for pattern in ("engine/**/*.cpp", "engine/**/*.h", "engine/**/*.cu", "kernels/**/*.cu", "tools/**/*")
                    for path in glob.glob(pattern, root_dir=ROOT, recursive=True) if os.path.isfile(os.path.join(ROOT, path))]
         said = re.sub(r'"\s*\n?\s*"', "", "\n".join(map(document, sources)))
         quotes = [quote for cell in re.findall(r"^\| (.*?) \|", document("docs/troubleshooting.md"), re.MULTILINE)

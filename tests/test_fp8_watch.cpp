@@ -93,7 +93,7 @@ TEST_CASE("the health table joins layers and names the tensors in trouble") {
       {testing::named("lm_head/grad"), Fp8Format::e5m2, 0.0f, 16384.0f, 0.0, 0.0, true}};
   Fp8LagWatch lag({.fp8 = {}, .layers = 2, .warmup_steps = 20});
   for (const int64_t step : {10, 20}) lag.check(step, stats);
-  const std::string table = fp8_health_table(stats, lag);
+  const std::string table = fp8_health(stats, lag, false);
   CHECK(contains(table, "1.00e+00..4.00e+00"));
   CHECK(contains(table, "check h.1/fc/act: 5.00% saturated, 2.00% flushed"));
   CHECK_FALSE(contains(table, "check h.0"));
@@ -106,7 +106,7 @@ TEST_CASE("the health table joins layers and names the tensors in trouble") {
   const std::string dlogits = table.substr(table.find("lm_head/grad"));
   CHECK(contains(dlogits.substr(0, dlogits.find('\n')), " static "));
   CHECK_FALSE(contains(dlogits, "0.00e+00"));
-  CHECK(fp8_health_table({}, lag).empty());
+  CHECK(fp8_health({}, lag, true).empty());
 }
 
 TEST_CASE("blocks of which nothing is quantized are named") {

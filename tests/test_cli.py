@@ -520,12 +520,12 @@ class CommandLine(unittest.TestCase):
             with open(os.path.join(self.folder, f"runs/{run}/metrics.jsonl")) as lines:
                 return [(entry["step"], entry["loss"], entry["grad_norm"]) for entry in map(json.loads, lines) if entry["type"] == "step"]
         for precision in ("fp32", "fp8"):
-            flags = ["--precision", precision, "--fp8_bf16_steps", "0", "--target_batch_size", "200", "--max_steps", "2", "--threads", "1"]
+            flags = ["--precision", precision, "--fp8_bf16_steps", "0", "--batch_size", "20", "--target_batch_size", "200", "--max_steps", "2", "--threads", "1"]
             self.succeed(*TINY, *flags, "--run_name", "whole-" + precision)
             process = self.start(*flags, "--run_name", "cut-" + precision)
             while not process.stdout.readline().startswith("step    1 "):
                 pass
-            process.send_signal(signal.SIGINT)  # within the 100 micro-batches of the second step
+            process.send_signal(signal.SIGINT)  # within the 10 micro-batches of the second step
             out, error = process.communicate(timeout=60)
             self.assertEqual(process.returncode, 75, error)
             self.assertIn("stopped at step 1 of 2, saved; resume with:", out)

@@ -26,7 +26,7 @@ constexpr double kAttentionSeconds = 1.94e-14; // per layer, channel, token and 
 constexpr double kElementwiseBytes = 92;       // per layer, channel and token, every cast fused into its producer
 constexpr double kGeluBytesSaved = 28;         // if GELU and its gradient are GEMM epilogues (kernels/sm90)
 constexpr double kHeadBytes = 6;               // per token and logit: logits read twice, gradients written twice
-// Of the GEMM rate, what steps of the CPU engine reach; 1x384 to 4x64, two cores, 2026-11.
+// Assumed, not measured: the share of the GEMM rate that steps of the CPU engine reach.
 constexpr double kCpuShare = 0.5, kCpuShareFp8 = 0.25;
 constexpr double kHeadBytesSaved = 2; // if softmax's sums are a GEMM epilogue
 

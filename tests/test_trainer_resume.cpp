@@ -11,6 +11,7 @@
 #include "tests/checkpoint_testing.h"
 #include "tests/expect_error.h"
 #include "tests/trainer_testing.h"
+#include "tools/ckpt/checkpoint_list.h"
 #include "tools/prepare_data/write_shard.h"
 
 using namespace gpt2;

@@ -66,14 +66,14 @@ class Parquet(unittest.TestCase):
         copy = os.path.join(self.folder, "programs", "bin", "prepare_data")
         os.makedirs(os.path.dirname(copy))
         shutil.copy(PREPARE_DATA, copy)
-        os.symlink(os.path.join(os.path.dirname(os.path.dirname(PREPARE_DATA)), "lib"), os.path.join(self.folder, "programs", "lib"))
+        libraries = os.path.join(os.path.dirname(os.path.dirname(PREPARE_DATA)), "lib")  # not in programs/lib: that would be a package
         trap = 'open("trapped", "w")\n'
         for folder in (".", "programs"):  # where it is started, and a folder above the program
             os.makedirs(os.path.join(self.folder, folder, "tools"), exist_ok=True)
             self.write(os.path.join(folder, "tools", "parquet_to_jsonl.py"), trap)
         self.write("a.parquet", "one\n")
         command = [copy, "a.parquet", "--output", "out", "--val_fraction", "0"]
-        run = {"cwd": self.folder, "env": self.environment, "capture_output": True, "text": True, "timeout": 60}
+        run = {"cwd": self.folder, "env": {**self.environment, "LD_LIBRARY_PATH": libraries}, "capture_output": True, "text": True, "timeout": 60}
         done = subprocess.run(command, **run)
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertRegex(done.stderr, r"\Aerror: tools/parquet_to_jsonl.py, which reads Parquet files, was not found [^\n]*\n\Z")

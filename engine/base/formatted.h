@@ -29,12 +29,13 @@ inline std::string counted(int64_t number, const std::string& thing) {
   return std::to_string(number) + " " + thing + (number == 1 ? "" : "s");
 }
 
-// "a, b, c"
+// "a, b, c"; with a word for the last: "a, b or c"
 template <class Value>
-std::string listed(const std::vector<Value>& values, const std::string& separator = ", ") {
+std::string listed(const std::vector<Value>& values, const std::string& separator = ", ",
+                   const std::string& last = "") {
   std::string out;
   for (const Value& value : values) {
-    if (&value != &values.front()) out += separator;
+    if (&value != &values.front()) out += last.empty() || &value != &values.back() ? separator : last;
     if constexpr (std::is_arithmetic_v<Value>)
       out += std::to_string(value);
     else

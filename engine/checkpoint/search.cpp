@@ -206,11 +206,12 @@ std::string find_step(const Folders& roots, const std::string& run, const std::s
   }
   const bool any_run = run.empty() && newest.empty();
   if (any_run && candidates.size() == 1) return candidates.front();
-  const std::string missing = "there is no checkpoint of step " + step + " in " + listed(meant, " or ");
+  const std::string missing = "there is no checkpoint of step " + step + " in " + listed(meant, ", ", " or ");
   if (candidates.empty()) throw_not_there(missing, meant, if_none);
-  throw Error(ExitCode::checkpoint,
-              any_run ? "several runs in " + listed(roots, " and ") + " have a checkpoint of step " + step : missing,
-              "name one by its path: " + listed(candidates));
+  throw Error(
+      ExitCode::checkpoint,
+      any_run ? "several runs in " + listed(roots, ", ", " and ") + " have a checkpoint of step " + step : missing,
+      "name one by its path: " + listed(candidates));
 }
 
 // Normalized, so that "step_00000010/." and "." inside that folder name the checkpoint.
@@ -320,7 +321,7 @@ std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, con
   if (is_number(name)) return find_step(roots, run, name, if_none);
   if (name == kLatest || name == kBest) {
     if (const std::string found = find_marked(meant, name); !found.empty()) return found;
-    const std::string where = " in " + listed(meant, " or ");
+    const std::string where = " in " + listed(meant, ", ", " or ");
     throw_not_there(name == kBest ? "no checkpoint" + where + " is marked as best" : "there is no checkpoint" + where,
                     meant, if_none);
   }

@@ -13,7 +13,6 @@
 #include "engine/base/parse_number.h"
 #include "engine/base/split.h"
 #include "engine/checkpoint/names.h"
-#include "engine/text/tokenizer.h"
 
 namespace gpt2 {
 namespace {
@@ -308,8 +307,7 @@ RunPlan make_plan(const Options& options, const GPT2Config& config, Precision pr
   plan.model.config = config;
   plan.model.precision = precision;
   plan.model.fp8 = fp8_options(options, config.layers);
-  plan.model.documents = {
-      .mask = options.document_mask, .positions = options.document_positions, .separator = Tokenizer::kEndOfText};
+  plan.model.documents = {.mask = options.document_mask, .positions = options.document_positions};
   plan.model.seq_len = config.seq_len;
   plan.model.seed = options.seed;
   plan.model.optimizer = options.optimizer;

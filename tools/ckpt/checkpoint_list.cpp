@@ -25,7 +25,7 @@ std::string model_text(const CheckpointInfo& info) { return info.is_damaged() ? 
 
 std::string describe_checkpoints(const std::vector<std::string>& checkpoint_dirs) {
   const auto checkpoints = list_checkpoints(checkpoint_dirs);
-  if (checkpoints.empty()) return "no checkpoints in " + listed(checkpoint_dirs, " or ") + "\n";
+  if (checkpoints.empty()) return "no checkpoints in " + listed(checkpoint_dirs, ", ", " or ") + "\n";
   size_t width = 0;
   int ranks = 1;
   for (const CheckpointInfo& info : checkpoints) {

@@ -67,7 +67,7 @@ readonly results=runs/$run hf=runs/$run/hf
 
 checkpoint_folder() { # of the run; "": none yet
   local dir
-  for dir in checkpoints_fp8 checkpoints_bf16; do
+  for dir in checkpoints_fp8 checkpoints_bf16 checkpoints_fp32; do
     if [ -n "$(find "$dir/$run" -maxdepth 1 -type d -name 'step_*' 2>/dev/null)" ]; then echo "$dir/$run" && return; fi
   done
 }

@@ -33,11 +33,11 @@ class Recipe(unittest.TestCase):
             return [line for line in map(json.loads, file) if line["type"] == kind]
 
     def checkpoints(self, run):
-        names = os.listdir(os.path.join(self.folder.name, "checkpoints_fp8", run))
+        names = os.listdir(os.path.join(self.folder.name, "checkpoints_fp32", run))
         return sorted(int(name[len("step_"):]) for name in names if name.startswith("step_"))
 
     def assert_same_bits(self, a, b, *also_different):
-        out = self.run_tool(CKPT, "diff", f"checkpoints_fp8/{a}", f"checkpoints_fp8/{b}", code=1)
+        out = self.run_tool(CKPT, "diff", f"checkpoints_fp32/{a}", f"checkpoints_fp32/{b}", code=1)
         differences = [line.split(": ")[0] for line in out.splitlines()[2:] if line]
         self.assertEqual(differences, ["train/options_toml", "train/run_name", *also_different], out)
 
@@ -86,7 +86,7 @@ class Recipe(unittest.TestCase):
         flags = [*TINY, *WSD, "--target_batch_size", "4", "--checkpoint_freq", "4", "--keep_checkpoints", "1"]
         self.train(*flags, "--max_steps", "10", "--run_name", "short")
         self.assertEqual(self.checkpoints("short"), [5, 10])  # 5: the cooldown begins
-        self.run_tool(CKPT, "prune", "checkpoints_fp8/short", "--keep", "1")
+        self.run_tool(CKPT, "prune", "checkpoints_fp32/short", "--keep", "1")
         self.assertEqual(self.checkpoints("short"), [5, 10])
         self.train(*flags, "--max_steps", "16", "--run_name", "long")
         out = self.train("--resume", "short", "--max_steps", "16")

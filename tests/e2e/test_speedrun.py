@@ -48,7 +48,7 @@ class Speedrun(unittest.TestCase):
         self.assertFalse(os.path.exists(self.path("runs")))
 
         first = self.start("--small")  # ^C within training, which saves
-        while first.poll() is None and not os.path.isdir(self.path("checkpoints_fp8/speedrun-small/step_00000005")):
+        while first.poll() is None and not os.path.isdir(self.path("checkpoints_fp32/speedrun-small/step_00000005")):
             time.sleep(0.05)
         trainer = subprocess.run(["pgrep", "-P", str(first.pid), "-f", "train_gpt2_fp8"], capture_output=True, text=True)
         os.kill(int(trainer.stdout.split()[0]), signal.SIGTERM)

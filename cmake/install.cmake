@@ -1,4 +1,4 @@
-# `cmake --install` copies a folder that runs wherever it lies: train_gpt2_fp8, bin/, lib/, and the files that these look for.
+# `cmake --install` copies a folder that can be moved anywhere: train_gpt2_fp8, bin/, lib/, and the files that these look for.
 # tools/make_package.sh calls it. CUDA's libraries stay out; README.md of the package names the folders that are searched.
 set(GPT2_LIBRARIES gpt2 gpt2_tools)
 if(TARGET gpt2_mpi)
@@ -40,7 +40,7 @@ folder, `${cuda_folders}`, and the loader's own folders (`ldconfig -p`).
 | `libcudnn.so.9` | no: other kernels are used without it | the wheel nvidia-cudnn-cu13, or NVIDIA's Debian package libcudnn9-cuda-13 |
 | `libnccl.so.2` | for several GPUs | NVIDIA's Debian package libnccl2, or the wheel nvidia-nccl-cu13 |")
 endif()
-set(GPT2_MACHINES "It runs on any ${CMAKE_SYSTEM_PROCESSOR} machine.")
+set(GPT2_MACHINES "Its CPU code is for any ${CMAKE_SYSTEM_PROCESSOR} machine; glibc and libstdc++ must be at least as new as where it was compiled.")
 if(GPT2_NATIVE AND NOT CMAKE_CROSSCOMPILING)
   set(GPT2_MACHINES "Its CPU code is for machines like the one that compiled it (`make package` compiles for any).")
 endif()

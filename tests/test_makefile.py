@@ -9,7 +9,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 def commands(*words):
     """The lines that `make WORDS` would run in a fresh clone (RELEASE: as if nothing were built)."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS")) and name not in ("ARCHS", "NATIVE", "ARGS", "PREFIX")}
     done = subprocess.run(["make", "-n", "--no-print-directory", "RELEASE=build/nothing", *words], cwd=ROOT, env=environment,
                           capture_output=True, text=True, timeout=60)
     if done.returncode:

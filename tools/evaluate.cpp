@@ -217,8 +217,9 @@ std::shared_ptr<const Dataset> open_text(const std::string& patterns, const GPT2
   return std::make_shared<Dataset>(std::move(shards), config.seq_len, config.vocab);
 }
 
-// The validation set of the run that saved the checkpoint. Without --limit, as many sequences as the trainer evaluates.
-std::shared_ptr<const Dataset> text_of_run(const WeightSource& weights, Command& command) {
+// The validation set of the run that saved the checkpoint, and its mask of documents. Without --limit, as many
+// sequences as the trainer evaluates.
+std::shared_ptr<const Dataset> text_of_run(const WeightSource& weights, Command& command, DocumentOptions& documents) {
   const char* const hint = "give --dataset NAME, --val_data GLOB, --hellaswag FILE or another task; see --help";
   if (!is_complete(weights.path()))
     throw Error(ExitCode::usage, "nothing to evaluate: " + weights.path() + " is not a checkpoint of a run", hint);
@@ -228,6 +229,7 @@ std::shared_ptr<const Dataset> text_of_run(const WeightSource& weights, Command&
   if (!data.validation)
     throw Error(ExitCode::usage, "nothing to evaluate: run " + state.run_name + " has no validation data", hint);
   if (command.limit == 0) command.limit = options.eval_sequences;
+  documents = {.mask = options.document_mask, .positions = options.document_positions};
   if (!command.json)
     log_info(
         "validation set of run " + state.run_name + ": " +
@@ -252,7 +254,7 @@ ExitCode run(Command& command) {
   if (!patterns.empty())
     data = open_text(patterns, weights->config());
   else if (tasks.empty())
-    data = text_of_run(*weights, command);
+    data = text_of_run(*weights, command, options.documents);
   options.longest = window_for(tasks, data != nullptr, positions);
   const bool gpu = options.device != DeviceKind::cpu && gpu_count() > 0;
   const int tokens_at_once = gpu ? kGpuTokensAtOnce : kCpuTokensAtOnce;

@@ -16,7 +16,7 @@ needed_packages() { # FOLDER
     while read -r soname; do
       path=$(ldd "$1"/bin/prepare_data "$1/lib/libgpt2.so" | sed -n "s|^\\s*$soname => \\(/[^ ]*\\).*|\\1|p" | head -n 1)
       [ -z "$path" ] || readlink -f "$path"
-    done | sort -u | awk -F/ '{print "*" $(NF-1) "/" $NF}' | xargs -r dpkg-query -S 2>/dev/null | cut -d: -f1 | sort -u | paste -sd ' '
+    done | sort -u | awk -F/ '{print "*" $(NF-1) "/" $NF}' | { xargs -r dpkg-query -S 2>/dev/null || :; } | cut -d: -f1 | sort -u | paste -sd ' '
 }
 
 install_into() { # FOLDER

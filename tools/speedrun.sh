@@ -5,11 +5,11 @@
 #   tools/speedrun.sh --dry_run             prints the commands and what the run would cost; starts nothing
 #   tools/speedrun.sh --small               all stages on the built-in sample on the CPU: two minutes
 #
-#   --dataset NAME     a data set of bin/prepare_data, or one that data/NAME holds      default: fineweb-edu
+#   --dataset NAME     a data set of bin/prepare_data, or one that data/NAME holds      default: that of the option file
 #   --config FILE      an option file                                                   default: configs/gpt2_124m_fast.toml
-#   --run NAME         name of the run                                                  default: speedrun-DATASET
+#   --run NAME         name of the run                                                  default: speedrun-CONFIG-DATASET
 #   --price DOLLARS    per GPU-hour: prints the cost
-#   -- FLAG...         further flags of the trainer, for a new run
+#   -- FLAG...         further flags of the trainer, for a new run, e.g. -- --no-use_fp8
 #
 # Ctrl-C, a crash, a reboot: the same command continues. Finished stages are skipped, and training resumes from its last
 # checkpoint. Results are in runs/RUN: report.html, hellaswag.json, and hf/, which Hugging Face's transformers loads.
@@ -18,7 +18,7 @@ set -euo pipefail
 
 root=$(dirname "$(dirname "$(readlink -f "$0")")")
 cd "${SPEEDRUN_FOLDER:-$root}" # a test runs in a folder of its own
-dataset=fineweb-edu config=configs/gpt2_124m_fast.toml run='' price='' dry_run='' small='' flags=()
+dataset='' config=configs/gpt2_124m_fast.toml run='' price='' dry_run='' small='' flags=()
 readonly hellaswag_url=https://raw.githubusercontent.com/rowanz/hellaswag/master/data/hellaswag_val.jsonl
 
 fail() { # EXIT_CODE WHAT
@@ -32,7 +32,7 @@ while [ $# -gt 0 ]; do
   case $option in
     --dry_run | --dry-run) dry_run=1 ;;
     --small) small=1 ;;
-    --help | -h) sed -n '2,/^set/{/^#/s/^# \?//p}' "$0" && exit ;;
+    --help | -h) sed -n '2,/^set/{/^#/s/^# \?//p}' "$root/tools/speedrun.sh"; exit ;;
     --) flags=("$@") && break ;;
     --dataset | --config | --run | --price)
       [ $# -gt 0 ] || fail 2 "$option needs a value (hint: see --help)"
@@ -42,13 +42,15 @@ while [ $# -gt 0 ]; do
     *) fail 2 "unknown flag $option (hint: see --help; flags of the trainer come after --)" ;;
   esac
 done
-[ -z "$price" ] || [[ $price =~ ^[0-9]+(\.[0-9]+)?$ ]] || fail 2 "--price: '$price' is no number of dollars (hint: --price 2.50)"
+[ -z "$price" ] || [[ $price =~ ^[0-9]+(\.[0-9]+)?$ ]] || fail 2 "--price: '$price' is not a number (hint: --price 2.50)"
 [ -e "$config" ] || fail 2 "there is no $config"
+dataset=${dataset:-$(sed -n 's/^dataset = "\([^"]*\)".*/\1/p' "$config")}
 
 # ---- what to run ----
 
 train=(./train_gpt2_fp8) hellaswag=data/hellaswag/hellaswag_val.jsonl
-gpus=$({ nvidia-smi -L 2>/dev/null || :; } | wc -l)
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || :)
+[ -z "${CUDA_VISIBLE_DEVICES+given}" ] || gpus=$(tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | grep -c . || :)
 if [ -n "$small" ]; then
   dataset='built-in sample' run=${run:-speedrun-small} gpus=0 hellaswag=data/hellaswag/small.jsonl
   [ ! -d build/cpu-only ] || [ -e train_gpt2_fp8 ] || echo "note: make run builds the CPU engine alone, which is faster"
@@ -56,7 +58,7 @@ if [ -n "$small" ]; then
     --target_batch_size 8 --max_steps 20 --warmup_steps 3 --max_lr auto --adamw_lr auto --eval_freq 10 --eval_sequences 16
     --sample_tokens 16 --checkpoint_freq 5)
 else
-  run=${run:-speedrun-$dataset}
+  run=${run:-speedrun-$(basename "$config" .toml)-$dataset}
   options=(--config "$config" --dataset "$dataset" --use_fp8)
   [ "$gpus" -le 1 ] || options+=(--gpus all)
   # Several GPUs need more tokens at a time; the number of tokens stays (configs/gpt2_124m_fast.toml).
@@ -101,7 +103,7 @@ prepare() {
     done >"$hellaswag.part"
   else
     stage "data: HellaSwag"
-    curl --fail --location --silent --show-error --output "$hellaswag.part" "$hellaswag_url"
+    python3 -c 'import sys, urllib.request; urllib.request.urlretrieve(*sys.argv[1:])' "$hellaswag_url" "$hellaswag.part"
   fi
   mv "$hellaswag.part" "$hellaswag"
 }

@@ -108,8 +108,8 @@ class Plan(Case):
             return plan["batch_size"], {name: size for name, size in plan["memory_bytes"].items() if name != "copy for checkpoints"}
 
         most, memory = planned("--model", "gpt2")
-        if not memory:
-            self.skipTest("built without CUDA: the memory of a GPU is not counted")
+        if "activations" not in memory:
+            self.skipTest("built without CUDA: the memory of a GPU is an estimate")
         for model, gib in (("gpt2", 8), ("gpt2-medium", 24), ("gpt2-large", 48), ("gpt2-xl", 80)):
             size, memory = planned("--model", model, "--memory_limit", gib)
             self.assertLess(sum(memory.values()), gib * 2**30)

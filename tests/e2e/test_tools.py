@@ -224,11 +224,16 @@ class Tools(unittest.TestCase):
         shutil.copytree(f"{folder}/runs/killed", f"{folder}/runs/noted")
         with open(folder + "/runs/noted/notes.txt", "w") as file:
             file.write("keep")
+        foreign = {"old_version/metrics.jsonl": '{"step":250,"loss":3.5}\n', "torch/events.out.tfevents.1.host": "events of another program"}
+        for name, text in foreign.items():
+            os.makedirs(os.path.dirname(f"{folder}/runs/{name}"))
+            with open(f"{folder}/runs/{name}", "w") as file:
+                file.write(text)
         shown = self.call(0, "ckpt", "prune", "--dead_runs", cwd=folder)
         self.assertRegex(shown, r"would remove runs/killed: no step, no checkpoint\nnothing was removed: --yes removes 1 run\n\Z")
         self.assertTrue(os.path.isdir(folder + "/runs/killed"))
         self.assertRegex(self.call(0, "ckpt", "prune", "--dead_runs", "--yes", cwd=folder), r"(?m)^removed runs/killed: no step")
-        self.assertEqual(sorted(os.listdir(folder + "/runs")), ["alive", "new", "noted", "old"])
+        self.assertEqual(sorted(os.listdir(folder + "/runs")), ["alive", "new", "noted", "old", "old_version", "torch"])
         self.assertEqual(glob.glob(folder + "/checkpoints_*/killed"), [])
         self.assertEqual(self.call(0, "ckpt", "prune", "--dead_runs", "--yes", cwd=folder), "no dead runs in runs\n")
         self.assertIn("takes no RUN", self.call(2, "ckpt", "prune", "old", "--dead_runs", cwd=folder))
@@ -241,7 +246,7 @@ class Tools(unittest.TestCase):
                 (2, "missing --output", "export_hf", "latest"),
                 (2, "missing argument FILE", "sweep"),
                 (2, "missing argument B", "ckpt", "diff", "latest"),
-                (2, "missing command: list, show, verify, diff or prune (see --help)", "ckpt"),
+                (2, "missing command: list, runs, show, verify, diff or prune (see --help)", "ckpt"),
                 (2, "missing argument RUN (bin/ckpt prune RUN --keep N", "ckpt", "prune"),
                 (2, "unexpected argument 'shwo' (did you mean show?)", "ckpt", "shwo", "latest"),
                 (2, "unknown flag --tokns (did you mean --tokens?)", "generate", "latest", "--tokns", "4"),

@@ -31,13 +31,18 @@ bool holds_only_logs(const std::string& folder) {
   return any && !absent;
 }
 
+// True also for a log that is not ours: PyTorch's event files are in runs/ by default, and 0.1.0 wrote no types.
 bool has_stepped(const std::string& folder) {
   std::ifstream metrics(folder + "/" + kMetrics);
+  bool ours = false;
   for (std::string line; std::getline(metrics, line);) {
     const auto json = parse_json(line);
-    if (json.is_object() && json.value("type", "") == "step") return true;
+    if (!json.is_object()) continue;
+    const auto type = json.find("type");
+    if (type == json.end() || !type->is_string() || *type == "step") return true;
+    ours |= *type == "run";
   }
-  return false;
+  return !ours;
 }
 
 // A folder of checkpoints without any.

@@ -33,6 +33,7 @@ InferenceModel open_inference_model(const InferenceOptions& options, WeightSourc
   shape.precision = open.device.precision;
   shape.purpose = Purpose::inference;
   shape.batch_size = options.batch_size;
+  shape.documents = options.documents;
   shape.seq_len = options.longest > 0 ? options.longest : positions;
   inference.backend = std::move(open.backend);
   inference.model = inference.backend->make_model(shape);

@@ -18,6 +18,7 @@ struct InferenceOptions {
   int threads = 0;                                        // CPU engine; 0: all cores
   int batch_size = 1;                                     // rows per forward pass
   int longest = 0;                                        // tokens per row; 0: all positions of the model
+  DocumentOptions documents = {};
 };
 
 struct InferenceModel {

@@ -43,7 +43,7 @@ void check_memory(const PlannedRun& run) {
   throw Error(ExitCode::device,
               "the model needs " + format_bytes(static_cast<double>(needed)) + " of GPU memory and " +
                   format_bytes(static_cast<double>(*run.device_bytes)) + " are free",
-              "use a smaller --batch_size (accumulation keeps the step the same), or --recompute block");
+              "use a smaller --batch_size (accumulation keeps the step the same)");
 }
 
 // ---- speed ----

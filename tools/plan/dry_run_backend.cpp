@@ -47,16 +47,23 @@ class DryRunGpu : public Backend {
   int choose_batch_size(const ModelOptions& model, int target, int max_batch_size) override {
     const int tokens = model.config.channels > 1280 ? 32768 : 65536, most = std::max(1, tokens / model.seq_len);
     ModelOptions one = model;
+    one.batch_size = 1;
+    const Recompute recompute = settled_recompute(one, 1);
     const auto bytes_of = [&](int batch_size) {
       one.batch_size = batch_size;
-      return device_bytes(memory(one, 1));
+      return device_bytes(estimated_memory(one, recompute, 1));
     };
     const std::vector<int> sizes = batch_sizes_that_fit(
         target, max_batch_size > 0 ? std::min(most, max_batch_size) : most, device_.free_bytes, bytes_of);
     return sizes.empty() ? 1 : sizes.front(); // none: the plan refuses the memory of one
   }
   std::vector<MemoryLine> memory(const ModelOptions& model, int ranks) const override {
-    return estimated_memory(model, options_.recompute, ranks);
+    return estimated_memory(model, settled_recompute(model, ranks), ranks);
+  }
+  Recompute settled_recompute(const ModelOptions& model, int ranks) const {
+    if (options_.recompute != Recompute::automatic) return options_.recompute;
+    const bool fits = device_bytes(estimated_memory(model, Recompute::none, ranks)) <= device_.free_bytes;
+    return fits ? Recompute::none : Recompute::block;
   }
 #endif
 

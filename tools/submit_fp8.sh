@@ -120,7 +120,9 @@ readonly status=$?
 
 # ---- requeue after a time limit ----
 
+started=$run
 follow_branch
+[ "$run" = "$started" ] || before=-1 # a branch may begin before the newest step of its origin
 after=$(newest_step)
 if [ $status = $stopped_and_saved ] && [ $time_is_up = yes ]; then
   # A limit too short for one step would requeue the job forever.

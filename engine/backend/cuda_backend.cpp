@@ -38,7 +38,7 @@ class CudaBackend : public Backend {
     return gpu_expected_speed(device_, model);
   }
   std::vector<MemoryLine> memory(const ModelOptions& model, int ranks) const override {
-    return cuda_model_memory(model, settled(model, options_, device_.free_bytes), ranks);
+    return cuda_model_memory(model, settled(model, options_, device_.free_bytes, ranks), ranks);
   }
 
  private:

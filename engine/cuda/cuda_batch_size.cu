@@ -65,7 +65,7 @@ int candidate_of(const std::optional<TuningEntry>& answer, const std::vector<int
 CudaModelOptions settled_for_one(const CudaDeviceInfo& device, ModelOptions options,
                                  const CudaModelOptions& cuda_options) {
   options.batch_size = 1;
-  return settled(options, cuda_options, device.free_bytes - bytes_to_leave(device.free_bytes));
+  return settled(options, cuda_options, device.free_bytes - bytes_to_leave(device.free_bytes), 1);
 }
 
 // The largest sizes that fit the device's free memory. Throws Error(device) if none fits.

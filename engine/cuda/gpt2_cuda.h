@@ -43,7 +43,7 @@ std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaMo
 
 // The options with --recompute auto settled: none if the model fits `free_bytes` without, else block. Both have the
 // same bits.
-CudaModelOptions settled(const ModelOptions& options, CudaModelOptions cuda_options, int64_t free_bytes);
+CudaModelOptions settled(const ModelOptions& options, CudaModelOptions cuda_options, int64_t free_bytes, int ranks);
 
 // Device memory of such a model in one process, computed without allocating.
 int64_t cuda_model_bytes(const ModelOptions& options, const CudaModelOptions& cuda_options);

@@ -114,7 +114,7 @@ int64_t cuda_model_bytes(const ModelOptions& options, const CudaModelOptions& cu
 std::vector<MemoryLine> cuda_model_memory(const ModelOptions& options, const CudaModelOptions& cuda_options,
                                           int ranks) {
   if (cuda_options.recompute == Recompute::automatic) // as settled() where memory is plenty
-    return cuda_model_memory(options, settled(options, cuda_options, INT64_MAX), ranks);
+    return cuda_model_memory(options, settled(options, cuda_options, INT64_MAX, ranks), ranks);
   const ParameterTable table(checked(options).config, ranks, options.optimizer);
   const bool sharded = ranks > 1 && cuda_options.sharing.shard_optimizer;
   Arena count(nullptr);
@@ -128,10 +128,11 @@ std::vector<MemoryLine> cuda_model_memory(const ModelOptions& options, const Cud
   return lines;
 }
 
-CudaModelOptions settled(const ModelOptions& options, CudaModelOptions cuda_options, int64_t free_bytes) {
+CudaModelOptions settled(const ModelOptions& options, CudaModelOptions cuda_options, int64_t free_bytes, int ranks) {
   if (cuda_options.recompute != Recompute::automatic) return cuda_options;
   cuda_options.recompute = Recompute::none;
-  if (cuda_model_bytes(options, cuda_options) > free_bytes) cuda_options.recompute = Recompute::block;
+  if (device_bytes(cuda_model_memory(options, cuda_options, ranks)) > free_bytes)
+    cuda_options.recompute = Recompute::block;
   return cuda_options;
 }
 
@@ -143,7 +144,8 @@ std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaMo
 std::unique_ptr<Model> make_cuda_model(const ModelOptions& options, const CudaModelOptions& cuda_options,
                                        RankGroup& group) {
   if (cuda_options.recompute != Recompute::automatic) return std::make_unique<GPT2Cuda>(options, cuda_options, group);
-  const CudaModelOptions chosen = settled(options, cuda_options, probe_cuda_device(cuda_options.device).free_bytes);
+  const CudaModelOptions chosen =
+      settled(options, cuda_options, probe_cuda_device(cuda_options.device).free_bytes, group.ranks());
   if (chosen.recompute == Recompute::block && options.purpose == Purpose::training)
     log_info(
         "note: --recompute auto is block: the activations do not fit, and a second forward pass costs about a "

@@ -416,12 +416,10 @@ SelfCheckVerdict self_check(const CudaModelOptions& options) {
   cudaDeviceProp properties{};
   CUDA_CHECK(cudaGetDeviceProperties(&properties, options.device));
   const TuningKey key{properties.name, "self_check " + std::to_string(cublasLtGetVersion()),
-                      std::string(GPT2_VERSION) + (options.kernels == KernelChoice::general ? " general" : "")};
+                      std::string(GPT2_VERSION) + (options.kernels == KernelChoice::general ? " general" : "") +
+                          " attention" + std::to_string(static_cast<int>(options.attention))};
   SelfCheckVerdict verdict;
-  if (const auto known = store.recall(key)) {
-    if (known->choice != "passed") verdict.fp8_refusal = known->choice;
-    return verdict;
-  }
+  if (store.recall(key)) return verdict;
   const SelfCheck found = run_self_check(options);
   const std::string again = "report it with the output of bin/doctor --json; --device cpu trains without this GPU";
   if (!found.different.empty())
@@ -433,7 +431,7 @@ SelfCheckVerdict self_check(const CudaModelOptions& options) {
   verdict.note = subject + ", on which this program was never tested: " + std::to_string(found.kernels) +
                  " kernels compared with the CPU reference, " +
                  (verdict.fp8_refusal.empty() ? "all" : "all but FP8's GEMMs") + " agree";
-  store.remember(key, {verdict.fp8_refusal.empty() ? "passed" : verdict.fp8_refusal, 0});
+  if (verdict.fp8_refusal.empty()) store.remember(key, {"passed", 0}); // a refusal may pass: it is checked again
   return verdict;
 }
 

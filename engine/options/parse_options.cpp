@@ -42,7 +42,12 @@ GivenAlias apply_lines(const std::vector<TomlLine>& lines, const std::string& or
     const std::string place = origin + ":" + std::to_string(line.line) + ": ";
     std::string name = line.key, value = line.value;
     const FlagAlias* const alias = find_field(name) ? nullptr : find_flag_alias(name);
-    if (!find_field(name) && retired.contains(name)) continue;
+    if (!find_field(name) && retired.contains(name)) {
+      if (name == "muon_iteration" && value != "newton_schulz")
+        throw Error(ExitCode::usage, place + "muon_iteration = " + value + " is not supported any more",
+                    "use the version that saved the checkpoint");
+      continue;
+    }
     if (alias && alias->kind != AliasKind::unsupported) {
       std::tie(name, value) = translate({alias, place + line.key, line.value}, "", file.notes, unresolved);
       if (name.empty()) continue;

@@ -63,13 +63,13 @@ Fp8Options fp8_options(const Options& options, int layers) {
 }
 
 // A step uses each sequence at most once.
-void check_target(int target, int64_t train_sequences, int64_t unit) {
+void check_target(const std::string& flag, int target, int64_t train_sequences, int64_t unit) {
   if (target <= train_sequences) return;
   const int64_t largest = train_sequences / unit * unit;
   throw Error(ExitCode::usage,
-              "--target_batch_size " + std::to_string(target) + " is more than the " + std::to_string(train_sequences) +
+              flag + std::to_string(target) + " is more than the " + std::to_string(train_sequences) +
                   " sequences of the training data",
-              (largest > 0 ? "use --target_batch_size " + std::to_string(largest) + " or less" : "lower --batch_size") +
+              (largest > 0 ? "use " + flag + std::to_string(largest) + " or less" : "lower --batch_size") +
                   ", a smaller --seq_len, or more data");
 }
 
@@ -96,7 +96,8 @@ int resolve_target(const Options& options, const ModelDefaults& defaults, int64_
   const int64_t unit = int64_t{ranks} * std::max(1, options.batch_size);
   if (options.target_batch_size > 0 || !options.batch_ramp.empty()) {
     const BatchRamp ramp = ramp_of(options);
-    for (const BatchRamp::Phase& phase : ramp.phases()) check_target(phase.sequences, train_sequences, unit);
+    const std::string flag = options.batch_ramp.empty() ? "--target_batch_size " : "--batch_ramp: ";
+    for (const BatchRamp::Phase& phase : ramp.phases()) check_target(flag, phase.sequences, train_sequences, unit);
     return ramp.last();
   }
   int target = defaults.target_batch_size;
@@ -105,7 +106,7 @@ int resolve_target(const Options& options, const ModelDefaults& defaults, int64_
     target /= 2;
   const bool halved = target < defaults.target_batch_size;
   if (round) target = static_cast<int>(std::max<int64_t>(1, (target + unit / 2) / unit) * unit);
-  check_target(target, train_sequences, unit);
+  check_target("--target_batch_size ", target, train_sequences, unit);
   const std::string size = std::to_string(target), usual = std::to_string(defaults.target_batch_size);
   if (halved) {
     notes.push_back("the data has " + std::to_string(train_sequences) + " sequences: a step takes " + size +

@@ -74,6 +74,7 @@ void check_agreement(RankGroup& group, const std::vector<Fact>& mine) {
 Options fitted_to_ranks(const RunSettings& settings, int ranks) {
   Options options = settings.options;
   const bool from_checkpoint = settings.resumed && !settings.given.contains("batch_size");
+  if (options.batch_ramp.empty() && options.target_batch_size == 0) return options; // auto
   const int sequences = ramp_of(options).common_divisor();
   if (!from_checkpoint || options.batch_size == 0 || sequences % ranks != 0) return options;
   options.batch_size = largest_divisor_at_most(sequences / ranks, options.batch_size);

@@ -166,10 +166,39 @@ std::string before_cooldown(const ResumePoint& point, const CommandLine& line, R
   const bool longer = line.given.contains("max_steps") && line.options.max_steps > point.options.max_steps;
   const bool other_schedule = line.given.contains("lr_schedule") && line.options.lr_schedule != Decay::wsd;
   const int64_t start = cooldown_start(schedule_of(point.options));
-  if (!longer || other_schedule || point.step_named || point.step <= start) return "";
+  if (!longer || other_schedule || point.step_named || point.step <= start || line.options.eval_only) return "";
   const std::string earlier = (fs::path(point.checkpoint).parent_path() / step_folder_name(start)).string();
   const bool exists = from_rank_0(group, [&] { return Lines{fs::exists(earlier) ? "1" : ""}; }).front() == "1";
   return exists && !find_fault(earlier, group) ? earlier : "";
+}
+
+// The newest checkpoint of a longer run that an earlier start branched off at `start`; "": none.
+std::string begun_extension(const ResumePoint& point, int64_t start, int64_t max_steps) {
+  std::error_code ignored;
+  std::string newest;
+  for (const auto& entry : fs::directory_iterator(point.checkpoint_dir, ignored)) {
+    const std::string name = entry.path().filename().string(), prefix = point.run + "-from-" + std::to_string(start);
+    const std::string latest = name.starts_with(prefix) ? latest_in(entry.path().string()) : "";
+    if (latest.empty() || (!newest.empty() && step_of(latest) <= step_of(newest))) continue;
+    const TrainState state = read_checkpoint(latest);
+    if (stored_options(state.options_toml, state.precision, latest).max_steps == max_steps) newest = latest;
+  }
+  return newest;
+}
+
+// The checkpoint from which a longer wsd run starts, or the newest of such a run that was begun before.
+ResumePoint extended(const std::string& earlier, const ResumePoint& point, const CommandLine& line, RankGroup& group) {
+  const Lines begun =
+      from_rank_0(group, [&] { return Lines{begun_extension(point, step_of(earlier), line.options.max_steps)}; });
+  Lines notes = point.notes;
+  const std::string checkpoint = begun.front().empty() ? earlier : choose_valid(begun.front(), false, group, notes);
+  ResumePoint longer = to_point(from_rank_0(group, [&] { return read_point(checkpoint, line); }));
+  longer.step_named = begun.front().empty();
+  notes.push_back(begun.front().empty() ? "a longer wsd run: it starts from step " + std::to_string(longer.step) +
+                                              ", before the cooldown, not from step " + std::to_string(point.step)
+                                        : "continues the longer wsd run " + longer.run);
+  longer.notes = notes;
+  return longer;
 }
 
 ResumePoint find_point(const CommandLine& line, RankGroup& group) {
@@ -180,14 +209,8 @@ ResumePoint find_point(const CommandLine& line, RankGroup& group) {
   ResumePoint point = to_point(from_rank_0(group, [&] { return read_point(checkpoint, line); }));
   point.notes = notes;
   point.step_named = names_a_step(line.options.resume, found);
-  if (const std::string earlier = before_cooldown(point, line, group); !earlier.empty()) {
-    const std::string end = std::to_string(point.step);
-    point = to_point(from_rank_0(group, [&] { return read_point(earlier, line); }));
-    point.step_named = true;
-    point.notes.push_back("a longer wsd run: it starts from step " + std::to_string(point.step) +
-                          ", before the cooldown, not from step " + end);
-  }
-  return point;
+  const std::string earlier = before_cooldown(point, line, group);
+  return earlier.empty() ? point : extended(earlier, point, line, group);
 }
 
 // ---- the log of a run ----

@@ -130,9 +130,11 @@ std::vector<float> gathered(RankGroup& group, const std::vector<float>& mine) {
 RunLog::RunLog(const std::string& folder, bool use_tensorboard, int64_t first_step, const std::string& file,
                const Warn& warn) {
   if (file.empty()) return;
+  std::error_code absent;
+  const bool is_new = !std::filesystem::exists(folder + "/" + file, absent); // else the log of an earlier run
   metrics_.emplace(metrics_path(folder, file), first_step, warn);
   if (use_tensorboard) tensorboard_ = std::make_unique<TensorBoardLogger>(folder, first_step, warn);
-  if (first_step > 0) return; // of a run that continues
+  if (first_step > 0 || !is_new) return;
   removable_.push_back(folder + "/" + file);
   if (tensorboard_) removable_.push_back(tensorboard_->path());
 }
@@ -163,6 +165,7 @@ void RunLog::begin(int64_t step, const RunPlan& plan, const ObservableModel& mod
 }
 
 void RunLog::write(std::string_view type, int64_t step, const std::vector<Metric>& metrics) {
+  if (type != "run") removable_.clear(); // the run has done something
   if (metrics_) metrics_->write(type, step, metrics);
 }
 
@@ -171,7 +174,6 @@ void RunLog::scalar(const std::string& tag, double value, int64_t step) {
 }
 
 void RunLog::step(const StepReport& r, Verdict verdict, int64_t tokens) {
-  removable_.clear();
   std::vector<Metric> metrics = {
       {"epoch", r.epoch},         {"loss", r.loss},           {"lr", r.lr},
       {"grad_norm", r.grad_norm}, {"dt_ms", 1e3 * r.seconds}, {"tokens_per_sec", r.tokens_per_second},

@@ -223,6 +223,18 @@ std::vector<std::string> notes_of(const Session& session, const RunSettings& set
   return notes;
 }
 
+// A run that continues replaces checkpoints that are on the disk already.
+void warn_of_full_disk(const Session& session, Console& console) {
+  const std::string& folder = session.checkpoints.path();
+  int64_t free = free_disk_space(folder);
+  if (session.place.continues)
+    for (const std::string& checkpoint : checkpoints_in(folder)) free += bytes_of(checkpoint);
+  const int64_t done = std::min(session.state.step, session.plan.max_steps);
+  const std::string warning =
+      checkpoint_space_warning(checkpoint_cost(session.plan, done, !session.validation.empty()), folder, free);
+  if (!warning.empty()) console.line("warning: " + warning, Style::warning);
+}
+
 } // namespace
 
 RunData open_run_data(const Options& options, const GPT2Config& config) {
@@ -291,10 +303,7 @@ Session::Session(const RunSettings& settings, const DeviceChoice& device, Backen
              state.loader_position) {
   log.begin(state.step, plan, *model);
   for (const std::string& note : notes_of(*this, settings, device)) console.line("note: " + note);
-  const std::string full_disk =
-      checkpoint_space_warning(checkpoint_cost(plan, std::min(state.step, plan.max_steps), !validation.empty()),
-                               checkpoints.path(), group.leads() ? free_disk_space(checkpoints.path()) : INT64_MAX);
-  if (!full_disk.empty() && work_left()) console.line("warning: " + full_disk, Style::warning);
+  if (group.leads() && work_left()) warn_of_full_disk(*this, console);
   if (plan.model.precision == Precision::fp8) console.line(fp8_line(*this));
   console.table(start_table(*this));
 }

@@ -63,10 +63,10 @@ void add_expected_time(const Session& session, std::vector<std::pair<std::string
   const CpuSpeed cpu = gpu ? CpuSpeed{} : estimate_cpu_speed(plan.model);
   const double speed = (gpu ? *known : cpu.tokens_per_second) * plan.ranks();
   const double step = static_cast<double>(plan.tokens_per_step()) / speed;
-  const auto steps = static_cast<double>(plan.max_steps - session.state.step);
+  const double sequences = plan.ramp.sequences_before(plan.max_steps) - plan.ramp.sequences_before(session.state.step);
   rows.push_back(
-      {"time", "about " + format_duration(step) + " a step, " + format_duration(step * steps) +
-                   " in all: an estimate, from " +
+      {"time", "about " + format_duration(step) + " a step, " +
+                   format_duration(sequences * plan.model.seq_len / speed) + " in all: an estimate, from " +
                    (gpu ? "docs/benchmarks.md" : formatted("FP32 GEMMs at %.0f GFLOP/s", cpu.gemm_flops / 1e9))});
   if (step > kLongStep && !gpu)
     rows.push_back({"", "Ctrl-C stops between micro-batches, about " + format_duration(step / plan.batch.accumulation) +
@@ -193,12 +193,14 @@ std::string hellaswag_line(int64_t step, const Accuracy& scores) {
 std::string closing_lines(const Session& session, double seconds, int64_t first_tokens, float train_loss) {
   const TrainState& state = session.state;
   const auto tokens = static_cast<double>(state.tokens - first_tokens);
+  const bool trained = tokens > 0;
   const std::string done = "done: " + counted(state.step, "step") + ", " + count(static_cast<double>(state.tokens)) +
                            " tokens; " + (first_tokens > 0 ? "since the resume " : "") + format_duration(seconds) +
-                           ", " + count(tokens / std::max(seconds, 1e-9)) + " tokens/s on average";
+                           (trained ? ", " + count(tokens / std::max(seconds, 1e-9)) + " tokens/s on average" : "");
   const bool evaluated = state.last_val_step == state.step;
   const std::string best = state.best_val_loss < kNoLoss ? ", best " + formatted("%.3f", state.best_val_loss) : "";
   const std::optional<double> entropy = session.data.entropy;
+  if (!trained && !evaluated) return done;
   return done + "\n" +
          (evaluated ? "val loss " + formatted("%.3f", state.last_val_loss)
                     : "train loss " + formatted("%.3f", static_cast<double>(train_loss)) + " in the last step") +
@@ -215,7 +217,7 @@ std::vector<std::string> next_commands(const Session& session) {
   const std::string tokenizer = o.tokenizer.empty() ? "" : " --tokenizer " + shell_quote(o.tokenizer);
   std::vector<std::string> commands{tool_command("generate") + " " + model + " --prompt " +
                                     shell_quote(o.prompt.empty() ? "Once upon a time" : o.prompt) + tokenizer};
-  if (session.data.built_in) // no shards for bin/evaluate to read
+  if (session.data.built_in || o.document_mask) // no shards for bin/evaluate, or none with the mask
     commands.push_back(shell_quote(program_as_called()) + " --resume " + model + " --eval_only");
   else if (session.data.validation)
     commands.push_back(tool_command("evaluate") + " " + model + " --val_data " +

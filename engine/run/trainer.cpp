@@ -406,6 +406,7 @@ ExitCode Trainer::finish() {
 ExitCode Trainer::stop_early() {
   console_.clear_progress();
   if (state_.step == first_step_) {
+    saves_.wait(IfNotSaved::keep_training); // of an evaluation that was made up
     console_.line("stopped before the first step: nothing to save");
     return ExitCode::stopped_early;
   }

@@ -41,7 +41,9 @@ class FirstDay:
                                                      re.MULTILINE)]
 
     def assert_fits(self, terminal):
-        self.assertLessEqual(max(map(len, terminal.lines())), self.columns, terminal.text)
+        """But for commands to paste, which stay one line."""
+        lines = [line for line in terminal.lines() if not re.match(r"  \S*(bin/\w+|train_gpt2_fp8) ", line)]
+        self.assertLessEqual(max(map(len, lines)), self.columns, terminal.text)
 
     def fail_with(self, code, *arguments, says):
         terminal = self.type(*arguments)

@@ -40,7 +40,7 @@ class DryRunGpu : public Backend {
     return predict_cuda_batch_size(device_, model, options_, target, max_batch_size > 0 ? max_batch_size : target);
   }
   std::vector<MemoryLine> memory(const ModelOptions& model, int ranks) const override {
-    return cuda_model_memory(model, settled(model, options_, device_.free_bytes), ranks);
+    return cuda_model_memory(model, settled(model, options_, device_.free_bytes, ranks), ranks);
   }
 #else
   // The sizes of docs/benchmarks.md: 65,536 tokens, 32,768 for the largest model; fewer where they do not fit.

@@ -2,6 +2,7 @@
 """--batch_ramp and longer wsd runs from outside, bit for bit. Usage: test_recipe.py TRAIN_GPT2_FP8 CKPT"""
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -95,6 +96,13 @@ class Recipe(unittest.TestCase):
         self.assertNotIn("rises again", out)
         self.assert_same_bits("long/step_00000016", "short-from-5/step_00000016")
         self.assertEqual(self.checkpoints("short"), [5, 10])  # left as it is
+
+        for step in self.checkpoints("short-from-5")[1:]:  # as if it had been killed: the same command continues it
+            shutil.rmtree(os.path.join(self.folder.name, f"checkpoints_fp32/short-from-5/step_{step:08d}"))
+        out = self.train("--resume", "short", "--max_steps", "16")
+        self.assertIn("note: continues the longer wsd run short-from-5\n", out)
+        self.assert_same_bits("long/step_00000016", "short-from-5/step_00000016")
+        self.assertIn("evaluated checkpoints_fp32/short/step_00000010", self.train("--resume", "short", "--max_steps", "16", "--eval_only"))
 
     def test_only_a_longer_run_of_the_newest_step_goes_back(self):
         flags = [*TINY, *WSD, "--target_batch_size", "4", "--checkpoint_freq", "4", "--max_steps", "10"]

@@ -1,4 +1,4 @@
-"""Every signal in every phase: saved, exit 75, soon; a second one ends it at once and costs nothing that was saved."""
+"""Every signal in every phase: saved, exit 75, soon; a second one in a save ends it at once and costs nothing that was saved."""
 import os
 import signal
 import time
@@ -52,7 +52,8 @@ def each_signal_in_each_phase(bench, times):
             assert done.code == 75 or finished, done
             assert took < SOON, f"it took {took:.1f} s"
             assert "error" not in done.error, done
-            check_saved(world, done, nothing_done=phase == "start")
+            # On the CPU a stop comes between micro-batches: within the first step nothing is done yet.
+            check_saved(world, done, nothing_done=phase == "start" or (phase == "first step" and not world.losses()))
 
     cases = [(number, phase) for number in NUMBERS for phase in phases.items()]
     if not bench.full:  # every phase, every signal, not all pairs
@@ -78,14 +79,14 @@ def each_signal_at_the_start(bench, times):
                     assert again.code == 0, again
 
 
-@test("a second signal ends the run at once", full=20, reduced=1)
+@test("a signal ends a long step at once, a second one a save", full=20, reduced=1)
 def second_signal(bench, times):
     places = {"in a long step": (["--target_batch_size", "20000"], None),
-              "in a save": ([], "step_00000008.tmp-|write|{}|1|signal:{}")}
+              "twice in a save": ([], "step_00000008.tmp-|write|{}|1|signal:{}")}
     for number in NUMBERS if bench.full else NUMBERS[:2]:
         for name, (more, rule) in places.items():
             for _ in range(times):
-                with bench.world() as world, bench.case(f"{signal.Signals(number).name} twice {name}"):
+                with bench.world() as world, bench.case(f"{signal.Signals(number).name} {name}"):
                     with open(world.path("train.bin"), "wb") as file:
                         file.write(token_shard("train", tokens=400_001))  # enough for a step of a minute
                     assert world.train(INTERVAL, freq=INTERVAL).code == 0
@@ -96,12 +97,9 @@ def second_signal(bench, times):
                     else:
                         process = world.start("--resume", "latest", *FOLDERS, *more, "--max_steps", "100000")
                         time.sleep(1)
-                        process.send_signal(number)
-                        time.sleep(0.3)
-                        assert process.poll() is None, f"it did not wait for the step: {world.finish(process)}"
-                        begin = time.monotonic()
-                        process.send_signal(number)
+                        process.send_signal(number)  # one is enough: it stops between micro-batches
                         done = world.finish(process, AT_ONCE)
+                        assert done.code == 75, done
                     assert done.code in (-number, 75), done
                     assert time.monotonic() - begin < AT_ONCE, done
                     again = world.resume(*(["--target_batch_size", "4"] if more else []), "--max_steps", "9")

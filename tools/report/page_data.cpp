@@ -230,16 +230,16 @@ std::string state_of(const RunReader& run) {
   return saved_step(m, m.steps.at.back().step) ? "stopped" : "failed";
 }
 
-double tokens_left(const Json& life, int64_t done) {
-  const auto end = static_cast<int64_t>(life["max_steps"].get<double>());
-  const Json text = life["options"].value("batch_ramp", Json());
+double tokens_left(const Json& run_line, int64_t done) {
+  const auto end = static_cast<int64_t>(run_line["max_steps"].get<double>());
+  const Json text = run_line["options"].value("batch_ramp", Json());
   BatchRamp ramp;
   try {
-    if (text.is_string() && text != "") ramp = BatchRamp(text.get<std::string>());
+    if (text.is_string() && !text.get<std::string>().empty()) ramp = BatchRamp(text.get<std::string>());
   } catch (const std::invalid_argument&) { // written by hand
   }
   const double left = ramp.sequences_before(end) - ramp.sequences_before(done);
-  return std::max(left, 0.0) / ramp.last() * life["tokens_per_step"].get<double>();
+  return std::max(left, 0.0) / ramp.last() * run_line["tokens_per_step"].get<double>();
 }
 
 bool saved_step(const RunMetrics& metrics, int64_t step) {

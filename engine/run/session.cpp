@@ -223,15 +223,14 @@ std::vector<std::string> notes_of(const Session& session, const RunSettings& set
   return notes;
 }
 
-// A run that continues replaces checkpoints that are on the disk already.
 void warn_of_full_disk(const Session& session, Console& console) {
   const std::string& folder = session.checkpoints.path();
-  int64_t free = free_disk_space(folder);
-  if (session.place.continues)
-    for (const std::string& checkpoint : checkpoints_in(folder)) free += bytes_of(checkpoint);
   const int64_t done = std::min(session.state.step, session.plan.max_steps);
-  const std::string warning =
-      checkpoint_space_warning(checkpoint_cost(session.plan, done, !session.validation.empty()), folder, free);
+  const CheckpointCost cost = checkpoint_cost(session.plan, done, !session.validation.empty());
+  int64_t free = free_disk_space(folder);
+  if (session.place.continues && cost.bytes() > free) // it replaces checkpoints that are on the disk already
+    for (const std::string& checkpoint : checkpoints_in(folder)) free += bytes_of(checkpoint);
+  const std::string warning = checkpoint_space_warning(cost, folder, free);
   if (!warning.empty()) console.line("warning: " + warning, Style::warning);
 }
 

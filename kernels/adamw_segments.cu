@@ -1,8 +1,8 @@
 #include "kernels/adamw_segments.h"
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/partial_sums.h"
 #include "kernels/cuda/profile.h"
+#include "kernels/cuda/split_reduction.h"
 #include "kernels/device/adamw.cuh"
 #include "kernels/device/vector.cuh"
 
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kThreads) adamw_segments_kernel(AdamWSegments 
 void adamw_segments(CudaStream& cuda, const AdamWSegments& p) {
   if (p.count == 0) return;
   const NvtxRange range(cuda, "adamw", 30.0 * static_cast<double>(p.longest) * p.count);
-  const dim3 grid(static_cast<unsigned>(ceil_div(p.longest / 4, kThreads)), static_cast<unsigned>(p.count));
+  const dim3 grid(grid_size(p.longest / 4, kThreads), static_cast<unsigned>(p.count));
   const int64_t blocks = static_cast<int64_t>(grid.x) * grid.y;
   double* const partials = cuda.scratch<double>(static_cast<size_t>(blocks));
   adamw_segments_kernel<<<grid, kThreads, 0, cuda.stream>>>(p, partials);

@@ -34,13 +34,10 @@ struct HeadRows {
   int64_t stride;
 };
 
-__device__ HeadRows<const bf16> head_of_qkv(const bf16* qkv, int which, int T, int NH, int HS) {
+template <class Element> // of qkv or its gradient
+__device__ HeadRows<Element> head_of_qkv(Element* qkv, int which, int T, int NH, int HS) {
   const int64_t C = int64_t{NH} * HS;
   return {qkv + int64_t{blockIdx.z} * T * 3 * C + which * C + int64_t{blockIdx.y} * HS, 3 * C};
-}
-__device__ HeadRows<bf16> head_of_dqkv(bf16* dqkv, int which, int T, int NH, int HS) {
-  const int64_t C = int64_t{NH} * HS;
-  return {dqkv + int64_t{blockIdx.z} * T * 3 * C + which * C + int64_t{blockIdx.y} * HS, 3 * C};
 }
 template <class Element>
 __device__ HeadRows<Element> head_of_output(Element* out, int T, int NH, int HS) {
@@ -207,6 +204,20 @@ struct BackwardInputs {
   DocumentBounds documents;
 };
 
+// dP to dS = P (dP - dPsum).
+template <bool kOfKeys, int kColumns>
+__device__ void to_score_gradient(float (&ds)[kColumns / 8][4], const float (&p)[kColumns / 8][4],
+                                  const float* dpsum_of_column, const float (&dpsum_of_row)[2], int lane) {
+#pragma unroll
+  for (int j = 0; j < kColumns / 8; ++j) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int column = 8 * j + 2 * (lane % 4) + i % 2;
+      ds[j][i] = p[j][i] * (ds[j][i] - (kOfKeys ? dpsum_of_column[column] : dpsum_of_row[i / 2]));
+    }
+  }
+}
+
 // dK and dV of 64 keys over all queries from the first of them; or dQ of 64 queries over all keys up to the last of
 // them. A CTA owns 64 rows of the score gradient, operand A of the sums over columns; for keys the scores are
 // transposed, (keys, queries). The grid is (tiles, NH, B), longest rows first.
@@ -293,23 +304,16 @@ __global__ __launch_bounds__(kThreads) void attention_backward_kernel(bf16* dqkv
 
     float ds[kColumns / 8][4] = {}; // dP, then dS
     warp_gemm_nt<kColumns, D>(ds, row_value_tile + warp * 16 * kPitch<D>, column_values, lane);
-#pragma unroll
-    for (int j = 0; j < kColumns / 8; ++j) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int column = 8 * j + 2 * (lane % 4) + i % 2;
-        ds[j][i] = p[j][i] * (ds[j][i] - (kOfKeys ? dpsum_tile[buffer * kColumns + column] : dpsum_of_row[i / 2]));
-      }
-    }
+    to_score_gradient<kOfKeys, kColumns>(ds, p, dpsum_tile + buffer * kColumns, dpsum_of_row, lane);
     warp_gemm_rs<kColumns, D>(drow, ds, columns, lane);
     __syncthreads(); // the next iteration loads into these buffers
   }
 
   const int first_own = first_row + warp * 16;
-  store_rows<D>(head_of_dqkv(dqkv, kOfKeys ? 1 : 0, T, NH, HS), first_own, drow, x.scale, x.scale,
+  store_rows<D>(head_of_qkv(dqkv, kOfKeys ? 1 : 0, T, NH, HS), first_own, drow, x.scale, x.scale,
                 row_tile + warp * 16 * kPitch<D>, T, HS, lane);
   if constexpr (kOfKeys) {
-    store_rows<D>(head_of_dqkv(dqkv, 2, T, NH, HS), first_own, dvalue, 1, 1, row_value_tile + warp * 16 * kPitch<D>, T,
+    store_rows<D>(head_of_qkv(dqkv, 2, T, NH, HS), first_own, dvalue, 1, 1, row_value_tile + warp * 16 * kPitch<D>, T,
                   HS, lane);
   }
 }
@@ -319,7 +323,7 @@ __global__ __launch_bounds__(kThreads) void attention_backward_kernel(bf16* dqkv
 constexpr int kMaxBlocks = 65535; // limit of gridDim.y and gridDim.z
 
 dim3 grid_of(int T, int NH, int B) {
-  return dim3(static_cast<unsigned>((T + kRows - 1) / kRows), static_cast<unsigned>(NH), static_cast<unsigned>(B));
+  return dim3(grid_size(T, kRows), static_cast<unsigned>(NH), static_cast<unsigned>(B));
 }
 
 template <int D>
@@ -353,8 +357,8 @@ void launch_backward(CudaStream& cuda, const AttentionBackward<bf16>& a) {
   const int64_t rows = int64_t{a.B} * a.T * a.NH;
   float* dpsum = cuda.scratch<float>(static_cast<size_t>(rows));
   constexpr int kRowsPerBlock = 16; // 16 threads each
-  attention_dpsum_kernel<<<static_cast<unsigned>((rows + kRowsPerBlock - 1) / kRowsPerBlock), 16 * kRowsPerBlock, 0,
-                           cuda.stream>>>(dpsum, a.dout, a.out, rows, a.T, a.NH, a.HS);
+  attention_dpsum_kernel<<<grid_size(rows, kRowsPerBlock), 16 * kRowsPerBlock, 0, cuda.stream>>>(dpsum, a.dout, a.out,
+                                                                                                 rows, a.T, a.NH, a.HS);
   CUDA_CHECK_LAUNCH("attention_dots");
 
   const float scale = 1.0f / std::sqrt(static_cast<float>(a.HS));
@@ -370,12 +374,12 @@ void check_head_size(int HS) {
 }
 
 // FLOPs of one T x T x HS GEMM per head without the upper triangle. Forward has two of them, backward five.
-double gemm_flops(int B, int T, int NH, int HS) { return static_cast<double>(B) * NH * HS * T * T; }
+double causal_gemm_flops(int B, int T, int NH, int HS) { return static_cast<double>(B) * NH * HS * T * T; }
 
 } // namespace
 
 void attention_forward(CudaStream& cuda, const AttentionForward<bf16>& args) {
-  const NvtxRange range(cuda, "attention_forward", 0, 2 * gemm_flops(args.B, args.T, args.NH, args.HS));
+  const NvtxRange range(cuda, "attention_forward", 0, 2 * causal_gemm_flops(args.B, args.T, args.NH, args.HS));
   if (!args.documents && cuda.device->attentions->forward(cuda, args)) return; // cuDNN has no mask of documents
   check_head_size(args.HS);
   if (args.HS <= 32) return launch_forward<32>(cuda, args);
@@ -384,7 +388,7 @@ void attention_forward(CudaStream& cuda, const AttentionForward<bf16>& args) {
 }
 
 void attention_backward(CudaStream& cuda, const AttentionBackward<bf16>& args) {
-  const NvtxRange range(cuda, "attention_backward", 0, 5 * gemm_flops(args.B, args.T, args.NH, args.HS));
+  const NvtxRange range(cuda, "attention_backward", 0, 5 * causal_gemm_flops(args.B, args.T, args.NH, args.HS));
   if (!args.documents && cuda.device->attentions->backward(cuda, args)) return;
   check_head_size(args.HS);
   if (args.HS <= 32) return launch_backward<32>(cuda, args);

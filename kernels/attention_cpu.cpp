@@ -74,7 +74,7 @@ void mask_row(float* row, Visible visible, int keys) {
   std::fill(row + visible.end, row + keys, 0.0f);
 }
 
-// Scores of a row to unnormalised probabilities.
+// Scores of a row to unnormalized probabilities.
 Exponentiated exponentiate_row(float* row, Visible visible, int keys) {
   const Exponentiated softmax = exponentiate(row + visible.begin, visible.end - visible.begin);
   mask_row(row, visible, keys);

@@ -22,14 +22,12 @@ __global__ void cast_to_bf16_kernel(CastToBf16 p) {
   store8(p.out, i, values);
 }
 
-unsigned blocks(int64_t threads) { return static_cast<unsigned>(ceil_div(threads, kThreads)); }
-
 } // namespace
 
 void cast_to_bf16(CudaStream& cuda, const CastToBf16& p) {
   const Requirements require("cast_to_bf16");
   require(p.count % kVector == 0, "count is a multiple of 8");
-  cast_to_bf16_kernel<<<blocks(p.count / kVector), kThreads, 0, cuda.stream>>>(p);
+  cast_to_bf16_kernel<<<grid_size(p.count / kVector, kThreads), kThreads, 0, cuda.stream>>>(p);
   CUDA_CHECK_LAUNCH("cast_to_bf16");
 }
 

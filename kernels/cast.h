@@ -1,4 +1,4 @@
-// FP32 to BF16 outside the step: after initialisation and after loading a checkpoint.
+// FP32 to BF16 outside the step: after initialization and after loading a checkpoint.
 #pragma once
 
 #include "kernels/backend.h"

@@ -49,16 +49,7 @@ __global__ void __launch_bounds__(kSoftmaxThreads, kSoftmaxBlocks) cross_entropy
     Float8 x = load8(source, i);
 #pragma unroll
     for (int k = 0; k < kVector; ++k) x.v[k] = fast_exp2(fmaf(x.v[k], kLog2e, -offset)) * inverse;
-    const int hit = target - i * kVector;
-    if (hit >= 0 && hit < kVector) { // in one vector of the row
-#pragma unroll
-      for (int k = 0; k < kVector; ++k) x.v[k] -= k == hit ? 1.0f : 0.0f;
-    }
-    if ((i + 1) * kVector > p.vocab) { // padding columns
-#pragma unroll
-      for (int k = 0; k < kVector; ++k)
-        if (i * kVector + k >= p.vocab) x.v[k] = 0;
-    }
+    subtract_one_hot(x, i * kVector, target, p.vocab);
     store8(logits, i, x);
   }
 }

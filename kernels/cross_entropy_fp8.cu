@@ -84,15 +84,7 @@ struct GradientWork {
     main = unpack(raw);
 #pragma unroll
     for (int k = 0; k < kVector; ++k) main.v[k] = fast_exp2(fmaf(main.v[k], kLog2e, -of_row.offset));
-    const int hit = of_row.target - col;
-    if (hit >= 0 && hit < kVector) { // one vector in 6,288
-#pragma unroll
-      for (int k = 0; k < kVector; ++k) main.v[k] -= k == hit ? 1.0f : 0.0f;
-    }
-    if (col + kVector > vocab) { // padding columns
-#pragma unroll
-      for (int k = 0; k < kVector; ++k) main.v[k] = col + k < vocab ? main.v[k] : 0.0f;
-    }
+    subtract_one_hot(main, col, of_row.target, vocab);
   }
   __device__ uint2 encode(const Float8& main, float scale, int64_t row, int col) const {
     const RowStatistics of_row = statistics[row];

@@ -11,7 +11,7 @@
 #include "kernels/cuda/profile.h"
 #include "kernels/cuda/require.h"
 #include "kernels/device/gelu_math.cuh"
-#include "kernels/device/vector.cuh"
+#include "kernels/device/layernorm_affine.cuh"
 #include "kernels/layernorm.h"
 
 namespace gpt2 {
@@ -27,8 +27,7 @@ __global__ void embedding_decode_kernel(EmbeddingDecode<bf16> p, int64_t vectors
   const int64_t token = i / row_vectors, column = i % row_vectors;
   const Float8 word = load8(p.wte, static_cast<int64_t>(p.tokens[token]) * row_vectors + column);
   Float8 out = load8(p.wpe, static_cast<int64_t>(p.slots.positions[token]) * row_vectors + column);
-#pragma unroll
-  for (int k = 0; k < kVector; ++k) out.v[k] += word.v[k];
+  out += word;
   store8(p.out, i, out);
 }
 
@@ -48,7 +47,7 @@ __global__ void append_kv_cache_kernel(AppendKvCache<bf16> p, int64_t vectors) {
 
 // ---- attention: one CTA per token and head ----
 
-// Unnormalised softmax over some of the keys; partial results merge into the whole.
+// Unnormalized softmax over some of the keys; partial results merge into the whole.
 struct PartialSoftmax {
   float highest = -INFINITY, sum = 0;
   Float8 out{}; // this lane's 8 channels
@@ -117,7 +116,7 @@ __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionDec
 
 // ---- linear layers with few rows: one warp per output column ----
 
-// Copies the input to shared memory, normalised if asked. C is small: repeating LayerNorm in some hundred CTAs costs
+// Copies the input to shared memory, normalized if asked. C is small: repeating LayerNorm in some hundred CTAs costs
 // less than another kernel. Rounds to BF16 as the LayerNorm kernel does.
 __device__ inline void load_inputs(const LinearDecode& p, bf16* inputs) {
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, vectors = p.C / kVector;
@@ -143,11 +142,8 @@ __device__ inline void load_inputs(const LinearDecode& p, bf16* inputs) {
     }
     const float rstd = rsqrtf(warp_sum(square) / static_cast<float>(p.C) + kLayerNormEpsilon);
     for (int v = lane; v < vectors; v += kWarp) {
-      Float8 x = load8(p.in, first + v);
-      const Float8 weight = load8(p.ln_weight, v), bias = load8(p.ln_bias, v);
-#pragma unroll
-      for (int k = 0; k < kVector; ++k) x.v[k] = (x.v[k] - mean) * rstd * weight.v[k] + bias.v[k];
-      store8(inputs, first + v, x);
+      store8(inputs, first + v,
+             layernorm_affine(load8(p.in, first + v), mean, rstd, load8(p.ln_weight, v), load8(p.ln_bias, v)));
     }
   }
 }
@@ -194,7 +190,7 @@ void embedding_decode(CudaStream& cuda, const EmbeddingDecode<bf16>& p) {
   const NvtxRange range(cuda, "embedding_decode", 6.0 * kVector * static_cast<double>(vectors));
   const Requirements require("embedding_decode");
   require(p.C % kVector == 0, "C is a multiple of 8");
-  embedding_decode_kernel<<<static_cast<unsigned>(ceil_div(vectors, kThreads)), kThreads, 0, cuda.stream>>>(p, vectors);
+  embedding_decode_kernel<<<grid_size(vectors, kThreads), kThreads, 0, cuda.stream>>>(p, vectors);
   CUDA_CHECK_LAUNCH("embedding_decode");
 }
 
@@ -203,7 +199,7 @@ void append_kv_cache(CudaStream& cuda, const AppendKvCache<bf16>& p) {
   const NvtxRange range(cuda, "append_kv_cache", 8.0 * kVector * static_cast<double>(vectors));
   const Requirements require("append_kv_cache");
   require(p.HS % kVector == 0, "HS is a multiple of 8");
-  append_kv_cache_kernel<<<static_cast<unsigned>(ceil_div(vectors, kThreads)), kThreads, 0, cuda.stream>>>(p, vectors);
+  append_kv_cache_kernel<<<grid_size(vectors, kThreads), kThreads, 0, cuda.stream>>>(p, vectors);
   CUDA_CHECK_LAUNCH("append_kv_cache");
 }
 
@@ -225,7 +221,7 @@ template <int Rows>
 void launch_linear(CudaStream& cuda, const LinearDecode& p) {
   const size_t shared = sizeof(bf16) * static_cast<size_t>(p.rows) * static_cast<size_t>(p.C);
   allow_shared_memory(*cuda.device, linear_decode_kernel<Rows>, shared);
-  linear_decode_kernel<Rows><<<static_cast<unsigned>(ceil_div(p.OC, kWarps)), kThreads, shared, cuda.stream>>>(p);
+  linear_decode_kernel<Rows><<<grid_size(p.OC, kWarps), kThreads, shared, cuda.stream>>>(p);
 }
 
 void launch_rows(CudaStream& cuda, const LinearDecode& p) {

@@ -59,7 +59,7 @@ constexpr bool gpu_decode_supports_head_size(int HS) {
   return HS % 8 == 0 && HS / 8 <= 32 && (HS / 8 & (HS / 8 - 1)) == 0;
 }
 
-// A linear layer for up to 8 rows, bound by reading its weights, fused with its neighbours: out = residual +
+// A linear layer for up to 8 rows, bound by reading its weights, fused with its neighbors: out = residual +
 // gelu(LayerNorm(in) weight^T + bias); LayerNorm, GELU, bias and residual are optional. GPU only.
 struct LinearDecode {
   bf16* out;              // (rows, OC); may be residual

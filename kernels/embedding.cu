@@ -23,8 +23,7 @@ __global__ void embedding_forward_kernel(EmbeddingForward<bf16> p, int64_t count
   const int column = static_cast<int>(i % vectors);
   const Float8 token = load8(p.wte, static_cast<int64_t>(p.tokens[row]) * vectors + column);
   Float8 out = load8(p.wpe, (p.positions ? p.positions[row] : row % p.T) * vectors + column);
-#pragma unroll
-  for (int k = 0; k < kVector; ++k) out.v[k] += token.v[k];
+  out += token;
   store8(p.out, i, out);
 }
 
@@ -39,11 +38,7 @@ __global__ void position_gradient_kernel(EmbeddingBackward<bf16> p, int64_t coun
   if (i >= count) return;
   Float8 sum{};
 #pragma unroll 8
-  for (int b = 0; b < p.B; ++b) {
-    const Float8 gradient = load8(p.dout, b * count + i);
-#pragma unroll
-    for (int k = 0; k < kVector; ++k) sum.v[k] += gradient.v[k];
-  }
+  for (int b = 0; b < p.B; ++b) sum += load8(p.dout, b * count + i);
   add_to(p.dwpe + i * kVector, sum);
 }
 
@@ -68,11 +63,7 @@ struct Sorted {
 __device__ inline Float8 sum_rows(const bf16* dout, const int32_t* positions, int count, int vectors, int column) {
   Float8 sum{};
 #pragma unroll 8
-  for (int i = 0; i < count; ++i) {
-    const Float8 gradient = load8(dout, static_cast<int64_t>(positions[i]) * vectors + column);
-#pragma unroll
-    for (int k = 0; k < kVector; ++k) sum.v[k] += gradient.v[k];
-  }
+  for (int i = 0; i < count; ++i) sum += load8(dout, static_cast<int64_t>(positions[i]) * vectors + column);
   return sum;
 }
 
@@ -92,10 +83,7 @@ __global__ void token_gradient_kernel(EmbeddingBackward<bf16> p, Sorted sorted, 
       add_to(p.dwte + static_cast<int64_t>(token) * p.C + column * kVector, sum);
     } else {
       const int slot = from_before ? 0 : 1;
-      auto* const out =
-          reinterpret_cast<float4*>(partials + (static_cast<int64_t>(blockIdx.x) * 2 + slot) * p.C + column * kVector);
-      out[0] = make_float4(sum.v[0], sum.v[1], sum.v[2], sum.v[3]);
-      out[1] = make_float4(sum.v[4], sum.v[5], sum.v[6], sum.v[7]);
+      store8(partials + (static_cast<int64_t>(blockIdx.x) * 2 + slot) * p.C + column * kVector, 0, sum);
     }
     run = stop;
   }
@@ -135,7 +123,7 @@ Sorted sort_tokens(CudaStream& cuda, const EmbeddingBackward<bf16>& p, float** p
   int32_t *const sorted_tokens = base, *const sorted_positions = base + stride, *const positions = base + 2 * stride;
   void* const rest = base + 3 * stride;
 
-  iota_kernel<<<static_cast<unsigned>(ceil_div(count, 256)), 256, 0, cuda.stream>>>(positions, count);
+  iota_kernel<<<grid_size(count, 256), 256, 0, cuda.stream>>>(positions, count);
   CUDA_CHECK_LAUNCH("iota");
   CUDA_CHECK(cub::DeviceRadixSort::SortPairs(rest, cub_bytes, p.tokens, sorted_tokens, positions, sorted_positions,
                                              count, 0, bits, cuda.stream));
@@ -147,7 +135,7 @@ Sorted sort_tokens(CudaStream& cuda, const EmbeddingBackward<bf16>& p, float** p
 void add_by_token(CudaStream& cuda, const EmbeddingBackward<bf16>& p) {
   float* partials = nullptr;
   const Sorted sorted = sort_tokens(cuda, p, &partials);
-  const auto chunks = static_cast<unsigned>(ceil_div(sorted.count, kChunk));
+  const unsigned chunks = grid_size(sorted.count, kChunk);
   const auto threads = static_cast<unsigned>(ceil_div(p.C / kVector, kWarp) * kWarp);
   token_gradient_kernel<<<chunks, threads, 0, cuda.stream>>>(p, sorted, partials);
   CUDA_CHECK_LAUNCH("token_gradient");
@@ -163,8 +151,7 @@ void embedding_forward(CudaStream& cuda, const EmbeddingForward<bf16>& p) {
   const Requirements require("embedding_forward");
   require(p.C % kVector == 0, "C is a multiple of 8");
   constexpr int kThreads = 256;
-  embedding_forward_kernel<<<static_cast<unsigned>(ceil_div(vectors, kThreads)), kThreads, 0, cuda.stream>>>(p,
-                                                                                                             vectors);
+  embedding_forward_kernel<<<grid_size(vectors, kThreads), kThreads, 0, cuda.stream>>>(p, vectors);
   CUDA_CHECK_LAUNCH("embedding_forward");
 }
 
@@ -182,7 +169,7 @@ void embedding_backward(CudaStream& cuda, const EmbeddingBackward<bf16>& p) {
     add_by_token(cuda, of_positions);
   } else {
     const int64_t vectors = static_cast<int64_t>(p.T) * p.C / kVector;
-    position_gradient_kernel<<<static_cast<unsigned>(ceil_div(vectors, 128)), 128, 0, cuda.stream>>>(p, vectors);
+    position_gradient_kernel<<<grid_size(vectors, 128), 128, 0, cuda.stream>>>(p, vectors);
     CUDA_CHECK_LAUNCH("position_gradient");
   }
   add_by_token(cuda, p);

@@ -22,18 +22,16 @@ __global__ void fill_constant_kernel(FillConstant<T> p) {
   if (i < p.count) p.out[i] = p.value;
 }
 
-unsigned blocks(int64_t count) { return static_cast<unsigned>(ceil_div(count, kThreads)); }
-
 template <class T>
 void launch_constant(CudaStream& cuda, const FillConstant<T>& p) {
-  fill_constant_kernel<<<blocks(p.count), kThreads, 0, cuda.stream>>>(p);
+  fill_constant_kernel<<<grid_size(p.count, kThreads), kThreads, 0, cuda.stream>>>(p);
   CUDA_CHECK_LAUNCH("fill_constant");
 }
 
 } // namespace
 
 void fill_normal(CudaStream& cuda, const FillNormal& p) {
-  fill_normal_kernel<<<blocks(p.count), kThreads, 0, cuda.stream>>>(p);
+  fill_normal_kernel<<<grid_size(p.count, kThreads), kThreads, 0, cuda.stream>>>(p);
   CUDA_CHECK_LAUNCH("fill_normal");
 }
 

@@ -1,11 +1,11 @@
-// Parameter initialisation on the device.
+// Parameter initialization on the device.
 #pragma once
 
 #include "kernels/backend.h"
 
 namespace gpt2 {
 
-// GPT-2's initialisation of one tensor: out[i] = deviation * normal(seed, stream, first + i). Same numbers as on the
+// GPT-2's initialization of one tensor: out[i] = deviation * normal(seed, stream, first + i). Same numbers as on the
 // CPU up to the last bit of log and cos.
 struct FillNormal {
   float* out; // (count)

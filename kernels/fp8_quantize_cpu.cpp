@@ -9,9 +9,9 @@
 namespace gpt2 {
 namespace {
 
-constexpr int64_t kChunk = 1 << 14; // values; fits 32-bit counters, which vectorise with the floats
+constexpr int64_t kChunk = 1 << 14; // values; fits 32-bit counters, which vectorize with the floats
 
-// Magnitudes of floats order like their bits, and an integer maximum vectorises. NaN is above infinity, so it survives.
+// Magnitudes of floats order like their bits, and an integer maximum vectorizes. NaN is above infinity, so it survives.
 inline uint32_t magnitude_bits(float x) { return std::bit_cast<uint32_t>(x) & 0x7FFFFFFFu; }
 
 uint32_t max_magnitude_bits(const float* in, int64_t count) {
@@ -24,7 +24,7 @@ struct ChunkCounts {
   int32_t saturated = 0, flushed = 0;
 };
 
-// A template: with constant format parameters the loop vectorises.
+// A template: with constant format parameters the loop vectorizes.
 template <Fp8Format format>
 ChunkCounts quantize_chunk(float* out, const float* in, int64_t count, float scale) {
   const float inverse = 1 / scale; // scale_inv of the GPU's tensor

@@ -60,8 +60,6 @@ __global__ void end_calibration_kernel(Fp8Scales p) {
   reset_statistics(p, i);
 }
 
-unsigned blocks(int count) { return static_cast<unsigned>(ceil_div(count, kThreads)); }
-
 } // namespace
 
 void fp8_end_step(CudaStream& cuda, const Fp8Scales& p, const StepScalars* step) {
@@ -76,7 +74,7 @@ void fp8_set_current_scale(CudaStream& cuda, const Fp8Scales& p, const Fp8Curren
 }
 
 void fp8_end_calibration(CudaStream& cuda, const Fp8Scales& p) {
-  end_calibration_kernel<<<blocks(p.count), kThreads, 0, cuda.stream>>>(p);
+  end_calibration_kernel<<<grid_size(p.count, kThreads), kThreads, 0, cuda.stream>>>(p);
   CUDA_CHECK_LAUNCH("fp8_end_calibration");
 }
 

@@ -15,10 +15,7 @@ namespace {
 __global__ void gelu_forward_kernel(bf16* out, const bf16* in, int64_t vectors) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= vectors) return;
-  Float8 x = load8(in, i);
-#pragma unroll
-  for (int k = 0; k < kVector; ++k) x.v[k] = gelu(x.v[k], gelu_sigmoid(x.v[k]));
-  store8(out, i, x);
+  store8(out, i, gelu(load8(in, i)));
 }
 
 struct GeluBackwardWork {
@@ -31,12 +28,7 @@ struct GeluBackwardWork {
   __device__ Raw load(int64_t vector) const { return {load_raw(dout, vector), load_raw_streaming(in, vector)}; }
   __device__ Float8 values(const Raw& raw) const {
     Float8 gradient = unpack(raw.dout);
-    const Float8 x = unpack(raw.in);
-#pragma unroll
-    for (int k = 0; k < kVector; ++k) {
-      const float sigmoid = gelu_sigmoid(x.v[k]);
-      gradient.v[k] *= gelu_gradient(x.v[k], sigmoid, gelu(x.v[k], sigmoid));
-    }
+    apply_gelu_gradient(gradient, unpack(raw.in));
     return gradient;
   }
   __device__ void store(int64_t vector, const Float8& gradient) const { store8(din, vector, gradient); }
@@ -50,8 +42,7 @@ void gelu_forward(CudaStream& cuda, const GeluForward<bf16>& p) {
   require(p.rows * p.cols % kVector == 0, "rows * cols is a multiple of 8");
   constexpr int kThreads = 256;
   const int64_t vectors = p.rows * p.cols / kVector;
-  gelu_forward_kernel<<<static_cast<unsigned>(ceil_div(vectors, kThreads)), kThreads, 0, cuda.stream>>>(p.out, p.in,
-                                                                                                        vectors);
+  gelu_forward_kernel<<<grid_size(vectors, kThreads), kThreads, 0, cuda.stream>>>(p.out, p.in, vectors);
   CUDA_CHECK_LAUNCH("gelu_forward");
 }
 

@@ -12,13 +12,6 @@ namespace gpt2 {
 
 namespace {
 
-__device__ inline Float8 gelu8(const Float8& x) {
-  Float8 out;
-#pragma unroll
-  for (int k = 0; k < kVector; ++k) out.v[k] = gelu(x.v[k], gelu_sigmoid(x.v[k]));
-  return out;
-}
-
 // A thread converts 32 bytes to 16, four times.
 constexpr int kForwardThreads = 256, kForwardUnroll = 4;
 
@@ -39,7 +32,7 @@ __global__ void __launch_bounds__(kForwardThreads)
   for (int u = 0; u < kForwardUnroll; ++u) {
     const int64_t i = first + u * kForwardThreads;
     if (i >= count) continue;
-    const uint2 low = quantizer(gelu8(unpack(raw[u][0]))), high = quantizer(gelu8(unpack(raw[u][1])));
+    const uint2 low = quantizer(gelu(unpack(raw[u][0]))), high = quantizer(gelu(unpack(raw[u][1])));
     reinterpret_cast<uint4*>(out.data)[i] = make_uint4(low.x, low.y, high.x, high.y);
   }
   quantizer.commit(out);
@@ -58,13 +51,7 @@ struct GeluBackwardWork {
   }
   __device__ void values(const Raw& raw, int64_t, int, Float8& main, Float8& second) const {
     main = unpack(raw.dout);
-    const Float8 x = unpack(raw.in);
-#pragma unroll
-    for (int k = 0; k < kVector; ++k) {
-      const float sigmoid = gelu_sigmoid(x.v[k]);
-      second.v[k] = gelu(x.v[k], sigmoid);
-      main.v[k] *= gelu_gradient(x.v[k], sigmoid, second.v[k]);
-    }
+    second = apply_gelu_gradient(main, unpack(raw.in));
   }
 };
 
@@ -76,8 +63,8 @@ void gelu_forward_fp8(CudaStream& cuda, const GeluForwardFp8& p) {
   require(p.rows * p.cols % 16 == 0, "rows * cols is a multiple of 16");
   require(p.out.data && !p.out.transposed, "the output is row-major only");
   const int64_t count = p.rows * p.cols / 16;
-  gelu_forward_fp8_kernel<<<static_cast<unsigned>(ceil_div(count, kForwardThreads * kForwardUnroll)), kForwardThreads,
-                            0, cuda.stream>>>(p.out, p.in, count);
+  gelu_forward_fp8_kernel<<<grid_size(count, kForwardThreads * kForwardUnroll), kForwardThreads, 0, cuda.stream>>>(
+      p.out, p.in, count);
   CUDA_CHECK_LAUNCH("gelu_forward_fp8");
 }
 

@@ -11,67 +11,47 @@ namespace {
 
 GemmType type_of(const Fp8Tensor& tensor) { return tensor.format == Fp8Format::e4m3 ? GemmType::e4m3 : GemmType::e5m2; }
 
-GemmProblem problem_of(const Fp8Tensor& a, const Fp8Tensor& b, int64_t m, int64_t n, int64_t k) {
-  return {.transpose_a = true, .m = m, .n = n, .k = k, .a = type_of(a), .b = type_of(b)};
-}
-
 constexpr int kMaxKFastAccumulation = 8192; // longest K with fast accumulation
 
 // cuBLASLt requires multiples of 16, and has no GEMM of two E5M2 matrices.
-void check_fp8(const char* operation, const Fp8Tensor& a, const Fp8Tensor& b, int64_t m, int64_t n, int64_t k) {
+GemmProblem problem_of(const char* operation, const Fp8Tensor& a, const Fp8Tensor& b, int64_t m, int64_t n, int64_t k) {
   const Requirements require(operation);
   require(m % 16 == 0 && n % 16 == 0 && k % 16 == 0, "rows, C and OC are multiples of 16");
   require(a.format == Fp8Format::e4m3 || b.format == Fp8Format::e4m3, "one operand is E4M3");
+  return {.transpose_a = true, .m = m, .n = n, .k = k, .a = type_of(a), .b = type_of(b)};
 }
 
-double flops(int64_t m, int64_t n, int64_t k) {
-  return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+GemmArguments arguments_of(void* d, const Fp8Tensor& a, const Fp8Tensor& b) {
+  return {.d = d, .a = a.data, .b = b.data, .a_scale = &a.meta->scale_inv, .b_scale = &b.meta->scale_inv};
 }
 
 } // namespace
 
 void gemm_forward_fp8(CudaStream& cuda, const GemmForwardFp8& x) {
-  const NvtxRange range(cuda, "gemm_forward_fp8", 0, flops(x.OC, x.rows, x.C));
-  check_fp8("gemm_forward_fp8", x.weight, x.in, x.OC, x.rows, x.C);
-  GemmProblem problem = problem_of(x.weight, x.in, x.OC, x.rows, x.C);
+  const NvtxRange range(cuda, "gemm_forward_fp8", 0, gemm_flops(x.OC, x.rows, x.C));
+  GemmProblem problem = problem_of("gemm_forward_fp8", x.weight, x.in, x.OC, x.rows, x.C);
   problem.fast_accumulation = true;
   problem.residual = x.residual != nullptr;
   if (x.bias) problem.epilogue = GemmEpilogue::bias;
-  cuda.device->gemms->run(cuda, problem,
-                          {.d = x.out,
-                           .a = x.weight.data,
-                           .b = x.in.data,
-                           .c = x.residual,
-                           .bias = x.bias,
-                           .a_scale = &x.weight.meta->scale_inv,
-                           .b_scale = &x.in.meta->scale_inv});
+  GemmArguments arguments = arguments_of(x.out, x.weight, x.in);
+  arguments.c = x.residual;
+  arguments.bias = x.bias;
+  cuda.device->gemms->run(cuda, problem, arguments);
 }
 
 void gemm_backward_input_fp8(CudaStream& cuda, const GemmBackwardInputFp8& x) {
-  const NvtxRange range(cuda, "gemm_backward_input_fp8", 0, flops(x.C, x.rows, x.OC));
-  check_fp8("gemm_backward_input_fp8", x.weight_t, x.dout, x.C, x.rows, x.OC);
-  GemmProblem problem = problem_of(x.weight_t, x.dout, x.C, x.rows, x.OC);
+  const NvtxRange range(cuda, "gemm_backward_input_fp8", 0, gemm_flops(x.C, x.rows, x.OC));
+  GemmProblem problem = problem_of("gemm_backward_input_fp8", x.weight_t, x.dout, x.C, x.rows, x.OC);
   problem.fast_accumulation = x.OC <= kMaxKFastAccumulation;
-  cuda.device->gemms->run(cuda, problem,
-                          {.d = x.din,
-                           .a = x.weight_t.data,
-                           .b = x.dout.data,
-                           .a_scale = &x.weight_t.meta->scale_inv,
-                           .b_scale = &x.dout.meta->scale_inv});
+  cuda.device->gemms->run(cuda, problem, arguments_of(x.din, x.weight_t, x.dout));
 }
 
 void gemm_backward_weight_fp8(CudaStream& cuda, const GemmBackwardWeightFp8& x) {
-  const NvtxRange range(cuda, "gemm_backward_weight_fp8", 0, flops(x.C, x.OC, x.rows));
-  check_fp8("gemm_backward_weight_fp8", x.in_t, x.dout_t, x.C, x.OC, x.rows);
-  GemmProblem problem = problem_of(x.in_t, x.dout_t, x.C, x.OC, x.rows);
+  const NvtxRange range(cuda, "gemm_backward_weight_fp8", 0, gemm_flops(x.C, x.OC, x.rows));
+  GemmProblem problem = problem_of("gemm_backward_weight_fp8", x.in_t, x.dout_t, x.C, x.OC, x.rows);
   problem.d = GemmType::fp32;
   problem.accumulate = true;
-  cuda.device->gemms->run(cuda, problem,
-                          {.d = x.dweight,
-                           .a = x.in_t.data,
-                           .b = x.dout_t.data,
-                           .a_scale = &x.in_t.meta->scale_inv,
-                           .b_scale = &x.dout_t.meta->scale_inv});
+  cuda.device->gemms->run(cuda, problem, arguments_of(x.dweight, x.in_t, x.dout_t));
 }
 
 } // namespace gpt2

@@ -51,10 +51,8 @@ __device__ LayerNormRow<Vectors> layernorm_row(const LayerNormForward<bf16>& p, 
     Float8& x = result.x[i];
     x = unpack(loads.stream[i]);
     if (p.branch && column < vectors) {
-      const Float8 branch = unpack(loads.added[i]);
-#pragma unroll
-      for (int k = 0; k < kVector; ++k) x.v[k] += branch.v[k];
-      const uint4 rounded = pack(x); // normalise the rounded BF16 sum, which the backward pass reads
+      x += unpack(loads.added[i]);
+      const uint4 rounded = pack(x); // normalize the rounded BF16 sum, which the backward pass reads
       reinterpret_cast<uint4*>(p.residual_out)[base + column] = rounded;
       x = unpack(rounded);
     }
@@ -101,7 +99,7 @@ __global__ void __launch_bounds__(kForwardWarps* kWarp) layernorm_forward_kernel
 
 template <int Vectors>
 void launch_forward(CudaStream& cuda, const LayerNormForward<bf16>& p) {
-  const auto blocks = static_cast<unsigned>(ceil_div(p.rows, kForwardWarps));
+  const unsigned blocks = grid_size(p.rows, kForwardWarps);
   layernorm_forward_kernel<Vectors><<<blocks, kForwardWarps * kWarp, 0, cuda.stream>>>(p);
 }
 

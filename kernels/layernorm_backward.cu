@@ -14,7 +14,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/profile.h"
 #include "kernels/cuda/require.h"
-#include "kernels/device/column_sum.cuh"
+#include "kernels/cuda/split_reduction.h"
 #include "kernels/device/fp8_transpose_tile.cuh"
 #include "kernels/device/layernorm_affine.cuh"
 #include "kernels/device/warps_per_row.cuh"
@@ -32,7 +32,58 @@ template <int kRowsAtOnce>
 struct RowLoads {
   uint4 dout[kRowsAtOnce], x[kRowsAtOnce], above[kRowsAtOnce];
   float mean[kRowsAtOnce], rstd[kRowsAtOnce];
+
+  // Rows beyond the last keep the previous loads, which are not used.
+  __device__ void load(const LayerNormBackwardFp8& p, int row, int rows, bool active, const auto& index) {
+#pragma unroll
+    for (int j = 0; j < kRowsAtOnce; ++j) {
+      if (row + j >= rows) continue;
+      if (active) {
+        dout[j] = load_raw_streaming(p.dout, index(row + j));
+        x[j] = load_raw_streaming(p.x, index(row + j));
+        if (p.dresidual_in) above[j] = load_raw_streaming(p.dresidual_in, index(row + j));
+      }
+      mean[j] = p.mean[row + j];
+      rstd[j] = p.rstd[row + j];
+    }
+  }
 };
+
+// The tile's FP8 bytes leave shared memory.
+template <class Tiling, int kRowGroups>
+__device__ void store_transposed(const LayerNormBackwardFp8& p, const Fp8TransposeTile& dx_tile, bool transposes_dx,
+                                 const Fp8TransposeTile& out_tile, bool transposes_out, int row0, int rows,
+                                 int vectors) {
+  __syncthreads();
+  Fp8TransposeTile::for_each_group<kRowGroups, Tiling::kThreads>(vectors, [&](int group, int column) {
+    if (row0 + group * Fp8TransposeTile::kGroupRows >= rows) return;
+    if (transposes_dx) dx_tile.write_transposed(p.dresidual_fp8.transposed, p.rows, row0, group, column);
+    if (transposes_out) out_tile.write_transposed(p.out.transposed, p.rows, row0, group, column);
+  });
+  __syncthreads(); // the next rows overwrite the tile
+}
+
+// Adds a lane's column sums over the groups of the CTA, in order, and stores them. shared: (kGroups, kSums, C).
+template <class Tiling>
+__device__ void store_column_sums(float* partials, float* shared, const Float8& dweight, const Float8& dbias,
+                                  const Float8& dbranch, const RowThread<Tiling>& thread, bool active,
+                                  const LayerNormBackwardFp8& p) {
+  if (active) {
+    float* const mine = shared + (thread.group * kSums * p.C + thread.vector * kVector);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) {
+      mine[k] = dweight.v[k];
+      mine[p.C + k] = dbias.v[k];
+      mine[2 * p.C + k] = dbranch.v[k];
+    }
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < kSums * p.C; i += Tiling::kThreads) {
+    float total = 0;
+    for (int t = 0; t < Tiling::kGroups; ++t) total += shared[t * kSums * p.C + i];
+    partials[static_cast<int64_t>(blockIdx.x) * kSums * p.C + i] = total;
+  }
+}
 
 enum class Fp8Mode { none, no_statistics, with_statistics }; // with_statistics: of the recomputed output
 
@@ -58,24 +109,9 @@ __global__ void __launch_bounds__(Tiling::kThreads, 1)
   Fp8Quantizer dx_quantizer(p.dresidual_fp8), out_quantizer(p.out);
   Float8 dweight{}, dbias{}, dbranch{};
 
-  // Rows beyond the last keep the previous loads, which are not used.
   RowLoads<kAtOnce> next{};
-  const auto load_next = [&](int row) {
-#pragma unroll
-    for (int j = 0; j < kAtOnce; ++j) {
-      if (row + j >= rows) continue;
-      if (active) {
-        next.dout[j] = load_raw_streaming(p.dout, index(row + j));
-        next.x[j] = load_raw_streaming(p.x, index(row + j));
-        if (p.dresidual_in) next.above[j] = load_raw_streaming(p.dresidual_in, index(row + j));
-      }
-      next.mean[j] = p.mean[row + j];
-      next.rstd[j] = p.rstd[row + j];
-    }
-  };
-
   const int tiles = static_cast<int>(ceil_div(p.rows, kRows)), blocks = static_cast<int>(gridDim.x);
-  load_next(static_cast<int>(blockIdx.x) * kRows + thread.first_row);
+  next.load(p, static_cast<int>(blockIdx.x) * kRows + thread.first_row, rows, active, index);
   int parity = 0;
   for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += blocks) {
     const int row0 = tile * kRows;
@@ -83,7 +119,8 @@ __global__ void __launch_bounds__(Tiling::kThreads, 1)
     for (int r = thread.first_row; r < kRows; r += Tiling::kStep) {
       const int row = row0 + r;
       const RowLoads<kAtOnce> now = next;
-      load_next(r + Tiling::kStep < kRows ? row + Tiling::kStep : (tile + blocks) * kRows + thread.first_row);
+      next.load(p, r + Tiling::kStep < kRows ? row + Tiling::kStep : (tile + blocks) * kRows + thread.first_row, rows,
+                active, index);
 
       // Per row: sums of dnorm = dout * weight and of dnorm * norm.
       float sums[2 * kAtOnce] = {};
@@ -135,13 +172,7 @@ __global__ void __launch_bounds__(Tiling::kThreads, 1)
     if (kRest > 0 && thread.first_row >= kRest) thread.barrier();
     if constexpr (kFp8) {
       if (p.dresidual_fp8.amax_only() || !(transposes_dx || transposes_out)) continue;
-      __syncthreads();
-      Fp8TransposeTile::for_each_group<kRowGroups, Tiling::kThreads>(vectors, [&](int group, int column) {
-        if (row0 + group * Fp8TransposeTile::kGroupRows >= rows) return;
-        if (transposes_dx) dx_tile.write_transposed(p.dresidual_fp8.transposed, p.rows, row0, group, column);
-        if (transposes_out) out_tile.write_transposed(p.out.transposed, p.rows, row0, group, column);
-      });
-      __syncthreads(); // the next rows overwrite the tile
+      store_transposed<Tiling, kRowGroups>(p, dx_tile, transposes_dx, out_tile, transposes_out, row0, rows, vectors);
     }
   }
 
@@ -151,23 +182,7 @@ __global__ void __launch_bounds__(Tiling::kThreads, 1)
   }
   if (!partials) return;
   __syncthreads();
-  // Sums of the groups, added in order.
-  auto* const sums = reinterpret_cast<float*>(shared); // (kGroups, kSums, C)
-  if (active) {
-    float* const mine = sums + (thread.group * kSums * p.C + vector * kVector);
-#pragma unroll
-    for (int k = 0; k < kVector; ++k) {
-      mine[k] = dweight.v[k];
-      mine[p.C + k] = dbias.v[k];
-      mine[2 * p.C + k] = dbranch.v[k];
-    }
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < kSums * p.C; i += Tiling::kThreads) {
-    float total = 0;
-    for (int t = 0; t < Tiling::kGroups; ++t) total += sums[t * kSums * p.C + i];
-    partials[static_cast<int64_t>(blockIdx.x) * kSums * p.C + i] = total;
-  }
+  store_column_sums(partials, reinterpret_cast<float*>(shared), dweight, dbias, dbranch, thread, active, p);
 }
 
 template <class Tiling, int kRowGroups, Fp8Mode kMode>

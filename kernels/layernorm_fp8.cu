@@ -70,9 +70,7 @@ __global__ void __launch_bounds__(Tiling::kThreads, kBlocks) layernorm_forward_f
         stream[j] = now.stream[j];
         if (p.branch) {
           Float8 x = unpack(now.stream[j]);
-          const Float8 added = unpack(now.added[j]);
-#pragma unroll
-          for (int k = 0; k < kVector; ++k) x.v[k] += added.v[k];
+          x += unpack(now.added[j]);
           stream[j] = pack(x);
           if (active && row + j < rows) reinterpret_cast<uint4*>(p.residual_out)[index(row + j)] = stream[j];
         }

@@ -9,9 +9,9 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/gemm_plans.h"
-#include "kernels/cuda/partial_sums.h"
 #include "kernels/cuda/profile.h"
 #include "kernels/cuda/require.h"
+#include "kernels/cuda/split_reduction.h"
 #include "kernels/device/vector.cuh"
 
 namespace gpt2 {
@@ -20,12 +20,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kParts = 128; // blocks per matrix, each with a partial sum of squares
-
-__device__ inline void store8(float* data, int64_t index, const Float8& values) {
-  float4* const out = reinterpret_cast<float4*>(data) + 2 * index;
-  out[0] = make_float4(values.v[0], values.v[1], values.v[2], values.v[3]);
-  out[1] = make_float4(values.v[4], values.v[5], values.v[6], values.v[7]);
-}
 
 // 14 bytes per element: gradient read, momentum read and written, BF16 u written.
 __global__ void __launch_bounds__(kThreads) momentum_kernel(MuonMomentum<bf16> p) {
@@ -104,7 +98,7 @@ __global__ void __launch_bounds__(kThreads) update_kernel(MuonUpdate<bf16> p, do
 }
 
 dim3 segment_grid(const MuonSegments& segments) {
-  return {static_cast<unsigned>(ceil_div(segments.longest / kVector, kThreads)), static_cast<unsigned>(segments.count)};
+  return {grid_size(segments.longest / kVector, kThreads), static_cast<unsigned>(segments.count)};
 }
 
 double element_count(const MuonSegments& segments) { return static_cast<double>(segments.longest) * segments.count; }

@@ -44,8 +44,8 @@ void muon_momentum(Cpu&, const MuonMomentum<float>& op) {
   for (int p = 0; p < op.segments.count; ++p) {
     const MuonSegment& segment = op.segments.data[p];
     const float* const grad = op.grad + segment.flat;
-    float *const momentum = op.momentum + segment.compact, *const out =
-                                                               op.out + (op.flat ? segment.flat : segment.stacked);
+    float* const momentum = op.momentum + segment.compact;
+    float* const out = op.out + (op.flat ? segment.flat : segment.stacked);
 #pragma omp simd
     for (int64_t i = 0; i < segment.count; ++i) {
       const float g = grad[i] * scale;

@@ -4,9 +4,9 @@
 #include <cuda_bf16.h>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/partial_sums.h"
 #include "kernels/cuda/profile.h"
 #include "kernels/cuda/require.h"
+#include "kernels/cuda/split_reduction.h"
 #include "kernels/device/adamw.cuh"
 #include "kernels/device/vector.cuh"
 #include "kernels/ignored_target.h"
@@ -97,7 +97,7 @@ void adamw(CudaStream& cuda, const AdamW<bf16>& p) {
   const NvtxRange range(cuda, "adamw", 30.0 * static_cast<double>(p.count));
   const Requirements require("adamw");
   require(p.count % kDecayGranule == 0, "count is a multiple of 256");
-  const auto blocks = static_cast<unsigned>(ceil_div(p.count / 4, 256));
+  const unsigned blocks = grid_size(p.count / 4, 256);
   if (!p.update_square) {
     adamw_kernel<<<blocks, 256, 0, cuda.stream>>>(p);
     CUDA_CHECK_LAUNCH("adamw");

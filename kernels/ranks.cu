@@ -17,14 +17,8 @@ __global__ void __launch_bounds__(kThreads) sum_over_ranks_kernel(SumOverRanks p
   const int64_t vectors = p.count / kVector, i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= vectors) return;
   Float8 sum = load8(p.parts, i);
-  for (int rank = 1; rank < p.ranks; ++rank) {
-    const Float8 part = load8(p.parts, rank * vectors + i);
-#pragma unroll
-    for (int k = 0; k < kVector; ++k) sum.v[k] += part.v[k];
-  }
-  float4* const out = reinterpret_cast<float4*>(p.out) + 2 * i;
-  out[0] = make_float4(sum.v[0], sum.v[1], sum.v[2], sum.v[3]);
-  out[1] = make_float4(sum.v[4], sum.v[5], sum.v[6], sum.v[7]);
+  for (int rank = 1; rank < p.ranks; ++rank) sum += load8(p.parts, rank * vectors + i);
+  store8(p.out, i, sum);
 }
 
 template <class T>
@@ -37,7 +31,7 @@ __global__ void __launch_bounds__(kThreads) copy_segments_kernel(CopySegments<T>
 template <class T>
 void launch_copy(CudaStream& cuda, const CopySegments<T>& p) {
   if (p.count == 0) return;
-  const dim3 grid(static_cast<unsigned>(ceil_div(p.longest, kThreads)), static_cast<unsigned>(p.count));
+  const dim3 grid(grid_size(p.longest, kThreads), static_cast<unsigned>(p.count));
   copy_segments_kernel<<<grid, kThreads, 0, cuda.stream>>>(p);
   CUDA_CHECK_LAUNCH("copy_segments");
 }
@@ -64,7 +58,7 @@ void sum_over_ranks(CudaStream& cuda, const SumOverRanks& p) {
   const NvtxRange range(cuda, "sum_over_ranks", (2.0 * p.ranks + 4.0) * static_cast<double>(p.count));
   const Requirements require("sum_over_ranks");
   require(p.count % kVector == 0, "count is a multiple of 8");
-  sum_over_ranks_kernel<<<static_cast<unsigned>(ceil_div(p.count / kVector, kThreads)), kThreads, 0, cuda.stream>>>(p);
+  sum_over_ranks_kernel<<<grid_size(p.count / kVector, kThreads), kThreads, 0, cuda.stream>>>(p);
   CUDA_CHECK_LAUNCH("sum_over_ranks");
 }
 
@@ -76,8 +70,7 @@ void transpose_fp8(CudaStream& cuda, const TransposeFp8& p) {
   const Requirements require("transpose_fp8");
   require(p.rows % 16 == 0, "rows is a multiple of 16");
   require(p.cols % 16 == 0, "cols is a multiple of 16");
-  const dim3 grid(static_cast<unsigned>(ceil_div(p.cols, kCastCols)),
-                  static_cast<unsigned>(ceil_div(p.rows, kCastRows)));
+  const dim3 grid(grid_size(p.cols, kCastCols), grid_size(p.rows, kCastRows));
   transpose_fp8_kernel<<<grid, kCastThreads, 0, cuda.stream>>>(p);
   CUDA_CHECK_LAUNCH("transpose_fp8");
 }

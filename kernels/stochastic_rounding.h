@@ -16,7 +16,7 @@
 
 namespace gpt2 {
 
-// Eight random bytes for eight neighbouring columns, the first four in `low`.
+// Eight random bytes for eight neighboring columns, the first four in `low`.
 struct RoundingBytes {
   uint32_t low, high;
 };
@@ -37,7 +37,7 @@ GPT2_HOST_DEVICE inline RoundingBytes rounding_bytes(uint32_t key, int column) {
   return {low, y ^ y >> 13};
 }
 
-// Byte of column k of the eight. Two neighbours are dithered at once as halves of a word, so their bytes are 16 bits
+// Byte of column k of the eight. Two neighbors are dithered at once as halves of a word, so their bytes are 16 bits
 // apart.
 GPT2_HOST_DEVICE inline uint32_t rounding_byte(const RoundingBytes& bytes, int k) {
   const uint32_t word = k < 4 ? bytes.low : bytes.high;

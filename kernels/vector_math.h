@@ -1,4 +1,4 @@
-// Elementwise functions that compilers vectorise, for the CPU kernels. (glibc has no vector expf on Arm before 2.38;
+// Elementwise functions that compilers vectorize, for the CPU kernels. (glibc has no vector expf on Arm before 2.38;
 // its scalar expf costs more than the rest of a softmax.)
 #pragma once
 
@@ -49,7 +49,7 @@ inline float vector_max(const float* x, int64_t count) {
   return highest;
 }
 
-// Scores to unnormalised probabilities.
+// Scores to unnormalized probabilities.
 struct Exponentiated {
   float highest, sum; // of the scores; of the probabilities
 };

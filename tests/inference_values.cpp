@@ -28,9 +28,8 @@ void put(const std::vector<float>& values) { std::fwrite(values.data(), sizeof(f
 
 void logits(const std::vector<std::string>& words) {
   InferenceOptions options;
-  options.source = words.at(1);
   options.device = DeviceKind::cpu;
-  const InferenceModel inference = open_inference_model(options);
+  const InferenceModel inference = open_inference_model(options, *open_weights(words.at(1), ""));
   const auto prefilled = static_cast<size_t>(std::stoi(words.at(2)));
   const std::vector<int32_t> tokens = tokens_from(words, 3);
   // The second of three rows; the others are shorter.

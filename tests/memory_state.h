@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/model/state.h"
+#include "engine/model/model.h"
 
 namespace gpt2::testing {
 
@@ -68,5 +68,13 @@ class MemoryState final : public StateWriter, public StateReader {
     return found->second;
   }
 };
+
+inline MemoryState saved(StatefulModel& model) {
+  MemoryState state;
+  const auto snapshot = model.snapshot();
+  snapshot->write_own(state);
+  snapshot->write_common(state);
+  return state;
+}
 
 } // namespace gpt2::testing

@@ -30,9 +30,10 @@ inline float value_of(const std::string& tensor, int64_t element, int buffer) {
 // One rank's share of a model.
 class ShardedModel : public StatefulModel {
  public:
+  static constexpr int kHistory = 4; // amaxes per tensor
   ShardedModel(int rank, int ranks, bool empty, GPT2Config config = odd_config())
       : config_(config), table_(config, ranks), slices_(table_.shard(rank)), state_(table_, slices_) {
-    state_.recipe.emplace(Fp8Options{.amax_history = 4, .bf16_layers = {}}, config_.layers);
+    state_.recipe.emplace(Fp8Options{.amax_history = kHistory, .bf16_layers = {}}, config_.layers);
     if (empty) return;
     for_each([](float& value, const std::string& tensor, int64_t element, int buffer) {
       value = value_of(tensor, element, buffer);
@@ -61,7 +62,8 @@ class ShardedModel : public StatefulModel {
                  !state_.recipe->calibration_due();
     for (int id = 0; id < fp8_tensor_count(config_.layers); ++id) {
       if (!state_.recipe->delayed(id)) continue;
-      whole &= std::ranges::max(state_.recipe->history(id)) == amax_of(id) &&
+      const auto history = state_.recipe->histories().subspan(static_cast<size_t>(id) * kHistory, kHistory);
+      whole &= std::ranges::max(history) == amax_of(id) &&
                state_.recipe->scale(id) == state_.recipe->current_scale(id, amax_of(id));
     }
     for_each([&](float& value, const std::string& tensor, int64_t element, int buffer) {

@@ -348,7 +348,7 @@ TEST_CASE("the state reader says which dataset is wrong") {
   const std::string path = root / "state.h5";
   {
     Hdf5NewFile file(path, "");
-    Hdf5StateWriter writer(file, "/model");
+    Hdf5StateWriter writer(file, "model");
     const float values[] = {1, 2, 3, 4, 5, 6};
     const int64_t shape[] = {2, 3};
     writer.write_floats("a/b", shape, values);
@@ -358,19 +358,19 @@ TEST_CASE("the state reader says which dataset is wrong") {
     file.close();
   }
   const Hdf5StateFile file = open_state_file(path);
-  Hdf5StateReader reader(file, "/model");
+  Hdf5StateReader reader(file, "model");
   std::vector<float> values(6);
   reader.read_floats("a/b", values);
   CHECK(values == std::vector<float>{1, 2, 3, 4, 5, 6});
   values.resize(5);
   const Error count = expect_error([&] { reader.read_floats("a/b", values); });
   CHECK(count.code() == ExitCode::checkpoint);
-  CHECK(mentions(count, "/model/a/b of " + path));
+  CHECK(mentions(count, "cannot read model/a/b of " + path));
   CHECK(mentions(count, "6 values, not 5"));
   CHECK(count.hint() == "");
-  CHECK(mentions(expect_error([&] { reader.read_int("missing"); }), "/model/missing"));
+  CHECK(mentions(expect_error([&] { reader.read_int("missing"); }), "cannot read model/missing"));
   CHECK(mentions(expect_error([&] { reader.read_int("text"); }), "another type"));
-  CHECK(mentions(expect_error([&] { reader.read_text("a"); }), "/model/a"));
+  CHECK(mentions(expect_error([&] { reader.read_text("a"); }), "cannot read model/a"));
 }
 
 // GPT2_CHECKPOINT_OUT: where test_checkpoint_h5py.py wants the demo checkpoint.

@@ -4,6 +4,7 @@
 #include "engine/model/config.h"
 #include "engine/model/model.h"
 #include "tests/expect_error.h"
+#include "tools/doctor/checks.h"
 
 using namespace gpt2;
 
@@ -52,7 +53,7 @@ TEST_CASE("a wrong name gets the nearest one as a hint") {
   CHECK(typo.code() == ExitCode::usage);
   CHECK(std::string(typo.what()).find("gpt2-meduim") != std::string::npos);
   CHECK(typo.hint().find("gpt2-medium") != std::string::npos);
-  CHECK(expect_error([] { config_by_name("nanno"); }).hint().find("'nano'") != std::string::npos);
+  CHECK(expect_error([] { config_by_name("nanno"); }).hint().find("nano?") != std::string::npos);
   const Error foreign = expect_error([] { config_by_name("llama-3-405b-instruct"); });
   CHECK(foreign.hint().find("nano, gpt2, gpt2-medium") != std::string::npos);
   for (const char* name : {"", "d", "d0", "d-3", "d9999", "d12x", "D12", "GPT2"}) {
@@ -123,7 +124,6 @@ TEST_CASE("defaults follow the size, and a batch divides the target") {
   for (const std::string& name : config_names()) {
     const ModelDefaults defaults = defaults_for(config_by_name(name));
     CHECK(defaults.target_batch_size % defaults.batch_size == 0);
-    CHECK(defaults.seq_len == config_by_name(name).seq_len);
     CHECK(defaults.warmup_steps < defaults.max_steps);
   }
 }

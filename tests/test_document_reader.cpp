@@ -7,8 +7,8 @@
 
 #include "engine/base/rng.h"
 #include "engine/system/files.h"
-#include "engine/text/sample_text.h"
 #include "tests/expect_error.h"
+#include "tests/sample_stories.h"
 #include "tests/temporary_folder.h"
 #include "tests/tokenizer_tables.h"
 
@@ -62,7 +62,7 @@ TEST_CASE("JSON lines give their field, blank lines nothing") {
 TEST_CASE("chunks are bounded, and joined they are the document") {
   const TemporaryFolder folder;
   std::string text;
-  for (int i = 0; i < 50; i++) text += sample_story(1, i) + (i % 3 ? " " : "\n");
+  for (const std::string& story : testing::sample_stories(1, 50)) text += story + (text.size() % 3 ? " " : "\n");
   const std::string no_place_to_cut(5000, 'x');
   write_file_atomic(folder / "a.txt", text + no_place_to_cut);
   for (const size_t bytes : {10, 64, 1000}) {
@@ -99,10 +99,11 @@ TEST_CASE("a safe cut leaves the tokens as they are") {
 
 TEST_CASE("a reader goes on behind any chunk with the same chunks") {
   const TemporaryFolder folder;
+  const std::vector<std::string> told = testing::sample_stories(1, 40), others = testing::sample_stories(2, 40);
   std::string text, lines;
-  for (int i = 0; i < 40; i++) {
-    text += sample_story(1, i) + (i % 5 == 4 ? "\n<|endoftext|>\n" : i % 3 ? " " : "\n");
-    lines += json_line(sample_story(2, i)) + (i % 7 ? "" : "\n");
+  for (size_t i = 0; i < told.size(); i++) {
+    text += told[i] + (i % 5 == 4 ? "\n<|endoftext|>\n" : i % 3 ? " " : "\n");
+    lines += json_line(others[i]) + (i % 7 ? "" : "\n");
   }
   write_file_atomic(folder / "a.txt", text + std::string(700, 'x'));
   write_file_atomic(folder / "b.jsonl", lines);

@@ -16,10 +16,11 @@ import draw_fp8_figures as fp8_figures  # noqa: E402
 import scaling_model as model  # noqa: E402
 import test_floors as floors  # noqa: E402
 
-# at most, without tables and code; tests/e2e/test_tutorial.py has the tutorial's
+# at most, without tables and code
 WORDS = {"README.md": 700, "docs/benchmarks.md": 900, "docs/scaling.md": 1000, "docs/fp8.md": 1500, "docs/security.md": 500,
-         "docs/reliability.md": 400, "docs/checkpoints.md": 900, "docs/checkpoint_format.md": 1400, "docs/tools.md": 2500}
-README_WORDS = 1250  # of all kinds, as wc counts
+         "docs/reliability.md": 400, "docs/checkpoints.md": 900, "docs/checkpoint_format.md": 1400, "docs/tools.md": 2500,
+         "docs/decisions.md": 1500, "docs/tutorial.md": 4000, "CHANGELOG.md": 700}
+README_WORDS = 900  # of all kinds, as wc counts
 SIZES = ("124M", "355M", "774M", "1558M")
 PEAK = {"fp8": 1979e12, "bf16": 989e12}  # dense, as tests/bench/bench_gpt2.cpp has them
 
@@ -41,6 +42,11 @@ def thousands(cell):
     """"971k" and "91.9k" with the number of digits that they show: 971e3, 0; 91.9e3, 1."""
     digits = cell.removesuffix("k")
     return float(digits) * 1e3, len(digits.partition(".")[2])
+
+
+def flowing(path):
+    """With its line breaks as spaces."""
+    return read(path).replace("\n", " ")
 
 
 def prose(path):
@@ -66,39 +72,47 @@ class Speed(unittest.TestCase):
                 self.assertNotIn((run, program, precision, size), self.speeds)
 
     def test_readme(self):
-        self.assert_row("README.md", "tokens/s, FP8", "four_sizes", "ours", "fp8")
-        self.assert_row("README.md", "tokens/s, BF16", "four_sizes", "ours", "bf16")
-        for precision in ("fp8", "bf16"):
-            row = next(cells for cells in table_rows("README.md") if cells[0] == f"GPU memory, {precision.upper()}, GB")
-            self.assertEqual(row[1:], [entry["gb_used"] for entry in speed_rows() if entry["run"] == "four_sizes" and entry["precision"] == precision])
+        self.assert_row("README.md", "tokens/s", "four_sizes", "ours", "fp8")
+        row = next(cells for cells in table_rows("README.md") if cells[0] == "GPU memory, GB")
+        self.assertEqual(row[1:], [entry["gb_used"] for entry in speed_rows() if entry["run"] == "four_sizes" and entry["precision"] == "fp8"])
 
-    def test_readme_step(self):
-        tokens_per_s, step = re.search(r"At (\d+)k tokens/s a step of 524,288 tokens takes (\d+) ms", read("README.md")).groups()
-        self.assertEqual(int(tokens_per_s) * 1000, self.speeds["beside_llm_c", "ours", "fp8", "124M"])
-        self.assertEqual(f"{524288 / int(tokens_per_s):.0f}", step)
-        tokens = 512  # of a step of nano
-        for milliseconds, speed in re.findall(r"dt: ([\d.]+)ms \| tok/sec: ([\d.]+)", read("README.md")):
-            self.assertAlmostEqual(tokens / float(milliseconds) * 1e3, float(speed), delta=0.01)
+    def test_readme_steps(self):
+        page, nano = read("README.md"), 512  # tokens of a step of nano
+        milliseconds, speed = map(float, re.search(r"dt: (\d+)ms \| tok/s: ([\d.]+)K", page).groups())
+        self.assertAlmostEqual(nano / milliseconds, speed, delta=0.05)
+        steps, tokens, minutes, seconds, speed = map(float, re.search(
+            r"done: (\d+) steps, ([\d.]+)K tokens; (\d+)m (\d+)s, ([\d.]+)K tokens/s", page).groups())
+        self.assertEqual(steps * nano, tokens * 1e3)
+        self.assertAlmostEqual(tokens / (60 * minutes + seconds), speed, delta=0.05)
+        speed, hours, minutes, milliseconds = map(float, re.search(
+            r"speed +([\d.]+)K tokens/s.*\n +time +(\d+)h (\d+)m, (\d+)ms a step", page).groups())
+        self.assertAlmostEqual(speed * 1e3 / self.speeds["four_sizes", "ours", "fp8", "124M"], 1, delta=1e-3)
+        self.assertAlmostEqual(524288 / speed, milliseconds, delta=1)
+        self.assertAlmostEqual(19073 * milliseconds / 60e3, 60 * hours + minutes, delta=2)
 
     def test_readme_hours_and_checkpoints(self):
         rows = {cells[0]: cells[1:] for cells in table_rows("README.md")}
-        for size, tokens, hours, gigabytes in zip(SIZES, rows["tokens of the recipe"], rows["its hours, FP8"], rows["a checkpoint, GB"]):
+        tokens = {}
+        for size, hours, gigabytes in zip(SIZES, rows["recipe, hours"], rows["checkpoint, GB"]):
             recipe = dict(re.findall(r"(?m)^(\w+) = (\d+)", read(f"configs/gpt2_{size.lower()}.toml")))
-            exact = 1024 * int(recipe["target_batch_size"]) * int(recipe["max_steps"])
-            self.assertEqual(f"{exact / 1e9:.{len(tokens.partition('.')[2][:-1])}f}B", tokens, size)
-            exact /= 3600 * self.speeds["four_sizes", "ours", "fp8", size]
-            self.assertEqual(f"{exact:.{len(hours.partition('.')[2])}f}", hours, size)
+            tokens[size] = 1024 * int(recipe["target_batch_size"]) * int(recipe["max_steps"])
+            seconds = tokens[size] / self.speeds["four_sizes", "ours", "fp8", size]
+            self.assertEqual(f"{seconds / 3600:.{len(hours.partition('.')[2])}f}", hours, size)
             self.assertEqual(f"{12 * model.parameters(model.SIZES[size], model.parse([])) / 1e9:.1f}", gigabytes, size)  # master, two moments
+        self.assertEqual(len({tokens[size] for size in SIZES[:3]}), 1)
+        self.assertIn(f"Recipes train {tokens['124M'] / 1e9:.0f}B tokens (1558M: {tokens['1558M'] / 1e9:.1f}B)", flowing("README.md"))
 
     def test_readme_efficiency(self):
         header, row = (next(cells for cells in table_rows("docs/scaling.md") if cells[0].startswith(start)) for start in ("", "FP8, ZeRO"))
         self.assertEqual(header[1], "124M x 8")
-        self.assertIn(f"predicts {row[1]} efficiency at 124M", read("README.md"))
+        default = next(cells for cells in table_rows("docs/scaling.md") if cells[:2] == ["124M", "8"])
+        minutes = 19073 * float(default[8]) / 60e3
+        self.assertIn(f"predicts {row[1]} efficiency at 124M: {minutes:.0f} minutes for the recipe", flowing("README.md"))
 
     def test_fp8_over_bf16(self):
         ratios = [self.speeds["four_sizes", "ours", "fp8", size] / self.speeds["four_sizes", "ours", "bf16", size] for size in SIZES]
-        self.assertIn("FP8 is {:.2f}, {:.2f}, {:.2f} and {:.2f} times as fast as BF16".format(*ratios), read("docs/benchmarks.md"))
-        self.assertIn("{:.2f} times as fast in FP8 as in BF16 at 124M, and {:.2f} times as fast at 1558M".format(ratios[0], ratios[3]), read("docs/tutorial.md"))
+        self.assertIn("FP8 is {:.2f}, {:.2f}, {:.2f} and {:.2f} times as fast as BF16".format(*ratios), flowing("docs/benchmarks.md"))
+        self.assertIn("{:.2f} times as fast in FP8 as in BF16 at 124M, and {:.2f} times as fast at 1558M".format(ratios[0], ratios[3]), flowing("docs/tutorial.md"))
 
     def test_four_sizes(self):
         shown = [cells for cells in table_rows("docs/benchmarks.md") if len(cells) == 7 and cells[1] in ("FP8", "BF16")]
@@ -124,14 +138,14 @@ class Speed(unittest.TestCase):
         self.assert_row("docs/benchmarks.md", "llm.c, BF16, cuDNN", "peers", "llm.c", "bf16")
         self.assert_row("docs/benchmarks.md", "PyTorch 2.11 compile, BF16", "peers", "PyTorch 2.11 compile", "bf16")
         self.assert_row("docs/benchmarks.md", "PyTorch 2.11 compile, FP8", "peers", "PyTorch 2.11 compile", "fp8")
-        self.assertIn(f"at {self.speeds['trainer', 'ours', 'fp8', '124M'] / 1e3:.0f}k tokens/s with 262,144 tokens a step", read("docs/benchmarks.md"))
+        self.assertIn(f"at {self.speeds['trainer', 'ours', 'fp8', '124M'] / 1e3:.0f}k tokens/s with 262,144 tokens a step", flowing("docs/benchmarks.md"))
 
     def test_pair(self):
         fp8, bf16 = (self.speeds["pair", "ours", precision, "124M"] for precision in ("fp8", "bf16"))
-        page = read("docs/benchmarks.md")
+        page = flowing("docs/benchmarks.md")
         self.assertIn(f"was {fp8 / 1e3:.0f}k tokens/s in FP8", page)
         self.assertIn(f"and {bf16 / 1e3:.0f}k tokens/s in BF16", page)
-        self.assertIn(f"FP8 is {fp8 / bf16:.2f} times as fast:", read("README.md"))
+        self.assertIn(f"FP8 is {fp8 / bf16:.2f} times as fast:", flowing("README.md"))
 
     def test_the_speed_model_has_the_same(self):
         for size in SIZES:
@@ -151,7 +165,7 @@ class Speed(unittest.TestCase):
 
 class Measurements(unittest.TestCase):
     def test_the_page_shows_them(self):
-        page = read("docs/benchmarks.md")
+        page = flowing("docs/benchmarks.md")
         for row in figures.read_rows("measurements.csv"):
             value, unit = float(row["value"]), row["unit"]
             shown = [f"{row['value']} {unit}", f"{value:g} {unit}", f"{value:,.0f} {unit}", f"{value / 1e3:.0f}k {unit}", f"{value:g} and "]
@@ -169,7 +183,7 @@ class Measurements(unittest.TestCase):
         def losses(optimizer, batch, steps):
             return [float(row["val_loss"]) for row in figures.read_rows("muon_seeds.csv") if row["step"] == row["steps"] == str(steps)
                     and (row["optimizer"], row["batch"]) == (optimizer, str(batch)) and row["seed"] in ("1", "2", "3")]
-        page = read("docs/hyperparameters.md").replace("**", "")
+        page = flowing("docs/hyperparameters.md").replace("**", "")
         adamw, muon = losses("adamw", 16, 2400), losses("muon", 16, 1200)
         self.assertEqual((len(adamw), len(muon)), (3, 3))
         for values in (adamw, muon, losses("muon", 32, 720)):
@@ -177,7 +191,7 @@ class Measurements(unittest.TestCase):
         (low, error), (high, other) = figures.mean_and_error(muon), figures.mean_and_error(adamw)
         saving = f"{high - low:.3f} ± {(error**2 + other**2) ** 0.5:.3f}"
         self.assertIn(f"half of the tokens Muon ends {saving} below AdamW", page)
-        self.assertIn(f"half of the tokens, 124M ends {saving} nats below tuned AdamW", read("README.md"))
+        self.assertIn(f"half of the tokens, 124M ends {saving} nats below tuned AdamW", flowing("README.md"))
 
     def test_loss_gaps(self):
         rows = [cells for cells in table_rows("docs/fp8.md") if len(cells) == 9]
@@ -187,7 +201,7 @@ class Measurements(unittest.TestCase):
             for shown, exact in zip(row[5].split(" ± "), figures.mean_and_error(values)):
                 self.assertLessEqual(abs(float(shown) - exact), 0.5e-4 + 1e-9, row)
             if (name, rate) in (("124M", "6e-4"), ("d6", "1.2e-3")):
-                self.assertIn(row[5], read("README.md").replace("\n", " "))
+                self.assertIn(row[5], flowing("README.md"))
 
 
     def test_every_file_has_its_command(self):

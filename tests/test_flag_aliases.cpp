@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/split.h"
 #include "engine/options/option_fields.h"
 #include "engine/options/run_plan.h"
 #include "tests/expect_error.h"
@@ -206,9 +207,11 @@ TEST_CASE("every alias leads to an option that exists, and hides none") {
   std::set<std::string> ours, theirs;
   for (const OptionField& field : option_fields()) ours.insert(field.name);
   for (const FlagAlias& alias : flag_aliases()) {
-    CAPTURE(alias.name);
-    CHECK(theirs.insert(alias.name).second);
-    CHECK(ours.count(alias.name) == 0);
+    CAPTURE(alias.names);
+    for (const std::string& name : split(alias.names, ' ')) {
+      CHECK(theirs.insert(name).second);
+      CHECK(ours.count(name) == 0);
+    }
     const bool sets = alias.kind == AliasKind::renamed || alias.kind == AliasKind::implied;
     CHECK(sets == (alias.option != nullptr));
     CHECK((alias.kind == AliasKind::implied) == (alias.value != nullptr));

@@ -1,5 +1,5 @@
 // When a scale is said to lag, how often, and which option is named.
-#include "engine/run/fp8_saturation.h"
+#include "engine/run/fp8_lag.h"
 
 #include <doctest/doctest.h>
 

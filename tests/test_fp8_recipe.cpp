@@ -46,7 +46,8 @@ Fp8Options plain_options() {
 }
 
 std::vector<float> history_of(const Watched& watched) {
-  const auto history = watched.recipe.history(watched.id);
+  const auto length = static_cast<size_t>(watched.recipe.options().amax_history);
+  const auto history = watched.recipe.histories().subspan(static_cast<size_t>(watched.id) * length, length);
   return {history.begin(), history.end()};
 }
 
@@ -164,9 +165,6 @@ TEST_CASE("current scaling: of all tensors, of one kind, or in the first applied
     CHECK(recipe.measures_in_training() == !roles.empty());
     CHECK(recipe.scale(watched.id) == 448.0f / 8 / 2); // from the history that those steps have left
   }
-  Fp8Options negative;
-  negative.current_steps = -1;
-  CHECK(expect_error([&] { Fp8RecipeState(negative, 2); }).code() == ExitCode::usage);
 }
 
 TEST_CASE("an inactive recipe: updates count, not steps; decided as a step begins; what it ends with is calibration") {
@@ -199,9 +197,6 @@ TEST_CASE("an inactive recipe: updates count, not steps; decided as a step begin
   CHECK(some.quantized_block(0));
   CHECK_FALSE(some.quantized_block(1));
   CHECK_FALSE(some.quantized_head());
-
-  options.bf16_steps = -1;
-  CHECK(expect_error([&] { Fp8RecipeState(options, 3); }).code() == ExitCode::usage);
 }
 
 TEST_CASE("an inactive recipe is saved as such, and one that has begun as that, whatever the count of updates says") {
@@ -469,19 +464,4 @@ TEST_CASE("which blocks were left in BF16 is saved; another choice of blocks may
   converted.load(state);
   CHECK(converted.quantized_block(0));
   CHECK(converted.calibration_due());
-}
-
-TEST_CASE("options out of range are refused") {
-  const auto refuse = [](auto change) {
-    Fp8Options options;
-    change(options);
-    CHECK_THROWS_AS(Fp8RecipeState(options, 1), Error);
-  };
-  refuse([](Fp8Options& o) { o.margin = -1; });
-  refuse([](Fp8Options& o) { o.margin = kMaxFp8Margin + 1; });
-  refuse([](Fp8Options& o) { o.amax_history = kMaxAmaxHistory + 1; });
-  refuse([](Fp8Options& o) { o.interval = 0; });
-  refuse([](Fp8Options& o) { o.amax_history = 0; });
-  refuse([](Fp8Options& o) { o.bf16_layers = {1}; }); // a model of one block
-  refuse([](Fp8Options& o) { o.bf16_layers = {-1}; });
 }

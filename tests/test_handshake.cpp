@@ -24,8 +24,8 @@ namespace {
 std::pair<Connection, Connection> sealed_pair(const Key& key) {
   int ends[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
-  Handshake called = Handshake::as_server(Socket(ends[0]), key, Purpose::joining);
-  Handshake caller = Handshake::as_client(Socket(ends[1]), key, Purpose::joining, "me");
+  Handshake called = Handshake::as_server(Socket(ends[0]), key, Handshake::Purpose::joining);
+  Handshake caller = Handshake::as_client(Socket(ends[1]), key, Handshake::Purpose::joining, "me");
   for (int i = 0; i < 3; ++i) called.advance(), caller.advance();
   REQUIRE(called.advance() == Handshake::State::done);
   REQUIRE(caller.advance() == Handshake::State::done);
@@ -34,7 +34,7 @@ std::pair<Connection, Connection> sealed_pair(const Key& key) {
 }
 
 // Whether two sides finish a handshake.
-bool agree(const Key& called_key, Purpose called_for, const Key& caller_key, Purpose caller_for) {
+bool agree(const Key& called_key, Handshake::Purpose called_for, const Key& caller_key, Handshake::Purpose caller_for) {
   int ends[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
   Handshake called = Handshake::as_server(Socket(ends[0]), called_key, called_for);
@@ -117,10 +117,10 @@ TEST_CASE("keys as text, and HMACs of parts") {
 
 TEST_CASE("a handshake needs the same secret and purpose on both sides") {
   const Key key = random_key();
-  CHECK(agree(key, Purpose::joining, key, Purpose::joining));
-  CHECK(agree(key, Purpose::mesh, key, Purpose::mesh));
-  CHECK_FALSE(agree(key, Purpose::joining, key, Purpose::mesh));
-  CHECK_FALSE(agree(key, Purpose::joining, random_key(), Purpose::joining));
+  CHECK(agree(key, Handshake::Purpose::joining, key, Handshake::Purpose::joining));
+  CHECK(agree(key, Handshake::Purpose::mesh, key, Handshake::Purpose::mesh));
+  CHECK_FALSE(agree(key, Handshake::Purpose::joining, key, Handshake::Purpose::mesh));
+  CHECK_FALSE(agree(key, Handshake::Purpose::joining, random_key(), Handshake::Purpose::joining));
 }
 
 TEST_CASE("frames after a handshake: none can be altered, repeated, left out or sent back") {
@@ -133,7 +133,7 @@ TEST_CASE("frames after a handshake: none can be altered, repeated, left out or 
     REQUIRE(frame.has_value());
     CHECK(frame->body == large + std::to_string(i));
     called.queue(FrameType::heartbeat, ""), called.flush();
-    CHECK(wait_for_frame(caller, Clock::now() + 5s, nullptr)->type == FrameType::heartbeat);
+    CHECK(wait_for_frame(caller, Clock::now() + 5s)->type == FrameType::heartbeat);
   }
 
   const Key key = random_key();
@@ -189,8 +189,9 @@ TEST_CASE("the mesh connects ranks, and nobody else") {
       silent(plan.endpoints[1].port, "", false);
   const std::string as_rank_2 = Packer().put(2).put(0).bytes();
   std::vector<Handshake> foreign; // before the ranks, and with all but the secret or the purpose
-  foreign.push_back(Handshake::as_client(call(plan.endpoints[0].port), random_key(), Purpose::mesh, as_rank_2));
-  foreign.push_back(Handshake::as_client(call(plan.endpoints[0].port), key, Purpose::joining, as_rank_2));
+  foreign.push_back(
+      Handshake::as_client(call(plan.endpoints[0].port), random_key(), Handshake::Purpose::mesh, as_rank_2));
+  foreign.push_back(Handshake::as_client(call(plan.endpoints[0].port), key, Handshake::Purpose::joining, as_rank_2));
   std::vector<std::vector<Socket>> meshes(3);
   run_threads(4, [&](int thread) {
     if (thread == 3) {
@@ -213,7 +214,8 @@ TEST_CASE("the mesh connects ranks, and nobody else") {
         const char sent = static_cast<char>('a' + rank);
         char got = 0;
         CHECK(::send(meshes[rank][other].descriptor(), &sent, 1, 0) == 1);
-        wait_until_ready(meshes[other][rank].descriptor(), POLLIN, 1s);
+        pollfd awaited = {meshes[other][rank].descriptor(), POLLIN, 0};
+        wait_for_any({&awaited, 1}, 1s);
         CHECK(::recv(meshes[other][rank].descriptor(), &got, 1, 0) == 1);
         CHECK(got == sent);
       }

@@ -192,7 +192,7 @@ TEST_CASE("ranks by hand") {
   CHECK(launch.master == "node1:4000");
   CHECK(launch.job == explicit_launch(4, 0, "node1:4000").job);
   CHECK(launch.job != explicit_launch(4, 3, "node2:4000").job);
-  for (const auto& [ranks, rank] : {std::pair{0, 0}, {2, 2}, {2, -1}}) {
+  for (const auto& [ranks, rank] : {std::pair{2, 2}, {2, -1}}) {
     const Error error = expect_error([&] { explicit_launch(ranks, rank, ""); });
     CHECK(error.code() == ExitCode::usage);
   }

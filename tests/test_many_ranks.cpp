@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <utility>
 
-#include "engine/run/resume_command.h"
 #include "engine/run/summary.h"
 #include "tests/contains.h"
 #include "tests/ranks_testing.h"

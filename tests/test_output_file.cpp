@@ -8,6 +8,7 @@
 #include "engine/system/files.h"
 #include "tests/expect_error.h"
 #include "tests/temporary_folder.h"
+#include "tools/common/output_kinds.h"
 
 using namespace gpt2;
 

@@ -9,9 +9,9 @@
 
 #include "engine/data/shard.h"
 #include "engine/system/files.h"
-#include "engine/text/sample_text.h"
 #include "tests/expect_error.h"
 #include "tests/open_files.h"
+#include "tests/sample_stories.h"
 #include "tests/temporary_folder.h"
 #include "tests/tokenizer_tables.h"
 #include "tools/common/verify_data.h"
@@ -63,11 +63,7 @@ Documents encode_all(const Tokenizer& t, const std::vector<std::string>& texts) 
   return documents;
 }
 
-std::vector<std::string> stories(int count) {
-  std::vector<std::string> all;
-  for (int i = 0; i < count; i++) all.push_back(sample_story(1, i));
-  return all;
-}
+std::vector<std::string> stories(int count) { return testing::sample_stories(1, count); }
 
 std::string as_lines(const std::vector<std::string>& texts) {
   std::string lines;
@@ -175,7 +171,7 @@ TEST_CASE("too few documents: the last tokens are for validation, with any stop 
   CHECK(runs > 3);
   CHECK((contents(folder / "stopped") == contents(folder / "whole")));
 
-  write_file_atomic(folder / "b.txt", sample_story(1, 0)); // less than a sequence
+  write_file_atomic(folder / "b.txt", stories(1).front()); // less than a sequence
   options = options_for(folder / "b.txt", folder / "small");
   options.val_fraction = 0.2;
   CHECK_FALSE(prepare_data(*t, options).val_is_tail);

@@ -15,7 +15,7 @@ using namespace gpt2;
 using namespace std::chrono_literals;
 
 TEST_CASE("the secret on one host: a file of this user alone, gone once all have joined") {
-  const std::string job = new_job(), where = MasterAddress::of(rank_of_job(1, 2, job), std::nullopt)->description();
+  const std::string job = new_job(), where = MasterAddress(rank_of_job(1, 2, job), std::nullopt).description();
   const size_t begin = where.find(runtime_folder());
   REQUIRE(begin != std::string::npos);
   const std::string file = where.substr(begin, where.rfind(')') - begin);
@@ -62,7 +62,7 @@ TEST_CASE("the file of an earlier run is not believed, and is replaced") {
   const TemporaryFolder folder;
   const std::string path = folder / "ranks", job = new_job();
   const Socket silent = listen_at(0, Reach::everywhere); // a stale file may lead to somebody else
-  Publication stale{.key = to_hex(random_key()), .port = local_port(silent), .addresses = {"127.0.0.1"}};
+  Publication stale{.key = random_key(), .port = local_port(silent), .addresses = {"127.0.0.1"}};
   for (const std::string& text : {to_text(stale), std::string("gpt2_ranks 12345 9\n127.0.0.1\n"), // of version 1
                                   to_text(stale).substr(0, 40)}) {
     std::ofstream(path) << text;
@@ -75,7 +75,7 @@ TEST_CASE("the file of an earlier run is not believed, and is replaced") {
 TEST_CASE("a file whose rank 0 still waits is refused, and stays") {
   const TemporaryFolder folder;
   const std::string path = folder / "ranks";
-  const Publication publication{.key = to_hex(random_key()), .port = 1, .addresses = {"here"}};
+  const Publication publication{.key = random_key(), .port = 1, .addresses = {"here"}};
   PublishedFile waiting(path);
   waiting.write(publication);
   const Error error = expect_error([&] { rendezvous(rank_of_job(0, 2, new_job(), "file:" + path), 5s, kNothing); });
@@ -129,7 +129,7 @@ TEST_CASE("a file that took the place of ours while ranks were joining stays") {
   const TemporaryFolder folder;
   const std::string path = folder / "ranks";
   PublishedFile file(path);
-  file.write({.key = "", .port = 1, .addresses = {"here"}});
+  file.write({.key = std::nullopt, .port = 1, .addresses = {"here"}});
   std::filesystem::remove(path);
   std::ofstream(path) << "mine now";
   file.remove();
@@ -139,18 +139,19 @@ TEST_CASE("a file that took the place of ours while ranks were joining stays") {
 TEST_CASE("a published file that others may read or write is not believed") {
   const TemporaryFolder folder;
   const std::string path = folder / "ranks";
-  const Publication publication{.key = to_hex(random_key()), .port = 1, .addresses = {"here"}};
+  const Publication publication{.key = random_key(), .port = 1, .addresses = {"here"}};
   std::ofstream(path) << to_text(publication);
   ::chmod(path.c_str(), 0600);
   CHECK(PublishedFile(path).read()->key == publication.key);
   ::chmod(path.c_str(), 0644);
   CHECK(mentions(expect_error([&] { PublishedFile(path).read(); }), "other users can read it"));
-  std::ofstream(path) << to_text({.key = "", .port = 1, .addresses = {"here"}}); // with a token: nothing secret in it
+  std::ofstream(path) << to_text(
+      {.key = std::nullopt, .port = 1, .addresses = {"here"}}); // with a token: nothing secret in it
   CHECK(PublishedFile(path).read()->port == 1);
 }
 
 TEST_CASE("publications are read whole or not at all") {
-  const Publication publication{.key = to_hex(random_key()), .port = 4000, .addresses = {"10.0.0.1", "fe80::1"}};
+  const Publication publication{.key = random_key(), .port = 4000, .addresses = {"10.0.0.1", "fe80::1"}};
   const std::string text = to_text(publication);
   const auto read = read_publication(text);
   REQUIRE(read.has_value());

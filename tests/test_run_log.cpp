@@ -238,7 +238,7 @@ TEST_CASE("hparams: only what bears on the run") {
 
 TEST_CASE("a sample is shown as it is: its lines stay lines, and nothing in it is markup") {
   Playground play;
-  RunLog log(play.options.log_dir + "/run", true, 0);
+  RunLog log(play.options.log_dir + "/run", true, 0, "metrics.jsonl", log_warn);
   log.sample(1, "Tom & <b>\n    went_home *slowly*\n\n# 1. | end");
   CHECK(contains(events_of(play.options),
                  "Tom &amp; &lt;b\\>  \n&nbsp;&nbsp;&nbsp;&nbsp;went\\_home \\*slowly\\*  \n  \n\\# 1\\. &#124; end"));

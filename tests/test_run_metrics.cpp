@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -141,14 +142,33 @@ TEST_CASE("what is no file of metrics is one error that says where") {
   refused(run_line().substr(0, 20), "holds no `run` line");
   refused(step_line(1, 1, "2"), "holds no `run` line");
   refused(run_line() + "Segmentation fault\n" + step_line(1, 1, "2"),
-          "metrics.jsonl:2 is no line of metrics: it is not JSON");
-  refused(run_line() + "[1]\n", "metrics.jsonl:2 is no line of metrics: it is not a JSON object");
+          "metrics.jsonl:2 is not a line of metrics: it is not JSON");
+  refused(run_line() + "[1]\n", "metrics.jsonl:2 is not a line of metrics: it is not a JSON object");
   refused(run_line() + "{}\n", "metrics.jsonl:2");
   refused(run_line() + "{\"type\":\"step\"}\n", "no step or no seconds");
   refused(run_line() + step_line(1, 1, "\"low\""), "'loss' is not a number");
   refused("{\"type\":\"run\",\"step\":0,\"seconds\":0}\n", "max_steps");
   refused("{\"type\":\"run\",\"step\":0,\"seconds\":0,\"max_steps\":1e97,\"tokens_per_step\":8,\"options\":{}}\n",
           "max_steps is out of range");
+}
+
+TEST_CASE("latest is the run that logged last, also below a folder of runs") {
+  TemporaryFolder root;
+  const auto write = [&](const std::string& run, int minutes_ago) {
+    const std::string file = root / run + "/metrics.jsonl";
+    fs::create_directories(root / run);
+    std::ofstream(file) << run_line();
+    fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::minutes(minutes_ago));
+  };
+  CHECK_THROWS_AS(find_run(kLatestRun, root.path()), Error);
+  write("one", 3);
+  CHECK(find_run(kLatestRun, root.path()) == root / "one");
+  write("sweep_a/lr_1", 2);
+  CHECK(find_run(kLatestRun, root.path()) == root / "sweep_a/lr_1");
+  write("sweep_a/wide/lr_2", 1);
+  CHECK(find_run(kLatestRun, root.path()) == root / "sweep_a/wide/lr_2");
+  CHECK(find_run("sweep_a/lr_1", root.path()) == root / "sweep_a/lr_1");
+  CHECK(expect_error([&] { find_run("sweep_a/lr1", root.path()); }).hint() == "did you mean sweep_a/lr_1?");
 }
 
 TEST_CASE("a run is a folder, its file, or a name below the log folder") {

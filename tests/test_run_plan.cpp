@@ -132,7 +132,7 @@ TEST_CASE("--fp8_scenario mxfp8 is not built: a note, and the recipe of --fp8_re
 }
 
 TEST_CASE("lists of blocks: names, numbers and ranges; what is no block is exit 2 with a hint") {
-  const auto parse = [](const std::string& list) { return parse_layer_list("--fp8_bf16_layers", list, 12); };
+  const auto parse = [](const std::string& list) { return parse_layer_list(list, 12); };
   CHECK(parse("").empty());
   CHECK(parse("first,last,3-5") == std::vector<int>{0, 3, 4, 5, 11});
   CHECK(parse("7") == std::vector<int>{7});

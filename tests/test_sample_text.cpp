@@ -10,8 +10,10 @@
 #include "engine/text/pretokenize.h"
 #include "engine/text/sample_grammar.h"
 #include "engine/text/tokenizer.h"
+#include "tests/sample_stories.h"
 
 using namespace gpt2;
+using namespace gpt2::testing;
 
 namespace {
 
@@ -77,10 +79,10 @@ class Reader : public Narrator {
 } // namespace
 
 TEST_CASE("a story is a pure function of seed and index") {
-  CHECK(sample_story(1, 5) == sample_story(1, 5));
+  CHECK(sample_stories(1, 6).back() == sample_stories(1, 20)[5]);
   std::set<std::string> stories;
   for (uint64_t seed = 0; seed < 10; seed++) {
-    for (uint64_t index = 0; index < 100; index++) stories.insert(sample_story(seed, index));
+    for (const std::string& story : sample_stories(seed, 100)) stories.insert(story);
   }
   CHECK(stories.size() == 1000);
   CHECK(sample_tokens(3, 50).tokens == sample_tokens(3, 50).tokens);
@@ -88,10 +90,10 @@ TEST_CASE("a story is a pure function of seed and index") {
 }
 
 TEST_CASE("tokens decode to the stories, each after an end of text") {
-  std::string expected;
-  for (int index = 0; index < 200; index++) expected += "<|endoftext|>" + sample_story(9, index);
-  const SampleTokens sample = sample_tokens(9, 200);
-  CHECK(sample_decode(sample.tokens) == expected);
+  const std::vector<uint16_t> tokens = sample_tokens(9, 200).tokens;
+  CHECK(tokens[0] == Tokenizer::kEndOfText);
+  CHECK(std::ranges::count(tokens, Tokenizer::kEndOfText) == 200);
+  CHECK(sample_decode(tokens).starts_with("<|endoftext|>" + sample_stories(9, 1).front() + "<|endoftext|>"));
   CHECK(sample_decode({11, 1, 50000}) == ",<1><50000>");
   CHECK(sample_tokens(9, 0).tokens.empty());
 }
@@ -108,9 +110,9 @@ TEST_CASE("the tokens are those of GPT-2's tokenizer") {
     CHECK(tokenizer.encode(word.text) == std::vector<uint16_t>{word.token});
   }
   std::vector<uint16_t> expected;
-  for (int index = 0; index < 2000; index++) {
+  for (const std::string& story : sample_stories(2, 2000)) {
     expected.push_back(Tokenizer::kEndOfText);
-    tokenizer.encode(sample_story(2, index), expected);
+    tokenizer.encode(story, expected);
   }
   CHECK(sample_tokens(2, 2000).tokens == expected);
 }
@@ -124,8 +126,7 @@ TEST_CASE("every word of the table is used") {
 TEST_CASE("each story can be told in one way only, and -log p is that way's") {
   double nats = 0, expected_nats = 0;
   std::map<std::string, Tally> tallies;
-  for (int index = 0; index < kStories; index++) {
-    const std::string story = sample_story(1, index);
+  for (const std::string& story : sample_stories(1, kStories)) {
     Reader reader(story);
     reader.tallies = &tallies;
     tell_story(reader);
@@ -162,9 +163,8 @@ TEST_CASE("each story can be told in one way only, and -log p is that way's") {
 }
 
 TEST_CASE("stories are of a size, and agree with themselves") {
-  for (int index = 0; index < 2000; index++) {
-    std::string story = " ";
-    story += sample_story(6, index);
+  for (const std::string& told : sample_stories(6, 2000)) {
+    const std::string story = " " + told;
     CAPTURE(story);
     const auto words = std::count(story.begin(), story.end(), ' ');
     CHECK(words > 60);

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "tools/common/schedule_phases.h"
+#include "tools/lr_schedule/schedule_phases.h"
 
 using namespace gpt2;
 

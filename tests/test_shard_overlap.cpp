@@ -1,11 +1,10 @@
-#include "engine/data/shard_overlap.h"
+#include "engine/data/shard.h"
 
 #include <doctest/doctest.h>
 
 #include <filesystem>
 #include <numeric>
 
-#include "engine/data/shard.h"
 #include "tests/expect_error.h"
 #include "tests/temporary_folder.h"
 #include "tools/prepare_data/write_shard.h"

@@ -114,6 +114,11 @@ class Sync(Runs):
         self.assertIn(": 0 rows sent", self.sync("demo"))
         self.assertEqual(self.rows(), rows)
 
+    def test_latest_of_a_run_whose_name_is_a_path(self):
+        os.makedirs(os.path.join(self.folder, "runs", "sweep_a"))
+        os.rename(os.path.dirname(self.metrics), os.path.join(self.folder, "runs", "sweep_a", "demo"))
+        self.assertIn("in all, up to step 40", self.sync("latest"))
+
     def test_in_pieces_and_half_a_line(self):
         for end in (1, 17, 40):
             self.cut([*self.lines[:end], self.lines[end][:20]])

@@ -51,8 +51,7 @@ struct TokenBatch {
 
 // Parameters of order one, biases and LayerNorms included, so that no gradient is small by accident.
 inline void randomize_parameters(Model& model, double deviation) {
-  MemoryState state;
-  model.snapshot()->write(state);
+  MemoryState state = saved(model);
   uint64_t stream = 100;
   for (auto& [name, tensor] : state.floats) {
     if (name.rfind("params/", 0) != 0) continue;
@@ -78,12 +77,6 @@ inline std::vector<NamedTensor> all(Model& model, TensorKind kind) {
   std::vector<NamedTensor> tensors;
   for (const ParameterTensor& tensor : model.parameters().tensors()) tensors.push_back(model.read_tensor(tensor, kind));
   return tensors;
-}
-
-inline MemoryState saved(Model& model) {
-  MemoryState state;
-  model.snapshot()->write(state);
-  return state;
 }
 
 // Bits, so that NaN equals itself and -0 differs from 0.

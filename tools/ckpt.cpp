@@ -13,7 +13,6 @@
 #include "engine/options/parse_options.h"
 #include "engine/options/run_plan.h"
 #include "engine/system/folder_lock.h"
-#include "engine/system/program.h"
 #include "tools/ckpt/checkpoint_diff.h"
 #include "tools/ckpt/checkpoint_list.h"
 #include "tools/ckpt/dead_runs.h"
@@ -22,11 +21,13 @@
 namespace {
 
 using namespace gpt2;
+namespace fs = std::filesystem;
 
 constexpr ExitCode kDifferent = static_cast<ExitCode>(1); // like diff and cmp
 
 struct Command {
-  std::vector<std::string> folders; // list, verify
+  ExitCode (*run)(const Command&) = nullptr;
+  std::vector<std::string> folders; // list, runs, verify
   std::string a, b;                 // checkpoints
   std::string log_dir = "runs";
   bool quick = false, dry_run = false, dead_runs = false, yes = false;
@@ -69,10 +70,10 @@ Found open_found(const std::string& which) {
 
 // The folder of that path, or of the run of that name; empty: neither exists.
 std::string folder_named(const std::string& name) {
-  if (std::filesystem::is_directory(name)) return name;
+  if (fs::is_directory(name)) return name;
   for (const std::string& dir : default_checkpoint_dirs()) {
     const std::string run = dir + "/" + name;
-    if (std::filesystem::is_directory(run) && !list_checkpoints({run}).empty()) return run;
+    if (fs::is_directory(run) && !list_checkpoints({run}).empty()) return run;
   }
   return "";
 }
@@ -94,7 +95,7 @@ std::string loss_text(const CheckpointInfo& info) {
 ExitCode list(const Command& command) {
   std::vector<std::string> folders;
   for (const std::string& name : command.folders) {
-    folders.push_back(name == kLatest ? std::filesystem::path(find(name)).parent_path().string() : folder_named(name));
+    folders.push_back(name == kLatest ? fs::path(find(name)).parent_path().string() : folder_named(name));
     if (folders.back().empty())
       throw Error(ExitCode::checkpoint, "no folder or run " + name,
                   "name a folder of checkpoints or a run, or none to list all");
@@ -102,7 +103,7 @@ ExitCode list(const Command& command) {
   const std::vector<CheckpointInfo> all = list_checkpoints(folders.empty() ? default_checkpoint_dirs() : folders);
   std::string folder;
   for (const CheckpointInfo& info : all) {
-    if (const std::string its = std::filesystem::path(info.path).parent_path().string(); its != folder) {
+    if (const std::string its = fs::path(info.path).parent_path().string(); its != folder) {
       std::cout << (folder.empty() ? "" : "\n") << (folder = its) << (info.model.empty() ? "" : ": " + info.model)
                 << "\n     step     loss  written              size type ranks\n";
     }
@@ -125,12 +126,6 @@ ExitCode runs(const Command& command) {
 
 // ---- show ----
 
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string out;
-  for (const int64_t extent : shape) out += (out.empty() ? "" : " x ") + std::to_string(extent);
-  return out;
-}
-
 ExitCode show(const Command& command) {
   auto [path, checkpoint] = open_found(command.a);
   std::cout << path << "\n";
@@ -141,7 +136,7 @@ ExitCode show(const Command& command) {
   std::cout << formatted("\n%-34s %-14s %10s %10s %10s %10s\n", "tensor", "shape", "min", "max", "mean", "norm");
   for (const TensorSummary& tensor : summarize(checkpoint)) {
     std::cout << formatted("%-34s %-14s %10.3e %10.3e %10.3e %10.3e", tensor.name.c_str(),
-                           shape_text(tensor.shape).c_str(), tensor.min, tensor.max, tensor.mean, tensor.norm);
+                           listed(tensor.shape, " x ").c_str(), tensor.min, tensor.max, tensor.mean, tensor.norm);
     if (tensor.not_finite > 0) std::cout << "  " << tensor.not_finite << " not finite";
     std::cout << "\n";
   }
@@ -203,7 +198,7 @@ ExitCode diff(const Command& command) {
 KeepRule with_cooldown(KeepRule rule, const std::string& run_folder) {
   try {
     const std::string options = read_checkpoint(latest_in(run_folder)).options_toml;
-    rule.before_cooldown = keep_rule(from_toml(options, "options", retired_keys()).options).before_cooldown;
+    rule.before_cooldown = keep_rule(from_toml(options, "options").options).before_cooldown;
   } catch (const Error&) {
   }
   return rule;
@@ -231,9 +226,8 @@ ExitCode prune_run(const Command& command) {
   if (command.a.empty() || command.keep.newest == 0)
     throw Error(ExitCode::usage, command.a.empty() ? "missing argument RUN" : "missing --keep N",
                 "bin/ckpt prune RUN --keep N, or bin/ckpt prune --dead_runs; see --help");
-  const std::string folder = std::filesystem::path(find(command.a)).parent_path().string();
-  if (command.a != kLatest &&
-      std::filesystem::path(folder).filename() != std::filesystem::path(without_slashes(command.a)).filename())
+  const std::string folder = fs::path(find(command.a)).parent_path().string();
+  if (command.a != kLatest && fs::path(folder).filename() != fs::path(without_slashes(command.a)).filename())
     throw Error(ExitCode::usage, command.a + " is not the folder or the name of one run",
                 "the newest below it is " + folder);
   if (has_writer(folder)) throw Error(ExitCode::usage, "a run is writing to " + folder, "wait until it ends");
@@ -247,51 +241,43 @@ ExitCode prune_run(const Command& command) {
 
 // ---- the command line ----
 
-struct Action {
-  CLI::App* app;
-  ExitCode (*run)(const Command&);
-};
-
-std::vector<Action> add_actions(CLI::App& app, Command& c) {
+void add_options(CLI::App& app, Command& c) {
+  app.require_subcommand(1);
+  const auto add = [&](const char* name, const char* meaning, ExitCode (*run)(const Command&)) {
+    CLI::App* const subcommand = app.add_subcommand(name, meaning);
+    subcommand->callback([&c, run] { c.run = run; });
+    return subcommand;
+  };
   const char* const one = "latest, best, STEP, RUN, RUN/STEP, RUN/best or a path, as for --resume";
-  CLI::App* const list_app = app.add_subcommand("list", "a table of all checkpoints and their validity");
+  CLI::App* const list_app = add("list", "a table of all checkpoints and their validity", list);
   list_app->add_option("run", c.folders,
                        "runs, latest, or folders of them; default: all in " + listed(default_checkpoint_dirs()));
   list_app->add_flag("--quick", c.quick, "skip the comparison of hashes");
-  CLI::App* const runs_app = app.add_subcommand("runs", "the paths of all checkpoints, by run, as --list_checkpoints");
-  runs_app->add_option("folders", c.folders, "where to look; default: as for list");
-  CLI::App* const show_app = app.add_subcommand("show", "everything in one checkpoint, with statistics of each tensor");
-  show_app->add_option("checkpoint", c.a, one)->required();
-  CLI::App* const verify_app = app.add_subcommand("verify", "compare every byte with its hash; exit 4 on a mismatch");
-  verify_app->add_option("checkpoint", c.folders, "checkpoints, runs or folders of runs; default: all that list shows");
-  CLI::App* const diff_app = app.add_subcommand("diff", "list differing tensors; exit 1 if any differs");
+  add("runs", "the paths of all checkpoints, by run, as the trainer's --list_checkpoints prints them", runs)
+      ->add_option("folders", c.folders, "folders to search; default: as for list");
+  add("show", "everything in one checkpoint, with statistics of each tensor", show)
+      ->add_option("checkpoint", c.a, one)
+      ->required();
+  add("verify", "compare every byte with its hash; exit 4 on a mismatch", verify)
+      ->add_option("checkpoint", c.folders, "checkpoints, runs or folders of runs; default: all that list shows");
+  CLI::App* const diff_app = add("diff", "list differing tensors; exit 1 if any differs", diff);
   diff_app->add_option("A", c.a, one)->required();
   diff_app->add_option("B", c.b, "the same")->required();
   CLI::App* const prune_app =
-      app.add_subcommand("prune", "remove old checkpoints of one run, where the best stays; or dead runs");
+      add("prune", "remove old checkpoints of one run, but never its best; or dead runs", prune_run);
   prune_app->add_option("run", c.a, "a run's name or folder, or latest");
-  prune_app->add_option("--keep", c.keep.newest, "number of newest checkpoints that stay")->check(number_from(1));
-  prune_app->add_option("--keep_every", c.keep.every, "multiples of this step stay")->check(number_from(0));
+  prune_app->add_option("--keep", c.keep.newest, "number of newest checkpoints to keep")->check(number_from(1));
+  prune_app->add_option("--keep_every", c.keep.every, "also keep the multiples of this step")->check(number_from(0));
   prune_app->add_flag("--dry_run,--dry-run", c.dry_run, "only print what would be removed");
-  prune_app->add_flag("--dead_runs", c.dead_runs, "instead: the log folders of runs that never completed a step");
-  prune_app->add_flag("--yes", c.yes, "with --dead_runs: remove them; default: only print them");
+  prune_app->add_flag("--dead_runs", c.dead_runs,
+                      "instead: remove the log folders of runs that never completed a step");
+  prune_app->add_flag("--yes", c.yes, "with --dead_runs: remove them; default: print their names");
   add_log_dir(*prune_app, c.log_dir);
-  return {{list_app, list},     {runs_app, runs}, {show_app, show},
-          {verify_app, verify}, {diff_app, diff}, {prune_app, prune_run}};
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
-  return run_program([&] {
-    CLI::App app("Inspects and prunes checkpoints.", "ckpt");
-    app.require_subcommand(1);
-    Command command;
-    const std::vector<Action> actions = add_actions(app, command);
-    if (!parse_arguments(app, argc, argv)) return ExitCode::done;
-    for (const auto& [subcommand, run] : actions) {
-      if (subcommand->parsed()) return run(command);
-    }
-    return ExitCode::usage;
-  });
+  return gpt2::run_tool<Command>(argc, argv, "Inspects and prunes checkpoints.", "ckpt", add_options,
+                                 [](const Command& command) { return command.run(command); });
 }

@@ -41,12 +41,12 @@ class Failure(Exception):
 
 class Progress:
     def __init__(self, total):
-        self.total, self.done, self.said = total, 0, 0.0
+        self.total, self.done, self.printed = total, 0, 0.0
 
     def add(self, count, now=False):
         self.done += count
-        if now or time.monotonic() - self.said > 0.5:
-            self.said = time.monotonic()
+        if now or time.monotonic() - self.printed > 0.5:
+            self.printed = time.monotonic()
             print(json.dumps({"done": self.done, "total": self.total}), flush=True)
 
 
@@ -61,11 +61,11 @@ def request(url, token=None, offset=0):
 
 def wait_of(error, attempt):
     """Seconds until the next try: Retry-After, or exponential backoff."""
-    said = error.headers.get("Retry-After") if isinstance(error, urllib.error.HTTPError) and error.headers else None
+    header = error.headers.get("Retry-After") if isinstance(error, urllib.error.HTTPError) and error.headers else None
     try:
-        seconds = float(said) if said else 0.5 * 2**attempt
+        seconds = float(header) if header else 0.5 * 2**attempt
     except ValueError:
-        seconds = email.utils.parsedate_to_datetime(said).timestamp() - time.time()
+        seconds = email.utils.parsedate_to_datetime(header).timestamp() - time.time()
     return min(max(seconds, 0), LONGEST_WAIT)
 
 
@@ -84,7 +84,7 @@ def words_for(url, error):
         return f"{url} answers {error.code} {error.reason}{hint}"
     reason = getattr(error, "reason", error)
     return (f"cannot reach {host}: {reason} (check the network and the proxy, or name a mirror or a folder by --from; "
-            "what is here already stays)")
+            "the same command resumes)")
 
 
 NETWORK_ERRORS = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError)

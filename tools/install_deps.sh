@@ -192,7 +192,7 @@ group_extra() {
   ! command -v apt-get >/dev/null || apt_packages "${extra_packages[@]}" || warn "PyTorch is missing: its tests are skipped"
   ! command -v apt-get >/dev/null || apt_packages "${slurm_packages[@]}" || warn "Slurm is missing: its test is skipped"
   ! command -v apt-get >/dev/null || command -v chromium chromium-browser google-chrome >/dev/null ||
-    apt_packages "${browser_packages[@]}" || warn "no Chromium: the pages of bin/report are not looked at"
+    apt_packages "${browser_packages[@]}" || warn "no Chromium: the pages of bin/report are not tested"
   pip_install "${extra_wheels[@]}" || true
 }
 

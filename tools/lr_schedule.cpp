@@ -1,20 +1,18 @@
 // Draws the learning rate of a run before it starts, from the trainer's own flags (docs/tools.md).
 #include <algorithm>
-#include <cstring>
-#include <iostream>
 #include <limits>
 
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
-#include "engine/options/parse_options.h"
 #include "engine/options/run_plan.h"
 #include "engine/run/session.h"
 #include "engine/system/files.h"
-#include "engine/system/output_file.h"
-#include "engine/system/program.h"
 #include "engine/system/terminal.h"
-#include "tools/common/schedule_phases.h"
-#include "tools/report/curve_svg.h"
+#include "tools/common/output_kinds.h"
+#include "tools/common/tool_arguments.h"
+#include "tools/common/trainer_flags.h"
+#include "tools/lr_schedule/curve_svg.h"
+#include "tools/lr_schedule/schedule_phases.h"
 #include "tools/report/terminal_curve.h"
 
 namespace {
@@ -22,53 +20,27 @@ namespace {
 using namespace gpt2;
 
 constexpr size_t kRows = 9, kPoints = 1200;
-constexpr const char* kHelp =
-    "Draws the learning rate of a run, in the terminal and as SVG.\n\n"
-    "Usage: bin/lr_schedule [OPTIONS] [OPTIONS of train_gpt2_fp8]\n\n"
-    "Options\n"
-    "  --svg FILE                write the curve to FILE too\n"
-    "  --overwrite               replace an existing file, of any origin\n"
-    "  -h, --help                print this and exit\n\n"
-    "Options of train_gpt2_fp8 that matter: --lr_schedule, --max_lr, --min_lr_ratio,\n"
-    "--warmup_steps, --wsd_decay_ratio, --max_steps or --num_epochs, --model,\n"
-    "--config. Without a number of steps, it follows from the data.\n";
 
 struct Command {
-  bool help = false, overwrite = false;
+  bool overwrite = false;
   std::string svg;                // empty: none
-  std::vector<const char*> flags; // the trainer's, after its name
+  std::vector<std::string> flags; // the trainer's
 };
 
-std::string file_of(const std::string& value) {
-  if (value.empty() || value.rfind("--", 0) == 0)
-    throw Error(ExitCode::usage, "--svg names no file", "give --svg FILE");
-  return value;
-}
-
-Command split_arguments(int argc, char** argv) {
-  Command command;
-  command.flags.push_back(argv[0]);
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    if (word == "--help" || word == "-h") {
-      command.help = true;
-    } else if (word == "--overwrite") {
-      command.overwrite = true;
-    } else if (word == "--svg") {
-      command.svg = file_of(i + 1 == argc ? "" : argv[++i]);
-    } else if (word.rfind("--svg=", 0) == 0) {
-      command.svg = file_of(word.substr(std::strlen("--svg=")));
-    } else {
-      command.flags.push_back(argv[i]);
-    }
-  }
-  return command;
+void add_options(CLI::App& app, Command& command) {
+  app.footer(
+      "Options of train_gpt2_fp8 that matter: --lr_schedule, --max_lr, --min_lr_ratio, --warmup_steps, "
+      "--wsd_decay_ratio, --max_steps or --num_epochs, --model, --config. Without a number of steps, it follows from "
+      "the data.");
+  app.add_option("--svg", command.svg, "write the curve to FILE too")->type_name("FILE");
+  add_overwrite(app, command.overwrite);
+  take_trainer_flags(app, command.flags);
 }
 
 // The schedule of a run with these options. A micro-batch of one on the CPU gives the same numbers without a GPU.
 RunPlan plan_of(const CommandLine& line) {
   Options options = line.options;
-  if (options.print_config || options.list_checkpoints || options.eval_only || options.plan || !options.resume.empty())
+  if (!trains(options) || !options.resume.empty())
     throw Error(ExitCode::usage, "only the options of a new run have a schedule",
                 "leave out --resume and other actions");
   const bool gpu = options.device != DeviceKind::cpu && gpu_count() > 0;
@@ -92,7 +64,7 @@ std::vector<double> rates_of(const Schedule& schedule, std::vector<double>& step
 }
 
 ExitCode draw(const Command& command) {
-  const auto line = parse_options(static_cast<int>(command.flags.size()), command.flags.data(), "lr_schedule");
+  const auto line = parse_trainer_flags(command.flags, "lr_schedule " GPT2_VERSION);
   if (!line) return ExitCode::done;
   refuse_foreign_file(command.svg, kCurveOutput, command.overwrite);
   const RunPlan plan = plan_of(*line);
@@ -125,10 +97,6 @@ ExitCode draw(const Command& command) {
 } // namespace
 
 int main(int argc, char** argv) {
-  return gpt2::run_program([&] {
-    const Command command = split_arguments(argc, argv);
-    if (!command.help) return draw(command);
-    std::cout << kHelp;
-    return ExitCode::done;
-  });
+  return gpt2::run_tool<Command>(argc, argv, "Draws the learning rate of a run, in the terminal and as SVG.",
+                                 "lr_schedule", add_options, draw);
 }

@@ -1,31 +1,25 @@
 // Text to a data set for training: prepare_data FILE... --dataset NAME (docs/tools.md).
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/base/shell_quote.h"
-#include "engine/base/stopwatch.h"
 #include "engine/data/dataset_folder.h"
-#include "engine/logging/console.h"
 #include "engine/system/folder_lock.h"
 #include "engine/system/process.h"
-#include "engine/system/program.h"
 #include "tools/common/tool_arguments.h"
 #include "tools/common/verify_data.h"
+#include "tools/prepare_data/console_output.h"
 #include "tools/prepare_data/known_datasets.h"
-#include "tools/prepare_data/prepare_data.h"
 
 namespace {
 
 using namespace gpt2;
-
-constexpr double kSecondsBetweenLines = 30; // without a terminal
-constexpr int kMostFaultLines = 10;
 
 struct Command {
   PrepareOptions options;
@@ -116,47 +110,6 @@ void settle(Command& command) {
   o.documents.parquet_readers = std::clamp(o.threads / 4, 1, 16);
 }
 
-std::string size_text(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
-
-// A progress bar on a terminal; otherwise a line every kSecondsBetweenLines.
-class Display {
- public:
-  explicit Display(Console& console) : console_(console) {}
-
-  // `bytes` determines the speed, `done` of `total` the share.
-  void show(const std::string& stage, int64_t done, int64_t total, int64_t bytes, const std::string& note = "") {
-    if (stage != stage_) {
-      stage_ = stage;
-      watch_ = {};
-      first_ = done;
-      first_bytes_ = bytes;
-      printed_ = 0;
-    }
-    const double seconds = watch_.seconds();
-    const double share = total > 0 ? std::min(1.0, static_cast<double>(done) / static_cast<double>(total)) : 0;
-    std::vector<std::string> notes = {stage, size_text(bytes)};
-    if (seconds > 0.5) notes.push_back(format_bytes(static_cast<double>(bytes - first_bytes_) / seconds) + "/s");
-    if (seconds > 1 && total > 0 && done > first_)
-      notes.push_back(
-          "eta " + format_duration(seconds * static_cast<double>(total - done) / static_cast<double>(done - first_)));
-    if (!note.empty()) notes.push_back(note);
-    if (console_.is_terminal()) return console_.progress(share, notes);
-    if (seconds - printed_ < kSecondsBetweenLines) return;
-    printed_ = seconds;
-    std::string line = total > 0 ? std::to_string(static_cast<int>(100 * share)) + "%" : "so far";
-    for (const std::string& each : notes) line += " | " + each;
-    console_.line(line);
-  }
-  void clear() { console_.clear_progress(); }
-
- private:
-  Console& console_;
-  std::string stage_;
-  Stopwatch watch_;
-  int64_t first_ = 0, first_bytes_ = 0; // at the start of the stage
-  double printed_ = 0;                  // seconds into the stage
-};
-
 // The same command without --overwrite, which would start over.
 std::string resume_command(int argc, char** argv) {
   std::string command;
@@ -164,63 +117,6 @@ std::string resume_command(int argc, char** argv) {
     if (std::string(argv[i]) != "--overwrite") command += (i == 0 ? "" : " ") + shell_quote(argv[i]);
   }
   return command;
-}
-
-// Few documents: none is a validation document.
-void print_validation_note(const Command& command, const PrepareReport& report, int64_t documents, Console& console) {
-  const std::string few = counted(documents, "document") + (documents == 1 ? " is" : " are") + " too few for " +
-                          formatted("--val_fraction %g", command.options.val_fraction);
-  if (report.val_is_tail)
-    console.line("note: " + few + ": the last " + counted(report.manifest.val_tokens, "token") +
-                 " of the set are the validation set");
-  else if (command.options.val_fraction > 0 && report.manifest.val_tokens == 0)
-    log_warn("no validation set: " + few +
-             " (give a larger one, or split the text into more documents: --separator \"\" splits at blank lines)");
-}
-
-// One line per file, kMostFaultLines of each kind.
-void print_faults(const PrepareReport& report, Console& console) {
-  int faulty = 0, changed = 0;
-  for (size_t i = 0; i < report.faults.size(); ++i) {
-    const TextFaults& faults = report.faults[i];
-    const std::string& path = report.manifest.sources[i].path;
-    if (!faults.none() && ++faulty <= kMostFaultLines)
-      log_warn(path + ": " + describe(faults) + " (" + remedy(faults, path) + ")");
-    if (faults.crlf > 0 && ++changed <= kMostFaultLines)
-      console.line("note: " + path + ": " + counted(faults.crlf, "line end") + " changed from CRLF to LF");
-  }
-  if (faulty > kMostFaultLines) log_warn(counted(faulty - kMostFaultLines, "more file") + " with such bytes");
-  if (changed > kMostFaultLines)
-    console.line("note: line ends changed in " + counted(changed - kMostFaultLines, "more file"));
-}
-
-void print_summary(const Command& command, const PrepareReport& report, double seconds, int64_t encoded,
-                   Console& console) {
-  const DatasetManifest& made = report.manifest;
-  int64_t text = 0, documents = 0;
-  for (const SourceEntry& source : made.sources) text += source.text_bytes, documents += source.documents;
-  for (const ShardEntry& shard : made.shards)
-    console.line(command.options.output + "/" + shard.name + ": " + std::to_string(shard.tokens) + " tokens");
-  console.line(counted(made.documents, "document") + " of " +
-               counted(static_cast<int64_t>(made.sources.size()), "file") + ", " + size_text(text) +
-               " of text: " + std::to_string(made.train_tokens) + " tokens for training, " +
-               std::to_string(made.val_tokens) + " for validation");
-  if (made.duplicates > 0) console.line(counted(made.duplicates, "duplicate") + " left out");
-  if (encoded > 0)
-    console.line("done in " + format_duration(seconds) + ", " +
-                 format_bytes(static_cast<double>(encoded) / std::max(seconds, 1e-3)) + "/s on " +
-                 counted(command.options.threads, "thread"));
-  if (made.bad_lines > 0) log_warn(counted(made.bad_lines, "bad line") + " skipped");
-  print_faults(report, console);
-  print_validation_note(command, report, documents, console);
-  console.line("train on it: ./train_gpt2_fp8 " +
-               (std::filesystem::path(command.data_dir) / made.name == std::filesystem::path(command.options.output)
-                    ? "--dataset " + shell_quote(made.name) +
-                          (command.data_dir == "data" ? "" : " --data_dir " + shell_quote(command.data_dir))
-                    : "--train_data " + shell_quote(command.options.output + "/train_*." + command.options.format) +
-                          (made.val_tokens > 0 ? " --val_data " + shell_quote(command.options.output + "/val_*." +
-                                                                              command.options.format)
-                                               : "")));
 }
 
 ExitCode verify(const std::string& folder, Console& console) {
@@ -278,18 +174,14 @@ ExitCode run(Command& command, int argc, char** argv) {
                     .stop = stopped});
   if (!report.finished) return print_resume_command();
   display.clear();
-  print_summary(command, report, watch.seconds(), encoded, console);
+  print_summary(command.options, report, watch.seconds(), encoded, command.data_dir, console);
   return ExitCode::done;
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
-  return gpt2::run_program([&] {
-    CLI::App app("Encodes text with GPT-2's tokenizer into shuffled shards of tokens for training.", "prepare_data");
-    Command command;
-    add_options(app, command);
-    if (!parse_arguments(app, argc, argv)) return ExitCode::done;
-    return run(command, argc, argv);
-  });
+  return gpt2::run_tool<Command>(
+      argc, argv, "Encodes text with GPT-2's tokenizer into shuffled shards of tokens for training.", "prepare_data",
+      add_options, [&](Command& command) { return run(command, argc, argv); });
 }

@@ -5,17 +5,17 @@
 #include <thread>
 
 #include "engine/base/error.h"
+#include "engine/base/formatted.h"
 #include "engine/base/log.h"
+#include "engine/base/stopwatch.h"
 #include "engine/network/sockets.h"
-#include "engine/system/files.h"
-#include "engine/system/output_file.h"
 #include "engine/system/process.h"
-#include "engine/system/program.h"
+#include "tools/common/output_kinds.h"
 #include "tools/common/tool_arguments.h"
-#include "tools/report/option_defaults.h"
 #include "tools/report/page.h"
 #include "tools/report/page_data.h"
 #include "tools/report/page_server.h"
+#include "tools/report/run_state.h"
 
 namespace {
 
@@ -27,8 +27,8 @@ constexpr double kFetchSeconds = 5;
 
 struct Command {
   std::vector<std::string> runs;
-  std::string output, log_dir = "runs", serve;
-  double watch = 0; // seconds; 0: once
+  std::string output, log_dir = "runs", port; // port "": the default, or a free one
+  double watch = 0;                           // seconds; 0: once
   bool serves = false, overwrite = false;
 };
 
@@ -41,19 +41,19 @@ void add_options(CLI::App& app, Command& command) {
   app.add_option("--watch", command.watch, "rewrite the page at this interval until the runs end")
       ->check(number_in(0.1, 86400.0))
       ->type_name("SECONDS");
-  app.add_option("--serve", command.serve,
-                 "serve a live page at http://127.0.0.1:PORT/ instead of writing a file; default: 6007, or a free port")
+  const auto take_serve = [&command](const std::string& word) { // `--serve RUN`: a word that is not a number is a run
+    command.serves = true;
+    const bool is_port = std::ranges::all_of(word, [](unsigned char c) { return std::isdigit(c); });
+    if (is_port)
+      command.port = word;
+    else
+      command.runs.push_back(word);
+  };
+  app.add_option_function<std::string>(
+         "--serve", take_serve,
+         "serve a live page at http://127.0.0.1:PORT/ instead of writing a file; default: 6007, or a free port")
       ->expected(0, 1)
       ->type_name("PORT");
-}
-
-// `--serve RUN`: the next word is a run if it is not a number.
-void sort_out_serve(const CLI::App& app, Command& command) {
-  command.serves = app.count("--serve") > 0;
-  const std::string& word = command.serve;
-  if (word.empty() || std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isdigit(c); })) return;
-  command.runs.push_back(word);
-  command.serve.clear();
 }
 
 std::vector<RunReader> open_runs(const Command& command) {
@@ -64,9 +64,9 @@ std::vector<RunReader> open_runs(const Command& command) {
 }
 
 std::string title_of(const std::vector<RunReader>& runs) {
-  std::string title;
-  for (const RunReader& run : runs) title += (title.empty() ? "" : ", ") + run.name();
-  return title;
+  std::vector<std::string> names;
+  for (const RunReader& run : runs) names.push_back(run.name());
+  return listed(names);
 }
 
 std::string default_output(const std::vector<RunReader>& runs) {
@@ -86,12 +86,6 @@ bool read_all(std::vector<RunReader>& runs) {
   return more;
 }
 
-void write_page(const std::vector<RunReader>& runs, const std::string& path, Refresh refresh, double seconds) {
-  const std::string page = page_html(page_data(runs, option_defaults()), title_of(runs), refresh, seconds);
-  write_file_atomic(path, page);
-  log_info(path + ": " + format_bytes(static_cast<double>(page.size())));
-}
-
 // ---- as a file ----
 
 ExitCode write(const Command& command) {
@@ -101,24 +95,23 @@ ExitCode write(const Command& command) {
   const StopSignal stop;
   if (command.watch > 0) stop.defer();
   while (command.watch > 0 && any_is_running(runs) && !stop.requested()) {
-    write_page(runs, path, Refresh::reload, command.watch);
-    const auto next = std::chrono::steady_clock::now() + std::chrono::duration<double>(command.watch);
-    while (std::chrono::steady_clock::now() < next && !stop.requested())
+    log_info(write_page(path, page_data(runs), title_of(runs), Refresh::reload, command.watch));
+    for (const Stopwatch pause; pause.seconds() < command.watch && !stop.requested();)
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     read_all(runs);
   }
-  write_page(runs, path, Refresh::none, 0);
+  log_info(write_page(path, page_data(runs), title_of(runs)));
   return ExitCode::done;
 }
 
 // ---- as a server ----
 
 Socket listen_for_browsers(const Command& command) {
-  const int port = command.serve.empty() ? kDefaultPort : std::atoi(command.serve.c_str());
-  if (command.serve.size() > 5 || port > 65535)
-    throw Error(ExitCode::usage, "--serve " + command.serve + ": not a port", "0 to 65535; 0: any free port");
+  const int port = command.port.empty() ? kDefaultPort : std::atoi(command.port.c_str());
+  if (command.port.size() > 5 || port > 65535)
+    throw Error(ExitCode::usage, "--serve " + command.port + ": not a port", "0 to 65535; 0: any free port");
   Socket listener = listen_at(port, Reach::this_host);
-  if (!listener.is_open() && command.serve.empty()) listener = listen_at(0, Reach::this_host);
+  if (!listener.is_open() && command.port.empty()) listener = listen_at(0, Reach::this_host);
   if (!listener.is_open())
     throw Error(ExitCode::communication, "port " + std::to_string(port) + " is in use",
                 "choose another port, or give --serve without one");
@@ -129,7 +122,6 @@ ExitCode serve(const Command& command) {
   if (!command.output.empty() || command.watch > 0)
     throw Error(ExitCode::usage, "--serve writes no file", "remove --output and --watch");
   std::vector<RunReader> runs = open_runs(command);
-  const std::vector<OptionDefault> defaults = option_defaults();
   const Socket listener = listen_for_browsers(command);
   const StopSignal stop;
   stop.defer();
@@ -151,7 +143,7 @@ ExitCode serve(const Command& command) {
       return {503, "text/plain", std::string(error.what()) + "\n"};
     }
     if (target == "/data.json?have=" + std::to_string(version)) return {204, "", ""};
-    nlohmann::json data = page_data(runs, defaults);
+    nlohmann::json data = page_data(runs);
     data["version"] = version;
     if (path == "/") return {200, "text/html", page_html(data, title_of(runs), Refresh::fetch, kFetchSeconds)};
     return {200, "application/json", json_text(data)};
@@ -160,15 +152,11 @@ ExitCode serve(const Command& command) {
   return ExitCode::done;
 }
 
+ExitCode report(const Command& command) { return command.serves ? serve(command) : write(command); }
+
 } // namespace
 
 int main(int argc, char** argv) {
-  return gpt2::run_program([&] {
-    CLI::App app("Writes one self-contained HTML page about one or several runs.", "report");
-    Command command;
-    add_options(app, command);
-    if (!parse_arguments(app, argc, argv)) return ExitCode::done;
-    sort_out_serve(app, command);
-    return command.serves ? serve(command) : write(command);
-  });
+  return gpt2::run_tool<Command>(argc, argv, "Writes one self-contained HTML page about one or several runs.", "report",
+                                 add_options, report);
 }

@@ -9,11 +9,10 @@
 #include "engine/base/log.h"
 #include "engine/base/shell_quote.h"
 #include "engine/system/files.h"
-#include "engine/system/output_file.h"
 #include "tools/common/child_process.h"
+#include "tools/common/output_kinds.h"
 #include "tools/common/shell_words.h"
 #include "tools/common/tool_arguments.h"
-#include "tools/report/option_defaults.h"
 #include "tools/report/page.h"
 #include "tools/report/page_data.h"
 #include "tools/report/run_table.h"
@@ -84,8 +83,7 @@ ExitCode submit(const RunSet& run_set, const Sweep& sweep, const Command& comman
   words.push_back(path);
   ChildProcess child(words);
   std::string job;
-  for (int c = std::fgetc(child.output()); c != EOF; c = std::fgetc(child.output()))
-    if (c != '\n') job += static_cast<char>(c);
+  for (std::string line; child.next_line(line);) job += line;
   const ChildProcess::Ending end = child.wait();
   if (end.status != 0)
     throw Error(ExitCode::usage, "sbatch failed: " + end.error_line,
@@ -119,10 +117,7 @@ void show(const RunSet& run_set, RunSet::Ending& ending, const std::string& name
   const std::vector<RunReader> runs = best_first(run_set.results(ending));
   if (runs.empty()) return;
   for (const std::string& line : run_table(runs)) log_info(line);
-  const std::string path = page_of(run_set);
-  const std::string page = page_html(page_data(runs, option_defaults()), name, Refresh::none, 0);
-  write_file_atomic(path, page);
-  log_info(path + ": " + format_bytes(static_cast<double>(page.size())));
+  log_info(write_page(page_of(run_set), page_data(runs), name));
 }
 
 ExitCode sweep(Command& command) {
@@ -140,11 +135,8 @@ ExitCode sweep(Command& command) {
   if (command.submit) return submit(run_set, sweep, command);
 
   if (command.only == 0) refuse_foreign_file(page_of(run_set), kPageOutput, command.overwrite);
-  const StopSignal stop(kRunSetStopWords);
-  stop.defer();
-  RunSet::Ending ending = run_set.train(stop);
+  RunSet::Ending ending = run_set.train();
   if (command.only == 0) show(run_set, ending, sweep.name);
-  if (ending.stopped) log_info("stopped; run the same command again to resume");
   return report_ending(ending, run_set);
 }
 

@@ -3,12 +3,11 @@
 #include <iostream>
 #include <thread>
 
-#include "engine/base/error.h"
+#include "engine/base/stopwatch.h"
 #include "engine/system/process.h"
-#include "engine/system/program.h"
 #include "engine/system/terminal.h"
 #include "tools/common/tool_arguments.h"
-#include "tools/report/page_data.h"
+#include "tools/report/run_state.h"
 #include "tools/report/terminal_screen.h"
 
 namespace {
@@ -34,6 +33,16 @@ void print(const RunReader& run, bool in_place) {
   std::cout << out << (in_place ? "\033[J" : "") << std::flush;
 }
 
+void add_options(CLI::App& app, Command& command) {
+  app.add_option("run", command.run, "folder of a run, its name in --log_dir, or latest; default: latest");
+  add_log_dir(app, command.log_dir);
+  app.add_option("--every", command.every, "time between updates")
+      ->check(number_in(0.1, 86400.0))
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  app.add_flag("--once", command.once, "print one screen and exit");
+}
+
 ExitCode watch(const Command& command) {
   RunReader run(find_run(command.run, command.log_dir));
   if (command.once || !is_terminal()) {
@@ -47,8 +56,7 @@ ExitCode watch(const Command& command) {
     const bool running = state_of(run) == "running";
     print(run, true);
     if (!running) return ExitCode::done;
-    const auto next = std::chrono::steady_clock::now() + std::chrono::duration<double>(command.every);
-    while (std::chrono::steady_clock::now() < next) {
+    for (const Stopwatch pause; pause.seconds() < command.every;) {
       if (stop.requested()) return ExitCode::done;
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
@@ -59,17 +67,7 @@ ExitCode watch(const Command& command) {
 } // namespace
 
 int main(int argc, char** argv) {
-  return gpt2::run_program([&] {
-    CLI::App app("Shows a run on one screen until it ends: progress, loss, speed, FP8 health, GPU, events.", "watch");
-    Command command;
-    app.add_option("run", command.run, "folder of a run, its name in --log_dir, or latest; default: latest");
-    add_log_dir(app, command.log_dir);
-    app.add_option("--every", command.every, "time between updates")
-        ->check(number_in(0.1, 86400.0))
-        ->type_name("SECONDS")
-        ->capture_default_str();
-    app.add_flag("--once", command.once, "print one screen and exit");
-    if (!parse_arguments(app, argc, argv)) return ExitCode::done;
-    return watch(command);
-  });
+  return gpt2::run_tool<Command>(
+      argc, argv, "Shows a run on one screen until it ends: progress, loss, speed, FP8 health, GPU, events.", "watch",
+      add_options, watch);
 }

@@ -36,7 +36,7 @@ class CpuBackend : public Backend {
   const SharingOptions sharing_;
 };
 
-// OpenBLAS maps its buffers at the first large GEMM. Run one before the model fills a limited address space (ulimit
+// OpenBLAS maps its buffers at the first large GEMM: run one before the model fills a limited address space (ulimit
 // -v).
 void run_first_gemm() {
   constexpr int kSize = 128; // OpenBLAS handles smaller sizes without buffers

@@ -1,6 +1,5 @@
 #include "engine/backend/roofline.h"
 
-#include <algorithm>
 #include <array>
 #include <vector>
 

@@ -1,10 +1,10 @@
 #include "engine/base/toml.h"
 
-#include <cstdio>
 #include <set>
 #include <sstream>
 #include <utility>
 
+#include "engine/base/formatted.h"
 #include "engine/base/toml_line_reader.h"
 
 namespace gpt2 {
@@ -35,7 +35,7 @@ std::vector<TomlLine> read_toml(const std::string& text, const std::string& orig
     if (line[line.find_first_not_of(" \t")] == '[')
       reader.fail("sections are not supported: write every key at the top level");
     const std::string key = reader.key();
-    reader.equals();
+    reader.separator('=', "expected a value after =");
     return std::pair(key, reader.value());
   });
 }
@@ -46,7 +46,7 @@ std::vector<TomlLine> read_yaml(const std::string& text, const std::string& orig
     if (line[0] == ' ' || line[0] == '\t' || line.rfind("- ", 0) == 0)
       reader.fail("nested keys and lists are not supported: write every `key: value` at the top level");
     const std::string key = reader.key();
-    reader.colon();
+    reader.separator(':', "expected a value after the colon: nested keys are not supported");
     return std::pair(key, reader.yaml_value());
   });
 }
@@ -59,11 +59,9 @@ std::string toml_string(const std::string& value) {
       out += '\\', out += c;
     else if (c == '\n')
       out += "\\n";
-    else if (byte < 0x20 || byte == 0x7F) {
-      char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\u%04x", byte);
-      out += escaped;
-    } else
+    else if (byte < 0x20 || byte == 0x7F)
+      out += formatted("\\u%04x", byte);
+    else
       out += c;
   }
   return out + '"';

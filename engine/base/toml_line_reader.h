@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cstdio>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -16,7 +17,7 @@ class TomlLineReader {
   TomlLineReader(const std::string& text, std::string place) : place_(std::move(place)), text_(text) {}
 
   bool at_end() { // skips spaces; true at a comment
-    while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
+    while (at_ < text_.size() && is_space(text_[at_])) ++at_;
     return at_ == text_.size() || text_[at_] == '#';
   }
 
@@ -30,28 +31,22 @@ class TomlLineReader {
     return text_.substr(begin, at_ - begin);
   }
 
-  void equals() {
-    if (at_end() || text_[at_] != '=') fail("expected = after the key");
+  void separator(char expected, const std::string& without_value) { // = or :
+    if (at_end() || text_[at_] != expected) fail(std::string("expected ") + expected + " after the key");
     ++at_;
-    if (at_end()) fail("expected a value after =");
+    if (at_end()) fail(without_value);
   }
 
-  std::string value() {
+  std::string value(std::string_view ends = "#") { // without quotes it ends at white space or one of these
     if (text_[at_] == '"') return basic_string();
     if (text_[at_] == '\'') return literal_string();
     const size_t begin = at_;
-    while (at_ < text_.size() && !ends_word(text_[at_])) ++at_;
+    while (at_ < text_.size() && !is_space(text_[at_]) && ends.find(text_[at_]) == std::string_view::npos) ++at_;
     const std::string word = text_.substr(begin, at_ - begin);
     if (word != "true" && word != "false" && word.find_first_of("0123456789") == std::string::npos) {
       fail("put text in quotes: \"" + word + "\"");
     }
     return word;
-  }
-
-  void colon() {
-    if (at_end() || text_[at_] != ':') fail("expected : after the key");
-    ++at_;
-    if (at_end()) fail("expected a value after the colon: nested keys are not supported");
   }
 
   std::string yaml_value() { // text without quotes ends at the end of the line or at a comment
@@ -60,7 +55,7 @@ class TomlLineReader {
     if (text_[at_] == '[' || text_[at_] == '{') fail("lists and maps are not supported: write one value");
     const size_t begin = at_;
     at_ = std::min(text_.find(" #", at_), text_.size());
-    while (std::isspace(static_cast<unsigned char>(text_[at_ - 1]))) --at_;
+    while (is_space(text_[at_ - 1])) --at_;
     const std::string word = text_.substr(begin, at_ - begin);
     return word == "yes" ? "true" : word == "no" ? "false" : word;
   }
@@ -111,16 +106,13 @@ class TomlLineReader {
     }
   }
 
-  bool ends_word(char c) const {
-    return std::isspace(static_cast<unsigned char>(c)) || c == '#' || (in_list_ && (c == ',' || c == ']'));
-  }
+  static bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)); }
 
   std::string place_;
 
  protected:
   const std::string& text_;
   size_t at_ = 0;
-  bool in_list_ = false;
 };
 
 } // namespace gpt2

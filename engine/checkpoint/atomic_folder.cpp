@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <filesystem>
 #include <utility>
 #include <vector>
@@ -22,15 +21,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto kStillWarm = std::chrono::minutes(2); // a writer on another host: its process id means nothing here
+constexpr auto kAbandonedAfter = std::chrono::minutes(2); // without a write: its writer may be on another host
 
 void rename(const std::string& from, const std::string& to) {
   if (!renamed(from, to)) throw_system_error(ExitCode::disk, "replace", to, errno);
-}
-
-bool exchanged(const std::string& one, const std::string& other) {
-  return retry_on_eintr([&] { return ::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE); }) ==
-         0;
 }
 
 fs::file_time_type last_write(const fs::path& path) {
@@ -43,10 +37,10 @@ fs::file_time_type last_write(const fs::path& path) {
 // Our own id: an earlier process had it (in a container the id is always the same).
 bool is_dead(pid_t writer) { return writer == ::getpid() || (::kill(writer, 0) != 0 && errno == ESRCH); }
 
-// Another id: no such process on this host, and no write within kStillWarm.
+// Another id: no such process on this host, and no write within kAbandonedAfter.
 bool is_abandoned(const fs::path& path, pid_t writer) {
-  if (writer == ::getpid()) return true;
-  return is_dead(writer) && fs::file_time_type::clock::now() - last_write(path) > kStillWarm;
+  return writer == ::getpid() ||
+         (is_dead(writer) && fs::file_time_type::clock::now() - last_write(path) > kAbandonedAfter);
 }
 
 // "step_00001000.tmp-4711" -> {"step_00001000", 4711}; also latest.tmp-4711 and best.tmp-4711.
@@ -95,7 +89,8 @@ void PendingFolder::commit() {
 // Old and new folder swap names in one system call. Without it (NFS) the old one is renamed first; if this process dies
 // in between, the next writer or reader restores it.
 void PendingFolder::exchange() {
-  if (exchanged(temporary_, path_)) return;
+  const auto swap = [&] { return ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE); };
+  if (retry_on_eintr(swap) == 0) return;
   if (errno != EINVAL && errno != ENOSYS) throw_system_error(ExitCode::disk, "replace", path_, errno);
   const std::string aside = path_ + ".old-" + std::to_string(::getpid());
   rename(path_, aside);

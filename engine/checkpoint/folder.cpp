@@ -2,15 +2,11 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <filesystem>
 #include <stdexcept>
-#include <system_error>
 #include <utility>
-#include <vector>
 
 #include "engine/checkpoint/names.h"
 #include "engine/checkpoint/search.h"
@@ -21,12 +17,6 @@ namespace gpt2 {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool written_everywhere(const CheckpointSave& save, RankGroup& group) {
-  if (group.alone()) return save.written();
-  const std::vector<std::string> written = group.all_gather(save.written() ? "written" : "");
-  return std::ranges::none_of(written, &std::string::empty);
-}
 
 std::vector<std::string> clean_up(const std::string& folder, const KeepRule& keep, int64_t next_bytes) {
   std::vector<std::string> warnings;
@@ -54,19 +44,20 @@ void CheckpointFolder::begin(StatefulModel& model, const TrainState& state, bool
 }
 
 std::optional<SaveResult> CheckpointFolder::end_if_written(RankGroup& group) {
-  if (!saving() || !written_everywhere(*save_, group)) return std::nullopt;
+  if (!saving() || any_rank(group, !save_->written())) return std::nullopt;
   return end(group);
 }
 
 SaveResult CheckpointFolder::end(RankGroup& group) {
-  const auto busy = group.busy(); // as may a slow disk
+  const auto busy = group.busy(); // a slow disk may take longer as well
   const std::unique_ptr<CheckpointSave> save = std::move(save_);
   result_.error = save->commit(group);
   if (!result_.error && group.leads()) {
     // The checkpoint exists even if its markers cannot be written: --resume latest searches by step as well.
     if (const auto error = attempt([&] { mark(step_folder_name(result_.step), result_.is_best); }))
       warnings_.push_back(std::string("warning: ") + error->what());
-    start_cleaning();
+    const auto clean = [folder = folder_, keep = keep_, bytes = bytes_] { return clean_up(folder, keep, bytes); };
+    cleaning_ = std::async(clean); // on a thread; if none is available, end_cleaning() runs it
   }
   group.barrier(); // no rank continues before the markers are written
   return result_;
@@ -75,15 +66,6 @@ SaveResult CheckpointFolder::end(RankGroup& group) {
 void CheckpointFolder::drop(RankGroup& group) {
   const auto busy = group.busy(); // the thread finishes its write first
   save_.reset();
-}
-
-void CheckpointFolder::start_cleaning() {
-  const auto work = [folder = folder_, keep = keep_, bytes = bytes_] { return clean_up(folder, keep, bytes); };
-  try {
-    cleaning_ = std::async(std::launch::async, work);
-  } catch (const std::system_error&) { // no thread available
-    cleaning_ = std::async(std::launch::deferred, work);
-  }
 }
 
 void CheckpointFolder::end_cleaning() {

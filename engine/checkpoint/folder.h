@@ -50,7 +50,6 @@ class CheckpointFolder {
   void check_writable(int64_t parameters) const;
 
  private:
-  void start_cleaning();
   void end_cleaning();
   void mark(const std::string& name, bool is_best) const;
   void show_in_root(const char* marker) const;

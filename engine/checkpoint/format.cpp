@@ -1,19 +1,13 @@
 #include "engine/checkpoint/format.h"
 
 #include <bit>
-#include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <limits>
-#include <memory>
-#include <utility>
-#include <vector>
 
 #include "engine/base/log.h"
 #include "engine/base/utf8.h"
-#include "engine/checkpoint/finite_reader.h"
 #include "engine/checkpoint/reader.h"
-#include "engine/hdf5/manifest.h"
 #include "engine/hdf5/state_writer.h"
 #include "engine/system/files.h"
 
@@ -23,7 +17,7 @@ namespace {
 const std::string kFormat = "GPT-2 training checkpoint", kRankFormat = kFormat + ", part of a rank";
 // 3: AdamW; 4: Muon, whose matrices have one moment. Program version 0.1 wrote 1 and 2, which had no manifest.
 constexpr int64_t kAdamW = 3, kMuon = 4;
-const std::string kConfigGroup = "/config", kTrainGroup = "/train", kModelGroup = "/model";
+const std::string kConfigGroup = "config", kTrainGroup = "train", kModelGroup = "model";
 
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);
@@ -190,13 +184,13 @@ class CheckpointFiles {
   std::shared_ptr<BlockCache> cache_;
 };
 
-CheckpointReader open_model(const CheckpointFiles& checkpoint, std::unique_ptr<Hdf5StateFile> state_file,
-                            int64_t step) {
+CheckpointReader open_model(const CheckpointFiles& checkpoint, std::unique_ptr<Hdf5StateFile> state_file, int64_t step,
+                            CheckpointReader::Values values) {
   const int ranks = checkpoint.ranks(*state_file);
   std::vector<std::unique_ptr<Hdf5StateFile>> files;
   files.push_back(std::move(state_file));
   for (int rank = 1; rank < ranks; ++rank) files.push_back(checkpoint.file_of(rank, ranks, step));
-  return {std::move(files), kModelGroup};
+  return {std::move(files), kModelGroup, values};
 }
 
 std::string describe(const GPT2Config& config) {
@@ -274,14 +268,9 @@ StateHeader read_state_header(const std::string& folder) {
 StateHeader read_summary(const std::string& folder) {
   const Manifest manifest = manifest_of(folder);
   if (!manifest.summary) return read_state_header(folder);
-  const auto& [written, model, precision, val_loss, val_step] = *manifest.summary;
-  return {.step = manifest.step,
-          .val_loss = measured(val_loss),
-          .val_step = val_step,
-          .ranks = manifest.ranks,
-          .model = model,
-          .precision = precision,
-          .written = written};
+  StateHeader header{*manifest.summary, manifest.step, manifest.ranks};
+  header.val_loss = measured(header.val_loss);
+  return header;
 }
 
 ManifestSummary summary_of(const GPT2Config& config, const TrainState& state) {
@@ -301,10 +290,9 @@ TrainState load_state(const std::string& folder, StatefulModel& model) {
   auto file = checkpoint.state_file();
   const TrainState state = read_train_group({*file, kTrainGroup});
   check_same_shape(folder, read_config({*file, kConfigGroup}), model.config());
-  CheckpointReader reader = open_model(checkpoint, std::move(file), state.step);
+  CheckpointReader reader = open_model(checkpoint, std::move(file), state.step, CheckpointReader::Values::checked);
   check_updates(reader, state.step);
-  FiniteReader checked(reader);
-  model.load_state(checked);
+  model.load_state(reader);
   return state;
 }
 
@@ -313,14 +301,12 @@ OpenCheckpoint open_checkpoint(const std::string& folder) {
   auto file = checkpoint.state_file();
   OpenCheckpoint open;
   open.config = read_config({*file, kConfigGroup});
-  for (const std::string& group : {kConfigGroup, kTrainGroup}) {
-    for (const auto& [name, value] : Hdf5StateReader(*file, group).scalars())
-      open.scalars.emplace_back(group.substr(1) + "/" + name, value);
-  }
+  for (const std::string& group : {kConfigGroup, kTrainGroup, kModelGroup})
+    for (auto& scalar : Hdf5StateReader(*file, group).scalars()) open.scalars.push_back(std::move(scalar));
   Hdf5StateReader train(*file, kTrainGroup);
   const int64_t step = read_count(train, "step");
-  auto model = std::make_unique<CheckpointReader>(open_model(checkpoint, std::move(file), step));
-  for (const auto& [name, value] : model->scalars()) open.scalars.emplace_back("model/" + name, value);
+  auto model =
+      std::make_unique<CheckpointReader>(open_model(checkpoint, std::move(file), step, CheckpointReader::Values::any));
   open.tensors = model->tensors();
   open.model = std::move(model);
   return open;

@@ -48,13 +48,9 @@ struct TrainState {
 };
 
 // Shown by a list of checkpoints.
-struct StateHeader {
+struct StateHeader : ManifestSummary {
   int64_t step = 0;
-  double val_loss = 0;   // kNoLoss: not evaluated
-  int64_t val_step = -1; // at which it was measured, at most `step`; -1: never
-  int ranks = 1;         // that wrote it
-  std::string model, precision;
-  std::string written; // ISO time
+  int ranks = 1; // that wrote it
 };
 
 // Writes and syncs one rank's file. Throws Error(disk).

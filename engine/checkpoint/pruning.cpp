@@ -1,10 +1,9 @@
 #include "engine/checkpoint/pruning.h"
 
-#include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <map>
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
@@ -21,12 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string option(const std::string& options_toml, const std::string& name) {
-  for (const TomlLine& line : read_toml(options_toml, "options.toml")) {
-    if (line.key == name) return line.value;
-  }
-  return "";
-}
+bool is_multiple(int64_t step, int64_t of) { return of > 0 && step % of == 0; }
 
 // Fingerprint of the validation data; "": unknown.
 std::string validation_of(const std::string& checkpoint) {
@@ -42,31 +36,29 @@ std::string validation_of(const std::string& checkpoint) {
 bool was_saved_as_best_only(const std::string& checkpoint, const std::string& validation) {
   try {
     const TrainState state = read_checkpoint(checkpoint);
-    const auto number = [&](const std::string& name) { return std::stoll(option(state.options_toml, name)); };
-    const int64_t due_every = number("checkpoint_freq");
+    std::map<std::string, std::string> options;
+    for (const TomlLine& line : read_toml(state.options_toml, "options.toml")) options.emplace(line.key, line.value);
     const bool comparable = state.validation.empty() || validation.empty() || state.validation == validation;
     return comparable && state.last_val_step == state.step && state.last_val_loss == state.best_val_loss &&
-           option(state.options_toml, "save_best") == "true" && state.step != number("max_steps") &&
-           (due_every == 0 || state.step % due_every != 0);
+           options.at("save_best") == "true" && state.step != std::stoll(options.at("max_steps")) &&
+           !is_multiple(state.step, std::stoll(options.at("checkpoint_freq")));
   } catch (const std::exception&) {
     return false;
   }
 }
 
-bool is_multiple(int64_t step, int64_t of) { return of > 0 && step % of == 0; }
-
 } // namespace
 
 std::vector<int64_t> steps_to_remove(const std::vector<KeptStep>& steps, const KeepRule& rule) {
-  std::vector<int64_t> without;
+  std::vector<int64_t> unwanted;
   for (size_t i = 0; i + 1 < steps.size(); ++i) {
     const KeptStep& step = steps[i];
     const bool among_newest = rule.newest == 0 || i + static_cast<size_t>(rule.newest) >= steps.size();
     if (!step.marked && step.step != rule.before_cooldown && !is_multiple(step.step, rule.every) &&
         (step.only_best || !among_newest))
-      without.push_back(step.step);
+      unwanted.push_back(step.step);
   }
-  return without;
+  return unwanted;
 }
 
 Pruned prune(const std::string& run_folder, const KeepRule& rule, bool dry_run) {
@@ -81,22 +73,22 @@ Pruned prune(const std::string& run_folder, const KeepRule& rule, bool dry_run) 
                      .marked = step == latest || step == best,
                      .only_best = may_be_former_best && was_saved_as_best_only(path, validation)});
   }
-  const std::vector<int64_t> without = steps_to_remove(steps, rule);
-  if (without.empty()) return pruned;
+  const std::vector<int64_t> unwanted = steps_to_remove(steps, rule);
+  if (unwanted.empty()) return pruned;
   const std::string newest = run_folder + "/" + step_folder_name(steps.back().step);
   if (const std::string reason = why_invalid(newest); !reason.empty()) {
     pruned.why_not = "no old checkpoint is removed while the newest one is not valid: " + reason;
     return pruned;
   }
-  for (const int64_t step : without) {
-    const std::string path = run_folder + "/" + step_folder_name(step), nameless = temporary_name(path);
-    if (!dry_run && !renamed(path, nameless)) {
+  for (const int64_t step : unwanted) {
+    const std::string path = run_folder + "/" + step_folder_name(step), temporary = temporary_name(path);
+    if (!dry_run && !renamed(path, temporary)) {
       pruned.why_not = "cannot remove " + path + ": " + std::strerror(errno);
       continue;
     }
     pruned.removed.push_back(path);
     std::error_code ignored; // the next save removes the rest by its temporary name
-    if (!dry_run) fs::remove_all(nameless, ignored);
+    if (!dry_run) fs::remove_all(temporary, ignored);
   }
   return pruned;
 }

@@ -1,7 +1,10 @@
 #include "engine/checkpoint/reader.h"
 
 #include <algorithm>
+#include <bit>
 #include <filesystem>
+
+#include "engine/hdf5/parallel_for.h"
 
 namespace gpt2 {
 namespace {
@@ -10,10 +13,39 @@ std::string elements(int64_t begin, int64_t end) {
   return "elements " + std::to_string(begin) + " to " + std::to_string(end - 1);
 }
 
+constexpr uint32_t kWithoutSign = 0x7FFFFFFF, kInfinity = 0x7F800000, kMinusZero = 0x80000000;
+
+struct Largest {
+  uint32_t bits = 0, without_sign = 0;
+};
+
+// No branches, so the loop vectorizes: cheaper than reading the values.
+Largest largest_of(std::span<const float> values) {
+  Largest largest;
+  for (const float value : values) {
+    const auto bits = std::bit_cast<uint32_t>(value);
+    largest.bits = std::max(largest.bits, bits);
+    largest.without_sign = std::max(largest.without_sign, bits & kWithoutSign);
+  }
+  return largest;
+}
+
+// Throws for values that training cannot have produced.
+void check_values(const std::string& name, std::span<const float> values) {
+  const Largest largest = largest_of(values);
+  const auto refuse = [&](const char* why) {
+    throw Error(ExitCode::checkpoint, "the checkpoint's " + name + " " + why);
+  };
+  if (largest.without_sign >= kInfinity) refuse("holds values that are not finite");
+  if (name.starts_with("adam_v/") && largest.bits > kMinusZero)
+    refuse("is a mean of squares, but holds negative values");
+}
+
 } // namespace
 
-CheckpointReader::CheckpointReader(std::vector<std::unique_ptr<Hdf5StateFile>> files, const std::string& group)
-    : files_(std::move(files)), group_(group) {
+CheckpointReader::CheckpointReader(std::vector<std::unique_ptr<Hdf5StateFile>> files, const std::string& group,
+                                   Values values)
+    : files_(std::move(files)), group_(group), values_(values) {
   for (size_t file = 0; file < files_.size(); ++file) index(file);
   if (const std::string gap = find_gap(); !gap.empty()) {
     const std::string folder = std::filesystem::path(files_.front()->path()).parent_path().string();
@@ -93,6 +125,7 @@ std::vector<CheckpointReader::RangeSegment> CheckpointReader::segments_of(const 
 void CheckpointReader::read_range(const std::string& name, int64_t begin, std::span<float> values) {
   for (const RangeSegment& segment : segments_of({name, begin, values}))
     Hdf5StateReader(*files_[segment.file], group_).read_range(name, segment.begin, segment.values);
+  if (values_ == Values::checked) check_values(name, values);
 }
 
 // All ranges of a file at once: each 16 MiB block is read and hashed once, and several in parallel.
@@ -105,6 +138,8 @@ void CheckpointReader::read_ranges(std::span<const FloatRange> ranges) {
     }
   }
   for (size_t file = 0; file < files_.size(); ++file) files_[file]->read_parts(std::move(of_file[file]));
+  if (values_ == Values::checked)
+    parallel_for(ranges.size(), [&](size_t i) { check_values(ranges[i].name, ranges[i].values); });
 }
 
 } // namespace gpt2

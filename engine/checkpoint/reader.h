@@ -13,9 +13,12 @@ namespace gpt2 {
 
 class CheckpointReader : public StateReader {
  public:
+  // checked: a read throws Error(checkpoint), with the name of the tensor, for values that training cannot have
+  // produced: NaN, infinity, and a negative second moment (adam_v).
+  enum class Values { any, checked };
   // `files`: state.h5, then those of ranks 1, 2, ... Throws Error(checkpoint) if an element of a tensor is in no file
   // or in two.
-  CheckpointReader(std::vector<std::unique_ptr<Hdf5StateFile>> files, const std::string& group);
+  CheckpointReader(std::vector<std::unique_ptr<Hdf5StateFile>> files, const std::string& group, Values values);
 
   bool has(const std::string& name) const override { return tensors_.contains(name) || common().has(name); }
   void read_floats(const std::string& name, std::span<float> values) override;
@@ -25,7 +28,6 @@ class CheckpointReader : public StateReader {
   int64_t read_int(const std::string& name) override { return common().read_int(name); }
   std::string read_text(const std::string& name) override { return common().read_text(name); }
   std::vector<std::string> tensors() const; // by name
-  std::vector<std::pair<std::string, std::string>> scalars() { return common().scalars(); }
 
  private:
   struct Segment {
@@ -49,6 +51,7 @@ class CheckpointReader : public StateReader {
 
   std::vector<std::unique_ptr<Hdf5StateFile>> files_;
   std::string group_;
+  Values values_;
   std::map<std::string, Tensor> tensors_;
 };
 

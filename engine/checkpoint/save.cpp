@@ -1,7 +1,6 @@
 #include "engine/checkpoint/save.h"
 
 #include <filesystem>
-#include <new>
 #include <system_error>
 #include <vector>
 
@@ -21,11 +20,6 @@ void expect_from(int rank, const std::string& path) {
               "--checkpoint_dir must be on a file system that all nodes share");
 }
 
-// Another node may have a local folder of the same path, where its rank's file would go unnoticed.
-void expect_all_parts(const std::string& folder, int ranks) {
-  for (int rank = 1; rank < ranks; ++rank) expect_from(rank, rank_file(folder, rank));
-}
-
 } // namespace
 
 CheckpointSave::CheckpointSave(const std::string& path, StatefulModel& model, const TrainState& state, RankGroup& group)
@@ -38,18 +32,15 @@ CheckpointSave::CheckpointSave(const std::string& path, StatefulModel& model, co
                    check_room_for_checkpoint(folder, ParameterTable(config_).size());
                    pending_.emplace(path);
                  }));
-  if (error_) {
-    written_ = true;
-    return;
-  }
+  if (error_) return;
   const std::string temporary = group.broadcast(pending_ ? fs::absolute(pending_->temporary_path()).string() : "");
   error_ = agree(group, attempt([&] { snapshot_ = model.snapshot(); }));
   if (error_) {
     snapshot_.reset();
-    written_ = true;
     return;
   }
   temporary_ = temporary;
+  written_ = false;
   const int rank = group.rank(), ranks = group.ranks();
   try {
     thread_ = std::thread(&CheckpointSave::write, this, rank, ranks);
@@ -63,18 +54,12 @@ CheckpointSave::~CheckpointSave() {
 }
 
 void CheckpointSave::write(int rank, int ranks) noexcept {
-  try {
+  error_ = attempt([&] {
     expect_from(0, temporary_);
     write_rank_file(temporary_, rank, ranks, config_, state_, *snapshot_);
     if (rank == 0) write_file_atomic(temporary_ + "/options.toml", state_.options_toml);
     hashes_ = manifest_entry(rank_file(temporary_, rank));
-  } catch (const Error& error) {
-    error_ = error;
-  } catch (const std::bad_alloc&) {
-    error_ = Error(ExitCode::device, "out of memory while a checkpoint was written");
-  } catch (const std::exception& error) {
-    error_ = Error(ExitCode::disk, std::string("cannot write a checkpoint: ") + error.what());
-  }
+  });
   snapshot_.reset(); // frees as many bytes as the model's state
   written_ = true;
 }
@@ -86,7 +71,8 @@ std::optional<Error> CheckpointSave::commit(RankGroup& group) {
   const std::vector<std::string> hashes_of_all = group.gather(hashes_);
   return agree(group, attempt([&] {
                  if (!group.leads()) return;
-                 expect_all_parts(temporary_, group.ranks());
+                 // Another node may have a local folder of the same path, where its rank's file would go unnoticed.
+                 for (int rank = 1; rank < group.ranks(); ++rank) expect_from(rank, rank_file(temporary_, rank));
                  write_manifest(temporary_, state_.step, hashes_of_all, summary_of(config_, state_));
                  pending_->commit();
                }));

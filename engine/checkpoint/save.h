@@ -37,8 +37,8 @@ class CheckpointSave {
   std::unique_ptr<StateSnapshot> snapshot_; // until it is written
   std::string hashes_;                      // manifest_entry() of this rank's file
   std::optional<Error> error_;
-  std::atomic<bool> written_ = false;
-  std::thread thread_; // last member: uses the others
+  std::atomic<bool> written_ = true; // false while the share is being written
+  std::thread thread_;               // last member: uses the others
 };
 
 } // namespace gpt2

@@ -53,15 +53,12 @@ std::vector<std::string> step_folders(const std::string& folder) {
   return paths;
 }
 
-bool has_checkpoints(const std::string& folder) {
-  const std::vector<std::string> paths = step_folders(folder);
-  return std::any_of(paths.rbegin(), paths.rend(), is_complete);
-}
+bool has_checkpoints(const std::string& folder) { return !latest_in(folder).empty(); }
 
 // Restores it first if a kill left it under its .old-PID name.
 bool is_there(const std::string& checkpoint) {
-  if (step_of(checkpoint) < 0 || is_complete(checkpoint)) return is_complete(checkpoint);
-  restore_set_aside(fs::path(checkpoint).parent_path().string());
+  if (step_of(checkpoint) >= 0 && !is_complete(checkpoint))
+    restore_set_aside(fs::path(checkpoint).parent_path().string());
   return is_complete(checkpoint);
 }
 
@@ -75,9 +72,10 @@ std::vector<std::string> runs_in(const std::string& root) {
   auto entry = fs::recursive_directory_iterator(root, fs::directory_options::skip_permission_denied, unreadable);
   for (; !unreadable && entry != fs::recursive_directory_iterator(); entry.increment(unreadable)) {
     const std::string name = entry->path().filename().string();
-    if (name.starts_with('.') || step_of(name) >= 0 || entry.depth() == kDeepest) entry.disable_recursion_pending();
-    if (name.starts_with('.') || step_of(name) >= 0 || !entry->is_directory(unreadable)) continue;
-    if (has_checkpoints(entry->path().string())) runs.push_back(entry->path().lexically_relative(root).string());
+    const bool is_run_name = !name.starts_with('.') && step_of(name) < 0;
+    if (!is_run_name || entry.depth() == kDeepest) entry.disable_recursion_pending();
+    if (is_run_name && entry->is_directory(unreadable) && has_checkpoints(entry->path().string()))
+      runs.push_back(entry->path().lexically_relative(root).string());
   }
   std::sort(runs.begin(), runs.end());
   return runs;
@@ -97,8 +95,10 @@ std::string newest_of(const std::vector<std::string>& checkpoints) { // of diffe
   std::vector<CheckpointInfo> infos;
   for (const std::string& path : checkpoints) {
     CheckpointInfo info = describe(path);
-    for (const std::string& other : info.is_damaged() ? others_of_run(path) : std::vector<std::string>())
-      if (info.is_damaged()) info.written = describe(other).written; // approximates the last save of the run
+    if (info.is_damaged()) { // the time of the newest one that can be read, which is near the last save of the run
+      for (const std::string& other : others_of_run(path))
+        if (info.written = describe(other).written; !info.is_damaged()) break;
+    }
     infos.push_back(std::move(info));
   }
   const auto newest = std::max_element(infos.begin(), infos.end(), is_older);
@@ -109,15 +109,19 @@ std::string newest_of(const std::vector<std::string>& checkpoints) { // of diffe
 
 using Folders = std::vector<std::string>;
 
-[[noreturn]] void throw_not_there(const std::string& what, const Folders& folders, const std::string& if_none) {
-  std::vector<CheckpointInfo> checkpoints = list_checkpoints(folders);
-  std::erase_if(checkpoints, [](const CheckpointInfo& info) { return info.is_damaged(); });
-  if (checkpoints.empty()) throw Error(ExitCode::checkpoint, what, if_none);
+// "... c, d, e" if there are many.
+std::string last_of(std::vector<std::string> names) {
   constexpr size_t kShown = 8;
-  const size_t first = checkpoints.size() > kShown ? checkpoints.size() - kShown : 0;
-  std::string list = first > 0 ? "... " : "";
-  for (size_t i = first; i < checkpoints.size(); ++i) list += (i > first ? ", " : "") + checkpoints[i].path;
-  throw Error(ExitCode::checkpoint, what, "take one of these: " + list);
+  if (names.size() <= kShown) return listed(names);
+  names.erase(names.begin(), names.end() - kShown);
+  return "... " + listed(names);
+}
+
+[[noreturn]] void throw_not_there(const std::string& what, const Folders& folders, const std::string& if_none) {
+  std::vector<std::string> valid;
+  for (const CheckpointInfo& info : list_checkpoints(folders))
+    if (!info.is_damaged()) valid.push_back(info.path);
+  throw Error(ExitCode::checkpoint, what, valid.empty() ? if_none : "take one of these: " + last_of(valid));
 }
 
 // The newest checkpoint of the run that the marker `latest` of a run folder or --checkpoint_dir names.
@@ -170,14 +174,12 @@ std::string find_marked(const Folders& folders, const std::string& marker) {
 
 // "RUN/5000" or "RUN/step_00005000" of a run without that step: the hint lists the run's steps.
 void refuse_missing_step(const std::string& run_folder, const std::string& step) {
-  const std::vector<std::string> there = checkpoints_in(run_folder);
-  if (there.empty()) return;
-  constexpr size_t kShown = 8;
-  const size_t first = there.size() > kShown ? there.size() - kShown : 0;
-  std::string steps = first > 0 ? "... " : "";
-  for (size_t i = first; i < there.size(); ++i) steps += (i > first ? ", " : "") + std::to_string(step_of(there[i]));
+  if (!is_number(step)) return;
+  std::vector<std::string> steps;
+  for (const std::string& path : checkpoints_in(run_folder)) steps.push_back(std::to_string(step_of(path)));
+  if (steps.empty()) return;
   throw Error(ExitCode::checkpoint, "there is no checkpoint of step " + step + " in " + run_folder,
-              "take one of its steps: " + steps);
+              "take one of its steps: " + last_of(steps));
 }
 
 int64_t to_step(const std::string& digits) { return std::strtoll(digits.c_str(), nullptr, 10); }
@@ -187,27 +189,27 @@ std::string find_step(const Folders& roots, const std::string& run, const std::s
                       const std::string& if_none) {
   const std::string name = step_folder_name(to_step(step));
   std::vector<std::string> marked, candidates;
-  Folders meant;
+  Folders run_folders;
   for (const std::string& root : roots) {
-    meant.push_back(run_folder(root, run));
-    if (const std::string latest = latest_by_marker(meant.back()); !latest.empty()) marked.push_back(latest);
+    run_folders.push_back(run_folder(root, run));
+    if (const std::string latest = latest_by_marker(run_folders.back()); !latest.empty()) marked.push_back(latest);
     for (const std::string& other : runs_in(root)) {
       const std::string path = run_folder(root, other) + "/" + name;
       if (is_there(path)) candidates.push_back(path);
     }
   }
   const std::string newest = newest_of(marked);
-  if (!newest.empty()) meant = {fs::path(newest).parent_path().string()};
-  for (const std::string& folder : meant) {
+  if (!newest.empty()) run_folders = {fs::path(newest).parent_path().string()};
+  for (const std::string& folder : run_folders) {
     if (is_there(folder + "/" + name)) return folder + "/" + name;
   }
   if (!run.empty()) {
-    for (const std::string& folder : meant) refuse_missing_step(folder, step);
+    for (const std::string& folder : run_folders) refuse_missing_step(folder, step);
   }
   const bool any_run = run.empty() && newest.empty();
   if (any_run && candidates.size() == 1) return candidates.front();
-  const std::string missing = "there is no checkpoint of step " + step + " in " + listed(meant, ", ", " or ");
-  if (candidates.empty()) throw_not_there(missing, meant, if_none);
+  const std::string missing = "there is no checkpoint of step " + step + " in " + listed(run_folders, ", ", " or ");
+  if (candidates.empty()) throw_not_there(missing, run_folders, if_none);
   throw Error(
       ExitCode::checkpoint,
       any_run ? "several runs in " + listed(roots, ", ", " and ") + " have a checkpoint of step " + step : missing,
@@ -237,8 +239,7 @@ std::string find_at(const std::string& path) {
 // ---- reading ----
 
 // An Error without a hint means damage: adds the newest valid older checkpoint as the hint.
-template <class Read>
-TrainState with_hint(const std::string& checkpoint, const Read& read) {
+TrainState with_hint(const std::string& checkpoint, const auto& read) {
   try {
     return read();
   } catch (const Error& error) {
@@ -313,34 +314,32 @@ std::string marker_of_file(const std::string& which) {
 std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, const std::string& run,
                             const std::string& which, const std::string& if_none) {
   const std::string name = marker_of_file(which);
-  Folders roots, meant;
+  Folders roots, run_folders;
   for (const std::string& dir : checkpoint_dirs) {
     roots.push_back(without_slashes(dir));
-    meant.push_back(run_folder(roots.back(), run));
+    run_folders.push_back(run_folder(roots.back(), run));
   }
   if (is_number(name)) return find_step(roots, run, name, if_none);
   if (name == kLatest || name == kBest) {
-    if (const std::string found = find_marked(meant, name); !found.empty()) return found;
-    const std::string where = " in " + listed(meant, ", ", " or ");
+    if (const std::string found = find_marked(run_folders, name); !found.empty()) return found;
+    const std::string where = " in " + listed(run_folders, ", ", " or ");
     throw_not_there(name == kBest ? "no checkpoint" + where + " is marked as best" : "there is no checkpoint" + where,
-                    meant, if_none);
+                    run_folders, if_none);
   }
   if (const std::string path = plain_path(name); !path.empty()) {
-    if (const std::string found = find_at(path); !found.empty()) return found;
-    for (const Folders& places : {meant, roots}) {
+    const Folders places[] = {{""}, run_folders, roots}; // "": the path itself
+    for (const Folders& folders : places) {
       std::vector<std::string> candidates;
-      for (const std::string& place : places) {
-        if (const std::string found = find_at(place + "/" + path); !found.empty()) candidates.push_back(found);
+      for (const std::string& folder : folders) {
+        if (const std::string found = find_at((folder / fs::path(path)).string()); !found.empty())
+          candidates.push_back(found);
       }
       if (!candidates.empty()) return newest_of(candidates);
     }
-    const fs::path named = path;
-    const std::string last = named.filename().string(), step = is_number(last) ? last : std::to_string(step_of(last));
-    if (is_number(step)) {
-      refuse_missing_step(named.parent_path().string(), step);
-      for (const Folders& places : {meant, roots}) {
-        for (const std::string& place : places) refuse_missing_step((place / named).parent_path().string(), step);
-      }
+    const std::string last = fs::path(path).filename().string();
+    const std::string step = is_number(last) ? last : std::to_string(step_of(last));
+    for (const Folders& folders : places) {
+      for (const std::string& folder : folders) refuse_missing_step(folder / fs::path(path).parent_path(), step);
     }
   }
   throw_not_there("there is no checkpoint at \"" + which + "\"", roots, if_none);

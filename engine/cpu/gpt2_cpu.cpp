@@ -36,10 +36,6 @@ int64_t moment_bytes(const ParameterTable& table, std::span<const OwnedSlice> up
 
 } // namespace
 
-std::unique_ptr<Model> make_cpu_model(const ModelOptions& options) {
-  return make_cpu_model(options, make_single_communicator(), {});
-}
-
 std::unique_ptr<Model> make_cpu_model(const ModelOptions& options, std::unique_ptr<Communicator> communicator,
                                       const SharingOptions& sharing) {
   return std::make_unique<GPT2Cpu>(options, std::move(communicator), sharing);
@@ -74,7 +70,7 @@ GPT2Cpu::GPT2Cpu(const ModelOptions& options, std::unique_ptr<Communicator> comm
       grads_(trains(options) ? table_.size() : 0),
       adam_m_(trains(options) ? compact_size(updated_) : 0),
       adam_v_(trains(options) ? compact_size(adamw_) : 0),
-      quantized_weights_(options.precision == Precision::fp8 ? CpuBuffer(table_.size()) : CpuBuffer()),
+      quantized_weights_(options.precision == Precision::fp8 ? table_.size() : 0),
       decay_mask_(make_decay_mask(table_)),
       activations_(options),
       recipe_(make_recipe(options)),
@@ -152,12 +148,11 @@ void GPT2Cpu::micro_step(const Batch& batch, int index, int /*count*/) {
 
 // Sums gradients over ranks; sharded: each rank gets its own slices alone.
 void GPT2Cpu::reduce_gradients() {
-  const int ranks = communicator_->ranks();
-  if (ranks == 1) return;
   for (const Bucket& bucket : table_.buckets()) {
+    const int64_t part = bucket.count / communicator_->ranks();
     float* const grad = grads_.data() + bucket.offset;
-    communicator_->reduce_scatter(grad, bucket.count / ranks, sharing_.grad_exchange);
-    if (!sharded_) communicator_->all_gather(grad, bucket.count / ranks * static_cast<int64_t>(sizeof(float)));
+    communicator_->reduce_scatter(grad, part, sharing_.grad_exchange);
+    if (!sharded_) communicator_->all_gather(grad, part * static_cast<int64_t>(sizeof(float)));
   }
 }
 
@@ -247,14 +242,7 @@ void GPT2Cpu::evaluate(const Batch& batch, std::span<LossSum> rows) {
 
 void GPT2Cpu::next_token_logits(std::span<const int32_t> tokens, std::span<float> logits) {
   if (static_cast<int>(logits.size()) != config_.vocab) throw std::invalid_argument("wrong size of the logits buffer");
-  const std::vector<int32_t> no_targets(tokens.size(), kIgnoredTarget);
-  const Batch batch = {
-      .batch_size = 1, .seq_len = static_cast<int>(tokens.size()), .inputs = tokens, .targets = no_targets};
-  check_batch(batch, options_);
-  begin_inference();
-  documents_ = {};
-  forward(batch);
-  read_logits(batch.tokens() - 1, 1, logits);
+  read_text(tokens, logits, [](int) {});
 }
 
 // ---- state ----
@@ -280,6 +268,9 @@ std::unique_ptr<StateSnapshot> GPT2Cpu::snapshot() {
 void GPT2Cpu::adopt_weights(std::span<const float> own) {
   for (const auto [offset, count, at] : updated_) std::copy_n(own.begin() + at, count, params_.data() + offset);
   gather_weights();
+  scalars_ = {};
+  recipe_before_.reset();
+  weights_stale_ = true;
 }
 
 void GPT2Cpu::load_state(StateReader& reader) {
@@ -289,9 +280,6 @@ void GPT2Cpu::load_state(StateReader& reader) {
   adopt_weights(own);
   guard_ = load_guard(reader, continues);
   if (recipe_) recipe_->load(reader);
-  recipe_before_.reset();
-  scalars_ = {};
-  weights_stale_ = true;
 }
 
 void GPT2Cpu::load_weights(StateReader& reader) {
@@ -301,10 +289,7 @@ void GPT2Cpu::load_weights(StateReader& reader) {
   std::ranges::fill(adam_m_.span(), 0.0f);
   std::ranges::fill(adam_v_.span(), 0.0f);
   guard_ = {};
-  scalars_ = {};
   recipe_ = make_recipe(options_);
-  recipe_before_.reset();
-  weights_stale_ = true;
 }
 
 NamedTensor GPT2Cpu::read_tensor(const ParameterTensor& tensor, TensorKind kind) {

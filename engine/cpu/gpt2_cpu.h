@@ -12,7 +12,6 @@
 
 #include "engine/base/stopwatch.h"
 #include "engine/cpu/gpt2_cpu_buffers.h"
-#include "engine/cpu/key_value_cache_cpu.h"
 #include "engine/cpu/linear_cpu.h"
 #include "engine/cpu/muon_cpu.h"
 #include "engine/model/model.h"
@@ -22,10 +21,10 @@
 
 namespace gpt2 {
 
-std::unique_ptr<Model> make_cpu_model(const ModelOptions& options);
 // The model of one rank of `communicator`.
-std::unique_ptr<Model> make_cpu_model(const ModelOptions& options, std::unique_ptr<Communicator> communicator,
-                                      const SharingOptions& sharing);
+std::unique_ptr<Model> make_cpu_model(const ModelOptions& options,
+                                      std::unique_ptr<Communicator> communicator = make_single_communicator(),
+                                      const SharingOptions& sharing = {});
 
 // Bytes per rank by purpose, computed without allocating.
 std::vector<MemoryLine> cpu_model_memory(const ModelOptions& options, int ranks, const SharingOptions& sharing);
@@ -81,6 +80,8 @@ class GPT2Cpu final : public Model {
   void block_backward(int layer, int B, int T);
   LinearLayer linear(int layer, Fp8Site site) const { return linear_layer(config_, at_, layer, site); }
 
+  // One whole text: logits after its last token. `keep` runs when a block's qkv is complete.
+  void read_text(std::span<const int32_t> tokens, std::span<float> logits, const std::function<void(int layer)>& keep);
   void decode_chunk(const KeyValueCacheCpu& cache, std::span<const int32_t> tokens, const TokenSlots& slots,
                     std::span<float> logits);
   void read_logits(int64_t first, int64_t rows, std::span<float> logits); // of `rows` rows of activations_.h

@@ -1,4 +1,4 @@
-// The CPU engine's memory: flat parameter buffers, and one allocation for all activations and their gradients.
+// The CPU engine's memory: flat parameter buffers, one allocation for all activations and their gradients, KV caches.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/model/model.h"
+#include "kernels/decode.h"
 
 namespace gpt2 {
 
@@ -19,7 +20,6 @@ class CpuBuffer {
 
   float* data() const { return data_.get(); }
   int64_t count() const { return count_; }
-  int64_t bytes() const { return count_ * static_cast<int64_t>(sizeof(float)); }
   std::span<float> span() const { return {data_.get(), static_cast<size_t>(count_)}; }
 
  private:
@@ -68,6 +68,23 @@ struct CpuActivations {
  private:
   CpuActivations() = default;
   CpuBuffer memory_;
+};
+
+// The KV cache of all blocks: 8 bytes per channel, block and position; 75 MB per row of 1,024 positions at 124M.
+class KeyValueCacheCpu {
+ public:
+  KeyValueCacheCpu(const GPT2Config& config, int rows, int positions)
+      : half_(int64_t{rows} * positions * config.channels), positions_(positions), memory_(config.layers * 2 * half_) {}
+
+  KvCache<float> block(int layer) const {
+    float* const keys = memory_.data() + layer * 2 * half_;
+    return {.keys = keys, .values = keys + half_, .positions = positions_};
+  }
+
+ private:
+  const int64_t half_; // floats of one block's keys
+  const int positions_;
+  CpuBuffer memory_; // (layers, 2, rows, NH, positions, HS)
 };
 
 } // namespace gpt2

@@ -44,23 +44,30 @@ std::unique_ptr<Decoder> GPT2Cpu::make_decoder(int rows, int positions) {
 
 void GPT2Cpu::prefill(const KeyValueCacheCpu& cache, int row, std::span<const int32_t> tokens,
                       std::span<float> logits) {
-  const std::vector<int32_t> no_targets(tokens.size(), kIgnoredTarget), rows(tokens.size(), row);
+  const std::vector<int32_t> rows(tokens.size(), row);
   std::vector<int32_t> positions(tokens.size());
   std::iota(positions.begin(), positions.end(), 0);
   const TokenSlots slots{rows.data(), positions.data(), static_cast<int64_t>(tokens.size())};
-  const Batch batch = {
-      .batch_size = 1, .seq_len = static_cast<int>(tokens.size()), .inputs = tokens, .targets = no_targets};
-
-  check_batch(batch, options_);
-  begin_inference();
-  documents_ = {};
-  embed(batch);
-  forward_blocks(batch.tokens(), [&](int layer) {
+  read_text(tokens, logits, [&](int layer) {
     append_kv_cache(cpu_, {.cache = cache.block(layer),
                            .qkv = activations_.blocks[layer].qkv,
                            .slots = slots,
                            .NH = config_.heads,
                            .HS = config_.head_dim()});
+  });
+}
+
+void GPT2Cpu::read_text(std::span<const int32_t> tokens, std::span<float> logits,
+                        const std::function<void(int layer)>& keep) {
+  const std::vector<int32_t> no_targets(tokens.size(), kIgnoredTarget);
+  const Batch batch = {
+      .batch_size = 1, .seq_len = static_cast<int>(tokens.size()), .inputs = tokens, .targets = no_targets};
+  check_batch(batch, options_);
+  begin_inference();
+  documents_ = {};
+  embed(batch);
+  forward_blocks(batch.tokens(), [&](int layer) {
+    keep(layer);
     attend(layer, batch);
   });
   read_logits(batch.tokens() - 1, 1, logits);

@@ -5,14 +5,6 @@
 #include "engine/base/error.h"
 
 namespace gpt2 {
-namespace {
-
-std::string place_of(const BadToken& token) {
-  return token.shard + ": token " + std::to_string(token.position) + " is " + std::to_string(token.token) +
-         ", beyond the vocabulary";
-}
-
-} // namespace
 
 std::optional<std::string> DataWatch::check(const HostBatch& batch) {
   std::optional<std::string> line;
@@ -21,12 +13,12 @@ std::optional<std::string> DataWatch::check(const HostBatch& batch) {
     recent_.push_back(seen_);
     if (static_cast<int64_t>(recent_.size()) > kMostBad) {
       throw Error(ExitCode::data,
-                  place_of(token) + ", and so are tokens in " + std::to_string(recent_.size()) + " of the last " +
+                  token.text() + ", and so are tokens in " + std::to_string(recent_.size()) + " of the last " +
                       std::to_string(std::min(kWindow, seen_ + batch.batch_size)) + " sequences",
-                  "use shards made with GPT-2's tokenizer; if these were, make or copy this one again");
+                  kBadTokenHint);
     }
     if (logged_.size() < kMostLines && logged_.insert(token.shard).second) {
-      line = place_of(token) +
+      line = token.text() +
              ": its sequence is masked, as are others with such tokens; compare the file with its source "
              "(sha256sum), and make or copy it again" +
              (logged_.size() == kMostLines ? "; further shards are not named" : "");

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <vector>
 
 #include "engine/base/error.h"
 #include "engine/base/formatted.h"
@@ -50,11 +49,8 @@ DatasetPatterns find_dataset(const std::string& data_dir, const std::string& nam
   check_dataset_name(name);
   const std::string folder = (fs::path(data_dir) / name).string();
   const bool bin = has_shards(folder, "train", "bin"), h5 = has_shards(folder, "train", "h5");
-  if (!bin && !h5 && is_being_prepared(folder)) {
-    throw Error(ExitCode::data, "the data set in " + folder + " is not finished",
-                "run its bin/prepare_data command again: it resumes");
-  }
   if (!bin && !h5) {
+    refuse_unfinished(folder);
     const std::string others = names_in(data_dir);
     throw Error(ExitCode::data, "there is no data set " + name + ": no " + folder + "/train_*.bin or .h5",
                 std::string("make it with bin/prepare_data --dataset ") + name +
@@ -93,6 +89,12 @@ std::string prepare_folder(const std::string& output) { return output + "/.prepa
 bool is_being_prepared(const std::string& output) {
   std::error_code unreadable;
   return fs::exists(prepare_folder(output) + "/journal", unreadable);
+}
+
+void refuse_unfinished(const std::string& output) {
+  if (is_being_prepared(output))
+    throw Error(ExitCode::data, "the data set in " + output + " is not finished",
+                "run its bin/prepare_data command again: it resumes");
 }
 
 } // namespace gpt2

@@ -25,5 +25,6 @@ std::vector<std::string> existing_shards(const std::string& folder, const std::s
 
 std::string prepare_folder(const std::string& output); // working folder of bin/prepare_data
 bool is_being_prepared(const std::string& output);     // its journal exists
+void refuse_unfinished(const std::string& output);     // throws Error(data) if it is_being_prepared()
 
 } // namespace gpt2

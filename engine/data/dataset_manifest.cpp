@@ -13,15 +13,12 @@ namespace gpt2 {
 namespace fs = std::filesystem;
 namespace {
 
-using Json = OrderedJson;
-
 const std::string kFormat = "GPT-2 token shards";
 constexpr int kVersion = 1;
 constexpr int64_t kEnd = 4096;                          // bytes
 constexpr int64_t kLargestManifest = int64_t{64} << 20; // bytes: 300,000 shards
 
-template <class Shard, class Visit>
-void visit_shard(Shard& shard, Visit visit) {
+void visit_shard(auto& shard, auto visit) {
   visit("name", shard.name);
   visit("bytes", shard.bytes);
   visit("tokens", shard.tokens);
@@ -29,8 +26,7 @@ void visit_shard(Shard& shard, Visit visit) {
   visit("ends", shard.ends);
 }
 
-template <class Source, class Visit>
-void visit_source(Source& source, Visit visit) {
+void visit_source(auto& source, auto visit) {
   visit("path", source.path);
   visit("bytes", source.bytes);
   visit("documents", source.documents);
@@ -38,8 +34,7 @@ void visit_source(Source& source, Visit visit) {
 }
 
 // All fields except name, tokenizer and options.
-template <class Manifest, class Visit>
-void visit_content(Manifest& manifest, Visit visit) {
+void visit_content(auto& manifest, auto visit) {
   visit("sources", manifest.sources);
   visit("documents", manifest.documents);
   visit("duplicates", manifest.duplicates);
@@ -47,11 +42,6 @@ void visit_content(Manifest& manifest, Visit visit) {
   visit("train_tokens", manifest.train_tokens);
   visit("val_tokens", manifest.val_tokens);
   visit("shards", manifest.shards);
-}
-
-[[noreturn]] void throw_mismatch(const std::string& path, const std::string& what, const std::string& found,
-                                 const std::string& expected) {
-  throw Error(ExitCode::data, path + " has " + found + " " + what + ", dataset.json says " + expected, kRemakeDataset);
 }
 
 void check_folder(const std::string& folder, const DatasetManifest& manifest,
@@ -89,25 +79,25 @@ void from_json(const OrderedJson& json, SourceEntry& source) { visit_source(sour
 std::string manifest_of_dataset(const std::string& folder) { return folder + "/dataset.json"; }
 
 std::string to_text(const DatasetManifest& manifest) {
-  Json json = {
+  OrderedJson json = {
       {"format", kFormat},
       {"version", kVersion},
       {"name", manifest.name},
       {"tokenizer", {{"name", "gpt2"}, {"vocabulary", manifest.vocabulary}, {"xxh3_128", manifest.tokenizer_hash}}},
-      {"options", parse_json<Json>(manifest.options)}};
+      {"options", parse_json<OrderedJson>(manifest.options)}};
   visit_content(manifest, WriteFields{json});
-  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n"; // a path need not be UTF-8
+  return json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n"; // a path need not be UTF-8
 }
 
 DatasetManifest parse_dataset_manifest(const std::string& text, const std::string& path) {
-  const auto fail = [&](const std::string& why) {
-    throw Error(ExitCode::data, path + " is damaged: " + why, kRemakeDataset);
+  const auto damaged = [&](const std::string& why) {
+    return Error(ExitCode::data, path + " is damaged: " + why, kRemakeDataset);
   };
   try {
     std::string why;
-    const auto json = parse_json<Json>(text, {}, &why);
-    if (json.is_discarded()) fail(why);
-    if (json.at("format") != kFormat) fail("it is not the manifest of a data set");
+    const auto json = parse_json<OrderedJson>(text, {}, &why);
+    if (json.is_discarded()) throw damaged(why);
+    if (json.at("format") != kFormat) throw damaged("it is not the manifest of a data set");
     if (const int version = json.at("version").get<int>(); version != kVersion)
       throw Error(
           ExitCode::data,
@@ -120,11 +110,10 @@ DatasetManifest parse_dataset_manifest(const std::string& text, const std::strin
     manifest.options = json.at("options").dump();
     visit_content(manifest, ReadFields{json});
     for (const ShardEntry& shard : manifest.shards)
-      if (!is_shard_name(shard.name)) fail("a shard is named \"" + shard.name + "\"");
+      if (!is_shard_name(shard.name)) throw damaged("a shard is named \"" + shard.name + "\"");
     return manifest;
   } catch (const nlohmann::json::exception& error) {
-    fail(error.what());
-    throw; // not reached
+    throw damaged(error.what());
   }
 }
 
@@ -132,9 +121,7 @@ std::optional<DatasetManifest> read_dataset_manifest(const std::string& folder) 
   const std::string path = manifest_of_dataset(folder);
   std::error_code unreadable;
   if (!fs::exists(path, unreadable)) return std::nullopt;
-  if (File::open(path).size() > kLargestManifest)
-    throw Error(ExitCode::data, path + " is larger than any manifest of a data set", kRemakeDataset);
-  return parse_dataset_manifest(read_text_file(path), path);
+  return parse_dataset_manifest(read_text_file(path, ExitCode::data, kLargestManifest), path);
 }
 
 std::string hash_of_ends(const File& file) {
@@ -148,10 +135,14 @@ std::string hash_of_ends(const File& file) {
 void check_shard(const TokenSource& shard, const ShardEntry& entry) {
   const std::string& path = shard.path();
   const File file = File::open(path);
-  if (file.size() != entry.bytes)
-    throw_mismatch(path, "bytes", std::to_string(file.size()), std::to_string(entry.bytes));
-  if (shard.tokens() != entry.tokens)
-    throw_mismatch(path, "tokens", std::to_string(shard.tokens()), std::to_string(entry.tokens));
+  const auto expect = [&](const std::string& what, int64_t found, int64_t expected) {
+    if (found == expected) return;
+    throw Error(ExitCode::data,
+                path + " has " + std::to_string(found) + " " + what + ", dataset.json says " + std::to_string(expected),
+                kRemakeDataset);
+  };
+  expect("bytes", file.size(), entry.bytes);
+  expect("tokens", shard.tokens(), entry.tokens);
   if (hash_of_ends(file) != entry.ends)
     throw Error(ExitCode::data, path + " is not the shard that dataset.json lists: its first or last tokens differ",
                 kRemakeDataset);
@@ -166,9 +157,8 @@ void check_shards(const std::vector<std::unique_ptr<TokenSource>>& shards, int v
   for (const auto& [folder, given] : by_folder) {
     if (const auto manifest = read_dataset_manifest(folder))
       check_folder(folder, *manifest, given, vocabulary);
-    else if (is_being_prepared(folder))
-      throw Error(ExitCode::data, "the data set in " + folder + " is not finished",
-                  "run its bin/prepare_data command again: it resumes");
+    else
+      refuse_unfinished(folder);
   }
 }
 

@@ -32,7 +32,11 @@ struct BadToken {
   std::string shard;
   int64_t position; // in the shard
   uint16_t token;
+
+  std::string text() const; // "SHARD: token 17 is 60000, beyond the vocabulary"
 };
+inline constexpr const char* kBadTokenHint =
+    "use shards made with GPT-2's tokenizer; if these were, make or copy this one again";
 
 // All shards as one array of sequences. Immutable after construction, safe to read from many threads.
 class Dataset {
@@ -40,10 +44,10 @@ class Dataset {
   // Throws Error(data) if no shard holds one whole sequence.
   Dataset(std::vector<std::unique_ptr<TokenSource>> shards, int seq_len, int vocab);
 
-  int64_t sequences() const;
+  int64_t sequences() const { return first_sequence_.back(); }
   int64_t tokens() const; // in all shards
-  int shards() const;
-  int seq_len() const;
+  int shards() const { return static_cast<int>(shards_.size()); }
+  int seq_len() const { return seq_len_; }
   std::string fingerprint() const; // sizes, and a hash of 64 sampled sequences
   // Writes seq_len inputs and seq_len targets of one sequence. A sequence with a token beyond the vocabulary is masked:
   // zero inputs, ignored targets; the first such token is returned. One bad token must not end a run of days.
@@ -67,13 +71,10 @@ struct LoaderOptions {
   int batch_size = 4; // sequences per micro-batch on this rank
   int rank = 0, ranks = 1;
   uint64_t seed = 1337;
-  bool shuffle = true;
-  int prefetch = 4; // micro-batches read ahead by background threads; 0: next() reads
-  int threads = 2;
 };
 
-// next() returns micro-batches in order. Over all ranks, micro-batch k covers samples position + k*B*ranks and up; rank
-// r gets the r-th group of B.
+// next() returns micro-batches in order; two threads read four of them ahead. Over all ranks, micro-batch k covers
+// samples position + k*B*ranks and up; rank r gets the r-th group of B.
 class Loader {
  public:
   Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options, int64_t position = 0);

@@ -7,17 +7,19 @@
 #include <bit>
 #include <cstring>
 #include <filesystem>
-#include <sstream>
+#include <map>
 #include <utility>
 
 #include "engine/base/shell_quote.h"
+#include "engine/base/split.h"
 #include "engine/data/shard_formats.h"
 #include "engine/system/content_hash.h"
 #include "engine/system/files.h"
 
 namespace gpt2 {
-
 namespace {
+
+namespace fs = std::filesystem;
 
 static_assert(std::endian::native == std::endian::little, "tokens are little-endian in the file");
 
@@ -65,11 +67,9 @@ class FileShard : public TokenSource {
     std::vector<uint16_t> block_of_tokens(static_cast<size_t>(std::min(extent_.block_tokens, tokens() - first)));
     read_chunks(first, block_of_tokens);
     if (xxh64(std::as_bytes(std::span(block_of_tokens))) != extent_.block_hashes[i]) {
-      throw Error(ExitCode::data,
-                  path() + " is damaged: block " + std::to_string(block) + " (tokens " + std::to_string(first) +
-                      " to " + std::to_string(first + static_cast<int64_t>(block_of_tokens.size()) - 1) +
-                      ") does not match its hash",
-                  "make or copy the shard again");
+      const int64_t last = first + static_cast<int64_t>(block_of_tokens.size()) - 1;
+      refuse_shard(path(), "is damaged: block " + std::to_string(block) + " (tokens " + std::to_string(first) + " to " +
+                               std::to_string(last) + ") does not match its hash");
     }
     verified_[i] = true;
   }
@@ -98,20 +98,20 @@ class MemoryShard : public TokenSource {
 // ---- hints for a path that is not a shard ----
 
 // The extensions that bin/prepare_data reads.
-bool is_text_file(std::filesystem::path path) {
+bool is_text_file(fs::path path) {
   if (path.extension() == ".gz" || path.extension() == ".zst") path.replace_extension();
   const std::string ending = path.extension();
   return ending == ".txt" || ending == ".json" || ending == ".jsonl" || ending == ".parquet";
 }
 
-std::string prepare_first(const std::filesystem::path& input, const std::string& name) {
+std::string prepare_first(const fs::path& input, const std::string& name) {
   const std::string dataset = "--dataset " + shell_quote(name);
   return "make shards of it: bin/prepare_data " + shell_quote(input.string()) + " " + dataset + ", then " + dataset;
 }
 
-std::string hint_for_folder(const std::filesystem::path& folder) {
+std::string hint_for_folder(const fs::path& folder) {
   std::error_code ignored; // an unreadable folder gets the general hint
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     const std::string ending = entry.path().extension();
     if (is_text_file(entry.path())) return prepare_first(folder / ("*" + ending), folder.filename());
     if ((ending == ".bin" || ending == ".h5") && entry.path().stem().string().rfind("train_", 0) == 0)
@@ -124,23 +124,22 @@ std::string hint_for_folder(const std::filesystem::path& folder) {
 
 TokenExtent find_tokens(const File& file) {
   const int64_t size = file.size();
-  if (size == 0) throw Error(ExitCode::data, file.path() + " is empty", "make or copy the shard again");
+  if (size == 0) refuse_shard(file.path(), "is empty");
   char start[8] = {};
   file.read_at(0, std::as_writable_bytes(std::span(start, static_cast<size_t>(std::min<int64_t>(size, 8)))));
   if (std::string_view(start, sizeof start) == kHdf5Magic) return find_hdf5_tokens(file);
   int32_t magic = 0;
   std::memcpy(&magic, start, sizeof magic);
   if (magic == kBinMagic) return find_bin_tokens(file);
-  throw Error(
-      ExitCode::data,
-      file.path() + " is not a token shard: it starts neither with " + std::to_string(kBinMagic) +
-          " (llm.c) nor with the HDF5 signature",
-      is_text_file(file.path()) ? prepare_first(file.path(), std::filesystem::path(file.path()).stem()) : kExpected);
+  throw Error(ExitCode::data,
+              file.path() + " is not a token shard: it starts neither with " + std::to_string(kBinMagic) +
+                  " (llm.c) nor with the HDF5 signature",
+              is_text_file(file.path()) ? prepare_first(file.path(), fs::path(file.path()).stem()) : kExpected);
 }
 
 std::vector<std::string> expand_glob(const std::string& pattern) {
   std::error_code ignored;
-  if (std::filesystem::exists(pattern, ignored)) return {pattern}; // a file name may contain [ or *
+  if (fs::exists(pattern, ignored)) return {pattern}; // a file name may contain [ or *
   glob_t matches{};
   const int status = ::glob(pattern.c_str(), GLOB_TILDE, nullptr, &matches);
   std::vector<std::string> paths;
@@ -152,13 +151,32 @@ std::vector<std::string> expand_glob(const std::string& pattern) {
   return paths;
 }
 
+// ---- shards in both lists ----
+
+constexpr int64_t kProbe = 2048; // tokens at the start, in the middle and at the end
+
+uint64_t probe_hash(const TokenSource& shard) {
+  const int64_t count = std::min(kProbe, shard.tokens());
+  uint64_t hash = 0;
+  std::vector<uint16_t> tokens(static_cast<size_t>(count));
+  for (const int64_t position : {int64_t{0}, (shard.tokens() - count) / 2, shard.tokens() - count}) {
+    shard.read(position, tokens);
+    hash = xxh64(std::as_bytes(std::span(tokens)), hash);
+  }
+  return hash;
+}
+
 } // namespace
+
+void refuse_shard(const std::string& path, const std::string& why) {
+  throw Error(ExitCode::data, path + " " + why, "make or copy the shard again");
+}
 
 std::unique_ptr<TokenSource> open_shard(const std::string& path) {
   std::error_code ignored; // File::open reports it
-  if (std::filesystem::is_directory(path, ignored)) {
+  if (fs::is_directory(path, ignored)) {
     throw Error(ExitCode::data, path + " is a folder, not a token shard",
-                hint_for_folder(std::filesystem::path(path + "/").parent_path()));
+                hint_for_folder(fs::path(path + "/").parent_path()));
   }
   File file = File::open(path, ExitCode::data);
   TokenExtent extent = find_tokens(file);
@@ -171,8 +189,7 @@ std::unique_ptr<TokenSource> memory_shard(std::string name, std::vector<uint16_t
 
 std::vector<std::string> expand_globs(const std::string& patterns) {
   std::vector<std::string> paths;
-  std::istringstream list(patterns);
-  for (std::string pattern; std::getline(list, pattern, ',');) {
+  for (const std::string& pattern : split(patterns, ',')) {
     if (pattern.empty()) continue;
     const std::vector<std::string> matches = expand_glob(pattern);
     paths.insert(paths.end(), matches.begin(), matches.end());
@@ -181,6 +198,32 @@ std::vector<std::string> expand_globs(const std::string& patterns) {
   std::sort(paths.begin(), paths.end());
   paths.erase(std::unique(paths.begin(), paths.end()), paths.end()); // patterns may overlap
   return paths;
+}
+
+void refuse_shared_shards(const std::vector<std::string>& train, const std::vector<std::string>& validation) {
+  struct Held {
+    std::string path;
+    uint64_t hash;
+  };
+  std::multimap<int64_t, Held> by_length; // validation shards by tokens: the shorter list
+  for (const std::string& path : validation) {
+    const auto shard = open_shard(path);
+    by_length.emplace(shard->tokens(), Held{path, probe_hash(*shard)});
+  }
+  for (const std::string& path : train) {
+    const auto shard = open_shard(path);
+    const auto [first, last] = by_length.equal_range(shard->tokens());
+    if (first == last) continue;
+    const uint64_t hash = probe_hash(*shard);
+    for (auto same_length = first; same_length != last; ++same_length) {
+      const Held& held = same_length->second;
+      if (held.hash != hash) continue;
+      throw Error(
+          ExitCode::data,
+          path + " is given for training and for validation" + (path == held.path ? "" : ", there as " + held.path),
+          "let --train_data and --val_data match different files, such as train_*.bin and val_*.bin");
+    }
+  }
 }
 
 } // namespace gpt2

@@ -31,4 +31,10 @@ std::unique_ptr<TokenSource> memory_shard(std::string name, std::vector<uint16_t
 // Expands a glob (or a comma-separated list of globs), sorted by name. Throws Error(data) if nothing matches.
 std::vector<std::string> expand_globs(const std::string& patterns);
 
+// Refuses training shards that are also validation shards: the validation loss would measure memorization. Throws
+// Error(data) that names the first shard found in both lists of paths. Compares contents, so it finds links and copies:
+// equal token counts, and equal tokens at the start, in the middle and at the end. Opens every shard; reads 12 KiB of
+// each validation shard and of each training shard of the same length.
+void refuse_shared_shards(const std::vector<std::string>& train, const std::vector<std::string>& validation);
+
 } // namespace gpt2

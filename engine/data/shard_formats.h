@@ -44,6 +44,8 @@ struct TokenExtent {
   std::vector<uint64_t> block_hashes = {}; // XXH64 of each block; empty: the file has no hashes
 };
 
+[[noreturn]] void refuse_shard(const std::string& path, const std::string& why); // Error(data): "PATH WHY"
+
 // Both throw Error(data) for a truncated file or another layout.
 TokenExtent find_bin_tokens(const File& file);
 TokenExtent find_hdf5_tokens(const File& file);

@@ -6,15 +6,10 @@
 #include "engine/system/content_hash.h"
 
 namespace gpt2 {
-
 namespace {
 
 constexpr uint64_t kLargestBlockBytes = 64 << 20; // a reader holds one block in memory
 constexpr int64_t kLargestStructure = 64 << 20;   // bytes: the hashes of 8 TB
-
-[[noreturn]] void throw_data_error(const std::string& path, const std::string& what) {
-  throw Error(ExitCode::data, path + " " + what, "make or copy the shard again");
-}
 
 bool fits(const Hdf5Seal& seal, uint64_t bytes_before) {
   return seal.own_hash == seal.hash_of_fields() && seal.token_offset <= bytes_before &&
@@ -39,7 +34,7 @@ bool is_sealed(const File& file) {
   if (std::string_view(seal.magic, sizeof seal.magic) != Hdf5Seal::kMagic) return false;
   const auto before = static_cast<uint64_t>(end);
   if (!fits(seal, before) || !matches_structure(seal, file, before))
-    throw_data_error(file.path(), "is damaged: its structure does not match the hash in its seal");
+    refuse_shard(file.path(), "is damaged: its structure does not match the hash in its seal");
   return true;
 }
 
@@ -59,12 +54,12 @@ bool is_vector_of(const Hdf5Dataset& dataset, int64_t bytes) {
 void read_block_hashes(const File& file, const Hdf5Dataset& dataset, TokenExtent& extent) {
   const uint64_t block_bytes = read_attribute(dataset.attributes, "block_bytes", kHdf5BlockBytes);
   if (block_bytes < 2 || block_bytes % 2 != 0 || block_bytes > kLargestBlockBytes)
-    throw_data_error(file.path(), "is damaged: block_bytes is " + std::to_string(block_bytes));
+    refuse_shard(file.path(), "is damaged: block_bytes is " + std::to_string(block_bytes));
   extent.block_tokens = static_cast<int64_t>(block_bytes / 2);
   const int64_t blocks = (extent.tokens + extent.block_tokens - 1) / extent.block_tokens;
   if (!is_vector_of(dataset, sizeof(uint64_t)) || dataset.elements() != blocks) {
-    throw_data_error(file.path(), "has " + std::to_string(dataset.elements()) + " block hashes, expected " +
-                                      std::to_string(blocks) + " of uint64");
+    refuse_shard(file.path(), "has " + std::to_string(dataset.elements()) + " block hashes, expected " +
+                                  std::to_string(blocks) + " of uint64");
   }
   extent.block_hashes.resize(static_cast<size_t>(blocks));
   auto out = std::as_writable_bytes(std::span(extent.block_hashes));
@@ -79,8 +74,8 @@ Hdf5Contents read_structure(const File& file) {
     const auto wanted = [](const std::string& name) { return name == "tokens" || name == "block_hashes"; };
     return read_hdf5(hdf5_bytes(file), wanted);
   } catch (const Hdf5Damage& damage) {
-    throw_data_error(file.path(),
-                     "is a truncated or damaged HDF5 file, or uses HDF5 features that shards do not: " + damage.what);
+    refuse_shard(file.path(),
+                 "is a truncated or damaged HDF5 file, or uses HDF5 features that shards do not: " + damage.what);
   }
 }
 
@@ -94,20 +89,20 @@ TokenExtent find_hdf5_tokens(const File& file) {
   const bool sealed = is_sealed(file); // false: written by h5py, or by a version before seals
   const auto [attributes, datasets] = read_structure(file);
   if (!sealed && read_attribute(attributes, "sealed", 0) != 0)
-    throw_data_error(file.path(), "is truncated or damaged: its seal is missing");
+    refuse_shard(file.path(), "is truncated or damaged: its seal is missing");
   if (const uint64_t version = read_attribute(attributes, "version", kHdf5ShardVersion); version != kHdf5ShardVersion)
-    throw_data_error(file.path(), "has version " + std::to_string(version) + " of the shard format, not 1");
+    refuse_shard(file.path(), "has version " + std::to_string(version) + " of the shard format, not 1");
   const auto tokens = datasets.find("tokens"), hashes = datasets.find("block_hashes");
-  if (tokens == datasets.end()) throw_data_error(file.path(), "is an HDF5 file without a dataset \"tokens\"");
+  if (tokens == datasets.end()) refuse_shard(file.path(), "is an HDF5 file without a dataset \"tokens\"");
   const Hdf5Dataset& dataset = tokens->second;
   if (!is_vector_of(dataset, sizeof(uint16_t)))
-    throw_data_error(file.path(), "has a dataset \"tokens\" that is not a 1-D array of uint16");
-  if (dataset.elements() == 0 || dataset.offsets.empty()) throw_data_error(file.path(), "holds no tokens");
+    refuse_shard(file.path(), "has a dataset \"tokens\" that is not a 1-D array of uint16");
+  if (dataset.elements() == 0 || dataset.offsets.empty()) refuse_shard(file.path(), "holds no tokens");
 
   TokenExtent extent{.offsets = {}, .chunk_tokens = dataset.chunk_shape.front(), .tokens = dataset.elements()};
   const int64_t chunks = (extent.tokens + extent.chunk_tokens - 1) / extent.chunk_tokens;
   if (static_cast<int64_t>(dataset.offsets.size()) != chunks)
-    throw_data_error(file.path(), "has a dataset \"tokens\" with missing chunks");
+    refuse_shard(file.path(), "has a dataset \"tokens\" with missing chunks");
   for (const auto& [number, offset] : dataset.offsets) extent.offsets.push_back(offset);
   if (hashes != datasets.end()) read_block_hashes(file, hashes->second, extent);
   return extent;

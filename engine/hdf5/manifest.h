@@ -41,8 +41,8 @@ struct FileHashes {
 struct ManifestSummary {
   std::string written; // UTC, "2026-11-15T14:09:31Z"
   std::string model, precision;
-  double val_loss = 0; // kNoLoss: not evaluated
-  int64_t val_step = -1;
+  double val_loss = 0;   // kNoLoss: not evaluated
+  int64_t val_step = -1; // at which it was measured, at most the checkpoint's step; -1: never
   bool operator==(const ManifestSummary&) const = default;
 };
 

@@ -1,7 +1,6 @@
 #include "engine/hdf5/messages.h"
 
-#include <functional>
-#include <numeric>
+#include "engine/model/state.h"
 
 namespace gpt2::hdf5 {
 namespace {
@@ -94,9 +93,6 @@ void read_attribute(const Bytes& body, Hdf5Attributes& attributes) {
   require(attributes.emplace(name, std::move(attribute)).second, "two attributes of one name");
 }
 
-int64_t element_count(const std::vector<int64_t>& shape) {
-  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-}
 uint64_t byte_count(const std::vector<int64_t>& shape, const Hdf5Type& type) {
   return checked_multiply(static_cast<uint64_t>(element_count(shape)), static_cast<uint64_t>(type.size));
 }

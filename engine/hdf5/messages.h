@@ -60,7 +60,6 @@ Link read_link(const Bytes& body);
 Layout read_layout(const Bytes& body);
 void read_attribute(const Bytes& body, Hdf5Attributes& attributes); // adds one entry
 
-int64_t element_count(const std::vector<int64_t>& shape);
 uint64_t byte_count(const std::vector<int64_t>& shape, const Hdf5Type& type);
 
 } // namespace gpt2::hdf5

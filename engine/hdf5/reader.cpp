@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "engine/hdf5/messages.h"
+#include "engine/model/state.h"
 
 namespace gpt2 {
 namespace {
@@ -307,25 +308,27 @@ Hdf5Bytes hdf5_bytes(const File& file) {
 }
 
 std::vector<Hdf5Range> ranges_of(const Hdf5Dataset& dataset, int64_t begin, int64_t count) {
+  const auto range = [&](int64_t chunk, int64_t inside, int64_t elements) -> Hdf5Range {
+    const auto found = dataset.offsets.find(chunk);
+    const bool is_written = found != dataset.offsets.end();
+    return {is_written ? found->second + inside * dataset.type.size : -1, elements * dataset.type.size};
+  };
+  if (count == 0) return {};
+  if (dataset.chunk_shape == dataset.shape) return {range(0, begin, count)};
   std::vector<Hdf5Range> ranges;
-  const size_t rank = dataset.shape.size();
-  const bool one_chunk = dataset.chunk_shape == dataset.shape;
   for (int64_t at = begin, end = begin + count; at < end;) {
-    // One run ends with the row of its chunk.
-    int64_t number = 0, inside = at, run = end - at, rest = at, stride = dataset.elements();
-    if (!one_chunk) inside = 0;
-    for (size_t d = 0; !one_chunk && d < rank; ++d) {
+    int64_t number = 0, inside = 0, run = end - at, rest = at, stride = dataset.elements();
+    for (size_t d = 0; d < dataset.shape.size(); ++d) {
       const int64_t extent = dataset.shape[d], chunk = dataset.chunk_shape[d];
       stride /= extent;
       const int64_t coordinate = rest / stride;
       rest %= stride;
       number = number * ((extent + chunk - 1) / chunk) + coordinate / chunk;
       inside = inside * chunk + coordinate % chunk;
-      if (d + 1 == rank) run = std::min({run, chunk - coordinate % chunk, extent - coordinate});
+      if (d + 1 == dataset.shape.size()) // the range ends with the row of its chunk
+        run = std::min({run, chunk - coordinate % chunk, extent - coordinate});
     }
-    const auto found = dataset.offsets.find(number);
-    const bool is_written = found != dataset.offsets.end();
-    ranges.push_back({is_written ? found->second + inside * dataset.type.size : -1, run * dataset.type.size});
+    ranges.push_back(range(number, inside, run));
     at += run;
   }
   return ranges;

@@ -76,12 +76,10 @@ std::string Hdf5StateFile::read_text_attribute(const std::string& name) const {
 Hdf5StateReader::Hdf5StateReader(const Hdf5StateFile& file, std::string group)
     : file_(file), group_(std::move(group) + "/") {}
 
-bool Hdf5StateReader::has(const std::string& name) const {
-  return file_.contents().datasets.contains((group_ + name).substr(1));
-}
+bool Hdf5StateReader::has(const std::string& name) const { return file_.contents().datasets.contains(group_ + name); }
 
 const Hdf5Dataset& Hdf5StateReader::dataset(const std::string& name, Kind kind) const {
-  const auto found = file_.contents().datasets.find((group_ + name).substr(1));
+  const auto found = file_.contents().datasets.find(group_ + name);
   if (found == file_.contents().datasets.end()) file_.fail(group_ + name, "it is missing");
   if (found->second.type.kind != kind) file_.fail(group_ + name, "it is of another type");
   return found->second;
@@ -142,10 +140,9 @@ void Hdf5StateReader::read_floats(const std::string& name, std::span<float> valu
 
 std::vector<std::pair<std::string, const Hdf5Dataset*>> Hdf5StateReader::datasets() const {
   std::vector<std::pair<std::string, const Hdf5Dataset*>> found;
-  const std::string prefix = group_.substr(1);
   const auto& all = file_.contents().datasets;
-  for (auto at = all.lower_bound(prefix); at != all.end() && at->first.starts_with(prefix); ++at)
-    found.emplace_back(at->first.substr(prefix.size()), &at->second);
+  for (auto at = all.lower_bound(group_); at != all.end() && at->first.starts_with(group_); ++at)
+    found.emplace_back(at->first.substr(group_.size()), &at->second);
   return found;
 }
 
@@ -162,9 +159,9 @@ std::vector<std::pair<std::string, std::string>> Hdf5StateReader::scalars() {
   for (const auto& [name, dataset] : datasets()) {
     if (!dataset->shape.empty()) continue;
     const Kind kind = dataset->type.kind;
-    scalars.emplace_back(name, kind == Kind::text   ? read_text(name)
-                               : kind == Kind::real ? formatted("%.17g", read_real(name))
-                                                    : std::to_string(read_int(name)));
+    scalars.emplace_back(group_ + name, kind == Kind::text   ? read_text(name)
+                                        : kind == Kind::real ? formatted("%.17g", read_real(name))
+                                                             : std::to_string(read_int(name)));
   }
   return scalars;
 }

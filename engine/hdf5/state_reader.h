@@ -1,7 +1,6 @@
 // Reads a model's state from an HDF5 file as Hdf5StateWriter writes it.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,7 +26,7 @@ class Hdf5StateFile {
   int64_t read_int_attribute(const std::string& name) const;
   std::string read_text_attribute(const std::string& name) const;
 
-  // "cannot read params/wte.weight of PATH: <reason>"
+  // "cannot read model/params/wte.weight of PATH: <reason>"
   [[noreturn]] void fail(const std::string& name, const std::string& reason) const;
 
  private:
@@ -45,7 +44,7 @@ struct TensorPart {
 
 class Hdf5StateReader : public StateReader {
  public:
-  Hdf5StateReader(const Hdf5StateFile& file, std::string group); // "/model"
+  Hdf5StateReader(const Hdf5StateFile& file, std::string group); // "model"
 
   bool has(const std::string& name) const override;
   void read_floats(const std::string& name, std::span<float> values) override;
@@ -53,7 +52,7 @@ class Hdf5StateReader : public StateReader {
   std::vector<int64_t> shape(const std::string& name) override { return part(name).shape; }
   TensorPart part(const std::string& name) const;
   std::vector<std::string> tensors() const;                   // of which this file holds at least a segment
-  std::vector<std::pair<std::string, std::string>> scalars(); // numbers and texts, as text, by name
+  std::vector<std::pair<std::string, std::string>> scalars(); // numbers and texts: {"model/adam_step", "1000"}
   int64_t read_int(const std::string& name) override;
   std::string read_text(const std::string& name) override;
   double read_real(const std::string& name);
@@ -68,7 +67,7 @@ class Hdf5StateReader : public StateReader {
   std::vector<std::pair<std::string, const Hdf5Dataset*>> datasets() const;
 
   const Hdf5StateFile& file_;
-  std::string group_; // "/model/"
+  std::string group_; // "model/"
 };
 
 } // namespace gpt2

@@ -81,20 +81,15 @@ void VerifiedFile::read_parts(std::vector<FilePart> parts) const {
     std::vector<FilePart> parts;
   };
   std::vector<Block> blocks;
-  int64_t end = 0; // of the parts so far
   for (const FilePart& part : parts) {
-    if (part.offset < end) { // overlap: does not occur in our files
-      read(part.offset, part.out);
-      continue;
-    }
+    int64_t at = part.offset;
     for (std::span<std::byte> rest = part.out; !rest.empty();) {
-      end = part.offset + static_cast<int64_t>(part.out.size() - rest.size());
-      const auto number = static_cast<size_t>(end / kBlockBytes);
-      const auto count = std::min(rest.size(), static_cast<size_t>(kBlockBytes - end % kBlockBytes));
+      const auto number = static_cast<size_t>(at / kBlockBytes);
+      const auto count = std::min(rest.size(), static_cast<size_t>(kBlockBytes - at % kBlockBytes));
       if (blocks.empty() || blocks.back().number != number) blocks.push_back({number, {}});
-      blocks.back().parts.push_back({end, rest.first(count)});
+      blocks.back().parts.push_back({at, rest.first(count)});
       rest = rest.subspan(count);
-      end += static_cast<int64_t>(count);
+      at += static_cast<int64_t>(count);
     }
   }
   parallel_for(blocks.size(), [&](size_t i) { read_block(blocks[i].number, blocks[i].parts); });

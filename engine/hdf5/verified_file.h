@@ -44,8 +44,8 @@ class VerifiedFile {
 
   const std::string& path() const { return file_.path(); }
   int64_t bytes() const { return hashes_.bytes; }
-  // Inside the file. read() caches partly used blocks. read_parts() reads each block once, directly into the parts, and
-  // several blocks in parallel.
+  // Inside the file. read() caches partly used blocks. read_parts() reads each block once, directly into the parts,
+  // which must not overlap, and several blocks in parallel.
   void read(int64_t offset, std::span<std::byte> out) const;
   void read_parts(std::vector<FilePart> parts) const;
 

@@ -19,6 +19,10 @@
 namespace gpt2 {
 namespace {
 
+// libhdf5's exit handler crashes if malloc has failed before. Every file is closed by then, so the handler is not
+// needed. H5dont_atexit() must be the first call of libhdf5.
+__attribute__((constructor)) void disable_exit_cleanup() { H5dont_atexit(); }
+
 // Block size for metadata: keeps the headers of all datasets together, so that a reader verifies few 16 MiB blocks to
 // find them. 444 tensors of 124M parameters take 250 KB.
 constexpr hsize_t kHeadersTogether = 128 << 10;

@@ -1,9 +1,10 @@
 #include "engine/logging/console.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <ostream>
+
+#include "engine/base/formatted.h"
 
 namespace gpt2 {
 namespace {
@@ -49,9 +50,7 @@ void Console::progress(double share, const std::vector<std::string>& notes) {
   constexpr size_t kNarrowest = 10, kWidest = 40;
   if (!terminal_) return;
   const size_t room = columns() - 1; // some terminals wrap at the last column
-  const std::string percent = std::to_string(static_cast<int>(100 * share));
-  const std::string padded = std::string(3 - percent.size(), ' ') + percent + "%";
-  std::vector<std::string> parts{padded};
+  std::vector<std::string> parts{formatted("%3d%%", static_cast<int>(100 * share))};
   parts.insert(parts.end(), notes.begin(), notes.end());
   const size_t frame = 3; // "[] "
   bar_ = join_while_fits(parts, "  ", room > frame + kNarrowest ? room - frame - kNarrowest : room);

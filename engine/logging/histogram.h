@@ -11,15 +11,13 @@ namespace gpt2 {
 // The upper limits (exclusive) of all buckets, ascending; the last is the largest double.
 std::span<const double> histogram_limits();
 
-struct Histogram {
+struct Histogram { // of the finite values
   double min = 0, max = 0;
-  int64_t count = 0;     // finite values
-  int64_t nonfinite = 0; // NaN and infinities: in no bucket or sum
+  int64_t count = 0;
   double sum = 0, sum_squares = 0;
   std::vector<int64_t> buckets; // one per limit
 };
 
-// One pass over the values, on all cores; the result does not depend on their number.
 Histogram make_histogram(std::span<const float> values);
 
 } // namespace gpt2

@@ -1,5 +1,10 @@
 #include "engine/logging/log_file.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <filesystem>
 #include <utility>
 
@@ -7,6 +12,42 @@
 #include "engine/system/files.h"
 
 namespace gpt2 {
+
+AppendFile::AppendFile(std::string path, Mode mode) : path_(std::move(path)) {
+  const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (mode == Mode::create ? O_EXCL : 0);
+  descriptor_ = retry_on_eintr([&] { return ::open(path_.c_str(), flags, 0666); });
+  if (descriptor_ < 0) throw_system_error(ExitCode::disk, "create", path_, errno);
+  struct stat status {};
+  if (::fstat(descriptor_, &status) == 0) size_ = status.st_size;
+}
+
+AppendFile::~AppendFile() { ::close(descriptor_); }
+
+void AppendFile::append(std::string_view record) {
+  if (torn_ && !cut_torn_record()) throw_system_error(ExitCode::disk, "write", path_, errno);
+  for (std::string_view left = record; !left.empty();) { // one write(2), unless it is short
+    const ssize_t written = write_some(descriptor_, std::as_bytes(std::span(left)));
+    if (written < 0) {
+      const int error = errno;
+      cut_torn_record();
+      throw_system_error(ExitCode::disk, "write", path_, error);
+    }
+    left.remove_prefix(static_cast<size_t>(written));
+  }
+  size_ += static_cast<int64_t>(record.size());
+}
+
+bool AppendFile::cut_torn_record() { // needs no free space
+  torn_ = retry_on_eintr([&] { return ::ftruncate(descriptor_, size_); }) != 0;
+  return !torn_;
+}
+
+void AppendFile::sync() {
+  if (retry_on_eintr([&] { return ::fsync(descriptor_); }) != 0)
+    throw_system_error(ExitCode::disk, "write", path_, errno);
+}
+
+bool AppendFile::in_place() const { return has_name(descriptor_, path_); }
 
 LogFile::LogFile(std::string path, AppendFile::Mode mode, Warn warn)
     : path_(std::move(path)), warn_(std::move(warn)), file_(std::in_place, path_, mode) {}
@@ -50,8 +91,7 @@ void LogFile::flush() {
 void LogFile::recreate() {
   if (file_) warn_(path_ + " was removed while the run was writing to it: continuing in a new file");
   file_.reset();
-  const std::string folder = std::filesystem::path(path_).parent_path().string();
-  if (!folder.empty()) make_folders(folder);
+  make_folders(std::filesystem::path(path_).parent_path().string());
   file_.emplace(path_, AppendFile::Mode::append);
   if (!file_->empty() || head_.empty()) return; // not empty: its disk was mounted again
   try {

@@ -35,13 +35,10 @@ void append_value(std::string& line, const MetricValue& metric) {
           append_string(line, value);
         } else if constexpr (std::is_same_v<Value, JsonText>) {
           line += value.text;
-        } else if constexpr (std::is_floating_point_v<Value>) {
-          if (std::isfinite(value))
-            append_number(line, value);
-          else
-            line += "null";
-        } else {
+        } else if (std::isfinite(static_cast<double>(value))) {
           append_number(line, value);
+        } else {
+          line += "null";
         }
       },
       metric);

@@ -107,88 +107,65 @@ ProtobufWriter encode_empty_tensor() {
   return ProtobufWriter().integer(1, kFloat).message(2, ProtobufWriter().message(2, dimension));
 }
 
-ProtobufWriter session_log(int status) { return ProtobufWriter().integer(1, status); }
-constexpr int kSessionStart = 1;
-
-enum class HParamType : int { text = 1, boolean = 2, number = 3 };
+struct EncodedHParam {
+  int type;             // DataType of the hparams plugin
+  ProtobufWriter value; // google.protobuf.Value
+};
 
 // The HPARAMS page uses JSON, which has no NaN or infinity: such numbers become text.
-HParam printable(const HParam& value) {
-  const double* number = std::get_if<double>(&value);
-  if (number && !std::isfinite(*number)) return std::to_string(*number);
-  if (const auto* text = std::get_if<std::string>(&value)) return to_valid_utf8(*text);
-  return value;
+EncodedHParam encode_hparam(const HParam& value) {
+  constexpr int kText = 1, kBoolean = 2, kNumber = 3;
+  const double* const number = std::get_if<double>(&value);
+  if (number && std::isfinite(*number)) return {kNumber, ProtobufWriter().real(2, *number)};
+  if (const bool* const flag = std::get_if<bool>(&value)) return {kBoolean, ProtobufWriter().integer(4, *flag)};
+  const std::string text = number ? std::to_string(*number) : to_valid_utf8(std::get<std::string>(value));
+  return {kText, ProtobufWriter().text(3, text)};
 }
 
-HParamType type_of(const HParam& value) {
-  if (std::holds_alternative<bool>(value)) return HParamType::boolean;
-  return std::holds_alternative<double>(value) ? HParamType::number : HParamType::text;
+// `field` of Event: 3 file_version, 5 summary, 7 session_log.
+std::string event_record(int64_t step, int field, std::string_view payload) {
+  ProtobufWriter event;
+  event.real(1, wall_seconds()).integer(2, step).text(field, payload);
+  return frame_record(event.bytes());
 }
 
-ProtobufWriter encode_value(const HParam& value) { // google.protobuf.Value
-  ProtobufWriter proto;
-  if (const auto* flag = std::get_if<bool>(&value))
-    proto.integer(4, *flag);
-  else if (const auto* number = std::get_if<double>(&value))
-    proto.real(2, *number);
-  else
-    proto.text(3, std::get<std::string>(value));
-  return proto;
+std::string summary_record(int64_t step, const ProtobufWriter& value) {
+  return event_record(step, 5, ProtobufWriter().message(1, value).bytes());
+}
+
+// TensorBoard reads these from the metadata and ignores the step.
+std::string hparams_record(const std::string& tag, int field, const ProtobufWriter& payload) {
+  const ProtobufWriter plugin_data = ProtobufWriter().message(field, payload);
+  ProtobufWriter value;
+  value.text(1, "_hparams_/" + tag).message(8, encode_empty_tensor());
+  value.message(9, encode_metadata("hparams", plugin_data.bytes(), 0));
+  return summary_record(0, value);
 }
 
 } // namespace
 
-struct TensorBoardLogger::Impl {
-  const std::string path;
-  LogFile file;
-  bool session_open = false; // hparams were written, session_end_info was not
-
-  Impl(const std::string& folder, Warn warn)
-      : path(new_file_path(folder)), file(path, AppendFile::Mode::create, std::move(warn)) {}
-
-  // `field` of Event: 3 file_version, 5 summary, 7 session_log.
-  static std::string event_record(int64_t step, int field, std::string_view payload) {
-    ProtobufWriter event;
-    event.real(1, wall_seconds()).integer(2, step).text(field, payload);
-    return frame_record(event.bytes());
-  }
-
-  static std::string summary_record(int64_t step, const ProtobufWriter& value) {
-    return event_record(step, 5, ProtobufWriter().message(1, value).bytes());
-  }
-
-  void write_summary(int64_t step, const ProtobufWriter& value) { file.append(summary_record(step, value)); }
-
-  // TensorBoard reads these from the metadata and ignores the step.
-  static std::string hparams_record(const std::string& tag, int field, const ProtobufWriter& payload) {
-    const ProtobufWriter plugin_data = ProtobufWriter().message(field, payload);
-    ProtobufWriter value;
-    value.text(1, "_hparams_/" + tag).message(8, encode_empty_tensor());
-    value.message(9, encode_metadata("hparams", plugin_data.bytes(), 0));
-    return summary_record(0, value);
-  }
-};
-
 TensorBoardLogger::TensorBoardLogger(const std::string& folder, int64_t resume_step, Warn warn)
-    : impl_(std::make_unique<Impl>(folder, std::move(warn))) {
-  impl_->file.append_to_head(Impl::event_record(0, 3, "brain.Event:2"));
-  impl_->file.append_to_head(Impl::event_record(resume_step, 7, session_log(kSessionStart).bytes()));
+    : path_(new_file_path(folder)), file_(path_, AppendFile::Mode::create, std::move(warn)) {
+  constexpr int kSessionStart = 1;
+  file_.append_to_head(event_record(0, 3, "brain.Event:2"));
+  file_.append_to_head(event_record(resume_step, 7, ProtobufWriter().integer(1, kSessionStart).bytes()));
 }
 
 TensorBoardLogger::~TensorBoardLogger() {
-  if (!impl_->session_open) return;
+  if (!session_open_) return;
   constexpr int kSuccess = 1, kFailure = 2;
   const int status = std::uncaught_exceptions() > 0 ? kFailure : kSuccess;
   const ProtobufWriter end_info = ProtobufWriter().integer(1, status).real(2, wall_seconds());
-  impl_->file.append(Impl::hparams_record("session_end_info", 4, end_info));
+  file_.append(hparams_record("session_end_info", 4, end_info));
 }
 
 void TensorBoardLogger::add_scalar(const std::string& tag, double value, int64_t step) {
-  impl_->write_summary(step, ProtobufWriter().text(1, tag).real(2, static_cast<float>(value)));
+  file_.append(summary_record(step, ProtobufWriter().text(1, tag).real(2, static_cast<float>(value))));
 }
 
 void TensorBoardLogger::add_histogram(const std::string& tag, std::span<const float> values, int64_t step) {
-  impl_->write_summary(step, ProtobufWriter().text(1, tag).message(5, encode_histogram(make_histogram(values))));
+  file_.append(
+      summary_record(step, ProtobufWriter().text(1, tag).message(5, encode_histogram(make_histogram(values)))));
 }
 
 void TensorBoardLogger::add_text(const std::string& tag, const std::string& text, int64_t step) {
@@ -196,27 +173,23 @@ void TensorBoardLogger::add_text(const std::string& tag, const std::string& text
   ProtobufWriter value;
   value.text(1, tag).message(8, encode_string_tensor(to_valid_utf8(text)));
   value.message(9, encode_metadata("text", "", kTensorClass));
-  impl_->write_summary(step, value);
+  file_.append(summary_record(step, value));
 }
 
 void TensorBoardLogger::add_hparams(const std::map<std::string, HParam>& hparams, const std::string& metric_tag) {
   ProtobufWriter experiment, session_start;
   experiment.real(3, wall_seconds());
   for (const auto& [name, given] : hparams) {
-    const HParam value = printable(given);
-    experiment.message(4, ProtobufWriter().text(1, name).integer(4, static_cast<int>(type_of(value))));
-    session_start.message(1, ProtobufWriter().text(1, name).message(2, encode_value(value)));
+    const auto [type, value] = encode_hparam(given);
+    experiment.message(4, ProtobufWriter().text(1, name).integer(4, type));
+    session_start.message(1, ProtobufWriter().text(1, name).message(2, value));
   }
   experiment.message(5, ProtobufWriter().message(1, ProtobufWriter().text(2, metric_tag)));
   session_start.real(5, wall_seconds());
 
-  impl_->file.append_to_head(Impl::hparams_record("experiment", 2, experiment));
-  impl_->file.append_to_head(Impl::hparams_record("session_start_info", 3, session_start));
-  impl_->session_open = true;
+  file_.append_to_head(hparams_record("experiment", 2, experiment));
+  file_.append_to_head(hparams_record("session_start_info", 3, session_start));
+  session_open_ = true;
 }
-
-std::string TensorBoardLogger::path() const { return impl_->path; }
-
-void TensorBoardLogger::flush() { impl_->file.flush(); }
 
 } // namespace gpt2

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <span>
 #include <string>
 #include <variant>
@@ -28,12 +27,13 @@ class TensorBoardLogger {
   void add_histogram(const std::string& tag, std::span<const float> values, int64_t step);
   void add_text(const std::string& tag, const std::string& text, int64_t step); // Markdown
   void add_hparams(const std::map<std::string, HParam>& hparams, const std::string& metric_tag);
-  void flush(); // fsync
-  std::string path() const;
+  void flush() { file_.flush(); } // fsync
+  const std::string& path() const { return path_; }
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  const std::string path_;
+  LogFile file_;
+  bool session_open_ = false; // hparams were written, session_end_info was not
 };
 
 } // namespace gpt2

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "engine/model/model.h"
@@ -34,7 +33,11 @@ class Arena {
   const std::vector<MemoryLine>& report() const { return report_; } // by purpose, in allocation order
 
  private:
-  void note(const char* purpose, int64_t bytes);
+  void note(const char* purpose, int64_t bytes) {
+    auto found = std::ranges::find(report_, purpose, &MemoryLine::purpose);
+    if (found == report_.end()) found = report_.insert(report_.end(), {purpose, 0});
+    found->bytes += bytes;
+  }
 
   std::byte* base_;
   size_t used_ = 0, peak_ = 0;

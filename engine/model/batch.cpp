@@ -17,18 +17,15 @@ void check_batch(const Batch& batch, const ModelOptions& options) {
                                 std::to_string(batch.seq_len) + " tokens does not fit a model made for " +
                                 std::to_string(options.batch_size) + " x " + std::to_string(options.seq_len));
   }
-  const int vocab = options.config.vocab;
-  const auto known = [vocab](int32_t token) { return token >= 0 && token < vocab; };
-  const auto refuse = [vocab](int32_t token) {
+  const auto check_token = [vocab = options.config.vocab](int32_t token) {
+    if (token >= 0 && token < vocab) return;
     throw Error(ExitCode::data,
                 "token id " + std::to_string(token) + " is outside the vocabulary of " + std::to_string(vocab),
                 "tokenize the data with GPT-2's tokenizer (bin/prepare_data)");
   };
-  for (const int32_t token : batch.inputs) {
-    if (!known(token)) refuse(token);
-  }
+  for (const int32_t token : batch.inputs) check_token(token);
   for (const int32_t target : batch.targets) {
-    if (target != kIgnoredTarget && !known(target)) refuse(target);
+    if (target != kIgnoredTarget) check_token(target);
   }
 }
 

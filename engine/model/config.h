@@ -20,7 +20,7 @@ struct GPT2Config {
 };
 
 // Larger shapes are typing errors.
-constexpr int kMaxModelLayers = 1000, kMaxModelChannels = 65536, kMaxSequenceLength = 1 << 20;
+constexpr int kMaxModelLayers = 1000, kMaxModelChannels = 65536, kMaxSequenceLength = 1 << 20, kMaxVocabulary = 1 << 20;
 
 // "nano" (for CPUs), "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", or "dN" by depth as in llm.c: d12, d24, d36 and
 // d48 are GPT-2's four sizes, depths in between are interpolated, heads have 64 channels. Throws Error(usage) with the
@@ -40,13 +40,8 @@ std::string blocks_text(const GPT2Config& config); // "12 layers, 12 heads, 768 
 
 int64_t parameter_count(const GPT2Config& config); // without the padding rows of wte
 
-// Forward + backward FLOPs per token, attention included: 6 N + 12 L C T (the PaLM appendix's count; the
-// position table is not counted, the tied LM head is).
-double flops_per_token(const GPT2Config& config, int seq_len);
-
 // A run's defaults, by model size.
 struct ModelDefaults {
-  int seq_len;           // tokens
   int batch_size;        // sequences per micro-batch on the CPU
   int target_batch_size; // sequences per optimizer step
   float max_lr;

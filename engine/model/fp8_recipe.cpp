@@ -37,19 +37,10 @@ std::vector<bool> read_layers(const std::string& text, int layers) {
 }
 
 bool is_current(Fp8ScalingRecipe scaling, Fp8Role role) {
-  switch (scaling) {
-    case Fp8ScalingRecipe::delayed:
-      return false;
-    case Fp8ScalingRecipe::current:
-      return true;
-    case Fp8ScalingRecipe::current_grads:
-      return role == Fp8Role::grad;
-    case Fp8ScalingRecipe::current_activations:
-      return role == Fp8Role::act || role == Fp8Role::act_t;
-    case Fp8ScalingRecipe::current_weights:
-      return role == Fp8Role::weight;
-  }
-  return false;
+  using enum Fp8ScalingRecipe;
+  const bool is_activation = role == Fp8Role::act || role == Fp8Role::act_t;
+  return scaling == current || (scaling == current_grads && role == Fp8Role::grad) ||
+         (scaling == current_activations && is_activation) || (scaling == current_weights && role == Fp8Role::weight);
 }
 
 void check_range(const std::string& name, std::span<const float> values, float least) {
@@ -57,15 +48,6 @@ void check_range(const std::string& name, std::span<const float> values, float l
   const auto bad = std::find_if_not(values.begin(), values.end(), good); // NaN too
   if (bad == values.end()) return;
   throw Error(ExitCode::checkpoint, "the checkpoint's " + name + " holds " + std::to_string(*bad));
-}
-
-void check_option(const std::string& flag, int64_t value, const std::string& kind, int64_t least,
-                  int64_t most = std::numeric_limits<int64_t>::max()) {
-  if (value >= least && value <= most) return;
-  const bool bounded = most < std::numeric_limits<int64_t>::max();
-  throw Error(ExitCode::usage, flag + " " + std::to_string(value) + " is out of range",
-              "give " + flag + " " + kind + " from " + std::to_string(least) +
-                  (bounded ? " to " + std::to_string(most) : " up"));
 }
 
 } // namespace
@@ -95,47 +77,15 @@ void check_fp8_shape(int channels, int seq_len) {
 }
 
 Fp8Format format_of(Fp8FormatChoice choice, Fp8Role role) {
-  switch (role) {
-    case Fp8Role::act:
-      return choice == Fp8FormatChoice::e5m2 ? Fp8Format::e5m2 : Fp8Format::e4m3;
-    case Fp8Role::grad:
-      return choice == Fp8FormatChoice::e4m3 ? Fp8Format::e4m3 : Fp8Format::e5m2;
-    case Fp8Role::act_t:
-    case Fp8Role::weight:
-      break;
-  }
+  if (role == Fp8Role::act && choice == Fp8FormatChoice::e5m2) return Fp8Format::e5m2;
+  if (role == Fp8Role::grad && choice != Fp8FormatChoice::e4m3) return Fp8Format::e5m2;
   return Fp8Format::e4m3;
 }
 
-Fp8RecipeState::Fp8RecipeState(const Fp8Options& options, int layers) : options_(options), layers_(layers) {
-  check_option("--fp8_margin", options.margin, "an exponent", 0, kMaxFp8Margin);
-  check_option("--fp8_interval", options.interval, "a number of steps", 1);
-  check_option("--fp8_amax_history", options.amax_history, "a number of steps", 1, kMaxAmaxHistory);
-  check_option("--fp8_current_steps", options.current_steps, "a number of steps", 0);
-  check_option("--fp8_bf16_steps", options.bf16_steps, "a number of steps", 0);
-  for (const int layer : options.bf16_layers) {
-    if (layer >= 0 && layer < layers) continue;
-    throw Error(ExitCode::usage, "--fp8_bf16_layers: the model has no block " + std::to_string(layer),
-                "the model's blocks are 0 to " + std::to_string(layers - 1));
-  }
-  const auto add = [&](int layer, Fp8Site site) {
-    for (const Fp8Role role : {Fp8Role::act, Fp8Role::act_t, Fp8Role::weight, Fp8Role::grad}) {
-      const bool is_dlogits = site == Fp8Site::lm_head && role == Fp8Role::grad;
-      tensors_.push_back({.name = {.layer = layer, .site = site, .role = role},
-                          .format = is_dlogits ? Fp8Format::e5m2 : format_of(options.format, role),
-                          .used = false,
-                          .delayed = !is_dlogits});
-    }
-  };
-  for (int layer = 0; layer < layers; ++layer) {
-    for (const Fp8Site site : {Fp8Site::qkv, Fp8Site::proj, Fp8Site::fc, Fp8Site::fcproj}) add(layer, site);
-  }
-  add(layers, Fp8Site::lm_head);
-  reset();
-}
+Fp8RecipeState::Fp8RecipeState(const Fp8Options& options, int layers) : options_(options), layers_(layers) { reset(); }
 
 void Fp8RecipeState::reset() {
-  const size_t count = tensors_.size();
+  const auto count = static_cast<size_t>(fp8_tensor_count(layers_));
   scales_.assign(count, 1.0f);
   scales_[static_cast<size_t>(id(layers_, Fp8Site::lm_head, Fp8Role::grad))] = kDlogitsScale;
   histories_.assign(count * static_cast<size_t>(options_.amax_history), 0.0f);
@@ -148,16 +98,24 @@ void Fp8RecipeState::reset() {
   calibration_due_ = true;
   inactive_ = options_.bf16_steps > 0;
   left_in_bf16_.assign(static_cast<size_t>(layers_), false);
-  choose_tensors();
 }
 
-void Fp8RecipeState::choose_tensors() {
-  for (Tensor& tensor : tensors_) {
-    const Fp8TensorName& name = tensor.name;
-    const bool is_copy = name.role == Fp8Role::act_t;
-    tensor.used =
-        (name.is_lm_head() ? quantized_head() : quantized_block(name.layer)) && (!is_copy || activation_copy());
-  }
+Fp8TensorName Fp8RecipeState::name(int id) const {
+  const int row = id / kFp8Roles, layer = row / kSitesPerBlock;
+  return {.layer = layer,
+          .site = layer == layers_ ? Fp8Site::lm_head : static_cast<Fp8Site>(row % kSitesPerBlock),
+          .role = static_cast<Fp8Role>(id % kFp8Roles)};
+}
+
+Fp8Format Fp8RecipeState::format(int id) const {
+  const Fp8TensorName tensor = name(id);
+  return tensor.is_dlogits() ? Fp8Format::e5m2 : format_of(options_.format, tensor.role);
+}
+
+bool Fp8RecipeState::quantized(int id) const {
+  const Fp8TensorName tensor = name(id);
+  if (tensor.role == Fp8Role::act_t && !activation_copy()) return false;
+  return tensor.is_lm_head() ? quantized_head() : quantized_block(tensor.layer);
 }
 
 bool Fp8RecipeState::quantized_block(int layer) const {
@@ -173,22 +131,13 @@ void Fp8RecipeState::set_inactive(bool inactive) {
     applied_steps_ = 0; // as in a run that resumes in FP8
   }
   inactive_ = inactive;
-  choose_tensors();
 }
 
-void Fp8RecipeState::leave_in_bf16(int layer) {
-  left_in_bf16_.at(static_cast<size_t>(layer)) = true;
-  choose_tensors();
-}
+void Fp8RecipeState::leave_in_bf16(int layer) { left_in_bf16_.at(static_cast<size_t>(layer)) = true; }
 
 int Fp8RecipeState::id(int layer, Fp8Site site, Fp8Role role) const {
   const int row = site == Fp8Site::lm_head ? layers_ * kSitesPerBlock : layer * kSitesPerBlock + static_cast<int>(site);
   return row * kFp8Roles + static_cast<int>(role);
-}
-
-std::span<const float> Fp8RecipeState::history(int id) const {
-  const size_t length = static_cast<size_t>(options_.amax_history);
-  return {&histories_[static_cast<size_t>(id) * length], length};
 }
 
 bool Fp8RecipeState::measures(Fp8Pass pass, Fp8Role role) const {
@@ -202,12 +151,12 @@ bool Fp8RecipeState::measures_in_training() const {
 }
 
 float Fp8RecipeState::current_scale(int id, float amax) const {
-  if (!tensors_[static_cast<size_t>(id)].delayed) return scale(id);
+  if (name(id).is_dlogits()) return scale(id);
   return fp8_scale(amax, fp8_max(format(id)), options_.margin, scale(id));
 }
 
 void Fp8RecipeState::calibrate(int id, float amax) {
-  if (!tensors_[static_cast<size_t>(id)].delayed) return;
+  if (name(id).is_dlogits()) return;
   scales_[static_cast<size_t>(id)] = current_scale(id, amax);
   fp8_calibrated_history(history_begin(id), options_.amax_history, applied_steps_, amax);
 }
@@ -243,23 +192,24 @@ void Fp8RecipeState::end_step(bool applied) {
   const int slot = static_cast<int>(applied_steps_ % options_.amax_history);
   applied_steps_ += 1;
   const bool update = applied_steps_ % options_.interval == 0;
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    if (!tensors_[i].used || !tensors_[i].delayed) continue;
-    scales_[i] = fp8_delayed_scale(history_begin(static_cast<int>(i)), options_.amax_history, slot, counts_[i].amax,
-                                   update, fp8_max(tensors_[i].format), options_.margin, scales_[i]);
+  for (int id = 0; id < fp8_tensor_count(layers_); ++id) {
+    if (!delayed(id)) continue;
+    float& scale = scales_[static_cast<size_t>(id)];
+    scale = fp8_delayed_scale(history_begin(id), options_.amax_history, slot, counts(id).amax, update,
+                              fp8_max(format(id)), options_.margin, scale);
   }
 }
 
 // Saved scales and histories are valid only under the same signature. The set of quantized blocks may differ: each
 // block's scales stay valid.
 std::string Fp8RecipeState::signature() const {
-  return name_of(options_.format) + ", " + std::to_string(tensors_.size()) + " tensors, history " +
+  return name_of(options_.format) + ", " + std::to_string(scales_.size()) + " tensors, history " +
          std::to_string(options_.amax_history) + ", LM head " +
          (options_.lm_head ? "FP8" : "not quantised") /* the spelling in existing checkpoints */;
 }
 
 void Fp8RecipeState::save(StateWriter& writer) const {
-  const int64_t count = static_cast<int64_t>(tensors_.size());
+  const int64_t count = static_cast<int64_t>(scales_.size());
   const int64_t scale_shape[] = {count};
   const int64_t history_shape[] = {count, options_.amax_history};
   writer.write_text("fp8/recipe", signature());
@@ -294,7 +244,6 @@ void Fp8RecipeState::load(StateReader& reader) {
   const bool was_inactive = reader.has("fp8/resting") && read_count(reader, "fp8/resting", 1) != 0;
   inactive_ = was_inactive && may_be_inactive; // as in the last step
   if (was_inactive && !inactive_) calibration_due_ = true;
-  choose_tensors();
   const std::vector<bool> were_bf16 = read_layers(reader.read_text("fp8/bf16_blocks"), layers_);
   for (int layer = 0; layer < layers_; ++layer) {
     if (were_bf16[static_cast<size_t>(layer)] && quantized_block(layer)) calibration_due_ = true;
@@ -321,17 +270,17 @@ void Fp8RecipeState::note_skips(int64_t skipped_in_a_row) {
 
 std::vector<Fp8TensorStats> Fp8RecipeState::stats() const {
   std::vector<Fp8TensorStats> all;
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    if (!tensors_[i].used) continue;
-    const Fp8Counts& counts = last_counts_[i];
+  for (int id = 0; id < fp8_tensor_count(layers_); ++id) {
+    if (!quantized(id)) continue;
+    const Fp8Counts& counts = last_counts_[static_cast<size_t>(id)];
     const double values = static_cast<double>(std::max<int64_t>(counts.values, 1));
-    all.push_back({.tensor = tensors_[i].name,
-                   .format = tensors_[i].format,
+    all.push_back({.tensor = name(id),
+                   .format = format(id),
                    .amax = counts.amax,
-                   .scale = last_scales_[i],
+                   .scale = last_scales_[static_cast<size_t>(id)],
                    .saturated = static_cast<double>(counts.saturated) / values,
                    .flushed = static_cast<double>(counts.flushed) / values,
-                   .fixed_scale = !tensors_[i].delayed});
+                   .fixed_scale = name(id).is_dlogits()});
   }
   return all;
 }

@@ -87,6 +87,7 @@ struct Fp8TensorName {
   Fp8Role role;
 
   bool is_lm_head() const { return site == Fp8Site::lm_head; }
+  bool is_dlogits() const { return is_lm_head() && role == Fp8Role::grad; }
   bool is_gelu_output() const { return site == Fp8Site::fcproj && (role == Fp8Role::act || role == Fp8Role::act_t); }
   std::string kind() const; // "fc/act"
   std::string text() const; // "h.3/fc/act", "lm_head/weight"
@@ -128,7 +129,7 @@ class Fp8RecipeState {
 
   // A tensor's index in every array of the recipe: the blocks in order, then the LM head.
   int id(int layer, Fp8Site site, Fp8Role role) const;
-  const Fp8TensorName& name(int id) const { return tensors_[static_cast<size_t>(id)].name; }
+  Fp8TensorName name(int id) const;
   const Fp8Options& options() const { return options_; }
   bool activation_copy() const { return options_.format == Fp8FormatChoice::e5m2; } // act_t is a separate tensor
 
@@ -141,11 +142,10 @@ class Fp8RecipeState {
   bool quantized_head() const { return options_.lm_head && !inactive_; }
   void leave_in_bf16(int layer);
 
-  bool quantized(int id) const { return tensors_[static_cast<size_t>(id)].used; }
-  Fp8Format format(int id) const { return tensors_[static_cast<size_t>(id)].format; }
+  bool quantized(int id) const;
+  Fp8Format format(int id) const;
   float scale(int id) const { return scales_[static_cast<size_t>(id)]; }
   Fp8Counts& counts(int id) { return counts_[static_cast<size_t>(id)]; }
-  std::span<const float> history(int id) const;
 
   // Current scaling: whether a tensor's own amax sets its scale in this pass, and the scale it gives.
   bool measures(Fp8Pass pass, Fp8Role role) const;
@@ -170,9 +170,7 @@ class Fp8RecipeState {
   std::vector<Fp8TensorStats> stats() const; // of the last completed step
 
   // A GPU keeps scales and histories in device memory in the same layout; checkpoints and statistics download them.
-  bool delayed(int id) const {
-    return tensors_[static_cast<size_t>(id)].used && tensors_[static_cast<size_t>(id)].delayed;
-  }
+  bool delayed(int id) const { return quantized(id) && !name(id).is_dlogits(); } // it has an amax history
   std::span<const float> histories() const { return histories_; }
   int64_t applied_steps() const { return applied_steps_; }
   void adopt(std::span<const float> scales, std::span<const float> histories, int64_t applied_steps);
@@ -182,15 +180,7 @@ class Fp8RecipeState {
   void note_applied(int64_t applied_steps) { applied_steps_ = applied_steps; } // counted by the device
 
  private:
-  struct Tensor {
-    Fp8TensorName name;
-    Fp8Format format;
-    bool used;    // the recipe quantizes it
-    bool delayed; // it has an amax history: all but dlogits
-  };
-
   void reset(); // cold start: scales 1, histories empty, calibration due
-  void choose_tensors();
   int64_t updates() const { return updates_before_ + applied_steps_; } // of the run
   std::string signature() const;
   float* history_begin(int id) {
@@ -200,7 +190,6 @@ class Fp8RecipeState {
   Fp8Options options_;
   int layers_;
   std::vector<bool> left_in_bf16_; // by layer, without those of the options
-  std::vector<Tensor> tensors_;    // by id
   std::vector<float> scales_;      // by id
   std::vector<float> histories_;   // (ids, amax_history), ring buffers
   std::vector<Fp8Counts> counts_;  // of the current step

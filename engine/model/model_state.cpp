@@ -9,17 +9,12 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/base/formatted.h"
 
 namespace gpt2 {
 namespace {
 
 constexpr const char *kParams = "params/", *kAdamM = "adam_m/", *kAdamV = "adam_v/", *kMuonM = "muon_m/";
-
-std::string describe(const std::vector<int64_t>& shape) {
-  std::string text = "(";
-  for (const int64_t extent : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(extent);
-  return text + ")";
-}
 
 const char* first_moment(const ParameterTensor& tensor) { return tensor.muon ? kMuonM : kAdamM; }
 const char* weights(const ParameterTensor&) { return kParams; }
@@ -71,10 +66,10 @@ void check_shape(StateReader& reader, const std::string& name, const std::vector
   if (!reader.has(name)) throw Error(ExitCode::checkpoint, "the checkpoint has no tensor " + name, hint);
   const std::vector<int64_t> found = reader.shape(name);
   if (found == expected) return;
-  throw Error(
-      ExitCode::checkpoint,
-      "the checkpoint is of another model: " + name + " is " + describe(found) + ", expected " + describe(expected),
-      hint);
+  throw Error(ExitCode::checkpoint,
+              "the checkpoint is of another model: " + name + " is (" + listed(found) + "), expected (" +
+                  listed(expected) + ")",
+              hint);
 }
 
 void check_shapes(StateReader& reader, const ParameterTable& table, Prefix prefix) {

@@ -9,8 +9,7 @@ MuonGroup& group_of(std::vector<MuonGroup>& groups, int64_t rows, int64_t cols) 
   const auto found =
       std::ranges::find_if(groups, [&](const MuonGroup& group) { return group.rows == rows && group.cols == cols; });
   if (found != groups.end()) return *found;
-  return groups.emplace_back(
-      MuonGroup{.rows = rows, .cols = cols, .matrices = {}, .segments = {}, .per_rank = 0, .first = 0, .count = 0});
+  return groups.emplace_back(MuonGroup{.rows = rows, .cols = cols});
 }
 
 void add_segments(MuonGroup& group, std::span<const OwnedSlice> updated) {

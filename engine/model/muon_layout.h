@@ -14,11 +14,11 @@ namespace gpt2 {
 // GPT-2 has three groups: 4 per block (C, C), one (4C, C), one (C, 4C). Matrices are stacked in this order.
 struct MuonGroup {
   int64_t rows, cols;
-  std::vector<int64_t> matrices;     // offsets in the flat buffer
-  std::vector<MuonSegment> segments; // updated by this rank, in stack order
+  std::vector<int64_t> matrices = {};     // offsets in the flat buffer
+  std::vector<MuonSegment> segments = {}; // updated by this rank, in stack order
   // Sharded: each rank orthogonalizes an equal part of the stack; the last ranks may have fewer.
-  int64_t per_rank;     // matrices per part
-  int64_t first, count; // this rank's
+  int64_t per_rank = 0;         // matrices per part
+  int64_t first = 0, count = 0; // this rank's
 
   int64_t elements() const { return rows * cols; } // of one matrix
   int64_t side() const { return rows < cols ? rows : cols; }

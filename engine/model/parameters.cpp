@@ -13,6 +13,22 @@ int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1
 
 std::string block_prefix(int layer) { return "h." + std::to_string(layer) + "."; }
 
+// The tensors of a block, in order. Rows and columns are multiples of C; vectors have no columns.
+struct BlockTensor {
+  const char* name;
+  int rows, cols;
+  int64_t BlockOffsets::*offset;
+};
+
+constexpr BlockTensor kBlockTensors[] = {
+    {"ln_1.weight", 1, 0, &BlockOffsets::ln1_weight},          {"ln_1.bias", 1, 0, &BlockOffsets::ln1_bias},
+    {"attn.c_attn.weight", 3, 1, &BlockOffsets::qkv_weight},   {"attn.c_attn.bias", 3, 0, &BlockOffsets::qkv_bias},
+    {"attn.c_proj.weight", 1, 1, &BlockOffsets::proj_weight},  {"attn.c_proj.bias", 1, 0, &BlockOffsets::proj_bias},
+    {"ln_2.weight", 1, 0, &BlockOffsets::ln2_weight},          {"ln_2.bias", 1, 0, &BlockOffsets::ln2_bias},
+    {"mlp.c_fc.weight", 4, 1, &BlockOffsets::fc_weight},       {"mlp.c_fc.bias", 4, 0, &BlockOffsets::fc_bias},
+    {"mlp.c_proj.weight", 1, 4, &BlockOffsets::fcproj_weight}, {"mlp.c_proj.bias", 1, 0, &BlockOffsets::fcproj_bias},
+};
+
 } // namespace
 
 ParameterTable::ParameterTable(const GPT2Config& config, int ranks, Optimizer optimizer)
@@ -41,19 +57,8 @@ ParameterTable::ParameterTable(const GPT2Config& config, int ranks, Optimizer op
   add("wpe.weight", config.seq_len, C);
   close_bucket();
   for (int layer = 0; layer < config.layers; ++layer) {
-    const std::string h = block_prefix(layer);
-    add(h + "ln_1.weight", C);
-    add(h + "ln_1.bias", C);
-    add(h + "attn.c_attn.weight", 3 * C, C);
-    add(h + "attn.c_attn.bias", 3 * C);
-    add(h + "attn.c_proj.weight", C, C);
-    add(h + "attn.c_proj.bias", C);
-    add(h + "ln_2.weight", C);
-    add(h + "ln_2.bias", C);
-    add(h + "mlp.c_fc.weight", 4 * C, C);
-    add(h + "mlp.c_fc.bias", 4 * C);
-    add(h + "mlp.c_proj.weight", C, 4 * C);
-    add(h + "mlp.c_proj.bias", C);
+    for (const BlockTensor& tensor : kBlockTensors)
+      add(block_prefix(layer) + tensor.name, tensor.rows * C, tensor.cols * C);
     close_bucket();
   }
   add("ln_f.weight", C);
@@ -134,19 +139,8 @@ GPT2Offsets::GPT2Offsets(const ParameterTable& table) {
   wpe = offset("wpe.weight");
   const int layers = static_cast<int>(table.buckets().size()) - 2; // without the embeddings and the final LayerNorm
   for (int layer = 0; layer < layers; ++layer) {
-    const std::string h = block_prefix(layer);
-    blocks.push_back({.ln1_weight = offset(h + "ln_1.weight"),
-                      .ln1_bias = offset(h + "ln_1.bias"),
-                      .qkv_weight = offset(h + "attn.c_attn.weight"),
-                      .qkv_bias = offset(h + "attn.c_attn.bias"),
-                      .proj_weight = offset(h + "attn.c_proj.weight"),
-                      .proj_bias = offset(h + "attn.c_proj.bias"),
-                      .ln2_weight = offset(h + "ln_2.weight"),
-                      .ln2_bias = offset(h + "ln_2.bias"),
-                      .fc_weight = offset(h + "mlp.c_fc.weight"),
-                      .fc_bias = offset(h + "mlp.c_fc.bias"),
-                      .fcproj_weight = offset(h + "mlp.c_proj.weight"),
-                      .fcproj_bias = offset(h + "mlp.c_proj.bias")});
+    BlockOffsets& block = blocks.emplace_back();
+    for (const BlockTensor& tensor : kBlockTensors) block.*tensor.offset = offset(block_prefix(layer) + tensor.name);
   }
   lnf_weight = offset("ln_f.weight");
   lnf_bias = offset("ln_f.bias");

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/error.h"
+
 namespace gpt2 {
 
 inline int64_t element_count(std::span<const int64_t> shape) {
@@ -33,10 +35,6 @@ class StateSnapshot {
   virtual void write_own(StateWriter& writer) const = 0;    // this rank's slices of the tensors
   virtual void write_common(StateWriter& writer) const = 0; // equal on every rank: rank 0 writes it
   virtual bool of_muon() const { return false; }            // matrices have one moment: muon_m/
-  void write(StateWriter& writer) const {
-    write_own(writer);
-    write_common(writer);
-  }
 };
 
 struct FloatRange { // elements [begin, begin + values.size()) of a tensor in row-major order
@@ -65,6 +63,11 @@ class StateReader {
 constexpr int64_t kMaxCount = int64_t{1} << 53; // steps, tokens, samples: exact in a double
 
 // Throws Error(checkpoint) if the count is negative or larger than `most`.
-int64_t read_count(StateReader& reader, const std::string& name, int64_t most = kMaxCount);
+inline int64_t read_count(StateReader& reader, const std::string& name, int64_t most = kMaxCount) {
+  const int64_t count = reader.read_int(name);
+  if (count >= 0 && count <= most) return count;
+  throw Error(ExitCode::checkpoint, "the checkpoint's " + name + " is " + std::to_string(count) +
+                                        ", not between 0 and " + std::to_string(most));
+}
 
 } // namespace gpt2

@@ -7,7 +7,7 @@ constexpr size_t kMostPending = 256; // in addition to the expected ranks
 
 } // namespace
 
-Acceptor::Acceptor(const Socket& listener, const Key& key, Purpose purpose, int expected)
+Acceptor::Acceptor(const Socket& listener, const Key& key, Handshake::Purpose purpose, int expected)
     : listener_(listener), key_(key), purpose_(purpose), most_(kMostPending + static_cast<size_t>(expected)) {}
 
 std::vector<Acceptor::Peer> Acceptor::receive() {
@@ -45,11 +45,11 @@ void Acceptor::accept() {
 }
 
 // Without a free descriptor the listener would always be ready: the caller retries after its own time limit.
-void Acceptor::add_to(std::vector<pollfd>& descriptors) const {
+std::vector<pollfd> Acceptor::awaited() const {
+  std::vector<pollfd> descriptors;
   if (!lacks_descriptors_) descriptors.push_back({listener_.descriptor(), POLLIN, 0});
-  for (const Pending& pending : pending_) {
-    descriptors.push_back({pending.handshake.connection().socket().descriptor(), POLLIN, 0});
-  }
+  for (const Pending& pending : pending_) descriptors.push_back(pending.handshake.connection().awaited());
+  return descriptors;
 }
 
 } // namespace gpt2

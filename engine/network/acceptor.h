@@ -2,8 +2,6 @@
 // above the limit of pending connections the oldest is dropped.
 #pragma once
 
-#include <poll.h>
-
 #include <chrono>
 #include <list>
 #include <string>
@@ -17,7 +15,7 @@ constexpr auto kHandshakeTime = std::chrono::seconds(2);
 
 class Acceptor {
  public:
-  Acceptor(const Socket& listener, const Key& key, Purpose purpose, int expected);
+  Acceptor(const Socket& listener, const Key& key, Handshake::Purpose purpose, int expected);
 
   struct Peer {
     Connection connection; // authenticated
@@ -25,7 +23,7 @@ class Acceptor {
   };
   std::vector<Peer> receive(); // accepts, advances all handshakes, returns those that completed
 
-  void add_to(std::vector<pollfd>& descriptors) const; // call receive() when one is ready
+  std::vector<pollfd> awaited() const; // for wait_for_any(), then receive()
   bool lacks_descriptors() const { return lacks_descriptors_; }
 
  private:
@@ -38,7 +36,7 @@ class Acceptor {
 
   const Socket& listener_;
   const Key key_;
-  const Purpose purpose_;
+  const Handshake::Purpose purpose_;
   const size_t most_;
   std::list<Pending> pending_; // oldest first
   bool lacks_descriptors_ = false;

@@ -1,6 +1,5 @@
 #include "engine/network/connection.h"
 
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -8,8 +7,6 @@
 
 namespace gpt2 {
 namespace {
-
-constexpr Clock::duration kSlice = std::chrono::milliseconds(50);
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
@@ -64,15 +61,18 @@ void Connection::flush() {
   outgoing_.clear(), sent_ = 0;
 }
 
-std::optional<Frame> wait_for_frame(Connection& connection, Clock::time_point deadline, const Cancelled& cancelled) {
+pollfd Connection::awaited() const {
+  return {socket_.descriptor(), static_cast<short>(has_unsent() ? POLLIN | POLLOUT : POLLIN), 0};
+}
+
+std::optional<Frame> wait_for_frame(Connection& connection, Clock::time_point deadline) {
   for (;;) {
     connection.flush();
     connection.receive();
     if (auto frame = connection.next()) return frame;
-    const Clock::duration left = deadline - Clock::now();
-    if (connection.ended() || left <= Clock::duration::zero() || (cancelled && cancelled())) return std::nullopt;
-    const short events = connection.has_unsent() ? POLLIN | POLLOUT : POLLIN;
-    wait_until_ready(connection.socket().descriptor(), events, std::min(left, kSlice));
+    if (connection.ended() || Clock::now() >= deadline) return std::nullopt;
+    pollfd awaited = connection.awaited();
+    wait_for_any({&awaited, 1}, deadline - Clock::now());
   }
 }
 

@@ -26,6 +26,7 @@ class Connection {
   void queue(FrameType type, std::string_view body);
   void flush(); // sends until the kernel's buffer is full
   bool has_unsent() const { return sent_ < outgoing_.size(); }
+  pollfd awaited() const; // for wait_for_any(): bytes to receive, or room for unsent ones
 
  private:
   Socket socket_;
@@ -36,7 +37,7 @@ class Connection {
   bool ended_ = false;
 };
 
-// Sends the queue and waits for the next frame. nullopt: the connection ended, the deadline passed, or cancelled.
-std::optional<Frame> wait_for_frame(Connection& connection, Clock::time_point deadline, const Cancelled& cancelled);
+// Sends the queue and waits for the next frame. nullopt: the connection ended, or the deadline passed.
+std::optional<Frame> wait_for_frame(Connection& connection, Clock::time_point deadline);
 
 } // namespace gpt2

@@ -1,16 +1,13 @@
 #include "engine/network/handshake.h"
 
-#include <poll.h>
-
-#include <algorithm>
-
 namespace gpt2 {
 namespace {
 
 constexpr size_t kNonceBytes = 32;
-constexpr Clock::duration kSlice = std::chrono::milliseconds(50);
 
-std::string_view name_of(Purpose purpose) { return purpose == Purpose::joining ? "joining" : "mesh"; }
+std::string_view name_of(Handshake::Purpose purpose) {
+  return purpose == Handshake::Purpose::joining ? "joining" : "mesh";
+}
 
 } // namespace
 
@@ -46,9 +43,9 @@ Handshake::State Handshake::advance() {
 
 bool Handshake::finish(Clock::time_point deadline) {
   while (advance() == State::in_progress) {
-    const Clock::duration left = deadline - Clock::now();
-    if (left <= Clock::duration::zero()) return false;
-    wait_until_ready(connection_.socket().descriptor(), POLLIN, std::min(left, kSlice));
+    if (Clock::now() >= deadline) return false;
+    pollfd awaited = connection_.awaited();
+    wait_for_any({&awaited, 1}, deadline - Clock::now());
   }
   return state_ == State::done;
 }

@@ -16,10 +16,9 @@
 
 namespace gpt2 {
 
-enum class Purpose { joining, mesh }; // part of the proof: it is not valid for the other purpose
-
 class Handshake {
  public:
+  enum class Purpose { joining, mesh }; // part of the proof: it is not valid for the other purpose
   static Handshake as_server(Socket socket, const Key& key, Purpose purpose);
   static Handshake as_client(Socket socket, const Key& key, Purpose purpose, std::string identity);
 

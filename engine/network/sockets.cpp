@@ -3,12 +3,12 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <utility>
 
@@ -68,14 +68,11 @@ std::string as_text(SocketAddress address) {
 }
 
 bool finish_connecting(const Socket& socket, Clock::time_point deadline, const Cancelled& cancelled) {
-  errno = ETIMEDOUT;
-  for (;;) {
-    const Clock::duration left = deadline - Clock::now();
-    if (left <= Clock::duration::zero() || (cancelled && cancelled())) {
-      errno = ETIMEDOUT;
-      return false;
-    }
-    if (wait_until_ready(socket.descriptor(), POLLOUT, std::min(left, kSlice))) break;
+  pollfd connecting = {socket.descriptor(), POLLOUT, 0};
+  while (!wait_for_any({&connecting, 1}, std::min(deadline - Clock::now(), kSlice))) {
+    if (Clock::now() < deadline && !(cancelled && cancelled())) continue;
+    errno = ETIMEDOUT;
+    return false;
   }
   int failure = 0;
   socklen_t size = sizeof failure;
@@ -168,10 +165,9 @@ bool is_connected_to_itself(const Socket& socket) {
          std::memcmp(&here.storage, &there.storage, here.size) == 0;
 }
 
-bool wait_until_ready(int descriptor, short events, Clock::duration limit) {
-  pollfd waiting = {descriptor, events, 0};
-  const auto left = std::chrono::ceil<milliseconds>(limit).count();
-  return ::poll(&waiting, 1, static_cast<int>(std::max<int64_t>(left, 0))) > 0;
+bool wait_for_any(std::span<pollfd> descriptors, Clock::duration limit) {
+  const auto left = std::clamp<int64_t>(std::chrono::ceil<milliseconds>(limit).count(), 0, INT_MAX);
+  return ::poll(descriptors.data(), descriptors.size(), static_cast<int>(left)) > 0;
 }
 
 } // namespace gpt2

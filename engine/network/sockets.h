@@ -1,8 +1,11 @@
 // TCP sockets: owned descriptors, listening, connecting by name. All sockets are non-blocking; waiting is by poll().
 #pragma once
 
+#include <poll.h>
+
 #include <chrono>
 #include <functional>
+#include <span>
 #include <string>
 
 namespace gpt2 {
@@ -43,7 +46,7 @@ std::string local_address(const Socket& socket); // numeric; IPv4 in dotted form
 std::string peer_address(const Socket& socket);
 bool is_connected_to_itself(const Socket& socket); // TCP self-connect: the kernel chose the target as the source port
 
-// False: `limit` has passed, or a signal arrived.
-bool wait_until_ready(int descriptor, short events, Clock::duration limit);
+// poll(2). False: `limit` has passed, or a signal arrived.
+bool wait_for_any(std::span<pollfd> descriptors, Clock::duration limit);
 
 } // namespace gpt2

@@ -1,30 +1,23 @@
 #include "engine/options/batch_ramp.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <stdexcept>
 
+#include "engine/base/parse_number.h"
 #include "engine/base/split.h"
 
 namespace gpt2 {
 namespace {
 
-template <class Number>
-bool read_number(const std::string& text, Number& number) {
-  const char* const end = text.data() + text.size();
-  const auto [stop, status] = std::from_chars(text.data(), end, number);
-  return status == std::errc() && stop == end;
-}
-
 BatchRamp::Phase to_phase(const std::string& text) {
   const std::vector<std::string> parts = split(text, '@');
-  BatchRamp::Phase phase{};
-  if (parts.size() != 2 || !read_number(parts[0], phase.sequences) || !read_number(parts[1], phase.first) ||
-      phase.sequences < 1 || phase.first < 0)
+  const std::optional<int> sequences = parse_number<int>(parts.front());
+  const std::optional<int64_t> first = parse_number<int64_t>(parts.back());
+  if (parts.size() != 2 || !sequences || !first || *sequences < 1 || *first < 0)
     throw std::invalid_argument("'" + text + "' is not SEQUENCES@STEP, as in 128@0,256@2000,512@6000");
-  return phase;
+  return {.sequences = *sequences, .first = *first};
 }
 
 } // namespace

@@ -3,181 +3,120 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
-#include <string_view>
 
 #include "engine/base/error.h"
 #include "engine/base/formatted.h"
+#include "engine/base/split.h"
 
 namespace gpt2 {
 namespace {
 
 using enum AliasKind;
 
-// ---- one row per flag ----
+// ---- one row per option, note or refusal ----
 
-constexpr FlagAlias same(const char* name, const char* option) {
-  return {.name = name, .kind = renamed, .option = option};
+constexpr FlagAlias same(const char* option, const char* names) {
+  return {.names = names, .kind = renamed, .option = option};
 }
-constexpr FlagAlias implies(const char* name, const char* option, const char* value) {
-  return {.name = name, .kind = implied, .is_switch = true, .option = option, .value = value};
+constexpr FlagAlias implies(const char* names, const char* option, const char* value) {
+  return {.names = names, .kind = implied, .is_switch = true, .option = option, .value = value};
 }
-constexpr FlagAlias ignored(const char* name, const char* why) {
-  return {.name = name, .kind = without_effect, .sentence = why};
+constexpr FlagAlias ignored(const char* names, const char* why) {
+  return {.names = names, .kind = without_effect, .sentence = why};
 }
-constexpr FlagAlias ignored_switch(const char* name, const char* why) {
-  return {.name = name, .kind = without_effect, .is_switch = true, .sentence = why};
+constexpr FlagAlias ignored_switch(const char* names, const char* why) {
+  return {.names = names, .kind = without_effect, .is_switch = true, .sentence = why};
 }
-constexpr FlagAlias refused(const char* name, const char* hint) {
-  return {.name = name, .kind = unsupported, .sentence = hint};
-}
-constexpr FlagAlias micro_batches(const char* name) { return {.name = name, .kind = accumulation}; }
-constexpr FlagAlias part_of_dataset(const char* name) {
-  return {.name = name,
-          .kind = dataset_part,
-          .sentence = "use --dataset NAME: bin/prepare_data makes it from text or .parquet"};
+constexpr FlagAlias refused(const char* names, const char* hint) {
+  return {.names = names, .kind = unsupported, .sentence = hint};
 }
 
-constexpr const char* kReadAhead = "two threads read ahead";
 constexpr const char* kWandb = "tools/wandb_sync RUN --follow --project P --name N sends a run to Weights & Biases";
-constexpr const char* kPrecision = "use --precision fp8, bf16 or fp32";
-constexpr const char* kBuiltIn = "the FP8 kernels are built in, without Transformer Engine: use --use_fp8";
-constexpr const char* kMinLr = "use --min_lr_ratio, the last rate divided by --max_lr: 0.1 for 6e-5 after 6e-4";
 
 constexpr FlagAlias kFlagAliases[] = {
     // shape
-    same("block_size", "seq_len"),
-    same("max_seq_length", "seq_len"),
-    same("max_seq_len", "seq_len"),
-    same("seq_length", "seq_len"),
-    same("sequence_length", "seq_len"),
-    same("context_length", "seq_len"),
-    same("n_layer", "layers"),
-    same("num_layers", "layers"),
-    same("n_head", "heads"),
-    same("num_heads", "heads"),
-    same("num_attention_heads", "heads"),
-    same("n_embd", "channels"),
-    same("hidden_size", "channels"),
-    same("model_name", "model"),
-    same("model_type", "model"),
+    same("seq_len", "block_size max_seq_length max_seq_len seq_length sequence_length context_length"),
+    same("layers", "n_layer num_layers"),
+    same("heads", "n_head num_heads num_attention_heads"),
+    same("channels", "n_embd hidden_size"),
+    same("model", "model_name model_type"),
     refused("model_name_or_path", "use --init_from for its weights, or --model for its shape alone"),
     refused("dropout", "no dropout: pretraining sees its data about once"),
     refused("bias", "GPT-2 always has biases"),
 
     // data
     refused("train_file", "make a data set of the text with bin/prepare_data, then use --dataset NAME"),
-    same("train_bin", "train_data"),
-    same("input_bin", "train_data"),
-    same("input_val_bin", "val_data"),
-    same("val_bin", "val_data"),
-    ignored("num_workers", kReadAhead),
-    ignored("dataloader_num_workers", kReadAhead),
-    same("dataset_name", "dataset"),
-    part_of_dataset("split_name"),
-    part_of_dataset("split"),
-    part_of_dataset("dataset_config_name"),
+    same("train_data", "train_bin input_bin"),
+    same("val_data", "val_bin input_val_bin"),
+    ignored("num_workers dataloader_num_workers", "two threads read ahead"),
+    same("dataset", "dataset_name"),
+    {.names = "split_name split dataset_config_name",
+     .kind = dataset_part,
+     .sentence = "use --dataset NAME: bin/prepare_data makes it from text or .parquet"},
 
     // batch
-    same("per_device_train_batch_size", "batch_size"),
-    same("micro_batch_size", "batch_size"),
-    same("device_batch_size", "batch_size"),
+    same("batch_size", "per_device_train_batch_size micro_batch_size device_batch_size"),
     refused("per_device_eval_batch_size", "evaluation uses --batch_size; --eval_sequences sets the total"),
     implies("auto_batch_size", "batch_size", "auto"),
-    same("target_effective_batch_size", "target_batch_size"),
-    same("effective_batch_size", "target_batch_size"),
-    same("global_batch_size", "target_batch_size"),
+    same("target_batch_size", "target_effective_batch_size effective_batch_size global_batch_size"),
     refused("total_batch_size", "use --target_batch_size, in sequences: divide the tokens by --seq_len"),
-    micro_batches("gradient_accumulation_steps"),
-    micro_batches("grad_accum_steps"),
-    micro_batches("accumulate_grad_batches"),
+    {.names = "gradient_accumulation_steps grad_accum_steps accumulate_grad_batches", .kind = accumulation},
 
     // duration
-    same("steps", "max_steps"),
-    same("num_steps", "max_steps"),
-    same("train_steps", "max_steps"),
-    same("max_iters", "max_steps"),
-    same("num_iterations", "max_steps"),
-    same("total_steps", "max_steps"),
-    same("epochs", "num_epochs"),
-    same("num_train_epochs", "num_epochs"),
-    same("max_epochs", "num_epochs"),
+    same("max_steps", "steps num_steps train_steps total_steps max_iters num_iterations"),
+    same("num_epochs", "epochs num_train_epochs max_epochs"),
 
     // optimizer
-    same("lr", "max_lr"),
-    same("learning_rate", "max_lr"),
-    refused("min_lr", kMinLr),
-    same("learning_rate_decay_frac", "min_lr_ratio"),
-    same("warmup", "warmup_steps"),
-    same("warmup_iters", "warmup_steps"),
-    same("num_warmup_steps", "warmup_steps"),
+    same("max_lr", "lr learning_rate"),
+    refused("min_lr", "use --min_lr_ratio, the last rate divided by --max_lr: 0.1 for 6e-5 after 6e-4"),
+    same("min_lr_ratio", "learning_rate_decay_frac"),
+    same("warmup_steps", "warmup warmup_iters num_warmup_steps"),
     refused("warmup_ratio", "use --warmup_steps: the ratio times --max_steps"),
     refused("lr_decay_iters", "use --max_steps: the rate decays until the last step"),
     refused("decay_lr", "use --lr_schedule cosine, linear, wsd or constant"),
-    same("lr_scheduler_type", "lr_schedule"),
-    same("max_grad_norm", "grad_clip"),
-    same("gradient_clip_val", "grad_clip"),
-    same("wd", "weight_decay"),
-    same("adam_beta1", "beta1"),
-    same("adam_beta2", "beta2"),
-    same("adam_epsilon", "adam_eps"),
-    same("optim", "optimizer"),
+    same("lr_schedule", "lr_scheduler_type"),
+    same("grad_clip", "max_grad_norm gradient_clip_val"),
+    same("weight_decay", "wd"),
+    same("beta1", "adam_beta1"),
+    same("beta2", "adam_beta2"),
+    same("adam_eps", "adam_epsilon"),
+    same("optimizer", "optim"),
 
     // precision and device
-    same("fp8", "use_fp8"),
+    same("use_fp8", "fp8"),
     implies("bf16", "precision", "bf16"),
     refused("fp16", "no FP16: use --precision bf16, which needs no loss scaling, or fp8"),
-    refused("tf32", kPrecision),
-    refused("dtype", kPrecision),
-    same("mixed_precision", "precision"),
-    refused("use_te", kBuiltIn),
-    refused("fp8_backend", kBuiltIn),
+    refused("tf32 dtype", "use --precision fp8, bf16 or fp32"),
+    same("precision", "mixed_precision"),
+    refused("use_te fp8_backend", "the FP8 kernels are built in, without Transformer Engine: use --use_fp8"),
     refused("load_in_fp8", "checkpoints hold FP32 master weights; --use_fp8 trains any of them in FP8"),
     refused("penalty_weight", "the loss has no penalty term; --fp8_margin and --fp8_auto_fallback handle outliers"),
     refused("gpu", "use --device cuda; CUDA_VISIBLE_DEVICES chooses which"),
-    same("num_gpus", "gpus"),
-    same("nproc_per_node", "gpus"),
-    same("zero_stage", "zero"),
+    same("gpus", "num_gpus nproc_per_node"),
+    same("zero", "zero_stage"),
     refused("deepspeed", "--zero 1 shards master weights and moments, --gpus 8 starts the ranks"),
     refused("sharding_mode",
             "use --zero 1, the default with several ranks, which shards master weights and moments, or --zero 0"),
     refused("empty_cache_freq", "memory is allocated once, at the start: there is no cache to empty"),
-    implies("gradient_checkpointing", "recompute", "block"),
-    implies("activation_checkpointing", "recompute", "block"),
+    implies("gradient_checkpointing activation_checkpointing", "recompute", "block"),
     ignored_switch("compile", "all kernels are compiled, and --cuda_graph is on"),
     refused("flash_attention", "use --attention cudnn or own; auto takes the faster one"),
 
     // evaluation, logs, checkpoints
-    same("eval_interval", "eval_freq"),
-    same("eval_steps", "eval_freq"),
-    same("val_every", "eval_freq"),
-    same("val_loss_every", "eval_freq"),
-    refused("eval_iters", "use --eval_sequences: validation sequences per evaluation"),
-    refused("val_max_steps", "use --eval_sequences: validation sequences per evaluation"),
-    same("sample_every", "sample_freq"),
-    same("max_new_tokens", "sample_tokens"),
-    same("save_steps", "checkpoint_freq"),
-    same("save_interval", "checkpoint_freq"),
-    same("save_every", "checkpoint_freq"),
-    same("checkpoint_every", "checkpoint_freq"),
+    same("eval_freq", "eval_interval eval_steps val_every val_loss_every"),
+    refused("eval_iters val_max_steps", "use --eval_sequences: validation sequences per evaluation"),
+    same("sample_freq", "sample_every"),
+    same("sample_tokens", "max_new_tokens"),
+    same("checkpoint_freq", "save_steps save_interval save_every checkpoint_every"),
     refused("always_save_checkpoint", "use --checkpoint_freq: steps between checkpoints"),
-    same("save_total_limit", "keep_checkpoints"),
-    refused("out_dir", "use --checkpoint_dir for checkpoints and --log_dir for logs"),
-    refused("output_dir", "use --checkpoint_dir for checkpoints and --log_dir for logs"),
-    same("logging_dir", "log_dir"),
-    same("tensorboard_dir", "log_dir"),
-    same("log_interval", "log_freq"),
-    same("logging_steps", "log_freq"),
-    same("tensorboard", "use_tensorboard"),
-    same("resume_from_checkpoint", "resume"),
-    ignored_switch("use_wandb", kWandb),
-    ignored_switch("wandb", kWandb),
-    ignored_switch("wandb_log", kWandb),
-    ignored("wandb_project", kWandb),
-    ignored("wandb_run_name", kWandb),
-    ignored("wandb_name", kWandb),
-    ignored("wandb_entity", kWandb),
-    ignored("wandb_mode", kWandb),
-    ignored("report_to", kWandb),
+    same("keep_checkpoints", "save_total_limit"),
+    refused("out_dir output_dir", "use --checkpoint_dir for checkpoints and --log_dir for logs"),
+    same("log_dir", "logging_dir tensorboard_dir"),
+    same("log_freq", "log_interval logging_steps"),
+    same("use_tensorboard", "tensorboard"),
+    same("resume", "resume_from_checkpoint"),
+    ignored_switch("use_wandb wandb wandb_log", kWandb),
+    ignored("wandb_project wandb_run_name wandb_name wandb_entity wandb_mode report_to", kWandb),
 
     // llm.c's letters; -h is help here
     refused("i", "use --train_data"),
@@ -215,34 +154,30 @@ constexpr FlagAlias kFlagAliases[] = {
 // ---- values ----
 
 struct ValueAlias {
-  const char *theirs, *ours;
+  const char *theirs, *ours; // theirs: with spaces between
 };
 
-// Values that an alias takes as ours.
+// Values that another name of `option` takes as ours.
 struct TakenValue {
-  const char *flag, *theirs, *ours;
+  const char *option, *theirs, *ours;
   const char* remark = ""; // after the note
 };
 constexpr const char* kAutoPrecision = ": bf16 on a GPU, fp32 on the CPU";
 constexpr TakenValue kTaken[] = {
-    {"mixed_precision", "no", "auto", kAutoPrecision},
-    {"mixed_precision", "false", "auto", kAutoPrecision}, // YAML's no
-    {"dataset_name", "HuggingFaceFW/fineweb-edu", "fineweb-edu"},
-    {"dataset_name", "Skylion007/openwebtext", "openwebtext"},
+    {"precision", "no", "auto", kAutoPrecision},
+    {"precision", "false", "auto", kAutoPrecision}, // YAML's no
+    {"dataset", "HuggingFaceFW/fineweb-edu", "fineweb-edu"},
+    {"dataset", "Skylion007/openwebtext", "openwebtext"},
 };
 
 // Values that an error suggests but never takes: FP16 is not BF16.
 constexpr ValueAlias kSuggested[] = {
     {"gpu", "cuda"},
-    {"float16", "bf16"},
-    {"fp16", "bf16"},
-    {"half", "bf16"},
-    {"bfloat16", "bf16"},
+    {"float16 fp16 half bfloat16", "bf16"},
     {"float32", "fp32"},
     {"float8", "fp8"},
     {"constant_with_warmup", "constant"},
-    {"adamw_torch", "adamw"},
-    {"adamw_torch_fused", "adamw"},
+    {"adamw_torch adamw_torch_fused", "adamw"},
     {"delayedscaling", "delayed"},
     {"float8currentscaling", "current"},
 };
@@ -250,16 +185,17 @@ constexpr ValueAlias kSuggested[] = {
 // Parts of HuggingFaceFW/fineweb-edu, and the names that bin/prepare_data gives them.
 constexpr ValueAlias kParts[] = {{"sample-10BT", "fineweb-edu"}, {"sample-100BT", "fineweb-edu-100B"}};
 
+bool is_listed(const std::string& word, const char* words) { return std::ranges::count(split(words, ' '), word) > 0; }
+
 const char* find_word(std::span<const ValueAlias> aliases, const std::string& word) {
-  const auto found = std::ranges::find_if(aliases, [&](const ValueAlias& alias) { return word == alias.theirs; });
+  const auto found = std::ranges::find_if(aliases, [&](const auto& alias) { return is_listed(word, alias.theirs); });
   return found == aliases.end() ? nullptr : found->ours;
 }
 
 // nullptr: the value has the same meaning here.
-const TakenValue* find_taken(const FlagAlias& alias, const std::string& value) {
-  const auto* const found = std::ranges::find_if(kTaken, [&](const TakenValue& taken) {
-    return std::string_view(taken.flag) == alias.name && value == taken.theirs;
-  });
+const TakenValue* find_taken(const std::string& option, const std::string& value) {
+  const auto* const found = std::ranges::find_if(
+      kTaken, [&](const TakenValue& taken) { return option == taken.option && value == taken.theirs; });
   return found == std::end(kTaken) ? nullptr : found;
 }
 
@@ -274,7 +210,7 @@ std::span<const FlagAlias> flag_aliases() { return kFlagAliases; }
 
 const FlagAlias* find_flag_alias(const std::string& name) {
   const auto* const found =
-      std::ranges::find_if(kFlagAliases, [&](const FlagAlias& alias) { return name == alias.name; });
+      std::ranges::find_if(kFlagAliases, [&](const FlagAlias& alias) { return is_listed(name, alias.names); });
   return found == std::end(kFlagAliases) ? nullptr : found;
 }
 
@@ -289,7 +225,7 @@ std::pair<std::string, std::string> translate(const GivenAlias& given, const std
   const std::string option = alias->option ? alias->option : "";
   switch (alias->kind) {
     case AliasKind::renamed:
-      if (const TakenValue* const taken = find_taken(*alias, value)) {
+      if (const TakenValue* const taken = find_taken(option, value)) {
         taken_as(shown + " " + value, option + " " + taken->ours);
         notes.back() += taken->remark;
         return {option, taken->ours};

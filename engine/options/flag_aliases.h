@@ -19,7 +19,7 @@ enum class AliasKind {
 };
 
 struct FlagAlias {
-  const char* name; // without dashes, underscores between words; llm.c's letters are one character
+  const char* names; // with spaces between; no dashes, underscores between words; llm.c's letters are one character
   AliasKind kind;
   bool is_switch = false;
   const char* option = nullptr;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 
 #include "engine/base/formatted.h"
 #include "engine/base/split.h"
@@ -16,10 +15,9 @@ namespace {
 const std::vector<std::string> kCommon = split(
     "model seq_len dataset train_data val_data batch_size target_batch_size max_steps max_lr warmup_steps "
     "device precision use_fp8 fp8_format eval_freq sample_freq prompt log_freq use_tensorboard run_name "
-    "checkpoint_dir checkpoint_freq resume num_epochs seed gpus",
+    "checkpoint_dir checkpoint_freq resume num_epochs seed gpus config print_config list_checkpoints plan help_all "
+    "version",
     ' ');
-
-const std::set<std::string> kRareActions{"eval_only", "measure", "for", "json", "help", "completion", "man_page"};
 
 // ---- "auto" in numbers ----
 
@@ -30,7 +28,7 @@ std::optional<double> default_of(const std::string& field, const std::string& mo
   if (field == "warmup_steps") return static_cast<double>(defaults.warmup_steps);
   if (field == "max_steps") return static_cast<double>(defaults.max_steps);
   if (field == "target_batch_size") return defaults.target_batch_size;
-  if (field == "seq_len") return defaults.seq_len;
+  if (field == "seq_len") return config_by_name(model).seq_len;
   return std::nullopt;
 }
 
@@ -44,6 +42,8 @@ std::string default_of(const OptionField& field, const Options& options) {
   const std::string value = field.text(options);
   return field.is_switch() ? (value == "true" ? "on" : "off") : value;
 }
+
+bool is_common(const std::string& name) { return std::ranges::find(kCommon, name) != kCommon.end(); }
 
 std::string first_clause(const std::string& text) { return text.substr(0, text.find("; ")); }
 
@@ -62,13 +62,13 @@ std::string broken_at_bars(std::string flag, size_t columns) {
 std::string help_of(const Options& options, size_t columns, bool common) {
   std::string out, group;
   for (const OptionField& field : option_fields()) {
-    if (common && std::ranges::find(kCommon, field.name) == kCommon.end()) continue;
+    if (common && !is_common(field.name)) continue;
     if (field.group != group) out += (common ? "" : "\n") + (group = field.group) + "\n";
     out += help_entry(flag_of(field), explanation(field, options, common), columns);
   }
   out += common ? "Actions\n" : "\nActions\n";
   for (const Action& action : actions()) {
-    if (common && kRareActions.contains(action.name)) continue;
+    if (common && !is_common(action.name)) continue;
     out += help_entry("--" + action.name + (action.value_name.empty() ? "" : " " + action.value_name),
                       common ? first_clause(action.help) : action.help, columns);
   }

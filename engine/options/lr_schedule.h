@@ -25,8 +25,7 @@ float learning_rate(const Schedule& schedule, int64_t step);
 // Steps of wsd below the peak: at least 1, unless the ratio is 0.
 int64_t cooling_steps(const Schedule& schedule);
 
-// Completed steps before the first one of wsd's cooldown; max_steps without one. Up to it, every longer run has the
-// same rates.
+// Completed steps before wsd's cooldown; max_steps without one. Up to there every longer run has the same rates.
 int64_t cooldown_start(const Schedule& schedule);
 
 } // namespace gpt2

@@ -22,18 +22,12 @@ namespace {
 template <typename Number>
 std::string print(Number value) { // shortest text that parses to the same bits
   char buffer[64];
-  const auto [end, status] = std::to_chars(buffer, buffer + sizeof buffer, value);
-  (void)status;
-  return std::string(buffer, end);
+  return std::string(buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr);
 }
 
 template <typename Number>
-Number read(const std::string& text);
-
-template <typename Number>
-Number whole(const std::string& text) {         // "1e3"
+Number as_whole(double value, const std::string& text) {
   constexpr double kExact = 9007199254740992.0; // 2^53: up to here a double holds every integer
-  const double value = read<double>(text);
   if (value != std::floor(value)) throw BadValue("'" + text + "' is not a whole number");
   if (std::abs(value) > std::min(kExact, static_cast<double>(std::numeric_limits<Number>::max())))
     throw BadValue(text + " is too large");
@@ -47,7 +41,7 @@ Number read(const std::string& text) {
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (status == std::errc::result_out_of_range) throw BadValue(text + " is too large");
   if constexpr (std::is_integral_v<Number>) {
-    if (text.find_first_of("eE") != std::string::npos) return whole<Number>(text);
+    if (text.find_first_of("eE") != std::string::npos) return as_whole<Number>(read<double>(text), text); // "1e3"
   }
   if (status != std::errc() || end != text.data() + text.size()) {
     throw BadValue("'" + text + "' is not " + (std::is_integral_v<Number> ? "a whole number" : "a number"));
@@ -58,26 +52,53 @@ Number read(const std::string& text) {
   return value;
 }
 
-// The valid numbers; `words` complete "must be ...".
-template <typename Number>
+// ---- checks: the valid numbers and texts ----
+
 struct Check {
-  std::function<bool(Number)> holds;
-  std::string words;
+  std::function<bool(double)> holds;
+  std::string words; // complete "must be ..."
 };
 
-template <typename Number>
-Check<Number> at_least(Number low) {
-  return {[low](Number v) { return v >= low; }, "at least " + print(low)};
+Check at_least(double low) {
+  return {[=](double v) { return v >= low; }, "at least " + print(low)};
 }
-Check<float> above_zero() {
-  return {[](float v) { return v > 0; }, "above 0"};
+Check above_zero() {
+  return {[](double v) { return v > 0; }, "above 0"};
 }
-template <typename Number>
-Check<Number> within(Number low, Number high) {
-  return {[=](Number v) { return v >= low && v <= high; }, "between " + print(low) + " and " + print(high)};
+Check within(double low, double high) {
+  return {[=](double v) { return v >= low && v <= high; }, "between " + print(low) + " and " + print(high)};
 }
-Check<float> below_one() {
-  return {[](float v) { return v >= 0 && v < 1; }, "at least 0 and below 1"};
+Check below_one() {
+  return {[](double v) { return v >= 0 && v < 1; }, "at least 0 and below 1"};
+}
+
+void any_text(const std::string&) {}
+
+void not_empty(const std::string& given) {
+  if (given.empty()) throw BadValue("must not be empty; use . for the current folder");
+}
+
+// A relative path of one to three folders.
+void relative_folder(const std::string& given) {
+  const std::filesystem::path path(given);
+  if (path.is_absolute() || std::find(path.begin(), path.end(), "..") != path.end())
+    throw BadValue("'" + given + "' must be a relative path without ..");
+  for (const std::filesystem::path& part : path) {
+    if (is_reserved_name(part.string())) throw BadValue("'" + part.string() + "' is reserved for checkpoints");
+    if (is_number(part.string())) throw BadValue("'" + part.string() + "' would be taken for a step");
+    if (part.string().starts_with('.')) throw BadValue("'" + part.string() + "' would be hidden");
+  }
+  if (std::distance(path.begin(), path.end()) > 3) throw BadValue("must not be more than three folders deep");
+  if (std::ranges::any_of(given, [](unsigned char c) { return c < ' '; }))
+    throw BadValue("must not contain line breaks or other control characters");
+}
+
+void valid_ramp(const std::string& given) {
+  try {
+    if (!given.empty()) BatchRamp{given};
+  } catch (const std::invalid_argument& invalid) {
+    throw BadValue(invalid.what());
+  }
 }
 
 class FieldList {
@@ -86,35 +107,21 @@ class FieldList {
   void not_stored(bool yes) { not_stored_ = yes; } // the options that follow
 
   void text(const std::string& name, std::string Options::*member, const std::string& value_name,
-            const std::string& help) {
-    add(name, member, value_name, help, as_it_is, as_it_is);
-  }
-
-  void folder(const std::string& name, std::string Options::*member, const std::string& help) {
-    add(name, member, "DIR", help, as_it_is, not_empty);
+            const std::string& help, void (*check)(const std::string&) = any_text) {
+    add(name, member, value_name, help, std::identity(), [=](const std::string& given) {
+      check(given);
+      return given;
+    });
   }
 
   // "" is "auto" inside the program; a folder of that name is ./auto.
   void folder_or_auto(const std::string& name, std::string Options::*member, const std::string& help) {
     add(
         name, member, "DIR|auto", help, [](const std::string& value) { return value.empty() ? "auto" : value; },
-        [](const std::string& given) { return given == "auto" ? "" : not_empty(given); });
-  }
-
-  // A relative path of one to three folders.
-  void folder_below(const std::string& name, std::string Options::*member, const std::string& help) {
-    add(name, member, "NAME", help, as_it_is, below);
-  }
-
-  void batch_ramp(const std::string& name, std::string Options::*member, const std::string& help) {
-    add(name, member, "LIST", help, as_it_is, [](const std::string& given) {
-      try {
-        if (!given.empty()) BatchRamp{given};
-      } catch (const std::invalid_argument& invalid) {
-        throw BadValue(invalid.what());
-      }
-      return given;
-    });
+        [](const std::string& given) {
+          not_empty(given);
+          return given == "auto" ? "" : given;
+        });
   }
 
   template <class Enum>
@@ -134,7 +141,7 @@ class FieldList {
 
   void toggle(const std::string& name, bool Options::*member, const std::string& help) {
     add(
-        name, member, "", help, [](bool value) { return std::string(value ? "true" : "false"); },
+        name, member, "", help, [](bool value) { return value ? "true" : "false"; },
         [](const std::string& given) {
           const std::string word = lower_case(given); // Python's True
           if (word == "true" || word == "1" || word == "on") return true;
@@ -144,74 +151,43 @@ class FieldList {
   }
 
   template <typename Number>
-  void number(const std::string& name, Number Options::*member, const Check<Number>& check, const std::string& help) {
-    add(name, member, type_name<Number>(), help, print<Number>,
-        [check](const std::string& given) { return checked(given, check); });
+  void number(const std::string& name, Number Options::*member, const Check& check, const std::string& help) {
+    number_or_words(name, member, {}, check, help);
   }
 
   // `automatic` is "auto" inside the program.
   template <typename Number>
-  void number_or_auto(const std::string& name, Number Options::*member, Number automatic, const Check<Number>& check,
-                      const std::string& help) {
+  void number_or_auto(const std::string& name, Number Options::*member, std::type_identity_t<Number> automatic,
+                      const Check& check, const std::string& help) {
     number_or_words(name, member, {{"auto", automatic}}, check, help);
   }
 
   // `words`: {text, value inside the program}.
   template <typename Number>
   void number_or_words(const std::string& name, Number Options::*member,
-                       const std::vector<std::pair<std::string, Number>>& words, const Check<Number>& check,
-                       const std::string& help) {
-    std::string value_name = type_name<Number>(), or_else;
-    for (const auto& [word, value] : words) value_name += "|" + word, or_else += " or " + word;
+                       const std::vector<std::pair<std::string, std::type_identity_t<Number>>>& words,
+                       const Check& check, const std::string& help) {
+    using Word = std::pair<std::string, Number>;
+    std::string value_name = std::is_integral_v<Number> ? "INT" : "FLOAT", valid = check.words;
+    for (const auto& [word, value] : words) value_name += "|" + word, valid += " or " + word;
     add(
         name, member, value_name, help,
         [=](Number value) {
-          const auto found = std::ranges::find(words, value, &std::pair<std::string, Number>::second);
+          const auto found = std::ranges::find(words, value, &Word::second);
           return found == words.end() ? print(value) : found->first;
         },
         [=](const std::string& given) {
-          const auto found = std::ranges::find(words, given, &std::pair<std::string, Number>::first);
-          return found == words.end() ? checked(given, check, or_else) : found->second;
+          if (const auto found = std::ranges::find(words, given, &Word::first); found != words.end())
+            return found->second;
+          const Number number = read<Number>(given);
+          if (!check.holds(static_cast<double>(number))) throw BadValue("must be " + valid + ", not " + given);
+          return number;
         });
   }
 
   std::vector<OptionField> take() { return std::move(fields_); }
 
  private:
-  template <typename Number>
-  static std::string type_name() {
-    return std::is_integral_v<Number> ? "INT" : "FLOAT";
-  }
-
-  template <typename Number>
-  static Number checked(const std::string& given, const Check<Number>& check, const std::string& or_else = "") {
-    const Number number = read<Number>(given);
-    if (!check.holds(number)) throw BadValue("must be " + check.words + or_else + ", not " + given);
-    return number;
-  }
-
-  static std::string as_it_is(const std::string& text) { return text; }
-
-  static std::string not_empty(const std::string& given) {
-    if (given.empty()) throw BadValue("must not be empty; use . for the current folder");
-    return given;
-  }
-
-  static std::string below(const std::string& given) {
-    const std::filesystem::path path(given);
-    if (path.is_absolute() || std::find(path.begin(), path.end(), "..") != path.end())
-      throw BadValue("'" + given + "' must be a relative path without ..");
-    for (const std::filesystem::path& part : path) {
-      if (is_reserved_name(part.string())) throw BadValue("'" + part.string() + "' is reserved for checkpoints");
-      if (is_number(part.string())) throw BadValue("'" + part.string() + "' would be taken for a step");
-      if (part.string().starts_with('.')) throw BadValue("'" + part.string() + "' would be hidden");
-    }
-    if (std::distance(path.begin(), path.end()) > 3) throw BadValue("must not be more than three folders deep");
-    if (std::ranges::any_of(given, [](unsigned char c) { return c < ' '; }))
-      throw BadValue("must not contain line breaks or other control characters");
-    return given;
-  }
-
   template <typename Value, class Print, class Read>
   void add(const std::string& name, Value Options::*member, const std::string& value_name, const std::string& help,
            Print print, Read read) {
@@ -221,8 +197,6 @@ class FieldList {
                        .help = help,
                        .text = [=](const Options& options) { return std::string(print(options.*member)); },
                        .set = [=](Options& options, const std::string& given) { options.*member = read(given); },
-                       .copy = [=](const Options& from, Options& to) { to.*member = from.*member; },
-                       .same = [=](const Options& a, const Options& b) { return a.*member == b.*member; },
                        .is_number = std::is_arithmetic_v<Value>,
                        .not_stored = not_stored_});
   }
@@ -250,7 +224,7 @@ std::vector<OptionField> make_fields() {
   f.group("Data");
   f.text("dataset", &O::dataset, "NAME",
          "data set made by bin/prepare_data: train_* and val_* in DATA_DIR/NAME; empty: none");
-  f.folder("data_dir", &O::data_dir, "parent folder of the data sets");
+  f.text("data_dir", &O::data_dir, "DIR", "parent folder of the data sets", not_empty);
   f.text("train_data", &O::train_data, "GLOB",
          "training shards (.bin or .h5), commas between globs; empty: --dataset, or the built-in sample");
   f.text("val_data", &O::val_data, "GLOB",
@@ -258,7 +232,7 @@ std::vector<OptionField> make_fields() {
   f.text("tokenizer", &O::tokenizer, "DIR",
          "folder with encoder.json and vocab.bpe, to print samples and read prompts; empty: the folder that make "
          "installs");
-  f.number("seed", &O::seed, at_least<uint64_t>(0), "seed of initialization and data order");
+  f.number("seed", &O::seed, at_least(0), "seed of initialization and data order");
   f.toggle("document_mask", &O::document_mask,
            "attention stays within a document; a document begins with <|endoftext|>");
   f.choice("document_positions", &O::document_positions,
@@ -272,37 +246,37 @@ std::vector<OptionField> make_fields() {
   f.number_or_auto(
       "target_batch_size", &O::target_batch_size, 0, at_least(1),
       "sequences per optimizer step over all ranks, met exactly by gradient accumulation; auto: the model's (512)");
-  f.batch_ramp(
-      "batch_ramp", &O::batch_ramp,
-      "sequences per step from a step on, instead of --target_batch_size, as 128@0,256@2000,512@6000; empty: none");
+  f.text("batch_ramp", &O::batch_ramp, "LIST",
+         "sequences per step from a step on, instead of --target_batch_size, as 128@0,256@2000,512@6000; empty: none",
+         valid_ramp);
   f.toggle("batch_ramp_lr", &O::batch_ramp_lr,
            "the learning rate grows with the square root of the batch, up to --max_lr at the last one of --batch_ramp");
 
   f.group("Duration");
-  f.number_or_auto<int64_t>("max_steps", &O::max_steps, 0, at_least<int64_t>(1),
-                            "optimizer steps; auto: from --num_epochs, or the model's");
-  f.number_or_auto<double>("num_epochs", &O::num_epochs, 0.0, {[](double v) { return v > 0; }, "above 0"},
-                           "passes over the training data, instead of --max_steps");
+  f.number_or_auto("max_steps", &O::max_steps, 0, at_least(1),
+                   "optimizer steps; auto: from --num_epochs, or the model's");
+  f.number_or_auto("num_epochs", &O::num_epochs, 0, above_zero(),
+                   "passes over the training data, instead of --max_steps");
 
   f.group(option_group::kOptimizer);
   f.choice("optimizer", &O::optimizer,
            "muon: Muon for the blocks' matrices, AdamW for embeddings, positions, LayerNorms and biases");
-  f.number_or_auto("max_lr", &O::max_lr, 0.0f, above_zero(),
+  f.number_or_auto("max_lr", &O::max_lr, 0, above_zero(),
                    "peak learning rate, with Muon that of the blocks' matrices; auto: the model's");
-  f.number_or_auto("adamw_lr", &O::adamw_lr, 0.0f, above_zero(),
+  f.number_or_auto("adamw_lr", &O::adamw_lr, 0, above_zero(),
                    "with Muon, peak learning rate of the parameters that AdamW updates; auto: the model's");
-  f.number("min_lr_ratio", &O::min_lr_ratio, within(0.0f, 1.0f), "last learning rate divided by --max_lr");
-  f.number_or_auto<int64_t>("warmup_steps", &O::warmup_steps, -1, at_least<int64_t>(0),
-                            "steps of linear warm-up; auto: the model's, less in a short run");
+  f.number("min_lr_ratio", &O::min_lr_ratio, within(0, 1), "last learning rate divided by --max_lr");
+  f.number_or_auto("warmup_steps", &O::warmup_steps, -1, at_least(0),
+                   "steps of linear warm-up; auto: the model's, less in a short run");
   f.choice("lr_schedule", &O::lr_schedule, "learning rate after the warm-up");
-  f.number("wsd_decay_ratio", &O::wsd_decay_ratio, within(0.0f, 1.0f), "wsd: share of all steps spent cooling down");
-  f.number("weight_decay", &O::weight_decay, at_least(0.0f), "on all 2-D tensors");
+  f.number("wsd_decay_ratio", &O::wsd_decay_ratio, within(0, 1), "wsd: share of all steps spent cooling down");
+  f.number("weight_decay", &O::weight_decay, at_least(0), "on all 2-D tensors");
   f.number("beta1", &O::beta1, below_one(), "decay rate of AdamW's first moment");
   f.number("beta2", &O::beta2, below_one(), "decay rate of AdamW's second moment");
   f.number("adam_eps", &O::adam_eps, above_zero(), "AdamW's epsilon");
-  f.number("grad_clip", &O::grad_clip, at_least(0.0f), "largest global gradient norm; 0: no clipping");
+  f.number("grad_clip", &O::grad_clip, at_least(0), "largest global gradient norm; 0: no clipping");
   f.number("muon_momentum", &O::muon_momentum, below_one(), "Muon's momentum");
-  f.number("muon_momentum_warmup", &O::muon_momentum_warmup, at_least<int64_t>(0),
+  f.number("muon_momentum_warmup", &O::muon_momentum_warmup, at_least(0),
            "applied steps in which Muon's momentum grows from 0.85; 0: constant");
   f.toggle("muon_cautious_decay", &O::muon_cautious_decay,
            "Muon decays a weight only where its update has the same sign");
@@ -326,12 +300,10 @@ std::vector<OptionField> make_fields() {
       "fp8_recipe", &O::fp8_recipe,
       "delayed: scales from the amax of past steps; current: from the tensor itself, in a second pass; current_grads, "
       "current_activations, current_weights: current for these, delayed for the others");
-  f.number_or_auto<int64_t>(
-      "fp8_bf16_steps", &O::fp8_bf16_steps, -1, at_least<int64_t>(0),
-      "steps in BF16 before FP8 begins; auto: the least of the warm-up, 30 steps and a tenth of the run");
-  f.number_or_auto<int64_t>(
-      "fp8_current_steps", &O::fp8_current_steps, -1, at_least<int64_t>(0),
-      "first FP8 steps with current scaling, before --fp8_recipe; auto: to the end of the warm-up");
+  f.number_or_auto("fp8_bf16_steps", &O::fp8_bf16_steps, -1, at_least(0),
+                   "steps in BF16 before FP8 begins; auto: the least of the warm-up, 30 steps and a tenth of the run");
+  f.number_or_auto("fp8_current_steps", &O::fp8_current_steps, -1, at_least(0),
+                   "first FP8 steps with current scaling, before --fp8_recipe; auto: to the end of the warm-up");
   f.choice("fp8_scenario", &O::fp8_scenario, kMxfp8Sentence);
   f.text("fp8_bf16_layers", &O::fp8_bf16_layers, "LIST",
          "blocks that stay in BF16: first, last, numbers from 0 and ranges, as first,last,3-5; empty: none");
@@ -346,7 +318,7 @@ std::vector<OptionField> make_fields() {
            "activations recomputed in the backward pass to save memory; auto: block if the model does not fit without");
   f.choice("attention", &O::attention, "auto: our kernel on Hopper, elsewhere cuDNN if it is installed");
   f.choice("kernels", &O::kernels, "auto: Hopper's own where there is one; general: those that run on every GPU");
-  f.number_or_auto("memory_limit", &O::memory_limit, 0.0, within(0.5, 65536.0),
+  f.number_or_auto("memory_limit", &O::memory_limit, 0, within(0.5, 65536),
                    "GiB of GPU memory that a rank may allocate, besides CUDA's own; auto: all that is free");
   f.text("plan_cache", &O::plan_cache, "FILE", "tuned GEMM plans; empty: none are kept");
   f.text("timeline", &O::timeline, "FILE",
@@ -355,48 +327,48 @@ std::vector<OptionField> make_fields() {
          "of each stream");
 
   f.group(option_group::kEvaluation);
-  f.number("eval_freq", &O::eval_freq, at_least<int64_t>(0), "steps between evaluations; 0: never");
+  f.number("eval_freq", &O::eval_freq, at_least(0), "steps between evaluations; 0: never");
   f.number_or_auto("eval_sequences", &O::eval_sequences, 0, at_least(1),
                    "validation sequences per evaluation, always the first ones; auto: four steps' worth, 64 to 256");
   f.toggle("eval_at_start", &O::eval_at_start, "also evaluate before the first step");
-  f.number("hellaswag_freq", &O::hellaswag_freq, at_least<int64_t>(0),
+  f.number("hellaswag_freq", &O::hellaswag_freq, at_least(0),
            "steps between scores on HellaSwag, and one at the end; 0: never");
   f.text("hellaswag_data", &O::hellaswag_data, "FILE", "HellaSwag tasks in the authors' format (hellaswag_val.jsonl)");
-  f.number("hellaswag_tasks", &O::hellaswag_tasks, at_least<int64_t>(0),
-           "number of HellaSwag tasks, the first ones; 0: all");
-  f.number("sample_freq", &O::sample_freq, at_least<int64_t>(0), "steps between text samples; 0: only at the end");
+  f.number("hellaswag_tasks", &O::hellaswag_tasks, at_least(0), "number of HellaSwag tasks, the first ones; 0: all");
+  f.number("sample_freq", &O::sample_freq, at_least(0), "steps between text samples; 0: only at the end");
   f.text("prompt", &O::prompt, "TEXT", "text that every sample continues");
   f.number("sample_tokens", &O::sample_tokens, at_least(0), "tokens per sample; 0: no samples");
-  f.number("temperature", &O::temperature, at_least(0.0f), "sampling temperature; 0: always the likeliest token");
+  f.number("temperature", &O::temperature, at_least(0), "sampling temperature; 0: always the likeliest token");
   f.number("top_k", &O::top_k, at_least(0), "sample among the k likeliest tokens; 0: all");
-  f.number("sample_seed", &O::sample_seed, at_least<uint64_t>(0), "seed of samples");
+  f.number("sample_seed", &O::sample_seed, at_least(0), "seed of samples");
 
   f.group(option_group::kLogs);
-  f.number_or_auto<int64_t>("log_freq", &O::log_freq, 0, at_least<int64_t>(1),
-                            "steps between printed lines; auto: about one line a second on a terminal, every step in "
-                            "a file; metrics.jsonl and TensorBoard get every step");
+  f.number_or_auto("log_freq", &O::log_freq, 0, at_least(1),
+                   "steps between printed lines; auto: about one line a second on a terminal, every step in "
+                   "a file; metrics.jsonl and TensorBoard get every step");
   f.toggle("use_tensorboard", &O::use_tensorboard, "write TensorBoard event files");
-  f.number_or_auto<int64_t>("histogram_freq", &O::histogram_freq, -1, at_least<int64_t>(0),
-                            "steps between histograms of weights and gradients; 0: never; auto: with every evaluation, "
-                            "or every 250 steps without one");
+  f.number_or_auto("histogram_freq", &O::histogram_freq, -1, at_least(0),
+                   "steps between histograms of weights and gradients; 0: never; auto: with every evaluation, "
+                   "or every 250 steps without one");
   f.toggle(
       "fp8_detail", &O::fp8_detail,
       "with every histogram, log each kind of FP8 tensor, and each tensor in metrics.jsonl; print a table at the end; "
       "off: only summaries, and the table if a tensor needs attention");
-  f.folder_below("run_name", &O::run_name, "folder under --log_dir and --checkpoint_dir; empty: MODEL-PRECISION-DATE");
-  f.folder("log_dir", &O::log_dir, "parent folder of the runs' logs");
+  f.text("run_name", &O::run_name, "NAME", "folder under --log_dir and --checkpoint_dir; empty: MODEL-PRECISION-DATE",
+         relative_folder);
+  f.text("log_dir", &O::log_dir, "DIR", "parent folder of the runs' logs", not_empty);
 
   f.group(option_group::kCheckpoints);
   f.folder_or_auto("checkpoint_dir", &O::checkpoint_dir,
                    "parent folder of the runs' checkpoints; auto: checkpoints_fp8, checkpoints_bf16 or "
                    "checkpoints_fp32, by precision; --resume and --list_checkpoints search all three");
-  f.number("checkpoint_freq", &O::checkpoint_freq, at_least<int64_t>(0),
+  f.number("checkpoint_freq", &O::checkpoint_freq, at_least(0),
            "steps between checkpoints; 0: only at the end and, with --save_best, at a new best");
-  f.number_or_words<int64_t>("keep_checkpoints", &O::keep_checkpoints, {{"auto", -1}, {"all", 0}}, at_least<int64_t>(0),
-                             "keep the newest N of this run and the best; older ones are removed once a newer one is "
-                             "verified; auto: the newest "
-                             "3 and, without --keep_every, one for each fifth of the run");
-  f.number("keep_every", &O::keep_every, at_least<int64_t>(0),
+  f.number_or_words("keep_checkpoints", &O::keep_checkpoints, {{"auto", -1}, {"all", 0}}, at_least(0),
+                    "keep the newest N of this run and the best; older ones are removed once a newer one is "
+                    "verified; auto: the newest "
+                    "3 and, without --keep_every, one for each fifth of the run");
+  f.number("keep_every", &O::keep_every, at_least(0),
            "also keep the checkpoints of steps that are multiples of N; 0: none");
   f.toggle("save_best", &O::save_best,
            "also save at every new best validation loss, replacing the earlier best; off: only when due");
@@ -416,9 +388,9 @@ std::vector<OptionField> make_fields() {
   f.not_stored(false);
 
   f.group(option_group::kAnomalies);
-  f.number("skip_loss_z", &O::skip_loss_z, at_least(0.0f),
+  f.number("skip_loss_z", &O::skip_loss_z, at_least(0),
            "skip a step whose loss is this many standard deviations high; 0: off");
-  f.number("skip_grad_z", &O::skip_grad_z, at_least(0.0f),
+  f.number("skip_grad_z", &O::skip_grad_z, at_least(0),
            "skip a step whose gradient norm is this many standard deviations high; 0: off");
   f.number("max_skipped", &O::max_skipped, at_least(1),
            "consecutive skipped steps before the run ends with exit code 5");

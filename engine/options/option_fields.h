@@ -32,12 +32,12 @@ struct OptionField {
   std::string help;
   std::function<std::string(const Options&)> text;       // the value as a flag takes it
   std::function<void(Options&, const std::string&)> set; // throws BadValue
-  std::function<void(const Options& from, Options& to)> copy;
-  std::function<bool(const Options&, const Options&)> same;
-  bool is_number = false;  // or a switch: unquoted in TOML, unless "auto"
+  bool is_number = false;                                // or a switch: unquoted in TOML, unless "auto"
   bool not_stored = false; // applies to one start: neither checkpoints nor option files store it
 
   bool is_switch() const { return value_name.empty(); }
+  bool same(const Options& a, const Options& b) const { return text(a) == text(b); }
+  void copy(const Options& from, Options& to) const { set(to, text(from)); }
   std::string toml(const Options& options) const; // the value in TOML, also valid JSON
 };
 

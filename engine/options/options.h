@@ -1,13 +1,9 @@
-// Every setting of a run, with its default. Flags, config files, checkpoints and the start-up table all use this
-// struct; option_fields.cpp gives each field its flag, unit and check. docs/checkpoints.md has the precedence of the
-// sources.
+// Every setting of a run, with its default: flags, config files, checkpoints and the start-up table use this struct.
+// option_fields.cpp gives each field its flag, unit and check. docs/checkpoints.md: which source wins.
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <set>
 #include <string>
-#include <vector>
 
 #include "engine/backend/backend.h"
 #include "engine/base/enum_names.h"
@@ -54,7 +50,6 @@ constexpr auto names_of(AttentionKind) {
   using enum AttentionKind;
   return std::to_array<EnumName<AttentionKind>>({{automatic, "auto"}, {cudnn, "cudnn"}, {handwritten, "own"}});
 }
-
 constexpr auto names_of(KernelChoice) {
   using enum KernelChoice;
   return std::to_array<EnumName<KernelChoice>>({{automatic, "auto"}, {general, "general"}});

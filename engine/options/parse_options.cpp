@@ -34,20 +34,19 @@ std::vector<std::string> option_names() {
   return names;
 }
 
-// Sets the option of every line in `file`. Returns the size of a step if it is given in micro-batches.
-GivenAlias apply_lines(const std::vector<TomlLine>& lines, const std::string& origin,
-                       const std::set<std::string>& retired, CommandLine& file) {
+// Sets the option of every line in `file`. Returns the size of a step if it is given in micro-batches. `stored`: the
+// lines come from a checkpoint.
+GivenAlias apply_lines(const std::vector<TomlLine>& lines, const std::string& origin, bool stored, CommandLine& file) {
   Unresolved unresolved;
   for (const TomlLine& line : lines) {
     const std::string place = origin + ":" + std::to_string(line.line) + ": ";
     std::string name = line.key, value = line.value;
-    const FlagAlias* const alias = find_field(name) ? nullptr : find_flag_alias(name);
-    if (!find_field(name) && retired.contains(name)) {
-      if (name == "muon_iteration" && value != "newton_schulz")
-        throw Error(ExitCode::usage, place + "muon_iteration = " + value + " is not supported any more",
-                    "use the version that saved the checkpoint");
-      continue;
+    if (stored && name == "muon_iteration") { // a former option
+      if (value == "newton_schulz") continue;
+      throw Error(ExitCode::usage, place + "muon_iteration = " + value + " is not supported any more",
+                  "use the version that saved the checkpoint");
     }
+    const FlagAlias* const alias = find_field(name) ? nullptr : find_flag_alias(name);
     if (alias && alias->kind != AliasKind::unsupported) {
       std::tie(name, value) = translate({alias, place + line.key, line.value}, "", file.notes, unresolved);
       if (name.empty()) continue;
@@ -165,15 +164,14 @@ std::string advice_for_word(const std::string& word) {
   return "values follow their flag; a switch takes none, or --switch=false";
 }
 
-// `comment` returns the text after a field's value.
-template <class Comment>
-std::string write_toml(const Options& options, Comment comment) {
-  std::string out = "# train_gpt2_fp8 --config THIS_FILE\n";
-  std::string group;
+std::string write_toml(const Options& options, bool explained) {
+  std::string out = "# train_gpt2_fp8 --config THIS_FILE\n", group;
   for (const OptionField& field : option_fields()) {
     if (field.not_stored) continue;
     if (field.group != group) out += "\n# " + (group = field.group) + "\n";
-    out += field.name + " = " + field.toml(options) + comment(field) + "\n";
+    const bool is_auto = explained && field.text(options) == "auto";
+    const std::string numbers = is_auto ? meaning_of_auto(field.name, options) : "";
+    out += field.name + " = " + field.toml(options) + (numbers.empty() ? "" : " # " + numbers) + "\n";
   }
   return out;
 }
@@ -349,7 +347,7 @@ std::optional<CommandLine> parse_options(int argc, const char* const* argv, cons
   GivenAlias accumulation = words.unresolved.accumulation;
   if (asked("config")) {
     const std::string& path = words.actions.at("config");
-    const GivenAlias of_file = apply_lines(read_option_file(path), path, {}, line);
+    const GivenAlias of_file = apply_lines(read_option_file(path), path, false, line);
     if (!accumulation.alias) accumulation = of_file;
   }
   override_options(line.options, line.given, flags, line.typed);
@@ -368,29 +366,16 @@ std::optional<CommandLine> parse_options(int argc, const char* const* argv, cons
   return line;
 }
 
-std::string to_toml(const Options& options) {
-  return write_toml(options, [](const OptionField&) { return std::string(); });
-}
+std::string to_toml(const Options& options) { return write_toml(options, false); }
+std::string to_explained_toml(const Options& options) { return write_toml(options, true); }
 
-std::string to_explained_toml(const Options& options) {
-  return write_toml(options, [&](const OptionField& field) {
-    const std::string numbers = field.text(options) == "auto" ? meaning_of_auto(field.name, options) : "";
-    return numbers.empty() ? "" : " # " + numbers;
-  });
-}
-
-CommandLine from_toml(const std::string& text, const std::string& origin, const std::set<std::string>& retired) {
+CommandLine from_toml(const std::string& text, const std::string& origin) {
   CommandLine line;
-  const GivenAlias accumulation = apply_lines(read_toml(text, origin), origin, retired, line);
+  const GivenAlias accumulation = apply_lines(read_toml(text, origin), origin, true, line);
   override_options(line.options, line.given, {}, {});
   set_target(accumulation, line, false);
   check_conflicts(line.options);
   return line;
-}
-
-const std::set<std::string>& retired_keys() {
-  static const std::set<std::string> keys{"muon_iteration"};
-  return keys;
 }
 
 void override_options(Options& options, std::set<std::string>& given, const Options& stronger,
@@ -409,40 +394,26 @@ void override_options(Options& options, std::set<std::string>& given, const Opti
   if (options.use_fp8 && options.precision == PrecisionChoice::automatic) options.precision = PrecisionChoice::fp8;
 }
 
-void check_conflicts(const Options& options) {
-  if (options.use_fp8 && options.precision != PrecisionChoice::fp8) {
-    throw Error(ExitCode::usage, "--use_fp8 and --precision " + name_of(options.precision) + " contradict each other",
-                "give one of the two");
-  }
-  if (options.max_steps > 0 && options.num_epochs > 0) {
-    throw Error(ExitCode::usage, "--max_steps and --num_epochs both set the length of the run", "give one of the two");
-  }
-  if (options.target_batch_size > 0 && options.target_batch_size != ramp_of(options).last()) {
-    throw Error(ExitCode::usage, "--batch_ramp and --target_batch_size both give the size of a step",
-                "give one of the two");
-  }
-  const std::string of_plan = options.json                ? "--json"
-                              : options.measure > 0       ? "--measure"
-                              : !options.plan_for.empty() ? "--for"
-                                                          : "";
-  if (!options.plan && !of_plan.empty())
-    throw Error(ExitCode::usage, of_plan + " needs --plan", "give both, or neither");
-  if (options.measure > 0 && !options.plan_for.empty())
-    throw Error(ExitCode::usage, "--measure measures this machine, not --for " + options.plan_for,
-                "give one of the two");
-  if (options.plan && options.eval_only)
-    throw Error(ExitCode::usage, "--plan and --eval_only exclude each other", "give one of the two");
-  if ((options.ranks > 0) != (options.rank >= 0)) {
-    throw Error(ExitCode::usage, "--ranks and --rank need each other", "give both, and --master; or only --gpus N");
-  }
-  if (options.ranks > 0) {
-    explicit_launch(options.ranks, options.rank, options.master); // throws for an invalid rank
-    if (!options.gpus.empty())
-      throw Error(ExitCode::usage, "--gpus starts all ranks itself", "give --gpus, or --ranks, --rank and --master");
-  }
-  if (options.resume.empty() && options.train_data.empty() && options.dataset.empty() && !options.val_data.empty()) {
-    throw Error(ExitCode::usage, "--val_data needs --train_data", "give both, or neither for the built-in sample");
-  }
+void check_conflicts(const Options& o) {
+  const auto refuse_if = [](bool conflict, const std::string& what, const std::string& hint = "give one of the two") {
+    if (conflict) throw Error(ExitCode::usage, what, hint);
+  };
+  refuse_if(o.use_fp8 && o.precision != PrecisionChoice::fp8,
+            "--use_fp8 and --precision " + name_of(o.precision) + " contradict each other");
+  refuse_if(o.max_steps > 0 && o.num_epochs > 0, "--max_steps and --num_epochs both set the length of the run");
+  refuse_if(o.target_batch_size > 0 && o.target_batch_size != ramp_of(o).last(),
+            "--batch_ramp and --target_batch_size both give the size of a step");
+  const std::string of_plan = o.json ? "--json" : o.measure > 0 ? "--measure" : !o.plan_for.empty() ? "--for" : "";
+  refuse_if(!o.plan && !of_plan.empty(), of_plan + " needs --plan", "give both, or neither");
+  refuse_if(o.measure > 0 && !o.plan_for.empty(), "--measure measures this machine, not --for " + o.plan_for);
+  refuse_if(o.plan && o.eval_only, "--plan and --eval_only exclude each other");
+  refuse_if((o.ranks > 0) != (o.rank >= 0), "--ranks and --rank need each other",
+            "give both, and --master; or only --gpus N");
+  if (o.ranks > 0) explicit_launch(o.ranks, o.rank, o.master); // throws for an invalid rank
+  refuse_if(o.ranks > 0 && !o.gpus.empty(), "--gpus starts all ranks itself",
+            "give --gpus, or --ranks, --rank and --master");
+  refuse_if(o.resume.empty() && o.train_data.empty() && o.dataset.empty() && !o.val_data.empty(),
+            "--val_data needs --train_data", "give both, or neither for the built-in sample");
 }
 
 } // namespace gpt2

@@ -29,17 +29,13 @@ std::string to_toml(const Options& options);
 // The same, with a comment where "auto" depends on the model: max_lr = "auto" # 0.0006 for gpt2
 std::string to_explained_toml(const Options& options);
 
-// Inverse of to_toml(). `origin` names the text in errors. Throws Error(usage) for a bad value, and for an unknown key
-// unless it is one of `retired`.
-CommandLine from_toml(const std::string& text, const std::string& origin, const std::set<std::string>& retired = {});
-
-// Keys of removed options: accepted in checkpoints, refused in files.
-const std::set<std::string>& retired_keys();
+// Inverse of to_toml(), for the options that a checkpoint stores. `origin` names the text in errors. Throws
+// Error(usage) for an unknown key or a bad value.
+CommandLine from_toml(const std::string& text, const std::string& origin);
 
 // The rule of precedence between two sources: the options given by `stronger` replace those of `options`, and reset
-// options with overlapping meaning (--precision resets --use_fp8). Weakest to strongest: defaults, a resumed
-// checkpoint,
-// --config, flags.
+// options with overlapping meaning (--precision resets --use_fp8). From weakest to strongest the sources are defaults,
+// a resumed checkpoint, --config, flags.
 void override_options(Options& options, std::set<std::string>& given, const Options& stronger,
                       const std::set<std::string>& given_by_stronger);
 

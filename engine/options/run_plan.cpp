@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <climits>
-#include <cmath>
 #include <cstdlib>
 #include <optional>
 #include <set>
@@ -58,7 +57,7 @@ Fp8Options fp8_options(const Options& options, int layers) {
   fp8.lm_head = options.fp8_lm_head;
   fp8.scaling = options.fp8_recipe;
   fp8.current_steps = std::max<int64_t>(options.fp8_current_steps, 0); // auto: set by make_plan()
-  fp8.bf16_layers = parse_layer_list("--fp8_bf16_layers", options.fp8_bf16_layers, layers);
+  fp8.bf16_layers = parse_layer_list(options.fp8_bf16_layers, layers);
   return fp8;
 }
 
@@ -178,7 +177,7 @@ BatchPlan plan_batches(int target_batch_size, int batch_size, int ranks) {
               "use --batch_size " + sizes + (targets.empty() ? "" : ", or --target_batch_size " + targets));
 }
 
-std::vector<int> parse_layer_list(const std::string& flag, const std::string& list, int layers) {
+std::vector<int> parse_layer_list(const std::string& list, int layers) {
   std::set<int> blocks;
   if (list.empty()) return {};
   std::string plain = list;
@@ -187,7 +186,7 @@ std::vector<int> parse_layer_list(const std::string& flag, const std::string& li
     const std::vector<std::string> ends = split(item, '-');
     const std::optional<int> first = block_of(ends.front(), layers), last = block_of(ends.back(), layers);
     if (!first || !last || ends.size() > 2 || *first > *last) {
-      throw Error(ExitCode::usage, flag + ": '" + item + "' is not a block of this model",
+      throw Error(ExitCode::usage, "--fp8_bf16_layers: '" + item + "' is not a block of this model",
                   "use first, last, numbers from 0 to " + std::to_string(layers - 1) + " and ranges, as first,2-3");
     }
     for (int block = *first; block <= *last; ++block) blocks.insert(block);
@@ -305,6 +304,11 @@ RunPlan make_plan(const Options& options, const GPT2Config& config, Precision pr
                 "use --attention auto, or no --document_mask");
   const ModelDefaults defaults = defaults_for(config);
   RunPlan plan;
+  Options& resolved = plan.options = options;
+  if (resolved.model == "auto") resolved.model = backend.is_gpu() ? "gpt2" : "nano";
+  resolved.seq_len = config.seq_len;
+  resolved.checkpoint_dir = checkpoint_dir_for(options, precision);
+
   plan.model.config = config;
   plan.model.precision = precision;
   plan.model.fp8 = fp8_options(options, config.layers);
@@ -314,28 +318,22 @@ RunPlan make_plan(const Options& options, const GPT2Config& config, Precision pr
   plan.model.optimizer = options.optimizer;
   plan.model.init_projections = options.init_projections;
 
-  plan.target_batch_size = resolve_target(options, defaults, train_sequences, ranks, plan.notes);
-  plan.ramp = options.batch_ramp.empty() ? BatchRamp(plan.target_batch_size) : BatchRamp(options.batch_ramp);
+  resolved.target_batch_size = resolve_target(options, defaults, train_sequences, ranks, plan.notes);
+  plan.target_batch_size = resolved.target_batch_size;
+  plan.ramp = ramp_of(resolved);
   if (!options.batch_ramp.empty()) check_ramp(plan.ramp, std::max(1, options.batch_size), ranks);
-  const int batch_size = options.batch_size > 0
-                             ? options.batch_size
-                             : backend.choose_batch_size(plan.model, target_per_rank(plan.ramp.common_divisor(), ranks),
-                                                         options.max_batch_size);
-  plan.batch = plan_batches(plan.target_batch_size, batch_size, ranks);
-  plan.model.batch_size = plan.batch.batch_size;
+  if (options.batch_size == 0)
+    resolved.batch_size = backend.choose_batch_size(plan.model, target_per_rank(plan.ramp.common_divisor(), ranks),
+                                                    options.max_batch_size);
+  plan.batch = plan_batches(plan.target_batch_size, resolved.batch_size, ranks);
+  plan.model.batch_size = resolved.batch_size;
 
-  plan.max_steps = resolve_steps(options, defaults, train_sequences, plan.ramp, plan.notes);
-  // Enough for a stable loss, cheap next to the steps between evaluations.
-  plan.eval_sequences = options.eval_sequences > 0 ? options.eval_sequences
-                                                   : std::clamp<int64_t>(int64_t{4} * plan.target_batch_size, 64, 256);
-
-  Options& resolved = plan.options = options;
-  if (resolved.model == "auto") resolved.model = backend.is_gpu() ? "gpt2" : "nano";
-  resolved.seq_len = config.seq_len;
-  resolved.batch_size = plan.batch.batch_size;
-  resolved.target_batch_size = plan.target_batch_size;
-  resolved.max_steps = plan.max_steps;
+  plan.max_steps = resolved.max_steps = resolve_steps(options, defaults, train_sequences, plan.ramp, plan.notes);
   resolved.num_epochs = 0;
+  if (options.eval_sequences == 0) // enough for a stable loss, cheap next to the steps between evaluations
+    resolved.eval_sequences = static_cast<int>(std::clamp<int64_t>(int64_t{4} * plan.target_batch_size, 64, 256));
+  plan.eval_sequences = resolved.eval_sequences;
+
   const bool muon = options.optimizer == Optimizer::muon;
   if (resolved.max_lr == 0) resolved.max_lr = muon ? defaults.muon_lr : defaults.max_lr;
   if (resolved.adamw_lr == 0 && muon) resolved.adamw_lr = defaults.muon_adamw_lr;
@@ -346,8 +344,6 @@ RunPlan make_plan(const Options& options, const GPT2Config& config, Precision pr
     resolved.fp8_current_steps = std::max<int64_t>(resolved.warmup_steps - resolved.fp8_bf16_steps, 0);
   plan.model.fp8.bf16_steps = resolved.fp8_bf16_steps; // after choose_batch_size(), which assumes FP8
   plan.model.fp8.current_steps = resolved.fp8_current_steps;
-  resolved.eval_sequences = static_cast<int>(plan.eval_sequences);
-  resolved.checkpoint_dir = checkpoint_dir_for(options, precision);
   plan.schedule = schedule_of(resolved);
   return plan;
 }

@@ -26,9 +26,9 @@ BatchRamp ramp_of(const Options& options);
 // Throws Error(usage) with the nearest values that divide.
 BatchPlan plan_batches(int target_batch_size, int batch_size, int ranks);
 
-// Parses "first,last,3-5"; numbers count from 0. The result is sorted and unique; an empty list has no blocks. Throws
-// Error(usage) that names `flag` for anything but a block of a model of `layers` blocks.
-std::vector<int> parse_layer_list(const std::string& flag, const std::string& list, int layers);
+// --fp8_bf16_layers "first,last,3-5" of a model of `layers` blocks: numbers count from 0, the result is sorted and
+// unique. Throws Error(usage) for anything but its blocks.
+std::vector<int> parse_layer_list(const std::string& list, int layers);
 
 struct RunPlan {
   Options options; // resolved, as checkpoints store them
@@ -57,8 +57,8 @@ BackendOptions backend_options(const Options& options);
 // The same for one rank: its GPU, its share of the cores.
 BackendOptions backend_options(const Options& options, const RankGroup& group);
 
-// Which checkpoints are kept. --keep_checkpoints auto depends on this start's --max_steps: checkpoints store it as
-// auto.
+// Which checkpoints are kept. Checkpoints store --keep_checkpoints auto as auto: it depends on this start's
+// --max_steps.
 KeepRule keep_rule(const Options& resolved);
 
 // --checkpoint_dir, or its default.

@@ -44,10 +44,6 @@ class LlmcWeights : public WeightSource {
                .seq_len = header[2],
                .vocab = header[3],
                .padded_vocab = header[7]};
-    if (config_.vocab < 1 || config_.vocab > (1 << 20) || config_.padded_vocab < config_.vocab ||
-        config_.padded_vocab > (1 << 21))
-      refuse("its vocabulary is " + std::to_string(config_.vocab) + " tokens in " +
-             std::to_string(config_.padded_vocab) + " rows");
     try {
       validate(config_);
     } catch (const Error& error) {

@@ -19,12 +19,6 @@ constexpr int64_t kLargestHeader = 100 << 20; // bytes: the reference reader's l
 constexpr int64_t kLargestTensor = int64_t{1} << 40;
 constexpr size_t kAtOnce = 1 << 20; // elements per read
 
-struct TypeName {
-  WeightType type;
-  const char* name;
-};
-constexpr TypeName kTypes[] = {{WeightType::f32, "F32"}, {WeightType::bf16, "BF16"}, {WeightType::f16, "F16"}};
-
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
   throw Error(ExitCode::checkpoint, "cannot read " + path + ": " + why,
               "give a file in the safetensors format; model.save_pretrained(FOLDER) writes one");
@@ -65,10 +59,9 @@ StoredTensor to_tensor(const std::string& path, const std::string& name, const n
   if (!type.is_string() || !shape.is_array() || !offsets.is_array() || offsets.size() != 2)
     refuse(path, "its header has no type, shape and offsets for " + name);
   StoredTensor tensor;
-  const auto known = std::ranges::find(kTypes, type.get<std::string>(), &TypeName::name);
-  if (known == std::end(kTypes))
-    refuse(path, name + " is of type " + type.get<std::string>() + ", not F32, BF16 or F16");
-  tensor.type = known->type;
+  const std::optional<WeightType> known = value_named<WeightType>(type.get<std::string>());
+  if (!known) refuse(path, name + " is of type " + type.get<std::string>() + ", not F32, BF16 or F16");
+  tensor.type = *known;
   int64_t elements = 1;
   for (const auto& extent : shape) {
     tensor.shape.push_back(number(path, extent, kLargestTensor));

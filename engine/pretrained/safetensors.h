@@ -8,11 +8,16 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/enum_names.h"
 #include "engine/system/files.h"
 
 namespace gpt2 {
 
 enum class WeightType { f32, bf16, f16 };
+constexpr auto names_of(WeightType) { // in the header
+  using enum WeightType;
+  return std::to_array<EnumName<WeightType>>({{f32, "F32"}, {bf16, "BF16"}, {f16, "F16"}});
+}
 int64_t bytes_of(WeightType type);
 
 struct StoredTensor {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <stdexcept>
 
 #include "engine/base/error.h"
@@ -19,18 +20,12 @@ namespace fs = std::filesystem;
 
 const std::string kParams = "params/";
 
-// Null: not a tensor of GPT-2.
-const ParameterTensor* find_tensor(const ParameterTable& table, const std::string& name) {
-  if (!name.starts_with(kParams)) return nullptr;
-  const auto same = [&](const ParameterTensor& tensor) { return tensor.name == name.substr(kParams.size()); };
-  const auto found = std::ranges::find_if(table.tensors(), same);
-  return found == table.tensors().end() ? nullptr : &*found;
-}
-
-ParameterTensor tensor_of(const GPT2Config& config, const std::string& name) {
+// nullopt: not a tensor of GPT-2.
+std::optional<ParameterTensor> find_tensor(const GPT2Config& config, const std::string& name) {
   const ParameterTable table(config);
-  if (const ParameterTensor* tensor = find_tensor(table, name)) return *tensor;
-  throw std::out_of_range("weights hold no " + name);
+  const auto found = std::ranges::find_if(table.tensors(),
+                                          [&](const ParameterTensor& tensor) { return kParams + tensor.name == name; });
+  return found == table.tensors().end() ? std::nullopt : std::optional(*found);
 }
 
 std::string variable(const char* name) {
@@ -97,17 +92,14 @@ void WeightSource::use_positions(int seq_len) {
   config_.seq_len = seq_len;
 }
 
-bool WeightSource::has(const std::string& name) const {
-  const ParameterTable table(config_);
-  return find_tensor(table, name) != nullptr;
-}
+bool WeightSource::has(const std::string& name) const { return find_tensor(config_, name).has_value(); }
 
-std::vector<int64_t> WeightSource::shape(const std::string& name) { return tensor_of(config_, name).shape(); }
+std::vector<int64_t> WeightSource::shape(const std::string& name) { return find_tensor(config_, name).value().shape(); }
 
 void WeightSource::read_floats(const std::string& name, std::span<float> values) { read_range(name, 0, values); }
 
 void WeightSource::read_range(const std::string& name, int64_t begin, std::span<float> values) {
-  const ParameterTensor tensor = tensor_of(config_, name);
+  const ParameterTensor tensor = find_tensor(config_, name).value();
   const auto count = static_cast<int64_t>(values.size());
   if (begin < 0 || begin + count > tensor.count()) throw std::out_of_range(name + " has no such elements");
   const int64_t real = tensor.name == "wte.weight" ? int64_t{config_.vocab} * config_.channels : tensor.count();

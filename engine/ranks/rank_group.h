@@ -9,16 +9,22 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "engine/network/secret.h"
 #include "engine/rendezvous/join_options.h"
 #include "engine/rendezvous/launcher.h"
 
 namespace gpt2 {
+
+class ControlChannel;
+class Socket;
+struct Rendezvous;
+enum class Activity : uint8_t;
 
 class RankGroup {
  public:
@@ -29,12 +35,12 @@ class RankGroup {
   // Returns when all ranks have joined. Throws Error(communication) that names the missing ranks.
   static std::unique_ptr<RankGroup> join(const Launch& launch, const JoinOptions& options);
 
-  int rank() const;
-  int ranks() const;
-  bool alone() const { return ranks() == 1; }
-  bool leads() const { return rank() == 0; } // prints, logs, locks, decides
-  int local_rank() const;                    // on this host, from 0: chooses the GPU
-  int local_ranks() const;
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  bool alone() const { return ranks_ == 1; }
+  bool leads() const { return rank_ == 0; }      // prints, logs, locks, decides
+  int local_rank() const { return local_rank_; } // on this host, from 0: chooses the GPU
+  int local_ranks() const { return local_ranks_; }
   std::string name_of(int rank) const; // "rank 3 (node7, process 4711)"
 
   // ---- collectives over small messages ----
@@ -58,9 +64,9 @@ class RankGroup {
 
    private:
     friend class RankGroup;
-    Scope(RankGroup& group, int state);
+    Scope(RankGroup& group, Activity activity);
     RankGroup& group_;
-    int before_;
+    Activity before_;
   };
   [[nodiscard]] Scope waiting(); // for other ranks, or for a device that waits for them
   [[nodiscard]] Scope busy();    // work of this rank alone: samples, the last file of a checkpoint
@@ -68,13 +74,25 @@ class RankGroup {
   void announce_failure(const std::string& reason);
 
   // ---- connections between all pairs, for SocketCommunicator; the first call is collective ----
-  // File descriptors of connected, non-blocking sockets, by rank; -1 for this rank. Owned by the group.
-  std::span<const int> mesh();
+  // By rank; this rank's own is closed. Owned by the group.
+  std::span<const Socket> mesh();
 
  private:
-  struct Impl;
-  explicit RankGroup(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  // The first byte of a message names the call that sent it: detects ranks that make different calls.
+  enum class Call : char { gather = 'g', broadcast = 'b', all_gather = 'a', sum = 's' };
+
+  RankGroup(const Launch& launch, Rendezvous joined, const JoinOptions& options);
+  std::vector<std::string> gather(Call call, std::string_view mine);
+  std::string broadcast(Call call, std::string_view of_rank_0);
+  std::string receive(Call call, int from);
+  [[noreturn]] void fail_at(int from, const std::string& what); // an invalid message
+
+  const int rank_ = 0, ranks_ = 1;
+  int local_rank_ = 0, local_ranks_ = 1;
+  const Key key_ = {};
+  const bool on_one_host_ = true;
+  std::unique_ptr<ControlChannel> channel_; // null: one process
+  std::vector<Socket> mesh_;
 };
 
 } // namespace gpt2

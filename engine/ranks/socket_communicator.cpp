@@ -1,11 +1,11 @@
 // Collectives over TCP for buffers in host memory. Each rank reduces one part of a buffer from the parts of all ranks,
 // in rank order, so the bits do not depend on timing.
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "engine/base/error.h"
@@ -18,11 +18,15 @@ namespace {
 
 // Remaining bytes to and from one rank in an exchange.
 struct Transfer {
-  const char* send = nullptr;
-  int64_t to_send = 0;
-  char* receive = nullptr;
-  int64_t to_receive = 0;
-  bool is_done() const { return to_send == 0 && to_receive == 0; }
+  std::span<const std::byte> to_send;
+  std::span<std::byte> to_receive;
+};
+
+// A float on the wire in BF16.
+struct Bf16 {
+  Bf16(float value = 0) : bits(bf16_encode(value)) {}
+  operator float() const { return bf16_decode(bits); }
+  uint16_t bits;
 };
 
 constexpr int64_t kChunkBytes = 1 << 20; // per exchange: bounds the receive buffers
@@ -38,9 +42,9 @@ class SocketCommunicator : public Communicator {
   void reduce_scatter(float* buffer, int64_t count, GradExchange exchange_as) override {
     const auto part = [&](int rank) { return Range{rank * count, (rank + 1) * count}; };
     if (exchange_as == GradExchange::fp32) {
-      reduce(buffer, part, add<float>);
+      reduce<float>(buffer, part, std::plus<>());
     } else {
-      reduce_as_bf16(buffer, count);
+      reduce<Bf16>(buffer, part, std::plus<>());
     }
   }
 
@@ -48,10 +52,10 @@ class SocketCommunicator : public Communicator {
     gather(static_cast<char*>(buffer), [&](int rank) { return Range{rank * bytes, (rank + 1) * bytes}; });
   }
 
-  void all_reduce_sum(float* values, int64_t count) override { all_reduce(values, count, add<float>); }
-  void all_reduce_sum(double* values, int64_t count) override { all_reduce(values, count, add<double>); }
+  void all_reduce_sum(float* values, int64_t count) override { all_reduce(values, count, std::plus<>()); }
+  void all_reduce_sum(double* values, int64_t count) override { all_reduce(values, count, std::plus<>()); }
   void all_reduce_max(uint32_t* values, int64_t count) override {
-    all_reduce(values, count, [](uint32_t& value, uint32_t other) { value = std::max(value, other); });
+    all_reduce(values, count, [](uint32_t a, uint32_t b) { return std::max(a, b); });
   }
 
  private:
@@ -60,16 +64,11 @@ class SocketCommunicator : public Communicator {
     int64_t count() const { return end - begin; }
   };
 
-  template <class Value>
-  static void add(Value& sum, Value other) {
-    sum += other;
-  }
-
   // Any count: parts differ by at most one element.
   template <class Value, class Combine>
   void all_reduce(Value* values, int64_t count, Combine combine) {
     const auto part = [&](int rank) { return Range{rank * count / ranks(), (rank + 1) * count / ranks()}; };
-    reduce(values, part, combine);
+    reduce<Value>(values, part, combine);
     gather(values, part);
   }
 
@@ -82,57 +81,38 @@ class SocketCommunicator : public Communicator {
     });
   }
 
-  // Reduces this rank's part over all ranks, in rank order.
-  template <class Value, class Part, class Combine>
+  // Reduces this rank's part over all ranks, in rank order. Every rank's values are rounded to `Wire`, the own ones
+  // too, and combined as `Value`: the result does not depend on the owner.
+  template <class Wire, class Value, class Part, class Combine>
   void reduce(Value* values, const Part& part, Combine combine) {
-    const int64_t chunk = kChunkBytes / static_cast<int64_t>(sizeof(Value));
     const Range mine = part(rank());
-    std::vector<Value> arrived(static_cast<size_t>(ranks() * std::min(chunk, mine.count())));
     int64_t longest = 0;
     for (int r = 0; r < ranks(); ++r) longest = std::max(longest, part(r).count());
+    const int64_t chunk = std::min(longest, kChunkBytes / static_cast<int64_t>(sizeof(Wire)));
+    std::vector<Wire> sent(static_cast<size_t>(ranks() * chunk)), arrived(sent.size()); // a chunk per rank
     for (int64_t begin = 0; begin < longest; begin += chunk) {
-      const auto size_in = [&](const Range& range) { return std::clamp<int64_t>(range.count() - begin, 0, chunk); };
-      const int64_t size = size_in(mine);
+      const auto size_of = [&](int r) { return std::clamp<int64_t>(part(r).count() - begin, 0, chunk); };
+      for (int r = 0; r < ranks(); ++r) {
+        std::copy_n(values + part(r).begin + begin, size_of(r), sent.data() + r * chunk);
+      }
+      const int64_t size = size_of(rank());
       exchange([&](int other) {
-        const Range theirs = part(other);
-        return transfer(values + theirs.begin + begin, size_in(theirs), arrived.data() + other * size, size);
+        return transfer(sent.data() + other * chunk, size_of(other), arrived.data() + other * chunk, size);
       });
+      std::copy_n(sent.data() + rank() * chunk, size, arrived.data() + rank() * chunk);
       Value* const own = values + mine.begin + begin;
-      std::copy_n(own, size, arrived.data() + rank() * size);
       std::copy_n(arrived.data(), size, own);
       for (int r = 1; r < ranks(); ++r) {
-        const Value* const theirs = arrived.data() + r * size;
-        for (int64_t i = 0; i < size; ++i) combine(own[i], theirs[i]);
-      }
-    }
-  }
-
-  // Every rank's values are rounded once, the own ones too, and summed in FP32: the sum does not depend on the owner.
-  void reduce_as_bf16(float* buffer, int64_t count) {
-    const int64_t chunk = std::min<int64_t>(kChunkBytes / 2, count);
-    std::vector<uint16_t> rounded(static_cast<size_t>(ranks() * chunk)), arrived(rounded.size());
-    for (int64_t begin = 0; begin < count; begin += chunk) {
-      const int64_t size = std::min(chunk, count - begin);
-      for (int r = 0; r < ranks(); ++r) {
-        std::transform(buffer + r * count + begin, buffer + r * count + begin + size, rounded.data() + r * size,
-                       bf16_encode);
-      }
-      exchange([&](int other) {
-        return transfer(rounded.data() + other * size, size, arrived.data() + other * size, size);
-      });
-      std::copy_n(rounded.data() + rank() * size, size, arrived.data() + rank() * size);
-      float* const own = buffer + rank() * count + begin;
-      std::transform(arrived.data(), arrived.data() + size, own, bf16_decode);
-      for (int r = 1; r < ranks(); ++r) {
-        for (int64_t i = 0; i < size; ++i) own[i] += bf16_decode(arrived[static_cast<size_t>(r * size + i)]);
+        const Wire* const theirs = arrived.data() + r * chunk;
+        for (int64_t i = 0; i < size; ++i) own[i] = combine(own[i], static_cast<Value>(theirs[i]));
       }
     }
   }
 
   template <class Value>
   static Transfer transfer(const Value* send, int64_t to_send, Value* receive, int64_t to_receive) {
-    constexpr int64_t kSize = sizeof(Value);
-    return {reinterpret_cast<const char*>(send), to_send * kSize, reinterpret_cast<char*>(receive), to_receive * kSize};
+    return {std::as_bytes(std::span(send, static_cast<size_t>(to_send))),
+            std::as_writable_bytes(std::span(receive, static_cast<size_t>(to_receive)))};
   }
 
   // Sends to and receives from all other ranks concurrently, so no deadlock is possible.
@@ -144,39 +124,33 @@ class SocketCommunicator : public Communicator {
     for (int other = 0; other < ranks(); ++other) {
       if (other != rank()) transfers[static_cast<size_t>(other)] = transfer_with(other);
     }
-    while (wait_for_any(transfers)) {
+    for (std::vector<pollfd> descriptors;; descriptors.clear()) {
+      group_.check();
+      for (size_t other = 0; other < transfers.size(); ++other) {
+        const auto& [to_send, to_receive] = transfers[other];
+        const int events = (to_send.empty() ? 0 : POLLOUT) | (to_receive.empty() ? 0 : POLLIN);
+        if (events != 0) descriptors.push_back({sockets_[other].descriptor(), static_cast<short>(events), 0});
+      }
+      if (descriptors.empty()) break;
+      wait_for_any(descriptors, std::chrono::milliseconds(50)); // then check again
       for (int other = 0; other < ranks(); ++other) advance(other, transfers[static_cast<size_t>(other)]);
     }
     waited_seconds_ += std::chrono::duration<double>(Clock::now() - start).count();
   }
 
-  // False: all transfers are done.
-  bool wait_for_any(const std::vector<Transfer>& transfers) {
-    group_.check();
-    descriptors_.clear();
-    for (size_t other = 0; other < transfers.size(); ++other) {
-      const Transfer& transfer = transfers[other];
-      if (transfer.is_done()) continue;
-      const int events = (transfer.to_send > 0 ? POLLOUT : 0) | (transfer.to_receive > 0 ? POLLIN : 0);
-      descriptors_.push_back({sockets_[other], static_cast<short>(events), 0});
-    }
-    constexpr int kMilliseconds = 50; // between two calls of RankGroup::check()
-    if (!descriptors_.empty()) ::poll(descriptors_.data(), descriptors_.size(), kMilliseconds);
-    return !descriptors_.empty();
-  }
-
   void advance(int other, Transfer& transfer) {
-    const int socket = sockets_[static_cast<size_t>(other)];
-    while (transfer.to_send > 0) {
-      const ssize_t sent = ::send(socket, transfer.send, static_cast<size_t>(transfer.to_send), MSG_NOSIGNAL);
+    const int socket = sockets_[static_cast<size_t>(other)].descriptor();
+    auto& [to_send, to_receive] = transfer;
+    while (!to_send.empty()) {
+      const ssize_t sent = ::send(socket, to_send.data(), to_send.size(), MSG_NOSIGNAL);
       if (sent < 0 && would_block(other)) break;
-      transfer.send += std::max<ssize_t>(sent, 0), transfer.to_send -= std::max<ssize_t>(sent, 0);
+      to_send = to_send.subspan(static_cast<size_t>(std::max<ssize_t>(sent, 0)));
     }
-    while (transfer.to_receive > 0) {
-      const ssize_t got = ::recv(socket, transfer.receive, static_cast<size_t>(transfer.to_receive), 0);
+    while (!to_receive.empty()) {
+      const ssize_t got = ::recv(socket, to_receive.data(), to_receive.size(), 0);
       if (got == 0) lost(other);
       if (got < 0 && would_block(other)) break;
-      transfer.receive += std::max<ssize_t>(got, 0), transfer.to_receive -= std::max<ssize_t>(got, 0);
+      to_receive = to_receive.subspan(static_cast<size_t>(std::max<ssize_t>(got, 0)));
     }
   }
 
@@ -194,8 +168,7 @@ class SocketCommunicator : public Communicator {
   }
 
   RankGroup& group_;
-  const std::span<const int> sockets_; // by rank
-  std::vector<pollfd> descriptors_;
+  const std::span<const Socket> sockets_; // by rank
   double waited_seconds_ = 0;
 };
 

@@ -20,8 +20,6 @@
 #include "engine/base/error.h"
 #include "engine/network/secret.h"
 
-extern char** environ; // NOLINT(readability-redundant-declaration): only glibc declares it too
-
 namespace gpt2 {
 namespace {
 
@@ -29,45 +27,13 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::seconds;
 constexpr int kDied = static_cast<int>(ExitCode::communication); // killed by a signal
 
-// Shared by the ranks of this job. The token is passed in their environment, which other users cannot read.
-struct Job {
-  std::string name = std::to_string(::getpid()) + "-" + to_hex(random_key()).substr(0, 16);
-  std::string token = to_hex(random_key());
-};
-
 bool is_set(const char* variable) {
   const char* const value = std::getenv(variable);
   return value && *value;
 }
 
-// The environment of one rank. A token from the user is kept.
-class RankEnvironment {
- public:
-  RankEnvironment(int rank, int ranks, const Job& job) {
-    for (char** variable = environ; *variable; ++variable) {
-      if (std::strncmp(*variable, "GPT2_RANK", 9) != 0 && std::strncmp(*variable, "GPT2_LOCAL_RANK", 15) != 0 &&
-          std::strncmp(*variable, "GPT2_JOB=", 9) != 0 && std::strcmp(*variable, "GPT2_JOB_TOKEN=") != 0) {
-        texts_.emplace_back(*variable);
-      }
-    }
-    const std::string of_rank = std::to_string(rank), of_ranks = std::to_string(ranks);
-    for (const auto& [name, value] : {std::pair{"GPT2_RANK=", of_rank},
-                                      {"GPT2_RANKS=", of_ranks},
-                                      {"GPT2_LOCAL_RANK=", of_rank},
-                                      {"GPT2_LOCAL_RANKS=", of_ranks},
-                                      {"GPT2_JOB=", job.name}}) {
-      texts_.push_back(name + value);
-    }
-    if (!is_set("GPT2_JOB_TOKEN") && !is_set("GPT2_JOB_TOKEN_FILE")) texts_.push_back("GPT2_JOB_TOKEN=" + job.token);
-    for (std::string& text : texts_) pointers_.push_back(text.data());
-    pointers_.push_back(nullptr);
-  }
-  char** get() { return pointers_.data(); }
-
- private:
-  std::vector<std::string> texts_;
-  std::vector<char*> pointers_;
-};
+// In this process's environment, which the ranks inherit.
+void set(const char* variable, const std::string& value) { ::setenv(variable, value.c_str(), 1); }
 
 // Global: a signal handler has no other state.
 int signal_pipe[2] = {-1, -1};
@@ -121,13 +87,29 @@ class SignalPipe {
   struct sigaction before_[std::size(kSignals)];
 };
 
+int severity(int code) {
+  switch (static_cast<ExitCode>(code)) {
+    case ExitCode::done:
+      return 0;
+    case ExitCode::stopped_early:
+      return 1;
+    case ExitCode::communication: // often because another rank failed
+      return 2;
+    default:
+      return 3;
+  }
+}
+
 class Ranks {
  public:
   Ranks(int count, char** argv, seconds patience) : patience_(patience) {
-    const Job job;
+    set("GPT2_JOB", std::to_string(::getpid()) + "-" + to_hex(random_key()).substr(0, 16));
+    // Other users cannot read it there. A token from the user is kept.
+    if (!is_set("GPT2_JOB_TOKEN") && !is_set("GPT2_JOB_TOKEN_FILE")) set("GPT2_JOB_TOKEN", to_hex(random_key()));
+    for (const char* const variable : {"GPT2_RANKS", "GPT2_LOCAL_RANKS"}) set(variable, std::to_string(count));
     for (int rank = 0; rank < count; ++rank) {
-      RankEnvironment environment(rank, count, job);
-      start(argv, environment.get());
+      for (const char* const variable : {"GPT2_RANK", "GPT2_LOCAL_RANK"}) set(variable, std::to_string(rank));
+      start(argv);
     }
   }
   ~Ranks() { // after an exception
@@ -147,11 +129,11 @@ class Ranks {
       collect();
       end_survivors();
     }
-    return worst_exit_code(codes_);
+    return worst_code_;
   }
 
  private:
-  void start(char** argv, char** environment) {
+  void start(char** argv) {
     const pid_t parent = ::getpid();
     sigset_t all, before; // the new process must not run the handlers above
     sigfillset(&all);
@@ -174,7 +156,7 @@ class Ranks {
     signals_.restore_handlers();
     const sigset_t mask = SignalPipe::with_blocked(before);
     ::sigprocmask(SIG_SETMASK, &mask, nullptr);
-    ::execve("/proc/self/exe", argv, environment);
+    ::execv("/proc/self/exe", argv);
     constexpr char kLine[] = "error: cannot start a rank from /proc/self/exe\n";
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kLine, sizeof kLine - 1);
     ::_exit(kDied);
@@ -198,9 +180,9 @@ class Ranks {
         ++process;
         continue;
       }
-      codes_.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : kDied);
-      const bool by_an_error = codes_.back() != 0 && codes_.back() != static_cast<int>(ExitCode::stopped_early);
-      if (by_an_error && !first_error_) first_error_ = Clock::now();
+      const int code = WIFEXITED(status) ? WEXITSTATUS(status) : kDied;
+      if (severity(code) > severity(worst_code_)) worst_code_ = code;
+      if (severity(code) >= severity(kDied) && !first_error_) first_error_ = Clock::now();
       process = running_.erase(process);
     }
   }
@@ -216,32 +198,12 @@ class Ranks {
   const seconds patience_;
   const SignalPipe signals_; // constructed before the first rank starts
   std::vector<pid_t> running_;
-  std::vector<int> codes_; // of ended ranks, in order
+  int worst_code_ = 0; // of ended ranks
   std::optional<Clock::time_point> first_error_;
   bool terminated_ = false;
 };
 
 } // namespace
-
-int worst_exit_code(std::span<const int> codes) {
-  const auto badness = [](int code) {
-    switch (static_cast<ExitCode>(code)) {
-      case ExitCode::done:
-        return 0;
-      case ExitCode::stopped_early:
-        return 1;
-      case ExitCode::communication:
-        return 2;
-      default:
-        return 3;
-    }
-  };
-  int worst = 0;
-  for (const int code : codes) {
-    if (badness(code) > badness(worst)) worst = code;
-  }
-  return worst;
-}
 
 int run_ranks(int count, char** argv, seconds patience) { return Ranks(count, argv, patience).wait_for_all(); }
 

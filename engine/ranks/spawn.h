@@ -2,19 +2,15 @@
 #pragma once
 
 #include <chrono>
-#include <span>
 
 namespace gpt2 {
 
 // Starts this program `count` times with the same arguments, as ranks of one job (launcher.h: GPT2_RANK, ...), and
-// returns the worst exit code when all have ended. Forwards SIGINT, SIGTERM, SIGHUP and SIGUSR1; each rank has its own
-// process group, so that Ctrl-C reaches it once, through this process. No rank outlives this process. After an error of
-// one rank the others get SIGTERM after `patience`, and SIGKILL after twice that. Throws Error(communication) if a
-// process cannot be started.
+// returns the worst of their exit codes when all have ended: an error other than 7, else 7 (another rank failed), else
+// 75 (stopped early), else 0. Forwards SIGINT, SIGTERM, SIGHUP and SIGUSR1; each rank has its own process group, so
+// that Ctrl-C reaches it once, through this process. No rank outlives this process. After an error of one rank the
+// others get SIGTERM after `patience`, and SIGKILL after twice that. Throws Error(communication) if a process cannot be
+// started.
 int run_ranks(int count, char** argv, std::chrono::seconds patience = std::chrono::seconds(10));
-
-// Exit code of the launcher from those of its ranks, in the order in which they ended: the first error other than 7,
-// then 7 (another rank failed), then 75 (stopped early), then 0.
-int worst_exit_code(std::span<const int> codes);
 
 } // namespace gpt2

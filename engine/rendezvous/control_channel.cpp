@@ -1,6 +1,5 @@
 #include "engine/rendezvous/control_channel.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -19,10 +18,6 @@ constexpr milliseconds kLeaveTime(5000);  // for the answer to a goodbye
 constexpr milliseconds kFlushTime(1000);  // to send a failure
 constexpr milliseconds kLeavingRound(20); // poll timeout while leaving
 constexpr const char* kHint = "read the last lines of that rank's output; docs/cluster.md explains each message";
-
-std::string seconds_text(Clock::duration duration) {
-  return std::to_string(std::chrono::round<std::chrono::seconds>(duration).count()) + " s";
-}
 
 uint64_t milliseconds_now() {
   return static_cast<uint64_t>(std::chrono::duration_cast<milliseconds>(Clock::now().time_since_epoch()).count());
@@ -94,10 +89,8 @@ std::string ControlChannel::receive(int rank) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   changed_.wait(lock, [&] { return !peer.messages.empty() || peer.has_left || has_failed(); });
   if (peer.messages.empty()) { // messages before a failure are delivered: they may give the reason
-    if (!has_failed()) record_failure(name_of(rank) + " ended while " + name_of(rank_) + " still waits for it");
     lock.unlock();
-    wake();
-    throw_failure();
+    fail(name_of(rank) + " ended while " + name_of(rank_) + " still waits for it");
   }
   std::string message = std::move(peer.messages.front());
   peer.messages.pop_front();
@@ -110,13 +103,9 @@ Activity ControlChannel::enter(Activity activity) {
 
 void ControlChannel::announce_failure(const std::string& reason) {
   std::unique_lock lock(mutex_);
-  if (!has_failed()) record_failure(name_of(rank_) + " failed: " + reason);
-  lock.unlock();
-  wake();
+  record_failure(name_of(rank_) + " failed: " + reason);
   // This process may end right after: wait until the kernel has accepted the frames.
-  const Clock::time_point deadline = Clock::now() + kFlushTime;
-  lock.lock();
-  changed_.wait_until(lock, deadline, [&] {
+  changed_.wait_until(lock, Clock::now() + kFlushTime, [&] {
     return std::none_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.connection.has_unsent(); });
   });
 }
@@ -124,9 +113,8 @@ void ControlChannel::announce_failure(const std::string& reason) {
 void ControlChannel::fail(const std::string& what) {
   {
     const std::lock_guard lock(mutex_);
-    if (!has_failed()) record_failure(what);
+    record_failure(what);
   }
-  wake();
   throw_failure();
 }
 
@@ -173,13 +161,10 @@ void ControlChannel::wait_for_work() {
     const std::lock_guard lock(mutex_);
     left = leaving_ ? kLeavingRound : next_beat_ - Clock::now();
     for (const Peer& peer : peers_) {
-      if (!peer.connection.socket().is_open()) continue;
-      const short events = peer.connection.has_unsent() ? POLLIN | POLLOUT : POLLIN;
-      descriptors.push_back({peer.connection.socket().descriptor(), events, 0});
+      if (peer.connection.socket().is_open()) descriptors.push_back(peer.connection.awaited());
     }
   }
-  const auto limit = std::max<int64_t>(0, std::chrono::ceil<milliseconds>(left).count());
-  ::poll(descriptors.data(), descriptors.size(), static_cast<int>(limit));
+  wait_for_any(descriptors, left);
   uint64_t ignored = 0;
   [[maybe_unused]] const ssize_t drained = ::read(wake_.descriptor(), &ignored, sizeof ignored);
 }
@@ -210,7 +195,7 @@ void ControlChannel::handle(int rank, Frame& frame) {
     }
     case FrameType::failure:
     case FrameType::verdict:
-      if (!has_failed()) record_failure(frame.body);
+      record_failure(frame.body);
       break;
     case FrameType::goodbye:
       peer.has_left = true;
@@ -218,7 +203,7 @@ void ControlChannel::handle(int rank, Frame& frame) {
       if (leads()) peer.connection.queue(FrameType::farewell, "");
       break;
     case FrameType::farewell:
-      peer.may_close = true;
+      peer.has_left = true;
       break;
     default:
       connection_lost(rank, " sent a frame that cannot be read");
@@ -229,7 +214,7 @@ void ControlChannel::handle(int rank, Frame& frame) {
 void ControlChannel::connection_lost(int rank, const char* why) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   peer.connection.close();
-  if (!peer.has_left && !leaving_ && !has_failed()) record_failure(name_of(rank) + why);
+  if (!peer.has_left && !leaving_) record_failure(name_of(rank) + why);
 }
 
 void ControlChannel::send_heartbeats() {
@@ -262,8 +247,9 @@ void ControlChannel::check_stalls() {
   }
 }
 
-// Rank 0 sends it to all ranks, another rank to rank 0. The caller holds the mutex.
+// The first one counts: rank 0 sends it to all ranks, another rank to rank 0. The caller holds the mutex.
 void ControlChannel::record_failure(const std::string& what) {
+  if (has_failed()) return;
   failure_ = what;
   failed_at_ = Clock::now();
   for (Peer& peer : peers_) {
@@ -273,6 +259,7 @@ void ControlChannel::record_failure(const std::string& what) {
   }
   failed_.store(true, std::memory_order_release);
   changed_.notify_all();
+  wake();
 }
 
 bool ControlChannel::is_done_leaving() const {
@@ -280,7 +267,7 @@ bool ControlChannel::is_done_leaving() const {
   return std::all_of(peers_.begin(), peers_.end(), [&](const Peer& peer) {
     if (!peer.connection.socket().is_open()) return true;
     if (peer.connection.has_unsent()) return false;
-    return has_failed() || (leads() ? peer.has_left : peer.may_close || peer.has_left);
+    return has_failed() || peer.has_left;
   });
 }
 

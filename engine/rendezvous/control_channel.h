@@ -23,6 +23,7 @@ class ControlChannel {
   ControlChannel(const ControlChannel&) = delete;
 
   const std::vector<Member>& members() const { return members_; }
+  std::string name_of(int rank) const { return to_string(rank, members_[static_cast<size_t>(rank)]); }
 
   void send(int rank, std::string_view message);
   std::string receive(int rank); // the next message of that rank; throws after a failure
@@ -39,8 +40,7 @@ class ControlChannel {
   struct Peer {
     Connection connection; // closed: none, or ended
     std::deque<std::string> messages = {};
-    bool has_left = false;  // goodbye received
-    bool may_close = false; // farewell received
+    bool has_left = false; // goodbye or farewell received
   };
 
   void serve();
@@ -54,7 +54,6 @@ class ControlChannel {
   bool is_done_leaving() const;
   void wake() const;
   [[noreturn]] void throw_failure() const;
-  std::string name_of(int rank) const { return to_string(rank, members_[static_cast<size_t>(rank)]); }
   bool leads() const { return rank_ == 0; }
 
   const int rank_;

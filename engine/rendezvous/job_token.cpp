@@ -14,11 +14,6 @@ constexpr size_t kShortestToken = 16; // bytes: a recorded handshake allows gues
 constexpr size_t kLongestTokenFile = 4096;
 constexpr const char* kTokenHint = "export GPT2_JOB_TOKEN=$(openssl rand -hex 32), the same for all ranks";
 
-std::string text_of(const char* variable, const Environment& environment) {
-  const char* const text = environment(variable);
-  return text ? text : "";
-}
-
 std::string text_of_token_file(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) throw_system_error(ExitCode::usage, "open", path, errno);
@@ -35,9 +30,9 @@ std::string text_of_token_file(const std::string& path) {
 } // namespace
 
 std::optional<Key> key_of_token(const Launch& launch, const Environment& environment) {
-  std::string token = text_of("GPT2_JOB_TOKEN", environment), source = "GPT2_JOB_TOKEN";
+  std::string token = text_of(environment, "GPT2_JOB_TOKEN"), source = "GPT2_JOB_TOKEN";
   if (token.empty()) {
-    const std::string file = text_of("GPT2_JOB_TOKEN_FILE", environment);
+    const std::string file = text_of(environment, "GPT2_JOB_TOKEN_FILE");
     if (file.empty()) return std::nullopt;
     token = text_of_token_file(file), source = "GPT2_JOB_TOKEN_FILE=" + file;
   }

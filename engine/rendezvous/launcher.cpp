@@ -1,33 +1,29 @@
 #include "engine/rendezvous/launcher.h"
 
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 
 #include "engine/base/error.h"
 #include "engine/base/parse_number.h"
-#include "engine/rendezvous/messages.h"
 
 namespace gpt2 {
 namespace {
 
+using Variables = std::array<const char*, 5>; // the last may be null
+
 struct Launcher {
   const char* program;
-  const char* size_variable;
-  const char* rank_variable;
-  const char* local_rank_variable;
-  const char* local_size_variable;
+  const char *size, *rank, *local_rank, *local_size; // variables; null: the launcher sets none
+  Variables job;                                     // together they identify the job
+  void (*find_master)(Launch&, const Environment&, const Launcher&) = nullptr;
+  bool (*applies)(const Environment&) = nullptr;
 };
-constexpr Launcher kOwn = {"--gpus", "GPT2_RANKS", "GPT2_RANK", "GPT2_LOCAL_RANK", "GPT2_LOCAL_RANKS"};
-constexpr Launcher kOpenMpi = {"mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
-                               "OMPI_COMM_WORLD_LOCAL_SIZE"};
-constexpr Launcher kPmi = {"mpiexec", "PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
-constexpr Launcher kTorchrun = {"torchrun", "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
-constexpr Launcher kSlurm = {"srun", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID", nullptr};
 
 [[noreturn]] void refuse(const char* variable, const char* text, const Launcher& launcher, const std::string& what) {
   throw Error(ExitCode::communication, std::string(variable) + "=" + text + " (" + launcher.program + "): " + what,
-              "start again with " + std::string(launcher.program) + ", or unset " + launcher.size_variable + " and " +
-                  launcher.rank_variable + " to train in one process");
+              "start again with " + std::string(launcher.program) + ", or unset " + launcher.size + " and " +
+                  launcher.rank + " to train in one process");
 }
 
 int read_number(const char* variable, const char* text, const Launcher& launcher) {
@@ -37,33 +33,28 @@ int read_number(const char* variable, const char* text, const Launcher& launcher
 }
 
 std::optional<Launch> read_launch(const Launcher& launcher, const Environment& environment) {
-  const char* const size = environment(launcher.size_variable);
-  const char* const rank = environment(launcher.rank_variable);
+  if (launcher.applies && !launcher.applies(environment)) return std::nullopt;
+  const char* const size = environment(launcher.size);
+  const char* const rank = environment(launcher.rank);
   if (!size || !rank) return std::nullopt;
   Launch launch{.program = launcher.program,
-                .rank = read_number(launcher.rank_variable, rank, launcher),
-                .ranks = read_number(launcher.size_variable, size, launcher),
+                .rank = read_number(launcher.rank, rank, launcher),
+                .ranks = read_number(launcher.size, size, launcher),
                 .job = launcher.program};
-  if (launch.ranks < 1) refuse(launcher.size_variable, size, launcher, "must be at least 1");
+  if (launch.ranks < 1) refuse(launcher.size, size, launcher, "must be at least 1");
   if (launch.rank >= launch.ranks) {
-    refuse(launcher.rank_variable, rank, launcher, "must be 0 to " + std::to_string(launch.ranks - 1));
+    refuse(launcher.rank, rank, launcher, "must be 0 to " + std::to_string(launch.ranks - 1));
   }
-  if (const char* const local_rank = environment(launcher.local_rank_variable)) {
-    launch.local_rank = read_number(launcher.local_rank_variable, local_rank, launcher);
+  if (const char* const local_rank = environment(launcher.local_rank)) {
+    launch.local_rank = read_number(launcher.local_rank, local_rank, launcher);
   }
-  const char* const local_size = launcher.local_size_variable ? environment(launcher.local_size_variable) : nullptr;
-  if (local_size) launch.local_ranks = read_number(launcher.local_size_variable, local_size, launcher);
+  const char* const local_size = launcher.local_size ? environment(launcher.local_size) : nullptr;
+  if (local_size) launch.local_ranks = read_number(launcher.local_size, local_size, launcher);
+  for (const char* const variable : launcher.job) {
+    if (variable) launch.job += " " + text_of(environment, variable);
+  }
+  if (launcher.find_master) launcher.find_master(launch, environment, launcher);
   return launch;
-}
-
-std::string text_of(const Environment& environment, const char* variable) {
-  const char* const text = environment(variable);
-  return text ? text : "";
-}
-
-template <class... Names>
-std::string job_of(const Launch& launch, const Environment& environment, Names... variables) {
-  return (launch.program + ... + (" " + text_of(environment, variables)));
 }
 
 // Slurm numbers the steps of a job from 0; batch scripts and interactive shells have numbers near 2^32.
@@ -72,17 +63,10 @@ bool is_under_srun(const Environment& environment) {
   return step && parse_number<uint32_t>(step).value_or(UINT32_MAX) < 0xFFFFFFF0u;
 }
 
-// Not for torchrun, whose agent may listen on MASTER_PORT.
 void use_master_variables(Launch& launch, const Environment& environment) {
   launch.master = text_of(environment, "MASTER_ADDR");
   const std::string port = text_of(environment, "MASTER_PORT");
   if (!launch.master.empty() && !port.empty()) launch.master += ":" + port;
-}
-
-std::optional<Launch> find_own(const Environment& environment) {
-  auto launch = read_launch(kOwn, environment);
-  if (launch) launch->job = job_of(*launch, environment, "GPT2_JOB");
-  return launch;
 }
 
 // First node of the step; empty: the step has one node.
@@ -92,50 +76,46 @@ std::string slurm_master(const Environment& environment) {
   return first_host(of_step.empty() ? text_of(environment, "SLURM_JOB_NODELIST") : of_step);
 }
 
-// OpenMPI and PMI launchers. On several nodes the address of rank 0 comes from MPI, or from srun if it provides PMI.
-std::optional<Launch> find_mpi(const Launcher& launcher, const Environment& environment) {
-  auto launch = read_launch(launcher, environment);
-  if (!launch) return launch;
-  launch->job = job_of(*launch, environment, "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "SLURM_JOB_ID",
-                       "SLURM_STEP_ID");
-  use_master_variables(*launch, environment);
-  if (!launch->master.empty()) return launch;
-  if (launch->local_ranks && *launch->local_ranks < launch->ranks) {
-    launch->master = "mpi:";
-  } else if (!launch->local_ranks && is_under_srun(environment)) {
-    launch->master = slurm_master(environment);
+// On several nodes the address of rank 0 comes from MPI, or from srun if it provides PMI.
+void find_mpi_master(Launch& launch, const Environment& environment, const Launcher&) {
+  use_master_variables(launch, environment);
+  if (!launch.master.empty()) return;
+  if (launch.local_ranks && *launch.local_ranks < launch.ranks) {
+    launch.master = "mpi:";
+  } else if (!launch.local_ranks && is_under_srun(environment)) {
+    launch.master = slurm_master(environment);
   }
-  return launch;
 }
 
 // torchrun's agent may listen on MASTER_PORT. Without TORCHELASTIC_RUN_ID there is no agent: the variables were set by
 // hand or by another system, and the port is meant for rank 0.
-std::optional<Launch> find_torchrun(const Environment& environment) {
-  auto launch = read_launch(kTorchrun, environment);
-  if (!launch) return launch;
-  launch->job =
-      job_of(*launch, environment, "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT");
-  if (!environment("TORCHELASTIC_RUN_ID")) {
-    use_master_variables(*launch, environment);
-    return launch;
-  }
-  launch->master = text_of(environment, "MASTER_ADDR");
+void find_torchrun_master(Launch& launch, const Environment& environment, const Launcher& torchrun) {
+  if (!environment("TORCHELASTIC_RUN_ID")) return use_master_variables(launch, environment);
+  launch.master = text_of(environment, "MASTER_ADDR");
   if (const char* const port = environment("MASTER_PORT")) {
-    launch->avoid_port = read_number("MASTER_PORT", port, kTorchrun);
+    launch.avoid_port = read_number("MASTER_PORT", port, torchrun);
   }
-  return launch;
 }
 
-std::optional<Launch> find_slurm(const Environment& environment) {
-  if (!is_under_srun(environment)) return std::nullopt;
-  auto launch = read_launch(kSlurm, environment);
-  if (!launch) return launch;
-  launch->job = job_of(*launch, environment, "SLURM_JOB_ID", "SLURM_STEP_ID");
-  use_master_variables(*launch, environment);
-  if (launch->master.empty()) launch->master = slurm_master(environment);
-  if (text_of(environment, "SLURM_STEP_NUM_NODES") == "1") launch->local_ranks = launch->ranks;
-  return launch;
+void find_slurm_master(Launch& launch, const Environment& environment, const Launcher&) {
+  use_master_variables(launch, environment);
+  if (launch.master.empty()) launch.master = slurm_master(environment);
+  if (text_of(environment, "SLURM_STEP_NUM_NODES") == "1") launch.local_ranks = launch.ranks;
 }
+
+constexpr Variables kMpiJob = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "SLURM_JOB_ID",
+                               "SLURM_STEP_ID"};
+constexpr Variables kTorchrunJob = {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"};
+constexpr Variables kSlurmJob = {"SLURM_JOB_ID", "SLURM_STEP_ID"};
+
+constexpr Launcher kLaunchers[] = {
+    {"--gpus", "GPT2_RANKS", "GPT2_RANK", "GPT2_LOCAL_RANK", "GPT2_LOCAL_RANKS", {"GPT2_JOB"}},
+    {"mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE", kMpiJob, find_mpi_master},
+    {"mpiexec", "PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", kMpiJob, find_mpi_master},
+    {"torchrun", "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", kTorchrunJob, find_torchrun_master},
+    {"srun", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID", nullptr, kSlurmJob, find_slurm_master, is_under_srun},
+};
 
 bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" ||
@@ -148,22 +128,22 @@ Environment process_environment() {
   return [](const char* name) -> const char* { return std::getenv(name); };
 }
 
+std::string text_of(const Environment& environment, const char* variable) {
+  const char* const text = environment(variable);
+  return text ? text : "";
+}
+
 std::optional<Launch> find_launch(const Environment& environment) {
-  if (auto launch = find_own(environment)) return launch;
-  if (auto launch = find_mpi(kOpenMpi, environment)) return launch;
-  if (auto launch = find_mpi(kPmi, environment)) return launch;
-  if (auto launch = find_torchrun(environment)) return launch;
-  return find_slurm(environment);
+  for (const Launcher& launcher : kLaunchers) {
+    if (auto launch = read_launch(launcher, environment)) return launch;
+  }
+  return std::nullopt;
 }
 
 Launch explicit_launch(int ranks, int rank, const std::string& master) {
-  const auto refuse_option = [](const std::string& what, const std::string& hint) {
-    throw Error(ExitCode::usage, what, hint);
-  };
-  if (ranks < 1) refuse_option("--ranks " + std::to_string(ranks) + ": must be at least 1", "");
   if (rank < 0 || rank >= ranks) {
-    refuse_option("--rank " + std::to_string(rank) + " of --ranks " + std::to_string(ranks),
-                  "give each process one of 0 to " + std::to_string(ranks - 1));
+    throw Error(ExitCode::usage, "--rank " + std::to_string(rank) + " of --ranks " + std::to_string(ranks),
+                "give each process one of 0 to " + std::to_string(ranks - 1));
   }
   return {.program = "--ranks", .rank = rank, .ranks = ranks, .job = "--ranks " + master, .master = master};
 }
@@ -190,6 +170,11 @@ Endpoint parse_master(const std::string& master) {
     throw Error(ExitCode::usage, "'" + master + "' is not HOST[:PORT]", "a port is a number from 1 to 65535");
   }
   return {host, *number};
+}
+
+std::optional<int> read_port(std::string_view text) {
+  const std::optional<int> port = parse_number<int>(text);
+  return port && *port >= 1 && *port <= 65535 ? port : std::nullopt;
 }
 
 std::string first_host(const std::string& slurm_node_list) {

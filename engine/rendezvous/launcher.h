@@ -5,11 +5,13 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace gpt2 {
 
 using Environment = std::function<const char*(const char* name)>; // as getenv: null if unset
 Environment process_environment();
+std::string text_of(const Environment& environment, const char* variable); // empty if unset
 
 struct Launch {
   std::string program; // "--gpus", "mpirun", "mpiexec", "torchrun", "srun" or "--ranks"
@@ -33,6 +35,7 @@ struct Endpoint {
   int port;
 };
 Endpoint parse_master(const std::string& master);
+std::optional<int> read_port(std::string_view text); // "4000": 1 to 65535
 
 // The first launcher that sets both size and rank decides, innermost first: --gpus, OpenMPI, PMI, torchrun, Slurm. So
 // mpirun -np 1 inside an allocation of eight tasks is one rank. A size alone does not count: sbatch exports

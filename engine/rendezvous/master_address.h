@@ -2,8 +2,6 @@
 // an MPI broadcast.
 #pragma once
 
-#include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +9,7 @@
 #include "engine/network/secret.h"
 #include "engine/network/sockets.h"
 #include "engine/rendezvous/launcher.h"
+#include "engine/rendezvous/published_file.h"
 
 namespace gpt2 {
 
@@ -22,13 +21,30 @@ struct FoundMaster {
 class MasterAddress {
  public:
   // `token`: a key that all ranks have; without it rank 0 generates a key and publishes it with its address.
-  static std::unique_ptr<MasterAddress> of(const Launch& launch, const std::optional<Key>& token);
-  virtual ~MasterAddress() = default;
+  MasterAddress(const Launch& launch, const std::optional<Key>& token);
 
-  virtual Socket listen(const Key& key) = 0;     // rank 0: listens and publishes the address
-  virtual void close() {}                        // rank 0: all ranks have joined
-  virtual std::optional<FoundMaster> find() = 0; // other ranks, at every attempt; nullopt: not published yet
-  virtual std::string description() const = 0;   // "node3, port 4000"
+  Socket listen(const Key& key);     // rank 0: listens and publishes the address
+  void close();                      // rank 0: all ranks have joined
+  std::optional<FoundMaster> find(); // other ranks, at every attempt; nullopt: not published yet
+  std::string description() const;   // "node3, port 4000"
+
+ private:
+  enum class Way {
+    computed, // with a token all ranks compute host, ports and key
+    file,     // rank 0 publishes port, addresses and key
+    mpi,      // likewise
+  };
+  std::string listens_at() const;
+  std::optional<Publication> published();
+
+  const std::optional<Key> token_;
+  const int ranks_;
+  Way way_ = Way::file;
+  Reach reach_;
+  std::string host_;       // as the other ranks resolve it; empty: all addresses of rank 0, published
+  std::vector<int> ports_; // rank 0 listens at the first free one; 0: any
+  std::optional<PublishedFile> file_;
+  std::optional<Publication> from_mpi_;
 };
 
 // 16 different ports in 20000..51999, from the name of the job.

@@ -1,13 +1,10 @@
 #include "engine/rendezvous/messages.h"
 
-#include "engine/base/parse_number.h"
-#include "engine/network/secret.h"
 #include "engine/network/wire.h"
 
 namespace gpt2 {
 namespace {
 
-constexpr std::string_view kTitle = "gpt2_ranks ", kVersionedTitle = "gpt2_ranks 2\n";
 constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365); // activity: sums do not overflow
 
 void put(Packer& packer, const Member& member) {
@@ -99,49 +96,5 @@ std::optional<Error> read_error(std::string_view bytes) {
   if (what.find('\0') != std::string::npos) return std::nullopt; // Error holds a C string
   return if_complete(unpacker, Error(static_cast<ExitCode>(code), what, hint));
 }
-
-// ---- address of rank 0 ----
-
-std::optional<int> read_port(std::string_view text) {
-  const std::optional<int> port = parse_number<int>(text);
-  return port && *port >= 1 && *port <= 65535 ? port : std::nullopt;
-}
-
-std::string to_text(const Publication& publication) {
-  std::string text(kVersionedTitle);
-  if (!publication.key.empty()) text += "key " + publication.key + "\n";
-  text += "port " + std::to_string(publication.port) + "\n";
-  for (const std::string& address : publication.addresses) text += "address " + address + "\n";
-  return text + "end\n";
-}
-
-std::optional<Publication> read_publication(std::string_view text) {
-  if (!text.starts_with(kVersionedTitle) || text.size() > kPublicationBytes) return std::nullopt;
-  text.remove_prefix(kVersionedTitle.size());
-  Publication publication;
-  for (size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
-    const std::string_view line = text.substr(0, end), name = line.substr(0, line.find(' '));
-    const std::string_view value = line.substr(std::min(line.size(), name.size() + 1));
-    text.remove_prefix(end + 1);
-    if (line == "end") {
-      const bool whole = text.empty() && publication.port > 0 && !publication.addresses.empty();
-      return whole ? std::optional(publication) : std::nullopt;
-    }
-    if (name == "key" && key_of_hex(value)) {
-      publication.key = value;
-    } else if (const auto port = name == "port" ? read_port(value) : std::nullopt) {
-      publication.port = *port;
-    } else if (name == "address" && !value.empty()) {
-      publication.addresses.emplace_back(value);
-    } else {
-      return std::nullopt;
-    }
-  }
-  return std::nullopt;
-}
-
-bool is_publication(std::string_view text) { return text.starts_with(kTitle); }
-
-bool may_become_publication(std::string_view text) { return is_publication(text) || kTitle.starts_with(text); }
 
 } // namespace gpt2

@@ -11,10 +11,12 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/rendezvous/launcher.h"
 
 namespace gpt2 {
 namespace {
 
+constexpr std::string_view kTitle = "gpt2_ranks ", kVersionedTitle = "gpt2_ranks 2\n";
 constexpr const char* kTokenHint = "export GPT2_JOB_TOKEN=$(openssl rand -hex 32), the same for all ranks, instead";
 
 [[noreturn]] void refuse_other_file(const std::string& path) {
@@ -27,10 +29,7 @@ constexpr const char* kTokenHint = "export GPT2_JOB_TOKEN=$(openssl rand -hex 32
               "give this job another --master, or end the other job");
 }
 
-std::string folder_of(const std::string& path) {
-  const std::string folder = std::filesystem::path(path).parent_path().string();
-  return folder.empty() ? "." : folder;
-}
+std::string folder_of(const std::string& path) { return std::filesystem::absolute(path).parent_path().string(); }
 
 // NFS caches a missing name for up to 30 s, unless its folder is opened again.
 void refresh_folder(const std::string& folder) {
@@ -88,15 +87,52 @@ void remove_stale(const std::string& path) {
 
 } // namespace
 
+std::string to_text(const Publication& publication) {
+  std::string text(kVersionedTitle);
+  if (publication.key) text += "key " + to_hex(*publication.key) + "\n";
+  text += "port " + std::to_string(publication.port) + "\n";
+  for (const std::string& address : publication.addresses) text += "address " + address + "\n";
+  return text + "end\n";
+}
+
+std::optional<Publication> read_publication(std::string_view text) {
+  if (!text.starts_with(kVersionedTitle) || !text.ends_with("\nend\n") || text.size() > kPublicationBytes)
+    return std::nullopt;
+  text.remove_prefix(kVersionedTitle.size());
+  text.remove_suffix(std::string_view("end\n").size());
+  Publication publication;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n')), name = line.substr(0, line.find(' '));
+    const std::string_view value = line.substr(std::min(line.size(), name.size() + 1));
+    text.remove_prefix(line.size() + 1);
+    if (const auto key = name == "key" ? key_of_hex(value) : std::nullopt) {
+      publication.key = key;
+    } else if (const auto port = name == "port" ? read_port(value) : std::nullopt) {
+      publication.port = *port;
+    } else if (name == "address" && !value.empty()) {
+      publication.addresses.emplace_back(value);
+    } else {
+      return std::nullopt;
+    }
+  }
+  const bool whole = publication.port > 0 && !publication.addresses.empty();
+  return whole ? std::optional(publication) : std::nullopt;
+}
+
+bool is_publication(std::string_view text) { return text.starts_with(kTitle); }
+
+bool may_become_publication(std::string_view text) { return is_publication(text) || kTitle.starts_with(text); }
+
 void PublishedFile::write(const Publication& publication) {
   const std::string text = to_text(publication);
   struct stat status {};
+  if (makes_folder_) folders_.emplace(folder_of(path_));
   remove_stale(path_);
   descriptor_ = retry_on_eintr([&] { return ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600); });
   if (descriptor_ < 0 && errno == EEXIST) refuse_other_job(path_);
   if (descriptor_ < 0) throw_system_error(ExitCode::disk, "create", path_, errno);
   lock(descriptor_); // until remove(), or the end of this process
-  if (::fstat(descriptor_, &status) != 0 || (!publication.key.empty() && !is_private(status))) {
+  if (::fstat(descriptor_, &status) != 0 || (publication.key && !is_private(status))) {
     throw Error(ExitCode::usage, path_ + " is on a file system without permissions", kTokenHint);
   }
   const auto put = retry_on_eintr([&] { return ::write(descriptor_, text.data(), text.size()); });
@@ -104,8 +140,6 @@ void PublishedFile::write(const Publication& publication) {
     throw_system_error(ExitCode::disk, "write", path_, put < 0 ? errno : ENOSPC);
   }
 }
-
-void PublishedFile::make_folder() { folders_.emplace(folder_of(path_)); }
 
 void PublishedFile::remove() {
   if (descriptor_ >= 0) {
@@ -120,7 +154,7 @@ std::optional<Publication> PublishedFile::read() const {
   const auto file = open_file(path_, O_RDONLY);
   if (file && !may_become_publication(file->first_bytes)) refuse_other_file(path_);
   auto publication = file ? read_publication(file->first_bytes) : std::nullopt;
-  if (publication && !publication->key.empty() && !is_private(file->status)) {
+  if (publication && publication->key && !is_private(file->status)) {
     throw Error(ExitCode::usage, path_ + " was written by another user, or other users can read it",
                 "remove it if it is yours; or " + std::string(kTokenHint));
   }

@@ -1,6 +1,5 @@
 #include "engine/rendezvous/rendezvous.h"
 
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <thread>
 
 #include "engine/base/error.h"
+#include "engine/base/formatted.h"
 #include "engine/network/acceptor.h"
 #include "engine/rendezvous/job_token.h"
 #include "engine/rendezvous/master_address.h"
@@ -31,11 +31,6 @@ constexpr uint32_t kVersion = 2; // of the protocol between ranks
                   " ranks, is there a firewall between them, is --master right? see docs/cluster.md");
 }
 
-std::string seconds_of(milliseconds limit) {
-  return limit.count() % 1000 == 0 ? std::to_string(limit.count() / 1000) + " s"
-                                   : std::to_string(limit.count()) + " ms";
-}
-
 Member this_process() { return {host_name(), static_cast<int>(::getpid()), ""}; }
 
 // ---- rank 0 ----
@@ -44,7 +39,7 @@ struct JoiningRank {
   Connection connection;
   Hello hello;
   Clock::time_point drop_at; // if it has not joined
-  bool joined = false, dropped = false;
+  bool joined = false;
 };
 
 // Address of a peer for other hosts. Empty for a peer on this host: its address (mostly 127.0.0.1) is not valid
@@ -58,29 +53,27 @@ class JoinServer {
  public:
   JoinServer(const Launch& launch, const std::optional<Key>& token, milliseconds limit)
       : launch_(launch),
-        ranks_(launch.ranks),
         key_(token ? *token : random_key()),
         limit_(limit),
-        master_(MasterAddress::of(launch, token)),
-        joined_(static_cast<size_t>(ranks_), nullptr) {}
+        master_(launch, token),
+        joined_(static_cast<size_t>(launch.ranks), nullptr) {}
 
   Rendezvous wait_for_all() {
     const StopSignal stop;
     if (launch_.master != "mpi:") stop.defer(); // until the file is removed; MPI has no file, and may block for long
     const Clock::time_point deadline = Clock::now() + limit_;
-    const Socket listener = master_->listen(key_);
-    Acceptor acceptor(listener, key_, Purpose::joining, ranks_);
+    const Socket listener = master_.listen(key_);
+    Acceptor acceptor(listener, key_, Handshake::Purpose::joining, launch_.ranks);
     while (count_missing() > 0 && !stop.requested()) {
       if (Clock::now() >= deadline) {
-        abort_join(missing_ranks() + " did not join within " + seconds_of(limit_) +
+        abort_join(missing_ranks() + " did not join within " + seconds_text(limit_) +
                    (acceptor.lacks_descriptors() ? " (rank 0 has too many open files: see ulimit -n)" : ""));
       }
       wait(acceptor, deadline);
       for (Acceptor::Peer& peer : acceptor.receive()) add(std::move(peer));
-      for (JoiningRank& peer : joining_) serve(peer);
-      joining_.remove_if([](const JoiningRank& peer) { return peer.dropped; });
+      joining_.remove_if([this](JoiningRank& peer) { return !serve(peer); });
     }
-    master_->close();
+    master_.close();
     stop.answer_at_once();
     return send_roster();
   }
@@ -90,25 +83,20 @@ class JoinServer {
 
   std::string missing_ranks() const {
     std::vector<int> missing;
-    for (int rank = 1; rank < ranks_; ++rank) {
+    for (int rank = 1; rank < launch_.ranks; ++rank) {
       if (!joined_[static_cast<size_t>(rank)]) missing.push_back(rank);
     }
-    std::string text = missing.size() == 1 ? "rank " : "ranks ";
     constexpr size_t kNamed = 16;
-    for (size_t i = 0; i < std::min(missing.size(), kNamed); ++i) {
-      if (i > 0) text += i + 1 == missing.size() ? " and " : ", ";
-      text += std::to_string(missing[i]);
-    }
-    return missing.size() > kNamed ? text + " and " + std::to_string(missing.size() - kNamed) + " more" : text;
+    if (missing.size() <= kNamed) return (missing.size() == 1 ? "rank " : "ranks ") + listed(missing, ", ", " and ");
+    const std::string more = std::to_string(missing.size() - kNamed);
+    missing.resize(kNamed);
+    return "ranks " + listed(missing) + " and " + more + " more";
   }
 
   void wait(const Acceptor& acceptor, Clock::time_point deadline) const {
-    std::vector<pollfd> descriptors;
-    acceptor.add_to(descriptors);
-    for (const JoiningRank& peer : joining_) descriptors.push_back({peer.connection.socket().descriptor(), POLLIN, 0});
-    const Clock::duration left =
-        std::clamp<Clock::duration>(deadline - Clock::now(), milliseconds(0), milliseconds(100));
-    ::poll(descriptors.data(), descriptors.size(), static_cast<int>(std::chrono::ceil<milliseconds>(left).count()));
+    std::vector<pollfd> descriptors = acceptor.awaited();
+    for (const JoiningRank& peer : joining_) descriptors.push_back(peer.connection.awaited());
+    wait_for_any(descriptors, std::min<Clock::duration>(deadline - Clock::now(), milliseconds(100)));
   }
 
   void add(Acceptor::Peer&& arrived) {
@@ -119,12 +107,13 @@ class JoinServer {
     if (hello->version != kVersion)
       abort_join(name + " speaks version " + std::to_string(hello->version) +
                  " of the ranks' protocol, rank 0 version " + std::to_string(kVersion));
-    if (hello->ranks != ranks_ || hello->rank < 0 || hello->rank >= ranks_) {
-      abort_join(name + " counts " + std::to_string(hello->ranks) + " ranks, rank 0 counts " + std::to_string(ranks_));
+    if (hello->ranks != launch_.ranks || hello->rank < 0 || hello->rank >= launch_.ranks) {
+      abort_join(name + " counts " + std::to_string(hello->ranks) + " ranks, rank 0 counts " +
+                 std::to_string(launch_.ranks));
     }
   }
 
-  void serve(JoiningRank& peer) {
+  bool serve(JoiningRank& peer) { // false: drop it
     peer.connection.receive();
     for (auto frame = peer.connection.next(); frame; frame = peer.connection.next()) {
       if (frame->type == FrameType::joined && !peer.joined) admit(peer);
@@ -133,34 +122,27 @@ class JoinServer {
     if (peer.joined && peer.connection.ended()) {
       abort_join(to_string(peer.hello.rank, peer.hello.from) + " ended while the others were still joining");
     }
-    if (!peer.joined && (peer.connection.ended() || Clock::now() >= peer.drop_at)) peer.dropped = true;
+    return peer.joined || (!peer.connection.ended() && Clock::now() < peer.drop_at);
   }
 
   void admit(JoiningRank& peer) {
-    refuse_duplicate(peer.hello);
+    const int rank = peer.hello.rank;
+    JoiningRank*& place = joined_[static_cast<size_t>(rank)];
+    if (place || rank == 0) {
+      const Member first = place ? place->hello.from : this_process(), second = peer.hello.from;
+      abort_join("two processes claim to be rank " + std::to_string(rank) + ": process " +
+                 std::to_string(first.process) + " on " + first.host + " and process " +
+                 std::to_string(second.process) + " on " + second.host);
+    }
     peer.joined = true;
-    joined_[static_cast<size_t>(peer.hello.rank)] = &peer;
-  }
-
-  void refuse_duplicate(const Hello& hello) {
-    const JoiningRank* const other = joined_[static_cast<size_t>(hello.rank)];
-    if (hello.rank > 0 && !other) return;
-    const Member first = other ? other->hello.from : this_process();
-    abort_join("two processes claim to be rank " + std::to_string(hello.rank) + ": process " +
-               std::to_string(first.process) + " on " + first.host + " and process " +
-               std::to_string(hello.from.process) + " on " + hello.from.host);
+    place = &peer;
   }
 
   // Sends the reason to all connected ranks and throws it.
   [[noreturn]] void abort_join(const std::string& reason) {
-    const Clock::time_point deadline = Clock::now() + kHandshakeTime;
     for (JoiningRank& peer : joining_) {
       peer.connection.queue(FrameType::refused, reason);
-      peer.connection.flush();
-      while (peer.connection.has_unsent() && Clock::now() < deadline) {
-        wait_until_ready(peer.connection.socket().descriptor(), POLLOUT, milliseconds(50));
-        peer.connection.flush();
-      }
+      peer.connection.flush(); // the kernel's buffer is empty, and far larger
     }
     fail(launch_, reason);
   }
@@ -183,10 +165,9 @@ class JoinServer {
   }
 
   const Launch& launch_;
-  const int ranks_;
   const Key key_;
   const milliseconds limit_;
-  const std::unique_ptr<MasterAddress> master_;
+  MasterAddress master_;
   std::list<JoiningRank> joining_;
   std::vector<JoiningRank*> joined_; // by rank; [0] stays null
 };
@@ -196,13 +177,13 @@ class JoinServer {
 class JoinClient {
  public:
   JoinClient(const Launch& launch, const std::optional<Key>& token, milliseconds limit)
-      : launch_(launch), limit_(limit), master_(MasterAddress::of(launch, token)) {}
+      : launch_(launch), limit_(limit), master_(launch, token) {}
 
   Rendezvous join() {
     const Clock::time_point deadline = Clock::now() + limit_;
     milliseconds pause(20);
     while (Clock::now() < deadline) {
-      const auto master = master_->find();
+      const auto master = master_.find();
       if (!master) problem_ = {"rank 0 has not written the file, or this node does not see it"};
       for (const Endpoint& endpoint : master ? master->endpoints : std::vector<Endpoint>()) {
         if (auto connection = connect(endpoint, master->key, std::min(deadline, Clock::now() + kHandshakeTime))) {
@@ -214,8 +195,8 @@ class JoinClient {
       std::this_thread::sleep_for(pause);
       pause = std::min(2 * pause, milliseconds(500));
     }
-    fail(launch_, "rank " + std::to_string(launch_.rank) + " could not reach rank 0 at " + master_->description() +
-                      " within " + seconds_of(limit_) + (problem_.text.empty() ? "" : " (" + problem_.text + ")"));
+    fail(launch_, "rank " + std::to_string(launch_.rank) + " could not reach rank 0 at " + master_.description() +
+                      " within " + seconds_text(limit_) + (problem_.text.empty() ? "" : " (" + problem_.text + ")"));
   }
 
  private:
@@ -225,7 +206,7 @@ class JoinClient {
     if (!no_connection.empty() && !problem_.of_handshake) problem_ = {no_connection};
     if (!socket.is_open() || is_connected_to_itself(socket)) return std::nullopt;
     Handshake handshake = Handshake::as_client(
-        std::move(socket), key, Purpose::joining,
+        std::move(socket), key, Handshake::Purpose::joining,
         to_bytes(Hello{.version = kVersion, .rank = launch_.rank, .ranks = launch_.ranks, .from = this_process()}));
     if (handshake.finish(deadline)) return handshake.take_connection();
     problem_ = {endpoint.host + " port " + std::to_string(endpoint.port) +
@@ -236,7 +217,7 @@ class JoinClient {
 
   Rendezvous wait_for_roster(Connection connection, Clock::time_point deadline) const {
     connection.queue(FrameType::joined, "");
-    const auto answer = wait_for_frame(connection, deadline + limit_, nullptr); // rank 0 may have started later
+    const auto answer = wait_for_frame(connection, deadline + limit_); // rank 0 may have started later
     if (!answer)
       fail(launch_, "rank 0 at " + peer_address(connection.socket()) + " ended while the ranks were joining");
     if (answer->type != FrameType::roster) fail(launch_, answer->body);
@@ -255,7 +236,7 @@ class JoinClient {
 
   const Launch& launch_;
   const milliseconds limit_;
-  const std::unique_ptr<MasterAddress> master_;
+  MasterAddress master_;
   struct {
     std::string text = {};
     bool of_handshake = false; // more specific than refused connections at other candidate ports
@@ -263,6 +244,10 @@ class JoinClient {
 };
 
 } // namespace
+
+std::string seconds_text(Clock::duration duration) {
+  return std::to_string(std::chrono::round<std::chrono::seconds>(duration).count()) + " s";
+}
 
 std::string to_string(int rank, const Member& member) {
   return "rank " + std::to_string(rank) + " (" + member.host + ", process " + std::to_string(member.process) + ")";

@@ -20,6 +20,7 @@
 namespace gpt2 {
 
 std::string to_string(int rank, const Member& member); // "rank 3 (node7, process 4711)"
+std::string seconds_text(Clock::duration duration);    // "120 s"
 
 struct Rendezvous {
   std::vector<Member> members;         // by rank

@@ -29,8 +29,6 @@ DueSaves due_saves(const Options& o, int64_t done, int64_t end) {
 
 } // namespace
 
-int64_t CheckpointCost::bytes() const { return saturated_product(most, bytes_each); }
-
 CheckpointCost checkpoint_cost(const RunPlan& plan, int64_t done, bool evaluates) {
   const Options& o = plan.options;
   const auto [all, removed] = due_saves(o, done, plan.max_steps);

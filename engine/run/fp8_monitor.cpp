@@ -33,16 +33,11 @@ double flushed_above_gelu_tail(const Fp8TensorStats& s) { return flushes_only_ge
 // ---- the summary ----
 
 // Scales differ by powers of two: the mean of the exponents keeps one large scale from hiding the others.
-struct GeometricMean {
+double geometric_mean(const std::vector<double>& values) {
   double log_sum = 0;
-  int count = 0;
-
-  void add(double value) {
-    log_sum += std::log(value);
-    count += 1;
-  }
-  double value() const { return count == 0 ? 0.0 : std::exp(log_sum / count); }
-};
+  for (const double value : values) log_sum += std::log(value);
+  return values.empty() ? 0.0 : std::exp(log_sum / static_cast<double>(values.size()));
+}
 
 // ---- the table ----
 
@@ -122,10 +117,10 @@ std::vector<Fp8Guard::Finding> Fp8Guard::check(std::span<const Fp8TensorStats> s
 Fp8Summary summarize(std::span<const Fp8TensorStats> stats, int layers) {
   Fp8Summary summary;
   summary.blocks_in_bf16 = static_cast<int>(unquantized_blocks(stats, layers).size());
-  GeometricMean forward, backward;
+  std::vector<double> forward, backward; // scales
   for (const Fp8TensorStats& s : stats) {
     if (s.fixed_scale) continue;
-    (s.tensor.role == Fp8Role::grad ? backward : forward).add(static_cast<double>(s.scale));
+    (s.tensor.role == Fp8Role::grad ? backward : forward).push_back(static_cast<double>(s.scale));
     if (s.saturated > summary.worst_saturated) {
       summary.worst_saturated = s.saturated;
       summary.worst_saturated_tensor = s.tensor.text();
@@ -135,8 +130,8 @@ Fp8Summary summarize(std::span<const Fp8TensorStats> stats, int layers) {
       summary.worst_flushed_tensor = s.tensor.text();
     }
   }
-  summary.forward_scale = forward.value();
-  summary.backward_scale = backward.value();
+  summary.forward_scale = geometric_mean(forward);
+  summary.backward_scale = geometric_mean(backward);
   return summary;
 }
 
@@ -144,11 +139,9 @@ std::vector<Fp8Kind> group_by_kind(std::span<const Fp8TensorStats> stats) {
   std::vector<Fp8Kind> kinds; // in order of first appearance: the order of the forward pass
   for (const Fp8TensorStats& s : stats) {
     const std::string name = s.tensor.kind();
-    const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const Fp8Kind& kind) { return kind.name == name; });
-    if (found == kinds.end()) {
-      kinds.push_back({name, s.format, s.amax, s.amax, s.scale, s.scale, s.saturated, s.flushed, 1, s.fixed_scale});
-      continue;
-    }
+    auto found = std::ranges::find(kinds, name, &Fp8Kind::name);
+    if (found == kinds.end())
+      found = kinds.insert(found, {name, s.format, s.amax, s.amax, s.scale, s.scale, 0, 0, 0, s.fixed_scale});
     found->smallest_amax = std::min(found->smallest_amax, s.amax);
     found->largest_amax = std::max(found->largest_amax, s.amax);
     found->smallest_scale = std::min(found->smallest_scale, s.scale);

@@ -9,16 +9,15 @@
 #include <vector>
 
 #include "engine/model/fp8_recipe.h"
-#include "engine/run/fp8_saturation.h"
+#include "engine/run/fp8_lag.h"
 
 namespace gpt2 {
 
 // --fp8_auto_fallback. Its counts are stored in checkpoints.
 class Fp8Guard {
  public:
-  Fp8Guard() = default;
-  explicit Fp8Guard(const std::string& text); // the output of text(); malformed lines are ignored
-  std::string text() const;                   // "h.7/fc/grad 2\nfound 3\n"; empty: no counts
+  explicit Fp8Guard(const std::string& text = ""); // the output of text(); malformed lines are ignored
+  std::string text() const;                        // "h.7/fc/grad 2\nfound 3\n"; empty: no counts
   bool found_any() const { return !found_.empty(); }
 
   // Delayed scaling follows a jump within a step, and saturates only the few largest values of a growing tensor: 1%
@@ -35,8 +34,7 @@ class Fp8Guard {
   // Clears the findings of all blocks that have statistics: a resumed run put them back in FP8.
   void forget_blocks_in(std::span<const Fp8TensorStats> stats);
 
-  // Checks the statistics of the last step. Returns the blocks to move to BF16, in ascending order; each block, and the
-  // LM head, at most once.
+  // The blocks to move to BF16 after a step with these statistics, ascending: each of them, and the LM head, only once.
   std::vector<Finding> check(std::span<const Fp8TensorStats> stats);
 
  private:
@@ -44,8 +42,7 @@ class Fp8Guard {
   std::set<int> found_;                   // layers
 };
 
-// All values flushed to zero are smaller than GELU's output for inputs below -3.8: their share says nothing about the
-// tensor's scale.
+// All values flushed to zero are smaller than GELU's output below -3.8: their share says nothing about the scale.
 bool flushes_only_gelu_tail(const Fp8TensorStats& tensor);
 
 // All tensors of a step in a few numbers.

@@ -1,19 +1,14 @@
 #include "engine/run/multi_rank.h"
 
 #include <algorithm>
-#include <charconv>
-#include <chrono>
 #include <cstdlib>
-#include <iostream>
 #include <map>
 #include <sstream>
 
 #include "engine/base/divisors.h"
+#include "engine/base/error.h"
 #include "engine/base/formatted.h"
-#include "engine/base/split.h"
 #include "engine/options/option_fields.h"
-#include "engine/ranks/agreement.h"
-#include "engine/system/program.h"
 
 namespace gpt2 {
 namespace {
@@ -41,8 +36,6 @@ std::map<std::string, std::string> from_text(const std::string& text) {
   return facts;
 }
 
-} // namespace
-
 std::vector<Fact> facts_of(const Options& options, const Backend& backend, const Dataset& train,
                            const Dataset* validation) {
   std::vector<Fact> facts = {{"version", GPT2_VERSION}, {"device and libraries", backend.versions()}};
@@ -53,6 +46,8 @@ std::vector<Fact> facts_of(const Options& options, const Backend& backend, const
   facts.push_back({"validation data", validation ? validation->fingerprint() : "none"});
   return facts;
 }
+
+} // namespace
 
 void check_agreement(RankGroup& group, const std::vector<Fact>& mine) {
   if (group.alone()) return;

@@ -2,29 +2,23 @@
 // FP8 statistics and stragglers. In a single process every function returns at once.
 #pragma once
 
-#include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/backend/backend.h"
-#include "engine/base/error.h"
 #include "engine/data/loader.h"
 #include "engine/model/fp8_recipe.h"
 #include "engine/options/options.h"
 #include "engine/options/run_plan.h"
 #include "engine/ranks/rank_group.h"
 #include "engine/run/run_settings.h"
-#include "engine/system/process.h"
 
 namespace gpt2 {
 
 // A value that must be equal on every rank: {"max_lr", "0.0006"}.
 using Fact = std::pair<std::string, std::string>;
-std::vector<Fact> facts_of(const Options& options, const Backend& backend, const Dataset& train,
-                           const Dataset* validation);
 // Throws AgreedError with both values of the first difference.
 void check_agreement(RankGroup& group, const std::vector<Fact>& mine);
 

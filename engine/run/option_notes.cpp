@@ -12,10 +12,7 @@ namespace {
 
 // "--a, --b and --c have no effect ..."
 std::string without_effect(const std::vector<std::string>& names, const std::string& reason) {
-  std::string flags;
-  for (size_t i = 0; i < names.size(); ++i)
-    flags += (i == 0 ? "--" : i + 1 == names.size() ? " and --" : ", --") + names[i];
-  return flags + (names.size() > 1 ? " have" : " has") + " no effect " + reason;
+  return "--" + listed(names, ", --", " and --") + (names.size() > 1 ? " have" : " has") + " no effect " + reason;
 }
 
 // Names of the options for which `belongs` holds, in the order of the help.

@@ -1,13 +1,17 @@
 #include "engine/run/rank_start.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "engine/backend/backend.h"
+#include "engine/base/formatted.h"
 #include "engine/base/parse_number.h"
+#include "engine/base/shell_quote.h"
 #include "engine/base/split.h"
 #include "engine/options/run_plan.h"
 #include "engine/ranks/agreement.h"
@@ -15,6 +19,10 @@
 
 namespace gpt2 {
 namespace {
+
+std::optional<Launch> launch_of(const Options& options, const Environment& environment) {
+  return options.ranks > 0 ? explicit_launch(options.ranks, options.rank, options.master) : find_launch(environment);
+}
 
 // The end of another rank, if that caused `error`. NCCL may notice it before the group does.
 std::optional<Error> lost_rank(const RankGroup& group, const Error& error) {
@@ -34,11 +42,25 @@ std::optional<Error> lost_rank(const RankGroup& group, const Error& error) {
   std::_Exit(static_cast<int>(error.code()));
 }
 
+// How to launch the same number of ranks: words before the program and after its flags.
+std::pair<std::string, std::string> launch_words(const Launch& launch) {
+  const std::string ranks = std::to_string(launch.ranks);
+  if (launch.ranks == 1) return {};
+  if (launch.program == "--gpus") return {"", " --gpus " + ranks};
+  if (launch.program == "--ranks")
+    return {"", " --ranks " + ranks + " --rank RANK --master " + shell_quote(launch.master)};
+  if (launch.program == "srun") return {"srun --ntasks=" + ranks + " ", ""};
+  if (launch.program != "torchrun") return {launch.program + " -np " + ranks + " ", ""};
+  const int on_node = launch.local_ranks.value_or(launch.ranks), nodes = launch.ranks / std::max(1, on_node);
+  return {"torchrun --no-python" + (nodes > 1 ? " --nnodes=" + std::to_string(nodes) : "") +
+              " --nproc_per_node=" + std::to_string(on_node) + " ",
+          ""};
+}
+
 } // namespace
 
 std::unique_ptr<RankGroup> join_ranks(const Options& options, const Environment& environment) {
-  const std::optional<Launch> launch =
-      options.ranks > 0 ? explicit_launch(options.ranks, options.rank, options.master) : find_launch(environment);
+  const std::optional<Launch> launch = launch_of(options, environment);
   if (!launch || launch->ranks == 1) return std::make_unique<RankGroup>();
   Launch of_options = *launch;
   if (!options.master.empty()) of_options.master = options.master;
@@ -105,6 +127,14 @@ std::vector<std::string> from_rank_0(RankGroup& group, const std::function<std::
   texts = split(group.broadcast(sent), '\0');
   texts.pop_back(); // after the last zero byte
   return texts;
+}
+
+std::string resume_command(const std::string& checkpoint, const Options& options, std::optional<double> max_lr) {
+  const std::optional<Launch> launch = launch_of(options, process_environment());
+  const auto [before, after] = launch ? launch_words(*launch) : std::pair<std::string, std::string>();
+  return before + shell_quote(program_as_called()) + " --resume " + shell_quote(checkpoint) +
+         (max_lr ? " --max_lr " + formatted("%.3g", *max_lr) : "") + after +
+         (launch && launch->ranks > 1 && options.share_gpu ? " --share_gpu" : "");
 }
 
 } // namespace gpt2

@@ -1,8 +1,9 @@
-// How a process becomes one rank of a run, and how the ranks of a run end together.
+// How a process becomes one rank of a run, how the ranks of a run end together, and how to resume it on as many ranks.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,5 +30,10 @@ ExitCode run_as_rank(RankGroup& group, const std::function<ExitCode()>& work, co
 
 // Runs `work` on rank 0 and returns its result on every rank; the texts hold no zero bytes. All ranks throw its Error.
 std::vector<std::string> from_rank_0(RankGroup& group, const std::function<std::vector<std::string>()>& work);
+
+// "./train_gpt2_fp8 --resume checkpoints_fp8/RUN", with the launcher and its number of ranks; "--max_lr 3e-4" at the
+// end to resume at that rate.
+std::string resume_command(const std::string& checkpoint, const Options& options = {},
+                           std::optional<double> max_lr = std::nullopt);
 
 } // namespace gpt2

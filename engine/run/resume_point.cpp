@@ -1,11 +1,10 @@
 #include "engine/run/resume_point.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
 #include "engine/base/error.h"
-#include "engine/base/toml.h"
+#include "engine/base/json_reader.h"
 #include "engine/checkpoint/names.h"
 #include "engine/checkpoint/search.h"
 #include "engine/checkpoint/verify.h"
@@ -82,7 +81,7 @@ std::string folder_of(const std::string& checkpoint) { return fs::absolute(check
 Options stored_options(const std::string& toml, const std::string& precision, const std::string& checkpoint) {
   const std::string origin = "options in " + checkpoint + "/state.h5"; // options.toml is only a copy for people
   try {
-    CommandLine saved = from_toml(toml, origin, retired_keys());
+    CommandLine saved = from_toml(toml, origin);
     Options& options = saved.options;
     if (!saved.given.contains("fp8_bf16_steps")) // an older run: FP8 began at step 1
       options.fp8_bf16_steps =
@@ -122,6 +121,11 @@ std::pair<std::string, std::string> place_of(const std::string& checkpoint, cons
     if (!below.empty() && *below.begin() != "..") return {dir, below == "." ? name : below.string()};
   }
   return {checkpoint_dir_of(checkpoint, name), name};
+}
+
+// Does the folder hold the log of a run of this name?
+bool is_log_of(const std::string& run_name, const std::string& log_folder) {
+  return !run_name.empty() && last_logged_run(log_folder).run_name == run_name;
 }
 
 // Read by rank 0 for all: the members of ResumePoint in their order, the options as stored.
@@ -213,32 +217,6 @@ ResumePoint find_point(const CommandLine& line, RankGroup& group) {
   return earlier.empty() ? point : extended(earlier, point, line, group);
 }
 
-// ---- the log of a run ----
-
-// The line that the last start of the run wrote to its log; "": none.
-std::string last_run_line(const std::string& log_folder) {
-  std::ifstream file(log_folder + "/metrics.jsonl");
-  std::string last;
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("{\"type\":\"run\"")) last = line;
-  return last;
-}
-
-// The value of an option in such a line; TOML and JSON quote alike. "": not found.
-std::string option_in(const std::string& run_line, const std::string& name) {
-  const std::string key = "\"" + name + "\":\"";
-  const size_t options = run_line.find("\"options\":{"), begin = run_line.find(key, options);
-  if (options == std::string::npos || begin == std::string::npos) return "";
-  size_t end = begin + key.size();
-  while (end < run_line.size() && run_line[end] != '"') end += run_line[end] == '\\' ? 2 : 1;
-  try {
-    const std::string quoted = run_line.substr(begin + key.size() - 1, end + 2 - begin - key.size());
-    return read_toml("x = " + quoted, "metrics.jsonl").front().value;
-  } catch (const Error&) {
-    return "";
-  }
-}
-
 } // namespace
 
 bool may_retry(const std::string& which, const Error& error) {
@@ -252,12 +230,16 @@ std::optional<ResumePoint> find_resume_point(const CommandLine& line, RankGroup&
 }
 
 LoggedRun last_logged_run(const std::string& log_folder) {
-  const std::string line = last_run_line(log_folder);
-  return {.checkpoint_dir = option_in(line, "checkpoint_dir"), .run_name = option_in(line, "run_name")};
-}
-
-bool is_log_of(const std::string& run_name, const std::string& log_folder) {
-  return !run_name.empty() && last_logged_run(log_folder).run_name == run_name;
+  std::ifstream file(log_folder + "/metrics.jsonl");
+  std::string last;
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("{\"type\":\"run\"")) last = line;
+  const nlohmann::json run = parse_json(last);
+  const auto option = [&](const char* name) {
+    const nlohmann::json::json_pointer at(std::string("/options/") + name);
+    return run.contains(at) && run.at(at).is_string() ? run.at(at).get<std::string>() : "";
+  };
+  return {.checkpoint_dir = option("checkpoint_dir"), .run_name = option("run_name")};
 }
 
 fs::path canonical_path(const std::string& path) {

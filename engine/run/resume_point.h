@@ -55,9 +55,6 @@ struct LoggedRun {
 };
 LoggedRun last_logged_run(const std::string& log_folder);
 
-// Does the folder hold the log of a run of this name?
-bool is_log_of(const std::string& run_name, const std::string& log_folder);
-
 std::filesystem::path canonical_path(const std::string& path); // the path need not exist
 
 } // namespace gpt2

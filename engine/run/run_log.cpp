@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <map>
 #include <thread>
-#include <utility>
 
 #include "engine/base/utf8.h"
 #include "engine/options/option_fields.h"
@@ -16,11 +15,6 @@ namespace gpt2 {
 namespace {
 
 constexpr size_t kHistogramValues = 1 << 18; // an even sample of a large tensor has the same shape
-
-std::string metrics_path(const std::string& folder, const std::string& file) {
-  make_folders(folder);
-  return folder + "/" + file;
-}
 
 std::string verdict_text(Verdict verdict) {
   switch (verdict) {
@@ -130,12 +124,14 @@ std::vector<float> gathered(RankGroup& group, const std::vector<float>& mine) {
 RunLog::RunLog(const std::string& folder, bool use_tensorboard, int64_t first_step, const std::string& file,
                const Warn& warn) {
   if (file.empty()) return;
+  const std::string path = folder + "/" + file;
   std::error_code absent;
-  const bool is_new = !std::filesystem::exists(folder + "/" + file, absent); // else the log of an earlier run
-  metrics_.emplace(metrics_path(folder, file), first_step, warn);
+  const bool is_new = !std::filesystem::exists(path, absent); // else the log of an earlier run
+  make_folders(folder);
+  metrics_.emplace(path, first_step, warn);
   if (use_tensorboard) tensorboard_ = std::make_unique<TensorBoardLogger>(folder, first_step, warn);
   if (first_step > 0 || !is_new) return;
-  removable_.push_back(folder + "/" + file);
+  removable_.push_back(path);
   if (tensorboard_) removable_.push_back(tensorboard_->path());
 }
 
@@ -276,32 +272,16 @@ void RunLog::fp8_detail(int64_t step, std::span<const Fp8TensorStats> stats) {
   }
 }
 
-// ---- events ----
-
-void RunLog::event(int64_t step, const std::string& what, std::vector<Metric> more) {
-  more.insert(more.begin(), {"event", what});
+void RunLog::event(int64_t step, const std::string& what, const std::string& text, std::vector<Metric> more,
+                   const std::string& tag) {
+  more.insert(more.begin(), {{"event", what}, {"text", text}});
   write("event", step, more);
-}
-
-void RunLog::skipped(int64_t step, const std::string& line) { event(step, "skip", {{"text", line}}); }
-
-void RunLog::bad_data(int64_t step, const std::string& line) { event(step, "bad_data", {{"text", line}}); }
-
-void RunLog::fallback(int64_t step, int block, const std::string& line) {
-  event(step, "fallback", {{"text", line}, {"block", int64_t{block}}});
-  if (tensorboard_) tensorboard_->add_text("fp8_fallback", line, step);
-}
-
-void RunLog::scale_lags(int64_t step, const Fp8LagWatch::Warning& warning) {
-  event(step, "fp8_lag", {{"text", warning.text}, {"tensor", warning.tensor}, {"saturated", warning.saturated}});
-  if (tensorboard_) tensorboard_->add_text("fp8_lag", warning.text, step);
+  if (tensorboard_ && !tag.empty()) tensorboard_->add_text(tag, text, step);
 }
 
 void RunLog::saved(int64_t step, const std::string& path, bool is_best) {
-  event(step, "save", {{"path", path}, {"best", is_best}});
+  write("event", step, {{"event", "save"}, {"path", path}, {"best", is_best}});
 }
-
-void RunLog::not_saved(int64_t step, const std::string& line) { event(step, "save_failed", {{"text", line}}); }
 
 void RunLog::flush() {
   if (metrics_) metrics_->flush();

@@ -27,8 +27,8 @@ class RunLog {
  public:
   // `first_step` is the next step to log: 0 for a new run. `file`: name of the metrics file in `folder`; empty: nothing
   // is written. Throws Error(disk); once open, a failure is only a line to `warn`.
-  RunLog(const std::string& folder, bool use_tensorboard, int64_t first_step, const std::string& file = "metrics.jsonl",
-         const Warn& warn = log_warn);
+  RunLog(const std::string& folder, bool use_tensorboard, int64_t first_step, const std::string& file,
+         const Warn& warn);
   ~RunLog(); // removes the files of a new run that did not complete a step
 
   // The first line of every start of a run, after `step` completed steps; TensorBoard's hparams.
@@ -43,20 +43,14 @@ class RunLog {
   void tensors(int64_t step, ObservableModel& model, int64_t tokens, RankGroup& group);
   void fp8(int64_t step, const Fp8Summary& summary);
   void fp8_detail(int64_t step, std::span<const Fp8TensorStats> stats); // by kind; single tensors only in metrics.jsonl
-  void flush();
-
-  // Events.
-  void skipped(int64_t step, const std::string& line);
-  void fallback(int64_t step, int block, const std::string& line); // a block continues in BF16
-  void scale_lags(int64_t step, const Fp8LagWatch::Warning& warning);
-  void bad_data(int64_t step, const std::string& line);
+  // A warning, as printed. TensorBoard shows it under `tag`; empty: not.
+  void event(int64_t step, const std::string& what, const std::string& text, std::vector<Metric> more = {},
+             const std::string& tag = "");
   void saved(int64_t step, const std::string& path, bool is_best);
-  void not_saved(int64_t step, const std::string& line);
+  void flush();
 
  private:
   void scalar(const std::string& tag, double value, int64_t step);
-  void event(int64_t step, const std::string& what, std::vector<Metric> more);
-
   void write(std::string_view type, int64_t step, const std::vector<Metric>& metrics);
 
   std::vector<std::string> removable_; // this start's files, until it completes a step

@@ -2,18 +2,15 @@
 
 #include <algorithm>
 #include <ctime>
-#include <fstream>
 
 #include "engine/base/error.h"
-#include "engine/base/toml.h"
 #include "engine/checkpoint/names.h"
 #include "engine/checkpoint/search.h"
 #include "engine/checkpoint/verify.h"
 #include "engine/options/parse_options.h"
 #include "engine/options/run_plan.h"
-#include "engine/run/init_from.h"
+#include "engine/run/option_notes.h"
 #include "engine/run/rank_start.h"
-#include "engine/run/resume_command.h"
 #include "engine/system/folder_lock.h"
 
 namespace gpt2 {
@@ -48,6 +45,45 @@ Options without_places(Options stored, const ResumePoint& point) {
   return stored;
 }
 
+// ---- --init_from ----
+
+bool same_shape(const GPT2Config& a, const GPT2Config& b) {
+  return a.layers == b.layers && a.heads == b.heads && a.channels == b.channels && a.vocab == b.vocab;
+}
+
+// By name where a known model has this shape.
+void set_shape(const GPT2Config& config, Options& options) {
+  for (const std::string& name : config_names()) {
+    const GPT2Config known = config_by_name(name);
+    if (!same_shape(known, config)) continue;
+    options.model = name;
+    return;
+  }
+  options.model = "gpt2";
+  options.layers = config.layers, options.heads = config.heads, options.channels = config.channels;
+}
+
+// Null without --init_from. Sets the model's shape in `options` unless the flags give one. Throws Error(checkpoint)
+// without such weights, Error(usage) if the flags give another shape.
+std::shared_ptr<WeightSource> open_initial_weights(Options& options) {
+  if (options.init_from.empty()) return nullptr;
+  std::shared_ptr<WeightSource> weights = open_weights(options.init_from, options.hf_cache);
+  const GPT2Config& theirs = weights->config();
+  const bool asked = options.model != "auto" || options.layers > 0 || options.heads > 0 || options.channels > 0;
+  if (!asked) set_shape(theirs, options);
+  if (options.seq_len == 0) options.seq_len = std::min(theirs.seq_len, 1024);
+  const GPT2Config ours = resolve_config(options, true);
+  if (!same_shape(ours, theirs)) {
+    throw Error(
+        ExitCode::usage,
+        weights->path() + " has " + blocks_text(theirs) + " and " + std::to_string(theirs.vocab) +
+            " tokens; the flags ask for " + blocks_text(ours) + " and " + std::to_string(ours.vocab),
+        asked ? "leave out --model, --layers, --heads and --channels" : "only GPT-2's vocabulary can be trained");
+  }
+  weights->use_positions(options.seq_len);
+  return weights;
+}
+
 // ---- whose log is it? ----
 
 // Another folder with checkpoints continues this log: this run must not cut its lines.
@@ -69,8 +105,7 @@ std::string new_run_name(const GPT2Config& config, Precision precision) { // "na
   return config.name + "-" + to_string(precision) + "-" + date;
 }
 
-// Folders in which another run of the same name may have checkpoints: every default one too, since they share
-// --log_dir.
+// Folders in which another run of this name may have checkpoints: also every default one, as they share --log_dir.
 std::vector<std::string> dirs_of_names(const RunPlace& place) {
   std::vector<std::string> dirs = default_checkpoint_dirs();
   dirs.insert(dirs.begin(), place.checkpoint_dir);
@@ -135,8 +170,7 @@ RunSettings resolve_settings(const CommandLine& line, const std::optional<Resume
       .options = line.options, .resumed = point, .given = line.given, .typed = line.typed, .notes = line.notes};
   if (!point) {
     settings.weights = open_initial_weights(settings.options);
-    if (settings.weights)
-      settings.notes.insert(settings.notes.end(), settings.weights->notes().begin(), settings.weights->notes().end());
+    if (settings.weights) append_notes(settings.notes, settings.weights->notes());
     return settings;
   }
   std::set<std::string> given = line.given, none;
@@ -148,7 +182,7 @@ RunSettings resolve_settings(const CommandLine& line, const std::optional<Resume
   settings.options.resume.clear(); // resolved
   check_conflicts(settings.options);
   check_same_run(settings.options, *point);
-  settings.notes.insert(settings.notes.end(), point->notes.begin(), point->notes.end());
+  append_notes(settings.notes, point->notes);
   if (other_optimizer)
     settings.notes.push_back("trained with --optimizer " + name_of(point->options.optimizer) + " so far, " +
                              name_of(line.options.optimizer) + " from here on: its moments start at zero");

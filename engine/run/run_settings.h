@@ -1,7 +1,6 @@
 // A run's options from all sources, and where it writes: a folder of checkpoints and one of logs, both with its name.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <set>

@@ -2,15 +2,10 @@
 
 #include <cmath>
 
-#include "engine/run/resume_command.h"
+#include "engine/run/rank_start.h"
 #include "engine/run/summary.h"
 
 namespace gpt2 {
-namespace {
-
-constexpr double kFileCheckSeconds = 30; // at most this much of the logs is lost in a power cut
-
-} // namespace
 
 SavePolicy::SavePolicy(Session& session)
     : session_(session),
@@ -21,11 +16,6 @@ SavePolicy::SavePolicy(Session& session)
 
 // ---- are the weights sound? ----
 
-void SavePolicy::note(const StepResult& result) {
-  verdict_ = result.verdict;
-  skipped_in_a_row_ = result.skipped_in_a_row;
-}
-
 void SavePolicy::note_best(double loss) {
   best_before_ = state_.best_val_loss;
   state_.best_val_loss = loss;
@@ -33,10 +23,10 @@ void SavePolicy::note_best(double loss) {
 }
 
 std::string SavePolicy::unsound() const {
-  if (skipped_in_a_row_ > 0) {
-    return skipped_in_a_row_ == 1 ? "the last step was skipped: " + reason_of(verdict_)
-                                  : "the last " + std::to_string(skipped_in_a_row_) +
-                                        " steps were skipped, the latest because " + reason_of(verdict_);
+  if (const int skipped = last_step_.skipped_in_a_row; skipped > 0) {
+    return (skipped == 1 ? "the last step was skipped: "
+                         : "the last " + std::to_string(skipped) + " steps were skipped, the latest because ") +
+           reason_of(last_step_.verdict);
   }
   if (state_.last_val_step == state_.step && !std::isfinite(state_.last_val_loss))
     return "the validation loss is not finite";
@@ -70,7 +60,7 @@ void SavePolicy::save(bool is_best) {
 // The saved weights come from an update whose own step was judged before it. The next step reads those weights: only if
 // that step is applied may the checkpoint replace older ones.
 void SavePolicy::judge() {
-  if (verdict_ == Verdict::applied)
+  if (last_step_.verdict == Verdict::applied)
     current_save_.confirmed = true;
   else
     drop_if_doubtful();
@@ -116,18 +106,20 @@ void SavePolicy::report(const SaveResult& result, IfNotSaved then) {
     const std::string line = step + "not saved, training continues: " + result.error->what() +
                              (result.error->hint().empty() ? "" : " (" + result.error->hint() + ")");
     console_.line(line, Style::warning);
-    session_.log.not_saved(result.step, line);
+    session_.log.event(result.step, "save_failed", line);
     return;
   }
-  const auto& [saved_step, path, is_best, none] = result;
-  last_good_ = path;
-  session_.log.saved(saved_step, path, is_best);
-  console_.line(step + "saved " + path + (is_best ? " (best)" : ""));
+  last_good_ = result.path;
+  session_.log.saved(result.step, result.path, result.is_best);
+  console_.line(step + "saved " + result.path + (result.is_best ? " (best)" : ""));
 }
 
 // ---- files ----
 
-bool SavePolicy::file_check_due() const { return since_file_check_.seconds() > kFileCheckSeconds; }
+bool SavePolicy::file_check_due() const {
+  constexpr double kSeconds = 30; // at most this much of the logs is lost in a power cut
+  return since_file_check_.seconds() > kSeconds;
+}
 
 // A user may remove the folders of a live run.
 void SavePolicy::check_files() {

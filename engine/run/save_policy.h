@@ -1,5 +1,4 @@
-// When and how a run saves: only sound weights, one save at a time, in parallel with training; and how a failed save is
-// handled.
+// When a run saves (only sound weights, one save at a time, in parallel with training), and what follows a failed save.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@ class SavePolicy {
   explicit SavePolicy(Session& session); // which must outlive it
 
   // ---- reports of the trainer ----
-  void note(const StepResult& result);               // of the last step
+  void note(const StepResult& result) { last_step_ = result; }
   void note_best(double loss);                       // this step's validation loss is the best so far
   void note_ruined() { ruined_step_ = state_.step; } // the loss after its update is not finite
   std::string unsound() const;                       // why the weights cannot be trusted; empty: they can
@@ -51,8 +50,7 @@ class SavePolicy {
   TrainState& state_;
   Console& console_;
 
-  Verdict verdict_ = Verdict::applied; // of the last step
-  int skipped_in_a_row_ = 0;           // including the last step
+  StepResult last_step_;
   int64_t ruined_step_ = -1, saved_step_, best_step_ = -1;
   double best_before_ = kNoLoss; // best loss before best_step_
   bool postponed_ = false;

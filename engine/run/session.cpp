@@ -1,14 +1,12 @@
 #include "engine/run/session.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "engine/base/formatted.h"
 #include "engine/checkpoint/search.h"
 #include "engine/data/dataset_folder.h"
 #include "engine/data/dataset_manifest.h"
 #include "engine/data/shard.h"
-#include "engine/data/shard_overlap.h"
 #include "engine/options/parse_options.h"
 #include "engine/run/checkpoint_cost.h"
 #include "engine/run/multi_rank.h"
@@ -84,12 +82,6 @@ std::optional<FolderLock> lock_checkpoints(const RunPlace& place, const RankGrou
 std::string metrics_file(const Options& options, const RankGroup& group) {
   if (group.leads()) return "metrics.jsonl";
   return options.log_ranks ? formatted("rank_%05d.jsonl", group.rank()) : "";
-}
-
-// Printed above the progress bar. The consoles of ranks other than 0 print nothing, so those log to stderr.
-Warn log_warnings(Console& console, const RankGroup& group) {
-  if (!group.leads()) return log_warn;
-  return [&console](const std::string& line) { console.line("warning: " + line, Style::warning); };
 }
 
 // ---- model ----
@@ -202,8 +194,7 @@ RunLog open_log(const Session& session) {
   session.stop.defer();
   return RunLog(session.place.logs(), session.plan.options.use_tensorboard && session.group.leads(),
                 session.place.continues ? session.state.step + 1 : 0,
-                session.work_left() ? metrics_file(session.plan.options, session.group) : "",
-                log_warnings(session.console, session.group));
+                session.work_left() ? metrics_file(session.plan.options, session.group) : "", session.warn);
 }
 
 // ---- notes ----
@@ -279,6 +270,8 @@ Session::Session(const RunSettings& settings, const DeviceChoice& device, Backen
     : backend(backend),
       group(group),
       console(console),
+      warn(group.leads() ? [&console](const std::string& line) { console.line("warning: " + line, Style::warning); }
+                         : Warn(log_warn)),
       config(resolve_config(settings.options, device.gpu)),
       data(open_run_data(settings.options, config)),
       place(agree_on_place(settings, config, device.precision, group)),

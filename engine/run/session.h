@@ -17,7 +17,6 @@
 #include "engine/run/run_settings.h"
 #include "engine/system/folder_lock.h"
 #include "engine/system/process.h"
-#include "engine/system/unused_folders.h"
 #include "engine/text/tasks.h"
 #include "engine/text/text_codec.h"
 
@@ -39,9 +38,8 @@ RunData open_run_data(const Options& options, const GPT2Config& config);
 // For --hellaswag_freq; empty without it. The tasks are split over ranks: all must have the same ones.
 std::vector<Task> open_hellaswag(const Options& options, int seq_len, RankGroup& group);
 
-// A position in the data order is meaningless in other data: throws Error(checkpoint) unless `allowed`. Returns a note,
-// or
-// "".
+// A position in the data order is meaningless in other data: throws Error(checkpoint) unless `allowed`. Returns a note
+// or "".
 std::string check_same_data(const ResumePoint& point, const std::string& data, bool allowed);
 
 // Work due at the resumed step that a signal prevented.
@@ -60,6 +58,7 @@ struct Session {
   Backend& backend;
   RankGroup& group;
   Console& console;
+  const Warn warn; // above the progress bar; ranks other than 0 print nothing there: theirs goes to stderr
 
   const GPT2Config config;
   const RunData data;

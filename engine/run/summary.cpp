@@ -17,7 +17,9 @@
 namespace gpt2 {
 namespace {
 
-std::string count(double value) { return format_count(value); }
+using Rows = std::vector<std::pair<std::string, std::string>>; // of a TableSection
+
+std::string count(auto number) { return format_count(static_cast<double>(number)); }
 
 std::string steps_text(const RunPlan& plan, const RunData& data) {
   const double samples = plan.ramp.sequences_before(plan.max_steps);
@@ -52,10 +54,20 @@ std::string every(int64_t frequency, const std::string& otherwise) {
   return frequency > 0 ? "every " + counted(frequency, "step") : otherwise;
 }
 
+// Which checkpoints are kept, by resolved options.
+std::string kept_text(const Options& o) {
+  const KeepRule rule = keep_rule(o);
+  if (rule.newest == 0) return "all are kept";
+  return "kept: the newest" + (rule.newest > 1 ? " " + std::to_string(rule.newest) : "") + ", the best" +
+         (rule.every > 0 ? " and every " + counted(rule.every, "step") : "") +
+         (rule.before_cooldown > 0 ? ", step " + std::to_string(rule.before_cooldown) + " before the cooldown" : "") +
+         " (--keep_checkpoints all: all)";
+}
+
 constexpr double kLongStep = 60; // seconds
 
 // Before the first step: a step of a large model on a CPU may take hours.
-void add_expected_time(const Session& session, std::vector<std::pair<std::string, std::string>>& rows) {
+void add_expected_time(const Session& session, Rows& rows) {
   const RunPlan& plan = session.plan;
   const bool gpu = session.backend.is_gpu();
   const std::optional<double> known = gpu ? session.backend.expected_speed(plan.model) : std::nullopt;
@@ -75,18 +87,9 @@ void add_expected_time(const Session& session, std::vector<std::pair<std::string
 
 } // namespace
 
-std::string kept_text(const Options& o) {
-  const KeepRule rule = keep_rule(o);
-  if (rule.newest == 0) return "all are kept";
-  return "kept: the newest" + (rule.newest > 1 ? " " + std::to_string(rule.newest) : "") + ", the best" +
-         (rule.every > 0 ? " and every " + counted(rule.every, "step") : "") +
-         (rule.before_cooldown > 0 ? ", step " + std::to_string(rule.before_cooldown) + " before the cooldown" : "") +
-         " (--keep_checkpoints all: all)";
-}
-
 std::string data_text(const Dataset& dataset, const std::string& source) {
-  return source + ": " + count(static_cast<double>(dataset.tokens())) + " tokens in " +
-         counted(dataset.shards(), "shard") + ", " + count(static_cast<double>(dataset.sequences())) + " sequences";
+  return source + ": " + count(dataset.tokens()) + " tokens in " + counted(dataset.shards(), "shard") + ", " +
+         count(dataset.sequences()) + " sequences";
 }
 
 std::string batch_text(const RunPlan& plan) {
@@ -95,7 +98,7 @@ std::string batch_text(const RunPlan& plan) {
                : counted(plan.target_batch_size, "sequence")) +
          " = " + std::to_string(plan.batch.batch_size) + " per micro-batch x " +
          std::to_string(plan.batch.accumulation) + " accumulated x " + counted(plan.ranks(), "rank") + " = " +
-         count(static_cast<double>(plan.tokens_per_step())) + " tokens per step";
+         count(plan.tokens_per_step()) + " tokens per step";
 }
 
 std::string optimizer_text(const RunPlan& plan) {
@@ -125,31 +128,30 @@ std::vector<TableSection> start_table(const Session& session) {
   ObservableModel& model = *session.model;
   const Options& o = plan.options;
   const GPT2Config& config = plan.model.config;
-  std::vector<TableSection> sections{
-      {"Model",
-       {{"model", config.name + ": " + shape_text(config)},
-        {"parameters", count(static_cast<double>(parameter_count(config)))},
-        {"device", model.device_name()},
-        {"precision", precision_text(plan, model)},
-        {"memory", memory_text(model.memory_report())}}},
-      {"Data", {{"train data", data_text(*data.train, data.train_from)}}},
-      {"Output",
-       {{"checkpoints",
-         session.checkpoints.path() + ", " + every(o.checkpoint_freq, "at the end") + "; " + kept_text(o)},
-        {"logs", session.place.logs() +
-                     (o.use_tensorboard ? " (tools/start_tensorboard.sh --logdir " + o.log_dir + ")" : "")}}},
-      {"Training",
-       {{"batch", batch_text(plan)}, {"steps", steps_text(plan, data)}, {"optimizer", optimizer_text(plan)}}}};
-  add_expected_time(session, sections[3].rows);
-  sections[3].rows.push_back({"seed", std::to_string(o.seed)});
+  Rows data_rows{{"train data", data_text(*data.train, data.train_from)}};
   if (data.validation) {
     const int64_t used = std::min(plan.eval_sequences, data.validation->sequences());
     const std::string evaluated = plan.wants_evaluation()
                                       ? std::to_string(used) + " evaluated " + every(o.eval_freq, "at the start")
                                       : "not evaluated (--eval_freq 0)";
-    sections[1].rows.push_back({"val data", data_text(*data.validation, data.validation_from) + "; " + evaluated});
+    data_rows.push_back({"val data", data_text(*data.validation, data.validation_from) + "; " + evaluated});
   }
-  return sections;
+  Rows training{{"batch", batch_text(plan)}, {"steps", steps_text(plan, data)}, {"optimizer", optimizer_text(plan)}};
+  add_expected_time(session, training);
+  training.push_back({"seed", std::to_string(o.seed)});
+  return {{"Model",
+           {{"model", config.name + ": " + shape_text(config)},
+            {"parameters", count(parameter_count(config))},
+            {"device", model.device_name()},
+            {"precision", precision_text(plan, model)},
+            {"memory", memory_text(model.memory_report())}}},
+          {"Data", data_rows},
+          {"Output",
+           {{"checkpoints",
+             session.checkpoints.path() + ", " + every(o.checkpoint_freq, "at the end") + "; " + kept_text(o)},
+            {"logs", session.place.logs() +
+                         (o.use_tensorboard ? " (tools/start_tensorboard.sh --logdir " + o.log_dir + ")" : "")}}},
+          {"Training", training}};
 }
 
 std::string fp8_line(const Session& session) {
@@ -194,8 +196,8 @@ std::string closing_lines(const Session& session, double seconds, int64_t first_
   const TrainState& state = session.state;
   const auto tokens = static_cast<double>(state.tokens - first_tokens);
   const bool trained = tokens > 0;
-  const std::string done = "done: " + counted(state.step, "step") + ", " + count(static_cast<double>(state.tokens)) +
-                           " tokens; " + (first_tokens > 0 ? "since the resume " : "") + format_duration(seconds) +
+  const std::string done = "done: " + counted(state.step, "step") + ", " + count(state.tokens) + " tokens; " +
+                           (first_tokens > 0 ? "since the resume " : "") + format_duration(seconds) +
                            (trained ? ", " + count(tokens / std::max(seconds, 1e-9)) + " tokens/s on average" : "");
   const bool evaluated = state.last_val_step == state.step;
   const std::string best = state.best_val_loss < kNoLoss ? ", best " + formatted("%.3f", state.best_val_loss) : "";

@@ -2,13 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/data/loader.h"
 #include "engine/logging/console.h"
-#include "engine/logging/step_report.h"
 #include "engine/model/model.h"
 #include "engine/options/run_plan.h"
 #include "engine/text/task_scores.h"
@@ -21,7 +19,6 @@ struct Session;
 std::string data_text(const Dataset& dataset, const std::string& source);
 std::string batch_text(const RunPlan& plan);
 std::string optimizer_text(const RunPlan& plan);
-std::string kept_text(const Options& o); // which checkpoints are kept; `o` is resolved
 std::string memory_text(const std::vector<MemoryLine>& lines);
 
 std::vector<TableSection> start_table(const Session& session); // resolved settings

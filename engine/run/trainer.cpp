@@ -4,11 +4,10 @@
 #include <new>
 #include <utility>
 
-#include "engine/base/log.h"
 #include "engine/base/utf8.h"
 #include "engine/ranks/agreement.h"
 #include "engine/run/evaluation.h"
-#include "engine/run/resume_command.h"
+#include "engine/run/rank_start.h"
 #include "engine/run/summary.h"
 #include "engine/text/generate.h"
 
@@ -27,11 +26,6 @@ int64_t histogram_freq(const Session& session) {
   return session.validation.empty() || o.eval_freq == 0 ? kHistogramFreq : o.eval_freq;
 }
 
-ModelOptions with_precision(ModelOptions model, Precision precision) {
-  model.precision = precision;
-  return model;
-}
-
 } // namespace
 
 Trainer::Trainer(Session& session)
@@ -42,7 +36,6 @@ Trainer::Trainer(Session& session)
       state_(session.state),
       console_(session.console),
       progress_(session.console, options_.log_freq, plan_.max_steps),
-      in_bf16_(with_precision(plan_.model, Precision::bf16)),
       fp8_guard_(session.state.fp8_guard),
       fp8_lag_(
           {.fp8 = plan_.model.fp8, .layers = plan_.model.config.layers, .warmup_steps = plan_.schedule.warmup_steps},
@@ -104,7 +97,9 @@ bool Trainer::step() {
   }
   saves_.end_if_written(); // renaming and pruning overlap with device work
   updating_ = true;
-  model_.update(update_settings(lr));
+  UpdateSettings settings = update_settings(options_, lr);
+  settings.stop_requested = stop_.requested();
+  model_.update(settings);
   fetch(); // overlaps with device work
   result_ = model_.step_result();
   saves_.note(result_);
@@ -128,11 +123,8 @@ void Trainer::fetch() {
     batch_ = session_.loader.next();
     const std::optional<std::string> line = data_watch_.check(batch_);
     if (!line) return;
-    if (session_.group.leads())
-      console_.line("warning: " + *line, Style::warning);
-    else
-      log_warn(*line);
-    session_.log.bad_data(state_.step, *line);
+    session_.warn(*line);
+    session_.log.event(state_.step, "bad_data", *line);
   } catch (...) {
     fetch_error_ = std::current_exception();
   }
@@ -141,12 +133,6 @@ void Trainer::fetch() {
 const HostBatch& Trainer::fetched() {
   if (fetch_error_) std::rethrow_exception(fetch_error_);
   return batch_;
-}
-
-UpdateSettings Trainer::update_settings(float lr) const {
-  UpdateSettings settings = gpt2::update_settings(options_, lr);
-  settings.stop_requested = stop_.requested();
-  return settings;
 }
 
 // ---- after a step ----
@@ -165,7 +151,9 @@ void Trainer::report_step(float lr, double seconds) {
   progress_.timed_step(seconds, tokens);
   const double speed = static_cast<double>(tokens) / seconds;
   const double sequences_left = plan_.ramp.sequences_before(plan_.max_steps) - plan_.ramp.sequences_before(state_.step);
-  const auto roofline = session_.backend.roofline(model_.before_fp8() ? in_bf16_ : plan_.model);
+  ModelOptions as_trained = plan_.model;
+  if (model_.before_fp8()) as_trained.precision = Precision::bf16;
+  const std::optional<double> roofline = session_.backend.roofline(as_trained);
   const StepReport report{.step = state_.step,
                           .epoch = epoch,
                           .loss = result_.loss,
@@ -193,7 +181,7 @@ void Trainer::count_skipped() {
   const int limit = options_.max_skipped;
   const std::string line = skip_line(state_.step, result_.verdict, result_.skipped_in_a_row, limit);
   console_.line(line, Style::warning);
-  session_.log.skipped(state_.step, line);
+  session_.log.event(state_.step, "skip", line);
   if (result_.skipped_in_a_row < limit) return;
   throw saves_.diverged(std::to_string(result_.skipped_in_a_row) + " steps in a row were skipped, the last at step " +
                         std::to_string(state_.step) + ": " + reason_of(result_.verdict));
@@ -220,7 +208,8 @@ void Trainer::watch_fp8() {
   log_fp8(stats);
   if (const auto warning = fp8_lag_.check(state_.step, stats)) {
     console_.line("warning: " + warning->text, Style::warning);
-    session_.log.scale_lags(state_.step, *warning);
+    session_.log.event(state_.step, "fp8_lag", warning->text,
+                       {{"tensor", warning->tensor}, {"saturated", warning->saturated}}, "fp8_lag");
   }
   state_.fp8_lag = fp8_lag_.text();
   if (!options_.fp8_auto_fallback) return;
@@ -236,7 +225,7 @@ void Trainer::watch_fp8() {
     const std::string line = "block " + std::to_string(finding.layer) + " stays in BF16 from step " +
                              std::to_string(state_.step + 1) + " on: " + finding.reason;
     console_.line(line, Style::warning);
-    session_.log.fallback(state_.step, finding.layer, line);
+    session_.log.event(state_.step, "fallback", line, {{"block", int64_t{finding.layer}}}, "fp8_fallback");
   }
 }
 

@@ -24,8 +24,7 @@ class Trainer {
 
   // Trains to the last step: ExitCode::done, or stopped_early after a signal, saved if a step was done and the weights
   // are sound. Throws Error(numerics) after --max_skipped skipped steps in a row, or if the run ends with a skipped
-  // step or a non-finite validation loss. A single process saves before it ends with a data error or out of host
-  // memory.
+  // step or a non-finite validation loss. A single process first saves if its data or host memory fails.
   ExitCode run();
 
  private:
@@ -35,7 +34,6 @@ class Trainer {
   void fetch();
   const HostBatch& fetched();
   void between_steps();
-  UpdateSettings update_settings(float lr) const;
   void report_step(float lr, double seconds);
   std::optional<StepReport::MuonStep> muon_step(float lr) const;
   void count_skipped();
@@ -81,7 +79,6 @@ class Trainer {
   bool updating_ = false;                     // the weights may be half updated
   bool before_fp8_ = false;                   // as of the last step
   bool throttling_reported_ = false;
-  const ModelOptions in_bf16_; // the model before FP8 begins
   Fp8Guard fp8_guard_;
   Fp8LagWatch fp8_lag_;
   const int64_t histogram_freq_;

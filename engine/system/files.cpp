@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -131,17 +130,15 @@ File File::open(const std::string& path, ExitCode on_error) {
   return file;
 }
 
-File File::create(const std::string& path) {
-  const int descriptor = open_descriptor(path.c_str(), O_RDWR | O_CREAT | O_TRUNC);
+File File::create_with(int flags, const std::string& path) {
+  const int descriptor = open_descriptor(path.c_str(), O_RDWR | O_CREAT | flags);
   if (descriptor < 0) throw_system_error(ExitCode::disk, "create", path, errno);
   return File(path, descriptor, ExitCode::disk);
 }
 
-File File::update(const std::string& path) {
-  const int descriptor = open_descriptor(path.c_str(), O_RDWR | O_CREAT);
-  if (descriptor < 0) throw_system_error(ExitCode::disk, "open", path, errno);
-  return File(path, descriptor, ExitCode::disk);
-}
+File File::create(const std::string& path) { return create_with(O_TRUNC, path); }
+
+File File::update(const std::string& path) { return create_with(0, path); }
 
 void File::resize(int64_t bytes) {
   if (retry_on_eintr([&] { return ::ftruncate(descriptor_, bytes); }) != 0)
@@ -188,10 +185,8 @@ PendingFile::PendingFile(std::string path, Links links)
       temporary_(path_ + ".tmp-" + std::to_string(::getpid())) {
   std::error_code absent;
   const fs::file_status status = fs::status(path_, absent);
-  if (fs::is_other(status)) { // a rename would replace /dev/null by a file
-    temporary_.clear();
+  if (fs::is_other(status)) // a rename would replace /dev/null by a file
     throw Error(ExitCode::disk, path_ + " is a device or a pipe, not a file", "name a file that may be replaced");
-  }
 }
 
 PendingFile::~PendingFile() {
@@ -200,9 +195,7 @@ PendingFile::~PendingFile() {
 
 File PendingFile::create() const {
   ::unlink(temporary_.c_str()); // from a killed process with the same id
-  const int descriptor = open_descriptor(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
-  if (descriptor < 0) throw_system_error(ExitCode::disk, "create", temporary_, errno);
-  return File(temporary_, descriptor, ExitCode::disk);
+  return File::create_with(O_EXCL | O_NOFOLLOW, temporary_);
 }
 
 void PendingFile::commit() {
@@ -259,10 +252,15 @@ void make_folders(const std::string& path) {
   if (error) throw_system_error(ExitCode::disk, "create folder", path, error.value());
 }
 
-ScopedFolders::ScopedFolders(const std::string& path) {
+std::vector<std::string> missing_folders(const std::string& path) {
+  std::vector<std::string> missing;
   std::error_code unreadable;
   for (fs::path folder = path; !folder.empty() && !fs::exists(folder, unreadable); folder = folder.parent_path())
-    made_.push_back(folder.string());
+    missing.push_back(folder.string());
+  return missing;
+}
+
+ScopedFolders::ScopedFolders(const std::string& path) : made_(missing_folders(path)) {
   try {
     make_folders(path);
   } catch (...) {

@@ -53,6 +53,7 @@ class File {
 
  private:
   File(std::string path, int descriptor, ExitCode on_error);
+  static File create_with(int flags, const std::string& path); // of open(2), besides O_RDWR and O_CREAT
 
   friend class PendingFile;
   std::string path_;
@@ -100,6 +101,8 @@ int64_t free_disk_space(const std::string& path);             // bytes available
 // must have a CMakeLists.txt, belong to this user or root, and not be world-writable. Never searches the working folder
 // or other folders above the program: users who can write there could choose what this program runs.
 std::string find_in_tree(const std::string& path);
+
+std::vector<std::string> missing_folders(const std::string& path); // that make_folders() would make, innermost first
 
 // make_folders(); the destructor removes the folders that it created, if they are empty.
 class ScopedFolders {

@@ -1,5 +1,5 @@
 // Output files named by the user. A file that is not an earlier output of the same kind is replaced only with
-// --overwrite.
+// --overwrite. The kinds of the tools are in tools/common/output_kinds.h.
 #pragma once
 
 #include <string>
@@ -15,15 +15,6 @@ struct OutputKind {
   std::string_view flag = "--overwrite"; // replaces any file; "": none
 };
 
-constexpr OutputKind kPageOutput{"a page of bin/report, bin/compare or bin/sweep", "<!DOCTYPE html>\n",
-                                 "<meta name=\"generator\" content=\"train_gpt2_fp8\">",
-                                 "img-src data:; connect-src 'self'\">\n<link rel=\"icon\" href=\"data:,\">"};
-constexpr OutputKind kDetailsOutput{"the details of an evaluation", "{\"task\":\"", "\",\"index\":0,\"right\":"};
-constexpr OutputKind kCurveOutput{"a curve of bin/lr_schedule", "<svg xmlns=", "role=\"img\">\n<title>learning rate: "};
-constexpr OutputKind kSlurmOutput{"a job script of bin/sweep", "#!", "# A Slurm job array, one task per run.",
-                                  "# A Slurm array, one task a run."};
-constexpr OutputKind kDatasetOutput{"a manifest of bin/prepare_data",
-                                    "{\n \"format\": ", "\"format\": \"GPT-2 token shards\""};
 constexpr OutputKind kTimelineOutput{"a timeline of the trainer",
                                      "[\n{\"name\": ", "\"ph\": \"X\", \"pid\": 0, \"tid\": \"", "", ""};
 

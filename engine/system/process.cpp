@@ -9,13 +9,12 @@
 #include <cstdlib>
 #include <ctime>
 #include <exception>
-#include <filesystem>
 #include <new>
 #include <string_view>
-#include <system_error>
 
 #include "engine/base/error.h"
-#include "engine/system/unused_folders.h"
+#include "engine/system/files.h"
+#include "engine/system/terminal.h"
 
 namespace gpt2 {
 namespace {
@@ -27,28 +26,26 @@ constexpr int64_t kSameSignal = 100'000'000; // ns: repeats within this time cou
 std::atomic<bool> stop_requested = false, stop_deferred = false;
 std::atomic<int64_t> first_signal[NSIG]; // nanoseconds; 0: none yet
 std::atomic<bool> stderr_is_terminal = false;
-std::atomic<const std::vector<std::string>*> unused_locks = nullptr, unused_folders = nullptr;
+std::atomic<const std::vector<std::string>*> unused_paths = nullptr; // an UnusedFolders' locks and folders
 bool handling = false;
 StopMessages stop_words;
 
-void say(std::string_view line) {
+void write_line(std::string_view line) {
   constexpr std::string_view kOverBar = "\r\x1b[K"; // clears the progress bar and the echoed ^C
   ssize_t written = stderr_is_terminal ? write(STDERR_FILENO, kOverBar.data(), kOverBar.size()) : 0;
   written += write(STDERR_FILENO, line.data(), line.size());
   (void)written; // the terminal may be lost
 }
 
-[[noreturn]] void leave(std::string_view line) {
-  say(line);
+[[noreturn]] void exit_stopped(std::string_view line) {
+  write_line(line);
   _exit(static_cast<int>(ExitCode::stopped_early));
 }
 
-[[noreturn]] void leave_at_once() {
-  if (const auto* locks = unused_locks.load())
-    for (const std::string& lock : *locks) unlink(lock.c_str());
-  if (const auto* folders = unused_folders.load())
-    for (const std::string& folder : *folders) rmdir(folder.c_str());
-  leave(stop_words.at_once);
+[[noreturn]] void exit_at_once() {
+  if (const auto* paths = unused_paths.load())
+    for (const std::string& path : *paths) path.ends_with("/.lock") ? unlink(path.c_str()) : rmdir(path.c_str());
+  exit_stopped(stop_words.at_once);
 }
 
 int64_t now_in_nanoseconds() {
@@ -57,15 +54,15 @@ int64_t now_in_nanoseconds() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-extern "C" void answer(int signal) {
+extern "C" void handle_stop_signal(int signal) {
   const int saved_errno = errno;
-  if (!stop_deferred) leave_at_once();
+  if (!stop_deferred) exit_at_once();
   const int64_t now = now_in_nanoseconds();
   int64_t first = 0;
   if (first_signal[signal].compare_exchange_strong(first, now)) {
-    if (!stop_requested.exchange(true)) say(stop_words.later);
+    if (!stop_requested.exchange(true)) write_line(stop_words.later);
   } else if (now - first > kSameSignal) {
-    leave(stop_words.again);
+    exit_stopped(stop_words.again);
   }
   errno = saved_errno;
 }
@@ -92,14 +89,14 @@ __attribute__((constructor(101))) void install_terminate() { usual_terminate = s
 thread_local volatile bool inside_hdf5 = false;
 
 // For any other crash, and for a signal from another process, the default action follows, with its core file.
-extern "C" void answer_crash(int signal, siginfo_t* info, void*) {
+extern "C" void handle_crash(int signal, siginfo_t* info, void*) {
   const bool own = info->si_code > 0 || (signal == SIGABRT && info->si_code == SI_TKILL); // own fault, or abort()
   if (inside_hdf5 && errno == ENOMEM && own) exit_out_of_memory();
   std::signal(signal, SIG_DFL);
   std::raise(signal);
 }
 
-void contain_crashes_without_memory() {
+void install_crash_handler() {
 #ifndef __SANITIZE_ADDRESS__    // a sanitizer reports crashes itself
   static char memory[32 << 10]; // handler stack of the main thread, for a stack overflow
   stack_t stack = {};
@@ -107,7 +104,7 @@ void contain_crashes_without_memory() {
   stack.ss_size = sizeof memory;
   sigaltstack(&stack, nullptr);
   struct sigaction action = {};
-  action.sa_sigaction = answer_crash;
+  action.sa_sigaction = handle_crash;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   for (const int signal : {SIGSEGV, SIGBUS, SIGABRT}) sigaction(signal, &action, nullptr);
 #endif
@@ -126,7 +123,7 @@ void prepare_process() {
   int descriptor = 0;
   while (descriptor >= 0 && descriptor <= STDERR_FILENO) descriptor = open("/dev/null", O_RDWR);
   if (descriptor > STDERR_FILENO) close(descriptor);
-  contain_crashes_without_memory();
+  install_crash_handler();
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
   const sigset_t blocked = stop_signals();
@@ -164,10 +161,9 @@ StopSignal::StopSignal(const StopMessages& words) : outermost_(!handling) {
   stop_words = words;
   stop_requested = stop_deferred = false;
   for (const int signal : kStopSignals) first_signal[signal] = 0;
-  const char* const term = std::getenv("TERM");
-  stderr_is_terminal = isatty(STDERR_FILENO) && term != nullptr && std::string_view(term) != "dumb";
+  stderr_is_terminal = is_terminal(STDERR_FILENO);
   struct sigaction action = {};
-  action.sa_handler = answer;
+  action.sa_handler = handle_stop_signal;
   action.sa_flags = SA_RESTART;
   action.sa_mask = stop_signals();
   for (const int signal : kStopSignals) {
@@ -187,26 +183,23 @@ void StopSignal::defer() const { stop_deferred = true; }
 
 void StopSignal::answer_at_once() const {
   stop_deferred = false;
-  if (stop_requested) leave_at_once();
+  if (stop_requested) exit_at_once();
 }
 
 bool StopSignal::requested() const { return stop_requested; }
 
 UnusedFolders::UnusedFolders(const std::vector<std::string>& folders) {
-  std::error_code unreadable;
-  for (const std::string& path : folders) {
-    if (!std::filesystem::exists(path, unreadable)) locks_.push_back(path + "/.lock");
-    for (std::filesystem::path at = path; !at.empty() && !std::filesystem::exists(at, unreadable);
-         at = at.parent_path())
-      missing_.push_back(at.string());
+  for (const std::string& folder : folders) {
+    const std::vector<std::string> missing = missing_folders(folder);
+    if (!missing.empty()) paths_.push_back(folder + "/.lock");
+    paths_.insert(paths_.end(), missing.begin(), missing.end());
   }
-  unused_locks = &locks_;
-  unused_folders = &missing_;
+  unused_paths = &paths_;
 }
 
 UnusedFolders::~UnusedFolders() {
-  unused_folders = unused_locks = nullptr;
-  for (const std::string& folder : missing_) rmdir(folder.c_str());
+  unused_paths = nullptr;
+  for (const std::string& path : paths_) rmdir(path.c_str()); // a .lock stays: it is another run's by now
 }
 
 } // namespace gpt2

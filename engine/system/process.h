@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <string>
+#include <vector>
 
 namespace gpt2 {
 
@@ -56,6 +57,20 @@ class StopSignal {
 
  private:
   const bool outermost_;
+};
+
+// Folders of a run that stay only if the run uses them. Notes which of them and of their parents are missing, and
+// creates none. The destructor removes those that were missing and are empty now. So does a signal that ends the
+// process at once (StopSignal), after it has removed their .lock files. One instance at a time.
+class UnusedFolders {
+ public:
+  explicit UnusedFolders(const std::vector<std::string>& folders);
+  ~UnusedFolders();
+  UnusedFolders(const UnusedFolders&) = delete;
+  UnusedFolders& operator=(const UnusedFolders&) = delete;
+
+ private:
+  std::vector<std::string> paths_; // of each missing folder: its .lock, the folder, its missing parents
 };
 
 } // namespace gpt2

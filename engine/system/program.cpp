@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <iostream>
@@ -37,7 +36,7 @@ bool output_was_lost() {
 
 // Only libraries call exit(): our programs return from main. Out of memory, libhdf5 exits with -1, silently, and
 // libgomp with 1. Other statuses are kept, except 0, which would mean success.
-void answer_exit(int status) {
+void report_exit(int status) {
   if (status == -1) exit_out_of_memory();
   char line[64];
   const int length = std::snprintf(line, sizeof line, "error: a library ended the program (exit status %d)\n", status);
@@ -51,7 +50,7 @@ class ExitWatch {
   ExitWatch() {
     static const int watched = ::on_exit(
         [](int status, void*) {
-          if (running) answer_exit(status);
+          if (running) report_exit(status);
         },
         nullptr);
     running = watched == 0;

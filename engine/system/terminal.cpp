@@ -38,8 +38,6 @@ int extent(unsigned short winsize::*member, const char* variable, int fallback) 
   return given > 0 ? given : fallback;
 }
 
-bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }
-
 } // namespace
 
 bool is_terminal(int descriptor) {
@@ -63,17 +61,8 @@ std::string coloured(const std::string& text, Colour colour) {
 }
 
 size_t text_width(std::string_view utf8) {
-  return static_cast<size_t>(std::count_if(utf8.begin(), utf8.end(), begins_character));
-}
-
-std::string cut_to(const std::string& utf8, size_t columns, Cut cut) {
-  const size_t width = text_width(utf8);
-  if (width <= columns) return utf8;
-  const size_t kept = columns > 3 ? columns - 3 : 0, split = cut == Cut::end ? kept : width - kept;
-  size_t at = 0, characters = 0; // `split` of them precede `at`
-  while (at < utf8.size() && (characters < split || !begins_character(utf8[at])))
-    characters += begins_character(utf8[at++]);
-  return cut == Cut::end ? utf8.substr(0, at) + "..." : "..." + utf8.substr(at);
+  const auto begins_character = [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; };
+  return static_cast<size_t>(std::ranges::count_if(utf8, begins_character));
 }
 
 std::string wrap_text(const std::string& text, size_t columns, size_t indent) {

@@ -19,9 +19,6 @@ std::string coloured(const std::string& text, Colour colour); // with escape seq
 
 size_t text_width(std::string_view utf8); // in characters
 
-enum class Cut { begin, end };
-std::string cut_to(const std::string& utf8, size_t columns, Cut cut); // "..." replaces what is cut
-
 // Breaks every line of `text` at spaces so that none is wider than `columns`; continuation lines are indented by
 // `indent` spaces. A word wider than a line stays whole: users copy paths.
 std::string wrap_text(const std::string& text, size_t columns, size_t indent);

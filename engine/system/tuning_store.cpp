@@ -9,19 +9,11 @@
 
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
+#include "engine/base/split.h"
 #include "engine/system/files.h"
 
 namespace gpt2 {
 namespace {
-
-std::vector<std::string> columns_of(const std::string& line) {
-  std::vector<std::string> columns;
-  size_t begin = 0;
-  for (size_t tab; (tab = line.find('\t', begin)) != std::string::npos; begin = tab + 1)
-    columns.push_back(line.substr(begin, tab - begin));
-  columns.push_back(line.substr(begin));
-  return columns;
-}
 
 TuningTable read_table(const std::string& path) {
   std::error_code unreadable; // then read_text_file() would fail as well
@@ -35,7 +27,7 @@ TuningTable parse_tuning_table(const std::string& text) {
   TuningTable table;
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);) {
-    const std::vector<std::string> columns = columns_of(line);
+    const std::vector<std::string> columns = split(line, '\t');
     if (columns.size() != 5) continue;
     table[{columns[0], columns[1], columns[2]}] = {columns[3], std::strtof(columns[4].c_str(), nullptr)};
   }

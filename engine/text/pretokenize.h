@@ -13,22 +13,16 @@ namespace gpt2 {
 class SplitPattern {
  public:
   SplitPattern();
-  ~SplitPattern();
-  SplitPattern(const SplitPattern&) = delete;
-  SplitPattern& operator=(const SplitPattern&) = delete;
 
  private:
   friend class Splitter;
-  void* code_; // pcre2_code
+  std::unique_ptr<void, void (*)(void*)> code_; // pcre2_code
 };
 
 // One per thread: holds the match data that PCRE2 writes into. The pattern must outlive it.
 class Splitter {
  public:
   explicit Splitter(const SplitPattern& pattern);
-  ~Splitter();
-  Splitter(const Splitter&) = delete;
-  Splitter& operator=(const Splitter&) = delete;
 
   // End of the word that starts at `begin`. `text` must be valid UTF-8 and begin < text.size().
   size_t next(std::string_view text, size_t begin) const {
@@ -42,7 +36,7 @@ class Splitter {
 
  private:
   const SplitPattern& pattern_;
-  void* match_; // pcre2_match_data
+  std::unique_ptr<void, void (*)(void*)> match_; // pcre2_match_data
 };
 
 } // namespace gpt2

@@ -87,9 +87,7 @@ void introduce_hero(Narrator& n, Cast& cast) {
   cast.place = n.word(kPlaces);
   n.tell(" and loved to");
   cast.activity = n.word(kActivities);
-  n.tell(" with", cast.his);
-  n.word(kFamily);
-  n.tell(".");
+  n.tell(" with", cast.his, kFamily, ".");
 }
 
 void tell_trouble(Narrator& n, Cast& cast) {
@@ -102,32 +100,19 @@ void tell_trouble(Narrator& n, Cast& cast) {
   cast.thing = n.word(kThings);
   switch (cast.trouble) {
     case lost:
-      n.tell(".", cast.He, " looked under the");
-      n.word(kSpots);
-      n.tell(", but it was not there.");
+      n.tell(".", cast.He, " looked under the", kSpots, ", but it was not there.");
       break;
     case dropped:
-      n.tell(" into a");
-      n.word(kHoleLooks);
-      n.word(kHoles);
-      n.tell(".", cast.He, " could not reach it.");
+      n.tell(" into a", kHoleLooks, kHoles, ".", cast.He, " could not reach it.");
       break;
     case broke:
-      n.tell(".", cast.He, " tried to fix it with some");
-      n.word(kMenderLooks);
-      n.word(kMenders);
-      n.tell(", but it did not work.");
+      n.tell(".", cast.He, " tried to fix it with some", kMenderLooks, kMenders, ", but it did not work.");
       break;
     case wanted:
-      n.tell(".", cast.He, " asked the");
-      n.word(kSellerLooks);
-      n.word(kSellers);
-      n.tell(", who did not have one.");
+      n.tell(".", cast.He, " asked the", kSellerLooks, kSellers, ", who did not have one.");
       break;
   }
-  n.tell(cast.He, " was so");
-  n.word(kSorrows);
-  n.tell(" that", cast.he);
+  n.tell(cast.He, " was so", kSorrows, " that", cast.he);
   const size_t reaction = n.choose({{" began to cry"}, {" sat down and cried"}, {" did not want to"}});
   if (reaction == 2) n.tell(cast.activity);
   n.tell(".");
@@ -148,39 +133,31 @@ void bring_helper(Narrator& n, Cast& cast) {
 void solve(Narrator& n, const Cast& cast) {
   switch (cast.trouble) {
     case lost:
-      n.tell(" found it behind a");
-      n.word(kOldLooks);
-      n.word(kHidingPlaces);
+      n.tell(" found it behind a", kOldLooks, kHidingPlaces);
       break;
     case dropped:
-      n.tell(" pulled it out with a");
-      n.word(kLines);
+      n.tell(" pulled it out with a", kLines);
       break;
     case broke:
       n.tell(" fixed it with a little");
       n.choose({{" magic"}, {" wire"}, {" hammer"}, {" nail"}, {" paint"}, {" patience"}});
       break;
     case wanted:
-      n.tell(" made one out of");
-      n.word(kStuffs);
+      n.tell(" made one out of", kStuffs);
       break;
   }
   n.tell(".");
 }
 
 void rejoice(Narrator& n, const Cast& cast) {
-  n.tell(cast.name, " was so");
-  n.word(kJoys);
-  n.tell(" that", cast.he);
+  n.tell(cast.name, " was so", kJoys, " that", cast.he);
   switch (n.choose(
       {{" hugged the"}, {" gave the"}, {" danced around the"}, {" jumped up and down"}, {" laughed out loud"}})) {
     case 0:
       n.tell(cast.helper);
       break;
     case 1:
-      n.tell(cast.helper, " some");
-      n.word(kTreatLooks);
-      n.word(kTreats);
+      n.tell(cast.helper, " some", kTreatLooks, kTreats);
       break;
     case 2:
       n.tell(cast.place);

@@ -30,14 +30,19 @@ class Narrator {
   size_t choose(std::initializer_list<StoryOption> options) { return choose({options.begin(), options.size()}); }
   std::string_view word(StoryOptions options) { return options[choose(options)].text; }
 
-  template <class... Phrases>
-  void tell(Phrases... phrases) {
-    (say(phrases), ...);
+  // Says each phrase, and one option of each list.
+  template <class... Parts>
+  void tell(const Parts&... parts) {
+    (add(parts), ...);
   }
 
  protected:
   virtual size_t pick(StoryOptions options) = 0;
   virtual void say(std::string_view phrase) = 0;
+
+ private:
+  void add(std::string_view phrase) { say(phrase); }
+  void add(StoryOptions options) { choose(options); }
 };
 
 void tell_story(Narrator& narrator);

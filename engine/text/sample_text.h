@@ -8,15 +8,13 @@
 
 namespace gpt2 {
 
-// Story number `index` of the endless series; a pure function of (seed, index).
-std::string sample_story(uint64_t seed, uint64_t index);
-
 struct SampleTokens {
   std::vector<uint16_t> tokens; // stories, each after an end-of-text token; GPT-2 token ids
   double entropy_per_token;     // nats: the grammar's exact -log p of these tokens / their number
 };
 
-// The grammar holds the token id of every word, so the sample needs no tokenizer tables.
+// The first stories of an endless series: story i is a pure function of (seed, i). The grammar holds the token of every
+// word, so the sample needs no tokenizer tables.
 SampleTokens sample_tokens(uint64_t seed, int64_t stories);
 
 // Decodes the words of the sample without the BPE tables; other tokens become <ID>.

@@ -107,23 +107,20 @@ int chosen(std::span<const double> losses) {
 }
 
 Accuracy accuracy(std::span<const Task> tasks, const TaskLosses& losses) {
-  int64_t summed = 0, per_token = 0, per_byte = 0;
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    const Task& task = tasks[i];
-    std::vector<double> of_token, of_byte;
-    for (size_t c = 0; c < task.candidates.size(); ++c) {
-      of_token.push_back(losses[i][c] / task.candidates[c].counted);
-      of_byte.push_back(losses[i][c] / static_cast<double>(task.candidates[c].bytes));
+  // Of tasks whose right candidate has the lowest loss per unit of its length.
+  const auto share = [&](const auto& length) {
+    int64_t right = 0;
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      std::vector<double> scaled = losses[i];
+      for (size_t c = 0; c < scaled.size(); ++c) scaled[c] /= static_cast<double>(length(tasks[i].candidates[c]));
+      right += chosen(scaled) == tasks[i].right;
     }
-    summed += chosen(losses[i]) == task.right;
-    per_token += chosen(of_token) == task.right;
-    per_byte += chosen(of_byte) == task.right;
-  }
-  const auto count = static_cast<double>(std::max<size_t>(1, tasks.size()));
+    return static_cast<double>(right) / static_cast<double>(std::max<size_t>(1, tasks.size()));
+  };
   return {.tasks = static_cast<int64_t>(tasks.size()),
-          .summed = static_cast<double>(summed) / count,
-          .per_token = static_cast<double>(per_token) / count,
-          .per_byte = static_cast<double>(per_byte) / count};
+          .summed = share([](const Candidate&) { return 1; }),
+          .per_token = share([](const Candidate& candidate) { return candidate.counted; }),
+          .per_byte = share([](const Candidate& candidate) { return candidate.bytes; })};
 }
 
 } // namespace gpt2

@@ -201,42 +201,38 @@ struct Tokenizer::Tables {
   }
 
   // Both write ids to `out` and return the end. A token is at least one byte, so text.size() ids suffice.
-  uint16_t* encode_valid(std::string_view text, uint16_t* out, Scratch& scratch, const std::atomic<bool>* stop) const;
-  uint16_t* encode_word(std::string_view word, uint16_t* out, const std::atomic<bool>* stop) const;
-};
-
-uint16_t* Tokenizer::Tables::encode_word(std::string_view word, uint16_t* out, const std::atomic<bool>* stop) const {
-  for (size_t i = 0; i < word.size(); i++) out[i] = alphabet.id_of_byte[static_cast<uint8_t>(word[i])];
-  return out + merges.merge({out, word.size()}, stop);
-}
-
-uint16_t* Tokenizer::Tables::encode_valid(std::string_view text, uint16_t* out, Scratch& scratch,
-                                          const std::atomic<bool>* stop) const {
-  const char* const limit = text.data() + text.size();
-  for (size_t begin = 0, end; begin < text.size(); begin = end) {
-    if (stop && *stop) throw Stopped{};
-    end = scratch.splitter.next(text, begin);
-    const std::string_view word = text.substr(begin, end - begin);
-    if (word.size() > WordCache::kMaxBytes) {
-      out = encode_word(word, out, stop);
-      continue;
-    }
-    const auto [entry, known] = scratch.cache.find(word.data(), word.size(), limit);
-    if (known) {
-      for (int i = 0; i < entry->count; i++) *out++ = entry->ids[i];
-      continue;
-    }
-    uint16_t* const first = out;
-    out = encode_word(word, out, stop);
-    const size_t count = out - first;
-    if (count <= WordCache::kMaxIds) {
-      std::copy(first, out, entry->ids);
-      entry->count = static_cast<uint8_t>(count);
-      entry->length = static_cast<uint8_t>(word.size());
-    }
+  uint16_t* encode_word(std::string_view word, uint16_t* out, const std::atomic<bool>* stop) const {
+    for (size_t i = 0; i < word.size(); i++) out[i] = alphabet.id_of_byte[static_cast<uint8_t>(word[i])];
+    return out + merges.merge({out, word.size()}, stop);
   }
-  return out;
-}
+
+  uint16_t* encode_valid(std::string_view text, uint16_t* out, Scratch& scratch, const std::atomic<bool>* stop) const {
+    const char* const limit = text.data() + text.size();
+    for (size_t begin = 0, end; begin < text.size(); begin = end) {
+      if (stop && *stop) throw Stopped{};
+      end = scratch.splitter.next(text, begin);
+      const std::string_view word = text.substr(begin, end - begin);
+      if (word.size() > WordCache::kMaxBytes) {
+        out = encode_word(word, out, stop);
+        continue;
+      }
+      const auto [entry, known] = scratch.cache.find(word.data(), word.size(), limit);
+      if (known) {
+        for (int i = 0; i < entry->count; i++) *out++ = entry->ids[i];
+        continue;
+      }
+      uint16_t* const first = out;
+      out = encode_word(word, out, stop);
+      const size_t count = out - first;
+      if (count <= WordCache::kMaxIds) {
+        std::copy(first, out, entry->ids);
+        entry->count = static_cast<uint8_t>(count);
+        entry->length = static_cast<uint8_t>(word.size());
+      }
+    }
+    return out;
+  }
+};
 
 Tokenizer::Tokenizer(const std::string& folder) : tables_(std::make_unique<Tables>(folder)) {}
 Tokenizer::~Tokenizer() = default;

@@ -19,29 +19,10 @@ void check(cublasStatus_t status, const char* what) {
 }
 #define CUBLAS_CHECK(call) check((call), #call)
 
-cudaDataType_t cuda_type(GemmType type) {
-  switch (type) {
-    case GemmType::fp32:
-      return CUDA_R_32F;
-    case GemmType::e4m3:
-      return CUDA_R_8F_E4M3;
-    case GemmType::e5m2:
-      return CUDA_R_8F_E5M2;
-    default:
-      return CUDA_R_16BF;
-  }
-}
-
-cublasLtEpilogue_t cublas_epilogue(GemmEpilogue epilogue) {
-  switch (epilogue) {
-    case GemmEpilogue::bias:
-      return CUBLASLT_EPILOGUE_BIAS;
-    case GemmEpilogue::gelu_aux_bias:
-      return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
-    default:
-      return CUBLASLT_EPILOGUE_DEFAULT;
-  }
-}
+constexpr cudaDataType_t kTypes[] = {CUDA_R_16BF, CUDA_R_32F, CUDA_R_8F_E4M3,
+                                     CUDA_R_8F_E5M2}; // in the order of GemmType
+constexpr cublasLtEpilogue_t kEpilogues[] = {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS,
+                                             CUBLASLT_EPILOGUE_GELU_AUX_BIAS}; // in the order of GemmEpilogue
 
 template <class T>
 void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t attribute, const T& value) {
@@ -50,7 +31,7 @@ void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t attrib
 
 cublasLtMatrixLayout_t make_layout(GemmType type, int64_t rows, int64_t columns, int64_t batch) {
   cublasLtMatrixLayout_t layout = nullptr;
-  CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&layout, cuda_type(type), static_cast<uint64_t>(rows),
+  CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&layout, kTypes[static_cast<size_t>(type)], static_cast<uint64_t>(rows),
                                           static_cast<uint64_t>(columns), rows));
   if (batch == 1) return layout;
   const auto count = static_cast<int32_t>(batch);
@@ -120,10 +101,8 @@ struct CublasLtGemm::Description {
     CUBLAS_CHECK(cublasLtMatmulDescCreate(&gemm, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     set(gemm, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(gemm, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
-    set(gemm, CUBLASLT_MATMUL_DESC_EPILOGUE, cublas_epilogue(p.epilogue));
-    if (p.epilogue == GemmEpilogue::bias || p.epilogue == GemmEpilogue::gelu_aux_bias) {
-      set(gemm, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_16BF);
-    }
+    set(gemm, CUBLASLT_MATMUL_DESC_EPILOGUE, kEpilogues[static_cast<size_t>(p.epilogue)]);
+    if (p.epilogue != GemmEpilogue::none) set(gemm, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_16BF);
     if (p.epilogue == GemmEpilogue::gelu_aux_bias) set(gemm, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.m);
     if (p.fast_accumulation) set(gemm, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
     a = p.transpose_a ? make_layout(p.a, p.k, p.m, p.batch) : make_layout(p.a, p.m, p.k, p.batch);

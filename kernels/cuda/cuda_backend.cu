@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include "engine/base/log.h"
@@ -68,13 +69,10 @@ int compute_capability_of(int device) {
 void cuda_check(cudaError_t status, const char* what, const char* file, int line) {
   if (status == cudaSuccess) return;
   cudaGetLastError(); // clears the error unless it is sticky: it is reported once
-  const char* name = file;
-  for (const char* c = file; *c; ++c) {
-    if (*c == '/') name = c + 1;
-  }
+  const char* const slash = std::strrchr(file, '/');
   throw Error(ExitCode::device,
-              std::string(what) + ": " + cudaGetErrorString(status) + " (" + cudaGetErrorName(status) + ", " + name +
-                  ":" + std::to_string(line) + ")",
+              std::string(what) + ": " + cudaGetErrorString(status) + " (" + cudaGetErrorName(status) + ", " +
+                  (slash ? slash + 1 : file) + ":" + std::to_string(line) + ")",
               hint_for(status));
 }
 

@@ -12,28 +12,19 @@ constexpr float kDropBeyond = 1.2f; // slower methods are timed once
 constexpr int kRounds = 3;          // further rounds for the others
 constexpr float kNever = std::numeric_limits<float>::infinity();
 
-struct TimingEvent {
-  TimingEvent() { CUDA_CHECK(cudaEventCreate(&value)); }
-  ~TimingEvent() { cudaEventDestroy(value); }
-  TimingEvent(const TimingEvent&) = delete;
-  cudaEvent_t value = nullptr;
-};
-
 // Microseconds per run; infinity if the method does not run.
 float time(CudaStream& cuda, int repeats, const std::function<bool()>& run) {
-  const TimingEvent start, stop;
-  CUDA_CHECK(cudaEventRecord(start.value, cuda.stream));
+  Event start(Event::Kind::timed), stop(Event::Kind::timed);
+  start.record(cuda.stream);
   for (int i = 0; i < repeats; ++i) {
     if (!run()) return kNever;
   }
-  CUDA_CHECK(cudaEventRecord(stop.value, cuda.stream));
-  CUDA_CHECK(cudaEventSynchronize(stop.value));
-  float milliseconds = 0;
-  CUDA_CHECK(cudaEventElapsedTime(&milliseconds, start.value, stop.value));
-  return 1000 * milliseconds / static_cast<float>(repeats);
+  stop.record(cuda.stream);
+  stop.wait();
+  return static_cast<float>(1e6 * stop.seconds_since(start) / repeats);
 }
 
-// Short runs are repeated, and each round covers all candidates, so that clock drift favours none.
+// Short runs are repeated, and each round covers all candidates, so that clock drift favors none.
 TimedMethod time_methods(CudaStream& cuda, std::span<const GemmMethod> methods, const GemmArguments& operands,
                          const GemmLaunch& launch) {
   std::vector<TimedMethod> timed;

@@ -5,37 +5,18 @@
 namespace gpt2 {
 namespace {
 
-const char* name_of(GemmType type) {
-  switch (type) {
-    case GemmType::fp32:
-      return "fp32";
-    case GemmType::e4m3:
-      return "e4m3";
-    case GemmType::e5m2:
-      return "e5m2";
-    default:
-      return "bf16";
-  }
-}
+constexpr const char* kTypeNames[] = {"bf16", "fp32", "e4m3", "e5m2"}; // in the order of GemmType
+constexpr const char* kEpilogueNames[] = {"", "_bias", "_gelu"};       // in the order of GemmEpilogue
 
-const char* name_of(GemmEpilogue epilogue) {
-  switch (epilogue) {
-    case GemmEpilogue::bias:
-      return "_bias";
-    case GemmEpilogue::gelu_aux_bias:
-      return "_gelu";
-    default:
-      return "";
-  }
-}
+const char* name_of(GemmType type) { return kTypeNames[static_cast<size_t>(type)]; }
 
 } // namespace
 
 std::string GemmProblem::name() const {
   std::ostringstream out;
   out << (transpose_a ? 'T' : 'N') << (transpose_b ? 'T' : 'N') << '_' << m << 'x' << n << 'x' << k << '_' << name_of(a)
-      << '_' << name_of(b) << '_' << name_of(d) << name_of(epilogue) << (accumulate ? "_accumulate" : "")
-      << (residual ? "_residual" : "") << (fast_accumulation ? "_fast" : "")
+      << '_' << name_of(b) << '_' << name_of(d) << kEpilogueNames[static_cast<size_t>(epilogue)]
+      << (accumulate ? "_accumulate" : "") << (residual ? "_residual" : "") << (fast_accumulation ? "_fast" : "")
       << (batch > 1 ? "_batch" + std::to_string(batch) : "") << (alignment < 256 ? "_unaligned" : "");
   return out.str();
 }

@@ -77,9 +77,8 @@ class Event {
   Event& operator=(Event&&) = delete;
   void record(cudaStream_t stream) { CUDA_CHECK(cudaEventRecord(event_, stream)); }
   void wait() const { CUDA_CHECK(cudaEventSynchronize(event_)); }
-  void hold(cudaStream_t stream) const {
-    CUDA_CHECK(cudaStreamWaitEvent(stream, event_));
-  } // later work on `stream` waits for the event
+  // Later work on `stream` waits for the event.
+  void hold(cudaStream_t stream) const { CUDA_CHECK(cudaStreamWaitEvent(stream, event_)); }
   bool happened() const;
   double seconds_since(const Event& earlier) const; // both timed, both happened
 

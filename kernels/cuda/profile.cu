@@ -4,6 +4,7 @@
 #include <nvtx3/nvToolsExt.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "kernels/cuda/cuda_backend.h"
 
@@ -33,16 +34,14 @@ std::vector<OperationTime> Profile::results() {
   for (const Record& record : records_) {
     float ms = 0;
     CUDA_CHECK(cudaEventElapsedTime(&ms, record.start, record.stop));
-    auto found = std::find_if(operations.begin(), operations.end(),
-                              [&](const OperationTime& operation) { return operation.name == record.name; });
+    auto found = std::ranges::find(operations, record.name, &OperationTime::name);
     if (found == operations.end()) found = operations.insert(operations.end(), OperationTime{.name = record.name});
     found->calls += 1;
     found->ms += ms;
     found->bytes += record.bytes;
     found->flops += record.flops;
   }
-  std::sort(operations.begin(), operations.end(),
-            [](const OperationTime& a, const OperationTime& b) { return a.ms > b.ms; });
+  std::ranges::sort(operations, std::ranges::greater{}, &OperationTime::ms);
   return operations;
 }
 

@@ -39,6 +39,10 @@ class Profile {
   std::vector<Record> records_;
 };
 
+inline double gemm_flops(int64_t m, int64_t n, int64_t k) {
+  return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+}
+
 // First line of a launcher: NvtxRange range(cuda, "gelu_forward", 4.0 * rows * cols);
 class NvtxRange {
  public:

@@ -1,4 +1,4 @@
-// AdamW on four neighbouring parameters.
+// AdamW on four neighboring parameters.
 #pragma once
 
 #include <cuda_bf16.h>

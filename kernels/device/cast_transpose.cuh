@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/device/column_sum.cuh"
+#include "kernels/cuda/split_reduction.h"
 #include "kernels/device/fp8.cuh"
 
 namespace gpt2 {
@@ -89,10 +89,7 @@ __global__ void __launch_bounds__(kCastThreads, Work::kBlocks)
           main_bytes[half + i] = main_quantizer(main);
         }
         if (WithSecond) second_bytes[half + i] = second_quantizer(second);
-        if (outputs.partials) {
-#pragma unroll
-          for (int k = 0; k < kVector; ++k) sum.v[k] += main.v[k];
-        }
+        if (outputs.partials) sum += main;
         if (outputs.main.data && !outputs.main.amax_only())
           __stcs(reinterpret_cast<uint2*>(outputs.main.data) + vector, main_bytes[half + i]);
       }
@@ -132,8 +129,7 @@ struct CastTranspose {
 
 template <class Work>
 void cast_transpose(CudaStream& cuda, const Work& work, const CastTranspose& p, const char* name) {
-  const dim3 grid(static_cast<unsigned>(ceil_div(p.cols, kCastCols)),
-                  static_cast<unsigned>(ceil_div(p.rows, kCastRows)));
+  const dim3 grid(grid_size(p.cols, kCastCols), grid_size(p.rows, kCastRows));
   const bool amax_only = p.main.amax_only(); // writes main's amax only
   CastTransposeOutputs outputs{p.main, p.second, nullptr};
   if (p.dbias && !amax_only) outputs.partials = cuda.scratch<float>(static_cast<size_t>(grid.y) * p.cols);

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/device/column_sum.cuh"
+#include "kernels/cuda/split_reduction.h"
 #include "kernels/device/vector.cuh"
 
 namespace gpt2 {
@@ -44,8 +44,7 @@ __global__ void __launch_bounds__(kStripWarps* kWarp)
       const int64_t row = first + u * kStripWarps;
       const Float8 values = work.values(raw[u]);
       if (active && row < last) work.store(row * vectors + column, values);
-#pragma unroll
-      for (int k = 0; k < kVector; ++k) sum.v[k] += values.v[k];
+      sum += values;
     }
   }
   if (!partials) return;
@@ -64,7 +63,7 @@ __global__ void __launch_bounds__(kStripWarps* kWarp)
 // dbias: (cols) += column sums; may be null.
 template <class Work>
 void launch_column_strips(CudaStream& cuda, const Work& work, float* dbias, int64_t rows, int cols, const char* name) {
-  const auto strips = static_cast<unsigned>(ceil_div(cols, kStripColumns));
+  const unsigned strips = grid_size(cols, kStripColumns);
   int resident = 0;
   CUDA_CHECK(
       cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, column_strip_kernel<Work>, kStripWarps * kWarp, 0));

@@ -48,8 +48,8 @@ class Fp8Quantizer {
         unit_(unit),
         scale_((output.meta ? output.meta->scale : 1.0f) * unit),
         largest_(output.format == Fp8Format::e4m3 ? 448.0f : 57344.0f),
-        flushed_below_(output.format == Fp8Format::e4m3 ? 0x1.0p-10f : 0x1.0p-17f) {
-  } // half of the smallest subnormal: a tie rounds to 0
+        // Half of the smallest subnormal: a tie rounds to 0.
+        flushed_below_(output.format == Fp8Format::e4m3 ? 0x1.0p-10f : 0x1.0p-17f) {}
 
   __device__ uint2 operator()(const Float8& values) {
     Float8 scaled;

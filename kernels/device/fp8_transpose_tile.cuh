@@ -5,7 +5,7 @@
 
 namespace gpt2 {
 
-// Vectors of 8 bytes are swizzled by the row's group of 16: neighbouring threads read the same columns of different
+// Vectors of 8 bytes are swizzled by the row's group of 16: neighboring threads read the same columns of different
 // groups.
 struct Fp8TransposeTile {
   static constexpr int kGroupRows = 16;    // rows of a column that a thread gathers
@@ -20,7 +20,7 @@ struct Fp8TransposeTile {
     return reinterpret_cast<uint2*>(bytes + row * pitch) + (vector ^ (row / kGroupRows & 7));
   }
 
-  // Divides the tile's groups and vectors among the threads; neighbours take groups of the same vector.
+  // Divides the tile's groups and vectors among the threads; neighbors take groups of the same vector.
   template <int kRowGroups, int kThreads>
   __device__ static void for_each_group(int vectors, auto&& visit) {
     for (int task = static_cast<int>(threadIdx.x); task < kRowGroups * vectors; task += kThreads)

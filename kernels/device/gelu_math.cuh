@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/device/ptx.cuh"
+#include "kernels/device/vector.cuh"
 
 namespace gpt2 {
 
@@ -32,6 +33,24 @@ __device__ inline float gelu_gradient(float x, float sigmoid, float gelu) {
   const float square = kFinite ? x * x : fminf(x * x, kSquareBeyond);
   const float slope = fmaf(kSquare, square, kConstant);
   return fmaf(fmaf(-gelu, sigmoid, gelu), slope, sigmoid);
+}
+
+__device__ inline Float8 gelu(Float8 x) {
+#pragma unroll
+  for (float& value : x.v) value = gelu(value, gelu_sigmoid(value));
+  return x;
+}
+
+// Multiplies `gradient` by GELU'(x) and returns GELU(x).
+__device__ inline Float8 apply_gelu_gradient(Float8& gradient, const Float8& x) {
+  Float8 out;
+#pragma unroll
+  for (int k = 0; k < kVector; ++k) {
+    const float sigmoid = gelu_sigmoid(x.v[k]);
+    out.v[k] = gelu(x.v[k], sigmoid);
+    gradient.v[k] *= gelu_gradient(x.v[k], sigmoid, out.v[k]);
+  }
+  return out;
 }
 
 } // namespace gpt2

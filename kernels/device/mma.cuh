@@ -3,7 +3,7 @@
 // Accumulator fragment (16, 8) of a thread:
 //   c[0], c[1]: row lane/4,     columns 2*(lane%4) and +1
 //   c[2], c[3]: row lane/4 + 8, the same columns
-// Two neighbouring accumulators, packed to BF16, are operand A (16, 16) of the next mma.
+// Two neighboring accumulators, packed to BF16, are operand A (16, 16) of the next mma.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -26,6 +26,19 @@ struct SoftmaxRow {
 // or NaN.
 __device__ inline float softmax_offset(float maximum) { return maximum == -INFINITY ? 0.0f : maximum * kLog2e; }
 
+// Probabilities of 8 columns, from `column` on, to the gradient of their logits.
+__device__ inline void subtract_one_hot(Float8& p, int column, int target, int vocab) {
+  const int hit = target - column;
+  if (hit >= 0 && hit < kVector) { // in one vector of the row
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) p.v[k] -= k == hit ? 1.0f : 0.0f;
+  }
+  if (column + kVector > vocab) { // padding columns
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) p.v[k] = column + k < vocab ? p.v[k] : 0.0f;
+  }
+}
+
 // Every thread gets the result; each shared array holds 32 values. The sum is rescaled when the maximum grows.
 __device__ inline SoftmaxRow softmax_row(const bf16* logits, int vocab, int padded_vocab, float* shared_max,
                                          float* shared_sum) {

@@ -12,6 +12,12 @@ constexpr int kVector = 8; // BF16 values in a 16-byte access
 
 struct Float8 {
   float v[kVector];
+
+  __device__ Float8& operator+=(const Float8& other) {
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) v[k] += other.v[k];
+    return *this;
+  }
 };
 
 // A BF16 is the upper half of a float: one instruction per value. __bfloat1622float2 takes two.
@@ -49,6 +55,11 @@ __device__ inline Float8 load8(const float* data, int64_t index) {
 }
 __device__ inline void store8(bf16* data, int64_t index, const Float8& values) {
   reinterpret_cast<uint4*>(data)[index] = pack(values);
+}
+__device__ inline void store8(float* data, int64_t index, const Float8& values) {
+  float4* const out = reinterpret_cast<float4*>(data) + 2 * index;
+  out[0] = make_float4(values.v[0], values.v[1], values.v[2], values.v[3]);
+  out[1] = make_float4(values.v[4], values.v[5], values.v[6], values.v[7]);
 }
 
 // Over the four threads that share a row of an mma or wgmma accumulator; all four get the result.
@@ -121,5 +132,8 @@ __device__ inline float block_max(float value, float* shared) {
 }
 
 __host__ __device__ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr unsigned grid_size(int64_t items, int64_t per_block) {
+  return static_cast<unsigned>(ceil_div(items, per_block));
+}
 
 } // namespace gpt2

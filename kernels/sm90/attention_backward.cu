@@ -12,7 +12,7 @@
 #include <cmath>
 
 #include "kernels/cuda/profile.h"
-#include "kernels/device/column_sum.cuh"
+#include "kernels/cuda/split_reduction.h"
 #include "kernels/sm90/attention.h"
 #include "kernels/sm90/attention_pipeline.cuh"
 
@@ -111,11 +111,148 @@ __device__ void load_tiles(const SharedStorage<typename Pass::Traits>& smem, con
       });
 }
 
+// An m-block in the registers of a consumer warpgroup.
+template <class Pass, bool kDocuments>
+struct BackwardMBlock {
+  using Traits = typename Pass::Traits;
+  using WorkTile = CausalWorkTile<Pass::kColumns, Traits::kConsumers, kDocuments>;
+  static constexpr bool kOfKeys = Pass::kOfKeys;
+  Fragments row, row_value;     // Q and dO, or K and V
+  float sum[32], value_sum[32]; // dQ and unused, or dK and dV
+  Fragments p, ds;
+
+  // Operands that stay for all n-blocks; the query pass also computes dPsum and stores it for the key pass.
+  __device__ void load_rows(const BackwardArguments& a, ConsumerPipeline<Traits>& pipeline,
+                            const AccumulatorCoord& coord, const WorkTile& work, int m_block, int row_stage,
+                            const float (&lse)[2], float (&dpsum_of_row)[2]) {
+    uint8_t* const tiles = pipeline.smem.row_tiles(row_stage, 0) + (m_block - work.first) * kTileBytes;
+    load_fragments(row, tiles, coord);
+    load_fragments(row_value, tiles + Traits::kGroupBytes, coord);
+    if constexpr (!kOfKeys) {
+      Fragments out;
+      load_fragments(out, tiles + 2 * Traits::kGroupBytes, coord);
+      row_dpsum(dpsum_of_row, row_value, out);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int64_t lse_offset = work.lse_offset(a.scheduler, m_block) + coord.row(2 * r);
+        if (coord.lane % 4 == 0) {
+          a.softmax_lse_log2[lse_offset] = lse[r];
+          a.dpsum[lse_offset] = dpsum_of_row[r];
+        }
+      }
+    }
+    pipeline.consumer_release_rows();
+  }
+
+  // Mainloop over n-blocks, from the diagonal on.
+  __device__ void mma(const BackwardArguments& a, ConsumerPipeline<Traits>& pipeline, const AccumulatorCoord& coord,
+                      float scale_log2, const WorkTile& work, int m_block, int first_step,
+                      const int (&document_bound)[2], const float (&lse)[2], const float (&dpsum_of_row)[2]) {
+    const SharedStorage<Traits>& smem = pipeline.smem;
+    int previous = 0;
+    const auto add_n_block = [&]<bool kDiagonal, bool kMasked>(int step) {
+      const int stage = pipeline.consumer_wait();
+      const uint8_t* const column = smem.columns(stage);       // K or Q
+      const uint8_t* const column_value = column + kTileBytes; // V or dO
+      [[maybe_unused]] float softmax_lse[16], dpsum[16];       // key pass: of the columns
+      if constexpr (kOfKeys) load_columns(softmax_lse, smem.column_stats(stage), coord.lane);
+
+      float score[32], dp[32]; // S, then P; dP, then dS
+      warpgroup_arrive();
+      gemm_nt(score, row, column);
+      warpgroup_commit_batch();
+      gemm_nt(dp, row_value, column_value);
+      warpgroup_commit_batch();
+      warpgroup_wait<1>(); // S is complete, and the GEMMs of the previous n-block
+      warpgroup_fence_operand(score);
+      if (!kDiagonal) pipeline.consumer_release(previous);
+#pragma unroll
+      for (int i = 0; i < 32; ++i) {
+        const float of_query = kOfKeys ? softmax_lse[i / 4 * 2 + i % 2] : lse[i / 2 % 2];
+        score[i] = fast_exp2(score[i] * scale_log2 - of_query);
+        const bool later = kOfKeys ? coord.row(i) > coord.column(i) : coord.column(i) > coord.row(i);
+        if (kDiagonal && later) score[i] = 0; // causal mask
+      }
+      if constexpr (kMasked) {
+        const int bound[2] = {work.bound_in(step, document_bound[0]), work.bound_in(step, document_bound[1])};
+#pragma unroll
+        for (int i = 0; i < 32; ++i) {
+          const int column = coord.column(i);
+          if (kOfKeys ? column >= bound[i / 2 % 2] : column < bound[i / 2 % 2]) score[i] = 0;
+        }
+      }
+      if constexpr (kOfKeys) {
+        load_columns(dpsum, smem.column_stats(stage) + Traits::kColumnBytes / 2, coord.lane);
+        pack(p, score);
+        warpgroup_arrive();
+        gemm_nn(value_sum, p, column_value, kDiagonal);
+        warpgroup_commit_batch();
+      }
+      warpgroup_wait<kOfKeys ? 1 : 0>();
+      warpgroup_fence_operand(dp);
+#pragma unroll
+      for (int i = 0; i < 32; ++i)
+        dp[i] = score[i] * (dp[i] - (kOfKeys ? dpsum[i / 4 * 2 + i % 2] : dpsum_of_row[i / 2 % 2]));
+      pack(ds, dp);
+      warpgroup_arrive();
+      gemm_nn(sum, ds, column, kDiagonal);
+      warpgroup_commit_batch();
+      previous = stage;
+    };
+    const int end_step = work.end_step(a.scheduler, m_block);
+    const int masked_step = kDocuments ? min(work.first_masked_step(a.scheduler, m_block), end_step) : end_step;
+    add_n_block.template operator()<true, kDocuments>(first_step);
+    for (int step = first_step + 1; step < masked_step; ++step) add_n_block.template operator()<false, false>(step);
+    if constexpr (kDocuments)
+      for (int step = masked_step; step < end_step; ++step) add_n_block.template operator()<false, true>(step);
+    warpgroup_wait<0>();
+    warpgroup_fence_operand(sum);
+    if constexpr (kOfKeys) warpgroup_fence_operand(value_sum);
+    pipeline.consumer_release(previous);
+    if constexpr (kDocuments)
+      for (int step = end_step; step < work.n_blocks; ++step) pipeline.consumer_skip();
+  }
+
+  // Epilogue: dQ, or dK and dV, and their column sums.
+  __device__ void store(const BackwardArguments& a, const SharedStorage<Traits>& smem, const AccumulatorCoord& coord,
+                        const WorkTile& work, int m_block, int consumer) {
+    uint8_t* const staging = smem.staging + consumer * Traits::kStagingBytes;
+    auto* const totals = reinterpret_cast<ColumnTotals*>(smem.sums + consumer * Traits::kSumBytes);
+    if (a.partials) {
+      put_column_sums(totals[0], sum, a.scale, coord);
+      if constexpr (kOfKeys) put_column_sums(totals[1], value_sum, 1, coord);
+    }
+    const int barrier = epilogue_barrier_id(consumer), to = work.row(a.scheduler, m_block);
+    const auto add_up = [&](int tile, int which) { // between the barriers of tma_store_tiles()
+      const int column = static_cast<int>(threadIdx.x) % kWarpgroup - tile * kHeadDim;
+      if (!a.partials || column < 0 || column >= kHeadDim) return;
+      const int64_t width = 3 * int64_t{a.scheduler.NH} * kHeadDim,
+                    first = (which * a.scheduler.NH + work.head) * kHeadDim;
+      a.partials[to / kBlockM * width + first + column] = totals[tile].total(column);
+    };
+    if constexpr (kOfKeys) {
+      tma_store_tiles<2>(a.dqkv, staging, barrier,
+                         {head_bytes(a.scheduler, work.head, 1), head_bytes(a.scheduler, work.head, 2)}, to,
+                         [&](uint8_t* tiles) {
+                           store_tile_to_smem(tiles, sum, a.scale, a.scale, coord);
+                           store_tile_to_smem(tiles + kTileBytes, value_sum, 1, 1, coord);
+                           add_up(0, 1);
+                           add_up(1, 2);
+                         });
+    } else {
+      tma_store_tiles<1>(a.dqkv, staging, barrier, {head_bytes(a.scheduler, work.head)}, to, [&](uint8_t* tiles) {
+        store_tile_to_smem(tiles, sum, a.scale, a.scale, coord);
+        add_up(0, 0);
+      });
+    }
+  }
+};
+
 template <class Pass, bool kDocuments>
 __global__ void __launch_bounds__(Pass::Traits::kThreads, 1)
     attention_backward_kernel(const __grid_constant__ BackwardArguments a) {
+  using MBlock = BackwardMBlock<Pass, kDocuments>;
   using Traits = typename Pass::Traits;
-  constexpr bool kOfKeys = Pass::kOfKeys;
   extern __shared__ uint8_t dynamic[];
   const SharedStorage<Traits> smem(dynamic);
   smem.init_barriers();
@@ -134,12 +271,12 @@ __global__ void __launch_bounds__(Pass::Traits::kThreads, 1)
   ConsumerPipeline<Traits> pipeline{smem, {}, {}};
   for (int work_index = blockIdx.x; work_index < a.scheduler.work_tiles; work_index += gridDim.x) {
     for (int index = 0; index < 2; ++index) {
-      const CausalWorkTile<Pass::kColumns, Traits::kConsumers, kDocuments> work(a.scheduler, work_index, index);
+      const typename MBlock::WorkTile work(a.scheduler, work_index, index);
       if (!work.exists) continue;
       const int m_block = work.m_block(consumer, index), first_step = work.first_step(m_block);
       for (int step = 0; step < first_step; ++step) pipeline.consumer_skip();
-      float lse[2], dpsum_of_row[2]; // query pass: of the rows
-      if (!kOfKeys && m_block < work.end) {
+      float lse[2], dpsum_of_row[2]; // query pass: of the thread's rows
+      if (!Pass::kOfKeys && m_block < work.end) {
 #pragma unroll
         for (int r = 0; r < 2; ++r)
           lse[r] = a.softmax_lse[work.lse_offset(a.scheduler, m_block) + coord.row(2 * r)] * kLog2e;
@@ -154,119 +291,10 @@ __global__ void __launch_bounds__(Pass::Traits::kThreads, 1)
 #pragma unroll
         for (int r = 0; r < 2; ++r) document_bound[r] = work.bound(a.scheduler, m_block, coord.row(2 * r));
       }
-      uint8_t* const tiles = smem.row_tiles(row_stage, 0) + (m_block - work.first) * kTileBytes;
-      Fragments row, row_value; // Q and dO, or K and V
-      load_fragments(row, tiles, coord);
-      load_fragments(row_value, tiles + Traits::kGroupBytes, coord);
-      if constexpr (!kOfKeys) {
-        Fragments out;
-        load_fragments(out, tiles + 2 * Traits::kGroupBytes, coord);
-        row_dpsum(dpsum_of_row, row_value, out);
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const int64_t lse_offset = work.lse_offset(a.scheduler, m_block) + coord.row(2 * r);
-          if (coord.lane % 4 == 0) {
-            a.softmax_lse_log2[lse_offset] = lse[r];
-            a.dpsum[lse_offset] = dpsum_of_row[r];
-          }
-        }
-      }
-      pipeline.consumer_release_rows();
-
-      float sum[32], value_sum[32]; // dQ and unused, or dK and dV
-      Fragments p, ds;
-      int previous = 0;
-      const auto add_column = [&]<bool kDiagonal, bool kMasked>(int step) {
-        const int stage = pipeline.consumer_wait();
-        const uint8_t* const column = smem.columns(stage);       // K or Q
-        const uint8_t* const column_value = column + kTileBytes; // V or dO
-        [[maybe_unused]] float softmax_lse[16], dpsum[16];       // key pass: of the columns
-        if constexpr (kOfKeys) load_columns(softmax_lse, smem.column_stats(stage), coord.lane);
-
-        float score[32], dp[32]; // S, then P; dP, then dS
-        warpgroup_arrive();
-        gemm_nt(score, row, column);
-        warpgroup_commit_batch();
-        gemm_nt(dp, row_value, column_value);
-        warpgroup_commit_batch();
-        warpgroup_wait<1>(); // S is complete, and the GEMMs of the previous n-block
-        warpgroup_fence_operand(score);
-        if (!kDiagonal) pipeline.consumer_release(previous);
-#pragma unroll
-        for (int i = 0; i < 32; ++i) {
-          const float of_query = kOfKeys ? softmax_lse[i / 4 * 2 + i % 2] : lse[i / 2 % 2];
-          score[i] = fast_exp2(score[i] * scale_log2 - of_query);
-          const bool later = kOfKeys ? coord.row(i) > coord.column(i) : coord.column(i) > coord.row(i);
-          if (kDiagonal && later) score[i] = 0; // causal mask
-        }
-        if constexpr (kMasked) {
-          const int bound[2] = {work.bound_in(step, document_bound[0]), work.bound_in(step, document_bound[1])};
-#pragma unroll
-          for (int i = 0; i < 32; ++i) {
-            const int column = coord.column(i);
-            if (kOfKeys ? column >= bound[i / 2 % 2] : column < bound[i / 2 % 2]) score[i] = 0;
-          }
-        }
-        if constexpr (kOfKeys) {
-          load_columns(dpsum, smem.column_stats(stage) + Traits::kColumnBytes / 2, coord.lane);
-          pack(p, score);
-          warpgroup_arrive();
-          gemm_nn(value_sum, p, column_value, kDiagonal);
-          warpgroup_commit_batch();
-        }
-        warpgroup_wait<kOfKeys ? 1 : 0>();
-        warpgroup_fence_operand(dp);
-#pragma unroll
-        for (int i = 0; i < 32; ++i)
-          dp[i] = score[i] * (dp[i] - (kOfKeys ? dpsum[i / 4 * 2 + i % 2] : dpsum_of_row[i / 2 % 2]));
-        pack(ds, dp);
-        warpgroup_arrive();
-        gemm_nn(sum, ds, column, kDiagonal);
-        warpgroup_commit_batch();
-        previous = stage;
-      };
-      const int end_step = work.end_step(a.scheduler, m_block);
-      const int masked_step = kDocuments ? min(work.first_masked_step(a.scheduler, m_block), end_step) : end_step;
-      add_column.template operator()<true, kDocuments>(first_step);
-      for (int step = first_step + 1; step < masked_step; ++step) add_column.template operator()<false, false>(step);
-      if constexpr (kDocuments)
-        for (int step = masked_step; step < end_step; ++step) add_column.template operator()<false, true>(step);
-      warpgroup_wait<0>();
-      warpgroup_fence_operand(sum);
-      if constexpr (kOfKeys) warpgroup_fence_operand(value_sum);
-      pipeline.consumer_release(previous);
-      if constexpr (kDocuments)
-        for (int step = end_step; step < work.n_blocks; ++step) pipeline.consumer_skip();
-
-      uint8_t* const staging = smem.staging + consumer * Traits::kStagingBytes;
-      auto* const totals = reinterpret_cast<ColumnTotals*>(smem.sums + consumer * Traits::kSumBytes);
-      if (a.partials) {
-        put_column_sums(totals[0], sum, a.scale, coord);
-        if constexpr (kOfKeys) put_column_sums(totals[1], value_sum, 1, coord);
-      }
-      const int barrier = epilogue_barrier_id(consumer), to = work.row(a.scheduler, m_block);
-      const auto add_up = [&](int tile, int which) { // between the barriers of tma_store_tiles()
-        const int column = static_cast<int>(threadIdx.x) % kWarpgroup - tile * kHeadDim;
-        if (!a.partials || column < 0 || column >= kHeadDim) return;
-        const int64_t width = 3 * int64_t{a.scheduler.NH} * kHeadDim,
-                      first = (which * a.scheduler.NH + work.head) * kHeadDim;
-        a.partials[to / kBlockM * width + first + column] = totals[tile].total(column);
-      };
-      if constexpr (kOfKeys) {
-        tma_store_tiles<2>(a.dqkv, staging, barrier,
-                           {head_bytes(a.scheduler, work.head, 1), head_bytes(a.scheduler, work.head, 2)}, to,
-                           [&](uint8_t* tiles) {
-                             store_tile_to_smem(tiles, sum, a.scale, a.scale, coord);
-                             store_tile_to_smem(tiles + kTileBytes, value_sum, 1, 1, coord);
-                             add_up(0, 1);
-                             add_up(1, 2);
-                           });
-      } else {
-        tma_store_tiles<1>(a.dqkv, staging, barrier, {head_bytes(a.scheduler, work.head)}, to, [&](uint8_t* tiles) {
-          store_tile_to_smem(tiles, sum, a.scale, a.scale, coord);
-          add_up(0, 0);
-        });
-      }
+      MBlock block;
+      block.load_rows(a, pipeline, coord, work, m_block, row_stage, lse, dpsum_of_row);
+      block.mma(a, pipeline, coord, scale_log2, work, m_block, first_step, document_bound, lse, dpsum_of_row);
+      block.store(a, smem, coord, work, m_block, consumer);
     }
   }
   if (threadIdx.x % kWarpgroup == 0) tma_store_wait();

@@ -62,28 +62,128 @@ struct OnlineSoftmax {
 };
 
 template <bool kDocuments>
+__device__ void load_tiles(const SharedStorage<Traits>& smem, const ForwardArguments& a) {
+  using WorkTile = WorkTileOf<kDocuments>;
+  const auto load = [&](uint8_t* to, int which, const WorkTile& work, int tile, ClusterTransactionBarrier& ready) {
+    tma_load_2d(to, &a.qkv, ready, head_bytes(a.scheduler, work.head, which), work.row(a.scheduler, tile));
+  };
+  producer_load<WorkTile>(
+      smem, a.scheduler,
+      [&](const WorkTile& work, int tile, uint8_t* to, ClusterTransactionBarrier& ready) {
+        load(to, 0, work, tile, ready);
+      },
+      [&](const WorkTile& work, int tile, int stage, ClusterTransactionBarrier& ready) {
+        load(smem.columns(stage), 1, work, tile, ready);
+        load(smem.columns(stage) + kTileBytes, 2, work, tile, ready);
+      });
+}
+
+// An m-block in the registers of a consumer warpgroup.
+template <bool kDocuments>
+struct ForwardMBlock {
+  using WorkTile = WorkTileOf<kDocuments>;
+  float score[32], out[32]; // S, then P; O
+  Fragments p;
+  OnlineSoftmax softmax;
+
+  // Mainloop over n-blocks, from the diagonal on.
+  __device__ void mma(const ForwardArguments& a, ConsumerPipeline<Traits>& pipeline, const AccumulatorCoord& coord,
+                      float scale_log2, const WorkTile& work, int m_block, int first_step, int row_stage) {
+    const SharedStorage<Traits>& smem = pipeline.smem;
+    [[maybe_unused]] int document_begin[2] = {}; // of the thread's rows
+    if constexpr (kDocuments) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) document_begin[r] = work.bound(a.scheduler, m_block, coord.row(2 * r));
+    }
+    const auto mask_documents = [&](int step) {
+      const int begin[2] = {work.bound_in(step, document_begin[0]), work.bound_in(step, document_begin[1])};
+#pragma unroll
+      for (int i = 0; i < 32; ++i)
+        if (coord.column(i) < begin[i / 2 % 2]) score[i] = -INFINITY;
+    };
+    const uint8_t* const query = smem.row_tiles(row_stage, 0) + (m_block - work.first) * kTileBytes;
+
+    int stage = pipeline.consumer_wait(); // n-block whose probabilities are in p
+    warpgroup_arrive();
+    gemm_nt(score, query, smem.columns(stage));
+    warpgroup_commit_batch();
+    warpgroup_wait<0>();
+    warpgroup_fence_operand(score);
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+      if (coord.column(i) > coord.row(i)) score[i] = -INFINITY; // causal mask
+      out[i] = 0;
+    }
+    if constexpr (kDocuments) mask_documents(first_step);
+    softmax.update<true>(score, scale_log2);
+    pack(p, score);
+    const auto add_n_block = [&]<bool kMasked>(int step) {
+      const int next = pipeline.consumer_wait();
+      warpgroup_arrive();
+      gemm_nt(score, query, smem.columns(next));
+      warpgroup_commit_batch();
+      gemm_nn(out, p, smem.columns(stage) + kTileBytes, false);
+      warpgroup_commit_batch();
+      warpgroup_wait<1>();
+      warpgroup_fence_operand(score);
+      if constexpr (kMasked) mask_documents(step);
+      softmax.update<false>(score, scale_log2);
+      warpgroup_wait<0>();
+      warpgroup_fence_operand(out);
+      pipeline.consumer_release(stage);
+#pragma unroll
+      for (int i = 0; i < 32; ++i) out[i] *= softmax.scores_scale[i / 2 % 2];
+      pack(p, score);
+      stage = next;
+    };
+    const int end_step = work.end_step(a.scheduler, m_block);
+    const int masked_step = kDocuments ? min(work.first_masked_step(a.scheduler, m_block), end_step) : end_step;
+    for (int step = first_step + 1; step < masked_step; ++step) add_n_block.template operator()<false>(step);
+    if constexpr (kDocuments)
+      for (int step = masked_step; step < end_step; ++step) add_n_block.template operator()<true>(step);
+    warpgroup_arrive();
+    gemm_nn(out, p, smem.columns(stage) + kTileBytes, false);
+    warpgroup_commit_batch();
+    store_lse(a, coord, work, m_block);
+    warpgroup_wait<0>();
+    warpgroup_fence_operand(out);
+    pipeline.consumer_release(stage);
+    if constexpr (kDocuments)
+      for (int step = end_step; step < work.n_blocks; ++step) pipeline.consumer_skip();
+    pipeline.consumer_release_rows();
+  }
+
+  __device__ void store_lse(const ForwardArguments& a, const AccumulatorCoord& coord, const WorkTile& work,
+                            int m_block) {
+    softmax.row_sum[0] = quad_sum(softmax.row_sum[0]);
+    softmax.row_sum[1] = quad_sum(softmax.row_sum[1]);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int64_t to = work.lse_offset(a.scheduler, m_block) + coord.row(2 * r);
+      if (coord.lane % 4 == 0) a.softmax_lse[to] = softmax.row_max[r] * kLn2 + logf(softmax.row_sum[r]);
+    }
+  }
+
+  // Epilogue: O, divided by the sums of exponentials.
+  __device__ void store(const ForwardArguments& a, const SharedStorage<Traits>& smem, const AccumulatorCoord& coord,
+                        const WorkTile& work, int m_block, int consumer) const {
+    tma_store_tiles<1>(a.out, smem.staging + consumer * Traits::kStagingBytes, epilogue_barrier_id(consumer),
+                       {head_bytes(a.scheduler, work.head)}, work.row(a.scheduler, m_block), [&](uint8_t* tile) {
+                         store_tile_to_smem(tile, out, 1.0f / softmax.row_sum[0], 1.0f / softmax.row_sum[1], coord);
+                       });
+  }
+};
+
+template <bool kDocuments>
 __global__ void __launch_bounds__(Traits::kThreads, 1)
     attention_forward_kernel(const __grid_constant__ ForwardArguments a) {
-  using WorkTile = WorkTileOf<kDocuments>;
   extern __shared__ uint8_t dynamic[];
   const SharedStorage<Traits> smem(dynamic);
   smem.init_barriers();
   const int warpgroup = warp_uniform(threadIdx.x / kWarpgroup);
   if (warpgroup == 0) { // producer warpgroup
     warpgroup_reg_dealloc<producer_registers(kConsumers)>();
-    if (threadIdx.x != 0) return;
-    const auto load = [&](uint8_t* to, int which, const WorkTile& work, int tile, ClusterTransactionBarrier& ready) {
-      tma_load_2d(to, &a.qkv, ready, head_bytes(a.scheduler, work.head, which), work.row(a.scheduler, tile));
-    };
-    producer_load<WorkTile>(
-        smem, a.scheduler,
-        [&](const WorkTile& work, int tile, uint8_t* to, ClusterTransactionBarrier& ready) {
-          load(to, 0, work, tile, ready);
-        },
-        [&](const WorkTile& work, int tile, int stage, ClusterTransactionBarrier& ready) {
-          load(smem.columns(stage), 1, work, tile, ready);
-          load(smem.columns(stage) + kTileBytes, 2, work, tile, ready);
-        });
+    if (threadIdx.x == 0) load_tiles<kDocuments>(smem, a);
     return;
   }
 
@@ -95,7 +195,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   ConsumerPipeline<Traits> pipeline{smem, {}, {}};
   for (int work_index = blockIdx.x; work_index < a.scheduler.work_tiles; work_index += gridDim.x) {
     for (int index = 0; index < 2; ++index) {
-      const WorkTile work(a.scheduler, work_index, index);
+      const WorkTileOf<kDocuments> work(a.scheduler, work_index, index);
       if (!work.exists) continue;
       const int m_block = work.m_block(consumer, index), first_step = work.first_step(m_block);
       for (int step = 0; step < first_step; ++step) pipeline.consumer_skip();
@@ -104,79 +204,9 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
         pipeline.consumer_release_rows();
         continue;
       }
-      [[maybe_unused]] int document_begin[2] = {}; // of the thread's rows
-      if constexpr (kDocuments) {
-#pragma unroll
-        for (int r = 0; r < 2; ++r) document_begin[r] = work.bound(a.scheduler, m_block, coord.row(2 * r));
-      }
-      const auto mask_documents = [&](float(&score)[32], int step) {
-        const int begin[2] = {work.bound_in(step, document_begin[0]), work.bound_in(step, document_begin[1])};
-#pragma unroll
-        for (int i = 0; i < 32; ++i)
-          if (coord.column(i) < begin[i / 2 % 2]) score[i] = -INFINITY;
-      };
-      const uint8_t* const query = smem.row_tiles(row_stage, 0) + (m_block - work.first) * kTileBytes;
-
-      float score[32], out[32];
-      Fragments p;
-      OnlineSoftmax softmax;
-      int stage = pipeline.consumer_wait(); // n-block whose probabilities are in p
-      warpgroup_arrive();
-      gemm_nt(score, query, smem.columns(stage));
-      warpgroup_commit_batch();
-      warpgroup_wait<0>();
-      warpgroup_fence_operand(score);
-#pragma unroll
-      for (int i = 0; i < 32; ++i) {
-        if (coord.column(i) > coord.row(i)) score[i] = -INFINITY; // causal mask
-        out[i] = 0;
-      }
-      if constexpr (kDocuments) mask_documents(score, first_step);
-      softmax.update<true>(score, scale_log2);
-      pack(p, score);
-      const auto add_n_block = [&]<bool kMasked>(int step) {
-        const int next = pipeline.consumer_wait();
-        warpgroup_arrive();
-        gemm_nt(score, query, smem.columns(next));
-        warpgroup_commit_batch();
-        gemm_nn(out, p, smem.columns(stage) + kTileBytes, false);
-        warpgroup_commit_batch();
-        warpgroup_wait<1>();
-        warpgroup_fence_operand(score);
-        if constexpr (kMasked) mask_documents(score, step);
-        softmax.update<false>(score, scale_log2);
-        warpgroup_wait<0>();
-        warpgroup_fence_operand(out);
-        pipeline.consumer_release(stage);
-#pragma unroll
-        for (int i = 0; i < 32; ++i) out[i] *= softmax.scores_scale[i / 2 % 2];
-        pack(p, score);
-        stage = next;
-      };
-      const int end_step = work.end_step(a.scheduler, m_block);
-      const int masked_step = kDocuments ? min(work.first_masked_step(a.scheduler, m_block), end_step) : end_step;
-      for (int step = first_step + 1; step < masked_step; ++step) add_n_block.template operator()<false>(step);
-      if constexpr (kDocuments)
-        for (int step = masked_step; step < end_step; ++step) add_n_block.template operator()<true>(step);
-      warpgroup_arrive();
-      gemm_nn(out, p, smem.columns(stage) + kTileBytes, false);
-      warpgroup_commit_batch();
-      const float row_sum[2] = {quad_sum(softmax.row_sum[0]), quad_sum(softmax.row_sum[1])};
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int64_t to = work.lse_offset(a.scheduler, m_block) + coord.row(2 * r);
-        if (coord.lane % 4 == 0) a.softmax_lse[to] = softmax.row_max[r] * kLn2 + logf(row_sum[r]);
-      }
-      warpgroup_wait<0>();
-      warpgroup_fence_operand(out);
-      pipeline.consumer_release(stage);
-      if constexpr (kDocuments)
-        for (int step = end_step; step < work.n_blocks; ++step) pipeline.consumer_skip();
-      pipeline.consumer_release_rows();
-      tma_store_tiles<1>(a.out, smem.staging + consumer * Traits::kStagingBytes, epilogue_barrier_id(consumer),
-                         {head_bytes(a.scheduler, work.head)}, work.row(a.scheduler, m_block), [&](uint8_t* tile) {
-                           store_tile_to_smem(tile, out, 1.0f / row_sum[0], 1.0f / row_sum[1], coord);
-                         });
+      ForwardMBlock<kDocuments> block;
+      block.mma(a, pipeline, coord, scale_log2, work, m_block, first_step, row_stage);
+      block.store(a, smem, coord, work, m_block, consumer);
     }
   }
   if (threadIdx.x % kWarpgroup == 0) tma_store_wait();

@@ -1,5 +1,5 @@
-// Common parts of the attention kernels: scheduler, shared memory, TMA pipeline, tile GEMMs. With head dimension 64 a
-// tile of 64 rows is 64 x 128 bytes: one TMA load, one swizzle atom row per matrix row, one wgmma operand.
+// Common parts of the attention kernels: scheduler, shared memory, TMA pipeline, tile GEMMs. A tile is 64 rows of 64
+// channels, 64 x 128 bytes: one TMA load, one wgmma operand.
 //
 // Rows (m-blocks) stay with a consumer warpgroup; columns (n-blocks) stream through the pipeline. A work tile is a
 // group of m-blocks, one per consumer warpgroup. The causal mask leaves a triangle: an m-block meets the n-blocks from
@@ -12,11 +12,12 @@
 #include "kernels/device/softmax.cuh"
 #include "kernels/sm90/tensor_map.h"
 #include "kernels/sm90/warp_specialized.cuh"
-#include "kernels/sm90/wgmma_bf16.cuh"
+#include "kernels/sm90/wgmma.cuh"
 
 namespace gpt2::sm90 {
 
 constexpr int kHeadDim = 64;
+static_assert(kHeadDim * 2 == 128, "a row of BF16 is one row of the 128-byte swizzle");
 constexpr int kTileBytes = kBlockM * kHeadDim * 2; // BF16
 constexpr float kLn2 = 0.6931471805599453f;
 
@@ -144,6 +145,7 @@ struct KernelTraits {
   static constexpr int kSharedBytes = kAlignment + kStages * (kPairBytes + kColumnBytes) + kRowStages * kRowBytes +
                                       kConsumers * (kStagingBytes + kSumBytes) + kBarrierBytes;
   static_assert(kSharedBytes <= kMaxSharedBytes, "one CTA per SM");
+  static_assert(2 * (kStages + kRowStages) * sizeof(ClusterTransactionBarrier) <= kBarrierBytes, "full and empty");
 };
 
 template <class Traits>
@@ -322,6 +324,7 @@ __device__ inline void store_tile_to_smem(uint8_t* tile, const float (&d)[32], f
 // Column sums over the 16 rows of a warp, by reduce-scatter: lane l ends with columns 2 l and 2 l + 1.
 __device__ inline void put_column_sums(ColumnTotals& totals, const float (&d)[32], float factor,
                                        const AccumulatorCoord& coord) {
+  static_assert(kHeadDim == 2 * kWarp);
   float sums[16];
 #pragma unroll
   for (int i = 0; i < 16; ++i) sums[i] = d[i / 2 * 4 + i % 2] + d[i / 2 * 4 + 2 + i % 2];

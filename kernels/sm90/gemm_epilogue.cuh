@@ -5,7 +5,7 @@
 // pipeline per consumer warpgroup, loaded by its own producer thread.
 //
 // TMA permutes the rows of both operands for the epilogue. Of each 16 rows of `in` the even ones come first: rows r and
-// r + 8 of an accumulator, which one thread holds, are then neighbours, and their FP8 bytes form the 16-bit elements
+// r + 8 of an accumulator, which one thread holds, are then neighbors, and their FP8 bytes form the 16-bit elements
 // that stmatrix transposes. Of each 4 R weight rows, row R q + 2 j + e goes to 8 j + 2 q + e: a thread then holds R
 // contiguous columns, 8 or 16.
 #pragma once
@@ -101,6 +101,42 @@ struct EpilogueLoadPipelines {
         pipeline.empty[stage].init(kWarpgroup / kWarp);
       }
     }
+  }
+};
+
+// Shared memory of a CTA: the weight tile if it stays, pipeline stages, epilogue inputs, epilogue staging, mbarriers.
+template <class Shape, class Epilogue>
+struct GemmStorage {
+  using Inputs = EpilogueLoadPipelines<Shape::kConsumers, Shape::kLoadStages, Epilogue::kLoadBytes>;
+  static constexpr int kStages = Shape::kStages;
+  static constexpr bool kKeepsWeights = Shape::kWeightBytes > 0;
+  static_assert((2 * kStages + kKeepsWeights + Inputs::kBarriers) * sizeof(ClusterTransactionBarrier) <= kBarrierBytes);
+  uint8_t *weights, *stages, *staging;
+  ClusterTransactionBarrier *full, *empty, *weights_full; // (stages), (stages), (1)
+  Inputs inputs;
+
+  __device__ explicit GemmStorage(uint8_t* dynamic) {
+    weights = dynamic + (-cast_smem_ptr_to_uint(dynamic) & (kAlignment - 1));
+    stages = weights + Shape::kWeightBytes;
+    inputs.bytes = stages + kStages * Shape::kStageBytes;
+    staging = inputs.bytes + Shape::kConsumers * Inputs::kPipelineBytes;
+    full = reinterpret_cast<ClusterTransactionBarrier*>(staging + Shape::kConsumers * Epilogue::kStagingBytes);
+    empty = full + kStages;
+    weights_full = empty + kStages;
+    inputs.barriers = weights_full + kKeepsWeights;
+  }
+
+  __device__ void init_barriers() const {
+    if (threadIdx.x == 0) {
+      for (int stage = 0; stage < kStages; ++stage) {
+        full[stage].init(1);
+        empty[stage].init(Shape::kReaders * kWarpgroup / kWarp); // one consumer warpgroup of each reader
+      }
+      if constexpr (kKeepsWeights) weights_full->init(1);
+      if constexpr (Epilogue::kLoads > 0) inputs.init();
+      fence_barrier_init();
+    }
+    cluster_sync();
   }
 };
 

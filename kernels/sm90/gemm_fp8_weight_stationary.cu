@@ -48,9 +48,7 @@ struct Plain {
 #pragma unroll
         for (int k = 0; k < kVector; ++k)
           x.v[k] = fmaf(accumulators[AccumulatorLayout<kContiguous>::accumulator(group, k, r)], scale_, bias.v[k]);
-        const Float8 stream = unpack(stream_[group][r]); // zeros without a residual
-#pragma unroll
-        for (int k = 0; k < kVector; ++k) x.v[k] += stream.v[k];
+        x += unpack(stream_[group][r]); // zeros without a residual
         store8(p_.out + index(row0, group, r), 0, x);
       }
     }

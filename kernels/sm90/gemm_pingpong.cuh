@@ -2,7 +2,7 @@
 // K)^T.
 //
 // - Tile: 128 x 128 per CTA, 256 x 256 per cluster of 4 CTAs, k-block 128. A CTA loads half of both operands and
-//   multicasts it to the neighbour that shares the rows or the columns.
+//   multicasts it to the neighbor that shares the rows or the columns.
 // - Roles: producer warpgroup (40 registers, one thread issues TMA), two consumer warpgroups (232) in ping-pong.
 // - Pipeline: 3 to 6 stages of 32 KB; 2 stages per consumer for epilogue inputs. Persistent tile scheduler, columns
 //   fastest: rows come from device memory once, the weight from L2.
@@ -30,9 +30,11 @@ struct PingpongShape {
   static_assert(kKBlocks > 1, "the last k-block is peeled off the loop");
   static_assert(Epilogue::kBlockN == kPingpongTile, "the epilogue covers the CTA's columns");
   static constexpr int kConsumers = 2;
+  static constexpr int kReaders = 3; // CTAs that read a CTA's loads: itself and two neighbors
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
   static constexpr int kHalves = kPingpongTile / kBlockM; // 64-row halves of a tile, one epilogue call each
 
+  static constexpr int kWeightBytes = 0; // streamed
   static constexpr int kOperandBytes = kPingpongTile * kBlockK, kStageBytes = 2 * kOperandBytes;
   static constexpr int kLoadStages = 2;
   static constexpr int kOtherBytes =
@@ -62,63 +64,99 @@ struct TileScheduler {
   }
 };
 
+// Producer thread: TMA loads of both operands.
+template <class Shape, class Epilogue>
+__device__ void load_operands(const GemmStorage<Shape, Epilogue>& smem, const TileScheduler& scheduler, int tiles,
+                              const CUtensorMap& in, const CUtensorMap& weight) {
+  prefetch_tma_descriptor(&in);
+  prefetch_tma_descriptor(&weight);
+  constexpr int kHalf = Shape::kOperandBytes / 2, kRowGroup = 16;
+  const auto same_rows = static_cast<uint16_t>(3 << 2 * scheduler.row_half);
+  const auto same_columns = static_cast<uint16_t>(5 << scheduler.column_half);
+  PipelineState<Shape::kStages> state;
+  for (int tile = scheduler.cluster; tile < tiles; tile += scheduler.clusters) {
+    const int row_group = (scheduler.row0(tile) + scheduler.column_half * kBlockM) / kRowGroup;
+    const int column_group = (scheduler.column0(tile) + scheduler.row_half * kBlockM) / (4 * Epilogue::kContiguous);
+    for (int k_block = 0; k_block < Shape::kKBlocks; ++k_block) {
+      smem.empty[state.index].wait(state.phase ^ 1); // passes at once in the first round
+      smem.full[state.index].arrive_and_expect_tx(Shape::kStageBytes);
+      uint8_t* const stage = smem.stages + state.index * Shape::kStageBytes;
+      tma_load_multicast_4d(stage + scheduler.column_half * kHalf, &in, smem.full[state.index], k_block * kBlockK, 0, 0,
+                            row_group, same_rows);
+      tma_load_multicast_5d(stage + Shape::kOperandBytes + scheduler.row_half * kHalf, &weight, smem.full[state.index],
+                            k_block * kBlockK, 0, 0, 0, column_group, same_columns);
+      state.advance();
+    }
+  }
+}
+
+// Mainloop of a consumer warpgroup over one tile. Passes the ping-pong barrier on if another tile follows.
+template <class Shape, class Epilogue>
+__device__ void mma(float (&accumulators)[Shape::kHalves][kPingpongTile / 2], const GemmStorage<Shape, Epilogue>& smem,
+                    PipelineState<Shape::kStages>& state, int consumer, int rank, int lane,
+                    const TileScheduler& scheduler, int tile, int tiles) {
+  constexpr int kKBlocks = Shape::kKBlocks, kConsumers = Shape::kConsumers;
+  const auto release = [&](int stage) { // in this CTA, the row neighbor and the column neighbor
+    if (lane < Shape::kReaders) smem.empty[stage].arrive_cluster(rank ^ lane);
+  };
+  int previous = 0;
+  const auto mma_k_block = [&]<int kKSteps>(int k_block) {
+    smem.full[state.index].wait(state.phase);
+    warpgroup_arrive();
+    const uint64_t left = make_smem_desc(smem.stages + state.index * Shape::kStageBytes);
+    const uint64_t right = make_smem_desc(smem.stages + state.index * Shape::kStageBytes + Shape::kOperandBytes);
+    constexpr uint64_t kHalfOperand = (Shape::kOperandBytes / 2) >> 4;
+#pragma unroll
+    for (int k = 0; k < kKSteps; ++k) {
+#pragma unroll
+      for (int half = 0; half < Shape::kHalves; ++half)
+        wgmma_ss<Shape::kFormatA, kPingpongTile>(accumulators[half], left + half * kHalfOperand + 2 * k, right + 2 * k,
+                                                 k_block == 0 && k == 0);
+    }
+    warpgroup_commit_batch();
+  };
+  const auto next_k_block = [&](int k_block) {
+    if (k_block > 0) { // one batch stays in flight
+      warpgroup_wait<1>();
+      release(previous);
+    }
+    previous = state.index;
+    state.advance();
+  };
+#pragma unroll 1
+  for (int k_block = 0; k_block < kKBlocks - 1; ++k_block) {
+    mma_k_block.template operator()<Shape::kKSteps>(k_block);
+    next_k_block(k_block);
+  }
+  mma_k_block.template operator()<Shape::kLastKSteps>(kKBlocks - 1);
+  if (tile + scheduler.clusters < tiles) pingpong_barrier_arrive(pingpong_barrier_id<kConsumers>(consumer + 1));
+  next_k_block(kKBlocks - 1);
+  warpgroup_wait<0>();
+#pragma unroll
+  for (auto& half : accumulators) warpgroup_fence_operand(half);
+  release(previous);
+  __syncwarp();                               // else ptxas moves the release behind the epilogue
+  state.advance((kConsumers - 1) * kKBlocks); // skip the other warpgroup's tile
+}
+
 template <class Shape, class Epilogue>
 __global__ void __launch_bounds__(Shape::kThreads, 1)
     gemm_pingpong_kernel(const __grid_constant__ CUtensorMap in, const __grid_constant__ CUtensorMap weight,
                          const __grid_constant__ typename Epilogue::Arguments arguments, int column_groups, int tiles) {
-  constexpr int kStages = Shape::kStages, kKBlocks = Shape::kKBlocks, kConsumers = Shape::kConsumers;
-  constexpr int kReaders = 3; // CTAs that read this CTA's loads: itself and two neighbours
-  using Inputs = EpilogueLoadPipelines<kConsumers, Shape::kLoadStages, Epilogue::kLoadBytes>;
+  constexpr int kConsumers = Shape::kConsumers;
   extern __shared__ uint8_t dynamic[];
-  uint8_t* const stages = dynamic + (-cast_smem_ptr_to_uint(dynamic) & (kAlignment - 1));
-  uint8_t* const input_bytes = stages + kStages * Shape::kStageBytes;
-  uint8_t* const staging = input_bytes + kConsumers * Inputs::kPipelineBytes;
-  auto* const full =
-      reinterpret_cast<ClusterTransactionBarrier*>(staging + kConsumers * Epilogue::kStagingBytes); // (stages)
-  ClusterTransactionBarrier* const empty = full + kStages;                                          // (stages)
-  static_assert((2 * kStages + Inputs::kBarriers) * sizeof(ClusterTransactionBarrier) <= kBarrierBytes);
-  const Inputs inputs{input_bytes, empty + kStages};
+  const GemmStorage<Shape, Epilogue> smem(dynamic);
   const int warpgroup = warp_uniform(threadIdx.x / kWarpgroup), lane = threadIdx.x % kWarp;
   const TileScheduler scheduler{column_groups};
+  smem.init_barriers();
 
-  if (threadIdx.x == 0) {
-    for (int stage = 0; stage < kStages; ++stage) {
-      full[stage].init(1);
-      empty[stage].init(kReaders * kWarpgroup / kWarp); // each consumer warp, here and in both neighbours
-    }
-    if constexpr (Epilogue::kLoads > 0) inputs.init();
-    fence_barrier_init();
-  }
-  cluster_sync();
-
-  PipelineState<kStages> state;
   if (warpgroup == 0) { // producer warpgroup
     warpgroup_reg_dealloc<producer_registers(kConsumers)>();
-    if (threadIdx.x == 0) { // TMA loads of both operands
-      prefetch_tma_descriptor(&in);
-      prefetch_tma_descriptor(&weight);
-      constexpr int kHalf = Shape::kOperandBytes / 2, kRowGroup = 16;
-      const auto same_rows = static_cast<uint16_t>(3 << 2 * scheduler.row_half);
-      const auto same_columns = static_cast<uint16_t>(5 << scheduler.column_half);
-      for (int tile = scheduler.cluster; tile < tiles; tile += scheduler.clusters) {
-        const int row_group = (scheduler.row0(tile) + scheduler.column_half * kBlockM) / kRowGroup;
-        const int column_group = (scheduler.column0(tile) + scheduler.row_half * kBlockM) / (4 * Epilogue::kContiguous);
-        for (int k_block = 0; k_block < kKBlocks; ++k_block) {
-          empty[state.index].wait(state.phase ^ 1); // passes at once in the first round
-          full[state.index].arrive_and_expect_tx(Shape::kStageBytes);
-          uint8_t* const stage = stages + state.index * Shape::kStageBytes;
-          tma_load_multicast_4d(stage + scheduler.column_half * kHalf, &in, full[state.index], k_block * kBlockK, 0, 0,
-                                row_group, same_rows);
-          tma_load_multicast_5d(stage + Shape::kOperandBytes + scheduler.row_half * kHalf, &weight, full[state.index],
-                                k_block * kBlockK, 0, 0, 0, column_group, same_columns);
-          state.advance();
-        }
-      }
-    }
+    if (threadIdx.x == 0) load_operands(smem, scheduler, tiles, in, weight);
     if constexpr (Epilogue::kLoads > 0) { // TMA loads of epilogue inputs: one producer warp per consumer warpgroup
       const int consumer = static_cast<int>(threadIdx.x) / kWarp - 1;
       if (lane == 0 && consumer >= 0 && consumer < kConsumers) {
-        typename Inputs::Pipeline input = inputs.of(consumer);
+        auto input = smem.inputs.of(consumer);
         for (int tile = scheduler.cluster + consumer * scheduler.clusters; tile < tiles;
              tile += kConsumers * scheduler.clusters) {
           for (int half = 0; half < Shape::kHalves; ++half)
@@ -130,12 +168,10 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   } else { // consumer warpgroups
     warpgroup_reg_alloc<consumer_registers(kConsumers)>();
     const int consumer = warpgroup - 1, rank = static_cast<int>(block_rank_in_cluster());
-    Epilogue epilogue(arguments, staging + consumer * Epilogue::kStagingBytes, consumer);
-    const auto release = [&](int stage) { // in this CTA, the row neighbour and the column neighbour
-      if (lane < kReaders) empty[stage].arrive_cluster(rank ^ lane);
-    };
-    typename Inputs::Pipeline input = inputs.of(consumer);
-    state.advance(consumer * kKBlocks);
+    Epilogue epilogue(arguments, smem.staging + consumer * Epilogue::kStagingBytes, consumer);
+    auto input = smem.inputs.of(consumer);
+    PipelineState<Shape::kStages> state;
+    state.advance(consumer * Shape::kKBlocks);
     if (consumer == kConsumers - 1 && scheduler.cluster < tiles)
       pingpong_barrier_arrive(pingpong_barrier_id<kConsumers>(0));
     if (const int tile = scheduler.cluster + consumer * scheduler.clusters; tile < tiles)
@@ -148,44 +184,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
         epilogue.fetch(scheduler.column0(next));
       pingpong_barrier_sync(pingpong_barrier_id<kConsumers>(consumer));
       float accumulators[Shape::kHalves][kPingpongTile / 2];
-      int previous = 0;
-      const auto mma_k_block = [&]<int kKSteps>(int k_block) {
-        full[state.index].wait(state.phase);
-        warpgroup_arrive();
-        const uint64_t left = make_smem_desc(stages + state.index * Shape::kStageBytes);
-        const uint64_t right = make_smem_desc(stages + state.index * Shape::kStageBytes + Shape::kOperandBytes);
-        constexpr uint64_t kHalfOperand = (Shape::kOperandBytes / 2) >> 4;
-#pragma unroll
-        for (int k = 0; k < kKSteps; ++k) {
-#pragma unroll
-          for (int half = 0; half < Shape::kHalves; ++half)
-            wgmma_ss<Shape::kFormatA, kPingpongTile>(accumulators[half], left + half * kHalfOperand + 2 * k,
-                                                     right + 2 * k, k_block == 0 && k == 0);
-        }
-        warpgroup_commit_batch();
-      };
-      const auto next_k_block = [&](int k_block) {
-        if (k_block > 0) {
-          warpgroup_wait<1>();
-          release(previous);
-        }
-        previous = state.index;
-        state.advance();
-      };
-#pragma unroll 1
-      for (int k_block = 0; k_block < kKBlocks - 1; ++k_block) {
-        mma_k_block.template operator()<Shape::kKSteps>(k_block);
-        next_k_block(k_block);
-      }
-      mma_k_block.template operator()<Shape::kLastKSteps>(kKBlocks - 1);
-      if (tile + scheduler.clusters < tiles) pingpong_barrier_arrive(pingpong_barrier_id<kConsumers>(consumer + 1));
-      next_k_block(kKBlocks - 1);
-      warpgroup_wait<0>();
-#pragma unroll
-      for (auto& half : accumulators) warpgroup_fence_operand(half);
-      release(previous);
-      __syncwarp();                               // else ptxas moves the release behind the epilogue
-      state.advance((kConsumers - 1) * kKBlocks); // skip the other warpgroup's tile
+      mma(accumulators, smem, state, consumer, rank, lane, scheduler, tile, tiles);
 #pragma unroll
       for (int half = 0; half < Shape::kHalves; ++half)
         epilogue.finish_tile(accumulators[half], row0 + half * kBlockM, input);

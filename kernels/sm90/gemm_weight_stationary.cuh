@@ -16,27 +16,26 @@
 
 namespace gpt2::sm90 {
 
-constexpr int kStageBytes = kBlockM * kBlockK;
-
 // The pipeline gets the shared memory that the weight tile and the epilogues leave.
 template <int kK_, Fp8Format kFormatA_, class Epilogue>
 struct WeightStationaryShape {
   static constexpr int kK = kK_, kBlockN = Epilogue::kBlockN, kKBlocks = kK / kBlockK;
   static constexpr Fp8Format kFormatA = kFormatA_;        // of `in`
   static constexpr int kCluster = 2;                      // CTAs with the same rows: each loads half and multicasts it
+  static constexpr int kReaders = kCluster;               // CTAs that read a CTA's loads
   static constexpr int kConsumers = Epilogue::kConsumers; // warpgroups, beside the producer
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
 
   static constexpr int kWeightBlockBytes = kBlockN * kBlockK, kWeightBytes = kKBlocks * kWeightBlockBytes;
+  static constexpr int kStageBytes = kBlockM * kBlockK;
   static constexpr int kMaxStages = 8, kDeepPipeline = 5; // shallower pipelines prefetch rows into L2
   static constexpr int kLoadStages = 1;                   // a second stage gains less than a deeper main pipeline
   static constexpr int kOtherBytes =
       kAlignment + kBarrierBytes + kConsumers * (Epilogue::kStagingBytes + kLoadStages * Epilogue::kLoadBytes);
   static constexpr int kStages = std::min(kMaxStages, (kMaxSharedBytes - kWeightBytes - kOtherBytes) / kStageBytes);
-  static constexpr int kPipelineBytes = kStages * kStageBytes;
   static_assert(kStages >= 2, "one stage in wgmma, one in flight");
   static_assert(kK % kBlockK == 0, "whole k-blocks: the kernel has no K tail");
-  static constexpr int kSharedBytes = kOtherBytes + kWeightBytes + kPipelineBytes;
+  static constexpr int kSharedBytes = kOtherBytes + kWeightBytes + kStages * kStageBytes;
 };
 
 inline bool can_implement_weight_stationary(const CudaDevice& device, int64_t rows, int64_t K, int64_t width) {
@@ -58,65 +57,86 @@ __device__ void prefetch_rows(const CUtensorMap& in, int64_t tile, int64_t end) 
     tma_prefetch_4d(&in, k_block * kBlockK, 0, 0, group);
 }
 
+// Producer thread: TMA loads of the weight tile once, then of the rows.
+template <class Shape, class Epilogue>
+__device__ void load_operands(const GemmStorage<Shape, Epilogue>& smem, const CUtensorMap& in,
+                              const CUtensorMap& weight, int n_tile, int64_t first, int64_t end,
+                              PipelineState<Shape::kStages>& state) {
+  prefetch_tma_descriptor(&in);
+  smem.weights_full->arrive_and_expect_tx(Shape::kWeightBytes);
+  for (int k_block = 0; k_block < Shape::kKBlocks; ++k_block)
+    tma_load_5d(smem.weights + k_block * Shape::kWeightBlockBytes, &weight, *smem.weights_full, k_block * kBlockK, 0, 0,
+                0, n_tile * (Shape::kBlockN / (4 * Epilogue::kContiguous)));
+  for (int64_t tile = first; tile < end; ++tile) {
+    if constexpr (Shape::kStages < Shape::kDeepPipeline) prefetch_rows<Shape>(in, tile + 2, end);
+    for (int k_block = 0; k_block < Shape::kKBlocks; ++k_block) {
+      smem.empty[state.index].wait(state.phase ^ 1); // passes at once in the first round
+      smem.full[state.index].arrive_and_expect_tx(Shape::kStageBytes);
+      uint8_t* const stage = smem.stages + state.index * Shape::kStageBytes;
+      const int row_group = static_cast<int>(tile) * (kBlockM / 16);
+      const int half = static_cast<int>(block_rank_in_cluster()); // 32 rows, multicast to both CTAs
+      tma_load_multicast_4d(stage + half * (Shape::kStageBytes / 2), &in, smem.full[state.index], k_block * kBlockK, 0,
+                            0, row_group + half * (kBlockM / 32), uint16_t{3});
+      state.advance();
+    }
+  }
+}
+
+// Mainloop of a consumer warpgroup over one tile. Passes the ping-pong barrier on if another tile follows.
+template <class Shape, class Epilogue>
+__device__ void mma(float (&accumulators)[Shape::kBlockN / 2], const GemmStorage<Shape, Epilogue>& smem,
+                    PipelineState<Shape::kStages>& state, int consumer, int lane, int64_t tile, int64_t end) {
+  constexpr int kKBlocks = Shape::kKBlocks, kConsumers = Shape::kConsumers;
+  const auto release = [&](int stage) { // in both CTAs
+    if (lane < Shape::kReaders) smem.empty[stage].arrive_cluster(lane);
+  };
+  int previous = 0;
+#pragma unroll
+  for (int k_block = 0; k_block < kKBlocks; ++k_block) {
+    smem.full[state.index].wait(state.phase);
+    warpgroup_arrive();
+    const uint64_t left = make_smem_desc(smem.stages + state.index * Shape::kStageBytes);
+    const uint64_t right = make_smem_desc(smem.weights + k_block * Shape::kWeightBlockBytes);
+#pragma unroll
+    for (int k = 0; k < kBlockK / 32; ++k)
+      wgmma_ss<Shape::kFormatA, Shape::kBlockN>(accumulators, left + 2 * k, right + 2 * k, k_block == 0 && k == 0);
+    warpgroup_commit_batch();
+    if (k_block == kKBlocks - 1 && tile + 1 < end)
+      pingpong_barrier_arrive(pingpong_barrier_id<kConsumers>(consumer + 1));
+    if (k_block > 0) { // one batch stays in flight
+      warpgroup_wait<1>();
+      release(previous);
+    }
+    previous = state.index;
+    state.advance();
+  }
+  warpgroup_wait<0>();
+  warpgroup_fence_operand(accumulators);
+  release(previous);
+  __syncwarp();                               // else ptxas moves the release behind the epilogue
+  state.advance((kConsumers - 1) * kKBlocks); // skip the other warpgroups' tiles
+}
+
 template <class Shape, class Epilogue>
 __global__ void __launch_bounds__(Shape::kThreads, 1)
     gemm_weight_stationary_kernel(const __grid_constant__ CUtensorMap in, const __grid_constant__ CUtensorMap weight,
                                   const __grid_constant__ typename Epilogue::Arguments arguments, int64_t tiles) {
-  constexpr int kStages = Shape::kStages, kKBlocks = Shape::kKBlocks, kConsumers = Shape::kConsumers;
-  using Inputs = EpilogueLoadPipelines<kConsumers, Shape::kLoadStages, Epilogue::kLoadBytes>;
+  constexpr int kConsumers = Shape::kConsumers;
   extern __shared__ uint8_t dynamic[];
-  uint8_t* const weights = dynamic + (-cast_smem_ptr_to_uint(dynamic) & (kAlignment - 1));
-  uint8_t* const stages = weights + Shape::kWeightBytes;
-  uint8_t* const input_bytes = stages + Shape::kPipelineBytes;
-  uint8_t* const staging = input_bytes + kConsumers * Inputs::kPipelineBytes;
-  auto* const full =
-      reinterpret_cast<ClusterTransactionBarrier*>(staging + kConsumers * Epilogue::kStagingBytes); // (stages)
-  ClusterTransactionBarrier* const empty = full + kStages;                                          // (stages)
-  ClusterTransactionBarrier& weights_full = empty[kStages];
-  static_assert((2 * kStages + 1 + Inputs::kBarriers) * sizeof(ClusterTransactionBarrier) <= kBarrierBytes);
-  const Inputs inputs{input_bytes, empty + kStages + 1};
+  const GemmStorage<Shape, Epilogue> smem(dynamic);
   const int warpgroup = warp_uniform(threadIdx.x / kWarpgroup), lane = threadIdx.x % kWarp;
   const int n_tile = blockIdx.x, split = blockIdx.y;
   const int64_t first = tiles * split / gridDim.y, end = tiles * (split + 1) / gridDim.y; // row tiles
+  smem.init_barriers();
 
-  if (threadIdx.x == 0) {
-    for (int stage = 0; stage < kStages; ++stage) {
-      full[stage].init(1);
-      empty[stage].init(Shape::kCluster * kWarpgroup / kWarp); // each consumer warp that reads it, in both CTAs
-    }
-    weights_full.init(1);
-    if constexpr (Epilogue::kLoads > 0) inputs.init();
-    fence_barrier_init();
-  }
-  cluster_sync();
-
-  PipelineState<kStages> state;
+  PipelineState<Shape::kStages> state;
   if (warpgroup == 0) { // producer warpgroup
     warpgroup_reg_dealloc<producer_registers(kConsumers)>();
-    if (threadIdx.x == 0) { // TMA loads: the weight tile once, then the rows
-      prefetch_tma_descriptor(&in);
-      weights_full.arrive_and_expect_tx(Shape::kWeightBytes);
-      for (int k_block = 0; k_block < kKBlocks; ++k_block)
-        tma_load_5d(weights + k_block * Shape::kWeightBlockBytes, &weight, weights_full, k_block * kBlockK, 0, 0, 0,
-                    n_tile * (Shape::kBlockN / (4 * Epilogue::kContiguous)));
-      for (int64_t tile = first; tile < end; ++tile) {
-        if constexpr (Shape::kStages < Shape::kDeepPipeline) prefetch_rows<Shape>(in, tile + 2, end);
-        for (int k_block = 0; k_block < kKBlocks; ++k_block) {
-          empty[state.index].wait(state.phase ^ 1); // passes at once in the first round
-          full[state.index].arrive_and_expect_tx(kStageBytes);
-          uint8_t* const stage = stages + state.index * kStageBytes;
-          const int row_group = static_cast<int>(tile) * (kBlockM / 16);
-          const int half = static_cast<int>(block_rank_in_cluster()); // 32 rows, multicast to both CTAs
-          tma_load_multicast_4d(stage + half * (kStageBytes / 2), &in, full[state.index], k_block * kBlockK, 0, 0,
-                                row_group + half * (kBlockM / 32), uint16_t{3});
-          state.advance();
-        }
-      }
-    }
+    if (threadIdx.x == 0) load_operands(smem, in, weight, n_tile, first, end, state);
     if constexpr (Epilogue::kLoads > 0) { // TMA loads of epilogue inputs: one producer warp per consumer warpgroup
       const int consumer = static_cast<int>(threadIdx.x) / kWarp - 1;
       if (lane == 0 && consumer >= 0 && consumer < kConsumers) {
-        typename Inputs::Pipeline input = inputs.of(consumer);
+        auto input = smem.inputs.of(consumer);
         for (int64_t tile = first + consumer; tile < end; tile += kConsumers)
           producer_load_inputs<Epilogue>(input, arguments, n_tile * Shape::kBlockN, tile * kBlockM);
       }
@@ -124,46 +144,19 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   } else { // consumer warpgroups
     warpgroup_reg_alloc<consumer_registers(kConsumers)>();
     const int consumer = warpgroup - 1;
-    Epilogue epilogue(arguments, staging + consumer * Epilogue::kStagingBytes, consumer);
+    Epilogue epilogue(arguments, smem.staging + consumer * Epilogue::kStagingBytes, consumer);
     epilogue.fetch(n_tile * Shape::kBlockN);
     epilogue.begin(n_tile * Shape::kBlockN, kConsumers * split + consumer);
-    const auto release = [&](int stage) {
-      if (lane < Shape::kCluster) empty[stage].arrive_cluster(lane);
-    };
-    typename Inputs::Pipeline input = inputs.of(consumer);
-    weights_full.wait(0);
-    state.advance(consumer * kKBlocks);
+    auto input = smem.inputs.of(consumer);
+    smem.weights_full->wait(0);
+    state.advance(consumer * Shape::kKBlocks);
     if (consumer == kConsumers - 1 && first < end) pingpong_barrier_arrive(pingpong_barrier_id<kConsumers>(0));
     for (int64_t tile = first + consumer; tile < end; tile += kConsumers) {
       const int64_t row0 = tile * kBlockM;
       epilogue.prepare(row0);
       pingpong_barrier_sync(pingpong_barrier_id<kConsumers>(consumer));
       float accumulators[Shape::kBlockN / 2];
-      int previous = 0;
-#pragma unroll
-      for (int k_block = 0; k_block < kKBlocks; ++k_block) {
-        full[state.index].wait(state.phase);
-        warpgroup_arrive();
-        const uint64_t left = make_smem_desc(stages + state.index * kStageBytes);
-        const uint64_t right = make_smem_desc(weights + k_block * Shape::kWeightBlockBytes);
-#pragma unroll
-        for (int k = 0; k < kBlockK / 32; ++k)
-          wgmma_ss<Shape::kFormatA, Shape::kBlockN>(accumulators, left + 2 * k, right + 2 * k, k_block == 0 && k == 0);
-        warpgroup_commit_batch();
-        if (k_block == kKBlocks - 1 && tile + 1 < end)
-          pingpong_barrier_arrive(pingpong_barrier_id<kConsumers>(consumer + 1));
-        if (k_block > 0) {
-          warpgroup_wait<1>();
-          release(previous);
-        }
-        previous = state.index;
-        state.advance();
-      }
-      warpgroup_wait<0>();
-      warpgroup_fence_operand(accumulators);
-      release(previous);
-      __syncwarp();                               // else ptxas moves the release behind the epilogue
-      state.advance((kConsumers - 1) * kKBlocks); // skip the other warpgroups' tiles
+      mma(accumulators, smem, state, consumer, lane, tile, end);
       epilogue.finish_tile(accumulators, row0, input);
     }
     epilogue.end();

@@ -155,8 +155,7 @@ __device__ inline void tma_store_wait() { asm volatile("cp.async.bulk.wait_group
 // ---- wgmma ----
 
 // Shared-memory descriptor of a wgmma operand: 128-byte rows, 128-byte swizzle, atoms of 8 rows (1024 bytes, aligned to
-// 1024). K-major: + 2 advances 32 bytes along K. MN-major: `block_stride` bytes lead to the next 64 16-bit channels,
-// and
+// 1024). K-major: + 2 advances 32 bytes along K. MN-major: `block_stride` bytes lead to the next 64 16-bit channels;
 // + 128 advances 16 rows of K.
 __device__ inline uint64_t make_smem_desc(const void* address, int block_stride = 16) {
   constexpr uint64_t kAtomStride = 1024 >> 4, kSwizzle128 = 1;

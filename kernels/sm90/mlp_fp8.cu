@@ -11,7 +11,7 @@
 
 #include "kernels/cuda/profile.h"
 #include "kernels/cuda/require.h"
-#include "kernels/device/column_sum.cuh"
+#include "kernels/cuda/split_reduction.h"
 #include "kernels/device/fp8.cuh"
 #include "kernels/device/gelu_math.cuh"
 #include "kernels/sm90/gemm_pingpong.cuh"
@@ -305,8 +305,6 @@ struct GeluGradient {
 
 // ---- launchers ----
 
-double flops(int64_t rows, int C, int OC) { return 2.0 * static_cast<double>(rows) * C * OC; }
-
 template <template <int, Fp8Format> class Epilogue, Fp8Format kFormatA, class Arguments>
 void launch(CudaStream& cuda, const Fp8Tensor& in, const Fp8Tensor& weight, const Arguments& arguments, int64_t rows,
             int C, int OC) {
@@ -324,7 +322,7 @@ bool can_fuse_mlp_fp8(const CudaDevice& device, int64_t rows, int C, int OC) {
 }
 
 void fc_gelu_fp8(CudaStream& cuda, const FcGeluFp8& p) {
-  const NvtxRange range(cuda, "fc_gelu_fp8", 2.0 * static_cast<double>(p.rows) * p.OC, flops(p.rows, p.C, p.OC));
+  const NvtxRange range(cuda, "fc_gelu_fp8", 2.0 * static_cast<double>(p.rows) * p.OC, gemm_flops(p.rows, p.C, p.OC));
   const Requirements require("fc_gelu_fp8");
   require(can_fuse_mlp_fp8(*cuda.device, p.rows, p.C, p.OC), "can_fuse_mlp_fp8() holds");
   require(p.in.format == Fp8Format::e4m3 && p.weight.format == Fp8Format::e4m3, "both operands are E4M3");
@@ -335,7 +333,7 @@ void fc_gelu_fp8(CudaStream& cuda, const FcGeluFp8& p) {
 
 void fcproj_gelu_gradient_fp8(CudaStream& cuda, const FcprojGeluGradientFp8& p) {
   const NvtxRange range(cuda, "fcproj_gelu_gradient_fp8", 5.0 * static_cast<double>(p.rows) * p.OC,
-                        flops(p.rows, p.C, p.OC));
+                        gemm_flops(p.rows, p.C, p.OC));
   const Requirements require("fcproj_gelu_gradient_fp8");
   require(can_fuse_mlp_fp8(*cuda.device, p.rows, p.C, p.OC), "can_fuse_mlp_fp8() holds");
   require(p.weight_t.format == Fp8Format::e4m3, "the weight is E4M3");

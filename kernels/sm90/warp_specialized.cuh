@@ -13,10 +13,15 @@ constexpr int kWarpgroup = 128;
 constexpr int kAlignment = 1024; // bytes, of operands with the 128-byte swizzle
 constexpr int kMaxSharedBytes = 227 * 1024, kBarrierBytes = 512;
 
-// setmaxnreg values for 2, 3 or 4 consumer warpgroups. Producer and consumers together hold at most what the CTA starts
-// with: 168, 128 or 96 registers per thread.
+// setmaxnreg values for 2, 3 or 4 consumer warpgroups.
 constexpr int producer_registers(int consumers) { return consumers == 2 ? 40 : 24; }
 constexpr int consumer_registers(int consumers) { return consumers == 2 ? 232 : consumers == 3 ? 160 : 112; }
+constexpr bool registers_suffice(int consumers) { // of the 65,536 that a CTA starts with, 8 at a time per thread
+  const int at_start = 65536 / ((1 + consumers) * kWarpgroup) / 8 * 8;
+  return producer_registers(consumers) + consumers * consumer_registers(consumers) <= (1 + consumers) * at_start;
+}
+static_assert(registers_suffice(2) && registers_suffice(3) && registers_suffice(4),
+              "setmaxnreg.inc would never return");
 
 // Named barriers: 0 is __syncthreads(); each consumer warpgroup has one for its epilogue and one for the ping-pong
 // order.

@@ -22,6 +22,7 @@
 #include "engine/options/options.h" // the words of choices
 #include "engine/system/program.h"
 #include "kernels/cuda/profile.h"
+#include "tools/doctor/checks.h"
 
 namespace {
 

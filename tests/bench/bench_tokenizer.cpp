@@ -10,8 +10,8 @@
 
 #include "engine/system/files.h"
 #include "engine/system/program.h"
-#include "engine/text/sample_text.h"
 #include "engine/text/tokenizer.h"
+#include "tests/sample_stories.h"
 
 namespace {
 
@@ -34,11 +34,7 @@ Text load(const std::string& path) {
   return text;
 }
 
-Text generate() {
-  Text text{"sample stories", {}};
-  for (int index = 0; index < 5000; index++) text.documents.push_back(sample_story(1, index));
-  return text;
-}
+Text generate() { return {"sample stories", testing::sample_stories(1, 5000)}; }
 
 double seconds_to_encode(const Tokenizer& tokenizer, const Text& text, std::vector<uint16_t>& tokens) {
   tokens.clear();

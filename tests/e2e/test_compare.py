@@ -265,7 +265,7 @@ class Trained(Folder):
         os.remove(self.path("runs/compare/compare.html"))
         done = subprocess.run([COMPARE, *flags, *more], cwd=self.folder, capture_output=True, text=True, timeout=120)
         self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
-        self.assertRegex(done.stderr, r"\Awarning: fp8-seed2 failed with exit code 3: [^\n]+ is no line of metrics[^\n]+\n\Z")
+        self.assertRegex(done.stderr, r"\Awarning: fp8-seed2 failed with exit code 3: [^\n]+ is not a line of metrics[^\n]+\n\Z")
         self.assertRegex(done.stdout, r"\nfp32 +2 .*\nfp8 +1 ")
         self.assertTrue(os.path.exists(self.path("runs/compare/compare.html")))
 

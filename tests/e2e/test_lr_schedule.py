@@ -56,7 +56,7 @@ class Schedule(unittest.TestCase):
         self.assertIn(f"steps {warmup + 1} to {steps}", out)
 
     def test_wrong_usage(self):
-        for arguments, code, says in ((["--max_lrr", "1"], 2, "did you mean"), (["--svg"], 2, "--svg FILE"),
+        for arguments, code, says in ((["--max_lrr", "1"], 2, "did you mean"), (["--svg"], 2, "--svg needs a value"),
                                       (["--resume", "latest"], 2, "a new run"), (["--train_data", "nowhere/*.bin"], 3, "nowhere"),
                                       (["--max_steps", "5", "--svg", "nowhere/x.svg"], 8, "nowhere")):
             error = self.draw(*arguments, code=code)

@@ -141,7 +141,7 @@ class CommandLine(Runs):
             self.fail_with(3, "bad", says="is starting and has logged nothing yet")
         os.remove(self.path("runs/bad/.lock"))
         self.write("bad", [*lines[:4], "Killed\n", *lines[4:]])
-        self.fail_with(3, "bad", says="runs/bad/metrics.jsonl:5 is no line of metrics: it is not JSON")
+        self.fail_with(3, "bad", says="runs/bad/metrics.jsonl:5 is not a line of metrics: it is not JSON")
         self.write("bad", [*lines[:4], lines[4][:40]])  # a machine that lost its power, or a line being written
         self.report("bad")
 
@@ -189,7 +189,7 @@ class CommandLine(Runs):
     def test_a_line_of_a_gigabyte_names_its_file(self):
         lines = self.copy_of("fp32", "huge")
         os.truncate(self.path("runs/huge/metrics.jsonl"), 1_200_000_000)  # zeros, that take no disk
-        self.fail_with(3, "huge", says=f"runs/huge/metrics.jsonl:{len(lines) + 1} is no line of metrics: it has more than")
+        self.fail_with(3, "huge", says=f"runs/huge/metrics.jsonl:{len(lines) + 1} is not a line of metrics: it has more than")
 
     def test_idle_connections_do_not_keep_others_out(self):
         with self.started("--serve", "0", "fp32") as process:
@@ -245,7 +245,7 @@ class CommandLine(Runs):
                 file.write("not ours\n")
             status, text = get("/data.json")
             self.assertEqual(status, 503)
-            self.assertIn(b"is no line of metrics", text)
+            self.assertIn(b"is not a line of metrics", text)
             process.send_signal(signal.SIGINT)
             self.assertEqual(process.wait(timeout=60), 0)
 

@@ -90,6 +90,17 @@ class Tools(unittest.TestCase):
         for program in ("report", "watch"):
             self.assertRegex(self.call(3, program, cwd=bare), r"\Aerror: no run in runs \(.*\)\n\Z")
 
+    def test_latest_of_a_run_whose_name_is_a_path(self):
+        folder = self.empty_folder()
+        for name in ("first", "sweep_a/lr_1"):
+            subprocess.run([TRAINER, *TINY, "--max_steps", "1", "--run_name", name], cwd=folder, env=ENVIRONMENT, check=True,
+                           stdout=subprocess.DEVNULL)
+        self.assertIn("runs/sweep_a/lr_1/report.html", self.call(0, "report", "latest", cwd=folder))
+        self.assertRegex(self.call(0, "watch", "--once", cwd=folder), r"\blr_1\b")
+        self.call(0, "compare", "a=first", "b=latest", "-o", "compare.html", cwd=folder)
+        self.assertRegex(self.call(0, "ckpt", "verify", "latest", cwd=folder), r"/sweep_a/lr_1/step_00000001: valid\n\Z")
+        self.assertIn("validation set of run sweep_a/lr_1", self.call(0, "evaluate", "latest", "--threads", "1", cwd=folder))
+
     def test_latest_checkpoint(self):
         newest = "checkpoints_[a-z0-9]+/new/step_00000004"
         self.assertRegex(self.call(0, "ckpt", "show", "latest"), rf"\A{newest}\n")
@@ -272,7 +283,7 @@ class Tools(unittest.TestCase):
                 (4, "nowhere", "ckpt", "show", "nowhere"),
                 (4, "no folder or run nowhere", "ckpt", "list", "nowhere"),
                 (2, "nowhere.toml", "sweep", "nowhere.toml"),
-                (2, "--svg names no file (give --svg FILE)", "lr_schedule", "--svg"),
+                (2, "--svg needs a value (see --help)", "lr_schedule", "--svg"),
                 (2, "unknown flag --datta", "doctor", "--datta", "x"),
                 (2, "--max_steps: must be", "lr_schedule", "--max_steps", "-1")):
             with self.subTest(words=words):

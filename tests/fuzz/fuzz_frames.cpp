@@ -7,6 +7,7 @@
 #include "engine/network/handshake.h"
 #include "engine/rendezvous/launcher.h"
 #include "engine/rendezvous/messages.h"
+#include "engine/rendezvous/published_file.h"
 #include "tests/fuzz/fuzz_input.h"
 
 using namespace gpt2;
@@ -57,8 +58,8 @@ void shake_hands(std::string_view bytes, bool as_client) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) return;
   const Socket stranger(ends[0]);
-  Handshake handshake = as_client ? Handshake::as_client(Socket(ends[1]), kKey, Purpose::joining, "who")
-                                  : Handshake::as_server(Socket(ends[1]), kKey, Purpose::joining);
+  Handshake handshake = as_client ? Handshake::as_client(Socket(ends[1]), kKey, Handshake::Purpose::joining, "who")
+                                  : Handshake::as_server(Socket(ends[1]), kKey, Handshake::Purpose::joining);
   handshake.advance();
   [[maybe_unused]] const ssize_t sent = ::send(stranger.descriptor(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   for (int i = 0; i < 2; ++i) fuzz::require(handshake.advance() != Handshake::State::done);

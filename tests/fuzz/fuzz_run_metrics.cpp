@@ -10,7 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   fuzz::expect_answer([&] {
     std::vector<RunReader> runs;
     runs.emplace_back(fuzz::folder().path());
-    page_data(runs, {{"seed", "Data", "1337"}});
+    page_data(runs);
     terminal_screen(runs[0], {.columns = 80});
   });
   return 0;

@@ -71,11 +71,7 @@ struct TokenBatch {
   Batch view;
 };
 
-inline MemoryState state_of(Model& model) {
-  MemoryState state;
-  model.snapshot()->write(state);
-  return state;
-}
+inline MemoryState state_of(Model& model) { return testing::saved(model); }
 
 // Weights that BF16 holds exactly and that leave no gradient small by accident: matrices and biases of one deviation,
 // LayerNorms around one.

@@ -103,7 +103,8 @@ class Recipes {
       CHECK(meta.flushed == 0);
       if (!cpu_.delayed(id)) continue;
       const auto begin = history.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(id) * length);
-      CHECK(std::equal(begin, begin + static_cast<std::ptrdiff_t>(length), cpu_.history(id).begin()));
+      CHECK(std::equal(begin, begin + static_cast<std::ptrdiff_t>(length),
+                       cpu_.histories().subspan(static_cast<size_t>(id) * length).begin()));
     }
     CHECK(applied_.download()[0] == cpu_.applied_steps());
   }

@@ -122,8 +122,7 @@ std::unique_ptr<Model> make_model(const Settings& settings) {
 
 // GPT-2's deviation of 0.02 would leave the small model so nearly linear that no test could tell one GELU from another.
 void widen(Model& model) {
-  testing::MemoryState state;
-  model.snapshot()->write(state);
+  testing::MemoryState state = testing::saved(model);
   for (auto& [name, tensor] : state.floats) {
     if (name.rfind("params/", 0) != 0 || tensor.shape.size() != 2) continue;
     for (float& value : tensor.values) value *= 6;

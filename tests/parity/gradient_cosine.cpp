@@ -72,9 +72,7 @@ std::unique_ptr<Loader> open_loader(const Settings& settings, const GPT2Config& 
   std::vector<std::unique_ptr<TokenSource>> shards;
   shards.push_back(open_shard(settings.shard));
   auto dataset = std::make_shared<const Dataset>(std::move(shards), config.seq_len, config.vocab);
-  LoaderOptions options;
-  options.batch_size = settings.batch_size;
-  return std::make_unique<Loader>(std::move(dataset), options);
+  return std::make_unique<Loader>(std::move(dataset), LoaderOptions{.batch_size = settings.batch_size});
 }
 
 // The first steps of the 300-step parity runs.
@@ -95,8 +93,7 @@ void train(Model& model, Loader& loader, int steps) {
 }
 
 void copy_state(Model& from, Model& to) {
-  testing::MemoryState state;
-  from.snapshot()->write(state);
+  testing::MemoryState state = testing::saved(from);
   to.load_state(state);
 }
 

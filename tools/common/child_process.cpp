@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <string_view>
 #include <utility>
 
 #include "engine/system/files.h"
@@ -22,20 +23,33 @@ int wait_for(int process) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+bool read_line(std::FILE* file, std::string& line) {
+  line.clear();
+  int c = std::fgetc(file);
+  for (; c != EOF && c != '\n'; c = std::fgetc(file)) line += static_cast<char>(c);
+  return c != EOF || !line.empty();
+}
+
 std::string last_line(std::FILE* file) {
   std::rewind(file);
-  std::string line, last;
-  for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) {
-    if (c != '\n') {
-      line += static_cast<char>(c);
-    } else if (!line.empty()) {
-      last = std::exchange(line, "");
-    }
-  }
-  return line.empty() ? last : line;
+  std::string last;
+  for (std::string line; read_line(file, line);)
+    if (!line.empty()) last = line;
+  return last;
 }
 
 } // namespace
+
+std::string find_script(const std::string& name, const std::string& what_it_does) {
+  if (const std::string found = find_in_tree(name); !found.empty()) return found;
+  throw Error(ExitCode::data, name + ", which " + what_it_does + ", was not found",
+              "run this program in its source tree, or copy " + name + " next to its folder");
+}
+
+std::string without_error_prefix(const std::string& line) {
+  constexpr std::string_view kPrefix = "error: ";
+  return line.starts_with(kPrefix) ? line.substr(kPrefix.size()) : line;
+}
 
 ChildProcess::ChildProcess(const std::vector<std::string>& arguments, Signals signals) {
   int ends[2];
@@ -81,6 +95,8 @@ ChildProcess::~ChildProcess() {
   if (process_ > 0) wait_for(process_);
   std::fclose(errors_);
 }
+
+bool ChildProcess::next_line(std::string& line) { return read_line(output_, line); }
 
 void ChildProcess::send(int signal) const {
   if (process_ > 0) ::kill(process_, signal);

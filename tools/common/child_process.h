@@ -22,7 +22,8 @@ class ChildProcess {
   ~ChildProcess();
 
   std::FILE* output() { return output_; }
-  void send(int signal) const; // does nothing after wait()
+  bool next_line(std::string& line); // of its output; false at the end
+  void send(int signal) const;       // does nothing after wait()
 
   struct Ending {
     int status;             // exit code, or 128 + the signal that ended it
@@ -35,5 +36,11 @@ class ChildProcess {
   std::FILE* errors_ = nullptr; // an unnamed temporary file
   int process_ = -1;
 };
+
+// The path of "tools/NAME.py": next to this program or in its source tree. Throws Error(data).
+std::string find_script(const std::string& name, const std::string& what_it_does);
+
+// run_program() prints "error: " itself, before the message that this program passes on.
+std::string without_error_prefix(const std::string& line);
 
 } // namespace gpt2

@@ -5,11 +5,6 @@
 
 namespace gpt2 {
 
-InferenceModel open_inference_model(const InferenceOptions& options) {
-  const std::unique_ptr<WeightSource> weights = open_weights(options.source, options.hf_cache);
-  return open_inference_model(options, *weights);
-}
-
 InferenceModel open_inference_model(const InferenceOptions& options, WeightSource& weights) {
   const int positions = weights.config().seq_len;
   if (options.longest > positions)

@@ -29,9 +29,7 @@ struct InferenceModel {
 };
 
 // Throws Error(usage) if rows exceed the model's positions, Error(device) if a required GPU is missing,
-// Error(checkpoint) if the source is missing or unusable.
-InferenceModel open_inference_model(const InferenceOptions& options);
-// The same for a source that is already open: the caller needed its shape first.
+// Error(checkpoint) if the source is unusable.
 InferenceModel open_inference_model(const InferenceOptions& options, WeightSource& weights);
 
 } // namespace gpt2

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -43,13 +44,19 @@ inline void add_log_dir(CLI::App& app, std::string& log_dir) {
   app.add_option("--log_dir", log_dir, "folder of the runs")->type_name("DIR")->capture_default_str();
 }
 
+// The words that are not flags of `app` itself go to `flags`, for parse_trainer_flags().
+inline void take_trainer_flags(CLI::App& app, std::vector<std::string>& flags) {
+  app.allow_extras();
+  app.parse_complete_callback([&app, &flags] { flags = app.remaining(); });
+}
+
 // Returns false after printing --help. Throws Error(usage).
 bool parse_arguments(CLI::App& app, int argc, char** argv);
 
 // The main() of a tool: parse the options, then run.
 template <class Command>
 int run_tool(int argc, char** argv, const std::string& description, const std::string& name,
-             void (*add_options)(CLI::App&, Command&), ExitCode (*run)(Command&)) {
+             void (*add_options)(CLI::App&, Command&), const std::function<ExitCode(Command&)>& run) {
   return run_program([&] {
     CLI::App app(description, name);
     Command command;

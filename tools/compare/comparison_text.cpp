@@ -5,6 +5,7 @@
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/system/terminal.h"
+#include "tools/report/cut_text.h"
 #include "tools/report/run_table.h"
 
 namespace gpt2 {
@@ -67,11 +68,10 @@ std::string verdict_text(const Comparison& c, size_t group) {
       return formatted("%+.4f nats with one seed: no conclusion about ", at.mean) + name + " and " + first +
              ". Use 3 seeds or more.";
     case Outcome::diverged: {
-      std::string which;
+      std::vector<std::string> which;
       for (const size_t i : {size_t{0}, group})
-        if (!c.summaries[i].trouble.empty())
-          which += (which.empty() ? "" : "; ") + c.groups[i].name + ": " + c.summaries[i].trouble;
-      return "no gap between " + name + " and " + first + ": a run diverged (" + which + ").";
+        if (!c.summaries[i].trouble.empty()) which.push_back(c.groups[i].name + ": " + c.summaries[i].trouble);
+      return "no gap between " + name + " and " + first + ": a run diverged (" + listed(which, "; ") + ").";
     }
     case Outcome::no_number:
       break;

@@ -6,6 +6,8 @@
 #include <set>
 
 #include "engine/base/error.h"
+#include "engine/base/formatted.h"
+#include "tools/report/run_state.h"
 #include "tools/report/run_table.h"
 
 namespace gpt2 {
@@ -28,13 +30,13 @@ std::string shown(const Json& value) { return value.is_string() ? value.get<std:
 
 // "max_lr=0.001", or only the value where it explains itself: "fp8".
 std::string name_by(const std::vector<std::string>& differing, const Json& options) {
-  std::string name;
+  std::vector<std::string> parts;
   for (const std::string& key : differing) {
     const std::string value = shown(options.value(key, Json("none")));
     const bool plain = key == "precision" || key == "model" || key == "dataset" || key == "lr_schedule";
-    name += (name.empty() ? "" : " ") + (plain ? value : key + "=" + value);
+    parts.push_back(plain ? value : key + "=" + value);
   }
-  return name;
+  return listed(parts, " ");
 }
 
 std::vector<std::string> differing_options(const std::vector<Json>& all) {
@@ -99,24 +101,23 @@ bool any_diverged(const RunGroup& group) {
 std::string trouble_of(const RunGroup& group) {
   std::map<std::string, int> states;
   for (const RunReader* run : group.runs) ++states[has_diverged(*run) ? "diverged" : state_of(*run)];
-  std::string out;
+  std::vector<std::string> parts;
   for (const auto& [state, words] :
        {std::pair{"diverged", "diverged"}, {"failed", "failed"}, {"stopped", "stopped"}, {"running", "still running"}})
-    if (states[state] > 0) out += (out.empty() ? "" : ", ") + std::to_string(states[state]) + " " + words;
-  return out;
+    if (states[state] > 0) parts.push_back(std::to_string(states[state]) + " " + words);
+  return listed(parts);
 }
 
 std::vector<std::string> doubts(const std::vector<RunGroup>& groups) {
   std::vector<std::string> notes;
-  const Json& first = options_of(*groups.front().runs.front());
-  std::string data;
-  for (const char* name : {"dataset", "data_dir", "train_data", "val_data", "eval_sequences", "seq_len", "tokenizer"})
-    for (const RunGroup& group : groups)
-      if (options_of(*group.runs.front()).value(name, Json()) != first.value(name, Json())) {
-        data += (data.empty() ? "" : ", ") + std::string(name);
-        break;
-      }
-  if (!data.empty()) notes.push_back("the groups use different data (" + data + "): their losses are not comparable");
+  std::vector<std::string> data;
+  for (const char* name : {"dataset", "data_dir", "train_data", "val_data", "eval_sequences", "seq_len", "tokenizer"}) {
+    std::set<Json> values;
+    for (const RunGroup& group : groups) values.insert(options_of(*group.runs.front()).value(name, Json()));
+    if (values.size() > 1) data.emplace_back(name);
+  }
+  if (!data.empty())
+    notes.push_back("the groups use different data (" + listed(data) + "): their losses are not comparable");
   std::set<std::string> devices;
   for (const RunGroup& group : groups)
     for (const RunReader* run : group.runs)

@@ -6,7 +6,6 @@
 #include "engine/base/log.h"
 #include "engine/run/summary.h"
 #include "tools/doctor/checks.h"
-#include "tools/doctor/fp8_share.h"
 #include "tools/plan/measure.h"
 
 namespace gpt2 {

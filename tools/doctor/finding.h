@@ -1,4 +1,4 @@
-// The result of a check: one line, a level, advice.
+// The result of a check: one line, a level, advice. As text and as JSON.
 #pragma once
 
 #include <functional>
@@ -36,5 +36,13 @@ inline void check(const Report& report, const std::string& name, const std::func
     report({name, Level::fail, "out of memory", "use a smaller --batch_size or --model", ExitCode::device});
   }
 }
+
+// " ok   GPU 0        NVIDIA H200, ...", with the advice on the next line.
+std::string finding_text(const Finding& finding, bool colour, size_t columns);
+std::string summary_text(const std::vector<Finding>& findings, double seconds, bool colour); // "12 ok, 1 warning"
+std::string findings_json(const std::vector<Finding>& findings);                             // one line
+
+// 0, or the exit code of the first failure.
+ExitCode exit_code_of(const std::vector<Finding>& findings);
 
 } // namespace gpt2

@@ -1,6 +1,5 @@
-#include "tools/doctor/fp8_share.h"
-
 #include "engine/base/formatted.h"
+#include "tools/doctor/checks.h"
 #ifdef GPT2_WITH_CUDA
 #include "tools/doctor/gpu_health.h"
 #endif
@@ -26,6 +25,11 @@ Finding share_finding(double flops, const std::string& time) {
 }
 
 } // namespace
+
+double flops_per_token(const GPT2Config& config, int seq_len) {
+  const double multiplied = static_cast<double>(parameter_count(config)) - 1.0 * config.seq_len * config.channels;
+  return 6.0 * multiplied + 12.0 * config.layers * config.channels * seq_len;
+}
 
 #ifdef GPT2_WITH_CUDA
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 
 #include "engine/base/error.h"
 #include "engine/system/files.h"
-#include "engine/text/task_lines.h"
 
 namespace gpt2 {
 namespace {

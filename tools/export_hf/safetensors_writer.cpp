@@ -16,9 +16,7 @@ std::string header_of(std::span<const NewTensor> tensors, WeightType type) {
   int64_t at = 0;
   for (const NewTensor& tensor : tensors) {
     const int64_t bytes = element_count(tensor.shape) * bytes_of(type);
-    header[tensor.name] = {{"dtype", type == WeightType::f32 ? "F32" : "BF16"},
-                           {"shape", tensor.shape},
-                           {"data_offsets", {at, at + bytes}}};
+    header[tensor.name] = {{"dtype", name_of(type)}, {"shape", tensor.shape}, {"data_offsets", {at, at + bytes}}};
     at += bytes;
   }
   std::string text = header.dump();

@@ -12,7 +12,7 @@ namespace {
 
 // ---- completion ----
 
-// The literal values of an option. A name in capitals (FILE, INT) stands for any value.
+// The literal values of an option. A name in capitals (FILE, INT) means any value.
 std::vector<std::string> choices_of(const std::string& name, const std::string& value_name) {
   if (name == "model") return {"auto", "nano", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"};
   std::vector<std::string> words;

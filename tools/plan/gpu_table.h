@@ -13,7 +13,7 @@ namespace gpt2 {
 struct KnownGpu {
   const char* key; // for --for
   const char* name;
-  double gib; // of memory, as nvidia-smi reports it
+  double gib; // total memory, as cudaMemGetInfo() reports it
   int compute_capability, sms;
   double bandwidth; // TB/s
   double bf16, fp8; // TFLOP/s; 0: not supported

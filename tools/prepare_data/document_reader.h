@@ -74,7 +74,7 @@ class DocumentReader {
 };
 
 // The last offset >= max(1, first) at which splitting `text` keeps its tokens, or 0: a space or line break after a
-// character that is no white space. GPT-2's pattern always starts a new match there.
+// character that is not white space. GPT-2's pattern always starts a new match there.
 size_t last_safe_cut(std::string_view text, size_t first = 1);
 
 // The string in `field` of the chunk's JSON object. Throws Error(data).

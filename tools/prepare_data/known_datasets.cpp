@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <vector>
 
 #include "engine/base/error.h"
+#include "engine/base/formatted.h"
 #include "engine/base/json_reader.h"
 #include "tools/common/child_process.h"
-#include "tools/prepare_data/our_script.h"
 
 namespace gpt2 {
 namespace fs = std::filesystem;
@@ -52,15 +53,7 @@ void report_progress(const std::string& line, const DownloadHooks& hooks) {
     hooks.progress(json.value("done", int64_t{0}), json.value("total", int64_t{0}));
 }
 
-// run_program() prints the prefix "error: " itself.
-std::string without_prefix(const std::string& words) {
-  constexpr std::string_view kPrefix = "error: ";
-  return words.starts_with(kPrefix) ? words.substr(kPrefix.size()) : words;
-}
-
 } // namespace
-
-std::span<const KnownDataset> known_datasets() { return kKnown; }
 
 const KnownDataset* find_known_dataset(const std::string& name) {
   const auto* const found = std::ranges::find(kKnown, name, &KnownDataset::name);
@@ -68,24 +61,17 @@ const KnownDataset* find_known_dataset(const std::string& name) {
 }
 
 std::string known_dataset_names() {
-  std::string names;
-  for (size_t i = 0; i < std::size(kKnown); ++i)
-    names += (i == 0 ? "" : i + 1 == std::size(kKnown) ? " and " : ", ") + std::string(kKnown[i].name);
-  return names;
+  std::vector<std::string> names;
+  for (const KnownDataset& dataset : kKnown) names.emplace_back(dataset.name);
+  return listed(names, ", ", " and ");
 }
 
 std::string fetch_dataset(const KnownDataset& dataset, const std::string& from, const std::string& folder,
                           const DownloadHooks& hooks) {
   if (!from.empty() && !is_address(from)) return in_folder(dataset, from);
   ChildProcess download(download_command(dataset, from, folder));
-  std::string line;
-  for (int c = std::fgetc(download.output()); c != EOF; c = std::fgetc(download.output())) {
-    if (c != '\n') {
-      line += static_cast<char>(c);
-      continue;
-    }
+  for (std::string line; download.next_line(line);) {
     report_progress(line, hooks);
-    line.clear();
     if (hooks.stop && hooks.stop()) return ""; // the script's next line hits a closed pipe
   }
   const ChildProcess::Ending ending = download.wait();
@@ -93,7 +79,7 @@ std::string fetch_dataset(const KnownDataset& dataset, const std::string& from, 
   if (ending.status != 0) {
     throw Error(ending.status == static_cast<int>(ExitCode::disk) ? ExitCode::disk : ExitCode::data,
                 ending.error_line.empty() ? "tools/download_dataset.py exited with " + std::to_string(ending.status)
-                                          : without_prefix(ending.error_line));
+                                          : without_error_prefix(ending.error_line));
   }
   return (fs::path(folder) / dataset.path).string();
 }

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <string>
 
 namespace gpt2 {
@@ -18,7 +17,6 @@ struct KnownDataset {
   int64_t tokens;        // about, for --plan before the download
 };
 
-std::span<const KnownDataset> known_datasets();
 const KnownDataset* find_known_dataset(const std::string& name); // null: unknown
 std::string known_dataset_names();                               // "a, b and c"
 

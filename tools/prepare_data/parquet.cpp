@@ -9,7 +9,6 @@
 #include "engine/base/json_reader.h"
 #include "engine/system/files.h"
 #include "tools/common/child_process.h"
-#include "tools/prepare_data/our_script.h"
 
 namespace gpt2 {
 namespace {
@@ -117,9 +116,9 @@ std::unique_ptr<ByteStream> open_parquet(const InputFile& file, const std::strin
 void check_converter_line(std::string_view line) {
   if (!line.starts_with("{\"" + kFailureKey + "\"")) return;
   const auto object = parse_json(line);
-  const auto why = object.find(kFailureKey); // end() if the value is no object
-  const bool said = object.is_object() && why != object.end() && why->is_string();
-  throw Error(ExitCode::data, said ? why->get<std::string>() : std::string(line.substr(0, 200)));
+  const auto why = object.find(kFailureKey); // end() if the value is not an object
+  const bool has_reason = object.is_object() && why != object.end() && why->is_string();
+  throw Error(ExitCode::data, has_reason ? why->get<std::string>() : std::string(line.substr(0, 200)));
 }
 
 } // namespace gpt2

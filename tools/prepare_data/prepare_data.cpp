@@ -12,7 +12,7 @@
 #include "engine/data/dataset_folder.h"
 #include "engine/system/content_hash.h"
 #include "engine/system/files.h"
-#include "engine/system/output_file.h"
+#include "tools/common/output_kinds.h"
 #include "tools/prepare_data/bucket_files.h"
 #include "tools/prepare_data/encode_documents.h"
 #include "tools/prepare_data/journal.h"
@@ -199,7 +199,7 @@ class Preparation {
     const TextFaults& faults = journal_.faults[input];
     if (!options_.strict || faults.none()) return;
     const std::string path = reader_.inputs()[input].path;
-    throw Error(ExitCode::data, path + " is no clean text: " + describe(faults),
+    throw Error(ExitCode::data, path + " is not clean text: " + describe(faults),
                 remedy(faults, path) + ", or leave --strict out");
   }
 

@@ -6,13 +6,6 @@
 namespace gpt2 {
 namespace {
 
-size_t buckets(const std::vector<Moment>& at, int64_t steps) {
-  size_t count = 0;
-  for (size_t i = 0; i < at.size(); ++i)
-    count += i == 0 || bucket_of(at[i].step, steps) != bucket_of(at[i - 1].step, steps) ? 1 : 0;
-  return count;
-}
-
 // [begin, end) rows of each bucket
 std::vector<std::pair<size_t, size_t>> ranges(const std::vector<Moment>& at, int64_t steps) {
   std::vector<std::pair<size_t, size_t>> out;
@@ -58,7 +51,7 @@ int64_t bucket_of(int64_t step, int64_t steps) { return (std::max<int64_t>(step,
 int64_t bucket_steps(const std::vector<Moment>& at, size_t most) {
   if (at.size() <= most) return 1;
   int64_t steps = 1;
-  while (buckets(at, steps) > std::max<size_t>(most, 1)) steps = next_round(steps);
+  while (ranges(at, steps).size() > std::max<size_t>(most, 1)) steps = next_round(steps);
   return steps;
 }
 

@@ -4,6 +4,8 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "engine/base/log.h"
+#include "engine/system/files.h"
 #include "tools/report/page_files.h"
 
 namespace gpt2 {
@@ -68,6 +70,13 @@ std::string page_html(const nlohmann::json& data, const std::string& title, Refr
                             {"@COMPARISON_JS@", kComparisonJs},
                             {"@PAGE_JS@", kPageJs},
                             {"@DATA@", json_text(whole)}});
+}
+
+std::string write_page(const std::string& path, const nlohmann::json& data, const std::string& title, Refresh refresh,
+                       double seconds) {
+  const std::string page = page_html(data, title, refresh, seconds);
+  write_file_atomic(path, page);
+  return path + ": " + format_bytes(static_cast<double>(page.size()));
 }
 
 } // namespace gpt2

@@ -5,17 +5,13 @@
 #include <cmath>
 #include <map>
 #include <set>
-#include <stdexcept>
 
-#include "engine/base/error.h"
 #include "engine/base/formatted.h"
 #include "engine/base/json_reader.h"
-#include "engine/base/log.h"
-#include "engine/model/config.h"
-#include "engine/options/batch_ramp.h"
-#include "engine/system/folder_lock.h"
+#include "engine/options/option_fields.h"
 #include "tools/report/downsampling.h"
 #include "tools/report/heat_map.h"
+#include "tools/report/run_state.h"
 
 namespace gpt2 {
 namespace {
@@ -98,20 +94,18 @@ Json samples_json(const std::vector<SampleText>& samples, size_t bytes) {
 
 // [{"name", "group", "value", "default", "differs"}]: "differs" is "yes", "auto" (the default is auto: the user or the
 // program chose the value) or "".
-Json settings_json(const Json& options, const std::vector<OptionDefault>& defaults) {
+Json settings_json(const Json& options) {
   Json out = Json::array();
-  std::set<std::string> known;
-  for (const OptionDefault& option : defaults) {
-    known.insert(option.name);
-    if (!options.contains(option.name)) continue;
-    const Json& value = options[option.name];
-    const Json usual = parse_json(option.json);
+  for (const OptionField& field : option_fields()) {
+    if (field.not_stored || !options.contains(field.name)) continue;
+    const Json& value = options[field.name];
+    const Json usual = parse_json(field.toml({}));
     const char* differs = value == usual ? "" : usual == "auto" ? "auto" : "yes";
     out.push_back(
-        {{"name", option.name}, {"group", option.group}, {"value", value}, {"default", usual}, {"differs", differs}});
+        {{"name", field.name}, {"group", field.group}, {"value", value}, {"default", usual}, {"differs", differs}});
   }
-  for (const auto& [name, value] : options.items())
-    if (!known.contains(name))
+  for (const auto& [name, value] : options.items()) // of another version
+    if (const OptionField* const field = find_field(name); !field || field->not_stored)
       out.push_back({{"name", name}, {"group", "Other"}, {"value", value}, {"default", nullptr}, {"differs", ""}});
   return out;
 }
@@ -157,14 +151,14 @@ std::string state_of(const PageGroup& group) {
 Json options_of(const PageGroup& group) {
   Json options = group.runs.front()->metrics().lives.back()["options"];
   if (group.runs.size() == 1) return options;
-  std::string seeds;
+  std::vector<std::string> seeds;
   for (const RunReader* run : group.runs)
-    seeds += (seeds.empty() ? "" : ", ") + run->metrics().lives.back()["options"].value("seed", Json()).dump();
-  options["seed"] = seeds;
+    seeds.push_back(run->metrics().lives.back()["options"].value("seed", Json()).dump());
+  options["seed"] = listed(seeds);
   return options;
 }
 
-Json run_json(const PageGroup& group, const std::vector<OptionDefault>& defaults, size_t runs, double share_of_cells) {
+Json run_json(const PageGroup& group, size_t runs, double share_of_cells) {
   const RunReader& run = *group.runs.front();
   const RunMetrics& m = run.metrics();
   const Json& life = m.lives.back();
@@ -195,7 +189,7 @@ Json run_json(const PageGroup& group, const std::vector<OptionDefault>& defaults
   out["events"] = events_json(events_of(group), std::max<size_t>(kEvents / runs, 40));
   out["samples"] = samples_json(m.samples, kSampleBytes / runs);
   out["samples_written"] = m.samples.size();
-  out["settings"] = settings_json(options_of(group), defaults);
+  out["settings"] = settings_json(options_of(group));
   return out;
 }
 
@@ -217,73 +211,19 @@ Json numbers_json(const std::vector<double>& values) {
   return out;
 }
 
-std::string state_of(const RunReader& run) {
-  const RunMetrics& m = run.metrics();
-  if (has_writer(run.folder())) return "running";
-  if (m.steps.at.empty()) return "failed";
-  const Json& life = m.lives.back();
-  if (m.steps.at.back().step >= life.value("max_steps", int64_t{0})) return "done";
-  const Json most_skips = life["options"].value("max_skipped", Json());
-  if ((most_skips.is_number() && m.skips_in_a_row >= most_skips.get<double>()) ||
-      !std::isfinite(m.steps.columns.at("loss").back()))
-    return "diverged";
-  return saved_step(m, m.steps.at.back().step) ? "stopped" : "failed";
-}
-
-double tokens_left(const Json& run_line, int64_t done) {
-  const auto end = static_cast<int64_t>(run_line["max_steps"].get<double>());
-  const Json text = run_line["options"].value("batch_ramp", Json());
-  BatchRamp ramp;
-  try {
-    if (text.is_string() && !text.get<std::string>().empty()) ramp = BatchRamp(text.get<std::string>());
-  } catch (const std::invalid_argument&) { // written by hand
-  }
-  const double left = ramp.sequences_before(end) - ramp.sequences_before(done);
-  return std::max(left, 0.0) / ramp.last() * run_line["tokens_per_step"].get<double>();
-}
-
-bool saved_step(const RunMetrics& metrics, int64_t step) {
-  return std::any_of(metrics.events.begin(), metrics.events.end(),
-                     [&](const RunEvent& event) { return event.kind == "save" && event.from.step >= step; });
-}
-
-std::string model_text(const Json& run_line) {
-  const auto number = [](const Json& from, const char* name) {
-    const Json value = from.value(name, Json());
-    return value.is_number_integer() ? value.get<int>() : 0;
-  };
-  const Json& options = run_line["options"];
-  const Json name = options.value("model", Json());
-  int layers = number(run_line, "layers"), channels = number(run_line, "channels");
-  if (layers == 0 && name.is_string()) { // a log of version 0.2 or older
-    try {
-      GPT2Config config = with_shape(config_by_name(name.get<std::string>()), number(options, "layers"),
-                                     number(options, "heads"), number(options, "channels"));
-      if (const int seq_len = number(options, "seq_len"); seq_len > 0) config.seq_len = seq_len;
-      if (Json(parameter_count(config)) == run_line.value("parameters", Json()))
-        layers = config.layers, channels = config.channels;
-    } catch (const Error&) { // unknown to this version
-    }
-  }
-  std::string out = name.is_string() ? name.get<std::string>() + ", " : "";
-  if (layers > 0) out += counted(layers, "layer") + ", " + std::to_string(channels) + " channels, ";
-  const Json parameters = run_line.value("parameters", Json());
-  return out + (parameters.is_number() ? format_count(parameters.get<double>()) + " parameters" : "");
-}
-
-Json page_data(const std::vector<PageGroup>& groups, const std::vector<OptionDefault>& defaults) {
+Json page_data(const std::vector<PageGroup>& groups) {
   Json out = {{"runs", Json::array()}};
   size_t cells = 1;
   for (const PageGroup& group : groups) cells += cells_of(group);
   const double share = std::min(1.0, static_cast<double>(kCells) / static_cast<double>(cells));
-  for (const PageGroup& group : groups) out["runs"].push_back(run_json(group, defaults, groups.size(), share));
+  for (const PageGroup& group : groups) out["runs"].push_back(run_json(group, groups.size(), share));
   return out;
 }
 
-Json page_data(const std::vector<RunReader>& runs, const std::vector<OptionDefault>& defaults) {
+Json page_data(const std::vector<RunReader>& runs) {
   std::vector<PageGroup> groups;
   for (const RunReader& run : runs) groups.push_back({run.name(), {&run}});
-  return page_data(groups, defaults);
+  return page_data(groups);
 }
 
 } // namespace gpt2

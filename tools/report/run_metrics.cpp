@@ -124,7 +124,7 @@ bool RunReader::read() {
 
 void RunReader::throw_too_long() const {
   throw Error(ExitCode::data,
-              path_ + ":" + std::to_string(line_number_ + 1) + " is no line of metrics: it has more than " +
+              path_ + ":" + std::to_string(line_number_ + 1) + " is not a line of metrics: it has more than " +
                   std::to_string(kLongestLine) + " bytes",
               "remove that line, or read the file that the run wrote");
 }
@@ -184,7 +184,8 @@ void RunReader::take(const std::string& bytes) {
     if (at.step >= last_.step) last_ = at; // a `save` line holds an earlier step
     metrics_.last_timestamp = text(line, "timestamp");
   } catch (const NotOurs& line) {
-    throw Error(ExitCode::data, path_ + ":" + std::to_string(line_number_) + " is no line of metrics: " + line.reason,
+    throw Error(ExitCode::data,
+                path_ + ":" + std::to_string(line_number_) + " is not a line of metrics: " + line.reason,
                 "remove that line, or read the file that the run wrote");
   }
 }
@@ -220,15 +221,28 @@ void RunReader::take_throttling(const Moment& at) {
 
 namespace {
 
+// The folders of the runs in `log_dir`. A run's name has at most three folders (--run_name sweep_a/lr_1).
+std::vector<fs::path> runs_in(const std::string& log_dir) {
+  constexpr int kDeepest = 2;
+  std::vector<fs::path> runs;
+  std::error_code unreadable, absent;
+  auto entry = fs::recursive_directory_iterator(log_dir, fs::directory_options::skip_permission_denied, unreadable);
+  for (; !unreadable && entry != fs::recursive_directory_iterator(); entry.increment(unreadable)) {
+    if (fs::is_regular_file(entry->path() / "metrics.jsonl", absent)) runs.push_back(entry->path());
+    if (entry.depth() == kDeepest) entry.disable_recursion_pending();
+  }
+  return runs;
+}
+
 // "": none.
 std::string newest_run(const std::string& log_dir) {
   std::string newest;
   fs::file_time_type written{};
   std::error_code absent;
-  for (const auto& entry : fs::directory_iterator(log_dir, absent)) {
-    const fs::file_time_type time = fs::last_write_time(entry.path() / "metrics.jsonl", absent);
+  for (const fs::path& run : runs_in(log_dir)) {
+    const fs::file_time_type time = fs::last_write_time(run / "metrics.jsonl", absent);
     if (absent || (!newest.empty() && time <= written)) continue;
-    newest = entry.path().string();
+    newest = run.string();
     written = time;
   }
   return newest;
@@ -250,9 +264,7 @@ std::string find_run(const std::string& run, const std::string& log_dir) {
     return newest;
   }
   std::vector<std::string> names;
-  std::error_code absent;
-  for (const auto& entry : fs::directory_iterator(log_dir, absent))
-    if (entry.is_directory(absent)) names.push_back(entry.path().filename().string());
+  for (const fs::path& folder : runs_in(log_dir)) names.push_back(folder.lexically_relative(log_dir).string());
   throw Error(ExitCode::data, "there is no run '" + run + "', neither as a folder nor below " + log_dir,
               did_you_mean(run, names, "name one by --log_dir and its name, or by its folder"));
 }

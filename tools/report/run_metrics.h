@@ -91,7 +91,7 @@ class RunReader {
 inline constexpr const char* kLatestRun = "latest";
 
 // Finds the folder of a run given as a folder, as a name in `log_dir` or as kLatestRun: the run in `log_dir` that
-// logged last. Throws Error(data).
+// logged last. A name may be a path, as --run_name. Throws Error(data).
 std::string find_run(const std::string& run, const std::string& log_dir);
 
 } // namespace gpt2

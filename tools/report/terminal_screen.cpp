@@ -9,7 +9,8 @@
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/system/terminal.h"
-#include "tools/report/page_data.h"
+#include "tools/report/cut_text.h"
+#include "tools/report/run_state.h"
 #include "tools/report/terminal_curve.h"
 
 namespace gpt2 {

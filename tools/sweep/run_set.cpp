@@ -24,8 +24,9 @@
 #include "engine/system/files.h"
 #include "engine/system/folder_lock.h"
 #include "tools/common/child_process.h"
-#include "tools/report/page_data.h"
+#include "tools/common/trainer_flags.h"
 #include "tools/report/run_metrics.h"
+#include "tools/report/run_state.h"
 #include "tools/report/run_table.h"
 
 namespace gpt2 {
@@ -41,8 +42,7 @@ void refuse_own_flags(const RunSpec& run, const std::string& origin) {
     if (run.given.contains(name))
       throw Error(ExitCode::usage, origin + ": --" + name + " is set for each run by this tool",
                   "remove it; --dir chooses the folder of the runs");
-  const Options& o = run.options;
-  if (o.print_config || o.list_checkpoints || o.eval_only || o.plan)
+  if (!trains(run.options))
     throw Error(ExitCode::usage, origin + ": every run must train", "remove --plan, --print_config and the like");
 }
 
@@ -87,11 +87,9 @@ void refuse_other_asked(const RunSpec& run, const std::string& folder) {
     if (then[name] != value && !name.starts_with("keep_")) refuse(folder, name, shown(then[name]), shown(value));
 }
 
-RunStage stage_of(const RunMetrics& metrics, const Json& life, int64_t step, int64_t max_steps) {
+RunStage stage_of(const RunMetrics& metrics, int64_t step, int64_t max_steps) {
   if (step >= max_steps && saved_step(metrics, max_steps)) return RunStage::done;
-  const Json most_skips = life["options"].value("max_skipped", Json());
-  const bool diverged = most_skips.is_number() && metrics.skips_in_a_row >= most_skips.get<double>();
-  return diverged ? RunStage::diverged : RunStage::stopped;
+  return ended_on_skips(metrics) ? RunStage::diverged : RunStage::stopped;
 }
 
 // Appends the child's output to the log file. Passes a stop signal on to the child, which saves.
@@ -122,14 +120,12 @@ std::string result_of(const std::string& folder) {
 } // namespace
 
 RunSpec make_run_spec(const std::string& name, const std::vector<std::string>& flags, const std::string& origin) {
-  std::vector<const char*> words{"train_gpt2_fp8"};
-  for (const std::string& flag : flags) words.push_back(flag.c_str());
   for (const std::string& flag : flags)
     if (flag == "--help" || flag == "-h" || flag == "--help_all" || flag == "--version" || flag == "--man_page" ||
         flag.rfind("--completion", 0) == 0)
       throw Error(ExitCode::usage, origin + ": " + flag + " does not train", "give training options");
   try {
-    const auto line = parse_options(static_cast<int>(words.size()), words.data(), "");
+    const auto line = parse_trainer_flags(flags, "");
     RunSpec run{name, flags, line->options, line->given};
     refuse_own_flags(run, origin);
     return run;
@@ -190,7 +186,7 @@ RunProgress RunSet::progress(const RunSpec& run) const {
   const auto& steps = reader.metrics().steps.at;
   RunProgress progress{RunStage::stopped, steps.empty() ? 0 : steps.back().step, life.value("max_steps", int64_t{0})};
   progress.stage =
-      has_writer(folder) ? RunStage::running : stage_of(reader.metrics(), life, progress.step, progress.max_steps);
+      has_writer(folder) ? RunStage::running : stage_of(reader.metrics(), progress.step, progress.max_steps);
   return progress;
 }
 
@@ -206,7 +202,11 @@ std::vector<std::string> RunSet::command(const RunSpec& run) const {
   return words;
 }
 
-RunSet::Ending RunSet::train(const StopSignal& stop) const {
+RunSet::Ending RunSet::train() const {
+  const StopSignal stop({.at_once = "stopped: no run was active\n",
+                         .later = "stopping after the active run has saved; press again to leave now\n",
+                         .again = "left: the active run saves and ends by itself\n"});
+  stop.defer();
   Ending ending;
   for (const RunSpec& run : runs_) { // refuse runs with other options before training for hours
     try {
@@ -276,9 +276,9 @@ std::vector<RunSet::Result> RunSet::results(Ending& ending) const {
 }
 
 ExitCode report_ending(const RunSet::Ending& ending, const RunSet& run_set) {
+  if (ending.stopped) log_info("stopped; run the same command again to resume");
   for (const RunSet::Failure& failure : ending.failures) {
-    const std::string words =
-        failure.error_line.rfind("error: ", 0) == 0 ? failure.error_line.substr(7) : failure.error_line;
+    const std::string words = without_error_prefix(failure.error_line);
     log_warn(failure.name + " failed with exit code " + std::to_string(failure.status) +
              (words.empty() ? "" : ": " + words) + " (see " + run_set.folder() + "/" + failure.name + "/console.log)");
   }

@@ -39,12 +39,6 @@ std::string describe(const RunProgress& progress); // "stopped at step 40 of 60"
 // Returns `asked`, or if it is empty the trainer built with this program. Throws Error(usage) if it does not exist.
 std::string find_trainer(const std::string& asked);
 
-inline constexpr StopMessages kRunSetStopWords = {
-    .at_once = "stopped: no run was active\n",
-    .later = "stopping after the active run has saved; press again to leave now\n",
-    .again = "left: the active run saves and ends by itself\n",
-};
-
 class RunSet {
  public:
   // FOLDER/NAME of each run holds its logs and checkpoints, its output (console.log) and its options (asked.toml).
@@ -67,10 +61,11 @@ class RunSet {
   };
   struct Ending {
     std::vector<Failure> failures;
-    bool stopped = false; // by a signal: the active run was told to save, the others did not start
+    bool stopped = false; // by a signal: the active run saves, the others did not start
   };
-  // Trains every unfinished run in the order of runs() and logs a line for each. A failure does not stop the others.
-  Ending train(const StopSignal& stop) const;
+  // Trains every unfinished run in the order of runs() and logs a line for each. A failure does not stop the others; a
+  // signal does.
+  Ending train() const;
 
   struct Result {
     size_t index; // in runs()
@@ -86,7 +81,8 @@ class RunSet {
   const std::vector<RunSpec> runs_;
 };
 
-// Prints the failures to stderr. Returns 75 if stopped, else the exit code of the first failure, else 0.
+// Logs how to resume, and prints the failures to stderr. Returns 75 if stopped, else the exit code of the first
+// failure, else 0.
 ExitCode report_ending(const RunSet::Ending& ending, const RunSet& run_set);
 
 } // namespace gpt2

@@ -1,5 +1,6 @@
 #include "tools/sweep/slurm_array.h"
 
+#include "engine/base/formatted.h"
 #include "engine/base/shell_quote.h"
 
 namespace gpt2 {
@@ -50,12 +51,12 @@ exit $status
 } // namespace
 
 std::string slurm_script(const SlurmArray& array) {
-  std::string numbers, words;
-  for (const int number : array.numbers) numbers += (numbers.empty() ? "" : ",") + std::to_string(number);
+  std::string words;
   for (const std::string& word : array.command) words += shell_quote(word) + " ";
   return kHead +
-         ("#SBATCH --job-name=" + array.name + "\n#SBATCH --array=" + numbers + "\n#SBATCH --output=" +
-          log_name(array.folder) + "\nreadonly sweep=(" + words + "--only \"$SLURM_ARRAY_TASK_ID\")\n") +
+         ("#SBATCH --job-name=" + array.name + "\n#SBATCH --array=" + listed(array.numbers, ",") +
+          "\n#SBATCH --output=" + log_name(array.folder) + "\nreadonly sweep=(" + words +
+          "--only \"$SLURM_ARRAY_TASK_ID\")\n") +
          kBody;
 }
 

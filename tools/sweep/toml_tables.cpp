@@ -14,17 +14,16 @@ class TableReader : public TomlLineReader {
 
   std::vector<std::string> list() { // at the bracket
     std::vector<std::string> values;
-    for (in_list_ = true, ++at_;;) {
+    for (++at_;;) {
       if (at_end()) fail("a list is not closed: write it on one line");
       if (text_[at_] == ']') break;
-      values.push_back(value());
+      values.push_back(value("#,]"));
       if (at_end()) continue;
       if (text_[at_] == ',')
         ++at_;
       else if (text_[at_] != ']')
         fail("expected , or ] in a list");
     }
-    in_list_ = false;
     ++at_;
     return values;
   }
@@ -60,7 +59,7 @@ std::vector<TomlTable> read_toml_tables(const std::string& text, const std::stri
       const std::string key = reader.key();
       for (const TomlTable::Entry& entry : table.entries)
         if (entry.key == key) reader.fail(key + " occurs twice");
-      reader.equals();
+      reader.separator('=', "expected a value after =");
       const bool is_list = reader.at('[');
       table.entries.push_back({key, is_list ? reader.list() : std::vector{reader.value()}, is_list, number});
     }

@@ -17,6 +17,8 @@ function element(tag, attributes = {}, ...children) {
   return node;
 }
 
+const note = (...content) => element("p", { class: "note" }, ...content);
+
 function shape(tag, attributes = {}, text = null) {
   const node = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);

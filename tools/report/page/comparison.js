@@ -12,8 +12,8 @@ function comparisonHeader() {
   const { groups, notes } = data.comparison;
   return [element("h1", {}, `${others().map((group) => group.name).join(", ")} compared with ${groups[0].name}`),
     ...others().map((group) => element("p", { class: "verdict " + OUTCOMES[group.outcome] }, group.verdict)),
-    ...groups.filter((group) => group.trouble).map((group) => element("p", { class: "note" }, `${group.name}: ${group.trouble}.`)),
-    ...notes.map((note) => element("p", { class: "note" }, note.charAt(0).toUpperCase() + note.slice(1) + ".")),
+    ...groups.filter((group) => group.trouble).map((group) => note(`${group.name}: ${group.trouble}.`)),
+    ...notes.map((text) => note(text.charAt(0).toUpperCase() + text.slice(1) + ".")),
     ...numberNodes()];
 }
 
@@ -37,7 +37,7 @@ function numberNodes() {
   const places = others().map((group) => `${group.name}: ${Object.keys(EQUAL).map((axis) => group.gaps[axis].place).join("; ")}.`).join(" ");
   const paired = groups.some((group) => group.seeds.length > 1) && others().some((group) => group.paired);
   return [table(element("tr", {}, ...titles.map((t, i) => element("th", { class: i ? "number" : "" }, t))), ...rows),
-    element("p", { class: "note" }, `±: standard error over seeds. Gap: loss minus that of ${groups[0].name}, ${others().every((g) => g.paired) ? "paired by seed" : "not paired"}; below zero is better, within ±${margin} counts as equal. Measured at: ${places} ` +
+    note(`±: standard error over seeds. Gap: loss minus that of ${groups[0].name}, ${others().every((g) => g.paired) ? "paired by seed" : "not paired"}; below zero is better, within ±${margin} counts as equal. Measured at: ${places} ` +
       "At equal time the slower run is in the middle of its schedule, at a higher learning rate than at its end. This favors the faster run."), paired ? seedTable() : ""];
 }
 

@@ -16,7 +16,7 @@ function buildSamples() {
   section.replaceChildren(element("h2", { id: "samples-title" }, "Samples"));
   const steps = [...new Set(data.runs.flatMap((run) => run.samples.map((s) => s.step)))].sort((a, b) => a - b);
   if (!steps.length) {
-    section.append(element("p", { class: "note" }, "No samples (--sample_freq, --sample_tokens)."));
+    section.append(note("No samples (--sample_freq, --sample_tokens)."));
     return;
   }
   const texts = element("div", { class: "texts" }), label = element("output", {});
@@ -68,13 +68,13 @@ function buildSettings() {
     section.append(rows.length
       ? table(element("tr", {}, element("th", {}, "option"), ...data.runs.map((run, i) => element("th", {}, swatch(i), " " + run.name))),
         ...rows.map(([name, values]) => element("tr", {}, element("td", { class: "name" }, name), ...values.map((v) => element("td", { class: "value" }, settingText(v))))))
-      : element("p", { class: "note" }, "These runs have the same settings."));
+      : note("These runs have the same settings."));
   }
   for (const run of data.runs) {
     const differ = run.settings.filter((s) => s.differs);
     const all = element("details", {}, element("summary", {}, `${several() ? run.name + ": " : ""}all ${run.settings.length} settings`), settingTables(run.settings));
     if (!several()) {
-      section.append(element("p", { class: "note" }, "Settings that differ from their default (bold). Where the default is auto, the user or the program chose the value; the log does not say which."), settingTables(differ));
+      section.append(note("Settings that differ from their default (bold). Where the default is auto, the user or the program chose the value; the log does not say which."), settingTables(differ));
     }
     section.append(all);
   }
@@ -96,7 +96,7 @@ function buildMachine() {
   section.replaceChildren(element("h2", { id: "machine-title" }, several() ? "Machines" : "Machine"),
     table(several() && element("tr", {}, element("th", {}, ""), ...runs.map((run, i) => element("th", {}, swatch(i), " " + run.name))), ...rows));
   for (const run of runs.filter((one) => one.lives.length > 1))
-    section.append(element("p", { class: "note" }, `${several() ? run.name + ": starts" : "Starts"} of the run:`),
+    section.append(note(`${several() ? run.name + ": starts" : "Starts"} of the run:`),
       table(head("start", "from step", "time", "machine"), ...run.lives.map((life, i) => element("tr", {}, element("td", {}, `${i + 1}`), element("td", {}, grouped(life.step)),
         element("td", {}, String(life.timestamp).replace("T", " ").replace(/\.\d+Z$/, " UTC")), element("td", { class: "value" }, `${life.host}, ${life.device}`)))));
 }

@@ -9,8 +9,9 @@ const EVENT_KINDS = { // in the order of the lanes
   save_failed: { name: "not saved", colour: "var(--bad)" },
 };
 
-// One lane per kind of event, one row per run in it.
+const kindOf = (kind) => EVENT_KINDS[kind] || { name: kind, colour: "var(--c7)" }; // also those of later versions
 
+// One lane per kind of event, one row per run in it.
 class EventPanel extends Panel {
   rows() { return data.runs.length; }
   lane(kind) { return this.kinds.indexOf(kind); }
@@ -19,7 +20,7 @@ class EventPanel extends Panel {
     this.spots = [];
     this.kinds.forEach((kind, lane) => {
       const top = f.top + lane * this.laneHeight;
-      svg.append(shape("text", { x: f.left - 6, y: top + this.laneHeight / 2 + 4, "text-anchor": "end" }, (EVENT_KINDS[kind] || { name: kind }).name));
+      svg.append(shape("text", { x: f.left - 6, y: top + this.laneHeight / 2 + 4, "text-anchor": "end" }, kindOf(kind).name));
       svg.append(shape("line", { class: "grid", x1: f.left, x2: f.right, y1: top + this.laneHeight, y2: top + this.laneHeight }));
     });
     data.runs.forEach((run, row) => {
@@ -29,7 +30,7 @@ class EventPanel extends Panel {
         const from = f.x(event[view.axis]), to = f.x(event.to[view.axis]);
         if (to < f.left || from > f.right) continue;
         const y = f.top + this.lane(event.kind) * this.laneHeight + 2.5 + row * height;
-        const colour = several() ? colourOf(row) : (EVENT_KINDS[event.kind] || { colour: "var(--c7)" }).colour;
+        const colour = several() ? colourOf(row) : kindOf(event.kind).colour;
         this.inside.append(shape("rect", { x: from - 1.5, y, width: Math.max(3, to - from), height, rx: 1, style: `fill:${colour}` }));
         this.spots.push({ from, to, y, height, event, run });
       }
@@ -50,8 +51,7 @@ class EventPanel extends Panel {
 
 function eventText(event, run) {
   const steps = event.to.step > event.step ? `steps ${grouped(event.step)} to ${grouped(event.to.step)}` : `step ${grouped(event.step)}`;
-  const name = (EVENT_KINDS[event.kind] || { name: event.kind }).name;
-  return `${several() ? run.name + ", " : ""}${steps}: ${name}${event.count > 1 ? ` ${grouped(event.count)} times, first` : ""}. ${event.text}`;
+  return `${several() ? run.name + ", " : ""}${steps}: ${kindOf(event.kind).name}${event.count > 1 ? ` ${grouped(event.count)} times, first` : ""}. ${event.text}`;
 }
 
 function eventPanel() {

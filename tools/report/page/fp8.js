@@ -101,7 +101,7 @@ function fp8Panels() {
   const quantized = data.runs.filter((run) => run.fp8.step.length || run.heat.step.length);
   section.replaceChildren(element("h2", { id: "fp8-title" }, "FP8 health"));
   if (!quantized.length) {
-    section.append(element("p", { class: "note" }, several() ? "No FP8 data: none of these runs trained in FP8." : `No FP8 data: this run trained in ${data.runs[0].precision}.`));
+    section.append(note(several() ? "No FP8 data: none of these runs trained in FP8." : `No FP8 data: this run trained in ${data.runs[0].precision}.`));
     return [];
   }
   const panels = [];
@@ -115,7 +115,7 @@ function fp8Panels() {
     section.append(element("div", { class: "controls" },
       several() && select("run", withMap.map(([run, i]) => [i, run.name]), view.heatRun, (v) => { view.heatRun = Number(v); }),
       select("tensors", [["", "worst of each layer (without GELU's tail)"], ...Object.keys(heat.kinds).sort().map((k) => [k, k])], view.heatKind, (v) => { view.heatKind = v; })));
-    section.append(element("p", { class: "note" }, `${several() ? data.runs[view.heatRun].name + ". " : ""}Layers from top to bottom; ` +
+    section.append(note(`${several() ? data.runs[view.heatRun].name + ". " : ""}Layers from top to bottom; ` +
       (heat.bucket > 1 ? `each cell is the worst record of up to ${heat.bucket} steps.` : "each cell covers the steps since the previous record.")));
     const rows = heat.layers.length, height = Math.round(Math.min(Math.max(rows * 12, 60), 260)) + MARGIN.top + MARGIN.bottom;
     for (const metric of Object.keys(HEAT_MAPS)) {
@@ -125,7 +125,7 @@ function fp8Panels() {
       panels.push(panel);
     }
   } else {
-    section.append(element("p", { class: "note" }, "No heat maps: the run needs --fp8_detail."));
+    section.append(note("No heat maps: the run needs --fp8_detail."));
   }
   const shares = { worst_saturated: ["Worst saturated share of a tensor", "var(--c1)"], worst_flushed: ["Worst flushed share of a tensor (without GELU's tail)", "var(--c0)"] };
   for (const [column, [title, colour]] of Object.entries(shares)) {

@@ -167,6 +167,10 @@ TEST_CASE("latest is the run that logged last, also below a folder of runs") {
   CHECK(find_run(kLatestRun, root.path()) == root / "sweep_a/lr_1");
   write("sweep_a/wide/lr_2", 1);
   CHECK(find_run(kLatestRun, root.path()) == root / "sweep_a/wide/lr_2");
+  write("elsewhere/group/lr_3", 0);
+  fs::create_directory(root / "runs");
+  fs::create_directory_symlink(root / "elsewhere/group", root / "runs/linked");
+  CHECK(find_run(kLatestRun, root / "runs") == root / "runs/linked/lr_3");
   CHECK(find_run("sweep_a/lr_1", root.path()) == root / "sweep_a/lr_1");
   CHECK(expect_error([&] { find_run("sweep_a/lr1", root.path()); }).hint() == "did you mean sweep_a/lr_1?");
 }

@@ -93,7 +93,8 @@ TEST_CASE("tokens decode to the stories, each after an end of text") {
   const std::vector<uint16_t> tokens = sample_tokens(9, 200).tokens;
   CHECK(tokens[0] == Tokenizer::kEndOfText);
   CHECK(std::ranges::count(tokens, Tokenizer::kEndOfText) == 200);
-  CHECK(sample_decode(tokens).starts_with("<|endoftext|>" + sample_stories(9, 1).front() + "<|endoftext|>"));
+  CHECK(sample_decode(tokens).starts_with("<|endoftext|>Far away, there lived a little boy named Ben. He lived near "));
+  CHECK(sample_decode(sample_tokens(9, 1).tokens).ends_with("fell asleep with the green drum by his side."));
   CHECK(sample_decode({11, 1, 50000}) == ",<1><50000>");
   CHECK(sample_tokens(9, 0).tokens.empty());
 }

@@ -83,7 +83,7 @@ def words_for(url, error):
                 404: " (check --from)"}.get(error.code, "")
         return f"{url} answers {error.code} {error.reason}{hint}"
     reason = getattr(error, "reason", error)
-    return (f"cannot reach {host}: {reason} (check the network and the proxy, or name a mirror or a folder by --from; "
+    return (f"cannot reach {host}: {reason} (check the network and the proxy, or name a mirror or a folder with --from; "
             "the same command resumes)")
 
 

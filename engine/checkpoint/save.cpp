@@ -1,6 +1,7 @@
 #include "engine/checkpoint/save.h"
 
 #include <filesystem>
+#include <new>
 #include <system_error>
 #include <vector>
 
@@ -55,10 +56,14 @@ CheckpointSave::~CheckpointSave() {
 
 void CheckpointSave::write(int rank, int ranks) noexcept {
   error_ = attempt([&] {
-    expect_from(0, temporary_);
-    write_rank_file(temporary_, rank, ranks, config_, state_, *snapshot_);
-    if (rank == 0) write_file_atomic(temporary_ + "/options.toml", state_.options_toml);
-    hashes_ = manifest_entry(rank_file(temporary_, rank));
+    try {
+      expect_from(0, temporary_);
+      write_rank_file(temporary_, rank, ranks, config_, state_, *snapshot_);
+      if (rank == 0) write_file_atomic(temporary_ + "/options.toml", state_.options_toml);
+      hashes_ = manifest_entry(rank_file(temporary_, rank));
+    } catch (const std::bad_alloc&) {
+      throw Error(ExitCode::device, "out of memory while a checkpoint was written", "free some of the host's memory");
+    }
   });
   snapshot_.reset(); // frees as many bytes as the model's state
   written_ = true;

@@ -1,6 +1,7 @@
 #include "engine/checkpoint/search.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <tuple>
@@ -327,10 +328,11 @@ std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, con
                     run_folders, if_none);
   }
   if (const std::string path = plain_path(name); !path.empty()) {
-    const Folders places[] = {{""}, run_folders, roots}; // "": the path itself
-    for (const Folders& folders : places) {
+    const Folders itself(1);
+    const std::array places = {&itself, &run_folders, &roots};
+    for (const Folders* folders : places) {
       std::vector<std::string> candidates;
-      for (const std::string& folder : folders) {
+      for (const std::string& folder : *folders) {
         if (const std::string found = find_at((folder / fs::path(path)).string()); !found.empty())
           candidates.push_back(found);
       }
@@ -338,8 +340,8 @@ std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, con
     }
     const std::string last = fs::path(path).filename().string();
     const std::string step = is_number(last) ? last : std::to_string(step_of(last));
-    for (const Folders& folders : places) {
-      for (const std::string& folder : folders) refuse_missing_step(folder / fs::path(path).parent_path(), step);
+    for (const Folders* folders : places) {
+      for (const std::string& folder : *folders) refuse_missing_step((folder / fs::path(path)).parent_path(), step);
     }
   }
   throw_not_there("there is no checkpoint at \"" + which + "\"", roots, if_none);

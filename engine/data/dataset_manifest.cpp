@@ -121,7 +121,9 @@ std::optional<DatasetManifest> read_dataset_manifest(const std::string& folder) 
   const std::string path = manifest_of_dataset(folder);
   std::error_code unreadable;
   if (!fs::exists(path, unreadable)) return std::nullopt;
-  return parse_dataset_manifest(read_text_file(path, ExitCode::data, kLargestManifest), path);
+  if (File::open(path).size() > kLargestManifest) // refuses a pipe, too
+    throw Error(ExitCode::data, path + " is larger than any manifest of a dataset", kRemakeDataset);
+  return parse_dataset_manifest(read_text_file(path), path);
 }
 
 std::string hash_of_ends(const File& file) {

@@ -82,6 +82,7 @@ std::string BadToken::text() const {
 
 Dataset::Dataset(std::vector<std::unique_ptr<TokenSource>> shards, int seq_len, int vocab)
     : shards_(std::move(shards)), seq_len_(seq_len), vocab_(vocab) {
+  if (seq_len < 1) throw Error(ExitCode::usage, "--seq_len must be at least 1, not " + std::to_string(seq_len));
   int64_t total = 0;
   for (const auto& shard : shards_) {
     first_sequence_.push_back(total);

@@ -91,7 +91,8 @@ void LogFile::flush() {
 void LogFile::recreate() {
   if (file_) warn_(path_ + " was removed while the run was writing to it: continuing in a new file");
   file_.reset();
-  make_folders(std::filesystem::path(path_).parent_path().string());
+  const std::string folder = std::filesystem::path(path_).parent_path().string();
+  if (!folder.empty()) make_folders(folder);
   file_.emplace(path_, AppendFile::Mode::append);
   if (!file_->empty() || head_.empty()) return; // not empty: its disk was mounted again
   try {

@@ -35,7 +35,7 @@ int channels_of_depth(int depth) {
 
 // N of "dN"; 0 for any other name.
 int depth_of(const std::string& name) {
-  const int depth = name.starts_with('d') ? parse_number<int>(name.substr(1)).value_or(0) : 0;
+  const int depth = name.starts_with('d') && name.size() <= 4 ? parse_number<int>(name.substr(1)).value_or(0) : 0;
   return depth > 0 && depth <= kDeepest ? depth : 0;
 }
 

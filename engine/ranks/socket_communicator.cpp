@@ -24,9 +24,10 @@ struct Transfer {
 
 // A float on the wire in BF16.
 struct Bf16 {
-  Bf16(float value = 0) : bits(bf16_encode(value)) {}
+  Bf16() = default;
+  Bf16(float value) : bits(bf16_encode(value)) {}
   operator float() const { return bf16_decode(bits); }
-  uint16_t bits;
+  uint16_t bits = 0;
 };
 
 constexpr int64_t kChunkBytes = 1 << 20; // per exchange: bounds the receive buffers

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <new>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,7 +34,9 @@ bool is_set(const char* variable) {
 }
 
 // In this process's environment, which the ranks inherit.
-void set(const char* variable, const std::string& value) { ::setenv(variable, value.c_str(), 1); }
+void set(const char* variable, const std::string& value) {
+  if (::setenv(variable, value.c_str(), 1) != 0) throw std::bad_alloc(); // a rank must never inherit another's number
+}
 
 // Global: a signal handler has no other state.
 int signal_pipe[2] = {-1, -1};

@@ -246,7 +246,8 @@ class JoinClient {
 } // namespace
 
 std::string seconds_text(Clock::duration duration) {
-  return std::to_string(std::chrono::round<std::chrono::seconds>(duration).count()) + " s";
+  const double seconds = std::chrono::duration<double>(duration).count();
+  return formatted(seconds < 1 ? "%.1f s" : "%.0f s", seconds);
 }
 
 std::string to_string(int rank, const Member& member) {

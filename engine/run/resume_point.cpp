@@ -231,10 +231,11 @@ std::optional<ResumePoint> find_resume_point(const CommandLine& line, RankGroup&
 
 LoggedRun last_logged_run(const std::string& log_folder) {
   std::ifstream file(log_folder + "/metrics.jsonl");
-  std::string last;
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("{\"type\":\"run\"")) last = line;
-  const nlohmann::json run = parse_json(last);
+  nlohmann::json run;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("{\"type\":\"run\"")) continue;
+    if (nlohmann::json parsed = parse_json(line); parsed.is_object()) run = std::move(parsed); // else cut off
+  }
   const auto option = [&](const char* name) {
     const nlohmann::json::json_pointer at(std::string("/options/") + name);
     return run.contains(at) && run.at(at).is_string() ? run.at(at).get<std::string>() : "";

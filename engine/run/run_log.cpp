@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <thread>
 
@@ -274,8 +275,11 @@ void RunLog::fp8_detail(int64_t step, std::span<const Fp8TensorStats> stats) {
 
 void RunLog::event(int64_t step, const std::string& what, const std::string& text, std::vector<Metric> more,
                    const std::string& tag) {
-  more.insert(more.begin(), {{"event", what}, {"text", text}});
-  write("event", step, more);
+  std::vector<Metric> metrics; // no list: g++ 12 unwinds lists wrongly when memory runs out
+  metrics.push_back({"event", what});
+  metrics.push_back({"text", text});
+  std::ranges::move(more, std::back_inserter(metrics));
+  write("event", step, metrics);
   if (tensorboard_ && !tag.empty()) tensorboard_->add_text(tag, text, step);
 }
 

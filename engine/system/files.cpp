@@ -132,7 +132,7 @@ File File::open(const std::string& path, ExitCode on_error) {
 
 File File::create_with(int flags, const std::string& path) {
   const int descriptor = open_descriptor(path.c_str(), O_RDWR | O_CREAT | flags);
-  if (descriptor < 0) throw_system_error(ExitCode::disk, "create", path, errno);
+  if (descriptor < 0) throw_system_error(ExitCode::disk, flags == 0 ? "open" : "create", path, errno);
   return File(path, descriptor, ExitCode::disk);
 }
 

@@ -3,6 +3,7 @@
 #include <cublasLt.h>
 
 #include <cstring>
+#include <iterator>
 
 namespace gpt2 {
 namespace {
@@ -23,6 +24,8 @@ constexpr cudaDataType_t kTypes[] = {CUDA_R_16BF, CUDA_R_32F, CUDA_R_8F_E4M3,
                                      CUDA_R_8F_E5M2}; // in the order of GemmType
 constexpr cublasLtEpilogue_t kEpilogues[] = {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS,
                                              CUBLASLT_EPILOGUE_GELU_AUX_BIAS}; // in the order of GemmEpilogue
+static_assert(std::size(kTypes) == static_cast<size_t>(GemmType::e5m2) + 1);
+static_assert(std::size(kEpilogues) == static_cast<size_t>(GemmEpilogue::gelu_aux_bias) + 1);
 
 template <class T>
 void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t attribute, const T& value) {

@@ -1,5 +1,6 @@
 #include "kernels/cuda/gemm_problem.h"
 
+#include <iterator>
 #include <sstream>
 
 namespace gpt2 {
@@ -7,6 +8,8 @@ namespace {
 
 constexpr const char* kTypeNames[] = {"bf16", "fp32", "e4m3", "e5m2"}; // in the order of GemmType
 constexpr const char* kEpilogueNames[] = {"", "_bias", "_gelu"};       // in the order of GemmEpilogue
+static_assert(std::size(kTypeNames) == static_cast<size_t>(GemmType::e5m2) + 1);
+static_assert(std::size(kEpilogueNames) == static_cast<size_t>(GemmEpilogue::gelu_aux_bias) + 1);
 
 const char* name_of(GemmType type) { return kTypeNames[static_cast<size_t>(type)]; }
 

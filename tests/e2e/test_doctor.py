@@ -233,7 +233,7 @@ class Doctor(Case):
         self.assertIn("a run would fail", text)
         self.assertIn("--data PATH", self.call(0, DOCTOR, "--help").stdout)
         self.assertIn("did you mean --max_steps", self.call(2, DOCTOR, "--max_stepz", "3").stderr)
-        for flags in (["--data"], ["--eval_only"], ["--plan"], ["--config", "missing.toml"], ["--batch_size", "3", "--target_batch_size", "4"]):
+        for flags in (["--data"], ["--data", ""], ["--data="], ["--data", "a", "--data", "b"], ["--eval_only"], ["--plan"], ["--config", "missing.toml"], ["--batch_size", "3", "--target_batch_size", "4"]):
             self.call(2, DOCTOR, *flags)
 
 

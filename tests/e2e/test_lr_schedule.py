@@ -57,6 +57,10 @@ class Schedule(unittest.TestCase):
 
     def test_wrong_usage(self):
         for arguments, code, says in ((["--max_lrr", "1"], 2, "did you mean"), (["--svg"], 2, "--svg needs a value"),
+                                      (["--max_steps", "5", "--svg", ""], 2, "--svg needs a value"),
+                                      (["--svg=", "--max_steps", "5"], 2, "--svg needs a value"),
+                                      (["--max_steps", "5", "--svg", "--overwrite"], 2, "--svg needs a value"),
+                                      (["--max_steps", "5", "--svg", "a.svg", "--svg", "b.svg"], 2, "--svg is given more than once"),
                                       (["--resume", "latest"], 2, "a new run"), (["--train_data", "nowhere/*.bin"], 3, "nowhere"),
                                       (["--max_steps", "5", "--svg", "nowhere/x.svg"], 8, "nowhere")):
             error = self.draw(*arguments, code=code)

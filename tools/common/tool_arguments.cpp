@@ -12,6 +12,8 @@
 namespace gpt2 {
 namespace {
 
+const char* const kNeedsValue = " needs a value";
+
 // ---- help, printed as the trainer prints its own ----
 
 std::string upper_case(std::string text) {
@@ -111,6 +113,17 @@ void use_tool_help(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) use_tool_help(*command);
 }
 
+// A path that is empty (--data "$DATA" without DATA) or looks like a flag (--svg --overwrite) is a mistake.
+void refuse_missing_paths(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    const std::string type = value_name(*option);
+    if (type != "FILE" && type != "PATH" && type != "DIR") continue;
+    option->check(CLI::Validator(
+        [](std::string& text) { return text.empty() || text.starts_with("--") ? std::string(kNeedsValue) : ""; }, ""));
+  }
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) refuse_missing_paths(*command);
+}
+
 // ---- usage errors, in the words of the trainer's ----
 
 // CLI11's message in the words of the trainer's.
@@ -129,8 +142,9 @@ std::string reworded(const CLI::App& command, const CLI::ParseError& error) {
     const bool whole = option && !option->get_type_name().starts_with("FLOAT");
     return name + ": '" + text.substr(text.find(" = ") + 3) + "' is not a " + (whole ? "whole " : "") + "number";
   }
+  if (text.ends_with(kNeedsValue)) return between("", ":") + kNeedsValue; // of refuse_missing_paths
   if (const std::string name = between("", ":"); error.get_name() == "ArgumentMismatch" && !name.empty())
-    return name + " needs a value";
+    return name + (text.find("At Most") == std::string::npos ? kNeedsValue : " is given more than once");
   return text;
 }
 
@@ -190,10 +204,13 @@ CLI::Validator one_of(const std::vector<std::string>& words) {
 
 bool parse_arguments(CLI::App& app, int argc, char** argv) {
   use_tool_help(app);
+  refuse_missing_paths(app);
   for (int i = 1; i < argc; ++i) { // CLI11 would take "--" for the end of the flags, and "---" for a file
     const std::string_view word = argv[i];
     if (word.starts_with("--") && word.substr(0, word.find('=')).find_first_not_of('-') == std::string_view::npos)
       throw Error(ExitCode::usage, "'" + std::string(word) + "' names no flag", "see --help");
+    if (word.starts_with("--") && word.find('=') == word.size() - 1) // CLI11 would take the next word for the value
+      throw Error(ExitCode::usage, std::string(word.substr(0, word.size() - 1)) + kNeedsValue, "see --help");
   }
   try {
     app.parse(argc, argv);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -221,15 +222,16 @@ void RunReader::take_throttling(const Moment& at) {
 
 namespace {
 
-// The folders of the runs in `log_dir`. A run's name has at most three folders (--run_name sweep_a/lr_1).
-std::vector<fs::path> runs_in(const std::string& log_dir) {
-  constexpr int kDeepest = 2;
+// The folders of the runs in `folder`. A run's name has at most three levels (--run_name sweep_a/lr_1). Not a recursive
+// iterator: that follows no links and ends at the first folder that is removed meanwhile.
+std::vector<fs::path> runs_in(const fs::path& folder, int levels = 3) {
   std::vector<fs::path> runs;
   std::error_code unreadable, absent;
-  auto entry = fs::recursive_directory_iterator(log_dir, fs::directory_options::skip_permission_denied, unreadable);
-  for (; !unreadable && entry != fs::recursive_directory_iterator(); entry.increment(unreadable)) {
+  auto entry = fs::directory_iterator(folder, unreadable);
+  for (; !unreadable && entry != fs::directory_iterator(); entry.increment(unreadable)) {
+    if (!entry->is_directory(absent)) continue;
     if (fs::is_regular_file(entry->path() / "metrics.jsonl", absent)) runs.push_back(entry->path());
-    if (entry.depth() == kDeepest) entry.disable_recursion_pending();
+    if (levels > 1) std::ranges::move(runs_in(entry->path(), levels - 1), std::back_inserter(runs));
   }
   return runs;
 }

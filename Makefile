@@ -48,7 +48,7 @@ run: deps-build ## train a small model on the built-in sample: a few minutes, no
 test: deps-test ## build and run every test that this machine can run
 	$(call configure,$(PRESET))
 	@tools/run_tests.py --begin build/$(PRESET)
-	$(call build,$(PRESET),all floors)
+	$(call build,$(PRESET),all rooms)
 	@tools/run_tests.py build/$(PRESET)
 
 test-gpu: release ## the GPU tests alone; the comparison with Hugging Face needs torch and transformers
@@ -72,7 +72,7 @@ faults: release ## kills, crashes, full disks, damage and signals in real runs o
 	@[ -n "$(ARGS)" ] || GPT2_BIT_FLIPS=10000 GPT2_TRUNCATIONS=1000 $(RELEASE)/tests/test_manifest
 	@[ -n "$(ARGS)" ] || { tests/e2e/ranks.py $(RELEASE)/train_gpt2_fp8 --times 20 && { tests/fuzz/run.sh $(RELEASE) || [ $$? = 77 ]; }; }
 
-asan: deps-test ## the CPU suite under the address and undefined-behaviour sanitizers
+asan: deps-test ## the CPU suite under the address and undefined-behavior sanitizers
 	$(call configure,asan)
 	@tools/run_tests.py --begin build/asan
 	cmake --build --preset asan

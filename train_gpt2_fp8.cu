@@ -22,7 +22,7 @@
 #include "engine/system/files.h"          // defines: find_in_tree
 #include "engine/system/process.h"        // defines: StopSignal
 #include "engine/system/program.h"        // defines: run_program, Error, ExitCode
-#include "engine/system/terminal.h"       // defines: is_terminal, wants_colour
+#include "engine/system/terminal.h"       // defines: is_terminal, wants_color
 
 namespace {
 
@@ -85,7 +85,7 @@ ExitCode run(int argc, char** argv, const StopSignal& stop) {
   if (!group->alone()) stop.defer(); // all ranks stop after the same step
   std::ostream nowhere(nullptr);
   const bool terminal = is_terminal() && !behind_launcher(process_environment());
-  Console console(group->leads() ? std::cout : nowhere, group->leads() && terminal, terminal && wants_colour());
+  Console console(group->leads() ? std::cout : nowhere, group->leads() && terminal, terminal && wants_color());
   return run_as_rank(
       *group, [&] { return train_or_evaluate(*command_line, *group, console); }, &stop);
 }
@@ -97,5 +97,5 @@ int main(int argc, char** argv) {
   return run_program([&] { return run(argc, argv, stop); });
 }
 
-// The loader calls it before any library initialises: OpenBLAS would hang under a small ulimit -v.
+// The loader calls it before any library initializes: OpenBLAS would hang under a small ulimit -v.
 [[gnu::used, gnu::section(".preinit_array")]] static auto* before_libraries = gpt2::refuse_little_address_space;

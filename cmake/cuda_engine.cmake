@@ -3,12 +3,12 @@
 file(GLOB KERNEL_CUDA_SOURCES CONFIGURE_DEPENDS kernels/*.cu kernels/cuda/*.cu kernels/cuda/*.cpp kernels/device/*.cuh)
 file(GLOB KERNEL_SM90_SOURCES CONFIGURE_DEPENDS kernels/sm90/*.cu kernels/sm90/*.cuh)
 file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS engine/cuda/*.cu engine/cuda/*.cpp engine/nccl/*.cu)
-gpt2_floor(gpt2_kernels_cuda SOURCES ${KERNEL_CUDA_SOURCES} LINK gpt2_kernels CUDA::cublasLt CUDA::cudart_static ${CMAKE_DL_LIBS})
+gpt2_room(gpt2_kernels_cuda SOURCES ${KERNEL_CUDA_SOURCES} LINK gpt2_kernels CUDA::cublasLt CUDA::cudart_static ${CMAKE_DL_LIBS})
 target_include_directories(gpt2_kernels_cuda SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS})
 # Hopper's own instructions: code for sm_90a alone, whatever ARCHS says, and chosen at run time.
-gpt2_floor(gpt2_kernels_sm90 SOURCES ${KERNEL_SM90_SOURCES} LINK gpt2_kernels_cuda)
+gpt2_room(gpt2_kernels_sm90 SOURCES ${KERNEL_SM90_SOURCES} LINK gpt2_kernels_cuda)
 set_target_properties(gpt2_kernels_sm90 PROPERTIES CUDA_ARCHITECTURES 90a-real)
-gpt2_floor(gpt2_cuda SOURCES ${CUDA_SOURCES} LINK gpt2_model gpt2_ranks gpt2_kernels_sm90 ${CMAKE_DL_LIBS})
+gpt2_room(gpt2_cuda SOURCES ${CUDA_SOURCES} LINK gpt2_model gpt2_ranks gpt2_kernels_sm90 ${CMAKE_DL_LIBS})
 
 find_path(CUDNN_INCLUDE cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${GPT2_DEPS_DIR}/cudnn/include)
 find_path(CUDNN_FRONTEND_INCLUDE cudnn_frontend.h HINTS ${GPT2_DEPS_DIR}/cudnn_frontend/include)

@@ -17,7 +17,8 @@ inline std::string run_line(const std::string& event = "start", int step = 0, in
               "\"event\":\"" + event +
                   "\",\"run_name\":\"one\",\"host\":\"here\",\"device\":\"CPU\",\"precision\":\"FP32\"," +
                   "\"parameters\":1000,\"max_steps\":" + std::to_string(max_steps) +
-                  ",\"tokens_per_step\":256,\"options\":{\"seed\":7,\"max_lr\":0.001,\"max_skipped\":3,\"grad_clip\":1.0,\"of_old\":1}");
+                  ",\"tokens_per_step\":256,\"options\":{\"seed\":7,\"max_lr\":0.001,\"max_skipped\":3,\"grad_clip\":1."
+                  "0,\"of_old\":1}");
 }
 
 inline std::string step_line(int step, double seconds, const std::string& loss,

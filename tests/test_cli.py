@@ -161,7 +161,7 @@ class CommandLine(unittest.TestCase):
             with open(os.path.join(os.path.dirname(PARITY), "..", "docs", page), encoding="utf-8") as file:
                 self.assertIn(MXFP8, file.read().replace("`", ""))
         self.assertIn("FP8 Training Enabled: hybrid (E4M3 forward, E5M2 backward) (emulated on the CPU)\n", out)
-        self.assertIn("block 0 not, no automatic fallback", out)
+        self.assertIn("block 0 in BF16, no automatic fallback", out)
         self.assertNotIn("fc/act", out)  # the only block is in BF16: nothing of it in the health table
         self.assertRegex(out, r"lm_head/grad +E5M2 +1 +static ")
         self.fail_with(2, *TINY, "--run_name", "two", "--fp8_bf16_layers", "1", says=["--fp8_bf16_layers", "0 to 0"])
@@ -374,8 +374,8 @@ class CommandLine(unittest.TestCase):
         shutil.rmtree(os.path.join(self.folder, "checkpoints_fp8"))
         kept = {path: content for path, content in self.files().items() if "baseline" in path}
         out = self.succeed("--resume", "latest", "--use_fp8", "--max_steps", "5")  # only a baseline is there
-        self.assertIn("note: baseline was trained in fp32, and this is fp8: this run branches off as baseline-fp8-from-3, "
-                      "and leaves baseline as it is\n", out)
+        self.assertIn("note: baseline was trained in fp32, and this is fp8: this run branches off as baseline-fp8-from-3; "
+                      "baseline is unchanged\n", out)
         self.assertIn("saved checkpoints_fp8/baseline-fp8-from-3/step_00000005", out)
         after = self.files()
         self.assertEqual({path: after[path] for path in kept}, kept)
@@ -407,9 +407,9 @@ class CommandLine(unittest.TestCase):
         out += process.communicate(timeout=60)[0]
         self.assertEqual(process.returncode, 75)
         self.assertIn(f"  {PROGRAM} --resume checkpoints_fp32/two --gpus 2\n", out)
-        self.assertNotIn("so far", out)
+        self.assertNotIn("resumed by", out)
         one = self.succeed("--resume", "two", "--max_steps", "1")  # nothing left, and the note is printed all the same
-        self.assertIn("note: 2 ranks so far, 1 from here on\n", one)
+        self.assertIn("note: saved by 2 ranks, resumed by 1\n", one)
 
     def test_nothing_left_changes_nothing(self):
         self.succeed(*TINY, "--max_steps", "4")
@@ -429,8 +429,8 @@ class CommandLine(unittest.TestCase):
         kept = {path: content for path, content in self.files().items()
                 if "/runs/run/" in path or "/checkpoints_fp32/run/" in path}
         out = self.succeed("--resume", "2", "--max_steps", "5")
-        self.assertIn("note: there are later checkpoints of run than step 2: this run branches off as run-from-2, and "
-                      "leaves run as it is\n", out)
+        self.assertIn("note: run has checkpoints after step 2: this run branches off as run-from-2; "
+                      "run is unchanged\n", out)
         self.assertIn("saved checkpoints_fp32/run-from-2/step_00000005", out)
         after = self.files()
         self.assertEqual({path: after[path] for path in kept}, kept)

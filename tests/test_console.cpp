@@ -32,9 +32,9 @@ StepReport report_of(int64_t step, float loss = 3.456789f) {
 
 // What `print` writes to a console of that width; 0: to a file.
 template <class Print>
-std::string printed(int columns, Print print, bool colour = false) {
+std::string printed(int columns, Print print, bool color = false) {
   std::ostringstream out;
-  Console console(out, columns > 0, colour, [=] { return columns; });
+  Console console(out, columns > 0, color, [=] { return columns; });
   print(console);
   return out.str();
 }
@@ -112,7 +112,7 @@ TEST_CASE("long lines and tables wrap at words, with an indent; a command does n
   CHECK(printed(20, [&](Console& c) { c.command(command); }) == "  " + command + "\n");
 }
 
-TEST_CASE("colours only where they are wanted") {
+TEST_CASE("colors only where they are wanted") {
   const auto show = [](Console& console) { console.line("careful", Style::warning); };
   CHECK(printed(80, show, true) == "\x1b[33mcareful\x1b[0m\n");
   CHECK(printed(80, show, false) == "careful\n");

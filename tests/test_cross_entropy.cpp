@@ -58,11 +58,11 @@ TEST_CASE("losses and gradient agree with double precision; padding is left out"
       for (int i = 0; i < s.rows; ++i) {
         const int64_t start = static_cast<int64_t>(i) * s.padded_vocab;
         const int32_t target = targets[static_cast<size_t>(i)];
-        const double normaliser = log_sum_exp(exact.data() + start, s.vocab);
-        want_loss[static_cast<size_t>(i)] = normaliser - exact[static_cast<size_t>(start + target)];
+        const double normalizer = log_sum_exp(exact.data() + start, s.vocab);
+        want_loss[static_cast<size_t>(i)] = normalizer - exact[static_cast<size_t>(start + target)];
         for (int v = 0; v < s.vocab; ++v)
           want_gradient[static_cast<size_t>(start + v)] =
-              std::exp(exact[static_cast<size_t>(start + v)] - normaliser) - (v == target);
+              std::exp(exact[static_cast<size_t>(start + v)] - normalizer) - (v == target);
       }
       std::vector<float> losses(static_cast<size_t>(s.rows), kNan);
       cross_entropy(cpu, {logits.data(), losses.data(), targets.data(), s.rows, s.vocab, s.padded_vocab, true});

@@ -96,7 +96,7 @@ TEST_CASE("shards are compared with dataset.json at little cost") {
   CHECK(mentions(expect_error([&] { check(train); }), "train_000000.bin is missing"));
   write_bin_shard(first, tokens(5000, 1));
   write_bin_shard(folder / "set/train_000002.bin", tokens(5000, 1));
-  CHECK(mentions(expect_error([&] { check(train); }), "train_000002.bin does not belong to the data set"));
+  CHECK(mentions(expect_error([&] { check(train); }), "train_000002.bin does not belong to the dataset"));
 
   std::filesystem::remove(manifest_of_dataset(folder / "set"));
   check(train); // nothing to compare with
@@ -128,7 +128,7 @@ TEST_CASE("a data set is found by its name") {
   CHECK(find_dataset(folder.path(), "small").val.empty());
   const Error missing = expect_error([&] { find_dataset(folder.path(), "big"); });
   CHECK(missing.code() == ExitCode::data);
-  CHECK(mentions(missing, "there is no data set big"));
+  CHECK(mentions(missing, "there is no dataset big"));
   CHECK(contains(missing.hint(), "bin/prepare_data FILE... --dataset big"));
   CHECK(contains(missing.hint(), ": small"));
   write_file_atomic(folder / "small/train_000000.h5", "");

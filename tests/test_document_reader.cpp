@@ -147,7 +147,7 @@ TEST_CASE("folders and patterns stand for their files, sorted; what is hidden st
   CHECK(paths(folder.path()) == Documents{folder / "a.jsonl", folder / "b.txt", folder / "sub/c.txt"});
   CHECK(paths(folder / "?.*") == Documents{folder / "a.jsonl", folder / "b.txt"});
   CHECK(mentions(expect_error([&] { paths(folder / "*.parquet"); }), "no file matches"));
-  CHECK(mentions(expect_error([&] { paths(folder / "notes.md"); }), "cannot tell the format"));
+  CHECK(mentions(expect_error([&] { paths(folder / "notes.md"); }), "does not give its format"));
   CHECK(mentions(expect_error([&] { paths(folder / "none.txt"); }), "none.txt"));
   make_folders(folder / "empty");
   CHECK(mentions(expect_error([&] { paths(folder / "empty"); }), "holds no .txt"));

@@ -14,7 +14,7 @@ sys.dont_write_bytecode = True
 import draw_figures as figures  # noqa: E402
 import draw_fp8_figures as fp8_figures  # noqa: E402
 import scaling_model as model  # noqa: E402
-import test_floors as floors  # noqa: E402
+import test_rooms  # noqa: E402
 
 # at most, without tables and code
 WORDS = {"README.md": 700, "docs/benchmarks.md": 900, "docs/scaling.md": 1000, "docs/fp8.md": 1500, "docs/security.md": 500,
@@ -234,11 +234,11 @@ class Pictures(unittest.TestCase):
             self.assertIn(f"img/{name})", pages)
 
     def test_rooms_are_those_of_the_build(self):
-        built = {name.removeprefix("gpt2_"): floor for name, floor in floors.read_floors(ROOT).items()
-                 if any(pattern.startswith(("engine/", "kernels/")) for pattern in floor.patterns)}
+        built = {name.removeprefix("gpt2_"): room for name, room in test_rooms.read_rooms(ROOT).items()
+                 if any(pattern.startswith(("engine/", "kernels/")) for pattern in room.patterns)}
         rooms = figures.read_rooms()
         self.assertEqual({name: set(links) for name, links in rooms.items()},
-                         {name: {link.removeprefix("gpt2_") for link in floor.links} for name, floor in built.items()})
+                         {name: {link.removeprefix("gpt2_") for link in room.links} for name, room in built.items()})
         self.assertEqual(sorted(rooms), sorted(figures.PURPOSES), "tools/draw_figures.py: PURPOSES")
         height = {name: number for number, names in enumerate(figures.levels(rooms)) for name in names}
         self.assertTrue(all(height[link] < height[name] for name, links in rooms.items() for link in links))

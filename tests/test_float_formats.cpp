@@ -58,7 +58,7 @@ uint8_t nearest_code(float value, Fp8Format format) {
 
 constexpr Fp8Format kFormats[] = {Fp8Format::e4m3, Fp8Format::e5m2};
 
-// Where rounding goes wrong if it does: every code's value, every midpoint between neighbours, and the floats
+// Where rounding goes wrong if it does: every code's value, every midpoint between neighbors, and the floats
 // just beside both; the ends of FP32's own range.
 std::vector<float> hard_values(Fp8Format format) {
   std::vector<float> values = {

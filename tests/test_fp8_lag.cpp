@@ -31,7 +31,7 @@ TEST_CASE("FP8 that began later: current scaling for what is left of the warm-up
   later.bf16_steps = 30;
   Fp8LagWatch watch({.fp8 = later, .layers = 12, .warmup_steps = 100});
   told(watch, 50, {tensor("h.3/fc/grad", kShare)});
-  CHECK(contains(told(watch, 60, {tensor("h.3/fc/grad", kShare, 3.1f)}), "--fp8_current_steps 70 would follow it"));
+  CHECK(contains(told(watch, 60, {tensor("h.3/fc/grad", kShare, 3.1f)}), "--fp8_current_steps 70 lets it follow"));
 }
 
 TEST_CASE("saturation that comes back is told once for a kind of tensor: twice in the warm-up, three times later") {
@@ -45,8 +45,8 @@ TEST_CASE("saturation that comes back is told once for a kind of tensor: twice i
   CHECK(warning->text ==
         "the scale of fc/grad lags: 0.13% of h.3/fc/grad saturated at step 30, in the warm-up, values up to 3.1 times "
         "its "
-        "range; --fp8_current_steps 30 would follow it, a longer --warmup_steps (60) slow it, --fp8_bf16_layers 3,4 "
-        "avoid it");
+        "range; --fp8_current_steps 30 lets it follow, --warmup_steps 60 slows the growth, --fp8_bf16_layers 3,4 "
+        "avoids it");
   for (int64_t step = 200; step < 400; step += 10) {
     CHECK(told(watch, step, {tensor("h.3/fc/grad", kShare), tensor("h.0/qkv/act", kShare)}).empty() == (step != 220));
   }
@@ -94,18 +94,18 @@ TEST_CASE("the option that would help follows from what was seen") {
       line = told(watch, step, {tensor(name, 0.01, amax)});
     return line.substr(line.find("; ") + 2);
   };
-  CHECK(advice({.bf16_layers = {}}, 1.2f) == "--fp8_margin 2 would leave room for it");
-  CHECK(advice({.margin = 0, .bf16_layers = {}}, 1.7f) == "--fp8_margin 2 would leave room for it");
-  CHECK(advice({.bf16_layers = {}}, 4) == "--fp8_recipe current would follow it"); // 18 times
+  CHECK(advice({.bf16_layers = {}}, 1.2f) == "--fp8_margin 2 leaves room for it");
+  CHECK(advice({.margin = 0, .bf16_layers = {}}, 1.7f) == "--fp8_margin 2 leaves room for it");
+  CHECK(advice({.bf16_layers = {}}, 4) == "--fp8_recipe current lets it follow"); // 18 times
   CHECK(advice({.bf16_layers = {}}, 1.2f, "h.0/fc/act", 100) ==
-        "--fp8_current_steps 100 would follow it, a longer --warmup_steps (200) slow it");
+        "--fp8_current_steps 100 lets it follow, --warmup_steps 200 slows the growth");
   CHECK(advice({.bf16_layers = {}}, 16, "h.0/fc/act", 100) ==
-        "--fp8_current_steps 100 would follow it, a longer --warmup_steps (200) slow it");
-  CHECK(advice({.interval = 10, .bf16_layers = {}}, 4) == "--fp8_interval 1 would let it follow");
-  CHECK(advice({.bf16_layers = {}}, 1) == "--fp8_amax_history 64 would remember such batches");
-  CHECK(advice({.amax_history = 128, .bf16_layers = {}}, 1) == "--fp8_amax_history 512 would remember such batches");
+        "--fp8_current_steps 100 lets it follow, --warmup_steps 200 slows the growth");
+  CHECK(advice({.interval = 10, .bf16_layers = {}}, 4) == "--fp8_interval 1 lets it follow");
+  CHECK(advice({.bf16_layers = {}}, 1) == "--fp8_amax_history 64 remembers such batches");
+  CHECK(advice({.amax_history = 128, .bf16_layers = {}}, 1) == "--fp8_amax_history 512 remembers such batches");
   CHECK(advice({.bf16_layers = {}}, 1.2f, "lm_head/act") ==
-        "--fp8_margin 2 would leave room for it, --no-fp8_lm_head avoid it");
+        "--fp8_margin 2 leaves room for it, --no-fp8_lm_head avoids it");
 }
 
 TEST_CASE("what was counted can be written down and read back at any look") {

@@ -107,7 +107,7 @@ TEST_CASE("NaN stays NaN and shows in the maximum") {
   CHECK(absolute_max(cpu, values.data(), 0) == 0.0f);
 }
 
-TEST_CASE("stochastic rounding: a neighbour on the grid, and over all random bytes the value itself on average") {
+TEST_CASE("stochastic rounding: a neighbor on the grid, and over all random bytes the value itself on average") {
   std::vector<float> values;
   for (int i = 0; i < 4000; ++i) { // halves of every exponent, both signs, subnormals too: rounding to half is exact
     const float magnitude = std::ldexp(1024.0f + static_cast<float>(i * 37 % 1024), i % 30 - 24);
@@ -117,17 +117,17 @@ TEST_CASE("stochastic rounding: a neighbour on the grid, and over all random byt
   for (const float value : values) {
     if (std::fabs(value) > 49152.0f) continue;
     double sum = 0;
-    bool neighbours = true;
+    bool neighbors = true;
     const float nearest = fp8_round(value, Fp8Format::e5m2);
     const float spacing =
         std::max(std::ldexp(1.0f, std::ilogb(std::max(std::fabs(value), 0x1.0p-14f)) - 2), 0x1.0p-16f);
     for (uint32_t random = 0; random < 256; ++random) {
       const float rounded = e5m2_round_stochastic(value, random);
       sum += rounded;
-      neighbours = neighbours && fp8_round(rounded, Fp8Format::e5m2) == rounded &&
-                   std::fabs(rounded - value) < spacing && std::fabs(rounded - nearest) <= spacing;
+      neighbors = neighbors && fp8_round(rounded, Fp8Format::e5m2) == rounded && std::fabs(rounded - value) < spacing &&
+                  std::fabs(rounded - nearest) <= spacing;
     }
-    CHECK(neighbours);
+    CHECK(neighbors);
     CHECK(sum / 256 == value);
   }
   CHECK(std::isnan(e5m2_round_stochastic(kNan, 255)));
@@ -151,7 +151,7 @@ TEST_CASE("random bytes are spread evenly, over columns and over tokens") {
     }
   }
   CHECK(bytes / count == doctest::Approx(127.5).epsilon(0.01));
-  CHECK(std::fabs(products / count) < 0.02 * 73.9 * 73.9); // neighbours are not correlated
+  CHECK(std::fabs(products / count) < 0.02 * 73.9 * 73.9); // neighbors are not correlated
   for (const int times : seen) CHECK(std::abs(times - count / 256) < 6 * std::sqrt(count / 256.0));
 }
 

@@ -82,7 +82,7 @@ TEST_CASE("forward without a branch: plain LayerNorm, residual_out untouched") {
   }
 }
 
-TEST_CASE("forward with a branch: normalises the sum, which it also writes, in place if asked") {
+TEST_CASE("forward with a branch: normalizes the sum, which it also writes, in place if asked") {
   Cpu cpu;
   for (const Shape& s : kShapes) {
     const Tensors t(s);

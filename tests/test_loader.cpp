@@ -96,16 +96,16 @@ TEST_CASE("the permutation looks random") {
   for (const uint64_t seed : {0, 1, 2, 1337}) {
     const Permutation permutation(size, seed);
     double displacement = 0, position_correlation = 0;
-    int neighbours = 0;
+    int neighbors = 0;
     for (uint64_t i = 0; i < size; ++i) {
       const auto here = static_cast<double>(permutation(i)), index = static_cast<double>(i);
       displacement += std::fabs(here - index) / count;
       position_correlation += (here - count / 2) * (index - count / 2) / (count * count / 12);
-      if (i > 0 && std::fabs(here - static_cast<double>(permutation(i - 1))) == 1.0) ++neighbours;
+      if (i > 0 && std::fabs(here - static_cast<double>(permutation(i - 1))) == 1.0) ++neighbors;
     }
     CHECK(displacement / count == doctest::Approx(1.0 / 3).epsilon(0.03)); // of a random permutation; sd 0.0024
     CHECK(std::fabs(position_correlation / count) < 0.05);                 // sd 0.01
-    CHECK(neighbours < 20);                                                // expected 2
+    CHECK(neighbors < 20);                                                 // expected 2
   }
 }
 

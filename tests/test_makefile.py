@@ -30,10 +30,10 @@ class Makefile(unittest.TestCase):
         self.assertIn("--target programs\n", commands("run", "ARGS=--use_fp8 --plan"))
 
     def test_test_builds_what_this_machine_can_run(self):
-        self.assertIn(f"cmake --build --preset {self.preset} --target all floors\n", commands("test"))
+        self.assertIn(f"cmake --build --preset {self.preset} --target all rooms\n", commands("test"))
         out = commands("test", "ARCHS=all")
         self.assertIn("--preset release '-DARCHS=all'", out)
-        self.assertIn("cmake --build --preset release --target all floors\n", out)
+        self.assertIn("cmake --build --preset release --target all rooms\n", out)
 
     def test_test_prints_its_plan_before_it_builds(self):
         out = commands("test")

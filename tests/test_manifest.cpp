@@ -112,7 +112,7 @@ TEST_CASE("hashes are those of xxh128sum, block by block") {
   CHECK(hashes.blocks[2] == hash_of(all.subspan(2 * block)));
   CHECK(hashes.block_bytes(2) == 5);
   CHECK(contains(damaged_block("p", hashes, 1).what(),
-                 "p is damaged: bytes 16777216 to 33554431 do not have their hash"));
+                 "p is damaged: bytes 16777216 to 33554431 do not match their hash"));
   CHECK(contains(damaged_block("p", hashes, 2).what(), "bytes 33554432 to 33554436"));
 
   std::ofstream(root / "empty").flush();
@@ -162,7 +162,7 @@ TEST_CASE("a verified file gives what is there, across blocks, and nothing of a 
   damaged.read(0, std::as_writable_bytes(std::span(out)));
   for (int time = 0; time < 2; ++time) { // a block that failed is not kept
     CHECK(mentions(expect_error([&] { damaged.read(2 * kBlockBytes - 50, std::as_writable_bytes(std::span(out))); }),
-                   root / "file is damaged: bytes 16777216 to 33554431 do not have their hash in manifest.json"));
+                   root / "file is damaged: bytes 16777216 to 33554431 do not match their hash in manifest.json"));
   }
   std::string whole(bytes.size(), 'x');
   CHECK(mentions(expect_error([&] { damaged.read(0, std::as_writable_bytes(std::span(whole))); }), "16777216"));

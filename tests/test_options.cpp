@@ -131,7 +131,7 @@ TEST_CASE("how processes are started is remembered by no file") {
   CHECK(parse_words({"--gpus", "8"}).options.gpus == "8");
   CHECK(contains(usage_error({"--ranks", "2"}), "--ranks and --rank need each other"));
   CHECK(contains(usage_error({"--ranks", "2", "--rank", "2"}),
-                 "--rank 2 of --ranks 2 | give each process one of 0 to 1"));
+                 "--rank 2 is not below --ranks 2 | give each process one of 0 to 1"));
   CHECK(contains(usage_error({"--ranks", "2", "--rank", "0", "--gpus", "2"}), "--gpus starts all ranks itself"));
 }
 

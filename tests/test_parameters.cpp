@@ -1,4 +1,4 @@
-// The flat buffer: names, places, and GPT-2's initialisation.
+// The flat buffer: names, places, and GPT-2's initialization.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -122,7 +122,7 @@ TEST_CASE("offsets by role are those of the table") {
   CHECK(at.lnf_bias == table.find("ln_f.bias").offset);
 }
 
-TEST_CASE("initialisation is GPT-2's") {
+TEST_CASE("initialization is GPT-2's") {
   const GPT2Config config = small_config();
   const ParameterTable table(config);
   const std::vector<float> flat = initialized(config, 42);
@@ -148,7 +148,7 @@ TEST_CASE("initialisation is GPT-2's") {
   for (int64_t i = int64_t{300} * 48; i < wte.count(); ++i) CHECK(flat[static_cast<size_t>(wte.offset + i)] == 0.0f);
 }
 
-TEST_CASE("initialisation is a pure function of the seed, whatever the threads") {
+TEST_CASE("initialization is a pure function of the seed, whatever the threads") {
   const GPT2Config config = small_config();
   const int threads = omp_get_max_threads();
   omp_set_num_threads(1);

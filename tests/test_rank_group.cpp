@@ -205,7 +205,7 @@ TEST_CASE("ranks that make different calls are stopped") {
       group.sum({&value, 1});
     }
   });
-  for (const Outcome& outcome : outcomes) CHECK(contains(outcome.what(), "is at another point than rank 0"));
+  for (const Outcome& outcome : outcomes) CHECK(contains(outcome.what(), "is at a different point than rank 0"));
 }
 
 TEST_CASE("frames and messages that cannot be read end the group, and name their sender") {
@@ -234,7 +234,7 @@ TEST_CASE("frames and messages that cannot be read end the group, and name their
       check(sender, FrameType::heartbeat, heartbeat, ") sent a frame that cannot be read");
     }
     check(sender, FrameType::hello, "", ") sent a frame that cannot be read");
-    check(sender, FrameType::message, "s123", ") sums another number of values than ");
+    check(sender, FrameType::message, "s123", ") sums a different number of values than ");
   }
   check(0, FrameType::message, "a\xFF\xFF\xFF\xFF", ") sent a message that cannot be read");
   check(0, FrameType::message, "a", ") sent a message that cannot be read");

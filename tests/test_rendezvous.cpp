@@ -252,7 +252,7 @@ TEST_CASE("ranks that are missing are named, on all ranks that came") {
     CHECK(outcome.error->code() == ExitCode::communication);
     CHECK(contains(outcome.error->hint(), "docs/cluster.md"));
     CHECK(contains(outcome.error->hint(), "--master"));
-    CHECK(contains(outcome.error->hint(), "has test started all 7 ranks")); // the launcher's name
+    CHECK(contains(outcome.error->hint(), "check that test started all 7 ranks")); // the launcher's name
   }
   const Error alone = expect_error([] { rendezvous(rank_of_job(0, 2, new_job()), 100ms, kNothing); });
   CHECK(mentions(alone, "rank 1 did not join within 0.1 s"));
@@ -269,7 +269,8 @@ TEST_CASE("ranks that are missing are named, on all ranks that came") {
 
 TEST_CASE("a rank without a rank 0 says where it looked") {
   const Error error = expect_error([] { rendezvous(rank_of_job(3, 4, new_job(), "localhost:9"), 200ms, kWithToken); });
-  CHECK(mentions(error, "rank 3 could not reach rank 0 at 127.0.0.1, port 9 within 0.2 s (127.0.0.1 port 9: Connection"));
+  CHECK(
+      mentions(error, "rank 3 could not reach rank 0 at 127.0.0.1, port 9 within 0.2 s (127.0.0.1 port 9: Connection"));
 }
 
 TEST_CASE("a wrong token is reported, whichever of the candidate ports rank 0 has") {

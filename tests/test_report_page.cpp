@@ -118,9 +118,8 @@ TEST_CASE("settings: what differs from the default, and what auto may have chose
     differs.emplace(setting["name"].get<std::string>(), setting["differs"].get<std::string>());
     if (setting["name"] == "max_skipped") CHECK(setting["default"] == 10);
   }
-  CHECK(differs ==
-        std::map<std::string, std::string>{
-            {"seed", "yes"}, {"max_lr", "auto"}, {"max_skipped", "yes"}, {"grad_clip", ""}, {"of_old", ""}});
+  CHECK(differs == std::map<std::string, std::string>{
+                       {"seed", "yes"}, {"max_lr", "auto"}, {"max_skipped", "yes"}, {"grad_clip", ""}, {"of_old", ""}});
 }
 
 TEST_CASE("a sample cannot end the page's script, and bytes that are no text do not stop it") {

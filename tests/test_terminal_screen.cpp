@@ -21,7 +21,7 @@ std::vector<std::string> lines_of(const TemporaryFolder& root, const std::string
   std::ofstream(root / "metrics.jsonl") << text;
   const std::vector<std::string> lines = terminal_screen(RunReader(root.path()), size);
   CHECK(lines.size() <= size.rows);
-  if (!size.colour)
+  if (!size.color)
     for (const std::string& line : lines) CHECK(text_width(line) <= size.columns);
   return lines;
 }
@@ -73,7 +73,7 @@ TEST_CASE("a run on one screen") {
   CHECK(contains(screen, "worst tensor: 1 % saturated, 0 % flushed to zero, blocks in BF16: 2"));
   CHECK(contains(screen, "690 W  throttled"));
   CHECK(contains(screen, "step skipped:  [2Jwhy")); // no escape sequence from a file reaches the terminal
-  screen_of(root, lines, {.columns = 40, .rows = 15, .colour = false});
+  screen_of(root, lines, {.columns = 40, .rows = 15, .color = false});
 }
 
 TEST_CASE("the screen fills its size: the curve takes the rows that remain") {
@@ -91,14 +91,14 @@ TEST_CASE("the screen fills its size: the curve takes the rows that remain") {
   }
 }
 
-TEST_CASE("colours of a terminal: the state, a warning; none without colour") {
+TEST_CASE("colors of a terminal: the state, a warning; none without color") {
   TemporaryFolder root;
-  const ScreenSize coloured{.columns = 80, .rows = 23, .colour = true};
-  CHECK(contains(screen_of(root, fifty_steps(), coloured), "\x1b[31mfailed\x1b[0m"));
+  const ScreenSize colored{.columns = 80, .rows = 23, .color = true};
+  CHECK(contains(screen_of(root, fifty_steps(), colored), "\x1b[31mfailed\x1b[0m"));
   CHECK_FALSE(contains(screen_of(root, fifty_steps()), "\x1b"));
   const std::string saturated =
       line("fp8", 50, 50, "\"worst_saturated\":0.02,\"worst_flushed\":0,\"blocks_in_bf16\":0");
-  CHECK(contains(screen_of(root, fifty_steps() + saturated, coloured), "\x1b[31m2 % saturated\x1b[0m"));
+  CHECK(contains(screen_of(root, fifty_steps() + saturated, colored), "\x1b[31m2 % saturated\x1b[0m"));
 }
 
 TEST_CASE("a run without evaluations says so") {

@@ -166,7 +166,7 @@ TEST_CASE("the built-in sample: learning starts, and the closing lines name the 
   CHECK(contains(outcome.printed, "note: no --train_data"));
   CHECK(contains(outcome.printed, "| sample: "));
   CHECK(contains(outcome.printed, "the grammar's own entropy is"));
-  CHECK(outcome.state.best_val_loss < 10.9); // ln(50257) = 10.8 plus the noise of initialisation
+  CHECK(outcome.state.best_val_loss < 10.9); // ln(50257) = 10.8 plus the noise of initialization
 }
 
 TEST_CASE("a GPU at its power limit is normal; one that is throttled is told, once") {

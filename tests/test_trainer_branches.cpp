@@ -47,8 +47,8 @@ TEST_CASE("an earlier step than the newest branches off under a name of its own,
 
   const Outcome outcome = run_cpu(resume(play.options, "2"));
   CHECK(contains(outcome.printed,
-                 "note: there are later checkpoints of run than step 2: this run branches off as "
-                 "run-from-2, and leaves run as it is"));
+                 "note: run has checkpoints after step 2: this run branches off as "
+                 "run-from-2; run is unchanged"));
   CHECK(outcome.state.run_name == "run-from-2");
   CHECK(fs::exists(dir + "/run-from-2/step_00000006"));
   CHECK(fs::last_write_time(dir + "/run/step_00000004/state.h5") == written);
@@ -193,7 +193,7 @@ TEST_CASE("a resume in another precision is a branch: nothing is cut out of the 
     const Outcome switched = run_cpu(settled(line));
     const std::string name = target == dir ? "run-fp8-from-2-2" : "run-fp8-from-2"; // logs share a name
     CHECK(contains(switched.printed, "note: run was trained in fp32, and this is fp8: this run branches off as " +
-                                         name + ", and leaves run as it is\n"));
+                                         name + "; run is unchanged\n"));
     CHECK(contains(switched.printed,
                    "note: trained in fp32 so far, fp8 from here on: the FP8 recipe calibrates at the first step"));
     CHECK(switched.state.run_name == name);

@@ -96,7 +96,7 @@ TEST_CASE("other data than the checkpoint's is refused with both sides, unless -
   const Error error = expect_error([&] { run_cpu(resume(play.options, "latest", {"max_steps"})); });
   CHECK(error.code() == ExitCode::checkpoint);
   CHECK(mentions(error, "step_00000002 was trained on other data: 1 shards, 321 tokens, hash "));
-  CHECK(mentions(error, "; --train_data has 1 shards, 321 tokens, hash "));
+  CHECK(mentions(error, "; this run has 1 shards, 321 tokens, hash "));
   CHECK(contains(error.hint(), "--allow_other_data"));
   CHECK(list_run(play.options.checkpoint_dir + "/run").size() == 2);
   play.options.allow_other_data = true;

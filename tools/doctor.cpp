@@ -40,12 +40,12 @@ ExitCode run(const Command& command) {
                 "remove --plan, --print_config and the like, or call train_gpt2_fp8");
 
   const Stopwatch watch;
-  const bool colour = wants_colour();
+  const bool color = wants_color();
   const auto columns = static_cast<size_t>(is_terminal() ? std::max(40, terminal_columns()) : 10000);
   const std::vector<Finding> findings = examine(*line, command.data, [&](const Finding& finding) {
-    if (!command.json) std::cout << finding_text(finding, colour, columns) << std::endl;
+    if (!command.json) std::cout << finding_text(finding, color, columns) << std::endl;
   });
-  std::cout << (command.json ? findings_json(findings) : summary_text(findings, watch.seconds(), colour)) << std::endl;
+  std::cout << (command.json ? findings_json(findings) : summary_text(findings, watch.seconds(), color)) << std::endl;
   return exit_code_of(findings);
 }
 

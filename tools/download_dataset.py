@@ -226,9 +226,9 @@ def stop(*_):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Downloads the files of a data set.")
+    parser = argparse.ArgumentParser(description="Downloads the files of a dataset.")
     parser.add_argument("--to", required=True, metavar="FOLDER")
-    parser.add_argument("--hub", metavar="OWNER/NAME", help="a data set of the hub")
+    parser.add_argument("--hub", metavar="OWNER/NAME", help="a dataset of the hub")
     parser.add_argument("--path", default="", help="the folder in it")
     parser.add_argument("--endpoint", help="the hub or a mirror (default: $HF_ENDPOINT, else https://huggingface.co)")
     parser.add_argument("--url", help="one file instead")

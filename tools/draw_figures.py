@@ -173,12 +173,12 @@ PURPOSES = {
 
 
 def read_rooms():
-    """{name: names of the rooms that it links} of engine/ and kernels/, from the gpt2_floor(...) lines of CMake."""
+    """{name: names of the rooms that it links} of engine/ and kernels/, from the gpt2_room(...) lines of CMake."""
     text = ""
     for name in ("CMakeLists.txt", "cmake/cuda_engine.cmake"):
         with open(os.path.join(ROOT, name), encoding="utf-8") as file:
             text += re.sub(r"#.*", "", file.read())
-    calls = [(name, rest) for name, rest in re.findall(r"^gpt2_floor\(gpt2_(\w+) SOURCES ([^)]*)\)", text, re.MULTILINE) if not re.search(r"\bTOOLS\b", rest)]
+    calls = [(name, rest) for name, rest in re.findall(r"^gpt2_room\(gpt2_(\w+) SOURCES ([^)]*)\)", text, re.MULTILINE) if not re.search(r"\bTOOLS\b", rest)]
     names = {name for name, _ in calls}
     return {name: [word for word in re.findall(r"gpt2_(\w+)", rest) if word in names] for name, rest in calls}
 

@@ -57,8 +57,8 @@ def draw_formats():
         top, exponent_bits = 20 + 66 * number, 7 - kind.mantissa_bits
         drawing.text(20, top + 25, kind.name, "title")
         fields = [("s", "sign")] + [("e", kind.name.lower())] * exponent_bits + [("m", "mantissa")] * kind.mantissa_bits
-        for bit, (letter, colour) in enumerate(fields):
-            drawing.box(90 + 34 * bit, top + 4, 32, 32, colour)
+        for bit, (letter, color) in enumerate(fields):
+            drawing.box(90 + 34 * bit, top + 4, 32, 32, color)
             drawing.text(106 + 34 * bit, top + 25, letter, "middle")
         drawing.text(380, top + 16, f"bias {kind.bias}; largest value {kind.max:g}; {'no infinity, one NaN' if kind is E4M3 else 'infinity and NaNs'}", "small")
         normal, smallest = 2.0 ** (1 - kind.bias), kind.decode(1)
@@ -114,7 +114,7 @@ BACKWARD = [
     (None, [("dx", "bf16", 2), ("dx, dx^T", "e5m2", 2)], None),
 ]
 NAMES = {"bf16": "BF16", "e4m3": "E4M3", "e5m2": "E5M2", "8 bits": "8 bits"}
-COLOURS = {"bf16": "bf16", "e4m3": "e4m3", "e5m2": "e5m2", "8 bits": "mantissa"}
+COLORS = {"bf16": "bf16", "e4m3": "e4m3", "e5m2": "e5m2", "8 bits": "mantissa"}
 
 
 def kept_bytes():
@@ -126,7 +126,7 @@ def draw_tensors(drawing, centre, y, tensors):
     widths = [24 + 6.8 * len(label.replace("^", "")) for label in labels]
     x = centre - (sum(widths) + 6 * (len(widths) - 1)) / 2
     for label, width, (_, kind, _, *kept) in zip(labels, widths, tensors):
-        drawing.box(x, y, width, 24, COLOURS[kind] + (" kept" if kept == [KEPT] else ""), 12)
+        drawing.box(x, y, width, 24, COLORS[kind] + (" kept" if kept == [KEPT] else ""), 12)
         drawing.text(x + width / 2, y + 16, label, "small middle")
         x += width + 6
 
@@ -160,7 +160,7 @@ def draw_block():
     drawing.text(backward, y, "dx comes from the block above.", "small middle muted")
     drawing.line(20, y + 14, 860, y + 14)
     for number, kind in enumerate(("bf16", "e4m3", "e5m2")):
-        drawing.box(20 + 84 * number, y + 28, 76, 22, COLOURS[kind], 11)
+        drawing.box(20 + 84 * number, y + 28, 76, 22, COLORS[kind], 11)
         drawing.text(58 + 84 * number, y + 43, NAMES[kind], "small middle")
     drawing.box(272, y + 28, 76, 22, "page kept", 11)
     drawing.text(310, y + 43, "kept", "small middle")

@@ -14,7 +14,7 @@ void add_options(CLI::App& app, EvaluationCommand& command) {
   app.option_defaults()->group("Text");
   app.add_option("--dataset", command.dataset, "loss and perplexity of the validation shards of DATA_DIR/NAME")
       ->type_name("NAME");
-  app.add_option("--data_dir", command.data_dir, "folder of all data sets")->type_name("DIR");
+  app.add_option("--data_dir", command.data_dir, "folder of all datasets")->type_name("DIR");
   app.add_option("--val_data", command.val_data, "the same of these token shards: paths or globs")->type_name("GLOB");
   app.option_defaults()->group("Output");
   app.add_option("--limit", command.limit, "tasks per file, and sequences of the shards; 0: all")

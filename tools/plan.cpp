@@ -23,7 +23,7 @@ ExitCode run(int argc, char** argv) {
     std::cout << plan_json(planned);
     return ExitCode::done;
   }
-  Console console(std::cout, is_terminal(), is_terminal() && wants_colour());
+  Console console(std::cout, is_terminal(), is_terminal() && wants_color());
   for (const std::string& note : planned.notes) console.line("note: " + note);
   console.table(plan_table(planned));
   console.line("a plan: nothing was started or written");

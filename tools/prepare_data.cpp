@@ -43,10 +43,10 @@ void add_options(CLI::App& app, Command& command) {
       ->type_name("NAME");
   app.add_option("--from", command.from, "a mirror's address, or a folder with the files, instead of the hub")
       ->type_name("DIR|URL");
-  app.add_option("--verify", command.verify, "compare every shard of a data set with its hash, and exit")
+  app.add_option("--verify", command.verify, "compare every shard of a dataset with its hash, and exit")
       ->type_name("DIR");
   app.option_defaults()->always_capture_default();
-  app.add_option("--data_dir", command.data_dir, "folder of all data sets")->type_name("DIR");
+  app.add_option("--data_dir", command.data_dir, "folder of all datasets")->type_name("DIR");
   app.option_defaults()->group("Shards");
   app.add_option("-o,--output", o.output, "folder for the shards; default: DATA_DIR/NAME")->type_name("DIR");
   app.add_option("--format", o.format, "bin (llm.c) or h5 (HDF5)")->check(one_of({"bin", "h5"}));
@@ -130,7 +130,7 @@ ExitCode verify(const std::string& folder, Console& console) {
 }
 
 ExitCode run(Command& command, int argc, char** argv) {
-  Console console(std::cout, is_terminal(), wants_colour());
+  Console console(std::cout, is_terminal(), wants_color());
   const StopSignal stop({.at_once = "stopped\n",
                          .later = "stopping; again to quit now\n",
                          .again = "stopped at once; the same command resumes from the last journal\n"});

@@ -5,7 +5,7 @@
 #   tools/speedrun.sh --dry_run             prints the commands and what the run would cost; starts nothing
 #   tools/speedrun.sh --small               all stages on the built-in sample on the CPU: two minutes
 #
-#   --dataset NAME     a data set of bin/prepare_data, or one that data/NAME holds      default: that of the option file
+#   --dataset NAME     a dataset of bin/prepare_data, or one that data/NAME holds      default: that of the option file
 #   --config FILE      an option file                                                   default: configs/gpt2_124m_fast.toml
 #   --run NAME         name of the run                                                  default: speedrun-CONFIG-DATASET
 #   --price DOLLARS    per GPU-hour: prints the cost
@@ -166,7 +166,7 @@ print_result() {
   echo "model            $hf (loads with transformers' GPT2LMHeadModel)"
   echo "report           $results/report.html"
   printf 'validation loss  %.4f\n' "$(last_value validation val_loss)"
-  local others='GPT-2 124M: 29.4%, llm.c: 29.9%'
+  local others='GPT-2 124M: 29.6%, llm.c: 29.9%'
   [ -z "$small" ] || others='of four tasks that test this script'
   awk -v s="$score" -v o="$others" 'BEGIN { printf "HellaSwag        %.1f%% (%s)\n", 100 * s, o }'
   awk -v s="$seconds" -v g="$gpus" -v p="$price" 'BEGIN {

@@ -27,7 +27,7 @@ struct Command {
 void print(const RunReader& run, bool in_place) {
   const ScreenSize size{.columns = static_cast<size_t>(std::max(terminal_columns(), kFewestColumns)),
                         .rows = static_cast<size_t>(std::max(terminal_rows(), kFewestRows) - 1),
-                        .colour = wants_colour()};
+                        .color = wants_color()};
   std::string out = in_place ? "\033[H" : "";
   for (const std::string& line : terminal_screen(run, size)) out += (in_place ? "\033[K" : "") + line + "\n";
   std::cout << out << (in_place ? "\033[J" : "") << std::flush;

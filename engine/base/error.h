@@ -7,7 +7,7 @@
 
 namespace gpt2 {
 
-// Stable: scripts and job managers depend on these numbers (README, "Exit codes").
+// Stable: scripts and job managers depend on these numbers (docs/troubleshooting.md, "Exit codes").
 enum class ExitCode : int {
   done = 0,
   usage = 2,          // a flag, a value or a config key is wrong

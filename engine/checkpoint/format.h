@@ -31,7 +31,7 @@ constexpr double kNoLoss = 1e30; // not measured
 struct TrainState {
   int64_t step = 0;            // optimizer steps done (skipped ones count)
   int64_t loader_position = 0; // samples consumed
-  uint64_t seed = 0;           // of the data order and initialisation
+  uint64_t seed = 0;           // of the data order and initialization
   double best_val_loss = kNoLoss;
   double last_val_loss = kNoLoss;
   int64_t last_val_step = -1; // at which it was measured; -1: never

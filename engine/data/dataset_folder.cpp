@@ -52,7 +52,7 @@ DatasetPatterns find_dataset(const std::string& data_dir, const std::string& nam
   if (!bin && !h5) {
     refuse_unfinished(folder);
     const std::string others = names_in(data_dir);
-    throw Error(ExitCode::data, "there is no data set " + name + ": no " + folder + "/train_*.bin or .h5",
+    throw Error(ExitCode::data, "there is no dataset " + name + ": no " + folder + "/train_*.bin or .h5",
                 std::string("make it with bin/prepare_data --dataset ") + name +
                     " (your own text: bin/prepare_data FILE... --dataset " + name + ")" +
                     (others.empty() ? "" : ", or use one of those in " + data_dir + ": " + others));
@@ -93,7 +93,7 @@ bool is_being_prepared(const std::string& output) {
 
 void refuse_unfinished(const std::string& output) {
   if (is_being_prepared(output))
-    throw Error(ExitCode::data, "the data set in " + output + " is not finished",
+    throw Error(ExitCode::data, "the dataset in " + output + " is not finished",
                 "run its bin/prepare_data command again: it resumes");
 }
 

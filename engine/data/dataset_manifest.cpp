@@ -58,7 +58,7 @@ void check_folder(const std::string& folder, const DatasetManifest& manifest,
     if (entry == manifest.shards.end())
       throw Error(
           ExitCode::data,
-          shard->path() + " does not belong to the data set: " + manifest_of_dataset(folder) + " does not list it",
+          shard->path() + " does not belong to the dataset: " + manifest_of_dataset(folder) + " does not list it",
           "remove it, or give a pattern that does not match it");
     check_shard(*shard, *entry);
   }
@@ -97,7 +97,7 @@ DatasetManifest parse_dataset_manifest(const std::string& text, const std::strin
     std::string why;
     const auto json = parse_json<OrderedJson>(text, {}, &why);
     if (json.is_discarded()) throw damaged(why);
-    if (json.at("format") != kFormat) throw damaged("it is not the manifest of a data set");
+    if (json.at("format") != kFormat) throw damaged("it is not the manifest of a dataset");
     if (const int version = json.at("version").get<int>(); version != kVersion)
       throw Error(
           ExitCode::data,

@@ -56,7 +56,7 @@ struct DatasetManifest {
 };
 
 inline constexpr char kRemakeDataset[] = // hint
-    "make or copy the data set again; without its dataset.json nothing is compared";
+    "make or copy the dataset again; without its dataset.json nothing is compared";
 
 std::string manifest_of_dataset(const std::string& folder); // FOLDER/dataset.json
 std::string to_text(const DatasetManifest& manifest);

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kRounds = 6; // of the Feistel network
 
-// Neighbours share one token: the last target of a sequence is the first input of the next.
+// Neighbors share one token: the last target of a sequence is the first input of the next.
 int64_t sequences_in(const TokenSource& shard, int seq_len) {
   return std::max<int64_t>(shard.tokens() - 1, 0) / seq_len;
 }

@@ -202,7 +202,7 @@ Error damaged_block(const std::string& path, const FileHashes& hashes, size_t bl
   const int64_t begin = static_cast<int64_t>(block) * kBlockBytes;
   return Error(ExitCode::checkpoint, path + " is damaged: bytes " + std::to_string(begin) + " to " +
                                          std::to_string(begin + hashes.block_bytes(block) - 1) +
-                                         " do not have their hash in manifest.json");
+                                         " do not match their hash in manifest.json");
 }
 
 std::string manifest_entry(const std::string& path) { return to_json(hash_file(path)).dump(); }

@@ -59,7 +59,7 @@ struct Manifest {
 // ---- hashing ----
 
 FileHashes hash_file(const std::string& path); // on several threads; throws Error(disk)
-// "PATH is damaged: bytes 16777216 to 33554431 do not have their hash in manifest.json"
+// "PATH is damaged: bytes 16777216 to 33554431 do not match their hash in manifest.json"
 Error damaged_block(const std::string& path, const FileHashes& hashes, size_t block);
 
 // ---- writing: each rank hashes its own file, rank 0 writes the manifest ----

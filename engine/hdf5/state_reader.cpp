@@ -127,7 +127,7 @@ void Hdf5StateReader::read_range(const std::string& name, int64_t begin, std::sp
                                   elements(begin, end));
   std::vector<FilePart> parts;
   add_parts(name, begin, values, parts);
-  for (const FilePart& part : parts) file_.read(part); // caches blocks: the neighbours are read next
+  for (const FilePart& part : parts) file_.read(part); // caches blocks: the neighbors are read next
 }
 
 void Hdf5StateReader::read_floats(const std::string& name, std::span<float> values) {

@@ -7,7 +7,7 @@
 namespace gpt2 {
 namespace {
 
-// Ranks hold neighbouring segments of each tensor, so a reader visits the files cyclically: two blocks per file, one
+// Ranks hold neighboring segments of each tensor, so a reader visits the files cyclically: two blocks per file, one
 // with headers and one with values. The cap bounds the cache to 512 MiB; beyond it some blocks are read more than once.
 constexpr int kMostBlocks = 32;
 

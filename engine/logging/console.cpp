@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kContinued = 4; // indent of wrapped lines
 
-constexpr Colour kColours[] = {Colour::plain, Colour::bold, Colour::green, Colour::yellow}; // by Style
+constexpr Color kColors[] = {Color::plain, Color::bold, Color::green, Color::yellow}; // by Style
 
 // As many of `parts` as fit, at least the first.
 std::string join_while_fits(const std::vector<std::string>& parts, const std::string& separator, size_t columns) {
@@ -76,7 +76,7 @@ size_t Console::columns() const {
 
 void Console::print(const std::string& text, Style style) {
   if (!bar_.empty()) out_ << "\r\x1b[K";
-  out_ << (colour_ ? coloured(text, kColours[static_cast<int>(style)]) : text) << "\n";
+  out_ << (color_ ? colored(text, kColors[static_cast<int>(style)]) : text) << "\n";
   draw_bar();
   out_.flush(); // for tail -f
 }

@@ -12,7 +12,7 @@
 
 namespace gpt2 {
 
-enum class Style { plain, strong, good, warning }; // visible only with colour
+enum class Style { plain, strong, good, warning }; // visible only with color
 
 struct TableSection {
   std::string title;
@@ -21,8 +21,8 @@ struct TableSection {
 
 class Console {
  public:
-  Console(std::ostream& out, bool terminal, bool colour = false, std::function<int()> columns = terminal_columns)
-      : out_(out), terminal_(terminal), colour_(colour), columns_(std::move(columns)) {}
+  Console(std::ostream& out, bool terminal, bool color = false, std::function<int()> columns = terminal_columns)
+      : out_(out), terminal_(terminal), color_(color), columns_(std::move(columns)) {}
   ~Console() { clear_progress(); }
 
   bool is_terminal() const { return terminal_; }
@@ -43,7 +43,7 @@ class Console {
   void draw_bar();
 
   std::ostream& out_;
-  bool terminal_, colour_;
+  bool terminal_, color_;
   std::function<int()> columns_;
   std::string bar_;
 };

@@ -126,7 +126,7 @@ enum class InitProjections { normal, zero }; // of attn.c_proj and mlp.c_proj
 TensorInit initial_values(const ParameterTensor& tensor, const GPT2Config& config,
                           InitProjections projections = InitProjections::normal);
 
-// GPT-2's initialisation into a zeroed flat buffer: N(0, 0.02), residual projections N(0, 0.02 / sqrt(2L)), LayerNorm
+// GPT-2's initialization into a zeroed flat buffer: N(0, 0.02), residual projections N(0, 0.02 / sqrt(2L)), LayerNorm
 // weights 1, biases 0, padded vocabulary rows 0. A pure function of (config, seed, projections).
 void initialize_parameters(std::span<float> flat, const ParameterTable& table, const GPT2Config& config, uint64_t seed,
                            InitProjections projections = InitProjections::normal);

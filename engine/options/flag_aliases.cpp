@@ -45,7 +45,7 @@ constexpr FlagAlias kFlagAliases[] = {
     refused("bias", "GPT-2 always has biases"),
 
     // data
-    refused("train_file", "make a data set of the text with bin/prepare_data, then use --dataset NAME"),
+    refused("train_file", "make a dataset of the text with bin/prepare_data, then use --dataset NAME"),
     same("train_data", "train_bin input_bin"),
     same("val_data", "val_bin input_val_bin"),
     ignored("num_workers dataloader_num_workers", "two threads read ahead"),
@@ -142,7 +142,7 @@ constexpr FlagAlias kFlagAliases[] = {
     refused("y", "use --resume latest"),
     refused("r", "use --recompute none, gelu or block"),
     refused("z", "use --zero 1, the default with several ranks, or --zero 0"),
-    refused("a", "use --max_steps and a small data set to overfit"),
+    refused("a", "use --max_steps and a small dataset to overfit"),
     refused("f", "tensor cores are always used; use --precision for the format"),
     refused("w", "master weights are always kept in FP32"),
     refused("sl", "use --skip_loss_z"),
@@ -257,9 +257,9 @@ std::string dataset_with_part(const GivenAlias& part, const std::string& dataset
   if (!part.alias || part.value == "train") return "";
   const char* const named = find_word(kParts, part.value);
   if (!named)
-    throw Error(ExitCode::usage, part.shown + ": no data set is known by '" + part.value + "'", part.alias->sentence);
+    throw Error(ExitCode::usage, part.shown + ": no dataset has the name '" + part.value + "'", part.alias->sentence);
   if (!dataset.empty() && dataset != "fineweb-edu") {
-    notes.push_back(part.shown + " has no effect: it is a part of fineweb-edu, and the data set is " + dataset);
+    notes.push_back(part.shown + " has no effect: it is a part of fineweb-edu, and the dataset is " + dataset);
     return "";
   }
   if (dataset != named) notes.push_back(part.shown + " " + part.value + " is --dataset " + named + " here");

@@ -223,8 +223,8 @@ std::vector<OptionField> make_fields() {
 
   f.group("Data");
   f.text("dataset", &O::dataset, "NAME",
-         "data set made by bin/prepare_data: train_* and val_* in DATA_DIR/NAME; empty: none");
-  f.text("data_dir", &O::data_dir, "DIR", "parent folder of the data sets", not_empty);
+         "dataset made by bin/prepare_data: train_* and val_* in DATA_DIR/NAME; empty: none");
+  f.text("data_dir", &O::data_dir, "DIR", "parent folder of the datasets", not_empty);
   f.text("train_data", &O::train_data, "GLOB",
          "training shards (.bin or .h5), commas between globs; empty: --dataset, or the built-in sample");
   f.text("val_data", &O::val_data, "GLOB",

@@ -152,7 +152,7 @@ struct Options {
   int64_t keep_every = 0;         // steps: multiples of it are kept; 0: none
   bool save_best = true;          // also at every new best validation loss
   bool strict_saves = false;      // a failed save ends the run
-  std::string init_from;          // initial weights; empty: GPT-2's initialisation
+  std::string init_from;          // initial weights; empty: GPT-2's initialization
   std::string hf_cache;           // cache of the Hugging Face hub; empty: the default of its tools
   std::string resume;             // latest, best, a step, a run, a path
   bool allow_other_data = false;  // one start only: training data may differ from the checkpoint's

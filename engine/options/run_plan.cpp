@@ -68,7 +68,7 @@ void check_target(const std::string& flag, int target, int64_t train_sequences, 
   throw Error(ExitCode::usage,
               flag + std::to_string(target) + " is more than the " + std::to_string(train_sequences) +
                   " sequences of the training data",
-              (largest > 0 ? "use " + flag + std::to_string(largest) + " or less" : "lower --batch_size") +
+              (largest > 0 ? "use " + flag + std::to_string(largest) + " or less" : "use a smaller --batch_size") +
                   ", a smaller --seq_len, or more data");
 }
 
@@ -118,7 +118,7 @@ int resolve_target(const Options& options, const ModelDefaults& defaults, int64_
   return target;
 }
 
-// Without a given length a run has at most 40 epochs: beyond some tens a model memorises its data.
+// Without a given length a run has at most 40 epochs: beyond some tens a model memorizes its data.
 int64_t resolve_steps(const Options& options, const ModelDefaults& defaults, int64_t train_sequences,
                       const BatchRamp& ramp, std::vector<std::string>& notes) {
   constexpr int kMostEpochs = 40;

@@ -50,7 +50,7 @@ void RankGroup::fail_at(int from, const std::string& what) { channel_->fail(name
 std::string RankGroup::receive(Call call, int from) {
   std::string message = channel_->receive(from);
   if (message.empty() || message[0] != static_cast<char>(call)) {
-    fail_at(from, " is at another point than " + name_of(rank_) + ": the ranks run different programs");
+    fail_at(from, " is at a different point than " + name_of(rank_) + ": the ranks run different programs");
   }
   return message.substr(1);
 }
@@ -98,14 +98,14 @@ void RankGroup::sum(std::span<double> values) {
   const std::vector<std::string> gathered = gather(Call::sum, bytes_of(values));
   for (size_t from = 1; from < gathered.size(); ++from) {
     if (gathered[from].size() != values.size_bytes()) {
-      fail_at(static_cast<int>(from), " sums another number of values than rank 0");
+      fail_at(static_cast<int>(from), " sums a different number of values than rank 0");
     }
     std::vector<double> theirs(values.size());
     std::memcpy(theirs.data(), gathered[from].data(), values.size_bytes());
     for (size_t i = 0; i < values.size(); ++i) values[i] += theirs[i];
   }
   const std::string sums = broadcast(Call::sum, bytes_of(values));
-  if (sums.size() != values.size_bytes()) fail_at(0, " sums another number of values than " + name_of(rank()));
+  if (sums.size() != values.size_bytes()) fail_at(0, " sums a different number of values than " + name_of(rank()));
   std::memcpy(values.data(), sums.data(), values.size_bytes());
 }
 

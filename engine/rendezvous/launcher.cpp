@@ -142,7 +142,7 @@ std::optional<Launch> find_launch(const Environment& environment) {
 
 Launch explicit_launch(int ranks, int rank, const std::string& master) {
   if (rank < 0 || rank >= ranks) {
-    throw Error(ExitCode::usage, "--rank " + std::to_string(rank) + " of --ranks " + std::to_string(ranks),
+    throw Error(ExitCode::usage, "--rank " + std::to_string(rank) + " is not below --ranks " + std::to_string(ranks),
                 "give each process one of 0 to " + std::to_string(ranks - 1));
   }
   return {.program = "--ranks", .rank = rank, .ranks = ranks, .job = "--ranks " + master, .master = master};

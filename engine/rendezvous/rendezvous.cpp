@@ -27,8 +27,8 @@ constexpr uint32_t kVersion = 2; // of the protocol between ranks
         "RANK=" + std::to_string(launch.rank) + " and WORLD_SIZE=" + std::to_string(launch.ranks) +
             " are set, LOCAL_RANK is not: RANK counts processes, not nodes; torchrun --no-python sets all three");
   throw Error(ExitCode::communication, what,
-              "has " + launch.program + " started all " + std::to_string(launch.ranks) +
-                  " ranks, is there a firewall between them, is --master right? see docs/cluster.md");
+              "check that " + launch.program + " started all " + std::to_string(launch.ranks) +
+                  " ranks, that no firewall separates them, and --master; see docs/cluster.md");
 }
 
 Member this_process() { return {host_name(), static_cast<int>(::getpid()), ""}; }

@@ -116,22 +116,22 @@ std::string Fp8LagWatch::describe(const Finding& finding, int64_t step) const {
 
 std::string Fp8LagWatch::advice(const Finding& finding, int64_t step) const {
   const Fp8Options& fp8 = setting_.fp8;
-  if (fp8.interval > 1) return "--fp8_interval 1 would let it follow";
+  if (fp8.interval > 1) return "--fp8_interval 1 lets it follow";
   if (!finding.grows) { // values of this size occurred before the amax history began
     const int history = std::min(std::max(kUsefulHistory, 4 * fp8.amax_history), kMaxAmaxHistory);
-    return "--fp8_amax_history " + std::to_string(history) + " would remember such batches";
+    return "--fp8_amax_history " + std::to_string(history) + " remembers such batches";
   }
   const int margin = fp8.margin + static_cast<int>(std::ceil(std::log2(finding.beyond)));
-  std::string text = "--fp8_recipe current would follow it";
+  std::string text = "--fp8_recipe current lets it follow";
   if (warms_up(step))
-    text = "--fp8_current_steps " + std::to_string(setting_.warmup_steps - fp8.bf16_steps) + " would follow it";
+    text = "--fp8_current_steps " + std::to_string(setting_.warmup_steps - fp8.bf16_steps) + " lets it follow";
   else if (margin <= kMostMargin)
-    text = "--fp8_margin " + std::to_string(margin) + " would leave room for it";
-  if (warms_up(step)) text += ", a longer --warmup_steps (" + std::to_string(2 * setting_.warmup_steps) + ") slow it";
+    text = "--fp8_margin " + std::to_string(margin) + " leaves room for it";
+  if (warms_up(step)) text += ", --warmup_steps " + std::to_string(2 * setting_.warmup_steps) + " slows the growth";
   if (finding.worst->tensor.is_lm_head())
-    text += ", --no-fp8_lm_head avoid it";
+    text += ", --no-fp8_lm_head avoids it";
   else if (static_cast<double>(finding.blocks.size()) <= kFewBlocks * setting_.layers) {
-    text += ", --fp8_bf16_layers " + listed(finding.blocks, ",") + " avoid it";
+    text += ", --fp8_bf16_layers " + listed(finding.blocks, ",") + " avoids it";
   }
   return text;
 }

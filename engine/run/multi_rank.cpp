@@ -123,8 +123,8 @@ std::optional<std::string> StragglerWatch::check(RankGroup& group, double own_se
   if (times_ < kPatience || reported_ == slowest) return std::nullopt;
   reported_ = slowest;
   return group.name_of(slowest) +
-         formatted(" takes %.0f ms for its part of a step, the median rank %.0f: the others wait", 1e3 * longest,
-                   1e3 * median);
+         formatted(" takes %.0f ms for its part of a step, the median rank %.0f ms: the other ranks wait for it",
+                   1e3 * longest, 1e3 * median);
 }
 
 } // namespace gpt2

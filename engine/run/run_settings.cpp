@@ -152,7 +152,7 @@ std::string why_branch(const ResumePoint& point, const RunPlace& place, Precisio
   if (point.options.optimizer != optimizer)
     return point.run + " was trained with --optimizer " + name_of(point.options.optimizer);
   if (has_later(found_in(point), point.step) || has_later(place.checkpoints(), point.step))
-    return "there are later checkpoints of " + point.run + " than step " + step;
+    return point.run + " has checkpoints after step " + step;
   if (!is_own(place, point)) return "the checkpoints of " + point.run + " are in " + point.checkpoint_dir;
   if (is_log_of_another(place)) return "the logs of " + point.run + " continue elsewhere after step " + step;
   return "";
@@ -214,8 +214,7 @@ RunPlace find_place(const RunSettings& settings, const GPT2Config& config, Preci
     const FolderLock refused(place.checkpoints(), "--run_name");
   place.run_name = free_run_name(
       point.run + (switched ? "-" + to_string(precision) : "") + "-from-" + std::to_string(point.step), place);
-  place.notes.push_back(why + ": this run branches off as " + place.run_name + ", and leaves " + point.run +
-                        " as it is");
+  place.notes.push_back(why + ": this run branches off as " + place.run_name + "; " + point.run + " is unchanged");
   return place;
 }
 

@@ -89,7 +89,7 @@ std::string metrics_file(const Options& options, const RankGroup& group) {
 void print_resume_point(Console& console, const ResumePoint& point, const ModelOptions& model, int ranks) {
   console.line("resumed " + point.checkpoint + " at step " + std::to_string(point.step));
   if (point.ranks != ranks)
-    console.line("note: " + counted(point.ranks, "rank") + " so far, " + std::to_string(ranks) + " from here on");
+    console.line("note: saved by " + counted(point.ranks, "rank") + ", resumed by " + std::to_string(ranks));
   const std::string precision = to_string(model.precision);
   if (point.precision == precision) return;
   const std::string so_far = "note: trained in " + point.precision + " so far, " + precision;
@@ -259,7 +259,7 @@ std::string check_same_data(const ResumePoint& point, const std::string& data, b
   if (point.data == data) return "";
   if (point.data.empty()) return point.checkpoint + " does not record its training data: not compared";
   const std::string difference =
-      point.checkpoint + " was trained on other data: " + point.data + "; --train_data has " + data;
+      point.checkpoint + " was trained on other data: " + point.data + "; this run has " + data;
   if (allowed) return difference;
   throw Error(ExitCode::checkpoint, difference,
               "use the data it was trained on, or --allow_other_data to resume anyway");

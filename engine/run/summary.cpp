@@ -38,8 +38,9 @@ std::string precision_text(const RunPlan& plan, ObservableModel& model) {
          name_of(o.fp8_format) + ", " + name_of(o.fp8_recipe) + " scaling" +
          (o.fp8_current_steps > 0 ? " after " + counted(o.fp8_current_steps, "step") + " of current" : "") +
          ", margin " + std::to_string(o.fp8_margin) + ", interval " + std::to_string(o.fp8_interval) +
-         ", amax history " + std::to_string(o.fp8_amax_history) + (o.fp8_lm_head ? ", LM head too" : ", LM head not") +
-         (in_bf16.empty() ? "" : ", " + block_list(in_bf16) + " not") +
+         ", amax history " + std::to_string(o.fp8_amax_history) +
+         (o.fp8_lm_head ? ", LM head in FP8" : ", LM head in BF16") +
+         (in_bf16.empty() ? "" : ", " + block_list(in_bf16) + " in BF16") +
          (o.fp8_auto_fallback ? "" : ", no automatic fallback");
 }
 

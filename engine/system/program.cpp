@@ -21,7 +21,7 @@ void print_error(const Error& error) {
   constexpr size_t kContinued = 4; // indent of wrapped lines
   std::string text = "error: " + std::string(error.what()) + (error.hint().empty() ? "" : " (" + error.hint() + ")");
   if (is_terminal(STDERR_FILENO)) text = wrap_text(text, static_cast<size_t>(terminal_columns()), kContinued);
-  std::cerr << (wants_colour(STDERR_FILENO) ? coloured(text, Colour::red) : text) + "\n";
+  std::cerr << (wants_color(STDERR_FILENO) ? colored(text, Color::red) : text) + "\n";
 }
 
 namespace {

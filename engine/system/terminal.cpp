@@ -45,19 +45,18 @@ bool is_terminal(int descriptor) {
   return isatty(descriptor) && term != nullptr && std::string_view(term) != "dumb";
 }
 
-bool wants_colour(int descriptor) {
-  const char* no_colour = std::getenv("NO_COLOR");
-  return is_terminal(descriptor) && (no_colour == nullptr || *no_colour == '\0');
+bool wants_color(int descriptor) {
+  const char* no_color = std::getenv("NO_COLOR");
+  return is_terminal(descriptor) && (no_color == nullptr || *no_color == '\0');
 }
 
 int terminal_columns() { return extent(&winsize::ws_col, "COLUMNS", 80); }
 
 int terminal_rows() { return extent(&winsize::ws_row, "LINES", 24); }
 
-std::string coloured(const std::string& text, Colour colour) {
+std::string colored(const std::string& text, Color color) {
   static constexpr const char* kCodes[] = {"", "1", "2", "31", "32", "33", "36"};
-  return colour == Colour::plain ? text
-                                 : std::string("\x1b[") + kCodes[static_cast<int>(colour)] + "m" + text + "\x1b[0m";
+  return color == Color::plain ? text : std::string("\x1b[") + kCodes[static_cast<int>(color)] + "m" + text + "\x1b[0m";
 }
 
 size_t text_width(std::string_view utf8) {

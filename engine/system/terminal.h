@@ -1,4 +1,4 @@
-// The terminal of stdout or stderr: size, colours, and text fitted to its width.
+// The terminal of stdout or stderr: size, colors, and text fitted to its width.
 #pragma once
 
 #include <unistd.h>
@@ -9,13 +9,13 @@
 
 namespace gpt2 {
 
-bool is_terminal(int descriptor = STDOUT_FILENO);  // it is a terminal and TERM is not dumb
-bool wants_colour(int descriptor = STDOUT_FILENO); // a terminal, and NO_COLOR (no-color.org) is not set
+bool is_terminal(int descriptor = STDOUT_FILENO); // it is a terminal and TERM is not dumb
+bool wants_color(int descriptor = STDOUT_FILENO); // a terminal, and NO_COLOR (no-color.org) is not set
 int terminal_columns(); // now: a window can be resized; COLUMNS if neither is a terminal, else 80
 int terminal_rows();    // likewise; LINES, else 24
 
-enum class Colour { plain, bold, dim, red, green, yellow, cyan };
-std::string coloured(const std::string& text, Colour colour); // with escape sequences; plain: unchanged
+enum class Color { plain, bold, dim, red, green, yellow, cyan };
+std::string colored(const std::string& text, Color color); // with escape sequences; plain: unchanged
 
 size_t text_width(std::string_view utf8); // in characters
 

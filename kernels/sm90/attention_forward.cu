@@ -34,7 +34,7 @@ struct ForwardArguments {
 struct OnlineSoftmax {
   float row_max[2], row_sum[2], scores_scale[2];
 
-  // Turns scores into unnormalised probabilities.
+  // Turns scores into unnormalized probabilities.
   template <bool kFirst>
   __device__ void update(float (&score)[32], float scale_log2) {
 #pragma unroll

@@ -63,7 +63,7 @@ class FirstDay:
         self.assertEqual(steps[:10], list(range(1, count + 1))[:10])
         self.assertEqual(steps[-1], count)
         self.assert_fits(terminal)
-        self.assertRegex(terminal.text, r"(?m)^note: no --train_data")  # plain: only warnings and errors have colours
+        self.assertRegex(terminal.text, r"(?m)^note: no --train_data")  # plain: only warnings and errors have colors
         self.assertNotIn("epoch 0", terminal.text)
         if wide:
             self.assertEqual({line.split()[-1] for line in terminal.lines() if "| lr:" in line}, {"FP32"})
@@ -100,7 +100,7 @@ class FirstDay:
         self.assertEqual(terminal.end(), 0, terminal.text)
         self.assertEqual(self.steps(terminal), [stopped + 1, stopped + 2])
 
-    def test_no_colour(self):
+    def test_no_color(self):
         terminal = self.type("--config", "configs/nano.toml", *SMALL, "--max_steps", "3", NO_COLOR="1")
         self.assertEqual(terminal.end(), 0, terminal.text)
         self.assertNotRegex(terminal.text, r"\x1b\[\d*m")

@@ -55,6 +55,6 @@ class Terminal:
         return os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
 
     def lines(self):
-        """What stays on the screen: without colours, and of a line that was written over, the last state."""
+        """What stays on the screen: without colors, and of a line that was written over, the last state."""
         plain = ESCAPE.sub("", self.text).replace("\r\n", "\n")
         return [line.rsplit("\r", 1)[-1] for line in plain.split("\n")]

@@ -365,7 +365,7 @@ class Refusals(Case):
             ("a.jsonl", "-o", "out", "--from", "x"): "--from",
             ("a.jsonl", "-o", "out", "--deduplicate", "--no-shuffle"): "give one of the two",
             ("a.jsonl", "-o", "out.bin"): "--output out --format bin",
-            ("a.zip", "-o", "out"): "cannot tell the format of a.zip",
+            ("a.zip", "-o", "out"): "the name of a.zip does not give its format",
             ("a.jsonl", "-o", "out", "--format", "zip"): "--format",
             ("a.jsonl", "-o", "out", "--val_fraction", "2"): "--val_fraction",
             ("a.jsonl", "-o", "out", "--val_fraction", "1"): "leaves no document to train on",
@@ -491,7 +491,7 @@ class Trained(Case):
         os.remove(self.path("data/a/dataset.json"))  # shards of any other maker
         self.run_program(TRAINER, *TRAIN, "--dataset", "a", "--run_name", "second")
         self.refused(*TRAIN, "--dataset", "c", code=3, program=TRAINER,
-                     says=["there is no data set c: no data/c/train_*.bin", "those in data: a, b"])
+                     says=["there is no dataset c: no data/c/train_*.bin", "those in data: a, b"])
 
 
 class Hub(http.server.BaseHTTPRequestHandler):

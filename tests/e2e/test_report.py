@@ -298,7 +298,7 @@ class InTheTerminal(Runs):
             self.assertEqual(done.returncode, 3)
             self.assertRegex(done.stderr, r"\Aerror: [^\n]+\n\Z")
 
-    def test_the_whole_screen_in_colour(self):
+    def test_the_whole_screen_in_color(self):
         for columns, rows in ((80, 24), (120, 40)):
             terminal = Terminal([WATCH, "fp8"], self.folder, {**os.environ, "TERM": "xterm"}, columns, rows)
             self.assertEqual(terminal.end(60), 0)
@@ -522,10 +522,10 @@ class InABrowser(Runs):
 
     def test_dark_and_print(self):
         page = self.page("fp8", "fp32", dark=True)
-        colour = lambda: page.evaluate("getComputedStyle(document.body).backgroundColor")  # noqa: E731
-        self.assertEqual(colour(), "rgb(21, 24, 28)")
+        color = lambda: page.evaluate("getComputedStyle(document.body).backgroundColor")  # noqa: E731
+        self.assertEqual(color(), "rgb(21, 24, 28)")
         page.emulate(dark=True, medium="print")
-        self.assertEqual(colour(), "rgb(255, 255, 255)")
+        self.assertEqual(color(), "rgb(255, 255, 255)")
         self.assertEqual(page.evaluate("getComputedStyle(document.getElementById('toolbar')).display"), "none")
         self.keep(page, "print")
         pdf = page.pdf()

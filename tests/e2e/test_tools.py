@@ -138,7 +138,7 @@ class Tools(unittest.TestCase):
         by_name = json.loads(self.call(0, "evaluate", *flags, "--dataset", "short", "--data_dir", folder))["val_data"]
         by_glob = json.loads(self.call(0, "evaluate", *flags, "--val_data", folder + "/short/val_*.bin"))["val_data"]
         self.assertEqual((by_name["number"], by_name["loss"]), (by_glob["number"], by_glob["loss"]))
-        self.assertIn("there is no data set nowhere", self.call(3, "evaluate", *flags, "--dataset", "nowhere"))
+        self.assertIn("there is no dataset nowhere", self.call(3, "evaluate", *flags, "--dataset", "nowhere"))
         self.assertIn("give one of the two", self.call(2, "evaluate", *flags, "--dataset", "short", "--val_data", "x"))
         os.remove(folder + "/short/val_000000.bin")
         self.assertIn("has no validation shards", self.call(3, "evaluate", *flags, "--dataset", "short", "--data_dir", folder))
@@ -208,7 +208,7 @@ class Tools(unittest.TestCase):
         self.assertLess(abs(plan["tokens"] / 9.95e9 - 1), 0.01)
         self.assertRegex(" ".join(plan["notes"]), r"data/fineweb-edu is not there: planned with its known size, 10.0B tokens; make it with "
                                                   r"bin/prepare_data --dataset fineweb-edu")
-        self.assertIn("there is no data set books", self.call(3, TRAINER, "--plan", "--dataset", "books", cwd=bare))
+        self.assertIn("there is no dataset books", self.call(3, TRAINER, "--plan", "--dataset", "books", cwd=bare))
 
     # ---- dead runs ----
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fuzzes the readers with libFuzzer under the address and undefined-behaviour sanitizers, and ends with a table.
+# Fuzzes the readers with libFuzzer under the address and undefined-behavior sanitizers, and ends with a table.
 #
 #   tests/fuzz/run.sh BUILD_FOLDER [EXECUTIONS [EXECUTIONS_OF_HDF5 [TARGET...]]]      10000000 and 100000 by default
 #
@@ -23,7 +23,7 @@ flags="-std=c++20 -g -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -f
 libraries="$(pkg-config --libs hdf5 2>/dev/null || echo -L/usr/lib/x86_64-linux-gnu/hdf5/serial -lhdf5) -lpcre2-8 -lsodium -lpthread"
 [ ! -e /usr/include/xxhash.h ] || libraries="$libraries -lxxhash"
 
-# ---- build: the floors that readers stand on as one archive, of which a target links what it uses ----
+# ---- build: the rooms that readers need as one archive, of which a target links what it uses ----
 
 mkdir -p "$build/objects" "$build/findings" "$build/corpus"
 compile() { # SOURCE COVERAGE

@@ -53,7 +53,7 @@ std::vector<T> transpose(const std::vector<T>& in, int64_t rows, int64_t cols) {
   return out;
 }
 
-// Codes count steps of the format's grid, by magnitude and sign: the neighbours of +0 and -0 are one step away.
+// Codes count steps of the format's grid, by magnitude and sign: the neighbors of +0 and -0 are one step away.
 inline int grid_place(uint8_t code) { return code & 0x80 ? -(code & 0x7F) : code & 0x7F; }
 
 struct CodeDistance {
@@ -84,7 +84,7 @@ inline void check_codes(const std::vector<uint8_t>& actual, const std::vector<ui
 // For values that are sums whose terms may cancel: `errors` says how far FP32 rounding of the terms may move each
 // value. Codes are relative, so where the terms cancel almost to nothing the same error spans many codes, and both
 // signs. Codes also grow with the values: what lies within v - e and v + e has a code within theirs, and nothing beyond
-// is right. Where no terms cancel these are one code or two neighbours, as above.
+// is right. Where no terms cancel these are one code or two neighbors, as above.
 inline void check_codes(const std::vector<uint8_t>& actual, const std::vector<float>& values,
                         const std::vector<double>& errors, Fp8Format format, float scale, double share) {
   std::vector<uint8_t> nearest = quantized(values, format, scale).codes;

@@ -1,4 +1,4 @@
-// The fills that initialise a model, against the CPU's own.
+// The fills that initialize a model, against the CPU's own.
 #include "kernels/fill.h"
 
 #include "tests/gpu/gpu_test.h"

@@ -43,7 +43,7 @@ struct Layer { // the same numbers on both sides
         rstd(static_cast<size_t>(rows)) {}
 
   // LayerNorm of `input` on the CPU; fills mean and rstd.
-  std::vector<float> normalise(Cpu& cpu, const std::vector<float>& input) {
+  std::vector<float> normalize(Cpu& cpu, const std::vector<float>& input) {
     std::vector<float> out(size);
     layernorm_forward(cpu, LayerNormForward<float>{out.data(), nullptr, mean.data(), rstd.data(), input.data(), nullptr,
                                                    weight.data(), bias.data(), rows, C});
@@ -74,7 +74,7 @@ struct Gradients { // what a backward pass adds to, and what it started from
 
 } // namespace
 
-TEST_CASE("forward adds the branch, rounds the stream and normalises what it rounded") {
+TEST_CASE("forward adds the branch, rounds the stream and normalizes what it rounded") {
   TestDevice device;
   for (const Shape& shape : tested(kShapes)) {
     CAPTURE(name_of(shape));
@@ -82,7 +82,7 @@ TEST_CASE("forward adds the branch, rounds the stream and normalises what it rou
     std::vector<float> sum(layer.size);
     for (size_t i = 0; i < layer.size; ++i) sum[i] = layer.x[i] + layer.branch[i];
     const std::vector<bf16> stream = to_bf16(sum);
-    const std::vector<float> expected = layer.normalise(device.cpu, to_float(stream));
+    const std::vector<float> expected = layer.normalize(device.cpu, to_float(stream));
 
     DeviceBuffer<bf16> out(layer.size), residual(layer.size);
     DeviceBuffer<float> mean(layer.mean.size()), rstd(layer.mean.size());
@@ -100,7 +100,7 @@ TEST_CASE("forward without a branch leaves the residual output alone") {
   for (const Shape& shape : tested(kShapes)) {
     CAPTURE(name_of(shape));
     Layer layer(shape);
-    const std::vector<float> expected = layer.normalise(device.cpu, layer.x);
+    const std::vector<float> expected = layer.normalize(device.cpu, layer.x);
     DeviceBuffer<bf16> out(layer.size), residual(layer.size);
     const std::vector<bf16> poison = residual.download();
     DeviceBuffer<float> mean(layer.mean.size()), rstd(layer.mean.size());
@@ -133,7 +133,7 @@ TEST_CASE("backward agrees with the CPU, adding to the residual gradient or repl
       CAPTURE(name_of(shape));
       CAPTURE(accumulate);
       Layer layer(shape);
-      layer.normalise(device.cpu, layer.x);
+      layer.normalize(device.cpu, layer.x);
       const std::vector<float> before = random_values(layer.size, 6);
       Gradients gradients(layer);
       std::vector<float> dresidual = before, dweight = gradients.initial, dbias = dweight, dbranch = dweight;
@@ -160,7 +160,7 @@ TEST_CASE("backward agrees with the CPU, adding to the residual gradient or repl
 TEST_CASE("backward without a branch bias, and twice with the same bits") {
   TestDevice device;
   Layer layer({1000, 768});
-  layer.normalise(device.cpu, layer.x);
+  layer.normalize(device.cpu, layer.x);
   DeviceBuffer<float> mean(layer.mean), rstd(layer.rstd);
   std::vector<std::vector<float>> dweights;
   std::vector<std::vector<bf16>> dresiduals;

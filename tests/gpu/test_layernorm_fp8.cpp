@@ -44,7 +44,7 @@ struct Layer {
         gpu_mean(static_cast<size_t>(rows)),
         gpu_rstd(static_cast<size_t>(rows)) {}
 
-  std::vector<float> normalise(Cpu& cpu, const std::vector<float>& input) {
+  std::vector<float> normalize(Cpu& cpu, const std::vector<float>& input) {
     std::vector<float> out(size);
     layernorm_forward(cpu, LayerNormForward<float>{out.data(), nullptr, mean.data(), rstd.data(), input.data(), nullptr,
                                                    weight.data(), bias.data(), rows, C});
@@ -155,7 +155,7 @@ TEST_CASE("forward: the residual sum, the codes, their transpose and the meta") 
       std::vector<float> sum(layer.size);
       for (size_t i = 0; i < layer.size; ++i) sum[i] = layer.x[i] + layer.branch[i];
       const std::vector<bf16> stream = to_bf16(sum);
-      const std::vector<float> normed = layer.normalise(device.cpu, to_float(stream));
+      const std::vector<float> normed = layer.normalize(device.cpu, to_float(stream));
       const float scale = scale_for(normed, format);
       const Quantized expected = quantized(normed, format, scale);
       DeviceBuffer<bf16> residual(layer.size);
@@ -186,7 +186,7 @@ TEST_CASE("forward: the residual sum, the codes, their transpose and the meta") 
 TEST_CASE("forward without a branch, silently") {
   TestDevice device;
   Layer layer({144, 768});
-  const std::vector<float> normed = layer.normalise(device.cpu, layer.x);
+  const std::vector<float> normed = layer.normalize(device.cpu, layer.x);
   CodeBuffers out(144, 768, 100.0f);
   layernorm_forward_fp8(device.cuda, layer.forward(out.data_only(Fp8Format::e4m3, Fp8Statistics::none)));
   check_codes(out.data.download(), quantized(normed, Fp8Format::e4m3, 100.0f).codes, kShare);
@@ -202,7 +202,7 @@ TEST_CASE("backward: the gradient in BF16 and FP8, the output made again bit for
     for (const Fp8Format format : kFormats) {
       CAPTURE(describe(shape.rows, shape.C, format));
       Layer layer(shape);
-      const float out_scale = scale_for(layer.normalise(device.cpu, layer.x), Fp8Format::e4m3);
+      const float out_scale = scale_for(layer.normalize(device.cpu, layer.x), Fp8Format::e4m3);
       CodeBuffers made(shape.rows, shape.C, out_scale), again(shape.rows, shape.C, out_scale);
       layernorm_forward_fp8(device.cuda, layer.forward(made.data_only(Fp8Format::e4m3)));
 
@@ -227,7 +227,7 @@ TEST_CASE("backward with each output left out") {
   const Shape shape{272, 768};
   const Fp8Format format = Fp8Format::e5m2;
   Layer layer(shape);
-  const std::vector<float> normed = layer.normalise(device.cpu, layer.x);
+  const std::vector<float> normed = layer.normalize(device.cpu, layer.x);
   const float out_scale = scale_for(normed, Fp8Format::e4m3);
   CodeBuffers made(shape.rows, shape.C, out_scale), again(shape.rows, shape.C, out_scale);
   layernorm_forward_fp8(device.cuda, layer.forward(made.data_only(Fp8Format::e4m3)));

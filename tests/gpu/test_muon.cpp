@@ -43,7 +43,7 @@ StepScalars applied_step(float grad_scale) {
   return scalars;
 }
 
-// Two segments of a flat buffer that are no neighbours, stacked in the other order.
+// Two segments of a flat buffer that are no neighbors, stacked in the other order.
 struct Segments {
   static constexpr int64_t kCount = 64 * 128, kFlat = 4 * kCount;
   std::vector<MuonSegment> all = {{.flat = 2 * kCount, .compact = kCount, .stacked = 0, .count = kCount},

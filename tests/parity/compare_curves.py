@@ -16,7 +16,7 @@ import math
 import sys
 from pathlib import Path
 
-from svg_panels import Panel, colour_of, legend, ticks, write_page
+from svg_panels import Panel, color_of, legend, ticks, write_page
 
 
 def fail(message):
@@ -129,12 +129,12 @@ def draw(all_series, tolerance, title, path):
     for i, series in enumerate(all_series):
         for curve in series.curves:
             points = sorted((s, v) for s, v in curve.items() if s > 0)
-            above.line(points, colour_of(i), dashes="" if i == 0 else "6 3")
+            above.line(points, color_of(i), dashes="" if i == 0 else "6 3")
     for bound in (-tolerance, tolerance):
         below.line([(0, bound), (steps[-1], bound)], "#888888", dashes="6 4", width=1.2, dots=False)
     for i, runs in enumerate(differences, 1):
         for points in runs:
-            below.line(points, colour_of(i))
+            below.line(points, color_of(i))
     names = legend([series.name for series in all_series], above.left + above.width, 56)
     write_page(path, 720, 510, title, above.parts + names + below.parts)
 

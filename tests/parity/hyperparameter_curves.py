@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from svg_panels import Panel, colour_of, legend, ticks, write_page  # noqa: E402
+from svg_panels import Panel, color_of, legend, ticks, write_page  # noqa: E402
 
 TOKENS = 300 * 2 * 256  # every run sees as many
 COMMON = ["--device", "cpu", "--model", "nano", "--threads", "1", "--eval_freq", "20", "--sample_tokens", "0", "--checkpoint_freq", "0",
@@ -68,7 +68,7 @@ def draw(curves, picture):
         highest = panel.y_ticks[-1]
         for i, (_, run, _) in enumerate(rows):
             for curve in curves.get(run, {}).values():
-                panel.line([(tokens / 1000, loss if loss < highest else math.nan) for tokens, loss in curve], colour_of(i), dots=False)
+                panel.line([(tokens / 1000, loss if loss < highest else math.nan) for tokens, loss in curve], color_of(i), dots=False)
         parts += panel.parts + legend([name for name, _, _ in rows], left + 290 + 118, top)  # beside it
     write_page(picture, 1000, 740, "nano on the built-in sample, 153,600 tokens, a line for each seed", parts)
 

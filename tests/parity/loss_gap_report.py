@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
 
-from svg_panels import Panel, colour_of, legend, ticks, write_page
+from svg_panels import Panel, color_of, legend, ticks, write_page
 
 
 # ---- curves ----
@@ -328,16 +328,16 @@ def draw(path, title, curves, baseline, variants, settings, bars):
         below.axes("step")
         pairs = ", ".join(f"{name} {len(series[setting, name].keys() & series[setting, baseline])}" for name in variants)
         parts.append(f'<text x="{at + width / 2}" y="56" text-anchor="middle">{setting}; pairs: {pairs}</text>')
-        for colour, name in enumerate(names):
+        for color, name in enumerate(names):
             points = [(step, values) for step, values in losses_at(setting, name) if values]
-            above.band([(step, min(values), max(values)) for step, values in points], colour_of(colour))
-            above.line([(step, estimate(values).mean) for step, values in points], colour_of(colour), dots=False)
+            above.band([(step, min(values), max(values)) for step, values in points], color_of(color))
+            above.line([(step, estimate(values).mean) for step, values in points], color_of(color), dots=False)
         for edge in (-bar, bar):
             below.line([(0, edge), (last, edge)], "#888888", dashes="6 4", width=1.2, dots=False)
-        for colour, name in enumerate(variants, 1):
+        for color, name in enumerate(variants, 1):
             points = list(gaps_at(setting, name))
-            below.band([(step, mean - band, mean + band) for step, mean, band in points], colour_of(colour))
-            below.line([(step, mean) for step, mean, _ in points], colour_of(colour))
+            below.band([(step, mean - band, mean + band) for step, mean, band in points], color_of(color))
+            below.line([(step, mean) for step, mean, _ in points], color_of(color))
         parts += above.parts + below.parts
         if index == 0:
             parts += legend(names, at + width, 76)

@@ -3,11 +3,11 @@ import math
 from html import escape
 from pathlib import Path
 
-COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")  # Okabe and Ito's: told apart by everyone
+COLORS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")  # Okabe and Ito's: told apart by everyone
 
 
-def colour_of(index):
-    return COLOURS[index % len(COLOURS)]
+def color_of(index):
+    return COLORS[index % len(COLORS)]
 
 
 def ticks(low, high, count):
@@ -55,31 +55,31 @@ class Panel:
         self.parts.append(f'<text x="{beside}" y="{middle}" text-anchor="middle" '
                           f'transform="rotate(-90 {beside} {middle})">{escape(self.label)}</text>')
 
-    def line(self, points, colour, dashes="", width=1.8, dots=True):
+    def line(self, points, color, dashes="", width=1.8, dots=True):
         """(step, value) pairs, those that are not finite left out."""
         points = [(s, v) for s, v in points if math.isfinite(v)]
         text = " ".join(f"{self.x(s):.1f},{self.y(v):.1f}" for s, v in points)
         self.parts.append(
-            f'<polyline points="{text}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-dasharray="{dashes}"/>')
+            f'<polyline points="{text}" fill="none" stroke="{color}" stroke-width="{width}" stroke-dasharray="{dashes}"/>')
         if dots and len(points) <= 20:
-            self.parts += [f'<circle cx="{self.x(s):.1f}" cy="{self.y(v):.1f}" r="2.6" fill="{colour}"/>' for s, v in points]
+            self.parts += [f'<circle cx="{self.x(s):.1f}" cy="{self.y(v):.1f}" r="2.6" fill="{color}"/>' for s, v in points]
 
-    def band(self, edges, colour):
+    def band(self, edges, color):
         """(step, low, high), those that are not finite left out."""
         edges = [edge for edge in edges if all(map(math.isfinite, edge))]
         outline = [(s, high) for s, _, high in edges] + [(s, low) for s, low, _ in reversed(edges)]
         text = " ".join(f"{self.x(s):.1f},{self.y(v):.1f}" for s, v in outline)
-        self.parts.append(f'<polygon points="{text}" fill="{colour}" fill-opacity="0.15"/>')
+        self.parts.append(f'<polygon points="{text}" fill="{color}" fill-opacity="0.15"/>')
 
 
 def legend(names, right, top):
-    """A box whose upper right corner is there; the n-th name has the n-th colour."""
+    """A box whose upper right corner is there; the n-th name has the n-th color."""
     width = 46 + 7.6 * max(map(len, names))
     left = right - width - 10
     parts = [f'<rect x="{left}" y="{top}" width="{width}" height="{20 * len(names) + 8}" fill="#ffffff" stroke="#bbbbbb"/>']
     for i, name in enumerate(names):
         y = top + 14 + 20 * i
-        parts.append(f'<line x1="{left + 8}" y1="{y}" x2="{left + 30}" y2="{y}" stroke="{colour_of(i)}" stroke-width="2.4"/>')
+        parts.append(f'<line x1="{left + 8}" y1="{y}" x2="{left + 30}" y2="{y}" stroke="{color_of(i)}" stroke-width="2.4"/>')
         parts.append(f'<text x="{left + 36}" y="{y + 4}">{escape(name)}</text>')
     return parts
 

@@ -13,9 +13,9 @@ constexpr size_t kNameColumn = 7, kTextColumn = 24;
 
 std::string word_of(Level level) { return level == Level::ok ? "ok" : level == Level::warn ? "warn" : "fail"; }
 
-std::string coloured(const std::string& text, Level level, bool colour) {
-  if (!colour) return text;
-  return coloured(text, level == Level::ok ? Colour::green : level == Level::warn ? Colour::yellow : Colour::red);
+std::string colored(const std::string& text, Level level, bool color) {
+  if (!color) return text;
+  return colored(text, level == Level::ok ? Color::green : level == Level::warn ? Color::yellow : Color::red);
 }
 
 Level worst_of(const std::vector<Finding>& findings) {
@@ -31,7 +31,7 @@ std::string padded(std::string text, size_t width) {
 
 } // namespace
 
-std::string finding_text(const Finding& finding, bool colour, size_t columns) {
+std::string finding_text(const Finding& finding, bool color, size_t columns) {
   const std::string word = word_of(finding.level),
                     body = padded(finding.name, kTextColumn - kNameColumn) + finding.what;
   const std::string line = wrap_text(std::string(kNameColumn, ' ') + body, columns, kTextColumn).substr(kNameColumn);
@@ -39,18 +39,18 @@ std::string finding_text(const Finding& finding, bool colour, size_t columns) {
       finding.advice.empty()
           ? ""
           : "\n" + wrap_text(std::string(kTextColumn, ' ') + "-> " + finding.advice, columns, kTextColumn + 3);
-  return coloured(padded(" " + word, kNameColumn), finding.level, colour) + line + advice;
+  return colored(padded(" " + word, kNameColumn), finding.level, color) + line + advice;
 }
 
-std::string summary_text(const std::vector<Finding>& findings, double seconds, bool colour) {
+std::string summary_text(const std::vector<Finding>& findings, double seconds, bool color) {
   const auto count = [&](Level level) { return std::ranges::count(findings, level, &Finding::level); };
   const Level worst = worst_of(findings);
   const std::string verdict = worst == Level::ok     ? "ready to train"
                               : worst == Level::warn ? "a run will work; see the warnings"
                                                      : "a run would fail";
-  return coloured(std::to_string(count(Level::ok)) + " ok, " + std::to_string(count(Level::warn)) + " warn, " +
-                      std::to_string(count(Level::fail)) + " fail in " + format_duration(seconds) + ": " + verdict,
-                  worst, colour);
+  return colored(std::to_string(count(Level::ok)) + " ok, " + std::to_string(count(Level::warn)) + " warn, " +
+                     std::to_string(count(Level::fail)) + " fail in " + format_duration(seconds) + ": " + verdict,
+                 worst, color);
 }
 
 std::string findings_json(const std::vector<Finding>& findings) {

@@ -38,9 +38,9 @@ inline void check(const Report& report, const std::string& name, const std::func
 }
 
 // " ok   GPU 0        NVIDIA H200, ...", with the advice on the next line.
-std::string finding_text(const Finding& finding, bool colour, size_t columns);
-std::string summary_text(const std::vector<Finding>& findings, double seconds, bool colour); // "12 ok, 1 warning"
-std::string findings_json(const std::vector<Finding>& findings);                             // one line
+std::string finding_text(const Finding& finding, bool color, size_t columns);
+std::string summary_text(const std::vector<Finding>& findings, double seconds, bool color); // "12 ok, 1 warning"
+std::string findings_json(const std::vector<Finding>& findings);                            // one line
 
 // 0, or the exit code of the first failure.
 ExitCode exit_code_of(const std::vector<Finding>& findings);

@@ -172,7 +172,7 @@ std::string val_patterns(const EvaluationCommand& command) {
     throw Error(ExitCode::usage, "--dataset and --val_data exclude each other", "give one of the two");
   const std::string patterns = find_dataset(command.data_dir, command.dataset).val;
   if (patterns.empty())
-    throw Error(ExitCode::data, "data set " + command.dataset + " has no validation shards",
+    throw Error(ExitCode::data, "dataset " + command.dataset + " has no validation shards",
                 "give its shards by --val_data GLOB, or make it again with a larger --val_fraction");
   return patterns;
 }

@@ -118,7 +118,7 @@ std::string man_page(const std::string& version) {
     out += ".TP\n\\fB" + roff(example.command) + "\\fR\n" + roff(example.meaning) + "\n";
   out +=
       ".SH EXIT STATUS\n0 done, 2 usage, 3 data, 4 checkpoint, 5 numerics, 6 device, 7 communication, 8 disk, "
-      "75 stopped early and saved.\n.SH ENVIRONMENT\nNO_COLOR: no colours. COLUMNS: the width if the terminal does not "
+      "75 stopped early and saved.\n.SH ENVIRONMENT\nNO_COLOR: no colors. COLUMNS: the width if the terminal does not "
       "report one.\n";
   return out;
 }

@@ -82,7 +82,7 @@ bool is_text_file(const std::string& path) { return by_name(path, "").has_value(
 
 InputFile input_file(const std::string& path, const std::string& input_format) {
   if (const auto file = by_name(path, input_format)) return *file;
-  throw Error(ExitCode::usage, "cannot tell the format of " + path + " by its name",
+  throw Error(ExitCode::usage, "the name of " + path + " does not give its format",
               path == "-" ? "give --input_format txt or jsonl"
                           : "use .txt, .jsonl (also with .gz or .zst) or .parquet, or give --input_format");
 }

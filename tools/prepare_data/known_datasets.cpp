@@ -35,8 +35,8 @@ std::string in_folder(const KnownDataset& dataset, const std::string& from) {
 
 std::vector<std::string> download_command(const KnownDataset& dataset, const std::string& from,
                                           const std::string& folder) {
-  std::vector<std::string> command = {"python3", find_script("tools/download_dataset.py", "downloads data sets"),
-                                      "--to", folder};
+  std::vector<std::string> command = {"python3", find_script("tools/download_dataset.py", "downloads datasets"), "--to",
+                                      folder};
   const auto add = [&](std::initializer_list<std::string> words) { command.insert(command.end(), words); };
   if (dataset.repository) {
     add({"--hub", dataset.repository, "--path", dataset.path});

@@ -187,7 +187,7 @@ class Preparation {
     if (!earlier) return;
     if (const std::string other = difference(earlier->order, order); !other.empty())
       throw Error(ExitCode::usage,
-                  options_.output + " holds an unfinished data set of other options or inputs: " + other,
+                  options_.output + " holds an unfinished dataset of other options or inputs: " + other,
                   "give the same options and inputs to resume, or --overwrite to start over");
     validate(*earlier, options_, reader_.inputs());
     resumed_ = std::ranges::none_of(reader_.inputs(), &InputFile::is_stdin); // stdin cannot be read twice

@@ -79,7 +79,7 @@ RunReader::RunReader(std::string folder) : folder_(std::move(folder)), path_(fol
   if (!metrics_.lives.empty()) return;
   if (has_writer(folder_))
     throw Error(ExitCode::data, "the run in " + folder_ + " is starting and has logged nothing yet",
-                "ask again when its first step is done");
+                "try again after its first step");
   throw Error(ExitCode::data, is_there ? path_ + " holds no `run` line" : "there is no metrics.jsonl in " + folder_,
               "name the folder of a run that has begun, such as runs/NAME");
 }
@@ -268,7 +268,7 @@ std::string find_run(const std::string& run, const std::string& log_dir) {
   std::vector<std::string> names;
   for (const fs::path& folder : runs_in(log_dir)) names.push_back(folder.lexically_relative(log_dir).string());
   throw Error(ExitCode::data, "there is no run '" + run + "', neither as a folder nor below " + log_dir,
-              did_you_mean(run, names, "name one by --log_dir and its name, or by its folder"));
+              did_you_mean(run, names, "give the folder of a run, or its name and --log_dir"));
 }
 
 } // namespace gpt2

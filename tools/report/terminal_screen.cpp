@@ -34,23 +34,23 @@ std::string printable(const std::string& text) {
   return out;
 }
 
-class Line { // coloured parts, cut to the width of the screen
+class Line { // colored parts, cut to the width of the screen
  public:
-  explicit Line(const ScreenSize& size) : left_(size.columns), colour_(size.colour) {}
+  explicit Line(const ScreenSize& size) : left_(size.columns), color_(size.color) {}
 
-  Line& add(const std::string& text, Colour colour = Colour::plain) {
+  Line& add(const std::string& text, Color color = Color::plain) {
     std::string part = printable(text);
     if (text_width(part) > left_) part = cut_to(part, left_, Cut::end);
     if (text_width(part) > left_) part.clear(); // no room for "..."
     left_ -= text_width(part);
-    if (!part.empty()) text_ += colour_ ? coloured(part, colour) : part;
+    if (!part.empty()) text_ += color_ ? colored(part, color) : part;
     return *this;
   }
   const std::string& text() const { return text_; }
 
  private:
   size_t left_;
-  bool colour_;
+  bool color_;
   std::string text_;
 };
 
@@ -110,10 +110,10 @@ std::string event_words(const std::string& kind) {
   return found == kWords.end() ? kind : found->second;
 }
 
-Colour colour_of(const std::string& state) {
-  if (state == "running") return Colour::cyan;
-  if (state == "done") return Colour::green;
-  return state == "stopped" ? Colour::yellow : Colour::red;
+Color color_of(const std::string& state) {
+  if (state == "running") return Color::cyan;
+  if (state == "done") return Color::green;
+  return state == "stopped" ? Color::yellow : Color::red;
 }
 
 // ---- the parts of the screen ----
@@ -150,10 +150,10 @@ class Screen {
   Line& more() { return lines_.back(); }
 
   void add_title() {
-    line().add(run_.name(), Colour::bold).add("  ").add(state_, colour_of(state_));
-    more().add("  " + word_of(life_, "precision") + " on " + word_of(life_, "device"), Colour::dim);
+    line().add(run_.name(), Color::bold).add("  ").add(state_, color_of(state_));
+    more().add("  " + word_of(life_, "precision") + " on " + word_of(life_, "device"), Color::dim);
     const std::string model = model_text(life_);
-    if (size_.rows >= 30 && !model.empty()) line().add(model, Colour::dim);
+    if (size_.rows >= 30 && !model.empty()) line().add(model, Color::dim);
   }
 
   void add_progress() {
@@ -161,33 +161,33 @@ class Screen {
     const double plan = life_["max_steps"].get<double>(), done = static_cast<double>(now.step);
     const double share = std::clamp(done / std::max(plan, 1.0), 0.0, 1.0);
     const double speed = mean_of_last(m_.steps.columns.at("tokens_per_sec"), kSpeedSteps);
-    line().add(step_text(now.step), Colour::bold).add(formatted(" of %.0f (%.1f %%)", plan, 100 * share));
+    line().add(step_text(now.step), Color::bold).add(formatted(" of %.0f (%.1f %%)", plan, 100 * share));
     more().add("  " + format_count(now.tokens) + " tokens  " + format_duration(now.seconds) + " elapsed");
     if (state_ == "running" && speed > 0)
       more().add("  about " + format_duration(tokens_left(life_, now.step) / speed) + " left");
     const auto full = static_cast<size_t>(share * static_cast<double>(size_.columns));
     std::string filled, rest;
     for (size_t i = 0; i < size_.columns; ++i) (i < full ? filled : rest) += i < full ? "━" : "─";
-    line().add(filled, colour_of(state_)).add(rest, Colour::dim);
+    line().add(filled, color_of(state_)).add(rest, Color::dim);
   }
 
   void add_losses() {
     const double loss = mean_of_last(m_.steps.columns.at("loss"), kLossSteps);
     const size_t averaged = std::min(kLossSteps, m_.steps.at.size());
-    line().add("train loss ").add(number_text(loss, "%.4f"), Colour::bold);
-    more().add(averaged == 1 ? " (last step)" : formatted(" (mean of the last %zu steps)", averaged), Colour::dim);
+    line().add("train loss ").add(number_text(loss, "%.4f"), Color::bold);
+    more().add(averaged == 1 ? " (last step)" : formatted(" (mean of the last %zu steps)", averaged), Color::dim);
     line().add("validation loss ");
     if (m_.validations.at.empty()) {
       const bool off = life_["options"].value("eval_freq", nlohmann::json()) == 0;
-      more().add(off ? "not evaluated (--eval_freq 0)" : "not evaluated yet", Colour::dim);
+      more().add(off ? "not evaluated (--eval_freq 0)" : "not evaluated yet", Color::dim);
       return;
     }
     const std::vector<double>& all = m_.validations.columns.at("val_loss");
     const auto best = std::min_element(all.begin(), all.end(),
                                        [](double a, double b) { return a < b || (std::isnan(b) && !std::isnan(a)); });
-    more().add(number_text(all.back(), "%.4f"), Colour::bold).add(" at " + step_text(m_.validations.at.back().step));
+    more().add(number_text(all.back(), "%.4f"), Color::bold).add(" at " + step_text(m_.validations.at.back().step));
     const int64_t best_step = m_.validations.at[static_cast<size_t>(best - all.begin())].step;
-    more().add("  best ").add(number_text(*best, "%.4f"), Colour::green).add(" at " + step_text(best_step));
+    more().add("  best ").add(number_text(*best, "%.4f"), Color::green).add(" at " + step_text(best_step));
   }
 
   void add_curve(size_t rows) {
@@ -208,18 +208,18 @@ class Screen {
     for (size_t i = 0; i < drawn.size() && !(drawn[i] <= high); ++i) drawn[i] = std::nan("");
     for (const std::string& row : labelled_curve(drawn, low, high, size_.columns, rows, "%.3f")) {
       const size_t axis_end = row.find("│") + std::string("│").size();
-      line().add(row.substr(0, axis_end), Colour::dim).add(row.substr(axis_end), Colour::cyan);
+      line().add(row.substr(0, axis_end), Color::dim).add(row.substr(axis_end), Color::cyan);
     }
     const std::string last = step_text(m_.steps.at.back().step);
-    line().add(labelled_axis(step_text(m_.steps.at.front().step), last, size_.columns), Colour::dim);
+    line().add(labelled_axis(step_text(m_.steps.at.front().step), last, size_.columns), Color::dim);
   }
 
   // "gradient norm      1.5  ▁▂▃  remark"
   void add_rate(const std::string& name, const std::string& value, const std::vector<double>& values, Bin bin,
                 const std::string& remark) {
     const size_t width = size_.columns > 70 ? size_.columns - 46 : size_.columns > 34 ? size_.columns - 24 : 10;
-    line().add(formatted("%-14s", name.c_str()), Colour::dim).add(formatted("%8s  ", value.c_str()), Colour::bold);
-    more().add(sparkline(binned(values, width, bin)), Colour::cyan).add("  " + remark, Colour::dim);
+    line().add(formatted("%-14s", name.c_str()), Color::dim).add(formatted("%8s  ", value.c_str()), Color::bold);
+    more().add(sparkline(binned(values, width, bin)), Color::cyan).add("  " + remark, Color::dim);
   }
 
   void add_rates() {
@@ -237,11 +237,11 @@ class Screen {
     if (m_.fp8.at.empty()) return;
     const double saturated = last_number(m_.fp8, "worst_saturated"), flushed = last_number(m_.fp8, "worst_flushed");
     const double blocks = last_number(m_.fp8, "blocks_in_bf16");
-    line().add("FP8  ", Colour::dim).add("worst tensor: ");
+    line().add("FP8  ", Color::dim).add("worst tensor: ");
     more().add(number_text(100 * saturated, "%.2g %% saturated"),
-               saturated > kMuchSaturated ? Colour::red : Colour::plain);
+               saturated > kMuchSaturated ? Color::red : Color::plain);
     more().add(", " + number_text(100 * flushed, "%.2g %% flushed to zero"));
-    more().add(", blocks in BF16: " + number_text(blocks, "%.0f"), blocks > 0 ? Colour::yellow : Colour::plain);
+    more().add(", blocks in BF16: " + number_text(blocks, "%.0f"), blocks > 0 ? Color::yellow : Color::plain);
   }
 
   void add_gpu() {
@@ -256,8 +256,8 @@ class Screen {
     add("gpu_power_watts", 1, "%.0f W");
     add("gpu_temperature_c", 1, "%.0f °C");
     add("gpu_sm_clock_mhz", 1, "%.0f MHz");
-    line().add("GPU  ", Colour::dim).add(text);
-    if (last_number(m_.device, "gpu_throttled") == 1) more().add("  throttled", Colour::red);
+    line().add("GPU  ", Color::dim).add(text);
+    if (last_number(m_.device, "gpu_throttled") == 1) more().add("  throttled", Color::red);
   }
 
   // The last save and the last few other events: saves are frequent and would hide the others.
@@ -270,8 +270,8 @@ class Screen {
     for (auto event = chosen.rbegin(); event != chosen.rend(); ++event) {
       const std::string& kind = (*event)->kind;
       const bool good = kind == "save" || kind == "resume";
-      line().add(formatted("%-12s", step_text((*event)->from.step).c_str()), Colour::dim);
-      more().add(event_words(kind), good ? Colour::green : Colour::yellow).add(": " + (*event)->text);
+      line().add(formatted("%-12s", step_text((*event)->from.step).c_str()), Color::dim);
+      more().add(event_words(kind), good ? Color::green : Color::yellow).add(": " + (*event)->text);
     }
   }
 

@@ -10,7 +10,7 @@ namespace gpt2 {
 
 struct ScreenSize {
   size_t columns = 80, rows = 23; // characters; one row is left for the prompt
-  bool colour = false;
+  bool color = false;
 };
 
 // At most `rows` lines of at most `columns` characters. The loss curve takes the rows that remain.

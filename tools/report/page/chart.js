@@ -202,7 +202,7 @@ class Panel {
 
 // ---- curves ----
 
-// series: { run, name, colour, dash, width, x: [..], y: [..], low, high, bucket, kind: "line" | "points", smooth: [..],
+// series: { run, name, color, dash, width, x: [..], y: [..], low, high, bucket, kind: "line" | "points", smooth: [..],
 // whiskers: draw low and high per point instead of a band, moment(i): tooltip head of a point that is not a step }
 class CurvePanel extends Panel {
   constructor(view, options) {
@@ -312,7 +312,7 @@ class CurvePanel extends Panel {
     for (let i = first; i <= last; ++i) if (s.high[i] !== null) d += (d ? "L" : "M") + f.x(s.x[i]).toFixed(1) + " " + y(s.high[i]).toFixed(1);
     for (let i = last; i >= first; --i) if (s.low[i] !== null) d += "L" + f.x(s.x[i]).toFixed(1) + " " + y(s.low[i]).toFixed(1);
     // the outline keeps a spike of one bucket visible where the band is narrower than a pixel
-    this.inside.append(shape("path", { d: d + "Z", style: `fill:${s.colour};stroke:${s.colour}`, "fill-opacity": 0.22, "stroke-opacity": 0.3, "stroke-width": 0.7 }));
+    this.inside.append(shape("path", { d: d + "Z", style: `fill:${s.color};stroke:${s.color}`, "fill-opacity": 0.22, "stroke-opacity": 0.3, "stroke-width": 0.7 }));
   }
 
   drawLine(s, f, y) {
@@ -326,12 +326,12 @@ class CurvePanel extends Panel {
       }
       return out;
     };
-    const line = (values, more) => this.inside.append(shape("path", { d: path(values), fill: "none", style: `stroke:${s.colour}`, "stroke-linejoin": "round", ...more }));
+    const line = (values, more) => this.inside.append(shape("path", { d: path(values), fill: "none", style: `stroke:${s.color}`, "stroke-linejoin": "round", ...more }));
     const dash = s.dash ? { "stroke-dasharray": s.dash } : {};
     if (s.whiskers && s.low) {
       for (let i = first; i <= last; ++i) {
         const x = f.x(s.x[i]);
-        this.inside.append(shape("path", { d: `M${x} ${y(s.low[i])}V${y(s.high[i])}M${x - 3} ${y(s.low[i])}h6M${x - 3} ${y(s.high[i])}h6`, style: `stroke:${s.colour}`, "stroke-width": 1.3 }));
+        this.inside.append(shape("path", { d: `M${x} ${y(s.low[i])}V${y(s.high[i])}M${x - 3} ${y(s.low[i])}h6M${x - 3} ${y(s.high[i])}h6`, style: `stroke:${s.color}`, "stroke-width": 1.3 }));
       }
     } else if (s.smooth && !s.low) {
       line(s.y, { "stroke-width": 1, "stroke-opacity": 0.35 });
@@ -340,7 +340,7 @@ class CurvePanel extends Panel {
     if (s.kind === "points" || last - first < 2) {
       const radius = last - first > 150 ? 1.2 : last - first > 60 ? 1.8 : 2.8;
       for (let i = first; i <= last; ++i)
-        if (s.y[i] !== null) this.inside.append(shape("circle", { cx: f.x(s.x[i]), cy: y(s.y[i]), r: radius, style: `fill:${s.colour}` }));
+        if (s.y[i] !== null) this.inside.append(shape("circle", { cx: f.x(s.x[i]), cy: y(s.y[i]), r: radius, style: `fill:${s.color}` }));
     }
   }
 
@@ -355,7 +355,7 @@ class CurvePanel extends Panel {
       const span = s.low && s.low[i] !== null ? ` (${format(s.low[i])} to ${format(s.high[i])})` : "";
       const smooth = s.smooth && s.smooth !== s.y && s.smooth[i] !== null ? `, smoothed ${format(s.smooth[i])}` : "";
       return element("tr", {},
-        element("td", {}, element("span", { class: "swatch", style: `color:${s.colour}` }), " " + s.name),
+        element("td", {}, element("span", { class: "swatch", style: `color:${s.color}` }), " " + s.name),
         element("td", {}, element("b", { "data-series": s.name }, format(s.y[i])), span + smooth + elsewhere));
     });
     return { x: lead.x[at], content: [element("div", { class: "soft" }, this.view.moment(lead, at)), element("table", {}, ...rows)] };

@@ -59,7 +59,7 @@ function gapSeries() {
     const make = (curve, name, more) => {
       if (!curve.x.length) return null;
       const seeds = group.gaps.step.count > 1 && group.paired;
-      return { run: group.name, name, colour: colourOf(i + 1), x: curve.x, y: curve.mean, low: seeds && curve.low, high: seeds && curve.high,
+      return { run: group.name, name, color: colorOf(i + 1), x: curve.x, y: curve.mean, low: seeds && curve.low, high: seeds && curve.high,
         moment: (k) => `${EQUAL[view.axis]}: ${view.where(curve.x[k])}`, ...more };
     };
     return [make(group.train[view.axis], `${group.name}, training`, { kind: "line", dash: dashOf(i + 1) }),

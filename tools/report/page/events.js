@@ -2,14 +2,14 @@
 // Events on a time line.
 
 const EVENT_KINDS = { // in the order of the lanes
-  resume: { name: "resumed", colour: "var(--c0)" }, skip: { name: "skipped", colour: "var(--c1)" },
-  bad_data: { name: "bad data", colour: "var(--c3)" }, fallback: { name: "to BF16", colour: "var(--c6)" },
-  fp8_lag: { name: "scale lags", colour: "var(--c5)" },
-  throttle: { name: "throttled", colour: "var(--c4)" }, save: { name: "saved", colour: "var(--c2)" },
-  save_failed: { name: "not saved", colour: "var(--bad)" },
+  resume: { name: "resumed", color: "var(--c0)" }, skip: { name: "skipped", color: "var(--c1)" },
+  bad_data: { name: "bad data", color: "var(--c3)" }, fallback: { name: "to BF16", color: "var(--c6)" },
+  fp8_lag: { name: "scale lags", color: "var(--c5)" },
+  throttle: { name: "throttled", color: "var(--c4)" }, save: { name: "saved", color: "var(--c2)" },
+  save_failed: { name: "not saved", color: "var(--bad)" },
 };
 
-const kindOf = (kind) => EVENT_KINDS[kind] || { name: kind, colour: "var(--c7)" }; // also those of later versions
+const kindOf = (kind) => EVENT_KINDS[kind] || { name: kind, color: "var(--c7)" }; // also those of later versions
 
 // One lane per kind of event, one row per run in it.
 class EventPanel extends Panel {
@@ -30,8 +30,8 @@ class EventPanel extends Panel {
         const from = f.x(event[view.axis]), to = f.x(event.to[view.axis]);
         if (to < f.left || from > f.right) continue;
         const y = f.top + this.lane(event.kind) * this.laneHeight + 2.5 + row * height;
-        const colour = several() ? colourOf(row) : kindOf(event.kind).colour;
-        this.inside.append(shape("rect", { x: from - 1.5, y, width: Math.max(3, to - from), height, rx: 1, style: `fill:${colour}` }));
+        const color = several() ? colorOf(row) : kindOf(event.kind).color;
+        this.inside.append(shape("rect", { x: from - 1.5, y, width: Math.max(3, to - from), height, rx: 1, style: `fill:${color}` }));
         this.spots.push({ from, to, y, height, event, run });
       }
     });

@@ -1,7 +1,7 @@
 "use strict";
 // FP8 health: heat maps over layers and steps, summaries over all tensors.
 
-const HEAT_COLOURS = ["#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725"]; // viridis
+const HEAT_COLORS = ["#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725"]; // viridis
 const HEAT_MAPS = {
   amax: { title: "Largest magnitude (amax)", format: (v) => trimmed(Number(v.toPrecision(2)).toString()) },
   saturated: { title: "Saturated: share of values beyond the format's range", format: formatShare, range: [1e-6, 1e-1] },
@@ -17,10 +17,10 @@ function heatValue(row, column) { // decodes tools/report/heat_map.h; null: no v
   return code === 0 ? null : code === 1 ? 0 : 10 ** (-12 + (20 * (code - 2)) / 4093);
 }
 
-function heatColour(share) {
-  const at = Math.min(Math.max(share, 0), 1) * (HEAT_COLOURS.length - 1), i = Math.min(Math.floor(at), HEAT_COLOURS.length - 2);
-  const part = (colour, k) => parseInt(colour.slice(1 + 2 * k, 3 + 2 * k), 16);
-  return [0, 1, 2].map((k) => Math.round(part(HEAT_COLOURS[i], k) + (at - i) * (part(HEAT_COLOURS[i + 1], k) - part(HEAT_COLOURS[i], k))));
+function heatColor(share) {
+  const at = Math.min(Math.max(share, 0), 1) * (HEAT_COLORS.length - 1), i = Math.min(Math.floor(at), HEAT_COLORS.length - 2);
+  const part = (color, k) => parseInt(color.slice(1 + 2 * k, 3 + 2 * k), 16);
+  return [0, 1, 2].map((k) => Math.round(part(HEAT_COLORS[i], k) + (at - i) * (part(HEAT_COLORS[i + 1], k) - part(HEAT_COLORS[i], k))));
 }
 
 class HeatPanel extends Panel {
@@ -37,7 +37,7 @@ class HeatPanel extends Panel {
       return worst;
     }));
     this.range = HEAT_MAPS[this.metric].range || this.measure();
-    for (const cell of this.cells.flat()) cell.colour = this.colour(cell.value);
+    for (const cell of this.cells.flat()) cell.color = this.color(cell.value);
   }
 
   stops() { return this.heat[view.axis]; }
@@ -61,19 +61,19 @@ class HeatPanel extends Panel {
       const value = f.value(f.left + x + 0.5);
       while (column < columns.length && columns[column] < value) ++column; // a record covers the steps since the previous one
       if (column === columns.length) break;
-      for (let row = 0; row < layers.length; ++row) picture.data.set(this.cells[row][column].colour, 4 * (row * width + x));
+      for (let row = 0; row < layers.length; ++row) picture.data.set(this.cells[row][column].color, 4 * (row * width + x));
     }
     canvas.getContext("2d").putImageData(picture, 0, 0);
     this.plot.prepend(canvas);
   }
 
-  colour(value) { // red, green, blue, opacity
+  color(value) { // red, green, blue, opacity
     if (value === null) return [0, 0, 0, 0];
     if (value === 0) return [128, 128, 128, 40];
-    return [...heatColour(Math.log(value / this.range[0]) / Math.log(this.range[1] / this.range[0])), 255];
+    return [...heatColor(Math.log(value / this.range[0]) / Math.log(this.range[1] / this.range[0])), 255];
   }
 
-  measure() { // range of the colours
+  measure() { // range of the colors
     let low = Infinity, high = 0;
     for (const { value } of this.cells.flat()) if (value) [low, high] = [Math.min(low, value), Math.max(high, value)];
     return high > low ? [low, high] : [1e-3, 1];
@@ -92,7 +92,7 @@ class HeatPanel extends Panel {
 }
 
 function rampNodes(range, format) {
-  const stops = HEAT_COLOURS.map((c, i) => `${c} ${((100 * i) / (HEAT_COLOURS.length - 1)).toFixed(0)}%`).join(",");
+  const stops = HEAT_COLORS.map((c, i) => `${c} ${((100 * i) / (HEAT_COLORS.length - 1)).toFixed(0)}%`).join(",");
   return element("span", { class: "key" }, format(range[0]), element("span", { class: "ramp", style: `background:linear-gradient(90deg,${stops})` }), format(range[1]), " (logarithmic; grey: zero)");
 }
 
@@ -128,17 +128,17 @@ function fp8Panels() {
     section.append(note("No heat maps: the run needs --fp8_detail."));
   }
   const shares = { worst_saturated: ["Worst saturated share of a tensor", "var(--c1)"], worst_flushed: ["Worst flushed share of a tensor (without GELU's tail)", "var(--c0)"] };
-  for (const [column, [title, colour]] of Object.entries(shares)) {
+  for (const [column, [title, color]] of Object.entries(shares)) {
     if (!data.runs.some((run) => run.fp8[column])) continue;
     panels.push(new CurvePanel(view, { title, height: 112, zero: true, format: formatShare, tick: (v) => formatShare(v),
-      series: ofAllRuns((run, i) => series(run, i, run.fp8, column, { name: column.replace("_", " "), colour })) }));
+      series: ofAllRuns((run, i) => series(run, i, run.fp8, column, { name: column.replace("_", " "), color })) }));
   }
   if (data.runs.some((run) => run.fp8.fwd_scale))
     panels.push(new CurvePanel(view, { title: "Scales", height: 128, log: "always", tick: (v) => formatCount(v),
       keys: several() ? [words("geometric means; thick: activations and weights, thin: gradients")] : [key("var(--c0)", "activations and weights"), key("var(--c1)", "gradients"), words("geometric means")],
       series: () => data.runs.flatMap((run, i) => {
         const forward = series(run, i, run.fp8, "fwd_scale", { name: "activations and weights" });
-        const backward = series(run, i, run.fp8, "bwd_scale", { name: "gradients", colour: "var(--c1)" });
+        const backward = series(run, i, run.fp8, "bwd_scale", { name: "gradients", color: "var(--c1)" });
         if (several() && backward) Object.assign(backward, { name: run.name + ", gradients", width: 0.9 });
         return [forward, backward].filter(Boolean);
       }) }));

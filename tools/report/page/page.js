@@ -1,12 +1,12 @@
 "use strict";
 // The page of one or several runs. tools/report/page_data.cpp makes its data.
 
-const DASHES = ["", "7 4", "2 3"]; // runs differ in colour and dash: a curve under another one shows through its gaps
+const DASHES = ["", "7 4", "2 3"]; // runs differ in color and dash: a curve under another one shows through its gaps
 const DASH_CLASSES = ["", " dash", " dot"];
 const byId = (id) => document.getElementById(id);
 let data = JSON.parse(byId("data").textContent);
 const several = () => data.runs.length > 1;
-const colourOf = (index) => `var(--c${index % 8})`;
+const colorOf = (index) => `var(--c${index % 8})`;
 const dashIndex = (index) => (index + Math.floor(index / 8)) % DASHES.length;
 const dashOf = (index) => DASHES[dashIndex(index)];
 const last = (list) => list[list.length - 1];
@@ -164,7 +164,7 @@ function buildHeader() {
       element("div", {}, element("dt", {}, names[n]), element("dd", {}, all[n][0], all[n][1] && element("small", {}, all[n][1]))))));
 }
 
-const swatch = (i) => element("span", { class: "swatch" + DASH_CLASSES[dashIndex(i)], style: `color:${colourOf(i)}` });
+const swatch = (i) => element("span", { class: "swatch" + DASH_CLASSES[dashIndex(i)], style: `color:${colorOf(i)}` });
 
 // ---- toolbar ----
 
@@ -205,7 +205,7 @@ function series(run, index, table, column, more = {}) {
   const reach = more.smooth ? reachOf(end - first + 1) : 0;
   const bound = (values) => (reach > 0 && values && data.comparison ? smoothed(values, reach) : values); // of a band over seeds
   return {
-    run: run.name, name: several() ? run.name : more.name || column, colour: several() ? colourOf(index) : more.colour || "var(--c0)",
+    run: run.name, name: several() ? run.name : more.name || column, color: several() ? colorOf(index) : more.color || "var(--c0)",
     dash: several() ? dashOf(index) : "", kind: more.kind || "line", table, x: table[view.axis], y: mean, low: bound(min), high: bound(max),
     smooth: reach > 0 ? smoothed(mean, reach) : null,
   };
@@ -214,13 +214,13 @@ function series(run, index, table, column, more = {}) {
 const ofAllRuns = (make) => () => data.runs.map(make).filter(Boolean);
 const marks = () => data.runs.filter((r) => !view.hidden.has(r.name)).flatMap((r) => r.events.filter((e) => e.kind === "resume" || e.kind === "fallback")
   .map((e) => ({ x: e[view.axis], text: `${several() ? r.name + " " : ""}${EVENT_KINDS[e.kind].name} at step ${grouped(e.step)}` }))).sort((a, b) => a.x - b.x);
-const key = (colour, text, dash = "") => element("span", { class: "key" }, element("span", { class: "swatch" + dash, style: `color:${colour}` }), text);
+const key = (color, text, dash = "") => element("span", { class: "key" }, element("span", { class: "swatch" + dash, style: `color:${color}` }), text);
 const words = (text) => element("span", { class: "key" }, text);
 
 function lossSeries() {
   return data.runs.flatMap((run, i) => {
     const train = series(run, i, run.steps, "loss", { smooth: true, name: "train" });
-    const val = series(run, i, run.validations, "val_loss", { kind: "points", name: "validation", colour: "var(--c1)" });
+    const val = series(run, i, run.validations, "val_loss", { kind: "points", name: "validation", color: "var(--c1)" });
     if (several() && val) val.name = run.name + ", validation";
     return [train, val].filter(Boolean);
   });
@@ -245,7 +245,7 @@ function differenceSeries() {
     const x = run.steps[view.axis], loss = run.steps.loss.mean, reach = reachOf(x.length);
     const y = x.map((at, k) => { const other = baseAt(at); return other === null || loss[k] === null ? null : loss[k] - other; });
     if (!y.some((v) => v !== null)) return [];
-    return [{ run: run.name, name: run.name, colour: colourOf(i + 1), dash: dashOf(i + 1), kind: "line", x, y, smooth: reach > 0 ? smoothed(y, reach) : null, moment: (k) => `${EQUAL[view.axis]}: ${view.where(x[k])}` }];
+    return [{ run: run.name, name: run.name, color: colorOf(i + 1), dash: dashOf(i + 1), kind: "line", x, y, smooth: reach > 0 ? smoothed(y, reach) : null, moment: (k) => `${EQUAL[view.axis]}: ${view.where(x[k])}` }];
   });
 }
 

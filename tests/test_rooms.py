@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""No file includes upwards. The floors and what stands below each are read from CMake's own lines
+"""No file includes upwards. The rooms and what stands below each are read from CMake's own lines
 
     file(GLOB NAME_SOURCES ... FOLDER/PATTERN ...)
-    gpt2_floor(NAME SOURCES ${NAME_SOURCES} LINK OTHER_FLOORS ...)
+    gpt2_room(NAME SOURCES ${NAME_SOURCES} LINK OTHER_ROOMS ...)
 
-so that the map here cannot drift from what is built. A file may include from its own floor and from the floors that its
-target links, directly or through others. A header in a folder that two floors share (kernels/*.h, the contract of the CPU
-and the CUDA kernels) belongs to the lower one. Calls upwards are the linker's to find (the target `floors`).
+so that the map here cannot drift from what is built. A file may include from its own room and from the rooms that its
+target links, directly or through others. A header in a folder that two rooms share (kernels/*.h, the contract of the CPU
+and the CUDA kernels) belongs to the lower one. Calls upwards are the linker's to find (the target `rooms`).
 """
 import fnmatch
 import os
@@ -16,15 +16,15 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CMAKE_FILES = ("CMakeLists.txt", "cmake/cuda_engine.cmake")
-PROGRAMS = "programs"  # train_gpt2_fp8.cu and tools/*.cpp: on top of every floor
+PROGRAMS = "programs"  # train_gpt2_fp8.cu and tools/*.cpp: on top of every room
 SOURCE_ENDINGS = (".h", ".cuh", ".cpp", ".cu")
 INCLUDE = re.compile(r'\s*#\s*include\s*(?:"([^"]+)"|<((?:engine|kernels|tools|tests)/[^>]+)>)')
 
 
-class Floor:
+class Room:
     def __init__(self, patterns, links):
         self.patterns = patterns  # of its sources, such as kernels/*.cu
-        self.links = links  # names of floors
+        self.links = links  # names of rooms
         self.below = set()  # all that it may use, itself included
 
     def compiles(self, path):
@@ -35,40 +35,40 @@ class Floor:
         return {os.path.dirname(pattern) for pattern in self.patterns}
 
 
-def read_floors(root):
+def read_rooms(root):
     text = ""
     for name in CMAKE_FILES:
         with open(os.path.join(root, name)) as file:
             text += re.sub(r"#.*", "", file.read())
     globs = {name: words.split() for name, words in re.findall(r"file\(GLOB (\w+) CONFIGURE_DEPENDS ([^)]*)\)", text)}
     # Parentheses inside are those of generator expressions' names only, never of calls.
-    calls = re.findall(r"^gpt2_floor\((\w+) SOURCES \$\{(\w+)\}\s+LINK ([^)]*)\)", text, re.MULTILINE)
-    if len(calls) != len(re.findall(r"^gpt2_floor\(", text, re.MULTILINE)):
-        raise ValueError("a gpt2_floor(...) call has another form than this test reads")
+    calls = re.findall(r"^gpt2_room\((\w+) SOURCES \$\{(\w+)\}\s+LINK ([^)]*)\)", text, re.MULTILINE)
+    if len(calls) != len(re.findall(r"^gpt2_room\(", text, re.MULTILINE)):
+        raise ValueError("a gpt2_room(...) call has another form than this test reads")
     names = [name for name, _, _ in calls]
-    floors = {}
+    rooms = {}
     for name, sources, rest in calls:
         links = [word for word in re.findall(r"\w+", rest.split("INCLUDE")[0]) if word in names]
-        floors[name] = Floor(globs[sources], links)
-    for name, floor in floors.items():
+        rooms[name] = Room(globs[sources], links)
+    for name, room in rooms.items():
         waiting = [name]
         while waiting:
             current = waiting.pop()
-            if current not in floor.below:
-                floor.below.add(current)
-                waiting += floors[current].links
-    return floors
+            if current not in room.below:
+                room.below.add(current)
+                waiting += rooms[current].links
+    return rooms
 
 
-def floor_of(path, floors):
-    """The floor of a file of ours; None if no target owns its folder."""
+def room_of(path, rooms):
+    """The room of a file of ours; None if no target owns its folder."""
     if path == "train_gpt2_fp8.cu" or os.path.dirname(path) == "tools":
         return PROGRAMS
-    for name, floor in floors.items():
-        if floor.compiles(path):
+    for name, room in rooms.items():
+        if room.compiles(path):
             return name
-    owners = [name for name, floor in floors.items() if os.path.dirname(path) in floor.folders()]
-    return min(owners, key=lambda name: len(floors[name].below)) if owners else None
+    owners = [name for name, room in rooms.items() if os.path.dirname(path) in room.folders()]
+    return min(owners, key=lambda name: len(rooms[name].below)) if owners else None
 
 
 def our_files(root):
@@ -82,15 +82,15 @@ def our_files(root):
 
 
 def find_violations(root):
-    """One line FILE:LINE: ... for each include that a floor may not make."""
-    floors = read_floors(root)
+    """One line FILE:LINE: ... for each include that a room may not make."""
+    rooms = read_rooms(root)
     violations = []
     for path in our_files(root):
-        floor = floor_of(path, floors)
-        if floor is None:
-            violations.append(f"{path}:1: its folder belongs to no gpt2_floor(...) of CMake")
+        room = room_of(path, rooms)
+        if room is None:
+            violations.append(f"{path}:1: its folder belongs to no gpt2_room(...) of CMake")
             continue
-        allowed = floors[floor].below if floor in floors else {PROGRAMS, *floors}
+        allowed = rooms[room].below if room in rooms else {PROGRAMS, *rooms}
         with open(os.path.join(root, path)) as file:
             for number, line in enumerate(file, 1):
                 match = INCLUDE.match(line)
@@ -100,8 +100,8 @@ def find_violations(root):
                 where = f'{path}:{number}: includes "{included}"'
                 if not os.path.exists(os.path.join(root, included)):
                     violations.append(f"{where}, which is no path from the root of the tree")
-                elif floor_of(included, floors) not in allowed:
-                    violations.append(f"{where} of {floor_of(included, floors) or 'no floor'}, which {floor} does not link")
+                elif room_of(included, rooms) not in allowed:
+                    violations.append(f"{where} of {room_of(included, rooms) or 'no room'}, which {room} does not link")
     return violations
 
 
@@ -142,35 +142,35 @@ class Tree(unittest.TestCase):
         violations = find_violations(ROOT)
         self.assertEqual(violations, [], "\n" + "\n".join(violations))
 
-    def test_every_floor_and_file_is_seen(self):
-        floors = read_floors(ROOT)
-        self.assertLessEqual({"gpt2_base", "gpt2_kernels", "gpt2_kernels_cuda", "gpt2_cuda", "gpt2_run"}, set(floors))
-        self.assertEqual(floors["gpt2_base"].below, {"gpt2_base"})
-        tools = {name for name, floor in floors.items() if any(f.startswith("tools/") for f in floor.folders())}
+    def test_every_room_and_file_is_seen(self):
+        rooms = read_rooms(ROOT)
+        self.assertLessEqual({"gpt2_base", "gpt2_kernels", "gpt2_kernels_cuda", "gpt2_cuda", "gpt2_run"}, set(rooms))
+        self.assertEqual(rooms["gpt2_base"].below, {"gpt2_base"})
+        tools = {name for name, room in rooms.items() if any(f.startswith("tools/") for f in room.folders())}
         self.assertLessEqual({"gpt2_plan", "gpt2_report", "gpt2_sweep", "gpt2_doctor", "gpt2_prepare_data"}, tools)
-        self.assertEqual(floors["gpt2_run"].below, set(floors) - tools)
-        self.assertEqual(floor_of("kernels/layernorm.h", floors), "gpt2_kernels")
-        self.assertEqual(floor_of("kernels/layernorm.cu", floors), "gpt2_kernels_cuda")
-        self.assertEqual(floor_of("kernels/device/vector.cuh", floors), "gpt2_kernels_cuda")
+        self.assertEqual(rooms["gpt2_run"].below, set(rooms) - tools)
+        self.assertEqual(room_of("kernels/layernorm.h", rooms), "gpt2_kernels")
+        self.assertEqual(room_of("kernels/layernorm.cu", rooms), "gpt2_kernels_cuda")
+        self.assertEqual(room_of("kernels/device/vector.cuh", rooms), "gpt2_kernels_cuda")
         self.assertGreater(len(list(our_files(ROOT))), 100)
 
 
 class ItsOwnRules(unittest.TestCase):
-    """A small tree of three floors: base < left, right."""
+    """A small tree of three rooms: base < left, right."""
 
     def setUp(self):
-        temporary = tempfile.TemporaryDirectory(prefix="test_floors_")
+        temporary = tempfile.TemporaryDirectory(prefix="test_rooms_")
         self.addCleanup(temporary.cleanup)
         self.root = temporary.name
         self.write("CMakeLists.txt", """
             file(GLOB BASE_SOURCES CONFIGURE_DEPENDS engine/base/*.cpp)
             file(GLOB LEFT_SOURCES CONFIGURE_DEPENDS kernels/*_cpu.cpp)
-            gpt2_floor(gpt2_base SOURCES ${BASE_SOURCES} LINK Threads::Threads)
-            gpt2_floor(gpt2_left SOURCES ${LEFT_SOURCES} LINK gpt2_base
+            gpt2_room(gpt2_base SOURCES ${BASE_SOURCES} LINK Threads::Threads)
+            gpt2_room(gpt2_left SOURCES ${LEFT_SOURCES} LINK gpt2_base
                        INCLUDE gpt2_right)""")
         self.write("cmake/cuda_engine.cmake", """
             file(GLOB RIGHT_SOURCES CONFIGURE_DEPENDS kernels/*.cu kernels/device/*.cuh)
-            gpt2_floor(gpt2_right SOURCES ${RIGHT_SOURCES} LINK $<$<BOOL:ON>:gpt2_left>) # gpt2_left is below""")
+            gpt2_room(gpt2_right SOURCES ${RIGHT_SOURCES} LINK $<$<BOOL:ON>:gpt2_left>) # gpt2_left is below""")
         for header in ("engine/base/low.h", "kernels/contract.h", "kernels/device/high.cuh", "tools/shared.h"):
             self.write(header, "#pragma once\n")
 
@@ -217,10 +217,10 @@ class ItsOwnRules(unittest.TestCase):
     def test_paths_start_at_the_root(self):
         self.check_caught("kernels/op.cu", '#include "contract.h"')
 
-    def test_a_folder_without_a_floor_is_caught(self):
+    def test_a_folder_without_a_room_is_caught(self):
         self.write("engine/stray/file.h", "#pragma once\n")
         self.assertEqual(find_violations(self.root),
-                         ["engine/stray/file.h:1: its folder belongs to no gpt2_floor(...) of CMake"])
+                         ["engine/stray/file.h:1: its folder belongs to no gpt2_room(...) of CMake"])
 
 
 if __name__ == "__main__":

@@ -204,11 +204,12 @@ TEST_CASE("what changes after it was verified is still found when it is read") {
 namespace {
 
 // The exit code of a process of its own, in which the allocation after `before` fails: 4 if it finds what is not right.
-int code_without_memory(int64_t before, const std::function<bool()>& is_right) {
+// What it says goes into `messages`.
+int code_without_memory(int64_t before, const std::string& messages, const std::function<bool()>& is_right) {
   std::fflush(stdout);
   const pid_t child = ::fork();
   if (child == 0) {
-    ::close(STDERR_FILENO);
+    if (!std::freopen(messages.c_str(), "w", stderr)) ::_exit(1);
     allocations_left = before;
     ::_exit(run_program([&] { return is_right() ? ExitCode::done : ExitCode::checkpoint; }));
   }
@@ -221,6 +222,8 @@ int code_without_memory(int64_t before, const std::function<bool()>& is_right) {
 
 TEST_CASE("memory that runs out while checkpoints are verified does not make a good one invalid") {
   const Saved saved;
+  const TemporaryFolder folder;
+  const std::string messages = folder / "messages.txt";
   for (const bool resume : {true, false}) {
     const auto is_right = [&] {
       return resume ? saved.chosen("latest").checkpoint == saved.paths[2] : why_invalid(saved.paths[2]).empty();
@@ -231,8 +234,10 @@ TEST_CASE("memory that runs out while checkpoints are verified does not make a g
     int refused = 0;
     for (int64_t before = 0; before < count; before += std::max<int64_t>(1, count / 200)) {
       CAPTURE(before);
-      const int code = code_without_memory(before, is_right);
+      const int code = code_without_memory(before, messages, is_right);
       CAPTURE(code);
+      const std::string said = read_text_file(messages);
+      CAPTURE(said);
       CHECK((code == 0 || code == 6));
       if (code == 6) ++refused;
     }

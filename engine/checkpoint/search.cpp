@@ -329,7 +329,7 @@ std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, con
   }
   if (const std::string path = plain_path(name); !path.empty()) {
     const Folders itself(1);
-    const std::array places = {&itself, &run_folders, &roots};
+    const std::array<const Folders*, 3> places = {&itself, &run_folders, &roots};
     for (const Folders* folders : places) {
       std::vector<std::string> candidates;
       for (const std::string& folder : *folders) {

@@ -67,7 +67,8 @@ struct Saved {
     std::fstream(paths[which] + file, std::ios::in | std::ios::out | std::ios::binary).seekp(5000).put('\x5A');
   }
   CommandLine asks(const std::string& which) const {
-    CommandLine line{.options = {}, .given = {"resume"}};
+    CommandLine line;
+    line.given.insert("resume");
     line.options.checkpoint_dir = root.path();
     line.options.resume = which;
     return line;

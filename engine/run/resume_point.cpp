@@ -139,11 +139,11 @@ Lines read_point(const std::string& checkpoint, const CommandLine& line) {
   const std::string log_dir = stored_options(state.options_toml, state.precision, checkpoint).log_dir;
   const bool has_log =
       is_log_of(state.run_name, log_dir + "/" + run) || is_log_of(state.run_name, log_dir + "/" + state.run_name);
-  const std::string logs = has_log ? log_dir : Options{}.log_dir; // not in the list: g++ 12 unwinds that wrongly
+  const Options defaults; // named: g++ 12 destroys `has_log ? log_dir : Options{}.log_dir` wrongly if memory runs out
   return {checkpoint,
           dir,
           run,
-          logs,
+          has_log ? log_dir : defaults.log_dir,
           state.options_toml,
           std::to_string(state.step),
           std::to_string(ranks_of(checkpoint)),

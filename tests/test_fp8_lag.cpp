@@ -78,7 +78,7 @@ TEST_CASE("many kinds share a line, and the next line waits") {
   for (int64_t step = 10; step <= 20; step += 10) CHECK(told(watch, step, stats).empty());
   const std::string line = told(watch, 30, stats);
   CHECK(line.starts_with("the scale of qkv/act lags: 2% of h.0/qkv/act"));
-  CHECK(line.ends_with("; so do those of fc/act, proj/grad"));
+  CHECK(line.ends_with("; these lag too: fc/act, proj/grad"));
   std::vector more = stats;
   more.push_back(tensor("lm_head/act", 0.5));
   for (int64_t step = 40; step < 130; step += 10) CHECK(told(watch, step, more).empty());

@@ -80,7 +80,7 @@ std::optional<Fp8LagWatch::Warning> Fp8LagWatch::check(int64_t step, std::span<c
     Kind& kind = kinds_[finding.kind];
     kind.reported_step = step;
     kind.report = describe(finding, step);
-    if (&finding != &news.front()) others += (others.empty() ? "; so do those of " : ", ") + finding.kind;
+    if (&finding != &news.front()) others += (others.empty() ? "; these lag too: " : ", ") + finding.kind;
   }
   const Finding& first = news.front();
   return Warning{.tensor = first.worst->tensor.text(),
@@ -106,7 +106,7 @@ Fp8LagWatch::Finding Fp8LagWatch::worst_of(const std::string& kind, std::span<co
   return finding;
 }
 
-// "the scale of fc/grad lags: 0.13% of h.3/fc/grad saturated at step 20, in the warm-up; --fp8_margin 3 would ..."
+// "the scale of fc/grad lags: 0.13% of h.3/fc/grad saturated at step 20, in the warm-up; --fp8_margin 3 leaves ..."
 std::string Fp8LagWatch::describe(const Finding& finding, int64_t step) const {
   return "the scale of " + finding.kind + " lags: " + formatted("%.3g%% of ", 100 * finding.worst->saturated) +
          finding.worst->tensor.text() + " saturated at step " + std::to_string(step) +

@@ -11,7 +11,6 @@
 #include "kernels/top_k.h"
 
 namespace gpt2 {
-namespace {
 
 // A step always has all rows, so that one captured graph serves every call: rows without a token write token 0 into the
 // cache's spare row.
@@ -20,7 +19,10 @@ class DecoderCuda final : public Decoder {
   DecoderCuda(GPT2Cuda& model, int rows, int positions)
       : Decoder(model.config(), rows, positions),
         model_(model),
-        stream_(model.backend().stream),
+        cuda_(model.cuda_),
+        stream_(cuda_.stream),
+        context_(model.context_),
+        b_(model.b_),
         cache_(model.config(), rows, positions),
         prompt_slots_(2 * sizeof(int32_t) * static_cast<size_t>(positions)),
         inputs_(3 * sizeof(int32_t) * static_cast<size_t>(rows)),
@@ -41,18 +43,23 @@ class DecoderCuda final : public Decoder {
 
   void read_prompts(std::span<const RowTokens> prompts, std::span<float> logits) override {
     const auto vocab = static_cast<size_t>(config().vocab);
+    struct Reset {
+      GPT2Cuda& model;
+      ~Reset() { model.prefill_cache_.reset(); }
+    } const reset_at_end{model_};
     for (size_t i = 0; i < prompts.size(); ++i) {
       const std::vector<int32_t> row(prompts[i].tokens.size(), prompts[i].row);
       copy_to_device<int32_t>(stream_, prompt_rows(), row);
-      model_.prefill(cache_, {prompt_rows(), prompt_positions(), static_cast<int64_t>(row.size())}, prompts[i].tokens,
-                     logits.subspan(i * vocab, vocab));
+      const TokenSlots slots{prompt_rows(), prompt_positions(), static_cast<int64_t>(row.size())};
+      model_.prefill_cache_.emplace(GPT2Cuda::PrefillCache{cache_, slots});
+      model_.next_token_logits(prompts[i].tokens, logits.subspan(i * vocab, vocab));
     }
   }
 
   void read_next(std::span<const RowToken> next, std::span<float> logits) override {
     run_step(next);
     const auto padded = static_cast<size_t>(config().padded_vocab), vocab = static_cast<size_t>(config().vocab);
-    copy_to_host(stream_, std::span(logits_.get(), static_cast<size_t>(rows()) * padded), model_.decoded_logits());
+    copy_to_host(stream_, std::span(logits_.get(), static_cast<size_t>(rows()) * padded), b_.logits);
     for (size_t i = 0; i < next.size(); ++i) {
       const bf16* const values = logits_.get() + static_cast<size_t>(next[i].row) * padded;
       std::transform(values, values + vocab, logits.begin() + static_cast<std::ptrdiff_t>(i * vocab),
@@ -63,12 +70,12 @@ class DecoderCuda final : public Decoder {
   void read_next(std::span<const RowToken> next, int count, std::span<TokenLogit> likeliest) override {
     run_step(next);
     auto* const likely = reinterpret_cast<TokenLogit*>(likely_.data()); // (rows, count)
-    top_k_tokens(model_.backend(), {.out = likely,
-                                    .logits = model_.decoded_logits(),
-                                    .rows = rows(),
-                                    .count = count,
-                                    .vocab = config().vocab,
-                                    .padded_vocab = config().padded_vocab});
+    top_k_tokens(cuda_, {.out = likely,
+                         .logits = b_.logits,
+                         .rows = rows(),
+                         .count = count,
+                         .vocab = config().vocab,
+                         .padded_vocab = config().padded_vocab});
     const auto per_row = static_cast<size_t>(count);
     copy_to_host(stream_, std::span(likely_host_.get(), static_cast<size_t>(rows()) * per_row),
                  static_cast<const TokenLogit*>(likely));
@@ -98,16 +105,25 @@ class DecoderCuda final : public Decoder {
     CUDA_CHECK(cudaMemcpyAsync(tokens(), staged_.get(), 3 * sizeof(int32_t) * static_cast<size_t>(rows()),
                                cudaMemcpyHostToDevice, stream_));
     if (!warm_) {
-      model_.decode(cache_, tokens(), slots());
+      decode();
       warm_ = true;
       return;
     }
-    if (!graph_) graph_.capture(stream_, [this] { model_.decode(cache_, tokens(), slots()); });
+    if (!graph_) graph_.capture(stream_, [this] { decode(); });
     graph_.launch(stream_);
   }
 
+  void decode();
+  void decode_block_fused(int layer);
+  void decode_block_gemms(int layer);
+  void attend_to_cache(int layer);
+  LinearDecode fused_linear(bf16* out, const bf16* in, const LinearLayer& layer) const;
+
   GPT2Cuda& model_;
+  CudaStream& cuda_;
   const cudaStream_t stream_;
+  const LayerContext& context_;
+  const CudaBuffers& b_;
   const KeyValueCacheCuda cache_;
   const DeviceMemory prompt_slots_;      // (2, positions): the prompt's row, repeated; 0, 1, 2, ...
   const DeviceMemory inputs_;            // (3, rows): tokens, rows, positions of a step
@@ -119,7 +135,94 @@ class DecoderCuda final : public Decoder {
   bool warm_ = false;
 };
 
-} // namespace
+void DecoderCuda::attend_to_cache(int layer) {
+  const BlockActivations& a = b_.blocks[layer];
+  model_.append_to_cache(layer, cache_, slots());
+  attention_decode(cuda_, {.out = a.o,
+                           .qkv = a.qkv,
+                           .cache = cache_.block(layer),
+                           .slots = slots(),
+                           .NH = config().heads,
+                           .HS = config().head_dim()});
+}
+
+void DecoderCuda::decode() {
+  const bool few = rows() <= kMaxDecodeRows;
+  embedding_decode(cuda_, {.out = b_.blocks[0].x,
+                           .tokens = tokens(),
+                           .slots = slots(),
+                           .wte = context_.weight(model_.at_.wte),
+                           .wpe = context_.weight(model_.at_.wpe),
+                           .C = config().channels});
+  for (int layer = 0; layer < config().layers; ++layer) {
+    if (few)
+      decode_block_fused(layer);
+    else
+      decode_block_gemms(layer);
+  }
+  if (few) {
+    LinearDecode head = fused_linear(b_.logits, b_.blocks[0].x, model_.lm_head_layer());
+    head.ln_weight = context_.vector(model_.at_.lnf_weight);
+    head.ln_bias = context_.vector(model_.at_.lnf_bias);
+    return linear_decode(cuda_, head); // (rows, C) -> (rows, Vp)
+  }
+  model_.norms_.forward(b_.h_final, model_.final_layernorm_layer(), rows());
+  model_.linears_.forward(b_.logits, b_.h_final, model_.lm_head_layer(), rows());
+}
+
+LinearDecode DecoderCuda::fused_linear(bf16* out, const bf16* in, const LinearLayer& layer) const {
+  return {.out = out,
+          .in = in,
+          .weight = context_.weight(layer.weight),
+          .bias = context_.bias(layer),
+          .ln_weight = nullptr,
+          .ln_bias = nullptr,
+          .residual = nullptr,
+          .gelu = false,
+          .rows = rows(),
+          .C = layer.C,
+          .OC = layer.OC};
+}
+
+// The residual stream stays in the first block's x; the projections add to it in place.
+void DecoderCuda::decode_block_fused(int layer) {
+  const BlockLayers block = model_.block_layers(layer);
+  const BlockActivations& a = b_.blocks[layer];
+  bf16* const x = b_.blocks[0].x;
+
+  LinearDecode qkv = fused_linear(a.qkv, x, block.qkv);
+  qkv.ln_weight = context_.vector(block.ln1.weight);
+  qkv.ln_bias = context_.vector(block.ln1.bias);
+  linear_decode(cuda_, qkv);
+  attend_to_cache(layer);
+  LinearDecode proj = fused_linear(x, a.o, block.proj);
+  proj.residual = x;
+  linear_decode(cuda_, proj);
+  LinearDecode fc = fused_linear(a.gelu, x, block.fc);
+  fc.ln_weight = context_.vector(block.ln2.weight);
+  fc.ln_bias = context_.vector(block.ln2.bias);
+  fc.gelu = true;
+  linear_decode(cuda_, fc);
+  LinearDecode fcproj = fused_linear(x, a.gelu, block.fcproj);
+  fcproj.residual = x;
+  linear_decode(cuda_, fcproj);
+}
+
+void DecoderCuda::decode_block_gemms(int layer) {
+  const BlockLayers block = model_.block_layers(layer);
+  const BlockActivations& a = b_.blocks[layer];
+  const Linears& linears = model_.linears_;
+  const LayerNorms& norms = model_.norms_;
+  const int64_t R = rows();
+
+  norms.forward(a.h1, block.ln1, R);              // x = x_mid + branch of the block before
+  linears.forward(a.qkv, a.h1, block.qkv, R);     // (R, C) -> (R, 3C)
+  attend_to_cache(layer);                         // (R, 3C) -> (R, C)
+  linears.forward(b_.branch, a.o, block.proj, R); // (R, C) -> (R, C)
+  norms.forward(a.h2, block.ln2, R);              // x_mid = x + branch; h2 = LayerNorm(x_mid)
+  linears.forward_gelu(a.gelu, a.pre, a.h2, block.fc, R, model_.fuses_gelu()); // (R, C) -> pre (R, 4C), gelu(pre)
+  linears.forward(b_.branch, a.gelu, block.fcproj, R);                         // (R, 4C) -> (R, C)
+}
 
 // An FP8 model recomputes whole texts: FP8 GEMMs need 16 rows, and the decode kernels read BF16 weights.
 std::unique_ptr<Decoder> GPT2Cuda::make_decoder(int rows, int positions) {
@@ -134,109 +237,12 @@ std::unique_ptr<Decoder> GPT2Cuda::make_decoder(int rows, int positions) {
   return std::make_unique<DecoderCuda>(*this, rows, positions);
 }
 
-void GPT2Cuda::prefill(const KeyValueCacheCuda& cache, const TokenSlots& slots, std::span<const int32_t> tokens,
-                       std::span<float> logits) {
-  struct Reset {
-    std::optional<PrefillCache>& cache;
-    ~Reset() { cache.reset(); }
-  } const reset_at_end{prefill_cache_};
-  prefill_cache_.emplace(PrefillCache{cache, slots});
-  next_token_logits(tokens, logits);
-}
-
 void GPT2Cuda::append_to_cache(int layer, const KeyValueCacheCuda& cache, const TokenSlots& slots) {
   append_kv_cache(cuda_, {.cache = cache.block(layer),
                           .qkv = b_.blocks[layer].qkv,
                           .slots = slots,
                           .NH = config_.heads,
                           .HS = config_.head_dim()});
-}
-
-void GPT2Cuda::attend_to_cache(int layer, const KeyValueCacheCuda& cache, const TokenSlots& slots) {
-  const BlockActivations& a = b_.blocks[layer];
-  append_to_cache(layer, cache, slots);
-  attention_decode(cuda_, {.out = a.o,
-                           .qkv = a.qkv,
-                           .cache = cache.block(layer),
-                           .slots = slots,
-                           .NH = config_.heads,
-                           .HS = config_.head_dim()});
-}
-
-void GPT2Cuda::decode(const KeyValueCacheCuda& cache, const int32_t* tokens, const TokenSlots& slots) {
-  const bool few = slots.count <= kMaxDecodeRows;
-  embedding_decode(cuda_, {.out = b_.blocks[0].x,
-                           .tokens = tokens,
-                           .slots = slots,
-                           .wte = context_.weight(at_.wte),
-                           .wpe = context_.weight(at_.wpe),
-                           .C = config_.channels});
-  for (int layer = 0; layer < config_.layers; ++layer) {
-    if (few)
-      decode_block_fused(layer, cache, slots);
-    else
-      decode_block_gemms(layer, cache, slots);
-  }
-  if (few) {
-    LinearDecode head = fused_linear(b_.logits, b_.blocks[0].x, lm_head_layer(), slots.count);
-    head.ln_weight = context_.vector(at_.lnf_weight);
-    head.ln_bias = context_.vector(at_.lnf_bias);
-    return linear_decode(cuda_, head); // (rows, C) -> (rows, Vp)
-  }
-  norms_.forward(b_.h_final, final_layernorm_layer(), slots.count);
-  linears_.forward(b_.logits, b_.h_final, lm_head_layer(), slots.count);
-}
-
-LinearDecode GPT2Cuda::fused_linear(bf16* out, const bf16* in, const LinearLayer& layer, int64_t rows) const {
-  return {.out = out,
-          .in = in,
-          .weight = context_.weight(layer.weight),
-          .bias = context_.bias(layer),
-          .ln_weight = nullptr,
-          .ln_bias = nullptr,
-          .residual = nullptr,
-          .gelu = false,
-          .rows = static_cast<int>(rows),
-          .C = layer.C,
-          .OC = layer.OC};
-}
-
-// The residual stream stays in the first block's x; the projections add to it in place.
-void GPT2Cuda::decode_block_fused(int layer, const KeyValueCacheCuda& cache, const TokenSlots& slots) {
-  const BlockLayers block = block_layers(layer);
-  const BlockActivations& a = b_.blocks[layer];
-  bf16* const x = b_.blocks[0].x;
-
-  LinearDecode qkv = fused_linear(a.qkv, x, block.qkv, slots.count);
-  qkv.ln_weight = context_.vector(block.ln1.weight);
-  qkv.ln_bias = context_.vector(block.ln1.bias);
-  linear_decode(cuda_, qkv);
-  attend_to_cache(layer, cache, slots);
-  LinearDecode proj = fused_linear(x, a.o, block.proj, slots.count);
-  proj.residual = x;
-  linear_decode(cuda_, proj);
-  LinearDecode fc = fused_linear(a.gelu, x, block.fc, slots.count);
-  fc.ln_weight = context_.vector(block.ln2.weight);
-  fc.ln_bias = context_.vector(block.ln2.bias);
-  fc.gelu = true;
-  linear_decode(cuda_, fc);
-  LinearDecode fcproj = fused_linear(x, a.gelu, block.fcproj, slots.count);
-  fcproj.residual = x;
-  linear_decode(cuda_, fcproj);
-}
-
-void GPT2Cuda::decode_block_gemms(int layer, const KeyValueCacheCuda& cache, const TokenSlots& slots) {
-  const BlockLayers block = block_layers(layer);
-  const BlockActivations& a = b_.blocks[layer];
-  const int64_t R = slots.count;
-
-  norms_.forward(a.h1, block.ln1, R);                                    // x = x_mid + branch of the block before
-  linears_.forward(a.qkv, a.h1, block.qkv, R);                           // (R, C) -> (R, 3C)
-  attend_to_cache(layer, cache, slots);                                  // (R, 3C) -> (R, C)
-  linears_.forward(b_.branch, a.o, block.proj, R);                       // (R, C) -> (R, C)
-  norms_.forward(a.h2, block.ln2, R);                                    // x_mid = x + branch; h2 = LayerNorm(x_mid)
-  linears_.forward_gelu(a.gelu, a.pre, a.h2, block.fc, R, fuses_gelu()); // (R, C) -> pre (R, 4C), gelu(pre)
-  linears_.forward(b_.branch, a.gelu, block.fcproj, R);                  // (R, 4C) -> (R, C)
 }
 
 } // namespace gpt2

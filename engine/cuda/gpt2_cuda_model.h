@@ -4,7 +4,7 @@
 //   gpt2_cuda_fp8.cu     blocks and head with FP8 GEMMs
 //   gpt2_cuda_step.cu    token upload, CUDA graph, optimizer, results
 //   gpt2_cuda_state.cu   initial weights, checkpoints
-//   gpt2_cuda_decode.cu  decoding with a KV cache
+//   gpt2_cuda_decode.cu  DecoderCuda: decoding with a KV cache
 #pragma once
 
 #include <memory>
@@ -57,15 +57,11 @@ class GPT2Cuda final : public Model {
   std::vector<MemoryLine> memory_report() const override { return memory_report_; }
   std::vector<DeviceMetric> device_metrics() override { return nvml_.metrics(); }
 
-  CudaStream& backend() { return cuda_; } // for benchmarks and decoders
-
-  // For decoders; BF16 only. Slots and decode()'s tokens are in device memory.
-  void prefill(const KeyValueCacheCuda& cache, const TokenSlots& slots, std::span<const int32_t> tokens,
-               std::span<float> logits);
-  void decode(const KeyValueCacheCuda& cache, const int32_t* tokens, const TokenSlots& slots);
-  const bf16* decoded_logits() const { return b_.logits; } // (count, Vp) of the last decode()
+  CudaStream& backend() { return cuda_; } // for benchmarks
 
  private:
+  friend class DecoderCuda; // its own passes over this model's weights and activations
+
   // The collectives of a pass; part of the captured graph.
   enum class Exchange {
     none,
@@ -98,12 +94,7 @@ class GPT2Cuda final : public Model {
   bool fp8_block(int layer) const { return fp8_ && fp8_->scaler.quantizes(layer); }
   bool fp8_head() const { return fp8_ && fp8_->scaler.recipe().quantized_head(); }
 
-  // Decoding: gpt2_cuda_decode.cu.
-  void decode_block_fused(int layer, const KeyValueCacheCuda& cache, const TokenSlots& slots);
-  void decode_block_gemms(int layer, const KeyValueCacheCuda& cache, const TokenSlots& slots);
-  void attend_to_cache(int layer, const KeyValueCacheCuda& cache, const TokenSlots& slots);
-  void append_to_cache(int layer, const KeyValueCacheCuda& cache, const TokenSlots& slots);
-  LinearDecode fused_linear(bf16* out, const bf16* in, const LinearLayer& layer, int64_t rows) const;
+  void append_to_cache(int layer, const KeyValueCacheCuda& cache, const TokenSlots& slots); // gpt2_cuda_decode.cu
 
   LinearLayer linear_layer(int layer, Fp8Site site) const;
   LinearLayer lm_head_layer() const { return linear_layer(0, Fp8Site::lm_head); }
@@ -194,7 +185,7 @@ class GPT2Cuda final : public Model {
     const KeyValueCacheCuda& cache;
     TokenSlots slots;
   };
-  std::optional<PrefillCache> prefill_cache_; // during prefill(): where block_forward() stores keys and values
+  std::optional<PrefillCache> prefill_cache_; // while a prompt is read: where block_forward() stores keys and values
 
   std::vector<TokenSlot> slots_;
   size_t next_slot_ = 0;

@@ -380,6 +380,18 @@ TEST_CASE("a saved recipe goes on as if never stopped") {
   CHECK(resumed.recipe.calibration_due());
 }
 
+TEST_CASE("the recipe is saved in the words of existing checkpoints, which would start cold otherwise") {
+  Fp8Options options;
+  options.amax_history = 3;
+  for (const bool lm_head : {true, false}) {
+    options.lm_head = lm_head;
+    MemoryState state;
+    Watched(options).recipe.save(state);
+    CHECK(state.texts.at("fp8/recipe") == "hybrid, " + std::to_string(fp8_tensor_count(2)) +
+                                              " tensors, history 3, LM head " + (lm_head ? "FP8" : "not quantised"));
+  }
+}
+
 TEST_CASE("a state of another precision or recipe is a cold start") {
   Watched original(Fp8Options{}, 1.0f);
   MemoryState same, none;

@@ -30,6 +30,9 @@ if [ -x "$programs/bench_gpt2" ]; then
   "$programs/bench_gpt2" --decode
   if nvidia-smi -L > /dev/null 2>&1; then
     echo
+    echo "== PyTorch on the same GPU"
+    tests/bench/bench_torch.py || [ $? = 77 ]
+    echo
     echo "== what a checkpoint every ten steps costs"
     tests/bench/bench_saves.py "$1/train_gpt2_fp8"
     echo

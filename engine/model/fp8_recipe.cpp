@@ -205,7 +205,7 @@ void Fp8RecipeState::end_step(bool applied) {
 std::string Fp8RecipeState::signature() const {
   return name_of(options_.format) + ", " + std::to_string(scales_.size()) + " tensors, history " +
          std::to_string(options_.amax_history) + ", LM head " +
-         (options_.lm_head ? "FP8" : "not quantized") /* the spelling in existing checkpoints */;
+         (options_.lm_head ? "FP8" : "not quantised") /* spelled as in existing checkpoints */;
 }
 
 void Fp8RecipeState::save(StateWriter& writer) const {

@@ -80,12 +80,16 @@ std::string folder_named(const std::string& name) {
 
 // ---- list ----
 
-std::string validity(const CheckpointInfo& info, bool quick) {
-  if (info.is_damaged() || !quick) {
-    const std::string reason = why_invalid(info.path);
-    if (!reason.empty()) return reason;
-  }
-  return quick ? "not verified" : "valid";
+// "valid, latest, best", "latest, state.h5 is damaged: ..."
+std::string state_text(const CheckpointInfo& info, bool quick) {
+  std::string reason = info.is_damaged() || !quick ? why_invalid(info.path) : "";
+  if (reason.starts_with(info.path + "/")) reason.erase(0, info.path.size() + 1);
+  std::vector<std::string> words;
+  if (reason.empty()) words.push_back(quick ? "not verified" : "valid");
+  if (info.latest) words.push_back("latest");
+  if (info.best) words.push_back("best");
+  if (!reason.empty()) words.push_back(reason);
+  return listed(words);
 }
 
 std::string loss_text(const CheckpointInfo& info) {
@@ -108,10 +112,9 @@ ExitCode list(const Command& command) {
                 << "\n     step     loss  written              size type ranks\n";
     }
     std::cout << formatted(
-        "%9lld %8s  %-16.16s %8s %-4.4s %5d  %s%s%s\n", static_cast<long long>(info.step), loss_text(info).c_str(),
+        "%9lld %8s  %-16.16s %8s %-4.4s %5d  %s\n", static_cast<long long>(info.step), loss_text(info).c_str(),
         info.is_damaged() ? "-" : info.written.c_str(), format_bytes(static_cast<double>(info.bytes)).c_str(),
-        info.is_damaged() ? "-" : info.precision.c_str(), info.ranks, validity(info, command.quick).c_str(),
-        info.latest ? ", latest" : "", info.best ? ", best" : "");
+        info.is_damaged() ? "-" : info.precision.c_str(), info.ranks, state_text(info, command.quick).c_str());
   }
   if (all.empty()) log_info("no checkpoints");
   return ExitCode::done;
@@ -126,12 +129,18 @@ ExitCode runs(const Command& command) {
 
 // ---- show ----
 
+// What a checkpoint stores of a run that was never evaluated is not a number for people.
+std::string shown(const std::string& name, const std::string& value) {
+  const bool none = (name.ends_with("val_loss") && value == "1e+30") || (name.ends_with("val_step") && value == "-1");
+  return none ? "none" : value;
+}
+
 ExitCode show(const Command& command) {
   auto [path, checkpoint] = open_found(command.a);
   std::cout << path << "\n";
   for (const auto& [name, value] : checkpoint.scalars) {
     const bool lines = value.find('\n') != std::string::npos;
-    std::cout << name << (lines ? ":\n" : " = ") << value << (lines && value.ends_with('\n') ? "" : "\n");
+    std::cout << name << (lines ? ":\n" : " = ") << shown(name, value) << (lines && value.ends_with('\n') ? "" : "\n");
   }
   std::cout << formatted("\n%-34s %-14s %10s %10s %10s %10s\n", "tensor", "shape", "min", "max", "mean", "norm");
   for (const TensorSummary& tensor : summarize(checkpoint)) {
@@ -160,8 +169,9 @@ ExitCode verify(const Command& command) {
     log_info(path + ": " + (reason.empty() ? "valid" : reason));
   }
   if (invalid > 0)
-    throw Error(ExitCode::checkpoint,
-                std::to_string(invalid) + " of " + std::to_string(paths.size()) + " are not valid");
+    throw Error(ExitCode::checkpoint, std::to_string(invalid) + " of " +
+                                          counted(static_cast<int64_t>(paths.size()), "checkpoint") +
+                                          (invalid == 1 ? " is not valid" : " are not valid"));
   if (paths.empty()) log_info("no checkpoints");
   return ExitCode::done;
 }
@@ -178,7 +188,7 @@ ExitCode diff(const Command& command) {
   }
   std::cout << "A " << path_a << "\nB " << path_b << "\n";
   for (const ScalarDifference& scalar : difference.scalars)
-    std::cout << scalar.name << ": " << scalar.a << " | " << scalar.b << "\n";
+    std::cout << scalar.name << ": " << shown(scalar.name, scalar.a) << " | " << shown(scalar.name, scalar.b) << "\n";
   if (!difference.tensors.empty())
     std::cout << formatted("%-34s %12s %12s %10s %10s\n", "tensor", "differ", "of", "largest", "relative");
   for (const TensorDifference& tensor : difference.tensors) {

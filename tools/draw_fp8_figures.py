@@ -3,6 +3,7 @@
 
     tools/draw_fp8_figures.py            writes docs/img/fp8_formats.svg and docs/img/fp8_block.svg
 """
+import argparse
 import math
 import os
 import re
@@ -172,6 +173,7 @@ def draw_block():
 FIGURES = {"fp8_formats.svg": draw_formats, "fp8_block.svg": draw_block}
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     for name, draw in FIGURES.items():
         with open(os.path.join(IMAGES, name), "w", encoding="utf-8") as file:
             file.write(draw())

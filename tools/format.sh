@@ -10,8 +10,14 @@ clang_format=$(echo .deps/venv/lib/python3*/site-packages/clang_format/data/bin/
   echo "error: clang-format is not installed (hint: run tools/install_deps.sh test)" >&2
   exit 1
 }
-mode=(-i)
-[ "${1:-}" = --check ] && mode=(--dry-run --Werror)
+case "${1:-}" in
+  "") mode=(-i) ;;
+  --check) mode=(--dry-run --Werror) ;;
+  *)
+    echo "error: unknown argument '$1' (hint: --check, or none to format the sources in place)" >&2
+    exit 2
+    ;;
+esac
 
 find train_gpt2_fp8.cu engine kernels tools tests -name '*.c' -o -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' |
   sort | xargs "$clang_format" --style=file "${mode[@]}"

@@ -16,6 +16,12 @@
 #
 # A second run takes a fraction of a second. A failed download is fatal only for the group build.
 set -euo pipefail
+case "${1:-}" in
+  -h | --help)
+    sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+    exit
+    ;;
+esac
 cd "$(dirname "$0")/.."
 
 readonly build_packages=(g++ cmake ninja-build ccache ca-certificates python3 python3-venv libcli11-dev doctest-dev

@@ -132,7 +132,7 @@ ExitCode verify(const std::string& folder, Console& console) {
 ExitCode run(Command& command, int argc, char** argv) {
   Console console(std::cout, is_terminal(), wants_color());
   const StopSignal stop({.at_once = "stopped\n",
-                         .later = "stopping; again to quit now\n",
+                         .later = "stopping; Ctrl-C again to quit now\n",
                          .again = "stopped at once; the same command resumes from the last journal\n"});
   if (!command.verify.empty()) return verify(command.verify, console);
   settle(command);
@@ -160,18 +160,18 @@ ExitCode run(Command& command, int argc, char** argv) {
 
   int64_t encoded = 0;
   bool announced = false;
-  const PrepareReport report =
-      prepare_data(*tokenizer, command.options,
-                   {.progress =
-                        [&](const PrepareProgress& now) {
-                          if (now.resumed && !std::exchange(announced, true)) console.line("resuming an earlier run");
-                          encoded = std::max(encoded, now.text_bytes);
-                          const std::string documents = format_count(static_cast<double>(now.documents)) + " documents";
-                          if (now.sharding)
-                            return display.show("writing shards", now.done, now.total, now.done, documents);
-                          display.show("encoding", now.done, now.total, now.text_bytes, documents);
-                        },
-                    .stop = stopped});
+  const PrepareReport report = prepare_data(
+      *tokenizer, command.options,
+      {.progress =
+           [&](const PrepareProgress& now) {
+             if (now.resumed && !std::exchange(announced, true)) console.line("resuming an earlier run");
+             encoded = std::max(encoded, now.text_bytes);
+             const std::string documents =
+                 now.documents == 1 ? "1 document" : format_count(static_cast<double>(now.documents)) + " documents";
+             if (now.sharding) return display.show("writing shards", now.done, now.total, now.done, documents);
+             display.show("encoding", now.done, now.total, now.text_bytes, documents);
+           },
+       .stop = stopped});
   if (!report.finished) return print_resume_command();
   display.clear();
   print_summary(command.options, report, watch.seconds(), encoded, command.data_dir, console);

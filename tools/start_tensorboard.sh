@@ -5,6 +5,12 @@
 #
 # Uses a tensorboard on PATH, else the one in .deps/venv, else installs it there (tools/install_deps.sh tensorboard).
 set -euo pipefail
+case "${1:-}" in
+  -h | --help)
+    sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+    exit
+    ;;
+esac
 root=$(dirname "$(dirname "$(readlink -f "$0")")")
 own=$root/.deps/venv/bin/tensorboard
 

@@ -35,7 +35,7 @@ std::string host_name();         // "localhost" if unknown
 // Printed on stop signals: each one line, with its line break.
 struct StopMessages {
   const char* at_once = "stopped\n";
-  const char* later = "stopping; again to quit now\n";
+  const char* later = "stopping; Ctrl-C again to quit now\n";
   const char* again = "stopped at once\n";
 };
 

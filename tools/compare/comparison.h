@@ -32,7 +32,7 @@ struct GroupSummary {
   Estimate tokens_per_second;
   Estimate memory_gb;  // peak
   double speed_ratio;  // relative to the first group
-  std::string trouble; // "1 diverged, 2 stopped"; empty: all finished
+  std::string trouble; // "1 diverged, 2 stopped early"; empty: all finished
 };
 
 struct GroupGap {                            // a group compared with the first

@@ -102,8 +102,10 @@ std::string trouble_of(const RunGroup& group) {
   std::map<std::string, int> states;
   for (const RunReader* run : group.runs) ++states[has_diverged(*run) ? "diverged" : state_of(*run)];
   std::vector<std::string> parts;
-  for (const auto& [state, words] :
-       {std::pair{"diverged", "diverged"}, {"failed", "failed"}, {"stopped", "stopped"}, {"running", "still running"}})
+  for (const auto& [state, words] : {std::pair{"diverged", "diverged"},
+                                     {"failed", "failed"},
+                                     {"stopped", "stopped early"},
+                                     {"running", "still running"}})
     if (states[state] > 0) parts.push_back(std::to_string(states[state]) + " " + words);
   return listed(parts);
 }

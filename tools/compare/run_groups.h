@@ -22,7 +22,7 @@ void check_groups(const std::vector<RunGroup>& groups); // throws Error(usage): 
 
 bool has_diverged(const RunReader& run); // its last loss is NaN or infinite, or it ended on skipped steps
 bool any_diverged(const RunGroup& group);
-std::string trouble_of(const RunGroup& group); // "1 diverged, 2 stopped"; empty: all finished
+std::string trouble_of(const RunGroup& group); // "1 diverged, 2 stopped early"; empty: all finished
 
 // Reasons to doubt a comparison: different data or devices.
 std::vector<std::string> doubts(const std::vector<RunGroup>& groups);

@@ -216,7 +216,7 @@ class Writer {
   }
 
   static std::string speed(int64_t tokens, double seconds) {
-    return std::to_string(tokens) + " tokens in " + format_duration(seconds) + " (" +
+    return counted(tokens, "token") + " in " + format_duration(seconds) + " (" +
            format_count(static_cast<double>(tokens) / std::max(seconds, 1e-9)) + "/s)";
   }
 

@@ -40,10 +40,14 @@ void check_texts(const PlannedRun& run, RankGroup& alone) {
 void check_memory(const PlannedRun& run) {
   const int64_t needed = device_bytes(run.memory);
   if (!run.device_bytes || needed <= *run.device_bytes) return;
+  const bool one_sequence = run.plan.model.batch_size == 1;
   throw Error(ExitCode::device,
-              "the model needs " + format_bytes(static_cast<double>(needed)) + " of GPU memory and " +
-                  format_bytes(static_cast<double>(*run.device_bytes)) + " are free",
-              "use a smaller --batch_size (accumulation keeps the step the same)");
+              (one_sequence ? "one sequence of this model needs " : "the model needs ") +
+                  format_bytes(static_cast<double>(needed)) + " of GPU memory, and " +
+                  format_bytes(static_cast<double>(*run.device_bytes)) +
+                  (run.asked_for.empty() ? " are free" : " are free on such a GPU"),
+              one_sequence ? "use a smaller --model or --seq_len"
+                           : "use a smaller --batch_size (accumulation keeps the step the same)");
 }
 
 // ---- speed ----
@@ -58,7 +62,7 @@ void measure(PlannedRun& run, const BackendOptions& backend_options, double seco
       {.steps = 1 << 30, .seconds = seconds, .micro_batches = std::min(run.plan.batch.accumulation, kMicroBatches)});
   run.tokens_per_second = measured.tokens_per_second * run.ranks;
   run.speed_from = "measured here in " + counted(measured.steps, "step") +
-                   (run.ranks > 1 ? " on one rank, times " + std::to_string(run.ranks) + ": at most" : "");
+                   (run.ranks > 1 ? " on one rank, times " + std::to_string(run.ranks) + " ranks: an upper limit" : "");
 }
 
 // The GEMMs of one update: five iterations of 60 C^3 FLOPs a block, divided among the ranks.
@@ -75,9 +79,9 @@ void estimate_speed(PlannedRun& run, const DryRunBackend& planned) {
   const auto tokens = static_cast<double>(run.plan.tokens_per_step());
   run.tokens_per_second =
       tokens / (tokens / (*one * run.ranks) + muon_seconds(run.plan, run.ranks) / planned.math_rate);
-  run.speed_from =
-      planned.speed_from +
-      (run.ranks > 1 ? ", times " + std::to_string(run.ranks) + ": at most, docs/scaling.md" : std::string());
+  run.speed_from = planned.speed_from +
+                   (run.ranks > 1 ? ", times " + std::to_string(run.ranks) + " ranks: an upper limit (docs/scaling.md)"
+                                  : std::string());
 }
 
 } // namespace

@@ -13,8 +13,7 @@ std::string bytes_text(int64_t bytes) { return format_bytes(static_cast<double>(
 std::string count(double value) { return format_count(value); }
 
 std::string begins_text(const PlannedRun& run) {
-  if (run.settings.resumed)
-    return "resumes " + run.settings.resumed->checkpoint + " at step " + std::to_string(run.done);
+  if (run.settings.resumed) return "from " + run.settings.resumed->checkpoint + " at step " + std::to_string(run.done);
   return run.settings.weights ? "with the weights of " + run.settings.weights->path() : "with new weights";
 }
 
@@ -84,8 +83,8 @@ std::vector<TableSection> plan_table(const PlannedRun& run) {
   if (run.data.validation)
     sections[1].rows.push_back({"val data", data_text(*run.data.validation, run.data.validation_from)});
   if (cost.evaluations > 0)
-    sections[2].rows.push_back(
-        {"evaluations", std::to_string(cost.evaluations) + " of " + std::to_string(run.evaluated()) + " sequences"});
+    sections[2].rows.push_back({"evaluations", std::to_string(cost.evaluations) + ", of " +
+                                                   std::to_string(run.evaluated()) + " sequences each"});
   auto& rows = sections.back().rows;
   if (cost.seconds) {
     rows.push_back({"time", format_duration(*cost.seconds) + ", " + format_duration(*cost.step_seconds) + " a step" +

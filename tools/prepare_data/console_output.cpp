@@ -12,6 +12,7 @@ namespace {
 
 constexpr double kSecondsBetweenLines = 30; // without a terminal
 constexpr int kMostFaultLines = 10;
+constexpr int64_t kSequence = 1024; // tokens of GPT-2's sequences
 
 std::string size_text(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
@@ -26,6 +27,10 @@ void print_validation_note(const PrepareOptions& options, const PrepareReport& r
   else if (options.val_fraction > 0 && report.manifest.val_tokens == 0)
     log_warn("no validation set: " + few +
              " (give a larger one, or split the text into more documents: --separator \"\" splits at blank lines)");
+  else if (report.manifest.val_tokens > 0 && report.manifest.val_tokens <= kSequence)
+    log_warn("the validation set has only " + counted(report.manifest.val_tokens, "token") +
+             formatted(", and a sequence of GPT-2 needs %lld, one of nano 257 (give a larger --val_fraction)",
+                       static_cast<long long>(kSequence + 1)));
 }
 
 // One line per file, kMostFaultLines of each kind.

@@ -207,7 +207,7 @@ class Preparation {
     const auto existing = shards_in(options_.output);
     if (!existing.empty())
       throw Error(ExitCode::usage, existing.front() + " exists already",
-                  "choose another --output, or give --overwrite to replace the old shards");
+                  "choose another --dataset or --output, or give --overwrite to replace the old shards");
     refuse_foreign_file(manifest_of_dataset(options_.output), kDatasetOutput, false);
   }
 

@@ -179,7 +179,10 @@ class Screen {
     line().add("validation loss ");
     if (m_.validations.at.empty()) {
       const bool off = life_["options"].value("eval_freq", nlohmann::json()) == 0;
-      more().add(off ? "not evaluated (--eval_freq 0)" : "not evaluated yet", Color::dim);
+      more().add(off                   ? "not evaluated (--eval_freq 0)"
+                 : state_ == "running" ? "not evaluated yet"
+                                       : "not evaluated",
+                 Color::dim);
       return;
     }
     const std::vector<double>& all = m_.validations.columns.at("val_loss");

@@ -129,7 +129,7 @@ std::string share(const Json& values, const char* name) {
 }
 
 void print_table(const std::vector<Result>& results) {
-  log_info(formatted("%-10s %7s %-16s %9s %8s %7s %10s %7s", "", "number", "accuracy", "per token", "per byte", "loss",
+  log_info(formatted("%-10s %6s %-16s %9s %8s %6s %10s %7s", "", "number", "accuracy", "per token", "per byte", "loss",
                      "perplexity", "seconds"));
   for (const auto& [name, count, values, seconds] : results) {
     const std::string accuracy =
@@ -137,7 +137,7 @@ void print_table(const std::vector<Result>& results) {
         (values.contains("standard_error") ? formatted(" +- %.4f", values["standard_error"].get<double>()) : "");
     const std::string perplexity =
         values.contains("perplexity") ? formatted("%.2f", values["perplexity"].get<double>()) : "-";
-    log_info(formatted("%-10s %7lld %-16s %9s %8s %7s %10s %7.1f", name.c_str(), static_cast<long long>(count),
+    log_info(formatted("%-10s %6lld %-16s %9s %8s %6s %10s %7.1f", name.c_str(), static_cast<long long>(count),
                        accuracy.c_str(), share(values, "per_token").c_str(), share(values, "per_byte").c_str(),
                        share(values, "loss").c_str(), perplexity.c_str(), seconds));
   }

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "engine/base/error.h"
+#include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/base/utf8.h"
 #include "engine/system/files.h"

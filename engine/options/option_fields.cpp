@@ -323,8 +323,7 @@ std::vector<OptionField> make_fields() {
   f.text("plan_cache", &O::plan_cache, "FILE", "tuned GEMM plans; empty: none are kept");
   f.text("timeline", &O::timeline, "FILE",
          "Chrome trace (ui.perfetto.dev) of steps 4 and 5 of rank 0, counted from where FP8 begins: blocks and "
-         "collectives "
-         "of each stream");
+         "collectives of each stream");
 
   f.group(option_group::kEvaluation);
   f.number("eval_freq", &O::eval_freq, at_least(0), "steps between evaluations; 0: never");
@@ -366,8 +365,7 @@ std::vector<OptionField> make_fields() {
            "steps between checkpoints; 0: only at the end and, with --save_best, at a new best");
   f.number_or_words("keep_checkpoints", &O::keep_checkpoints, {{"auto", -1}, {"all", 0}}, at_least(0),
                     "keep the newest N of this run and the best; older ones are removed once a newer one is "
-                    "verified; auto: the newest "
-                    "3 and, without --keep_every, one for each fifth of the run");
+                    "verified; auto: the newest 3 and, without --keep_every, one for each fifth of the run");
   f.number("keep_every", &O::keep_every, at_least(0),
            "also keep the checkpoints of steps that are multiples of N; 0: none");
   f.toggle("save_best", &O::save_best,

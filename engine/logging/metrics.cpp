@@ -133,6 +133,4 @@ void MetricsLog::write(std::string_view type, int64_t step, const std::vector<Me
   file_.append(line);
 }
 
-void MetricsLog::flush() { file_.flush(); }
-
 } // namespace gpt2

@@ -39,7 +39,7 @@ class MetricsLog {
   // One line, one write: type, step, time and the metrics. NaN and infinities become null, which every JSON parser
   // accepts.
   void write(std::string_view type, int64_t step, const std::vector<Metric>& metrics);
-  void flush(); // fsync
+  void flush() { file_.flush(); } // fsync
 
  private:
   LogFile file_;

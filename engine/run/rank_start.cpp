@@ -26,12 +26,7 @@ std::optional<Launch> launch_of(const Options& options, const Environment& envir
 
 // The end of another rank, if that caused `error`. NCCL may notice it before the group does.
 std::optional<Error> lost_rank(const RankGroup& group, const Error& error) {
-  try {
-    group.check_within(std::chrono::seconds(error.code() == ExitCode::communication ? 1 : 0));
-    return std::nullopt;
-  } catch (const Error& lost) {
-    return lost;
-  }
+  return attempt([&] { group.check_within(std::chrono::seconds(error.code() == ExitCode::communication ? 1 : 0)); });
 }
 
 // Destructors may wait for a device that waits for other ranks, and a launcher kills the rest a second after the first

@@ -69,15 +69,12 @@ std::optional<UnusedFolders> note_unused(const RunPlace& place, const RankGroup&
 }
 
 // Two writers of one run would replace each other's checkpoints.
-std::optional<FolderLock> lock_logs(const std::string& folder, const RankGroup& group) {
-  if (!group.leads()) return std::nullopt;
+std::optional<FolderLock> lock_if(bool wanted, const std::string& folder) {
+  if (!wanted) return std::nullopt;
   return std::optional<FolderLock>(std::in_place, folder, "--run_name");
 }
 
-std::optional<FolderLock> lock_checkpoints(const RunPlace& place, const RankGroup& group) {
-  if (!group.leads() || canonical_path(place.checkpoints()) == canonical_path(place.logs())) return std::nullopt;
-  return std::optional<FolderLock>(std::in_place, place.checkpoints(), "--run_name");
-}
+bool one_folder(const RunPlace& place) { return canonical_path(place.checkpoints()) == canonical_path(place.logs()); }
 
 std::string metrics_file(const Options& options, const RankGroup& group) {
   if (group.leads()) return "metrics.jsonl";
@@ -276,8 +273,8 @@ Session::Session(const RunSettings& settings, const DeviceChoice& device, Backen
       data(open_run_data(settings.options, config)),
       place(agree_on_place(settings, config, device.precision, group)),
       unused(note_unused(place, group)),
-      log_lock(lock_logs(place.logs(), group)),
-      checkpoint_lock(lock_checkpoints(place, group)),
+      log_lock(lock_if(group.leads(), place.logs())),
+      checkpoint_lock(lock_if(group.leads() && !one_folder(place), place.checkpoints())),
       plan(open_plan(place, settings, config, device.precision, data, backend, group)),
       checkpoints(place.checkpoint_dir, place.run_name, keep_rule(plan.options)),
       text(Tokenizer::find_folder(plan.options.tokenizer), data.built_in),

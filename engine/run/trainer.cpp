@@ -52,14 +52,10 @@ ExitCode Trainer::run() {
   try {
     return train();
   } catch (const Error& error) {
-    console_.clear_progress(); // the message starts a new line
-    if (error.code() == ExitCode::data) rescue();
-    finish_current_save();
+    wind_up(error.code() == ExitCode::data);
     throw;
   } catch (const std::bad_alloc&) {
-    console_.clear_progress();
-    rescue();
-    finish_current_save();
+    wind_up(true);
     throw;
   }
 }
@@ -359,7 +355,9 @@ void Trainer::rescue() {
   }
 }
 
-void Trainer::finish_current_save() {
+void Trainer::wind_up(bool try_to_save) {
+  console_.clear_progress(); // the message starts a new line
+  if (try_to_save) rescue();
   if (session_.group.alone()) attempt([&] { saves_.wait(IfNotSaved::keep_training); });
 }
 

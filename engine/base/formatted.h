@@ -18,6 +18,20 @@ std::string formatted(const char* format, Values... values) {
   return text;
 }
 
+// Texts and numbers one after another: concat("step ", 3) is "step 3".
+template <class... Values>
+std::string concat(const Values&... values) {
+  std::string out;
+  const auto append = [&out](const auto& value) {
+    if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(value)>>)
+      out += std::to_string(value);
+    else
+      out += value;
+  };
+  (append(values), ...);
+  return out;
+}
+
 // ASCII only.
 inline std::string lower_case(std::string text) {
   std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -36,10 +50,7 @@ std::string listed(const std::vector<Value>& values, const std::string& separato
   std::string out;
   for (const Value& value : values) {
     if (&value != &values.front()) out += last.empty() || &value != &values.back() ? separator : last;
-    if constexpr (std::is_arithmetic_v<Value>)
-      out += std::to_string(value);
-    else
-      out += value;
+    out += concat(value);
   }
   return out;
 }

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "engine/base/error.h"
+#include "engine/base/formatted.h"
 #include "engine/base/nearest_name.h"
 #include "engine/base/parse_number.h"
 #include "engine/base/toml.h"
@@ -105,10 +106,9 @@ void set_target(const GivenAlias& given, CommandLine& line, bool by_flag) {
   options.target_batch_size = static_cast<int>(target) * ranks;
   line.given.insert("target_batch_size");
   if (by_flag) line.typed.insert("target_batch_size");
-  line.notes.push_back(given.shown + " " + given.value + " is --target_batch_size " +
-                       std::to_string(options.target_batch_size) + " here: " + std::to_string(options.batch_size) +
-                       " sequences x " + given.value + " micro-batches" +
-                       (ranks > 1 ? " x " + std::to_string(ranks) + " ranks" : ""));
+  line.notes.push_back(concat(given.shown, " ", given.value, " is --target_batch_size ", options.target_batch_size,
+                              " here: ", options.batch_size, " sequences x ", given.value, " micro-batches",
+                              ranks > 1 ? concat(" x ", ranks, " ranks") : ""));
 }
 
 // Options with overlapping meaning: `given` in a stronger source resets the others of a weaker source.

@@ -47,9 +47,9 @@ std::pair<std::string, std::string> launch_words(const Launch& launch) {
   if (launch.program == "srun") return {"srun --ntasks=" + ranks + " ", ""};
   if (launch.program != "torchrun") return {launch.program + " -np " + ranks + " ", ""};
   const int on_node = launch.local_ranks.value_or(launch.ranks), nodes = launch.ranks / std::max(1, on_node);
-  return {"torchrun --no-python" + (nodes > 1 ? " --nnodes=" + std::to_string(nodes) : "") +
-              " --nproc_per_node=" + std::to_string(on_node) + " ",
-          ""};
+  return {
+      concat("torchrun --no-python", nodes > 1 ? concat(" --nnodes=", nodes) : "", " --nproc_per_node=", on_node, " "),
+      ""};
 }
 
 } // namespace

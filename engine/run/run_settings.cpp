@@ -4,6 +4,7 @@
 #include <ctime>
 
 #include "engine/base/error.h"
+#include "engine/base/formatted.h"
 #include "engine/checkpoint/names.h"
 #include "engine/checkpoint/search.h"
 #include "engine/checkpoint/verify.h"
@@ -29,8 +30,7 @@ void check_same_run(const Options& settled, const ResumePoint& point) {
   }
   if (settled.seed != point.options.seed) {
     throw Error(ExitCode::checkpoint,
-                point.checkpoint + " was trained with --seed " + std::to_string(point.options.seed) + ", not " +
-                    std::to_string(settled.seed),
+                concat(point.checkpoint, " was trained with --seed ", point.options.seed, ", not ", settled.seed),
                 "leave out --seed");
   }
 }
@@ -76,8 +76,8 @@ std::shared_ptr<WeightSource> open_initial_weights(Options& options) {
   if (!same_shape(ours, theirs)) {
     throw Error(
         ExitCode::usage,
-        weights->path() + " has " + blocks_text(theirs) + " and " + std::to_string(theirs.vocab) +
-            " tokens; the flags ask for " + blocks_text(ours) + " and " + std::to_string(ours.vocab),
+        concat(weights->path(), " has ", blocks_text(theirs), " and ", theirs.vocab, " tokens; the flags ask for ",
+               blocks_text(ours), " and ", ours.vocab),
         asked ? "leave out --model, --layers, --heads and --channels" : "only GPT-2's vocabulary can be trained");
   }
   weights->use_positions(options.seq_len);
@@ -234,10 +234,10 @@ void refuse_taken_name(const RunPlace& place) {
     const std::string folder = dir + "/" + place.run_name;
     const std::vector<std::string> there = checkpoints_in(folder);
     if (there.empty()) continue;
-    throw Error(ExitCode::usage,
-                folder + " holds the checkpoints of an earlier run of this name, up to step " +
-                    std::to_string(step_of(there.back())),
-                "give another --run_name, or resume that run: " + resume_command(folder));
+    throw Error(
+        ExitCode::usage,
+        concat(folder, " holds the checkpoints of an earlier run of this name, up to step ", step_of(there.back())),
+        "give another --run_name, or resume that run: " + resume_command(folder));
   }
 }
 

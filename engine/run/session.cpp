@@ -84,16 +84,16 @@ std::string metrics_file(const Options& options, const RankGroup& group) {
 // ---- model ----
 
 void print_resume_point(Console& console, const ResumePoint& point, const ModelOptions& model, int ranks) {
-  console.line("resumed " + point.checkpoint + " at step " + std::to_string(point.step));
+  console.line(concat("resumed ", point.checkpoint, " at step ", point.step));
   if (point.ranks != ranks)
-    console.line("note: saved by " + counted(point.ranks, "rank") + ", resumed by " + std::to_string(ranks));
+    console.line(concat("note: saved by ", counted(point.ranks, "rank"), ", resumed by ", ranks));
   const std::string precision = to_string(model.precision);
   if (point.precision == precision) return;
   const std::string so_far = "note: trained in " + point.precision + " so far, " + precision;
   if (model.precision != Precision::fp8)
     console.line(so_far + " from here on");
   else if (point.step < model.fp8.bf16_steps)
-    console.line(so_far + " after step " + std::to_string(model.fp8.bf16_steps));
+    console.line(concat(so_far, " after step ", model.fp8.bf16_steps));
   else
     console.line(so_far + " from here on: the FP8 recipe calibrates at the first step");
 }
@@ -124,14 +124,14 @@ void check_same_weights(WeightSource& weights, const ParameterTable& table, Rank
     weights.read_range("params/" + tensor.name, 0, values);
     hash = xxh64(std::as_bytes(std::span(values)), hash);
   }
-  check_agreement(group, {{"weights of --init_from", "hash " + std::to_string(hash)}});
+  check_agreement(group, {{"weights of --init_from", concat("hash ", hash)}});
 }
 
 // Identifies the validation sequences of a loss.
 std::string validation_text(const RunData& data, const RunPlan& plan) {
   if (!data.validation) return "";
   const int64_t used = std::min<int64_t>(plan.eval_sequences, data.validation->sequences());
-  return std::to_string(used) + " sequences of " + data.validation->fingerprint();
+  return concat(used, " sequences of ", data.validation->fingerprint());
 }
 
 // Losses on other data are not comparable.
@@ -248,7 +248,7 @@ std::vector<Task> open_hellaswag(const Options& options, int seq_len, RankGroup&
   uint64_t hash = 0;
   for (const Task& task : tasks)
     for (const Candidate& candidate : task.candidates) hash = xxh64(std::as_bytes(std::span(candidate.tokens)), hash);
-  check_agreement(group, {{"tasks of HellaSwag", std::to_string(tasks.size()) + ", hash " + std::to_string(hash)}});
+  check_agreement(group, {{"tasks of HellaSwag", concat(tasks.size(), ", hash ", hash)}});
   return tasks;
 }
 

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <cstdint>
 #include <cstdio>
+#include <ctime>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -30,6 +31,16 @@ std::string concat(const Values&... values) {
   };
   (append(values), ...);
   return out;
+}
+
+// A time as strftime(3) prints it; `calendar`: gmtime_r or localtime_r.
+inline std::string date_text(const char* format, std::tm* (*calendar)(const std::time_t*, std::tm*),
+                             std::time_t time = std::time(nullptr)) {
+  std::tm date{};
+  calendar(&time, &date);
+  char text[64];
+  std::strftime(text, sizeof text, format, &date);
+  return text;
 }
 
 // ASCII only.

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <concepts>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -30,12 +29,8 @@ std::string json_text(Number value) {
 std::string utc_now() {
   using namespace std::chrono;
   const auto since_epoch = duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
-  const std::time_t whole_seconds = static_cast<std::time_t>(since_epoch / 1000);
-  std::tm utc{};
-  gmtime_r(&whole_seconds, &utc);
-  char date[32];
-  std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &utc);
-  return formatted("%s.%03dZ", date, static_cast<int>(since_epoch % 1000));
+  return date_text("%Y-%m-%dT%H:%M:%S", gmtime_r, since_epoch / 1000) +
+         formatted(".%03dZ", static_cast<int>(since_epoch % 1000));
 }
 
 std::optional<int64_t> step_in(const std::string& line) { // nullopt: not a line of this log

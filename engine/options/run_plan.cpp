@@ -197,43 +197,39 @@ GPT2Config resolve_config(const Options& options, bool gpu) {
   return with_shape(named, options.layers, options.heads, options.channels);
 }
 
-BackendOptions backend_options(const Options& o) {
+BackendOptions backend_options(const Options& o, const RankGroup& group) {
   const char* const home = std::getenv("HOME");
   const bool in_home = o.plan_cache.rfind("~/", 0) == 0 && home;
-  return {.device = o.device,
-          .precision = o.precision,
-          .mxfp8 = o.fp8_scenario == Fp8Scenario::mxfp8,
-          .threads = o.threads,
-          .cuda = {.deterministic = o.deterministic,
-                   .cuda_graph = o.cuda_graph,
-                   .recompute = o.recompute,
-                   .attention = o.attention,
-                   .kernels = o.kernels,
-                   .memory_limit = static_cast<int64_t>(o.memory_limit * (int64_t{1} << 30)),
-                   .plan_cache = in_home ? home + o.plan_cache.substr(1) : o.plan_cache,
-                   .sharing = {.shard_optimizer = o.zero == 1, .grad_exchange = o.grad_reduce},
-                   .share_device = o.share_gpu,
-                   .timeline = o.timeline},
-          .self_check = true};
-}
-
-BackendOptions backend_options(const Options& options, const RankGroup& group) {
-  BackendOptions of_rank = backend_options(options);
-  if (group.alone()) return of_rank;
-  const int gpus = options.device == DeviceKind::cpu ? 0 : gpu_count();
-  if (gpus > 1 && group.local_rank() >= gpus && !options.share_gpu) {
+  BackendOptions backend{.device = o.device,
+                         .precision = o.precision,
+                         .mxfp8 = o.fp8_scenario == Fp8Scenario::mxfp8,
+                         .threads = o.threads,
+                         .cuda = {.deterministic = o.deterministic,
+                                  .cuda_graph = o.cuda_graph,
+                                  .recompute = o.recompute,
+                                  .attention = o.attention,
+                                  .kernels = o.kernels,
+                                  .memory_limit = static_cast<int64_t>(o.memory_limit * (int64_t{1} << 30)),
+                                  .plan_cache = in_home ? home + o.plan_cache.substr(1) : o.plan_cache,
+                                  .sharing = {.shard_optimizer = o.zero == 1, .grad_exchange = o.grad_reduce},
+                                  .share_device = o.share_gpu,
+                                  .timeline = o.timeline},
+                         .self_check = true};
+  if (group.alone()) return backend;
+  const int gpus = o.device == DeviceKind::cpu ? 0 : gpu_count();
+  if (gpus > 1 && group.local_rank() >= gpus && !o.share_gpu) {
     throw Error(ExitCode::communication,
                 concat(group.name_of(group.rank()), " is the ", group.local_rank() + 1, "th of its machine, which has ",
                        gpus, " GPUs"),
                 "start one rank for each GPU");
   }
-  if (!group.leads()) of_rank.cuda.timeline.clear();
-  if (gpus > 1) of_rank.cuda.device = group.local_rank() % gpus; // a launcher may expose one GPU per rank
-  if (of_rank.threads == 0) {
+  if (!group.leads()) backend.cuda.timeline.clear();
+  if (gpus > 1) backend.cuda.device = group.local_rank() % gpus; // a launcher may expose one GPU per rank
+  if (backend.threads == 0) {
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    of_rank.threads = std::max(1, cores / group.local_ranks());
+    backend.threads = std::max(1, cores / group.local_ranks());
   }
-  return of_rank;
+  return backend;
 }
 
 KeepRule keep_rule(const Options& resolved) {

@@ -1,7 +1,6 @@
 #include "engine/run/run_settings.h"
 
 #include <algorithm>
-#include <ctime>
 
 #include "engine/base/error.h"
 #include "engine/base/formatted.h"
@@ -97,12 +96,7 @@ bool is_log_of_another(const RunPlace& place) {
 // ---- names ----
 
 std::string new_run_name(const GPT2Config& config, Precision precision) { // "nano-fp32-20261115-014400"
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  char date[32];
-  std::strftime(date, sizeof date, "%Y%m%d-%H%M%S", &local);
-  return config.name + "-" + to_string(precision) + "-" + date;
+  return config.name + "-" + to_string(precision) + "-" + date_text("%Y%m%d-%H%M%S", localtime_r);
 }
 
 // Folders in which another run of this name may have checkpoints: also every default one, as they share --log_dir.

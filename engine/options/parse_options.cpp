@@ -68,11 +68,7 @@ GivenAlias apply_lines(const std::vector<TomlLine>& lines, const std::string& or
     set_option(*field, value, place + line.key, file.options);
     file.given.insert(field->name);
   }
-  if (const std::string dataset = dataset_with_part(unresolved.dataset_part, file.options.dataset, file.notes);
-      !dataset.empty()) {
-    file.options.dataset = dataset;
-    file.given.insert("dataset");
-  }
+  take_dataset_part(unresolved.dataset_part, file.options.dataset, file.given, file.notes);
   return unresolved.accumulation;
 }
 
@@ -321,20 +317,17 @@ std::string help_for(const Words& words) {
 } // namespace
 
 std::optional<CommandLine> parse_options(int argc, const char* const* argv, const std::string& version) {
-  Words words = split_words(argc, argv);
+  const Words words = split_words(argc, argv);
   const auto asked = [&](const char* action) { return words.actions.contains(action); };
   if (asked("version") || asked("help") || asked("help_all")) {
     std::cout << (asked("version") ? version + "\n" : help_for(words));
     return std::nullopt;
   }
   if (!words.others.empty()) refuse_word(words.others.front());
-  const auto dataset = words.options.find("dataset");
-  const std::string named = dataset_with_part(words.unresolved.dataset_part,
-                                              dataset == words.options.end() ? "" : dataset->second, words.notes);
-  if (!named.empty()) words.options["dataset"] = named;
-  const Options flags = apply_flags(words);
+  Options flags = apply_flags(words);
   CommandLine line{.options = {}, .given = {}, .notes = words.notes};
   for (const auto& [name, value] : words.options) line.typed.insert(name);
+  take_dataset_part(words.unresolved.dataset_part, flags.dataset, line.typed, line.notes);
   GivenAlias accumulation = words.unresolved.accumulation;
   if (asked("config")) {
     const std::string& path = words.actions.at("config");

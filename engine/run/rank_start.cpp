@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
-#include <optional>
 #include <string_view>
 #include <utility>
 

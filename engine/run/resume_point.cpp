@@ -1,6 +1,5 @@
 #include "engine/run/resume_point.h"
 
-#include <filesystem>
 #include <fstream>
 
 #include "engine/base/formatted.h"
@@ -9,7 +8,6 @@
 #include "engine/checkpoint/search.h"
 #include "engine/checkpoint/verify.h"
 #include "engine/options/option_fields.h"
-#include "engine/options/parse_options.h"
 #include "engine/options/run_plan.h"
 #include "engine/ranks/agreement.h"
 #include "engine/run/rank_start.h"

@@ -7,7 +7,6 @@
 #include "engine/checkpoint/names.h"
 #include "engine/checkpoint/search.h"
 #include "engine/checkpoint/verify.h"
-#include "engine/options/parse_options.h"
 #include "engine/options/run_plan.h"
 #include "engine/run/option_notes.h"
 #include "engine/run/rank_start.h"

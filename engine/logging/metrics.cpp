@@ -1,5 +1,6 @@
 #include "engine/logging/metrics.h"
 
+#include <chrono>
 #include <cmath>
 #include <concepts>
 #include <filesystem>
@@ -92,10 +93,9 @@ MetricsLog::MetricsLog(const std::string& path, int64_t first_step, const Warn& 
     : file_(prepare(path, first_step, warn), AppendFile::Mode::append, warn) {}
 
 void MetricsLog::write(std::string_view type, int64_t step, const std::vector<Metric>& metrics) {
-  using namespace std::chrono;
-  const auto milliseconds_open = duration_cast<milliseconds>(steady_clock::now() - opened_).count();
+  const double seconds = std::floor(1e3 * opened_.seconds()) / 1e3; // whole milliseconds
   std::string line = concat("{\"type\":", json_text(type), ",\"step\":", step, ",\"timestamp\":\"", utc_now(),
-                            "\",\"seconds\":", json_text(static_cast<double>(milliseconds_open) / 1000));
+                            "\",\"seconds\":", json_text(seconds));
   for (const auto& [name, value] : metrics)
     line += concat(",", json_text(name), ":", std::visit([](const auto& v) { return json_text(v); }, value));
   file_.append(line + "}\n");

@@ -159,13 +159,10 @@ BatchPlan plan_batches(int target_batch_size, int batch_size, int ranks) {
   const int per_rank = target_per_rank(target_batch_size, ranks);
   if (per_rank % batch_size == 0) return {batch_size, per_rank / batch_size};
 
-  std::string sizes = std::to_string(largest_divisor_at_most(per_rank, batch_size));
-  for (int64_t above = int64_t{batch_size} + 1; above <= per_rank; ++above) {
-    if (per_rank % above == 0) {
-      sizes += " or " + std::to_string(above);
-      break;
-    }
-  }
+  int64_t above = int64_t{batch_size} + 1;
+  while (above < per_rank && per_rank % above != 0) ++above;
+  const std::string sizes =
+      concat(largest_divisor_at_most(per_rank, batch_size), above <= per_rank ? concat(" or ", above) : "");
   const std::string targets = nearest_multiples(target_batch_size, int64_t{batch_size} * ranks);
   throw Error(ExitCode::usage,
               concat("--target_batch_size ", target_batch_size, " is not a multiple of --batch_size ", batch_size,

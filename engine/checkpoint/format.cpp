@@ -1,10 +1,10 @@
 #include "engine/checkpoint/format.h"
 
 #include <bit>
-#include <ctime>
 #include <filesystem>
 #include <limits>
 
+#include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/base/utf8.h"
 #include "engine/checkpoint/reader.h"
@@ -19,14 +19,7 @@ const std::string kFormat = "GPT-2 training checkpoint", kRankFormat = kFormat +
 constexpr int64_t kAdamW = 3, kMuon = 4;
 const std::string kConfigGroup = "config", kTrainGroup = "train", kModelGroup = "model";
 
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm calendar{};
-  gmtime_r(&now, &calendar);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &calendar);
-  return text;
-}
+std::string utc_now() { return date_text("%Y-%m-%dT%H:%M:%SZ", gmtime_r); }
 
 // ---- the parts of a file ----
 

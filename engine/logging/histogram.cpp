@@ -1,7 +1,6 @@
 #include "engine/logging/histogram.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -25,36 +24,25 @@ std::vector<double> make_limits() {
 
 // The top 13 bits of a float (sign, exponent, 4 of mantissa) select a cell of relative width at most 1/16. Limits are a
 // factor of 1.1 apart, so a cell contains at most one: a table lookup and one comparison find the bucket.
-class BucketTable {
- public:
-  BucketTable() {
-    const std::span<const double> limits = histogram_limits();
-    for (uint32_t cell = 0; cell < kCells; ++cell) {
-      const float first = std::bit_cast<float>(cell << kShift);
-      const float last = std::bit_cast<float>((cell << kShift) | ((1u << kShift) - 1));
-      if (!std::isfinite(first)) continue;
-      const double lowest = std::min(first, last); // the bit order of negative floats is reversed
-      const auto limit = std::upper_bound(limits.begin(), limits.end(), lowest);
-      cells_[cell] = {static_cast<uint32_t>(limit - limits.begin()), *limit};
-    }
-  }
-
-  // The index of the first limit above `value`, which is finite.
-  size_t operator()(float value) const {
-    const Cell& cell = cells_[std::bit_cast<uint32_t>(value) >> kShift];
-    return cell.bucket + (value >= cell.limit ? 1 : 0);
-  }
-
- private:
-  static constexpr int kShift = 19;
-  static constexpr uint32_t kCells = 1u << (32 - kShift);
-  struct Cell {
-    uint32_t bucket; // of the lowest value in the cell
-    double limit;    // of that bucket: larger values are in the next one
-  };
-
-  std::array<Cell, kCells> cells_; // 128 KiB; one tensor touches few of them
+constexpr int kShift = 19;
+struct Cell {
+  uint32_t bucket = 0; // of the lowest value in the cell
+  double limit = 0;    // of that bucket: larger values are in the next one
 };
+
+std::vector<Cell> make_cells() { // 128 KiB; one tensor touches few of them
+  const std::span<const double> limits = histogram_limits();
+  std::vector<Cell> cells(1u << (32 - kShift));
+  for (uint32_t i = 0; i < cells.size(); ++i) {
+    const float first = std::bit_cast<float>(i << kShift);
+    const float last = std::bit_cast<float>((i << kShift) | ((1u << kShift) - 1));
+    if (!std::isfinite(first)) continue;
+    const double lowest = std::min(first, last); // the bit order of negative floats is reversed
+    const auto limit = std::upper_bound(limits.begin(), limits.end(), lowest);
+    cells[i] = {static_cast<uint32_t>(limit - limits.begin()), *limit};
+  }
+  return cells;
+}
 
 } // namespace
 
@@ -64,14 +52,15 @@ std::span<const double> histogram_limits() {
 }
 
 Histogram make_histogram(std::span<const float> values) {
-  static const BucketTable bucket_of;
+  static const std::vector<Cell> cells = make_cells();
   Histogram histogram;
   histogram.buckets.assign(histogram_limits().size(), 0);
   float lowest = std::numeric_limits<float>::infinity(), highest = -lowest;
   for (const float value : values) {
     if (!std::isfinite(value)) continue;
     ++histogram.count;
-    ++histogram.buckets[bucket_of(value)];
+    const Cell& cell = cells[std::bit_cast<uint32_t>(value) >> kShift];
+    ++histogram.buckets[cell.bucket + (value >= cell.limit ? 1 : 0)];
     histogram.sum += value;
     histogram.sum_squares += static_cast<double>(value) * value;
     lowest = std::min(lowest, value);

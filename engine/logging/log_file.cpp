@@ -50,7 +50,7 @@ void AppendFile::sync() {
 bool AppendFile::in_place() const { return has_name(descriptor_, path_); }
 
 LogFile::LogFile(std::string path, AppendFile::Mode mode, Warn warn)
-    : path_(std::move(path)), warn_(std::move(warn)), file_(std::in_place, path_, mode) {}
+    : path_(std::move(path)), warn_(std::move(warn)), file_(std::make_unique<AppendFile>(path_, mode)) {}
 
 // True on success. Only the first failure is logged: a full disk would fail on every record.
 template <class Work>
@@ -93,14 +93,9 @@ void LogFile::recreate() {
   file_.reset();
   const std::string folder = std::filesystem::path(path_).parent_path().string();
   if (!folder.empty()) make_folders(folder);
-  file_.emplace(path_, AppendFile::Mode::append);
-  if (!file_->empty() || head_.empty()) return; // not empty: its disk was mounted again
-  try {
-    file_->append(head_);
-  } catch (const Error&) {
-    file_.reset();
-    throw;
-  }
+  auto file = std::make_unique<AppendFile>(path_, AppendFile::Mode::append);
+  if (file->empty()) file->append(head_); // not empty: its disk was mounted again
+  file_ = std::move(file);
 }
 
 } // namespace gpt2

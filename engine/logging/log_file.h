@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -59,7 +59,7 @@ class LogFile {
 
   const std::string path_;
   const Warn warn_;
-  std::optional<AppendFile> file_; // nullopt: removed, and not recreated yet
+  std::unique_ptr<AppendFile> file_; // null: removed, and not recreated yet
   std::string head_;
   int64_t missing_ = 0; // records dropped since the last write
   bool failure_reported_ = false, recovery_reported_ = false;

@@ -1,59 +1,37 @@
 #include "engine/logging/metrics.h"
 
-#include <charconv>
+#include <chrono>
 #include <cmath>
-#include <ctime>
+#include <concepts>
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <type_traits>
 
 #include "engine/base/formatted.h"
 #include "engine/base/json_reader.h"
+#include "engine/base/parse_number.h"
 #include "engine/base/utf8.h"
 #include "engine/system/files.h"
 
 namespace gpt2 {
 namespace {
 
-// The shortest digits that parse to the same number; std::to_chars gives valid JSON for finite ones.
-template <typename Number>
-void append_number(std::string& line, Number value) {
-  char digits[32];
-  line.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
-}
+std::string json_text(std::string_view text) { return nlohmann::json(to_valid_utf8(text)).dump(); }
+std::string json_text(const JsonText& json) { return json.text; }
+std::string json_text(bool value) { return value ? "true" : "false"; }
+std::string json_text(int64_t value) { return std::to_string(value); }
 
-void append_string(std::string& line, std::string_view text) { line += nlohmann::json(to_valid_utf8(text)).dump(); }
-
-void append_value(std::string& line, const MetricValue& metric) {
-  std::visit(
-      [&line](const auto& value) {
-        using Value = std::decay_t<decltype(value)>;
-        if constexpr (std::is_same_v<Value, bool>) {
-          line += value ? "true" : "false";
-        } else if constexpr (std::is_same_v<Value, std::string>) {
-          append_string(line, value);
-        } else if constexpr (std::is_same_v<Value, JsonText>) {
-          line += value.text;
-        } else if (std::isfinite(static_cast<double>(value))) {
-          append_number(line, value);
-        } else {
-          line += "null";
-        }
-      },
-      metric);
+template <std::floating_point Number>
+std::string json_text(Number value) {
+  return std::isfinite(value) ? shortest_text(value) : "null";
 }
 
 // "2026-11-15T11:42:18.125Z": UTC, in ISO 8601.
 std::string utc_now() {
   using namespace std::chrono;
   const auto since_epoch = duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
-  const std::time_t whole_seconds = static_cast<std::time_t>(since_epoch / 1000);
-  std::tm utc{};
-  gmtime_r(&whole_seconds, &utc);
-  char date[32];
-  std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &utc);
-  return formatted("%s.%03dZ", date, static_cast<int>(since_epoch % 1000));
+  return date_text("%Y-%m-%dT%H:%M:%S", gmtime_r, since_epoch / 1000) +
+         formatted(".%03dZ", static_cast<int>(since_epoch % 1000));
 }
 
 std::optional<int64_t> step_in(const std::string& line) { // nullopt: not a line of this log
@@ -115,24 +93,12 @@ MetricsLog::MetricsLog(const std::string& path, int64_t first_step, const Warn& 
     : file_(prepare(path, first_step, warn), AppendFile::Mode::append, warn) {}
 
 void MetricsLog::write(std::string_view type, int64_t step, const std::vector<Metric>& metrics) {
-  using namespace std::chrono;
-  const auto milliseconds_open = duration_cast<milliseconds>(steady_clock::now() - opened_).count();
-  std::string line = "{\"type\":";
-  append_string(line, type);
-  line += ",\"step\":";
-  append_number(line, step);
-  line += ",\"timestamp\":\"" + utc_now() + "\",\"seconds\":";
-  append_number(line, static_cast<double>(milliseconds_open) / 1000);
-  for (const Metric& metric : metrics) {
-    line += ',';
-    append_string(line, metric.name);
-    line += ':';
-    append_value(line, metric.value);
-  }
-  line += "}\n";
-  file_.append(line);
+  const double seconds = std::floor(1e3 * opened_.seconds()) / 1e3; // whole milliseconds
+  std::string line = concat("{\"type\":", json_text(type), ",\"step\":", step, ",\"timestamp\":\"", utc_now(),
+                            "\",\"seconds\":", json_text(seconds));
+  for (const auto& [name, value] : metrics)
+    line += concat(",", json_text(name), ":", std::visit([](const auto& v) { return json_text(v); }, value));
+  file_.append(line + "}\n");
 }
-
-void MetricsLog::flush() { file_.flush(); }
 
 } // namespace gpt2

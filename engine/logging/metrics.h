@@ -3,7 +3,6 @@
 //   {"type":"step","step":250,"timestamp":"2026-11-15T11:42:18.125Z","seconds":61.5,"loss":3.456789,"lr":0.0006}
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "engine/base/log.h"
+#include "engine/base/stopwatch.h"
 #include "engine/logging/log_file.h"
 
 namespace gpt2 {
@@ -39,11 +39,11 @@ class MetricsLog {
   // One line, one write: type, step, time and the metrics. NaN and infinities become null, which every JSON parser
   // accepts.
   void write(std::string_view type, int64_t step, const std::vector<Metric>& metrics);
-  void flush(); // fsync
+  void flush() { file_.flush(); } // fsync
 
  private:
   LogFile file_;
-  const std::chrono::steady_clock::time_point opened_ = std::chrono::steady_clock::now();
+  const Stopwatch opened_;
 };
 
 } // namespace gpt2

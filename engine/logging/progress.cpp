@@ -53,11 +53,10 @@ void Progress::show(const StepReport& report, Verdict verdict) {
 void Progress::show_micro_batch(int64_t step, int done, int of) {
   if (since_shown_.seconds() < (console_.is_terminal() ? kBarSeconds : kLineSeconds)) return;
   since_shown_ = {};
-  const std::string name = "step " + std::to_string(step), count = std::to_string(done) + "/" + std::to_string(of);
-  if (!console_.is_terminal()) return console_.line(name + " | micro-batch " + count);
+  const std::string name = concat("step ", step), count = concat("micro-batch ", done, "/", of);
+  if (!console_.is_terminal()) return console_.line(name + " | " + count);
   const double steps = static_cast<double>(step - 1) + static_cast<double>(done) / of;
-  console_.progress(std::min(1.0, steps / static_cast<double>(max_steps_)),
-                    {name + "/" + std::to_string(max_steps_), "micro-batch " + count});
+  console_.progress(std::min(1.0, steps / static_cast<double>(max_steps_)), {concat(name, "/", max_steps_), count});
 }
 
 bool Progress::is_due(int64_t step) const {
@@ -70,9 +69,8 @@ bool Progress::is_due(int64_t step) const {
 void Progress::show_bar(const StepReport& report) {
   const double speed = static_cast<double>(tokens_per_step_) / std::max(times_.step_seconds(), 1e-9);
   console_.progress(std::min(1.0, static_cast<double>(report.step) / static_cast<double>(max_steps_)),
-                    {"step " + std::to_string(report.step) + "/" + std::to_string(max_steps_),
-                     "eta " + format_duration(report.eta_seconds), formatted("loss %.4f", smoothed_loss_),
-                     format_count(speed) + " tok/s"});
+                    {concat("step ", report.step, "/", max_steps_), "eta " + format_duration(report.eta_seconds),
+                     formatted("loss %.4f", smoothed_loss_), format_count(speed) + " tok/s"});
 }
 
 } // namespace gpt2

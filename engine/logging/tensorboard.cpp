@@ -59,13 +59,7 @@ std::string frame_record(std::string_view data) {
   };
   const uint64_t length = data.size();
   const uint32_t length_crc = masked_crc32c(as_bytes(length)), data_crc = masked_crc32c(data);
-  std::string record;
-  record.reserve(data.size() + 16);
-  record += as_bytes(length);
-  record += as_bytes(length_crc);
-  record += data;
-  record += as_bytes(data_crc);
-  return record;
+  return concat(as_bytes(length), as_bytes(length_crc), data, as_bytes(data_crc));
 }
 
 ProtobufWriter encode_histogram(const Histogram& histogram) {

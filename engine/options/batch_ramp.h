@@ -12,7 +12,6 @@ class BatchRamp {
   struct Phase {
     int sequences;
     int64_t first; // completed steps at its start
-    bool operator==(const Phase&) const = default;
   };
 
   BatchRamp() : BatchRamp(1) {}
@@ -26,7 +25,6 @@ class BatchRamp {
 
   double sequences_before(int64_t step) const; // in the first `step` steps; exact below 2^53
   int64_t steps_for(double sequences) const;   // the fewest that read this number of them; at least 1
-  bool operator==(const BatchRamp&) const = default;
 
  private:
   std::vector<Phase> phases_; // of ascending `first`, from 0

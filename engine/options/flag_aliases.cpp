@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <set>
 
 #include "engine/base/error.h"
 #include "engine/base/formatted.h"
@@ -253,17 +252,19 @@ std::pair<std::string, std::string> translate(const GivenAlias& given, const std
   return {};
 }
 
-std::string dataset_with_part(const GivenAlias& part, const std::string& dataset, std::vector<std::string>& notes) {
-  if (!part.alias || part.value == "train") return "";
+void take_dataset_part(const GivenAlias& part, std::string& dataset, std::set<std::string>& given,
+                       std::vector<std::string>& notes) {
+  if (!part.alias || part.value == "train") return;
   const char* const named = find_word(kParts, part.value);
   if (!named)
     throw Error(ExitCode::usage, part.shown + ": no dataset has the name '" + part.value + "'", part.alias->sentence);
   if (!dataset.empty() && dataset != "fineweb-edu") {
     notes.push_back(part.shown + " has no effect: it is a part of fineweb-edu, and the dataset is " + dataset);
-    return "";
+    return;
   }
   if (dataset != named) notes.push_back(part.shown + " " + part.value + " is --dataset " + named + " here");
-  return named;
+  dataset = named;
+  given.insert("dataset");
 }
 
 } // namespace gpt2

@@ -2,6 +2,7 @@
 // meaning, a note, or the sentence of a refusal.
 #pragma once
 
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -48,7 +49,8 @@ struct Unresolved {
 std::pair<std::string, std::string> translate(const GivenAlias& given, const std::string& dashes,
                                               std::vector<std::string>& notes, Unresolved& unresolved);
 
-// The --dataset that --split_name means, where `dataset` is what the same source names; "": no other. Error(usage).
-std::string dataset_with_part(const GivenAlias& part, const std::string& dataset, std::vector<std::string>& notes);
+// --split_name: sets the `dataset` of the same source, and adds it to the `given` options. Throws Error(usage).
+void take_dataset_part(const GivenAlias& part, std::string& dataset, std::set<std::string>& given,
+                       std::vector<std::string>& notes);
 
 } // namespace gpt2

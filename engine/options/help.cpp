@@ -6,7 +6,6 @@
 #include "engine/base/formatted.h"
 #include "engine/base/split.h"
 #include "engine/model/config.h"
-#include "engine/options/option_fields.h"
 #include "engine/system/terminal.h"
 
 namespace gpt2 {

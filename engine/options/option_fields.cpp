@@ -12,18 +12,13 @@
 
 #include "engine/base/formatted.h"
 #include "engine/base/nearest_name.h"
+#include "engine/base/parse_number.h"
 #include "engine/base/toml.h"
 #include "engine/checkpoint/names.h"
 #include "engine/options/flag_aliases.h"
 
 namespace gpt2 {
 namespace {
-
-template <typename Number>
-std::string print(Number value) { // shortest text that parses to the same bits
-  char buffer[64];
-  return std::string(buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr);
-}
 
 template <typename Number>
 Number as_whole(double value, const std::string& text) {
@@ -60,13 +55,14 @@ struct Check {
 };
 
 Check at_least(double low) {
-  return {[=](double v) { return v >= low; }, "at least " + print(low)};
+  return {[=](double v) { return v >= low; }, "at least " + shortest_text(low)};
 }
 Check above_zero() {
   return {[](double v) { return v > 0; }, "above 0"};
 }
 Check within(double low, double high) {
-  return {[=](double v) { return v >= low && v <= high; }, "between " + print(low) + " and " + print(high)};
+  return {[=](double v) { return v >= low && v <= high; },
+          "between " + shortest_text(low) + " and " + shortest_text(high)};
 }
 Check below_one() {
   return {[](double v) { return v >= 0 && v < 1; }, "at least 0 and below 1"};
@@ -174,7 +170,7 @@ class FieldList {
         name, member, value_name, help,
         [=](Number value) {
           const auto found = std::ranges::find(words, value, &Word::second);
-          return found == words.end() ? print(value) : found->first;
+          return found == words.end() ? shortest_text(value) : found->first;
         },
         [=](const std::string& given) {
           if (const auto found = std::ranges::find(words, given, &Word::first); found != words.end())
@@ -323,8 +319,7 @@ std::vector<OptionField> make_fields() {
   f.text("plan_cache", &O::plan_cache, "FILE", "tuned GEMM plans; empty: none are kept");
   f.text("timeline", &O::timeline, "FILE",
          "Chrome trace (ui.perfetto.dev) of steps 4 and 5 of rank 0, counted from where FP8 begins: blocks and "
-         "collectives "
-         "of each stream");
+         "collectives of each stream");
 
   f.group(option_group::kEvaluation);
   f.number("eval_freq", &O::eval_freq, at_least(0), "steps between evaluations; 0: never");
@@ -366,8 +361,7 @@ std::vector<OptionField> make_fields() {
            "steps between checkpoints; 0: only at the end and, with --save_best, at a new best");
   f.number_or_words("keep_checkpoints", &O::keep_checkpoints, {{"auto", -1}, {"all", 0}}, at_least(0),
                     "keep the newest N of this run and the best; older ones are removed once a newer one is "
-                    "verified; auto: the newest "
-                    "3 and, without --keep_every, one for each fifth of the run");
+                    "verified; auto: the newest 3 and, without --keep_every, one for each fifth of the run");
   f.number("keep_every", &O::keep_every, at_least(0),
            "also keep the checkpoints of steps that are multiples of N; 0: none");
   f.toggle("save_best", &O::save_best,

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "engine/base/error.h"
+#include "engine/base/formatted.h"
 #include "engine/base/nearest_name.h"
 #include "engine/base/parse_number.h"
 #include "engine/base/toml.h"
@@ -34,6 +35,15 @@ std::vector<std::string> option_names() {
   return names;
 }
 
+// `shown` is the flag or key as the user typed it.
+void set_option(const OptionField& field, const std::string& value, const std::string& shown, Options& options) {
+  try {
+    field.set(options, value);
+  } catch (const BadValue& bad) {
+    throw Error(ExitCode::usage, shown + ": " + bad.what());
+  }
+}
+
 // Sets the option of every line in `file`. Returns the size of a step if it is given in micro-batches. `stored`: the
 // lines come from a checkpoint.
 GivenAlias apply_lines(const std::vector<TomlLine>& lines, const std::string& origin, bool stored, CommandLine& file) {
@@ -55,18 +65,10 @@ GivenAlias apply_lines(const std::vector<TomlLine>& lines, const std::string& or
     if (!field)
       throw Error(ExitCode::usage, place + "unknown key " + line.key,
                   alias ? alias->sentence : did_you_mean(line.key, option_names()));
-    try {
-      field->set(file.options, value);
-    } catch (const BadValue& bad) {
-      throw Error(ExitCode::usage, place + line.key + ": " + bad.what());
-    }
+    set_option(*field, value, place + line.key, file.options);
     file.given.insert(field->name);
   }
-  if (const std::string dataset = dataset_with_part(unresolved.dataset_part, file.options.dataset, file.notes);
-      !dataset.empty()) {
-    file.options.dataset = dataset;
-    file.given.insert("dataset");
-  }
+  take_dataset_part(unresolved.dataset_part, file.options.dataset, file.given, file.notes);
   return unresolved.accumulation;
 }
 
@@ -83,17 +85,12 @@ int ranks_of_job(const Options& options) {
 void set_target(const GivenAlias& given, CommandLine& line, bool by_flag) {
   if (!given.alias) return;
   Options& options = line.options;
-  if (by_flag ? line.typed.contains("target_batch_size") : line.given.contains("target_batch_size")) {
-    if (!by_flag && line.typed.contains("target_batch_size")) return; // the flag wins over the file
+  if (!by_flag && line.typed.contains("target_batch_size")) return; // the flag wins over the file
+  if ((by_flag ? line.typed : line.given).contains("target_batch_size"))
     throw Error(ExitCode::usage, given.shown + " and --target_batch_size both give the size of a step",
                 "give one of the two");
-  }
   Options steps; // read as --target_batch_size is
-  try {
-    find_field("target_batch_size")->set(steps, given.value);
-  } catch (const BadValue& bad) {
-    throw Error(ExitCode::usage, given.shown + ": " + bad.what());
-  }
+  set_option(*find_field("target_batch_size"), given.value, given.shown, steps);
   if (steps.target_batch_size == 0) return; // auto
   if (options.batch_size == 0)
     throw Error(ExitCode::usage, given.shown + " needs --batch_size, the sequences of a micro-batch",
@@ -105,10 +102,9 @@ void set_target(const GivenAlias& given, CommandLine& line, bool by_flag) {
   options.target_batch_size = static_cast<int>(target) * ranks;
   line.given.insert("target_batch_size");
   if (by_flag) line.typed.insert("target_batch_size");
-  line.notes.push_back(given.shown + " " + given.value + " is --target_batch_size " +
-                       std::to_string(options.target_batch_size) + " here: " + std::to_string(options.batch_size) +
-                       " sequences x " + given.value + " micro-batches" +
-                       (ranks > 1 ? " x " + std::to_string(ranks) + " ranks" : ""));
+  line.notes.push_back(concat(given.shown, " ", given.value, " is --target_batch_size ", options.target_batch_size,
+                              " here: ", options.batch_size, " sequences x ", given.value, " micro-batches",
+                              ranks > 1 ? concat(" x ", ranks, " ranks") : ""));
 }
 
 // Options with overlapping meaning: `given` in a stronger source resets the others of a weaker source.
@@ -294,12 +290,7 @@ Options apply_flags(const Words& words) {
   Options flags;
   for (const OptionField& field : option_fields()) { // in the order of the help
     const auto given = words.options.find(field.name);
-    if (given == words.options.end()) continue;
-    try {
-      field.set(flags, given->second);
-    } catch (const BadValue& bad) {
-      throw Error(ExitCode::usage, "--" + field.name + ": " + bad.what());
-    }
+    if (given != words.options.end()) set_option(field, given->second, "--" + field.name, flags);
   }
   for (const std::string name : {"resume", "init_from"}) { // --resume "$RUN" with RUN unset must not start a new run
     const auto given = words.options.find(name);
@@ -323,27 +314,20 @@ std::string help_for(const Words& words) {
   return words.actions.contains("help_all") ? help_all_text(options, columns) : help_text(options, columns);
 }
 
-// The text of --help, --version and the like; nullopt: none of them is given.
-std::optional<std::string> text_asked_for(const Words& words, const std::string& version) {
-  if (words.actions.contains("version")) return version + "\n";
-  if (words.actions.contains("help") || words.actions.contains("help_all")) return help_for(words);
-  return std::nullopt;
-}
-
 } // namespace
 
 std::optional<CommandLine> parse_options(int argc, const char* const* argv, const std::string& version) {
-  Words words = split_words(argc, argv);
-  if (const auto text = text_asked_for(words, version)) return std::cout << *text, std::nullopt;
+  const Words words = split_words(argc, argv);
+  const auto asked = [&](const char* action) { return words.actions.contains(action); };
+  if (asked("version") || asked("help") || asked("help_all")) {
+    std::cout << (asked("version") ? version + "\n" : help_for(words));
+    return std::nullopt;
+  }
   if (!words.others.empty()) refuse_word(words.others.front());
-  const auto dataset = words.options.find("dataset");
-  const std::string named = dataset_with_part(words.unresolved.dataset_part,
-                                              dataset == words.options.end() ? "" : dataset->second, words.notes);
-  if (!named.empty()) words.options["dataset"] = named;
-  const Options flags = apply_flags(words);
+  Options flags = apply_flags(words);
   CommandLine line{.options = {}, .given = {}, .notes = words.notes};
   for (const auto& [name, value] : words.options) line.typed.insert(name);
-  const auto asked = [&](const char* action) { return words.actions.contains(action); };
+  take_dataset_part(words.unresolved.dataset_part, flags.dataset, line.typed, line.notes);
   GivenAlias accumulation = words.unresolved.accumulation;
   if (asked("config")) {
     const std::string& path = words.actions.at("config");

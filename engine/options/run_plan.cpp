@@ -9,6 +9,7 @@
 
 #include "engine/base/divisors.h"
 #include "engine/base/error.h"
+#include "engine/base/formatted.h"
 #include "engine/base/parse_number.h"
 #include "engine/base/split.h"
 #include "engine/checkpoint/names.h"
@@ -30,8 +31,7 @@ std::string nearest_multiples(int number, int64_t unit) {
 int target_per_rank(int target_batch_size, int ranks) {
   if (target_batch_size % ranks != 0) {
     throw Error(ExitCode::usage,
-                std::to_string(ranks) + " ranks cannot share --target_batch_size " + std::to_string(target_batch_size) +
-                    " sequences evenly",
+                concat(ranks, " ranks cannot share --target_batch_size ", target_batch_size, " sequences evenly"),
                 "use --target_batch_size " + nearest_multiples(target_batch_size, ranks));
   }
   return target_batch_size / ranks;
@@ -66,9 +66,8 @@ void check_target(const std::string& flag, int target, int64_t train_sequences, 
   if (target <= train_sequences) return;
   const int64_t largest = train_sequences / unit * unit;
   throw Error(ExitCode::usage,
-              flag + std::to_string(target) + " is more than the " + std::to_string(train_sequences) +
-                  " sequences of the training data",
-              (largest > 0 ? "use " + flag + std::to_string(largest) + " or less" : "use a smaller --batch_size") +
+              concat(flag, target, " is more than the ", train_sequences, " sequences of the training data"),
+              (largest > 0 ? concat("use ", flag, largest, " or less") : "use a smaller --batch_size") +
                   ", a smaller --seq_len, or more data");
 }
 
@@ -77,11 +76,11 @@ void check_ramp(const BatchRamp& ramp, int batch_size, int ranks) {
   const int64_t unit = int64_t{ranks} * batch_size;
   for (const auto& [sequences, first] : ramp.phases()) {
     if (sequences % unit == 0) continue;
-    const std::string step = "@" + std::to_string(first), multiples = nearest_multiples(sequences, unit);
+    const std::string multiples = nearest_multiples(sequences, unit);
     throw Error(ExitCode::usage,
-                "--batch_ramp: " + std::to_string(sequences) + step + " is not a multiple of " +
-                    (batch_size > 1 ? "--batch_size " + std::to_string(batch_size) : "") +
-                    (batch_size > 1 && ranks > 1 ? " x " : "") + (ranks > 1 ? std::to_string(ranks) + " ranks" : ""),
+                concat("--batch_ramp: ", sequences, "@", first, " is not a multiple of ",
+                       batch_size > 1 ? concat("--batch_size ", batch_size) : "",
+                       batch_size > 1 && ranks > 1 ? " x " : "", ranks > 1 ? concat(ranks, " ranks") : ""),
                 "use " + multiples + " sequences there" + (batch_size > 1 ? ", or another --batch_size" : ""));
   }
 }
@@ -106,14 +105,13 @@ int resolve_target(const Options& options, const ModelDefaults& defaults, int64_
   const bool halved = target < defaults.target_batch_size;
   if (round) target = static_cast<int>(std::max<int64_t>(1, (target + unit / 2) / unit) * unit);
   check_target("--target_batch_size ", target, train_sequences, unit);
-  const std::string size = std::to_string(target), usual = std::to_string(defaults.target_batch_size);
   if (halved) {
-    notes.push_back("the data has " + std::to_string(train_sequences) + " sequences: a step takes " + size +
-                    " of them, not " + usual + "; --target_batch_size overrides it");
+    notes.push_back(concat("the data has ", train_sequences, " sequences: a step takes ", target, " of them, not ",
+                           defaults.target_batch_size, "; --target_batch_size overrides it"));
   } else if (round) {
-    notes.push_back("a step has " + size + " sequences, the multiple of --batch_size " +
-                    std::to_string(options.batch_size) + (ranks > 1 ? " x " + std::to_string(ranks) + " ranks" : "") +
-                    " nearest to " + usual + "; --target_batch_size sets another number");
+    notes.push_back(concat("a step has ", target, " sequences, the multiple of --batch_size ", options.batch_size,
+                           ranks > 1 ? concat(" x ", ranks, " ranks") : "", " nearest to ", defaults.target_batch_size,
+                           "; --target_batch_size sets another number"));
   }
   return target;
 }
@@ -128,12 +126,10 @@ int64_t resolve_steps(const Options& options, const ModelDefaults& defaults, int
   if (options.num_epochs > 0) return ramp.steps_for(options.num_epochs * epoch);
   const int64_t enough = std::max(kFewestSteps, ramp.steps_for(kMostEpochs * epoch));
   if (defaults.max_steps <= enough) return defaults.max_steps;
-  const auto epochs = [&](int64_t steps) {
-    return std::to_string(static_cast<int64_t>(ramp.sequences_before(steps) / epoch));
-  };
-  notes.push_back("the default of " + std::to_string(defaults.max_steps) + " steps would pass over this data " +
-                  epochs(defaults.max_steps) + " times: stopping after " + std::to_string(enough) + " steps, " +
-                  epochs(enough) + " epochs; --max_steps or --num_epochs overrides it");
+  const auto epochs = [&](int64_t steps) { return static_cast<int64_t>(ramp.sequences_before(steps) / epoch); };
+  notes.push_back(concat("the default of ", defaults.max_steps, " steps would pass over this data ",
+                         epochs(defaults.max_steps), " times: stopping after ", enough, " steps, ", epochs(enough),
+                         " epochs; --max_steps or --num_epochs overrides it"));
   return enough;
 }
 
@@ -163,17 +159,14 @@ BatchPlan plan_batches(int target_batch_size, int batch_size, int ranks) {
   const int per_rank = target_per_rank(target_batch_size, ranks);
   if (per_rank % batch_size == 0) return {batch_size, per_rank / batch_size};
 
-  std::string sizes = std::to_string(largest_divisor_at_most(per_rank, batch_size));
-  for (int64_t above = int64_t{batch_size} + 1; above <= per_rank; ++above) {
-    if (per_rank % above == 0) {
-      sizes += " or " + std::to_string(above);
-      break;
-    }
-  }
+  int64_t above = int64_t{batch_size} + 1;
+  while (above < per_rank && per_rank % above != 0) ++above;
+  const std::string sizes =
+      concat(largest_divisor_at_most(per_rank, batch_size), above <= per_rank ? concat(" or ", above) : "");
   const std::string targets = nearest_multiples(target_batch_size, int64_t{batch_size} * ranks);
   throw Error(ExitCode::usage,
-              "--target_batch_size " + std::to_string(target_batch_size) + " is not a multiple of --batch_size " +
-                  std::to_string(batch_size) + (ranks > 1 ? " on " + std::to_string(ranks) + " ranks" : ""),
+              concat("--target_batch_size ", target_batch_size, " is not a multiple of --batch_size ", batch_size,
+                     ranks > 1 ? concat(" on ", ranks, " ranks") : ""),
               "use --batch_size " + sizes + (targets.empty() ? "" : ", or --target_batch_size " + targets));
 }
 
@@ -201,43 +194,39 @@ GPT2Config resolve_config(const Options& options, bool gpu) {
   return with_shape(named, options.layers, options.heads, options.channels);
 }
 
-BackendOptions backend_options(const Options& o) {
+BackendOptions backend_options(const Options& o, const RankGroup& group) {
   const char* const home = std::getenv("HOME");
   const bool in_home = o.plan_cache.rfind("~/", 0) == 0 && home;
-  return {.device = o.device,
-          .precision = o.precision,
-          .mxfp8 = o.fp8_scenario == Fp8Scenario::mxfp8,
-          .threads = o.threads,
-          .cuda = {.deterministic = o.deterministic,
-                   .cuda_graph = o.cuda_graph,
-                   .recompute = o.recompute,
-                   .attention = o.attention,
-                   .kernels = o.kernels,
-                   .memory_limit = static_cast<int64_t>(o.memory_limit * (int64_t{1} << 30)),
-                   .plan_cache = in_home ? home + o.plan_cache.substr(1) : o.plan_cache,
-                   .sharing = {.shard_optimizer = o.zero == 1, .grad_exchange = o.grad_reduce},
-                   .share_device = o.share_gpu,
-                   .timeline = o.timeline},
-          .self_check = true};
-}
-
-BackendOptions backend_options(const Options& options, const RankGroup& group) {
-  BackendOptions of_rank = backend_options(options);
-  if (group.alone()) return of_rank;
-  const int gpus = options.device == DeviceKind::cpu ? 0 : gpu_count();
-  if (gpus > 1 && group.local_rank() >= gpus && !options.share_gpu) {
+  BackendOptions backend{.device = o.device,
+                         .precision = o.precision,
+                         .mxfp8 = o.fp8_scenario == Fp8Scenario::mxfp8,
+                         .threads = o.threads,
+                         .cuda = {.deterministic = o.deterministic,
+                                  .cuda_graph = o.cuda_graph,
+                                  .recompute = o.recompute,
+                                  .attention = o.attention,
+                                  .kernels = o.kernels,
+                                  .memory_limit = static_cast<int64_t>(o.memory_limit * (int64_t{1} << 30)),
+                                  .plan_cache = in_home ? home + o.plan_cache.substr(1) : o.plan_cache,
+                                  .sharing = {.shard_optimizer = o.zero == 1, .grad_exchange = o.grad_reduce},
+                                  .share_device = o.share_gpu,
+                                  .timeline = o.timeline},
+                         .self_check = true};
+  if (group.alone()) return backend;
+  const int gpus = o.device == DeviceKind::cpu ? 0 : gpu_count();
+  if (gpus > 1 && group.local_rank() >= gpus && !o.share_gpu) {
     throw Error(ExitCode::communication,
-                group.name_of(group.rank()) + " is the " + std::to_string(group.local_rank() + 1) +
-                    "th of its machine, which has " + std::to_string(gpus) + " GPUs",
+                concat(group.name_of(group.rank()), " is the ", group.local_rank() + 1, "th of its machine, which has ",
+                       gpus, " GPUs"),
                 "start one rank for each GPU");
   }
-  if (!group.leads()) of_rank.cuda.timeline.clear();
-  if (gpus > 1) of_rank.cuda.device = group.local_rank() % gpus; // a launcher may expose one GPU per rank
-  if (of_rank.threads == 0) {
+  if (!group.leads()) backend.cuda.timeline.clear();
+  if (gpus > 1) backend.cuda.device = group.local_rank() % gpus; // a launcher may expose one GPU per rank
+  if (backend.threads == 0) {
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    of_rank.threads = std::max(1, cores / group.local_ranks());
+    backend.threads = std::max(1, cores / group.local_ranks());
   }
-  return of_rank;
+  return backend;
 }
 
 KeepRule keep_rule(const Options& resolved) {

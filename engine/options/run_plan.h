@@ -52,10 +52,8 @@ struct RunPlan {
 // The shape of --model, --layers, --heads, --channels and --seq_len. Throws Error(usage).
 GPT2Config resolve_config(const Options& options, bool gpu);
 
-// The options that select and open the hardware.
-BackendOptions backend_options(const Options& options);
-// The same for one rank: its GPU, its share of the cores.
-BackendOptions backend_options(const Options& options, const RankGroup& group);
+// The options that select and open the hardware; of several ranks, one's GPU and its share of the cores.
+BackendOptions backend_options(const Options& options, const RankGroup& group = {});
 
 // Which checkpoints are kept. Checkpoints store --keep_checkpoints auto as auto: it depends on this start's
 // --max_steps.

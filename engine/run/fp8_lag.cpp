@@ -47,9 +47,8 @@ Fp8LagWatch::Fp8LagWatch(Setting setting, const std::string& text) : setting_(st
 std::string Fp8LagWatch::text() const {
   std::string text;
   for (const auto& [name, kind] : kinds_) {
-    text += name + " " + std::to_string(kind.recent) + " " + std::to_string(kind.checks) +
-            formatted(" %.9g ", static_cast<double>(kind.amax)) + std::to_string(kind.reported_step) +
-            (kind.report.empty() ? "" : " " + kind.report) + "\n";
+    text += concat(name, " ", kind.recent, " ", kind.checks, formatted(" %.9g ", static_cast<double>(kind.amax)),
+                   kind.reported_step, kind.report.empty() ? "" : " " + kind.report, "\n");
   }
   return text;
 }
@@ -108,10 +107,9 @@ Fp8LagWatch::Finding Fp8LagWatch::worst_of(const std::string& kind, std::span<co
 
 // "the scale of fc/grad lags: 0.13% of h.3/fc/grad saturated at step 20, in the warm-up; --fp8_margin 3 leaves ..."
 std::string Fp8LagWatch::describe(const Finding& finding, int64_t step) const {
-  return "the scale of " + finding.kind + " lags: " + formatted("%.3g%% of ", 100 * finding.worst->saturated) +
-         finding.worst->tensor.text() + " saturated at step " + std::to_string(step) +
-         (warms_up(step) ? ", in the warm-up" : "") +
-         formatted(", values up to %.2g times its range; ", finding.beyond) + advice(finding, step);
+  return concat("the scale of ", finding.kind, formatted(" lags: %.3g%% of ", 100 * finding.worst->saturated),
+                finding.worst->tensor.text(), " saturated at step ", step, warms_up(step) ? ", in the warm-up" : "",
+                formatted(", values up to %.2g times its range; ", finding.beyond), advice(finding, step));
 }
 
 std::string Fp8LagWatch::advice(const Finding& finding, int64_t step) const {
@@ -119,15 +117,15 @@ std::string Fp8LagWatch::advice(const Finding& finding, int64_t step) const {
   if (fp8.interval > 1) return "--fp8_interval 1 lets it follow";
   if (!finding.grows) { // values of this size occurred before the amax history began
     const int history = std::min(std::max(kUsefulHistory, 4 * fp8.amax_history), kMaxAmaxHistory);
-    return "--fp8_amax_history " + std::to_string(history) + " remembers such batches";
+    return concat("--fp8_amax_history ", history, " remembers such batches");
   }
   const int margin = fp8.margin + static_cast<int>(std::ceil(std::log2(finding.beyond)));
   std::string text = "--fp8_recipe current lets it follow";
   if (warms_up(step))
-    text = "--fp8_current_steps " + std::to_string(setting_.warmup_steps - fp8.bf16_steps) + " lets it follow";
+    text = concat("--fp8_current_steps ", setting_.warmup_steps - fp8.bf16_steps, " lets it follow");
   else if (margin <= kMostMargin)
-    text = "--fp8_margin " + std::to_string(margin) + " leaves room for it";
-  if (warms_up(step)) text += ", --warmup_steps " + std::to_string(2 * setting_.warmup_steps) + " slows the growth";
+    text = concat("--fp8_margin ", margin, " leaves room for it");
+  if (warms_up(step)) text += concat(", --warmup_steps ", 2 * setting_.warmup_steps, " slows the growth");
   if (finding.worst->tensor.is_lm_head())
     text += ", --no-fp8_lm_head avoids it";
   else if (static_cast<double>(finding.blocks.size()) <= kFewBlocks * setting_.layers) {

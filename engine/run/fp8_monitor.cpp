@@ -176,15 +176,12 @@ std::string fp8_health(std::span<const Fp8TensorStats> stats, const Fp8LagWatch&
 }
 
 std::vector<int> unquantized_blocks(std::span<const Fp8TensorStats> stats, int layers) {
-  std::vector<bool> quantized(static_cast<size_t>(layers), false);
+  std::set<int> blocks;
+  for (int block = 0; block < layers; ++block) blocks.insert(block);
   for (const Fp8TensorStats& tensor : stats) {
-    if (!tensor.tensor.is_lm_head()) quantized[static_cast<size_t>(tensor.tensor.layer)] = true;
+    if (!tensor.tensor.is_lm_head()) blocks.erase(tensor.tensor.layer);
   }
-  std::vector<int> blocks;
-  for (int block = 0; block < layers; ++block) {
-    if (!quantized[static_cast<size_t>(block)]) blocks.push_back(block);
-  }
-  return blocks;
+  return {blocks.begin(), blocks.end()};
 }
 
 std::string block_list(const std::vector<int>& blocks) {

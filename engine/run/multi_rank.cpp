@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <map>
 #include <sstream>
+#include <string_view>
 
 #include "engine/base/divisors.h"
 #include "engine/base/error.h"
@@ -14,10 +15,7 @@ namespace gpt2 {
 namespace {
 
 // Paths may differ between machines that hold the same data.
-bool is_path(const std::string& option) {
-  return option == "data_dir" || option == "train_data" || option == "val_data" || option == "tokenizer" ||
-         option == "plan_cache";
-}
+constexpr std::string_view kPaths[] = {"data_dir", "train_data", "val_data", "tokenizer", "plan_cache"};
 
 // "name\tvalue\n": neither holds a tab or a line break.
 std::string to_text(const std::vector<Fact>& facts) {
@@ -40,7 +38,8 @@ std::vector<Fact> facts_of(const Options& options, const Backend& backend, const
                            const Dataset* validation) {
   std::vector<Fact> facts = {{"version", GPT2_VERSION}, {"device and libraries", backend.versions()}};
   for (const OptionField& field : option_fields()) {
-    if (!field.not_stored && !is_path(field.name)) facts.push_back({"--" + field.name, field.toml(options)});
+    if (!field.not_stored && std::ranges::count(kPaths, field.name) == 0)
+      facts.push_back({"--" + field.name, field.toml(options)});
   }
   facts.push_back({"training data", train.fingerprint()});
   facts.push_back({"validation data", validation ? validation->fingerprint() : "none"});

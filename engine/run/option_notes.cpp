@@ -94,8 +94,8 @@ std::vector<std::string> notes_on_options_without_effect(const RunSettings& star
   idle(uses_fp8 && options.fp8_recipe == Fp8ScalingRecipe::current,
        {"fp8_interval", "fp8_amax_history", "fp8_current_steps"}, "with --fp8_recipe current, which keeps no history");
   if (uses_fp8 && fp8.bf16_steps >= plan.max_steps) {
-    notes.push_back("--fp8_bf16_steps " + std::to_string(fp8.bf16_steps) + ": FP8 does not begin in this run of " +
-                    counted(plan.max_steps, "step"));
+    notes.push_back(concat("--fp8_bf16_steps ", fp8.bf16_steps, ": FP8 does not begin in this run of ",
+                           counted(plan.max_steps, "step")));
   }
 
   idle(start.options.batch_size > 0, {"max_batch_size"}, "with --batch_size");
@@ -106,8 +106,8 @@ std::vector<std::string> notes_on_options_without_effect(const RunSettings& star
   idle(!options.document_mask, {"document_positions"}, "without --document_mask");
 
   if (given.contains("warmup_steps") && plan.schedule.warmup_steps >= plan.max_steps) {
-    notes.push_back("--warmup_steps " + std::to_string(plan.schedule.warmup_steps) + " does not end in this run of " +
-                    counted(plan.max_steps, "step") + ": the learning rate only rises, and never decays");
+    notes.push_back(concat("--warmup_steps ", plan.schedule.warmup_steps, " does not end in this run of ",
+                           counted(plan.max_steps, "step"), ": the learning rate only rises, and never decays"));
   }
   idle(options.optimizer != Optimizer::muon,
        {"adamw_lr", "muon_momentum", "muon_momentum_warmup", "muon_cautious_decay"}, "without --optimizer muon");
@@ -137,13 +137,13 @@ std::vector<std::string> notes_on_options_without_effect(const RunSettings& star
   idle(gpu, {"threads"}, "on a GPU");
   const int64_t first = (uses_fp8 ? fp8.bf16_steps : 0) + 4; // of the two steps of --timeline
   if (gpu && !resumes && given.contains("timeline") && plan.max_steps < first) {
-    notes.push_back("--timeline writes nothing: steps " + std::to_string(first) + " and " + std::to_string(first + 1) +
-                    " are not in this run of " + counted(plan.max_steps, "step"));
+    notes.push_back(concat("--timeline writes nothing: steps ", first, " and ", first + 1, " are not in this run of ",
+                           counted(plan.max_steps, "step")));
   }
   const auto cores = static_cast<int>(std::thread::hardware_concurrency()); // 0: unknown
   if (!gpu && plan.ranks() == 1 && given.contains("threads") && cores > 0 && options.threads > cores) {
-    notes.push_back("--threads " + std::to_string(options.threads) + " on " + counted(cores, "core") +
-                    ": threads wait for each other; --threads auto takes all cores");
+    notes.push_back(concat("--threads ", options.threads, " on ", counted(cores, "core"),
+                           ": threads wait for each other; --threads auto takes all cores"));
   }
   return notes;
 }

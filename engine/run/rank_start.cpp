@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
-#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -26,12 +25,7 @@ std::optional<Launch> launch_of(const Options& options, const Environment& envir
 
 // The end of another rank, if that caused `error`. NCCL may notice it before the group does.
 std::optional<Error> lost_rank(const RankGroup& group, const Error& error) {
-  try {
-    group.check_within(std::chrono::seconds(error.code() == ExitCode::communication ? 1 : 0));
-    return std::nullopt;
-  } catch (const Error& lost) {
-    return lost;
-  }
+  return attempt([&] { group.check_within(std::chrono::seconds(error.code() == ExitCode::communication ? 1 : 0)); });
 }
 
 // Destructors may wait for a device that waits for other ranks, and a launcher kills the rest a second after the first
@@ -52,9 +46,9 @@ std::pair<std::string, std::string> launch_words(const Launch& launch) {
   if (launch.program == "srun") return {"srun --ntasks=" + ranks + " ", ""};
   if (launch.program != "torchrun") return {launch.program + " -np " + ranks + " ", ""};
   const int on_node = launch.local_ranks.value_or(launch.ranks), nodes = launch.ranks / std::max(1, on_node);
-  return {"torchrun --no-python" + (nodes > 1 ? " --nnodes=" + std::to_string(nodes) : "") +
-              " --nproc_per_node=" + std::to_string(on_node) + " ",
-          ""};
+  return {
+      concat("torchrun --no-python", nodes > 1 ? concat(" --nnodes=", nodes) : "", " --nproc_per_node=", on_node, " "),
+      ""};
 }
 
 } // namespace

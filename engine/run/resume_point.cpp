@@ -1,15 +1,13 @@
 #include "engine/run/resume_point.h"
 
-#include <filesystem>
 #include <fstream>
 
-#include "engine/base/error.h"
+#include "engine/base/formatted.h"
 #include "engine/base/json_reader.h"
 #include "engine/checkpoint/names.h"
 #include "engine/checkpoint/search.h"
 #include "engine/checkpoint/verify.h"
 #include "engine/options/option_fields.h"
-#include "engine/options/parse_options.h"
 #include "engine/options/run_plan.h"
 #include "engine/ranks/agreement.h"
 #include "engine/run/rank_start.h"
@@ -198,8 +196,8 @@ ResumePoint extended(const std::string& earlier, const ResumePoint& point, const
   const std::string checkpoint = begun.front().empty() ? earlier : choose_valid(begun.front(), false, group, notes);
   ResumePoint longer = to_point(from_rank_0(group, [&] { return read_point(checkpoint, line); }));
   longer.step_named = begun.front().empty();
-  notes.push_back(begun.front().empty() ? "a longer wsd run: it starts from step " + std::to_string(longer.step) +
-                                              ", before the cooldown, not from step " + std::to_string(point.step)
+  notes.push_back(begun.front().empty() ? concat("a longer wsd run: it starts from step ", longer.step,
+                                                 ", before the cooldown, not from step ", point.step)
                                         : "continues the longer wsd run " + longer.run);
   longer.notes = notes;
   return longer;

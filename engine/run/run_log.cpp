@@ -7,29 +7,24 @@
 #include <map>
 #include <thread>
 
+#include "engine/base/enum_names.h"
 #include "engine/base/utf8.h"
 #include "engine/options/option_fields.h"
-#include "engine/system/files.h"
 #include "engine/system/process.h"
 
 namespace gpt2 {
+
+constexpr auto names_of(Verdict) {
+  using enum Verdict;
+  return std::to_array<EnumName<Verdict>>({{applied, "applied"},
+                                           {skipped_nonfinite, "skipped_nonfinite"},
+                                           {skipped_loss_z, "skipped_loss_z"},
+                                           {skipped_norm_z, "skipped_norm_z"}});
+}
+
 namespace {
 
 constexpr size_t kHistogramValues = 1 << 18; // an even sample of a large tensor has the same shape
-
-std::string verdict_text(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::applied:
-      return "applied";
-    case Verdict::skipped_nonfinite:
-      return "skipped_nonfinite";
-    case Verdict::skipped_loss_z:
-      return "skipped_loss_z";
-    case Verdict::skipped_norm_z:
-      return "skipped_norm_z";
-  }
-  return "unknown";
-}
 
 // TOML values of options (numbers, true, false, quoted text) are JSON too.
 JsonText options_json(const Options& options) {
@@ -128,7 +123,6 @@ RunLog::RunLog(const std::string& folder, bool use_tensorboard, int64_t first_st
   const std::string path = folder + "/" + file;
   std::error_code absent;
   const bool is_new = !std::filesystem::exists(path, absent); // else the log of an earlier run
-  make_folders(folder);
   metrics_.emplace(path, first_step, warn);
   if (use_tensorboard) tensorboard_ = std::make_unique<TensorBoardLogger>(folder, first_step, warn);
   if (first_step > 0 || !is_new) return;
@@ -174,7 +168,7 @@ void RunLog::step(const StepReport& r, Verdict verdict, int64_t tokens) {
   std::vector<Metric> metrics = {
       {"epoch", r.epoch},         {"loss", r.loss},           {"lr", r.lr},
       {"grad_norm", r.grad_norm}, {"dt_ms", 1e3 * r.seconds}, {"tokens_per_sec", r.tokens_per_second},
-      {"tokens", tokens},         {"precision", r.precision}, {"verdict", verdict_text(verdict)}};
+      {"tokens", tokens},         {"precision", r.precision}, {"verdict", name_of(verdict)}};
   if (r.speed_of_light) metrics.push_back({"speed_of_light", *r.speed_of_light});
   if (r.muon) {
     metrics.push_back({"adamw_lr", r.muon->adamw_lr});

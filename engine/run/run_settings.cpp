@@ -1,13 +1,12 @@
 #include "engine/run/run_settings.h"
 
 #include <algorithm>
-#include <ctime>
 
 #include "engine/base/error.h"
+#include "engine/base/formatted.h"
 #include "engine/checkpoint/names.h"
 #include "engine/checkpoint/search.h"
 #include "engine/checkpoint/verify.h"
-#include "engine/options/parse_options.h"
 #include "engine/options/run_plan.h"
 #include "engine/run/option_notes.h"
 #include "engine/run/rank_start.h"
@@ -29,8 +28,7 @@ void check_same_run(const Options& settled, const ResumePoint& point) {
   }
   if (settled.seed != point.options.seed) {
     throw Error(ExitCode::checkpoint,
-                point.checkpoint + " was trained with --seed " + std::to_string(point.options.seed) + ", not " +
-                    std::to_string(settled.seed),
+                concat(point.checkpoint, " was trained with --seed ", point.options.seed, ", not ", settled.seed),
                 "leave out --seed");
   }
 }
@@ -76,8 +74,8 @@ std::shared_ptr<WeightSource> open_initial_weights(Options& options) {
   if (!same_shape(ours, theirs)) {
     throw Error(
         ExitCode::usage,
-        weights->path() + " has " + blocks_text(theirs) + " and " + std::to_string(theirs.vocab) +
-            " tokens; the flags ask for " + blocks_text(ours) + " and " + std::to_string(ours.vocab),
+        concat(weights->path(), " has ", blocks_text(theirs), " and ", theirs.vocab, " tokens; the flags ask for ",
+               blocks_text(ours), " and ", ours.vocab),
         asked ? "leave out --model, --layers, --heads and --channels" : "only GPT-2's vocabulary can be trained");
   }
   weights->use_positions(options.seq_len);
@@ -97,12 +95,7 @@ bool is_log_of_another(const RunPlace& place) {
 // ---- names ----
 
 std::string new_run_name(const GPT2Config& config, Precision precision) { // "nano-fp32-20261115-014400"
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  char date[32];
-  std::strftime(date, sizeof date, "%Y%m%d-%H%M%S", &local);
-  return config.name + "-" + to_string(precision) + "-" + date;
+  return config.name + "-" + to_string(precision) + "-" + date_text("%Y%m%d-%H%M%S", localtime_r);
 }
 
 // Folders in which another run of this name may have checkpoints: also every default one, as they share --log_dir.
@@ -234,10 +227,10 @@ void refuse_taken_name(const RunPlace& place) {
     const std::string folder = dir + "/" + place.run_name;
     const std::vector<std::string> there = checkpoints_in(folder);
     if (there.empty()) continue;
-    throw Error(ExitCode::usage,
-                folder + " holds the checkpoints of an earlier run of this name, up to step " +
-                    std::to_string(step_of(there.back())),
-                "give another --run_name, or resume that run: " + resume_command(folder));
+    throw Error(
+        ExitCode::usage,
+        concat(folder, " holds the checkpoints of an earlier run of this name, up to step ", step_of(there.back())),
+        "give another --run_name, or resume that run: " + resume_command(folder));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "engine/base/formatted.h"
 #include "engine/run/rank_start.h"
 #include "engine/run/summary.h"
 
@@ -25,7 +26,7 @@ void SavePolicy::note_best(double loss) {
 std::string SavePolicy::unsound() const {
   if (const int skipped = last_step_.skipped_in_a_row; skipped > 0) {
     return (skipped == 1 ? "the last step was skipped: "
-                         : "the last " + std::to_string(skipped) + " steps were skipped, the latest because ") +
+                         : concat("the last ", skipped, " steps were skipped, the latest because ")) +
            reason_of(last_step_.verdict);
   }
   if (state_.last_val_step == state_.step && !std::isfinite(state_.last_val_loss))
@@ -40,7 +41,7 @@ void SavePolicy::save_if_sound(bool is_best) {
   const std::string trouble = unsound();
   if (!trouble.empty()) {
     if (!postponed_)
-      console_.line("step " + std::to_string(state_.step) + " | not saved until a step is applied again: " + trouble,
+      console_.line(concat("step ", state_.step, " | not saved until a step is applied again: ", trouble),
                     Style::warning);
     postponed_ = true;
     return;
@@ -76,7 +77,7 @@ void SavePolicy::end_if_written() {
 void SavePolicy::drop_if_doubtful() {
   if (!session_.checkpoints.saving() || current_save_.confirmed) return;
   session_.checkpoints.drop(session_.group);
-  console_.line("step " + std::to_string(saved_step_) + " | not saved: " + unsound(), Style::warning);
+  console_.line(concat("step ", saved_step_, " | not saved: ", unsound()), Style::warning);
   if (current_save_.is_best) forget_best(saved_step_);
   saved_step_ = -1;
   postponed_ = true;
@@ -98,7 +99,7 @@ void SavePolicy::wait(IfNotSaved then) {
 }
 
 void SavePolicy::report(const SaveResult& result, IfNotSaved then) {
-  const std::string step = "step " + std::to_string(result.step) + " | ";
+  const std::string step = concat("step ", result.step, " | ");
   if (result.error) {
     if (then == IfNotSaved::stop || session_.plan.options.strict_saves) throw_agreed(session_.group, *result.error);
     if (saved_step_ == result.step) saved_step_ = -1;

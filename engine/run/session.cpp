@@ -69,15 +69,12 @@ std::optional<UnusedFolders> note_unused(const RunPlace& place, const RankGroup&
 }
 
 // Two writers of one run would replace each other's checkpoints.
-std::optional<FolderLock> lock_logs(const std::string& folder, const RankGroup& group) {
-  if (!group.leads()) return std::nullopt;
+std::optional<FolderLock> lock_if(bool wanted, const std::string& folder) {
+  if (!wanted) return std::nullopt;
   return std::optional<FolderLock>(std::in_place, folder, "--run_name");
 }
 
-std::optional<FolderLock> lock_checkpoints(const RunPlace& place, const RankGroup& group) {
-  if (!group.leads() || canonical_path(place.checkpoints()) == canonical_path(place.logs())) return std::nullopt;
-  return std::optional<FolderLock>(std::in_place, place.checkpoints(), "--run_name");
-}
+bool one_folder(const RunPlace& place) { return canonical_path(place.checkpoints()) == canonical_path(place.logs()); }
 
 std::string metrics_file(const Options& options, const RankGroup& group) {
   if (group.leads()) return "metrics.jsonl";
@@ -87,16 +84,16 @@ std::string metrics_file(const Options& options, const RankGroup& group) {
 // ---- model ----
 
 void print_resume_point(Console& console, const ResumePoint& point, const ModelOptions& model, int ranks) {
-  console.line("resumed " + point.checkpoint + " at step " + std::to_string(point.step));
+  console.line(concat("resumed ", point.checkpoint, " at step ", point.step));
   if (point.ranks != ranks)
-    console.line("note: saved by " + counted(point.ranks, "rank") + ", resumed by " + std::to_string(ranks));
+    console.line(concat("note: saved by ", counted(point.ranks, "rank"), ", resumed by ", ranks));
   const std::string precision = to_string(model.precision);
   if (point.precision == precision) return;
   const std::string so_far = "note: trained in " + point.precision + " so far, " + precision;
   if (model.precision != Precision::fp8)
     console.line(so_far + " from here on");
   else if (point.step < model.fp8.bf16_steps)
-    console.line(so_far + " after step " + std::to_string(model.fp8.bf16_steps));
+    console.line(concat(so_far, " after step ", model.fp8.bf16_steps));
   else
     console.line(so_far + " from here on: the FP8 recipe calibrates at the first step");
 }
@@ -127,14 +124,14 @@ void check_same_weights(WeightSource& weights, const ParameterTable& table, Rank
     weights.read_range("params/" + tensor.name, 0, values);
     hash = xxh64(std::as_bytes(std::span(values)), hash);
   }
-  check_agreement(group, {{"weights of --init_from", "hash " + std::to_string(hash)}});
+  check_agreement(group, {{"weights of --init_from", concat("hash ", hash)}});
 }
 
 // Identifies the validation sequences of a loss.
 std::string validation_text(const RunData& data, const RunPlan& plan) {
   if (!data.validation) return "";
   const int64_t used = std::min<int64_t>(plan.eval_sequences, data.validation->sequences());
-  return std::to_string(used) + " sequences of " + data.validation->fingerprint();
+  return concat(used, " sequences of ", data.validation->fingerprint());
 }
 
 // Losses on other data are not comparable.
@@ -251,7 +248,7 @@ std::vector<Task> open_hellaswag(const Options& options, int seq_len, RankGroup&
   uint64_t hash = 0;
   for (const Task& task : tasks)
     for (const Candidate& candidate : task.candidates) hash = xxh64(std::as_bytes(std::span(candidate.tokens)), hash);
-  check_agreement(group, {{"tasks of HellaSwag", std::to_string(tasks.size()) + ", hash " + std::to_string(hash)}});
+  check_agreement(group, {{"tasks of HellaSwag", concat(tasks.size(), ", hash ", hash)}});
   return tasks;
 }
 
@@ -276,8 +273,8 @@ Session::Session(const RunSettings& settings, const DeviceChoice& device, Backen
       data(open_run_data(settings.options, config)),
       place(agree_on_place(settings, config, device.precision, group)),
       unused(note_unused(place, group)),
-      log_lock(lock_logs(place.logs(), group)),
-      checkpoint_lock(lock_checkpoints(place, group)),
+      log_lock(lock_if(group.leads(), place.logs())),
+      checkpoint_lock(lock_if(group.leads() && !one_folder(place), place.checkpoints())),
       plan(open_plan(place, settings, config, device.precision, data, backend, group)),
       checkpoints(place.checkpoint_dir, place.run_name, keep_rule(plan.options)),
       text(Tokenizer::find_folder(plan.options.tokenizer), data.built_in),

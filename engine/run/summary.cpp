@@ -23,8 +23,8 @@ std::string count(auto number) { return format_count(static_cast<double>(number)
 
 std::string steps_text(const RunPlan& plan, const RunData& data) {
   const double samples = plan.ramp.sequences_before(plan.max_steps);
-  return std::to_string(plan.max_steps) + " = " + count(samples * plan.model.seq_len) +
-         " tokens = " + formatted("%.2f", samples / static_cast<double>(data.train->sequences())) + " epochs";
+  return concat(plan.max_steps, " = ", count(samples * plan.model.seq_len),
+                " tokens = ", formatted("%.2f epochs", samples / static_cast<double>(data.train->sequences())));
 }
 
 std::string precision_text(const RunPlan& plan, ObservableModel& model) {
@@ -33,15 +33,13 @@ std::string precision_text(const RunPlan& plan, ObservableModel& model) {
   const std::vector<Fp8TensorStats> stats = model.fp8_stats(); // empty before FP8 begins
   const std::vector<int> in_bf16 =
       stats.empty() ? plan.model.fp8.bf16_layers : unquantized_blocks(stats, plan.model.config.layers);
-  return model.precision_label() +
-         (model.before_fp8() ? " from step " + std::to_string(o.fp8_bf16_steps + 1) + " on" : "") + ", " +
-         name_of(o.fp8_format) + ", " + name_of(o.fp8_recipe) + " scaling" +
-         (o.fp8_current_steps > 0 ? " after " + counted(o.fp8_current_steps, "step") + " of current" : "") +
-         ", margin " + std::to_string(o.fp8_margin) + ", interval " + std::to_string(o.fp8_interval) +
-         ", amax history " + std::to_string(o.fp8_amax_history) +
-         (o.fp8_lm_head ? ", LM head in FP8" : ", LM head in BF16") +
-         (in_bf16.empty() ? "" : ", " + block_list(in_bf16) + " in BF16") +
-         (o.fp8_auto_fallback ? "" : ", no automatic fallback");
+  return concat(model.precision_label(), model.before_fp8() ? concat(" from step ", o.fp8_bf16_steps + 1, " on") : "",
+                ", ", name_of(o.fp8_format), ", ", name_of(o.fp8_recipe), " scaling",
+                o.fp8_current_steps > 0 ? " after " + counted(o.fp8_current_steps, "step") + " of current" : "",
+                ", margin ", o.fp8_margin, ", interval ", o.fp8_interval, ", amax history ", o.fp8_amax_history,
+                ", LM head in ", o.fp8_lm_head ? "FP8" : "BF16",
+                in_bf16.empty() ? "" : ", " + block_list(in_bf16) + " in BF16",
+                o.fp8_auto_fallback ? "" : ", no automatic fallback");
 }
 
 // "bin/report", or its path where the current folder is not the tree.
@@ -59,10 +57,10 @@ std::string every(int64_t frequency, const std::string& otherwise) {
 std::string kept_text(const Options& o) {
   const KeepRule rule = keep_rule(o);
   if (rule.newest == 0) return "all are kept";
-  return "kept: the newest" + (rule.newest > 1 ? " " + std::to_string(rule.newest) : "") + ", the best" +
-         (rule.every > 0 ? " and every " + counted(rule.every, "step") : "") +
-         (rule.before_cooldown > 0 ? ", step " + std::to_string(rule.before_cooldown) + " before the cooldown" : "") +
-         " (--keep_checkpoints all: all)";
+  return concat("kept: the newest", rule.newest > 1 ? concat(" ", rule.newest) : "", ", the best",
+                rule.every > 0 ? " and every " + counted(rule.every, "step") : "",
+                rule.before_cooldown > 0 ? concat(", step ", rule.before_cooldown, " before the cooldown") : "",
+                " (--keep_checkpoints all: all)");
 }
 
 constexpr double kLongStep = 60; // seconds
@@ -95,22 +93,20 @@ std::string data_text(const Dataset& dataset, const std::string& source) {
 
 std::string batch_text(const RunPlan& plan) {
   const bool ramp = plan.ramp.phases().size() > 1;
-  return (ramp ? to_text(plan.ramp) + " sequences; " + std::to_string(plan.target_batch_size)
-               : counted(plan.target_batch_size, "sequence")) +
-         " = " + std::to_string(plan.batch.batch_size) + " per micro-batch x " +
-         std::to_string(plan.batch.accumulation) + " accumulated x " + counted(plan.ranks(), "rank") + " = " +
-         count(plan.tokens_per_step()) + " tokens per step";
+  return concat(ramp ? concat(to_text(plan.ramp), " sequences; ", plan.target_batch_size)
+                     : counted(plan.target_batch_size, "sequence"),
+                " = ", plan.batch.batch_size, " per micro-batch x ", plan.batch.accumulation, " accumulated x ",
+                counted(plan.ranks(), "rank"), " = ", count(plan.tokens_per_step()), " tokens per step");
 }
 
 std::string optimizer_text(const RunPlan& plan) {
   const Options& o = plan.options;
   const bool muon = o.optimizer == Optimizer::muon;
-  return (muon ? "Muon, lr " : "AdamW, lr ") + formatted("%.2e", plan.schedule.max_lr) + " " +
-         (muon ? "(AdamW's " + formatted("%.2e", o.adamw_lr) + ") " : "") + name_of(o.lr_schedule) + " to " +
-         formatted("%.2e", static_cast<double>(plan.schedule.max_lr) * o.min_lr_ratio) + ", warm-up " +
-         counted(plan.schedule.warmup_steps, "step") + ", betas " + formatted("%g", o.beta1) + " " +
-         formatted("%g", o.beta2) + ", decay " + formatted("%g", o.weight_decay) + ", clip " +
-         formatted("%g", o.grad_clip);
+  return concat(muon ? "Muon" : "AdamW", formatted(", lr %.2e ", plan.schedule.max_lr),
+                muon ? formatted("(AdamW's %.2e) ", o.adamw_lr) : "", name_of(o.lr_schedule),
+                formatted(" to %.2e, warm-up ", static_cast<double>(plan.schedule.max_lr) * o.min_lr_ratio),
+                counted(plan.schedule.warmup_steps, "step"),
+                formatted(", betas %g %g, decay %g, clip %g", o.beta1, o.beta2, o.weight_decay, o.grad_clip));
 }
 
 std::string memory_text(const std::vector<MemoryLine>& lines) {
@@ -133,7 +129,7 @@ std::vector<TableSection> start_table(const Session& session) {
   if (data.validation) {
     const int64_t used = std::min(plan.eval_sequences, data.validation->sequences());
     const std::string evaluated = plan.wants_evaluation()
-                                      ? std::to_string(used) + " evaluated " + every(o.eval_freq, "at the start")
+                                      ? concat(used, " evaluated ", every(o.eval_freq, "at the start"))
                                       : "not evaluated (--eval_freq 0)";
     data_rows.push_back({"val data", data_text(*data.validation, data.validation_from) + "; " + evaluated});
   }
@@ -176,21 +172,20 @@ std::string reason_of(Verdict skipped) {
 }
 
 std::string skip_line(int64_t step, Verdict verdict, int in_a_row, int limit) {
-  return "step " + std::to_string(step) + " skipped, the weights are unchanged: " + reason_of(verdict) + " (" +
-         std::to_string(in_a_row) + " in a row, stops at " + std::to_string(limit) + ")";
+  return concat("step ", step, " skipped, the weights are unchanged: ", reason_of(verdict), " (", in_a_row,
+                " in a row, stops at ", limit, ")");
 }
 
 std::string validation_line(int64_t step, double loss, bool is_best, double best_loss) {
-  return "step " + std::to_string(step) + " | val loss: " + formatted("%.6f", loss) +
-         (is_best               ? " | best so far"
-          : best_loss < kNoLoss ? " | best: " + formatted("%.6f", best_loss)
-                                : "");
+  const std::string best = best_loss < kNoLoss ? formatted(" | best: %.6f", best_loss) : "";
+  return concat("step ", step, formatted(" | val loss: %.6f", loss), is_best ? " | best so far" : best);
 }
 
 std::string hellaswag_line(int64_t step, const Accuracy& scores) {
-  return "step " + std::to_string(step) + " | HellaSwag: " + formatted("%.4f", scores.per_token) + " per token | " +
-         formatted("%.4f", scores.per_byte) + " per byte | " + formatted("%.4f", scores.summed) + " summed | " +
-         counted(scores.tasks, "task");
+  return concat("step ", step,
+                formatted(" | HellaSwag: %.4f per token | %.4f per byte | %.4f summed | ", scores.per_token,
+                          scores.per_byte, scores.summed),
+                counted(scores.tasks, "task"));
 }
 
 std::string closing_lines(const Session& session, double seconds, int64_t first_tokens, float train_loss) {

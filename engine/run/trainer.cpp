@@ -4,6 +4,7 @@
 #include <new>
 #include <utility>
 
+#include "engine/base/formatted.h"
 #include "engine/base/utf8.h"
 #include "engine/ranks/agreement.h"
 #include "engine/run/evaluation.h"
@@ -52,14 +53,10 @@ ExitCode Trainer::run() {
   try {
     return train();
   } catch (const Error& error) {
-    console_.clear_progress(); // the message starts a new line
-    if (error.code() == ExitCode::data) rescue();
-    finish_current_save();
+    wind_up(error.code() == ExitCode::data);
     throw;
   } catch (const std::bad_alloc&) {
-    console_.clear_progress();
-    rescue();
-    finish_current_save();
+    wind_up(true);
     throw;
   }
 }
@@ -183,8 +180,8 @@ void Trainer::count_skipped() {
   console_.line(line, Style::warning);
   session_.log.event(state_.step, "skip", line);
   if (result_.skipped_in_a_row < limit) return;
-  throw saves_.diverged(std::to_string(result_.skipped_in_a_row) + " steps in a row were skipped, the last at step " +
-                        std::to_string(state_.step) + ": " + reason_of(result_.verdict));
+  throw saves_.diverged(concat(result_.skipped_in_a_row, " steps in a row were skipped, the last at step ", state_.step,
+                               ": ", reason_of(result_.verdict)));
 }
 
 void Trainer::watch_device() {
@@ -222,8 +219,8 @@ void Trainer::watch_fp8() {
       continue;
     }
     model_.leave_in_bf16(finding.layer);
-    const std::string line = "block " + std::to_string(finding.layer) + " stays in BF16 from step " +
-                             std::to_string(state_.step + 1) + " on: " + finding.reason;
+    const std::string line =
+        concat("block ", finding.layer, " stays in BF16 from step ", state_.step + 1, " on: ", finding.reason);
     console_.line(line, Style::warning);
     session_.log.event(state_.step, "fallback", line, {{"block", int64_t{finding.layer}}}, "fp8_fallback");
   }
@@ -324,7 +321,7 @@ void Trainer::sample() {
                                    [this] { return stop_.requested(); });
   if (stop_.requested()) return;
   const std::string text = to_valid_utf8(session_.text.decode(tokens));
-  console_.line("step " + std::to_string(state_.step) + " | sample: " + text);
+  console_.line(concat("step ", state_.step, " | sample: ", text));
   session_.log.sample(state_.step, text);
   state_.sample_due = false;
 }
@@ -350,16 +347,17 @@ void Trainer::rescue() {
     saves_.check_files();
     saves_.save(false);
     saves_.wait(IfNotSaved::stop);
-    console_.line("step " + std::to_string(state_.step) +
-                  " was saved because the run ends with an error; once that is fixed, resume with:");
+    console_.line(concat("step ", state_.step,
+                         " was saved because the run ends with an error; once that is fixed, resume with:"));
     console_.command(resume_command(session_.checkpoints.path(), options_));
   } catch (const std::exception& error) {
-    console_.line("step " + std::to_string(state_.step) + " could not be saved either: " + error.what(),
-                  Style::warning);
+    console_.line(concat("step ", state_.step, " could not be saved either: ", error.what()), Style::warning);
   }
 }
 
-void Trainer::finish_current_save() {
+void Trainer::wind_up(bool try_to_save) {
+  console_.clear_progress(); // the message starts a new line
+  if (try_to_save) rescue();
   if (session_.group.alone()) attempt([&] { saves_.wait(IfNotSaved::keep_training); });
 }
 
@@ -371,8 +369,7 @@ ExitCode Trainer::finish() {
   if (sampled_step_ != state_.step) sample();
   saves_.wait(IfNotSaved::keep_training);
   if (const std::string trouble = saves_.unsound(); !trouble.empty())
-    throw saves_.diverged("the run ends at step " + std::to_string(state_.step) +
-                          " with weights that are not saved: " + trouble);
+    throw saves_.diverged(concat("the run ends at step ", state_.step, " with weights that are not saved: ", trouble));
   if (!saves_.is_saved()) saves_.save_if_sound(saves_.is_best());
   saves_.wait(IfNotSaved::stop);
   if (plan_.model.precision == Precision::fp8 && !model_.before_fp8()) {
@@ -401,8 +398,7 @@ ExitCode Trainer::stop_early() {
   }
   probe();
   saves_.wait(IfNotSaved::keep_training);
-  const std::string stopped =
-      "stopped at step " + std::to_string(state_.step) + " of " + std::to_string(plan_.max_steps);
+  const std::string stopped = concat("stopped at step ", state_.step, " of ", plan_.max_steps);
   report_left_out();
   if (const std::string trouble = saves_.unsound(); !trouble.empty()) {
     session_.log.flush();
@@ -424,8 +420,8 @@ ExitCode Trainer::stop_early() {
 
 void Trainer::report_left_out() {
   if (const int64_t bad = data_watch_.bad_sequences(); bad > 0)
-    console_.line("warning: " + std::to_string(bad) + (bad == 1 ? " sequence was" : " sequences were") +
-                      " left out because of tokens beyond the vocabulary",
+    console_.line(concat("warning: ", counted(bad, "sequence"), bad == 1 ? " was" : " were",
+                         " left out because of tokens beyond the vocabulary"),
                   Style::warning);
 }
 
@@ -434,8 +430,8 @@ ExitCode Trainer::nothing_left() {
     sample();
     return ExitCode::done;
   }
-  console_.line("step " + std::to_string(state_.step) + " of " + std::to_string(plan_.max_steps) +
-                " is done already: nothing left to train; use a larger --max_steps to continue");
+  console_.line(concat("step ", state_.step, " of ", plan_.max_steps,
+                       " is done already: nothing left to train; use a larger --max_steps to continue"));
   return ExitCode::done;
 }
 

@@ -4,7 +4,6 @@
 #include <exception>
 #include <optional>
 #include <span>
-#include <string>
 
 #include "engine/base/error.h"
 #include "engine/base/stopwatch.h"
@@ -53,7 +52,7 @@ class Trainer {
 
   void probe(); // checks the loss of the weights after the last update
   void rescue();
-  void finish_current_save();
+  void wind_up(bool try_to_save); // before an error ends the run
   ExitCode finish();
   ExitCode stop_early();
   void report_left_out();

@@ -62,12 +62,7 @@ Finding announce_steps(const PlannedRun& run, const std::vector<Precision>& prec
 }
 
 std::string date_after(double seconds) {
-  const std::time_t end = std::time(nullptr) + static_cast<std::time_t>(seconds);
-  std::tm local{};
-  localtime_r(&end, &local);
-  char text[64];
-  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &local);
-  return text;
+  return date_text("%Y-%m-%d %H:%M", localtime_r, std::time(nullptr) + static_cast<std::time_t>(seconds));
 }
 
 void report_end(const PlannedRun& run, double tokens_per_second, const Report& report) {

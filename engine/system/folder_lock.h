@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "engine/base/descriptor.h"
+
 namespace gpt2 {
 
 class FolderLock {
@@ -26,7 +28,7 @@ class FolderLock {
 
   const std::string folder_, path_, flag_;
   bool folder_is_ours_ = false; // created here, or it had the file of a dead writer
-  int descriptor_ = -1;         // -1: removed, and not recreated yet
+  OwnedDescriptor file_;        // closed: removed, and not recreated yet
   bool recognizable_ = true;    // false: a file system without stable inode numbers
 };
 

@@ -47,10 +47,7 @@ CheckpointReader::CheckpointReader(std::vector<std::unique_ptr<Hdf5StateFile>> f
                                    Values values)
     : files_(std::move(files)), group_(group), values_(values) {
   for (size_t file = 0; file < files_.size(); ++file) index(file);
-  if (const std::string gap = find_gap(); !gap.empty()) {
-    const std::string folder = std::filesystem::path(files_.front()->path()).parent_path().string();
-    throw Error(ExitCode::checkpoint, folder + " is damaged: " + gap);
-  }
+  refuse_gaps();
 }
 
 void CheckpointReader::index(size_t file) {
@@ -68,24 +65,27 @@ void CheckpointReader::index(size_t file) {
   }
 }
 
-std::string CheckpointReader::find_gap() const {
+void CheckpointReader::refuse_gaps() const {
+  const auto refuse = [&](const std::string& gap) {
+    const std::string folder = std::filesystem::path(files_.front()->path()).parent_path().string();
+    throw Error(ExitCode::checkpoint, folder + " is damaged: " + gap);
+  };
   for (const auto& [name, tensor] : tensors_) {
     int64_t end = 0; // elements covered so far
     std::string before = "the beginning";
     for (const Segment& segment : tensor.segments) {
       const std::string& path = files_[segment.file]->path();
       if (segment.begin > end)
-        return elements(end, segment.begin) + " of " + name + ", before those in " + path + ", are in no file";
+        refuse(elements(end, segment.begin) + " of " + name + ", before those in " + path + ", are in no file");
       if (segment.begin < end)
-        return elements(segment.begin, end) + " of " + name + " are in " + before + " and in " + path;
+        refuse(elements(segment.begin, end) + " of " + name + " are in " + before + " and in " + path);
       end = segment.begin + segment.count;
       before = path;
     }
     if (end < element_count(tensor.shape))
-      return elements(end, element_count(tensor.shape)) + " of " + name + ", after those in " + before +
-             ", are in no file";
+      refuse(elements(end, element_count(tensor.shape)) + " of " + name + ", after those in " + before +
+             ", are in no file");
   }
-  return "";
 }
 
 std::vector<std::string> CheckpointReader::tensors() const {

@@ -47,7 +47,7 @@ class CheckpointReader : public StateReader {
   };
   std::vector<RangeSegment> segments_of(const FloatRange& range); // throws if outside the tensor
   void index(size_t file);
-  std::string find_gap() const; // one line; "" if none
+  void refuse_gaps() const;
 
   std::vector<std::unique_ptr<Hdf5StateFile>> files_;
   std::string group_;

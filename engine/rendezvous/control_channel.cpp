@@ -9,6 +9,7 @@
 
 #include "engine/base/error.h"
 #include "engine/rendezvous/messages.h"
+#include "engine/system/process.h"
 
 namespace gpt2 {
 namespace {
@@ -21,12 +22,6 @@ constexpr const char* kHint = "read the last lines of that rank's output; docs/c
 
 uint64_t milliseconds_now() {
   return static_cast<uint64_t>(std::chrono::duration_cast<milliseconds>(Clock::now().time_since_epoch()).count());
-}
-
-void end_with_line(const std::string& line) {
-  const std::string text = line + "\n";
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
-  ::_exit(static_cast<int>(ExitCode::communication));
 }
 
 uint64_t pack_activity(Activity activity) { return milliseconds_now() << 2 | static_cast<uint64_t>(activity); }
@@ -147,7 +142,8 @@ void ControlChannel::serve() {
       ended_process_ = true;
       const std::string line = "error: " + failure_ + " (" + kHint + ")";
       lock.unlock();
-      options_.end_process ? options_.end_process(line) : end_with_line(line);
+      if (!options_.end_process) exit_with_line(ExitCode::communication, line + "\n");
+      options_.end_process(line);
       lock.lock();
     }
   }

@@ -26,8 +26,7 @@ class Hdf5StateFile {
   int64_t read_int_attribute(const std::string& name) const;
   std::string read_text_attribute(const std::string& name) const;
 
-  // "cannot read model/params/wte.weight of PATH: <reason>"
-  [[noreturn]] void fail(const std::string& name, const std::string& reason) const;
+  [[noreturn]] void fail(const std::string& name, const std::string& reason) const; // "cannot read NAME of PATH: ..."
 
  private:
   const Hdf5Attribute& attribute(const std::string& name, Hdf5Type::Kind kind) const;
@@ -56,6 +55,9 @@ class Hdf5StateReader : public StateReader {
   int64_t read_int(const std::string& name) override;
   std::string read_text(const std::string& name) override;
   double read_real(const std::string& name);
+
+  // "cannot read model/params/wte.weight of PATH: <reason>"
+  [[noreturn]] void fail(const std::string& name, const std::string& reason) const;
 
   // Appends the file parts to be read into `values`: elements from `begin` on, inside part(name). Fills unwritten ones
   // with zeros.

@@ -57,7 +57,7 @@ ControlChannel::~ControlChannel() {
     leaving_ = true;
     leave_until_ = Clock::now() + (has_failed() ? kFlushTime : kLeaveTime);
     for (Peer& peer : peers_) {
-      if (!has_failed() && peer.connection.socket().is_open()) peer.connection.queue(FrameType::goodbye, "");
+      if (!has_failed() && peer.connection.is_open()) peer.connection.queue(FrameType::goodbye, "");
     }
   }
   wake();
@@ -157,7 +157,7 @@ void ControlChannel::wait_for_work() {
     const std::lock_guard lock(mutex_);
     left = leaving_ ? kLeavingRound : next_beat_ - Clock::now();
     for (const Peer& peer : peers_) {
-      if (peer.connection.socket().is_open()) descriptors.push_back(peer.connection.awaited());
+      if (peer.connection.is_open()) descriptors.push_back(peer.connection.awaited());
     }
   }
   wait_for_any(descriptors, left);
@@ -167,11 +167,11 @@ void ControlChannel::wait_for_work() {
 
 void ControlChannel::serve_peer(int rank) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
-  if (!peer.connection.socket().is_open()) return;
+  if (!peer.connection.is_open()) return;
   if (peer.connection.receive()) watchdog_.heard_from(rank, Clock::now());
   while (auto frame = peer.connection.next()) {
     handle(rank, *frame);
-    if (!peer.connection.socket().is_open()) return;
+    if (!peer.connection.is_open()) return;
   }
   peer.connection.flush();
   if (peer.connection.ended()) connection_lost(rank, " died");
@@ -223,8 +223,7 @@ void ControlChannel::send_heartbeats() {
   next_beat_ = now + beat_interval_;
   const std::string body = to_bytes(Heartbeat{activity, milliseconds(lasts)});
   for (Peer& peer : peers_) {
-    if (!peer.connection.socket().is_open() || peer.connection.has_unsent())
-      continue; // unsent bytes prove liveness too
+    if (!peer.connection.is_open() || peer.connection.has_unsent()) continue; // unsent bytes prove liveness too
     peer.connection.queue(FrameType::heartbeat, body);
     peer.connection.flush();
   }
@@ -249,7 +248,7 @@ void ControlChannel::record_failure(const std::string& what) {
   failure_ = what;
   failed_at_ = Clock::now();
   for (Peer& peer : peers_) {
-    if (!peer.connection.socket().is_open()) continue;
+    if (!peer.connection.is_open()) continue;
     peer.connection.queue(leads() ? FrameType::verdict : FrameType::failure, what);
     peer.connection.flush();
   }
@@ -261,7 +260,7 @@ void ControlChannel::record_failure(const std::string& what) {
 bool ControlChannel::is_done_leaving() const {
   if (Clock::now() >= leave_until_) return true;
   return std::all_of(peers_.begin(), peers_.end(), [&](const Peer& peer) {
-    if (!peer.connection.socket().is_open()) return true;
+    if (!peer.connection.is_open()) return true;
     if (peer.connection.has_unsent()) return false;
     return has_failed() || peer.has_left;
   });

@@ -75,10 +75,6 @@ void refuse_dangling_link(const fs::path& path) {
   }
 }
 
-void remove_folders(const std::vector<std::string>& folders) { // the empty ones
-  for (const std::string& folder : folders) ::rmdir(folder.c_str());
-}
-
 std::string parent_folder(const std::string& path) {
   const fs::path parent = fs::path(path).parent_path();
   return parent.empty() ? "." : parent.string();
@@ -259,16 +255,12 @@ std::vector<std::string> missing_folders(const std::string& path) {
   return missing;
 }
 
-ScopedFolders::ScopedFolders(const std::string& path) : made_(missing_folders(path)) {
-  try {
-    make_folders(path);
-  } catch (...) {
-    remove_folders(made_);
-    throw;
-  }
-}
+// Delegates: if make_folders() throws, the destructor runs, and removes what was made.
+ScopedFolders::ScopedFolders(const std::string& path) : ScopedFolders(missing_folders(path)) { make_folders(path); }
 
-ScopedFolders::~ScopedFolders() { remove_folders(made_); }
+ScopedFolders::~ScopedFolders() {
+  for (const std::string& folder : made_) ::rmdir(folder.c_str()); // only empty ones
+}
 
 void sync_path(const std::string& path) {
   const OwnedDescriptor opened = open_at_once(path, O_RDONLY);

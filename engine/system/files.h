@@ -117,6 +117,7 @@ class ScopedFolders {
   ~ScopedFolders();
 
  private:
+  explicit ScopedFolders(std::vector<std::string> missing) : made_(std::move(missing)) {}
   std::vector<std::string> made_; // innermost first
 };
 

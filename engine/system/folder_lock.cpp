@@ -19,8 +19,7 @@ void write_owner(int descriptor) {
   const std::string owner = "process " + std::to_string(::getpid()) + " on " + host_name();
   // For the error message only: the lock does not need it.
   if (retry_on_eintr([&] { return ::ftruncate(descriptor, 0); }) != 0) return;
-  [[maybe_unused]] const ssize_t ignored =
-      retry_on_eintr([&] { return ::pwrite(descriptor, owner.data(), owner.size(), 0); });
+  write_all(descriptor, std::as_bytes(std::span(owner)), 0);
 }
 
 std::string read_owner(int descriptor) {

@@ -97,7 +97,7 @@ std::vector<std::string> CheckpointReader::tensors() const {
 
 std::vector<int64_t> CheckpointReader::shape(const std::string& name) {
   const auto found = tensors_.find(name);
-  return found == tensors_.end() ? readers_.front().shape(name) : found->second.shape; // the former throws
+  return found == tensors_.end() ? readers_.front().part(name).shape : found->second.shape; // the former throws
 }
 
 void CheckpointReader::read_floats(const std::string& name, std::span<float> values) {

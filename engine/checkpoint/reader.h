@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/hdf5/state_reader.h"
+#include "engine/model/state.h"
 
 namespace gpt2 {
 

@@ -4,6 +4,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/formatted.h"
+#include "engine/model/state.h"
 
 namespace gpt2 {
 namespace {
@@ -123,7 +124,7 @@ void Hdf5StateReader::add_parts(const std::string& name, int64_t begin, std::spa
   }
 }
 
-void Hdf5StateReader::read_range(const std::string& name, int64_t begin, std::span<float> values) {
+void Hdf5StateReader::read_range(const std::string& name, int64_t begin, std::span<float> values) const {
   const TensorPart there = part(name);
   const int64_t end = begin + static_cast<int64_t>(values.size());
   if (begin < there.begin || end > there.begin + there.count)
@@ -132,13 +133,6 @@ void Hdf5StateReader::read_range(const std::string& name, int64_t begin, std::sp
   std::vector<FilePart> parts;
   add_parts(name, begin, values, parts);
   for (const FilePart& part : parts) file_.read(part); // caches blocks: the neighbors are read next
-}
-
-void Hdf5StateReader::read_floats(const std::string& name, std::span<float> values) {
-  const TensorPart there = part(name);
-  if (there.count != static_cast<int64_t>(values.size()))
-    fail(name, "it holds " + std::to_string(there.count) + " values, not " + std::to_string(values.size()));
-  read_range(name, there.begin, values);
 }
 
 std::vector<std::pair<std::string, const Hdf5Dataset*>> Hdf5StateReader::datasets() const {
@@ -157,7 +151,7 @@ std::vector<std::string> Hdf5StateReader::tensors() const {
   return tensors;
 }
 
-std::vector<std::pair<std::string, std::string>> Hdf5StateReader::scalars() {
+std::vector<std::pair<std::string, std::string>> Hdf5StateReader::scalars() const {
   std::vector<std::pair<std::string, std::string>> scalars;
   for (const auto& [name, dataset] : datasets()) {
     if (!dataset->shape.empty()) continue;
@@ -178,17 +172,17 @@ std::vector<std::byte> Hdf5StateReader::scalar(const std::string& name, const Hd
   return value;
 }
 
-int64_t Hdf5StateReader::read_int(const std::string& name) {
+int64_t Hdf5StateReader::read_int(const std::string& name) const {
   const Hdf5Dataset& found = dataset(name, Kind::integer);
   return to_integer(found.type, scalar(name, found));
 }
 
-double Hdf5StateReader::read_real(const std::string& name) {
+double Hdf5StateReader::read_real(const std::string& name) const {
   const Hdf5Dataset& found = dataset(name, Kind::real);
   return to_real(found.type, scalar(name, found));
 }
 
-std::string Hdf5StateReader::read_text(const std::string& name) {
+std::string Hdf5StateReader::read_text(const std::string& name) const {
   return to_text(scalar(name, dataset(name, Kind::text)));
 }
 

@@ -20,7 +20,6 @@ class FolderLock {
   // Call before writes: if the folder was removed, the lock is gone with it. Recreates and locks the folder; true if it
   // did. Throws Error(usage) if another run has locked it; ignores other failures until the next call.
   bool hold();
-  const std::string& folder() const { return folder_; }
 
  private:
   void lock();

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "engine/rendezvous/messages.h"
@@ -20,12 +21,6 @@ constexpr milliseconds kFlushTime(1000);  // to send a failure
 constexpr milliseconds kLeavingRound(20); // poll timeout while leaving
 constexpr const char* kHint = "read the last lines of that rank's output; docs/cluster.md explains each message";
 
-uint64_t milliseconds_now() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<milliseconds>(Clock::now().time_since_epoch()).count());
-}
-
-uint64_t pack_activity(Activity activity) { return milliseconds_now() << 2 | static_cast<uint64_t>(activity); }
-
 } // namespace
 
 ControlChannel::ControlChannel(int rank, Rendezvous joined, const JoinOptions& options)
@@ -35,12 +30,11 @@ ControlChannel::ControlChannel(int rank, Rendezvous joined, const JoinOptions& o
       members_(std::move(joined.members)),
       exceptions_at_start_(std::uncaught_exceptions()),
       wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-      activity_(pack_activity(Activity::computing)),
       watchdog_(static_cast<int>(members_.size()), options.stall, Clock::now()) {
   for (Connection& connection : joined.connections) peers_.push_back({.connection = std::move(connection)});
   for (int other = 1; other < static_cast<int>(peers_.size()) && !leads(); ++other)
     watchdog_.leave(other); // rank 0 watches them
-  next_beat_ = last_round_ = Clock::now();
+  active_since_ = next_beat_ = last_round_ = Clock::now();
   // Signals go to the main thread, whose system calls they must interrupt.
   sigset_t all, before;
   sigfillset(&all);
@@ -93,7 +87,9 @@ std::string ControlChannel::receive(int rank) {
 }
 
 Activity ControlChannel::enter(Activity activity) {
-  return static_cast<Activity>(activity_.exchange(pack_activity(activity)) & 3);
+  const std::lock_guard lock(mutex_);
+  active_since_ = Clock::now();
+  return std::exchange(activity_, activity);
 }
 
 void ControlChannel::announce_failure(const std::string& reason) {
@@ -215,13 +211,11 @@ void ControlChannel::connection_lost(int rank, const char* why) {
 
 void ControlChannel::send_heartbeats() {
   const Clock::time_point now = Clock::now();
-  const uint64_t packed = activity_.load();
-  const auto activity = static_cast<Activity>(packed & 3);
-  const uint64_t lasts = milliseconds_now() - (packed >> 2);
-  watchdog_.heard_from(rank_, activity, milliseconds(lasts), now);
+  const auto lasts = std::chrono::duration_cast<milliseconds>(now - active_since_);
+  watchdog_.heard_from(rank_, activity_, lasts, now);
   if (now < next_beat_) return;
   next_beat_ = now + beat_interval_;
-  const std::string body = to_bytes(Heartbeat{activity, milliseconds(lasts)});
+  const std::string body = to_bytes(Heartbeat{activity_, lasts});
   for (Peer& peer : peers_) {
     if (!peer.connection.is_open() || peer.connection.has_unsent()) continue; // unsent bytes prove liveness too
     peer.connection.queue(FrameType::heartbeat, body);

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <stdexcept>
 
-#include "engine/hdf5/state_reader.h"
+#include "engine/checkpoint/reader.h"
 #include "engine/hdf5/state_writer.h"
 #include "tests/checkpoint_testing.h"
 #include "tests/expect_error.h"
@@ -357,8 +357,9 @@ TEST_CASE("the state reader says which dataset is wrong") {
     CHECK_THROWS_AS(writer.write_floats("c", shape, std::span(values, 5)), std::logic_error);
     file.close();
   }
-  const Hdf5StateFile file = open_state_file(path);
-  Hdf5StateReader reader(file, "model");
+  std::vector<std::unique_ptr<Hdf5StateFile>> files;
+  files.push_back(std::make_unique<Hdf5StateFile>(open_state_file(path)));
+  CheckpointReader reader(std::move(files), "model", CheckpointReader::Values::any);
   std::vector<float> values(6);
   reader.read_floats("a/b", values);
   CHECK(values == std::vector<float>{1, 2, 3, 4, 5, 6});

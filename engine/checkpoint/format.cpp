@@ -32,7 +32,7 @@ void write_config(Hdf5StateWriter writer, const GPT2Config& config) {
   for (const auto& [name, extent] : kExtents) writer.write_int(name, config.*extent);
 }
 
-GPT2Config read_config(Hdf5StateReader reader) {
+GPT2Config read_config(const Hdf5StateReader& reader) {
   GPT2Config config;
   config.name = reader.read_text("name");
   for (const auto& [name, extent] : kExtents)
@@ -64,7 +64,7 @@ void write_train_group(Hdf5StateWriter writer, const TrainState& state) {
 }
 
 // NaN is never the best loss, so a file with one is damaged.
-double read_best_loss(Hdf5StateReader& reader) {
+double read_best_loss(const Hdf5StateReader& reader) {
   const double loss = reader.read_real("best_val_loss");
   if (!(loss >= 0 && loss <= kNoLoss)) refuse("best_val_loss", std::to_string(loss));
   return loss;
@@ -73,7 +73,7 @@ double read_best_loss(Hdf5StateReader& reader) {
 // The last loss of a diverged run may be NaN.
 double measured(double loss) { return loss >= 0 && loss <= kNoLoss ? loss : kNoLoss; }
 
-TrainState read_train_group(Hdf5StateReader reader) {
+TrainState read_train_group(const Hdf5StateReader& reader) {
   TrainState state;
   state.step = read_count(reader, "step");
   state.loader_position = read_count(reader, "loader_position");
@@ -246,7 +246,7 @@ Manifest manifest_of(const std::string& folder) {
 StateHeader read_state_header(const std::string& folder) {
   const CheckpointFiles checkpoint(folder);
   const auto file = checkpoint.state_file();
-  Hdf5StateReader train(*file, kTrainGroup);
+  const Hdf5StateReader train(*file, kTrainGroup);
   StateHeader header;
   header.step = read_count(train, "step");
   header.val_loss = measured(train.read_real("last_val_loss"));
@@ -296,7 +296,7 @@ OpenCheckpoint open_checkpoint(const std::string& folder) {
   open.config = read_config({*file, kConfigGroup});
   for (const std::string& group : {kConfigGroup, kTrainGroup, kModelGroup})
     for (auto& scalar : Hdf5StateReader(*file, group).scalars()) open.scalars.push_back(std::move(scalar));
-  Hdf5StateReader train(*file, kTrainGroup);
+  const Hdf5StateReader train(*file, kTrainGroup);
   const int64_t step = read_count(train, "step");
   auto model =
       std::make_unique<CheckpointReader>(open_model(checkpoint, std::move(file), step, CheckpointReader::Values::any));

@@ -45,47 +45,48 @@ void check_values(const std::string& name, std::span<const float> values) {
 
 CheckpointReader::CheckpointReader(std::vector<std::unique_ptr<Hdf5StateFile>> files, const std::string& group,
                                    Values values)
-    : files_(std::move(files)), group_(group), values_(values) {
+    : files_(std::move(files)), values_(values) {
+  for (const auto& file : files_) readers_.emplace_back(*file, group);
   for (size_t file = 0; file < files_.size(); ++file) index(file);
-  if (const std::string gap = find_gap(); !gap.empty()) {
-    const std::string folder = std::filesystem::path(files_.front()->path()).parent_path().string();
-    throw Error(ExitCode::checkpoint, folder + " is damaged: " + gap);
-  }
+  refuse_gaps();
 }
 
 void CheckpointReader::index(size_t file) {
-  const Hdf5StateReader reader(*files_[file], group_);
+  const Hdf5StateReader& reader = readers_[file];
   for (const std::string& name : reader.tensors()) {
     TensorPart part = reader.part(name);
     Tensor& tensor = tensors_[name];
     if (tensor.segments.empty())
       tensor.shape = std::move(part.shape);
     else if (tensor.shape != part.shape)
-      files_[file]->fail(group_ + "/" + name, "its tensor has another shape than in the other files");
+      reader.fail(name, "its tensor has another shape than in the other files");
     const auto after = [&](const Segment& other) { return other.begin >= part.begin; };
     tensor.segments.insert(std::find_if(tensor.segments.begin(), tensor.segments.end(), after),
                            {.file = file, .begin = part.begin, .count = part.count});
   }
 }
 
-std::string CheckpointReader::find_gap() const {
+void CheckpointReader::refuse_gaps() const {
+  const auto refuse = [&](const std::string& gap) {
+    const std::string folder = std::filesystem::path(files_.front()->path()).parent_path().string();
+    throw Error(ExitCode::checkpoint, folder + " is damaged: " + gap);
+  };
   for (const auto& [name, tensor] : tensors_) {
     int64_t end = 0; // elements covered so far
     std::string before = "the beginning";
     for (const Segment& segment : tensor.segments) {
       const std::string& path = files_[segment.file]->path();
       if (segment.begin > end)
-        return elements(end, segment.begin) + " of " + name + ", before those in " + path + ", are in no file";
+        refuse(elements(end, segment.begin) + " of " + name + ", before those in " + path + ", are in no file");
       if (segment.begin < end)
-        return elements(segment.begin, end) + " of " + name + " are in " + before + " and in " + path;
+        refuse(elements(segment.begin, end) + " of " + name + " are in " + before + " and in " + path);
       end = segment.begin + segment.count;
       before = path;
     }
     if (end < element_count(tensor.shape))
-      return elements(end, element_count(tensor.shape)) + " of " + name + ", after those in " + before +
-             ", are in no file";
+      refuse(elements(end, element_count(tensor.shape)) + " of " + name + ", after those in " + before +
+             ", are in no file");
   }
-  return "";
 }
 
 std::vector<std::string> CheckpointReader::tensors() const {
@@ -96,22 +97,20 @@ std::vector<std::string> CheckpointReader::tensors() const {
 
 std::vector<int64_t> CheckpointReader::shape(const std::string& name) {
   const auto found = tensors_.find(name);
-  return found == tensors_.end() ? common().shape(name) : found->second.shape; // the former throws
+  return found == tensors_.end() ? readers_.front().part(name).shape : found->second.shape; // the former throws
 }
 
 void CheckpointReader::read_floats(const std::string& name, std::span<float> values) {
   const int64_t count = element_count(shape(name));
-  if (count != static_cast<int64_t>(values.size())) {
-    files_.front()->fail(group_ + "/" + name,
-                         "it holds " + std::to_string(count) + " values, not " + std::to_string(values.size()));
-  }
+  if (count != static_cast<int64_t>(values.size()))
+    readers_.front().fail(name, "it holds " + std::to_string(count) + " values, not " + std::to_string(values.size()));
   read_range(name, 0, values);
 }
 
 std::vector<CheckpointReader::RangeSegment> CheckpointReader::segments_of(const FloatRange& range) {
   const int64_t begin = range.begin, end = begin + static_cast<int64_t>(range.values.size());
   if (begin < 0 || end > element_count(shape(range.name)))
-    files_.front()->fail(group_ + "/" + range.name, "it has no " + elements(begin, end));
+    readers_.front().fail(range.name, "it has no " + elements(begin, end));
   std::vector<RangeSegment> found;
   for (const Segment& segment : tensors_.at(range.name).segments) {
     const int64_t from = std::max(begin, segment.begin), to = std::min(end, segment.begin + segment.count);
@@ -124,7 +123,7 @@ std::vector<CheckpointReader::RangeSegment> CheckpointReader::segments_of(const 
 
 void CheckpointReader::read_range(const std::string& name, int64_t begin, std::span<float> values) {
   for (const RangeSegment& segment : segments_of({name, begin, values}))
-    Hdf5StateReader(*files_[segment.file], group_).read_range(name, segment.begin, segment.values);
+    readers_[segment.file].read_range(name, segment.begin, segment.values);
   if (values_ == Values::checked) check_values(name, values);
 }
 
@@ -132,10 +131,8 @@ void CheckpointReader::read_range(const std::string& name, int64_t begin, std::s
 void CheckpointReader::read_ranges(std::span<const FloatRange> ranges) {
   std::vector<std::vector<FilePart>> of_file(files_.size());
   for (const FloatRange& range : ranges) {
-    for (const RangeSegment& segment : segments_of(range)) {
-      const Hdf5StateReader reader(*files_[segment.file], group_);
-      reader.add_parts(range.name, segment.begin, segment.values, of_file[segment.file]);
-    }
+    for (const RangeSegment& segment : segments_of(range))
+      readers_[segment.file].add_parts(range.name, segment.begin, segment.values, of_file[segment.file]);
   }
   for (size_t file = 0; file < files_.size(); ++file) files_[file]->read_parts(std::move(of_file[file]));
   if (values_ == Values::checked)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/hdf5/state_reader.h"
+#include "engine/model/state.h"
 
 namespace gpt2 {
 
@@ -20,13 +21,13 @@ class CheckpointReader : public StateReader {
   // or in two.
   CheckpointReader(std::vector<std::unique_ptr<Hdf5StateFile>> files, const std::string& group, Values values);
 
-  bool has(const std::string& name) const override { return tensors_.contains(name) || common().has(name); }
+  bool has(const std::string& name) const override { return tensors_.contains(name) || readers_.front().has(name); }
   void read_floats(const std::string& name, std::span<float> values) override;
   void read_range(const std::string& name, int64_t begin, std::span<float> values) override;
   void read_ranges(std::span<const FloatRange> ranges) override;
   std::vector<int64_t> shape(const std::string& name) override;
-  int64_t read_int(const std::string& name) override { return common().read_int(name); }
-  std::string read_text(const std::string& name) override { return common().read_text(name); }
+  int64_t read_int(const std::string& name) override { return readers_.front().read_int(name); }
+  std::string read_text(const std::string& name) override { return readers_.front().read_text(name); }
   std::vector<std::string> tensors() const; // by name
 
  private:
@@ -39,7 +40,6 @@ class CheckpointReader : public StateReader {
     std::vector<Segment> segments; // by begin
   };
 
-  Hdf5StateReader common() const { return {*files_.front(), group_}; }
   struct RangeSegment {
     size_t file;
     int64_t begin; // element of the tensor
@@ -47,10 +47,10 @@ class CheckpointReader : public StateReader {
   };
   std::vector<RangeSegment> segments_of(const FloatRange& range); // throws if outside the tensor
   void index(size_t file);
-  std::string find_gap() const; // one line; "" if none
+  void refuse_gaps() const;
 
   std::vector<std::unique_ptr<Hdf5StateFile>> files_;
-  std::string group_;
+  std::vector<Hdf5StateReader> readers_; // of files_
   Values values_;
   std::map<std::string, Tensor> tensors_;
 };

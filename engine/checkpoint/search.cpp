@@ -63,12 +63,15 @@ bool is_there(const std::string& checkpoint) {
   return is_complete(checkpoint);
 }
 
-// Names of the runs in a --checkpoint_dir, "" for checkpoints directly in it. A name may be a path (--run_name
-// sweep/lr3). Three levels are searched: the folder may be any, even ".".
-std::vector<std::string> runs_in(const std::string& root) {
+using Folders = std::vector<std::string>;
+
+// The runs in a --checkpoint_dir: `root` for checkpoints directly in it, ROOT/RUN for others. A run's name may be a
+// path
+// (--run_name sweep/lr3). Three levels are searched: the folder may be any, even ".".
+Folders runs_in(const std::string& root) {
   constexpr int kDeepest = 2;
-  std::vector<std::string> runs;
-  if (has_checkpoints(root)) runs.emplace_back();
+  Folders runs;
+  if (has_checkpoints(root)) runs.push_back(root);
   std::error_code unreadable;
   auto entry = fs::recursive_directory_iterator(root, fs::directory_options::skip_permission_denied, unreadable);
   for (; !unreadable && entry != fs::recursive_directory_iterator(); entry.increment(unreadable)) {
@@ -76,7 +79,7 @@ std::vector<std::string> runs_in(const std::string& root) {
     const bool is_run_name = !name.starts_with('.') && step_of(name) < 0;
     if (!is_run_name || entry.depth() == kDeepest) entry.disable_recursion_pending();
     if (is_run_name && entry->is_directory(unreadable) && has_checkpoints(entry->path().string()))
-      runs.push_back(entry->path().lexically_relative(root).string());
+      runs.push_back(root + "/" + entry->path().lexically_relative(root).string());
   }
   std::sort(runs.begin(), runs.end());
   return runs;
@@ -108,7 +111,13 @@ std::string newest_of(const std::vector<std::string>& checkpoints) { // of diffe
 
 // ---- what --resume names ----
 
-using Folders = std::vector<std::string>;
+// What `find` returns for each of these folders, without "".
+std::vector<std::string> find_in(const Folders& folders, const auto& find) {
+  std::vector<std::string> found;
+  for (const std::string& folder : folders) found.push_back(find(folder));
+  std::erase(found, "");
+  return found;
+}
 
 // "... c, d, e" if there are many.
 std::string last_of(std::vector<std::string> names) {
@@ -135,13 +144,9 @@ std::string latest_by_marker(const std::string& folder) {
 std::string find_latest(const Folders& folders) {
   std::vector<std::string> candidates;
   for (const std::string& folder : folders) {
-    if (const std::string latest = latest_by_marker(folder); !latest.empty()) {
-      candidates.push_back(latest);
-      continue;
-    }
-    for (const std::string& run : runs_in(folder)) {
-      if (const std::string latest = latest_in(run_folder(folder, run)); !latest.empty()) candidates.push_back(latest);
-    }
+    std::vector<std::string> latest = find_in({folder}, latest_by_marker);
+    if (latest.empty()) latest = find_in(runs_in(folder), latest_in);
+    candidates.insert(candidates.end(), latest.begin(), latest.end());
   }
   return newest_of(candidates);
 }
@@ -149,11 +154,7 @@ std::string find_latest(const Folders& folders) {
 // The best checkpoint of each run. A folder that holds checkpoints is a run, even if other runs are below it.
 std::vector<std::string> marked_as_best(const std::string& folder) {
   if (const std::string own = follow_marker(folder, kBest); !own.empty() && has_checkpoints(folder)) return {own};
-  std::vector<std::string> marked;
-  for (const std::string& run : runs_in(folder)) {
-    if (const std::string best = follow_marker(run_folder(folder, run), kBest); !best.empty()) marked.push_back(best);
-  }
-  return marked;
+  return find_in(runs_in(folder), [](const std::string& run) { return follow_marker(run, kBest); });
 }
 
 // The lowest validation loss of all runs; the newest of equals.
@@ -189,24 +190,23 @@ int64_t to_step(const std::string& digits) { return std::strtoll(digits.c_str(),
 std::string find_step(const Folders& roots, const std::string& run, const std::string& step,
                       const std::string& if_none) {
   const std::string name = step_folder_name(to_step(step));
-  std::vector<std::string> marked, candidates;
-  Folders run_folders;
+  const auto of_run = [&](const std::string& folder) {
+    const std::string path = folder + "/" + name;
+    return is_there(path) ? path : "";
+  };
+  Folders run_folders, runs;
   for (const std::string& root : roots) {
+    const Folders here = runs_in(root);
+    runs.insert(runs.end(), here.begin(), here.end());
     run_folders.push_back(run_folder(root, run));
-    if (const std::string latest = latest_by_marker(run_folders.back()); !latest.empty()) marked.push_back(latest);
-    for (const std::string& other : runs_in(root)) {
-      const std::string path = run_folder(root, other) + "/" + name;
-      if (is_there(path)) candidates.push_back(path);
-    }
   }
-  const std::string newest = newest_of(marked);
+  const std::string newest = newest_of(find_in(run_folders, latest_by_marker));
   if (!newest.empty()) run_folders = {fs::path(newest).parent_path().string()};
-  for (const std::string& folder : run_folders) {
-    if (is_there(folder + "/" + name)) return folder + "/" + name;
-  }
+  if (const auto found = find_in(run_folders, of_run); !found.empty()) return found.front();
   if (!run.empty()) {
     for (const std::string& folder : run_folders) refuse_missing_step(folder, step);
   }
+  const std::vector<std::string> candidates = find_in(runs, of_run);
   const bool any_run = run.empty() && newest.empty();
   if (any_run && candidates.size() == 1) return candidates.front();
   const std::string missing = "there is no checkpoint of step " + step + " in " + listed(run_folders, ", ", " or ");
@@ -277,8 +277,8 @@ std::vector<CheckpointInfo> list_checkpoints(const std::vector<std::string>& che
   for (const std::string& checkpoint_dir : checkpoint_dirs) {
     const std::string root = without_slashes(checkpoint_dir);
     for (const std::string& run : runs_in(root)) {
-      runs.push_back(list_run(run_folder(root, run)));
-      for (CheckpointInfo& info : runs.back()) info.run = run;
+      runs.push_back(list_run(run));
+      for (CheckpointInfo& info : runs.back()) info.run = run == root ? "" : run.substr(root.size() + 1);
     }
   }
   std::erase_if(runs, [](const auto& run) { return run.empty(); }); // pruned meanwhile
@@ -331,12 +331,8 @@ std::string find_checkpoint(const std::vector<std::string>& checkpoint_dirs, con
     const Folders itself(1);
     const std::array<const Folders*, 3> places = {&itself, &run_folders, &roots};
     for (const Folders* folders : places) {
-      std::vector<std::string> candidates;
-      for (const std::string& folder : *folders) {
-        if (const std::string found = find_at((folder / fs::path(path)).string()); !found.empty())
-          candidates.push_back(found);
-      }
-      if (!candidates.empty()) return newest_of(candidates);
+      const auto below = [&](const std::string& folder) { return find_at((folder / fs::path(path)).string()); };
+      if (const auto found = find_in(*folders, below); !found.empty()) return newest_of(found);
     }
     const std::string last = fs::path(path).filename().string();
     const std::string step = is_number(last) ? last : std::to_string(step_of(last));

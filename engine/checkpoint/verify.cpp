@@ -50,10 +50,9 @@ std::optional<Error> find_fault(const std::string& checkpoint, RankGroup& group)
     });
     if (mine && !is_complete(checkpoint)) mine = removed_meanwhile(checkpoint);
   }
-  const std::optional<RankError> fault = first_error(group, mine); // the same fault on all ranks
-  if (!fault) return std::nullopt;
-  if (fault->error.code() != ExitCode::checkpoint) throw_agreed(group, fault->error);
-  return fault->error;
+  std::optional<Error> fault = first_error(group, mine); // the same fault on all ranks
+  if (fault && fault->code() != ExitCode::checkpoint) throw_agreed(group, *fault);
+  return fault;
 }
 
 std::string why_invalid(const std::string& checkpoint) {

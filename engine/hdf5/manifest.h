@@ -28,10 +28,9 @@ std::string rank_file(const std::string& folder, int rank); // FOLDER/state.h5 o
 constexpr int64_t kBlockBytes = int64_t{16} << 20; // unit of hashing and reading
 
 struct FileHashes {
-  std::string name;  // in the checkpoint's folder
-  int64_t bytes = 0; // of the file
-  std::vector<std::string>
-      blocks; // XXH3-128, 32 hexadecimal digits as xxh128sum prints them; the last block is shorter
+  std::string name;                // in the checkpoint's folder
+  int64_t bytes = 0;               // of the file
+  std::vector<std::string> blocks; // hash_of() each block; the last is shorter
 
   int64_t block_bytes(size_t block) const;
   bool operator==(const FileHashes&) const = default;

@@ -108,7 +108,7 @@ class Reader {
 
   void member(const Link& link, const std::string& path, int depth) {
     require(!link.name.empty(), "a member without a name");
-    if (depth == 0 && !follow_(link.name)) return;
+    if (depth == 0 && follow_ && !follow_(link.name)) return;
     require(link.address != kUndefined, "a soft or external link");
     object(link.address, path.empty() ? link.name : path + "/" + link.name, depth + 1);
   }
@@ -297,10 +297,6 @@ int64_t Hdf5Dataset::elements() const { return element_count(shape); }
 
 Hdf5Contents read_hdf5(const Hdf5Bytes& file, const std::function<bool(const std::string&)>& follow) {
   return Reader(file, follow).contents();
-}
-
-Hdf5Contents read_hdf5(const Hdf5Bytes& file) {
-  return read_hdf5(file, [](const std::string&) { return true; });
 }
 
 Hdf5Bytes hdf5_bytes(const File& file) {

@@ -61,9 +61,8 @@ struct Hdf5Damage { // thrown if a file cannot be read
 };
 
 // Reads the structure, not the values of datasets. `follow` selects members of the root group; others may have any
-// content.
-Hdf5Contents read_hdf5(const Hdf5Bytes& file, const std::function<bool(const std::string&)>& follow);
-Hdf5Contents read_hdf5(const Hdf5Bytes& file); // all of it
+// content. Null: all of them.
+Hdf5Contents read_hdf5(const Hdf5Bytes& file, const std::function<bool(const std::string&)>& follow = nullptr);
 
 // File ranges of elements [begin, begin + count) of a dataset, in row-major order.
 struct Hdf5Range {

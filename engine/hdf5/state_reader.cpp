@@ -4,6 +4,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/formatted.h"
+#include "engine/model/state.h"
 
 namespace gpt2 {
 namespace {
@@ -76,32 +77,36 @@ std::string Hdf5StateFile::read_text_attribute(const std::string& name) const {
 Hdf5StateReader::Hdf5StateReader(const Hdf5StateFile& file, std::string group)
     : file_(file), group_(std::move(group) + "/") {}
 
+void Hdf5StateReader::fail(const std::string& name, const std::string& reason) const {
+  file_.fail(group_ + name, reason);
+}
+
 bool Hdf5StateReader::has(const std::string& name) const { return file_.contents().datasets.contains(group_ + name); }
 
 const Hdf5Dataset& Hdf5StateReader::dataset(const std::string& name, Kind kind) const {
   const auto found = file_.contents().datasets.find(group_ + name);
-  if (found == file_.contents().datasets.end()) file_.fail(group_ + name, "it is missing");
-  if (found->second.type.kind != kind) file_.fail(group_ + name, "it is of another type");
+  if (found == file_.contents().datasets.end()) fail(name, "it is missing");
+  if (found->second.type.kind != kind) fail(name, "it is of another type");
   return found->second;
 }
 
 TensorPart Hdf5StateReader::part(const std::string& name) const {
   const Hdf5Dataset& found = dataset(name, Kind::real);
   if (found.type.size != sizeof(float) || !is_sane(found.shape))
-    file_.fail(group_ + name, "it is neither a vector nor a matrix of float32");
+    fail(name, "it is neither a vector nor a matrix of float32");
   TensorPart part{.shape = found.shape, .begin = 0, .count = found.elements()};
   if (!found.attributes.contains("begin")) return part;
   const auto numbers = [&](const char* attribute) {
     const auto its = found.attributes.find(attribute);
     if (its == found.attributes.end() || its->second.type.kind != Kind::integer || its->second.value.empty())
-      file_.fail(group_ + name, std::string("it has no ") + attribute);
+      fail(name, std::string("it has no ") + attribute);
     return to_integers(its->second);
   };
   part.shape = numbers("shape");
   part.begin = numbers("begin").front();
   if (found.shape.size() != 1 || !is_sane(part.shape) || part.begin < 0 ||
       part.begin > element_count(part.shape) - part.count)
-    file_.fail(group_ + name, "it is a segment that is not inside its tensor");
+    fail(name, "it is a segment that is not inside its tensor");
   return part;
 }
 
@@ -119,23 +124,15 @@ void Hdf5StateReader::add_parts(const std::string& name, int64_t begin, std::spa
   }
 }
 
-void Hdf5StateReader::read_range(const std::string& name, int64_t begin, std::span<float> values) {
+void Hdf5StateReader::read_range(const std::string& name, int64_t begin, std::span<float> values) const {
   const TensorPart there = part(name);
   const int64_t end = begin + static_cast<int64_t>(values.size());
   if (begin < there.begin || end > there.begin + there.count)
-    file_.fail(group_ + name, "it holds elements " + elements(there.begin, there.begin + there.count) + ", not " +
-                                  elements(begin, end));
+    fail(name,
+         "it holds elements " + elements(there.begin, there.begin + there.count) + ", not " + elements(begin, end));
   std::vector<FilePart> parts;
   add_parts(name, begin, values, parts);
   for (const FilePart& part : parts) file_.read(part); // caches blocks: the neighbors are read next
-}
-
-void Hdf5StateReader::read_floats(const std::string& name, std::span<float> values) {
-  const TensorPart there = part(name);
-  if (there.count != static_cast<int64_t>(values.size()))
-    file_.fail(group_ + name,
-               "it holds " + std::to_string(there.count) + " values, not " + std::to_string(values.size()));
-  read_range(name, there.begin, values);
 }
 
 std::vector<std::pair<std::string, const Hdf5Dataset*>> Hdf5StateReader::datasets() const {
@@ -154,7 +151,7 @@ std::vector<std::string> Hdf5StateReader::tensors() const {
   return tensors;
 }
 
-std::vector<std::pair<std::string, std::string>> Hdf5StateReader::scalars() {
+std::vector<std::pair<std::string, std::string>> Hdf5StateReader::scalars() const {
   std::vector<std::pair<std::string, std::string>> scalars;
   for (const auto& [name, dataset] : datasets()) {
     if (!dataset->shape.empty()) continue;
@@ -167,25 +164,25 @@ std::vector<std::pair<std::string, std::string>> Hdf5StateReader::scalars() {
 }
 
 std::vector<std::byte> Hdf5StateReader::scalar(const std::string& name, const Hdf5Dataset& dataset) const {
-  if (dataset.elements() != 1) file_.fail(group_ + name, "it is not a single value");
-  if (dataset.type.size > kLongestText) file_.fail(group_ + name, "it is larger than any text");
+  if (dataset.elements() != 1) fail(name, "it is not a single value");
+  if (dataset.type.size > kLongestText) fail(name, "it is larger than any text");
   std::vector<std::byte> value(static_cast<size_t>(dataset.type.size));
   const Hdf5Range range = ranges_of(dataset, 0, 1).front();
   if (range.offset >= 0) file_.read({range.offset, value});
   return value;
 }
 
-int64_t Hdf5StateReader::read_int(const std::string& name) {
+int64_t Hdf5StateReader::read_int(const std::string& name) const {
   const Hdf5Dataset& found = dataset(name, Kind::integer);
   return to_integer(found.type, scalar(name, found));
 }
 
-double Hdf5StateReader::read_real(const std::string& name) {
+double Hdf5StateReader::read_real(const std::string& name) const {
   const Hdf5Dataset& found = dataset(name, Kind::real);
   return to_real(found.type, scalar(name, found));
 }
 
-std::string Hdf5StateReader::read_text(const std::string& name) {
+std::string Hdf5StateReader::read_text(const std::string& name) const {
   return to_text(scalar(name, dataset(name, Kind::text)));
 }
 

@@ -7,7 +7,6 @@
 
 #include "engine/hdf5/reader.h"
 #include "engine/hdf5/verified_file.h"
-#include "engine/model/state.h"
 
 namespace gpt2 {
 
@@ -26,8 +25,7 @@ class Hdf5StateFile {
   int64_t read_int_attribute(const std::string& name) const;
   std::string read_text_attribute(const std::string& name) const;
 
-  // "cannot read model/params/wte.weight of PATH: <reason>"
-  [[noreturn]] void fail(const std::string& name, const std::string& reason) const;
+  [[noreturn]] void fail(const std::string& name, const std::string& reason) const; // "cannot read NAME of PATH: ..."
 
  private:
   const Hdf5Attribute& attribute(const std::string& name, Hdf5Type::Kind kind) const;
@@ -42,20 +40,22 @@ struct TensorPart {
   int64_t begin = 0, count = 0;
 };
 
-class Hdf5StateReader : public StateReader {
+// A group of the file.
+class Hdf5StateReader {
  public:
   Hdf5StateReader(const Hdf5StateFile& file, std::string group); // "model"
 
-  bool has(const std::string& name) const override;
-  void read_floats(const std::string& name, std::span<float> values) override;
-  void read_range(const std::string& name, int64_t begin, std::span<float> values) override;
-  std::vector<int64_t> shape(const std::string& name) override { return part(name).shape; }
+  bool has(const std::string& name) const;
   TensorPart part(const std::string& name) const;
-  std::vector<std::string> tensors() const;                   // of which this file holds at least a segment
-  std::vector<std::pair<std::string, std::string>> scalars(); // numbers and texts: {"model/adam_step", "1000"}
-  int64_t read_int(const std::string& name) override;
-  std::string read_text(const std::string& name) override;
-  double read_real(const std::string& name);
+  void read_range(const std::string& name, int64_t begin, std::span<float> values) const; // inside part(name)
+  std::vector<std::string> tensors() const;                         // of which this file holds at least a segment
+  std::vector<std::pair<std::string, std::string>> scalars() const; // numbers and texts: {"model/adam_step", "1000"}
+  int64_t read_int(const std::string& name) const;
+  std::string read_text(const std::string& name) const;
+  double read_real(const std::string& name) const;
+
+  // "cannot read model/params/wte.weight of PATH: <reason>"
+  [[noreturn]] void fail(const std::string& name, const std::string& reason) const;
 
   // Appends the file parts to be read into `values`: elements from `begin` on, inside part(name). Fills unwritten ones
   // with zeros.

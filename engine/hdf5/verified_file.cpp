@@ -16,17 +16,17 @@ constexpr int kMostBlocks = 32;
 BlockCache::BlockCache(int files) : capacity_(static_cast<size_t>(std::min(2 * files + 2, kMostBlocks))) {}
 
 BlockCache::Block& BlockCache::find(const std::string& path, size_t number) {
-  const auto is_it = [&](const auto& block) { return block->number == number && block->path == path; };
-  auto found = std::find_if(blocks_.begin(), blocks_.end(), is_it);
+  const auto is_it = [&](const Block& block) { return block.number == number && block.path == path; };
+  auto found = std::ranges::find_if(blocks_, is_it);
   if (found == blocks_.end()) {
-    if (blocks_.size() < capacity_) blocks_.push_back(std::make_unique<Block>());
+    if (blocks_.size() < capacity_) blocks_.emplace_back();
     found = blocks_.end() - 1;
-    (*found)->path = path;
-    (*found)->number = number;
-    (*found)->filled = false;
+    found->path = path;
+    found->number = number;
+    found->filled = false;
   }
   std::rotate(blocks_.begin(), found, found + 1);
-  return *blocks_.front();
+  return blocks_.front();
 }
 
 VerifiedFile::VerifiedFile(const std::string& folder, const FileHashes& hashes, std::shared_ptr<BlockCache> cache)

@@ -29,7 +29,7 @@ class BlockCache {
 
  private:
   size_t capacity_;
-  std::vector<std::unique_ptr<Block>> blocks_; // most recently used first
+  std::vector<Block> blocks_; // most recently used first
 };
 
 struct FilePart {

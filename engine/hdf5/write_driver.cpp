@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <iterator>
 #include <span>
 
@@ -27,10 +26,6 @@ __attribute__((constructor)) void disable_exit_cleanup() { H5dont_atexit(); }
 // find them. 444 tensors of 124M parameters take 250 KB.
 constexpr hsize_t kHeadersTogether = 128 << 10;
 
-struct DriverInfo {
-  int* error_number; // the Hdf5WriteDriver's
-};
-
 struct OpenFile : H5FD_t { // HDF5 uses the base at offset 0
   int descriptor = -1;
   int* error_number = nullptr;
@@ -46,16 +41,16 @@ void remember(OpenFile* file, int error_number) {
 }
 
 H5FD_t* open_file(const char* path, unsigned flags, hid_t access, haddr_t) {
-  const auto* info = static_cast<const DriverInfo*>(H5Pget_driver_info(access));
-  if (!info || !(flags & H5F_ACC_CREAT)) return nullptr; // new files only
+  const auto* error_number = static_cast<int* const*>(H5Pget_driver_info(access));
+  if (!error_number || !(flags & H5F_ACC_CREAT)) return nullptr; // new files only
   const int descriptor = retry_on_eintr([&] { return ::open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
   if (descriptor < 0) {
-    *info->error_number = errno;
+    **error_number = errno;
     return nullptr;
   }
   auto* file = new OpenFile{};
   file->descriptor = descriptor;
-  file->error_number = info->error_number;
+  file->error_number = *error_number;
   return file;
 }
 
@@ -84,35 +79,20 @@ haddr_t get_end_of_file(const H5FD_t* file, H5FD_mem_t) { return ours(file)->end
 
 herr_t read(H5FD_t* base, H5FD_mem_t, hid_t, haddr_t address, size_t size, void* buffer) {
   OpenFile* file = ours(base);
-  auto* bytes = static_cast<char*>(buffer);
-  while (size > 0) {
-    const ssize_t got =
-        retry_on_eintr([&] { return ::pread(file->descriptor, bytes, size, static_cast<off_t>(address)); });
-    if (got < 0) remember(file, errno);
-    if (got <= 0) break;
-    bytes += got;
-    address += static_cast<haddr_t>(got);
-    size -= static_cast<size_t>(got);
-  }
-  std::memset(bytes, 0, size); // beyond the end: zeros, as HDF5 expects
+  const std::span out(static_cast<std::byte*>(buffer), size);
+  const ssize_t got = read_all(file->descriptor, out, static_cast<int64_t>(address));
+  if (got < 0) remember(file, errno);
+  const auto beyond_the_end = out.subspan(static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  std::ranges::fill(beyond_the_end, std::byte{0}); // as HDF5 expects
   return 0;
 }
 
 herr_t write(H5FD_t* base, H5FD_mem_t, hid_t, haddr_t address, size_t size, const void* buffer) {
   OpenFile* file = ours(base);
-  const auto* bytes = static_cast<const char*>(buffer);
+  const std::span bytes(static_cast<const std::byte*>(buffer), size);
   file->end_of_file = std::max<haddr_t>(file->end_of_file, address + size);
-  while (size > 0 && *file->error_number == 0) {
-    const ssize_t put =
-        write_some(file->descriptor, std::as_bytes(std::span(bytes, size)), static_cast<int64_t>(address));
-    if (put < 0) {
-      remember(file, errno);
-      break;
-    }
-    bytes += put;
-    address += static_cast<haddr_t>(put);
-    size -= static_cast<size_t>(put);
-  }
+  if (*file->error_number == 0 && !write_all(file->descriptor, bytes, static_cast<int64_t>(address)))
+    remember(file, errno);
   return 0;
 }
 
@@ -136,7 +116,7 @@ hid_t register_driver() {
   driver.fc_degree = H5F_CLOSE_WEAK;
   const H5FD_mem_t types[H5FD_MEM_NTYPES] = H5FD_FLMAP_DICHOTOMY;
   std::copy(std::begin(types), std::end(types), std::begin(driver.fl_map));
-  driver.fapl_size = sizeof(DriverInfo);
+  driver.fapl_size = sizeof(int*); // where an Hdf5WriteDriver keeps its error number
   driver.open = open_file;
   driver.close = close_file;
   driver.query = query;
@@ -153,8 +133,8 @@ hid_t register_driver() {
 
 Hdf5WriteDriver::Hdf5WriteDriver()
     : driver_(register_driver(), H5FDunregister), access_(H5Pcreate(H5P_FILE_ACCESS), H5Pclose) {
-  const DriverInfo info{&error_number_};
-  H5Pset_driver(access_, driver_, &info);
+  int* const error_number = &error_number_;
+  H5Pset_driver(access_, driver_, &error_number);
   H5Pset_libver_bounds(access_, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST); // every version of h5py reads it
   H5Pset_meta_block_size(access_, kHeadersTogether);
 }

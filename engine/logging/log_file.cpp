@@ -25,14 +25,10 @@ AppendFile::~AppendFile() { ::close(descriptor_); }
 
 void AppendFile::append(std::string_view record) {
   if (torn_ && !cut_torn_record()) throw_system_error(ExitCode::disk, "write", path_, errno);
-  for (std::string_view left = record; !left.empty();) { // one write(2), unless it is short
-    const ssize_t written = write_some(descriptor_, std::as_bytes(std::span(left)));
-    if (written < 0) {
-      const int error = errno;
-      cut_torn_record();
-      throw_system_error(ExitCode::disk, "write", path_, error);
-    }
-    left.remove_prefix(static_cast<size_t>(written));
+  if (!write_all(descriptor_, std::as_bytes(std::span(record)))) { // one write(2), unless it is short
+    const int error = errno;
+    cut_torn_record();
+    throw_system_error(ExitCode::disk, "write", path_, error);
   }
   size_ += static_cast<int64_t>(record.size());
 }

@@ -63,7 +63,8 @@ class StateReader {
 constexpr int64_t kMaxCount = int64_t{1} << 53; // steps, tokens, samples: exact in a double
 
 // Throws Error(checkpoint) if the count is negative or larger than `most`.
-inline int64_t read_count(StateReader& reader, const std::string& name, int64_t most = kMaxCount) {
+template <class Reader>
+int64_t read_count(Reader& reader, const std::string& name, int64_t most = kMaxCount) {
   const int64_t count = reader.read_int(name);
   if (count >= 0 && count <= most) return count;
   throw Error(ExitCode::checkpoint, "the checkpoint's " + name + " is " + std::to_string(count) +

@@ -15,6 +15,7 @@ class Connection {
   explicit Connection(Socket socket = Socket()) : socket_(std::move(socket)) {}
 
   const Socket& socket() const { return socket_; }
+  bool is_open() const { return socket_.is_open(); }
   Socket take_socket() { return std::move(socket_); }
   void close();
   void use_macs(const Key& sent, const Key& received); // every later frame carries a MAC

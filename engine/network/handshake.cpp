@@ -1,5 +1,7 @@
 #include "engine/network/handshake.h"
 
+#include <algorithm>
+
 namespace gpt2 {
 namespace {
 
@@ -41,11 +43,11 @@ Handshake::State Handshake::advance() {
   return state_;
 }
 
-bool Handshake::finish(Clock::time_point deadline) {
+bool Handshake::finish(Clock::time_point deadline, const Cancelled& cancelled) {
   while (advance() == State::in_progress) {
-    if (Clock::now() >= deadline) return false;
+    if (Clock::now() >= deadline || (cancelled && cancelled())) return false;
     pollfd awaited = connection_.awaited();
-    wait_for_any({&awaited, 1}, deadline - Clock::now());
+    wait_for_any({&awaited, 1}, std::min<Clock::duration>(deadline - Clock::now(), kCancelledEvery));
   }
   return state_ == State::done;
 }

@@ -23,8 +23,9 @@ class Handshake {
   static Handshake as_client(Socket socket, const Key& key, Purpose purpose, std::string identity);
 
   enum class State { in_progress, done, failed };
-  State advance();                         // reads and writes without blocking
-  bool finish(Clock::time_point deadline); // true: done; false: failed, or the deadline passed
+  State advance(); // reads and writes without blocking
+  // True: done. False: failed, the deadline passed, or cancelled.
+  bool finish(Clock::time_point deadline, const Cancelled& cancelled = nullptr);
 
   const Connection& connection() const { return connection_; }
   Connection take_connection() { return std::move(connection_); }

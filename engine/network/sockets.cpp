@@ -18,7 +18,6 @@ namespace gpt2 {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr Clock::duration kSlice = milliseconds(50); // between two calls of Cancelled
 
 [[noreturn]] void throw_socket_error(const std::string& action) {
   throw Error(ExitCode::communication, "cannot " + action + ": " + std::strerror(errno),
@@ -55,9 +54,16 @@ Socket bound_socket(int port, Reach reach) {
 
 struct SocketAddress {
   sockaddr_storage storage = {};
-  socklen_t size = sizeof storage;
+  socklen_t size = sizeof storage; // 0: unknown
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
 };
+
+// `get_name`: getsockname(2) or getpeername(2).
+SocketAddress address_of(const Socket& socket, int (*get_name)(int, sockaddr*, socklen_t*)) {
+  SocketAddress address;
+  if (get_name(socket.descriptor(), address.get(), &address.size) != 0) address.size = 0;
+  return address;
+}
 
 std::string as_text(SocketAddress address) {
   char text[NI_MAXHOST];
@@ -69,7 +75,7 @@ std::string as_text(SocketAddress address) {
 
 bool finish_connecting(const Socket& socket, Clock::time_point deadline, const Cancelled& cancelled) {
   pollfd connecting = {socket.descriptor(), POLLOUT, 0};
-  while (!wait_for_any({&connecting, 1}, std::min(deadline - Clock::now(), kSlice))) {
+  while (!wait_for_any({&connecting, 1}, std::min<Clock::duration>(deadline - Clock::now(), kCancelledEvery))) {
     if (Clock::now() < deadline && !(cancelled && cancelled())) continue;
     errno = ETIMEDOUT;
     return false;
@@ -82,17 +88,6 @@ bool finish_connecting(const Socket& socket, Clock::time_point deadline, const C
 }
 
 } // namespace
-
-Socket::Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-
-Socket& Socket::operator=(Socket&& other) noexcept {
-  std::swap(descriptor_, other.descriptor_);
-  return *this;
-}
-
-void Socket::close() {
-  if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
-}
 
 Socket listen_at(int port, Reach reach) {
   Socket socket = bound_socket(port, reach);
@@ -141,28 +136,19 @@ Socket connect_to(const std::string& host, int port, Clock::time_point deadline,
 }
 
 int local_port(const Socket& socket) {
-  SocketAddress address;
-  if (::getsockname(socket.descriptor(), address.get(), &address.size) != 0)
-    throw_socket_error("read the port of a socket");
+  SocketAddress address = address_of(socket, ::getsockname);
+  if (address.size == 0) throw_socket_error("read the port of a socket");
   return ntohs(address.storage.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_port
                                                      : reinterpret_cast<sockaddr_in*>(&address.storage)->sin_port);
 }
 
-std::string local_address(const Socket& socket) {
-  SocketAddress address;
-  return ::getsockname(socket.descriptor(), address.get(), &address.size) == 0 ? as_text(address) : "";
-}
+std::string local_address(const Socket& socket) { return as_text(address_of(socket, ::getsockname)); }
 
-std::string peer_address(const Socket& socket) {
-  SocketAddress address;
-  return ::getpeername(socket.descriptor(), address.get(), &address.size) == 0 ? as_text(address) : "";
-}
+std::string peer_address(const Socket& socket) { return as_text(address_of(socket, ::getpeername)); }
 
 bool is_connected_to_itself(const Socket& socket) {
-  SocketAddress here, there;
-  return ::getsockname(socket.descriptor(), here.get(), &here.size) == 0 &&
-         ::getpeername(socket.descriptor(), there.get(), &there.size) == 0 && here.size == there.size &&
-         std::memcmp(&here.storage, &there.storage, here.size) == 0;
+  const SocketAddress here = address_of(socket, ::getsockname), there = address_of(socket, ::getpeername);
+  return here.size > 0 && here.size == there.size && std::memcmp(&here.storage, &there.storage, here.size) == 0;
 }
 
 bool wait_for_any(std::span<pollfd> descriptors, Clock::duration limit) {

@@ -8,25 +8,14 @@
 #include <span>
 #include <string>
 
+#include "engine/base/descriptor.h"
+
 namespace gpt2 {
 
 using Clock = std::chrono::steady_clock;
-using Cancelled = std::function<bool()>; // called during waits; null: never cancelled
-
-class Socket {
- public:
-  explicit Socket(int descriptor = -1) : descriptor_(descriptor) {}
-  ~Socket() { close(); }
-  Socket(Socket&& other) noexcept;
-  Socket& operator=(Socket&& other) noexcept;
-
-  int descriptor() const { return descriptor_; }
-  bool is_open() const { return descriptor_ >= 0; }
-  void close();
-
- private:
-  int descriptor_;
-};
+using Cancelled = std::function<bool()>;                 // called during waits; null: never cancelled
+constexpr std::chrono::milliseconds kCancelledEvery(50); // longest time between two calls of it
+using Socket = OwnedDescriptor;
 
 enum class Reach { this_host, everywhere };
 

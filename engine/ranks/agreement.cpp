@@ -19,21 +19,21 @@ bool agree_to_stop(RankGroup& group, size_t round, bool requested) {
   return (group.alone() || round % kRoundsToAgreement == 0) && any_rank(group, requested);
 }
 
-std::optional<RankError> first_error(RankGroup& group, const std::optional<Error>& mine) {
+std::optional<Error> first_error(RankGroup& group, const std::optional<Error>& mine) {
   const std::vector<std::string> all = group.all_gather(mine ? to_bytes(*mine) : "");
   const auto failed = std::find_if(all.begin(), all.end(), [](const std::string& message) { return !message.empty(); });
   if (failed == all.end()) return std::nullopt;
-  const Error unreadable(ExitCode::communication, "sent an error that cannot be read",
+  const std::string sender = group.name_of(static_cast<int>(failed - all.begin()));
+  const Error unreadable(ExitCode::communication, sender + ": sent an error that cannot be read",
                          "start every rank with the same program");
-  return RankError{static_cast<int>(failed - all.begin()), read_error(*failed).value_or(unreadable)};
+  return read_error(*failed).value_or(unreadable);
 }
 
 std::optional<Error> agree(RankGroup& group, const std::optional<Error>& mine) {
   if (group.alone()) return mine;
-  const std::optional<RankError> first = first_error(group, mine);
-  if (!first) return std::nullopt;
-  const auto& [rank, error] = *first;
-  return Error(error.code(), group.name_of(rank) + ": " + error.what(), error.hint());
+  std::optional<Error> named;
+  if (mine) named.emplace(mine->code(), group.name_of(group.rank()) + ": " + mine->what(), mine->hint());
+  return first_error(group, named);
 }
 
 void throw_agreed(RankGroup& group, const Error& error) {

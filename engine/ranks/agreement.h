@@ -31,11 +31,7 @@ bool any_rank(RankGroup& group, bool mine); // collective: logical or
 bool agree_to_stop(RankGroup& group, size_t round, bool requested);
 
 // Collective: the error of the lowest rank that failed, on all ranks.
-struct RankError {
-  int rank;
-  Error error;
-};
-std::optional<RankError> first_error(RankGroup& group, const std::optional<Error>& mine);
+std::optional<Error> first_error(RankGroup& group, const std::optional<Error>& mine);
 // The same, prefixed by the rank's name if there are several ranks.
 std::optional<Error> agree(RankGroup& group, const std::optional<Error>& mine);
 

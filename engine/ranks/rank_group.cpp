@@ -56,6 +56,7 @@ std::string RankGroup::receive(Call call, int from) {
 }
 
 std::vector<std::string> RankGroup::gather(Call call, std::string_view mine) {
+  const Scope scope = waiting();
   if (!leads()) {
     channel_->send(0, static_cast<char>(call) + std::string(mine));
     return {};
@@ -66,26 +67,18 @@ std::vector<std::string> RankGroup::gather(Call call, std::string_view mine) {
 }
 
 std::string RankGroup::broadcast(Call call, std::string_view of_rank_0) {
+  const Scope scope = waiting();
   if (!leads()) return receive(call, 0);
   for (int to = 1; to < ranks_; ++to) channel_->send(to, static_cast<char>(call) + std::string(of_rank_0));
   return std::string(of_rank_0);
 }
 
-std::vector<std::string> RankGroup::gather(const std::string& mine) {
-  if (alone()) return {mine};
-  const Scope scope = waiting();
-  return gather(Call::gather, mine);
-}
+std::vector<std::string> RankGroup::gather(const std::string& mine) { return gather(Call::gather, mine); }
 
-std::string RankGroup::broadcast(const std::string& of_rank_0) {
-  if (alone()) return of_rank_0;
-  const Scope scope = waiting();
-  return broadcast(Call::broadcast, of_rank_0);
-}
+std::string RankGroup::broadcast(const std::string& of_rank_0) { return broadcast(Call::broadcast, of_rank_0); }
 
 std::vector<std::string> RankGroup::all_gather(const std::string& mine) {
   if (alone()) return {mine};
-  const Scope scope = waiting();
   const std::vector<std::string> gathered = gather(Call::all_gather, mine);
   const auto all = read_texts(broadcast(Call::all_gather, to_bytes(gathered)), ranks());
   if (!all) fail_at(0, " sent a message that cannot be read");
@@ -94,7 +87,6 @@ std::vector<std::string> RankGroup::all_gather(const std::string& mine) {
 
 void RankGroup::sum(std::span<double> values) {
   if (alone()) return;
-  const Scope scope = waiting();
   const std::vector<std::string> gathered = gather(Call::sum, bytes_of(values));
   for (size_t from = 1; from < gathered.size(); ++from) {
     if (gathered[from].size() != values.size_bytes()) {

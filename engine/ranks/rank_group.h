@@ -16,13 +16,13 @@
 #include <vector>
 
 #include "engine/network/secret.h"
+#include "engine/network/sockets.h"
 #include "engine/rendezvous/join_options.h"
 #include "engine/rendezvous/launcher.h"
 
 namespace gpt2 {
 
 class ControlChannel;
-class Socket;
 struct Rendezvous;
 enum class Activity : uint8_t;
 

@@ -20,6 +20,7 @@
 
 #include "engine/base/error.h"
 #include "engine/network/secret.h"
+#include "engine/system/process.h"
 
 namespace gpt2 {
 namespace {
@@ -72,11 +73,6 @@ class SignalPipe {
 
   void restore_handlers() const {
     for (size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
-  }
-  // Blocked until the new program can handle them (prepare_process).
-  static sigset_t with_blocked(sigset_t mask) {
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) sigaddset(&mask, signal);
-    return mask;
   }
   static int wait(seconds limit) { // the next signal, or 0
     pollfd pipe = {signal_pipe[0], POLLIN, 0};
@@ -157,12 +153,10 @@ class Ranks {
     if (::getppid() != parent) ::_exit(kDied); // the parent ended before prctl
     if (const int nothing = ::open("/dev/null", O_RDONLY); nothing >= 0) ::dup2(nothing, STDIN_FILENO);
     signals_.restore_handlers();
-    const sigset_t mask = SignalPipe::with_blocked(before);
-    ::sigprocmask(SIG_SETMASK, &mask, nullptr);
+    for (const int signal : kStopSignals) sigaddset(&before, signal); // until prepare_process() in the new program
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
     ::execv("/proc/self/exe", argv);
-    constexpr char kLine[] = "error: cannot start a rank from /proc/self/exe\n";
-    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kLine, sizeof kLine - 1);
-    ::_exit(kDied);
+    exit_with_line(ExitCode::communication, "error: cannot start a rank from /proc/self/exe\n");
   }
 
   void send(int signal) const {

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "engine/rendezvous/messages.h"
+#include "engine/system/process.h"
 
 namespace gpt2 {
 namespace {
@@ -19,18 +21,6 @@ constexpr milliseconds kFlushTime(1000);  // to send a failure
 constexpr milliseconds kLeavingRound(20); // poll timeout while leaving
 constexpr const char* kHint = "read the last lines of that rank's output; docs/cluster.md explains each message";
 
-uint64_t milliseconds_now() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<milliseconds>(Clock::now().time_since_epoch()).count());
-}
-
-void end_with_line(const std::string& line) {
-  const std::string text = line + "\n";
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
-  ::_exit(static_cast<int>(ExitCode::communication));
-}
-
-uint64_t pack_activity(Activity activity) { return milliseconds_now() << 2 | static_cast<uint64_t>(activity); }
-
 } // namespace
 
 ControlChannel::ControlChannel(int rank, Rendezvous joined, const JoinOptions& options)
@@ -40,12 +30,11 @@ ControlChannel::ControlChannel(int rank, Rendezvous joined, const JoinOptions& o
       members_(std::move(joined.members)),
       exceptions_at_start_(std::uncaught_exceptions()),
       wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-      activity_(pack_activity(Activity::computing)),
       watchdog_(static_cast<int>(members_.size()), options.stall, Clock::now()) {
   for (Connection& connection : joined.connections) peers_.push_back({.connection = std::move(connection)});
   for (int other = 1; other < static_cast<int>(peers_.size()) && !leads(); ++other)
     watchdog_.leave(other); // rank 0 watches them
-  next_beat_ = last_round_ = Clock::now();
+  active_since_ = next_beat_ = last_round_ = Clock::now();
   // Signals go to the main thread, whose system calls they must interrupt.
   sigset_t all, before;
   sigfillset(&all);
@@ -62,7 +51,7 @@ ControlChannel::~ControlChannel() {
     leaving_ = true;
     leave_until_ = Clock::now() + (has_failed() ? kFlushTime : kLeaveTime);
     for (Peer& peer : peers_) {
-      if (!has_failed() && peer.connection.socket().is_open()) peer.connection.queue(FrameType::goodbye, "");
+      if (!has_failed() && peer.connection.is_open()) peer.connection.queue(FrameType::goodbye, "");
     }
   }
   wake();
@@ -98,7 +87,9 @@ std::string ControlChannel::receive(int rank) {
 }
 
 Activity ControlChannel::enter(Activity activity) {
-  return static_cast<Activity>(activity_.exchange(pack_activity(activity)) & 3);
+  const std::lock_guard lock(mutex_);
+  active_since_ = Clock::now();
+  return std::exchange(activity_, activity);
 }
 
 void ControlChannel::announce_failure(const std::string& reason) {
@@ -147,7 +138,8 @@ void ControlChannel::serve() {
       ended_process_ = true;
       const std::string line = "error: " + failure_ + " (" + kHint + ")";
       lock.unlock();
-      options_.end_process ? options_.end_process(line) : end_with_line(line);
+      if (!options_.end_process) exit_with_line(ExitCode::communication, line + "\n");
+      options_.end_process(line);
       lock.lock();
     }
   }
@@ -161,7 +153,7 @@ void ControlChannel::wait_for_work() {
     const std::lock_guard lock(mutex_);
     left = leaving_ ? kLeavingRound : next_beat_ - Clock::now();
     for (const Peer& peer : peers_) {
-      if (peer.connection.socket().is_open()) descriptors.push_back(peer.connection.awaited());
+      if (peer.connection.is_open()) descriptors.push_back(peer.connection.awaited());
     }
   }
   wait_for_any(descriptors, left);
@@ -171,11 +163,11 @@ void ControlChannel::wait_for_work() {
 
 void ControlChannel::serve_peer(int rank) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
-  if (!peer.connection.socket().is_open()) return;
+  if (!peer.connection.is_open()) return;
   if (peer.connection.receive()) watchdog_.heard_from(rank, Clock::now());
   while (auto frame = peer.connection.next()) {
     handle(rank, *frame);
-    if (!peer.connection.socket().is_open()) return;
+    if (!peer.connection.is_open()) return;
   }
   peer.connection.flush();
   if (peer.connection.ended()) connection_lost(rank, " died");
@@ -219,16 +211,13 @@ void ControlChannel::connection_lost(int rank, const char* why) {
 
 void ControlChannel::send_heartbeats() {
   const Clock::time_point now = Clock::now();
-  const uint64_t packed = activity_.load();
-  const auto activity = static_cast<Activity>(packed & 3);
-  const uint64_t lasts = milliseconds_now() - (packed >> 2);
-  watchdog_.heard_from(rank_, activity, milliseconds(lasts), now);
+  const auto lasts = std::chrono::duration_cast<milliseconds>(now - active_since_);
+  watchdog_.heard_from(rank_, activity_, lasts, now);
   if (now < next_beat_) return;
   next_beat_ = now + beat_interval_;
-  const std::string body = to_bytes(Heartbeat{activity, milliseconds(lasts)});
+  const std::string body = to_bytes(Heartbeat{activity_, lasts});
   for (Peer& peer : peers_) {
-    if (!peer.connection.socket().is_open() || peer.connection.has_unsent())
-      continue; // unsent bytes prove liveness too
+    if (!peer.connection.is_open() || peer.connection.has_unsent()) continue; // unsent bytes prove liveness too
     peer.connection.queue(FrameType::heartbeat, body);
     peer.connection.flush();
   }
@@ -253,7 +242,7 @@ void ControlChannel::record_failure(const std::string& what) {
   failure_ = what;
   failed_at_ = Clock::now();
   for (Peer& peer : peers_) {
-    if (!peer.connection.socket().is_open()) continue;
+    if (!peer.connection.is_open()) continue;
     peer.connection.queue(leads() ? FrameType::verdict : FrameType::failure, what);
     peer.connection.flush();
   }
@@ -265,7 +254,7 @@ void ControlChannel::record_failure(const std::string& what) {
 bool ControlChannel::is_done_leaving() const {
   if (Clock::now() >= leave_until_) return true;
   return std::all_of(peers_.begin(), peers_.end(), [&](const Peer& peer) {
-    if (!peer.connection.socket().is_open()) return true;
+    if (!peer.connection.is_open()) return true;
     if (peer.connection.has_unsent()) return false;
     return has_failed() || peer.has_left;
   });

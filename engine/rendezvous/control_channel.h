@@ -63,7 +63,6 @@ class ControlChannel {
   const int exceptions_at_start_;
   const Socket wake_; // eventfd: the main thread has queued a frame
 
-  std::atomic<uint64_t> activity_; // bits 0-1: Activity; bits 2-63: its start, ms of Clock
   std::atomic<bool> failed_ = false;
 
   mutable std::mutex mutex_; // guards the members below; the thread releases it while it polls
@@ -71,7 +70,8 @@ class ControlChannel {
   std::vector<Peer> peers_; // by rank
   Watchdog watchdog_;
   std::string failure_;
-  Clock::time_point failed_at_, next_beat_, last_round_, leave_until_;
+  Activity activity_ = Activity::computing; // of the main thread
+  Clock::time_point active_since_, failed_at_, next_beat_, last_round_, leave_until_;
   bool leaving_ = false, ended_process_ = false;
   std::thread thread_; // last: uses all members above
 };

@@ -12,7 +12,6 @@ namespace {
 
 constexpr size_t kShortestToken = 16; // bytes: a recorded handshake allows guessing shorter ones
 constexpr size_t kLongestTokenFile = 4096;
-constexpr const char* kTokenHint = "export GPT2_JOB_TOKEN=$(openssl rand -hex 32), the same for all ranks";
 
 std::string text_of_token_file(const std::string& path) {
   struct stat status {};

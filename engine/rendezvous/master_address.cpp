@@ -11,6 +11,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/formatted.h"
+#include "engine/rendezvous/job_token.h"
 #include "engine/rendezvous/mpi_broadcast.h"
 #include "engine/system/content_hash.h"
 
@@ -50,8 +51,7 @@ std::string key_file(const Launch& launch, bool one_host) {
   const std::string name = formatted("%016llx", static_cast<unsigned long long>(hash_of(launch.job)));
   if (one_host) return runtime_folder() + "/" + name;
   if (launch.shared_folder.empty()) {
-    throw Error(ExitCode::usage, "the ranks share no secret",
-                "export GPT2_JOB_TOKEN=$(openssl rand -hex 32), the same for all ranks");
+    throw Error(ExitCode::usage, "the ranks share no secret", kTokenHint);
   }
   return launch.shared_folder + "/.ranks-" + name;
 }

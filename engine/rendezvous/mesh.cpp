@@ -9,9 +9,6 @@
 namespace gpt2 {
 namespace {
 
-using std::chrono::milliseconds;
-constexpr milliseconds kSlice(50); // between two calls of Cancelled
-
 std::string identity(int from, int to) { return Packer().put(from).put(to).bytes(); }
 
 // Connects again after a failed handshake: a slow lower rank may have dropped the connection. Closed: unreachable, or
@@ -23,13 +20,8 @@ Socket call(const MeshPlan& plan, int rank, const Cancelled& cancelled, std::str
     if (!socket.is_open()) return socket;
     Handshake handshake =
         Handshake::as_client(std::move(socket), plan.key, Handshake::Purpose::mesh, identity(plan.rank, rank));
-    Handshake::State state = handshake.advance();
-    for (; state == Handshake::State::in_progress && !cancelled(); state = handshake.advance()) {
-      pollfd awaited = handshake.connection().awaited();
-      wait_for_any({&awaited, 1}, kSlice);
-    }
-    if (state == Handshake::State::done) return handshake.take_connection().take_socket();
-    std::this_thread::sleep_for(milliseconds(20));
+    if (handshake.finish(Clock::time_point::max(), cancelled)) return handshake.take_connection().take_socket();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   return Socket();
 }
@@ -50,7 +42,7 @@ std::vector<Socket> connect_mesh(const MeshPlan& plan, const Socket& listener, c
   const auto is_missing = [&](const Socket& socket) { return !socket.is_open(); };
   while (std::any_of(sockets.begin() + plan.rank + 1, sockets.end(), is_missing) && !cancelled()) {
     std::vector<pollfd> descriptors = acceptor.awaited();
-    wait_for_any(descriptors, kSlice);
+    wait_for_any(descriptors, kCancelledEvery);
     for (Acceptor::Peer& peer : acceptor.receive()) {
       for (int rank = plan.rank + 1; rank < ranks; ++rank) {
         if (peer.identity == identity(rank, plan.rank))

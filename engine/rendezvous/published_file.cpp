@@ -7,17 +7,15 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <memory>
-#include <utility>
 
 #include "engine/base/error.h"
-#include "engine/rendezvous/launcher.h"
+#include "engine/rendezvous/job_token.h"
 
 namespace gpt2 {
 namespace {
 
 constexpr std::string_view kTitle = "gpt2_ranks ", kVersionedTitle = "gpt2_ranks 2\n";
-constexpr const char* kTokenHint = "export GPT2_JOB_TOKEN=$(openssl rand -hex 32), the same for all ranks, instead";
+const std::string kTokenInstead = std::string(kTokenHint) + ", instead";
 
 [[noreturn]] void refuse_other_file(const std::string& path) {
   throw Error(ExitCode::usage, path + " exists and was not written by rank 0 of a job; it is not changed",
@@ -36,31 +34,24 @@ void refresh_folder(const std::string& folder) {
   if (DIR* const opened = ::opendir(folder.c_str())) ::closedir(opened);
 }
 
-struct OpenFile {
-  explicit OpenFile(int opened) : descriptor(opened) {}
-  ~OpenFile() {
-    if (descriptor >= 0) ::close(descriptor);
-  }
-  OpenFile(const OpenFile&) = delete;
-
-  const int descriptor;
+struct FoundFile {
+  OwnedDescriptor opened;
   struct stat status {};
-  std::string first_bytes;
+  std::string first_bytes = {};
 };
 
-// A regular file; null: not found.
-std::unique_ptr<OpenFile> open_file(const std::string& path, int access) {
-  const int descriptor =
-      retry_on_eintr([&] { return ::open(path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); });
-  if (descriptor < 0 && (errno == ENOENT || errno == ESTALE)) return nullptr;
+// A regular file; nullopt: not found.
+std::optional<FoundFile> find_file(const std::string& path, int access) {
+  FoundFile file{open_descriptor(path, access | O_NOFOLLOW | O_NONBLOCK)};
+  const int descriptor = file.opened.descriptor();
+  if (descriptor < 0 && (errno == ENOENT || errno == ESTALE)) return std::nullopt;
   if (descriptor < 0 && (errno == ELOOP || errno == EISDIR)) refuse_other_file(path); // a symbolic link, a folder
   if (descriptor < 0) throw_system_error(ExitCode::usage, "open", path, errno);
-  auto file = std::make_unique<OpenFile>(descriptor);
-  if (::fstat(descriptor, &file->status) != 0 || !S_ISREG(file->status.st_mode)) refuse_other_file(path);
-  std::string& bytes = file->first_bytes;
+  if (::fstat(descriptor, &file.status) != 0 || !S_ISREG(file.status.st_mode)) refuse_other_file(path);
+  std::string& bytes = file.first_bytes;
   bytes.resize(kPublicationBytes + 1);
-  const ssize_t got = retry_on_eintr([&] { return ::read(descriptor, bytes.data(), bytes.size()); });
-  if (got < 0 && errno == ESTALE) return nullptr; // NFS: removed since open()
+  const ssize_t got = read_all(descriptor, std::as_writable_bytes(std::span(bytes)), 0);
+  if (got < 0 && errno == ESTALE) return std::nullopt; // NFS: removed since open()
   if (got < 0) throw_system_error(ExitCode::usage, "read", path, errno);
   bytes.resize(static_cast<size_t>(got));
   return file;
@@ -68,19 +59,15 @@ std::unique_ptr<OpenFile> open_file(const std::string& path, int access) {
 
 bool is_private(const struct stat& status) { return status.st_uid == ::geteuid() && (status.st_mode & 077) == 0; }
 
-// False: another process holds the lock. True also if the file system has no locks.
-bool lock(int descriptor) {
-  return retry_on_eintr([&] { return ::flock(descriptor, LOCK_EX | LOCK_NB); }) == 0 || errno != EWOULDBLOCK;
-}
-
 // Removes the file of an earlier rank 0: complete, or truncated and private.
 void remove_stale(const std::string& path) {
-  const auto file = open_file(path, O_RDWR); // NFS locks only files open for writing
+  const auto file = find_file(path, O_RDWR); // NFS locks only files open for writing
   if (!file) return;
   const std::string& text = file->first_bytes;
   const bool is_torn = is_publication(text) && text.size() <= kPublicationBytes && is_private(file->status);
   if (!read_publication(text) && !is_torn) refuse_other_file(path);
-  if (!lock(file->descriptor) || !has_name(file->descriptor, path))
+  const int descriptor = file->opened.descriptor();
+  if (!try_lock(descriptor, LOCK_EX) || !has_name(descriptor, path))
     refuse_other_job(path); // waits, or has just replaced the file
   if (::unlink(path.c_str()) != 0) throw_system_error(ExitCode::disk, "replace", path, errno);
 }
@@ -128,35 +115,33 @@ void PublishedFile::write(const Publication& publication) {
   struct stat status {};
   if (makes_folder_) folders_.emplace(folder_of(path_));
   remove_stale(path_);
-  descriptor_ = retry_on_eintr([&] { return ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600); });
-  if (descriptor_ < 0 && errno == EEXIST) refuse_other_job(path_);
-  if (descriptor_ < 0) throw_system_error(ExitCode::disk, "create", path_, errno);
-  lock(descriptor_); // until remove(), or the end of this process
-  if (::fstat(descriptor_, &status) != 0 || (publication.key && !is_private(status))) {
-    throw Error(ExitCode::usage, path_ + " is on a file system without permissions", kTokenHint);
+  made_ = open_descriptor(path_, O_WRONLY | O_CREAT | O_EXCL, 0600);
+  const int descriptor = made_.descriptor();
+  if (descriptor < 0 && errno == EEXIST) refuse_other_job(path_);
+  if (descriptor < 0) throw_system_error(ExitCode::disk, "create", path_, errno);
+  try_lock(descriptor, LOCK_EX); // until remove(), or the end of this process
+  if (::fstat(descriptor, &status) != 0 || (publication.key && !is_private(status))) {
+    throw Error(ExitCode::usage, path_ + " is on a file system without permissions", kTokenInstead);
   }
-  const auto put = retry_on_eintr([&] { return ::write(descriptor_, text.data(), text.size()); });
-  if (put != static_cast<ssize_t>(text.size()) || retry_on_eintr([&] { return ::fsync(descriptor_); }) != 0) {
-    throw_system_error(ExitCode::disk, "write", path_, put < 0 ? errno : ENOSPC);
-  }
+  if (!write_all(descriptor, std::as_bytes(std::span(text))) ||
+      retry_on_eintr([&] { return ::fsync(descriptor); }) != 0)
+    throw_system_error(ExitCode::disk, "write", path_, errno);
 }
 
 void PublishedFile::remove() {
-  if (descriptor_ >= 0) {
-    if (has_name(descriptor_, path_)) ::unlink(path_.c_str());
-    ::close(std::exchange(descriptor_, -1));
-  }
+  if (made_.is_open() && has_name(made_.descriptor(), path_)) ::unlink(path_.c_str());
+  made_.close();
   folders_.reset();
 }
 
 std::optional<Publication> PublishedFile::read() const {
   refresh_folder(folder_of(path_));
-  const auto file = open_file(path_, O_RDONLY);
+  const auto file = find_file(path_, O_RDONLY);
   if (file && !may_become_publication(file->first_bytes)) refuse_other_file(path_);
   auto publication = file ? read_publication(file->first_bytes) : std::nullopt;
   if (publication && publication->key && !is_private(file->status)) {
     throw Error(ExitCode::usage, path_ + " was written by another user, or other users can read it",
-                "remove it if it is yours; or " + std::string(kTokenHint));
+                "remove it if it is yours; or " + kTokenInstead);
   }
   return publication;
 }
@@ -168,7 +153,7 @@ std::string runtime_folder(const std::string& root) {
   if (!made) throw_system_error(ExitCode::communication, "create folder", folder, errno);
   if (::lstat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || !is_private(status)) {
     throw Error(ExitCode::communication, folder + " is not a private folder of this user",
-                "remove it; or " + std::string(kTokenHint));
+                "remove it; or " + kTokenInstead);
   }
   return folder;
 }

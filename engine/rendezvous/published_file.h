@@ -52,7 +52,7 @@ class PublishedFile {
  private:
   const std::string path_;
   const bool makes_folder_;
-  int descriptor_ = -1; // of the file that write() created
+  OwnedDescriptor made_; // the file that write() created
   std::optional<ScopedFolders> folders_;
 };
 

@@ -5,8 +5,6 @@
 //          handshake (handshake.h)         <->
 //   joined                                 -->  from here on a lost connection is an error
 //                                          <--  roster, after all have joined; or refused: the reason
-//
-// A connection without a valid handshake within two seconds is dropped.
 #pragma once
 
 #include <chrono>

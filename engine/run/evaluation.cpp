@@ -37,7 +37,7 @@ ExitCode evaluate_only(const RunSettings& settings, const DeviceChoice& device, 
   const std::unique_ptr<Model> model = backend.make_model(plan.model); // unsharded on each rank
   int64_t step = 0;
   const auto load = [&] { step = load_checkpoint(point->checkpoint, *model).step; };
-  if (const auto error = point ? first_error(group, attempt(load)) : std::nullopt) throw_agreed(group, error->error);
+  if (const auto error = point ? first_error(group, attempt(load)) : std::nullopt) throw_agreed(group, *error);
   if (settings.weights) model->load_weights(*settings.weights);
   const std::vector<HostBatch> batches =
       validation_batches(*data.validation, plan.eval_sequences, plan.batch.batch_size, group.rank(), group.ranks());

@@ -114,7 +114,7 @@ std::vector<std::string> from_rank_0(RankGroup& group, const std::function<std::
     const auto busy = group.busy(); // `work` may verify checkpoints
     texts = work();
   });
-  if (const std::optional<RankError> error = first_error(group, mine)) throw_agreed(group, error->error);
+  if (const std::optional<Error> error = first_error(group, mine)) throw_agreed(group, *error);
   if (group.alone()) return texts;
   std::string sent;
   for (const std::string& text : texts) sent += text + '\0';

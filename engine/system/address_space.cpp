@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "engine/base/error.h"
+#include "engine/system/process.h"
 
 namespace gpt2 {
 namespace {
@@ -60,8 +60,7 @@ void refuse_little_address_space(int, char**, char** environment) {
   char what[256], line[400];
   if (!too_little(threads, (threads + 1) * kBuffer + threads * kThread + kRest, what)) return;
   const int size = std::snprintf(line, sizeof line, "error: %s (%s)\n", what, kHint);
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line, static_cast<size_t>(size));
-  ::_exit(static_cast<int>(ExitCode::device));
+  exit_with_line(ExitCode::device, {line, static_cast<size_t>(size)});
 }
 
 void require_address_space(int threads) {

@@ -1,6 +1,7 @@
 #include "engine/system/files.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -53,11 +54,11 @@ bool raise_open_file_limit() {
 }
 
 // O_NONBLOCK: open(2) of a named pipe must not wait for a writer; the caller refuses the pipe.
-int open_descriptor(const char* path, int flags) {
-  const auto open = [&] { return retry_on_eintr([&] { return ::open(path, flags | O_CLOEXEC | O_NONBLOCK, 0666); }); };
-  int descriptor = open();
-  if (descriptor < 0 && errno == EMFILE && raise_open_file_limit()) descriptor = open();
-  return descriptor;
+OwnedDescriptor open_at_once(const std::string& path, int flags) {
+  OwnedDescriptor opened = open_descriptor(path, flags | O_NONBLOCK);
+  if (!opened.is_open() && errno == EMFILE && raise_open_file_limit())
+    opened = open_descriptor(path, flags | O_NONBLOCK);
+  return opened;
 }
 
 // Throws if a part of `path` is a dangling symbolic link, for which mkdir(2) only reports EEXIST.
@@ -74,10 +75,6 @@ void refuse_dangling_link(const fs::path& path) {
   }
 }
 
-void remove_folders(const std::vector<std::string>& folders) { // the empty ones
-  for (const std::string& folder : folders) ::rmdir(folder.c_str());
-}
-
 std::string parent_folder(const std::string& path) {
   const fs::path parent = fs::path(path).parent_path();
   return parent.empty() ? "." : parent.string();
@@ -85,14 +82,39 @@ std::string parent_folder(const std::string& path) {
 
 } // namespace
 
-ssize_t write_some(int descriptor, std::span<const std::byte> bytes, int64_t offset) {
-  const ssize_t put = retry_on_eintr([&] {
-    return offset < 0 ? ::write(descriptor, bytes.data(), bytes.size())
-                      : ::pwrite(descriptor, bytes.data(), bytes.size(), offset);
-  });
-  if (put != 0 || bytes.empty()) return put;
-  errno = EIO;
-  return -1;
+OwnedDescriptor open_descriptor(const std::string& path, int flags, mode_t mode) {
+  return OwnedDescriptor(retry_on_eintr([&] { return ::open(path.c_str(), flags | O_CLOEXEC, mode); }));
+}
+
+bool try_lock(int descriptor, int kind) {
+  return retry_on_eintr([&] { return ::flock(descriptor, kind | LOCK_NB); }) == 0 || errno != EWOULDBLOCK;
+}
+
+ssize_t read_all(int descriptor, std::span<std::byte> out, int64_t offset) {
+  size_t filled = 0;
+  while (filled < out.size()) {
+    const auto rest = out.subspan(filled);
+    const auto at = offset + static_cast<int64_t>(filled);
+    const ssize_t got = retry_on_eintr([&] { return ::pread(descriptor, rest.data(), rest.size(), at); });
+    if (got < 0) return -1;
+    if (got == 0) break;
+    filled += static_cast<size_t>(got);
+  }
+  return static_cast<ssize_t>(filled);
+}
+
+bool write_all(int descriptor, std::span<const std::byte> bytes, int64_t offset) {
+  while (!bytes.empty()) {
+    const ssize_t put = retry_on_eintr([&] {
+      return offset < 0 ? ::write(descriptor, bytes.data(), bytes.size())
+                        : ::pwrite(descriptor, bytes.data(), bytes.size(), offset);
+    });
+    if (put == 0) errno = EIO;
+    if (put <= 0) return false;
+    if (offset >= 0) offset += put;
+    bytes = bytes.subspan(static_cast<size_t>(put));
+  }
+  return true;
 }
 
 void throw_system_error(ExitCode code, std::string_view action, const std::string& path, int error_number) {
@@ -102,38 +124,20 @@ void throw_system_error(ExitCode code, std::string_view action, const std::strin
               hint_for(error_number, code));
 }
 
-File::File(std::string path, int descriptor, ExitCode on_error)
-    : path_(std::move(path)), descriptor_(descriptor), on_error_(on_error) {}
-
-File::File(File&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), on_error_(other.on_error_) {}
-
-File& File::operator=(File&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(on_error_, other.on_error_);
-  return *this;
-}
-
-File::~File() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
 File File::open(const std::string& path, ExitCode on_error) {
-  const int descriptor = open_descriptor(path.c_str(), O_RDONLY);
-  if (descriptor < 0) throw_system_error(on_error, "open", path, errno);
-  File file(path, descriptor, on_error);
+  OwnedDescriptor opened = open_at_once(path, O_RDONLY);
+  if (!opened.is_open()) throw_system_error(on_error, "open", path, errno);
   struct stat status {};
-  if (::fstat(descriptor, &status) != 0) throw_system_error(on_error, "examine", path, errno);
+  if (::fstat(opened.descriptor(), &status) != 0) throw_system_error(on_error, "examine", path, errno);
   if (S_ISDIR(status.st_mode)) throw_system_error(on_error, "read", path, EISDIR);
   if (!S_ISREG(status.st_mode)) throw Error(on_error, "cannot read " + path + ": it is not a regular file");
-  return file;
+  return File(path, std::move(opened), on_error);
 }
 
 File File::create_with(int flags, const std::string& path) {
-  const int descriptor = open_descriptor(path.c_str(), O_RDWR | O_CREAT | flags);
-  if (descriptor < 0) throw_system_error(ExitCode::disk, flags == 0 ? "open" : "create", path, errno);
-  return File(path, descriptor, ExitCode::disk);
+  OwnedDescriptor opened = open_at_once(path, O_RDWR | O_CREAT | flags);
+  if (!opened.is_open()) throw_system_error(ExitCode::disk, flags == 0 ? "open" : "create", path, errno);
+  return File(path, std::move(opened), ExitCode::disk);
 }
 
 File File::create(const std::string& path) { return create_with(O_TRUNC, path); }
@@ -141,42 +145,33 @@ File File::create(const std::string& path) { return create_with(O_TRUNC, path); 
 File File::update(const std::string& path) { return create_with(0, path); }
 
 void File::resize(int64_t bytes) {
-  if (retry_on_eintr([&] { return ::ftruncate(descriptor_, bytes); }) != 0)
+  if (retry_on_eintr([&] { return ::ftruncate(opened_.descriptor(), bytes); }) != 0)
     throw_system_error(ExitCode::disk, "write", path_, errno);
 }
 
 int64_t File::size() const {
   struct stat status {};
-  if (::fstat(descriptor_, &status) != 0) throw_system_error(on_error_, "examine", path_, errno);
+  if (::fstat(opened_.descriptor(), &status) != 0) throw_system_error(on_error_, "examine", path_, errno);
   return status.st_size;
 }
 
 void File::read_at(int64_t offset, std::span<std::byte> out) const {
-  while (!out.empty()) {
-    const ssize_t got = retry_on_eintr([&] { return ::pread(descriptor_, out.data(), out.size(), offset); });
-    if (got < 0) throw_system_error(on_error_, "read", path_, errno);
-    if (got == 0) {
-      throw Error(on_error_,
-                  path_ + " ends at byte " + std::to_string(size()) + ", but " + std::to_string(out.size()) +
-                      " bytes were expected at " + std::to_string(offset),
-                  "check whether the file was changed while in use, and create or copy it again");
-    }
-    offset += got;
-    out = out.subspan(static_cast<size_t>(got));
-  }
+  const ssize_t got = read_all(opened_.descriptor(), out, offset);
+  if (got < 0) throw_system_error(on_error_, "read", path_, errno);
+  const auto missing = static_cast<int64_t>(out.size()) - got;
+  if (missing == 0) return;
+  throw Error(on_error_,
+              path_ + " ends at byte " + std::to_string(size()) + ", but " + std::to_string(missing) +
+                  " bytes were expected at " + std::to_string(offset + got),
+              "check whether the file was changed while in use, and create or copy it again");
 }
 
 void File::write_at(int64_t offset, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t put = write_some(descriptor_, bytes, offset);
-    if (put < 0) throw_system_error(ExitCode::disk, "write", path_, errno);
-    offset += put;
-    bytes = bytes.subspan(static_cast<size_t>(put));
-  }
+  if (!write_all(opened_.descriptor(), bytes, offset)) throw_system_error(ExitCode::disk, "write", path_, errno);
 }
 
 void File::sync() {
-  if (retry_on_eintr([&] { return ::fsync(descriptor_); }) != 0)
+  if (retry_on_eintr([&] { return ::fsync(opened_.descriptor()); }) != 0)
     throw_system_error(ExitCode::disk, "write", path_, errno);
 }
 
@@ -260,24 +255,19 @@ std::vector<std::string> missing_folders(const std::string& path) {
   return missing;
 }
 
-ScopedFolders::ScopedFolders(const std::string& path) : made_(missing_folders(path)) {
-  try {
-    make_folders(path);
-  } catch (...) {
-    remove_folders(made_);
-    throw;
-  }
+// Delegates: if make_folders() throws, the destructor runs, and removes what was made.
+ScopedFolders::ScopedFolders(const std::string& path) : ScopedFolders(missing_folders(path)) { make_folders(path); }
+
+ScopedFolders::~ScopedFolders() {
+  for (const std::string& folder : made_) ::rmdir(folder.c_str()); // only empty ones
 }
 
-ScopedFolders::~ScopedFolders() { remove_folders(made_); }
-
 void sync_path(const std::string& path) {
-  const int descriptor = open_descriptor(path.c_str(), O_RDONLY);
-  if (descriptor < 0) throw_system_error(ExitCode::disk, "open", path, errno);
-  const int error_number = retry_on_eintr([&] { return ::fsync(descriptor); }) == 0 ? 0 : errno;
-  ::close(descriptor);
+  const OwnedDescriptor opened = open_at_once(path, O_RDONLY);
+  if (!opened.is_open()) throw_system_error(ExitCode::disk, "open", path, errno);
   // Some network file systems cannot sync a folder and return EINVAL.
-  if (error_number != 0 && error_number != EINVAL) throw_system_error(ExitCode::disk, "write", path, error_number);
+  if (retry_on_eintr([&] { return ::fsync(opened.descriptor()); }) != 0 && errno != EINVAL)
+    throw_system_error(ExitCode::disk, "write", path, errno);
 }
 
 bool has_name(int descriptor, const std::string& path) {

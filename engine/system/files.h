@@ -9,8 +9,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "engine/base/descriptor.h"
 #include "engine/base/error.h"
 
 namespace gpt2 {
@@ -24,9 +26,15 @@ auto retry_on_eintr(const Call& call) {
   return result;
 }
 
-// pwrite(2), or write(2) if offset < 0, with retry_on_eintr(). Returns -1 and EIO if the file system accepts no byte,
-// so that a loop over it ends.
-ssize_t write_some(int descriptor, std::span<const std::byte> bytes, int64_t offset = -1);
+// open(2) and flock(2) with retry_on_eintr(). try_lock() does not wait; false: another process holds the lock. True
+// also if the file system has no locks.
+OwnedDescriptor open_descriptor(const std::string& path, int flags, mode_t mode = 0666);
+bool try_lock(int descriptor, int kind);
+
+// pread(2) until `out` is full or the file ends. Returns the bytes read, or -1.
+ssize_t read_all(int descriptor, std::span<std::byte> out, int64_t offset);
+// pwrite(2), or write(2) if offset < 0, until all is written. False: see errno; EIO if the file system accepts no byte.
+bool write_all(int descriptor, std::span<const std::byte> bytes, int64_t offset = -1);
 
 // An open file. Reads and writes take an offset, so threads may share one.
 class File {
@@ -38,10 +46,6 @@ class File {
   // A new file, or an existing one with its content. Failures are Error(disk).
   static File update(const std::string& path);
 
-  File(File&& other) noexcept;
-  File& operator=(File&& other) noexcept;
-  ~File();
-
   const std::string& path() const { return path_; }
   int64_t size() const; // bytes
 
@@ -52,12 +56,13 @@ class File {
   void sync();                // fsync
 
  private:
-  File(std::string path, int descriptor, ExitCode on_error);
+  File(std::string path, OwnedDescriptor opened, ExitCode on_error)
+      : path_(std::move(path)), opened_(std::move(opened)), on_error_(on_error) {}
   static File create_with(int flags, const std::string& path); // of open(2), besides O_RDWR and O_CREAT
 
   friend class PendingFile;
   std::string path_;
-  int descriptor_;
+  OwnedDescriptor opened_;
   ExitCode on_error_;
 };
 
@@ -112,6 +117,7 @@ class ScopedFolders {
   ~ScopedFolders();
 
  private:
+  explicit ScopedFolders(std::vector<std::string> missing) : made_(std::move(missing)) {}
   std::vector<std::string> made_; // innermost first
 };
 

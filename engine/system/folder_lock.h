@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "engine/base/descriptor.h"
+
 namespace gpt2 {
 
 class FolderLock {
@@ -18,7 +20,6 @@ class FolderLock {
   // Call before writes: if the folder was removed, the lock is gone with it. Recreates and locks the folder; true if it
   // did. Throws Error(usage) if another run has locked it; ignores other failures until the next call.
   bool hold();
-  const std::string& folder() const { return folder_; }
 
  private:
   void lock();
@@ -26,7 +27,7 @@ class FolderLock {
 
   const std::string folder_, path_, flag_;
   bool folder_is_ours_ = false; // created here, or it had the file of a dead writer
-  int descriptor_ = -1;         // -1: removed, and not recreated yet
+  OwnedDescriptor file_;        // closed: removed, and not recreated yet
   bool recognizable_ = true;    // false: a file system without stable inode numbers
 };
 

@@ -10,16 +10,13 @@
 #include <ctime>
 #include <exception>
 #include <new>
-#include <string_view>
 
-#include "engine/base/error.h"
 #include "engine/system/files.h"
 #include "engine/system/terminal.h"
 
 namespace gpt2 {
 namespace {
 
-constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 constexpr int64_t kSameSignal = 100'000'000; // ns: repeats within this time count as one signal
 
 // Globals: a signal handler has no other access to state.
@@ -130,11 +127,13 @@ void prepare_process() {
   sigprocmask(SIG_UNBLOCK, &blocked, nullptr);
 }
 
+void exit_with_line(ExitCode code, std::string_view line) {
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+  _exit(static_cast<int>(code));
+}
+
 void exit_out_of_memory() {
-  constexpr std::string_view kLine =
-      "error: out of memory (use a smaller batch or model, or a machine that has more)\n";
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kLine.data(), kLine.size());
-  _exit(static_cast<int>(ExitCode::device));
+  exit_with_line(ExitCode::device, "error: out of memory (use a smaller batch or model, or a machine that has more)\n");
 }
 
 InsideHdf5::InsideHdf5() : outermost_(!inside_hdf5) {

@@ -3,7 +3,10 @@
 
 #include <csignal>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "engine/base/error.h"
 
 namespace gpt2 {
 
@@ -12,8 +15,10 @@ namespace gpt2 {
 // InsideHdf5 after a failed malloc: exit_out_of_memory(). Unblocks the stop signals that a launcher has blocked.
 void prepare_process();
 
-// One line on stderr and exit code 6, where an exception cannot propagate (a thread's end, a parallel loop, before
-// main). A terminate handler, installed when the library is loaded, calls it.
+// Ends the process where an exception cannot propagate: a thread's end, a signal handler, a child before exec, before
+// main. `line` with its line break goes to stderr. Allocates nothing.
+[[noreturn]] void exit_with_line(ExitCode code, std::string_view line);
+// With exit code 6. A terminate handler, installed when the library is loaded, calls it.
 [[noreturn]] void exit_out_of_memory();
 
 // Scope of libhdf5 calls. After a failed malloc the library dereferences null, frees twice or recurses until the stack
@@ -39,12 +44,14 @@ struct StopMessages {
   const char* again = "stopped at once\n";
 };
 
-// Handles SIGINT, SIGTERM, SIGHUP (terminal lost) and SIGUSR1 (a job manager's warning before its time limit). By
-// default a signal ends the process with a line on stderr and exit code 75. After defer() it only sets requested(): the
-// loop finishes its step, saves and returns. answer_at_once() undoes defer(). The same signal again ends the process
-// immediately with 75, except within 100 ms: a terminal, mpirun and `timeout` signal both the process and its group.
-// Instances nest: the outermost handles the signals. After its destructor the program is about to end, and a first
-// signal has no effect.
+// SIGHUP: the terminal is lost. SIGUSR1: a job manager's warning before its time limit.
+inline constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+
+// Handles kStopSignals. By default a signal ends the process with a line on stderr and exit code 75. After defer() it
+// only sets requested(): the loop finishes its step, saves and returns. answer_at_once() undoes defer(). The same
+// signal again ends the process immediately with 75, except within 100 ms: a terminal, mpirun and `timeout` signal both
+// the process and its group. Instances nest: the outermost handles the signals. After its destructor the program is
+// about to end, and a first signal has no effect.
 class StopSignal {
  public:
   explicit StopSignal(const StopMessages& words = {});

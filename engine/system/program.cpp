@@ -75,20 +75,21 @@ ExitCode run_and_print(const std::function<ExitCode()>& body) {
 int run_program(const std::function<ExitCode()>& body) {
   prepare_process();
   const ExitWatch watch;
+  const auto failed = [](const Error& error) {
+    print_error(error);
+    return static_cast<int>(error.code());
+  };
   try {
     return static_cast<int>(run_and_print(body));
   } catch (const Error& error) {
-    print_error(error);
-    return static_cast<int>(error.code());
+    return failed(error);
   } catch (const std::bad_alloc&) {
     std::fflush(stdout);
     exit_out_of_memory();
   } catch (const std::filesystem::filesystem_error& error) {
-    print_error(Error(ExitCode::disk, error.what(), "check the path, who may use it, and the disk"));
-    return static_cast<int>(ExitCode::disk);
+    return failed(Error(ExitCode::disk, error.what(), "check the path, who may use it, and the disk"));
   } catch (const std::system_error& error) { // a thread could not be started
-    print_error(Error(ExitCode::device, error.what(), "see what ulimit -u, -v and -n allow"));
-    return static_cast<int>(ExitCode::device);
+    return failed(Error(ExitCode::device, error.what(), "see what ulimit -u, -v and -n allow"));
   } catch (const std::exception& error) {
     print_error(Error(ExitCode::usage, error.what(), "this is a bug: please report it with the command line"));
     return 1;

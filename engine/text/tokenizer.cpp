@@ -167,7 +167,6 @@ struct Tokenizer::Tables {
   // Buffers of one encode call, borrowed from a pool: words stay cached between calls, and there is one Scratch per
   // concurrent call.
   struct Scratch {
-    explicit Scratch(const SplitPattern& pattern) : splitter(pattern) {}
     Splitter splitter;
     WordCache cache;
   };
@@ -175,7 +174,6 @@ struct Tokenizer::Tables {
   ByteAlphabet alphabet;
   Vocabulary vocabulary;
   MergeTable merges;
-  SplitPattern pattern;
   std::string hash;
   std::mutex idle_mutex;
   std::vector<std::unique_ptr<Scratch>> idle;
@@ -185,11 +183,12 @@ struct Tokenizer::Tables {
     check_ids(folder / "encoder.json", vocabulary, alphabet);
     const std::string files = read_table(folder / "encoder.json") + read_table(folder / "vocab.bpe");
     hash = hash_of(std::as_bytes(std::span(files)));
+    give_back(std::make_unique<Scratch>()); // a PCRE2 without Unicode fails here, not at the first text
   }
 
   std::unique_ptr<Scratch> borrow() {
     const std::lock_guard lock(idle_mutex);
-    if (idle.empty()) return std::make_unique<Scratch>(pattern);
+    if (idle.empty()) return std::make_unique<Scratch>();
     auto scratch = std::move(idle.back());
     idle.pop_back();
     return scratch;
